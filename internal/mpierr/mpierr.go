@@ -1,0 +1,139 @@
+// Package mpierr holds the one error type of the library and the error classes
+// of the standard's one-sided chapter (section 11.6). Package rma exports both
+// under its own name; this package exists so that the layers below rma can
+// return the same errors without importing it.
+package mpierr
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Class is an MPI error class. The values are those of the MPI 5.0 ABI where
+// the chapter's table names one; the classes from ProcFailed on are the
+// library's own and lie outside the range of the ABI.
+//
+// A Class is itself an error, so errors.Is(err, rma.ErrRange) reports whether
+// err carries that class.
+type Class int32
+
+// The classes of the standard that the library raises.
+const (
+	Success     Class = 0  // no error
+	Arg         Class = 13 // an argument is invalid and no other class says why
+	Assert      Class = 22 // invalid assertion
+	Base        Class = 24 // invalid base passed
+	Count       Class = 2  // invalid count
+	Disp        Class = 26 // invalid displacement or displacement unit
+	Intern      Class = 17 // the implementation failed: a bug of the library
+	Locktype    Class = 37 // invalid lock type
+	NoMem       Class = 39 // memory is exhausted
+	Op          Class = 10 // invalid reduction operator, or one undefined for the datatype
+	Rank        Class = 6  // invalid rank
+	RMAAttach   Class = 46 // memory cannot be attached
+	RMAConflict Class = 47 // conflicting accesses to a window
+	RMARange    Class = 48 // target memory is not part of the window
+	RMAShared   Class = 49 // memory cannot be shared
+	RMASync     Class = 50 // wrong synchronisation of communication calls
+	Size        Class = 52 // invalid size
+	Type        Class = 3  // invalid datatype
+	Win         Class = 56 // invalid window
+	RMAFlavor   Class = 57 // the window has the wrong flavour for the call
+)
+
+// The library's own classes.
+const (
+	ProcFailed  Class = 1001 // a process died, or was not heard of within the limit
+	Closed      Class = 1002 // the node, communicator or window was closed
+	Unsupported Class = 1003 // the machine or the kernel cannot do what was asked
+	Timeout     Class = 1004 // a stated limit on time has passed
+)
+
+var names = map[Class]string{
+	Success: "success", Arg: "invalid argument", Assert: "invalid assertion",
+	Base: "invalid base", Count: "invalid count", Disp: "invalid displacement",
+	Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
+	Op: "invalid operator", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
+	RMAConflict: "conflicting accesses", RMARange: "outside the window",
+	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",
+	Size: "invalid size", Type: "invalid datatype", Win: "invalid window",
+	RMAFlavor: "wrong window flavour", ProcFailed: "process failed", Closed: "closed",
+	Unsupported: "unsupported", Timeout: "timed out",
+}
+
+// Error returns the class in words.
+func (c Class) Error() string {
+	if s, ok := names[c]; ok {
+		return s
+	}
+	return "error class " + strconv.Itoa(int(c))
+}
+
+// Known reports whether c is a class that the library raises; what a peer
+// claims is checked with it.
+func (c Class) Known() bool {
+	_, ok := names[c]
+	return ok
+}
+
+// NoRank is the Rank of an Error that concerns no particular process.
+const NoRank = -1
+
+// Error says which operation failed, with which class, at which rank, and why.
+type Error struct {
+	Op    string // the call as a user knows it: "put", "lock", "window create"
+	Class Class  // the MPI error class; errors.Is finds it
+	Rank  int    // the target or peer concerned, or NoRank
+	Err   error  // the cause, or nil
+}
+
+// New makes an Error whose cause is formatted from format and args; %w wraps.
+func New(op string, class Class, rank int, format string, args ...any) *Error {
+	return &Error{Op: op, Class: class, Rank: rank, Err: fmt.Errorf(format, args...)}
+}
+
+func (e *Error) Error() string {
+	s := e.Op
+	if e.Rank != NoRank {
+		s += " (rank " + strconv.Itoa(e.Rank) + ")"
+	}
+	s += ": " + e.Class.Error()
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is reports whether target is the class of e.
+func (e *Error) Is(target error) bool {
+	c, ok := target.(Class)
+	return ok && c == e.Class
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ClassOf returns the class of err: Success for nil, Intern for an error that
+// carries none.
+func ClassOf(err error) Class {
+	for err != nil {
+		switch e := err.(type) {
+		case *Error:
+			return e.Class
+		case Class:
+			return e
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			break
+		}
+		err = u.Unwrap()
+		if err == nil {
+			break
+		}
+	}
+	if err == nil {
+		return Success
+	}
+	return Intern
+}

@@ -1,0 +1,104 @@
+package userspace
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PathID names a way to a peer that a Device has resolved: the headers that a
+// frame to that peer starts with and the queue that it leaves through. NoPath
+// is the PathID of a received frame that did not announce a new peer.
+type PathID = int32
+
+// NoPath marks the absence of a path.
+const NoPath PathID = -1
+
+// Frame is one received message: the UDP payload, and for a handshake frame the
+// path on which an answer reaches the sender.
+type Frame struct {
+	Payload []byte // valid until Device.Release
+	Path    PathID // NoPath unless the payload is a handshake
+}
+
+// Out is one message to send: Len bytes of payload at the start of transmit slot
+// Slot's payload area (see Slab).
+type Out struct {
+	Slot int32
+	Len  int32
+	Path PathID
+}
+
+// Slab is the memory of a device's transmit slots. The payload of slot i starts
+// at Mem[i*Stride+Headroom] and may take up to MaxPayload bytes; the Headroom
+// bytes before it belong to the device, which writes link, network and
+// transport headers there.
+type Slab struct {
+	Mem        []byte
+	Slots      int
+	Stride     int
+	Headroom   int
+	MaxPayload int
+}
+
+// Payload returns the payload area of slot i.
+func (s *Slab) Payload(i int32) []byte {
+	at := int(i)*s.Stride + s.Headroom
+	return s.Mem[at : at+s.MaxPayload : at+s.MaxPayload]
+}
+
+// Device moves messages between the engine and a network in batches. Who may
+// call what:
+//
+//   - the driver (one goroutine at a time, see Poller): Receive, Release, Sleep;
+//   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;
+//   - anyone, at any time, holding no lock: Transmit, Wake, Path, SessionOpened, SessionClosed.
+//
+// A transmit slot belongs to the device from Enqueue until Reap returns it.
+type Device interface {
+	// Receive stores up to len(frames) messages and returns how many; it does not
+	// block. Their payloads stay valid until Release.
+	Receive(frames []Frame) int
+	// Release gives the memory of all messages that Receive returned back to the device.
+	Release()
+	// Enqueue takes a prefix of outs for transmission and returns its length. It
+	// takes fewer than all when its queue is full.
+	Enqueue(outs []Out) int
+	// Reap stores up to len(slots) transmit slots that the device no longer needs
+	// and returns how many.
+	Reap(slots []int32) int
+	// Transmit hands what was enqueued to the kernel. It may be called when
+	// nothing was enqueued, and then costs next to nothing.
+	Transmit()
+	// Sleep blocks until a message arrives, Wake is called, or d has passed.
+	Sleep(d time.Duration)
+	// Wake ends the current or the next Sleep.
+	Wake()
+	// Path resolves addr, which may take as long as neighbour discovery, at most a second.
+	Path(addr netip.AddrPort) (PathID, error)
+	// SessionOpened and SessionClosed tell the device which session ids to let
+	// through, before the first frame with that id can arrive.
+	SessionOpened(id uint64) error
+	SessionClosed(id uint64)
+	// Slab returns the transmit memory; it does not change.
+	Slab() *Slab
+	// LocalAddr is where peers reach this device.
+	LocalAddr() netip.AddrPort
+	// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native", "xdp-generic" or "udp".
+	Mode() string
+	// Stats adds the device's counters to s.
+	Stats(s *Stats)
+	// Close releases everything; no other method may be running or be called later.
+	Close() error
+}
+
+// Stats counts what a device did and what went wrong. All are totals since open.
+type Stats struct {
+	RxFrames, RxBytes uint64
+	TxFrames, TxBytes uint64
+	RxDropped         uint64 // frames lost before the library saw them, for want of room
+	RxMalformed       uint64 // frames that reached user space and were not well formed
+	TxDropped         uint64 // frames that the kernel accepted and did not send
+	TxErrors          uint64 // failed transmit calls
+	Sleeps, Wakeups   uint64
+	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
+}
