@@ -1,0 +1,108 @@
+package wire
+
+import "encoding/binary"
+
+// Code says what a record asks or answers.
+type Code uint8
+
+// Codes of requests.
+const (
+	CodePut           Code = 1  // data goes to the window at Disp
+	CodeGet           Code = 2  // a Part follows; answered by results
+	CodeAccumulate    Code = 3  // data is combined into the window at Disp
+	CodeGetAccumulate Code = 4  // a Part follows, then the operand; answered by the old values
+	CodeCompareSwap   Code = 5  // compare value, then the new one; answered by the old value
+	CodeLock          Code = 6  // first of its bundle: the rest runs once the lock is held; answered by CodeGranted
+	CodeUnlock        Code = 7  // releases the lock
+	CodeMessage       Code = 8  // two-sided message: Window is the context, Token the tag, Disp the user's word
+	CodePing          Code = 9  // asks only to be acknowledged
+	CodeBye           Code = 10 // the sender will issue nothing more
+)
+
+// Codes of responses.
+const (
+	CodeResult  Code = 32 // data for the operation Token, at offset Disp of its result
+	CodeGranted Code = 33 // the lock bundle of operation Token has run
+	CodeRefused Code = 34 // a request was refused: Token or 0, Disp as asked, the class as data, Op the refused code
+)
+
+// FlagExclusive marks a CodeLock for an exclusive lock.
+const FlagExclusive uint8 = 1
+
+// RecordLen is the length of a record's fixed part; data follows and is padded
+// to a multiple of 8 bytes.
+const RecordLen = 24
+
+// PartLen is the length of the Part that starts the data of CodeGet and
+// CodeGetAccumulate: which bytes of the operation's result this record asks for.
+const PartLen = 8
+
+// Record is one decoded record. Data aliases the frame.
+type Record struct {
+	Code   Code
+	Basic  uint8 // element type, see package datatype
+	Op     uint8 // reduction operator, see package datatype
+	Flags  uint8
+	Window uint32
+	Token  uint32 // names the operation at its origin; 0 where no answer is due
+	Disp   uint64 // byte displacement in the target's window
+	Data   []byte
+}
+
+// Padded returns n rounded up to a multiple of 8.
+func Padded(n int) int { return (n + 7) &^ 7 }
+
+// RecordSize returns the bytes that a record with n bytes of data takes.
+func RecordSize(n int) int { return RecordLen + Padded(n) }
+
+// PutRecord writes the fixed part of r with dataLen bytes of data to follow, and
+// zeroes the padding. b must have room for RecordSize(dataLen). It returns the
+// place where the data goes.
+func PutRecord(b []byte, r *Record, dataLen int) []byte {
+	size := RecordSize(dataLen)
+	_ = b[size-1]
+	le := binary.LittleEndian
+	if dataLen&7 != 0 {
+		le.PutUint64(b[size-8:], 0)
+	}
+	b[0], b[1], b[2], b[3] = byte(r.Code), r.Basic, r.Op, r.Flags
+	le.PutUint32(b[4:], uint32(dataLen))
+	le.PutUint32(b[8:], r.Window)
+	le.PutUint32(b[12:], r.Token)
+	le.PutUint64(b[16:], r.Disp)
+	return b[RecordLen : RecordLen+dataLen]
+}
+
+// NextRecord decodes the record at the start of b into r and returns the bytes
+// it takes, or 0 if there is no well-formed record.
+func NextRecord(b []byte, r *Record) int {
+	if len(b) < RecordLen {
+		return 0
+	}
+	le := binary.LittleEndian
+	n := le.Uint32(b[4:])
+	if uint64(n) > uint64(len(b)-RecordLen) {
+		return 0
+	}
+	size := RecordSize(int(n))
+	if size > len(b) {
+		return 0
+	}
+	r.Code, r.Basic, r.Op, r.Flags = Code(b[0]), b[1], b[2], b[3]
+	r.Window = le.Uint32(b[8:])
+	r.Token = le.Uint32(b[12:])
+	r.Disp = le.Uint64(b[16:])
+	r.Data = b[RecordLen : RecordLen+int(n) : RecordLen+int(n)]
+	return size
+}
+
+// PutPart writes which bytes of a result are asked for: want of them, at offset.
+func PutPart(b []byte, offset, want uint32) {
+	binary.LittleEndian.PutUint32(b[0:], offset)
+	binary.LittleEndian.PutUint32(b[4:], want)
+}
+
+// Part reads what PutPart wrote.
+func Part(b []byte) (offset, want uint32) {
+	return binary.LittleEndian.Uint32(b[0:]), binary.LittleEndian.Uint32(b[4:])
+}
