@@ -1,0 +1,48 @@
+package reliable
+
+// RTT estimates the round trip and derives the retransmission timeout from it,
+// as RFC 6298 does. Times are in nanoseconds.
+type RTT struct {
+	Min, Max int64 // bounds of the timeout
+	smoothed int64
+	variance int64
+	backoff  uint8
+}
+
+// Sample takes in one measured round trip and ends any backing off.
+func (r *RTT) Sample(rtt int64) {
+	r.backoff = 0
+	if r.smoothed == 0 {
+		r.smoothed, r.variance = rtt, rtt/2
+		return
+	}
+	d := r.smoothed - rtt
+	if d < 0 {
+		d = -d
+	}
+	r.variance += (d - r.variance) / 4
+	r.smoothed += (rtt - r.smoothed) / 8
+}
+
+// Smoothed returns the estimate, 0 before the first sample.
+func (r *RTT) Smoothed() int64 { return r.smoothed }
+
+// Timeout returns how long to wait for an acknowledgement.
+func (r *RTT) Timeout() int64 {
+	t := r.smoothed + 4*r.variance
+	if r.smoothed == 0 {
+		t = 4 * r.Min
+	}
+	t = max(t, r.Min) << r.backoff
+	return min(t, r.Max)
+}
+
+// Expired doubles the timeout, up to its bound, until the next progress.
+func (r *RTT) Expired() {
+	if r.Timeout() < r.Max {
+		r.backoff++
+	}
+}
+
+// Progress ends backing off: the peer has answered.
+func (r *RTT) Progress() { r.backoff = 0 }
