@@ -1,0 +1,163 @@
+//go:build ignore
+
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Steers frames of known sessions into AF_XDP sockets, past the kernel's stack.
+ * What is not addressed to our ports passes to the kernel untouched. What is
+ * addressed to them and not acceptable is dropped and counted by reason.
+ */
+#include "kernel.h"
+#include "parse.h"
+#include "wire.h"
+
+char __license[] SEC("license") = "Dual BSD/GPL";
+
+/* Indexes of `counters`. User space takes the names from here, through BTF. */
+enum counter {
+	COUNTER_PASSED,          /* to the kernel: not addressed to our ports */
+	COUNTER_FRAGMENT,        /* to the kernel: a fragment of an IPv4 UDP datagram */
+	COUNTER_REDIRECTED,      /* to the socket of the frame's receive queue */
+	COUNTER_BAD_LENGTH,      /* dropped: IP, UDP and frame lengths contradict each other */
+	COUNTER_TOO_SHORT,       /* dropped: no room for our header */
+	COUNTER_SPLIT_HEADER,    /* dropped: our header is not in the frame's first buffer */
+	COUNTER_BAD_MAGIC,       /* dropped */
+	COUNTER_BAD_VERSION,     /* dropped */
+	COUNTER_UNKNOWN_KIND,    /* dropped */
+	COUNTER_UNKNOWN_SESSION, /* dropped */
+	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
+	COUNTER_NO_SOCKET,       /* dropped: no socket on the frame's receive queue */
+	COUNTERS,
+};
+
+struct config {
+	struct ports ports;
+	__u32 pad;
+	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
+	__u64 hello_burst;    /* ns of unused rate that may be saved up */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct config);
+} config_map SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* The session ids to let through. Only presence counts; the value is 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u32);
+} sessions SEC(".maps");
+
+/* Indexed by receive queue; user space sets the size before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+/* Until when each CPU's allowance of handshakes is used up, in bpf_ktime_get_ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} hello_used SEC(".maps");
+
+/* Not inlined, so that BTF describes the enum. */
+static __noinline int count(enum counter which, int verdict)
+{
+	__u32 key = which;
+	__u64 *n = bpf_map_lookup_elem(&counters, &key);
+	if (n)
+		(*n)++;
+	return verdict;
+}
+
+/*
+ * A token bucket kept as one time stamp: each handshake advances it by the
+ * interval, and it may run ahead of the clock by the burst.
+ */
+static __always_inline int hello_allowed(const struct config *cfg)
+{
+	__u32 zero = 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 *stored = bpf_map_lookup_elem(&hello_used, &zero);
+	if (!stored)
+		return 0;
+	__u64 used = *stored > now ? *stored : now;
+	if (used + cfg->hello_interval > now + cfg->hello_burst)
+		return 0;
+	*stored = used + cfg->hello_interval;
+	return 1;
+}
+
+/*
+ * Decides about a frame to our ports whose header is in reach. Not inlined, so
+ * that BTF describes the header.
+ *
+ * A frame for a queue without a socket is dropped: the ports are ours alone, and
+ * the kernel would answer each frame with an ICMP error, or hand it to a
+ * stranger's socket. The sender repeats what matters.
+ */
+static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h,
+			    const struct config *cfg)
+{
+	if (h->magic != WIRE_MAGIC)
+		return count(COUNTER_BAD_MAGIC, XDP_DROP);
+	if (h->version != WIRE_VERSION)
+		return count(COUNTER_BAD_VERSION, XDP_DROP);
+	if (h->kind < WIRE_HELLO || h->kind > WIRE_KIND_LAST)
+		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
+
+	__u64 session = h->session;
+	if (h->kind == WIRE_HELLO && session == 0) {
+		if (!hello_allowed(cfg))
+			return count(COUNTER_HELLO_LIMITED, XDP_DROP);
+	} else if (!bpf_map_lookup_elem(&sessions, &session)) {
+		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+	}
+
+	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
+		return count(COUNTER_NO_SOCKET, XDP_DROP);
+	return count(COUNTER_REDIRECTED, XDP_REDIRECT);
+}
+
+SEC("xdp.frags")
+int xdprma_classify(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct datagram d = {};
+	const struct config *cfg = bpf_map_lookup_elem(&config_map, &zero);
+	if (!cfg)
+		return XDP_PASS;
+
+	switch (parse(ctx, &cfg->ports, &d)) {
+	case PARSED_OURS:
+		break;
+	case PARSED_FRAGMENT:
+		return count(COUNTER_FRAGMENT, XDP_PASS);
+	case PARSED_BAD_LENGTH:
+		return count(COUNTER_BAD_LENGTH, XDP_DROP);
+	default:
+		return count(COUNTER_PASSED, XDP_PASS);
+	}
+
+	if (d.len < WIRE_HEADER_LEN)
+		return count(COUNTER_TOO_SHORT, XDP_DROP);
+	struct wire_header *h = (void *)(long)ctx->data + d.offset;
+	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+		return count(COUNTER_SPLIT_HEADER, XDP_DROP);
+	return admit(ctx, h, cfg);
+}

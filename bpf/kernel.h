@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few kernel types that the programs need, so that they compile with
+ * nothing installed but clang and libbpf's headers. The kernel promises these
+ * layouts to user space; protocol headers are those of their RFCs.
+ */
+#ifndef XDPRMA_KERNEL_H
+#define XDPRMA_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u16 __sum16;
+typedef __u32 __wsum;
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+enum xdp_action {
+	XDP_ABORTED,
+	XDP_DROP,
+	XDP_PASS,
+	XDP_TX,
+	XDP_REDIRECT,
+};
+
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_XSKMAP = 17,
+};
+
+enum {
+	BPF_F_NO_PREALLOC = 1, /* map flag */
+	BPF_F_BROADCAST = 8,   /* flag of bpf_redirect_map */
+};
+
+enum {
+	ETH_P_IP = 0x0800,
+	ETH_P_IPV6 = 0x86dd,
+	ETH_P_8021Q = 0x8100,
+	ETH_P_8021AD = 0x88a8,
+	IPPROTO_UDP = 17,
+};
+
+struct ethhdr {
+	__u8 dest[6];
+	__u8 source[6];
+	__be16 proto;
+};
+
+struct vlanhdr {
+	__be16 tci;
+	__be16 proto;
+};
+
+struct iphdr {
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 tot_len;
+	__be16 id;
+	__be16 frag_off;
+	__u8 ttl;
+	__u8 protocol;
+	__sum16 check;
+	__be32 saddr;
+	__be32 daddr;
+};
+
+struct ipv6hdr {
+	__be32 version_class_flow;
+	__be16 payload_len;
+	__u8 nexthdr;
+	__u8 hop_limit;
+	__be32 saddr[4];
+	__be32 daddr[4];
+};
+
+struct udphdr {
+	__be16 source;
+	__be16 dest;
+	__be16 len;
+	__sum16 check;
+};
+
+#endif
