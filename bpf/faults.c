@@ -7,7 +7,8 @@
  * The program runs on one port of a relay that stands between two hosts, and
  * sends every frame out of the relay's other port. XDP cannot copy a frame, but
  * a device map can: broadcasting to a map whose two entries name the same port
- * sends the frame twice. Faults are thus independent of the receiver's own
+ * sends the frame twice. That works for frames in one buffer; others cross the
+ * relay once. Faults are thus independent of the receiver's own
  * program. Frames that are not ours cross the relay untouched, and do not
  * advance the schedule.
  */
@@ -89,6 +90,13 @@ static __always_inline void corrupt(struct xdp_md *ctx, const struct datagram *d
 	bpf_xdp_store_bytes(ctx, at, &byte, 1);
 }
 
+/* A broadcast copies single-buffer frames only, and loses others altogether. */
+static __always_inline int in_one_buffer(struct xdp_md *ctx)
+{
+	__u64 first = ctx->data_end - ctx->data;
+	return bpf_xdp_get_buff_len(ctx) == first;
+}
+
 SEC("xdp.frags")
 int xdprma_faults(struct xdp_md *ctx)
 {
@@ -110,14 +118,15 @@ int xdprma_faults(struct xdp_md *ctx)
 		count(ACTION_DROP);
 		return XDP_DROP;
 	case ACTION_DUPLICATE:
+		if (!in_one_buffer(ctx))
+			break;
 		count(ACTION_DUPLICATE);
 		return bpf_redirect_map(&out, 0, BPF_F_BROADCAST);
 	case ACTION_CORRUPT:
 		count(ACTION_CORRUPT);
 		corrupt(ctx, &d, f);
-		break;
-	default:
-		count(ACTION_PASS);
+		return bpf_redirect_map(&out, 0, XDP_ABORTED);
 	}
+	count(ACTION_PASS);
 	return bpf_redirect_map(&out, 0, XDP_ABORTED);
 }

@@ -18,7 +18,8 @@ import (
 
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type fault -type relay_state -type ports program ../faults.c -- -O2 -Wall -Werror -mcpu=v3
 
-// Action is what happens to a frame.
+// Action is what happens to a frame. Duplicate delivers it twice if it fits one
+// of the kernel's buffers (some 3000 bytes), and otherwise counts as Pass.
 type Action uint8
 
 // The actions, as the program numbers them.
@@ -54,8 +55,7 @@ type Options struct {
 	PortBase uint16 // first UDP port whose frames the schedule applies to
 	Ports    int    // number of such ports
 	// Generic runs the program on socket buffers. Native mode needs an XDP
-	// program, or GRO, at the far end of To when To is a veth, and duplicates
-	// only frames that fit one buffer.
+	// program, or GRO, at the far end of To when To is a veth.
 	Generic bool
 }
 
