@@ -1,0 +1,399 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain fails when a test leaves a goroutine of this package behind.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if left := leftGoroutines(); left != "" {
+			fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func leftGoroutines() string {
+	var left []string
+	for range 100 {
+		buf := make([]byte, 1<<20)
+		left = left[:0]
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(g, "internal/bootstrap.") && !strings.Contains(g, "TestMain") {
+				left = append(left, g)
+			}
+		}
+		if len(left) == 0 {
+			return ""
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return strings.Join(left, "\n\n")
+}
+
+const token = "00000000000000aa"
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newServer(t testing.TB, addr string) *Server {
+	t.Helper()
+	l, err := Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Serve(l, token)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func dial(t testing.TB, addr string) *Client {
+	t.Helper()
+	c, err := Dial(testContext(t), addr, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// stores runs f over every implementation, with two views of one exchange.
+func stores(t *testing.T, f func(t *testing.T, a, b Store)) {
+	for _, addr := range []string{"tcp:127.0.0.1:0", "127.0.0.1:0", "unix:"} {
+		name, _, _ := strings.Cut(addr, ":")
+		t.Run(name, func(t *testing.T) {
+			if addr == "unix:" {
+				addr += filepath.Join(t.TempDir(), "s")
+			}
+			s := newServer(t, addr)
+			f(t, dial(t, s.Addr()), dial(t, s.Addr()))
+		})
+	}
+	t.Run("server", func(t *testing.T) {
+		s := newServer(t, "127.0.0.1:0")
+		f(t, s.Store(), dial(t, s.Addr()))
+	})
+	t.Run("memory", func(t *testing.T) {
+		m := NewMemory()
+		f(t, m, m)
+	})
+}
+
+func TestExchange(t *testing.T) {
+	stores(t, func(t *testing.T, a, b Store) {
+		ctx := testContext(t)
+		got := make(chan string, 1)
+		go func() {
+			v, err := b.Get(ctx, "k")
+			got <- fmt.Sprint(string(v), err)
+		}()
+		big := bytes.Repeat([]byte("x"), MaxValueBytes)
+		for _, v := range [][]byte{big, {}, []byte("1")} {
+			if err := a.Put(ctx, "other", v); err != nil {
+				t.Fatal(err)
+			}
+			if w, err := b.Get(ctx, "other"); err != nil || !bytes.Equal(v, w) {
+				t.Fatalf("put %d bytes, got %d, %v", len(v), len(w), err)
+			}
+		}
+		if err := a.Put(ctx, "k", []byte("value")); err != nil {
+			t.Fatal(err)
+		}
+		if g := <-got; g != "value<nil>" {
+			t.Fatalf("blocked get returned %s", g)
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	stores(t, func(t *testing.T, a, _ Store) {
+		ctx := testContext(t)
+		for _, err := range []error{
+			a.Put(ctx, "", nil),
+			a.Put(ctx, strings.Repeat("k", MaxKeyBytes+1), nil),
+			a.Put(ctx, "k", make([]byte, MaxValueBytes+1)),
+		} {
+			if !errors.Is(err, ErrLimit) {
+				t.Errorf("got %v, want ErrLimit", err)
+			}
+		}
+		if err := a.Put(ctx, strings.Repeat("k", MaxKeyBytes), nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStoreTotals(t *testing.T) {
+	ctx := testContext(t)
+	m := NewMemory()
+	for i := range MaxKeys {
+		if err := m.Put(ctx, fmt.Sprint(i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Put(ctx, "more", nil); !errors.Is(err, ErrLimit) {
+		t.Errorf("key %d: %v", MaxKeys+1, err)
+	}
+	value := make([]byte, MaxValueBytes)
+	var err error
+	for i := 0; err == nil && i < MaxKeys; i++ {
+		err = m.Put(ctx, fmt.Sprint(i), value)
+	}
+	if !errors.Is(err, ErrLimit) {
+		t.Errorf("total: %v", err)
+	}
+	// A limit reached over the wire keeps its name.
+	s := newServer(t, "127.0.0.1:0")
+	s.store.bytes = MaxTotalBytes
+	if err := dial(t, s.Addr()).Put(ctx, "k", nil); !errors.Is(err, ErrLimit) {
+		t.Errorf("over the wire: %v", err)
+	}
+}
+
+func TestContextEndsGet(t *testing.T) {
+	stores(t, func(t *testing.T, a, b Store) {
+		for range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
+			ctx, cancel := context.WithCancel(context.Background())
+			go cancel()
+			_, err := a.Get(ctx, "never")
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("got %v", err)
+			}
+		}
+		ctx := testContext(t)
+		if err := a.Put(ctx, "k", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Get(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAbortReachesEveryCall(t *testing.T) {
+	stores(t, func(t *testing.T, a, b Store) {
+		ctx := testContext(t)
+		blocked := make(chan error, 1)
+		go func() {
+			_, err := b.Get(ctx, "never")
+			blocked <- err
+		}()
+		if err := a.Abort(ctx, "rank 3 is on fire"); err != nil {
+			t.Fatal(err)
+		}
+		a.Abort(ctx, "a later reason")
+		for _, err := range []error{<-blocked, a.Put(ctx, "k", nil), b.Put(ctx, "k", nil)} {
+			if e, ok := errors.AsType[*AbortError](err); !ok || e.Reason != "rank 3 is on fire" {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+func TestCloseUnblocks(t *testing.T) {
+	stores(t, func(t *testing.T, a, _ Store) {
+		ctx := testContext(t)
+		blocked := make(chan error, 1)
+		go func() {
+			_, err := a.Get(ctx, "never")
+			blocked <- err
+		}()
+		a.Close()
+		a.Close()
+		for _, err := range []error{<-blocked, a.Put(ctx, "k", nil)} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+func TestServerGone(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0")
+	c := dial(t, s.Addr())
+	blocked := make(chan error, 1)
+	go func() {
+		_, err := c.Get(testContext(t), "never")
+		blocked <- err
+	}()
+	s.Close()
+	s.Close()
+	if err := <-blocked; err == nil || !strings.Contains(err.Error(), "rendezvous") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFence(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0")
+	const size = 16
+	ctx := testContext(t)
+	var mu sync.Mutex
+	entered := 0
+	var ranks sync.WaitGroup
+	for rank := range size {
+		c := dial(t, s.Addr())
+		ranks.Go(func() {
+			mu.Lock()
+			entered++
+			mu.Unlock()
+			if err := Fence(ctx, c, "start", rank, size); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if entered != size {
+				t.Errorf("rank %d left after %d entered", rank, entered)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0")
+	good := dial(t, s.Addr())
+	if _, err := Dial(testContext(t), s.Addr(), "00000000000000ab"); !errors.Is(err, ErrRefused) {
+		t.Errorf("wrong token: %v", err)
+	}
+	hello := appendMessage(nil, message{kind: kindHello, body: []byte(helloMagic + token)})
+	put := appendMessage(nil, message{kind: kindPut, call: 1, key: "stolen", body: []byte("x")})
+	for name, sent := range map[string][]byte{
+		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
+		"no hello":           put,
+		"huge":               {0xff, 0xff, 0xff, 0xff, 1},
+		"unknown kind":       append(bytes.Clone(hello), 5, 0, 0, 0, 77, 0, 0, 0, 0),
+		"second hello":       append(bytes.Clone(hello), hello...),
+		"answer as question": append(bytes.Clone(hello), 5, 0, 0, 0, kindOK, 0, 0, 0, 0),
+		"short put":          append(bytes.Clone(hello), 6, 0, 0, 0, kindPut, 0, 0, 0, 0, 1),
+		"same get twice": append(bytes.Clone(hello), bytes.Repeat(
+			appendMessage(nil, message{kind: kindGet, call: 9, key: "never"}), 2)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", s.listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.Write(sent)
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection was left open")
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := good.Get(ctx, "stolen"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a stranger's put: %v", err)
+	}
+	if err := good.Put(testContext(t), "k", nil); err != nil {
+		t.Errorf("the good client suffered: %v", err)
+	}
+}
+
+func TestDialWaitsForServer(t *testing.T) {
+	addr := "unix:" + filepath.Join(t.TempDir(), "late")
+	got := make(chan error, 1)
+	go func() {
+		c, err := Dial(testContext(t), addr, token)
+		if err == nil {
+			err = c.Put(testContext(t), "k", nil)
+			c.Close()
+		}
+		got <- err
+	}()
+	runtime.Gosched()
+	newServer(t, addr)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	_, err := Dial(ctx, "unix:"+filepath.Join(t.TempDir(), "nobody"), token)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+func TestListenReplacesDeadSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("unix:" + path); err == nil {
+		t.Fatal("took over a live socket")
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	newServer(t, "unix:"+path)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket %v, %v", info, err)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	alone, err := Open(testContext(t), Config{Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone.Close()
+
+	addr := "unix:" + filepath.Join(t.TempDir(), "s")
+	var ranks sync.WaitGroup
+	for rank := range 3 {
+		ranks.Go(func() {
+			s, err := Open(testContext(t), Config{Rank: rank, Size: 3, Job: 5, Rendezvous: addr, Serve: rank == 0})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := Fence(testContext(t), s, "end", rank, 3); err != nil {
+				t.Error(err)
+			}
+			s.Close() // of rank 0: must not cut the others off before their fence returns
+		})
+	}
+	ranks.Wait()
+}
+
+func FuzzParseMessage(f *testing.F) {
+	for _, m := range []message{
+		{kind: kindHello, body: []byte(helloMagic + token)},
+		{kind: kindPut, call: 7, key: "key", body: []byte("value")},
+		{kind: kindGet, call: 1 << 31, key: "key"},
+		{kind: kindFailed, body: []byte("why")},
+	} {
+		f.Add(appendMessage(nil, m)[lengthFieldBytes:])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseMessage(b)
+		if err != nil {
+			return
+		}
+		if len(m.key) > MaxKeyBytes {
+			t.Fatalf("key of %d bytes", len(m.key))
+		}
+		if again := appendMessage(nil, m)[lengthFieldBytes:]; !bytes.Equal(again, b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+	})
+}

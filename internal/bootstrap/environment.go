@@ -1,0 +1,260 @@
+package bootstrap
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The variables of the environment contract; the package comment says what they mean.
+const (
+	EnvRank       = "XDPRMA_RANK"
+	EnvSize       = "XDPRMA_SIZE"
+	EnvJob        = "XDPRMA_JOB"
+	EnvRendezvous = "XDPRMA_RENDEZVOUS"
+	EnvServe      = "XDPRMA_RENDEZVOUS_SERVE"
+	EnvTransport  = "XDPRMA_TRANSPORT"
+	EnvInterface  = "XDPRMA_INTERFACE"
+	EnvAddress    = "XDPRMA_ADDRESS"
+	EnvPort       = "XDPRMA_PORT"
+	EnvQueues     = "XDPRMA_QUEUES"
+)
+
+// Defaults and limits of a Config.
+const (
+	DefaultPort = 7770
+	MaxRanks    = 1 << 16
+	MaxQueues   = 64
+)
+
+// Transport says how frames travel.
+type Transport string
+
+// The transports. Auto takes the best that works; XDP takes the better of native
+// and generic mode and fails where neither works.
+const (
+	Auto       Transport = "auto"
+	XDP        Transport = "xdp"
+	XDPNative  Transport = "xdp-native"
+	XDPGeneric Transport = "xdp-generic"
+	UDP        Transport = "udp"
+)
+
+// Transports lists all of them.
+var Transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
+
+// ParseTransport returns the transport called s.
+func ParseTransport(s string) (Transport, error) {
+	if t := Transport(s); slices.Contains(Transports, t) {
+		return t, nil
+	}
+	return "", fmt.Errorf("transport %q is not one of auto, xdp, xdp-native, xdp-generic, udp", s)
+}
+
+// Config is the place of a process in its job.
+type Config struct {
+	Rank, Size int
+	Job        uint64     // random, the same for all ranks, never 0
+	Rendezvous string     // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one
+	Serve      bool       // whether this rank serves the rendezvous
+	Transport  Transport  // never empty
+	Interface  string     // empty: the library chooses
+	Address    netip.Addr // not valid: the library chooses
+	Port       uint16     // UDP port of queue 0
+	Queues     int        // at least 1
+}
+
+// Token returns the job's secret, as Serve and Dial take it.
+func (c *Config) Token() string { return fmt.Sprintf("%016x", c.Job) }
+
+// NewJob returns a random job id.
+func NewJob() uint64 {
+	for {
+		if id := rand.Uint64(); id != 0 { // the runtime's generator is ChaCha8, seeded by the kernel
+			return id
+		}
+	}
+}
+
+// Environ returns the variables, as NAME=value, from which FromEnvironment makes c.
+func (c *Config) Environ() []string {
+	env := []string{
+		EnvRank + "=" + strconv.Itoa(c.Rank),
+		EnvSize + "=" + strconv.Itoa(c.Size),
+		EnvJob + "=" + c.Token(),
+		EnvTransport + "=" + string(c.Transport),
+		EnvPort + "=" + strconv.Itoa(int(c.Port)),
+		EnvQueues + "=" + strconv.Itoa(c.Queues),
+	}
+	if c.Rendezvous != "" {
+		env = append(env, EnvRendezvous+"="+c.Rendezvous)
+		if !c.Serve {
+			env = append(env, EnvServe+"=0")
+		}
+	}
+	if c.Interface != "" {
+		env = append(env, EnvInterface+"="+c.Interface)
+	}
+	if c.Address.IsValid() {
+		env = append(env, EnvAddress+"="+c.Address.String())
+	}
+	return env
+}
+
+// FromEnvironment reads the environment contract. Its errors name the variable
+// that is missing or invalid.
+func FromEnvironment() (Config, error) {
+	c, err := fromVariables(os.LookupEnv)
+	if err != nil {
+		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables; with another launcher set %s and %s)", err, EnvRendezvous, EnvJob)
+	}
+	return c, nil
+}
+
+// variables reads values and keeps the first error.
+type variables struct {
+	lookup func(string) (string, bool)
+	err    error
+}
+
+func (v *variables) fail(format string, args ...any) {
+	if v.err == nil {
+		v.err = fmt.Errorf(format, args...)
+	}
+}
+
+// get returns the value of name; an empty variable counts as absent.
+func (v *variables) get(name string) string {
+	value, _ := v.lookup(name)
+	return strings.TrimSpace(value)
+}
+
+// number returns the number in name, or absent.
+func (v *variables) number(name string, least, most, absent int) int {
+	s := v.get(name)
+	if s == "" {
+		return absent
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least || n > most {
+		v.fail("%s=%q is not a number from %d to %d", name, s, least, most)
+		return absent
+	}
+	return n
+}
+
+// first returns the name among names that is set, or the empty string.
+func (v *variables) first(names []string) string {
+	for _, name := range names {
+		if v.get(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+var (
+	rankNames = []string{EnvRank, "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}
+	sizeNames = []string{EnvSize, "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}
+)
+
+func fromVariables(lookup func(string) (string, bool)) (Config, error) {
+	v := &variables{lookup: lookup}
+	c := Config{Size: 1, Rendezvous: v.get(EnvRendezvous)}
+	if c.Rendezvous != "" || v.get(EnvRank) != "" || v.get(EnvSize) != "" {
+		v.place(&c)
+	} else {
+		v.refuseLostRanks()
+	}
+	v.job(&c)
+	v.network(&c)
+	return c, v.err
+}
+
+// place reads rank, size and rendezvous of a process that has been launched.
+func (v *variables) place(c *Config) {
+	rankName, sizeName := v.first(rankNames), v.first(sizeNames)
+	if rankName == "" {
+		v.fail("%s is not set, and neither is a known launcher's variable (%s)", EnvRank, strings.Join(rankNames[1:], ", "))
+		return
+	}
+	if sizeName == "" {
+		v.fail("%s is not set, and neither is a known launcher's variable (%s)", EnvSize, strings.Join(sizeNames[1:], ", "))
+		return
+	}
+	c.Size = v.number(sizeName, 1, MaxRanks, 1)
+	c.Rank = v.number(rankName, 0, MaxRanks-1, 0)
+	if v.err == nil && c.Rank >= c.Size {
+		v.fail("%s=%d is not below %s=%d", rankName, c.Rank, sizeName, c.Size)
+	}
+	if c.Rendezvous == "" {
+		if c.Size > 1 {
+			v.fail("%s is not set, in a job of %d ranks", EnvRendezvous, c.Size)
+		}
+		return
+	}
+	if _, _, err := splitAddress(c.Rendezvous); err != nil {
+		v.fail("%s: %w", EnvRendezvous, err)
+	}
+	served := v.number(EnvServe, 0, 1, 1) == 1
+	c.Serve = served && c.Rank == 0
+}
+
+// refuseLostRanks catches ranks of an MPI launcher that would otherwise each
+// become a job of their own. (Slurm's variables are no sign of that: a batch
+// script, which is one process, has them too.)
+func (v *variables) refuseLostRanks() {
+	for _, name := range sizeNames[1:3] {
+		if s := v.get(name); s != "" && s != "1" {
+			v.fail("%s is not set, but %s=%s says that this is one of several ranks", EnvRendezvous, name, s)
+		}
+	}
+}
+
+func (v *variables) job(c *Config) {
+	s := v.get(EnvJob)
+	if s == "" {
+		if c.Rendezvous != "" {
+			v.fail("%s is not set", EnvJob)
+		}
+		c.Job = NewJob()
+		return
+	}
+	id, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || id == 0 {
+		v.fail("%s=%q is not 1 to 16 hexadecimal digits other than 0", EnvJob, s)
+	}
+	c.Job = id
+}
+
+// network reads what is said about the transport.
+func (v *variables) network(c *Config) {
+	c.Transport = Auto
+	if s := v.get(EnvTransport); s != "" {
+		t, err := ParseTransport(s)
+		if err != nil {
+			v.fail("%s: %w", EnvTransport, err)
+		}
+		c.Transport = t
+	}
+	c.Interface = v.get(EnvInterface)
+	if strings.ContainsAny(c.Interface, "/ \t\n") || len(c.Interface) > 15 {
+		v.fail("%s=%q is not the name of a network interface", EnvInterface, c.Interface)
+	}
+	if s := v.get(EnvAddress); s != "" {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.IsUnspecified() || a.IsMulticast() {
+			v.fail("%s=%q is not an IP address of a host", EnvAddress, s)
+		}
+		c.Address = a
+	}
+	c.Queues = v.number(EnvQueues, 1, MaxQueues, 1)
+	c.Port = uint16(v.number(EnvPort, 1, 65535, DefaultPort))
+	if last := int(c.Port) + c.Queues - 1; last > 65535 {
+		v.fail("%s=%d and %s=%d: the last queue's port would be %d", EnvPort, c.Port, EnvQueues, c.Queues, last)
+	}
+}

@@ -1,0 +1,136 @@
+package bootstrap
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func lookupIn(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}
+}
+
+func TestFromVariables(t *testing.T) {
+	full := map[string]string{
+		EnvRank: "1", EnvSize: "4", EnvJob: "ab", EnvRendezvous: "unix:/x", EnvServe: "0",
+		EnvTransport: "xdp-native", EnvInterface: "xr1", EnvAddress: "10.77.0.2", EnvPort: "9000", EnvQueues: "2",
+	}
+	with := func(name, value string) map[string]string {
+		m := map[string]string{}
+		for k, v := range full {
+			m[k] = v
+		}
+		m[name] = value
+		return m
+	}
+	plain := Config{Size: 1, Transport: Auto, Port: DefaultPort, Queues: 1}
+	place := func(rank, size int, serve bool) Config {
+		c := plain
+		c.Rank, c.Size, c.Serve, c.Job, c.Rendezvous = rank, size, serve, 1, "h:1"
+		return c
+	}
+	for name, test := range map[string]struct {
+		env  map[string]string
+		want Config
+		err  string // the error contains it
+	}{
+		"singleton": {env: nil, want: plain},
+		"full": {env: full, want: Config{
+			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
+			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2,
+		}},
+		"rank 0 serves":          {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
+		"pmi":                    {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"open mpi":               {env: map[string]string{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"slurm":                  {env: map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"slurm batch script":     {env: map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, want: plain},
+		"mpirun, no rendezvous":  {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4"}, err: "XDPRMA_RENDEZVOUS is not set, but PMI_SIZE=4"},
+		"no rank":                {env: map[string]string{EnvSize: "2"}, err: "XDPRMA_RANK is not set"},
+		"no size":                {env: map[string]string{EnvRank: "0"}, err: "XDPRMA_SIZE is not set"},
+		"no rendezvous":          {env: map[string]string{EnvRank: "0", EnvSize: "2"}, err: "XDPRMA_RENDEZVOUS is not set"},
+		"no job":                 {env: with(EnvJob, ""), err: "XDPRMA_JOB is not set"},
+		"rank not a number":      {env: with(EnvRank, "x"), err: `XDPRMA_RANK="x"`},
+		"rank too large":         {env: with(EnvRank, "4"), err: "XDPRMA_RANK=4 is not below XDPRMA_SIZE=4"},
+		"size 0":                 {env: with(EnvSize, "0"), err: `XDPRMA_SIZE="0"`},
+		"job 0":                  {env: with(EnvJob, "0"), err: "XDPRMA_JOB"},
+		"job too long":           {env: with(EnvJob, "11111111111111111"), err: "XDPRMA_JOB"},
+		"rendezvous":             {env: with(EnvRendezvous, "host"), err: "XDPRMA_RENDEZVOUS"},
+		"rendezvous port":        {env: with(EnvRendezvous, "host:ssh"), err: "XDPRMA_RENDEZVOUS"},
+		"serve":                  {env: with(EnvServe, "yes"), err: "XDPRMA_RENDEZVOUS_SERVE"},
+		"transport":              {env: with(EnvTransport, "rdma"), err: "XDPRMA_TRANSPORT"},
+		"interface":              {env: with(EnvInterface, "../x"), err: "XDPRMA_INTERFACE"},
+		"address":                {env: with(EnvAddress, "10.77"), err: "XDPRMA_ADDRESS"},
+		"address of all":         {env: with(EnvAddress, "0.0.0.0"), err: "XDPRMA_ADDRESS"},
+		"port":                   {env: with(EnvPort, "65536"), err: "XDPRMA_PORT"},
+		"port of the last queue": {env: with(EnvPort, "65535"), err: "XDPRMA_PORT=65535 and XDPRMA_QUEUES=2"},
+		"queues":                 {env: with(EnvQueues, "0"), err: "XDPRMA_QUEUES"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := fromVariables(lookupIn(test.env))
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Fatalf("got error %v, want one with %q", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.want.Job == 0 { // random
+				if got.Job == 0 {
+					t.Error("no job id")
+				}
+				got.Job = 0
+			}
+			if got != test.want {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFromEnvironmentNamesTheLauncher(t *testing.T) {
+	t.Setenv(EnvRank, "1")
+	t.Setenv(EnvSize, "")
+	if _, err := FromEnvironment(); err == nil || !strings.Contains(err.Error(), "xdprma run") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What Environ writes, FromEnvironment reads back.
+func TestEnvironRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{
+			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
+			Job:       rapid.Uint64Min(1).Draw(t, "job"),
+			Transport: rapid.SampledFrom(Transports).Draw(t, "transport"),
+			Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"),
+			Port:      rapid.Uint16Range(1, 60000).Draw(t, "port"),
+			Queues:    rapid.IntRange(1, MaxQueues).Draw(t, "queues"),
+		}
+		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")
+		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")
+		c.Serve = c.Rank == 0 && rapid.Bool().Draw(t, "serve")
+		if rapid.Bool().Draw(t, "addressed") {
+			c.Address = netip.MustParseAddr("fd77::1")
+		}
+		env := map[string]string{}
+		for _, e := range c.Environ() {
+			name, value, _ := strings.Cut(e, "=")
+			env[name] = value
+		}
+		got, err := fromVariables(lookupIn(env))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, c) {
+			t.Fatalf("got  %+v\nwant %+v", got, c)
+		}
+	})
+}

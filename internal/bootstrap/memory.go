@@ -1,0 +1,157 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+)
+
+// Memory is a Store within one process: what a Server keeps, and all that a job
+// of one rank, or a test with its ranks in one process, needs.
+type Memory struct {
+	mu      sync.Mutex
+	values  map[string][]byte
+	bytes   int
+	waiters map[string]*waiter
+	ended   chan struct{} // closed when err is set
+	err     error
+}
+
+// waiter is the calls blocked on one key.
+type waiter struct {
+	ready chan struct{} // closed by the Put
+	calls int
+}
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{
+		values:  make(map[string][]byte),
+		waiters: make(map[string]*waiter),
+		ended:   make(chan struct{}),
+	}
+}
+
+// Put sets key to a copy of value. It does not block.
+func (m *Memory) Put(ctx context.Context, key string, value []byte) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if len(value) > MaxValueBytes {
+		return fmt.Errorf("a value of %d bytes, the longest is %d: %w", len(value), MaxValueBytes, ErrLimit)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	old, exists := m.values[key]
+	grow := len(value) - len(old)
+	if !exists {
+		grow += len(key)
+		if len(m.values) >= MaxKeys {
+			return fmt.Errorf("more than %d keys: %w", MaxKeys, ErrLimit)
+		}
+	}
+	if m.bytes+grow > MaxTotalBytes {
+		return fmt.Errorf("more than %d bytes in all: %w", MaxTotalBytes, ErrLimit)
+	}
+	m.bytes += grow
+	m.values[key] = append([]byte{}, value...)
+	if w := m.waiters[key]; w != nil {
+		close(w.ready)
+		delete(m.waiters, key)
+	}
+	return nil
+}
+
+// Get returns a copy of the newest value of key, blocking until there is one.
+func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	for {
+		value, w, err := m.lookup(key)
+		if w == nil {
+			return value, err
+		}
+		select {
+		case <-w.ready:
+		case <-m.ended:
+		case <-ctx.Done():
+			m.abandon(key, w)
+			return nil, fmt.Errorf("waiting for key %q: %w", key, ctx.Err())
+		}
+	}
+}
+
+// lookup returns the value or error that a Get ends with, or what it has to wait for.
+func (m *Memory) lookup(key string) ([]byte, *waiter, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return nil, nil, m.err
+	}
+	if value, ok := m.values[key]; ok {
+		return slices.Clone(value), nil, nil
+	}
+	w := m.waiters[key]
+	if w == nil {
+		w = &waiter{ready: make(chan struct{})}
+		m.waiters[key] = w
+	}
+	w.calls++
+	return nil, w, nil
+}
+
+// abandon forgets a key that nobody waits for any more.
+func (m *Memory) abandon(key string, w *waiter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.calls--; w.calls == 0 && m.waiters[key] == w {
+		delete(m.waiters, key)
+	}
+}
+
+// Abort makes every present and later call return an *AbortError. It does not block.
+func (m *Memory) Abort(_ context.Context, reason string) error {
+	m.end(&AbortError{Reason: truncate(reason)})
+	return nil
+}
+
+// Close makes every present and later call return net.ErrClosed, unless the
+// store was aborted before. It does not block.
+func (m *Memory) Close() error {
+	m.end(fmt.Errorf("the rendezvous store: %w", net.ErrClosed))
+	return nil
+}
+
+func (m *Memory) end(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+		close(m.ended)
+	}
+}
+
+func checkKey(key string) error {
+	if key == "" || len(key) > MaxKeyBytes {
+		return fmt.Errorf("a key of %d bytes, it must have 1 to %d: %w", len(key), MaxKeyBytes, ErrLimit)
+	}
+	return nil
+}
+
+// truncate keeps a reason within the length of a message.
+func truncate(reason string) string {
+	const most = 1024
+	if len(reason) > most {
+		return reason[:most]
+	}
+	return reason
+}

@@ -1,0 +1,117 @@
+package bootstrap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// A message, in either direction, is a little-endian u32 with the length of the
+// rest, then u8 kind, u32 call, body. The client's first message is a hello;
+// its other messages ask, and the server's answers carry the call of what they
+// answer. Bodies:
+//
+//	hello    magic, version, token
+//	put      u16 key length, key, value
+//	get      key
+//	cancel   nothing; not answered
+//	abort    reason
+//	answers  the value of a get, the words of an error, or nothing
+const (
+	kindHello  = 1
+	kindPut    = 2
+	kindGet    = 3
+	kindCancel = 4
+	kindAbort  = 5
+
+	kindOK      = 128
+	kindFailed  = 129 // the call failed, for the reason in the body
+	kindLimit   = 130 // it failed with ErrLimit
+	kindAborted = 131 // it failed with AbortError
+	kindRefused = 132 // answer to a hello; the connection ends
+)
+
+const (
+	helloMagic       = "XRBS\x01" // protocol and version
+	messageHead      = 4 + 1 + 4
+	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
+	maxHelloBytes    = 5 + len(helloMagic) + maxTokenBytes
+	maxTokenBytes    = 256
+	minMessageBytes  = 5
+	lengthFieldBytes = 4
+)
+
+var errMalformed = errors.New("malformed message")
+
+// message is one decoded message. key and body point into the buffer it was
+// read from; key is set for put and get only.
+type message struct {
+	kind byte
+	call uint32
+	key  string
+	body []byte
+}
+
+// appendMessage appends m, encoded, to b.
+func appendMessage(b []byte, m message) []byte {
+	at := len(b)
+	b = append(b, 0, 0, 0, 0, m.kind)
+	b = binary.LittleEndian.AppendUint32(b, m.call)
+	switch m.kind {
+	case kindPut:
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.key)))
+		b = append(b, m.key...)
+	case kindGet:
+		b = append(b, m.key...)
+	}
+	b = append(b, m.body...)
+	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-lengthFieldBytes))
+	return b
+}
+
+// readMessage reads one message of at most limit bytes, length field excluded.
+// A longer one is an error before anything of its size is allocated.
+func readMessage(r io.Reader, limit int) (message, error) {
+	var head [lengthFieldBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return message{}, err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n < minMessageBytes || n > uint32(limit) {
+		return message{}, fmt.Errorf("%w: %d bytes long", errMalformed, n)
+	}
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(r, buf); err != nil {
+		return message{}, err
+	}
+	return parseMessage(buf)
+}
+
+// parseMessage decodes what follows the length field.
+func parseMessage(buf []byte) (message, error) {
+	if len(buf) < minMessageBytes {
+		return message{}, fmt.Errorf("%w: %d bytes long", errMalformed, len(buf))
+	}
+	m := message{kind: buf[0], call: binary.LittleEndian.Uint32(buf[1:]), body: buf[5:]}
+	switch m.kind {
+	case kindPut:
+		if len(m.body) < 2 {
+			return message{}, fmt.Errorf("%w: put without a key", errMalformed)
+		}
+		n := int(binary.LittleEndian.Uint16(m.body))
+		if n == 0 || n > MaxKeyBytes || 2+n > len(m.body) {
+			return message{}, fmt.Errorf("%w: put with a key of %d bytes", errMalformed, n)
+		}
+		m.key, m.body = string(m.body[2:2+n]), m.body[2+n:]
+	case kindGet:
+		if len(m.body) == 0 || len(m.body) > MaxKeyBytes {
+			return message{}, fmt.Errorf("%w: get with a key of %d bytes", errMalformed, len(m.body))
+		}
+		m.key, m.body = string(m.body), nil
+	case kindHello, kindCancel, kindAbort, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
+	default:
+		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
+	}
+	return m, nil
+}
