@@ -1,0 +1,128 @@
+package datatype
+
+import "sync/atomic"
+
+// Put and get move data without a datatype, yet a reader of an aligned element
+// of 1, 2, 4 or 8 bytes must never see half of it. The runtime's memmove alone
+// does not promise that: it moves 2 bytes as two single bytes, covers an odd
+// length by two overlapping moves that may meet inside an element, and in long
+// loops aligns itself to one side, whose words need not be the other's. So the
+// ends are moved in aligned pieces. The middle, which starts at a multiple of 8
+// in the window and is a multiple of 8 long, is moved in words, or, where it is
+// long, by memmove in portions of moveMax: up to that length memmove has no loop
+// on amd64 and arm64, every load and store of it starts and ends between the
+// window's words, and the hardware splits an access at no other place.
+const (
+	wordsMax = 64
+	moveMax  = 128
+)
+
+// CopyIn copies src, anywhere in memory, to the start of dst, window memory. Each
+// aligned element of 1, 2, 4 or 8 bytes that src covers is written whole, in no
+// particular order. A copy of exactly one aligned element of 4 or 8 bytes is an
+// atomic store in the sense of sync/atomic. It panics if dst is shorter than
+// src. The two must not overlap.
+func CopyIn(dst, src []byte) {
+	n := len(src)
+	dst = dst[:n]
+	at := address(dst)
+	switch {
+	case n == 8 && at&7 == 0:
+		atomic.StoreUint64(word64(dst, 0), le.Uint64(src))
+		return
+	case n == 4 && at&3 == 0:
+		atomic.StoreUint32(word32(dst, 0), le.Uint32(src))
+		return
+	}
+	i := 0
+	for i < n && (at+uintptr(i))&7 != 0 {
+		i += pieceIn(dst, src, i, at)
+	}
+	if end := i + (n-i)&^7; end-i <= wordsMax {
+		for ; i < end; i += 8 {
+			*word64(dst, i) = le.Uint64(src[i:])
+		}
+	} else {
+		for i < end {
+			i += copy(dst[i:min(end, i+moveMax)], src[i:end])
+		}
+	}
+	for i < n {
+		i += pieceIn(dst, src, i, at)
+	}
+}
+
+// CopyOut copies the start of src, window memory, to dst, anywhere in memory, and
+// fills dst. Each aligned element of 1, 2, 4 or 8 bytes of the window is read
+// whole, in no particular order; a copy of exactly one aligned element of 4 or
+// 8 bytes is an atomic load in the sense of sync/atomic. It panics if src is
+// shorter than dst. The two must not overlap.
+func CopyOut(dst, src []byte) {
+	n := len(dst)
+	src = src[:n]
+	at := address(src)
+	switch {
+	case n == 8 && at&7 == 0:
+		le.PutUint64(dst, atomic.LoadUint64(word64(src, 0)))
+		return
+	case n == 4 && at&3 == 0:
+		le.PutUint32(dst, atomic.LoadUint32(word32(src, 0)))
+		return
+	}
+	i := 0
+	for i < n && (at+uintptr(i))&7 != 0 {
+		i += pieceOut(dst, src, i, at)
+	}
+	if end := i + (n-i)&^7; end-i <= wordsMax {
+		for ; i < end; i += 8 {
+			le.PutUint64(dst[i:], *word64(src, i))
+		}
+	} else {
+		for i < end {
+			i += copy(dst[i:min(end, i+moveMax)], src[i:end])
+		}
+	}
+	for i < n {
+		i += pieceOut(dst, src, i, at)
+	}
+}
+
+// piece returns the length of the largest aligned element of at most 4 bytes at
+// address at, with left bytes to go.
+func piece(at uintptr, left int) int {
+	switch {
+	case at&3 == 0 && left >= 4:
+		return 4
+	case at&1 == 0 && left >= 2:
+		return 2
+	}
+	return 1
+}
+
+// pieceIn copies the next piece at i, where at is dst's address, and returns its length.
+func pieceIn(dst, src []byte, i int, at uintptr) int {
+	size := piece(at+uintptr(i), len(dst)-i)
+	switch size {
+	case 4:
+		*word32(dst, i) = le.Uint32(src[i:])
+	case 2:
+		*word16(dst, i) = le.Uint16(src[i:])
+	default:
+		dst[i] = src[i]
+	}
+	return size
+}
+
+// pieceOut is pieceIn in the other direction, where at is src's address.
+func pieceOut(dst, src []byte, i int, at uintptr) int {
+	size := piece(at+uintptr(i), len(src)-i)
+	switch size {
+	case 4:
+		le.PutUint32(dst[i:], *word32(src, i))
+	case 2:
+		le.PutUint16(dst[i:], *word16(src, i))
+	default:
+		dst[i] = src[i]
+	}
+	return size
+}

@@ -1,0 +1,140 @@
+// Package datatype holds the datatypes that a window's memory is described
+// with, the reduction operators of the accumulate calls, and the kernels that
+// apply them to memory. It is pure: no input or output, no goroutine.
+//
+// Values travel and are stored little-endian; the kernels assume a
+// little-endian machine with 64-bit words.
+package datatype
+
+import "reflect"
+
+// Basic is the code of a predefined datatype. It goes on the wire, so its values
+// never change; the zero value is no datatype.
+type Basic uint8
+
+// The predefined datatypes. Bool is a logical value of one byte, zero or one;
+// Byte is data without a number's meaning, on which only bitwise operators work.
+const (
+	BasicInt8       Basic = 1
+	BasicInt16      Basic = 2
+	BasicInt32      Basic = 3
+	BasicInt64      Basic = 4
+	BasicUint8      Basic = 5
+	BasicUint16     Basic = 6
+	BasicUint32     Basic = 7
+	BasicUint64     Basic = 8
+	BasicFloat32    Basic = 9
+	BasicFloat64    Basic = 10
+	BasicBool       Basic = 11
+	BasicByte       Basic = 12
+	BasicComplex64  Basic = 13
+	BasicComplex128 Basic = 14
+
+	basicCount = 15
+)
+
+var basicSizes = [basicCount]uint8{
+	BasicInt8: 1, BasicInt16: 2, BasicInt32: 4, BasicInt64: 8,
+	BasicUint8: 1, BasicUint16: 2, BasicUint32: 4, BasicUint64: 8,
+	BasicFloat32: 4, BasicFloat64: 8, BasicBool: 1, BasicByte: 1,
+	BasicComplex64: 8, BasicComplex128: 16,
+}
+
+var basicNames = [basicCount]string{
+	BasicInt8: "int8", BasicInt16: "int16", BasicInt32: "int32", BasicInt64: "int64",
+	BasicUint8: "uint8", BasicUint16: "uint16", BasicUint32: "uint32", BasicUint64: "uint64",
+	BasicFloat32: "float32", BasicFloat64: "float64", BasicBool: "bool", BasicByte: "byte",
+	BasicComplex64: "complex64", BasicComplex128: "complex128",
+}
+
+// Valid reports whether b is the code of a predefined datatype.
+func (b Basic) Valid() bool { return b-1 < basicCount-1 }
+
+// Size returns the bytes of one element, and 0 if b is not valid.
+func (b Basic) Size() int {
+	if b >= basicCount {
+		return 0
+	}
+	return int(basicSizes[b])
+}
+
+// Align returns the alignment in bytes that the address of an accumulated
+// element must have: its size, but 8 for Complex128; 0 if b is not valid.
+// Complex64 therefore needs more than the Go compiler gives a struct field of
+// that type, because its two halves are updated as one word.
+func (b Basic) Align() int { return min(b.Size(), 8) }
+
+// Comparable reports whether compare-and-swap is defined for b: integers, Bool
+// and Byte (section 11.3.4).
+func (b Basic) Comparable() bool {
+	return b.Valid() && b != BasicFloat32 && b != BasicFloat64 && b != BasicComplex64 && b != BasicComplex128
+}
+
+// String returns the datatype's name, or "invalid".
+func (b Basic) String() string {
+	if !b.Valid() {
+		return "invalid"
+	}
+	return basicNames[b]
+}
+
+// Type describes the layout of one entry of a buffer. Types are compared by
+// pointer and never change.
+type Type struct {
+	name   string
+	size   int
+	extent int
+	basic  Basic
+}
+
+// Size returns the bytes of data in one entry.
+func (t *Type) Size() int { return t.size }
+
+// Extent returns the bytes from the start of one entry to the start of the next.
+func (t *Type) Extent() int { return t.extent }
+
+// Name returns the datatype's name.
+func (t *Type) Name() string { return t.name }
+
+// Basic returns the predefined datatype that all of t's elements have.
+func (t *Type) Basic() Basic { return t.basic }
+
+// The predefined datatypes; see Basic for their meaning.
+var (
+	Int8       = predefined(BasicInt8)
+	Int16      = predefined(BasicInt16)
+	Int32      = predefined(BasicInt32)
+	Int64      = predefined(BasicInt64)
+	Uint8      = predefined(BasicUint8)
+	Uint16     = predefined(BasicUint16)
+	Uint32     = predefined(BasicUint32)
+	Uint64     = predefined(BasicUint64)
+	Float32    = predefined(BasicFloat32)
+	Float64    = predefined(BasicFloat64)
+	Bool       = predefined(BasicBool)
+	Byte       = predefined(BasicByte)
+	Complex64  = predefined(BasicComplex64)
+	Complex128 = predefined(BasicComplex128)
+)
+
+func predefined(b Basic) *Type {
+	return &Type{name: b.String(), size: b.Size(), extent: b.Size(), basic: b}
+}
+
+// Element is the set of Go types that have a predefined datatype.
+type Element interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 |
+		~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
+		~float32 | ~float64 | ~bool | ~complex64 | ~complex128
+}
+
+var byKind = [...]*Type{
+	reflect.Int: Int64, reflect.Int8: Int8, reflect.Int16: Int16, reflect.Int32: Int32, reflect.Int64: Int64,
+	reflect.Uint: Uint64, reflect.Uint8: Uint8, reflect.Uint16: Uint16, reflect.Uint32: Uint32, reflect.Uint64: Uint64,
+	reflect.Float32: Float32, reflect.Float64: Float64, reflect.Bool: Bool,
+	reflect.Complex64: Complex64, reflect.Complex128: Complex128,
+}
+
+// Of returns the predefined datatype of the Go type T: Int64 for int, Uint64 for
+// uint, and Uint8 (not Byte) for byte, which Go does not tell apart from uint8.
+func Of[T Element]() *Type { return byKind[reflect.TypeFor[T]().Kind()] }
