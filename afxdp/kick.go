@@ -1,0 +1,163 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// KickResult says what became of the published frames.
+type KickResult uint8
+
+const (
+	// KickDone: the kernel has everything, or another goroutine's Kick is at it.
+	KickDone KickResult = iota
+	// KickAgain: more is to be sent. Reap and kick again.
+	KickAgain
+	// KickLater: the kernel is short of memory. Kick again after a pause.
+	KickLater
+	// KickFailed: the socket cannot send any more; the error says why.
+	KickFailed
+)
+
+// maxKicks bounds the system calls of one Kick.
+const maxKicks = 4
+
+// kernelTxBudget is how many descriptors a kernel sends per call in copy mode
+// unless told otherwise.
+const kernelTxBudget = 32
+
+// kicker hands the transmit ring to the kernel. It holds no lock: a goroutine
+// that finds another one at it leaves the work to that one.
+type kicker struct {
+	t        *transmitter
+	hinted   bool                  // the kernel says in the ring's flags when it needs a call
+	send     func() unix.Errno     // sendto on the socket
+	sent     atomic.Uint32         // index up to which the kernel has taken the ring
+	busy     atomic.Bool           // a goroutine is in kick
+	failure  atomic.Pointer[error] // sticky
+	calls    atomic.Uint64
+	lost     atomic.Uint64
+	failures atomic.Uint64
+}
+
+func newKicker(t *transmitter, hinted bool, send func() unix.Errno) *kicker {
+	k := &kicker{t: t, hinted: hinted, send: send}
+	k.sent.Store(t.published.Load())
+	return k
+}
+
+// pending reports whether a system call is needed. A driver that gives hints
+// may stop early at any time, so what counts for it is what has not completed;
+// otherwise the kernel sends nothing outside a call.
+func (k *kicker) pending() bool {
+	published := k.t.published.Load()
+	if k.hinted {
+		return published != k.t.completed.Load() && k.t.tx.wantsWakeup()
+	}
+	return published != k.sent.Load()
+}
+
+// kick implements Socket.Kick.
+func (k *kicker) kick() (KickResult, error) {
+	if !k.pending() {
+		return KickDone, nil
+	}
+	for range maxKicks {
+		if err := k.err(); err != nil {
+			return KickFailed, err
+		}
+		if !k.busy.CompareAndSwap(false, true) {
+			return KickDone, nil
+		}
+		result := k.transmit()
+		k.busy.Store(false)
+		if result != KickDone {
+			return result, k.err()
+		}
+		// Whoever published meanwhile may have found busy set: look again.
+		if k.t.published.Load() == k.sent.Load() {
+			return KickDone, nil
+		}
+	}
+	return KickAgain, nil
+}
+
+// transmit makes system calls until the kernel has taken everything that was
+// published before the last of them.
+func (k *kicker) transmit() KickResult {
+	for range maxKicks {
+		published := k.t.published.Load()
+		errno := k.send()
+		k.calls.Add(1)
+		switch verdict(errno) {
+		case sendDone:
+			k.sent.Store(published)
+			return KickDone
+		case sendRetry:
+		case sendLost:
+			k.lost.Add(1)
+		case sendPause:
+			k.failures.Add(1)
+			return KickLater
+		case sendFatal:
+			k.failures.Add(1)
+			k.fail(explainSend(errno))
+			return KickFailed
+		}
+	}
+	return KickAgain
+}
+
+// fail makes err the answer to every later Kick; the first one wins.
+func (k *kicker) fail(err error) { k.failure.CompareAndSwap(nil, &err) }
+
+// err returns the sticky error, or nil.
+func (k *kicker) err() error {
+	if err := k.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// sendVerdict is what an errno of sendto means for the transmit ring.
+type sendVerdict uint8
+
+const (
+	sendDone  sendVerdict = iota // the ring was drained
+	sendRetry                    // stopped early, nothing lost
+	sendLost                     // one frame was dropped although it completes; the rest is unsent
+	sendPause                    // the kernel is out of memory
+	sendFatal                    // no later call can succeed
+)
+
+func verdict(errno unix.Errno) sendVerdict {
+	switch errno {
+	case 0:
+		return sendDone
+	case unix.EAGAIN, unix.EINTR:
+		return sendRetry
+	case unix.EBUSY:
+		return sendLost
+	case unix.ENOBUFS, unix.ENOMEM:
+		return sendPause
+	}
+	return sendFatal
+}
+
+// ErrDeviceGone is in the chain of the error that Kick and Wait return once the
+// interface was removed or taken down.
+var ErrDeviceGone = errors.New("the interface was removed or taken down")
+
+// explainSend turns a fatal errno of sendto into an error.
+func explainSend(errno unix.Errno) error {
+	switch errno {
+	case unix.ENXIO, unix.ENETDOWN, unix.ENODEV:
+		return fmt.Errorf("afxdp: transmit: %w (%w)", ErrDeviceGone, errno)
+	case unix.EINVAL:
+		return fmt.Errorf("afxdp: transmit: the kernel refuses a descriptor: %w", errno)
+	}
+	return fmt.Errorf("afxdp: transmit: %w", errno)
+}
