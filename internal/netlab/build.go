@@ -1,0 +1,221 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	readyTimeout = 10 * time.Second
+	readyPoll    = time.Millisecond
+)
+
+func (l *Lab) build() error {
+	for rank := range l.config.Ranks {
+		n, err := l.addNode(fmt.Sprint(rank))
+		if err != nil {
+			return err
+		}
+		l.nodes = append(l.nodes, n)
+	}
+	if err := l.connect(); err != nil {
+		return err
+	}
+	for rank, n := range l.nodes {
+		if err := l.configure(rank, n); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	for rank, n := range l.nodes {
+		if err := n.awaitReady(l.Interface(rank)); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+// addNode makes a namespace, quiet and with its loopback interface up.
+func (l *Lab) addNode(suffix string) (*node, error) {
+	n := &node{name: l.name + suffix}
+	var err error
+	if n.ns, err = newNamespace(n.name, silenceIPv6); err != nil {
+		return nil, err
+	}
+	if n.handle, err = netlink.NewHandleAt(n.ns, unix.NETLINK_ROUTE); err == nil {
+		err = n.up("lo")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("namespace %s: %w", n.name, err), n.remove())
+	}
+	return n, nil
+}
+
+// silenceIPv6 keeps the calling thread's namespace from sending anything of its
+// own accord, and makes addresses usable without duplicate detection.
+func silenceIPv6() error {
+	for name, value := range map[string]string{
+		"accept_dad": "0", "dad_transmits": "0", "accept_ra": "0", "autoconf": "0",
+		"router_solicitations": "0", "addr_gen_mode": "1", // 1: no link-local address
+	} {
+		for _, scope := range []string{"all", "default"} {
+			err := os.WriteFile("/proc/sys/net/ipv6/conf/"+scope+"/"+name, []byte(value), 0)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// connect makes the links between the namespaces.
+func (l *Lab) connect() error {
+	switch len(l.nodes) {
+	case 1:
+		if err := l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[0], "peer", mac(1, 0)); err != nil {
+			return err
+		}
+		return l.nodes[0].up("peer")
+	case 2:
+		return l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[1], l.Interface(1), mac(0, 1))
+	}
+	var err error
+	if l.bridge, err = l.addNode("br"); err != nil {
+		return err
+	}
+	bridge, err := l.addBridge()
+	if err != nil {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	for rank, n := range l.nodes {
+		name := l.Interface(rank)
+		if err := l.addVeth(n, name, mac(0, rank), l.bridge, name, mac(1, rank)); err != nil {
+			return err
+		}
+		if err := l.bridge.enslave(name, bridge); err != nil {
+			return fmt.Errorf("port %s of the bridge: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// addVeth makes a pair with one end in a and the other in b.
+func (l *Lab) addVeth(a *node, aName string, aMAC net.HardwareAddr, b *node, bName string, bMAC net.HardwareAddr) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = aName, aMAC
+	attrs.MTU = l.config.MTU
+	attrs.NumTxQueues, attrs.NumRxQueues = l.config.Queues, l.config.Queues
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr = bName, bMAC
+	veth.PeerMTU = uint32(l.config.MTU)
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(l.config.Queues), uint32(l.config.Queues)
+	veth.PeerNamespace = netlink.NsFd(int(b.ns))
+	if err := a.handle.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth pair %s, %s: %w", aName, bName, err)
+	}
+	return nil
+}
+
+// addBridge makes a bridge that floods multicast: neighbour discovery has to
+// work without a multicast querier.
+func (l *Lab) addBridge() (*netlink.Bridge, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = "bridge", mac(2, 0), l.config.MTU
+	snooping := false
+	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
+	if err := l.bridge.handle.LinkAdd(bridge); err != nil {
+		return nil, err
+	}
+	return bridge, l.bridge.up("bridge")
+}
+
+func (n *node) enslave(name string, bridge *netlink.Bridge) error {
+	link, err := n.handle.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := n.handle.LinkSetMaster(link, bridge); err != nil {
+		return err
+	}
+	return n.handle.LinkSetUp(link)
+}
+
+func (n *node) up(name string) error {
+	link, err := n.handle.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if err := n.handle.LinkSetUp(link); err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// configure gives rank's interface its addresses and sets it up.
+func (l *Lab) configure(rank int, n *node) error {
+	link, err := n.handle.LinkByName(l.Interface(rank))
+	if err != nil {
+		return err
+	}
+	prefix := 24
+	if l.config.Ranks > smallNetwork {
+		prefix = 16
+	}
+	v4 := &netlink.Addr{IPNet: &net.IPNet{IP: l.Addr(rank).AsSlice(), Mask: net.CIDRMask(prefix, 32)}}
+	if err := n.handle.AddrAdd(link, v4); err != nil {
+		return fmt.Errorf("address %s: %w", v4.IPNet, err)
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err == nil {
+		v6 := &netlink.Addr{
+			IPNet: &net.IPNet{IP: l.Addr6(rank).AsSlice(), Mask: net.CIDRMask(64, 128)},
+			Flags: unix.IFA_F_NODAD,
+		}
+		if err := n.handle.AddrAdd(link, v6); err != nil {
+			return fmt.Errorf("address %s: %w", v6.IPNet, err)
+		}
+	}
+	return n.up(l.Interface(rank))
+}
+
+// awaitReady blocks until the interface has a carrier and no address of it is
+// still tentative.
+func (n *node) awaitReady(name string) error {
+	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(readyPoll) {
+		ready, err := n.ready(name)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		if ready {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("interface %s has no carrier after %v", name, readyTimeout)
+		}
+	}
+}
+
+func (n *node) ready(name string) (bool, error) {
+	link, err := n.handle.LinkByName(name)
+	if err != nil {
+		return false, err
+	}
+	if link.Attrs().OperState != netlink.OperUp {
+		return false, nil
+	}
+	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range addrs {
+		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
