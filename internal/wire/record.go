@@ -106,3 +106,36 @@ func PutPart(b []byte, offset, want uint32) {
 func Part(b []byte) (offset, want uint32) {
 	return binary.LittleEndian.Uint32(b[0:]), binary.LittleEndian.Uint32(b[4:])
 }
+
+// String names the request or answer as a user knows it.
+func (c Code) String() string {
+	switch c {
+	case CodePut:
+		return "put"
+	case CodeGet:
+		return "get"
+	case CodeAccumulate:
+		return "accumulate"
+	case CodeGetAccumulate:
+		return "get_accumulate"
+	case CodeCompareSwap:
+		return "compare_and_swap"
+	case CodeLock:
+		return "lock"
+	case CodeUnlock:
+		return "unlock"
+	case CodeMessage:
+		return "message"
+	case CodePing:
+		return "ping"
+	case CodeBye:
+		return "bye"
+	case CodeResult:
+		return "result"
+	case CodeGranted:
+		return "granted"
+	case CodeRefused:
+		return "refused"
+	}
+	return "unknown"
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+type lockPhase uint8
+
+const (
+	unlocked lockPhase = iota
+	locking            // asked for, not known to be held
+	locked
+)
+
+// Access is what a rank keeps, as origin, about one window at one target: which
+// operations are outstanding there, and the lock.
+type Access struct {
+	session *Session       // nil where the target is this rank
+	local   *window.Window // set where the target is this rank
+	window  uint32
+	lastSeq uint64 // the last bundle with an operation on it
+	pending int32  // operations that await an answer
+	lock    lockPhase
+	err     *mpierr.Error // the first failure since the last flush
+}
+
+// OpenAccess returns the access at s to the window with the given id, the same
+// at every call.
+func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
+	a := s.access[id]
+	if a == nil {
+		a = &Access{session: s, window: id}
+		if s.err != nil {
+			a.err = s.err
+		}
+		if s.access == nil {
+			s.access = map[uint32]*Access{}
+		}
+		s.access[id] = a
+	}
+	return a
+}
+
+// OpenLocal returns the access of this rank to its own window w.
+func (e *Engine) OpenLocal(w *window.Window) *Access { return &Access{local: w, window: w.ID()} }
+
+// CloseAccess forgets a, on which nothing may be outstanding.
+func (e *Engine) CloseAccess(a *Access) {
+	if a.session != nil && a.session.access[a.window] == a {
+		delete(a.session.access, a.window)
+	}
+}
+
+func (a *Access) dead() bool { return a.session != nil && a.session.state == dead }
+
+func (a *Access) fail(err *mpierr.Error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// TakeError returns the first failure at the target since the last call, and
+// forgets it unless the target is dead.
+func (a *Access) TakeError() error {
+	err := a.err
+	if err == nil {
+		return nil
+	}
+	if !a.dead() {
+		a.err = nil
+	}
+	return err
+}
+
+// Flush sends what is outstanding on a and asks for prompt acknowledgement;
+// FlushWait tells when it has been applied at the target.
+func (e *Engine) Flush(now int64, a *Access) {
+	e.now = now
+	if s := a.session; s != nil {
+		e.push(s, a.lastSeq)
+	}
+}
+
+// A FlushWait is met when every operation issued on the access has completed at
+// the origin and at the target, or the target is dead.
+type FlushWait Access
+
+// Met reports whether the wait is over.
+func (w *FlushWait) Met() bool {
+	s := w.session
+	return s == nil || s.state == dead ||
+		w.pending == 0 && w.lock != locking && w.lastSeq < s.acked[request] && int32(s.refusalsSeen-s.refusalsTold) >= 0
+}
+
+// A LocalWait is met when every operation issued on the access has completed at
+// the origin: its buffers may be used again.
+type LocalWait Access
+
+// Met reports whether the wait is over.
+func (w *LocalWait) Met() bool {
+	return w.session == nil || w.session.state == dead || w.pending == 0
+}
+
+// A LockWait is met when the lock that was asked for is held or refused.
+type LockWait Access
+
+// Met reports whether the wait is over.
+func (w *LockWait) Met() bool { return w.lock != locking || (*Access)(w).dead() }
+
+// Lock asks for the lock of a's window at the target. It does not wait: what is
+// issued next travels with the request, and is applied under the lock.
+// It returns false if there is no room now (see RoomWait).
+func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
+	e.now = now
+	if a.local != nil {
+		e.lockLocal(a, exclusive)
+		return true
+	}
+	s := a.session
+	if s.state == dead {
+		a.fail(s.err)
+		return true
+	}
+	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
+		e.closeBundle(s, request)
+	}
+	i := s.open[request]
+	if i == none {
+		i = e.openBundle(s, request)
+	}
+	t := none
+	if i != none {
+		t = e.newOp(a, nil)
+	}
+	if t == none {
+		return false
+	}
+	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t)}
+	if exclusive {
+		r.Flags = wire.FlagExclusive
+	}
+	e.appendRecord(i, &r, 0)
+	a.lastSeq = e.slots[i].seq
+	a.lock = locking
+	s.lockOpen = a
+	return true
+}
+
+// Unlock releases the lock once everything issued on a has been applied. It
+// returns false if it has to be called again: there is no room now, or the lock
+// is not yet held. UnlockWait tells when it is done.
+func (e *Engine) Unlock(now int64, a *Access) bool {
+	e.now = now
+	if a.local != nil {
+		if class := e.release(a.window, localHolder); class != mpierr.Success {
+			a.fail(mpierr.New("unlock", class, e.cfg.Rank, "the lock is not held"))
+		}
+		a.lock = unlocked
+		return true
+	}
+	s := a.session
+	if s.state == dead {
+		a.lock = unlocked
+		return true
+	}
+	if a.lock == unlocked { // it was refused
+		return true
+	}
+	var i int32
+	if s.lockOpen == a {
+		i = s.open[request]
+		if int(e.slots[i].length)+wire.RecordSize(0) > s.maxPayload {
+			e.closeBundle(s, request)
+			return false
+		}
+	} else {
+		if a.lock == locking {
+			return false
+		}
+		// What was issued before may arrive later: the fence makes the target wait for it.
+		if i = e.room(s, request, 0); i == none {
+			return false
+		}
+		e.slots[i].flags |= wire.FlagFence
+		a.lock = unlocked
+	}
+	e.appendRecord(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
+	a.lastSeq = e.slots[i].seq
+	e.slots[i].flags |= wire.FlagAckNow
+	e.markDirty(s)
+	return true
+}
+
+// UnlockWait is met when the lock has been released at the target and everything
+// issued under it has completed.
+type UnlockWait = FlushWait
+
+// Unlocked records that an unlock's wait is over.
+func (a *Access) Unlocked() { a.lock = unlocked }

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// lostBehind is how many later packets must have arrived before one that is
+// missing counts as lost: fewer would take reordering for loss.
+const lostBehind = 3
+
+// acknowledge takes in what a frame's header says about the packets that this
+// rank has sent.
+func (e *Engine) acknowledge(s *Session, h *wire.Header) {
+	if h.AckLargest >= s.nextPacket || h.AckRequests > s.nextSeq[request] || h.AckResponses > s.nextSeq[response] {
+		e.Stats.BadAcks++
+		return
+	}
+	s.credits = int32(min(max(h.Credits, 1), reliable.Span/2))
+	s.acked[request] = max(s.acked[request], h.AckRequests)
+	s.acked[response] = max(s.acked[response], h.AckResponses)
+	if int32(h.Refusals-s.refusalsTold) > 0 {
+		s.refusalsTold = h.Refusals
+	}
+	acked, lost, fresh := 0, 0, false
+	for i := s.flight.head; i != none; {
+		p := &e.slots[i]
+		if p.packet > h.AckLargest {
+			break
+		}
+		next := p.next
+		switch {
+		case reliable.Has(h.AckLargest, h.AckBits, p.packet) || p.seq < s.acked[p.class]:
+			if p.packet == h.AckLargest && p.flags&wire.FlagAckNow != 0 {
+				s.rtt.Sample(e.now - p.sentAt)
+			}
+			e.landed(s, i)
+			acked++
+		case p.packet+lostBehind <= h.AckLargest && !p.inDevice:
+			fresh = fresh || p.packet > s.cutPacket
+			e.lose(s, i)
+			lost++
+		}
+		i = next
+	}
+	if acked > 0 {
+		s.congestion.Acked(acked)
+		s.rtt.Progress()
+		s.resendAt = 0
+	}
+	if lost > 0 {
+		e.Stats.Lost += uint64(lost)
+		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
+		s.congestion.Lost(fresh)
+	}
+	if s.flight.head == none {
+		s.resendAt = 0
+	} else if s.resendAt == 0 {
+		s.resendAt = e.now + s.rtt.Timeout()
+		e.wakeBy(s.resendAt)
+	}
+	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 {
+		e.markDirty(s)
+	}
+	if s.flight.n == 0 && s.pending == 0 && s.watch == 0 {
+		s.waiting, s.pingAt = 0, 0
+	}
+}
+
+// landed removes a bundle that the peer has from flight.
+func (e *Engine) landed(s *Session, i int32) {
+	c := e.slots[i].class
+	e.remove(&s.flight, i)
+	s.inFlight[c]--
+	s.held[c]--
+	e.freeSlot(i)
+}
+
+// lose moves a bundle from flight to those to be sent again.
+func (e *Engine) lose(s *Session, i int32) {
+	p := &e.slots[i]
+	e.remove(&s.flight, i)
+	s.inFlight[p.class]--
+	p.state = slotQueued
+	p.flags |= wire.FlagAckNow
+	e.pushBack(&s.again[p.class], i)
+}
+
+// timeout sends the oldest bundle in flight again. What else was lost is found
+// through the acknowledgement that this provokes.
+func (e *Engine) timeout(s *Session) {
+	i := s.flight.head
+	if i == none {
+		s.resendAt = 0
+		return
+	}
+	e.Stats.Timeouts++
+	s.expired++
+	s.rtt.Expired()
+	s.resendAt = e.now + s.rtt.Timeout()
+	if e.slots[i].inDevice {
+		return
+	}
+	fresh := e.slots[i].packet > s.cutPacket
+	s.cutPacket = max(s.cutPacket, s.nextPacket-1)
+	s.congestion.Lost(fresh)
+	c := e.slots[i].class
+	e.lose(s, i)
+	// One more than the window may be in flight, or a closed window would never open.
+	l := &s.again[c]
+	e.remove(l, i)
+	e.transmit(s, i)
+}

@@ -1,0 +1,224 @@
+// Package engine is the protocol of one-sided communication as a pure state
+// machine: frames, calls and the time come in; frames, changes of memory and the
+// next deadline come out. It has no goroutine, lock, clock, system call or source
+// of randomness of its own, so the same code runs over AF_XDP, over UDP sockets
+// and in a deterministic simulation. Its caller serialises all calls.
+//
+// A rank is at once origin and target. Files follow a frame's way: slots and
+// session (who is there), send and ack (reliability outwards), receive (inwards),
+// target (requests take effect), origin (calls and their answers).
+package engine
+
+import (
+	"math"
+
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Never is the deadline of an engine that waits for nothing.
+const Never int64 = math.MaxInt64
+
+const (
+	microsecond int64 = 1000
+	millisecond       = 1000 * microsecond
+)
+
+// Config holds what an engine is told at the start. Times are in nanoseconds.
+type Config struct {
+	Rank        int           // of this process in the job
+	Size        int           // ranks in the job
+	Job         uint64        // shared by all ranks of the job, unknown to others
+	Incarnation uint64        // larger for each restart of this rank; not 0
+	Rand        func() uint64 // session ids
+	Slab        *Slab         // transmit memory of the device
+	Windows     *window.Table // what this rank exposes
+
+	RxFrames     int   // frames that the device can hold for reading; 0: 1024
+	MaxReceive   int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
+	Parked       int   // bundles held while they wait for order or room; 0: 512
+	MaxOps       int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
+	MaxUnread    int   // bytes of messages that nobody has asked for yet; 0: 4 MiB
+	MinTimeout   int64 // lower bound of the retransmission timeout; 0: 4 ms
+	MaxTimeout   int64 // upper bound; 0: 200 ms
+	DeadAfter    int64 // silence after which a peer that owes an answer is dead; 0: 5 s
+	AckDelay     int64 // how long an acknowledgement may wait for company; 0: 200 µs
+	NewCongestor func() reliable.Congestion
+}
+
+func (c *Config) setDefaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def64 := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.RxFrames, 1024)
+	def(&c.MaxReceive, c.Slab.MaxPayload)
+	def(&c.Parked, 512)
+	def(&c.MaxOps, 8192)
+	def(&c.MaxUnread, 4<<20)
+	def64(&c.MinTimeout, 4*millisecond)
+	def64(&c.MaxTimeout, 200*millisecond)
+	def64(&c.DeadAfter, 5000*millisecond)
+	def64(&c.AckDelay, 200*microsecond)
+	if c.NewCongestor == nil {
+		c.NewCongestor = func() reliable.Congestion { return reliable.NewAIMD() }
+	}
+}
+
+// Engine is one rank's end of the protocol.
+type Engine struct {
+	cfg   Config
+	now   int64 // of the current call
+	Stats Stats
+
+	slots       []slot
+	freeHead    int32
+	freeSlots   int32
+	ackReserve  int32 // slots that only acknowledgements may use
+	respReserve int32 // slots that requests may not use
+	out         []Out
+
+	byRank   map[int]*Session
+	byID     map[uint64]*Session
+	opened   []uint64 // ids to announce to the device
+	closed   []uint64
+	active   []*Session // those with anything outstanding
+	dirty    []*Session // those with something to send
+	deadline int64
+
+	ops     []op
+	freeOp  int32
+	parked  parkingLot
+	inbox   inbox
+	locks   map[uint32]*lock // of the windows, by id
+	waits   map[lockKey]*lockWait
+	granted []window.Grant[struct{}] // scratch
+}
+
+// New returns an engine. It panics if cfg contradicts itself, which is the
+// caller's bug.
+func New(cfg Config) *Engine {
+	cfg.setDefaults()
+	switch {
+	case cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size:
+		panic("engine: rank outside the job")
+	case cfg.Incarnation == 0:
+		panic("engine: incarnation 0")
+	case cfg.Slab.MaxPayload < wire.MinPayload:
+		panic("engine: transmit slots smaller than the smallest payload")
+	case cfg.Slab.Slots < 32:
+		panic("engine: fewer than 32 transmit slots")
+	case cfg.MaxOps&(cfg.MaxOps-1) != 0 || cfg.MaxOps > maxOps:
+		panic("engine: MaxOps is not a power of two up to 65536")
+	}
+	e := &Engine{
+		cfg:      cfg,
+		slots:    make([]slot, cfg.Slab.Slots),
+		out:      make([]Out, 0, cfg.Slab.Slots),
+		byRank:   map[int]*Session{},
+		byID:     map[uint64]*Session{},
+		locks:    map[uint32]*lock{},
+		waits:    map[lockKey]*lockWait{},
+		deadline: Never,
+		freeOp:   none,
+		freeHead: none,
+	}
+	for i := len(e.slots) - 1; i >= 0; i-- {
+		e.freeSlot(int32(i))
+	}
+	n := int32(cfg.Slab.Slots)
+	e.ackReserve, e.respReserve = n/16, n/4
+	e.parked.limit = cfg.Parked
+	return e
+}
+
+// Rank returns this process's rank in the job.
+func (e *Engine) Rank() int { return e.cfg.Rank }
+
+// Size returns the number of ranks in the job.
+func (e *Engine) Size() int { return e.cfg.Size }
+
+// Incarnation returns this process's incarnation.
+func (e *Engine) Incarnation() uint64 { return e.cfg.Incarnation }
+
+// Windows returns the table of the windows that this rank exposes.
+func (e *Engine) Windows() *window.Table { return e.cfg.Windows }
+
+// Deadline returns when Tick must run again at the latest.
+func (e *Engine) Deadline() int64 { return e.deadline }
+
+// Announcements returns the session ids that became valid and those that ceased
+// to be since the last call. The device must know them before it sends any of
+// Output. Both slices are nil nearly always.
+func (e *Engine) Announcements() (opened, closed []uint64) {
+	if len(e.opened)+len(e.closed) == 0 {
+		return nil, nil
+	}
+	opened, closed = e.opened, e.closed
+	e.opened, e.closed = nil, nil
+	return opened, closed
+}
+
+func (e *Engine) wakeBy(t int64) {
+	if t < e.deadline {
+		e.deadline = t
+	}
+}
+
+// Tick sends what is ready and does what is due at now.
+func (e *Engine) Tick(now int64) {
+	e.now = now
+	if e.parked.n > 0 {
+		e.retryParked()
+	}
+	for i := 0; i < len(e.dirty); i++ {
+		s := e.dirty[i]
+		s.isDirty = false
+		e.service(s)
+	}
+	e.dirty = e.dirty[:0]
+	if now >= e.deadline {
+		e.expire()
+	}
+}
+
+// expire looks at every session with something outstanding and finds the next
+// deadline. It runs when a deadline has passed, not once a packet.
+func (e *Engine) expire() {
+	e.deadline = Never
+	for i := 0; i < len(e.active); {
+		s := e.active[i]
+		e.timers(s)
+		if s.idle() {
+			s.isActive = false
+			last := len(e.active) - 1
+			e.active[i] = e.active[last]
+			e.active[last] = nil
+			e.active = e.active[:last]
+			continue
+		}
+		i++
+	}
+}
+
+func (e *Engine) markDirty(s *Session) {
+	if !s.isDirty {
+		s.isDirty = true
+		e.dirty = append(e.dirty, s)
+	}
+	e.markActive(s)
+}
+
+func (e *Engine) markActive(s *Session) {
+	if !s.isActive {
+		s.isActive = true
+		e.active = append(e.active, s)
+	}
+}

@@ -1,0 +1,441 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+const (
+	maxOps      = 1 << 16
+	minFragment = 256      // smaller pieces of a transfer are not worth a record
+	getChunk    = 32 << 10 // bytes that one get record asks for
+	issueBudget = 32       // bundles filled by one call of Issue
+)
+
+// op is an operation that awaits an answer from its target.
+type op struct {
+	next    int32 // in the free list
+	gen     uint16
+	used    bool
+	access  *Access
+	result  []byte
+	left    int // bytes of result still to come
+	request *Request
+}
+
+// Request follows one operation, for the request-based calls.
+type Request struct {
+	left int32
+	err  *mpierr.Error
+}
+
+// Met reports whether the operation has completed at the origin.
+func (r *Request) Met() bool { return r.left == 0 }
+
+// Err returns why the operation failed, or nil.
+func (r *Request) Err() error {
+	if r.err == nil {
+		return nil
+	}
+	return r.err
+}
+
+// newOp returns a free place in the table of operations, or none.
+func (e *Engine) newOp(a *Access, result []byte) int32 {
+	i := e.freeOp
+	if i == none {
+		n := len(e.ops)
+		if n == e.cfg.MaxOps {
+			return none
+		}
+		// The table doubles up to its limit, so that a rank that has little
+		// outstanding has a small table.
+		grown := make([]op, min(max(64, 2*n), e.cfg.MaxOps))
+		copy(grown, e.ops)
+		e.ops = grown
+		for j := len(grown) - 1; j >= n; j-- {
+			grown[j].gen = 1
+			grown[j].next = e.freeOp
+			e.freeOp = int32(j)
+		}
+		i = e.freeOp
+	}
+	o := &e.ops[i]
+	e.freeOp = o.next
+	o.used, o.access, o.result, o.left, o.request = true, a, result, len(result), nil
+	a.pending++
+	a.session.pending++
+	e.markActive(a.session)
+	return i
+}
+
+func (e *Engine) token(i int32) uint32 { return uint32(e.ops[i].gen)<<16 | uint32(i) }
+
+// find returns the operation that a token of s names, or none.
+func (e *Engine) find(s *Session, token uint32) int32 {
+	i := int32(token & (maxOps - 1))
+	if int(i) >= len(e.ops) {
+		return none
+	}
+	o := &e.ops[i]
+	if !o.used || o.gen != uint16(token>>16) || o.access.session != s {
+		return none
+	}
+	return i
+}
+
+func (e *Engine) finish(i int32, err *mpierr.Error) {
+	o := &e.ops[i]
+	a := o.access
+	a.pending--
+	a.session.pending--
+	if err != nil {
+		a.fail(err)
+	}
+	if o.request != nil {
+		o.request.left--
+		if err != nil && o.request.err == nil {
+			o.request.err = err
+		}
+	}
+	gen := o.gen + 1
+	if gen == 0 {
+		gen = 1
+	}
+	*o = op{gen: gen, next: e.freeOp}
+	e.freeOp = i
+}
+
+// failOps ends all operations that await an answer from s.
+func (e *Engine) failOps(s *Session) {
+	for i := range e.ops {
+		if o := &e.ops[i]; o.used && o.access.session == s {
+			if o.access.lock == locking {
+				o.access.lock = unlocked
+			}
+			e.finish(int32(i), s.err)
+		}
+	}
+	s.lockOpen = nil
+}
+
+// Call is one communication call on its way out. The caller keeps it until Issue
+// reports that it is complete.
+type Call struct {
+	Access  *Access
+	Code    wire.Code      // CodePut, CodeGet, CodeAccumulate, CodeGetAccumulate or CodeCompareSwap
+	Basic   datatype.Basic // of the accumulate calls
+	Op      datatype.Op    // of the accumulate calls
+	Relaxed bool           // an accumulate that need not be ordered
+	Disp    uint64         // bytes from the start of the target's window
+	Origin  []byte         // what is put, or combined; compare and swap: the new value
+	Compare []byte         // compare and swap: the value to compare with
+	Result  []byte         // where the answer goes; it must not move or be used until then
+	Request *Request       // followed where not nil
+
+	at int // bytes issued
+	op int32
+	on bool // op is valid
+}
+
+// size returns the bytes that the call touches at the target.
+func (c *Call) size() int {
+	if c.Result != nil {
+		return len(c.Result)
+	}
+	return len(c.Origin)
+}
+
+// Issue sends as much of c as there is room for and reports whether all of it
+// has been sent: then the origin data may be changed. Otherwise it is to be
+// called again; RoomWait tells when. The error concerns the target as a whole;
+// what goes wrong with one operation is told by TakeError after a flush.
+func (e *Engine) Issue(now int64, c *Call) (bool, error) {
+	e.now = now
+	a := c.Access
+	if a.local != nil {
+		return e.issueLocal(c)
+	}
+	s := a.session
+	switch {
+	case s.state == dead:
+		e.abandon(c)
+		return true, s.err
+	case s.bye:
+		e.abandon(c)
+		return true, &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: errLeft}
+	case a.lock == locking && s.lockOpen != a:
+		return false, nil // what follows a lock waits for it, unless it travels with it
+	}
+	if c.Code != wire.CodePut && c.Code != wire.CodeAccumulate && !c.on {
+		if c.op = e.newOp(a, c.Result); c.op == none {
+			return false, nil
+		}
+		c.on = true
+		if c.Request != nil {
+			c.Request.left++
+			e.ops[c.op].request = c.Request
+		}
+	}
+	for range issueBudget {
+		if c.at == c.size() && c.at > 0 {
+			return true, nil
+		}
+		sent := false
+		switch c.Code {
+		case wire.CodePut, wire.CodeAccumulate:
+			sent = e.issueData(s, c)
+		case wire.CodeGet:
+			sent = e.issueGet(s, c)
+		case wire.CodeGetAccumulate:
+			sent = e.issueGetAccumulate(s, c)
+		case wire.CodeCompareSwap:
+			sent = e.issueCompareSwap(s, c)
+		default:
+			panic("engine: a call with an unknown code")
+		}
+		if !sent {
+			return false, nil
+		}
+	}
+	return c.at == c.size(), nil
+}
+
+// abandon ends a call that was begun and cannot go on.
+func (e *Engine) abandon(c *Call) {
+	if c.on && e.ops[c.op].used && e.ops[c.op].access == c.Access {
+		e.finish(c.op, nil)
+	}
+	c.on = false
+}
+
+// requestRoom is room for a request of access a: inside its lock's bundle if
+// that is still open, and in no other lock's bundle.
+func (e *Engine) requestRoom(a *Access, n int) int32 {
+	s := a.session
+	if s.lockOpen != a {
+		return e.room(s, request, n)
+	}
+	if i := s.open[request]; int(e.slots[i].length)+wire.RecordSize(n) <= s.maxPayload {
+		return i
+	}
+	e.closeBundle(s, request)
+	return none // until the lock is known to be held
+}
+
+// fragment returns how many of the left bytes go into the next record, which
+// carries extra bytes besides: whole elements of the given size, and no crumbs.
+func (e *Engine) fragment(s *Session, left, extra, element int) int {
+	n := e.space(s, request) - extra
+	if n < left && n < minFragment && s.open[request] != none {
+		n = s.maxPayload - wire.HeaderLen - wire.RecordLen&^7 - extra // of a new bundle
+	}
+	return min(n-n%element, left)
+}
+
+func (e *Engine) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint8) []byte {
+	p := &e.slots[i]
+	p.flags |= flags
+	a.lastSeq = p.seq
+	return e.appendRecord(i, r, dataLen)
+}
+
+func (c *Call) orderFlag() uint8 {
+	if c.Relaxed {
+		return 0
+	}
+	return wire.FlagOrdered
+}
+
+func (e *Engine) issueData(s *Session, c *Call) bool {
+	r := wire.Record{Code: c.Code, Window: c.Access.window, Disp: c.Disp + uint64(c.at)}
+	element, flags := 8, uint8(0)
+	if c.Code == wire.CodeAccumulate {
+		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)
+		element, flags = c.Basic.Size(), c.orderFlag()
+	}
+	n := e.fragment(s, len(c.Origin)-c.at, 0, element)
+	i := e.requestRoom(c.Access, n)
+	if i == none {
+		return false
+	}
+	copy(e.add(c.Access, i, &r, n, flags), c.Origin[c.at:])
+	c.at += n
+	return true
+}
+
+func (e *Engine) issueGet(s *Session, c *Call) bool {
+	i := e.requestRoom(c.Access, wire.PartLen)
+	if i == none {
+		return false
+	}
+	n := min(len(c.Result)-c.at, getChunk)
+	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp + uint64(c.at)}
+	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at), uint32(n))
+	c.at += n
+	return true
+}
+
+func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
+	n := e.fragment(s, len(c.Result)-c.at, wire.PartLen, c.Basic.Size())
+	operand := n
+	if c.Op == datatype.NoOp {
+		operand = 0
+	}
+	i := e.requestRoom(c.Access, wire.PartLen+operand)
+	if i == none {
+		return false
+	}
+	r := wire.Record{
+		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op),
+		Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp + uint64(c.at),
+	}
+	data := e.add(c.Access, i, &r, wire.PartLen+operand, c.orderFlag())
+	wire.PutPart(data, uint32(c.at), uint32(n))
+	if operand > 0 {
+		copy(data[wire.PartLen:], c.Origin[c.at:c.at+n])
+	}
+	c.at += n
+	return true
+}
+
+func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
+	n := len(c.Result)
+	i := e.requestRoom(c.Access, 2*n)
+	if i == none {
+		return false
+	}
+	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp}
+	data := e.add(c.Access, i, &r, 2*n, c.orderFlag())
+	copy(data, c.Compare)
+	copy(data[n:], c.Origin)
+	c.at = n
+	return true
+}
+
+// issueLocal lets a call on this rank's own window take effect at once.
+func (e *Engine) issueLocal(c *Call) (bool, error) {
+	a := c.Access
+	if a.lock == locking {
+		return false, nil
+	}
+	w := a.local
+	var class mpierr.Class
+	switch c.Code {
+	case wire.CodePut:
+		class = w.Put(c.Disp, c.Origin)
+	case wire.CodeGet:
+		class = w.Get(c.Disp, c.Result)
+	case wire.CodeAccumulate:
+		class = w.Accumulate(c.Op, c.Basic, c.Disp, c.Origin)
+	case wire.CodeGetAccumulate:
+		class = w.GetAccumulate(c.Op, c.Basic, c.Disp, c.Origin, c.Result)
+	case wire.CodeCompareSwap:
+		class = w.CompareAndSwap(c.Basic, c.Disp, c.Compare, c.Origin, c.Result)
+	default:
+		panic("engine: a call with an unknown code")
+	}
+	if class != mpierr.Success {
+		a.fail(refusal(c.Code, class, e.cfg.Rank))
+	}
+	return true, nil
+}
+
+// A RoomWait is met when issuing on the access may succeed.
+type RoomWait struct {
+	Engine *Engine
+	Access *Access
+}
+
+// Met reports whether the wait is over.
+func (w *RoomWait) Met() bool {
+	e, a := w.Engine, w.Access
+	if a.session == nil {
+		return a.lock != locking
+	}
+	s := a.session
+	if s.state == dead {
+		return true
+	}
+	if a.lock == locking && s.lockOpen != a {
+		return false
+	}
+	if e.freeOp == none && len(e.ops) == e.cfg.MaxOps {
+		return false
+	}
+	return s.open[request] != none || e.mayOpen(s, request)
+}
+
+// answers takes in a bundle of responses.
+func (e *Engine) answers(s *Session, body []byte) {
+	var r wire.Record
+	for at := 0; at < len(body); {
+		n := wire.NextRecord(body[at:], &r)
+		if n == 0 {
+			e.Stats.Faults[wire.BadRecord]++
+			return
+		}
+		at += n
+		e.answer(s, &r)
+	}
+}
+
+func (e *Engine) answer(s *Session, r *wire.Record) {
+	if r.Code == wire.CodeRefused && len(r.Data) == 4 && r.Token == 0 {
+		s.refusalsSeen++
+		if a := s.access[r.Window]; a != nil {
+			a.fail(refusal(wire.Code(r.Op), refusedClass(r), s.rank))
+		} else {
+			e.Stats.BadAnswers++
+		}
+		return
+	}
+	i := e.find(s, r.Token)
+	if i == none {
+		e.Stats.BadAnswers++
+		return
+	}
+	o := &e.ops[i]
+	switch {
+	case r.Code == wire.CodeResult && r.Disp <= uint64(len(o.result)) && len(r.Data) <= min(o.left, len(o.result)-int(r.Disp)):
+		copyResult(o.result[r.Disp:], r.Data)
+		o.left -= len(r.Data)
+		if o.left == 0 {
+			e.finish(i, nil)
+		}
+	case r.Code == wire.CodeGranted && o.access.lock == locking && o.result == nil:
+		o.access.lock = locked
+		e.finish(i, nil)
+	case r.Code == wire.CodeRefused && len(r.Data) == 4:
+		if wire.Code(r.Op) == wire.CodeLock {
+			o.access.lock = unlocked
+		}
+		e.finish(i, refusal(wire.Code(r.Op), refusedClass(r), s.rank))
+	default:
+		e.Stats.BadAnswers++
+	}
+}
+
+// copyResult writes 8-byte results, the most common, without a call.
+func copyResult(dst, src []byte) {
+	if len(src) == 8 && len(dst) >= 8 {
+		binary.LittleEndian.PutUint64(dst, binary.LittleEndian.Uint64(src))
+		return
+	}
+	copy(dst, src)
+}
+
+func refusedClass(r *wire.Record) mpierr.Class {
+	c := mpierr.Class(binary.LittleEndian.Uint32(r.Data))
+	if c == mpierr.Success || !c.Known() {
+		return mpierr.Intern
+	}
+	return c
+}
+
+func refusal(c wire.Code, class mpierr.Class, rank int) *mpierr.Error {
+	return &mpierr.Error{Op: c.String(), Class: class, Rank: rank, Err: errRefused}
+}

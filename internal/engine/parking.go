@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// bundle is a received bundle of requests on its way to taking effect.
+type bundle struct {
+	session *Session
+	seq     uint64
+	order   uint32
+	flags   uint8
+	body    []byte
+	at      int    // bytes of body already applied
+	done    uint32 // bytes of the record at body[at:] already answered
+	counted bool   // it no longer holds up later bundles
+	lock    lockState
+	refuse  mpierr.Class // the lock was refused: refuse what depends on it too
+}
+
+// lockState belongs to a bundle that starts with a lock record and has passed it.
+type lockState struct {
+	given  bool // held or queued for; the origin has not been told that it was held
+	window uint32
+	token  uint32
+}
+
+// parkingLot keeps copies of bundles that cannot be applied yet: they came
+// before their turn, or no transmit slot was free for their answers. It is
+// bounded; what finds no room is not acknowledged and comes again.
+type parkingLot struct {
+	limit   int
+	n       int
+	list    []*bundle
+	free    []*bundle
+	waiting int // bundles in a lock's queue, which count against the limit too
+}
+
+func (p *parkingLot) full() bool { return p.n+p.waiting >= p.limit }
+
+// copyOf returns a copy of b in memory of the lot.
+func (p *parkingLot) copyOf(b *bundle) *bundle {
+	var c *bundle
+	if n := len(p.free); n > 0 {
+		c = p.free[n-1]
+		p.free = p.free[:n-1]
+	} else {
+		c = &bundle{}
+	}
+	memory := append(c.body[:0], b.body...)
+	*c = *b
+	c.body = memory
+	return c
+}
+
+func (p *parkingLot) recycle(b *bundle) {
+	*b = bundle{body: b.body[:0]}
+	p.free = append(p.free, b)
+}
+
+func (p *parkingLot) add(b *bundle) {
+	p.list = append(p.list, p.copyOf(b))
+	p.n++
+}
+
+func (p *parkingLot) removeAt(i int) {
+	p.recycle(p.list[i])
+	p.n--
+	copy(p.list[i:], p.list[i+1:])
+	p.list[p.n] = nil
+	p.list = p.list[:p.n]
+}
+
+// drop forgets what s has sent.
+func (p *parkingLot) drop(e *Engine, s *Session) {
+	for i := 0; i < p.n; {
+		if p.list[i].session == s {
+			p.removeAt(i)
+			continue
+		}
+		i++
+	}
+}
+
+// retryParked applies what can be applied now, until nothing changes.
+func (e *Engine) retryParked() {
+	for again := true; again; {
+		again = false
+		for i := 0; i < e.parked.n; {
+			b := e.parked.list[i]
+			if !e.tryApply(b) {
+				i++
+				continue
+			}
+			e.parked.removeAt(i)
+			again = true
+		}
+	}
+}
+
+// tryApply applies b if it is its turn, and reports whether it is done with.
+func (e *Engine) tryApply(b *bundle) bool {
+	s := b.session
+	if b.at == 0 && !b.counted {
+		if b.flags&wire.FlagOrdered != 0 && b.order != s.orderSeen+1 {
+			return false
+		}
+		if b.flags&wire.FlagFence != 0 && s.recv[request].Next() != b.seq {
+			return false
+		}
+	}
+	if !e.apply(b) {
+		return false
+	}
+	if !b.counted {
+		e.applied(b)
+	}
+	return true
+}
+
+// applied records that b has taken effect, or that it waits for a lock and no
+// longer holds up what comes after it.
+func (e *Engine) applied(b *bundle) {
+	s := b.session
+	if b.flags&wire.FlagOrdered != 0 {
+		s.orderSeen++
+	}
+	s.recv[request].Applied(b.seq)
+	e.markDirty(s)
+}

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// ackEvery is how many bundles may arrive before one acknowledgement goes out,
+// well below the 64 packets that an acknowledgement can name.
+const ackEvery = 16
+
+// room returns the open bundle of class c if it has space for a record with n
+// bytes of data, or a new one; none if there is no slot to be had now. A
+// bundle that is too full is sent on its way.
+func (e *Engine) room(s *Session, c class, n int) int32 {
+	i := s.open[c]
+	if i != none {
+		if c == request && s.lockOpen != nil {
+			e.closeBundle(s, c) // a lock's bundle holds nothing else
+		} else if int(e.slots[i].length)+wire.RecordSize(n) <= s.maxPayload {
+			return i
+		} else {
+			e.closeBundle(s, c)
+		}
+	}
+	return e.openBundle(s, c)
+}
+
+// space returns how many bytes of data a record in the open bundle could have,
+// or in a new one if none is open.
+func (e *Engine) space(s *Session, c class) int {
+	used := wire.HeaderLen
+	if i := s.open[c]; i != none {
+		used = int(e.slots[i].length)
+	}
+	return (s.maxPayload - used - wire.RecordLen) &^ 7
+}
+
+// mayOpen reports whether a bundle of class c may be opened now.
+func (e *Engine) mayOpen(s *Session, c class) bool {
+	reserve := e.ackReserve
+	if c == request {
+		reserve = e.respReserve
+		// One slow peer must not take the slots of all others.
+		if share := int32(len(e.slots)) / int32(max(1, len(e.active))); s.held[c] >= max(share, 8) {
+			return false
+		}
+	}
+	// The peer remembers Span bundles; so far ahead, wait.
+	return e.freeSlots > reserve && s.nextSeq[c] < s.acked[c]+reliable.Span-1
+}
+
+func (e *Engine) openBundle(s *Session, c class) int32 {
+	if !e.mayOpen(s, c) {
+		e.Stats.SlotsExhausted++
+		return none
+	}
+	i := e.allocSlot()
+	p := &e.slots[i]
+	*p = slot{next: none, prev: none, state: slotOpen, class: c, session: s, length: wire.HeaderLen, seq: s.nextSeq[c]}
+	if c == response {
+		p.flags = wire.FlagResponse
+	}
+	s.nextSeq[c]++
+	s.open[c] = i
+	s.held[c]++
+	e.markDirty(s)
+	return i
+}
+
+// appendRecord adds a record to bundle i, which has room for it, and returns
+// the place for its data.
+func (e *Engine) appendRecord(i int32, r *wire.Record, dataLen int) []byte {
+	p := &e.slots[i]
+	data := wire.PutRecord(e.cfg.Slab.Payload(i)[p.length:], r, dataLen)
+	p.length += int32(wire.RecordSize(dataLen))
+	return data
+}
+
+// closeBundle ends the open bundle of class c and sends it if the window allows.
+func (e *Engine) closeBundle(s *Session, c class) {
+	i := s.open[c]
+	if i == none {
+		return
+	}
+	s.open[c] = none
+	if c == request {
+		s.lockOpen = nil
+	}
+	p := &e.slots[i]
+	if p.flags&wire.FlagOrdered != 0 {
+		s.order++
+		p.order = s.order
+	}
+	p.state = slotQueued
+	e.pushBack(&s.queue[c], i)
+	e.pump(s, c)
+}
+
+// pump sends what is queued, lost bundles first, as far as the window allows.
+func (e *Engine) pump(s *Session, c class) {
+	if s.state != open {
+		return
+	}
+	window := min(int32(s.congestion.Window()), s.credits)
+	for s.inFlight[c] < window {
+		l := &s.again[c]
+		if l.head == none {
+			l = &s.queue[c]
+		}
+		i := l.head
+		if i == none {
+			return
+		}
+		e.remove(l, i)
+		e.transmit(s, i)
+	}
+}
+
+// transmit gives bundle i a fresh packet number, the newest acknowledgement and
+// its checksum, and hands it to the device.
+func (e *Engine) transmit(s *Session, i int32) {
+	p := &e.slots[i]
+	p.packet = s.nextPacket
+	s.nextPacket++
+	p.state, p.sentAt, p.inDevice = slotFlight, e.now, true
+	if p.sends == 0 {
+		e.Stats.Sent++
+	} else {
+		e.Stats.Resent++
+	}
+	p.sends++
+	if p.class == request && p.flags&wire.FlagAckNow != 0 {
+		s.promptSeq = max(s.promptSeq, p.seq)
+	}
+	e.stamp(s, e.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
+	e.pushBack(&s.flight, i)
+	s.inFlight[p.class]++
+	e.out = append(e.out, Out{Slot: i, Len: p.length, Path: s.path})
+	if s.resendAt == 0 {
+		s.resendAt = e.now + s.rtt.Timeout()
+		e.wakeBy(s.resendAt)
+	}
+	if s.waiting == 0 {
+		s.waiting, s.expired = e.now, 0
+		s.pingAt = e.now + e.cfg.DeadAfter/4
+		e.wakeBy(s.pingAt)
+	}
+	e.markActive(s)
+}
+
+// stamp writes the header of a frame to s and settles all acknowledgements due.
+func (e *Engine) stamp(s *Session, b []byte, kind wire.Kind, p *slot) {
+	h := wire.Header{
+		Kind: kind, Session: s.remoteID, Credits: e.creditsFor(),
+		AckLargest: s.packets.Largest, AckBits: s.packets.Bits,
+		AckRequests: s.recv[request].Next(), AckResponses: s.recv[response].Next(),
+		Refusals: s.refusalsSent,
+	}
+	if p != nil {
+		h.Flags, h.Packet, h.Sequence, h.Order = p.flags, p.packet, p.seq, p.order
+	}
+	h.Encode(b)
+	s.unacked, s.ackAt, s.ackNow = 0, 0, false
+}
+
+// service sends what a session has ready: open bundles, whatever the window now
+// admits, and an acknowledgement if nothing else carried it.
+func (e *Engine) service(s *Session) {
+	if s.state == dead {
+		return
+	}
+	if s.state == dialing {
+		if s.pingAt != 0 && e.now >= s.pingAt {
+			e.keepAlive(s)
+			e.wakeBy(s.pingAt)
+		}
+		return
+	}
+	for c := range numClasses {
+		e.closeBundle(s, c)
+		e.pump(s, c)
+	}
+	if s.ackNow || s.unacked >= ackEvery {
+		e.sendAck(s)
+	}
+	if s.ackAt != 0 {
+		e.wakeBy(s.ackAt)
+	}
+}
+
+func (e *Engine) sendAck(s *Session) {
+	if e.freeSlots == 0 {
+		s.ackAt = e.now + e.cfg.AckDelay
+		e.wakeBy(s.ackAt)
+		return
+	}
+	i := e.allocSlot()
+	b := e.cfg.Slab.Payload(i)[:wire.HeaderLen]
+	e.stamp(s, b, wire.KindAck, nil)
+	e.Stats.Acks++
+	e.outputOnce(i, len(b), s.path)
+}
+
+// ping adds a record that only asks to be acknowledged at once.
+func (e *Engine) ping(s *Session) {
+	i := e.room(s, request, 0)
+	if i == none {
+		return
+	}
+	e.appendRecord(i, &wire.Record{Code: wire.CodePing}, 0)
+	e.slots[i].flags |= wire.FlagAckNow
+}
+
+// Push sends what is queued for the peer up to bundle seq and sees to it that
+// its acknowledgement comes without delay.
+func (e *Engine) push(s *Session, seq uint64) {
+	if s.state == dead || s.acked[request] > seq || s.promptSeq >= seq {
+		return
+	}
+	if i := s.open[request]; i != none {
+		e.slots[i].flags |= wire.FlagAckNow
+	} else if i := s.queue[request].tail; i != none {
+		e.slots[i].flags |= wire.FlagAckNow
+	} else {
+		e.ping(s)
+	}
+	e.markDirty(s)
+}

@@ -1,0 +1,362 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+type sessionState uint8
+
+const (
+	dialing sessionState = iota // hello sent, the peer's id is not known
+	open
+	dead // forever: only another incarnation of the peer gets a new session
+)
+
+// Session is everything that one rank keeps about another. It holds no memory in
+// proportion to the window or the span: what is in flight lives in the slots.
+type Session struct {
+	rank     int
+	path     PathID
+	state    sessionState
+	bye      bool // the peer will issue nothing more
+	isActive bool
+	isDirty  bool
+	localID  uint64 // in frames to this rank
+	remoteID uint64 // in frames to the peer
+	peer     uint64 // the peer's incarnation, 0 while unknown
+	err      *mpierr.Error
+	access   map[uint32]*Access // this rank's accesses at the peer, by window
+	lockOpen *Access            // whose lock record started the open bundle of requests, or nil
+
+	// Sending.
+	maxPayload int
+	credits    int32
+	nextPacket uint64
+	nextSeq    [numClasses]uint64
+	acked      [numClasses]uint64 // every bundle below it has been applied by the peer
+	open       [numClasses]int32
+	queue      [numClasses]slotList // complete, never sent
+	again      [numClasses]slotList // found lost
+	inFlight   [numClasses]int32
+	held       [numClasses]int32 // slots in any state
+	flight     slotList          // both classes, oldest packet first
+	order      uint32            // of the last ordered bundle closed
+	promptSeq  uint64            // last request sent with FlagAckNow
+	cutPacket  uint64            // losses of packets up to here have been reacted to
+	congestion reliable.Congestion
+	rtt        reliable.RTT
+	resendAt   int64 // 0: nothing in flight
+
+	// Receiving.
+	recv      [numClasses]reliable.Receiver
+	packets   reliable.Packets
+	orderSeen uint32 // last ordered bundle applied
+	unacked   int32
+	ackNow    bool
+	ackAt     int64 // 0: nothing to acknowledge
+
+	// Refusals of requests that no answer was due for, so that a flush knows
+	// whether it has heard of all of them.
+	refusalsSent uint32
+	refusalsSeen uint32
+	refusalsTold uint32
+
+	// Life.
+	heard   int64 // when the peer was last heard
+	waiting int64 // since when the peer owes an answer; 0: it owes none
+	expired int32 // timeouts since the peer was last heard
+	pending int32 // operations that await an answer
+	watch   int32 // waiters that need to know if the peer dies
+	pingAt  int64
+	resetAt int64
+}
+
+// Rank returns the peer's rank.
+func (s *Session) Rank() int { return s.rank }
+
+// Err returns why the session is dead, or nil.
+func (s *Session) Err() error {
+	if s.err == nil {
+		return nil
+	}
+	return s.err
+}
+
+// Left reports whether the peer has said that it will issue nothing more.
+func (s *Session) Left() bool { return s.bye }
+
+var (
+	errSilent    = errors.New("not heard of within the limit")
+	errReset     = errors.New("it has declared this process dead, or has restarted")
+	errRestarted = errors.New("it has restarted")
+	errLeft      = errors.New("it has left the job")
+	errRefused   = errors.New("refused by the target")
+)
+
+// Session returns the session with rank, or nil if there is none yet.
+func (e *Engine) Session(rank int) *Session { return e.byRank[rank] }
+
+// Dial returns the session with incarnation peer of rank, starting the handshake
+// over path if there is none. It does not wait: calls on the session are queued
+// until it opens, and fail if it does not.
+func (e *Engine) Dial(now int64, rank int, path PathID, peer uint64) *Session {
+	e.now = now
+	if s := e.byRank[rank]; s != nil {
+		if s.peer >= peer {
+			return s
+		}
+		e.fail(s, errRestarted)
+		e.forget(s)
+	}
+	s := e.newSession(rank, path)
+	s.peer = peer
+	s.waiting = now
+	s.pingAt = now // the first hello is due at once
+	e.markDirty(s)
+	e.wakeBy(now)
+	return s
+}
+
+func (e *Engine) newSession(rank int, path PathID) *Session {
+	s := &Session{
+		rank: rank, path: path, maxPayload: wire.MinPayload, credits: 1,
+		nextPacket: 1, nextSeq: [numClasses]uint64{1, 1}, acked: [numClasses]uint64{1, 1},
+		open: [numClasses]int32{none, none}, flight: newSlotList(),
+		congestion: e.cfg.NewCongestor(), heard: e.now,
+	}
+	for c := range s.queue {
+		s.queue[c], s.again[c] = newSlotList(), newSlotList()
+	}
+	s.rtt.Min, s.rtt.Max = e.cfg.MinTimeout, e.cfg.MaxTimeout
+	for s.localID == 0 || e.byID[s.localID] != nil {
+		s.localID = e.cfg.Rand()
+	}
+	e.byID[s.localID], e.byRank[rank] = s, s
+	e.opened = append(e.opened, s.localID)
+	return s
+}
+
+// forget removes a dead session that a newer one replaces.
+func (e *Engine) forget(s *Session) {
+	delete(e.byID, s.localID)
+	if e.byRank[s.rank] == s {
+		delete(e.byRank, s.rank)
+	}
+	e.closed = append(e.closed, s.localID)
+}
+
+// creditsFor is how many bundles of each class a peer may have in flight: an
+// equal share of what the device can hold for reading.
+func (e *Engine) creditsFor() uint32 {
+	share := e.cfg.RxFrames / (2 * max(1, len(e.active)))
+	return uint32(min(max(share, 4), reliable.Span/2))
+}
+
+func (e *Engine) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
+	h := wire.Hello{
+		Job: e.cfg.Job, Incarnation: e.cfg.Incarnation, Peer: s.peer, Session: s.localID,
+		Rank: uint32(e.cfg.Rank), Target: uint32(s.rank),
+		MaxPayload: uint32(e.cfg.MaxReceive), Credits: e.creditsFor(), Echo: echo,
+	}
+	var body [wire.HelloLen]byte
+	h.Encode(body[:])
+	to := uint64(0)
+	if kind == wire.KindHelloAck {
+		to = echo
+	}
+	e.sendControl(kind, to, s.path, body[:])
+}
+
+// sendControl sends a frame that is not acknowledged. If no slot is free it is
+// dropped: all control frames are repeated when they matter.
+func (e *Engine) sendControl(kind wire.Kind, session uint64, path PathID, body []byte) {
+	if e.freeSlots == 0 {
+		return
+	}
+	i := e.allocSlot()
+	b := e.cfg.Slab.Payload(i)[:wire.HeaderLen+len(body)]
+	copy(b[wire.HeaderLen:], body)
+	h := wire.Header{Kind: kind, Session: session, Credits: e.creditsFor()}
+	h.Encode(b)
+	e.outputOnce(i, len(b), path)
+}
+
+func (e *Engine) outputOnce(i int32, n int, path PathID) {
+	e.slots[i].state = slotDone
+	e.slots[i].inDevice = true
+	e.out = append(e.out, Out{Slot: i, Len: int32(n), Path: path})
+}
+
+func (e *Engine) receiveHello(path PathID, body []byte) {
+	var h wire.Hello
+	rank := 0
+	ok := h.Decode(body) && h.Job == e.cfg.Job && h.Target == uint32(e.cfg.Rank) && h.Rank < uint32(e.cfg.Size)
+	if ok {
+		rank = int(h.Rank)
+		ok = rank != e.cfg.Rank
+	}
+	if !ok || path == NoPath {
+		e.Stats.Handshakes++
+		return
+	}
+	if h.Peer != 0 && h.Peer != e.cfg.Incarnation {
+		e.Stats.Handshakes++ // it wants an earlier life of this rank
+		e.sendControl(wire.KindReset, h.Session, path, nil)
+		return
+	}
+	s := e.byRank[rank]
+	switch {
+	case s == nil:
+		s = e.newSession(rank, path)
+	case s.peer != 0 && h.Incarnation < s.peer:
+		e.Stats.Handshakes++ // late frame of an earlier life of the peer
+		return
+	case s.peer != 0 && h.Incarnation > s.peer:
+		e.fail(s, errRestarted)
+		e.forget(s)
+		s = e.newSession(rank, path)
+	case s.state == dead:
+		e.sendControl(wire.KindReset, h.Session, path, nil)
+		return
+	case s.remoteID != 0 && s.remoteID != h.Session:
+		e.Stats.Handshakes++
+		return
+	}
+	e.establish(s, &h)
+	e.sendHandshake(wire.KindHelloAck, s, h.Session)
+}
+
+func (e *Engine) receiveHelloAck(s *Session, body []byte) {
+	var h wire.Hello
+	if !h.Decode(body) || h.Job != e.cfg.Job || h.Echo != s.localID || int(h.Rank) != s.rank ||
+		s.peer != 0 && h.Incarnation != s.peer || s.remoteID != 0 && s.remoteID != h.Session {
+		e.Stats.Handshakes++
+		return
+	}
+	e.establish(s, &h)
+}
+
+func (e *Engine) establish(s *Session, h *wire.Hello) {
+	s.heard = e.now
+	s.expired = 0
+	if s.state != dialing {
+		return
+	}
+	s.state = open
+	s.remoteID, s.peer = h.Session, h.Incarnation
+	s.credits = int32(min(h.Credits, reliable.Span/2))
+	s.maxPayload = min(int(h.MaxPayload), e.cfg.Slab.MaxPayload)
+	s.waiting, s.pingAt = 0, 0
+	e.markDirty(s)
+}
+
+// fail ends a session: every call that waits for the peer gets the
+// process-failed class, and the peer's locks are released.
+func (e *Engine) fail(s *Session, why error) {
+	if s.state == dead {
+		return
+	}
+	s.state = dead
+	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
+	e.Stats.PeersFailed++
+	e.freeAll(s)
+	e.failOps(s)
+	for _, a := range s.access {
+		a.fail(s.err)
+	}
+	e.parked.drop(e, s)
+	e.dropLocks(s)
+	s.waiting, s.resendAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, false
+}
+
+func (e *Engine) freeAll(s *Session) {
+	for c := range s.queue {
+		if s.open[c] != none {
+			e.freeSlot(s.open[c])
+			s.open[c] = none
+		}
+		e.freeList(&s.queue[c])
+		e.freeList(&s.again[c])
+	}
+	e.freeList(&s.flight)
+	s.inFlight, s.held = [numClasses]int32{}, [numClasses]int32{}
+}
+
+func (e *Engine) freeList(l *slotList) {
+	for l.head != none {
+		i := l.head
+		e.remove(l, i)
+		e.freeSlot(i)
+	}
+}
+
+// idle reports whether nothing is outstanding in either direction.
+func (s *Session) idle() bool {
+	if s.state == dead {
+		return true
+	}
+	return s.state == open && s.held == [numClasses]int32{} && s.ackAt == 0 && !s.ackNow &&
+		s.pending == 0 && s.watch == 0
+}
+
+// timers does what is due for one session and reports its next deadline.
+func (e *Engine) timers(s *Session) {
+	if s.state == dead {
+		return
+	}
+	if s.ackAt != 0 && e.now >= s.ackAt {
+		s.ackNow = true
+		e.service(s)
+	}
+	if s.resendAt != 0 && e.now >= s.resendAt {
+		e.timeout(s)
+	}
+	e.keepAlive(s)
+	if s.state == dead {
+		return
+	}
+	for _, t := range [...]int64{s.ackAt, s.resendAt, s.pingAt} {
+		if t != 0 {
+			e.wakeBy(t)
+		}
+	}
+}
+
+// keepAlive asks a peer that owes an answer for a sign of life, and gives it up
+// after the limit. Several timeouts must have passed too, so that a pause of
+// this process is not taken for the silence of all others.
+func (e *Engine) keepAlive(s *Session) {
+	owes := s.state == dialing || s.flight.n > 0 || s.pending > 0 || s.watch > 0
+	if !owes {
+		s.waiting, s.pingAt = 0, 0
+		return
+	}
+	if s.waiting == 0 {
+		s.waiting = e.now
+		s.expired = 0
+		s.pingAt = e.now + e.cfg.DeadAfter/4
+	}
+	if e.now < s.pingAt {
+		return
+	}
+	if s.expired >= 3 && e.now-max(s.waiting, s.heard) >= e.cfg.DeadAfter {
+		e.fail(s, errSilent)
+		return
+	}
+	if s.state == dialing {
+		s.expired++
+		e.sendHandshake(wire.KindHello, s, 0)
+		s.rtt.Expired()
+		s.pingAt = e.now + s.rtt.Timeout()
+		return
+	}
+	s.pingAt = e.now + e.cfg.DeadAfter/4
+	if s.flight.n == 0 && s.open[request] == none && s.queue[request].n == 0 {
+		e.ping(s)
+		e.service(s)
+	}
+}

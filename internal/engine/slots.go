@@ -1,0 +1,124 @@
+package engine
+
+// A transmit slot holds one bundle from the moment its first record is written
+// until the peer has acknowledged it, so that sending it again costs no copy.
+// At any time a slot is in exactly one of these states.
+type slotState uint8
+
+const (
+	slotFree   slotState = iota
+	slotOpen             // records are being added
+	slotQueued           // complete, waiting for the window
+	slotFlight           // sent, not acknowledged
+	slotDone             // acknowledged, or sent without need for it; the device still has it
+)
+
+// class of a bundle. Responses have a window and a sequence of their own: they
+// are always accepted by their receiver, so requests can never block them, and
+// with them every request is served in the end.
+type class uint8
+
+const (
+	request class = iota
+	response
+	numClasses
+)
+
+type slot struct {
+	next, prev int32
+	state      slotState
+	class      class
+	flags      uint8
+	inDevice   bool // between output and Reap: must not be written
+	session    *Session
+	length     int32 // of the payload, header included
+	sends      uint32
+	order      uint32
+	packet     uint64
+	seq        uint64
+	sentAt     int64
+}
+
+const none int32 = -1
+
+// slotList is a list of slots linked through their next and prev.
+type slotList struct {
+	head, tail int32
+	n          int32
+}
+
+func newSlotList() slotList { return slotList{head: none, tail: none} }
+
+func (e *Engine) pushBack(l *slotList, i int32) {
+	s := &e.slots[i]
+	s.next, s.prev = none, l.tail
+	if l.tail == none {
+		l.head = i
+	} else {
+		e.slots[l.tail].next = i
+	}
+	l.tail = i
+	l.n++
+}
+
+func (e *Engine) remove(l *slotList, i int32) {
+	s := &e.slots[i]
+	if s.prev == none {
+		l.head = s.next
+	} else {
+		e.slots[s.prev].next = s.next
+	}
+	if s.next == none {
+		l.tail = s.prev
+	} else {
+		e.slots[s.next].prev = s.prev
+	}
+	l.n--
+}
+
+// allocSlot takes a free slot; there must be one (see mayOpen). The last slots
+// are kept for what must always go out: acknowledgements may use every slot,
+// responses all but a few, requests leave a quarter of the slots to responses.
+// So a rank full of its own requests can still answer.
+func (e *Engine) allocSlot() int32 {
+	i := e.freeHead
+	e.freeHead = e.slots[i].next
+	e.freeSlots--
+	return i
+}
+
+func (e *Engine) freeSlot(i int32) {
+	s := &e.slots[i]
+	if s.inDevice {
+		s.state = slotDone
+		return
+	}
+	s.state = slotFree
+	s.session = nil
+	s.next = e.freeHead
+	e.freeHead = i
+	e.freeSlots++
+}
+
+// Reaped takes back transmit slots that the device no longer needs.
+func (e *Engine) Reaped(slots []int32) {
+	for _, i := range slots {
+		if uint(i) >= uint(len(e.slots)) || !e.slots[i].inDevice {
+			panic("engine: the device returned a slot that it does not have")
+		}
+		e.slots[i].inDevice = false
+		if e.slots[i].state == slotDone {
+			e.freeSlot(i)
+		}
+	}
+}
+
+// Output returns the frames that are ready for the device. The slice is valid
+// until the next call of any other method.
+func (e *Engine) Output() []Out { return e.out }
+
+// Took says that the device has taken the first n frames of Output.
+func (e *Engine) Took(n int) {
+	m := copy(e.out, e.out[n:])
+	e.out = e.out[:m]
+}

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// apply lets the records of b take effect, from where an earlier attempt stopped.
+// It returns false if no transmit slot was free for an answer: then it must be
+// called again, and goes on with the same record.
+func (e *Engine) apply(b *bundle) bool {
+	s := b.session
+	var r wire.Record
+	for b.at < len(b.body) {
+		n := wire.NextRecord(b.body[b.at:], &r)
+		if n == 0 {
+			// The checksum was right, so the peer has a bug; it must not wait in vain.
+			r = wire.Record{}
+			if !e.refuse(s, &r, mpierr.Intern) {
+				return false
+			}
+			e.Stats.Faults[wire.BadRecord]++
+			b.at = len(b.body)
+			break
+		}
+		if r.Code == wire.CodeLock && b.at == 0 && !b.lock.given {
+			granted, class := e.acquire(s, &r)
+			switch {
+			case class != mpierr.Success:
+				b.refuse = class
+			case granted:
+				b.lock = lockState{given: true, window: r.Window, token: r.Token}
+				b.at += n
+				continue
+			default:
+				b.lock = lockState{given: true, window: r.Window, token: r.Token}
+				b.at += n
+				e.enqueue(b)
+				return true
+			}
+		}
+		if class := e.applyRecord(b, &r); class == stuck || class != mpierr.Success && !e.refuse(s, &r, class) {
+			return false
+		}
+		b.at += n
+		b.done = 0
+	}
+	if b.lock.given {
+		if !e.respond(s, &wire.Record{Code: wire.CodeGranted, Window: b.lock.window, Token: b.lock.token}) {
+			return false
+		}
+		b.lock.given = false
+	}
+	return true
+}
+
+// stuck is what applyRecord returns when there is no room for an answer.
+const stuck mpierr.Class = -1
+
+func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
+	s := b.session
+	if b.refuse != mpierr.Success {
+		return b.refuse
+	}
+	switch r.Code {
+	case wire.CodePing:
+		return mpierr.Success
+	case wire.CodeBye:
+		s.bye = true
+		return mpierr.Success
+	case wire.CodeMessage:
+		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
+	}
+	w := e.cfg.Windows.Lookup(r.Window)
+	if w == nil {
+		return mpierr.Win
+	}
+	switch r.Code {
+	case wire.CodePut:
+		return w.Put(r.Disp, r.Data)
+	case wire.CodeAccumulate:
+		return w.Accumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data)
+	case wire.CodeGet:
+		return e.applyGet(b, w, r)
+	case wire.CodeGetAccumulate:
+		return e.applyGetAccumulate(s, w, r)
+	case wire.CodeCompareSwap:
+		return e.applyCompareSwap(s, w, r)
+	case wire.CodeUnlock:
+		return e.release(w.ID(), s.localID)
+	case wire.CodeLock:
+		return mpierr.RMASync // a lock record starts a bundle
+	}
+	e.Stats.Faults[wire.BadRecord]++
+	return mpierr.Intern
+}
+
+// applyGet answers with as many results as the data needs, straight from the
+// window into transmit slots.
+func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
+	s := b.session
+	if len(r.Data) != wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if b.done == 0 { // all of it must lie in the window before any of it is sent
+		if _, class := w.Slice(r.Disp, int(want)); class != mpierr.Success {
+			return class
+		}
+	}
+	for {
+		n := int(want - b.done)
+		if left := e.space(s, response); n > left {
+			if n = left; n < minFragment {
+				e.closeBundle(s, response)
+				n = min(int(want-b.done), e.space(s, response))
+			}
+		}
+		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.done)}
+		i, data := e.reserve(s, &a, n)
+		if i == none {
+			return stuck
+		}
+		if class := w.Get(r.Disp+uint64(b.done), data); class != mpierr.Success {
+			return class
+		}
+		e.commit(i, n)
+		b.done += uint32(n)
+		if b.done == want {
+			return mpierr.Success
+		}
+	}
+}
+
+func (e *Engine) applyGetAccumulate(s *Session, w *window.Window, r *wire.Record) mpierr.Class {
+	if len(r.Data) < wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.maxPayload {
+		return mpierr.Size
+	}
+	a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}
+	i, result := e.reserve(s, &a, int(want))
+	if i == none {
+		return stuck
+	}
+	class := w.GetAccumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data[wire.PartLen:], result)
+	if class == mpierr.Success {
+		e.commit(i, int(want))
+	}
+	return class
+}
+
+func (e *Engine) applyCompareSwap(s *Session, w *window.Window, r *wire.Record) mpierr.Class {
+	n := len(r.Data) / 2
+	if 2*n != len(r.Data) || n > 8 {
+		return mpierr.Count
+	}
+	a := wire.Record{Code: wire.CodeResult, Token: r.Token}
+	i, result := e.reserve(s, &a, n)
+	if i == none {
+		return stuck
+	}
+	class := w.CompareAndSwap(datatype.Basic(r.Basic), r.Disp, r.Data[:n], r.Data[n:], result)
+	if class == mpierr.Success {
+		e.commit(i, n)
+	}
+	return class
+}
+
+// reserve writes an answer's fixed part into a bundle that has room for it and
+// for n bytes of data, without making it part of the bundle: commit does.
+func (e *Engine) reserve(s *Session, r *wire.Record, n int) (int32, []byte) {
+	i := e.room(s, response, n)
+	if i == none {
+		return none, nil
+	}
+	e.markDirty(s)
+	return i, wire.PutRecord(e.cfg.Slab.Payload(i)[e.slots[i].length:], r, n)
+}
+
+func (e *Engine) commit(i int32, n int) { e.slots[i].length += int32(wire.RecordSize(n)) }
+
+// respond sends an answer without data.
+func (e *Engine) respond(s *Session, r *wire.Record) bool {
+	i, _ := e.reserve(s, r, 0)
+	if i == none {
+		return false
+	}
+	e.commit(i, 0)
+	return true
+}
+
+// refuse tells the origin that the target did not do what r asked, and why.
+func (e *Engine) refuse(s *Session, r *wire.Record, class mpierr.Class) bool {
+	a := wire.Record{Code: wire.CodeRefused, Op: uint8(r.Code), Window: r.Window, Token: r.Token, Disp: r.Disp}
+	if !answered(r.Code) {
+		a.Token = 0
+	}
+	i, data := e.reserve(s, &a, 4)
+	if i == none {
+		return false
+	}
+	binary.LittleEndian.PutUint32(data, uint32(class))
+	e.commit(i, 4)
+	e.Stats.Refused++
+	if a.Token == 0 {
+		s.refusalsSent++
+	}
+	return true
+}
+
+// answered reports whether the origin of a request expects an answer to it.
+func answered(c wire.Code) bool {
+	switch c {
+	case wire.CodeGet, wire.CodeGetAccumulate, wire.CodeCompareSwap, wire.CodeLock:
+		return true
+	}
+	return false
+}
