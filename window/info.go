@@ -1,0 +1,179 @@
+package window
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Info holds hints and assertions by key, as the user gives them (section 11.2.1).
+type Info map[string]string
+
+// The keys that a window understands.
+const (
+	keyNoLocks            = "no_locks"
+	keyOrdering           = "accumulate_ordering"
+	keyOps                = "accumulate_ops"
+	keyGranularity        = "mpi_accumulate_granularity"
+	keySameSize           = "same_size"
+	keySameDispUnit       = "same_disp_unit"
+	keyNoncontig          = "alloc_shared_noncontig"
+	keyMinAlignment       = "mpi_minimum_memory_alignment"
+	keyAssertMemoryKinds  = "mpi_assert_memory_alloc_kinds"
+	opsSame, opsSameNoOp  = "same_op", "same_op_no_op"
+	orderingNone          = "none"
+	minimumAlignmentLimit = 1 << 30
+)
+
+// Ordering is the set of accumulates from one origin to one target that apply in
+// the order issued (section 11.7.2).
+type Ordering uint8
+
+// The orderings; the first letter is the later access.
+const (
+	OrderRAR Ordering = 1 << iota // read after read
+	OrderRAW                      // read after write
+	OrderWAR                      // write after read
+	OrderWAW                      // write after write
+
+	OrderNone Ordering = 0
+	OrderAll           = OrderRAR | OrderRAW | OrderWAR | OrderWAW
+)
+
+var orderNames = [...]string{"rar", "raw", "war", "waw"}
+
+// String returns the ordering as the info key accumulate_ordering takes it.
+func (o Ordering) String() string {
+	if o == OrderNone {
+		return orderingNone
+	}
+	var names []string
+	for i, name := range orderNames {
+		if o>>i&1 != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Hints are the parsed info keys of a window. They are also assertions: the
+// application keeps what it sets.
+type Hints struct {
+	NoLocks              bool     // no passive target synchronisation
+	Ordering             Ordering // which accumulates keep their order; all by default
+	SameOp               bool     // concurrent accumulates to an address all use one operator, not even NoOp beside it
+	Granularity          int      // bytes of a large accumulate to update as one; 0 leaves it to the library
+	SameSize             bool     // all ranks expose the same size
+	SameDispUnit         bool     // all ranks have the same displacement unit
+	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous
+	MinAlignment         int      // bytes that allocated memory is aligned to, a power of two; 0 if not given
+	MemoryKinds          string   // comma-separated kinds of memory used with the window; empty if not given
+}
+
+// ParseInfo returns the hints that info sets, and the defaults for the others.
+// Unknown keys are ignored, as the standard wants. An error has class Arg and
+// names the key: a value that the key does not take.
+func ParseInfo(info Info) (Hints, error) { return Hints{Ordering: OrderAll}.With(info) }
+
+// With returns h with what info sets, as ParseInfo does; hints that info does
+// not mention stay as they are.
+func (h Hints) With(info Info) (Hints, error) {
+	was := h
+	for _, key := range [...]struct {
+		name  string
+		parse func(value string) bool
+	}{
+		{keyNoLocks, parseBool(&h.NoLocks)},
+		{keyOrdering, h.parseOrdering},
+		{keyOps, h.parseOps},
+		{keyGranularity, h.parseGranularity},
+		{keySameSize, parseBool(&h.SameSize)},
+		{keySameDispUnit, parseBool(&h.SameDispUnit)},
+		{keyNoncontig, parseBool(&h.AllocSharedNoncontig)},
+		{keyMinAlignment, h.parseMinAlignment},
+		{keyAssertMemoryKinds, h.parseMemoryKinds},
+	} {
+		value, ok := info[key.name]
+		if ok && !key.parse(strings.TrimSpace(value)) {
+			return was, mpierr.New("window info", mpierr.Arg, mpierr.NoRank, "info key %s does not take the value %q", key.name, value)
+		}
+	}
+	return h, nil
+}
+
+// Info returns the hints in use: all that have a default, and those given.
+func (h Hints) Info() Info {
+	info := Info{
+		keyNoLocks: strconv.FormatBool(h.NoLocks), keyOrdering: h.Ordering.String(), keyOps: opsSameNoOp,
+		keyGranularity: strconv.Itoa(h.Granularity), keySameSize: strconv.FormatBool(h.SameSize),
+		keySameDispUnit: strconv.FormatBool(h.SameDispUnit), keyNoncontig: strconv.FormatBool(h.AllocSharedNoncontig),
+	}
+	if h.SameOp {
+		info[keyOps] = opsSame
+	}
+	if h.MinAlignment != 0 {
+		info[keyMinAlignment] = strconv.Itoa(h.MinAlignment)
+	}
+	if h.MemoryKinds != "" {
+		info[keyAssertMemoryKinds] = h.MemoryKinds
+	}
+	return info
+}
+
+func parseBool(to *bool) func(string) bool {
+	return func(value string) bool {
+		*to = value == "true"
+		return *to || value == "false"
+	}
+}
+
+func (h *Hints) parseOrdering(value string) bool {
+	h.Ordering = OrderNone
+	if value == orderingNone {
+		return true
+	}
+	for name := range strings.SplitSeq(value, ",") {
+		known := false
+		for i, n := range orderNames {
+			if strings.TrimSpace(name) == n {
+				h.Ordering |= 1 << i
+				known = true
+			}
+		}
+		if !known {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *Hints) parseOps(value string) bool {
+	h.SameOp = value == opsSame
+	return h.SameOp || value == opsSameNoOp
+}
+
+func (h *Hints) parseGranularity(value string) bool {
+	n, err := strconv.Atoi(value)
+	h.Granularity = n
+	return err == nil && n >= 0
+}
+
+func (h *Hints) parseMinAlignment(value string) bool {
+	n, err := strconv.Atoi(value)
+	h.MinAlignment = n
+	return err == nil && n > 0 && n <= minimumAlignmentLimit && bits.OnesCount(uint(n)) == 1
+}
+
+func (h *Hints) parseMemoryKinds(value string) bool {
+	var kinds []string
+	for kind := range strings.SplitSeq(value, ",") {
+		if kind = strings.TrimSpace(kind); kind == "" {
+			return false
+		}
+		kinds = append(kinds, kind)
+	}
+	h.MemoryKinds = strings.Join(kinds, ",")
+	return true
+}

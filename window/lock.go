@@ -1,0 +1,171 @@
+package window
+
+import "github.com/xdprma/xdprma/internal/mpierr"
+
+// Lock is the lock of one window at its owner (section 11.5.3). Requests are
+// granted in the order they came: a shared request waits behind an exclusive
+// one that waits, so nobody starves. A holder is whatever key the caller gives
+// an origin, a new one for each incarnation; it holds the lock or waits for it
+// once at most, which bounds the queue by the number of holders. T is what the
+// caller needs to answer a waiting request when it is granted.
+//
+// The zero value is a free lock.
+type Lock[T any] struct {
+	nodes     map[uint64]*node[T] // every holder that holds or waits
+	exclusive bool                // held exclusively, by one
+	shared    int                 // number of shared holders
+	head      *node[T]            // of the queue, nil if nobody waits
+	tail      *node[T]
+	waiting   int
+	free      *node[T] // nodes to use again, linked by next
+}
+
+// Grant is a request that waited and now holds the lock.
+type Grant[T any] struct {
+	Holder uint64
+	Ticket T
+}
+
+type node[T any] struct {
+	Grant[T]
+	kind       LockType
+	waits      bool
+	prev, next *node[T] // in the queue
+}
+
+// Acquire asks for the lock. It returns true if holder holds it from now on, and
+// false if the request waits; a later call of Release or Drop then returns its
+// grant. Classes: Locktype; RMASync if holder holds the lock or waits already.
+func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool, class mpierr.Class) {
+	if !kind.Valid() {
+		return false, mpierr.Locktype
+	}
+	if l.nodes[holder] != nil {
+		return false, mpierr.RMASync
+	}
+	n := l.newNode()
+	n.Holder, n.Ticket, n.kind = holder, ticket, kind
+	l.nodes[holder] = n
+	if l.head == nil && l.admits(kind) {
+		l.hold(n)
+		return true, mpierr.Success
+	}
+	n.waits = true
+	l.enqueue(n)
+	return false, mpierr.Success
+}
+
+// Release gives the lock up, appends to granted the requests that hold it now,
+// in the order they came, and returns the extended slice. The class is RMASync
+// if holder does not hold the lock; a request that waits is not affected.
+func (l *Lock[T]) Release(holder uint64, granted []Grant[T]) ([]Grant[T], mpierr.Class) {
+	n := l.nodes[holder]
+	if n == nil || n.waits {
+		return granted, mpierr.RMASync
+	}
+	return l.remove(n, granted), mpierr.Success
+}
+
+// Drop forgets a holder that died or gave up, whether it holds the lock, waits
+// or is unknown, and returns the grants that follow, as Release does.
+func (l *Lock[T]) Drop(holder uint64, granted []Grant[T]) []Grant[T] {
+	n := l.nodes[holder]
+	if n == nil {
+		return granted
+	}
+	return l.remove(n, granted)
+}
+
+// Holds returns how holder holds the lock; ok is false if it does not, or waits.
+func (l *Lock[T]) Holds(holder uint64) (kind LockType, ok bool) {
+	n := l.nodes[holder]
+	if n == nil || n.waits {
+		return 0, false
+	}
+	return n.kind, true
+}
+
+// Holders returns the number of holders, which is 1 if the lock is held exclusively.
+func (l *Lock[T]) Holders() int {
+	if l.exclusive {
+		return 1
+	}
+	return l.shared
+}
+
+// Waiting returns the number of requests that wait.
+func (l *Lock[T]) Waiting() int { return l.waiting }
+
+// admits reports whether a request of this kind is compatible with the holders.
+func (l *Lock[T]) admits(kind LockType) bool {
+	return !l.exclusive && (kind == LockShared || l.shared == 0)
+}
+
+func (l *Lock[T]) hold(n *node[T]) {
+	n.waits = false
+	if n.kind == LockExclusive {
+		l.exclusive = true
+	} else {
+		l.shared++
+	}
+}
+
+// remove forgets n and grants what its departure makes possible.
+func (l *Lock[T]) remove(n *node[T], granted []Grant[T]) []Grant[T] {
+	delete(l.nodes, n.Holder)
+	switch {
+	case n.waits:
+		l.dequeue(n)
+	case n.kind == LockExclusive:
+		l.exclusive = false
+	default:
+		l.shared--
+	}
+	*n = node[T]{next: l.free}
+	l.free = n
+	for l.head != nil && l.admits(l.head.kind) {
+		first := l.head
+		l.dequeue(first)
+		l.hold(first)
+		granted = append(granted, first.Grant)
+	}
+	return granted
+}
+
+func (l *Lock[T]) newNode() *node[T] {
+	if l.nodes == nil {
+		l.nodes = make(map[uint64]*node[T])
+	}
+	n := l.free
+	if n == nil {
+		return new(node[T])
+	}
+	l.free, n.next = n.next, nil
+	return n
+}
+
+func (l *Lock[T]) enqueue(n *node[T]) {
+	n.prev = l.tail
+	if l.tail == nil {
+		l.head = n
+	} else {
+		l.tail.next = n
+	}
+	l.tail = n
+	l.waiting++
+}
+
+func (l *Lock[T]) dequeue(n *node[T]) {
+	if n.prev == nil {
+		l.head = n.next
+	} else {
+		n.prev.next = n.next
+	}
+	if n.next == nil {
+		l.tail = n.prev
+	} else {
+		n.next.prev = n.prev
+	}
+	n.prev, n.next = nil, nil
+	l.waiting--
+}

@@ -1,0 +1,31 @@
+package window
+
+import "github.com/xdprma/xdprma/internal/mpierr"
+
+// Table finds the windows of a process by id. The zero value is empty.
+type Table struct{ byID map[uint32]*Window }
+
+// Add enters w under its id; Arg if that id is taken.
+func (t *Table) Add(w *Window) error {
+	if t.byID[w.id] != nil {
+		return mpierr.New("window create", mpierr.Arg, mpierr.NoRank, "window id %d is in use", w.id)
+	}
+	if t.byID == nil {
+		t.byID = make(map[uint32]*Window)
+	}
+	t.byID[w.id] = w
+	return nil
+}
+
+// Remove takes the window with that id out and returns it, nil if there is none.
+func (t *Table) Remove(id uint32) *Window {
+	w := t.byID[id]
+	delete(t.byID, id)
+	return w
+}
+
+// Lookup returns the window with that id, nil if there is none.
+func (t *Table) Lookup(id uint32) *Window { return t.byID[id] }
+
+// Len returns the number of windows.
+func (t *Table) Len() int { return len(t.byID) }
