@@ -3,47 +3,28 @@ package userspace
 import (
 	"net/netip"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/engine"
 )
 
-// PathID names a way to a peer that a Device has resolved: the headers that a
-// frame to that peer starts with and the queue that it leaves through. NoPath
-// is the PathID of a received frame that did not announce a new peer.
-type PathID = int32
+// The seam's types belong to the engine, which fills the slots.
+type (
+	// PathID names a way to a peer that a Device has resolved.
+	PathID = engine.PathID
+	// Out is one frame to send.
+	Out = engine.Out
+	// Slab is the memory of a device's transmit slots.
+	Slab = engine.Slab
+)
 
 // NoPath marks the absence of a path.
-const NoPath PathID = -1
+const NoPath = engine.NoPath
 
 // Frame is one received message: the UDP payload, and for a handshake frame the
 // path on which an answer reaches the sender.
 type Frame struct {
 	Payload []byte // valid until Device.Release
 	Path    PathID // NoPath unless the payload is a handshake
-}
-
-// Out is one message to send: Len bytes of payload at the start of transmit slot
-// Slot's payload area (see Slab).
-type Out struct {
-	Slot int32
-	Len  int32
-	Path PathID
-}
-
-// Slab is the memory of a device's transmit slots. The payload of slot i starts
-// at Mem[i*Stride+Headroom] and may take up to MaxPayload bytes; the Headroom
-// bytes before it belong to the device, which writes link, network and
-// transport headers there.
-type Slab struct {
-	Mem        []byte
-	Slots      int
-	Stride     int
-	Headroom   int
-	MaxPayload int
-}
-
-// Payload returns the payload area of slot i.
-func (s *Slab) Payload(i int32) []byte {
-	at := int(i)*s.Stride + s.Headroom
-	return s.Mem[at : at+s.MaxPayload : at+s.MaxPayload]
 }
 
 // Device moves messages between the engine and a network in batches. Who may
