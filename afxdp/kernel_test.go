@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,18 +84,22 @@ func (p *port) reflect() error {
 
 func TestEcho(t *testing.T) {
 	for _, c := range []struct {
+		name   string
 		mtu    int
+		mode   link.XDPAttachFlags
 		config Config
 	}{
-		{1500, Config{ChunkSize: 2048}},
-		{3498, Config{}},
-		{9000, Config{MultiBuffer: true}},
-		{9000, Config{MultiBuffer: true, ChunkSize: 2048}},
+		{"1500 bytes in chunks of 2048", 1500, link.XDPDriverMode, Config{ChunkSize: 2048}},
+		{"3498 bytes in chunks of 4096", 3498, link.XDPDriverMode, Config{}},
+		{"9000 bytes in chunks of 4096", 9000, link.XDPDriverMode, Config{MultiBuffer: true}},
+		{"9000 bytes in chunks of 2048", 9000, link.XDPDriverMode, Config{MultiBuffer: true, ChunkSize: 2048}},
+		{"generic", 1500, link.XDPGenericMode, Config{ZeroCopy: Copy, NoNeedWakeup: true}},
+		{"generic, 9000 bytes", 9000, link.XDPGenericMode, Config{MultiBuffer: true}},
 	} {
-		t.Run(fmt.Sprintf("mtu %d chunk %d", c.mtu, c.config.ChunkSize), func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			pair := newVethPair(t, c.mtu)
 			c.config.RxChunks, c.config.TxChunks = 512, 512
-			a, b := end(t, pair[0], c.config), end(t, pair[1], c.config)
+			a, b := endIn(t, pair[0], c.config, c.mode), endIn(t, pair[1], c.config, c.mode)
 			echo(t, a, b, c.mtu+14)
 		})
 	}
@@ -305,6 +309,31 @@ func TestWait(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(50, func() { _, _ = b.Wait(0, wake) }); n != 0 {
 		t.Errorf("Wait allocates %v times", n)
+	}
+}
+
+// Frames that the kernel drops while it sends are counted, and complete.
+func TestLostFrames(t *testing.T) {
+	pair := newVethPair(t, 1500)
+	a := end(t, pair[0], Config{})
+	inNamespace(t, pair[1], func() error { return changeLink("down") }) // a loses its carrier
+	const frames = 10
+	for i := range uint64(frames) {
+		stamp(a.TxArea()[i*4096:i*4096+60], i)
+		a.Enqueue(i*4096, 60)
+	}
+	a.Publish()
+	done := false
+	for range frames {
+		r, err := a.Kick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = done || r == KickDone
+	}
+	reaped := a.Reap(make([]uint64, 2*frames))
+	if st, err := a.Stats(); err != nil || !done || st.TxLost != frames || reaped != frames {
+		t.Errorf("done %v, %d reaped, %+v, %v", done, reaped, st, err)
 	}
 }
 

@@ -101,9 +101,15 @@ func openIn(t testing.TB, ns netns.NsHandle, c Config) (s *Socket, err error) {
 	return s, err
 }
 
-// end opens a socket on the veth in ns with a program that redirects to it, and
-// closes everything after the test.
+// end opens a socket on the veth in ns with a program in the driver that
+// redirects to it, and closes everything after the test.
 func end(t testing.TB, ns netns.NsHandle, c Config) *Socket {
+	t.Helper()
+	return endIn(t, ns, c, link.XDPDriverMode)
+}
+
+// endIn is end with a choice of where the program runs.
+func endIn(t testing.TB, ns netns.NsHandle, c Config, mode link.XDPAttachFlags) *Socket {
 	t.Helper()
 	s, err := openIn(t, ns, c)
 	if err != nil {
@@ -132,7 +138,7 @@ func end(t testing.TB, ns netns.NsHandle, c Config) *Socket {
 		if err != nil {
 			return err
 		}
-		l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifi.Index, Flags: link.XDPDriverMode})
+		l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifi.Index, Flags: mode})
 		if err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
