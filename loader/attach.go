@@ -1,0 +1,128 @@
+// Package loader attaches the classifier to a network interface and controls it:
+// which sockets frames go to, which sessions are let through, what is counted.
+// It also finds out what an interface and a process can do.
+//
+// The program is attached by a BPF link that is not pinned. It detaches when the
+// Program is closed and when the process dies, however it dies.
+package loader
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// programOfOurs is the name under which the kernel knows the classifier.
+const programOfOurs = bpf.ClassifierProgXdprmaClassify
+
+// Attach loads the classifier and attaches it to an interface. Until SetSocket
+// and AllowSession are called it drops what is addressed to the configured ports
+// and passes everything else to the kernel.
+//
+// It needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.18. It never replaces a program:
+// if there is one, errors.As finds an InUseError. Errors say what to do; their
+// class is mpierr.Arg for bad options and mpierr.Unsupported for what this
+// machine or process cannot do. The caller must keep the Program and Close it.
+func Attach(opts Options) (*Program, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	features, err := Probe(o.Interface)
+	if err != nil {
+		return nil, err
+	}
+	if features.Program != nil {
+		return nil, inUse("attach", features)
+	}
+	p, err := load(o)
+	if err != nil {
+		return nil, explain("attach", err, circumstances(o.Mode, features))
+	}
+	if err := p.attach(o, features); err != nil {
+		_ = p.Close() // nothing is attached: err is what matters
+		return nil, err
+	}
+	return p, nil
+}
+
+// load makes the program and its maps.
+func load(o Options) (*Program, error) {
+	spec, err := bpf.LoadClassifier()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
+	objects := &bpf.ClassifierObjects{}
+	if err := spec.LoadAndAssign(objects, nil); err != nil {
+		return nil, err
+	}
+	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {
+		return nil, errors.Join(err, objects.Close())
+	}
+	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters}
+	p, err := newProgram(maps, o.Mode)
+	if err != nil {
+		return nil, errors.Join(err, objects.Close())
+	}
+	p.objects = objects
+	return p, nil
+}
+
+// attach tries the modes that o allows, best first.
+func (p *Program) attach(o Options, f Features) error {
+	if o.Mode != Generic {
+		err := p.attachIn(Native, f)
+		if err == nil || o.Mode == Native || !worthGeneric(err) {
+			return err
+		}
+		o.Logger.Warn("XDP falls back to generic mode, which is slower",
+			"interface", o.Interface, "driver", f.Driver, "reason", err)
+	}
+	return p.attachIn(Generic, f)
+}
+
+// errNoRedirect is the case of a driver that runs a program natively and then
+// drops what it redirects.
+var errNoRedirect = errors.New("the driver cannot redirect in native mode")
+
+func (p *Program) attachIn(mode Mode, f Features) error {
+	flags := link.XDPGenericMode
+	if mode == Native {
+		flags = link.XDPDriverMode
+		if f.XDP.Known && !f.XDP.Has("redirect") {
+			return explain("attach", errors.Join(errNoRedirect, unix.EOPNOTSUPP), circumstances(mode, f))
+		}
+	}
+	l, err := link.AttachXDP(link.XDPOptions{
+		Program: p.objects.XdprmaClassify, Interface: f.Index, Flags: flags})
+	if err == nil {
+		p.link, p.mode = l, mode
+		return nil
+	}
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		// Someone attached between our look and our attempt.
+		if now, probeErr := Probe(f.Interface); probeErr == nil && now.Program != nil {
+			return inUse("attach", now)
+		}
+		return inUse("attach", Features{Interface: f.Interface, Program: &ProgramInfo{}})
+	}
+	return explain("attach", err, circumstances(mode, f))
+}
+
+// worthGeneric reports whether generic mode can succeed where native mode met err.
+func worthGeneric(err error) bool {
+	var used *InUseError
+	return !errors.As(err, &used) && !errors.Is(err, unix.EPERM) && !errors.Is(err, mpierr.Arg)
+}
+
+// circumstances gathers what explain wants to know.
+func circumstances(mode Mode, f Features) failure {
+	caps, _ := Capabilities() // without them the advice is less precise
+	return failure{
+		ifname: f.Interface, driver: f.Driver, mtu: f.MTU, rxQueues: f.RxQueues, mode: mode, caps: caps}
+}

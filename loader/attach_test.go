@@ -1,0 +1,357 @@
+package loader
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+const portBase = 4791
+
+// childEnv makes the test binary attach to the interface it names, and wait.
+const childEnv = "XDPRMA_LOADER_TEST_ATTACH"
+
+func TestMain(m *testing.M) {
+	if ifname := os.Getenv(childEnv); ifname != "" {
+		p, err := Attach(Options{Interface: ifname, PortBase: portBase})
+		if err != nil {
+			os.Stdout.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("attached\n")
+		io.Copy(io.Discard, os.Stdin) // until the parent is gone or has killed us
+		p.Close()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// attach attaches in namespace b and closes at the end of the test.
+func (l *lab) attach(t *testing.T, o Options) *Program {
+	t.Helper()
+	if o.Interface == "" {
+		o.Interface = "b"
+	}
+	o.PortBase = portBase
+	var p *Program
+	l.inB(t, func() {
+		var err error
+		p, err = Attach(o)
+		must(t, err)
+	})
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// attached returns the program on interface b.
+func (l *lab) attached(t *testing.T) *ProgramInfo {
+	t.Helper()
+	var f Features
+	l.inB(t, func() {
+		var err error
+		f, err = Probe("b")
+		must(t, err)
+	})
+	return f.Program
+}
+
+// ping sends an ICMP echo request from a and waits until b's kernel answers.
+func (l *lab) ping(t *testing.T) {
+	t.Helper()
+	var c net.PacketConn
+	l.in(t, l.a, func() {
+		var err error
+		c, err = net.ListenPacket("ip4:icmp", addrA.String())
+		must(t, err)
+	})
+	defer c.Close()
+	request := []byte{8, 0, 0, 0, 0x12, 0x34, 0, 1}
+	binary.BigEndian.PutUint16(request[2:], ^uint16(0x0800+0x1234+1))
+	_, err := c.WriteTo(request, &net.IPAddr{IP: addrB})
+	must(t, err)
+	must(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+	var reply [64]byte
+	n, _, err := c.ReadFrom(reply[:])
+	must(t, err)
+	if n != len(request) || reply[0] != 0 || !bytes.Equal(reply[4:n], request[4:]) {
+		t.Fatalf("echo reply % x", reply[:n])
+	}
+}
+
+// send sends a UDP payload from a to b.
+func (l *lab) send(t *testing.T, port int, payload []byte) {
+	t.Helper()
+	l.in(t, l.a, func() {
+		c, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: addrB, Port: port})
+		must(t, err)
+		defer c.Close()
+		_, err = c.Write(payload)
+		must(t, err)
+	})
+}
+
+// eventually waits for a condition that the kernel brings about.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for range 500 {
+		if done() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("never came: %s", what)
+}
+
+func TestAttach(t *testing.T) {
+	for _, tt := range []struct{ ask, get Mode }{{Auto, Native}, {Native, Native}, {Generic, Generic}} {
+		t.Run(tt.ask.String(), func(t *testing.T) {
+			l := newLab(t, shape{})
+			p := l.attach(t, Options{Mode: tt.ask})
+			if p.Mode() != tt.get {
+				t.Errorf("mode %v, want %v", p.Mode(), tt.get)
+			}
+			if got := l.attached(t); got == nil || got.Name != programOfOurs || got.ID == 0 {
+				t.Fatalf("attached: %v", got)
+			}
+			l.ping(t)
+			hello := make([]byte, wire.HeaderLen)
+			(&wire.Header{Kind: wire.KindHello}).Encode(hello)
+			l.send(t, portBase, hello)
+			l.send(t, portBase, hello[:40])
+			var c map[string]uint64
+			eventually(t, "the counters", func() bool {
+				var err error
+				c, err = p.Counters()
+				must(t, err)
+				return c["no_socket"] == 1 && c["too_short"] == 1
+			})
+			if c["passed"] == 0 || len(c) != len(p.names) {
+				t.Errorf("counters %v", c)
+			}
+			for range 2 {
+				must(t, p.Close())
+			}
+			if got := l.attached(t); got != nil {
+				t.Errorf("after Close: %v", got)
+			}
+			l.ping(t)
+		})
+	}
+}
+
+func TestAfterClose(t *testing.T) {
+	l := newLab(t, shape{})
+	p := l.attach(t, Options{})
+	must(t, p.Close())
+	_, err := p.Counters()
+	for _, err := range []error{err, p.SetSocket(0, 0), p.AllowSession(1)} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%v, want %v", err, net.ErrClosed)
+		}
+	}
+	p.ForgetSession(1)
+}
+
+func TestSecondAttach(t *testing.T) {
+	l := newLab(t, shape{})
+	p := l.attach(t, Options{})
+	id := l.attached(t).ID
+	for _, mode := range []Mode{Auto, Native, Generic} {
+		l.inB(t, func() {
+			_, err := Attach(Options{Interface: "b", PortBase: portBase, Mode: mode})
+			var used *InUseError
+			if !errors.As(err, &used) || used.Program != (ProgramInfo{ID: id, Name: programOfOurs}) {
+				t.Errorf("%v: %v", mode, err)
+			}
+			if mpierr.ClassOf(err) != mpierr.Unsupported {
+				t.Errorf("%v: class %v", mode, mpierr.ClassOf(err))
+			}
+		})
+	}
+	if got := l.attached(t); got == nil || got.ID != id {
+		t.Errorf("the first program is gone: %v", got)
+	}
+	must(t, p.Close())
+	l.attach(t, Options{})
+}
+
+// A stranger's program is named and stays, also if it came after our look.
+func TestForeignProgram(t *testing.T) {
+	l := newLab(t, shape{})
+	stranger, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, Name: "stranger", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	must(t, err)
+	defer stranger.Close()
+	for _, mode := range []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode} {
+		l.inB(t, func() {
+			nic, err := net.InterfaceByName("b")
+			must(t, err)
+			o, err := Options{Interface: "b", PortBase: portBase}.withDefaults()
+			must(t, err)
+			before, err := Probe("b")
+			must(t, err)
+			late, err := load(o)
+			must(t, err)
+			defer late.Close()
+
+			theirs, err := link.AttachXDP(link.XDPOptions{Program: stranger, Interface: nic.Index, Flags: mode})
+			must(t, err)
+			defer theirs.Close()
+			_, errEarly := Attach(o)
+			for _, err := range []error{errEarly, late.attach(o, before)} {
+				var used *InUseError
+				if !errors.As(err, &used) || used.Program.Name != "stranger" {
+					t.Errorf("error %v", err)
+				}
+			}
+			if now, err := Probe("b"); err != nil || now.Program == nil || now.Program.Name != "stranger" {
+				t.Errorf("now attached: %v, %v", now.Program, err)
+			}
+		})
+	}
+}
+
+// The program goes with its process, even one that is killed.
+func TestKilled(t *testing.T) {
+	l := newLab(t, shape{})
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"=b")
+	stdin, err := child.StdinPipe()
+	must(t, err)
+	defer stdin.Close()
+	stdout, err := child.StdoutPipe()
+	must(t, err)
+	l.inB(t, func() { must(t, child.Start()) })
+	reaped := false
+	defer func() {
+		if !reaped {
+			child.Process.Kill()
+			child.Wait()
+		}
+	}()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "attached\n" {
+		t.Fatalf("child: %q, %v", line, err)
+	}
+	info := l.attached(t)
+	if info == nil || info.Name != programOfOurs {
+		t.Fatalf("attached by the child: %v", info)
+	}
+	must(t, child.Process.Signal(unix.SIGKILL))
+	child.Wait()
+	reaped = true
+	eventually(t, "an interface without program", func() bool { return l.attached(t) == nil })
+	eventually(t, "the program's end", func() bool {
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(info.ID))
+		if err == nil {
+			p.Close()
+		}
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// A veth with fewer receive queues than its peer has transmit queues has no
+// native mode.
+func TestFallback(t *testing.T) {
+	l := newLab(t, shape{rxQueues: 1, peerTxQueues: 2})
+	l.inB(t, func() {
+		_, err := Attach(Options{Interface: "b", PortBase: portBase, Mode: Native})
+		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "numrxqueues") {
+			t.Errorf("native: %v", err)
+		}
+	})
+	if got := l.attached(t); got != nil {
+		t.Errorf("after the failure: %v", got)
+	}
+	var log bytes.Buffer
+	p := l.attach(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if p.Mode() != Generic {
+		t.Errorf("mode %v", p.Mode())
+	}
+	if s := log.String(); !strings.Contains(s, "WARN") || !strings.Contains(s, "numrxqueues") {
+		t.Errorf("log: %s", s)
+	}
+	l.ping(t)
+}
+
+func TestLargeMTU(t *testing.T) {
+	l := newLab(t, shape{mtu: 9000})
+	if p := l.attach(t, Options{Mode: Native}); p.Mode() != Native {
+		t.Errorf("mode %v", p.Mode())
+	}
+	l.ping(t)
+}
+
+func TestAbsentInterface(t *testing.T) {
+	_, err := Attach(Options{Interface: "xr-absent", PortBase: portBase})
+	if mpierr.ClassOf(err) != mpierr.Arg || !strings.Contains(err.Error(), `no interface "xr-absent"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSocketsAndSessions(t *testing.T) {
+	l := newLab(t, shape{rxQueues: 2, peerTxQueues: 2})
+	p := l.attach(t, Options{Queues: 2})
+	socket, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
+	must(t, err)
+	defer unix.Close(socket)
+	other, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	must(t, err)
+	defer unix.Close(other)
+	for _, tt := range []struct {
+		queue, fd int
+		ok        bool
+	}{{0, socket, true}, {1, socket, true}, {1, socket, true}, {2, socket, false}, {-1, socket, false}, {0, -1, false}, {0, other, false}} {
+		if err := p.SetSocket(tt.queue, tt.fd); (err == nil) != tt.ok {
+			t.Errorf("queue %d, fd %d: %v", tt.queue, tt.fd, err)
+		}
+	}
+
+	frame := make([]byte, wire.HeaderLen)
+	(&wire.Header{Kind: wire.KindData, Session: 77}).Encode(frame)
+	rejected := func() uint64 {
+		c, err := p.Counters()
+		must(t, err)
+		return c["unknown_session"]
+	}
+	for range 2 {
+		must(t, p.AllowSession(77))
+	}
+	l.send(t, portBase, frame)
+	eventually(t, "a redirected frame", func() bool {
+		c, err := p.Counters()
+		must(t, err)
+		return c["redirected"] == 1
+	})
+	for range 2 {
+		p.ForgetSession(77)
+	}
+	l.send(t, portBase+1, frame)
+	eventually(t, "a rejected frame", func() bool { return rejected() == 1 })
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("AllowSession(0) did not panic")
+			}
+		}()
+		_ = p.AllowSession(0)
+	}()
+}

@@ -1,0 +1,76 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// failure is what is known about the circumstances of an error.
+type failure struct {
+	ifname   string
+	driver   string
+	mtu      int
+	rxQueues int
+	mode     Mode
+	caps     Caps
+}
+
+// veth refuses programs beyond the first limit unless they take multi-buffer
+// frames; hardware drivers without multi-buffer are near it.
+const singleBufferMTU = 3498
+
+// explain turns the kernel's error into one that says what to do. It is a pure
+// function of its arguments.
+func explain(op string, err error, f failure) error {
+	var absent netlink.LinkNotFoundError
+	class, advice := mpierr.Unsupported, ""
+	switch {
+	case errors.As(err, &absent) || errors.Is(err, unix.ENODEV):
+		class, advice = mpierr.Arg, fmt.Sprintf("this network namespace has no interface %q; `ip link` lists those it has", f.ifname)
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		advice = permissionAdvice(f.caps)
+	case errors.Is(err, unix.ENOSYS):
+		advice = fmt.Sprintf("kernel %s has no BPF: use the UDP transport", f.caps.Kernel)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		advice = fmt.Sprintf("kernel %s is too old for multi-buffer XDP programs, Linux 5.18 has them: use the UDP transport", f.caps.Kernel)
+	case errors.Is(err, unix.ENOMEM):
+		class, advice = mpierr.NoMem, "the kernel has no memory for the program's maps"
+	case errors.Is(err, unix.ENOSPC):
+		advice = fmt.Sprintf("interface %s has %d receive queues, which is too few for native mode: "+
+			"a veth needs as many as its peer has transmit queues (ip link add ... numrxqueues N, or ethtool -L), "+
+			"other drivers a spare queue for each CPU; or use generic mode", f.ifname, f.rxQueues)
+	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL) && f.mtu > singleBufferMTU:
+		advice = fmt.Sprintf("the MTU of interface %s (%d), or that of its veth peer, is too large for native mode with driver %s: "+
+			"lower it (%d always fits one buffer), or use generic mode", f.ifname, f.mtu, orUnknown(f.driver), singleBufferMTU)
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL):
+		advice = fmt.Sprintf("driver %s of interface %s refuses %v mode: use generic mode, or the UDP transport",
+			orUnknown(f.driver), f.ifname, f.mode)
+	default:
+		return mpierr.New(op, class, mpierr.NoRank, "interface %s: %w", f.ifname, err)
+	}
+	return mpierr.New(op, class, mpierr.NoRank, "%s: %w", advice, err)
+}
+
+// permissionAdvice says what is missing, or where else a refusal can come from.
+func permissionAdvice(c Caps) string {
+	const remedy = "run as root, grant cap_bpf,cap_net_admin,cap_net_raw, or use the UDP transport"
+	if missing := c.Missing(); len(missing) > 0 {
+		return "missing " + strings.Join(missing, ", ") + ": " + remedy
+	}
+	return "the capabilities are there but the kernel refuses; they do not count inside a user namespace, " +
+		"and seccomp, lockdown or a security module can forbid BPF: " + remedy
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "(unknown)"
+	}
+	return s
+}

@@ -1,0 +1,237 @@
+package loader
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Features is what an interface and its driver can do, as far as the kernel says.
+type Features struct {
+	Interface string
+	Index     int
+	Kind      string // "veth", "bond", ...; "device" for hardware
+	Driver    string // empty if unknown
+	MTU       int    // bytes
+	// RxQueues and TxQueues are the queues in use; if the driver does not say,
+	// those that the kernel has allocated.
+	RxQueues, TxQueues int
+
+	XDP        FeatureSet // "basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"
+	RxMetadata FeatureSet // "timestamp", "hash", "vlan-tag"
+	XSK        FeatureSet // "tx-timestamp", "tx-checksum", "tx-launch-time-fifo"
+	// ZeroCopySegments is the most buffers that a frame may have in zero-copy
+	// mode; 0 if the kernel does not say, as without zero-copy.
+	ZeroCopySegments int
+
+	Program *ProgramInfo // the XDP program that is attached, or nil
+}
+
+// ProgramInfo names an attached XDP program.
+type ProgramInfo struct {
+	ID   uint32 // 0 if several are attached
+	Name string // empty if the caller may not know (it takes CAP_SYS_ADMIN)
+}
+
+// String returns the program's id and name.
+func (p ProgramInfo) String() string {
+	if p.Name == "" {
+		return fmt.Sprintf("%d (name unknown)", p.ID)
+	}
+	return fmt.Sprintf("%d %q", p.ID, p.Name)
+}
+
+// FeatureSet is a set of features by the kernel's names, or not Known.
+type FeatureSet struct {
+	Known bool
+	Names []string
+}
+
+// Has reports whether the feature is known to be there.
+func (s FeatureSet) Has(name string) bool { return slices.Contains(s.Names, name) }
+
+// String lists the features with spaces between, or is "unknown" or "none".
+func (s FeatureSet) String() string {
+	switch {
+	case !s.Known:
+		return "unknown"
+	case len(s.Names) == 0:
+		return "none"
+	}
+	return strings.Join(s.Names, " ")
+}
+
+// The netdev family of generic netlink: command, attributes and the names of bits.
+const (
+	netdevCmdDevGet        = 1
+	netdevAttrIfindex      = 1
+	netdevAttrXDPFeatures  = 3
+	netdevAttrZCMaxSegs    = 4
+	netdevAttrRxMetadata   = 5
+	netdevAttrXSKFeatures  = 6
+	netlinkAttrTypeMask    = 0x3fff
+	firstChannelsCount     = unix.ETHTOOL_A_CHANNELS_RX_COUNT
+	combinedChannelsCount  = unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT
+	ethtoolChannelsRequest = unix.ETHTOOL_MSG_CHANNELS_GET
+)
+
+var (
+	xdpFeatureNames = []string{"basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"}
+	rxMetadataNames = []string{"timestamp", "hash", "vlan-tag"}
+	xskFeatureNames = []string{"tx-timestamp", "tx-checksum", "tx-launch-time-fifo"}
+)
+
+// Probe asks the kernel about an interface of the caller's network namespace. It
+// takes no privilege. What the kernel does not report is left unknown; an error
+// means that there is no such interface or that the kernel cannot be asked.
+func Probe(ifname string) (Features, error) {
+	l, err := netlink.LinkByName(ifname)
+	if err != nil {
+		return Features{}, explain("probe", err, failure{ifname: ifname})
+	}
+	a := l.Attrs()
+	f := Features{
+		Interface: ifname, Index: a.Index, Kind: l.Type(), MTU: a.MTU,
+		RxQueues: a.NumRxQueues, TxQueues: a.NumTxQueues,
+		Driver: driver(ifname),
+	}
+	if a.Xdp != nil && a.Xdp.Attached {
+		f.Program = &ProgramInfo{ID: a.Xdp.ProgId, Name: programName(a.Xdp.ProgId)}
+	}
+	f.readChannels()
+	f.readNetdev()
+	return f, nil
+}
+
+// driver returns the driver's name, or nothing if the device does not tell.
+func driver(ifname string) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifname)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
+// programName resolves an XDP program's id, or returns nothing.
+func programName(id uint32) string {
+	if id == 0 {
+		return ""
+	}
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return ""
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}
+
+// readChannels replaces the allocated queues by those in use.
+func (f *Features) readChannels() {
+	header := nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_HEADER|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(f.Index)))
+	attrs, err := genericRequest(unix.ETHTOOL_GENL_NAME, ethtoolChannelsRequest, header)
+	if err != nil {
+		return
+	}
+	var count [combinedChannelsCount + 1]int
+	for kind := firstChannelsCount; kind <= combinedChannelsCount; kind++ {
+		n, _ := attrs.uint(uint16(kind))
+		count[kind] = int(n)
+	}
+	both := count[combinedChannelsCount]
+	if rx := count[unix.ETHTOOL_A_CHANNELS_RX_COUNT] + both; rx > 0 {
+		f.RxQueues = rx
+	}
+	if tx := count[unix.ETHTOOL_A_CHANNELS_TX_COUNT] + both; tx > 0 {
+		f.TxQueues = tx
+	}
+}
+
+// readNetdev asks for what the driver says about XDP (Linux 6.3 and later).
+func (f *Features) readNetdev() {
+	attrs, err := genericRequest("netdev", netdevCmdDevGet,
+		nl.NewRtAttr(netdevAttrIfindex, nl.Uint32Attr(uint32(f.Index))))
+	if err != nil {
+		return
+	}
+	f.XDP = attrs.set(netdevAttrXDPFeatures, xdpFeatureNames)
+	f.RxMetadata = attrs.set(netdevAttrRxMetadata, rxMetadataNames)
+	f.XSK = attrs.set(netdevAttrXSKFeatures, xskFeatureNames)
+	segments, _ := attrs.uint(netdevAttrZCMaxSegs)
+	f.ZeroCopySegments = int(segments)
+}
+
+// attributes are the attributes of a netlink answer by type.
+type attributes map[uint16][]byte
+
+// uint returns an attribute of 4 or 8 bytes.
+func (a attributes) uint(kind uint16) (uint64, bool) {
+	switch v := a[kind]; len(v) {
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(v)), true
+	case 8:
+		return binary.NativeEndian.Uint64(v), true
+	}
+	return 0, false
+}
+
+// set returns an attribute as a set of named bits; a bit without a name is
+// called by its number.
+func (a attributes) set(kind uint16, names []string) FeatureSet {
+	bits, known := a.uint(kind)
+	s := FeatureSet{Known: known}
+	for i := range 64 {
+		if bits&(1<<i) == 0 {
+			continue
+		}
+		if i < len(names) {
+			s.Names = append(s.Names, names[i])
+		} else {
+			s.Names = append(s.Names, fmt.Sprintf("bit-%d", i))
+		}
+	}
+	return s
+}
+
+// genericRequest asks a family of generic netlink for one answer.
+func genericRequest(family string, command uint8, attr *nl.RtAttr) (attributes, error) {
+	f, err := netlink.GenlFamilyGet(family)
+	if err != nil {
+		return nil, err
+	}
+	req := nl.NewNetlinkRequest(int(f.ID), 0)
+	req.AddData(&nl.Genlmsg{Command: command, Version: 1})
+	req.AddData(attr)
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != 1 || len(answers[0]) < nl.SizeofGenlmsg {
+		return nil, errors.New("the netlink answer is malformed")
+	}
+	parsed, err := nl.ParseRouteAttr(answers[0][nl.SizeofGenlmsg:])
+	if err != nil {
+		return nil, err
+	}
+	attrs := attributes{}
+	for _, p := range parsed {
+		attrs[p.Attr.Type&netlinkAttrTypeMask] = p.Value
+	}
+	return attrs, nil
+}

@@ -1,0 +1,107 @@
+package loader
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Mode is where the program runs.
+type Mode int
+
+// The modes. Native runs it in the driver, before the kernel has built a socket
+// buffer; Generic runs it after, on any interface.
+const (
+	Auto    Mode = iota // native where the driver can, else generic
+	Native              // native or an error
+	Generic             // generic or an error
+)
+
+// String returns the mode's name in lower case.
+func (m Mode) String() string {
+	switch m {
+	case Auto:
+		return "auto"
+	case Native:
+		return "native"
+	case Generic:
+		return "generic"
+	}
+	return fmt.Sprintf("mode %d", int(m))
+}
+
+// ParseMode returns the mode whose String is s.
+func ParseMode(s string) (Mode, error) {
+	for _, m := range []Mode{Auto, Native, Generic} {
+		if s == m.String() {
+			return m, nil
+		}
+	}
+	return Auto, mpierr.New("attach", mpierr.Arg, mpierr.NoRank, "XDP mode %q is none of auto, native, generic", s)
+}
+
+// Options say where and how to attach. Zero values mean the defaults named here.
+type Options struct {
+	Interface string // required; a name in the caller's network namespace
+	PortBase  uint16 // required; the UDP port of queue 0, queue q has PortBase+q
+	Queues    int    // receive queues that get a socket; default 1
+	Mode      Mode   // default Auto
+	// HelloRate and HelloBurst limit the handshakes that reach the sockets, on
+	// each CPU: HelloRate a second, HelloBurst at once. Defaults 1000 and 1024.
+	HelloRate, HelloBurst int
+	Logger                *slog.Logger // told why native mode was not possible; default: silent
+}
+
+const (
+	defaultHelloRate  = 1000
+	defaultHelloBurst = 1024
+	maxHelloRate      = 1_000_000_000 // one a nanosecond, the clock's unit
+	maxHelloBurst     = 1 << 20
+)
+
+// withDefaults returns o complete, or says what is wrong with it.
+func (o Options) withDefaults() (Options, error) {
+	if o.Queues == 0 {
+		o.Queues = 1
+	}
+	if o.HelloRate == 0 {
+		o.HelloRate = defaultHelloRate
+	}
+	if o.HelloBurst == 0 {
+		o.HelloBurst = defaultHelloBurst
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Interface == "":
+		return o, badOption("no interface is named")
+	case o.PortBase == 0:
+		return o, badOption("the UDP port base is 0")
+	case o.Queues < 0 || int(o.PortBase)+o.Queues > 1<<16:
+		return o, badOption("%d queues from UDP port %d: the last port would lie outside 1 to 65535", o.Queues, o.PortBase)
+	case o.Mode < Auto || o.Mode > Generic:
+		return o, badOption("%v", o.Mode)
+	case o.HelloRate < 0 || o.HelloRate > maxHelloRate:
+		return o, badOption("hello rate %d is outside 1 to %d", o.HelloRate, maxHelloRate)
+	case o.HelloBurst < 0 || o.HelloBurst > maxHelloBurst:
+		return o, badOption("hello burst %d is outside 1 to %d", o.HelloBurst, maxHelloBurst)
+	}
+	return o, nil
+}
+
+func badOption(format string, args ...any) error {
+	return mpierr.New("attach", mpierr.Arg, mpierr.NoRank, format, args...)
+}
+
+// config is what the program is told.
+func (o Options) config() bpf.ClassifierConfig {
+	interval := uint64(1_000_000_000 / o.HelloRate)
+	return bpf.ClassifierConfig{
+		Ports:         bpf.ClassifierPorts{Base: o.PortBase, Count: uint16(o.Queues)},
+		HelloInterval: interval,
+		HelloBurst:    interval * uint64(o.HelloBurst),
+	}
+}

@@ -1,0 +1,203 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Maps are the maps through which a process controls the program. They can be
+// pinned, or handed as file descriptors to a process without privileges, which
+// then calls FromMaps.
+type Maps struct {
+	Sockets  *ebpf.Map // receive queue to AF_XDP socket
+	Sessions *ebpf.Map // session ids to let through
+	Counters *ebpf.Map // frames by what became of them
+}
+
+// Program is the classifier on an interface. Its methods may be called from any
+// goroutine; each is a system call or a few and does not block. After Close they
+// return net.ErrClosed.
+//
+// A Program must stay reachable while frames are expected: the program detaches
+// when its link is closed or garbage-collected.
+type Program struct {
+	mu     sync.RWMutex // Close excludes the other methods
+	closed bool
+
+	maps  Maps
+	names []string // of the counters, by index
+	mode  Mode
+	// What else keeps the program alive. Both are nil after FromMaps.
+	link    link.Link
+	objects *bpf.ClassifierObjects
+}
+
+// newProgram checks that the maps are those of this version's program.
+func newProgram(m Maps, mode Mode) (*Program, error) {
+	names, err := counterNames()
+	if err != nil {
+		return nil, err
+	}
+	for _, want := range []struct {
+		name       string
+		m          *ebpf.Map
+		kind       ebpf.MapType
+		key, value uint32
+	}{
+		{bpf.ClassifierMapXsks, m.Sockets, ebpf.XSKMap, 4, 4},
+		{bpf.ClassifierMapSessions, m.Sessions, ebpf.Hash, 8, 4},
+		{bpf.ClassifierMapCounters, m.Counters, ebpf.PerCPUArray, 4, 8},
+	} {
+		if want.m == nil {
+			return nil, fmt.Errorf("map %s is missing", want.name)
+		}
+		if want.m.Type() != want.kind || want.m.KeySize() != want.key || want.m.ValueSize() != want.value {
+			return nil, fmt.Errorf("map %s is a %v with keys of %d and values of %d bytes, not a %v with %d and %d",
+				want.name, want.m.Type(), want.m.KeySize(), want.m.ValueSize(), want.kind, want.key, want.value)
+		}
+	}
+	if n := m.Counters.MaxEntries(); int(n) != len(names) {
+		return nil, fmt.Errorf("the program counts %d things and this library knows %d: they are of different versions", n, len(names))
+	}
+	return &Program{maps: m, names: names, mode: mode}, nil
+}
+
+// counterNames reads the names of the counters out of the program's BTF.
+func counterNames() ([]string, error) {
+	spec, err := bpf.LoadClassifier()
+	if err != nil {
+		return nil, err
+	}
+	var counter *btf.Enum
+	if err := spec.Types.TypeByName("counter", &counter); err != nil {
+		return nil, err
+	}
+	names := make([]string, bpf.ClassifierCounterCOUNTERS)
+	for _, v := range counter.Values {
+		if v.Value < uint64(len(names)) {
+			names[v.Value] = strings.ToLower(strings.TrimPrefix(v.Name, "COUNTER_"))
+		}
+	}
+	return names, nil
+}
+
+// use runs f unless p is closed.
+func (p *Program) use(f func() error) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return net.ErrClosed
+	}
+	return f()
+}
+
+// SetSocket makes the program redirect frames of a receive queue to the AF_XDP
+// socket fd, which must be bound to that queue of this interface. The entry
+// disappears when the socket is closed.
+func (p *Program) SetSocket(queue int, fd int) error {
+	return p.use(func() error {
+		if n := int(p.maps.Sockets.MaxEntries()); queue < 0 || queue >= n {
+			return mpierr.New("set socket", mpierr.Arg, mpierr.NoRank, "queue %d is outside 0 to %d", queue, n-1)
+		}
+		if fd < 0 {
+			return mpierr.New("set socket", mpierr.Arg, mpierr.NoRank, "file descriptor %d", fd)
+		}
+		if err := p.maps.Sockets.Put(uint32(queue), uint32(fd)); err != nil {
+			return mpierr.New("set socket", mpierr.Unsupported, mpierr.NoRank,
+				"file descriptor %d for queue %d (is it an AF_XDP socket?): %w", fd, queue, err)
+		}
+		return nil
+	})
+}
+
+// AllowSession lets frames with a session id through. It panics if id is 0,
+// which is the id of handshakes. The limit is 65536 sessions; beyond it the
+// error has class mpierr.NoMem.
+func (p *Program) AllowSession(id uint64) error {
+	if id == 0 {
+		panic("loader: AllowSession(0): session id 0 belongs to handshakes")
+	}
+	return p.use(func() error {
+		err := p.maps.Sessions.Put(id, uint32(1))
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM):
+			return mpierr.New("open session", mpierr.NoMem, mpierr.NoRank,
+				"the filter takes at most %d sessions: %w", p.maps.Sessions.MaxEntries(), err)
+		}
+		return mpierr.New("open session", mpierr.Unsupported, mpierr.NoRank, "update the filter: %w", err)
+	})
+}
+
+// ForgetSession stops frames with a session id. An id that was not allowed is
+// no error, nor is a closed Program.
+func (p *Program) ForgetSession(id uint64) {
+	_ = p.use(func() error { return p.maps.Sessions.Delete(id) })
+}
+
+// Counters returns how many frames met each fate since the program was loaded,
+// summed over the CPUs, under the names of enum counter in bpf/classifier.c in
+// lower case without prefix: "passed", "redirected", "unknown_session".
+func (p *Program) Counters() (map[string]uint64, error) {
+	sums := make(map[string]uint64, len(p.names))
+	err := p.use(func() error {
+		var perCPU []uint64
+		for i, name := range p.names {
+			if err := p.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
+				return fmt.Errorf("read the filter's counter %q: %w", name, err)
+			}
+			for _, n := range perCPU {
+				sums[name] += n
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sums, nil
+}
+
+// Mode returns how the program really runs: Native or Generic, or what FromMaps
+// was told.
+func (p *Program) Mode() Mode { return p.mode }
+
+// Maps returns the program's maps. They belong to p and end with Close; a map
+// that was cloned, pinned or passed to another process lives on, but no program
+// reads it.
+func (p *Program) Maps() Maps { return p.maps }
+
+// Close detaches what Attach attached, and releases everything. It may be called
+// again.
+func (p *Program) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	var errs []error
+	if p.link != nil {
+		errs = append(errs, p.link.Close())
+	}
+	if p.objects != nil {
+		return errors.Join(append(errs, p.objects.Close())...) // these own the maps
+	}
+	return errors.Join(append(errs, p.maps.close())...)
+}
+
+func (m Maps) close() error {
+	return errors.Join(m.Sockets.Close(), m.Sessions.Close(), m.Counters.Close())
+}
