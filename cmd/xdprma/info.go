@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/loader"
+)
+
+func infoCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "info",
+		Usage:       "say what this machine and its interfaces can do",
+		Description: "Lists what the kernel, this process and each network interface can do, and\nthe transport that --transport auto would choose on it. Changes nothing.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+		Action: func(_ context.Context, c *cli.Command) error {
+			if c.Args().Present() {
+				return usageError("info takes no arguments, got %q", c.Args().First())
+			}
+			m, err := inspect()
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				e := json.NewEncoder(os.Stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(m)
+			}
+			return m.print(os.Stdout)
+		},
+	}
+}
+
+// machine is what `xdprma info` reports. The names of its JSON form stay.
+type machine struct {
+	Kernel              string          `json:"kernel"`
+	Architecture        string          `json:"architecture"`
+	CPUs                int             `json:"cpus"`
+	Capabilities        map[string]bool `json:"capabilities"`
+	BPFError            string          `json:"bpf_error,omitempty"`
+	MemlockBytes        *uint64         `json:"memlock_bytes"` // null: unlimited
+	HugePagesFree       uint64          `json:"huge_pages_free"`
+	HugePagesTotal      uint64          `json:"huge_pages_total"`
+	HugePageBytes       uint64          `json:"huge_page_bytes"`
+	RunInNamespaces     bool            `json:"run_in_namespaces"` // whether `xdprma run` makes namespaces
+	RunInNamespacesNote string          `json:"run_in_namespaces_note,omitempty"`
+	Interfaces          []port          `json:"interfaces"`
+}
+
+// port is one network interface.
+type port struct {
+	Name             string   `json:"name"`
+	State            string   `json:"state"`
+	Kind             string   `json:"kind"`
+	Driver           string   `json:"driver"`
+	MTU              int      `json:"mtu"`
+	RxQueues         int      `json:"rx_queues"`
+	TxQueues         int      `json:"tx_queues"`
+	XDPFeatures      []string `json:"xdp_features"` // null: unknown
+	ZeroCopySegments int      `json:"zero_copy_segments"`
+	Program          string   `json:"program,omitempty"` // XDP program that is attached already
+	Mode             string   `json:"mode"`
+	Reason           string   `json:"reason"`
+}
+
+// inspect looks everything up.
+func inspect() (*machine, error) {
+	caps, err := loader.Capabilities()
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{
+		Kernel: caps.Kernel, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Capabilities: map[string]bool{
+			"CAP_NET_RAW": caps.NetRaw, "CAP_NET_ADMIN": caps.NetAdmin, "CAP_BPF": caps.BPF, "CAP_IPC_LOCK": caps.IPCLock,
+		},
+		RunInNamespaces: true,
+		Interfaces:      []port{},
+	}
+	if caps.BPFError != nil {
+		m.BPFError = caps.BPFError.Error()
+	}
+	if caps.MemLock != math.MaxUint64 {
+		m.MemlockBytes = &caps.MemLock
+	}
+	if err := netlab.Supported(); err != nil {
+		m.RunInNamespaces, m.RunInNamespacesNote = false, err.Error()
+	}
+	if f, err := os.Open("/proc/meminfo"); err == nil {
+		m.readHugePages(f)
+		f.Close()
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the network interfaces: %w", err)
+	}
+	for _, link := range links {
+		f, err := loader.Probe(link.Attrs().Name)
+		if err != nil { // it may have gone meanwhile
+			m.Interfaces = append(m.Interfaces, port{Name: link.Attrs().Name, Mode: "udp", Reason: err.Error()})
+			continue
+		}
+		m.Interfaces = append(m.Interfaces, describe(link.Attrs(), caps, f))
+	}
+	return m, nil
+}
+
+// readHugePages reads the lines of /proc/meminfo that concern huge pages.
+func (m *machine) readHugePages(r io.Reader) {
+	for s := bufio.NewScanner(r); s.Scan(); {
+		fields := strings.Fields(s.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "HugePages_Total:":
+			m.HugePagesTotal = n
+		case "HugePages_Free:":
+			m.HugePagesFree = n
+		case "Hugepagesize:":
+			m.HugePageBytes = n << 10
+		}
+	}
+}
+
+func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port {
+	p := port{
+		Name: link.Name, State: link.OperState.String(), Kind: f.Kind, Driver: f.Driver, MTU: f.MTU,
+		RxQueues: f.RxQueues, TxQueues: f.TxQueues, ZeroCopySegments: f.ZeroCopySegments,
+	}
+	if f.XDP.Known {
+		p.XDPFeatures = append([]string{}, f.XDP.Names...)
+	}
+	if f.Program != nil {
+		p.Program = f.Program.String()
+	}
+	p.Mode, p.Reason = choose(link.RawFlags&unix.IFF_LOOPBACK != 0, caps, f)
+	return p
+}
+
+// choose predicts how frames travel with the transport auto, and says why.
+func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
+	switch missing := caps.Missing(); {
+	case len(missing) > 0:
+		return "udp", "this process lacks " + strings.Join(missing, ", ") + ": run as root"
+	case caps.BPFError != nil:
+		return "udp", "the kernel refuses XDP programs or AF_XDP: " + caps.BPFError.Error()
+	case f.Program != nil:
+		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
+	case isLoopback:
+		return "udp", "it is the loopback interface"
+	case !f.XDP.Known:
+		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
+	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):
+		return "xdp-generic", "driver " + f.Driver + " has no native XDP with redirect"
+	case !f.XDP.Has("xsk-zerocopy"):
+		return "xdp-native", "driver " + f.Driver + " has native XDP, but no zero-copy"
+	}
+	return "xdp-native-zerocopy", "driver " + f.Driver + " has native XDP and zero-copy"
+}
+
+// print writes the report for people.
+func (m *machine) print(w io.Writer) error {
+	b := &strings.Builder{}
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "%-14s "+format+"\n", append([]any{name}, args...)...)
+	}
+	line("kernel", "%s, %s, %d CPUs", m.Kernel, m.Architecture, m.CPUs)
+	for _, name := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_IPC_LOCK"} {
+		line(name, "%s", yesNo(m.Capabilities[name]))
+	}
+	if m.BPFError != "" {
+		line("BPF", "not usable: %s", m.BPFError)
+	}
+	if m.MemlockBytes == nil {
+		line("memory lock", "unlimited")
+	} else {
+		line("memory lock", "%d KiB", *m.MemlockBytes>>10)
+	}
+	line("huge pages", "%d free of %d, %d KiB each", m.HugePagesFree, m.HugePagesTotal, m.HugePageBytes>>10)
+	if m.RunInNamespaces {
+		line("xdprma run", "gives each rank a network namespace")
+	} else {
+		line("xdprma run", "ranks share the loopback interface: %s", m.RunInNamespacesNote)
+	}
+	for _, p := range m.Interfaces {
+		features := "unknown"
+		if p.XDPFeatures != nil {
+			features = strings.Join(p.XDPFeatures, " ")
+		}
+		fmt.Fprintf(b, "\n%s: %s, kind %s, driver %s, MTU %d, queues %d rx %d tx\n", p.Name, p.State, p.Kind, cmp.Or(p.Driver, "unknown"), p.MTU, p.RxQueues, p.TxQueues)
+		fmt.Fprintf(b, "  XDP features  %s\n", cmp.Or(features, "none"))
+		fmt.Fprintf(b, "  XDP program   %s\n", cmp.Or(p.Program, "none"))
+		fmt.Fprintf(b, "  mode          %s: %s\n", p.Mode, p.Reason)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/loader"
+)
+
+func TestChoose(t *testing.T) {
+	all := loader.Caps{NetRaw: true, NetAdmin: true, BPF: true, IPCLock: true}
+	refused := all
+	refused.BPFError = errors.New("locked down")
+	driver := func(features ...string) loader.Features {
+		return loader.Features{Driver: "drv", XDP: loader.FeatureSet{Known: true, Names: features}}
+	}
+	taken := driver("basic", "redirect")
+	taken.Program = &loader.ProgramInfo{ID: 5, Name: "lb"}
+	for name, test := range map[string]struct {
+		loopback     bool
+		caps         loader.Caps
+		features     loader.Features
+		mode, reason string
+	}{
+		"no capabilities": {caps: loader.Caps{}, features: driver("basic", "redirect"), mode: "udp", reason: "CAP_BPF"},
+		"no BPF":          {caps: refused, features: driver("basic", "redirect"), mode: "udp", reason: "locked down"},
+		"program there":   {caps: all, features: taken, mode: "udp", reason: `5 "lb"`},
+		"loopback":        {loopback: true, caps: all, features: driver(), mode: "udp", reason: "loopback"},
+		"unknown":         {caps: all, features: loader.Features{}, mode: "xdp", reason: "does not say"},
+		"no XDP":          {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
+		"no redirect":     {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "drv"},
+		"veth":            {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
+		"zero-copy":       {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mode, reason := choose(test.loopback, test.caps, test.features)
+			if mode != test.mode || !strings.Contains(reason, test.reason) {
+				t.Errorf("got %s: %s", mode, reason)
+			}
+		})
+	}
+}
+
+func TestReadHugePages(t *testing.T) {
+	var m machine
+	m.readHugePages(strings.NewReader("MemTotal: 1 kB\nHugePages_Total:      12\nHugePages_Free: 7\nHugePages_Rsvd: x\nHugepagesize:       2048 kB\n\nodd\n"))
+	if m.HugePagesTotal != 12 || m.HugePagesFree != 7 || m.HugePageBytes != 2<<20 {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	for _, asNobody := range []bool{false, true} {
+		for _, args := range [][]string{{"info"}, {"info", "--json"}} {
+			c := command(t, args...)
+			if asNobody {
+				nobody(c)
+			}
+			if s := c.run(t); s != 0 || c.stderr.Len() > 0 {
+				t.Fatalf("status %d: %s", s, &c.stderr)
+			}
+			if len(args) == 1 {
+				if !strings.Contains(c.stdout.String(), "\nlo: ") {
+					t.Errorf("got %s", &c.stdout)
+				}
+				continue
+			}
+			var m machine
+			if err := json.Unmarshal(c.stdout.Bytes(), &m); err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(m.Interfaces, func(p port) bool { return p.Name == "lo" })
+			if m.Kernel == "" || i < 0 || m.Interfaces[i].Mode != "udp" {
+				t.Errorf("got %+v", m)
+			}
+			if asNobody && (m.RunInNamespaces || m.Capabilities["CAP_BPF"] || m.RunInNamespacesNote == "") {
+				t.Errorf("without privileges: %+v", m)
+			}
+		}
+	}
+	if s := command(t, "info", "eth0").run(t); s != statusUsage {
+		t.Errorf("with an argument: status %d", s)
+	}
+}
+
+func TestInfoWithinRank(t *testing.T) {
+	testenv.NeedsRoot(t)
+	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
+	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// grace is how long ranks have between SIGTERM and SIGKILL.
+const grace = 3 * time.Second
+
+// process is one rank of a job.
+type process struct {
+	rank   int
+	cmd    *exec.Cmd
+	start  func(*exec.Cmd) error
+	stdout *stream
+	stderr *stream
+
+	mu    sync.Mutex
+	alive bool // the process exists and has not been reaped, so its group id is its own
+}
+
+// signal sends s to the process and its descendants, unless it has ended.
+func (p *process) signal(s unix.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.alive {
+		unix.Kill(-p.cmd.Process.Pid, s)
+	}
+}
+
+// run starts the process, tells on started how that went, and returns when the
+// process has ended and its output has been passed on.
+func (p *process) run(started chan<- error) *os.ProcessState {
+	// The kernel sends Pdeathsig when the thread that started the process ends,
+	// so that thread must stay as long as the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout.w, p.stderr.w
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	err := p.start(p.cmd)
+	p.stdout.started()
+	p.stderr.started()
+	defer p.stdout.finish()
+	defer p.stderr.finish()
+	if err != nil {
+		started <- err
+		return nil
+	}
+	p.mu.Lock()
+	p.alive = true
+	p.mu.Unlock()
+	started <- nil
+	p.awaitEnd()
+	p.signal(unix.SIGKILL) // what the process left running in its group
+	p.mu.Lock()
+	p.alive = false
+	p.mu.Unlock()
+	p.cmd.Wait()
+	return p.cmd.ProcessState
+}
+
+// awaitEnd blocks until the process has ended, and does not reap it: until then
+// its id, and so its group's, belong to it.
+func (p *process) awaitEnd() {
+	for {
+		err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// ended is the end of one process; state is nil if it never started.
+type ended struct {
+	rank  int
+	state *os.ProcessState
+}
+
+// job is a set of processes that live and die together.
+type job struct {
+	processes []*process
+	console   *console
+	timeout   time.Duration // 0: none
+	abort     func(reason string)
+
+	exits      chan ended
+	status     int
+	ending     bool
+	graceOver  <-chan time.Time
+	interrupts int
+	messages   sync.WaitGroup
+}
+
+// caught are the signals that the job sees; SIGPIPE only so that it does not end
+// this process before it has cleaned up.
+var caught = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE}
+
+// catchSignals starts collecting signals; they are delivered to the job later.
+func catchSignals() (signals chan os.Signal, stop func()) {
+	signals = make(chan os.Signal, 16)
+	signal.Notify(signals, caught...)
+	return signals, func() { signal.Stop(signals) }
+}
+
+// run starts all processes, returns when all have ended, and returns the job's
+// exit status.
+func (j *job) run(signals <-chan os.Signal) int {
+	j.exits = make(chan ended, len(j.processes))
+	running := 0
+	for _, p := range j.processes {
+		started := make(chan error, 1)
+		go func() { j.exits <- ended{p.rank, p.run(started)} }()
+		running++
+		if err := <-started; err != nil {
+			j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
+			break
+		}
+	}
+	for _, p := range j.processes[running:] {
+		for _, s := range []*stream{p.stdout, p.stderr} {
+			s.started()
+			s.finish()
+		}
+	}
+	var timeout <-chan time.Time
+	if j.timeout > 0 {
+		timeout = time.After(j.timeout)
+	}
+	broken := j.console.broken
+	for running > 0 {
+		select {
+		case e := <-j.exits:
+			running--
+			j.exited(e)
+		case s := <-signals:
+			j.forward(s.(unix.Signal))
+		case <-timeout:
+			j.end(statusTimeout, fmt.Sprintf("the job has run for %v", j.timeout))
+		case <-broken:
+			broken = nil
+			j.end(statusSignal+int(unix.SIGPIPE), "nobody reads the output")
+		case <-j.graceOver:
+			j.signalAll(unix.SIGKILL)
+		}
+	}
+	j.messages.Wait()
+	return j.status
+}
+
+// startStatus is the exit status for a program that could not be started.
+func startStatus(err error) int {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return statusNotFound
+	}
+	return statusNotRunnable
+}
+
+// exited ends the job if a rank failed.
+func (j *job) exited(e ended) {
+	if e.state == nil || e.state.Success() {
+		return
+	}
+	wait := e.state.Sys().(syscall.WaitStatus)
+	if wait.Signaled() {
+		j.end(statusSignal+int(wait.Signal()), fmt.Sprintf("rank %d was killed by %s", e.rank, unix.SignalName(wait.Signal())))
+		return
+	}
+	j.end(wait.ExitStatus(), fmt.Sprintf("rank %d exited with status %d", e.rank, wait.ExitStatus()))
+}
+
+// end makes all ranks end; the first reason counts.
+func (j *job) end(status int, reason string) {
+	if j.ending {
+		return
+	}
+	j.ending, j.status = true, status
+	j.signalAll(unix.SIGTERM)
+	j.abort(reason)
+	// Aside, because somebody who does not read the output must not delay the end.
+	j.messages.Go(func() { j.console.logf("%s; ending the job", reason) })
+	j.graceOver = time.After(grace)
+}
+
+// forward passes a signal on; the second SIGINT means that the first was not obeyed.
+func (j *job) forward(s unix.Signal) {
+	if s == unix.SIGPIPE {
+		return
+	}
+	if s == unix.SIGINT {
+		if j.interrupts++; j.interrupts > 1 {
+			s = unix.SIGKILL
+		}
+	}
+	j.signalAll(s)
+}
+
+func (j *job) signalAll(s unix.Signal) {
+	for _, p := range j.processes {
+		p.signal(s)
+	}
+}

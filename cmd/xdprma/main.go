@@ -1,0 +1,84 @@
+// Command xdprma starts jobs, measures them, and says what a machine can do.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v3"
+)
+
+// Exit statuses of xdprma's own, after the custom of env(1) and timeout(1).
+// Others are those of the programs that it ran.
+const (
+	statusUsage       = 2
+	statusTimeout     = 124
+	statusFailed      = 125 // xdprma itself failed
+	statusNotRunnable = 126
+	statusNotFound    = 127
+	statusSignal      = 128 // plus the number of the signal that killed a rank
+)
+
+// exitError ends xdprma with a status, after printing err unless that is nil.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is a mistake in the command line.
+func usageError(format string, args ...any) error {
+	return &exitError{statusUsage, fmt.Errorf(format, args...)}
+}
+
+// commands are the constructors of the subcommands; each file of a subcommand
+// adds its own.
+var commands = []func() *cli.Command{runCommand, infoCommand}
+
+func main() {
+	app := &cli.Command{
+		Name:           "xdprma",
+		Usage:          "one-sided communication over AF_XDP: start jobs and inspect machines",
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main does it
+		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
+			return &exitError{statusUsage, err}
+		},
+		Action: func(_ context.Context, c *cli.Command) error {
+			if c.Args().Present() {
+				return usageError("there is no command %q; see xdprma --help", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	for _, command := range commands {
+		c := command()
+		c.OnUsageError = app.OnUsageError
+		app.Commands = append(app.Commands, c)
+	}
+	os.Exit(status(app.Run(context.Background(), os.Args)))
+}
+
+// status prints what is to be printed of err and returns the exit status.
+func status(err error) int {
+	if err == nil {
+		return 0
+	}
+	exit, ok := errors.AsType[*exitError](err)
+	if !ok {
+		exit = &exitError{statusFailed, err}
+	}
+	if exit.err != nil {
+		fmt.Fprintln(os.Stderr, "xdprma:", exit.err)
+	}
+	return exit.status
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/netlab"
+)
+
+const runDescription = `Starts N ranks of a program on this machine and waits for them. With root, or
+CAP_NET_ADMIN and CAP_SYS_ADMIN, each rank has a network namespace of its own,
+xr-<pid>-<rank>, and a veth interface that carries XDP. Without, the ranks share
+the loopback interface and speak UDP.
+
+Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
+input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
+them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later.
+
+Exit status: that of the rank that failed first, 128+n if signal n killed it; 124
+after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
+the program cannot be run, 127 if it is not found.`
+
+func runCommand() *cli.Command {
+	stopAfterProgram := 1
+	return &cli.Command{
+		Name:        "run",
+		Usage:       "start the ranks of a job on this machine",
+		ArgsUsage:   "-- program [argument...]",
+		Description: runDescription,
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks"},
+			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
+			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: "auto, xdp, xdp-native, xdp-generic or udp"},
+			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
+			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
+			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
+		},
+		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
+		Action: func(_ context.Context, c *cli.Command) error {
+			r := &runner{
+				ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
+				timeout: c.Duration("timeout"), args: c.Args().Slice(),
+				console: newConsole(os.Stdout, os.Stderr),
+			}
+			if err := r.parse(c.String("transport"), c.String("transports")); err != nil {
+				return err
+			}
+			status, err := r.run()
+			if err == nil && status != 0 {
+				err = &exitError{status: status}
+			}
+			return err
+		},
+	}
+}
+
+// runner carries out one `xdprma run`.
+type runner struct {
+	ranks, mtu, queues int
+	timeout            time.Duration
+	args               []string
+	transports         []bootstrap.Transport // one for each rank
+	console            *console
+
+	lab     *netlab.Lab // nil: the ranks share the loopback interface
+	ports   []uint16    // base port of each rank, without a lab
+	server  *bootstrap.Server
+	configs []bootstrap.Config
+}
+
+// parse validates the command line and fills in transports.
+func (r *runner) parse(transport, transports string) error {
+	switch {
+	case r.ranks < 1 || r.ranks > netlab.MaxRanks:
+		return usageError("-n is %d, it must be 1 to %d", r.ranks, netlab.MaxRanks)
+	case r.mtu < netlab.MinMTU || r.mtu > netlab.MaxMTU:
+		return usageError("--mtu is %d, it must be %d to %d", r.mtu, netlab.MinMTU, netlab.MaxMTU)
+	case r.queues < 1 || r.queues > netlab.MaxQueues:
+		return usageError("--queues is %d, it must be 1 to %d", r.queues, netlab.MaxQueues)
+	case r.timeout < 0:
+		return usageError("--timeout is %v, it must not be negative", r.timeout)
+	case len(r.args) == 0:
+		return usageError("no program given: xdprma run -n %d -- program", r.ranks)
+	}
+	names := slices.Repeat([]string{transport}, r.ranks)
+	if transports != "" {
+		if names = strings.Split(transports, ","); len(names) != r.ranks {
+			return usageError("--transports lists %d transports for %d ranks", len(names), r.ranks)
+		}
+	}
+	for _, name := range names {
+		t, err := bootstrap.ParseTransport(name)
+		if err != nil {
+			return usageError("%w", err)
+		}
+		r.transports = append(r.transports, t)
+	}
+	return nil
+}
+
+// run starts the job, waits for its end and returns its exit status.
+func (r *runner) run() (status int, err error) {
+	program, err := exec.LookPath(r.args[0])
+	if err != nil {
+		return 0, &exitError{startStatus(err), err}
+	}
+	signals, stop := catchSignals()
+	defer stop()
+	if err := r.network(); err != nil {
+		return 0, err
+	}
+	if r.lab != nil {
+		defer func() { err = errors.Join(err, r.lab.Close()) }()
+	}
+	if err := r.rendezvous(); err != nil {
+		return 0, err
+	}
+	defer r.server.Close()
+	r.configure()
+	j, err := r.job(program)
+	if err != nil {
+		return 0, err
+	}
+	return j.run(signals), nil
+}
+
+// network makes the lab, or finds ports on the loopback interface where a lab
+// cannot be made and is not needed.
+func (r *runner) network() error {
+	err := netlab.Supported()
+	if err == nil {
+		if _, err := netlab.CleanStale(); err != nil {
+			r.console.logf("warning: cannot remove what a killed run left behind: %v", err)
+		}
+		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, MTU: r.mtu, Queues: r.queues})
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("cannot make network namespaces: %w", err)
+	}
+	onlyUDP := true
+	for i, t := range r.transports {
+		switch t {
+		case bootstrap.UDP:
+		case bootstrap.Auto:
+			onlyUDP = false
+			r.transports[i] = bootstrap.UDP
+		default:
+			return fmt.Errorf("transport %s: %w; --transport udp works without", t, err)
+		}
+	}
+	if !onlyUDP {
+		r.console.logf("warning: using UDP on the loopback interface: %v", err)
+	}
+	r.ports, err = freePorts(r.ranks, r.queues)
+	return err
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// freePorts finds, for each rank, count consecutive UDP ports of the loopback
+// address that nobody uses. They lie below the range from which the kernel
+// chooses ports by itself, so they usually stay free until the ranks bind them.
+func freePorts(ranks, count int) ([]uint16, error) {
+	const lowest, highest, tries = 10000, 32000, 100
+	var held []net.PacketConn
+	defer func() {
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	var bases []uint16
+	for range ranks + tries {
+		if len(bases) == ranks {
+			return bases, nil
+		}
+		base := uint16(lowest + rand.IntN(highest-lowest-count))
+		block, err := holdPorts(base, count)
+		held = append(held, block...)
+		if err == nil {
+			bases = append(bases, base)
+		}
+	}
+	if len(bases) == ranks {
+		return bases, nil
+	}
+	return nil, fmt.Errorf("found free UDP ports for %d of %d ranks only", len(bases), ranks)
+}
+
+func holdPorts(base uint16, count int) (held []net.PacketConn, err error) {
+	for q := range count {
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, base+uint16(q))))
+		if err != nil {
+			return held, err
+		}
+		held = append(held, c)
+	}
+	return held, nil
+}
+
+// rendezvous serves the exchange where every rank reaches it: a unix socket is
+// found through the file system, from any network namespace.
+func (r *runner) rendezvous() error {
+	addr := "tcp:127.0.0.1:0"
+	if r.lab != nil {
+		addr = "unix:" + filepath.Join(r.lab.Dir(), "rendezvous")
+	}
+	l, err := bootstrap.Listen(addr)
+	if err != nil {
+		return err
+	}
+	c := bootstrap.Config{Job: bootstrap.NewJob()}
+	r.server = bootstrap.Serve(l, c.Token())
+	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
+	return nil
+}
+
+// configure gives each rank its place.
+func (r *runner) configure() {
+	for rank := range r.configs {
+		c := &r.configs[rank]
+		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
+		c.Transport, c.Queues = r.transports[rank], r.queues
+		if r.lab != nil {
+			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
+		} else {
+			c.Address, c.Port = loopback, r.ports[rank]
+		}
+	}
+}
+
+// job prepares the processes.
+func (r *runner) job(program string) (*job, error) {
+	j := &job{console: r.console, timeout: r.timeout, abort: r.server.Abort}
+	inherited := inheritedEnvironment()
+	for rank := range r.configs {
+		prefix := fmt.Sprintf("[%d] ", rank)
+		stdout, err := newStream(&lineWriter{console: r.console, dst: r.console.out, prefix: prefix})
+		if err != nil {
+			return nil, err
+		}
+		stderr, err := newStream(&lineWriter{console: r.console, dst: r.console.err, prefix: prefix})
+		if err != nil {
+			return nil, err
+		}
+		cmd := &exec.Cmd{Path: program, Args: r.args, Env: slices.Concat(inherited, r.configs[rank].Environ())}
+		if rank == 0 {
+			if in := standardInput(); in != nil {
+				cmd.Stdin = in
+			}
+		}
+		start := (*exec.Cmd).Start
+		if r.lab != nil {
+			start = func(cmd *exec.Cmd) error { return r.lab.Start(rank, cmd) }
+		}
+		j.processes = append(j.processes, &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr})
+	}
+	return j, nil
+}
+
+// inheritedEnvironment is this process's, without the variables of the contract.
+func inheritedEnvironment() []string {
+	contract := []string{
+		bootstrap.EnvRank, bootstrap.EnvSize, bootstrap.EnvJob, bootstrap.EnvRendezvous, bootstrap.EnvServe,
+		bootstrap.EnvTransport, bootstrap.EnvInterface, bootstrap.EnvAddress, bootstrap.EnvPort, bootstrap.EnvQueues,
+	}
+	return slices.DeleteFunc(os.Environ(), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.Contains(contract, name)
+	})
+}
+
+// standardInput returns what rank 0 reads: this process's own standard input,
+// through a pipe if that is a terminal, because a process in another group than
+// the terminal's foreground group is stopped when it reads from it. For the same
+// reason there is none if this process is not in the foreground itself.
+func standardInput() *os.File {
+	foreground, err := unix.IoctlGetInt(int(os.Stdin.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return os.Stdin // not a terminal
+	}
+	if foreground != unix.Getpgrp() {
+		return nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil
+	}
+	go func() {
+		io.Copy(w, os.Stdin)
+		w.Close()
+	}()
+	return r
+}
