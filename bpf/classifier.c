@@ -156,7 +156,7 @@ int xdprma_classify(struct xdp_md *ctx)
 
 	if (d.len < WIRE_HEADER_LEN)
 		return count(COUNTER_TOO_SHORT, XDP_DROP);
-	struct wire_header *h = (void *)(long)ctx->data + d.offset;
+	struct wire_header *h = d.payload;
 	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
 		return count(COUNTER_SPLIT_HEADER, XDP_DROP);
 	return admit(ctx, h, cfg);

@@ -18,76 +18,119 @@ struct ports {
 };
 
 struct datagram {
-	__u32 offset; /* of the UDP payload from the frame's start */
-	__u32 len;    /* of the UDP payload */
+	void *payload; /* of UDP; its first byte need not be in the first buffer */
+	__u32 offset;  /* of the payload from the frame's start */
+	__u32 len;     /* of the payload */
+};
+
+/* A place in the frame, as a pointer and as a number. */
+struct cursor {
+	void *p;
+	__u32 at;
 };
 
 /*
- * Reads Ethernet with up to two VLAN tags, IPv4 with options or IPv6 without
- * extension headers, and UDP. Offsets are scalars added to the frame's start
- * each time: subtracting packet pointers takes CAP_PERFMON.
+ * Moves by a constant, and the compiler must leave it one: without CAP_PERFMON
+ * the verifier takes neither packet pointer plus register nor the difference of
+ * two packet pointers.
  */
-static __always_inline enum parsed parse(struct xdp_md *ctx, const struct ports *ports,
-					 struct datagram *out)
-{
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	__u64 total = bpf_xdp_get_buff_len(ctx);
-	__u32 at = sizeof(struct ethhdr);
-	__u32 ip_payload;
+#define ADVANCE(c, n)                                                \
+	do {                                                         \
+		asm volatile("%0 += %1" : "+r"((c)->p) : "i"(n)); \
+		(c)->at += (n);                                      \
+	} while (0)
 
-	struct ethhdr *eth = data;
+/* Reads Ethernet with up to two VLAN tags. Returns the next protocol, or 0. */
+static __always_inline __be16 parse_link(struct cursor *c, void *end)
+{
+	struct ethhdr *eth = c->p;
 	if ((void *)(eth + 1) > end)
-		return PARSED_OTHER;
+		return 0;
 	__be16 proto = eth->proto;
+	ADVANCE(c, sizeof(*eth));
 
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
 		if (proto != bpf_htons(ETH_P_8021Q) && proto != bpf_htons(ETH_P_8021AD))
 			break;
-		struct vlanhdr *vlan = data + at;
+		struct vlanhdr *vlan = c->p;
 		if ((void *)(vlan + 1) > end)
-			return PARSED_OTHER;
+			return 0;
 		proto = vlan->proto;
-		at += sizeof(*vlan);
+		ADVANCE(c, sizeof(*vlan));
 	}
+	return proto;
+}
 
-	if (proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = data + at;
-		if ((void *)(ip + 1) > end)
-			return PARSED_OTHER;
-		__u32 header = (ip->version_ihl & 0xf) * 4;
-		if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) ||
-		    ip->protocol != IPPROTO_UDP)
-			return PARSED_OTHER;
-		if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or an offset */
-			return PARSED_FRAGMENT;
-		__u32 len = bpf_ntohs(ip->tot_len);
-		ip_payload = len < header ? 0 : len - header;
-		at += header;
-	} else if (proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip6 = data + at;
-		if ((void *)(ip6 + 1) > end)
-			return PARSED_OTHER;
-		if (bpf_ntohl(ip6->version_class_flow) >> 28 != 6 || ip6->nexthdr != IPPROTO_UDP)
-			return PARSED_OTHER;
-		ip_payload = bpf_ntohs(ip6->payload_len);
-		at += sizeof(*ip6);
-	} else {
+/* Reads IPv4 with options. PARSED_OURS means that a UDP header follows. */
+static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, __u32 *payload_len)
+{
+	struct iphdr *ip = c->p;
+	if ((void *)(ip + 1) > end)
 		return PARSED_OTHER;
-	}
+	__u32 words = ip->version_ihl & 0xf;
+	__u32 header = words * 4, len = bpf_ntohs(ip->tot_len);
+	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) || ip->protocol != IPPROTO_UDP)
+		return PARSED_OTHER;
+	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or an offset */
+		return PARSED_FRAGMENT;
+	*payload_len = len < header ? 0 : len - header;
+	ADVANCE(c, sizeof(*ip));
+	__u32 options = words - sizeof(*ip) / 4;
+	if (options & 1)
+		ADVANCE(c, 4);
+	if (options & 2)
+		ADVANCE(c, 8);
+	if (options & 4)
+		ADVANCE(c, 16);
+	if (options & 8)
+		ADVANCE(c, 32);
+	return PARSED_OURS;
+}
 
-	struct udphdr *udp = data + at;
+/* Reads IPv6 without extension headers, likewise. */
+static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, __u32 *payload_len)
+{
+	struct ipv6hdr *ip = c->p;
+	if ((void *)(ip + 1) > end)
+		return PARSED_OTHER;
+	if (bpf_ntohl(ip->version_class_flow) >> 28 != 6 || ip->nexthdr != IPPROTO_UDP)
+		return PARSED_OTHER;
+	*payload_len = bpf_ntohs(ip->payload_len);
+	ADVANCE(c, sizeof(*ip));
+	return PARSED_OURS;
+}
+
+/* Headers that are not in the frame's first buffer are not read. */
+static __always_inline enum parsed parse(struct xdp_md *ctx, const struct ports *ports,
+					 struct datagram *out)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct cursor c = {.p = (void *)(long)ctx->data};
+	enum parsed result = PARSED_OTHER;
+	__u32 ip_payload = 0;
+
+	__be16 proto = parse_link(&c, end);
+	if (proto == bpf_htons(ETH_P_IP))
+		result = parse_ipv4(&c, end, &ip_payload);
+	else if (proto == bpf_htons(ETH_P_IPV6))
+		result = parse_ipv6(&c, end, &ip_payload);
+	if (result != PARSED_OURS)
+		return result;
+
+	struct udphdr *udp = c.p;
 	if ((void *)(udp + 1) > end)
 		return PARSED_OTHER;
 	if ((__u16)(bpf_ntohs(udp->dest) - ports->base) >= ports->count)
 		return PARSED_OTHER;
 	/* A frame may be longer than its datagram: short ones are padded. */
 	__u32 len = bpf_ntohs(udp->len);
-	if (len < sizeof(*udp) || len != ip_payload || at + len > total)
+	if (len < sizeof(*udp) || len != ip_payload || c.at + len > bpf_xdp_get_buff_len(ctx))
 		return PARSED_BAD_LENGTH;
 
-	out->offset = at + sizeof(*udp);
+	ADVANCE(&c, sizeof(*udp));
+	out->payload = c.p;
+	out->offset = c.at;
 	out->len = len - sizeof(*udp);
 	return PARSED_OURS;
 }

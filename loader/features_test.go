@@ -1,0 +1,56 @@
+package loader
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+func TestProbe(t *testing.T) {
+	l := newLab(t, shape{mtu: 1400, rxQueues: 3, peerTxQueues: 2})
+	l.inB(t, func() {
+		f, err := Probe("b")
+		must(t, err)
+		if f.Kind != "veth" || f.Driver != "veth" || f.MTU != 1400 || f.Index == 0 || f.Program != nil {
+			t.Errorf("%+v", f)
+		}
+		if f.RxQueues < 1 || f.RxQueues > 3 || f.TxQueues != 1 {
+			t.Errorf("queues %d and %d", f.RxQueues, f.TxQueues)
+		}
+		if f.XDP.Known && (!f.XDP.Has("redirect") || f.XDP.Has("xsk-zerocopy")) {
+			t.Errorf("XDP features of a veth: %v", f.XDP)
+		}
+		lo, err := Probe("lo")
+		must(t, err)
+		if lo.Kind != "device" || lo.XDP.Known && lo.XDP.Has("basic") {
+			t.Errorf("loopback: %+v", lo)
+		}
+		if _, err := Probe("absent"); mpierr.ClassOf(err) != mpierr.Arg {
+			t.Errorf("absent interface: %v", err)
+		}
+	})
+}
+
+func TestFeatureSet(t *testing.T) {
+	a := attributes{1: binary.NativeEndian.AppendUint64(nil, 1<<1|1<<9), 2: binary.NativeEndian.AppendUint64(nil, 0), 3: {1, 2}}
+	names := []string{"one", "two"}
+	for _, tt := range []struct {
+		kind uint16
+		want string
+	}{{1, "two bit-9"}, {2, "none"}, {3, "unknown"}, {4, "unknown"}} {
+		if got := a.set(tt.kind, names).String(); got != tt.want {
+			t.Errorf("attribute %d: %q, want %q", tt.kind, got, tt.want)
+		}
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	c, err := Capabilities()
+	if err != nil || c.Kernel == "" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if got := (Caps{NetRaw: true}).Missing(); len(got) != 2 || got[0] != "CAP_BPF" || got[1] != "CAP_NET_ADMIN" {
+		t.Errorf("missing %v", got)
+	}
+}
