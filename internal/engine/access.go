@@ -17,6 +17,7 @@ const (
 // Access is what a rank keeps, as origin, about one window at one target: which
 // operations are outstanding there, and the lock.
 type Access struct {
+	engine  *Engine
 	session *Session       // nil where the target is this rank
 	local   *window.Window // set where the target is this rank
 	window  uint32
@@ -31,7 +32,7 @@ type Access struct {
 func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 	a := s.access[id]
 	if a == nil {
-		a = &Access{session: s, window: id}
+		a = &Access{engine: e, session: s, window: id}
 		if s.err != nil {
 			a.err = s.err
 		}
@@ -44,7 +45,7 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 }
 
 // OpenLocal returns the access of this rank to its own window w.
-func (e *Engine) OpenLocal(w *window.Window) *Access { return &Access{local: w, window: w.ID()} }
+func (e *Engine) OpenLocal(w *window.Window) *Access { return &Access{engine: e, local: w, window: w.ID()} }
 
 // CloseAccess forgets a, on which nothing may be outstanding.
 func (e *Engine) CloseAccess(a *Access) {

@@ -8,6 +8,10 @@ import (
 // MaxMessage is the largest message in bytes: one fits the smallest frame.
 const MaxMessage = 1024
 
+// RevokeTag is the tag of a message that ends a context at its receiver: whoever
+// waits for a message of it gives up. Its word names the rank that failed.
+const RevokeTag = ^uint32(0)
+
 // message is one that has arrived and that nobody has asked for yet.
 type message struct {
 	context, tag uint32
@@ -22,6 +26,8 @@ type inbox struct {
 	list  []*message
 	free  []*message
 	bytes int
+
+	revoked map[uint32]int // the failed rank, by context
 }
 
 // Send queues a message to s, or to this rank itself if s is nil; context and
@@ -63,6 +69,10 @@ func (e *Engine) deliver(from int, context, tag uint32, word uint64, data []byte
 		return mpierr.Size
 	}
 	in := &e.inbox
+	if tag == RevokeTag {
+		e.revoke(context, int(word))
+		return mpierr.Success
+	}
 	if in.bytes+len(data)+wire.RecordLen > e.cfg.MaxUnread {
 		return stuck
 	}
@@ -79,6 +89,28 @@ func (e *Engine) deliver(from int, context, tag uint32, word uint64, data []byte
 	in.bytes += len(data) + wire.RecordLen
 	return mpierr.Success
 }
+
+// revoke ends a context. A peer cannot fill memory with contexts that do not
+// exist: beyond a limit that no program reaches, revocations are ignored, and
+// waiters find out by silence.
+func (e *Engine) revoke(context uint32, failed int) {
+	in := &e.inbox
+	if in.revoked == nil {
+		in.revoked = map[uint32]int{}
+	}
+	if _, ok := in.revoked[context]; !ok && len(in.revoked) < 1<<16 {
+		in.revoked[context] = failed
+	}
+}
+
+// Revoked reports whether a context was revoked, and because of which rank.
+func (e *Engine) Revoked(context uint32) (failed int, ok bool) {
+	failed, ok = e.inbox.revoked[context]
+	return failed, ok
+}
+
+// Revoke ends a context at this rank.
+func (e *Engine) Revoke(context uint32, failed int) { e.revoke(context, failed) }
 
 func (in *inbox) find(context, tag uint32, from int) int {
 	for i, m := range in.list {
@@ -117,7 +149,11 @@ type MessageWait struct {
 
 // Met reports whether the wait is over.
 func (w *MessageWait) Met() bool {
-	if w.Engine.inbox.find(w.Context, w.Tag, w.From) >= 0 {
+	in := &w.Engine.inbox
+	if in.find(w.Context, w.Tag, w.From) >= 0 {
+		return true
+	}
+	if _, ok := in.revoked[w.Context]; ok {
 		return true
 	}
 	s := w.Engine.byRank[w.From]

@@ -345,14 +345,11 @@ func (e *Engine) issueLocal(c *Call) (bool, error) {
 }
 
 // A RoomWait is met when issuing on the access may succeed.
-type RoomWait struct {
-	Engine *Engine
-	Access *Access
-}
+type RoomWait Access
 
 // Met reports whether the wait is over.
 func (w *RoomWait) Met() bool {
-	e, a := w.Engine, w.Access
+	e, a := w.engine, (*Access)(w)
 	if a.session == nil {
 		return a.lock != locking
 	}
