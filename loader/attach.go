@@ -94,7 +94,7 @@ func (p *Program) attachIn(mode Mode, f Features) error {
 	flags := link.XDPGenericMode
 	if mode == Native {
 		flags = link.XDPDriverMode
-		if f.XDP.Known && !f.XDP.Has("redirect") {
+		if f.XDP.Has("basic") && !f.XDP.Has("redirect") {
 			return explain("attach", errors.Join(errNoRedirect, unix.EOPNOTSUPP), circumstances(mode, f))
 		}
 	}

@@ -209,6 +209,16 @@ func (a attributes) set(kind uint16, names []string) FeatureSet {
 	return s
 }
 
+// genericHeader is the header of a generic netlink message: command, version, and
+// two bytes that new families require to be zero, which nl.Genlmsg does not ensure.
+type genericHeader [nl.SizeofGenlmsg]byte
+
+// Len returns the header's length in bytes.
+func (h genericHeader) Len() int { return len(h) }
+
+// Serialize returns the header's bytes.
+func (h genericHeader) Serialize() []byte { return h[:] }
+
 // genericRequest asks a family of generic netlink for one answer.
 func genericRequest(family string, command uint8, attr *nl.RtAttr) (attributes, error) {
 	f, err := netlink.GenlFamilyGet(family)
@@ -216,7 +226,7 @@ func genericRequest(family string, command uint8, attr *nl.RtAttr) (attributes, 
 		return nil, err
 	}
 	req := nl.NewNetlinkRequest(int(f.ID), 0)
-	req.AddData(&nl.Genlmsg{Command: command, Version: 1})
+	req.AddData(genericHeader{command, 1})
 	req.AddData(attr)
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
@@ -15,8 +17,11 @@ func TestProbe(t *testing.T) {
 		if f.Kind != "veth" || f.Driver != "veth" || f.MTU != 1400 || f.Index == 0 || f.Program != nil {
 			t.Errorf("%+v", f)
 		}
-		if f.RxQueues < 1 || f.RxQueues > 3 || f.TxQueues != 1 {
+		if f.RxQueues != 3 || f.TxQueues != 1 {
 			t.Errorf("queues %d and %d", f.RxQueues, f.TxQueues)
+		}
+		if _, err := netlink.GenlFamilyGet("netdev"); (err == nil) != f.XDP.Known {
+			t.Errorf("XDP features %v, although the kernel's netdev family: %v", f.XDP, err)
 		}
 		if f.XDP.Known && (!f.XDP.Has("redirect") || f.XDP.Has("xsk-zerocopy")) {
 			t.Errorf("XDP features of a veth: %v", f.XDP)
