@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -34,7 +35,7 @@ func (l *Lab) build() error {
 		}
 	}
 	for rank, n := range l.nodes {
-		if err := n.awaitReady(l.Interface(rank)); err != nil {
+		if err := l.awaitReady(rank, n); err != nil {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
 	}
@@ -61,7 +62,7 @@ func (l *Lab) addNode(suffix string) (*node, error) {
 // own accord, and makes addresses usable without duplicate detection.
 func silenceIPv6() error {
 	for name, value := range map[string]string{
-		"accept_dad": "0", "dad_transmits": "0", "accept_ra": "0", "autoconf": "0",
+		"disable_ipv6": "0", "accept_dad": "0", "dad_transmits": "0", "accept_ra": "0", "autoconf": "0",
 		"router_solicitations": "0", "addr_gen_mode": "1", // 1: no link-local address
 	} {
 		for _, scope := range []string{"all", "default"} {
@@ -171,7 +172,7 @@ func (l *Lab) configure(rank int, n *node) error {
 	if err := n.handle.AddrAdd(link, v4); err != nil {
 		return fmt.Errorf("address %s: %w", v4.IPNet, err)
 	}
-	if _, err := os.Stat("/proc/sys/net/ipv6"); err == nil {
+	if hasIPv6() {
 		v6 := &netlink.Addr{
 			IPNet: &net.IPNet{IP: l.Addr6(rank).AsSlice(), Mask: net.CIDRMask(64, 128)},
 			Flags: unix.IFA_F_NODAD,
@@ -183,39 +184,33 @@ func (l *Lab) configure(rank int, n *node) error {
 	return n.up(l.Interface(rank))
 }
 
-// awaitReady blocks until the interface has a carrier and no address of it is
-// still tentative.
-func (n *node) awaitReady(name string) error {
+// awaitReady blocks until rank's interface has a carrier and its addresses are
+// in use.
+func (l *Lab) awaitReady(rank int, n *node) error {
+	name := l.Interface(rank)
 	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(readyPoll) {
-		ready, err := n.ready(name)
+		link, err := n.handle.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", name, err)
 		}
-		if ready {
+		if link.Attrs().OperState == netlink.OperUp && n.owns(l.Addr(rank)) && (!hasIPv6() || n.owns(l.Addr6(rank))) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("interface %s has no carrier after %v", name, readyTimeout)
+			return fmt.Errorf("interface %s is not ready after %v: its state is %v", name, readyTimeout, link.Attrs().OperState)
 		}
 	}
 }
 
-func (n *node) ready(name string) (bool, error) {
-	link, err := n.handle.LinkByName(name)
-	if err != nil {
-		return false, err
-	}
-	if link.Attrs().OperState != netlink.OperUp {
-		return false, nil
-	}
-	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
-	if err != nil {
-		return false, err
-	}
-	for _, a := range addrs {
-		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
-			return false, nil
-		}
-	}
-	return true, nil
+// owns reports whether the namespace takes packets to addr. An IPv6 address is
+// listed before that: the kernel adds the route later, from a work queue.
+func (n *node) owns(addr netip.Addr) bool {
+	routes, err := n.handle.RouteGet(addr.AsSlice())
+	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+}
+
+// hasIPv6 reports whether the kernel speaks IPv6.
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	return err == nil
 }
