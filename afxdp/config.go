@@ -23,6 +23,7 @@ const (
 	defaultMaxFrame  = 9216
 	maxRing          = 1 << 20
 	maxFrameLimit    = 1 << 16
+	maxSharers       = 1 << 10
 )
 
 // Config describes a Socket. The zero value of a field means the default that
@@ -32,6 +33,15 @@ type Config struct {
 	IfIndex   int    // index of the interface; used instead of Interface when not 0
 	Queue     int    // receive and transmit queue, from 0
 	FD        int    // an AF_XDP socket, not yet configured, to take over; 0: create one
+
+	// Sharers is how many further Sockets the packet memory has room for, each
+	// on a queue of its own. They are opened with Share set to this one.
+	Sharers int
+	// Share is an open Socket whose packet memory and transmit area the new one
+	// uses too, so that a frame may be sent through either. All sizes, ZeroCopy,
+	// MultiBuffer and NoNeedWakeup are then those of Share, as is the lock under
+	// which Enqueue, Publish and Reap are called. Share must be closed last.
+	Share *Socket
 
 	RxChunks  int // chunks of the receive area; 2048 by default
 	TxChunks  int // chunks of the transmit area; 2048 by default
@@ -69,6 +79,9 @@ type Config struct {
 // withDefaults returns the config with every default filled in, or what is
 // wrong with it.
 func (c Config) withDefaults() (Config, error) {
+	if c.Share != nil {
+		return c.sharing()
+	}
 	orDefault(&c.ChunkSize, defaultChunkSize)
 	orDefault(&c.RxChunks, defaultChunks)
 	orDefault(&c.TxChunks, defaultChunks)
@@ -79,6 +92,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("afxdp: name an interface")
 	case c.IfIndex < 0 || c.Queue < 0 || c.FD < 0:
 		return c, fmt.Errorf("afxdp: negative interface index %d, queue %d or descriptor %d", c.IfIndex, c.Queue, c.FD)
+	case c.Sharers < 0 || c.Sharers > maxSharers:
+		return c, fmt.Errorf("afxdp: %d sharers, want 0 to %d", c.Sharers, maxSharers)
 	case c.ChunkSize < 2048 || c.ChunkSize > page || c.ChunkSize&(c.ChunkSize-1) != 0:
 		return c, fmt.Errorf("afxdp: chunk size %d is not a power of two from 2048 to the page size %d", c.ChunkSize, page)
 	case c.RxChunks < 1 || c.RxChunks > maxRing || c.TxChunks < 1 || c.TxChunks > maxRing:
@@ -116,6 +131,19 @@ func (c Config) withDefaults() (Config, error) {
 		c.IfIndex = ifi.Index
 	}
 	return c, nil
+}
+
+// sharing returns the config of a Socket that shares another's packet memory.
+func (c Config) sharing() (Config, error) {
+	own := c.Share.config
+	if c.Queue < 0 || c.FD < 0 {
+		return c, fmt.Errorf("afxdp: negative queue %d or descriptor %d", c.Queue, c.FD)
+	}
+	if c.Share.sharers == own.Sharers {
+		return c, fmt.Errorf("afxdp: the socket to share with has room for %d sharers, which are there already", own.Sharers)
+	}
+	own.Queue, own.FD, own.Share = c.Queue, c.FD, c.Share
+	return own, nil
 }
 
 func orDefault[T comparable](field *T, value T) {

@@ -1,10 +1,11 @@
 // Package afxdp drives AF_XDP sockets: the memory shared with the kernel (the
 // UMEM), the four rings, and the system calls that move them along.
 //
-// A Socket serves one receive queue of one interface and has a UMEM of its own,
-// cut into chunks of equal size. The first TxChunks chunks are the transmit
-// area, which the caller lays out as it likes (TxArea); the rest belongs to the
-// receive side.
+// A Socket serves one queue of one interface and has a UMEM of its own, cut into
+// chunks of equal size. The first TxChunks chunks are the transmit area, which
+// the caller lays out as it likes (TxArea); the rest belongs to the receive
+// side. Sockets of several queues can share a UMEM (Config.Share): they have one
+// transmit area and a receive area each.
 //
 // Every chunk has one owner at any time. A receive chunk is with the kernel (in
 // the fill ring or filled) or with the caller (from Receive to Release). A

@@ -72,7 +72,7 @@ func newFake(t testing.TB, c Config, start uint32) (*Socket, *fakeKernel) {
 	k.rx = &fakeProducer[desc]{shared: heapRing[desc](c.RxSize, start), next: start}
 	k.completion = &fakeProducer[uint64]{shared: heapRing[uint64](c.CompletionSize, start), next: start}
 	s := &Socket{fd: -1, umem: nil}
-	s.rx = newReceiver(k.fill.shared, k.rx.shared, k.mem, &c)
+	s.rx = newReceiver(k.fill.shared, k.rx.shared, k.mem, &c, 0)
 	s.tx = newTransmitter(k.tx.shared, k.completion.shared, k.mem, &c)
 	s.kick = newKicker(s.tx, false, func() unix.Errno { return 0 })
 	return s, k

@@ -31,10 +31,10 @@ type receiver struct {
 	frames, bytes, invalid, oversize atomic.Uint64
 }
 
-func newReceiver(fill shared[uint64], rx shared[desc], mem []byte, c *Config) *receiver {
+func newReceiver(fill shared[uint64], rx shared[desc], mem []byte, c *Config, area int) *receiver {
 	r := &receiver{
 		mem:   mem,
-		base:  uint64(c.TxChunks) * uint64(c.ChunkSize),
+		base:  uint64(c.TxChunks+area*c.RxChunks) * uint64(c.ChunkSize),
 		shift: chunkShift(c.ChunkSize),
 		state: make([]owner, c.RxChunks),
 		held:  make([]uint32, 0, c.RxChunks),

@@ -15,11 +15,15 @@ type Socket struct {
 	kick *kicker
 	info Info
 
-	fd    int
-	umem  []byte
-	rings [][]byte // mappings of the four rings
-	close sync.Once
-	err   error // of close
+	fd      int
+	config  Config   // with defaults
+	area    int      // which of the packet memory's receive areas is this socket's
+	sharers int      // sockets that were opened to share the packet memory
+	memory  []byte   // the packet memory
+	umem    []byte   // its mapping, unless that is another socket's
+	rings   [][]byte // mappings of the four rings
+	close   sync.Once
+	err     error // of close
 }
 
 // Info says what a Socket got, which may be less than its Config asked for.
@@ -44,13 +48,14 @@ type Info struct {
 // network namespace of the interface. A queue whose socket was closed an instant
 // ago is still taken, so Open retries that for up to 200 ms.
 //
-// From a successful Open on, Config.FD belongs to the Socket.
+// From a successful Open on, Config.FD belongs to the Socket. Sockets that share
+// packet memory are opened one after the other.
 func Open(config Config) (*Socket, error) {
 	c, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{fd: c.FD}
+	s := &Socket{fd: c.FD, config: c}
 	if at, err := s.open(&c); err != nil {
 		if c.FD != 0 {
 			s.fd = -1
@@ -71,15 +76,8 @@ func (s *Socket) open(c *Config) (at step, err error) {
 		s.fd = -1
 		return stepSocket, err
 	}
-	if s.umem, s.info.HugePages, err = mapUMEM(c.umemSize(), c.HugePages); err != nil {
-		return stepMemory, err
-	}
-	region := unix.XDPUmemReg{Addr: address(s.umem), Len: uint64(c.umemSize()), Size: uint32(c.ChunkSize)}
-	if err = setsockopt(s.fd, unix.XDP_UMEM_REG, &region); err != nil {
-		if c.FD != 0 && errors.Is(err, unix.EBUSY) {
-			return stepAdopt, err
-		}
-		return stepRegister, err
+	if at, err = s.setUpMemory(c); err != nil {
+		return at, err
 	}
 	if err = s.setUpRings(c); err != nil {
 		return stepRings, err
@@ -90,6 +88,28 @@ func (s *Socket) open(c *Config) (at step, err error) {
 	s.info.TxBudget = raiseTxBudget(s.fd, c.TxBudget)
 	if err = s.bind(c); err != nil {
 		return stepBind, err
+	}
+	return "", nil
+}
+
+// setUpMemory maps and registers the packet memory, or takes a part of that of
+// Share.
+func (s *Socket) setUpMemory(c *Config) (at step, err error) {
+	if c.Share != nil {
+		c.Share.sharers++
+		s.area, s.memory, s.info.HugePages = c.Share.sharers, c.Share.memory, c.Share.info.HugePages
+		return "", nil
+	}
+	if s.umem, s.info.HugePages, err = mapUMEM(c.umemSize(), c.HugePages); err != nil {
+		return stepMemory, err
+	}
+	s.memory = s.umem
+	region := unix.XDPUmemReg{Addr: address(s.umem), Len: uint64(c.umemSize()), Size: uint32(c.ChunkSize)}
+	if err = setsockopt(s.fd, unix.XDP_UMEM_REG, &region); err != nil {
+		if c.FD != 0 && errors.Is(err, unix.EBUSY) {
+			return stepAdopt, err
+		}
+		return stepRegister, err
 	}
 	return "", nil
 }
@@ -130,8 +150,11 @@ func (s *Socket) setUpRings(c *Config) error {
 	if err != nil {
 		return err
 	}
-	s.rx = newReceiver(fill, rx, s.umem, c)
-	s.tx = newTransmitter(tx, completion, s.umem, c)
+	s.rx = newReceiver(fill, rx, s.memory, c, s.area)
+	s.tx = newTransmitter(tx, completion, s.memory, c)
+	if c.Share != nil {
+		s.tx.chunks = c.Share.tx.chunks // a chunk has one owner among all sockets
+	}
 	return nil
 }
 
@@ -152,6 +175,10 @@ const (
 // bind binds the socket and reads back what the kernel made of it.
 func (s *Socket) bind(c *Config) error {
 	addr := unix.SockaddrXDP{Ifindex: uint32(c.IfIndex), QueueID: uint32(c.Queue), Flags: c.bindFlags()}
+	if c.Share != nil {
+		// The kernel takes the other flags from the socket shared with, and refuses them here.
+		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(c.Share.fd)
+	}
 	var err error
 	for range bindAttempts {
 		if err = unix.Bind(s.fd, &addr); !errors.Is(err, unix.EBUSY) {
@@ -198,8 +225,9 @@ func (c *Config) bindFlags() (flags uint16) {
 	return flags
 }
 
-// umemSize returns the bytes of the UMEM: the transmit area, then the receive area.
-func (c *Config) umemSize() int { return (c.TxChunks + c.RxChunks) * c.ChunkSize }
+// umemSize returns the bytes of the UMEM: the transmit area, then a receive area
+// for each socket.
+func (c *Config) umemSize() int { return (c.TxChunks + (1+c.Sharers)*c.RxChunks) * c.ChunkSize }
 
 // FD returns the socket's file descriptor, for an XSKMAP or a poll set. It is
 // valid until Close.
