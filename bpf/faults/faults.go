@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 
 	"github.com/cilium/ebpf/link"
 )
@@ -59,7 +58,8 @@ type Options struct {
 	Generic bool
 }
 
-// Relay carries all frames that arrive on one interface out of another.
+// Relay carries all frames that arrive on one interface out of another. It must
+// stay reachable until Close: what is garbage-collected detaches.
 type Relay struct {
 	objects programObjects
 	link    link.Link
@@ -156,7 +156,5 @@ func (r *Relay) Close() error {
 		err = r.link.Close()
 		r.link = nil
 	}
-	err = errors.Join(err, r.objects.Close())
-	runtime.KeepAlive(r) // what is collected is closed, and an open link would detach
-	return err
+	return errors.Join(err, r.objects.Close())
 }
