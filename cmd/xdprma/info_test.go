@@ -90,7 +90,8 @@ func TestInfo(t *testing.T) {
 func TestInfoWithinRank(t *testing.T) {
 	testenv.NeedsRoot(t)
 	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
-	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") {
+	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") ||
+		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-native: ") {
 		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
 	}
 }
