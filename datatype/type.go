@@ -138,3 +138,6 @@ var byKind = [...]*Type{
 // Of returns the predefined datatype of the Go type T: Int64 for int, Uint64 for
 // uint, and Uint8 (not Byte) for byte, which Go does not tell apart from uint8.
 func Of[T Element]() *Type { return byKind[reflect.TypeFor[T]().Kind()] }
+
+// BasicOf returns the code of the predefined datatype that holds a T.
+func BasicOf[T Element]() Basic { return Of[T]().basic }

@@ -78,6 +78,16 @@ func (e *Epoch) Lock(target int, kind LockType, assert Assert) error {
 // Unlock closes the epoch that Lock opened. Errors: Rank; RMASync if target is
 // not locked singly.
 func (e *Epoch) Unlock(target int) error {
+	if err := e.CheckUnlock(target); err != nil {
+		return err
+	}
+	e.targets[target] = accessNone
+	e.locked--
+	return nil
+}
+
+// CheckUnlock returns the error that Unlock would, and changes nothing.
+func (e *Epoch) CheckUnlock(target int) error {
 	if err := e.checkRank("unlock", target); err != nil {
 		return err
 	}
@@ -87,8 +97,6 @@ func (e *Epoch) Unlock(target int) error {
 		}
 		return syncError("unlock", target, "the target is not locked")
 	}
-	e.targets[target] = accessNone
-	e.locked--
 	return nil
 }
 
