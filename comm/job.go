@@ -1,0 +1,246 @@
+// Package comm holds what windows need of groups and communicators: joining a
+// job, the world communicator, and the collectives that create and free windows.
+package comm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Limits bounds what a process keeps for the others; zero values mean the
+// defaults. Everything is allocated at open.
+type Limits struct {
+	RxFrames  int           // frames held for reading; 0: 2048
+	TxFrames  int           // frames held until acknowledged; 0: 1024
+	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
+}
+
+// Place is a process's place in its job: rank, size, rendezvous and network, as
+// the environment gives them or a program sets them itself.
+type Place = bootstrap.Config
+
+// Options is how a process takes part in a job.
+type Options struct {
+	Place  Place
+	Limits Limits
+	Spin   userspace.PollerConfig
+	Logger *slog.Logger // nil: slog.Default()
+}
+
+// Job is this process's part in a job: the ranks, the network device and the
+// engine.
+type Job struct {
+	rank, size int
+	store      bootstrap.Store
+	poller     *userspace.Poller
+	windows    *window.Table
+	world      *Comm
+	log        *slog.Logger
+
+	mu     sync.Mutex
+	peers  map[int]peerAddress
+	nextID uint32 // of windows
+	closed bool
+}
+
+// peerAddress is what a rank publishes about itself.
+type peerAddress struct {
+	addr        netip.AddrPort
+	incarnation uint64
+}
+
+func (a peerAddress) marshal() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, a.incarnation)
+	return append(b, a.addr.String()...)
+}
+
+func (a *peerAddress) unmarshal(b []byte) error {
+	if len(b) < 8 {
+		return fmt.Errorf("address record of %d bytes", len(b))
+	}
+	a.incarnation = binary.LittleEndian.Uint64(b)
+	addr, err := netip.ParseAddrPort(string(b[8:]))
+	a.addr = addr
+	return err
+}
+
+func addressKey(rank int) string { return fmt.Sprintf("address/%d", rank) }
+
+// Join makes this process a rank of the job that o.Place describes: it opens the
+// network device, publishes its address and starts serving. It blocks until the
+// rendezvous answers, not for the other ranks.
+func Join(ctx context.Context, o Options) (*Job, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	store, err := bootstrap.Open(ctx, o.Place)
+	if err != nil {
+		return nil, &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: o.Place.Rank, Err: err}
+	}
+	j := &Job{
+		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger,
+		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
+	}
+	if err := j.start(ctx, o); err != nil {
+		_ = store.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Job) start(ctx context.Context, o Options) error {
+	dev, err := openDevice(o)
+	if err != nil {
+		return &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: j.rank, Err: err}
+	}
+	self := peerAddress{addr: dev.LocalAddr(), incarnation: uint64(time.Now().UnixNano())}
+	eng := engine.New(engine.Config{
+		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
+		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
+		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
+	})
+	j.poller = userspace.NewPoller(dev, eng, o.Spin)
+	j.peers[j.rank] = self
+	j.world = newComm(j, worldContext, nil)
+	if err := j.store.Put(ctx, addressKey(j.rank), self.marshal()); err != nil {
+		_ = j.poller.Close()
+		return &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: j.rank, Err: err}
+	}
+	return nil
+}
+
+func randomID() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func openDevice(o Options) (userspace.Device, error) {
+	addr := o.Place.Address
+	if !addr.IsValid() {
+		addr = netip.MustParseAddr("127.0.0.1")
+	}
+	return userspace.OpenUDP(userspace.UDPConfig{Address: netip.AddrPortFrom(addr, o.Place.Port), Slots: o.Limits.TxFrames, Logger: o.Logger})
+}
+
+// Rank returns this process's rank in the job.
+func (j *Job) Rank() int { return j.rank }
+
+// Size returns the number of ranks in the job.
+func (j *Job) Size() int { return j.size }
+
+// World returns the communicator of all ranks (MPI_COMM_WORLD).
+func (j *Job) World() *Comm { return j.world }
+
+// Poller returns what drives the engine.
+func (j *Job) Poller() *userspace.Poller { return j.poller }
+
+// Windows returns the windows that this process exposes. It is used with the
+// engine's lock held.
+func (j *Job) Windows() *window.Table { return j.windows }
+
+// Session returns the session with a rank of the job, starting it if there is
+// none. It blocks until the rank has published its address and the network knows
+// the way, and not for the rank's answer.
+func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
+	e, _ := j.poller.Lock()
+	s := e.Session(rank)
+	j.poller.Unlock()
+	if s != nil {
+		return s, nil
+	}
+	peer, err := j.peer(ctx, rank)
+	if err != nil {
+		return nil, err
+	}
+	path, err := j.poller.Device().Path(peer.addr)
+	if err != nil {
+		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
+	}
+	e, now := j.poller.Lock()
+	s = e.Dial(now, rank, path, peer.incarnation)
+	j.poller.Unlock()
+	return s, nil
+}
+
+func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
+	j.mu.Lock()
+	peer, ok := j.peers[rank]
+	j.mu.Unlock()
+	if ok {
+		return peer, nil
+	}
+	b, err := j.store.Get(ctx, addressKey(rank))
+	if err == nil {
+		err = peer.unmarshal(b)
+	}
+	if err != nil {
+		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
+	}
+	j.mu.Lock()
+	j.peers[rank] = peer
+	j.mu.Unlock()
+	return peer, nil
+}
+
+// The limits of a graceful close.
+const (
+	byeLimit    = 2 * time.Second
+	lingerLimit = 250 * time.Millisecond
+)
+
+// Close leaves the job: it tells the peers, waits until they have everything
+// that this process has sent (at most two seconds), and releases the network.
+// Waiters get net.ErrClosed. It is idempotent.
+func (j *Job) Close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closed = true
+	j.mu.Unlock()
+	e, now := j.poller.Lock()
+	e.Bye(now)
+	j.poller.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
+	// What was not acknowledged by then is not acknowledged: the peer is gone.
+	_ = j.poller.Wait(ctx, &engine.ByeWait{Engine: e})
+	cancel()
+	// A peer whose last acknowledgement was lost asks again.
+	ctx, cancel = context.WithTimeout(context.Background(), lingerLimit)
+	_ = j.poller.Wait(ctx, &engine.LeftWait{Engine: e})
+	cancel()
+	err := j.poller.Close()
+	if e := j.store.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// WindowID proposes the id of the next window: the largest proposal of all ranks
+// is taken.
+func (j *Job) WindowID() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.nextID
+}
+
+// TakeWindowID records that id has been agreed on.
+func (j *Job) TakeWindowID(id uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.nextID = max(j.nextID, id+1)
+}

@@ -1,0 +1,53 @@
+package rma
+
+import "github.com/xdprma/xdprma/datatype"
+
+// Buffer is memory of the origin with the type of its elements: the triple of
+// address, count and datatype of the standard's calls.
+type Buffer struct {
+	mem   []byte
+	basic datatype.Basic
+}
+
+// Of returns the buffer that is the slice s. The library reads or writes s, and
+// keeps it alive, until the operation completes.
+func Of[T datatype.Element](s []T) Buffer {
+	return Buffer{mem: bytesOf(s), basic: datatype.BasicOf[T]()}
+}
+
+// Value returns the buffer that is the single element *p.
+func Value[T datatype.Element](p *T) Buffer {
+	return Buffer{mem: bytesOfValue(p), basic: datatype.BasicOf[T]()}
+}
+
+// Bytes returns the buffer that is b, as elements of type byte.
+func Bytes(b []byte) Buffer { return Buffer{mem: b, basic: datatype.BasicByte} }
+
+// Len returns the number of elements.
+func (b Buffer) Len() int { return len(b.mem) / max(1, b.basic.Size()) }
+
+// Location is a place in the target's window.
+type Location struct{ disp int64 }
+
+// At returns the place that lies disp displacement units of the target from the
+// start of its window.
+func At(disp int64) Location { return Location{disp} }
+
+// Op is a reduction operator of the accumulate calls (section 11.3.4).
+type Op = datatype.Op
+
+// The operators.
+const (
+	Sum     = datatype.Sum
+	Prod    = datatype.Prod
+	Min     = datatype.Min
+	Max     = datatype.Max
+	LAnd    = datatype.LAnd
+	LOr     = datatype.LOr
+	LXor    = datatype.LXor
+	BAnd    = datatype.BAnd
+	BOr     = datatype.BOr
+	BXor    = datatype.BXor
+	Replace = datatype.Replace // the new value replaces the old one
+	NoOp    = datatype.NoOp    // nothing changes: an atomic read
+)

@@ -1,0 +1,29 @@
+package rma
+
+import (
+	"unsafe"
+
+	"github.com/xdprma/xdprma/datatype"
+)
+
+func bytesOf[T datatype.Element](s []T) []byte {
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
+}
+
+func bytesOfValue[T datatype.Element](p *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), int(unsafe.Sizeof(*p)))
+}
+
+// Slice returns the memory of a window as a slice of T, for the process's own
+// loads and stores. Bytes at the end that make no whole element are left out. It
+// panics if mem is not aligned for T, which memory from Allocate always is.
+func Slice[T datatype.Element](mem []byte) []T {
+	var t T
+	size := int(unsafe.Sizeof(t))
+	p := unsafe.Pointer(unsafe.SliceData(mem))
+	if uintptr(p)%unsafe.Alignof(t) != 0 {
+		panic("rma: memory is not aligned for the element type")
+	}
+	return unsafe.Slice((*T)(p), len(mem)/size)
+}

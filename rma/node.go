@@ -1,0 +1,115 @@
+// Package rma is one-sided communication for Go programs: the RMA chapter of MPI
+// over ordinary Ethernet. Ranks expose windows of memory; others put, get and
+// atomically update them while the owner computes or sleeps.
+//
+// A program joins a job, creates windows on its world communicator, and works on
+// other ranks' windows inside epochs:
+//
+//	node, err := rma.Join(ctx, rma.Config{})
+//	win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+//	win.Lock(ctx, rma.LockShared, target, 0)
+//	win.FetchAndOp(rma.Of(one), rma.Of(old), target, rma.At(0), rma.Sum)
+//	win.Unlock(ctx, target)
+//
+// # Terms
+//
+// The origin is the rank that calls, the target the rank whose window is
+// accessed. A displacement counts in units that the target chose for its window.
+// Sections named in comments are those of the standard's one-sided chapter.
+//
+// # Blocking
+//
+// Communication calls (Put, Get, Accumulate and so on) do not wait for the
+// target to do anything: they return once the data has been taken over, which can
+// mean waiting for room when much is in flight. Origin buffers of Put and
+// Accumulate may be reused at once; result buffers belong to the library until
+// a synchronisation call. Calls that take a context block; when the context
+// ends, they return its error, and the operations stay outstanding.
+//
+// # Errors
+//
+// Errors are *Error and carry a class of the standard; errors.Is(err, ErrRange)
+// finds it. What the origin can see (range, epoch, datatype) is refused by the
+// call itself; what only the target can see is returned by the next call that
+// completes the operation. A rank that dies, or is not heard of within
+// Limits.DeadAfter, gives ErrProcFailed; nothing hangs.
+//
+// # Concurrency
+//
+// All calls may be made by any goroutine. Synchronisation calls on one window and
+// target by several goroutines at once have one epoch between them.
+package rma
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// Config says how a process joins its job. The zero value takes everything from
+// the environment that `xdprma run`, or another launcher, has set.
+type Config struct {
+	Place  *comm.Place  // rank, size, rendezvous and network; nil: from the environment
+	Limits comm.Limits  // sizes and times; zero fields mean their defaults
+	Logger *slog.Logger // warnings about the choice of transport; nil: slog.Default()
+}
+
+// Node is this process as a rank of a job.
+type Node struct{ job *comm.Job }
+
+// Join makes this process a rank of its job (MPI_Init). It opens the network and
+// starts to serve peers in the background; it waits for the rendezvous, not for
+// the other ranks. A process that no launcher has started is a job of one rank.
+// Errors name what is missing and what to do; their class is ErrUnsupported or ErrArg.
+func Join(ctx context.Context, c Config) (*Node, error) {
+	place := c.Place
+	if place == nil {
+		p, err := bootstrap.FromEnvironment()
+		if err != nil {
+			return nil, newError("join", ErrArg, NoRank, "%w", err)
+		}
+		place = &p
+	}
+	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return &Node{job: job}, nil
+}
+
+// World returns the communicator of all ranks of the job (MPI_COMM_WORLD).
+func (n *Node) World() *comm.Comm { return n.job.World() }
+
+// Rank returns this process's rank in the job, from 0.
+func (n *Node) Rank() int { return n.job.Rank() }
+
+// Size returns the number of ranks in the job.
+func (n *Node) Size() int { return n.job.Size() }
+
+// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
+// "xdp-generic" or "udp".
+func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
+
+// MaxPayload returns the bytes of one frame's payload that this rank sends at most.
+func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPayload }
+
+// Stats returns the counters of the protocol and of the network device since
+// Join. Nothing is lost without being counted in one of them.
+func (n *Node) Stats() (engine.Stats, userspace.Stats) {
+	e, _ := n.job.Poller().Lock()
+	protocol := e.Stats
+	n.job.Poller().Unlock()
+	var device userspace.Stats
+	n.job.Poller().Device().Stats(&device)
+	return protocol, device
+}
+
+// Close leaves the job (MPI_Finalize): peers hear of it, what is outstanding is
+// delivered or given up within two seconds, and the network is released. Calls
+// that wait return net.ErrClosed. Windows that were not freed can no longer be
+// used. Close is idempotent.
+func (n *Node) Close() error { return n.job.Close() }

@@ -1,0 +1,230 @@
+package rma
+
+import (
+	"context"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Put copies origin into the target's window (MPI_Put, section 11.3.1). It needs
+// an epoch that gives access to target. origin may be changed once Put returns;
+// the data is at the target after the next Flush, Unlock or other call that
+// completes it. Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
+// ErrProcFailed.
+func (w *Win) Put(origin Buffer, target int, at Location) error {
+	c := engine.Call{Code: wire.CodePut, Origin: origin.mem}
+	return w.issue("put", target, at, &c, len(origin.mem), 1)
+}
+
+// Get copies from the target's window into result (MPI_Get, section 11.3.2).
+// result holds the data after the next Flush, FlushLocal, Unlock or other call
+// that completes it, and must be left alone until then. Classes as for Put.
+func (w *Win) Get(result Buffer, target int, at Location) error {
+	c := engine.Call{Code: wire.CodeGet, Result: result.mem}
+	return w.issue("get", target, at, &c, len(result.mem), 1)
+}
+
+// Accumulate combines origin into the target's window with op, each element
+// atomically (MPI_Accumulate, section 11.3.4). NoOp is not allowed. Elements must
+// be aligned at the target. Accumulates from one origin to one target take effect
+// in the order issued, unless the info key accumulate_ordering says otherwise.
+// Classes as for Put, and ErrOp, ErrType.
+func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
+	if op == NoOp {
+		return newError("accumulate", ErrOp, target, "no_op is for the calls that return a value")
+	}
+	if err := checkOp("accumulate", target, op, origin.basic); err != nil {
+		return err
+	}
+	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic, Origin: origin.mem}
+	return w.issue("accumulate", target, at, &c, len(origin.mem), origin.basic.Align())
+}
+
+// GetAccumulate is Accumulate and also returns the former values in result
+// (MPI_Get_accumulate, section 11.3.4), which has as many elements of the same
+// type as origin. With NoOp, origin is ignored: an atomic read.
+func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
+	return w.getAccumulate("get_accumulate", origin, result, target, at, op)
+}
+
+// FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
+// 11.3.4).
+func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
+	if len(result.mem) != result.basic.Size() {
+		return newError("fetch_and_op", ErrCount, target, "the result has %d elements, not one", result.Len())
+	}
+	return w.getAccumulate("fetch_and_op", origin, result, target, at, op)
+}
+
+func (w *Win) getAccumulate(name string, origin, result Buffer, target int, at Location, op Op) error {
+	if err := checkOp(name, target, op, result.basic); err != nil {
+		return err
+	}
+	if op != NoOp {
+		if origin.basic != result.basic {
+			return newError(name, ErrType, target, "the origin is of %v, the result of %v", origin.basic, result.basic)
+		}
+		if len(origin.mem) != len(result.mem) {
+			return newError(name, ErrCount, target, "%d elements for a result of %d", origin.Len(), result.Len())
+		}
+	}
+	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: result.basic, Origin: origin.mem, Result: result.mem}
+	return w.issue(name, target, at, &c, len(result.mem), result.basic.Align())
+}
+
+// CompareAndSwap replaces one element at the target by origin if it equals
+// compare, atomically, and returns its former value in result
+// (MPI_Compare_and_swap, section 11.3.4). All three are single elements of one
+// type: an integer, bool or byte.
+func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
+	const name = "compare_and_swap"
+	b := result.basic
+	switch {
+	case !b.Comparable():
+		return newError(name, ErrType, target, "%v cannot be compared and swapped", b)
+	case origin.basic != b || compare.basic != b:
+		return newError(name, ErrType, target, "origin, compare value and result are of different types")
+	case len(origin.mem) != b.Size() || len(compare.mem) != b.Size() || len(result.mem) != b.Size():
+		return newError(name, ErrCount, target, "origin, compare value and result must be one element each")
+	}
+	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem, Compare: compare.mem, Result: result.mem}
+	return w.issue(name, target, at, &c, b.Size(), b.Align())
+}
+
+func checkOp(name string, target int, op Op, b datatype.Basic) error {
+	if op.Check(b) == 0 {
+		return nil
+	}
+	return named(name, target, op.Defined(b))
+}
+
+// issue checks a call against what the origin knows, and sends it. n is the
+// number of bytes that it touches at the target, align what its address must be
+// a multiple of.
+func (w *Win) issue(name string, rank int, at Location, c *engine.Call, n, align int) error {
+	if rank == ProcNull {
+		return nil
+	}
+	e, now := w.poller.Lock()
+	a, err := w.check(name, rank, at, c, n, align)
+	if err != nil {
+		w.poller.Unlock()
+		return err
+	}
+	if n == 0 {
+		w.poller.Unlock()
+		return nil
+	}
+	if a == nil || w.needsLock(rank) {
+		w.poller.Unlock()
+		if a, err = w.reach(context.Background(), rank); err != nil {
+			return named(name, rank, err)
+		}
+		e, now = w.poller.Lock()
+	}
+	c.Access = a
+	c.Relaxed = w.hints.Ordering == window.OrderNone
+	for {
+		done, err := e.Issue(now, c)
+		w.poller.Unlock()
+		if err != nil {
+			return named(name, rank, err)
+		}
+		if done {
+			return nil
+		}
+		if err := w.poller.Wait(context.Background(), (*engine.RoomWait)(a)); err != nil {
+			return named(name, rank, err)
+		}
+		e, now = w.poller.Lock()
+	}
+}
+
+// check refuses what the origin can see to be wrong, and completes c.
+func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align int) (*engine.Access, error) {
+	if w.freed {
+		return nil, w.gone(name)
+	}
+	if err := w.epoch.Access(rank); err != nil {
+		return nil, named(name, rank, err)
+	}
+	t := &w.targets[rank]
+	disp, class := window.ByteDisp(at.disp, t.dispUnit)
+	if class != 0 {
+		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", at.disp, t.dispUnit)
+	}
+	if uint64(n) > t.size || disp > t.size-uint64(n) {
+		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", disp, disp+uint64(n), t.size)
+	}
+	if disp%uint64(align) != 0 && w.own.Flavor() == window.FlavorAllocate {
+		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", disp, align)
+	}
+	c.Disp = disp
+	return t.access, nil
+}
+
+// needsLock reports whether LockAll's lock on a target is still to be asked for.
+func (w *Win) needsLock(rank int) bool {
+	if w.targets[rank].lazy {
+		return false
+	}
+	assert, all := w.epoch.LockedAll()
+	return all && assert&ModeNoCheck == 0
+}
+
+// reach makes sure that there is an access to a target, and asks for LockAll's
+// lock where that is due.
+func (w *Win) reach(ctx context.Context, rank int) (*engine.Access, error) {
+	a, err := w.access(ctx, rank)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		e, now := w.poller.Lock()
+		if !w.needsLock(rank) {
+			w.poller.Unlock()
+			return a, nil
+		}
+		if e.Lock(now, a, false) {
+			w.targets[rank].lazy = true
+			w.poller.Unlock()
+			return a, nil
+		}
+		w.poller.Unlock()
+		if err := w.poller.Wait(ctx, (*engine.RoomWait)(a)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// access returns the engine's access to a target, connecting to it the first time.
+func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
+	e, _ := w.poller.Lock()
+	a := w.targets[rank].access
+	w.poller.Unlock()
+	if a != nil {
+		return a, nil
+	}
+	var s *engine.Session
+	if rank != w.comm.Rank() {
+		var err error
+		if s, err = w.comm.Job().Session(ctx, w.comm.WorldRank(rank)); err != nil {
+			return nil, err
+		}
+	}
+	w.poller.Lock()
+	defer w.poller.Unlock()
+	t := &w.targets[rank]
+	if t.access == nil {
+		if s == nil {
+			t.access = e.OpenLocal(w.own)
+		} else {
+			t.access = e.OpenAccess(s, w.own.ID())
+		}
+		w.touched = append(w.touched, rank)
+	}
+	return t.access, nil
+}
