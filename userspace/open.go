@@ -1,0 +1,122 @@
+package userspace
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/loader"
+)
+
+// The transports that Config.Transport names.
+const (
+	TransportAuto       = "auto"        // XDP native, else generic, else UDP
+	TransportXDP        = "xdp"         // XDP native, else generic
+	TransportXDPNative  = "xdp-native"  // XDP in the driver
+	TransportXDPGeneric = "xdp-generic" // XDP on any Ethernet interface
+	TransportUDP        = "udp"         // an ordinary UDP socket
+)
+
+// Config describes a device whose kind is to be decided. Zero means the default
+// that a field states.
+type Config struct {
+	Transport string       // one of the constants above; TransportAuto by default
+	Interface string       // by default the one that has Address
+	Address   netip.Addr   // by default the interface's first, IPv4 preferred; one of the two is required
+	Port      uint16       // UDP port of queue 0; by default the system chooses
+	Queues    int          // of XDP; by default all receive queues of the interface
+	RxFrames  int          // of XDP: frames that can be received and wait, a queue; 2048 by default
+	Slots     int          // transmit slots; 1024 by default
+	MTU       int          // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
+	Logger    *slog.Logger // told, as warnings, which modes were not possible and why; silent by default
+}
+
+// Open opens the best device that Transport allows. The goroutine must run in
+// the network namespace of the interface. Errors say what to do.
+func Open(config Config) (Device, error) {
+	c := config
+	if c.Transport == "" {
+		c.Transport = TransportAuto
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	rungs, known := map[string][]string{
+		TransportAuto:       {TransportXDPNative, TransportXDPGeneric, TransportUDP},
+		TransportXDP:        {TransportXDPNative, TransportXDPGeneric},
+		TransportXDPNative:  {TransportXDPNative},
+		TransportXDPGeneric: {TransportXDPGeneric},
+		TransportUDP:        {TransportUDP},
+	}[c.Transport]
+	if !known {
+		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of auto, xdp, xdp-native, xdp-generic, udp", c.Transport))
+	}
+	if err := c.locate(); err != nil {
+		return nil, openError(mpierr.Arg, err)
+	}
+	return c.climb(rungs)
+}
+
+// climb opens the first device of rungs that can be opened.
+func (c *Config) climb(rungs []string) (Device, error) {
+	for i, transport := range rungs {
+		d, err := c.open(transport)
+		switch {
+		case err == nil:
+			return d, nil
+		case i == len(rungs)-1:
+			return nil, fmt.Errorf("transport %s on interface %s: %w", transport, c.Interface, err)
+		}
+		c.Logger.Warn("a transport is not possible here, the next best is tried",
+			"transport", transport, "next", rungs[i+1], "interface", c.Interface, "reason", err)
+	}
+	panic("userspace: no transports to try")
+}
+
+// open opens one kind of device.
+func (c *Config) open(transport string) (Device, error) {
+	if transport == TransportUDP {
+		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Logger: c.Logger}
+		if c.MTU != 0 {
+			u.MaxPayload = min(c.MTU-udpLen-ipLen(c.Address), maxUDPPayload)
+		}
+		d, err := OpenUDP(u)
+		if err != nil {
+			return nil, err // not d: an interface that holds a nil pointer is not nil
+		}
+		return d, nil
+	}
+	mode := loader.Native
+	if transport == TransportXDPGeneric {
+		mode = loader.Generic
+	}
+	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, PortBase: c.Port, Queues: c.Queues,
+		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// locate completes the interface and the address by each other.
+func (c *Config) locate() error {
+	switch {
+	case c.Interface == "" && !c.Address.IsValid():
+		return fmt.Errorf("name an interface or one of this machine's addresses")
+	case c.Interface == "":
+		ifi, err := interfaceOf(c.Address)
+		if err != nil {
+			return err
+		}
+		c.Interface = ifi.Name
+		return nil
+	}
+	ifi, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
+	}
+	c.Address, err = chooseAddress(ifi, c.Address)
+	return err
+}

@@ -1,0 +1,60 @@
+package userspace
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Limits of a device's paths. What peers can make a device remember is bounded
+// apart from what the process asks for, so that forged handshakes cannot keep it
+// from resolving an address.
+const (
+	maxLearned = 1 << 16 // paths when one more is learned from a handshake
+	maxPaths   = 1 << 17 // paths in all
+)
+
+// pathTable gives each distinct way to a peer a PathID. A path is never changed
+// or forgotten, so reading one takes no lock.
+type pathTable[T comparable] struct {
+	mu    sync.Mutex
+	ids   map[T]PathID
+	paths atomic.Pointer[[]*T]
+}
+
+// intern returns the id of path, or NoPath if it is new and there are limit
+// paths already. It allocates only for a new path.
+func (t *pathTable[T]) intern(path *T, limit int) PathID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, known := t.ids[*path]; known {
+		return id
+	}
+	return t.add(*path, limit)
+}
+
+func (t *pathTable[T]) add(path T, limit int) PathID {
+	var paths []*T
+	if t.ids == nil {
+		t.ids = make(map[T]PathID)
+	} else {
+		paths = *t.paths.Load()
+	}
+	if len(paths) >= limit {
+		return NoPath
+	}
+	id := PathID(len(paths))
+	// Readers of the old slice do not look beyond its length.
+	paths = append(paths, &path)
+	t.paths.Store(&paths)
+	t.ids[path] = id
+	return id
+}
+
+// get returns the path that id names. It panics if there is none.
+func (t *pathTable[T]) get(id PathID) *T {
+	if paths := t.paths.Load(); paths != nil && uint(id) < uint(len(*paths)) {
+		return (*paths)[id]
+	}
+	panic(fmt.Sprintf("userspace: a frame for path %d, which the device did not give out", id))
+}

@@ -1,0 +1,256 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+const (
+	defaultSlots = 1024
+	maxSlots     = 1 << 16
+	// maxUDPPayload is what a UDP device sends at most, unless told otherwise:
+	// the payload of a jumbo frame of 9000 bytes.
+	maxUDPPayload = 9000 - ipv6Len - udpLen
+	socketBuffer  = 8 << 20 // bytes of SO_RCVBUF and SO_SNDBUF that a UDP device asks for
+)
+
+// UDPConfig describes a UDP device. Zero means the default that a field states.
+type UDPConfig struct {
+	Address    netip.AddrPort // an address of this machine; port 0 means any
+	Slots      int            // transmit slots, 1024 by default
+	MaxPayload int            // bytes; by default what fits the MTU of the address's interface, at most 8952
+	Logger     *slog.Logger   // silent by default
+}
+
+// UDP is a Device over one UDP socket. It needs no privilege. Each batch costs
+// one system call, and every datagram passes the kernel's stack.
+type UDP struct {
+	fd      int
+	local   netip.AddrPort
+	slab    *Slab
+	sleeper sleeper
+	paths   pathTable[sockaddr]
+	tx      udpSender
+	rx      udpReceiver
+	close   sync.Once
+	err     error // of close
+
+	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
+}
+
+var _ Device = (*UDP)(nil)
+
+// OpenUDP opens a UDP device. It does not block. The goroutine must run in the
+// network namespace that the device is to use.
+func OpenUDP(config UDPConfig) (*UDP, error) {
+	u := &UDP{fd: -1}
+	if err := u.open(config); err != nil {
+		_ = u.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return u, nil
+}
+
+func (u *UDP) open(c UDPConfig) (err error) {
+	if err := c.normalize(); err != nil {
+		return err
+	}
+	fd, port, err := udpSocket(c.Address)
+	if err != nil {
+		return openError(mpierr.Unsupported, err)
+	}
+	u.fd, u.local = fd, netip.AddrPortFrom(c.Address.Addr(), port)
+	if err := u.setOptions(); err != nil {
+		return openError(mpierr.Unsupported, err)
+	}
+	if err := u.sleeper.open(fd); err != nil {
+		return openError(mpierr.Unsupported, err)
+	}
+	u.slab = engine.HeapSlab(c.Slots, 0, c.MaxPayload)
+	u.tx.init(u.slab)
+	u.rx.init(c.MaxPayload)
+	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
+		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",
+			"bytes", got, "wished", 2*socketBuffer)
+	}
+	return nil
+}
+
+// normalize fills the defaults in and reports what is wrong.
+func (c *UDPConfig) normalize() error {
+	ip := c.Address.Addr()
+	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
+		return openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", ip))
+	}
+	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
+		return err
+	}
+	ifi, err := interfaceOf(ip)
+	if err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	fits := ifi.MTU - udpLen - ipLen(ip)
+	if c.MaxPayload == 0 {
+		c.MaxPayload = min(fits, maxUDPPayload)
+	}
+	if c.MaxPayload < wire.MinPayload || c.MaxPayload > fits {
+		return openError(mpierr.Arg, fmt.Errorf("a largest payload of %d bytes is outside %d to the %d that fit the MTU of %s (%d)",
+			c.MaxPayload, wire.MinPayload, fits, ifi.Name, ifi.MTU))
+	}
+	return nil
+}
+
+// normalizeCommon treats what all devices' configs have.
+func normalizeCommon(slots *int, logger **slog.Logger) error {
+	if *slots == 0 {
+		*slots = defaultSlots
+	}
+	if *slots < 1 || *slots > maxSlots {
+		return openError(mpierr.Arg, fmt.Errorf("%d transmit slots are not within 1 and %d", *slots, maxSlots))
+	}
+	if *logger == nil {
+		*logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func openError(class mpierr.Class, err error) error {
+	return mpierr.New("open device", class, mpierr.NoRank, "%w", err)
+}
+
+// setOptions prepares the socket: large buffers, and never a fragment.
+func (u *UDP) setOptions() error {
+	raise(u.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF)
+	raise(u.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
+	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	if u.local.Addr().Is6() {
+		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+	}
+	if err := unix.SetsockoptInt(u.fd, level, option, value); err != nil {
+		return fmt.Errorf("forbid fragments: %w", err)
+	}
+	return nil
+}
+
+// raise asks for a large buffer; without privilege the system's limit holds.
+func raise(fd, force, polite int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, socketBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, polite, socketBuffer) // caps silently
+	}
+}
+
+// Receive implements Device. It returns at most 64 messages between two calls of
+// Release.
+func (u *UDP) Receive(frames []Frame) int {
+	n := u.rx.receive(u.fd, frames)
+	for i := range frames[:n] {
+		frames[i].Path = NoPath
+		if !wire.IsHandshake(frames[i].Payload) {
+			continue
+		}
+		from := &u.rx.names[u.rx.delivered[i]]
+		from.clean()
+		if frames[i].Path = u.paths.intern(from, maxLearned); frames[i].Path == NoPath {
+			u.unknownPaths.Add(1)
+		}
+	}
+	return n
+}
+
+// Release implements Device.
+func (u *UDP) Release() { u.rx.used = 0 }
+
+// Enqueue implements Device.
+func (u *UDP) Enqueue(outs []Out) int { return u.tx.enqueue(outs) }
+
+// Reap implements Device.
+func (u *UDP) Reap(slots []int32) int { return u.tx.reap(slots) }
+
+// Transmit implements Device. A caller that finds another one at it leaves the
+// frames to that one.
+func (u *UDP) Transmit() { u.tx.transmit(u.fd, &u.paths) }
+
+// Sleep implements Device. It also ends when frames that found the socket's
+// buffer full can be sent.
+func (u *UDP) Sleep(d time.Duration) {
+	events := int16(unix.POLLIN)
+	if u.tx.waiting.Load() > 0 {
+		events |= unix.POLLOUT
+	}
+	if u.sleeper.sleep(d, events) > 0 && u.sleeper.polls[1].Revents&unix.POLLERR != 0 {
+		// Reading the error clears it; poll would report it forever.
+		_, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	}
+}
+
+// Wake implements Device.
+func (u *UDP) Wake() { u.sleeper.wake() }
+
+// Path implements Device; it does not block.
+func (u *UDP) Path(addr netip.AddrPort) (PathID, error) {
+	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
+		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", u.local))
+	}
+	sa, err := encode(addr)
+	if err != nil {
+		return NoPath, pathError(addr, mpierr.Arg, err)
+	}
+	id := u.paths.intern(&sa, maxPaths)
+	if id == NoPath {
+		return NoPath, pathError(addr, mpierr.NoMem, errTooManyPaths)
+	}
+	return id, nil
+}
+
+var errTooManyPaths = fmt.Errorf("the device knows %d paths already", maxPaths)
+
+func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {
+	return mpierr.New("resolve "+addr.String(), class, mpierr.NoRank, "%w", err)
+}
+
+// SessionOpened implements Device: a socket lets every session through.
+func (u *UDP) SessionOpened(uint64) error { return nil }
+
+// SessionClosed implements Device.
+func (u *UDP) SessionClosed(uint64) {}
+
+// Slab implements Device.
+func (u *UDP) Slab() *Slab { return u.slab }
+
+// LocalAddr implements Device.
+func (u *UDP) LocalAddr() netip.AddrPort { return u.local }
+
+// Mode implements Device; it returns "udp".
+func (u *UDP) Mode() string { return "udp" }
+
+// Stats implements Device. RxBytes and TxBytes count UDP payload. RxDropped
+// includes handshakes that cannot be answered because the senders of 65536
+// others are remembered.
+func (u *UDP) Stats(s *Stats) {
+	u.tx.addStats(s)
+	u.rx.addStats(s)
+	u.sleeper.addStats(s)
+	s.RxDropped += u.unknownPaths.Load() + socketDrops(u.fd)
+}
+
+// Close implements Device.
+func (u *UDP) Close() error {
+	u.close.Do(func() {
+		u.err = u.sleeper.close()
+		if u.fd >= 0 {
+			u.err = errors.Join(u.err, unix.Close(u.fd))
+		}
+	})
+	return u.err
+}

@@ -1,0 +1,176 @@
+package userspace
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpSender is the transmit side of a UDP device. A slot goes from Enqueue into
+// waiting, from there into the batch of the goroutine that sends, and then into
+// done until Reap.
+type udpSender struct {
+	slab    *Slab
+	waiting atomic.Int32 // frames enqueued and not sent
+	busy    atomic.Bool  // a goroutine sends; messages, iovs and sending are its own
+
+	mu    sync.Mutex // guards the rest; never held across a system call
+	queue ring[Out]
+	done  ring[int32]
+	owned int // slots between Enqueue and Reap
+
+	messages []mmsghdr
+	iovs     []unix.Iovec
+	sending  []Out // the batch; what the socket had no room for stays in it
+
+	frames, bytes, dropped, errors atomic.Uint64
+}
+
+func (t *udpSender) init(slab *Slab) {
+	t.slab = slab
+	t.queue = newRing[Out](slab.Slots)
+	t.done = newRing[int32](slab.Slots)
+	t.messages = make([]mmsghdr, batch)
+	t.iovs = make([]unix.Iovec, batch)
+	t.sending = make([]Out, 0, batch)
+}
+
+// enqueue implements Device.Enqueue.
+func (t *udpSender) enqueue(outs []Out) int {
+	t.mu.Lock()
+	n := min(len(outs), t.slab.Slots-t.owned)
+	for _, out := range outs[:n] {
+		checkOut(t.slab, out)
+		t.queue.put(out)
+	}
+	t.owned += n
+	t.waiting.Add(int32(n))
+	t.mu.Unlock()
+	return n
+}
+
+// checkOut panics if out is not a frame in a slot of slab.
+func checkOut(slab *Slab, out Out) {
+	if uint(out.Slot) >= uint(slab.Slots) || out.Len < 1 || int(out.Len) > slab.MaxPayload {
+		panic(fmt.Sprintf("userspace: a frame of %d bytes in slot %d; there are %d slots of %d", out.Len, out.Slot, slab.Slots, slab.MaxPayload))
+	}
+}
+
+// reap implements Device.Reap.
+func (t *udpSender) reap(slots []int32) int {
+	t.mu.Lock()
+	n := min(len(slots), t.done.n)
+	for i := range slots[:n] {
+		slots[i] = t.done.get()
+	}
+	t.owned -= n
+	t.mu.Unlock()
+	return n
+}
+
+// transmit implements Device.Transmit.
+func (t *udpSender) transmit(fd int, paths *pathTable[sockaddr]) {
+	// A goroutine that finds another one sending relies on that one's next look
+	// at waiting.
+	for rounds := 2 * t.slab.Slots; t.waiting.Load() > 0 && rounds > 0; rounds-- {
+		if !t.busy.CompareAndSwap(false, true) {
+			return
+		}
+		progress := t.sendBatch(fd, paths)
+		t.busy.Store(false)
+		if !progress {
+			return
+		}
+	}
+}
+
+// sendBatch makes one system call and reports whether another one is worth it.
+func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
+	t.fill()
+	if len(t.sending) == 0 {
+		return true // another goroutine was faster; see whether more has come since
+	}
+	for i, out := range t.sending {
+		t.iovs[i].Base = &t.slab.Payload(out.Slot)[0]
+		t.iovs[i].SetLen(int(out.Len))
+		t.messages[i].point(&t.iovs[i], paths.get(out.Path))
+	}
+	n, errno := sendMessages(fd, t.messages[:len(t.sending)])
+	if errno == 0 {
+		t.account(n)
+		t.finish(n)
+		return true
+	}
+	t.errors.Add(1)
+	switch errno {
+	case unix.EAGAIN:
+		return false // no room in the socket's buffer; the batch stays
+	case unix.EINTR, unix.ECONNREFUSED: // the latter answers an earlier frame, and is told once
+		return true
+	}
+	// The first frame of the batch cannot be sent: it is too long for the path
+	// (EMSGSIZE), a firewall forbids it, there is no route or no memory. To the
+	// protocol it is a lost frame, which it repeats if it must.
+	t.dropped.Add(1)
+	t.finish(1)
+	return true
+}
+
+// fill tops the batch up from the queue.
+func (t *udpSender) fill() {
+	t.mu.Lock()
+	for len(t.sending) < batch && t.queue.n > 0 {
+		t.sending = append(t.sending, t.queue.get())
+	}
+	t.mu.Unlock()
+}
+
+func (t *udpSender) account(n int) {
+	bytes := uint64(0)
+	for _, out := range t.sending[:n] {
+		bytes += uint64(out.Len)
+	}
+	t.frames.Add(uint64(n))
+	t.bytes.Add(bytes)
+}
+
+// finish makes the slots of the batch's first n frames reapable.
+func (t *udpSender) finish(n int) {
+	t.mu.Lock()
+	for _, out := range t.sending[:n] {
+		t.done.put(out.Slot)
+	}
+	t.mu.Unlock()
+	t.waiting.Add(int32(-n))
+	t.sending = t.sending[:copy(t.sending, t.sending[n:])]
+}
+
+func (t *udpSender) addStats(s *Stats) {
+	s.TxFrames += t.frames.Load()
+	s.TxBytes += t.bytes.Load()
+	s.TxDropped += t.dropped.Load()
+	s.TxErrors += t.errors.Load()
+}
+
+// ring is a queue of fixed capacity whose users see to it that it never overflows.
+type ring[T any] struct {
+	items []T
+	head  int
+	n     int
+}
+
+func newRing[T any](capacity int) ring[T] { return ring[T]{items: make([]T, capacity)} }
+
+func (r *ring[T]) put(v T) {
+	r.items[(r.head+r.n)%len(r.items)] = v
+	r.n++
+}
+
+func (r *ring[T]) get() T {
+	v := r.items[r.head]
+	r.head = (r.head + 1) % len(r.items)
+	r.n--
+	return v
+}

@@ -1,0 +1,226 @@
+package userspace
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/loader"
+)
+
+// XDP is a Device over AF_XDP: one socket a queue, and the classifier in front
+// of them. The queues share the transmit memory, so a frame leaves through the
+// queue of its path whatever its slot.
+//
+// A path that Path resolved leaves through the queue that the peer's address
+// hashes to, from that queue's UDP port. A path learned from a handshake leaves
+// through the queue, and from the UDP port, at which the handshake arrived. No
+// frame is sent with a VLAN tag.
+type XDP struct {
+	log     *slog.Logger
+	ifi     *net.Interface
+	local   endpoint // the port is that of queue 0
+	ip      []byte   // its IP address
+	slab    *Slab
+	program *loader.Program
+	sockets []*afxdp.Socket // by queue; the first owns the memory
+	ports   []int           // kernel sockets that keep the UDP ports, by queue
+	routes  *netlink.Handle
+	sleeper sleeper
+	paths   pathTable[xdpPath]
+	close   sync.Once
+	err     error // of close
+
+	// The driver's.
+	raw  [batch][]byte
+	next int // queue to receive from first
+	held int // frames with the driver
+
+	retry  atomic.Bool // the kernel did not take everything; see Sleep
+	failed atomic.Bool // an error of the device was logged
+
+	rxFrames, rxBytes, rxMalformed atomic.Uint64
+	txFrames, txBytes              atomic.Uint64
+	unknownPaths                   atomic.Uint64 // handshakes whose sender was one too many
+}
+
+var _ Device = (*XDP)(nil)
+
+// Enqueue implements Device. It panics for a path that the device did not give
+// out and for a slot or length outside the slab.
+func (x *XDP) Enqueue(outs []Out) int {
+	n, bytes := 0, 0
+	for _, out := range outs {
+		checkOut(x.slab, out)
+		p := x.paths.get(out.Path)
+		payload := int(out.Slot)*x.slab.Stride + x.slab.Headroom
+		start, end := payload-int(p.len), payload+int(out.Len)
+		p.write(x.slab.Mem[start:payload:payload], x.slab.Mem[payload:end])
+		if !x.sockets[p.queue].Enqueue(uint64(start), end-start) {
+			break
+		}
+		bytes += int(out.Len)
+		n++
+	}
+	if n > 0 {
+		for _, s := range x.sockets {
+			s.Publish()
+		}
+		x.txFrames.Add(uint64(n))
+		x.txBytes.Add(uint64(bytes))
+	}
+	return n
+}
+
+// Reap implements Device.
+func (x *XDP) Reap(slots []int32) int {
+	n := 0
+	var offsets [batch]uint64
+	for _, s := range x.sockets {
+		for n < len(slots) {
+			got := s.Reap(offsets[:min(batch, len(slots)-n)])
+			if got == 0 {
+				break
+			}
+			for i, offset := range offsets[:got] {
+				slots[n+i] = int32(offset / uint64(x.slab.Stride))
+			}
+			n += got
+		}
+	}
+	return n
+}
+
+// maxKicks bounds the calls that one Transmit makes for one queue.
+const maxKicks = 16
+
+// Transmit implements Device. What the kernel does not take even after several
+// calls waits for the next Transmit; Sleep is short until then.
+func (x *XDP) Transmit() {
+	x.retry.Store(false)
+	for _, s := range x.sockets {
+		result, err := s.Kick()
+		for kicks := 1; result == afxdp.KickAgain && kicks < maxKicks; kicks++ {
+			result, err = s.Kick()
+		}
+		switch result {
+		case afxdp.KickAgain, afxdp.KickLater:
+			x.retry.Store(true)
+		case afxdp.KickFailed:
+			x.fail(err)
+		}
+	}
+}
+
+// fail logs the first error after which the device does not work any more. What
+// waits for peers learns of it when they have been silent for too long.
+func (x *XDP) fail(err error) {
+	if x.failed.CompareAndSwap(false, true) {
+		x.log.Error("the AF_XDP device failed, no peer can be reached", "interface", x.ifi.Name, "error", err)
+	}
+}
+
+// retryPause is the longest Sleep while the kernel has not taken all frames.
+const retryPause = 500 * time.Microsecond
+
+// Sleep implements Device.
+func (x *XDP) Sleep(d time.Duration) {
+	if x.retry.Load() {
+		d = min(d, retryPause)
+	}
+	// A device that was removed shows neither in poll nor, when nothing is sent,
+	// in Transmit.
+	if x.sleeper.sleep(d, unix.POLLIN) == 0 && !x.failed.Load() {
+		if _, err := x.sockets[0].Wait(0, -1); err != nil {
+			x.fail(err)
+		}
+	}
+}
+
+// Wake implements Device.
+func (x *XDP) Wake() { x.sleeper.wake() }
+
+// SessionOpened implements Device; it is one system call.
+func (x *XDP) SessionOpened(id uint64) error { return x.program.AllowSession(id) }
+
+// SessionClosed implements Device; it is one system call.
+func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
+
+// Slab implements Device.
+func (x *XDP) Slab() *Slab { return x.slab }
+
+// LocalAddr implements Device; the port is that of queue 0.
+func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }
+
+// Mode implements Device. It returns "xdp-native-zerocopy" only if all queues
+// have zero-copy.
+func (x *XDP) Mode() string {
+	if x.program.Mode() != loader.Native {
+		return "xdp-generic"
+	}
+	for _, s := range x.sockets {
+		if !s.ZeroCopy() {
+			return "xdp-native"
+		}
+	}
+	return "xdp-native-zerocopy"
+}
+
+// Stats implements Device. RxBytes and TxBytes count UDP payload. RxDropped
+// includes handshakes that cannot be answered because the senders of 65536
+// others are remembered.
+func (x *XDP) Stats(s *Stats) {
+	s.RxFrames += x.rxFrames.Load()
+	s.RxBytes += x.rxBytes.Load()
+	s.RxMalformed += x.rxMalformed.Load()
+	s.RxDropped += x.unknownPaths.Load()
+	s.TxFrames += x.txFrames.Load()
+	s.TxBytes += x.txBytes.Load()
+	x.sleeper.addStats(s)
+	for _, socket := range x.sockets {
+		k, err := socket.Stats()
+		if err != nil {
+			continue // the device was removed
+		}
+		s.RxDropped += k.KernelRxDropped + k.KernelRxRingFull + k.KernelRxFillEmpty + k.RxOversize
+		s.RxMalformed += k.RxInvalid
+		s.TxDropped += k.TxLost + k.KernelTxInvalid
+		s.TxErrors += k.KickFailures
+	}
+	if counters, err := x.program.Counters(); err == nil {
+		if s.Filter == nil {
+			s.Filter = make(map[string]uint64, len(counters))
+		}
+		for name, n := range counters {
+			s.Filter[name] += n
+		}
+	}
+}
+
+// Close implements Device: it detaches the program, closes the sockets, and
+// unmaps the memory last.
+func (x *XDP) Close() error {
+	x.close.Do(func() {
+		var errs []error
+		if x.program != nil {
+			errs = append(errs, x.program.Close())
+		}
+		for i := len(x.sockets) - 1; i >= 0; i-- { // the first one has the memory
+			errs = append(errs, x.sockets[i].Close())
+		}
+		errs = append(errs, closeAll(x.ports), x.sleeper.close())
+		if x.routes != nil {
+			x.routes.Close()
+		}
+		x.err = errors.Join(errs...)
+	})
+	return x.err
+}

@@ -1,0 +1,298 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/loader"
+)
+
+const (
+	maxQueues       = 256
+	defaultRxFrames = 2048
+	maxRxFrames     = 1 << 16
+	minRxFrames     = 64
+	// headroom of a slot: the headers of IPv6 end there, and of IPv4, so that the
+	// payload is aligned to 8 bytes.
+	headroom = 64
+	smallMTU = 1500 // up to here a chunk of smallChunk bytes holds a frame
+	// smallChunk and largeChunk are the sizes of the UMEM's chunks.
+	smallChunk, largeChunk = 2048, 4096
+	// linkLen is what a frame has on top of its IP packet, with two VLAN tags.
+	linkLen = ethernetLen + 2*vlanLen
+)
+
+// XDPConfig describes an XDP device. Zero means the default that a field states.
+type XDPConfig struct {
+	Interface string       // required; a name in the goroutine's network namespace
+	Address   netip.Addr   // an address of the interface; by default its first, IPv4 preferred
+	PortBase  uint16       // UDP port of queue 0; queue q has PortBase+q. By default the system chooses
+	Queues    int          // queues with a socket, at most 256; by default all receive queues of the interface
+	Mode      loader.Mode  // native, generic, or native where possible (the default)
+	ZeroCopy  afxdp.Mode   // in native mode; by default where the driver has it
+	RxFrames  int          // frames that can be received and wait, a queue; 2048 by default
+	Slots     int          // transmit slots, 1024 by default
+	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
+	Logger    *slog.Logger // silent by default
+
+	// Program is a classifier that somebody else attached, for PortBase and
+	// Queues, which are then required; Mode is ignored. It belongs to the device
+	// once OpenXDP was successful.
+	Program *loader.Program
+	// SocketFDs are AF_XDP sockets on which nothing was set up, one a queue, for
+	// a process that may not make them. They belong to OpenXDP whether or not it
+	// succeeds.
+	SocketFDs []int
+}
+
+// OpenXDP opens an XDP device: it reserves the UDP ports, attaches the
+// classifier and binds a socket to each queue. It needs CAP_NET_RAW, CAP_BPF and
+// CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
+// network namespace of the interface. Errors say what to do.
+func OpenXDP(config XDPConfig) (*XDP, error) {
+	x := &XDP{}
+	adopted, err := x.open(config)
+	if err != nil {
+		if config.Program != nil {
+			x.program = nil // it stays the caller's
+		}
+		_ = x.Close() // the first error is the one to tell
+		_ = closeAll(config.SocketFDs[min(adopted, len(config.SocketFDs)):])
+		return nil, err
+	}
+	return x, nil
+}
+
+// open returns how many of the SocketFDs it took over.
+func (x *XDP) open(c XDPConfig) (adopted int, err error) {
+	if err := x.normalize(&c); err != nil {
+		return 0, err
+	}
+	if err := x.reservePorts(c.PortBase, c.Queues); err != nil {
+		return 0, openError(mpierr.Unsupported, err)
+	}
+	if x.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
+	}
+	if x.program = c.Program; x.program == nil {
+		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, PortBase: x.local.addr.Port(),
+			Queues: c.Queues, Mode: c.Mode, Logger: c.Logger})
+		if err != nil {
+			return 0, err
+		}
+	}
+	if adopted, err = x.openSockets(&c); err != nil {
+		return adopted, err
+	}
+	return adopted, nil
+}
+
+// normalize fills the defaults in, reports what is wrong, and notes the local
+// end of all paths.
+func (x *XDP) normalize(c *XDPConfig) error {
+	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
+		return err
+	}
+	x.log = c.Logger
+	features, err := loader.Probe(c.Interface)
+	if err != nil {
+		return err
+	}
+	if x.ifi, err = net.InterfaceByName(c.Interface); err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	if len(x.ifi.HardwareAddr) != 6 || x.ifi.Flags&net.FlagLoopback != 0 {
+		return openError(mpierr.Unsupported, fmt.Errorf("interface %s is not an Ethernet interface: use the UDP transport", c.Interface))
+	}
+	if x.ifi.Flags&net.FlagUp == 0 {
+		return openError(mpierr.Unsupported, fmt.Errorf("interface %s is down: set it up (ip link set %s up)", c.Interface, c.Interface))
+	}
+	if c.Address, err = chooseAddress(x.ifi, c.Address); err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	c.Address = c.Address.WithZone("") // the interface is known
+	orDefault(&c.Queues, min(features.RxQueues, maxQueues))
+	orDefault(&c.RxFrames, defaultRxFrames)
+	orDefault(&c.MTU, x.ifi.MTU)
+	if err := c.check(x.ifi.MTU); err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	if c.Queues < features.RxQueues {
+		c.Logger.Warn("frames that arrive on queues without a socket are dropped: use all queues, or steer the ports to those in use",
+			"interface", c.Interface, "queues", features.RxQueues, "used", c.Queues)
+	}
+	x.local = endpoint{mac: [6]byte(x.ifi.HardwareAddr), addr: netip.AddrPortFrom(c.Address, c.PortBase)}
+	x.ip = c.Address.AsSlice()
+	return nil
+}
+
+func (c *XDPConfig) check(ifMTU int) error {
+	least := wire.MinPayload + udpLen + ipLen(c.Address)
+	switch {
+	case c.Queues < 1 || c.Queues > maxQueues:
+		return fmt.Errorf("%d queues are not within 1 and %d", c.Queues, maxQueues)
+	case int(c.PortBase)+c.Queues > 1<<16:
+		return fmt.Errorf("%d queues from UDP port %d: the last port would lie beyond 65535", c.Queues, c.PortBase)
+	case c.RxFrames < minRxFrames || c.RxFrames > maxRxFrames:
+		return fmt.Errorf("%d receive frames are not within %d and %d", c.RxFrames, minRxFrames, maxRxFrames)
+	case c.MTU < least || c.MTU > ifMTU:
+		return fmt.Errorf("an MTU of %d is not within %d and the interface's %d", c.MTU, least, ifMTU)
+	case c.Program != nil && c.PortBase == 0:
+		return errors.New("with a program from outside the port base must be stated")
+	case c.SocketFDs != nil && len(c.SocketFDs) != c.Queues:
+		return fmt.Errorf("%d sockets from outside for %d queues", len(c.SocketFDs), c.Queues)
+	}
+	return nil
+}
+
+func orDefault(field *int, value int) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// chooseAddress checks that ip is an address of ifi, or chooses one if ip is none.
+func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
+	if ip.IsValid() {
+		if !hasAddress(ifi, ip) {
+			return ip, fmt.Errorf("interface %s does not have the address %v (`ip address show %s` lists those it has)", ifi.Name, ip, ifi.Name)
+		}
+		return ip, nil
+	}
+	best := netip.Addr{}
+	for _, a := range addressesOf(ifi) {
+		if a.Is4() {
+			return a, nil
+		}
+		if !best.IsValid() && !a.IsLinkLocalUnicast() {
+			best = a
+		}
+	}
+	if !best.IsValid() {
+		return best, fmt.Errorf("interface %s has no IPv4 or global IPv6 address: give it one", ifi.Name)
+	}
+	return best, nil
+}
+
+// reserveAttempts is how often the system is asked for a port that is followed
+// by enough others.
+const reserveAttempts = 64
+
+// reservePorts binds a kernel socket to each queue's UDP port. Nobody reads
+// them: they keep other processes from the ports, and keep the kernel from
+// answering that a port is unreachable.
+func (x *XDP) reservePorts(base uint16, queues int) error {
+	ip := x.local.addr.Addr()
+	if ip.IsLinkLocalUnicast() && ip.Is6() {
+		ip = ip.WithZone(x.ifi.Name)
+	}
+	for attempt := 1; ; attempt++ {
+		port, err := x.reserve(ip, base, queues)
+		if err == nil {
+			x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
+			return nil
+		}
+		_ = closeAll(x.ports)
+		x.ports = nil
+		if base != 0 || attempt == reserveAttempts {
+			return err
+		}
+	}
+}
+
+// reserve reserves queues ports from base, or from any if that is 0, and returns
+// the first.
+func (x *XDP) reserve(ip netip.Addr, base uint16, queues int) (uint16, error) {
+	for q := range queues {
+		port := int(base) + q
+		if port >= 1<<16 {
+			return 0, fmt.Errorf("%d ports from UDP port %d: the last would lie beyond 65535", queues, base)
+		}
+		fd, got, err := udpSocket(netip.AddrPortFrom(ip, uint16(port)))
+		if err != nil {
+			return 0, err
+		}
+		x.ports = append(x.ports, fd)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is
+		if q == 0 {
+			base = got
+		}
+	}
+	return base, nil
+}
+
+// openSockets opens a socket for each queue and directs its frames to it. It
+// returns how many of the SocketFDs it took over.
+func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
+	slab, memory := layout(c)
+	memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
+	memory.Sharers = c.Queues - 1
+	memory.ZeroCopy = c.ZeroCopy
+	if x.program.Mode() != loader.Native {
+		memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
+	}
+	var fds []int
+	for q := range c.Queues {
+		sc := memory
+		if q > 0 {
+			sc = afxdp.Config{Share: x.sockets[0]}
+		}
+		sc.Queue = q
+		if c.SocketFDs != nil {
+			sc.FD = c.SocketFDs[q]
+		}
+		s, err := afxdp.Open(sc)
+		if err != nil {
+			return q, openError(mpierr.Unsupported, err)
+		}
+		x.sockets = append(x.sockets, s)
+		fds = append(fds, s.FD())
+		if err := x.program.SetSocket(q, s.FD()); err != nil {
+			return q + 1, err
+		}
+	}
+	slab.Mem = x.sockets[0].TxArea()
+	x.slab = slab
+	if err := x.sleeper.open(fds...); err != nil {
+		return c.Queues, openError(mpierr.Unsupported, err)
+	}
+	return c.Queues, nil
+}
+
+// layout decides how slots and received frames lie in the UMEM's chunks.
+func layout(c *XDPConfig) (*Slab, afxdp.Config) {
+	chunk := largeChunk
+	if c.MTU <= smallMTU {
+		chunk = smallChunk
+	}
+	payload := c.MTU - udpLen - ipLen(c.Address)
+	perSlot := (headroom + payload + chunk - 1) / chunk
+	room := chunk - unix.XDP_PACKET_HEADROOM
+	perFrame := (linkLen + c.MTU + room - 1) / room
+	slab := &Slab{Slots: c.Slots, Stride: perSlot * chunk, Headroom: headroom, MaxPayload: payload}
+	return slab, afxdp.Config{
+		ChunkSize:   chunk,
+		TxChunks:    c.Slots * perSlot,
+		RxChunks:    c.RxFrames * perFrame,
+		MultiBuffer: perSlot > 1 || perFrame > 1,
+		MaxFrame:    min(max(chunk, linkLen+c.MTU), 1<<16),
+	}
+}
+
+// closeAll closes file descriptors.
+func closeAll(fds []int) error {
+	var errs []error
+	for _, fd := range fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}

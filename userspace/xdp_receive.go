@@ -1,0 +1,81 @@
+package userspace
+
+import (
+	"bytes"
+
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// Receive implements Device.
+func (x *XDP) Receive(frames []Frame) int {
+	n, size, malformed := 0, 0, 0
+	for i := range x.sockets {
+		queue := (x.next + i) % len(x.sockets)
+		got := x.sockets[queue].Receive(x.raw[:min(batch, len(frames)-n)])
+		for _, raw := range x.raw[:got] {
+			if !x.deliver(raw, queue, &frames[n]) {
+				malformed++
+				continue
+			}
+			size += len(frames[n].Payload)
+			n++
+		}
+		if n == len(frames) {
+			break
+		}
+	}
+	if n == 0 && malformed == 0 {
+		return 0
+	}
+	x.next = (x.next + 1) % len(x.sockets) // no queue shall always be the last
+	x.rxFrames.Add(uint64(n))
+	x.rxBytes.Add(uint64(size))
+	x.rxMalformed.Add(uint64(malformed))
+	if x.held += n; x.held == 0 {
+		x.Release() // a driver that got nothing has nothing to release
+	}
+	return n
+}
+
+// deliver makes a frame of the bytes that arrived on a queue, or reports that
+// they are none for this device.
+func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
+	var d datagram
+	if !parseFrame(raw, &d) || !x.addressed(&d) {
+		return false
+	}
+	*frame = Frame{Payload: d.payload, Path: NoPath}
+	if wire.IsHandshake(d.payload) && d.plausible() {
+		frame.Path = x.learn(&d, queue)
+	}
+	return true
+}
+
+// addressed reports whether d is for this device: a switch can flood frames
+// that are for another one.
+func (x *XDP) addressed(d *datagram) bool {
+	port := int(d.targetPort) - int(x.local.addr.Port())
+	if port < 0 || port >= len(x.sockets) {
+		return false
+	}
+	return bytes.Equal(d.target, x.ip)
+}
+
+// learn returns the path back to the sender of d.
+func (x *XDP) learn(d *datagram, queue int) PathID {
+	path := newPath(x.endpoint(d.targetPort), d.origin(), queue)
+	id := x.paths.intern(&path, maxLearned)
+	if id == NoPath {
+		x.unknownPaths.Add(1)
+	}
+	return id
+}
+
+// Release implements Device.
+func (x *XDP) Release() {
+	x.held = 0
+	for _, s := range x.sockets {
+		s.Release()
+		s.Refill()
+	}
+}
