@@ -45,7 +45,9 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 }
 
 // OpenLocal returns the access of this rank to its own window w.
-func (e *Engine) OpenLocal(w *window.Window) *Access { return &Access{engine: e, local: w, window: w.ID()} }
+func (e *Engine) OpenLocal(w *window.Window) *Access {
+	return &Access{engine: e, local: w, window: w.ID()}
+}
 
 // CloseAccess forgets a, on which nothing may be outstanding.
 func (e *Engine) CloseAccess(a *Access) {
@@ -155,10 +157,15 @@ func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 func (e *Engine) Unlock(now int64, a *Access) bool {
 	e.now = now
 	if a.local != nil {
-		if class := e.release(a.window, localHolder); class != mpierr.Success {
-			a.fail(mpierr.New("unlock", class, e.cfg.Rank, "the lock is not held"))
+		switch a.lock {
+		case locking:
+			return false
+		case locked:
+			if class := e.release(a.window, localHolder); class != mpierr.Success {
+				a.fail(mpierr.New("unlock", class, e.cfg.Rank, "the lock is not held"))
+			}
+			a.lock = unlocked
 		}
-		a.lock = unlocked
 		return true
 	}
 	s := a.session
@@ -200,3 +207,10 @@ type UnlockWait = FlushWait
 
 // Unlocked records that an unlock's wait is over.
 func (a *Access) Unlocked() { a.lock = unlocked }
+
+// A ReleaseWait is met when Unlock may succeed: the lock is held, or was refused,
+// and there is room to say so.
+type ReleaseWait Access
+
+// Met reports whether the wait is over.
+func (w *ReleaseWait) Met() bool { return (*LockWait)(w).Met() && (*RoomWait)(w).Met() }

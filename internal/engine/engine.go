@@ -25,7 +25,8 @@ const (
 	millisecond       = 1000 * microsecond
 )
 
-// Config holds what an engine is told at the start. Times are in nanoseconds.
+// Config holds what an engine is told at the start. Times are in nanoseconds, on
+// a clock that has passed zero: 0 stands for no time at all.
 type Config struct {
 	Rank        int           // of this process in the job
 	Size        int           // ranks in the job
@@ -175,6 +176,9 @@ func (e *Engine) wakeBy(t int64) {
 // Tick sends what is ready and does what is due at now.
 func (e *Engine) Tick(now int64) {
 	e.now = now
+	if now >= e.deadline {
+		e.expire() // first: the death of a peer hands its locks to bundles that wait
+	}
 	if e.parked.n > 0 {
 		e.retryParked()
 	}
@@ -184,9 +188,6 @@ func (e *Engine) Tick(now int64) {
 		e.service(s)
 	}
 	e.dirty = e.dirty[:0]
-	if now >= e.deadline {
-		e.expire()
-	}
 }
 
 // expire looks at every session with something outstanding and finds the next

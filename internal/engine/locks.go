@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -31,10 +35,58 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	if r.Flags&^wire.FlagExclusive != 0 {
 		return false, mpierr.Locktype
 	}
-	return e.lockOf(r.Window).Acquire(s.localID, kindOf(r.Flags&wire.FlagExclusive != 0), struct{}{})
+	l := e.lockOf(r.Window)
+	granted, class = l.Acquire(s.localID, kindOf(r.Flags&wire.FlagExclusive != 0), struct{}{})
+	switch {
+	case class != mpierr.Success:
+	case granted:
+		l.hold(s)
+	default:
+		e.watchHolders(l)
+	}
+	return granted, class
 }
 
-type lock = window.Lock[struct{}]
+// lock is a window's lock and the peers that hold it. They are asked for a sign
+// of life while somebody waits, so that the lock of one that died is released.
+type lock struct {
+	window.Lock[struct{}]
+	held []*Session
+}
+
+func (l *lock) hold(s *Session) {
+	l.held = append(l.held, s)
+	s.holds++
+}
+
+// gone forgets the holder whose session has the given id, if it is one.
+func (l *lock) gone(id uint64) {
+	for i, s := range l.held {
+		if s.localID == id {
+			s.holds--
+			last := len(l.held) - 1
+			l.held[i], l.held[last] = l.held[last], nil
+			l.held = l.held[:last]
+			return
+		}
+	}
+}
+
+// watchHolders begins to watch those who hold l, for the first request that
+// waits; who comes to hold it while others wait is watched from then on.
+func (e *Engine) watchHolders(l *lock) {
+	if l.Waiting() > 1 {
+		return
+	}
+	for _, s := range l.held {
+		e.watchHolder(s)
+	}
+}
+
+func (e *Engine) watchHolder(s *Session) {
+	s.blocks = true
+	e.await(s)
+}
 
 // lockOf returns the lock of the window with that id.
 func (e *Engine) lockOf(id uint32) *lock {
@@ -56,21 +108,40 @@ func kindOf(exclusive bool) window.LockType {
 // ForgetWindow drops the lock of a window that has been freed. What waits for it
 // is refused.
 func (e *Engine) ForgetWindow(id uint32) {
-	delete(e.locks, id)
-	for k, w := range e.waits {
-		if k.window != id {
-			continue
-		}
-		delete(e.waits, k)
-		if w.bundle != nil {
-			e.parked.waiting--
-			w.bundle.refuse = mpierr.Win
-			w.bundle.at = 0
-			w.bundle.lock = lockState{}
-			e.parked.list = append(e.parked.list, w.bundle)
-			e.parked.n++
+	if l := e.locks[id]; l != nil {
+		for _, s := range l.held {
+			s.holds--
 		}
 	}
+	delete(e.locks, id)
+	var keys []lockKey
+	for k := range e.waits {
+		if k.window == id {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b lockKey) int { return cmp.Compare(a.holder, b.holder) })
+	for _, k := range keys {
+		w := e.waits[k]
+		delete(e.waits, k)
+		if w.local != nil {
+			w.local.lock = unlocked
+			w.local.fail(refusal(wire.CodeLock, mpierr.Win, e.cfg.Rank))
+			continue
+		}
+		w.bundle.refuse = mpierr.Win
+		w.bundle.at = 0
+		w.bundle.lock = lockState{}
+		e.resume(w.bundle)
+	}
+}
+
+// resume takes a bundle from a lock's queue and has it applied at the next Tick.
+func (e *Engine) resume(b *bundle) {
+	e.parked.waiting--
+	e.parked.list = append(e.parked.list, b)
+	e.parked.n++
+	e.wakeParked()
 }
 
 // enqueue keeps the rest of a bundle until its lock is granted. The bundle no
@@ -84,7 +155,8 @@ func (e *Engine) enqueue(b *bundle) {
 }
 
 func (e *Engine) lockLocal(a *Access, exclusive bool) {
-	granted, class := e.lockOf(a.window).Acquire(localHolder, kindOf(exclusive), struct{}{})
+	l := e.lockOf(a.window)
+	granted, class := l.Acquire(localHolder, kindOf(exclusive), struct{}{})
 	switch {
 	case class != mpierr.Success:
 		a.fail(refusal(wire.CodeLock, class, e.cfg.Rank))
@@ -93,20 +165,26 @@ func (e *Engine) lockLocal(a *Access, exclusive bool) {
 	default:
 		a.lock = locking
 		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a}
+		e.watchHolders(l)
 	}
 }
 
 // release gives up holder's lock on a window and lets those waiting have it.
 func (e *Engine) release(id uint32, holder uint64) mpierr.Class {
-	granted, class := e.lockOf(id).Release(holder, e.granted[:0])
+	l := e.lockOf(id)
+	granted, class := l.Release(holder, e.granted[:0])
+	if class == mpierr.Success {
+		l.gone(holder)
+	}
 	e.grant(id, granted)
 	return class
 }
 
 // grant takes those who now hold a lock from its queue. A peer's bundle goes on
-// as a parked one, at the end of this call into the engine.
+// as a parked one, at the next Tick.
 func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 	e.granted = granted
+	l := e.locks[id]
 	for _, g := range granted {
 		k := lockKey{id, g.Holder}
 		w := e.waits[k]
@@ -118,21 +196,24 @@ func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 			w.local.lock = locked
 			continue
 		}
-		e.parked.waiting--
-		e.parked.list = append(e.parked.list, w.bundle)
-		e.parked.n++
+		l.hold(w.bundle.session)
+		if l.Waiting() > 0 {
+			e.watchHolder(w.bundle.session)
+		}
+		e.resume(w.bundle)
 	}
 }
 
 // dropLocks releases what a dead peer holds and forgets what it waits for.
 func (e *Engine) dropLocks(s *Session) {
-	for id, l := range e.locks {
+	for _, id := range slices.Sorted(maps.Keys(e.locks)) {
 		k := lockKey{id, s.localID}
 		if wait := e.waits[k]; wait != nil {
 			delete(e.waits, k)
 			e.parked.waiting--
 			e.parked.recycle(wait.bundle)
 		}
-		e.grant(id, l.Drop(s.localID, e.granted[:0]))
+		e.locks[id].gone(s.localID)
+		e.grant(id, e.locks[id].Drop(s.localID, e.granted[:0]))
 	}
 }

@@ -58,7 +58,7 @@ func (e *Engine) Send(now int64, s *Session, context, tag uint32, word uint64, d
 // SendRoom reports whether Send to s may succeed.
 func (e *Engine) SendRoom(s *Session) bool {
 	if s == nil {
-		return e.inbox.bytes < e.cfg.MaxUnread
+		return e.inbox.bytes+MaxMessage+wire.RecordLen <= e.cfg.MaxUnread
 	}
 	return s.state == dead || s.open[request] != none || e.mayOpen(s, request)
 }
@@ -136,6 +136,7 @@ func (e *Engine) Take(context, tag uint32, from int, buf []byte) (word uint64, d
 	in.list = in.list[:len(in.list)-1]
 	in.bytes -= len(m.data) + wire.RecordLen
 	in.free = append(in.free, m)
+	e.wakeParked()
 	return word, data, true
 }
 
@@ -169,19 +170,29 @@ func (e *Engine) Watch(now int64, s *Session, delta int32) {
 		panic("engine: a watch ended that never began")
 	}
 	if s.watch > 0 {
-		e.markActive(s)
-		e.keepAlive(s)
-		if s.pingAt != 0 {
-			e.wakeBy(s.pingAt)
-		}
+		e.await(s)
 	}
+}
+
+// await sees to it that s, which now owes a sign of life, is asked for one.
+func (e *Engine) await(s *Session) {
+	if s.state == dead {
+		return
+	}
+	e.markActive(s)
+	if s.pingAt == 0 {
+		s.waiting, s.expired = e.now, 0
+		s.pingAt = e.now + e.pingAfter(s)
+	}
+	e.wakeBy(s.pingAt)
 }
 
 // Bye tells every living peer that this rank will issue nothing more.
 func (e *Engine) Bye(now int64) {
 	e.now = now
-	for _, s := range e.byRank {
-		if s.state != open {
+	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
+		s := e.byRank[rank]
+		if s == nil || s.state != open {
 			continue
 		}
 		i := e.room(s, request, 0)
@@ -202,6 +213,19 @@ type ByeWait struct{ Engine *Engine }
 func (w *ByeWait) Met() bool {
 	for _, s := range w.Engine.active {
 		if s.state == open && !s.bye && s.held[request]+s.held[response] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// A LeftWait is met when every living peer has left, and nothing is in flight.
+type LeftWait struct{ Engine *Engine }
+
+// Met reports whether the wait is over.
+func (w *LeftWait) Met() bool {
+	for _, s := range w.Engine.byRank {
+		if s.state == open && !s.bye {
 			return false
 		}
 	}

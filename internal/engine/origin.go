@@ -136,9 +136,8 @@ type Call struct {
 	Result  []byte         // where the answer goes; it must not move or be used until then
 	Request *Request       // followed where not nil
 
-	at int // bytes issued
-	op int32
-	on bool // op is valid
+	at    int    // bytes issued
+	token uint32 // of the operation; 0 before there is one
 }
 
 // size returns the bytes that the call touches at the target.
@@ -170,18 +169,25 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 	case a.lock == locking && s.lockOpen != a:
 		return false, nil // what follows a lock waits for it, unless it travels with it
 	}
-	if c.Code != wire.CodePut && c.Code != wire.CodeAccumulate && !c.on {
-		if c.op = e.newOp(a, c.Result); c.op == none {
+	switch {
+	case c.size() == 0:
+		return true, nil // nothing to ask for, and no answer would end it
+	case c.Code == wire.CodePut || c.Code == wire.CodeAccumulate:
+	case c.token == 0:
+		i := e.newOp(a, c.Result)
+		if i == none {
 			return false, nil
 		}
-		c.on = true
+		c.token = e.token(i)
 		if c.Request != nil {
 			c.Request.left++
-			e.ops[c.op].request = c.Request
+			e.ops[i].request = c.Request
 		}
+	case e.find(s, c.token) == none:
+		return true, nil // a part was refused, which ended the whole
 	}
 	for range issueBudget {
-		if c.at == c.size() && c.at > 0 {
+		if c.at == c.size() {
 			return true, nil
 		}
 		sent := false
@@ -206,10 +212,9 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 
 // abandon ends a call that was begun and cannot go on.
 func (e *Engine) abandon(c *Call) {
-	if c.on && e.ops[c.op].used && e.ops[c.op].access == c.Access {
-		e.finish(c.op, nil)
+	if i := e.find(c.Access.session, c.token); i != none {
+		e.finish(i, c.Access.session.err)
 	}
-	c.on = false
 }
 
 // requestRoom is room for a request of access a: inside its lock's bundle if
@@ -231,7 +236,7 @@ func (e *Engine) requestRoom(a *Access, n int) int32 {
 func (e *Engine) fragment(s *Session, left, extra, element int) int {
 	n := e.space(s, request) - extra
 	if n < left && n < minFragment && s.open[request] != none {
-		n = s.maxPayload - wire.HeaderLen - wire.RecordLen&^7 - extra // of a new bundle
+		n = (s.maxPayload-wire.HeaderLen-wire.RecordLen)&^7 - extra // of a new bundle
 	}
 	return min(n-n%element, left)
 }
@@ -273,7 +278,7 @@ func (e *Engine) issueGet(s *Session, c *Call) bool {
 		return false
 	}
 	n := min(len(c.Result)-c.at, getChunk)
-	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp + uint64(c.at)}
+	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at)}
 	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at), uint32(n))
 	c.at += n
 	return true
@@ -291,7 +296,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 	}
 	r := wire.Record{
 		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op),
-		Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp + uint64(c.at),
+		Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at),
 	}
 	data := e.add(c.Access, i, &r, wire.PartLen+operand, c.orderFlag())
 	wire.PutPart(data, uint32(c.at), uint32(n))
@@ -308,7 +313,7 @@ func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
 	if i == none {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Window: c.Access.window, Token: e.token(c.op), Disp: c.Disp}
+	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Window: c.Access.window, Token: c.token, Disp: c.Disp}
 	data := e.add(c.Access, i, &r, 2*n, c.orderFlag())
 	copy(data, c.Compare)
 	copy(data[n:], c.Origin)
@@ -397,7 +402,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	}
 	o := &e.ops[i]
 	switch {
-	case r.Code == wire.CodeResult && r.Disp <= uint64(len(o.result)) && len(r.Data) <= min(o.left, len(o.result)-int(r.Disp)):
+	case r.Code == wire.CodeResult && len(r.Data) > 0 && r.Disp <= uint64(len(o.result)) && len(r.Data) <= min(o.left, len(o.result)-int(r.Disp)):
 		copyResult(o.result[r.Disp:], r.Data)
 		o.left -= len(r.Data)
 		if o.left == 0 {

@@ -34,10 +34,17 @@ type parkingLot struct {
 	n       int
 	list    []*bundle
 	free    []*bundle
-	waiting int // bundles in a lock's queue, which count against the limit too
+	waiting int // bundles in a lock's queue: one a peer and window at most
 }
 
-func (p *parkingLot) full() bool { return p.n+p.waiting >= p.limit }
+// admits reports whether a bundle may come in, which may need a place later. The
+// last third is kept for bundles whose turn it is: a lot full of bundles that
+// wait for them would otherwise never empty. Those wait only for slots, which
+// answers give back. Bundles in a lock's queue do not count, or the unlock that
+// they wait for might find no room.
+func (p *parkingLot) admits(due bool) bool {
+	return p.n < p.limit-p.limit/3 || due && p.n < p.limit
+}
 
 // copyOf returns a copy of b in memory of the lot.
 func (p *parkingLot) copyOf(b *bundle) *bundle {
@@ -93,24 +100,40 @@ func (e *Engine) retryParked() {
 				i++
 				continue
 			}
+			// The origin has heard that the bundle arrived, and nothing else will
+			// make it ask whether it took effect.
+			b.session.ackNow = true
+			e.markDirty(b.session)
 			e.parked.removeAt(i)
 			again = true
 		}
 	}
 }
 
+// wakeParked asks for a Tick if bundles are parked: something that they may wait
+// for has come about.
+func (e *Engine) wakeParked() {
+	if e.parked.n > 0 {
+		e.wakeBy(e.now)
+	}
+}
+
+// due reports whether it is b's turn. Of the bundles of a session that have not
+// been applied, the one with the lowest sequence number always is due.
+func (b *bundle) due() bool {
+	s := b.session
+	switch {
+	case b.at > 0 || b.counted:
+		return true
+	case b.flags&wire.FlagOrdered != 0 && b.order != s.orderSeen+1:
+		return false
+	}
+	return b.flags&wire.FlagFence == 0 || s.recv[request].Next() == b.seq
+}
+
 // tryApply applies b if it is its turn, and reports whether it is done with.
 func (e *Engine) tryApply(b *bundle) bool {
-	s := b.session
-	if b.at == 0 && !b.counted {
-		if b.flags&wire.FlagOrdered != 0 && b.order != s.orderSeen+1 {
-			return false
-		}
-		if b.flags&wire.FlagFence != 0 && s.recv[request].Next() != b.seq {
-			return false
-		}
-	}
-	if !e.apply(b) {
+	if !b.due() || !e.apply(b) {
 		return false
 	}
 	if !b.counted {

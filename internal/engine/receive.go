@@ -82,6 +82,8 @@ func (e *Engine) receiveBundle(s *Session, h *wire.Header, body []byte) {
 			r.Applied(h.Sequence)
 		} else if !e.takeRequest(s, h, body) {
 			e.Stats.ParkingFull++
+			s.ackNow = true // this rank is full, not dead
+			e.markDirty(s)
 			return
 		}
 		e.Stats.Bundles++
@@ -104,7 +106,7 @@ func (e *Engine) takeRequest(s *Session, h *wire.Header, body []byte) bool {
 	b := bundle{session: s, seq: h.Sequence, order: h.Order, flags: h.Flags, body: body}
 	// Applying may stop half way for want of transmit slots, so there must be a place
 	// to keep the rest.
-	if e.parked.full() {
+	if !e.parked.admits(b.due()) {
 		return false
 	}
 	s.recv[request].Received(h.Sequence)

@@ -113,6 +113,11 @@ func (e *Engine) pump(s *Session, c class) {
 			return
 		}
 		e.remove(l, i)
+		if e.slots[i].seq < s.acked[c] { // what was taken for lost was only late
+			s.held[c]--
+			e.freeSlot(i)
+			continue
+		}
 		e.transmit(s, i)
 	}
 }
@@ -143,7 +148,7 @@ func (e *Engine) transmit(s *Session, i int32) {
 	}
 	if s.waiting == 0 {
 		s.waiting, s.expired = e.now, 0
-		s.pingAt = e.now + e.cfg.DeadAfter/4
+		s.pingAt = e.now + e.pingAfter(s)
 		e.wakeBy(s.pingAt)
 	}
 	e.markActive(s)

@@ -71,6 +71,8 @@ type Session struct {
 	expired int32 // timeouts since the peer was last heard
 	pending int32 // operations that await an answer
 	watch   int32 // waiters that need to know if the peer dies
+	holds   int32 // locks of this rank's windows that the peer holds
+	blocks  bool  // the peer holds a lock that somebody waited for when last looked at
 	pingAt  int64
 	resetAt int64
 }
@@ -300,7 +302,21 @@ func (s *Session) idle() bool {
 		return true
 	}
 	return s.state == open && s.held == [numClasses]int32{} && s.ackAt == 0 && !s.ackNow &&
-		s.pending == 0 && s.watch == 0
+		s.pending == 0 && s.watch == 0 && !s.blocks && !s.unapplied()
+}
+
+// unapplied reports whether a request bundle has been closed or begun and is not
+// known to have taken effect. The peer may hold it, received and parked.
+func (s *Session) unapplied() bool { return s.acked[request] != s.nextSeq[request] }
+
+// pingAfter is how long a peer that owes an answer may be silent before it is
+// asked for one. It is shorter where the answer may be an acknowledgement that
+// was lost, which nothing but a question brings again.
+func (e *Engine) pingAfter(s *Session) int64 {
+	if s.unapplied() && s.pending == 0 {
+		return min(e.cfg.MaxTimeout, e.cfg.DeadAfter/4)
+	}
+	return e.cfg.DeadAfter / 4
 }
 
 // timers does what is due for one session and reports its next deadline.
@@ -330,7 +346,8 @@ func (e *Engine) timers(s *Session) {
 // after the limit. Several timeouts must have passed too, so that a pause of
 // this process is not taken for the silence of all others.
 func (e *Engine) keepAlive(s *Session) {
-	owes := s.state == dialing || s.flight.n > 0 || s.pending > 0 || s.watch > 0
+	s.blocks = s.blocks && s.holds > 0 && len(e.waits) > 0
+	owes := s.blocks || s.state == dialing || s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.unapplied()
 	if !owes {
 		s.waiting, s.pingAt = 0, 0
 		return
@@ -338,7 +355,7 @@ func (e *Engine) keepAlive(s *Session) {
 	if s.waiting == 0 {
 		s.waiting = e.now
 		s.expired = 0
-		s.pingAt = e.now + e.cfg.DeadAfter/4
+		s.pingAt = e.now + e.pingAfter(s)
 	}
 	if e.now < s.pingAt {
 		return
@@ -354,7 +371,7 @@ func (e *Engine) keepAlive(s *Session) {
 		s.pingAt = e.now + s.rtt.Timeout()
 		return
 	}
-	s.pingAt = e.now + e.cfg.DeadAfter/4
+	s.pingAt = e.now + e.pingAfter(s)
 	if s.flight.n == 0 && s.open[request] == none && s.queue[request].n == 0 {
 		e.ping(s)
 		e.service(s)

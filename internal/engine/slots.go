@@ -111,6 +111,7 @@ func (e *Engine) Reaped(slots []int32) {
 			e.freeSlot(i)
 		}
 	}
+	e.wakeParked()
 }
 
 // Output returns the frames that are ready for the device. The slice is valid

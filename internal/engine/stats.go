@@ -26,3 +26,35 @@ type Stats struct {
 	SlotsExhausted uint64 // times that no transmit slot was free
 	PeersFailed    uint64
 }
+
+// Usage says what an engine holds at this moment. An engine that has nothing
+// outstanding has all slots free and all else 0.
+type Usage struct {
+	Slots, FreeSlots int // transmit slots: all, and those free
+	Operations       int // operations that await an answer
+	Parked           int // received bundles that wait for their turn or for room
+	LockWaits        int // received bundles in the queue of a lock
+	UnreadBytes      int // messages that nobody has asked for yet
+	Active           int // sessions with anything outstanding
+	Sessions         int // all sessions, dead ones included
+}
+
+// Usage returns what e holds. It looks at every operation: it is for monitoring
+// and tests, not for the data path.
+func (e *Engine) Usage() Usage {
+	u := Usage{
+		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
+		UnreadBytes: e.inbox.bytes, Sessions: len(e.byID),
+	}
+	for _, s := range e.active {
+		if !s.idle() {
+			u.Active++
+		}
+	}
+	for i := range e.ops {
+		if e.ops[i].used {
+			u.Operations++
+		}
+	}
+	return u
+}

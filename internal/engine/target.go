@@ -27,7 +27,7 @@ func (e *Engine) apply(b *bundle) bool {
 			b.at = len(b.body)
 			break
 		}
-		if r.Code == wire.CodeLock && b.at == 0 && !b.lock.given {
+		if r.Code == wire.CodeLock && b.at == 0 && !b.lock.given && b.refuse == mpierr.Success {
 			granted, class := e.acquire(s, &r)
 			switch {
 			case class != mpierr.Success:

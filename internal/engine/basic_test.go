@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+var le = binary.LittleEndian
+
+func word(v uint64) []byte { return le.AppendUint64(nil, v) }
+
+func noise(n int) []byte {
+	r := rand.New(rand.NewPCG(uint64(n), 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func TestPutGetOfAllSizes(t *testing.T) {
+	for _, size := range []int{1, 7, 8, 100, 1360, 1368, 1369, 1400, 5000, 40_000, 300_000} {
+		f := newFabric(t, 2, 300_016, nil)
+		a := f.access(0, 1)
+		data, back := noise(size), make([]byte, size)
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: 16, Origin: data})
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(f.mem[1][16:16+size], data) {
+			t.Fatalf("put of %d bytes left something else in the window", size)
+		}
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Disp: 16, Result: back})
+		f.until(1000*millisecond, (*LocalWait)(a).Met)
+		if !bytes.Equal(back, data) {
+			t.Fatalf("get of %d bytes brought something else", size)
+		}
+		f.atRest()
+	}
+}
+
+// A payload limit that is no multiple of 8, as IPv6 has, with elements that are none either.
+func TestFragmentsFitOddPayloads(t *testing.T) {
+	for _, limit := range []int{1232, 1451, 1452, 1466, 1471} {
+		f := newFabric(t, 2, 64_000, func(c *Config) { c.Slab = HeapSlab(64, 0, limit) })
+		a := f.access(0, 1)
+		for _, b := range []datatype.Basic{datatype.BasicUint8, datatype.BasicUint16, datatype.BasicUint32, datatype.BasicUint64, datatype.BasicComplex128} {
+			clear(f.mem[1])
+			n := 20_000 / b.Size() * b.Size()
+			data := make([]byte, n)
+			copy(data, noise(n))
+			old := make([]byte, n)
+			f.issue(f.e[0], &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: b, Origin: data})
+			f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: b, Result: old})
+			if err := f.flush(f.e[0], a); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(old, data) || !bytes.Equal(f.mem[1][:n], data) {
+				t.Fatalf("limit %d, %s: wrong bytes", limit, b)
+			}
+			f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.Replace, Basic: b, Origin: make([]byte, n), Result: old})
+			if err := f.flush(f.e[0], a); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(old, data) || !bytes.Equal(f.mem[1][:n], make([]byte, n)) {
+				t.Fatalf("limit %d, %s: get_accumulate: wrong bytes", limit, b)
+			}
+		}
+		f.atRest()
+	}
+}
+
+func TestAtomics(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	old := make([]byte, 8)
+	const u64 = datatype.BasicUint64
+	calls := []struct {
+		call Call
+		old  uint64 // fetched, where a result is asked for
+		now  uint64
+	}{
+		{Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Origin: word(5)}, 0, 5},
+		{Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Origin: word(7), Result: old}, 5, 12},
+		{Call{Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Result: old}, 12, 12},
+		{Call{Code: wire.CodeCompareSwap, Compare: word(1), Origin: word(2), Result: old}, 12, 12},
+		{Call{Code: wire.CodeCompareSwap, Compare: word(12), Origin: word(2), Result: old}, 12, 2},
+		{Call{Code: wire.CodeAccumulate, Op: datatype.Replace, Origin: word(9), Relaxed: true}, 0, 9},
+	}
+	for i := range calls {
+		c := &calls[i]
+		c.call.Access, c.call.Basic, c.call.Disp = a, u64, 8
+		f.issue(f.e[0], &c.call)
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+		if c.call.Result != nil && le.Uint64(old) != c.old {
+			t.Errorf("call %d fetched %d, want %d", i, le.Uint64(old), c.old)
+		}
+		if got := le.Uint64(f.mem[1][8:]); got != c.now {
+			t.Errorf("after call %d the window holds %d, want %d", i, got, c.now)
+		}
+	}
+	f.atRest()
+}
+
+func TestRequestsAreFollowed(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	var good, bad Request
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &good})
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Disp: 60, Result: make([]byte, 8), Request: &bad})
+	if bad.Met() {
+		t.Fatal("met before any answer")
+	}
+	f.settle()
+	if !good.Met() || good.Err() != nil {
+		t.Errorf("good: %v, %v", good.Met(), good.Err())
+	}
+	if !bad.Met() || !errors.Is(bad.Err(), mpierr.RMARange) {
+		t.Errorf("bad: %v, %v", bad.Met(), bad.Err())
+	}
+	if err := a.TakeError(); !errors.Is(err, mpierr.RMARange) {
+		t.Errorf("access: %v", err)
+	}
+}
+
+func TestEmptyTransfersSendNothing(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	sent := f.e[0].Stats.Sent
+	for _, code := range []wire.Code{wire.CodePut, wire.CodeGet, wire.CodeAccumulate, wire.CodeGetAccumulate} {
+		var r Request
+		f.issue(f.e[0], &Call{Access: a, Code: code, Basic: datatype.BasicInt64, Op: datatype.Sum, Request: &r})
+		if !r.Met() {
+			t.Errorf("%s of nothing waits", code)
+		}
+	}
+	f.settle()
+	if f.e[0].Stats.Sent != sent {
+		t.Error("a transfer of nothing was sent")
+	}
+	f.atRest()
+}
+
+// Refusals reach the origin with the class that the target found.
+func TestRefusals(t *testing.T) {
+	u64 := datatype.BasicUint64
+	ok := make([]byte, 8)
+	tests := []struct {
+		name   string
+		window uint32
+		call   Call
+		want   mpierr.Class
+	}{
+		{"put, unknown window", 99, Call{Code: wire.CodePut, Origin: ok}, mpierr.Win},
+		{"get, unknown window", 99, Call{Code: wire.CodeGet, Result: ok}, mpierr.Win},
+		{"put, out of range", testWindow, Call{Code: wire.CodePut, Disp: 57, Origin: ok}, mpierr.RMARange},
+		{"put, far out of range", testWindow, Call{Code: wire.CodePut, Disp: 1<<64 - 4, Origin: ok}, mpierr.RMARange},
+		{"get, out of range", testWindow, Call{Code: wire.CodeGet, Disp: 57, Result: ok}, mpierr.RMARange},
+		{"get, large", testWindow, Call{Code: wire.CodeGet, Result: make([]byte, 100_000)}, mpierr.RMARange},
+		{"accumulate, out of range", testWindow, Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: u64, Disp: 64, Origin: ok}, mpierr.RMARange},
+		{"accumulate, misaligned", testWindow, Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: u64, Disp: 4, Origin: ok}, mpierr.Disp},
+		{"accumulate, unknown operator", testWindow, Call{Code: wire.CodeAccumulate, Op: 77, Basic: u64, Origin: ok}, mpierr.Op},
+		{"accumulate, undefined operator", testWindow, Call{Code: wire.CodeAccumulate, Op: datatype.BAnd, Basic: datatype.BasicFloat64, Origin: ok}, mpierr.Op},
+		{"get_accumulate, misaligned", testWindow, Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: u64, Disp: 4, Origin: ok, Result: make([]byte, 8)}, mpierr.Disp},
+		{"compare_and_swap, floating point", testWindow, Call{Code: wire.CodeCompareSwap, Basic: datatype.BasicFloat64, Compare: ok, Origin: ok, Result: make([]byte, 8)}, mpierr.Type},
+		{"compare_and_swap, out of range", testWindow, Call{Code: wire.CodeCompareSwap, Basic: u64, Disp: 64, Compare: ok, Origin: ok, Result: make([]byte, 8)}, mpierr.RMARange},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFabric(t, 2, 64, nil)
+			s := f.access(0, 1).session
+			a := f.e[0].OpenAccess(s, tt.window)
+			tt.call.Access = a
+			f.issue(f.e[0], &tt.call)
+			if err := f.flush(f.e[0], a); !errors.Is(err, tt.want) {
+				t.Fatalf("got %v, want %v", err, tt.want)
+			}
+			if err := f.flush(f.e[0], a); err != nil {
+				t.Fatalf("told twice: %v", err)
+			}
+			if !bytes.Equal(f.mem[1], make([]byte, 64)) {
+				t.Error("a refused call changed the window")
+			}
+			f.atRest()
+		})
+	}
+}
+
+// The first part of a long get is refused while later parts are still to be
+// issued: those must not travel under the token of an operation that came later.
+func TestRefusedPartEndsTheWholeCall(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	long := Call{Access: a, Code: wire.CodeGet, Disp: 1 << 20, Result: make([]byte, 64<<20)}
+	if done, err := f.e[0].Issue(f.now, &long); done || err != nil {
+		t.Fatal("a get of 64 MiB went out at once:", done, err)
+	}
+	f.settle() // the refusals arrive
+	result := bytes.Repeat([]byte{0xff}, 48)
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
+	if done, _ := f.e[0].Issue(f.now, &long); !done {
+		t.Error("a refused call goes on")
+	}
+	f.settle()
+	if !bytes.Equal(result, make([]byte, 48)) {
+		t.Errorf("the later get holds %x", result)
+	}
+	if err := f.flush(f.e[0], a); !errors.Is(err, mpierr.RMARange) {
+		t.Error(err)
+	}
+	f.atRest()
+}
+
+func TestMessages(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	s := f.access(0, 1).session
+	for i := range uint32(40) {
+		if !f.e[0].Send(f.now, s, 3, i%2, uint64(i), noise(int(i)*25)) {
+			t.Fatal("no room")
+		}
+	}
+	f.settle()
+	for tag := range uint32(2) {
+		for i := tag; i < 40; i += 2 {
+			if !(&MessageWait{Engine: f.e[1], Context: 3, Tag: tag, From: 0}).Met() {
+				t.Fatal("no message")
+			}
+			v, data, ok := f.e[1].Take(3, tag, 0, nil)
+			if !ok || v != uint64(i) || !bytes.Equal(data, noise(int(i)*25)) {
+				t.Fatalf("message %d: %v, word %d", i, ok, v)
+			}
+		}
+	}
+	if _, _, ok := f.e[1].Take(3, 0, 0, nil); ok {
+		t.Error("a message from nowhere")
+	}
+	if !f.e[0].Send(f.now, nil, 1, 1, 1, []byte("self")) {
+		t.Error("no message to oneself")
+	}
+	if _, data, ok := f.e[0].Take(1, 1, 0, nil); !ok || string(data) != "self" {
+		t.Error("message to oneself lost")
+	}
+	f.atRest()
+}
+
+// A message for which the inbox has no room is parked; the flush that waits for
+// what follows it must hear when it has been taken in, even if the
+// acknowledgement that says so is lost.
+func TestFullInboxHoldsUpAndLetsGo(t *testing.T) {
+	for _, loseAck := range []bool{false, true} {
+		f := newFabric(t, 2, 64, func(c *Config) { c.MaxUnread = 2100 })
+		a := f.access(0, 1)
+		for i := range uint64(3) {
+			if !f.e[0].Send(f.now, a.session, 1, 1, i, noise(1000)) {
+				t.Fatal("no room")
+			}
+			f.settle()
+		}
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+		f.e[0].Flush(f.now, a)
+		f.pass(millisecond)
+		if (*FlushWait)(a).Met() {
+			t.Fatal("a flush is over although an earlier bundle has not been applied")
+		}
+		if f.e[1].Usage().Parked != 1 {
+			t.Fatal("nothing parked")
+		}
+		acks := 0
+		f.filter = func(from, _ int, b []byte) int {
+			if from == 1 && loseAck && acks == 0 {
+				acks++
+				return 0
+			}
+			return 1
+		}
+		if _, _, ok := f.e[1].Take(1, 1, 0, nil); !ok {
+			t.Fatal("no message")
+		}
+		f.until(300*millisecond, (*FlushWait)(a).Met)
+		f.e[1].Take(1, 1, 0, nil)
+		f.e[1].Take(1, 1, 0, nil)
+		f.atRest()
+	}
+}
+
+func TestBye(t *testing.T) {
+	f := newFabric(t, 3, 64, nil)
+	a, b := f.access(0, 1), f.access(2, 1)
+	f.e[1].Bye(f.now)
+	wait := &ByeWait{f.e[1]}
+	f.until(1000*millisecond, wait.Met)
+	for _, s := range []*Session{a.session, b.session} {
+		if !s.Left() {
+			t.Fatal("the farewell did not arrive")
+		}
+	}
+	if _, err := f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("a put to a rank that has left: %v", err)
+	}
+	if !(&MessageWait{Engine: f.e[0], From: 1}).Met() {
+		t.Error("a wait for a message of a rank that has left goes on")
+	}
+	f.atRest()
+}

@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// locked runs do under an exclusive lock, all in as few frames as possible.
+func (f *fabric) locked(e *Engine, a *Access, calls ...*Call) error {
+	f.t.Helper()
+	f.until(10_000*millisecond, func() bool { return e.Lock(f.now, a, true) })
+	for _, c := range calls {
+		f.issue(e, c)
+	}
+	f.until(10_000*millisecond, func() bool { return e.Unlock(f.now, a) })
+	err := f.flush(e, a)
+	a.Unlocked()
+	return err
+}
+
+// Lock, put and unlock share one bundle and cost one round trip.
+func TestLockPutUnlockIsOneRoundTrip(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	before := f.frames
+	e := f.e[0]
+	put := Call{Access: a, Code: wire.CodePut, Origin: word(42)}
+	if !e.Lock(f.now, a, true) {
+		t.Fatal("no room")
+	}
+	if done, err := e.Issue(f.now, &put); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if !e.Unlock(f.now, a) {
+		t.Fatal("the unlock does not fit the lock's bundle")
+	}
+	e.Flush(f.now, a)
+	for range 2 { // steps of both ranks
+		f.step()
+	}
+	if !(*FlushWait)(a).Met() {
+		t.Fatal("not done after one round trip")
+	}
+	a.Unlocked()
+	if f.frames-before != 2 {
+		t.Errorf("%d frames, want a request and an answer", f.frames-before)
+	}
+	if le.Uint64(f.mem[1]) != 42 {
+		t.Error("nothing was put")
+	}
+	f.atRest()
+}
+
+// Read, add one, write back: under exclusive locks of several ranks, one of them
+// the owner, no update is lost.
+func TestExclusiveLocksExclude(t *testing.T) {
+	const ranks, rounds = 5, 20
+	f := newFabric(t, ranks, 64, nil)
+	type worker struct {
+		e      *Engine
+		a      *Access
+		stage  int
+		rounds int
+		value  []byte
+		call   Call
+	}
+	var workers []*worker
+	for r := range ranks {
+		w := &worker{e: f.e[r], value: make([]byte, 8)}
+		if r == 0 {
+			w.a = f.e[0].OpenLocal(f.e[0].Windows().Lookup(testWindow))
+		} else {
+			w.a = f.access(r, 0)
+		}
+		workers = append(workers, w)
+	}
+	holders := 0
+	f.until(60_000*millisecond, func() bool {
+		done := true
+		for _, w := range workers {
+			if w.rounds == rounds {
+				continue
+			}
+			done = false
+			switch w.stage {
+			case 0:
+				if w.e.Lock(f.now, w.a, true) {
+					w.call = Call{Access: w.a, Code: wire.CodeGet, Result: w.value}
+					w.stage++
+				}
+			case 1:
+				if ok, _ := w.e.Issue(f.now, &w.call); ok {
+					w.stage++
+				}
+			case 2:
+				if (*LockWait)(w.a).Met() && (*LocalWait)(w.a).Met() {
+					if holders++; holders > 1 {
+						t.Fatal("two ranks hold the exclusive lock")
+					}
+					w.call = Call{Access: w.a, Code: wire.CodePut, Origin: word(le.Uint64(w.value) + 1)}
+					w.stage++
+				}
+			case 3:
+				if ok, _ := w.e.Issue(f.now, &w.call); ok {
+					w.stage++
+				}
+			case 4:
+				if w.e.Unlock(f.now, w.a) {
+					holders--
+					w.e.Flush(f.now, w.a)
+					w.stage++
+				}
+			case 5:
+				if (*FlushWait)(w.a).Met() {
+					w.a.Unlocked()
+					w.rounds++
+					w.stage = 0
+				}
+			}
+		}
+		if !done {
+			for _, e := range f.e {
+				e.wakeBy(f.now + 1)
+			}
+		}
+		return done
+	})
+	if got := le.Uint64(f.mem[0]); got != ranks*rounds {
+		t.Errorf("%d updates, want %d", got, ranks*rounds)
+	}
+	f.atRest()
+}
+
+// More ranks queue for a lock than the lot has places. They must not keep out
+// the unlock that all of them wait for.
+func TestLockQueueLongerThanTheLot(t *testing.T) {
+	const ranks = 12
+	f := newFabric(t, ranks, 64, func(c *Config) { c.Parked = 6 })
+	holder := f.access(1, 0)
+	f.e[1].Lock(f.now, holder, true)
+	f.until(1000*millisecond, (*LockWait)(holder).Met)
+	waiters := make([]*Access, ranks)
+	for r := 2; r < ranks; r++ {
+		waiters[r] = f.access(r, 0)
+		f.e[r].Lock(f.now, waiters[r], true)
+		c := Call{Access: waiters[r], Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1)}
+		if ok, _ := f.e[r].Issue(f.now, &c); !ok {
+			t.Fatal("no room")
+		}
+		f.e[r].Unlock(f.now, waiters[r])
+	}
+	f.settle()
+	if n := f.e[0].Usage().LockWaits; n != ranks-2 {
+		t.Fatalf("%d wait for the lock, want %d", n, ranks-2)
+	}
+	if !f.e[1].Unlock(f.now, holder) {
+		t.Fatal("no unlock")
+	}
+	f.until(1000*millisecond, (*FlushWait)(holder).Met)
+	for r := 2; r < ranks; r++ {
+		f.until(1000*millisecond, (*FlushWait)(waiters[r]).Met)
+	}
+	if got := le.Uint64(f.mem[0]); got != ranks-2 {
+		t.Errorf("%d updates under the lock, want %d", got, ranks-2)
+	}
+	f.atRest()
+}
+
+// A lot full of bundles that came before their turn admits the one they wait for.
+func TestFullLotAdmitsWhoseTurnItIs(t *testing.T) {
+	f := newFabric(t, 2, 64, func(c *Config) { c.Parked = 6 })
+	a := f.access(0, 1)
+	lost := false
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 0 && kindOfFrame(b) == wire.KindData && !lost {
+			lost = true
+			return 0
+		}
+		return 1
+	}
+	for i := range uint64(12) {
+		c := Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint64, Origin: word(i)}
+		if ok, _ := f.e[0].Issue(f.now, &c); !ok {
+			t.Fatal("no room")
+		}
+		f.e[0].closeBundle(a.session, request)
+	}
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	if f.e[1].Stats.Parked == 0 || f.e[1].Stats.ParkingFull == 0 {
+		t.Errorf("the lot was never full: %+v", f.e[1].Stats)
+	}
+	if got := le.Uint64(f.mem[1]); got != 11 {
+		t.Errorf("the window holds %d, want the last value 11", got)
+	}
+	f.atRest()
+}
+
+func TestLockRefusals(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	s := f.access(0, 1).session
+	a := f.e[0].OpenAccess(s, 99)
+	result := make([]byte, 8)
+	err := f.locked(f.e[0], a, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}, &Call{Access: a, Code: wire.CodeGet, Result: result})
+	if !errors.Is(err, mpierr.Win) {
+		t.Errorf("lock of an unknown window: %v", err)
+	}
+	f.atRest()
+}
+
+// The window goes away while a peer and the owner itself wait for its lock.
+func TestForgottenWindowRefusesThoseWhoWait(t *testing.T) {
+	f := newFabric(t, 3, 64, nil)
+	holder, waiter := f.access(1, 0), f.access(2, 0)
+	own := f.e[0].OpenLocal(f.e[0].Windows().Lookup(testWindow))
+	f.e[1].Lock(f.now, holder, true)
+	f.settle()
+	f.e[2].Lock(f.now, waiter, false)
+	f.e[0].Lock(f.now, own, true)
+	f.settle()
+	if f.e[0].Unlock(f.now, own) {
+		t.Error("a lock was given back before it was held")
+	}
+	f.e[0].Windows().Remove(testWindow)
+	f.e[0].ForgetWindow(testWindow)
+	f.until(1000*millisecond, (*LockWait)(waiter).Met)
+	if err := waiter.TakeError(); !errors.Is(err, mpierr.Win) {
+		t.Errorf("peer: %v", err)
+	}
+	if !(*LockWait)(own).Met() {
+		t.Error("the owner waits on")
+	}
+	if err := own.TakeError(); !errors.Is(err, mpierr.Win) {
+		t.Errorf("owner: %v", err)
+	}
+	f.e[1].Unlock(f.now, holder)
+	if err := f.flush(f.e[1], holder); !errors.Is(err, mpierr.Win) {
+		t.Errorf("unlock of a window that is gone: %v", err)
+	}
+	f.atRest()
+}
+
+// The lock of a rank that dies goes to those who wait, though no frame arrives
+// after the death was noticed.
+func TestDeadHolderLetsGo(t *testing.T) {
+	for _, waiterIsOwner := range []bool{false, true} {
+		t.Run(fmt.Sprint(waiterIsOwner), func(t *testing.T) {
+			f := newFabric(t, 3, 64, nil)
+			holder := f.access(1, 0)
+			f.e[1].Lock(f.now, holder, true)
+			f.until(1000*millisecond, (*LockWait)(holder).Met)
+			waiter := f.access(2, 0)
+			e := f.e[2]
+			if waiterIsOwner {
+				waiter, e = f.e[0].OpenLocal(f.e[0].Windows().Lookup(testWindow)), f.e[0]
+			}
+			e.Lock(f.now, waiter, true)
+			f.settle()
+			f.cut[1] = true
+			f.until(7500*millisecond, (*LockWait)(waiter).Met)
+			e.Unlock(f.now, waiter)
+			f.flush(e, waiter)
+			f.atRest()
+		})
+	}
+}
