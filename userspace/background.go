@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// background serves peers while no caller does. It never competes with a caller
-// that drives: it then naps, away from the device, so that arriving frames do
-// not wake it, and looks now and then whether callers still drive.
+// background serves peers while no caller does. It does not compete with a
+// caller that drives: it then naps, away from the device, so that arriving frames
+// do not wake it, and looks now and then whether the seat is free.
 func (p *Poller) background() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -17,30 +17,24 @@ func (p *Poller) background() {
 	pause := minNap
 	for !p.closed.Load() {
 		if !p.seat.CompareAndSwap(seatFree, seatBackground) {
-			nap(pause)
+			p.nap(pause)
 			pause = min(2*pause, maxNap)
 			continue
 		}
-		if before := p.drives.Load(); before != p.seenDrives {
-			// Callers drove since the last look, and probably will again at once.
-			p.seenDrives = before
-			p.turn(nil)
-			p.leave()
-			nap(pause)
-			pause = min(2*pause, maxNap)
-			continue
+		if p.serve() {
+			pause = minNap
 		}
-		pause = minNap
-		p.serve()
 	}
 }
 
 // serve polls until the device has been quiet for a while, and then sleeps in
-// the kernel without the seat, so that a caller can take it meanwhile.
-func (p *Poller) serve() {
-	last := p.Now()
+// the kernel without the seat, so that a caller can take it meanwhile. It returns
+// when a caller has it, and reports whether there was anything to serve.
+func (p *Poller) serve() (served bool) {
+	last := p.Now() - int64(p.cfg.BackgroundSpin)
 	for p.wanted.Load() == 0 && !p.closed.Load() {
 		if worked, _ := p.turn(nil); worked {
+			served = true
 			last = p.Now()
 			continue
 		}
@@ -50,11 +44,12 @@ func (p *Poller) serve() {
 		p.leave()
 		p.sleep()
 		if !p.seat.CompareAndSwap(seatFree, seatBackground) {
-			return
+			return served
 		}
 		last = p.Now() - int64(p.cfg.BackgroundSpin)
 	}
 	p.leave()
+	return served
 }
 
 // leave frees the seat, and passes it on if a caller parked meanwhile.
@@ -63,9 +58,46 @@ func (p *Poller) leave() {
 	p.handOver()
 }
 
-// nap sleeps on this thread, which the Go scheduler's timers would not.
-func nap(d time.Duration) {
+// nap sleeps on this thread, away from the device: briefly, or for long if the
+// caller in the seat sleeps itself and will give notice when it leaves.
+func (p *Poller) nap(d time.Duration) {
+	p.napping.Store(true) // before the look at callerSlept, or a notice could be missed
+	if p.callerSlept.Load() {
+		d = longNap
+	}
+	fds := [1]unix.PollFd{{Fd: int32(p.nudged), Events: unix.POLLIN}}
 	t := unix.NsecToTimespec(int64(d))
 	// An interrupted nap is a shorter one.
-	_ = unix.Nanosleep(&t, nil)
+	if n, _ := unix.Ppoll(fds[:], &t, nil); n > 0 {
+		var b [8]byte
+		_, _ = unix.Read(p.nudged, b[:])
+	}
+	p.napping.Store(false)
 }
+
+// nudge ends a nap of the background thread.
+func (p *Poller) nudge() {
+	if p.napping.Load() {
+		one := [8]byte{1}
+		_, _ = unix.Write(p.nudged, one[:]) // it fails only if a nudge is pending
+	}
+}
+
+// newNudge returns an eventfd, or -1 where the process has no descriptor left:
+// naps then run their full, short time.
+func newNudge() int {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+func closeNudge(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// yield lets another thread that is ready have this core.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

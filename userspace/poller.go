@@ -29,8 +29,10 @@ type PollerConfig struct {
 
 const (
 	batchFrames = 64
+	tightSpin   = 10 * time.Microsecond // after it, a spinning caller lets others have the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = time.Millisecond
+	longNap     = 5 * time.Millisecond // while a caller sleeps on the device
 )
 
 // Who drives: moves frames from the device to the engine.
@@ -55,14 +57,15 @@ type Poller struct {
 
 	seat     atomic.Int32
 	wanted   atomic.Int32 // callers that want the seat of the background thread
-	drives   atomic.Uint64
+	napping  atomic.Bool  // the background thread, until a caller that slept leaves the seat
+	nudged   int          // eventfd that ends the nap
 	deadline atomic.Int64
 	closed   atomic.Bool
 	inside   atomic.Int64 // callers in Wait
 	done     chan struct{}
 
-	frames     [batchFrames]Frame // of whoever has the seat
-	seenDrives uint64             // of the background thread
+	frames      [batchFrames]Frame // of whoever has the seat
+	callerSlept atomic.Bool        // the caller in the seat sleeps, or has slept
 }
 
 // waiter is a caller that is parked, or that sleeps on the device.
@@ -84,7 +87,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.CallerSpin, 100*time.Microsecond)
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
-	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{})}
+	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: newNudge()}
 	p.deadline.Store(engine.Never)
 	go p.background()
 	return p
@@ -106,13 +109,22 @@ func (p *Poller) Lock() (*engine.Engine, int64) {
 // Unlock hands the frames that have become ready to the device, and to the
 // kernel once the engine is free again.
 func (p *Poller) Unlock() {
+	if p.closed.Load() {
+		p.mu.Unlock()
+		return
+	}
 	p.drain()
 	if p.waiters != nil {
 		p.wakeMet()
 	}
+	p.inside.Add(1) // the device stays open until Transmit returns
 	p.mu.Unlock()
 	p.dev.Transmit()
+	p.inside.Add(-1)
 }
+
+// Closed reports whether Close was called.
+func (p *Poller) Closed() bool { return p.closed.Load() }
 
 // drain moves the engine's output to the device. The device hears of a session
 // before the peer can; meanwhile the output of all callers waits.
@@ -205,11 +217,15 @@ func (p *Poller) turn(cond Condition) (worked, met bool) {
 // Wait blocks until cond is met, ctx is done or the poller is closed. It sends
 // what is ready before it waits.
 func (p *Poller) Wait(ctx context.Context, cond Condition) error {
-	p.inside.Add(1)
-	defer p.inside.Add(-1)
 	e, now := p.Lock()
 	e.Tick(now)
 	met := cond.Met()
+	if p.closed.Load() {
+		p.mu.Unlock()
+		return errClosed
+	}
+	p.inside.Add(1)
+	defer p.inside.Add(-1)
 	p.Unlock()
 	spin := time.Duration(0)
 	for !met {
@@ -222,9 +238,11 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 		switch {
 		case p.seat.CompareAndSwap(seatFree, seatCaller):
 			met = p.drive(ctx, cond)
-			p.drives.Add(1)
 			p.seat.Store(seatFree)
 			p.handOver()
+			if p.callerSlept.Swap(false) {
+				p.nudge()
+			}
 			if !met && !p.closed.Load() && ctx.Err() == nil {
 				continue
 			}
@@ -262,9 +280,13 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 		if p.closed.Load() || ctx.Err() != nil {
 			return false
 		}
-		if p.Now()-last < int64(p.cfg.CallerSpin) {
+		if quiet := p.Now() - last; quiet < int64(p.cfg.CallerSpin) {
+			if quiet > int64(tightSpin) {
+				yield()
+			}
 			continue
 		}
+		p.callerSlept.Store(true)
 		if p.sleepFor(cond) {
 			return true
 		}
@@ -368,6 +390,7 @@ func (p *Poller) Close() error {
 		<-p.done
 		return nil
 	}
+	p.nudge()
 	for p.inside.Load() > 0 {
 		p.mu.Lock()
 		for w := p.waiters; w != nil; w = w.next {
@@ -381,5 +404,6 @@ func (p *Poller) Close() error {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	closeNudge(p.nudged)
 	return p.dev.Close()
 }
