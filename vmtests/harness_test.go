@@ -1,0 +1,319 @@
+package vmtests
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// What a test tells the programs it starts, besides the library's own contract.
+const (
+	envProgram   = "VMTESTS_PROGRAM"
+	envDeadAfter = "VMTESTS_DEAD_AFTER"
+)
+
+// jobLimit bounds every job. It is far more than any takes.
+const jobLimit = 60 * time.Second
+
+// spec describes a job.
+type spec struct {
+	program    string
+	ranks      int      // default: all of the lab
+	transports []string // one a rank; a single one is for all
+	v6         bool
+	deadAfter  time.Duration // 0: the library's default
+	env        []string
+	change     func(rank int, c *bootstrap.Config, cmd *exec.Cmd) // before a rank starts
+}
+
+// job is a set of ranks that run in a lab.
+type job struct {
+	t      *testing.T
+	lab    *netlab.Lab
+	spec   spec
+	server *bootstrap.Server
+	base   bootstrap.Config
+	ranks  []*rank
+}
+
+// newLab makes a network that lives as long as the test.
+func newLab(t *testing.T, c netlab.Config) *netlab.Lab {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	lab, err := netlab.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return lab
+}
+
+// start starts a job. Whatever of it still runs when the test ends is killed.
+func start(t *testing.T, lab *netlab.Lab, s spec) *job {
+	t.Helper()
+	if s.ranks == 0 {
+		s.ranks = lab.Ranks()
+	}
+	j := &job{t: t, lab: lab, spec: s}
+	j.base = bootstrap.Config{Job: bootstrap.NewJob(), Size: s.ranks, Port: bootstrap.DefaultPort, Queues: lab.Queues()}
+	socket := filepath.Join(lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job))
+	l, err := bootstrap.Listen("unix:" + socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.server = bootstrap.Serve(l, j.base.Token())
+	j.base.Rendezvous = j.server.Addr()
+	t.Cleanup(j.cleanUp)
+	for r := range s.ranks {
+		j.ranks = append(j.ranks, j.startRank(r))
+	}
+	return j
+}
+
+// startRank starts a process for a rank, which may be a second one.
+func (j *job) startRank(n int) *rank {
+	j.t.Helper()
+	c := j.base
+	c.Rank, c.Interface, c.Address = n, j.lab.Interface(n), j.lab.Addr(n)
+	if j.spec.v6 {
+		c.Address = j.lab.Addr6(n)
+	}
+	transports := j.spec.transports
+	c.Transport = bootstrap.Transport(transports[n%len(transports)])
+	exe, err := os.Executable()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), envProgram+"="+j.spec.program, envDeadAfter+"="+j.spec.deadAfter.String(), "GOTRACEBACK=all")
+	cmd.Env = append(cmd.Env, j.spec.env...)
+	if j.spec.change != nil {
+		j.spec.change(n, &c, cmd)
+	}
+	cmd.Env = append(cmd.Env, c.Environ()...)
+	r := newRank(n, cmd)
+	if err := r.start(func(cmd *exec.Cmd) error { return j.lab.Start(n, cmd) }); err != nil {
+		j.t.Fatal(err)
+	}
+	return r
+}
+
+func (j *job) cleanUp() {
+	for _, r := range j.ranks {
+		r.kill()
+		<-r.done
+	}
+	if err := j.server.Close(); err != nil {
+		j.t.Error(err)
+	}
+	if j.t.Failed() {
+		for _, r := range j.ranks {
+			j.t.Logf("rank %d, %v:\n%s", r.n, r.cmd.ProcessState, r.output())
+		}
+	}
+}
+
+// finish waits until all ranks have ended, and fails the test unless all
+// succeeded in time.
+func (j *job) finish() {
+	j.t.Helper()
+	for _, r := range j.ranks {
+		j.ended(r)
+		if !r.cmd.ProcessState.Success() {
+			j.t.Errorf("rank %d: %v", r.n, r.cmd.ProcessState)
+		}
+	}
+	if j.t.Failed() {
+		j.t.FailNow()
+	}
+}
+
+// ended waits until a rank has ended.
+func (j *job) ended(r *rank) {
+	j.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(jobLimit):
+		for _, r := range j.ranks {
+			r.signal(unix.SIGQUIT) // prints the goroutines
+		}
+		time.Sleep(time.Second)
+		j.t.Fatalf("rank %d has not ended after %v", r.n, jobLimit)
+	}
+}
+
+// await waits until a rank prints a line that starts with word, and returns the
+// rest of that line. Lines are awaited in the order in which they come.
+func (j *job) await(r *rank, word string) string {
+	j.t.Helper()
+	deadline := time.After(jobLimit)
+	for {
+		line, more, ok := r.next(word)
+		if ok {
+			return line
+		}
+		select {
+		case <-more:
+		case <-r.done:
+			if line, _, ok := r.next(word); ok {
+				return line
+			}
+			j.t.Fatalf("rank %d ended without saying %q", r.n, word)
+		case <-deadline:
+			for _, r := range j.ranks {
+				r.signal(unix.SIGQUIT)
+			}
+			time.Sleep(time.Second)
+			j.t.Fatalf("rank %d has not said %q after %v", r.n, word, jobLimit)
+		}
+	}
+}
+
+// counters is what a rank prints before it leaves.
+type counters struct {
+	Mode   string
+	Engine engine.Stats
+	Device userspace.Stats
+}
+
+// counters returns what rank r counted.
+func (j *job) counters(r *rank) counters {
+	j.t.Helper()
+	var c counters
+	if err := json.Unmarshal([]byte(j.await(r, "counters ")), &c); err != nil {
+		j.t.Fatal(err)
+	}
+	return c
+}
+
+// rank is the process of one rank. It collects what the process prints.
+type rank struct {
+	n    int
+	cmd  *exec.Cmd
+	in   *os.File
+	done chan struct{} // closed when the process has been reaped
+
+	mu     sync.Mutex
+	text   strings.Builder
+	read   int           // how far next has looked
+	more   chan struct{} // closed when there is more text
+	killed bool          // or reaped: the process id is no longer ours
+}
+
+func newRank(n int, cmd *exec.Cmd) *rank {
+	r := &rank{n: n, cmd: cmd, done: make(chan struct{}), more: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = r, r
+	cmd.WaitDelay = 5 * time.Second
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, unix.SIGKILL
+	return r
+}
+
+// start starts the process; a goroutine of its own reaps it.
+func (r *rank) start(how func(*exec.Cmd) error) error {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	r.cmd.Stdin, r.in = in, out
+	started := make(chan error)
+	go func() {
+		// Pdeathsig comes when the thread that started the process ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := how(r.cmd)
+		in.Close()
+		started <- err
+		if err != nil {
+			r.in.Close()
+			return
+		}
+		r.reap()
+	}()
+	return <-started
+}
+
+func (r *rank) reap() {
+	for {
+		err := unix.Waitid(unix.P_PID, r.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	r.mu.Lock()
+	_ = unix.Kill(-r.cmd.Process.Pid, unix.SIGKILL) // what it may have left in its group
+	r.killed = true
+	r.mu.Unlock()
+	_ = r.cmd.Wait() // the state says how it ended
+	r.in.Close()
+	close(r.done)
+}
+
+// Write collects output.
+func (r *rank) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text.Write(b)
+	close(r.more)
+	r.more = make(chan struct{})
+	return len(b), nil
+}
+
+func (r *rank) output() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// next looks for a complete line that starts with word, after the last one found.
+func (r *rank) next(word string) (rest string, more <-chan struct{}, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := r.text.String()
+	for at := r.read; ; {
+		line, _, complete := strings.Cut(text[at:], "\n")
+		if !complete {
+			return "", r.more, false
+		}
+		at += len(line) + 1
+		if rest, found := strings.CutPrefix(line, word); found {
+			r.read = at
+			return rest, nil, true
+		}
+	}
+}
+
+// tell writes a line to the process's standard input.
+func (r *rank) tell(line string) { fmt.Fprintln(r.in, line) }
+
+func (r *rank) signal(s unix.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.killed {
+		_ = unix.Kill(-r.cmd.Process.Pid, s)
+	}
+}
+
+func (r *rank) kill() { r.signal(unix.SIGKILL) }
