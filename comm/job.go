@@ -127,12 +127,21 @@ func randomID() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
+// openDevice opens the network device that the process's place asks for. Without
+// an interface or address, or on the loopback interface, XDP is not worth a try.
 func openDevice(o Options) (userspace.Device, error) {
-	addr := o.Place.Address
-	if !addr.IsValid() {
-		addr = netip.MustParseAddr("127.0.0.1")
+	p := o.Place
+	c := userspace.Config{
+		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
+		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Logger: o.Logger,
 	}
-	return userspace.OpenUDP(userspace.UDPConfig{Address: netip.AddrPortFrom(addr, o.Place.Port), Slots: o.Limits.TxFrames, Logger: o.Logger})
+	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
+		c.Transport = userspace.TransportUDP
+	}
+	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.TransportUDP {
+		c.Address = netip.MustParseAddr("127.0.0.1")
+	}
+	return userspace.Open(c)
 }
 
 // Rank returns this process's rank in the job.

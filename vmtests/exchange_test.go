@@ -253,7 +253,7 @@ func locks(s *self, win *rma.Win) error {
 		words := []int64{0, 0}
 		err := all(
 			func() error { return win.Lock(s.ctx, rma.LockExclusive, to, 0) },
-			func() error { return win.Get(rma.Of(words), to, rma.At(largest-8)) },
+			func() error { return win.Get(rma.Of(words), to, rma.At(largest/2-8)) },
 			func() error { return win.Flush(s.ctx, to) },
 			func() error {
 				if words[0] != words[1] {
@@ -261,9 +261,9 @@ func locks(s *self, win *rma.Win) error {
 				}
 				words[0]++
 				words[1]++
-				return win.Put(rma.Of(words[:1]), to, rma.At(largest-8))
+				return win.Put(rma.Of(words[:1]), to, rma.At(largest/2-8))
 			},
-			func() error { return win.Put(rma.Of(words[1:]), to, rma.At(largest)) },
+			func() error { return win.Put(rma.Of(words[1:]), to, rma.At(largest/2)) },
 			func() error { return win.Unlock(s.ctx, to) },
 		)
 		if err != nil {
@@ -273,7 +273,7 @@ func locks(s *self, win *rma.Win) error {
 	if err := s.world.Barrier(s.ctx); err != nil {
 		return err
 	}
-	words := rma.Slice[int64](win.Memory()[largest-8:])[:2]
+	words := rma.Slice[int64](win.Memory()[largest/2-8:])[:2]
 	if want := int64(rounds * s.size); words[0] != want || words[1] != want {
 		return fmt.Errorf("counted %v, want %d twice", words, want)
 	}
