@@ -1,0 +1,55 @@
+# Targets for people; .ci/run is what decides whether a change is sound.
+
+GO ?= go
+SEEDS ?= 1000
+RANKS ?= 4
+# With root the ranks talk over XDP in namespaces of their own.
+TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
+TREE ?= $(shell $(GO) env GOROOT)/src
+
+.DEFAULT_GOAL := help
+.PHONY: help build generate check-generated test race soak demo lint clean go clang
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-16s %s\n' "$$name" "$$text"; done
+
+build: go ## compile the command into bin/xdprma
+	$(GO) build -o bin/ ./cmd/...
+
+test: go ## run all tests; without root, those that need it are skipped
+	$(GO) test ./...
+
+race: go ## run all tests under the race detector (needs a C compiler)
+	$(GO) test -race ./...
+
+soak: go ## simulate SEEDS random networks (1000)
+	$(GO) test ./internal/sim -run TestSim -timeout 0 -sim.seeds=$(SEEDS)
+
+demo: build ## count the words of TREE (Go's sources) in a table spread over RANKS (4) ranks
+	$(GO) build -o bin/wordcount ./examples/wordcount
+	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
+
+lint: go ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+generate: go clang ## compile the BPF programs; the objects are committed
+	$(GO) generate ./bpf/...
+
+check-generated: go clang ## fail if the committed BPF objects are not what the sources give
+	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	cp -R bpf go.mod go.sum "$$copy" && (cd "$$copy" && $(GO) generate ./bpf/...) && \
+	diff -r bpf "$$copy/bpf" || { echo "run make generate and commit the result"; exit 1; }
+
+clean: ## remove what the other targets made
+	rm -rf bin
+
+go:
+	@command -v $(GO) >/dev/null || { echo "Go 1.26 is needed: https://go.dev/dl/"; exit 1; }
+	@$(GO) mod download
+
+clang:
+	@command -v clang-14 >/dev/null && command -v llvm-strip-14 >/dev/null && test -e /usr/include/bpf/bpf_helpers.h || { \
+		echo "the BPF programs need clang 14 and libbpf's headers: apt-get install clang-14 llvm-14 libbpf-dev"; exit 1; }

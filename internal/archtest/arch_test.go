@@ -1,0 +1,268 @@
+// Package archtest holds the repository to its architecture: which package may
+// import which, which are pure, where unsafe may stand, that exported names are
+// explained, and that files stay short.
+package archtest
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module   = "github.com/xdprma/xdprma/"
+	maxLines = 600
+)
+
+// mayImport lists, for each package, the packages of this module that it may
+// import outside its tests. It is the picture in docs/architecture.md.
+var mayImport = map[string][]string{
+	"internal/mpierr":    {},
+	"internal/wire":      {},
+	"internal/reliable":  {},
+	"internal/testenv":   {},
+	"internal/netlab":    {},
+	"internal/ci":        {},
+	"datatype":           {"internal/mpierr"},
+	"window":             {"datatype", "internal/mpierr"},
+	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/sim":       {"datatype", "internal/engine", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/bootstrap": {"internal/mpierr"},
+	"bpf":                {},
+	"bpf/faults":         {},
+	"afxdp":              {},
+	"loader":             {"bpf", "internal/mpierr"},
+	"userspace":          {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
+	"comm":               {"internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
+	"rma": {"comm", "datatype", "internal/bootstrap", "internal/engine", "internal/mpierr", "internal/wire",
+		"userspace", "window"},
+}
+
+// The trees that use the library, as a user does: they may import anything.
+var users = []string{"cmd/", "examples/", "vmtests/"}
+
+// The pure packages: no input or output, no clock, no goroutine.
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/engine", "internal/sim"}
+
+// What pure packages must not import, with all below it.
+var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}
+
+// impureAllowed lists the exceptions: file, then import.
+var impureAllowed = [][2]string{
+	{"window/memory.go", "os"}, // the page size
+	{"window/memory.go", "golang.org/x/sys/unix"},
+}
+
+// file is one source file, its name relative to the repository's root.
+type file struct {
+	name      string
+	text      []byte
+	ast       *ast.File // nil unless Go
+	fset      *token.FileSet
+	test      bool
+	generated bool
+}
+
+func (f *file) dir() string { return path.Dir(f.name) }
+
+func parse(name string, text []byte) (*file, error) {
+	f := &file{name: name, text: text, test: strings.HasSuffix(name, "_test.go"), fset: token.NewFileSet()}
+	if strings.HasSuffix(name, ".go") {
+		var err error
+		if f.ast, err = parser.ParseFile(f.fset, name, text, parser.ParseComments); err != nil {
+			return nil, err
+		}
+		f.generated = ast.IsGenerated(f.ast)
+	}
+	return f, nil
+}
+
+// imports returns the paths that f imports.
+func (f *file) imports() []string {
+	var paths []string
+	for _, i := range f.ast.Imports {
+		p, _ := strconv.Unquote(i.Path.Value) // the parser has checked it
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+func under(p string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool { return p == root || strings.HasPrefix(p, root+"/") })
+}
+
+// direction checks that imports point the way of the architecture.
+func direction(f *file) (faults []string) {
+	isUser := slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(f.name, u) })
+	if f.test || isUser {
+		return nil
+	}
+	allowed, known := mayImport[f.dir()]
+	if !known {
+		return []string{fmt.Sprintf("%s: package %s has no place in the architecture; give it one in mayImport", f.name, f.dir())}
+	}
+	for _, p := range f.imports() {
+		if own, ok := strings.CutPrefix(p, module); ok && !slices.Contains(allowed, own) {
+			faults = append(faults, fmt.Sprintf("%s: %s must not import %s", f.name, f.dir(), own))
+		}
+	}
+	return faults
+}
+
+// purity checks that the protocol is free of input, output, time and goroutines.
+func purity(f *file) (faults []string) {
+	if f.test || !slices.Contains(pure, f.dir()) {
+		return nil
+	}
+	for _, p := range f.imports() {
+		seeded := f.dir() == "internal/sim" && p == "math/rand/v2" // its random numbers come from a seed
+		if under(p, impure) && !seeded && !slices.Contains(impureAllowed, [2]string{f.name, p}) {
+			faults = append(faults, fmt.Sprintf("%s: %s is pure and must not import %s", f.name, f.dir(), p))
+		}
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n.(type) {
+		case *ast.GoStmt, *ast.SelectStmt, *ast.ChanType, *ast.SendStmt:
+			faults = append(faults, fmt.Sprintf("%v: %s is pure and must not use goroutines or channels", f.fset.Position(n.Pos()), f.dir()))
+		}
+		return true
+	})
+	return faults
+}
+
+// safety checks that unsafe and cgo stand only where they may.
+func safety(f *file) (faults []string) {
+	named := strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(f.name, ".go"), "_test"), "_unsafe")
+	for _, p := range f.imports() {
+		if p == "C" || p == "unsafe" && !named && !f.generated {
+			faults = append(faults, fmt.Sprintf("%s: imports %s; unsafe belongs in *_unsafe.go, C nowhere", f.name, p))
+		}
+	}
+	return faults
+}
+
+// wellKnown are methods whose meaning their interfaces state.
+var wellKnown = []string{"String", "Error", "Unwrap", "Is", "As", "Len", "Less", "Swap"}
+
+// documented checks that every exported name has a doc comment.
+func documented(f *file) (faults []string) {
+	if f.test || f.generated || f.ast.Name.Name == "main" {
+		return nil
+	}
+	need := func(name *ast.Ident, comments ...*ast.CommentGroup) {
+		if name.IsExported() && !slices.ContainsFunc(comments, func(c *ast.CommentGroup) bool { return c != nil }) {
+			faults = append(faults, fmt.Sprintf("%v: %s has no doc comment", f.fset.Position(name.Pos()), name.Name))
+		}
+	}
+	for _, d := range f.ast.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || receiverExported(d) && !slices.Contains(wellKnown, d.Name.Name) {
+				need(d.Name, d.Doc)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					need(s.Name, s.Doc, s.Comment, soleDoc(d))
+				case *ast.ValueSpec: // a group's comment speaks for its members
+					for _, name := range s.Names {
+						need(name, s.Doc, s.Comment, d.Doc)
+					}
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// soleDoc is the comment of a declaration of one type.
+func soleDoc(d *ast.GenDecl) *ast.CommentGroup {
+	if d.Lparen.IsValid() {
+		return nil
+	}
+	return d.Doc
+}
+
+func receiverExported(d *ast.FuncDecl) bool {
+	t := d.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+// short checks the length of a file.
+func short(f *file) []string {
+	if n := bytes.Count(f.text, []byte("\n")); n > maxLines && !f.generated {
+		return []string{fmt.Sprintf("%s: %d lines, more than %d", f.name, n, maxLines)}
+	}
+	return nil
+}
+
+// check applies every rule.
+func check(f *file) []string {
+	faults := short(f)
+	if f.ast != nil {
+		for _, rule := range []func(*file) []string{direction, purity, safety, documented} {
+			faults = append(faults, rule(f)...)
+		}
+	}
+	return faults
+}
+
+func TestArchitecture(t *testing.T) {
+	const root = "../.."
+	seen := map[string]bool{}
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "bin" || name != "." && strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !slices.Contains([]string{".go", ".c", ".h"}, path.Ext(name)):
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		f, err := parse(name, text)
+		if err != nil {
+			return err
+		}
+		seen[f.dir()] = true
+		for _, fault := range check(f) {
+			t.Error(fault)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range mayImport {
+		if !seen[dir] {
+			t.Errorf("mayImport names package %s, which does not exist", dir)
+		}
+	}
+}

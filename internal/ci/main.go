@@ -1,0 +1,115 @@
+// Command ci reads what `go test -json` wrote and says how it went: the output
+// of tests that failed, then each package's line, the tests that were skipped,
+// and as its last line "N passed, N failed". It fails if a test failed or was
+// skipped, or if nothing passed: where CI runs, every test can.
+//
+//	go run ./internal/ci file.json...
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// event is one line of `go test -json`; see `go doc test2json`.
+type event struct {
+	Action, Package, Test, Output string
+	ImportPath                    string // of a package that does not build
+}
+
+// report is the sum of what events told.
+type report struct {
+	passed, failed int
+	packages       []string // the line of each package, as go test prints it
+	failures       []string // output of what failed
+	skipped        []string // tests, as package.Test
+	output         map[string][]string
+}
+
+func main() {
+	ok, err := run(os.Stdout, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ci:", err)
+	}
+	if !ok || err != nil {
+		os.Exit(1)
+	}
+}
+
+// run writes the report about files to w and says whether all is well.
+func run(w io.Writer, files []string) (bool, error) {
+	r := report{output: map[string][]string{}}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return false, err
+		}
+		err = r.read(f)
+		f.Close()
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return r.write(w), nil
+}
+
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("%w in %q", err, lines.Text())
+		}
+		r.add(&e)
+	}
+	return lines.Err()
+}
+
+func (r *report) add(e *event) {
+	key := e.Package + "." + e.Test
+	switch e.Action {
+	case "output":
+		if e.Test == "" && strings.HasPrefix(e.Output, "ok  \t") {
+			r.packages = append(r.packages, e.Output)
+		}
+		r.output[key] = append(r.output[key], e.Output)
+	case "build-output":
+		r.failures = append(r.failures, e.Output)
+	case "build-fail":
+		r.failures = append(r.failures, "does not build: "+e.ImportPath+"\n")
+	case "skip":
+		if e.Test != "" {
+			r.skipped = append(r.skipped, key)
+		}
+	case "pass":
+		if e.Test != "" {
+			r.passed++
+		}
+	case "fail":
+		r.failed++ // a package counts too: it can fail outside any test
+		r.failures = append(r.failures, r.output[key]...)
+	}
+	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" {
+		delete(r.output, key)
+	}
+}
+
+// write prints the report and says whether all is well.
+func (r *report) write(w io.Writer) bool {
+	for _, line := range r.failures {
+		io.WriteString(w, line)
+	}
+	for _, line := range r.packages {
+		io.WriteString(w, line)
+	}
+	for _, name := range r.skipped {
+		fmt.Fprintln(w, "skipped:", name)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed\n", r.passed, r.failed)
+	return r.failed == 0 && len(r.skipped) == 0 && r.passed > 0
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReport(t *testing.T) {
+	const pass = `{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
+{"Action":"pass","Package":"p"}
+`
+	for name, test := range map[string]struct {
+		in   string
+		ok   bool
+		want string
+	}{
+		"passed":  {pass, true, "ok  \tp\t0.1s\n1 passed, 0 failed\n"},
+		"nothing": {"", false, "0 passed, 0 failed\n"},
+		"failed": {pass + `{"Action":"output","Package":"q","Test":"TestB","Output":"why\n"}
+{"Action":"fail","Package":"q","Test":"TestB"}
+`, false, "why\nok  \tp\t0.1s\n1 passed, 1 failed\n"},
+		"package failed": {pass + `{"Action":"output","Package":"q","Output":"panic\n"}
+{"Action":"fail","Package":"q"}
+`, false, "panic\nok  \tp\t0.1s\n1 passed, 1 failed\n"},
+		"not built": {pass + `{"Action":"build-output","ImportPath":"q","Output":"undefined: x\n"}
+{"Action":"build-fail","ImportPath":"q"}
+{"Action":"fail","Package":"q","FailedBuild":"q"}
+`, false, "undefined: x\ndoes not build: q\nok  \tp\t0.1s\n1 passed, 1 failed\n"},
+		"skipped":       {pass + `{"Action":"skip","Package":"p","Test":"TestC"}`, false, "ok  \tp\t0.1s\nskipped: p.TestC\n1 passed, 0 failed\n"},
+		"without tests": {pass + `{"Action":"skip","Package":"q"}`, true, "ok  \tp\t0.1s\n1 passed, 0 failed\n"},
+	} {
+		r := report{output: map[string][]string{}}
+		if err := r.read(strings.NewReader(test.in)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var out strings.Builder
+		if ok := r.write(&out); ok != test.ok || out.String() != test.want {
+			t.Errorf("%s: %v and\n%swant %v and\n%s", name, ok, out.String(), test.ok, test.want)
+		}
+	}
+	r := report{}
+	if r.read(strings.NewReader("not json")) == nil {
+		t.Error("took what is not JSON")
+	}
+}
