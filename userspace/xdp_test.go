@@ -1,0 +1,468 @@
+package userspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/loader"
+)
+
+func newLab(t testing.TB, c netlab.Config) *netlab.Lab {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	l, err := netlab.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// address returns rank's address of one family.
+func address(l *netlab.Lab, rank int, v6 bool) netip.Addr {
+	if v6 {
+		return l.Addr6(rank)
+	}
+	return l.Addr(rank)
+}
+
+// openEnd opens a device for rank. Transport is one of those of Open.
+func openEnd(t testing.TB, l *netlab.Lab, rank int, transport string, v6 bool) *end {
+	t.Helper()
+	var dev Device
+	err := l.Do(rank, func() (err error) {
+		dev, err = Open(Config{Transport: transport, Interface: l.Interface(rank), Address: address(l, rank, v6), Slots: 128})
+		return err
+	})
+	return newEnd(t, dev, err)
+}
+
+func TestXDPExchange(t *testing.T) {
+	for _, mtu := range []int{1500, 3498, 9000} {
+		l := newLab(t, netlab.Config{Ranks: 2, MTU: mtu})
+		for _, transports := range [][2]string{
+			{TransportXDPNative, TransportXDPNative},
+			{TransportXDPNative, TransportUDP},
+			{TransportUDP, TransportXDPNative},
+			{TransportUDP, TransportUDP},
+			{TransportXDPGeneric, TransportXDPNative},
+		} {
+			for _, v6 := range []bool{false, true} {
+				t.Run(fmt.Sprintf("MTU %d, %v, IPv6 %v", mtu, transports, v6), func(t *testing.T) {
+					a, b := openEnd(t, l, 0, transports[0], v6), openEnd(t, l, 1, transports[1], v6)
+					for i, e := range []*end{a, b} {
+						if want := mtu - udpLen - ipLen(address(l, 0, v6)); transports[i] != TransportUDP && e.dev.Slab().MaxPayload != want {
+							t.Errorf("largest payload %d, want %d", e.dev.Slab().MaxPayload, want)
+						}
+						if e.dev.Mode() != transports[i] {
+							t.Errorf("mode %s, want %s", e.dev.Mode(), transports[i])
+						}
+					}
+					exchange(t, a, b)
+				})
+			}
+		}
+	}
+}
+
+// The payload of a slot is aligned for the copy into it, in every layout.
+func TestXDPLayout(t *testing.T) {
+	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
+		for _, mtu := range []int{1328, 1500, 1501, 3498, 3800, 3900, 9000, 60000, 65535} {
+			c := XDPConfig{Address: netip.MustParseAddr(ip), MTU: mtu, Slots: 8, RxFrames: 64}
+			slab, memory := layout(&c)
+			if slab.Headroom%8 != 0 || slab.Stride%memory.ChunkSize != 0 || slab.Headroom < maxHeadersLen ||
+				slab.Headroom+slab.MaxPayload > slab.Stride || slab.Stride*slab.Slots != memory.TxChunks*memory.ChunkSize {
+				t.Errorf("MTU %d: %+v in %+v", mtu, slab, memory)
+			}
+			single := memory.ChunkSize - unix.XDP_PACKET_HEADROOM
+			if !memory.MultiBuffer && linkLen+mtu > single || memory.RxChunks/c.RxFrames*single < linkLen+mtu {
+				t.Errorf("MTU %d: received frames do not fit %+v", mtu, memory)
+			}
+		}
+	}
+}
+
+// Every queue sends out of the one slab, and receives.
+func TestXDPQueues(t *testing.T) {
+	const queues = 3
+	l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+	a, b := openEnd(t, l, 0, TransportXDPNative, false), openEnd(t, l, 1, TransportXDPNative, false)
+	exchange(t, a, b)
+	x, y := a.dev.(*XDP), b.dev.(*XDP)
+	if len(x.sockets) != queues || len(y.sockets) != queues {
+		t.Fatalf("%d and %d queues", len(x.sockets), len(y.sockets))
+	}
+	for q := range queues {
+		to := endpoint{mac: y.local.mac, addr: netip.AddrPortFrom(y.local.addr.Addr(), y.local.addr.Port()+uint16(q))}
+		path := newPath(x.endpoint(x.local.addr.Port()+uint16(q)), to, q)
+		id := x.paths.intern(&path, maxPaths)
+		hello := message(wire.KindHello, 300)
+		a.send(id, hello, message(wire.KindData, 1400))
+		var got Frame
+		for _, f := range b.receive(2) {
+			if f.Path != NoPath {
+				got = f
+			}
+		}
+		if back := y.paths.get(got.Path); int(back.queue) != q {
+			t.Errorf("a handshake on queue %d is answered through queue %d", q, back.queue)
+		}
+		answer := message(wire.KindData, 1400)
+		b.send(got.Path, answer)
+		sameMessages(t, a.receive(1), [][]byte{answer})
+	}
+	// Any slot leaves through any queue, and all of them can be in flight.
+	for round := range 20 {
+		var sent [][]byte
+		for range 128 {
+			sent = append(sent, message(wire.KindData, 500))
+		}
+		a.send(PathID(round%queues), sent...)
+		sameMessages(t, b.receive(128), sent)
+	}
+}
+
+func TestXDPAllocatesNothing(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500, Queues: 2})
+	for _, v6 := range []bool{false, true} {
+		a, b := openEnd(t, l, 0, TransportXDPNative, v6), openEnd(t, l, 1, TransportXDPNative, v6)
+		testAllocations(t, a, b)
+		a.close()
+		b.close()
+	}
+}
+
+func TestXDPWake(t *testing.T) {
+	l := newLab(t, netlab.Config{})
+	testWake(t, openEnd(t, l, 0, TransportXDPNative, false))
+}
+
+// packetSocket sends whole frames on rank's interface.
+type packetSocket struct {
+	t  *testing.T
+	fd int
+	to unix.SockaddrLinklayer
+}
+
+func newPacketSocket(t *testing.T, l *netlab.Lab, rank int) *packetSocket {
+	t.Helper()
+	p := &packetSocket{t: t, fd: -1}
+	err := l.Do(rank, func() (err error) {
+		ifi, err := net.InterfaceByName(l.Interface(rank))
+		if err != nil {
+			return err
+		}
+		p.to.Ifindex = ifi.Index
+		p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(p.fd) })
+	return p
+}
+
+func (p *packetSocket) send(frame []byte) {
+	p.t.Helper()
+	if err := unix.Sendto(p.fd, frame, 0, &p.to); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// forge returns ends whose second is b, and whose first is somebody else.
+func forge(b *XDP, from string) [2]endpoint {
+	return [2]endpoint{testEndpoint(9, from), b.local}
+}
+
+func TestXDPFramesOfOthers(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	for _, v6 := range []bool{false, true} {
+		b := openEnd(t, l, 1, TransportXDPNative, v6)
+		x := b.dev.(*XDP)
+		wire1 := newPacketSocket(t, l, 0)
+		from, to := "10.77.0.9:7", "10.77.0.99"
+		if v6 {
+			from, to = "[fd77::9]:7", "fd77::99"
+		}
+		ends := forge(x, from)
+
+		// Tagged frames are accepted, and the way back is learned.
+		hello, data := message(wire.KindHello, 200), message(wire.KindData, 1400)
+		wire1.send(withTag(buildFrame(ends, hello), etherTypeVLAN))
+		wire1.send(withTag(buildFrame(ends, data), etherTypeVLAN))
+		wire1.send(buildFrame(ends, hello))
+		got := b.receive(3)
+		sameMessages(t, got, [][]byte{hello, data, hello})
+		if got[0].Path != got[2].Path {
+			t.Error("a sender with and without VLAN tag has two paths")
+		}
+		back := x.paths.get(got[0].Path)
+		if want := newPath(ends[1], ends[0], 0); *back != want {
+			t.Errorf("learned %+v, want %+v", back, want)
+		}
+
+		// Frames to another address or with an impossible source reach the socket.
+		other := ends
+		other[1].addr = netip.AddrPortFrom(netip.MustParseAddr(to), ends[1].addr.Port())
+		wire1.send(buildFrame(other, hello))
+		unanswerable := ends
+		unanswerable[0].addr = netip.AddrPortFrom(ends[0].addr.Addr(), 0)
+		wire1.send(buildFrame(unanswerable, hello))
+		if got := b.receive(1); got[0].Path != NoPath {
+			t.Error("a path to port 0 was learned")
+		}
+		if s := b.stats(); s.RxMalformed != 1 || s.RxFrames != 4 {
+			t.Errorf("%+v", s)
+		}
+
+		// Damaged ones do not.
+		good := buildFrame(ends, data)
+		wire1.send(good[:len(good)-1])
+		short := buildFrame(ends, data[:wire.HeaderLen-1])
+		wire1.send(short)
+		unknown := bytes.Clone(good)
+		unknown[int(back.len)+8]++
+		wire1.send(unknown)
+		wire1.send(good)
+		b.receive(1)
+		f := b.stats().Filter
+		if f["bad_length"] != 1 || f["too_short"] != 1 || f["unknown_session"] != 1 {
+			t.Errorf("%v", f)
+		}
+		b.dev.SessionClosed(testSession)
+		wire1.send(good)
+		if f := b.stats().Filter; f["unknown_session"] != 2 {
+			t.Errorf("%v", f)
+		}
+		b.close()
+	}
+}
+
+// A stream of nothing but frames that are refused does not use the memory up.
+func TestXDPRefusedFramesAreReleased(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	var dev Device
+	err := l.Do(1, func() (err error) {
+		dev, err = OpenXDP(XDPConfig{Interface: l.Interface(1), RxFrames: minRxFrames, Mode: loader.Native})
+		return err
+	})
+	b := newEnd(t, dev, err)
+	ends := forge(b.dev.(*XDP), "10.77.0.9:7")
+	other := ends
+	other[1].addr = netip.AddrPortFrom(netip.MustParseAddr("10.77.0.99"), ends[1].addr.Port())
+	wire1 := newPacketSocket(t, l, 0)
+	frames := make([]Frame, 8)
+	for range 3 * minRxFrames {
+		wire1.send(buildFrame(other, message(wire.KindData, 100)))
+		for b.dev.Receive(frames) > 0 {
+			t.Error("a frame for another address was delivered")
+		}
+	}
+	good := message(wire.KindData, 100)
+	wire1.send(buildFrame(ends, good))
+	sameMessages(t, b.receive(1), [][]byte{good})
+}
+
+func TestXDPErrors(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	a := openEnd(t, l, 0, TransportXDPNative, false)
+	open := func(rank int, c XDPConfig) error {
+		return l.Do(rank, func() error {
+			d, err := OpenXDP(c)
+			if err == nil {
+				_ = d.Close()
+			}
+			return err
+		})
+	}
+	if err := open(1, XDPConfig{Interface: "xr1"}); err != nil {
+		t.Fatal(err)
+	}
+	taken := a.dev.LocalAddr().Port()
+	before := openFiles(t)
+	for _, c := range []struct {
+		rank   int
+		want   string
+		config XDPConfig
+	}{
+		{0, "another process has UDP port", XDPConfig{Interface: "xr0", PortBase: taken}},
+		{0, "already has XDP program", XDPConfig{Interface: "xr0"}},
+		{1, "no interface", XDPConfig{Interface: "xr7"}},
+		{1, "not an Ethernet interface", XDPConfig{Interface: "lo"}},
+		{1, "does not have the address", XDPConfig{Interface: "xr1", Address: netip.MustParseAddr("10.77.0.77")}},
+		{1, "no such queue", XDPConfig{Interface: "xr1", Queues: 2}},
+		{1, "queues", XDPConfig{Interface: "xr1", Queues: -1}},
+		{1, "last port", XDPConfig{Interface: "xr1", Queues: 2, PortBase: 65535}},
+		{1, "receive frames", XDPConfig{Interface: "xr1", RxFrames: 1}},
+		{1, "MTU", XDPConfig{Interface: "xr1", MTU: 1501}},
+		{1, "transmit slots", XDPConfig{Interface: "xr1", Slots: maxSlots + 1}},
+		{1, "sockets from outside", XDPConfig{Interface: "xr1", SocketFDs: []int{}}},
+	} {
+		err := open(c.rank, c.config)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want %q: %v", c.want, err)
+		}
+		if class := mpierr.ClassOf(err); class != mpierr.Arg && class != mpierr.Unsupported {
+			t.Errorf("%q has class %v", c.want, class)
+		}
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d open files after failures, %d before", after, before)
+	}
+	for addr, want := range map[string]string{
+		"10.77.0.1:5":   "an address of this machine",
+		"10.77.0.200:5": "does not answer on interface xr0",
+		"192.0.2.1:5":   "no route",
+		"127.0.0.1:5":   "an address of this machine",
+		"10.77.0.255:5": "not to one machine",
+		"224.0.0.1:5":   "not of the same kind",
+		"[fd77::2]:5":   "not of the same kind",
+		"10.77.0.2:0":   "not of the same kind",
+	} {
+		if _, err := a.dev.Path(netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("path to %s, want %q: %v", addr, want, err)
+		}
+	}
+}
+
+func TestXDPLeaksNoFiles(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2, Queues: 2})
+	openEnd(t, l, 0, TransportXDPNative, false).close() // what is opened once and for all
+	before := openFiles(t)
+	for range 3 {
+		openEnd(t, l, 0, TransportXDPNative, false).close()
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d open files, %d before", after, before)
+	}
+}
+
+// A process can be given the program and the sockets by another one.
+func TestXDPFromOutside(t *testing.T) {
+	const queues, port = 2, 4000
+	l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+	var dev Device
+	var keep *loader.Program
+	err := l.Do(1, func() (err error) {
+		if keep, err = loader.Attach(loader.Options{Interface: "xr1", PortBase: port, Queues: queues}); err != nil {
+			return err
+		}
+		program, err := loader.FromMaps(keep.Maps(), keep.Mode())
+		if err != nil {
+			return err
+		}
+		var fds []int
+		for range queues {
+			fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			fds = append(fds, fd)
+		}
+		dev, err = OpenXDP(XDPConfig{Interface: "xr1", PortBase: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
+		return err
+	})
+	if keep != nil {
+		defer keep.Close()
+	}
+	b := newEnd(t, dev, err)
+	exchange(t, openEnd(t, l, 0, TransportXDPNative, false), b)
+}
+
+func TestXDPDeviceGone(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	var log bytes.Buffer
+	var dev Device
+	err := l.Do(0, func() (err error) {
+		dev, err = OpenXDP(XDPConfig{Interface: "xr0", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		return err
+	})
+	a := newEnd(t, dev, err)
+	b := openEnd(t, l, 1, TransportXDPNative, false)
+	path := a.path(b.dev.LocalAddr())
+	if out, err := l.Command(0, "ip", "link", "delete", "xr0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a.dev.Sleep(1)
+	a.dev.Enqueue([]Out{{Slot: 0, Len: 100, Path: path}})
+	a.dev.Transmit()
+	a.dev.Transmit()
+	if n := strings.Count(log.String(), "removed"); n != 1 {
+		t.Errorf("told %d times: %s", n, &log)
+	}
+	a.stats()
+}
+
+func TestOpenLadder(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	var log bytes.Buffer
+	open := func(c Config) (d Device, err error) {
+		log.Reset()
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		err = l.Do(0, func() error {
+			d, err = Open(c)
+			return err
+		})
+		return d, err
+	}
+	native := newOpened(t, open, Config{Interface: "xr0"}, "xdp-native")
+	if log.Len() > 0 {
+		t.Errorf("complaints: %s", &log)
+	}
+	// The interface has a program now.
+	newOpened(t, open, Config{Address: l.Addr6(0)}, "udp")
+	for _, want := range []string{"transport=xdp-native next=xdp-generic", "transport=xdp-generic next=udp", "already has XDP program"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in %s", want, &log)
+		}
+	}
+	for _, transport := range []string{TransportXDP, TransportXDPNative, TransportXDPGeneric} {
+		if _, err := open(Config{Transport: transport, Interface: "xr0"}); err == nil || !strings.Contains(err.Error(), "already has XDP program") {
+			t.Errorf("%s: %v", transport, err)
+		}
+	}
+	native.close()
+	newOpened(t, open, Config{Transport: TransportXDP, Interface: "xr0"}, "xdp-native").close()
+	newOpened(t, open, Config{Transport: TransportXDPGeneric, Interface: "xr0"}, "xdp-generic").close()
+	newOpened(t, open, Config{Interface: "lo"}, "udp").close()
+	for want, c := range map[string]Config{
+		"none of auto":              {Transport: "tcp", Interface: "xr0"},
+		"name an interface":         {},
+		"interface xr9":             {Interface: "xr9"},
+		"no interface has":          {Address: netip.MustParseAddr("192.0.2.1")},
+		"does not have the address": {Interface: "xr0", Address: netip.MustParseAddr("192.0.2.1")},
+	} {
+		if _, err := open(c); !errors.Is(err, mpierr.Arg) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}
+
+func newOpened(t *testing.T, open func(Config) (Device, error), c Config, mode string) *end {
+	t.Helper()
+	c.Slots = 64
+	dev, err := open(c)
+	e := newEnd(t, dev, err)
+	if e.dev.Mode() != mode {
+		t.Errorf("%+v is opened as %s, want %s", c, e.dev.Mode(), mode)
+	}
+	return e
+}
