@@ -1,0 +1,30 @@
+// Package testjob makes jobs whose ranks all live in one process, for tests and
+// examples: over UDP on the loopback interface, which needs no privilege.
+package testjob
+
+import (
+	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+)
+
+// Places returns the places of all ranks of a new job, and a function that ends
+// their rendezvous, to be called when all of them have closed.
+func Places(size int) (places []bootstrap.Config, stop func(), err error) {
+	l, err := bootstrap.Listen("tcp:127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	first := bootstrap.Config{
+		Size: size, Job: bootstrap.NewJob(), Transport: bootstrap.UDP,
+		Address: netip.MustParseAddr("127.0.0.1"), Queues: 1,
+	}
+	server := bootstrap.Serve(l, first.Token())
+	first.Rendezvous = server.Addr()
+	for rank := range size {
+		place := first
+		place.Rank = rank
+		places = append(places, place)
+	}
+	return places, func() { _ = server.Close() }, nil
+}
