@@ -50,6 +50,7 @@ func TestConfigRefused(t *testing.T) {
 		"unknown mode":           {IfIndex: 1, ZeroCopy: 3},
 		"negative send buffer":   {IfIndex: 1, SendBuffer: -1},
 		"negative budget":        {IfIndex: 1, TxBudget: -1},
+		"too many sharers":       {IfIndex: 1, Sharers: maxSharers + 1},
 	} {
 		if _, err := Open(c); err == nil || !strings.HasPrefix(err.Error(), "afxdp: ") {
 			t.Errorf("%s: error %v", name, err)

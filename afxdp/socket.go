@@ -89,6 +89,9 @@ func (s *Socket) open(c *Config) (at step, err error) {
 	if err = s.bind(c); err != nil {
 		return stepBind, err
 	}
+	if c.Share != nil {
+		c.Share.sharers++
+	}
 	return "", nil
 }
 
@@ -96,8 +99,7 @@ func (s *Socket) open(c *Config) (at step, err error) {
 // Share.
 func (s *Socket) setUpMemory(c *Config) (at step, err error) {
 	if c.Share != nil {
-		c.Share.sharers++
-		s.area, s.memory, s.info.HugePages = c.Share.sharers, c.Share.memory, c.Share.info.HugePages
+		s.area, s.memory, s.info.HugePages = c.Share.sharers+1, c.Share.memory, c.Share.info.HugePages
 		return "", nil
 	}
 	if s.umem, s.info.HugePages, err = mapUMEM(c.umemSize(), c.HugePages); err != nil {

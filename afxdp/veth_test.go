@@ -21,11 +21,17 @@ import (
 // vethName is the name of both ends of a test's veth pair.
 const vethName = "xr0"
 
-// vethPair is two network namespaces without names, joined by a veth pair of
-// one queue. They vanish when the test and its sockets let go of them.
+// vethPair is two network namespaces without names, joined by a veth pair. They
+// vanish when the test and its sockets let go of them.
 type vethPair [2]netns.NsHandle
 
 func newVethPair(t testing.TB, mtu int) vethPair {
+	t.Helper()
+	return newWideVethPair(t, mtu, 1)
+}
+
+// newWideVethPair makes a pair of so many queues in each direction.
+func newWideVethPair(t testing.TB, mtu, queues int) vethPair {
 	t.Helper()
 	testenv.NeedsRoot(t)
 	var p vethPair
@@ -52,10 +58,10 @@ func newVethPair(t testing.TB, mtu int) vethPair {
 	}
 	inNamespace(t, p[0], func() error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = vethName, mtu, 1, 1
+		attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = vethName, mtu, queues, queues
 		return netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: vethName, PeerNamespace: netlink.NsFd(p[1]),
-			PeerMTU: uint32(mtu), PeerNumTxQueues: 1, PeerNumRxQueues: 1,
+			PeerMTU: uint32(mtu), PeerNumTxQueues: uint32(queues), PeerNumRxQueues: uint32(queues),
 		})
 	})
 	for _, ns := range p {
@@ -120,13 +126,23 @@ func endIn(t testing.TB, ns netns.NsHandle, c Config, mode link.XDPAttachFlags) 
 			t.Error(err)
 		}
 	})
-	xsks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	attach(t, ns, mode, s)
+	return s
+}
+
+// attach makes a program redirect to sockets on the veth in ns, one a queue,
+// until the end of the test.
+func attach(t testing.TB, ns netns.NsHandle, mode link.XDPAttachFlags, sockets ...*Socket) {
+	t.Helper()
+	xsks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(len(sockets))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = xsks.Close() })
-	if err := xsks.Put(uint32(0), uint32(s.FD())); err != nil {
-		t.Fatal(err)
+	for queue, s := range sockets {
+		if err := xsks.Put(uint32(queue), uint32(s.FD())); err != nil {
+			t.Fatal(err)
+		}
 	}
 	program, err := ebpf.NewProgram(redirectProgram(xsks))
 	if err != nil {
@@ -145,7 +161,6 @@ func endIn(t testing.TB, ns netns.NsHandle, c Config, mode link.XDPAttachFlags) 
 		t.Cleanup(func() { _ = l.Close() })
 		return nil
 	})
-	return s
 }
 
 // redirectProgram hands each frame to the socket of its receive queue, and to
