@@ -157,7 +157,7 @@ func TestUDPConcurrentTransmit(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
 	path := a.path(b.dev.LocalAddr())
 	const senders, each = 4, 75 // what an unprivileged socket buffer holds in all
-	var lock sync.Mutex // the engine's
+	var lock sync.Mutex         // the engine's
 	var wait sync.WaitGroup
 	received := 0
 	for range senders {

@@ -11,6 +11,7 @@ import (
 // BenchmarkRoundTrip moves a message of 88 bytes there and back between two
 // devices on a veth pair, driven by one goroutine.
 func BenchmarkRoundTrip(b *testing.B) {
+	const maxTries = 10_000_000
 	l := newLab(b, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
 		for _, v6 := range []bool{false, true} {
@@ -28,11 +29,15 @@ func BenchmarkRoundTrip(b *testing.B) {
 					for i, e := range ends {
 						e.dev.Enqueue(outs[i])
 						e.dev.Transmit()
-						for ends[1-i].dev.Receive(frames) == 0 {
+						tries := 0
+						for ; ends[1-i].dev.Receive(frames) == 0 && tries < maxTries; tries++ {
 						}
 						ends[1-i].dev.Release()
-						for e.dev.Reap(slots) == 0 {
+						for ; e.dev.Reap(slots) == 0 && tries < maxTries; tries++ {
 							e.dev.Transmit()
+						}
+						if tries == maxTries {
+							b.Fatal("a message was lost")
 						}
 					}
 				}
