@@ -29,7 +29,7 @@ type PollerConfig struct {
 
 const (
 	batchFrames = 64
-	tightSpin   = 10 * time.Microsecond // after it, a spinning caller lets others have the core
+	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = time.Millisecond
 	longNap     = 5 * time.Millisecond // while a caller sleeps on the device
@@ -56,7 +56,7 @@ type Poller struct {
 	reaped     [4 * batchFrames]int32
 
 	seat     atomic.Int32
-	wanted   atomic.Int32 // callers that want the seat of the background thread
+	wanted   atomic.Int32 // callers that wait for the background thread to leave the seat
 	napping  atomic.Bool  // the background thread, until a caller that slept leaves the seat
 	nudged   int          // eventfd that ends the nap
 	deadline atomic.Int64
@@ -355,6 +355,8 @@ func (p *Poller) park(ctx context.Context, cond Condition) bool {
 	}
 	w := p.newWaiter(cond)
 	p.mu.Unlock()
+	p.wanted.Add(1)
+	defer p.wanted.Add(-1)
 	// The driver may have left before it could see this waiter.
 	if p.seat.Load() != seatFree && !p.closed.Load() {
 		select {
