@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// Both ranks dial at the same moment and end up with one session.
+func TestSimultaneousDial(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a, b := f.dial(0, 1), f.dial(1, 0)
+	f.settle()
+	if a.state != open || b.state != open || a.remoteID != b.localID || b.remoteID != a.localID {
+		t.Fatalf("sessions do not match: %+v %+v", a, b)
+	}
+	f.atRest()
+}
+
+// Calls made before the session opens wait for it, whatever frame of the
+// handshake is lost.
+func TestHandshakeSurvivesLoss(t *testing.T) {
+	for _, lose := range []wire.Kind{wire.KindHello, wire.KindHelloAck} {
+		f := newFabric(t, 2, 64, nil)
+		lost := 0
+		f.filter = func(_, _ int, b []byte) int {
+			if kindOfFrame(b) == lose && lost < 3 {
+				lost++
+				return 0
+			}
+			return 1
+		}
+		a := f.e[0].OpenAccess(f.dial(0, 1), testWindow)
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+		if err := f.flush(f.e[0], a); err != nil || le.Uint64(f.mem[1]) != 3 {
+			t.Errorf("kind %d lost: %v", lose, err)
+		}
+		f.atRest()
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	f.cut[1] = true
+	a := f.e[0].OpenAccess(f.dial(0, 1), testWindow)
+	result := make([]byte, 8)
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
+	f.e[0].Flush(f.now, a)
+	f.until(7500*millisecond, (*FlushWait)(a).Met)
+	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
+		t.Error(err)
+	}
+	f.atRest()
+}
+
+// A peer falls silent in the midst of everything: every wait ends with the
+// process-failed class, and nothing stays allocated.
+func TestSilentPeerFailsEverything(t *testing.T) {
+	f := newFabric(t, 3, 1<<20, nil)
+	a := f.access(0, 1)
+	back := f.access(1, 0)
+	late := f.access(2, 1)
+	e := f.e[0]
+	local := f.e[1]
+	var request Request
+	local.Lock(f.now, local.OpenLocal(local.Windows().Lookup(testWindow)), true) // so that locks queue
+	e.Lock(f.now, a, true)
+	f.settle()
+	f.e[1].Issue(f.now, &Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 200_000)})
+	f.step() // rank 0 has answers in flight, too
+	f.cut[1] = true
+	b := e.OpenAccess(a.session, 8)
+	e.Issue(f.now, &Call{Access: b, Code: wire.CodeGet, Result: make([]byte, 1<<20), Request: &request})
+	e.Issue(f.now, &Call{Access: b, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
+	e.Send(f.now, a.session, 1, 1, 1, []byte("gone"))
+	f.e[2].Watch(f.now, late.session, 1)
+	message := &MessageWait{Engine: f.e[2], From: 1}
+	start := f.now
+	f.until(7500*millisecond, func() bool {
+		return (*LockWait)(a).Met() && (*FlushWait)(b).Met() && request.Met() && message.Met()
+	})
+	t.Logf("found dead after %d ms", (f.now-start)/millisecond)
+	for _, err := range []error{a.TakeError(), b.TakeError(), request.Err(), a.session.Err(), late.session.Err()} {
+		if !errors.Is(err, mpierr.ProcFailed) {
+			t.Errorf("got %v, want process failed", err)
+		}
+	}
+	if _, err := e.Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("a later put: %v", err)
+	}
+	f.atRest()
+	f.cut[1] = false // the partition heals: the other side hears that it is over
+	f.pass(1000 * millisecond)
+	if err := back.session.Err(); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("the other side: %v", err)
+	}
+	f.atRest()
+}
+
+func TestRestart(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	result := make([]byte, 8)
+	f.cut[1] = true
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
+	f.settle()
+	f.cut[1] = false
+	f.start(1, 2, 2, 64, nil)
+	if s := f.dial(1, 0); s == nil {
+		t.Fatal("no session")
+	}
+	f.until(1000*millisecond, (*FlushWait)(a).Met)
+	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("what was outstanding: %v", err)
+	}
+	if f.e[0].Session(1) == a.session {
+		t.Fatal("the new life has the old session")
+	}
+	b := f.access(0, 1)
+	f.issue(f.e[0], &Call{Access: b, Code: wire.CodePut, Origin: word(9)})
+	if err := f.flush(f.e[0], b); err != nil || le.Uint64(f.mem[1]) != 9 {
+		t.Errorf("to the new life: %v", err)
+	}
+	if _, err := f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("through the old session: %v", err)
+	}
+	f.atRest()
+}
+
+// Hellos of an earlier life, and hellos to one, change nothing.
+func TestStaleHellos(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	var old [][]byte
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 1 && kindOfFrame(b) <= wire.KindHelloAck {
+			old = append(old, bytes.Clone(b))
+		}
+		return 1
+	}
+	f.dial(1, 0)
+	f.settle()
+	f.start(1, 2, 2, 64, nil)
+	a := f.access(0, 1) // dials the new life
+	toOld := f.e[1].Stats
+	for _, b := range old {
+		f.e[0].Receive(f.now, b, 1)
+	}
+	f.settle()
+	if a.session.state != open || f.e[0].Session(1) != a.session || f.e[0].Stats.Handshakes == 0 {
+		t.Errorf("a hello of an earlier life was taken seriously: %+v", f.e[0].Stats)
+	}
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(9)})
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Error(err)
+	}
+	// Rank 0 as it was before the restart asks for the old life.
+	h := wire.Hello{Job: testJob, Incarnation: 1, Peer: 1, Session: 77, Rank: 0, Target: 1, MaxPayload: 1472, Credits: 1}
+	b := make([]byte, wire.HeaderLen+wire.HelloLen)
+	h.Encode(b[wire.HeaderLen:])
+	(&wire.Header{Kind: wire.KindHello}).Encode(b)
+	f.e[1].Receive(f.now, b, 0)
+	if f.e[1].Stats.Handshakes != toOld.Handshakes+1 {
+		t.Error("a hello to an earlier life was taken seriously")
+	}
+	f.settle()
+	f.atRest()
+}
+
+// Whatever is changed in a frame, the target counts it and goes on.
+func TestForgedFramesAreHarmless(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	r := rand.New(rand.NewPCG(1, 2))
+	forge := true
+	forged := 0
+	f.filter = func(from, to int, b []byte) int {
+		if !forge || from != 0 {
+			return 1
+		}
+		c := bytes.Clone(b)
+		switch r.IntN(3) {
+		case 0:
+			c = c[:r.IntN(len(c))]
+		case 1:
+			c[r.IntN(len(c))] ^= 1 << r.IntN(8)
+		default:
+			c = append(c, 0)
+		}
+		forged++
+		f.e[to].Receive(f.now, c, PathID(from))
+		return 1
+	}
+	for i := range uint64(500) {
+		c := Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: i % 8 * 8, Origin: word(1)}
+		f.issue(f.e[0], &c)
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := uint64(0)
+	for i := range 8 {
+		sum += le.Uint64(f.mem[1][i*8:])
+	}
+	if sum != 500 {
+		t.Errorf("the window holds %d, want 500", sum)
+	}
+	faults := uint64(0)
+	for _, n := range f.e[1].Stats.Faults {
+		faults += n
+	}
+	if int(faults) != forged {
+		t.Errorf("%d frames forged, %d faults counted: %v", forged, faults, f.e[1].Stats.Faults)
+	}
+	forge = false
+	f.atRest()
+}

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/xdprma/xdprma/internal/engine"
+)
+
+var (
+	le  = binary.LittleEndian
+	one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+)
+
+// regionModel is what a task's region of a window must hold after a flush.
+type regionModel struct {
+	data, combined []byte
+	risen          uint64
+}
+
+func newRegionModel() *regionModel {
+	return &regionModel{data: make([]byte, dataSize), combined: make([]byte, combineSize)}
+}
+
+// tallied counts changes of a word: issued, and known to have happened.
+type tallied struct {
+	issued, confirmed uint64
+	seen              map[uint64]bool
+}
+
+type holder struct {
+	t         *task
+	exclusive bool
+}
+
+// targetModel is what all ranks together know about the windows of one life.
+type targetModel struct {
+	counters [numWindows][numShared]tallied
+	slots    [numWindows][numShared]*task
+	guarded  [numWindows]tallied
+	tally    [numWindows]tallied
+	holders  [numWindows][]holder
+	risen    [numWindows]map[int]uint64
+	messages map[sender]uint64 // the next message's number, by incarnation and count
+}
+
+type sender struct{ rank, task int }
+
+func (m *targetModel) init() {
+	for i := range numWindows {
+		m.risen[i] = map[int]uint64{}
+		for j := range m.counters[i] {
+			m.counters[i][j].seen = map[uint64]bool{}
+		}
+	}
+	m.messages = map[sender]uint64{}
+}
+
+// compare looks straight into the target's memory, at the moment a flush is over.
+func (t *task) compare(k *link, win int, m *regionModel) {
+	at := t.region()
+	mem := k.to.mem[win]
+	t.sameBytes(k, "after a flush the window holds", mem[at:at+dataSize], m.data)
+	t.sameBytes(k, "after a flush the window holds accumulated", mem[at+dataSize:at+risingAt], m.combined)
+	if m.risen > 0 {
+		if v := le.Uint64(mem[at+risingAt:]); v != t.l.incarnation<<32|m.risen {
+			t.w.failf("rank %d task %d: after a flush the rising word at rank %d is %x, want %x", t.l.rank, t.index, k.to.rank, v, m.risen)
+		}
+	}
+}
+
+func (t *task) sameBytes(k *link, what string, got, want []byte) {
+	if bytes.Equal(got, want) {
+		return
+	}
+	i := 0
+	for got[i] == want[i] {
+		i++
+	}
+	t.w.failf("rank %d task %d at rank %d: %s wrong bytes from %d of %d on", t.l.rank, t.index, k.to.rank, what, i, len(want))
+}
+
+// checkOrder sees that words written in rising order never fall.
+func (w *World) checkOrder(l *life) {
+	for win := range numWindows {
+		for i := range w.plan.ranks * w.plan.tasks {
+			v := le.Uint64(l.mem[win][regionsAt+i*regionSize+risingAt:])
+			if v < l.model.risen[win][i] {
+				w.failf("rank %d: the word of region %d went back from %x to %x", l.rank, i, l.model.risen[win][i], v)
+			}
+			l.model.risen[win][i] = v
+		}
+	}
+}
+
+func (t *task) counted(c *tallied, old uint64) {
+	c.confirmed++
+	if c.seen[old] || old >= c.issued {
+		t.w.failf("rank %d fetched %d, which is too large or was fetched before, after %d increments", t.l.rank, old, c.issued)
+	}
+	c.seen[old] = true
+}
+
+func (t *task) takenSlot(k *link, win, i int) {
+	m := &k.to.model
+	if h := m.slots[win][i]; h != nil {
+		t.w.failf("rank %d took slot %d at rank %d, which rank %d has", t.l.rank, i, k.to.rank, h.l.rank)
+	}
+	m.slots[win][i] = t
+}
+
+// acquired notes that a lock is held, and that nobody holds it besides who may.
+func (t *task) acquired(k *link, win int, exclusive bool) {
+	m := &k.to.model
+	for _, h := range m.holders[win] {
+		if _, gone := t.w.mayFail(k.to, h.t.l); gone || !(exclusive || h.exclusive) {
+			continue
+		}
+		t.w.failf("ranks %d and %d hold the lock of window %d at rank %d", t.l.rank, h.t.l.rank, win, k.to.rank)
+	}
+	m.holders[win] = append(m.holders[win], holder{t, exclusive})
+}
+
+func (t *task) released(k *link, win int) {
+	m := &k.to.model
+	for i, h := range m.holders[win] {
+		if h.t == t {
+			m.holders[win] = append(m.holders[win][:i:i], m.holders[win][i+1:]...)
+			return
+		}
+	}
+	panic("sim: a lock was released that was not acquired")
+}
+
+// allEqual sees that what the last holder of a lock wrote was there in full
+// before the next one held it. A holder that fails may leave half of it.
+func (t *task) allEqual(k *link, block []byte) {
+	if t.w.plan.ranksFail() {
+		return
+	}
+	for i := 8; i < len(block); i += 8 {
+		if le.Uint64(block[i:]) != le.Uint64(block) {
+			t.w.failf("rank %d task %d at rank %d: word %d is %d and the first is %d, under the exclusive lock",
+				t.l.rank, t.index, k.to.rank, i/8, le.Uint64(block[i:]), le.Uint64(block))
+		}
+	}
+}
+
+// send sends numbered messages.
+func (t *task) send(k *link) {
+	for range t.w.between(1, 6) {
+		n := k.sent[t.index]
+		data := make([]byte, t.w.rng.IntN(engine.MaxMessage+1))
+		for i := range data {
+			data[i] = byte(int(n) + i)
+		}
+		for !t.l.e.Send(t.w.now, k.s, simJob, uint32(t.index), t.l.incarnation<<32|n, data) {
+			t.await(func() bool { return t.l.e.SendRoom(k.s) })
+		}
+		k.sent[t.index]++
+	}
+}
+
+// receiver takes a rank's messages, slowly, and checks that they come in order.
+func (t *task) receiver() {
+	e, m := t.l.e, &t.l.model
+	for {
+		t.await(func() bool { return e.Usage().UnreadBytes > 0 })
+		if t.w.chance(0.5) {
+			t.sleep(t.w.span(0, 3*millisecond))
+		}
+		for from := range t.w.plan.ranks {
+			for tag := range t.w.plan.tasks {
+				for {
+					word, data, ok := e.Take(simJob, uint32(tag), from, nil)
+					if !ok {
+						break
+					}
+					s := sender{from, tag}
+					want := m.messages[s]
+					if word>>32 > want>>32 {
+						want = word >> 32 << 32 // the first of a new life
+					}
+					if word != want {
+						t.w.failf("rank %d: message %x of rank %d task %d, want %x", t.l.rank, word, from, tag, want)
+					}
+					for i, b := range data {
+						if b != byte(int(word)+i) {
+							t.w.failf("rank %d: wrong bytes in message %x of rank %d", t.l.rank, word, from)
+						}
+					}
+					m.messages[s] = want + 1
+				}
+			}
+		}
+	}
+}
+
+// checkModels compares the words that all ranks share with what was done to them.
+func (w *World) checkModels() {
+	check := func(l *life, what string, win int, c *tallied, at int) {
+		if v := le.Uint64(l.mem[win][at:]); v < c.confirmed || v > c.issued {
+			w.failf("%s of window %d at rank %d: %d, but %d changes were issued and %d confirmed", what, win, l.rank, v, c.issued, c.confirmed)
+		}
+	}
+	for _, l := range w.alive() {
+		for win := range numWindows {
+			for i := range numShared {
+				check(l, "counter", win, &l.model.counters[win][i], counterAt+8*i)
+			}
+			check(l, "guarded word", win, &l.model.guarded[win], guardedAt)
+			check(l, "tally", win, &l.model.tally[win], tallyAt)
+		}
+		for _, to := range w.alive() {
+			k := l.links[to]
+			if k == nil || k.failed() {
+				continue
+			}
+			for task, n := range k.sent {
+				if got := to.model.messages[sender{l.rank, task}]; got != l.incarnation<<32|n && n > 0 {
+					w.failf("rank %d task %d sent %d messages to rank %d, which took up to %x", l.rank, task, n, to.rank, got)
+				}
+			}
+		}
+	}
+}

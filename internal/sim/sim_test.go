@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	flagSeed  = flag.Int64("sim.seed", -1, "run this seed alone, twice, with a trace on standard error if -v is given")
+	flagFrom  = flag.Uint64("sim.from", 0, "first seed")
+	flagSeeds = flag.Uint64("sim.seeds", 1000, "number of seeds")
+)
+
+// TestSim runs many seeds, each a job of its own with faults of its own.
+func TestSim(t *testing.T) {
+	if *flagSeed >= 0 {
+		c := Config{Seed: uint64(*flagSeed)}
+		if testing.Verbose() {
+			c.Trace = os.Stderr
+		}
+		r := Run(c)
+		t.Logf("%s: %d frames, %v simulated, hash %016x", r.Scenario, r.Frames, time.Duration(r.Elapsed), r.Hash)
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return
+	}
+	var next, failures, frames, resent atomic.Uint64
+	var group sync.WaitGroup
+	start := time.Now()
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= *flagSeeds || failures.Load() > 5 {
+					return
+				}
+				seed := *flagFrom + i
+				r := Run(Config{Seed: seed})
+				frames.Add(uint64(r.Frames))
+				resent.Add(r.Resent)
+				if r.Err != nil {
+					failures.Add(1)
+					t.Errorf("seed %d (%s): %v\nrun it again with: go test ./internal/sim -run TestSim -sim.seed=%d -v", seed, r.Scenario, r.Err, seed)
+				}
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d seeds, %d frames delivered, %d bundles sent again, %.0f seeds/s", next.Load(), frames.Load(), resent.Load(),
+		float64(*flagSeeds)/time.Since(start).Seconds())
+}
+
+func TestSameSeedSameRun(t *testing.T) {
+	for seed := range uint64(20) {
+		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
+		if a.Hash != b.Hash || a.Frames != b.Frames || a.Elapsed != b.Elapsed {
+			t.Errorf("seed %d: %+v and %+v", seed, a, b)
+		}
+		if c := Run(Config{Seed: seed + 1000}); c.Hash == a.Hash {
+			t.Errorf("seeds %d and %d give the same run", seed, seed+1000)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+// Package sim runs many ranks of the protocol engine in one goroutine, over a
+// network that loses, repeats, delays, reorders and damages frames, splits and
+// heals, with ranks that crash and start again. Everything follows from one
+// seed: the same seed gives the same run, frame by frame. Random programs work
+// on the ranks' windows, and oracles compare what they see, and what the windows
+// hold, with models.
+package sim
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime/debug"
+
+	"github.com/xdprma/xdprma/internal/engine"
+)
+
+const (
+	microsecond int64 = 1000
+	millisecond       = 1000 * microsecond
+	second            = 1000 * millisecond
+
+	deadAfter = 5 * second
+	// deadBound is how long a call on a rank that cannot be reached may last.
+	deadBound = deadAfter*3/2 + second
+	// doneBound is how long programs may run on after the last fault. They may meet
+	// several dead ranks, one after the other.
+	doneBound = 90 * second
+)
+
+// Config says what to run.
+type Config struct {
+	Seed  uint64
+	Trace io.Writer // told what happens, if not nil
+
+	// Tamper, if not nil, sees every frame and returns what the network carries
+	// instead: nil for nothing. It exists to prove that the oracles notice.
+	Tamper func(from, to int, payload []byte) [][]byte
+}
+
+// Result tells what a run did.
+type Result struct {
+	Err      error  // what an oracle found, or nil
+	Hash     uint64 // of everything that happened, in order
+	Frames   int    // delivered
+	Scenario string
+	Elapsed  int64 // simulated nanoseconds
+	Resent   uint64
+}
+
+// World is one run.
+type World struct {
+	cfg    Config
+	rng    *rand.Rand
+	now    int64
+	queue  eventQueue
+	net    network
+	nodes  []*life // the current life of each rank
+	lives  []*life
+	hash   uint64
+	frames int
+	plan   plan
+}
+
+// failure is what the oracles panic with.
+type failure struct{ error }
+
+func (w *World) failf(format string, args ...any) {
+	panic(failure{fmt.Errorf("at %d µs: "+format, append([]any{w.now / microsecond}, args...)...)})
+}
+
+func (w *World) tracef(format string, args ...any) {
+	if w.cfg.Trace != nil {
+		fmt.Fprintf(w.cfg.Trace, "%10d µs  "+format+"\n", append([]any{w.now / microsecond}, args...)...)
+	}
+}
+
+func (w *World) record(values ...uint64) {
+	for _, v := range values {
+		w.hash = (w.hash ^ v) * 0x100000001b3
+		w.hash ^= w.hash >> 29
+	}
+}
+
+// chance is true with probability p.
+func (w *World) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
+
+// between returns a number from low to high, both included.
+func (w *World) between(low, high int) int { return low + w.rng.IntN(high-low+1) }
+
+func (w *World) span(low, high int64) int64 { return low + w.rng.Int64N(high-low+1) }
+
+// Run carries out the run that cfg.Seed stands for.
+func Run(cfg Config) (result Result) {
+	w := &World{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed)), now: second}
+	w.plan = w.newPlan()
+	defer func() {
+		for _, l := range w.lives {
+			l.stopTasks()
+			result.Resent += l.e.Stats.Resent
+		}
+		result.Hash, result.Frames, result.Scenario, result.Elapsed = w.hash, w.frames, w.plan.String(), w.now-second
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			result.Err = fmt.Errorf("%w\n%s", r.error, w.describe())
+		default:
+			result.Err = fmt.Errorf("panic at %d µs: %v\n%s", w.now/microsecond, r, debug.Stack())
+		}
+	}()
+	w.tracef("seed %d: %s", cfg.Seed, w.plan)
+	for rank := range w.plan.ranks {
+		w.nodes = append(w.nodes, nil)
+		w.start(rank, 1)
+	}
+	w.scheduleFaults()
+	w.runUntil(w.plan.faultsEnd+doneBound, w.done)
+	if !w.done() {
+		w.failf("programs still run %d s after the last fault: %s", doneBound/second, w.unfinished())
+	}
+	w.net.calm = true
+	w.settle()
+	w.checkModels()
+	for _, l := range w.alive() {
+		l.e.Bye(w.now)
+		w.run(l)
+	}
+	w.settle()
+	return result
+}
+
+func (w *World) alive() (lives []*life) {
+	for _, l := range w.nodes {
+		if l.alive {
+			lives = append(lives, l)
+		}
+	}
+	return lives
+}
+
+// done reports whether all faults have happened and all programs have ended.
+func (w *World) done() bool {
+	if w.now < w.plan.faultsEnd {
+		return false
+	}
+	for _, l := range w.alive() {
+		for _, t := range l.tasks {
+			if !t.done && !t.daemon {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *World) unfinished() (s string) {
+	for _, l := range w.alive() {
+		for _, t := range l.tasks {
+			if !t.done && !t.daemon {
+				s += fmt.Sprintf("\n  rank %d task %d: %s", l.rank, t.index, t.doing)
+			}
+		}
+	}
+	return s
+}
+
+func (w *World) describe() (s string) {
+	for _, l := range w.lives {
+		s += fmt.Sprintf("rank %d life %d alive %v: %+v\n  %+v\n", l.rank, l.incarnation, l.alive, l.e.Usage(), l.e.Stats)
+	}
+	return s
+}
+
+// runUntil handles events until done or the time limit.
+func (w *World) runUntil(limit int64, done func() bool) {
+	for n := 0; !done(); n++ {
+		ev, ok := w.queue.pop(limit)
+		if !ok {
+			w.now = max(w.now, limit)
+			return
+		}
+		if n > 3_000_000 {
+			w.failf("too many events: something spins")
+		}
+		w.now = max(w.now, ev.at)
+		ev.do()
+		if n%32 == 0 {
+			w.checkBounds()
+		}
+	}
+}
+
+// settle lets everything come to rest: nothing may be held or pending then.
+func (w *World) settle() {
+	w.runUntil(w.now+30*second, func() bool { return false })
+	for _, l := range w.alive() {
+		u := l.e.Usage()
+		u.Sessions = 0
+		if want := (engine.Usage{Slots: u.Slots, FreeSlots: u.Slots}); u != want {
+			w.failf("rank %d holds something at rest: %+v", l.rank, u)
+		}
+		if l.e.Deadline() != engine.Never {
+			w.failf("rank %d has a deadline at rest, in %d µs", l.rank, (l.e.Deadline()-w.now)/microsecond)
+		}
+	}
+}
+
+// checkBounds sees that every rank stays within its limits.
+func (w *World) checkBounds() {
+	for _, l := range w.alive() {
+		u := l.e.Usage()
+		locks := w.plan.ranks * numWindows
+		if u.FreeSlots < 0 || u.Operations > l.cfg.MaxOps || u.Parked > l.cfg.Parked+locks || u.LockWaits > locks || u.UnreadBytes > l.cfg.MaxUnread {
+			w.failf("rank %d exceeds its limits: %+v", l.rank, u)
+		}
+	}
+}
