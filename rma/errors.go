@@ -52,10 +52,14 @@ func newError(op string, class Class, rank int, format string, args ...any) *Err
 	return mpierr.New(op, class, rank, format, args...)
 }
 
-// named returns err as the error of the call op on a target.
+// named returns err as the error of the call op on a target; with NoRank, of the
+// rank that err itself concerns.
 func named(op string, target int, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
+		if target == NoRank {
+			target = e.Rank
+		}
 		return &Error{Op: op, Class: e.Class, Rank: target, Err: e.Err}
 	}
 	return err

@@ -83,3 +83,6 @@ func all(steps ...func() error) error {
 	}
 	return nil
 }
+
+// lookupEnv is os.LookupEnv, for what a test tells a program.
+func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }
