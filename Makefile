@@ -5,7 +5,8 @@ SEEDS ?= 1000
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
 TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
-TREE ?= $(shell $(GO) env GOROOT)/src
+# What to count; without it, the source of the Go toolchain.
+TREE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build generate check-generated test race soak demo lint clean go clang
@@ -26,7 +27,7 @@ race: go ## run all tests under the race detector (needs a C compiler)
 soak: go ## simulate SEEDS random networks (1000)
 	$(GO) test ./internal/sim -run TestSim -timeout 0 -sim.seeds=$(SEEDS)
 
-demo: build ## count the words of TREE (Go's sources) in a table spread over RANKS (4) ranks
+demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
 	$(GO) build -o bin/wordcount ./examples/wordcount
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
 

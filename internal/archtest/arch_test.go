@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
 	"internal/sim":       {"datatype", "internal/engine", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
 	"internal/bootstrap": {"internal/mpierr"},
+	"internal/testjob":   {"internal/bootstrap"}, // for tests and examples
 	"bpf":                {},
 	"bpf/faults":         {},
 	"afxdp":              {},
@@ -49,7 +50,7 @@ var mayImport = map[string][]string{
 }
 
 // The trees that use the library, as a user does: they may import anything.
-var users = []string{"cmd/", "examples/", "vmtests/"}
+var users = []string{"cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
 var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/engine", "internal/sim"}
