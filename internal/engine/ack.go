@@ -62,7 +62,7 @@ func (e *Engine) acknowledge(s *Session, h *wire.Header) {
 	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 {
 		e.markDirty(s)
 	}
-	if s.flight.n == 0 && s.pending == 0 && s.watch == 0 && !s.blocks && !s.unapplied() {
+	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 	}
 }

@@ -219,3 +219,29 @@ func TestForgedFramesAreHarmless(t *testing.T) {
 	forge = false
 	f.atRest()
 }
+
+// A peer dies and leaves a bundle behind that waits for one that never comes.
+func TestDeadPeerLeavesNothingParked(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	first := true
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 0 && kindOfFrame(b) == wire.KindData && first {
+			first = false
+			return 0
+		}
+		return 1
+	}
+	for i := range uint64(2) {
+		if !f.e[0].Send(f.now, a.session, 1, 1, i, nil) {
+			t.Fatal("no room")
+		}
+		f.step()
+	}
+	if f.e[1].Usage().Parked != 1 {
+		t.Fatal("nothing parked")
+	}
+	f.cut[0] = true
+	f.atRest()
+}

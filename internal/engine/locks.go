@@ -139,8 +139,7 @@ func (e *Engine) ForgetWindow(id uint32) {
 // resume takes a bundle from a lock's queue and has it applied at the next Tick.
 func (e *Engine) resume(b *bundle) {
 	e.parked.waiting--
-	e.parked.list = append(e.parked.list, b)
-	e.parked.n++
+	e.parked.add(b)
 	e.wakeParked()
 }
 
@@ -167,6 +166,14 @@ func (e *Engine) lockLocal(a *Access, exclusive bool) {
 		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a}
 		e.watchHolders(l)
 	}
+}
+
+// Withdraw gives up the lock of this rank's own window, or takes the request for
+// it back; a is the access to it.
+func (e *Engine) Withdraw(a *Access) {
+	delete(e.waits, lockKey{a.window, localHolder})
+	e.grant(a.window, e.lockOf(a.window).Drop(localHolder, e.granted[:0]))
+	a.lock = unlocked
 }
 
 // release gives up holder's lock on a window and lets those waiting have it.

@@ -67,11 +67,13 @@ func (p *parkingLot) recycle(b *bundle) {
 }
 
 func (p *parkingLot) add(b *bundle) {
-	p.list = append(p.list, p.copyOf(b))
+	p.list = append(p.list, b)
 	p.n++
+	b.session.parked++
 }
 
 func (p *parkingLot) removeAt(i int) {
+	p.list[i].session.parked--
 	p.recycle(p.list[i])
 	p.n--
 	copy(p.list[i:], p.list[i+1:])

@@ -112,7 +112,8 @@ func (e *Engine) takeRequest(s *Session, h *wire.Header, body []byte) bool {
 	s.recv[request].Received(h.Sequence)
 	if !e.tryApply(&b) {
 		e.Stats.Parked++
-		e.parked.add(&b)
+		e.parked.add(e.parked.copyOf(&b))
+		e.await(s) // if the peer dies, what it left here must go
 	} else if e.parked.n > 0 {
 		e.retryParked()
 	}

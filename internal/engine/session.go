@@ -73,6 +73,7 @@ type Session struct {
 	watch   int32 // waiters that need to know if the peer dies
 	holds   int32 // locks of this rank's windows that the peer holds
 	blocks  bool  // the peer holds a lock that somebody waited for when last looked at
+	parked  int32 // its bundles that wait here, for others of its bundles or for room
 	pingAt  int64
 	resetAt int64
 }
@@ -302,7 +303,12 @@ func (s *Session) idle() bool {
 		return true
 	}
 	return s.state == open && s.held == [numClasses]int32{} && s.ackAt == 0 && !s.ackNow &&
-		s.pending == 0 && s.watch == 0 && !s.blocks && !s.unapplied()
+		!s.owes()
+}
+
+// owes reports whether the peer has something to bring, be it only a sign of life.
+func (s *Session) owes() bool {
+	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.parked > 0 || s.blocks || s.unapplied()
 }
 
 // unapplied reports whether a request bundle has been closed or begun and is not
@@ -347,8 +353,7 @@ func (e *Engine) timers(s *Session) {
 // this process is not taken for the silence of all others.
 func (e *Engine) keepAlive(s *Session) {
 	s.blocks = s.blocks && s.holds > 0 && len(e.waits) > 0
-	owes := s.blocks || s.state == dialing || s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.unapplied()
-	if !owes {
+	if s.state != dialing && !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 		return
 	}
