@@ -145,13 +145,16 @@ func (w *Win) issue(name string, rank int, at Location, c *engine.Call, n, align
 
 // check refuses what the origin can see to be wrong, and completes c.
 func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align int) (*engine.Access, error) {
-	if w.freed {
-		return nil, w.gone(name)
+	if err := w.usable(name); err != nil {
+		return nil, err
 	}
 	if err := w.epoch.Access(rank); err != nil {
 		return nil, named(name, rank, err)
 	}
 	t := &w.targets[rank]
+	if t.releasing {
+		return nil, newError(name, ErrRMASync, rank, "an unlock has begun: call it again until it succeeds")
+	}
 	disp, class := window.ByteDisp(at.disp, t.dispUnit)
 	if class != 0 {
 		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", at.disp, t.dispUnit)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // Lock starts an access epoch on one target (MPI_Win_lock, section 11.5.3), kind
@@ -11,13 +12,14 @@ import (
 // rank's own window: what is issued next travels with the request and takes
 // effect once the lock is held. Locks are granted in the order in which requests
 // arrive. With the assertion ModeNoCheck no lock is asked for. Several targets
-// may be locked at once. It blocks while there is no room to send. Classes:
-// ErrLocktype, ErrRank, ErrAssert, ErrRMASync, ErrWin, ErrProcFailed.
+// may be locked at once. It blocks while there is no room to send; if ctx ends
+// first, no epoch is open. Classes: ErrLocktype, ErrRank, ErrAssert, ErrRMASync,
+// ErrWin, ErrProcFailed.
 func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) error {
-	e, now := w.poller.Lock()
-	err := w.epoch.Lock(target, kind, assert)
-	if w.freed {
-		err = w.gone("lock")
+	w.poller.Lock()
+	err := w.usable("lock")
+	if err == nil {
+		err = w.epoch.Lock(target, kind, assert)
 	}
 	w.poller.Unlock()
 	if err != nil || assert&ModeNoCheck != 0 {
@@ -25,21 +27,27 @@ func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert
 	}
 	a, err := w.access(ctx, target)
 	for asked := false; err == nil && !asked; {
-		e, now = w.poller.Lock()
+		e, now := w.poller.Lock()
 		asked = e.Lock(now, a, kind == LockExclusive)
 		w.poller.Unlock()
 		if !asked {
 			err = w.poller.Wait(ctx, (*engine.RoomWait)(a))
 		}
 	}
-	if err != nil {
-		w.poller.Lock()
-		_ = w.epoch.Unlock(target) // no epoch was opened
-		w.poller.Unlock()
-		return named("lock", target, err)
+	if err == nil && target == w.comm.Rank() {
+		err = w.poller.Wait(ctx, (*engine.LockWait)(a))
 	}
-	if target == w.comm.Rank() {
-		return w.await(ctx, "lock", target, (*engine.LockWait)(a))
+	e, _ := w.poller.Lock()
+	defer w.poller.Unlock()
+	switch {
+	case err != nil:
+		if target == w.comm.Rank() && a != nil {
+			e.Withdraw(a)
+		}
+		_ = w.epoch.Unlock(target) // no epoch was opened
+		return named("lock", target, err)
+	case target == w.comm.Rank():
+		return failure("lock", target, a)
 	}
 	return nil
 }
@@ -47,84 +55,88 @@ func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert
 // Unlock ends the epoch that Lock started (MPI_Win_unlock, section 11.5.3). It
 // blocks until everything issued in it has completed at the origin and at the
 // target, and the lock is released. It returns the first error of an operation
-// of the epoch. Classes: ErrRank, ErrRMASync, and those of the operations. If ctx
-// ends first, the epoch stays open.
+// of the epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations.
+// If ctx ends first, the lock may be released already: call Unlock again to wait
+// for the rest; nothing else can be issued to the target until then.
 func (w *Win) Unlock(ctx context.Context, target int) error {
 	w.poller.Lock()
-	err := w.singly(target)
+	err := w.usable("unlock")
+	if err == nil {
+		err = w.epoch.CheckUnlock(target)
+	}
+	_, assert, _ := w.epoch.Locked(target)
 	w.poller.Unlock()
 	if err != nil {
 		return err
 	}
-	_, assert, _ := w.locked(target)
-	if assert&ModeNoCheck != 0 {
-		err = w.flush(ctx, "unlock", target)
+	if assert&ModeNoCheck == 0 {
+		err = w.askRelease(ctx, target)
 	} else {
-		err = w.release(ctx, "unlock", target)
+		w.push(target)
 	}
-	if ctx.Err() != nil && err == ctx.Err() {
-		return err
+	if err == nil {
+		err = w.awaitRelease(ctx, target)
+	}
+	if err != nil {
+		return named("unlock", target, err)
 	}
 	w.poller.Lock()
 	defer w.poller.Unlock()
+	err = w.released("unlock", target)
 	if e := w.epoch.Unlock(target); err == nil {
 		err = e
 	}
 	return err
 }
 
-func (w *Win) locked(target int) (LockType, Assert, bool) {
-	w.poller.Lock()
-	defer w.poller.Unlock()
-	return w.epoch.Locked(target)
-}
-
-// singly returns nil if target is locked by Lock.
-func (w *Win) singly(target int) error {
-	if w.freed {
-		return w.gone("unlock")
+// push sends what is outstanding to a target.
+func (w *Win) push(rank int) {
+	e, now := w.poller.Lock()
+	if a := w.targets[rank].access; a != nil {
+		e.Flush(now, a)
 	}
-	return w.epoch.CheckUnlock(target)
+	w.poller.Unlock()
 }
 
-// release gives up the lock at a target once everything issued there has
-// completed.
-func (w *Win) release(ctx context.Context, name string, rank int) error {
-	a, err := w.askRelease(ctx, rank)
-	if err != nil || a == nil {
-		return err
-	}
-	return w.released(ctx, name, rank, a)
-}
-
-// askRelease sends the request to release the lock.
-func (w *Win) askRelease(ctx context.Context, rank int) (*engine.Access, error) {
+// askRelease sends the request to release the lock at a target once everything
+// issued there has been applied. It is sent once, however often an unlock is
+// tried again.
+func (w *Win) askRelease(ctx context.Context, rank int) error {
+	t := &w.targets[rank]
 	for {
 		e, now := w.poller.Lock()
-		a := w.targets[rank].access
-		if a == nil {
-			w.poller.Unlock()
-			return nil, nil
-		}
-		done := e.Unlock(now, a)
+		t.releasing = t.access == nil || t.releasing || e.Unlock(now, t.access)
+		done := t.releasing
 		w.poller.Unlock()
 		if done {
-			return a, nil
+			return nil
 		}
-		if err := w.poller.Wait(ctx, (*engine.ReleaseWait)(a)); err != nil {
-			return nil, err
+		if err := w.poller.Wait(ctx, (*engine.ReleaseWait)(t.access)); err != nil {
+			return err
 		}
 	}
 }
 
-func (w *Win) released(ctx context.Context, name string, rank int, a *engine.Access) error {
-	if err := w.poller.Wait(ctx, (*engine.UnlockWait)(a)); err != nil {
-		return err
+// awaitRelease waits until the lock has been released and everything issued
+// under it has completed.
+func (w *Win) awaitRelease(ctx context.Context, rank int) error {
+	a := w.targets[rank].access
+	if a == nil {
+		return nil
 	}
-	w.poller.Lock()
-	defer w.poller.Unlock()
-	a.Unlocked()
-	return failure(name, rank, a)
+	return w.poller.Wait(ctx, (*engine.UnlockWait)(a))
+}
+
+// released records that an unlock is over and returns the first error of its
+// epoch. It is called with the engine's lock held.
+func (w *Win) released(name string, rank int) error {
+	t := &w.targets[rank]
+	t.releasing, t.lazy = false, false
+	if t.access == nil {
+		return nil
+	}
+	t.access.Unlocked()
+	return failure(name, rank, t.access)
 }
 
 // failure returns the first error of an operation on a since the last call.
@@ -146,71 +158,54 @@ func failure(name string, rank int, a *engine.Access) error {
 func (w *Win) LockAll(_ context.Context, assert Assert) error {
 	w.poller.Lock()
 	defer w.poller.Unlock()
-	if w.freed {
-		return w.gone("lock_all")
+	if err := w.usable("lock_all"); err != nil {
+		return err
 	}
 	return w.epoch.LockAll(assert)
 }
 
 // UnlockAll ends the epoch that LockAll started (MPI_Win_unlock_all, section
 // 11.5.3). It blocks as Unlock does, for all targets that were accessed, and
-// returns the first error.
+// returns the first error. If ctx ends first, call it again, as for Unlock.
 func (w *Win) UnlockAll(ctx context.Context) error {
 	w.poller.Lock()
+	err := w.usable("unlock_all")
 	assert, all := w.epoch.LockedAll()
-	ranks := w.touched
-	err := error(nil)
-	if w.freed {
-		err = w.gone("unlock_all")
-	} else if !all {
-		err = w.epoch.UnlockAll()
+	if err == nil && !all {
+		err = w.epoch.UnlockAll() // which says why not
 	}
+	ranks := w.touched
 	w.poller.Unlock()
 	if err != nil {
 		return err
 	}
-	if assert&ModeNoCheck != 0 {
-		err = w.flushAll(ctx, "unlock_all")
-	} else {
-		err = w.releaseAll(ctx, ranks)
+	// All targets are asked before any is waited for.
+	for _, rank := range ranks {
+		switch {
+		case assert&ModeNoCheck != 0:
+			w.push(rank)
+		case w.isLazy(rank):
+			if err := w.askRelease(ctx, rank); err != nil {
+				return named("unlock_all", rank, err)
+			}
+		}
 	}
-	if ctx.Err() != nil && err == ctx.Err() {
-		return err
+	for _, rank := range ranks {
+		if err := w.awaitRelease(ctx, rank); err != nil {
+			return named("unlock_all", rank, err)
+		}
 	}
 	w.poller.Lock()
 	defer w.poller.Unlock()
+	for _, rank := range ranks {
+		if e := w.released("unlock_all", rank); err == nil {
+			err = e
+		}
+	}
 	if e := w.epoch.UnlockAll(); err == nil {
 		err = e
 	}
 	return err
-}
-
-// releaseAll asks all targets before it waits for any.
-func (w *Win) releaseAll(ctx context.Context, ranks []int) error {
-	var first error
-	keep := func(err error) {
-		if first == nil {
-			first = err
-		}
-	}
-	for _, rank := range ranks {
-		if w.isLazy(rank) {
-			_, err := w.askRelease(ctx, rank)
-			keep(err)
-		}
-	}
-	for _, rank := range ranks {
-		if !w.isLazy(rank) {
-			continue
-		}
-		keep(w.released(ctx, "unlock_all", rank, w.targets[rank].access))
-		if ctx.Err() == nil {
-			w.poller.Lock()
-			w.targets[rank].lazy = false
-			w.poller.Unlock()
-		}
-	}
-	return first
 }
 
 func (w *Win) isLazy(rank int) bool {
@@ -219,15 +214,29 @@ func (w *Win) isLazy(rank int) bool {
 	return w.targets[rank].lazy
 }
 
+// A completion is what a flush waits for at a target.
+type completion func(a *engine.Access) userspace.Condition
+
+func atTarget(a *engine.Access) userspace.Condition { return (*engine.FlushWait)(a) }
+func atOrigin(a *engine.Access) userspace.Condition { return (*engine.LocalWait)(a) }
+
 // Flush blocks until every operation that this rank has issued to target on the
 // window has completed at the origin and at the target (MPI_Win_flush, section
 // 11.5.4), and returns the first of their errors. It needs a passive target
-// epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations.
+// epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations. If
+// ctx ends first, the operations stay outstanding and the epoch open.
 func (w *Win) Flush(ctx context.Context, target int) error {
-	return w.flush(ctx, "flush", target)
+	return w.flush(ctx, "flush", target, atTarget)
 }
 
-func (w *Win) flush(ctx context.Context, name string, rank int) error {
+// FlushLocal blocks until every operation issued to target has completed at the
+// origin: its buffers may be used again (MPI_Win_flush_local, section 11.5.4).
+// Errors are as for Flush, as far as they are known by then.
+func (w *Win) FlushLocal(ctx context.Context, target int) error {
+	return w.flush(ctx, "flush_local", target, atOrigin)
+}
+
+func (w *Win) flush(ctx context.Context, name string, rank int, done completion) error {
 	e, now := w.poller.Lock()
 	a, err := w.flushable(name, rank)
 	if err == nil && a != nil {
@@ -237,13 +246,13 @@ func (w *Win) flush(ctx context.Context, name string, rank int) error {
 	if err != nil || a == nil {
 		return err
 	}
-	return w.await(ctx, name, rank, (*engine.FlushWait)(a))
+	return w.await(ctx, name, rank, done(a))
 }
 
 // flushable returns the access to flush, nil if there is nothing to do.
 func (w *Win) flushable(name string, rank int) (*engine.Access, error) {
-	if w.freed {
-		return nil, w.gone(name)
+	if err := w.usable(name); err != nil {
+		return nil, err
 	}
 	if rank == ProcNull {
 		return nil, nil
@@ -255,9 +264,9 @@ func (w *Win) flushable(name string, rank int) (*engine.Access, error) {
 }
 
 // await waits for something at a target and returns the first error there.
-func (w *Win) await(ctx context.Context, name string, rank int, cond interface{ Met() bool }) error {
+func (w *Win) await(ctx context.Context, name string, rank int, cond userspace.Condition) error {
 	if err := w.poller.Wait(ctx, cond); err != nil {
-		return err
+		return named(name, rank, err)
 	}
 	w.poller.Lock()
 	defer w.poller.Unlock()
@@ -265,58 +274,21 @@ func (w *Win) await(ctx context.Context, name string, rank int, cond interface{ 
 }
 
 // FlushAll is Flush for all targets (MPI_Win_flush_all, section 11.5.4).
-func (w *Win) FlushAll(ctx context.Context) error { return w.flushAll(ctx, "flush_all") }
-
-func (w *Win) flushAll(ctx context.Context, name string) error {
-	e, now := w.poller.Lock()
-	err := w.epoch.FlushAll()
-	if w.freed {
-		err = w.gone(name)
-	}
-	ranks := w.touched
-	if err == nil {
-		for _, rank := range ranks {
-			e.Flush(now, w.targets[rank].access)
-		}
-	}
-	w.poller.Unlock()
-	if err != nil {
-		return named(name, NoRank, err)
-	}
-	var first error
-	for _, rank := range ranks {
-		if err := w.await(ctx, name, rank, (*engine.FlushWait)(w.targets[rank].access)); first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// FlushLocal blocks until every operation issued to target has completed at the
-// origin: its buffers may be used again (MPI_Win_flush_local, section 11.5.4).
-// Errors are as for Flush, as far as they are known by then.
-func (w *Win) FlushLocal(ctx context.Context, target int) error {
-	const name = "flush_local"
-	e, now := w.poller.Lock()
-	a, err := w.flushable(name, target)
-	if err == nil && a != nil {
-		e.Flush(now, a)
-	}
-	w.poller.Unlock()
-	if err != nil || a == nil {
-		return err
-	}
-	return w.await(ctx, name, target, (*engine.LocalWait)(a))
+func (w *Win) FlushAll(ctx context.Context) error {
+	return w.flushAll(ctx, "flush_all", atTarget)
 }
 
 // FlushLocalAll is FlushLocal for all targets (MPI_Win_flush_local_all, section
 // 11.5.4).
 func (w *Win) FlushLocalAll(ctx context.Context) error {
-	const name = "flush_local_all"
+	return w.flushAll(ctx, "flush_local_all", atOrigin)
+}
+
+func (w *Win) flushAll(ctx context.Context, name string, done completion) error {
 	e, now := w.poller.Lock()
-	err := w.epoch.FlushAll()
-	if w.freed {
-		err = w.gone(name)
+	err := w.usable(name)
+	if err == nil {
+		err = w.epoch.FlushAll()
 	}
 	ranks := w.touched
 	if err == nil {
@@ -330,7 +302,7 @@ func (w *Win) FlushLocalAll(ctx context.Context) error {
 	}
 	var first error
 	for _, rank := range ranks {
-		if err := w.await(ctx, name, rank, (*engine.LocalWait)(w.targets[rank].access)); first == nil {
+		if err := w.await(ctx, name, rank, done(w.targets[rank].access)); first == nil {
 			first = err
 		}
 	}
@@ -344,8 +316,5 @@ func (w *Win) FlushLocalAll(ctx context.Context) error {
 func (w *Win) Sync() error {
 	w.poller.Lock()
 	defer w.poller.Unlock()
-	if w.freed {
-		return w.gone("sync")
-	}
-	return nil
+	return w.usable("sync")
 }

@@ -3,6 +3,7 @@ package rma
 import (
 	"context"
 	"encoding/binary"
+	"net"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/engine"
@@ -56,10 +57,11 @@ type Win struct {
 
 // target is what an origin knows of one rank's window.
 type target struct {
-	size     uint64
-	dispUnit int
-	access   *engine.Access // nil until first used
-	lazy     bool           // LockAll's lock has been asked for
+	size      uint64
+	dispUnit  int
+	access    *engine.Access // nil until first used
+	lazy      bool           // LockAll's lock has been asked for
+	releasing bool           // the lock's release has been asked for, and not yet waited for
 }
 
 // Allocate creates a window on memory that the library allocates, outside the
@@ -215,9 +217,9 @@ func (w *Win) Info() Info { return w.hints.Info() }
 // afterwards. Classes: ErrRMASync while an epoch is open, ErrWin the second time.
 func (w *Win) Free(ctx context.Context) error {
 	e, _ := w.poller.Lock()
-	err := w.epoch.Free()
-	if w.freed {
-		err = w.gone("window free")
+	err := w.usable("window free")
+	if err == nil {
+		err = w.epoch.Free()
 	}
 	w.poller.Unlock()
 	if err != nil {
@@ -238,4 +240,14 @@ func (w *Win) Free(ctx context.Context) error {
 	return err
 }
 
-func (w *Win) gone(op string) error { return newError(op, ErrWin, NoRank, "the window has been freed") }
+// usable returns nil unless the window has been freed or the node closed. It is
+// called with the engine's lock held.
+func (w *Win) usable(op string) error {
+	switch {
+	case w.freed:
+		return newError(op, ErrWin, NoRank, "the window has been freed")
+	case w.poller.Closed():
+		return newError(op, ErrClosed, NoRank, "the node: %w", net.ErrClosed)
+	}
+	return nil
+}

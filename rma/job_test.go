@@ -1,0 +1,114 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testjob"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// testLimit is far beyond what any test takes: a hang, not slowness, ends it.
+const testLimit = 60 * time.Second
+
+// job is the ranks of a job, all in this process.
+type job struct {
+	t     testing.TB
+	ctx   context.Context
+	nodes []*rma.Node
+}
+
+// newJob joins size ranks over UDP and closes them at the end of the test.
+func newJob(t testing.TB, size int, limits comm.Limits) *job {
+	t.Helper()
+	places, stop, err := testjob.Places(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	t.Cleanup(cancel)
+	j := &job{t: t, ctx: ctx, nodes: make([]*rma.Node, size)}
+	t.Cleanup(j.close)
+	for rank := range size {
+		j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: &places[rank], Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return j
+}
+
+// close closes all nodes at once, because each waits for the others a while.
+func (j *job) close() {
+	done := make(chan error)
+	for _, n := range j.nodes {
+		go func() {
+			if n == nil {
+				done <- nil
+				return
+			}
+			done <- n.Close()
+		}()
+	}
+	for range j.nodes {
+		if err := <-done; err != nil {
+			j.t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// each runs f on all ranks at once, and fails the test with what they return.
+func (j *job) each(f func(n *rma.Node) error) {
+	j.t.Helper()
+	if err := errors.Join(j.outcomes(f)...); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// outcomes runs f on all ranks at once and returns what each returned.
+func (j *job) outcomes(f func(n *rma.Node) error) []error {
+	errs := make([]error, len(j.nodes))
+	done := make(chan bool)
+	for rank, n := range j.nodes {
+		go func() {
+			defer func() { done <- true }()
+			if err := f(n); err != nil {
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+			}
+		}()
+	}
+	for range j.nodes {
+		<-done
+	}
+	return errs
+}
+
+// windows creates a window with the given bytes and displacement unit on each rank.
+func (j *job) windows(size, dispUnit int) []*rma.Win {
+	j.t.Helper()
+	return j.windowsOf(func(int) (int, int) { return size, dispUnit }, nil)
+}
+
+func (j *job) windowsOf(shape func(rank int) (size, dispUnit int), info rma.Info) []*rma.Win {
+	j.t.Helper()
+	wins := make([]*rma.Win, len(j.nodes))
+	j.each(func(n *rma.Node) (err error) {
+		size, unit := shape(n.Rank())
+		wins[n.Rank()], err = rma.Allocate(j.ctx, n.World(), size, unit, info)
+		return err
+	})
+	return wins
+}
+
+// must fails the test if any of errs is not nil.
+func (j *job) must(errs ...error) {
+	j.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		j.t.Fatal(err)
+	}
+}
