@@ -39,6 +39,7 @@ func runProgram(name string) int {
 	}
 	s := &self{ctx: ctx, node: node, world: node.World(), rank: node.Rank(), size: node.Size(), in: bufio.NewReader(os.Stdin)}
 	fmt.Println("joined", node.Mode())
+	fmt.Println("pid", os.Getpid())
 	program, known := programs[name]
 	if !known {
 		fmt.Println("unknown program", name)
