@@ -43,7 +43,7 @@ func usageError(format string, args ...any) error {
 
 // commands are the constructors of the subcommands; each file of a subcommand
 // adds its own.
-var commands = []func() *cli.Command{runCommand, infoCommand}
+var commands = []func() *cli.Command{runCommand, infoCommand, perfCommand, perfRankCommand}
 
 func main() {
 	app := &cli.Command{

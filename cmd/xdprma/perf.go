@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/perf"
+)
+
+const perfDescription = `Measures one-sided communication between two ranks on this machine, and the
+floor under it: AF_XDP frames between the same interfaces without any protocol
+(an echo, a one-way stream), taken before, between and after. Without root both
+use UDP on the loopback interface.
+
+Tests:
+%s
+  scale      scale-put and scale-barrier with 2 ranks to --ranks
+  progress   all of progress-...
+  floor      the floor alone: echoes of the sizes, a stream of full frames and
+             one of frames of 8 bytes
+  all        everything
+
+Inside a job that something else has started, perf measures between the job's
+ranks, and takes no floor.
+
+Latencies are of an operation and its flush, in µs. MB/s is 10^6 payload bytes a
+second. The ratio is that to the floor: above 1 for latencies, below 1 for
+throughput; windows of small operations share frames and can exceed 1. Of idle
+it is the processor time of one rank as a fraction of a core.`
+
+// perfFloor is the name under which the floor alone is measured.
+const perfFloor = "floor"
+
+func perfCommand() *cli.Command {
+	var list strings.Builder
+	for _, t := range perf.Tests {
+		fmt.Fprintf(&list, "  %-25s%s\n", t.Name, t.About)
+	}
+	return &cli.Command{
+		Name:        "perf",
+		Usage:       "measure one-sided communication, and AF_XDP alone",
+		ArgsUsage:   "test...",
+		Description: fmt.Sprintf(perfDescription, list.String()),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "bytes", Usage: "sizes of an operation, separated by commas; K and M mean 2^10 and 2^20"},
+			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
+			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
+			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: "auto, xdp, xdp-native, xdp-generic or udp"},
+			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
+			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
+			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
+			&cli.IntFlag{Name: "ranks", Value: perf.MaxRanks, Usage: "most ranks of the scale tests"},
+			&cli.BoolFlag{Name: "json", Usage: "print a JSON object for each result, one a line"},
+			&cli.StringFlag{Name: "plot", Usage: "draw latency and bandwidth against size into this SVG `file`"},
+			&cli.StringFlag{Name: "cpuprofile", Hidden: true, Usage: "write the processor profiles of the ranks to this `file` with the rank appended"},
+		},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			o, err := parsePerf(c)
+			if err != nil {
+				return err
+			}
+			report := newPerfReport(os.Stdout, o.json)
+			if os.Getenv(bootstrap.EnvRendezvous) != "" {
+				err = perfInJob(ctx, o, report)
+			} else {
+				err = perfInLabs(o, report)
+			}
+			if err != nil {
+				return err
+			}
+			return report.finish(o.plot)
+		},
+	}
+}
+
+// perfOptions is a command line of perf.
+type perfOptions struct {
+	tests      []perf.Test
+	floor      bool // measure the floor alone too
+	bytes      []int
+	window     int
+	mtu        int
+	transport  bootstrap.Transport
+	queues     int
+	duration   time.Duration
+	iterations int
+	ranks      int
+	json       bool
+	plot       string
+	profile    string
+}
+
+// parsePerf validates a command line.
+func parsePerf(c *cli.Command) (*perfOptions, error) {
+	o := &perfOptions{
+		window: c.Int("window"), mtu: c.Int("mtu"), queues: c.Int("queues"),
+		duration: c.Duration("duration"), iterations: c.Int("iterations"), ranks: c.Int("ranks"),
+		json: c.Bool("json"), plot: c.String("plot"), profile: c.String("cpuprofile"),
+	}
+	var err error
+	if o.transport, err = bootstrap.ParseTransport(c.String("transport")); err != nil {
+		return nil, usageError("%w", err)
+	}
+	if o.bytes, err = parseSizes(c.String("bytes")); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.window < 0 || o.window > perf.MaxWindow:
+		return nil, usageError("--window is %d, it must be 1 to %d", o.window, perf.MaxWindow)
+	case o.mtu < netlab.MinMTU || o.mtu > netlab.MaxMTU:
+		return nil, usageError("--mtu is %d, it must be %d to %d", o.mtu, netlab.MinMTU, netlab.MaxMTU)
+	case o.queues < 1 || o.queues > netlab.MaxQueues:
+		return nil, usageError("--queues is %d, it must be 1 to %d", o.queues, netlab.MaxQueues)
+	case o.duration < time.Millisecond || o.duration > time.Minute:
+		return nil, usageError("--duration is %v, it must be 1ms to 1m", o.duration)
+	case o.iterations < 0:
+		return nil, usageError("--iterations is %d, it must not be negative", o.iterations)
+	case o.ranks < 2 || o.ranks > perf.MaxRanks:
+		return nil, usageError("--ranks is %d, it must be 2 to %d", o.ranks, perf.MaxRanks)
+	}
+	if err := o.selectTests(c.Args().Slice()); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// selectTests finds what the arguments name, each test once.
+func (o *perfOptions) selectTests(names []string) error {
+	if len(names) == 0 {
+		return usageError("no test given; xdprma perf --help lists them, and `all` is all of them")
+	}
+	for _, name := range names {
+		if name == perfFloor || name == "all" {
+			o.floor = true
+		}
+		if name == perfFloor {
+			continue
+		}
+		found := perf.Select(name)
+		if found == nil {
+			return usageError("there is no test %q; xdprma perf --help lists them", name)
+		}
+		for _, t := range found {
+			if !slices.ContainsFunc(o.tests, func(have perf.Test) bool { return have.Name == t.Name }) {
+				o.tests = append(o.tests, t)
+			}
+		}
+	}
+	for _, t := range o.tests {
+		if _, err := t.Points(o.bytes, o.window, 2); err != nil {
+			return usageError("%w", err)
+		}
+	}
+	return nil
+}
+
+// parseSizes reads numbers of bytes separated by commas; none for an empty string.
+func parseSizes(s string) (sizes []int, err error) {
+	if s == "" {
+		return nil, nil
+	}
+	for _, field := range strings.Split(s, ",") {
+		digits, unit := strings.TrimSpace(field), 1
+		if d, ok := strings.CutSuffix(digits, "K"); ok {
+			digits, unit = d, 1<<10
+		} else if d, ok := strings.CutSuffix(digits, "M"); ok {
+			digits, unit = d, 1<<20
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > perf.MaxBytes/unit {
+			return nil, usageError("--bytes: %q is not a size from 1 to %dM", field, perf.MaxBytes>>20)
+		}
+		sizes = append(sizes, n*unit)
+	}
+	return sizes, nil
+}
+
+// scales returns the numbers of ranks of the scale tests.
+func (o *perfOptions) scales() (ranks []int) {
+	for n := 2; n < o.ranks; n *= 2 {
+		ranks = append(ranks, n)
+	}
+	return append(ranks, o.ranks)
+}
+
+// floorPoints returns what is measured of the floor alone.
+func (o *perfOptions) floorPoints() []perf.FloorPoint {
+	sizes := o.bytes
+	if len(sizes) == 0 {
+		sizes = []int{8, 1024, 65536}
+	}
+	var points []perf.FloorPoint
+	for _, n := range sizes {
+		points = append(points, perf.FloorPoint{Kind: perf.Echo, Bytes: n})
+	}
+	return append(points, perf.FloorPoint{Kind: perf.Stream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+}
+
+// perfMachine describes what was measured on.
+func perfMachine() string {
+	return fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+}

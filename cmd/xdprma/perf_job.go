@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/perf"
+)
+
+// perfInJob measures as a rank of a job that something else has started: tests
+// of two ranks if it has two, and those of scale. Rank 0 reports.
+func perfInJob(ctx context.Context, o *perfOptions, report *perfReport) error {
+	place, err := bootstrap.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	if o.floor && len(o.tests) == 0 {
+		return fmt.Errorf("the floor is not measured inside a job: run xdprma perf %s by itself", perfFloor)
+	}
+	plan := &perf.Plan{Duration: o.duration, Iterations: o.iterations}
+	for _, t := range o.tests {
+		if place.Size < 2 || place.Size > 2 && !t.Scale {
+			return fmt.Errorf("%s is between two ranks, and this job has %d", t.Name, place.Size)
+		}
+		points, err := t.Points(o.bytes, o.window, place.Size)
+		if err != nil {
+			return err
+		}
+		plan.Points = append(plan.Points, points...)
+	}
+	return perfRank(ctx, place, plan, func(s *perf.Sample) error {
+		r, err := perf.Summarize([]*perf.Sample{s}, nil)
+		if err == nil {
+			report.add([]*perf.Result{r}, "")
+		}
+		return err
+	})
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/perf"
+)
+
+const (
+	// perfRounds is how many jobs measure a point, with a floor before, between
+	// and after them.
+	perfRounds = 2
+	// floorTime is how long each sample of a floor takes, and floorAlone that of
+	// the floor for its own sake.
+	floorTime, floorAlone = 60 * time.Millisecond, 300 * time.Millisecond
+	// startTime is what a job may take beside its measurements.
+	perfStartTime = 60 * time.Second
+	// perfSlack is how many times longer than planned a measurement may take.
+	perfSlack = 20
+)
+
+// perfInLabs measures in networks that it makes itself.
+func perfInLabs(o *perfOptions, report *perfReport) error {
+	signals, stop := catchSignals()
+	defer stop()
+	var pairs, scales []perf.Test
+	for _, t := range o.tests {
+		if t.Scale {
+			scales = append(scales, t)
+		} else {
+			pairs = append(pairs, t)
+		}
+	}
+	progress := newPerfProgress(o.steps(len(pairs), len(scales)))
+	defer progress.clear()
+	if len(pairs) > 0 || o.floor {
+		err := withBench(o, 2, signals, progress, report, func(b *bench) error { return b.pairs(pairs) })
+		if err != nil {
+			return err
+		}
+	}
+	if len(scales) == 0 {
+		return nil
+	}
+	return withBench(o, o.ranks, signals, progress, report, func(b *bench) error { return b.scales(scales) })
+}
+
+// steps is how many tests there are to do.
+func (o *perfOptions) steps(pairs, scales int) int {
+	n := pairs + scales*len(o.scales())
+	if o.floor {
+		n++
+	}
+	return n
+}
+
+// bench runs the jobs of a measurement in one network.
+type bench struct {
+	runner
+	o        *perfOptions
+	self     string // this program
+	signals  <-chan os.Signal
+	progress *perfProgress
+	report   *perfReport
+}
+
+// withBench makes a network of a number of ranks, calls f, and removes it.
+func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *perfProgress, report *perfReport, f func(*bench) error) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b := &bench{o: o, self: self, signals: signals, progress: progress, report: report}
+	b.runner = runner{ranks: ranks, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
+		transports: slices.Repeat([]bootstrap.Transport{o.transport}, ranks)}
+	if err := b.network(); err != nil {
+		return err
+	}
+	if b.lab != nil {
+		defer func() { err = errors.Join(err, b.lab.Close()) }()
+	}
+	return f(b)
+}
+
+// pairs measures the floor alone, if asked to, and tests of two ranks.
+func (b *bench) pairs(tests []perf.Test) error {
+	if b.o.floor {
+		b.progress.next(perfFloor)
+		floors, err := b.takeFloor(b.o.floorPoints(), floorAlone)
+		if err != nil {
+			return err
+		}
+		var results []*perf.Result
+		for _, f := range floors {
+			r, err := perf.SummarizeFloor([]*perf.FloorSample{f})
+			if err != nil {
+				return err
+			}
+			results = append(results, r)
+		}
+		b.print(results, "")
+	}
+	for _, t := range tests {
+		b.progress.next(t.Name)
+		if err := b.test(t, 2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scales measures tests with growing numbers of the network's ranks.
+func (b *bench) scales(tests []perf.Test) error {
+	for _, t := range tests {
+		for _, n := range b.o.scales() {
+			b.progress.next(fmt.Sprintf("%s, %d ranks", t.Name, n))
+			if err := b.test(t, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// test measures all points of a test, and their floors around it.
+func (b *bench) test(t perf.Test, ranks int) error {
+	points, err := t.Points(b.o.bytes, b.o.window, ranks)
+	if err != nil {
+		return err
+	}
+	rounds := perfRounds
+	if t.Once {
+		rounds = 1
+	}
+	samples := map[perf.Point][]*perf.Sample{}
+	floors := map[perf.FloorPoint][]*perf.FloorSample{}
+	takeFloor := func() error {
+		taken, err := b.takeFloor(perf.Floors(points), floorTime)
+		for _, f := range taken {
+			floors[f.Point] = append(floors[f.Point], f)
+		}
+		return err
+	}
+	if err := takeFloor(); err != nil {
+		return err
+	}
+	for range rounds {
+		taken, err := b.takeSamples(points, ranks, rounds)
+		if err != nil {
+			return err
+		}
+		for _, s := range taken {
+			samples[s.Point] = append(samples[s.Point], s)
+		}
+		if err := takeFloor(); err != nil {
+			return err
+		}
+	}
+	return b.summarize(points, samples, floors)
+}
+
+func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sample, floors map[perf.FloorPoint][]*perf.FloorSample) error {
+	var results []*perf.Result
+	under := ""
+	for _, p := range points {
+		f, _ := p.Floor()
+		if taken := floors[f]; len(taken) > 0 {
+			under = taken[0].Mode
+		}
+		r, err := perf.Summarize(samples[p], floors[f])
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	b.print(results, under)
+	return nil
+}
+
+func (b *bench) print(results []*perf.Result, under string) {
+	b.progress.clear()
+	b.report.add(results, under)
+}
+
+// takeSamples runs one job of so many ranks, one of rounds, over points.
+func (b *bench) takeSamples(points []perf.Point, ranks, rounds int) ([]*perf.Sample, error) {
+	plan := &perf.Plan{Points: points, Duration: b.o.duration / time.Duration(rounds)}
+	if b.o.iterations > 0 {
+		plan.Iterations = max(b.o.iterations/rounds, 1)
+	}
+	args := []string{}
+	if b.o.profile != "" {
+		args = append(args, "--cpuprofile", b.o.profile)
+	}
+	out, err := b.runJob(plan, ranks, len(points), args...)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := readSamples[perf.Sample](out)
+	if err == nil && len(samples) != len(points) {
+		err = fmt.Errorf("%d samples of %d points", len(samples), len(points))
+	}
+	return samples, err
+}
+
+// takeFloor runs a job of two processes over points of the floor.
+func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf.FloorSample, error) {
+	if len(points) == 0 {
+		return nil, nil
+	}
+	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Duration: each}
+	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(b.mtu-28))
+	if err != nil {
+		return nil, err
+	}
+	samples, err := readSamples[perf.FloorSample](out)
+	if err == nil && len(samples) != len(points) {
+		err = fmt.Errorf("%d samples of %d floors", len(samples), len(points))
+	}
+	return samples, err
+}
+
+// floorDevice is AF_XDP where there is a lab, whatever the ranks use.
+func (b *bench) floorDevice() perf.FloorDevice {
+	switch {
+	case b.lab == nil:
+		return perf.FloorUDP
+	case b.o.transport == bootstrap.XDPGeneric:
+		return perf.FloorXDPGeneric
+	}
+	return perf.FloorXDP
+}
+
+// runJob starts ranks of this program with a plan, and returns what rank 0 printed.
+func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*bytes.Buffer, error) {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return nil, err
+	}
+	r := b.runner // a job has its own rendezvous
+	r.ranks = ranks
+	if err := r.rendezvous(); err != nil {
+		return nil, err
+	}
+	defer r.server.Close()
+	r.configure()
+	timeout := perfStartTime + time.Duration(points)*perfSlack*max(plan.Duration, time.Second)
+	if plan.Iterations > 0 {
+		timeout = 0 // nobody knows
+	}
+	var out bytes.Buffer
+	r.console = newConsole(&out, os.Stderr)
+	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort}
+	for rank := range ranks {
+		p, err := r.perfProcess(rank, b.self, append(slices.Concat([]string{b.self, perfRankName}, args), string(text)))
+		if err != nil {
+			return nil, err
+		}
+		j.processes = append(j.processes, p)
+	}
+	if status := j.run(b.signals); status != 0 {
+		return nil, &exitError{status: status} // the job has said why
+	}
+	return &out, nil
+}
+
+// perfProcess prepares one rank. Its standard output is for samples.
+func (r *runner) perfProcess(rank int, program string, args []string) (*process, error) {
+	stdout, err := newStream(&lineWriter{console: r.console, dst: r.console.out})
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := newStream(&lineWriter{console: r.console, dst: r.console.err, prefix: fmt.Sprintf("[%d] ", rank)})
+	if err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{Path: program, Args: args, Env: slices.Concat(inheritedEnvironment(), r.configs[rank].Environ())}
+	start := (*exec.Cmd).Start
+	if r.lab != nil {
+		start = func(cmd *exec.Cmd) error { return r.lab.Start(rank, cmd) }
+	}
+	return &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr}, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/pprof"
+	"strconv"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/rma"
+)
+
+const perfRankName = "perf-rank"
+
+// perfRankCommand is one process of a measurement: it reads its plan from its
+// argument and its place from the environment, and prints the samples.
+func perfRankCommand() *cli.Command {
+	return &cli.Command{
+		Name:   perfRankName,
+		Hidden: true,
+		Usage:  "one rank of xdprma perf",
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "cpuprofile"}, &cli.IntFlag{Name: "payload"}},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			var plan perf.Plan
+			if err := json.Unmarshal([]byte(c.Args().First()), &plan); err != nil {
+				return usageError("%s is started by xdprma perf: %w", perfRankName, err)
+			}
+			place, err := bootstrap.FromEnvironment()
+			if err != nil {
+				return err
+			}
+			if len(plan.Floors) > 0 {
+				return perfFloorSide(ctx, place, c.Int("payload"), &plan)
+			}
+			if file := c.String("cpuprofile"); file != "" {
+				stop, err := startProfile(file + "." + strconv.Itoa(place.Rank))
+				if err != nil {
+					return err
+				}
+				defer stop()
+			}
+			out := json.NewEncoder(os.Stdout)
+			return perfRank(ctx, place, &plan, func(s *perf.Sample) error { return out.Encode(s) })
+		},
+	}
+}
+
+// perfRank joins the job and measures.
+func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit func(*perf.Sample) error) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	node, err := rma.Join(ctx, rma.Config{Place: &place, Logger: log})
+	if err != nil {
+		return err
+	}
+	if err := perf.Run(ctx, node, plan, emit); err != nil {
+		_ = node.Close() // the first error is the one to tell
+		return err
+	}
+	return node.Close()
+}
+
+// perfFloorSide is one side of a floor.
+func perfFloorSide(ctx context.Context, place bootstrap.Config, payload int, plan *perf.Plan) error {
+	store, err := bootstrap.Open(ctx, place)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	at := perf.FloorPlace{Side: place.Rank, Interface: place.Interface, Address: place.Address, Payload: payload}
+	err = perf.RunFloor(ctx, store, at, plan, func(s *perf.FloorSample) error { return out.Encode(s) })
+	if e := store.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func startProfile(file string) (stop func(), err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
+	}, nil
+}
+
+// readSamples decodes what rank 0 of a job printed.
+func readSamples[T any](r io.Reader) (samples []*T, err error) {
+	for d := json.NewDecoder(r); ; {
+		s := new(T)
+		switch err := d.Decode(s); err {
+		case nil:
+			samples = append(samples, s)
+		case io.EOF:
+			return samples, nil
+		default:
+			return nil, fmt.Errorf("what a rank reported cannot be read: %w", err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package perf
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// echo times round trips: the frames of an operation, and one that answers the last.
+func (s *side) echo(p FloorPoint, sample *FloorSample) error {
+	frames, length := s.layout(p.Bytes)
+	h := NewHistogram()
+	losses := 0
+	start := time.Now()
+	warm, limit := warmUpTime, warmUpTime+s.plan.Duration
+	for last := time.Duration(0); last < limit; {
+		round := s.next
+		s.next++
+		if err := s.send(round, frames, length); err != nil {
+			return err
+		}
+		answered, err := s.await(round)
+		if err != nil {
+			return err
+		}
+		now := time.Since(start)
+		switch {
+		case !answered:
+			sample.Lost++
+			if losses++; losses == mostLosses {
+				return errors.New("no answer arrives")
+			}
+		case last >= warm:
+			h.Record(now - last)
+			losses = 0
+		}
+		last = now
+	}
+	var err error
+	sample.Latency, err = h.Encode()
+	return err
+}
+
+// await spins until the answer to a round arrives, and reports false if it was lost.
+func (s *side) await(round uint64) (bool, error) {
+	deadline := time.Time{}
+	for {
+		for range spinsPerLook {
+			n, err := s.receive(s.numbers[:])
+			if err != nil {
+				return false, err
+			}
+			for _, number := range s.numbers[:n] {
+				if number == round {
+					return true, nil
+				}
+			}
+		}
+		switch now := time.Now(); {
+		case deadline.IsZero():
+			deadline = now.Add(lossAfter)
+		case now.After(deadline):
+			return false, nil
+		}
+	}
+}
+
+// reflect answers each round once all its frames are there.
+func (s *side) reflect(p FloorPoint, done *atomic.Bool) error {
+	frames, _ := s.layout(p.Bytes)
+	round, count := uint64(0), 0
+	for !done.Load() {
+		n, err := s.receive(s.numbers[:])
+		if err != nil {
+			return err
+		}
+		for _, number := range s.numbers[:n] {
+			if number > round {
+				round, count = number, 0
+			}
+			if number == round {
+				count++
+			}
+			if count == frames {
+				count = 0
+				if err := s.send(round, 1, replyLen); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+)
+
+// FloorPlace is one side of a floor: 0 measures, 1 answers.
+type FloorPlace struct {
+	Side      int
+	Interface string     // of an XDP device
+	Address   netip.Addr // of a UDP device
+	Payload   int        // bytes of a frame of a UDP device
+}
+
+const (
+	// opOverhead is what an operation's frame carries beside its bytes.
+	opOverhead = 72
+	// replyLen is the payload of the frame that answers.
+	replyLen = opOverhead + smallest
+	// lossAfter is how long a side spins for frames before it takes them for lost.
+	lossAfter = 50 * time.Millisecond
+	// mostLosses in a row end a floor.
+	mostLosses = 20
+	// spinsPerLook is how often an empty ring is looked at between looks at the clock.
+	spinsPerLook = 256
+)
+
+// side is one process of a floor.
+type side struct {
+	line
+	plan    *Plan
+	numbers [receiveMax]uint64
+	next    uint64 // number of the next round, never used twice
+}
+
+// RunFloor measures the floors of a plan between the two processes whose places
+// differ in Side. They find each other through store. emit is called on side 0.
+// It blocks until both are through, and spins while it measures.
+func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *Plan, emit func(*FloorSample) error) (err error) {
+	l, err := openLine(plan.Device, at)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	key := func(side int) string { return "floor/" + strconv.Itoa(side) }
+	if err := store.Put(ctx, key(at.Side), l.address()); err != nil {
+		return err
+	}
+	peer, err := store.Get(ctx, key(1-at.Side))
+	if err != nil {
+		return err
+	}
+	if err := l.connect(peer); err != nil {
+		return err
+	}
+	s := &side{line: l, plan: plan, next: 1}
+	for i, p := range plan.Floors {
+		if err := s.measure(ctx, store, at.Side, i, p, emit); err != nil {
+			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
+		}
+	}
+	return bootstrap.Fence(ctx, store, "floor/end", at.Side, 2) // nobody leaves while frames are on their way
+}
+
+// measure runs one point at both sides at the same time.
+func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
+	if err := s.drain(); err != nil {
+		return err
+	}
+	runtime.GC()
+	over := "floor/over/" + strconv.Itoa(i)
+	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
+		return err
+	}
+	if id != 0 {
+		return s.answer(ctx, store, over, p)
+	}
+	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
+	run := s.echo
+	if p.Kind == Stream {
+		run = s.stream
+	}
+	if err := run(p, sample); err != nil {
+		return err
+	}
+	if err := store.Put(ctx, over, nil); err != nil {
+		return err
+	}
+	return emit(sample)
+}
+
+// answer serves the other side until that says it is over.
+func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p FloorPoint) error {
+	var done atomic.Bool
+	told := make(chan error, 1)
+	go func() {
+		_, err := store.Get(ctx, over)
+		done.Store(true)
+		told <- err
+	}()
+	serve := s.reflect
+	if p.Kind == Stream {
+		serve = s.acknowledge
+	}
+	if err := serve(p, &done); err != nil {
+		return err
+	}
+	return <-told
+}
+
+// drain forgets what an earlier point left on its way.
+func (s *side) drain() error {
+	for range xdpFrames {
+		if n, err := s.receive(s.numbers[:]); n == 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layout returns how many frames of what payload carry an operation.
+func (s *side) layout(bytes int) (frames, length int) {
+	most := s.payload() - opOverhead
+	frames = (bytes + most - 1) / most
+	return frames, opOverhead + (bytes+frames-1)/frames
+}

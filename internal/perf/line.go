@@ -1,0 +1,60 @@
+package perf
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// line moves bare frames between the two sides of a floor. A frame carries a
+// number and is otherwise filler. Nothing is repeated, and only who measures
+// notices a loss.
+type line interface {
+	// payload is the most bytes that a frame carries after Ethernet, IP and UDP,
+	// or as much as these take.
+	payload() int
+	// window is how many frames may be in flight without overflowing the receiver.
+	window() int
+	// send sends n frames with length bytes of payload each.
+	send(number uint64, n, length int) error
+	// receive stores the numbers of frames that have arrived and returns how
+	// many; it does not block.
+	receive(numbers []uint64) (int, error)
+	// address is what the other side needs for connect.
+	address() []byte
+	connect(peer []byte) error
+	mode() string
+	close() error
+}
+
+const (
+	frameMagic = 0x726f6f6c66726d61 // tells a floor's frames from others
+	markLen    = 16                 // the magic and the number
+	headers    = 14 + ipUDP         // bytes that stand for Ethernet, IP and UDP
+	receiveMax = 64                 // frames that receive returns at most
+	sendBatch  = 32                 // frames handed to the kernel at once
+)
+
+func putMark(b []byte, number uint64) {
+	binary.LittleEndian.PutUint64(b, frameMagic)
+	binary.LittleEndian.PutUint64(b[8:], number)
+}
+
+// mark returns the number in a payload, false if it is not that of a floor's frame.
+func mark(b []byte) (number uint64, ok bool) {
+	if len(b) < markLen || binary.LittleEndian.Uint64(b) != frameMagic {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b[8:]), true
+}
+
+// openLine opens a device of a floor on an interface of the thread's namespace,
+// or a UDP socket on an address.
+func openLine(device FloorDevice, at FloorPlace) (line, error) {
+	switch device {
+	case FloorXDP, FloorXDPGeneric:
+		return openXDPLine(at.Interface, device == FloorXDPGeneric)
+	case FloorUDP:
+		return openUDPLine(at.Address, at.Payload)
+	}
+	return nil, fmt.Errorf("there is no floor over %q", device)
+}

@@ -1,0 +1,80 @@
+// Package perf measures one-sided communication as the one-sided tests of the
+// OSU micro-benchmarks do, and the floor under it: what AF_XDP, or a UDP socket
+// where there is no AF_XDP, does between the same processes' interfaces without
+// any protocol.
+//
+// A measurement runs in a job whose ranks all call Run with the same Plan; rank
+// 0, the origin, gets the samples. A floor runs in a job of two with RunFloor.
+// Samples of several jobs are merged, and compared with the floors taken before,
+// between and after them, by Summarize.
+package perf
+
+import "time"
+
+// Point is one setting of one test.
+type Point struct {
+	Test   string
+	Bytes  int `json:",omitempty"` // of an operation
+	Window int `json:",omitempty"` // operations outstanding; 0 where the test has none
+	Ranks  int // that take part
+}
+
+// Plan is what the ranks of a job measure. All ranks have the same.
+type Plan struct {
+	Points     []Point       `json:",omitempty"`
+	Floors     []FloorPoint  `json:",omitempty"`
+	Device     FloorDevice   `json:",omitempty"` // of the floors
+	Duration   time.Duration // of each point's timed loop
+	Iterations int           `json:",omitempty"` // if not 0, the passes of the timed loop, in place of Duration
+}
+
+// Sample is what one job measured at one point.
+type Sample struct {
+	Point   Point
+	Latency []byte        `json:",omitempty"` // encoded Histogram of passes, in nanoseconds
+	Ops     uint64        // operations in the timed loop, of all ranks that count
+	Elapsed time.Duration // of the timed loop
+	Passes  uint64        // of the timed loop
+	Allocs  uint64        // by the origin's process in the timed loop
+	CPU     time.Duration `json:",omitempty"` // processor time of the origin's process, of the test idle
+	Mode    string        // how frames travelled
+	MTU     int           // bytes of the largest IP packet
+}
+
+// FloorKind is what a floor does.
+type FloorKind string
+
+// The kinds. An echo is as many frames as Bytes takes in one direction and one
+// small frame back. A stream is full frames in one direction, or frames of one
+// operation each if Bytes is not 0, in a window that keeps the receiver from
+// overflowing.
+const (
+	Echo   FloorKind = "floor-echo"
+	Stream FloorKind = "floor-stream"
+)
+
+// FloorPoint is one setting of a floor.
+type FloorPoint struct {
+	Kind  FloorKind
+	Bytes int `json:",omitempty"`
+}
+
+// FloorDevice names what carries a floor's frames.
+type FloorDevice string
+
+// The devices. FloorXDP is a program in the driver where that is possible.
+const (
+	FloorXDP        FloorDevice = "xdp"
+	FloorXDPGeneric FloorDevice = "xdp-generic"
+	FloorUDP        FloorDevice = "udp"
+)
+
+// FloorSample is what one job measured of a floor.
+type FloorSample struct {
+	Point   FloorPoint
+	Latency []byte  `json:",omitempty"` // of an echo: encoded Histogram of round trips, in nanoseconds
+	MBPerS  float64 `json:",omitempty"` // of a stream: 10^6 payload bytes a second
+	Lost    uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
+	Mode    string  // "xdp-native", "xdp-generic" or "udp"
+	MTU     int     // bytes of the largest IP packet
+}

@@ -1,0 +1,121 @@
+package perf
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Result is the outcome of one point, as it is told to people and programs.
+// A field that does not apply is absent.
+type Result struct {
+	Test        string  `json:"test"`
+	Bytes       int     `json:"bytes,omitempty"`          // of an operation
+	Window      int     `json:"window,omitempty"`         // operations outstanding
+	P50         float64 `json:"p50_us,omitempty"`         // latency in µs
+	P99         float64 `json:"p99_us,omitempty"`         // likewise
+	MBPerS      float64 `json:"mb_per_s,omitempty"`       // 10^6 payload bytes a second
+	MopsPerS    float64 `json:"mops_per_s,omitempty"`     // 10^6 operations a second
+	FloorP50    float64 `json:"floor_p50_us,omitempty"`   // of the bare echo
+	FloorP99    float64 `json:"floor_p99_us,omitempty"`   // likewise
+	FloorMBPerS float64 `json:"floor_mb_per_s,omitempty"` // of the bare stream
+	// Ratio is latency to the floor's or throughput to the floor's; of the test
+	// idle it is processor time to time.
+	Ratio       float64  `json:"ratio,omitempty"`
+	Mode        string   `json:"mode"`                    // how frames travelled
+	MTU         int      `json:"mtu"`                     // bytes of the largest IP packet
+	Ranks       int      `json:"ranks"`                   // that took part
+	AllocsPerOp *float64 `json:"allocs_per_op,omitempty"` // by the origin's process, its poller included
+}
+
+// Summarize makes one result of the samples that several jobs took of one point,
+// and the samples of its floor taken around them, of which the median counts.
+// There may be no floor.
+func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
+	if len(samples) == 0 {
+		return nil, fmt.Errorf("there are no samples")
+	}
+	p := samples[0].Point
+	t, ok := Find(p.Test)
+	if !ok {
+		return nil, fmt.Errorf("there is no test %q", p.Test)
+	}
+	r := &Result{Test: p.Test, Bytes: p.Bytes, Window: p.Window, Ranks: p.Ranks, Mode: samples[0].Mode, MTU: samples[0].MTU}
+	h := NewHistogram()
+	var ops, passes, allocs uint64
+	var elapsed, cpu time.Duration
+	for _, s := range samples {
+		if err := h.Merge(s.Latency); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Test, err)
+		}
+		ops, passes, allocs = ops+s.Ops, passes+s.Passes, allocs+s.Allocs
+		elapsed, cpu = elapsed+s.Elapsed, cpu+s.CPU
+	}
+	if elapsed <= 0 {
+		return nil, fmt.Errorf("%s: the timed loop took no time", p.Test)
+	}
+	switch t.Kind {
+	case Latency:
+		r.P50, r.P99 = h.Microseconds(50), h.Microseconds(99)
+	case Bandwidth, Rate:
+		r.MopsPerS = float64(ops) / float64(elapsed.Nanoseconds()) * 1e3
+		r.MBPerS = r.MopsPerS * float64(p.Bytes)
+	case Idle:
+		r.Ratio = float64(cpu) / float64(elapsed)
+	}
+	if t.Scale {
+		r.MopsPerS = float64(ops) / float64(elapsed.Nanoseconds()) * 1e3
+	}
+	if passes > 0 {
+		each := float64(allocs) / float64(max(passes*uint64(max(p.Window, 1)), 1))
+		r.AllocsPerOp = &each
+	}
+	return r, r.compare(floors)
+}
+
+// compare fills in the floor and the ratio to it.
+func (r *Result) compare(floors []*FloorSample) error {
+	if len(floors) == 0 {
+		return nil
+	}
+	f, err := SummarizeFloor(floors)
+	if err != nil {
+		return err
+	}
+	r.FloorP50, r.FloorP99, r.FloorMBPerS = f.P50, f.P99, f.MBPerS
+	switch {
+	case f.P50 > 0 && r.P50 > 0:
+		r.Ratio = r.P50 / f.P50
+	case f.P50 > 0: // operations one at a time: each as long as a round trip
+		r.Ratio = r.MopsPerS * f.P50
+	case f.MBPerS > 0:
+		r.Ratio = r.MBPerS / f.MBPerS
+	}
+	return nil
+}
+
+// SummarizeFloor makes one result of the samples of one floor: their medians.
+func SummarizeFloor(samples []*FloorSample) (*Result, error) {
+	if len(samples) == 0 {
+		return nil, fmt.Errorf("there are no samples")
+	}
+	var p50, p99, rate []float64
+	for _, s := range samples {
+		h := NewHistogram()
+		if err := h.Merge(s.Latency); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Point.Kind, err)
+		}
+		p50, p99, rate = append(p50, h.Microseconds(50)), append(p99, h.Microseconds(99)), append(rate, s.MBPerS)
+	}
+	first := samples[0]
+	return &Result{Test: string(first.Point.Kind), Bytes: first.Point.Bytes, Mode: first.Mode, MTU: first.MTU, Ranks: 2,
+		P50: median(p50), P99: median(p99), MBPerS: median(rate)}, nil
+}
+
+// median returns the middle of values, which it sorts; of an even number, the
+// mean of the two in the middle.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
