@@ -1,0 +1,204 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// soon is when a silent rank counts as dead in these tests.
+var soon = comm.Limits{DeadAfter: 300 * time.Millisecond}
+
+// TestSilentTarget lets a rank vanish without a word. What was issued to it, and
+// what is issued later, fails with the class for it; others are not touched.
+func TestSilentTarget(t *testing.T) {
+	j := newJob(t, 3, soon)
+	w := j.windows(8, 8)[0]
+	one, old := int64(1), int64(0)
+	j.must(w.LockAll(j.ctx, 0), w.Put(rma.Value(&one), 1, rma.At(0)), w.Put(rma.Value(&one), 2, rma.At(0)), w.FlushAll(j.ctx))
+	j.nodes[1].Silence()
+	for name, call := range map[string]func() error{
+		"put":          func() error { return w.Put(rma.Value(&one), 1, rma.At(0)) },
+		"fetch_and_op": func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum) },
+		"get":          func() error { return w.Get(rma.Value(&old), 1, rma.At(0)) },
+	} {
+		err := call()
+		if err == nil {
+			err = w.Flush(j.ctx, 1)
+		}
+		var e *rma.Error
+		if !errors.Is(err, rma.ErrProcFailed) || !errors.As(err, &e) || e.Rank != 1 {
+			t.Errorf("%s: got %v, want class process failed at rank 1", name, err)
+		}
+	}
+	j.must(w.Put(rma.Value(&one), 2, rma.At(0)), w.Flush(j.ctx, 2))
+	if err := w.FlushAll(j.ctx); !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("flush_all: got %v, want class process failed", err)
+	}
+	if err := w.UnlockAll(j.ctx); !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("unlock_all: got %v, want class process failed", err)
+	}
+	j.must(w.Lock(j.ctx, rma.LockShared, 2, 0), w.Get(rma.Value(&old), 2, rma.At(0)), w.Unlock(j.ctx, 2))
+	if old != 1 {
+		t.Errorf("rank 2 holds %d", old)
+	}
+}
+
+// TestSilentHolder lets a rank vanish that holds an exclusive lock: who waits for
+// it gets it.
+func TestSilentHolder(t *testing.T) {
+	j := newJob(t, 3, soon)
+	wins := j.windows(8, 8)
+	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[1].Flush(j.ctx, 2))
+	j.nodes[1].Silence()
+	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[0].Unlock(j.ctx, 2))
+	j.must(wins[2].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[2].Unlock(j.ctx, 2))
+}
+
+// TestSilentCollective lets a rank vanish before a window is made and before one
+// is freed: all others learn of it.
+func TestSilentCollective(t *testing.T) {
+	j := newJob(t, 4, soon)
+	wins := j.windows(8, 8)
+	j.nodes[3].Silence()
+	living := func(f func(n *rma.Node) error) []error {
+		return j.outcomes(func(n *rma.Node) error {
+			if n.Rank() == 3 {
+				return rma.ErrProcFailed
+			}
+			return f(n)
+		})
+	}
+	for rank, err := range living(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) }) {
+		if !errors.Is(err, rma.ErrProcFailed) {
+			t.Errorf("free at rank %d: got %v, want class process failed", rank, err)
+		}
+	}
+	for rank, err := range living(func(n *rma.Node) error {
+		_, err := rma.Allocate(j.ctx, n.World(), 8, 8, nil)
+		return err
+	}) {
+		if !errors.Is(err, rma.ErrProcFailed) {
+			t.Errorf("allocate at rank %d: got %v, want class process failed", rank, err)
+		}
+	}
+}
+
+// TestFlushCancelled ends a flush that waits for a lock, whose epoch goes on.
+func TestFlushCancelled(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	one := int64(1)
+	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
+	w := wins[0]
+	for name, flush := range map[string]func(ctx context.Context) error{
+		"flush":           func(ctx context.Context) error { return w.Flush(ctx, 1) },
+		"flush_all":       w.FlushAll,
+		"flush_local":     func(ctx context.Context) error { return w.FlushLocal(ctx, 1) },
+		"flush_local_all": w.FlushLocalAll,
+	} {
+		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+		ctx, cancel := context.WithCancel(j.ctx)
+		go cancel()
+		if err := flush(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want cancelled", name, err)
+		}
+		j.must(wins[1].Unlock(j.ctx, 1), flush(j.ctx), w.Unlock(j.ctx, 1), wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
+	}
+	j.must(wins[1].Unlock(j.ctx, 1))
+	if got := rma.Slice[int64](wins[1].Memory())[0]; got != 4 {
+		t.Errorf("the counter is %d, want 4", got)
+	}
+}
+
+// TestCloseWakes closes a node while a flush of it waits.
+func TestCloseWakes(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
+	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
+	done := make(chan error)
+	go func() { done <- wins[0].Flush(j.ctx, 1) }()
+	j.must(j.nodes[0].Close())
+	if err := <-done; !errors.Is(err, rma.ErrClosed) && !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("got %v, want class closed", err)
+	}
+}
+
+// TestNoAllocations counts the allocations of the calls on the fast path, at
+// origin and target together, for they are one process here.
+func TestNoAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	j := newJob(t, 2, comm.Limits{})
+	w := j.windows(64, 8)[0]
+	ctx := context.Background()
+	one, old := []int64{1}, []int64{0}
+	for _, c := range []struct {
+		name       string
+		begin, end func() error
+		call       func() error
+	}{
+		{"put, flush", lockShared(w), unlock(w), func() error {
+			return first(w.Put(rma.Of(one), 1, rma.At(1)), w.Flush(ctx, 1))
+		}},
+		{"get, flush_local", lockShared(w), unlock(w), func() error {
+			return first(w.Get(rma.Of(old), 1, rma.At(1)), w.FlushLocal(ctx, 1))
+		}},
+		{"accumulate, flush_all", lockShared(w), unlock(w), func() error {
+			return first(w.Accumulate(rma.Of(one), 1, rma.At(1), rma.Sum), w.FlushAll(ctx))
+		}},
+		{"fetch_and_op, flush", lockShared(w), unlock(w), func() error {
+			return first(w.FetchAndOp(rma.Of(one), rma.Of(old), 1, rma.At(0), rma.Sum), w.Flush(ctx, 1))
+		}},
+		{"compare_and_swap, flush", lockShared(w), unlock(w), func() error {
+			return first(w.CompareAndSwap(rma.Of(one), rma.Of(one), rma.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
+		}},
+		{"lock, put, unlock", nothing, nothing, func() error {
+			return first(w.Lock(ctx, rma.LockExclusive, 1, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.Unlock(ctx, 1))
+		}},
+		{"lock_all, put, unlock_all", nothing, nothing, func() error {
+			return first(w.LockAll(ctx, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.UnlockAll(ctx))
+		}},
+	} {
+		j.must(c.begin())
+		for range 100 { // tables grow to their size
+			j.must(c.call())
+		}
+		runtime.GC()
+		var err error
+		if n := testing.AllocsPerRun(500, func() {
+			if e := c.call(); err == nil {
+				err = e
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", c.name, n)
+		}
+		j.must(err, c.end())
+	}
+}
+
+func nothing() error { return nil }
+
+func lockShared(w *rma.Win) func() error {
+	return func() error { return w.Lock(context.Background(), rma.LockShared, 1, 0) }
+}
+
+func unlock(w *rma.Win) func() error {
+	return func() error { return w.Unlock(context.Background(), 1) }
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

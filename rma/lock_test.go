@@ -1,0 +1,211 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// TestExclusiveLocks lets all ranks read, change and write back elements under
+// exclusive locks of several windows. Without exclusion, updates get lost.
+func TestExclusiveLocks(t *testing.T) {
+	const ranks, windows, times = 4, 4, 25
+	j := newJob(t, ranks, comm.Limits{})
+	var all [windows][]*rma.Win
+	for i := range all {
+		all[i] = j.windows(16, 8)
+	}
+	j.each(func(n *rma.Node) error {
+		for k := range times * windows * ranks {
+			w, target := all[k%windows][n.Rank()], (k/windows+n.Rank())%ranks
+			var v [2]int64
+			err := errors.Join(
+				w.Lock(j.ctx, rma.LockExclusive, target, 0),
+				w.Get(rma.Of(v[:]), target, rma.At(0)), w.Flush(j.ctx, target),
+			)
+			if v[1] != -v[0] {
+				return fmt.Errorf("saw the state %d of a change that another rank makes", v)
+			}
+			v[0]++
+			err = errors.Join(err, w.Put(rma.Of(v[:1]), target, rma.At(0)), w.Flush(j.ctx, target))
+			v[1]--
+			err = errors.Join(err, w.Put(rma.Of(v[1:]), target, rma.At(1)), w.Unlock(j.ctx, target))
+			if err != nil {
+				return err
+			}
+		}
+		return n.World().Barrier(j.ctx)
+	})
+	for i := range all {
+		for r, w := range all[i] {
+			if got := rma.Slice[int64](w.Memory()); got[0] != ranks*times || got[1] != -ranks*times {
+				t.Errorf("window %d of rank %d holds %d, want %d", i, r, got, ranks*times)
+			}
+		}
+	}
+}
+
+// TestSharedLocks holds shared locks of one target at several ranks at once, while
+// an exclusive request waits; it gets the lock when they have gone.
+func TestSharedLocks(t *testing.T) {
+	j := newJob(t, 4, comm.Limits{})
+	wins := j.windows(8, 8)
+	for r := range 3 { // these hold it, and it is not the others that could keep them from it
+		one := int64(1)
+		j.must(wins[r].Lock(j.ctx, rma.LockShared, 0, 0), wins[r].Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), wins[r].Flush(j.ctx, 0))
+	}
+	ten := int64(10)
+	j.must(wins[3].Lock(j.ctx, rma.LockExclusive, 0, 0), wins[3].Put(rma.Value(&ten), 0, rma.At(0)))
+	done := make(chan error)
+	go func() { done <- wins[3].Unlock(j.ctx, 0) }()
+	seen := int64(0)
+	for r := range 3 {
+		j.must(wins[r].Get(rma.Value(&seen), 0, rma.At(0)), wins[r].Flush(j.ctx, 0))
+		if seen != 3 {
+			t.Errorf("rank %d saw %d while it held the lock", r, seen)
+		}
+	}
+	for r := range 3 {
+		j.must(wins[r].Unlock(j.ctx, 0))
+	}
+	j.must(<-done, wins[0].Sync())
+	if got := rma.Slice[int64](wins[0].Memory())[0]; got != 10 {
+		t.Errorf("the window holds %d, want 10", got)
+	}
+}
+
+// TestFlushes completes gets by each of the flushes, in each kind of epoch.
+func TestFlushes(t *testing.T) {
+	j := newJob(t, 3, comm.Limits{})
+	wins := j.windows(24, 8)
+	for r, w := range wins {
+		copy(rma.Slice[int64](w.Memory()), []int64{int64(r), int64(10 + r), 7})
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := wins[0]
+	flushes := map[string]func() error{
+		"flush": func() error {
+			return errors.Join(w.Flush(j.ctx, 0), w.Flush(j.ctx, 1), w.Flush(j.ctx, 2))
+		},
+		"flush_local": func() error {
+			return errors.Join(w.FlushLocal(j.ctx, 0), w.FlushLocal(j.ctx, 1), w.FlushLocal(j.ctx, 2))
+		},
+		"flush_all":       func() error { return w.FlushAll(j.ctx) },
+		"flush_local_all": func() error { return w.FlushLocalAll(j.ctx) },
+	}
+	lock := func(assert rma.Assert) func() error {
+		return func() (err error) {
+			for target := range wins {
+				err = errors.Join(err, w.Lock(j.ctx, rma.LockShared, target, assert))
+			}
+			return err
+		}
+	}
+	unlock := func() (err error) {
+		for target := range wins {
+			err = errors.Join(err, w.Unlock(j.ctx, target))
+		}
+		return err
+	}
+	epochs := map[string]struct{ begin, end func() error }{
+		"lock":             {lock(0), unlock},
+		"lock nocheck":     {lock(rma.ModeNoCheck), unlock},
+		"lock_all":         {func() error { return w.LockAll(j.ctx, 0) }, func() error { return w.UnlockAll(j.ctx) }},
+		"lock_all nocheck": {func() error { return w.LockAll(j.ctx, rma.ModeNoCheck) }, func() error { return w.UnlockAll(j.ctx) }},
+	}
+	for epoch, e := range epochs {
+		j.must(e.begin())
+		for name, flush := range flushes {
+			j.must(flush()) // nothing is outstanding, or nothing was ever issued
+			got := [3][2]int64{}
+			for target := range wins {
+				j.must(w.Get(rma.Of(got[target][:]), target, rma.At(0)))
+			}
+			j.must(flush())
+			if want := [3][2]int64{{0, 10}, {1, 11}, {2, 12}}; got != want {
+				t.Errorf("%s, %s: read %d, want %d", epoch, name, got, want)
+			}
+		}
+		// The end of an epoch completes too.
+		got := [3]int64{}
+		for target := range wins {
+			j.must(w.Get(rma.Value(&got[target]), target, rma.At(2)))
+		}
+		j.must(e.end())
+		if got != [3]int64{7, 7, 7} {
+			t.Errorf("%s: after its end read %d", epoch, got)
+		}
+	}
+}
+
+// TestUnlockCancelled ends the context inside Unlock and UnlockAll while the lock
+// is held by another rank: the unlock can be tried again, nothing slips in between,
+// and the lock is free afterwards.
+func TestUnlockCancelled(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	w, owner := wins[0], wins[1]
+	cancelled, cancel := context.WithCancel(j.ctx)
+	cancel()
+	one := int64(1)
+	for name, e := range map[string]struct {
+		begin func() error
+		end   func(ctx context.Context) error
+	}{
+		"unlock":     {func() error { return w.Lock(j.ctx, rma.LockShared, 1, 0) }, func(ctx context.Context) error { return w.Unlock(ctx, 1) }},
+		"unlock_all": {func() error { return w.LockAll(j.ctx, 0) }, w.UnlockAll},
+	} {
+		for _, held := range []bool{true, false} {
+			if held {
+				j.must(owner.Lock(j.ctx, rma.LockExclusive, 1, 0))
+			}
+			j.must(e.begin(), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+			err := e.end(cancelled)
+			if err != nil && !errors.Is(err, context.Canceled) || held && err == nil {
+				t.Fatalf("%s: got %v, want cancelled", name, err)
+			}
+			if held {
+				if err := w.Put(rma.Value(&one), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+					t.Errorf("%s: a put after it: got %v, want class sync", name, err)
+				}
+				if err := e.end(cancelled); !errors.Is(err, context.Canceled) {
+					t.Errorf("%s again: got %v, want cancelled", name, err)
+				}
+				j.must(owner.Unlock(j.ctx, 1))
+			}
+			if err != nil {
+				j.must(e.end(j.ctx))
+			}
+			// The lock is free, and the epoch closed.
+			j.must(owner.Lock(j.ctx, rma.LockExclusive, 1, 0), owner.Unlock(j.ctx, 1))
+			j.must(e.begin(), e.end(j.ctx))
+		}
+	}
+	if got := rma.Slice[int64](owner.Memory())[0]; got != 4 {
+		t.Errorf("the counter is %d, want 4", got)
+	}
+}
+
+// TestOwnLockCancelled ends the context while a rank waits for the lock of its
+// own window: there is no epoch, and the request does not linger.
+func TestOwnLockCancelled(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[0].Flush(j.ctx, 1))
+	cancelled, cancel := context.WithCancel(j.ctx)
+	cancel()
+	if err := wins[1].Lock(cancelled, rma.LockExclusive, 1, 0); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want cancelled", err)
+	}
+	if err := wins[1].Unlock(j.ctx, 1); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("unlock: got %v, want class sync", err)
+	}
+	j.must(wins[0].Unlock(j.ctx, 1), wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[0].Unlock(j.ctx, 1))
+	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[1].Unlock(j.ctx, 1))
+}
