@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Frames made of arbitrary bytes, with session and checksum put right so that
+// they reach what lies behind: no panic, and nothing outside the window changes.
+// Each frame of the input is a length byte and that many bytes, eight times over.
+func FuzzReceive(f *testing.F) {
+	frame := func(h wire.Header, body []byte) []byte {
+		b := append(make([]byte, wire.HeaderLen), body...)
+		for len(b)%8 != 0 {
+			b = append(b, 0)
+		}
+		h.Session = 1
+		h.Encode(b)
+		return append([]byte{byte(len(b) / 8)}, b...)
+	}
+	record := func(r wire.Record, data []byte) []byte {
+		b := make([]byte, wire.RecordSize(len(data)))
+		copy(wire.PutRecord(b, &r, len(data)), data)
+		return b
+	}
+	part := make([]byte, wire.PartLen)
+	wire.PutPart(part, 0, 64)
+	bodies := [][]byte{
+		record(wire.Record{Code: wire.CodePut, Window: testWindow, Disp: 8}, word(1)),
+		record(wire.Record{Code: wire.CodePut, Window: testWindow, Disp: 1<<64 - 8}, word(1)),
+		record(wire.Record{Code: wire.CodeGet, Window: testWindow, Token: 1}, part),
+		record(wire.Record{Code: wire.CodeGetAccumulate, Basic: 8, Op: 1, Window: testWindow, Token: 1}, append(bytes.Clone(part), make([]byte, 64)...)),
+		record(wire.Record{Code: wire.CodeCompareSwap, Basic: 8, Window: testWindow, Token: 1}, make([]byte, 16)),
+		append(record(wire.Record{Code: wire.CodeLock, Window: testWindow, Token: 1, Flags: 1}, nil), record(wire.Record{Code: wire.CodeUnlock, Window: testWindow}, nil)...),
+		record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2}, []byte("text")),
+		record(wire.Record{Code: wire.CodeBye}, nil),
+		{1, 2, 3},
+	}
+	var all []byte
+	for i, body := range bodies {
+		b := frame(wire.Header{Kind: wire.KindData, Packet: uint64(i + 1), Sequence: uint64(i + 1)}, body)
+		f.Add(b)
+		all = append(all, b...)
+	}
+	f.Add(all)
+	for _, c := range []wire.Code{wire.CodeResult, wire.CodeGranted, wire.CodeRefused} {
+		f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagResponse, Packet: 1, Sequence: 1}, record(wire.Record{Code: c, Token: 1 << 16}, word(3))))
+	}
+	f.Add(frame(wire.Header{Kind: wire.KindAck, AckLargest: 1, AckRequests: 2, AckResponses: 1}, nil))
+	f.Add(frame(wire.Header{Kind: wire.KindAck, AckLargest: 1 << 60}, nil))
+	f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagOrdered | wire.FlagFence, Packet: 9, Sequence: 500, Order: 3}, bodies[0]))
+	f.Add(frame(wire.Header{Kind: wire.KindReset}, nil))
+	f.Add(frame(wire.Header{Kind: wire.KindHelloAck}, make([]byte, wire.HelloLen)))
+	f.Fuzz(receiveArbitrary)
+}
+
+func receiveArbitrary(t *testing.T, input []byte) {
+	fb := newFabric(t, 2, 64, func(c *Config) { c.Parked = 6 })
+	const guard = 64
+	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
+	w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := fb.e[1]
+	if err := e.Windows().Add(w); err != nil {
+		t.Fatal(err)
+	}
+	a := fb.access(1, 0) // rank 1 has operations of its own that answers may name
+	fb.filter = func(_, _ int, _ []byte) int { return 0 }
+	result := bytes.Repeat([]byte{0xa5}, guard+16+guard)
+	e.Issue(fb.now, &Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
+	e.Lock(fb.now, e.OpenAccess(a.session, testWindow+1), true)
+	fb.step()
+	for frames := 0; len(input) > 0 && frames < 64; frames++ {
+		n := min(int(input[0])*8, len(input)-1)
+		b := bytes.Clone(input[1 : 1+n])
+		input = input[1+n:]
+		var h wire.Header
+		if f := h.Decode(b); f != wire.Short && f != wire.BadMagic && f != wire.BadVersion && f != wire.BadKind && f != wire.BadFlags {
+			if h.Session = a.session.localID; h.Kind == wire.KindHello {
+				h.Session = 0
+			}
+			h.Encode(b)
+		}
+		fb.now += 100 * microsecond
+		e.Receive(fb.now, b, 0)
+		fb.step()
+	}
+	fb.pass(30_000 * millisecond)
+	for _, m := range [][]byte{whole, result} {
+		for i := range guard {
+			if m[i] != 0xa5 || m[len(m)-1-i] != 0xa5 {
+				t.Fatal("a frame changed memory that it has no right to")
+			}
+		}
+	}
+	if u := e.Usage(); u.FreeSlots != u.Slots || u.Operations != 0 {
+		t.Errorf("held after the peer fell silent: %+v", u)
+	}
+}
