@@ -1,7 +1,7 @@
 # Targets for people; .ci/run is what decides whether a change is sound.
 
 GO ?= go
-SEEDS ?= 1000
+SEEDS ?= 50000
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
 TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
@@ -24,7 +24,7 @@ test: go ## run all tests; without root, those that need it are skipped
 race: go ## run all tests under the race detector (needs a C compiler)
 	$(GO) test -race ./...
 
-soak: go ## simulate SEEDS random networks (1000)
+soak: go ## simulate SEEDS (50000) random networks, several minutes
 	$(GO) test ./internal/sim -run TestSim -timeout 0 -sim.seeds=$(SEEDS)
 
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks

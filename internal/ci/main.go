@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -92,11 +93,22 @@ func (r *report) add(e *event) {
 		}
 	case "fail":
 		r.failed++ // a package counts too: it can fail outside any test
-		r.failures = append(r.failures, r.output[key]...)
+		r.failures = append(r.failures, shorten(r.output[key])...)
 	}
 	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" {
 		delete(r.output, key)
 	}
+}
+
+// shorten leaves out the middle of a long output: what went wrong stands at its
+// start or its end.
+func shorten(lines []string) []string {
+	const most, keep = 100, 40
+	if len(lines) <= most {
+		return lines
+	}
+	left := fmt.Sprintf("... %d lines left out ...\n", len(lines)-2*keep)
+	return slices.Concat(lines[:keep], []string{left}, lines[len(lines)-keep:])
 }
 
 // write prints the report and says whether all is well.

@@ -44,3 +44,14 @@ func TestReport(t *testing.T) {
 		t.Error("took what is not JSON")
 	}
 }
+
+func TestShorten(t *testing.T) {
+	lines := strings.SplitAfter(strings.Repeat("x\n", 99)+"last", "\n")
+	if got := shorten(lines); len(got) != 100 {
+		t.Errorf("100 lines became %d", len(got))
+	}
+	got := shorten(append(lines, "end"))
+	if len(got) != 81 || got[40] != "... 21 lines left out ...\n" || got[80] != "end" {
+		t.Errorf("101 lines became %d: %q", len(got), got)
+	}
+}
