@@ -47,7 +47,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	}
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: windows,
-		Slab:     engine.HeapSlab(w.between(32, 128), 0, w.between(1232, 1500)),
+		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
 		RxFrames: w.between(8, 1024), Parked: w.between(3, 64), MaxOps: 64 << w.rng.IntN(4), MaxUnread: w.between(2048, 16384), DeadAfter: deadAfter,
 	}
 	l.e = engine.New(l.cfg)
@@ -57,6 +57,14 @@ func (w *World) start(rank int, incarnation uint64) {
 	w.tracef("rank %d starts life %d", rank, incarnation)
 	l.spawnPrograms()
 	w.queue.push(w.now, func() { w.run(l) })
+}
+
+// slots is often as few as an engine can do with.
+func (w *World) slots() int {
+	if w.chance(0.5) {
+		return 32
+	}
+	return w.between(32, 128)
 }
 
 func (w *World) crash(l *life) {
@@ -93,7 +101,11 @@ func (w *World) run(l *life) {
 // bytes are read when it leaves, so a slot that is written too early shows.
 func (w *World) transmit(l *life) {
 	for _, o := range l.e.Output() {
-		w.queue.push(w.now+w.span(0, 10*microsecond), func() {
+		delay := w.span(0, 10*microsecond)
+		if w.chance(w.plan.slowDevice) {
+			delay = w.span(0, 20*millisecond)
+		}
+		w.queue.push(w.now+delay, func() {
 			if !l.alive {
 				return
 			}

@@ -14,6 +14,7 @@ type plan struct {
 	ranks, tasks, steps int
 	loss, repeat        float64
 	damage, stray       float64 // stray: delayed far beyond others
+	slowDevice          float64 // chance that a frame leaves late, and its slot comes back late
 	delay, jitter       int64
 	scenario            string
 	faultsEnd           int64 // from then on the network only delays
@@ -38,6 +39,9 @@ func (w *World) newPlan() plan {
 	}
 	if w.chance(0.8) {
 		p.loss, p.repeat, p.damage, p.stray = w.rng.Float64()*0.2, w.rng.Float64()*0.2, w.rng.Float64()*0.1, w.rng.Float64()*0.2
+	}
+	if w.chance(0.3) {
+		p.slowDevice = w.rng.Float64() * 0.1
 	}
 	p.victim = w.rng.IntN(p.ranks)
 	at := w.now + w.span(0, 15*millisecond)

@@ -237,20 +237,35 @@ func (t *task) putAndGet(k *link, win int, m *regionModel) {
 		}
 		t.compare(k, win, m)
 	}
-	for range w.between(1, 4) {
-		at := w.rng.IntN(dataSize)
-		n := w.between(1, dataSize-at)
-		result := make([]byte, n)
-		var r engine.Request
-		start := w.now
-		if !t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodeGet, Disp: t.region() + uint64(at), Result: result, Request: &r}) {
+	t.get(k, win, m)
+}
+
+// get issues several gets and then waits for them: their answers may need more
+// slots than the target has.
+func (t *task) get(k *link, win int, m *regionModel) {
+	w := t.w
+	type part struct {
+		at     int
+		result []byte
+		engine.Request
+	}
+	start := w.now
+	parts := make([]part, w.between(1, 5))
+	for i := range parts {
+		p := &parts[i]
+		p.at = w.rng.IntN(dataSize)
+		p.result = make([]byte, w.between(1, dataSize-p.at))
+		if !t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodeGet, Disp: t.region() + uint64(p.at), Result: p.result, Request: &p.Request}) {
 			return
 		}
-		t.await(r.Met)
-		if t.failed(k, r.Err(), start) || k.failed() {
+	}
+	for i := range parts {
+		p := &parts[i]
+		t.await(p.Met)
+		if t.failed(k, p.Err(), start) || k.failed() {
 			return
 		}
-		t.sameBytes(k, "got", result, m.data[at:at+n])
+		t.sameBytes(k, "got", p.result, m.data[p.at:p.at+len(p.result)])
 	}
 }
 

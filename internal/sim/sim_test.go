@@ -30,7 +30,9 @@ func TestSim(t *testing.T) {
 		}
 		return
 	}
-	var next, failures, frames, resent atomic.Uint64
+	var next, failures, frames atomic.Uint64
+	var total Result
+	var mu sync.Mutex
 	var group sync.WaitGroup
 	start := time.Now()
 	for range runtime.GOMAXPROCS(0) {
@@ -43,7 +45,9 @@ func TestSim(t *testing.T) {
 				seed := *flagFrom + i
 				r := Run(Config{Seed: seed})
 				frames.Add(uint64(r.Frames))
-				resent.Add(r.Resent)
+				mu.Lock()
+				total.add(&r.Stats)
+				mu.Unlock()
 				if r.Err != nil {
 					failures.Add(1)
 					t.Errorf("seed %d (%s): %v\nrun it again with: go test ./internal/sim -run TestSim -sim.seed=%d -v", seed, r.Scenario, r.Err, seed)
@@ -52,8 +56,10 @@ func TestSim(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d seeds, %d frames delivered, %d bundles sent again, %.0f seeds/s", next.Load(), frames.Load(), resent.Load(),
-		float64(*flagSeeds)/time.Since(start).Seconds())
+	t.Logf("%d seeds, %d frames delivered, %.0f seeds/s", *flagSeeds, frames.Load(), float64(*flagSeeds)/time.Since(start).Seconds())
+	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d",
+		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
+		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers)
 }
 
 func TestSameSeedSameRun(t *testing.T) {

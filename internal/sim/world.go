@@ -44,8 +44,20 @@ type Result struct {
 	Hash     uint64 // of everything that happened, in order
 	Frames   int    // delivered
 	Scenario string
-	Elapsed  int64 // simulated nanoseconds
-	Resent   uint64
+	Elapsed  int64        // simulated nanoseconds
+	Stats    engine.Stats // of all ranks; only the counters below are summed
+}
+
+func (r *Result) add(s *engine.Stats) {
+	t := &r.Stats
+	t.Resent += s.Resent
+	t.Parked += s.Parked
+	t.ParkingFull += s.ParkingFull
+	t.SlotsExhausted += s.SlotsExhausted
+	t.PeersFailed += s.PeersFailed
+	t.OutOfSpan += s.OutOfSpan
+	t.BadAcks += s.BadAcks
+	t.BadAnswers += s.BadAnswers
 }
 
 // World is one run.
@@ -97,7 +109,7 @@ func Run(cfg Config) (result Result) {
 	defer func() {
 		for _, l := range w.lives {
 			l.stopTasks()
-			result.Resent += l.e.Stats.Resent
+			result.add(&l.e.Stats)
 		}
 		result.Hash, result.Frames, result.Scenario, result.Elapsed = w.hash, w.frames, w.plan.String(), w.now-second
 		switch r := recover().(type) {
@@ -121,6 +133,11 @@ func Run(cfg Config) (result Result) {
 	w.net.calm = true
 	w.settle()
 	w.checkModels()
+	for _, l := range w.lives {
+		if s := &l.e.Stats; s.OutOfSpan+s.BadAcks+s.BadAnswers+s.Refused > 0 {
+			w.failf("rank %d saw what no sound peer sends: %+v", l.rank, *s)
+		}
+	}
 	for _, l := range w.alive() {
 		l.e.Bye(w.now)
 		w.run(l)
