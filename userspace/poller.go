@@ -61,6 +61,7 @@ type Poller struct {
 	nudged   int          // eventfd that ends the nap
 	deadline atomic.Int64
 	closed   atomic.Bool
+	inBed    atomic.Bool  // somebody sleeps on the device
 	inside   atomic.Int64 // callers in Wait
 	done     chan struct{}
 
@@ -313,7 +314,15 @@ func (p *Poller) sleepFor(cond Condition) bool {
 	return met
 }
 
+// sleep sleeps on the device, where there is room for one. The background thread
+// sleeps without the seat: a driver that finds it there wakes it, so that it goes
+// to nap elsewhere, and looks at the device once more before it tries again.
 func (p *Poller) sleep() {
+	if !p.inBed.CompareAndSwap(false, true) {
+		p.dev.Wake()
+		return
+	}
+	defer p.inBed.Store(false)
 	d := p.cfg.MaxSleep
 	if until := p.deadline.Load(); until != engine.Never {
 		d = min(d, time.Duration(until-p.Now()))
@@ -406,6 +415,9 @@ func (p *Poller) Close() error {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for p.inside.Load() > 0 { // in Transmit, from before it could see that the poller is closed
+		time.Sleep(50 * time.Microsecond)
+	}
 	closeNudge(p.nudged)
 	return p.dev.Close()
 }
