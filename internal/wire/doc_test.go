@@ -49,7 +49,7 @@ func TestReferenceExample(t *testing.T) {
 
 // The table of the header in docs/wire.md is the header's.
 func TestReferenceHeader(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| (\\d+) \\| u(\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(readReference(t), -1)
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \| u(\d+) \| .(\w+). \|`).FindAllStringSubmatch(readReference(t), -1)
 	if len(rows) != len(HeaderFields) {
 		t.Fatalf("%s lists %d fields, the header has %d", reference, len(rows), len(HeaderFields))
 	}
@@ -64,7 +64,7 @@ func TestReferenceHeader(t *testing.T) {
 // The table of the records in docs/wire.md has every code and its name.
 func TestReferenceRecords(t *testing.T) {
 	names := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| ([a-z_]+) \\|").FindAllStringSubmatch(readReference(t), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z_]+) \|`).FindAllStringSubmatch(readReference(t), -1) {
 		names[row[1]] = row[2]
 	}
 	for code := range 256 {
