@@ -22,10 +22,15 @@ const (
 	// floorTime is how long each sample of a floor takes, and floorAlone that of
 	// the floor for its own sake.
 	floorTime, floorAlone = 60 * time.Millisecond, 300 * time.Millisecond
-	// startTime is what a job may take beside its measurements.
+	// perfStartTime is what a job may take beside its measurements.
 	perfStartTime = 60 * time.Second
 	// perfSlack is how many times longer than planned a measurement may take.
 	perfSlack = 20
+	// loopbackPayload is what frames of the library's UDP device carry on the
+	// loopback interface, in bytes.
+	loopbackPayload = 8952
+	// unsteady is by how much floors around one test may differ without a word.
+	unsteady = 1.5
 )
 
 // perfInLabs measures in networks that it makes itself.
@@ -183,6 +188,12 @@ func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sa
 		results = append(results, r)
 	}
 	b.print(results, under)
+	for f, taken := range floors {
+		if spread := perf.Spread(taken); spread > unsteady {
+			b.console.logf("warning: %s: the samples of %s differ by a factor of %.1f: something else uses the processors", points[0].Test, f.Kind, spread)
+			break
+		}
+	}
 	return nil
 }
 
@@ -218,7 +229,7 @@ func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf
 		return nil, nil
 	}
 	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Duration: each}
-	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(b.mtu-28))
+	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(loopbackPayload))
 	if err != nil {
 		return nil, err
 	}

@@ -2,21 +2,24 @@ package perf
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 )
+
+// leastRounds is how many round trips an echo counts, however long they take.
+const leastRounds = 20
 
 // echo times round trips: the frames of an operation, and one that answers the last.
 func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 	frames, length := s.layout(p.Bytes)
 	h := NewHistogram()
-	losses := 0
+	round, losses := uint64(0), 0
 	start := time.Now()
 	warm, limit := warmUpTime, warmUpTime+s.plan.Duration
-	for last := time.Duration(0); last < limit; {
-		round := s.next
-		s.next++
-		if err := s.send(round, frames, length); err != nil {
+	for last := time.Duration(0); last < limit || h.Count() < leastRounds; {
+		round++
+		if err := s.sendCount(round, frames, length); err != nil {
 			return err
 		}
 		answered, err := s.await(round)
@@ -32,6 +35,8 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 			}
 		case last >= warm:
 			h.Record(now - last)
+		}
+		if answered {
 			losses = 0
 		}
 		last = now
@@ -46,14 +51,12 @@ func (s *side) await(round uint64) (bool, error) {
 	deadline := time.Time{}
 	for {
 		for range spinsPerLook {
-			n, err := s.receive(s.numbers[:])
+			numbers, err := s.arrivals()
 			if err != nil {
 				return false, err
 			}
-			for _, number := range s.numbers[:n] {
-				if number == round {
-					return true, nil
-				}
+			if slices.Contains(numbers, round) {
+				return true, nil
 			}
 		}
 		switch now := time.Now(); {
@@ -70,11 +73,11 @@ func (s *side) reflect(p FloorPoint, done *atomic.Bool) error {
 	frames, _ := s.layout(p.Bytes)
 	round, count := uint64(0), 0
 	for !done.Load() {
-		n, err := s.receive(s.numbers[:])
+		numbers, err := s.arrivals()
 		if err != nil {
 			return err
 		}
-		for _, number := range s.numbers[:n] {
+		for _, number := range numbers {
 			if number > round {
 				round, count = number, 0
 			}
@@ -83,7 +86,7 @@ func (s *side) reflect(p FloorPoint, done *atomic.Bool) error {
 			}
 			if count == frames {
 				count = 0
-				if err := s.send(round, 1, replyLen); err != nil {
+				if err := s.sendCount(round, 1, replyLen); err != nil {
 					return err
 				}
 			}

@@ -39,7 +39,29 @@ type side struct {
 	line
 	plan    *Plan
 	numbers [receiveMax]uint64
-	next    uint64 // number of the next round, never used twice
+	point   uint64 // of the plan, from 1
+}
+
+// countBits is how many bits of a frame's number count within a point; the
+// others are the point, so that what an earlier one left on its way is known.
+const countBits = 40
+
+// sendCount sends n frames of the current point.
+func (s *side) sendCount(count uint64, n, length int) error {
+	return s.send(s.point<<countBits|count, n, length)
+}
+
+// arrivals returns the counts of frames of the current point that have arrived,
+// until the next call.
+func (s *side) arrivals() ([]uint64, error) {
+	n, err := s.receive(s.numbers[:])
+	counts := s.numbers[:0]
+	for _, number := range s.numbers[:n] {
+		if number>>countBits == s.point {
+			counts = append(counts, number&(1<<countBits-1))
+		}
+	}
+	return counts, err
 }
 
 // RunFloor measures the floors of a plan between the two processes whose places
@@ -62,7 +84,7 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 	if err := l.connect(peer); err != nil {
 		return err
 	}
-	s := &side{line: l, plan: plan, next: 1}
+	s := &side{line: l, plan: plan}
 	for i, p := range plan.Floors {
 		if err := s.measure(ctx, store, at.Side, i, p, emit); err != nil {
 			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
@@ -73,9 +95,7 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 
 // measure runs one point at both sides at the same time.
 func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
-	if err := s.drain(); err != nil {
-		return err
-	}
+	s.point = uint64(i + 1)
 	runtime.GC()
 	over := "floor/over/" + strconv.Itoa(i)
 	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
@@ -115,16 +135,6 @@ func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p
 		return err
 	}
 	return <-told
-}
-
-// drain forgets what an earlier point left on its way.
-func (s *side) drain() error {
-	for range xdpFrames {
-		if n, err := s.receive(s.numbers[:]); n == 0 || err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // layout returns how many frames of what payload carry an operation.

@@ -18,8 +18,11 @@ type udpLine struct {
 }
 
 const (
-	udpWindow = 64 // more overflows a socket buffer of the default size
-	udpTries  = 1 << 22
+	// udpRoom is the bytes in flight that a socket buffer of the default size
+	// takes for certain, and udpPerFrame what the kernel counts beside a payload.
+	udpRoom, udpPerFrame   = 128 << 10, 1024
+	leastWindow, udpWindow = 8, 64
+	udpTries               = 1 << 22
 )
 
 func openUDPLine(ip netip.Addr, payload int) (*udpLine, error) {
@@ -54,7 +57,7 @@ func (l *udpLine) bind(ip netip.Addr) error {
 }
 
 func (l *udpLine) payload() int    { return l.most }
-func (l *udpLine) window() int     { return udpWindow }
+func (l *udpLine) window() int     { return min(max(udpRoom/(l.most+udpPerFrame), leastWindow), udpWindow) }
 func (l *udpLine) mode() string    { return "udp" }
 func (l *udpLine) address() []byte { return []byte(l.local.String()) }
 

@@ -112,6 +112,23 @@ func SummarizeFloor(samples []*FloorSample) (*Result, error) {
 		P50: median(p50), P99: median(p99), MBPerS: median(rate)}, nil
 }
 
+// Spread returns by what factor samples of one floor differ, 1 if not at all: a
+// sign of how much of the machine the measurement had.
+func Spread(samples []*FloorSample) float64 {
+	var values []float64
+	for _, s := range samples {
+		h := NewHistogram()
+		if err := h.Merge(s.Latency); err != nil {
+			continue // Summarize reports it
+		}
+		values = append(values, s.MBPerS+h.Microseconds(50)) // one of them is 0
+	}
+	if len(values) == 0 || slices.Min(values) <= 0 {
+		return 1
+	}
+	return slices.Max(values) / slices.Min(values)
+}
+
 // median returns the middle of values, which it sorts; of an even number, the
 // mean of the two in the middle.
 func median(values []float64) float64 {

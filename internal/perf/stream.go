@@ -37,27 +37,28 @@ type flow struct {
 	sent, arrived, lost uint64
 }
 
-// run sends for as long as limit says.
+// run sends for as long as limit says, and until a window has arrived.
 func (f *flow) run(limit time.Duration) error {
 	start := time.Now()
 	heard, losses := start, 0
+	least := f.arrived + uint64(f.window())
 	for {
 		now := time.Now()
-		if now.Sub(start) >= limit {
+		if now.Sub(start) >= limit && f.arrived >= least {
 			return nil
 		}
-		n, err := f.receive(f.numbers[:])
+		counts, err := f.arrivals()
 		if err != nil {
 			return err
 		}
-		for _, number := range f.numbers[:n] {
+		for _, number := range counts {
 			if number > f.arrived {
 				f.arrived, heard, losses = number, now, 0
 			}
 		}
 		batch := min(sendBatch, f.window()/acksPerWindow)
 		if f.sent+uint64(batch) <= f.arrived+f.lost+uint64(f.window()) {
-			if err := f.send(0, batch, f.length); err != nil {
+			if err := f.sendCount(0, batch, f.length); err != nil {
 				return err
 			}
 			f.sent += uint64(batch)
@@ -77,14 +78,14 @@ func (s *side) acknowledge(_ FloorPoint, done *atomic.Bool) error {
 	every := uint64(s.window() / acksPerWindow)
 	count, told := uint64(0), uint64(0)
 	for !done.Load() {
-		n, err := s.receive(s.numbers[:])
+		arrived, err := s.arrivals()
 		if err != nil {
 			return err
 		}
-		count += uint64(n)
+		count += uint64(len(arrived))
 		if count-told >= every {
 			told = count
-			if err := s.send(count, 1, replyLen); err != nil {
+			if err := s.sendCount(count, 1, replyLen); err != nil {
 				return err
 			}
 		}

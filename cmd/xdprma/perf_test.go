@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/testenv"
+)
+
+var updateGolden = flag.Bool("update", false, "write the golden files of perf anew")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *updateGolden {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// perfSample has a result of each shape.
+func perfSample() []*perf.Result {
+	none, some := 0.0, 1.23456
+	return []*perf.Result{
+		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "put-latency", Bytes: 65536, P50: 86.1, P99: 1218, FloorP50: 42.7, FloorP99: 60.9, Ratio: 2.02, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &some},
+		{Test: "put-bandwidth", Bytes: 1024, Window: 64, MBPerS: 548.1239, MopsPerS: 0.5353, FloorMBPerS: 655.5, Ratio: 0.84, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "put-bandwidth", Bytes: 1 << 20, Window: 1, MBPerS: 1145, MopsPerS: 0.00109, FloorMBPerS: 655.5, Ratio: 1.75, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "idle", Ratio: 0.004931, Mode: "udp", MTU: 1500, Ranks: 2},
+		{Test: "floor-stream", MBPerS: 1638, Mode: "xdp-native", MTU: 1500, Ranks: 2},
+	}
+}
+
+func TestPerfTable(t *testing.T) {
+	var b bytes.Buffer
+	all := perfSample()
+	for _, part := range [][]*perf.Result{all[:2], all[2:4], all[4:5], {all[5], all[0]}, nil} {
+		if err := writePerfTable(&b, part, map[bool]string{true: "xdp-native"}[len(part) == 2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "perf_table.txt", b.Bytes())
+}
+
+func TestPerfJSON(t *testing.T) {
+	var b bytes.Buffer
+	report := newPerfReport(&b, true)
+	report.add(perfSample(), "")
+	if err := report.finish(""); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "perf.json", b.Bytes())
+}
+
+func TestPerfPlot(t *testing.T) {
+	var b bytes.Buffer
+	if err := writePerfPlot(&b, perfSample()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "perf.svg", b.Bytes())
+	d := xml.NewDecoder(&b)
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writePerfPlot(io.Discard, perfSample()[4:]); err == nil {
+		t.Error("nothing to draw, and no error")
+	}
+}
+
+func TestPlotTidy(t *testing.T) {
+	s := plotSeries{points: [][2]float64{{8, 3}, {64, 1}, {8, 9}, {8, 4}}}
+	s.tidy()
+	if want := [][2]float64{{8, 4}, {64, 1}}; !slices.Equal(s.points, want) {
+		t.Errorf("%v, want %v", s.points, want)
+	}
+}
+
+// parsePerfLine parses a command line as main does, and does nothing else.
+func parsePerfLine(args ...string) (o *perfOptions, err error) {
+	c := perfCommand()
+	c.ExitErrHandler = func(context.Context, *cli.Command, error) {}
+	c.Action = func(_ context.Context, c *cli.Command) error {
+		o, err = parsePerf(c)
+		return err
+	}
+	if e := c.Run(context.Background(), append([]string{"perf"}, args...)); err == nil {
+		err = e
+	}
+	return o, err
+}
+
+func TestPerfArguments(t *testing.T) {
+	o, err := parsePerfLine("put-latency", "--bytes", "8, 4K,1M", "barrier", "--window", "16", "--duration", "1s", "put-latency", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.tests) != 2 || !slices.Equal(o.bytes, []int{8, 4096, 1 << 20}) || o.window != 16 || o.duration != time.Second || !o.json || o.floor || o.mtu != 1500 {
+		t.Errorf("%+v", o)
+	}
+	o, err = parsePerfLine("all")
+	if err != nil || len(o.tests) != len(perf.Tests) || !o.floor || !slices.Equal(o.scales(), []int{2, 4, 8}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	o, err = parsePerfLine("scale", "floor", "--ranks", "3")
+	if err != nil || len(o.tests) != 2 || !o.floor || !slices.Equal(o.scales(), []int{2, 3}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for want, args := range map[string][]string{
+		"no test given":                  {},
+		`there is no test "put"`:         {"put"},
+		"--bytes: \"0\"":                 {"put-latency", "--bytes", "0"},
+		"--bytes: \"8k\"":                {"put-latency", "--bytes", "8k"},
+		"--bytes: \"\"":                  {"put-latency", "--bytes", "8,"},
+		"--bytes: \"99999999M\"":         {"put-latency", "--bytes", "99999999M"},
+		"not a multiple of 8":            {"accumulate-latency", "--bytes", "12"},
+		"--window is -1":                 {"put-rate", "--window=-1"},
+		"bytes in all":                   {"put-bandwidth", "--bytes", "1M", "--window", "10000"},
+		"--mtu is 100,":                  {"barrier", "--mtu", "100"},
+		"--queues is 0":                  {"barrier", "--queues", "0"},
+		"--duration is 0s":               {"barrier", "--duration", "0s"},
+		"--iterations is -5":             {"barrier", "--iterations=-5"},
+		"--ranks is 9":                   {"scale", "--ranks", "9"},
+		`transport "rdma" is not one of`: {"barrier", "--transport", "rdma"},
+	} {
+		_, err := parsePerfLine(args...)
+		exit, ok := errors.AsType[*exitError](err)
+		if !ok || exit.status != statusUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// perfResults reads what --json printed, and checks that each has the fields of
+// its kind.
+func perfResults(t *testing.T, b *bytes.Buffer, floor bool) []perf.Result {
+	t.Helper()
+	var results []perf.Result
+	for line := range strings.Lines(b.String()) {
+		d := json.NewDecoder(strings.NewReader(line))
+		d.DisallowUnknownFields()
+		var r perf.Result
+		if err := d.Decode(&r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		results = append(results, r)
+		test, known := perf.Find(r.Test)
+		figure := r.P50
+		if known && test.Kind != perf.Latency {
+			figure = r.MBPerS
+		}
+		if !known || figure <= 0 || r.Mode == "" || r.MTU == 0 || r.AllocsPerOp == nil || floor && r.Ratio <= 0 {
+			t.Errorf("incomplete: %s", line)
+		}
+	}
+	return results
+}
+
+func TestPerfMeasures(t *testing.T) {
+	testenv.NeedsRoot(t)
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	c := command(t, "perf", "put-latency", "get-bibandwidth", "fetch-and-op-rate", "barrier", "progress-1-busy",
+		"scale-put", "--ranks", "3", "--bytes", "8,9000", "--json", "--iterations", "20", "--plot", plot)
+	if s := c.run(t); s != 0 {
+		t.Fatalf("status %d: %s", s, &c.stderr)
+	}
+	results := perfResults(t, &c.stdout, true)
+	if want := 2 + 2 + 3 + 1 + 1 + 2*2; len(results) != want {
+		t.Errorf("%d results, want %d: %s", len(results), want, &c.stdout)
+	}
+	if _, err := os.Stat(plot); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPerfWithoutPrivileges(t *testing.T) {
+	c := nobody(command(t, "perf", "floor", "get-latency", "put-rate", "--transport", "udp", "--bytes", "8,20000", "--json", "--duration", "20ms"))
+	if s := c.run(t); s != 0 {
+		t.Fatalf("status %d: %s", s, &c.stderr)
+	}
+	if n := strings.Count(c.stdout.String(), `{"test":"floor-`); n != 4 {
+		t.Errorf("%d floors in %s", n, &c.stdout)
+	}
+	var measured bytes.Buffer
+	for line := range strings.Lines(c.stdout.String()) {
+		if !strings.Contains(line, `"test":"floor-`) {
+			measured.WriteString(line)
+		}
+	}
+	if got := perfResults(t, &measured, true); len(got) != 2+2*3 {
+		t.Errorf("%d results: %s", len(got), &c.stdout)
+	}
+}
+
+func TestPerfInJob(t *testing.T) {
+	c := nobody(command(t, "run", "-n", "2", "--transport", "udp", "--", binary, "perf", "put-latency", "scale-barrier", "--iterations", "20", "--json"))
+	if s := c.run(t); s != 0 {
+		t.Fatalf("status %d: %s", s, &c.stderr)
+	}
+	out := bytes.NewBufferString(strings.ReplaceAll(c.stdout.String(), "[0] ", ""))
+	if got := perfResults(t, out, false); len(got) != 5 {
+		t.Errorf("%d results: %s", len(got), &c.stdout)
+	}
+}
+
+func TestPerfUsage(t *testing.T) {
+	for _, args := range [][]string{{"perf"}, {"perf", "nothing"}, {"perf-rank", "no plan"}} {
+		c := command(t, args...)
+		if s := c.run(t); s != statusUsage {
+			t.Errorf("%q: status %d: %s", args, s, &c.stderr)
+		}
+	}
+}
+
+// A signal ends the measurement at any time, and nothing is left.
+func TestPerfInterrupted(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, test := range []string{"floor", "barrier"} {
+		c := command(t, "perf", test, "--duration", "60s")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if len(c.leftovers(t)) > 2 { // it has its network
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err := c.Process.Signal(unix.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.finish(t); s == 0 {
+			t.Errorf("%s: status 0: %s", test, &c.stdout)
+		}
+	}
+}

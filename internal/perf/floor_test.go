@@ -1,0 +1,122 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
+)
+
+// bothSides runs a floor with its two sides in this process, each where enter puts it.
+func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side int, f func() error) error) []*FloorSample {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	store := bootstrap.NewMemory()
+	defer store.Close()
+	var samples []*FloorSample
+	var errs [2]error
+	var sides sync.WaitGroup
+	for i, at := range places {
+		at.Side = i
+		sides.Go(func() {
+			errs[i] = enter(i, func() error {
+				return RunFloor(ctx, store, at, plan, func(s *FloorSample) error {
+					samples = append(samples, s)
+					return nil
+				})
+			})
+			if errs[i] != nil {
+				_ = store.Abort(ctx, "a side failed")
+			}
+		})
+	}
+	sides.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}
+
+// checkFloors asserts that each point has a figure, which says nothing of its value.
+func checkFloors(t *testing.T, plan *Plan, samples []*FloorSample, mtu int) {
+	t.Helper()
+	if len(samples) != len(plan.Floors) {
+		t.Fatalf("%d samples of %d points", len(samples), len(plan.Floors))
+	}
+	for i, s := range samples {
+		r, err := SummarizeFloor([]*FloorSample{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		figure := r.P50
+		if s.Point.Kind == Stream {
+			figure = r.MBPerS
+		}
+		if s.Point != plan.Floors[i] || figure <= 0 || r.MTU != mtu {
+			t.Errorf("%+v: %+v", plan.Floors[i], r)
+		}
+	}
+}
+
+func floorPlan(device FloorDevice) *Plan {
+	return &Plan{Device: device, Duration: 10 * time.Millisecond, Floors: []FloorPoint{
+		{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 100_000}, {Kind: Stream}, {Kind: Stream, Bytes: 8}, {Kind: Echo, Bytes: 8}}}
+}
+
+func TestFloorUDP(t *testing.T) {
+	at := FloorPlace{Address: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Payload: 1472}
+	plan := floorPlan(FloorUDP)
+	samples := bothSides(t, plan, [2]FloorPlace{at, at}, func(_ int, f func() error) error { return f() })
+	checkFloors(t, plan, samples, 1500)
+}
+
+func TestFloorXDP(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, test := range []struct {
+		device FloorDevice
+		mtu    int
+		mode   string
+	}{{FloorXDP, 1500, "xdp-native"}, {FloorXDP, 9000, "xdp-native"}, {FloorXDPGeneric, 1500, "xdp-generic"}} {
+		lab, err := netlab.New(netlab.Config{Ranks: 2, MTU: test.mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := lab.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		plan := floorPlan(test.device)
+		samples := bothSides(t, plan, [2]FloorPlace{{Interface: lab.Interface(0)}, {Interface: lab.Interface(1)}}, lab.Do)
+		checkFloors(t, plan, samples, test.mtu)
+		if samples[0].Mode != test.mode {
+			t.Errorf("mode %q, want %q", samples[0].Mode, test.mode)
+		}
+	}
+}
+
+func TestFloorErrors(t *testing.T) {
+	store := bootstrap.NewMemory()
+	defer store.Close()
+	for _, test := range []struct {
+		device FloorDevice
+		at     FloorPlace
+	}{
+		{"smoke", FloorPlace{}},
+		{FloorUDP, FloorPlace{}},
+		{FloorUDP, FloorPlace{Address: netip.IPv6Loopback(), Payload: 1000}},
+		{FloorUDP, FloorPlace{Address: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Payload: 1}},
+		{FloorXDP, FloorPlace{Interface: "no-such-link"}},
+	} {
+		if err := RunFloor(t.Context(), store, test.at, floorPlan(test.device), nil); err == nil {
+			t.Errorf("%q at %+v: no error", test.device, test.at)
+		}
+	}
+}
