@@ -315,3 +315,26 @@ func TestBye(t *testing.T) {
 	}
 	f.atRest()
 }
+
+// The refusal of a put is lost, and the acknowledgement arrives before it comes
+// again: the flush waits for the refusal.
+func TestFlushWaitsForLostRefusal(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	acks := 0
+	f.filter = func(from, _ int, b []byte) int {
+		switch {
+		case from == 1 && kindOfFrame(b) == wire.KindAck:
+			acks++
+		case from == 1 && acks == 0:
+			return 0
+		}
+		return 1
+	}
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: 64, Origin: word(1)})
+	if err := f.flush(f.e[0], a); !errors.Is(err, mpierr.RMARange) || acks == 0 {
+		t.Errorf("after %d acknowledgements: %v", acks, err)
+	}
+	f.atRest()
+}

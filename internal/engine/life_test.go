@@ -237,11 +237,29 @@ func TestDeadPeerLeavesNothingParked(t *testing.T) {
 		if !f.e[0].Send(f.now, a.session, 1, 1, i, nil) {
 			t.Fatal("no room")
 		}
+		f.e[0].push(a.session, a.session.nextSeq[request]-1) // acknowledged at once: no timer runs
 		f.step()
 	}
 	if f.e[1].Usage().Parked != 1 {
 		t.Fatal("nothing parked")
 	}
 	f.cut[0] = true
+	f.atRest()
+}
+
+// A rank full of requests to a peer that does not answer still answers others.
+func TestFullRankStillAnswers(t *testing.T) {
+	f := newFabric(t, 3, 64, nil)
+	stuck, a := f.access(0, 2), f.access(1, 0)
+	f.cut[2] = true
+	for range 100 {
+		f.e[0].Issue(f.now, &Call{Access: stuck, Code: wire.CodePut, Origin: make([]byte, 4000)})
+		f.pass(millisecond) // so that idle sessions no longer count, and this peer may have all there is
+	}
+	if (*RoomWait)(stuck).Met() {
+		t.Fatal("still room for requests")
+	}
+	f.issue(f.e[1], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+	f.until(millisecond, (*LocalWait)(a).Met)
 	f.atRest()
 }

@@ -27,7 +27,8 @@ type inbox struct {
 	free  []*message
 	bytes int
 
-	revoked map[uint32]int // the failed rank, by context
+	revoked     map[uint32]int // the failed rank, by context
+	revocations []uint32       // those contexts, oldest first
 }
 
 // Send queues a message to s, or to this rank itself if s is nil; context and
@@ -90,16 +91,35 @@ func (e *Engine) deliver(from int, context, tag uint32, word uint64, data []byte
 	return mpierr.Success
 }
 
-// revoke ends a context. A peer cannot fill memory with contexts that do not
-// exist: beyond a limit that no program reaches, revocations are ignored, and
-// waiters find out by silence.
+// revoke ends a context, and has all others told. A peer cannot fill memory with
+// contexts that do not exist: beyond a limit that no program reaches, revocations
+// are ignored, and waiters find out by silence.
 func (e *Engine) revoke(context uint32, failed int) {
 	in := &e.inbox
 	if in.revoked == nil {
 		in.revoked = map[uint32]int{}
 	}
-	if _, ok := in.revoked[context]; !ok && len(in.revoked) < 1<<16 {
-		in.revoked[context] = failed
+	if _, ok := in.revoked[context]; ok || len(in.revoked) == 1<<16 {
+		return
+	}
+	in.revoked[context] = failed
+	in.revocations = append(in.revocations, context)
+	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
+		if s := e.byRank[rank]; s != nil && s.state == open {
+			e.markDirty(s)
+		}
+	}
+}
+
+// tellRevoked passes on the revocations that s has not been sent.
+func (e *Engine) tellRevoked(s *Session) {
+	in := &e.inbox
+	for s.told < len(in.revocations) {
+		context := in.revocations[s.told]
+		if !e.Send(e.now, s, context, RevokeTag, uint64(in.revoked[context]), nil) {
+			return // there is more to send to s, so it will be served again
+		}
+		s.told++
 	}
 }
 
@@ -109,8 +129,12 @@ func (e *Engine) Revoked(context uint32) (failed int, ok bool) {
 	return failed, ok
 }
 
-// Revoke ends a context at this rank.
-func (e *Engine) Revoke(context uint32, failed int) { e.revoke(context, failed) }
+// Revoke ends a context at this rank, at all ranks that it has a session with or
+// will have one with, and so, from one to the next, at all that wait for each other.
+func (e *Engine) Revoke(now int64, context uint32, failed int) {
+	e.now = now
+	e.revoke(context, failed)
+}
 
 func (in *inbox) find(context, tag uint32, from int) int {
 	for i, m := range in.list {

@@ -182,6 +182,9 @@ func (e *Engine) service(s *Session) {
 		}
 		return
 	}
+	if s.told < len(e.inbox.revocations) {
+		e.tellRevoked(s)
+	}
 	for c := range numClasses {
 		e.closeBundle(s, c)
 		e.pump(s, c)

@@ -31,6 +31,7 @@ type Session struct {
 	err      *mpierr.Error
 	access   map[uint32]*Access // this rank's accesses at the peer, by window
 	lockOpen *Access            // whose lock record started the open bundle of requests, or nil
+	told     int                // revocations passed on to the peer
 
 	// Sending.
 	maxPayload int

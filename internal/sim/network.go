@@ -69,6 +69,9 @@ func (w *World) newPlan() plan {
 	return p
 }
 
+// replayedUntil is how long after a restart handshake frames of the old life come again.
+const replayedUntil = 10 * millisecond
+
 // network carries frames between ranks.
 type network struct {
 	calm bool // no more faults
@@ -88,6 +91,9 @@ func (w *World) cut(a, b int) bool {
 func (w *World) mayFail(a, b *life) (since int64, ok bool) {
 	switch {
 	case !b.alive:
+		if again := w.plan.restartAt + replayedUntil; w.plan.restartAt != 0 && w.now > again {
+			return again, true // until then, hellos of the old life looked like signs of life
+		}
 		return b.diedAt, true
 	case w.plan.ranksFail() && w.plan.crashAt == 0 && w.now > w.plan.cutFrom && w.separated(a.rank, b.rank):
 		return w.plan.cutFrom, true
@@ -129,6 +135,10 @@ func (w *World) carry(from, to int, payload []byte) {
 		for copies < 4 && w.chance(p.repeat) {
 			copies++
 		}
+	}
+	if w.now < p.crashAt && from == p.victim && wire.IsHandshake(payload) {
+		// It comes again when the sender lives its next life.
+		w.queue.push(p.restartAt+w.span(0, replayedUntil), func() { w.arrive(from, to, payload, false) })
 	}
 	for range copies {
 		late := p.delay + w.span(0, p.jitter)
