@@ -9,11 +9,14 @@ import (
 // Barrier blocks until every rank of the communicator has called it
 // (MPI_Barrier), or ctx is done. It takes one message a rank in each of
 // log2(Size) rounds. What other ranks wrote before their call is visible after it.
-// If a member fails, every member gets the class ProcFailed.
+// If a member fails or gives up, the others get the class ProcFailed.
 func (c *Comm) Barrier(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.barrier(ctx)
+	err := c.usable()
+	if err == nil {
+		err = c.barrier(ctx)
+	}
 	c.turn++
 	if err == nil {
 		return nil
@@ -42,7 +45,11 @@ func (c *Comm) barrier(ctx context.Context) error {
 func (c *Comm) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	blocks, err := c.allGather(ctx, mine)
+	var blocks [][]byte
+	err := c.usable()
+	if err == nil {
+		blocks, err = c.allGather(ctx, mine)
+	}
 	c.turn++
 	if err != nil {
 		return nil, c.failed("allgather", err)
@@ -86,7 +93,10 @@ func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) ([]byte, er
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	data, err := c.broadcast(ctx, data, root)
+	err := c.usable()
+	if err == nil {
+		data, err = c.broadcast(ctx, data, root)
+	}
 	c.turn++
 	if err != nil {
 		return nil, c.failed("broadcast", err)

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 
 	"github.com/xdprma/xdprma/internal/engine"
@@ -14,7 +15,9 @@ const worldContext = 1
 
 // Comm is a communicator: a group of ranks and a message context of their own.
 // Its collectives are called by all ranks of the group in the same order, and by
-// one goroutine of each rank at a time.
+// one goroutine of each rank at a time. Once a collective has failed at a member,
+// be it because its context ended, the communicator is broken: that collective or
+// the next one fails at every member, so that none waits for one that has given up.
 type Comm struct {
 	job     *Job
 	context uint32
@@ -106,7 +109,7 @@ func (c *Comm) send(ctx context.Context, to int, tag uint32, data []byte) error 
 
 var (
 	errPeerLeft = errors.New("it has left the job")
-	errRevoked  = errors.New("the communicator is broken: a member has failed")
+	errRevoked  = errors.New("the communicator is broken: this member has failed, or given up a collective")
 )
 
 // receive waits for what a rank sends under tag, and appends it to buf. The
@@ -136,9 +139,9 @@ func (c *Comm) next(ctx context.Context, s *engine.Session, from int, tag uint32
 	c.wait = engine.MessageWait{Engine: e, Context: c.context, Tag: tag, From: world}
 	word, data, ok := e.Take(c.context, tag, world, buf)
 	if !ok {
-		if failed, revoked := e.Revoked(c.context); revoked {
+		if err := c.revoked(e); err != nil {
 			c.job.poller.Unlock()
-			return 0, buf, false, &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: failed, Err: errRevoked}
+			return 0, buf, false, err
 		}
 	}
 	if ok || s == nil {
@@ -162,37 +165,42 @@ func (c *Comm) next(ctx context.Context, s *engine.Session, from int, tag uint32
 	return 0, buf, false, err
 }
 
-// failed names the collective in err. If a process failed, all other members are
-// told, so that none waits for a rank that has given up.
-func (c *Comm) failed(op string, err error) error {
-	if mpierr.ClassOf(err) == mpierr.ProcFailed {
-		c.revoke(err)
+// usable returns nil unless the communicator is broken or the job closed.
+func (c *Comm) usable() error {
+	e, _ := c.job.poller.Lock()
+	defer c.job.poller.Unlock()
+	if c.job.poller.Closed() {
+		return net.ErrClosed
 	}
-	var e *mpierr.Error
-	if errors.As(err, &e) {
-		return &mpierr.Error{Op: op, Class: e.Class, Rank: e.Rank, Err: e.Err}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &mpierr.Error{Op: op, Class: mpierr.Timeout, Rank: mpierr.NoRank, Err: err}
-	}
-	return &mpierr.Error{Op: op, Class: mpierr.Closed, Rank: mpierr.NoRank, Err: err}
+	return c.revoked(e)
 }
 
-func (c *Comm) revoke(cause error) {
-	failed := c.job.rank
+func (c *Comm) revoked(e *engine.Engine) error {
+	if failed, yes := e.Revoked(c.context); yes {
+		return &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: failed, Err: errRevoked}
+	}
+	return nil
+}
+
+// failed names the collective in err, and breaks the communicator.
+func (c *Comm) failed(op string, err error) error {
+	named := &mpierr.Error{Op: op, Class: mpierr.Closed, Rank: mpierr.NoRank, Err: err}
 	var e *mpierr.Error
-	if errors.As(cause, &e) {
-		failed = e.Rank
+	switch {
+	case c.job.poller.Closed():
+		named.Err = net.ErrClosed
+		return named
+	case errors.As(err, &e):
+		named.Class, named.Rank, named.Err = e.Class, e.Rank, e.Err
+	case errors.Is(err, context.DeadlineExceeded):
+		named.Class = mpierr.Timeout
+	}
+	culprit := named.Rank
+	if culprit == mpierr.NoRank {
+		culprit = c.job.rank
 	}
 	eng, now := c.job.poller.Lock()
-	defer c.job.poller.Unlock()
-	if _, done := eng.Revoked(c.context); done {
-		return
-	}
-	eng.Revoke(c.context, failed)
-	for r := range c.size {
-		if s := eng.Session(c.WorldRank(r)); s != nil {
-			eng.Send(now, s, c.context, engine.RevokeTag, uint64(failed), nil)
-		}
-	}
+	eng.Revoke(now, c.context, culprit)
+	c.job.poller.Unlock()
+	return named
 }

@@ -22,9 +22,33 @@ import (
 // Limits bounds what a process keeps for the others; zero values mean the
 // defaults. Everything is allocated at open.
 type Limits struct {
-	RxFrames  int           // frames held for reading; 0: 2048
-	TxFrames  int           // frames held until acknowledged; 0: 1024
+	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 2048
+	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
 	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
+}
+
+const (
+	minRxFrames = 64
+	minTxFrames = 32
+	maxFrames   = 1 << 16
+)
+
+// check returns what is wrong with a place and limits that a program has set.
+func (o *Options) check() error {
+	p, l := o.Place, o.Limits
+	switch {
+	case p.Size < 1 || p.Size > bootstrap.MaxRanks || p.Rank < 0 || p.Rank >= p.Size:
+		return fmt.Errorf("rank %d of %d: a job has 1 to %d ranks, counted from 0", p.Rank, p.Size, bootstrap.MaxRanks)
+	case p.Rendezvous == "" && p.Size > 1:
+		return fmt.Errorf("a job of %d ranks without a rendezvous", p.Size)
+	case l.RxFrames != 0 && (l.RxFrames < minRxFrames || l.RxFrames > maxFrames):
+		return fmt.Errorf("RxFrames %d is not within %d and %d", l.RxFrames, minRxFrames, maxFrames)
+	case l.TxFrames != 0 && (l.TxFrames < minTxFrames || l.TxFrames > maxFrames):
+		return fmt.Errorf("TxFrames %d is not within %d and %d", l.TxFrames, minTxFrames, maxFrames)
+	case l.DeadAfter < 0:
+		return fmt.Errorf("DeadAfter %v is negative", l.DeadAfter)
+	}
+	return nil
 }
 
 // Place is a process's place in its job: rank, size, rendezvous and network, as
@@ -84,6 +108,9 @@ func addressKey(rank int) string { return fmt.Sprintf("address/%d", rank) }
 func Join(ctx context.Context, o Options) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if err := o.check(); err != nil {
+		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
 	store, err := bootstrap.Open(ctx, o.Place)
 	if err != nil {
@@ -194,6 +221,9 @@ func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
 	b, err := j.store.Get(ctx, addressKey(rank))
 	if err == nil {
 		err = peer.unmarshal(b)
+	}
+	if ctx.Err() != nil {
+		return peer, ctx.Err() // the rank has not joined, which is no failure
 	}
 	if err != nil {
 		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}

@@ -1,0 +1,285 @@
+package comm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testjob"
+)
+
+const testLimit = 60 * time.Second // far beyond what any test takes
+
+// soon is when a silent rank counts as dead in these tests. A few frames are
+// enough for them.
+var soon = comm.Limits{DeadAfter: 300 * time.Millisecond, TxFrames: 64, RxFrames: 64}
+
+// join returns the ranks of a job, all in this process.
+func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {
+	t.Helper()
+	places, stop, err := testjob.Places(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	t.Cleanup(cancel)
+	jobs := make([]*comm.Job, size)
+	t.Cleanup(func() {
+		each(jobs, func(j *comm.Job) error {
+			if j == nil {
+				return nil
+			}
+			return j.Close()
+		})
+	})
+	for rank := range size {
+		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank], Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ctx, jobs
+}
+
+// each runs f for all ranks at once and returns what each returned.
+func each(jobs []*comm.Job, f func(j *comm.Job) error) []error {
+	errs := make([]error, len(jobs))
+	done := make(chan bool)
+	for i, j := range jobs {
+		go func() {
+			errs[i] = f(j)
+			done <- true
+		}()
+	}
+	for range jobs {
+		<-done
+	}
+	return errs
+}
+
+func TestCollectives(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 4, 7} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64})
+			for _, length := range []int{0, 1, 1024, 1025, 5000} {
+				block := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank + 1)}, length) }
+				errs := each(jobs, func(j *comm.Job) error {
+					w := j.World()
+					if w.Rank() != j.Rank() || w.Size() != size || w.WorldRank(size-1) != size-1 || w.Job() != j {
+						return fmt.Errorf("rank %d of %d", w.Rank(), w.Size())
+					}
+					all, err := w.AllGather(ctx, block(j.Rank()))
+					if err != nil {
+						return err
+					}
+					for r, b := range all {
+						if !bytes.Equal(b, block(r)) {
+							return fmt.Errorf("block %d of %d bytes is wrong", r, len(b))
+						}
+					}
+					for root := range size {
+						var mine []byte
+						if root == j.Rank() {
+							mine = block(root)
+						}
+						got, err := w.Broadcast(ctx, mine, root)
+						if err != nil || !bytes.Equal(got, block(root)) {
+							return fmt.Errorf("broadcast of %d: %d bytes, %w", root, len(got), err)
+						}
+					}
+					return w.Barrier(ctx)
+				})
+				if err := errors.Join(errs...); err != nil {
+					t.Fatalf("%d bytes: %v", length, err)
+				}
+			}
+		})
+	}
+}
+
+// TestBarrierWaits enters a barrier at all ranks but one, and looks that none has
+// passed before the last one enters.
+func TestBarrierWaits(t *testing.T) {
+	const size = 4
+	ctx, jobs := join(t, size, comm.Limits{})
+	for last := range size {
+		passed := make(chan error, size)
+		for _, j := range jobs {
+			if j.Rank() != last {
+				go func() { passed <- j.World().Barrier(ctx) }()
+			}
+		}
+		select {
+		case err := <-passed:
+			t.Fatalf("a rank passed the barrier before rank %d entered it: %v", last, err)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if err := jobs[last].World().Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range size - 1 {
+			if err := <-passed; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestDeadMember lets a rank vanish. The barrier fails at all others, also at
+// those that never exchange a message with the dead one.
+func TestDeadMember(t *testing.T) {
+	for _, size := range []int{2, 4, 16} {
+		ctx, jobs := join(t, size, soon)
+		if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+			t.Fatal(err)
+		}
+		dead := size / 2
+		_ = jobs[dead].Poller().Close()
+		for rank, err := range each(jobs, func(j *comm.Job) error {
+			if j.Rank() == dead {
+				return mpierr.ProcFailed
+			}
+			return j.World().Barrier(ctx)
+		}) {
+			if !errors.Is(err, mpierr.ProcFailed) {
+				t.Errorf("%d ranks: barrier at rank %d: got %v, want class process failed", size, rank, err)
+			}
+		}
+	}
+}
+
+// TestLeftMember closes a rank in good order. A barrier cannot succeed without it.
+func TestLeftMember(t *testing.T) {
+	ctx, jobs := join(t, 3, comm.Limits{})
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+		t.Fatal(err)
+	}
+	if err := jobs[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for rank, err := range each(jobs[:2], func(j *comm.Job) error { return j.World().Barrier(ctx) }) {
+		if !errors.Is(err, mpierr.ProcFailed) {
+			t.Errorf("rank %d: got %v, want class process failed", rank, err)
+		}
+	}
+}
+
+// TestGivenUp ends the context of one member inside a barrier that another never
+// enters. The member learns why, the others that one of them gave up: in that
+// collective, or in the next if they were late.
+func TestGivenUp(t *testing.T) {
+	for _, size := range []int{2, 5, 16} {
+		for _, met := range []bool{false, true} {
+			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+			if met { // the ranks have sessions with each other before
+				if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			short, cancel := context.WithCancel(ctx)
+			gaveUp := make(chan bool)
+			for rank, err := range each(jobs, func(j *comm.Job) error {
+				switch j.Rank() {
+				case 1:
+					time.AfterFunc(5*time.Millisecond, cancel)
+					err := j.World().Barrier(short)
+					close(gaveUp)
+					return err
+				case 0:
+					<-gaveUp
+				}
+				// The one that gave up may have done its part before.
+				if err := j.World().Barrier(ctx); err != nil {
+					return err
+				}
+				return j.World().Barrier(ctx)
+			}) {
+				if rank == 1 && !errors.Is(err, context.Canceled) {
+					t.Errorf("%d ranks: rank 1 got %v, want cancelled", size, err)
+				}
+				if rank != 1 && !errors.Is(err, mpierr.ProcFailed) {
+					t.Errorf("%d ranks: rank %d got %v, want class process failed", size, rank, err)
+				}
+			}
+			if err := jobs[1].World().Barrier(ctx); !errors.Is(err, mpierr.ProcFailed) {
+				t.Errorf("another barrier after it: got %v, want class process failed", err)
+			}
+		}
+	}
+}
+
+func TestTimedOut(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	_, err := jobs[0].World().AllGather(short, []byte{1})
+	if !errors.Is(err, mpierr.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want class timed out", err)
+	}
+}
+
+// TestBlocksDiffer passes blocks of different lengths, which is a mistake: it
+// fails everywhere.
+func TestBlocksDiffer(t *testing.T) {
+	ctx, jobs := join(t, 4, comm.Limits{})
+	for rank, err := range each(jobs, func(j *comm.Job) error {
+		_, err := j.World().AllGather(ctx, make([]byte, 4+j.Rank()/3))
+		return err
+	}) {
+		if !errors.Is(err, mpierr.Count) && !errors.Is(err, mpierr.ProcFailed) {
+			t.Errorf("rank %d: got %v", rank, err)
+		}
+	}
+}
+
+func TestBroadcastRoot(t *testing.T) {
+	ctx, jobs := join(t, 1, comm.Limits{})
+	for _, root := range []int{-1, 1} {
+		if _, err := jobs[0].World().Broadcast(ctx, nil, root); !errors.Is(err, mpierr.Rank) {
+			t.Errorf("root %d: got %v, want class rank", root, err)
+		}
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	place := comm.Place{Size: 1}
+	for _, o := range []comm.Options{
+		{},
+		{Place: comm.Place{Rank: 1, Size: 1}},
+		{Place: comm.Place{Rank: -1, Size: 1}},
+		{Place: comm.Place{Size: 2}},
+		{Place: place, Limits: comm.Limits{TxFrames: 31}},
+		{Place: place, Limits: comm.Limits{RxFrames: -1}},
+		{Place: place, Limits: comm.Limits{DeadAfter: -1}},
+	} {
+		j, err := comm.Join(context.Background(), o)
+		if !errors.Is(err, mpierr.Arg) {
+			t.Errorf("%+v: got %v, want class argument", o, err)
+		}
+		if j != nil {
+			_ = j.Close()
+		}
+	}
+}
+
+func TestClosedJob(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	waiting := make(chan error)
+	go func() { waiting <- jobs[0].World().Barrier(ctx) }()
+	for range 2 {
+		if err := jobs[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-waiting; !errors.Is(err, mpierr.Closed) {
+		t.Errorf("a barrier that waited: got %v, want class closed", err)
+	}
+	if err := jobs[0].World().Barrier(ctx); !errors.Is(err, mpierr.Closed) {
+		t.Errorf("a barrier after it: got %v, want class closed", err)
+	}
+}
