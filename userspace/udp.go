@@ -179,13 +179,17 @@ func (u *UDP) Reap(slots []int32) int { return u.tx.reap(slots) }
 
 // Transmit implements Device. A caller that finds another one at it leaves the
 // frames to that one.
-func (u *UDP) Transmit() { u.tx.transmit(u.fd, &u.paths) }
+func (u *UDP) Transmit() {
+	if u.tx.transmit(u.fd, &u.paths) {
+		u.sleeper.wake()
+	}
+}
 
 // Sleep implements Device. It also ends when frames that found the socket's
-// buffer full can be sent.
+// buffer full can be sent. Frames that somebody is about to send do not end it.
 func (u *UDP) Sleep(d time.Duration) {
 	events := int16(unix.POLLIN)
-	if u.tx.waiting.Load() > 0 {
+	if u.tx.full.Load() {
 		events |= unix.POLLOUT
 	}
 	if u.sleeper.sleep(d, events) > 0 && u.sleeper.polls[1].Revents&unix.POLLERR != 0 {

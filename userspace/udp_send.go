@@ -15,6 +15,7 @@ type udpSender struct {
 	slab    *Slab
 	waiting atomic.Int32 // frames enqueued and not sent
 	busy    atomic.Bool  // a goroutine sends; messages, iovs and sending are its own
+	full    atomic.Bool  // the socket's buffer had no room when last asked
 
 	mu    sync.Mutex // guards the rest; never held across a system call
 	queue ring[Out]
@@ -70,20 +71,23 @@ func (t *udpSender) reap(slots []int32) int {
 	return n
 }
 
-// transmit implements Device.Transmit.
-func (t *udpSender) transmit(fd int, paths *pathTable[sockaddr]) {
+// transmit implements Device.Transmit. It reports whether the socket's buffer has
+// turned out to be full, which a sleeper could not know.
+func (t *udpSender) transmit(fd int, paths *pathTable[sockaddr]) (filled bool) {
 	// A goroutine that finds another one sending relies on that one's next look
 	// at waiting.
 	for rounds := 2 * t.slab.Slots; t.waiting.Load() > 0 && rounds > 0; rounds-- {
 		if !t.busy.CompareAndSwap(false, true) {
-			return
+			return false
 		}
 		progress := t.sendBatch(fd, paths)
+		before := t.full.Swap(!progress)
 		t.busy.Store(false)
 		if !progress {
-			return
+			return !before
 		}
 	}
+	return false
 }
 
 // sendBatch makes one system call and reports whether another one is worth it.

@@ -83,9 +83,9 @@ func TestUDPFullBuffer(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
 	path := a.path(b.dev.LocalAddr())
 	udp := a.dev.(*UDP)
-	udp.tx.waiting.Add(1) // as if the socket had been full
+	udp.tx.full.Store(true) // as if the socket had been full
 	udp.Sleep(patience)
-	udp.tx.waiting.Add(-1)
+	udp.tx.full.Store(false)
 	if s := a.stats(); s.Sleeps != 1 {
 		t.Errorf("%d sleeps", s.Sleeps)
 	}
@@ -101,6 +101,24 @@ func TestUDPFullBuffer(t *testing.T) {
 	if n := a.dev.Reap(make([]int32, 5)); n != 1 {
 		t.Errorf("%d slots reaped", n)
 	}
+}
+
+// Frames that another goroutine is about to send are no reason to stay awake: the
+// core is needed for that goroutine.
+func TestUDPSleepsWhileAnotherSends(t *testing.T) {
+	a := newUDP(t, loopback4)
+	udp := a.dev.(*UDP)
+	udp.tx.waiting.Add(1)
+	udp.tx.busy.Store(true)
+	udp.Transmit()
+	const pause = 20 * time.Millisecond
+	begin := time.Now()
+	udp.Sleep(pause)
+	if slept := time.Since(begin); slept < pause {
+		t.Errorf("slept for %v of %v", slept, pause)
+	}
+	udp.tx.busy.Store(false)
+	udp.tx.waiting.Add(-1)
 }
 
 // What is sent to a port that nobody has must not keep later frames from going.
