@@ -93,6 +93,7 @@ func (c *Comm) send(ctx context.Context, to int, tag uint32, data []byte) error 
 		piece := data[:min(len(data), engine.MaxMessage)]
 		e, now := c.job.poller.Lock()
 		ok := e.Send(now, s, c.context, tag, total, piece)
+		e.Tick(now) // the caller may have nothing to wait for
 		c.job.poller.Unlock()
 		if !ok {
 			c.room = roomWait{e, s}
@@ -201,6 +202,7 @@ func (c *Comm) failed(op string, err error) error {
 	}
 	eng, now := c.job.poller.Lock()
 	eng.Revoke(now, c.context, culprit)
+	eng.Tick(now)
 	c.job.poller.Unlock()
 	return named
 }

@@ -65,7 +65,8 @@ func each(jobs []*comm.Job, f func(j *comm.Job) error) []error {
 func TestCollectives(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 7} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64})
+			// No sign of life helps a message along that was left lying.
+			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, DeadAfter: time.Hour})
 			for _, length := range []int{0, 1, 1024, 1025, 5000} {
 				block := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank + 1)}, length) }
 				errs := each(jobs, func(j *comm.Job) error {

@@ -209,10 +209,12 @@ func (e *Engine) expire() {
 	}
 }
 
+// markDirty has s serviced by the next Tick, which is due soon even if nobody waits.
 func (e *Engine) markDirty(s *Session) {
 	if !s.isDirty {
 		s.isDirty = true
 		e.dirty = append(e.dirty, s)
+		e.wakeBy(e.now + e.cfg.AckDelay)
 	}
 	e.markActive(s)
 }
