@@ -11,15 +11,14 @@ import (
 // fabric joins a few engines without threads or a clock: frames arrive at once,
 // in order, unless filter says otherwise. A path is the rank that it leads to.
 type fabric struct {
-	t       testing.TB
-	now     int64
-	e       []*Engine
-	mem     [][]byte
-	cut     []bool // frames from and to these ranks vanish
-	filter  func(from, to int, payload []byte) (copies int)
-	frames  int // delivered
-	reaped  [1]int32
-	lastOut []byte
+	t      testing.TB
+	now    int64
+	e      []*Engine
+	mem    [][]byte
+	cut    []bool // frames from and to these ranks vanish
+	filter func(from, to int, payload []byte) (copies int)
+	frames int // delivered
+	reaped [1]int32
 }
 
 const (
@@ -133,7 +132,11 @@ func (f *fabric) describe() (s string) {
 
 // pass lets time go by.
 func (f *fabric) pass(d int64) {
-	for end := f.now + d; ; {
+	f.t.Helper()
+	for n, end := 0, f.now+d; ; n++ {
+		if n > 100_000 {
+			f.t.Fatalf("the engines are busy without end\n%s", f.describe())
+		}
 		f.settle()
 		next := end
 		for _, e := range f.e {
