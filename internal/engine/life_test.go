@@ -263,3 +263,22 @@ func TestFullRankStillAnswers(t *testing.T) {
 	f.until(millisecond, (*LocalWait)(a).Met)
 	f.atRest()
 }
+
+// A peer that asked for much and fell silent does not keep answers from others.
+func TestSilentPeerLeavesSlotsToOthers(t *testing.T) {
+	f := newFabric(t, 3, 1<<20, nil)
+	silent, a := f.access(2, 0), f.access(1, 0)
+	f.filter = func(from, to int, _ []byte) int {
+		if from == 0 && to == 2 {
+			return 0
+		}
+		return 1
+	}
+	f.e[2].Issue(f.now, &Call{Access: silent, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+	f.step()
+	f.cut[2] = true
+	f.pass(10 * millisecond)
+	f.issue(f.e[1], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+	f.until(millisecond, (*LocalWait)(a).Met)
+	f.atRest()
+}

@@ -38,13 +38,13 @@ func (e *Engine) space(s *Session, c class) int {
 
 // mayOpen reports whether a bundle of class c may be opened now.
 func (e *Engine) mayOpen(s *Session, c class) bool {
-	reserve := e.ackReserve
+	// One slow peer must not take the slots of all others.
+	reserve, most := e.ackReserve, int32(len(e.slots))/2
 	if c == request {
-		reserve = e.respReserve
-		// One slow peer must not take the slots of all others.
-		if share := int32(len(e.slots)) / int32(max(1, len(e.active))); s.held[c] >= max(share, 8) {
-			return false
-		}
+		reserve, most = e.respReserve, max(int32(len(e.slots))/int32(max(1, len(e.active))), 8)
+	}
+	if s.held[c] >= most {
+		return false
 	}
 	// The peer remembers Span bundles; so far ahead, wait.
 	return e.freeSlots > reserve && s.nextSeq[c] < s.acked[c]+reliable.Span-1
