@@ -60,6 +60,7 @@ func perfCommand() *cli.Command {
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
 			&cli.IntFlag{Name: "ranks", Value: perf.MaxRanks, Usage: "most ranks of the scale tests"},
+			&cli.BoolFlag{Name: "bind", Value: true, Usage: "keep each of two ranks, and each side of a floor, on a processor of its own, as MPI launchers do; not in tests of progress and idleness"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON object for each result, one a line"},
 			&cli.StringFlag{Name: "plot", Usage: "draw latency and bandwidth against size into this SVG `file`"},
 			&cli.StringFlag{Name: "cpuprofile", Hidden: true, Usage: "write the processor profiles of the ranks to this `file` with the rank appended"},
@@ -95,6 +96,7 @@ type perfOptions struct {
 	duration   time.Duration
 	iterations int
 	ranks      int
+	bind       bool
 	json       bool
 	plot       string
 	profile    string
@@ -105,7 +107,7 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 	o := &perfOptions{
 		window: c.Int("window"), mtu: c.Int("mtu"), queues: c.Int("queues"),
 		duration: c.Duration("duration"), iterations: c.Int("iterations"), ranks: c.Int("ranks"),
-		json: c.Bool("json"), plot: c.String("plot"), profile: c.String("cpuprofile"),
+		bind: c.Bool("bind"), json: c.Bool("json"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
 	if o.transport, err = bootstrap.ParseTransport(c.String("transport")); err != nil {

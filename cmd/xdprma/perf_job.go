@@ -18,7 +18,7 @@ func perfInJob(ctx context.Context, o *perfOptions, report *perfReport) error {
 	if o.floor && len(o.tests) == 0 {
 		return fmt.Errorf("the floor is not measured inside a job: run xdprma perf %s by itself", perfFloor)
 	}
-	plan := &perf.Plan{Duration: o.duration, Iterations: o.iterations}
+	plan := &perf.Plan{Bind: o.bind, Duration: o.duration, Iterations: o.iterations}
 	for _, t := range o.tests {
 		if place.Size < 2 || place.Size > 2 && !t.Scale {
 			return fmt.Errorf("%s is between two ranks, and this job has %d", t.Name, place.Size)

@@ -18,10 +18,10 @@ import (
 const (
 	// perfRounds is how many jobs measure a point, with a floor before, between
 	// and after them.
-	perfRounds = 2
+	perfRounds = 4
 	// floorTime is how long each sample of a floor takes, and floorAlone that of
 	// the floor for its own sake.
-	floorTime, floorAlone = 60 * time.Millisecond, 300 * time.Millisecond
+	floorTime, floorAlone = 40 * time.Millisecond, 300 * time.Millisecond
 	// perfStartTime is what a job may take beside its measurements.
 	perfStartTime = 60 * time.Second
 	// perfSlack is how many times longer than planned a measurement may take.
@@ -204,7 +204,7 @@ func (b *bench) print(results []*perf.Result, under string) {
 
 // takeSamples runs one job of so many ranks, one of rounds, over points.
 func (b *bench) takeSamples(points []perf.Point, ranks, rounds int) ([]*perf.Sample, error) {
-	plan := &perf.Plan{Points: points, Duration: b.o.duration / time.Duration(rounds)}
+	plan := &perf.Plan{Points: points, Bind: b.o.bind, Duration: b.o.duration / time.Duration(rounds)}
 	if b.o.iterations > 0 {
 		plan.Iterations = max(b.o.iterations/rounds, 1)
 	}
@@ -228,7 +228,7 @@ func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf
 	if len(points) == 0 {
 		return nil, nil
 	}
-	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Duration: each}
+	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Bind: b.o.bind, Duration: each}
 	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(loopbackPayload))
 	if err != nil {
 		return nil, err

@@ -185,13 +185,13 @@ func perfResults(t *testing.T, b *bytes.Buffer, floor bool) []perf.Result {
 func TestPerfMeasures(t *testing.T) {
 	testenv.NeedsRoot(t)
 	plot := filepath.Join(t.TempDir(), "plot.svg")
-	c := command(t, "perf", "put-latency", "get-bibandwidth", "fetch-and-op-rate", "barrier", "progress-1-busy",
+	c := command(t, "perf", "put-latency", "get-bibandwidth", "barrier", "progress-1-busy",
 		"scale-put", "--ranks", "3", "--bytes", "8,9000", "--json", "--iterations", "20", "--plot", plot)
 	if s := c.run(t); s != 0 {
 		t.Fatalf("status %d: %s", s, &c.stderr)
 	}
 	results := perfResults(t, &c.stdout, true)
-	if want := 2 + 2 + 3 + 1 + 1 + 2*2; len(results) != want {
+	if want := 2 + 2 + 1 + 1 + 2*2; len(results) != want {
 		t.Errorf("%d results, want %d: %s", len(results), want, &c.stdout)
 	}
 	if _, err := os.Stat(plot); err != nil {

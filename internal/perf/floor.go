@@ -84,6 +84,13 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 	if err := l.connect(peer); err != nil {
 		return err
 	}
+	if plan.Bind {
+		release, err := bind(at.Side, 2)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	s := &side{line: l, plan: plan}
 	for i, p := range plan.Floors {
 		if err := s.measure(ctx, store, at.Side, i, p, emit); err != nil {

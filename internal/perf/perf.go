@@ -25,6 +25,7 @@ type Plan struct {
 	Floors     []FloorPoint  `json:",omitempty"`
 	Device     FloorDevice   `json:",omitempty"` // of the floors
 	Duration   time.Duration // of each point's timed loop
+	Bind       bool          // whether two ranks keep to a processor each, but for tests of scheduling
 	Iterations int           `json:",omitempty"` // if not 0, the passes of the timed loop, in place of Duration
 }
 

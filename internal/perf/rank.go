@@ -70,6 +70,13 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	if err := r.node.World().Barrier(r.ctx); err != nil {
 		return err
 	}
+	if r.plan.Bind && !t.Free && !t.Scale {
+		release, err := bind(r.id, r.size)
+		if err != nil {
+			return err
+		}
+		defer release() // after the barrier in which a target waits
+	}
 	if err := t.run(r, p); err != nil {
 		return err
 	}

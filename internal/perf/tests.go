@@ -29,6 +29,7 @@ type Test struct {
 	Fixed   bool  // it has these sizes only
 	Windows []int // operations outstanding likewise; nil: by size for Bandwidth, else none
 	Scale   bool  // it runs with any number of ranks, the others with two
+	Free    bool  // its ranks are not bound to processors
 	Once    bool  // one job measures it, not several
 	Stretch int   // how many times longer than others it is measured; 0: once
 
@@ -61,7 +62,7 @@ var Tests = slices.Concat([]Test{
 	{Name: "get-rate", About: "gets a second", Kind: Rate, Bytes: word, Windows: rateWindows, run: originOnly(getWindow)},
 	{Name: "fetch-and-op-rate", About: "fetch_and_op (sum of int64) a second", Kind: Rate, Bytes: word, Fixed: true, Windows: rateWindows, run: originOnly(fetchAndOpWindow)},
 }, progressTests(), []Test{
-	{Name: "idle", About: "processor time of a rank without traffic", Kind: Idle, Once: true, run: idle},
+	{Name: "idle", About: "processor time of a rank without traffic", Kind: Idle, Free: true, Once: true, run: idle},
 	{Name: "scale-put", About: "every rank puts to all others, and flushes", Bytes: word, Scale: true, run: together(putToAll, 0)},
 	{Name: "scale-barrier", About: "barrier of all ranks", Scale: true, run: together(barrierOnce, 1)},
 })
@@ -73,7 +74,7 @@ const pace = 200 * time.Microsecond
 func progressTests() (tests []Test) {
 	for _, busy := range slices.Compact([]int{0, 1, runtime.NumCPU()}) {
 		for _, paced := range []bool{false, true} {
-			t := Test{Name: fmt.Sprintf("progress-%d-busy", busy), Bytes: word, Fixed: true, Stretch: 2,
+			t := Test{Name: fmt.Sprintf("progress-%d-busy", busy), Bytes: word, Fixed: true, Free: true, Stretch: 2,
 				About: fmt.Sprintf("fetch_and_op, %d goroutines compute at the target", busy)}
 			pause := time.Duration(0)
 			if paced {
