@@ -38,6 +38,10 @@ second. The ratio is that to the floor: above 1 for latencies, below 1 for
 throughput; windows of small operations share frames and can exceed 1. Of idle
 it is the processor time of one rank as a fraction of a core.`
 
+// The rounds of a measurement. An even number has an odd number of floors, and
+// so one in the middle.
+const defaultRounds, maxRounds = 4, 100
+
 // perfFloor is the name under which the floor alone is measured.
 const perfFloor = "floor"
 
@@ -59,6 +63,7 @@ func perfCommand() *cli.Command {
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
+			&cli.IntFlag{Name: "rounds", Value: defaultRounds, Usage: "jobs that share each measurement, with the floor taken before, between and after them"},
 			&cli.IntFlag{Name: "ranks", Value: perf.MaxRanks, Usage: "most ranks of the scale tests"},
 			&cli.BoolFlag{Name: "bind", Value: true, Usage: "keep each of two ranks, and each side of a floor, on a processor of its own, as MPI launchers do; not in tests of progress and idleness"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON object for each result, one a line"},
@@ -95,6 +100,7 @@ type perfOptions struct {
 	queues     int
 	duration   time.Duration
 	iterations int
+	rounds     int
 	ranks      int
 	bind       bool
 	json       bool
@@ -106,7 +112,7 @@ type perfOptions struct {
 func parsePerf(c *cli.Command) (*perfOptions, error) {
 	o := &perfOptions{
 		window: c.Int("window"), mtu: c.Int("mtu"), queues: c.Int("queues"),
-		duration: c.Duration("duration"), iterations: c.Int("iterations"), ranks: c.Int("ranks"),
+		duration: c.Duration("duration"), iterations: c.Int("iterations"), rounds: c.Int("rounds"), ranks: c.Int("ranks"),
 		bind: c.Bool("bind"), json: c.Bool("json"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
@@ -127,6 +133,8 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 		return nil, usageError("--duration is %v, it must be 1ms to 1m", o.duration)
 	case o.iterations < 0:
 		return nil, usageError("--iterations is %d, it must not be negative", o.iterations)
+	case o.rounds < 1 || o.rounds > maxRounds:
+		return nil, usageError("--rounds is %d, it must be 1 to %d", o.rounds, maxRounds)
 	case o.ranks < 2 || o.ranks > perf.MaxRanks:
 		return nil, usageError("--ranks is %d, it must be 2 to %d", o.ranks, perf.MaxRanks)
 	}

@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// perfRounds is how many jobs measure a point, with a floor before, between
-	// and after them.
-	perfRounds = 4
 	// floorTime is how long each sample of a floor takes, and floorAlone that of
 	// the floor for its own sake.
 	floorTime, floorAlone = 40 * time.Millisecond, 300 * time.Millisecond
@@ -142,7 +139,7 @@ func (b *bench) test(t perf.Test, ranks int) error {
 	if err != nil {
 		return err
 	}
-	rounds := perfRounds
+	rounds := b.o.rounds
 	if t.Once {
 		rounds = 1
 	}

@@ -146,6 +146,7 @@ func TestPerfArguments(t *testing.T) {
 		"--queues is 0":                  {"barrier", "--queues", "0"},
 		"--duration is 0s":               {"barrier", "--duration", "0s"},
 		"--iterations is -5":             {"barrier", "--iterations=-5"},
+		"--rounds is 0":                  {"barrier", "--rounds", "0"},
 		"--ranks is 9":                   {"scale", "--ranks", "9"},
 		`transport "rdma" is not one of`: {"barrier", "--transport", "rdma"},
 	} {
@@ -186,7 +187,7 @@ func TestPerfMeasures(t *testing.T) {
 	testenv.NeedsRoot(t)
 	plot := filepath.Join(t.TempDir(), "plot.svg")
 	c := command(t, "perf", "put-latency", "get-bibandwidth", "barrier", "progress-1-busy",
-		"scale-put", "--ranks", "3", "--bytes", "8,9000", "--json", "--iterations", "20", "--plot", plot)
+		"scale-put", "--ranks", "3", "--bytes", "8,9000", "--json", "--iterations", "20", "--rounds", "2", "--plot", plot)
 	if s := c.run(t); s != 0 {
 		t.Fatalf("status %d: %s", s, &c.stderr)
 	}
@@ -200,7 +201,7 @@ func TestPerfMeasures(t *testing.T) {
 }
 
 func TestPerfWithoutPrivileges(t *testing.T) {
-	c := nobody(command(t, "perf", "floor", "get-latency", "put-rate", "--transport", "udp", "--bytes", "8,20000", "--json", "--duration", "20ms"))
+	c := nobody(command(t, "perf", "floor", "get-latency", "put-rate", "--transport", "udp", "--bytes", "8,20000", "--json", "--duration", "20ms", "--rounds", "1"))
 	if s := c.run(t); s != 0 {
 		t.Fatalf("status %d: %s", s, &c.stderr)
 	}
