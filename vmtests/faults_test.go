@@ -178,3 +178,22 @@ func (r *rank) rounds() string {
 	}
 	return "no rounds"
 }
+
+// The whole set of operations, with its larger transfers, over a bad wire.
+func TestExchangeOverFaults(t *testing.T) {
+	for _, tt := range []struct {
+		transport string
+		mtu       int
+	}{{"xdp-native", 1500}, {"xdp-native", 9000}, {"xdp-generic", 3498}, {"udp", 9000}} {
+		t.Run(fmt.Sprintf("%s/mtu %d", tt.transport, tt.mtu), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3, MTU: tt.mtu})
+			both := relays(t, lab, tt.transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
+			start(t, lab, spec{program: "exchange", ranks: 2, transports: []string{tt.transport}}).finish()
+			for _, relay := range both {
+				if taken, err := relay.Taken(); err != nil || taken[faults.Drop] < 10 || taken[faults.Corrupt] < 10 {
+					t.Errorf("faults: %v, %v", taken, err)
+				}
+			}
+		})
+	}
+}

@@ -305,6 +305,13 @@ func (r *rank) next(word string) (rest string, more <-chan struct{}, ok bool) {
 	}
 }
 
+// rewind makes next start from the first line again.
+func (r *rank) rewind() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = 0
+}
+
 // tell writes a line to the process's standard input.
 func (r *rank) tell(line string) { fmt.Fprintln(r.in, line) }
 
