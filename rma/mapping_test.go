@@ -1,0 +1,117 @@
+package rma_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// declared returns the exported names of the packages in dirs as package.Name or
+// package.Type.Method, and the names of the tests.
+func declared(t *testing.T, dirs ...string) (names, tests map[string]bool) {
+	names, tests = map[string]bool{}, map[string]bool{}
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test := strings.HasSuffix(file, "_test.go")
+			for _, d := range f.Decls {
+				for _, name := range namesOf(d) {
+					if test {
+						tests[name] = true
+					} else {
+						names[f.Name.Name+"."+name] = true
+					}
+				}
+			}
+		}
+	}
+	return names, tests
+}
+
+func namesOf(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		name := d.Name.Name
+		if d.Recv != nil {
+			base := d.Recv.List[0].Type
+			if star, ok := base.(*ast.StarExpr); ok {
+				base = star.X
+			}
+			if id, ok := base.(*ast.Ident); ok {
+				name = id.Name + "." + name
+			}
+		}
+		return []string{name}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names = append(names, spec.Name.Name)
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					names = append(names, id.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// TestMapping checks every row of the mapping that says that something is there.
+func TestMapping(t *testing.T) {
+	text, err := os.ReadFile("../docs/mpi-mapping.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, tests := declared(t, ".", "../comm", "../window", "../datatype")
+	code, test := regexp.MustCompile("`([a-zA-Z.]+)`"), regexp.MustCompile(`\bTest[A-Z]\w+`)
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 6 || strings.TrimSpace(cells[1]) == "MPI" || strings.HasPrefix(cells[1], " ---") {
+			continue
+		}
+		mpi, golang, there, remark := strings.TrimSpace(cells[1]), cells[2], strings.TrimSpace(cells[3]), cells[4]
+		found := code.FindAllStringSubmatch(golang, -1)
+		switch there {
+		case "yes":
+			rows++
+			for _, m := range found {
+				if !names[m[1]] {
+					t.Errorf("%s: there is no %s", mpi, m[1])
+				}
+			}
+			named := test.FindAllString(remark, -1)
+			if len(found) == 0 || len(named) == 0 {
+				t.Errorf("%s: a row says yes without a name and a test", mpi)
+			}
+			for _, name := range named {
+				if !tests[name] {
+					t.Errorf("%s: there is no test %s", mpi, name)
+				}
+			}
+		case "planned":
+			if len(found) == 0 {
+				t.Errorf("%s: planned without a name", mpi)
+			}
+		case "no":
+		default:
+			t.Errorf("%s: %q is none of yes, planned and no", mpi, there)
+		}
+	}
+	if rows < 60 {
+		t.Errorf("only %d rows are there: was the table changed in form?", rows)
+	}
+}
