@@ -1,0 +1,138 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/testjob"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// ranks runs program as two ranks inside this process. Programs call rma.Join with
+// an empty Config instead, and are started by `xdprma run`.
+func ranks(program func(ctx context.Context, node *rma.Node)) {
+	const size = 2
+	places, stop, err := testjob.Places(size)
+	check(err)
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var group sync.WaitGroup
+	for rank := range size {
+		group.Go(func() {
+			node, err := rma.Join(ctx, rma.Config{Place: &places[rank]})
+			check(err)
+			program(ctx, node)
+			check(node.Close())
+		})
+	}
+	group.Wait()
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Both ranks add to a counter in rank 0's memory.
+func Example_fetchAndOp() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+		check(err)
+		ten, before := int64(10), int64(0)
+		check(win.Lock(ctx, rma.LockShared, 0, 0))
+		check(win.FetchAndOp(rma.Value(&ten), rma.Value(&before), 0, rma.At(0), rma.Sum))
+		check(win.Unlock(ctx, 0)) // before is set from here on
+		check(node.World().Barrier(ctx))
+		if node.Rank() == 0 {
+			fmt.Println(rma.Slice[int64](win.Memory())[0])
+		}
+		check(win.Free(ctx))
+	})
+	// Output: 20
+}
+
+// Rank 0 writes into rank 1's memory and reads it back.
+func ExampleWin_Put() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 3*8, 8, nil)
+		check(err)
+		if node.Rank() == 0 {
+			got := make([]float64, 2)
+			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
+			check(win.Put(rma.Of([]float64{1.5, 2.5}), 1, rma.At(1)))
+			check(win.Flush(ctx, 1)) // the put has taken effect
+			check(win.Get(rma.Of(got), 1, rma.At(1)))
+			check(win.Unlock(ctx, 1)) // got is filled
+			fmt.Println(got)
+		}
+		check(node.World().Barrier(ctx))
+		if node.Rank() == 1 {
+			fmt.Println(rma.Slice[float64](win.Memory()))
+		}
+		check(win.Free(ctx))
+	})
+	// Output:
+	// [1.5 2.5]
+	// [0 1.5 2.5]
+}
+
+// Each rank adds a vector to one in rank 1's memory. Accumulates need no exclusive
+// lock: each element is updated atomically.
+func ExampleWin_Accumulate() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 3*4, 4, nil)
+		check(err)
+		check(win.LockAll(ctx, 0))
+		check(win.Accumulate(rma.Of([]int32{1, 2, 3}), 1, rma.At(0), rma.Sum))
+		check(win.UnlockAll(ctx))
+		check(node.World().Barrier(ctx))
+		if node.Rank() == 1 {
+			fmt.Println(rma.Slice[int32](win.Memory()))
+		}
+		check(win.Free(ctx))
+	})
+	// Output: [2 4 6]
+}
+
+// Exactly one rank claims a place.
+func ExampleWin_CompareAndSwap() {
+	claims := make(chan int64, 2)
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+		check(err)
+		free, mine, before := uint64(0), uint64(node.Rank()+1), uint64(0)
+		check(win.LockAll(ctx, 0))
+		check(win.CompareAndSwap(rma.Value(&mine), rma.Value(&free), rma.Value(&before), 0, rma.At(0)))
+		check(win.UnlockAll(ctx))
+		if before == free {
+			claims <- 1
+		}
+		check(win.Free(ctx))
+	})
+	fmt.Println(len(claims), "rank has it")
+	// Output: 1 rank has it
+}
+
+// Errors carry a class of the standard.
+func ExampleError() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+		check(err)
+		if node.Rank() == 0 {
+			check(win.Lock(ctx, rma.LockShared, 1, 0))
+			err := win.Put(rma.Of([]int64{1, 2}), 1, rma.At(0))
+			fmt.Println(errors.Is(err, rma.ErrRange))
+			fmt.Println(err)
+			check(win.Unlock(ctx, 1))
+		}
+		check(win.Free(ctx))
+	})
+	// Output:
+	// true
+	// put (rank 1): outside the window: bytes 0 to 16 of a window of 8 bytes
+}
