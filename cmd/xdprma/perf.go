@@ -33,10 +33,14 @@ Tests:
 Inside a job that something else has started, perf measures between the job's
 ranks, and takes no floor.
 
+The target waits in a barrier, but for progress. With --bind, two ranks and the
+sides of a floor keep to a processor each: spinning on one they would take turns.
+
 Latencies are of an operation and its flush, in µs. MB/s is 10^6 payload bytes a
 second. The ratio is that to the floor: above 1 for latencies, below 1 for
-throughput; windows of small operations share frames and can exceed 1. Of idle
-it is the processor time of one rank as a fraction of a core.`
+throughput. Windows of small operations share frames and can exceed 1, and a
+barrier of two ranks, whose frames cross, can stay below it. Of idle the ratio is
+the processor time of one rank as a fraction of a core.`
 
 // The rounds of a measurement. An even number has an odd number of floors, and
 // so one in the middle.

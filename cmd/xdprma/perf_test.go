@@ -7,10 +7,12 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -260,4 +262,44 @@ func TestPerfInterrupted(t *testing.T) {
 			t.Errorf("%s: status 0: %s", test, &c.stdout)
 		}
 	}
+}
+
+// children returns the processes that c has started and not reaped.
+func (c *invocation) children(t *testing.T) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		b, _ := os.ReadFile(file) // a thread that has ended has no children
+		for _, field := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// A rank that dies ends the measurement with its status.
+func TestPerfRankDies(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("perf", "put-latency", "--duration", "60s", "--rounds", "1")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if pids := c.children(t); len(pids) == 2 {
+				if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if s := c.finish(t); s == 0 {
+			t.Errorf("status 0: %s", &c.stdout)
+		}
+	})
 }
