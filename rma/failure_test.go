@@ -168,12 +168,12 @@ func TestNoAllocations(t *testing.T) {
 		}},
 	} {
 		j.must(c.begin())
-		for range 100 { // tables grow to their size
+		for range 50 { // tables grow to their size
 			j.must(c.call())
 		}
 		runtime.GC()
 		var err error
-		if n := testing.AllocsPerRun(500, func() {
+		if n := testing.AllocsPerRun(150, func() {
 			if e := c.call(); err == nil {
 				err = e
 			}

@@ -124,7 +124,12 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^30", dispUnit)
 	}
 	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
-	err = w.agree(ctx, flavor, mem, size, dispUnit, fault)
+	id, err := w.propose(ctx, size, dispUnit, fault)
+	if err == nil {
+		err = w.register(ctx, window.Config{
+			ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(),
+		})
+	}
 	if err != nil {
 		if mem != nil {
 			_ = mem.Close()
@@ -134,46 +139,71 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	return w, nil
 }
 
-// agree exchanges what the ranks expose, settles the id and registers the window
-// everywhere before anyone returns.
-func (w *Win) agree(ctx context.Context, flavor window.Flavor, mem window.Memory, size, dispUnit int, fault error) error {
+// propose exchanges what the ranks expose and settles the window's id.
+func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id uint32, err error) {
 	job := w.comm.Job()
 	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault)}
 	blocks, err := w.comm.AllGather(ctx, mine.marshal())
 	if err != nil {
-		return named("window create", NoRank, err)
+		return 0, named("window create", NoRank, err)
 	}
-	var id uint32
-	var theirs proposal
 	for r, b := range blocks {
+		var theirs proposal
 		theirs.unmarshal(b)
-		if theirs.failed != 0 && fault == nil {
-			fault = newError("window create", theirs.failed, r, "the call failed at this rank")
+		if fault == nil {
+			fault = failedAt(r, theirs.failed)
 		}
 		id = max(id, theirs.id)
 		w.targets[r] = target{size: theirs.size, dispUnit: int(theirs.dispUnit)}
 	}
 	job.TakeWindowID(id)
-	if fault != nil {
-		return fault
+	return id, fault
+}
+
+// failedAt returns the error of a rank that has reported a class, nil for 0.
+func failedAt(rank int, class Class) error {
+	if class == 0 {
+		return nil
 	}
-	if err := w.checkSame(); err != nil {
-		return err
+	if !class.Known() {
+		class = ErrIntern
 	}
+	return newError("window create", class, rank, "the call failed at this rank")
+}
+
+// register makes the window known to requests at every rank, or at none, before
+// anyone returns.
+func (w *Win) register(ctx context.Context, c window.Config) error {
 	w.epoch = window.NewEpoch(w.comm.Size(), w.hints.NoLocks)
-	w.own, err = window.New(window.Config{
-		ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: w.comm.Size(),
-	})
-	if err != nil {
-		return err
+	windows := w.comm.Job().Windows()
+	fault := w.checkSame()
+	if fault == nil {
+		w.own, fault = window.New(c)
 	}
-	w.poller.Lock()
-	err = job.Windows().Add(w.own)
-	w.poller.Unlock()
-	if err != nil {
-		return err
+	added := false
+	if fault == nil {
+		w.poller.Lock()
+		fault = windows.Add(w.own)
+		added = fault == nil
+		w.poller.Unlock()
 	}
-	return w.comm.Barrier(ctx)
+	blocks, err := w.comm.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	if err != nil {
+		fault = named("window create", NoRank, err)
+	}
+	for r, b := range blocks {
+		if fault == nil {
+			fault = failedAt(r, Class(binary.LittleEndian.Uint32(b)))
+		}
+	}
+	if fault != nil && added {
+		e, _ := w.poller.Lock()
+		e.ForgetWindow(c.ID)
+		windows.Remove(c.ID)
+		_ = w.own.Free() // before anyone could use it, or with the failure that is reported
+		w.poller.Unlock()
+	}
+	return fault
 }
 
 // checkSame holds the application to its assertions.

@@ -55,8 +55,6 @@ func TestWindowRefused(t *testing.T) {
 			size, unit, info := 8, 1, rma.Info(nil)
 			if n.Rank() == 1 {
 				size, unit, info = c.size, c.unit, c.info
-			} else if c.info["no_locks"] == "" {
-				info = c.info
 			}
 			_, err := rma.Allocate(j.ctx, n.World(), size, unit, info)
 			return err
