@@ -37,6 +37,7 @@ func makeKernels() *table {
 	installFloat32(t)
 	installFloat64(t)
 	installComplex(t)
+	installPairs(t)
 	for b := range Basic(basicCount) {
 		installNative(t, b)
 	}

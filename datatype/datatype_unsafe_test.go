@@ -1,6 +1,7 @@
 package datatype
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,13 +37,15 @@ func TestOf(t *testing.T) {
 // TestWireCodes pins what other ranks rely on.
 func TestWireCodes(t *testing.T) {
 	names := []string{"invalid", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-		"float32", "float64", "bool", "byte", "complex64", "complex128", "invalid"}
+		"float32", "float64", "bool", "byte", "complex64", "complex128", "invalid",
+		"float32_int32", "float64_int32", "int64_int32", "int32_int32", "int16_int32", "invalid"}
 	for i, name := range names {
 		if b := Basic(i); b.String() != name || b.Valid() != (name != "invalid") {
 			t.Errorf("code %d is %s, valid %v; want %s", i, b, b.Valid(), name)
 		}
 	}
-	ops := []string{"invalid", "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "replace", "no_op", "invalid"}
+	ops := []string{"invalid", "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "replace", "no_op",
+		"minloc", "maxloc", "invalid"}
 	for i, name := range ops {
 		if o := Op(i); o.String() != name || o.Valid() != (name != "invalid") {
 			t.Errorf("code %d is %s, valid %v; want %s", i, o, o.Valid(), name)
@@ -58,10 +61,11 @@ func TestDefined(t *testing.T) {
 		ints   = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 		reals  = ints + " float32 float64"
 		number = reals + " complex64 complex128"
-		all    = number + " bool byte"
+		pairs  = "float32_int32 float64_int32 int64_int32 int32_int32 int16_int32"
+		all    = number + " bool byte " + pairs
 	)
 	defined := map[Op]string{Sum: number, Prod: number, Min: reals, Max: reals, LAnd: ints + " bool", LOr: ints + " bool",
-		LXor: ints + " bool", BAnd: ints + " byte", BOr: ints + " byte", BXor: ints + " byte", Replace: all, NoOp: all}
+		LXor: ints + " bool", BAnd: ints + " byte", BOr: ints + " byte", BXor: ints + " byte", Replace: all, NoOp: all, MinLoc: pairs, MaxLoc: pairs}
 	for o := range Op(opCount + 1) {
 		for b := range Basic(basicCount + 1) {
 			want := mpierr.Op
@@ -122,6 +126,16 @@ func reference(op Op, b Basic, x, y []byte) []byte {
 		return refFloat[float64](op, x, y)
 	case BasicComplex64:
 		return refComplex[complex64](op, x, y)
+	case BasicFloat32Int32:
+		return refPair[float32](op, x, y)
+	case BasicFloat64Int32:
+		return refPair[float64](op, x, y)
+	case BasicInt64Int32:
+		return refPair[int64](op, x, y)
+	case BasicInt32Int32:
+		return refPair[int32](op, x, y)
+	case BasicInt16Int32:
+		return refPair[int16](op, x, y)
 	default:
 		return refComplex[complex128](op, x, y)
 	}
@@ -183,6 +197,22 @@ func refComplex[T complex64 | complex128](op Op, xb, yb []byte) []byte {
 	}
 }
 
+// refPair ranks the pairs: NaN first, then by value, then by index.
+func refPair[V PairValue](op Op, xb, yb []byte) []byte {
+	x, y := decode[Pair[V]](xb), decode[Pair[V]](yb)
+	order := cmp.Compare(x.Value, y.Value) // NaN is the smallest
+	if op == MaxLoc && !nan(x.Value) && !nan(y.Value) {
+		order = -order
+	}
+	if order == 0 {
+		order = cmp.Compare(x.Index, y.Index)
+	}
+	if op == Replace || op != NoOp && order > 0 {
+		return yb
+	}
+	return xb
+}
+
 // same compares elements by bits, and NaN components as equal.
 func same(b Basic, x, y []byte) bool {
 	half := 0
@@ -218,9 +248,9 @@ func fill(r *rand.Rand, b Basic, mem []byte) {
 	for i := 0; i+8 <= len(mem); i += 8 {
 		switch v := special[r.IntN(len(special))]; {
 		case r.IntN(3) == 0:
-		case b == BasicFloat64 || b == BasicComplex128:
+		case b == BasicFloat64 || b == BasicComplex128 || b == BasicFloat64Int32 && i%16 == 0:
 			binary.LittleEndian.PutUint64(mem[i:], math.Float64bits(v))
-		case b == BasicFloat32 || b == BasicComplex64:
+		case b == BasicFloat32 || b == BasicComplex64 || b == BasicFloat32Int32:
 			binary.LittleEndian.PutUint32(mem[i:], math.Float32bits(float32(v)))
 		case r.IntN(2) == 0:
 			binary.LittleEndian.PutUint64(mem[i:], 0)
@@ -305,6 +335,9 @@ func TestMinMaxOfZeroAndNaN(t *testing.T) {
 
 func TestNoOpIgnoresOperand(t *testing.T) {
 	for b := Basic(1); b < basicCount; b++ {
+		if !b.Valid() {
+			continue
+		}
 		mem := aligned(32)
 		fill(rand.New(rand.NewPCG(3, uint64(b))), b, mem)
 		result := make([]byte, 32)

@@ -25,8 +25,9 @@ type kernel func(dst, operand, result []byte)
 //   - Elements of 1 and 2 bytes are updated by compare-and-swap of the aligned
 //     4-byte word around them. Neighbours in that word are not disturbed, inside
 //     the window or out of it, but the race detector takes them for accessed.
-//   - Elements of 16 bytes (Complex128) are updated under a lock of this process:
-//     they are not atomic with respect to other processes.
+//   - Elements of 16 bytes (Complex128 and the pairs with a value of 8 bytes) are
+//     updated under a lock of this process: they are not atomic with respect to
+//     other processes.
 //
 // It panics if op is not defined for b, if dst is not aligned for b or not a
 // whole number of elements, or if the lengths differ; callers check what comes
@@ -195,7 +196,10 @@ var wideLocks [64]struct {
 	_ [56]byte // a cache line each
 }
 
-func lift16(f func(a, b complex128) complex128) kernel {
+// wide is an element of 16 bytes.
+type wide struct{ low, high uint64 }
+
+func liftWide(f func(a, b wide) wide) kernel {
 	return func(dst, operand, result []byte) {
 		base := address(dst)
 		for i := 0; i < len(dst); i += 16 {
@@ -212,13 +216,22 @@ func lift16(f func(a, b complex128) complex128) kernel {
 	}
 }
 
-func loadWide(b []byte) complex128 {
-	return complex(math.Float64frombits(le.Uint64(b)), math.Float64frombits(le.Uint64(b[8:])))
+func lift16(f func(a, b complex128) complex128) kernel {
+	return liftWide(func(a, b wide) wide {
+		c := f(a.complex(), b.complex())
+		return wide{math.Float64bits(real(c)), math.Float64bits(imag(c))}
+	})
 }
 
-func storeWide(b []byte, c complex128) {
-	le.PutUint64(b, math.Float64bits(real(c)))
-	le.PutUint64(b[8:], math.Float64bits(imag(c)))
+func (w wide) complex() complex128 {
+	return complex(math.Float64frombits(w.low), math.Float64frombits(w.high))
+}
+
+func loadWide(b []byte) wide { return wide{le.Uint64(b), le.Uint64(b[8:])} }
+
+func storeWide(b []byte, w wide) {
+	le.PutUint64(b, w.low)
+	le.PutUint64(b[8:], w.high)
 }
 
 func add8(dst, operand, result []byte) {

@@ -21,13 +21,16 @@ const (
 	BXor    Op = 10 // a ^ b
 	Replace Op = 11 // b
 	NoOp    Op = 12 // a: an atomic read, for the calls that return the old value
+	MinLoc  Op = 13 // the pair with the smaller value; of equal values, that with the lower index
+	MaxLoc  Op = 14 // the pair with the larger value; of equal values, that with the lower index
 
-	opCount = 13
+	opCount = 15
 )
 
 var opNames = [opCount]string{
 	Sum: "sum", Prod: "prod", Min: "min", Max: "max", LAnd: "land", LOr: "lor", LXor: "lxor",
 	BAnd: "band", BOr: "bor", BXor: "bxor", Replace: "replace", NoOp: "no_op",
+	MinLoc: "minloc", MaxLoc: "maxloc",
 }
 
 // Valid reports whether o is an operator.
@@ -46,8 +49,8 @@ func (o Op) String() string {
 // defined for b. It is Defined for the data path: it allocates nothing.
 //
 // Sum and Prod are defined for numbers, Min and Max for real numbers, LAnd, LOr
-// and LXor for integers and Bool, BAnd, BOr and BXor for integers and Byte, and
-// Replace and NoOp for every datatype.
+// and LXor for integers and Bool, BAnd, BOr and BXor for integers and Byte,
+// MinLoc and MaxLoc for pairs, and Replace and NoOp for every datatype.
 func (o Op) Check(b Basic) mpierr.Class {
 	switch {
 	case !b.Valid():

@@ -30,7 +30,14 @@ const (
 	BasicComplex64  Basic = 13
 	BasicComplex128 Basic = 14
 
-	basicCount = 15
+	// A value and its index, for MinLoc and MaxLoc; see Pair.
+	BasicFloat32Int32 Basic = 16
+	BasicFloat64Int32 Basic = 17
+	BasicInt64Int32   Basic = 18
+	BasicInt32Int32   Basic = 19
+	BasicInt16Int32   Basic = 20
+
+	basicCount = 21 // 15 is no datatype
 )
 
 var basicSizes = [basicCount]uint8{
@@ -38,6 +45,7 @@ var basicSizes = [basicCount]uint8{
 	BasicUint8: 1, BasicUint16: 2, BasicUint32: 4, BasicUint64: 8,
 	BasicFloat32: 4, BasicFloat64: 8, BasicBool: 1, BasicByte: 1,
 	BasicComplex64: 8, BasicComplex128: 16,
+	BasicFloat32Int32: 8, BasicFloat64Int32: 16, BasicInt64Int32: 16, BasicInt32Int32: 8, BasicInt16Int32: 8,
 }
 
 var basicNames = [basicCount]string{
@@ -45,10 +53,12 @@ var basicNames = [basicCount]string{
 	BasicUint8: "uint8", BasicUint16: "uint16", BasicUint32: "uint32", BasicUint64: "uint64",
 	BasicFloat32: "float32", BasicFloat64: "float64", BasicBool: "bool", BasicByte: "byte",
 	BasicComplex64: "complex64", BasicComplex128: "complex128",
+	BasicFloat32Int32: "float32_int32", BasicFloat64Int32: "float64_int32", BasicInt64Int32: "int64_int32",
+	BasicInt32Int32: "int32_int32", BasicInt16Int32: "int16_int32",
 }
 
 // Valid reports whether b is the code of a predefined datatype.
-func (b Basic) Valid() bool { return b-1 < basicCount-1 }
+func (b Basic) Valid() bool { return b < basicCount && basicSizes[b] != 0 }
 
 // Size returns the bytes of one element, and 0 if b is not valid.
 func (b Basic) Size() int {
@@ -59,15 +69,15 @@ func (b Basic) Size() int {
 }
 
 // Align returns the alignment in bytes that the address of an accumulated
-// element must have: its size, but 8 for Complex128; 0 if b is not valid.
-// Complex64 therefore needs more than the Go compiler gives a struct field of
-// that type, because its two halves are updated as one word.
+// element must have: its size, but at most 8; 0 if b is not valid. Complex64 and
+// the pairs of 8 bytes therefore need more than the Go compiler gives a struct
+// field of such a type, because their two halves are updated as one word.
 func (b Basic) Align() int { return min(b.Size(), 8) }
 
 // Comparable reports whether compare-and-swap is defined for b: integers, Bool
 // and Byte (section 11.3.4).
 func (b Basic) Comparable() bool {
-	return b.Valid() && b != BasicFloat32 && b != BasicFloat64 && b != BasicComplex64 && b != BasicComplex128
+	return b.Valid() && !b.Pair() && b != BasicFloat32 && b != BasicFloat64 && b != BasicComplex64 && b != BasicComplex128
 }
 
 // String returns the datatype's name, or "invalid".
@@ -77,27 +87,6 @@ func (b Basic) String() string {
 	}
 	return basicNames[b]
 }
-
-// Type describes the layout of one entry of a buffer. Types are compared by
-// pointer and never change.
-type Type struct {
-	name   string
-	size   int
-	extent int
-	basic  Basic
-}
-
-// Size returns the bytes of data in one entry.
-func (t *Type) Size() int { return t.size }
-
-// Extent returns the bytes from the start of one entry to the start of the next.
-func (t *Type) Extent() int { return t.extent }
-
-// Name returns the datatype's name.
-func (t *Type) Name() string { return t.name }
-
-// Basic returns the predefined datatype that all of t's elements have.
-func (t *Type) Basic() Basic { return t.basic }
 
 // The predefined datatypes; see Basic for their meaning.
 var (
@@ -116,10 +105,6 @@ var (
 	Complex64  = predefined(BasicComplex64)
 	Complex128 = predefined(BasicComplex128)
 )
-
-func predefined(b Basic) *Type {
-	return &Type{name: b.String(), size: b.Size(), extent: b.Size(), basic: b}
-}
 
 // Element is the set of Go types that have a predefined datatype.
 type Element interface {
@@ -140,4 +125,4 @@ var byKind = [...]*Type{
 func Of[T Element]() *Type { return byKind[reflect.TypeFor[T]().Kind()] }
 
 // BasicOf returns the code of the predefined datatype that holds a T.
-func BasicOf[T Element]() Basic { return Of[T]().basic }
+func BasicOf[T Element]() Basic { return Of[T]().Basic() }
