@@ -166,6 +166,7 @@ func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align
 		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", disp, align)
 	}
 	c.Disp = disp
+	t.used = true
 	return t.access, nil
 }
 

@@ -131,7 +131,7 @@ func (w *Win) awaitRelease(ctx context.Context, rank int) error {
 // epoch. It is called with the engine's lock held.
 func (w *Win) released(name string, rank int) error {
 	t := &w.targets[rank]
-	t.releasing, t.lazy = false, false
+	t.releasing, t.lazy, t.used = false, false, false
 	if t.access == nil {
 		return nil
 	}
@@ -182,15 +182,19 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 	// All targets are asked before any is waited for.
 	for _, rank := range ranks {
 		switch {
+		case !w.used(rank):
 		case assert&ModeNoCheck != 0:
 			w.push(rank)
-		case w.isLazy(rank):
+		default:
 			if err := w.askRelease(ctx, rank); err != nil {
 				return named("unlock_all", rank, err)
 			}
 		}
 	}
 	for _, rank := range ranks {
+		if !w.used(rank) {
+			continue
+		}
 		if err := w.awaitRelease(ctx, rank); err != nil {
 			return named("unlock_all", rank, err)
 		}
@@ -198,6 +202,9 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 	w.poller.Lock()
 	defer w.poller.Unlock()
 	for _, rank := range ranks {
+		if !w.targets[rank].used {
+			continue
+		}
 		if e := w.released("unlock_all", rank); err == nil {
 			err = e
 		}
@@ -208,10 +215,12 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 	return err
 }
 
-func (w *Win) isLazy(rank int) bool {
+// used reports whether a target was accessed in this epoch. One that was not is
+// none of the epoch's business, though it may have died since an earlier one.
+func (w *Win) used(rank int) bool {
 	w.poller.Lock()
 	defer w.poller.Unlock()
-	return w.targets[rank].lazy
+	return w.targets[rank].used
 }
 
 // A completion is what a flush waits for at a target.
@@ -293,7 +302,9 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 	ranks := w.touched
 	if err == nil {
 		for _, rank := range ranks {
-			e.Flush(now, w.targets[rank].access)
+			if w.targets[rank].used {
+				e.Flush(now, w.targets[rank].access)
+			}
 		}
 	}
 	w.poller.Unlock()
@@ -302,6 +313,9 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 	}
 	var first error
 	for _, rank := range ranks {
+		if !w.used(rank) {
+			continue
+		}
 		if err := w.await(ctx, name, rank, done(w.targets[rank].access)); first == nil {
 			first = err
 		}

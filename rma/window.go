@@ -60,6 +60,7 @@ type target struct {
 	size      uint64
 	dispUnit  int
 	access    *engine.Access // nil until first used
+	used      bool           // accessed in this epoch
 	lazy      bool           // LockAll's lock has been asked for
 	releasing bool           // the lock's release has been asked for, and not yet waited for
 }
