@@ -16,7 +16,8 @@ const (
 	KickDone KickResult = iota
 	// KickAgain: more is to be sent. Reap and kick again.
 	KickAgain
-	// KickLater: the kernel is short of memory. Kick again after a pause.
+	// KickLater: the kernel cannot send now, because it is short of memory or the
+	// interface is down. Kick again after a pause.
 	KickLater
 	// KickFailed: the socket cannot send any more; the error says why.
 	KickFailed
@@ -129,7 +130,7 @@ const (
 	sendDone  sendVerdict = iota // the ring was drained
 	sendRetry                    // stopped early, nothing lost
 	sendLost                     // one frame was dropped although it completes; the rest is unsent
-	sendPause                    // the kernel is out of memory
+	sendPause                    // nothing can be sent for now
 	sendFatal                    // no later call can succeed
 )
 
@@ -141,17 +142,18 @@ func verdict(errno unix.Errno) sendVerdict {
 		return sendRetry
 	case unix.EBUSY:
 		return sendLost
-	case unix.ENOBUFS, unix.ENOMEM:
+	case unix.ENOBUFS, unix.ENOMEM, unix.ENETDOWN: // an interface that is down can come up again
 		return sendPause
 	}
 	return sendFatal
 }
 
 // ErrDeviceGone is in the chain of the error that Kick and Wait return once the
-// interface was removed or taken down.
-var ErrDeviceGone = errors.New("the interface was removed or taken down")
+// interface was removed.
+var ErrDeviceGone = errors.New("the interface was removed")
 
-// explainSend turns a fatal errno of sendto into an error.
+// explainSend turns a fatal errno of sendto, or the socket's pending error, into
+// an error. A pending ENETDOWN is for good.
 func explainSend(errno unix.Errno) error {
 	switch errno {
 	case unix.ENXIO, unix.ENETDOWN, unix.ENODEV:

@@ -185,8 +185,11 @@ func changeLink(how string) error {
 	if err != nil {
 		return err
 	}
-	if how == "removed" {
+	switch how {
+	case "removed":
 		return netlink.LinkDel(l)
+	case "down":
+		return netlink.LinkSetDown(l)
 	}
-	return netlink.LinkSetDown(l)
+	return netlink.LinkSetUp(l)
 }

@@ -362,3 +362,29 @@ func TestLostInterface(t *testing.T) {
 		})
 	}
 }
+
+// An interface that is down for less than the limit costs time and nothing else.
+func TestInterfaceFlaps(t *testing.T) {
+	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
+		t.Run(transport, func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 2})
+			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: 3 * deadAfter})
+			for _, r := range j.ranks {
+				j.await(r, "running")
+			}
+			onLink(t, lab, netlink.LinkSetDown)
+			time.Sleep(deadAfter / 2)
+			onLink(t, lab, netlink.LinkSetUp)
+			time.Sleep(deadAfter / 2)
+			for _, r := range j.ranks {
+				r.tell("stop")
+			}
+			j.finish()
+			for _, r := range j.ranks {
+				if strings.Contains(r.output(), "ERROR") {
+					t.Errorf("rank %d gave its device up:\n%s", r.n, r.output())
+				}
+			}
+		})
+	}
+}
