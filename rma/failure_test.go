@@ -117,17 +117,25 @@ func TestFlushCancelled(t *testing.T) {
 	}
 }
 
-// TestCloseWakes closes a node while a flush of it waits.
+// TestCloseWakes closes a node while calls of it wait for a lock that another
+// rank holds: a flush, and a put that is too large to travel with the request.
 func TestCloseWakes(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
-	wins := j.windows(8, 8)
-	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
-	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
-	done := make(chan error)
-	go func() { done <- wins[0].Flush(j.ctx, 1) }()
-	j.must(j.nodes[0].Close())
-	if err := <-done; !errors.Is(err, rma.ErrClosed) && !errors.Is(err, rma.ErrProcFailed) {
-		t.Errorf("got %v, want class closed", err)
+	const size = 4 << 20
+	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
+		"flush": func(ctx context.Context, w *rma.Win) error { return w.Flush(ctx, 1) },
+		"put":   func(_ context.Context, w *rma.Win) error { return w.Put(rma.Bytes(make([]byte, size)), 1, rma.At(0)) },
+	} {
+		j := newJob(t, 2, comm.Limits{})
+		wins := j.windows(size, 1)
+		j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
+		j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
+		done := make(chan error)
+		go func() { done <- call(j.ctx, wins[0]) }()
+		j.must(j.nodes[0].Close())
+		if err := <-done; !errors.Is(err, rma.ErrClosed) && !errors.Is(err, rma.ErrProcFailed) {
+			t.Errorf("%s: got %v, want class closed", name, err)
+		}
+		j.must(wins[1].Unlock(j.ctx, 1))
 	}
 }
 
