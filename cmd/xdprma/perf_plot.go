@@ -40,9 +40,9 @@ func writePerfPlot(w io.Writer, results []*perf.Result) error {
 	latency := plotChart{title: "latency p50, µs"}
 	bandwidth := plotChart{title: "bandwidth, MB/s"}
 	for _, r := range results {
-		t, _ := perf.Find(r.Test)
+		t, known := perf.Find(r.Test)
 		switch {
-		case r.Bytes == 0 || r.Test == string(perf.Echo) || r.Test == string(perf.Stream):
+		case !known || r.Bytes == 0 || t.Fixed || t.Scale: // nothing to see against size
 		case t.Kind == perf.Latency:
 			latency.add(r.Test, false, r.Bytes, r.P50)
 			latency.add("floor", true, r.Bytes, r.FloorP50)
