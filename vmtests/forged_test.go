@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,5 +312,30 @@ func udpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 		if got, err := b.Read(buf); err != nil || string(buf[:got]) != want {
 			t.Fatalf("UDP beside the ranks: %q, %v", buf[:got], err)
 		}
+	}
+}
+
+// A job starts and works while somebody floods its ranks with hellos.
+func TestFloodedStart(t *testing.T) {
+	for _, transport := range []string{"xdp-native", "udp"} {
+		t.Run(transport, func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			c := udpFrom(t, lab, attacker, 0)
+			var over atomic.Bool
+			var flood sync.WaitGroup
+			defer flood.Wait()
+			defer over.Store(true)
+			flood.Go(func() {
+				random := rand.New(rand.NewPCG(3, 4))
+				for !over.Load() {
+					for to := range 2 {
+						// Until the rank has its port, the answer is that nobody listens.
+						_, _ = c.WriteToUDPAddrPort(hello(random, random.Uint64()|1, uint32(1-to), uint32(to)),
+							netip.AddrPortFrom(lab.Addr(to), bootstrap.DefaultPort))
+					}
+				}
+			})
+			start(t, lab, spec{program: "exchange", ranks: 2, transports: []string{transport}}).finish()
+		})
 	}
 }
