@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// What the protocol itself costs: both engines of a round trip, without a device.
+func BenchmarkRoundTrip(b *testing.B) {
+	value, result := word(1), make([]byte, 8)
+	calls := []struct {
+		name string
+		call Call
+	}{
+		{"put", Call{Code: wire.CodePut, Origin: value}},
+		{"get", Call{Code: wire.CodeGet, Result: result}},
+		{"fetch-and-op", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
+	}
+	for _, c := range calls {
+		for _, window := range []int{1, 64} {
+			name := c.name
+			if window > 1 {
+				name += "/64 outstanding"
+			}
+			b.Run(name, func(b *testing.B) {
+				f := newFabric(b, 2, 4096, nil)
+				a := f.access(0, 1)
+				e := f.e[0]
+				b.ReportAllocs()
+				for i := 0; i < b.N; i += window {
+					for range window {
+						call := c.call
+						call.Access = a
+						if done, err := e.Issue(f.now, &call); err != nil || !done {
+							b.Fatal("no room", err)
+						}
+					}
+					e.Flush(f.now, a)
+					for !(*FlushWait)(a).Met() {
+						f.step()
+					}
+					f.now += 1000
+				}
+			})
+		}
+	}
+}
