@@ -5,7 +5,7 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 // The constructors return a type that is not committed. Their errors have class
 // Type if an old type is nil or freed, Count if a count is negative, and Arg if
 // another argument is not allowed, if the layout reaches beyond 2^60 bytes, or
-// if it is nested more than 16 deep after what has a simpler form was given it.
+// if its simplest form is nested more than 16 deep.
 
 // Contiguous returns count entries of old, one after the other.
 func Contiguous(count int, old *Type) (*Type, error) {

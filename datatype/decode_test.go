@@ -3,6 +3,7 @@ package datatype
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -188,5 +189,28 @@ func checkDecoded(t *testing.T, typ *Type, seek uint64) {
 				off, n = off+int64(m), n-m
 			}
 		}
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	ok := made(b)
+	irregular := make([]int, 20_000)
+	for i := range irregular {
+		irregular[i] = 2*i + i%7
+	}
+	types := append(nested(b), ok(IndexedBlock(1, irregular, Int8)))
+	for _, typ := range types {
+		wire, err := Encode(typ)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprint(len(wire)), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Decode(wire); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

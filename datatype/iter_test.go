@@ -340,3 +340,14 @@ func BenchmarkSeek(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkWalkOne measures what a transfer of a single piece costs besides.
+func BenchmarkWalkOne(b *testing.B) {
+	for b.Loop() {
+		var it Iter
+		it.Reset(Int64, 1)
+		if _, n, _, _ := it.Next(100); n != 8 {
+			b.Fatal(n)
+		}
+	}
+}

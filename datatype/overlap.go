@@ -8,14 +8,15 @@ import (
 // overlapPieces bounds how many pieces OverlapsSelf looks at one by one.
 const overlapPieces = 1 << 16
 
-// OverlapsSelf reports whether count entries of t surely have some byte twice,
-// which makes them an erroneous target of a put or get buffer. True is always
-// right. False is right too if the type's blocks lie one inside the gaps of
-// another in at most 65536 pieces, or do not interleave at all, as blocks of
-// vectors, arrays and structs do not; for larger interleaved layouts that are
-// not denser than their memory it may miss an overlap.
+// OverlapsSelf reports whether count entries of t have some byte twice, which the
+// standard forbids for what a transfer writes to.
 //
-// It may sort, and allocates: ask once a layout, not once a transfer. It panics
+// True is always right. False is right too, unless blocks lie in the gaps
+// between others, as those of vectors, arrays and Go structs do not, and there
+// are more than 65536 blocks: then an overlap is found only if there is more
+// data than memory for it.
+//
+// It may allocate and sort, so ask once a layout, not once a transfer. It panics
 // if t is not committed or t.Bounds(count) fails.
 func (t *Type) OverlapsSelf(count int) bool {
 	p := t.committed()

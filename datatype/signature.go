@@ -101,13 +101,12 @@ func SameSignature(aCount int, a *Type, bCount int, b *Type) bool {
 	if p == q && aCount == bCount {
 		return true
 	}
-	var c calc
-	size := c.mul(p.size, int64(aCount))
-	if size != c.mul(q.size, int64(bCount)) || c.bad {
+	high, low := bits.Mul64(uint64(p.size), uint64(aCount))
+	if h, l := bits.Mul64(uint64(q.size), uint64(bCount)); h != high || l != low {
 		return false
 	}
-	if size == 0 || p.sig.basic != 0 || q.sig.basic != 0 {
-		return size == 0 || p.sig.basic == q.sig.basic
+	if empty := high|low == 0; empty || p.sig.basic != 0 || q.sig.basic != 0 {
+		return empty || p.sig.basic == q.sig.basic
 	}
 	for i := range p.sig.print {
 		if p.sig.print[i].times(int64(aCount)) != q.sig.print[i].times(int64(bCount)) {

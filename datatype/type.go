@@ -2,6 +2,10 @@
 // with, the reduction operators of the accumulate calls, and the kernels that
 // apply them to memory. It is pure: no input or output, no goroutine.
 //
+// A Type is predefined, or made by a constructor such as Vector or FromGo. An
+// Iter, and Pack and Unpack, walk the memory that a number of its entries
+// describe; Encode and Decode carry it to another process.
+//
 // Values travel and are stored little-endian; the kernels assume a
 // little-endian machine with 64-bit words.
 package datatype
