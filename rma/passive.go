@@ -81,7 +81,7 @@ func (w *Win) Unlock(ctx context.Context, target int) error {
 		return named("unlock", target, err)
 	}
 	w.poller.Lock()
-	defer w.poller.Unlock()
+	defer w.poller.UnlockQuiet()
 	err = w.released("unlock", target)
 	if e := w.epoch.Unlock(target); err == nil {
 		err = e
@@ -157,7 +157,7 @@ func failure(name string, rank int, a *engine.Access) error {
 // ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(_ context.Context, assert Assert) error {
 	w.poller.Lock()
-	defer w.poller.Unlock()
+	defer w.poller.UnlockQuiet()
 	if err := w.usable("lock_all"); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 		}
 	}
 	w.poller.Lock()
-	defer w.poller.Unlock()
+	defer w.poller.UnlockQuiet()
 	for _, rank := range ranks {
 		if !w.targets[rank].used {
 			continue
@@ -219,7 +219,7 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 // none of the epoch's business, though it may have died since an earlier one.
 func (w *Win) used(rank int) bool {
 	w.poller.Lock()
-	defer w.poller.Unlock()
+	defer w.poller.UnlockQuiet()
 	return w.targets[rank].used
 }
 
@@ -248,14 +248,22 @@ func (w *Win) FlushLocal(ctx context.Context, target int) error {
 func (w *Win) flush(ctx context.Context, name string, rank int, done completion) error {
 	e, now := w.poller.Lock()
 	a, err := w.flushable(name, rank)
-	if err == nil && a != nil {
-		e.Flush(now, a)
-	}
-	w.poller.Unlock()
 	if err != nil || a == nil {
+		w.poller.UnlockQuiet()
 		return err
 	}
-	return w.await(ctx, name, rank, done(a))
+	e.Flush(now, a)
+	if err := w.poller.WaitLocked(ctx, done(a)); err != nil {
+		return named(name, rank, err)
+	}
+	return w.outcome(name, rank)
+}
+
+// outcome returns the first error at a target since the last look.
+func (w *Win) outcome(name string, rank int) error {
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	return failure(name, rank, w.targets[rank].access)
 }
 
 // flushable returns the access to flush, nil if there is nothing to do.
@@ -277,9 +285,7 @@ func (w *Win) await(ctx context.Context, name string, rank int, cond userspace.C
 	if err := w.poller.Wait(ctx, cond); err != nil {
 		return named(name, rank, err)
 	}
-	w.poller.Lock()
-	defer w.poller.Unlock()
-	return failure(name, rank, w.targets[rank].access)
+	return w.outcome(name, rank)
 }
 
 // FlushAll is Flush for all targets (MPI_Win_flush_all, section 11.5.4).
@@ -329,6 +335,6 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 // everything that has been applied to the window.
 func (w *Win) Sync() error {
 	w.poller.Lock()
-	defer w.poller.Unlock()
+	defer w.poller.UnlockQuiet()
 	return w.usable("sync")
 }

@@ -7,16 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// background serves peers while no caller does. It does not compete with a
-// caller that drives: it then naps, away from the device, so that arriving frames
-// do not wake it, and looks now and then whether the seat is free.
+// background serves peers while no caller does. It does not compete with callers
+// that drive, or call so often that they make progress themselves: it then naps,
+// away from the device, so that arriving frames do not wake it, and looks now and
+// then whether it is needed.
 func (p *Poller) background() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
 	pause := minNap
 	for !p.closed.Load() {
-		if !p.seat.CompareAndSwap(seatFree, seatBackground) {
+		if p.Now()-p.called.Load() < int64(callGap) || !p.seat.CompareAndSwap(seatFree, seatBackground) {
 			p.nap(pause)
 			pause = min(2*pause, maxNap)
 			continue
@@ -29,33 +30,31 @@ func (p *Poller) background() {
 
 // serve polls until the device has been quiet for a while, and then sleeps in
 // the kernel without the seat, so that a caller can take it meanwhile. It returns
-// when a caller has it, and reports whether there was anything to serve.
+// when callers make progress, and reports whether there was anything to serve.
 func (p *Poller) serve() (served bool) {
 	last := p.Now() - int64(p.cfg.BackgroundSpin)
 	for p.wanted.Load() == 0 && !p.closed.Load() {
-		if worked, _ := p.turn(nil); worked {
-			served = true
-			last = p.Now()
+		now := p.Now()
+		switch n := p.dev.Receive(p.frames[:]); {
+		case n > 0 || now >= p.deadline.Load():
+			p.take(n, nil)
+			if n > 0 {
+				served, last = true, now
+			}
+			continue
+		case now-last < int64(p.cfg.BackgroundSpin):
 			continue
 		}
-		if p.Now()-last < int64(p.cfg.BackgroundSpin) {
-			continue
-		}
+		p.dev.Transmit() // what the kernel has not taken before
 		p.leave()
 		p.sleep()
-		if !p.seat.CompareAndSwap(seatFree, seatBackground) {
+		if p.Now()-p.called.Load() < int64(callGap) || !p.seat.CompareAndSwap(seatFree, seatBackground) {
 			return served
 		}
 		last = p.Now() - int64(p.cfg.BackgroundSpin)
 	}
 	p.leave()
 	return served
-}
-
-// leave frees the seat, and passes it on if a caller parked meanwhile.
-func (p *Poller) leave() {
-	p.seat.Store(seatFree)
-	p.handOver()
 }
 
 // nap sleeps on this thread, away from the device: briefly, or for long if the

@@ -105,7 +105,9 @@ const maxKicks = 16
 // Transmit implements Device. What the kernel does not take even after several
 // calls waits for the next Transmit; Sleep is short until then.
 func (x *XDP) Transmit() {
-	x.retry.Store(false)
+	if x.retry.Load() {
+		x.retry.Store(false)
+	}
 	for _, s := range x.sockets {
 		result, err := s.Kick()
 		for kicks := 1; result == afxdp.KickAgain && kicks < maxKicks; kicks++ {
