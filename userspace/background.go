@@ -17,7 +17,7 @@ func (p *Poller) background() {
 	defer close(p.done)
 	pause := minNap
 	for !p.closed.Load() {
-		if p.Now()-p.called.Load() < int64(callGap) || !p.seat.CompareAndSwap(seatFree, seatBackground) {
+		if !p.needed() || !p.seat.CompareAndSwap(seatFree, seatBackground) {
 			p.nap(pause)
 			pause = min(2*pause, maxNap)
 			continue
@@ -26,6 +26,11 @@ func (p *Poller) background() {
 			pause = minNap
 		}
 	}
+}
+
+// needed reports whether no caller makes progress, or is about to.
+func (p *Poller) needed() bool {
+	return p.wanted.Load() == 0 && p.Now()-p.called.Load() >= int64(callGap)
 }
 
 // serve polls until the device has been quiet for a while, and then sleeps in
@@ -48,7 +53,7 @@ func (p *Poller) serve() (served bool) {
 		p.dev.Transmit() // what the kernel has not taken before
 		p.leave()
 		p.sleep()
-		if p.Now()-p.called.Load() < int64(callGap) || !p.seat.CompareAndSwap(seatFree, seatBackground) {
+		if !p.needed() || !p.seat.CompareAndSwap(seatFree, seatBackground) {
 			return served
 		}
 		last = p.Now() - int64(p.cfg.BackgroundSpin)
