@@ -21,9 +21,11 @@ func mapUMEM(size int, huge bool) (mem []byte, hugePages bool, err error) {
 	return mem, false, err
 }
 
-// sendTo hands the transmit ring of fd to the kernel.
+// sendTo hands the transmit ring of fd to the kernel. The scheduler is not told
+// of the call, which waits for nothing: it would take the goroutine's processor
+// away in the middle of a long batch, and have it go on in another thread.
 func sendTo(fd int) unix.Errno {
-	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
