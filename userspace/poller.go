@@ -21,7 +21,7 @@ type Condition interface{ Met() bool }
 
 // PollerConfig bounds how a Poller waits. Zero values mean the defaults.
 type PollerConfig struct {
-	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 100 µs
+	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 50 µs
 	BackgroundSpin time.Duration // the background thread does; 0: 20 µs
 	MaxSleep       time.Duration // longest sleep in the kernel, and so the longest delay of what nobody waits for; 0: 5 ms
 }
@@ -90,7 +90,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 			*d = v
 		}
 	}
-	def(&cfg.CallerSpin, 100*time.Microsecond)
+	def(&cfg.CallerSpin, 50*time.Microsecond)
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: newNudge()}
@@ -156,12 +156,14 @@ func (p *Poller) Closed() bool { return p.closed.Load() }
 // before the peer can; meanwhile the output of all callers waits. It reports
 // whether there is anything to transmit.
 func (p *Poller) drain() (sent bool) {
-	p.deadline.Store(p.eng.Deadline())
 	if p.announcing {
+		p.deadline.Store(p.eng.Deadline())
 		return false
 	}
-	if opened, closed := p.eng.Announcements(); len(opened)+len(closed) > 0 {
+	// Others may begin sessions while the engine is unlocked: one round a rank at most.
+	for opened, closed := p.eng.Announcements(); len(opened)+len(closed) > 0; opened, closed = p.eng.Announcements() {
 		p.announcing = true
+		p.inside.Add(1) // the device stays open
 		p.mu.Unlock()
 		for _, id := range opened {
 			// A failure leaves the handshake unanswered, and so ends in an error that
@@ -172,11 +174,13 @@ func (p *Poller) drain() (sent bool) {
 			p.dev.SessionClosed(id)
 		}
 		p.mu.Lock()
+		p.inside.Add(-1)
 		p.announcing = false
 	}
 	for n := p.dev.Reap(p.reaped[:]); n > 0; n = p.dev.Reap(p.reaped[:]) {
 		p.eng.Reaped(p.reaped[:n])
 	}
+	p.deadline.Store(p.eng.Deadline()) // after Reaped, which lets parked bundles go on
 	out := p.eng.Output()
 	if len(out) > 0 {
 		p.eng.Took(p.dev.Enqueue(out))
@@ -240,8 +244,10 @@ func (p *Poller) Close() error {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.inside.Load() > 0 { // in Transmit, from before it could see that the poller is closed
+	for p.inside.Load() > 0 { // in Unlock, from before it could see that the poller is closed
+		p.mu.Unlock() // which it may need
 		time.Sleep(50 * time.Microsecond)
+		p.mu.Lock()
 	}
 	closeNudge(p.nudged)
 	return p.dev.Close()
