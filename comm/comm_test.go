@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -47,16 +48,16 @@ func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.
 }
 
 // each runs f for all ranks at once and returns what each returned.
-func each(jobs []*comm.Job, f func(j *comm.Job) error) []error {
-	errs := make([]error, len(jobs))
+func each[T any](ranks []T, f func(T) error) []error {
+	errs := make([]error, len(ranks))
 	done := make(chan bool)
-	for i, j := range jobs {
+	for i, r := range ranks {
 		go func() {
-			errs[i] = f(j)
+			errs[i] = f(r)
 			done <- true
 		}()
 	}
-	for range jobs {
+	for range ranks {
 		<-done
 	}
 	return errs
@@ -264,6 +265,29 @@ func TestJoinRefused(t *testing.T) {
 		}
 		if j != nil {
 			_ = j.Close()
+		}
+	}
+}
+
+// TestBarePlaces joins ranks that know nothing of the network but the rendezvous.
+func TestBarePlaces(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	defer cancel()
+	places, stop, err := testjob.Places(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for rank, err := range each(places, func(p comm.Place) error {
+		p.Transport, p.Address = "", netip.Addr{}
+		j, err := comm.Join(ctx, comm.Options{Place: p})
+		if err != nil {
+			return err
+		}
+		return errors.Join(j.World().Barrier(ctx), j.Close())
+	}) {
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
 }

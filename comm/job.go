@@ -128,7 +128,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) start(ctx context.Context, o Options) error {
-	dev, err := openDevice(o)
+	dev, err := openDevice(ctx, o)
 	if err != nil {
 		return &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: j.rank, Err: err}
 	}
@@ -156,7 +156,7 @@ func randomID() uint64 {
 
 // openDevice opens the network device that the process's place asks for. Without
 // an interface or address, or on the loopback interface, XDP is not worth a try.
-func openDevice(o Options) (userspace.Device, error) {
+func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 	p := o.Place
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
@@ -166,7 +166,10 @@ func openDevice(o Options) (userspace.Device, error) {
 		c.Transport = userspace.TransportUDP
 	}
 	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.TransportUDP {
-		c.Address = netip.MustParseAddr("127.0.0.1")
+		var err error
+		if c.Address, err = p.LocalAddress(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return userspace.Open(c)
 }

@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -69,4 +71,21 @@ func isDeadSocket(path string) bool {
 		c.Close()
 	}
 	return errors.Is(err, unix.ECONNREFUSED)
+}
+
+// LocalAddress returns the address of this machine from which c.Rendezvous is
+// reached, so that ranks on other machines reach it too; without a rendezvous, or
+// with one on a unix socket, that is the loopback address. It sends nothing to the
+// rendezvous, but blocks while a host name is looked up, at most until ctx ends.
+func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
+	network, address, err := splitAddress(c.Rendezvous)
+	if err != nil || network != "tcp" {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the way to the rendezvous at %s: %w (%s names an address to use)", c.Rendezvous, err, EnvAddress)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }

@@ -375,6 +375,33 @@ func TestOpen(t *testing.T) {
 	ranks.Wait()
 }
 
+// TestLocalAddress takes each of this machine's addresses for a rendezvous.
+func TestLocalAddress(t *testing.T) {
+	const loopback = "127.0.0.1"
+	want := map[string]string{"": loopback, "unix:/x": loopback, "127.0.0.1:1": loopback, "tcp:127.0.0.1:1": loopback}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if ip := a.(*net.IPNet).IP; !ip.IsLinkLocalUnicast() {
+			want[net.JoinHostPort(ip.String(), "1")] = ip.String()
+		}
+	}
+	for rendezvous, addr := range want {
+		got, err := (&Config{Rendezvous: rendezvous}).LocalAddress(testContext(t))
+		if err != nil || got.String() != addr {
+			t.Errorf("rendezvous %q: got %v, %v, want %s", rendezvous, got, err, addr)
+		}
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := Config{Rendezvous: "host.invalid:1"}
+	if _, err := c.LocalAddress(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), EnvAddress) {
+		t.Errorf("got %v, want it to be cancelled and to name %s", err, EnvAddress)
+	}
+}
+
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
 		{kind: kindHello, body: []byte(helloMagic + token)},

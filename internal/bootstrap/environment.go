@@ -64,7 +64,7 @@ type Config struct {
 	Transport  Transport  // never empty
 	Interface  string     // empty: the library chooses
 	Address    netip.Addr // not valid: the library chooses
-	Port       uint16     // UDP port of queue 0
+	Port       uint16     // UDP port of queue 0; 0: the system chooses
 	Queues     int        // at least 1
 }
 
@@ -253,7 +253,11 @@ func (v *variables) network(c *Config) {
 		c.Address = a
 	}
 	c.Queues = v.number(EnvQueues, 1, MaxQueues, 1)
-	c.Port = uint16(v.number(EnvPort, 1, 65535, DefaultPort))
+	port := DefaultPort
+	if c.Interface == "" && (!c.Address.IsValid() || c.Address.IsLoopback()) {
+		port = 0 // several ranks may share the machine
+	}
+	c.Port = uint16(v.number(EnvPort, 0, 65535, port))
 	if last := int(c.Port) + c.Queues - 1; last > 65535 {
 		v.fail("%s=%d and %s=%d: the last queue's port would be %d", EnvPort, c.Port, EnvQueues, c.Queues, last)
 	}

@@ -29,10 +29,18 @@ func TestFromVariables(t *testing.T) {
 		m[name] = value
 		return m
 	}
-	plain := Config{Size: 1, Transport: Auto, Port: DefaultPort, Queues: 1}
+	plain := Config{Size: 1, Transport: Auto, Queues: 1}
 	place := func(rank, size int, serve bool) Config {
 		c := plain
 		c.Rank, c.Size, c.Serve, c.Job, c.Rendezvous = rank, size, serve, 1, "h:1"
+		return c
+	}
+	at := func(ifname, addr string, port uint16) Config {
+		c := plain
+		c.Interface, c.Port = ifname, port
+		if addr != "" {
+			c.Address = netip.MustParseAddr(addr)
+		}
 		return c
 	}
 	for name, test := range map[string]struct {
@@ -51,6 +59,10 @@ func TestFromVariables(t *testing.T) {
 		"slurm":                  {env: map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
 		"slurm batch script":     {env: map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, want: plain},
 		"mpirun, no rendezvous":  {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4"}, err: "XDPRMA_RENDEZVOUS is not set, but PMI_SIZE=4"},
+		"port of an interface":   {env: map[string]string{EnvInterface: "xr1"}, want: at("xr1", "", DefaultPort)},
+		"port of an address":     {env: map[string]string{EnvAddress: "fd77::1"}, want: at("", "fd77::1", DefaultPort)},
+		"port on loopback":       {env: map[string]string{EnvAddress: "127.0.0.1"}, want: at("", "127.0.0.1", 0)},
+		"any port":               {env: map[string]string{EnvInterface: "xr1", EnvPort: "0"}, want: at("xr1", "", 0)},
 		"no rank":                {env: map[string]string{EnvSize: "2"}, err: "XDPRMA_RANK is not set"},
 		"no size":                {env: map[string]string{EnvRank: "0"}, err: "XDPRMA_SIZE is not set"},
 		"no rendezvous":          {env: map[string]string{EnvRank: "0", EnvSize: "2"}, err: "XDPRMA_RENDEZVOUS is not set"},
@@ -111,7 +123,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 			Job:       rapid.Uint64Min(1).Draw(t, "job"),
 			Transport: rapid.SampledFrom(Transports).Draw(t, "transport"),
 			Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"),
-			Port:      rapid.Uint16Range(1, 60000).Draw(t, "port"),
+			Port:      rapid.Uint16Range(0, 60000).Draw(t, "port"),
 			Queues:    rapid.IntRange(1, MaxQueues).Draw(t, "queues"),
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")

@@ -19,11 +19,15 @@
 //	XDPRMA_RENDEZVOUS_SERVE  0: somebody else serves it, as `xdprma run` does;
 //	                         absent or 1: rank 0 serves it
 //	XDPRMA_TRANSPORT         auto (default), xdp, xdp-native, xdp-generic, udp
-//	XDPRMA_INTERFACE         network interface to use; default: the library chooses
-//	XDPRMA_ADDRESS           IP address to use; default: the library chooses
-//	XDPRMA_PORT              UDP port of queue 0 (default 7770); queue q uses
-//	                         port+q
+//	XDPRMA_INTERFACE         network interface to use; default: that of the address
+//	XDPRMA_ADDRESS           IP address to use; default: the first of the interface
+//	XDPRMA_PORT              UDP port of queue 0, queue q uses port+q; 0: any port.
+//	                         The default is 7770 on an interface or address that
+//	                         is named, other than loopback's, and else 0
 //	XDPRMA_QUEUES            number of queues (default 1)
+//
+// XDP takes an interface or an address. Where neither is named, auto means UDP, at
+// the address from which the rendezvous is reached.
 //
 // A process with neither rank, size nor rendezvous set is a job of its own, of
 // one rank.
