@@ -153,20 +153,23 @@ func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port
 		p.Program = f.Program.String()
 	}
 	p.Mode, p.Reason = choose(link.RawFlags&unix.IFF_LOOPBACK != 0, caps, f)
+	if link.RawFlags&unix.IFF_UP == 0 {
+		p.Reason += "; it is down: set it up first (ip link set " + link.Name + " up)"
+	}
 	return p
 }
 
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
 	switch missing := caps.Missing(); {
+	case isLoopback:
+		return "udp", "it is the loopback interface"
 	case len(missing) > 0:
 		return "udp", "this process lacks " + strings.Join(missing, ", ") + ": run as root"
 	case caps.BPFError != nil:
 		return "udp", "the kernel refuses XDP programs or AF_XDP: " + caps.BPFError.Error()
 	case f.Program != nil:
 		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
-	case isLoopback:
-		return "udp", "it is the loopback interface"
 	case !f.XDP.Known:
 		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
 	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/loader"
 )
@@ -26,15 +29,16 @@ func TestChoose(t *testing.T) {
 		features     loader.Features
 		mode, reason string
 	}{
-		"no capabilities": {caps: loader.Caps{}, features: driver("basic", "redirect"), mode: "udp", reason: "CAP_BPF"},
-		"no BPF":          {caps: refused, features: driver("basic", "redirect"), mode: "udp", reason: "locked down"},
-		"program there":   {caps: all, features: taken, mode: "udp", reason: `5 "lb"`},
-		"loopback":        {loopback: true, caps: all, features: driver(), mode: "udp", reason: "loopback"},
-		"unknown":         {caps: all, features: loader.Features{}, mode: "xdp", reason: "does not say"},
-		"no XDP":          {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
-		"no redirect":     {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "drv"},
-		"veth":            {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
-		"zero-copy":       {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
+		"no capabilities":  {caps: loader.Caps{}, features: driver("basic", "redirect"), mode: "udp", reason: "CAP_BPF"},
+		"no BPF":           {caps: refused, features: driver("basic", "redirect"), mode: "udp", reason: "locked down"},
+		"program there":    {caps: all, features: taken, mode: "udp", reason: `5 "lb"`},
+		"loopback":         {loopback: true, caps: all, features: driver(), mode: "udp", reason: "loopback"},
+		"loopback, nobody": {loopback: true, features: driver(), mode: "udp", reason: "loopback"},
+		"unknown":          {caps: all, features: loader.Features{}, mode: "xdp", reason: "does not say"},
+		"no XDP":           {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
+		"no redirect":      {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "drv"},
+		"veth":             {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
+		"zero-copy":        {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mode, reason := choose(test.loopback, test.caps, test.features)
@@ -42,6 +46,19 @@ func TestChoose(t *testing.T) {
 				t.Errorf("got %s: %s", mode, reason)
 			}
 		})
+	}
+}
+
+func TestInterfaceThatIsDown(t *testing.T) {
+	const advice = "ip link set nic up"
+	for _, up := range []bool{false, true} {
+		link := &netlink.LinkAttrs{Name: "nic"}
+		if up {
+			link.RawFlags = unix.IFF_UP
+		}
+		if p := describe(link, loader.Caps{}, loader.Features{}); strings.Contains(p.Reason, advice) == up {
+			t.Errorf("up is %v: got %s", up, p.Reason)
+		}
 	}
 }
 

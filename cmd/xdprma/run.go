@@ -25,7 +25,7 @@ import (
 const runDescription = `Starts N ranks of a program on this machine and waits for them. With root, or
 CAP_NET_ADMIN and CAP_SYS_ADMIN, each rank has a network namespace of its own,
 xr-<pid>-<rank>, and a veth interface that carries XDP. Without, the ranks share
-the loopback interface and speak UDP.
+the loopback interface and speak UDP, and --mtu and --queues mean nothing.
 
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
