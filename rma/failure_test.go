@@ -3,7 +3,6 @@ package rma_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
@@ -137,77 +136,4 @@ func TestCloseWakes(t *testing.T) {
 		}
 		j.must(wins[1].Unlock(j.ctx, 1))
 	}
-}
-
-// TestNoAllocations counts the allocations of the calls on the fast path, at
-// origin and target together, for they are one process here.
-func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	j := newJob(t, 2, comm.Limits{})
-	w := j.windows(64, 8)[0]
-	ctx := context.Background()
-	one, old := []int64{1}, []int64{0}
-	for _, c := range []struct {
-		name       string
-		begin, end func() error
-		call       func() error
-	}{
-		{"put, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Put(rma.Of(one), 1, rma.At(1)), w.Flush(ctx, 1))
-		}},
-		{"get, flush_local", lockShared(w), unlock(w), func() error {
-			return first(w.Get(rma.Of(old), 1, rma.At(1)), w.FlushLocal(ctx, 1))
-		}},
-		{"accumulate, flush_all", lockShared(w), unlock(w), func() error {
-			return first(w.Accumulate(rma.Of(one), 1, rma.At(1), rma.Sum), w.FlushAll(ctx))
-		}},
-		{"fetch_and_op, flush", lockShared(w), unlock(w), func() error {
-			return first(w.FetchAndOp(rma.Of(one), rma.Of(old), 1, rma.At(0), rma.Sum), w.Flush(ctx, 1))
-		}},
-		{"compare_and_swap, flush", lockShared(w), unlock(w), func() error {
-			return first(w.CompareAndSwap(rma.Of(one), rma.Of(one), rma.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
-		}},
-		{"lock, put, unlock", nothing, nothing, func() error {
-			return first(w.Lock(ctx, rma.LockExclusive, 1, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.Unlock(ctx, 1))
-		}},
-		{"lock_all, put, unlock_all", nothing, nothing, func() error {
-			return first(w.LockAll(ctx, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.UnlockAll(ctx))
-		}},
-	} {
-		j.must(c.begin())
-		for range 50 { // tables grow to their size
-			j.must(c.call())
-		}
-		runtime.GC()
-		var err error
-		if n := testing.AllocsPerRun(150, func() {
-			if e := c.call(); err == nil {
-				err = e
-			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations", c.name, n)
-		}
-		j.must(err, c.end())
-	}
-}
-
-func nothing() error { return nil }
-
-func lockShared(w *rma.Win) func() error {
-	return func() error { return w.Lock(context.Background(), rma.LockShared, 1, 0) }
-}
-
-func unlock(w *rma.Win) func() error {
-	return func() error { return w.Unlock(context.Background(), 1) }
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,5 +1,0 @@
-//go:build race
-
-package rma_test
-
-const raceEnabled = true
