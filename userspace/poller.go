@@ -55,7 +55,7 @@ type Poller struct {
 	waiters    *waiter // parked callers
 	free       *waiter
 	announcing bool
-	calls      uint32
+	calls      uint32       // since a frame was last taken
 	parked     atomic.Int32 // waiters that do not sleep on the device
 	reaped     [4 * batchFrames]int32
 
@@ -115,11 +115,19 @@ func (p *Poller) Lock() (*engine.Engine, int64) {
 }
 
 // UnlockQuiet ends a use of the engine that had it send nothing.
-func (p *Poller) UnlockQuiet() { p.mu.Unlock() }
+func (p *Poller) UnlockQuiet() {
+	if !p.countCall() || p.closed.Load() {
+		p.mu.Unlock()
+		return
+	}
+	p.inside.Add(1) // the device stays open
+	p.mu.Unlock()
+	p.turn()
+	p.inside.Add(-1)
+}
 
 // Unlock hands the frames that have become ready to the device, and to the
-// kernel once the engine is free again. Now and then it takes a turn at the
-// device: callers that call without pause keep the background thread away.
+// kernel once the engine is free again.
 func (p *Poller) Unlock() {
 	if p.closed.Load() {
 		p.mu.Unlock()
@@ -129,24 +137,37 @@ func (p *Poller) Unlock() {
 	if p.waiters != nil {
 		p.wakeMet()
 	}
-	p.calls++
-	turn := p.calls%callsATurn == 0
+	turn := p.countCall()
 	if !sent && !turn {
 		p.mu.Unlock()
 		return
 	}
-	p.inside.Add(1) // the device stays open
+	p.inside.Add(1)
 	p.mu.Unlock()
 	if sent {
 		p.dev.Transmit()
 	}
-	if turn && p.seat.CompareAndSwap(seatFree, seatCaller) {
+	if turn {
+		p.turn()
+	}
+	p.inside.Add(-1)
+}
+
+// countCall reports whether the caller is to take a turn at the device: callers
+// of any kind that call without pause keep the background thread away.
+func (p *Poller) countCall() bool {
+	p.calls++
+	return p.calls%callsATurn == 0
+}
+
+// turn serves peers once, unless somebody else does.
+func (p *Poller) turn() {
+	if p.seat.CompareAndSwap(seatFree, seatCaller) {
 		if n := p.dev.Receive(p.frames[:]); n > 0 || p.called.Load() >= p.deadline.Load() {
 			p.take(n, nil)
 		}
 		p.leave()
 	}
-	p.inside.Add(-1)
 }
 
 // Closed reports whether Close was called.

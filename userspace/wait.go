@@ -12,6 +12,9 @@ import (
 func (p *Poller) take(n int, cond Condition) (met bool) {
 	p.mu.Lock()
 	now := p.Now()
+	if n > 0 {
+		p.calls = 0
+	}
 	for i := range p.frames[:n] {
 		p.eng.Receive(now, p.frames[i].Payload, p.frames[i].Path)
 	}
@@ -52,14 +55,18 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	if p.waiters != nil {
 		p.wakeMet()
 	}
+	turn := p.countCall()
 	p.mu.Unlock()
 	if sent {
 		p.dev.Transmit()
 	}
-	if met {
-		return nil
+	switch {
+	case !met:
+		return p.wait(ctx, cond)
+	case turn:
+		p.turn()
 	}
-	return p.wait(ctx, cond)
+	return nil
 }
 
 func (p *Poller) wait(ctx context.Context, cond Condition) error {
@@ -226,12 +233,21 @@ func (p *Poller) park(ctx context.Context, cond Condition) bool {
 	p.recycle(w)
 	met := cond.Met()
 	p.mu.Unlock()
+	if (met || ctx.Err() != nil) && p.seat.Load() == seatFree {
+		p.offer() // this caller may have been woken to drive, and will not
+	}
 	return met
 }
 
 // leave frees the seat, and passes it on if a caller is parked.
 func (p *Poller) leave() {
 	p.seat.Store(seatFree)
+	p.offer()
+}
+
+// offer wakes a parked caller, if there is one, to take the free seat. Whoever is
+// woken takes it, finds that another one has, or offers it to the next.
+func (p *Poller) offer() {
 	if p.parked.Load() == 0 {
 		return
 	}
