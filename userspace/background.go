@@ -30,7 +30,7 @@ func (p *Poller) background() {
 
 // needed reports whether no caller makes progress, or is about to.
 func (p *Poller) needed() bool {
-	return p.wanted.Load() == 0 && p.Now()-p.called.Load() >= int64(callGap)
+	return p.inside.Load() == 0 && p.Now()-p.called.Load() >= int64(callGap)
 }
 
 // serve polls until the device has been quiet for a while, and then sleeps in

@@ -30,7 +30,7 @@ const (
 	batchFrames = 64
 	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
 	minNap      = 50 * time.Microsecond
-	maxNap      = 500 * time.Microsecond
+	maxNap      = 2 * time.Millisecond
 	longNap     = 5 * time.Millisecond  // while a caller sleeps on the device
 	callGap     = 30 * time.Microsecond // callers whose calls follow that closely make progress themselves
 	callsATurn  = 16                    // by taking a turn this often
