@@ -22,7 +22,7 @@ import (
 // Limits bounds what a process keeps for the others; zero values mean the
 // defaults. Everything is allocated at open.
 type Limits struct {
-	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 512
+	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 1024
 	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
 	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Address   netip.Addr   // by default the interface's first, IPv4 preferred; one of the two is required
 	Port      uint16       // UDP port of queue 0; by default the system chooses
 	Queues    int          // of XDP; by default all receive queues of the interface
-	RxFrames  int          // of XDP: frames that can be received and wait, a queue; 512 by default
+	RxFrames  int          // of XDP: frames that can be received and wait, a queue; 1024 by default
 	Slots     int          // transmit slots; 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
 	Logger    *slog.Logger // told, as warnings, which modes were not possible and why; silent by default

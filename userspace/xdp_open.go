@@ -18,7 +18,7 @@ import (
 
 const (
 	maxQueues       = 256
-	defaultRxFrames = 512
+	defaultRxFrames = 1024
 	maxRxFrames     = 1 << 16
 	minRxFrames     = 64
 	// headroom of a slot: the headers of IPv6 end there, and of IPv4, so that the
@@ -39,7 +39,7 @@ type XDPConfig struct {
 	Queues    int          // queues with a socket, at most 256; by default all receive queues of the interface
 	Mode      loader.Mode  // native, generic, or native where possible (the default)
 	ZeroCopy  afxdp.Mode   // in native mode; by default where the driver has it
-	RxFrames  int          // frames that can be received and wait, a queue; 512 by default
+	RxFrames  int          // frames that can be received and wait, a queue; 1024 by default
 	Slots     int          // transmit slots, 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
 	Logger    *slog.Logger // silent by default

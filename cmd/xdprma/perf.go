@@ -217,7 +217,8 @@ func (o *perfOptions) floorPoints() []perf.FloorPoint {
 	for _, n := range sizes {
 		points = append(points, perf.FloorPoint{Kind: perf.Echo, Bytes: n})
 	}
-	return append(points, perf.FloorPoint{Kind: perf.Stream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+	return append(points, perf.FloorPoint{Kind: perf.Stream},
+		perf.FloorPoint{Kind: perf.CopiedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
 }
 
 // perfMachine describes what was measured on.

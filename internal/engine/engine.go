@@ -36,7 +36,7 @@ type Config struct {
 	Slab        *Slab         // transmit memory of the device
 	Windows     *window.Table // what this rank exposes
 
-	RxFrames     int   // frames that the device can hold for reading; 0: 512
+	RxFrames     int   // frames that the device can hold for reading; 0: 1024
 	MaxReceive   int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
 	Parked       int   // bundles held while they wait for order or room; 0: 512
 	MaxOps       int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
@@ -59,7 +59,7 @@ func (c *Config) setDefaults() {
 			*p = v
 		}
 	}
-	def(&c.RxFrames, 512)
+	def(&c.RxFrames, 1024)
 	def(&c.MaxReceive, c.Slab.MaxPayload)
 	def(&c.Parked, 512)
 	def(&c.MaxOps, 8192)

@@ -154,9 +154,10 @@ func (e *Engine) forget(s *Session) {
 }
 
 // creditsFor is how many bundles of each class a peer may have in flight: an
-// equal share of what the device can hold for reading.
+// equal share of what the device can hold for reading. Half of it is kept back,
+// because peers go on with their old share until they hear of a smaller one.
 func (e *Engine) creditsFor() uint32 {
-	share := e.cfg.RxFrames / (2 * max(1, len(e.active)))
+	share := e.cfg.RxFrames / (4 * max(2, len(e.active)))
 	return uint32(min(max(share, 4), reliable.Span/2))
 }
 

@@ -103,6 +103,7 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 // measure runs one point at both sides at the same time.
 func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
 	s.point = uint64(i + 1)
+	s.copying(p.Kind == CopiedStream)
 	runtime.GC()
 	over := "floor/over/" + strconv.Itoa(i)
 	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
@@ -113,7 +114,7 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	}
 	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
 	run := s.echo
-	if p.Kind == Stream {
+	if p.Kind != Echo {
 		run = s.stream
 	}
 	if err := run(p, sample); err != nil {
@@ -135,7 +136,7 @@ func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p
 		told <- err
 	}()
 	serve := s.reflect
-	if p.Kind == Stream {
+	if p.Kind != Echo {
 		serve = s.acknowledge
 	}
 	if err := serve(p, &done); err != nil {

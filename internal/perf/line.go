@@ -22,6 +22,8 @@ type line interface {
 	// address is what the other side needs for connect.
 	address() []byte
 	connect(peer []byte) error
+	// copying says whether frames are filled from memory and copied to it.
+	copying(on bool)
 	mode() string
 	close() error
 }
@@ -33,6 +35,34 @@ const (
 	receiveMax = 64                 // frames that receive returns at most
 	sendBatch  = 32                 // frames handed to the kernel at once
 )
+
+// bulk is the memory that frames are copied from or to, where they are.
+type bulk struct {
+	mem []byte
+	at  int
+}
+
+// bulkLen is larger than a processor's own caches want to keep beside the rings.
+const bulkLen = 1 << 20
+
+func (b *bulk) copying(on bool) {
+	b.mem = nil
+	if on {
+		b.mem = make([]byte, bulkLen)
+	}
+}
+
+// piece returns the next n bytes of the memory, none if nothing is copied.
+func (b *bulk) piece(n int) []byte {
+	if b.mem == nil {
+		return nil
+	}
+	if b.at+n > len(b.mem) {
+		b.at = 0
+	}
+	b.at += n
+	return b.mem[b.at-n : b.at]
+}
 
 func putMark(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, frameMagic)

@@ -10,6 +10,7 @@ import (
 
 // udpLine is a UDP socket that never blocks: the floor where AF_XDP cannot be had.
 type udpLine struct {
+	bulk
 	fd    int
 	most  int // bytes of a payload
 	local netip.AddrPort
@@ -72,6 +73,7 @@ func (l *udpLine) connect(peer []byte) error {
 func (l *udpLine) send(number uint64, n, length int) error {
 	putMark(l.out, number)
 	for range n {
+		copy(l.out[markLen:length], l.piece(length-markLen))
 		if err := l.sendOne(l.out[:length]); err != nil {
 			return err
 		}
@@ -103,6 +105,7 @@ func (l *udpLine) receive(numbers []uint64) (int, error) {
 			return n, nil
 		}
 		numbers[n] = number
+		copy(l.piece(length-markLen), l.buf[markLen:length])
 	}
 	return len(numbers), nil
 }

@@ -17,6 +17,7 @@ import (
 // everything to it. Its frames are of an EtherType for experiments, so that
 // whoever else meets them leaves them alone.
 type xdpLine struct {
+	bulk
 	socket  *afxdp.Socket
 	sockets *ebpf.Map
 	program *ebpf.Program
@@ -165,7 +166,9 @@ func (l *xdpLine) send(number uint64, n, length int) error {
 		}
 		for range batch {
 			at := l.free[len(l.free)-1]
-			putMark(area[at+headers:], number)
+			payload := area[at+headers:]
+			putMark(payload, number)
+			copy(payload[markLen:length], l.piece(length-markLen))
 			if !l.socket.Enqueue(at, length+headers) {
 				return errors.New("the transmit ring is full although frames are free")
 			}
@@ -200,13 +203,15 @@ func (l *xdpLine) receive(numbers []uint64) (int, error) {
 	}
 	n := 0
 	for _, frame := range l.frames[:got] {
-		if len(frame) < headers {
+		if len(frame) < headers+markLen {
 			continue
 		}
 		if number, ok := mark(frame[headers:]); ok {
 			numbers[n] = number
 			n++
 		}
+		payload := frame[headers+markLen:]
+		copy(l.piece(len(payload)), payload)
 	}
 	l.socket.Release()
 	l.socket.Refill()
