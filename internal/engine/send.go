@@ -36,6 +36,10 @@ func (e *Engine) space(s *Session, c class) int {
 	return (s.maxPayload - used - wire.RecordLen) &^ 7
 }
 
+// maxQueued is how many bundles of a class may wait for the window. More would
+// only be written early, and be out of the processor's cache when they are sent.
+const maxQueued = 32
+
 // mayOpen reports whether a bundle of class c may be opened now.
 func (e *Engine) mayOpen(s *Session, c class) bool {
 	// One slow peer must not take the slots of all others.
@@ -43,7 +47,7 @@ func (e *Engine) mayOpen(s *Session, c class) bool {
 	if c == request {
 		reserve, most = e.respReserve, max(int32(len(e.slots))/int32(max(1, len(e.active))), 8)
 	}
-	if s.held[c] >= most {
+	if s.held[c] >= most || s.queue[c].n >= maxQueued {
 		return false
 	}
 	// The peer remembers Span bundles; so far ahead, wait.
