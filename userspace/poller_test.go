@@ -27,7 +27,7 @@ type stage struct {
 	inCalls atomic.Int32
 	closed  atomic.Bool
 
-	opening, enqueueing, transmitting func() // called by the methods, where not nil
+	opening, reaping, transmitting func() // called by the methods, where not nil
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
@@ -70,7 +70,6 @@ func (d *stage) Release() { d.enter("Release")() }
 
 func (d *stage) Enqueue(outs []Out) int {
 	defer d.enter("Enqueue")()
-	at(d.enqueueing)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range outs {
@@ -87,6 +86,7 @@ func (d *stage) Enqueue(outs []Out) int {
 
 func (d *stage) Reap(slots []int32) int {
 	defer d.enter("Reap")()
+	at(d.reaping)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := copy(slots, d.done)
@@ -213,29 +213,32 @@ func TestCloseDuringAnnouncement(t *testing.T) {
 func TestCloseDuringTurn(t *testing.T) {
 	d := newStage(t)
 	in, out := make(chan bool, 1), make(chan bool)
-	p := newStaged(t, d, PollerConfig{})
-	e, now := p.Lock()
-	e.Dial(now, 1, 0, 1)
-	e.Tick(now)
-	p.calls = callsATurn - 1
-	d.mu.Lock()
-	d.arrived = [][]byte{make([]byte, wire.HeaderLen)}
-	d.mu.Unlock()
+	var p *Poller
+	var armed atomic.Bool
 	var once sync.Once
-	d.enqueueing = func() { once.Do(func() { in <- true; <-out }) }
+	d.reaping = func() { once.Do(func() { in <- true; <-out }) }
 	d.transmitting = func() {
 		for range 100 { // until Close has the lock
-			if !p.mu.TryLock() {
+			if !armed.Load() || !p.mu.TryLock() {
 				return
 			}
 			p.mu.Unlock()
 			time.Sleep(10 * time.Microsecond)
 		}
 	}
+	p = newStaged(t, d, PollerConfig{})
+	e, now := p.Lock()
+	e.Dial(now, 1, 0, 1)
+	e.Tick(now)
+	p.calls = callsATurn - 1
+	armed.Store(true)
 	called := start(func() error { p.Unlock(); return nil })
 	<-in
 	closed := start(p.Close)
-	<-p.done
+	<-p.done // it has nothing to do, so it does not ask for the lock
+	d.mu.Lock()
+	d.arrived = [][]byte{make([]byte, wire.HeaderLen)}
+	d.mu.Unlock()
 	close(out)
 	_ = ends(t, "Unlock", called)
 	_ = ends(t, "Close", closed)
