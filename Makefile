@@ -9,7 +9,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated test race soak demo lint clean go clang
+.PHONY: help build generate check-generated test race soak demo bench bench-peers lint clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -30,6 +30,15 @@ soak: go ## simulate SEEDS (50000) random networks, several minutes
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
 	$(GO) build -o bin/wordcount ./examples/wordcount
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
+
+bench: build ## measure everything beside the bare AF_XDP floor, with plots in bench/out (as root, 4 minutes)
+	@mkdir -p bench/out
+	bin/xdprma perf all --rounds 2 --plot bench/out/perf.svg
+	bin/xdprma perf put-bandwidth get-bandwidth --bytes 1M --mtu 3498
+	bin/xdprma perf put-bandwidth get-bandwidth --bytes 1M --mtu 9000
+
+bench-peers: go ## measure MPICH and Open MPI beside this library (as root; INSTALL=1 installs them)
+	bash bench/peers/run.sh
 
 lint: go ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
