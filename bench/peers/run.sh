@@ -54,9 +54,12 @@ mpicc.openmpi -O2 -o "$work/openmpi" "$here/mpi/rma.c"
 # inside runs a launcher in the first namespace, for at most LIMIT seconds.
 inside() {
 	timeout -k 5 "$1" ip netns exec "$a" unshare --uts bash -c "hostname $a; $2" 2>"$work/errors" </dev/null || {
-		echo "failed: $(tail -n 1 "$work/errors" | cut -c1-100)" >&2
+		echo "failed: $(grep -v '^[-=]*$' "$work/errors" | tail -n 1 | cut -c1-100)" >&2
 	}
 }
+
+# figures keeps the lines that rma.c wrote, and puts the library's name in front.
+figures() { { grep -E '^[a-z-]+ [0-9]+ [0-9]+ [0-9.]+ [A-Za-z/]+$' || true; } | sed "s/^/$1 /"; }
 
 mpich() { # ranks a namespace
 	inside 60 "UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 mpiexec.hydra -launcher ssh -launcher-exec $here/mpi/agent.sh -hosts $a,$b -ppn $1 -n $((2 * $1)) $work/mpich"
@@ -82,15 +85,15 @@ ours() {
 
 for round in $(seq "$rounds"); do
 	echo "round $round of $rounds" >&2
-	mpich 1 | sed 's/^/mpich /' >>"$work/figures"
-	openmpi 1 | sed 's/^/openmpi /' >>"$work/figures"
+	mpich 1 | figures mpich >>"$work/figures"
+	openmpi 1 | figures openmpi >>"$work/figures"
 	{
 		ours put-latency get-latency fetch-and-op-latency compare-and-swap-latency lock-put-unlock \
 			put-rate fetch-and-op-rate progress --bytes 8
 		ours put-bandwidth get-bandwidth --bytes 1048576
 	} >>"$work/ours.json"
-	mpich 4 | sed 's/^/mpich /' >>"$work/figures"
-	openmpi 4 | sed 's/^/openmpi /' >>"$work/figures"
+	mpich 4 | figures mpich >>"$work/figures"
+	openmpi 4 | figures openmpi >>"$work/figures"
 	"$work/xdprma" perf scale --ranks 8 --rounds 1 --json 2>/dev/null >>"$work/ours.json"
 done
 (cd "$top" && go run ./bench/peers -mtu "$mtu" "$work/figures" "$work/ours.json")
