@@ -12,6 +12,7 @@ const (
 	maxOps      = 1 << 16
 	minFragment = 256      // smaller pieces of a transfer are not worth a record
 	getChunk    = 32 << 10 // bytes that one get record asks for
+	maxResult   = 1 << 31  // bytes of one operation's result: records count them with 32 bits
 	issueBudget = 32       // bundles filled by one call of Issue
 )
 
@@ -137,6 +138,7 @@ type Call struct {
 	Request *Request       // followed where not nil
 
 	at    int    // bytes issued
+	base  int    // where the result of the current operation starts
 	token uint32 // of the operation; 0 before there is one
 }
 
@@ -147,6 +149,9 @@ func (c *Call) size() int {
 	}
 	return len(c.Origin)
 }
+
+// end returns where the result of the current operation ends.
+func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 
 // Issue sends as much of c as there is room for and reports whether all of it
 // has been sent: then the origin data may be changed. Otherwise it is to be
@@ -174,7 +179,7 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 		return true, nil // nothing to ask for, and no answer would end it
 	case c.Code == wire.CodePut || c.Code == wire.CodeAccumulate:
 	case c.token == 0:
-		i := e.newOp(a, c.Result)
+		i := e.newOp(a, c.Result[c.base:c.end()])
 		if i == none {
 			return false, nil
 		}
@@ -204,6 +209,10 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 			panic("engine: a call with an unknown code")
 		}
 		if !sent {
+			return false, nil
+		}
+		if c.token != 0 && c.at == c.end() && c.at < c.size() {
+			c.base, c.token = c.at, 0 // what is left is another operation's
 			return false, nil
 		}
 	}
@@ -277,15 +286,15 @@ func (e *Engine) issueGet(s *Session, c *Call) bool {
 	if i == none {
 		return false
 	}
-	n := min(len(c.Result)-c.at, getChunk)
+	n := min(c.end()-c.at, getChunk)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at)}
-	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at), uint32(n))
+	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n
 	return true
 }
 
 func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
-	n := e.fragment(s, len(c.Result)-c.at, wire.PartLen, c.Basic.Size())
+	n := e.fragment(s, c.end()-c.at, wire.PartLen, c.Basic.Size())
 	operand := n
 	if c.Op == datatype.NoOp {
 		operand = 0
@@ -299,7 +308,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 		Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at),
 	}
 	data := e.add(c.Access, i, &r, wire.PartLen+operand, c.orderFlag())
-	wire.PutPart(data, uint32(c.at), uint32(n))
+	wire.PutPart(data, uint32(c.at-c.base), uint32(n))
 	if operand > 0 {
 		copy(data[wire.PartLen:], c.Origin[c.at:c.at+n])
 	}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// sparse returns memory that costs nothing until it is touched.
+func sparse(t *testing.T, n int) []byte {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		t.Skip("this machine does not give out so much address space: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	return b
+}
+
+// The bytes of a result beyond 4 GiB land where they belong, not at its start.
+// The test leaves out what lies before the last steps.
+func TestResultLargerThanRecordsCount(t *testing.T) {
+	const size, tail = 2*maxResult + 1<<16, 1 << 16
+	for _, code := range []wire.Code{wire.CodeGet, wire.CodeGetAccumulate} {
+		memory := sparse(t, size)
+		for i := range memory[size-tail:] {
+			memory[size-tail+i] = byte(i%251) + 1
+		}
+		f := newFabric(t, 2, 8, func(c *Config) {
+			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
+				Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
+			if err == nil {
+				err = c.Windows.Add(w)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		e := f.e[0]
+		s := e.Dial(f.now, 1, 1, 1)
+		for f.step() {
+		}
+		result := sparse(t, size)
+		c := Call{Access: e.OpenAccess(s, testWindow+1), Code: code, Op: datatype.NoOp, Basic: datatype.BasicInt64, Result: result}
+		for _, from := range []int{maxResult - 8, 2*maxResult - 8} {
+			c.at = from
+			for done, calls := false, 0; !done && (from > maxResult || c.base == 0); calls++ {
+				var err error
+				if done, err = e.Issue(f.now, &c); err != nil || calls == 1000 {
+					t.Fatalf("%v after %d calls", err, calls)
+				}
+				for f.step() {
+				}
+			}
+		}
+		for f.step() {
+		}
+		if !bytes.Equal(result[size-tail:], memory[size-tail:]) {
+			t.Errorf("%v: the end of the result is not what the window holds", code)
+		}
+		if !bytes.Equal(result[:tail], make([]byte, tail)) {
+			t.Errorf("%v: the end of the result has overwritten its start", code)
+		}
+		if err := c.Access.TakeError(); err != nil {
+			t.Error(err)
+		}
+	}
+}
