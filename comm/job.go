@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -204,7 +206,10 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := j.poller.Device().Path(peer.addr)
+	path, err := j.poller.Path(peer.addr)
+	if errors.Is(err, net.ErrClosed) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
 	}

@@ -103,9 +103,7 @@ func (n *Node) Stats() (engine.Stats, userspace.Stats) {
 	e, _ := n.job.Poller().Lock()
 	protocol := e.Stats
 	n.job.Poller().Unlock()
-	var device userspace.Stats
-	n.job.Poller().Device().Stats(&device)
-	return protocol, device
+	return protocol, n.job.Poller().Stats()
 }
 
 // Close leaves the job (MPI_Finalize): peers hear of it, what is outstanding is

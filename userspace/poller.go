@@ -68,6 +68,9 @@ type Poller struct {
 	closed   atomic.Bool
 	inBed    atomic.Bool  // somebody sleeps on the device
 	inside   atomic.Int64 // callers in Wait or Transmit
+	guests   atomic.Int64 // callers in Path or Stats
+	ended    bool         // the device is closed
+	final    Stats        // of the device, from then on
 	done     chan struct{}
 
 	frames      [batchFrames]Frame // of whoever has the seat
@@ -102,7 +105,8 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 // Now returns the time on the engine's clock, in nanoseconds.
 func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 
-// Device returns the device, for what needs no lock.
+// Device returns the device, for what it is: its Mode, Slab and LocalAddr, which
+// stay after Close. What uses it goes through the Poller.
 func (p *Poller) Device() Device { return p.dev }
 
 // Lock gives the caller the engine until Unlock, UnlockQuiet or WaitLocked. It
@@ -134,16 +138,17 @@ func (p *Poller) Unlock() {
 		return
 	}
 	sent := p.drain()
-	if p.waiters != nil {
-		p.wakeMet()
-	}
+	rouse := p.waiters != nil && p.wakeMet()
 	turn := p.countCall()
-	if !sent && !turn {
+	if !sent && !turn && !rouse {
 		p.mu.Unlock()
 		return
 	}
 	p.inside.Add(1)
 	p.mu.Unlock()
+	if rouse {
+		p.dev.Wake()
+	}
 	if sent {
 		p.dev.Transmit()
 	}
@@ -209,8 +214,9 @@ func (p *Poller) drain() (sent bool) {
 	return len(out) > 0
 }
 
-// wakeMet wakes the parked callers whose condition holds.
-func (p *Poller) wakeMet() {
+// wakeMet wakes the parked callers whose condition holds, and reports whether one
+// that sleeps on the device is to be woken, once the engine is free again.
+func (p *Poller) wakeMet() (rouse bool) {
 	for at := &p.waiters; *at != nil; {
 		w := *at
 		if !w.cond.Met() {
@@ -218,15 +224,14 @@ func (p *Poller) wakeMet() {
 			continue
 		}
 		*at = w.next
-		p.signal(w)
+		rouse = rouse || w.asleep
+		w.signal()
 	}
+	return rouse
 }
 
-func (p *Poller) signal(w *waiter) {
-	if w.asleep {
-		p.dev.Wake()
-		return
-	}
+// signal wakes w if it is parked.
+func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -255,7 +260,7 @@ func (p *Poller) Close() error {
 	for p.inside.Load() > 0 {
 		p.mu.Lock()
 		for w := p.waiters; w != nil; w = w.next {
-			p.signal(w)
+			w.signal()
 		}
 		p.mu.Unlock()
 		p.dev.Wake()
@@ -265,11 +270,13 @@ func (p *Poller) Close() error {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.inside.Load() > 0 { // in Unlock, from before it could see that the poller is closed
+	for p.inside.Load()+p.guests.Load() > 0 { // from before they could see that the poller is closed
 		p.mu.Unlock() // which it may need
 		time.Sleep(50 * time.Microsecond)
 		p.mu.Lock()
 	}
 	closeNudge(p.nudged)
+	p.dev.Stats(&p.final)
+	p.ended = true
 	return p.dev.Close()
 }

@@ -27,7 +27,7 @@ type stage struct {
 	inCalls atomic.Int32
 	closed  atomic.Bool
 
-	opening, reaping, transmitting func() // called by the methods, where not nil
+	opening, reaping, transmitting, resolving, waking func() // called by the methods, where not nil
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
@@ -109,6 +109,7 @@ func (d *stage) Sleep(limit time.Duration) {
 
 func (d *stage) Wake() {
 	defer d.enter("Wake")()
+	at(d.waking)
 	select {
 	case d.woken <- struct{}{}:
 	default:
@@ -124,12 +125,22 @@ func (d *stage) SessionOpened(id uint64) error {
 	return nil
 }
 
-func (d *stage) SessionClosed(uint64)                { d.enter("SessionClosed")() }
-func (d *stage) Path(netip.AddrPort) (PathID, error) { d.enter("Path")(); return 0, nil }
-func (d *stage) Slab() *Slab                         { return d.slab }
-func (d *stage) LocalAddr() netip.AddrPort           { return netip.AddrPort{} }
-func (d *stage) Mode() string                        { return "stage" }
-func (d *stage) Stats(*Stats)                        { d.enter("Stats")() }
+func (d *stage) SessionClosed(uint64) { d.enter("SessionClosed")() }
+
+func (d *stage) Path(netip.AddrPort) (PathID, error) {
+	defer d.enter("Path")()
+	at(d.resolving)
+	return 0, nil
+}
+
+func (d *stage) Slab() *Slab               { return d.slab }
+func (d *stage) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
+func (d *stage) Mode() string              { return "stage" }
+
+func (d *stage) Stats(s *Stats) {
+	defer d.enter("Stats")()
+	s.RxFrames += 7
+}
 
 func (d *stage) Close() error {
 	d.closed.Store(true)
@@ -350,6 +361,63 @@ func TestWaitEndsWithClose(t *testing.T) {
 		}
 	}
 	if err := p.Wait(context.Background(), &never); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// The device stays open while it resolves an address, and nothing uses it later.
+func TestPathAndStatsAroundClose(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	d.resolving = func() { in <- true; <-out }
+	p := newStaged(t, d, PollerConfig{})
+	resolved := start(func() error { _, err := p.Path(netip.AddrPort{}); return err })
+	<-in
+	closed := start(p.Close)
+	<-p.done
+	time.Sleep(time.Millisecond) // lets Close go wrong
+	close(out)
+	if err := errors.Join(ends(t, "Path", resolved), ends(t, "Close", closed)); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Path(netip.AddrPort{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Path after Close: %v", err)
+	}
+	if s := p.Stats(); s.RxFrames != 7 {
+		t.Errorf("after Close, %d frames are left of 7", s.RxFrames)
+	}
+}
+
+// A caller that sleeps on the device is woken with the engine free, because that
+// is a system call.
+func TestWakeHoldsNoLock(t *testing.T) {
+	d := newStage(t)
+	var p *Poller
+	var mine flag
+	d.waking = func() {
+		for range 1000 {
+			if !mine.Load() {
+				return
+			}
+			if p.mu.TryLock() {
+				p.mu.Unlock()
+				return
+			}
+			time.Sleep(10 * time.Microsecond)
+		}
+		t.Error("Wake with the engine locked")
+	}
+	p = newStaged(t, d, PollerConfig{MaxSleep: testLimit})
+	waiter := start(func() error { return p.Wait(context.Background(), &mine) })
+	until(t, "the caller sleeps", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.waiters != nil && p.waiters.asleep
+	})
+	p.Lock()
+	mine.Store(true)
+	p.Unlock()
+	if err := ends(t, "the caller", waiter); err != nil {
 		t.Error(err)
 	}
 }

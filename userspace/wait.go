@@ -20,11 +20,12 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	}
 	p.eng.Tick(now)
 	sent := p.drain()
-	if p.waiters != nil {
-		p.wakeMet()
-	}
+	rouse := p.waiters != nil && p.wakeMet()
 	met = cond != nil && cond.Met()
 	p.mu.Unlock()
+	if rouse {
+		p.dev.Wake()
+	}
 	if sent {
 		p.dev.Transmit()
 	}
@@ -52,11 +53,12 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	p.inside.Add(1)
 	defer p.inside.Add(-1)
 	sent := p.drain()
-	if p.waiters != nil {
-		p.wakeMet()
-	}
+	rouse := p.waiters != nil && p.wakeMet()
 	turn := p.countCall()
 	p.mu.Unlock()
+	if rouse {
+		p.dev.Wake()
+	}
 	if sent {
 		p.dev.Transmit()
 	}
@@ -254,7 +256,7 @@ func (p *Poller) offer() {
 	p.mu.Lock()
 	for w := p.waiters; w != nil; w = w.next {
 		if !w.asleep {
-			p.signal(w)
+			w.signal()
 			break
 		}
 	}

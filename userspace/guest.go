@@ -1,0 +1,35 @@
+package userspace
+
+import "net/netip"
+
+// enterDevice keeps the device open until guests is counted down again, for a
+// caller that uses it apart from the data path; false if it is closed.
+func (p *Poller) enterDevice() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	p.guests.Add(1)
+	return true
+}
+
+// Path resolves addr, as Device.Path does, which may take a second. Close waits
+// for it. After Close the error is net.ErrClosed.
+func (p *Poller) Path(addr netip.AddrPort) (PathID, error) {
+	if !p.enterDevice() {
+		return NoPath, errClosed
+	}
+	defer p.guests.Add(-1)
+	return p.dev.Path(addr)
+}
+
+// Stats returns the device's counters; after Close, as they were then.
+func (p *Poller) Stats() (s Stats) {
+	if !p.enterDevice() {
+		return p.final
+	}
+	defer p.guests.Add(-1)
+	p.dev.Stats(&s)
+	return s
+}
