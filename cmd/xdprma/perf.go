@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
@@ -71,6 +73,7 @@ func perfCommand() *cli.Command {
 			&cli.IntFlag{Name: "ranks", Value: perf.MaxRanks, Usage: "most ranks of the scale tests"},
 			&cli.BoolFlag{Name: "bind", Value: true, Usage: "keep each of two ranks, and each side of a floor, on a processor of its own, as MPI launchers do; not in tests of progress and idleness"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON object for each result, one a line"},
+			&cli.StringFlag{Name: "save", Usage: "write these objects into this `file` as well as the tables"},
 			&cli.StringFlag{Name: "plot", Usage: "draw latency and bandwidth against size into this SVG `file`"},
 			&cli.StringFlag{Name: "cpuprofile", Hidden: true, Usage: "write the processor profiles of the ranks to this `file` with the rank appended"},
 		},
@@ -79,16 +82,16 @@ func perfCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			report := newPerfReport(os.Stdout, o.json)
+			report, err := newPerfReport(os.Stdout, o.json, o.save)
+			if err != nil {
+				return err
+			}
 			if os.Getenv(bootstrap.EnvRendezvous) != "" {
 				err = perfInJob(ctx, o, report)
 			} else {
 				err = perfInLabs(o, report)
 			}
-			if err != nil {
-				return err
-			}
-			return report.finish(o.plot)
+			return errors.Join(err, report.finish(o.plot))
 		},
 	}
 }
@@ -108,6 +111,7 @@ type perfOptions struct {
 	ranks      int
 	bind       bool
 	json       bool
+	save       string
 	plot       string
 	profile    string
 }
@@ -117,7 +121,7 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 	o := &perfOptions{
 		window: c.Int("window"), mtu: c.Int("mtu"), queues: c.Int("queues"),
 		duration: c.Duration("duration"), iterations: c.Int("iterations"), rounds: c.Int("rounds"), ranks: c.Int("ranks"),
-		bind: c.Bool("bind"), json: c.Bool("json"), plot: c.String("plot"), profile: c.String("cpuprofile"),
+		bind: c.Bool("bind"), json: c.Bool("json"), save: c.String("save"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
 	if o.transport, err = bootstrap.ParseTransport(c.String("transport")); err != nil {
@@ -221,7 +225,13 @@ func (o *perfOptions) floorPoints() []perf.FloorPoint {
 		perf.FloorPoint{Kind: perf.CopiedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
 }
 
-// perfMachine describes what was measured on.
+// perfMachine describes what was measured on, and how busy that was before.
 func perfMachine() string {
-	return fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	var name unix.Utsname
+	var info unix.Sysinfo_t
+	if unix.Uname(&name) != nil || unix.Sysinfo(&info) != nil { // they fail for bad arguments only
+		return runtime.GOARCH
+	}
+	return fmt.Sprintf("Linux %s, %s, %d processors, load %.1f", unix.ByteSliceToString(name.Release[:]), runtime.GOARCH,
+		runtime.NumCPU(), float64(info.Loads[0])/(1<<unix.SI_LOAD_SHIFT))
 }

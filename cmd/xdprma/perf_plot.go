@@ -37,8 +37,12 @@ var plotColors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
 
 // writePerfPlot draws latency and bandwidth against size, with their floors.
 func writePerfPlot(w io.Writer, results []*perf.Result) error {
-	latency := plotChart{title: "latency p50, µs"}
-	bandwidth := plotChart{title: "bandwidth, MB/s"}
+	where := ""
+	if len(results) > 0 {
+		where = fmt.Sprintf(" (%s, MTU %d)", results[0].Mode, results[0].MTU)
+	}
+	latency := plotChart{title: "latency p50, µs" + where}
+	bandwidth := plotChart{title: "bandwidth, MB/s" + where}
 	for _, r := range results {
 		t, known := perf.Find(r.Test)
 		switch {

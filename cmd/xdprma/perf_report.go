@@ -14,38 +14,57 @@ import (
 type perfReport struct {
 	out     io.Writer
 	json    bool
+	saved   *os.File // gets an object a line, whatever out gets; may be nil
 	begun   bool
 	results []*perf.Result
 	err     error // the first of writing
 }
 
-func newPerfReport(out io.Writer, json bool) *perfReport {
-	return &perfReport{out: out, json: json}
+// newPerfReport reports to out, and into the file save unless that is empty.
+func newPerfReport(out io.Writer, json bool, save string) (*perfReport, error) {
+	p := &perfReport{out: out, json: json}
+	if save != "" {
+		f, err := os.Create(save)
+		if err != nil {
+			return nil, err
+		}
+		p.saved = f
+	}
+	return p, nil
 }
 
 // add prints the results of one test. under names what its floor ran on.
 func (p *perfReport) add(results []*perf.Result, under string) {
 	p.results = append(p.results, results...)
-	var err error
-	if p.json {
-		err = writePerfJSON(p.out, results)
-	} else {
-		if !p.begun {
-			_, err = fmt.Fprintf(p.out, "%s; latency in µs, MB/s of 10^6 payload bytes, Mop/s of 10^6 operations\n", perfMachine())
-			p.begun = true
-		}
-		if err == nil {
-			err = writePerfTable(p.out, results, under)
-		}
+	if p.saved != nil {
+		p.fail(writePerfJSON(p.saved, results))
 	}
+	if p.json {
+		p.fail(writePerfJSON(p.out, results))
+		return
+	}
+	if !p.begun {
+		_, err := fmt.Fprintf(p.out, "%s; latency in µs, MB/s of 10^6 payload bytes, Mop/s of 10^6 operations\n", perfMachine())
+		p.fail(err)
+		p.begun = true
+	}
+	p.fail(writePerfTable(p.out, results, under))
+}
+
+// fail keeps the first error.
+func (p *perfReport) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
 }
 
-// finish draws the results into an SVG file, if one is named.
+// finish closes the file of results, and draws what there is into an SVG file if
+// one is named.
 func (p *perfReport) finish(plot string) error {
-	if p.err != nil || plot == "" {
+	if p.saved != nil {
+		p.fail(p.saved.Close())
+	}
+	if p.err != nil || plot == "" || len(p.results) == 0 {
 		return p.err
 	}
 	f, err := os.Create(plot)

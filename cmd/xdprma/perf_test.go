@@ -68,13 +68,29 @@ func TestPerfTable(t *testing.T) {
 }
 
 func TestPerfJSON(t *testing.T) {
-	var b bytes.Buffer
-	report := newPerfReport(&b, true)
-	report.add(perfSample(), "")
-	if err := report.finish(""); err != nil {
-		t.Fatal(err)
+	saved := filepath.Join(t.TempDir(), "results.json")
+	for _, json := range []bool{true, false} {
+		var b bytes.Buffer
+		report, err := newPerfReport(&b, json, saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report.add(perfSample(), "")
+		if err := report.finish(""); err != nil {
+			t.Fatal(err)
+		}
+		if json {
+			golden(t, "perf.json", b.Bytes())
+		}
+		copied, err := os.ReadFile(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "perf.json", copied)
 	}
-	golden(t, "perf.json", b.Bytes())
+	if _, err := newPerfReport(io.Discard, false, t.TempDir()); err == nil {
+		t.Error("a directory was opened for results")
+	}
 }
 
 func TestPerfPlot(t *testing.T) {
