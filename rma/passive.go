@@ -105,8 +105,9 @@ func (w *Win) askRelease(ctx context.Context, rank int) error {
 	t := &w.targets[rank]
 	for {
 		e, now := w.poller.Lock()
-		t.releasing = t.access == nil || t.releasing || e.Unlock(now, t.access)
-		done := t.releasing
+		t.releasing = true // even if ctx ends before the target has been asked
+		t.asked = t.access == nil || t.asked || e.Unlock(now, t.access)
+		done := t.asked
 		w.poller.Unlock()
 		if done {
 			return nil
@@ -131,7 +132,7 @@ func (w *Win) awaitRelease(ctx context.Context, rank int) error {
 // epoch. It is called with the engine's lock held.
 func (w *Win) released(name string, rank int) error {
 	t := &w.targets[rank]
-	t.releasing, t.lazy, t.used = false, false, false
+	t.releasing, t.asked, t.lazy, t.used = false, false, false, false
 	if t.access == nil {
 		return nil
 	}

@@ -62,7 +62,8 @@ type target struct {
 	access    *engine.Access // nil until first used
 	used      bool           // accessed in this epoch
 	lazy      bool           // LockAll's lock has been asked for
-	releasing bool           // the lock's release has been asked for, and not yet waited for
+	releasing bool           // an unlock has begun, and not yet been waited for
+	asked     bool           // it has asked the target
 }
 
 // Allocate creates a window on memory that the library allocates, outside the
