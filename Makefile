@@ -32,15 +32,16 @@ demo: build ## count the words of TREE (Go's source) in a table spread over RANK
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
 
 bench: build ## measure everything beside the bare AF_XDP floor; plots and results.json in bench/out (under 5 minutes)
-	@rm -rf bench/out && mkdir -p bench/out
+	@mkdir -p bench/out && rm -f bench/out/mtu-* bench/out/results.json
 	bin/xdprma perf all --transport $(TRANSPORT) --plot bench/out/mtu-1500.svg --save bench/out/mtu-1500.json
 	@if [ $(TRANSPORT) != udp ]; then for mtu in 3498 9000; do set -x; \
 		bin/xdprma perf floor put-latency get-latency put-bandwidth get-bandwidth --bytes 8,64K,1M --mtu $$mtu \
 			--transport $(TRANSPORT) --plot bench/out/mtu-$$mtu.svg --save bench/out/mtu-$$mtu.json || exit; done; fi
 	@cat bench/out/mtu-*.json >bench/out/results.json && echo "see bench/out: results.json, mtu-*.svg"
 
-bench-peers: go ## measure MPICH and Open MPI beside this library (as root; INSTALL=1 installs them)
-	bash bench/peers/run.sh
+bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU, ROUNDS; INSTALL=1 installs them)
+	@mkdir -p bench/out
+	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500).json bash bench/peers/run.sh
 
 lint: go ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }

@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# Measures MPICH, Open MPI and xdprma in turn, in the same two namespaces joined by
-# a veth pair, and prints medians and ratios. Run it as root: make bench-peers.
-# Environment: MTU (1500), ROUNDS (3), INSTALL=1 installs the Debian packages.
+# Measures MPICH, Open MPI and xdprma in turn, test by test, in the same two
+# namespaces joined by a veth pair, and prints medians over rounds and ratios.
+# Run it as root: make bench-peers. Environment: MTU (1500), ROUNDS (3),
+# OUT (a file for the results as JSON), INSTALL=1 installs the Debian packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 mtu=${MTU:-1500}
 rounds=${ROUNDS:-3}
-packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev)
+limit=20 # seconds that one test of one library may take
+packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
 
 [ "$(id -u)" = 0 ] || { echo "run this as root: it makes network namespaces"; exit 1; }
-if ! command -v mpicc.mpich >/dev/null || ! command -v mpicc.openmpi >/dev/null; then
+for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
+	command -v $tool >/dev/null && continue
 	if [ "${INSTALL:-}" != 1 ]; then
-		echo "MPICH and Open MPI are needed: apt-get install ${packages[*]}, or make bench-peers INSTALL=1"
+		echo "$tool is missing: apt-get install ${packages[*]}, or make bench-peers INSTALL=1"
 		exit 1
 	fi
 	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
-fi
+	break
+done
 
 a=xrpeer-$$-a
 b=xrpeer-$$-b
@@ -35,7 +39,7 @@ ip link add peer0 mtu "$mtu" netns "$a" type veth peer name peer0 mtu "$mtu" net
 ip -n "$a" addr add 10.79.0.1/24 dev peer0
 ip -n "$b" addr add 10.79.0.2/24 dev peer0
 for n in "$a" "$b"; do
-	mkdir -p "/etc/netns/$n"
+	mkdir -p "/etc/netns/$n" # what `ip netns exec` shows as /etc
 	printf '127.0.0.1 localhost\n10.79.0.1 %s\n10.79.0.2 %s\n' "$a" "$b" >"/etc/netns/$n/hosts"
 	ip -n "$n" link set lo up
 	ip -n "$n" link set peer0 up
@@ -49,51 +53,73 @@ done
 
 mpicc.mpich -O2 -o "$work/mpich" "$here/mpi/rma.c"
 mpicc.openmpi -O2 -o "$work/openmpi" "$here/mpi/rma.c"
-(cd "$top" && go build -o "$work/xdprma" ./cmd/xdprma)
+(cd "$top" && go build -o "$work/xdprma" ./cmd/xdprma && go build -o "$work/peers" ./bench/peers)
 
-# inside runs a launcher in the first namespace, for at most LIMIT seconds.
+# inside LIBRARY TEST COMMAND runs a launcher in the first namespace. Its processes
+# have a pid namespace, in which they end with it, and shared memory, of their own.
+# How a library ends after it has given its figure is its own affair.
 inside() {
-	timeout -k 5 "$1" ip netns exec "$a" unshare --uts bash -c "hostname $a; $2" 2>"$work/errors" </dev/null || {
-		echo "failed: $(grep -v '^[-=]*$' "$work/errors" | tail -n 1 | cut -c1-100)" >&2
-	}
+	local status=0
+	timeout -k 5 $limit ip netns exec "$a" unshare --uts --pid --fork --kill-child --mount-proc \
+		bash -c "hostname $a; mount -t tmpfs none /dev/shm; export TMPDIR=$work; $3" >"$work/output" 2>"$work/errors" </dev/null || status=$?
+	grep -E '^[a-z-]+( [0-9.]+){5}$' "$work/output" | sed "s/^/$round $1 /" >>"$work/figures" || failure "$1" "$2" $status
 }
 
-# figures keeps the lines that rma.c wrote, and puts the library's name in front.
-figures() { { grep -E '^[a-z-]+ [0-9]+ [0-9]+ [0-9.]+ [A-Za-z/]+$' || true; } | sed "s/^/$1 /"; }
-
-mpich() { # ranks a namespace
-	inside 60 "UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 mpiexec.hydra -launcher ssh -launcher-exec $here/mpi/agent.sh -hosts $a,$b -ppn $1 -n $((2 * $1)) $work/mpich"
+# failure LIBRARY TEST STATUS keeps what it said about itself.
+failure() {
+	local said
+	said=$(grep -hiE 'error|fail|abort|unable|assert|signal' "$work/errors" | head -n 1 | cut -c1-120) || true
+	[ "$3" != 124 ] || said="no end after $limit s"
+	echo "$1 $2 ${said:-status $3}" >>"$work/failures"
 }
 
+mpich() { # ranks a namespace, test, bytes, window
+	inside mpich "$2" "UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 mpiexec.hydra -launcher ssh -launcher-exec $here/mpi/agent.sh \
+		-hosts $a,$b -ppn $1 -n $((2 * $1)) $work/mpich $2 $3 $4"
+}
+
+# Where ranks share processors, Open MPI has to be told to yield them.
 openmpi() {
-	inside 60 "mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent $here/mpi/agent.sh --host $a:$1,$b:$1 -np $((2 * $1)) --mca btl tcp,self --mca pml ob1 --mca osc rdma,pt2pt --mca btl_tcp_if_include 10.79.0.0/24 --mca oob_tcp_if_include 10.79.0.0/24 $work/openmpi"
+	inside openmpi "$2" "mpirun.openmpi --allow-run-as-root --bind-to none --mca mpi_yield_when_idle $(($1 > 1)) \
+		--mca plm_rsh_agent $here/mpi/agent.sh --host $a:$1,$b:$1 -np $((2 * $1)) --mca btl tcp,self --mca pml ob1 \
+		--mca osc rdma,pt2pt --mca btl_tcp_if_include 10.79.0.0/24 --mca oob_tcp_if_include 10.79.0.0/24 $work/openmpi $2 $3 $4"
 }
 
-# ours runs the tests named, as two ranks in the same namespaces.
+# ours TEST BYTES WINDOW runs a test as two ranks in the same namespaces.
 ours() {
-	local rank pids=() n=("$a" "$b")
-	local env="XDPRMA_SIZE=2 XDPRMA_JOB=$(printf %x $((RANDOM * 65536 + RANDOM + 1))) XDPRMA_RENDEZVOUS=unix:$work/rendezvous XDPRMA_INTERFACE=peer0"
+	local rank pids=() n=("$a" "$b") status=0
+	local env=(XDPRMA_SIZE=2 "XDPRMA_JOB=$(printf %x $((RANDOM * 65536 + RANDOM + 1)))" "XDPRMA_RENDEZVOUS=unix:$work/rendezvous" XDPRMA_INTERFACE=peer0)
 	for rank in 0 1; do
-		# shellcheck disable=SC2086
-		timeout -k 5 100 ip netns exec "${n[$rank]}" env $env XDPRMA_RANK=$rank XDPRMA_ADDRESS=10.79.0.$((rank + 1)) \
-			"$work/xdprma" perf "$@" --json >"$work/ours.$rank" 2>>"$work/errors" </dev/null &
+		timeout -k 5 $limit ip netns exec "${n[$rank]}" env "${env[@]}" XDPRMA_RANK=$rank XDPRMA_ADDRESS=10.79.0.$((rank + 1)) \
+			"$work/xdprma" perf "$1" --bytes "$2" --window "$3" --json >"$work/ours.$rank" 2>"$work/ours-errors.$rank" </dev/null &
 		pids+=($!)
 	done
-	wait "${pids[@]}" || echo "xdprma failed: $(tail -n 1 "$work/errors" | cut -c1-200)" >&2
-	cat "$work/ours.0"
+	for rank in 0 1; do wait "${pids[$rank]}" || status=$?; done
+	cat "$work"/ours-errors.* >"$work/errors"
+	[ $status = 0 ] || failure xdprma "$1" $status
+	sed "s/^/$round /" "$work/ours.0" >>"$work/ours"
 }
 
+# floor takes the bare echo, which tells what the machine's processors are worth now.
+floor() {
+	"$work/xdprma" perf floor --bytes 8 --mtu "$mtu" --json 2>/dev/null | sed "s/^/$round /" >>"$work/ours" || true
+}
+
+: >"$work/figures"
+: >"$work/failures"
+: >"$work/ours"
 for round in $(seq "$rounds"); do
-	echo "round $round of $rounds" >&2
-	mpich 1 | figures mpich >>"$work/figures"
-	openmpi 1 | figures openmpi >>"$work/figures"
-	{
-		ours put-latency get-latency fetch-and-op-latency compare-and-swap-latency lock-put-unlock \
-			put-rate fetch-and-op-rate progress --bytes 8
-		ours put-bandwidth get-bandwidth --bytes 1048576
-	} >>"$work/ours.json"
-	mpich 4 | figures mpich >>"$work/figures"
-	openmpi 4 | figures openmpi >>"$work/figures"
-	"$work/xdprma" perf scale --ranks 8 --rounds 1 --json 2>/dev/null >>"$work/ours.json"
+	floor
+	while read -r ranks test bytes window own; do
+		[ ! -t 2 ] || printf '\r\033[Kround %d of %d: %s' "$round" "$rounds" "$test" >&2
+		if [ "$ranks" = 1 ]; then
+			ours "$own" "$bytes" "$window"
+		fi
+		mpich "$ranks" "$test" "$bytes" "$window"
+		openmpi "$ranks" "$test" "$bytes" "$window"
+	done < <("$work/peers" list)
+	"$work/xdprma" run -n 8 --mtu "$mtu" --timeout 60s -- "$work/xdprma" perf scale --bytes 8 --json </dev/null 2>"$work/errors" |
+		sed "s/^\[0\] /$round /" >>"$work/ours" || failure xdprma scale $?
 done
-(cd "$top" && go run ./bench/peers -mtu "$mtu" "$work/figures" "$work/ours.json")
+[ ! -t 2 ] || printf '\r\033[K' >&2
+"$work/peers" table "$mtu" "$work" ${OUT:+"$OUT"}

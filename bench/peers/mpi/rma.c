@@ -1,19 +1,74 @@
 /*
  * What `xdprma perf` measures, with an MPI library: one-sided operations between
- * rank 0, the origin, and rank 1, or among all ranks. One line a figure:
- * test, bytes, window, value, unit.
+ * rank 0, the origin, and rank 1, or of all ranks. Usage: rma TEST BYTES WINDOW.
+ * Prints test, bytes, window, median and 99th percentile in us, and 10^6
+ * operations a second; 0 where a figure does not apply.
  */
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MOST = 1 << 20, SAMPLES = 4000 };
+enum {
+	SAMPLES = 200000,
+	WARM = 200,
+	WARM_TOGETHER = 5,
+	TRIALS = 5,
+	PATIENCE = 3, /* seconds for the library to end: with more ranks than processors some take minutes */
+};
+
+static const double TIME = 0.4; /* seconds of a timed loop */
 
 static MPI_Win win;
-static int rank, ranks;
+static int rank, ranks, bytes, window;
 static char *origin, *result;
+static double sample[SAMPLES], gathered[SAMPLES];
+
+static void put(int at) { MPI_Put(origin + at, bytes, MPI_BYTE, 1, at, bytes, MPI_BYTE, win); }
+static void get(int at) { MPI_Get(result + at, bytes, MPI_BYTE, 1, at, bytes, MPI_BYTE, win); }
+static void accumulate(int at)
+{
+	MPI_Accumulate(origin + at, bytes / 8, MPI_INT64_T, 1, at, bytes / 8, MPI_INT64_T, MPI_SUM, win);
+}
+static void fetch(int at) { MPI_Fetch_and_op(origin, result + at, MPI_INT64_T, 1, at, MPI_SUM, win); }
+static void swap(int at) { MPI_Compare_and_swap(origin, origin + 8, result + at, MPI_INT64_T, 1, at, win); }
+
+static const struct {
+	const char *name;
+	void (*call)(int);
+} operations[] = {
+	{ "put", put }, { "get", get }, { "accumulate", accumulate }, { "fetch-and-op", fetch }, { "compare-and-swap", swap },
+};
+static void (*operation)(int);
+
+/* The passes: what one turn of a timed loop does. */
+
+static void windowed(void)
+{
+	for (int i = 0; i < window; i++)
+		operation(i * bytes);
+	MPI_Win_flush(1, win);
+}
+
+static void locked(void)
+{
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+	put(0);
+	MPI_Win_unlock(1, win);
+}
+
+static void put_to_all(void)
+{
+	for (int r = 1; r < ranks; r++)
+		MPI_Put(origin, bytes, MPI_BYTE, (rank + r) % ranks, 0, bytes, MPI_BYTE, win);
+	MPI_Win_flush_all(win);
+}
+
+static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 
 static int ascending(const void *a, const void *b)
 {
@@ -21,96 +76,73 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void put(int n) { MPI_Put(origin, n, MPI_BYTE, 1, 0, n, MPI_BYTE, win); }
-static void get(int n) { MPI_Get(result, n, MPI_BYTE, 1, 0, n, MPI_BYTE, win); }
-static void fetch(int n)
+static void report(const char *test, double *values, int n, double rate)
 {
-	(void)n;
-	MPI_Fetch_and_op(origin, result, MPI_INT64_T, 1, 0, MPI_SUM, win);
-}
-static void swap(int n)
-{
-	(void)n;
-	MPI_Compare_and_swap(origin, result + 8, result, MPI_INT64_T, 1, 0, win);
-}
-
-static void flushed(void (*op)(int), int n)
-{
-	op(n);
-	MPI_Win_flush(1, win);
-}
-
-static void report(const char *test, int n, int window, double value, const char *unit)
-{
-	printf("%s %d %d %.4f %s\n", test, n, window, value, unit);
+	double p50 = 0, p99 = 0;
+	if (n > 0) {
+		qsort(values, n, sizeof *values, ascending);
+		p50 = values[n / 2];
+		p99 = values[(int)(n * 0.99)];
+	}
+	printf("%s %d %d %.3f %.3f %.6f\n", test, bytes, window, p50, p99, rate);
 	fflush(stdout);
 }
 
-static void latency(const char *test, void (*op)(int), int n)
+/* Passes of rank 0 alone, within a shared lock if so asked. */
+static void alone(const char *test, void (*pass)(void), int in_epoch, int rated)
 {
-	static double sample[SAMPLES];
-	if (rank == 0) {
+	double begin, last, now;
+	int n = 0;
+	if (rank != 0)
+		return;
+	if (in_epoch)
 		MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win);
-		for (int i = -SAMPLES / 10; i < SAMPLES; i++) {
-			double begin = MPI_Wtime();
-			flushed(op, n);
-			if (i >= 0)
-				sample[i] = (MPI_Wtime() - begin) * 1e6;
-		}
-		MPI_Win_unlock(1, win);
-		qsort(sample, SAMPLES, sizeof *sample, ascending);
-		report(test, n, 1, sample[SAMPLES / 2], "us");
+	begin = MPI_Wtime();
+	for (int i = 0; i < WARM && MPI_Wtime() - begin < TIME / 10; i++)
+		pass();
+	begin = last = MPI_Wtime();
+	while (n < SAMPLES && last - begin < TIME) {
+		pass();
+		now = MPI_Wtime();
+		sample[n++] = (now - last) * 1e6;
+		last = now;
 	}
-	MPI_Barrier(MPI_COMM_WORLD);
+	if (in_epoch)
+		MPI_Win_unlock(1, win);
+	report(test, sample, rated ? 0 : n, rated ? 1e-6 * n * window / (last - begin) : 0);
 }
 
-static void epochs(int n)
+/* Passes of all ranks, as many at each. */
+static void together(const char *test, void (*pass)(void))
 {
-	static double sample[SAMPLES];
-	if (rank == 0) {
-		for (int i = -SAMPLES / 10; i < SAMPLES; i++) {
-			double begin = MPI_Wtime();
-			MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
-			put(n);
-			MPI_Win_unlock(1, win);
-			if (i >= 0)
-				sample[i] = (MPI_Wtime() - begin) * 1e6;
-		}
-		qsort(sample, SAMPLES, sizeof *sample, ascending);
-		report("lock-put-unlock", n, 1, sample[SAMPLES / 2], "us");
-	}
+	double begin, last, now;
+	int n;
+	MPI_Win_lock_all(0, win);
+	begin = MPI_Wtime();
+	for (int i = 0; i < WARM_TOGETHER; i++)
+		pass();
+	n = (int)(TIME * WARM_TOGETHER / (MPI_Wtime() - begin)) + WARM_TOGETHER;
+	if (n > SAMPLES / ranks)
+		n = SAMPLES / ranks;
+	MPI_Bcast(&n, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	MPI_Barrier(MPI_COMM_WORLD);
-}
-
-/* Windows of operations, each flushed, for half a second. */
-static void stream(const char *test, void (*op)(int), int n, int window, int bandwidth)
-{
-	if (rank == 0) {
-		double begin, spent;
-		long done = 0;
-		MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win);
-		begin = MPI_Wtime();
-		do {
-			for (int i = 0; i < window; i++)
-				op(n);
-			MPI_Win_flush(1, win);
-			done += window;
-			spent = MPI_Wtime() - begin;
-		} while (spent < 0.5);
-		MPI_Win_unlock(1, win);
-		if (bandwidth)
-			report(test, n, window, 1e-6 * n * done / spent, "MB/s");
-		else
-			report(test, n, window, 1e-6 * done / spent, "Mop/s");
+	last = MPI_Wtime();
+	for (int i = 0; i < n; i++) {
+		pass();
+		now = MPI_Wtime();
+		sample[i] = (now - last) * 1e6;
+		last = now;
 	}
-	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_unlock_all(win);
+	MPI_Gather(sample, n, MPI_DOUBLE, gathered, n, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		report(test, gathered, n * ranks, 0);
 }
 
 /* A fetch_and_op while the target computes for 100 ms without calling MPI. */
-static void passive(void)
+static void progress(const char *test)
 {
-	double sample[5];
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < TRIALS; i++) {
 		double begin;
 		MPI_Barrier(MPI_COMM_WORLD);
 		begin = MPI_Wtime();
@@ -122,64 +154,88 @@ static void passive(void)
 				continue;
 			begin = MPI_Wtime();
 			MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win);
-			flushed(fetch, 8);
+			windowed();
 			MPI_Win_unlock(1, win);
 			sample[i] = (MPI_Wtime() - begin) * 1e6;
 		}
-		MPI_Barrier(MPI_COMM_WORLD);
 	}
-	if (rank == 0) {
-		qsort(sample, 5, sizeof *sample, ascending);
-		report("progress", 8, 1, sample[2], "us");
+	if (rank == 0)
+		report(test, sample, TRIALS, 0);
+}
+
+/* Keeps this thread on the rank-th of its processors, if each rank has one: the
+ * launchers cannot know that their two hosts are one machine. */
+static void bind_to_processor(void)
+{
+	cpu_set_t all, one;
+	int seen = 0;
+	if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < ranks)
+		return;
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (CPU_ISSET(cpu, &all) && seen++ == rank) {
+			CPU_ZERO(&one);
+			CPU_SET(cpu, &one);
+			sched_setaffinity(0, sizeof one, &one);
+			return;
+		}
 	}
 }
 
-/* Every rank puts 8 bytes to every other and flushes; then a barrier. */
-static void all_to_all(void)
+static void run(const char *test)
 {
-	enum { PASSES = 20 };
-	double begin = 0;
-	MPI_Win_lock_all(0, win);
-	for (int i = -2; i < PASSES; i++) {
-		if (i == 0)
-			begin = MPI_Wtime();
-		for (int r = 1; r < ranks; r++)
-			MPI_Put(origin, 8, MPI_BYTE, (rank + r) % ranks, 8 * rank, 8, MPI_BYTE, win);
-		MPI_Win_flush_all(win);
-		MPI_Barrier(MPI_COMM_WORLD);
+	size_t length = strlen(test);
+	const char *suffix = strrchr(test, '-');
+	if (strcmp(test, "lock-put-unlock") == 0) {
+		alone(test, locked, 0, 0);
+		return;
 	}
-	begin = (MPI_Wtime() - begin) * 1e6 / PASSES;
-	MPI_Win_unlock_all(win);
-	if (rank == 0)
-		report("all-to-all", 8, ranks, begin, "us");
+	if (strcmp(test, "barrier") == 0 || strcmp(test, "scale-barrier") == 0) {
+		together(test, barrier);
+		return;
+	}
+	if (strcmp(test, "scale-put") == 0) {
+		together(test, put_to_all);
+		return;
+	}
+	if (strcmp(test, "progress") == 0) {
+		operation = fetch;
+		progress(test);
+		return;
+	}
+	if (suffix != NULL)
+		length -= strlen(suffix);
+	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+		if (strlen(operations[i].name) == length && strncmp(test, operations[i].name, length) == 0)
+			operation = operations[i].call;
+	if (operation == NULL) {
+		fprintf(stderr, "rma: there is no test %s\n", test);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	alone(test, windowed, 1, strcmp(suffix, "-latency") != 0);
 }
 
 int main(int argc, char **argv)
 {
 	char *base;
+	size_t size;
+	if (argc != 4 || (bytes = atoi(argv[2])) < 8 || (window = atoi(argv[3])) < 1) {
+		fprintf(stderr, "usage: rma TEST BYTES WINDOW\n");
+		return 2;
+	}
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	origin = calloc(2, MOST);
-	result = origin + MOST;
-	MPI_Win_allocate(MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
-	memset(base, 0, MOST);
+	size = (size_t)bytes * window + 16;
+	origin = calloc(2, size);
+	result = origin + size;
+	MPI_Win_allocate((MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+	memset(base, 0, size);
+	if (strcmp(argv[1], "progress") != 0)
+		bind_to_processor();
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (ranks > 2) {
-		all_to_all();
-	} else {
-		latency("put-latency", put, 8);
-		latency("get-latency", get, 8);
-		latency("fetch-and-op-latency", fetch, 8);
-		latency("compare-and-swap-latency", swap, 8);
-		epochs(8);
-		stream("put-rate", put, 8, 64, 0);
-		stream("put-rate", put, 8, 1024, 0);
-		stream("fetch-and-op-rate", fetch, 8, 64, 0);
-		stream("put-bandwidth", put, MOST, 4, 1);
-		stream("get-bandwidth", get, MOST, 4, 1);
-		passive();
-	}
+	run(argv[1]);
+	MPI_Barrier(MPI_COMM_WORLD);
+	alarm(PATIENCE);
 	MPI_Win_free(&win);
 	MPI_Finalize();
 	return 0;
