@@ -62,7 +62,7 @@ type classifier struct {
 	last [numCounters]uint64
 }
 
-func load(t *testing.T) *classifier {
+func load(t testing.TB) *classifier {
 	t.Helper()
 	testenv.NeedsRoot(t)
 	c := &classifier{}
@@ -85,7 +85,7 @@ func load(t *testing.T) *classifier {
 	return c
 }
 
-func (c *classifier) configure(t *testing.T, interval, burst uint64) {
+func (c *classifier) configure(t testing.TB, interval, burst uint64) {
 	t.Helper()
 	cfg := bpf.ClassifierConfig{HelloInterval: interval, HelloBurst: burst}
 	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts

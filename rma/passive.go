@@ -257,14 +257,17 @@ func (w *Win) flush(ctx context.Context, name string, rank int, done completion)
 	if err := w.poller.WaitLocked(ctx, done(a)); err != nil {
 		return named(name, rank, err)
 	}
-	return w.outcome(name, rank)
+	return w.outcome(name, rank, a)
 }
 
 // outcome returns the first error at a target since the last look.
-func (w *Win) outcome(name string, rank int) error {
+func (w *Win) outcome(name string, rank int, a *engine.Access) error {
+	if !a.Failed() {
+		return nil
+	}
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	return failure(name, rank, w.targets[rank].access)
+	return failure(name, rank, a)
 }
 
 // flushable returns the access to flush, nil if there is nothing to do.
@@ -282,11 +285,12 @@ func (w *Win) flushable(name string, rank int) (*engine.Access, error) {
 }
 
 // await waits for something at a target and returns the first error there.
-func (w *Win) await(ctx context.Context, name string, rank int, cond userspace.Condition) error {
-	if err := w.poller.Wait(ctx, cond); err != nil {
+func (w *Win) await(ctx context.Context, name string, rank int, done completion) error {
+	a := w.targets[rank].access
+	if err := w.poller.Wait(ctx, done(a)); err != nil {
 		return named(name, rank, err)
 	}
-	return w.outcome(name, rank)
+	return w.outcome(name, rank, a)
 }
 
 // FlushAll is Flush for all targets (MPI_Win_flush_all, section 11.5.4).
@@ -323,7 +327,7 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 		if !w.used(rank) {
 			continue
 		}
-		if err := w.await(ctx, name, rank, done(w.targets[rank].access)); first == nil {
+		if err := w.await(ctx, name, rank, done); first == nil {
 			first = err
 		}
 	}

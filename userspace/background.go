@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,13 +11,13 @@ import (
 // away from the device, so that arriving frames do not wake it, and looks now and
 // then whether it is needed.
 func (p *Poller) background() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	defer close(p.done)
 	pause := minNap
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
 	for !p.closed.Load() {
 		if !p.needed() || !p.seat.CompareAndSwap(seatFree, seatBackground) {
-			p.nap(pause)
+			p.nap(timer, pause)
 			pause = min(2*pause, maxNap)
 			continue
 		}
@@ -62,44 +61,30 @@ func (p *Poller) serve() (served bool) {
 	return served
 }
 
-// nap sleeps on this thread, away from the device: briefly, or for long if the
-// caller in the seat sleeps itself and will give notice when it leaves.
-func (p *Poller) nap(d time.Duration) {
+// nap sleeps away from the device: briefly, or for long if the caller in the seat
+// sleeps itself and will give notice when it leaves. It is the Go scheduler's
+// sleep: a system call that blocks would have the runtime's monitor look for it
+// every 20 µs, on a processor that a caller spins on.
+func (p *Poller) nap(timer *time.Timer, d time.Duration) {
 	p.napping.Store(true) // before the look at callerSlept, or a notice could be missed
 	if p.callerSlept.Load() {
 		d = longNap
 	}
-	fds := [1]unix.PollFd{{Fd: int32(p.nudged), Events: unix.POLLIN}}
-	t := unix.NsecToTimespec(int64(d))
-	// An interrupted nap is a shorter one.
-	if n, _ := unix.Ppoll(fds[:], &t, nil); n > 0 {
-		var b [8]byte
-		_, _ = unix.Read(p.nudged, b[:])
+	timer.Reset(d)
+	select {
+	case <-p.nudged:
+	case <-timer.C:
 	}
 	p.napping.Store(false)
 }
 
-// nudge ends a nap of the background thread.
+// nudge ends a nap of the background goroutine.
 func (p *Poller) nudge() {
 	if p.napping.Load() {
-		one := [8]byte{1}
-		_, _ = unix.Write(p.nudged, one[:]) // it fails only if a nudge is pending
-	}
-}
-
-// newNudge returns an eventfd, or -1 where the process has no descriptor left:
-// naps then run their full, short time.
-func newNudge() int {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return -1
-	}
-	return fd
-}
-
-func closeNudge(fd int) {
-	if fd >= 0 {
-		_ = unix.Close(fd)
+		select {
+		case p.nudged <- struct{}{}:
+		default: // a nudge is pending
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ type Device interface {
 
 // Stats counts what a device did and what went wrong. All are totals since open.
 type Stats struct {
-	RxFrames, RxBytes uint64
+	RxFrames, RxBytes uint64 // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
 	TxFrames, TxBytes uint64
 	RxDropped         uint64 // frames lost before the library saw them, for want of room
 	RxMalformed       uint64 // frames that reached user space and were not well formed

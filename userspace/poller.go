@@ -1,6 +1,6 @@
 // Package userspace drives the protocol engine over a device. Its Poller gives
 // strong progress: a caller that waits drives progress itself, without a
-// hand-over between threads, and a background thread serves peers when no
+// hand-over between threads, and a background goroutine serves peers when no
 // caller does. Two devices exist: AF_XDP sockets behind the classifier, and a
 // UDP socket; both speak the same frames.
 package userspace
@@ -22,7 +22,7 @@ type Condition interface{ Met() bool }
 // PollerConfig bounds how a Poller waits. Zero values mean the defaults.
 type PollerConfig struct {
 	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 50 µs
-	BackgroundSpin time.Duration // the background thread does; 0: 20 µs
+	BackgroundSpin time.Duration // the background goroutine does; 0: 20 µs
 	MaxSleep       time.Duration // longest sleep in the kernel, and so the longest delay of what nobody waits for; 0: 5 ms
 }
 
@@ -60,9 +60,9 @@ type Poller struct {
 	reaped     [4 * batchFrames]int32
 
 	seat     atomic.Int32
-	wanted   atomic.Int32 // callers that wait for the background thread to leave the seat
-	napping  atomic.Bool  // the background thread, until a caller that slept leaves the seat
-	nudged   int          // eventfd that ends the nap
+	wanted   atomic.Int32  // callers that wait for the background goroutine to leave the seat
+	napping  atomic.Bool   // the background goroutine, until a caller that slept leaves the seat
+	nudged   chan struct{} // of capacity 1: ends the nap
 	deadline atomic.Int64
 	called   atomic.Int64 // when a caller last had the lock
 	closed   atomic.Bool
@@ -85,7 +85,7 @@ type waiter struct {
 	next   *waiter
 }
 
-// NewPoller starts the background thread. It owns dev from now on; the engine
+// NewPoller starts the background goroutine. It owns dev from now on; the engine
 // is reached through Lock alone.
 func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def := func(d *time.Duration, v time.Duration) {
@@ -96,7 +96,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.CallerSpin, 50*time.Microsecond)
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
-	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: newNudge()}
+	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.deadline.Store(engine.Never)
 	go p.background()
 	return p
@@ -159,7 +159,7 @@ func (p *Poller) Unlock() {
 }
 
 // countCall reports whether the caller is to take a turn at the device: callers
-// of any kind that call without pause keep the background thread away.
+// of any kind that call without pause keep the background goroutine away.
 func (p *Poller) countCall() bool {
 	p.calls++
 	return p.calls%callsATurn == 0
@@ -183,7 +183,7 @@ func (p *Poller) Closed() bool { return p.closed.Load() }
 // whether there is anything to transmit.
 func (p *Poller) drain() (sent bool) {
 	if p.announcing {
-		p.deadline.Store(p.eng.Deadline())
+		p.publishDeadline()
 		return false
 	}
 	// Others may begin sessions while the engine is unlocked: one round a rank at most.
@@ -206,12 +206,19 @@ func (p *Poller) drain() (sent bool) {
 	for n := p.dev.Reap(p.reaped[:]); n > 0; n = p.dev.Reap(p.reaped[:]) {
 		p.eng.Reaped(p.reaped[:n])
 	}
-	p.deadline.Store(p.eng.Deadline()) // after Reaped, which lets parked bundles go on
+	p.publishDeadline() // after Reaped, which lets parked bundles go on
 	out := p.eng.Output()
 	if len(out) > 0 {
 		p.eng.Took(p.dev.Enqueue(out))
 	}
 	return len(out) > 0
+}
+
+// publishDeadline tells those without the engine's lock when it is due.
+func (p *Poller) publishDeadline() {
+	if d := p.eng.Deadline(); d != p.deadline.Load() { // a store costs several loads
+		p.deadline.Store(d)
+	}
 }
 
 // wakeMet wakes the parked callers whose condition holds, and reports whether one
@@ -249,7 +256,7 @@ func (p *Poller) unlink(w *waiter) {
 
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 
-// Close ends the background thread, unblocks all waiters with net.ErrClosed and
+// Close ends the background goroutine, unblocks all waiters with net.ErrClosed and
 // closes the device. It is idempotent.
 func (p *Poller) Close() error {
 	if p.closed.Swap(true) {
@@ -275,7 +282,6 @@ func (p *Poller) Close() error {
 		time.Sleep(50 * time.Microsecond)
 		p.mu.Lock()
 	}
-	closeNudge(p.nudged)
 	p.dev.Stats(&p.final)
 	p.ended = true
 	return p.dev.Close()

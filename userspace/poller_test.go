@@ -309,7 +309,7 @@ func TestSeatIsPassedOn(t *testing.T) {
 	}
 }
 
-// Calls without pause keep the background thread away, so they serve peers
+// Calls without pause keep the background goroutine away, so they serve peers
 // themselves, whatever calls they are.
 func TestCallsWithoutPauseServePeers(t *testing.T) {
 	var always flag

@@ -73,7 +73,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 
 func (p *Poller) wait(ctx context.Context, cond Condition) error {
 	met := false
-	patience := p.cfg.CallerSpin // with the background thread
+	patience := p.cfg.CallerSpin // with the background goroutine
 	for !met {
 		if p.closed.Load() {
 			return errClosed
@@ -97,7 +97,7 @@ func (p *Poller) wait(ctx context.Context, cond Condition) error {
 	return nil
 }
 
-// claim waits for the background thread to leave the seat, which it does as soon
+// claim waits for the background goroutine to leave the seat, which it does as soon
 // as it sees that a caller wants to drive, and returns how long that took.
 func (p *Poller) claim(limit time.Duration) time.Duration {
 	p.wanted.Add(1)
@@ -124,6 +124,7 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 			continue
 		}
 		if polls%pollsALook != 0 {
+			pause()
 			continue
 		}
 		if p.closed.Load() || ctx.Err() != nil {
@@ -170,7 +171,7 @@ func (p *Poller) sleepFor(cond Condition) bool {
 	return met
 }
 
-// sleep sleeps on the device, where there is room for one. The background thread
+// sleep sleeps on the device, where there is room for one. The background goroutine
 // sleeps without the seat: a driver that finds it there wakes it, so that it goes
 // to nap elsewhere, and looks at the device once more before it tries again.
 func (p *Poller) sleep() {

@@ -47,9 +47,8 @@ type XDP struct {
 	retry  atomic.Bool // the kernel did not take everything; see Sleep
 	failed atomic.Bool // an error of the device was logged
 
-	rxFrames, rxBytes, rxMalformed atomic.Uint64
-	txFrames, txBytes              atomic.Uint64
-	unknownPaths                   atomic.Uint64 // handshakes whose sender was one too many
+	rxMalformed  atomic.Uint64
+	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
 }
 
 var _ Device = (*XDP)(nil)
@@ -57,7 +56,7 @@ var _ Device = (*XDP)(nil)
 // Enqueue implements Device. It panics for a path that the device did not give
 // out and for a slot or length outside the slab.
 func (x *XDP) Enqueue(outs []Out) int {
-	n, bytes := 0, 0
+	n := 0
 	for _, out := range outs {
 		checkOut(x.slab, out)
 		p := x.paths.get(out.Path)
@@ -67,15 +66,12 @@ func (x *XDP) Enqueue(outs []Out) int {
 		if !x.sockets[p.queue].Enqueue(uint64(start), end-start) {
 			break
 		}
-		bytes += int(out.Len)
 		n++
 	}
 	if n > 0 {
 		for _, s := range x.sockets {
 			s.Publish()
 		}
-		x.txFrames.Add(uint64(n))
-		x.txBytes.Add(uint64(bytes))
 	}
 	return n
 }
@@ -176,22 +172,22 @@ func (x *XDP) Mode() string {
 	return "xdp-native-zerocopy"
 }
 
-// Stats implements Device. RxBytes and TxBytes count UDP payload. RxDropped
+// Stats implements Device. Bytes count whole frames, from the link's header on. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536
 // others are remembered.
 func (x *XDP) Stats(s *Stats) {
-	s.RxFrames += x.rxFrames.Load()
-	s.RxBytes += x.rxBytes.Load()
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()
-	s.TxFrames += x.txFrames.Load()
-	s.TxBytes += x.txBytes.Load()
 	x.sleeper.addStats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {
 			continue // the device was removed
 		}
+		s.RxFrames += k.RxFrames
+		s.RxBytes += k.RxBytes
+		s.TxFrames += k.TxFrames
+		s.TxBytes += k.TxBytes
 		s.RxDropped += k.KernelRxDropped + k.KernelRxRingFull + k.KernelRxFillEmpty + k.RxOversize
 		s.RxMalformed += k.RxInvalid
 		s.TxDropped += k.TxLost + k.KernelTxInvalid

@@ -8,29 +8,33 @@ import (
 
 // Receive implements Device.
 func (x *XDP) Receive(frames []Frame) int {
-	n, size, malformed := 0, 0, 0
-	for i := range x.sockets {
-		queue := (x.next + i) % len(x.sockets)
+	n, malformed := 0, 0
+	queue := x.next
+	for range x.sockets {
 		got := x.sockets[queue].Receive(x.raw[:min(batch, len(frames)-n)])
 		for _, raw := range x.raw[:got] {
 			if !x.deliver(raw, queue, &frames[n]) {
 				malformed++
 				continue
 			}
-			size += len(frames[n].Payload)
 			n++
 		}
 		if n == len(frames) {
 			break
 		}
+		if queue++; queue == len(x.sockets) {
+			queue = 0
+		}
 	}
 	if n == 0 && malformed == 0 {
 		return 0
 	}
-	x.next = (x.next + 1) % len(x.sockets) // no queue shall always be the last
-	x.rxFrames.Add(uint64(n))
-	x.rxBytes.Add(uint64(size))
-	x.rxMalformed.Add(uint64(malformed))
+	if x.next++; x.next == len(x.sockets) { // no queue shall always be the last
+		x.next = 0
+	}
+	if malformed > 0 {
+		x.rxMalformed.Add(uint64(malformed))
+	}
 	if x.held += n; x.held == 0 {
 		x.Release() // a driver that got nothing has nothing to release
 	}

@@ -229,7 +229,7 @@ func TestXDPFramesOfOthers(t *testing.T) {
 		if got := b.receive(1); got[0].Path != NoPath {
 			t.Error("a path to port 0 was learned")
 		}
-		if s := b.stats(); s.RxMalformed != 1 || s.RxFrames != 4 {
+		if s := b.stats(); s.RxMalformed != 1 || s.RxFrames != 5 {
 			t.Errorf("%+v", s)
 		}
 

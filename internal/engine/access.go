@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -24,7 +26,7 @@ type Access struct {
 	lastSeq uint64 // the last bundle with an operation on it
 	pending int32  // operations that await an answer
 	lock    lockPhase
-	err     *mpierr.Error // the first failure since the last flush
+	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 }
 
 // OpenAccess returns the access at s to the window with the given id, the same
@@ -34,7 +36,7 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 	if a == nil {
 		a = &Access{engine: e, session: s, window: id}
 		if s.err != nil {
-			a.err = s.err
+			a.err.Store(s.err)
 		}
 		if s.access == nil {
 			s.access = map[uint32]*Access{}
@@ -59,20 +61,22 @@ func (e *Engine) CloseAccess(a *Access) {
 func (a *Access) dead() bool { return a.session != nil && a.session.state == dead }
 
 func (a *Access) fail(err *mpierr.Error) {
-	if a.err == nil {
-		a.err = err
-	}
+	a.err.CompareAndSwap(nil, err)
 }
+
+// Failed reports whether TakeError would return an error. It needs no lock: who
+// has seen a wait end sees the failures from before.
+func (a *Access) Failed() bool { return a.err.Load() != nil }
 
 // TakeError returns the first failure at the target since the last call, and
 // forgets it unless the target is dead.
 func (a *Access) TakeError() error {
-	err := a.err
+	err := a.err.Load()
 	if err == nil {
 		return nil
 	}
 	if !a.dead() {
-		a.err = nil
+		a.err.Store(nil)
 	}
 	return err
 }
