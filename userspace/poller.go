@@ -56,6 +56,8 @@ type Poller struct {
 	free       *waiter
 	announcing bool
 	calls      uint32       // since a frame was last taken
+	unreaped   int          // slots given to the device since they were last reaped
+	reapEvery  int          // how many of them there may be
 	parked     atomic.Int32 // waiters that do not sleep on the device
 	reaped     [4 * batchFrames]int32
 
@@ -97,6 +99,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: make(chan struct{}, 1)}
+	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
 	go p.background()
 	return p
@@ -203,15 +206,41 @@ func (p *Poller) drain() (sent bool) {
 		p.inside.Add(-1)
 		p.announcing = false
 	}
-	for n := p.dev.Reap(p.reaped[:]); n > 0; n = p.dev.Reap(p.reaped[:]) {
-		p.eng.Reaped(p.reaped[:n])
+	if p.unreaped >= p.reapEvery || p.eng.NeedsReap() {
+		p.reap()
 	}
 	p.publishDeadline() // after Reaped, which lets parked bundles go on
 	out := p.eng.Output()
 	if len(out) > 0 {
-		p.eng.Took(p.dev.Enqueue(out))
+		n := p.dev.Enqueue(out)
+		p.eng.Took(n)
+		p.unreaped += n
+		if n < len(out) { // perhaps for want of what the device is done with
+			p.reap()
+			n = p.dev.Enqueue(p.eng.Output())
+			p.eng.Took(n)
+			p.unreaped += n
+		}
 	}
 	return len(out) > 0
+}
+
+// tick is the engine's Tick.
+func (p *Poller) tick(now int64) {
+	if p.unreaped > 0 && now >= p.deadline.Load() {
+		p.reap() // what the device still has cannot be sent again
+	}
+	p.eng.Tick(now)
+}
+
+// reap takes back the slots that the device is done with. It is off the way of
+// most operations: it happens when some have gathered, when the engine waits for
+// one, and when a deadline has passed.
+func (p *Poller) reap() {
+	p.unreaped = 0
+	for n := p.dev.Reap(p.reaped[:]); n > 0; n = p.dev.Reap(p.reaped[:]) {
+		p.eng.Reaped(p.reaped[:n])
+	}
 }
 
 // publishDeadline tells those without the engine's lock when it is due.

@@ -27,7 +27,7 @@ type stage struct {
 	inCalls atomic.Int32
 	closed  atomic.Bool
 
-	opening, reaping, transmitting, resolving, waking func() // called by the methods, where not nil
+	opening, enqueueing, transmitting, resolving, waking func() // called by the methods, where not nil
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
@@ -70,6 +70,7 @@ func (d *stage) Release() { d.enter("Release")() }
 
 func (d *stage) Enqueue(outs []Out) int {
 	defer d.enter("Enqueue")()
+	at(d.enqueueing)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range outs {
@@ -86,7 +87,6 @@ func (d *stage) Enqueue(outs []Out) int {
 
 func (d *stage) Reap(slots []int32) int {
 	defer d.enter("Reap")()
-	at(d.reaping)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := copy(slots, d.done)
@@ -227,7 +227,7 @@ func TestCloseDuringTurn(t *testing.T) {
 	var p *Poller
 	var armed atomic.Bool
 	var once sync.Once
-	d.reaping = func() { once.Do(func() { in <- true; <-out }) }
+	d.enqueueing = func() { once.Do(func() { in <- true; <-out }) }
 	d.transmitting = func() {
 		for range 100 { // until Close has the lock
 			if !armed.Load() || !p.mu.TryLock() {

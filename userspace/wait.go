@@ -18,7 +18,7 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	for i := range p.frames[:n] {
 		p.eng.Receive(now, p.frames[i].Payload, p.frames[i].Path)
 	}
-	p.eng.Tick(now)
+	p.tick(now)
 	sent := p.drain()
 	rouse := p.waiters != nil && p.wakeMet()
 	met = cond != nil && cond.Met()
@@ -44,7 +44,7 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 
 // WaitLocked is Wait for a caller that has the lock, which it gives up.
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
-	p.eng.Tick(p.called.Load())
+	p.tick(p.called.Load())
 	met := cond.Met()
 	if p.closed.Load() {
 		p.mu.Unlock()

@@ -3,7 +3,10 @@ package window
 import "github.com/xdprma/xdprma/internal/mpierr"
 
 // Table finds the windows of a process by id. The zero value is empty.
-type Table struct{ byID map[uint32]*Window }
+type Table struct {
+	byID   map[uint32]*Window
+	recent *Window // the one found last: most programs use one at a time
+}
 
 // Add enters w under its id; Arg if that id is taken.
 func (t *Table) Add(w *Window) error {
@@ -21,11 +24,23 @@ func (t *Table) Add(w *Window) error {
 func (t *Table) Remove(id uint32) *Window {
 	w := t.byID[id]
 	delete(t.byID, id)
+	if t.recent == w {
+		t.recent = nil
+	}
 	return w
 }
 
 // Lookup returns the window with that id, nil if there is none.
-func (t *Table) Lookup(id uint32) *Window { return t.byID[id] }
+func (t *Table) Lookup(id uint32) *Window {
+	if w := t.recent; w != nil && w.id == id {
+		return w
+	}
+	w := t.byID[id]
+	if w != nil {
+		t.recent = w
+	}
+	return w
+}
 
 // Len returns the number of windows.
 func (t *Table) Len() int { return len(t.byID) }

@@ -22,21 +22,34 @@ func (e *Engine) acknowledge(s *Session, h *wire.Header) {
 	if int32(h.Refusals-s.refusalsTold) > 0 {
 		s.refusalsTold = h.Refusals
 	}
+	s.ackLargest = max(s.ackLargest, h.AckLargest)
+	e.settle(s, h.AckLargest, h.AckBits)
+	if !s.owes() {
+		s.waiting, s.pingAt = 0, 0
+	}
+}
+
+// settle takes out of flight what the peer has, by an acknowledgement of packets
+// up to largest, and what must be lost.
+func (e *Engine) settle(s *Session, largest, bits uint64) {
 	acked, lost, fresh := 0, 0, false
 	for i := s.flight.head; i != none; {
 		p := &e.slots[i]
-		if p.packet > h.AckLargest {
+		if p.packet > largest {
 			break
 		}
 		next := p.next
 		switch {
-		case reliable.Has(h.AckLargest, h.AckBits, p.packet) || p.seq < s.acked[p.class]:
-			if p.packet == h.AckLargest && p.flags&wire.FlagAckNow != 0 {
+		case reliable.Has(largest, bits, p.packet) || p.seq < s.acked[p.class]:
+			if p.packet == largest && p.flags&wire.FlagAckNow != 0 {
 				s.rtt.Sample(e.now - p.sentAt)
 			}
 			e.landed(s, i)
 			acked++
-		case p.packet+lostBehind <= h.AckLargest && !p.inDevice:
+		case p.packet+lostBehind > largest:
+		case p.inDevice:
+			e.lookAgain(s)
+		default:
 			fresh = fresh || p.packet > s.cutPacket
 			e.lose(s, i)
 			lost++
@@ -62,8 +75,13 @@ func (e *Engine) acknowledge(s *Session, h *wire.Header) {
 	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 {
 		e.markDirty(s)
 	}
-	if !s.owes() {
-		s.waiting, s.pingAt = 0, 0
+}
+
+// lookAgain has what s lost found once the device has given back the slots.
+func (e *Engine) lookAgain(s *Session) {
+	if !s.isLate {
+		s.isLate = true
+		e.late = append(e.late, s)
 	}
 }
 

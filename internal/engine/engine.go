@@ -88,10 +88,12 @@ type Engine struct {
 
 	byRank   map[int]*Session
 	byID     map[uint64]*Session
-	opened   []uint64 // ids to announce to the device
+	recent   [recentSessions]*Session // by the low bits of the id, in front of byID
+	opened   []uint64                 // ids to announce to the device
 	closed   []uint64
 	active   []*Session // those with anything outstanding
 	dirty    []*Session // those with something to send
+	late     []*Session // those of which something lost is still in the device
 	deadline int64
 
 	ops     []op

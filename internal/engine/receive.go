@@ -21,7 +21,7 @@ func (e *Engine) Receive(now int64, payload []byte, path PathID) {
 		e.receiveHello(path, body)
 		return
 	}
-	s := e.byID[h.Session]
+	s := e.session(h.Session)
 	if s == nil {
 		e.Stats.Unknown++
 		return
@@ -47,6 +47,23 @@ func (e *Engine) Receive(now int64, payload []byte, path PathID) {
 			e.receiveBundle(s, &h, body)
 		}
 	}
+}
+
+// recentSessions is how many sessions are found without a look into the map, a
+// power of two. Session ids are random.
+const recentSessions = 64
+
+// session returns the session that frames with the given id belong to, or nil.
+func (e *Engine) session(id uint64) *Session {
+	at := &e.recent[id%recentSessions]
+	if s := *at; s != nil && s.localID == id {
+		return s
+	}
+	s := e.byID[id]
+	if s != nil {
+		*at = s
+	}
+	return s
 }
 
 // answerDead tells a peer, now and then, that it has been given up.

@@ -25,6 +25,7 @@ type Session struct {
 	bye      bool // the peer will issue nothing more
 	isActive bool
 	isDirty  bool
+	isLate   bool
 	localID  uint64 // in frames to this rank
 	remoteID uint64 // in frames to the peer
 	peer     uint64 // the peer's incarnation, 0 while unknown
@@ -47,6 +48,7 @@ type Session struct {
 	flight     slotList          // both classes, oldest packet first
 	order      uint32            // of the last ordered bundle closed
 	promptSeq  uint64            // last request sent with FlagAckNow
+	ackLargest uint64            // largest packet that the peer is known to have
 	cutPacket  uint64            // losses of packets up to here have been reacted to
 	congestion reliable.Congestion
 	rtt        reliable.RTT
@@ -147,6 +149,9 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 // forget removes a dead session that a newer one replaces.
 func (e *Engine) forget(s *Session) {
 	delete(e.byID, s.localID)
+	if at := &e.recent[s.localID%recentSessions]; *at == s {
+		*at = nil
+	}
 	if e.byRank[s.rank] == s {
 		delete(e.byRank, s.rank)
 	}

@@ -111,8 +111,19 @@ func (e *Engine) Reaped(slots []int32) {
 			e.freeSlot(i)
 		}
 	}
+	if len(e.late) > 0 {
+		for _, s := range e.late {
+			s.isLate = false
+			e.settle(s, s.ackLargest, 0) // what arrived has left the flight before
+		}
+		e.late = e.late[:0]
+	}
 	e.wakeParked()
 }
+
+// NeedsReap reports whether something waits for slots that the device may be
+// done with; otherwise they can be given back in batches.
+func (e *Engine) NeedsReap() bool { return e.freeSlots <= e.respReserve || len(e.late) > 0 }
 
 // Output returns the frames that are ready for the device. The slice is valid
 // until the next call of any other method.

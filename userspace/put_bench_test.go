@@ -1,0 +1,91 @@
+package userspace
+
+import (
+	"context"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// mirrored is a device whose Transmit also does the peer's work, so that one
+// goroutine makes whole round trips: a profile of it shows what both ends cost,
+// without the time that they wait for each other.
+type mirrored struct {
+	Device
+	peer   Device
+	engine *engine.Engine
+	now    func() int64
+	frames [8]Frame
+	slots  [8]int32
+}
+
+func (m *mirrored) Transmit() {
+	m.Device.Transmit()
+	n := m.peer.Receive(m.frames[:])
+	if n == 0 {
+		return
+	}
+	for _, f := range m.frames[:n] {
+		m.engine.Receive(m.now(), f.Payload, f.Path)
+	}
+	m.engine.Tick(m.now())
+	for opened, _ := m.engine.Announcements(); len(opened) > 0; opened, _ = m.engine.Announcements() {
+		for _, id := range opened {
+			_ = m.peer.SessionOpened(id)
+		}
+	}
+	m.engine.Reaped(m.slots[:m.peer.Reap(m.slots[:])])
+	m.engine.Took(m.peer.Enqueue(m.engine.Output()))
+	m.peer.Transmit()
+	m.peer.Release()
+}
+
+// BenchmarkPutFlush puts 8 bytes and flushes, through poller, device and kernel,
+// with both ends on one processor.
+func BenchmarkPutFlush(b *testing.B) {
+	l := newLab(b, netlab.Config{Ranks: 2})
+	ends := [2]*end{openEnd(b, l, 0, TransportXDPNative, false), openEnd(b, l, 1, TransportXDPNative, false)}
+	next := uint64(testSession)
+	newEngine := func(rank int) *engine.Engine {
+		w, err := window.New(window.Config{
+			ID: 1, Flavor: window.FlavorCreate, Memory: window.Slice(make([]byte, 4096)), Size: 4096, DispUnit: 1, GroupSize: 2,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		windows := &window.Table{}
+		if err := windows.Add(w); err != nil {
+			b.Fatal(err)
+		}
+		return engine.New(engine.Config{
+			Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].dev.Slab(), Windows: windows,
+			Rand: func() uint64 { next++; return next },
+		})
+	}
+	m := &mirrored{Device: ends[0].dev, peer: ends[1].dev, engine: newEngine(1)}
+	p := NewPoller(m, newEngine(0), PollerConfig{})
+	defer p.Close()
+	m.now = p.Now
+	path := ends[0].path(ends[1].dev.LocalAddr())
+	e, now := p.Lock()
+	a := e.OpenAccess(e.Dial(now, 1, path, 1), 1)
+	p.Unlock()
+	ctx, value := context.Background(), make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		e, now := p.Lock()
+		c := engine.Call{Access: a, Code: wire.CodePut, Origin: value}
+		if done, err := e.Issue(now, &c); !done || err != nil {
+			b.Fatal(done, err)
+		}
+		p.Unlock()
+		e, now = p.Lock()
+		e.Flush(now, a)
+		if err := p.WaitLocked(ctx, (*engine.FlushWait)(a)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
