@@ -156,13 +156,16 @@ func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align
 		return nil, newError(name, ErrRMASync, rank, "an unlock has begun: call it again until it succeeds")
 	}
 	disp, class := window.ByteDisp(at.disp, t.dispUnit)
+	if class != 0 && w.own.Flavor() == window.FlavorDynamic {
+		disp, class = uint64(at.disp), 0 // any address may be asked for: the target knows
+	}
 	if class != 0 {
 		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", at.disp, t.dispUnit)
 	}
 	if uint64(n) > t.size || disp > t.size-uint64(n) {
 		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", disp, disp+uint64(n), t.size)
 	}
-	if disp%uint64(align) != 0 && w.own.Flavor() == window.FlavorAllocate {
+	if disp%uint64(align) != 0 && w.own.Flavor() != window.FlavorCreate {
 		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", disp, align)
 	}
 	c.Disp = disp

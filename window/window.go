@@ -30,6 +30,7 @@ type Window struct {
 	freed     atomic.Bool
 	mem       []byte // the exposed bytes, capacity included
 	memory    Memory
+	regions   []region // attached to a dynamic window, by address
 }
 
 // New checks c and returns the window. Errors: Size, Disp, RMAFlavor, Base if
@@ -93,7 +94,7 @@ func (w *Window) Free() error {
 		return nil
 	}
 	memory := w.memory
-	w.mem, w.memory = nil, nil
+	w.mem, w.memory, w.regions = nil, nil, nil
 	if memory == nil {
 		return nil
 	}
@@ -114,9 +115,13 @@ func ByteDisp(targetDisp int64, dispUnit int) (uint64, mpierr.Class) {
 	return low, mpierr.Success
 }
 
-// Slice returns n bytes of the window from byte disp on; the class is Win if the
-// window was freed and RMARange if they are not all inside.
+// Slice returns n bytes of the window from byte disp on, which in a dynamic window
+// is an address; the class is Win if the window was freed and RMARange if they
+// are not all inside.
 func (w *Window) Slice(disp uint64, n int) ([]byte, mpierr.Class) {
+	if w.flavor == FlavorDynamic {
+		return w.attached(disp, n)
+	}
 	if w.freed.Load() {
 		return nil, mpierr.Win
 	}

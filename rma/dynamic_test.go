@@ -1,0 +1,171 @@
+package rma_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// dynamics creates a dynamic window on each rank.
+func (j *job) dynamics() []*rma.Win {
+	j.t.Helper()
+	wins := make([]*rma.Win, len(j.nodes))
+	j.each(func(n *rma.Node) (err error) {
+		wins[n.Rank()], err = rma.CreateDynamic(j.ctx, n.World(), nil)
+		return err
+	})
+	return wins
+}
+
+// TestDynamic lets every rank use every operation on memory that the others, and
+// it itself, have attached.
+func TestDynamic(t *testing.T) {
+	const ranks, words = 3, 1000 // more than a frame holds
+	j := newJob(t, ranks, comm.Limits{})
+	wins := j.dynamics()
+	var memory [ranks][]int64
+	var where [ranks]int64
+	for r, w := range wins {
+		if w.Memory() != nil || w.Size() != 0 || w.DispUnit() != 1 || w.Flavor() != rma.FlavorDynamic {
+			t.Errorf("memory of %d bytes, size %d, unit %d, flavour %v", len(w.Memory()), w.Size(), w.DispUnit(), w.Flavor())
+		}
+		mem := make([]byte, 8*(ranks*words+1))
+		memory[r] = rma.Slice[int64](mem)
+		where[r] = rma.Address(rma.Of(memory[r]))
+		j.must(w.Attach(mem))
+	}
+	j.each(func(n *rma.Node) error {
+		w := wins[n.Rank()]
+		err := w.LockAll(j.ctx, 0)
+		for target := range ranks {
+			place := rma.At(rma.AddAddress(where[target], int64(8*words*n.Rank())))
+			data, back := make([]int64, words), make([]int64, words)
+			for i := range data {
+				data[i] = int64(100*n.Rank() + i)
+			}
+			err = errors.Join(err, w.Put(rma.Of(data), target, place), w.Flush(j.ctx, target),
+				w.Accumulate(rma.Of(data), target, place, rma.Sum),
+				w.GetAccumulate(rma.Of(data), rma.Of(back), target, place, rma.NoOp), w.Flush(j.ctx, target))
+			for i := range back {
+				if back[i] != 2*data[i] {
+					return fmt.Errorf("element %d of rank %d: %d", i, target, back[i])
+				}
+			}
+			one, old, first, swapped := int64(1), int64(0), 2*data[0], int64(-1-n.Rank())
+			counter := rma.At(where[target] + 8*ranks*words)
+			err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, counter, rma.Sum),
+				w.CompareAndSwap(rma.Value(&swapped), rma.Value(&first), rma.Value(&old), target, place),
+				w.Get(rma.Of(back), target, place), w.Flush(j.ctx, target))
+		}
+		return errors.Join(err, w.UnlockAll(j.ctx), n.World().Barrier(j.ctx))
+	})
+	for r := range memory {
+		if got := memory[r][ranks*words]; got != ranks {
+			t.Errorf("rank %d counted %d", r, got)
+		}
+		for i := range ranks * words {
+			want := int64(2 * (100*(i/words) + i%words))
+			if i%words == 0 {
+				want = int64(-1 - i/words)
+			}
+			if memory[r][i] != want {
+				t.Fatalf("rank %d, element %d: %d, want %d", r, i, memory[r][i], want)
+			}
+		}
+	}
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
+}
+
+// TestDynamicRefused reaches for what is not attached: the target tells the
+// origin when it completes the operation.
+func TestDynamicRefused(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins, fixed := j.dynamics(), j.windows(8, 1)
+	w, mem, data := wins[0], make([]byte, 64), make([]byte, 64)
+	where := rma.Address(rma.Bytes(mem))
+	refused := func(what string, err error, class rma.Class) {
+		t.Helper()
+		if !errors.Is(err, class) {
+			t.Errorf("%s: %v, want %v", what, err, error(class))
+		}
+	}
+	for target := range wins {
+		j.must(w.Lock(j.ctx, rma.LockShared, target, 0))
+		for what, at := range map[string]int64{"not attached": where, "null": 0, "a negative address": -4096, "the last address": math.MaxInt64} {
+			j.must(w.Put(rma.Bytes(data[:8]), target, rma.At(at)))
+			refused("put: "+what, w.Flush(j.ctx, target), rma.ErrRange)
+			j.must(w.Get(rma.Bytes(data[:8]), target, rma.At(at)))
+			refused("get: "+what, w.Flush(j.ctx, target), rma.ErrRange)
+		}
+		refused("an address that overflows", w.Put(rma.Bytes(data), target, rma.At(-1)), rma.ErrRange)
+		j.must(wins[target].Attach(mem), w.Put(rma.Bytes(data), target, rma.At(where)), w.Flush(j.ctx, target))
+		j.must(w.Put(rma.Bytes(data), target, rma.At(where+1)))
+		refused("beyond the end", w.Flush(j.ctx, target), rma.ErrRange)
+		var x int64
+		refused("unaligned", w.Accumulate(rma.Value(&x), target, rma.At(where+1), rma.Sum), rma.ErrDisp)
+		j.must(wins[target].Detach(mem), w.Put(rma.Bytes(data), target, rma.At(where)))
+		refused("detached", w.Flush(j.ctx, target), rma.ErrRange)
+		j.must(w.Unlock(j.ctx, target))
+	}
+	refused("attach to a fixed window", fixed[0].Attach(mem), rma.ErrRMAFlavor)
+	refused("detach from a fixed window", fixed[0].Detach(mem), rma.ErrRMAFlavor)
+	refused("detach twice", w.Detach(mem), rma.ErrRMAAttach)
+	j.must(w.Attach(mem))
+	refused("attach twice", w.Attach(mem[8:]), rma.ErrRMAAttach)
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
+	refused("attach to a freed window", w.Attach(mem), rma.ErrWin)
+	refused("detach from a freed window", w.Detach(mem), rma.ErrWin)
+}
+
+// TestDynamicShares attaches memory to two windows and makes a third over it:
+// accumulates through all of them add up.
+func TestDynamicShares(t *testing.T) {
+	const ranks, times = 3, 300
+	j := newJob(t, ranks, comm.Limits{})
+	first, second := j.dynamics(), j.dynamics()
+	mem := make([]byte, 16)
+	fixed := make([]*rma.Win, ranks)
+	j.each(func(n *rma.Node) (err error) {
+		expose := mem[:0]
+		if n.Rank() == 0 {
+			expose = mem
+		}
+		fixed[n.Rank()], err = rma.Create(j.ctx, n.World(), expose, 1, nil)
+		return err
+	})
+	j.must(first[0].Attach(mem), second[0].Attach(mem))
+	where := rma.Address(rma.Bytes(mem))
+	j.each(func(n *rma.Node) error {
+		var err error
+		one := complex(1, 2) // 16 bytes: no processor instruction covers them
+		for i := range times {
+			w, at := first[n.Rank()], rma.At(where)
+			switch (i + n.Rank()) % 3 {
+			case 1:
+				w = second[n.Rank()]
+			case 2:
+				w, at = fixed[n.Rank()], rma.At(0)
+			}
+			err = errors.Join(err, w.Lock(j.ctx, rma.LockShared, 0, 0), w.Accumulate(rma.Value(&one), 0, at, rma.Sum), w.Unlock(j.ctx, 0))
+		}
+		return errors.Join(err, n.World().Barrier(j.ctx))
+	})
+	if got := rma.Slice[complex128](mem)[0]; got != complex(ranks*times, 2*ranks*times) {
+		t.Errorf("sum %v", got)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	words := make([]int64, 4)
+	base := rma.Address(rma.Of(words))
+	if got := rma.Address(rma.Value(&words[3])); got != rma.AddAddress(base, 24) || rma.SubAddress(got, base) != 24 || rma.SubAddress(base, got) != -24 {
+		t.Errorf("addresses %#x and %#x", base, got)
+	}
+	if rma.AddAddress(math.MaxInt64, 1) != math.MinInt64 || rma.SubAddress(math.MinInt64, math.MaxInt64) != 1 {
+		t.Error("address arithmetic is not that of unsigned numbers")
+	}
+}

@@ -1,0 +1,7 @@
+package window
+
+import "unsafe"
+
+// Address returns the address of b's first byte in this process, 0 for a nil
+// slice. It does not keep b alive.
+func Address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
