@@ -29,6 +29,7 @@ const (
 	ErrLocktype    = mpierr.Locktype
 	ErrNoMem       = mpierr.NoMem
 	ErrOp          = mpierr.Op
+	ErrOther       = mpierr.Other // a callback of the program failed
 	ErrRank        = mpierr.Rank
 	ErrRMAAttach   = mpierr.RMAAttach
 	ErrRMAConflict = mpierr.RMAConflict

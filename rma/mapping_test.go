@@ -49,6 +49,9 @@ func namesOf(d ast.Decl) (names []string) {
 			if star, ok := base.(*ast.StarExpr); ok {
 				base = star.X
 			}
+			if generic, ok := base.(*ast.IndexExpr); ok {
+				base = generic.X
+			}
 			if id, ok := base.(*ast.Ident); ok {
 				name = id.Name + "." + name
 			}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"os"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/attribute"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
@@ -43,12 +45,15 @@ const ProcNull = -2
 // Win is a window object: the windows that the ranks of a communicator expose to
 // each other (section 11.2).
 type Win struct {
-	comm   *comm.Comm
-	poller *userspace.Poller
-	own    *window.Window
-	hints  window.Hints
+	comm       *comm.Comm
+	poller     *userspace.Poller
+	own        *window.Window
+	attributes attribute.Set
+	quietFree  bool // every rank has set no_locks: Free does not synchronise
 
 	// The fields below are used with the engine's lock held.
+	hints   window.Hints
+	name    string
 	epoch   *window.Epoch
 	targets []target
 	touched []int // targets with an access
@@ -69,19 +74,25 @@ type target struct {
 // Allocate creates a window on memory that the library allocates, outside the
 // Go heap (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank
 // calls it, with a size and a displacement unit of its own, in bytes; size may be
-// 0. The memory is zeroed; Memory returns it. info may be nil. It blocks until
+// 0. The memory is zeroed and aligned to a page, or further by the info key
+// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
 // all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
 // info value, ErrProcFailed. If it fails at one rank, it fails at all.
 func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
+	hints, err := window.ParseInfo(info)
 	var mem window.Memory
-	var err error
 	switch {
+	case err != nil:
 	case size < 0:
 		err = newError("window allocate", ErrSize, NoRank, "size %d is negative", size)
 	default:
-		mem, err = window.MapAnonymous(size)
+		mem, err = window.MapAligned(size, hints.MinAlignment)
 	}
-	return create(ctx, c, window.FlavorAllocate, mem, size, dispUnit, info, err)
+	w, err := create(ctx, c, window.FlavorAllocate, mem, size, dispUnit, info, err)
+	if err == nil {
+		w.hints.MinAlignment = max(hints.MinAlignment, os.Getpagesize())
+	}
+	return w, err
 }
 
 // Create creates a window on memory of the caller (MPI_Win_create, section
@@ -97,9 +108,10 @@ type proposal struct {
 	dispUnit uint32
 	id       uint32
 	failed   Class
+	noLocks  bool
 }
 
-const proposalLen = 20
+const proposalLen = 21
 
 func (p *proposal) marshal() []byte {
 	b := make([]byte, proposalLen)
@@ -107,6 +119,9 @@ func (p *proposal) marshal() []byte {
 	binary.LittleEndian.PutUint32(b[8:], p.dispUnit)
 	binary.LittleEndian.PutUint32(b[12:], p.id)
 	binary.LittleEndian.PutUint32(b[16:], uint32(p.failed))
+	if p.noLocks {
+		b[20] = 1
+	}
 	return b
 }
 
@@ -115,6 +130,7 @@ func (p *proposal) unmarshal(b []byte) {
 	p.dispUnit = binary.LittleEndian.Uint32(b[8:])
 	p.id = binary.LittleEndian.Uint32(b[12:])
 	p.failed = Class(binary.LittleEndian.Uint32(b[16:]))
+	p.noLocks = b[20] != 0
 }
 
 func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info, fault error) (*Win, error) {
@@ -122,6 +138,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	if fault == nil {
 		fault = err
 	}
+	hints.MinAlignment = 0 // the user's memory is as it is
 	if fault == nil && (dispUnit <= 0 || dispUnit > 1<<30) {
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^30", dispUnit)
 	}
@@ -144,17 +161,19 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 // propose exchanges what the ranks expose and settles the window's id.
 func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id uint32, err error) {
 	job := w.comm.Job()
-	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault)}
+	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault), noLocks: w.hints.NoLocks}
 	blocks, err := w.comm.AllGather(ctx, mine.marshal())
 	if err != nil {
 		return 0, named("window create", NoRank, err)
 	}
+	w.quietFree = true
 	for r, b := range blocks {
 		var theirs proposal
 		theirs.unmarshal(b)
 		if fault == nil {
-			fault = failedAt(r, theirs.failed)
+			fault = failedAt("window create", r, theirs.failed)
 		}
+		w.quietFree = w.quietFree && theirs.noLocks
 		id = max(id, theirs.id)
 		w.targets[r] = target{size: theirs.size, dispUnit: int(theirs.dispUnit)}
 	}
@@ -163,14 +182,14 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id 
 }
 
 // failedAt returns the error of a rank that has reported a class, nil for 0.
-func failedAt(rank int, class Class) error {
+func failedAt(op string, rank int, class Class) error {
 	if class == 0 {
 		return nil
 	}
 	if !class.Known() {
 		class = ErrIntern
 	}
-	return newError("window create", class, rank, "the call failed at this rank")
+	return newError(op, class, rank, "the call failed at this rank")
 }
 
 // register makes the window known to requests at every rank, or at none, before
@@ -195,7 +214,7 @@ func (w *Win) register(ctx context.Context, c window.Config) error {
 	}
 	for r, b := range blocks {
 		if fault == nil {
-			fault = failedAt(r, Class(binary.LittleEndian.Uint32(b)))
+			fault = failedAt("window create", r, Class(binary.LittleEndian.Uint32(b)))
 		}
 	}
 	if fault != nil && added {
@@ -241,45 +260,59 @@ func (w *Win) Size() int { return w.own.Size() }
 // DispUnit returns this rank's displacement unit in bytes (MPI_WIN_DISP_UNIT).
 func (w *Win) DispUnit() int { return w.own.DispUnit() }
 
-// Info returns the hints in use (MPI_Win_get_info, section 11.2.7).
-func (w *Win) Info() Info { return w.hints.Info() }
-
 // Free frees the window (MPI_Win_free, section 11.2.5). It is collective and
-// blocks until all ranks have called it. The memory of Allocate is gone
-// afterwards. Classes: ErrRMASync while an epoch is open, ErrWin the second time.
+// blocks until all ranks have called it, unless all have created the window with
+// the info key no_locks: then it does not wait. Attributes are deleted first, the
+// youngest first. The memory of Allocate is gone afterwards, and memory attached is
+// detached. Classes: ErrRMASync while an epoch is open, ErrWin the second time:
+// then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
+// ranks were not waited for, and the window is freed at this rank all the same;
+// what still arrives for it is refused with ErrWin. ErrOther if the callback of an
+// attribute failed: the window is freed.
 func (w *Win) Free(ctx context.Context) error {
-	e, _ := w.poller.Lock()
+	w.poller.Lock()
 	err := w.usable("window free")
-	if err == nil {
+	switch {
+	case err == nil:
 		err = w.epoch.Free()
+	case !w.freed:
+		err = nil // the node was closed, which has ended all epochs: the memory can go
 	}
 	w.poller.Unlock()
 	if err != nil {
 		return err
 	}
-	if err := w.comm.Barrier(ctx); err != nil {
-		return named("window free", NoRank, err)
+	fault := callbackError("window free", w.attributes.Clear(w))
+	if !w.quietFree {
+		if err := w.comm.Barrier(ctx); err != nil {
+			fault = named("window free", NoRank, err)
+		}
 	}
-	w.poller.Lock()
+	e, _ := w.poller.Lock()
+	defer w.poller.Unlock()
+	if w.freed {
+		return errFreed("window free") // by another goroutine, meanwhile
+	}
 	w.freed = true
 	for _, t := range w.touched {
 		e.CloseAccess(w.targets[t].access)
 	}
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
-	err = w.own.Free()
-	w.poller.Unlock()
-	return err
+	if err := w.own.Free(); fault == nil {
+		fault = err
+	}
+	return fault
 }
 
 // usable returns nil unless the window has been freed or the node closed. It is
 // called with the engine's lock held.
 func (w *Win) usable(op string) error {
 	switch {
-	case w.freed:
-		return newError(op, ErrWin, NoRank, "the window has been freed")
 	case w.poller.Closed():
 		return newError(op, ErrClosed, NoRank, "the node: %w", net.ErrClosed)
+	case w.freed:
+		return errFreed(op)
 	}
 	return nil
 }

@@ -43,21 +43,33 @@ type mapping struct {
 // MapAnonymous maps size bytes of zeroed memory outside the Go heap, starting at
 // a page and taking whole pages. Size 0 maps nothing. Errors: Size if size is
 // negative, NoMem if the kernel refuses.
-func MapAnonymous(size int) (Memory, error) {
+func MapAnonymous(size int) (Memory, error) { return MapAligned(size, 0) }
+
+// MapAligned is MapAnonymous at an address that is a multiple of align, a power of
+// two or 0. Beyond a page it costs up to align bytes more of address space, not of
+// memory.
+func MapAligned(size, align int) (Memory, error) {
 	page := os.Getpagesize()
+	if align <= page {
+		align = 0
+	}
 	switch {
 	case size < 0:
 		return nil, mpierr.New("window allocate", mpierr.Size, mpierr.NoRank, "size %d is negative", size)
 	case size == 0:
 		return &mapping{}, nil
-	case size > math.MaxInt-page:
+	case size > math.MaxInt-page-align:
 		return nil, noMemory(size, unix.ENOMEM)
 	}
-	whole, err := unix.Mmap(-1, 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	whole, err := unix.Mmap(-1, 0, (size+page-1)/page*page+align, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, noMemory(size, err)
 	}
-	return &mapping{bytes: whole[:size:size], whole: whole}, nil
+	at := 0
+	if align > 0 {
+		at = int(-Address(whole) & uint64(align-1))
+	}
+	return &mapping{bytes: whole[at : at+size : at+size], whole: whole}, nil
 }
 
 func noMemory(size int, err error) error {

@@ -54,6 +54,19 @@ func TestMemory(t *testing.T) {
 			t.Errorf("size %d: %v, want %v", size, err, class)
 		}
 	}
+	for _, align := range []int{1, 64, 4096, 1 << 16, 1 << 21} {
+		m, err := MapAligned(5000, align)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mem := m.Bytes(); len(mem) != 5000 || cap(mem) != 5000 || Address(mem)%uint64(align) != 0 {
+			t.Errorf("alignment %d: %d bytes at %#x", align, len(mem), Address(mem))
+		}
+		m.Bytes()[4999] = 1
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	user := Slice(make([]byte, 5))
 	if len(user.Bytes()) != 5 || user.Close() != nil || user.Close() != nil || user.Bytes() != nil {
 		t.Error("user memory is not kept or not let go")

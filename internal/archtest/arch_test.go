@@ -28,6 +28,7 @@ const (
 // import outside its tests. It is the picture in docs/architecture.md.
 var mayImport = map[string][]string{
 	"internal/mpierr":    {},
+	"internal/attribute": {},
 	"internal/wire":      {},
 	"internal/reliable":  {},
 	"internal/testenv":   {},
@@ -45,7 +46,7 @@ var mayImport = map[string][]string{
 	"loader":             {"bpf", "internal/mpierr"},
 	"userspace":          {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
 	"comm":               {"internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
-	"rma": {"comm", "datatype", "internal/bootstrap", "internal/engine", "internal/mpierr", "internal/wire",
+	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "internal/wire",
 		"userspace", "window"},
 }
 

@@ -29,6 +29,7 @@ const (
 	Locktype    Class = 37 // invalid lock type
 	NoMem       Class = 39 // memory is exhausted
 	Op          Class = 10 // invalid reduction operator, or one undefined for the datatype
+	Other       Class = 16 // a callback of the program failed
 	Rank        Class = 6  // invalid rank
 	RMAAttach   Class = 46 // memory cannot be attached
 	RMAConflict Class = 47 // conflicting accesses to a window
@@ -53,7 +54,7 @@ var names = map[Class]string{
 	Success: "success", Arg: "invalid argument", Assert: "invalid assertion",
 	Base: "invalid base", Count: "invalid count", Disp: "invalid displacement",
 	Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
-	Op: "invalid operator", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
+	Op: "invalid operator", Other: "a callback failed", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
 	RMAConflict: "conflicting accesses", RMARange: "outside the window",
 	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",
 	Size: "invalid size", Type: "invalid datatype", Win: "invalid window",

@@ -1,0 +1,51 @@
+package rma
+
+import (
+	"context"
+	"encoding/binary"
+)
+
+// Info returns the hints in use (MPI_Win_get_info, section 11.2.7): those that
+// have a default, and those given that the library knows. Of memory that it has
+// allocated, mpi_minimum_memory_alignment is the alignment in force.
+func (w *Win) Info() Info {
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	return w.hints.Info()
+}
+
+// SetInfo changes hints of the window (MPI_Win_set_info, section 11.2.7); those
+// that info does not mention stay. It is collective, blocks until all ranks have
+// called it, and concerns operations issued afterwards. What is settled when a
+// window is created does not change any more: no_locks, same_size,
+// same_disp_unit, alloc_shared_noncontig and mpi_minimum_memory_alignment are
+// checked and else ignored. Classes: ErrArg for a value, at all ranks if at one;
+// ErrWin; ErrProcFailed.
+func (w *Win) SetInfo(ctx context.Context, info Info) error {
+	w.poller.Lock()
+	err := w.usable("window set_info")
+	next, fault := w.hints.With(info)
+	w.poller.Unlock()
+	if err != nil {
+		return err
+	}
+	blocks, err := w.comm.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	if err != nil {
+		return named("window set_info", NoRank, err)
+	}
+	for r, b := range blocks {
+		if fault == nil {
+			fault = failedAt("window set_info", r, Class(binary.LittleEndian.Uint32(b)))
+		}
+	}
+	if fault != nil {
+		return fault
+	}
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	settled := w.hints
+	w.hints = next
+	w.hints.NoLocks, w.hints.SameSize, w.hints.SameDispUnit = settled.NoLocks, settled.SameSize, settled.SameDispUnit
+	w.hints.AllocSharedNoncontig, w.hints.MinAlignment = settled.AllocSharedNoncontig, settled.MinAlignment
+	return nil
+}
