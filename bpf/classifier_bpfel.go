@@ -53,7 +53,7 @@ type ClassifierWireHeader struct {
 	Flags        uint8
 	Reserved     uint8
 	Session      uint64
-	Crc          uint32
+	Checksum     uint32
 	Credits      uint32
 	PacketNumber uint64
 	Sequence     uint64

@@ -31,7 +31,7 @@ struct wire_header {
 	__u8 flags;
 	__u8 reserved;
 	__u64 session; /* chosen by the receiver of the frame; 0 only in a hello */
-	__u32 crc;
+	__u32 checksum;
 	__u32 credits;
 	__u64 packet_number;
 	__u64 sequence;

@@ -102,7 +102,7 @@ func (p *xdpPath) write(h, payload []byte) {
 		be.PutUint16(ip[2:], uint16(ipv4Len+length))
 		be.PutUint16(ip[10:], ^fold(uint64(p.sum)+uint64(ipv4Len+length)))
 		be.PutUint16(ip[ipv4Len+4:], uint16(length))
-		return // the UDP checksum is optional over IPv4, and frames have a CRC
+		return // the UDP checksum is optional over IPv4, and frames have a checksum
 	}
 	ip := h[ethernetLen:]
 	be.PutUint16(ip[4:], uint16(length))

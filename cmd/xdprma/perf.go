@@ -222,7 +222,7 @@ func (o *perfOptions) floorPoints() []perf.FloorPoint {
 		points = append(points, perf.FloorPoint{Kind: perf.Echo, Bytes: n})
 	}
 	return append(points, perf.FloorPoint{Kind: perf.Stream},
-		perf.FloorPoint{Kind: perf.CopiedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
 }
 
 // perfMachine describes what was measured on, and how busy that was before.

@@ -103,7 +103,7 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 // measure runs one point at both sides at the same time.
 func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
 	s.point = uint64(i + 1)
-	s.copying(p.Kind == CopiedStream)
+	s.checking(p.Kind == CheckedStream)
 	runtime.GC()
 	over := "floor/over/" + strconv.Itoa(i)
 	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {

@@ -3,6 +3,8 @@ package perf
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // line moves bare frames between the two sides of a floor. A frame carries a
@@ -22,8 +24,9 @@ type line interface {
 	// address is what the other side needs for connect.
 	address() []byte
 	connect(peer []byte) error
-	// copying says whether frames are filled from memory and copied to it.
-	copying(on bool)
+	// checking says whether frames are filled from memory and copied to it, with a
+	// checksum at both ends.
+	checking(on bool)
 	mode() string
 	close() error
 }
@@ -40,23 +43,37 @@ const (
 type bulk struct {
 	mem []byte
 	at  int
+	sum uint32 // of all that was copied, so that no compiler leaves it out
 }
 
 // bulkLen is larger than a processor's own caches want to keep beside the rings.
 const bulkLen = 1 << 20
 
-func (b *bulk) copying(on bool) {
+func (b *bulk) checking(on bool) {
 	b.mem = nil
 	if on {
 		b.mem = make([]byte, bulkLen)
 	}
 }
 
-// piece returns the next n bytes of the memory, none if nothing is copied.
-func (b *bulk) piece(n int) []byte {
-	if b.mem == nil {
-		return nil
+// fill copies the next bytes of the memory to a frame.
+func (b *bulk) fill(frame []byte) {
+	if b.mem != nil {
+		copy(frame, b.piece(len(frame)))
+		b.sum ^= wire.Checksum(frame)
 	}
+}
+
+// drain copies a frame to the next bytes of the memory.
+func (b *bulk) drain(frame []byte) {
+	if b.mem != nil {
+		b.sum ^= wire.Checksum(frame)
+		copy(b.piece(len(frame)), frame)
+	}
+}
+
+// piece returns the next n bytes of the memory.
+func (b *bulk) piece(n int) []byte {
 	if b.at+n > len(b.mem) {
 		b.at = 0
 	}

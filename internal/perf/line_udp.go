@@ -73,7 +73,7 @@ func (l *udpLine) connect(peer []byte) error {
 func (l *udpLine) send(number uint64, n, length int) error {
 	putMark(l.out, number)
 	for range n {
-		copy(l.out[markLen:length], l.piece(length-markLen))
+		l.fill(l.out[markLen:length])
 		if err := l.sendOne(l.out[:length]); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (l *udpLine) receive(numbers []uint64) (int, error) {
 			return n, nil
 		}
 		numbers[n] = number
-		copy(l.piece(length-markLen), l.buf[markLen:length])
+		l.drain(l.buf[markLen:length])
 	}
 	return len(numbers), nil
 }

@@ -168,7 +168,7 @@ func (l *xdpLine) send(number uint64, n, length int) error {
 			at := l.free[len(l.free)-1]
 			payload := area[at+headers:]
 			putMark(payload, number)
-			copy(payload[markLen:length], l.piece(length-markLen))
+			l.fill(payload[markLen:length])
 			if !l.socket.Enqueue(at, length+headers) {
 				return errors.New("the transmit ring is full although frames are free")
 			}
@@ -210,8 +210,7 @@ func (l *xdpLine) receive(numbers []uint64) (int, error) {
 			numbers[n] = number
 			n++
 		}
-		payload := frame[headers+markLen:]
-		copy(l.piece(len(payload)), payload)
+		l.drain(frame[headers+markLen:])
 	}
 	l.socket.Release()
 	l.socket.Refill()

@@ -48,12 +48,13 @@ type FloorKind string
 // The kinds. An echo is as many frames as Bytes takes in one direction and one
 // small frame back. A stream is full frames in one direction, or frames of one
 // operation each if Bytes is not 0, in a window that keeps the receiver from
-// overflowing. CopiedStream is Stream with what no transfer can do without: the
-// sender copies every frame's bytes from memory, the receiver to memory.
+// overflowing. CheckedStream is Stream with what no reliable transfer can do
+// without: the sender copies every frame's bytes from memory and the receiver to
+// memory, and both compute the checksum that frames of the library carry.
 const (
-	Echo         FloorKind = "floor-echo"
-	Stream       FloorKind = "floor-stream"
-	CopiedStream FloorKind = "floor-stream-copied"
+	Echo          FloorKind = "floor-echo"
+	Stream        FloorKind = "floor-stream"
+	CheckedStream FloorKind = "floor-stream-checked"
 )
 
 // FloorPoint is one setting of a floor.

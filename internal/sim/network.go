@@ -176,11 +176,11 @@ func (w *World) arrive(from, to int, payload []byte, damaged bool) {
 		return
 	}
 	w.frames++
-	crc := uint32(0)
+	sum := uint32(0)
 	if len(payload) >= wire.HeaderLen {
-		crc = binary.LittleEndian.Uint32(payload[16:])
+		sum = binary.LittleEndian.Uint32(payload[16:])
 	}
-	w.record(uint64(w.now), uint64(from)<<32|uint64(to), uint64(crc))
+	w.record(uint64(w.now), uint64(from)<<32|uint64(to), uint64(sum))
 	if w.cfg.Trace != nil {
 		w.tracef("%d -> %d  %s", from, to, describeFrame(payload))
 	}

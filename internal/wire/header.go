@@ -6,7 +6,8 @@ package wire
 
 import (
 	"encoding/binary"
-	"hash/crc32"
+
+	"github.com/zeebo/xxh3"
 )
 
 // Fixed values of the header.
@@ -43,7 +44,7 @@ type Header struct {
 	Kind         Kind
 	Flags        uint8
 	Session      uint64 // chosen by the receiver of the frame
-	CRC          uint32 // CRC-32C of the whole payload with this field as zero
+	Checksum     uint32 // of the whole payload with this field as zero; see Checksum
 	Credits      uint32 // bundles of each class that the sender accepts in flight
 	Packet       uint64 // fresh for each transmission, from 1; 0 where nothing is acknowledged
 	Sequence     uint64 // of the bundle within its class, stable over retransmission
@@ -64,20 +65,20 @@ type HeaderField struct {
 // HeaderFields lists the header's fields in order.
 var HeaderFields = []HeaderField{
 	{"magic", 0, 4}, {"version", 4, 1}, {"kind", 5, 1}, {"flags", 6, 1}, {"reserved", 7, 1},
-	{"session", 8, 8}, {"crc", 16, 4}, {"credits", 20, 4}, {"packet_number", 24, 8},
+	{"session", 8, 8}, {"checksum", 16, 4}, {"credits", 20, 4}, {"packet_number", 24, 8},
 	{"sequence", 32, 8}, {"ack_largest", 40, 8}, {"ack_bits", 48, 8}, {"ack_requests", 56, 8},
 	{"ack_responses", 64, 8}, {"order", 72, 4}, {"refusals", 76, 4},
 }
 
-const crcOffset = 16
+const checksumOffset = 16
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// Checksum is what the frame's checksum is made with: the low half of XXH3-64.
+func Checksum(b []byte) uint32 { return uint32(xxh3.Hash(b)) }
 
-// checksum is the CRC-32C of b with the CRC field as zero, which it is afterwards:
-// one pass is twice as fast on small frames as one before and one after the field.
+// checksum is that of b with the checksum field as zero, which it is afterwards.
 func checksum(b []byte) uint32 {
-	binary.LittleEndian.PutUint32(b[crcOffset:], 0)
-	return crc32.Checksum(b, castagnoli)
+	binary.LittleEndian.PutUint32(b[checksumOffset:], 0)
+	return Checksum(b)
 }
 
 // Encode writes h to the start of b and then the checksum over all of b, which
@@ -97,8 +98,8 @@ func (h *Header) Encode(b []byte) {
 	le.PutUint64(b[64:], h.AckResponses)
 	le.PutUint32(b[72:], h.Order)
 	le.PutUint32(b[76:], h.Refusals)
-	h.CRC = checksum(b)
-	le.PutUint32(b[crcOffset:], h.CRC)
+	h.Checksum = checksum(b)
+	le.PutUint32(b[checksumOffset:], h.Checksum)
 }
 
 // Fault says why a frame was not accepted; each is counted by its own name.
@@ -142,7 +143,7 @@ func (h *Header) Decode(b []byte) Fault {
 	}
 	h.Kind, h.Flags = Kind(b[5]), b[6]
 	h.Session = le.Uint64(b[8:])
-	h.CRC = le.Uint32(b[crcOffset:])
+	h.Checksum = le.Uint32(b[checksumOffset:])
 	h.Credits = le.Uint32(b[20:])
 	h.Packet = le.Uint64(b[24:])
 	h.Sequence = le.Uint64(b[32:])
@@ -156,8 +157,8 @@ func (h *Header) Decode(b []byte) Fault {
 		return BadFrame
 	}
 	sum := checksum(b)
-	le.PutUint32(b[crcOffset:], h.CRC)
-	if h.CRC != sum {
+	le.PutUint32(b[checksumOffset:], h.Checksum)
+	if h.Checksum != sum {
 		return BadChecksum
 	}
 	return OK
