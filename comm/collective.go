@@ -10,10 +10,11 @@ import (
 // (MPI_Barrier), or ctx is done. It takes one message a rank in each of
 // log2(Size) rounds. What other ranks wrote before their call is visible after it.
 // If a member fails or gives up, the others get the class ProcFailed.
-func (c *Comm) Barrier(ctx context.Context) error {
+func (c *Comm) Barrier(ctx context.Context) (err error) {
+	defer c.handle(ctx, &err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.usable()
+	err = c.usable()
 	if err == nil {
 		err = c.barrier(ctx)
 	}
@@ -42,11 +43,11 @@ func (c *Comm) barrier(ctx context.Context) error {
 
 // AllGather gives every rank the blocks of all ranks, by rank (MPI_Allgather).
 // All blocks have the same length. It blocks as Barrier does.
-func (c *Comm) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
+	defer c.handle(ctx, &err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var blocks [][]byte
-	err := c.usable()
+	err = c.usable()
 	if err == nil {
 		blocks, err = c.allGather(ctx, mine)
 	}
@@ -87,13 +88,14 @@ func (c *Comm) allGather(ctx context.Context, mine []byte) ([][]byte, error) {
 
 // Broadcast gives every rank what rank root passes (MPI_Bcast); other ranks'
 // data is ignored. It blocks until this rank has its copy.
-func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) ([]byte, error) {
+func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) (_ []byte, err error) {
+	defer c.handle(ctx, &err)
 	if root < 0 || root >= c.size {
 		return nil, mpierr.New("broadcast", mpierr.Rank, root, "the communicator has %d ranks", c.size)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.usable()
+	err = c.usable()
 	if err == nil {
 		data, err = c.broadcast(ctx, data, root)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -24,6 +25,8 @@ type Comm struct {
 	group   []int // ranks in the job, nil for all of them
 	rank    int
 	size    int
+
+	errhandler atomic.Pointer[Errhandler]
 
 	mu   sync.Mutex // one collective at a time
 	wait engine.MessageWait

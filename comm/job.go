@@ -62,7 +62,8 @@ type Options struct {
 	Place  Place
 	Limits Limits
 	Spin   userspace.PollerConfig
-	Logger *slog.Logger // nil: slog.Default()
+	Logger *slog.Logger   // nil: slog.Default()
+	Exit   func(code int) // what ErrorsAreFatal ends the process with; nil: os.Exit
 }
 
 // Job is this process's part in a job: the ranks, the network device and the
@@ -74,6 +75,7 @@ type Job struct {
 	windows    *window.Table
 	world      *Comm
 	log        *slog.Logger
+	exit       func(code int)
 
 	mu     sync.Mutex
 	peers  map[int]peerAddress
@@ -119,7 +121,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: o.Place.Rank, Err: err}
 	}
 	j := &Job{
-		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger,
+		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
 	}
 	if err := j.start(ctx, o); err != nil {

@@ -24,7 +24,8 @@ func NewKeyval[T any](deleted func(w *Win, value T) error) *Keyval[T] {
 // Set caches value with w (MPI_Win_set_attr). It replaces a former value, once
 // the key's callback has deleted that. Classes: ErrWin; ErrOther if the callback
 // fails: then the former value stays.
-func (k *Keyval[T]) Set(w *Win, value T) error {
+func (k *Keyval[T]) Set(w *Win, value T) (err error) {
+	defer w.handle(&err)
 	if err := w.alive("set_attr"); err != nil {
 		return err
 	}
@@ -43,7 +44,8 @@ func (k *Keyval[T]) Get(w *Win) (value T, ok bool) {
 // Delete removes the value that is cached with w, if there is one
 // (MPI_Win_delete_attr). Classes: ErrWin; ErrOther if the key's callback fails:
 // then the value stays.
-func (k *Keyval[T]) Delete(w *Win) error {
+func (k *Keyval[T]) Delete(w *Win) (err error) {
+	defer w.handle(&err)
 	if err := w.alive("delete_attr"); err != nil {
 		return err
 	}
@@ -60,7 +62,8 @@ func callbackError(op string, err error) error {
 
 // SetName gives the window a name for messages and tools (MPI_Win_set_name). It is
 // local. Class: ErrWin.
-func (w *Win) SetName(name string) error {
+func (w *Win) SetName(name string) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if w.freed {

@@ -32,7 +32,8 @@ func CreateDynamic(ctx context.Context, c *comm.Comm, info Info) (*Win, error) {
 // elements at aligned addresses. Classes: ErrWin; ErrRMAFlavor if the window is
 // not dynamic; ErrRMAAttach if part of mem is attached to this window already, or
 // 65536 regions are.
-func (w *Win) Attach(mem []byte) error {
+func (w *Win) Attach(mem []byte) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if err := w.usable("attach"); err != nil {
@@ -46,7 +47,8 @@ func (w *Win) Attach(mem []byte) error {
 // arrives later is refused with ErrRange, which its origin is told when it
 // completes the operation. Classes: ErrWin; ErrRMAFlavor; ErrRMAAttach if no
 // region that starts there is attached.
-func (w *Win) Detach(mem []byte) error {
+func (w *Win) Detach(mem []byte) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if err := w.usable("detach"); err != nil {

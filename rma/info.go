@@ -3,6 +3,8 @@ package rma
 import (
 	"context"
 	"encoding/binary"
+
+	"github.com/xdprma/xdprma/comm"
 )
 
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): those that
@@ -21,15 +23,16 @@ func (w *Win) Info() Info {
 // same_disp_unit, alloc_shared_noncontig and mpi_minimum_memory_alignment are
 // checked and else ignored. Classes: ErrArg for a value, at all ranks if at one;
 // ErrWin; ErrProcFailed.
-func (w *Win) SetInfo(ctx context.Context, info Info) error {
+func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("window set_info")
+	err = w.usable("window set_info")
 	next, fault := w.hints.With(info)
 	w.poller.Unlock()
 	if err != nil {
 		return err
 	}
-	blocks, err := w.comm.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
 	if err != nil {
 		return named("window set_info", NoRank, err)
 	}

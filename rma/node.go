@@ -32,7 +32,8 @@
 // finds it. What the origin can see (range, epoch, datatype) is refused by the
 // call itself; what only the target can see is returned by the next call that
 // completes the operation. A rank that dies, or is not heard of within
-// Limits.DeadAfter, gives ErrProcFailed; nothing hangs.
+// Limits.DeadAfter, gives ErrProcFailed; nothing hangs. A window's error handler is
+// told of every error before the call returns it; by default it does nothing.
 //
 // # Concurrency
 //
@@ -56,6 +57,7 @@ type Config struct {
 	Place  *comm.Place  // rank, size, rendezvous and network; nil: from the environment
 	Limits comm.Limits  // sizes and times; zero fields mean their defaults
 	Logger *slog.Logger // warnings about the choice of transport; nil: slog.Default()
+	Exit   func(int)    // what ErrorsAreFatal ends the process with; nil: os.Exit
 }
 
 // Node is this process as a rank of a job.
@@ -74,7 +76,7 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 		}
 		place = &p
 	}
-	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger})
+	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 // ErrProcFailed.
 func (w *Win) Put(origin Buffer, target int, at Location) error {
 	c := engine.Call{Code: wire.CodePut, Origin: origin.mem}
-	return w.issue("put", target, at, &c, len(origin.mem), 1)
+	return w.report(w.issue("put", target, at, &c, len(origin.mem), 1))
 }
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
@@ -24,7 +24,7 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 // that completes it, and must be left alone until then. Classes as for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
 	c := engine.Call{Code: wire.CodeGet, Result: result.mem}
-	return w.issue("get", target, at, &c, len(result.mem), 1)
+	return w.report(w.issue("get", target, at, &c, len(result.mem), 1))
 }
 
 // Accumulate combines origin into the target's window with op, each element
@@ -34,29 +34,29 @@ func (w *Win) Get(result Buffer, target int, at Location) error {
 // Classes as for Put, and ErrOp, ErrType.
 func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
 	if op == NoOp {
-		return newError("accumulate", ErrOp, target, "no_op is for the calls that return a value")
+		return w.report(newError("accumulate", ErrOp, target, "no_op is for the calls that return a value"))
 	}
 	if err := checkOp("accumulate", target, op, origin.basic); err != nil {
-		return err
+		return w.report(err)
 	}
 	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic, Origin: origin.mem}
-	return w.issue("accumulate", target, at, &c, len(origin.mem), origin.basic.Align())
+	return w.report(w.issue("accumulate", target, at, &c, len(origin.mem), origin.basic.Align()))
 }
 
 // GetAccumulate is Accumulate and also returns the former values in result
 // (MPI_Get_accumulate, section 11.3.4), which has as many elements of the same
 // type as origin. With NoOp, origin is ignored: an atomic read.
 func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
-	return w.getAccumulate("get_accumulate", origin, result, target, at, op)
+	return w.report(w.getAccumulate("get_accumulate", origin, result, target, at, op))
 }
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
 // 11.3.4).
 func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
 	if len(result.mem) != result.basic.Size() {
-		return newError("fetch_and_op", ErrCount, target, "the result has %d elements, not one", result.Len())
+		return w.report(newError("fetch_and_op", ErrCount, target, "the result has %d elements, not one", result.Len()))
 	}
-	return w.getAccumulate("fetch_and_op", origin, result, target, at, op)
+	return w.report(w.getAccumulate("fetch_and_op", origin, result, target, at, op))
 }
 
 func (w *Win) getAccumulate(name string, origin, result Buffer, target int, at Location, op Op) error {
@@ -84,14 +84,14 @@ func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Loca
 	b := result.basic
 	switch {
 	case !b.Comparable():
-		return newError(name, ErrType, target, "%v cannot be compared and swapped", b)
+		return w.report(newError(name, ErrType, target, "%v cannot be compared and swapped", b))
 	case origin.basic != b || compare.basic != b:
-		return newError(name, ErrType, target, "origin, compare value and result are of different types")
+		return w.report(newError(name, ErrType, target, "origin, compare value and result are of different types"))
 	case len(origin.mem) != b.Size() || len(compare.mem) != b.Size() || len(result.mem) != b.Size():
-		return newError(name, ErrCount, target, "origin, compare value and result must be one element each")
+		return w.report(newError(name, ErrCount, target, "origin, compare value and result must be one element each"))
 	}
 	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem, Compare: compare.mem, Result: result.mem}
-	return w.issue(name, target, at, &c, b.Size(), b.Align())
+	return w.report(w.issue(name, target, at, &c, b.Size(), b.Align()))
 }
 
 func checkOp(name string, target int, op Op, b datatype.Basic) error {

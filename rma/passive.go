@@ -15,9 +15,10 @@ import (
 // may be locked at once. It blocks while there is no room to send; if ctx ends
 // first, no epoch is open. Classes: ErrLocktype, ErrRank, ErrAssert, ErrRMASync,
 // ErrWin, ErrProcFailed.
-func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) error {
+func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("lock")
+	err = w.usable("lock")
 	if err == nil {
 		err = w.epoch.Lock(target, kind, assert)
 	}
@@ -58,9 +59,10 @@ func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert
 // of the epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations.
 // If ctx ends first, the lock may be released already: call Unlock again to wait
 // for the rest; nothing else can be issued to the target until then.
-func (w *Win) Unlock(ctx context.Context, target int) error {
+func (w *Win) Unlock(ctx context.Context, target int) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("unlock")
+	err = w.usable("unlock")
 	if err == nil {
 		err = w.epoch.CheckUnlock(target)
 	}
@@ -156,7 +158,8 @@ func failure(name string, rank int, a *engine.Access) error {
 // (MPI_Win_lock_all, section 11.5.3). It is not collective and does not block:
 // the lock of a target is asked for with the first operation there. Classes:
 // ErrAssert, ErrRMASync, ErrWin.
-func (w *Win) LockAll(_ context.Context, assert Assert) error {
+func (w *Win) LockAll(_ context.Context, assert Assert) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if err := w.usable("lock_all"); err != nil {
@@ -168,9 +171,10 @@ func (w *Win) LockAll(_ context.Context, assert Assert) error {
 // UnlockAll ends the epoch that LockAll started (MPI_Win_unlock_all, section
 // 11.5.3). It blocks as Unlock does, for all targets that were accessed, and
 // returns the first error. If ctx ends first, call it again, as for Unlock.
-func (w *Win) UnlockAll(ctx context.Context) error {
+func (w *Win) UnlockAll(ctx context.Context) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("unlock_all")
+	err = w.usable("unlock_all")
 	assert, all := w.epoch.LockedAll()
 	if err == nil && !all {
 		err = w.epoch.UnlockAll() // which says why not
@@ -236,14 +240,14 @@ func atOrigin(a *engine.Access) userspace.Condition { return (*engine.LocalWait)
 // epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations. If
 // ctx ends first, the operations stay outstanding and the epoch open.
 func (w *Win) Flush(ctx context.Context, target int) error {
-	return w.flush(ctx, "flush", target, atTarget)
+	return w.report(w.flush(ctx, "flush", target, atTarget))
 }
 
 // FlushLocal blocks until every operation issued to target has completed at the
 // origin: its buffers may be used again (MPI_Win_flush_local, section 11.5.4).
 // Errors are as for Flush, as far as they are known by then.
 func (w *Win) FlushLocal(ctx context.Context, target int) error {
-	return w.flush(ctx, "flush_local", target, atOrigin)
+	return w.report(w.flush(ctx, "flush_local", target, atOrigin))
 }
 
 func (w *Win) flush(ctx context.Context, name string, rank int, done completion) error {
@@ -295,13 +299,13 @@ func (w *Win) await(ctx context.Context, name string, rank int, done completion)
 
 // FlushAll is Flush for all targets (MPI_Win_flush_all, section 11.5.4).
 func (w *Win) FlushAll(ctx context.Context) error {
-	return w.flushAll(ctx, "flush_all", atTarget)
+	return w.report(w.flushAll(ctx, "flush_all", atTarget))
 }
 
 // FlushLocalAll is FlushLocal for all targets (MPI_Win_flush_local_all, section
 // 11.5.4).
 func (w *Win) FlushLocalAll(ctx context.Context) error {
-	return w.flushAll(ctx, "flush_local_all", atOrigin)
+	return w.report(w.flushAll(ctx, "flush_local_all", atOrigin))
 }
 
 func (w *Win) flushAll(ctx context.Context, name string, done completion) error {
@@ -340,6 +344,7 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 // everything that has been applied to the window.
 func (w *Win) Sync() error {
 	w.poller.Lock()
-	defer w.poller.UnlockQuiet()
-	return w.usable("sync")
+	err := w.usable("sync")
+	w.poller.UnlockQuiet()
+	return w.report(err)
 }

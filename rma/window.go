@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
@@ -48,6 +49,7 @@ type Win struct {
 	comm       *comm.Comm
 	poller     *userspace.Poller
 	own        *window.Window
+	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
 	quietFree  bool // every rank has set no_locks: Free does not synchronise
 
@@ -133,7 +135,8 @@ func (p *proposal) unmarshal(b []byte) {
 	p.noLocks = b[20] != 0
 }
 
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info, fault error) (*Win, error) {
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info, fault error) (_ *Win, err error) {
+	defer func() { c.CallErrhandler(err) }()
 	hints, err := window.ParseInfo(info)
 	if fault == nil {
 		fault = err
@@ -162,7 +165,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id uint32, err error) {
 	job := w.comm.Job()
 	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault), noLocks: w.hints.NoLocks}
-	blocks, err := w.comm.AllGather(ctx, mine.marshal())
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return 0, named("window create", NoRank, err)
 	}
@@ -208,7 +211,7 @@ func (w *Win) register(ctx context.Context, c window.Config) error {
 		added = fault == nil
 		w.poller.Unlock()
 	}
-	blocks, err := w.comm.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
 	if err != nil {
 		fault = named("window create", NoRank, err)
 	}
@@ -269,9 +272,10 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // ranks were not waited for, and the window is freed at this rank all the same;
 // what still arrives for it is refused with ErrWin. ErrOther if the callback of an
 // attribute failed: the window is freed.
-func (w *Win) Free(ctx context.Context) error {
+func (w *Win) Free(ctx context.Context) (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("window free")
+	err = w.usable("window free")
 	switch {
 	case err == nil:
 		err = w.epoch.Free()
@@ -284,7 +288,7 @@ func (w *Win) Free(ctx context.Context) error {
 	}
 	fault := callbackError("window free", w.attributes.Clear(w))
 	if !w.quietFree {
-		if err := w.comm.Barrier(ctx); err != nil {
+		if err := w.comm.Barrier(comm.Inner(ctx)); err != nil {
 			fault = named("window free", NoRank, err)
 		}
 	}

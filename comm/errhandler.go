@@ -1,0 +1,70 @@
+package comm
+
+import (
+	"context"
+	"os"
+)
+
+// Errhandler is told the error of a call on a communicator, once, before the call
+// returns it (MPI_Comm_create_errhandler). It runs in the goroutine of the call and
+// may use the communicator.
+type Errhandler func(c *Comm, err error)
+
+// ErrorsReturn does nothing: the call returns its error (MPI_ERRORS_RETURN). It is
+// the handler of communicators unless another is set.
+func ErrorsReturn(*Comm, error) {}
+
+// ErrorsAreFatal logs the error and ends the process (MPI_ERRORS_ARE_FATAL).
+func ErrorsAreFatal(c *Comm, err error) {
+	c.job.Fatal(err, "communicator", c.context)
+}
+
+// SetErrhandler sets what is done with errors of calls on c, and of calls that
+// create windows on it (MPI_Comm_set_errhandler); nil is ErrorsReturn. It is local.
+func (c *Comm) SetErrhandler(h Errhandler) { c.errhandler.Store(&h) }
+
+// Errhandler returns the error handler of c (MPI_Comm_get_errhandler).
+func (c *Comm) Errhandler() Errhandler {
+	if h := c.errhandler.Load(); h != nil && *h != nil {
+		return *h
+	}
+	return ErrorsReturn
+}
+
+// CallErrhandler has the error handler of c told of err, unless that is nil
+// (MPI_Comm_call_errhandler).
+func (c *Comm) CallErrhandler(err error) {
+	if err != nil {
+		c.Errhandler()(c, err)
+	}
+}
+
+type innerKey struct{}
+
+// Inner returns a context for calls on communicators that are part of another
+// call, whose own handler is told of errors: these do not tell theirs.
+func Inner(ctx context.Context) context.Context { return context.WithValue(ctx, innerKey{}, true) }
+
+// handle tells c's handler of the error of an exported call, which starts with
+//
+//	defer c.handle(ctx, &err)
+func (c *Comm) handle(ctx context.Context, err *error) {
+	if *err != nil && ctx.Value(innerKey{}) == nil {
+		c.CallErrhandler(*err)
+	}
+}
+
+// Fatal logs an error with the given attributes and ends the process, or does
+// whatever Options.Exit says.
+func (j *Job) Fatal(err error, attributes ...any) {
+	j.log.Error("fatal error: the handler of errors is ErrorsAreFatal",
+		append([]any{"rank", j.rank, "error", err}, attributes...)...)
+	j.exit(1)
+}
+
+func (o *Options) exit() func(code int) {
+	if o.Exit == nil {
+		return os.Exit
+	}
+	return o.Exit
+}
