@@ -46,7 +46,7 @@ the processor time of one rank as a fraction of a core.`
 
 // The rounds of a measurement. An even number has an odd number of floors, and
 // so one in the middle.
-const defaultRounds, maxRounds = 4, 100
+const defaultRounds, maxRounds = 8, 100
 
 // perfFloor is the name under which the floor alone is measured.
 const perfFloor = "floor"

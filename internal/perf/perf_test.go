@@ -104,6 +104,27 @@ func TestSummarizeLatency(t *testing.T) {
 	}
 }
 
+// Of a machine that is fast in some rounds, slow in others and both in one, only
+// rounds count in which floor and sample saw the same machine.
+func TestSummarizeSteady(t *testing.T) {
+	p := Point{Test: "put-latency", Bytes: 8, Ranks: 2}
+	var samples []*Sample
+	for _, us := range []int{6, 6, 3, 15, 14} {
+		samples = append(samples, &Sample{Point: p, Latency: latencies(t, us), Passes: 1, Ops: 1, Elapsed: time.Millisecond})
+	}
+	var floors []*FloorSample
+	for _, us := range []int{4, 4, 10, 10, 10, 4} { // steady: rounds 0, 2 and 3; in 2 the sample was not
+		floors = append(floors, &FloorSample{Point: FloorPoint{Kind: Echo, Bytes: 8}, Latency: latencies(t, us)})
+	}
+	r, err := Summarize(samples, floors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !near(r.P50, 6) || !near(r.P99, 15) || !near(r.FloorP50, 7) {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestSummarizeThroughput(t *testing.T) {
 	for _, test := range []struct {
 		point                Point

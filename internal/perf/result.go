@@ -29,12 +29,14 @@ type Result struct {
 }
 
 // Summarize makes one result of the samples that several jobs took of one point,
-// and the samples of its floor taken around them, of which the median counts.
-// There may be no floor.
+// and the samples of its floor taken before, between and after them, of which the
+// median counts. Where the machine changed its speed, only the rounds count that
+// can be compared (see steady). There may be no floor.
 func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
 	if len(samples) == 0 {
 		return nil, fmt.Errorf("there are no samples")
 	}
+	samples, floors = steady(samples, floors)
 	p := samples[0].Point
 	t, ok := Find(p.Test)
 	if !ok {
