@@ -124,7 +124,6 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 			continue
 		}
 		if polls%pollsALook != 0 {
-			pause()
 			continue
 		}
 		if p.closed.Load() || ctx.Err() != nil {
