@@ -40,6 +40,7 @@ type Config struct {
 	MaxReceive   int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
 	Parked       int   // bundles held while they wait for order or room; 0: 512
 	MaxOps       int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
+	MaxTypeBytes int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
 	MaxUnread    int   // bytes of messages that nobody has asked for yet; 0: 4 MiB
 	MinTimeout   int64 // lower bound of the retransmission timeout; 0: 4 ms
 	MaxTimeout   int64 // upper bound; 0: 200 ms
@@ -64,6 +65,7 @@ func (c *Config) setDefaults() {
 	def(&c.Parked, 512)
 	def(&c.MaxOps, 8192)
 	def(&c.MaxUnread, 4<<20)
+	def(&c.MaxTypeBytes, 64<<20)
 	def64(&c.MinTimeout, 4*millisecond)
 	def64(&c.MaxTimeout, 200*millisecond)
 	def64(&c.DeadAfter, 5000*millisecond)
@@ -103,6 +105,13 @@ type Engine struct {
 	locks   map[uint32]*lock // of the windows, by id
 	waits   map[lockKey]*lockWait
 	granted []window.Grant[struct{}] // scratch
+	walks   walks                    // scratch
+	chunks  [2][]byte                // scratch
+
+	typedPool   []*Typed
+	scatterPool []*scatter
+
+	typeBytes int // of the datatypes that peers have defined here, as encoded
 }
 
 // New returns an engine. It panics if cfg contradicts itself, which is the

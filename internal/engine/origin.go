@@ -25,6 +25,7 @@ type op struct {
 	result  []byte
 	left    int // bytes of result still to come
 	request *Request
+	scatter *scatter // where a result with gaps goes, in place of result; nil for others
 }
 
 // Request follows one operation, for the request-based calls.
@@ -102,6 +103,9 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 			o.request.err = err
 		}
 	}
+	if o.scatter != nil {
+		e.freeScatter(o.scatter)
+	}
 	gen := o.gen + 1
 	if gen == 0 {
 		gen = 1
@@ -135,6 +139,7 @@ type Call struct {
 	Origin  []byte         // what is put, or combined; compare and swap: the new value
 	Compare []byte         // compare and swap: the value to compare with
 	Result  []byte         // where the answer goes; it must not move or be used until then
+	Typed   *Typed         // set where derived datatypes are used, in place of Origin and Result
 	Request *Request       // followed where not nil
 
 	at    int    // bytes issued
@@ -173,6 +178,8 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 		return true, &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: errLeft}
 	case a.lock == locking && s.lockOpen != a:
 		return false, nil // what follows a lock waits for it, unless it travels with it
+	case c.Typed != nil:
+		return e.issueTyped(s, c)
 	}
 	switch {
 	case c.size() == 0:
@@ -338,16 +345,18 @@ func (e *Engine) issueLocal(c *Call) (bool, error) {
 	}
 	w := a.local
 	var class mpierr.Class
-	switch c.Code {
-	case wire.CodePut:
+	switch {
+	case c.Typed != nil:
+		class = e.issueTypedLocal(c, w)
+	case c.Code == wire.CodePut:
 		class = w.Put(c.Disp, c.Origin)
-	case wire.CodeGet:
+	case c.Code == wire.CodeGet:
 		class = w.Get(c.Disp, c.Result)
-	case wire.CodeAccumulate:
+	case c.Code == wire.CodeAccumulate:
 		class = w.Accumulate(c.Op, c.Basic, c.Disp, c.Origin)
-	case wire.CodeGetAccumulate:
+	case c.Code == wire.CodeGetAccumulate:
 		class = w.GetAccumulate(c.Op, c.Basic, c.Disp, c.Origin, c.Result)
-	case wire.CodeCompareSwap:
+	case c.Code == wire.CodeCompareSwap:
 		class = w.CompareAndSwap(c.Basic, c.Disp, c.Compare, c.Origin, c.Result)
 	default:
 		panic("engine: a call with an unknown code")
@@ -397,6 +406,9 @@ func (e *Engine) answers(s *Session, body []byte) {
 func (e *Engine) answer(s *Session, r *wire.Record) {
 	if r.Code == wire.CodeRefused && len(r.Data) == 4 && r.Token == 0 {
 		s.refusalsSeen++
+		if wire.Code(r.Op) == wire.CodeType {
+			s.typeRefused(uint32(r.Disp >> 32))
+		}
 		if a := s.access[r.Window]; a != nil {
 			a.fail(refusal(wire.Code(r.Op), refusedClass(r), s.rank))
 		} else {
@@ -413,6 +425,12 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	switch {
 	case r.Code == wire.CodeResult && len(r.Data) > 0 && r.Disp <= uint64(len(o.result)) && len(r.Data) <= min(o.left, len(o.result)-int(r.Disp)):
 		copyResult(o.result[r.Disp:], r.Data)
+		o.left -= len(r.Data)
+		if o.left == 0 {
+			e.finish(i, nil)
+		}
+	case r.Code == wire.CodeResult && o.scatter != nil && len(r.Data) > 0 && r.Disp <= uint64(o.scatter.size) && len(r.Data) <= min(o.left, o.scatter.size-int(r.Disp)):
+		o.scatter.unpack(r.Data, o.scatter.from+int(r.Disp))
 		o.left -= len(r.Data)
 		if o.left == 0 {
 			e.finish(i, nil)

@@ -31,6 +31,7 @@ type Session struct {
 	peer     uint64 // the peer's incarnation, 0 while unknown
 	err      *mpierr.Error
 	access   map[uint32]*Access // this rank's accesses at the peer, by window
+	types    *givenTypes        // datatypes defined at the peer, or nil
 	lockOpen *Access            // whose lock record started the open bundle of requests, or nil
 	told     int                // revocations passed on to the peer
 
@@ -57,7 +58,8 @@ type Session struct {
 	// Receiving.
 	recv      [numClasses]reliable.Receiver
 	packets   reliable.Packets
-	orderSeen uint32 // last ordered bundle applied
+	orderSeen uint32      // last ordered bundle applied
+	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
 	unacked   int32
 	ackNow    bool
 	ackAt     int64 // 0: nothing to acknowledge
@@ -280,6 +282,7 @@ func (e *Engine) fail(s *Session, why error) {
 	}
 	e.parked.drop(e, s)
 	e.dropLocks(s)
+	e.dropTypes(s)
 	s.waiting, s.resendAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, false
 }
 

@@ -74,10 +74,15 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return mpierr.Success
 	case wire.CodeMessage:
 		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
+	case wire.CodeType:
+		return e.takeType(s, r)
 	}
 	w := e.cfg.Windows.Lookup(r.Window)
 	if w == nil {
 		return mpierr.Win
+	}
+	if r.Flags&wire.FlagTyped != 0 {
+		return e.applyTyped(b, w, r)
 	}
 	switch r.Code {
 	case wire.CodePut:

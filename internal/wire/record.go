@@ -17,6 +17,7 @@ const (
 	CodeMessage       Code = 8  // two-sided message: Window is the context, Token the tag, Disp the user's word
 	CodePing          Code = 9  // asks only to be acknowledged
 	CodeBye           Code = 10 // the sender will issue nothing more
+	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
 )
 
 // Codes of responses.
@@ -26,8 +27,12 @@ const (
 	CodeRefused Code = 34 // a request was refused: Token or 0, Disp as asked, the class as data, Op the refused code
 )
 
-// FlagExclusive marks a CodeLock for an exclusive lock.
-const FlagExclusive uint8 = 1
+// Flags of records.
+const (
+	FlagExclusive uint8 = 1 // of CodeLock: the lock is exclusive
+	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
+	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
+)
 
 // RecordLen is the length of a record's fixed part; data follows and is padded
 // to a multiple of 8 bytes.
@@ -36,6 +41,17 @@ const RecordLen = 24
 // PartLen is the length of the Part that starts the data of CodeGet and
 // CodeGetAccumulate: which bytes of the operation's result this record asks for.
 const PartLen = 8
+
+// LayoutLen is the length of the Layout that starts the data of a typed request.
+const LayoutLen = 24
+
+// MaxTypes is how many datatypes a rank may have defined at another; their ids
+// are below it.
+const MaxTypes = 256
+
+// MaxTypeBytes is how long the encodings of the datatypes that a rank has defined
+// at another may be together.
+const MaxTypeBytes = 128 << 10
 
 // Record is one decoded record. Data aliases the frame.
 type Record struct {
@@ -107,6 +123,39 @@ func Part(b []byte) (offset, want uint32) {
 	return binary.LittleEndian.Uint32(b[0:]), binary.LittleEndian.Uint32(b[4:])
 }
 
+// Layout says which memory a typed request means: count entries of the datatype
+// with the given id, displacement 0 at the record's Disp, and of their packed
+// data what starts at position.
+type Layout struct {
+	Type     uint32
+	Count    uint64
+	Position uint64
+}
+
+// Put writes l to the start of b and returns what follows it.
+func (l Layout) Put(b []byte) []byte {
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], uint64(l.Type))
+	le.PutUint64(b[8:], l.Count)
+	le.PutUint64(b[16:], l.Position)
+	return b[LayoutLen:]
+}
+
+// Get reads l from the start of b and returns what follows it. It returns false
+// if b has no Layout.
+func (l *Layout) Get(b []byte) (rest []byte, ok bool) {
+	if len(b) < LayoutLen {
+		return nil, false
+	}
+	le := binary.LittleEndian
+	*l = Layout{Type: le.Uint32(b[0:]), Count: le.Uint64(b[8:]), Position: le.Uint64(b[16:])}
+	return b[LayoutLen:], le.Uint32(b[4:]) == 0
+}
+
+// Piece is the Disp of a CodeType: the datatype's id, and how many bytes of its
+// encoding came before.
+func Piece(id, offset uint32) uint64 { return uint64(id)<<32 | uint64(offset) }
+
 // String names the request or answer as a user knows it.
 func (c Code) String() string {
 	switch c {
@@ -130,6 +179,8 @@ func (c Code) String() string {
 		return "ping"
 	case CodeBye:
 		return "bye"
+	case CodeType:
+		return "type"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// walks are iterators for whoever needs one for the length of a call: they are
+// large, and an engine runs one call at a time.
+type walks struct {
+	bytes datatype.Iter
+	whole datatype.Iter
+}
+
+// applyTyped lets a request take effect on memory that a datatype describes.
+func (e *Engine) applyTyped(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
+	var where wire.Layout
+	data, ok := where.Get(r.Data)
+	if !ok {
+		e.Stats.Faults[wire.BadRecord]++
+		return mpierr.Intern
+	}
+	t := b.session.taken(where.Type)
+	if t == nil {
+		return mpierr.Type
+	}
+	l := window.Layout{Disp: r.Disp, Type: t, Count: int(where.Count)}
+	op, basic := datatype.Op(r.Op), datatype.Basic(r.Basic)
+	switch r.Code {
+	case wire.CodePut:
+		return l.Put(w, &e.walks.bytes, where.Position, data)
+	case wire.CodeAccumulate:
+		return l.Accumulate(w, &e.walks.whole, op, basic, where.Position, data)
+	case wire.CodeGet:
+		return e.applyTypedGet(b, w, r, &l, where.Position, data)
+	case wire.CodeGetAccumulate:
+		if len(data) < wire.PartLen {
+			return mpierr.Intern
+		}
+		offset, want := wire.Part(data)
+		if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > b.session.maxPayload {
+			return mpierr.Size
+		}
+		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}
+		i, result := e.reserve(b.session, &a, int(want))
+		if i == none {
+			return stuck
+		}
+		class := l.GetAccumulate(w, &e.walks.whole, op, basic, where.Position, data[wire.PartLen:], result)
+		if class == mpierr.Success {
+			e.commit(i, int(want))
+		}
+		return class
+	}
+	e.Stats.Faults[wire.BadRecord]++
+	return mpierr.Intern
+}
+
+// applyTypedGet is applyGet for a layout. No element is cut, so that each is read
+// whole.
+func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
+	s := b.session
+	if len(data) != wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(data)
+	mem, origin, class := l.Slice(w)
+	if class != mpierr.Success {
+		return class
+	}
+	it, whole := &e.walks.bytes, &e.walks.whole
+	it.Reset(l.Type, l.Count)
+	whole.ResetElements(l.Type, l.Count)
+	if position > 1<<62 || !it.SeekPacked(int64(position)+int64(b.done)) || it.Remaining() < int64(want-b.done) {
+		return mpierr.Count
+	}
+	for {
+		left := int(want - b.done)
+		n := min(left, e.space(s, response))
+		if n < left && n < minFragment {
+			e.closeBundle(s, response)
+			n = min(left, e.space(s, response))
+		}
+		if n < left {
+			n = cut(l.Type, whole, it.Packed(), n)
+		}
+		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.done)}
+		i, data := e.reserve(s, &a, n)
+		if i == none {
+			return stuck
+		}
+		it.Pack(data, mem, origin)
+		e.commit(i, n)
+		b.done += uint32(n)
+		if b.done == want {
+			return mpierr.Success
+		}
+	}
+}
+
+// cut returns how many of the n bytes of packed data after at can be taken without
+// taking a part of an element. whole walks over the elements of entries of t.
+func cut(t *datatype.Type, whole *datatype.Iter, at int64, n int) int {
+	if b := t.Basic(); b != 0 {
+		return n - int((at+int64(n))%int64(b.Size()))
+	}
+	for range 16 { // no element is longer
+		if whole.SeekPacked(at + int64(n)) {
+			break
+		}
+		n--
+	}
+	return n
+}
