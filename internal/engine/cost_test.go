@@ -16,9 +16,19 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 	e := f.e[0]
 	value, result, block := word(1), make([]byte, 8), make([]byte, 4096)
 	var call Call
+	strided := committed(datatype.Vector(100, 1, 3, datatype.Uint64))
+	gaps, room := &Local{Mem: make([]byte, 4096), Type: strided, Count: 1}, &Local{}
 	do := func(c Call) {
 		call = c
 		call.Access = a
+		switch c.Disp {
+		case 1: // from gaps to gaps
+			call.Disp, call.Typed = 0, e.Typed(gaps, room, strided, 1)
+		case 2:
+			call.Disp, call.Typed = 0, e.Typed(room, gaps, strided, 1)
+		case 3:
+			call.Disp, call.Typed = 0, e.Typed(gaps, gaps, strided, 1)
+		}
 		for {
 			if done, err := e.Issue(f.now, &call); err != nil {
 				t.Fatal(err)
@@ -48,6 +58,10 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 		{"accumulate", Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value}},
 		{"fetch and op", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
 		{"compare and swap", Call{Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Compare: value, Origin: value, Result: result}},
+		{"typed put", Call{Code: wire.CodePut, Disp: 1}},
+		{"typed get", Call{Code: wire.CodeGet, Disp: 2}},
+		{"typed accumulate", Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 1}},
+		{"typed get_accumulate", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 3}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

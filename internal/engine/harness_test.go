@@ -188,7 +188,7 @@ func (f *fabric) atRest() {
 			continue
 		}
 		u := e.Usage()
-		u.Sessions = 0
+		u.Sessions, u.TypeBytes = 0, 0
 		if want := (Usage{Slots: len(e.slots), FreeSlots: len(e.slots)}); u != want {
 			f.t.Errorf("rank %d still holds something: %+v\n%s", r, u, f.describe())
 		}

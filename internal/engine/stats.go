@@ -18,6 +18,8 @@ type Stats struct {
 	BadAcks        uint64 // acknowledgements of what was never sent
 	BadAnswers     uint64 // answers to no operation of ours
 	Refused        uint64 // requests that this rank refused
+	Types          uint64 // datatypes that peers defined here
+	TypesRefused   uint64 // pieces of definitions that this rank refused
 	Sent           uint64 // bundles sent for the first time
 	Resent         uint64 // bundles sent again
 	Acks           uint64 // frames sent only to acknowledge
@@ -28,13 +30,14 @@ type Stats struct {
 }
 
 // Usage says what an engine holds at this moment. An engine that has nothing
-// outstanding has all slots free and all else 0.
+// outstanding has all slots free and all else but Sessions and TypeBytes 0.
 type Usage struct {
 	Slots, FreeSlots int // transmit slots: all, and those free
 	Operations       int // operations that await an answer
 	Parked           int // received bundles that wait for their turn or for room
 	LockWaits        int // received bundles in the queue of a lock
 	UnreadBytes      int // messages that nobody has asked for yet
+	TypeBytes        int // encodings of the datatypes that peers have defined here, which stay
 	Active           int // sessions with anything outstanding
 	Sessions         int // all sessions, dead ones included
 }
@@ -44,7 +47,7 @@ type Usage struct {
 func (e *Engine) Usage() Usage {
 	u := Usage{
 		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
-		UnreadBytes: e.inbox.bytes, Sessions: len(e.byID),
+		UnreadBytes: e.inbox.bytes, TypeBytes: e.typeBytes, Sessions: len(e.byID),
 	}
 	for _, s := range e.active {
 		if !s.idle() {

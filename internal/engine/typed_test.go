@@ -45,7 +45,7 @@ func randomType(r *rand.Rand, old *datatype.Type, depth, grid int) *datatype.Typ
 	r.Shuffle(count, func(i, j int) { lens[i], lens[j], disps[i], disps[j] = lens[j], lens[i], disps[j], disps[i] })
 	inBytes := make([]int, count)
 	for i := range disps {
-		inBytes[i] = disps[i]*max(old.Extent(), grid)
+		inBytes[i] = disps[i] * max(old.Extent(), grid)
 	}
 	switch r.IntN(7) {
 	case 0:

@@ -18,7 +18,7 @@ import (
 type givenType struct {
 	t        *datatype.Type
 	id       uint32
-	encoding []byte // empty: it is too large to be defined
+	encoding []byte // empty: it is too large to be defined, or was refused
 	issued   int    // bytes of encoding sent
 	defined  uint64 // the bundle with its end
 	lastUse  uint64 // the last bundle with a use
@@ -114,11 +114,15 @@ func (e *Engine) define(a *Access, d *givenType) bool {
 	return true
 }
 
-// typeRefused has a datatype defined anew when it is used next.
+// typeRefused has the blocks of a datatype named one by one from now on: the peer
+// has no room for it.
 func (s *Session) typeRefused(id uint32) {
-	if s.types != nil && int(id) < len(s.types.byID) && s.types.byID[id] != nil {
-		s.types.byID[id].issued = 0
+	if s.types == nil || int(id) >= len(s.types.byID) || s.types.byID[id] == nil {
+		return
 	}
+	d := s.types.byID[id]
+	s.types.bytes -= len(d.encoding)
+	d.encoding, d.issued = nil, 0
 }
 
 // takenType is a datatype that a peer has defined here, or begins to.
@@ -183,9 +187,12 @@ func (e *Engine) takeType(s *Session, r *wire.Record) mpierr.Class {
 		d.t, d.encoding = t, nil
 		if err != nil {
 			class = mpierr.Type
+		} else {
+			e.Stats.Types++
 		}
 	}
 	if class != mpierr.Success {
+		e.Stats.TypesRefused++
 		e.dropType(p, d)
 	}
 	return class
