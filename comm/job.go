@@ -64,6 +64,9 @@ type Options struct {
 	Spin   userspace.PollerConfig
 	Logger *slog.Logger   // nil: slog.Default()
 	Exit   func(code int) // what ErrorsAreFatal ends the process with; nil: os.Exit
+
+	Check      bool                  // have windows look for conflicting accesses
+	OnConflict func(window.Conflict) // told of those, in a goroutine of its own; may be nil
 }
 
 // Job is this process's part in a job: the ranks, the network device and the
@@ -76,6 +79,8 @@ type Job struct {
 	world      *Comm
 	log        *slog.Logger
 	exit       func(code int)
+	check      bool
+	onConflict func(window.Conflict)
 
 	mu     sync.Mutex
 	peers  map[int]peerAddress
@@ -122,6 +127,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	}
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
+		check: o.Check, onConflict: o.OnConflict,
 		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
 	}
 	if err := j.start(ctx, o); err != nil {
@@ -141,6 +147,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
+		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.peers[j.rank] = self
@@ -189,6 +196,18 @@ func (j *Job) World() *Comm { return j.world }
 
 // Poller returns what drives the engine.
 func (j *Job) Poller() *userspace.Poller { return j.poller }
+
+// Checks reports whether windows are to look for conflicting accesses.
+func (j *Job) Checks() bool { return j.check }
+
+// conflict makes conflicting accesses known. There are few: a window lists a
+// bounded number, and tells of each once.
+func (j *Job) conflict(c window.Conflict) {
+	j.log.Warn("conflicting accesses to a window", "error", c.Err())
+	if j.onConflict != nil {
+		j.onConflict(c)
+	}
+}
 
 // Windows returns the windows that this process exposes. It is used with the
 // engine's lock held.

@@ -204,7 +204,7 @@ func TestShapes(t *testing.T) {
 		for i := range mem {
 			mem[i] = byte(target)
 		}
-		j.must(w.Put(rma.Bytes(mem), target, rma.At(0)))
+		j.must(w.Put(rma.Bytes(mem), target, rma.At(0)), w.Flush(j.ctx, target))
 		if size > 0 {
 			j.must(w.Put(rma.Bytes([]byte{99}), target, rma.At(int64((size-1)/unit))))
 		}

@@ -58,7 +58,7 @@ func TestDynamic(t *testing.T) {
 			one, old, first, swapped := int64(1), int64(0), 2*data[0], int64(-1-n.Rank())
 			counter := rma.At(where[target] + 8*ranks*words)
 			err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, counter, rma.Sum),
-				w.CompareAndSwap(rma.Value(&swapped), rma.Value(&first), rma.Value(&old), target, place),
+				w.CompareAndSwap(rma.Value(&swapped), rma.Value(&first), rma.Value(&old), target, place), w.Flush(j.ctx, target),
 				w.Get(rma.Of(back), target, place), w.Flush(j.ctx, target))
 		}
 		return errors.Join(err, w.UnlockAll(j.ctx), n.World().Barrier(j.ctx))

@@ -20,8 +20,8 @@ func (w *Win) Info() Info {
 // that info does not mention stay. It is collective, blocks until all ranks have
 // called it, and concerns operations issued afterwards. What is settled when a
 // window is created does not change any more: no_locks, same_size,
-// same_disp_unit, alloc_shared_noncontig and mpi_minimum_memory_alignment are
-// checked and else ignored. Classes: ErrArg for a value, at all ranks if at one;
+// same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment and
+// xdprma_check_conflicts are checked and else ignored. Classes: ErrArg for a value, at all ranks if at one;
 // ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
@@ -49,6 +49,9 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	settled := w.hints
 	w.hints = next
 	w.hints.NoLocks, w.hints.SameSize, w.hints.SameDispUnit = settled.NoLocks, settled.SameSize, settled.SameDispUnit
-	w.hints.AllocSharedNoncontig, w.hints.MinAlignment = settled.AllocSharedNoncontig, settled.MinAlignment
+	w.hints.AllocSharedNoncontig, w.hints.MinAlignment, w.hints.Check = settled.AllocSharedNoncontig, settled.MinAlignment, settled.Check
+	if k := w.own.Checker(); k != nil {
+		k.SameOp = w.hints.SameOp
+	}
 	return nil
 }

@@ -44,6 +44,7 @@ package rma
 import (
 	"context"
 	"log/slog"
+	"os"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
@@ -58,6 +59,14 @@ type Config struct {
 	Limits comm.Limits  // sizes and times; zero fields mean their defaults
 	Logger *slog.Logger // warnings about the choice of transport; nil: slog.Default()
 	Exit   func(int)    // what ErrorsAreFatal ends the process with; nil: os.Exit
+
+	// Check has all windows look for conflicting accesses, as the environment
+	// variable XDPRMA_CHECK=1 does, and the info key xdprma_check_conflicts for one
+	// window. It is for finding mistakes: it costs a round trip a flush, and time.
+	Check bool
+	// OnConflict is told of conflicting accesses to this rank's windows, besides the
+	// log, in a goroutine of its own. It may be nil.
+	OnConflict func(Conflict)
 }
 
 // Node is this process as a rank of a job.
@@ -76,7 +85,8 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 		}
 		place = &p
 	}
-	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit})
+	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit,
+		Check: c.Check || os.Getenv(envCheck) == "1", OnConflict: c.OnConflict})
 	if err != nil {
 		return nil, err
 	}

@@ -231,6 +231,7 @@ func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
 		} else {
 			t.access = e.OpenAccess(s, w.own.ID())
 		}
+		t.access.SetChecked(w.own.Checker() != nil)
 		w.touched = append(w.touched, rank)
 	}
 	return t.access, nil

@@ -228,11 +228,16 @@ func (w *Win) used(rank int) bool {
 	return w.targets[rank].used
 }
 
-// A completion is what a flush waits for at a target.
-type completion func(a *engine.Access) userspace.Condition
+// A completion is what a flush asks for at a target, and waits for.
+type completion struct {
+	ask  func(e *engine.Engine, now int64, a *engine.Access)
+	done func(a *engine.Access) userspace.Condition
+}
 
-func atTarget(a *engine.Access) userspace.Condition { return (*engine.FlushWait)(a) }
-func atOrigin(a *engine.Access) userspace.Condition { return (*engine.LocalWait)(a) }
+var (
+	atTarget = completion{(*engine.Engine).Flush, func(a *engine.Access) userspace.Condition { return (*engine.FlushWait)(a) }}
+	atOrigin = completion{(*engine.Engine).FlushLocal, func(a *engine.Access) userspace.Condition { return (*engine.LocalWait)(a) }}
+)
 
 // Flush blocks until every operation that this rank has issued to target on the
 // window has completed at the origin and at the target (MPI_Win_flush, section
@@ -257,8 +262,8 @@ func (w *Win) flush(ctx context.Context, name string, rank int, done completion)
 		w.poller.UnlockQuiet()
 		return err
 	}
-	e.Flush(now, a)
-	if err := w.poller.WaitLocked(ctx, done(a)); err != nil {
+	done.ask(e, now, a)
+	if err := w.poller.WaitLocked(ctx, done.done(a)); err != nil {
 		return named(name, rank, err)
 	}
 	return w.outcome(name, rank, a)
@@ -291,7 +296,7 @@ func (w *Win) flushable(name string, rank int) (*engine.Access, error) {
 // await waits for something at a target and returns the first error there.
 func (w *Win) await(ctx context.Context, name string, rank int, done completion) error {
 	a := w.targets[rank].access
-	if err := w.poller.Wait(ctx, done(a)); err != nil {
+	if err := w.poller.Wait(ctx, done.done(a)); err != nil {
 		return named(name, rank, err)
 	}
 	return w.outcome(name, rank, a)
@@ -318,7 +323,7 @@ func (w *Win) flushAll(ctx context.Context, name string, done completion) error 
 	if err == nil {
 		for _, rank := range ranks {
 			if w.targets[rank].used {
-				e.Flush(now, w.targets[rank].access)
+				done.ask(e, now, w.targets[rank].access)
 			}
 		}
 	}

@@ -111,9 +111,10 @@ type proposal struct {
 	id       uint32
 	failed   Class
 	noLocks  bool
+	check    bool
 }
 
-const proposalLen = 21
+const proposalLen = 22
 
 func (p *proposal) marshal() []byte {
 	b := make([]byte, proposalLen)
@@ -124,6 +125,9 @@ func (p *proposal) marshal() []byte {
 	if p.noLocks {
 		b[20] = 1
 	}
+	if p.check {
+		b[21] = 1
+	}
 	return b
 }
 
@@ -132,7 +136,7 @@ func (p *proposal) unmarshal(b []byte) {
 	p.dispUnit = binary.LittleEndian.Uint32(b[8:])
 	p.id = binary.LittleEndian.Uint32(b[12:])
 	p.failed = Class(binary.LittleEndian.Uint32(b[16:]))
-	p.noLocks = b[20] != 0
+	p.noLocks, p.check = b[20] != 0, b[21] != 0
 }
 
 func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info, fault error) (_ *Win, err error) {
@@ -149,7 +153,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	id, err := w.propose(ctx, size, dispUnit, fault)
 	if err == nil {
 		err = w.register(ctx, window.Config{
-			ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(),
+			ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Checker: w.checker(id),
 		})
 	}
 	if err != nil {
@@ -164,7 +168,8 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 // propose exchanges what the ranks expose and settles the window's id.
 func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id uint32, err error) {
 	job := w.comm.Job()
-	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault), noLocks: w.hints.NoLocks}
+	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault), noLocks: w.hints.NoLocks,
+		check: w.hints.Check || job.Checks()}
 	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return 0, named("window create", NoRank, err)
@@ -177,6 +182,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id 
 			fault = failedAt("window create", r, theirs.failed)
 		}
 		w.quietFree = w.quietFree && theirs.noLocks
+		w.hints.Check = w.hints.Check || theirs.check
 		id = max(id, theirs.id)
 		w.targets[r] = target{size: theirs.size, dispUnit: int(theirs.dispUnit)}
 	}

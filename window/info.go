@@ -22,6 +22,7 @@ const (
 	keyNoncontig          = "alloc_shared_noncontig"
 	keyMinAlignment       = "mpi_minimum_memory_alignment"
 	keyAssertMemoryKinds  = "mpi_assert_memory_alloc_kinds"
+	keyCheck              = "xdprma_check_conflicts" // the library's own
 	opsSame, opsSameNoOp  = "same_op", "same_op_no_op"
 	orderingNone          = "none"
 	minimumAlignmentLimit = 1 << 30
@@ -69,6 +70,7 @@ type Hints struct {
 	SameDispUnit         bool     // all ranks have the same displacement unit
 	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous
 	MinAlignment         int      // bytes that allocated memory is aligned to, a power of two; 0 if not given
+	Check                bool     // look for conflicting accesses
 	MemoryKinds          string   // comma-separated kinds of memory used with the window; empty if not given
 }
 
@@ -94,6 +96,7 @@ func (h Hints) With(info Info) (Hints, error) {
 		{keyNoncontig, parseBool(&h.AllocSharedNoncontig)},
 		{keyMinAlignment, h.parseMinAlignment},
 		{keyAssertMemoryKinds, h.parseMemoryKinds},
+		{keyCheck, parseBool(&h.Check)},
 	} {
 		value, ok := info[key.name]
 		if ok && !key.parse(strings.TrimSpace(value)) {
@@ -115,6 +118,9 @@ func (h Hints) Info() Info {
 	}
 	if h.MinAlignment != 0 {
 		info[keyMinAlignment] = strconv.Itoa(h.MinAlignment)
+	}
+	if h.Check {
+		info[keyCheck] = "true"
 	}
 	if h.MemoryKinds != "" {
 		info[keyAssertMemoryKinds] = h.MemoryKinds

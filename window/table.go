@@ -42,5 +42,12 @@ func (t *Table) Lookup(id uint32) *Window {
 	return w
 }
 
+// All calls f with every window, in no particular order.
+func (t *Table) All(f func(w *Window)) {
+	for _, w := range t.byID {
+		f(w)
+	}
+}
+
 // Len returns the number of windows.
 func (t *Table) Len() int { return len(t.byID) }

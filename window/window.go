@@ -12,10 +12,11 @@ import (
 type Config struct {
 	ID        uint32 // how requests name the window; the same at all ranks
 	Flavor    Flavor
-	Memory    Memory // nil for a window without memory; the window closes it
-	Size      int    // bytes exposed, from the start of Memory
-	DispUnit  int    // bytes that displacement 1 stands for
-	GroupSize int    // ranks of the communicator
+	Memory    Memory   // nil for a window without memory; the window closes it
+	Size      int      // bytes exposed, from the start of Memory
+	DispUnit  int      // bytes that displacement 1 stands for
+	GroupSize int      // ranks of the communicator
+	Checker   *Checker // set in checking mode
 }
 
 // Window is a window at its owner, the target of requests. Its data path (Put,
@@ -30,6 +31,7 @@ type Window struct {
 	freed     atomic.Bool
 	mem       []byte // the exposed bytes, capacity included
 	memory    Memory
+	checker   *Checker
 	regions   []region // attached to a dynamic window, by address
 }
 
@@ -59,7 +61,7 @@ func New(c Config) (*Window, error) {
 	}
 	return &Window{
 		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize,
-		mem: mem[:c.Size:c.Size], memory: c.Memory,
+		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker,
 	}, nil
 }
 
@@ -83,6 +85,10 @@ func (w *Window) DispUnit() int { return w.dispUnit }
 
 // GroupSize returns the number of ranks that use the window.
 func (w *Window) GroupSize() int { return w.groupSize }
+
+// Checker returns what looks for conflicting accesses, nil unless the window is in
+// checking mode.
+func (w *Window) Checker() *Checker { return w.checker }
 
 // Freed reports whether Free was called. Any goroutine may ask at any time.
 func (w *Window) Freed() bool { return w.freed.Load() }

@@ -26,6 +26,9 @@ type Access struct {
 	lastSeq uint64 // the last bundle with an operation on it
 	pending int32  // operations that await an answer
 	lock    lockPhase
+	checked bool                         // the window is in checking mode
+	mark    mark                         // what the target is still to be told is complete
+	markSeq uint64                       // the last bundle that told it
 	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 }
 
@@ -83,8 +86,16 @@ func (a *Access) TakeError() error {
 
 // Flush sends what is outstanding on a and asks for prompt acknowledgement;
 // FlushWait tells when it has been applied at the target.
-func (e *Engine) Flush(now int64, a *Access) {
+func (e *Engine) Flush(now int64, a *Access) { e.flush(now, a, markAll) }
+
+// FlushLocal is Flush for those who wait for LocalWait only.
+func (e *Engine) FlushLocal(now int64, a *Access) { e.flush(now, a, markGets) }
+
+func (e *Engine) flush(now int64, a *Access, m mark) {
 	e.now = now
+	if a.checked {
+		e.wantMark(a, m)
+	}
 	if s := a.session; s != nil {
 		e.push(s, a.lastSeq)
 	}
@@ -98,7 +109,7 @@ type FlushWait Access
 func (w *FlushWait) Met() bool {
 	s := w.session
 	return s == nil || s.state == dead ||
-		w.pending == 0 && w.lock != locking && w.lastSeq < s.acked[request] && int32(s.refusalsSeen-s.refusalsTold) >= 0
+		w.pending == 0 && w.lock != locking && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
 }
 
 // A LocalWait is met when every operation issued on the access has completed at
@@ -107,7 +118,7 @@ type LocalWait Access
 
 // Met reports whether the wait is over.
 func (w *LocalWait) Met() bool {
-	return w.session == nil || w.session.state == dead || w.pending == 0
+	return w.session == nil || w.session.state == dead || w.pending == 0 && (!w.checked || (*Access)(w).marked())
 }
 
 // A LockWait is met when the lock that was asked for is held or refused.

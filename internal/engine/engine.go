@@ -47,6 +47,10 @@ type Config struct {
 	DeadAfter    int64 // silence after which a peer that owes an answer is dead; 0: 5 s
 	AckDelay     int64 // how long an acknowledgement may wait for company; 0: 200 µs
 	NewCongestor func() reliable.Congestion
+
+	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
+	// mode. It is called within a call of the engine, and must not call it.
+	OnConflict func(window.Conflict)
 }
 
 func (c *Config) setDefaults() {

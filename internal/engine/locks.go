@@ -182,6 +182,7 @@ func (e *Engine) release(id uint32, holder uint64) mpierr.Class {
 	granted, class := l.Release(holder, e.granted[:0])
 	if class == mpierr.Success {
 		l.gone(holder)
+		e.completed(holder, id, false)
 	}
 	e.grant(id, granted)
 	return class
@@ -213,6 +214,7 @@ func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 
 // dropLocks releases what a dead peer holds and forgets what it waits for.
 func (e *Engine) dropLocks(s *Session) {
+	e.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.localID) })
 	for _, id := range slices.Sorted(maps.Keys(e.locks)) {
 		k := lockKey{id, s.localID}
 		if wait := e.waits[k]; wait != nil {

@@ -295,6 +295,9 @@ func (e *Engine) issueGet(s *Session, c *Call) bool {
 	}
 	n := min(c.end()-c.at, getChunk)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at)}
+	if c.Access.checked && c.Request != nil {
+		r.Flags = wire.FlagFollowed
+	}
 	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n
 	return true
@@ -363,6 +366,8 @@ func (e *Engine) issueLocal(c *Call) (bool, error) {
 	}
 	if class != mpierr.Success {
 		a.fail(refusal(c.Code, class, e.cfg.Rank))
+	} else if a.checked {
+		e.observeLocal(c, c.Disp, c.size()) // no bytes, if the call is typed
 	}
 	return true, nil
 }

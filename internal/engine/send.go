@@ -189,6 +189,9 @@ func (e *Engine) service(s *Session) {
 	if s.told < len(e.inbox.revocations) {
 		e.tellRevoked(s)
 	}
+	if len(s.marks) > 0 {
+		e.sendMarks(s)
+	}
 	for c := range numClasses {
 		e.closeBundle(s, c)
 		e.pump(s, c)

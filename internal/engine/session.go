@@ -34,6 +34,7 @@ type Session struct {
 	types    *givenTypes        // datatypes defined at the peer, or nil
 	lockOpen *Access            // whose lock record started the open bundle of requests, or nil
 	told     int                // revocations passed on to the peer
+	marks    []*Access          // those whose completions the peer is to be told of, in checking mode
 
 	// Sending.
 	maxPayload int
@@ -283,6 +284,7 @@ func (e *Engine) fail(s *Session, why error) {
 	e.parked.drop(e, s)
 	e.dropLocks(s)
 	e.dropTypes(s)
+	s.marks = nil
 	s.waiting, s.resendAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, false
 }
 

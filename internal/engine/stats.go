@@ -27,6 +27,7 @@ type Stats struct {
 	Timeouts       uint64 // retransmission timeouts
 	SlotsExhausted uint64 // times that no transmit slot was free
 	PeersFailed    uint64
+	Conflicts      uint64 // conflicting accesses found in checking mode
 }
 
 // Usage says what an engine holds at this moment. An engine that has nothing

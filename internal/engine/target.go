@@ -76,32 +76,45 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
 	case wire.CodeType:
 		return e.takeType(s, r)
+	case wire.CodeMark:
+		e.completed(s.localID, r.Window, r.Flags&wire.FlagGets != 0)
+		return mpierr.Success
 	}
 	w := e.cfg.Windows.Lookup(r.Window)
 	if w == nil {
 		return mpierr.Win
 	}
 	if r.Flags&wire.FlagTyped != 0 {
-		return e.applyTyped(b, w, r)
+		class := e.applyTyped(b, w, r)
+		if w.Checker() != nil && class == mpierr.Success {
+			e.observeTyped(s, w.Checker(), r)
+		}
+		return class
 	}
+	var class mpierr.Class
 	switch r.Code {
 	case wire.CodePut:
-		return w.Put(r.Disp, r.Data)
+		class = w.Put(r.Disp, r.Data)
 	case wire.CodeAccumulate:
-		return w.Accumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data)
+		class = w.Accumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data)
 	case wire.CodeGet:
-		return e.applyGet(b, w, r)
+		class = e.applyGet(b, w, r)
 	case wire.CodeGetAccumulate:
-		return e.applyGetAccumulate(s, w, r)
+		class = e.applyGetAccumulate(s, w, r)
 	case wire.CodeCompareSwap:
-		return e.applyCompareSwap(s, w, r)
+		class = e.applyCompareSwap(s, w, r)
 	case wire.CodeUnlock:
 		return e.release(w.ID(), s.localID)
 	case wire.CodeLock:
 		return mpierr.RMASync // a lock record starts a bundle
+	default:
+		e.Stats.Faults[wire.BadRecord]++
+		return mpierr.Intern
 	}
-	e.Stats.Faults[wire.BadRecord]++
-	return mpierr.Intern
+	if w.Checker() != nil && class == mpierr.Success {
+		e.observe(s, w.Checker(), r)
+	}
+	return class
 }
 
 // applyGet answers with as many results as the data needs, straight from the

@@ -244,6 +244,9 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 		extra += wire.PartLen
 		end = y.end
 	}
+	if c.Code == wire.CodeGet && a.checked && c.Request != nil {
+		r.Flags |= wire.FlagFollowed
+	}
 	if c.Code != wire.CodePut && c.Code != wire.CodeGet {
 		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)
 		flags |= c.orderFlag()
@@ -312,6 +315,9 @@ func (e *Engine) issueTypedLocal(c *Call, w *window.Window) mpierr.Class {
 		}
 		if class == mpierr.Success && (c.Code == wire.CodeGet || c.Code == wire.CodeGetAccumulate) {
 			y.result.unpack(result, c.at)
+		}
+		if class == mpierr.Success && c.Access.checked {
+			e.observeLocal(c, disp, n)
 		}
 		c.at += n
 	}

@@ -37,6 +37,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		l.mem[i] = make([]byte, size)
 		win, err := window.New(window.Config{
 			ID: uint32(i + 1), Flavor: window.FlavorCreate, Memory: window.Slice(l.mem[i]), Size: size, DispUnit: 1, GroupSize: w.plan.ranks,
+			Checker: window.NewChecker(uint32(i+1), rank),
 		})
 		if err != nil {
 			panic(err)
@@ -50,6 +51,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
 		RxFrames: w.between(8, 1024), Parked: w.between(3, 64), MaxOps: 64 << w.rng.IntN(4), MaxUnread: w.between(2048, 16384), DeadAfter: deadAfter,
 	}
+	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)
 	l.model.init()
 	w.nodes[rank] = l

@@ -53,6 +53,7 @@ func (t *task) link(to *life) *link {
 		} else {
 			k.a[i] = l.e.OpenAccess(k.s, uint32(i+1))
 		}
+		k.a[i].SetChecked(true)
 	}
 	l.links[to] = k
 	return k
@@ -382,6 +383,7 @@ func (t *task) guarded(k *link, win int) {
 		k.locked[win] = false
 		return
 	}
+	t.l.e.FlushLocal(w.now, a)
 	t.await(func() bool { return (*engine.LockWait)(a).Met() && (*engine.LocalWait)(a).Met() })
 	if k.failed() && t.failed(k, k.s.Err(), start) {
 		k.locked[win] = false

@@ -18,6 +18,7 @@ const (
 	CodePing          Code = 9  // asks only to be acknowledged
 	CodeBye           Code = 10 // the sender will issue nothing more
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
+	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 )
 
 // Codes of responses.
@@ -32,6 +33,8 @@ const (
 	FlagExclusive uint8 = 1 // of CodeLock: the lock is exclusive
 	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
 	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
+	FlagGets      uint8 = 1 // of CodeMark: only gets have been completed
+	FlagFollowed  uint8 = 4 // of CodeGet, in checking mode: no CodeMark tells of its completion
 )
 
 // RecordLen is the length of a record's fixed part; data follows and is padded
@@ -181,6 +184,8 @@ func (c Code) String() string {
 		return "bye"
 	case CodeType:
 		return "type"
+	case CodeMark:
+		return "mark"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Checking mode: the target remembers what each origin has accessed in its window
+// until the origin completes it, and reports accesses that conflict (section
+// 11.7). The end of a lock's epoch it sees itself; of flushes the origin tells it
+// with a CodeMark, behind a fence, and the flush waits until that has been applied.
+
+// mark is what a CodeMark tells.
+type mark uint8
+
+const (
+	markNone mark = iota
+	markGets      // gets have completed at the origin
+	markAll       // everything has completed
+)
+
+// SetChecked says whether the window is in checking mode at the target.
+func (a *Access) SetChecked(on bool) { a.checked = on }
+
+// marked reports whether the target has been told of what was flushed.
+func (a *Access) marked() bool {
+	if a.mark != markNone && (a.lock != locking || a.session.lockOpen == a) {
+		a.engine.markDirty(a.session) // there may be room for it now
+	}
+	return a.mark == markNone && a.markSeq < a.session.acked[request]
+}
+
+// wantMark has the target told, at the next Tick that finds room.
+func (e *Engine) wantMark(a *Access, m mark) {
+	s := a.session
+	if s == nil {
+		e.completed(localHolder, a.window, m == markGets)
+		return
+	}
+	if s.state == dead {
+		return
+	}
+	if a.mark == markNone {
+		s.marks = append(s.marks, a)
+	}
+	a.mark = max(a.mark, m)
+	e.markDirty(s)
+}
+
+// sendMarks tells the peer what this rank has completed, as far as there is room
+// and no lock is waited for.
+func (e *Engine) sendMarks(s *Session) {
+	rest := s.marks[:0]
+	for _, a := range s.marks {
+		if !e.sendMark(s, a) {
+			rest = append(rest, a)
+		}
+	}
+	clear(s.marks[len(rest):])
+	s.marks = rest
+}
+
+func (e *Engine) sendMark(s *Session, a *Access) bool {
+	if a.lock == locking && s.lockOpen != a {
+		return false
+	}
+	i := e.requestRoom(a, 0)
+	if i == none {
+		return false
+	}
+	r := wire.Record{Code: wire.CodeMark, Window: a.window}
+	if a.mark == markGets {
+		r.Flags = wire.FlagGets
+	}
+	e.appendRecord(i, &r, 0)
+	p := &e.slots[i]
+	p.flags |= wire.FlagAckNow | wire.FlagFence
+	a.mark, a.markSeq, a.lastSeq = markNone, p.seq, p.seq
+	return true
+}
+
+// completed lets the window's checker forget what an origin has completed.
+func (e *Engine) completed(holder uint64, id uint32, onlyGets bool) {
+	w := e.cfg.Windows.Lookup(id)
+	switch {
+	case w == nil:
+	case onlyGets:
+		w.Checker().EndGets(holder)
+	default:
+		w.Checker().End(holder)
+	}
+}
+
+// observe tells a window's checker of a request that has been applied.
+func (e *Engine) observe(s *Session, c *window.Checker, r *wire.Record) {
+	a, n, remember := accessOf(s, r, r.Data)
+	e.note(c, s.localID, a, r.Disp, n, remember)
+}
+
+// observeTyped is observe for a request with a datatype, block by block.
+func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
+	var where wire.Layout
+	data, _ := where.Get(r.Data)
+	a, n, remember := accessOf(s, r, data)
+	it := &e.walks.bytes
+	it.Reset(s.taken(where.Type), int(where.Count))
+	it.SeekPacked(int64(where.Position))
+	for n > 0 && it.Remaining() > 0 {
+		off, block, _, _ := it.Next(n)
+		e.note(c, s.localID, a, r.Disp+uint64(off), block, remember)
+		n -= block
+	}
+}
+
+// accessOf returns what a request does with how many bytes, and whether the origin
+// will tell when it has completed. data is that of the record, without a layout.
+func accessOf(s *Session, r *wire.Record, data []byte) (a window.Access, n int, remember bool) {
+	a, n, remember = window.Access{Origin: s.rank, Call: callOf(r.Code)}, len(data), true
+	if a.Call >= window.CallAccumulate {
+		a.Op, a.Basic = datatype.Op(r.Op), datatype.Basic(r.Basic)
+	}
+	switch r.Code {
+	case wire.CodeGet:
+		remember = r.Flags&wire.FlagFollowed == 0
+		fallthrough
+	case wire.CodeGetAccumulate:
+		_, want := wire.Part(data)
+		n = int(want)
+	case wire.CodeCompareSwap:
+		n /= 2
+	}
+	return a, n, remember
+}
+
+// observeLocal is observe for n bytes of a call on this rank's own window.
+func (e *Engine) observeLocal(c *Call, disp uint64, n int) {
+	a := window.Access{Origin: e.cfg.Rank, Call: callOf(c.Code)}
+	if a.Call >= window.CallAccumulate {
+		a.Op, a.Basic = c.Op, c.Basic
+	}
+	remember := a.Call != window.CallGet || c.Request == nil
+	e.note(c.Access.local.Checker(), localHolder, a, disp, n, remember)
+}
+
+func (e *Engine) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
+	before := c.Total()
+	for _, k := range c.Note(holder, a, start, n, remember) {
+		if e.cfg.OnConflict != nil {
+			e.cfg.OnConflict(k)
+		}
+	}
+	e.Stats.Conflicts += uint64(c.Total() - before)
+}
+
+func callOf(code wire.Code) window.CallKind {
+	switch code {
+	case wire.CodeGet:
+		return window.CallGet
+	case wire.CodeAccumulate:
+		return window.CallAccumulate
+	case wire.CodeGetAccumulate:
+		return window.CallGetAccumulate
+	case wire.CodeCompareSwap:
+		return window.CallCompareSwap
+	}
+	return window.CallPut
+}

@@ -1,0 +1,118 @@
+package rma_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testjob"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// TestConflicts has one rank ask for checking mode. A program in order is not
+// reported; one that is not works as before, and is.
+func TestConflicts(t *testing.T) {
+	j := newJob(t, 3, comm.Limits{})
+	wins := make([]*rma.Win, 3)
+	j.each(func(n *rma.Node) (err error) {
+		info := rma.Info{}
+		if n.Rank() == 2 {
+			info["xdprma_check_conflicts"] = "true"
+		}
+		wins[n.Rank()], err = rma.Allocate(j.ctx, n.World(), 1<<16, 1, info)
+		return err
+	})
+	data, back := make([]byte, 20000), make([]byte, 20000)
+	each := func(f func(w *rma.Win, rank int) error) {
+		t.Helper()
+		j.each(func(n *rma.Node) error { return f(wins[n.Rank()], n.Rank()) })
+	}
+	// All ranks put the same bytes, one after the other.
+	each(func(w *rma.Win, _ int) error { return w.LockAll(j.ctx, 0) })
+	for _, w := range wins {
+		for target := range wins {
+			j.must(w.Put(rma.Bytes(data), target, rma.At(0)), w.Flush(j.ctx, target),
+				w.Get(rma.Bytes(back), target, rma.At(0)), w.FlushLocal(j.ctx, target))
+		}
+	}
+	each(func(w *rma.Win, rank int) error {
+		one, old := int64(1), int64(0)
+		return errors.Join(w.Accumulate(rma.Value(&one), 1, rma.At(40000), rma.Sum),
+			w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(40000), rma.Sum),
+			w.UnlockAll(j.ctx), w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Put(rma.Bytes(data), 0, rma.At(0)), w.Unlock(j.ctx, 0))
+	})
+	for rank, w := range wins {
+		if list, total := w.Conflicts(); total != 0 {
+			t.Errorf("rank %d: a program in order was reported: %v", rank, list[0].Err())
+		}
+		if w.Info()["xdprma_check_conflicts"] != "true" {
+			t.Errorf("rank %d does not check", rank)
+		}
+	}
+	// Ranks 0 and 2 put to the same bytes of rank 1 under shared locks.
+	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0), wins[2].Lock(j.ctx, rma.LockShared, 1, 0),
+		wins[0].Put(rma.Bytes(data), 1, rma.At(0)), wins[0].FlushLocal(j.ctx, 1),
+		wins[2].Put(rma.Bytes(data), 1, rma.At(19000)), wins[2].Flush(j.ctx, 1),
+		wins[0].Unlock(j.ctx, 1), wins[2].Unlock(j.ctx, 1))
+	list, total := wins[1].Conflicts()
+	if len(list) != 1 || total != 1 || list[0].Target != 1 || list[0].Start != 19000 || list[0].End != 20000 {
+		t.Fatalf("%d conflicts: %v", total, list)
+	}
+	if k := list[0]; k.First.Origin+k.Second.Origin != 2 || !errors.Is(k.Err(), rma.ErrRMAConflict) {
+		t.Errorf("got %v", k.Err())
+	}
+	if protocol, _ := j.nodes[1].Stats(); protocol.Conflicts != 1 {
+		t.Errorf("%d conflicts counted", protocol.Conflicts)
+	}
+	each(func(w *rma.Win, _ int) error { return w.Free(j.ctx) })
+	if list, total := wins[1].Conflicts(); len(list) != 1 || total != 1 {
+		t.Error("the conflicts of a freed window are gone")
+	}
+}
+
+// TestConflictsTold turns checking mode on for a whole job, and reads the log and
+// what the program's function is told.
+func TestConflictsTold(t *testing.T) {
+	t.Setenv("XDPRMA_CHECK", "1")
+	places, stop, err := testjob.Places(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	var log bytes.Buffer
+	told := make(chan rma.Conflict, 10)
+	n, err := rma.Join(ctx, rma.Config{
+		Place: &places[0], Logger: slog.New(slog.NewTextHandler(&log, nil)), OnConflict: func(c rma.Conflict) { told <- c },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := rma.Allocate(ctx, n.World(), 64, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Lock(ctx, rma.LockShared, 0, 0), w.Put(rma.Bytes(make([]byte, 8)), 0, rma.At(0)),
+		w.Put(rma.Bytes(make([]byte, 8)), 0, rma.At(6)), w.Unlock(ctx, 0)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case c := <-told:
+		if c.Start != 6 || c.End != 8 {
+			t.Errorf("told of %v", c.Err())
+		}
+		if !strings.Contains(log.String(), "bytes 6 to 8: put by rank 0 and put by rank 0") {
+			t.Errorf("the log says %q", log.String())
+		}
+	case <-ctx.Done():
+		t.Error("nobody was told")
+	}
+	if err := errors.Join(w.Free(ctx), n.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,255 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Limits of a Checker.
+const (
+	maxSpans     = 4096 // ranges remembered; what finds no room is not looked at again
+	maxConflicts = 256  // conflicts kept for reading
+)
+
+// CallKind is a communication call, as the target of an access sees it.
+type CallKind uint8
+
+// The calls.
+const (
+	CallPut CallKind = iota
+	CallGet
+	CallAccumulate
+	CallGetAccumulate
+	CallCompareSwap
+)
+
+// String returns the call's name in the standard.
+func (k CallKind) String() string {
+	return [...]string{"put", "get", "accumulate", "get_accumulate", "compare_and_swap"}[k]
+}
+
+// Access is a kind of access to a window: by whom, and how.
+type Access struct {
+	Origin int // rank in the job
+	Call   CallKind
+	Op     datatype.Op    // of accumulate and get_accumulate
+	Basic  datatype.Basic // of the accumulate calls
+}
+
+// String describes the access.
+func (a Access) String() string {
+	switch a.Call {
+	case CallPut, CallGet:
+		return fmt.Sprintf("%s by rank %d", a.Call, a.Origin)
+	case CallCompareSwap:
+		return fmt.Sprintf("%s of %s by rank %d", a.Call, a.Basic, a.Origin)
+	}
+	return fmt.Sprintf("%s with %s of %s by rank %d", a.Call, a.Op, a.Basic, a.Origin)
+}
+
+// accumulates reports whether a is one of the accumulate calls.
+func (a Access) accumulates() bool { return a.Call >= CallAccumulate }
+
+// reads reports whether a changes nothing.
+func (a Access) reads() bool {
+	return a.Call == CallGet || a.Call == CallGetAccumulate && a.Op == datatype.NoOp
+}
+
+// conflicts reports whether concurrent accesses a and b to one location leave its
+// content undefined (section 11.7, U4). sameOp is the info value same_op. The
+// standard's examples use compare_and_swap beside other operators, so it goes with
+// all of them.
+func (a Access) conflicts(b Access, sameOp bool) bool {
+	switch {
+	case a.reads() && b.reads():
+		return false
+	case !a.accumulates() || !b.accumulates() || a.Basic != b.Basic:
+		return true
+	case a.Call == CallCompareSwap || b.Call == CallCompareSwap || a.Op == b.Op:
+		return false
+	}
+	return sameOp || a.Op != datatype.NoOp && b.Op != datatype.NoOp
+}
+
+// Conflict is a pair of accesses that touched the same bytes with nothing to order
+// them. The program is in order as far as MPI is concerned, but what the bytes, or
+// the results of the calls, hold is undefined.
+type Conflict struct {
+	Window        uint32 // id of the window
+	Target        int    // rank in the job whose memory it is
+	First, Second Access // in the order in which they came
+	Start, End    uint64 // the bytes of the window; of a dynamic one, the addresses
+}
+
+// Err returns the conflict as an error of the class RMAConflict. No call returns
+// it: it is for those who want to treat conflicts as errors.
+func (c Conflict) Err() error {
+	return mpierr.New("check", mpierr.RMAConflict, c.Target,
+		"window %d, bytes %d to %d: %s and %s are not ordered by synchronisation", c.Window, c.Start, c.End, c.First, c.Second)
+}
+
+// Checker remembers, at a window's owner, which bytes each origin has accessed
+// since it last completed its operations, and finds conflicting accesses (section
+// 11.7). It sees what arrives in requests; the owner's own loads and stores are out
+// of its sight, and so are accesses through other windows over the same memory. A
+// holder names an origin, a new one for each incarnation. It is bounded: what it
+// cannot remember it counts, and conflicts with that are not found.
+//
+// A nil Checker remembers nothing.
+type Checker struct {
+	window uint32
+	target int
+	SameOp bool // the window's info key accumulate_ops is same_op
+
+	tracks  []*track
+	spans   int
+	list    []Conflict
+	total   int
+	dropped int
+}
+
+// track is the bytes that one holder has accessed in one way.
+type track struct {
+	holder uint64
+	access Access
+	spans  []span // disjoint and not adjacent, by start
+}
+
+// span is the bytes from start to before end.
+type span struct{ start, end uint64 }
+
+// NewChecker returns a checker for the window with the given id of rank target.
+func NewChecker(window uint32, target int) *Checker { return &Checker{window: window, target: target} }
+
+// Conflicts returns the first conflicts found, at most 256, and how many times an
+// access conflicted with an earlier one. Bytes that belong together are one
+// conflict in the list.
+func (c *Checker) Conflicts() (list []Conflict, total int) {
+	if c == nil {
+		return nil, 0
+	}
+	return slices.Clone(c.list), c.total
+}
+
+// Total returns how many times an access conflicted with an earlier one.
+func (c *Checker) Total() int {
+	if c == nil {
+		return 0
+	}
+	return c.total
+}
+
+// Dropped returns how many accesses could not be remembered.
+func (c *Checker) Dropped() int {
+	if c == nil {
+		return 0
+	}
+	return c.dropped
+}
+
+// Spans returns how many ranges are remembered.
+func (c *Checker) Spans() int {
+	if c == nil {
+		return 0
+	}
+	return c.spans
+}
+
+// Note enters an access of holder to n bytes from start on, and returns those
+// conflicts with earlier ones that are new in the list. With remember false the
+// access is over: it is compared, and forgotten.
+func (c *Checker) Note(holder uint64, a Access, start uint64, n int, remember bool) []Conflict {
+	if c == nil || n <= 0 || start+uint64(n) < start {
+		return nil
+	}
+	s := span{start, start + uint64(n)}
+	before, hit := len(c.list), false
+	var own *track
+	for _, t := range c.tracks {
+		if t.holder == holder && t.access == a {
+			own = t
+		}
+		if t.holder == holder && t.access.accumulates() && a.accumulates() {
+			continue // they are ordered
+		}
+		if !t.access.conflicts(a, c.SameOp) {
+			continue
+		}
+		for i := t.first(s.start); i < len(t.spans) && t.spans[i].start < s.end; i++ {
+			if o := t.spans[i]; o.end > s.start {
+				hit = true
+				c.report(t.access, a, span{max(o.start, s.start), min(o.end, s.end)})
+			}
+		}
+	}
+	if hit {
+		c.total++
+	}
+	if remember {
+		c.remember(own, holder, a, s)
+	}
+	return c.list[before:]
+}
+
+// report lists a conflict, as part of one that is there already if it touches that.
+func (c *Checker) report(first, second Access, s span) {
+	for i := range c.list {
+		k := &c.list[i]
+		if k.First == first && k.Second == second && k.Start <= s.end && s.start <= k.End {
+			k.Start, k.End = min(k.Start, s.start), max(k.End, s.end)
+			return
+		}
+	}
+	if len(c.list) < maxConflicts {
+		c.list = append(c.list, Conflict{c.window, c.target, first, second, s.start, s.end})
+	}
+}
+
+// first returns the place of the first span that ends at start or later.
+func (t *track) first(start uint64) int {
+	return sort.Search(len(t.spans), func(i int) bool { return t.spans[i].end >= start })
+}
+
+// remember adds s to the holder's track, and makes one of all spans that touch it.
+func (c *Checker) remember(t *track, holder uint64, a Access, s span) {
+	i, j := 0, 0
+	if t != nil {
+		i = t.first(s.start)
+		for j = i; j < len(t.spans) && t.spans[j].start <= s.end; j++ {
+			s = span{min(s.start, t.spans[j].start), max(s.end, t.spans[j].end)}
+		}
+	}
+	if i == j && c.spans == maxSpans {
+		c.dropped++
+		return
+	}
+	if t == nil {
+		t = &track{holder: holder, access: a}
+		c.tracks = append(c.tracks, t)
+	}
+	c.spans += 1 - (j - i)
+	t.spans = slices.Replace(t.spans, i, j, s)
+}
+
+// End forgets what holder has done: it has completed it, or is gone.
+func (c *Checker) End(holder uint64) { c.end(holder, false) }
+
+// EndGets forgets what holder has got: it has the results.
+func (c *Checker) EndGets(holder uint64) { c.end(holder, true) }
+
+func (c *Checker) end(holder uint64, onlyGets bool) {
+	if c == nil {
+		return
+	}
+	c.tracks = slices.DeleteFunc(c.tracks, func(t *track) bool {
+		over := t.holder == holder && (!onlyGets || t.access.Call == CallGet)
+		if over {
+			c.spans -= len(t.spans)
+		}
+		return over
+	})
+}
