@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/internal/attribute"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
@@ -27,6 +28,8 @@ type Comm struct {
 	size    int
 
 	errhandler atomic.Pointer[Errhandler]
+	name       atomic.Pointer[string]
+	attributes attribute.Set
 
 	mu   sync.Mutex // one collective at a time
 	wait engine.MessageWait

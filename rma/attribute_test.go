@@ -191,6 +191,21 @@ func TestFreeAlone(t *testing.T) {
 	}
 }
 
+// TestFreeAfterClose frees a window whose node has been closed: its memory goes.
+func TestFreeAfterClose(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	w := j.windows(8, 8)[0]
+	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), j.nodes[0].Close())
+	for range 2 {
+		if err := w.Free(j.ctx); !errors.Is(err, rma.ErrClosed) {
+			t.Errorf("got %v, want class closed", err)
+		}
+		if w.Memory() != nil {
+			t.Error("the memory is still there")
+		}
+	}
+}
+
 // TestShapes has another size and unit on each rank, one of them none.
 func TestShapes(t *testing.T) {
 	j := newJob(t, 3, comm.Limits{})

@@ -26,7 +26,7 @@ func exchange(s *self) error {
 		run  func(*self, *rma.Win) error
 	}{
 		{"put and get", putAndGet}, {"accumulate", accumulate}, {"get_accumulate", getAccumulate},
-		{"atomics", atomics}, {"locks", locks}, {"lock_all", lockAll},
+		{"atomics", atomics}, {"locks", locks}, {"lock_all", lockAll}, {"dynamic", dynamic},
 	} {
 		if err := step.run(s, win); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)

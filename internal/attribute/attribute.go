@@ -78,6 +78,31 @@ func (s *Set) Delete(holder any, k *Key) error {
 	return nil
 }
 
+// CopyTo gives another object, a duplicate of holder, the values that their keys'
+// callbacks pass on, in the order in which they were set. If a callback fails, what
+// has been copied is deleted again, and the error is returned.
+func (s *Set) CopyTo(holder, duplicate any, to *Set) error {
+	s.mu.Lock()
+	list := slices.Clone(s.list)
+	s.mu.Unlock()
+	for _, i := range list {
+		if i.key.Copy == nil {
+			continue
+		}
+		value, ok, err := i.key.Copy(holder, i.value)
+		if err != nil {
+			return errors.Join(err, to.Clear(duplicate))
+		}
+		if !ok {
+			continue
+		}
+		if err := to.Set(duplicate, i.key, value); err != nil {
+			return errors.Join(err, to.Clear(duplicate))
+		}
+	}
+	return nil
+}
+
 // Clear removes all values, the youngest first, for an object that ends. Every
 // callback runs, and their errors are returned together; the values go all the same.
 func (s *Set) Clear(holder any) error {

@@ -56,6 +56,53 @@ func TestSet(t *testing.T) {
 	step("clear again", s.Clear("h"), "", false)
 }
 
+func TestCopyTo(t *testing.T) {
+	var from, to Set
+	var log string
+	fail := false
+	key := func(name string) *Key {
+		return &Key{
+			Copy: func(holder, value any) (any, bool, error) {
+				log += fmt.Sprintf("%v: copy %s %v; ", holder, name, value)
+				if fail && name == "b" {
+					return nil, false, errCallback
+				}
+				return value.(int) * 10, value != 3, nil
+			},
+			Delete: func(holder, value any) error {
+				log += fmt.Sprintf("%v: delete %s %v; ", holder, name, value)
+				return nil
+			},
+		}
+	}
+	a, b, c, plain := key("a"), key("b"), key("c"), &Key{}
+	if err := errors.Join(from.Set("h", a, 1), from.Set("h", plain, 9), from.Set("h", b, 2), from.Set("h", c, 3)); err != nil {
+		t.Fatal(err)
+	}
+	fail = true
+	if err := from.CopyTo("h", "d", &to); !errors.Is(err, errCallback) {
+		t.Errorf("got %v, want the callback's error", err)
+	}
+	if want := "h: copy a 1; h: copy b 2; d: delete a 10; "; log != want {
+		t.Errorf("called %q, want %q", log, want)
+	}
+	log, fail = "", false
+	if err := from.CopyTo("h", "d", &to); err != nil {
+		t.Error(err)
+	}
+	if want := "h: copy a 1; h: copy b 2; h: copy c 3; "; log != want {
+		t.Errorf("called %q, want %q", log, want)
+	}
+	for k, want := range map[*Key]any{a: 10, b: 20, c: nil, plain: nil} {
+		if got, _ := to.Get(k); got != want {
+			t.Errorf("copied %v, want %v", got, want)
+		}
+	}
+	if got, _ := from.Get(a); got != 1 {
+		t.Errorf("the original became %v", got)
+	}
+}
+
 // TestCallbackUsesSet lets a callback read and delete attributes of its object.
 func TestCallbackUsesSet(t *testing.T) {
 	var s Set

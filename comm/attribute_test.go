@@ -1,0 +1,67 @@
+package comm_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+func TestKeyval(t *testing.T) {
+	_, jobs := join(t, 1, comm.Limits{})
+	c := jobs[0].World()
+	fail := errors.New("it will not go")
+	var gone []int
+	number := comm.NewKeyval(nil, func(of *comm.Comm, n int) error {
+		if of != c {
+			t.Error("the callback got another communicator")
+		}
+		if n < 0 {
+			return fail
+		}
+		gone = append(gone, n)
+		return nil
+	})
+	plain := comm.NewKeyval[error](nil, nil)
+	if _, ok := number.Get(c); ok {
+		t.Error("a new communicator has a value")
+	}
+	if err := errors.Join(number.Set(c, 1), number.Set(c, 2), plain.Set(c, nil)); err != nil {
+		t.Error(err)
+	}
+	if n, ok := number.Get(c); n != 2 || !ok {
+		t.Errorf("got %d, %v", n, ok)
+	}
+	if err, ok := plain.Get(c); err != nil || !ok {
+		t.Errorf("got %v, %v", err, ok)
+	}
+	if err := errors.Join(number.Delete(c), number.Delete(c), number.Set(c, -1)); err != nil {
+		t.Error(err)
+	}
+	var told []error
+	c.SetErrhandler(func(_ *comm.Comm, err error) { told = append(told, err) })
+	for what, err := range map[string]error{"set": number.Set(c, 5), "delete": number.Delete(c)} {
+		if !errors.Is(err, mpierr.Other) || !errors.Is(err, fail) {
+			t.Errorf("%s: got %v, want the callback's error", what, err)
+		}
+	}
+	if len(told) != 2 {
+		t.Errorf("the handler was told %v", told)
+	}
+	if want := []int{1, 2}; !slices.Equal(gone, want) {
+		t.Errorf("deleted %v, want %v", gone, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	_, jobs := join(t, 1, comm.Limits{})
+	c := jobs[0].World()
+	if c.Name() != "MPI_COMM_WORLD" {
+		t.Errorf("the world is called %q", c.Name())
+	}
+	if c.SetName("all"); c.Name() != "all" {
+		t.Errorf("the world is called %q", c.Name())
+	}
+}
