@@ -30,6 +30,7 @@ type program struct {
 	extent   int64
 	size     int64
 	sig      signature
+	apart    atomic.Int64 // entries that are known not to overlap
 }
 
 var freed = new(program)

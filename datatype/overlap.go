@@ -16,8 +16,8 @@ const overlapPieces = 1 << 16
 // are more than 65536 blocks: then an overlap is found only if there is more
 // data than memory for it.
 //
-// It may allocate and sort, so ask once a layout, not once a transfer. It panics
-// if t is not committed or t.Bounds(count) fails.
+// It may allocate and sort, but not again for as many entries or fewer while t is
+// committed. It panics if t is not committed or t.Bounds(count) fails.
 func (t *Type) OverlapsSelf(count int) bool {
 	p := t.committed()
 	lo, hi, ok := reach(p.elements, p.extent, int64(count))
@@ -31,7 +31,14 @@ func (t *Type) OverlapsSelf(count int) bool {
 	if p.bytes.node.disjoint && (count == 1 || p.extent >= span || -p.extent >= span) {
 		return false
 	}
-	return p.size*int64(count) > hi-lo || t.overlapsExactly(count)
+	if int64(count) <= p.apart.Load() {
+		return false
+	}
+	if p.size*int64(count) > hi-lo || t.overlapsExactly(count) {
+		return true
+	}
+	p.apart.Store(int64(count))
+	return false
 }
 
 func (t *Type) overlapsExactly(count int) bool {

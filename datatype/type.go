@@ -72,6 +72,14 @@ func (b Basic) Size() int {
 	return int(basicSizes[b])
 }
 
+// Type returns the predefined datatype with the code b, nil if b is not valid.
+func (b Basic) Type() *Type {
+	if b >= basicCount {
+		return nil
+	}
+	return byBasic[b]
+}
+
 // Align returns the alignment in bytes that the address of an accumulated
 // element must have: its size, but at most 8; 0 if b is not valid. Complex64 and
 // the pairs of 8 bytes therefore need more than the Go compiler gives a struct
@@ -123,6 +131,16 @@ var byKind = [...]*Type{
 	reflect.Float32: Float32, reflect.Float64: Float64, reflect.Bool: Bool,
 	reflect.Complex64: Complex64, reflect.Complex128: Complex128,
 }
+
+var byBasic = func() (types [basicCount]*Type) {
+	for _, t := range []*Type{
+		Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float32, Float64, Bool, Byte, Complex64, Complex128,
+		Float32Int32, Float64Int32, Int64Int32, Int32Int32, Int16Int32,
+	} {
+		types[t.Basic()] = t
+	}
+	return types
+}()
 
 // Of returns the predefined datatype of the Go type T: Int64 for int, Uint64 for
 // uint, and Uint8 (not Byte) for byte, which Go does not tell apart from uint8.

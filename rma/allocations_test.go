@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -17,9 +18,12 @@ import (
 // origin and target together, for they are one process here.
 func TestNoAllocations(t *testing.T) {
 	j := newJob(t, 2, comm.Limits{})
-	w := j.windows(64, 8)[0]
+	w := j.windows(128, 8)[0]
 	ctx := context.Background()
 	one, old := []int64{1}, []int64{0}
+	vec, err := datatype.Vector(3, 1, 2, datatype.Int64)
+	vec = committed(t, vec, err)
+	gaps, dense, structs := make([]int64, 5), make([]int64, 3), make([]particle, 1)
 	for _, c := range []struct {
 		name       string
 		begin, end func() error
@@ -39,6 +43,21 @@ func TestNoAllocations(t *testing.T) {
 		}},
 		{"compare_and_swap, flush", lockShared(w), unlock(w), func() error {
 			return first(w.CompareAndSwap(rma.Of(one), rma.Of(one), rma.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
+		}},
+		{"typed put, flush", lockShared(w), unlock(w), func() error {
+			return first(w.Put(rma.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
+		}},
+		{"typed get, flush", lockShared(w), unlock(w), func() error {
+			return first(w.Get(rma.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
+		}},
+		{"accumulate at a vector, flush", lockShared(w), unlock(w), func() error {
+			return first(w.Accumulate(rma.Of(dense), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
+		}},
+		{"typed get_accumulate, flush", lockShared(w), unlock(w), func() error {
+			return first(w.GetAccumulate(rma.Of(dense), rma.Typed(gaps, 1, vec), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
+		}},
+		{"put of a struct, flush", lockShared(w), unlock(w), func() error {
+			return first(w.Put(rma.OfStructs(structs), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},
 		{"lock, put, unlock", nothing, nothing, func() error {
 			return first(w.Lock(ctx, rma.LockExclusive, 1, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.Unlock(ctx, 1))

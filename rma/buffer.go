@@ -3,10 +3,14 @@ package rma
 import "github.com/xdprma/xdprma/datatype"
 
 // Buffer is memory of the origin with the type of its elements: the triple of
-// address, count and datatype of the standard's calls.
+// address, count and datatype of the standard's calls. Make it with Of, Value,
+// Bytes, OfPairs, OfStructs or Typed; the zero value is empty.
 type Buffer struct {
-	mem   []byte
+	mem   []byte // of a derived datatype: from the first byte of data to the last
 	basic datatype.Basic
+	fault fault
+	typ   *datatype.Type // nil where mem is elements of type basic without gaps
+	count int            // entries of typ
 }
 
 // Of returns the buffer that is the slice s. The library reads or writes s, and
@@ -23,15 +27,25 @@ func Value[T datatype.Element](p *T) Buffer {
 // Bytes returns the buffer that is b, as elements of type byte.
 func Bytes(b []byte) Buffer { return Buffer{mem: b, basic: datatype.BasicByte} }
 
-// Len returns the number of elements.
-func (b Buffer) Len() int { return len(b.mem) / max(1, b.basic.Size()) }
+// Len returns the number of elements, or of entries of a derived datatype.
+func (b Buffer) Len() int {
+	if b.typ != nil {
+		return b.count
+	}
+	return len(b.mem) / max(1, b.basic.Size())
+}
 
-// Location is a place in the target's window.
-type Location struct{ disp int64 }
+// Location is a place in the target's window and, where As was called, what is
+// there.
+type Location struct {
+	disp  int64
+	typ   *datatype.Type // nil: what the origin has
+	count int
+}
 
 // At returns the place that lies disp displacement units of the target from the
 // start of its window.
-func At(disp int64) Location { return Location{disp} }
+func At(disp int64) Location { return Location{disp: disp} }
 
 // Op is a reduction operator of the accumulate calls (section 11.3.4).
 type Op = datatype.Op
@@ -50,4 +64,6 @@ const (
 	BXor    = datatype.BXor
 	Replace = datatype.Replace // the new value replaces the old one
 	NoOp    = datatype.NoOp    // nothing changes: an atomic read
+	MinLoc  = datatype.MinLoc  // of pairs: the one with the smaller value
+	MaxLoc  = datatype.MaxLoc  // of pairs: the one with the larger value
 )

@@ -6,7 +6,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 )
 
-func bytesOf[T datatype.Element](s []T) []byte {
+func bytesOf[T any](s []T) []byte {
 	var t T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
 }

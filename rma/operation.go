@@ -12,11 +12,16 @@ import (
 // Put copies origin into the target's window (MPI_Put, section 11.3.1). It needs
 // an epoch that gives access to target. origin may be changed once Put returns;
 // the data is at the target after the next Flush, Unlock or other call that
-// completes it. Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
-// ErrProcFailed.
+// completes it. The target has what the origin has unless at says otherwise (see
+// Location.As). Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
+// ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
+// Typed and As explain.
 func (w *Win) Put(origin Buffer, target int, at Location) error {
 	c := engine.Call{Code: wire.CodePut, Origin: origin.mem}
-	return w.report(w.issue("put", target, at, &c, len(origin.mem), 1))
+	if origin.typ != nil || at.typ != nil {
+		return w.report(w.issueTyped("put", &c, &origin, &Buffer{}, target, &at))
+	}
+	return w.report(w.issue("put", target, at.disp, &c, extent{n: len(origin.mem), align: 1}, nil))
 }
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
@@ -24,42 +29,58 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 // that completes it, and must be left alone until then. Classes as for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
 	c := engine.Call{Code: wire.CodeGet, Result: result.mem}
-	return w.report(w.issue("get", target, at, &c, len(result.mem), 1))
+	if result.typ != nil || at.typ != nil {
+		return w.report(w.issueTyped("get", &c, &Buffer{}, &result, target, &at))
+	}
+	return w.report(w.issue("get", target, at.disp, &c, extent{n: len(result.mem), align: 1}, nil))
 }
 
 // Accumulate combines origin into the target's window with op, each element
 // atomically (MPI_Accumulate, section 11.3.4). NoOp is not allowed. Elements must
 // be aligned at the target. Accumulates from one origin to one target take effect
 // in the order issued, unless the info key accumulate_ordering says otherwise.
-// Classes as for Put, and ErrOp, ErrType.
+// Derived datatypes must have elements of one predefined datatype. Classes as for
+// Put, and ErrOp, ErrType.
 func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
+	const name = "accumulate"
 	if op == NoOp {
-		return w.report(newError("accumulate", ErrOp, target, "no_op is for the calls that return a value"))
-	}
-	if err := checkOp("accumulate", target, op, origin.basic); err != nil {
-		return w.report(err)
+		return w.report(newError(name, ErrOp, target, "no_op is for the calls that return a value"))
 	}
 	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic, Origin: origin.mem}
-	return w.report(w.issue("accumulate", target, at, &c, len(origin.mem), origin.basic.Align()))
+	if origin.typ != nil || at.typ != nil {
+		return w.report(w.issueTyped(name, &c, &origin, &Buffer{}, target, &at))
+	}
+	if err := checkOp(name, target, op, origin.basic); err != nil {
+		return w.report(err)
+	}
+	return w.report(w.issue(name, target, at.disp, &c, extent{n: len(origin.mem), align: origin.basic.Align()}, nil))
 }
 
 // GetAccumulate is Accumulate and also returns the former values in result
 // (MPI_Get_accumulate, section 11.3.4), which has as many elements of the same
 // type as origin. With NoOp, origin is ignored: an atomic read.
 func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
-	return w.report(w.getAccumulate("get_accumulate", origin, result, target, at, op))
+	if origin.typ != nil || result.typ != nil || at.typ != nil {
+		c := engine.Call{Code: wire.CodeGetAccumulate, Op: op}
+		return w.report(w.issueTyped("get_accumulate", &c, &origin, &result, target, &at))
+	}
+	return w.report(w.getAccumulate("get_accumulate", &origin, &result, target, at.disp, op))
 }
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
-// 11.3.4).
+// 11.3.4), of a predefined datatype or a pair.
 func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
-	if len(result.mem) != result.basic.Size() {
-		return w.report(newError("fetch_and_op", ErrCount, target, "the result has %d elements, not one", result.Len()))
+	const name = "fetch_and_op"
+	if err := single(name, target, &at, &origin, &result); err != nil {
+		return w.report(err)
 	}
-	return w.report(w.getAccumulate("fetch_and_op", origin, result, target, at, op))
+	if len(result.mem) != result.basic.Size() {
+		return w.report(newError(name, ErrCount, target, "the result has %d elements, not one", result.Len()))
+	}
+	return w.report(w.getAccumulate(name, &origin, &result, target, at.disp, op))
 }
 
-func (w *Win) getAccumulate(name string, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) getAccumulate(name string, origin, result *Buffer, target int, disp int64, op Op) error {
 	if err := checkOp(name, target, op, result.basic); err != nil {
 		return err
 	}
@@ -72,7 +93,7 @@ func (w *Win) getAccumulate(name string, origin, result Buffer, target int, at L
 		}
 	}
 	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: result.basic, Origin: origin.mem, Result: result.mem}
-	return w.issue(name, target, at, &c, len(result.mem), result.basic.Align())
+	return w.issue(name, target, disp, &c, extent{n: len(result.mem), align: result.basic.Align()}, nil)
 }
 
 // CompareAndSwap replaces one element at the target by origin if it equals
@@ -81,6 +102,9 @@ func (w *Win) getAccumulate(name string, origin, result Buffer, target int, at L
 // type: an integer, bool or byte.
 func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
+	if err := single(name, target, &at, &origin, &compare, &result); err != nil {
+		return w.report(err)
+	}
 	b := result.basic
 	switch {
 	case !b.Comparable():
@@ -91,7 +115,7 @@ func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Loca
 		return w.report(newError(name, ErrCount, target, "origin, compare value and result must be one element each"))
 	}
 	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem, Compare: compare.mem, Result: result.mem}
-	return w.report(w.issue(name, target, at, &c, b.Size(), b.Align()))
+	return w.report(w.issue(name, target, at.disp, &c, extent{n: b.Size(), align: b.Align()}, nil))
 }
 
 func checkOp(name string, target int, op Op, b datatype.Basic) error {
@@ -101,20 +125,26 @@ func checkOp(name string, target int, op Op, b datatype.Basic) error {
 	return named(name, target, op.Defined(b))
 }
 
-// issue checks a call against what the origin knows, and sends it. n is the
-// number of bytes that it touches at the target, align what its address must be
-// a multiple of.
-func (w *Win) issue(name string, rank int, at Location, c *engine.Call, n, align int) error {
+// extent is what a call touches at the target: n bytes that start lo bytes after
+// its displacement, at a multiple of align.
+type extent struct {
+	lo       int64
+	n, align int
+}
+
+// issue checks a call against what the origin knows, and sends it; y is set for
+// derived datatypes.
+func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, x extent, y *transfer) error {
 	if rank == ProcNull {
 		return nil
 	}
 	e, now := w.poller.Lock()
-	a, err := w.check(name, rank, at, c, n, align)
+	a, err := w.check(name, rank, disp, c, x)
 	if err != nil {
 		w.poller.Unlock()
 		return err
 	}
-	if n == 0 {
+	if x.n == 0 {
 		w.poller.Unlock()
 		return nil
 	}
@@ -126,6 +156,9 @@ func (w *Win) issue(name string, rank int, at Location, c *engine.Call, n, align
 		e, now = w.poller.Lock()
 	}
 	c.Access = a
+	if y != nil {
+		c.Typed = e.Typed(&y.origin, &y.result, y.target, y.count, y.size)
+	}
 	c.Relaxed = w.hints.Ordering == window.OrderNone
 	for {
 		done, err := e.Issue(now, c)
@@ -144,7 +177,7 @@ func (w *Win) issue(name string, rank int, at Location, c *engine.Call, n, align
 }
 
 // check refuses what the origin can see to be wrong, and completes c.
-func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align int) (*engine.Access, error) {
+func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, x extent) (*engine.Access, error) {
 	if err := w.usable(name); err != nil {
 		return nil, err
 	}
@@ -155,18 +188,19 @@ func (w *Win) check(name string, rank int, at Location, c *engine.Call, n, align
 	if t.releasing {
 		return nil, newError(name, ErrRMASync, rank, "an unlock has begun: call it again until it succeeds")
 	}
-	disp, class := window.ByteDisp(at.disp, t.dispUnit)
+	disp, class := window.ByteDisp(targetDisp, t.dispUnit)
 	if class != 0 && w.own.Flavor() == window.FlavorDynamic {
-		disp, class = uint64(at.disp), 0 // any address may be asked for: the target knows
+		disp, class = uint64(targetDisp), 0 // any address may be asked for: the target knows
 	}
 	if class != 0 {
-		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", at.disp, t.dispUnit)
+		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", targetDisp, t.dispUnit)
 	}
-	if uint64(n) > t.size || disp > t.size-uint64(n) {
-		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", disp, disp+uint64(n), t.size)
+	first, n := disp+uint64(x.lo), uint64(x.n) // far beyond any window if before its start
+	if n > t.size || first > t.size-n {
+		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", int64(first), int64(first+n), t.size)
 	}
-	if disp%uint64(align) != 0 && w.own.Flavor() != window.FlavorCreate {
-		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", disp, align)
+	if first%uint64(x.align) != 0 && w.own.Flavor() != window.FlavorCreate {
+		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", first, x.align)
 	}
 	c.Disp = disp
 	t.used = true

@@ -23,11 +23,11 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 		call.Access = a
 		switch c.Disp {
 		case 1: // from gaps to gaps
-			call.Disp, call.Typed = 0, e.Typed(gaps, room, strided, 1)
+			call.Disp, call.Typed = 0, e.Typed(gaps, room, strided, 1, strided.Size())
 		case 2:
-			call.Disp, call.Typed = 0, e.Typed(room, gaps, strided, 1)
+			call.Disp, call.Typed = 0, e.Typed(room, gaps, strided, 1, strided.Size())
 		case 3:
-			call.Disp, call.Typed = 0, e.Typed(gaps, gaps, strided, 1)
+			call.Disp, call.Typed = 0, e.Typed(gaps, gaps, strided, 1, strided.Size())
 		}
 		for {
 			if done, err := e.Issue(f.now, &call); err != nil {

@@ -53,7 +53,7 @@ func (g *region) set(l *Local) {
 	}
 	g.it.Reset(l.Type, l.Count)
 	size := int(g.it.Size())
-	if off, n, _, _ := g.it.Next(size); n == size {
+	if off, n, _, ok := g.it.Next(size); ok && n == size {
 		at := l.Base + off
 		g.mem, g.flat = l.Mem[at:at+int64(n)], true
 	}
@@ -91,12 +91,12 @@ type scatter struct {
 }
 
 // Typed returns what a call needs beside its target's displacement: the memory
-// that it reads, that which its result goes to, and count entries of the datatype
-// at the target. The datatypes are committed, their data is inside the memory,
-// and all have the same signature; an absent origin or result is a zero Local.
-// It belongs to the engine again once Issue has reported that the call is
-// complete.
-func (e *Engine) Typed(origin, result *Local, target *datatype.Type, count int) *Typed {
+// that it reads, that which its result goes to, count entries of the datatype at
+// the target, and how many bytes of packed data it transfers. The datatypes are
+// committed, their data is inside the memory, and the signatures of all begin with
+// that of the data; an absent origin or result is a zero Local. It belongs to the
+// engine again once Issue has reported that the call is complete.
+func (e *Engine) Typed(origin, result *Local, target *datatype.Type, count, size int) *Typed {
 	var y *Typed
 	if n := len(e.typedPool); n > 0 {
 		y = e.typedPool[n-1]
@@ -106,10 +106,9 @@ func (e *Engine) Typed(origin, result *Local, target *datatype.Type, count int) 
 	}
 	y.origin.set(origin)
 	y.result.set(result)
-	y.target, y.count, y.way = target, count, byType
+	y.target, y.count, y.size, y.way = target, count, size, byType
 	y.whole.Reset(target, count)
-	y.size = int(y.whole.Size())
-	if off, n, _, _ := y.whole.Next(y.size); n == y.size {
+	if off, n, _, _ := y.whole.Next(int(y.whole.Size())); n >= size {
 		y.way, y.shift = byBlock, off
 	}
 	y.whole.ResetElements(target, count)
@@ -202,7 +201,7 @@ func (e *Engine) beginTyped(c *Call) bool {
 	}
 	var result []byte
 	if y.result.flat {
-		result = y.result.mem[c.base:y.end]
+		result = y.result.mem[c.base:y.end:y.end]
 	}
 	i := e.newOp(c.Access, result)
 	if i == none {

@@ -270,7 +270,7 @@ func typedCall(t *testing.T, r *rand.Rand, f *fabric, a *Access, target int, whe
 			}
 		}
 	}
-	c.Typed = f.e[0].Typed(origin, result, tt, count)
+	c.Typed = f.e[0].Typed(origin, result, tt, count, len(toff))
 	f.issue(f.e[0], &c)
 	err := f.flush(f.e[0], a)
 	if !aligned {

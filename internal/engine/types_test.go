@@ -28,7 +28,7 @@ func scattered(seed uint64, words int) *datatype.Type {
 func typedPut(f *fabric, a *Access, typ *datatype.Type) (check func()) {
 	f.t.Helper()
 	data := noise(typ.Size())
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1)})
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, typ.Size())})
 	return func() {
 		f.t.Helper()
 		got := (&Local{Mem: f.mem[1], Type: typ, Count: 1}).gather()
@@ -72,7 +72,7 @@ func TestLargeTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		check()
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Typed: f.e[0].Typed(&Local{}, &Local{Mem: back}, typ, 1)})
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Typed: f.e[0].Typed(&Local{}, &Local{Mem: back}, typ, 1, typ.Size())})
 		if err := f.flush(f.e[0], a); err != nil || !bytes.Equal(back, noise(typ.Size())) {
 			t.Fatalf("the get brought something else; %v", err)
 		}
@@ -140,7 +140,7 @@ func TestTypedUnderContendedLock(t *testing.T) {
 		calls := make([]*Call, len(types))
 		clear(f.mem[1])
 		for i, typ := range types {
-			calls[i] = &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1)}
+			calls[i] = &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, typ.Size())}
 		}
 		issue := func() bool {
 			for len(calls) > 0 {
@@ -186,7 +186,7 @@ func TestTypeFreedDuringTransfer(t *testing.T) {
 		if code == wire.CodePut {
 			result = &Local{}
 		}
-		c.Typed = f.e[0].Typed(origin, result, typ, 1)
+		c.Typed = f.e[0].Typed(origin, result, typ, 1, typ.Size())
 		if done, _ := f.e[0].Issue(f.now, c); done && code != wire.CodeGet {
 			t.Fatal("all was sent at once")
 		}
