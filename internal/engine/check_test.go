@@ -98,7 +98,7 @@ func (c *checked) lock(rank int, exclusive bool) {
 func (c *checked) every(rank, stride int) {
 	c.t.Helper()
 	typ := committed(datatype.Vector(100, 1, stride/8, datatype.Uint64))
-	c.do(rank, Call{Code: wire.CodePut, Typed: c.e[rank].Typed(&Local{Mem: make([]byte, 800)}, &Local{}, typ, 1)})
+	c.do(rank, Call{Code: wire.CodePut, Typed: c.e[rank].Typed(&Local{Mem: make([]byte, 800)}, &Local{}, typ, 1, 800)})
 }
 
 // lockPut asks for the exclusive lock, and has a put travel with it.
