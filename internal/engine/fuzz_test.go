@@ -37,6 +37,8 @@ func FuzzReceive(f *testing.F) {
 		record(wire.Record{Code: wire.CodeCompareSwap, Basic: 8, Window: testWindow, Token: 1}, make([]byte, 16)),
 		append(record(wire.Record{Code: wire.CodeLock, Window: testWindow, Token: 1, Flags: 1}, nil), record(wire.Record{Code: wire.CodeUnlock, Window: testWindow}, nil)...),
 		record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2}, []byte("text")),
+		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 1, Flags: wire.FlagGets}, nil),
+		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 5}, nil),
 		record(wire.Record{Code: wire.CodeBye}, nil),
 		{1, 2, 3},
 	}
@@ -62,7 +64,8 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	fb := newFabric(t, 2, 64, func(c *Config) { c.Parked = 6 })
 	const guard = 64
 	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
-	w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2})
+	w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2,
+		Checker: window.NewChecker(testWindow+1, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +130,8 @@ func FuzzTypedRequests(f *testing.F) {
 			whole[i] = 0xa5
 		}
 		fb := newFabric(t, 2, 8, func(c *Config) {
-			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+size]), Size: size, DispUnit: 1, GroupSize: 2})
+			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+size]), Size: size, DispUnit: 1, GroupSize: 2,
+				Checker: window.NewChecker(testWindow+1, 1)})
 			if err == nil {
 				err = c.Windows.Add(w)
 			}

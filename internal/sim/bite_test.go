@@ -87,6 +87,9 @@ func TestOraclesBite(t *testing.T) {
 				return [][]byte{b}
 			}
 		}},
+		{"marks that say nothing", func() func(int, int, []byte) [][]byte {
+			return func(_, _ int, b []byte) [][]byte { return [][]byte{unmarked(b)} }
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,6 +102,26 @@ func TestOraclesBite(t *testing.T) {
 			t.Errorf("%d seeds noticed nothing", seeds)
 		})
 	}
+}
+
+// unmarked makes pings of the marks in a frame.
+func unmarked(b []byte) []byte {
+	if !isRequest(b) {
+		return b
+	}
+	c := bytes.Clone(b)
+	var r wire.Record
+	for at := wire.HeaderLen; at < len(c); {
+		n := wire.NextRecord(c[at:], &r)
+		if n == 0 {
+			return b // damaged on the way
+		}
+		if r.Code == wire.CodeMark {
+			c[at] = byte(wire.CodePing)
+		}
+		at += n
+	}
+	return resign(resignDamaged(c), func(*wire.Header) {})
 }
 
 // resignDamaged computes the checksum of a frame whose content was changed.
