@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -168,4 +169,54 @@ func TestAddresses(t *testing.T) {
 	if rma.AddAddress(math.MaxInt64, 1) != math.MinInt64 || rma.SubAddress(math.MinInt64, math.MaxInt64) != 1 {
 		t.Error("address arithmetic is not that of unsigned numbers")
 	}
+}
+
+// TestDynamicDatatypes reaches many regions with one call: the blocks of the
+// datatype are attached, what lies between them is not.
+func TestDynamicDatatypes(t *testing.T) {
+	const regions, words = 300, 3 // several frames
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.dynamics()
+	w := wins[0]
+	j.must(w.LockAll(j.ctx, 0))
+	for target := range wins {
+		var memory [][]byte
+		var lengths, places []int
+		for range regions {
+			mem := make([]byte, 8*words, 8*words+64) // never two side by side
+			memory = append(memory, mem)
+			lengths, places = append(lengths, words), append(places, int(rma.Address(rma.Bytes(mem))))
+			j.must(wins[target].Attach(mem))
+		}
+		typ, err := datatype.Hindexed(lengths, places, datatype.Int64)
+		typ = committed(t, typ, err)
+		at := rma.At(0).As(1, typ) // displacements are absolute
+		data, back, old := make([]int64, regions*words), make([]int64, regions*words), make([]int64, regions*words)
+		for i := range data {
+			data[i] = int64(i + 1)
+		}
+		j.must(w.Put(rma.Of(data), target, at), w.Flush(j.ctx, target),
+			w.Accumulate(rma.Of(data), target, at, rma.Sum),
+			w.GetAccumulate(rma.Of(data), rma.Of(old), target, at, rma.Sum), w.Flush(j.ctx, target),
+			w.Get(rma.Of(back), target, at), w.Flush(j.ctx, target), wins[target].Sync())
+		for i := range data {
+			if got := rma.Slice[int64](memory[i/words])[i%words]; got != 3*data[i] || back[i] != 3*data[i] || old[i] != 2*data[i] {
+				t.Fatalf("rank %d, element %d: %d there, got %d, before %d", target, i, got, back[i], old[i])
+			}
+		}
+		j.must(wins[target].Detach(memory[regions/2]))
+		for what, call := range map[string]func() error{
+			"put":            func() error { return w.Put(rma.Of(data), target, at) },
+			"get":            func() error { return w.Get(rma.Of(back), target, at) },
+			"accumulate":     func() error { return w.Accumulate(rma.Of(data), target, at, rma.Sum) },
+			"get_accumulate": func() error { return w.GetAccumulate(rma.Of(data), rma.Of(old), target, at, rma.Sum) },
+		} {
+			j.must(call())
+			if err := w.Flush(j.ctx, target); !errors.Is(err, rma.ErrRange) {
+				t.Errorf("%s with a hole at rank %d: got %v, want class outside the window", what, target, err)
+			}
+		}
+	}
+	j.must(w.UnlockAll(j.ctx))
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
 }

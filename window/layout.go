@@ -10,7 +10,8 @@ import (
 // counterparts of the window's data path, and check what came from the wire in
 // the same way. They move the part of the packed data that starts at position,
 // and walk the memory with an iterator of the caller's, whose state does not
-// matter. The datatype must be committed.
+// matter. The datatype must be committed. In a dynamic window its blocks must be
+// attached, and not its gaps.
 type Layout struct {
 	Disp  uint64
 	Type  *datatype.Type
@@ -57,6 +58,12 @@ func (l *Layout) open(w *Window, it *datatype.Iter, position uint64, n int, elem
 // Put copies data to the memory. Classes: Count, Win, RMARange.
 func (l *Layout) Put(w *Window, it *datatype.Iter, position uint64, data []byte) mpierr.Class {
 	mem, origin, class := l.open(w, it, position, len(data), false)
+	if l.scatters(w, class) {
+		return l.blocks(w, it, 0, position, len(data), func(mem []byte) {
+			datatype.CopyIn(mem, data[:len(mem)])
+			data = data[len(mem):]
+		})
+	}
 	if class == mpierr.Success {
 		it.Unpack(mem, origin, data)
 	}
@@ -66,6 +73,12 @@ func (l *Layout) Put(w *Window, it *datatype.Iter, position uint64, data []byte)
 // Get fills dst from the memory. Classes: Count, Win, RMARange.
 func (l *Layout) Get(w *Window, it *datatype.Iter, position uint64, dst []byte) mpierr.Class {
 	mem, origin, class := l.open(w, it, position, len(dst), false)
+	if l.scatters(w, class) {
+		return l.blocks(w, it, 0, position, len(dst), func(mem []byte) {
+			datatype.CopyOut(dst[:len(mem)], mem)
+			dst = dst[len(mem):]
+		})
+	}
 	if class == mpierr.Success {
 		it.Pack(dst, mem, origin)
 	}
@@ -83,6 +96,12 @@ func (l *Layout) Accumulate(w *Window, it *datatype.Iter, op datatype.Op, b data
 		return mpierr.Op
 	}
 	mem, origin, class := l.elements(w, it, b, position, len(data))
+	if l.scatters(w, class) {
+		return l.blocks(w, it, b, position, len(data), func(mem []byte) {
+			datatype.Accumulate(op, b, mem, data[:len(mem)])
+			data = data[len(mem):]
+		})
+	}
 	if class != mpierr.Success {
 		return class
 	}
@@ -106,6 +125,17 @@ func (l *Layout) GetAccumulate(w *Window, it *datatype.Iter, op datatype.Op, b d
 		return mpierr.Count
 	}
 	mem, origin, class := l.elements(w, it, b, position, len(result))
+	if l.scatters(w, class) {
+		return l.blocks(w, it, b, position, len(result), func(mem []byte) {
+			n := len(mem)
+			operand := data
+			if data != nil {
+				operand, data = data[:n], data[n:]
+			}
+			datatype.GetAccumulate(op, b, mem, operand, result[:n])
+			result = result[n:]
+		})
+	}
 	if class != mpierr.Success {
 		return class
 	}

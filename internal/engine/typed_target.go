@@ -67,7 +67,8 @@ func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *w
 	}
 	offset, want := wire.Part(data)
 	mem, origin, class := l.Slice(w)
-	if class != mpierr.Success {
+	scattered := class == mpierr.RMARange && w.Flavor() == window.FlavorDynamic // over several regions
+	if class != mpierr.Success && !scattered {
 		return class
 	}
 	it, whole := &e.walks.bytes, &e.walks.whole
@@ -91,7 +92,11 @@ func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *w
 		if i == none {
 			return stuck
 		}
-		it.Pack(data, mem, origin)
+		if !scattered {
+			it.Pack(data, mem, origin)
+		} else if class := l.Get(w, it, position+uint64(b.done), data); class != mpierr.Success {
+			return class
+		}
 		e.commit(i, n)
 		b.done += uint32(n)
 		if b.done == want {
