@@ -380,3 +380,46 @@ func TestTypedLarge(t *testing.T) {
 		return errors.Join(err, n.World().Barrier(ctx))
 	})
 }
+
+// TestTypedDynamic reaches memory that is attached in several pieces with one
+// datatype.
+func TestTypedDynamic(t *testing.T) {
+	const pieces = 20
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.dynamics()
+	memory, raw := make([][]int64, pieces), make([][]byte, pieces)
+	disps := make([]int, pieces)
+	var base int64
+	for i := range memory {
+		raw[i] = make([]byte, 50*8)
+		memory[i] = rma.Slice[int64](raw[i])
+		b := rma.Of(memory[i])
+		if i == 0 {
+			base = rma.Address(b)
+		}
+		disps[i] = int(rma.SubAddress(rma.Address(b), base))
+	}
+	typ := must(datatype.HindexedBlock(50, disps, datatype.Int64))
+	w, ctx := wins[0], j.ctx
+	data := make([]int64, 50*pieces)
+	for i := range data {
+		data[i] = int64(i)
+	}
+	j.must(w.LockAll(ctx, 0))
+	j.must(w.Put(rma.Of(data), 1, rma.At(base).As(1, typ)))
+	if err := w.Flush(ctx, 1); !errors.Is(err, rma.ErrRange) {
+		t.Errorf("memory that is not attached: %v", err)
+	}
+	for _, m := range raw {
+		j.must(wins[1].Attach(m))
+	}
+	back := make([]int64, len(data))
+	j.must(w.Put(rma.Of(data), 1, rma.At(base).As(1, typ)), w.Flush(ctx, 1),
+		w.Accumulate(rma.Of(data), 1, rma.At(base).As(1, typ), rma.Sum), w.Flush(ctx, 1),
+		w.Get(rma.Of(back), 1, rma.At(base).As(1, typ)), w.UnlockAll(ctx))
+	for i, v := range back {
+		if v != int64(2*i) || memory[i/50][i%50] != v {
+			t.Fatalf("word %d is %d", i, v)
+		}
+	}
+}

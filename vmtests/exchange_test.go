@@ -27,6 +27,7 @@ func exchange(s *self) error {
 	}{
 		{"put and get", putAndGet}, {"accumulate", accumulate}, {"get_accumulate", getAccumulate},
 		{"atomics", atomics}, {"locks", locks}, {"lock_all", lockAll}, {"dynamic", dynamic},
+		{"datatypes", datatypes},
 	} {
 		if err := step.run(s, win); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)

@@ -21,28 +21,46 @@ type Layout struct {
 // maxDisp is beyond every window and leaves room for what a datatype adds.
 const maxDisp = 1 << 61
 
-// Slice returns the memory from the first byte of the layout to the last, and the
-// index in it of displacement 0, which may lie outside. Classes: Count if the
-// entries reach too far for a datatype, Win, RMARange.
-func (l *Layout) Slice(w *Window) (mem []byte, origin int64, class mpierr.Class) {
-	lo, hi, err := l.Type.Bounds(l.Count)
-	if err != nil {
-		return nil, 0, mpierr.Count
-	}
-	at := int64(l.Disp) + lo
-	if l.Disp > maxDisp || at < 0 {
-		return nil, 0, mpierr.RMARange
-	}
-	mem, class = w.Slice(uint64(at), int(hi-lo))
-	return mem, -lo, class
+// located is a layout whose place in the window is known.
+type located struct {
+	w      *Window
+	disp   uint64
+	mem    []byte // from the first byte to the last; nil if it lies in several regions of a dynamic window
+	origin int64  // the index in mem of displacement 0, which may lie outside
 }
 
-// open is Slice, and places it before n bytes from position on; Count if there
-// are not so many.
-func (l *Layout) open(w *Window, it *datatype.Iter, position uint64, n int, elements bool) (mem []byte, origin int64, class mpierr.Class) {
-	mem, origin, class = l.Slice(w)
-	if class != mpierr.Success {
-		return nil, 0, class
+// block returns n bytes at an offset from displacement 0. They are inside.
+func (s *located) block(off int64, n int) []byte {
+	if s.mem != nil {
+		return s.mem[s.origin+off:][:n]
+	}
+	mem, _ := s.w.Slice(s.disp+uint64(off), n)
+	return mem
+}
+
+// Check reports whether the layout lies in the window and has n bytes from
+// position on. Of a dynamic window, memory between its blocks need not be
+// attached; then every call looks at the blocks that it needs. Classes: Count, Win,
+// RMARange.
+func (l *Layout) Check(w *Window, it *datatype.Iter, position uint64, n int) mpierr.Class {
+	_, class := l.place(w, it, position, n, false)
+	return class
+}
+
+// place is Check, and puts it before the bytes.
+func (l *Layout) place(w *Window, it *datatype.Iter, position uint64, n int, elements bool) (located, mpierr.Class) {
+	lo, hi, err := l.Type.Bounds(l.Count)
+	if err != nil {
+		return located{}, mpierr.Count
+	}
+	if l.Disp > maxDisp || int64(l.Disp)+lo < 0 {
+		return located{}, mpierr.RMARange
+	}
+	mem, class := w.Slice(l.Disp+uint64(lo), int(hi-lo))
+	if class == mpierr.RMARange && w.flavor == FlavorDynamic {
+		mem = nil
+	} else if class != mpierr.Success {
+		return located{}, class
 	}
 	if elements {
 		it.ResetElements(l.Type, l.Count)
@@ -50,39 +68,54 @@ func (l *Layout) open(w *Window, it *datatype.Iter, position uint64, n int, elem
 		it.Reset(l.Type, l.Count)
 	}
 	if position > maxDisp || !it.SeekPacked(int64(position)) || it.Remaining() < int64(n) {
-		return nil, 0, mpierr.Count
+		return located{}, mpierr.Count
 	}
-	return mem, origin, mpierr.Success
+	return located{w: w, disp: l.Disp, mem: mem, origin: -lo}, mpierr.Success
+}
+
+// open is place for n bytes that are accessed next.
+func (l *Layout) open(w *Window, it *datatype.Iter, position uint64, n int, elements bool) (located, mpierr.Class) {
+	s, class := l.place(w, it, position, n, elements)
+	if class != mpierr.Success || s.mem != nil {
+		return s, class
+	}
+	for n > 0 {
+		off, block, _, _ := it.Next(n)
+		if _, class := w.Slice(l.Disp+uint64(off), block); class != mpierr.Success {
+			return located{}, class
+		}
+		n -= block
+	}
+	it.SeekPacked(int64(position))
+	return s, mpierr.Success
 }
 
 // Put copies data to the memory. Classes: Count, Win, RMARange.
 func (l *Layout) Put(w *Window, it *datatype.Iter, position uint64, data []byte) mpierr.Class {
-	mem, origin, class := l.open(w, it, position, len(data), false)
-	if l.scatters(w, class) {
-		return l.blocks(w, it, 0, position, len(data), func(mem []byte) {
-			datatype.CopyIn(mem, data[:len(mem)])
-			data = data[len(mem):]
-		})
+	s, class := l.open(w, it, position, len(data), false)
+	if class != mpierr.Success {
+		return class
 	}
-	if class == mpierr.Success {
-		it.Unpack(mem, origin, data)
+	for len(data) > 0 {
+		off, n, _, _ := it.Next(len(data))
+		datatype.CopyIn(s.block(off, n), data[:n])
+		data = data[n:]
 	}
-	return class
+	return mpierr.Success
 }
 
 // Get fills dst from the memory. Classes: Count, Win, RMARange.
 func (l *Layout) Get(w *Window, it *datatype.Iter, position uint64, dst []byte) mpierr.Class {
-	mem, origin, class := l.open(w, it, position, len(dst), false)
-	if l.scatters(w, class) {
-		return l.blocks(w, it, 0, position, len(dst), func(mem []byte) {
-			datatype.CopyOut(dst[:len(mem)], mem)
-			dst = dst[len(mem):]
-		})
+	s, class := l.open(w, it, position, len(dst), false)
+	if class != mpierr.Success {
+		return class
 	}
-	if class == mpierr.Success {
-		it.Pack(dst, mem, origin)
+	for len(dst) > 0 {
+		off, n, _, _ := it.Next(len(dst))
+		datatype.CopyOut(dst[:n], s.block(off, n))
+		dst = dst[n:]
 	}
-	return class
+	return mpierr.Success
 }
 
 // Accumulate combines data, elements of type b, into the memory. Classes: those
@@ -95,19 +128,13 @@ func (l *Layout) Accumulate(w *Window, it *datatype.Iter, op datatype.Op, b data
 	if op == datatype.NoOp {
 		return mpierr.Op
 	}
-	mem, origin, class := l.elements(w, it, b, position, len(data))
-	if l.scatters(w, class) {
-		return l.blocks(w, it, b, position, len(data), func(mem []byte) {
-			datatype.Accumulate(op, b, mem, data[:len(mem)])
-			data = data[len(mem):]
-		})
-	}
+	s, class := l.elements(w, it, b, position, len(data))
 	if class != mpierr.Success {
 		return class
 	}
 	for len(data) > 0 {
 		off, n, _, _ := it.Next(len(data))
-		datatype.Accumulate(op, b, mem[origin+off:][:n], data[:n])
+		datatype.Accumulate(op, b, s.block(off, n), data[:n])
 		data = data[n:]
 	}
 	return mpierr.Success
@@ -124,18 +151,7 @@ func (l *Layout) GetAccumulate(w *Window, it *datatype.Iter, op datatype.Op, b d
 	} else if len(data) != len(result) {
 		return mpierr.Count
 	}
-	mem, origin, class := l.elements(w, it, b, position, len(result))
-	if l.scatters(w, class) {
-		return l.blocks(w, it, b, position, len(result), func(mem []byte) {
-			n := len(mem)
-			operand := data
-			if data != nil {
-				operand, data = data[:n], data[n:]
-			}
-			datatype.GetAccumulate(op, b, mem, operand, result[:n])
-			result = result[n:]
-		})
-	}
+	s, class := l.elements(w, it, b, position, len(result))
 	if class != mpierr.Success {
 		return class
 	}
@@ -145,7 +161,7 @@ func (l *Layout) GetAccumulate(w *Window, it *datatype.Iter, op datatype.Op, b d
 		if data != nil {
 			operand, data = data[:n], data[n:]
 		}
-		datatype.GetAccumulate(op, b, mem[origin+off:][:n], operand, result[:n])
+		datatype.GetAccumulate(op, b, s.block(off, n), operand, result[:n])
 		result = result[n:]
 	}
 	return mpierr.Success
@@ -153,24 +169,24 @@ func (l *Layout) GetAccumulate(w *Window, it *datatype.Iter, op datatype.Op, b d
 
 // elements is open for n bytes of elements of type b. It looks at the alignment
 // of all of them before any is changed.
-func (l *Layout) elements(w *Window, it *datatype.Iter, b datatype.Basic, position uint64, n int) (mem []byte, origin int64, class mpierr.Class) {
+func (l *Layout) elements(w *Window, it *datatype.Iter, b datatype.Basic, position uint64, n int) (located, mpierr.Class) {
 	if l.Type.Basic() != b {
-		return nil, 0, mpierr.Type
+		return located{}, mpierr.Type
 	}
 	if n&(b.Size()-1) != 0 {
-		return nil, 0, mpierr.Count
+		return located{}, mpierr.Count
 	}
-	mem, origin, class = l.open(w, it, position, n, true)
+	s, class := l.open(w, it, position, n, true)
 	if class != mpierr.Success {
-		return nil, 0, class
+		return located{}, class
 	}
 	for left := n; left > 0; {
 		off, n, _, _ := it.Next(left)
-		if !datatype.Aligned(b, mem[origin+off:][:n]) {
-			return nil, 0, mpierr.Disp
+		if !datatype.Aligned(b, s.block(off, n)) {
+			return located{}, mpierr.Disp
 		}
 		left -= n
 	}
 	it.SeekPacked(int64(position))
-	return mem, origin, mpierr.Success
+	return s, mpierr.Success
 }

@@ -66,35 +66,27 @@ func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *w
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(data)
-	mem, origin, class := l.Slice(w)
-	scattered := class == mpierr.RMARange && w.Flavor() == window.FlavorDynamic // over several regions
-	if class != mpierr.Success && !scattered {
+	it, whole := &e.walks.bytes, &e.walks.whole
+	if class := l.Check(w, it, position, int(want)); class != mpierr.Success {
 		return class
 	}
-	it, whole := &e.walks.bytes, &e.walks.whole
-	it.Reset(l.Type, l.Count)
 	whole.ResetElements(l.Type, l.Count)
-	if position > 1<<62 || !it.SeekPacked(int64(position)+int64(b.done)) || it.Remaining() < int64(want-b.done) {
-		return mpierr.Count
-	}
 	for {
-		left := int(want - b.done)
+		left, from := int(want-b.done), position+uint64(b.done)
 		n := min(left, e.space(s, response))
 		if n < left && n < minFragment {
 			e.closeBundle(s, response)
 			n = min(left, e.space(s, response))
 		}
 		if n < left {
-			n = cut(l.Type, whole, it.Packed(), n)
+			n = cut(l.Type, whole, int64(from), n)
 		}
 		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.done)}
 		i, data := e.reserve(s, &a, n)
 		if i == none {
 			return stuck
 		}
-		if !scattered {
-			it.Pack(data, mem, origin)
-		} else if class := l.Get(w, it, position+uint64(b.done), data); class != mpierr.Success {
+		if class := l.Get(w, it, from, data); class != mpierr.Success {
 			return class
 		}
 		e.commit(i, n)

@@ -214,16 +214,19 @@ func typedCall(t *testing.T, r *rand.Rand, f *fabric, a *Access, target int, whe
 			count *= 40
 		}
 		var err error
-		if lo, hi, err = tt.Bounds(count); err == nil && hi > lo && hi-lo < 1<<15 && !tt.OverlapsSelf(count) {
+		if lo, hi, err = tt.Bounds(count); err == nil && hi > lo && lo > -1<<15 && hi < 1<<15 && !tt.OverlapsSelf(count) {
 			break
 		}
 	}
 	toff := places(tt, count)
+	if b := tt.Basic(); b != 0 && r.IntN(4) == 0 { // less data than there is room for
+		toff = toff[:(1+r.IntN(len(toff)/b.Size()))*b.Size()]
+	}
 	ot, rt := reshaped(r, tt, count), reshaped(r, tt, count)
 	origin, result := local(r, ot, 1), local(r, rt, 1)
 	switch r.IntN(4) {
 	case 0: // without gaps
-		n := len(toff)
+		n := tt.Size() * count
 		origin, result = &Local{Mem: noise(n)}, &Local{Mem: make([]byte, n)}
 	case 1:
 		origin, result = local(r, tt, count), local(r, tt, count)
@@ -265,8 +268,9 @@ func typedCall(t *testing.T, r *rand.Rand, f *fabric, a *Access, target int, whe
 		if result.Type == nil {
 			copy(wantResult, old)
 		} else {
-			for i, p := range places(result.Type, result.Count) {
-				wantResult[result.Base+p] = old[i]
+			at := places(result.Type, result.Count)
+			for i, v := range old {
+				wantResult[result.Base+at[i]] = v
 			}
 		}
 	}
