@@ -15,6 +15,10 @@ func bytesOfValue[T datatype.Element](p *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), int(unsafe.Sizeof(*p)))
 }
 
+// BytesOf returns the memory of s, for Create and Attach: others' accumulates find
+// its elements aligned there. It is the same memory, not a copy.
+func BytesOf[T datatype.Element](s []T) []byte { return bytesOf(s) }
+
 // Slice returns the memory of a window as a slice of T, for the process's own
 // loads and stores. Bytes at the end that make no whole element are left out. It
 // panics if mem is not aligned for T, which memory from Allocate always is.

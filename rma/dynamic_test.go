@@ -220,3 +220,58 @@ func TestDynamicDatatypes(t *testing.T) {
 	j.must(w.UnlockAll(j.ctx))
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
 }
+
+// TestDetachMeanwhile attaches and detaches memory while another rank puts to it.
+// Once Detach has returned, nobody writes to it any more: the owner may.
+func TestDetachMeanwhile(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.dynamics()
+	mem := make([]int64, 500)
+	where := rma.Address(rma.Of(mem))
+	stop, done, landed := make(chan bool), make(chan error), make(chan bool, 1)
+	go func() {
+		data := make([]int64, len(mem))
+		for i := range data {
+			data[i] = 7
+		}
+		err := wins[0].LockAll(j.ctx, 0)
+		for put := true; put && err == nil; {
+			err = errors.Join(wins[0].Put(rma.Of(data), 1, rma.At(where)), wins[0].Flush(j.ctx, 1))
+			if errors.Is(err, rma.ErrRange) {
+				err = nil // it was not attached
+			} else {
+				select {
+				case landed <- true:
+				default:
+				}
+			}
+			select {
+			case <-stop:
+				put = false
+			default:
+			}
+		}
+		done <- errors.Join(err, wins[0].UnlockAll(j.ctx))
+	}()
+	for i := range 200 {
+		j.must(wins[1].Attach(rma.BytesOf(mem)))
+		if i%2 == 0 {
+			<-landed
+		}
+		j.must(wins[1].Detach(rma.BytesOf(mem)))
+		for i := range mem {
+			if mem[i] != 0 && mem[i] != 7 {
+				t.Fatalf("element %d is %d", i, mem[i])
+			}
+			mem[i] = 0
+		}
+		for i := range mem {
+			if mem[i] != 0 {
+				t.Fatalf("element %d was written after the detach", i)
+			}
+		}
+	}
+	close(stop)
+	j.must(<-done)
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
+}

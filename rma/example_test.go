@@ -2,6 +2,7 @@ package rma_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -135,4 +136,44 @@ func ExampleError() {
 	// Output:
 	// true
 	// put (rank 1): outside the window: bytes 0 to 16 of a window of 8 bytes
+}
+
+// Rank 1 exposes memory that it already has, and tells rank 0 where it is.
+func ExampleCreateDynamic() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.CreateDynamic(ctx, node.World(), nil)
+		check(err)
+		series := []float64{1, 2, 3, 4}
+		address := rma.Address(rma.Of(series))
+		if node.Rank() == 1 {
+			check(win.Attach(rma.BytesOf(series)))
+		}
+		// All ranks learn rank 1's address.
+		told, err := node.World().Broadcast(ctx, binary.LittleEndian.AppendUint64(nil, uint64(address)), 1)
+		check(err)
+		address = int64(binary.LittleEndian.Uint64(told))
+		if node.Rank() == 0 {
+			third := 0.0
+			check(win.Lock(ctx, rma.LockShared, 1, 0))
+			check(win.Get(rma.Value(&third), 1, rma.At(rma.AddAddress(address, 2*8))))
+			check(win.Unlock(ctx, 1))
+			fmt.Println(third)
+		}
+		check(win.Free(ctx)) // detaches as well
+	})
+	// Output: 3
+}
+
+// A handler hears of every error of a window's calls, before they return it.
+func ExampleWin_SetErrhandler() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+		check(err)
+		if node.Rank() == 0 {
+			win.SetErrhandler(func(_ *rma.Win, err error) { fmt.Println("told:", rma.ClassOf(err)) })
+			_ = win.Put(rma.Of([]int64{1}), 1, rma.At(0)) // no epoch
+		}
+		check(win.Free(ctx))
+	})
+	// Output: told: wrong synchronisation
 }
