@@ -256,7 +256,11 @@ func TestDetachMeanwhile(t *testing.T) {
 	for i := range 200 {
 		j.must(wins[1].Attach(rma.BytesOf(mem)))
 		if i%2 == 0 {
-			<-landed
+			select {
+			case <-landed:
+			case err := <-done:
+				t.Fatal(err)
+			}
 		}
 		j.must(wins[1].Detach(rma.BytesOf(mem)))
 		for i := range mem {

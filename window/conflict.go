@@ -54,8 +54,8 @@ func (a Access) String() string {
 // accumulates reports whether a is one of the accumulate calls.
 func (a Access) accumulates() bool { return a.Call >= CallAccumulate }
 
-// reads reports whether a changes nothing.
-func (a Access) reads() bool {
+// Reads reports whether a changes nothing: it is over once its origin has the result.
+func (a Access) Reads() bool {
 	return a.Call == CallGet || a.Call == CallGetAccumulate && a.Op == datatype.NoOp
 }
 
@@ -65,7 +65,7 @@ func (a Access) reads() bool {
 // all of them.
 func (a Access) conflicts(b Access, sameOp bool) bool {
 	switch {
-	case a.reads() && b.reads():
+	case a.Reads() && b.Reads():
 		return false
 	case !a.accumulates() || !b.accumulates() || a.Basic != b.Basic:
 		return true
@@ -238,15 +238,15 @@ func (c *Checker) remember(t *track, holder uint64, a Access, s span) {
 // End forgets what holder has done: it has completed it, or is gone.
 func (c *Checker) End(holder uint64) { c.end(holder, false) }
 
-// EndGets forgets what holder has got: it has the results.
-func (c *Checker) EndGets(holder uint64) { c.end(holder, true) }
+// EndReads forgets what holder has only read: it has the results.
+func (c *Checker) EndReads(holder uint64) { c.end(holder, true) }
 
-func (c *Checker) end(holder uint64, onlyGets bool) {
+func (c *Checker) end(holder uint64, onlyReads bool) {
 	if c == nil {
 		return
 	}
 	c.tracks = slices.DeleteFunc(c.tracks, func(t *track) bool {
-		over := t.holder == holder && (!onlyGets || t.access.Call == CallGet)
+		over := t.holder == holder && (!onlyReads || t.access.Reads())
 		if over {
 			c.spans -= len(t.spans)
 		}

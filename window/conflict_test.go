@@ -76,6 +76,7 @@ func TestConflictSays(t *testing.T) {
 // ordered, everything else is not until it completes.
 func TestCheckerOwnAccesses(t *testing.T) {
 	put, get, sum := Access{Call: CallPut}, Access{Call: CallGet}, Access{Call: CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}
+	read := Access{Call: CallGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicInt64}
 	max := Access{Call: CallAccumulate, Op: datatype.Max, Basic: datatype.BasicInt32}
 	for _, test := range []struct {
 		name string
@@ -87,10 +88,12 @@ func TestCheckerOwnAccesses(t *testing.T) {
 		{"two puts, flushed", func(c *Checker) { c.Note(1, put, 0, 8, true); c.End(1); c.Note(1, put, 4, 8, true) }, 0},
 		{"another's flush", func(c *Checker) { c.Note(1, put, 0, 8, true); c.End(2); c.Note(1, put, 4, 8, true) }, 1},
 		{"get and put", func(c *Checker) { c.Note(1, get, 0, 8, true); c.Note(1, put, 0, 8, true) }, 1},
-		{"get, locally complete, and put", func(c *Checker) { c.Note(1, get, 0, 8, true); c.EndGets(1); c.Note(1, put, 0, 8, true) }, 0},
-		{"put, locally complete, and get", func(c *Checker) { c.Note(1, put, 0, 8, true); c.EndGets(1); c.Note(1, get, 0, 8, true) }, 1},
+		{"get, locally complete, and put", func(c *Checker) { c.Note(1, get, 0, 8, true); c.EndReads(1); c.Note(1, put, 0, 8, true) }, 0},
+		{"put, locally complete, and get", func(c *Checker) { c.Note(1, put, 0, 8, true); c.EndReads(1); c.Note(1, get, 0, 8, true) }, 1},
 		{"get that is followed, and put", func(c *Checker) { c.Note(1, get, 0, 8, false); c.Note(1, put, 0, 8, true) }, 0},
 		{"put, and get that is followed", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, get, 0, 8, false) }, 1},
+		{"no_op, locally complete, and put", func(c *Checker) { c.Note(1, read, 0, 8, true); c.EndReads(1); c.Note(2, put, 0, 8, true) }, 0},
+		{"sum, locally complete, and put", func(c *Checker) { c.Note(1, sum, 0, 8, true); c.EndReads(1); c.Note(2, put, 0, 8, true) }, 1},
 		{"accumulates", func(c *Checker) { c.Note(1, sum, 0, 8, true); c.Note(1, max, 0, 8, true) }, 0},
 		{"nothing", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, 4, 0, true); c.Note(1, put, 4, -1, true) }, 0},
 		{"a range that wraps", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, math.MaxUint64, 8, true) }, 0},
@@ -164,10 +167,10 @@ func TestCheckerModel(t *testing.T) {
 				model = rest
 				continue
 			case 1:
-				c.EndGets(holder)
+				c.EndReads(holder)
 				var rest []live
 				for _, l := range model {
-					if l.holder != holder || l.a.Call != CallGet {
+					if l.holder != holder || !l.a.Reads() {
 						rest = append(rest, l)
 					}
 				}

@@ -89,7 +89,7 @@ func (a *Access) TakeError() error {
 func (e *Engine) Flush(now int64, a *Access) { e.flush(now, a, markAll) }
 
 // FlushLocal is Flush for those who wait for LocalWait only.
-func (e *Engine) FlushLocal(now int64, a *Access) { e.flush(now, a, markGets) }
+func (e *Engine) FlushLocal(now int64, a *Access) { e.flush(now, a, markReads) }
 
 func (e *Engine) flush(now int64, a *Access, m mark) {
 	e.now = now

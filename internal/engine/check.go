@@ -15,9 +15,9 @@ import (
 type mark uint8
 
 const (
-	markNone mark = iota
-	markGets      // gets have completed at the origin
-	markAll       // everything has completed
+	markNone  mark = iota
+	markReads      // what changes nothing has completed at the origin
+	markAll        // everything has completed
 )
 
 // SetChecked says whether the window is in checking mode at the target.
@@ -35,7 +35,7 @@ func (a *Access) marked() bool {
 func (e *Engine) wantMark(a *Access, m mark) {
 	s := a.session
 	if s == nil {
-		e.completed(localHolder, a.window, m == markGets)
+		e.completed(localHolder, a.window, m == markReads)
 		return
 	}
 	if s.state == dead {
@@ -70,8 +70,8 @@ func (e *Engine) sendMark(s *Session, a *Access) bool {
 		return false
 	}
 	r := wire.Record{Code: wire.CodeMark, Window: a.window}
-	if a.mark == markGets {
-		r.Flags = wire.FlagGets
+	if a.mark == markReads {
+		r.Flags = wire.FlagReads
 	}
 	e.appendRecord(i, &r, 0)
 	p := &e.slots[i]
@@ -81,12 +81,12 @@ func (e *Engine) sendMark(s *Session, a *Access) bool {
 }
 
 // completed lets the window's checker forget what an origin has completed.
-func (e *Engine) completed(holder uint64, id uint32, onlyGets bool) {
+func (e *Engine) completed(holder uint64, id uint32, onlyReads bool) {
 	w := e.cfg.Windows.Lookup(id)
 	switch {
 	case w == nil:
-	case onlyGets:
-		w.Checker().EndGets(holder)
+	case onlyReads:
+		w.Checker().EndReads(holder)
 	default:
 		w.Checker().End(holder)
 	}
@@ -116,15 +116,13 @@ func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
 // accessOf returns what a request does with how many bytes, and whether the origin
 // will tell when it has completed. data is that of the record, without a layout.
 func accessOf(s *Session, r *wire.Record, data []byte) (a window.Access, n int, remember bool) {
-	a, n, remember = window.Access{Origin: s.rank, Call: callOf(r.Code)}, len(data), true
+	a, n = window.Access{Origin: s.rank, Call: callOf(r.Code)}, len(data)
 	if a.Call >= window.CallAccumulate {
 		a.Op, a.Basic = datatype.Op(r.Op), datatype.Basic(r.Basic)
 	}
+	remember = !a.Reads() || r.Flags&wire.FlagFollowed == 0
 	switch r.Code {
-	case wire.CodeGet:
-		remember = r.Flags&wire.FlagFollowed == 0
-		fallthrough
-	case wire.CodeGetAccumulate:
+	case wire.CodeGet, wire.CodeGetAccumulate:
 		_, want := wire.Part(data)
 		n = int(want)
 	case wire.CodeCompareSwap:
@@ -133,13 +131,22 @@ func accessOf(s *Session, r *wire.Record, data []byte) (a window.Access, n int, 
 	return a, n, remember
 }
 
+// followed returns the flag of a request whose completion the caller sees by its
+// Request, and that nobody else tells the target of.
+func (c *Call) followed() uint8 {
+	if !c.Access.checked || c.Request == nil || c.Code != wire.CodeGet && (c.Code != wire.CodeGetAccumulate || c.Op != datatype.NoOp) {
+		return 0
+	}
+	return wire.FlagFollowed
+}
+
 // observeLocal is observe for n bytes of a call on this rank's own window.
 func (e *Engine) observeLocal(c *Call, disp uint64, n int) {
 	a := window.Access{Origin: e.cfg.Rank, Call: callOf(c.Code)}
 	if a.Call >= window.CallAccumulate {
 		a.Op, a.Basic = c.Op, c.Basic
 	}
-	remember := a.Call != window.CallGet || c.Request == nil
+	remember := !a.Reads() || c.Request == nil
 	e.note(c.Access.local.Checker(), localHolder, a, disp, n, remember)
 }
 

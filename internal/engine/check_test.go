@@ -144,6 +144,13 @@ func TestCheckingMode(t *testing.T) {
 		{"put and get", "[0 8) put 0, get 2", func(c *checked) { c.put(0, 0, 8); c.get(2, 0, 8, &Request{}) }},
 		{"sums", "", func(c *checked) { c.add(0, datatype.Sum, 0); c.add(2, datatype.Sum, 0); c.add(1, datatype.Sum, 0) }},
 		{"sum and no_op", "", func(c *checked) { c.add(0, datatype.Sum, 0); c.add(2, datatype.NoOp, 0) }},
+		{"no_op, local flush, put", "", func(c *checked) { c.add(0, datatype.NoOp, 0); c.flushLocal(0); c.put(2, 0, 8) }},
+		{"no_op that was waited for, put", "", func(c *checked) {
+			c.do(0, Call{Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicInt64, Result: make([]byte, 8), Request: &Request{}})
+			c.put(2, 0, 8)
+		}},
+		{"no_op and put", "[0 8) get_accumulate 0, put 2", func(c *checked) { c.add(0, datatype.NoOp, 0); c.put(2, 0, 8) }},
+		{"sum, local flush, put", "[0 8) get_accumulate 0, put 2", func(c *checked) { c.add(0, datatype.Sum, 0); c.flushLocal(0); c.put(2, 0, 8) }},
 		{"sum and max", "[0 8) get_accumulate 0, get_accumulate 2", func(c *checked) { c.add(0, datatype.Sum, 0); c.add(2, datatype.Max, 0) }},
 		{"sum and get", "[4 8) get_accumulate 0, get 2", func(c *checked) { c.add(0, datatype.Sum, 0); c.get(2, 4, 16, nil) }},
 		{"replace and compare_and_swap", "", func(c *checked) {

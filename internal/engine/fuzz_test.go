@@ -37,7 +37,7 @@ func FuzzReceive(f *testing.F) {
 		record(wire.Record{Code: wire.CodeCompareSwap, Basic: 8, Window: testWindow, Token: 1}, make([]byte, 16)),
 		append(record(wire.Record{Code: wire.CodeLock, Window: testWindow, Token: 1, Flags: 1}, nil), record(wire.Record{Code: wire.CodeUnlock, Window: testWindow}, nil)...),
 		record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2}, []byte("text")),
-		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 1, Flags: wire.FlagGets}, nil),
+		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 1, Flags: wire.FlagReads}, nil),
 		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 5}, nil),
 		record(wire.Record{Code: wire.CodeBye}, nil),
 		{1, 2, 3},

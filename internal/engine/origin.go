@@ -294,10 +294,7 @@ func (e *Engine) issueGet(s *Session, c *Call) bool {
 		return false
 	}
 	n := min(c.end()-c.at, getChunk)
-	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at)}
-	if c.Access.checked && c.Request != nil {
-		r.Flags = wire.FlagFollowed
-	}
+	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
 	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n
 	return true
@@ -314,7 +311,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 		return false
 	}
 	r := wire.Record{
-		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op),
+		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op), Flags: c.followed(),
 		Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at),
 	}
 	data := e.add(c.Access, i, &r, wire.PartLen+operand, c.orderFlag())

@@ -77,7 +77,7 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:
-		e.completed(s.localID, r.Window, r.Flags&wire.FlagGets != 0)
+		e.completed(s.localID, r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
 	w := e.cfg.Windows.Lookup(r.Window)

@@ -231,10 +231,11 @@ func (e *Engine) beginTyped(c *Call) bool {
 // untyped calls; d is the target's datatype if the record names it.
 func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 	y, a := c.Typed, c.Access
-	r := wire.Record{Code: c.Code, Window: a.window, Token: c.token}
+	r := wire.Record{Code: c.Code, Window: a.window, Token: c.token, Flags: c.followed()}
 	extra, flags, end := 0, uint8(0), y.size
 	if d != nil {
-		r.Flags, extra = wire.FlagTyped, wire.LayoutLen
+		r.Flags |= wire.FlagTyped
+		extra = wire.LayoutLen
 		if s.acked[request] <= d.defined {
 			flags = wire.FlagOrdered // the definition must not be overtaken
 		}
@@ -242,9 +243,6 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 	if c.token != 0 {
 		extra += wire.PartLen
 		end = y.end
-	}
-	if c.Code == wire.CodeGet && a.checked && c.Request != nil {
-		r.Flags |= wire.FlagFollowed
 	}
 	if c.Code != wire.CodePut && c.Code != wire.CodeGet {
 		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)

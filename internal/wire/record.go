@@ -33,8 +33,8 @@ const (
 	FlagExclusive uint8 = 1 // of CodeLock: the lock is exclusive
 	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
 	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
-	FlagGets      uint8 = 1 // of CodeMark: only gets have been completed
-	FlagFollowed  uint8 = 4 // of CodeGet, in checking mode: no CodeMark tells of its completion
+	FlagReads     uint8 = 1 // of CodeMark: only what changes nothing has completed
+	FlagFollowed  uint8 = 4 // of what changes nothing, in checking mode: no CodeMark will tell that it has completed
 )
 
 // RecordLen is the length of a record's fixed part; data follows and is padded
