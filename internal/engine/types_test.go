@@ -9,6 +9,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // scattered returns a datatype of single words in no pattern, whose encoding has
@@ -23,15 +24,15 @@ func scattered(seed uint64, words int) *datatype.Type {
 	return committed(datatype.IndexedBlock(1, disps, datatype.Uint64))
 }
 
-// put issues a put of random data to one entry of typ, and returns a function
-// that checks it.
-func typedPut(f *fabric, a *Access, typ *datatype.Type) (check func()) {
+// typedPut issues a put of random data to one entry of typ at disp, and returns a
+// function that checks it.
+func typedPut(f *fabric, a *Access, typ *datatype.Type, disp int) (check func()) {
 	f.t.Helper()
 	data := noise(typ.Size())
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, typ.Size())})
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: uint64(disp), Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, len(data))})
 	return func() {
 		f.t.Helper()
-		got := (&Local{Mem: f.mem[1], Type: typ, Count: 1}).gather()
+		got := (&Local{Mem: f.mem[1], Base: int64(disp), Type: typ, Count: 1}).gather()
 		if !bytes.Equal(got, data) {
 			f.t.Fatalf("put to %v: wrong bytes", typ)
 		}
@@ -43,7 +44,7 @@ func TestTypeIsDefinedOnce(t *testing.T) {
 	a := f.access(0, 1)
 	typ := scattered(1, 50)
 	for range 5 {
-		check := typedPut(f, a, typ)
+		check := typedPut(f, a, typ, 0)
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestLargeTypes(t *testing.T) {
 		a := f.access(0, 1)
 		weather(rand.New(rand.NewPCG(seed, 1)), f)
 		typ := scattered(seed, 4000)
-		check := typedPut(f, a, typ)
+		check := typedPut(f, a, typ, 0)
 		back := make([]byte, typ.Size())
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
@@ -90,18 +91,20 @@ func TestManyTypes(t *testing.T) {
 	for _, tt := range []struct{ types, words, flushEvery int }{
 		{700, 5, 1}, {700, 5, 1000}, {30, 4000, 1}, {30, 4000, 1000}, {3, 30_000, 1},
 	} {
-		f := newFabric(t, 2, 1<<23, nil)
+		const room = 31 * 8 // for one word
+		f := newFabric(t, 2, tt.types*tt.words*room, nil)
 		a := f.access(0, 1)
 		if tt.types == 700 {
 			weather(rand.New(rand.NewPCG(3, 1)), f)
 		}
+		var checks []func()
 		for i := range tt.types {
-			check := typedPut(f, a, scattered(uint64(i), tt.words))
+			checks = append(checks, typedPut(f, a, scattered(uint64(i), tt.words), i*tt.words*room))
 			if i%tt.flushEvery == 0 {
 				if err := f.flush(f.e[0], a); err != nil {
 					t.Fatal(err)
 				}
-				check()
+				checks[i]()
 			}
 			if g := a.session.types; len(g.byID) > wire.MaxTypes || len(g.byType) > wire.MaxTypes || g.bytes > wire.MaxTypeBytes {
 				t.Fatalf("%d ids for %d bytes", len(g.byID), g.bytes)
@@ -109,6 +112,9 @@ func TestManyTypes(t *testing.T) {
 		}
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
+		}
+		for _, check := range checks {
+			check()
 		}
 		s := f.e[1].Stats
 		if s.TypesRefused != 0 || tt.flushEvery == 1 && tt.words < 30_000 && s.Types != uint64(tt.types) || tt.words == 30_000 && s.Types != 0 {
@@ -169,6 +175,91 @@ func TestTypedUnderContendedLock(t *testing.T) {
 			t.Fatalf("round %d: wrong bytes", round)
 		}
 	}
+	f.atRest()
+}
+
+// A request that waits in a lock's queue counts as applied, but the id that it
+// names is not given to another datatype.
+func TestTypeInLockQueueKeepsItsID(t *testing.T) {
+	other := make([]byte, 1<<16)
+	f := newFabric(t, 3, 1<<16, func(c *Config) {
+		if c.Rank != 1 {
+			return
+		}
+		w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(other), Size: len(other), DispUnit: 1, GroupSize: 3})
+		if err == nil {
+			err = c.Windows.Add(w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	e := f.e[0]
+	a, b := f.access(0, 1), f.access(2, 1)
+	elsewhere := e.OpenAccess(a.session, testWindow+1)
+	typ := scattered(1, 20)
+	typedPut(f, elsewhere, typ, 0)
+	if err := f.flush(e, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	f.until(1000*millisecond, func() bool { return f.e[2].Lock(f.now, b, true) })
+	f.until(1000*millisecond, (*LockWait)(b).Met)
+	f.until(1000*millisecond, func() bool { return e.Lock(f.now, a, true) })
+	data := noise(typ.Size())
+	if done, err := e.Issue(f.now, &Call{Access: a, Code: wire.CodePut, Typed: e.Typed(&Local{Mem: data}, &Local{}, typ, 1, len(data))}); err != nil || !done {
+		t.Fatal("the put does not travel with the lock")
+	}
+	for i := range 2 * wire.MaxTypes {
+		typedPut(f, elsewhere, scattered(uint64(i+2), 20), 0)
+		if i%50 == 0 {
+			if err := f.flush(e, elsewhere); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.until(1000*millisecond, func() bool { return f.e[2].Unlock(f.now, b) })
+	f.until(1000*millisecond, func() bool { return e.Unlock(f.now, a) })
+	f.until(1000*millisecond, (*UnlockWait)(a).Met)
+	a.Unlocked()
+	if err := errors.Join(a.TakeError(), b.TakeError(), f.flush(e, elsewhere)); err != nil {
+		t.Fatal(err)
+	}
+	if got := (&Local{Mem: f.mem[1], Type: typ, Count: 1}).gather(); !bytes.Equal(got, data) {
+		t.Error("the put under the lock went elsewhere")
+	}
+	f.atRest()
+}
+
+// A request that is late finds the datatype that its id meant when it was sent.
+func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
+	f := newFabric(t, 2, 1<<17, nil)
+	a := f.access(0, 1)
+	typ := scattered(1, 20)
+	typedPut(f, a, typ, 1<<16)
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	check := typedPut(f, a, typ, 0)
+	late, held := a.lastSeq, 0
+	f.filter = func(from, _ int, payload []byte) int {
+		var h wire.Header
+		if h.Decode(payload) == wire.OK && from == 0 && h.Kind == wire.KindData && h.Sequence == late {
+			held++
+			return 0
+		}
+		return 1
+	}
+	for i := range 2 * wire.MaxTypes {
+		typedPut(f, a, scattered(uint64(i+2), 20), 1<<16)
+	}
+	if held == 0 || a.session.acked[request] > late {
+		t.Fatal("nothing is late")
+	}
+	f.filter = nil
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	check()
 	f.atRest()
 }
 
@@ -306,15 +397,15 @@ func TestTypesBeyondTargetsMemory(t *testing.T) {
 	f := newFabric(t, 2, 1<<20, func(c *Config) { c.MaxTypeBytes = 1000 })
 	a := f.access(0, 1)
 	small, large := scattered(1, 10), scattered(2, 2000)
-	if check := typedPut(f, a, small); f.flush(f.e[0], a) == nil {
+	if check := typedPut(f, a, small, 0); f.flush(f.e[0], a) == nil {
 		check()
 	}
-	typedPut(f, a, large)
+	typedPut(f, a, large, 0)
 	if err := f.flush(f.e[0], a); !errors.Is(err, mpierr.NoMem) {
 		t.Errorf("a definition beyond the limit: %v", err)
 	}
 	for _, typ := range []*datatype.Type{small, large, small} {
-		check := typedPut(f, a, typ)
+		check := typedPut(f, a, typ, 0)
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
 		}

@@ -141,6 +141,9 @@ func (t *task) failed(k *link, err error, since int64) bool {
 // issue sends a call and reports whether it went out.
 func (t *task) issue(k *link, c engine.Call) bool {
 	e, start := t.l.e, t.w.now
+	if t.w.chance(0.2) {
+		t.disguise(&c)
+	}
 	for range 10_000 {
 		done, err := e.Issue(t.w.now, &c)
 		switch {

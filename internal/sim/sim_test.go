@@ -57,9 +57,12 @@ func TestSim(t *testing.T) {
 	}
 	group.Wait()
 	t.Logf("%d seeds, %d frames delivered, %.0f seeds/s", *flagSeeds, frames.Load(), float64(*flagSeeds)/time.Since(start).Seconds())
-	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d",
+	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
-		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers)
+		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)
+	if n := total.Stats.TypesRefused; n != 0 {
+		t.Errorf("%d definitions of datatypes were refused", n)
+	}
 }
 
 func TestSameSeedSameRun(t *testing.T) {

@@ -58,6 +58,8 @@ func (r *Result) add(s *engine.Stats) {
 	t.OutOfSpan += s.OutOfSpan
 	t.BadAcks += s.BadAcks
 	t.BadAnswers += s.BadAnswers
+	t.Types += s.Types
+	t.TypesRefused += s.TypesRefused
 }
 
 // World is one run.
@@ -212,7 +214,7 @@ func (w *World) settle() {
 	w.runUntil(w.now+30*second, func() bool { return false })
 	for _, l := range w.alive() {
 		u := l.e.Usage()
-		u.Sessions = 0
+		u.Sessions, u.TypeBytes = 0, 0
 		if want := (engine.Usage{Slots: u.Slots, FreeSlots: u.Slots}); u != want {
 			w.failf("rank %d holds something at rest: %+v", l.rank, u)
 		}
