@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -98,6 +99,59 @@ func ExampleWin_Accumulate() {
 		check(win.Free(ctx))
 	})
 	// Output: [2 4 6]
+}
+
+// Rank 0 writes a column of a matrix that lies row by row in rank 1's memory, and
+// reads the inside of the matrix back.
+func ExampleLocation_As() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		const rows, columns = 3, 4
+		win, err := rma.Allocate(ctx, node.World(), rows*columns*8, 8, nil)
+		check(err)
+		if node.Rank() == 0 {
+			column, err := datatype.Vector(rows, 1, columns, datatype.Float64)
+			check(err)
+			check(column.Commit())
+			corner, err := datatype.Subarray([]int{rows, columns}, []int{2, 3}, []int{1, 1}, datatype.OrderC, datatype.Float64)
+			check(err)
+			check(corner.Commit())
+			got := make([]float64, 6)
+			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
+			check(win.Put(rma.Of([]float64{1, 2, 3}), 1, rma.At(2).As(1, column)))
+			check(win.Flush(ctx, 1))
+			check(win.Get(rma.Of(got), 1, rma.At(0).As(1, corner)))
+			check(win.Unlock(ctx, 1))
+			fmt.Println(got)
+		}
+		check(win.Free(ctx))
+	})
+	// Output: [0 2 0 0 3 0]
+}
+
+// A struct is put whole, and one field of many is read as a column.
+func ExampleOfStructs() {
+	type point struct {
+		Name [4]byte
+		X, Y float64
+	}
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 100*24, 24, nil)
+		check(err)
+		if node.Rank() == 0 {
+			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
+			check(win.Put(rma.OfStructs([]point{{X: 1, Y: 2}, {X: 3, Y: 4}}), 1, rma.At(5)))
+			check(win.Flush(ctx, 1))
+			ys, err := datatype.HindexedBlock(1, []int{16, 24 + 16}, datatype.Float64)
+			check(err)
+			check(ys.Commit())
+			got := make([]float64, 2)
+			check(win.Get(rma.Of(got), 1, rma.At(5).As(1, ys)))
+			check(win.Unlock(ctx, 1))
+			fmt.Println(got)
+		}
+		check(win.Free(ctx))
+	})
+	// Output: [2 4]
 }
 
 // Exactly one rank claims a place.
