@@ -204,7 +204,7 @@ func failedAt(op string, rank int, class Class) error {
 // register makes the window known to requests at every rank, or at none, before
 // anyone returns.
 func (w *Win) register(ctx context.Context, c window.Config) error {
-	w.epoch = window.NewEpoch(w.comm.Size(), w.hints.NoLocks)
+	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
 	windows := w.comm.Job().Windows()
 	fault := w.checkSame()
 	if fault == nil {

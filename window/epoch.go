@@ -1,22 +1,32 @@
 package window
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import (
+	"slices"
 
-// Epoch is what a process knows about its own access epochs on one window: which
-// targets it may access now, and which synchronisation calls are legal (section
-// 11.5). It records what the process called, not what the targets answered.
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Epoch is what a process knows about its own access epochs on one window, and
+// about the exposure of its own memory: which targets it may access now, and which
+// synchronisation calls are legal (section 11.5). It records what the process
+// called, not what others answered.
 //
-// The window is in one mode at a time: no epoch, locks on single targets, or a
-// lock on all. Fence and post-start epochs join as further modes; Access asks
-// the per-target state and the mode only.
+// Access epochs are in one mode at a time: none, fence, start, locks on single
+// targets, or a lock on all. A fence opens an epoch that counts only once it was
+// used: other modes may follow it if it was not. The exposure of post goes beside
+// any of them but fence.
 //
 // The errors are *mpierr.Error and carry the target's rank.
 type Epoch struct {
+	self      int // this process's rank
 	groupSize int
 	noLocks   bool
-	all       access   // what a lock on all gives for every target
-	targets   []access // one byte a target; nil until the first lock
+	all       access   // what fence or a lock on all gives for every target
+	targets   []access // one byte a target; nil until the first lock or start
 	locked    int      // targets that are locked singly
+	started   bool     // by Start
+	fenceUsed bool     // an operation was issued since the last fence
+	posted    bool     // by Post
 }
 
 // access says how one target may be accessed.
@@ -28,12 +38,14 @@ const (
 	accessExclusive access = 2
 	accessKind      access = 3 // mask of the two above
 	accessNoCheck   access = 4 // the lock was not asked for at the target
+	accessFence     access = 8
+	accessStart     access = 16
 )
 
-// NewEpoch returns the state of a process that has no epoch open on a window of
-// groupSize ranks. With noLocks, the info key of that name, lock calls are errors.
-func NewEpoch(groupSize int, noLocks bool) *Epoch {
-	return &Epoch{groupSize: groupSize, noLocks: noLocks}
+// NewEpoch returns the state of process self that has no epoch open on a window
+// of groupSize ranks. With noLocks, the info key of that name, lock calls are errors.
+func NewEpoch(self, groupSize int, noLocks bool) *Epoch {
+	return &Epoch{self: self, groupSize: groupSize, noLocks: noLocks}
 }
 
 // Access returns nil if an operation on target may be issued now. Errors: Rank;
@@ -43,17 +55,22 @@ func (e *Epoch) Access(target int) error {
 		return nil
 	}
 	if e.all != accessNone && uint(target) < uint(e.groupSize) {
+		e.fenceUsed = e.fenceUsed || e.all == accessFence
 		return nil
 	}
 	if err := e.checkRank("access", target); err != nil {
 		return err
 	}
-	return syncError("access", target, "no epoch gives access to this target: call Lock or LockAll first")
+	if e.started {
+		return syncError("access", target, "the target is not in the group of Start")
+	}
+	return syncError("access", target, "no epoch gives access to this target: call Fence, Start, Lock or LockAll first")
 }
 
 // Lock opens an epoch on target. Errors: Locktype; Rank; Assert if assert is
-// neither 0 nor ModeNoCheck; RMASync if target is locked, if all are, or if the
-// window was created with no_locks.
+// neither 0 nor ModeNoCheck; RMASync if target is locked, if another kind of epoch
+// is open, if target is this process and has posted, or if the window was created
+// with no_locks.
 func (e *Epoch) Lock(target int, kind LockType, assert Assert) error {
 	if !kind.Valid() {
 		return mpierr.New("lock", mpierr.Locktype, target, "%d is not a lock type", kind)
@@ -64,9 +81,11 @@ func (e *Epoch) Lock(target int, kind LockType, assert Assert) error {
 	if err := e.checkLock("lock", target, assert); err != nil {
 		return err
 	}
-	if e.targets == nil {
-		e.targets = make([]access, e.groupSize)
+	if e.posted && target == e.self {
+		return syncError("lock", target, "this process's window is exposed by Post: call Wait first")
 	}
+	e.endFence()
+	e.makeTargets()
 	if e.targets[target] != accessNone {
 		return syncError("lock", target, "this process has locked the target already")
 	}
@@ -91,8 +110,8 @@ func (e *Epoch) CheckUnlock(target int) error {
 	if err := e.checkRank("unlock", target); err != nil {
 		return err
 	}
-	if e.targets == nil || e.targets[target] == accessNone {
-		if e.all != accessNone {
+	if e.targets == nil || e.targets[target]&accessKind == 0 {
+		if e.all&accessKind != 0 {
 			return syncError("unlock", target, "all targets are locked together: call UnlockAll")
 		}
 		return syncError("unlock", target, "the target is not locked")
@@ -101,8 +120,9 @@ func (e *Epoch) CheckUnlock(target int) error {
 }
 
 // LockAll opens a shared epoch on all targets. Errors: Assert if assert is
-// neither 0 nor ModeNoCheck; RMASync if any target is locked, or if the window
-// was created with no_locks.
+// neither 0 nor ModeNoCheck; RMASync if any target is locked, if another kind of
+// epoch is open, if this process has posted, or if the window was created with
+// no_locks.
 func (e *Epoch) LockAll(assert Assert) error {
 	if err := e.checkLock("lock_all", mpierr.NoRank, assert); err != nil {
 		return err
@@ -110,13 +130,17 @@ func (e *Epoch) LockAll(assert Assert) error {
 	if e.locked > 0 {
 		return syncError("lock_all", mpierr.NoRank, "%d targets are locked singly: unlock them first", e.locked)
 	}
+	if e.posted {
+		return syncError("lock_all", mpierr.NoRank, "this process's window is exposed by Post: call Wait first")
+	}
+	e.endFence()
 	e.all = newAccess(LockShared, assert)
 	return nil
 }
 
 // UnlockAll closes the epoch that LockAll opened; RMASync if there is none.
 func (e *Epoch) UnlockAll() error {
-	if e.all == accessNone {
+	if e.all&accessKind == 0 {
 		return syncError("unlock_all", mpierr.NoRank, "LockAll was not called")
 	}
 	e.all = accessNone
@@ -137,19 +161,155 @@ func (e *Epoch) Flush(target int) error {
 
 // FlushAll returns nil if all targets may be flushed now; RMASync if none is locked.
 func (e *Epoch) FlushAll() error {
-	if e.all == accessNone && e.locked == 0 {
+	if e.all&accessKind == 0 && e.locked == 0 {
 		return syncError("flush_all", mpierr.NoRank, "flush needs a passive target epoch: call Lock or LockAll first")
 	}
 	return nil
 }
 
-// Free returns nil if the window may be freed; RMASync if an epoch is open.
+// Fence ends the epochs of the last fence and, unless assert has ModeNoSucceed,
+// begins new ones. Errors: Assert for assertions that a fence does not take;
+// RMASync if a target is locked or started, or this process has posted.
+func (e *Epoch) Fence(assert Assert) error {
+	const known = ModeNoStore | ModeNoPut | ModeNoPrecede | ModeNoSucceed
+	switch {
+	case assert&^known != 0:
+		return mpierr.New("fence", mpierr.Assert, mpierr.NoRank, "assertion %d: a fence takes ModeNoStore, ModeNoPut, ModeNoPrecede and ModeNoSucceed", assert)
+	case e.all&accessKind != 0:
+		return syncError("fence", mpierr.NoRank, "all targets are locked: call UnlockAll first")
+	case e.locked > 0:
+		return syncError("fence", mpierr.NoRank, "%d targets are locked: unlock them first", e.locked)
+	case e.started:
+		return syncError("fence", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
+	case e.posted:
+		return syncError("fence", mpierr.NoRank, "this process's window is exposed by Post: call Wait first")
+	}
+	e.all, e.fenceUsed = accessFence, false
+	if assert&ModeNoSucceed != 0 {
+		e.all = accessNone
+	}
+	return nil
+}
+
+// Fenced reports whether a fence's epoch is open, and whether it was used.
+func (e *Epoch) Fenced() (open, used bool) { return e.all == accessFence, e.fenceUsed }
+
+// Start opens an access epoch on the targets of a group. Errors: Assert if assert
+// is neither 0 nor ModeNoCheck; Rank for one that is not among the window's or
+// occurs twice; RMASync if another access epoch is open.
+func (e *Epoch) Start(targets []int, assert Assert) error {
+	if assert&^ModeNoCheck != 0 {
+		return mpierr.New("start", mpierr.Assert, mpierr.NoRank, "assertion %d: a start takes none but ModeNoCheck", assert)
+	}
+	if err := e.checkGroup("start", targets); err != nil {
+		return err
+	}
+	switch {
+	case e.started:
+		return syncError("start", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
+	case e.all&accessKind != 0 || e.locked > 0:
+		return syncError("start", mpierr.NoRank, "targets are locked: unlock them first")
+	case e.fenceUsed:
+		return syncError("start", mpierr.NoRank, "the epoch of a fence was used: end it by a fence with ModeNoSucceed first")
+	}
+	e.endFence()
+	e.makeTargets()
+	for _, t := range targets {
+		e.targets[t] = accessStart
+	}
+	e.started = true
+	return nil
+}
+
+// Complete closes the epoch that Start opened; RMASync if there is none.
+func (e *Epoch) Complete() error {
+	if !e.started {
+		return syncError("complete", mpierr.NoRank, "Start was not called")
+	}
+	clear(e.targets)
+	e.started = false
+	return nil
+}
+
+// Started reports whether an epoch that Start began is open.
+func (e *Epoch) Started() bool { return e.started }
+
+// Post exposes this process's window to the origins of a group. Errors: Assert
+// for assertions other than ModeNoCheck, ModeNoStore and ModeNoPut; Rank as for
+// Start; RMASync if the window is exposed already, by Post or by a fence, or if
+// this process holds the lock of its own window.
+func (e *Epoch) Post(origins []int, assert Assert) error {
+	if assert&^(ModeNoCheck|ModeNoStore|ModeNoPut) != 0 {
+		return mpierr.New("post", mpierr.Assert, mpierr.NoRank, "assertion %d: a post takes ModeNoCheck, ModeNoStore and ModeNoPut", assert)
+	}
+	if err := e.checkGroup("post", origins); err != nil {
+		return err
+	}
+	_, _, locked := e.Locked(e.self)
+	switch {
+	case e.posted:
+		return syncError("post", mpierr.NoRank, "this process's window is exposed already: call Wait first")
+	case e.fenceUsed:
+		return syncError("post", mpierr.NoRank, "the epoch of a fence was used: end it by a fence with ModeNoSucceed first")
+	case locked:
+		return syncError("post", mpierr.NoRank, "this process has locked its own window: unlock it first")
+	}
+	e.endFence()
+	e.posted = true
+	return nil
+}
+
+// CheckWait returns nil if Wait or Test may be called, RMASync if there was no Post.
+func (e *Epoch) CheckWait(op string) error {
+	if !e.posted {
+		return syncError(op, mpierr.NoRank, "Post was not called")
+	}
+	return nil
+}
+
+// Waited records that the exposure which Post began is over.
+func (e *Epoch) Waited() { e.posted = false }
+
+// Free returns nil if the window may be freed; RMASync if an epoch is open. That
+// of a fence is not if it was not used.
 func (e *Epoch) Free() error {
 	switch {
-	case e.all != accessNone:
+	case e.all&accessKind != 0:
 		return syncError("window free", mpierr.NoRank, "all targets are locked: call UnlockAll first")
 	case e.locked > 0:
 		return syncError("window free", mpierr.NoRank, "%d targets are locked: unlock them first", e.locked)
+	case e.started:
+		return syncError("window free", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
+	case e.posted:
+		return syncError("window free", mpierr.NoRank, "the window is exposed by Post: call Wait first")
+	case e.fenceUsed:
+		return syncError("window free", mpierr.NoRank, "the epoch of a fence was used: call Fence first")
+	}
+	return nil
+}
+
+// endFence ends the epoch of a fence that was not used.
+func (e *Epoch) endFence() {
+	if e.all == accessFence {
+		e.all = accessNone
+	}
+}
+
+func (e *Epoch) makeTargets() {
+	if e.targets == nil {
+		e.targets = make([]access, e.groupSize)
+	}
+}
+
+// checkGroup refuses ranks that are not among the window's, or not distinct.
+func (e *Epoch) checkGroup(op string, ranks []int) error {
+	for i, r := range ranks {
+		if err := e.checkRank(op, r); err != nil {
+			return err
+		}
+		if slices.Contains(ranks[:i], r) {
+			return mpierr.New(op, mpierr.Rank, r, "the rank is in the group twice")
+		}
 	}
 	return nil
 }
@@ -161,7 +321,7 @@ func (e *Epoch) Locked(target int) (kind LockType, assert Assert, ok bool) {
 	if uint(target) < uint(len(e.targets)) && e.targets[target] != accessNone {
 		a = e.targets[target]
 	}
-	if a == accessNone || uint(target) >= uint(e.groupSize) {
+	if a&accessKind == 0 || uint(target) >= uint(e.groupSize) {
 		return 0, 0, false
 	}
 	if a&accessNoCheck != 0 {
@@ -178,7 +338,7 @@ func (e *Epoch) LockedAll() (assert Assert, ok bool) {
 	if e.all&accessNoCheck != 0 {
 		assert = ModeNoCheck
 	}
-	return assert, e.all != accessNone
+	return assert, e.all&accessKind != 0
 }
 
 // LockedCount returns the number of targets that are locked singly.
@@ -198,8 +358,12 @@ func (e *Epoch) checkLock(op string, target int, assert Assert) error {
 		return mpierr.New(op, mpierr.Assert, target, "assertion %d: a lock takes none but ModeNoCheck", assert)
 	case e.noLocks:
 		return syncError(op, target, "the window was created with the info key no_locks")
-	case e.all != accessNone:
+	case e.all&accessKind != 0:
 		return syncError(op, target, "all targets are locked already: call UnlockAll first")
+	case e.started:
+		return syncError(op, target, "an epoch that Start began is open: call Complete first")
+	case e.fenceUsed:
+		return syncError(op, target, "the epoch of a fence was used: end it by a fence with ModeNoSucceed first")
 	}
 	return nil
 }

@@ -166,7 +166,7 @@ func TestLockDoesNotAllocate(t *testing.T) {
 }
 
 func TestEpochDoesNotAllocate(t *testing.T) {
-	e := NewEpoch(8, false)
+	e := NewEpoch(0, 8, false)
 	var err error
 	n := testing.AllocsPerRun(100, func() {
 		for _, f := range []error{e.Lock(3, LockShared, 0), e.Access(3), e.Flush(3), e.Unlock(3), e.LockAll(0), e.Access(7), e.UnlockAll()} {
@@ -181,7 +181,7 @@ func TestEpochDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkEpochAccess(b *testing.B) {
-	e := NewEpoch(8, false)
+	e := NewEpoch(0, 8, false)
 	if err := e.Lock(3, LockShared, 0); err != nil {
 		b.Fatal(err)
 	}

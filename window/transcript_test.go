@@ -103,10 +103,11 @@ func TestLockTranscripts(t *testing.T) {
 }
 
 func TestEpochTranscripts(t *testing.T) {
-	asserts := map[string]Assert{"nocheck": ModeNoCheck, "noput": ModeNoPut, "nocheck+noput": ModeNoCheck | ModeNoPut}
+	asserts := map[string]Assert{"nocheck": ModeNoCheck, "noput": ModeNoPut, "nocheck+noput": ModeNoCheck | ModeNoPut,
+		"nosucceed": ModeNoSucceed, "noprecede": ModeNoPrecede, "nostore": ModeNoStore}
 	kinds := map[string]LockType{"exclusive": LockExclusive, "shared": LockShared}
 	transcript(t, "epoch", func() func([]string) []string {
-		e := NewEpoch(4, false)
+		e := NewEpoch(0, 4, false)
 		return func(words []string) []string {
 			say := func(err error) []string {
 				if err == nil {
@@ -123,7 +124,7 @@ func TestEpochTranscripts(t *testing.T) {
 			rank, _ := strconv.Atoi(word(1))
 			switch words[0] {
 			case "no_locks":
-				e = NewEpoch(4, true)
+				e = NewEpoch(0, 4, true)
 				return say(nil)
 			case "lock":
 				return say(e.Lock(rank, kinds[word(2)], asserts[word(3)]))
@@ -133,6 +134,26 @@ func TestEpochTranscripts(t *testing.T) {
 				return say(e.LockAll(asserts[word(1)]))
 			case "unlock_all":
 				return say(e.UnlockAll())
+			case "fence":
+				return say(e.Fence(asserts[word(1)]))
+			case "start", "post":
+				var group []int
+				for _, r := range strings.Split(word(1), ",") {
+					n, _ := strconv.Atoi(r)
+					group = append(group, n)
+				}
+				if words[0] == "start" {
+					return say(e.Start(group, asserts[word(2)]))
+				}
+				return say(e.Post(group, asserts[word(2)]))
+			case "complete":
+				return say(e.Complete())
+			case "wait":
+				err := e.CheckWait("wait")
+				if err == nil {
+					e.Waited()
+				}
+				return say(err)
 			case "access":
 				return say(e.Access(rank))
 			case "flush":

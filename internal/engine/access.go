@@ -25,11 +25,16 @@ type Access struct {
 	window  uint32
 	lastSeq uint64 // the last bundle with an operation on it
 	pending int32  // operations that await an answer
+	results int32  // calls kept back that will have an answer
 	lock    lockPhase
-	checked bool                         // the window is in checking mode
-	mark    mark                         // what the target is still to be told is complete
-	markSeq uint64                       // the last bundle that told it
+	checked bool   // the window is in checking mode
+	mark    mark   // what the target is still to be told is complete
+	markSeq uint64 // the last bundle that told it
+	queue   []*deferred
 	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
+
+	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
+	posted, completes        uint32 // as target: exposure epochs begun, ended by the origin
 }
 
 // OpenAccess returns the access at s to the window with the given id, the same
@@ -108,8 +113,11 @@ type FlushWait Access
 // Met reports whether the wait is over.
 func (w *FlushWait) Met() bool {
 	s := w.session
-	return s == nil || s.state == dead ||
-		w.pending == 0 && w.lock != locking && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
+	if s == nil {
+		return len(w.queue) == 0
+	}
+	return s.state == dead ||
+		w.pending == 0 && w.lock != locking && len(w.queue) == 0 && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
 }
 
 // A LocalWait is met when every operation issued on the access has completed at
@@ -118,7 +126,10 @@ type LocalWait Access
 
 // Met reports whether the wait is over.
 func (w *LocalWait) Met() bool {
-	return w.session == nil || w.session.state == dead || w.pending == 0 && (!w.checked || (*Access)(w).marked())
+	if w.session == nil || w.session.state == dead {
+		return w.results == 0
+	}
+	return w.pending == 0 && w.results == 0 && (!w.checked || (*Access)(w).marked())
 }
 
 // A LockWait is met when the lock that was asked for is held or refused.
@@ -191,6 +202,9 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 	if a.lock == unlocked { // it was refused
 		return true
 	}
+	if len(a.queue) > 0 {
+		return false
+	}
 	var i int32
 	if s.lockOpen == a {
 		i = s.open[request]
@@ -228,4 +242,6 @@ func (a *Access) Unlocked() { a.lock = unlocked }
 type ReleaseWait Access
 
 // Met reports whether the wait is over.
-func (w *ReleaseWait) Met() bool { return (*LockWait)(w).Met() && (*RoomWait)(w).Met() }
+func (w *ReleaseWait) Met() bool {
+	return (*LockWait)(w).Met() && len(w.queue) == 0 && (*RoomWait)(w).Met()
+}

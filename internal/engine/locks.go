@@ -36,6 +36,9 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 		return false, mpierr.Locktype
 	}
 	l := e.lockOf(r.Window)
+	if l.exposed {
+		return false, mpierr.RMASync
+	}
 	granted, class = l.Acquire(s.localID, kindOf(r.Flags&wire.FlagExclusive != 0), struct{}{})
 	switch {
 	case class != mpierr.Success:
@@ -51,7 +54,8 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 // of life while somebody waits, so that the lock of one that died is released.
 type lock struct {
 	window.Lock[struct{}]
-	held []*Session
+	held    []*Session
+	exposed bool // by Post, so that it cannot be locked
 }
 
 func (l *lock) hold(s *Session) {
@@ -126,7 +130,9 @@ func (e *Engine) ForgetWindow(id uint32) {
 		delete(e.waits, k)
 		if w.local != nil {
 			w.local.lock = unlocked
-			w.local.fail(refusal(wire.CodeLock, mpierr.Win, e.cfg.Rank))
+			err := refusal(wire.CodeLock, mpierr.Win, e.cfg.Rank)
+			w.local.fail(err)
+			e.dropDeferred(w.local, err)
 			continue
 		}
 		w.bundle.refuse = mpierr.Win
@@ -202,6 +208,7 @@ func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 		delete(e.waits, k)
 		if w.local != nil {
 			w.local.lock = locked
+			e.issueQueue(w.local)
 			continue
 		}
 		l.hold(w.bundle.session)

@@ -114,8 +114,9 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	e.freeOp = i
 }
 
-// failOps ends all operations that await an answer from s.
+// failOps ends all operations that await an answer from s, or were kept back.
 func (e *Engine) failOps(s *Session) {
+	e.dropAllDeferred(s, s.err)
 	for i := range e.ops {
 		if o := &e.ops[i]; o.used && o.access.session == s {
 			if o.access.lock == locking {
@@ -160,10 +161,26 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 
 // Issue sends as much of c as there is room for and reports whether all of it
 // has been sent: then the origin data may be changed. Otherwise it is to be
-// called again; RoomWait tells when. The error concerns the target as a whole;
-// what goes wrong with one operation is told by TakeError after a flush.
+// called again; RoomWait tells when. A call that may not act yet, because the lock
+// has not been granted or the target has not posted, is copied and acts later. The
+// error concerns the target as a whole; what goes wrong with one operation is told
+// by TakeError after a flush.
 func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 	e.now = now
+	if a := c.Access; a.lock == locking || a.starts != a.posts || len(a.queue) > 0 {
+		if err := a.Err(); err != nil {
+			e.abandon(c)
+			return true, err
+		}
+		if done, stop := e.gate(c); stop {
+			return done, nil
+		}
+	}
+	return e.act(c)
+}
+
+// act is Issue for a call that may act now.
+func (e *Engine) act(c *Call) (bool, error) {
 	a := c.Access
 	if a.local != nil {
 		return e.issueLocal(c)
@@ -175,11 +192,11 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 		return true, s.err
 	case s.bye:
 		e.abandon(c)
-		return true, &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: errLeft}
-	case a.lock == locking && s.lockOpen != a:
-		return false, nil // what follows a lock waits for it, unless it travels with it
+		return true, leftError(s)
 	case c.Typed != nil:
 		return e.issueTyped(s, c)
+	case c.Code == wire.CodeComplete:
+		return e.complete(a), nil
 	}
 	switch {
 	case c.size() == 0:
@@ -228,6 +245,9 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 
 // abandon ends a call that was begun and cannot go on.
 func (e *Engine) abandon(c *Call) {
+	if c.Access.session == nil {
+		return
+	}
 	if i := e.find(c.Access.session, c.token); i != none {
 		e.finish(i, c.Access.session.err)
 	}
@@ -340,12 +360,11 @@ func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
 // issueLocal lets a call on this rank's own window take effect at once.
 func (e *Engine) issueLocal(c *Call) (bool, error) {
 	a := c.Access
-	if a.lock == locking {
-		return false, nil
-	}
 	w := a.local
 	var class mpierr.Class
 	switch {
+	case c.Code == wire.CodeComplete:
+		e.complete(a)
 	case c.Typed != nil:
 		class = e.issueTypedLocal(c, w)
 	case c.Code == wire.CodePut:
@@ -375,14 +394,11 @@ type RoomWait Access
 // Met reports whether the wait is over.
 func (w *RoomWait) Met() bool {
 	e, a := w.engine, (*Access)(w)
-	if a.session == nil {
-		return a.lock != locking
-	}
 	s := a.session
-	if s.state == dead {
+	if s == nil || s.state == dead || s.bye || a.held() {
 		return true
 	}
-	if a.lock == locking && s.lockOpen != a {
+	if len(a.queue) > 0 {
 		return false
 	}
 	if e.freeOp == none && len(e.ops) == e.cfg.MaxOps {
@@ -439,12 +455,17 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		}
 	case r.Code == wire.CodeGranted && o.access.lock == locking && o.result == nil:
 		o.access.lock = locked
+		if len(o.access.queue) > 0 {
+			e.markDirty(s)
+		}
 		e.finish(i, nil)
 	case r.Code == wire.CodeRefused && len(r.Data) == 4:
+		err := refusal(wire.Code(r.Op), refusedClass(r), s.rank)
 		if wire.Code(r.Op) == wire.CodeLock {
 			o.access.lock = unlocked
+			e.dropDeferred(o.access, err)
 		}
-		e.finish(i, refusal(wire.Code(r.Op), refusedClass(r), s.rank))
+		e.finish(i, err)
 	default:
 		e.Stats.BadAnswers++
 	}
@@ -465,6 +486,10 @@ func refusedClass(r *wire.Record) mpierr.Class {
 		return mpierr.Intern
 	}
 	return c
+}
+
+func leftError(s *Session) *mpierr.Error {
+	return &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: errLeft}
 }
 
 func refusal(c wire.Code, class mpierr.Class, rank int) *mpierr.Error {

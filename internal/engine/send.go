@@ -192,6 +192,9 @@ func (e *Engine) service(s *Session) {
 	if len(s.marks) > 0 {
 		e.sendMarks(s)
 	}
+	if len(s.deferring) > 0 {
+		e.issueDeferred(s)
+	}
 	for c := range numClasses {
 		e.closeBundle(s, c)
 		e.pump(s, c)

@@ -19,22 +19,23 @@ const (
 // Session is everything that one rank keeps about another. It holds no memory in
 // proportion to the window or the span: what is in flight lives in the slots.
 type Session struct {
-	rank     int
-	path     PathID
-	state    sessionState
-	bye      bool // the peer will issue nothing more
-	isActive bool
-	isDirty  bool
-	isLate   bool
-	localID  uint64 // in frames to this rank
-	remoteID uint64 // in frames to the peer
-	peer     uint64 // the peer's incarnation, 0 while unknown
-	err      *mpierr.Error
-	access   map[uint32]*Access // this rank's accesses at the peer, by window
-	types    *givenTypes        // datatypes defined at the peer, or nil
-	lockOpen *Access            // whose lock record started the open bundle of requests, or nil
-	told     int                // revocations passed on to the peer
-	marks    []*Access          // those whose completions the peer is to be told of, in checking mode
+	rank      int
+	path      PathID
+	state     sessionState
+	bye       bool // the peer will issue nothing more
+	isActive  bool
+	isDirty   bool
+	isLate    bool
+	localID   uint64 // in frames to this rank
+	remoteID  uint64 // in frames to the peer
+	peer      uint64 // the peer's incarnation, 0 while unknown
+	err       *mpierr.Error
+	access    map[uint32]*Access // this rank's accesses at the peer, by window
+	types     *givenTypes        // datatypes defined at the peer, or nil
+	lockOpen  *Access            // whose lock record started the open bundle of requests, or nil
+	told      int                // revocations passed on to the peer
+	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
+	deferring []*Access          // those that keep calls back
 
 	// Sending.
 	maxPayload int
@@ -320,7 +321,7 @@ func (s *Session) idle() bool {
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
 func (s *Session) owes() bool {
-	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.parked > 0 || s.blocks || s.unapplied()
+	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.unapplied()
 }
 
 // unapplied reports whether a request bundle has been closed or begun and is not

@@ -17,6 +17,7 @@ type Stats struct {
 	ParkingFull    uint64 // bundles left to be sent again for want of room
 	BadAcks        uint64 // acknowledgements of what was never sent
 	BadAnswers     uint64 // answers to no operation of ours
+	Deferred       uint64 // calls kept back until a lock was granted or a target had posted
 	Refused        uint64 // requests that this rank refused
 	Types          uint64 // datatypes that peers defined here
 	TypesRefused   uint64 // pieces of definitions that this rank refused

@@ -71,7 +71,12 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return mpierr.Success
 	case wire.CodeBye:
 		s.bye = true
+		e.dropAllDeferred(s, leftError(s))
 		return mpierr.Success
+	case wire.CodePost:
+		return e.takePost(s, r.Window)
+	case wire.CodeComplete:
+		return e.takeComplete(s, r.Window)
 	case wire.CodeMessage:
 		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
 	case wire.CodeType:

@@ -83,6 +83,16 @@ func seek(it *datatype.Iter, at int) {
 	}
 }
 
+// own gives y a copy of the data that the call reads.
+func (y *Typed) own() {
+	if y.origin.mem == nil {
+		return
+	}
+	data := make([]byte, y.size)
+	y.origin.pack(data, 0)
+	y.origin = region{mem: data, flat: true}
+}
+
 // scatter is where the result of one operation goes.
 type scatter struct {
 	region

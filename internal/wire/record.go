@@ -19,6 +19,8 @@ const (
 	CodeBye           Code = 10 // the sender will issue nothing more
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
+	CodePost          Code = 12 // the sender's window is exposed to the receiver
+	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
 )
 
 // Codes of responses.
@@ -186,6 +188,10 @@ func (c Code) String() string {
 		return "type"
 	case CodeMark:
 		return "mark"
+	case CodePost:
+		return "post"
+	case CodeComplete:
+		return "complete"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

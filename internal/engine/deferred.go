@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// deferred is a call that was made before it may act: the lock that it needs has
+// not been granted, or the target has not posted. It has its own copy of the data
+// that the caller may change again.
+type deferred struct {
+	Call
+	start uint32 // of the access epochs begun by Start, the one that it belongs to
+}
+
+// held reports whether calls on a may not act yet.
+func (a *Access) held() bool { return a.lockAway() || int32(a.starts-a.posts) > 0 }
+
+// lockAway reports whether the lock was asked for, is not known to be held, and
+// calls can no longer travel with the request.
+func (a *Access) lockAway() bool {
+	return a.lock == locking && (a.session == nil || a.session.lockOpen != a)
+}
+
+// gate keeps back a call that may not act yet (then it is done with for its
+// caller), and one that comes while earlier ones are on their way out.
+func (e *Engine) gate(c *Call) (done, stop bool) {
+	a := c.Access
+	switch {
+	case a.held():
+		e.deferCall(c)
+		return true, true
+	case len(a.queue) > 0:
+		return false, true
+	}
+	return false, false
+}
+
+func (e *Engine) deferCall(c *Call) {
+	a := c.Access
+	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete {
+		return
+	}
+	d := &deferred{Call: *c, start: a.starts}
+	d.Origin, d.Compare = slices.Clone(c.Origin), slices.Clone(c.Compare)
+	if c.Typed != nil {
+		d.Typed.own()
+		c.Typed = nil
+	}
+	if d.answered() {
+		a.results++
+	}
+	if d.Request != nil {
+		d.Request.left++
+	}
+	e.Stats.Deferred++
+	if a.queue = append(a.queue, d); len(a.queue) == 1 && a.session != nil {
+		a.session.deferring = append(a.session.deferring, a)
+		e.await(a.session) // if the peer dies, the calls must fail
+	}
+}
+
+// answered reports whether the caller must leave memory alone until an answer.
+func (c *Call) answered() bool { return answered(c.Code) }
+
+// issueDeferred sends what s's accesses have kept back, as far as it may act and
+// there is room.
+func (e *Engine) issueDeferred(s *Session) {
+	for i := 0; i < len(s.deferring); {
+		if e.issueQueue(s.deferring[i]); s.state == dead {
+			return
+		}
+		if len(s.deferring[i].queue) > 0 {
+			i++
+			continue
+		}
+		s.deferring = slices.Delete(s.deferring, i, i+1)
+	}
+}
+
+func (e *Engine) issueQueue(a *Access) {
+	for len(a.queue) > 0 {
+		d := a.queue[0]
+		if a.lockAway() || int32(d.start-a.posts) > 0 {
+			return
+		}
+		at, token := d.at, d.token
+		if done, err := e.act(&d.Call); err != nil {
+			return // the target is dead, or has left, which ends them all
+		} else if !done {
+			if d.at == at && d.token == token {
+				return
+			}
+			continue
+		}
+		e.leaveQueue(a, nil)
+	}
+	a.queue = nil
+}
+
+// leaveQueue takes the first call of a's queue out.
+func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
+	d := a.queue[0]
+	a.queue[0] = nil
+	a.queue = a.queue[1:]
+	if d.answered() {
+		a.results--
+	}
+	if d.Request != nil {
+		d.Request.left--
+		if err != nil && d.Request.err == nil {
+			d.Request.err = err
+		}
+	}
+}
+
+// dropDeferred fails what a has kept back.
+func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
+	if len(a.queue) > 0 {
+		a.fail(err)
+	}
+	for len(a.queue) > 0 {
+		if a.queue[0].Typed != nil {
+			e.done(&a.queue[0].Call)
+		}
+		e.leaveQueue(a, err)
+	}
+	a.queue = nil
+	if s := a.session; s != nil {
+		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
+	}
+}
+
+// dropAllDeferred fails what is kept back for s, in the order in which it was
+// begun.
+func (e *Engine) dropAllDeferred(s *Session, err *mpierr.Error) {
+	for len(s.deferring) > 0 {
+		e.dropDeferred(s.deferring[0], err)
+	}
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// General active target synchronisation (section 11.5.2) counts on both sides. An
+// origin counts the posts that came from a target and its own starts; a target
+// counts its posts to an origin and the completes that came from there. Nothing is
+// matched by name, so a post may come before its start and a complete before its
+// wait, and both may go out while the other side does something else.
+
+// Start begins an access epoch on a that the target's next post opens. What is
+// issued meanwhile is kept back. Complete ends it.
+func (e *Engine) Start(a *Access) { a.starts++ }
+
+// Post opens this rank's window to the rank that a leads to, and tells it, unless
+// quiet is set. It returns false if there is no room now (see RoomWait).
+func (e *Engine) Post(now int64, a *Access, quiet bool) bool {
+	e.now = now
+	s := a.session
+	switch {
+	case quiet || s != nil && s.state == dead:
+	case s == nil:
+		a.posts++
+		e.issueQueue(a)
+	default:
+		i := e.room(s, request, 0)
+		if i == none {
+			return false
+		}
+		e.appendRecord(i, &wire.Record{Code: wire.CodePost, Window: a.window}, 0)
+		e.markDirty(s)
+	}
+	a.posted++
+	return true
+}
+
+// PostRoom reports whether Post may succeed.
+func (e *Engine) PostRoom(a *Access) bool { return a.session == nil || e.SendRoom(a.session) }
+
+// complete tells the target that the access epoch is over, once everything issued
+// before has been applied.
+func (e *Engine) complete(a *Access) bool {
+	s := a.session
+	if s == nil {
+		if a.completes != a.posted {
+			a.completes++
+		}
+		a.completed++
+		return true
+	}
+	i := e.requestRoom(a, 0)
+	if i == none {
+		return false
+	}
+	e.add(a, i, &wire.Record{Code: wire.CodeComplete, Window: a.window}, 0, wire.FlagFence)
+	e.markDirty(s)
+	a.completed++
+	return true
+}
+
+// takePost handles a peer's post record: what was kept back may act.
+func (e *Engine) takePost(s *Session, id uint32) mpierr.Class {
+	if e.cfg.Windows.Lookup(id) == nil {
+		return mpierr.Win
+	}
+	a := e.OpenAccess(s, id)
+	if int32(a.posts-a.completed) > 0 {
+		return mpierr.RMASync // it has posted and not waited
+	}
+	a.posts++
+	e.markDirty(s)
+	return mpierr.Success
+}
+
+// takeComplete handles a peer's complete record.
+func (e *Engine) takeComplete(s *Session, id uint32) mpierr.Class {
+	a := s.access[id]
+	if a == nil || a.completes == a.posted {
+		return mpierr.RMASync // nothing was posted to it
+	}
+	a.completes++
+	return mpierr.Success
+}
+
+// Expose says that a window's exposure epoch begins or ends. A window that is
+// exposed cannot be locked, nor one that is locked be exposed: then Expose
+// returns false, and the window is not exposed.
+func (e *Engine) Expose(id uint32, exposed bool) bool {
+	l := e.lockOf(id)
+	if exposed && l.Holders() > 0 {
+		return false
+	}
+	l.exposed = exposed
+	return true
+}
+
+// Exposing reports whether the origin that a leads to has yet to complete.
+func (a *Access) Exposing() bool { return a.completes != a.posted }
+
+// Starting reports whether the target has yet to post to this rank.
+func (a *Access) Starting() bool { return int32(a.starts-a.posts) > 0 }
+
+// Err returns why the target cannot be reached, or nil.
+func (a *Access) Err() error {
+	switch s := a.session; {
+	case s == nil:
+	case s.state == dead:
+		return s.err
+	case s.bye:
+		return leftError(s)
+	}
+	return nil
+}
+
+// Session returns the session with the rank that a leads to, nil for this rank.
+func (a *Access) Session() *Session { return a.session }
+
+// GiveUpExposure forgets a complete that will not come.
+func (e *Engine) GiveUpExposure(a *Access) { a.completes = a.posted }
+
+// An ExposureWait is met when each origin that a window is exposed to has
+// completed, or cannot any more. Origins that have are taken from the list.
+type ExposureWait struct{ Origins []*Access }
+
+// Met reports whether the wait is over.
+func (w *ExposureWait) Met() bool {
+	for n := len(w.Origins); n > 0; n = len(w.Origins) {
+		if a := w.Origins[n-1]; a.Exposing() && a.Err() == nil {
+			return false
+		}
+		w.Origins = w.Origins[:n-1]
+	}
+	return true
+}
