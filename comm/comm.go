@@ -51,6 +51,14 @@ func newComm(j *Job, context uint32, group []int) *Comm {
 	return c
 }
 
+// windowContext marks the message contexts of windows; the rest is the window's id.
+const windowContext = 1 << 31
+
+// ForWindow returns a communicator of the same ranks for the messages of the window
+// with the given id. They are apart from those of c, so that the window's
+// collectives and those of the program do not disturb each other.
+func (c *Comm) ForWindow(id uint32) *Comm { return newComm(c.job, windowContext|id, c.group) }
+
 // Rank returns this process's rank in the communicator.
 func (c *Comm) Rank() int { return c.rank }
 

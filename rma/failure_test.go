@@ -117,12 +117,15 @@ func TestFlushCancelled(t *testing.T) {
 }
 
 // TestCloseWakes closes a node while calls of it wait for a lock that another
-// rank holds: a flush, and a put that is too large to travel with the request.
+// rank holds: a flush, and an unlock after a put that is too large to travel with
+// the request.
 func TestCloseWakes(t *testing.T) {
 	const size = 4 << 20
 	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
 		"flush": func(ctx context.Context, w *rma.Win) error { return w.Flush(ctx, 1) },
-		"put":   func(_ context.Context, w *rma.Win) error { return w.Put(rma.Bytes(make([]byte, size)), 1, rma.At(0)) },
+		"unlock": func(ctx context.Context, w *rma.Win) error {
+			return errors.Join(w.Put(rma.Bytes(make([]byte, size)), 1, rma.At(0)), w.Unlock(ctx, 1))
+		},
 	} {
 		j := newJob(t, 2, comm.Limits{})
 		wins := j.windows(size, 1)

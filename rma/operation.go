@@ -160,19 +160,29 @@ func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, x extent,
 		c.Typed = e.Typed(&y.origin, &y.result, y.target, y.count, y.size)
 	}
 	c.Relaxed = w.hints.Ordering == window.OrderNone
+	done, err := e.Issue(now, c)
+	w.poller.Unlock()
+	if !done {
+		err = w.send(context.Background(), c)
+	}
+	if err != nil {
+		return named(name, rank, err)
+	}
+	return nil
+}
+
+// send issues the rest of a call, waiting for room as often as it takes.
+func (w *Win) send(ctx context.Context, c *engine.Call) error {
 	for {
+		if err := w.poller.Wait(ctx, (*engine.RoomWait)(c.Access)); err != nil {
+			return err
+		}
+		e, now := w.poller.Lock()
 		done, err := e.Issue(now, c)
 		w.poller.Unlock()
-		if err != nil {
-			return named(name, rank, err)
+		if done || err != nil {
+			return err
 		}
-		if done {
-			return nil
-		}
-		if err := w.poller.Wait(context.Background(), (*engine.RoomWait)(a)); err != nil {
-			return named(name, rank, err)
-		}
-		e, now = w.poller.Lock()
 	}
 }
 

@@ -47,6 +47,7 @@ const ProcNull = -2
 // each other (section 11.2).
 type Win struct {
 	comm       *comm.Comm
+	inner      *comm.Comm // the same ranks, for the window\'s own messages
 	poller     *userspace.Poller
 	own        *window.Window
 	errhandler atomic.Pointer[Errhandler]
@@ -60,6 +61,8 @@ type Win struct {
 	targets []target
 	touched []int // targets with an access
 	freed   bool
+	started []int            // the group of Start
+	posted  []*engine.Access // to the group of Post
 }
 
 // target is what an origin knows of one rank's window.
@@ -204,6 +207,7 @@ func failedAt(op string, rank int, class Class) error {
 // register makes the window known to requests at every rank, or at none, before
 // anyone returns.
 func (w *Win) register(ctx context.Context, c window.Config) error {
+	w.inner = w.comm.ForWindow(c.ID)
 	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
 	windows := w.comm.Job().Windows()
 	fault := w.checkSame()

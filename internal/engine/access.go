@@ -148,8 +148,8 @@ func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 		return true
 	}
 	s := a.session
-	if s.state == dead {
-		a.fail(s.err)
+	if err := a.reachable(); err != nil {
+		a.fail(err)
 		return true
 	}
 	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
@@ -243,5 +243,6 @@ type ReleaseWait Access
 
 // Met reports whether the wait is over.
 func (w *ReleaseWait) Met() bool {
-	return (*LockWait)(w).Met() && len(w.queue) == 0 && (*RoomWait)(w).Met()
+	s := w.session
+	return (*LockWait)(w).Met() && len(w.queue) == 0 && (s == nil || s.state == dead || w.engine.SendRoom(s))
 }

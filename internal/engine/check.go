@@ -25,7 +25,7 @@ func (a *Access) SetChecked(on bool) { a.checked = on }
 
 // marked reports whether the target has been told of what was flushed.
 func (a *Access) marked() bool {
-	if a.mark != markNone && (a.lock != locking || a.session.lockOpen == a) {
+	if a.mark != markNone && !a.held() {
 		a.engine.markDirty(a.session) // there may be room for it now
 	}
 	return a.mark == markNone && a.markSeq < a.session.acked[request]
@@ -62,7 +62,7 @@ func (e *Engine) sendMarks(s *Session) {
 }
 
 func (e *Engine) sendMark(s *Session, a *Access) bool {
-	if a.lock == locking && s.lockOpen != a {
+	if a.held() || len(a.queue) > 0 {
 		return false
 	}
 	i := e.requestRoom(a, 0)

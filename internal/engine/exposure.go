@@ -48,6 +48,7 @@ func (e *Engine) complete(a *Access) bool {
 		if a.completes != a.posted {
 			a.completes++
 		}
+		e.completed(localHolder, a.window, false)
 		a.completed++
 		return true
 	}
@@ -82,6 +83,7 @@ func (e *Engine) takeComplete(s *Session, id uint32) mpierr.Class {
 		return mpierr.RMASync // nothing was posted to it
 	}
 	a.completes++
+	e.completed(s.localID, id, false)
 	return mpierr.Success
 }
 
@@ -105,6 +107,13 @@ func (a *Access) Starting() bool { return int32(a.starts-a.posts) > 0 }
 
 // Err returns why the target cannot be reached, or nil.
 func (a *Access) Err() error {
+	if err := a.reachable(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (a *Access) reachable() *mpierr.Error {
 	switch s := a.session; {
 	case s == nil:
 	case s.state == dead:
