@@ -34,11 +34,14 @@ func (a *Access) marked() bool {
 // wantMark has the target told, at the next Tick that finds room.
 func (e *Engine) wantMark(a *Access, m mark) {
 	s := a.session
-	if s == nil {
+	switch {
+	case s == nil && len(a.queue) > 0:
+		a.mark = max(a.mark, m) // issueQueue goes on
+		return
+	case s == nil:
 		e.completed(localHolder, a.window, m == markReads)
 		return
-	}
-	if s.state == dead {
+	case s.state == dead:
 		return
 	}
 	if a.mark == markNone {

@@ -98,6 +98,10 @@ func (e *Engine) issueQueue(a *Access) {
 		e.leaveQueue(a, nil)
 	}
 	a.queue = nil
+	if m := a.mark; a.session == nil && m != markNone {
+		a.mark = markNone
+		e.wantMark(a, m)
+	}
 }
 
 // leaveQueue takes the first call of a's queue out.

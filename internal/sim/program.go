@@ -182,9 +182,9 @@ func (t *task) lock(k *link, win int, exclusive bool) (start int64) {
 // unlock gives the lock back, and reports whether all done under it counts.
 func (t *task) unlock(k *link, win int) bool {
 	a := k.a[win]
-	room := (*engine.RoomWait)(a)
+	release := (*engine.ReleaseWait)(a)
 	for !t.l.e.Unlock(t.w.now, a) {
-		t.await(room.Met)
+		t.await(release.Met)
 	}
 	ok := t.flush(k, a)
 	a.Unlocked()
