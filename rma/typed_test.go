@@ -188,7 +188,7 @@ func TestStructs(t *testing.T) {
 			t.Fatalf("mass %d is %v, want %v", i, m, all[i].Mass)
 		}
 	}
-	type withPointer struct{ p *int }
+	type withPointer struct{ P *int }
 	if err := w.Put(rma.OfStructs([]withPointer{{}}), 1, rma.At(0)); !errors.Is(err, rma.ErrType) {
 		t.Errorf("a struct with a pointer: %v", err)
 	}

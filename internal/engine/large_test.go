@@ -70,3 +70,60 @@ func TestResultLargerThanRecordsCount(t *testing.T) {
 		}
 	}
 }
+
+// The same for a result with gaps, of elements that do not divide what one
+// operation can bring.
+func TestTypedResultLargerThanRecordsCount(t *testing.T) {
+	const entry = 24 << 10
+	inner := must(datatype.Struct([]int{1, 1}, []int{0, 16}, []*datatype.Type{datatype.Complex128, datatype.Int64}))
+	block := must(datatype.Contiguous(entry/24, inner))
+	mine := committed(datatype.Resized(block, 0, entry+64))
+	theirs := committed(block, nil)
+	const count = (2*maxResult + 1<<16) / entry
+	const size = count * entry
+	memory := sparse(t, size)
+	const tail = 2 * entry
+	copy(memory[size-tail:], noise(tail))
+	f := newFabric(t, 2, 8, func(c *Config) {
+		w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
+			Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
+		if err == nil {
+			err = c.Windows.Add(w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	e := f.e[0]
+	s := e.Dial(f.now, 1, 1, 1)
+	for f.step() {
+	}
+	result := sparse(t, count*(entry+64))
+	c := Call{Access: e.OpenAccess(s, testWindow+1), Code: wire.CodeGet}
+	c.Typed = e.Typed(&Local{}, &Local{Mem: result, Type: mine, Count: count}, theirs, count, size)
+	for _, from := range []int{maxResult - 1024, 2*maxResult - 4096} {
+		c.at = from / 8 * 8
+		for done, calls := false, 0; !done && (from > maxResult || c.base == 0); calls++ {
+			var err error
+			if done, err = e.Issue(f.now, &c); err != nil || calls == 1000 {
+				t.Fatalf("%v after %d calls", err, calls)
+			}
+			for f.step() {
+			}
+		}
+	}
+	for f.step() {
+	}
+	for i := range 2 {
+		theirs, mine := memory[size-(i+1)*entry:][:entry], result[(count-1-i)*(entry+64):][:entry]
+		if !bytes.Equal(mine, theirs) {
+			t.Errorf("entry %d from the end is not what the window holds", i)
+		}
+	}
+	if !bytes.Equal(result[:1<<16], make([]byte, 1<<16)) {
+		t.Error("the end of the result has overwritten its start")
+	}
+	if err := c.Access.TakeError(); err != nil {
+		t.Error(err)
+	}
+}
