@@ -6,33 +6,36 @@ import "github.com/xdprma/xdprma/datatype"
 // address, count and datatype of the standard's calls. Make it with Of, Value,
 // Bytes, OfPairs, OfStructs or Typed; the zero value is empty.
 type Buffer struct {
-	mem   []byte // of a derived datatype: from the first byte of data to the last
-	basic datatype.Basic
-	fault fault
-	typ   *datatype.Type // nil where mem is elements of type basic without gaps
-	count int            // entries of typ
+	// Four words, which a call is given in registers.
+	first *byte          // of a derived datatype: the first byte of data
+	bytes int            // of a derived datatype: to the last byte of data
+	typ   *datatype.Type // nil where the memory is elements of basic without gaps
+	n     int            // entries of typ, or the code of basic
 }
+
+func plain(mem []byte, basic datatype.Basic) Buffer {
+	return Buffer{first: firstByte(mem), bytes: len(mem), n: int(basic)}
+}
+
+// basic returns the predefined datatype of the elements, where typ is nil.
+func (b *Buffer) basic() datatype.Basic { return datatype.Basic(b.n) }
 
 // Of returns the buffer that is the slice s. The library reads or writes s, and
 // keeps it alive, until the operation completes.
-func Of[T datatype.Element](s []T) Buffer {
-	return Buffer{mem: bytesOf(s), basic: datatype.BasicOf[T]()}
-}
+func Of[T datatype.Element](s []T) Buffer { return plain(bytesOf(s), datatype.BasicOf[T]()) }
 
 // Value returns the buffer that is the single element *p.
-func Value[T datatype.Element](p *T) Buffer {
-	return Buffer{mem: bytesOfValue(p), basic: datatype.BasicOf[T]()}
-}
+func Value[T datatype.Element](p *T) Buffer { return plain(bytesOfValue(p), datatype.BasicOf[T]()) }
 
 // Bytes returns the buffer that is b, as elements of type byte.
-func Bytes(b []byte) Buffer { return Buffer{mem: b, basic: datatype.BasicByte} }
+func Bytes(b []byte) Buffer { return plain(b, datatype.BasicByte) }
 
 // Len returns the number of elements, or of entries of a derived datatype.
 func (b Buffer) Len() int {
 	if b.typ != nil {
-		return b.count
+		return b.n
 	}
-	return len(b.mem) / max(1, b.basic.Size())
+	return b.bytes / max(1, b.basic().Size())
 }
 
 // Location is a place in the target's window and, where As was called, what is

@@ -19,6 +19,11 @@ func bytesOfValue[T datatype.Element](p *T) []byte {
 // its elements aligned there. It is the same memory, not a copy.
 func BytesOf[T datatype.Element](s []T) []byte { return bytesOf(s) }
 
+func firstByte(b []byte) *byte { return unsafe.SliceData(b) }
+
+// mem returns b's memory.
+func (b *Buffer) mem() []byte { return unsafe.Slice(b.first, b.bytes) }
+
 // Slice returns the memory of a window as a slice of T, for the process's own
 // loads and stores. Bytes at the end that make no whole element are left out. It
 // panics if mem is not aligned for T, which memory from Allocate always is.

@@ -17,22 +17,22 @@ import (
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
 // Typed and As explain.
 func (w *Win) Put(origin Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodePut, Origin: origin.mem}
+	c := engine.Call{Code: wire.CodePut, Origin: origin.mem()}
 	if origin.typ != nil || at.typ != nil {
 		return w.report(w.issueTyped("put", &c, &origin, &Buffer{}, target, &at))
 	}
-	return w.report(w.issue("put", target, at.disp, &c, extent{n: len(origin.mem), align: 1}, nil))
+	return w.report(w.issue("put", target, at.disp, &c, origin.bytes, 1, nil))
 }
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
 // result holds the data after the next Flush, FlushLocal, Unlock or other call
 // that completes it, and must be left alone until then. Classes as for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodeGet, Result: result.mem}
+	c := engine.Call{Code: wire.CodeGet, Result: result.mem()}
 	if result.typ != nil || at.typ != nil {
 		return w.report(w.issueTyped("get", &c, &Buffer{}, &result, target, &at))
 	}
-	return w.report(w.issue("get", target, at.disp, &c, extent{n: len(result.mem), align: 1}, nil))
+	return w.report(w.issue("get", target, at.disp, &c, result.bytes, 1, nil))
 }
 
 // Accumulate combines origin into the target's window with op, each element
@@ -46,14 +46,14 @@ func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
 	if op == NoOp {
 		return w.report(newError(name, ErrOp, target, "no_op is for the calls that return a value"))
 	}
-	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic, Origin: origin.mem}
+	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic(), Origin: origin.mem()}
 	if origin.typ != nil || at.typ != nil {
 		return w.report(w.issueTyped(name, &c, &origin, &Buffer{}, target, &at))
 	}
-	if err := checkOp(name, target, op, origin.basic); err != nil {
+	if err := checkOp(name, target, op, c.Basic); err != nil {
 		return w.report(err)
 	}
-	return w.report(w.issue(name, target, at.disp, &c, extent{n: len(origin.mem), align: origin.basic.Align()}, nil))
+	return w.report(w.issue(name, target, at.disp, &c, origin.bytes, c.Basic.Align(), nil))
 }
 
 // GetAccumulate is Accumulate and also returns the former values in result
@@ -64,36 +64,39 @@ func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op O
 		c := engine.Call{Code: wire.CodeGetAccumulate, Op: op}
 		return w.report(w.issueTyped("get_accumulate", &c, &origin, &result, target, &at))
 	}
-	return w.report(w.getAccumulate("get_accumulate", &origin, &result, target, at.disp, op))
+	return w.report(w.getAccumulate("get_accumulate", origin, result, target, at.disp, op))
 }
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
 // 11.3.4), of a predefined datatype or a pair.
 func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
-	if err := single(name, target, &at, &origin, &result); err != nil {
-		return w.report(err)
+	if origin.typ != nil || result.typ != nil || at.typ != nil {
+		if err := single(name, target, at, origin, result); err != nil {
+			return w.report(err)
+		}
 	}
-	if len(result.mem) != result.basic.Size() {
+	if result.bytes != result.basic().Size() {
 		return w.report(newError(name, ErrCount, target, "the result has %d elements, not one", result.Len()))
 	}
-	return w.report(w.getAccumulate(name, &origin, &result, target, at.disp, op))
+	return w.report(w.getAccumulate(name, origin, result, target, at.disp, op))
 }
 
-func (w *Win) getAccumulate(name string, origin, result *Buffer, target int, disp int64, op Op) error {
-	if err := checkOp(name, target, op, result.basic); err != nil {
+func (w *Win) getAccumulate(name string, origin, result Buffer, target int, disp int64, op Op) error {
+	basic := result.basic()
+	if err := checkOp(name, target, op, basic); err != nil {
 		return err
 	}
 	if op != NoOp {
-		if origin.basic != result.basic {
-			return newError(name, ErrType, target, "the origin is of %v, the result of %v", origin.basic, result.basic)
+		if origin.basic() != basic {
+			return newError(name, ErrType, target, "the origin is of %v, the result of %v", origin.basic(), basic)
 		}
-		if len(origin.mem) != len(result.mem) {
+		if origin.bytes != result.bytes {
 			return newError(name, ErrCount, target, "%d elements for a result of %d", origin.Len(), result.Len())
 		}
 	}
-	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: result.basic, Origin: origin.mem, Result: result.mem}
-	return w.issue(name, target, disp, &c, extent{n: len(result.mem), align: result.basic.Align()}, nil)
+	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.mem(), Result: result.mem()}
+	return w.issue(name, target, disp, &c, result.bytes, basic.Align(), nil)
 }
 
 // CompareAndSwap replaces one element at the target by origin if it equals
@@ -102,20 +105,22 @@ func (w *Win) getAccumulate(name string, origin, result *Buffer, target int, dis
 // type: an integer, bool or byte.
 func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
-	if err := single(name, target, &at, &origin, &compare, &result); err != nil {
-		return w.report(err)
+	if origin.typ != nil || compare.typ != nil || result.typ != nil || at.typ != nil {
+		if err := single(name, target, at, origin, compare, result); err != nil {
+			return w.report(err)
+		}
 	}
-	b := result.basic
+	b := result.basic()
 	switch {
 	case !b.Comparable():
 		return w.report(newError(name, ErrType, target, "%v cannot be compared and swapped", b))
-	case origin.basic != b || compare.basic != b:
+	case origin.basic() != b || compare.basic() != b:
 		return w.report(newError(name, ErrType, target, "origin, compare value and result are of different types"))
-	case len(origin.mem) != b.Size() || len(compare.mem) != b.Size() || len(result.mem) != b.Size():
+	case origin.bytes != b.Size() || compare.bytes != b.Size() || result.bytes != b.Size():
 		return w.report(newError(name, ErrCount, target, "origin, compare value and result must be one element each"))
 	}
-	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem, Compare: compare.mem, Result: result.mem}
-	return w.report(w.issue(name, target, at.disp, &c, extent{n: b.Size(), align: b.Align()}, nil))
+	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem(), Compare: compare.mem(), Result: result.mem()}
+	return w.report(w.issue(name, target, at.disp, &c, b.Size(), b.Align(), nil))
 }
 
 func checkOp(name string, target int, op Op, b datatype.Basic) error {
@@ -125,26 +130,21 @@ func checkOp(name string, target int, op Op, b datatype.Basic) error {
 	return named(name, target, op.Defined(b))
 }
 
-// extent is what a call touches at the target: n bytes that start lo bytes after
-// its displacement, at a multiple of align.
-type extent struct {
-	lo       int64
-	n, align int
-}
-
-// issue checks a call against what the origin knows, and sends it; y is set for
-// derived datatypes.
-func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, x extent, y *transfer) error {
+// issue checks a call against what the origin knows, and sends it. n is the
+// number of bytes from the first to the last that it touches at the target, align
+// what the address of the first must be a multiple of. y is set for derived
+// datatypes.
+func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align int, y *transfer) error {
 	if rank == ProcNull {
 		return nil
 	}
 	e, now := w.poller.Lock()
-	a, err := w.check(name, rank, disp, c, x)
+	a, err := w.check(name, rank, disp, c, n, align, y)
 	if err != nil {
 		w.poller.Unlock()
 		return err
 	}
-	if x.n == 0 {
+	if n == 0 {
 		w.poller.Unlock()
 		return nil
 	}
@@ -187,7 +187,7 @@ func (w *Win) send(ctx context.Context, c *engine.Call) error {
 }
 
 // check refuses what the origin can see to be wrong, and completes c.
-func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, x extent) (*engine.Access, error) {
+func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, n, align int, y *transfer) (*engine.Access, error) {
 	if err := w.usable(name); err != nil {
 		return nil, err
 	}
@@ -205,12 +205,15 @@ func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, x e
 	if class != 0 {
 		return nil, newError(name, class, rank, "displacement %d with a unit of %d bytes", targetDisp, t.dispUnit)
 	}
-	first, n := disp+uint64(x.lo), uint64(x.n) // far beyond any window if before its start
-	if n > t.size || first > t.size-n {
-		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", int64(first), int64(first+n), t.size)
+	first := disp
+	if y != nil {
+		first += uint64(y.lo) // far beyond any window if before its start
 	}
-	if first%uint64(x.align) != 0 && w.own.Flavor() != window.FlavorCreate {
-		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", first, x.align)
+	if uint64(n) > t.size || first > t.size-uint64(n) {
+		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", int64(first), int64(first)+int64(n), t.size)
+	}
+	if first%uint64(align) != 0 && w.own.Flavor() != window.FlavorCreate {
+		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", first, align)
 	}
 	c.Disp = disp
 	t.used = true

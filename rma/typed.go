@@ -10,19 +10,14 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// fault is what is wrong with the arguments that a Buffer was made from. The call
-// that it is given to says so.
-type fault uint8
-
-const (
-	badType   fault = iota + 1 // not committed, or none
-	badCount                   // negative, or too large
-	badMemory                  // it does not hold the entries
-	badStruct                  // a Go type that has no datatype
+// What is wrong with the arguments that a Buffer was made from stands in place of
+// its datatype. The call that it is given to says so.
+var (
+	badType   datatype.Type // not committed, or none
+	badCount  datatype.Type // negative, or too large
+	badMemory datatype.Type // it does not hold the entries
+	badStruct datatype.Type // a Go type that has no datatype
 )
-
-// noType stands for an absent datatype.
-var noType datatype.Type
 
 // Typed returns the buffer of count entries of t in mem, with displacement 0 of
 // the first at mem[0]. mem is of a type that OfStructs takes; what t says of it
@@ -36,8 +31,8 @@ func Typed[T any](mem []T, count int, t *datatype.Type) Buffer { return TypedAt(
 // TypedAt is Typed with displacement 0 at mem[origin], for datatypes with data at
 // negative displacements; origin may lie outside of mem.
 func TypedAt[T any](mem []T, origin, count int, t *datatype.Type) Buffer {
-	if reflect.TypeFor[T]().Kind() > reflect.Complex128 && goType[T]() == &noType {
-		return Buffer{typ: &noType, fault: badStruct}
+	if reflect.TypeFor[T]().Kind() > reflect.Complex128 && goType[T]() == &badStruct {
+		return Buffer{typ: &badStruct}
 	}
 	size := int64(reflect.TypeFor[T]().Size())
 	at := int64(origin) * size
@@ -49,32 +44,32 @@ func TypedAt[T any](mem []T, origin, count int, t *datatype.Type) Buffer {
 
 func typedAt(mem []byte, origin int64, count int, t *datatype.Type) Buffer {
 	if !t.Committed() {
-		return Buffer{typ: &noType, fault: badType}
+		return Buffer{typ: &badType}
 	}
-	b := Buffer{typ: t, count: count}
 	lo, hi, err := t.Bounds(count)
 	switch {
 	case err != nil:
-		b.fault = badCount
+		return Buffer{typ: &badCount, n: count}
 	case lo == hi:
+		mem = nil
 	case origin < -lo || origin > int64(len(mem))-hi:
-		b.fault = badMemory
+		return Buffer{typ: &badMemory, n: count}
 	default:
-		b.mem = mem[origin+lo : origin+hi]
+		mem = mem[origin+lo : origin+hi]
 	}
-	if basic := t.Basic(); b.fault == 0 && basic != 0 && lo == 0 && t.Contiguous() {
-		return Buffer{mem: b.mem, basic: basic}
+	if basic := t.Basic(); basic != 0 && lo == 0 && t.Contiguous() {
+		return plain(mem, basic)
 	}
-	return b
+	return Buffer{first: firstByte(mem), bytes: len(mem), typ: t, n: count}
 }
 
 // OfPairs returns the buffer that is the slice s, whose elements MinLoc and MaxLoc
 // combine. See datatype.Pair for their alignment in a window.
 func OfPairs[V datatype.PairValue](s []datatype.Pair[V]) Buffer {
-	return Buffer{mem: bytesOf(s), basic: datatype.PairOf[V]().Basic()}
+	return plain(bytesOf(s), datatype.PairOf[V]().Basic())
 }
 
-// goTypes has the datatypes of Go types that have come up, noType if there is none.
+// goTypes has the datatypes of Go types that have come up, badStruct if there is none.
 var goTypes sync.Map // of reflect.Type to *datatype.Type
 
 func goType[T any]() *datatype.Type {
@@ -83,7 +78,7 @@ func goType[T any]() *datatype.Type {
 	if !ok {
 		t, err := datatype.FromGo[T]()
 		if err != nil {
-			t = &noType
+			t = &badStruct
 		}
 		known, _ = goTypes.LoadOrStore(g, t)
 	}
@@ -97,8 +92,8 @@ func goType[T any]() *datatype.Type {
 // another with datatype.FromGo.
 func OfStructs[T any](s []T) Buffer {
 	t := goType[T]()
-	if t == &noType {
-		return Buffer{typ: t, fault: badStruct}
+	if t == &badStruct {
+		return Buffer{typ: t}
 	}
 	return typedAt(bytesOf(s), 0, len(s), t)
 }
@@ -113,7 +108,7 @@ func OfStructs[T any](s []T) Buffer {
 // written to; with ErrRange if the entries are not all inside the window.
 func (l Location) As(count int, t *datatype.Type) Location {
 	if t == nil {
-		t = &noType
+		t = &badType
 	}
 	l.typ, l.count = t, count
 	return l
@@ -124,42 +119,45 @@ type transfer struct {
 	origin, result engine.Local
 	target         *datatype.Type
 	count          int
-	size           int // bytes of packed data
+	lo             int64 // the first byte at the target, from displacement 0
+	size           int   // bytes of packed data
 }
 
 // entries returns the count and datatype of b.
 func (b *Buffer) entries() (int, *datatype.Type) {
 	if b.typ != nil {
-		return b.count, b.typ
+		return b.n, b.typ
 	}
-	if b.basic == 0 {
+	if b.n == 0 {
 		return 0, datatype.Byte // the zero Buffer
 	}
-	return len(b.mem) / b.basic.Size(), b.basic.Type()
+	return b.bytes / b.basic().Size(), b.basic().Type()
 }
 
 // local returns b as the engine knows it.
 func (b *Buffer) local() engine.Local {
-	if b.typ == nil || len(b.mem) == 0 {
-		return engine.Local{Mem: b.mem}
+	if b.typ == nil || b.bytes == 0 {
+		return engine.Local{Mem: b.mem()}
 	}
-	lo, _, _ := b.typ.Bounds(b.count) // checked when b was made
-	return engine.Local{Mem: b.mem, Base: -lo, Type: b.typ, Count: b.count}
+	lo, _, _ := b.typ.Bounds(b.n) // checked when b was made
+	return engine.Local{Mem: b.mem(), Base: -lo, Type: b.typ, Count: b.n}
 }
 
 // check returns the error of what is wrong with b by itself, side of a call.
 func (b *Buffer) check(name, side string, rank int) error {
-	switch b.fault {
-	case badType:
+	switch b.typ {
+	case nil:
+		return nil
+	case &badType:
 		return newError(name, ErrType, rank, "the %s has no committed datatype", side)
-	case badStruct:
+	case &badStruct:
 		return newError(name, ErrType, rank, "the %s is of a Go type without a datatype: datatype.FromGo says why", side)
-	case badCount:
-		return newError(name, ErrCount, rank, "the %s has %d entries of %v", side, b.count, b.typ)
-	case badMemory:
-		return newError(name, ErrArg, rank, "the memory of the %s does not hold %d entries of %v", side, b.count, b.typ)
+	case &badCount:
+		return newError(name, ErrCount, rank, "the %s cannot have %d entries", side, b.n)
+	case &badMemory:
+		return newError(name, ErrArg, rank, "the memory of the %s does not hold %d entries of its datatype", side, b.n)
 	}
-	if b.typ != nil && !b.typ.Committed() {
+	if !b.typ.Committed() {
 		return newError(name, ErrType, rank, "%v, the datatype of the %s, was freed", b.typ, side)
 	}
 	return nil
@@ -192,7 +190,8 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 	if err != nil {
 		return named(name, rank, err)
 	}
-	x := extent{lo: lo, n: int(hi - lo), align: 1}
+	y.lo = lo
+	n, align := int(hi-lo), 1
 	y.size = y.count * y.target.Size()
 	if !reads {
 		n, t := origin.entries()
@@ -228,14 +227,14 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 			if err := checkOp(name, rank, c.Op, basic); err != nil {
 				return err
 			}
-			c.Basic, x.align = basic, basic.Align()
+			c.Basic, align = basic, basic.Align()
 		}
 	}
 	if y.size == 0 {
-		x = extent{align: 1}
+		n, y.lo = 0, 0
 	}
 	c.Origin, c.Result = nil, nil
-	return w.issue(name, rank, at.disp, c, x, &y)
+	return w.issue(name, rank, at.disp, c, n, align, &y)
 }
 
 // fits returns an error unless n entries of t fit in those of into, side of a
@@ -265,16 +264,16 @@ func fits(name, side string, rank, n int, t *datatype.Type, room int, into *data
 }
 
 // single refuses what is not of a predefined datatype, in calls for one element.
-func single(name string, rank int, at *Location, buffers ...*Buffer) error {
+func single(name string, rank int, at Location, buffers ...Buffer) error {
 	for _, b := range buffers {
 		if b.typ != nil {
-			return newError(name, ErrType, rank, "%v is not predefined", b.typ)
+			return newError(name, ErrType, rank, "a derived datatype where a predefined one is needed")
 		}
 	}
 	if at.typ == nil {
 		return nil
 	}
-	switch basic := buffers[len(buffers)-1].basic; {
+	switch basic := buffers[len(buffers)-1].basic(); {
 	case at.typ != basic.Type():
 		return newError(name, ErrType, rank, "the target is of %v, the result of %v", at.typ, basic)
 	case at.count != 1:
