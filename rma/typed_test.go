@@ -380,3 +380,45 @@ func TestTypedLarge(t *testing.T) {
 		return errors.Join(err, n.World().Barrier(ctx))
 	})
 }
+
+// TestTypedKeptBack issues calls with derived datatypes before the target has
+// posted, gives up their memory and their datatypes at once, and completes them.
+func TestTypedKeptBack(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(1000*8, 8)
+	started := make(chan bool)
+	j.each(func(n *rma.Node) error {
+		w := wins[n.Rank()]
+		if n.Rank() == 1 {
+			for i := range rma.Slice[int64](w.Memory()) {
+				rma.Slice[int64](w.Memory())[i] = int64(i)
+			}
+			<-started
+			return errors.Join(w.Post(j.ctx, []int{0}, 0), w.Wait(j.ctx))
+		}
+		two, three := must(datatype.Vector(300, 1, 2, datatype.Int64)), must(datatype.Vector(300, 1, 3, datatype.Int64))
+		mine, got := slices.Repeat([]int64{1000}, 600), make([]int64, 600)
+		err := errors.Join(w.Start(j.ctx, []int{1}, 0),
+			w.Accumulate(rma.Typed(mine, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
+			w.GetAccumulate(rma.Typed(mine, 1, two), rma.Typed(got, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
+			two.Free(), three.Free())
+		clear(mine)
+		close(started)
+		err = errors.Join(err, w.Complete(j.ctx))
+		for i := range 300 {
+			if got[2*i] != int64(1000+3*i) {
+				return errors.Join(err, fmt.Errorf("element %d was %d", i, got[2*i]))
+			}
+		}
+		return err
+	})
+	for i, v := range rma.Slice[int64](wins[1].Memory()) {
+		want := int64(i)
+		if i%3 == 0 && i < 900 {
+			want += 2000
+		}
+		if v != want {
+			t.Fatalf("element %d is %d, want %d", i, v, want)
+		}
+	}
+}

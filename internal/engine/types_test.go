@@ -143,10 +143,10 @@ func TestTypedUnderContendedLock(t *testing.T) {
 		f.until(1000*millisecond, (*LockWait)(b).Met)
 		f.until(1000*millisecond, func() bool { return f.e[0].Lock(f.now, a, true) })
 		data := noise(160)
-		calls := make([]*Call, len(types))
+		calls, mine := make([]*Call, len(types)), bytes.Clone(data)
 		clear(f.mem[1])
 		for i, typ := range types {
-			calls[i] = &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, typ.Size())}
+			calls[i] = &Call{Access: a, Code: wire.CodePut, Typed: f.e[0].Typed(&Local{Mem: mine}, &Local{}, typ, 1, typ.Size())}
 		}
 		issue := func() bool {
 			for len(calls) > 0 {
@@ -157,13 +157,19 @@ func TestTypedUnderContendedLock(t *testing.T) {
 			}
 			return true
 		}
-		issue()
+		for range 10 { // with the lock, or kept back until it is granted
+			issue()
+			f.settle()
+		}
+		if len(calls) > 0 {
+			t.Fatalf("round %d: a call waits for the lock", round)
+		}
+		clear(mine) // it is the caller's again
 		f.pass(100 * millisecond)
 		if !bytes.Equal(f.mem[1], make([]byte, len(f.mem[1]))) {
 			t.Fatalf("round %d: a put took effect before its lock was granted", round)
 		}
 		f.until(1000*millisecond, func() bool { return f.e[2].Unlock(f.now, b) })
-		f.until(1000*millisecond, issue)
 		f.until(1000*millisecond, func() bool { return f.e[0].Unlock(f.now, a) })
 		f.until(1000*millisecond, (*UnlockWait)(a).Met)
 		a.Unlocked()
