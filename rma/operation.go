@@ -17,22 +17,32 @@ import (
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
 // Typed and As explain.
 func (w *Win) Put(origin Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodePut, Origin: origin.mem()}
+	return w.report(w.put(nil, origin, target, at))
+}
+
+// put is Put, followed by r unless that is nil; so are the others that begin with
+// a small letter.
+func (w *Win) put(r *engine.Request, origin Buffer, target int, at Location) error {
+	c := engine.Call{Code: wire.CodePut, Origin: origin.mem(), Request: r}
 	if origin.typ != nil || at.typ != nil {
-		return w.report(w.issueTyped("put", &c, &origin, &Buffer{}, target, &at))
+		return w.issueTyped("put", &c, &origin, &Buffer{}, target, &at)
 	}
-	return w.report(w.issue("put", target, at.disp, &c, origin.bytes, 1, nil))
+	return w.issue("put", target, at.disp, &c, origin.bytes, 1, nil)
 }
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
 // result holds the data after the next Flush, FlushLocal, Unlock or other call
 // that completes it, and must be left alone until then. Classes as for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodeGet, Result: result.mem()}
+	return w.report(w.get(nil, result, target, at))
+}
+
+func (w *Win) get(r *engine.Request, result Buffer, target int, at Location) error {
+	c := engine.Call{Code: wire.CodeGet, Result: result.mem(), Request: r}
 	if result.typ != nil || at.typ != nil {
-		return w.report(w.issueTyped("get", &c, &Buffer{}, &result, target, &at))
+		return w.issueTyped("get", &c, &Buffer{}, &result, target, &at)
 	}
-	return w.report(w.issue("get", target, at.disp, &c, result.bytes, 1, nil))
+	return w.issue("get", target, at.disp, &c, result.bytes, 1, nil)
 }
 
 // Accumulate combines origin into the target's window with op, each element
@@ -42,47 +52,60 @@ func (w *Win) Get(result Buffer, target int, at Location) error {
 // Derived datatypes must have elements of one predefined datatype. Classes as for
 // Put, and ErrOp, ErrType.
 func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
+	return w.report(w.accumulate(nil, origin, target, at, op))
+}
+
+func (w *Win) accumulate(r *engine.Request, origin Buffer, target int, at Location, op Op) error {
 	const name = "accumulate"
 	if op == NoOp {
-		return w.report(newError(name, ErrOp, target, "no_op is for the calls that return a value"))
+		return newError(name, ErrOp, target, "no_op is for the calls that return a value")
 	}
-	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic(), Origin: origin.mem()}
+	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic(), Origin: origin.mem(), Request: r}
 	if origin.typ != nil || at.typ != nil {
-		return w.report(w.issueTyped(name, &c, &origin, &Buffer{}, target, &at))
+		return w.issueTyped(name, &c, &origin, &Buffer{}, target, &at)
 	}
 	if err := checkOp(name, target, op, c.Basic); err != nil {
-		return w.report(err)
+		return err
 	}
-	return w.report(w.issue(name, target, at.disp, &c, origin.bytes, c.Basic.Align(), nil))
+	return w.issue(name, target, at.disp, &c, origin.bytes, c.Basic.Align(), nil)
 }
 
 // GetAccumulate is Accumulate and also returns the former values in result
 // (MPI_Get_accumulate, section 11.3.4), which has as many elements of the same
 // type as origin. With NoOp, origin is ignored: an atomic read.
 func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
+	return w.report(w.getAccumulate(nil, origin, result, target, at, op))
+}
+
+func (w *Win) getAccumulate(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
 	if origin.typ != nil || result.typ != nil || at.typ != nil {
-		c := engine.Call{Code: wire.CodeGetAccumulate, Op: op}
-		return w.report(w.issueTyped("get_accumulate", &c, &origin, &result, target, &at))
+		c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Request: r}
+		return w.issueTyped("get_accumulate", &c, &origin, &result, target, &at)
 	}
-	return w.report(w.getAccumulate("get_accumulate", origin, result, target, at.disp, op))
+	return w.fetch(r, "get_accumulate", origin, result, target, at.disp, op)
 }
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
 // 11.3.4), of a predefined datatype or a pair.
 func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
+	return w.report(w.fetchAndOp(nil, origin, result, target, at, op))
+}
+
+func (w *Win) fetchAndOp(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
 	if origin.typ != nil || result.typ != nil || at.typ != nil {
 		if err := single(name, target, at, origin, result); err != nil {
-			return w.report(err)
+			return err
 		}
 	}
 	if result.bytes != result.basic().Size() {
-		return w.report(newError(name, ErrCount, target, "the result has %d elements, not one", result.Len()))
+		return newError(name, ErrCount, target, "the result has %d elements, not one", result.Len())
 	}
-	return w.report(w.getAccumulate(name, origin, result, target, at.disp, op))
+	return w.fetch(r, name, origin, result, target, at.disp, op)
 }
 
-func (w *Win) getAccumulate(name string, origin, result Buffer, target int, disp int64, op Op) error {
+// fetch issues what returns the former values of predefined datatypes.
+func (w *Win) fetch(r *engine.Request, name string, origin, result Buffer, target int, disp int64, op Op) error {
 	basic := result.basic()
 	if err := checkOp(name, target, op, basic); err != nil {
 		return err
@@ -95,7 +118,7 @@ func (w *Win) getAccumulate(name string, origin, result Buffer, target int, disp
 			return newError(name, ErrCount, target, "%d elements for a result of %d", origin.Len(), result.Len())
 		}
 	}
-	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.mem(), Result: result.mem()}
+	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.mem(), Result: result.mem(), Request: r}
 	return w.issue(name, target, disp, &c, result.bytes, basic.Align(), nil)
 }
 
@@ -104,23 +127,27 @@ func (w *Win) getAccumulate(name string, origin, result Buffer, target int, disp
 // (MPI_Compare_and_swap, section 11.3.4). All three are single elements of one
 // type: an integer, bool or byte.
 func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
+	return w.report(w.compareAndSwap(nil, origin, compare, result, target, at))
+}
+
+func (w *Win) compareAndSwap(r *engine.Request, origin, compare, result Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
 	if origin.typ != nil || compare.typ != nil || result.typ != nil || at.typ != nil {
 		if err := single(name, target, at, origin, compare, result); err != nil {
-			return w.report(err)
+			return err
 		}
 	}
 	b := result.basic()
 	switch {
 	case !b.Comparable():
-		return w.report(newError(name, ErrType, target, "%v cannot be compared and swapped", b))
+		return newError(name, ErrType, target, "%v cannot be compared and swapped", b)
 	case origin.basic() != b || compare.basic() != b:
-		return w.report(newError(name, ErrType, target, "origin, compare value and result are of different types"))
+		return newError(name, ErrType, target, "origin, compare value and result are of different types")
 	case origin.bytes != b.Size() || compare.bytes != b.Size() || result.bytes != b.Size():
-		return w.report(newError(name, ErrCount, target, "origin, compare value and result must be one element each"))
+		return newError(name, ErrCount, target, "origin, compare value and result must be one element each")
 	}
-	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem(), Compare: compare.mem(), Result: result.mem()}
-	return w.report(w.issue(name, target, at.disp, &c, b.Size(), b.Align(), nil))
+	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem(), Compare: compare.mem(), Result: result.mem(), Request: r}
+	return w.issue(name, target, at.disp, &c, b.Size(), b.Align(), nil)
 }
 
 func checkOp(name string, target int, op Op, b datatype.Basic) error {
@@ -140,6 +167,9 @@ func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align 
 	}
 	e, now := w.poller.Lock()
 	a, err := w.check(name, rank, disp, c, n, align, y)
+	if err == nil && c.Request != nil {
+		err = w.passive(name, rank)
+	}
 	if err != nil {
 		w.poller.Unlock()
 		return err
@@ -282,4 +312,12 @@ func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
 		w.touched = append(w.touched, rank)
 	}
 	return t.access, nil
+}
+
+// passive refuses a request-based call outside an epoch of a lock.
+func (w *Win) passive(name string, rank int) error {
+	if _, _, locked := w.epoch.Locked(rank); !locked {
+		return newError(name, ErrRMASync, rank, "request-based calls need the epoch of a lock: call Lock or LockAll first")
+	}
+	return nil
 }

@@ -51,9 +51,11 @@ func (e *Engine) deferCall(c *Call) {
 	}
 	if d.answered() {
 		a.results++
-	}
-	if d.Request != nil {
-		d.Request.left++
+		if d.Request != nil {
+			d.Request.left++
+		}
+	} else {
+		d.Request = nil // at the origin it is complete
 	}
 	e.Stats.Deferred++
 	if a.queue = append(a.queue, d); len(a.queue) == 1 && a.session != nil {
@@ -109,13 +111,14 @@ func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
 	d := a.queue[0]
 	a.queue[0] = nil
 	a.queue = a.queue[1:]
-	if d.answered() {
-		a.results--
+	if !d.answered() {
+		return
 	}
-	if d.Request != nil {
-		d.Request.left--
-		if err != nil && d.Request.err == nil {
-			d.Request.err = err
+	a.results--
+	if r := d.Request; r != nil {
+		r.left--
+		if err != nil && r.err == nil {
+			r.err = err
 		}
 	}
 }

@@ -94,14 +94,14 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	a := o.access
 	a.pending--
 	a.session.pending--
-	if err != nil {
-		a.fail(err)
-	}
-	if o.request != nil {
-		o.request.left--
-		if err != nil && o.request.err == nil {
-			o.request.err = err
+	switch r := o.request; {
+	case r != nil: // it tells the error
+		r.left--
+		if err != nil && r.err == nil {
+			r.err = err
 		}
+	case err != nil:
+		a.fail(err)
 	}
 	if o.scatter != nil {
 		e.freeScatter(o.scatter)

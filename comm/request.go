@@ -1,0 +1,230 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// Request is the handle of an operation that goes on after the call that began it
+// (MPI_Request). Wait or Test ends it; from then on it is inactive: Wait and Test
+// return what it ended with again, and the functions on several requests pass it
+// over, as they do nil. Any goroutine may use it.
+type Request struct {
+	poller *userspace.Poller
+	cond   userspace.Condition
+	finish func() error
+
+	mu       sync.Mutex
+	inactive bool
+	err      error
+}
+
+// NewRequest returns the request of an operation that is over when cond is met.
+// finish, called once and without a lock, returns its error. It is for packages
+// that begin operations.
+func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() error) *Request {
+	return &Request{poller: p, cond: cond, finish: finish}
+}
+
+// Wait blocks until the operation has completed at this rank, and returns its
+// error (MPI_Wait). If ctx ends first, it returns the error of ctx, and the
+// operation goes on.
+func (r *Request) Wait(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	if r.active() {
+		if err := r.poller.Wait(ctx, r.cond); err != nil {
+			return err
+		}
+	}
+	return r.end()
+}
+
+// Test reports whether the operation has completed, and if so, its error
+// (MPI_Test). It does not block, and makes progress: called again and again it
+// comes true. A nil request has completed.
+func (r *Request) Test() (done bool, err error) {
+	if r == nil {
+		return true, nil
+	}
+	if r.active() && !poll(r.poller, r.cond) {
+		return false, nil
+	}
+	return true, r.end()
+}
+
+func (r *Request) active() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.inactive
+}
+
+// end makes r inactive, and returns what it ended with.
+func (r *Request) end() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.inactive {
+		r.inactive = true
+		r.err = r.finish()
+	}
+	return r.err
+}
+
+// poll sends what is ready and reports whether cond is met.
+func poll(p *userspace.Poller, cond userspace.Condition) bool {
+	e, now := p.Lock()
+	e.Tick(now)
+	met := cond.Met()
+	p.Unlock()
+	return met
+}
+
+// anyOf is met when one of the active requests is over.
+type anyOf []*Request
+
+func (c anyOf) Met() bool {
+	for _, r := range c {
+		if r.cond.Met() {
+			return true
+		}
+	}
+	return false
+}
+
+// activeOf returns the active requests, which are all of one node.
+func activeOf(op string, requests []*Request) (anyOf, error) {
+	var list anyOf
+	for _, r := range requests {
+		if !r.active() {
+			continue
+		}
+		if len(list) > 0 && r.poller != list[0].poller {
+			return nil, mpierr.New(op, mpierr.Arg, mpierr.NoRank, "the requests belong to different nodes: wait for each by itself")
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// over ends the active requests that have completed, at most most of them, and
+// returns their indexes and errors.
+func over(requests []*Request, most int) (indexes []int, err error) {
+	for i, r := range requests {
+		if len(indexes) == most {
+			break
+		}
+		if !r.active() {
+			continue
+		}
+		r.poller.Lock()
+		met := r.cond.Met()
+		r.poller.UnlockQuiet()
+		if met {
+			indexes = append(indexes, i)
+			err = errors.Join(err, r.end())
+		}
+	}
+	return indexes, err
+}
+
+// WaitAll waits for all requests, and returns their errors joined (MPI_Waitall). If
+// ctx ends first, those that have completed are inactive, and the others go on.
+func WaitAll(ctx context.Context, requests ...*Request) error {
+	var err error
+	for _, r := range requests {
+		if !r.active() {
+			continue
+		}
+		fault := r.Wait(ctx)
+		if err = errors.Join(err, fault); r.active() { // ctx has ended
+			return err
+		}
+	}
+	return err
+}
+
+// WaitAny waits until one of the active requests has completed, and returns its
+// index and error (MPI_Waitany). The index is -1 if none is active, or if ctx
+// ended first. Class ErrArg if the requests are of several nodes.
+func WaitAny(ctx context.Context, requests ...*Request) (index int, err error) {
+	indexes, err := waitSome(ctx, "wait_any", requests, 1)
+	if len(indexes) == 0 {
+		return -1, err
+	}
+	return indexes[0], err
+}
+
+// WaitSome waits until at least one of the active requests has completed, and
+// returns the indexes of all that have, and their errors joined (MPI_Waitsome).
+// There are none if none is active, or if ctx ended first. Class ErrArg if the
+// requests are of several nodes.
+func WaitSome(ctx context.Context, requests ...*Request) (indexes []int, err error) {
+	return waitSome(ctx, "wait_some", requests, len(requests))
+}
+
+func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]int, error) {
+	for {
+		list, err := activeOf(op, requests)
+		if err != nil || len(list) == 0 {
+			return nil, err
+		}
+		if err := list[0].poller.Wait(ctx, list); err != nil {
+			return nil, err
+		}
+		if indexes, err := over(requests, most); len(indexes) > 0 {
+			return indexes, err
+		} // another goroutine has ended them
+	}
+}
+
+// TestAll reports whether all requests have completed, and then ends them and
+// returns their errors joined (MPI_Testall). Otherwise none is ended.
+func TestAll(requests ...*Request) (done bool, err error) {
+	for _, r := range requests {
+		if r.active() && !poll(r.poller, r.cond) {
+			return false, nil
+		}
+	}
+	for _, r := range requests {
+		if r.active() {
+			err = errors.Join(err, r.end())
+		}
+	}
+	return true, err
+}
+
+// TestAny is WaitAny that does not block (MPI_Testany): done is false if no active
+// request has completed, and true with index -1 if none is active.
+func TestAny(requests ...*Request) (index int, done bool, err error) {
+	indexes, active, err := testSome(requests, 1)
+	if len(indexes) == 0 {
+		return -1, !active, err
+	}
+	return indexes[0], true, err
+}
+
+// TestSome is WaitSome that does not block (MPI_Testsome).
+func TestSome(requests ...*Request) (indexes []int, err error) {
+	indexes, _, err = testSome(requests, len(requests))
+	return indexes, err
+}
+
+func testSome(requests []*Request, most int) (indexes []int, active bool, err error) {
+	for _, r := range requests {
+		if r.active() {
+			active = true
+			poll(r.poller, r.cond)
+			break
+		}
+	}
+	indexes, err = over(requests, most)
+	return indexes, active, err
+}
