@@ -24,8 +24,8 @@ type Request struct {
 }
 
 // NewRequest returns the request of an operation that is over when cond is met.
-// finish, called once and without a lock, returns its error. It is for packages
-// that begin operations.
+// finish, called once and without the engine's lock, returns its error, and must
+// not use the request. It is for packages that begin operations.
 func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() error) *Request {
 	return &Request{poller: p, cond: cond, finish: finish}
 }

@@ -25,7 +25,7 @@ var (
 func (w *Win) begin(issue func(r *engine.Request) error) (*Request, error) {
 	r := &engine.Request{}
 	if err := issue(r); err != nil {
-		return nil, w.report(err)
+		return nil, err
 	}
 	return comm.NewRequest(w.poller, r, func() error { return w.report(r.Err()) }), nil
 }
@@ -34,27 +34,31 @@ func (w *Win) begin(issue func(r *engine.Request) error) (*Request, error) {
 // at once (MPI_Rput, section 11.3.5). As all request-based calls it needs an epoch
 // of a lock; that the data is at the target is known after a Flush or Unlock, which
 // also return what went wrong there. It blocks as Put does. Classes as for Put.
-func (w *Win) Rput(origin Buffer, target int, at Location) (*Request, error) {
+func (w *Win) Rput(origin Buffer, target int, at Location) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error { return w.put(r, origin, target, at) })
 }
 
 // Rget is Get with a request that completes when the data is in result (MPI_Rget,
 // section 11.3.5). Classes as for Get.
-func (w *Win) Rget(result Buffer, target int, at Location) (*Request, error) {
+func (w *Win) Rget(result Buffer, target int, at Location) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error { return w.get(r, result, target, at) })
 }
 
 // Raccumulate is Accumulate with a request that completes when origin may be
 // changed, which is at once (MPI_Raccumulate, section 11.3.5). Classes as for
 // Accumulate.
-func (w *Win) Raccumulate(origin Buffer, target int, at Location, op Op) (*Request, error) {
+func (w *Win) Raccumulate(origin Buffer, target int, at Location, op Op) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error { return w.accumulate(r, origin, target, at, op) })
 }
 
 // RgetAccumulate is GetAccumulate with a request that completes when the former
 // values are in result (MPI_Rget_accumulate, section 11.3.5). Classes as for
 // GetAccumulate.
-func (w *Win) RgetAccumulate(origin, result Buffer, target int, at Location, op Op) (*Request, error) {
+func (w *Win) RgetAccumulate(origin, result Buffer, target int, at Location, op Op) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error {
 		return w.getAccumulate(r, origin, result, target, at, op)
 	})
@@ -62,12 +66,14 @@ func (w *Win) RgetAccumulate(origin, result Buffer, target int, at Location, op 
 
 // RfetchAndOp is FetchAndOp with a request that completes when the former value is
 // in result. The standard has no such call. Classes as for FetchAndOp.
-func (w *Win) RfetchAndOp(origin, result Buffer, target int, at Location, op Op) (*Request, error) {
+func (w *Win) RfetchAndOp(origin, result Buffer, target int, at Location, op Op) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error { return w.fetchAndOp(r, origin, result, target, at, op) })
 }
 
 // RcompareAndSwap is CompareAndSwap with a request that completes when the former
 // value is in result. The standard has no such call. Classes as for CompareAndSwap.
-func (w *Win) RcompareAndSwap(origin, compare, result Buffer, target int, at Location) (*Request, error) {
+func (w *Win) RcompareAndSwap(origin, compare, result Buffer, target int, at Location) (_ *Request, err error) {
+	defer w.handle(&err)
 	return w.begin(func(r *engine.Request) error { return w.compareAndSwap(r, origin, compare, result, target, at) })
 }
