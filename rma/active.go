@@ -3,7 +3,6 @@ package rma
 import (
 	"context"
 
-	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -49,7 +48,7 @@ func (w *Win) Fence(ctx context.Context, assert Assert) (err error) {
 		}
 	}
 	// Even after a failure: others wait for this rank.
-	if fault := w.inner.Barrier(comm.Inner(ctx)); err == nil && fault != nil {
+	if fault := w.inner.Barrier(ctx); err == nil && fault != nil {
 		err = named("fence", NoRank, fault)
 	}
 	w.poller.Lock()
@@ -255,10 +254,10 @@ func (w *Win) Wait(ctx context.Context) (err error) {
 		w.poller.UnlockQuiet()
 		return err
 	}
-	origins := w.watch(e, now, w.posted, 1)
+	w.watch(e, now, w.posted, 1)
+	w.exposure.Origins = append(w.exposure.Origins[:0], w.posted...)
 	w.poller.Unlock()
-	wait := engine.ExposureWait{Origins: origins}
-	fault := w.poller.Wait(ctx, &wait)
+	fault := w.poller.Wait(ctx, &w.exposure)
 	e, now = w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	w.watch(e, now, w.posted, -1)
@@ -286,8 +285,8 @@ func (w *Win) Test() (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	wait := engine.ExposureWait{Origins: append([]*engine.Access(nil), w.posted...)}
-	if !wait.Met() {
+	w.exposure.Origins = append(w.exposure.Origins[:0], w.posted...)
+	if !w.exposure.Met() {
 		return false, nil
 	}
 	return true, w.waited(e, "test")
@@ -310,14 +309,13 @@ func (w *Win) waited(e *engine.Engine, name string) (err error) {
 }
 
 // watch has the deaths of the ranks that accesses lead to noticed while this rank
-// waits for them, and returns a copy of the list.
-func (w *Win) watch(e *engine.Engine, now int64, accesses []*engine.Access, delta int32) []*engine.Access {
+// waits for them.
+func (w *Win) watch(e *engine.Engine, now int64, accesses []*engine.Access, delta int32) {
 	for _, a := range accesses {
 		if s := a.Session(); s != nil {
 			e.Watch(now, s, delta)
 		}
 	}
-	return append([]*engine.Access(nil), accesses...)
 }
 
 // rankOf returns the rank that an access leads to.

@@ -55,14 +55,15 @@ type Win struct {
 	quietFree  bool // every rank has set no_locks: Free does not synchronise
 
 	// The fields below are used with the engine's lock held.
-	hints   window.Hints
-	name    string
-	epoch   *window.Epoch
-	targets []target
-	touched []int // targets with an access
-	freed   bool
-	started []int            // the group of Start
-	posted  []*engine.Access // to the group of Post
+	hints    window.Hints
+	name     string
+	epoch    *window.Epoch
+	targets  []target
+	touched  []int // targets with an access
+	freed    bool
+	started  []int               // the group of Start
+	posted   []*engine.Access    // to the group of Post
+	exposure engine.ExposureWait // of Wait and Test
 }
 
 // target is what an origin knows of one rank's window.

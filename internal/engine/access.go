@@ -30,7 +30,7 @@ type Access struct {
 	checked bool   // the window is in checking mode
 	mark    mark   // what the target is still to be told is complete
 	markSeq uint64 // the last bundle that told it
-	queue   []*deferred
+	queue   queue
 	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
 	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
@@ -114,10 +114,10 @@ type FlushWait Access
 func (w *FlushWait) Met() bool {
 	s := w.session
 	if s == nil {
-		return len(w.queue) == 0
+		return w.queue.empty()
 	}
 	return s.state == dead ||
-		w.pending == 0 && w.lock != locking && len(w.queue) == 0 && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
+		w.pending == 0 && w.lock != locking && w.queue.empty() && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
 }
 
 // A LocalWait is met when every operation issued on the access has completed at
@@ -202,7 +202,7 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 	if a.lock == unlocked { // it was refused
 		return true
 	}
-	if len(a.queue) > 0 {
+	if !a.queue.empty() {
 		return false
 	}
 	var i int32
@@ -244,5 +244,5 @@ type ReleaseWait Access
 // Met reports whether the wait is over.
 func (w *ReleaseWait) Met() bool {
 	s := w.session
-	return (*LockWait)(w).Met() && len(w.queue) == 0 && (s == nil || s.state == dead || w.engine.SendRoom(s))
+	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.state == dead || w.engine.SendRoom(s))
 }

@@ -35,7 +35,7 @@ func (a *Access) marked() bool {
 func (e *Engine) wantMark(a *Access, m mark) {
 	s := a.session
 	switch {
-	case s == nil && len(a.queue) > 0:
+	case s == nil && !a.queue.empty():
 		a.mark = max(a.mark, m) // issueQueue goes on
 		return
 	case s == nil:
@@ -65,7 +65,7 @@ func (e *Engine) sendMarks(s *Session) {
 }
 
 func (e *Engine) sendMark(s *Session, a *Access) bool {
-	if a.held() || len(a.queue) > 0 {
+	if a.held() || !a.queue.empty() {
 		return false
 	}
 	i := e.requestRoom(a, 0)

@@ -12,7 +12,51 @@ import (
 // that the caller may change again.
 type deferred struct {
 	Call
-	start uint32 // of the access epochs begun by Start, the one that it belongs to
+	start           uint32 // of the access epochs begun by Start, the one that it belongs to
+	origin, compare []byte // memory of the copies
+}
+
+// queue is the calls that an access keeps back, in order.
+type queue struct {
+	calls []*deferred
+	first int // of calls; those before it have left
+}
+
+func (q *queue) empty() bool { return len(q.calls) == 0 }
+
+func (q *queue) head() *deferred { return q.calls[q.first] }
+
+func (q *queue) leave() {
+	q.calls[q.first] = nil
+	if q.first++; q.first == len(q.calls) {
+		q.calls, q.first = q.calls[:0], 0
+	}
+}
+
+// keptCopy is the largest copy whose memory is kept for the next call.
+const keptCopy = 64 << 10
+
+// newDeferred returns a copy of c, from those that have been used before.
+func (e *Engine) newDeferred(c *Call) *deferred {
+	var d *deferred
+	if n := len(e.deferredPool); n > 0 {
+		d = e.deferredPool[n-1]
+		e.deferredPool = e.deferredPool[:n-1]
+	} else {
+		d = &deferred{}
+	}
+	d.Call, d.start = *c, c.Access.starts
+	d.origin, d.compare = append(d.origin[:0], c.Origin...), append(d.compare[:0], c.Compare...)
+	d.Origin, d.Compare = d.origin, d.compare
+	return d
+}
+
+func (e *Engine) freeDeferred(d *deferred) {
+	if cap(d.origin) > keptCopy {
+		d.origin = nil
+	}
+	d.Call = Call{}
+	e.deferredPool = append(e.deferredPool, d)
 }
 
 // held reports whether calls on a may not act yet.
@@ -32,7 +76,7 @@ func (e *Engine) gate(c *Call) (done, stop bool) {
 	case a.held():
 		e.deferCall(c)
 		return true, true
-	case len(a.queue) > 0:
+	case !a.queue.empty():
 		return false, true
 	}
 	return false, false
@@ -43,8 +87,7 @@ func (e *Engine) deferCall(c *Call) {
 	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete {
 		return
 	}
-	d := &deferred{Call: *c, start: a.starts}
-	d.Origin, d.Compare = slices.Clone(c.Origin), slices.Clone(c.Compare)
+	d := e.newDeferred(c)
 	if c.Typed != nil {
 		d.Typed.own()
 		c.Typed = nil
@@ -58,7 +101,8 @@ func (e *Engine) deferCall(c *Call) {
 		d.Request = nil // at the origin it is complete
 	}
 	e.Stats.Deferred++
-	if a.queue = append(a.queue, d); len(a.queue) == 1 && a.session != nil {
+	alone := a.queue.empty()
+	if a.queue.calls = append(a.queue.calls, d); alone && a.session != nil {
 		a.session.deferring = append(a.session.deferring, a)
 		e.await(a.session) // if the peer dies, the calls must fail
 	}
@@ -74,7 +118,7 @@ func (e *Engine) issueDeferred(s *Session) {
 		if e.issueQueue(s.deferring[i]); s.state == dead {
 			return
 		}
-		if len(s.deferring[i].queue) > 0 {
+		if !s.deferring[i].queue.empty() {
 			i++
 			continue
 		}
@@ -83,8 +127,8 @@ func (e *Engine) issueDeferred(s *Session) {
 }
 
 func (e *Engine) issueQueue(a *Access) {
-	for len(a.queue) > 0 {
-		d := a.queue[0]
+	for !a.queue.empty() {
+		d := a.queue.head()
 		if a.lockAway() || int32(d.start-a.posts) > 0 {
 			return
 		}
@@ -99,7 +143,6 @@ func (e *Engine) issueQueue(a *Access) {
 		}
 		e.leaveQueue(a, nil)
 	}
-	a.queue = nil
 	if m := a.mark; a.session == nil && m != markNone {
 		a.mark = markNone
 		e.wantMark(a, m)
@@ -108,9 +151,9 @@ func (e *Engine) issueQueue(a *Access) {
 
 // leaveQueue takes the first call of a's queue out.
 func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
-	d := a.queue[0]
-	a.queue[0] = nil
-	a.queue = a.queue[1:]
+	d := a.queue.head()
+	a.queue.leave()
+	defer e.freeDeferred(d)
 	if !d.answered() {
 		return
 	}
@@ -125,16 +168,15 @@ func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
 
 // dropDeferred fails what a has kept back.
 func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
-	if len(a.queue) > 0 {
+	if !a.queue.empty() {
 		a.fail(err)
 	}
-	for len(a.queue) > 0 {
-		if a.queue[0].Typed != nil {
-			e.done(&a.queue[0].Call)
+	for !a.queue.empty() {
+		if d := a.queue.head(); d.Typed != nil {
+			e.done(&d.Call)
 		}
 		e.leaveQueue(a, err)
 	}
-	a.queue = nil
 	if s := a.session; s != nil {
 		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
 	}

@@ -102,6 +102,8 @@ type Engine struct {
 	late     []*Session // those of which something lost is still in the device
 	deadline int64
 
+	deferredPool []*deferred
+
 	ops     []op
 	freeOp  int32
 	parked  parkingLot

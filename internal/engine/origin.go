@@ -167,7 +167,7 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 // by TakeError after a flush.
 func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 	e.now = now
-	if a := c.Access; a.lock == locking || a.starts != a.posts || len(a.queue) > 0 {
+	if a := c.Access; a.lock == locking || a.starts != a.posts || !a.queue.empty() {
 		if err := a.Err(); err != nil {
 			e.abandon(c)
 			return true, err
@@ -398,7 +398,7 @@ func (w *RoomWait) Met() bool {
 	if s == nil || s.state == dead || s.bye || a.held() {
 		return true
 	}
-	if len(a.queue) > 0 {
+	if !a.queue.empty() {
 		return false
 	}
 	if e.freeOp == none && len(e.ops) == e.cfg.MaxOps {
@@ -455,7 +455,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		}
 	case r.Code == wire.CodeGranted && o.access.lock == locking && o.result == nil:
 		o.access.lock = locked
-		if len(o.access.queue) > 0 {
+		if !o.access.queue.empty() {
 			e.markDirty(s)
 		}
 		e.finish(i, nil)

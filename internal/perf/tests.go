@@ -53,6 +53,8 @@ var Tests = slices.Concat([]Test{
 	{Name: "fetch-and-op-latency", About: "fetch_and_op (sum of int64) and flush", Bytes: word, Fixed: true, run: originOnly(fetchAndOpOnce)},
 	{Name: "compare-and-swap-latency", About: "compare_and_swap (int64) and flush", Bytes: word, Fixed: true, run: originOnly(compareAndSwapOnce)},
 	{Name: "lock-put-unlock", About: "exclusive lock, put, unlock; nobody else wants the lock", Bytes: word, run: unlocked(lockPutUnlock)},
+	{Name: "fence", About: "both ranks put to each other, and fence", Bytes: word, run: active(fenceOnce)},
+	{Name: "post-start", About: "both ranks post, start, put to each other, complete and wait", Bytes: word, run: active(postOnce)},
 	{Name: "barrier", About: "barrier of two ranks", run: together(barrierOnce, 1)},
 	{Name: "put-bandwidth", About: "windows of puts, each flushed", Kind: Bandwidth, Bytes: bandwidthSizes, run: originOnly(putWindow)},
 	{Name: "get-bandwidth", About: "windows of gets, each flushed", Kind: Bandwidth, Bytes: bandwidthSizes, run: originOnly(getWindow)},
