@@ -85,7 +85,9 @@ type Job struct {
 	mu     sync.Mutex
 	peers  map[int]peerAddress
 	nextID uint32 // of windows
-	closed bool
+
+	closing  sync.Once
+	closeErr error
 }
 
 // peerAddress is what a rank publishes about itself.
@@ -171,7 +173,7 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 	p := o.Place
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
-		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Logger: o.Logger,
+		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Job: p.Job, Logger: o.Logger,
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
 		c.Transport = userspace.TransportUDP
@@ -271,15 +273,14 @@ const (
 
 // Close leaves the job: it tells the peers, waits until they have everything
 // that this process has sent (at most two seconds), and releases the network.
-// Waiters get net.ErrClosed. It is idempotent.
+// Waiters get net.ErrClosed. It is idempotent, and calls at the same time wait for
+// each other.
 func (j *Job) Close() error {
-	j.mu.Lock()
-	if j.closed {
-		j.mu.Unlock()
-		return nil
-	}
-	j.closed = true
-	j.mu.Unlock()
+	j.closing.Do(func() { j.closeErr = j.close() })
+	return j.closeErr
+}
+
+func (j *Job) close() error {
 	e, now := j.poller.Lock()
 	e.Bye(now)
 	j.poller.Unlock()

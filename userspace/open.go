@@ -30,6 +30,7 @@ type Config struct {
 	RxFrames  int          // of XDP: frames that can be received and wait, a queue; 1024 by default
 	Slots     int          // transmit slots; 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
+	Job       uint64       // whose handshakes are answered; 0: of any job
 	Logger    *slog.Logger // told, as warnings, which modes were not possible and why; silent by default
 }
 
@@ -78,7 +79,7 @@ func (c *Config) climb(rungs []string) (Device, error) {
 // open opens one kind of device.
 func (c *Config) open(transport string) (Device, error) {
 	if transport == TransportUDP {
-		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Logger: c.Logger}
+		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Job: c.Job, Logger: c.Logger}
 		if c.MTU != 0 {
 			u.MaxPayload = min(c.MTU-udpLen-ipLen(c.Address), maxUDPPayload)
 		}
@@ -93,7 +94,7 @@ func (c *Config) open(transport string) (Device, error) {
 		mode = loader.Generic
 	}
 	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, PortBase: c.Port, Queues: c.Queues,
-		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Logger: c.Logger})
+		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Job: c.Job, Logger: c.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // Limits of a device's paths. What peers can make a device remember is bounded
@@ -13,6 +15,10 @@ const (
 	maxLearned = 1 << 16 // paths when one more is learned from a handshake
 	maxPaths   = 1 << 17 // paths in all
 )
+
+// ours reports whether a handshake is of the job that a device serves, so that
+// strangers cannot fill its table of paths. The engine counts those that are not.
+func ours(job uint64, handshake []byte) bool { return job == 0 || wire.IsHandshakeOf(job, handshake) }
 
 // pathTable gives each distinct way to a peer a PathID. A path is never changed
 // or forgotten, so reading one takes no lock.

@@ -6,6 +6,7 @@
 package userspace
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -194,15 +195,20 @@ func (p *Poller) drain() (sent bool) {
 		p.announcing = true
 		p.inside.Add(1) // the device stays open
 		p.mu.Unlock()
+		var refused []uint64
+		var why error
 		for _, id := range opened {
-			// A failure leaves the handshake unanswered, and so ends in an error that
-			// the caller sees.
-			_ = p.dev.SessionOpened(id)
+			if err := p.dev.SessionOpened(id); err != nil {
+				refused, why = append(refused, id), err
+			}
 		}
 		for _, id := range closed {
 			p.dev.SessionClosed(id)
 		}
 		p.mu.Lock()
+		for _, id := range refused {
+			p.eng.Refuse(id, fmt.Errorf("the device takes no more sessions: %w", why))
+		}
 		p.inside.Add(-1)
 		p.announcing = false
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -23,6 +24,7 @@ const testLimit = 20 * time.Second
 type stage struct {
 	t       *testing.T
 	slab    *Slab
+	full    error // SessionOpened's, where not nil
 	woken   chan struct{}
 	inCalls atomic.Int32
 	closed  atomic.Bool
@@ -77,7 +79,7 @@ func (d *stage) Enqueue(outs []Out) int {
 		var h wire.Header
 		var hello wire.Hello
 		b := d.slab.Payload(o.Slot)[:o.Len]
-		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] {
+		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] && d.full == nil {
 			d.t.Errorf("a hello tells rank %d of a session that the device does not know", hello.Target)
 		}
 		d.done = append(d.done, o.Slot)
@@ -119,6 +121,9 @@ func (d *stage) Wake() {
 func (d *stage) SessionOpened(id uint64) error {
 	defer d.enter("SessionOpened")()
 	at(d.opening)
+	if d.full != nil {
+		return d.full
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known[id] = true
@@ -216,6 +221,20 @@ func TestCloseDuringAnnouncement(t *testing.T) {
 	_ = ends(t, "dial", dialed)
 	if err := ends(t, "Close", closed); err != nil {
 		t.Error(err)
+	}
+}
+
+// A session that the device cannot take fails at once, and says why.
+func TestSessionRefusedByDevice(t *testing.T) {
+	d := newStage(t)
+	d.full = errors.New("the map of sessions is full")
+	p := newStaged(t, d, PollerConfig{})
+	dial(p, 1)
+	e, _ := p.Lock()
+	err := e.Session(1).Err()
+	p.Unlock()
+	if !errors.Is(err, d.full) || !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("the session ended with %v", err)
 	}
 }
 

@@ -30,6 +30,7 @@ type UDPConfig struct {
 	Address    netip.AddrPort // an address of this machine; port 0 means any
 	Slots      int            // transmit slots, 1024 by default
 	MaxPayload int            // bytes; by default what fits the MTU of the address's interface, at most 8952
+	Job        uint64         // whose handshakes are answered; 0: of any job
 	Logger     *slog.Logger   // silent by default
 }
 
@@ -37,6 +38,7 @@ type UDPConfig struct {
 // one system call, and every datagram passes the kernel's stack.
 type UDP struct {
 	fd      int
+	job     uint64 // whose handshakes are answered; 0: of any
 	local   netip.AddrPort
 	slab    *Slab
 	sleeper sleeper
@@ -54,7 +56,7 @@ var _ Device = (*UDP)(nil)
 // OpenUDP opens a UDP device. It does not block. The goroutine must run in the
 // network namespace that the device is to use.
 func OpenUDP(config UDPConfig) (*UDP, error) {
-	u := &UDP{fd: -1}
+	u := &UDP{fd: -1, job: config.Job}
 	if err := u.open(config); err != nil {
 		_ = u.Close() // the first error is the one to tell
 		return nil, err
@@ -156,7 +158,7 @@ func (u *UDP) Receive(frames []Frame) int {
 	n := u.rx.receive(u.fd, frames)
 	for i := range frames[:n] {
 		frames[i].Path = NoPath
-		if !wire.IsHandshake(frames[i].Payload) {
+		if !wire.IsHandshake(frames[i].Payload) || !ours(u.job, frames[i].Payload) {
 			continue
 		}
 		from := &u.rx.names[u.rx.delivered[i]]

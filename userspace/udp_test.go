@@ -318,6 +318,34 @@ func TestUDPLearnsBoundedly(t *testing.T) {
 	}
 }
 
+// Handshakes of another job leave no trace in the table of paths.
+func TestUDPLearnsFromItsJob(t *testing.T) {
+	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
+	udp := b.dev.(*UDP)
+	udp.job = 7
+	hello := func(job uint64) []byte {
+		m := message(wire.KindHello, wire.HeaderLen+wire.HelloLen)
+		h := wire.Hello{Job: job, Incarnation: 1, Session: 1, MaxPayload: wire.MinPayload, Credits: 1}
+		h.Encode(m[wire.HeaderLen:])
+		return m
+	}
+	to := a.path(b.dev.LocalAddr())
+	a.send(to, hello(8))
+	a.send(to, message(wire.KindHello, 100))
+	for _, f := range b.receive(2) {
+		if f.Path != NoPath {
+			t.Errorf("a path was learned from a stranger")
+		}
+	}
+	if udp.paths.paths.Load() != nil {
+		t.Error("a stranger is in the table")
+	}
+	a.send(to, hello(7))
+	if got := b.receive(1); got[0].Path == NoPath {
+		t.Error("no path was learned from a rank of the job")
+	}
+}
+
 func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

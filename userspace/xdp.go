@@ -26,6 +26,7 @@ import (
 // frame is sent with a VLAN tag.
 type XDP struct {
 	log     *slog.Logger
+	job     uint64 // whose handshakes are answered; 0: of any
 	ifi     *net.Interface
 	local   endpoint // the port is that of queue 0
 	ip      []byte   // its IP address

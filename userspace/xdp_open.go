@@ -42,6 +42,7 @@ type XDPConfig struct {
 	RxFrames  int          // frames that can be received and wait, a queue; 1024 by default
 	Slots     int          // transmit slots, 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
+	Job       uint64       // whose handshakes are answered; 0: of any job
 	Logger    *slog.Logger // silent by default
 
 	// Program is a classifier that somebody else attached, for PortBase and
@@ -59,7 +60,7 @@ type XDPConfig struct {
 // CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
 // network namespace of the interface. Errors say what to do.
 func OpenXDP(config XDPConfig) (*XDP, error) {
-	x := &XDP{}
+	x := &XDP{job: config.Job}
 	adopted, err := x.open(config)
 	if err != nil {
 		if config.Program != nil {

@@ -49,7 +49,7 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 		return false
 	}
 	*frame = Frame{Payload: d.payload, Path: NoPath}
-	if wire.IsHandshake(d.payload) && d.plausible() {
+	if wire.IsHandshake(d.payload) && ours(x.job, d.payload) && d.plausible() {
 		frame.Path = x.learn(&d, queue)
 	}
 	return true

@@ -296,6 +296,35 @@ func TestFullInboxHoldsUpAndLetsGo(t *testing.T) {
 	}
 }
 
+// A rank that leaves while it has no room tells so as soon as it has.
+func TestByeWithoutRoom(t *testing.T) {
+	f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = 1 << 40 })
+	a := f.access(0, 1)
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 8)})
+	f.settle()
+	f.cut[1] = true
+	for full := false; !full; {
+		done, err := f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.step()
+		full = !done
+	}
+	f.e[0].Bye(f.now)
+	if f.step(); (&ByeWait{f.e[0]}).Met() {
+		t.Fatal("the wait is over before the peer could hear")
+	}
+	f.cut[1] = false
+	for i := 0; i < 1000 && !(&ByeWait{f.e[0]}).Met(); i++ {
+		f.now += 10 * millisecond
+		f.step()
+	}
+	if !f.e[1].Session(0).Left() {
+		t.Error("the peer does not know that the rank has left")
+	}
+}
+
 func TestBye(t *testing.T) {
 	f := newFabric(t, 3, 64, nil)
 	a, b := f.access(0, 1), f.access(2, 1)

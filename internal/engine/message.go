@@ -219,14 +219,21 @@ func (e *Engine) Bye(now int64) {
 		if s == nil || s.state != open {
 			continue
 		}
-		i := e.room(s, request, 0)
-		if i == none {
-			continue // it will find out by silence
-		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodeBye}, 0)
-		e.slots[i].flags |= wire.FlagAckNow | wire.FlagFence
-		e.markDirty(s)
+		s.leaving = true
+		e.sayBye(s)
 	}
+}
+
+// sayBye tells s that this rank leaves, as soon as there is room.
+func (e *Engine) sayBye(s *Session) {
+	i := e.room(s, request, 0)
+	if i == none {
+		return // the acknowledgement that brings room has s served again
+	}
+	s.leaving = false
+	e.markDirty(s)
+	e.appendRecord(i, &wire.Record{Code: wire.CodeBye}, 0)
+	e.slots[i].flags |= wire.FlagAckNow | wire.FlagFence
 }
 
 // A ByeWait is met when no living peer is known that this rank still has
@@ -236,7 +243,7 @@ type ByeWait struct{ Engine *Engine }
 // Met reports whether the wait is over.
 func (w *ByeWait) Met() bool {
 	for _, s := range w.Engine.active {
-		if s.state == open && !s.bye && s.held[request]+s.held[response] > 0 {
+		if s.state == open && !s.bye && (s.leaving || s.held[request]+s.held[response] > 0) {
 			return false
 		}
 	}

@@ -66,6 +66,13 @@ func (e *Engine) session(id uint64) *Session {
 	return s
 }
 
+// Refuse ends the session with the given id, which the device cannot serve.
+func (e *Engine) Refuse(id uint64, why error) {
+	if s := e.byID[id]; s != nil {
+		e.fail(s, why)
+	}
+}
+
 // answerDead tells a peer, now and then, that it has been given up.
 func (e *Engine) answerDead(s *Session) {
 	if s.remoteID != 0 && e.now >= s.resetAt {

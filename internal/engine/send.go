@@ -195,6 +195,9 @@ func (e *Engine) service(s *Session) {
 	if len(s.deferring) > 0 {
 		e.issueDeferred(s)
 	}
+	if s.leaving {
+		e.sayBye(s)
+	}
 	for c := range numClasses {
 		e.closeBundle(s, c)
 		e.pump(s, c)

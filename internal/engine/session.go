@@ -26,6 +26,7 @@ type Session struct {
 	isActive  bool
 	isDirty   bool
 	isLate    bool
+	leaving   bool   // the peer is still to be told that this rank leaves
 	localID   uint64 // in frames to this rank
 	remoteID  uint64 // in frames to the peer
 	peer      uint64 // the peer's incarnation, 0 while unknown
