@@ -22,6 +22,12 @@ for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	break
 done
 
+# What an earlier run left when it was killed.
+for old in $(ip netns list | sed -n 's/^\(xrpeer-[0-9]*-[ab]\).*/\1/p'); do
+	pid=${old#xrpeer-} pid=${pid%-*}
+	[ -e "/proc/$pid" ] || { ip netns del "$old" && rm -rf "/etc/netns/$old"; }
+done
+
 a=xrpeer-$$-a
 b=xrpeer-$$-b
 work=$(mktemp -d)
