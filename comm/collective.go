@@ -45,6 +45,10 @@ func (c *Comm) barrier(ctx context.Context) error {
 // All blocks have the same length. It blocks as Barrier does.
 func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
 	defer c.handle(ctx, &err)
+	return c.gatherAll(ctx, mine)
+}
+
+func (c *Comm) gatherAll(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err = c.usable()

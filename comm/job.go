@@ -82,9 +82,10 @@ type Job struct {
 	check      bool
 	onConflict func(window.Conflict)
 
-	mu     sync.Mutex
-	peers  map[int]peerAddress
-	nextID uint32 // of windows
+	mu       sync.Mutex
+	peers    map[int]peerAddress
+	nextID   uint32 // of windows
+	contexts uint32 // the lowest message context that is free
 
 	closing  sync.Once
 	closeErr error

@@ -262,6 +262,10 @@ func (w *Win) Memory() []byte { return w.own.Bytes() }
 // Comm returns the communicator that the window was created on.
 func (w *Win) Comm() *comm.Comm { return w.comm }
 
+// Group returns the group of the communicator that the window was created on
+// (MPI_Win_get_group, section 11.2.6).
+func (w *Win) Group() comm.Group { return w.comm.Group() }
+
 // Flavor returns how the window was created (MPI_WIN_CREATE_FLAVOR).
 func (w *Win) Flavor() Flavor { return w.own.Flavor() }
 

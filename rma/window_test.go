@@ -16,7 +16,7 @@ func TestWindowAttributes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if w.Size() != 24 || w.DispUnit() != 8 || w.Flavor() != rma.FlavorAllocate || w.Model() != rma.ModelUnified || w.Comm() != n.World() {
+		if w.Size() != 24 || w.DispUnit() != 8 || w.Flavor() != rma.FlavorAllocate || w.Model() != rma.ModelUnified || w.Comm() != n.World() || w.Group().Compare(n.World().Group()) != comm.Identical {
 			return fmt.Errorf("size %d, unit %d, flavour %v, model %v", w.Size(), w.DispUnit(), w.Flavor(), w.Model())
 		}
 		if got := w.Info()["accumulate_ordering"]; got != "none" {

@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"afxdp":              {},
 	"loader":             {"bpf", "internal/mpierr"},
 	"userspace":          {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
-	"comm":               {"internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
+	"comm":               {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "internal/wire",
 		"userspace", "window"},
 }

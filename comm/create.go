@@ -1,0 +1,148 @@
+package comm
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Message contexts: the world's is 1, those of other communicators follow, and
+// those of windows have the top bit set.
+const maxContext = windowContext - 1
+
+// member is what a rank says about itself when communicators are made.
+type member struct {
+	color, key int64
+	next       uint32 // the lowest message context that the rank has not used
+	rank       int
+}
+
+const memberLen = 20
+
+// members exchanges what the ranks of c say.
+func (c *Comm) members(ctx context.Context, color, key int) ([]member, error) {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(color))
+	b = binary.LittleEndian.AppendUint64(b, uint64(key))
+	b = binary.LittleEndian.AppendUint32(b, c.job.nextContext())
+	blocks, err := c.gatherAll(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]member, len(blocks))
+	for r, b := range blocks {
+		if len(b) != memberLen {
+			return nil, mpierr.New("split", mpierr.Intern, r, "%d bytes about a member", len(b))
+		}
+		all[r] = member{
+			color: int64(binary.LittleEndian.Uint64(b)), key: int64(binary.LittleEndian.Uint64(b[8:])),
+			next: binary.LittleEndian.Uint32(b[16:]), rank: r,
+		}
+	}
+	return all, nil
+}
+
+// Split divides the ranks of c into communicators by colour, ordered by key and
+// then by rank (MPI_Comm_split). It is collective over c and blocks as Barrier
+// does. A rank whose colour is Undefined gets nil; other colours are not negative
+// (Arg). The new communicator has c's error handler and no attributes.
+func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
+	defer c.handle(ctx, &err)
+	wrong := color < 0 && color != Undefined
+	if wrong {
+		color = Undefined // the others must not wait for this rank
+	}
+	d, err := c.split(ctx, color, key)
+	if err == nil && wrong {
+		err = mpierr.New("split", mpierr.Arg, mpierr.NoRank, "a colour is not negative, or Undefined")
+	}
+	return d, err
+}
+
+func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
+	all, err := c.members(ctx, color, key)
+	if err != nil {
+		return nil, err
+	}
+	id := uint32(0)
+	var colors []int64
+	for _, m := range all {
+		id = max(id, m.next)
+		if m.color != Undefined && !slices.Contains(colors, m.color) {
+			colors = append(colors, m.color)
+		}
+	}
+	if id >= maxContext-uint32(len(colors)) {
+		return nil, mpierr.New("split", mpierr.NoMem, mpierr.NoRank, "the message contexts of communicators are used up")
+	}
+	c.job.usedContexts(id + uint32(len(colors)))
+	if color == Undefined {
+		return nil, nil
+	}
+	all = slices.DeleteFunc(all, func(m member) bool { return m.color != int64(color) })
+	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.key, b.key) })
+	group := make([]int, len(all))
+	for i, m := range all {
+		group[i] = c.WorldRank(m.rank)
+	}
+	slices.Sort(colors)
+	d := newComm(c.job, id+uint32(slices.Index(colors, int64(color))), group)
+	d.errhandler.Store(c.errhandler.Load())
+	return d, nil
+}
+
+// Dup returns a communicator of the same ranks whose messages are apart from c's
+// (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new one
+// has c's error handler, and the attributes that their keys' copy functions keep.
+func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
+	defer c.handle(ctx, &err)
+	d, err := c.split(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := callbackError("dup", c.attributes.CopyTo(c, d, &d.attributes)); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Create returns a communicator of the processes of a group, which are c's, in the
+// group's order; nil to those that are not in it (MPI_Comm_create). It is
+// collective over c: all ranks pass the same group. It blocks as Barrier does.
+// Class Arg if this process's part in the group is not in c.
+func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
+	defer c.handle(ctx, &err)
+	rank := g.find(c.job.rank)
+	color := 0
+	if rank == Undefined {
+		color = Undefined
+	}
+	return c.split(ctx, color, rank)
+}
+
+// SplitHost divides the ranks of c into communicators of those that share a host:
+// the same running kernel and network namespace (MPI_Comm_split_type with
+// MPI_COMM_TYPE_SHARED). Otherwise it is as Split with the given key.
+func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
+	defer c.handle(ctx, &err)
+	mine := c.job.HostID()
+	blocks, err := c.gatherAll(ctx, mine[:])
+	if err != nil {
+		return nil, err
+	}
+	first := slices.IndexFunc(blocks, func(b []byte) bool { return string(b) == string(mine[:]) })
+	return c.split(ctx, first, key)
+}
+
+// Free ends this rank's use of c (MPI_Comm_free): the delete functions of its
+// attributes run. It is local and does not block. The world communicator cannot be
+// freed (class Arg).
+func (c *Comm) Free() (err error) {
+	defer c.handle(context.Background(), &err)
+	if c.context == worldContext {
+		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "the communicator of all ranks lasts as long as the job")
+	}
+	return callbackError("comm free", c.attributes.Clear(c))
+}

@@ -1,0 +1,32 @@
+package comm
+
+import (
+	"crypto/sha256"
+	"os"
+)
+
+// HostID identifies the host of this process among the job's: it is the same for
+// processes that share the running kernel and the network namespace.
+func (j *Job) HostID() [sha256.Size]byte {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	network, _ := os.Readlink("/proc/self/ns/net")
+	if len(boot) == 0 || network == "" { // no way to tell: nobody shares it
+		return sha256.Sum256([]byte{byte(j.rank), byte(j.rank >> 8), byte(j.rank >> 16), byte(j.rank >> 24)})
+	}
+	return sha256.Sum256(append(boot, network...))
+}
+
+// nextContext proposes the message context of the next communicator: the largest
+// proposal of all its ranks is taken.
+func (j *Job) nextContext() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return max(j.contexts, worldContext+1)
+}
+
+// usedContexts records that all contexts below next are taken.
+func (j *Job) usedContexts(next uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.contexts = max(j.contexts, next)
+}

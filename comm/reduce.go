@@ -1,0 +1,240 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// The functions below are collectives on slices of elements with a predefined
+// datatype. All ranks call them with slices of the same length, which is checked
+// where it is seen (class Count). They block until this rank has its part; if a
+// member fails or gives up, the others get the class ProcFailed.
+
+// paced is the length in bytes from which a message waits for its receiver to ask:
+// the messages that nobody has asked for yet have little room there.
+const paced = 64 << 10
+
+// collective runs f as c's next collective.
+func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
+	defer c.handle(ctx, &err)
+	if root < 0 || root >= c.size {
+		return mpierr.New(op, mpierr.Rank, root, "the communicator has %d ranks", c.size)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err = c.usable()
+	if err == nil {
+		err = f()
+	}
+	c.turn++
+	if err != nil {
+		return c.failed(op, err)
+	}
+	return nil
+}
+
+// push sends data to a rank that pulls it.
+func (c *Comm) push(ctx context.Context, to, round int, data []byte) error {
+	if len(data) >= paced {
+		if _, err := c.receive(ctx, to, c.tag(round), nil); err != nil {
+			return err
+		}
+	}
+	return c.send(ctx, to, c.tag(round), data)
+}
+
+// pull fills data with what a rank pushes.
+func (c *Comm) pull(ctx context.Context, op string, from, round int, data []byte) error {
+	if len(data) >= paced {
+		if err := c.send(ctx, from, c.tag(round), nil); err != nil {
+			return err
+		}
+	}
+	got, err := c.receive(ctx, from, c.tag(round), c.buf[:0])
+	if err != nil {
+		return err
+	}
+	c.buf = got[:0]
+	if len(got) != len(data) {
+		return mpierr.New(op, mpierr.Count, c.WorldRank(from), "it sent %d bytes where %d were expected: slices of different lengths", len(got), len(data))
+	}
+	copy(data, got)
+	return nil
+}
+
+// Bcast gives every rank rank root's buf (MPI_Bcast).
+func Bcast[T datatype.Element](ctx context.Context, c *Comm, buf []T, root int) error {
+	return c.collective(ctx, "bcast", root, func() error { return c.bcast(ctx, bytesOf(buf), root) })
+}
+
+// bcast goes down a binomial tree whose root is rank root.
+func (c *Comm) bcast(ctx context.Context, data []byte, root int) error {
+	me := (c.rank - root + c.size) % c.size
+	dist := 1
+	for ; dist < c.size; dist *= 2 {
+		if me&dist != 0 {
+			if err := c.pull(ctx, "bcast", (me-dist+root)%c.size, 1, data); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for dist /= 2; dist > 0; dist /= 2 {
+		if me+dist < c.size {
+			if err := c.push(ctx, (me+dist+root)%c.size, 1, data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Gather stores the ranks' send, one after the other by rank, in recv at rank root,
+// where it is Size times as long; elsewhere it is not looked at (MPI_Gather).
+func Gather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	return c.collective(ctx, "gather", root, func() error { return c.gather(ctx, bytesOf(send), bytesOf(recv), root) })
+}
+
+func (c *Comm) gather(ctx context.Context, send, recv []byte, root int) error {
+	if c.rank != root {
+		return c.push(ctx, root, 0, send)
+	}
+	if err := c.times("gather", "recv", recv, send); err != nil {
+		return err
+	}
+	n := len(send)
+	copy(recv[root*n:], send)
+	for i := 1; i < c.size; i++ {
+		from := (root + i) % c.size
+		if err := c.pull(ctx, "gather", from, 0, recv[from*n:(from+1)*n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// times refuses a buffer that is not Size times as long as one rank's part.
+func (c *Comm) times(op, name string, whole, part []byte) error {
+	if len(whole) == c.size*len(part) {
+		return nil
+	}
+	return mpierr.New(op, mpierr.Count, mpierr.NoRank, "%s has %d bytes, %d times %d are needed", name, len(whole), c.size, len(part))
+}
+
+// Scatter gives rank i the i-th of Size equal parts of rank root's send, which is
+// not looked at elsewhere (MPI_Scatter).
+func Scatter[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	return c.collective(ctx, "scatter", root, func() error { return c.scatter(ctx, bytesOf(send), bytesOf(recv), root) })
+}
+
+func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
+	if c.rank != root {
+		return c.pull(ctx, "scatter", root, 0, recv)
+	}
+	if err := c.times("scatter", "send", send, recv); err != nil {
+		return err
+	}
+	n := len(recv)
+	copy(recv, send[root*n:])
+	for i := 1; i < c.size; i++ {
+		to := (root + i) % c.size
+		if err := c.push(ctx, to, 0, send[to*n:(to+1)*n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Allgather is Gather at every rank (MPI_Allgather).
+func Allgather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) error {
+	return c.collective(ctx, "allgather", 0, func() error {
+		if err := c.gather(ctx, bytesOf(send), bytesOf(recv), 0); err != nil {
+			return err
+		}
+		return c.bcast(ctx, bytesOf(recv), 0)
+	})
+}
+
+// Alltoall sends the i-th of Size equal parts of send to rank i, which stores it as
+// the part of this rank in recv (MPI_Alltoall).
+func Alltoall[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) error {
+	return c.collective(ctx, "alltoall", 0, func() error { return c.alltoall(ctx, bytesOf(send), bytesOf(recv)) })
+}
+
+// alltoall exchanges with one rank a round, in pieces that fit into what a rank has
+// for messages that it has not asked for.
+func (c *Comm) alltoall(ctx context.Context, send, recv []byte) error {
+	if len(send) != len(recv) || len(send)%c.size != 0 {
+		return mpierr.New("alltoall", mpierr.Count, mpierr.NoRank, "send has %d bytes and recv %d, both are %d times the same", len(send), len(recv), c.size)
+	}
+	n := len(send) / c.size
+	copy(recv[c.rank*n:(c.rank+1)*n], send[c.rank*n:])
+	const piece = paced - 1
+	for i := 1; i < c.size; i++ {
+		to, from := (c.rank+i)%c.size, (c.rank-i+c.size)%c.size
+		for at := 0; at == 0 || at < n; at += piece {
+			end := min(at+piece, n)
+			if err := c.send(ctx, to, c.tag(0), send[to*n+at:to*n+end]); err != nil {
+				return err
+			}
+			if err := c.pull(ctx, "alltoall", from, 0, recv[from*n+at:from*n+end]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Reduce combines the ranks' send element by element with op, into recv at rank
+// root, where it is as long; elsewhere it is not looked at (MPI_Reduce). The order
+// of combination depends on the number of ranks alone. Class Op if op is not
+// defined for the elements.
+func Reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op, root int) error {
+	return c.collective(ctx, "reduce", root, func() error { return reduce(ctx, c, send, recv, op, root) })
+}
+
+// reduce goes up a binomial tree whose root is rank root.
+func reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op, root int) error {
+	basic := datatype.BasicOf[T]()
+	if op == datatype.NoOp {
+		return mpierr.New("reduce", mpierr.Op, mpierr.NoRank, "no_op combines nothing")
+	}
+	if err := op.Defined(basic); err != nil {
+		return err
+	}
+	if c.rank == root && len(recv) != len(send) {
+		return mpierr.New("reduce", mpierr.Count, mpierr.NoRank, "recv has %d elements, send has %d", len(recv), len(send))
+	}
+	mine, theirs := append([]T(nil), send...), make([]T, len(send))
+	me := (c.rank - root + c.size) % c.size
+	for dist := 1; dist < c.size; dist *= 2 {
+		if me&dist != 0 {
+			return c.push(ctx, (me-dist+root)%c.size, 0, bytesOf(mine))
+		}
+		if me+dist >= c.size {
+			continue
+		}
+		if err := c.pull(ctx, "reduce", (me+dist+root)%c.size, 0, bytesOf(theirs)); err != nil {
+			return err
+		}
+		datatype.Accumulate(op, basic, bytesOf(mine), bytesOf(theirs))
+	}
+	copy(recv, mine)
+	return nil
+}
+
+// Allreduce is Reduce with the same result, bit by bit, at every rank
+// (MPI_Allreduce).
+func Allreduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op) error {
+	return c.collective(ctx, "allreduce", 0, func() error {
+		if len(recv) != len(send) {
+			return mpierr.New("allreduce", mpierr.Count, mpierr.NoRank, "recv has %d elements, send has %d", len(recv), len(send))
+		}
+		if err := reduce(ctx, c, send, recv, op, 0); err != nil {
+			return err
+		}
+		return c.bcast(ctx, bytesOf(recv), 0)
+	})
+}
