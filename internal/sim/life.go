@@ -23,6 +23,8 @@ type life struct {
 	cfg         engine.Config
 	e           *engine.Engine
 	mem         [numWindows][]byte
+	ring        []byte
+	ringSelf    *engine.Access
 	tickAt      int64
 	tasks       []*task
 	links       map[*life]*link
@@ -33,19 +35,24 @@ func (w *World) start(rank int, incarnation uint64) {
 	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}}
 	windows := &window.Table{}
 	size := windowSize(w.plan.ranks, w.plan.tasks)
-	for i := range numWindows {
-		l.mem[i] = make([]byte, size)
+	expose := func(id uint32, mem []byte) {
 		win, err := window.New(window.Config{
-			ID: uint32(i + 1), Flavor: window.FlavorCreate, Memory: window.Slice(l.mem[i]), Size: size, DispUnit: 1, GroupSize: w.plan.ranks,
-			Checker: window.NewChecker(uint32(i+1), rank),
+			ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: 1, GroupSize: w.plan.ranks,
+			Checker: window.NewChecker(id, rank),
 		})
+		if err == nil {
+			err = windows.Add(win)
+		}
 		if err != nil {
 			panic(err)
 		}
-		if err := windows.Add(win); err != nil {
-			panic(err)
-		}
 	}
+	for i := range numWindows {
+		l.mem[i] = make([]byte, size)
+		expose(uint32(i+1), l.mem[i])
+	}
+	l.ring = make([]byte, ringLength)
+	expose(ringWindow, l.ring)
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: windows,
 		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),

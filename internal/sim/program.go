@@ -67,6 +67,10 @@ func (l *life) spawnPrograms() {
 		l.spawn(i, false, (*task).program)
 	}
 	l.spawn(l.w.plan.tasks, true, (*task).receiver)
+	if !l.w.plan.ranksFail() { // the epochs of one life do not match those of another
+		l.spawn(l.w.plan.tasks+1, false, (*task).ringOrigin)
+		l.spawn(l.w.plan.tasks+2, false, (*task).ringTarget)
+	}
 }
 
 func (t *task) program() {
