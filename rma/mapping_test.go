@@ -1,12 +1,14 @@
 package rma_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -116,5 +118,42 @@ func TestMapping(t *testing.T) {
 	}
 	if rows < 60 {
 		t.Errorf("only %d rows are there: was the table changed in form?", rows)
+	}
+}
+
+// TestExamplesOfChapter checks the table of the chapter's examples: every one is
+// there, with the function and the file that has it.
+func TestExamplesOfChapter(t *testing.T) {
+	const dir = "../examples/chapter/"
+	text, err := os.ReadFile("../docs/mpi-mapping.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| 11\\.(\\d+) \\| .+ \\| (?:`(\\w+)` in `(\\w+\\.go)`|planned, .*) \\|$")
+	rows := row.FindAllStringSubmatch(string(text), -1)
+	if len(rows) != 23 {
+		t.Fatalf("%d examples, want 23", len(rows))
+	}
+	for i, m := range rows {
+		if m[1] != strconv.Itoa(i+1) {
+			t.Fatalf("row %d is of example 11.%s", i+1, m[1])
+		}
+		if m[2] == "" {
+			continue
+		}
+		file, err := os.ReadFile(dir + m[3])
+		if err != nil {
+			t.Errorf("example 11.%s: %v", m[1], err)
+		}
+		comment := fmt.Sprintf("// %s is example 11.%s", m[2], m[1])
+		found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(comment) + `\b(.*\n)(//.*\n)*func ` + m[2] + `\(`)
+		if !found.Match(file) {
+			t.Errorf("%s has no function %s whose comment starts with %q", m[3], m[2], comment)
+		}
+	}
+	for _, tests := range []struct{ dir, name string }{{dir, "TestChapter"}, {"../vmtests", "TestChapterProgram"}} {
+		if _, there := declared(t, tests.dir); !there[tests.name] || !strings.Contains(string(text), tests.name) {
+			t.Errorf("%s of %s is not there, or not named", tests.name, tests.dir)
+		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		before := inventory()
 		status := m.Run()
-		removeLauncher()
+		removeBuilt()
 		left := netlab.Leaks()
 		for _, thing := range inventory() {
 			if !slices.Contains(before, thing) {
@@ -71,32 +71,36 @@ func inventory() []string {
 	return all
 }
 
-// launcher is the xdprma command, built when the first test asks for it.
-var launcher struct {
-	sync.Once
+// built is the programs that tests start, built when the first test asks for one.
+var built struct {
+	sync.Mutex
 	dir string
-	err error
 }
 
-func launcherPath(t *testing.T) string {
+// programPath returns the path of the program of a package.
+func programPath(t *testing.T, pkg string) string {
 	t.Helper()
-	launcher.Do(func() {
-		if launcher.dir, launcher.err = os.MkdirTemp("", "xdprma-vmtests-"); launcher.err != nil {
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(launcher.dir, "xdprma"), "../cmd/xdprma").CombinedOutput()
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "xdprma-vmtests-")
 		if err != nil {
-			launcher.err = fmt.Errorf("build xdprma: %w\n%s", err, out)
+			t.Fatal(err)
 		}
-	})
-	if launcher.err != nil {
-		t.Fatal(launcher.err)
+		built.dir = dir
 	}
-	return filepath.Join(launcher.dir, "xdprma")
+	path := filepath.Join(built.dir, filepath.Base(pkg))
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return path
 }
 
-func removeLauncher() {
-	if launcher.dir != "" {
-		os.RemoveAll(launcher.dir)
+func removeBuilt() {
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
 	}
 }

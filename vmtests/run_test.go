@@ -37,13 +37,19 @@ func end(s *self, how func()) error {
 // xdprma starts the launcher with this test binary as the ranks' program.
 func xdprma(t *testing.T, program string, args ...string) *rank {
 	t.Helper()
-	testenv.NeedsRoot(t)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(launcherPath(t), slices.Concat([]string{"run"}, args, []string{"--", exe})...)
-	cmd.Env = append(os.Environ(), envProgram+"="+program)
+	return launch(t, []string{envProgram + "=" + program}, slices.Concat(args, []string{"--", exe})...)
+}
+
+// launch starts the launcher with the given arguments and more environment.
+func launch(t *testing.T, env []string, args ...string) *rank {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	cmd := exec.Command(programPath(t, "../cmd/xdprma"), slices.Concat([]string{"run"}, args)...)
+	cmd.Env = append(os.Environ(), env...)
 	r := newRank(-1, cmd)
 	if err := r.start((*exec.Cmd).Start); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,22 @@
+package vmtests
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestChapterProgram runs the examples of the standard's chapter as their users do: a
+// program of its own, started by the launcher. Each of them checks its outcome.
+func TestChapterProgram(t *testing.T) {
+	for _, transport := range []string{"xdp-native", "udp"} {
+		for _, ranks := range []string{"2", "4"} {
+			t.Run(transport+" "+ranks, func(t *testing.T) {
+				r := launch(t, nil, "-n", ranks, "--transport", transport, "--", programPath(t, "../examples/chapter"), "all")
+				over(t, r, 0)
+				if ok := "chapter: OK examples=22 ranks=" + ranks + " mode=" + transport + "\n"; !strings.Contains(r.output(), ok) {
+					t.Errorf("no %q in the output", ok)
+				}
+			})
+		}
+	}
+}
