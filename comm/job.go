@@ -81,6 +81,8 @@ type Job struct {
 	exit       func(code int)
 	check      bool
 	onConflict func(window.Conflict)
+	host       string
+	frames     bool
 
 	mu       sync.Mutex
 	peers    map[int]peerAddress
@@ -130,7 +132,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	}
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
-		check: o.Check, onConflict: o.OnConflict,
+		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
 	}
 	if err := j.start(ctx, o); err != nil {

@@ -92,12 +92,3 @@ func lockShared(w *rma.Win) func() error {
 func unlock(w *rma.Win) func() error {
 	return func() error { return w.Unlock(context.Background(), 1) }
 }
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

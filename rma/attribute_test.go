@@ -170,6 +170,7 @@ func TestFreeWaits(t *testing.T) {
 
 // TestFreeAlone ends a Free that waits in vain: the window is freed at this rank.
 func TestFreeAlone(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	ctx, cancel := context.WithCancel(j.ctx)

@@ -14,7 +14,7 @@ import (
 // Memory, Size and DispUnit are nil, 0 and 1. It is collective over c and blocks
 // until all ranks have called it. Classes: ErrArg for an info value, ErrProcFailed.
 func CreateDynamic(ctx context.Context, c *comm.Comm, info Info) (*Win, error) {
-	w, err := create(ctx, c, window.FlavorDynamic, nil, 0, 1, info, nil)
+	w, err := create(ctx, c, window.FlavorDynamic, nil, 0, 1, info)
 	if err != nil {
 		return nil, err
 	}

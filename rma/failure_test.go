@@ -16,6 +16,7 @@ var soon = comm.Limits{DeadAfter: 300 * time.Millisecond}
 // TestSilentTarget lets a rank vanish without a word. What was issued to it, and
 // what is issued later, fails with the class for it; others are not touched.
 func TestSilentTarget(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 3, soon)
 	w := j.windows(8, 8)[0]
 	one, old := int64(1), int64(0)

@@ -25,9 +25,22 @@ type job struct {
 // newJob joins size ranks over UDP and closes them at the end of the test.
 func newJob(t testing.TB, size int, limits comm.Limits) *job {
 	t.Helper()
+	return newJobAt(t, make([]string, size), limits)
+}
+
+// newJobAt is newJob for ranks that are told the names of their hosts. Where there
+// is a name, ranks of one host share memory.
+func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
+	t.Helper()
+	size := len(hosts)
 	places, stop, err := testjob.Places(size)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for rank, name := range hosts {
+		if places[rank].Host = name; name != "" {
+			places[rank].Frames = false
+		}
 	}
 	t.Cleanup(stop)
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
@@ -42,6 +55,9 @@ func newJob(t testing.TB, size int, limits comm.Limits) *job {
 	}
 	return j
 }
+
+// byFrames has the jobs of a test use frames, because it is about those.
+func byFrames(t *testing.T) { t.Setenv(testjob.EnvHostMemory, "") }
 
 // close closes all nodes at once, because each waits for the others a while.
 func (j *job) close() {
@@ -111,4 +127,14 @@ func (j *job) must(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		j.t.Fatal(err)
 	}
+}
+
+// first returns the first error of errs, and allocates nothing.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package rma
 
 import (
 	"context"
+	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
@@ -186,6 +187,13 @@ func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align 
 		e, now = w.poller.Lock()
 	}
 	c.Access = a
+	if d := w.targets[rank].direct; d != nil && e.Direct(a) && (c.Basic.Size() <= 8 || a.Local()) {
+		w.acting.Add(1)
+		w.poller.UnlockQuiet()
+		w.act(d, c, y)
+		w.acting.Add(-1)
+		return nil
+	}
 	if y != nil {
 		c.Typed = e.Typed(&y.origin, &y.result, y.target, y.count, y.size)
 	}
@@ -199,6 +207,24 @@ func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align 
 		return named(name, rank, err)
 	}
 	return nil
+}
+
+// directs are used again by calls with derived datatypes.
+var directs = sync.Pool{New: func() any { return &engine.Direct{} }}
+
+// act lets a call act at once on memory that this process maps.
+func (w *Win) act(target *window.Window, c *engine.Call, y *transfer) {
+	var class Class
+	if y == nil {
+		class = engine.Act(c, target)
+	} else {
+		d := directs.Get().(*engine.Direct)
+		class = d.ActTyped(c, target, &y.origin, &y.result, y.target, y.count, y.size)
+		directs.Put(d)
+	}
+	if class != 0 {
+		c.Access.Refused(c, class)
+	}
 }
 
 // send issues the rest of a call, waiting for room as often as it takes.
@@ -242,12 +268,23 @@ func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, n, 
 	if uint64(n) > t.size || first > t.size-uint64(n) {
 		return nil, newError(name, ErrRange, rank, "bytes %d to %d of a window of %d bytes", int64(first), int64(first)+int64(n), t.size)
 	}
-	if first%uint64(align) != 0 && w.own.Flavor() != window.FlavorCreate {
+	if first%uint64(align) != 0 && w.aligned() {
 		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", first, align)
 	}
 	c.Disp = disp
 	t.used = true
 	return t.access, nil
+}
+
+// aligned reports whether windows are known to start at aligned addresses.
+func (w *Win) aligned() bool {
+	switch w.own.Flavor() {
+	case window.FlavorCreate:
+		return false
+	case window.FlavorShared:
+		return !w.host.dense
+	}
+	return true
 }
 
 // needsLock reports whether LockAll's lock on a target is still to be asked for.
@@ -309,6 +346,10 @@ func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
 			t.access = e.OpenAccess(s, w.own.ID())
 		}
 		t.access.SetChecked(w.own.Checker() != nil)
+		if s != nil && t.direct != nil {
+			h := w.host.lockOf(w, rank)
+			t.access.Share(h.Lock, h.IndexOf(w.comm.WorldRank(w.comm.Rank())))
+		}
 		w.touched = append(w.touched, rank)
 	}
 	return t.access, nil

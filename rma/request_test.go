@@ -141,6 +141,7 @@ func TestRequestWaits(t *testing.T) {
 // TestRequestRefused gives requests what they must refuse, and has one fail at the
 // target: its request tells it, and nothing else does.
 func TestRequestRefused(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{DeadAfter: 300 * time.Millisecond})
 	wins := j.windows(8, 8)
 	w, v := wins[0], int64(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
-	"os"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
@@ -52,7 +51,9 @@ type Win struct {
 	own        *window.Window
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
-	quietFree  bool // every rank has set no_locks: Free does not synchronise
+	quietFree  bool         // every rank has set no_locks: Free does not synchronise
+	host       *host        // memory that ranks of this host have in common; nil without
+	acting     atomic.Int32 // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
 	hints    window.Hints
@@ -70,6 +71,7 @@ type Win struct {
 type target struct {
 	size      uint64
 	dispUnit  int
+	direct    *window.Window // where this process maps the target's memory; nil: it does not
 	access    *engine.Access // nil until first used
 	used      bool           // accessed in this epoch
 	lazy      bool           // LockAll's lock has been asked for
@@ -85,113 +87,132 @@ type target struct {
 // all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
 // info value, ErrProcFailed. If it fails at one rank, it fails at all.
 func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
-	hints, err := window.ParseInfo(info)
-	var mem window.Memory
-	switch {
-	case err != nil:
-	case size < 0:
-		err = newError("window allocate", ErrSize, NoRank, "size %d is negative", size)
-	default:
-		mem, err = window.MapAligned(size, hints.MinAlignment)
-	}
-	w, err := create(ctx, c, window.FlavorAllocate, mem, size, dispUnit, info, err)
-	if err == nil {
-		w.hints.MinAlignment = max(hints.MinAlignment, os.Getpagesize())
-	}
-	return w, err
+	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
 }
 
 // Create creates a window on memory of the caller (MPI_Win_create, section
 // 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
 // Memory that accumulates use must be aligned to their elements.
 func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorCreate, window.Slice(mem), len(mem), dispUnit, info, nil)
+	return create(ctx, c, window.FlavorCreate, window.Slice(mem), len(mem), dispUnit, info)
 }
 
 // proposal is what the ranks tell each other about a window to be.
 type proposal struct {
 	size     uint64
+	host     uint64 // what ranks of one host have in common
 	dispUnit uint32
 	id       uint32
+	align    uint32 // of memory that is allocated
 	failed   Class
 	noLocks  bool
 	check    bool
+	frames   bool // accesses are to go by frames
+	apart    bool // memory need not be contiguous
 }
 
-const proposalLen = 22
+const proposalLen = 33
 
 func (p *proposal) marshal() []byte {
 	b := make([]byte, proposalLen)
-	binary.LittleEndian.PutUint64(b[0:], p.size)
-	binary.LittleEndian.PutUint32(b[8:], p.dispUnit)
-	binary.LittleEndian.PutUint32(b[12:], p.id)
-	binary.LittleEndian.PutUint32(b[16:], uint32(p.failed))
-	if p.noLocks {
-		b[20] = 1
-	}
-	if p.check {
-		b[21] = 1
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], p.size)
+	le.PutUint64(b[8:], p.host)
+	le.PutUint32(b[16:], p.dispUnit)
+	le.PutUint32(b[20:], p.id)
+	le.PutUint32(b[24:], p.align)
+	le.PutUint32(b[28:], uint32(p.failed))
+	for i, set := range []bool{p.noLocks, p.check, p.frames, p.apart} {
+		if set {
+			b[32] |= 1 << i
+		}
 	}
 	return b
 }
 
 func (p *proposal) unmarshal(b []byte) {
-	p.size = binary.LittleEndian.Uint64(b[0:])
-	p.dispUnit = binary.LittleEndian.Uint32(b[8:])
-	p.id = binary.LittleEndian.Uint32(b[12:])
-	p.failed = Class(binary.LittleEndian.Uint32(b[16:]))
-	p.noLocks, p.check = b[20] != 0, b[21] != 0
+	le := binary.LittleEndian
+	p.size, p.host = le.Uint64(b[0:]), le.Uint64(b[8:])
+	p.dispUnit, p.id, p.align = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:])
+	p.failed = Class(le.Uint32(b[28:]))
+	p.noLocks, p.check, p.frames, p.apart = b[32]&1 != 0, b[32]&2 != 0, b[32]&4 != 0, b[32]&8 != 0
 }
 
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info, fault error) (_ *Win, err error) {
+// create creates a window on mem, or for the flavours that allocate on memory that
+// it makes.
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
 	defer func() { c.CallErrhandler(err) }()
-	hints, err := window.ParseInfo(info)
-	if fault == nil {
-		fault = err
-	}
-	hints.MinAlignment = 0 // the user's memory is as it is
-	if fault == nil && (dispUnit <= 0 || dispUnit > 1<<30) {
+	hints, fault := window.ParseInfo(info)
+	switch {
+	case fault != nil:
+	case size < 0:
+		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
+	case dispUnit <= 0 || dispUnit > 1<<30:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^30", dispUnit)
 	}
 	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
-	id, err := w.propose(ctx, size, dispUnit, fault)
-	if err == nil {
-		err = w.register(ctx, window.Config{
-			ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Checker: w.checker(id),
-		})
+	proposals, err := w.propose(ctx, size, dispUnit, fault)
+	if err != nil {
+		return nil, err
 	}
+	if flavor == window.FlavorCreate {
+		w.hints.MinAlignment = 0 // the user's memory is as it is
+	}
+	if flavor == window.FlavorAllocate || flavor == window.FlavorShared {
+		if mem, fault, err = w.allocate(ctx, flavor, proposals); err != nil {
+			return nil, named("window create", NoRank, err)
+		}
+	}
+	id := w.settle(proposals)
+	err = w.register(ctx, window.Config{
+		ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Checker: w.checker(id),
+		Host: w.host.lockOf(w, c.Rank()),
+	}, fault)
 	if err != nil {
 		if mem != nil {
 			_ = mem.Close()
 		}
+		w.host.close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// propose exchanges what the ranks expose and settles the window's id.
-func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) (id uint32, err error) {
+// propose exchanges what the ranks expose. It fails if anyone cannot go on.
+func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]proposal, error) {
 	job := w.comm.Job()
-	mine := proposal{size: uint64(max(size, 0)), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(), failed: ClassOf(fault), noLocks: w.hints.NoLocks,
-		check: w.hints.Check || job.Checks()}
+	id := job.HostID()
+	mine := proposal{
+		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(),
+		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
+		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig,
+	}
 	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
 	if err != nil {
-		return 0, named("window create", NoRank, err)
+		return nil, named("window create", NoRank, err)
 	}
 	w.quietFree = true
+	proposals := make([]proposal, len(blocks))
 	for r, b := range blocks {
-		var theirs proposal
-		theirs.unmarshal(b)
+		p := &proposals[r]
+		p.unmarshal(b)
 		if fault == nil {
-			fault = failedAt("window create", r, theirs.failed)
+			fault = failedAt("window create", r, p.failed)
 		}
-		w.quietFree = w.quietFree && theirs.noLocks
-		w.hints.Check = w.hints.Check || theirs.check
-		id = max(id, theirs.id)
-		w.targets[r] = target{size: theirs.size, dispUnit: int(theirs.dispUnit)}
+		w.quietFree = w.quietFree && p.noLocks
+		w.hints.Check = w.hints.Check || p.check
+		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit)}
 	}
-	job.TakeWindowID(id)
-	return id, fault
+	return proposals, fault
+}
+
+// settle takes the id that is free at all ranks.
+func (w *Win) settle(proposals []proposal) (id uint32) {
+	for _, p := range proposals {
+		id = max(id, p.id)
+	}
+	w.comm.Job().TakeWindowID(id)
+	return id
 }
 
 // failedAt returns the error of a rank that has reported a class, nil for 0.
@@ -207,11 +228,13 @@ func failedAt(op string, rank int, class Class) error {
 
 // register makes the window known to requests at every rank, or at none, before
 // anyone returns.
-func (w *Win) register(ctx context.Context, c window.Config) error {
+func (w *Win) register(ctx context.Context, c window.Config, fault error) error {
 	w.inner = w.comm.ForWindow(c.ID)
 	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
 	windows := w.comm.Job().Windows()
-	fault := w.checkSame()
+	if fault == nil {
+		fault = w.checkSame()
+	}
 	if fault == nil {
 		w.own, fault = window.New(c)
 	}
@@ -222,7 +245,8 @@ func (w *Win) register(ctx context.Context, c window.Config) error {
 		added = fault == nil
 		w.poller.Unlock()
 	}
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	report := binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault)))
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), append(report, w.host.mapped()))
 	if err != nil {
 		fault = named("window create", NoRank, err)
 	}
@@ -230,6 +254,9 @@ func (w *Win) register(ctx context.Context, c window.Config) error {
 		if fault == nil {
 			fault = failedAt("window create", r, Class(binary.LittleEndian.Uint32(b)))
 		}
+	}
+	if fault == nil {
+		fault = w.reachHost(blocks)
 	}
 	if fault != nil && added {
 		e, _ := w.poller.Lock()
@@ -294,6 +321,9 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	switch {
 	case err == nil:
 		err = w.epoch.Free()
+		if err == nil && w.acting.Load() > 0 {
+			err = newError("window free", ErrRMASync, NoRank, "an operation is going on in another goroutine")
+		}
 	case !w.freed:
 		err = nil // the node was closed, which has ended all epochs: the memory can go
 	}
@@ -318,7 +348,13 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	}
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
+	if w.acting.Load() > 0 { // the memory is not taken from under a call
+		return newError("window free", ErrRMASync, NoRank, "an operation is going on in another goroutine: the memory stays")
+	}
 	if err := w.own.Free(); fault == nil {
+		fault = err
+	}
+	if err := w.host.close(); fault == nil {
 		fault = err
 	}
 	return fault

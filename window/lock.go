@@ -9,8 +9,12 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 // once at most, which bounds the queue by the number of holders. T is what the
 // caller needs to answer a waiting request when it is granted.
 //
-// The zero value is a free lock.
+// The zero value is a free lock. With Share it is the owner's side of a lock that
+// other processes of the host take without asking.
 type Lock[T any] struct {
+	word   *LockWord // nil if the lock is not shared
+	closed bool      // word is
+
 	nodes     map[uint64]*node[T] // every holder that holds or waits
 	exclusive bool                // held exclusively, by one
 	shared    int                 // number of shared holders
@@ -33,6 +37,12 @@ type node[T any] struct {
 	prev, next *node[T] // in the queue
 }
 
+// Share makes word part of a lock that nobody holds.
+func (l *Lock[T]) Share(word *LockWord) { l.word = word }
+
+// Word returns what Share was given, or nil.
+func (l *Lock[T]) Word() *LockWord { return l.word }
+
 // Acquire asks for the lock. It returns true if holder holds it from now on, and
 // false if the request waits; a later call of Release or Drop then returns its
 // grant. Classes: Locktype; RMASync if holder holds the lock or waits already.
@@ -52,7 +62,19 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 	}
 	n.waits = true
 	l.enqueue(n)
-	return false, mpierr.Success
+	if l.word == nil || l.closed {
+		return false, mpierr.Success
+	}
+	// Whoever had the word may have given it up before it was closed, and tells nobody.
+	l.word.close()
+	l.closed = true
+	if !l.admits(kind) {
+		return false, mpierr.Success
+	}
+	l.dequeue(n)
+	l.hold(n)
+	l.reopen()
+	return true, mpierr.Success
 }
 
 // Release gives the lock up, appends to granted the requests that hold it now,
@@ -96,9 +118,61 @@ func (l *Lock[T]) Holders() int {
 // Waiting returns the number of requests that wait.
 func (l *Lock[T]) Waiting() int { return l.waiting }
 
-// admits reports whether a request of this kind is compatible with the holders.
+// Block takes a lock that is free for nobody, until Unblock; it returns false if it
+// is not free.
+func (l *Lock[T]) Block() bool {
+	if l.head != nil || !l.admits(LockExclusive) {
+		return false
+	}
+	l.exclusive = true
+	return true
+}
+
+// Unblock ends what Block began, and returns the grants that follow, as Release does.
+func (l *Lock[T]) Unblock(granted []Grant[T]) []Grant[T] {
+	l.exclusive = false
+	l.give()
+	return l.Retry(granted)
+}
+
+// Retry returns the grants that follow from what other processes have given up, as
+// Release does.
+func (l *Lock[T]) Retry(granted []Grant[T]) []Grant[T] {
+	for l.head != nil && l.admits(l.head.kind) {
+		first := l.head
+		l.dequeue(first)
+		l.hold(first)
+		granted = append(granted, first.Grant)
+	}
+	l.reopen()
+	return granted
+}
+
+// reopen lets other processes take the lock again once nobody waits here.
+func (l *Lock[T]) reopen() {
+	if l.closed && l.head == nil {
+		l.closed = false
+		l.word.open()
+	}
+}
+
+// give gives the word up once nobody here holds the lock.
+func (l *Lock[T]) give() {
+	if l.word != nil && l.Holders() == 0 {
+		l.word.Give(ownerIndex)
+	}
+}
+
+// admits reports whether a request of this kind is compatible with the holders,
+// and takes the word for it, which the caller then holds.
 func (l *Lock[T]) admits(kind LockType) bool {
-	return !l.exclusive && (kind == LockShared || l.shared == 0)
+	switch {
+	case l.exclusive || kind == LockExclusive && l.shared > 0:
+		return false
+	case l.shared > 0 || l.word == nil:
+		return true
+	}
+	return l.word.take(ownerIndex, kind, 0)
 }
 
 func (l *Lock[T]) hold(n *node[T]) {
@@ -112,6 +186,7 @@ func (l *Lock[T]) hold(n *node[T]) {
 
 // remove forgets n and grants what its departure makes possible.
 func (l *Lock[T]) remove(n *node[T], granted []Grant[T]) []Grant[T] {
+	waited := n.waits
 	delete(l.nodes, n.Holder)
 	switch {
 	case n.waits:
@@ -121,15 +196,12 @@ func (l *Lock[T]) remove(n *node[T], granted []Grant[T]) []Grant[T] {
 	default:
 		l.shared--
 	}
+	if !waited {
+		l.give()
+	}
 	*n = node[T]{next: l.free}
 	l.free = n
-	for l.head != nil && l.admits(l.head.kind) {
-		first := l.head
-		l.dequeue(first)
-		l.hold(first)
-		granted = append(granted, first.Grant)
-	}
-	return granted
+	return l.Retry(granted)
 }
 
 func (l *Lock[T]) newNode() *node[T] {

@@ -17,6 +17,7 @@ type Config struct {
 	DispUnit  int      // bytes that displacement 1 stands for
 	GroupSize int      // ranks of the communicator
 	Checker   *Checker // set in checking mode
+	Host      *Host    // nil where no other process of the host maps the memory
 }
 
 // Window is a window at its owner, the target of requests. Its data path (Put,
@@ -32,6 +33,7 @@ type Window struct {
 	mem       []byte // the exposed bytes, capacity included
 	memory    Memory
 	checker   *Checker
+	host      *Host
 	regions   []region // attached to a dynamic window, by address
 }
 
@@ -61,7 +63,7 @@ func New(c Config) (*Window, error) {
 	}
 	return &Window{
 		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize,
-		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker,
+		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker, host: c.Host,
 	}, nil
 }
 
@@ -89,6 +91,9 @@ func (w *Window) GroupSize() int { return w.groupSize }
 // Checker returns what looks for conflicting accesses, nil unless the window is in
 // checking mode.
 func (w *Window) Checker() *Checker { return w.checker }
+
+// Host returns what the window has in common with other processes of the host, or nil.
+func (w *Window) Host() *Host { return w.host }
 
 // Freed reports whether Free was called. Any goroutine may ask at any time.
 func (w *Window) Freed() bool { return w.freed.Load() }

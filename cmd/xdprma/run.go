@@ -278,6 +278,7 @@ func inheritedEnvironment() []string {
 	contract := []string{
 		bootstrap.EnvRank, bootstrap.EnvSize, bootstrap.EnvJob, bootstrap.EnvRendezvous, bootstrap.EnvServe,
 		bootstrap.EnvTransport, bootstrap.EnvInterface, bootstrap.EnvAddress, bootstrap.EnvPort, bootstrap.EnvQueues,
+		bootstrap.EnvHost, bootstrap.EnvFrames,
 	}
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

@@ -29,6 +29,7 @@ const (
 var mayImport = map[string][]string{
 	"internal/mpierr":    {},
 	"internal/attribute": {},
+	"internal/hostmem":   {},
 	"internal/wire":      {},
 	"internal/reliable":  {},
 	"internal/testenv":   {},
@@ -46,8 +47,8 @@ var mayImport = map[string][]string{
 	"loader":             {"bpf", "internal/mpierr"},
 	"userspace":          {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
 	"comm":               {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
-	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "internal/wire",
-		"userspace", "window"},
+	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",
+		"internal/wire", "userspace", "window"},
 }
 
 // The trees that use the library, as a user does: they may import anything.

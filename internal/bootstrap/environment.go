@@ -22,6 +22,8 @@ const (
 	EnvAddress    = "XDPRMA_ADDRESS"
 	EnvPort       = "XDPRMA_PORT"
 	EnvQueues     = "XDPRMA_QUEUES"
+	EnvHost       = "XDPRMA_HOST"
+	EnvFrames     = "XDPRMA_FRAMES"
 )
 
 // Defaults and limits of a Config.
@@ -66,6 +68,8 @@ type Config struct {
 	Address    netip.Addr // not valid: the library chooses
 	Port       uint16     // UDP port of queue 0; 0: the system chooses
 	Queues     int        // at least 1
+	Host       string     // names the host, for those who share memory; empty: the kernel and network namespace do
+	Frames     bool       // even ranks of one host access each other's windows by frames
 }
 
 // Token returns the job's secret, as Serve and Dial take it.
@@ -101,6 +105,12 @@ func (c *Config) Environ() []string {
 	}
 	if c.Address.IsValid() {
 		env = append(env, EnvAddress+"="+c.Address.String())
+	}
+	if c.Host != "" {
+		env = append(env, EnvHost+"="+c.Host)
+	}
+	if c.Frames {
+		env = append(env, EnvFrames+"=1")
 	}
 	return env
 }
@@ -253,6 +263,8 @@ func (v *variables) network(c *Config) {
 		c.Address = a
 	}
 	c.Queues = v.number(EnvQueues, 1, MaxQueues, 1)
+	c.Host = v.get(EnvHost)
+	c.Frames = v.number(EnvFrames, 0, 1, 0) == 1
 	port := DefaultPort
 	if c.Interface == "" && (!c.Address.IsValid() || c.Address.IsLoopback()) {
 		port = 0 // several ranks may share the machine

@@ -25,6 +25,11 @@
 //	                         The default is 7770 on an interface or address that
 //	                         is named, other than loopback's, and else 0
 //	XDPRMA_QUEUES            number of queues (default 1)
+//	XDPRMA_HOST              a name for the host; ranks that are told the same one
+//	                         share memory. The default is that ranks do which
+//	                         share the running kernel and the network namespace
+//	XDPRMA_FRAMES            1: access windows of ranks of the same host by frames
+//	                         too, in this and all ranks of a communicator
 //
 // XDP takes an interface or an address. Where neither is named, auto means UDP, at
 // the address from which the rendezvous is reached.

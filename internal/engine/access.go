@@ -27,6 +27,7 @@ type Access struct {
 	pending int32  // operations that await an answer
 	results int32  // calls kept back that will have an answer
 	lock    lockPhase
+	shared  sharedLock
 	checked bool   // the window is in checking mode
 	mark    mark   // what the target is still to be told is complete
 	markSeq uint64 // the last bundle that told it
@@ -152,6 +153,9 @@ func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 		a.fail(err)
 		return true
 	}
+	if a.takeWord(exclusive) {
+		return true
+	}
 	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
 		e.closeBundle(s, request)
 	}
@@ -195,6 +199,9 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 		return true
 	}
 	s := a.session
+	if a.shared.held || a.shared.tell {
+		return e.giveWord(a)
+	}
 	if s.state == dead {
 		a.lock = unlocked
 		return true
@@ -244,5 +251,8 @@ type ReleaseWait Access
 // Met reports whether the wait is over.
 func (w *ReleaseWait) Met() bool {
 	s := w.session
+	if w.shared.held && !(*FlushWait)(w).Met() {
+		return false
+	}
 	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.state == dead || w.engine.SendRoom(s))
 }

@@ -112,7 +112,7 @@ type Engine struct {
 	waits   map[lockKey]*lockWait
 	granted []window.Grant[struct{}] // scratch
 	walks   walks                    // scratch
-	chunks  [2][]byte                // scratch
+	direct  *Direct                  // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter

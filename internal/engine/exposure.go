@@ -92,7 +92,11 @@ func (e *Engine) takeComplete(s *Session, id uint32) mpierr.Class {
 // returns false, and the window is not exposed.
 func (e *Engine) Expose(id uint32, exposed bool) bool {
 	l := e.lockOf(id)
-	if exposed && l.Holders() > 0 {
+	switch {
+	case exposed == l.exposed:
+	case !exposed:
+		e.grant(id, l.Unblock(e.granted[:0]))
+	case !l.Block():
 		return false
 	}
 	l.exposed = exposed

@@ -54,20 +54,17 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 // of life while somebody waits, so that the lock of one that died is released.
 type lock struct {
 	window.Lock[struct{}]
+	host    *window.Host // nil if no other rank of the host maps the window
 	held    []*Session
 	exposed bool // by Post, so that it cannot be locked
 }
 
-func (l *lock) hold(s *Session) {
-	l.held = append(l.held, s)
-	s.holds++
-}
+func (l *lock) hold(s *Session) { l.held = append(l.held, s) }
 
 // gone forgets the holder whose session has the given id, if it is one.
 func (l *lock) gone(id uint64) {
 	for i, s := range l.held {
 		if s.localID == id {
-			s.holds--
 			last := len(l.held) - 1
 			l.held[i], l.held[last] = l.held[last], nil
 			l.held = l.held[:last]
@@ -85,6 +82,9 @@ func (e *Engine) watchHolders(l *lock) {
 	for _, s := range l.held {
 		e.watchHolder(s)
 	}
+	if l.host != nil {
+		e.watchWord(l)
+	}
 }
 
 func (e *Engine) watchHolder(s *Session) {
@@ -97,6 +97,10 @@ func (e *Engine) lockOf(id uint32) *lock {
 	l := e.locks[id]
 	if l == nil {
 		l = &lock{}
+		if w := e.cfg.Windows.Lookup(id); w != nil && w.Host() != nil {
+			l.host = w.Host()
+			l.Share(l.host.Lock)
+		}
 		e.locks[id] = l
 	}
 	return l
@@ -112,11 +116,6 @@ func kindOf(exclusive bool) window.LockType {
 // ForgetWindow drops the lock of a window that has been freed. What waits for it
 // is refused.
 func (e *Engine) ForgetWindow(id uint32) {
-	if l := e.locks[id]; l != nil {
-		for _, s := range l.held {
-			s.holds--
-		}
-	}
 	delete(e.locks, id)
 	var keys []lockKey
 	for k := range e.waits {
@@ -221,7 +220,10 @@ func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 
 // dropLocks releases what a dead peer holds and forgets what it waits for.
 func (e *Engine) dropLocks(s *Session) {
-	e.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.localID) })
+	e.cfg.Windows.All(func(w *window.Window) {
+		w.Checker().End(s.localID)
+		dropWord(w, s.rank)
+	})
 	for _, id := range slices.Sorted(maps.Keys(e.locks)) {
 		k := lockKey{id, s.localID}
 		if wait := e.waits[k]; wait != nil {
@@ -229,7 +231,8 @@ func (e *Engine) dropLocks(s *Session) {
 			e.parked.waiting--
 			e.parked.recycle(wait.bundle)
 		}
-		e.locks[id].gone(s.localID)
-		e.grant(id, e.locks[id].Drop(s.localID, e.granted[:0]))
+		l := e.locks[id]
+		l.gone(s.localID)
+		e.grant(id, l.Retry(l.Drop(s.localID, e.granted[:0])))
 	}
 }

@@ -357,37 +357,6 @@ func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
 	return true
 }
 
-// issueLocal lets a call on this rank's own window take effect at once.
-func (e *Engine) issueLocal(c *Call) (bool, error) {
-	a := c.Access
-	w := a.local
-	var class mpierr.Class
-	switch {
-	case c.Code == wire.CodeComplete:
-		e.complete(a)
-	case c.Typed != nil:
-		class = e.issueTypedLocal(c, w)
-	case c.Code == wire.CodePut:
-		class = w.Put(c.Disp, c.Origin)
-	case c.Code == wire.CodeGet:
-		class = w.Get(c.Disp, c.Result)
-	case c.Code == wire.CodeAccumulate:
-		class = w.Accumulate(c.Op, c.Basic, c.Disp, c.Origin)
-	case c.Code == wire.CodeGetAccumulate:
-		class = w.GetAccumulate(c.Op, c.Basic, c.Disp, c.Origin, c.Result)
-	case c.Code == wire.CodeCompareSwap:
-		class = w.CompareAndSwap(c.Basic, c.Disp, c.Compare, c.Origin, c.Result)
-	default:
-		panic("engine: a call with an unknown code")
-	}
-	if class != mpierr.Success {
-		a.fail(refusal(c.Code, class, e.cfg.Rank))
-	} else if a.checked {
-		e.observeLocal(c, c.Disp, c.size()) // no bytes, if the call is typed
-	}
-	return true, nil
-}
-
 // A RoomWait is met when issuing on the access may succeed.
 type RoomWait Access
 

@@ -79,8 +79,8 @@ type Session struct {
 	expired int32 // timeouts since the peer was last heard
 	pending int32 // operations that await an answer
 	watch   int32 // waiters that need to know if the peer dies
-	holds   int32 // locks of this rank's windows that the peer holds
-	blocks  bool  // the peer holds a lock that somebody waited for when last looked at
+	reached bool  // its memory was accessed without asking it, since it was last asked for a sign of life
+	blocks  bool  // the peer may hold a lock that somebody waits for
 	parked  int32 // its bundles that wait here, for others of its bundles or for room
 	pingAt  int64
 	resetAt int64
@@ -322,7 +322,7 @@ func (s *Session) idle() bool {
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
 func (s *Session) owes() bool {
-	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.unapplied()
+	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.reached || s.unapplied()
 }
 
 // unapplied reports whether a request bundle has been closed or begun and is not
@@ -366,7 +366,7 @@ func (e *Engine) timers(s *Session) {
 // after the limit. Several timeouts must have passed too, so that a pause of
 // this process is not taken for the silence of all others.
 func (e *Engine) keepAlive(s *Session) {
-	s.blocks = s.blocks && s.holds > 0 && len(e.waits) > 0
+	s.blocks = s.blocks && len(e.waits) > 0
 	if s.state != dialing && !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 		return
@@ -391,6 +391,7 @@ func (e *Engine) keepAlive(s *Session) {
 		return
 	}
 	s.pingAt = e.now + e.pingAfter(s)
+	s.reached = false
 	if s.flight.n == 0 && s.open[request] == none && s.queue[request].n == 0 {
 		e.ping(s)
 		e.service(s)

@@ -77,6 +77,8 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takePost(s, r.Window)
 	case wire.CodeComplete:
 		return e.takeComplete(s, r.Window)
+	case wire.CodeGiven:
+		return e.takeGiven(r.Window)
 	case wire.CodeMessage:
 		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
 	case wire.CodeType:

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Local is memory of this process that a datatype describes: Count entries of
@@ -114,6 +112,11 @@ func (e *Engine) Typed(origin, result *Local, target *datatype.Type, count, size
 	} else {
 		y = &Typed{}
 	}
+	y.set(origin, result, target, count, size)
+	return y
+}
+
+func (y *Typed) set(origin, result *Local, target *datatype.Type, count, size int) {
 	y.origin.set(origin)
 	y.result.set(result)
 	y.target, y.count, y.size, y.way = target, count, size, byType
@@ -122,14 +125,16 @@ func (e *Engine) Typed(origin, result *Local, target *datatype.Type, count, size
 		y.way, y.shift = byBlock, off
 	}
 	y.whole.ResetElements(target, count)
-	return y
 }
+
+// forget lets go of the call's memory.
+func (y *Typed) forget() { y.origin.mem, y.result.mem, y.target = nil, nil, nil }
 
 // done takes back what a completed call had, which must not keep memory alive.
 func (e *Engine) done(c *Call) {
 	y := c.Typed
 	c.Typed = nil
-	y.origin.mem, y.result.mem, y.target = nil, nil, nil
+	y.forget()
 	e.typedPool = append(e.typedPool, y)
 }
 
@@ -288,46 +293,4 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 	}
 	c.at += n
 	return true
-}
-
-// localChunk is how much of a call on this rank's own window goes through memory
-// in between at a time.
-const localChunk = 4096
-
-// issueTypedLocal lets a typed call on this rank's own window take effect.
-func (e *Engine) issueTypedLocal(c *Call, w *window.Window) mpierr.Class {
-	y := c.Typed
-	y.way = byPiece
-	if e.chunks[0] == nil {
-		e.chunks[0], e.chunks[1] = make([]byte, localChunk), make([]byte, localChunk)
-	}
-	class := mpierr.Success
-	for class == mpierr.Success && c.at < y.size {
-		off, n := y.next(c.at, min(localChunk, y.size-c.at))
-		disp, operand, result := c.Disp+uint64(off), e.chunks[0][:n], e.chunks[1][:n]
-		if c.Code != wire.CodeGet && c.Op != datatype.NoOp {
-			y.origin.pack(operand, c.at)
-		}
-		switch c.Code {
-		case wire.CodePut:
-			class = w.Put(disp, operand)
-		case wire.CodeGet:
-			class = w.Get(disp, result)
-		case wire.CodeAccumulate:
-			class = w.Accumulate(c.Op, c.Basic, disp, operand)
-		case wire.CodeGetAccumulate:
-			class = w.GetAccumulate(c.Op, c.Basic, disp, operand, result)
-		default:
-			panic("engine: a typed call with an unknown code")
-		}
-		if class == mpierr.Success && (c.Code == wire.CodeGet || c.Code == wire.CodeGetAccumulate) {
-			y.result.unpack(result, c.at)
-		}
-		if class == mpierr.Success && c.Access.checked {
-			e.observeLocal(c, disp, n)
-		}
-		c.at += n
-	}
-	e.done(c)
-	return class
 }

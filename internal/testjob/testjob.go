@@ -4,9 +4,14 @@ package testjob
 
 import (
 	"net/netip"
+	"os"
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 )
+
+// EnvHostMemory is the environment variable with which ranks access each other's
+// windows as ranks of one host do. Without it they use frames.
+const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
 
 // Places returns the places of all ranks of a new job, and a function that ends
 // their rendezvous, to be called when all of them have closed.
@@ -17,7 +22,7 @@ func Places(size int) (places []bootstrap.Config, stop func(), err error) {
 	}
 	first := bootstrap.Config{
 		Size: size, Job: bootstrap.NewJob(), Transport: bootstrap.UDP,
-		Address: netip.MustParseAddr("127.0.0.1"), Queues: 1,
+		Address: netip.MustParseAddr("127.0.0.1"), Queues: 1, Frames: os.Getenv(EnvHostMemory) == "",
 	}
 	server := bootstrap.Serve(l, first.Token())
 	first.Rendezvous = server.Addr()

@@ -21,6 +21,7 @@ const (
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
 	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
+	CodeGiven         Code = 14 // the sender has given up a lock by a word that both share
 )
 
 // Codes of responses.
@@ -192,6 +193,8 @@ func (c Code) String() string {
 		return "post"
 	case CodeComplete:
 		return "complete"
+	case CodeGiven:
+		return "given"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

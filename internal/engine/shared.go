@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Ranks of one host may map each other's windows. Then an origin takes and gives
+// the lock by the window's LockWord, and accesses the memory itself. What cannot go
+// that way, such as a lock that others hold, goes to the target in frames, and both
+// kinds of access act on the same memory.
+
+// sharedLock is the lock of a window that this rank maps.
+type sharedLock struct {
+	word  *window.LockWord // nil if it does not
+	index int              // of this rank, in word
+	held  bool             // taken by the word
+	tell  bool             // given up; the target is still to be told
+}
+
+var errTaken = errors.New("it has taken this process for dead, and its lock away")
+
+// Share says that this rank maps the window that a leads to, and has the given
+// index in its lock.
+func (a *Access) Share(word *window.LockWord, index int) { a.shared.word, a.shared.index = word, index }
+
+// Local reports whether the target is this rank itself.
+func (a *Access) Local() bool { return a.session == nil }
+
+// Direct reports whether a call may act on the memory of the target at once, where
+// this rank maps it or is the target itself: there is nothing that it could
+// overtake, and it need not wait for a lock or a post. That the target still lives
+// is looked after in the background.
+func (e *Engine) Direct(a *Access) bool {
+	s := a.session
+	if a.held() || !(*FlushWait)(a).Met() {
+		return false
+	}
+	if s == nil {
+		return true
+	}
+	if s.state != open || s.bye || a.lock == locking {
+		return false
+	}
+	s.reached = true
+	if s.pingAt == 0 {
+		e.await(s)
+	}
+	return true
+}
+
+// Refused records that a call which acted directly on the target was refused there.
+func (a *Access) Refused(c *Call, class mpierr.Class) {
+	rank := a.engine.cfg.Rank
+	if a.session != nil {
+		rank = a.session.rank
+	}
+	err := refusal(c.Code, class, rank)
+	if c.Request != nil && c.answered() {
+		c.Request.err = err
+		return
+	}
+	a.fail(err)
+}
+
+// takeWord takes the lock where one compare-and-swap does it. The session must be
+// open: the target watches over holders through it.
+func (a *Access) takeWord(exclusive bool) bool {
+	l := &a.shared
+	if l.word == nil || a.session.state != open || !l.word.Take(l.index, kindOf(exclusive)) {
+		return false
+	}
+	a.lock, l.held = locked, true
+	return true
+}
+
+// giveWord is Unlock for a lock that was taken by the word.
+func (e *Engine) giveWord(a *Access) bool {
+	s, l := a.session, &a.shared
+	if l.held {
+		if s.state != dead && !(*FlushWait)(a).Met() {
+			e.push(s, a.lastSeq) // some of it went in frames
+			return false
+		}
+		held, tell := l.word.Give(l.index)
+		if !held {
+			a.fail(&mpierr.Error{Op: "unlock", Class: mpierr.ProcFailed, Rank: s.rank, Err: errTaken})
+		}
+		a.lock, l.held, l.tell = unlocked, false, tell
+	}
+	if l.tell && s.state != dead {
+		i := e.room(s, request, 0)
+		if i == none {
+			return false
+		}
+		e.appendRecord(i, &wire.Record{Code: wire.CodeGiven, Window: a.window}, 0)
+		e.markDirty(s)
+	}
+	l.tell = false
+	return true
+}
+
+// takeGiven handles a peer's record that it has given up a lock by the word.
+func (e *Engine) takeGiven(id uint32) mpierr.Class {
+	if l := e.locks[id]; l != nil {
+		e.grant(id, l.Retry(e.granted[:0]))
+	}
+	return mpierr.Success
+}
+
+// watchWord watches those who hold l by its word while others wait. A holder that
+// is no peer any more is gone.
+func (e *Engine) watchWord(l *lock) {
+	l.host.Lock.Holders(func(index int) {
+		if index == 0 || index >= len(l.host.Ranks) {
+			return
+		}
+		if s := e.byRank[l.host.Ranks[index]]; s != nil && s.state != dead {
+			e.watchHolder(s)
+		}
+	})
+}
+
+// dropWord gives up the lock of a window for a dead peer.
+func dropWord(w *window.Window, rank int) {
+	if h := w.Host(); h != nil {
+		h.Lock.Give(h.IndexOf(rank))
+	}
+}

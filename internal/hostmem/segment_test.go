@@ -1,0 +1,129 @@
+package hostmem
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func segment(t *testing.T, size, align int) *Segment {
+	t.Helper()
+	s, err := New(size, align)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// TestSegment writes at one mapping and reads at another, also after the file has
+// been closed.
+func TestSegment(t *testing.T) {
+	files := openFiles(t)
+	for _, align := range []int{0, 1 << 12, 1 << 21} {
+		a := segment(t, 5000, align)
+		var p Place
+		here := a.Place()
+		p.Unmarshal(here.Marshal())
+		if p != here || len(here.Marshal()) != PlaceLen {
+			t.Fatalf("%+v became %+v", here, p)
+		}
+		b, err := Open(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Seal()
+		if _, err := Open(p); err == nil {
+			t.Error("opened after Seal")
+		}
+		for _, s := range []*Segment{a, b} {
+			if at := address(s.Bytes()); align > 0 && at%uintptr(align) != 0 {
+				t.Errorf("at %#x, not aligned to %d", at, align)
+			}
+			if len(s.Bytes()) < 5000 {
+				t.Errorf("%d bytes", len(s.Bytes()))
+			}
+		}
+		copy(a.Bytes()[HeadLen:], "shared")
+		if !bytes.HasPrefix(b.Bytes()[HeadLen:], []byte("shared\x00")) {
+			t.Errorf("the other mapping has %q", b.Bytes()[HeadLen:HeadLen+8])
+		}
+		for range 2 {
+			if err := a.Close(); err != nil || a.Bytes() != nil {
+				t.Error("close:", err)
+			}
+		}
+		if b.Bytes()[HeadLen] != 's' {
+			t.Error("the memory went with the first mapping")
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := openFiles(t); n != files {
+		t.Errorf("%d files open, %d before", n, files)
+	}
+}
+
+// TestOpenRefuses opens what is not the segment that was announced.
+func TestOpenRefuses(t *testing.T) {
+	files := openFiles(t)
+	s := segment(t, 100, 0)
+	plain, err := unix.MemfdCreate("plain", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(plain)
+	if err := unix.Ftruncate(plain, int64(s.Place().Size)); err != nil {
+		t.Fatal(err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	for name, change := range map[string]func(p *Place){
+		"no such file":     func(p *Place) { p.FD = 1 << 20 },
+		"no such process":  func(p *Place) { p.PID = math.MaxInt32 },
+		"can shrink":       func(p *Place) { p.FD = uint32(plain) },
+		"a pipe":           func(p *Place) { p.FD = uint32(pipe[0]) },
+		"another size":     func(p *Place) { p.Size *= 2 },
+		"another segment":  func(p *Place) { p.Nonce++ },
+		"a bad alignment":  func(p *Place) { p.Align = 12345 },
+		"too much to map":  func(p *Place) { p.Align = 1 << 62 },
+		"without any size": func(p *Place) { p.Size = 0 },
+	} {
+		p := s.Place()
+		change(&p)
+		o, err := Open(p)
+		if err == nil {
+			o.Close()
+			t.Errorf("%s: opened", name)
+		} else if !strings.Contains(err.Error(), "/proc/") && !strings.Contains(err.Error(), "mapping") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, size := range []int{-1, 0, HeadLen - 1, math.MaxInt, 1 << 60} {
+		if s, err := New(size, 0); err == nil {
+			s.Close()
+			t.Errorf("made %d bytes", size)
+		}
+	}
+	if n := openFiles(t); n != files+4 {
+		t.Errorf("%d files open, expected %d", n, files+4)
+	}
+}

@@ -1,0 +1,203 @@
+package rma
+
+import (
+	"context"
+	"math/bits"
+	"os"
+	"slices"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/hostmem"
+	"github.com/xdprma/xdprma/window"
+)
+
+// host is memory that the ranks of this rank's host have in common for a window: a
+// lock for each, then the windows of each.
+type host struct {
+	ranks   []int // of the communicator, in order
+	starts  []int // of their windows, in segment
+	locks   []*window.LockWord
+	segment *hostmem.Segment // nil if it could not be mapped
+	end     int              // of the last window
+	direct  bool             // calls may act on it
+	dense   bool             // each window starts where the one before ends
+}
+
+// allocate makes the memory of a window that the library allocates: that which
+// the ranks of a host share, where there are several, or this rank's alone. fault is
+// what is wrong at this rank, err the failure of the exchange between ranks.
+func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (mem window.Memory, fault, err error) {
+	me := w.comm.Rank()
+	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
+	w.hints.MinAlignment = align
+	h := &host{direct: !w.hints.Check, dense: flavor == window.FlavorShared}
+	count := map[uint64]int{}
+	most := 0
+	for r, p := range proposals {
+		h.direct = h.direct && !p.frames
+		count[p.host]++
+		most = max(most, count[p.host])
+		if p.host == proposals[me].host {
+			h.ranks = append(h.ranks, r)
+			align = max(align, int(p.align))
+		}
+		h.dense = h.dense && !p.apart
+	}
+	if flavor == window.FlavorShared && len(h.ranks) < len(proposals) {
+		// All ranks see this, and none goes on.
+		return nil, nil, newError("allocate shared", ErrRMAShared, NoRank,
+			"%d of the %d ranks are on this host: divide the communicator with SplitHost", len(h.ranks), len(proposals))
+	}
+	if flavor == window.FlavorShared && h.dense {
+		w.hints.MinAlignment = 0
+	}
+	if flavor == window.FlavorShared || h.direct && most > 1 {
+		total := h.layout(proposals, align)
+		alone := flavor == window.FlavorAllocate && len(h.ranks) == 1
+		if fault, err = h.share(ctx, w.comm, total, align, alone); err != nil {
+			return nil, nil, err
+		}
+		if flavor == window.FlavorShared && fault != nil {
+			return nil, newError("allocate shared", ErrRMAShared, NoRank, "%w", fault), nil
+		}
+		if fault != nil {
+			w.comm.Job().Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
+		}
+	}
+	if h.segment == nil {
+		mem, fault = window.MapAligned(size, align)
+		return mem, fault, nil
+	}
+	w.host = h
+	return window.Slice(h.part(me, size)), nil, nil
+}
+
+// layout says where the locks and windows lie, and returns the bytes that they
+// take; -1 if they are too many.
+func (h *host) layout(proposals []proposal, align int) int {
+	round := func(n uint64) uint64 { return (n + uint64(align) - 1) &^ (uint64(align) - 1) }
+	at := round(hostmem.HeadLen + window.LockWordLen*uint64(len(h.ranks)))
+	for _, r := range h.ranks {
+		if !h.dense {
+			at = round(at)
+		}
+		h.starts = append(h.starts, int(at))
+		next, over := bits.Add64(at, proposals[r].size, 0)
+		if over != 0 || next > 1<<62 {
+			return -1
+		}
+		at = next
+	}
+	h.end = int(at)
+	return h.end
+}
+
+// share maps the host's segment, which its first rank makes, unless it is alone.
+// The result fault is of this rank.
+func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone bool) (fault, err error) {
+	var place hostmem.Place
+	first := h.ranks[0]
+	if c.Rank() == first && !alone {
+		if h.segment, fault = hostmem.New(size, align); fault == nil {
+			place = h.segment.Place()
+		}
+	}
+	blocks, err := c.AllGather(comm.Inner(ctx), place.Marshal())
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	if c.Rank() != first {
+		if place.Unmarshal(blocks[first]); place.Size == 0 {
+			return newError("window create", ErrNoMem, c.WorldRank(first), "this rank could not make the memory"), nil
+		}
+		h.segment, fault = hostmem.Open(place)
+	}
+	if fault != nil || h.segment == nil {
+		return fault, nil
+	}
+	for i := range h.ranks {
+		at := hostmem.HeadLen + i*window.LockWordLen
+		h.locks = append(h.locks, window.LockWordIn(h.segment.Bytes()[at:at+window.LockWordLen]))
+	}
+	return nil, nil
+}
+
+// index returns the place of a rank among those of the host, -1 if it is elsewhere.
+func (h *host) index(rank int) int {
+	if h == nil {
+		return -1
+	}
+	return slices.Index(h.ranks, rank)
+}
+
+// part returns the window of a rank of the host. Its capacity has the windows that
+// follow without a gap.
+func (h *host) part(rank, size int) []byte {
+	at := h.starts[h.index(rank)]
+	end := at + size
+	if h.dense {
+		end = h.end
+	}
+	return h.segment.Bytes()[at : at+size : end]
+}
+
+// mapped returns what this rank tells the others: 1 if it maps the segment.
+func (h *host) mapped() byte {
+	if h == nil {
+		return 0
+	}
+	return 1
+}
+
+// lockOf returns the lock of a rank's window as its host's processes use it, nil if
+// they do not.
+func (h *host) lockOf(w *Win, rank int) *window.Host {
+	i := h.index(rank)
+	if i < 0 || !h.direct || len(h.ranks) == 1 {
+		return nil
+	}
+	l := &window.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank)}}
+	for _, r := range h.ranks {
+		if r != rank {
+			l.Ranks = append(l.Ranks, w.comm.WorldRank(r))
+		}
+	}
+	return l
+}
+
+// reachHost finds the windows that calls may act on at once: this rank's own, and
+// those of its host. blocks are the reports of register. It is called when all
+// ranks have mapped what they can.
+func (w *Win) reachHost(blocks [][]byte) error {
+	me := w.comm.Rank()
+	if h := w.host; h != nil {
+		h.segment.Seal()
+		for _, r := range h.ranks {
+			t := &w.targets[r]
+			if r == me || !h.direct || blocks[r][4] == 0 {
+				continue
+			}
+			view, err := window.New(window.Config{
+				ID: w.own.ID(), Flavor: w.own.Flavor(), Memory: window.Slice(h.part(r, int(t.size))), Size: int(t.size),
+				DispUnit: t.dispUnit, GroupSize: w.comm.Size(),
+			})
+			if err != nil {
+				return err
+			}
+			t.direct = view
+		}
+	}
+	if w.own.Checker() == nil && w.own.Flavor() != window.FlavorDynamic {
+		w.targets[me].direct = w.own
+	}
+	return nil
+}
+
+// close unmaps the segment.
+func (h *host) close() error {
+	if h == nil || h.segment == nil {
+		return nil
+	}
+	return h.segment.Close()
+}

@@ -1,0 +1,78 @@
+package rma
+
+import (
+	"context"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/window"
+)
+
+// AllocateShared creates a window on memory that all ranks of c can load and store
+// (MPI_Win_allocate_shared, section 11.2.3). They must share a host, as those of a
+// communicator that SplitHost returns do. The windows of ranks 0, 1, 2 and so on
+// follow each other without gap, unless all set the info key alloc_shared_noncontig:
+// then each starts at a page, or further aligned as for Allocate. SharedQuery returns
+// the memory of each rank. Otherwise it is as Allocate. Classes: those of Allocate,
+// and ErrRMAShared if the ranks cannot share memory.
+func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
+	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info)
+}
+
+// Shared is a rank's window as memory of this process.
+type Shared struct {
+	// Memory is nil where the window has no bytes, or this process does not map it.
+	// Where the windows of AllocateShared follow each other, its capacity reaches to
+	// the end of the last one, and Memory[:cap(Memory)] is all from this rank's on.
+	Memory   []byte
+	DispUnit int // in bytes
+}
+
+// SharedQuery returns the memory of a rank's window as this process can load and
+// store it (MPI_Win_shared_query, section 11.2.3). With ProcNull it is that of the
+// lowest rank whose window has bytes. Windows of AllocateShared are there at all
+// ranks. Those of Allocate are at ranks of the same host, unless accesses are to go
+// by frames or are checked, and that of the rank itself always is, as it is for
+// Create. Where it is not there, the memory is nil. Who loads and stores beside
+// others uses sync/atomic, or synchronises as section 11.5 says. The memory is gone
+// after Free. It does not block. Classes: ErrRank, ErrWin; ErrRMAFlavor for a dynamic
+// window.
+func (w *Win) SharedQuery(rank int) (_ Shared, err error) {
+	defer w.handle(&err)
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	if err := w.usable("shared_query"); err != nil {
+		return Shared{}, err
+	}
+	if w.own.Flavor() == window.FlavorDynamic {
+		return Shared{}, newError("shared_query", ErrRMAFlavor, rank, "a dynamic window can have memory at many places")
+	}
+	if rank != ProcNull && uint(rank) >= uint(len(w.targets)) {
+		return Shared{}, newError("shared_query", ErrRank, rank, "the window has ranks 0 to %d", len(w.targets)-1)
+	}
+	if rank == ProcNull {
+		rank = 0
+		for r, t := range w.targets {
+			if t.size > 0 {
+				rank = r
+				break
+			}
+		}
+	}
+	return Shared{Memory: w.load(rank), DispUnit: w.targets[rank].dispUnit}, nil
+}
+
+// load returns the memory of a rank's window as this process maps it.
+func (w *Win) load(rank int) []byte {
+	t := &w.targets[rank]
+	switch {
+	case t.size == 0:
+		return nil
+	case rank == w.comm.Rank():
+		if w.own.Flavor() != window.FlavorShared {
+			return w.own.Bytes()
+		}
+	case w.own.Flavor() != window.FlavorShared && t.direct == nil:
+		return nil
+	}
+	return w.host.part(rank, int(t.size))
+}

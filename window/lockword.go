@@ -1,0 +1,106 @@
+package window
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// LockWord is the lock of one window (section 11.5.3) as a word of memory that the
+// processes of a host share, so that one compare-and-swap takes or gives it where
+// nobody is in the way. It says who holds the lock and how: a bit for each process,
+// by its index on the host, and whether the one holder has it exclusively. So the
+// word is right at every instant, even if a holder is killed.
+//
+// The owner has index 0, which stands for all whom its Lock has granted the lock. While
+// requests wait there, the owner has closed the word: others take it no more, and
+// ask the owner instead, who grants in order. So nobody starves. Who gives the lock
+// up while the word is closed tells the owner.
+type LockWord struct{ word *uint64 }
+
+// MaxSharers is how many processes of a host can hold a LockWord; those with a
+// higher index ask the owner.
+const MaxSharers = 62
+
+const ownerIndex = 0
+
+const (
+	wordClosed    uint64 = 1 << 63
+	wordExclusive uint64 = 1 << 62
+	wordHolders          = wordExclusive - 1
+)
+
+// LockWordLen is the bytes that a LockWord takes: a cache line.
+const LockWordLen = 64
+
+// LockWordIn returns the word at the start of b, which is aligned to 8 bytes and
+// zero at first, for nobody holds it.
+func LockWordIn(b []byte) *LockWord { return &LockWord{wordAt(b)} }
+
+// Take takes the lock for a process, and returns false if others are in the way,
+// or it must ask the owner.
+func (l *LockWord) Take(index int, kind LockType) bool { return l.take(index, kind, wordClosed) }
+
+func (l *LockWord) take(index int, kind LockType, blockers uint64) bool {
+	if uint(index) >= MaxSharers {
+		return false
+	}
+	next := uint64(1) << index
+	blockers |= wordExclusive | next
+	if kind == LockExclusive {
+		blockers |= wordHolders
+		next |= wordExclusive
+	}
+	for {
+		v := atomic.LoadUint64(l.word)
+		if v&blockers != 0 {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(l.word, v, v|next) {
+			return true
+		}
+	}
+}
+
+// Give gives the lock up for a process. held is false if it did not hold the lock;
+// tell says that requests wait at the owner, who is to be told.
+func (l *LockWord) Give(index int) (held, tell bool) {
+	if uint(index) >= MaxSharers {
+		return false, false
+	}
+	bit := uint64(1) << index
+	for {
+		v := atomic.LoadUint64(l.word)
+		if v&bit == 0 {
+			return false, false
+		}
+		if atomic.CompareAndSwapUint64(l.word, v, v&^(bit|wordExclusive)) {
+			return true, v&wordClosed != 0
+		}
+	}
+}
+
+func (l *LockWord) close() { atomic.OrUint64(l.word, wordClosed) }
+func (l *LockWord) open()  { atomic.AndUint64(l.word, ^wordClosed) }
+
+// Holders calls f with the index of each process that holds the lock.
+func (l *LockWord) Holders(f func(index int)) {
+	for v := atomic.LoadUint64(l.word) & wordHolders; v != 0; v &= v - 1 {
+		f(bits.TrailingZeros64(v))
+	}
+}
+
+// Host is what a window has in common with the processes of its host.
+type Host struct {
+	Lock  *LockWord
+	Ranks []int // of the processes in the job, by their index in Lock; the owner is the first
+}
+
+// IndexOf returns the index of a rank of the job, -1 if it has none.
+func (h *Host) IndexOf(rank int) int {
+	for i, r := range h.Ranks {
+		if r == rank {
+			return i
+		}
+	}
+	return -1
+}
