@@ -55,6 +55,7 @@ func perfRankCommand() *cli.Command {
 // perfRank joins the job and measures.
 func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit func(*perf.Sample) error) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	place.Frames = true // what is measured is the network, also on the loopback interface
 	node, err := rma.Join(ctx, rma.Config{Place: &place, Logger: log})
 	if err != nil {
 		return err
