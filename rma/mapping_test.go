@@ -157,3 +157,36 @@ func TestExamplesOfChapter(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryModelPage checks that every promise of docs/memory-model.md names tests
+// that are there.
+func TestMemoryModelPage(t *testing.T) {
+	text, err := os.ReadFile("../docs/memory-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tests := declared(t, ".", "../comm", "../window", "../datatype", "../examples/chapter")
+	name := regexp.MustCompile(`\bTest[A-Z]\w+`)
+	rows, header := 0, true
+	for line := range strings.Lines(string(text)) {
+		named := name.FindAllString(line, -1)
+		for _, n := range named {
+			if !tests[n] {
+				t.Errorf("there is no test %s", n)
+			}
+		}
+		if !strings.HasPrefix(line, "|") {
+			header = true
+			continue
+		}
+		if header = header && !strings.HasPrefix(line, "| ---"); header || strings.HasPrefix(line, "| ---") {
+			continue
+		}
+		if rows++; len(named) == 0 {
+			t.Errorf("no test beside %q", line)
+		}
+	}
+	if rows < 35 {
+		t.Errorf("only %d rows: was the page changed in form?", rows)
+	}
+}

@@ -283,7 +283,8 @@ func (w *Win) checkSame() error {
 
 // Memory returns the memory that this rank exposes, nil once the window is
 // freed. The process may load and store it as section 11.4 allows: with the
-// unified model, after a synchronisation call.
+// unified model, after a synchronisation call. docs/memory-model.md says which call
+// shows it what, and when sync/atomic does.
 func (w *Win) Memory() []byte { return w.own.Bytes() }
 
 // Comm returns the communicator that the window was created on.
