@@ -30,6 +30,7 @@ type Comm struct {
 	errhandler atomic.Pointer[Errhandler]
 	name       atomic.Pointer[string]
 	attributes attribute.Set
+	greeted    sync.Once // the members have been called, for receives from any of them
 
 	mu   sync.Mutex // one collective at a time
 	wait engine.MessageWait
@@ -197,18 +198,26 @@ func (c *Comm) revoked(e *engine.Engine) error {
 	return nil
 }
 
-// failed names the collective in err, and breaks the communicator.
-func (c *Comm) failed(op string, err error) error {
+// named returns err as the error of call op.
+func (c *Comm) named(op string, err error) *mpierr.Error {
 	named := &mpierr.Error{Op: op, Class: mpierr.Closed, Rank: mpierr.NoRank, Err: err}
 	var e *mpierr.Error
 	switch {
 	case c.job.poller.Closed():
 		named.Err = net.ErrClosed
-		return named
 	case errors.As(err, &e):
 		named.Class, named.Rank, named.Err = e.Class, e.Rank, e.Err
 	case errors.Is(err, context.DeadlineExceeded):
 		named.Class = mpierr.Timeout
+	}
+	return named
+}
+
+// failed names the collective in err, and breaks the communicator.
+func (c *Comm) failed(op string, err error) error {
+	named := c.named(op, err)
+	if c.job.poller.Closed() {
+		return named
 	}
 	culprit := named.Rank
 	if culprit == mpierr.NoRank {

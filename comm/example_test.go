@@ -35,6 +35,37 @@ func ExampleComm_AllGather() {
 	// Output: [[0] [10] [20]]
 }
 
+// Two ranks, here inside one process: one sends measurements, and the other learns how
+// many there are before it makes room for them.
+func ExampleSend() {
+	places, stop, err := testjob.Places(2)
+	check(err)
+	defer stop()
+	ctx := context.Background()
+	var group sync.WaitGroup
+	for rank := range places {
+		group.Go(func() {
+			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			check(err)
+			world := job.World()
+			if world.Rank() == 0 {
+				check(comm.Send(ctx, world, []float64{1.5, 2.25, 4}, 1, 7))
+			} else {
+				status, err := world.Probe(ctx, comm.AnySource, comm.AnyTag)
+				check(err)
+				values := make([]float64, comm.CountOf[float64](status))
+				_, err = comm.Recv(ctx, world, values, status.Source, status.Tag)
+				check(err)
+				fmt.Println(values, "from rank", status.Source, "with tag", status.Tag)
+			}
+			check(world.Barrier(ctx))
+			check(job.Close())
+		})
+	}
+	group.Wait()
+	// Output: [1.5 2.25 4] from rank 0 with tag 7
+}
+
 func check(err error) {
 	if err != nil {
 		panic(err)

@@ -1,5 +1,5 @@
-// Package comm holds what windows need of groups and communicators: joining a
-// job, the world communicator, and the collectives that create and free windows.
+// Package comm holds groups and communicators and what their ranks do together:
+// joining a job, collectives, and messages between two ranks.
 package comm
 
 import (
@@ -89,6 +89,10 @@ type Job struct {
 	nextID   uint32 // of windows
 	contexts uint32 // the lowest message context that is free
 
+	life       context.Context // until Close, for what goes on in the background
+	endLife    context.CancelFunc
+	background sync.WaitGroup
+
 	closing  sync.Once
 	closeErr error
 }
@@ -135,7 +139,9 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
 	}
+	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
+		j.endLife()
 		_ = store.Close()
 		return nil, err
 	}
@@ -188,6 +194,15 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 		}
 	}
 	return userspace.Open(c)
+}
+
+// goBackground runs f in a goroutine that Close waits for; f ends with its context.
+func (j *Job) goBackground(f func(ctx context.Context)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.life.Err() == nil {
+		j.background.Go(func() { f(j.life) })
+	}
 }
 
 // Rank returns this process's rank in the job.
@@ -284,6 +299,10 @@ func (j *Job) Close() error {
 }
 
 func (j *Job) close() error {
+	j.mu.Lock()
+	j.endLife()
+	j.mu.Unlock()
+	j.background.Wait()
 	e, now := j.poller.Lock()
 	e.Bye(now)
 	j.poller.Unlock()

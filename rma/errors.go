@@ -37,6 +37,8 @@ const (
 	ErrRMAShared   = mpierr.RMAShared
 	ErrRMASync     = mpierr.RMASync
 	ErrSize        = mpierr.Size
+	ErrTag         = mpierr.Tag
+	ErrTruncate    = mpierr.Truncate
 	ErrType        = mpierr.Type
 	ErrWin         = mpierr.Win
 	ErrRMAFlavor   = mpierr.RMAFlavor

@@ -80,7 +80,7 @@ func TestMapping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, tests := declared(t, ".", "../comm", "../window", "../datatype")
+	names, tests := declared(t, ".", "../comm", "../window", "../datatype", "../internal/engine")
 	code, test := regexp.MustCompile("`([a-zA-Z.]+)`"), regexp.MustCompile(`\bTest[A-Z]\w+`)
 	rows := 0
 	for line := range strings.Lines(string(text)) {

@@ -40,7 +40,7 @@ const (
 
 // ProcNull is the rank of a process that does not exist: communication with it
 // does nothing and succeeds (section 11.3).
-const ProcNull = -2
+const ProcNull = comm.ProcNull
 
 // Win is a window object: the windows that the ranks of a communicator expose to
 // each other (section 11.2).

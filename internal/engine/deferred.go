@@ -137,6 +137,7 @@ func (e *Engine) issueQueue(a *Access) {
 			return // the target is dead, or has left, which ends them all
 		} else if !done {
 			if d.at == at && d.token == token {
+				e.stall(a.session)
 				return
 			}
 			continue
@@ -159,10 +160,7 @@ func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
 	}
 	a.results--
 	if r := d.Request; r != nil {
-		r.left--
-		if err != nil && r.err == nil {
-			r.err = err
-		}
+		e.part(r, err)
 	}
 }
 

@@ -36,17 +36,18 @@ type Config struct {
 	Slab        *Slab         // transmit memory of the device
 	Windows     *window.Table // what this rank exposes
 
-	RxFrames     int   // frames that the device can hold for reading; 0: 1024
-	MaxReceive   int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
-	Parked       int   // bundles held while they wait for order or room; 0: 512
-	MaxOps       int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
-	MaxTypeBytes int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
-	MaxUnread    int   // bytes of messages that nobody has asked for yet; 0: 4 MiB
-	MinTimeout   int64 // lower bound of the retransmission timeout; 0: 4 ms
-	MaxTimeout   int64 // upper bound; 0: 200 ms
-	DeadAfter    int64 // silence after which a peer that owes an answer is dead; 0: 5 s
-	AckDelay     int64 // how long an acknowledgement may wait for company; 0: 200 µs
-	NewCongestor func() reliable.Congestion
+	RxFrames      int   // frames that the device can hold for reading; 0: 1024
+	MaxReceive    int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
+	Parked        int   // bundles held while they wait for order or room; 0: 512
+	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
+	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
+	MaxUnread     int   // bytes of messages that nobody has asked for yet; 0: 4 MiB
+	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
+	MinTimeout    int64 // lower bound of the retransmission timeout; 0: 4 ms
+	MaxTimeout    int64 // upper bound; 0: 200 ms
+	DeadAfter     int64 // silence after which a peer that owes an answer is dead; 0: 5 s
+	AckDelay      int64 // how long an acknowledgement may wait for company; 0: 200 µs
+	NewCongestor  func() reliable.Congestion
 
 	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
 	// mode. It is called within a call of the engine, and must not call it.
@@ -70,6 +71,7 @@ func (c *Config) setDefaults() {
 	def(&c.MaxOps, 8192)
 	def(&c.MaxUnread, 4<<20)
 	def(&c.MaxTypeBytes, 64<<20)
+	def(&c.MaxUnexpected, 16<<20)
 	def64(&c.MinTimeout, 4*millisecond)
 	def64(&c.MaxTimeout, 200*millisecond)
 	def64(&c.DeadAfter, 5000*millisecond)
@@ -100,19 +102,23 @@ type Engine struct {
 	active   []*Session // those with anything outstanding
 	dirty    []*Session // those with something to send
 	late     []*Session // those of which something lost is still in the device
+	stalled  []*Session // those with something to send that there was no room for
 	deadline int64
 
 	deferredPool []*deferred
 
-	ops     []op
-	freeOp  int32
-	parked  parkingLot
-	inbox   inbox
-	locks   map[uint32]*lock // of the windows, by id
-	waits   map[lockKey]*lockWait
-	granted []window.Grant[struct{}] // scratch
-	walks   walks                    // scratch
-	direct  *Direct                  // scratch
+	ops       []op
+	freeOp    int32
+	parked    parkingLot
+	inbox     inbox
+	match     matching
+	offers    map[uint32]*Sending // what others may get from this rank, by id
+	lastOffer uint32
+	locks     map[uint32]*lock // of the windows, by id
+	waits     map[lockKey]*lockWait
+	granted   []window.Grant[struct{}] // scratch
+	walks     walks                    // scratch
+	direct    *Direct                  // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter
@@ -143,6 +149,7 @@ func New(cfg Config) *Engine {
 		byRank:   map[int]*Session{},
 		byID:     map[uint64]*Session{},
 		locks:    map[uint32]*lock{},
+		offers:   map[uint32]*Sending{},
 		waits:    map[lockKey]*lockWait{},
 		deadline: Never,
 		freeOp:   none,
@@ -199,6 +206,9 @@ func (e *Engine) Tick(now int64) {
 	if e.parked.n > 0 {
 		e.retryParked()
 	}
+	if len(e.stalled) > 0 {
+		e.unstall()
+	}
 	for i := 0; i < len(e.dirty); i++ {
 		s := e.dirty[i]
 		s.isDirty = false
@@ -211,6 +221,7 @@ func (e *Engine) Tick(now int64) {
 // deadline. It runs when a deadline has passed, not once a packet.
 func (e *Engine) expire() {
 	e.deadline = Never
+	e.sweep()
 	for i := 0; i < len(e.active); {
 		s := e.active[i]
 		e.timers(s)

@@ -39,6 +39,10 @@ func FuzzReceive(f *testing.F) {
 		record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2}, []byte("text")),
 		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 1, Flags: wire.FlagReads}, nil),
 		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 5}, nil),
+		record(wire.Record{Code: wire.CodeSend, Window: 1, Token: 2}, []byte("text")),
+		record(wire.Record{Code: wire.CodeOffer, Window: 1, Token: 2, Disp: 5000}, []byte{1, 0, 0, 0x80}),
+		record(wire.Record{Code: wire.CodeTaken, Window: 1<<31 + 1}, nil),
+		record(wire.Record{Code: wire.CodeGet, Window: 1<<31 + 1, Token: 1}, part),
 		record(wire.Record{Code: wire.CodeBye}, nil),
 		{1, 2, 3},
 	}
@@ -49,7 +53,7 @@ func FuzzReceive(f *testing.F) {
 		all = append(all, b...)
 	}
 	f.Add(all)
-	for _, c := range []wire.Code{wire.CodeResult, wire.CodeGranted, wire.CodeRefused} {
+	for _, c := range []wire.Code{wire.CodeResult, wire.CodeGranted, wire.CodeRefused, wire.CodeCredit} {
 		f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagResponse, Packet: 1, Sequence: 1}, record(wire.Record{Code: c, Token: 1 << 16}, word(3))))
 	}
 	f.Add(frame(wire.Header{Kind: wire.KindAck, AckLargest: 1, AckRequests: 2, AckResponses: 1}, nil))

@@ -104,6 +104,7 @@ func (e *Engine) revoke(context uint32, failed int) {
 	}
 	in.revoked[context] = failed
 	in.revocations = append(in.revocations, context)
+	e.breakMessages(context, failed)
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
 		if s := e.byRank[rank]; s != nil && s.state == open {
 			e.markDirty(s)
@@ -226,14 +227,28 @@ func (e *Engine) Bye(now int64) {
 
 // sayBye tells s that this rank leaves, as soon as there is room.
 func (e *Engine) sayBye(s *Session) {
+	if len(s.received) > 0 {
+		e.tellSender(s) // who has left does not say so any more
+	}
 	i := e.room(s, request, 0)
-	if i == none {
+	if i == none || len(s.received) > 0 {
 		return // the acknowledgement that brings room has s served again
 	}
 	s.leaving = false
 	e.markDirty(s)
 	e.appendRecord(i, &wire.Record{Code: wire.CodeBye}, 0)
 	e.slots[i].flags |= wire.FlagAckNow | wire.FlagFence
+}
+
+// takeBye takes in that s will issue nothing more.
+func (e *Engine) takeBye(s *Session) {
+	if s.bye {
+		return
+	}
+	s.bye = true
+	e.match.left++
+	e.dropAllDeferred(s, leftError(s))
+	e.endMessages(s, leftError(s))
 }
 
 // A ByeWait is met when no living peer is known that this rank still has

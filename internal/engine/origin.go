@@ -30,8 +30,9 @@ type op struct {
 
 // Request follows one operation, for the request-based calls.
 type Request struct {
-	left int32
-	err  *mpierr.Error
+	left    int32
+	err     *mpierr.Error
+	receive *Receive // whose message it brings, or nil
 }
 
 // Met reports whether the operation has completed at the origin.
@@ -94,13 +95,8 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	a := o.access
 	a.pending--
 	a.session.pending--
-	switch r := o.request; {
-	case r != nil: // it tells the error
-		r.left--
-		if err != nil && r.err == nil {
-			r.err = err
-		}
-	case err != nil:
+	r := o.request
+	if r == nil && err != nil {
 		a.fail(err)
 	}
 	if o.scatter != nil {
@@ -112,6 +108,20 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	}
 	*o = op{gen: gen, next: e.freeOp}
 	e.freeOp = i
+	if r != nil {
+		e.part(r, err)
+	}
+}
+
+// part ends a part of what r follows, which tells the error.
+func (e *Engine) part(r *Request, err *mpierr.Error) {
+	r.left--
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.left == 0 && r.receive != nil {
+		e.pulled(r.receive)
+	}
 }
 
 // failOps ends all operations that await an answer from s, or were kept back.
@@ -404,7 +414,12 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		return
 	}
 	i := e.find(s, r.Token)
-	if i == none {
+	switch {
+	case i != none:
+	case r.Code == wire.CodeCredit:
+		e.takeCredit(s, r.Disp)
+		return
+	default:
 		e.Stats.BadAnswers++
 		return
 	}

@@ -195,6 +195,12 @@ func (e *Engine) service(s *Session) {
 	if len(s.deferring) > 0 {
 		e.issueDeferred(s)
 	}
+	if len(s.sending) > 0 {
+		e.issueSends(s)
+	}
+	if s.owesCredit || len(s.received) > 0 {
+		e.tellSender(s)
+	}
 	if s.leaving {
 		e.sayBye(s)
 	}

@@ -38,6 +38,17 @@ type Session struct {
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
 
+	// Messages between the two ranks. Costs and credits are totals.
+	sending    []*Sending // not sent yet, in order
+	spent      uint64     // cost of what was sent
+	credit     uint64     // what that may reach
+	spentHere  uint64     // cost of what the peer has sent
+	paidHere   uint64     // of it, what needs no room any more
+	granted    uint64     // what the peer may reach
+	owesCredit bool       // which it has not been told yet
+	received   []uint32   // offers that it is to be told are over
+	swept      bool       // somebody waits for a message of any rank
+
 	// Sending.
 	maxPayload int
 	credits    int32
@@ -138,6 +149,7 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 		nextPacket: 1, nextSeq: [numClasses]uint64{1, 1}, acked: [numClasses]uint64{1, 1},
 		open: [numClasses]int32{none, none}, flight: newSlotList(),
 		congestion: e.cfg.NewCongestor(), heard: e.now,
+		credit: wire.MessageWindow, granted: wire.MessageWindow,
 	}
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
@@ -283,6 +295,7 @@ func (e *Engine) fail(s *Session, why error) {
 	for _, a := range s.access {
 		a.fail(s.err)
 	}
+	e.endMessages(s, s.err)
 	e.parked.drop(e, s)
 	e.dropLocks(s)
 	e.dropTypes(s)
@@ -322,7 +335,7 @@ func (s *Session) idle() bool {
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
 func (s *Session) owes() bool {
-	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.reached || s.unapplied()
+	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.swept || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.reached || s.unapplied()
 }
 
 // unapplied reports whether a request bundle has been closed or begun and is not

@@ -119,6 +119,9 @@ func (e *Engine) Reaped(slots []int32) {
 		e.late = e.late[:0]
 	}
 	e.wakeParked()
+	if len(e.stalled) > 0 {
+		e.wakeBy(e.now)
+	}
 }
 
 // NeedsReap reports whether something waits for slots that the device may be

@@ -18,6 +18,8 @@ type Stats struct {
 	BadAcks        uint64 // acknowledgements of what was never sent
 	BadAnswers     uint64 // answers to no operation of ours
 	Deferred       uint64 // calls kept back until a lock was granted or a target had posted
+	Unexpected     uint64 // messages that came before a receive was there
+	Overdrawn      uint64 // messages refused because their sender had no credit for them
 	Refused        uint64 // requests that this rank refused
 	Types          uint64 // datatypes that peers defined here
 	TypesRefused   uint64 // pieces of definitions that this rank refused
@@ -39,6 +41,9 @@ type Usage struct {
 	Parked           int // received bundles that wait for their turn or for room
 	LockWaits        int // received bundles in the queue of a lock
 	UnreadBytes      int // messages that nobody has asked for yet
+	Unexpected       int // bytes of messages between two ranks that no receive has matched
+	Receives         int // receives and probes without a message
+	Sends            int // messages that their receivers do not have
 	TypeBytes        int // encodings of the datatypes that peers have defined here, which stay
 	Active           int // sessions with anything outstanding
 	Sessions         int // all sessions, dead ones included
@@ -49,7 +54,10 @@ type Usage struct {
 func (e *Engine) Usage() Usage {
 	u := Usage{
 		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
-		UnreadBytes: e.inbox.bytes, TypeBytes: e.typeBytes, Sessions: len(e.byID),
+		UnreadBytes: e.inbox.bytes, Unexpected: e.match.bytes, Receives: len(e.match.posted), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
+	}
+	for _, s := range e.byID {
+		u.Sends += len(s.sending)
 	}
 	for _, s := range e.active {
 		if !s.idle() {

@@ -70,8 +70,7 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	case wire.CodePing:
 		return mpierr.Success
 	case wire.CodeBye:
-		s.bye = true
-		e.dropAllDeferred(s, leftError(s))
+		e.takeBye(s)
 		return mpierr.Success
 	case wire.CodePost:
 		return e.takePost(s, r.Window)
@@ -81,13 +80,17 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takeGiven(r.Window)
 	case wire.CodeMessage:
 		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
+	case wire.CodeSend, wire.CodeOffer:
+		return e.takeSend(s, r)
+	case wire.CodeTaken:
+		return e.taken(s, r.Window)
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:
 		e.completed(s.localID, r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
-	w := e.cfg.Windows.Lookup(r.Window)
+	w := e.target(s, r)
 	if w == nil {
 		return mpierr.Win
 	}

@@ -37,6 +37,8 @@ const (
 	RMAShared   Class = 49 // memory cannot be shared
 	RMASync     Class = 50 // wrong synchronisation of communication calls
 	Size        Class = 52 // invalid size
+	Tag         Class = 4  // invalid tag
+	Truncate    Class = 15 // a message is longer than the buffer that receives it
 	Type        Class = 3  // invalid datatype
 	Win         Class = 56 // invalid window
 	RMAFlavor   Class = 57 // the window has the wrong flavour for the call
@@ -57,7 +59,7 @@ var names = map[Class]string{
 	Op: "invalid operator", Other: "a callback failed", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
 	RMAConflict: "conflicting accesses", RMARange: "outside the window",
 	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",
-	Size: "invalid size", Type: "invalid datatype", Win: "invalid window",
+	Size: "invalid size", Tag: "invalid tag", Truncate: "message truncated", Type: "invalid datatype", Win: "invalid window",
 	RMAFlavor: "wrong window flavour", ProcFailed: "process failed", Closed: "closed",
 	Unsupported: "unsupported", Timeout: "timed out",
 }

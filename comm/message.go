@@ -1,0 +1,422 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Messages between two ranks (point-to-point communication, chapter 3 of the
+// standard). A receive matches a message of the same communicator with the source
+// and the tag that it asks for. Messages of one rank to another on a communicator
+// are matched in the order sent, and receives in the order posted. A message that
+// fits a frame leaves with the send; a longer one stays in the sender's memory until
+// a receive matches it, so a blocking send may wait for the receive, as the
+// standard's does. Each rank keeps a bounded number of messages that it has not
+// asked for: beyond, the senders wait. Progress is the library's, whatever the
+// program does.
+//
+// Elements are those of package datatype; what a derived datatype describes goes
+// through datatype.Pack and datatype.Unpack.
+//
+// The functions below block as they say. They fail with these classes: Rank and Tag
+// for what is none; ProcFailed if the other rank has failed, has left the job, or a
+// collective has broken the communicator; Timeout if a limit of ctx passes; Closed
+// after Job.Close. A receive from AnySource fails if any member has failed, since the
+// message may have been its.
+
+const (
+	AnySource = engine.AnySource // a receive from any rank of the communicator (MPI_ANY_SOURCE)
+	AnyTag    = engine.AnyTag    // a receive of any tag (MPI_ANY_TAG)
+	MaxTag    = engine.MaxTag    // the largest tag; the least is 0 (MPI_TAG_UB)
+)
+
+// ProcNull is the rank of a process that does not exist: communication with it does
+// nothing and succeeds (MPI_PROC_NULL).
+const ProcNull = -2
+
+// Status says what a receive has received, or a probe found (MPI_Status).
+type Status struct {
+	Source int // rank in the communicator
+	Tag    int
+	Count  int // bytes of the message; see CountOf
+}
+
+// nullStatus is that of a receive from ProcNull.
+var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
+
+// CountOf returns how many elements of type T the message of s has, Undefined if its
+// length is no whole number of them (MPI_Get_count).
+func CountOf[T datatype.Element](s Status) int {
+	size := datatype.BasicOf[T]().Size()
+	if s.Count%size != 0 {
+		return Undefined
+	}
+	return s.Count / size
+}
+
+// Send sends buf to rank dest (MPI_Send). It blocks until buf may be changed: the
+// message has left, or, if it is long, dest has received it. If ctx ends first, dest
+// may still receive the message; buf may be changed.
+func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (err error) {
+	defer c.handle(ctx, &err)
+	return c.sendTo(ctx, "send", bytesOf(buf), dest, tag)
+}
+
+// Recv receives a message into buf, which may be longer (MPI_Recv). It blocks until
+// the message is there. One that is longer than buf fills it and fails with class
+// Truncate. If ctx ends before a message has been matched, the receive is withdrawn;
+// one that is on its way is waited for, which the death of its sender ends too.
+func Recv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int) (s Status, err error) {
+	defer c.handle(ctx, &err)
+	return c.recvFrom(ctx, "recv", bytesOf(buf), source, tag, false)
+}
+
+// Isend begins Send, and returns its request (MPI_Isend): buf may be changed once it
+// has completed. It blocks until dest has joined the job, for no other reason.
+func Isend[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (_ *Request, err error) {
+	defer c.handle(ctx, &err)
+	return c.isend(ctx, bytesOf(buf), dest, tag)
+}
+
+// Irecv begins Recv, and returns its request (MPI_Irecv): buf may be used, and status,
+// if it is not nil, says what was received, once it has completed. It blocks until
+// source, if it names a rank, has joined the job, for no other reason.
+func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int, status *Status) (_ *Request, err error) {
+	defer c.handle(ctx, &err)
+	return c.irecv(ctx, bytesOf(buf), source, tag, status)
+}
+
+// Sendrecv sends send to dest and receives into recv, both at once (MPI_Sendrecv):
+// ranks that exchange in a ring do not wait for each other in vain. It blocks until
+// both are done. If one fails, the other is given up as if ctx had ended.
+func Sendrecv[S, R datatype.Element](ctx context.Context, c *Comm, send []S, dest, sendTag int, recv []R, source, recvTag int) (s Status, err error) {
+	defer c.handle(ctx, &err)
+	return c.exchange(ctx, bytesOf(send), dest, sendTag, bytesOf(recv), source, recvTag)
+}
+
+// Probe blocks until there is a message that a receive with the same source and tag
+// would get, and says what it is (MPI_Probe).
+func (c *Comm) Probe(ctx context.Context, source, tag int) (s Status, err error) {
+	defer c.handle(ctx, &err)
+	return c.recvFrom(ctx, "probe", nil, source, tag, true)
+}
+
+// Iprobe is Probe that does not block: ok tells whether there is a message
+// (MPI_Iprobe).
+func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
+	defer c.handle(context.Background(), &err)
+	if err := c.checkReceive("iprobe", source, tag); err != nil {
+		return Status{}, false, err
+	}
+	if source == ProcNull {
+		return nullStatus, true, nil
+	}
+	r := c.newReceive(nil, source, tag, true)
+	defer receives.Put(r)
+	e, now := c.job.poller.Lock()
+	if c.job.poller.Closed() {
+		c.job.poller.Unlock()
+		return Status{}, false, c.named("iprobe", net.ErrClosed)
+	}
+	ok = e.TryReceive(now, r)
+	e.Tick(now)
+	c.job.poller.Unlock()
+	if !ok && source == AnySource {
+		c.greet()
+	}
+	if !ok {
+		return Status{}, false, nil
+	}
+	s, err = c.status("iprobe", r)
+	return s, err == nil, err
+}
+
+// Of what blocking calls need while they wait.
+var (
+	sendings = sync.Pool{New: func() any { return new(engine.Sending) }}
+	receives = sync.Pool{New: func() any { return new(engine.Receive) }}
+)
+
+func (c *Comm) checkTag(op string, tag int) error {
+	if tag < 0 || tag > MaxTag {
+		return mpierr.New(op, mpierr.Tag, mpierr.NoRank, "tag %d is not within 0 and %d", tag, MaxTag)
+	}
+	return nil
+}
+
+func (c *Comm) checkSend(op string, dest, tag int) error {
+	if (dest < 0 || dest >= c.size) && dest != ProcNull {
+		return mpierr.New(op, mpierr.Rank, dest, "the communicator has %d ranks", c.size)
+	}
+	return c.checkTag(op, tag)
+}
+
+func (c *Comm) checkReceive(op string, source, tag int) error {
+	if (source < 0 || source >= c.size) && source != ProcNull && source != AnySource {
+		return mpierr.New(op, mpierr.Rank, source, "the communicator has %d ranks", c.size)
+	}
+	if tag == AnyTag {
+		return nil
+	}
+	return c.checkTag(op, tag)
+}
+
+// enter locks the engine for a call that concerns a rank of the communicator, and
+// returns the session with it, nil for this rank and AnySource. With an error,
+// nothing is locked.
+func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, now int64, s *engine.Session, err error) {
+	p := c.job.poller
+	e, now = p.Lock()
+	if rank != AnySource {
+		world := c.WorldRank(rank)
+		if s = e.Session(world); s == nil && world != c.job.rank && !p.Closed() {
+			p.UnlockQuiet()
+			if s, err = c.job.Session(ctx, world); err != nil {
+				return nil, 0, nil, err
+			}
+			e, now = p.Lock()
+		}
+	}
+	if p.Closed() {
+		p.Unlock()
+		return nil, 0, nil, net.ErrClosed
+	}
+	return e, now, s, nil
+}
+
+// greet opens sessions with all members, so that the failure of one that this rank
+// has never heard of is noticed. It does not wait for them.
+func (c *Comm) greet() {
+	c.greeted.Do(func() {
+		c.job.goBackground(func(ctx context.Context) {
+			for rank := range c.size {
+				if _, err := c.session(ctx, rank); err != nil && ctx.Err() == nil {
+					c.job.log.Warn("a member of a communicator cannot be reached", "rank", c.WorldRank(rank), "error", err)
+				}
+			}
+		})
+	})
+}
+
+// sendTo is Send.
+func (c *Comm) sendTo(ctx context.Context, op string, data []byte, dest, tag int) error {
+	if err := c.checkSend(op, dest, tag); err != nil || dest == ProcNull {
+		return err
+	}
+	e, now, s, err := c.enter(ctx, dest)
+	if err != nil {
+		return c.named(op, err)
+	}
+	p := c.newSending(s, data, tag)
+	e.PostSend(now, p)
+	return c.finishSend(op, p, c.job.poller.WaitLocked(ctx, p))
+}
+
+func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Sending {
+	p := sendings.Get().(*engine.Sending)
+	*p = engine.Sending{Session: to, Context: c.context, Tag: tag, Data: data}
+	return p
+}
+
+// finishSend ends a blocking send, which was waited for with the result err: it is
+// given up unless it is over.
+func (c *Comm) finishSend(op string, p *engine.Sending, err error) error {
+	if err != nil {
+		e, now := c.job.poller.Lock()
+		if !e.Abandon(now, p) {
+			err = nil
+		}
+		c.job.poller.Unlock()
+	}
+	if err == nil {
+		err = p.Err()
+	}
+	*p = engine.Sending{}
+	sendings.Put(p)
+	if err != nil {
+		return c.named(op, err)
+	}
+	return nil
+}
+
+// isend is Isend.
+func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request, error) {
+	if err := c.checkSend("isend", dest, tag); err != nil {
+		return nil, err
+	}
+	if dest == ProcNull {
+		return c.nothing(), nil
+	}
+	e, now, s, err := c.enter(ctx, dest)
+	if err != nil {
+		return nil, c.named("isend", err)
+	}
+	p := &engine.Sending{Session: s, Context: c.context, Tag: tag, Data: data}
+	e.PostSend(now, p)
+	c.job.poller.Unlock()
+	return NewRequest(c.job.poller, p, func() error { return c.ended("isend", p.Err()) }), nil
+}
+
+// met is the condition of a request that has nothing to wait for.
+type met struct{}
+
+func (met) Met() bool { return true }
+
+func (c *Comm) nothing() *Request {
+	return NewRequest(c.job.poller, met{}, func() error { return nil })
+}
+
+// ended returns what a request of c ended with, and tells c's handler.
+func (c *Comm) ended(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = c.named(op, err)
+	c.CallErrhandler(err)
+	return err
+}
+
+// newReceive returns a receive, or probe, from a rank or any.
+func (c *Comm) newReceive(buf []byte, source, tag int, probe bool) *engine.Receive {
+	r := receives.Get().(*engine.Receive)
+	c.setReceive(r, buf, source, tag, probe)
+	return r
+}
+
+func (c *Comm) setReceive(r *engine.Receive, buf []byte, source, tag int, probe bool) {
+	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.group, Buf: buf, Probe: probe}
+	if source != AnySource {
+		r.Source = c.WorldRank(source)
+	}
+}
+
+// recvFrom is Recv, or Probe.
+func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
+	if err := c.checkReceive(op, source, tag); err != nil {
+		return Status{}, err
+	}
+	if source == ProcNull {
+		return nullStatus, nil
+	}
+	e, now, _, err := c.enter(ctx, source)
+	if err != nil {
+		return Status{}, c.named(op, err)
+	}
+	r := c.newReceive(buf, source, tag, probe)
+	e.PostReceive(now, r)
+	if source == AnySource && !r.Met() {
+		c.greet()
+	}
+	return c.finishReceive(op, r, c.job.poller.WaitLocked(ctx, r))
+}
+
+// finishReceive ends a blocking receive, which was waited for with the result err: it
+// is withdrawn, or, if it has matched a message meanwhile, waited for.
+func (c *Comm) finishReceive(op string, r *engine.Receive, err error) (Status, error) {
+	if err != nil {
+		e, now := c.job.poller.Lock()
+		withdrawn := e.WithdrawReceive(now, r)
+		c.job.poller.Unlock()
+		if !withdrawn {
+			err = c.job.poller.Wait(context.Background(), r)
+		}
+	}
+	if err != nil {
+		return Status{}, c.named(op, err) // the engine may still know r
+	}
+	s, err := c.status(op, r)
+	*r = engine.Receive{}
+	receives.Put(r)
+	return s, err
+}
+
+// status returns what r, which is met, has received, or why it has not.
+func (c *Comm) status(op string, r *engine.Receive) (Status, error) {
+	err := r.Err()
+	if err != nil && !errors.Is(err, mpierr.Truncate) {
+		return Status{}, c.named(op, err)
+	}
+	s := Status{Source: r.From, Tag: r.Got, Count: r.Length}
+	if c.group != nil {
+		s.Source = slices.Index(c.group, r.From)
+	}
+	if err != nil {
+		return s, c.named(op, err)
+	}
+	return s, nil
+}
+
+// irecv is Irecv.
+func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *Status) (*Request, error) {
+	if status == nil {
+		status = new(Status)
+	}
+	if err := c.checkReceive("irecv", source, tag); err != nil {
+		return nil, err
+	}
+	if source == ProcNull {
+		*status = nullStatus
+		return c.nothing(), nil
+	}
+	e, now, _, err := c.enter(ctx, source)
+	if err != nil {
+		return nil, c.named("irecv", err)
+	}
+	r := new(engine.Receive)
+	c.setReceive(r, buf, source, tag, false)
+	e.PostReceive(now, r)
+	if source == AnySource && !r.Met() {
+		c.greet()
+	}
+	c.job.poller.Unlock()
+	return NewRequest(c.job.poller, r, func() error {
+		s, err := c.status("irecv", r)
+		*status = s
+		return c.ended("irecv", err)
+	}), nil
+}
+
+// exchange is Sendrecv.
+func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
+	const op = "sendrecv"
+	err := c.checkSend(op, dest, sendTag)
+	if err == nil {
+		err = c.checkReceive(op, source, recvTag)
+	}
+	switch {
+	case err != nil:
+		return Status{}, err
+	case source == ProcNull:
+		return nullStatus, c.sendTo(ctx, op, send, dest, sendTag)
+	case dest == ProcNull:
+		return c.recvFrom(ctx, op, recv, source, recvTag, false)
+	}
+	_, _, to, err := c.enter(ctx, dest)
+	if err != nil {
+		return Status{}, c.named(op, err)
+	}
+	c.job.poller.UnlockQuiet()
+	e, now, _, err := c.enter(ctx, source)
+	if err != nil {
+		return Status{}, c.named(op, err)
+	}
+	r, p := c.newReceive(recv, source, recvTag, false), c.newSending(to, send, sendTag)
+	e.PostReceive(now, r)
+	e.PostSend(now, p)
+	if source == AnySource && !r.Met() {
+		c.greet()
+	}
+	sent := c.finishSend(op, p, c.job.poller.WaitLocked(ctx, p))
+	s, err := c.finishReceive(op, r, c.job.poller.Wait(ctx, r))
+	if sent != nil {
+		err = sent
+	}
+	return s, err
+}

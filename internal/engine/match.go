@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// AnySource and AnyTag are the wildcards of a Receive.
+const (
+	AnySource = -1
+	AnyTag    = -31
+)
+
+// MaxTag is the largest tag of a message between two ranks.
+const MaxTag = 1<<31 - 1
+
+// Receive is a receive, or a probe, on its way. The caller keeps it until Met.
+type Receive struct {
+	Context uint32
+	Source  int    // a rank of the job, or AnySource
+	Tag     int    // or AnyTag
+	Members []int  // those that AnySource means; nil: all ranks of the job
+	Buf     []byte // where the message goes; must not move or be used until Met
+	Probe   bool   // look at the message and leave it
+
+	// What has been received; valid once it is met without an error, or truncated.
+	From, Got, Length int // sender, tag, and bytes sent
+
+	phase   receivePhase
+	session *Session // of a receive from one rank: watched until there is a message; then the sender's
+	pull    Request  // of a message that was offered
+	offer   uint32   // how the sender names it
+	err     *mpierr.Error
+}
+
+type receivePhase uint8
+
+const (
+	receiveIdle receivePhase = iota
+	receivePosted
+	receivePulling // the message is chosen, and on its way
+	receiveDone
+)
+
+// Met reports whether the receive is over.
+func (r *Receive) Met() bool { return r.phase == receiveDone }
+
+// Err returns why the receive failed, or nil.
+func (r *Receive) Err() error {
+	if r.err == nil {
+		return nil
+	}
+	return r.err
+}
+
+// wants reports whether messages of a rank may match r.
+func (r *Receive) wants(from int) bool {
+	return r.Source == from || r.Source == AnySource && (r.Members == nil || slices.Contains(r.Members, from))
+}
+
+func (r *Receive) matches(a *arrival) bool {
+	return r.Context == a.context && (r.Tag == a.tag || r.Tag == AnyTag) && r.wants(a.from)
+}
+
+// arrival is a message that has arrived, or been offered, and that no receive has
+// matched yet.
+type arrival struct {
+	context uint32
+	tag     int
+	from    int
+	length  int      // bytes of the message
+	cost    int      // of the sender's credit
+	data    []byte   // of a message that came whole
+	session *Session // of the sender; nil: this rank
+	offer   uint32   // how the sender names a message that it has offered; 0: it came whole
+	own     *Sending // set where this rank has offered it to itself
+}
+
+// matching holds receives without a message in the order posted, and messages
+// without a receive in the order of their arrival. No receive matches a message of
+// the other list. Messages of one sender arrive in the order sent.
+type matching struct {
+	posted   []*Receive
+	arrivals []*arrival
+	free     []*arrival
+	bytes    int // cost of the arrivals
+	ownBytes int // of them, those of this rank itself
+	anyone   int // posted receives from AnySource
+	left     int // peers that have left the job in good order
+
+	starved bool  // senders wait for credit that the limit did not allow
+	probed  bool  // somebody has looked for messages since the last sweep
+	sweepAt int64 // when those that may send are to be watched; 0: nobody waits for any source
+}
+
+// keptArrivals is how many arrivals are kept for the next ones.
+const keptArrivals = 64
+
+// find returns the oldest arrival that matches r, or -1.
+func (m *matching) find(r *Receive) int {
+	return slices.IndexFunc(m.arrivals, r.matches)
+}
+
+// keep adds a to the arrivals, with a copy of its data.
+func (m *matching) keep(a *arrival) {
+	var k *arrival
+	if n := len(m.free); n > 0 {
+		k = m.free[n-1]
+		m.free = m.free[:n-1]
+	} else {
+		k = &arrival{}
+	}
+	memory := append(k.data[:0], a.data...)
+	*k = *a
+	k.data = memory
+	m.arrivals = append(m.arrivals, k)
+	m.bytes += a.cost
+	if a.session == nil {
+		m.ownBytes += a.cost
+	}
+}
+
+// remove takes arrival i out. It is valid until the next keep.
+func (m *matching) remove(i int) *arrival {
+	a := m.arrivals[i]
+	m.arrivals = slices.Delete(m.arrivals, i, i+1)
+	m.bytes -= a.cost
+	if a.session == nil {
+		m.ownBytes -= a.cost
+	}
+	if len(m.free) < keptArrivals {
+		m.free = append(m.free, a)
+	}
+	return a
+}
+
+// offer gives the message a to those that wait for one: every probe that it
+// matches, and the first receive, which it returns; nil if there is none. hungry
+// says that a receive goes on waiting which a later message of the sender may match.
+func (e *Engine) offer(a *arrival) (match *Receive, hungry bool) {
+	m := &e.match
+	for i := 0; i < len(m.posted); {
+		r := m.posted[i]
+		if !r.matches(a) {
+			hungry = hungry || r.wants(a.from)
+			i++
+			continue
+		}
+		e.unpost(i)
+		if !r.Probe {
+			return r, hungry
+		}
+		r.found(a)
+		r.end(nil)
+	}
+	return nil, hungry
+}
+
+// found says which message r has.
+func (r *Receive) found(a *arrival) { r.From, r.Got, r.Length = a.from, a.tag, a.length }
+
+func (r *Receive) end(err *mpierr.Error) {
+	r.phase = receiveDone
+	if err != nil {
+		r.err = err
+	}
+}
+
+// post adds r to the receives that wait.
+func (e *Engine) post(r *Receive) {
+	m := &e.match
+	r.phase = receivePosted
+	m.posted = append(m.posted, r)
+	if r.Source == AnySource {
+		m.anyone++
+		e.sweepSoon()
+	} else if r.session = e.byRank[r.Source]; r.session != nil {
+		r.session.watch++
+		e.await(r.session)
+	}
+}
+
+// unpost takes out posted receive i.
+func (e *Engine) unpost(i int) {
+	m := &e.match
+	r := m.posted[i]
+	m.posted = slices.Delete(m.posted, i, i+1)
+	if r.Source == AnySource {
+		m.anyone--
+	} else if r.session != nil {
+		r.session.watch--
+	}
+}
+
+// endPosted ends the posted receives that why gives an error for.
+func (e *Engine) endPosted(why func(*Receive) *mpierr.Error) {
+	for i := 0; i < len(e.match.posted); {
+		r := e.match.posted[i]
+		err := why(r)
+		if err == nil {
+			i++
+			continue
+		}
+		e.unpost(i)
+		r.end(err)
+	}
+}
+
+// sweepSoon has all ranks watched if receives from any of them go on for long.
+// Most do not, and a look at all sessions for each would cost too much.
+func (e *Engine) sweepSoon() {
+	if m := &e.match; m.sweepAt == 0 {
+		m.sweepAt = e.now + e.cfg.DeadAfter/4
+	}
+	e.wakeBy(e.match.sweepAt)
+}
+
+// sweep watches all ranks, or none, until the next one.
+func (e *Engine) sweep() {
+	m := &e.match
+	if m.sweepAt == 0 {
+		return
+	}
+	if e.now >= m.sweepAt {
+		m.sweepAt = 0
+		interest := m.anyone > 0 || m.probed
+		m.probed = false
+		for rank := range e.cfg.Size {
+			s := e.byRank[rank]
+			if s == nil || s.state == dead {
+				continue
+			}
+			if s.swept = interest && !s.bye; s.swept {
+				e.await(s)
+			}
+		}
+		if !interest {
+			return
+		}
+		m.sweepAt = e.now + e.cfg.DeadAfter/4
+	}
+	e.wakeBy(m.sweepAt)
+}
+
+// noSender returns why no message can come any more that r would match, or nil:
+// the sender is dead, or has left. Of any source, no member may be dead, since the
+// message may have been its; and some other member must be there.
+func (e *Engine) noSender(r *Receive) *mpierr.Error {
+	if r.Source != AnySource {
+		switch s := e.byRank[r.Source]; {
+		case s == nil:
+			return nil
+		case s.bye:
+			return leftError(s)
+		default:
+			return s.err
+		}
+	}
+	if e.Stats.PeersFailed == 0 && e.match.left == 0 {
+		return nil
+	}
+	members, left := e.cfg.Size, 0
+	if r.Members != nil {
+		members = len(r.Members)
+	}
+	var last *Session
+	for i := range members {
+		rank := i
+		if r.Members != nil {
+			rank = r.Members[i]
+		}
+		switch s := e.byRank[rank]; {
+		case s == nil:
+		case s.bye:
+			left++
+			last = s
+		case s.err != nil:
+			return s.err
+		}
+	}
+	if left > 0 && left == members-1 {
+		return leftError(last)
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// A message between two ranks that fits a frame travels whole. A longer one is
+// offered: the receiver, once it knows where the message goes, gets it from the
+// sender's memory as it would from a window, and tells the sender that it has it.
+// A sender has credit for what its peer may have to keep; see credit.
+
+var (
+	errTruncated = errors.New("the message is longer than the buffer; a probe tells its length")
+	errBroken    = errors.New("the communicator is broken: a member has failed, or given up a collective")
+)
+
+// PostReceive begins r: it matches the oldest message that has arrived for it, or
+// waits for one. Receives that match the same message get it in the order posted.
+// It fails at once, or later, if nobody is there to send what it waits for.
+func (e *Engine) PostReceive(now int64, r *Receive) {
+	e.now = now
+	if !e.tryReceive(r) {
+		e.post(r)
+		e.feed(r.Source)
+	}
+}
+
+// TryReceive is PostReceive for a receive or probe that does not wait: it reports
+// whether r is met.
+func (e *Engine) TryReceive(now int64, r *Receive) bool {
+	e.now = now
+	if e.tryReceive(r) {
+		return true
+	}
+	e.match.probed = true // who asks again and again waits too
+	e.sweepSoon()
+	e.feed(r.Source)
+	return false
+}
+
+func (e *Engine) tryReceive(r *Receive) bool {
+	if failed, ok := e.Revoked(r.Context); ok {
+		r.end(brokenError(failed))
+		return true
+	}
+	if i := e.match.find(r); i >= 0 {
+		if r.Probe {
+			r.found(e.match.arrivals[i])
+			r.end(nil)
+			return true
+		}
+		a := e.match.remove(i)
+		e.accept(r, a)
+		e.paid(a)
+		return r.phase == receiveDone || r.phase == receivePulling
+	}
+	if err := e.noSender(r); err != nil {
+		r.end(err)
+		return true
+	}
+	return false
+}
+
+// WithdrawReceive ends a receive that has no message yet, and reports whether it did: a
+// receive that has one goes on until it is met, which the sender's death ends too.
+func (e *Engine) WithdrawReceive(now int64, r *Receive) bool {
+	e.now = now
+	i := slices.Index(e.match.posted, r)
+	if i < 0 {
+		return false
+	}
+	e.unpost(i)
+	r.end(nil)
+	return true
+}
+
+// accept lets r have message a.
+func (e *Engine) accept(r *Receive, a *arrival) {
+	r.found(a)
+	if a.length > len(r.Buf) {
+		r.err = &mpierr.Error{Op: "recv", Class: mpierr.Truncate, Rank: a.from, Err: errTruncated}
+	}
+	n := min(a.length, len(r.Buf))
+	switch {
+	case a.own != nil:
+		copy(r.Buf, a.own.Data)
+		a.own.end(nil)
+	case a.offer == 0:
+		copy(r.Buf, a.data)
+	case n == 0:
+		e.tellTaken(a.session, a.offer)
+	default:
+		r.phase, r.session, r.offer = receivePulling, a.session, a.offer
+		r.pull = Request{receive: r}
+		e.deferCall(&Call{Access: e.OpenAccess(a.session, a.offer), Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
+		e.markDirty(a.session)
+		return
+	}
+	r.end(nil)
+}
+
+// pulled ends a receive whose data has come, or will not come.
+func (e *Engine) pulled(r *Receive) {
+	s := r.session
+	delete(s.access, r.offer)
+	err := r.pull.err
+	if err == nil {
+		e.tellTaken(s, r.offer)
+	} else if failed, broken := e.Revoked(r.Context); broken {
+		err = brokenError(failed)
+	}
+	r.end(err)
+}
+
+// tellTaken has the sender told that its message is here, or will not be asked for.
+func (e *Engine) tellTaken(s *Session, offer uint32) {
+	s.received = append(s.received, offer)
+	e.markDirty(s)
+}
+
+// takeSend takes in a message, or the offer of one.
+func (e *Engine) takeSend(s *Session, r *wire.Record) mpierr.Class {
+	if r.Token > MaxTag {
+		return mpierr.Tag
+	}
+	a := arrival{context: r.Window, tag: int(r.Token), from: s.rank, length: len(r.Data), data: r.Data, session: s, cost: wire.MessageCost(len(r.Data))}
+	if r.Code == wire.CodeOffer {
+		if len(r.Data) != 4 || int64(r.Disp) <= 0 {
+			return mpierr.Intern
+		}
+		a.length, a.data, a.offer = int(r.Disp), nil, binary.LittleEndian.Uint32(r.Data)
+		if a.offer < offered || s.access[a.offer] != nil {
+			return mpierr.Intern
+		}
+	}
+	if s.spentHere+uint64(a.cost) > s.granted {
+		e.Stats.Overdrawn++
+		return mpierr.NoMem
+	}
+	s.spentHere += uint64(a.cost)
+	if _, broken := e.Revoked(a.context); broken {
+		e.paid(&a)
+		return mpierr.Success
+	}
+	match, hungry := e.offer(&a)
+	if match != nil {
+		e.accept(match, &a)
+		e.paid(&a)
+		return mpierr.Success
+	}
+	e.match.keep(&a)
+	e.Stats.Unexpected++
+	e.credit(s, hungry)
+	return mpierr.Success
+}
+
+// A sender's credit is a total: what all its messages have cost may reach what the
+// receiver has granted. It is granted anew as messages find their receives, so that
+// those without one take no more than a window. A receiver that waits for a message
+// which a sender out of credit may still have grants more, up to a limit for all
+// senders: otherwise the two would wait for each other.
+
+// paid gives the sender of a, which needs no room any more, its credit back.
+func (e *Engine) paid(a *arrival) {
+	if s := a.session; s != nil {
+		s.paidHere += uint64(a.cost)
+		e.credit(s, false)
+	}
+	if m := &e.match; m.starved && m.bytes+wire.MessageWindow <= e.cfg.MaxUnexpected {
+		m.starved = false
+		for _, r := range m.posted {
+			e.feed(r.Source)
+		}
+	}
+}
+
+// credit grants s what it may send on, if that is worth telling. hungry says that
+// somebody waits for a message of s that is not among those here.
+func (e *Engine) credit(s *Session, hungry bool) {
+	want := s.paidHere + wire.MessageWindow
+	if more := s.spentHere + wire.MessageWindow/2; hungry && more > want {
+		if e.match.bytes+wire.MessageWindow/2 <= e.cfg.MaxUnexpected {
+			want = more
+		} else {
+			e.match.starved = true
+		}
+	}
+	if want >= s.granted+wire.MessageWindow/4 {
+		s.granted = want
+		s.owesCredit = true
+		e.markDirty(s)
+	}
+}
+
+// feed sees to it that whoever may send what a receive waits for has credit to.
+func (e *Engine) feed(source int) {
+	if e.match.bytes < wire.MessageWindow/4 {
+		return
+	}
+	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
+		if source != AnySource && source != rank {
+			continue
+		}
+		if s := e.byRank[rank]; s != nil && s.state != dead && s.spentHere > s.paidHere {
+			e.credit(s, true)
+		}
+	}
+}
+
+// tellSender tells s which messages were taken, and its credit.
+func (e *Engine) tellSender(s *Session) {
+	n := 0
+	for _, offer := range s.received {
+		i := e.room(s, request, 0)
+		if i == none {
+			break
+		}
+		e.appendRecord(i, &wire.Record{Code: wire.CodeTaken, Window: offer}, 0)
+		n++
+	}
+	s.received = slices.Delete(s.received, 0, n)
+	if s.owesCredit && e.respond(s, &wire.Record{Code: wire.CodeCredit, Disp: s.granted}) {
+		s.owesCredit = false
+	}
+	if len(s.received) > 0 || s.owesCredit {
+		e.stall(s)
+	}
+}
+
+// endMessages ends what needs s, which is dead or has left: receives from it, and
+// what is being sent to it. What it has sent whole can still be received.
+func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
+	for i := 0; i < len(e.match.arrivals); {
+		if a := e.match.arrivals[i]; a.session == s && a.offer != 0 {
+			e.match.remove(i)
+			s.paidHere += uint64(a.cost)
+			continue
+		}
+		i++
+	}
+	e.endPosted(func(r *Receive) *mpierr.Error {
+		switch {
+		case r.Source == s.rank:
+			return why
+		case r.Source == AnySource && r.wants(s.rank):
+			return e.noSender(r)
+		}
+		return nil
+	})
+	e.endSends(func(p *Sending) *mpierr.Error {
+		if p.Session == s {
+			return why
+		}
+		return nil
+	})
+	s.received, s.owesCredit, s.swept = nil, false, false
+}
+
+// breakMessages ends what uses a context that was revoked.
+func (e *Engine) breakMessages(context uint32, failed int) {
+	err := brokenError(failed)
+	e.endPosted(func(r *Receive) *mpierr.Error {
+		if r.Context == context {
+			return err
+		}
+		return nil
+	})
+	e.endSends(func(p *Sending) *mpierr.Error {
+		if p.Context == context {
+			return err
+		}
+		return nil
+	})
+	for i := 0; i < len(e.match.arrivals); {
+		if e.match.arrivals[i].context == context {
+			e.paid(e.match.remove(i))
+			continue
+		}
+		i++
+	}
+}
+
+func brokenError(failed int) *mpierr.Error {
+	return &mpierr.Error{Op: "message", Class: mpierr.ProcFailed, Rank: failed, Err: errBroken}
+}

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Sending is a message on its way out. The caller keeps it until Met.
+type Sending struct {
+	Session *Session // nil: this rank
+	Context uint32
+	Tag     int
+	Data    []byte // must not move or be changed until Met
+
+	phase  sendPhase
+	id     uint32         // of an offer
+	memory *window.Window // what the receiver of an offer gets
+	err    *mpierr.Error
+}
+
+type sendPhase uint8
+
+const (
+	sendIdle    sendPhase = iota
+	sendQueued            // waits for credit, for room, or for those before it
+	sendOffered           // the receiver has been told, or will be
+	sendDone
+)
+
+// offered marks the ids of offers, which stand where those of windows do.
+const offered = 1 << 31
+
+// maxWhole is the length of the longest message that travels whole, if it fits a
+// frame: it is far below the credit.
+const maxWhole = wire.MessageWindow / 8
+
+// Met reports whether the data may be changed: the message has been handed over to
+// be sent, or the receiver has it.
+func (p *Sending) Met() bool { return p.phase == sendDone }
+
+// Err returns why the message was not sent, or nil.
+func (p *Sending) Err() error {
+	if p.err == nil {
+		return nil
+	}
+	return p.err
+}
+
+func (p *Sending) end(err *mpierr.Error) {
+	p.phase = sendDone
+	p.err = err
+}
+
+// PostSend begins p. Messages to one rank leave in the order of these calls.
+func (e *Engine) PostSend(now int64, p *Sending) {
+	e.now = now
+	s := p.Session
+	failed, broken := e.Revoked(p.Context)
+	switch {
+	case broken:
+		p.end(brokenError(failed))
+	case s == nil:
+		e.sendOwn(p)
+	case s.state == dead:
+		p.end(s.err)
+	case s.bye:
+		p.end(leftError(s))
+	default:
+		s.watch++ // until it is met
+		p.phase = sendQueued
+		if s.sending = append(s.sending, p); len(s.sending) == 1 {
+			e.issueSends(s)
+		}
+		if p.phase != sendDone {
+			e.await(s)
+		}
+	}
+}
+
+// sendOwn sends a message to this rank itself.
+func (e *Engine) sendOwn(p *Sending) {
+	a := arrival{context: p.Context, tag: p.Tag, from: e.cfg.Rank, length: len(p.Data), own: p, cost: wire.MessageCost(0)}
+	match, _ := e.offer(&a)
+	if match != nil {
+		e.accept(match, &a)
+		return
+	}
+	if cost := wire.MessageCost(len(p.Data)); len(p.Data) <= maxWhole && e.match.ownBytes+cost <= wire.MessageWindow {
+		a.own, a.data, a.cost = nil, p.Data, cost
+		p.end(nil)
+	} else {
+		p.phase = sendOffered
+	}
+	e.match.keep(&a)
+}
+
+// issueSends sends what s's queue holds, as far as there is credit and room.
+func (e *Engine) issueSends(s *Session) {
+	for len(s.sending) > 0 {
+		p := s.sending[0]
+		if !e.issueSend(s, p) {
+			return
+		}
+		s.sending = slices.Delete(s.sending, 0, 1)
+	}
+}
+
+func (e *Engine) issueSend(s *Session, p *Sending) bool {
+	n := len(p.Data)
+	r := wire.Record{Code: wire.CodeSend, Window: p.Context, Token: uint32(p.Tag)}
+	if n > min(maxWhole, (s.maxPayload-wire.HeaderLen-wire.RecordLen)&^7) {
+		r.Code, r.Disp = wire.CodeOffer, uint64(n)
+		n = 4
+	}
+	cost := uint64(wire.MessageCost(n))
+	if s.spent+cost > s.credit {
+		return false // what brings credit has the session served
+	}
+	i := e.room(s, request, n)
+	if i == none {
+		e.stall(s)
+		return false
+	}
+	data := e.appendRecord(i, &r, n)
+	e.slots[i].flags |= wire.FlagOrdered
+	e.markDirty(s)
+	s.spent += cost
+	if r.Code == wire.CodeSend {
+		copy(data, p.Data)
+		s.watch--
+		p.end(nil)
+		return true
+	}
+	e.offerIDs(p)
+	binary.LittleEndian.PutUint32(data, p.id)
+	p.phase = sendOffered
+	return true
+}
+
+// offerIDs names p among the offers of this rank.
+func (e *Engine) offerIDs(p *Sending) {
+	for p.id < offered || e.offers[p.id] != nil {
+		e.lastOffer++
+		p.id = offered | e.lastOffer
+	}
+	p.memory = exposed(p)
+	e.offers[p.id] = p
+}
+
+// exposed returns p's data as a window that can be got from.
+func exposed(p *Sending) *window.Window {
+	w, err := window.New(window.Config{
+		ID: p.id, Flavor: window.FlavorCreate, Memory: window.Slice(p.Data), Size: len(p.Data), DispUnit: 1, GroupSize: 1,
+	})
+	if err != nil {
+		panic("engine: the data of a message is no window: " + err.Error())
+	}
+	return w
+}
+
+// target returns the window that request r of s means, nil if there is none.
+func (e *Engine) target(s *Session, r *wire.Record) *window.Window {
+	if r.Window < offered {
+		return e.cfg.Windows.Lookup(r.Window)
+	}
+	p := e.offers[r.Window]
+	if p == nil || p.Session != s || r.Code != wire.CodeGet || r.Flags&wire.FlagTyped != 0 {
+		return nil
+	}
+	return p.memory
+}
+
+// taken ends an offer: s has the message, or does not want more of it.
+func (e *Engine) taken(s *Session, id uint32) mpierr.Class {
+	p := e.offers[id]
+	if p == nil || p.Session != s {
+		return mpierr.Arg
+	}
+	e.endOffer(p, nil)
+	return mpierr.Success
+}
+
+func (e *Engine) endOffer(p *Sending, err *mpierr.Error) {
+	delete(e.offers, p.id)
+	p.Session.watch--
+	p.end(err)
+}
+
+// takeCredit takes in what s grants this rank.
+func (e *Engine) takeCredit(s *Session, granted uint64) {
+	if granted > s.credit {
+		s.credit = granted
+		e.markDirty(s)
+	}
+}
+
+// endSends ends the messages that why gives an error for and that are not with
+// their receiver.
+func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
+	for _, p := range e.offers {
+		if err := why(p); err != nil {
+			e.endOffer(p, err)
+		}
+	}
+	for rank := range e.cfg.Size {
+		s := e.byRank[rank]
+		if s == nil {
+			continue
+		}
+		s.sending = slices.DeleteFunc(s.sending, func(p *Sending) bool {
+			err := why(p)
+			if err != nil {
+				s.watch--
+				p.end(err)
+			}
+			return err != nil
+		})
+	}
+	for i := 0; i < len(e.match.arrivals); i++ {
+		if p := e.match.arrivals[i].own; p != nil {
+			if err := why(p); err != nil {
+				e.match.remove(i)
+				p.end(err)
+				i--
+			}
+		}
+	}
+}
+
+// Abandon ends p for its caller, who may change the data from then on, and reports
+// whether it was not met before. What the receiver has not been told of is withdrawn;
+// otherwise it may still receive the message, from a copy.
+func (e *Engine) Abandon(now int64, p *Sending) bool {
+	e.now = now
+	switch p.phase {
+	case sendQueued:
+		s := p.Session
+		s.sending = slices.DeleteFunc(s.sending, func(q *Sending) bool { return q == p })
+		s.watch--
+	case sendOffered:
+		c := &Sending{Session: p.Session, Context: p.Context, Tag: p.Tag, Data: slices.Clone(p.Data), phase: sendOffered, id: p.id}
+		if c.Session != nil {
+			c.memory = exposed(c)
+			e.offers[c.id] = c
+		}
+		for _, a := range e.match.arrivals {
+			if a.own == p {
+				a.own = c
+			}
+		}
+	default:
+		return false
+	}
+	p.end(nil)
+	return true
+}
+
+// stall has s served again as soon as there is room for what it could not send.
+func (e *Engine) stall(s *Session) {
+	if !slices.Contains(e.stalled, s) {
+		e.stalled = append(e.stalled, s)
+	}
+}
+
+// unstall serves the sessions that had no room, if there is some again.
+func (e *Engine) unstall() {
+	if e.freeSlots <= e.respReserve {
+		return
+	}
+	for _, s := range e.stalled {
+		e.markDirty(s)
+	}
+	clear(e.stalled)
+	e.stalled = e.stalled[:0]
+}
