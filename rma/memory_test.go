@@ -11,9 +11,27 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
-// The tests of this file are what docs/memory-model.md promises. Their windows are
-// slices of the Go heap, which the race detector watches: with -race they hold the
-// library to the order that the page promises, not only to values.
+// The tests of this file are what docs/memory-model.md promises. Windows that are slices
+// of the Go heap are watched by the race detector: with -race they hold the library to
+// the order that the page promises, not only to values. Those that are allocated are
+// what ranks of one host access in memory (TestOverHostMemory).
+
+// inMemories runs f with windows of both kinds, of n elements on each rank.
+func inMemories(t *testing.T, ranks, n int, f func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64)) {
+	t.Run("created", func(t *testing.T) {
+		j := newJob(t, ranks, comm.Limits{})
+		wins, mem := j.created(n)
+		f(t, j, wins, mem)
+	})
+	t.Run("allocated", func(t *testing.T) {
+		j := newJob(t, ranks, comm.Limits{})
+		wins, mem := j.windows(8*n, 8), make([][]int64, ranks)
+		for r, w := range wins {
+			mem[r] = rma.Slice[int64](w.Memory())
+		}
+		f(t, j, wins, mem)
+	})
+}
 
 // created makes a window of n elements on each rank.
 func (j *job) created(n int) (wins []*rma.Win, mem [][]int64) {
@@ -33,133 +51,133 @@ func (j *job) created(n int) (wins []*rma.Win, mem [][]int64) {
 // the puts are complete is none of the library's business, except where the call does.
 func TestLoadsSeePuts(t *testing.T) {
 	const elements = 100
-	j := newJob(t, 2, comm.Limits{})
-	wins, mem := j.created(elements)
-	origin, owner := wins[0], wins[1]
-	lockPut := func(put func() error) error {
-		return errors.Join(origin.Lock(j.ctx, rma.LockShared, 1, 0), put(), origin.Unlock(j.ctx, 1))
-	}
-	startPut := func(put func() error) error {
-		return errors.Join(origin.Start(j.ctx, []int{1}, 0), put(), origin.Complete(j.ctx))
-	}
-	for i, c := range []struct {
-		name   string
-		put    func(put func() error) error
-		before func() error // at the owner, while rank 0 puts
-		see    func() error // at the owner, once rank 0 has put
-		after  func() error
-	}{
-		{name: "sync", put: lockPut, see: owner.Sync},
-		{name: "lock", put: lockPut,
-			see:   func() error { return owner.Lock(j.ctx, rma.LockExclusive, 1, 0) },
-			after: func() error { return owner.Unlock(j.ctx, 1) }},
-		{name: "lock_all", put: lockPut,
-			see:   func() error { return owner.LockAll(j.ctx, 0) },
-			after: func() error { return owner.UnlockAll(j.ctx) }},
-		{name: "flush", put: func(put func() error) error {
-			return errors.Join(origin.LockAll(j.ctx, 0), put(), origin.Flush(j.ctx, 1))
-		}, see: owner.Sync, after: func() error { return origin.UnlockAll(j.ctx) }},
-		{name: "wait", put: startPut,
-			before: func() error { return owner.Post(j.ctx, []int{0}, 0) },
-			see:    func() error { return owner.Wait(j.ctx) }},
-		{name: "test", put: startPut,
-			before: func() error { return owner.Post(j.ctx, []int{0}, 0) },
-			see: func() error {
-				over, err := owner.Test()
-				for ; !over && err == nil; over, err = owner.Test() {
-				}
-				return err
+	inMemories(t, 2, elements, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {
+		origin, owner := wins[0], wins[1]
+		lockPut := func(put func() error) error {
+			return errors.Join(origin.Lock(j.ctx, rma.LockShared, 1, 0), put(), origin.Unlock(j.ctx, 1))
+		}
+		startPut := func(put func() error) error {
+			return errors.Join(origin.Start(j.ctx, []int{1}, 0), put(), origin.Complete(j.ctx))
+		}
+		for i, c := range []struct {
+			name   string
+			put    func(put func() error) error
+			before func() error // at the owner, while rank 0 puts
+			see    func() error // at the owner, once rank 0 has put
+			after  func() error
+		}{
+			{name: "sync", put: lockPut, see: owner.Sync},
+			{name: "lock", put: lockPut,
+				see:   func() error { return owner.Lock(j.ctx, rma.LockExclusive, 1, 0) },
+				after: func() error { return owner.Unlock(j.ctx, 1) }},
+			{name: "lock_all", put: lockPut,
+				see:   func() error { return owner.LockAll(j.ctx, 0) },
+				after: func() error { return owner.UnlockAll(j.ctx) }},
+			{name: "flush", put: func(put func() error) error {
+				return errors.Join(origin.LockAll(j.ctx, 0), put(), origin.Flush(j.ctx, 1))
+			}, see: owner.Sync, after: func() error { return origin.UnlockAll(j.ctx) }},
+			{name: "wait", put: startPut,
+				before: func() error { return owner.Post(j.ctx, []int{0}, 0) },
+				see:    func() error { return owner.Wait(j.ctx) }},
+			{name: "test", put: startPut,
+				before: func() error { return owner.Post(j.ctx, []int{0}, 0) },
+				see: func() error {
+					over, err := owner.Test()
+					for ; !over && err == nil; over, err = owner.Test() {
+					}
+					return err
+				}},
+			{name: "fence", put: func(put func() error) error {
+				return errors.Join(origin.Fence(j.ctx, 0), put(), origin.Fence(j.ctx, rma.ModeNoSucceed))
+			}, before: func() error {
+				return errors.Join(owner.Fence(j.ctx, 0), owner.Fence(j.ctx, rma.ModeNoSucceed))
 			}},
-		{name: "fence", put: func(put func() error) error {
-			return errors.Join(origin.Fence(j.ctx, 0), put(), origin.Fence(j.ctx, rma.ModeNoSucceed))
-		}, before: func() error {
-			return errors.Join(owner.Fence(j.ctx, 0), owner.Fence(j.ctx, rma.ModeNoSucceed))
-		}},
-		{name: "barrier", put: func(put func() error) error {
-			return errors.Join(lockPut(put), j.nodes[0].World().Barrier(j.ctx))
-		}, before: func() error { return j.nodes[1].World().Barrier(j.ctx) }},
-	} {
-		values := make([]int64, elements)
-		for k := range values {
-			values[k] = int64(1000*i + k + 1)
-		}
-		told := make(chan error)
-		go func() { told <- c.put(func() error { return origin.Put(rma.Of(values), 1, rma.At(0)) }) }()
-		do := func(f func() error) {
-			if f != nil {
-				j.must(f())
+			{name: "barrier", put: func(put func() error) error {
+				return errors.Join(lockPut(put), j.nodes[0].World().Barrier(j.ctx))
+			}, before: func() error { return j.nodes[1].World().Barrier(j.ctx) }},
+		} {
+			values := make([]int64, elements)
+			for k := range values {
+				values[k] = int64(1000*i + k + 1)
 			}
-		}
-		do(c.before)
-		if c.see != nil {
-			j.must(<-told, c.see())
-		}
-		for k, v := range values {
-			if mem[1][k] != v {
-				t.Errorf("after %s: element %d is %d, want %d", c.name, k, mem[1][k], v)
-				break
+			told := make(chan error)
+			go func() { told <- c.put(func() error { return origin.Put(rma.Of(values), 1, rma.At(0)) }) }()
+			do := func(f func() error) {
+				if f != nil {
+					j.must(f())
+				}
 			}
+			do(c.before)
+			if c.see != nil {
+				j.must(<-told, c.see())
+			}
+			for k, v := range values {
+				if mem[1][k] != v {
+					t.Errorf("after %s: element %d is %d, want %d", c.name, k, mem[1][k], v)
+					break
+				}
+			}
+			if c.see == nil {
+				j.must(<-told)
+			}
+			do(c.after)
+			j.must(owner.Sync()) // the next puts come after these loads
 		}
-		if c.see == nil {
-			j.must(<-told)
-		}
-		do(c.after)
-		j.must(owner.Sync()) // the next puts come after these loads
-	}
+	})
 }
 
 // TestGetsSeeStores has rank 1 store and then make one of the calls that hand the
 // owner's stores over to others. Rank 0 gets them once it is told.
 func TestGetsSeeStores(t *testing.T) {
 	const elements = 100
-	j := newJob(t, 2, comm.Limits{})
-	wins, mem := j.created(elements)
-	origin, owner := wins[0], wins[1]
-	got := make([]int64, elements)
-	get := func() error { return origin.Get(rma.Of(got), 1, rma.At(0)) }
-	lockGet := func() error {
-		return errors.Join(origin.Lock(j.ctx, rma.LockShared, 1, 0), get(), origin.Unlock(j.ctx, 1))
-	}
-	none := func() error { return nil }
-	for i, c := range []struct {
-		name  string
-		begin func() error // before the owner stores
-		hand  func() error
-		get   func() error
-	}{
-		{"sync", none, owner.Sync, lockGet},
-		{"unlock", func() error { return owner.Lock(j.ctx, rma.LockExclusive, 1, 0) }, func() error { return owner.Unlock(j.ctx, 1) }, lockGet},
-		{"unlock_all", func() error { return owner.LockAll(j.ctx, 0) }, func() error { return owner.UnlockAll(j.ctx) }, lockGet},
-		{"post", none, func() error { return errors.Join(owner.Post(j.ctx, []int{0}, 0), owner.Wait(j.ctx)) }, func() error {
-			return errors.Join(origin.Start(j.ctx, []int{1}, 0), get(), origin.Complete(j.ctx))
-		}},
-		{"fence", none, func() error { return errors.Join(owner.Fence(j.ctx, 0), owner.Fence(j.ctx, rma.ModeNoSucceed)) }, func() error {
-			return errors.Join(origin.Fence(j.ctx, 0), get(), origin.Fence(j.ctx, rma.ModeNoSucceed))
-		}},
-		{"barrier", none, func() error { return j.nodes[1].World().Barrier(j.ctx) }, func() error {
-			return errors.Join(j.nodes[0].World().Barrier(j.ctx), lockGet())
-		}},
-	} {
-		j.must(owner.Sync(), c.begin()) // these stores come after the gets before
-		for k := range elements {
-			mem[1][k] = int64(1000*i + k + 1)
+	inMemories(t, 2, elements, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {
+		origin, owner := wins[0], wins[1]
+		got := make([]int64, elements)
+		get := func() error { return origin.Get(rma.Of(got), 1, rma.At(0)) }
+		lockGet := func() error {
+			return errors.Join(origin.Lock(j.ctx, rma.LockShared, 1, 0), get(), origin.Unlock(j.ctx, 1))
 		}
-		both := c.name == "post" || c.name == "fence" || c.name == "barrier" // these wait for each other
-		handed := make(chan error, 1)
-		if both {
-			go func() { handed <- c.hand() }()
-		} else {
-			j.must(c.hand())
-			handed <- nil
-		}
-		j.must(c.get(), <-handed)
-		for k, v := range got {
-			if want := int64(1000*i + k + 1); v != want {
-				t.Errorf("after %s: element %d is %d, want %d", c.name, k, v, want)
-				break
+		none := func() error { return nil }
+		for i, c := range []struct {
+			name  string
+			begin func() error // before the owner stores
+			hand  func() error
+			get   func() error
+		}{
+			{"sync", none, owner.Sync, lockGet},
+			{"unlock", func() error { return owner.Lock(j.ctx, rma.LockExclusive, 1, 0) }, func() error { return owner.Unlock(j.ctx, 1) }, lockGet},
+			{"unlock_all", func() error { return owner.LockAll(j.ctx, 0) }, func() error { return owner.UnlockAll(j.ctx) }, lockGet},
+			{"post", none, func() error { return errors.Join(owner.Post(j.ctx, []int{0}, 0), owner.Wait(j.ctx)) }, func() error {
+				return errors.Join(origin.Start(j.ctx, []int{1}, 0), get(), origin.Complete(j.ctx))
+			}},
+			{"fence", none, func() error { return errors.Join(owner.Fence(j.ctx, 0), owner.Fence(j.ctx, rma.ModeNoSucceed)) }, func() error {
+				return errors.Join(origin.Fence(j.ctx, 0), get(), origin.Fence(j.ctx, rma.ModeNoSucceed))
+			}},
+			{"barrier", none, func() error { return j.nodes[1].World().Barrier(j.ctx) }, func() error {
+				return errors.Join(j.nodes[0].World().Barrier(j.ctx), lockGet())
+			}},
+		} {
+			j.must(owner.Sync(), c.begin()) // these stores come after the gets before
+			for k := range elements {
+				mem[1][k] = int64(1000*i + k + 1)
+			}
+			both := c.name == "post" || c.name == "fence" || c.name == "barrier" // these wait for each other
+			handed := make(chan error, 1)
+			if both {
+				go func() { handed <- c.hand() }()
+			} else {
+				j.must(c.hand())
+				handed <- nil
+			}
+			j.must(c.get(), <-handed)
+			for k, v := range got {
+				if want := int64(1000*i + k + 1); v != want {
+					t.Errorf("after %s: element %d is %d, want %d", c.name, k, v, want)
+					break
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestPolling has the owner wait for a flag by loads of sync/atomic, without a call of
@@ -167,81 +185,81 @@ func TestGetsSeeStores(t *testing.T) {
 // calls that write one element; a flush keeps it behind the data.
 func TestPolling(t *testing.T) {
 	const elements, rounds = 50, 40
-	j := newJob(t, 2, comm.Limits{})
-	wins, mem := j.created(1 + elements)
-	w, flag, data := wins[0], &mem[1][0], mem[1][1:]
-	set := func(round int64) error {
-		before, old := round-1, int64(0)
-		switch round % 3 {
-		case 0:
-			return w.Put(rma.Value(&round), 1, rma.At(0))
-		case 1:
-			return w.Accumulate(rma.Value(&round), 1, rma.At(0), rma.Replace)
-		}
-		return w.CompareAndSwap(rma.Value(&round), rma.Value(&before), rma.Value(&old), 1, rma.At(0))
-	}
-	// The owner says over a channel that it has seen a round, before the next is put.
-	seen := make(chan bool)
-	done := make(chan error)
-	go func() {
-		values := make([]int64, elements)
-		err := w.LockAll(j.ctx, 0)
-		for round := int64(1); round <= rounds && err == nil; round++ {
-			for i := range values {
-				values[i] = round * int64(i)
+	inMemories(t, 2, 1+elements, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {
+		w, flag, data := wins[0], &mem[1][0], mem[1][1:]
+		set := func(round int64) error {
+			before, old := round-1, int64(0)
+			switch round % 3 {
+			case 0:
+				return w.Put(rma.Value(&round), 1, rma.At(0))
+			case 1:
+				return w.Accumulate(rma.Value(&round), 1, rma.At(0), rma.Replace)
 			}
-			err = errors.Join(w.Put(rma.Of(values), 1, rma.At(1)), w.Flush(j.ctx, 1), set(round))
-			err = errors.Join(err, w.Flush(j.ctx, 1))
-			<-seen
+			return w.CompareAndSwap(rma.Value(&round), rma.Value(&before), rma.Value(&old), 1, rma.At(0))
 		}
-		done <- errors.Join(err, w.UnlockAll(j.ctx))
-	}()
-	for round := int64(1); round <= rounds; round++ {
-		for atomic.LoadInt64(flag) != round && j.ctx.Err() == nil {
-		}
-		for i, v := range data {
-			if v != round*int64(i) {
-				t.Fatalf("round %d: element %d is %d", round, i, v)
+		// The owner says over a channel that it has seen a round, before the next is put.
+		seen := make(chan bool)
+		done := make(chan error)
+		go func() {
+			values := make([]int64, elements)
+			err := w.LockAll(j.ctx, 0)
+			for round := int64(1); round <= rounds && err == nil; round++ {
+				for i := range values {
+					values[i] = round * int64(i)
+				}
+				err = errors.Join(w.Put(rma.Of(values), 1, rma.At(1)), w.Flush(j.ctx, 1), set(round))
+				err = errors.Join(err, w.Flush(j.ctx, 1))
+				<-seen
 			}
+			done <- errors.Join(err, w.UnlockAll(j.ctx))
+		}()
+		for round := int64(1); round <= rounds; round++ {
+			for atomic.LoadInt64(flag) != round && j.ctx.Err() == nil {
+			}
+			for i, v := range data {
+				if v != round*int64(i) {
+					t.Fatalf("round %d: element %d is %d", round, i, v)
+				}
+			}
+			j.must(wins[1].Sync()) // the next puts come after these loads
+			seen <- true
 		}
-		j.must(wins[1].Sync()) // the next puts come after these loads
-		seen <- true
-	}
-	j.must(<-done)
+		j.must(<-done)
+	})
 }
 
 // TestOwnerAtomics mixes sync/atomic at the owner with others' operations on the same
 // elements: no addition is lost, and gets of single elements see no value twice gone.
 func TestOwnerAtomics(t *testing.T) {
 	const times = 300
-	j := newJob(t, 3, comm.Limits{})
-	wins, mem := j.created(2)
-	sum, clock := &mem[0][0], &mem[0][1]
-	j.each(func(n *rma.Node) error {
-		w := wins[n.Rank()]
-		if n.Rank() == 0 {
+	inMemories(t, 3, 2, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {
+		sum, clock := &mem[0][0], &mem[0][1]
+		j.each(func(n *rma.Node) error {
+			w := wins[n.Rank()]
+			if n.Rank() == 0 {
+				for range times {
+					atomic.AddInt64(sum, 1)
+					atomic.AddInt64(clock, 1)
+				}
+				return nil
+			}
+			one, old, last := int64(1), int64(0), int64(0)
+			err := w.LockAll(j.ctx, 0)
 			for range times {
-				atomic.AddInt64(sum, 1)
-				atomic.AddInt64(clock, 1)
+				now := int64(0)
+				err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), 0, rma.At(0), rma.Sum),
+					w.Get(rma.Value(&now), 0, rma.At(1)), w.Flush(j.ctx, 0))
+				if now < last || now > times {
+					return fmt.Errorf("the clock went from %d to %d", last, now)
+				}
+				last = now
 			}
-			return nil
+			return errors.Join(err, w.UnlockAll(j.ctx))
+		})
+		if got := atomic.LoadInt64(sum); got != 3*times {
+			t.Errorf("the sum is %d, want %d", got, 3*times)
 		}
-		one, old, last := int64(1), int64(0), int64(0)
-		err := w.LockAll(j.ctx, 0)
-		for range times {
-			now := int64(0)
-			err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), 0, rma.At(0), rma.Sum),
-				w.Get(rma.Value(&now), 0, rma.At(1)), w.Flush(j.ctx, 0))
-			if now < last || now > times {
-				return fmt.Errorf("the clock went from %d to %d", last, now)
-			}
-			last = now
-		}
-		return errors.Join(err, w.UnlockAll(j.ctx))
 	})
-	if got := atomic.LoadInt64(sum); got != 3*times {
-		t.Errorf("the sum is %d, want %d", got, 3*times)
-	}
 }
 
 // TestOriginBuffers changes buffers as soon as the call has returned, and finds the
@@ -392,4 +410,31 @@ func TestGoroutinesShareEpochs(t *testing.T) {
 		done <- err
 	}()
 	j.must(<-done, w.Unlock(j.ctx, 1))
+}
+
+// TestSharedStores has two ranks store and load in each other's shared memory by turns,
+// with a call of Sync at either side of a barrier.
+func TestSharedStores(t *testing.T) {
+	const elements, rounds = 100, 100
+	j := newJobAt(t, []string{"a", "a"}, comm.Limits{})
+	wins := sharedWindows(j, nil, 8, 8*elements, 8*elements)
+	j.each(func(n *rma.Node) error {
+		w, me := wins[n.Rank()], int64(n.Rank())
+		theirs, err := w.SharedQuery(1 - n.Rank())
+		mine, others := rma.Slice[int64](w.Memory()), rma.Slice[int64](theirs.Memory)
+		turn := func() error { return errors.Join(w.Sync(), n.World().Barrier(j.ctx), w.Sync()) }
+		for round := int64(0); round < rounds && err == nil; round++ {
+			for i := range others {
+				others[i] = 2*round + me
+			}
+			err = turn()
+			for i, v := range mine {
+				if v != 2*round+1-me {
+					return fmt.Errorf("round %d: element %d is %d", round, i, v)
+				}
+			}
+			err = errors.Join(err, turn()) // the next stores come after these loads
+		}
+		return err
+	})
 }

@@ -54,12 +54,24 @@ var races = []struct {
 		j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum), wins[0].UnlockAll(j.ctx))
 		bytes[1] = 2
 	}},
-	{"conflicting puts", false, func(j *job) {
-		wins, _ := j.created(1)
+	{"own put beside another rank's", true, func(j *job) {
+		wins, _ := j.created(100)
 		j.each(func(n *rma.Node) error {
 			w, err := wins[n.Rank()], wins[n.Rank()].LockAll(j.ctx, 0)
-			for v := range int64(100) {
-				err = errors.Join(err, w.Put(rma.Value(&v), 1, rma.At(0)))
+			for err == nil && j.ctx.Err() == nil { // until it is reported
+				err = errors.Join(w.Put(rma.Of(make([]int64, 100)), 1, rma.At(0)), w.Flush(j.ctx, 1))
+			}
+			return err
+		})
+	}},
+	{"conflicting puts", false, func(j *job) {
+		wins, _ := j.created(100)
+		j.each(func(n *rma.Node) error {
+			w, err := wins[n.Rank()], wins[n.Rank()].LockAll(j.ctx, 0)
+			for range 100 {
+				if n.Rank() != 1 {
+					err = errors.Join(err, w.Put(rma.Of(make([]int64, 100)), 1, rma.At(0)))
+				}
 			}
 			return errors.Join(err, w.UnlockAll(j.ctx))
 		})
@@ -77,7 +89,7 @@ func putOne(j *job, w *rma.Win) {
 func TestRaceDetector(t *testing.T) {
 	for _, r := range races {
 		if os.Getenv(envRace) == r.name {
-			r.run(newJob(t, 2, comm.Limits{}))
+			r.run(newJob(t, 3, comm.Limits{}))
 			return
 		}
 	}

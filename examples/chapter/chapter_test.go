@@ -15,9 +15,21 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
+// way says how ranks of a test reach each other's windows.
+type way struct {
+	name   string
+	memory bool // as ranks of one host do
+	check  bool
+}
+
+var (
+	byFrames = way{name: "by frames"}
+	ways     = []way{byFrames, {name: "in memory", memory: true}, {name: "in checking mode", check: true}}
+)
+
 // ranks runs f on all ranks of a job in this process, and returns their errors
 // joined.
-func ranks(t *testing.T, size int, c rma.Config, f func(ctx context.Context, node *rma.Node) error) error {
+func ranks(t *testing.T, size int, by way, f func(ctx context.Context, node *rma.Node) error) error {
 	t.Helper()
 	places, stop, err := testjob.Places(size)
 	if err != nil {
@@ -29,8 +41,9 @@ func ranks(t *testing.T, size int, c rma.Config, f func(ctx context.Context, nod
 	errs := make(chan error)
 	for rank := range size {
 		go func() {
-			c := c
-			c.Place = &places[rank]
+			place := places[rank]
+			place.Frames = !by.memory
+			c := rma.Config{Place: &place, Check: by.check, OnConflict: func(c rma.Conflict) { t.Error(c.Err()) }}
 			node, err := rma.Join(ctx, c)
 			if err == nil {
 				err = f(ctx, node)
@@ -45,18 +58,16 @@ func ranks(t *testing.T, size int, c rma.Config, f func(ctx context.Context, nod
 	return err
 }
 
-// TestChapter runs each example on its own, also with the search for conflicting
-// accesses: the examples are in order.
+// TestChapter runs each example on its own, by frames, in memory that ranks share, and
+// with the search for conflicting accesses: the examples are in order.
 func TestChapter(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.number, func(t *testing.T) {
-			t.Parallel()
-			for _, check := range []bool{false, true} {
-				c := rma.Config{Check: check, OnConflict: func(c rma.Conflict) { t.Error(c.Err()) }}
+			for _, by := range ways {
 				for _, size := range []int{2, 4} {
-					err := ranks(t, size, c, func(ctx context.Context, node *rma.Node) error { return e.try(ctx, node.World()) })
+					err := ranks(t, size, by, func(ctx context.Context, node *rma.Node) error { return e.try(ctx, node.World()) })
 					if err != nil {
-						t.Errorf("%d ranks, checking mode %v: %v", size, check, err)
+						t.Errorf("%d ranks %s: %v", size, by.name, err)
 					}
 				}
 			}
@@ -71,7 +82,7 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	err = ranks(t, 3, rma.Config{}, func(ctx context.Context, node *rma.Node) error {
+	err = ranks(t, 3, byFrames, func(ctx context.Context, node *rma.Node) error {
 		if node.Rank() == 0 {
 			return runAll(ctx, node, all, &out)
 		}
@@ -109,14 +120,14 @@ func TestFailures(t *testing.T) {
 	wrong := example{"0", "fails", func(ctx context.Context, _ *comm.Comm) { equal(1, 2) }}
 	late := example{"0", "fails", func(ctx context.Context, _ *comm.Comm) { check(rma.ErrRange) }}
 	for _, e := range []example{wrong, late} {
-		err := ranks(t, 2, rma.Config{}, func(ctx context.Context, node *rma.Node) error {
+		err := ranks(t, 2, byFrames, func(ctx context.Context, node *rma.Node) error {
 			return runAll(ctx, node, []example{e}, io.Discard)
 		})
 		if err == nil || !strings.Contains(err.Error(), "rank 1: chapter_test.go:") {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := ranks(t, 1, rma.Config{}, func(ctx context.Context, node *rma.Node) error {
+	if err := ranks(t, 1, byFrames, func(ctx context.Context, node *rma.Node) error {
 		return runAll(ctx, node, examples, io.Discard)
 	}); err == nil {
 		t.Error("a single rank was accepted")
