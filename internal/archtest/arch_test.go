@@ -38,15 +38,18 @@ var mayImport = map[string][]string{
 	"datatype":           {"internal/mpierr"},
 	"window":             {"datatype", "internal/mpierr"},
 	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
-	"internal/sim":       {"datatype", "internal/engine", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
-	"internal/bootstrap": {"internal/mpierr"},
-	"internal/testjob":   {"internal/bootstrap"}, // for tests and examples
-	"bpf":                {},
-	"bpf/faults":         {},
-	"afxdp":              {},
-	"loader":             {"bpf", "internal/mpierr"},
-	"userspace":          {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
-	"comm":               {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
+	"internal/program":   {"datatype", "window"},
+	"internal/sim": {"datatype", "internal/engine", "internal/mpierr", "internal/program", "internal/reliable", "internal/wire",
+		"window"},
+	"internal/bootstrap":    {"internal/mpierr"},
+	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
+	"bpf":                   {},
+	"bpf/faults":            {},
+	"afxdp":                 {},
+	"loader":                {"bpf", "internal/mpierr"},
+	"internal/program/live": {"comm", "internal/program", "rma", "window"}, // for tests
+	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
+	"comm":                  {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",
 		"internal/wire", "userspace", "window"},
 }
@@ -55,7 +58,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/engine", "internal/sim"}
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/engine", "internal/program", "internal/sim"}
 
 // What pure packages must not import, with all below it.
 var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}
@@ -128,7 +131,7 @@ func purity(f *file) (faults []string) {
 		return nil
 	}
 	for _, p := range f.imports() {
-		seeded := f.dir() == "internal/sim" && p == "math/rand/v2" // its random numbers come from a seed
+		seeded := (f.dir() == "internal/sim" || f.dir() == "internal/program") && p == "math/rand/v2" // its random numbers come from a seed
 		if under(p, impure) && !seeded && !slices.Contains(impureAllowed, [2]string{f.name, p}) {
 			faults = append(faults, fmt.Sprintf("%s: %s is pure and must not import %s", f.name, f.dir(), p))
 		}

@@ -1,0 +1,119 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/program"
+	"github.com/xdprma/xdprma/internal/program/live"
+	"github.com/xdprma/xdprma/rma"
+)
+
+var (
+	randomSeed = flag.Int64("random.seed", -1, "TestRandomPrograms: run this seed alone, and print its program if -v is given")
+	randomFrom = flag.Uint64("random.from", 0, "TestRandomPrograms: first seed")
+	randomRuns = flag.Uint64("random.seeds", 60, "TestRandomPrograms: number of seeds")
+)
+
+// TestRandomPrograms carries out random programs and compares what comes of them
+// with the model.
+func TestRandomPrograms(t *testing.T) {
+	if *randomSeed >= 0 {
+		p := program.Generate(uint64(*randomSeed))
+		if testing.Verbose() {
+			t.Log(p)
+		}
+		runProgram(t, p)
+		return
+	}
+	for i := range *randomRuns {
+		seed := *randomFrom + i
+		runProgram(t, program.Generate(seed))
+		if t.Failed() {
+			t.Fatalf("run it again with: go test ./rma -run TestRandomPrograms -random.seed=%d -v", seed)
+		}
+	}
+}
+
+// TestRandomProgramsBite changes one thing that the model says, or that a rank saw,
+// and wants it noticed.
+func TestRandomProgramsBite(t *testing.T) {
+	spoilt, judged := 0, 0
+	for seed := range uint64(15) {
+		p := program.Generate(seed)
+		spoil(p, rand.New(rand.NewPCG(seed, 7)))
+		if _, err := outcome(t, p); err == nil {
+			t.Errorf("seed %d: the model was changed, and nobody noticed", seed)
+		}
+		spoilt++
+		p = program.Generate(seed)
+		records, err := outcome(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range records {
+			for i := range records[rank] {
+				s := &p.Scripts[rank][records[rank][i].Step]
+				at := uint64(1) << (10 * rank) // it has made one change less, or more
+				values := records[rank][i].Values
+				for k := range values {
+					values[k] ^= at
+					if program.Judge(p, records) == nil {
+						t.Errorf("seed %d: rank %d, %v: word %d was changed, and Judge agrees", seed, rank, s, k)
+					}
+					values[k] ^= at
+					judged++
+				}
+			}
+		}
+	}
+	t.Logf("%d programs and %d words", spoilt, judged)
+}
+
+// spoil changes a byte of what the model says of a window or of a result.
+func spoil(p *program.Program, random *rand.Rand) {
+	var all [][]byte
+	for _, script := range p.Scripts {
+		for _, s := range script {
+			switch {
+			case s.Code == program.Check && len(s.Memory) > 0 && len(s.Shared) == 0:
+				all = append(all, s.Memory)
+			case s.Code == program.Transfer && len(s.Call.Want) > 0:
+				all = append(all, s.Call.Want)
+			}
+		}
+	}
+	b := all[random.IntN(len(all))]
+	b[random.IntN(len(b))] ^= 1 << random.IntN(8)
+}
+
+func runProgram(t *testing.T, p *program.Program) {
+	if _, err := outcome(t, p); err != nil {
+		t.Error(err)
+	}
+}
+
+// outcome carries out a program on ranks of its own, and returns what they saw and
+// what is wrong with it.
+func outcome(t *testing.T, p *program.Program) ([][]program.Record, error) {
+	j := newJob(t, p.Ranks, comm.Limits{})
+	defer j.close()
+	ctx, cancel := context.WithCancel(j.ctx)
+	defer cancel()
+	records := make([][]program.Record, p.Ranks)
+	err := errors.Join(j.outcomes(func(n *rma.Node) (err error) {
+		records[n.Rank()], err = live.Run(ctx, n.World(), p)
+		if err != nil {
+			cancel() // the others would wait
+		}
+		return err
+	})...)
+	if err == nil {
+		err = program.Judge(p, records)
+	}
+	return records, err
+}
