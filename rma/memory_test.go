@@ -95,6 +95,12 @@ func TestLoadsSeePuts(t *testing.T) {
 			{name: "barrier", put: func(put func() error) error {
 				return errors.Join(lockPut(put), j.nodes[0].World().Barrier(j.ctx))
 			}, before: func() error { return j.nodes[1].World().Barrier(j.ctx) }},
+			{name: "message", put: func(put func() error) error {
+				return errors.Join(lockPut(put), comm.Send(j.ctx, j.nodes[0].World(), []byte{}, 1, 0))
+			}, before: func() error {
+				_, err := comm.Recv(j.ctx, j.nodes[1].World(), []byte{}, 0, 0)
+				return err
+			}},
 		} {
 			values := make([]int64, elements)
 			for k := range values {
@@ -156,12 +162,16 @@ func TestGetsSeeStores(t *testing.T) {
 			{"barrier", none, func() error { return j.nodes[1].World().Barrier(j.ctx) }, func() error {
 				return errors.Join(j.nodes[0].World().Barrier(j.ctx), lockGet())
 			}},
+			{"message", none, func() error { return comm.Send(j.ctx, j.nodes[1].World(), []byte{}, 0, 0) }, func() error {
+				_, err := comm.Recv(j.ctx, j.nodes[0].World(), []byte{}, 1, 0)
+				return errors.Join(err, lockGet())
+			}},
 		} {
 			j.must(owner.Sync(), c.begin()) // these stores come after the gets before
 			for k := range elements {
 				mem[1][k] = int64(1000*i + k + 1)
 			}
-			both := c.name == "post" || c.name == "fence" || c.name == "barrier" // these wait for each other
+			both := c.name == "post" || c.name == "fence" || c.name == "barrier" || c.name == "message" // these wait for each other
 			handed := make(chan error, 1)
 			if both {
 				go func() { handed <- c.hand() }()

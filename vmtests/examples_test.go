@@ -15,7 +15,7 @@ func TestChapterProgram(t *testing.T) {
 				t.Run(transport+" "+ranks+" "+env, func(t *testing.T) {
 					r := launch(t, nil, "-n", ranks, "--transport", transport, "--", "env", env, programPath(t, "../examples/chapter"), "all")
 					over(t, r, 0)
-					if ok := "chapter: OK examples=22 ranks=" + ranks + " mode=" + transport + "\n"; !strings.Contains(r.output(), ok) {
+					if ok := "chapter: OK examples=23 ranks=" + ranks + " mode=" + transport + "\n"; !strings.Contains(r.output(), ok) {
 						t.Errorf("no %q in the output", ok)
 					}
 				})

@@ -54,6 +54,7 @@ var examples = []example{
 	{"11.18", "a counting semaphore", semaphore},
 	{"11.19", "a critical region of two processes, by Peterson", peterson},
 	{"11.20", "a critical region of many, by compare and swap", spinLock},
+	{"11.21", "stores to shared memory, and messages: with sync", sharedStores},
 	{"11.22", "requests that overlap transfers with computation", pipeline},
 	{"11.23", "a linked list in dynamic windows of all processes", linkedList},
 }
