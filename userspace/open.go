@@ -1,10 +1,13 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/loader"
@@ -72,8 +75,22 @@ func (c *Config) climb(rungs []string) (Device, error) {
 		}
 		c.Logger.Warn("a transport is not possible here, the next best is tried",
 			"transport", transport, "next", rungs[i+1], "interface", c.Interface, "reason", err)
+		if rungs[i+1] == TransportUDP && !free(c.Address, c.Port) {
+			// Another rank has the interface, and with it the port.
+			c.Logger.Warn("the UDP port is taken, the system chooses another", "address", c.Address, "port", c.Port)
+			c.Port = 0
+		}
 	}
 	panic("userspace: no transports to try")
+}
+
+// free reports whether nobody has a UDP port.
+func free(ip netip.Addr, port uint16) bool {
+	fd, _, err := udpSocket(netip.AddrPortFrom(ip, port))
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return !errors.Is(err, unix.EADDRINUSE)
 }
 
 // open opens one kind of device.

@@ -195,10 +195,12 @@ func (u *UDP) Sleep(d time.Duration) {
 		events |= unix.POLLOUT
 	}
 	if u.sleeper.sleep(d, events) > 0 && u.sleeper.polls[1].Revents&unix.POLLERR != 0 {
-		// Reading the error clears it; poll would report it forever.
-		_, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		u.clearError()
 	}
 }
+
+// clearError forgets the error of an earlier send, which poll would report forever.
+func (u *UDP) clearError() { _, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
 
 // Wake implements Device.
 func (u *UDP) Wake() { u.sleeper.wake() }

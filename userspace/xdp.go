@@ -23,7 +23,8 @@ import (
 // A path that Path resolved leaves through the queue that the peer's address
 // hashes to, from that queue's UDP port. A path learned from a handshake leaves
 // through the queue, and from the UDP port, at which the handshake arrived. No
-// frame is sent with a VLAN tag.
+// frame is sent with a VLAN tag. Peers at addresses of this machine are reached
+// through the kernel's stack; see xdp_local.go.
 type XDP struct {
 	log     *slog.Logger
 	job     uint64 // whose handshakes are answered; 0: of any
@@ -40,10 +41,15 @@ type XDP struct {
 	close   sync.Once
 	err     error // of close
 
+	stack  *UDP        // for peers at addresses of this machine
+	locals atomic.Bool // there are such peers
+
 	// The driver's.
 	raw  [batch][]byte
 	next int // queue to receive from first
 	held int // frames with the driver
+
+	turns int // calls of Receive since stack was looked at
 
 	retry  atomic.Bool // the kernel did not take everything; see Sleep
 	failed atomic.Bool // an error of the device was logged
@@ -58,7 +64,15 @@ var _ Device = (*XDP)(nil)
 // out and for a slot or length outside the slab.
 func (x *XDP) Enqueue(outs []Out) int {
 	n := 0
-	for _, out := range outs {
+	for n < len(outs) {
+		out := outs[n]
+		if out.Path >= localPath {
+			took := x.enqueueLocal(outs[n:])
+			if n += took; took == 0 {
+				break
+			}
+			continue
+		}
 		checkOut(x.slab, out)
 		p := x.paths.get(out.Path)
 		payload := int(out.Slot)*x.slab.Stride + x.slab.Headroom
@@ -93,6 +107,9 @@ func (x *XDP) Reap(slots []int32) int {
 			n += got
 		}
 	}
+	if x.locals.Load() {
+		n += x.stack.Reap(slots[n:])
+	}
 	return n
 }
 
@@ -117,6 +134,12 @@ func (x *XDP) Transmit() {
 			x.fail(err)
 		}
 	}
+	if x.locals.Load() {
+		x.stack.Transmit()
+		if x.stack.tx.full.Load() {
+			x.retry.Store(true)
+		}
+	}
 }
 
 // fail logs the first error after which the device does not work any more. What
@@ -135,9 +158,16 @@ func (x *XDP) Sleep(d time.Duration) {
 	if x.retry.Load() {
 		d = min(d, retryPause)
 	}
+	ready := x.sleeper.sleep(d, unix.POLLIN)
+	if last := len(x.sleeper.polls) - 1; ready > 0 && x.sleeper.polls[last].Revents != 0 {
+		x.turns = localEvery
+		if x.sleeper.polls[last].Revents&unix.POLLERR != 0 {
+			x.stack.clearError()
+		}
+	}
 	// A device that was removed shows neither in poll nor, when nothing is sent,
 	// in Transmit.
-	if x.sleeper.sleep(d, unix.POLLIN) == 0 && !x.failed.Load() {
+	if ready == 0 && !x.failed.Load() {
 		if _, err := x.sockets[0].Wait(0, -1); err != nil {
 			x.fail(err)
 		}
@@ -173,13 +203,15 @@ func (x *XDP) Mode() string {
 	return "xdp-native-zerocopy"
 }
 
-// Stats implements Device. Bytes count whole frames, from the link's header on. RxDropped
+// Stats implements Device. Bytes count whole frames, from the link's header on, but
+// for those that went through the kernel's stack the UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536
 // others are remembered.
 func (x *XDP) Stats(s *Stats) {
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)
+	x.stack.Stats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {

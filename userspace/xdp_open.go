@@ -188,9 +188,9 @@ func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
 // by enough others.
 const reserveAttempts = 64
 
-// reservePorts binds a kernel socket to each queue's UDP port. Nobody reads
-// them: they keep other processes from the ports, and keep the kernel from
-// answering that a port is unreachable.
+// reservePorts binds a kernel socket to each queue's UDP port. They keep other
+// processes from the ports, and keep the kernel from answering that a port is
+// unreachable. Only the first is read, see xdp_local.go.
 func (x *XDP) reservePorts(base uint16, queues int) error {
 	ip := x.local.addr.Addr()
 	if ip.IsLinkLocalUnicast() && ip.Is6() {
@@ -223,10 +223,11 @@ func (x *XDP) reserve(ip netip.Addr, base uint16, queues int) (uint16, error) {
 			return 0, err
 		}
 		x.ports = append(x.ports, fd)
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is
 		if q == 0 {
 			base = got
+			continue
 		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is
 	}
 	return base, nil
 }
@@ -263,6 +264,10 @@ func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
 	}
 	slab.Mem = x.sockets[0].TxArea()
 	x.slab = slab
+	if err := x.openLocal(); err != nil {
+		return c.Queues, openError(mpierr.Unsupported, err)
+	}
+	fds = append(fds, x.ports[0])
 	if err := x.sleeper.open(fds...); err != nil {
 		return c.Queues, openError(mpierr.Unsupported, err)
 	}

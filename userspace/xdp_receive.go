@@ -26,6 +26,7 @@ func (x *XDP) Receive(frames []Frame) int {
 			queue = 0
 		}
 	}
+	n += x.receiveLocal(frames[n:], n == 0)
 	if n == 0 && malformed == 0 {
 		return 0
 	}
@@ -82,4 +83,5 @@ func (x *XDP) Release() {
 		s.Release()
 		s.Refill()
 	}
+	x.stack.Release()
 }

@@ -30,6 +30,9 @@ func (x *XDP) Path(addr netip.AddrPort) (PathID, error) {
 		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", x.local.addr))
 	}
 	hop, err := x.nextHop(ip)
+	if errors.Is(err, errLocal) {
+		return x.pathLocal(addr)
+	}
 	if err != nil {
 		return NoPath, pathError(addr, mpierr.Unsupported, err)
 	}
@@ -46,6 +49,8 @@ func (x *XDP) Path(addr netip.AddrPort) (PathID, error) {
 	return id, nil
 }
 
+var errLocal = errors.New("it is an address of this machine, which frames from an interface do not reach")
+
 // endpoint returns this device's end of a path from the given UDP port.
 func (x *XDP) endpoint(port uint16) endpoint {
 	return endpoint{mac: x.local.mac, addr: netip.AddrPortFrom(x.local.addr.Addr(), port)}
@@ -60,7 +65,7 @@ func (x *XDP) queueFor(addr netip.AddrPort) int {
 
 // nextHop returns the address whose link address frames to ip carry.
 func (x *XDP) nextHop(ip netip.Addr) (netip.Addr, error) {
-	var options netlink.RouteGetOptions
+	options := netlink.RouteGetOptions{SrcAddr: x.local.addr.Addr().AsSlice()}
 	if ip.IsLinkLocalUnicast() {
 		options.OifIndex = x.ifi.Index // such an address has a meaning on a link only
 	}
@@ -74,7 +79,7 @@ func (x *XDP) nextHop(ip netip.Addr) (netip.Addr, error) {
 	r := routes[0]
 	switch {
 	case r.Type == unix.RTN_LOCAL:
-		return ip, errors.New("it is an address of this machine, which frames from an interface do not reach: use the UDP transport")
+		return ip, errLocal
 	case r.Type != unix.RTN_UNICAST:
 		return ip, fmt.Errorf("the route is not to one machine (`ip route get %v`)", ip)
 	case r.LinkIndex != x.ifi.Index:

@@ -155,10 +155,10 @@ func afterwards(s *self, win, locked *rma.Win) error {
 // A rank that is killed in the middle of its traffic is noticed by everyone who
 // waits for it, its lock passes to the next, and its XDP program is gone.
 func TestKilledRank(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
-		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 4})
-			j := start(t, lab, spec{program: "bereaved", transports: []string{transport}, deadAfter: deadAfter})
+	for _, g := range append(grounds, ground{"xdp-generic", "xdp-generic", 1}) {
+		t.Run(g.name, func(t *testing.T) {
+			j := g.job(t, 4, spec{program: "bereaved", deadAfter: deadAfter})
+			lab, transport := j.lab, g.transport
 			for _, r := range j.ranks {
 				j.await(r, "ready")
 			}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -76,10 +75,9 @@ func worker(s *self, win *rma.Win, w, workers, rounds, bytes int) error {
 }
 
 func TestGoroutines(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
-		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
-			start(t, lab, spec{program: "goroutines", transports: []string{transport}}).finish()
+	for _, g := range append(grounds, ground{"xdp-generic", "xdp-generic", 1}) {
+		t.Run(g.name, func(t *testing.T) {
+			g.job(t, 3, spec{program: "goroutines"}).finish()
 		})
 	}
 }

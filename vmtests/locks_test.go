@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -64,10 +63,9 @@ func queue(s *self) error {
 }
 
 func TestKilledWaiter(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "udp"} {
-		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 4})
-			j := start(t, lab, spec{program: "queue", transports: []string{transport}, deadAfter: deadAfter})
+	for _, g := range grounds {
+		t.Run(g.name, func(t *testing.T) {
+			j := g.job(t, 4, spec{program: "queue", deadAfter: deadAfter})
 			for _, r := range j.ranks[1:] {
 				r.tell("lock")
 				j.await(r, "asked")
@@ -125,10 +123,9 @@ func suspended(s *self) error {
 }
 
 func TestSuspendedRank(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "udp"} {
-		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
-			j := start(t, lab, spec{program: "suspended", transports: []string{transport}, deadAfter: deadAfter})
+	for _, g := range []ground{onXDP, onUDP, onMemory} {
+		t.Run(g.name, func(t *testing.T) {
+			j := g.job(t, 3, spec{program: "suspended", deadAfter: deadAfter})
 			for _, r := range j.ranks[:2] {
 				j.await(r, "running")
 			}

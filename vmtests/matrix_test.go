@@ -2,12 +2,37 @@ package vmtests
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/wire"
 )
+
+// ground is what ranks stand on: a transport, and how many share a host.
+type ground struct {
+	name      string
+	transport string
+	perHost   int
+}
+
+// The grounds that tests of what programs see run on.
+var (
+	onXDP    = ground{"xdp-native", "xdp-native", 1}
+	onUDP    = ground{"udp", "udp", 1}
+	onMemory = ground{"memory", "xdp-native", netlab.MaxRanks} // all on one host
+	onBoth   = ground{"pairs on hosts", "xdp-native", 2}
+	grounds  = []ground{onXDP, onUDP, onMemory, onBoth}
+)
+
+// job starts a job of that many ranks on g.
+func (g ground) job(t *testing.T, ranks int, s spec) *job {
+	t.Helper()
+	s.transports = []string{g.transport}
+	return start(t, newLab(t, netlab.Config{Ranks: ranks, RanksPerHost: g.perHost}), s)
+}
 
 // Every operation works over every transport, at MTUs that need one buffer a
 // frame and several, between ranks of the same and of different transports.
@@ -41,13 +66,33 @@ func TestQueues(t *testing.T) {
 }
 
 func TestRanks(t *testing.T) {
-	for _, n := range []int{1, 3, 4, 7} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: n})
-			j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native"}})
-			j.finish()
-			checkNothingLost(j)
-		})
+	for _, g := range grounds {
+		for _, n := range []int{1, 2, 3, 4, 7} {
+			if g.perHost > 1 && n == 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", g.name, n), func(t *testing.T) {
+				j := g.job(t, n, spec{program: "exchange"})
+				j.finish()
+				checkNothingLost(j)
+			})
+		}
+	}
+}
+
+// Ranks of one host reach each other whatever device each has, by memory or by
+// frames.
+func TestMixedHost(t *testing.T) {
+	for _, frames := range []bool{false, true} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("frames %v, IPv6 %v", frames, v6), func(t *testing.T) {
+				lab := newLab(t, netlab.Config{Ranks: 5, RanksPerHost: 3})
+				j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp", "xdp-generic"}, v6: v6,
+					change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Frames = frames }})
+				j.finish()
+				checkNothingLost(j)
+			})
+		}
 	}
 }
 

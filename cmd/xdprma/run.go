@@ -27,6 +27,10 @@ CAP_NET_ADMIN and CAP_SYS_ADMIN, each rank has a network namespace of its own,
 xr-<pid>-<rank>, and a veth interface that carries XDP. Without, the ranks share
 the loopback interface and speak UDP, and --mtu and --queues mean nothing.
 
+With --ranks-per-host K, K ranks at a time share a namespace, each with an interface
+of its own, and access each other's allocated windows in memory, as ranks of one
+host do; --frames has them use frames all the same.
+
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later.
@@ -48,12 +52,15 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: "auto, xdp, xdp-native, xdp-generic or udp"},
 			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
+			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
+			&cli.BoolFlag{Name: "frames", Usage: "access windows of ranks of the same host by frames too"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
 		},
 		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
 		Action: func(_ context.Context, c *cli.Command) error {
 			r := &runner{
 				ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
+				perHost: c.Int("ranks-per-host"), frames: c.Bool("frames"),
 				timeout: c.Duration("timeout"), args: c.Args().Slice(),
 				console: newConsole(os.Stdout, os.Stderr),
 			}
@@ -72,6 +79,8 @@ func runCommand() *cli.Command {
 // runner carries out one `xdprma run`.
 type runner struct {
 	ranks, mtu, queues int
+	perHost            int
+	frames             bool
 	timeout            time.Duration
 	args               []string
 	transports         []bootstrap.Transport // one for each rank
@@ -92,6 +101,8 @@ func (r *runner) parse(transport, transports string) error {
 		return usageError("--mtu is %d, it must be %d to %d", r.mtu, netlab.MinMTU, netlab.MaxMTU)
 	case r.queues < 1 || r.queues > netlab.MaxQueues:
 		return usageError("--queues is %d, it must be 1 to %d", r.queues, netlab.MaxQueues)
+	case r.perHost < 1 || r.perHost > netlab.MaxRanks:
+		return usageError("--ranks-per-host is %d, it must be 1 to %d", r.perHost, netlab.MaxRanks)
 	case r.timeout < 0:
 		return usageError("--timeout is %v, it must not be negative", r.timeout)
 	case len(r.args) == 0:
@@ -147,7 +158,7 @@ func (r *runner) network() error {
 		if _, err := netlab.CleanStale(); err != nil {
 			r.console.logf("warning: cannot remove what a killed run left behind: %v", err)
 		}
-		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, MTU: r.mtu, Queues: r.queues})
+		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, RanksPerHost: r.perHost, MTU: r.mtu, Queues: r.queues})
 		if err == nil {
 			return nil
 		}
@@ -235,11 +246,12 @@ func (r *runner) configure() {
 	for rank := range r.configs {
 		c := &r.configs[rank]
 		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
-		c.Transport, c.Queues = r.transports[rank], r.queues
+		c.Transport, c.Queues, c.Frames = r.transports[rank], r.queues, r.frames
 		if r.lab != nil {
 			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
 		} else {
 			c.Address, c.Port = loopback, r.ports[rank]
+			c.Host = fmt.Sprintf("%s-%d", c.Token(), rank/r.perHost) // as namespaces would have it
 		}
 	}
 }

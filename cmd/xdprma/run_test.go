@@ -166,6 +166,29 @@ func TestRunWithoutPrivileges(t *testing.T) {
 	}
 }
 
+// TestRunRanksPerHost puts two ranks at a time where one would be.
+func TestRunRanksPerHost(t *testing.T) {
+	modes(t, func(t *testing.T, command func(args ...string) *invocation) {
+		c := command("run", "-n", "5", "--ranks-per-host", "2", "--frames", "--", "sh", "-c",
+			`echo $XDPRMA_RANK $(readlink /proc/self/ns/net)$XDPRMA_HOST $XDPRMA_FRAMES ${XDPRMA_INTERFACE:-xr$XDPRMA_RANK}`)
+		if s := c.run(t); s != 0 {
+			t.Fatalf("status %d: %s", s, &c.stderr)
+		}
+		var hosts []string
+		for i, line := range sortedLines(&c.stdout) {
+			var prefix, host, ifname string
+			var rank, frames int
+			if _, err := fmt.Sscan(line, &prefix, &rank, &host, &frames, &ifname); err != nil || rank != i || frames != 1 || ifname != fmt.Sprintf("xr%d", i) {
+				t.Errorf("rank %d: %s (%v)", i, line, err)
+			}
+			hosts = append(hosts, host)
+		}
+		if len(hosts) != 5 || hosts[0] != hosts[1] || hosts[2] != hosts[3] || hosts[0] == hosts[2] || hosts[2] == hosts[4] {
+			t.Errorf("hosts %q", hosts)
+		}
+	})
+}
+
 func TestRunUDPInNamespaces(t *testing.T) {
 	testenv.NeedsRoot(t)
 	c := command(t, "run", "-n", "2", "--transport", "udp", "--", "sh", "-c", "echo $XDPRMA_INTERFACE")

@@ -20,6 +20,10 @@ const (
 
 func (l *Lab) build() error {
 	for rank := range l.config.Ranks {
+		if rank%l.config.RanksPerHost != 0 {
+			l.nodes = append(l.nodes, l.nodes[rank-1])
+			continue
+		}
 		n, err := l.addNode(fmt.Sprint(rank))
 		if err != nil {
 			return err
@@ -46,7 +50,7 @@ func (l *Lab) build() error {
 func (l *Lab) addNode(suffix string) (*node, error) {
 	n := &node{name: l.name + suffix}
 	var err error
-	if n.ns, err = newNamespace(n.name, silenceIPv6); err != nil {
+	if n.ns, err = newNamespace(n.name, prepare); err != nil {
 		return nil, err
 	}
 	if n.handle, err = netlink.NewHandleAt(n.ns, unix.NETLINK_ROUTE); err == nil {
@@ -56,6 +60,15 @@ func (l *Lab) addNode(suffix string) (*node, error) {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", n.name, err), n.remove())
 	}
 	return n, nil
+}
+
+// prepare sets a new namespace up, on a thread within it.
+func prepare() error {
+	// With several interfaces on one link, each answers for its own address only.
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0); err != nil {
+		return err
+	}
+	return silenceIPv6()
 }
 
 // silenceIPv6 keeps the calling thread's namespace from sending anything of its
@@ -77,13 +90,13 @@ func silenceIPv6() error {
 
 // connect makes the links between the namespaces.
 func (l *Lab) connect() error {
-	switch len(l.nodes) {
-	case 1:
+	switch {
+	case len(l.nodes) == 1:
 		if err := l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[0], "peer", mac(1, 0)); err != nil {
 			return err
 		}
 		return l.nodes[0].up("peer")
-	case 2:
+	case len(l.nodes) == 2 && l.config.RanksPerHost == 1:
 		return l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[1], l.Interface(1), mac(0, 1))
 	}
 	var err error
@@ -168,6 +181,7 @@ func (l *Lab) configure(rank int, n *node) error {
 	if l.config.Ranks > smallNetwork {
 		prefix = 16
 	}
+	addrs := []*net.IPNet{{IP: l.Addr(rank).AsSlice(), Mask: net.CIDRMask(prefix, 32)}}
 	v4 := &netlink.Addr{IPNet: &net.IPNet{IP: l.Addr(rank).AsSlice(), Mask: net.CIDRMask(prefix, 32)}}
 	if err := n.handle.AddrAdd(link, v4); err != nil {
 		return fmt.Errorf("address %s: %w", v4.IPNet, err)
@@ -180,8 +194,41 @@ func (l *Lab) configure(rank int, n *node) error {
 		if err := n.handle.AddrAdd(link, v6); err != nil {
 			return fmt.Errorf("address %s: %w", v6.IPNet, err)
 		}
+		addrs = append(addrs, v6.IPNet)
 	}
-	return n.up(l.Interface(rank))
+	if err := n.up(l.Interface(rank)); err != nil || l.config.RanksPerHost == 1 {
+		return err
+	}
+	for _, a := range addrs {
+		if err := n.routeFrom(a, link, firstTable+rank); err != nil {
+			return fmt.Errorf("route from %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// firstTable is the routing table of rank 0 where namespaces have several ranks.
+const firstTable = 1000
+
+// routeFrom has packets from an address leave through link: without, the first
+// interface of the network would have them all.
+func (n *node) routeFrom(a *net.IPNet, link netlink.Link, table int) error {
+	bits := 8 * len(a.IP)
+	_, network, err := net.ParseCIDR(a.String())
+	if err != nil {
+		return err
+	}
+	rule := netlink.NewRule()
+	rule.Src, rule.Table = &net.IPNet{IP: a.IP, Mask: net.CIDRMask(bits, bits)}, table
+	if bits == 32 {
+		rule.Family = netlink.FAMILY_V4
+	} else {
+		rule.Family = netlink.FAMILY_V6
+	}
+	if err := n.handle.RuleAdd(rule); err != nil {
+		return err
+	}
+	return n.handle.RouteAdd(&netlink.Route{Dst: network, LinkIndex: link.Attrs().Index, Table: table, Src: a.IP})
 }
 
 // awaitReady blocks until rank's interface has a carrier and its addresses are

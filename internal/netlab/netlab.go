@@ -6,9 +6,13 @@
 //	2 ranks  a veth pair between the two namespaces
 //	more     a bridge in a namespace of its own, and a veth pair to each rank
 //
+// With several ranks a namespace there is always a bridge, unless there is one rank
+// only, and packets from a rank's address leave through the rank's interface.
+//
 // The namespaces are called xr-<pid>-<rank>, and xr-<pid>-br for the bridge's,
 // and can be entered with `ip netns exec`. A second lab of the same process has
-// xr-<pid>-<n>.<rank> instead. All links live inside the namespaces, so nothing
+// xr-<pid>-<n>.<rank> instead; a namespace of several ranks is called after the
+// first. All links live inside the namespaces, so nothing
 // shows in the caller's own. Within rank r's namespace the interface is xr<r>,
 // with the addresses 10.77.0.<r+1>/24 and fd77::<r+1>/64.
 //
@@ -23,6 +27,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -42,18 +47,19 @@ const (
 
 // Config describes a lab. Zero means the default.
 type Config struct {
-	Ranks  int // number of namespaces; default 1
-	MTU    int // of every link, in bytes; default DefaultMTU
-	Queues int // transmit and receive queues of every link; default 1
+	Ranks        int // number of interfaces; default 1
+	RanksPerHost int // interfaces in a namespace; default 1
+	MTU          int // of every link, in bytes; default DefaultMTU
+	Queues       int // transmit and receive queues of every link; default 1
 }
 
 // Lab is a network that exists. Its methods may be called concurrently, except
 // Close.
 type Lab struct {
 	config Config
-	name   string // what the names of its namespaces start with
-	nodes  []*node
-	bridge *node // nil with fewer than three ranks
+	name   string  // what the names of its namespaces start with
+	nodes  []*node // by rank; ranks of one host have the same
+	bridge *node   // nil with two ranks or fewer, each in its namespace
 
 	close    sync.Once
 	closeErr error
@@ -112,6 +118,7 @@ func (c *Config) normalize() error {
 		name                string
 	}{
 		{&c.Ranks, 1, 1, MaxRanks, "ranks"},
+		{&c.RanksPerHost, 1, 1, MaxRanks, "ranks per host"},
 		{&c.MTU, DefaultMTU, MinMTU, MaxMTU, "MTU"},
 		{&c.Queues, 1, 1, MaxQueues, "queues"},
 	} {
@@ -164,7 +171,7 @@ func mac(side byte, rank int) net.HardwareAddr {
 // namespaces lose their links at once. It is idempotent.
 func (l *Lab) Close() error {
 	l.close.Do(func() {
-		nodes := l.nodes
+		nodes := slices.Compact(slices.Clone(l.nodes))
 		if l.bridge != nil {
 			nodes = append(nodes, l.bridge)
 		}

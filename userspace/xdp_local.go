@@ -1,0 +1,70 @@
+package userspace
+
+import "net/netip"
+
+// Frames to an address of this machine never leave it, so they reach no AF_XDP
+// socket: other ranks of the job in the same network namespace, whatever their
+// device, are spoken to through the kernel's stack, by the socket that keeps the port
+// of queue 0. What of the job comes to that port in other ways, as fragments or by
+// another interface, is heard there too.
+
+// localPath is the first PathID of the paths of that socket.
+const localPath PathID = 1 << 30
+
+// localEvery is how many calls of Receive pass before that socket is looked at, if
+// nothing has told that there are peers behind it.
+const localEvery = 1024
+
+// openLocal makes that socket a device of its own, which shares the slab.
+func (x *XDP) openLocal() error {
+	x.stack = &UDP{fd: x.ports[0], job: x.job, local: x.local.addr, slab: x.slab}
+	x.stack.tx.init(x.slab)
+	x.stack.rx.init(x.slab.MaxPayload)
+	return x.stack.setOptions()
+}
+
+// pathLocal is Path for an address of this machine.
+func (x *XDP) pathLocal(addr netip.AddrPort) (PathID, error) {
+	id, err := x.stack.Path(addr)
+	if err != nil {
+		return id, err
+	}
+	x.locals.Store(true)
+	return localPath + id, nil
+}
+
+// receiveLocal is Receive for that socket, if it is worth a look.
+func (x *XDP) receiveLocal(frames []Frame, idle bool) int {
+	if len(frames) == 0 {
+		return 0
+	}
+	if x.turns++; x.turns < localEvery && !(idle && x.locals.Load()) {
+		return 0
+	}
+	x.turns = 0
+	n := x.stack.Receive(frames)
+	if n > 0 && !x.locals.Load() {
+		x.locals.Store(true)
+	}
+	for i := range frames[:n] {
+		if frames[i].Path != NoPath {
+			frames[i].Path += localPath
+		}
+	}
+	return n
+}
+
+// enqueueLocal enqueues the frames at the start of outs that go through the loopback
+// socket, and returns how many it took.
+func (x *XDP) enqueueLocal(outs []Out) int {
+	for i, out := range outs {
+		if out.Path < localPath {
+			return i
+		}
+		out.Path -= localPath
+		if x.stack.Enqueue([]Out{out}) == 0 {
+			return i
+		}
+	}
+	return len(outs)
+}
