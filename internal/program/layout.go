@@ -309,7 +309,8 @@ type field struct {
 
 // mixed returns a layout with the elements of all fields.
 func (m maker) mixed(fields []field) *Layout {
-	at := m.gap() - m.gap()
+	after, before := m.gap(), m.gap()
+	at := after - before
 	var ones, disps []int
 	var types []*datatype.Type
 	var blocks []block
