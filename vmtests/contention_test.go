@@ -1,0 +1,77 @@
+package vmtests
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/rma"
+)
+
+func init() { programs["contention"] = contention }
+
+// contention: all ranks want the same locks all the time. Under the exclusive lock
+// each changes two counters one after the other, so that two at once lose an
+// addition, and under the shared lock each finds them equal.
+func contention(s *self) error {
+	const rounds = 60
+	win, err := rma.Allocate(s.ctx, s.world, 16, 8, nil)
+	if err != nil {
+		return err
+	}
+	read := func(to int, v []int64) error {
+		return all(
+			func() error { return win.Get(rma.Of(v), to, rma.At(0)) },
+			func() error { return win.Flush(s.ctx, to) },
+		)
+	}
+	for round := range rounds {
+		to := round / 20 % s.size // one lock for all, and another one later
+		var v [2]int64
+		err := all(
+			func() error { return win.Lock(s.ctx, rma.LockExclusive, to, 0) },
+			func() error { return read(to, v[:]) },
+			func() error { return check(v[0] == v[1], "an exclusive holder saw %d", v) },
+			func() error { v[0]++; return win.Put(rma.Of(v[:1]), to, rma.At(0)) },
+			func() error { return win.Flush(s.ctx, to) },
+			func() error { v[1]++; return win.Put(rma.Of(v[1:]), to, rma.At(1)) },
+			func() error { return win.Unlock(s.ctx, to) },
+			func() error { return win.Lock(s.ctx, rma.LockShared, to, 0) },
+			func() error { return read(to, v[:]) },
+			func() error { return check(v[0] == v[1], "a shared holder saw %d", v) },
+			func() error { return win.Unlock(s.ctx, to) },
+		)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	if err := s.world.Barrier(s.ctx); err != nil {
+		return err
+	}
+	got, want := rma.Slice[int64](win.Memory()), int64(0)
+	for round := range rounds {
+		if round/20%s.size == s.rank {
+			want += int64(s.size)
+		}
+	}
+	if err := check(got[0] == want && got[1] == want, "rank %d has %d, want %d", s.rank, got, want); err != nil {
+		return err
+	}
+	return win.Free(s.ctx)
+}
+
+func check(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+func TestContention(t *testing.T) {
+	for _, g := range grounds {
+		t.Run(g.name, func(t *testing.T) {
+			j := g.job(t, 7, spec{program: "contention"})
+			j.finish()
+			checkNothingLost(j)
+		})
+	}
+}
