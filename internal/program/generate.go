@@ -8,12 +8,15 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Generate returns the program that a seed stands for: always the same one, as
-// long as this package does not change.
-func Generate(seed uint64) *Program {
-	g := &generator{p: &Program{Seed: seed}, pending: map[place][]access{}}
+// Generate returns the program of 2 to 6 ranks that a seed stands for: always the
+// same one, as long as this package does not change.
+func Generate(seed uint64) *Program { return GenerateFor(seed, 2+int(seed%5)) }
+
+// GenerateFor returns the program of the given number of ranks, at most 6, that a
+// seed stands for.
+func GenerateFor(seed uint64, ranks int) *Program {
+	g := &generator{p: &Program{Seed: seed, Ranks: ranks}, pending: map[place][]access{}}
 	g.maker = maker{rand.New(rand.NewPCG(seed, 0x9106)), 1}
-	g.p.Ranks = g.between(2, 6)
 	g.p.Scripts = make([][]Step, g.p.Ranks)
 	g.requests = make([][]int, g.p.Ranks)
 	for range g.between(1, 3) {

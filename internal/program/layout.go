@@ -245,7 +245,8 @@ func (m maker) arrange(n int, old *Layout) *Layout {
 		return layoutOf(t, err, blocks)
 	case 3: // indexed and indexed_block
 		lens := m.partition(n)
-		if m.chance(0.5) {
+		equal := m.chance(0.5)
+		if equal {
 			lens = make([]int, n/d)
 			for i := range lens {
 				lens[i] = d
@@ -255,7 +256,7 @@ func (m maker) arrange(n int, old *Layout) *Layout {
 		for i := range disps {
 			disps[i] /= old.extent
 		}
-		if lens[0] == d && len(lens) == n/d {
+		if equal {
 			t, err := datatype.IndexedBlock(d, disps, old.Type)
 			return layoutOf(t, err, blocks)
 		}

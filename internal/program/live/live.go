@@ -22,8 +22,13 @@ func Run(ctx context.Context, c *comm.Comm, p *program.Program) ([]program.Recor
 		return nil, fmt.Errorf("program %d is for %d ranks, and there are %d", p.Seed, p.Ranks, c.Size())
 	}
 	m := &machine{ctx: ctx, comm: c}
+	host, err := c.SplitHost(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
 	for i := range p.Windows {
-		if err := m.create(&p.Windows[i]); err != nil {
+		// Where memory can be shared, every other window that the library allocates is.
+		if err := m.create(&p.Windows[i], host.Size() == c.Size() && (p.Seed+uint64(i))%2 == 0); err != nil {
 			return nil, fmt.Errorf("program %d, rank %d: %w", p.Seed, c.Rank(), err)
 		}
 	}
@@ -52,7 +57,7 @@ type win struct {
 	bases []int64 // dynamic: the addresses of the ranks' memory
 }
 
-func (m *machine) create(d *program.Window) (err error) {
+func (m *machine) create(d *program.Window, shared bool) (err error) {
 	rank := m.comm.Rank()
 	size, unit := d.Sizes[rank], d.Units[rank]
 	w := win{mem: make([]byte, size), units: d.Units, bases: make([]int64, m.comm.Size())}
@@ -60,7 +65,16 @@ func (m *machine) create(d *program.Window) (err error) {
 	case window.FlavorCreate:
 		w.Win, err = rma.Create(m.ctx, m.comm, w.mem, unit, nil)
 	case window.FlavorAllocate:
-		if w.Win, err = rma.Allocate(m.ctx, m.comm, size, unit, nil); err == nil {
+		allocate, info := rma.Allocate, rma.Info(nil)
+		if shared {
+			allocate = rma.AllocateShared
+			for _, n := range d.Sizes {
+				if n%8 != 0 { // the next rank's elements would not be aligned
+					info = rma.Info{"alloc_shared_noncontig": "true"}
+				}
+			}
+		}
+		if w.Win, err = allocate(m.ctx, m.comm, size, unit, info); err == nil {
 			w.mem = w.Memory()
 		}
 	case window.FlavorDynamic:

@@ -1,0 +1,159 @@
+package vmtests
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/bpf/faults"
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/program"
+	"github.com/xdprma/xdprma/internal/program/live"
+)
+
+// What a test tells the program that carries out random programs.
+const (
+	envSeed  = "VMTESTS_SEED"  // the first
+	envSeeds = "VMTESTS_SEEDS" // how many
+)
+
+var (
+	randomFrom  = flag.Int("random.from", 0, "random programs: first seed")
+	randomSeeds = flag.Int("random.seeds", 250, "random programs: number of seeds for each kind of job, which together take their time")
+)
+
+func init() { programs["random"] = random }
+
+// randomProgram returns the program of a seed, for as many ranks as the seed says
+// and there are.
+func randomProgram(seed uint64, size int) *program.Program {
+	return program.GenerateFor(seed, min(size, 2+int(seed%5)))
+}
+
+// random carries out random programs, each on a communicator of its own with the
+// ranks in another order, and prints what the test has to judge.
+func random(s *self) error {
+	number := func(name string) uint64 {
+		text, _ := lookupEnv(name)
+		n, _ := strconv.ParseUint(text, 10, 64)
+		return n
+	}
+	for seed := number(envSeed); seed < number(envSeed)+number(envSeeds); seed++ {
+		p := randomProgram(seed, s.size)
+		turned := (s.rank + int(seed)) % s.size
+		color := 0
+		if turned >= p.Ranks {
+			color = comm.Undefined
+		}
+		c, err := s.world.Split(s.ctx, color, turned)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			continue
+		}
+		records, err := live.Run(s.ctx, c, p)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(records)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("saw %d %d %s\n", seed, c.Rank(), text)
+		if err := c.Free(); err != nil {
+			return err
+		}
+	}
+	return s.world.Barrier(s.ctx)
+}
+
+// runRandom carries out random programs on a job's ranks and judges them.
+func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
+	t.Helper()
+	first, seeds := *randomFrom, *randomSeeds
+	begin := time.Now()
+	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()
+	s.program = "random"
+	s.env = append(s.env, fmt.Sprintf("%s=%d", envSeed, first), fmt.Sprintf("%s=%d", envSeeds, seeds))
+	j := start(t, lab, s)
+	j.finish()
+	seen := map[uint64]map[int][]program.Record{}
+	for _, r := range j.ranks {
+		for line := range strings.Lines(r.output()) {
+			fields := strings.Fields(line)
+			if len(fields) != 4 || fields[0] != "saw" {
+				continue
+			}
+			seed, _ := strconv.ParseUint(fields[1], 10, 64)
+			rank, _ := strconv.Atoi(fields[2])
+			var records []program.Record
+			if err := json.Unmarshal([]byte(fields[3]), &records); err != nil {
+				t.Fatal(err)
+			}
+			if seen[seed] == nil {
+				seen[seed] = map[int][]program.Record{}
+			}
+			seen[seed][rank] = records
+		}
+	}
+	for seed := uint64(first); seed < uint64(first+seeds); seed++ {
+		p := randomProgram(seed, len(j.ranks))
+		var records [][]program.Record
+		for rank := range p.Ranks {
+			if _, ok := seen[seed][rank]; !ok {
+				t.Fatalf("rank %d of program %d says nothing", rank, seed)
+			}
+			records = append(records, seen[seed][rank])
+		}
+		if err := program.Judge(p, records); err != nil {
+			t.Error(err)
+		}
+	}
+	if t.Failed() {
+		t.Logf("run one again with: go test ./vmtests -run '^%s$' -random.from=SEED -random.seeds=1", t.Name())
+	}
+	return j
+}
+
+// Random programs come out as the model says, between real processes.
+func TestRandomPrograms(t *testing.T) {
+	for _, transports := range [][]string{{"xdp-native"}, {"udp"}, {"xdp-native", "udp", "xdp-generic"}} {
+		t.Run(strings.Join(transports, ","), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 6})
+			checkNothingLost(runRandom(t, lab, spec{transports: transports}))
+		})
+	}
+}
+
+// Also over a wire that loses, damages and repeats frames, and in checking mode,
+// which finds no conflicts: the programs are in order.
+func TestRandomProgramsOverFaults(t *testing.T) {
+	for _, transport := range []string{"xdp-native", "udp"} {
+		t.Run(transport, func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			both := relays(t, lab, transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
+			runRandom(t, lab, spec{ranks: 2, transports: []string{transport}})
+			for _, relay := range both {
+				if taken, err := relay.Taken(); err != nil || taken[faults.Drop] < 10 || taken[faults.Corrupt] < 10 {
+					t.Errorf("faults: %v, %v", taken, err)
+				}
+			}
+		})
+	}
+	t.Run("checking mode", func(t *testing.T) {
+		lab := newLab(t, netlab.Config{Ranks: 4})
+		j := runRandom(t, lab, spec{transports: []string{"xdp-native"}, env: []string{"XDPRMA_CHECK=1"}})
+		for _, r := range j.ranks {
+			r.rewind()
+			if n := j.counters(r).Engine.Conflicts; n != 0 {
+				t.Errorf("rank %d found %d conflicts", r.n, n)
+			}
+		}
+	})
+}
