@@ -25,7 +25,7 @@ race: go ## run all tests under the race detector (needs a C compiler)
 	$(GO) test -race ./...
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
-	$(GO) test ./internal/sim -run TestSim -timeout 0 -sim.seeds=$(SEEDS)
+	$(GO) test ./internal/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
 
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
 	$(GO) build -o bin/wordcount ./examples/wordcount

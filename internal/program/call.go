@@ -114,7 +114,7 @@ type access struct {
 }
 
 func (g *generator) accessOf(c *Call, step int) access {
-	at := c.where()
+	at := c.Where()
 	low, high := at.bounds()
 	a := access{step: step, low: c.Disp + low, touched: make([]bool, high-low), reads: c.Code == Get || c.Op == datatype.NoOp}
 	if c.Code != Put && c.Code != Get {
@@ -192,7 +192,7 @@ func (g *generator) await(rank int, p float64) {
 // and lets it take effect. It reports whether that was possible.
 func (g *generator) issue(rank int, c *Call, passive bool) bool {
 	k := place{rank, c.Win, c.Target}
-	if c.Target != Null && c.where().Count > 0 {
+	if c.Target != Null && c.Where().Count > 0 {
 		a := g.accessOf(c, 0)
 		conflicts := func() bool {
 			return slices.ContainsFunc(g.pending[k], func(b access) bool { return a.conflicts(&b) })
@@ -381,7 +381,7 @@ func (g *generator) local(s Side) Side {
 
 // aim finds a place for a call in a region, and reports whether there is one.
 func (g *generator) aim(c *Call, b datatype.Basic, q *region) bool {
-	low, high := c.where().bounds()
+	low, high := c.Where().bounds()
 	unit := g.p.Windows[c.Win].Units[q.target]
 	if c.Code != Put && c.Code != Get {
 		unit = multiple(b.Size(), unit)

@@ -105,7 +105,7 @@ func (s *Shared) judgeCounts(ranks int, views []view) error {
 	}
 	for _, v := range views {
 		changes := s.Kind != Guarded && v.call.Reads() || v.call.Code == Put
-		n := v.call.where().Count
+		n := v.call.Where().Count
 		first := v.call.Word
 		for i := range n {
 			if v.record == nil {

@@ -122,8 +122,8 @@ func (s *Side) overlaps() bool {
 	return twice
 }
 
-// size returns the bytes of data.
-func (s *Side) size() (n int) {
+// Size returns the bytes of data.
+func (s *Side) Size() (n int) {
 	s.each(func(_ int, b datatype.Basic) { n += b.Size() })
 	return n
 }

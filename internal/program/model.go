@@ -25,8 +25,8 @@ func (s *Side) scatter(mem []byte, base int, packed []byte) {
 	})
 }
 
-// where returns what the call touches at the target.
-func (c *Call) where() *Side {
+// Where returns what the call touches at the target.
+func (c *Call) Where() *Side {
 	switch {
 	case c.At.Layout != nil:
 		return &c.At
@@ -48,7 +48,7 @@ func (c *Call) apply(mem []byte) {
 			c.Want[i] = pattern
 		}
 	}
-	at := c.where()
+	at := c.Where()
 	if c.Target == Null || at.Count == 0 {
 		return
 	}

@@ -143,3 +143,12 @@ func (c *Call) Fetches() bool { return c.Code != Put && c.Code != Accumulate }
 
 // Reads reports whether the call reads origin memory.
 func (c *Call) Reads() bool { return c.Code != Get && c.Op != datatype.NoOp }
+
+// Basic returns the predefined datatype of the elements that an accumulate call is
+// about, and 0 for put and get.
+func (c *Call) Basic() datatype.Basic {
+	if c.Code == Put || c.Code == Get {
+		return 0
+	}
+	return c.Where().elements[0].basic
+}

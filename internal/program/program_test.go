@@ -26,7 +26,7 @@ func TestLayouts(t *testing.T) {
 		if s.overlaps() || s.Type.OverlapsSelf(s.Count) {
 			t.Fatalf("seed %d: %d of %v overlap", seed, s.Count, s.Type)
 		}
-		mem, packed := make([]byte, high-low), make([]byte, s.size())
+		mem, packed := make([]byte, high-low), make([]byte, s.Size())
 		for i := range mem {
 			mem[i] = byte(m.Uint32())
 		}
@@ -89,15 +89,15 @@ func TestVariety(t *testing.T) {
 				if c.Requested {
 					seen["request"]++
 				}
-				where := c.where()
+				where := c.Where()
 				switch {
 				case c.Target == Null:
 					seen["null"]++
 					continue
-				case where.size() == 0:
+				case where.Size() == 0:
 					seen["nothing"]++
 					continue
-				case where.size() > 1500:
+				case where.Size() > 1500:
 					seen["several frames"]++
 				}
 				seen[where.elements[0].basic.String()]++

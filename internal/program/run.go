@@ -11,6 +11,7 @@ import (
 // Machine carries out one rank's calls. Errors are those of the library: none is
 // in order.
 type Machine interface {
+	Begin(step int) // tells of the step that comes
 	Barrier() error
 	Fence(win int, assert window.Assert) error
 	Post(win int, group []int, assert window.Assert) error
@@ -45,6 +46,7 @@ func Run(p *Program, rank int, m Machine) ([]Record, error) {
 	r := &runner{p: p, rank: rank, m: m, seen: map[int]uint64{}, read: map[int][]byte{}}
 	for i := range p.Scripts[rank] {
 		s := &p.Scripts[rank][i]
+		m.Begin(i)
 		if err := r.step(i, s); err != nil {
 			return r.records, fmt.Errorf("program %d, rank %d, step %d: %v: %w", p.Seed, rank, i, s, err)
 		}

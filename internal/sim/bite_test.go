@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -95,6 +96,15 @@ func TestOraclesBite(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for seed := range uint64(seeds) {
 				if r := Run(Config{Seed: seed, Tamper: tt.tamper()}); r.Err != nil {
+					t.Logf("seed %d: %.160s", seed, r.Err)
+					return
+				}
+			}
+			t.Errorf("%d seeds noticed nothing", seeds)
+		})
+		t.Run(tt.name+", generated programs", func(t *testing.T) {
+			for seed := range uint64(seeds) {
+				if r := Run(Config{Seed: seed, Program: program.Generate(seed), Tamper: tt.tamper()}); r.Err != nil {
 					t.Logf("seed %d: %.160s", seed, r.Err)
 					return
 				}

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -29,32 +30,28 @@ type life struct {
 	tasks       []*task
 	links       map[*life]*link
 	model       targetModel
+	windows     *window.Table
+
+	generated [][]byte         // the windows of a generated program
+	records   []program.Record // what it saw
 }
 
 func (w *World) start(rank int, incarnation uint64) {
 	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}}
-	windows := &window.Table{}
-	size := windowSize(w.plan.ranks, w.plan.tasks)
-	expose := func(id uint32, mem []byte) {
-		win, err := window.New(window.Config{
-			ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: 1, GroupSize: w.plan.ranks,
-			Checker: window.NewChecker(id, rank),
-		})
-		if err == nil {
-			err = windows.Add(win)
+	l.windows = &window.Table{}
+	if p := w.cfg.Program; p != nil {
+		l.exposeProgram(p)
+	} else {
+		size := windowSize(w.plan.ranks, w.plan.tasks)
+		for i := range numWindows {
+			l.mem[i] = make([]byte, size)
+			l.expose(uint32(i+1), l.mem[i], 1)
 		}
-		if err != nil {
-			panic(err)
-		}
+		l.ring = make([]byte, ringLength)
+		l.expose(ringWindow, l.ring, 1)
 	}
-	for i := range numWindows {
-		l.mem[i] = make([]byte, size)
-		expose(uint32(i+1), l.mem[i])
-	}
-	l.ring = make([]byte, ringLength)
-	expose(ringWindow, l.ring)
 	l.cfg = engine.Config{
-		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: windows,
+		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
 		RxFrames: w.between(8, 1024), Parked: w.between(3, 64), MaxOps: 64 << w.rng.IntN(4), MaxUnread: w.between(2048, 16384), DeadAfter: deadAfter,
 	}
@@ -64,8 +61,29 @@ func (w *World) start(rank int, incarnation uint64) {
 	w.nodes[rank] = l
 	w.lives = append(w.lives, l)
 	w.tracef("rank %d starts life %d", rank, incarnation)
-	l.spawnPrograms()
+	if w.cfg.Program != nil {
+		l.spawn(0, false, (*task).generated)
+	} else {
+		l.spawnPrograms()
+	}
 	w.queue.push(w.now, func() { w.run(l) })
+}
+
+func (l *life) expose(id uint32, mem []byte, unit int) {
+	l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit})
+}
+
+// exposeWindow adds a window, in checking mode.
+func (l *life) exposeWindow(c window.Config) *window.Window {
+	c.GroupSize, c.Checker = l.w.plan.ranks, window.NewChecker(c.ID, l.rank)
+	win, err := window.New(c)
+	if err == nil {
+		err = l.windows.Add(win)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return win
 }
 
 // slots is often as few as an engine can do with.

@@ -43,9 +43,13 @@ func (w *World) newPlan() plan {
 	if w.chance(0.3) {
 		p.slowDevice = w.rng.Float64() * 0.1
 	}
+	scenarios := 10
+	if g := w.cfg.Program; g != nil {
+		p.ranks, p.tasks, p.steps, scenarios = g.Ranks, 0, 0, 6
+	}
 	p.victim = w.rng.IntN(p.ranks)
 	at := w.now + w.span(0, 15*millisecond)
-	switch n := w.rng.IntN(10); {
+	switch n := w.rng.IntN(scenarios); {
 	case n < 4:
 		p.scenario = "no fault of ranks"
 	case n < 6:

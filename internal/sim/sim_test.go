@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/program"
 )
 
 var (
@@ -18,8 +20,13 @@ var (
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
 func TestSim(t *testing.T) {
+	runSeeds(t, "TestSim", *flagSeeds, func(seed uint64) Config { return Config{Seed: seed} })
+}
+
+// runSeeds runs the seeds that the flags name.
+func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) Config) {
 	if *flagSeed >= 0 {
-		c := Config{Seed: uint64(*flagSeed)}
+		c := config(uint64(*flagSeed))
 		if testing.Verbose() {
 			c.Trace = os.Stderr
 		}
@@ -39,24 +46,24 @@ func TestSim(t *testing.T) {
 		group.Go(func() {
 			for {
 				i := next.Add(1) - 1
-				if i >= *flagSeeds || failures.Load() > 5 {
+				if i >= seeds || failures.Load() > 5 {
 					return
 				}
 				seed := *flagFrom + i
-				r := Run(Config{Seed: seed})
+				r := Run(config(seed))
 				frames.Add(uint64(r.Frames))
 				mu.Lock()
 				total.add(&r.Stats)
 				mu.Unlock()
 				if r.Err != nil {
 					failures.Add(1)
-					t.Errorf("seed %d (%s): %v\nrun it again with: go test ./internal/sim -run TestSim -sim.seed=%d -v", seed, r.Scenario, r.Err, seed)
+					t.Errorf("seed %d (%s): %v\nrun it again with: go test ./internal/sim -run '^%s$' -sim.seed=%d -v", seed, r.Scenario, r.Err, name, seed)
 				}
 			}
 		})
 	}
 	group.Wait()
-	t.Logf("%d seeds, %d frames delivered, %.0f seeds/s", *flagSeeds, frames.Load(), float64(*flagSeeds)/time.Since(start).Seconds())
+	t.Logf("%d seeds, %d frames delivered, %.0f seeds/s", seeds, frames.Load(), float64(seeds)/time.Since(start).Seconds())
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)
@@ -75,4 +82,9 @@ func TestSameSeedSameRun(t *testing.T) {
 			t.Errorf("seeds %d and %d give the same run", seed, seed+1000)
 		}
 	}
+}
+
+// TestPrograms carries out generated programs over a bad network.
+func TestPrograms(t *testing.T) {
+	runSeeds(t, "TestPrograms", 2**flagSeeds, func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
 }
