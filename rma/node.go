@@ -39,6 +39,7 @@
 //
 // All calls may be made by any goroutine. Synchronisation calls on one window and
 // target by several goroutines at once have one epoch between them.
+// docs/memory-model.md says which loads see which updates, and what is atomic.
 package rma
 
 import (
