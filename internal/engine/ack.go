@@ -94,18 +94,19 @@ func (e *Engine) landed(s *Session, i int32) {
 	e.freeSlot(i)
 }
 
-// lose moves a bundle from flight to those to be sent again.
+// lose moves a bundle from flight to those to be sent again, which are in order:
+// the peer may have no room for any but the first that it lacks.
 func (e *Engine) lose(s *Session, i int32) {
 	p := &e.slots[i]
 	e.remove(&s.flight, i)
 	s.inFlight[p.class]--
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
-	e.pushBack(&s.again[p.class], i)
+	e.insert(&s.again[p.class], i)
 }
 
-// timeout sends the oldest bundle in flight again. What else was lost is found
-// through the acknowledgement that this provokes.
+// timeout takes the oldest bundle in flight for lost, and sends the first of the lost
+// again. What else was lost is found through the acknowledgement that this provokes.
 func (e *Engine) timeout(s *Session) {
 	i := s.flight.head
 	if i == none {
@@ -126,6 +127,7 @@ func (e *Engine) timeout(s *Session) {
 	e.lose(s, i)
 	// One more than the window may be in flight, or a closed window would never open.
 	l := &s.again[c]
+	i = l.head
 	e.remove(l, i)
 	e.transmit(s, i)
 }

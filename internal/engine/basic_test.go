@@ -367,3 +367,37 @@ func TestFlushWaitsForLostRefusal(t *testing.T) {
 	}
 	f.atRest()
 }
+
+// narrowing is a window of 8 bundles, and of 2 after a loss.
+type narrowing struct{ window int }
+
+func (n *narrowing) Acked(int)   {}
+func (n *narrowing) Lost(bool)   { n.window = 2 }
+func (n *narrowing) Window() int { return n.window }
+
+// TestFirstOfTheLost fills the target's parking lot, and the window with bundles
+// that find no room there, while the one that all of them wait for was lost.
+func TestFirstOfTheLost(t *testing.T) {
+	f := newFabric(t, 2, 1<<16, func(c *Config) { c.Parked = 3 })
+	a := f.access(0, 1)
+	a.session.congestion = &narrowing{8}
+	sent := 0
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 1 || kindOfFrame(b) != wire.KindData {
+			return 1
+		}
+		if sent++; sent <= 8 && sent != 5 && sent != 6 {
+			return 0
+		}
+		return 1
+	}
+	data := bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 1800)
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Origin: data})
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(f.mem[1][:len(data)], data) {
+		t.Error("not everything was added")
+	}
+	f.atRest()
+}

@@ -61,6 +61,29 @@ func (e *Engine) pushBack(l *slotList, i int32) {
 	l.n++
 }
 
+// insert puts slot i into l by its sequence number, from the end of l, where most
+// belong.
+func (e *Engine) insert(l *slotList, i int32) {
+	before := l.tail
+	for before != none && e.slots[before].seq > e.slots[i].seq {
+		before = e.slots[before].prev
+	}
+	s := &e.slots[i]
+	s.prev = before
+	if before == none {
+		s.next, l.head = l.head, i
+	} else {
+		s.next = e.slots[before].next
+		e.slots[before].next = i
+	}
+	if s.next == none {
+		l.tail = i
+	} else {
+		e.slots[s.next].prev = i
+	}
+	l.n++
+}
+
 func (e *Engine) remove(l *slotList, i int32) {
 	s := &e.slots[i]
 	if s.prev == none {

@@ -261,6 +261,41 @@ func (g *generator) operation(rank, win int, targets []int, passive bool) {
 	}
 }
 
+// burst has a rank issue many accumulates to a region of its own, which take effect
+// in the order issued, with nothing between them: more than there is room to send.
+func (g *generator) burst(rank, win int, targets []int, passive bool) {
+	var mine []*region
+	for i := range g.regions {
+		if q := &g.regions[i]; q.role == owned && q.owner == rank && slices.Contains(targets, q.target) {
+			mine = append(mine, q)
+		}
+	}
+	if len(mine) == 0 {
+		return
+	}
+	q := mine[g.IntN(len(mine))]
+	b := basics[g.IntN(len(basics))]
+	for range g.between(3, 50) {
+		c := &Call{Code: Accumulate, Win: win, Target: q.target, Shared: -1, From: -1}
+		if g.chance(0.2) {
+			c.Code = []CallCode{GetAccumulate, FetchAndOp}[g.IntN(2)]
+		}
+		for c.Op.Check(b) != 0 || c.Code == Accumulate && c.Op == datatype.NoOp {
+			c.Op = datatype.Op(g.between(1, 14))
+		}
+		elements := min(g.between(1, 300), (q.high-q.low)/b.Size())
+		if c.Code == FetchAndOp {
+			elements = min(1, elements)
+		}
+		if elements == 0 {
+			return
+		}
+		if g.sides(c, b, elements); g.aim(c, b, q) {
+			g.issue(rank, c, passive)
+		}
+	}
+}
+
 // basics are the predefined datatypes.
 var basics = func() (all []datatype.Basic) {
 	for b := datatype.Basic(1); b < 32; b++ {

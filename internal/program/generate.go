@@ -174,6 +174,9 @@ func (g *generator) everyone(int) []int {
 
 // operations has a rank issue some calls in an epoch that gives access to targets.
 func (g *generator) operations(rank, win int, targets []int, passive bool) {
+	if g.chance(0.2) {
+		g.burst(rank, win, targets, passive)
+	}
 	for range g.IntN([]int{2, 5, 12}[g.IntN(3)]) {
 		g.operation(rank, win, targets, passive)
 		if passive && g.chance(0.1) {
