@@ -28,7 +28,7 @@ func exchange(s *self) error {
 		{"put and get", putAndGet}, {"accumulate", accumulate}, {"get_accumulate", getAccumulate},
 		{"atomics", atomics}, {"locks", locks}, {"lock_all", lockAll}, {"dynamic", dynamic},
 		{"datatypes", datatypes}, {"fences", fences}, {"post and start", postStart}, {"requests", requests},
-		{"groups", groups},
+		{"groups", groups}, {"messages", messages},
 	} {
 		if err := step.run(s, win); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
