@@ -2,6 +2,8 @@ package comm
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
@@ -28,17 +30,37 @@ func (c *Comm) Barrier(ctx context.Context) (err error) {
 func (c *Comm) barrier(ctx context.Context) error {
 	round := 0
 	for dist := 1; dist < c.size; dist *= 2 {
-		if err := c.send(ctx, (c.rank+dist)%c.size, c.tag(round), nil); err != nil {
+		if err := c.exchangeWith(ctx, "barrier", (c.rank+dist)%c.size, nil, (c.rank-dist+c.size)%c.size, nil, round); err != nil {
 			return err
 		}
-		data, err := c.receive(ctx, (c.rank-dist+c.size)%c.size, c.tag(round), c.buf[:0])
-		if err != nil {
-			return err
-		}
-		c.buf = data
 		round++
 	}
 	return nil
+}
+
+// exchangeWith sends out to one rank and fills in with what another sends.
+func (c *Comm) exchangeWith(ctx context.Context, op string, to int, out []byte, from int, in []byte, round int) error {
+	s, err := c.swap(ctx, op, out, to, c.tag(round), in, from, c.tag(round))
+	return c.whole(op, s, err, from, len(in))
+}
+
+// giveTo sends data to a rank that takes it with takeFrom.
+func (c *Comm) giveTo(ctx context.Context, op string, to, round int, data []byte) error {
+	return c.push(ctx, op, data, to, c.tag(round))
+}
+
+// takeFrom fills data with what a rank gives.
+func (c *Comm) takeFrom(ctx context.Context, op string, from, round int, data []byte) error {
+	s, err := c.pull(ctx, op, data, from, c.tag(round), false)
+	return c.whole(op, s, err, from, len(data))
+}
+
+// whole refuses a message of another length than was expected.
+func (c *Comm) whole(op string, s Status, err error, from, want int) error {
+	if err != nil && !errors.Is(err, mpierr.Truncate) || s.Count == want {
+		return err
+	}
+	return mpierr.New(op, mpierr.Count, c.WorldRank(from), "it sent %d bytes where %d were expected: slices of different lengths", s.Count, want)
 }
 
 // AllGather gives every rank the blocks of all ranks, by rank (MPI_Allgather).
@@ -65,21 +87,14 @@ func (c *Comm) gatherAll(ctx context.Context, mine []byte) (blocks [][]byte, err
 // allGather doubles what each rank knows in every round (Bruck's algorithm).
 func (c *Comm) allGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	n := len(mine)
-	all := append(make([]byte, 0, n*c.size), mine...) // of ranks c.rank, c.rank+1, ...
+	all := make([]byte, n*c.size) // of ranks c.rank, c.rank+1, ...
+	copy(all, mine)
 	round := 0
 	for dist := 1; dist < c.size; dist *= 2 {
-		count := min(dist, c.size-dist)
-		if err := c.send(ctx, (c.rank-dist+c.size)%c.size, c.tag(round), all[:count*n]); err != nil {
+		part := min(dist, c.size-dist) * n
+		to, from := (c.rank-dist+c.size)%c.size, (c.rank+dist)%c.size
+		if err := c.exchangeWith(ctx, "allgather", to, all[:part], from, all[dist*n:dist*n+part], round); err != nil {
 			return nil, err
-		}
-		var err error
-		before := len(all)
-		if all, err = c.receive(ctx, (c.rank+dist)%c.size, c.tag(round), all); err != nil {
-			return nil, err
-		}
-		if len(all)-before != count*n {
-			return nil, mpierr.New("allgather", mpierr.Count, c.WorldRank((c.rank+dist)%c.size),
-				"it sent %d bytes where %d were expected: blocks of different lengths", len(all)-before, count*n)
 		}
 		round++
 	}
@@ -110,24 +125,66 @@ func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) (_ []byte, 
 	return data, nil
 }
 
+// A broadcast is a message with the length and the start of the data, and pieces of
+// the rest: so a rank makes room for no more than it is about to receive.
+const (
+	firstPiece = 1016
+	nextPiece  = 1 << 20
+)
+
 // broadcast goes down a binomial tree whose root is rank root.
 func (c *Comm) broadcast(ctx context.Context, data []byte, root int) ([]byte, error) {
+	const op = "broadcast"
 	me := (c.rank - root + c.size) % c.size
+	var first [8 + firstPiece]byte
 	dist := 1
 	for ; dist < c.size; dist *= 2 {
 		if me&dist != 0 {
 			var err error
-			if data, err = c.receive(ctx, (me-dist+root)%c.size, c.tag(0), nil); err != nil {
+			if data, err = c.takeBroadcast(ctx, (me-dist+root)%c.size, first[:]); err != nil {
 				return nil, err
 			}
 			break
 		}
 	}
+	binary.LittleEndian.PutUint64(first[:], uint64(len(data)))
+	n := copy(first[8:], data)
 	for dist /= 2; dist > 0; dist /= 2 {
-		if me+dist < c.size {
-			if err := c.send(ctx, (me+dist+root)%c.size, c.tag(0), data); err != nil {
+		if me+dist >= c.size {
+			continue
+		}
+		to := (me + dist + root) % c.size
+		if err := c.giveTo(ctx, op, to, 0, first[:8+n]); err != nil {
+			return nil, err
+		}
+		for at := n; at < len(data); at += nextPiece {
+			if err := c.giveTo(ctx, op, to, 0, data[at:min(at+nextPiece, len(data))]); err != nil {
 				return nil, err
 			}
+		}
+	}
+	return data, nil
+}
+
+func (c *Comm) takeBroadcast(ctx context.Context, from int, first []byte) ([]byte, error) {
+	const op = "broadcast"
+	s, err := c.pull(ctx, op, first, from, c.tag(0), false)
+	if err != nil {
+		return nil, err
+	}
+	var total uint64
+	if s.Count >= 8 {
+		total = binary.LittleEndian.Uint64(first)
+	}
+	if s.Count < 8 || uint64(s.Count-8) != min(total, firstPiece) {
+		return nil, mpierr.New(op, mpierr.Intern, c.WorldRank(from), "it sent %d bytes as the start of %d", s.Count, total)
+	}
+	data := append([]byte(nil), first[8:s.Count]...)
+	for uint64(len(data)) < total {
+		at, n := len(data), int(min(nextPiece, total-uint64(len(data))))
+		data = append(data, make([]byte, n)...)
+		if err := c.takeFrom(ctx, op, from, 0, data[at:]); err != nil {
+			return nil, err
 		}
 	}
 	return data, nil

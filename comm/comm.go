@@ -33,10 +33,7 @@ type Comm struct {
 	greeted    sync.Once // the members have been called, for receives from any of them
 
 	mu   sync.Mutex // one collective at a time
-	wait engine.MessageWait
-	room roomWait
-	turn uint32 // collectives done, so that messages of two cannot be mixed up
-	buf  []byte
+	turn uint32     // collectives done, so that messages of two cannot be mixed up
 }
 
 func newComm(j *Job, context uint32, group []int) *Comm {
@@ -77,16 +74,8 @@ func (c *Comm) WorldRank(rank int) int {
 	return c.group[rank]
 }
 
-// roomWait is met when a message may be sent.
-type roomWait struct {
-	engine  *engine.Engine
-	session *engine.Session
-}
-
-func (w *roomWait) Met() bool { return w.engine.SendRoom(w.session) }
-
-// tag of a round of the current collective.
-func (c *Comm) tag(round int) uint32 { return c.turn<<8&^(1<<31) | uint32(round) }
+// tag of a round of the current collective, which no program can use.
+func (c *Comm) tag(round int) int { return MaxTag + 1 + int(c.turn<<8)&MaxTag | round }
 
 // session returns the session with a rank of the communicator, nil for this rank.
 func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
@@ -97,89 +86,7 @@ func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
 	return c.job.Session(ctx, world)
 }
 
-// send sends data in as many messages as it takes; each tells the whole length.
-func (c *Comm) send(ctx context.Context, to int, tag uint32, data []byte) error {
-	s, err := c.session(ctx, to)
-	if err != nil {
-		return err
-	}
-	total := uint64(len(data))
-	for {
-		piece := data[:min(len(data), engine.MaxMessage)]
-		e, now := c.job.poller.Lock()
-		ok := e.Send(now, s, c.context, tag, total, piece)
-		e.Tick(now) // the caller may have nothing to wait for
-		c.job.poller.Unlock()
-		if !ok {
-			c.room = roomWait{e, s}
-			if err := c.job.poller.Wait(ctx, &c.room); err != nil {
-				return err
-			}
-			continue
-		}
-		if data = data[len(piece):]; len(data) == 0 {
-			return nil
-		}
-	}
-}
-
-var (
-	errPeerLeft = errors.New("it has left the job")
-	errRevoked  = errors.New("the communicator is broken: this member has failed, or given up a collective")
-)
-
-// receive waits for what a rank sends under tag, and appends it to buf. The
-// error is of class ProcFailed if the rank dies, leaves, or has itself seen a
-// member fail.
-func (c *Comm) receive(ctx context.Context, from int, tag uint32, buf []byte) ([]byte, error) {
-	s, err := c.session(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	start := len(buf)
-	for {
-		var total uint64
-		var ok bool
-		if total, buf, ok, err = c.next(ctx, s, from, tag, buf); err != nil {
-			return nil, err
-		}
-		if ok && uint64(len(buf)-start) >= total {
-			return buf, nil
-		}
-	}
-}
-
-func (c *Comm) next(ctx context.Context, s *engine.Session, from int, tag uint32, buf []byte) (uint64, []byte, bool, error) {
-	world := c.WorldRank(from)
-	e, now := c.job.poller.Lock()
-	c.wait = engine.MessageWait{Engine: e, Context: c.context, Tag: tag, From: world}
-	word, data, ok := e.Take(c.context, tag, world, buf)
-	if !ok {
-		if err := c.revoked(e); err != nil {
-			c.job.poller.Unlock()
-			return 0, buf, false, err
-		}
-	}
-	if ok || s == nil {
-		c.job.poller.Unlock()
-		return word, data, ok, nil
-	}
-	if err := s.Err(); err != nil {
-		c.job.poller.Unlock()
-		return 0, buf, false, err
-	}
-	if s.Left() {
-		c.job.poller.Unlock()
-		return 0, buf, false, &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: world, Err: errPeerLeft}
-	}
-	e.Watch(now, s, 1)
-	c.job.poller.Unlock()
-	err := c.job.poller.Wait(ctx, &c.wait)
-	e, now = c.job.poller.Lock()
-	e.Watch(now, s, -1)
-	c.job.poller.Unlock()
-	return 0, buf, false, err
-}
+var errRevoked = errors.New("the communicator is broken: this member has failed, or given up a collective")
 
 // usable returns nil unless the communicator is broken or the job closed.
 func (c *Comm) usable() error {

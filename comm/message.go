@@ -210,6 +210,11 @@ func (c *Comm) sendTo(ctx context.Context, op string, data []byte, dest, tag int
 	if err := c.checkSend(op, dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
+	return c.push(ctx, op, data, dest, tag)
+}
+
+// push sends data to a rank of the communicator.
+func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) error {
 	e, now, s, err := c.enter(ctx, dest)
 	if err != nil {
 		return c.named(op, err)
@@ -305,6 +310,11 @@ func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag 
 	if source == ProcNull {
 		return nullStatus, nil
 	}
+	return c.pull(ctx, op, buf, source, tag, probe)
+}
+
+// pull receives from a rank of the communicator, or any, or probes.
+func (c *Comm) pull(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
 	e, now, _, err := c.enter(ctx, source)
 	if err != nil {
 		return Status{}, c.named(op, err)
@@ -398,6 +408,11 @@ func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, rec
 	case dest == ProcNull:
 		return c.recvFrom(ctx, op, recv, source, recvTag, false)
 	}
+	return c.swap(ctx, op, send, dest, sendTag, recv, source, recvTag)
+}
+
+// swap is push and pull at the same time.
+func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
 	_, _, to, err := c.enter(ctx, dest)
 	if err != nil {
 		return Status{}, c.named(op, err)

@@ -12,10 +12,6 @@ import (
 // where it is seen (class Count). They block until this rank has its part; if a
 // member fails or gives up, the others get the class ProcFailed.
 
-// paced is the length in bytes from which a message waits for its receiver to ask:
-// the messages that nobody has asked for yet have little room there.
-const paced = 64 << 10
-
 // collective runs f as c's next collective.
 func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
 	defer c.handle(ctx, &err)
@@ -35,35 +31,6 @@ func (c *Comm) collective(ctx context.Context, op string, root int, f func() err
 	return nil
 }
 
-// push sends data to a rank that pulls it.
-func (c *Comm) push(ctx context.Context, to, round int, data []byte) error {
-	if len(data) >= paced {
-		if _, err := c.receive(ctx, to, c.tag(round), nil); err != nil {
-			return err
-		}
-	}
-	return c.send(ctx, to, c.tag(round), data)
-}
-
-// pull fills data with what a rank pushes.
-func (c *Comm) pull(ctx context.Context, op string, from, round int, data []byte) error {
-	if len(data) >= paced {
-		if err := c.send(ctx, from, c.tag(round), nil); err != nil {
-			return err
-		}
-	}
-	got, err := c.receive(ctx, from, c.tag(round), c.buf[:0])
-	if err != nil {
-		return err
-	}
-	c.buf = got[:0]
-	if len(got) != len(data) {
-		return mpierr.New(op, mpierr.Count, c.WorldRank(from), "it sent %d bytes where %d were expected: slices of different lengths", len(got), len(data))
-	}
-	copy(data, got)
-	return nil
-}
-
 // Bcast gives every rank rank root's buf (MPI_Bcast).
 func Bcast[T datatype.Element](ctx context.Context, c *Comm, buf []T, root int) error {
 	return c.collective(ctx, "bcast", root, func() error { return c.bcast(ctx, bytesOf(buf), root) })
@@ -75,7 +42,7 @@ func (c *Comm) bcast(ctx context.Context, data []byte, root int) error {
 	dist := 1
 	for ; dist < c.size; dist *= 2 {
 		if me&dist != 0 {
-			if err := c.pull(ctx, "bcast", (me-dist+root)%c.size, 1, data); err != nil {
+			if err := c.takeFrom(ctx, "bcast", (me-dist+root)%c.size, 1, data); err != nil {
 				return err
 			}
 			break
@@ -83,7 +50,7 @@ func (c *Comm) bcast(ctx context.Context, data []byte, root int) error {
 	}
 	for dist /= 2; dist > 0; dist /= 2 {
 		if me+dist < c.size {
-			if err := c.push(ctx, (me+dist+root)%c.size, 1, data); err != nil {
+			if err := c.giveTo(ctx, "bcast", (me+dist+root)%c.size, 1, data); err != nil {
 				return err
 			}
 		}
@@ -99,7 +66,7 @@ func Gather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, ro
 
 func (c *Comm) gather(ctx context.Context, send, recv []byte, root int) error {
 	if c.rank != root {
-		return c.push(ctx, root, 0, send)
+		return c.giveTo(ctx, "gather", root, 0, send)
 	}
 	if err := c.times("gather", "recv", recv, send); err != nil {
 		return err
@@ -108,7 +75,7 @@ func (c *Comm) gather(ctx context.Context, send, recv []byte, root int) error {
 	copy(recv[root*n:], send)
 	for i := 1; i < c.size; i++ {
 		from := (root + i) % c.size
-		if err := c.pull(ctx, "gather", from, 0, recv[from*n:(from+1)*n]); err != nil {
+		if err := c.takeFrom(ctx, "gather", from, 0, recv[from*n:(from+1)*n]); err != nil {
 			return err
 		}
 	}
@@ -131,7 +98,7 @@ func Scatter[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, r
 
 func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
 	if c.rank != root {
-		return c.pull(ctx, "scatter", root, 0, recv)
+		return c.takeFrom(ctx, "scatter", root, 0, recv)
 	}
 	if err := c.times("scatter", "send", send, recv); err != nil {
 		return err
@@ -140,7 +107,7 @@ func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
 	copy(recv, send[root*n:])
 	for i := 1; i < c.size; i++ {
 		to := (root + i) % c.size
-		if err := c.push(ctx, to, 0, send[to*n:(to+1)*n]); err != nil {
+		if err := c.giveTo(ctx, "scatter", to, 0, send[to*n:(to+1)*n]); err != nil {
 			return err
 		}
 	}
@@ -163,25 +130,17 @@ func Alltoall[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) 
 	return c.collective(ctx, "alltoall", 0, func() error { return c.alltoall(ctx, bytesOf(send), bytesOf(recv)) })
 }
 
-// alltoall exchanges with one rank a round, in pieces that fit into what a rank has
-// for messages that it has not asked for.
+// alltoall exchanges with one rank a round.
 func (c *Comm) alltoall(ctx context.Context, send, recv []byte) error {
 	if len(send) != len(recv) || len(send)%c.size != 0 {
 		return mpierr.New("alltoall", mpierr.Count, mpierr.NoRank, "send has %d bytes and recv %d, both are %d times the same", len(send), len(recv), c.size)
 	}
 	n := len(send) / c.size
 	copy(recv[c.rank*n:(c.rank+1)*n], send[c.rank*n:])
-	const piece = paced - 1
 	for i := 1; i < c.size; i++ {
 		to, from := (c.rank+i)%c.size, (c.rank-i+c.size)%c.size
-		for at := 0; at == 0 || at < n; at += piece {
-			end := min(at+piece, n)
-			if err := c.send(ctx, to, c.tag(0), send[to*n+at:to*n+end]); err != nil {
-				return err
-			}
-			if err := c.pull(ctx, "alltoall", from, 0, recv[from*n+at:from*n+end]); err != nil {
-				return err
-			}
+		if err := c.exchangeWith(ctx, "alltoall", to, send[to*n:(to+1)*n], from, recv[from*n:(from+1)*n], 0); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -211,12 +170,12 @@ func reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op
 	me := (c.rank - root + c.size) % c.size
 	for dist := 1; dist < c.size; dist *= 2 {
 		if me&dist != 0 {
-			return c.push(ctx, (me-dist+root)%c.size, 0, bytesOf(mine))
+			return c.giveTo(ctx, "reduce", (me-dist+root)%c.size, 0, bytesOf(mine))
 		}
 		if me+dist >= c.size {
 			continue
 		}
-		if err := c.pull(ctx, "reduce", (me+dist+root)%c.size, 0, bytesOf(theirs)); err != nil {
+		if err := c.takeFrom(ctx, "reduce", (me+dist+root)%c.size, 0, bytesOf(theirs)); err != nil {
 			return err
 		}
 		datatype.Accumulate(op, basic, bytesOf(mine), bytesOf(theirs))

@@ -1,12 +1,14 @@
 package comm_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
@@ -235,6 +237,41 @@ func TestGroups(t *testing.T) {
 		}
 		if _, err := g.Translate(ranks, a); !errors.Is(err, mpierr.Rank) {
 			t.Errorf("translate %v: %v", ranks, err)
+		}
+	}
+}
+
+// TestLargeBlocks gathers and broadcasts blocks of bytes that are larger than anything a
+// rank keeps, one collective after the other, with a rank that is late.
+func TestLargeBlocks(t *testing.T) {
+	for _, size := range []int{2, 5} {
+		const n = 5<<20 + 13
+		ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			w := j.World()
+			if w.Rank() == size-1 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			blocks, err := w.AllGather(ctx, text(w.Rank(), 0, n))
+			if err != nil {
+				return err
+			}
+			for from, b := range blocks {
+				if !bytes.Equal(b, text(from, 0, n)) {
+					return fmt.Errorf("block %d is wrong", from)
+				}
+			}
+			for root := range 2 {
+				got, err := w.Broadcast(ctx, text(root, 1, n), root)
+				if err != nil || !bytes.Equal(got, text(root, 1, n)) {
+					return fmt.Errorf("broadcast of %d: %d bytes, %w", root, len(got), err)
+				}
+			}
+			send, recv := make([]int64, size*(n>>3)), make([]int64, size*(n>>3))
+			send[w.Rank()] = 7
+			return errors.Join(comm.Alltoall(ctx, w, send, recv), comm.Allreduce(ctx, w, send, recv, datatype.Sum))
+		})...); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -254,5 +254,5 @@ func (w *ReleaseWait) Met() bool {
 	if w.shared.held && !(*FlushWait)(w).Met() {
 		return false
 	}
-	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.state == dead || w.engine.SendRoom(s))
+	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.state == dead || w.engine.sendRoom(s))
 }

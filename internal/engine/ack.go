@@ -72,7 +72,7 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 		s.resendAt = e.now + s.rtt.Timeout()
 		e.wakeBy(s.resendAt)
 	}
-	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n+int32(len(s.deferring)+len(s.sending)) > 0 || s.leaving {
+	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n+int32(len(s.deferring)+s.waitingSends()) > 0 || s.leaving {
 		e.markDirty(s)
 	}
 }

@@ -41,7 +41,6 @@ type Config struct {
 	Parked        int   // bundles held while they wait for order or room; 0: 512
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
 	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
-	MaxUnread     int   // bytes of messages that nobody has asked for yet; 0: 4 MiB
 	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
 	MinTimeout    int64 // lower bound of the retransmission timeout; 0: 4 ms
 	MaxTimeout    int64 // upper bound; 0: 200 ms
@@ -69,7 +68,6 @@ func (c *Config) setDefaults() {
 	def(&c.MaxReceive, c.Slab.MaxPayload)
 	def(&c.Parked, 512)
 	def(&c.MaxOps, 8192)
-	def(&c.MaxUnread, 4<<20)
 	def(&c.MaxTypeBytes, 64<<20)
 	def(&c.MaxUnexpected, 16<<20)
 	def64(&c.MinTimeout, 4*millisecond)
@@ -110,7 +108,7 @@ type Engine struct {
 	ops       []op
 	freeOp    int32
 	parked    parkingLot
-	inbox     inbox
+	revoked   revocations
 	match     matching
 	offers    map[uint32]*Sending // what others may get from this rank, by id
 	lastOffer uint32

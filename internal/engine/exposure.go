@@ -38,7 +38,7 @@ func (e *Engine) Post(now int64, a *Access, quiet bool) bool {
 }
 
 // PostRoom reports whether Post may succeed.
-func (e *Engine) PostRoom(a *Access) bool { return a.session == nil || e.SendRoom(a.session) }
+func (e *Engine) PostRoom(a *Access) bool { return a.session == nil || e.sendRoom(a.session) }
 
 // complete tells the target that the access epoch is over, once everything issued
 // before has been applied.

@@ -77,9 +77,8 @@ func TestSilentPeerFailsEverything(t *testing.T) {
 	b := e.OpenAccess(a.session, 8)
 	e.Issue(f.now, &Call{Access: b, Code: wire.CodeGet, Result: make([]byte, 1<<20), Request: &request})
 	e.Issue(f.now, &Call{Access: b, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
-	e.Send(f.now, a.session, 1, 1, 1, []byte("gone"))
-	f.e[2].Watch(f.now, late.session, 1)
-	message := &MessageWait{Engine: f.e[2], From: 1}
+	f.send(0, 1, 1, 1, []byte("gone"))
+	message := f.receive(2, 1, 1, 1, 8)
 	start := f.now
 	f.until(7500*millisecond, func() bool {
 		return (*LockWait)(a).Met() && (*FlushWait)(b).Met() && request.Met() && message.Met()
@@ -233,10 +232,8 @@ func TestDeadPeerLeavesNothingParked(t *testing.T) {
 		}
 		return 1
 	}
-	for i := range uint64(2) {
-		if !f.e[0].Send(f.now, a.session, 1, 1, i, nil) {
-			t.Fatal("no room")
-		}
+	for range 2 {
+		f.send(0, 1, 1, 1, nil)
 		f.e[0].push(a.session, a.session.nextSeq[request]-1) // acknowledged at once: no timer runs
 		f.step()
 	}

@@ -12,8 +12,44 @@ const (
 	AnyTag    = -31
 )
 
-// MaxTag is the largest tag of a message between two ranks.
+// MaxTag is the largest tag that AnyTag stands for. Those beyond, up to a length of
+// 32 bits, are for collectives, whose messages have credit of their own.
 const MaxTag = 1<<31 - 1
+
+// lane is what a rank keeps about the messages of one kind to and from a peer, for
+// which there is credit. Costs and credits are totals.
+type lane struct {
+	sending []*Sending // not sent yet, in order
+	spent   uint64     // cost of what was sent
+	credit  uint64     // what that may reach
+
+	spentHere uint64 // cost of what the peer has sent
+	paidHere  uint64 // of it, what needs no room any more
+	granted   uint64 // what the peer may reach
+	untold    bool   // it does not know yet
+}
+
+// The kinds of messages.
+const (
+	laneCollective = iota
+	laneUser
+	numLanes
+)
+
+func laneOf(tag int) int {
+	if tag > MaxTag {
+		return laneCollective
+	}
+	return laneUser
+}
+
+// waitingSends returns how many messages to s have not been sent.
+func (s *Session) waitingSends() (n int) {
+	for i := range s.lanes {
+		n += len(s.lanes[i].sending)
+	}
+	return n
+}
 
 // Receive is a receive, or a probe, on its way. The caller keeps it until Met.
 type Receive struct {
@@ -60,7 +96,7 @@ func (r *Receive) wants(from int) bool {
 }
 
 func (r *Receive) matches(a *arrival) bool {
-	return r.Context == a.context && (r.Tag == a.tag || r.Tag == AnyTag) && r.wants(a.from)
+	return r.Context == a.context && (r.Tag == a.tag || r.Tag == AnyTag && a.tag <= MaxTag) && r.wants(a.from)
 }
 
 // arrival is a message that has arrived, or been offered, and that no receive has
@@ -143,7 +179,7 @@ func (e *Engine) offer(a *arrival) (match *Receive, hungry bool) {
 	for i := 0; i < len(m.posted); {
 		r := m.posted[i]
 		if !r.matches(a) {
-			hungry = hungry || r.wants(a.from)
+			hungry = hungry || laneOf(r.Tag) == laneOf(a.tag) && r.wants(a.from)
 			i++
 			continue
 		}

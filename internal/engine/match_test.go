@@ -230,11 +230,10 @@ func TestFlood(t *testing.T) {
 		if n := f.e[1].Usage().Unexpected; n > wire.MessageWindow {
 			t.Errorf("%d bytes of messages are kept for a rank that receives nothing", n)
 		}
-		if !f.e[0].Send(f.now, f.dial(0, 1), 1, 9, 0, nil) {
-			t.Fatal("no room for another message")
-		}
-		f.until(1000*millisecond, func() bool { return (&MessageWait{f.e[1], 1, 9, 0}).Met() })
-		f.e[1].Take(1, 9, 0, nil)
+		f.send(0, 1, 1, MaxTag+1, nil) // of a collective
+		f.until(1000*millisecond, func() bool {
+			return f.e[1].TryReceive(f.now, &Receive{Context: 1, Source: 0, Tag: MaxTag + 1})
+		})
 		last := f.receive(1, AnySource, 1, test.count-1, test.length)
 		f.until(10_000*millisecond, last.Met)
 		for i := range test.count - 1 {
@@ -292,6 +291,7 @@ func TestMessageEnds(t *testing.T) {
 		big := make([]byte, 200_000)
 		f.send(1, 0, 1, 0, []byte("whole"))
 		f.send(1, 0, 1, 0, big)
+		f.send(1, 0, 1, 0, []byte("later"))
 		f.settle()
 		calls := map[string]interface {
 			Met() bool
@@ -346,9 +346,10 @@ func TestMessageEnds(t *testing.T) {
 		if !whole.Met() || whole.err != nil || string(whole.Buf[:whole.Length]) != "whole" {
 			t.Errorf("rank 1 %s: what it had sent before is %q, %v", how, whole.Buf, whole.err)
 		}
-		for _, r := range []*Receive{f.receive(0, 1, 1, 0, 200_000), f.receive(0, 1, 1, AnyTag, 8)} {
-			if !errors.Is(r.Err(), mpierr.ProcFailed) {
-				t.Errorf("rank 1 %s: a receive after it: %v", how, r.Err())
+		for i, r := range []*Receive{f.receive(0, 1, 1, 0, 200_000), f.receive(0, 1, 1, 0, 8), f.receive(0, 1, 1, AnyTag, 8)} {
+			what := []string{"what it had offered", "what it had sent later", "what it had not sent"}[i]
+			if !r.Met() || (i != 1) != errors.Is(r.Err(), mpierr.ProcFailed) {
+				t.Errorf("rank 1 %s: a receive of %s: %v", how, what, r.Err())
 			}
 		}
 		if p := f.send(0, 1, 1, 0, nil); !errors.Is(p.Err(), mpierr.ProcFailed) {
@@ -446,12 +447,12 @@ func TestForgedMessages(t *testing.T) {
 		r    wire.Record
 		want mpierr.Class
 	}{
-		{wire.Record{Code: wire.CodeSend, Window: 1, Token: MaxTag + 1}, mpierr.Tag},
+		{wire.Record{Code: wire.CodeRevoke, Window: 1, Disp: 3}, mpierr.Rank},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 9, Data: id(5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 5, Data: id(offered + 5)[:3]}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeSend, Window: 1, Data: make([]byte, wire.MessageWindow)}, mpierr.NoMem},
+		{wire.Record{Code: wire.CodeMessage, Window: 1, Data: make([]byte, wire.MessageWindow)}, mpierr.NoMem},
 		{wire.Record{Code: wire.CodeTaken, Window: p.id}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeGet, Window: p.id, Token: 1, Data: part}, mpierr.Win},

@@ -416,8 +416,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	i := e.find(s, r.Token)
 	switch {
 	case i != none:
-	case r.Code == wire.CodeCredit:
-		e.takeCredit(s, r.Disp)
+	case r.Code == wire.CodeCredit && e.takeCredit(s, r):
 		return
 	default:
 		e.Stats.BadAnswers++

@@ -12,7 +12,7 @@ import (
 // A message between two ranks that fits a frame travels whole. A longer one is
 // offered: the receiver, once it knows where the message goes, gets it from the
 // sender's memory as it would from a window, and tells the sender that it has it.
-// A sender has credit for what its peer may have to keep; see credit.
+// A sender has credit for what its peer may have to keep; see allow.
 
 var (
 	errTruncated = errors.New("the message is longer than the buffer; a probe tells its length")
@@ -26,7 +26,7 @@ func (e *Engine) PostReceive(now int64, r *Receive) {
 	e.now = now
 	if !e.tryReceive(r) {
 		e.post(r)
-		e.feed(r.Source)
+		e.feed(r)
 	}
 }
 
@@ -39,15 +39,11 @@ func (e *Engine) TryReceive(now int64, r *Receive) bool {
 	}
 	e.match.probed = true // who asks again and again waits too
 	e.sweepSoon()
-	e.feed(r.Source)
+	e.feed(r)
 	return false
 }
 
 func (e *Engine) tryReceive(r *Receive) bool {
-	if failed, ok := e.Revoked(r.Context); ok {
-		r.end(brokenError(failed))
-		return true
-	}
 	if i := e.match.find(r); i >= 0 {
 		if r.Probe {
 			r.found(e.match.arrivals[i])
@@ -58,6 +54,11 @@ func (e *Engine) tryReceive(r *Receive) bool {
 		e.accept(r, a)
 		e.paid(a)
 		return r.phase == receiveDone || r.phase == receivePulling
+	}
+	if failed, broken := e.Revoked(r.Context); broken {
+		e.dropArrivals(r.Context, false)
+		r.end(brokenError(failed))
+		return true
 	}
 	if err := e.noSender(r); err != nil {
 		r.end(err)
@@ -87,6 +88,10 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	}
 	n := min(a.length, len(r.Buf))
 	switch {
+	case a.offer != 0 && (a.session.bye || a.session.err != nil):
+		if r.err = a.session.err; a.session.bye {
+			r.err = leftError(a.session)
+		}
 	case a.own != nil:
 		copy(r.Buf, a.own.Data)
 		a.own.end(nil)
@@ -123,11 +128,8 @@ func (e *Engine) tellTaken(s *Session, offer uint32) {
 	e.markDirty(s)
 }
 
-// takeSend takes in a message, or the offer of one.
-func (e *Engine) takeSend(s *Session, r *wire.Record) mpierr.Class {
-	if r.Token > MaxTag {
-		return mpierr.Tag
-	}
+// takeMessage takes in a message, or the offer of one.
+func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 	a := arrival{context: r.Window, tag: int(r.Token), from: s.rank, length: len(r.Data), data: r.Data, session: s, cost: wire.MessageCost(len(r.Data))}
 	if r.Code == wire.CodeOffer {
 		if len(r.Data) != 4 || int64(r.Disp) <= 0 {
@@ -138,11 +140,12 @@ func (e *Engine) takeSend(s *Session, r *wire.Record) mpierr.Class {
 			return mpierr.Intern
 		}
 	}
-	if s.spentHere+uint64(a.cost) > s.granted {
+	l := &s.lanes[laneOf(a.tag)]
+	if l.spentHere+uint64(a.cost) > l.granted {
 		e.Stats.Overdrawn++
 		return mpierr.NoMem
 	}
-	s.spentHere += uint64(a.cost)
+	l.spentHere += uint64(a.cost)
 	if _, broken := e.Revoked(a.context); broken {
 		e.paid(&a)
 		return mpierr.Success
@@ -155,7 +158,7 @@ func (e *Engine) takeSend(s *Session, r *wire.Record) mpierr.Class {
 	}
 	e.match.keep(&a)
 	e.Stats.Unexpected++
-	e.credit(s, hungry)
+	e.allow(s, l, hungry)
 	return mpierr.Success
 }
 
@@ -168,46 +171,48 @@ func (e *Engine) takeSend(s *Session, r *wire.Record) mpierr.Class {
 // paid gives the sender of a, which needs no room any more, its credit back.
 func (e *Engine) paid(a *arrival) {
 	if s := a.session; s != nil {
-		s.paidHere += uint64(a.cost)
-		e.credit(s, false)
+		l := &s.lanes[laneOf(a.tag)]
+		l.paidHere += uint64(a.cost)
+		e.allow(s, l, false)
 	}
 	if m := &e.match; m.starved && m.bytes+wire.MessageWindow <= e.cfg.MaxUnexpected {
 		m.starved = false
 		for _, r := range m.posted {
-			e.feed(r.Source)
+			e.feed(r)
 		}
 	}
 }
 
-// credit grants s what it may send on, if that is worth telling. hungry says that
-// somebody waits for a message of s that is not among those here.
-func (e *Engine) credit(s *Session, hungry bool) {
-	want := s.paidHere + wire.MessageWindow
-	if more := s.spentHere + wire.MessageWindow/2; hungry && more > want {
+// allow lets s send on in one of its lanes, if that is worth telling. hungry says that
+// somebody waits for a message of it that is not among those here.
+func (e *Engine) allow(s *Session, l *lane, hungry bool) {
+	want := l.paidHere + wire.MessageWindow
+	if more := l.spentHere + wire.MessageWindow/2; hungry && more > want {
 		if e.match.bytes+wire.MessageWindow/2 <= e.cfg.MaxUnexpected {
 			want = more
 		} else {
 			e.match.starved = true
 		}
 	}
-	if want >= s.granted+wire.MessageWindow/4 {
-		s.granted = want
-		s.owesCredit = true
+	if want >= l.granted+wire.MessageWindow/4 {
+		l.granted, l.untold = want, true
 		e.markDirty(s)
 	}
 }
 
-// feed sees to it that whoever may send what a receive waits for has credit to.
-func (e *Engine) feed(source int) {
+// feed sees to it that whoever may send what r waits for has credit to.
+func (e *Engine) feed(r *Receive) {
 	if e.match.bytes < wire.MessageWindow/4 {
 		return
 	}
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
-		if source != AnySource && source != rank {
+		if r.Source != AnySource && r.Source != rank {
 			continue
 		}
-		if s := e.byRank[rank]; s != nil && s.state != dead && s.spentHere > s.paidHere {
-			e.credit(s, true)
+		if s := e.byRank[rank]; s != nil && s.state != dead {
+			if l := &s.lanes[laneOf(r.Tag)]; l.spentHere > l.paidHere {
+				e.allow(s, l, true)
+			}
 		}
 	}
 }
@@ -224,25 +229,22 @@ func (e *Engine) tellSender(s *Session) {
 		n++
 	}
 	s.received = slices.Delete(s.received, 0, n)
-	if s.owesCredit && e.respond(s, &wire.Record{Code: wire.CodeCredit, Disp: s.granted}) {
-		s.owesCredit = false
+	stalled := len(s.received) > 0
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l.untold {
+			l.untold = !e.respond(s, &wire.Record{Code: wire.CodeCredit, Window: uint32(i), Disp: l.granted})
+			stalled = stalled || l.untold
+		}
 	}
-	if len(s.received) > 0 || s.owesCredit {
+	if stalled {
 		e.stall(s)
 	}
 }
 
 // endMessages ends what needs s, which is dead or has left: receives from it, and
-// what is being sent to it. What it has sent whole can still be received.
+// what is being sent to it. What it has sent whole can still be received; of what it
+// has offered, the receive that it is for learns that it is lost.
 func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
-	for i := 0; i < len(e.match.arrivals); {
-		if a := e.match.arrivals[i]; a.session == s && a.offer != 0 {
-			e.match.remove(i)
-			s.paidHere += uint64(a.cost)
-			continue
-		}
-		i++
-	}
 	e.endPosted(func(r *Receive) *mpierr.Error {
 		switch {
 		case r.Source == s.rank:
@@ -258,14 +260,16 @@ func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
 		}
 		return nil
 	})
-	s.received, s.owesCredit, s.swept = nil, false, false
+	s.received, s.swept = nil, false
 }
 
-// breakMessages ends what uses a context that was revoked.
+// breakMessages ends what uses a context that was revoked. Messages that are here
+// whole can be received until a receive finds none.
 func (e *Engine) breakMessages(context uint32, failed int) {
-	err := brokenError(failed)
+	err, waited := brokenError(failed), false
 	e.endPosted(func(r *Receive) *mpierr.Error {
 		if r.Context == context {
+			waited = true
 			return err
 		}
 		return nil
@@ -276,8 +280,13 @@ func (e *Engine) breakMessages(context uint32, failed int) {
 		}
 		return nil
 	})
+	e.dropArrivals(context, !waited)
+}
+
+// dropArrivals forgets the messages of a context, or only those that were offered.
+func (e *Engine) dropArrivals(context uint32, offered bool) {
 	for i := 0; i < len(e.match.arrivals); {
-		if e.match.arrivals[i].context == context {
+		if a := e.match.arrivals[i]; a.context == context && (!offered || a.offer != 0) {
 			e.paid(e.match.remove(i))
 			continue
 		}

@@ -54,6 +54,11 @@ func (e *Engine) mayOpen(s *Session, c class) bool {
 	return e.freeSlots > reserve && s.nextSeq[c] < s.acked[c]+reliable.Span-1
 }
 
+// sendRoom reports whether there is room for a request to s.
+func (e *Engine) sendRoom(s *Session) bool {
+	return s.state == dead || s.open[request] != none || e.mayOpen(s, request)
+}
+
 func (e *Engine) openBundle(s *Session, c class) int32 {
 	if !e.mayOpen(s, c) {
 		e.Stats.SlotsExhausted++
@@ -186,7 +191,7 @@ func (e *Engine) service(s *Session) {
 		}
 		return
 	}
-	if s.told < len(e.inbox.revocations) {
+	if s.told < len(e.revoked.contexts) {
 		e.tellRevoked(s)
 	}
 	if len(s.marks) > 0 {
@@ -195,12 +200,8 @@ func (e *Engine) service(s *Session) {
 	if len(s.deferring) > 0 {
 		e.issueDeferred(s)
 	}
-	if len(s.sending) > 0 {
-		e.issueSends(s)
-	}
-	if s.owesCredit || len(s.received) > 0 {
-		e.tellSender(s)
-	}
+	e.issueSends(s)
+	e.tellSender(s)
 	if s.leaving {
 		e.sayBye(s)
 	}

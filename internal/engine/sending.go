@@ -72,8 +72,9 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 	default:
 		s.watch++ // until it is met
 		p.phase = sendQueued
-		if s.sending = append(s.sending, p); len(s.sending) == 1 {
-			e.issueSends(s)
+		l := &s.lanes[laneOf(p.Tag)]
+		if l.sending = append(l.sending, p); len(l.sending) == 1 {
+			e.issueLane(s, l)
 		}
 		if p.phase != sendDone {
 			e.await(s)
@@ -98,26 +99,31 @@ func (e *Engine) sendOwn(p *Sending) {
 	e.match.keep(&a)
 }
 
-// issueSends sends what s's queue holds, as far as there is credit and room.
+// issueSends sends the messages to s that wait, as far as there is credit and room.
 func (e *Engine) issueSends(s *Session) {
-	for len(s.sending) > 0 {
-		p := s.sending[0]
-		if !e.issueSend(s, p) {
-			return
-		}
-		s.sending = slices.Delete(s.sending, 0, 1)
+	for i := range s.lanes {
+		e.issueLane(s, &s.lanes[i])
 	}
 }
 
-func (e *Engine) issueSend(s *Session, p *Sending) bool {
+func (e *Engine) issueLane(s *Session, l *lane) {
+	for len(l.sending) > 0 {
+		if !e.issueSend(s, l, l.sending[0]) {
+			return
+		}
+		l.sending = slices.Delete(l.sending, 0, 1)
+	}
+}
+
+func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 	n := len(p.Data)
-	r := wire.Record{Code: wire.CodeSend, Window: p.Context, Token: uint32(p.Tag)}
+	r := wire.Record{Code: wire.CodeMessage, Window: p.Context, Token: uint32(p.Tag)}
 	if n > min(maxWhole, (s.maxPayload-wire.HeaderLen-wire.RecordLen)&^7) {
 		r.Code, r.Disp = wire.CodeOffer, uint64(n)
 		n = 4
 	}
 	cost := uint64(wire.MessageCost(n))
-	if s.spent+cost > s.credit {
+	if l.spent+cost > l.credit {
 		return false // what brings credit has the session served
 	}
 	i := e.room(s, request, n)
@@ -128,8 +134,8 @@ func (e *Engine) issueSend(s *Session, p *Sending) bool {
 	data := e.appendRecord(i, &r, n)
 	e.slots[i].flags |= wire.FlagOrdered
 	e.markDirty(s)
-	s.spent += cost
-	if r.Code == wire.CodeSend {
+	l.spent += cost
+	if r.Code == wire.CodeMessage {
 		copy(data, p.Data)
 		s.watch--
 		p.end(nil)
@@ -190,12 +196,16 @@ func (e *Engine) endOffer(p *Sending, err *mpierr.Error) {
 	p.end(err)
 }
 
-// takeCredit takes in what s grants this rank.
-func (e *Engine) takeCredit(s *Session, granted uint64) {
-	if granted > s.credit {
-		s.credit = granted
+// takeCredit takes in what s grants this rank, and reports whether it makes sense.
+func (e *Engine) takeCredit(s *Session, r *wire.Record) bool {
+	if r.Window >= numLanes {
+		return false
+	}
+	if l := &s.lanes[r.Window]; r.Disp > l.credit {
+		l.credit = r.Disp
 		e.markDirty(s)
 	}
+	return true
 }
 
 // endSends ends the messages that why gives an error for and that are not with
@@ -211,14 +221,17 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 		if s == nil {
 			continue
 		}
-		s.sending = slices.DeleteFunc(s.sending, func(p *Sending) bool {
-			err := why(p)
-			if err != nil {
-				s.watch--
-				p.end(err)
-			}
-			return err != nil
-		})
+		for i := range s.lanes {
+			l := &s.lanes[i]
+			l.sending = slices.DeleteFunc(l.sending, func(p *Sending) bool {
+				err := why(p)
+				if err != nil {
+					s.watch--
+					p.end(err)
+				}
+				return err != nil
+			})
+		}
 	}
 	for i := 0; i < len(e.match.arrivals); i++ {
 		if p := e.match.arrivals[i].own; p != nil {
@@ -239,7 +252,8 @@ func (e *Engine) Abandon(now int64, p *Sending) bool {
 	switch p.phase {
 	case sendQueued:
 		s := p.Session
-		s.sending = slices.DeleteFunc(s.sending, func(q *Sending) bool { return q == p })
+		l := &s.lanes[laneOf(p.Tag)]
+		l.sending = slices.DeleteFunc(l.sending, func(q *Sending) bool { return q == p })
 		s.watch--
 	case sendOffered:
 		c := &Sending{Session: p.Session, Context: p.Context, Tag: p.Tag, Data: slices.Clone(p.Data), phase: sendOffered, id: p.id}

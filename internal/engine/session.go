@@ -38,16 +38,10 @@ type Session struct {
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
 
-	// Messages between the two ranks. Costs and credits are totals.
-	sending    []*Sending // not sent yet, in order
-	spent      uint64     // cost of what was sent
-	credit     uint64     // what that may reach
-	spentHere  uint64     // cost of what the peer has sent
-	paidHere   uint64     // of it, what needs no room any more
-	granted    uint64     // what the peer may reach
-	owesCredit bool       // which it has not been told yet
-	received   []uint32   // offers that it is to be told are over
-	swept      bool       // somebody waits for a message of any rank
+	// Messages between the two ranks.
+	lanes    [numLanes]lane
+	received []uint32 // offers of the peer that it is to be told are over
+	swept    bool     // somebody waits for a message of any rank
 
 	// Sending.
 	maxPayload int
@@ -149,7 +143,9 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 		nextPacket: 1, nextSeq: [numClasses]uint64{1, 1}, acked: [numClasses]uint64{1, 1},
 		open: [numClasses]int32{none, none}, flight: newSlotList(),
 		congestion: e.cfg.NewCongestor(), heard: e.now,
-		credit: wire.MessageWindow, granted: wire.MessageWindow,
+	}
+	for i := range s.lanes {
+		s.lanes[i] = lane{credit: wire.MessageWindow, granted: wire.MessageWindow}
 	}
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()

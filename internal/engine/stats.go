@@ -40,7 +40,6 @@ type Usage struct {
 	Operations       int // operations that await an answer
 	Parked           int // received bundles that wait for their turn or for room
 	LockWaits        int // received bundles in the queue of a lock
-	UnreadBytes      int // messages that nobody has asked for yet
 	Unexpected       int // bytes of messages between two ranks that no receive has matched
 	Receives         int // receives and probes without a message
 	Sends            int // messages that their receivers do not have
@@ -54,10 +53,10 @@ type Usage struct {
 func (e *Engine) Usage() Usage {
 	u := Usage{
 		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
-		UnreadBytes: e.inbox.bytes, Unexpected: e.match.bytes, Receives: len(e.match.posted), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
+		Unexpected: e.match.bytes, Receives: len(e.match.posted), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
 	}
 	for _, s := range e.byID {
-		u.Sends += len(s.sending)
+		u.Sends += s.waitingSends()
 	}
 	for _, s := range e.active {
 		if !s.idle() {

@@ -78,10 +78,10 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takeComplete(s, r.Window)
 	case wire.CodeGiven:
 		return e.takeGiven(r.Window)
-	case wire.CodeMessage:
-		return e.deliver(s.rank, r.Window, r.Token, r.Disp, r.Data)
-	case wire.CodeSend, wire.CodeOffer:
-		return e.takeSend(s, r)
+	case wire.CodeMessage, wire.CodeOffer:
+		return e.takeMessage(s, r)
+	case wire.CodeRevoke:
+		return e.takeRevoke(r)
 	case wire.CodeTaken:
 		return e.taken(s, r.Window)
 	case wire.CodeType:

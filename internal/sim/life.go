@@ -34,6 +34,8 @@ type life struct {
 
 	generated [][]byte         // the windows of a generated program
 	records   []program.Record // what it saw
+	receive   *engine.Receive  // what the receiver waits for, or nil
+	quiet     bool             // it waits no more
 }
 
 func (w *World) start(rank int, incarnation uint64) {
@@ -53,7 +55,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
-		RxFrames: w.between(8, 1024), Parked: w.between(3, 64), MaxOps: 64 << w.rng.IntN(4), MaxUnread: w.between(2048, 16384), DeadAfter: deadAfter,
+		RxFrames: w.between(8, 1024), Parked: w.between(3, 64), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)

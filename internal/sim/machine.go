@@ -120,16 +120,14 @@ func (m *machine) Barrier() error {
 	e, n, rank := m.t.l.e, m.t.w.plan.ranks, m.t.l.rank
 	m.barriers++
 	for round := 1; round < n; round *= 2 {
-		to := m.sessions[(rank+round)%n]
-		m.until(func() bool { return e.Send(m.t.w.now, to, simJob, uint32(round), m.barriers, nil) }, func() bool { return e.SendRoom(to) })
-		from := (rank - round + n) % n
-		m.t.await(func() bool {
-			word, _, ok := e.Take(simJob, uint32(round), from, nil)
-			if ok && word != m.barriers {
-				m.t.w.failf("rank %d is at barrier %d and rank %d at %d", rank, m.barriers, from, word)
-			}
-			return ok
-		})
+		in := &engine.Receive{Context: simJob, Source: (rank - round + n) % n, Tag: engine.MaxTag + round, Buf: make([]byte, 8)}
+		e.PostReceive(m.t.w.now, in)
+		out := &engine.Sending{Context: simJob, Session: m.sessions[(rank+round)%n], Tag: engine.MaxTag + round, Data: le.AppendUint64(nil, m.barriers)}
+		e.PostSend(m.t.w.now, out)
+		m.t.await(func() bool { return out.Met() && in.Met() })
+		if at := le.Uint64(in.Buf); in.Err() != nil || out.Err() != nil || at != m.barriers {
+			m.t.w.failf("rank %d is at barrier %d and rank %d at %d: %v, %v", rank, m.barriers, in.Source, at, in.Err(), out.Err())
+		}
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
-
-	"github.com/xdprma/xdprma/internal/engine"
 )
 
 var (
@@ -42,6 +40,7 @@ type targetModel struct {
 	holders  [numWindows][]holder
 	risen    [numWindows]map[int]uint64
 	messages map[sender]uint64 // the next message's number, by incarnation and count
+	lost     map[sender]uint64 // those of ranks that failed
 }
 
 type sender struct{ rank, task int }
@@ -53,7 +52,7 @@ func (m *targetModel) init() {
 			m.counters[i][j].seen = map[uint64]bool{}
 		}
 	}
-	m.messages = map[sender]uint64{}
+	m.messages, m.lost = map[sender]uint64{}, map[sender]uint64{}
 }
 
 // compare looks straight into the target's memory, at the moment a flush is over.
@@ -142,56 +141,6 @@ func (t *task) allEqual(k *link, block []byte) {
 		if le.Uint64(block[i:]) != le.Uint64(block) {
 			t.w.failf("rank %d task %d at rank %d: word %d is %d and the first is %d, under the exclusive lock",
 				t.l.rank, t.index, k.to.rank, i/8, le.Uint64(block[i:]), le.Uint64(block))
-		}
-	}
-}
-
-// send sends numbered messages.
-func (t *task) send(k *link) {
-	for range t.w.between(1, 6) {
-		n := k.sent[t.index]
-		data := make([]byte, t.w.rng.IntN(engine.MaxMessage+1))
-		for i := range data {
-			data[i] = byte(int(n) + i)
-		}
-		for !t.l.e.Send(t.w.now, k.s, simJob, uint32(t.index), t.l.incarnation<<32|n, data) {
-			t.await(func() bool { return t.l.e.SendRoom(k.s) })
-		}
-		k.sent[t.index]++
-	}
-}
-
-// receiver takes a rank's messages, slowly, and checks that they come in order.
-func (t *task) receiver() {
-	e, m := t.l.e, &t.l.model
-	for {
-		t.await(func() bool { return e.Usage().UnreadBytes > 0 })
-		if t.w.chance(0.5) {
-			t.sleep(t.w.span(0, 3*millisecond))
-		}
-		for from := range t.w.plan.ranks {
-			for tag := range t.w.plan.tasks {
-				for {
-					word, data, ok := e.Take(simJob, uint32(tag), from, nil)
-					if !ok {
-						break
-					}
-					s := sender{from, tag}
-					want := m.messages[s]
-					if word>>32 > want>>32 {
-						want = word >> 32 << 32 // the first of a new life
-					}
-					if word != want {
-						t.w.failf("rank %d: message %x of rank %d task %d, want %x", t.l.rank, word, from, tag, want)
-					}
-					for i, b := range data {
-						if b != byte(int(word)+i) {
-							t.w.failf("rank %d: wrong bytes in message %x of rank %d", t.l.rank, word, from)
-						}
-					}
-					m.messages[s] = want + 1
-				}
-			}
 		}
 	}
 }

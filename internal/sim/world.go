@@ -14,6 +14,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/program"
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 const (
@@ -138,6 +139,9 @@ func Run(cfg Config) (result Result) {
 		w.failf("programs still run %d s after the last fault: %s", doneBound/second, w.unfinished())
 	}
 	w.net.calm = true
+	for _, l := range w.alive() {
+		l.hush()
+	}
 	w.settle()
 	if cfg.Program == nil {
 		w.checkModels()
@@ -238,7 +242,7 @@ func (w *World) checkBounds() {
 	for _, l := range w.alive() {
 		u := l.e.Usage()
 		locks := w.plan.ranks * max(numWindows, len(l.generated))
-		if u.FreeSlots < 0 || u.Operations > l.cfg.MaxOps || u.Parked > l.cfg.Parked+locks || u.LockWaits > locks || u.UnreadBytes > l.cfg.MaxUnread {
+		if u.FreeSlots < 0 || u.Operations > l.cfg.MaxOps || u.Parked > l.cfg.Parked+locks || u.LockWaits > locks || u.Unexpected > l.cfg.MaxUnexpected+len(w.nodes)*2*wire.MessageWindow {
 			w.failf("rank %d exceeds its limits: %+v", l.rank, u)
 		}
 	}

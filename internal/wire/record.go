@@ -14,13 +14,13 @@ const (
 	CodeCompareSwap   Code = 5  // compare value, then the new one; answered by the old value
 	CodeLock          Code = 6  // first of its bundle: the rest runs once the lock is held; answered by CodeGranted
 	CodeUnlock        Code = 7  // releases the lock
-	CodeMessage       Code = 8  // two-sided message: Window is the context, Token the tag, Disp the user's word
+	CodeMessage       Code = 8  // message between two ranks: Window is the context, Token the tag
 	CodePing          Code = 9  // asks only to be acknowledged
 	CodeBye           Code = 10 // the sender will issue nothing more
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
-	CodeSend          Code = 15 // message between two ranks: Window is the context, Token the tag
-	CodeOffer         Code = 16 // the same, of Disp bytes, which the receiver may get from the window that the data names
-	CodeTaken         Code = 17 // the offer Window is over: the sender has the message, or wants no more of it
+	CodeOffer         Code = 15 // the same, of Disp bytes, which the receiver may get from the window that the data names
+	CodeTaken         Code = 16 // the offer Window is over: the sender has the message, or wants no more of it
+	CodeRevoke        Code = 17 // the context Window is over: Disp is the rank that failed
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
 	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
@@ -32,7 +32,7 @@ const (
 	CodeResult  Code = 32 // data for the operation Token, at offset Disp of its result
 	CodeGranted Code = 33 // the lock bundle of operation Token has run
 	CodeRefused Code = 34 // a request was refused: Token or 0, Disp as asked, the class as data, Op the refused code
-	CodeCredit  Code = 35 // the receiver may spend Disp on messages, all in all
+	CodeCredit  Code = 35 // the receiver may spend Disp on messages of kind Window, all in all
 )
 
 // Flags of records.
@@ -63,11 +63,11 @@ const MaxTypes = 256
 // at another may be together.
 const MaxTypeBytes = 128 << 10
 
-// MessageWindow is what a rank may spend on messages to a peer before it is granted
-// more.
+// MessageWindow is what a rank may spend on messages of a kind to a peer before it is
+// granted more.
 const MessageWindow = 64 << 10
 
-// MessageCost returns what a CodeSend or CodeOffer with n bytes of data costs.
+// MessageCost returns what a CodeMessage or CodeOffer with n bytes of data costs.
 func MessageCost(n int) int { return 64 + n }
 
 // Record is one decoded record. Data aliases the frame.
@@ -206,12 +206,12 @@ func (c Code) String() string {
 		return "complete"
 	case CodeGiven:
 		return "given"
-	case CodeSend:
-		return "send"
 	case CodeOffer:
 		return "offer"
 	case CodeTaken:
 		return "taken"
+	case CodeRevoke:
+		return "revoke"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

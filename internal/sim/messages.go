@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"bytes"
+
+	"github.com/xdprma/xdprma/internal/engine"
+)
+
+const longestMessage = 20_000
+
+// text is message number n of a life: the number, and bytes that follow from it.
+func text(n uint64, length int) []byte {
+	data := le.AppendUint64(nil, n)
+	for i := range length {
+		data = append(data, byte(int(n)+i))
+	}
+	return data
+}
+
+// send sends numbered messages, short ones and such as the receiver has to get.
+func (t *task) send(k *link) {
+	t.doing = "send"
+	var pending []*engine.Sending
+	for range t.w.between(1, 6) {
+		length := t.w.rng.IntN(1500)
+		if t.w.chance(0.3) {
+			length = t.w.rng.IntN(longestMessage - 8)
+		}
+		p := &engine.Sending{Session: k.s, Context: simJob, Tag: t.index, Data: text(t.l.incarnation<<32|k.sent[t.index], length)}
+		t.l.e.PostSend(t.w.now, p)
+		k.sent[t.index]++
+		if pending = append(pending, p); t.w.chance(0.3) {
+			t.await(p.Met)
+		}
+	}
+	for _, p := range pending {
+		t.await(p.Met)
+		if p.Err() != nil && !k.failed() {
+			t.w.failf("rank %d task %d: a message to rank %d failed: %v", t.l.rank, t.index, k.to.rank, p.Err())
+		}
+	}
+}
+
+// receiver takes a rank's messages, slowly: with a receive that waits for them, or after
+// they have come.
+func (t *task) receiver() {
+	l, e := t.l, t.l.e
+	for failed := false; ; {
+		r := &engine.Receive{Context: simJob, Source: engine.AnySource, Tag: engine.AnyTag, Buf: make([]byte, longestMessage), Probe: t.w.chance(0.3)}
+		if !l.quiet && !failed && t.w.chance(0.5) {
+			l.receive = r
+			e.PostReceive(t.w.now, r)
+		} else {
+			t.await(func() bool { return e.Usage().Unexpected > 0 })
+			if t.w.chance(0.5) {
+				t.sleep(t.w.span(0, 3*millisecond))
+			}
+			if !e.TryReceive(t.w.now, r) {
+				t.w.failf("rank %d: nobody receives a message that is there", l.rank)
+			}
+		}
+		t.await(r.Met)
+		l.receive = nil
+		switch {
+		case r.Err() != nil: // a sender has failed
+			failed = true
+			t.lost(r)
+			continue
+		case r.Length == 0: // withdrawn
+			continue
+		case r.Probe:
+			found := *r
+			r = &engine.Receive{Context: simJob, Source: found.From, Tag: found.Got, Buf: make([]byte, longestMessage)}
+			if !e.TryReceive(t.w.now, r) || r.From != found.From || r.Got != found.Got || r.Length != found.Length {
+				t.w.failf("rank %d: probed %+v and received %+v", l.rank, found, r)
+			}
+			if t.await(r.Met); r.Err() != nil {
+				t.lost(r)
+				continue
+			}
+		}
+		t.received(r)
+	}
+}
+
+// lost counts a message that r was for and that its sender has not brought.
+func (t *task) lost(r *engine.Receive) {
+	if r.Length > 0 {
+		t.l.model.lost[sender{r.From, r.Got}]++
+	}
+}
+
+// received checks that a message comes in its turn.
+func (t *task) received(r *engine.Receive) {
+	m := &t.l.model
+	n := le.Uint64(r.Buf)
+	s := sender{r.From, r.Got}
+	want := m.messages[s]
+	if n>>32 > want>>32 {
+		want = n >> 32 << 32 // the first of a new life
+	}
+	if n-want <= m.lost[s] {
+		m.lost[s] -= n - want
+		want = n
+	}
+	if n != want {
+		t.w.failf("rank %d: message %x of rank %d task %d, want %x", t.l.rank, n, r.From, r.Got, want)
+	}
+	if !bytes.Equal(r.Buf[:r.Length], text(n, r.Length-8)) {
+		t.w.failf("rank %d: wrong bytes in message %x of rank %d", t.l.rank, n, r.From)
+	}
+	m.messages[s] = want + 1
+}
+
+// hush has a rank wait for no more messages than those on their way.
+func (l *life) hush() {
+	l.quiet = true
+	if r := l.receive; r != nil {
+		l.e.WithdrawReceive(l.w.now, r)
+	}
+	l.w.run(l)
+}
