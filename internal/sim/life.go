@@ -104,6 +104,9 @@ func (w *World) crash(l *life) {
 
 // run lets a rank act until it waits for the network or the time.
 func (w *World) run(l *life) {
+	if l.alive && w.chance(0.3) {
+		l.runTasks() // calls come at any time, also between a frame and what is made of it
+	}
 	for range 10_000 {
 		if !l.alive {
 			return

@@ -86,5 +86,9 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
-	runSeeds(t, "TestPrograms", 2**flagSeeds, func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
+	seeds := 2 * *flagSeeds
+	if testing.Short() {
+		seeds /= 8 // the race detector has nothing to find here
+	}
+	runSeeds(t, "TestPrograms", seeds, func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
 }
