@@ -27,6 +27,9 @@ var errTaken = errors.New("it has taken this process for dead, and its lock away
 // index in its lock.
 func (a *Access) Share(word *window.LockWord, index int) { a.shared.word, a.shared.index = word, index }
 
+// Window returns the id of the window that a leads to.
+func (a *Access) Window() uint32 { return a.window }
+
 // Local reports whether the target is this rank itself.
 func (a *Access) Local() bool { return a.session == nil }
 
@@ -42,7 +45,7 @@ func (e *Engine) Direct(a *Access) bool {
 	if s == nil {
 		return true
 	}
-	if s.state != open || s.bye || a.lock == locking {
+	if s.state != open || s.bye {
 		return false
 	}
 	s.reached = true

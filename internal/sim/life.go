@@ -24,6 +24,7 @@ type life struct {
 	cfg         engine.Config
 	e           *engine.Engine
 	mem         [numWindows][]byte
+	views       [numWindows]*window.Window
 	ring        []byte
 	ringSelf    *engine.Access
 	tickAt      int64
@@ -47,7 +48,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		size := windowSize(w.plan.ranks, w.plan.tasks)
 		for i := range numWindows {
 			l.mem[i] = make([]byte, size)
-			l.expose(uint32(i+1), l.mem[i], 1)
+			l.views[i] = l.expose(uint32(i+1), l.mem[i], 1)
 		}
 		l.ring = make([]byte, ringLength)
 		l.expose(ringWindow, l.ring, 1)
@@ -71,13 +72,16 @@ func (w *World) start(rank int, incarnation uint64) {
 	w.queue.push(w.now, func() { w.run(l) })
 }
 
-func (l *life) expose(id uint32, mem []byte, unit int) {
-	l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit})
+func (l *life) expose(id uint32, mem []byte, unit int) *window.Window {
+	return l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit})
 }
 
-// exposeWindow adds a window, in checking mode.
+// exposeWindow adds a window, in checking mode unless others map its memory.
 func (l *life) exposeWindow(c window.Config) *window.Window {
-	c.GroupSize, c.Checker = l.w.plan.ranks, window.NewChecker(c.ID, l.rank)
+	c.GroupSize = l.w.plan.ranks
+	if c.Host = l.sharing(c.ID); c.Host == nil {
+		c.Checker = window.NewChecker(c.ID, l.rank)
+	}
 	win, err := window.New(c)
 	if err == nil {
 		err = l.windows.Add(win)
@@ -87,6 +91,26 @@ func (l *life) exposeWindow(c window.Config) *window.Window {
 	}
 	return win
 }
+
+// sharedWindow is the window whose memory the ranks of a host share.
+const sharedWindow = numWindows
+
+// sharing returns what a window has in common with the processes of the rank's
+// host, nil if nothing. The windows of a second life are mapped by nobody.
+func (l *life) sharing(id uint32) *window.Host {
+	if l.w.cfg.Program != nil || id != sharedWindow || l.w.plan.hosts == 0 || l.incarnation > 1 {
+		return nil
+	}
+	h := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{l.rank}}
+	for r := range l.w.plan.ranks {
+		if r != l.rank && l.w.sameHost(r, l.rank) {
+			h.Ranks = append(h.Ranks, r)
+		}
+	}
+	return h
+}
+
+func (w *World) sameHost(a, b int) bool { return w.plan.hosts > 0 && a%w.plan.hosts == b%w.plan.hosts }
 
 // slots is often as few as an engine can do with.
 func (w *World) slots() int {

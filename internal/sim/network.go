@@ -21,11 +21,12 @@ type plan struct {
 	cutFrom, cutTo      int64 // partition
 	crashAt, restartAt  int64 // 0: not
 	victim              int
+	hosts               int // ranks are on that many hosts, and share the memory of one window there; 0: none do
 }
 
 func (p plan) String() string {
-	return fmt.Sprintf("%s, %d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs",
-		p.scenario, p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond)
+	return fmt.Sprintf("%s, %d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts",
+		p.scenario, p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts)
 }
 
 // ranksFail reports whether ranks crash, or are given up.
@@ -68,6 +69,9 @@ func (w *World) newPlan() plan {
 		if w.chance(0.3) {
 			p.restartAt = at + w.span(deadAfter/2, 2*deadAfter)
 		}
+	}
+	if w.chance(0.5) {
+		p.hosts = w.between(1, max(1, p.ranks-1))
 	}
 	p.faultsEnd = max(p.faultsEnd, p.cutTo, p.crashAt, p.restartAt)
 	return p

@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // A window holds words that all ranks share, and then a region for each task of
@@ -32,8 +33,9 @@ type link struct {
 	to     *life
 	s      *engine.Session // nil to oneself
 	a      [numWindows]*engine.Access
-	locked [numWindows]bool // a task has the lock or asks for it
-	sent   map[int]uint64   // messages, by task
+	direct [numWindows]*window.Window // where the rank maps the target's memory
+	locked [numWindows]bool           // a task has the lock or asks for it
+	sent   map[int]uint64             // messages, by task
 }
 
 // link returns the way to a life, and dials where it is new.
@@ -53,7 +55,15 @@ func (t *task) link(to *life) *link {
 		} else {
 			k.a[i] = l.e.OpenAccess(k.s, uint32(i+1))
 		}
-		k.a[i].SetChecked(true)
+		h := to.views[i].Host()
+		k.a[i].SetChecked(to.views[i].Checker() != nil)
+		if h == nil || l.incarnation > 1 || !t.w.sameHost(l.rank, to.rank) {
+			continue
+		}
+		k.direct[i] = to.views[i]
+		if to != l {
+			k.a[i].Share(h.Lock, h.IndexOf(l.rank))
+		}
 	}
 	l.links[to] = k
 	return k
@@ -111,7 +121,7 @@ func (t *task) program() {
 			t.doing = "lock"
 			for range w.between(1, 4) {
 				if w.chance(0.6) { // one lock is in demand
-					k, win = t.link(w.nodes[0]), 0
+					k, win = t.link(w.nodes[0]), w.plan.ranks%numWindows
 				}
 				t.guarded(k, win)
 			}
@@ -145,6 +155,9 @@ func (t *task) failed(k *link, err error, since int64) bool {
 // issue sends a call and reports whether it went out.
 func (t *task) issue(k *link, c engine.Call) bool {
 	e, start := t.l.e, t.w.now
+	if t.direct(k, &c) {
+		return true
+	}
 	if t.w.chance(0.2) {
 		t.disguise(&c)
 	}
@@ -161,6 +174,22 @@ func (t *task) issue(k *link, c engine.Call) bool {
 	}
 	t.w.failf("rank %d: there is room, and yet there is none", t.l.rank)
 	return false
+}
+
+// direct lets a call act at once where the target's memory is this rank's too.
+func (t *task) direct(k *link, c *engine.Call) bool {
+	if c.Access.Window() > numWindows {
+		return false // of the ring
+	}
+	target := k.direct[c.Access.Window()-1]
+	if target == nil || c.Basic.Size() > 8 && !c.Access.Local() || t.w.chance(0.3) || !t.l.e.Direct(c.Access) {
+		return false
+	}
+	if class := engine.Act(c, target); class != mpierr.Success {
+		t.w.failf("rank %d, %s in the memory of rank %d: %v", t.l.rank, t.doing, k.to.rank, class)
+	}
+	t.w.direct++
+	return true
 }
 
 // flush reports whether everything issued has been applied.

@@ -37,7 +37,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		}
 		return
 	}
-	var next, failures, frames atomic.Uint64
+	var next, failures, frames, direct atomic.Uint64
 	var total Result
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -52,6 +52,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 				seed := *flagFrom + i
 				r := Run(config(seed))
 				frames.Add(uint64(r.Frames))
+				direct.Add(uint64(r.Direct))
 				mu.Lock()
 				total.add(&r.Stats)
 				mu.Unlock()
@@ -63,7 +64,8 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		})
 	}
 	group.Wait()
-	t.Logf("%d seeds, %d frames delivered, %.0f seeds/s", seeds, frames.Load(), float64(seeds)/time.Since(start).Seconds())
+	t.Logf("%d seeds, %d frames delivered, %d calls in shared memory, %.0f seeds/s",
+		seeds, frames.Load(), direct.Load(), float64(seeds)/time.Since(start).Seconds())
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)

@@ -49,6 +49,7 @@ type Result struct {
 	Err      error  // what an oracle found, or nil
 	Hash     uint64 // of everything that happened, in order
 	Frames   int    // delivered
+	Direct   int    // calls that acted on shared memory
 	Scenario string
 	Elapsed  int64        // simulated nanoseconds
 	Stats    engine.Stats // of all ranks; only the counters below are summed
@@ -79,6 +80,7 @@ type World struct {
 	lives  []*life
 	hash   uint64
 	frames int
+	direct int
 	plan   plan
 }
 
@@ -119,7 +121,7 @@ func Run(cfg Config) (result Result) {
 			l.stopTasks()
 			result.add(&l.e.Stats)
 		}
-		result.Hash, result.Frames, result.Scenario, result.Elapsed = w.hash, w.frames, w.plan.String(), w.now-second
+		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
 		switch r := recover().(type) {
 		case nil:
 		case failure:
