@@ -12,8 +12,9 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 // The zero value is a free lock. With Share it is the owner's side of a lock that
 // other processes of the host take without asking.
 type Lock[T any] struct {
-	word   *LockWord // nil if the lock is not shared
-	closed bool      // word is
+	word   *LockWord            // nil if the lock is not shared
+	gone   func(index int) bool // reports who has died
+	closed bool                 // word is
 
 	nodes     map[uint64]*node[T] // every holder that holds or waits
 	exclusive bool                // held exclusively, by one
@@ -37,8 +38,10 @@ type node[T any] struct {
 	prev, next *node[T] // in the queue
 }
 
-// Share makes word part of a lock that nobody holds.
-func (l *Lock[T]) Share(word *LockWord) { l.word = word }
+// Share makes word part of a lock that nobody holds. gone reports which processes,
+// by their index, hold it no more when they are found to: the owner has taken them for
+// dead, though they may not know.
+func (l *Lock[T]) Share(word *LockWord, gone func(index int) bool) { l.word, l.gone = word, gone }
 
 // Word returns what Share was given, or nil.
 func (l *Lock[T]) Word() *LockWord { return l.word }
@@ -68,6 +71,11 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 	// Whoever had the word may have given it up before it was closed, and tells nobody.
 	l.word.close()
 	l.closed = true
+	l.word.Holders(func(index int) {
+		if index != ownerIndex && l.gone(index) {
+			l.word.Give(index)
+		}
+	})
 	if !l.admits(kind) {
 		return false, mpierr.Success
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
+// deadIndex is a process that the owner takes for dead.
+const deadIndex = 9
+
 func newWord() *LockWord { return LockWordIn(make([]byte, LockWordLen)) }
 
 // TestLockWord takes and gives a word as the processes of a host do.
@@ -58,7 +61,7 @@ func TestLockWord(t *testing.T) {
 func TestSharedLock(t *testing.T) {
 	var l Lock[int]
 	w := newWord()
-	l.Share(w)
+	l.Share(w, func(index int) bool { return index == deadIndex })
 	acquire := func(want bool, holder uint64, kind LockType) {
 		t.Helper()
 		if got, class := l.Acquire(holder, kind, 0); got != want || class != mpierr.Success {
@@ -129,6 +132,16 @@ func TestSharedLock(t *testing.T) {
 	acquire(false, 15, LockShared)
 	w.Give(2)
 	granted(l.Retry(nil), 15)
+	release(15)
+	// Who was taken for dead loses the lock that it takes all the same.
+	if !w.Take(deadIndex, LockExclusive) {
+		t.Fatal("the word stayed closed")
+	}
+	acquire(true, 16, LockExclusive)
+	if held, _ := w.Give(deadIndex); held {
+		t.Error("the dead process holds the lock beside another")
+	}
+	release(16)
 }
 
 // TestSharedLockExcludes hammers a word from goroutines that stand for processes,
@@ -144,7 +157,7 @@ func TestSharedLockExcludes(t *testing.T) {
 		wrote int
 		group sync.WaitGroup
 	)
-	l.Share(w)
+	l.Share(w, func(index int) bool { return index == deadIndex })
 	hand := func(list []Grant[chan bool]) {
 		for _, g := range list {
 			g.Ticket <- true

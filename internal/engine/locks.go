@@ -99,7 +99,7 @@ func (e *Engine) lockOf(id uint32) *lock {
 		l = &lock{}
 		if w := e.cfg.Windows.Lookup(id); w != nil && w.Host() != nil {
 			l.host = w.Host()
-			l.Share(l.host.Lock)
+			l.Share(l.host.Lock, func(index int) bool { return e.sharer(l.host, index) == nil })
 		}
 		e.locks[id] = l
 	}

@@ -114,14 +114,22 @@ func (e *Engine) takeGiven(id uint32) mpierr.Class {
 	return mpierr.Success
 }
 
-// watchWord watches those who hold l by its word while others wait. A holder that
-// is no peer any more is gone.
+// sharer returns the session with the process that has an index in a window's lock,
+// nil if there is none that lives.
+func (e *Engine) sharer(h *window.Host, index int) *Session {
+	if index >= len(h.Ranks) {
+		return nil
+	}
+	if s := e.byRank[h.Ranks[index]]; s != nil && s.state != dead {
+		return s
+	}
+	return nil
+}
+
+// watchWord watches those who hold l by its word while others wait.
 func (e *Engine) watchWord(l *lock) {
 	l.host.Lock.Holders(func(index int) {
-		if index == 0 || index >= len(l.host.Ranks) {
-			return
-		}
-		if s := e.byRank[l.host.Ranks[index]]; s != nil && s.state != dead {
+		if s := e.sharer(l.host, index); s != nil {
 			e.watchHolder(s)
 		}
 	})
