@@ -29,7 +29,8 @@ import (
 // for what is none; ProcFailed if the other rank has failed, has left the job, or a
 // collective has broken the communicator; Timeout if a limit of ctx passes; Closed
 // after Job.Close. A receive from AnySource fails if any member has failed, since the
-// message may have been its.
+// message may have been its, or if all others have left; what is there already can be
+// received in any case.
 
 const (
 	AnySource = engine.AnySource // a receive from any rank of the communicator (MPI_ANY_SOURCE)
