@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
@@ -208,4 +209,39 @@ func TestOwnLockCancelled(t *testing.T) {
 	}
 	j.must(wins[0].Unlock(j.ctx, 1), wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[0].Unlock(j.ctx, 1))
 	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[1].Unlock(j.ctx, 1))
+}
+
+// TestLockAllPasses has two ranks lock all and access two targets in opposite order,
+// while exclusive requests wait at both.
+func TestLockAllPasses(t *testing.T) {
+	j := newJob(t, 6, comm.Limits{})
+	wins := j.windows(8, 8)
+	one := int64(1)
+	add := func(rank, target int) error {
+		return wins[rank].Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum)
+	}
+	done := make(chan error)
+	for i := range 2 {
+		j.must(wins[i].LockAll(j.ctx, 0), add(i, 4+i), wins[i].Flush(j.ctx, 4+i))
+	}
+	for i := range 2 {
+		w := wins[2+i]
+		j.must(w.Lock(j.ctx, rma.LockExclusive, 4+i, 0), add(2+i, 4+i))
+		go func() { done <- w.Unlock(j.ctx, 4+i) }()
+		for j.nodes[4+i].LockWaits() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range 2 {
+		go func() { done <- errors.Join(add(i, 5-i), wins[i].FlushAll(j.ctx), wins[i].UnlockAll(j.ctx)) }()
+	}
+	for range 4 {
+		j.must(<-done)
+	}
+	for rank := 4; rank < 6; rank++ {
+		j.must(wins[rank].Sync())
+		if got := rma.Slice[int64](wins[rank].Memory())[0]; got != 3 {
+			t.Errorf("rank %d counted %d, want 3", rank, got)
+		}
+	}
 }

@@ -309,7 +309,7 @@ func (w *Win) reach(ctx context.Context, rank int) (*engine.Access, error) {
 			w.poller.Unlock()
 			return a, nil
 		}
-		if e.Lock(now, a, false) {
+		if e.LockPassing(now, a) {
 			w.targets[rank].lazy = true
 			w.poller.Unlock()
 			return a, nil

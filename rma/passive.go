@@ -156,8 +156,9 @@ func failure(name string, rank int, a *engine.Access) error {
 
 // LockAll starts an access epoch on all targets with shared locks
 // (MPI_Win_lock_all, section 11.5.3). It is not collective and does not block:
-// the lock of a target is asked for with the first operation there. Classes:
-// ErrAssert, ErrRMASync, ErrWin.
+// the lock of a target is asked for with the first operation there. It does not wait
+// for exclusive locks that others only wait for, or two that lock all could wait for
+// each other. Classes: ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(_ context.Context, assert Assert) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

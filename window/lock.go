@@ -4,10 +4,11 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 
 // Lock is the lock of one window at its owner (section 11.5.3). Requests are
 // granted in the order they came: a shared request waits behind an exclusive
-// one that waits, so nobody starves. A holder is whatever key the caller gives
-// an origin, a new one for each incarnation; it holds the lock or waits for it
-// once at most, which bounds the queue by the number of holders. T is what the
-// caller needs to answer a waiting request when it is granted.
+// one that waits, so nobody starves; but Pass does not wait behind those. A holder
+// is whatever key the caller gives an origin, a new one for each incarnation; it
+// holds the lock or waits for it once at most, which bounds the queue by the number
+// of holders. T is what the caller needs to answer a waiting request when it is
+// granted.
 //
 // The zero value is a free lock. With Share it is the owner's side of a lock that
 // other processes of the host take without asking.
@@ -50,6 +51,18 @@ func (l *Lock[T]) Word() *LockWord { return l.word }
 // false if the request waits; a later call of Release or Drop then returns its
 // grant. Classes: Locktype; RMASync if holder holds the lock or waits already.
 func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool, class mpierr.Class) {
+	return l.acquire(holder, kind, ticket, false)
+}
+
+// Pass is Acquire of the shared lock by a holder that may hold the locks of other
+// targets while it waits, as one that locks all does. It goes before all who wait: of
+// two such holders each could hold what an exclusive request waits for that the
+// other one's request waits behind.
+func (l *Lock[T]) Pass(holder uint64, ticket T) (granted bool, class mpierr.Class) {
+	return l.acquire(holder, LockShared, ticket, true)
+}
+
+func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) (granted bool, class mpierr.Class) {
 	if !kind.Valid() {
 		return false, mpierr.Locktype
 	}
@@ -59,12 +72,16 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 	n := l.newNode()
 	n.Holder, n.Ticket, n.kind = holder, ticket, kind
 	l.nodes[holder] = n
-	if l.head == nil && l.admits(kind) {
+	if (l.head == nil || passing) && l.admits(kind) {
 		l.hold(n)
 		return true, mpierr.Success
 	}
 	n.waits = true
-	l.enqueue(n)
+	if passing {
+		l.enqueueFirst(n)
+	} else {
+		l.enqueue(n)
+	}
 	if l.word == nil || l.closed {
 		return false, mpierr.Success
 	}
@@ -232,6 +249,17 @@ func (l *Lock[T]) enqueue(n *node[T]) {
 		l.tail.next = n
 	}
 	l.tail = n
+	l.waiting++
+}
+
+func (l *Lock[T]) enqueueFirst(n *node[T]) {
+	n.next = l.head
+	if l.head == nil {
+		l.tail = n
+	} else {
+		l.head.prev = n
+	}
+	l.head = n
 	l.waiting++
 }
 

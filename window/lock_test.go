@@ -1,6 +1,7 @@
 package window
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -74,6 +75,25 @@ func TestLockAgainstModel(t *testing.T) {
 					return
 				}
 				m = append(m, model{{holder: holder, kind: kind, ticket: ticket}}...)
+				if want := len(m.settle()) == 1; granted != want || class != mpierr.Success {
+					t.Fatalf("granted %v (%v), want %v", granted, class, want)
+				}
+			},
+			"pass": func(t *rapid.T) { // it comes after those who hold the lock, before all others
+				holder := anyone.Draw(t, "holder")
+				ticket++
+				granted, class := l.Pass(holder, ticket)
+				if m.find(holder) >= 0 {
+					if class != mpierr.RMASync {
+						t.Fatalf("second request: %v", class)
+					}
+					return
+				}
+				at := 0
+				for at < len(m) && m[at].holds {
+					at++
+				}
+				m = slices.Insert(m, at, model{{holder: holder, kind: LockShared, ticket: ticket}}...)
 				if want := len(m.settle()) == 1; granted != want || class != mpierr.Success {
 					t.Fatalf("granted %v (%v), want %v", granted, class, want)
 				}

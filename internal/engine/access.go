@@ -143,9 +143,21 @@ func (w *LockWait) Met() bool { return w.lock != locking || (*Access)(w).dead() 
 // issued next travels with the request, and is applied under the lock.
 // It returns false if there is no room now (see RoomWait).
 func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
+	if exclusive {
+		return e.lock(now, a, wire.FlagExclusive)
+	}
+	return e.lock(now, a, 0)
+}
+
+// LockPassing is Lock for the shared lock of one of several targets that the caller
+// holds the locks of: it does not wait behind exclusive requests that wait.
+func (e *Engine) LockPassing(now int64, a *Access) bool { return e.lock(now, a, wire.FlagPassing) }
+
+// lock is Lock with the flags of the record.
+func (e *Engine) lock(now int64, a *Access, flags uint8) bool {
 	e.now = now
 	if a.local != nil {
-		e.lockLocal(a, exclusive)
+		e.lockLocal(a, flags)
 		return true
 	}
 	s := a.session
@@ -153,7 +165,7 @@ func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 		a.fail(err)
 		return true
 	}
-	if a.takeWord(exclusive) {
+	if a.takeWord(flags == wire.FlagExclusive) {
 		return true
 	}
 	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
@@ -170,10 +182,7 @@ func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 	if t == none {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t)}
-	if exclusive {
-		r.Flags = wire.FlagExclusive
-	}
+	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t), Flags: flags}
 	e.appendRecord(i, &r, 0)
 	a.lastSeq = e.slots[i].seq
 	a.lock = locking

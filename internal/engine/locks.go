@@ -32,14 +32,14 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	if e.cfg.Windows.Lookup(r.Window) == nil {
 		return false, mpierr.Win
 	}
-	if r.Flags&^wire.FlagExclusive != 0 {
+	if r.Flags > wire.FlagPassing {
 		return false, mpierr.Locktype
 	}
 	l := e.lockOf(r.Window)
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	granted, class = l.Acquire(s.localID, kindOf(r.Flags&wire.FlagExclusive != 0), struct{}{})
+	granted, class = l.ask(s.localID, r.Flags)
 	switch {
 	case class != mpierr.Success:
 	case granted:
@@ -106,6 +106,14 @@ func (e *Engine) lockOf(id uint32) *lock {
 	return l
 }
 
+// ask asks for l with the flags of a lock record.
+func (l *lock) ask(holder uint64, flags uint8) (granted bool, class mpierr.Class) {
+	if flags == wire.FlagPassing {
+		return l.Pass(holder, struct{}{})
+	}
+	return l.Acquire(holder, kindOf(flags == wire.FlagExclusive), struct{}{})
+}
+
 func kindOf(exclusive bool) window.LockType {
 	if exclusive {
 		return window.LockExclusive
@@ -158,9 +166,9 @@ func (e *Engine) enqueue(b *bundle) {
 	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c}
 }
 
-func (e *Engine) lockLocal(a *Access, exclusive bool) {
+func (e *Engine) lockLocal(a *Access, flags uint8) {
 	l := e.lockOf(a.window)
-	granted, class := l.Acquire(localHolder, kindOf(exclusive), struct{}{})
+	granted, class := l.ask(localHolder, flags)
 	switch {
 	case class != mpierr.Success:
 		a.fail(refusal(wire.CodeLock, class, e.cfg.Rank))

@@ -497,9 +497,9 @@ func (g *generator) words(n int) Side {
 	return Side{Layout: plain(datatype.BasicUint64), Count: n, Len: 8 * n}
 }
 
-// guarded has a rank that holds the exclusive lock of a target read the words
-// guarded by it, count, and write them back.
-func (g *generator) guarded(rank, win, target int) {
+// guarded has a rank that holds the lock of a target read the words guarded by it, and
+// if the lock is exclusive, count, and write them back.
+func (g *generator) guarded(rank, win, target int, exclusive bool) {
 	for i := range g.regions {
 		q := &g.regions[i]
 		if q.role != shared || q.target != target || g.p.Shared[q.shared].Kind != Guarded {
@@ -512,6 +512,9 @@ func (g *generator) guarded(rank, win, target int) {
 		n := len(s.Init)
 		read := &Call{Code: Get, Win: win, Target: target, Disp: s.Offset, Result: g.words(n), Shared: q.shared, From: -1}
 		g.issue(rank, read, true)
+		if !exclusive {
+			continue
+		}
 		from := len(g.p.Scripts[rank]) - 1
 		local := g.chance(0.5)
 		g.emit(rank, Step{Code: Flush, Win: win, Target: target, Local: local})

@@ -380,20 +380,29 @@ func (g *generator) nocheck() window.Assert {
 	return 0
 }
 
-// locks has ranks take one lock after the other, exclusive or shared.
+// locks has ranks take one lock after the other, exclusive or shared, or all at once.
 func (g *generator) locks(win int) {
 	g.layout(win, g.everyone, true, true)
 	for r := range g.p.Ranks {
+		if g.chance(0.3) {
+			g.emit(r, Step{Code: LockAll, Win: win})
+			for range g.between(1, 4) {
+				g.operations(r, win, g.everyone(0), true)
+				g.guarded(r, win, g.IntN(g.p.Ranks), false)
+			}
+			g.emit(r, Step{Code: UnlockAll, Win: win})
+			continue
+		}
 		for range g.between(0, 5) {
 			target := g.IntN(g.p.Ranks)
 			exclusive := g.chance(0.6)
 			g.emit(r, Step{Code: Lock, Win: win, Target: target, Exclusive: exclusive})
-			if exclusive && g.chance(0.7) {
-				g.guarded(r, win, target)
+			if g.chance(0.7) {
+				g.guarded(r, win, target, exclusive)
 			}
 			g.operations(r, win, []int{target}, true)
-			if exclusive && g.chance(0.3) {
-				g.guarded(r, win, target)
+			if g.chance(0.3) {
+				g.guarded(r, win, target, exclusive)
 			}
 			g.emit(r, Step{Code: Unlock, Win: win, Target: target})
 			delete(g.pending, place{r, win, target})

@@ -224,12 +224,6 @@ func (m *machine) Wait(win int, testing bool) error {
 	return nil
 }
 
-// acquire asks for the lock of a target.
-func (m *machine) acquire(x *machineTarget, exclusive bool) {
-	e, room := m.t.l.e, (*engine.RoomWait)(x.Access)
-	m.until(func() bool { return e.Lock(m.t.w.now, x.Access, exclusive) }, room.Met)
-}
-
 func (m *machine) Lock(win, target int, exclusive bool, assert window.Assert) error {
 	w, kind := m.windows[win], window.LockShared
 	if exclusive {
@@ -239,7 +233,7 @@ func (m *machine) Lock(win, target int, exclusive bool, assert window.Assert) er
 		return err
 	}
 	x := &w.targets[target]
-	m.acquire(x, exclusive)
+	m.until(func() bool { return m.t.l.e.Lock(m.t.w.now, x.Access, exclusive) }, (*engine.RoomWait)(x.Access).Met)
 	if target == m.t.l.rank {
 		m.t.await((*engine.LockWait)(x.Access).Met)
 	}
@@ -340,7 +334,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	x.used = true
 	if assert, all := w.epoch.LockedAll(); all && assert == 0 && !x.lazy {
 		x.lazy = true
-		m.acquire(x, false)
+		m.until(func() bool { return m.t.l.e.LockPassing(m.t.w.now, x.Access) }, (*engine.RoomWait)(x.Access).Met)
 	}
 	call := engine.Call{Access: x.Access, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {

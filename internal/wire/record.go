@@ -38,6 +38,7 @@ const (
 // Flags of records.
 const (
 	FlagExclusive uint8 = 1 // of CodeLock: the lock is exclusive
+	FlagPassing   uint8 = 2 // of CodeLock: the lock is shared, and passes requests that wait
 	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
 	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
 	FlagReads     uint8 = 1 // of CodeMark: only what changes nothing has completed
