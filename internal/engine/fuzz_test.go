@@ -83,6 +83,11 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	result := bytes.Repeat([]byte{0xa5}, guard+16+guard)
 	e.Issue(fb.now, &Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
 	e.Lock(fb.now, e.OpenAccess(a.session, testWindow+1), true)
+	text := bytes.Repeat([]byte{0xa5}, guard+5000+guard)
+	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buf: text[guard : guard+5000 : guard+5000]}
+	e.PostReceive(fb.now, receive)
+	send := &Sending{Session: a.session, Context: 1, Data: bytes.Repeat([]byte{0x5a}, 5000)}
+	e.PostSend(fb.now, send)
 	fb.step()
 	for frames := 0; len(input) > 0 && frames < 64; frames++ {
 		n := min(int(input[0])*8, len(input)-1)
@@ -100,7 +105,10 @@ func receiveArbitrary(t *testing.T, input []byte) {
 		fb.step()
 	}
 	fb.pass(30_000 * millisecond)
-	for _, m := range [][]byte{whole, result} {
+	if !receive.Met() || !send.Met() || bytes.Count(send.Data, []byte{0x5a}) != len(send.Data) {
+		t.Errorf("after the peer fell silent a receive waits (%v) or a send (%v), or the peer has changed what was sent", !receive.Met(), !send.Met())
+	}
+	for _, m := range [][]byte{whole, result, text} {
 		for i := range guard {
 			if m[i] != 0xa5 || m[len(m)-1-i] != 0xa5 {
 				t.Fatal("a frame changed memory that it has no right to")
