@@ -175,21 +175,28 @@ func (c *Comm) checkReceive(op string, source, tag int) error {
 func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, now int64, s *engine.Session, err error) {
 	p := c.job.poller
 	e, now = p.Lock()
-	if rank != AnySource {
-		world := c.WorldRank(rank)
-		if s = e.Session(world); s == nil && world != c.job.rank && !p.Closed() {
-			p.UnlockQuiet()
-			if s, err = c.job.Session(ctx, world); err != nil {
-				return nil, 0, nil, err
-			}
-			e, now = p.Lock()
+	s, known := c.known(e, rank)
+	if !known && !p.Closed() {
+		p.UnlockQuiet()
+		if s, err = c.job.Session(ctx, c.WorldRank(rank)); err != nil {
+			return nil, 0, nil, err
 		}
+		e, now = p.Lock()
 	}
 	if p.Closed() {
 		p.Unlock()
 		return nil, 0, nil, net.ErrClosed
 	}
 	return e, now, s, nil
+}
+
+// known returns the session with a rank, and whether there is one or none is needed.
+func (c *Comm) known(e *engine.Engine, rank int) (*engine.Session, bool) {
+	if rank == AnySource || c.WorldRank(rank) == c.job.rank {
+		return nil, true
+	}
+	s := e.Session(c.WorldRank(rank))
+	return s, s != nil
 }
 
 // greet opens sessions with all members, so that the failure of one that this rank
@@ -414,12 +421,13 @@ func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, rec
 
 // swap is push and pull at the same time.
 func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
-	_, _, to, err := c.enter(ctx, dest)
-	if err != nil {
-		return Status{}, c.named(op, err)
+	e, now, to, err := c.enter(ctx, dest)
+	if err == nil {
+		if _, known := c.known(e, source); !known {
+			c.job.poller.UnlockQuiet()
+			e, now, _, err = c.enter(ctx, source)
+		}
 	}
-	c.job.poller.UnlockQuiet()
-	e, now, _, err := c.enter(ctx, source)
 	if err != nil {
 		return Status{}, c.named(op, err)
 	}
@@ -429,8 +437,13 @@ func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag i
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}
-	sent := c.finishSend(op, p, c.job.poller.WaitLocked(ctx, p))
-	s, err := c.finishReceive(op, r, c.job.poller.Wait(ctx, r))
+	if !p.Met() {
+		err = c.job.poller.WaitLocked(ctx, p)
+		c.job.poller.Lock()
+	}
+	received := c.job.poller.WaitLocked(ctx, r)
+	sent := c.finishSend(op, p, err)
+	s, err := c.finishReceive(op, r, received)
 	if sent != nil {
 		err = sent
 	}
