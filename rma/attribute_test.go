@@ -115,7 +115,7 @@ func TestSetInfo(t *testing.T) {
 			"mpi_minimum_memory_alignment": "64", "same_size": "false", "accumulate_ops": "same_op", "mpi_accumulate_granularity": "64"})
 	})
 	expect("changed", rma.Info{"no_locks": "false", "accumulate_ordering": "rar,waw", "accumulate_ops": "same_op",
-		"mpi_accumulate_granularity": "64", "same_size": "true", "mpi_minimum_memory_alignment": "65536"})
+		"mpi_accumulate_granularity": "0", "same_size": "true", "mpi_minimum_memory_alignment": "65536"})
 	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0), wins[0].Unlock(j.ctx, 1)) // no_locks is as it was
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].SetInfo(j.ctx, nil) })
 	expect("nothing mentioned", rma.Info{"accumulate_ordering": "rar,waw"})

@@ -24,6 +24,12 @@ func firstByte(b []byte) *byte { return unsafe.SliceData(b) }
 // mem returns b's memory.
 func (b *Buffer) mem() []byte { return unsafe.Slice(b.first, b.bytes) }
 
+// overlaps reports whether b and o have bytes in common, gaps of derived datatypes counted.
+func (b *Buffer) overlaps(o *Buffer) bool {
+	p, q := uintptr(unsafe.Pointer(b.first)), uintptr(unsafe.Pointer(o.first))
+	return b.bytes > 0 && o.bytes > 0 && p < q+uintptr(o.bytes) && q < p+uintptr(b.bytes)
+}
+
 // Slice returns the memory of a window as a slice of T, for the process's own
 // loads and stores. Bytes at the end that make no whole element are left out. It
 // panics if mem is not aligned for T, which memory from Allocate always is.

@@ -45,8 +45,8 @@ func (w *Win) Attach(mem []byte) (err error) {
 // Detach ends the exposure of the region that was attached from the first byte of
 // mem on (MPI_Win_detach, section 11.2.4). It is local and waits for nothing: what
 // arrives later is refused with ErrRange, which its origin is told when it
-// completes the operation. Classes: ErrWin; ErrRMAFlavor; ErrRMAAttach if no
-// region that starts there is attached.
+// completes the operation. Classes: ErrWin; ErrRMAFlavor; ErrBase if no region that
+// starts there is attached.
 func (w *Win) Detach(mem []byte) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

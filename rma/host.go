@@ -30,7 +30,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 	me := w.comm.Rank()
 	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
 	w.hints.MinAlignment = align
-	h := &host{direct: !w.hints.Check, dense: flavor == window.FlavorShared}
+	h := &host{direct: !w.hints.Check, dense: flavor == window.FlavorShared && !w.hints.AllocSharedNoncontig}
 	count := map[uint64]int{}
 	most := 0
 	for r, p := range proposals {
@@ -41,14 +41,13 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 			h.ranks = append(h.ranks, r)
 			align = max(align, int(p.align))
 		}
-		h.dense = h.dense && !p.apart
 	}
 	if flavor == window.FlavorShared && len(h.ranks) < len(proposals) {
 		// All ranks see this, and none goes on.
 		return nil, nil, newError("allocate shared", ErrRMAShared, NoRank,
 			"%d of the %d ranks are on this host: divide the communicator with SplitHost", len(h.ranks), len(proposals))
 	}
-	if flavor == window.FlavorShared && h.dense {
+	if h.dense {
 		w.hints.MinAlignment = 0
 	}
 	if flavor == window.FlavorShared || h.direct && most > 1 {

@@ -114,6 +114,39 @@ func TestSharedNoncontig(t *testing.T) {
 	freeAll(j, wins)
 }
 
+// TestSharedAgreed has windows lie apart only where all ranks have said so, and all
+// ranks told what holds.
+func TestSharedAgreed(t *testing.T) {
+	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	for apart := range len(j.nodes) + 1 { // so many ranks set the key
+		wins := make([]*rma.Win, len(j.nodes))
+		j.each(func(n *rma.Node) (err error) {
+			info := rma.Info{}
+			if n.Rank() < apart {
+				info["alloc_shared_noncontig"] = "true"
+			}
+			wins[n.Rank()], err = rma.AllocateShared(j.ctx, n.World(), 8, 8, info)
+			return err
+		})
+		gap, want := int64(8), "false"
+		if apart == len(j.nodes) {
+			gap, want = int64(os.Getpagesize()), "true"
+		}
+		for rank, w := range wins {
+			if got := w.Info()["alloc_shared_noncontig"]; got != want {
+				t.Errorf("%d ranks set it: rank %d has it %s", apart, rank, got)
+			}
+			first, err := w.SharedQuery(0)
+			second, err2 := w.SharedQuery(1)
+			j.must(err, err2)
+			if got := rma.SubAddress(rma.Address(rma.Of(second.Memory)), rma.Address(rma.Of(first.Memory))); got != gap {
+				t.Errorf("%d ranks set it: the windows lie %d bytes apart, not %d", apart, got, gap)
+			}
+		}
+		freeAll(j, wins)
+	}
+}
+
 // TestSharedRefused asks for shared memory across hosts, and for the memory of
 // windows that is not here.
 func TestSharedRefused(t *testing.T) {
@@ -275,10 +308,12 @@ func TestDirectRefused(t *testing.T) {
 		}
 	}
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0))
-	r, err := w.RfetchAndOp(rma.Value(&x), rma.Value(&x), 1, rma.At(0), rma.Sum)
+	old := int64(0)
+	r, err := w.RfetchAndOp(rma.Value(&x), rma.Value(&old), 1, rma.At(0), rma.Sum)
 	j.must(err)
-	if err := r.Wait(j.ctx); !errors.Is(err, rma.ErrDisp) {
-		t.Errorf("followed by a request: %v, want invalid displacement", err)
+	var e *rma.Error
+	if err := r.Wait(j.ctx); !errors.Is(err, rma.ErrDisp) || !errors.As(err, &e) || e.Op != "rfetch_and_op" {
+		t.Errorf("followed by a request: %v, want rfetch_and_op, invalid displacement", err)
 	}
 	j.must(w.Unlock(j.ctx, 1))
 	if got := fmt.Sprint(wins[1].Memory()); got != fmt.Sprint(make([]byte, 12)) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -20,7 +21,7 @@ func TestRefusedOperations(t *testing.T) {
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Put(rma.Bytes(before), 1, rma.At(0)), w.Flush(j.ctx, 1))
 
 	eight, big, one, old := make([]int64, 1), make([]int64, 9), int64(1), int64(0)
-	short, float := int32(0), 1.0
+	short, float, pair := int32(0), 1.0, make([]int64, 3)
 	for _, c := range []struct {
 		name  string
 		class rma.Class
@@ -55,6 +56,14 @@ func TestRefusedOperations(t *testing.T) {
 		}},
 		{"compare_and_swap: two types", rma.ErrType, func() error {
 			return w.CompareAndSwap(rma.Value(&one), rma.Value(&short), rma.Value(&old), 1, rma.At(0))
+		}},
+		{"get_accumulate: buffers that overlap", rma.ErrArg, func() error { return w.GetAccumulate(rma.Of(pair[:2]), rma.Of(pair[1:]), 1, rma.At(0), rma.Sum) }},
+		{"get_accumulate: buffers that overlap, the datatype at the target named", rma.ErrArg, func() error {
+			return w.GetAccumulate(rma.Of(pair[:2]), rma.Of(pair[1:]), 1, rma.At(0).As(2, datatype.Int64), rma.Sum)
+		}},
+		{"fetch_and_op: one buffer for both", rma.ErrArg, func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(&one), 1, rma.At(0), rma.Sum) }},
+		{"compare_and_swap: one buffer for both", rma.ErrArg, func() error {
+			return w.CompareAndSwap(rma.Value(&one), rma.Value(&old), rma.Value(&one), 1, rma.At(0))
 		}},
 		{"compare_and_swap: several elements", rma.ErrCount, func() error {
 			return w.CompareAndSwap(rma.Of(big), rma.Value(&one), rma.Value(&old), 1, rma.At(0))

@@ -73,7 +73,9 @@ func (w *Win) accumulate(r *engine.Request, origin Buffer, target int, at Locati
 
 // GetAccumulate is Accumulate and also returns the former values in result
 // (MPI_Get_accumulate, section 11.3.4), which has as many elements of the same
-// type as origin. With NoOp, origin is ignored: an atomic read.
+// type as origin and overlaps it nowhere. With NoOp, origin is ignored: an atomic
+// read. Classes as for Accumulate, and ErrArg where origin and result overlap, which
+// is not looked for in derived datatypes.
 func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
 	return w.report(w.getAccumulate(nil, origin, result, target, at, op))
 }
@@ -87,7 +89,7 @@ func (w *Win) getAccumulate(r *engine.Request, origin, result Buffer, target int
 }
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
-// 11.3.4), of a predefined datatype or a pair.
+// 11.3.4), of a predefined datatype or a pair. Classes as for GetAccumulate.
 func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
 	return w.report(w.fetchAndOp(nil, origin, result, target, at, op))
 }
@@ -118,6 +120,9 @@ func (w *Win) fetch(r *engine.Request, name string, origin, result Buffer, targe
 		if origin.bytes != result.bytes {
 			return newError(name, ErrCount, target, "%d elements for a result of %d", origin.Len(), result.Len())
 		}
+		if origin.overlaps(&result) {
+			return notDisjoint(name, target)
+		}
 	}
 	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.mem(), Result: result.mem(), Request: r}
 	return w.issue(name, target, disp, &c, result.bytes, basic.Align(), nil)
@@ -126,7 +131,8 @@ func (w *Win) fetch(r *engine.Request, name string, origin, result Buffer, targe
 // CompareAndSwap replaces one element at the target by origin if it equals
 // compare, atomically, and returns its former value in result
 // (MPI_Compare_and_swap, section 11.3.4). All three are single elements of one
-// type: an integer, bool or byte.
+// type: an integer, bool or byte; origin and result do not overlap. Classes as for
+// GetAccumulate.
 func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
 	return w.report(w.compareAndSwap(nil, origin, compare, result, target, at))
 }
@@ -146,9 +152,15 @@ func (w *Win) compareAndSwap(r *engine.Request, origin, compare, result Buffer, 
 		return newError(name, ErrType, target, "origin, compare value and result are of different types")
 	case origin.bytes != b.Size() || compare.bytes != b.Size() || result.bytes != b.Size():
 		return newError(name, ErrCount, target, "origin, compare value and result must be one element each")
+	case origin.overlaps(&result):
+		return notDisjoint(name, target)
 	}
 	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem(), Compare: compare.mem(), Result: result.mem(), Request: r}
 	return w.issue(name, target, at.disp, &c, b.Size(), b.Align(), nil)
+}
+
+func notDisjoint(name string, target int) error {
+	return newError(name, ErrArg, target, "origin and result overlap: fetch into memory of its own")
 }
 
 func checkOp(name string, target int, op Op, b datatype.Basic) error {

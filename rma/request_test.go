@@ -145,8 +145,27 @@ func TestRequestRefused(t *testing.T) {
 	j := newJob(t, 2, comm.Limits{DeadAfter: 300 * time.Millisecond})
 	wins := j.windows(8, 8)
 	w, v := wins[0], int64(0)
-	if _, err := w.Rput(rma.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
-		t.Errorf("outside an epoch: %v", err)
+	var e *rma.Error
+	old, is := int64(0), func(err error, class rma.Class, op string) bool {
+		return errors.Is(err, class) && errors.As(err, &e) && e.Op == op
+	}
+	for op, call := range map[string]func() (*rma.Request, error){
+		"rput":        func() (*rma.Request, error) { return w.Rput(rma.Value(&v), 1, rma.At(0)) },
+		"rget":        func() (*rma.Request, error) { return w.Rget(rma.Value(&v), 1, rma.At(0)) },
+		"raccumulate": func() (*rma.Request, error) { return w.Raccumulate(rma.Value(&v), 1, rma.At(0), rma.Sum) },
+		"rget_accumulate": func() (*rma.Request, error) {
+			return w.RgetAccumulate(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum)
+		},
+		"rfetch_and_op": func() (*rma.Request, error) {
+			return w.RfetchAndOp(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum)
+		},
+		"rcompare_and_swap": func() (*rma.Request, error) {
+			return w.RcompareAndSwap(rma.Value(&v), rma.Value(&v), rma.Value(&old), 1, rma.At(0))
+		},
+	} {
+		if r, err := call(); r != nil || !is(err, rma.ErrRMASync, op) {
+			t.Errorf("%s outside an epoch: %v", op, err)
+		}
 	}
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, 0) })
 	if _, err := w.Rget(rma.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
@@ -162,7 +181,7 @@ func TestRequestRefused(t *testing.T) {
 	j.nodes[1].Silence()
 	get, err := w.Rget(rma.Value(&v), 1, rma.At(0))
 	j.must(err)
-	if err := get.Wait(j.ctx); !errors.Is(err, rma.ErrProcFailed) {
+	if err := get.Wait(j.ctx); !is(err, rma.ErrProcFailed, "rget") {
 		t.Errorf("of a dead target: %v", err)
 	}
 	if done, err := get.Test(); !done || !errors.Is(err, rma.ErrProcFailed) {

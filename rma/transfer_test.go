@@ -1,6 +1,7 @@
 package rma_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -212,4 +214,53 @@ func TestOrdering(t *testing.T) {
 		}
 	}
 	j.must(w.UnlockAll(j.ctx))
+}
+
+// TestLargeDisplacements reaches beyond 2^32 bytes, by displacements, by units and by
+// the strides and extents of datatypes. Few pages of the window are ever touched.
+func TestLargeDisplacements(t *testing.T) {
+	const far = 1 << 32
+	strided, err := datatype.Hvector(2, 1, far, datatype.Int64)
+	strided = committed(t, strided, err)
+	sparse, err := datatype.Resized(datatype.Byte, 0, far/2)
+	sparse = committed(t, sparse, err)
+	for _, hosts := range [][]string{{"", ""}, {"a", "a"}} {
+		j := newJobAt(t, hosts, comm.Limits{})
+		wins := j.windowsOf(func(rank int) (size, unit int) { return 8 + rank*far + rank*4096, 1 }, nil)
+		units := make([]*rma.Win, 2)
+		j.each(func(n *rma.Node) (err error) {
+			units[n.Rank()], err = rma.Create(j.ctx, n.World(), wins[n.Rank()].Memory(), 1<<31-1, nil)
+			return err
+		})
+		mem := wins[1].Memory()
+		for rank, w := range wins {
+			word, got, old := int64(42+rank), int64(0), int64(0)
+			flush := func() error { return w.Flush(j.ctx, 1) }
+			j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0),
+				w.Put(rma.Value(&word), 1, rma.At(far+8)), flush(), w.Get(rma.Value(&got), 1, rma.At(far+8)), flush(),
+				w.FetchAndOp(rma.Value(&word), rma.Value(&old), 1, rma.At(far+8), rma.Sum), flush())
+			if there := rma.Slice[int64](mem[far+8:])[0]; got != word || old != word || there != 2*word {
+				t.Errorf("%q, rank %d: put %d, got %d, fetched %d, and %d is there", hosts, rank, word, got, old, there)
+			}
+			in, out := []int64{7 + word, 8 + word}, make([]int64, 2)
+			j.must(w.Put(rma.Of(in), 1, rma.At(16).As(1, strided)), flush(), w.Get(rma.Of(out), 1, rma.At(16).As(1, strided)), flush())
+			if there := rma.Slice[int64](mem[far+16:])[0]; !slices.Equal(in, out) || there != in[1] {
+				t.Errorf("%q, rank %d: put %v over a stride, got %v, and %d is there", hosts, rank, in, out, there)
+			}
+			j.must(w.Put(rma.Bytes([]byte{1, 2, byte(word)}), 1, rma.At(40).As(3, sparse)), flush())
+			if there := []byte{mem[40], mem[far/2+40], mem[far+40]}; !bytes.Equal(there, []byte{1, 2, byte(word)}) {
+				t.Errorf("%q, rank %d: %v is there, over extents of 2^31", hosts, rank, there)
+			}
+			if err := w.Put(rma.Value(&word), 1, rma.At(far+4096+1)); !errors.Is(err, rma.ErrRange) {
+				t.Errorf("%q, rank %d: beyond the end: %v", hosts, rank, err)
+			}
+			u := units[rank]
+			j.must(w.Unlock(j.ctx, 1), u.Lock(j.ctx, rma.LockExclusive, 1, 0), u.Put(rma.Bytes([]byte{byte(word)}), 1, rma.At(2)), u.Unlock(j.ctx, 1))
+			if u.DispUnit() != 1<<31-1 || mem[2*(1<<31-1)] != byte(word) {
+				t.Errorf("%q, rank %d: %d is there, 2 units of %d bytes on", hosts, rank, mem[2*(1<<31-1)], u.DispUnit())
+			}
+		}
+		freeAll(j, units)
+		freeAll(j, wins)
+	}
 }

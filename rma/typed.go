@@ -209,6 +209,9 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 		if err := fits(name, "result", rank, from, t, n, into); err != nil {
 			return err
 		}
+		if origin.typ == nil && result.typ == nil && origin.overlaps(result) {
+			return notDisjoint(name, rank)
+		}
 		if into.OverlapsSelf(n) {
 			return newError(name, ErrType, rank, "%d entries of %v, the result, have bytes twice", n, into)
 		}

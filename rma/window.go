@@ -3,6 +3,7 @@ package rma
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"net"
 	"sync/atomic"
 
@@ -82,7 +83,7 @@ type target struct {
 // Allocate creates a window on memory that the library allocates, outside the
 // Go heap (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank
 // calls it, with a size and a displacement unit of its own, in bytes; size may be
-// 0. The memory is zeroed and aligned to a page, or further by the info key
+// 0, and the unit at most 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
 // mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
 // all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
 // info value, ErrProcFailed. If it fails at one rank, it fails at all.
@@ -147,8 +148,8 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	case fault != nil:
 	case size < 0:
 		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
-	case dispUnit <= 0 || dispUnit > 1<<30:
-		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^30", dispUnit)
+	case dispUnit <= 0 || dispUnit > math.MaxInt32:
+		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
 	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
@@ -191,7 +192,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}
-	w.quietFree = true
+	w.quietFree, w.hints.AllocSharedNoncontig = true, true
 	proposals := make([]proposal, len(blocks))
 	for r, b := range blocks {
 		p := &proposals[r]
@@ -200,6 +201,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 			fault = failedAt("window create", r, p.failed)
 		}
 		w.quietFree = w.quietFree && p.noLocks
+		w.hints.AllocSharedNoncontig = w.hints.AllocSharedNoncontig && p.apart
 		w.hints.Check = w.hints.Check || p.check
 		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit)}
 	}

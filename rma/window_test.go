@@ -45,6 +45,7 @@ func TestWindowRefused(t *testing.T) {
 	}{
 		{"negative size", -1, 1, nil, rma.ErrSize},
 		{"no unit", 8, 0, nil, rma.ErrDisp},
+		{"unit too large", 8, 1 << 31, nil, rma.ErrDisp},
 		{"negative unit", 8, -8, nil, rma.ErrDisp},
 		{"too much memory", 1 << 62, 1, nil, rma.ErrNoMem},
 		{"info value", 8, 1, rma.Info{"no_locks": "perhaps"}, rma.ErrArg},

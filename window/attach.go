@@ -40,7 +40,7 @@ func (w *Window) Attach(mem []byte) error {
 }
 
 // Detach ends what Attach began, for the region that starts where mem does.
-// Classes: Win; RMAFlavor; RMAAttach if no attached region starts there.
+// Classes: Win; RMAFlavor; Base if no attached region starts there.
 func (w *Window) Detach(mem []byte) error {
 	if err := w.attachable("detach"); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (w *Window) Detach(mem []byte) error {
 	case found:
 		w.regions = slices.Delete(w.regions, i, i+1)
 	case len(mem) > 0:
-		return mpierr.New("detach", mpierr.RMAAttach, mpierr.NoRank, "no region that starts at %#x is attached to this window", start)
+		return mpierr.New("detach", mpierr.Base, mpierr.NoRank, "no region that starts at %#x is attached to this window", start)
 	}
 	return nil
 }

@@ -58,9 +58,9 @@ func TestAttach(t *testing.T) {
 	if class := w.Accumulate(datatype.Sum, datatype.BasicInt64, base+1, make([]byte, 8)); class != mpierr.Disp {
 		t.Errorf("an unaligned element: %v", class)
 	}
-	check("detach from the middle of a region", w.Detach(mem[33:]), mpierr.RMAAttach)
+	check("detach from the middle of a region", w.Detach(mem[33:]), mpierr.Base)
 	check("detach the middle region", w.Detach(mem[32:33]), 0)
-	check("detach it again", w.Detach(mem[32:64]), mpierr.RMAAttach)
+	check("detach it again", w.Detach(mem[32:64]), mpierr.Base)
 	check("detach nothing", w.Detach(nil), 0)
 	access("across the hole", base, 96, mpierr.RMARange)
 	access("before the hole", base, 32, 0)

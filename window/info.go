@@ -65,10 +65,9 @@ type Hints struct {
 	NoLocks              bool     // no passive target synchronisation
 	Ordering             Ordering // which accumulates keep their order; all by default
 	SameOp               bool     // concurrent accumulates to an address all use one operator, not even NoOp beside it
-	Granularity          int      // bytes of a large accumulate to update as one; 0 leaves it to the library
 	SameSize             bool     // all ranks expose the same size
 	SameDispUnit         bool     // all ranks have the same displacement unit
-	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous
+	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous: of a window, if all have set it
 	MinAlignment         int      // bytes that allocated memory is aligned to, a power of two; 0 if not given
 	Check                bool     // look for conflicting accesses
 	MemoryKinds          string   // comma-separated kinds of memory used with the window; empty if not given
@@ -90,7 +89,7 @@ func (h Hints) With(info Info) (Hints, error) {
 		{keyNoLocks, parseBool(&h.NoLocks)},
 		{keyOrdering, h.parseOrdering},
 		{keyOps, h.parseOps},
-		{keyGranularity, h.parseGranularity},
+		{keyGranularity, parseGranularity},
 		{keySameSize, parseBool(&h.SameSize)},
 		{keySameDispUnit, parseBool(&h.SameDispUnit)},
 		{keyNoncontig, parseBool(&h.AllocSharedNoncontig)},
@@ -110,7 +109,7 @@ func (h Hints) With(info Info) (Hints, error) {
 func (h Hints) Info() Info {
 	info := Info{
 		keyNoLocks: strconv.FormatBool(h.NoLocks), keyOrdering: h.Ordering.String(), keyOps: opsSameNoOp,
-		keyGranularity: strconv.Itoa(h.Granularity), keySameSize: strconv.FormatBool(h.SameSize),
+		keyGranularity: "0", keySameSize: strconv.FormatBool(h.SameSize),
 		keySameDispUnit: strconv.FormatBool(h.SameDispUnit), keyNoncontig: strconv.FormatBool(h.AllocSharedNoncontig),
 	}
 	if h.SameOp {
@@ -160,9 +159,10 @@ func (h *Hints) parseOps(value string) bool {
 	return h.SameOp || value == opsSameNoOp
 }
 
-func (h *Hints) parseGranularity(value string) bool {
+// parseGranularity looks whether the value is one. Nothing is made of it: an
+// element is what accumulates update as one, and Info says 0, the library's choice.
+func parseGranularity(value string) bool {
 	n, err := strconv.Atoi(value)
-	h.Granularity = n
 	return err == nil && n >= 0
 }
 

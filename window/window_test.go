@@ -292,7 +292,7 @@ func TestInfo(t *testing.T) {
 		"same_size": "true", "same_disp_unit": "true", "alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "4096",
 		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem"}
 	h, err := ParseInfo(all)
-	want := Hints{NoLocks: true, Ordering: OrderRAR | OrderWAW, SameOp: true, Granularity: 64, SameSize: true, SameDispUnit: true,
+	want := Hints{NoLocks: true, Ordering: OrderRAR | OrderWAW, SameOp: true, SameSize: true, SameDispUnit: true,
 		AllocSharedNoncontig: true, MinAlignment: 4096, MemoryKinds: "system,mpi:alloc_mem"}
 	if err != nil || h != want {
 		t.Errorf("%+v, %v", h, err)
@@ -302,7 +302,7 @@ func TestInfo(t *testing.T) {
 			t.Errorf("%v parses as %+v, %v", h.Info(), again, err)
 		}
 	}
-	if got := h.Info(); got["accumulate_ordering"] != "rar,waw" || len(got) != len(all) {
+	if got := h.Info(); got["accumulate_ordering"] != "rar,waw" || got["mpi_accumulate_granularity"] != "0" || len(got) != len(all) {
 		t.Errorf("in use: %v", got)
 	}
 	changed, err := h.With(Info{"no_locks": "false"})
