@@ -275,6 +275,7 @@ func (g *generator) burst(rank, win int, targets []int, passive bool) {
 	}
 	q := mine[g.IntN(len(mine))]
 	b := basics[g.IntN(len(basics))]
+	longest := []int{10, 300, 3000}[g.IntN(3)]
 	for range g.between(3, 50) {
 		c := &Call{Code: Accumulate, Win: win, Target: q.target, Shared: -1, From: -1}
 		if g.chance(0.2) {
@@ -283,7 +284,7 @@ func (g *generator) burst(rank, win int, targets []int, passive bool) {
 		for c.Op.Check(b) != 0 || c.Code == Accumulate && c.Op == datatype.NoOp {
 			c.Op = datatype.Op(g.between(1, 14))
 		}
-		elements := min(g.between(1, 300), (q.high-q.low)/b.Size())
+		elements := min(g.between(1, longest), (q.high-q.low)/b.Size())
 		if c.Code == FetchAndOp {
 			elements = min(1, elements)
 		}

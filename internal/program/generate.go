@@ -401,6 +401,9 @@ func (g *generator) locks(win int) {
 				g.guarded(r, win, target, exclusive)
 			}
 			g.operations(r, win, []int{target}, true)
+			if g.chance(0.2) {
+				g.burst(r, win, []int{target}, true)
+			}
 			if g.chance(0.3) {
 				g.guarded(r, win, target, exclusive)
 			}

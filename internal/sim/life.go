@@ -79,7 +79,10 @@ func (l *life) expose(id uint32, mem []byte, unit int) *window.Window {
 // exposeWindow adds a window, in checking mode unless others map its memory.
 func (l *life) exposeWindow(c window.Config) *window.Window {
 	c.GroupSize = l.w.plan.ranks
-	if c.Host = l.sharing(c.ID); c.Host == nil {
+	if c.Flavor != window.FlavorDynamic {
+		c.Host = l.sharing(c.ID)
+	}
+	if c.Host == nil {
 		c.Checker = window.NewChecker(c.ID, l.rank)
 	}
 	win, err := window.New(c)
@@ -92,13 +95,14 @@ func (l *life) exposeWindow(c window.Config) *window.Window {
 	return win
 }
 
-// sharedWindow is the window whose memory the ranks of a host share.
+// sharedWindow is the window whose memory the ranks of a host share, of generated
+// programs too.
 const sharedWindow = numWindows
 
 // sharing returns what a window has in common with the processes of the rank's
 // host, nil if nothing. The windows of a second life are mapped by nobody.
 func (l *life) sharing(id uint32) *window.Host {
-	if l.w.cfg.Program != nil || id != sharedWindow || l.w.plan.hosts == 0 || l.incarnation > 1 {
+	if id != sharedWindow || l.w.plan.hosts == 0 || l.incarnation > 1 {
 		return nil
 	}
 	h := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{l.rank}}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -16,6 +17,7 @@ type machine struct {
 	sessions []*engine.Session // nil for this rank
 	windows  []*machineWindow
 	barriers uint64
+	direct   engine.Direct
 }
 
 // machineWindow is what a rank knows of a window, at all ranks.
@@ -32,6 +34,8 @@ type machineTarget struct {
 	base uint64 // dynamic: the address of the memory
 	used bool   // in this epoch
 	lazy bool   // the lock of lock_all has been asked for
+
+	direct *window.Window // where this rank maps the memory
 }
 
 // exposeProgram makes a rank's windows of the program, with ids from 1 on.
@@ -79,7 +83,14 @@ func (t *task) generated() {
 			if p.Windows[i].Flavor == window.FlavorDynamic {
 				x.base = window.Address(to.generated[i])
 			}
-			x.SetChecked(true)
+			there := to.windows.Lookup(id)
+			x.SetChecked(there.Checker() != nil)
+			if h := there.Host(); h != nil && w.sameHost(l.rank, rank) {
+				x.direct = there
+				if to != l {
+					x.Share(h.Lock, h.IndexOf(l.rank))
+				}
+			}
 			mw.targets = append(mw.targets, x)
 		}
 		m.windows = append(m.windows, mw)
@@ -341,16 +352,34 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		call.Request = r
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
+	direct := x.direct != nil && (call.Basic.Size() <= 8 || x.Local()) && !m.t.w.chance(0.3) && m.t.l.e.Direct(x.Access)
+	if direct {
+		m.t.w.direct++
+	}
 	if c.At.Layout == nil && origin.Type == nil && into.Type == nil || compare != nil || c.Code == program.FetchAndOp {
 		call.Origin, call.Result = origin.Mem, into.Mem
+		if direct {
+			return wait, refused(engine.Act(&call, x.direct))
+		}
 	} else {
 		size := where.Size()
 		if c.Reads() {
 			size = c.Origin.Size()
 		}
+		if direct {
+			return wait, refused(m.direct.ActTyped(&call, x.direct, &origin, &into, where.Type, where.Count, size))
+		}
 		call.Typed = m.t.l.e.Typed(&origin, &into, where.Type, where.Count, size)
 	}
 	return wait, m.send(&call)
+}
+
+// refused returns the error of a call that was to act at once.
+func refused(class mpierr.Class) error {
+	if class == mpierr.Success {
+		return nil
+	}
+	return mpierr.New("direct", class, mpierr.NoRank, "a call on shared memory was refused")
 }
 
 var callCodes = map[program.CallCode]wire.Code{
