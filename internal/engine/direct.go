@@ -128,7 +128,7 @@ func (e *Engine) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
 		if c.Access.checked {
 			e.observeLocal(c, c.Disp+uint64(off), n)
 		}
-		if c.at += n; c.at == turn && turn < y.size {
+		if c.at += n; c.at >= turn && c.at < y.size { // pieces end where blocks do
 			return false, nil
 		}
 	}

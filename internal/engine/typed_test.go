@@ -309,3 +309,30 @@ func summed(b datatype.Basic, x, y []byte) []byte {
 	}
 	return out
 }
+
+// TestLongTypedCallHere lets calls of many blocks act on this rank's own window, in turns
+// whose length is no multiple of that of a block.
+func TestLongTypedCallHere(t *testing.T) {
+	const rows, words, stride = 200, 118, 119
+	f := newFabric(t, 1, 8*rows*stride, nil)
+	e, mem := f.e[0], f.mem[0]
+	a := e.OpenLocal(e.cfg.Windows.Lookup(testWindow))
+	rowType := committed(datatype.Vector(rows, words, stride, datatype.Uint64))
+	ones := bytes.Repeat(word(1), rows*words)
+	for round := range uint64(3) {
+		c := &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64,
+			Typed: e.Typed(&Local{Mem: ones}, &Local{}, rowType, 1, len(ones))}
+		for done := false; !done; { // it waits for nothing
+			done = must(e.Issue(f.now, c))
+		}
+		for i := range rows * stride {
+			want := round + 1
+			if i%stride >= words {
+				want = 0
+			}
+			if got := binary.LittleEndian.Uint64(mem[8*i:]); got != want {
+				t.Fatalf("round %d: word %d of row %d is %d, want %d", round, i%stride, i/stride, got, want)
+			}
+		}
+	}
+}
