@@ -39,6 +39,9 @@ func (g *generator) layout(win int, origins func(target int) []int, swaps, guard
 			continue
 		}
 		parts := g.between(1, len(from)+3)
+		if size > 64<<10 && g.chance(0.5) {
+			parts = 1
+		}
 		cuts := []int{0, size}
 		for range parts - 1 {
 			cuts = append(cuts, g.IntN(size)&^15)
@@ -344,6 +347,9 @@ func (g *generator) fill(c *Call, q *region) bool {
 	case q != nil:
 		most := (q.high - q.low) / b.Size()
 		elements = min(g.between(1, []int{4, 100, 3000}[g.IntN(3)]), most)
+		if q.high-q.low > 64<<10 && g.chance(0.2) {
+			elements = g.between(most*3/4, most) // longer than what is done in one turn
+		}
 		if elements == 0 {
 			return false
 		}

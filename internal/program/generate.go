@@ -64,8 +64,8 @@ func (g *generator) window() {
 		switch {
 		case g.chance(0.12):
 			size = 0
-		case g.chance(0.02):
-			size = 90_000
+		case g.chance(0.03):
+			size = 150_000
 		case g.chance(0.7):
 			size &^= 15
 		}
