@@ -252,6 +252,40 @@ func TestActiveMisuse(t *testing.T) {
 	}
 }
 
+// TestActiveAssertions gives the calls of active target synchronisation what they
+// take, and a fence what is not true: it is told, and the data is there all the same.
+func TestActiveAssertions(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	mem := rma.Slice[int64](wins[1].Memory())
+	fence := func(assert rma.Assert) []error {
+		return j.outcomes(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, assert) })
+	}
+	put := func(v int64) error { return wins[0].Put(rma.Value(&v), 1, rma.At(0)) }
+	j.must(fence(rma.ModeNoPrecede | rma.ModeNoStore | rma.ModeNoPut)...)
+	j.must(put(1))
+	if errs := fence(rma.ModeNoPrecede); !errors.Is(errs[0], rma.ErrAssert) || errs[1] != nil || mem[0] != 1 {
+		t.Errorf("a fence that is said to complete nothing: %v, %d is there", errs, mem[0])
+	}
+	j.must(fence(rma.ModeNoPrecede | rma.ModeNoSucceed)...)
+	if err := put(2); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("a put after a fence that is said to begin nothing: %v", err)
+	}
+	for v := int64(3); v < 6; v++ {
+		j.must(wins[1].Post(j.ctx, []int{0}, rma.ModeNoCheck|rma.ModeNoStore|rma.ModeNoPut))
+		j.must(wins[0].Start(j.ctx, []int{1}, rma.ModeNoCheck), put(v), wins[0].Complete(j.ctx), wins[1].Wait(j.ctx))
+		if mem[0] != v {
+			t.Errorf("%d is there after an epoch without checks, want %d", mem[0], v)
+		}
+	}
+	for rank, err := range fence(rma.ModeNoCheck) {
+		if !errors.Is(err, rma.ErrAssert) {
+			t.Errorf("rank %d: a fence without checks: %v", rank, err)
+		}
+	}
+	freeAll(j, wins)
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // TestLockWhileExposed asks for the lock of a window that its owner has exposed.

@@ -61,20 +61,23 @@ func TestErrhandlers(t *testing.T) {
 	wins := j.windows(8, 8)
 	w, c := wins[0], j.nodes[0].World()
 	var told, toldOfComm []error
-	w.SetErrhandler(func(of *rma.Win, err error) {
+	w.SetErrhandler(rma.Errhandler(func(of *rma.Win, err error) {
 		if of != w {
 			t.Error("the handler got another window")
 		}
 		_ = of.Name() // no lock is held
 		told = append(told, err)
-	})
-	c.SetErrhandler(func(of *comm.Comm, err error) {
+	}))
+	c.SetErrhandler(comm.Errhandler(func(of *comm.Comm, err error) {
 		if of != c {
 			t.Error("the handler got another communicator")
 		}
 		_ = of.Errhandler()
 		toldOfComm = append(toldOfComm, err)
-	})
+	}))
+	if w.Errhandler()(w, rma.ErrArg); len(told) != 1 {
+		t.Error("the handler of the window is another")
+	}
 	number := rma.NewKeyval(func(*rma.Win, int) error { return errors.New("no") })
 	j.must(number.Set(w, 1))
 	for what, call := range map[string]func() error{
@@ -191,12 +194,15 @@ func TestErrorsAreFatal(t *testing.T) {
 			t.Errorf("the log lacks %q: %s", part, log.String())
 		}
 	}
-	w.SetErrhandler(nil)
-	n.World().SetErrhandler(nil)
-	w.CallErrhandler(rma.ErrArg)
-	n.World().CallErrhandler(rma.ErrArg)
-	if len(codes) != 2 {
-		t.Error("no handler ended the process")
+	ofWin, ofComm := []rma.Errhandler{rma.ErrorsReturn, nil}, []comm.Errhandler{comm.ErrorsReturn, nil}
+	for i := range ofWin {
+		w.SetErrhandler(ofWin[i])
+		n.World().SetErrhandler(ofComm[i])
+		w.CallErrhandler(rma.ErrArg)
+		n.World().CallErrhandler(rma.ErrArg)
+		if len(codes) != 2 {
+			t.Error("no handler ended the process")
+		}
 	}
 	if err := errors.Join(w.Free(t.Context()), n.Close()); err != nil {
 		t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,50 +75,197 @@ func namesOf(d ast.Decl) (names []string) {
 	return names
 }
 
-// TestMapping checks every row of the mapping that says that something is there.
+// A use is what the body of a test refers to: an identifier as "Put", a selector as
+// ".Put" and, of a package, "rma.Put", and a string as it is quoted.
+type uses map[string]bool
+
+// testFiles is the test files of a package: what their functions and variables use.
+type testFiles struct {
+	internal map[string]bool // functions of the package itself, not of the one beside it
+	uses     map[string]uses
+}
+
+func parseTests(t *testing.T, dir string) *testFiles {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &testFiles{map[string]bool{}, map[string]uses{}}
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			u := uses{}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					u["."+n.Sel.Name] = true
+					if x, ok := n.X.(*ast.Ident); ok {
+						u[x.Name+"."+n.Sel.Name] = true
+					}
+				case *ast.Ident:
+					u[n.Name] = true
+				case *ast.BasicLit:
+					u[n.Value] = true
+				}
+				return true
+			})
+			for _, name := range namesOf(d) {
+				name = name[strings.LastIndex(name, ".")+1:]
+				if p.uses[name] == nil {
+					p.uses[name] = uses{}
+				}
+				maps.Copy(p.uses[name], u)
+				p.internal[name] = p.internal[name] || !strings.HasSuffix(f.Name.Name, "_test")
+			}
+		}
+	}
+	return p
+}
+
+// all returns what a test uses, by itself or by what it calls in its package.
+func (p *testFiles) all(test string) uses {
+	all, done := uses{}, map[string]bool{}
+	var add func(name string)
+	add = func(name string) {
+		if done[name] || name != test && strings.HasPrefix(name, "Test") {
+			return
+		}
+		done[name] = true
+		maps.Copy(all, p.uses[name])
+		for used := range p.uses[name] {
+			add(strings.TrimPrefix(used, "."))
+		}
+	}
+	add(test)
+	return all
+}
+
+// has reports whether the uses of a test of package in are of a name of the library:
+// "rma.Put", or "rma.Win.Put". A class may go by its name in mpierr.
+func (u uses) has(name, in string, classes map[string]string) bool {
+	part := strings.Split(name, ".")
+	if len(part) == 3 {
+		return u["."+part[2]]
+	}
+	return u[name] || u[classes[name]] || part[0] == in && u[part[1]]
+}
+
+// classNames returns the names of package mpierr for the classes of package rma.
+func classNames(t *testing.T) map[string]string {
+	text, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\t(Err\w+) += (mpierr\.\w+)`).FindAllStringSubmatch(string(text), -1) {
+		names["rma."+m[1]] = m[2]
+	}
+	return names
+}
+
+// TestMapping holds every row of the mapping that says that something is there to
+// the tests that it names, and the page to the names of the chapter. A row's names
+// must each be used by one of its tests, and each of its tests must use one of them;
+// of info keys it is the keys.
 func TestMapping(t *testing.T) {
 	text, err := os.ReadFile("../docs/mpi-mapping.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, tests := declared(t, ".", "../comm", "../window", "../datatype", "../internal/engine")
-	code, test := regexp.MustCompile("`([a-zA-Z.]+)`"), regexp.MustCompile(`\bTest[A-Z]\w+`)
-	rows := 0
+	dirs := []string{".", "../comm", "../window", "../datatype", "../internal/engine"}
+	names, _ := declared(t, dirs...)
+	classes := classNames(t)
+	tests := map[string]*testFiles{} // by package
+	for _, dir := range dirs {
+		path, err := filepath.Abs(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests[filepath.Base(path)] = parseTests(t, dir)
+	}
+	code, test := regexp.MustCompile("`([a-zA-Z0-9.]+)`"), regexp.MustCompile(`\bTest[A-Z]\w+`)
+	word := regexp.MustCompile(`\w+`)
+	rows, mapped := 0, map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) != 6 || strings.TrimSpace(cells[1]) == "MPI" || strings.HasPrefix(cells[1], " ---") {
 			continue
 		}
 		mpi, golang, there, remark := strings.TrimSpace(cells[1]), cells[2], strings.TrimSpace(cells[3]), cells[4]
-		found := code.FindAllStringSubmatch(golang, -1)
+		for _, m := range word.FindAllString(mpi, -1) {
+			mapped[strings.ToUpper(m)] = true
+		}
+		var wanted []string
+		for _, m := range code.FindAllStringSubmatch(golang, -1) {
+			if wanted = append(wanted, m[1]); !names[m[1]] {
+				t.Errorf("%s: there is no %s", mpi, m[1])
+			}
+		}
+		named := test.FindAllString(remark, -1)
 		switch there {
 		case "yes":
 			rows++
-			for _, m := range found {
-				if !names[m[1]] {
-					t.Errorf("%s: there is no %s", mpi, m[1])
-				}
-			}
-			named := test.FindAllString(remark, -1)
-			if len(found) == 0 || len(named) == 0 {
-				t.Errorf("%s: a row says yes without a name and a test", mpi)
-			}
-			for _, name := range named {
-				if !tests[name] {
-					t.Errorf("%s: there is no test %s", mpi, name)
-				}
-			}
-		case "planned":
-			if len(found) == 0 {
-				t.Errorf("%s: planned without a name", mpi)
-			}
 		case "no":
+			if len(wanted) > 0 || len(strings.TrimSpace(remark)) == 0 {
+				t.Errorf("%s: a row says no with a name, or without a reason", mpi)
+			}
+			continue
 		default:
-			t.Errorf("%s: %q is none of yes, planned and no", mpi, there)
+			t.Errorf("%s: %q is neither yes nor no", mpi, there)
+		}
+		if len(wanted) == 0 || len(named) == 0 {
+			t.Errorf("%s: a row says yes without a name and a test", mpi)
+		}
+		if strings.Contains(golang, "`rma.Info`") && mpi == strings.ToLower(mpi) {
+			wanted = nil
+			for _, key := range word.FindAllString(mpi, -1) {
+				wanted = append(wanted, strconv.Quote(key))
+			}
+		}
+		used := map[string]bool{}
+		for _, name := range named {
+			found, useful := false, false
+			for in, p := range tests {
+				if p.uses[name] == nil {
+					continue
+				}
+				found = true
+				if !p.internal[name] {
+					in = ""
+				}
+				all := p.all(name)
+				for _, w := range wanted {
+					if all.has(w, in, classes) {
+						used[w], useful = true, true
+					}
+				}
+			}
+			if !found {
+				t.Errorf("%s: there is no test %s", mpi, name)
+			} else if !useful {
+				t.Errorf("%s: %s uses none of %v", mpi, name, wanted)
+			}
+		}
+		for _, w := range wanted {
+			if !used[w] {
+				t.Errorf("%s: none of %v uses %s", mpi, named, w)
+			}
 		}
 	}
-	if rows < 60 {
+	if rows < 150 {
 		t.Errorf("only %d rows are there: was the table changed in form?", rows)
+	}
+	chapter, err := os.ReadFile("testdata/chapter-names.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(string(chapter)) {
+		if !mapped[strings.ToUpper(name)] {
+			t.Errorf("%s has no row", name)
+		}
 	}
 }
 
