@@ -278,6 +278,11 @@ func TestActiveAssertions(t *testing.T) {
 			t.Errorf("%d is there after an epoch without checks, want %d", mem[0], v)
 		}
 	}
+	j.must(wins[0].Start(j.ctx, []int{1}, rma.ModeNoCheck), put(6))
+	err := errors.Join(wins[0].Complete(j.ctx), wins[0].Lock(j.ctx, rma.LockShared, 1, 0), wins[0].Unlock(j.ctx, 1))
+	if !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("a start without checks, and without a post: %v", err)
+	}
 	for rank, err := range fence(rma.ModeNoCheck) {
 		if !errors.Is(err, rma.ErrAssert) {
 			t.Errorf("rank %d: a fence without checks: %v", rank, err)
