@@ -16,7 +16,11 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
-// TestOverHostMemory runs all tests of this package once more, with ranks that
+// noMemory are the tests to which it is all one how ranks access memory: those of the
+// pages of docs, and of what judges programs.
+const noMemory = "^(TestRandomProgramsBite|TestMapping|TestExamplesOfChapter|TestMemoryModelPage)$"
+
+// TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory.
 func TestOverHostMemory(t *testing.T) {
 	if os.Getenv(testjob.EnvHostMemory) != "" {
@@ -24,7 +28,7 @@ func TestOverHostMemory(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	args := []string{"-test.timeout=4m"}
+	args := []string{"-test.timeout=4m", "-test.skip=" + noMemory}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}
