@@ -237,3 +237,27 @@ func testBytes(b *bench) {
 		b.Errorf("compare_and_swap on bytes returned %x and left %x", old, got)
 	}
 }
+
+// TestNoOpIgnoresOrigin reads atomically with origins that would otherwise be
+// wrong: none, of another type or length, and the result itself.
+func TestNoOpIgnoresOrigin(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	w := j.windows(64, 8)[0]
+	values, result, element := []int64{0, 1, 2, 3, 4, 5, 6, 7}, make([]int64, 4), int64(0)
+	for target := range 2 {
+		j.must(w.Lock(j.ctx, rma.LockExclusive, target, 0), w.Put(rma.Of(values), target, rma.At(0)), w.Flush(j.ctx, target))
+		for name, origin := range map[string]rma.Buffer{
+			"none": {}, "of another type": rma.Of([]float64{1}), "shorter": rma.Of([]int64{1}),
+			"longer": rma.Of(make([]int64, 20000)), "the result": rma.Of(result),
+		} {
+			clear(result)
+			element = 0
+			j.must(w.GetAccumulate(origin, rma.Of(result), target, rma.At(3), rma.NoOp),
+				w.FetchAndOp(origin, rma.Value(&element), target, rma.At(5), rma.NoOp), w.Flush(j.ctx, target))
+			if !slices.Equal(result, values[3:7]) || element != 5 {
+				t.Errorf("target %d, origin %s: got %v and %d", target, name, result, element)
+			}
+		}
+		j.must(w.Unlock(j.ctx, target))
+	}
+}

@@ -422,3 +422,28 @@ func TestTypedKeptBack(t *testing.T) {
 		}
 	}
 }
+
+// TestTypedCounts gives counts beyond 32 bits of datatypes without extent, or
+// without data: they are counted, and nothing overflows.
+func TestTypedCounts(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	w := j.windows(64, 8)[0]
+	still, err := datatype.Resized(datatype.Int64, 0, 0)
+	still = committed(t, still, err)
+	empty, err := datatype.Contiguous(0, datatype.Int64)
+	empty = committed(t, empty, err)
+	x, none := []int64{5}, []int64{}
+	j.must(w.LockAll(j.ctx, 0))
+	for _, n := range []int{2, 1 << 40, 1 << 60, 1 << 61, 1 << 62} {
+		if err := w.Get(rma.Of(x), 1, rma.At(0).As(n, still)); !errors.Is(err, rma.ErrCount) {
+			t.Errorf("get of %d elements at one place, into one: %v", n, err)
+		}
+		if err := w.Put(rma.Typed(x, n, still), 1, rma.At(0).As(1, datatype.Int64)); !errors.Is(err, rma.ErrCount) {
+			t.Errorf("put of %d elements from one place, to one: %v", n, err)
+		}
+		j.must(w.Put(rma.Typed(none, n, empty), 1, rma.At(0).As(n, empty)),
+			w.Get(rma.Typed(none, n, empty), 1, rma.At(0).As(1, empty)),
+			w.Accumulate(rma.Typed(none, n, empty), 1, rma.At(0).As(n, empty), rma.Sum))
+	}
+	j.must(w.UnlockAll(j.ctx))
+}
