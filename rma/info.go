@@ -9,7 +9,9 @@ import (
 
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): those that
 // have a default, and those given that the library knows. Of memory that it has
-// allocated, mpi_minimum_memory_alignment is the alignment in force.
+// allocated, mpi_minimum_memory_alignment is the alignment in force;
+// alloc_shared_noncontig is what all ranks agree in, and mpi_accumulate_granularity
+// is 0: the library updates element by element, whatever was asked for.
 func (w *Win) Info() Info {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
@@ -21,8 +23,8 @@ func (w *Win) Info() Info {
 // called it, and concerns operations issued afterwards. What is settled when a
 // window is created does not change any more: no_locks, same_size,
 // same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment and
-// xdprma_check_conflicts are checked and else ignored. Classes: ErrArg for a value, at all ranks if at one;
-// ErrWin; ErrProcFailed.
+// xdprma_check_conflicts are checked and else ignored. Classes: ErrArg for a value,
+// at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

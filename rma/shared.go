@@ -11,8 +11,8 @@ import (
 // (MPI_Win_allocate_shared, section 11.2.3). They must share a host, as those of a
 // communicator that SplitHost returns do. The windows of ranks 0, 1, 2 and so on
 // follow each other without gap, unless all set the info key alloc_shared_noncontig:
-// then each starts at a page, or further aligned as for Allocate. SharedQuery returns
-// the memory of each rank. Otherwise it is as Allocate. Classes: those of Allocate,
+// then each starts at a page, or further aligned as for Allocate, and Info says so at
+// each rank. SharedQuery returns the memory of each rank. Otherwise it is as Allocate. Classes: those of Allocate,
 // and ErrRMAShared if the ranks cannot share memory.
 func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
 	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info)
