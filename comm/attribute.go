@@ -32,10 +32,13 @@ func NewKeyval[T any](copied func(c *Comm, value T) (copy T, ok bool, err error)
 }
 
 // Set caches value with c (MPI_Comm_set_attr). It replaces a former value, once the
-// key's callback has deleted that. Class: Other if the callback fails: then the
-// former value stays.
+// key's callback has deleted that. Classes: Other if the callback fails: then
+// the former value stays; Comm after Comm.Free.
 func (k *Keyval[T]) Set(c *Comm, value T) (err error) {
 	defer c.handle(context.Background(), &err)
+	if c.freed.Load() {
+		return errFreed("set_attr")
+	}
 	return callbackError("set_attr", c.attributes.Set(c, &k.key, &value))
 }
 

@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -63,5 +64,44 @@ func TestNames(t *testing.T) {
 	}
 	if c.SetName("all"); c.Name() != "all" {
 		t.Errorf("the world is called %q", c.Name())
+	}
+}
+
+// TestDupFails has the callbacks of a duplicate fail at one rank: no rank gets one, and
+// what the others have copied is deleted.
+func TestDupFails(t *testing.T) {
+	ctx, jobs := join(t, 3, comm.Limits{})
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		w, bad, deleted := j.World(), j.Rank() == 1, 0
+		k := comm.NewKeyval(func(_ *comm.Comm, n int) (int, bool, error) {
+			if bad {
+				return 0, false, errors.New("it will not be copied")
+			}
+			return n + 1, true, nil
+		}, func(*comm.Comm, int) error {
+			deleted++
+			return nil
+		})
+		if err := k.Set(w, 1); err != nil {
+			return err
+		}
+		d, err := w.Dup(ctx)
+		var e *mpierr.Error
+		if d != nil || !errors.As(err, &e) || e.Class != mpierr.Other || e.Rank != 1 && !bad {
+			return fmt.Errorf("rank %d: %v, %w", j.Rank(), d, err)
+		}
+		if deleted != 1 && !bad {
+			return fmt.Errorf("rank %d: %d copies deleted, want 1", j.Rank(), deleted)
+		}
+		bad = false
+		if d, err = w.Dup(ctx); err != nil {
+			return err
+		}
+		if n, ok := k.Get(d); n != 2 || !ok {
+			return fmt.Errorf("the copy is %d, %v", n, ok)
+		}
+		return errors.Join(d.Barrier(ctx), d.Free(), w.Barrier(ctx))
+	})...); err != nil {
+		t.Fatal(err)
 	}
 }

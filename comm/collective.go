@@ -60,17 +60,18 @@ func (c *Comm) whole(op string, s Status, err error, from, want int) error {
 	if err != nil && !errors.Is(err, mpierr.Truncate) || s.Count == want {
 		return err
 	}
-	return mpierr.New(op, mpierr.Count, c.WorldRank(from), "it sent %d bytes where %d were expected: slices of different lengths", s.Count, want)
+	return mpierr.New(op, mpierr.Count, from, "it sent %d bytes where %d were expected: slices of different lengths", s.Count, want)
 }
 
 // AllGather gives every rank the blocks of all ranks, by rank (MPI_Allgather).
 // All blocks have the same length. It blocks as Barrier does.
 func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
 	defer c.handle(ctx, &err)
-	return c.gatherAll(ctx, mine)
+	return c.gatherAll(ctx, "allgather", mine)
 }
 
-func (c *Comm) gatherAll(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
+// gatherAll is AllGather as a part of the call op.
+func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks [][]byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err = c.usable()
@@ -79,7 +80,7 @@ func (c *Comm) gatherAll(ctx context.Context, mine []byte) (blocks [][]byte, err
 	}
 	c.turn++
 	if err != nil {
-		return nil, c.failed("allgather", err)
+		return nil, c.failed(op, err)
 	}
 	return blocks, nil
 }
@@ -177,7 +178,7 @@ func (c *Comm) takeBroadcast(ctx context.Context, from int, first []byte) ([]byt
 		total = binary.LittleEndian.Uint64(first)
 	}
 	if s.Count < 8 || uint64(s.Count-8) != min(total, firstPiece) {
-		return nil, mpierr.New(op, mpierr.Intern, c.WorldRank(from), "it sent %d bytes as the start of %d", s.Count, total)
+		return nil, mpierr.New(op, mpierr.Intern, from, "it sent %d bytes as the start of %d", s.Count, total)
 	}
 	data := append([]byte(nil), first[8:s.Count]...)
 	for uint64(len(data)) < total {

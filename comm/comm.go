@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +31,7 @@ type Comm struct {
 	errhandler atomic.Pointer[Errhandler]
 	name       atomic.Pointer[string]
 	attributes attribute.Set
+	freed      atomic.Bool
 	greeted    sync.Once // the members have been called, for receives from any of them
 
 	mu   sync.Mutex // one collective at a time
@@ -39,12 +41,7 @@ type Comm struct {
 func newComm(j *Job, context uint32, group []int) *Comm {
 	c := &Comm{job: j, context: context, group: group, rank: j.rank, size: j.size}
 	if group != nil {
-		c.size, c.rank = len(group), -1
-		for i, r := range group {
-			if r == j.rank {
-				c.rank = i
-			}
-		}
+		c.size, c.rank = len(group), c.rankOf(j.rank)
 	}
 	return c
 }
@@ -56,6 +53,16 @@ const windowContext = 1 << 31
 // with the given id. They are apart from those of c, so that the window's
 // collectives and those of the program do not disturb each other.
 func (c *Comm) ForWindow(id uint32) *Comm { return newComm(c.job, windowContext|id, c.group) }
+
+// Compare returns how c and other relate (MPI_Comm_compare): Identical if they are
+// the same, Congruent if only their groups are. It is local.
+func (c *Comm) Compare(other *Comm) Similarity {
+	s := c.Group().Compare(other.Group())
+	if s == Identical && c.context != other.context {
+		return Congruent
+	}
+	return s
+}
 
 // Rank returns this process's rank in the communicator.
 func (c *Comm) Rank() int { return c.rank }
@@ -74,6 +81,15 @@ func (c *Comm) WorldRank(rank int) int {
 	return c.group[rank]
 }
 
+// rankOf returns the rank in the communicator of a rank in the job, mpierr.NoRank if
+// it is none of its.
+func (c *Comm) rankOf(world int) int {
+	if c.group == nil {
+		return world
+	}
+	return slices.Index(c.group, world)
+}
+
 // tag of a round of the current collective, which no program can use.
 func (c *Comm) tag(round int) int { return MaxTag + 1 + int(c.turn<<8)&MaxTag | round }
 
@@ -88,51 +104,56 @@ func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
 
 var errRevoked = errors.New("the communicator is broken: this member has failed, or given up a collective")
 
-// usable returns nil unless the communicator is broken or the job closed.
+var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
+
+// usable returns nil unless the communicator is freed or broken, or the job closed.
 func (c *Comm) usable() error {
+	if c.freed.Load() {
+		return errFreed("collective")
+	}
 	e, _ := c.job.poller.Lock()
 	defer c.job.poller.Unlock()
 	if c.job.poller.Closed() {
-		return net.ErrClosed
+		return errClosed
 	}
-	return c.revoked(e)
-}
-
-func (c *Comm) revoked(e *engine.Engine) error {
 	if failed, yes := e.Revoked(c.context); yes {
-		return &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: failed, Err: errRevoked}
+		return &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: c.rankOf(failed), Err: errRevoked}
 	}
 	return nil
 }
 
-// named returns err as the error of call op.
-func (c *Comm) named(op string, err error) *mpierr.Error {
-	named := &mpierr.Error{Op: op, Class: mpierr.Closed, Rank: mpierr.NoRank, Err: err}
-	var e *mpierr.Error
-	switch {
-	case c.job.poller.Closed():
-		named.Err = net.ErrClosed
-	case errors.As(err, &e):
-		named.Class, named.Rank, named.Err = e.Class, e.Rank, e.Err
-	case errors.Is(err, context.DeadlineExceeded):
-		named.Class = mpierr.Timeout
+// named returns err, which comes from the job, as the error of call op on c. Where it
+// concerns no rank itself, it is at the given one, which the call waits for.
+func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
+	if c.job.poller.Closed() {
+		err = errClosed
 	}
-	return named
+	e := mpierr.Named(op, mpierr.NoRank, err)
+	if e.Rank != mpierr.NoRank {
+		e.Rank = c.rankOf(e.Rank)
+	} else if e.Class != mpierr.Closed {
+		e.Rank = rank
+	}
+	return e
 }
 
-// failed names the collective in err, and breaks the communicator.
+// failed names the collective in err, whose rank is one of c, and breaks the
+// communicator.
 func (c *Comm) failed(op string, err error) error {
-	named := c.named(op, err)
 	if c.job.poller.Closed() {
-		return named
+		return mpierr.Named(op, mpierr.NoRank, errClosed)
 	}
-	culprit := named.Rank
-	if culprit == mpierr.NoRank {
-		culprit = c.job.rank
+	e := mpierr.Named(op, mpierr.NoRank, err)
+	if e.Class == mpierr.Timeout {
+		e.Rank = mpierr.NoRank // the rank that this one waited for may have waited itself
+	}
+	culprit := c.job.rank
+	if e.Rank != mpierr.NoRank {
+		culprit = c.WorldRank(e.Rank)
 	}
 	eng, now := c.job.poller.Lock()
 	eng.Revoke(now, c.context, culprit)
 	eng.Tick(now)
 	c.job.poller.Unlock()
-	return named
+	return e
 }

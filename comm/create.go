@@ -23,18 +23,18 @@ type member struct {
 const memberLen = 20
 
 // members exchanges what the ranks of c say.
-func (c *Comm) members(ctx context.Context, color, key int) ([]member, error) {
+func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member, error) {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(key))
 	b = binary.LittleEndian.AppendUint32(b, c.job.nextContext())
-	blocks, err := c.gatherAll(ctx, b)
+	blocks, err := c.gatherAll(ctx, op, b)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]member, len(blocks))
 	for r, b := range blocks {
 		if len(b) != memberLen {
-			return nil, mpierr.New("split", mpierr.Intern, r, "%d bytes about a member", len(b))
+			return nil, mpierr.New(op, mpierr.Intern, r, "%d bytes about a member", len(b))
 		}
 		all[r] = member{
 			color: int64(binary.LittleEndian.Uint64(b)), key: int64(binary.LittleEndian.Uint64(b[8:])),
@@ -54,15 +54,15 @@ func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
 	if wrong {
 		color = Undefined // the others must not wait for this rank
 	}
-	d, err := c.split(ctx, color, key)
+	d, err := c.split(ctx, "comm split", color, key)
 	if err == nil && wrong {
-		err = mpierr.New("split", mpierr.Arg, mpierr.NoRank, "a colour is not negative, or Undefined")
+		err = mpierr.New("comm split", mpierr.Arg, mpierr.NoRank, "a colour is not negative, or Undefined")
 	}
 	return d, err
 }
 
-func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
-	all, err := c.members(ctx, color, key)
+func (c *Comm) split(ctx context.Context, op string, color, key int) (*Comm, error) {
+	all, err := c.members(ctx, op, color, key)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 		}
 	}
 	if id >= maxContext-uint32(len(colors)) {
-		return nil, mpierr.New("split", mpierr.NoMem, mpierr.NoRank, "the message contexts of communicators are used up")
+		return nil, mpierr.New(op, mpierr.NoMem, mpierr.NoRank, "the message contexts of communicators are used up")
 	}
 	c.job.usedContexts(id + uint32(len(colors)))
 	if color == Undefined {
@@ -93,33 +93,69 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	return d, nil
 }
 
+const dup = "comm dup"
+
 // Dup returns a communicator of the same ranks whose messages are apart from c's
 // (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new one
 // has c's error handler, and the attributes that their keys' copy functions keep.
+// Class Other if one of those fails: then Dup fails at every member.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
-	d, err := c.split(ctx, 0, 0)
+	d, err := c.split(ctx, dup, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := callbackError("dup", c.attributes.CopyTo(c, d, &d.attributes)); err != nil {
+	fault := callbackError(dup, c.attributes.CopyTo(c, d, &d.attributes))
+	if err := d.agree(ctx, fault); err != nil {
+		_ = d.attributes.Clear(d) // with the failure that is reported
 		return nil, err
 	}
 	return d, nil
 }
 
+// agree returns an error at every member of the duplicate d if fault is one at any.
+func (c *Comm) agree(ctx context.Context, fault error) error {
+	var failed [1]byte
+	if fault != nil {
+		failed[0] = 1
+	}
+	blocks, err := c.gatherAll(ctx, dup, failed[:])
+	switch {
+	case fault != nil:
+		return fault
+	case err != nil:
+		return err
+	}
+	for r, b := range blocks {
+		if b[0] != 0 {
+			return mpierr.New(dup, mpierr.Other, r, "the callback of an attribute failed at this rank")
+		}
+	}
+	return nil
+}
+
 // Create returns a communicator of the processes of a group, which are c's, in the
 // group's order; nil to those that are not in it (MPI_Comm_create). It is
-// collective over c: all ranks pass the same group. It blocks as Barrier does.
-// Class Arg if this process's part in the group is not in c.
+// collective over c and blocks as Barrier does. All members of a group pass it;
+// groups without a common member may be passed at once, and each gets a communicator
+// of its own. Class Arg at every member of a group that has a process outside c, or
+// that not all of its members have passed, and at whoever passes the former.
 func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
-	rank := g.find(c.job.rank)
-	color := 0
+	rank, color := g.find(c.job.rank), g.color()
 	if rank == Undefined {
 		color = Undefined
 	}
-	return c.split(ctx, color, rank)
+	d, err := c.split(ctx, "comm create", color, rank)
+	switch {
+	case err != nil:
+		return nil, err
+	case slices.ContainsFunc(g.world, func(w int) bool { return c.rankOf(w) < 0 }):
+		return nil, mpierr.New("comm create", mpierr.Arg, mpierr.NoRank, "the group has processes that are not in the communicator")
+	case d != nil && d.size != len(g.world):
+		return nil, mpierr.New("comm create", mpierr.Arg, mpierr.NoRank, "%d of the group's %d processes have passed it: the others passed another", d.size, len(g.world))
+	}
+	return d, nil
 }
 
 // SplitHost divides the ranks of c into communicators of those that share a host:
@@ -127,22 +163,32 @@ func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 // MPI_COMM_TYPE_SHARED). Otherwise it is as Split with the given key.
 func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
+	const op = "comm split_type"
 	mine := c.job.HostID()
-	blocks, err := c.gatherAll(ctx, mine[:])
+	blocks, err := c.gatherAll(ctx, op, mine[:])
 	if err != nil {
 		return nil, err
 	}
 	first := slices.IndexFunc(blocks, func(b []byte) bool { return string(b) == string(mine[:]) })
-	return c.split(ctx, first, key)
+	return c.split(ctx, op, first, key)
 }
 
 // Free ends this rank's use of c (MPI_Comm_free): the delete functions of its
-// attributes run. It is local and does not block. The world communicator cannot be
-// freed (class Arg).
+// attributes run. It is local and does not block. Requests that have begun and windows
+// that were created on c go on; calls on c fail with class Comm, except those that
+// only look at it. Classes: Arg for the world communicator, which cannot be freed;
+// Comm the second time; Other if a callback failed: c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
 	if c.context == worldContext {
 		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "the communicator of all ranks lasts as long as the job")
 	}
+	if c.freed.Swap(true) {
+		return errFreed("comm free")
+	}
 	return callbackError("comm free", c.attributes.Clear(c))
+}
+
+func errFreed(op string) error {
+	return mpierr.New(op, mpierr.Comm, mpierr.NoRank, "the communicator has been freed")
 }

@@ -1,6 +1,8 @@
 package comm
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -41,17 +43,25 @@ func (g Group) find(world int) int {
 }
 
 // Translate returns the ranks in other of the processes with the given ranks in g,
-// Undefined for those that are not in it (MPI_Group_translate_ranks). The error has
-// class Rank if one is not in g.
+// Undefined for those that are not in it (MPI_Group_translate_ranks). ProcNull stays
+// ProcNull. The error has class Rank if one is not in g.
 func (g Group) Translate(ranks []int, other Group) ([]int, error) {
-	in, err := g.Incl(ranks)
-	if err != nil {
-		return nil, err
+	translated := make([]int, len(ranks))
+	for i, r := range ranks {
+		switch {
+		case r == ProcNull:
+			translated[i] = ProcNull
+		case r < 0 || r >= len(g.world):
+			return nil, g.badRank(r)
+		default:
+			translated[i] = other.find(g.world[r])
+		}
 	}
-	for i, w := range in.world {
-		in.world[i] = other.find(w)
-	}
-	return in.world, nil
+	return translated, nil
+}
+
+func (g Group) badRank(rank int) error {
+	return mpierr.New("group", mpierr.Rank, rank, "the group has %d processes, of ranks from 0, each to be named once", len(g.world))
 }
 
 // Incl returns the group of g's processes with the given ranks, in that order
@@ -61,7 +71,7 @@ func (g Group) Incl(ranks []int) (Group, error) {
 	in := Group{self: g.self}
 	for i, r := range ranks {
 		if r < 0 || r >= len(g.world) || slices.Contains(ranks[:i], r) {
-			return Group{}, mpierr.New("group", mpierr.Rank, r, "the group has the ranks 0 to %d, each to be named once", len(g.world)-1)
+			return Group{}, g.badRank(r)
 		}
 		in.world = append(in.world, g.world[r])
 	}
@@ -76,6 +86,64 @@ func (g Group) Excl(ranks []int) (Group, error) {
 		return Group{}, err
 	}
 	return g.Difference(out), nil
+}
+
+// Range is the ranks First, First+Stride, First+2*Stride and so on, as far as Last.
+// Stride may be negative.
+type Range struct{ First, Last, Stride int }
+
+// RangeIncl is Incl with the ranks of ranges, one after the other
+// (MPI_Group_range_incl). The error has class Arg for a range whose stride does not
+// lead from First to Last.
+func (g Group) RangeIncl(ranges []Range) (Group, error) {
+	ranks, err := g.expand(ranges)
+	if err != nil {
+		return Group{}, err
+	}
+	return g.Incl(ranks)
+}
+
+// RangeExcl is Excl with the ranks of ranges (MPI_Group_range_excl). Errors are as
+// for RangeIncl.
+func (g Group) RangeExcl(ranges []Range) (Group, error) {
+	ranks, err := g.expand(ranges)
+	if err != nil {
+		return Group{}, err
+	}
+	return g.Excl(ranks)
+}
+
+// expand returns the ranks of ranges.
+func (g Group) expand(ranges []Range) (ranks []int, err error) {
+	for _, p := range ranges {
+		if p.Stride == 0 || p.Stride > 0 && p.Last < p.First || p.Stride < 0 && p.Last > p.First {
+			return nil, mpierr.New("group", mpierr.Arg, mpierr.NoRank, "a stride of %d does not lead from %d to %d", p.Stride, p.First, p.Last)
+		}
+		for r := p.First; ; r += p.Stride {
+			if r < 0 || r >= len(g.world) {
+				return nil, g.badRank(r)
+			}
+			ranks = append(ranks, r)
+			left, step := uint(p.Last)-uint(r), uint(p.Stride) // which cannot overflow
+			if p.Stride < 0 {
+				left, step = -left, -step
+			}
+			if left < step {
+				break
+			}
+		}
+	}
+	return ranks, nil
+}
+
+// color returns a colour that only the same group has.
+func (g Group) color() int {
+	var b []byte
+	for _, w := range g.world {
+		b = binary.LittleEndian.AppendUint64(b, uint64(w))
+	}
+	digest := sha256.Sum256(b)
+	return int(binary.LittleEndian.Uint64(digest[:]) >> 1)
 }
 
 // Union returns the processes of g, and after them those of other that are not in
@@ -114,12 +182,13 @@ func (g Group) owner(other Group) int {
 	return g.self
 }
 
-// Similarity says how two groups relate.
+// Similarity says how two groups, or two communicators, relate.
 type Similarity int
 
 // The outcomes of Compare.
 const (
-	Identical Similarity = iota // the same processes in the same order (MPI_IDENT)
+	Identical Similarity = iota // the same processes in the same order (MPI_IDENT); of communicators, the same one
+	Congruent                   // communicators with identical groups (MPI_CONGRUENT)
 	Similar                     // the same processes (MPI_SIMILAR)
 	Unequal                     // others (MPI_UNEQUAL)
 )

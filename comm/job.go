@@ -122,7 +122,8 @@ func addressKey(rank int) string { return fmt.Sprintf("address/%d", rank) }
 
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
-// rendezvous answers, not for the other ranks.
+// rendezvous answers, not for the other ranks. Classes: Arg, Unsupported, and Timeout if
+// ctx ends.
 func Join(ctx context.Context, o Options) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -132,7 +133,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	}
 	store, err := bootstrap.Open(ctx, o.Place)
 	if err != nil {
-		return nil, &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: o.Place.Rank, Err: err}
+		return nil, joinError(ctx, o.Place.Rank, err)
 	}
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
@@ -151,7 +152,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 func (j *Job) start(ctx context.Context, o Options) error {
 	dev, err := openDevice(ctx, o)
 	if err != nil {
-		return &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: j.rank, Err: err}
+		return joinError(ctx, j.rank, err)
 	}
 	self := peerAddress{addr: dev.LocalAddr(), incarnation: uint64(time.Now().UnixNano())}
 	eng := engine.New(engine.Config{
@@ -165,9 +166,18 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	j.world = newComm(j, worldContext, nil)
 	if err := j.store.Put(ctx, addressKey(j.rank), self.marshal()); err != nil {
 		_ = j.poller.Close()
-		return &mpierr.Error{Op: "join", Class: mpierr.Unsupported, Rank: j.rank, Err: err}
+		return joinError(ctx, j.rank, err)
 	}
 	return nil
+}
+
+// joinError returns the error of what went wrong while joining.
+func joinError(ctx context.Context, rank int, err error) error {
+	class := mpierr.Unsupported
+	if end := ctx.Err(); end != nil && errors.Is(err, end) {
+		class = mpierr.Timeout
+	}
+	return &mpierr.Error{Op: "join", Class: class, Rank: rank, Err: err}
 }
 
 func randomID() uint64 {
@@ -249,7 +259,7 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	}
 	path, err := j.poller.Path(peer.addr)
 	if errors.Is(err, net.ErrClosed) {
-		return nil, err
+		return nil, errClosed
 	}
 	if err != nil {
 		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}

@@ -3,8 +3,6 @@ package comm
 import (
 	"context"
 	"errors"
-	"net"
-	"slices"
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
@@ -26,11 +24,11 @@ import (
 // through datatype.Pack and datatype.Unpack.
 //
 // The functions below block as they say. They fail with these classes: Rank and Tag
-// for what is none; ProcFailed if the other rank has failed, has left the job, or a
-// collective has broken the communicator; Timeout if a limit of ctx passes; Closed
-// after Job.Close. A receive from AnySource fails if any member has failed, since the
-// message may have been its, or if all others have left; what is there already can be
-// received in any case.
+// for what is none; Comm after Comm.Free; ProcFailed if the other rank has failed, has
+// left the job, or a collective has broken the communicator; Timeout, with the error of
+// ctx, if that ends; Closed after Job.Close. A receive from AnySource fails if any
+// member has failed, since the message may have been its, or if all others have left;
+// what is there already can be received in any case.
 
 const (
 	AnySource = engine.AnySource // a receive from any rank of the communicator (MPI_ANY_SOURCE)
@@ -124,7 +122,7 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	e, now := c.job.poller.Lock()
 	if c.job.poller.Closed() {
 		c.job.poller.Unlock()
-		return Status{}, false, c.named("iprobe", net.ErrClosed)
+		return Status{}, false, c.named("iprobe", source, errClosed)
 	}
 	ok = e.TryReceive(now, r)
 	e.Tick(now)
@@ -146,6 +144,9 @@ var (
 )
 
 func (c *Comm) checkTag(op string, tag int) error {
+	if c.freed.Load() {
+		return errFreed(op)
+	}
 	if tag < 0 || tag > MaxTag {
 		return mpierr.New(op, mpierr.Tag, mpierr.NoRank, "tag %d is not within 0 and %d", tag, MaxTag)
 	}
@@ -164,7 +165,7 @@ func (c *Comm) checkReceive(op string, source, tag int) error {
 		return mpierr.New(op, mpierr.Rank, source, "the communicator has %d ranks", c.size)
 	}
 	if tag == AnyTag {
-		return nil
+		tag = 0 // as good as any
 	}
 	return c.checkTag(op, tag)
 }
@@ -185,7 +186,7 @@ func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, now int64
 	}
 	if p.Closed() {
 		p.Unlock()
-		return nil, 0, nil, net.ErrClosed
+		return nil, 0, nil, errClosed
 	}
 	return e, now, s, nil
 }
@@ -225,11 +226,11 @@ func (c *Comm) sendTo(ctx context.Context, op string, data []byte, dest, tag int
 func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) error {
 	e, now, s, err := c.enter(ctx, dest)
 	if err != nil {
-		return c.named(op, err)
+		return c.named(op, dest, err)
 	}
 	p := c.newSending(s, data, tag)
 	e.PostSend(now, p)
-	return c.finishSend(op, p, c.job.poller.WaitLocked(ctx, p))
+	return c.finishSend(op, dest, p, c.job.poller.WaitLocked(ctx, p))
 }
 
 func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Sending {
@@ -240,7 +241,7 @@ func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Send
 
 // finishSend ends a blocking send, which was waited for with the result err: it is
 // given up unless it is over.
-func (c *Comm) finishSend(op string, p *engine.Sending, err error) error {
+func (c *Comm) finishSend(op string, dest int, p *engine.Sending, err error) error {
 	if err != nil {
 		e, now := c.job.poller.Lock()
 		if !e.Abandon(now, p) {
@@ -254,7 +255,7 @@ func (c *Comm) finishSend(op string, p *engine.Sending, err error) error {
 	*p = engine.Sending{}
 	sendings.Put(p)
 	if err != nil {
-		return c.named(op, err)
+		return c.named(op, dest, err)
 	}
 	return nil
 }
@@ -269,12 +270,17 @@ func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request,
 	}
 	e, now, s, err := c.enter(ctx, dest)
 	if err != nil {
-		return nil, c.named("isend", err)
+		return nil, c.named("isend", dest, err)
 	}
 	p := &engine.Sending{Session: s, Context: c.context, Tag: tag, Data: data}
 	e.PostSend(now, p)
 	c.job.poller.Unlock()
-	return NewRequest(c.job.poller, p, func() error { return c.ended("isend", p.Err()) }), nil
+	return NewRequest(c.job.poller, p, func() error {
+		if err := p.Err(); err != nil {
+			return c.ended(c.named("isend", dest, err))
+		}
+		return nil
+	}), nil
 }
 
 // met is the condition of a request that has nothing to wait for.
@@ -287,11 +293,7 @@ func (c *Comm) nothing() *Request {
 }
 
 // ended returns what a request of c ended with, and tells c's handler.
-func (c *Comm) ended(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	err = c.named(op, err)
+func (c *Comm) ended(err error) error {
 	c.CallErrhandler(err)
 	return err
 }
@@ -325,19 +327,19 @@ func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag 
 func (c *Comm) pull(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
 	e, now, _, err := c.enter(ctx, source)
 	if err != nil {
-		return Status{}, c.named(op, err)
+		return Status{}, c.named(op, source, err)
 	}
 	r := c.newReceive(buf, source, tag, probe)
 	e.PostReceive(now, r)
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}
-	return c.finishReceive(op, r, c.job.poller.WaitLocked(ctx, r))
+	return c.finishReceive(op, source, r, c.job.poller.WaitLocked(ctx, r))
 }
 
 // finishReceive ends a blocking receive, which was waited for with the result err: it
 // is withdrawn, or, if it has matched a message meanwhile, waited for.
-func (c *Comm) finishReceive(op string, r *engine.Receive, err error) (Status, error) {
+func (c *Comm) finishReceive(op string, source int, r *engine.Receive, err error) (Status, error) {
 	if err != nil {
 		e, now := c.job.poller.Lock()
 		withdrawn := e.WithdrawReceive(now, r)
@@ -347,7 +349,7 @@ func (c *Comm) finishReceive(op string, r *engine.Receive, err error) (Status, e
 		}
 	}
 	if err != nil {
-		return Status{}, c.named(op, err) // the engine may still know r
+		return Status{}, c.named(op, source, err) // the engine may still know r
 	}
 	s, err := c.status(op, r)
 	*r = engine.Receive{}
@@ -359,14 +361,11 @@ func (c *Comm) finishReceive(op string, r *engine.Receive, err error) (Status, e
 func (c *Comm) status(op string, r *engine.Receive) (Status, error) {
 	err := r.Err()
 	if err != nil && !errors.Is(err, mpierr.Truncate) {
-		return Status{}, c.named(op, err)
+		return Status{}, c.named(op, mpierr.NoRank, err)
 	}
-	s := Status{Source: r.From, Tag: r.Got, Count: r.Length}
-	if c.group != nil {
-		s.Source = slices.Index(c.group, r.From)
-	}
+	s := Status{Source: c.rankOf(r.From), Tag: r.Got, Count: r.Length}
 	if err != nil {
-		return s, c.named(op, err)
+		return s, c.named(op, mpierr.NoRank, err)
 	}
 	return s, nil
 }
@@ -385,7 +384,7 @@ func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *S
 	}
 	e, now, _, err := c.enter(ctx, source)
 	if err != nil {
-		return nil, c.named("irecv", err)
+		return nil, c.named("irecv", source, err)
 	}
 	r := new(engine.Receive)
 	c.setReceive(r, buf, source, tag, false)
@@ -397,7 +396,7 @@ func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *S
 	return NewRequest(c.job.poller, r, func() error {
 		s, err := c.status("irecv", r)
 		*status = s
-		return c.ended("irecv", err)
+		return c.ended(err)
 	}), nil
 }
 
@@ -422,14 +421,16 @@ func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, rec
 // swap is push and pull at the same time.
 func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
 	e, now, to, err := c.enter(ctx, dest)
+	peer := dest
 	if err == nil {
 		if _, known := c.known(e, source); !known {
 			c.job.poller.UnlockQuiet()
+			peer = source
 			e, now, _, err = c.enter(ctx, source)
 		}
 	}
 	if err != nil {
-		return Status{}, c.named(op, err)
+		return Status{}, c.named(op, peer, err)
 	}
 	r, p := c.newReceive(recv, source, recvTag, false), c.newSending(to, send, sendTag)
 	e.PostReceive(now, r)
@@ -442,8 +443,8 @@ func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag i
 		c.job.poller.Lock()
 	}
 	received := c.job.poller.WaitLocked(ctx, r)
-	sent := c.finishSend(op, p, err)
-	s, err := c.finishReceive(op, r, received)
+	sent := c.finishSend(op, dest, p, err)
+	s, err := c.finishReceive(op, source, r, received)
 	if sent != nil {
 		err = sent
 	}

@@ -149,36 +149,38 @@ func (c *Comm) alltoall(ctx context.Context, send, recv []byte) error {
 // Reduce combines the ranks' send element by element with op, into recv at rank
 // root, where it is as long; elsewhere it is not looked at (MPI_Reduce). The order
 // of combination depends on the number of ranks alone. Class Op if op is not
-// defined for the elements.
+// defined for the elements, or is Replace or NoOp, which are for windows.
 func Reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op, root int) error {
-	return c.collective(ctx, "reduce", root, func() error { return reduce(ctx, c, send, recv, op, root) })
+	return c.collective(ctx, "reduce", root, func() error {
+		return c.reduce(ctx, bytesOf(send), bytesOf(recv), op, datatype.BasicOf[T](), root)
+	})
 }
 
 // reduce goes up a binomial tree whose root is rank root.
-func reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op, root int) error {
-	basic := datatype.BasicOf[T]()
-	if op == datatype.NoOp {
-		return mpierr.New("reduce", mpierr.Op, mpierr.NoRank, "no_op combines nothing")
+func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, basic datatype.Basic, root int) error {
+	if op == datatype.NoOp || op == datatype.Replace {
+		return mpierr.New("reduce", mpierr.Op, mpierr.NoRank, "operator %s is for windows only", op)
 	}
 	if err := op.Defined(basic); err != nil {
 		return err
 	}
 	if c.rank == root && len(recv) != len(send) {
-		return mpierr.New("reduce", mpierr.Count, mpierr.NoRank, "recv has %d elements, send has %d", len(recv), len(send))
+		return mpierr.New("reduce", mpierr.Count, mpierr.NoRank, "recv has %d bytes, send has %d", len(recv), len(send))
 	}
-	mine, theirs := append([]T(nil), send...), make([]T, len(send))
+	mine, theirs := bytesOf(make([]uint64, (len(send)+7)/8))[:len(send)], make([]byte, len(send)) // pairs need the alignment
+	copy(mine, send)
 	me := (c.rank - root + c.size) % c.size
 	for dist := 1; dist < c.size; dist *= 2 {
 		if me&dist != 0 {
-			return c.giveTo(ctx, "reduce", (me-dist+root)%c.size, 0, bytesOf(mine))
+			return c.giveTo(ctx, "reduce", (me-dist+root)%c.size, 0, mine)
 		}
 		if me+dist >= c.size {
 			continue
 		}
-		if err := c.takeFrom(ctx, "reduce", (me+dist+root)%c.size, 0, bytesOf(theirs)); err != nil {
+		if err := c.takeFrom(ctx, "reduce", (me+dist+root)%c.size, 0, theirs); err != nil {
 			return err
 		}
-		datatype.Accumulate(op, basic, bytesOf(mine), bytesOf(theirs))
+		datatype.Accumulate(op, basic, mine, theirs)
 	}
 	copy(recv, mine)
 	return nil
@@ -191,7 +193,7 @@ func Allreduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T,
 		if len(recv) != len(send) {
 			return mpierr.New("allreduce", mpierr.Count, mpierr.NoRank, "recv has %d elements, send has %d", len(recv), len(send))
 		}
-		if err := reduce(ctx, c, send, recv, op, 0); err != nil {
+		if err := c.reduce(ctx, bytesOf(send), bytesOf(recv), op, datatype.BasicOf[T](), 0); err != nil {
 			return err
 		}
 		return c.bcast(ctx, bytesOf(recv), 0)

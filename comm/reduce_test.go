@@ -119,6 +119,9 @@ func TestCollectivesRefused(t *testing.T) {
 		{func(c *comm.Comm) error { return comm.Alltoall(ctx, c, one, two) }, mpierr.Count},
 		{func(c *comm.Comm) error { return comm.Reduce(ctx, c, one, two, datatype.Sum, 0) }, mpierr.Count},
 		{func(c *comm.Comm) error { return comm.Allreduce(ctx, c, one, one, datatype.NoOp) }, mpierr.Op},
+		{func(c *comm.Comm) error { return comm.Allreduce(ctx, c, one, one, datatype.Replace) }, mpierr.Op},
+		{func(c *comm.Comm) error { return comm.Reduce(ctx, c, one, one, datatype.Replace, 0) }, mpierr.Op},
+		{func(c *comm.Comm) error { return comm.Reduce(ctx, c, one, one, datatype.MaxLoc, 0) }, mpierr.Op},
 		{func(c *comm.Comm) error {
 			return comm.Allreduce(ctx, c, []bool{true}, []bool{true}, datatype.Sum)
 		}, mpierr.Op},
@@ -133,110 +136,82 @@ func TestCollectivesRefused(t *testing.T) {
 	}
 }
 
-// TestCommunicators divides, duplicates and creates communicators, uses all of them
-// at once, and breaks one: the others go on.
-func TestCommunicators(t *testing.T) {
-	const size = 5
-	ctx, jobs := join(t, size, comm.Limits{})
-	broken := errors.New("broken")
-	if err := errors.Join(each(jobs, func(j *comm.Job) error {
-		w := j.World()
-		odd, err := w.Split(ctx, w.Rank()%2, -w.Rank())
-		if err != nil {
-			return err
-		}
-		if want := []int{3, 2}[w.Rank()%2]; odd.Size() != want || odd.WorldRank(odd.Rank()) != w.Rank() || odd.WorldRank(0) < odd.WorldRank(odd.Size()-1) {
-			return fmt.Errorf("split: rank %d of %d", odd.Rank(), odd.Size())
-		}
-		dup, err := odd.Dup(ctx)
-		if err != nil {
-			return err
-		}
-		color := comm.Undefined
-		if w.Rank() > 0 {
-			color = 5
-		}
-		some, err := w.Split(ctx, color, 0)
-		if err != nil || (some == nil) != (w.Rank() == 0) {
-			return fmt.Errorf("split with undefined: %v, %w", some, err)
-		}
-		host, err := w.SplitHost(ctx, 0)
-		if err != nil || host.Size() != size {
-			return fmt.Errorf("split by host: %w", err)
-		}
-		g, err := w.Group().Incl([]int{4, 2})
-		if err != nil {
-			return err
-		}
-		two, err := w.Create(ctx, g)
-		if err != nil || (two != nil) != (w.Rank() == 4 || w.Rank() == 2) {
-			return fmt.Errorf("create: %v, %w", two, err)
-		}
-		if two != nil && two.WorldRank(0) != 4 {
-			return fmt.Errorf("create: rank 0 is %d", two.WorldRank(0))
-		}
-		var all []*comm.Comm
-		for _, c := range []*comm.Comm{w, odd, dup, some, host, two} {
-			if c != nil {
-				all = append(all, c)
+// pairs runs every collective and message on pairs, and finds where among the ranks
+// the smallest and the largest values are, as the standard's examples do.
+func pairs[P datatype.Element](ctx context.Context, c *comm.Comm, pair func(value, index int) P) error {
+	size, rank := c.Size(), c.Rank()
+	value := func(rank, i int) int { return (rank+1)*(i+3)%7 - 2 }
+	for _, n := range []int{0, 1, 3, 400} {
+		row := func(rank int) []P {
+			s := make([]P, n)
+			for i := range s {
+				s[i] = pair(value(rank, i), rank)
 			}
+			return s
 		}
-		if err := errors.Join(each(all, func(c *comm.Comm) error { return collectives(ctx, c, 100) })...); err != nil {
+		var whole []P
+		for r := range size {
+			whole = append(whole, row(r)...)
+		}
+		least, most := row(0), row(0)
+		for i := range n {
+			low, high := 0, 0
+			for r := range size {
+				if value(r, i) < value(low, i) {
+					low = r
+				}
+				if value(r, i) > value(high, i) {
+					high = r
+				}
+			}
+			least[i], most[i] = pair(value(low, i), low), pair(value(high, i), high)
+		}
+		same := func(what string, got, want []P) error {
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("%s of %d %Ts at rank %d of %d: got %v, want %v", what, n, *new(P), rank, size, got, want)
+			}
+			return nil
+		}
+		buf, all, gathered, mine := row(rank), make([]P, size*n), make([]P, size*n), make([]P, n)
+		low, high, got := make([]P, n), make([]P, n), make([]P, n)
+		root := size - 1
+		err := errors.Join(
+			comm.Bcast(ctx, c, buf, root), same("bcast", buf, row(root)),
+			comm.Gather(ctx, c, row(rank), gathered, root),
+			comm.Scatter(ctx, c, whole, mine, root), same("scatter", mine, row(rank)),
+			comm.Allgather(ctx, c, row(rank), all), same("allgather", all, whole),
+			comm.Alltoall(ctx, c, slices.Repeat(row(rank), size), all), same("alltoall", all, whole),
+			comm.Reduce(ctx, c, row(rank), low, datatype.MinLoc, root),
+			comm.Allreduce(ctx, c, row(rank), high, datatype.MaxLoc), same("maxloc", high, most),
+		)
+		if rank == root {
+			err = errors.Join(err, same("gather", gathered, whole), same("minloc", low, least))
+		}
+		left := (rank + size - 1) % size
+		s, e := comm.Sendrecv(ctx, c, row(rank), (rank+1)%size, 1, got, left, 1)
+		if err = errors.Join(err, e, same("sendrecv", got, row(left))); err != nil {
 			return err
 		}
-		_ = comm.Bcast(ctx, dup, make([]int64, 1+dup.Rank()), 0) // a mistake
-		if err := dup.Barrier(ctx); err == nil {
-			return broken
+		if comm.CountOf[P](s) != n {
+			return fmt.Errorf("a message of %d %Ts counts %d", n, *new(P), comm.CountOf[P](s))
 		}
-		if err := w.Free(); !errors.Is(err, mpierr.Arg) {
-			return fmt.Errorf("free of the world: %w", err)
-		}
-		return errors.Join(odd.Barrier(ctx), w.Barrier(ctx), dup.Free(), odd.Free())
-	})...); err != nil {
-		t.Fatal(err)
 	}
+	return nil
 }
 
-func TestGroups(t *testing.T) {
-	_, jobs := join(t, 4, comm.Limits{})
-	g := jobs[1].World().Group()
-	of := func(ranks ...int) comm.Group {
-		in, err := g.Incl(ranks)
-		if err != nil {
+func pairOf[V datatype.PairValue](value, index int) datatype.Pair[V] {
+	return datatype.Pair[V]{Value: V(value), Index: int32(index)}
+}
+
+func TestPairsInCollectives(t *testing.T) {
+	for _, size := range []int{1, 2, 5} {
+		ctx, jobs := join(t, size, comm.Limits{})
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			w := j.World()
+			return errors.Join(pairs(ctx, w, pairOf[int16]), pairs(ctx, w, pairOf[int32]), pairs(ctx, w, pairOf[int64]),
+				pairs(ctx, w, pairOf[float32]), pairs(ctx, w, pairOf[float64]))
+		})...); err != nil {
 			t.Fatal(err)
-		}
-		return in
-	}
-	a, b := of(3, 1), of(1, 2)
-	for i, test := range []struct{ got, want comm.Group }{
-		{a.Union(b), of(3, 1, 2)}, {a.Intersection(b), of(1)}, {a.Difference(b), of(3)}, {b.Difference(a), of(2)},
-		{comm.Group{}.Union(b), b}, {a.Union(comm.Group{}), a},
-	} {
-		if test.got.Compare(test.want) != comm.Identical || test.got.Rank() != test.want.Rank() {
-			t.Errorf("case %d: %v, want %v", i, test.got, test.want)
-		}
-	}
-	if out, err := g.Excl([]int{0, 2}); err != nil || out.Compare(of(1, 3)) != comm.Identical {
-		t.Errorf("excl: %v, %v", out, err)
-	}
-	if a.Rank() != 1 || of(0).Rank() != comm.Undefined || a.Size() != 2 || (comm.Group{}).Rank() != comm.Undefined {
-		t.Error("wrong rank or size")
-	}
-	if a.Compare(of(1, 3)) != comm.Similar || a.Compare(b) != comm.Unequal || a.Compare(of(3)) != comm.Unequal {
-		t.Error("wrong comparison")
-	}
-	if got, err := a.Translate([]int{1, 0}, b); err != nil || !slices.Equal(got, []int{0, comm.Undefined}) {
-		t.Errorf("translate: %v, %v", got, err)
-	}
-	for _, ranks := range [][]int{{4}, {-1}, {1, 1}} {
-		if _, err := g.Incl(ranks); !errors.Is(err, mpierr.Rank) {
-			t.Errorf("incl %v: %v", ranks, err)
-		}
-		if _, err := g.Excl(ranks); !errors.Is(err, mpierr.Rank) {
-			t.Errorf("excl %v: %v", ranks, err)
-		}
-		if _, err := g.Translate(ranks, a); !errors.Is(err, mpierr.Rank) {
-			t.Errorf("translate %v: %v", ranks, err)
 		}
 	}
 }

@@ -31,15 +31,15 @@ func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() err
 }
 
 // Wait blocks until the operation has completed at this rank, and returns its
-// error (MPI_Wait). If ctx ends first, it returns the error of ctx, and the
-// operation goes on.
+// error (MPI_Wait). If ctx ends first, the error has class Timeout, and the operation
+// goes on.
 func (r *Request) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
 	if r.active() {
 		if err := r.poller.Wait(ctx, r.cond); err != nil {
-			return err
+			return mpierr.Named("wait", mpierr.NoRank, err)
 		}
 	}
 	return r.end()
@@ -177,7 +177,7 @@ func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]
 			return nil, err
 		}
 		if err := list[0].poller.Wait(ctx, list); err != nil {
-			return nil, err
+			return nil, mpierr.Named(op, mpierr.NoRank, err)
 		}
 		if indexes, err := over(requests, most); len(indexes) > 0 {
 			return indexes, err

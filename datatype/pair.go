@@ -28,23 +28,6 @@ var (
 	Int16Int32   = predefined(BasicInt16Int32)   // Pair[int16], MPI_SHORT_INT
 )
 
-// PairOf returns the datatype of a Pair[V].
-func PairOf[V PairValue]() *Type {
-	var v V
-	switch any(v).(type) {
-	case float32:
-		return Float32Int32
-	case float64:
-		return Float64Int32
-	case int64:
-		return Int64Int32
-	case int32:
-		return Int32Int32
-	default:
-		return Int16Int32
-	}
-}
-
 // Pair reports whether b is the code of a pair of a value and an index.
 func (b Basic) Pair() bool { return b >= BasicFloat32Int32 && b <= BasicInt16Int32 }
 

@@ -118,18 +118,21 @@ var (
 	Complex128 = predefined(BasicComplex128)
 )
 
-// Element is the set of Go types that have a predefined datatype.
+// Element is the set of Go types that have a predefined datatype: numbers, bool,
+// and pairs of a value and its index.
 type Element interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 |
 		~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
-		~float32 | ~float64 | ~bool | ~complex64 | ~complex128
+		~float32 | ~float64 | ~bool | ~complex64 | ~complex128 |
+		Pair[int16] | Pair[int32] | Pair[int64] | Pair[float32] | Pair[float64]
 }
 
+// byKind has nil for structs, the elements that are pairs.
 var byKind = [...]*Type{
 	reflect.Int: Int64, reflect.Int8: Int8, reflect.Int16: Int16, reflect.Int32: Int32, reflect.Int64: Int64,
 	reflect.Uint: Uint64, reflect.Uint8: Uint8, reflect.Uint16: Uint16, reflect.Uint32: Uint32, reflect.Uint64: Uint64,
 	reflect.Float32: Float32, reflect.Float64: Float64, reflect.Bool: Bool,
-	reflect.Complex64: Complex64, reflect.Complex128: Complex128,
+	reflect.Complex64: Complex64, reflect.Complex128: Complex128, reflect.Struct: nil,
 }
 
 var byBasic = func() (types [basicCount]*Type) {
@@ -143,8 +146,14 @@ var byBasic = func() (types [basicCount]*Type) {
 }()
 
 // Of returns the predefined datatype of the Go type T: Int64 for int, Uint64 for
-// uint, and Uint8 (not Byte) for byte, which Go does not tell apart from uint8.
-func Of[T Element]() *Type { return byKind[reflect.TypeFor[T]().Kind()] }
+// uint, Uint8 (not Byte) for byte, which Go does not tell apart from uint8, and for
+// a Pair that of its value and index.
+func Of[T Element]() *Type {
+	if t := byKind[reflect.TypeFor[T]().Kind()]; t != nil {
+		return t
+	}
+	return goPairs[reflect.TypeFor[T]()]
+}
 
 // BasicOf returns the code of the predefined datatype that holds a T.
 func BasicOf[T Element]() Basic { return Of[T]().Basic() }

@@ -186,6 +186,7 @@ func (w *Win) Post(ctx context.Context, origins []int, assert Assert) (err error
 		for _, rank := range origins {
 			a := w.targets[rank].access
 			if err = w.post(ctx, a, assert&ModeNoCheck != 0); err != nil {
+				err = named("post", rank, err)
 				break
 			}
 			posted = append(posted, a)

@@ -4,7 +4,7 @@ import "github.com/xdprma/xdprma/datatype"
 
 // Buffer is memory of the origin with the type of its elements: the triple of
 // address, count and datatype of the standard's calls. Make it with Of, Value,
-// Bytes, OfPairs, OfStructs or Typed; the zero value is empty.
+// Bytes, OfStructs or Typed; the zero value is empty.
 type Buffer struct {
 	// Four words, which a call is given in registers.
 	first *byte          // of a derived datatype: the first byte of data
@@ -21,7 +21,8 @@ func plain(mem []byte, basic datatype.Basic) Buffer {
 func (b *Buffer) basic() datatype.Basic { return datatype.Basic(b.n) }
 
 // Of returns the buffer that is the slice s. The library reads or writes s, and
-// keeps it alive, until the operation completes.
+// keeps it alive, until the operation completes. See datatype.Pair for the alignment
+// of pairs in a window.
 func Of[T datatype.Element](s []T) Buffer { return plain(bytesOf(s), datatype.BasicOf[T]()) }
 
 // Value returns the buffer that is the single element *p.

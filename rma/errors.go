@@ -1,13 +1,10 @@
 package rma
 
-import (
-	"errors"
+import "github.com/xdprma/xdprma/internal/mpierr"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
-)
-
-// Error is the error of every call: the operation, its class, the rank
-// concerned (or NoRank), and the cause.
+// Error is the error of every call: the operation, its class, the rank concerned
+// (or NoRank), and the cause. The rank is one of the window that the call was made
+// on, or of the communicator.
 type Error = mpierr.Error
 
 // Class is an MPI error class (section 11.6.2). It is an error itself, so that
@@ -23,6 +20,7 @@ const (
 	ErrArg         = mpierr.Arg
 	ErrAssert      = mpierr.Assert
 	ErrBase        = mpierr.Base
+	ErrComm        = mpierr.Comm
 	ErrCount       = mpierr.Count
 	ErrDisp        = mpierr.Disp
 	ErrIntern      = mpierr.Intern
@@ -45,7 +43,7 @@ const (
 	ErrProcFailed  = mpierr.ProcFailed  // a process died or was not heard of
 	ErrClosed      = mpierr.Closed      // the node or window was closed
 	ErrUnsupported = mpierr.Unsupported // the machine cannot do what was asked
-	ErrTimeout     = mpierr.Timeout     // a limit on time has passed
+	ErrTimeout     = mpierr.Timeout     // the context of the call has ended
 )
 
 // ClassOf returns the class of err: 0 for nil, ErrIntern for an error without one.
@@ -55,15 +53,11 @@ func newError(op string, class Class, rank int, format string, args ...any) *Err
 	return mpierr.New(op, class, rank, format, args...)
 }
 
-// named returns err as the error of the call op on a target; with NoRank, of the
-// rank that err itself concerns.
+// named returns err as the error of the call op on a target, a rank of the window;
+// with NoRank, on the rank that err itself concerns.
 func named(op string, target int, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		if target == NoRank {
-			target = e.Rank
-		}
-		return &Error{Op: op, Class: e.Class, Rank: target, Err: e.Err}
+	if err == nil {
+		return nil
 	}
-	return err
+	return mpierr.Named(op, target, err)
 }

@@ -3,8 +3,6 @@ package rma
 import (
 	"context"
 	"encoding/binary"
-
-	"github.com/xdprma/xdprma/comm"
 )
 
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): those that
@@ -34,7 +32,7 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	if err != nil {
 		return err
 	}
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	blocks, err := w.inner.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
 	if err != nil {
 		return named("window set_info", NoRank, err)
 	}

@@ -24,7 +24,8 @@
 // mean waiting for room when much is in flight. Origin buffers of Put and
 // Accumulate may be reused at once; result buffers belong to the library until
 // a synchronisation call. Calls that take a context block; when the context
-// ends, they return its error, and the operations stay outstanding.
+// ends, they fail with class ErrTimeout and its error, and the operations stay
+// outstanding.
 //
 // # Errors
 //

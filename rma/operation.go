@@ -345,7 +345,7 @@ func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
 	if rank != w.comm.Rank() {
 		var err error
 		if s, err = w.comm.Job().Session(ctx, w.comm.WorldRank(rank)); err != nil {
-			return nil, err
+			return nil, named("connect", rank, err)
 		}
 	}
 	w.poller.Lock()

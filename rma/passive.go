@@ -2,6 +2,7 @@ package rma
 
 import (
 	"context"
+	"errors"
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/userspace"
@@ -148,10 +149,11 @@ func failure(name string, rank int, a *engine.Access) error {
 	if err == nil {
 		return nil
 	}
-	if ClassOf(err) == ErrProcFailed {
-		return named(name, rank, err)
+	var e *Error
+	if errors.As(err, &e) && e.Class != ErrProcFailed {
+		name = e.Op // which was refused
 	}
-	return err
+	return named(name, rank, err)
 }
 
 // LockAll starts an access epoch on all targets with shared locks

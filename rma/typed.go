@@ -63,12 +63,6 @@ func typedAt(mem []byte, origin int64, count int, t *datatype.Type) Buffer {
 	return Buffer{first: firstByte(mem), bytes: len(mem), typ: t, n: count}
 }
 
-// OfPairs returns the buffer that is the slice s, whose elements MinLoc and MaxLoc
-// combine. See datatype.Pair for their alignment in a window.
-func OfPairs[V datatype.PairValue](s []datatype.Pair[V]) Buffer {
-	return plain(bytesOf(s), datatype.PairOf[V]().Basic())
-}
-
 // goTypes has the datatypes of Go types that have come up, badStruct if there is none.
 var goTypes sync.Map // of reflect.Type to *datatype.Type
 

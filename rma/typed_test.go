@@ -213,14 +213,14 @@ func TestPairs(t *testing.T) {
 		lowest := slices.Repeat(least, cells)
 		err := w.LockAll(j.ctx, 0)
 		if n.Rank() == 0 {
-			err = errors.Join(err, w.Put(rma.OfPairs(lowest), 0, rma.At(0)), w.FlushAll(j.ctx))
+			err = errors.Join(err, w.Put(rma.Of(lowest), 0, rma.At(0)), w.FlushAll(j.ctx))
 		}
-		err = errors.Join(err, n.World().Barrier(j.ctx), w.Accumulate(rma.OfPairs(mine[1:]), 0, rma.At(1), rma.MaxLoc))
+		err = errors.Join(err, n.World().Barrier(j.ctx), w.Accumulate(rma.Of(mine[1:]), 0, rma.At(1), rma.MaxLoc))
 		old := make([]pair, 1)
-		err = errors.Join(err, w.FetchAndOp(rma.OfPairs(mine[:1]), rma.OfPairs(old), 0, rma.At(0), rma.MaxLoc),
+		err = errors.Join(err, w.FetchAndOp(rma.Of(mine[:1]), rma.Of(old), 0, rma.At(0), rma.MaxLoc),
 			w.FlushAll(j.ctx), n.World().Barrier(j.ctx))
 		got := make([]pair, cells)
-		err = errors.Join(err, w.Get(rma.OfPairs(got), 0, rma.At(0)), w.UnlockAll(j.ctx))
+		err = errors.Join(err, w.Get(rma.Of(got), 0, rma.At(0)), w.UnlockAll(j.ctx))
 		for c, g := range got {
 			want := pair{Value: -1}
 			for r := range ranks {

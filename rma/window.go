@@ -336,7 +336,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	}
 	fault := callbackError("window free", w.attributes.Clear(w))
 	if !w.quietFree {
-		if err := w.comm.Barrier(comm.Inner(ctx)); err != nil {
+		if err := w.inner.Barrier(ctx); err != nil {
 			fault = named("window free", NoRank, err)
 		}
 	}

@@ -75,7 +75,7 @@ func datatypes(s *self, win *rma.Win) error {
 	}
 	err := all(
 		func() error { return win.Lock(s.ctx, rma.LockShared, 0, 0) },
-		func() error { return win.Accumulate(rma.OfPairs(pairs), 0, rma.At(half), rma.MaxLoc) },
+		func() error { return win.Accumulate(rma.Of(pairs), 0, rma.At(half), rma.MaxLoc) },
 		func() error { return win.Unlock(s.ctx, 0) },
 		func() error { return s.world.Barrier(s.ctx) },
 	)

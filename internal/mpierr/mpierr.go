@@ -5,6 +5,8 @@
 package mpierr
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -22,6 +24,7 @@ const (
 	Success     Class = 0  // no error
 	Arg         Class = 13 // an argument is invalid and no other class says why
 	Assert      Class = 22 // invalid assertion
+	Comm        Class = 5  // the communicator has been freed
 	Base        Class = 24 // invalid base passed
 	Count       Class = 2  // invalid count
 	Disp        Class = 26 // invalid displacement or displacement unit
@@ -49,19 +52,19 @@ const (
 	ProcFailed  Class = 1001 // a process died, or was not heard of within the limit
 	Closed      Class = 1002 // the node, communicator or window was closed
 	Unsupported Class = 1003 // the machine or the kernel cannot do what was asked
-	Timeout     Class = 1004 // a stated limit on time has passed
+	Timeout     Class = 1004 // the context of a call has ended, be it by its deadline or cancelled
 )
 
 var names = map[Class]string{
 	Success: "success", Arg: "invalid argument", Assert: "invalid assertion",
-	Base: "invalid base", Count: "invalid count", Disp: "invalid displacement",
+	Base: "invalid base", Comm: "invalid communicator", Count: "invalid count", Disp: "invalid displacement",
 	Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
 	Op: "invalid operator", Other: "a callback failed", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
 	RMAConflict: "conflicting accesses", RMARange: "outside the window",
 	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",
 	Size: "invalid size", Tag: "invalid tag", Truncate: "message truncated", Type: "invalid datatype", Win: "invalid window",
 	RMAFlavor: "wrong window flavour", ProcFailed: "process failed", Closed: "closed",
-	Unsupported: "unsupported", Timeout: "timed out",
+	Unsupported: "unsupported", Timeout: "given up",
 }
 
 // Error returns the class in words.
@@ -82,7 +85,9 @@ func (c Class) Known() bool {
 // NoRank is the Rank of an Error that concerns no particular process.
 const NoRank = -1
 
-// Error says which operation failed, with which class, at which rank, and why.
+// Error says which operation failed, with which class, at which rank, and why. The
+// rank is one in the communicator, or in that of the window, that the call was made
+// on; of a call on neither, such as Join, it is one in the job.
 type Error struct {
 	Op    string // the call as a user knows it: "put", "lock", "window create"
 	Class Class  // the MPI error class; errors.Is finds it
@@ -93,6 +98,23 @@ type Error struct {
 // New makes an Error whose cause is formatted from format and args; %w wraps.
 func New(op string, class Class, rank int, format string, args ...any) *Error {
 	return &Error{Op: op, Class: class, Rank: rank, Err: fmt.Errorf(format, args...)}
+}
+
+// Named returns err as the error of the call op, with the class and cause that it
+// has, at the given rank, or with NoRank at its own. The end of a context becomes an
+// error of class Timeout that wraps that of the context.
+func Named(op string, rank int, err error) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		if rank == NoRank {
+			rank = e.Rank
+		}
+		return &Error{Op: op, Class: e.Class, Rank: rank, Err: e.Err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Error{Op: op, Class: Timeout, Rank: rank, Err: err}
+	}
+	return &Error{Op: op, Class: Intern, Rank: rank, Err: err}
 }
 
 func (e *Error) Error() string {
@@ -117,26 +139,17 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Unwrap() error { return e.Err }
 
 // ClassOf returns the class of err: Success for nil, Intern for an error that
-// carries none.
+// carries none, and of errors that are joined that of the first with one.
 func ClassOf(err error) Class {
-	for err != nil {
-		switch e := err.(type) {
-		case *Error:
-			return e.Class
-		case Class:
-			return e
-		}
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		err = u.Unwrap()
-		if err == nil {
-			break
-		}
-	}
-	if err == nil {
+	var e *Error
+	var c Class
+	switch {
+	case err == nil:
 		return Success
+	case errors.As(err, &e):
+		return e.Class
+	case errors.As(err, &c):
+		return c
 	}
 	return Intern
 }
