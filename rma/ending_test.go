@@ -202,3 +202,24 @@ func TestWindowOutlivesCommunicator(t *testing.T) {
 		return errors.Join(err, w.Free(j.ctx))
 	})
 }
+
+// TestConnectingEnds calls what connects to a rank that this one has not met with a
+// context that has ended. No epoch is open then.
+func TestConnectingEnds(t *testing.T) {
+	j := newJob(t, 8, comm.Limits{TxFrames: 64, RxFrames: 64}) // whose collectives bring together ranks 1, 2 and 4 apart
+	wins := j.windows(8, 8)
+	w := wins[0]
+	none, cancel := context.WithCancel(j.ctx)
+	cancel()
+	for op, call := range map[string]func() error{
+		"lock":  func() error { return w.Lock(none, rma.LockShared, 3, 0) },
+		"start": func() error { return w.Start(none, []int{1, 3}, 0) },
+		"post":  func() error { return w.Post(none, []int{1, 3}, 0) },
+	} {
+		var e *rma.Error
+		if err := call(); !errors.As(err, &e) || e.Op != op || e.Rank != 3 || e.Class != rma.ErrTimeout || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want cancelled at rank 3", op, err)
+		}
+	}
+	freeAll(j, wins)
+}

@@ -86,7 +86,7 @@ type Conflict struct {
 }
 
 // Err returns the conflict as an error of the class RMAConflict. No call returns
-// it: it is for those who want to treat conflicts as errors.
+// it: it is for those who want to treat conflicts as errors. Its rank is Target.
 func (c Conflict) Err() error {
 	return mpierr.New("check", mpierr.RMAConflict, c.Target,
 		"window %d, bytes %d to %d: %s and %s are not ordered by synchronisation", c.Window, c.Start, c.End, c.First, c.Second)
