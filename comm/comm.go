@@ -49,10 +49,16 @@ func newComm(j *Job, context uint32, group []int) *Comm {
 // windowContext marks the message contexts of windows; the rest is the window's id.
 const windowContext = 1 << 31
 
-// ForWindow returns a communicator of the same ranks for the messages of the window
+// endingContext marks those of them that end the window.
+const endingContext = 1 << 30
+
+// ForWindow returns communicators of the same ranks for the messages of the window
 // with the given id. They are apart from those of c, so that the window's
-// collectives and those of the program do not disturb each other.
-func (c *Comm) ForWindow(id uint32) *Comm { return newComm(c.job, windowContext|id, c.group) }
+// collectives and those of the program do not disturb each other. The second is for
+// what has to work even if a collective on the first was given up.
+func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
+	return newComm(c.job, windowContext|id, c.group), newComm(c.job, windowContext|endingContext|id, c.group)
+}
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are
 // the same, Congruent if only their groups are. It is local.

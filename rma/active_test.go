@@ -184,6 +184,7 @@ func TestWeakStart(t *testing.T) {
 // whose request has left without them, from the goroutine that itself holds the
 // lock in the way. They must not wait for it.
 func TestOperationAfterLock(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	a, b := j.windows(16, 8), j.windows(16, 8)
 	holder, w := a[1], a[0] // rank 1 holds rank 1's lock, rank 0 asks for it
@@ -295,6 +296,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestLockWhileExposed asks for the lock of a window that its owner has exposed.
 func TestLockWhileExposed(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	j.must(wins[1].Post(j.ctx, nil, 0), wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
@@ -352,6 +354,64 @@ func TestActiveDeath(t *testing.T) {
 		}
 		if err := wins[1].Wait(j.ctx); !errors.Is(err, rma.ErrProcFailed) {
 			t.Errorf("leaves %v: wait: got %v, want class process failed", leaves, err)
+		}
+	}
+}
+
+// TestWeakWithOneself completes an epoch at the rank's own window before it posts.
+func TestWeakWithOneself(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	j.each(func(n *rma.Node) error { return nil })
+	w := j.windows(8, 8)[0]
+	v := int64(7)
+	for range 3 {
+		j.must(w.Start(j.ctx, []int{0}, 0), w.Put(rma.Value(&v), 0, rma.At(0)), w.Complete(j.ctx), w.Post(j.ctx, []int{0}, 0), w.Wait(j.ctx))
+	}
+	if got := rma.Slice[int64](w.Memory())[0]; got != 7 {
+		t.Errorf("the window holds %d", got)
+	}
+}
+
+// TestRefusedCallIsNoUse begins other epochs after a fence under which calls were
+// refused: none was issued.
+func TestRefusedCallIsNoUse(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, 0) })
+	w, v := wins[0], int64(1)
+	if err := w.Put(rma.Value(&v), 1, rma.At(1)); !errors.Is(err, rma.ErrRange) {
+		t.Errorf("put: %v", err)
+	}
+	if _, err := w.Rput(rma.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("rput: %v", err)
+	}
+	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Unlock(j.ctx, 1))
+}
+
+// TestNobodyNeedsEpoch communicates with the null process: epochs are needed as for
+// others, and a window.
+func TestNobodyNeedsEpoch(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	wins := j.windows(8, 8)
+	w, v := wins[0], int64(1)
+	put := func() error { return w.Put(rma.Value(&v), rma.ProcNull, rma.At(0)) }
+	rput := func() error { return second(w.Rput(rma.Value(&v), rma.ProcNull, rma.At(0))) }
+	flush := func() error { return w.Flush(j.ctx, rma.ProcNull) }
+	for name, call := range map[string]func() error{"put": put, "rput": rput, "flush": flush} {
+		if err := call(); !errors.Is(err, rma.ErrRMASync) {
+			t.Errorf("%s outside an epoch: %v", name, err)
+		}
+	}
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, 0) })
+	j.must(put())
+	if err := rput(); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("rput in the epoch of a fence: %v", err)
+	}
+	j.must(w.LockAll(j.ctx, 0), put(), rput(), flush(), w.UnlockAll(j.ctx))
+	freeAll(j, wins)
+	for name, call := range map[string]func() error{"put": put, "rput": rput, "flush": flush} {
+		if err := call(); !errors.Is(err, rma.ErrWin) {
+			t.Errorf("%s after Free: %v", name, err)
 		}
 	}
 }

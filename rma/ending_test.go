@@ -14,6 +14,7 @@ import (
 // TestContextEnds ends the context of every call that blocks, by its deadline and by
 // cancelling it. The window works afterwards.
 func TestContextEnds(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	endings := map[error]func() (context.Context, context.CancelFunc){
 		context.DeadlineExceeded: func() (context.Context, context.CancelFunc) {

@@ -92,6 +92,7 @@ func TestSilentCollective(t *testing.T) {
 
 // TestFlushCancelled ends a flush that waits for a lock, whose epoch goes on.
 func TestFlushCancelled(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
@@ -121,6 +122,7 @@ func TestFlushCancelled(t *testing.T) {
 // rank holds: a flush, and an unlock after a put that is too large to travel with
 // the request.
 func TestCloseWakes(t *testing.T) {
+	byFrames(t)
 	const size = 4 << 20
 	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
 		"flush": func(ctx context.Context, w *rma.Win) error { return w.Flush(ctx, 1) },

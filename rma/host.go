@@ -2,9 +2,12 @@ package rma
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"os"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/hostmem"
@@ -57,7 +60,11 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 			return nil, nil, err
 		}
 		if flavor == window.FlavorShared && fault != nil {
-			return nil, newError("allocate shared", ErrRMAShared, NoRank, "%w", fault), nil
+			class := ErrRMAShared
+			if errors.Is(fault, unix.ENOMEM) || ClassOf(fault) == ErrNoMem {
+				class = ErrNoMem
+			}
+			return nil, newError("allocate shared", class, NoRank, "%w", fault), nil
 		}
 		if fault != nil {
 			w.comm.Job().Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
@@ -107,8 +114,11 @@ func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone b
 		return nil, err
 	}
 	if c.Rank() != first {
+		if len(blocks[first]) != hostmem.PlaceLen {
+			return malformed(first), nil
+		}
 		if place.Unmarshal(blocks[first]); place.Size == 0 {
-			return newError("window create", ErrNoMem, c.WorldRank(first), "this rank could not make the memory"), nil
+			return newError("window create", ErrNoMem, first, "this rank could not make the memory"), nil
 		}
 		h.segment, fault = hostmem.Open(place)
 	}
@@ -141,12 +151,11 @@ func (h *host) part(rank, size int) []byte {
 	return h.segment.Bytes()[at : at+size : end]
 }
 
-// mapped returns what this rank tells the others: 1 if it maps the segment.
-func (h *host) mapped() byte {
-	if h == nil {
-		return 0
+// retire tells the host that a rank's window is no more, though its memory is there.
+func (h *host) retire(rank int) {
+	if i := h.index(rank); i >= 0 && h.segment != nil {
+		h.locks[i].Retire()
 	}
-	return 1
 }
 
 // lockOf returns the lock of a rank's window as its host's processes use it, nil if
@@ -166,27 +175,28 @@ func (h *host) lockOf(w *Win, rank int) *window.Host {
 }
 
 // reachHost finds the windows that calls may act on at once: this rank's own, and
-// those of its host. blocks are the reports of register. It is called when all
-// ranks have mapped what they can.
-func (w *Win) reachHost(blocks [][]byte) error {
+// those of its host. It is called when all ranks have mapped what they can.
+func (w *Win) reachHost(reports []report) error {
 	me := w.comm.Rank()
 	if h := w.host; h != nil {
 		h.segment.Seal()
 		for _, r := range h.ranks {
 			t := &w.targets[r]
-			if r == me || !h.direct || blocks[r][4] == 0 {
+			t.loads = t.size > 0 && w.own.Flavor() == window.FlavorShared
+			if r == me || !h.direct || !reports[r].mapped {
 				continue
 			}
 			view, err := window.New(window.Config{
 				ID: w.own.ID(), Flavor: w.own.Flavor(), Memory: window.Slice(h.part(r, int(t.size))), Size: int(t.size),
-				DispUnit: t.dispUnit, GroupSize: w.comm.Size(),
+				DispUnit: t.dispUnit, GroupSize: w.comm.Size(), Host: h.lockOf(w, r),
 			})
 			if err != nil {
 				return err
 			}
-			t.direct = view
+			t.direct, t.loads = view, t.size > 0
 		}
 	}
+	w.targets[me].loads = true
 	if w.own.Checker() == nil && w.own.Flavor() != window.FlavorDynamic {
 		w.targets[me].direct = w.own
 	}

@@ -359,3 +359,109 @@ func BenchmarkHost(b *testing.B) {
 		})
 	}
 }
+
+// TestLoadsUnderLocks adds by load and store to a word of another rank's memory, under
+// its exclusive lock: Lock waits for it, though nothing is issued.
+func TestLoadsUnderLocks(t *testing.T) {
+	const times = 200
+	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	for _, info := range []rma.Info{nil, {"xdprma_check_conflicts": "true"}} {
+		wins := sharedWindows(j, info, 8, 8, 8, 8)
+		j.each(func(n *rma.Node) error {
+			w := wins[n.Rank()]
+			s, err := w.SharedQuery(1)
+			if err != nil {
+				return err
+			}
+			word := &rma.Slice[int64](s.Memory)[0]
+			for range times {
+				if err := w.Lock(j.ctx, rma.LockExclusive, 1, 0); err != nil {
+					return err
+				}
+				v := atomic.LoadInt64(word)
+				for range 50 {
+					v = max(v, atomic.LoadInt64(word))
+				}
+				atomic.StoreInt64(word, v+1)
+				if err := w.Unlock(j.ctx, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if got := rma.Slice[int64](wins[1].Memory())[0]; got != int64(len(wins)*times) {
+			t.Errorf("%v: the counter is %d, want %d", info, got, len(wins)*times)
+		}
+		freeAll(j, wins)
+	}
+}
+
+// TestLockAllHoldsOwn keeps the exclusive lock of a rank's window from others while the
+// rank locks all: it may load and store its own memory then.
+func TestLockAllHoldsOwn(t *testing.T) {
+	for _, hosts := range [][]string{{"", ""}, {"a", "a"}} {
+		j := newJobAt(t, hosts, comm.Limits{})
+		wins := j.windows(8, 8)
+		j.must(wins[1].LockAll(j.ctx, 0))
+		one := int64(1)
+		locked := make(chan error)
+		go func() {
+			w := wins[0]
+			err := w.Lock(j.ctx, rma.LockExclusive, 1, 0)
+			locked <- errors.Join(err, w.Put(rma.Value(&one), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+		}()
+		for j.nodes[1].LockWaits() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if v := atomic.LoadInt64(&rma.Slice[int64](wins[1].Memory())[0]); v != 0 {
+			t.Errorf("hosts %q: another rank has the exclusive lock", hosts)
+		}
+		j.must(wins[1].UnlockAll(j.ctx), <-locked)
+		j.close()
+	}
+}
+
+// TestLockCancelledOnHost ends the context of a rank that waits for the lock of
+// another rank's memory: there is no epoch, and the request does not linger.
+func TestLockCancelledOnHost(t *testing.T) {
+	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	wins := j.windows(8, 8)
+	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 0, 0))
+	for range 3 {
+		short, cancel := context.WithTimeout(j.ctx, 5*time.Millisecond)
+		defer cancel()
+		if err := wins[2].Lock(short, rma.LockExclusive, 0, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("lock: %v", err)
+		}
+		if err := wins[2].LockAll(short, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("lock_all: %v", err)
+		}
+	}
+	if err := wins[2].Unlock(j.ctx, 0); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("unlock: %v", err)
+	}
+	j.must(wins[1].Unlock(j.ctx, 0))
+	for r := range wins { // nobody has it
+		w := wins[r]
+		j.must(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Unlock(j.ctx, 0), w.LockAll(j.ctx, 0), w.UnlockAll(j.ctx))
+	}
+	freeAll(j, wins)
+}
+
+// TestLockOfDeadOnHost locks and unlocks the window of a rank that has vanished, as
+// programs do that load and store its memory, until the class for it comes.
+func TestLockOfDeadOnHost(t *testing.T) {
+	j := newJobAt(t, []string{"a", "a"}, soon)
+	w := j.windows(8, 8)[0]
+	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Unlock(j.ctx, 1))
+	j.nodes[1].Silence()
+	var err error
+	for err == nil && j.ctx.Err() == nil {
+		if err = w.Lock(j.ctx, rma.LockShared, 1, 0); err == nil {
+			err = w.Unlock(j.ctx, 1)
+		}
+	}
+	if !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("got %v, want process failed", err)
+	}
+}

@@ -53,6 +53,7 @@ func TestExclusiveLocks(t *testing.T) {
 // TestSharedLocks holds shared locks of one target at several ranks at once, while
 // an exclusive request waits; it gets the lock when they have gone.
 func TestSharedLocks(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 4, comm.Limits{})
 	wins := j.windows(8, 8)
 	for r := range 3 { // these hold it, and it is not the others that could keep them from it
@@ -149,6 +150,7 @@ func TestFlushes(t *testing.T) {
 // is held by another rank: the unlock can be tried again, nothing slips in between,
 // and the lock is free afterwards.
 func TestUnlockCancelled(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	w, owner := wins[0], wins[1]
@@ -214,6 +216,7 @@ func TestOwnLockCancelled(t *testing.T) {
 // TestLockAllPasses has two ranks lock all and access two targets in opposite order,
 // while exclusive requests wait at both.
 func TestLockAllPasses(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 6, comm.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)

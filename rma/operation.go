@@ -175,14 +175,15 @@ func checkOp(name string, target int, op Op, b datatype.Basic) error {
 // what the address of the first must be a multiple of. y is set for derived
 // datatypes.
 func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align int, y *transfer) error {
-	if rank == ProcNull {
-		return nil
-	}
 	e, now := w.poller.Lock()
-	a, err := w.check(name, rank, disp, c, n, align, y)
-	if err == nil && c.Request != nil {
-		err = w.passive(name, rank)
+	if rank == ProcNull {
+		defer w.poller.UnlockQuiet()
+		if err := w.usable(name); err != nil {
+			return err
+		}
+		return w.epoch.AccessNone(name, c.Request != nil)
 	}
+	a, err := w.check(name, rank, disp, c, n, align, y)
 	if err != nil {
 		w.poller.Unlock()
 		return err
@@ -197,6 +198,10 @@ func (w *Win) issue(name string, rank int, disp int64, c *engine.Call, n, align 
 			return named(name, rank, err)
 		}
 		e, now = w.poller.Lock()
+		if err = w.usable(name); err != nil {
+			w.poller.Unlock()
+			return err
+		}
 	}
 	c.Access = a
 	if d := w.targets[rank].direct; d != nil && e.Direct(a) && (c.Basic.Size() <= 8 || a.Local()) {
@@ -283,8 +288,14 @@ func (w *Win) check(name string, rank int, targetDisp int64, c *engine.Call, n, 
 	if first%uint64(align) != 0 && w.aligned() {
 		return nil, newError(name, ErrDisp, rank, "byte displacement %d is not a multiple of %d, the element's alignment", first, align)
 	}
+	if c.Request != nil {
+		if err := w.passive(name, rank); err != nil {
+			return nil, err
+		}
+	}
 	c.Disp = disp
 	t.used = true
+	w.epoch.Used()
 	return t.access, nil
 }
 
@@ -317,6 +328,10 @@ func (w *Win) reach(ctx context.Context, rank int) (*engine.Access, error) {
 	}
 	for {
 		e, now := w.poller.Lock()
+		if err := w.usable("lock"); err != nil {
+			w.poller.Unlock()
+			return nil, err
+		}
 		if !w.needsLock(rank) {
 			w.poller.Unlock()
 			return a, nil
@@ -350,6 +365,9 @@ func (w *Win) access(ctx context.Context, rank int) (*engine.Access, error) {
 	}
 	w.poller.Lock()
 	defer w.poller.Unlock()
+	if err := w.usable("connect"); err != nil {
+		return nil, err
+	}
 	t := &w.targets[rank]
 	if t.access == nil {
 		if s == nil {

@@ -9,13 +9,13 @@ import (
 )
 
 // Lock starts an access epoch on one target (MPI_Win_lock, section 11.5.3), kind
-// being LockExclusive or LockShared. It does not wait for the lock, except on this
-// rank's own window: what is issued next travels with the request and takes
-// effect once the lock is held. Locks are granted in the order in which requests
-// arrive. With the assertion ModeNoCheck no lock is asked for. Several targets
-// may be locked at once. It blocks while there is no room to send; if ctx ends
-// first, no epoch is open. Classes: ErrLocktype, ErrRank, ErrAssert, ErrRMASync,
-// ErrWin, ErrProcFailed.
+// being LockExclusive or LockShared. It waits for the lock where this process can
+// load and store the target's memory, its own and that of SharedQuery. Elsewhere it
+// does not: what is issued next travels with the request and takes effect once the
+// lock is held. Locks are granted in the order in which requests arrive. With the
+// assertion ModeNoCheck no lock is asked for. Several targets may be locked at once.
+// It blocks while there is no room to send; if it fails, or ctx ends first, no epoch is
+// open. Classes: ErrLocktype, ErrRank, ErrAssert, ErrRMASync, ErrWin, ErrProcFailed.
 func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
@@ -27,31 +27,57 @@ func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert
 	if err != nil || assert&ModeNoCheck != 0 {
 		return err
 	}
-	a, err := w.access(ctx, target)
-	for asked := false; err == nil && !asked; {
+	a, err := w.askLock(ctx, target, func(e *engine.Engine, now int64, a *engine.Access) bool {
+		return e.Lock(now, a, kind == LockExclusive)
+	})
+	if err == nil && w.targets[target].loads {
+		err = w.awaitLock(ctx, "lock", target)
+	}
+	if err != nil {
 		e, now := w.poller.Lock()
-		asked = e.Lock(now, a, kind == LockExclusive)
-		w.poller.Unlock()
-		if !asked {
-			err = w.poller.Wait(ctx, (*engine.RoomWait)(a))
-		}
-	}
-	if err == nil && target == w.comm.Rank() {
-		err = w.poller.Wait(ctx, (*engine.LockWait)(a))
-	}
-	e, _ := w.poller.Lock()
-	defer w.poller.Unlock()
-	switch {
-	case err != nil:
-		if target == w.comm.Rank() && a != nil {
-			e.Withdraw(a)
+		defer w.poller.Unlock()
+		if a != nil {
+			e.Leave(now, a)
 		}
 		_ = w.epoch.Unlock(target) // no epoch was opened
 		return named("lock", target, err)
-	case target == w.comm.Rank():
-		return failure("lock", target, a)
 	}
 	return nil
+}
+
+// askLock asks for the lock of a target; the result is nil if it cannot be reached.
+func (w *Win) askLock(ctx context.Context, rank int, ask func(*engine.Engine, int64, *engine.Access) bool) (*engine.Access, error) {
+	a, err := w.access(ctx, rank)
+	for asked := false; err == nil && !asked; {
+		e, now := w.poller.Lock()
+		if err = w.usable("lock"); err == nil {
+			asked = ask(e, now, a)
+		}
+		w.poller.Unlock()
+		if err == nil && !asked {
+			err = w.poller.Wait(ctx, (*engine.RoomWait)(a))
+		}
+	}
+	return a, err
+}
+
+// awaitLock waits until a lock that was asked for is held. The error is also that of a
+// refusal.
+func (w *Win) awaitLock(ctx context.Context, name string, rank int) error {
+	a := w.targets[rank].access
+	e, now := w.poller.Lock()
+	if !a.Held() {
+		e.Flush(now, a)
+	}
+	if err := w.poller.WaitLocked(ctx, (*engine.LockWait)(a)); err != nil {
+		return err
+	}
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	if a.Held() {
+		return nil
+	}
+	return failure(name, rank, a)
 }
 
 // Unlock ends the epoch that Lock started (MPI_Win_unlock, section 11.5.3). It
@@ -108,6 +134,10 @@ func (w *Win) askRelease(ctx context.Context, rank int) error {
 	t := &w.targets[rank]
 	for {
 		e, now := w.poller.Lock()
+		if err := w.usable("unlock"); err != nil {
+			w.poller.Unlock()
+			return err
+		}
 		t.releasing = true // even if ctx ends before the target has been asked
 		t.asked = t.access == nil || t.asked || e.Unlock(now, t.access)
 		done := t.asked
@@ -157,18 +187,61 @@ func failure(name string, rank int, a *engine.Access) error {
 }
 
 // LockAll starts an access epoch on all targets with shared locks
-// (MPI_Win_lock_all, section 11.5.3). It is not collective and does not block:
-// the lock of a target is asked for with the first operation there. It does not wait
-// for exclusive locks that others only wait for, or two that lock all could wait for
-// each other. Classes: ErrAssert, ErrRMASync, ErrWin.
-func (w *Win) LockAll(_ context.Context, assert Assert) (err error) {
+// (MPI_Win_lock_all, section 11.5.3). It is not collective. It waits for the locks of
+// those targets whose memory this process can load and store, as Lock does; the lock of
+// another one is asked for with the first operation there. If it fails, or ctx ends
+// first, no epoch is open. It does not wait for exclusive locks that others only wait
+// for, or two that lock all could wait for each other. Classes: ErrAssert, ErrRMASync,
+// ErrWin.
+func (w *Win) LockAll(ctx context.Context, assert Assert) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
-	defer w.poller.UnlockQuiet()
-	if err := w.usable("lock_all"); err != nil {
+	if err = w.usable("lock_all"); err == nil {
+		err = w.epoch.LockAll(assert)
+	}
+	w.poller.UnlockQuiet()
+	if err != nil || assert&ModeNoCheck != 0 {
 		return err
 	}
-	return w.epoch.LockAll(assert)
+	for r := range w.targets {
+		if err == nil && w.targets[r].loads {
+			err = w.lockOneOfAll(ctx, r)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	e, now := w.poller.Lock()
+	defer w.poller.Unlock()
+	for r := range w.targets {
+		if t := &w.targets[r]; t.lazy {
+			e.Leave(now, t.access)
+			t.lazy, t.used = false, false
+		}
+	}
+	_ = w.epoch.UnlockAll() // no epoch was opened
+	return named("lock_all", NoRank, err)
+}
+
+// lockOneOfAll waits for the lock of a target, unless that is dead.
+func (w *Win) lockOneOfAll(ctx context.Context, rank int) error {
+	a, err := w.askLock(ctx, rank, (*engine.Engine).LockPassing)
+	if err == nil {
+		err = w.awaitLock(ctx, "lock_all", rank)
+	}
+	e, now := w.poller.Lock()
+	defer w.poller.Unlock()
+	if err == nil {
+		w.targets[rank].lazy, w.targets[rank].used = true, true
+		return nil
+	}
+	if a != nil {
+		e.Leave(now, a)
+	}
+	if ClassOf(err) == ErrProcFailed && rank != w.comm.Rank() {
+		return nil // what is issued there will say so
+	}
+	return err
 }
 
 // UnlockAll ends the epoch that LockAll started (MPI_Win_unlock_all, section
@@ -288,7 +361,7 @@ func (w *Win) flushable(name string, rank int) (*engine.Access, error) {
 		return nil, err
 	}
 	if rank == ProcNull {
-		return nil, nil
+		return nil, named(name, NoRank, w.epoch.FlushAll())
 	}
 	if err := w.epoch.Flush(rank); err != nil {
 		return nil, named(name, rank, err)

@@ -110,6 +110,7 @@ func TestRequests(t *testing.T) {
 // TestRequestWaits has a get wait for a lock: its request is not over before, a
 // context can end the wait, and the put beside it is done with at once.
 func TestRequestWaits(t *testing.T) {
+	byFrames(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(16, 8)
 	w, v, got := wins[0], int64(3), int64(0)

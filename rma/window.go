@@ -2,10 +2,9 @@ package rma
 
 import (
 	"context"
-	"encoding/binary"
-	"math"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
@@ -47,9 +46,10 @@ const ProcNull = comm.ProcNull
 // each other (section 11.2).
 type Win struct {
 	comm       *comm.Comm
-	inner      *comm.Comm // the same ranks, for the window\'s own messages
+	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *userspace.Poller
 	own        *window.Window
+	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
 	quietFree  bool         // every rank has set no_locks: Free does not synchronise
@@ -73,214 +73,12 @@ type target struct {
 	size      uint64
 	dispUnit  int
 	direct    *window.Window // where this process maps the target's memory; nil: it does not
+	loads     bool           // this process may load and store the target's memory
 	access    *engine.Access // nil until first used
 	used      bool           // accessed in this epoch
 	lazy      bool           // LockAll's lock has been asked for
 	releasing bool           // an unlock has begun, and not yet been waited for
 	asked     bool           // it has asked the target
-}
-
-// Allocate creates a window on memory that the library allocates, outside the
-// Go heap (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank
-// calls it, with a size and a displacement unit of its own, in bytes; size may be
-// 0, and the unit at most 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
-// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
-// all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
-// info value, ErrProcFailed. If it fails at one rank, it fails at all.
-func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
-}
-
-// Create creates a window on memory of the caller (MPI_Win_create, section
-// 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
-// Memory that accumulates use must be aligned to their elements.
-func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorCreate, window.Slice(mem), len(mem), dispUnit, info)
-}
-
-// proposal is what the ranks tell each other about a window to be.
-type proposal struct {
-	size     uint64
-	host     uint64 // what ranks of one host have in common
-	dispUnit uint32
-	id       uint32
-	align    uint32 // of memory that is allocated
-	failed   Class
-	noLocks  bool
-	check    bool
-	frames   bool // accesses are to go by frames
-	apart    bool // memory need not be contiguous
-}
-
-const proposalLen = 33
-
-func (p *proposal) marshal() []byte {
-	b := make([]byte, proposalLen)
-	le := binary.LittleEndian
-	le.PutUint64(b[0:], p.size)
-	le.PutUint64(b[8:], p.host)
-	le.PutUint32(b[16:], p.dispUnit)
-	le.PutUint32(b[20:], p.id)
-	le.PutUint32(b[24:], p.align)
-	le.PutUint32(b[28:], uint32(p.failed))
-	for i, set := range []bool{p.noLocks, p.check, p.frames, p.apart} {
-		if set {
-			b[32] |= 1 << i
-		}
-	}
-	return b
-}
-
-func (p *proposal) unmarshal(b []byte) {
-	le := binary.LittleEndian
-	p.size, p.host = le.Uint64(b[0:]), le.Uint64(b[8:])
-	p.dispUnit, p.id, p.align = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:])
-	p.failed = Class(le.Uint32(b[28:]))
-	p.noLocks, p.check, p.frames, p.apart = b[32]&1 != 0, b[32]&2 != 0, b[32]&4 != 0, b[32]&8 != 0
-}
-
-// create creates a window on mem, or for the flavours that allocate on memory that
-// it makes.
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
-	defer func() { c.CallErrhandler(err) }()
-	hints, fault := window.ParseInfo(info)
-	switch {
-	case fault != nil:
-	case size < 0:
-		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
-	case dispUnit <= 0 || dispUnit > math.MaxInt32:
-		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
-	}
-	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
-	proposals, err := w.propose(ctx, size, dispUnit, fault)
-	if err != nil {
-		return nil, err
-	}
-	if flavor == window.FlavorCreate {
-		w.hints.MinAlignment = 0 // the user's memory is as it is
-	}
-	if flavor == window.FlavorAllocate || flavor == window.FlavorShared {
-		if mem, fault, err = w.allocate(ctx, flavor, proposals); err != nil {
-			return nil, named("window create", NoRank, err)
-		}
-	}
-	id := w.settle(proposals)
-	err = w.register(ctx, window.Config{
-		ID: id, Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Checker: w.checker(id),
-		Host: w.host.lockOf(w, c.Rank()),
-	}, fault)
-	if err != nil {
-		if mem != nil {
-			_ = mem.Close()
-		}
-		w.host.close()
-		return nil, err
-	}
-	return w, nil
-}
-
-// propose exchanges what the ranks expose. It fails if anyone cannot go on.
-func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]proposal, error) {
-	job := w.comm.Job()
-	id := job.HostID()
-	mine := proposal{
-		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(),
-		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
-		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig,
-	}
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
-	if err != nil {
-		return nil, named("window create", NoRank, err)
-	}
-	w.quietFree, w.hints.AllocSharedNoncontig = true, true
-	proposals := make([]proposal, len(blocks))
-	for r, b := range blocks {
-		p := &proposals[r]
-		p.unmarshal(b)
-		if fault == nil {
-			fault = failedAt("window create", r, p.failed)
-		}
-		w.quietFree = w.quietFree && p.noLocks
-		w.hints.AllocSharedNoncontig = w.hints.AllocSharedNoncontig && p.apart
-		w.hints.Check = w.hints.Check || p.check
-		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit)}
-	}
-	return proposals, fault
-}
-
-// settle takes the id that is free at all ranks.
-func (w *Win) settle(proposals []proposal) (id uint32) {
-	for _, p := range proposals {
-		id = max(id, p.id)
-	}
-	w.comm.Job().TakeWindowID(id)
-	return id
-}
-
-// failedAt returns the error of a rank that has reported a class, nil for 0.
-func failedAt(op string, rank int, class Class) error {
-	if class == 0 {
-		return nil
-	}
-	if !class.Known() {
-		class = ErrIntern
-	}
-	return newError(op, class, rank, "the call failed at this rank")
-}
-
-// register makes the window known to requests at every rank, or at none, before
-// anyone returns.
-func (w *Win) register(ctx context.Context, c window.Config, fault error) error {
-	w.inner = w.comm.ForWindow(c.ID)
-	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
-	windows := w.comm.Job().Windows()
-	if fault == nil {
-		fault = w.checkSame()
-	}
-	if fault == nil {
-		w.own, fault = window.New(c)
-	}
-	added := false
-	if fault == nil {
-		w.poller.Lock()
-		fault = windows.Add(w.own)
-		added = fault == nil
-		w.poller.Unlock()
-	}
-	report := binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault)))
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), append(report, w.host.mapped()))
-	if err != nil {
-		fault = named("window create", NoRank, err)
-	}
-	for r, b := range blocks {
-		if fault == nil {
-			fault = failedAt("window create", r, Class(binary.LittleEndian.Uint32(b)))
-		}
-	}
-	if fault == nil {
-		fault = w.reachHost(blocks)
-	}
-	if fault != nil && added {
-		e, _ := w.poller.Lock()
-		e.ForgetWindow(c.ID)
-		windows.Remove(c.ID)
-		_ = w.own.Free() // before anyone could use it, or with the failure that is reported
-		w.poller.Unlock()
-	}
-	return fault
-}
-
-// checkSame holds the application to its assertions.
-func (w *Win) checkSame() error {
-	for r, t := range w.targets {
-		if w.hints.SameSize && t.size != w.targets[0].size {
-			return newError("window create", ErrSize, r, "same_size is set, and the size differs from that of rank 0")
-		}
-		if w.hints.SameDispUnit && t.dispUnit != w.targets[0].dispUnit {
-			return newError("window create", ErrDisp, r, "same_disp_unit is set, and the unit differs from that of rank 0")
-		}
-	}
-	return nil
 }
 
 // Memory returns the memory that this rank exposes, nil once the window is
@@ -316,7 +114,9 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
 // ranks were not waited for, and the window is freed at this rank all the same;
 // what still arrives for it is refused with ErrWin. ErrOther if the callback of an
-// attribute failed: the window is freed.
+// attribute failed: the window is freed. So it is after the errors of what post and
+// start epochs had left outstanding, and after ErrRMASync because a target of Start has
+// not posted.
 func (w *Win) Free(ctx context.Context) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
@@ -335,10 +135,16 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		return err
 	}
 	fault := callbackError("window free", w.attributes.Clear(w))
+	if err := w.finish(ctx); fault == nil {
+		fault = err
+	}
 	if !w.quietFree {
-		if err := w.inner.Barrier(ctx); err != nil {
+		if err := w.ending.Barrier(ctx); err != nil && fault == nil {
 			fault = named("window free", NoRank, err)
 		}
+	}
+	if err := w.unposted(); fault == nil {
+		fault = err
 	}
 	e, _ := w.poller.Lock()
 	defer w.poller.Unlock()
@@ -351,8 +157,11 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	}
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
-	if w.acting.Load() > 0 { // the memory is not taken from under a call
-		return newError("window free", ErrRMASync, NoRank, "an operation is going on in another goroutine: the memory stays")
+	w.host.retire(w.comm.Rank())
+	for w.acting.Load() > 0 { // copies that came before; none begins any more
+		w.poller.Unlock()
+		time.Sleep(freePause)
+		w.poller.Lock()
 	}
 	if err := w.own.Free(); fault == nil {
 		fault = err
@@ -361,6 +170,42 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		fault = err
 	}
 	return fault
+}
+
+// freePause is how long Free waits for calls of other goroutines between looks.
+const freePause = 10 * time.Microsecond
+
+// finish completes what post and start epochs have left outstanding, and returns the
+// first error of it. What waits for a post stays.
+func (w *Win) finish(ctx context.Context) (first error) {
+	e, now := w.poller.Lock()
+	var waits []int
+	for _, rank := range w.touched {
+		if a := w.targets[rank].access; !a.Starting() {
+			e.Flush(now, a)
+			waits = append(waits, rank)
+		}
+	}
+	w.poller.Unlock()
+	for _, rank := range waits {
+		if err := w.await(ctx, "window free", rank, atTarget); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// unposted returns an error if something was issued to a target that has not posted:
+// it is lost.
+func (w *Win) unposted() error {
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	for _, rank := range w.touched {
+		if a := w.targets[rank].access; a.Starting() && a.Err() == nil {
+			return newError("window free", ErrRMASync, rank, "Start began an epoch here, and the target has not posted to this rank: what was issued is lost")
+		}
+	}
+	return nil
 }
 
 // usable returns nil unless the window has been freed or the node closed. It is

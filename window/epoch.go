@@ -48,14 +48,13 @@ func NewEpoch(self, groupSize int, noLocks bool) *Epoch {
 	return &Epoch{self: self, groupSize: groupSize, noLocks: noLocks}
 }
 
-// Access returns nil if an operation on target may be issued now. Errors: Rank;
-// RMASync if no epoch gives access to target.
+// Access returns nil if an operation on target may be issued now; Used says that one
+// is. Errors: Rank; RMASync if no epoch gives access to target.
 func (e *Epoch) Access(target int) error {
 	if uint(target) < uint(len(e.targets)) && e.targets[target] != accessNone {
 		return nil
 	}
 	if e.all != accessNone && uint(target) < uint(e.groupSize) {
-		e.fenceUsed = e.fenceUsed || e.all == accessFence
 		return nil
 	}
 	if err := e.checkRank("access", target); err != nil {
@@ -65,6 +64,22 @@ func (e *Epoch) Access(target int) error {
 		return syncError("access", target, "the target is not in the group of Start")
 	}
 	return syncError("access", target, "no epoch gives access to this target: call Fence, Start, Lock or LockAll first")
+}
+
+// Used records that an operation is issued: the epoch of a fence counts from then on.
+func (e *Epoch) Used() { e.fenceUsed = e.fenceUsed || e.all == accessFence }
+
+// AccessNone returns nil if an operation on the null process may be issued now, with a
+// request if passive is set; RMASync if no epoch is open that allows it.
+func (e *Epoch) AccessNone(op string, passive bool) error {
+	locked := e.all&accessKind != 0 || e.locked > 0
+	switch {
+	case passive && !locked:
+		return syncError(op, mpierr.NoRank, "request-based calls need the epoch of a lock: call Lock or LockAll first")
+	case e.all == accessNone && !locked && !e.started:
+		return syncError(op, mpierr.NoRank, "no access epoch is open: call Fence, Start, Lock or LockAll first")
+	}
+	return nil
 }
 
 // Lock opens an epoch on target. Errors: Locktype; Rank; Assert if assert is

@@ -88,11 +88,7 @@ func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) 
 	// Whoever had the word may have given it up before it was closed, and tells nobody.
 	l.word.close()
 	l.closed = true
-	l.word.Holders(func(index int) {
-		if index != ownerIndex && l.gone(index) {
-			l.word.Give(index)
-		}
-	})
+	l.evict()
 	if !l.admits(kind) {
 		return false, mpierr.Success
 	}
@@ -146,11 +142,23 @@ func (l *Lock[T]) Waiting() int { return l.waiting }
 // Block takes a lock that is free for nobody, until Unblock; it returns false if it
 // is not free.
 func (l *Lock[T]) Block() bool {
+	if l.word != nil {
+		l.evict()
+	}
 	if l.head != nil || !l.admits(LockExclusive) {
 		return false
 	}
 	l.exclusive = true
 	return true
+}
+
+// evict takes the word from processes that have died.
+func (l *Lock[T]) evict() {
+	l.word.Holders(func(index int) {
+		if index != ownerIndex && l.gone(index) {
+			l.word.Give(index)
+		}
+	})
 }
 
 // Unblock ends what Block began, and returns the grants that follow, as Release does.

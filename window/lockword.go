@@ -15,7 +15,7 @@ import (
 // requests wait there, the owner has closed the word: others take it no more, and
 // ask the owner instead, who grants in order. So nobody starves. Who gives the lock
 // up while the word is closed tells the owner.
-type LockWord struct{ word *uint64 }
+type LockWord struct{ word, retired *uint64 }
 
 // MaxSharers is how many processes of a host can hold a LockWord; those with a
 // higher index ask the owner.
@@ -29,12 +29,20 @@ const (
 	wordHolders          = wordExclusive - 1
 )
 
-// LockWordLen is the bytes that a LockWord takes: a cache line.
-const LockWordLen = 64
+// LockWordLen is the bytes that a LockWord takes: two cache lines, for what changes
+// often and what does not.
+const LockWordLen = 128
 
 // LockWordIn returns the word at the start of b, which is aligned to 8 bytes and
 // zero at first, for nobody holds it.
-func LockWordIn(b []byte) *LockWord { return &LockWord{wordAt(b)} }
+func LockWordIn(b []byte) *LockWord { return &LockWord{wordAt(b), wordAt(b[64:])} }
+
+// Retire says that the owner's window is no more. The other processes ask the owner
+// for what they want of it, who refuses that.
+func (l *LockWord) Retire() { atomic.StoreUint64(l.retired, 1) }
+
+// Retired reports whether Retire was called.
+func (l *LockWord) Retired() bool { return atomic.LoadUint64(l.retired) != 0 }
 
 // Take takes the lock for a process, and returns false if others are in the way,
 // or it must ask the owner.

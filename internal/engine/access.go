@@ -28,6 +28,7 @@ type Access struct {
 	results int32  // calls kept back that will have an answer
 	lock    lockPhase
 	shared  sharedLock
+	leaving bool   // the lock that was asked for is given back as soon as it is held
 	checked bool   // the window is in checking mode
 	mark    mark   // what the target is still to be told is complete
 	markSeq uint64 // the last bundle that told it
@@ -165,6 +166,9 @@ func (e *Engine) lock(now int64, a *Access, flags uint8) bool {
 		a.fail(err)
 		return true
 	}
+	if a.leaving {
+		return false
+	}
 	if a.takeWord(flags == wire.FlagExclusive) {
 		return true
 	}
@@ -229,21 +233,43 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 			return false
 		}
 	} else {
-		if a.lock == locking {
-			return false
-		}
-		// What was issued before may arrive later: the fence makes the target wait for it.
-		if i = e.room(s, request, 0); i == none {
-			return false
-		}
-		e.slots[i].flags |= wire.FlagFence
-		a.lock = unlocked
+		return a.lock == locked && e.sendUnlock(a)
 	}
+	e.addUnlock(a, i)
+	return true
+}
+
+// sendUnlock gives up a lock that is held; it returns false if there is no room now.
+func (e *Engine) sendUnlock(a *Access) bool {
+	i := e.room(a.session, request, 0)
+	if i == none {
+		return false
+	}
+	// What was issued before may arrive later: the fence makes the target wait for it.
+	e.slots[i].flags |= wire.FlagFence
+	a.lock = unlocked
+	e.addUnlock(a, i)
+	return true
+}
+
+func (e *Engine) addUnlock(a *Access, i int32) {
 	e.appendRecord(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
 	a.lastSeq = e.slots[i].seq
 	e.slots[i].flags |= wire.FlagAckNow
-	e.markDirty(s)
-	return true
+	e.markDirty(a.session)
+}
+
+// Leave gives up a lock that nobody wants any more, as soon as it is held. Nothing has
+// been issued under it. Until then Lock asks for no other.
+func (e *Engine) Leave(now int64, a *Access) {
+	e.now = now
+	switch {
+	case a.local != nil:
+		e.Withdraw(a)
+	case !a.dead() && a.lock != unlocked:
+		a.leaving = true
+		e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
+	}
 }
 
 // UnlockWait is met when the lock has been released at the target and everything

@@ -84,7 +84,7 @@ func (e *Engine) gate(c *Call) (done, stop bool) {
 
 func (e *Engine) deferCall(c *Call) {
 	a := c.Access
-	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete {
+	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete && c.Code != wire.CodeUnlock {
 		return
 	}
 	d := e.newDeferred(c)
@@ -169,6 +169,7 @@ func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
 	if !a.queue.empty() {
 		a.fail(err)
 	}
+	a.leaving = false
 	for !a.queue.empty() {
 		if d := a.queue.head(); d.Typed != nil {
 			e.done(&d.Call)

@@ -23,8 +23,10 @@ func (e *Engine) Post(now int64, a *Access, quiet bool) bool {
 	switch {
 	case quiet || s != nil && s.state == dead:
 	case s == nil:
+		a.posted++ // what was kept back may end with the complete that answers
 		a.posts++
 		e.issueQueue(a)
+		return true
 	default:
 		i := e.room(s, request, 0)
 		if i == none {

@@ -44,8 +44,6 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	case class != mpierr.Success:
 	case granted:
 		l.hold(s)
-	default:
-		e.watchHolders(l)
 	}
 	return granted, class
 }
@@ -75,7 +73,7 @@ func (l *lock) gone(id uint64) {
 
 // watchHolders begins to watch those who hold l, for the first request that
 // waits; who comes to hold it while others wait is watched from then on.
-func (e *Engine) watchHolders(l *lock) {
+func (e *Engine) watchHolders(id uint32, l *lock) {
 	if l.Waiting() > 1 {
 		return
 	}
@@ -84,6 +82,7 @@ func (e *Engine) watchHolders(l *lock) {
 	}
 	if l.host != nil {
 		e.watchWord(l)
+		e.grant(id, l.Retry(e.granted[:0])) // who gave it up and died at once has told nobody
 	}
 }
 
@@ -164,6 +163,7 @@ func (e *Engine) enqueue(b *bundle) {
 	c.counted = true
 	e.parked.waiting++
 	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c}
+	e.watchHolders(b.lock.window, e.locks[b.lock.window])
 }
 
 func (e *Engine) lockLocal(a *Access, flags uint8) {
@@ -177,7 +177,7 @@ func (e *Engine) lockLocal(a *Access, flags uint8) {
 	default:
 		a.lock = locking
 		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a}
-		e.watchHolders(l)
+		e.watchHolders(a.window, l)
 	}
 }
 

@@ -207,6 +207,8 @@ func (e *Engine) act(c *Call) (bool, error) {
 		return e.issueTyped(s, c)
 	case c.Code == wire.CodeComplete:
 		return e.complete(a), nil
+	case c.Code == wire.CodeUnlock:
+		return e.left(a), nil
 	}
 	switch {
 	case c.size() == 0:
@@ -367,6 +369,19 @@ func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
 	return true
 }
 
+// left carries out what Leave asked for, now that the lock is held or was refused.
+func (e *Engine) left(a *Access) bool {
+	if l := &a.shared; l.held {
+		_, l.tell = l.word.Give(l.index)
+		a.lock, l.held = unlocked, false
+	}
+	if a.shared.tell && !e.giveWord(a) || a.lock == locked && !e.sendUnlock(a) {
+		return false
+	}
+	a.leaving = false
+	return true
+}
+
 // A RoomWait is met when issuing on the access may succeed.
 type RoomWait Access
 
@@ -374,7 +389,7 @@ type RoomWait Access
 func (w *RoomWait) Met() bool {
 	e, a := w.engine, (*Access)(w)
 	s := a.session
-	if s == nil || s.state == dead || s.bye || a.held() {
+	if s == nil || s.state == dead || s.bye || a.held() && !a.leaving {
 		return true
 	}
 	if !a.queue.empty() {

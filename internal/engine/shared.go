@@ -30,6 +30,9 @@ func (a *Access) Share(word *window.LockWord, index int) { a.shared.word, a.shar
 // Window returns the id of the window that a leads to.
 func (a *Access) Window() uint32 { return a.window }
 
+// Held reports whether the lock is known to be held.
+func (a *Access) Held() bool { return a.lock == locked }
+
 // Local reports whether the target is this rank itself.
 func (a *Access) Local() bool { return a.session == nil }
 
@@ -45,13 +48,10 @@ func (e *Engine) Direct(a *Access) bool {
 	if s == nil {
 		return true
 	}
-	if s.state != open || s.bye {
+	if s.state != open || s.bye || a.shared.word == nil || a.shared.word.Retired() {
 		return false
 	}
-	s.reached = true
-	if s.pingAt == 0 {
-		e.await(s)
-	}
+	e.reach(s)
 	return true
 }
 
@@ -73,11 +73,20 @@ func (a *Access) Refused(c *Call, class mpierr.Class) {
 // open: the target watches over holders through it.
 func (a *Access) takeWord(exclusive bool) bool {
 	l := &a.shared
-	if l.word == nil || a.session.state != open || !l.word.Take(l.index, kindOf(exclusive)) {
+	if l.word == nil || a.session.state != open || l.word.Retired() || !l.word.Take(l.index, kindOf(exclusive)) {
 		return false
 	}
 	a.lock, l.held = locked, true
+	a.engine.reach(a.session)
 	return true
+}
+
+// reach notes that a peer's memory is used without asking it.
+func (e *Engine) reach(s *Session) {
+	s.reached = true
+	if s.pingAt == 0 {
+		e.await(s)
+	}
 }
 
 // giveWord is Unlock for a lock that was taken by the word.

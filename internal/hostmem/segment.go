@@ -65,6 +65,13 @@ func New(size, align int) (*Segment, error) {
 		return nil, fmt.Errorf("a segment of %d bytes: %w", size, unix.ENOMEM)
 	}
 	size = (size + page - 1) / page * page
+	// The file reserves nothing. What could never be had is refused here, and not by a
+	// signal at some later access.
+	probe, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("a segment of %d bytes: %w", size, err)
+	}
+	_ = unix.Munmap(probe)
 	fd, err := unix.MemfdCreate("xdprma", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
@@ -98,7 +105,7 @@ func Open(p Place) (*Segment, error) {
 	name := fmt.Sprintf("/proc/%d/fd/%d", p.PID, p.FD)
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; the processes must be of one user and see each other in /proc", name, err)
+		return nil, fmt.Errorf("%s: %w; the processes must be of one user, see each other in /proc, and be without file capabilities", name, err)
 	}
 	s := &Segment{place: p, file: fd}
 	defer s.Seal()
@@ -107,7 +114,8 @@ func Open(p Place) (*Segment, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&sealed != sealed || uint64(st.Size) != p.Size || p.Size < HeadLen || p.Align&(p.Align-1) != 0 {
+	if err != nil || seals&sealed != sealed || uint64(st.Size) != p.Size || p.Size < HeadLen ||
+		p.Align < uint64(os.Getpagesize()) || p.Align&(p.Align-1) != 0 {
 		return nil, fmt.Errorf("%s: %w", name, errOther)
 	}
 	if err := s.mapFile(); err != nil {

@@ -104,6 +104,7 @@ func TestOpenRefuses(t *testing.T) {
 		"another size":     func(p *Place) { p.Size *= 2 },
 		"another segment":  func(p *Place) { p.Nonce++ },
 		"a bad alignment":  func(p *Place) { p.Align = 12345 },
+		"no alignment":     func(p *Place) { p.Align = 0 },
 		"too much to map":  func(p *Place) { p.Align = 1 << 62 },
 		"without any size": func(p *Place) { p.Size = 0 },
 	} {

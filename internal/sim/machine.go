@@ -341,6 +341,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	if err := w.epoch.Access(c.Target); err != nil {
 		return nil, err
 	}
+	w.epoch.Used()
 	x := &w.targets[c.Target]
 	x.used = true
 	if assert, all := w.epoch.LockedAll(); all && assert == 0 && !x.lazy {

@@ -1,0 +1,285 @@
+package rma
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Allocate creates a window on memory that the library allocates, outside the
+// Go heap (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank
+// calls it, with a size and a displacement unit of its own, in bytes; size may be
+// 0, and the unit at most 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
+// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
+// all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
+// info value, ErrProcFailed. If it fails at one rank, it fails at all.
+func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
+	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
+}
+
+// Create creates a window on memory of the caller (MPI_Win_create, section
+// 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
+// Memory that accumulates use must be aligned to their elements.
+func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info Info) (*Win, error) {
+	return create(ctx, c, window.FlavorCreate, window.Slice(mem), len(mem), dispUnit, info)
+}
+
+// proposal is what the ranks tell each other about a window to be.
+type proposal struct {
+	size     uint64
+	host     uint64 // what ranks of one host have in common
+	dispUnit uint32
+	id       uint32
+	align    uint32 // of memory that is allocated
+	failed   Class
+	noLocks  bool
+	check    bool
+	frames   bool // accesses are to go by frames
+	apart    bool // memory need not be contiguous
+}
+
+const proposalLen = 33
+
+func (p *proposal) marshal() []byte {
+	b := make([]byte, proposalLen)
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], p.size)
+	le.PutUint64(b[8:], p.host)
+	le.PutUint32(b[16:], p.dispUnit)
+	le.PutUint32(b[20:], p.id)
+	le.PutUint32(b[24:], p.align)
+	le.PutUint32(b[28:], uint32(p.failed))
+	for i, set := range []bool{p.noLocks, p.check, p.frames, p.apart} {
+		if set {
+			b[32] |= 1 << i
+		}
+	}
+	return b
+}
+
+func (p *proposal) unmarshal(b []byte) bool {
+	if len(b) != proposalLen {
+		return false
+	}
+	le := binary.LittleEndian
+	p.size, p.host = le.Uint64(b[0:]), le.Uint64(b[8:])
+	p.dispUnit, p.id, p.align = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:])
+	p.failed = Class(le.Uint32(b[28:]))
+	p.noLocks, p.check, p.frames, p.apart = b[32]&1 != 0, b[32]&2 != 0, b[32]&4 != 0, b[32]&8 != 0
+	return true
+}
+
+// create creates a window on mem, or for the flavours that allocate on memory that
+// it makes.
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
+	defer func() { c.CallErrhandler(err) }()
+	hints, fault := window.ParseInfo(info)
+	switch {
+	case fault != nil:
+	case size < 0:
+		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
+	case dispUnit <= 0 || dispUnit > math.MaxInt32:
+		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
+	}
+	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
+	proposals, err := w.propose(ctx, size, dispUnit, fault)
+	if err != nil {
+		return nil, err
+	}
+	if flavor == window.FlavorCreate {
+		w.hints.MinAlignment = 0 // the user's memory is as it is
+	}
+	if flavor == window.FlavorAllocate || flavor == window.FlavorShared {
+		if mem, fault, err = w.allocate(ctx, flavor, proposals); err != nil {
+			return nil, named("window create", NoRank, err)
+		}
+	}
+	err = w.register(ctx, window.Config{
+		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Host: w.host.lockOf(w, c.Rank()),
+	}, proposals, fault)
+	if err != nil {
+		w.host.retire(c.Rank())
+		if mem != nil {
+			_ = mem.Close()
+		}
+		w.host.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// propose exchanges what the ranks expose. It fails if anyone cannot go on.
+func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]proposal, error) {
+	job := w.comm.Job()
+	id := job.HostID()
+	mine := proposal{
+		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(),
+		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
+		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig,
+	}
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
+	if err != nil {
+		return nil, named("window create", NoRank, err)
+	}
+	w.quietFree, w.hints.AllocSharedNoncontig = true, true
+	proposals := make([]proposal, len(blocks))
+	for r, b := range blocks {
+		p := &proposals[r]
+		if !p.unmarshal(b) {
+			return nil, malformed(r)
+		}
+		if fault == nil {
+			fault = failedAt("window create", r, p.failed)
+		}
+		w.quietFree = w.quietFree && p.noLocks
+		w.hints.AllocSharedNoncontig = w.hints.AllocSharedNoncontig && p.apart
+		w.hints.Check = w.hints.Check || p.check
+		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit)}
+	}
+	return proposals, fault
+}
+
+// failedAt returns the error of a rank that has reported a class, nil for 0.
+func failedAt(op string, rank int, class Class) error {
+	if class == 0 {
+		return nil
+	}
+	if !class.Known() {
+		class = ErrIntern
+	}
+	return newError(op, class, rank, "the call failed at this rank")
+}
+
+// malformed is the error of a rank whose message is not of this protocol.
+func malformed(rank int) error {
+	return newError("window create", ErrIntern, rank, "what this rank says of its window cannot be read: the ranks must run the same version")
+}
+
+// report is what the ranks tell each other about a window that they have made.
+type report struct {
+	failed Class
+	next   uint32 // the lowest window id that is free at the rank
+	mapped bool   // the rank maps its host's memory
+	taken  bool   // the rank has another window of that id
+}
+
+const reportLen = 10
+
+func (r *report) marshal() []byte {
+	b := make([]byte, reportLen)
+	binary.LittleEndian.PutUint32(b[0:], uint32(r.failed))
+	binary.LittleEndian.PutUint32(b[4:], r.next)
+	if r.mapped {
+		b[8] = 1
+	}
+	if r.taken {
+		b[9] = 1
+	}
+	return b
+}
+
+func (r *report) unmarshal(b []byte) bool {
+	if len(b) != reportLen {
+		return false
+	}
+	r.failed, r.next = Class(binary.LittleEndian.Uint32(b[0:])), binary.LittleEndian.Uint32(b[4:])
+	r.mapped, r.taken = b[8] != 0, b[9] != 0
+	return true
+}
+
+// register makes the window known to requests at every rank, or at none, before
+// anyone returns. Its id is the largest that a rank has proposed; a rank may have given
+// it to another window meanwhile, of other ranks, and then all try the next.
+func (w *Win) register(ctx context.Context, c window.Config, proposals []proposal, fault error) error {
+	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
+	if fault == nil {
+		fault = w.checkSame()
+	}
+	for _, p := range proposals {
+		c.ID = max(c.ID, p.id)
+	}
+	for {
+		reports, err := w.add(ctx, c, fault)
+		again, next := false, uint32(0)
+		for r := range reports {
+			if err == nil {
+				err = failedAt("window create", r, reports[r].failed)
+			}
+			again, next = again || reports[r].taken, max(next, reports[r].next)
+		}
+		if err == nil && !again {
+			if err = w.reachHost(reports); err == nil {
+				return nil
+			}
+		}
+		w.forget()
+		if err != nil {
+			return err
+		}
+		c.ID = next
+	}
+}
+
+// add makes the window and tells the other ranks how that went.
+func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, error) {
+	job := w.comm.Job()
+	job.TakeWindowID(c.ID)
+	c.Checker = w.checker(c.ID)
+	w.inner, w.ending = w.comm.ForWindow(c.ID)
+	mine := report{mapped: w.host != nil}
+	if fault == nil {
+		w.own, fault = window.New(c)
+	}
+	w.poller.Lock()
+	switch windows := job.Windows(); {
+	case fault != nil:
+	case windows.Lookup(c.ID) != nil:
+		mine.taken, w.own = true, nil
+	default:
+		fault = windows.Add(w.own)
+	}
+	if fault != nil {
+		w.own = nil
+	}
+	w.poller.Unlock()
+	mine.failed, mine.next = ClassOf(fault), job.WindowID()
+	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
+	if err != nil {
+		return nil, named("window create", NoRank, err)
+	}
+	reports := make([]report, len(blocks))
+	for r, b := range blocks {
+		if !reports[r].unmarshal(b) {
+			return nil, malformed(r)
+		}
+	}
+	return reports, fault
+}
+
+// forget takes back what add has done. The memory stays.
+func (w *Win) forget() {
+	if w.own == nil {
+		return
+	}
+	e, _ := w.poller.Lock()
+	e.ForgetWindow(w.own.ID())
+	w.comm.Job().Windows().Remove(w.own.ID())
+	w.own = nil
+	w.poller.Unlock()
+}
+
+// checkSame holds the application to its assertions.
+func (w *Win) checkSame() error {
+	for r, t := range w.targets {
+		if w.hints.SameSize && t.size != w.targets[0].size {
+			return newError("window create", ErrSize, r, "same_size is set, and the size differs from that of rank 0")
+		}
+		if w.hints.SameDispUnit && t.dispUnit != w.targets[0].dispUnit {
+			return newError("window create", ErrDisp, r, "same_disp_unit is set, and the unit differs from that of rank 0")
+		}
+	}
+	return nil
+}
