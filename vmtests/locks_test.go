@@ -33,25 +33,40 @@ func queue(s *self) error {
 		return err
 	}
 	one, old := []int64{1}, []int64{0}
-	if err := win.Lock(s.ctx, rma.LockExclusive, 0, 0); err != nil {
-		return err
+	add := func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), 0, rma.At(0), rma.Sum) }
+	locked := make(chan error, 1)
+	go func() { locked <- win.Lock(s.ctx, rma.LockExclusive, 0, 0) }()
+	waits := false
+	select {
+	case err := <-locked:
+		if err := errors.Join(err, add()); err != nil {
+			return err
+		}
+	case <-time.After(100 * time.Millisecond): // as ranks do that share memory with the owner
+		waits = true
 	}
-	if err := win.FetchAndOp(rma.Of(one), rma.Of(old), 0, rma.At(0), rma.Sum); err != nil {
-		return err
-	}
-	if s.rank != 1 {
+	switch {
+	case waits:
+	case s.rank != 1:
 		// Now the request has left, but there is no sign of its arrival.
 		ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
 		defer cancel()
 		if err := win.Flush(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("a flush behind a lock that is held: %v", err)
 		}
-	} else if err := win.Flush(s.ctx, 0); err != nil {
-		return err
+	default:
+		if err := win.Flush(s.ctx, 0); err != nil {
+			return err
+		}
 	}
 	fmt.Println("asked")
 	if s.rank == 1 {
 		if err := s.listen("unlock"); err != nil {
+			return err
+		}
+	}
+	if waits {
+		if err := errors.Join(<-locked, add()); err != nil {
 			return err
 		}
 	}
