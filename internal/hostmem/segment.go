@@ -1,6 +1,6 @@
 // Package hostmem is memory that several processes of a host map: a file without
-// a name, which one of them makes and the others open by way of /proc. Nothing is
-// left behind when they end, however they end.
+// a name, which one of them makes and hands to the others. Nothing is left behind when
+// they end, however they end.
 package hostmem
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ type Segment struct {
 	file    int    // -1 once it is closed
 	bytes   []byte // the segment
 	mapping []byte // what was mapped round it
+
+	offering *net.UnixListener // nil if the file is not offered
+	offered  chan struct{}     // closed when the offer has ended
 }
 
 // New makes a segment of size bytes of zeroes, its head included, at an address
@@ -95,18 +99,25 @@ func New(size, align int) (*Segment, error) {
 		return nil, err
 	}
 	copy(s.bytes, nonce[:])
+	s.offer()
 	return s, nil
 }
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Open maps the segment that another process of the host, or this one, has made.
+// Open maps the segment that another process of the host, or this one, has made. It
+// blocks for some seconds at most, if that process has stopped.
 func Open(p Place) (*Segment, error) {
-	name := fmt.Sprintf("/proc/%d/fd/%d", p.PID, p.FD)
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	name := p.socket().Name
+	fd, err := ask(&p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; the processes must be of one user, see each other in /proc, and be without file capabilities", name, err)
+		var e error
+		name = fmt.Sprintf("/proc/%d/fd/%d", p.PID, p.FD)
+		if fd, e = unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); e != nil {
+			return nil, fmt.Errorf("%w, and %s: %w", err, name, e)
+		}
 	}
+	unix.CloseOnExec(fd)
 	s := &Segment{place: p, file: fd}
 	defer s.Seal()
 	var st unix.Stat_t
@@ -128,7 +139,7 @@ func Open(p Place) (*Segment, error) {
 	return s, nil
 }
 
-var errOther = errors.New("not the memory that was announced: the processes do not see the same /proc")
+var errOther = errors.New("it is not the memory that was announced")
 
 // mapFile maps the file at an aligned address.
 func (s *Segment) mapFile() error {
@@ -156,6 +167,7 @@ func (s *Segment) Bytes() []byte { return s.bytes }
 // Seal ends the time in which others can open the segment. Those who have it keep
 // it.
 func (s *Segment) Seal() {
+	s.withdraw()
 	if s.file >= 0 {
 		_ = unix.Close(s.file)
 		s.file = -1

@@ -32,6 +32,7 @@ func openFiles(t *testing.T) int {
 // TestSegment writes at one mapping and reads at another, also after the file has
 // been closed.
 func TestSegment(t *testing.T) {
+	segment(t, 100, 0).Close() // what the runtime opens once and for all
 	files := openFiles(t)
 	for _, align := range []int{0, 1 << 12, 1 << 21} {
 		a := segment(t, 5000, align)
@@ -80,6 +81,7 @@ func TestSegment(t *testing.T) {
 
 // TestOpenRefuses opens what is not the segment that was announced.
 func TestOpenRefuses(t *testing.T) {
+	segment(t, 100, 0).Close() // what the runtime opens once and for all
 	files := openFiles(t)
 	s := segment(t, 100, 0)
 	plain, err := unix.MemfdCreate("plain", unix.MFD_CLOEXEC)
@@ -96,6 +98,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
+	s.withdraw() // what /proc has is looked at
 	for name, change := range map[string]func(p *Place){
 		"no such file":     func(p *Place) { p.FD = 1 << 20 },
 		"no such process":  func(p *Place) { p.PID = math.MaxInt32 },
@@ -103,6 +106,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a pipe":           func(p *Place) { p.FD = uint32(pipe[0]) },
 		"another size":     func(p *Place) { p.Size *= 2 },
 		"another segment":  func(p *Place) { p.Nonce++ },
+		"offered, smaller": func(p *Place) { *p = segment(t, 1<<20, 0).Place(); p.Size = 4096 },
 		"a bad alignment":  func(p *Place) { p.Align = 12345 },
 		"no alignment":     func(p *Place) { p.Align = 0 },
 		"too much to map":  func(p *Place) { p.Align = 1 << 62 },
@@ -114,7 +118,7 @@ func TestOpenRefuses(t *testing.T) {
 		if err == nil {
 			o.Close()
 			t.Errorf("%s: opened", name)
-		} else if !strings.Contains(err.Error(), "/proc/") && !strings.Contains(err.Error(), "mapping") {
+		} else if !strings.Contains(err.Error(), "/proc/") && !strings.Contains(err.Error(), "@xdprma-") && !strings.Contains(err.Error(), "mapping") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -124,7 +128,40 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("made %d bytes", size)
 		}
 	}
-	if n := openFiles(t); n != files+4 {
-		t.Errorf("%d files open, expected %d", n, files+4)
+	const held = 6 // of both segments, the plain file and the pipe
+	if n := openFiles(t); n != files+held {
+		t.Errorf("%d files open, expected %d", n, files+held)
+	}
+}
+
+// TestOffer opens a segment through /proc alone, and through the socket alone.
+func TestOffer(t *testing.T) {
+	s := segment(t, 100, 0)
+	p := s.Place()
+	p.PID = math.MaxInt32
+	files := openFiles(t)
+	for range 3 {
+		o, err := Open(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := openFiles(t); n != files {
+		t.Errorf("%d files open, %d before", n, files)
+	}
+	s.withdraw()
+	if o, err := Open(p); err == nil {
+		o.Close()
+		t.Error("opened a segment that is not offered any more")
+	}
+	o, err := Open(s.Place())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
 	}
 }
