@@ -41,6 +41,13 @@ func TestMessagesAllocateNothing(t *testing.T) {
 			}
 			return err
 		},
+		"buffers": func() error {
+			err := w.SendBuffer(ctx, comm.Of(out), 1, 1)
+			if err == nil {
+				_, err = w.RecvBuffer(ctx, comm.Of(in), 1, 2)
+			}
+			return err
+		},
 		"sendrecv": func() error {
 			_, err := comm.Sendrecv(ctx, w, out, 1, 1, in, comm.AnySource, 2)
 			return err

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/testjob"
 )
 
@@ -64,6 +65,44 @@ func ExampleSend() {
 	}
 	group.Wait()
 	// Output: [1.5 2.25 4] from rank 0 with tag 7
+}
+
+// Two ranks, here inside one process: one sends a column of its matrix, which the other
+// receives as a row of its own.
+func ExampleComm_SendBuffer() {
+	places, stop, err := testjob.Places(2)
+	check(err)
+	defer stop()
+	const rows, columns = 3, 4
+	column, err := datatype.Vector(rows, 1, columns, datatype.Float64)
+	check(err)
+	check(column.Commit())
+	ctx := context.Background()
+	var group sync.WaitGroup
+	for rank := range places {
+		group.Go(func() {
+			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			check(err)
+			world := job.World()
+			if world.Rank() == 0 {
+				matrix := []float64{
+					11, 12, 13, 14,
+					21, 22, 23, 24,
+					31, 32, 33, 34,
+				}
+				check(world.SendBuffer(ctx, comm.Typed(matrix[1:], 1, column), 1, 0))
+			} else {
+				row := make([]float64, rows)
+				_, err := comm.Recv(ctx, world, row, 0, 0)
+				check(err)
+				fmt.Println(row)
+			}
+			check(world.Barrier(ctx))
+			check(job.Close())
+		})
+	}
+	group.Wait()
+	// Output: [12 22 32]
 }
 
 func check(err error) {

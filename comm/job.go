@@ -1,5 +1,9 @@
 // Package comm holds groups and communicators and what their ranks do together:
 // joining a job, collectives, and messages between two ranks.
+//
+// Functions such as Send and Bcast take slices of elements with a predefined datatype,
+// and go without a copy. Methods such as SendBuffer and BcastBuffer take a Buffer: memory
+// that a derived datatype describes, or Go structs, whose data is packed on the way.
 package comm
 
 import (

@@ -20,8 +20,8 @@ import (
 // asked for: beyond, the senders wait. Progress is the library's, whatever the
 // program does.
 //
-// Elements are those of package datatype; what a derived datatype describes goes
-// through datatype.Pack and datatype.Unpack.
+// Elements are those of package datatype. The methods with Buffer in their names are the
+// same calls with memory that a derived datatype describes, or a Go struct.
 //
 // The functions below block as they say. They fail with these classes: Rank and Tag
 // for what is none; Comm after Comm.Free; ProcFailed if the other rank has failed, has
@@ -58,6 +58,19 @@ func CountOf[T datatype.Element](s Status) int {
 		return Undefined
 	}
 	return s.Count / size
+}
+
+// Entries returns how many entries of t the message of s has, Undefined if its length
+// is no whole number of them (MPI_Get_count with a derived datatype).
+func (s Status) Entries(t *datatype.Type) int {
+	switch size := t.Size(); {
+	case s.Count == 0:
+		return 0
+	case size == 0 || s.Count%size != 0:
+		return Undefined
+	default:
+		return s.Count / size
+	}
 }
 
 // Send sends buf to rank dest (MPI_Send). It blocks until buf may be changed: the

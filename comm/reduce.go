@@ -10,11 +10,17 @@ import (
 // The functions below are collectives on slices of elements with a predefined
 // datatype. All ranks call them with slices of the same length, which is checked
 // where it is seen (class Count). They block until this rank has its part; if a
-// member fails or gives up, the others get the class ProcFailed.
+// member fails or gives up, the others get the class ProcFailed. Those that combine
+// nothing are there for derived datatypes too: see BcastBuffer.
 
-// collective runs f as c's next collective.
+// collective runs f as c's next collective, and tells c's handler.
 func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
 	defer c.handle(ctx, &err)
+	return c.inTurn(op, root, f)
+}
+
+// inTurn runs f as c's next collective.
+func (c *Comm) inTurn(op string, root int, f func() error) (err error) {
 	if root < 0 || root >= c.size {
 		return mpierr.New(op, mpierr.Rank, root, "the communicator has %d ranks", c.size)
 	}
@@ -116,12 +122,14 @@ func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
 
 // Allgather is Gather at every rank (MPI_Allgather).
 func Allgather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) error {
-	return c.collective(ctx, "allgather", 0, func() error {
-		if err := c.gather(ctx, bytesOf(send), bytesOf(recv), 0); err != nil {
-			return err
-		}
-		return c.bcast(ctx, bytesOf(recv), 0)
-	})
+	return c.collective(ctx, "allgather", 0, func() error { return c.gatherAtAll(ctx, bytesOf(send), bytesOf(recv)) })
+}
+
+func (c *Comm) gatherAtAll(ctx context.Context, send, recv []byte) error {
+	if err := c.gather(ctx, send, recv, 0); err != nil {
+		return err
+	}
+	return c.bcast(ctx, recv, 0)
 }
 
 // Alltoall sends the i-th of Size equal parts of send to rank i, which stores it as

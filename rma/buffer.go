@@ -1,43 +1,41 @@
 package rma
 
-import "github.com/xdprma/xdprma/datatype"
+import (
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
+)
 
 // Buffer is memory of the origin with the type of its elements: the triple of
 // address, count and datatype of the standard's calls. Make it with Of, Value,
-// Bytes, OfStructs or Typed; the zero value is empty.
-type Buffer struct {
-	// Four words, which a call is given in registers.
-	first *byte          // of a derived datatype: the first byte of data
-	bytes int            // of a derived datatype: to the last byte of data
-	typ   *datatype.Type // nil where the memory is elements of basic without gaps
-	n     int            // entries of typ, or the code of basic
-}
-
-func plain(mem []byte, basic datatype.Basic) Buffer {
-	return Buffer{first: firstByte(mem), bytes: len(mem), n: int(basic)}
-}
-
-// basic returns the predefined datatype of the elements, where typ is nil.
-func (b *Buffer) basic() datatype.Basic { return datatype.Basic(b.n) }
+// Bytes, OfStructs or Typed, which are those of package comm; the zero value is empty.
+type Buffer = comm.Buffer
 
 // Of returns the buffer that is the slice s. The library reads or writes s, and
 // keeps it alive, until the operation completes. See datatype.Pair for the alignment
 // of pairs in a window.
-func Of[T datatype.Element](s []T) Buffer { return plain(bytesOf(s), datatype.BasicOf[T]()) }
+func Of[T datatype.Element](s []T) Buffer { return comm.Of(s) }
 
 // Value returns the buffer that is the single element *p.
-func Value[T datatype.Element](p *T) Buffer { return plain(bytesOfValue(p), datatype.BasicOf[T]()) }
+func Value[T datatype.Element](p *T) Buffer { return comm.Value(p) }
 
 // Bytes returns the buffer that is b, as elements of type byte.
-func Bytes(b []byte) Buffer { return plain(b, datatype.BasicByte) }
+func Bytes(b []byte) Buffer { return comm.Bytes(b) }
 
-// Len returns the number of elements, or of entries of a derived datatype.
-func (b Buffer) Len() int {
-	if b.typ != nil {
-		return b.n
-	}
-	return b.bytes / max(1, b.basic().Size())
+// Typed returns the buffer of count entries of t in mem, with displacement 0 of
+// the first at mem[0]. A call that is given the buffer fails with ErrType, ErrCount
+// or ErrArg for what comm.Typed names.
+func Typed[T any](mem []T, count int, t *datatype.Type) Buffer { return comm.Typed(mem, count, t) }
+
+// TypedAt is Typed with displacement 0 at mem[origin], for datatypes with data at
+// negative displacements; origin may lie outside of mem.
+func TypedAt[T any](mem []T, origin, count int, t *datatype.Type) Buffer {
+	return comm.TypedAt(mem, origin, count, t)
 }
+
+// OfStructs returns the buffer that is the slice s of a Go struct, or of another
+// type for which datatype.FromGo has a datatype; see comm.OfStructs. To name the same
+// datatype in Location.As, make another with datatype.FromGo.
+func OfStructs[T any](s []T) Buffer { return comm.OfStructs(s) }
 
 // Location is a place in the target's window and, where As was called, what is
 // there.

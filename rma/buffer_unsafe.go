@@ -3,31 +3,19 @@ package rma
 import (
 	"unsafe"
 
+	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 )
 
-func bytesOf[T any](s []T) []byte {
-	var t T
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
-}
-
-func bytesOfValue[T datatype.Element](p *T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(p)), int(unsafe.Sizeof(*p)))
-}
-
 // BytesOf returns the memory of s, for Create and Attach: others' accumulates find
 // its elements aligned there. It is the same memory, not a copy.
-func BytesOf[T datatype.Element](s []T) []byte { return bytesOf(s) }
+func BytesOf[T datatype.Element](s []T) []byte { return comm.Of(s).Memory() }
 
-func firstByte(b []byte) *byte { return unsafe.SliceData(b) }
-
-// mem returns b's memory.
-func (b *Buffer) mem() []byte { return unsafe.Slice(b.first, b.bytes) }
-
-// overlaps reports whether b and o have bytes in common, gaps of derived datatypes counted.
-func (b *Buffer) overlaps(o *Buffer) bool {
-	p, q := uintptr(unsafe.Pointer(b.first)), uintptr(unsafe.Pointer(o.first))
-	return b.bytes > 0 && o.bytes > 0 && p < q+uintptr(o.bytes) && q < p+uintptr(b.bytes)
+// overlap reports whether b and o have bytes in common, gaps of derived datatypes counted.
+func overlap(b, o Buffer) bool {
+	m, n := b.Memory(), o.Memory()
+	p, q := uintptr(unsafe.Pointer(unsafe.SliceData(m))), uintptr(unsafe.Pointer(unsafe.SliceData(n)))
+	return len(m) > 0 && len(n) > 0 && p < q+uintptr(len(n)) && q < p+uintptr(len(m))
 }
 
 // Slice returns the memory of a window as a slice of T, for the process's own

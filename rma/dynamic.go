@@ -61,7 +61,7 @@ func (w *Win) Detach(mem []byte) (err error) {
 // others reach it in a dynamic window once it is attached (MPI_Get_address). It
 // stays the same while the memory is attached; of memory that nothing keeps alive
 // it means nothing.
-func Address(b Buffer) int64 { return int64(window.Address(b.mem())) }
+func Address(b Buffer) int64 { return int64(window.Address(b.Memory())) }
 
 // AddAddress returns the address that lies disp bytes after base (MPI_Aint_add).
 // Addresses are unsigned, and the sum wraps as theirs does.

@@ -24,11 +24,11 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 // put is Put, followed by r unless that is nil; so are the others that begin with
 // a small letter.
 func (w *Win) put(r *engine.Request, origin Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodePut, Origin: origin.mem(), Request: r}
-	if origin.typ != nil || at.typ != nil {
+	c := engine.Call{Code: wire.CodePut, Origin: origin.Memory(), Request: r}
+	if !origin.Plain() || at.typ != nil {
 		return w.issueTyped("put", &c, &origin, &Buffer{}, target, &at)
 	}
-	return w.issue("put", target, at.disp, &c, origin.bytes, 1, nil)
+	return w.issue("put", target, at.disp, &c, len(c.Origin), 1, nil)
 }
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
@@ -39,11 +39,11 @@ func (w *Win) Get(result Buffer, target int, at Location) error {
 }
 
 func (w *Win) get(r *engine.Request, result Buffer, target int, at Location) error {
-	c := engine.Call{Code: wire.CodeGet, Result: result.mem(), Request: r}
-	if result.typ != nil || at.typ != nil {
+	c := engine.Call{Code: wire.CodeGet, Result: result.Memory(), Request: r}
+	if !result.Plain() || at.typ != nil {
 		return w.issueTyped("get", &c, &Buffer{}, &result, target, &at)
 	}
-	return w.issue("get", target, at.disp, &c, result.bytes, 1, nil)
+	return w.issue("get", target, at.disp, &c, len(c.Result), 1, nil)
 }
 
 // Accumulate combines origin into the target's window with op, each element
@@ -61,14 +61,14 @@ func (w *Win) accumulate(r *engine.Request, origin Buffer, target int, at Locati
 	if op == NoOp {
 		return newError(name, ErrOp, target, "no_op is for the calls that return a value")
 	}
-	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.basic(), Origin: origin.mem(), Request: r}
-	if origin.typ != nil || at.typ != nil {
+	c := engine.Call{Code: wire.CodeAccumulate, Op: op, Basic: origin.Basic(), Origin: origin.Memory(), Request: r}
+	if !origin.Plain() || at.typ != nil {
 		return w.issueTyped(name, &c, &origin, &Buffer{}, target, &at)
 	}
 	if err := checkOp(name, target, op, c.Basic); err != nil {
 		return err
 	}
-	return w.issue(name, target, at.disp, &c, origin.bytes, c.Basic.Align(), nil)
+	return w.issue(name, target, at.disp, &c, len(c.Origin), c.Basic.Align(), nil)
 }
 
 // GetAccumulate is Accumulate and also returns the former values in result
@@ -81,7 +81,7 @@ func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op O
 }
 
 func (w *Win) getAccumulate(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
-	if origin.typ != nil || result.typ != nil || at.typ != nil {
+	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Request: r}
 		return w.issueTyped("get_accumulate", &c, &origin, &result, target, &at)
 	}
@@ -96,12 +96,12 @@ func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) 
 
 func (w *Win) fetchAndOp(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
-	if origin.typ != nil || result.typ != nil || at.typ != nil {
+	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		if err := single(name, target, at, origin, result); err != nil {
 			return err
 		}
 	}
-	if result.bytes != result.basic().Size() {
+	if len(result.Memory()) != result.Basic().Size() {
 		return newError(name, ErrCount, target, "the result has %d elements, not one", result.Len())
 	}
 	return w.fetch(r, name, origin, result, target, at.disp, op)
@@ -109,23 +109,23 @@ func (w *Win) fetchAndOp(r *engine.Request, origin, result Buffer, target int, a
 
 // fetch issues what returns the former values of predefined datatypes.
 func (w *Win) fetch(r *engine.Request, name string, origin, result Buffer, target int, disp int64, op Op) error {
-	basic := result.basic()
+	basic := result.Basic()
 	if err := checkOp(name, target, op, basic); err != nil {
 		return err
 	}
 	if op != NoOp {
-		if origin.basic() != basic {
-			return newError(name, ErrType, target, "the origin is of %v, the result of %v", origin.basic(), basic)
+		if origin.Basic() != basic {
+			return newError(name, ErrType, target, "the origin is of %v, the result of %v", origin.Basic(), basic)
 		}
-		if origin.bytes != result.bytes {
+		if len(origin.Memory()) != len(result.Memory()) {
 			return newError(name, ErrCount, target, "%d elements for a result of %d", origin.Len(), result.Len())
 		}
-		if origin.overlaps(&result) {
+		if overlap(origin, result) {
 			return notDisjoint(name, target)
 		}
 	}
-	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.mem(), Result: result.mem(), Request: r}
-	return w.issue(name, target, disp, &c, result.bytes, basic.Align(), nil)
+	c := engine.Call{Code: wire.CodeGetAccumulate, Op: op, Basic: basic, Origin: origin.Memory(), Result: result.Memory(), Request: r}
+	return w.issue(name, target, disp, &c, len(c.Result), basic.Align(), nil)
 }
 
 // CompareAndSwap replaces one element at the target by origin if it equals
@@ -139,23 +139,23 @@ func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Loca
 
 func (w *Win) compareAndSwap(r *engine.Request, origin, compare, result Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
-	if origin.typ != nil || compare.typ != nil || result.typ != nil || at.typ != nil {
+	if !origin.Plain() || !compare.Plain() || !result.Plain() || at.typ != nil {
 		if err := single(name, target, at, origin, compare, result); err != nil {
 			return err
 		}
 	}
-	b := result.basic()
+	b := result.Basic()
 	switch {
 	case !b.Comparable():
 		return newError(name, ErrType, target, "%v cannot be compared and swapped", b)
-	case origin.basic() != b || compare.basic() != b:
+	case origin.Basic() != b || compare.Basic() != b:
 		return newError(name, ErrType, target, "origin, compare value and result are of different types")
-	case origin.bytes != b.Size() || compare.bytes != b.Size() || result.bytes != b.Size():
+	case len(origin.Memory()) != b.Size() || len(compare.Memory()) != b.Size() || len(result.Memory()) != b.Size():
 		return newError(name, ErrCount, target, "origin, compare value and result must be one element each")
-	case origin.overlaps(&result):
+	case overlap(origin, result):
 		return notDisjoint(name, target)
 	}
-	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.mem(), Compare: compare.mem(), Result: result.mem(), Request: r}
+	c := engine.Call{Code: wire.CodeCompareSwap, Basic: b, Origin: origin.Memory(), Compare: compare.Memory(), Result: result.Memory(), Request: r}
 	return w.issue(name, target, at.disp, &c, b.Size(), b.Align(), nil)
 }
 

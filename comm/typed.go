@@ -1,0 +1,210 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// Messages and collectives of buffers. What travels is the packed data: the elements
+// one after the other, without the gaps. So sender and receiver may describe the same
+// elements by different datatypes, and either by a slice. Only the lengths are compared,
+// since messages say nothing of their datatypes; a receive of a message that is shorter
+// leaves the rest of its buffer alone.
+// Buffers that are Plain are neither packed nor copied.
+
+// maxPacked is beyond what any memory holds: entries that overlap can ask for it.
+const maxPacked = 1 << 40
+
+// pack returns the data of b, the buffer that the call op sends.
+func (b *Buffer) pack(op string, rank int) ([]byte, error) {
+	if b.typ == nil {
+		return b.Memory(), nil
+	}
+	if err := b.Check(op, "send buffer", rank); err != nil {
+		return nil, err
+	}
+	size := b.n * b.typ.Size()
+	if size > maxPacked {
+		return nil, mpierr.New(op, mpierr.Count, rank, "%d entries of %v have %d bytes", b.n, b.typ, size)
+	}
+	var it datatype.Iter
+	it.Reset(b.typ, b.n)
+	data := make([]byte, size)
+	it.Pack(data, b.Memory(), b.origin())
+	return data, nil
+}
+
+// origin returns where displacement 0 lies in the memory of b.
+func (b *Buffer) origin() int64 {
+	lo, _, _ := b.typ.Bounds(b.n) // checked when b was made
+	return -lo
+}
+
+// A room is what a call receives into, and where that goes then.
+type room struct {
+	data   []byte
+	packed bool // the rest counts
+	it     datatype.Iter
+	mem    []byte
+	origin int64
+}
+
+// open makes r that of the call op for b.
+func (r *room) open(b *Buffer, op string, rank int) error {
+	if b.typ == nil {
+		r.data = b.Memory()
+		return nil
+	}
+	if err := b.Check(op, "receive buffer", rank); err != nil {
+		return err
+	}
+	if b.typ.OverlapsSelf(b.n) {
+		return mpierr.New(op, mpierr.Type, rank, "%d entries of %v, which are received into, have bytes twice", b.n, b.typ)
+	}
+	r.data, r.packed, r.mem, r.origin = make([]byte, b.n*b.typ.Size()), true, b.Memory(), b.origin()
+	r.it.Reset(b.typ, b.n) // now: the datatype may be freed before the message is there
+	return nil
+}
+
+// fill moves the first n bytes received, or all if there are fewer, to the buffer.
+func (r *room) fill(n int) {
+	if r.packed {
+		r.it.Unpack(r.mem, r.origin, r.data[:min(n, len(r.data))])
+	}
+}
+
+// SendBuffer is Send of a buffer.
+func (c *Comm) SendBuffer(ctx context.Context, buf Buffer, dest, tag int) (err error) {
+	defer c.handle(ctx, &err)
+	data, err := buf.pack("send", dest)
+	if err != nil {
+		return err
+	}
+	return c.sendTo(ctx, "send", data, dest, tag)
+}
+
+// RecvBuffer is Recv into a buffer. Count of the status is the bytes of packed data.
+func (c *Comm) RecvBuffer(ctx context.Context, buf Buffer, source, tag int) (s Status, err error) {
+	defer c.handle(ctx, &err)
+	var in room
+	if err := in.open(&buf, "recv", source); err != nil {
+		return Status{}, err
+	}
+	s, err = c.recvFrom(ctx, "recv", in.data, source, tag, false)
+	in.fill(s.Count)
+	return s, err
+}
+
+// IsendBuffer is Isend of a buffer. Unless that is Plain, it may be changed at once.
+func (c *Comm) IsendBuffer(ctx context.Context, buf Buffer, dest, tag int) (_ *Request, err error) {
+	defer c.handle(ctx, &err)
+	data, err := buf.pack("isend", dest)
+	if err != nil {
+		return nil, err
+	}
+	return c.isend(ctx, data, dest, tag)
+}
+
+// IrecvBuffer is Irecv into a buffer, which has the data once the request was found to
+// be complete by Wait, Test or the functions on several requests.
+func (c *Comm) IrecvBuffer(ctx context.Context, buf Buffer, source, tag int, status *Status) (_ *Request, err error) {
+	defer c.handle(ctx, &err)
+	var in room
+	if err := in.open(&buf, "irecv", source); err != nil {
+		return nil, err
+	}
+	if status == nil {
+		status = new(Status)
+	}
+	r, err := c.irecv(ctx, in.data, source, tag, status)
+	if err != nil {
+		return nil, err
+	}
+	finish := r.finish
+	r.finish = func() error {
+		err := finish()
+		in.fill(status.Count)
+		return err
+	}
+	return r, nil
+}
+
+// SendrecvBuffer is Sendrecv of buffers.
+func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag int, recv Buffer, source, recvTag int) (s Status, err error) {
+	defer c.handle(ctx, &err)
+	data, err := send.pack("sendrecv", dest)
+	if err != nil {
+		return Status{}, err
+	}
+	var in room
+	if err := in.open(&recv, "sendrecv", source); err != nil {
+		return Status{}, err
+	}
+	s, err = c.exchange(ctx, data, dest, sendTag, in.data, source, recvTag)
+	in.fill(s.Count)
+	return s, err
+}
+
+// packedInTurn runs f, which stores in recv what send and those of the others make, as
+// c's next collective on packed data.
+func (c *Comm) packedInTurn(op string, root int, send, recv Buffer, f func(send, recv []byte) error) error {
+	return c.inTurn(op, root, func() error {
+		data, err := send.pack(op, mpierr.NoRank)
+		if err != nil {
+			return err
+		}
+		var in room
+		if err := in.open(&recv, op, mpierr.NoRank); err != nil {
+			return err
+		}
+		if err := f(data, in.data); err != nil {
+			return err
+		}
+		in.fill(len(in.data))
+		return nil
+	})
+}
+
+// BcastBuffer is Bcast of a buffer. In this and the other collectives, ranks may use
+// datatypes of their own, whose data is of the same length. As with slices, a rank's
+// wrong buffer breaks the communicator.
+func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) (err error) {
+	defer c.handle(ctx, &err)
+	if c.rank == root {
+		return c.packedInTurn("bcast", root, buf, Buffer{}, func(data, _ []byte) error { return c.bcast(ctx, data, root) })
+	}
+	return c.packedInTurn("bcast", root, Buffer{}, buf, func(_, data []byte) error { return c.bcast(ctx, data, root) })
+}
+
+// GatherBuffer is Gather of buffers: of the entries of recv at rank root, the first of
+// Size equal parts is rank 0's, and so on.
+func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) (err error) {
+	defer c.handle(ctx, &err)
+	if c.rank != root {
+		recv = Buffer{}
+	}
+	return c.packedInTurn("gather", root, send, recv, func(send, recv []byte) error { return c.gather(ctx, send, recv, root) })
+}
+
+// ScatterBuffer is Scatter of buffers.
+func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) (err error) {
+	defer c.handle(ctx, &err)
+	if c.rank != root {
+		send = Buffer{}
+	}
+	return c.packedInTurn("scatter", root, send, recv, func(send, recv []byte) error { return c.scatter(ctx, send, recv, root) })
+}
+
+// AllgatherBuffer is Allgather of buffers.
+func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv Buffer) (err error) {
+	defer c.handle(ctx, &err)
+	return c.packedInTurn("allgather", 0, send, recv, func(send, recv []byte) error { return c.gatherAtAll(ctx, send, recv) })
+}
+
+// AlltoallBuffer is Alltoall of buffers.
+func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv Buffer) (err error) {
+	defer c.handle(ctx, &err)
+	return c.packedInTurn("alltoall", 0, send, recv, func(send, recv []byte) error { return c.alltoall(ctx, send, recv) })
+}
