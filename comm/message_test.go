@@ -280,6 +280,9 @@ func TestMessagesCancelled(t *testing.T) {
 	ended := make(chan bool)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
+		if err := w.Barrier(ctx); err != nil { // so that a send has not to connect first
+			return err
+		}
 		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		defer cancel()
 		buf, data := make([]byte, n), text(0, 1, n)
