@@ -43,6 +43,7 @@ type XDP struct {
 
 	stack  *UDP        // for peers at addresses of this machine
 	locals atomic.Bool // there are such peers
+	heard  atomic.Bool // stack has something to read; see Sleep
 
 	// The driver's.
 	raw  [batch][]byte
@@ -160,7 +161,7 @@ func (x *XDP) Sleep(d time.Duration) {
 	}
 	ready := x.sleeper.sleep(d, unix.POLLIN)
 	if last := len(x.sleeper.polls) - 1; ready > 0 && x.sleeper.polls[last].Revents != 0 {
-		x.turns = localEvery
+		x.heard.Store(true)
 		if x.sleeper.polls[last].Revents&unix.POLLERR != 0 {
 			x.stack.clearError()
 		}

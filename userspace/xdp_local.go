@@ -38,10 +38,13 @@ func (x *XDP) receiveLocal(frames []Frame, idle bool) int {
 	if len(frames) == 0 {
 		return 0
 	}
-	if x.turns++; x.turns < localEvery && !(idle && x.locals.Load()) {
+	heard := x.heard.Load()
+	if x.turns++; x.turns < localEvery && !heard && !(idle && x.locals.Load()) {
 		return 0
 	}
-	x.turns = 0
+	if x.turns = 0; heard {
+		x.heard.Store(false)
+	}
 	n := x.stack.Receive(frames)
 	if n > 0 && !x.locals.Load() {
 		x.locals.Store(true)
