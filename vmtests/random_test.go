@@ -24,7 +24,9 @@ const (
 
 var (
 	randomFrom  = flag.Int("random.from", 0, "random programs: first seed")
-	randomSeeds = flag.Int("random.seeds", 250, "random programs: number of seeds for each kind of job, which together take their time")
+	randomSeeds = flag.Int("random.seeds", 0, "random programs: number of seeds for each kind of job; 0 for as many as there is time for")
+
+	defaultSeeds = 250
 )
 
 func init() { programs["random"] = random }
@@ -77,6 +79,9 @@ func random(s *self) error {
 func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
 	first, seeds := *randomFrom, *randomSeeds
+	if seeds == 0 {
+		seeds = defaultSeeds
+	}
 	begin := time.Now()
 	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()
 	s.program = "random"
