@@ -4,6 +4,31 @@
 // Functions such as Send and Bcast take slices of elements with a predefined datatype,
 // and go without a copy. Methods such as SendBuffer and BcastBuffer take a Buffer: memory
 // that a derived datatype describes, or Go structs, whose data is packed on the way.
+//
+// # Messages
+//
+// Send, Recv and their relatives are point-to-point communication (chapter 3 of the
+// standard). A receive matches a message of the same communicator with the source and
+// the tag that it asks for. Messages of one rank to another on a communicator are
+// matched in the order sent, and receives in the order posted. A message that fits a
+// frame leaves with the send; a longer one stays in the sender's memory until a receive
+// matches it, so a blocking send may wait for the receive, as the standard's does. Each
+// rank keeps a bounded number of messages that it has not asked for: beyond, the senders
+// wait. Progress is the library's, whatever the program does.
+//
+// They fail with these classes: Rank and Tag for what is none; Comm after Comm.Free;
+// Truncate if a message is longer than the memory for it; ProcFailed if the other rank
+// has failed, has left the job, or a collective has broken the communicator; Timeout,
+// with the error of ctx, if that ends; Closed after Job.Close. A receive from AnySource
+// fails if any member has failed, since the message may have been its, or if all others
+// have left; what is there already can be received in any case.
+//
+// # Collectives
+//
+// All ranks of a communicator call them in the same order, one after the other, with
+// slices of the same length, which is checked where it is seen (class Count). They block
+// until this rank has its part. If a member fails or gives up, or its ctx ends, the others
+// get the class ProcFailed, and the communicator is broken: so are its later collectives.
 package comm
 
 import (

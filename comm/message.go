@@ -10,26 +10,6 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// Messages between two ranks (point-to-point communication, chapter 3 of the
-// standard). A receive matches a message of the same communicator with the source
-// and the tag that it asks for. Messages of one rank to another on a communicator
-// are matched in the order sent, and receives in the order posted. A message that
-// fits a frame leaves with the send; a longer one stays in the sender's memory until
-// a receive matches it, so a blocking send may wait for the receive, as the
-// standard's does. Each rank keeps a bounded number of messages that it has not
-// asked for: beyond, the senders wait. Progress is the library's, whatever the
-// program does.
-//
-// Elements are those of package datatype. The methods with Buffer in their names are the
-// same calls with memory that a derived datatype describes, or a Go struct.
-//
-// The functions below block as they say. They fail with these classes: Rank and Tag
-// for what is none; Comm after Comm.Free; ProcFailed if the other rank has failed, has
-// left the job, or a collective has broken the communicator; Timeout, with the error of
-// ctx, if that ends; Closed after Job.Close. A receive from AnySource fails if any
-// member has failed, since the message may have been its, or if all others have left;
-// what is there already can be received in any case.
-
 const (
 	AnySource = engine.AnySource // a receive from any rank of the communicator (MPI_ANY_SOURCE)
 	AnyTag    = engine.AnyTag    // a receive of any tag (MPI_ANY_TAG)

@@ -7,12 +7,6 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// The functions below are collectives on slices of elements with a predefined
-// datatype. All ranks call them with slices of the same length, which is checked
-// where it is seen (class Count). They block until this rank has its part; if a
-// member fails or gives up, the others get the class ProcFailed. Those that combine
-// nothing are there for derived datatypes too: see BcastBuffer.
-
 // collective runs f as c's next collective, and tells c's handler.
 func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
 	defer c.handle(ctx, &err)

@@ -77,7 +77,6 @@ func TestConflicts(t *testing.T) {
 // TestConflictsTold turns checking mode on for a whole job, and reads the log and
 // what the program's function is told.
 func TestConflictsTold(t *testing.T) {
-	t.Setenv("XDPRMA_CHECK", "1")
 	places, stop, err := testjob.Places(1)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +84,11 @@ func TestConflictsTold(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
+	t.Setenv("XDPRMA_CHECK", "true")
+	if _, err := rma.Join(ctx, rma.Config{Place: &places[0]}); !errors.Is(err, rma.ErrArg) {
+		t.Errorf("a value that means nothing: %v", err)
+	}
+	t.Setenv("XDPRMA_CHECK", "1")
 	var log bytes.Buffer
 	told := make(chan rma.Conflict, 10)
 	n, err := rma.Join(ctx, rma.Config{

@@ -77,7 +77,8 @@ type Node struct{ job *comm.Job }
 // Join makes this process a rank of its job (MPI_Init). It opens the network and
 // starts to serve peers in the background; it waits for the rendezvous, not for
 // the other ranks. A process that no launcher has started is a job of one rank.
-// Errors name what is missing and what to do; their class is ErrUnsupported or ErrArg.
+// Errors name what is missing and what to do. Classes: ErrUnsupported, ErrArg, and
+// ErrTimeout if ctx ends.
 func Join(ctx context.Context, c Config) (*Node, error) {
 	place := c.Place
 	if place == nil {
@@ -87,8 +88,16 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 		}
 		place = &p
 	}
+	check := c.Check
+	switch value := os.Getenv(envCheck); value {
+	case "", "0":
+	case "1":
+		check = true
+	default:
+		return nil, newError("join", ErrArg, NoRank, "%s=%q is neither 0 nor 1", envCheck, value)
+	}
 	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit,
-		Check: c.Check || os.Getenv(envCheck) == "1", OnConflict: c.OnConflict})
+		Check: check, OnConflict: c.OnConflict})
 	if err != nil {
 		return nil, err
 	}
