@@ -160,7 +160,9 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	if err := o.check(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
+	told := tellIfLong(o.Logger, "the rendezvous does not answer yet", "address", o.Place.Rendezvous)
 	store, err := bootstrap.Open(ctx, o.Place)
+	told.Stop()
 	if err != nil {
 		return nil, joinError(ctx, o.Place.Rank, err)
 	}
@@ -299,6 +301,14 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	return s, nil
 }
 
+// longWait is how long a rank waits for others in silence.
+var longWait = 5 * time.Second
+
+// tellIfLong logs a warning after a while, unless it is stopped before.
+func tellIfLong(log *slog.Logger, message string, args ...any) *time.Timer {
+	return time.AfterFunc(longWait, func() { log.Warn(message, args...) })
+}
+
 func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
 	j.mu.Lock()
 	peer, ok := j.peers[rank]
@@ -306,7 +316,9 @@ func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
 	if ok {
 		return peer, nil
 	}
+	told := tellIfLong(j.log, "a rank has not joined the job yet; this one waits for it", "rank", rank)
 	b, err := j.store.Get(ctx, addressKey(rank))
+	told.Stop()
 	if err == nil {
 		err = peer.unmarshal(b)
 	}
