@@ -296,19 +296,19 @@ func TestBarePlaces(t *testing.T) {
 	}
 }
 
-// text is a log that is read while it is written.
-type text struct {
+// logText is a log that is read while it is written.
+type logText struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *text) Write(b []byte) (int, error) {
+func (t *logText) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.Write(b)
 }
 
-func (t *text) String() string {
+func (t *logText) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
@@ -330,7 +330,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	var log text
+	var log logText
 	o := comm.Options{Place: places[0], Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	o.Place.Rendezvous = "tcp:" + silent.Addr().String()
 	if j, err := comm.Join(ctx, o); err == nil {
