@@ -118,9 +118,10 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 		return Status{}, false, c.named("iprobe", source, errClosed)
 	}
 	ok = e.TryReceive(now, r)
+	_, known := c.known(e, source)
 	e.Tick(now)
 	c.job.poller.Unlock()
-	if !ok && source == AnySource {
+	if !ok && (source == AnySource || !known) {
 		c.greet()
 	}
 	if !ok {
@@ -132,8 +133,9 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 
 // Of what blocking calls need while they wait.
 var (
-	sendings = sync.Pool{New: func() any { return new(engine.Sending) }}
-	receives = sync.Pool{New: func() any { return new(engine.Receive) }}
+	sendings  = sync.Pool{New: func() any { return new(engine.Sending) }}
+	receives  = sync.Pool{New: func() any { return new(engine.Receive) }}
+	exchanges = sync.Pool{New: func() any { return new(halves) }}
 )
 
 func (c *Comm) checkTag(op string, tag int) error {
@@ -426,20 +428,46 @@ func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag i
 		return Status{}, c.named(op, peer, err)
 	}
 	r, p := c.newReceive(recv, source, recvTag, false), c.newSending(to, send, sendTag)
+	h := exchanges.Get().(*halves)
+	h.p, h.r = p, r
 	e.PostReceive(now, r)
 	e.PostSend(now, p)
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}
-	if !p.Met() {
-		err = c.job.poller.WaitLocked(ctx, p)
+	err = c.job.poller.WaitLocked(ctx, h)
+	sent, received := err, err
+	if err == nil {
 		c.job.poller.Lock()
+		if !p.Met() {
+			sent = errOtherHalf
+		}
+		if !r.Met() {
+			received = errOtherHalf
+		}
+		c.job.poller.UnlockQuiet()
 	}
-	received := c.job.poller.WaitLocked(ctx, r)
-	sent := c.finishSend(op, dest, p, err)
+	*h = halves{}
+	exchanges.Put(h)
+	fault := c.finishSend(op, dest, p, sent)
 	s, err := c.finishReceive(op, source, r, received)
-	if sent != nil {
-		err = sent
+	if fault != nil && sent != errOtherHalf {
+		err = fault
 	}
 	return s, err
 }
+
+// halves is the condition of a send and a receive at the same time: both are over, or
+// one has failed.
+type halves struct {
+	p *engine.Sending
+	r *engine.Receive
+}
+
+func (h *halves) Met() bool {
+	sent, received := h.p.Met(), h.r.Met()
+	return sent && received || sent && h.p.Err() != nil || received && h.r.Err() != nil
+}
+
+// errOtherHalf is what a half is given up with; the call returns the other's error.
+var errOtherHalf = errors.New("the other half of the exchange has failed")

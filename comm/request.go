@@ -32,17 +32,17 @@ func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() err
 
 // Wait blocks until the operation has completed at this rank, and returns its
 // error (MPI_Wait). If ctx ends first, the error has class Timeout, and the operation
-// goes on.
+// goes on. Job.Close ends it, with class Closed.
 func (r *Request) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
 	if r.active() {
-		if err := r.poller.Wait(ctx, r.cond); err != nil {
+		if err := r.poller.Wait(ctx, r.cond); err != nil && !r.poller.Closed() {
 			return mpierr.Named("wait", mpierr.NoRank, err)
 		}
 	}
-	return r.end()
+	return r.end("wait")
 }
 
 // Test reports whether the operation has completed, and if so, its error
@@ -52,10 +52,10 @@ func (r *Request) Test() (done bool, err error) {
 	if r == nil {
 		return true, nil
 	}
-	if r.active() && !poll(r.poller, r.cond) {
+	if r.active() && !r.poll() {
 		return false, nil
 	}
-	return true, r.end()
+	return true, r.end("test")
 }
 
 func (r *Request) active() bool {
@@ -67,24 +67,39 @@ func (r *Request) active() bool {
 	return !r.inactive
 }
 
-// end makes r inactive, and returns what it ended with.
-func (r *Request) end() error {
+// end makes r, which is over, inactive, and returns what it ended with. What Close has
+// ended will not be finished.
+func (r *Request) end(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.inactive {
-		r.inactive = true
+	if r.inactive {
+		return r.err
+	}
+	r.inactive = true
+	if !r.poller.Closed() || r.met() {
 		r.err = r.finish()
+	} else {
+		r.err = mpierr.Named(op, mpierr.NoRank, errClosed)
 	}
 	return r.err
 }
 
-// poll sends what is ready and reports whether cond is met.
-func poll(p *userspace.Poller, cond userspace.Condition) bool {
-	e, now := p.Lock()
+func (r *Request) met() bool {
+	r.poller.Lock()
+	defer r.poller.UnlockQuiet()
+	return r.cond.Met()
+}
+
+// over reports whether r is met, or never will be.
+func (r *Request) over() bool { return r.met() || r.poller.Closed() }
+
+// poll sends what is ready and reports whether r is over.
+func (r *Request) poll() bool {
+	e, now := r.poller.Lock()
 	e.Tick(now)
-	met := cond.Met()
-	p.Unlock()
-	return met
+	met := r.cond.Met()
+	r.poller.Unlock()
+	return met || r.poller.Closed()
 }
 
 // anyOf is met when one of the active requests is over.
@@ -114,22 +129,16 @@ func activeOf(op string, requests []*Request) (anyOf, error) {
 	return list, nil
 }
 
-// over ends the active requests that have completed, at most most of them, and
-// returns their indexes and errors.
-func over(requests []*Request, most int) (indexes []int, err error) {
+// endSome ends the active requests that are over, at most most of them, and returns
+// their indexes and errors.
+func endSome(op string, requests []*Request, most int) (indexes []int, err error) {
 	for i, r := range requests {
 		if len(indexes) == most {
 			break
 		}
-		if !r.active() {
-			continue
-		}
-		r.poller.Lock()
-		met := r.cond.Met()
-		r.poller.UnlockQuiet()
-		if met {
+		if r.active() && r.over() {
 			indexes = append(indexes, i)
-			err = errors.Join(err, r.end())
+			err = errors.Join(err, r.end(op))
 		}
 	}
 	return indexes, err
@@ -176,10 +185,10 @@ func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]
 		if err != nil || len(list) == 0 {
 			return nil, err
 		}
-		if err := list[0].poller.Wait(ctx, list); err != nil {
+		if err := list[0].poller.Wait(ctx, list); err != nil && !list[0].poller.Closed() {
 			return nil, mpierr.Named(op, mpierr.NoRank, err)
 		}
-		if indexes, err := over(requests, most); len(indexes) > 0 {
+		if indexes, err := endSome(op, requests, most); len(indexes) > 0 {
 			return indexes, err
 		} // another goroutine has ended them
 	}
@@ -189,13 +198,13 @@ func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]
 // returns their errors joined (MPI_Testall). Otherwise none is ended.
 func TestAll(requests ...*Request) (done bool, err error) {
 	for _, r := range requests {
-		if r.active() && !poll(r.poller, r.cond) {
+		if r.active() && !r.poll() {
 			return false, nil
 		}
 	}
 	for _, r := range requests {
 		if r.active() {
-			err = errors.Join(err, r.end())
+			err = errors.Join(err, r.end("test_all"))
 		}
 	}
 	return true, err
@@ -204,7 +213,7 @@ func TestAll(requests ...*Request) (done bool, err error) {
 // TestAny is WaitAny that does not block (MPI_Testany): done is false if no active
 // request has completed, and true with index -1 if none is active.
 func TestAny(requests ...*Request) (index int, done bool, err error) {
-	indexes, active, err := testSome(requests, 1)
+	indexes, active, err := testSome("test_any", requests, 1)
 	if len(indexes) == 0 {
 		return -1, !active, err
 	}
@@ -213,18 +222,18 @@ func TestAny(requests ...*Request) (index int, done bool, err error) {
 
 // TestSome is WaitSome that does not block (MPI_Testsome).
 func TestSome(requests ...*Request) (indexes []int, err error) {
-	indexes, _, err = testSome(requests, len(requests))
+	indexes, _, err = testSome("test_some", requests, len(requests))
 	return indexes, err
 }
 
-func testSome(requests []*Request, most int) (indexes []int, active bool, err error) {
+func testSome(op string, requests []*Request, most int) (indexes []int, active bool, err error) {
 	for _, r := range requests {
 		if r.active() {
 			active = true
-			poll(r.poller, r.cond)
+			r.poll()
 			break
 		}
 	}
-	indexes, err = over(requests, most)
+	indexes, err = endSome(op, requests, most)
 	return indexes, active, err
 }

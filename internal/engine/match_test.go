@@ -388,6 +388,38 @@ func TestDeathWhilePulled(t *testing.T) {
 	f.atRest()
 }
 
+// TestRevokedWhilePulled breaks the communicator while a message is fetched. The receiver
+// learns that the message is gone before it learns why.
+func TestRevokedWhilePulled(t *testing.T) {
+	for skip := range 12 {
+		f := newFabric(t, 2, 8, nil)
+		f.dial(0, 1)
+		f.dial(1, 0)
+		f.settle()
+		f.send(0, 1, 5, MaxTag+1, make([]byte, 1<<20))
+		r := f.receive(1, 0, 5, MaxTag+1, 1<<20)
+		frames, revoked, lost := 0, false, false
+		f.filter = func(from, to int, b []byte) int {
+			switch {
+			case from != 0 || kindOfFrame(b) != wire.KindData:
+			case !revoked:
+				if frames++; frames > skip {
+					revoked = true
+					f.e[0].Revoke(f.now, 5, 0)
+				}
+			case !lost:
+				lost = true
+				return 0
+			}
+			return 1
+		}
+		f.until(10_000*millisecond, r.Met)
+		if !lost || !errors.Is(r.Err(), mpierr.ProcFailed) {
+			t.Errorf("after %d frames: %v (lost a frame: %v)", skip, r.Err(), lost)
+		}
+	}
+}
+
 // TestAbandon gives up sends: what was not offered is gone, what was arrives from a copy.
 func TestAbandon(t *testing.T) {
 	f := newFabric(t, 2, 8, nil)
@@ -469,13 +501,13 @@ func TestForgedMessages(t *testing.T) {
 	if got := e.applyRecord(&bundle{session: e.byRank[2]}, &wire.Record{Code: wire.CodePut, Window: p.id, Data: part}); got != mpierr.Win {
 		t.Errorf("a put to a message: %v", got)
 	}
-	// A peer that offers what it does not have is refused the receive.
+	// A peer that offers what it does not have has failed, as far as the receive knows.
 	r := f.receive(0, 1, 1, 0, 100)
 	if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(offered + 5)}); got != mpierr.Success {
 		t.Errorf("an offer: %v", got)
 	}
 	f.until(1000*millisecond, r.Met)
-	if !errors.Is(r.Err(), mpierr.Win) {
+	if !errors.Is(r.Err(), mpierr.ProcFailed) {
 		t.Errorf("a message that is not there: %v", r.Err())
 	}
 }

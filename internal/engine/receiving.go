@@ -114,10 +114,13 @@ func (e *Engine) pulled(r *Receive) {
 	s := r.session
 	delete(s.access, r.offer)
 	err := r.pull.err
-	if err == nil {
+	switch failed, broken := e.Revoked(r.Context); {
+	case err == nil:
 		e.tellTaken(s, r.offer)
-	} else if failed, broken := e.Revoked(r.Context); broken {
+	case broken:
 		err = brokenError(failed)
+	case err.Class != mpierr.ProcFailed:
+		err = brokenError(s.rank) // it is to say so: nothing else ends an offer before it is taken
 	}
 	r.end(err)
 }
