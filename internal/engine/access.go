@@ -32,7 +32,7 @@ type Access struct {
 	checked bool   // the window is in checking mode
 	mark    mark   // what the target is still to be told is complete
 	markSeq uint64 // the last bundle that told it
-	queue   queue
+	queue   line[deferred]
 	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
 	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended

@@ -16,23 +16,6 @@ type deferred struct {
 	origin, compare []byte // memory of the copies
 }
 
-// queue is the calls that an access keeps back, in order.
-type queue struct {
-	calls []*deferred
-	first int // of calls; those before it have left
-}
-
-func (q *queue) empty() bool { return len(q.calls) == 0 }
-
-func (q *queue) head() *deferred { return q.calls[q.first] }
-
-func (q *queue) leave() {
-	q.calls[q.first] = nil
-	if q.first++; q.first == len(q.calls) {
-		q.calls, q.first = q.calls[:0], 0
-	}
-}
-
 // keptCopy is the largest copy whose memory is kept for the next call.
 const keptCopy = 64 << 10
 
@@ -102,7 +85,7 @@ func (e *Engine) deferCall(c *Call) {
 	}
 	e.Stats.Deferred++
 	alone := a.queue.empty()
-	if a.queue.calls = append(a.queue.calls, d); alone && a.session != nil {
+	if a.queue.join(d); alone && a.session != nil {
 		a.session.deferring = append(a.session.deferring, a)
 		e.await(a.session) // if the peer dies, the calls must fail
 	}
@@ -152,8 +135,7 @@ func (e *Engine) issueQueue(a *Access) {
 
 // leaveQueue takes the first call of a's queue out.
 func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
-	d := a.queue.head()
-	a.queue.leave()
+	d := a.queue.leave(0)
 	defer e.freeDeferred(d)
 	if !d.answered() {
 		return

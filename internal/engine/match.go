@@ -19,9 +19,9 @@ const MaxTag = 1<<31 - 1
 // lane is what a rank keeps about the messages of one kind to and from a peer, for
 // which there is credit. Costs and credits are totals.
 type lane struct {
-	sending []*Sending // not sent yet, in order
-	spent   uint64     // cost of what was sent
-	credit  uint64     // what that may reach
+	sending line[Sending] // not sent yet, in order
+	spent   uint64        // cost of what was sent
+	credit  uint64        // what that may reach
 
 	spentHere uint64 // cost of what the peer has sent
 	paidHere  uint64 // of it, what needs no room any more
@@ -46,7 +46,7 @@ func laneOf(tag int) int {
 // waitingSends returns how many messages to s have not been sent.
 func (s *Session) waitingSends() (n int) {
 	for i := range s.lanes {
-		n += len(s.lanes[i].sending)
+		n += s.lanes[i].sending.len()
 	}
 	return n
 }
@@ -117,8 +117,8 @@ type arrival struct {
 // without a receive in the order of their arrival. No receive matches a message of
 // the other list. Messages of one sender arrive in the order sent.
 type matching struct {
-	posted   []*Receive
-	arrivals []*arrival
+	posted   line[Receive]
+	arrivals line[arrival]
 	free     []*arrival
 	bytes    int // cost of the arrivals
 	ownBytes int // of them, those of this rank itself
@@ -135,7 +135,7 @@ const keptArrivals = 64
 
 // find returns the oldest arrival that matches r, or -1.
 func (m *matching) find(r *Receive) int {
-	return slices.IndexFunc(m.arrivals, r.matches)
+	return slices.IndexFunc(m.arrivals.all(), r.matches)
 }
 
 // keep adds a to the arrivals, with a copy of its data.
@@ -150,7 +150,7 @@ func (m *matching) keep(a *arrival) {
 	memory := append(k.data[:0], a.data...)
 	*k = *a
 	k.data = memory
-	m.arrivals = append(m.arrivals, k)
+	m.arrivals.join(k)
 	m.bytes += a.cost
 	if a.session == nil {
 		m.ownBytes += a.cost
@@ -159,8 +159,7 @@ func (m *matching) keep(a *arrival) {
 
 // remove takes arrival i out. It is valid until the next keep.
 func (m *matching) remove(i int) *arrival {
-	a := m.arrivals[i]
-	m.arrivals = slices.Delete(m.arrivals, i, i+1)
+	a := m.arrivals.leave(i)
 	m.bytes -= a.cost
 	if a.session == nil {
 		m.ownBytes -= a.cost
@@ -176,8 +175,8 @@ func (m *matching) remove(i int) *arrival {
 // says that a receive goes on waiting which a later message of the sender may match.
 func (e *Engine) offer(a *arrival) (match *Receive, hungry bool) {
 	m := &e.match
-	for i := 0; i < len(m.posted); {
-		r := m.posted[i]
+	for i := 0; i < m.posted.len(); {
+		r := m.posted.at(i)
 		if !r.matches(a) {
 			hungry = hungry || laneOf(r.Tag) == laneOf(a.tag) && r.wants(a.from)
 			i++
@@ -207,7 +206,7 @@ func (r *Receive) end(err *mpierr.Error) {
 func (e *Engine) post(r *Receive) {
 	m := &e.match
 	r.phase = receivePosted
-	m.posted = append(m.posted, r)
+	m.posted.join(r)
 	if r.Source == AnySource {
 		m.anyone++
 		e.sweepSoon()
@@ -220,8 +219,7 @@ func (e *Engine) post(r *Receive) {
 // unpost takes out posted receive i.
 func (e *Engine) unpost(i int) {
 	m := &e.match
-	r := m.posted[i]
-	m.posted = slices.Delete(m.posted, i, i+1)
+	r := m.posted.leave(i)
 	if r.Source == AnySource {
 		m.anyone--
 	} else if r.session != nil {
@@ -231,8 +229,8 @@ func (e *Engine) unpost(i int) {
 
 // endPosted ends the posted receives that why gives an error for.
 func (e *Engine) endPosted(why func(*Receive) *mpierr.Error) {
-	for i := 0; i < len(e.match.posted); {
-		r := e.match.posted[i]
+	for i := 0; i < e.match.posted.len(); {
+		r := e.match.posted.at(i)
 		err := why(r)
 		if err == nil {
 			i++

@@ -46,7 +46,7 @@ func (e *Engine) TryReceive(now int64, r *Receive) bool {
 func (e *Engine) tryReceive(r *Receive) bool {
 	if i := e.match.find(r); i >= 0 {
 		if r.Probe {
-			r.found(e.match.arrivals[i])
+			r.found(e.match.arrivals.at(i))
 			r.end(nil)
 			return true
 		}
@@ -71,7 +71,7 @@ func (e *Engine) tryReceive(r *Receive) bool {
 // receive that has one goes on until it is met, which the sender's death ends too.
 func (e *Engine) WithdrawReceive(now int64, r *Receive) bool {
 	e.now = now
-	i := slices.Index(e.match.posted, r)
+	i := slices.Index(e.match.posted.all(), r)
 	if i < 0 {
 		return false
 	}
@@ -180,7 +180,7 @@ func (e *Engine) paid(a *arrival) {
 	}
 	if m := &e.match; m.starved && m.bytes+wire.MessageWindow <= e.cfg.MaxUnexpected {
 		m.starved = false
-		for _, r := range m.posted {
+		for _, r := range m.posted.all() {
 			e.feed(r)
 		}
 	}
@@ -288,8 +288,8 @@ func (e *Engine) breakMessages(context uint32, failed int) {
 
 // dropArrivals forgets the messages of a context, or only those that were offered.
 func (e *Engine) dropArrivals(context uint32, offered bool) {
-	for i := 0; i < len(e.match.arrivals); {
-		if a := e.match.arrivals[i]; a.context == context && (!offered || a.offer != 0) {
+	for i := 0; i < e.match.arrivals.len(); {
+		if a := e.match.arrivals.at(i); a.context == context && (!offered || a.offer != 0) {
 			e.paid(e.match.remove(i))
 			continue
 		}

@@ -73,7 +73,7 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 		s.watch++ // until it is met
 		p.phase = sendQueued
 		l := &s.lanes[laneOf(p.Tag)]
-		if l.sending = append(l.sending, p); len(l.sending) == 1 {
+		if l.sending.join(p); l.sending.len() == 1 {
 			e.issueLane(s, l)
 		}
 		if p.phase != sendDone {
@@ -107,11 +107,11 @@ func (e *Engine) issueSends(s *Session) {
 }
 
 func (e *Engine) issueLane(s *Session, l *lane) {
-	for len(l.sending) > 0 {
-		if !e.issueSend(s, l, l.sending[0]) {
+	for !l.sending.empty() {
+		if !e.issueSend(s, l, l.sending.head()) {
 			return
 		}
-		l.sending = slices.Delete(l.sending, 0, 1)
+		l.sending.leave(0)
 	}
 }
 
@@ -222,8 +222,7 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 			continue
 		}
 		for i := range s.lanes {
-			l := &s.lanes[i]
-			l.sending = slices.DeleteFunc(l.sending, func(p *Sending) bool {
+			s.lanes[i].sending.drop(func(p *Sending) bool {
 				err := why(p)
 				if err != nil {
 					s.watch--
@@ -233,8 +232,8 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 			})
 		}
 	}
-	for i := 0; i < len(e.match.arrivals); i++ {
-		if p := e.match.arrivals[i].own; p != nil {
+	for i := 0; i < e.match.arrivals.len(); i++ {
+		if p := e.match.arrivals.at(i).own; p != nil {
 			if err := why(p); err != nil {
 				e.match.remove(i)
 				p.end(err)
@@ -252,8 +251,7 @@ func (e *Engine) Abandon(now int64, p *Sending) bool {
 	switch p.phase {
 	case sendQueued:
 		s := p.Session
-		l := &s.lanes[laneOf(p.Tag)]
-		l.sending = slices.DeleteFunc(l.sending, func(q *Sending) bool { return q == p })
+		s.lanes[laneOf(p.Tag)].sending.drop(func(q *Sending) bool { return q == p })
 		s.watch--
 	case sendOffered:
 		c := &Sending{Session: p.Session, Context: p.Context, Tag: p.Tag, Data: slices.Clone(p.Data), phase: sendOffered, id: p.id}
@@ -261,7 +259,7 @@ func (e *Engine) Abandon(now int64, p *Sending) bool {
 			c.memory = exposed(c)
 			e.offers[c.id] = c
 		}
-		for _, a := range e.match.arrivals {
+		for _, a := range e.match.arrivals.all() {
 			if a.own == p {
 				a.own = c
 			}

@@ -53,7 +53,7 @@ type Usage struct {
 func (e *Engine) Usage() Usage {
 	u := Usage{
 		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
-		Unexpected: e.match.bytes, Receives: len(e.match.posted), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
+		Unexpected: e.match.bytes, Receives: e.match.posted.len(), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
 	}
 	for _, s := range e.byID {
 		u.Sends += s.waitingSends()
