@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,5 +247,52 @@ func TestLockAllPasses(t *testing.T) {
 		if got := rma.Slice[int64](wins[rank].Memory())[0]; got != 3 {
 			t.Errorf("rank %d counted %d, want 3", rank, got)
 		}
+	}
+}
+
+// TestLockAllStarvesNobody has two ranks lock all again and again so that one of them
+// always holds the lock of a target whose exclusive lock a third one wants: it gets it.
+func TestLockAllStarvesNobody(t *testing.T) {
+	for _, hosts := range [][]string{{"", "", "", ""}, {"a", "b", "a", "b"}} {
+		j := newJobAt(t, hosts, soon)
+		wins := j.windows(8, 8)
+		one := int64(1)
+		var stop atomic.Bool
+		var epochs [3]atomic.Int64 // of ranks 1 and 2, in which they have the lock of rank 0
+		done := make(chan error)
+		for rank := 1; rank <= 2; rank++ {
+			go func() {
+				done <- func() error {
+					w, mine, other := wins[rank], &epochs[rank], &epochs[3-rank]
+					for !stop.Load() {
+						err := errors.Join(w.LockAll(j.ctx, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Flush(j.ctx, 0))
+						if err != nil {
+							return err
+						}
+						mine.Add(1)
+						// Until the other one has it too; with a bound, for it may wait its turn.
+						seen := other.Load()
+						for range 50 {
+							if other.Load() > seen || stop.Load() {
+								break
+							}
+							time.Sleep(time.Millisecond)
+						}
+						if err := w.UnlockAll(j.ctx); err != nil {
+							return err
+						}
+					}
+					return nil
+				}()
+			}()
+		}
+		for epochs[1].Load() < 3 || epochs[2].Load() < 3 {
+			time.Sleep(time.Millisecond)
+		}
+		w := wins[3]
+		err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Unlock(j.ctx, 0))
+		stop.Store(true)
+		j.must(err, <-done, <-done)
+		j.close()
 	}
 }

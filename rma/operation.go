@@ -336,7 +336,7 @@ func (w *Win) reach(ctx context.Context, rank int) (*engine.Access, error) {
 			w.poller.Unlock()
 			return a, nil
 		}
-		if e.LockPassing(now, a) {
+		if e.LockPassing(now, a, w.began) {
 			w.targets[rank].lazy = true
 			w.poller.Unlock()
 			return a, nil

@@ -195,9 +195,12 @@ func failure(name string, rank int, a *engine.Access) error {
 // ErrWin.
 func (w *Win) LockAll(ctx context.Context, assert Assert) (err error) {
 	defer w.handle(&err)
-	w.poller.Lock()
+	_, now := w.poller.Lock()
 	if err = w.usable("lock_all"); err == nil {
 		err = w.epoch.LockAll(assert)
+	}
+	if err == nil {
+		w.began = now
 	}
 	w.poller.UnlockQuiet()
 	if err != nil || assert&ModeNoCheck != 0 {
@@ -225,7 +228,9 @@ func (w *Win) LockAll(ctx context.Context, assert Assert) (err error) {
 
 // lockOneOfAll waits for the lock of a target, unless that is dead.
 func (w *Win) lockOneOfAll(ctx context.Context, rank int) error {
-	a, err := w.askLock(ctx, rank, (*engine.Engine).LockPassing)
+	a, err := w.askLock(ctx, rank, func(e *engine.Engine, now int64, a *engine.Access) bool {
+		return e.LockPassing(now, a, w.began)
+	})
 	if err == nil {
 		err = w.awaitLock(ctx, "lock_all", rank)
 	}

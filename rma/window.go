@@ -63,6 +63,7 @@ type Win struct {
 	targets  []target
 	touched  []int // targets with an access
 	freed    bool
+	began    int64               // when LockAll was called
 	started  []int               // the group of Start
 	posted   []*engine.Access    // to the group of Post
 	exposure engine.ExposureWait // of Wait and Test

@@ -139,6 +139,13 @@ func (l *Lock[T]) Holders() int {
 // Waiting returns the number of requests that wait.
 func (l *Lock[T]) Waiting() int { return l.waiting }
 
+// Waiters calls f with the holder of each request that waits, in order.
+func (l *Lock[T]) Waiters(f func(holder uint64)) {
+	for n := l.head; n != nil; n = n.next {
+		f(n.Holder)
+	}
+}
+
 // Block takes a lock that is free for nobody, until Unblock; it returns false if it
 // is not free.
 func (l *Lock[T]) Block() bool {

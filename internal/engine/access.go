@@ -145,20 +145,23 @@ func (w *LockWait) Met() bool { return w.lock != locking || (*Access)(w).dead() 
 // It returns false if there is no room now (see RoomWait).
 func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
 	if exclusive {
-		return e.lock(now, a, wire.FlagExclusive)
+		return e.lock(now, a, wire.FlagExclusive, 0)
 	}
-	return e.lock(now, a, 0)
+	return e.lock(now, a, 0, 0)
 }
 
 // LockPassing is Lock for the shared lock of one of several targets that the caller
-// holds the locks of: it does not wait behind exclusive requests that wait.
-func (e *Engine) LockPassing(now int64, a *Access) bool { return e.lock(now, a, wire.FlagPassing) }
+// holds the locks of, in an epoch that began at the given time: it does not wait behind
+// requests that have not waited for longer than that.
+func (e *Engine) LockPassing(now int64, a *Access, began int64) bool {
+	return e.lock(now, a, wire.FlagPassing, uint64(max(0, now-began)))
+}
 
-// lock is Lock with the flags of the record.
-func (e *Engine) lock(now int64, a *Access, flags uint8) bool {
+// lock is Lock with the flags of the record, and for one that passes the epoch's age.
+func (e *Engine) lock(now int64, a *Access, flags uint8, age uint64) bool {
 	e.now = now
 	if a.local != nil {
-		e.lockLocal(a, flags)
+		e.lockLocal(a, flags, age)
 		return true
 	}
 	s := a.session
@@ -186,7 +189,7 @@ func (e *Engine) lock(now int64, a *Access, flags uint8) bool {
 	if t == none {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t), Flags: flags}
+	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t), Flags: flags, Disp: age}
 	e.appendRecord(i, &r, 0)
 	a.lastSeq = e.slots[i].seq
 	a.lock = locking

@@ -25,6 +25,7 @@ type lockKey struct {
 type lockWait struct {
 	bundle *bundle
 	local  *Access
+	since  int64
 }
 
 // acquire handles a peer's lock record.
@@ -39,7 +40,7 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	granted, class = l.ask(s.localID, r.Flags)
+	granted, class = e.ask(l, r.Window, s.localID, r.Flags, r.Disp)
 	switch {
 	case class != mpierr.Success:
 	case granted:
@@ -105,12 +106,27 @@ func (e *Engine) lockOf(id uint32) *lock {
 	return l
 }
 
-// ask asks for l with the flags of a lock record.
-func (l *lock) ask(holder uint64, flags uint8) (granted bool, class mpierr.Class) {
-	if flags == wire.FlagPassing {
+// ask asks for l with the flags of a lock record, and the age of the epoch.
+func (e *Engine) ask(l *lock, id uint32, holder uint64, flags uint8, age uint64) (granted bool, class mpierr.Class) {
+	if flags == wire.FlagPassing && e.passes(l, id, age) {
 		return l.Pass(holder, struct{}{})
 	}
 	return l.Acquire(holder, kindOf(flags == wire.FlagExclusive), struct{}{})
+}
+
+// passes reports whether a request of lock_all goes before those who wait. It has to
+// where its epoch is older than a wait, for it may hold what that wait is for, at
+// another target. A younger one waits its turn, so that nobody starves. The age is not
+// that of arrival; a request that was longer under way than the limit of life is not
+// there any more.
+func (e *Engine) passes(l *lock, id uint32, age uint64) bool {
+	longest := int64(0)
+	l.Waiters(func(holder uint64) {
+		if w := e.waits[lockKey{id, holder}]; w != nil {
+			longest = max(longest, e.now-w.since)
+		}
+	})
+	return longest <= e.cfg.DeadAfter || uint64(longest-e.cfg.DeadAfter) < age
 }
 
 func kindOf(exclusive bool) window.LockType {
@@ -162,13 +178,13 @@ func (e *Engine) enqueue(b *bundle) {
 	c := e.parked.copyOf(b)
 	c.counted = true
 	e.parked.waiting++
-	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c}
+	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c, since: e.now}
 	e.watchHolders(b.lock.window, e.locks[b.lock.window])
 }
 
-func (e *Engine) lockLocal(a *Access, flags uint8) {
+func (e *Engine) lockLocal(a *Access, flags uint8, age uint64) {
 	l := e.lockOf(a.window)
-	granted, class := l.ask(localHolder, flags)
+	granted, class := e.ask(l, a.window, localHolder, flags, age)
 	switch {
 	case class != mpierr.Success:
 		a.fail(refusal(wire.CodeLock, class, e.cfg.Rank))
@@ -176,7 +192,7 @@ func (e *Engine) lockLocal(a *Access, flags uint8) {
 		a.lock = locked
 	default:
 		a.lock = locking
-		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a}
+		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a, since: e.now}
 		e.watchHolders(a.window, l)
 	}
 }

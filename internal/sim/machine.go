@@ -23,6 +23,7 @@ type machine struct {
 // machineWindow is what a rank knows of a window, at all ranks.
 type machineWindow struct {
 	epoch    *window.Epoch
+	began    int64 // when LockAll was called
 	own      *window.Window
 	targets  []machineTarget
 	started  []int
@@ -275,6 +276,7 @@ func (m *machine) Unlock(win, target int) error {
 }
 
 func (m *machine) LockAll(win int, assert window.Assert) error {
+	m.windows[win].began = m.t.w.now
 	return m.windows[win].epoch.LockAll(assert)
 }
 
@@ -346,7 +348,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	x.used = true
 	if assert, all := w.epoch.LockedAll(); all && assert == 0 && !x.lazy {
 		x.lazy = true
-		m.until(func() bool { return m.t.l.e.LockPassing(m.t.w.now, x.Access) }, (*engine.RoomWait)(x.Access).Met)
+		m.until(func() bool { return m.t.l.e.LockPassing(m.t.w.now, x.Access, w.began) }, (*engine.RoomWait)(x.Access).Met)
 	}
 	call := engine.Call{Access: x.Access, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {
