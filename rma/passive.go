@@ -190,9 +190,9 @@ func failure(name string, rank int, a *engine.Access) error {
 // (MPI_Win_lock_all, section 11.5.3). It is not collective. It waits for the locks of
 // those targets whose memory this process can load and store, as Lock does; the lock of
 // another one is asked for with the first operation there. If it fails, or ctx ends
-// first, no epoch is open. It does not wait for exclusive locks that others only wait
-// for, or two that lock all could wait for each other. Classes: ErrAssert, ErrRMASync,
-// ErrWin.
+// first, no epoch is open. It does not wait behind requests that have not waited
+// for as long as this epoch is open, or two that lock all could wait for each other.
+// Classes: ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(ctx context.Context, assert Assert) (err error) {
 	defer w.handle(&err)
 	_, now := w.poller.Lock()
