@@ -14,17 +14,34 @@ import (
 // If a member fails or gives up, the others get the class ProcFailed.
 func (c *Comm) Barrier(ctx context.Context) (err error) {
 	defer c.handle(ctx, &err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err = c.usable()
+	return c.inTurn(ctx, "barrier", 0, func() error { return c.barrier(ctx) })
+}
+
+// inTurn runs f as c's next collective. Whatever is wrong breaks the communicator, since
+// the others wait.
+func (c *Comm) inTurn(ctx context.Context, op string, root int, f func() error) error {
+	select {
+	case c.busy <- struct{}{}:
+	default:
+		select {
+		case c.busy <- struct{}{}:
+		case <-ctx.Done():
+			return c.failed(op, ctx.Err())
+		}
+	}
+	defer func() { <-c.busy }()
+	err := c.usable()
+	if err == nil && (root < 0 || root >= c.size) {
+		err = mpierr.New(op, mpierr.Rank, root, "the communicator has %d ranks", c.size)
+	}
 	if err == nil {
-		err = c.barrier(ctx)
+		err = f()
 	}
 	c.turn++
-	if err == nil {
-		return nil
+	if err != nil {
+		return c.failed(op, err)
 	}
-	return c.failed("barrier", err)
+	return nil
 }
 
 func (c *Comm) barrier(ctx context.Context) error {
@@ -72,17 +89,11 @@ func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err
 
 // gatherAll is AllGather as a part of the call op.
 func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks [][]byte, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err = c.usable()
-	if err == nil {
+	err = c.inTurn(ctx, op, 0, func() (err error) {
 		blocks, err = c.allGather(ctx, mine)
-	}
-	c.turn++
-	if err != nil {
-		return nil, c.failed(op, err)
-	}
-	return blocks, nil
+		return err
+	})
+	return blocks, err
 }
 
 // allGather doubles what each rank knows in every round (Bruck's algorithm).
@@ -110,20 +121,12 @@ func (c *Comm) allGather(ctx context.Context, mine []byte) ([][]byte, error) {
 // data is ignored. It blocks until this rank has its copy.
 func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) (_ []byte, err error) {
 	defer c.handle(ctx, &err)
-	if root < 0 || root >= c.size {
-		return nil, mpierr.New("broadcast", mpierr.Rank, root, "the communicator has %d ranks", c.size)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err = c.usable()
-	if err == nil {
-		data, err = c.broadcast(ctx, data, root)
-	}
-	c.turn++
-	if err != nil {
-		return nil, c.failed("broadcast", err)
-	}
-	return data, nil
+	var all []byte
+	err = c.inTurn(ctx, "broadcast", root, func() (err error) {
+		all, err = c.broadcast(ctx, data, root)
+		return err
+	})
+	return all, err
 }
 
 // A broadcast is a message with the length and the start of the data, and pieces of

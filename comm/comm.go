@@ -34,12 +34,12 @@ type Comm struct {
 	freed      atomic.Bool
 	greeted    sync.Once // the members have been called, for receives from any of them
 
-	mu   sync.Mutex // one collective at a time
-	turn uint32     // collectives done, so that messages of two cannot be mixed up
+	busy chan struct{} // holds something while a collective goes on: one at a time
+	turn uint32        // collectives done, so that messages of two cannot be mixed up
 }
 
 func newComm(j *Job, context uint32, group []int) *Comm {
-	c := &Comm{job: j, context: context, group: group, rank: j.rank, size: j.size}
+	c := &Comm{job: j, context: context, group: group, rank: j.rank, size: j.size, busy: make(chan struct{}, 1)}
 	if group != nil {
 		c.size, c.rank = len(group), c.rankOf(j.rank)
 	}
@@ -55,8 +55,12 @@ const endingContext = 1 << 30
 // ForWindow returns communicators of the same ranks for the messages of the window
 // with the given id. They are apart from those of c, so that the window's
 // collectives and those of the program do not disturb each other. The second is for
-// what has to work even if a collective on the first was given up.
+// what has to work even if a collective on the first was given up. Both are nil if id is
+// none that WindowID returns while there are some.
 func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
+	if id == 0 || id >= endingContext {
+		return nil, nil
+	}
 	return newComm(c.job, windowContext|id, c.group), newComm(c.job, windowContext|endingContext|id, c.group)
 }
 
@@ -154,7 +158,7 @@ func (c *Comm) failed(op string, err error) error {
 		e.Rank = mpierr.NoRank // the rank that this one waited for may have waited itself
 	}
 	culprit := c.job.rank
-	if e.Rank != mpierr.NoRank {
+	if e.Rank >= 0 && e.Rank < c.size { // a root may be no rank
 		culprit = c.WorldRank(e.Rank)
 	}
 	eng, now := c.job.poller.Lock()

@@ -11,12 +11,12 @@ import (
 
 // Message contexts: the world's is 1, those of other communicators follow, and
 // those of windows have the top bit set.
-const maxContext = windowContext - 1
 
-// member is what a rank says about itself when communicators are made.
+// member is what a rank says about itself when communicators are made. Each has a
+// context at hand: that of the first of a colour is taken.
 type member struct {
 	color, key int64
-	next       uint32 // the lowest message context that the rank has not used
+	context    uint32 // reserved by the rank; 0: it has none left
 	rank       int
 }
 
@@ -26,7 +26,7 @@ const memberLen = 20
 func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member, error) {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(key))
-	b = binary.LittleEndian.AppendUint32(b, c.job.nextContext())
+	b = binary.LittleEndian.AppendUint32(b, c.job.contexts.next(c.job.rank, c.job.size, windowContext))
 	blocks, err := c.gatherAll(ctx, op, b)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member
 		}
 		all[r] = member{
 			color: int64(binary.LittleEndian.Uint64(b)), key: int64(binary.LittleEndian.Uint64(b[8:])),
-			next: binary.LittleEndian.Uint32(b[16:]), rank: r,
+			context: binary.LittleEndian.Uint32(b[16:]), rank: r,
 		}
 	}
 	return all, nil
@@ -66,29 +66,20 @@ func (c *Comm) split(ctx context.Context, op string, color, key int) (*Comm, err
 	if err != nil {
 		return nil, err
 	}
-	id := uint32(0)
-	var colors []int64
-	for _, m := range all {
-		id = max(id, m.next)
-		if m.color != Undefined && !slices.Contains(colors, m.color) {
-			colors = append(colors, m.color)
-		}
-	}
-	if id >= maxContext-uint32(len(colors)) {
-		return nil, mpierr.New(op, mpierr.NoMem, mpierr.NoRank, "the message contexts of communicators are used up")
-	}
-	c.job.usedContexts(id + uint32(len(colors)))
 	if color == Undefined {
 		return nil, nil
 	}
 	all = slices.DeleteFunc(all, func(m member) bool { return m.color != int64(color) })
+	id := all[0].context
+	if id <= worldContext || id >= windowContext {
+		return nil, mpierr.New(op, mpierr.NoMem, all[0].rank, "the message contexts of communicators are used up: make fewer anew")
+	}
 	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.key, b.key) })
 	group := make([]int, len(all))
 	for i, m := range all {
 		group[i] = c.WorldRank(m.rank)
 	}
-	slices.Sort(colors)
-	d := newComm(c.job, id+uint32(slices.Index(colors, int64(color))), group)
+	d := newComm(c.job, id, group)
 	d.errhandler.Store(c.errhandler.Load())
 	return d, nil
 }

@@ -27,18 +27,3 @@ func (j *Job) Frames() bool { return j.frames }
 
 // Logger returns where the job's warnings go.
 func (j *Job) Logger() *slog.Logger { return j.log }
-
-// nextContext proposes the message context of the next communicator: the largest
-// proposal of all its ranks is taken.
-func (j *Job) nextContext() uint32 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return max(j.contexts, worldContext+1)
-}
-
-// usedContexts records that all contexts below next are taken.
-func (j *Job) usedContexts(next uint32) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.contexts = max(j.contexts, next)
-}

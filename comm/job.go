@@ -113,10 +113,11 @@ type Job struct {
 	host       string
 	frames     bool
 
-	mu       sync.Mutex
-	peers    map[int]peerAddress
-	nextID   uint32 // of windows
-	contexts uint32 // the lowest message context that is free
+	contexts  ids // message contexts of communicators
+	windowIDs ids
+
+	mu    sync.Mutex
+	peers map[int]peerAddress
 
 	life       context.Context // until Close, for what goes on in the background
 	endLife    context.CancelFunc
@@ -169,7 +170,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
-		windows: &window.Table{}, peers: map[int]peerAddress{}, nextID: 1,
+		windows: &window.Table{}, peers: map[int]peerAddress{},
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
@@ -370,19 +371,4 @@ func (j *Job) close() error {
 		err = e
 	}
 	return err
-}
-
-// WindowID proposes the id of the next window: the largest proposal of all ranks
-// is taken.
-func (j *Job) WindowID() uint32 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.nextID
-}
-
-// TakeWindowID records that id has been agreed on.
-func (j *Job) TakeWindowID(id uint32) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.nextID = max(j.nextID, id+1)
 }

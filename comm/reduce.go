@@ -10,25 +10,7 @@ import (
 // collective runs f as c's next collective, and tells c's handler.
 func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
 	defer c.handle(ctx, &err)
-	return c.inTurn(op, root, f)
-}
-
-// inTurn runs f as c's next collective.
-func (c *Comm) inTurn(op string, root int, f func() error) (err error) {
-	if root < 0 || root >= c.size {
-		return mpierr.New(op, mpierr.Rank, root, "the communicator has %d ranks", c.size)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err = c.usable()
-	if err == nil {
-		err = f()
-	}
-	c.turn++
-	if err != nil {
-		return c.failed(op, err)
-	}
-	return nil
+	return c.inTurn(ctx, op, root, f)
 }
 
 // Bcast gives every rank rank root's buf (MPI_Bcast).

@@ -32,7 +32,7 @@ type proposal struct {
 	size     uint64
 	host     uint64 // what ranks of one host have in common
 	dispUnit uint32
-	id       uint32
+	id       uint32 // of the window, if the rank is its first
 	align    uint32 // of memory that is allocated
 	failed   Class
 	noLocks  bool
@@ -116,9 +116,12 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	job := w.comm.Job()
 	id := job.HostID()
 	mine := proposal{
-		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)), id: job.WindowID(),
+		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)),
 		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
 		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig,
+	}
+	if w.comm.Rank() == 0 {
+		mine.id = job.WindowID()
 	}
 	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
 	if err != nil {
@@ -161,22 +164,16 @@ func malformed(rank int) error {
 // report is what the ranks tell each other about a window that they have made.
 type report struct {
 	failed Class
-	next   uint32 // the lowest window id that is free at the rank
-	mapped bool   // the rank maps its host's memory
-	taken  bool   // the rank has another window of that id
+	mapped bool // the rank maps its host's memory
 }
 
-const reportLen = 10
+const reportLen = 5
 
 func (r *report) marshal() []byte {
 	b := make([]byte, reportLen)
-	binary.LittleEndian.PutUint32(b[0:], uint32(r.failed))
-	binary.LittleEndian.PutUint32(b[4:], r.next)
+	binary.LittleEndian.PutUint32(b, uint32(r.failed))
 	if r.mapped {
-		b[8] = 1
-	}
-	if r.taken {
-		b[9] = 1
+		b[4] = 1
 	}
 	return b
 }
@@ -185,67 +182,52 @@ func (r *report) unmarshal(b []byte) bool {
 	if len(b) != reportLen {
 		return false
 	}
-	r.failed, r.next = Class(binary.LittleEndian.Uint32(b[0:])), binary.LittleEndian.Uint32(b[4:])
-	r.mapped, r.taken = b[8] != 0, b[9] != 0
+	r.failed, r.mapped = Class(binary.LittleEndian.Uint32(b)), b[4] != 0
 	return true
 }
 
 // register makes the window known to requests at every rank, or at none, before
-// anyone returns. Its id is the largest that a rank has proposed; a rank may have given
-// it to another window meanwhile, of other ranks, and then all try the next.
+// anyone returns. Its id is of the first rank.
 func (w *Win) register(ctx context.Context, c window.Config, proposals []proposal, fault error) error {
 	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
 	if fault == nil {
 		fault = w.checkSame()
 	}
-	for _, p := range proposals {
-		c.ID = max(c.ID, p.id)
+	c.ID = proposals[0].id
+	reports, err := w.add(ctx, c, fault)
+	for r := range reports {
+		if err == nil {
+			err = failedAt("window create", r, reports[r].failed)
+		}
 	}
-	for {
-		reports, err := w.add(ctx, c, fault)
-		again, next := false, uint32(0)
-		for r := range reports {
-			if err == nil {
-				err = failedAt("window create", r, reports[r].failed)
-			}
-			again, next = again || reports[r].taken, max(next, reports[r].next)
-		}
-		if err == nil && !again {
-			if err = w.reachHost(reports); err == nil {
-				return nil
-			}
-		}
+	if err == nil {
+		err = w.reachHost(reports)
+	}
+	if err != nil {
 		w.forget()
-		if err != nil {
-			return err
-		}
-		c.ID = next
 	}
+	return err
 }
 
 // add makes the window and tells the other ranks how that went.
 func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, error) {
-	job := w.comm.Job()
-	job.TakeWindowID(c.ID)
-	c.Checker = w.checker(c.ID)
 	w.inner, w.ending = w.comm.ForWindow(c.ID)
-	mine := report{mapped: w.host != nil}
+	if fault == nil && w.inner == nil {
+		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
+	}
+	c.Checker = w.checker(c.ID)
 	if fault == nil {
 		w.own, fault = window.New(c)
 	}
 	w.poller.Lock()
-	switch windows := job.Windows(); {
-	case fault != nil:
-	case windows.Lookup(c.ID) != nil:
-		mine.taken, w.own = true, nil
-	default:
-		fault = windows.Add(w.own)
+	if fault == nil {
+		fault = w.comm.Job().Windows().Add(w.own)
 	}
 	if fault != nil {
 		w.own = nil
 	}
 	w.poller.Unlock()
-	mine.failed, mine.next = ClassOf(fault), job.WindowID()
+	mine := report{failed: ClassOf(fault), mapped: w.host != nil}
 	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)

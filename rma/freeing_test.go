@@ -240,3 +240,34 @@ func TestAllocateTooMuch(t *testing.T) {
 		j.close()
 	}
 }
+
+// TestFenceGivenUpElsewhere gives up a fence on a window of some ranks: the others,
+// which have made theirs at the same time, are not concerned.
+func TestFenceGivenUpElsewhere(t *testing.T) {
+	j := newJob(t, 4, comm.Limits{})
+	wins := make([]*rma.Win, len(j.nodes))
+	j.each(func(n *rma.Node) error {
+		half, err := n.World().Split(j.ctx, n.Rank()/2, 0)
+		if err != nil {
+			return err
+		}
+		wins[n.Rank()], err = rma.Allocate(j.ctx, half, 64, 8, nil)
+		return errors.Join(err, n.World().Barrier(j.ctx))
+	})
+	cancelled, cancel := context.WithCancel(j.ctx)
+	cancel()
+	if err := wins[0].Fence(cancelled, 0); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	j.each(func(n *rma.Node) error { return n.World().Barrier(j.ctx) }) // all are told before
+	if err := wins[1].Fence(j.ctx, 0); !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("rank 1, which would wait: %v", err)
+	}
+	j.each(func(n *rma.Node) error {
+		w := wins[n.Rank()]
+		if n.Rank() < 2 {
+			return w.Free(j.ctx)
+		}
+		return errors.Join(w.Fence(j.ctx, 0), w.Free(j.ctx))
+	})
+}

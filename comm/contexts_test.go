@@ -1,0 +1,171 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// TestDupAtOnce duplicates several communicators of a rank at the same time: no
+// message of one is received on another.
+func TestDupAtOnce(t *testing.T) {
+	const comms = 8
+	ctx, jobs := join(t, 2, comm.Limits{})
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		from := make([]*comm.Comm, comms)
+		for i := range from {
+			var err error
+			if from[i], err = j.World().Dup(ctx); err != nil {
+				return err
+			}
+		}
+		for range 20 {
+			to := make([]*comm.Comm, comms)
+			done := make(chan error)
+			for i, c := range from {
+				go func() {
+					var err error
+					to[i], err = c.Dup(ctx)
+					done <- err
+				}()
+			}
+			var err error
+			for range to {
+				err = errors.Join(err, <-done)
+			}
+			if err != nil {
+				return err
+			}
+			for i, c := range to {
+				if j.Rank() == 0 {
+					err = errors.Join(err, comm.Send(ctx, c, []int64{int64(i)}, 1, 7))
+				}
+			}
+			for i := comms - 1; i >= 0 && j.Rank() == 1; i-- {
+				var got [1]int64
+				_, fault := comm.Recv(ctx, to[i], got[:], 0, 7)
+				if err = errors.Join(err, fault); got[0] != int64(i) {
+					err = errors.Join(err, fmt.Errorf("got a message of communicator %d on %d", got[0], i))
+				}
+			}
+			for _, c := range to {
+				err = errors.Join(err, c.Free())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenElsewhere gives up a collective on a communicator of some ranks: the others,
+// which learn of it, have made theirs in the same way and are not concerned.
+func TestBrokenElsewhere(t *testing.T) {
+	ctx, jobs := join(t, 4, comm.Limits{})
+	halves := make([]*comm.Comm, len(jobs))
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		half, err := j.World().Split(ctx, j.Rank()/2, 0)
+		if err != nil {
+			return err
+		}
+		halves[j.Rank()], err = half.Dup(ctx)
+		return errors.Join(err, j.World().Barrier(ctx))
+	})...); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := halves[0].Barrier(cancelled); !errors.Is(err, mpierr.Timeout) {
+		t.Fatal(err)
+	}
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+		t.Fatal(err) // what rank 0 sends after the revocation comes after it
+	}
+	if err := errors.Join(each(jobs[2:], func(j *comm.Job) error { return halves[j.Rank()].Barrier(ctx) })...); err != nil {
+		t.Errorf("ranks 2 and 3, which have nothing to do with it: %v", err)
+	}
+	if err := halves[1].Barrier(ctx); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("rank 1, which would wait: %v", err)
+	}
+}
+
+// TestRootAtOneRank passes a root that is no rank at one member: the others are told.
+func TestRootAtOneRank(t *testing.T) {
+	ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64})
+	for name, call := range map[string]func(c *comm.Comm, root int) error{
+		"bcast":     func(c *comm.Comm, root int) error { return comm.Bcast(ctx, c, make([]int64, 4), root) },
+		"broadcast": func(c *comm.Comm, root int) error { return fails(c.Broadcast(ctx, make([]byte, 4), root)) },
+		"buffer":    func(c *comm.Comm, root int) error { return c.BcastBuffer(ctx, comm.Of(make([]int64, 4)), root) },
+		"reduce": func(c *comm.Comm, root int) error {
+			return comm.Reduce(ctx, c, make([]int64, 4), make([]int64, 4), datatype.Sum, root)
+		},
+	} {
+		for _, wrong := range []int{-1, 3, 1 << 40} {
+			for who := range jobs {
+				for rank, err := range each(jobs, func(j *comm.Job) error {
+					c, err := j.World().Dup(ctx)
+					if err != nil {
+						return err
+					}
+					root := 0
+					if j.Rank() == who {
+						root = wrong
+					}
+					if err := call(c, root); err != nil {
+						return err
+					}
+					return c.Barrier(ctx)
+				}) {
+					want := error(mpierr.ProcFailed)
+					if rank == who {
+						want = mpierr.Rank
+					}
+					if !errors.Is(err, want) {
+						t.Errorf("%s with root %d at rank %d: rank %d got %v, want %v", name, wrong, who, rank, err, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBusyContextEnds calls a collective while another goroutine is in one on the same
+// communicator, and ends its context: both end, at every member.
+func TestBusyContextEnds(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	w := jobs[0].World()
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error)
+	go func() { first <- w.Barrier(ctx) }()
+	for busy := false; !busy; time.Sleep(time.Millisecond) {
+		e, _ := jobs[0].Poller().Lock()
+		busy = e.Usage().Receives > 0
+		jobs[0].Poller().Unlock()
+	}
+	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	if err := w.Barrier(short); !errors.Is(err, mpierr.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second got %v", err)
+	}
+	if err := <-first; !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("the first got %v", err)
+	}
+	err := jobs[1].World().Barrier(ctx) // rank 0's part of it may have come
+	if err == nil {
+		err = jobs[1].World().Barrier(ctx)
+	}
+	if !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("rank 1 got %v", err)
+	}
+}
