@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
@@ -54,8 +55,9 @@ func (s Status) Entries(t *datatype.Type) int {
 }
 
 // Send sends buf to rank dest (MPI_Send). It blocks until buf may be changed: the
-// message has left, or, if it is long, dest has received it. If ctx ends first, dest
-// may still receive the message; buf may be changed.
+// message has left, or, if it is long, dest has received it. If ctx ends first, buf may
+// be changed and the message is withdrawn; dest receives it all the same if a receive has
+// matched it by the time that dest hears of that. Until then a copy is kept.
 func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (err error) {
 	defer c.handle(ctx, &err)
 	return c.sendTo(ctx, "send", bytesOf(buf), dest, tag)
@@ -238,10 +240,12 @@ func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Send
 // given up unless it is over.
 func (c *Comm) finishSend(op string, dest int, p *engine.Sending, err error) error {
 	if err != nil {
+		spare := slices.Clone(p.Data) // before others have to wait for it
 		e, now := c.job.poller.Lock()
-		if !e.Abandon(now, p) {
+		if !e.Abandon(now, p, spare) {
 			err = nil
 		}
+		e.Tick(now)
 		c.job.poller.Unlock()
 	}
 	if err == nil {

@@ -45,11 +45,11 @@ func (e *Engine) Bye(now int64) {
 
 // sayBye tells s that this rank leaves, as soon as there is room.
 func (e *Engine) sayBye(s *Session) {
-	if len(s.received) > 0 {
-		e.tellSender(s) // who has left does not say so any more
+	if len(s.news) > 0 {
+		e.tellNews(s) // who has left does not say so any more
 	}
 	i := e.room(s, request, 0)
-	if i == none || len(s.received) > 0 {
+	if i == none || len(s.news) > 0 {
 		return // the acknowledgement that brings room has s served again
 	}
 	s.leaving = false

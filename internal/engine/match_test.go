@@ -420,48 +420,6 @@ func TestRevokedWhilePulled(t *testing.T) {
 	}
 }
 
-// TestAbandon gives up sends: what was not offered is gone, what was arrives from a copy.
-func TestAbandon(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
-	f.dial(0, 1)
-	f.settle()
-	for to := range 2 {
-		data := content(1, 100_000)
-		p := f.send(0, to, 1, 5, data)
-		f.settle()
-		if p.Met() || !f.e[0].Abandon(f.now, p) || !p.Met() || f.e[0].Abandon(f.now, p) {
-			t.Fatal("the offer was not abandoned, or twice")
-		}
-		clear(data)
-		r := f.receive(to, 0, 1, 5, len(data))
-		f.until(1000*millisecond, r.Met)
-		if !bytes.Equal(r.Buf, content(1, 100_000)) {
-			t.Error("the data was changed after the send had been given up")
-		}
-	}
-	var sends []*Sending
-	for i := range 100 {
-		sends = append(sends, f.send(0, 1, 1, i, content(i, 1000)))
-	}
-	withdrawn := 0
-	for _, p := range sends {
-		if f.e[0].Abandon(f.now, p) {
-			withdrawn++
-		}
-	}
-	if withdrawn < 10 || withdrawn > 60 {
-		t.Errorf("%d of 100 messages were withdrawn", withdrawn)
-	}
-	for i := range 100 - withdrawn {
-		r := f.receive(1, 0, 1, AnyTag, 1000)
-		f.until(1000*millisecond, r.Met)
-		if r.Got != i {
-			t.Errorf("message %d is %d", i, r.Got)
-		}
-	}
-	f.atRest()
-}
-
 // TestForgedMessages has a peer break the rules: it is refused and counted, and takes
 // nothing from this rank.
 func TestForgedMessages(t *testing.T) {
@@ -487,6 +445,7 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeMessage, Window: 1, Data: make([]byte, wire.MessageWindow)}, mpierr.NoMem},
 		{wire.Record{Code: wire.CodeTaken, Window: p.id}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
+		{wire.Record{Code: wire.CodeWithdrawn, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeGet, Window: p.id, Token: 1, Data: part}, mpierr.Win},
 		{wire.Record{Code: wire.CodePut, Window: p.id, Data: part}, mpierr.Win},
 	} {

@@ -127,8 +127,22 @@ func (e *Engine) pulled(r *Receive) {
 
 // tellTaken has the sender told that its message is here, or will not be asked for.
 func (e *Engine) tellTaken(s *Session, offer uint32) {
-	s.received = append(s.received, offer)
+	s.news = append(s.news, news{wire.CodeTaken, offer})
 	e.markDirty(s)
+}
+
+// withdrawn takes in that s has given up an offer. A receive that has matched it gets it
+// all the same: what came after it may have gone to later receives.
+func (e *Engine) withdrawn(s *Session, offer uint32) mpierr.Class {
+	if offer < offered {
+		return mpierr.Arg
+	}
+	i := slices.IndexFunc(e.match.arrivals.all(), func(a *arrival) bool { return a.session == s && a.offer == offer })
+	if i >= 0 {
+		e.paid(e.match.remove(i))
+		e.tellTaken(s, offer)
+	}
+	return mpierr.Success
 }
 
 // takeMessage takes in a message, or the offer of one.
@@ -220,19 +234,29 @@ func (e *Engine) feed(r *Receive) {
 	}
 }
 
-// tellSender tells s which messages were taken, and its credit.
-func (e *Engine) tellSender(s *Session) {
-	n := 0
-	for _, offer := range s.received {
+// news is what a rank tells a peer about an offer of either: that it was taken, or is
+// withdrawn.
+type news struct {
+	code  wire.Code
+	offer uint32
+}
+
+// tellNews tells s what has become of offers, and its credit.
+func (e *Engine) tellNews(s *Session) {
+	told := 0
+	for _, n := range s.news {
 		i := e.room(s, request, 0)
 		if i == none {
 			break
 		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodeTaken, Window: offer}, 0)
-		n++
+		e.appendRecord(i, &wire.Record{Code: n.code, Window: n.offer}, 0)
+		if n.code == wire.CodeWithdrawn {
+			e.slots[i].flags |= wire.FlagOrdered // after the offer
+		}
+		told++
 	}
-	s.received = slices.Delete(s.received, 0, n)
-	stalled := len(s.received) > 0
+	s.news = slices.Delete(s.news, 0, told)
+	stalled := len(s.news) > 0
 	for i := range s.lanes {
 		if l := &s.lanes[i]; l.untold {
 			l.untold = !e.respond(s, &wire.Record{Code: wire.CodeCredit, Window: uint32(i), Disp: l.granted})
@@ -263,7 +287,7 @@ func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
 		}
 		return nil
 	})
-	s.received, s.swept = nil, false
+	s.news, s.swept = nil, false
 }
 
 // breakMessages ends what uses a context that was revoked. Messages that are here

@@ -201,7 +201,7 @@ func (e *Engine) service(s *Session) {
 		e.issueDeferred(s)
 	}
 	e.issueSends(s)
-	e.tellSender(s)
+	e.tellNews(s)
 	if s.leaving {
 		e.sayBye(s)
 	}

@@ -244,26 +244,25 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 }
 
 // Abandon ends p for its caller, who may change the data from then on, and reports
-// whether it was not met before. What the receiver has not been told of is withdrawn;
-// otherwise it may still receive the message, from a copy.
-func (e *Engine) Abandon(now int64, p *Sending) bool {
+// whether it was not met before. The message is withdrawn: nobody receives it, unless a
+// receive has matched it. So until the receiver has answered, an offer is kept as it
+// was, with spare, a copy of the data.
+func (e *Engine) Abandon(now int64, p *Sending, spare []byte) bool {
 	e.now = now
-	switch p.phase {
-	case sendQueued:
-		s := p.Session
+	s := p.Session
+	switch {
+	case p.phase == sendQueued:
 		s.lanes[laneOf(p.Tag)].sending.drop(func(q *Sending) bool { return q == p })
 		s.watch--
-	case sendOffered:
-		c := &Sending{Session: p.Session, Context: p.Context, Tag: p.Tag, Data: slices.Clone(p.Data), phase: sendOffered, id: p.id}
-		if c.Session != nil {
-			c.memory = exposed(c)
-			e.offers[c.id] = c
-		}
-		for _, a := range e.match.arrivals.all() {
-			if a.own == p {
-				a.own = c
-			}
-		}
+	case p.phase == sendOffered && s == nil:
+		i := slices.IndexFunc(e.match.arrivals.all(), func(a *arrival) bool { return a.own == p })
+		e.paid(e.match.remove(i))
+	case p.phase == sendOffered:
+		c := &Sending{Session: s, Context: p.Context, Tag: p.Tag, Data: spare, phase: sendOffered, id: p.id}
+		c.memory = exposed(c)
+		e.offers[c.id] = c
+		s.news = append(s.news, news{wire.CodeWithdrawn, c.id})
+		e.markDirty(s)
 	default:
 		return false
 	}

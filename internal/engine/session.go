@@ -39,9 +39,9 @@ type Session struct {
 	deferring []*Access          // those that keep calls back
 
 	// Messages between the two ranks.
-	lanes    [numLanes]lane
-	received []uint32 // offers of the peer that it is to be told are over
-	swept    bool     // somebody waits for a message of any rank
+	lanes [numLanes]lane
+	news  []news // of offers, which the peer is to be told
+	swept bool   // somebody waits for a message of any rank
 
 	// Sending.
 	maxPayload int

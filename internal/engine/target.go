@@ -84,6 +84,8 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takeRevoke(r)
 	case wire.CodeTaken:
 		return e.taken(s, r.Window)
+	case wire.CodeWithdrawn:
+		return e.withdrawn(s, r.Window)
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:

@@ -20,6 +20,7 @@ const (
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
 	CodeOffer         Code = 15 // the same, of Disp bytes, which the receiver may get from the window that the data names
 	CodeTaken         Code = 16 // the offer Window is over: the sender has the message, or wants no more of it
+	CodeWithdrawn     Code = 18 // the offer Window is given up: the sender wants to hear that it is over
 	CodeRevoke        Code = 17 // the context Window is over: Disp is the rank that failed
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
@@ -211,6 +212,8 @@ func (c Code) String() string {
 		return "offer"
 	case CodeTaken:
 		return "taken"
+	case CodeWithdrawn:
+		return "withdrawn"
 	case CodeRevoke:
 		return "revoke"
 	case CodeResult:
