@@ -167,8 +167,10 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // Free ends this rank's use of c (MPI_Comm_free): the delete functions of its
 // attributes run. It is local and does not block. Requests that have begun and windows
 // that were created on c go on; calls on c fail with class Comm, except those that
-// only look at it. Classes: Arg for the world communicator, which cannot be freed;
-// Comm the second time; Other if a callback failed: c is freed all the same.
+// only look at it. Messages on c that no receive has been begun for are dropped, be they
+// here or still to come, and their sends complete. Classes: Arg for the world
+// communicator, which cannot be freed; Comm the second time; Other if a callback failed:
+// c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
 	if c.context == worldContext {
@@ -177,6 +179,12 @@ func (c *Comm) Free() (err error) {
 	if c.freed.Swap(true) {
 		return errFreed("comm free")
 	}
+	e, now := c.job.poller.Lock()
+	if !c.job.poller.Closed() {
+		e.FreeContext(now, c.context)
+		e.Tick(now)
+	}
+	c.job.poller.Unlock()
 	return callbackError("comm free", c.attributes.Clear(c))
 }
 

@@ -466,3 +466,48 @@ func TestClosedMessages(t *testing.T) {
 		t.Errorf("a probe after it: %v", err)
 	}
 }
+
+// TestFreeWithMessages frees communicators on which messages wait that nobody receives,
+// again and again: they take nothing from those on other communicators.
+func TestFreeWithMessages(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		w := j.World()
+		for range 50 {
+			d, err := w.Dup(ctx)
+			if err != nil {
+				return err
+			}
+			var long *comm.Request
+			if j.Rank() == 0 {
+				for range 30 {
+					if err := comm.Send(ctx, d, make([]byte, 1000), 1, 1); err != nil {
+						return err
+					}
+				}
+				if long, err = comm.Isend(ctx, d, make([]byte, 10_000), 1, 1); err != nil {
+					return err
+				}
+			}
+			if err := errors.Join(d.Barrier(ctx), d.Free()); err != nil {
+				return err
+			}
+			if j.Rank() == 0 {
+				err = errors.Join(comm.Send(ctx, w, []byte{1}, 1, 1), long.Wait(ctx))
+			} else {
+				_, err = comm.Recv(ctx, w, make([]byte, 1), 0, 1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})...); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := jobs[1].Poller().Lock()
+	defer jobs[1].Poller().Unlock()
+	if u := e.Usage(); u.Unexpected != 0 {
+		t.Errorf("%+v", u)
+	}
+}

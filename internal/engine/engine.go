@@ -109,6 +109,7 @@ type Engine struct {
 	freeOp    int32
 	parked    parkingLot
 	revoked   revocations
+	freed     freed
 	match     matching
 	offers    map[uint32]*Sending // what others may get from this rank, by id
 	lastOffer uint32

@@ -60,6 +60,10 @@ func (e *Engine) tryReceive(r *Receive) bool {
 		r.end(brokenError(failed))
 		return true
 	}
+	if e.freed.known[r.Context] {
+		r.end(freedError())
+		return true
+	}
 	if err := e.noSender(r); err != nil {
 		r.end(err)
 		return true
@@ -171,6 +175,10 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 	if match != nil {
 		e.accept(match, &a)
 		e.paid(&a)
+		return mpierr.Success
+	}
+	if e.freed.known[a.context] {
+		e.drop(&a)
 		return mpierr.Success
 	}
 	e.match.keep(&a)

@@ -19,6 +19,7 @@ type Stats struct {
 	BadAnswers     uint64 // answers to no operation of ours
 	Deferred       uint64 // calls kept back until a lock was granted or a target had posted
 	Unexpected     uint64 // messages that came before a receive was there
+	Dropped        uint64 // messages that nobody can receive: their communicator was freed here
 	Overdrawn      uint64 // messages refused because their sender had no credit for them
 	Refused        uint64 // requests that this rank refused
 	Types          uint64 // datatypes that peers defined here

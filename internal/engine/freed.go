@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// freed are the contexts that this rank has freed last. Other ranks may still send on
+// them what nobody receives.
+type freed struct {
+	known map[uint32]bool
+	line  []uint32 // of them, a ring
+	next  int      // where the oldest is, once the ring is full
+}
+
+// keptFreed bounds what is remembered. Messages on contexts that were freed before so
+// many others are kept, as are those on contexts that this rank has yet to learn of.
+const keptFreed = 1 << 12
+
+var errFreed = errors.New("the communicator has been freed")
+
+// FreeContext ends the receiving of messages on a context, but for receives that are
+// posted: other messages, those here and those to come, are dropped, and their senders
+// told that they are taken.
+func (e *Engine) FreeContext(now int64, context uint32) {
+	e.now = now
+	e.freed.add(context)
+	for i := 0; i < e.match.arrivals.len(); {
+		if e.match.arrivals.at(i).context == context {
+			e.drop(e.match.remove(i))
+			continue
+		}
+		i++
+	}
+}
+
+func (f *freed) add(context uint32) {
+	switch {
+	case f.known[context]:
+		return
+	case f.known == nil:
+		f.known = map[uint32]bool{}
+	}
+	f.known[context] = true
+	if len(f.line) < keptFreed {
+		f.line = append(f.line, context)
+		return
+	}
+	delete(f.known, f.line[f.next])
+	f.line[f.next] = context
+	f.next = (f.next + 1) % keptFreed
+}
+
+// drop forgets a, a message that nobody will receive.
+func (e *Engine) drop(a *arrival) {
+	e.Stats.Dropped++
+	switch s := a.session; {
+	case a.own != nil:
+		a.own.end(nil)
+	case a.offer != 0 && !s.bye && s.err == nil:
+		e.tellTaken(s, a.offer)
+	}
+	e.paid(a)
+}
+
+func freedError() *mpierr.Error {
+	return &mpierr.Error{Op: "message", Class: mpierr.Comm, Rank: mpierr.NoRank, Err: errFreed}
+}

@@ -1,0 +1,61 @@
+package engine
+
+import "testing"
+
+// TestFreeContext frees a context with messages of every kind that nobody has received:
+// their sends complete, what comes later is dropped too, credit is given back, and
+// receives that were posted go on.
+func TestFreeContext(t *testing.T) {
+	for to := range 2 {
+		f := newFabric(t, 2, 8, nil)
+		f.dial(0, 1)
+		f.dial(1, 0)
+		f.settle()
+		posted := f.receive(to, 0, 1, 9, 100_000)
+		var sends []*Sending
+		for i := range 300 { // more than there is credit for
+			sends = append(sends, f.send(0, to, 1, 1, content(i, 8+i%3*1000)), f.send(0, to, 1, 2, content(i, 20_000)))
+		}
+		f.settle()
+		f.e[to].FreeContext(f.now, 1)
+		f.until(1000*millisecond, func() bool {
+			for _, p := range sends {
+				if !p.Met() {
+					return false
+				}
+			}
+			return true
+		})
+		for _, p := range sends {
+			if p.Err() != nil {
+				t.Fatalf("to %d: a send ended with %v", to, p.Err())
+			}
+		}
+		if got := f.e[to].Stats.Dropped; got != uint64(len(sends)) {
+			t.Errorf("to %d: %d of %d messages were dropped", to, got, len(sends))
+		}
+		last, other := f.send(0, to, 1, 9, content(1, 100_000)), f.send(0, to, 2, 1, content(2, 8))
+		r := f.receive(to, 0, 2, 1, 8)
+		f.until(1000*millisecond, func() bool { return last.Met() && other.Met() && r.Met() && posted.Met() })
+		if r.Err() != nil || posted.Err() != nil || posted.Length != 100_000 {
+			t.Errorf("to %d: receives ended with %v, %v", to, r.Err(), posted.Err())
+		}
+		late := f.receive(to, 0, 1, 9, 8)
+		if !late.Met() || late.Err() == nil {
+			t.Errorf("to %d: a receive on the freed context waits", to)
+		}
+		f.atRest()
+	}
+}
+
+// TestFreedIsBounded frees more contexts than are remembered: the oldest are forgotten.
+func TestFreedIsBounded(t *testing.T) {
+	var f freed
+	for i := range uint32(3*keptFreed + 5) {
+		f.add(i)
+		f.add(i) // a second time changes nothing
+	}
+	if len(f.known) != keptFreed || len(f.line) != keptFreed || f.known[2*keptFreed+4] || !f.known[2*keptFreed+5] {
+		t.Errorf("%d known, %d in line", len(f.known), len(f.line))
+	}
+}
