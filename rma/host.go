@@ -71,7 +71,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		mem, fault = window.MapAligned(size, align)
+		mem, fault = window.MapAnonymous(size, align)
 		return mem, fault, nil
 	}
 	w.host = h

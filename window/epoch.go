@@ -246,9 +246,6 @@ func (e *Epoch) Complete() error {
 	return nil
 }
 
-// Started reports whether an epoch that Start began is open.
-func (e *Epoch) Started() bool { return e.started }
-
 // Post exposes this process's window to the origins of a group. Errors: Assert
 // for assertions other than ModeNoCheck, ModeNoStore and ModeNoPut; Rank as for
 // Start; RMASync if the window is exposed already, by Post or by a fence, or if
@@ -355,9 +352,6 @@ func (e *Epoch) LockedAll() (assert Assert, ok bool) {
 	}
 	return assert, e.all&accessKind != 0
 }
-
-// LockedCount returns the number of targets that are locked singly.
-func (e *Epoch) LockedCount() int { return e.locked }
 
 func (e *Epoch) checkRank(op string, target int) error {
 	if uint(target) >= uint(e.groupSize) {

@@ -44,9 +44,6 @@ type node[T any] struct {
 // dead, though they may not know.
 func (l *Lock[T]) Share(word *LockWord, gone func(index int) bool) { l.word, l.gone = word, gone }
 
-// Word returns what Share was given, or nil.
-func (l *Lock[T]) Word() *LockWord { return l.word }
-
 // Acquire asks for the lock. It returns true if holder holds it from now on, and
 // false if the request waits; a later call of Release or Drop then returns its
 // grant. Classes: Locktype; RMASync if holder holds the lock or waits already.
@@ -117,15 +114,6 @@ func (l *Lock[T]) Drop(holder uint64, granted []Grant[T]) []Grant[T] {
 		return granted
 	}
 	return l.remove(n, granted)
-}
-
-// Holds returns how holder holds the lock; ok is false if it does not, or waits.
-func (l *Lock[T]) Holds(holder uint64) (kind LockType, ok bool) {
-	n := l.nodes[holder]
-	if n == nil || n.waits {
-		return 0, false
-	}
-	return n.kind, true
 }
 
 // Holders returns the number of holders, which is 1 if the lock is held exclusively.

@@ -41,6 +41,15 @@ func (m model) settle() (tickets []int) {
 	return tickets
 }
 
+// held returns how holder holds the lock; ok is false if it does not, or waits.
+func held(l *Lock[int], holder uint64) (kind LockType, ok bool) {
+	n := l.nodes[holder]
+	if n == nil || n.waits {
+		return 0, false
+	}
+	return n.kind, true
+}
+
 func TestLockAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Lock[int]
@@ -122,7 +131,7 @@ func TestLockAgainstModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				holders, exclusive := 0, false
 				for i := range m {
-					kind, ok := l.Holds(m[i].holder)
+					kind, ok := held(&l, m[i].holder)
 					if ok != m[i].holds || ok && kind != m[i].kind {
 						t.Fatalf("request %+v: holds %v %v", m[i], ok, kind)
 					}
@@ -144,7 +153,7 @@ func TestLockAgainstModel(t *testing.T) {
 		})
 		// Everyone who waits is granted once those before have released.
 		for len(m) > 0 {
-			if kind, ok := l.Holds(m[0].holder); !ok || kind != m[0].kind {
+			if kind, ok := held(&l, m[0].holder); !ok || kind != m[0].kind {
 				t.Fatalf("the first request does not hold the lock: %+v", m[0])
 			}
 			granted, _ := l.Release(m[0].holder, nil)

@@ -40,15 +40,11 @@ type mapping struct {
 	whole []byte // whole pages, as mapped
 }
 
-// MapAnonymous maps size bytes of zeroed memory outside the Go heap, starting at
-// a page and taking whole pages. Size 0 maps nothing. Errors: Size if size is
-// negative, NoMem if the kernel refuses.
-func MapAnonymous(size int) (Memory, error) { return MapAligned(size, 0) }
-
-// MapAligned is MapAnonymous at an address that is a multiple of align, a power of
-// two or 0. Beyond a page it costs up to align bytes more of address space, not of
-// memory.
-func MapAligned(size, align int) (Memory, error) {
+// MapAnonymous maps size bytes of zeroed memory outside the Go heap, in whole pages
+// and at an address that is a multiple of align, a power of two or 0. An align beyond
+// a page costs up to as many bytes more of address space, not of memory. Size 0 maps
+// nothing. Errors: Size if size is negative, NoMem if the kernel refuses.
+func MapAnonymous(size, align int) (Memory, error) {
 	page := os.Getpagesize()
 	if align <= page {
 		align = 0

@@ -48,6 +48,3 @@ func (t *Table) All(f func(w *Window)) {
 		f(w)
 	}
 }
-
-// Len returns the number of windows.
-func (t *Table) Len() int { return len(t.byID) }

@@ -95,9 +95,6 @@ func (w *Window) Checker() *Checker { return w.checker }
 // Host returns what the window has in common with other processes of the host, or nil.
 func (w *Window) Host() *Host { return w.host }
 
-// Freed reports whether Free was called. Any goroutine may ask at any time.
-func (w *Window) Freed() bool { return w.freed.Load() }
-
 // Free ends the window and closes its memory; a second call does nothing. No
 // other method may be running; the data path then answers mpierr.Win.
 func (w *Window) Free() error {

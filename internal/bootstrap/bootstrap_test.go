@@ -189,23 +189,23 @@ func TestContextEndsGet(t *testing.T) {
 }
 
 func TestAbortReachesEveryCall(t *testing.T) {
-	stores(t, func(t *testing.T, a, b Store) {
-		ctx := testContext(t)
-		blocked := make(chan error, 1)
+	s := newServer(t, "127.0.0.1:0")
+	a, own := dial(t, s.Addr()), s.Store()
+	ctx := testContext(t)
+	blocked := make(chan error, 2)
+	for _, store := range []Store{a, own} {
 		go func() {
-			_, err := b.Get(ctx, "never")
+			_, err := store.Get(ctx, "never")
 			blocked <- err
 		}()
-		if err := a.Abort(ctx, "rank 3 is on fire"); err != nil {
-			t.Fatal(err)
+	}
+	s.Abort("rank 3 is on fire")
+	s.Abort("a later reason")
+	for _, err := range []error{<-blocked, <-blocked, a.Put(ctx, "k", nil), own.Put(ctx, "k", nil)} {
+		if e, ok := errors.AsType[*AbortError](err); !ok || e.Reason != "rank 3 is on fire" {
+			t.Errorf("got %v", err)
 		}
-		a.Abort(ctx, "a later reason")
-		for _, err := range []error{<-blocked, a.Put(ctx, "k", nil), b.Put(ctx, "k", nil)} {
-			if e, ok := errors.AsType[*AbortError](err); !ok || e.Reason != "rank 3 is on fire" {
-				t.Errorf("got %v", err)
-			}
-		}
-	})
+	}
 }
 
 func TestCloseUnblocks(t *testing.T) {

@@ -124,12 +124,6 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, err
 }
 
-// Abort ends the exchange for all ranks. It blocks for one round trip.
-func (c *Client) Abort(ctx context.Context, reason string) error {
-	_, err := c.call(ctx, message{kind: kindAbort, body: []byte(truncate(reason))})
-	return err
-}
-
 // Close disconnects and unblocks all calls. It is idempotent.
 func (c *Client) Close() error {
 	c.end(fmt.Errorf("the rendezvous client: %w", net.ErrClosed))

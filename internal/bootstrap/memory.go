@@ -119,10 +119,7 @@ func (m *Memory) abandon(key string, w *waiter) {
 }
 
 // Abort makes every present and later call return an *AbortError. It does not block.
-func (m *Memory) Abort(_ context.Context, reason string) error {
-	m.end(&AbortError{Reason: truncate(reason)})
-	return nil
-}
+func (m *Memory) Abort(reason string) { m.end(&AbortError{Reason: truncate(reason)}) }
 
 // Close makes every present and later call return net.ErrClosed, unless the
 // store was aborted before. It does not block.

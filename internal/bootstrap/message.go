@@ -16,14 +16,12 @@ import (
 //	put      u16 key length, key, value
 //	get      key
 //	cancel   nothing; not answered
-//	abort    reason
 //	answers  the value of a get, the words of an error, or nothing
 const (
 	kindHello  = 1
 	kindPut    = 2
 	kindGet    = 3
 	kindCancel = 4
-	kindAbort  = 5
 
 	kindOK      = 128
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -109,7 +107,7 @@ func parseMessage(buf []byte) (message, error) {
 			return message{}, fmt.Errorf("%w: get with a key of %d bytes", errMalformed, len(m.body))
 		}
 		m.key, m.body = string(m.body), nil
-	case kindHello, kindCancel, kindAbort, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
+	case kindHello, kindCancel, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

@@ -61,7 +61,7 @@ func (s *Server) Store() *Memory { return s.store }
 
 // Abort makes every present and later call of every client return an
 // *AbortError. It does not block.
-func (s *Server) Abort(reason string) { s.store.end(&AbortError{Reason: truncate(reason)}) }
+func (s *Server) Abort(reason string) { s.store.Abort(reason) }
 
 // Drain blocks until no client is connected or ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
@@ -228,9 +228,6 @@ func (c *connection) handle(m message) bool {
 			cancel()
 		}
 		return true
-	case kindAbort:
-		c.server.Abort(string(m.body))
-		return c.answer(message{kind: kindOK, call: m.call})
 	}
 	return false
 }

@@ -68,8 +68,8 @@ var (
 	ErrRefused = errors.New("the rendezvous refused this process")
 )
 
-// AbortError is what every call returns once some rank, or the launcher, has
-// aborted the job.
+// AbortError is what every call returns once the launcher has aborted the job,
+// with the first reason it gave.
 type AbortError struct{ Reason string }
 
 // Error returns the reason that was given.
@@ -84,9 +84,6 @@ type Store interface {
 	Put(ctx context.Context, key string, value []byte) error
 	// Get returns the newest value of key, blocking until there is one.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Abort ends the exchange for all ranks: every present and later call of
-	// every rank returns an *AbortError. The first reason given stays.
-	Abort(ctx context.Context, reason string) error
 	// Close ends this rank's part and unblocks its calls. It is idempotent.
 	Close() error
 }

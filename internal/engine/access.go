@@ -268,7 +268,7 @@ func (e *Engine) Leave(now int64, a *Access) {
 	e.now = now
 	switch {
 	case a.local != nil:
-		e.Withdraw(a)
+		e.withdraw(a)
 	case !a.dead() && a.lock != unlocked:
 		a.leaving = true
 		e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})

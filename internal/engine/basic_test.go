@@ -285,7 +285,7 @@ func TestByeWithoutRoom(t *testing.T) {
 		f.now += 10 * millisecond
 		f.step()
 	}
-	if !f.e[1].Session(0).Left() {
+	if !f.e[1].Session(0).bye {
 		t.Error("the peer does not know that the rank has left")
 	}
 }
@@ -297,7 +297,7 @@ func TestBye(t *testing.T) {
 	wait := &ByeWait{f.e[1]}
 	f.until(1000*millisecond, wait.Met)
 	for _, s := range []*Session{a.session, b.session} {
-		if !s.Left() {
+		if !s.bye {
 			t.Fatal("the farewell did not arrive")
 		}
 	}

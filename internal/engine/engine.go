@@ -12,7 +12,6 @@ package engine
 import (
 	"math"
 
-	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -23,6 +22,10 @@ const Never int64 = math.MaxInt64
 const (
 	microsecond int64 = 1000
 	millisecond       = 1000 * microsecond
+
+	minTimeout = 4 * millisecond // bounds of the retransmission timeout
+	maxTimeout = 200 * millisecond
+	ackDelay   = 200 * microsecond // how long an acknowledgement may wait for company
 )
 
 // Config holds what an engine is told at the start. Times are in nanoseconds, on
@@ -37,16 +40,11 @@ type Config struct {
 	Windows     *window.Table // what this rank exposes
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
-	MaxReceive    int   // largest UDP payload that the device receives; 0: Slab.MaxPayload
 	Parked        int   // bundles held while they wait for order or room; 0: 512
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
 	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
 	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
-	MinTimeout    int64 // lower bound of the retransmission timeout; 0: 4 ms
-	MaxTimeout    int64 // upper bound; 0: 200 ms
 	DeadAfter     int64 // silence after which a peer that owes an answer is dead; 0: 5 s
-	AckDelay      int64 // how long an acknowledgement may wait for company; 0: 200 µs
-	NewCongestor  func() reliable.Congestion
 
 	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
 	// mode. It is called within a call of the engine, and must not call it.
@@ -59,23 +57,13 @@ func (c *Config) setDefaults() {
 			*p = v
 		}
 	}
-	def64 := func(p *int64, v int64) {
-		if *p == 0 {
-			*p = v
-		}
-	}
 	def(&c.RxFrames, 1024)
-	def(&c.MaxReceive, c.Slab.MaxPayload)
 	def(&c.Parked, 512)
 	def(&c.MaxOps, 8192)
 	def(&c.MaxTypeBytes, 64<<20)
 	def(&c.MaxUnexpected, 16<<20)
-	def64(&c.MinTimeout, 4*millisecond)
-	def64(&c.MaxTimeout, 200*millisecond)
-	def64(&c.DeadAfter, 5000*millisecond)
-	def64(&c.AckDelay, 200*microsecond)
-	if c.NewCongestor == nil {
-		c.NewCongestor = func() reliable.Congestion { return reliable.NewAIMD() }
+	if c.DeadAfter == 0 {
+		c.DeadAfter = 5000 * millisecond
 	}
 }
 
@@ -163,15 +151,6 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// Rank returns this process's rank in the job.
-func (e *Engine) Rank() int { return e.cfg.Rank }
-
-// Size returns the number of ranks in the job.
-func (e *Engine) Size() int { return e.cfg.Size }
-
-// Incarnation returns this process's incarnation.
-func (e *Engine) Incarnation() uint64 { return e.cfg.Incarnation }
-
 // Windows returns the table of the windows that this rank exposes.
 func (e *Engine) Windows() *window.Table { return e.cfg.Windows }
 
@@ -241,7 +220,7 @@ func (e *Engine) markDirty(s *Session) {
 	if !s.isDirty {
 		s.isDirty = true
 		e.dirty = append(e.dirty, s)
-		e.wakeBy(e.now + e.cfg.AckDelay)
+		e.wakeBy(e.now + ackDelay)
 	}
 	e.markActive(s)
 }

@@ -150,7 +150,7 @@ func (f *fabric) pass(d int64) {
 }
 
 func (f *fabric) dial(from, to int) *Session {
-	return f.e[from].Dial(f.now, to, PathID(to), f.e[to].Incarnation())
+	return f.e[from].Dial(f.now, to, PathID(to), f.e[to].cfg.Incarnation)
 }
 
 // access dials and returns from's access to the window at to.

@@ -197,9 +197,9 @@ func (e *Engine) lockLocal(a *Access, flags uint8, age uint64) {
 	}
 }
 
-// Withdraw gives up the lock of this rank's own window, or takes the request for
+// withdraw gives up the lock of this rank's own window, or takes the request for
 // it back; a is the access to it.
-func (e *Engine) Withdraw(a *Access) {
+func (e *Engine) withdraw(a *Access) {
 	delete(e.waits, lockKey{a.window, localHolder})
 	e.grant(a.window, e.lockOf(a.window).Drop(localHolder, e.granted[:0]))
 	a.lock = unlocked

@@ -118,7 +118,7 @@ func (e *Engine) receiveBundle(s *Session, h *wire.Header, body []byte) {
 		s.ackNow = true
 	}
 	if s.ackAt == 0 {
-		s.ackAt = e.now + e.cfg.AckDelay
+		s.ackAt = e.now + ackDelay
 	}
 	e.markDirty(s)
 }

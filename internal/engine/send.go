@@ -219,7 +219,7 @@ func (e *Engine) service(s *Session) {
 
 func (e *Engine) sendAck(s *Session) {
 	if e.freeSlots == 0 {
-		s.ackAt = e.now + e.cfg.AckDelay
+		s.ackAt = e.now + ackDelay
 		e.wakeBy(s.ackAt)
 		return
 	}

@@ -91,9 +91,6 @@ type Session struct {
 	resetAt int64
 }
 
-// Rank returns the peer's rank.
-func (s *Session) Rank() int { return s.rank }
-
 // Err returns why the session is dead, or nil.
 func (s *Session) Err() error {
 	if s.err == nil {
@@ -101,9 +98,6 @@ func (s *Session) Err() error {
 	}
 	return s.err
 }
-
-// Left reports whether the peer has said that it will issue nothing more.
-func (s *Session) Left() bool { return s.bye }
 
 var (
 	errSilent    = errors.New("not heard of within the limit")
@@ -142,7 +136,7 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 		rank: rank, path: path, maxPayload: wire.MinPayload, credits: 1,
 		nextPacket: 1, nextSeq: [numClasses]uint64{1, 1}, acked: [numClasses]uint64{1, 1},
 		open: [numClasses]int32{none, none}, flight: newSlotList(),
-		congestion: e.cfg.NewCongestor(), heard: e.now,
+		congestion: reliable.NewAIMD(), heard: e.now,
 	}
 	for i := range s.lanes {
 		s.lanes[i] = lane{credit: wire.MessageWindow, granted: wire.MessageWindow}
@@ -150,7 +144,7 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	s.rtt.Min, s.rtt.Max = e.cfg.MinTimeout, e.cfg.MaxTimeout
+	s.rtt.Min, s.rtt.Max = minTimeout, maxTimeout
 	for s.localID == 0 || e.byID[s.localID] != nil {
 		s.localID = e.cfg.Rand()
 	}
@@ -183,7 +177,7 @@ func (e *Engine) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 	h := wire.Hello{
 		Job: e.cfg.Job, Incarnation: e.cfg.Incarnation, Peer: s.peer, Session: s.localID,
 		Rank: uint32(e.cfg.Rank), Target: uint32(s.rank),
-		MaxPayload: uint32(e.cfg.MaxReceive), Credits: e.creditsFor(), Echo: echo,
+		MaxPayload: uint32(e.cfg.Slab.MaxPayload), Credits: e.creditsFor(), Echo: echo,
 	}
 	var body [wire.HelloLen]byte
 	h.Encode(body[:])
@@ -343,7 +337,7 @@ func (s *Session) unapplied() bool { return s.acked[request] != s.nextSeq[reques
 // was lost, which nothing but a question brings again.
 func (e *Engine) pingAfter(s *Session) int64 {
 	if s.unapplied() && s.pending == 0 {
-		return min(e.cfg.MaxTimeout, e.cfg.DeadAfter/4)
+		return min(maxTimeout, e.cfg.DeadAfter/4)
 	}
 	return e.cfg.DeadAfter / 4
 }

@@ -33,7 +33,7 @@ func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side i
 				})
 			})
 			if errs[i] != nil {
-				_ = store.Abort(ctx, "a side failed")
+				store.Abort("a side failed")
 			}
 		})
 	}

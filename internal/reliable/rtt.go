@@ -24,9 +24,6 @@ func (r *RTT) Sample(rtt int64) {
 	r.smoothed += (rtt - r.smoothed) / 8
 }
 
-// Smoothed returns the estimate, 0 before the first sample.
-func (r *RTT) Smoothed() int64 { return r.smoothed }
-
 // Timeout returns how long to wait for an acknowledgement.
 func (r *RTT) Timeout() int64 {
 	t := r.smoothed + 4*r.variance
