@@ -275,11 +275,11 @@ func (w *Win) Wait(ctx context.Context) (err error) {
 
 // Test is Wait that does not block (MPI_Win_test, section 11.5.2): it reports
 // whether the exposure is over, and then ends it. Called again and again it comes
-// true. Classes as for Wait.
+// true, be it because an origin is found to be dead. Classes as for Wait.
 func (w *Win) Test() (over bool, err error) {
 	defer w.handle(&err)
-	e, _ := w.poller.Lock()
-	defer w.poller.UnlockQuiet()
+	e, now := w.poller.Lock()
+	defer w.poller.Unlock()
 	if err = w.usable("test"); err == nil {
 		err = w.epoch.CheckWait("test")
 	}
@@ -288,6 +288,11 @@ func (w *Win) Test() (over bool, err error) {
 	}
 	w.exposure.Origins = append(w.exposure.Origins[:0], w.posted...)
 	if !w.exposure.Met() {
+		for _, a := range w.posted {
+			if s := a.Session(); s != nil && a.Exposing() {
+				e.Expect(now, s)
+			}
+		}
 		return false, nil
 	}
 	return true, w.waited(e, "test")

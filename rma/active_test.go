@@ -358,6 +358,25 @@ func TestActiveDeath(t *testing.T) {
 	}
 }
 
+// TestActiveDeathPolled lets the origin of an exposure vanish that nothing is sent to
+// any more: who asks again and again whether the exposure is over learns so.
+func TestActiveDeathPolled(t *testing.T) {
+	j := newJob(t, 2, soon)
+	w := j.windows(8, 8)[0]
+	j.must(w.Post(j.ctx, []int{1}, 0))
+	for u := w.Usage(); u.Active > 0; u = w.Usage() { // the post is there
+		time.Sleep(time.Millisecond)
+	}
+	j.nodes[1].Silence()
+	over, err := w.Test()
+	for ; !over && err == nil && j.ctx.Err() == nil; over, err = w.Test() {
+		time.Sleep(time.Millisecond)
+	}
+	if !over || !errors.Is(err, rma.ErrProcFailed) {
+		t.Errorf("got %v, %v, want class process failed", over, err)
+	}
+}
+
 // TestWeakWithOneself completes an epoch at the rank's own window before it posts.
 func TestWeakWithOneself(t *testing.T) {
 	j := newJob(t, 2, comm.Limits{})

@@ -17,6 +17,13 @@ func (e *Engine) Watch(now int64, s *Session, delta int32) {
 	}
 }
 
+// Expect is Watch for a caller that does not wait but asks again and again: it begins
+// anew each time, and ends with the peer's next sign of life.
+func (e *Engine) Expect(now int64, s *Session) {
+	e.now = now
+	e.reach(s)
+}
+
 // await sees to it that s, which now owes a sign of life, is asked for one.
 func (e *Engine) await(s *Session) {
 	if s.state == dead {
