@@ -61,10 +61,21 @@ func (e *Engine) OpenLocal(w *window.Window) *Access {
 	return &Access{engine: e, local: w, window: w.ID()}
 }
 
-// CloseAccess forgets a, on which nothing may be outstanding.
+// CloseAccess forgets a, on which nothing may be outstanding but calls that wait for a
+// post, which are lost, and a lock that is still to be given back, which is.
 func (e *Engine) CloseAccess(a *Access) {
-	if a.session != nil && a.session.access[a.window] == a {
-		delete(a.session.access, a.window)
+	s := a.session
+	if s == nil || s.access[a.window] != a {
+		return
+	}
+	delete(s.access, a.window)
+	if !a.Starting() {
+		return
+	}
+	leaving := a.leaving
+	e.dropDeferred(a, mpierr.New("access", mpierr.Win, s.rank, "the window has been freed"))
+	if a.posts = a.starts; leaving {
+		e.Leave(e.now, a)
 	}
 }
 
@@ -269,9 +280,10 @@ func (e *Engine) Leave(now int64, a *Access) {
 	switch {
 	case a.local != nil:
 		e.withdraw(a)
-	case !a.dead() && a.lock != unlocked:
+	case !a.dead() && a.lock != unlocked && !a.leaving:
 		a.leaving = true
 		e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
+		e.markDirty(a.session) // it may be held by now
 	}
 }
 

@@ -271,3 +271,77 @@ func TestDeadHolderLetsGo(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseUnposted forgets an access whose target never posted: what was kept back goes too.
+func TestCloseUnposted(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	e := f.e[0]
+	e.Start(a)
+	f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 8)})
+	f.issue(e, &Call{Access: a, Code: wire.CodeComplete})
+	f.settle()
+	e.CloseAccess(a)
+	f.atRest()
+	// Behind a lock that is given back as soon as it is held.
+	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
+	f.e[1].Lock(f.now, own, true)
+	a = f.access(0, 1)
+	e.Lock(f.now, a, true)
+	f.settle()
+	e.Leave(f.now, a)
+	e.Start(a)
+	f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: []byte("put late")})
+	e.CloseAccess(a)
+	f.settle()
+	f.e[1].Unlock(f.now, own)
+	f.settle()
+	if f.e[1].Lock(f.now, own, true); !own.Held() {
+		t.Error("the lock is not free")
+	}
+	f.e[1].Unlock(f.now, own)
+	if string(f.mem[1][:8]) != string(make([]byte, 8)) {
+		t.Error("what was lost has been put")
+	}
+	f.atRest()
+}
+
+// TestLeaveAgain tries again and again to have a lock that another rank holds.
+func TestLeaveAgain(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	e := f.e[0]
+	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
+	f.e[1].Lock(f.now, own, true)
+	for range 1000 {
+		e.Lock(f.now, a, true)
+		f.settle()
+		e.Leave(f.now, a)
+		if n := a.queue.len(); n > 1 {
+			t.Fatalf("%d calls are kept back", n)
+		}
+	}
+	f.e[1].Unlock(f.now, own)
+	f.settle()
+	f.atRest()
+}
+
+// TestLeaveHeld gives up a lock that has been granted meanwhile: it is free at once.
+func TestLeaveHeld(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.e[0].Lock(f.now, a, true)
+	f.settle()
+	if !a.Held() {
+		t.Fatal("not granted")
+	}
+	f.e[0].Leave(f.now, a)
+	f.settle()
+	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
+	f.e[1].Lock(f.now, own, true)
+	if !own.Held() {
+		t.Error("the lock is not free")
+	}
+	f.e[1].Unlock(f.now, own)
+	f.atRest()
+}
