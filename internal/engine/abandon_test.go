@@ -159,3 +159,37 @@ func TestAbandonThroughLoss(t *testing.T) {
 		f.atRest()
 	}
 }
+
+// TestAbandonOvertakes has the end of an offer arrive before the offer, and an offer of
+// another rank go by the same id: each ends what it is the end of.
+func TestAbandonOvertakes(t *testing.T) {
+	f := newFabric(t, 3, 8, nil)
+	f.dial(0, 1)
+	f.dial(2, 1)
+	f.settle()
+	other := f.send(2, 1, 1, 5, content(5, 20_000))
+	f.settle()
+	lose := true
+	f.filter = func(from, _ int, b []byte) int {
+		if lose && from == 0 && kindOfFrame(b) == wire.KindData {
+			lose = false
+			return 0
+		}
+		return 1
+	}
+	p := f.send(0, 1, 1, 4, content(4, 20_000))
+	f.settle()
+	if lose || !f.abandon(0, p) {
+		t.Fatal("the offer was not lost, or not abandoned")
+	}
+	f.pass(1000 * millisecond)
+	if n := f.e[0].Usage().Sends; n != 0 {
+		t.Errorf("rank 0 keeps %d messages", n)
+	}
+	r := f.receive(1, AnySource, 1, AnyTag, 20_000)
+	f.until(1000*millisecond, func() bool { return r.Met() && other.Met() })
+	if r.err != nil || r.Got != 5 || !bytes.Equal(r.Buf, content(5, 20_000)) {
+		t.Errorf("got message %d: %v", r.Got, r.err)
+	}
+	f.atRest()
+}

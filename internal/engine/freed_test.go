@@ -59,3 +59,23 @@ func TestFreedIsBounded(t *testing.T) {
 		t.Errorf("%d known, %d in line", len(f.known), len(f.line))
 	}
 }
+
+// TestFreeAfterBye frees a context with an offer of a rank that has left: nobody is told.
+func TestFreeAfterBye(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	f.dial(0, 1)
+	f.dial(1, 0)
+	f.settle()
+	f.send(0, 1, 1, 1, content(1, 20_000))
+	f.settle()
+	f.e[0].Bye(f.now)
+	f.settle()
+	before := f.e[1].Stats.Sent
+	f.cut[0] = true
+	f.e[1].FreeContext(f.now, 1)
+	f.pass(20_000 * millisecond)
+	if n := f.e[1].Stats.Sent - before; n != 0 || f.e[1].Stats.PeersFailed != 0 {
+		t.Errorf("%d bundles went to a rank that has left; %d peers failed", n, f.e[1].Stats.PeersFailed)
+	}
+	f.atRest()
+}
