@@ -4,11 +4,18 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
 func barrierOnce(r *rank, _ Point) pass {
 	return func() error { return r.node.World().Barrier(r.ctx) }
+}
+
+func allreduceOnce(r *rank, p Point) pass {
+	out, in := make([]int64, p.Bytes/8), make([]int64, p.Bytes/8)
+	return func() error { return comm.Allreduce(r.ctx, r.node.World(), out, in, datatype.Sum) }
 }
 
 // putToAll puts to every other rank, and flushes them all at once.
@@ -47,6 +54,11 @@ func bothWays(make func(*rank, Point) pass) func(*rank, Point) error {
 	return func(r *rank, p Point) error {
 		return r.inEpoch(func() error { return r.inStep(make(r, p), uint64(2*p.Window)) })
 	}
+}
+
+// oneWay makes a test out of windows of rank 0 that the other rank takes part in.
+func oneWay(make func(*rank, Point) pass) func(*rank, Point) error {
+	return func(r *rank, p Point) error { return r.inStep(make(r, p), uint64(p.Window)) }
 }
 
 func (r *rank) inEpoch(f func() error) error {
