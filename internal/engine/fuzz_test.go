@@ -43,6 +43,7 @@ func FuzzReceive(f *testing.F) {
 		record(wire.Record{Code: wire.CodeRevoke, Window: 1, Disp: 1}, nil),
 		record(wire.Record{Code: wire.CodeOffer, Window: 1, Token: 2, Disp: 5000}, []byte{1, 0, 0, 0x80}),
 		record(wire.Record{Code: wire.CodeTaken, Window: 1<<31 + 1}, nil),
+		append(record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2, Disp: 8}, part), record(wire.Record{Code: wire.CodeRest}, part)...),
 		record(wire.Record{Code: wire.CodeWithdrawn, Window: 1<<31 + 1}, nil),
 		record(wire.Record{Code: wire.CodeGet, Window: 1<<31 + 1, Token: 1}, part),
 		record(wire.Record{Code: wire.CodeBye}, nil),

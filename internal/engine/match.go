@@ -107,9 +107,9 @@ type arrival struct {
 	from    int
 	length  int      // bytes of the message
 	cost    int      // of the sender's credit
-	data    []byte   // of a message that came whole
+	data    []byte   // what has come of a message that was sent
 	session *Session // of the sender; nil: this rank
-	offer   uint32   // how the sender names a message that it has offered; 0: it came whole
+	offer   uint32   // how the sender names a message that it has offered; 0: it was sent
 	own     *Sending // set where this rank has offered it to itself
 }
 
@@ -150,6 +150,9 @@ func (m *matching) keep(a *arrival) {
 	memory := append(k.data[:0], a.data...)
 	*k = *a
 	k.data = memory
+	if k.coming() {
+		k.session.rest.kept = k
+	}
 	m.arrivals.join(k)
 	m.bytes += a.cost
 	if a.session == nil {
@@ -160,6 +163,9 @@ func (m *matching) keep(a *arrival) {
 // remove takes arrival i out. It is valid until the next keep.
 func (m *matching) remove(i int) *arrival {
 	a := m.arrivals.leave(i)
+	if a.coming() {
+		a.session.rest.kept = nil
+	}
 	m.bytes -= a.cost
 	if a.session == nil {
 		m.ownBytes -= a.cost

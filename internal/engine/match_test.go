@@ -429,7 +429,7 @@ func TestForgedMessages(t *testing.T) {
 	f.settle()
 	e := f.e[0]
 	id := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
-	p := f.send(0, 2, 1, 0, make([]byte, 5000)) // not rank 1's
+	p := f.send(0, 2, 1, 0, make([]byte, 20_000)) // not rank 1's
 	f.settle()
 	part := make([]byte, wire.PartLen)
 	wire.PutPart(part, 0, 8)
@@ -442,7 +442,6 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 5, Data: id(offered + 5)[:3]}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeMessage, Window: 1, Data: make([]byte, wire.MessageWindow)}, mpierr.NoMem},
 		{wire.Record{Code: wire.CodeTaken, Window: p.id}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeWithdrawn, Window: 3}, mpierr.Arg},
@@ -453,8 +452,16 @@ func TestForgedMessages(t *testing.T) {
 			t.Errorf("%v of %#x: %v, want %v", test.r.Code, test.r.Window, got, test.want)
 		}
 	}
-	if e.Stats.Overdrawn != 1 || e.Usage().Unexpected != 0 || p.Met() {
-		t.Errorf("%+v, %+v, %v", e.Stats, e.Usage(), p)
+	if e.Usage().Unexpected != 0 || p.Met() {
+		t.Errorf("%+v, %+v, %v", e.Stats, e.Usage(), p.Met())
+	}
+	for range wire.MessageWindow / wire.MessageCost(maxWhole) {
+		if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.Success {
+			t.Errorf("a message that there is credit for: %v", got)
+		}
+	}
+	if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
+		t.Errorf("a message that there is no credit for: %v, %d", got, e.Stats.Overdrawn)
 	}
 	// The receiver of the offer may read it, and not write.
 	if got := e.applyRecord(&bundle{session: e.byRank[2]}, &wire.Record{Code: wire.CodePut, Window: p.id, Data: part}); got != mpierr.Win {
@@ -492,34 +499,36 @@ func TestAnySourceWatched(t *testing.T) {
 	f.atRest()
 }
 
-// TestMessageAllocations sends and receives small messages, which allocates nothing once
-// there is memory from before.
+// TestMessageAllocations sends and receives messages of one frame and of several, which
+// allocates nothing once there is memory from before.
 func TestMessageAllocations(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
-	s := f.access(0, 1).session
-	f.access(1, 0)
-	var p Sending
-	var r, any Receive
-	data, buf := make([]byte, 8), make([]byte, 8)
-	round := func() {
-		p = Sending{Session: s, Context: 1, Data: data}
-		f.e[0].PostSend(f.now, &p)
-		f.settle()
-		r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buf: buf}
-		f.e[1].PostReceive(f.now, &r)
-		any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buf: buf}
-		f.e[1].PostReceive(f.now, &any)
-		p = Sending{Session: s, Context: 1, Data: data}
-		f.e[0].PostSend(f.now, &p)
-		f.settle()
-		f.now += millisecond
-		f.settle()
-		if !r.Met() || !any.Met() {
-			t.Fatal("nothing arrived")
+	for _, n := range []int{8, 5000} {
+		f := newFabric(t, 2, 8, nil)
+		s := f.access(0, 1).session
+		f.access(1, 0)
+		var p Sending
+		var r, any Receive
+		data, buf := make([]byte, n), make([]byte, n)
+		round := func() {
+			p = Sending{Session: s, Context: 1, Data: data}
+			f.e[0].PostSend(f.now, &p)
+			f.settle()
+			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buf: buf}
+			f.e[1].PostReceive(f.now, &r)
+			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buf: buf}
+			f.e[1].PostReceive(f.now, &any)
+			p = Sending{Session: s, Context: 1, Data: data}
+			f.e[0].PostSend(f.now, &p)
+			f.settle()
+			f.now += millisecond
+			f.settle()
+			if !r.Met() || !any.Met() {
+				t.Fatal("nothing arrived")
+			}
 		}
-	}
-	round()
-	if n := testing.AllocsPerRun(500, round); n != 0 {
-		t.Errorf("%v allocations", n)
+		round()
+		if got := testing.AllocsPerRun(500, round); got != 0 {
+			t.Errorf("%d bytes: %v allocations", n, got)
+		}
 	}
 }

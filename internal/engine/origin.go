@@ -398,7 +398,7 @@ func (w *RoomWait) Met() bool {
 	if e.freeOp == none && len(e.ops) == e.cfg.MaxOps {
 		return false
 	}
-	return s.open[request] != none || e.mayOpen(s, request)
+	return s.open[request] != none || e.mayOpen(s, request, 1)
 }
 
 // answers takes in a bundle of responses.

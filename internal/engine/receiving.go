@@ -9,8 +9,8 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// A message between two ranks that fits a frame travels whole. A longer one is
-// offered: the receiver, once it knows where the message goes, gets it from the
+// A message between two ranks that is short is sent, in one frame or in several; see rest.
+// A longer one is offered: the receiver, once it knows where the message goes, gets it from the
 // sender's memory as it would from a window, and tells the sender that it has it.
 // A sender has credit for what its peer may have to keep; see allow.
 
@@ -101,6 +101,10 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 		a.own.end(nil)
 	case a.offer == 0:
 		copy(r.Buf, a.data)
+		if a.coming() {
+			e.restTo(a.session, r)
+			return
+		}
 	case n == 0:
 		e.tellTaken(a.session, a.offer)
 	default:
@@ -160,6 +164,8 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 		if a.offer < offered || s.access[a.offer] != nil {
 			return mpierr.Intern
 		}
+	} else if !s.rest.begin(&a, r.Disp) {
+		return mpierr.Intern
 	}
 	l := &s.lanes[laneOf(a.tag)]
 	if l.spentHere+uint64(a.cost) > l.granted {
@@ -295,6 +301,9 @@ func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
 		}
 		return nil
 	})
+	if s.rest.missing > 0 {
+		e.endRest(s, why)
+	}
 	s.news, s.swept = nil, false
 }
 

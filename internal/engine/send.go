@@ -40,27 +40,27 @@ func (e *Engine) space(s *Session, c class) int {
 // only be written early, and be out of the processor's cache when they are sent.
 const maxQueued = 32
 
-// mayOpen reports whether a bundle of class c may be opened now.
-func (e *Engine) mayOpen(s *Session, c class) bool {
+// mayOpen reports whether n bundles of class c may be opened now.
+func (e *Engine) mayOpen(s *Session, c class, n int32) bool {
 	// One slow peer must not take the slots of all others.
 	reserve, most := e.ackReserve, int32(len(e.slots))/2
 	if c == request {
 		reserve, most = e.respReserve, max(int32(len(e.slots))/int32(max(1, len(e.active))), 8)
 	}
-	if s.held[c] >= most || s.queue[c].n >= maxQueued {
+	if s.held[c]+n > most || s.queue[c].n+n > maxQueued {
 		return false
 	}
 	// The peer remembers Span bundles; so far ahead, wait.
-	return e.freeSlots > reserve && s.nextSeq[c] < s.acked[c]+reliable.Span-1
+	return e.freeSlots >= reserve+n && s.nextSeq[c]+uint64(n) < s.acked[c]+reliable.Span
 }
 
 // sendRoom reports whether there is room for a request to s.
 func (e *Engine) sendRoom(s *Session) bool {
-	return s.state == dead || s.open[request] != none || e.mayOpen(s, request)
+	return s.state == dead || s.open[request] != none || e.mayOpen(s, request, 1)
 }
 
 func (e *Engine) openBundle(s *Session, c class) int32 {
-	if !e.mayOpen(s, c) {
+	if !e.mayOpen(s, c, 1) {
 		e.Stats.SlotsExhausted++
 		return none
 	}

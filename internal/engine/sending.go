@@ -34,8 +34,8 @@ const (
 // offered marks the ids of offers, which stand where those of windows do.
 const offered = 1 << 31
 
-// maxWhole is the length of the longest message that travels whole, if it fits a
-// frame: it is far below the credit.
+// maxWhole is the length of the longest message that is sent, not offered: it is far
+// below the credit, and fits the frames that a session may always have.
 const maxWhole = wire.MessageWindow / 8
 
 // Met reports whether the data may be changed: the message has been handed over to
@@ -117,8 +117,14 @@ func (e *Engine) issueLane(s *Session, l *lane) {
 
 func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 	n := len(p.Data)
+	most := (s.maxPayload - wire.HeaderLen - wire.RecordLen) &^ 7 // of it in a frame
+	whole := n <= maxWhole
+	if whole && n > most {
+		e.closeBundle(s, request) // which may take room in the queue
+		whole = e.mayOpen(s, request, int32((n+most-1)/most))
+	}
 	r := wire.Record{Code: wire.CodeMessage, Window: p.Context, Token: uint32(p.Tag)}
-	if n > min(maxWhole, (s.maxPayload-wire.HeaderLen-wire.RecordLen)&^7) {
+	if !whole {
 		r.Code, r.Disp = wire.CodeOffer, uint64(n)
 		n = 4
 	}
@@ -126,25 +132,37 @@ func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 	if l.spent+cost > l.credit {
 		return false // what brings credit has the session served
 	}
-	i := e.room(s, request, n)
+	first := min(n, most)
+	i := e.room(s, request, first)
 	if i == none {
 		e.stall(s)
 		return false
 	}
-	data := e.appendRecord(i, &r, n)
-	e.slots[i].flags |= wire.FlagOrdered
-	e.markDirty(s)
 	l.spent += cost
-	if r.Code == wire.CodeMessage {
-		copy(data, p.Data)
+	e.markDirty(s)
+	if whole {
+		r.Disp = uint64(n - first)
+		copy(e.appendOrdered(i, &r, first), p.Data)
+		for at := first; at < n; at += most {
+			data := p.Data[at:min(at+most, n)]
+			i = e.room(s, request, len(data)) // there is: see mayOpen
+			copy(e.appendOrdered(i, &wire.Record{Code: wire.CodeRest}, len(data)), data)
+		}
 		s.watch--
 		p.end(nil)
 		return true
 	}
+	data := e.appendOrdered(i, &r, n)
 	e.offerIDs(p)
 	binary.LittleEndian.PutUint32(data, p.id)
 	p.phase = sendOffered
 	return true
+}
+
+// appendOrdered is appendRecord for what takes effect in the order sent.
+func (e *Engine) appendOrdered(i int32, r *wire.Record, n int) []byte {
+	e.slots[i].flags |= wire.FlagOrdered
+	return e.appendRecord(i, r, n)
 }
 
 // offerIDs names p among the offers of this rank.

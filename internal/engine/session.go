@@ -40,6 +40,7 @@ type Session struct {
 
 	// Messages between the two ranks.
 	lanes [numLanes]lane
+	rest  rest   // of the peer's last message
 	news  []news // of offers, which the peer is to be told
 	swept bool   // somebody waits for a message of any rank
 

@@ -80,6 +80,8 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takeGiven(r.Window)
 	case wire.CodeMessage, wire.CodeOffer:
 		return e.takeMessage(s, r)
+	case wire.CodeRest:
+		return e.takeRest(s, r)
 	case wire.CodeRevoke:
 		return e.takeRevoke(r)
 	case wire.CodeTaken:

@@ -14,13 +14,14 @@ const (
 	CodeCompareSwap   Code = 5  // compare value, then the new one; answered by the old value
 	CodeLock          Code = 6  // first of its bundle: the rest runs once the lock is held; answered by CodeGranted
 	CodeUnlock        Code = 7  // releases the lock
-	CodeMessage       Code = 8  // message between two ranks: Window is the context, Token the tag
+	CodeMessage       Code = 8  // message between two ranks: Window is the context, Token the tag, Disp how many bytes follow in records of CodeRest
 	CodePing          Code = 9  // asks only to be acknowledged
 	CodeBye           Code = 10 // the sender will issue nothing more
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
 	CodeOffer         Code = 15 // the same, of Disp bytes, which the receiver may get from the window that the data names
 	CodeTaken         Code = 16 // the offer Window is over: the sender has the message, or wants no more of it
 	CodeWithdrawn     Code = 18 // the offer Window is given up: the sender wants to hear that it is over
+	CodeRest          Code = 19 // more of the data of the last CodeMessage
 	CodeRevoke        Code = 17 // the context Window is over: Disp is the rank that failed
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
@@ -214,6 +215,8 @@ func (c Code) String() string {
 		return "taken"
 	case CodeWithdrawn:
 		return "withdrawn"
+	case CodeRest:
+		return "rest"
 	case CodeRevoke:
 		return "revoke"
 	case CodeResult:
