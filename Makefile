@@ -21,8 +21,8 @@ build: go ## compile the command into bin/xdprma
 test: go ## run all tests; without root, those that need it are skipped
 	$(GO) test ./...
 
-race: go ## run all tests under the race detector (needs a C compiler)
-	$(GO) test -race ./...
+race: go ## run the tests under the race detector, as CI does (needs a C compiler)
+	$(GO) test -race -short ./...
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
 	$(GO) test ./internal/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)

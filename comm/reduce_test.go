@@ -66,8 +66,9 @@ func collectives(ctx context.Context, c *comm.Comm, n int) error {
 		}
 	}
 	floats, sums := make([]float64, n), make([]float64, n)
+	random := rand.New(rand.NewPCG(uint64(rank), uint64(n)))
 	for i := range floats {
-		floats[i] = rand.New(rand.NewPCG(uint64(rank), uint64(i))).Float64()
+		floats[i] = random.Float64()
 	}
 	err := errors.Join(
 		comm.Allgather(ctx, c, part(rank, n), all), same("allgather", all, whole),

@@ -30,7 +30,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, p)
 		return
 	}
-	for i := range *randomRuns {
+	for i := range fewer(*randomRuns) {
 		seed := *randomFrom + i
 		runProgram(t, program.Generate(seed))
 		if t.Failed() {
@@ -39,11 +39,19 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
+// fewer is for -short: the race detector needs no more of the same.
+func fewer(seeds uint64) uint64 {
+	if testing.Short() {
+		return (seeds + 2) / 3
+	}
+	return seeds
+}
+
 // TestRandomProgramsBite changes one thing that the model says, or that a rank saw,
 // and wants it noticed.
 func TestRandomProgramsBite(t *testing.T) {
 	spoilt, judged := 0, 0
-	for seed := range uint64(15) {
+	for seed := range fewer(15) {
 		p := program.Generate(seed)
 		spoil(p, rand.New(rand.NewPCG(seed, 7)))
 		if _, err := outcome(t, p); err == nil {

@@ -3,6 +3,8 @@ package vmtests
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 
 	"github.com/xdprma/xdprma/rma"
 )
@@ -49,14 +51,19 @@ func exchange(s *self) error {
 	return win.Free(s.ctx)
 }
 
-// fill writes bytes that depend on who sends them to whom, how many, and where.
-func fill(b []byte, origin, target, size int) {
-	x := uint32(origin*7919+target*104729+size)*2654435761 + 1
-	for i := range b {
-		x ^= x << 13
-		x ^= x >> 17
-		x ^= x << 5
-		b[i] = byte(x)
+// noise is what fill copies from: the race detector looks at a copy once, and at a
+// loop for each byte.
+var noise = sync.OnceValue(func() []byte {
+	b := make([]byte, 2*largest)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+})
+
+// fill writes bytes that depend on who sends them to whom, and on a number.
+func fill(b []byte, origin, target, number int) {
+	at := uint32(origin*7919+target*104729+number) * 2654435761 % largest
+	for len(b) > 0 {
+		b = b[copy(b, noise()[at:]):]
 	}
 }
 

@@ -52,6 +52,15 @@ type job struct {
 	ranks  []*rank
 }
 
+// cases are what a test goes through: few and more, or with -short, as under the race
+// detector, few alone.
+func cases[T any](few []T, more ...T) []T {
+	if testing.Short() {
+		return few
+	}
+	return append(few, more...)
+}
+
 // newLab makes a network that lives as long as the test.
 func newLab(t *testing.T, c netlab.Config) *netlab.Lab {
 	t.Helper()

@@ -39,7 +39,7 @@ func (g ground) job(t *testing.T, ranks int, s spec) *job {
 func TestTransports(t *testing.T) {
 	for _, transports := range [][]string{{"xdp-native", "xdp-native"}, {"xdp-generic", "xdp-generic"}, {"udp", "udp"},
 		{"xdp-native", "xdp-generic", "udp"}} {
-		for _, mtu := range []int{1500, 3498, 9000} {
+		for _, mtu := range cases([]int{9000}, 1500, 3498) {
 			t.Run(fmt.Sprintf("%s/%d", strings.Join(transports, ","), mtu), func(t *testing.T) {
 				lab := newLab(t, netlab.Config{Ranks: len(transports), MTU: mtu})
 				j := start(t, lab, spec{program: "exchange", transports: transports})
@@ -67,7 +67,7 @@ func TestQueues(t *testing.T) {
 
 func TestRanks(t *testing.T) {
 	for _, g := range grounds {
-		for _, n := range []int{1, 2, 3, 4, 7} {
+		for _, n := range cases([]int{4}, 1, 2, 3, 7) {
 			if g.perHost > 1 && n == 1 {
 				continue
 			}
@@ -83,16 +83,15 @@ func TestRanks(t *testing.T) {
 // Ranks of one host reach each other whatever device each has, by memory or by
 // frames.
 func TestMixedHost(t *testing.T) {
-	for _, frames := range []bool{false, true} {
-		for _, v6 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("frames %v, IPv6 %v", frames, v6), func(t *testing.T) {
-				lab := newLab(t, netlab.Config{Ranks: 5, RanksPerHost: 3})
-				j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp", "xdp-generic"}, v6: v6,
-					change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Frames = frames }})
-				j.finish()
-				checkNothingLost(j)
-			})
-		}
+	type kind struct{ frames, v6 bool }
+	for _, k := range cases([]kind{{false, false}, {true, true}}, kind{false, true}, kind{true, false}) {
+		t.Run(fmt.Sprintf("frames %v, IPv6 %v", k.frames, k.v6), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 5, RanksPerHost: 3})
+			j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp", "xdp-generic"}, v6: k.v6,
+				change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Frames = k.frames }})
+			j.finish()
+			checkNothingLost(j)
+		})
 	}
 }
 

@@ -151,7 +151,7 @@ func init() { programs["join"] = func(*self) error { return nil } }
 // transport auto a warning, and the next transport.
 func TestObstacles(t *testing.T) {
 	for _, o := range obstacles() {
-		for _, transport := range []string{"xdp", "xdp-native", "xdp-generic", "auto"} {
+		for _, transport := range cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
 			t.Run(o.name+"/"+transport, func(t *testing.T) {
 				lab := newLab(t, netlab.Config{Ranks: 2})
 				if o.make != nil {

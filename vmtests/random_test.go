@@ -25,8 +25,6 @@ const (
 var (
 	randomFrom  = flag.Int("random.from", 0, "random programs: first seed")
 	randomSeeds = flag.Int("random.seeds", 0, "random programs: number of seeds for each kind of job; 0 for as many as there is time for")
-
-	defaultSeeds = 250
 )
 
 func init() { programs["random"] = random }
@@ -80,7 +78,9 @@ func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
 	first, seeds := *randomFrom, *randomSeeds
 	if seeds == 0 {
-		seeds = defaultSeeds
+		if seeds = 250; testing.Short() {
+			seeds = 20
+		}
 	}
 	begin := time.Now()
 	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()

@@ -39,10 +39,19 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// seeds is how many programs to look at; fewer with -short, for the race detector has
+// nothing to find in one goroutine.
+func seeds() uint64 {
+	if testing.Short() {
+		return 60
+	}
+	return 300
+}
+
 // A seed stands for one program.
 func TestGenerate(t *testing.T) {
 	seen := map[string]uint64{}
-	for seed := range uint64(300) {
+	for seed := range seeds() {
 		text := Generate(seed).String()
 		if again := Generate(seed).String(); again != text {
 			t.Fatalf("seed %d gives two programs", seed)
@@ -57,8 +66,8 @@ func TestGenerate(t *testing.T) {
 // The programs have everything in them, often enough to matter.
 func TestVariety(t *testing.T) {
 	seen := map[string]int{}
-	const seeds = 300
-	for seed := range uint64(seeds) {
+	seeds := seeds()
+	for seed := range seeds {
 		p := Generate(seed)
 		for i := range p.Windows {
 			seen[p.Windows[i].Flavor.String()]++
@@ -127,7 +136,7 @@ func TestVariety(t *testing.T) {
 		want = append(want, b.String())
 	}
 	for _, name := range want {
-		if seen[name] < seeds/20 {
+		if uint64(seen[name]) < seeds/20 {
 			t.Errorf("%d programs have %d of %s", seeds, seen[name], name)
 		}
 	}

@@ -20,7 +20,16 @@ var (
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
 func TestSim(t *testing.T) {
-	runSeeds(t, "TestSim", *flagSeeds, func(seed uint64) Config { return Config{Seed: seed} })
+	runSeeds(t, "TestSim", fewer(*flagSeeds), func(seed uint64) Config { return Config{Seed: seed} })
+}
+
+// fewer is for -short: a world is one goroutine, so the race detector has little to
+// find there.
+func fewer(seeds uint64) uint64 {
+	if testing.Short() {
+		return seeds / 8
+	}
+	return seeds
 }
 
 // runSeeds runs the seeds that the flags name.
@@ -75,7 +84,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 }
 
 func TestSameSeedSameRun(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range fewer(24) {
 		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
 		if a.Hash != b.Hash || a.Frames != b.Frames || a.Elapsed != b.Elapsed {
 			t.Errorf("seed %d: %+v and %+v", seed, a, b)
@@ -88,9 +97,5 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
-	seeds := 2 * *flagSeeds
-	if testing.Short() {
-		seeds /= 8 // the race detector has nothing to find here
-	}
-	runSeeds(t, "TestPrograms", seeds, func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
+	runSeeds(t, "TestPrograms", fewer(2**flagSeeds), func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
 }
