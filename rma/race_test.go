@@ -100,7 +100,7 @@ func TestRaceDetector(t *testing.T) {
 	}
 	for _, r := range races {
 		cmd := exec.Command(exe, "-test.run=^TestRaceDetector$")
-		cmd.Env = append(os.Environ(), envRace+"="+r.name, "GORACE=halt_on_error=1 exitcode=66")
+		cmd.Env = append(os.Environ(), envRace+"="+r.name, "GORACE=halt_on_error=1 exitcode=66 atexit_sleep_ms=0")
 		out, err := cmd.CombinedOutput()
 		reported := cmd.ProcessState.ExitCode() == 66 && strings.Contains(string(out), "WARNING: DATA RACE")
 		if reported != r.reported || err != nil && !reported {

@@ -157,6 +157,7 @@ func afterwards(s *self, win, locked *rma.Win) error {
 func TestKilledRank(t *testing.T) {
 	for _, g := range append(grounds, ground{"xdp-generic", "xdp-generic", 1}) {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			j := g.job(t, 4, spec{program: "bereaved", deadAfter: deadAfter})
 			lab, transport := j.lab, g.transport
 			for _, r := range j.ranks {

@@ -80,6 +80,7 @@ func queue(s *self) error {
 func TestKilledWaiter(t *testing.T) {
 	for _, g := range grounds {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			j := g.job(t, 4, spec{program: "queue", deadAfter: deadAfter})
 			for _, r := range j.ranks[1:] {
 				r.tell("lock")
@@ -140,6 +141,7 @@ func suspended(s *self) error {
 func TestSuspendedRank(t *testing.T) {
 	for _, g := range []ground{onXDP, onUDP, onMemory} {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			j := g.job(t, 3, spec{program: "suspended", deadAfter: deadAfter})
 			for _, r := range j.ranks[:2] {
 				j.await(r, "running")

@@ -43,6 +43,7 @@ func pouring(s *self) error {
 func TestKilledMidMessage(t *testing.T) {
 	for _, g := range []ground{onXDP, onUDP, onMemory} {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			j := g.job(t, 5, spec{program: "pouring", deadAfter: deadAfter})
 			for _, r := range j.ranks {
 				j.await(r, "ready")
