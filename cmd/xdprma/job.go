@@ -87,11 +87,12 @@ type ended struct {
 	state *os.ProcessState
 }
 
-// job is a set of processes that live and die together.
+// job is a set of processes that live and die together, unless it keeps going.
 type job struct {
 	processes []*process
 	console   *console
 	timeout   time.Duration // 0: none
+	keepGoing bool          // a rank that fails does not end the others
 	abort     func(reason string)
 
 	exits      chan ended
@@ -166,17 +167,27 @@ func startStatus(err error) int {
 	return statusNotRunnable
 }
 
-// exited ends the job if a rank failed.
+// exited ends the job if a rank failed, or says so and has the others go on.
 func (j *job) exited(e ended) {
 	if e.state == nil || e.state.Success() {
 		return
 	}
 	wait := e.state.Sys().(syscall.WaitStatus)
+	status, reason := wait.ExitStatus(), fmt.Sprintf("rank %d exited with status %d", e.rank, wait.ExitStatus())
 	if wait.Signaled() {
-		j.end(statusSignal+int(wait.Signal()), fmt.Sprintf("rank %d was killed by %s", e.rank, unix.SignalName(wait.Signal())))
+		status, reason = statusSignal+int(wait.Signal()), fmt.Sprintf("rank %d was killed by %s", e.rank, unix.SignalName(wait.Signal()))
+	}
+	if !j.keepGoing {
+		j.end(status, reason)
 		return
 	}
-	j.end(wait.ExitStatus(), fmt.Sprintf("rank %d exited with status %d", e.rank, wait.ExitStatus()))
+	if j.ending {
+		return
+	}
+	if j.status == 0 {
+		j.status = status
+	}
+	j.messages.Go(func() { j.console.logf("%s; the others go on", reason) })
 }
 
 // end makes all ranks end; the first reason counts.

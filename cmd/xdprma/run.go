@@ -33,7 +33,8 @@ host do; --frames has them use frames all the same.
 
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
-them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later.
+them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
+with --keep-going they go on, and the library tells them of the failure.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it; 124
 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
@@ -54,6 +55,7 @@ func runCommand() *cli.Command {
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
 			&cli.BoolFlag{Name: "frames", Usage: "access windows of ranks of the same host by frames too"},
+			&cli.BoolFlag{Name: "keep-going", Usage: "let the other ranks go on when one fails"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
 		},
 		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
@@ -61,7 +63,7 @@ func runCommand() *cli.Command {
 			r := &runner{
 				ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
 				perHost: c.Int("ranks-per-host"), frames: c.Bool("frames"),
-				timeout: c.Duration("timeout"), args: c.Args().Slice(),
+				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
 				console: newConsole(os.Stdout, os.Stderr),
 			}
 			if err := r.parse(c.String("transport"), c.String("transports")); err != nil {
@@ -82,6 +84,7 @@ type runner struct {
 	perHost            int
 	frames             bool
 	timeout            time.Duration
+	keepGoing          bool
 	args               []string
 	transports         []bootstrap.Transport // one for each rank
 	console            *console
@@ -258,7 +261,7 @@ func (r *runner) configure() {
 
 // job prepares the processes.
 func (r *runner) job(program string) (*job, error) {
-	j := &job{console: r.console, timeout: r.timeout, abort: r.server.Abort}
+	j := &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, abort: r.server.Abort}
 	inherited := inheritedEnvironment()
 	for rank := range r.configs {
 		prefix := fmt.Sprintf("[%d] ", rank)

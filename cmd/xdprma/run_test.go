@@ -371,6 +371,33 @@ func TestRunSecondInterruptKills(t *testing.T) {
 	})
 }
 
+// TestRunKeepsGoing has one rank fail, and the other, which is told of it, go on.
+func TestRunKeepsGoing(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("run", "-n", "2", "--keep-going", "--", "sh", "-c", "test $XDPRMA_RANK = 1 && exit 3; read line; echo $line; exit 4")
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Cmd.Stderr = nil
+		messages, err := c.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said, err := bufio.NewReader(messages).ReadString('\n')
+		if err != nil || !strings.Contains(said, "rank 1 exited with status 3; the others go on") {
+			t.Errorf("%q, %v", said, err)
+		}
+		io.WriteString(in, "still there\n")
+		if s := c.finish(t); s != 3 || c.stdout.String() != "[0] still there\n" {
+			t.Errorf("status %d: %q", s, &c.stdout)
+		}
+	})
+}
+
 // alive reports whether process pid exists and is not a zombie.
 func alive(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
