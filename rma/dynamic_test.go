@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
@@ -109,7 +110,11 @@ func TestDynamicRefused(t *testing.T) {
 		var x int64
 		refused("unaligned", w.Accumulate(rma.Value(&x), target, rma.At(where+1), rma.Sum), rma.ErrDisp)
 		j.must(wins[target].Detach(mem), w.Put(rma.Bytes(data), target, rma.At(where)))
-		refused("detached", w.Flush(j.ctx, target), rma.ErrRange)
+		err := w.Flush(j.ctx, target)
+		refused("detached", err, rma.ErrRange)
+		if !strings.Contains(err.Error(), "no memory attached") {
+			t.Errorf("%v does not say why", err)
+		}
 		j.must(w.Unlock(j.ctx, target))
 	}
 	refused("attach to a fixed window", fixed[0].Attach(mem), rma.ErrRMAFlavor)

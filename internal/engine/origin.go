@@ -491,5 +491,9 @@ func leftError(s *Session) *mpierr.Error {
 }
 
 func refusal(c wire.Code, class mpierr.Class, rank int) *mpierr.Error {
-	return &mpierr.Error{Op: c.String(), Class: class, Rank: rank, Err: errRefused}
+	reason := refusals[class]
+	if reason == nil {
+		reason = errRefused
+	}
+	return &mpierr.Error{Op: c.String(), Class: class, Rank: rank, Err: reason}
 }

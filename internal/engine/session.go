@@ -108,6 +108,14 @@ var (
 	errRefused   = errors.New("refused by the target")
 )
 
+// refusals says what a target has most likely refused for, which the class alone goes
+// back to tell.
+var refusals = map[mpierr.Class]error{
+	mpierr.RMARange: errors.New("refused by the target: it has no memory attached there"),
+	mpierr.Disp:     errors.New("refused by the target: the address there is not aligned to the elements"),
+	mpierr.Win:      errors.New("refused by the target: it has freed the window"),
+}
+
 // Session returns the session with rank, or nil if there is none yet.
 func (e *Engine) Session(rank int) *Session { return e.byRank[rank] }
 
