@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,12 +154,20 @@ func TestContextEndsUnmet(t *testing.T) {
 	} {
 		for _, e := range endings {
 			short, cancel := e.begin(t.Context())
-			if err := e.ended(call(short), op, 1); err != nil {
+			failed := call(short)
+			if err := e.ended(failed, op, 1); err != nil {
 				t.Error(err)
+			} else if !strings.Contains(failed.Error(), "rank 1 of the job has not joined") {
+				t.Errorf("%v does not say what it waited for", failed)
 			}
 			cancel()
 		}
 	}
+	short, cancel := endings[0].begin(t.Context())
+	if err := j.World().Barrier(short); err == nil || !strings.Contains(err.Error(), "rank 1 of the job has not joined") {
+		t.Errorf("%v does not say what the barrier waited for", err)
+	}
+	cancel()
 	places[1].Rendezvous = "127.0.0.1:1" // nobody is there
 	for _, e := range endings {
 		short, cancel := e.begin(t.Context())

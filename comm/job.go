@@ -324,7 +324,7 @@ func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
 		err = peer.unmarshal(b)
 	}
 	if ctx.Err() != nil {
-		return peer, ctx.Err() // the rank has not joined, which is no failure
+		return peer, fmt.Errorf("rank %d of the job has not joined: %w", rank, ctx.Err()) // which is no failure
 	}
 	if err != nil {
 		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
