@@ -161,7 +161,7 @@ func (b Buffer) Check(op, side string, rank int) error {
 	case nil:
 		return nil
 	case &badType:
-		return mpierr.New(op, mpierr.Type, rank, "the %s has no committed datatype", side)
+		return mpierr.New(op, mpierr.Type, rank, "the %s has no committed datatype: call its Commit", side)
 	case &badStruct:
 		return mpierr.New(op, mpierr.Type, rank, "the %s is of a Go type without a datatype: datatype.FromGo says why", side)
 	case &badCount:

@@ -14,12 +14,14 @@ import (
 // If a member fails or gives up, the others get the class ProcFailed.
 func (c *Comm) Barrier(ctx context.Context) (err error) {
 	defer c.handle(ctx, &err)
-	return c.inTurn(ctx, "barrier", 0, func() error { return c.barrier(ctx) })
+	return c.inTurn(ctx, "barrier", 0, nil, func() error { return c.barrier(ctx) })
 }
 
 // inTurn runs f as c's next collective. Whatever is wrong breaks the communicator, since
-// the others wait.
-func (c *Comm) inTurn(ctx context.Context, op string, root int, f func() error) error {
+// the others wait. check, unless it is nil, says what is wrong with this rank's
+// arguments: where all ranks make the same mistake, all are told of it, and not of each
+// other's failure.
+func (c *Comm) inTurn(ctx context.Context, op string, root int, check, f func() error) error {
 	select {
 	case c.busy <- struct{}{}:
 	default:
@@ -30,9 +32,14 @@ func (c *Comm) inTurn(ctx context.Context, op string, root int, f func() error) 
 		}
 	}
 	defer func() { <-c.busy }()
-	err := c.usable()
-	if err == nil && (root < 0 || root >= c.size) {
+	var err error
+	if root < 0 || root >= c.size {
 		err = mpierr.New(op, mpierr.Rank, root, "the communicator has %d ranks", c.size)
+	} else if check != nil {
+		err = check()
+	}
+	if err == nil {
+		err = c.usable()
 	}
 	if err == nil {
 		err = f()
@@ -89,7 +96,7 @@ func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err
 
 // gatherAll is AllGather as a part of the call op.
 func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks [][]byte, err error) {
-	err = c.inTurn(ctx, op, 0, func() (err error) {
+	err = c.inTurn(ctx, op, 0, nil, func() (err error) {
 		blocks, err = c.allGather(ctx, mine)
 		return err
 	})
@@ -122,7 +129,7 @@ func (c *Comm) allGather(ctx context.Context, mine []byte) ([][]byte, error) {
 func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) (_ []byte, err error) {
 	defer c.handle(ctx, &err)
 	var all []byte
-	err = c.inTurn(ctx, "broadcast", root, func() (err error) {
+	err = c.inTurn(ctx, "broadcast", root, nil, func() (err error) {
 		all, err = c.broadcast(ctx, data, root)
 		return err
 	})

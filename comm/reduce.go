@@ -7,15 +7,15 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// collective runs f as c's next collective, and tells c's handler.
-func (c *Comm) collective(ctx context.Context, op string, root int, f func() error) (err error) {
+// collective is inTurn that tells c's handler.
+func (c *Comm) collective(ctx context.Context, op string, root int, check, f func() error) (err error) {
 	defer c.handle(ctx, &err)
-	return c.inTurn(ctx, op, root, f)
+	return c.inTurn(ctx, op, root, check, f)
 }
 
 // Bcast gives every rank rank root's buf (MPI_Bcast).
 func Bcast[T datatype.Element](ctx context.Context, c *Comm, buf []T, root int) error {
-	return c.collective(ctx, "bcast", root, func() error { return c.bcast(ctx, bytesOf(buf), root) })
+	return c.collective(ctx, "bcast", root, nil, func() error { return c.bcast(ctx, bytesOf(buf), root) })
 }
 
 // bcast goes down a binomial tree whose root is rank root.
@@ -43,15 +43,21 @@ func (c *Comm) bcast(ctx context.Context, data []byte, root int) error {
 // Gather stores the ranks' send, one after the other by rank, in recv at rank root,
 // where it is Size times as long; elsewhere it is not looked at (MPI_Gather).
 func Gather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, root int) error {
-	return c.collective(ctx, "gather", root, func() error { return c.gather(ctx, bytesOf(send), bytesOf(recv), root) })
+	in, out := bytesOf(send), bytesOf(recv)
+	return c.collective(ctx, "gather", root, func() error { return c.checkGather(in, out, root) },
+		func() error { return c.gather(ctx, in, out, root) })
+}
+
+func (c *Comm) checkGather(send, recv []byte, root int) error {
+	if c.rank != root {
+		return nil
+	}
+	return c.times("gather", "recv", recv, send)
 }
 
 func (c *Comm) gather(ctx context.Context, send, recv []byte, root int) error {
 	if c.rank != root {
 		return c.giveTo(ctx, "gather", root, 0, send)
-	}
-	if err := c.times("gather", "recv", recv, send); err != nil {
-		return err
 	}
 	n := len(send)
 	copy(recv[root*n:], send)
@@ -75,15 +81,21 @@ func (c *Comm) times(op, name string, whole, part []byte) error {
 // Scatter gives rank i the i-th of Size equal parts of rank root's send, which is
 // not looked at elsewhere (MPI_Scatter).
 func Scatter[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, root int) error {
-	return c.collective(ctx, "scatter", root, func() error { return c.scatter(ctx, bytesOf(send), bytesOf(recv), root) })
+	in, out := bytesOf(send), bytesOf(recv)
+	return c.collective(ctx, "scatter", root, func() error { return c.checkScatter(in, out, root) },
+		func() error { return c.scatter(ctx, in, out, root) })
+}
+
+func (c *Comm) checkScatter(send, recv []byte, root int) error {
+	if c.rank != root {
+		return nil
+	}
+	return c.times("scatter", "send", send, recv)
 }
 
 func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
 	if c.rank != root {
 		return c.takeFrom(ctx, "scatter", root, 0, recv)
-	}
-	if err := c.times("scatter", "send", send, recv); err != nil {
-		return err
 	}
 	n := len(recv)
 	copy(recv, send[root*n:])
@@ -98,7 +110,9 @@ func (c *Comm) scatter(ctx context.Context, send, recv []byte, root int) error {
 
 // Allgather is Gather at every rank (MPI_Allgather).
 func Allgather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) error {
-	return c.collective(ctx, "allgather", 0, func() error { return c.gatherAtAll(ctx, bytesOf(send), bytesOf(recv)) })
+	in, out := bytesOf(send), bytesOf(recv)
+	return c.collective(ctx, "allgather", 0, func() error { return c.times("allgather", "recv", out, in) },
+		func() error { return c.gatherAtAll(ctx, in, out) })
 }
 
 func (c *Comm) gatherAtAll(ctx context.Context, send, recv []byte) error {
@@ -111,14 +125,20 @@ func (c *Comm) gatherAtAll(ctx context.Context, send, recv []byte) error {
 // Alltoall sends the i-th of Size equal parts of send to rank i, which stores it as
 // the part of this rank in recv (MPI_Alltoall).
 func Alltoall[T datatype.Element](ctx context.Context, c *Comm, send, recv []T) error {
-	return c.collective(ctx, "alltoall", 0, func() error { return c.alltoall(ctx, bytesOf(send), bytesOf(recv)) })
+	in, out := bytesOf(send), bytesOf(recv)
+	return c.collective(ctx, "alltoall", 0, func() error { return c.checkAlltoall(in, out) },
+		func() error { return c.alltoall(ctx, in, out) })
+}
+
+func (c *Comm) checkAlltoall(send, recv []byte) error {
+	if len(send) != len(recv) || len(send)%c.size != 0 {
+		return mpierr.New("alltoall", mpierr.Count, mpierr.NoRank, "send has %d bytes and recv %d, both are %d times the same", len(send), len(recv), c.size)
+	}
+	return nil
 }
 
 // alltoall exchanges with one rank a round.
 func (c *Comm) alltoall(ctx context.Context, send, recv []byte) error {
-	if len(send) != len(recv) || len(send)%c.size != 0 {
-		return mpierr.New("alltoall", mpierr.Count, mpierr.NoRank, "send has %d bytes and recv %d, both are %d times the same", len(send), len(recv), c.size)
-	}
 	n := len(send) / c.size
 	copy(recv[c.rank*n:(c.rank+1)*n], send[c.rank*n:])
 	for i := 1; i < c.size; i++ {
@@ -135,22 +155,28 @@ func (c *Comm) alltoall(ctx context.Context, send, recv []byte) error {
 // of combination depends on the number of ranks alone. Class Op if op is not
 // defined for the elements, or is Replace or NoOp, which are for windows.
 func Reduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op, root int) error {
-	return c.collective(ctx, "reduce", root, func() error {
-		return c.reduce(ctx, bytesOf(send), bytesOf(recv), op, datatype.BasicOf[T](), root)
-	})
+	in, out, basic := bytesOf(send), bytesOf(recv), datatype.BasicOf[T]()
+	return c.collective(ctx, "reduce", root, func() error { return checkReduce(in, out, op, basic, c.rank == root) },
+		func() error { return c.reduce(ctx, in, out, op, basic, root) })
 }
 
-// reduce goes up a binomial tree whose root is rank root.
-func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, basic datatype.Basic, root int) error {
+// checkReduce says what is wrong with the arguments of a rank that gets the result, or
+// does not.
+func checkReduce(send, recv []byte, op datatype.Op, basic datatype.Basic, gets bool) error {
 	if op == datatype.NoOp || op == datatype.Replace {
 		return mpierr.New("reduce", mpierr.Op, mpierr.NoRank, "operator %s is for windows only", op)
 	}
 	if err := op.Defined(basic); err != nil {
 		return err
 	}
-	if c.rank == root && len(recv) != len(send) {
+	if gets && len(recv) != len(send) {
 		return mpierr.New("reduce", mpierr.Count, mpierr.NoRank, "recv has %d bytes, send has %d", len(recv), len(send))
 	}
+	return nil
+}
+
+// reduce goes up a binomial tree whose root is rank root.
+func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, basic datatype.Basic, root int) error {
 	mine, theirs := bytesOf(make([]uint64, (len(send)+7)/8))[:len(send)], make([]byte, len(send)) // pairs need the alignment
 	copy(mine, send)
 	me := (c.rank - root + c.size) % c.size
@@ -173,13 +199,11 @@ func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, ba
 // Allreduce is Reduce with the same result, bit by bit, at every rank
 // (MPI_Allreduce).
 func Allreduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op) error {
-	return c.collective(ctx, "allreduce", 0, func() error {
-		if len(recv) != len(send) {
-			return mpierr.New("allreduce", mpierr.Count, mpierr.NoRank, "recv has %d elements, send has %d", len(recv), len(send))
-		}
-		if err := c.reduce(ctx, bytesOf(send), bytesOf(recv), op, datatype.BasicOf[T](), 0); err != nil {
+	in, out, basic := bytesOf(send), bytesOf(recv), datatype.BasicOf[T]()
+	return c.collective(ctx, "allreduce", 0, func() error { return checkReduce(in, out, op, basic, true) }, func() error {
+		if err := c.reduce(ctx, in, out, op, basic, 0); err != nil {
 			return err
 		}
-		return c.bcast(ctx, bytesOf(recv), 0)
+		return c.bcast(ctx, out, 0)
 	})
 }

@@ -137,6 +137,45 @@ func TestCollectivesRefused(t *testing.T) {
 	}
 }
 
+// TestMistakeOfAll has the ranks make the same mistake one after the other: the second
+// is told of it too, and not of the failure of the first.
+func TestMistakeOfAll(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	one, two := make([]int64, 1), make([]int64, 2)
+	for name, test := range map[string]struct {
+		call func(c *comm.Comm) error
+		want mpierr.Class
+	}{
+		"bcast":           {func(c *comm.Comm) error { return comm.Bcast(ctx, c, one, 2) }, mpierr.Rank},
+		"gather":          {func(c *comm.Comm) error { return comm.Gather(ctx, c, one, one, c.Rank()) }, mpierr.Count},
+		"scatter":         {func(c *comm.Comm) error { return comm.Scatter(ctx, c, one, one, c.Rank()) }, mpierr.Count},
+		"allgather":       {func(c *comm.Comm) error { return comm.Allgather(ctx, c, one, one) }, mpierr.Count},
+		"alltoall":        {func(c *comm.Comm) error { return comm.Alltoall(ctx, c, one, two) }, mpierr.Count},
+		"reduce":          {func(c *comm.Comm) error { return comm.Reduce(ctx, c, one, two, datatype.Sum, c.Rank()) }, mpierr.Count},
+		"allreduce":       {func(c *comm.Comm) error { return comm.Allreduce(ctx, c, one, one, datatype.NoOp) }, mpierr.Op},
+		"allgather typed": {func(c *comm.Comm) error { return c.AllgatherBuffer(ctx, comm.Of(one), comm.Of(one)) }, mpierr.Count},
+		"bcast typed":     {func(c *comm.Comm) error { return c.BcastBuffer(ctx, comm.Typed(one, 1, nil), 0) }, mpierr.Type},
+	} {
+		both := make([]*comm.Comm, 2)
+		if err := errors.Join(each(jobs, func(j *comm.Job) (err error) {
+			both[j.Rank()], err = j.World().Dup(ctx)
+			return err
+		})...); err != nil {
+			t.Fatal(err)
+		}
+		for rank, c := range both {
+			if rank > 0 { // until it has heard of the failure
+				if _, err := comm.Recv(ctx, c, one, 0, 0); !errors.Is(err, mpierr.ProcFailed) {
+					t.Fatal(err)
+				}
+			}
+			if err := test.call(c); !errors.Is(err, test.want) {
+				t.Errorf("%s at rank %d: %v, want class %v", name, rank, err, test.want)
+			}
+		}
+	}
+}
+
 // pairs runs every collective and message on pairs, and finds where among the ranks
 // the smallest and the largest values are, as the standard's examples do.
 func pairs[P datatype.Element](ctx context.Context, c *comm.Comm, pair func(value, index int) P) error {

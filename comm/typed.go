@@ -148,17 +148,21 @@ func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag in
 }
 
 // packedInTurn runs f, which stores in recv what send and those of the others make, as
-// c's next collective on packed data.
-func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv Buffer, f func(send, recv []byte) error) error {
-	return c.inTurn(ctx, op, root, func() error {
-		data, err := send.pack(op, mpierr.NoRank)
-		if err != nil {
+// c's next collective on packed data. check, unless it is nil, says what is wrong with
+// this rank's.
+func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv Buffer, check, f func(send, recv []byte) error) error {
+	var data []byte
+	var in room
+	checked := func() (err error) {
+		if data, err = send.pack(op, mpierr.NoRank); err != nil {
 			return err
 		}
-		var in room
-		if err := in.open(&recv, op, mpierr.NoRank); err != nil {
+		if err = in.open(&recv, op, mpierr.NoRank); err != nil || check == nil {
 			return err
 		}
+		return check(data, in.data)
+	}
+	return c.inTurn(ctx, op, root, checked, func() error {
 		if err := f(data, in.data); err != nil {
 			return err
 		}
@@ -173,9 +177,9 @@ func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv
 func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) (err error) {
 	defer c.handle(ctx, &err)
 	if c.rank == root {
-		return c.packedInTurn(ctx, "bcast", root, buf, Buffer{}, func(data, _ []byte) error { return c.bcast(ctx, data, root) })
+		return c.packedInTurn(ctx, "bcast", root, buf, Buffer{}, nil, func(data, _ []byte) error { return c.bcast(ctx, data, root) })
 	}
-	return c.packedInTurn(ctx, "bcast", root, Buffer{}, buf, func(_, data []byte) error { return c.bcast(ctx, data, root) })
+	return c.packedInTurn(ctx, "bcast", root, Buffer{}, buf, nil, func(_, data []byte) error { return c.bcast(ctx, data, root) })
 }
 
 // GatherBuffer is Gather of buffers: of the entries of recv at rank root, the first of
@@ -185,7 +189,9 @@ func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) (e
 	if c.rank != root {
 		recv = Buffer{}
 	}
-	return c.packedInTurn(ctx, "gather", root, send, recv, func(send, recv []byte) error { return c.gather(ctx, send, recv, root) })
+	return c.packedInTurn(ctx, "gather", root, send, recv,
+		func(send, recv []byte) error { return c.checkGather(send, recv, root) },
+		func(send, recv []byte) error { return c.gather(ctx, send, recv, root) })
 }
 
 // ScatterBuffer is Scatter of buffers.
@@ -194,17 +200,22 @@ func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) (
 	if c.rank != root {
 		send = Buffer{}
 	}
-	return c.packedInTurn(ctx, "scatter", root, send, recv, func(send, recv []byte) error { return c.scatter(ctx, send, recv, root) })
+	return c.packedInTurn(ctx, "scatter", root, send, recv,
+		func(send, recv []byte) error { return c.checkScatter(send, recv, root) },
+		func(send, recv []byte) error { return c.scatter(ctx, send, recv, root) })
 }
 
 // AllgatherBuffer is Allgather of buffers.
 func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv Buffer) (err error) {
 	defer c.handle(ctx, &err)
-	return c.packedInTurn(ctx, "allgather", 0, send, recv, func(send, recv []byte) error { return c.gatherAtAll(ctx, send, recv) })
+	return c.packedInTurn(ctx, "allgather", 0, send, recv,
+		func(send, recv []byte) error { return c.times("allgather", "recv", recv, send) },
+		func(send, recv []byte) error { return c.gatherAtAll(ctx, send, recv) })
 }
 
 // AlltoallBuffer is Alltoall of buffers.
 func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv Buffer) (err error) {
 	defer c.handle(ctx, &err)
-	return c.packedInTurn(ctx, "alltoall", 0, send, recv, func(send, recv []byte) error { return c.alltoall(ctx, send, recv) })
+	return c.packedInTurn(ctx, "alltoall", 0, send, recv, c.checkAlltoall,
+		func(send, recv []byte) error { return c.alltoall(ctx, send, recv) })
 }

@@ -11,6 +11,10 @@
 //	win.FetchAndOp(rma.Of(one), rma.Of(old), target, rma.At(0), rma.Sum)
 //	win.Unlock(ctx, target)
 //
+// Collectives and messages between ranks, such as Barrier, Allreduce and Send, are in
+// package comm, for the communicator that World returns; derived datatypes are in
+// package datatype.
+//
 // # Terms
 //
 // The origin is the rank that calls, the target the rank whose window is

@@ -66,7 +66,7 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 		}
 	}
 	if !y.target.Committed() {
-		return newError(name, ErrType, rank, "the target has no committed datatype")
+		return newError(name, ErrType, rank, "the target has no committed datatype: call its Commit")
 	}
 	lo, hi, err := y.target.Bounds(y.count)
 	if err != nil {
