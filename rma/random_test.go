@@ -19,11 +19,15 @@ var (
 	randomRuns = flag.Uint64("random.seeds", 60, "TestRandomPrograms: number of seeds")
 )
 
+func generated(seed uint64) *program.Program {
+	return program.Generate(seed, program.Ranks(seed), true)
+}
+
 // TestRandomPrograms carries out random programs and compares what comes of them
 // with the model.
 func TestRandomPrograms(t *testing.T) {
 	if *randomSeed >= 0 {
-		p := program.Generate(uint64(*randomSeed))
+		p := generated(uint64(*randomSeed))
 		if testing.Verbose() {
 			t.Log(p)
 		}
@@ -32,7 +36,7 @@ func TestRandomPrograms(t *testing.T) {
 	}
 	for i := range fewer(*randomRuns) {
 		seed := *randomFrom + i
-		runProgram(t, program.Generate(seed))
+		runProgram(t, generated(seed))
 		if t.Failed() {
 			t.Fatalf("run it again with: go test ./rma -run TestRandomPrograms -random.seed=%d -v", seed)
 		}
@@ -52,13 +56,13 @@ func fewer(seeds uint64) uint64 {
 func TestRandomProgramsBite(t *testing.T) {
 	spoilt, judged := 0, 0
 	for seed := range fewer(15) {
-		p := program.Generate(seed)
+		p := generated(seed)
 		spoil(p, rand.New(rand.NewPCG(seed, 7)))
 		if _, err := outcome(t, p); err == nil {
 			t.Errorf("seed %d: the model was changed, and nobody noticed", seed)
 		}
 		spoilt++
-		p = program.Generate(seed)
+		p = generated(seed)
 		records, err := outcome(t, p)
 		if err != nil {
 			t.Fatal(err)
@@ -95,6 +99,8 @@ func spoil(p *program.Program, random *rand.Rand) {
 				all = append(all, s.Memory)
 			case s.Code == program.Transfer && len(s.Call.Want) > 0:
 				all = append(all, s.Call.Want)
+			case s.Talk != nil && len(s.Talk.Want) > 0:
+				all = append(all, s.Talk.Want)
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func init() { programs["random"] = random }
 // randomProgram returns the program of a seed, for as many ranks as the seed says
 // and there are.
 func randomProgram(seed uint64, size int) *program.Program {
-	return program.GenerateFor(seed, min(size, 2+int(seed%5)))
+	return program.Generate(seed, min(size, program.Ranks(seed)), true)
 }
 
 // random carries out random programs, each on a communicator of its own with the

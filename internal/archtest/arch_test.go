@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"bpf/faults":            {},
 	"afxdp":                 {},
 	"loader":                {"bpf", "internal/mpierr"},
-	"internal/program/live": {"comm", "internal/program", "rma", "window"}, // for tests
+	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
 	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
 	"comm":                  {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",

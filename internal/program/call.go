@@ -186,6 +186,9 @@ func (g *generator) await(rank int, p float64) {
 	g.emit(rank, Step{Code: Await, Group: some})
 	for _, i := range some {
 		c := g.p.Scripts[rank][i].Call
+		if c == nil { // a message
+			continue
+		}
 		k := place{rank, c.Win, c.Target}
 		g.pending[k] = slices.DeleteFunc(g.pending[k], func(a access) bool { return a.step == i && a.reads })
 	}
@@ -370,27 +373,14 @@ func (g *generator) fill(c *Call, q *region) bool {
 // sides chooses the datatypes of a call on elements of b.
 func (g *generator) sides(c *Call, b datatype.Basic, elements int) {
 	m := maker{g.Rand, []int{1, 2, 8, 16}[g.IntN(4)]}
-	side := func() Side { return Side{Layout: plain(b), Count: elements} }
 	single := c.Code == FetchAndOp || c.Code == CompareAndSwap
 	transfers := c.Code == Put || c.Code == Get
 	if !transfers {
 		m.grain = 16
 	}
-	if !single && g.chance(0.6) {
-		side = func() Side {
-			if g.chance(0.3) {
-				return Side{Layout: plain(b), Count: elements}
-			}
-			return m.side(elements, b)
-		}
-		if transfers && elements > 0 && g.chance(0.3) { // elements of several datatypes
-			var fields []field
-			for range g.between(1, 4) {
-				fields = append(fields, field{basics[g.IntN(len(basics))], g.between(1, 1+elements/4)})
-			}
-			count := g.between(1, 3)
-			side = func() Side { return Side{Layout: m.mixed(fields), Count: count} }
-		}
+	side := func() Side { return Side{Layout: plain(b), Count: elements} }
+	if !single {
+		side = g.shapes(m, b, elements, transfers)
 	}
 	if c.Reads() {
 		c.Origin = g.local(side())
@@ -410,6 +400,28 @@ func (g *generator) sides(c *Call, b datatype.Basic, elements int) {
 	}
 	if c.Code == CompareAndSwap {
 		c.Compare = g.random(b.Size())
+	}
+}
+
+// shapes returns what chooses datatypes for one or several sides of the same elements of
+// b, or, if mixes, of elements of several kinds.
+func (g *generator) shapes(m maker, b datatype.Basic, elements int, mixes bool) func() Side {
+	if g.chance(0.4) {
+		return func() Side { return Side{Layout: plain(b), Count: elements} }
+	}
+	if mixes && elements > 0 && g.chance(0.3) {
+		var fields []field
+		for range g.between(1, 4) {
+			fields = append(fields, field{basics[g.IntN(len(basics))], g.between(1, 1+elements/4)})
+		}
+		count := g.between(1, 3)
+		return func() Side { return Side{Layout: m.mixed(fields), Count: count} }
+	}
+	return func() Side {
+		if g.chance(0.3) {
+			return Side{Layout: plain(b), Count: elements}
+		}
+		return m.side(elements, b)
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Generate returns the program of 2 to 6 ranks that a seed stands for: always the
-// same one, as long as this package does not change.
-func Generate(seed uint64) *Program { return GenerateFor(seed, 2+int(seed%5)) }
+// Ranks returns a number of ranks, 2 to 6, for a seed.
+func Ranks(seed uint64) int { return 2 + int(seed%5) }
 
-// GenerateFor returns the program of the given number of ranks, at most 6, that a
-// seed stands for.
-func GenerateFor(seed uint64, ranks int) *Program {
-	g := &generator{p: &Program{Seed: seed, Ranks: ranks}, pending: map[place][]access{}}
+// Generate returns the program of a number of ranks, at most 6, that a seed stands for:
+// always the same one, as long as this package does not change. It has collectives only
+// if asked for.
+func Generate(seed uint64, ranks int, collectives bool) *Program {
+	g := &generator{p: &Program{Seed: seed, Ranks: ranks}, pending: map[place][]access{}, collectives: collectives}
 	g.maker = maker{rand.New(rand.NewPCG(seed, 0x9106)), 1}
 	g.p.Scripts = make([][]Step, g.p.Ranks)
 	g.requests = make([][]int, g.p.Ranks)
@@ -32,6 +32,12 @@ func GenerateFor(seed uint64, ranks int) *Program {
 	g.all(Step{Code: Barrier})
 	for range g.between(2, 5) {
 		g.phase(g.IntN(len(g.p.Windows)), nil)
+		if g.chance(0.5) {
+			g.conversation()
+		}
+		for r := range g.p.Ranks {
+			g.await(r, 1)
+		}
 	}
 	for win := range g.p.Windows {
 		for r := range g.p.Ranks {
@@ -51,6 +57,9 @@ type generator struct {
 	pending  map[place][]access
 	regions  []region // of the round that is being made
 	swaps    uint64   // values for compare and swap that were used
+	tags     int      // of messages that were used
+
+	collectives bool
 }
 
 // place is where an origin accesses.
@@ -144,7 +153,9 @@ func (g *generator) phase(win int, inner func()) {
 			g.regions = mine
 		}
 	}
-	if inner == nil {
+	if inner == nil && g.chance(0.3) {
+		inner = g.conversation
+	} else if inner == nil {
 		inner = func() {}
 	}
 	switch kind {
@@ -156,9 +167,6 @@ func (g *generator) phase(win int, inner func()) {
 		g.sharedLocks(win, inner)
 	case 3:
 		g.locks(win)
-	}
-	for r := range g.p.Ranks {
-		g.await(r, 1)
 	}
 	g.regions = nil
 }

@@ -1,7 +1,7 @@
-// Package program makes random programs of one-sided communication. From one seed
-// follow the windows of a few ranks, what each rank does to them call by call, and
-// what a sequential model says comes of it: every byte of the windows and of the
-// results, or, where the standard leaves several outcomes open, what Judge holds
+// Package program makes random programs of one-sided communication, with messages and
+// collectives between. From one seed follow the windows of a few ranks, what each rank
+// does call by call, and what a sequential model says comes of it: every byte of the
+// windows and of the results, or, where the standard leaves several outcomes open, what Judge holds
 // the outcomes to.
 //
 // The programs are in order: concurrent accesses to a byte do not conflict
@@ -75,9 +75,12 @@ const (
 	Flush // Target may be Every; Local: flush_local
 	Sync
 	Transfer // communicate
-	Await    // wait for the requests of the steps Group
+	Await    // wait for the requests of the steps Group, which issue calls or messages
 	Check    // compare the rank's own window with Memory
 	Store    // store Memory in the rank's own window at Offset
+	Send     // a message
+	Recv
+	Collective
 )
 
 // Step is one thing that a rank does.
@@ -94,6 +97,7 @@ type Step struct {
 	Memory    []byte
 	Shared    []int // Check: those whose words are not in Memory, but reported
 	Call      *Call
+	Talk      *Talk // of Send, Recv and Collective
 }
 
 // CallCode names a communication call.

@@ -48,12 +48,14 @@ func seeds() uint64 {
 	return 300
 }
 
+func generated(seed uint64) *Program { return Generate(seed, Ranks(seed), true) }
+
 // A seed stands for one program.
 func TestGenerate(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := range seeds() {
-		text := Generate(seed).String()
-		if again := Generate(seed).String(); again != text {
+		text := generated(seed).String()
+		if again := generated(seed).String(); again != text {
 			t.Fatalf("seed %d gives two programs", seed)
 		}
 		if other, twice := seen[text]; twice {
@@ -68,7 +70,7 @@ func TestVariety(t *testing.T) {
 	seen := map[string]int{}
 	seeds := seeds()
 	for seed := range seeds {
-		p := Generate(seed)
+		p := generated(seed)
 		for i := range p.Windows {
 			seen[p.Windows[i].Flavor.String()]++
 		}
@@ -79,6 +81,18 @@ func TestVariety(t *testing.T) {
 			for i := range script {
 				s := &script[i]
 				seen[s.Code.String()]++
+				if t := s.Talk; t != nil {
+					if s.Code == Collective {
+						seen[t.Code.String()]++
+					}
+					for name, is := range map[string]bool{"any source": t.Peer == Any, "any tag": t.Tag == Any, "message with a request": t.Requested,
+						"long message": len(t.Want) > 9000, "reversed": t.Reversed} {
+						if is {
+							seen[name]++
+						}
+					}
+					continue
+				}
 				if s.Call == nil {
 					for name, is := range map[string]bool{"flush_local": s.Local, "test": s.Testing, "exclusive": s.Exclusive, "flush_all": s.Code == Flush && s.Target == Every} {
 						if is {
@@ -121,12 +135,15 @@ func TestVariety(t *testing.T) {
 		}
 	}
 	want := []string{"create", "allocate", "dynamic", "counted", "flipped", "swapped", "guarded", "flush_local", "test", "exclusive", "flush_all",
-		"nocheck", "noprecede", "noput", "nostore", "nosucceed", "request", "null", "nothing", "several frames", "derived on both sides",
+		"nocheck", "noprecede", "noput", "nostore", "nosucceed", "request", "null", "nothing", "several frames", "derived on both sides", "any source", "any tag", "message with a request", "long message", "reversed",
 		"vector", "hvector", "hindexed", "indexed", "indexed_block", "struct", "subarray", "resized"}
-	for c := Barrier; c <= Store; c++ {
+	for c := Barrier; c <= Collective; c++ {
 		want = append(want, c.String())
 	}
 	for c := Put; c <= CompareAndSwap; c++ {
+		want = append(want, c.String())
+	}
+	for c := Bcast; c <= Allreduce; c++ {
 		want = append(want, c.String())
 	}
 	for op := datatype.Sum; op <= datatype.MaxLoc; op++ {

@@ -30,6 +30,12 @@ type Machine interface {
 	// must be left alone until a call that completes it, or wait, which is set if
 	// c.Requested.
 	Issue(c *Call, data, compare, result []byte) (wait func() error, err error)
+
+	// Send and Recv begin one end of a message. data and into must be left alone until
+	// wait returns, which is called at once unless t.Requested.
+	Send(t *Talk, data []byte) (wait func() error, err error)
+	Recv(t *Talk, into []byte) (wait func() (Status, error), err error)
+	Collective(t *Talk, data, into []byte) error
 }
 
 // Record is what a rank saw that the model does not predict: the words that a call
@@ -104,6 +110,10 @@ func (r *runner) step(i int, s *Step) error {
 		return r.issue(i, s.Call)
 	case Await:
 		return r.await(s.Group)
+	case Send, Recv:
+		return r.message(i, s)
+	case Collective:
+		return r.collective(s.Talk)
 	case Check:
 		return r.check(i, s)
 	case Store:
@@ -147,12 +157,68 @@ func (r *runner) issue(i int, c *Call) error {
 		r.flights = append(r.flights, f)
 	}
 	if wait != nil {
-		if r.waits == nil {
-			r.waits = map[int]func() error{}
-		}
-		r.waits[i] = wait
+		r.later(i, wait)
 	}
 	return nil
+}
+
+// message begins one end of a message, and waits for it unless it is requested.
+func (r *runner) message(i int, s *Step) error {
+	t := s.Talk
+	var wait func() error
+	if s.Code == Send {
+		data := bytes.Clone(t.Data)
+		sent, err := r.m.Send(t, data)
+		if err != nil {
+			return err
+		}
+		wait = func() error {
+			err := sent()
+			clear(data) // it is the program's again
+			return err
+		}
+	} else {
+		into := bytes.Repeat([]byte{pattern}, t.In.Len)
+		received, err := r.m.Recv(t, into)
+		if err != nil {
+			return err
+		}
+		wait = func() error {
+			got, err := received()
+			if err == nil && got != t.Got {
+				err = fmt.Errorf("the status is %+v, not %+v", got, t.Got)
+			}
+			if err != nil {
+				return err
+			}
+			return same(into, t.Want)
+		}
+	}
+	if !t.Requested {
+		return wait()
+	}
+	r.later(i, wait)
+	return nil
+}
+
+func (r *runner) collective(t *Talk) error {
+	into := bytes.Repeat([]byte{pattern}, t.In.Len)
+	data := bytes.Clone(t.Data)
+	if err := r.m.Collective(t, data, into); err != nil {
+		return err
+	}
+	if err := same(data, t.Data); err != nil {
+		return fmt.Errorf("what was sent has changed: %w", err)
+	}
+	return same(into, t.Want)
+}
+
+// later has the request of step i waited for.
+func (r *runner) later(i int, wait func() error) {
+	if r.waits == nil {
+		r.waits = map[int]func() error{}
+	}
+	r.waits[i] = wait
 }
 
 func (r *runner) await(steps []int) error {

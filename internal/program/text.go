@@ -40,12 +40,17 @@ func (k SharedKind) String() string {
 // String returns the call's name in the standard, with transfer for communication.
 func (c Code) String() string {
 	return [...]string{"barrier", "fence", "post", "start", "complete", "wait", "lock", "unlock", "lock_all", "unlock_all", "flush",
-		"sync", "transfer", "await", "check", "store"}[c]
+		"sync", "transfer", "await", "check", "store", "send", "recv", "collective"}[c]
 }
 
 // String returns the call's name in the standard.
 func (c CallCode) String() string {
 	return [...]string{"put", "get", "accumulate", "get_accumulate", "fetch_and_op", "compare_and_swap"}[c]
+}
+
+// String returns the collective's name in the standard.
+func (c CollectiveCode) String() string {
+	return [...]string{"bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce"}[c]
 }
 
 // asserts returns the names of assertions.
@@ -72,6 +77,10 @@ func (s *Step) String() string {
 		return fmt.Sprintf("await the requests of steps %d", s.Group)
 	case Transfer:
 		return s.Call.String()
+	case Send, Recv:
+		return fmt.Sprintf("%v %v", s.Code, s.Talk)
+	case Collective:
+		return fmt.Sprintf("%v %v", s.Talk.Code, s.Talk)
 	case Post, Start:
 		return fmt.Sprintf("%s %d%s", t, s.Group, asserts(s.Assert))
 	case Wait:
@@ -131,6 +140,30 @@ func (c *Call) String() string {
 		t += fmt.Sprintf(", shared %d", c.Shared)
 	}
 	return t
+}
+
+// String shows the message or collective without its name.
+func (t *Talk) String() string {
+	s := fmt.Sprintf("rank %d", t.Peer)
+	if t.Tag != 0 {
+		s += fmt.Sprintf(" tag %d", t.Tag)
+	}
+	if t.Reversed {
+		s += " reversed"
+	}
+	if t.Requested {
+		s += " with a request"
+	}
+	if t.Op != 0 {
+		s += " " + t.Op.String()
+	}
+	if t.Out.Layout != nil {
+		s += ", from " + t.Out.String()
+	}
+	if t.In.Layout != nil {
+		s += ", to " + t.In.String()
+	}
+	return s
 }
 
 // String shows the side.

@@ -97,5 +97,7 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
-	runSeeds(t, "TestPrograms", fewer(2**flagSeeds), func(seed uint64) Config { return Config{Seed: seed, Program: program.Generate(seed)} })
+	runSeeds(t, "TestPrograms", fewer(2**flagSeeds), func(seed uint64) Config {
+		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed), false)}
+	})
 }

@@ -26,6 +26,9 @@ func Run(ctx context.Context, c *comm.Comm, p *program.Program) ([]program.Recor
 	if err != nil {
 		return nil, err
 	}
+	if m.reversed, err = c.Split(ctx, 0, -c.Rank()); err != nil {
+		return nil, err
+	}
 	for i := range p.Windows {
 		// Where memory can be shared, every other window that the library allocates is.
 		if err := m.create(&p.Windows[i], host.Size() == c.Size() && (p.Seed+uint64(i))%2 == 0); err != nil {
@@ -39,14 +42,15 @@ func Run(ctx context.Context, c *comm.Comm, p *program.Program) ([]program.Recor
 	for _, w := range m.windows {
 		err = errors.Join(err, w.Free(ctx))
 	}
-	return records, err
+	return records, errors.Join(err, m.reversed.Free(), host.Free())
 }
 
 // machine is a rank with its windows.
 type machine struct {
-	ctx     context.Context
-	comm    *comm.Comm
-	windows []win
+	ctx      context.Context
+	comm     *comm.Comm
+	reversed *comm.Comm
+	windows  []win
 }
 
 // win is a window and what is known of it at the other ranks.
