@@ -75,9 +75,9 @@ func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) 
 	}
 	n.waits = true
 	if passing {
-		l.enqueueFirst(n)
+		l.enqueue(nil, n, l.head)
 	} else {
-		l.enqueue(n)
+		l.enqueue(l.tail, n, nil)
 	}
 	if l.word == nil || l.closed {
 		return false, mpierr.Success
@@ -244,39 +244,29 @@ func (l *Lock[T]) newNode() *node[T] {
 	return n
 }
 
-func (l *Lock[T]) enqueue(n *node[T]) {
-	n.prev = l.tail
-	if l.tail == nil {
-		l.head = n
-	} else {
-		l.tail.next = n
-	}
-	l.tail = n
-	l.waiting++
-}
-
-func (l *Lock[T]) enqueueFirst(n *node[T]) {
-	n.next = l.head
-	if l.head == nil {
-		l.tail = n
-	} else {
-		l.head.prev = n
-	}
-	l.head = n
+// enqueue puts n between two neighbours in the queue; nil is an end.
+func (l *Lock[T]) enqueue(prev, n, next *node[T]) {
+	l.link(prev, n)
+	l.link(n, next)
 	l.waiting++
 }
 
 func (l *Lock[T]) dequeue(n *node[T]) {
-	if n.prev == nil {
-		l.head = n.next
-	} else {
-		n.prev.next = n.next
-	}
-	if n.next == nil {
-		l.tail = n.prev
-	} else {
-		n.next.prev = n.prev
-	}
+	l.link(n.prev, n.next)
 	n.prev, n.next = nil, nil
 	l.waiting--
+}
+
+// link makes b follow a in the queue; nil is an end.
+func (l *Lock[T]) link(a, b *node[T]) {
+	if a == nil {
+		l.head = b
+	} else {
+		a.next = b
+	}
+	if b == nil {
+		l.tail = a
+	} else {
+		b.prev = a
+	}
 }

@@ -20,14 +20,10 @@ func (t *Table) Add(w *Window) error {
 	return nil
 }
 
-// Remove takes the window with that id out and returns it, nil if there is none.
-func (t *Table) Remove(id uint32) *Window {
-	w := t.byID[id]
+// Remove takes the window with that id out, if there is one.
+func (t *Table) Remove(id uint32) {
 	delete(t.byID, id)
-	if t.recent == w {
-		t.recent = nil
-	}
-	return w
+	t.recent = nil
 }
 
 // Lookup returns the window with that id, nil if there is none.

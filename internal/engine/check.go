@@ -56,7 +56,7 @@ func (e *Engine) wantMark(a *Access, m mark) {
 func (e *Engine) sendMarks(s *Session) {
 	rest := s.marks[:0]
 	for _, a := range s.marks {
-		if !e.sendMark(s, a) {
+		if !e.sendMark(a) {
 			rest = append(rest, a)
 		}
 	}
@@ -64,7 +64,7 @@ func (e *Engine) sendMarks(s *Session) {
 	s.marks = rest
 }
 
-func (e *Engine) sendMark(s *Session, a *Access) bool {
+func (e *Engine) sendMark(a *Access) bool {
 	if a.held() || !a.queue.empty() {
 		return false
 	}

@@ -236,11 +236,11 @@ func (e *Engine) act(c *Call) (bool, error) {
 		case wire.CodePut, wire.CodeAccumulate:
 			sent = e.issueData(s, c)
 		case wire.CodeGet:
-			sent = e.issueGet(s, c)
+			sent = e.issueGet(c)
 		case wire.CodeGetAccumulate:
 			sent = e.issueGetAccumulate(s, c)
 		case wire.CodeCompareSwap:
-			sent = e.issueCompareSwap(s, c)
+			sent = e.issueCompareSwap(c)
 		default:
 			panic("engine: a call with an unknown code")
 		}
@@ -320,7 +320,7 @@ func (e *Engine) issueData(s *Session, c *Call) bool {
 	return true
 }
 
-func (e *Engine) issueGet(s *Session, c *Call) bool {
+func (e *Engine) issueGet(c *Call) bool {
 	i := e.requestRoom(c.Access, wire.PartLen)
 	if i == none {
 		return false
@@ -355,7 +355,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 	return true
 }
 
-func (e *Engine) issueCompareSwap(s *Session, c *Call) bool {
+func (e *Engine) issueCompareSwap(c *Call) bool {
 	n := len(c.Result)
 	i := e.requestRoom(c.Access, 2*n)
 	if i == none {

@@ -82,7 +82,7 @@ func (p *parkingLot) removeAt(i int) {
 }
 
 // drop forgets what s has sent.
-func (p *parkingLot) drop(e *Engine, s *Session) {
+func (p *parkingLot) drop(s *Session) {
 	for i := 0; i < p.n; {
 		if p.list[i].session == s {
 			p.removeAt(i)

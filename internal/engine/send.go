@@ -240,7 +240,7 @@ func (e *Engine) ping(s *Session) {
 	e.slots[i].flags |= wire.FlagAckNow
 }
 
-// Push sends what is queued for the peer up to bundle seq and sees to it that
+// push sends what is queued for the peer up to bundle seq and sees to it that
 // its acknowledgement comes without delay.
 func (e *Engine) push(s *Session, seq uint64) {
 	if s.state == dead || s.acked[request] > seq || s.promptSeq >= seq {

@@ -295,7 +295,7 @@ func (e *Engine) fail(s *Session, why error) {
 		a.fail(s.err)
 	}
 	e.endMessages(s, s.err)
-	e.parked.drop(e, s)
+	e.parked.drop(s)
 	e.dropLocks(s)
 	e.dropTypes(s)
 	s.marks = nil

@@ -157,7 +157,7 @@ func (m maker) divisor(n int) int {
 	return all[m.IntN(len(all))]
 }
 
-// elements returns memory of n elements of b.
+// side returns memory of n elements of b.
 func (m maker) side(n int, b datatype.Basic) Side {
 	if n == 0 {
 		return Side{Layout: m.uniform(m.between(1, 4), b, 1)}
