@@ -13,18 +13,18 @@ import (
 	"github.com/xdprma/xdprma/comm"
 )
 
-// TestMessagesAllocateNothing counts the allocations of short messages to and fro, at
-// both ranks together, for they are one process here.
+// TestMessagesAllocateNothing counts the allocations of messages to and fro, at both ranks
+// together, for they are one process here.
 func TestMessagesAllocateNothing(t *testing.T) {
 	ctx, jobs := join(t, 2, comm.Limits{})
 	ctx, cancel := context.WithCancel(ctx)
 	echoed := make(chan error)
 	go func() { // rank 1
-		w, buf := jobs[1].World(), make([]int64, 4)
+		w, buf := jobs[1].World(), make([]int64, 5000)
 		for {
-			_, err := comm.Recv(ctx, w, buf, comm.AnySource, comm.AnyTag)
+			s, err := comm.Recv(ctx, w, buf, comm.AnySource, comm.AnyTag)
 			if err == nil {
-				err = comm.Send(ctx, w, buf, 0, 2)
+				err = comm.Send(ctx, w, buf[:s.Count/8], 0, 2)
 			}
 			if err != nil {
 				echoed <- err
@@ -33,11 +33,19 @@ func TestMessagesAllocateNothing(t *testing.T) {
 		}
 	}()
 	w, out, in := jobs[0].World(), make([]int64, 4), make([]int64, 4)
+	long := make([]int64, 5000)
 	for name, call := range map[string]func() error{
 		"send and recv": func() error {
 			err := comm.Send(ctx, w, out, 1, 1)
 			if err == nil {
 				_, err = comm.Recv(ctx, w, in, 1, 2)
+			}
+			return err
+		},
+		"messages that are fetched": func() error {
+			err := comm.Send(ctx, w, long, 1, 1)
+			if err == nil {
+				_, err = comm.Recv(ctx, w, long, 1, 2)
 			}
 			return err
 		},

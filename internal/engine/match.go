@@ -120,17 +120,18 @@ type matching struct {
 	posted   line[Receive]
 	arrivals line[arrival]
 	free     []*arrival
-	bytes    int // cost of the arrivals
-	ownBytes int // of them, those of this rank itself
-	anyone   int // posted receives from AnySource
-	left     int // peers that have left the job in good order
+	pulls    []*Access // to offers, for the next ones
+	bytes    int       // cost of the arrivals
+	ownBytes int       // of them, those of this rank itself
+	anyone   int       // posted receives from AnySource
+	left     int       // peers that have left the job in good order
 
 	starved bool  // senders wait for credit that the limit did not allow
 	probed  bool  // somebody has looked for messages since the last sweep
 	sweepAt int64 // when those that may send are to be watched; 0: nobody waits for any source
 }
 
-// keptArrivals is how many arrivals are kept for the next ones.
+// keptArrivals is how many arrivals, and accesses to offers, are kept for the next ones.
 const keptArrivals = 64
 
 // find returns the oldest arrival that matches r, or -1.

@@ -499,10 +499,10 @@ func TestAnySourceWatched(t *testing.T) {
 	f.atRest()
 }
 
-// TestMessageAllocations sends and receives messages of one frame and of several, which
-// allocates nothing once there is memory from before.
+// TestMessageAllocations sends and receives messages of one frame, of several, and such as
+// are fetched, which allocates nothing once there is memory from before.
 func TestMessageAllocations(t *testing.T) {
-	for _, n := range []int{8, 5000} {
+	for _, n := range []int{8, 5000, 50_000} {
 		f := newFabric(t, 2, 8, nil)
 		s := f.access(0, 1).session
 		f.access(1, 0)
@@ -517,6 +517,7 @@ func TestMessageAllocations(t *testing.T) {
 			f.e[1].PostReceive(f.now, &r)
 			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buf: buf}
 			f.e[1].PostReceive(f.now, &any)
+			f.settle()
 			p = Sending{Session: s, Context: 1, Data: data}
 			f.e[0].PostSend(f.now, &p)
 			f.settle()

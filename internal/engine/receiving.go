@@ -110,7 +110,7 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	default:
 		r.phase, r.session, r.offer = receivePulling, a.session, a.offer
 		r.pull = Request{receive: r}
-		e.deferCall(&Call{Access: e.OpenAccess(a.session, a.offer), Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
+		e.deferCall(&Call{Access: e.openPull(a.session, a.offer), Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
 		e.markDirty(a.session)
 		return
 	}
@@ -120,7 +120,7 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 // pulled ends a receive whose data has come, or will not come.
 func (e *Engine) pulled(r *Receive) {
 	s := r.session
-	delete(s.access, r.offer)
+	e.closePull(s.access[r.offer])
 	err := r.pull.err
 	switch failed, broken := e.Revoked(r.Context); {
 	case err == nil:
@@ -131,6 +131,29 @@ func (e *Engine) pulled(r *Receive) {
 		err = brokenError(s.rank) // it is to say so: nothing else ends an offer before it is taken
 	}
 	r.end(err)
+}
+
+// openPull returns an access to what s has offered.
+func (e *Engine) openPull(s *Session, offer uint32) *Access {
+	var a *Access
+	if n := len(e.match.pulls); n > 0 {
+		a = e.match.pulls[n-1]
+		e.match.pulls = e.match.pulls[:n-1]
+	} else {
+		a = &Access{}
+	}
+	a.engine, a.session, a.window = e, s, offer
+	s.addAccess(a)
+	return a
+}
+
+// closePull forgets an access to an offer, on which nothing is outstanding.
+func (e *Engine) closePull(a *Access) {
+	delete(a.session.access, a.window)
+	if len(e.match.pulls) < keptArrivals {
+		*a = Access{queue: a.queue}
+		e.match.pulls = append(e.match.pulls, a)
+	}
 }
 
 // tellTaken has the sender told that its message is here, or will not be asked for.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Sending is a message on its way out. The caller keeps it until Met.
@@ -16,10 +15,9 @@ type Sending struct {
 	Tag     int
 	Data    []byte // must not move or be changed until Met
 
-	phase  sendPhase
-	id     uint32         // of an offer
-	memory *window.Window // what the receiver of an offer gets
-	err    *mpierr.Error
+	phase sendPhase
+	id    uint32 // of an offer
+	err   *mpierr.Error
 }
 
 type sendPhase uint8
@@ -171,31 +169,24 @@ func (e *Engine) offerIDs(p *Sending) {
 		e.lastOffer++
 		p.id = offered | e.lastOffer
 	}
-	p.memory = exposed(p)
 	e.offers[p.id] = p
 }
 
-// exposed returns p's data as a window that can be got from.
-func exposed(p *Sending) *window.Window {
-	w, err := window.New(window.Config{
-		ID: p.id, Flavor: window.FlavorCreate, Memory: window.Slice(p.Data), Size: len(p.Data), DispUnit: 1, GroupSize: 1,
-	})
-	if err != nil {
-		panic("engine: the data of a message is no window: " + err.Error())
-	}
-	return w
-}
-
-// target returns the window that request r of s means, nil if there is none.
-func (e *Engine) target(s *Session, r *wire.Record) *window.Window {
-	if r.Window < offered {
-		return e.cfg.Windows.Lookup(r.Window)
-	}
+// applyPull answers a get of a part of what this rank has offered to the peer. Nothing
+// else can be done to an offer, and nothing by others.
+func (e *Engine) applyPull(b *bundle, r *wire.Record) mpierr.Class {
 	p := e.offers[r.Window]
-	if p == nil || p.Session != s || r.Code != wire.CodeGet || r.Flags&wire.FlagTyped != 0 {
-		return nil
+	if p == nil || p.Session != b.session || r.Code != wire.CodeGet || r.Flags&wire.FlagTyped != 0 {
+		return mpierr.Win
 	}
-	return p.memory
+	if len(r.Data) != wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if n := uint64(len(p.Data)); r.Disp > n || uint64(want) > n-r.Disp {
+		return mpierr.RMARange
+	}
+	return e.answerGet(b, r.Token, offset, p.Data[r.Disp:][:want])
 }
 
 // taken ends an offer: s has the message, or does not want more of it.
@@ -277,7 +268,6 @@ func (e *Engine) Abandon(now int64, p *Sending, spare []byte) bool {
 		e.paid(e.match.remove(i))
 	case p.phase == sendOffered:
 		c := &Sending{Session: s, Context: p.Context, Tag: p.Tag, Data: spare, phase: sendOffered, id: p.id}
-		c.memory = exposed(c)
 		e.offers[c.id] = c
 		s.news = append(s.news, news{wire.CodeWithdrawn, c.id})
 		e.markDirty(s)

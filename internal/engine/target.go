@@ -94,7 +94,10 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		e.completed(s.localID, r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
-	w := e.target(s, r)
+	if r.Window >= offered {
+		return e.applyPull(b, r)
+	}
+	w := e.cfg.Windows.Lookup(r.Window)
 	if w == nil {
 		return mpierr.Win
 	}
@@ -131,38 +134,39 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	return class
 }
 
-// applyGet answers with as many results as the data needs, straight from the
-// window into transmit slots.
 func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
-	s := b.session
 	if len(r.Data) != wire.PartLen {
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(r.Data)
-	if b.done == 0 { // all of it must lie in the window before any of it is sent
-		if _, class := w.Slice(r.Disp, int(want)); class != mpierr.Success {
-			return class
-		}
+	mem, class := w.Slice(r.Disp, int(want))
+	if class != mpierr.Success {
+		return class
 	}
+	return e.answerGet(b, r.Token, offset, mem)
+}
+
+// answerGet answers a get with as many results as mem, what was asked for, needs, straight
+// into transmit slots. The results fill that of the operation from offset on.
+func (e *Engine) answerGet(b *bundle, token, offset uint32, mem []byte) mpierr.Class {
+	s := b.session
 	for {
-		n := int(want - b.done)
+		n := len(mem) - int(b.done)
 		if left := e.space(s, response); n > left {
 			if n = left; n < minFragment {
 				e.closeBundle(s, response)
-				n = min(int(want-b.done), e.space(s, response))
+				n = min(len(mem)-int(b.done), e.space(s, response))
 			}
 		}
-		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.done)}
+		a := wire.Record{Code: wire.CodeResult, Token: token, Disp: uint64(offset) + uint64(b.done)}
 		i, data := e.reserve(s, &a, n)
 		if i == none {
 			return stuck
 		}
-		if class := w.Get(r.Disp+uint64(b.done), data); class != mpierr.Success {
-			return class
-		}
+		datatype.CopyOut(data, mem[b.done:int(b.done)+n])
 		e.commit(i, n)
 		b.done += uint32(n)
-		if b.done == want {
+		if int(b.done) == len(mem) {
 			return mpierr.Success
 		}
 	}
