@@ -10,8 +10,8 @@
 // Send, Recv and their relatives are point-to-point communication (chapter 3 of the
 // standard). A receive matches a message of the same communicator with the source and
 // the tag that it asks for. Messages of one rank to another on a communicator are
-// matched in the order sent, and receives in the order posted. A message that fits a
-// frame leaves with the send; a longer one stays in the sender's memory until a receive
+// matched in the order sent, and receives in the order posted. A message of up to 8 KiB
+// leaves with the send; a longer one stays in the sender's memory until a receive
 // matches it, so a blocking send may wait for the receive, as the standard's does. Each
 // rank keeps a bounded number of messages that it has not asked for: beyond, the senders
 // wait. Progress is the library's, whatever the program does.

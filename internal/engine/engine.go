@@ -5,8 +5,12 @@
 // and in a deterministic simulation. Its caller serialises all calls.
 //
 // A rank is at once origin and target. Files follow a frame's way: slots and
-// session (who is there), send and ack (reliability outwards), receive (inwards),
-// target (requests take effect), origin (calls and their answers).
+// session (who is there), send and ack (reliability outwards), receive and parking
+// (inwards), target (requests take effect), origin (calls and their answers). Beside
+// them are access, locks, shared, exposure and deferred (epochs, and calls that wait
+// for one), direct (calls that need no frame), types, typed and typed_target (derived
+// datatypes), match, sending, receiving, rest, revoke and freed (messages), check
+// (checking mode), and life (death and leaving).
 package engine
 
 import (
