@@ -46,12 +46,11 @@ const (
 	UDP        Transport = "udp"
 )
 
-// Transports lists all of them.
-var Transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
+var transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
 
 // ParseTransport returns the transport called s.
 func ParseTransport(s string) (Transport, error) {
-	if t := Transport(s); slices.Contains(Transports, t) {
+	if t := Transport(s); slices.Contains(transports, t) {
 		return t, nil
 	}
 	return "", fmt.Errorf("transport %q is not one of auto, xdp, xdp-native, xdp-generic, udp", s)

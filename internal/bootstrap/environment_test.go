@@ -122,7 +122,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 		c := Config{
 			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
 			Job:       rapid.Uint64Min(1).Draw(t, "job"),
-			Transport: rapid.SampledFrom(Transports).Draw(t, "transport"),
+			Transport: rapid.SampledFrom(transports).Draw(t, "transport"),
 			Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"),
 			Port:      rapid.Uint16Range(0, 60000).Draw(t, "port"),
 			Queues:    rapid.IntRange(1, MaxQueues).Draw(t, "queues"),

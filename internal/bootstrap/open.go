@@ -36,6 +36,6 @@ type serving struct {
 func (s *serving) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	s.server.Drain(ctx)
+	s.server.drain(ctx)
 	return s.server.Close()
 }

@@ -63,8 +63,8 @@ func (s *Server) Store() *Memory { return s.store }
 // *AbortError. It does not block.
 func (s *Server) Abort(reason string) { s.store.Abort(reason) }
 
-// Drain blocks until no client is connected or ctx ends.
-func (s *Server) Drain(ctx context.Context) error {
+// drain blocks until no client is connected or ctx ends.
+func (s *Server) drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		n := len(s.clients)

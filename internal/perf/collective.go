@@ -118,7 +118,7 @@ func (r *rank) gather() error {
 		var mine []byte
 		if root == r.id {
 			var err error
-			if mine, err = r.histogram.Encode(); err != nil {
+			if mine, err = r.histogram.encode(); err != nil {
 				return err
 			}
 		}
@@ -127,7 +127,7 @@ func (r *rank) gather() error {
 			return err
 		}
 		if r.id == 0 {
-			if err := r.histogram.Merge(b); err != nil {
+			if err := r.histogram.merge(b); err != nil {
 				return err
 			}
 		}

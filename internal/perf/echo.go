@@ -13,11 +13,11 @@ const leastRounds = 20
 // echo times round trips: the frames of an operation, and one that answers the last.
 func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 	frames, length := s.layout(p.Bytes)
-	h := NewHistogram()
+	h := newHistogram()
 	round, losses := uint64(0), 0
 	start := time.Now()
 	warm, limit := warmUpTime, warmUpTime+s.plan.Duration
-	for last := time.Duration(0); last < limit || h.Count() < leastRounds; {
+	for last := time.Duration(0); last < limit || h.count() < leastRounds; {
 		round++
 		if err := s.sendCount(round, frames, length); err != nil {
 			return err
@@ -34,7 +34,7 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 				return errors.New("no answer arrives")
 			}
 		case last >= warm:
-			h.Record(now - last)
+			h.record(now - last)
 		}
 		if answered {
 			losses = 0
@@ -42,7 +42,7 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 		last = now
 	}
 	var err error
-	sample.Latency, err = h.Encode()
+	sample.Latency, err = h.encode()
 	return err
 }
 

@@ -91,7 +91,7 @@ func (r *rank) loop(step pass, ops uint64, limit time.Duration, most int) error 
 			return err
 		}
 		now := time.Since(start)
-		r.histogram.Record(now - last)
+		r.histogram.record(now - last)
 		last = now
 		n++
 	}

@@ -32,7 +32,7 @@ type Plan struct {
 // Sample is what one job measured at one point.
 type Sample struct {
 	Point   Point
-	Latency []byte        `json:",omitempty"` // encoded Histogram of passes, in nanoseconds
+	Latency []byte        `json:",omitempty"` // encoded histogram of passes, in nanoseconds
 	Ops     uint64        // operations in the timed loop, of all ranks that count
 	Elapsed time.Duration // of the timed loop
 	Passes  uint64        // of the timed loop
@@ -76,7 +76,7 @@ const (
 // FloorSample is what one job measured of a floor.
 type FloorSample struct {
 	Point   FloorPoint
-	Latency []byte  `json:",omitempty"` // of an echo: encoded Histogram of round trips, in nanoseconds
+	Latency []byte  `json:",omitempty"` // of an echo: encoded histogram of round trips, in nanoseconds
 	MBPerS  float64 `json:",omitempty"` // of a stream: 10^6 payload bytes a second
 	Lost    uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
 	Mode    string  // "xdp-native", "xdp-generic" or "udp"

@@ -14,26 +14,26 @@ import (
 func TestHistogramMerge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SliceOf(rapid.Int64Range(-5, int64(2*time.Minute))), 1, 4).Draw(rt, "parts")
-		whole, merged := NewHistogram(), NewHistogram()
+		whole, merged := newHistogram(), newHistogram()
 		for _, part := range parts {
-			h := NewHistogram()
+			h := newHistogram()
 			for _, ns := range part {
-				h.Record(time.Duration(ns))
-				whole.Record(time.Duration(ns))
+				h.record(time.Duration(ns))
+				whole.record(time.Duration(ns))
 			}
-			b, err := h.Encode()
+			b, err := h.encode()
 			if err == nil {
-				err = merged.Merge(b)
+				err = merged.merge(b)
 			}
 			if err != nil {
 				rt.Fatal(err)
 			}
 		}
-		if merged.Count() != whole.Count() {
-			rt.Fatalf("%d latencies merged, %d counted", merged.Count(), whole.Count())
+		if merged.count() != whole.count() {
+			rt.Fatalf("%d latencies merged, %d counted", merged.count(), whole.count())
 		}
 		for _, p := range []float64{0, 50, 99, 100} {
-			if got, want := merged.Microseconds(p), whole.Microseconds(p); got != want {
+			if got, want := merged.microseconds(p), whole.microseconds(p); got != want {
 				rt.Fatalf("p%v is %v µs, want %v", p, got, want)
 			}
 		}
@@ -41,23 +41,23 @@ func TestHistogramMerge(t *testing.T) {
 }
 
 func TestHistogram(t *testing.T) {
-	h := NewHistogram()
-	if h.Microseconds(50) != 0 {
+	h := newHistogram()
+	if h.microseconds(50) != 0 {
 		t.Error("an empty histogram has a median")
 	}
 	for i := range 1000 {
-		h.Record(time.Duration(i+1) * time.Microsecond)
+		h.record(time.Duration(i+1) * time.Microsecond)
 	}
-	if got := h.Microseconds(50); got < 499 || got > 501 {
+	if got := h.microseconds(50); got < 499 || got > 501 {
 		t.Errorf("p50 %v", got)
 	}
-	if got := h.Microseconds(99); got < 989 || got > 991 {
+	if got := h.microseconds(99); got < 989 || got > 991 {
 		t.Errorf("p99 %v", got)
 	}
-	if err := h.Merge([]byte("no histogram")); err == nil {
+	if err := h.merge([]byte("no histogram")); err == nil {
 		t.Error("bytes that are no histogram were merged")
 	}
-	if n := testing.AllocsPerRun(100, func() { h.Record(time.Duration(rand.Int64N(1e9))) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { h.record(time.Duration(rand.Int64N(1e9))) }); n != 0 {
 		t.Errorf("Record allocates %v times", n)
 	}
 }
@@ -65,11 +65,11 @@ func TestHistogram(t *testing.T) {
 // latencies encodes a histogram of one value in µs.
 func latencies(t *testing.T, micros ...int) []byte {
 	t.Helper()
-	h := NewHistogram()
+	h := newHistogram()
 	for _, us := range micros {
-		h.Record(time.Duration(us) * time.Microsecond)
+		h.record(time.Duration(us) * time.Microsecond)
 	}
-	b, err := h.Encode()
+	b, err := h.encode()
 	if err != nil {
 		t.Fatal(err)
 	}

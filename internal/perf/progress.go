@@ -54,7 +54,7 @@ func (r *rank) paced(step pass, pause time.Duration) error {
 			return err
 		}
 		end = time.Since(start)
-		r.histogram.Record(end - begin)
+		r.histogram.record(end - begin)
 	}
 	runtime.ReadMemStats(&after)
 	r.sample.Passes, r.sample.Ops, r.sample.Elapsed = uint64(n), uint64(n), end

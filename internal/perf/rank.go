@@ -25,7 +25,7 @@ type rank struct {
 	stopAt  int // displacement of the word by which the origin ends a target's computing
 
 	// Of the current point.
-	histogram *Histogram
+	histogram *histogram
 	sample    *Sample
 	duration  time.Duration // of the timed loop
 }
@@ -34,7 +34,7 @@ type rank struct {
 // it; emit is called at rank 0 with each sample. Points are for as many ranks
 // as the job has. It blocks until all ranks are through.
 func Run(ctx context.Context, node *rma.Node, plan *Plan, emit func(*Sample) error) error {
-	r := &rank{ctx: ctx, node: node, plan: plan, id: node.Rank(), size: node.Size(), histogram: NewHistogram()}
+	r := &rank{ctx: ctx, node: node, plan: plan, id: node.Rank(), size: node.Size(), histogram: newHistogram()}
 	room := smallest
 	for _, p := range plan.Points {
 		if p.Ranks != r.size {
@@ -65,7 +65,7 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	}
 	r.sample = &Sample{Point: p, Mode: r.node.Mode(), MTU: r.node.MaxPayload() + ipUDP}
 	r.duration = r.plan.Duration * time.Duration(max(t.Stretch, 1))
-	r.histogram.Reset()
+	r.histogram.reset()
 	runtime.GC()
 	if err := r.node.World().Barrier(r.ctx); err != nil {
 		return err
@@ -83,9 +83,9 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	if err := r.node.World().Barrier(r.ctx); err != nil || r.id != 0 {
 		return err
 	}
-	if r.histogram.Count() > 0 {
+	if r.histogram.count() > 0 {
 		var err error
-		if r.sample.Latency, err = r.histogram.Encode(); err != nil {
+		if r.sample.Latency, err = r.histogram.encode(); err != nil {
 			return err
 		}
 	}

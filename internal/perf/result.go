@@ -43,11 +43,11 @@ func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
 		return nil, fmt.Errorf("there is no test %q", p.Test)
 	}
 	r := &Result{Test: p.Test, Bytes: p.Bytes, Window: p.Window, Ranks: p.Ranks, Mode: samples[0].Mode, MTU: samples[0].MTU}
-	h := NewHistogram()
+	h := newHistogram()
 	var ops, passes, allocs uint64
 	var elapsed, cpu time.Duration
 	for _, s := range samples {
-		if err := h.Merge(s.Latency); err != nil {
+		if err := h.merge(s.Latency); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Test, err)
 		}
 		ops, passes, allocs = ops+s.Ops, passes+s.Passes, allocs+s.Allocs
@@ -58,7 +58,7 @@ func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
 	}
 	switch t.Kind {
 	case Latency:
-		r.P50, r.P99 = h.Microseconds(50), h.Microseconds(99)
+		r.P50, r.P99 = h.microseconds(50), h.microseconds(99)
 	case Bandwidth, Rate:
 		r.MopsPerS = float64(ops) / float64(elapsed.Nanoseconds()) * 1e3
 		r.MBPerS = r.MopsPerS * float64(p.Bytes)
@@ -103,11 +103,11 @@ func SummarizeFloor(samples []*FloorSample) (*Result, error) {
 	}
 	var p50, p99, rate []float64
 	for _, s := range samples {
-		h := NewHistogram()
-		if err := h.Merge(s.Latency); err != nil {
+		h := newHistogram()
+		if err := h.merge(s.Latency); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Point.Kind, err)
 		}
-		p50, p99, rate = append(p50, h.Microseconds(50)), append(p99, h.Microseconds(99)), append(rate, s.MBPerS)
+		p50, p99, rate = append(p50, h.microseconds(50)), append(p99, h.microseconds(99)), append(rate, s.MBPerS)
 	}
 	first := samples[0]
 	return &Result{Test: string(first.Point.Kind), Bytes: first.Point.Bytes, Mode: first.Mode, MTU: first.MTU, Ranks: 2,
@@ -119,11 +119,7 @@ func SummarizeFloor(samples []*FloorSample) (*Result, error) {
 func Spread(samples []*FloorSample) float64 {
 	var values []float64
 	for _, s := range samples {
-		h := NewHistogram()
-		if err := h.Merge(s.Latency); err != nil {
-			continue // Summarize reports it
-		}
-		values = append(values, s.MBPerS+h.Microseconds(50)) // one of them is 0
+		values = append(values, s.MBPerS+medianOf(s.Latency)) // one of them is 0
 	}
 	if len(values) == 0 || slices.Min(values) <= 0 {
 		return 1

@@ -65,9 +65,9 @@ func (s *FloorSample) value() float64 {
 // medianOf returns the median of an encoded histogram, 0 if it is damaged, which
 // Summarize reports.
 func medianOf(latency []byte) float64 {
-	h := NewHistogram()
-	if h.Merge(latency) != nil {
+	h := newHistogram()
+	if h.merge(latency) != nil {
 		return 0
 	}
-	return h.Microseconds(50)
+	return h.microseconds(50)
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// RequireRoot is the environment variable that, set to 1, turns the lack of
+// requireRoot is the environment variable that, set to 1, turns the lack of
 // root from a reason to skip a test into a failure. CI sets it.
-const RequireRoot = "XDPRMA_REQUIRE_ROOT"
+const requireRoot = "XDPRMA_REQUIRE_ROOT"
 
 // NeedsRoot skips the test, with the reason, unless it runs as root. When
 // XDPRMA_REQUIRE_ROOT is 1 it fails the test instead.
@@ -17,8 +17,8 @@ func NeedsRoot(t testing.TB) {
 	if os.Geteuid() == 0 {
 		return
 	}
-	if os.Getenv(RequireRoot) == "1" {
-		t.Fatal("this test needs root, and " + RequireRoot + "=1 forbids skipping it")
+	if os.Getenv(requireRoot) == "1" {
+		t.Fatal("this test needs root, and " + requireRoot + "=1 forbids skipping it")
 	}
 	t.Skip("this test needs root to create network namespaces or load BPF programs")
 }

@@ -85,11 +85,11 @@ type Record struct {
 	Data   []byte
 }
 
-// Padded returns n rounded up to a multiple of 8.
-func Padded(n int) int { return (n + 7) &^ 7 }
+// padded returns n rounded up to a multiple of 8.
+func padded(n int) int { return (n + 7) &^ 7 }
 
 // RecordSize returns the bytes that a record with n bytes of data takes.
-func RecordSize(n int) int { return RecordLen + Padded(n) }
+func RecordSize(n int) int { return RecordLen + padded(n) }
 
 // PutRecord writes the fixed part of r with dataLen bytes of data to follow, and
 // zeroes the padding. b must have room for RecordSize(dataLen). It returns the
