@@ -27,9 +27,7 @@ const (
 	microsecond int64 = 1000
 	millisecond       = 1000 * microsecond
 
-	minTimeout = 4 * millisecond // bounds of the retransmission timeout
-	maxTimeout = 200 * millisecond
-	ackDelay   = 200 * microsecond // how long an acknowledgement may wait for company
+	ackDelay = 200 * microsecond // how long an acknowledgement may wait for company
 )
 
 // Config holds what an engine is told at the start. Times are in nanoseconds, on

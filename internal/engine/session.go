@@ -153,7 +153,6 @@ func (e *Engine) newSession(rank int, path PathID) *Session {
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	s.rtt.Min, s.rtt.Max = minTimeout, maxTimeout
 	for s.localID == 0 || e.byID[s.localID] != nil {
 		s.localID = e.cfg.Rand()
 	}
@@ -346,7 +345,7 @@ func (s *Session) unapplied() bool { return s.acked[request] != s.nextSeq[reques
 // was lost, which nothing but a question brings again.
 func (e *Engine) pingAfter(s *Session) int64 {
 	if s.unapplied() && s.pending == 0 {
-		return min(maxTimeout, e.cfg.DeadAfter/4)
+		return min(reliable.MaxTimeout, e.cfg.DeadAfter/4)
 	}
 	return e.cfg.DeadAfter / 4
 }

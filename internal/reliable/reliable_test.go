@@ -85,15 +85,15 @@ func TestPacketsAgainstModel(t *testing.T) {
 }
 
 func TestTimeoutFollowsTheRoundTrip(t *testing.T) {
-	r := RTT{Min: 1000, Max: 1_000_000}
-	if r.Timeout() != 4000 {
+	var r RTT
+	if r.Timeout() != 4*MinTimeout {
 		t.Fatalf("before any sample: %d", r.Timeout())
 	}
 	for range 100 {
-		r.Sample(10_000)
+		r.Sample(10_000_000)
 	}
-	if got := r.Timeout(); got < 10_000 || got > 11_000 {
-		t.Fatalf("steady 10 µs gives %d", got)
+	if got := r.Timeout(); got < 10_000_000 || got > 11_000_000 {
+		t.Fatalf("steady 10 ms gives %d", got)
 	}
 	before := r.Timeout()
 	r.Expired()
@@ -103,7 +103,7 @@ func TestTimeoutFollowsTheRoundTrip(t *testing.T) {
 	for range 64 {
 		r.Expired()
 	}
-	if r.Timeout() != r.Max {
+	if r.Timeout() != MaxTimeout {
 		t.Fatalf("unbounded: %d", r.Timeout())
 	}
 	r.Progress()

@@ -1,9 +1,14 @@
 package reliable
 
+// The bounds of the retransmission timeout, in nanoseconds.
+const (
+	MinTimeout int64 = 4_000_000
+	MaxTimeout int64 = 200_000_000
+)
+
 // RTT estimates the round trip and derives the retransmission timeout from it,
-// as RFC 6298 does. Times are in nanoseconds.
+// as RFC 6298 does. Times are in nanoseconds. The zero value has seen no round trip.
 type RTT struct {
-	Min, Max int64 // bounds of the timeout
 	smoothed int64
 	variance int64
 	backoff  uint8
@@ -28,15 +33,15 @@ func (r *RTT) Sample(rtt int64) {
 func (r *RTT) Timeout() int64 {
 	t := r.smoothed + 4*r.variance
 	if r.smoothed == 0 {
-		t = 4 * r.Min
+		t = 4 * MinTimeout
 	}
-	t = max(t, r.Min) << r.backoff
-	return min(t, r.Max)
+	t = max(t, MinTimeout) << r.backoff
+	return min(t, MaxTimeout)
 }
 
 // Expired doubles the timeout, up to its bound, until the next progress.
 func (r *RTT) Expired() {
-	if r.Timeout() < r.Max {
+	if r.Timeout() < MaxTimeout {
 		r.backoff++
 	}
 }
