@@ -31,7 +31,7 @@ func (w *Win) Fence(ctx context.Context, assert Assert) (err error) {
 	if err == nil {
 		for _, rank := range ranks {
 			if w.targets[rank].used {
-				atTarget.ask(e, now, w.targets[rank].access)
+				atFence.ask(e, now, w.targets[rank].access)
 			}
 		}
 	}
@@ -43,12 +43,20 @@ func (w *Win) Fence(ctx context.Context, assert Assert) (err error) {
 		if !w.used(rank) {
 			continue
 		}
-		if fault := w.await(ctx, "fence", rank, atTarget); err == nil {
+		if fault := w.await(ctx, "fence", rank, atFence); err == nil {
 			err = fault
 		}
 	}
 	// Even after a failure: others wait for this rank.
-	if fault := w.inner.Barrier(ctx); err == nil && fault != nil {
+	fault := w.inner.Barrier(ctx)
+	if fault == nil && w.hints.Check {
+		// All accesses of the epoch have come, and none of the next one yet.
+		e, _ = w.poller.Lock()
+		e.Ordered(w.own.ID())
+		w.poller.UnlockQuiet()
+		fault = w.inner.Barrier(ctx)
+	}
+	if err == nil && fault != nil {
 		err = named("fence", NoRank, fault)
 	}
 	w.poller.Lock()

@@ -74,6 +74,53 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// TestEpochConflicts has ranks put the same bytes of rank 0 in the epochs of active
+// target synchronisation. However the puts follow each other, one epoch orders nothing,
+// and the next one everything.
+func TestEpochConflicts(t *testing.T) {
+	j := newJob(t, 3, comm.Limits{})
+	wins := make([]*rma.Win, 3)
+	j.each(func(n *rma.Node) (err error) {
+		wins[n.Rank()], err = rma.Allocate(j.ctx, n.World(), 64, 1, rma.Info{"xdprma_check_conflicts": "true"})
+		return err
+	})
+	found := 0
+	expect := func(what string, more int) {
+		t.Helper()
+		list, total := wins[0].Conflicts()
+		if found += more; total != found {
+			t.Errorf("%s: %d conflicts, want %d: %v", what, total, found, list)
+		}
+	}
+	data := make([]byte, 8)
+	fence := func(what string, at func(rank int) int64, more int) {
+		t.Helper()
+		j.each(func(n *rma.Node) error {
+			w := wins[n.Rank()]
+			return errors.Join(w.Fence(j.ctx, 0), w.Put(rma.Bytes(data), 0, rma.At(at(n.Rank()))), w.Fence(j.ctx, 0))
+		})
+		expect(what, more)
+	}
+	fence("fences, puts to the same bytes", func(int) int64 { return 0 }, 2)
+	fence("fences, puts to bytes of each rank", func(rank int) int64 { return int64(8 * rank) }, 0)
+	fence("fences, puts to bytes that another rank has put", func(rank int) int64 { return int64(8 * ((rank + 1) % 3)) }, 0)
+	post := func(what string, at func(rank int) int64, more int) {
+		t.Helper()
+		j.each(func(n *rma.Node) error {
+			w := wins[n.Rank()]
+			if n.Rank() == 0 {
+				return errors.Join(w.Post(j.ctx, []int{1, 2}, 0), w.Wait(j.ctx))
+			}
+			return errors.Join(w.Start(j.ctx, []int{0}, 0), w.Put(rma.Bytes(data), 0, rma.At(at(n.Rank()))), w.Complete(j.ctx))
+		})
+		expect(what, more)
+	}
+	post("post, puts to the same bytes", func(int) int64 { return 0 }, 1)
+	post("post, puts to bytes of each rank", func(rank int) int64 { return int64(8 * rank) }, 0)
+	post("post, puts to bytes that another rank has put", func(rank int) int64 { return int64(8 * (3 - rank)) }, 0)
+	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
+}
+
 // TestConflictsTold turns checking mode on for a whole job, and reads the log and
 // what the program's function is told.
 func TestConflictsTold(t *testing.T) {

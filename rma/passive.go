@@ -316,9 +316,12 @@ type completion struct {
 }
 
 var (
-	atTarget = completion{(*engine.Engine).Flush, func(a *engine.Access) userspace.Condition { return (*engine.FlushWait)(a) }}
+	atTarget = completion{(*engine.Engine).Flush, flushWait}
+	atFence  = completion{(*engine.Engine).FlushUnmarked, flushWait}
 	atOrigin = completion{(*engine.Engine).FlushLocal, func(a *engine.Access) userspace.Condition { return (*engine.LocalWait)(a) }}
 )
+
+func flushWait(a *engine.Access) userspace.Condition { return (*engine.FlushWait)(a) }
 
 // Flush blocks until every operation that this rank has issued to target on the
 // window has completed at the origin and at the target (MPI_Win_flush, section

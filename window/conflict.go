@@ -238,6 +238,13 @@ func (c *Checker) remember(t *track, holder uint64, a Access, s span) {
 // End forgets what holder has done: it has completed it, or is gone.
 func (c *Checker) End(holder uint64) { c.end(holder, false) }
 
+// EndAll forgets everything: whatever comes is ordered after it.
+func (c *Checker) EndAll() {
+	if c != nil {
+		c.tracks, c.spans = nil, 0
+	}
+}
+
 // EndReads forgets what holder has only read: it has the results.
 func (c *Checker) EndReads(holder uint64) { c.end(holder, true) }
 

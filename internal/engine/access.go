@@ -113,9 +113,13 @@ func (e *Engine) Flush(now int64, a *Access) { e.flush(now, a, markAll) }
 // FlushLocal is Flush for those who wait for LocalWait only.
 func (e *Engine) FlushLocal(now int64, a *Access) { e.flush(now, a, markReads) }
 
+// FlushUnmarked is Flush for the end of an epoch that orders nothing until others have
+// ended theirs: in checking mode the target forgets what was accessed later (Ordered).
+func (e *Engine) FlushUnmarked(now int64, a *Access) { e.flush(now, a, markNone) }
+
 func (e *Engine) flush(now int64, a *Access, m mark) {
 	e.now = now
-	if a.checked {
+	if a.checked && m != markNone {
 		e.wantMark(a, m)
 	}
 	if s := a.session; s != nil {

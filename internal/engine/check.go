@@ -83,6 +83,14 @@ func (e *Engine) sendMark(a *Access) bool {
 	return true
 }
 
+// Ordered lets a window's checker forget everything: all that has been issued to the
+// window is ordered before all that will be.
+func (e *Engine) Ordered(id uint32) {
+	if w := e.cfg.Windows.Lookup(id); w != nil {
+		w.Checker().EndAll()
+	}
+}
+
 // completed lets the window's checker forget what an origin has completed.
 func (e *Engine) completed(holder uint64, id uint32, onlyReads bool) {
 	w := e.cfg.Windows.Lookup(id)

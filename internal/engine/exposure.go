@@ -50,7 +50,7 @@ func (e *Engine) complete(a *Access) bool {
 		if a.completes != a.posted {
 			a.completes++
 		}
-		e.completed(localHolder, a.window, false)
+		e.completed(localHolder, a.window, true)
 		a.completed++
 		return true
 	}
@@ -78,14 +78,15 @@ func (e *Engine) takePost(s *Session, id uint32) mpierr.Class {
 	return mpierr.Success
 }
 
-// takeComplete handles a peer's complete record.
+// takeComplete handles a peer's complete record. It has the results of what it has
+// read; for the rest nothing is ordered until the exposure ends.
 func (e *Engine) takeComplete(s *Session, id uint32) mpierr.Class {
 	a := s.access[id]
 	if a == nil || a.completes == a.posted {
 		return mpierr.RMASync // nothing was posted to it
 	}
 	a.completes++
-	e.completed(s.localID, id, false)
+	e.completed(s.localID, id, true)
 	return mpierr.Success
 }
 
@@ -97,6 +98,7 @@ func (e *Engine) Expose(id uint32, exposed bool) bool {
 	switch {
 	case exposed == l.exposed:
 	case !exposed:
+		e.Ordered(id)
 		e.grant(id, l.Unblock(e.granted[:0]))
 	case !l.Block():
 		return false

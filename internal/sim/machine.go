@@ -158,18 +158,24 @@ func (m *machine) complete(x *machineTarget, local bool) error {
 }
 
 func (m *machine) Fence(win int, assert window.Assert) error {
-	w := m.windows[win]
+	w, e := m.windows[win], m.t.l.e
 	if err := w.epoch.Fence(assert); err != nil {
 		return err
 	}
 	for i := range w.targets {
 		if x := &w.targets[i]; x.used {
 			x.used = false
-			if err := m.complete(x, false); err != nil {
+			e.FlushUnmarked(m.t.w.now, x.Access)
+			m.t.await((*engine.FlushWait)(x.Access).Met)
+			if err := x.TakeError(); err != nil {
 				return err
 			}
 		}
 	}
+	if err := m.Barrier(); err != nil {
+		return err
+	}
+	e.Ordered(w.own.ID())
 	return m.Barrier()
 }
 

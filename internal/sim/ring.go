@@ -103,6 +103,7 @@ func (t *task) ringTarget() {
 			t.failed(k, a.Err(), start)
 			return
 		}
+		e.Ordered(ringWindow)
 		want = ringBlock(before, epoch)
 		t.ringHolds(k, "after a wait", want, epoch)
 	}
