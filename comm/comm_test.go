@@ -54,16 +54,11 @@ func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.
 // each runs f for all ranks at once and returns what each returned.
 func each[T any](ranks []T, f func(T) error) []error {
 	errs := make([]error, len(ranks))
-	done := make(chan bool)
+	var all sync.WaitGroup
 	for i, r := range ranks {
-		go func() {
-			errs[i] = f(r)
-			done <- true
-		}()
+		all.Go(func() { errs[i] = f(r) })
 	}
-	for range ranks {
-		<-done
-	}
+	all.Wait()
 	return errs
 }
 

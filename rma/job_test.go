@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,20 +62,14 @@ func byFrames(t *testing.T) { t.Setenv(testjob.EnvHostMemory, "") }
 
 // close closes all nodes at once, because each waits for the others a while.
 func (j *job) close() {
-	done := make(chan error)
-	for _, n := range j.nodes {
-		go func() {
-			if n == nil {
-				done <- nil
-				return
-			}
-			done <- n.Close()
-		}()
-	}
-	for range j.nodes {
-		if err := <-done; err != nil {
-			j.t.Errorf("close: %v", err)
+	err := errors.Join(j.outcomes(func(n *rma.Node) error {
+		if n == nil {
+			return nil
 		}
+		return n.Close()
+	})...)
+	if err != nil {
+		j.t.Errorf("close: %v", err)
 	}
 }
 
@@ -89,18 +84,15 @@ func (j *job) each(f func(n *rma.Node) error) {
 // outcomes runs f on all ranks at once and returns what each returned.
 func (j *job) outcomes(f func(n *rma.Node) error) []error {
 	errs := make([]error, len(j.nodes))
-	done := make(chan bool)
+	var all sync.WaitGroup
 	for rank, n := range j.nodes {
-		go func() {
-			defer func() { done <- true }()
+		all.Go(func() {
 			if err := f(n); err != nil {
 				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
 			}
-		}()
+		})
 	}
-	for range j.nodes {
-		<-done
-	}
+	all.Wait()
 	return errs
 }
 
