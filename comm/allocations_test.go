@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 )
 
 // TestMessagesAllocateNothing counts the allocations of messages to and fro, at both ranks
@@ -76,4 +77,44 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	if err := <-echoed; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestCollectivesAllocateNothing does the same for collectives.
+func TestCollectivesAllocateNothing(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	turn := func(j *comm.Job, in, out, all []int64) error {
+		w := j.World()
+		return errors.Join(w.Barrier(ctx), comm.Bcast(ctx, w, in, 0), comm.Allreduce(ctx, w, in, out, datatype.Sum),
+			comm.Reduce(ctx, w, in, out, datatype.Max, 1), comm.Allgather(ctx, w, in, all), comm.Alltoall(ctx, w, all, all))
+	}
+	stop := make(chan bool)
+	other := make(chan error)
+	go func() { // rank 1
+		in, out, all := make([]int64, 100), make([]int64, 100), make([]int64, 200)
+		for {
+			select {
+			case <-stop:
+				other <- nil
+				return
+			default:
+			}
+			if err := turn(jobs[1], in, out, all); err != nil {
+				other <- err
+				return
+			}
+		}
+	}()
+	in, out, all := make([]int64, 100), make([]int64, 100), make([]int64, 200)
+	var err error
+	call := func() { err = errors.Join(err, turn(jobs[0], in, out, all)) }
+	for range 50 {
+		call()
+	}
+	runtime.GC()
+	if n := testing.AllocsPerRun(200, call); n != 0 || err != nil {
+		t.Errorf("%v allocations, %v", n, err)
+	}
+	close(stop)
+	_ = jobs[0].Close() // ends the turn that rank 1 is in
+	<-other
 }

@@ -97,31 +97,49 @@ func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err
 // gatherAll is AllGather as a part of the call op.
 func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks [][]byte, err error) {
 	err = c.inTurn(ctx, op, 0, nil, func() (err error) {
-		blocks, err = c.allGather(ctx, mine)
-		return err
+		n := len(mine)
+		all := make([]byte, n*c.size)
+		if err := c.allGather(ctx, mine, all); err != nil {
+			return err
+		}
+		blocks = make([][]byte, c.size)
+		for i := range c.size {
+			blocks[(c.rank+i)%c.size] = all[i*n : (i+1)*n : (i+1)*n]
+		}
+		return nil
 	})
 	return blocks, err
 }
 
-// allGather doubles what each rank knows in every round (Bruck's algorithm).
-func (c *Comm) allGather(ctx context.Context, mine []byte) ([][]byte, error) {
+// allGather fills all with the blocks of ranks c.rank, c.rank+1 and so on. It doubles what
+// each rank knows in every round (Bruck's algorithm).
+func (c *Comm) allGather(ctx context.Context, mine, all []byte) error {
 	n := len(mine)
-	all := make([]byte, n*c.size) // of ranks c.rank, c.rank+1, ...
 	copy(all, mine)
 	round := 0
 	for dist := 1; dist < c.size; dist *= 2 {
 		part := min(dist, c.size-dist) * n
 		to, from := (c.rank-dist+c.size)%c.size, (c.rank+dist)%c.size
 		if err := c.exchangeWith(ctx, "allgather", to, all[:part], from, all[dist*n:dist*n+part], round); err != nil {
-			return nil, err
+			return err
 		}
 		round++
 	}
-	blocks := make([][]byte, c.size)
-	for i := range c.size {
-		blocks[(c.rank+i)%c.size] = all[i*n : (i+1)*n : (i+1)*n]
+	return nil
+}
+
+// keptScratch bounds what a communicator keeps for its next collective.
+const keptScratch = 256 << 10
+
+// scratch returns n bytes, aligned for any element, for the collective whose turn it is.
+func (c *Comm) scratch(n int) []byte {
+	if n > keptScratch {
+		return bytesOf(make([]uint64, (n+7)/8))[:n]
 	}
-	return blocks, nil
+	if n > 8*len(c.spare) {
+		c.spare = make([]uint64, (n+7)/8)
+	}
+	return bytesOf(c.spare)[:n]
 }
 
 // Broadcast gives every rank what rank root passes (MPI_Bcast); other ranks'

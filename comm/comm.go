@@ -36,6 +36,8 @@ type Comm struct {
 
 	busy chan struct{} // holds something while a collective goes on: one at a time
 	turn uint32        // collectives done, so that messages of two cannot be mixed up
+
+	spare []uint64 // memory for collectives; see scratch
 }
 
 func newComm(j *Job, context uint32, group []int) *Comm {

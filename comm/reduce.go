@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"math/bits"
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -116,10 +117,13 @@ func Allgather[T datatype.Element](ctx context.Context, c *Comm, send, recv []T)
 }
 
 func (c *Comm) gatherAtAll(ctx context.Context, send, recv []byte) error {
-	if err := c.gather(ctx, send, recv, 0); err != nil {
+	all := c.scratch(len(recv))
+	if err := c.allGather(ctx, send, all); err != nil {
 		return err
 	}
-	return c.bcast(ctx, recv, 0)
+	n := copy(recv, all[(c.size-c.rank)*len(send):]) // from rank 0 on
+	copy(recv[n:], all)
+	return nil
 }
 
 // Alltoall sends the i-th of Size equal parts of send to rank i, which stores it as
@@ -175,9 +179,16 @@ func checkReduce(send, recv []byte, op datatype.Op, basic datatype.Basic, gets b
 	return nil
 }
 
+// operands returns two buffers for n bytes of elements of any kind.
+func (c *Comm) operands(n int) (mine, theirs []byte) {
+	padded := (n + 7) &^ 7
+	both := c.scratch(2 * padded)
+	return both[:n], both[padded : padded+n]
+}
+
 // reduce goes up a binomial tree whose root is rank root.
 func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, basic datatype.Basic, root int) error {
-	mine, theirs := bytesOf(make([]uint64, (len(send)+7)/8))[:len(send)], make([]byte, len(send)) // pairs need the alignment
+	mine, theirs := c.operands(len(send))
 	copy(mine, send)
 	me := (c.rank - root + c.size) % c.size
 	for dist := 1; dist < c.size; dist *= 2 {
@@ -196,14 +207,48 @@ func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, ba
 	return nil
 }
 
-// Allreduce is Reduce with the same result, bit by bit, at every rank
-// (MPI_Allreduce).
+// Allreduce is Reduce to every rank, with the same result, bit by bit, at all of them
+// (MPI_Allreduce). It need not be that of Reduce where the order of combination matters.
 func Allreduce[T datatype.Element](ctx context.Context, c *Comm, send, recv []T, op datatype.Op) error {
 	in, out, basic := bytesOf(send), bytesOf(recv), datatype.BasicOf[T]()
-	return c.collective(ctx, "allreduce", 0, func() error { return checkReduce(in, out, op, basic, true) }, func() error {
-		if err := c.reduce(ctx, in, out, op, basic, 0); err != nil {
+	return c.collective(ctx, "allreduce", 0, func() error { return checkReduce(in, out, op, basic, true) },
+		func() error { return c.allreduce(ctx, in, out, op, basic) })
+}
+
+// allreduce has two ranks at a time exchange what they have, and both combine it, that of
+// the lower rank first, so that both have the same. Ranks from the last power of two on
+// take no part, but have others bring theirs in.
+func (c *Comm) allreduce(ctx context.Context, send, recv []byte, op datatype.Op, basic datatype.Basic) error {
+	const bringIn, bringBack, first = 0, 1, 2 // rounds
+	most := 1 << (bits.Len(uint(c.size)) - 1)
+	mine, theirs := c.operands(len(send))
+	copy(mine, send)
+	if c.rank >= most {
+		if err := c.giveTo(ctx, "allreduce", c.rank-most, bringIn, mine); err != nil {
 			return err
 		}
-		return c.bcast(ctx, out, 0)
-	})
+		return c.takeFrom(ctx, "allreduce", c.rank-most, bringBack, recv)
+	}
+	partner := c.rank + most
+	if partner < c.size {
+		if err := c.takeFrom(ctx, "allreduce", partner, bringIn, theirs); err != nil {
+			return err
+		}
+		datatype.Accumulate(op, basic, mine, theirs)
+	}
+	for round := range bits.Len(uint(most)) - 1 {
+		peer := c.rank ^ 1<<round
+		if err := c.exchangeWith(ctx, "allreduce", peer, mine, peer, theirs, first+round); err != nil {
+			return err
+		}
+		if peer < c.rank {
+			mine, theirs = theirs, mine
+		}
+		datatype.Accumulate(op, basic, mine, theirs)
+	}
+	copy(recv, mine)
+	if partner < c.size {
+		return c.giveTo(ctx, "allreduce", partner, bringBack, recv)
+	}
+	return nil
 }
