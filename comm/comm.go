@@ -159,13 +159,23 @@ func (c *Comm) failed(op string, err error) error {
 	if e.Class == mpierr.Timeout {
 		e.Rank = mpierr.NoRank // the rank that this one waited for may have waited itself
 	}
+	c.Break(c, e)
+	return e
+}
+
+// Break has c's collectives, and messages that are not there yet, fail at every member,
+// as a failed collective does: this rank has failed with err, of a call on another
+// communicator. It is for calls that make a communicator which others may have then.
+func (c *Comm) Break(other *Comm, err error) {
 	culprit := c.job.rank
-	if e.Rank >= 0 && e.Rank < c.size { // a root may be no rank
-		culprit = c.WorldRank(e.Rank)
+	var e *mpierr.Error
+	if errors.As(err, &e) && e.Rank >= 0 && e.Rank < other.size { // a root may be no rank
+		culprit = other.WorldRank(e.Rank)
 	}
 	eng, now := c.job.poller.Lock()
-	eng.Revoke(now, c.context, culprit)
-	eng.Tick(now)
-	c.job.poller.Unlock()
-	return e
+	defer c.job.poller.Unlock()
+	if !c.job.poller.Closed() {
+		eng.Revoke(now, c.context, culprit)
+		eng.Tick(now)
+	}
 }

@@ -47,25 +47,40 @@ func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member
 // Split divides the ranks of c into communicators by colour, ordered by key and
 // then by rank (MPI_Comm_split). It is collective over c and blocks as Barrier
 // does. A rank whose colour is Undefined gets nil; other colours are not negative
-// (Arg). The new communicator has c's error handler and no attributes.
+// (Arg). The new communicator has c's error handler and no attributes. If the call fails at
+// a member, those that have their communicator nevertheless find it broken.
 func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	wrong := color < 0 && color != Undefined
 	if wrong {
 		color = Undefined // the others must not wait for this rank
 	}
-	d, err := c.split(ctx, "comm split", color, key)
+	d, err := c.split(ctx, "comm split", color, key, nil)
 	if err == nil && wrong {
 		err = mpierr.New("comm split", mpierr.Arg, mpierr.NoRank, "a colour is not negative, or Undefined")
 	}
 	return d, err
 }
 
-func (c *Comm) split(ctx context.Context, op string, color, key int) (*Comm, error) {
+// split makes the communicators of a call op. prepare, unless it is nil, is called with
+// this rank's before anybody has it; what it fails with fails the call at its members.
+func (c *Comm) split(ctx context.Context, op string, color, key int, prepare func(d *Comm) error) (*Comm, error) {
 	all, err := c.members(ctx, op, color, key)
 	if err != nil {
 		return nil, err
 	}
+	d, fault := c.part(op, all, color)
+	if d != nil && prepare != nil {
+		fault = prepare(d)
+	}
+	if err := c.agree(ctx, op, d, fault); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// part returns the communicator of a colour, nil for Undefined.
+func (c *Comm) part(op string, all []member, color int) (*Comm, error) {
 	if color == Undefined {
 		return nil, nil
 	}
@@ -84,7 +99,30 @@ func (c *Comm) split(ctx context.Context, op string, color, key int) (*Comm, err
 	return d, nil
 }
 
-const dup = "comm dup"
+// agree ends a call op that makes d at this rank, nil if it makes none. It fails at every
+// member of d if fault is one at any. A rank that does not learn what became of the others
+// breaks d, for they may have it, and would wait for this rank.
+func (c *Comm) agree(ctx context.Context, op string, d *Comm, fault error) error {
+	var failed [1]byte
+	if fault != nil {
+		failed[0] = 1
+	}
+	blocks, err := c.gatherAll(ctx, op, failed[:])
+	switch {
+	case err != nil && d != nil:
+		d.Break(c, err)
+	case err == nil && fault == nil && d != nil:
+		for _, world := range d.group {
+			if r := c.rankOf(world); blocks[r][0] != 0 {
+				return mpierr.New(op, mpierr.Other, r, "the callback of an attribute failed at this rank")
+			}
+		}
+	}
+	if fault != nil {
+		return fault
+	}
+	return err
+}
 
 // Dup returns a communicator of the same ranks whose messages are apart from c's
 // (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new one
@@ -92,37 +130,15 @@ const dup = "comm dup"
 // Class Other if one of those fails: then Dup fails at every member.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
-	d, err := c.split(ctx, dup, 0, 0)
-	if err != nil {
-		return nil, err
+	var made *Comm
+	d, err := c.split(ctx, "comm dup", 0, 0, func(d *Comm) error {
+		made = d
+		return callbackError("comm dup", c.attributes.CopyTo(c, d, &d.attributes))
+	})
+	if err != nil && made != nil {
+		_ = made.attributes.Clear(made) // with the failure that is reported
 	}
-	fault := callbackError(dup, c.attributes.CopyTo(c, d, &d.attributes))
-	if err := d.agree(ctx, fault); err != nil {
-		_ = d.attributes.Clear(d) // with the failure that is reported
-		return nil, err
-	}
-	return d, nil
-}
-
-// agree returns an error at every member of the duplicate d if fault is one at any.
-func (c *Comm) agree(ctx context.Context, fault error) error {
-	var failed [1]byte
-	if fault != nil {
-		failed[0] = 1
-	}
-	blocks, err := c.gatherAll(ctx, dup, failed[:])
-	switch {
-	case fault != nil:
-		return fault
-	case err != nil:
-		return err
-	}
-	for r, b := range blocks {
-		if b[0] != 0 {
-			return mpierr.New(dup, mpierr.Other, r, "the callback of an attribute failed at this rank")
-		}
-	}
-	return nil
+	return d, err
 }
 
 // Create returns a communicator of the processes of a group, which are c's, in the
@@ -137,7 +153,7 @@ func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 	if rank == Undefined {
 		color = Undefined
 	}
-	d, err := c.split(ctx, "comm create", color, rank)
+	d, err := c.split(ctx, "comm create", color, rank, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -161,7 +177,7 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 		return nil, err
 	}
 	first := slices.IndexFunc(blocks, func(b []byte) bool { return string(b) == string(mine[:]) })
-	return c.split(ctx, op, first, key)
+	return c.split(ctx, op, first, key, nil)
 }
 
 // Free ends this rank's use of c (MPI_Comm_free): the delete functions of its

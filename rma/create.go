@@ -15,7 +15,9 @@ import (
 // 0, and the unit at most 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
 // mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
 // all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
-// info value, ErrProcFailed. If it fails at one rank, it fails at all.
+// info value, ErrProcFailed. If it fails at one rank, it fails at all, but where a rank dies or
+// gives up at the last moment: then those that have the window learn so from its
+// collectives, Free among them.
 func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
 	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
 }
@@ -195,13 +197,19 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 	}
 	c.ID = proposals[0].id
 	reports, err := w.add(ctx, c, fault)
+	known := err != nil && reports != nil // to all
 	for r := range reports {
 		if err == nil {
 			err = failedAt("window create", r, reports[r].failed)
+			known = err != nil
 		}
 	}
 	if err == nil {
 		err = w.reachHost(reports)
+	}
+	if err != nil && !known && w.inner != nil { // others may have the window, and wait for this rank
+		w.inner.Break(w.comm, err)
+		w.ending.Break(w.comm, err)
 	}
 	if err != nil {
 		w.forget()

@@ -1,10 +1,32 @@
 package rma
 
-import "github.com/xdprma/xdprma/internal/engine"
+import (
+	"context"
+	"runtime"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/window"
+)
 
 // Silence stops the node without a word to anyone, as a process that is killed
 // does: its socket is closed and nothing is served any more.
 func (n *Node) Silence() { _ = n.job.Poller().Close() }
+
+// SilenceWaiting is Silence once the node waits in a collective and has sent the others
+// what it can.
+func (n *Node) SilenceWaiting() {
+	for {
+		e, _ := n.job.Poller().Lock()
+		u := e.Usage()
+		n.job.Poller().UnlockQuiet()
+		if u.Receives == 1 && u.FreeSlots == u.Slots {
+			n.Silence()
+			return
+		}
+		runtime.Gosched()
+	}
+}
 
 // Usage returns what the engine of the window's node holds.
 func (w *Win) Usage() engine.Usage {
@@ -18,4 +40,16 @@ func (n *Node) LockWaits() int {
 	e, _ := n.job.Poller().Lock()
 	defer n.job.Poller().UnlockQuiet()
 	return e.Usage().LockWaits
+}
+
+// CreateInSteps is a collective creation of a window without memory, which calls between
+// before the last exchange of the ranks.
+func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, error) {
+	w := &Win{comm: c, poller: c.Job().Poller(), targets: make([]target, c.Size())}
+	proposals, err := w.propose(ctx, 0, 1, nil)
+	if err != nil {
+		return nil, err
+	}
+	between()
+	return w, w.register(ctx, window.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
 }

@@ -143,3 +143,39 @@ func TestCloseWakes(t *testing.T) {
 		j.must(wins[1].Unlock(j.ctx, 1))
 	}
 }
+
+// TestCreateHalf has rank 2 vanish when rank 1 has its part of a new window, and rank 0 has
+// not: no rank waits at the window for those that do not have it.
+func TestCreateHalf(t *testing.T) {
+	byFrames(t)
+	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
+		"fence": func(ctx context.Context, w *rma.Win) error { return w.Fence(ctx, 0) },
+		"free":  func(ctx context.Context, w *rma.Win) error { return w.Free(ctx) },
+	} {
+		j := newJob(t, 3, soon)
+		near, hasIt := make(chan bool), errors.New("it has the window")
+		errs := j.outcomes(func(n *rma.Node) error {
+			var w *rma.Win
+			var err error
+			switch c := n.World(); n.Rank() {
+			case 0:
+				_, err = rma.CreateInSteps(j.ctx, c, func() { <-near; j.nodes[2].SilenceWaiting() })
+			case 1:
+				w, err = rma.Create(j.ctx, c, nil, 1, nil)
+			default:
+				_, err = rma.CreateInSteps(j.ctx, c, func() { close(near) })
+				return err
+			}
+			if err != nil {
+				return err
+			}
+			return errors.Join(hasIt, call(j.ctx, w))
+		})
+		if !errors.Is(errs[0], rma.ErrProcFailed) {
+			t.Errorf("%s: rank 0: got %v, want class process failed", name, errs[0])
+		}
+		if !errors.Is(errs[1], hasIt) || !errors.Is(errs[1], rma.ErrProcFailed) {
+			t.Errorf("rank 1: got %v, want a window whose %s fails with class process failed", errs[1], name)
+		}
+	}
+}
