@@ -1,6 +1,6 @@
 /*
  * What `xdprma perf` measures, with an MPI library: one-sided operations between
- * rank 0, the origin, and rank 1, or of all ranks. Usage: rma TEST BYTES WINDOW.
+ * rank 0, the origin, and rank 1, or of all ranks, messages and collectives. Usage: rma TEST BYTES WINDOW.
  * Prints test, bytes, window, median and 99th percentile in us, and 10^6
  * operations a second; 0 where a figure does not apply.
  */
@@ -69,6 +69,20 @@ static void put_to_all(void)
 }
 
 static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
+
+static void message(void)
+{
+	if (rank == 0)
+		MPI_Send(origin, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+	MPI_Recv(result, bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (rank == 1)
+		MPI_Send(origin, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+}
+
+static void allreduce(void)
+{
+	MPI_Allreduce(origin, result, bytes / 8, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -191,6 +205,14 @@ static void run(const char *test)
 	}
 	if (strcmp(test, "barrier") == 0 || strcmp(test, "scale-barrier") == 0) {
 		together(test, barrier);
+		return;
+	}
+	if (strcmp(test, "message-latency") == 0) {
+		together(test, message);
+		return;
+	}
+	if (strcmp(test, "allreduce-latency") == 0) {
+		together(test, allreduce);
 		return;
 	}
 	if (strcmp(test, "scale-put") == 0) {
