@@ -3,7 +3,9 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/userspace"
@@ -19,7 +21,7 @@ type Request struct {
 	finish func() error
 
 	mu       sync.Mutex
-	inactive bool
+	inactive atomic.Bool // set once err is what the operation ended with
 	err      error
 }
 
@@ -58,29 +60,22 @@ func (r *Request) Test() (done bool, err error) {
 	return true, r.end("test")
 }
 
-func (r *Request) active() bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.inactive
-}
+func (r *Request) active() bool { return r != nil && !r.inactive.Load() }
 
 // end makes r, which is over, inactive, and returns what it ended with. What Close has
 // ended will not be finished.
 func (r *Request) end(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.inactive {
+	if r.inactive.Load() {
 		return r.err
 	}
-	r.inactive = true
 	if !r.poller.Closed() || r.met() {
 		r.err = r.finish()
 	} else {
 		r.err = mpierr.Named(op, mpierr.NoRank, errClosed)
 	}
+	r.inactive.Store(true)
 	return r.err
 }
 
@@ -89,9 +84,6 @@ func (r *Request) met() bool {
 	defer r.poller.UnlockQuiet()
 	return r.cond.Met()
 }
-
-// over reports whether r is met, or never will be.
-func (r *Request) over() bool { return r.met() || r.poller.Closed() }
 
 // poll sends what is ready and reports whether r is over.
 func (r *Request) poll() bool {
@@ -102,7 +94,8 @@ func (r *Request) poll() bool {
 	return met || r.poller.Closed()
 }
 
-// anyOf is met when one of the active requests is over.
+// anyOf is met when one of the requests is over. They are those that were active when
+// the wait began: another goroutine may end them.
 type anyOf []*Request
 
 func (c anyOf) Met() bool {
@@ -114,34 +107,43 @@ func (c anyOf) Met() bool {
 	return false
 }
 
-// activeOf returns the active requests, which are all of one node.
-func activeOf(op string, requests []*Request) (anyOf, error) {
-	var list anyOf
+// pollerOf returns the poller of the active requests, which are all of one node; nil if
+// there are none.
+func pollerOf(op string, requests []*Request) (p *userspace.Poller, err error) {
 	for _, r := range requests {
-		if !r.active() {
-			continue
-		}
-		if len(list) > 0 && r.poller != list[0].poller {
+		switch {
+		case !r.active():
+		case p == nil:
+			p = r.poller
+		case r.poller != p:
 			return nil, mpierr.New(op, mpierr.Arg, mpierr.NoRank, "the requests belong to different nodes: wait for each by itself")
 		}
-		list = append(list, r)
 	}
-	return list, nil
+	return p, nil
 }
 
 // endSome ends the active requests that are over, at most most of them, and returns
 // their indexes and errors.
-func endSome(op string, requests []*Request, most int) (indexes []int, err error) {
+func endSome(op string, p *userspace.Poller, requests []*Request, most int) (indexes []int, err error) {
+	closed := p.Closed()
+	p.Lock()
 	for i, r := range requests {
 		if len(indexes) == most {
 			break
 		}
-		if r.active() && r.over() {
+		if r.active() && (closed || r.cond.Met()) {
 			indexes = append(indexes, i)
-			err = errors.Join(err, r.end(op))
 		}
 	}
-	return indexes, err
+	p.UnlockQuiet()
+	ended := indexes[:0]
+	for _, i := range indexes {
+		if requests[i].active() { // neither another goroutine has ended it, nor is it here twice
+			ended = append(ended, i)
+			err = errors.Join(err, requests[i].end(op))
+		}
+	}
+	return ended, err
 }
 
 // WaitAll waits for all requests, and returns their errors joined (MPI_Waitall). If
@@ -181,16 +183,20 @@ func WaitSome(ctx context.Context, requests ...*Request) (indexes []int, err err
 
 func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]int, error) {
 	for {
-		list, err := activeOf(op, requests)
-		if err != nil || len(list) == 0 {
+		p, err := pollerOf(op, requests)
+		if p == nil {
 			return nil, err
 		}
-		if err := list[0].poller.Wait(ctx, list); err != nil && !list[0].poller.Closed() {
+		if indexes, err := endSome(op, p, requests, most); len(indexes) > 0 {
+			return indexes, err
+		}
+		list := slices.DeleteFunc(slices.Clone(requests), func(r *Request) bool { return !r.active() })
+		if len(list) == 0 {
+			continue
+		}
+		if err := p.Wait(ctx, anyOf(list)); err != nil && !p.Closed() {
 			return nil, mpierr.Named(op, mpierr.NoRank, err)
 		}
-		if indexes, err := endSome(op, requests, most); len(indexes) > 0 {
-			return indexes, err
-		} // another goroutine has ended them
 	}
 }
 
@@ -227,13 +233,13 @@ func TestSome(requests ...*Request) (indexes []int, err error) {
 }
 
 func testSome(op string, requests []*Request, most int) (indexes []int, active bool, err error) {
-	for _, r := range requests {
-		if r.active() {
-			active = true
-			r.poll()
-			break
-		}
+	p, err := pollerOf(op, requests)
+	if p == nil {
+		return nil, false, err
 	}
-	indexes, err = endSome(op, requests, most)
-	return indexes, active, err
+	e, now := p.Lock()
+	e.Tick(now)
+	p.Unlock()
+	indexes, err = endSome(op, p, requests, most)
+	return indexes, true, err
 }

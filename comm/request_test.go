@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
@@ -81,5 +82,71 @@ func TestRequestsAfterClose(t *testing.T) {
 	}
 	if done, err := there.Test(); !done || err != nil || got.Count != 4 {
 		t.Errorf("a receive that had completed: %v, %v, %v", done, err, got)
+	}
+}
+
+// TestRequestsOfManyWaiters has goroutines wait for any or some of the same requests,
+// one of which is listed twice: each request ends at one of them, and nobody waits for
+// what another one has ended.
+func TestRequestsOfManyWaiters(t *testing.T) {
+	const messages, waiters = 200, 4
+	ctx, jobs := join(t, 2, comm.Limits{})
+	bufs, requests := make([][1]int64, messages), []*comm.Request{nil}
+	for i := range bufs {
+		r, err := comm.Irecv(ctx, jobs[0].World(), bufs[i][:], 1, i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, r)
+	}
+	requests = append(requests, requests[1])
+	ended := make(chan int, 2*messages)
+	wait := func(n int) error {
+		for {
+			indexes, err := comm.WaitSome(ctx, requests...)
+			if n%2 == 0 {
+				var i int
+				if i, err = comm.WaitAny(ctx, requests...); i >= 0 {
+					indexes = append(indexes, i)
+				}
+			}
+			for _, i := range indexes {
+				ended <- i
+			}
+			if err != nil || len(indexes) == 0 {
+				return err
+			}
+		}
+	}
+	send := func(int) error {
+		for i := range bufs {
+			if err := comm.Send(ctx, jobs[1].World(), []int64{int64(i)}, 0, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var turn atomic.Int32
+	calls := []func(int) error{send}
+	for range waiters {
+		calls = append(calls, wait)
+	}
+	for n, err := range each(calls, func(f func(int) error) error { return f(int(turn.Add(1))) }) {
+		if err != nil {
+			t.Errorf("goroutine %d: %v", n, err)
+		}
+	}
+	close(ended)
+	times := make([]int, len(requests))
+	for i := range ended {
+		times[i]++
+	}
+	if times[0] != 0 || times[1]+times[messages+1] == 0 {
+		t.Errorf("no request ended %d times, the one listed twice %d and %d times", times[0], times[1], times[messages+1])
+	}
+	for i := range bufs {
+		if bufs[i][0] != int64(i) || i > 0 && times[i+1] == 0 {
+			t.Errorf("request %d ended %d times with %d", i, times[i+1], bufs[i][0])
+		}
 	}
 }
