@@ -60,7 +60,8 @@ func (s *stress) once() error {
 	w, target := s.w, s.rng.IntN(s.size)
 	flush := func(ctx context.Context) error { return w.Flush(ctx, target) }
 	unlock := func(ctx context.Context) error { return w.Unlock(ctx, target) }
-	lock, use := func(ctx context.Context) error { return w.Lock(ctx, rma.LockShared, target, 0) }, func() error { return nil }
+	lock := func(ctx context.Context) error { return w.Lock(ctx, rma.LockShared, target, 0) }
+	var use func() error
 	one, v := int64(1), int64(0)
 	switch s.rng.IntN(4) {
 	case 0:
