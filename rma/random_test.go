@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/program/live"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -34,7 +35,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, p)
 		return
 	}
-	for i := range fewer(*randomRuns) {
+	for i := range testenv.Seeds(*randomRuns, (*randomRuns+2)/3) {
 		seed := *randomFrom + i
 		runProgram(t, generated(seed))
 		if t.Failed() {
@@ -43,19 +44,11 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// fewer is for -short: the race detector needs no more of the same.
-func fewer(seeds uint64) uint64 {
-	if testing.Short() {
-		return (seeds + 2) / 3
-	}
-	return seeds
-}
-
 // TestRandomProgramsBite changes one thing that the model says, or that a rank saw,
 // and wants it noticed.
 func TestRandomProgramsBite(t *testing.T) {
 	spoilt, judged := 0, 0
-	for seed := range fewer(15) {
+	for seed := range testenv.Seeds(15, 5) {
 		p := generated(seed)
 		spoil(p, rand.New(rand.NewPCG(seed, 7)))
 		if _, err := outcome(t, p); err == nil {

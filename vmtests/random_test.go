@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/program/live"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // What a test tells the program that carries out random programs.
@@ -78,9 +79,7 @@ func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
 	first, seeds := *randomFrom, *randomSeeds
 	if seeds == 0 {
-		if seeds = 250; testing.Short() {
-			seeds = 20
-		}
+		seeds = int(testenv.Seeds(250, 20))
 	}
 	begin := time.Now()
 	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -165,7 +166,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 // TestMessagesThroughLoss loses, repeats and delays frames while all ranks send to all:
 // every message arrives once, whole, and in the order of its sender.
 func TestMessagesThroughLoss(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range testenv.Seeds(8, 2) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		const ranks, each = 3, 40
 		f := newFabric(t, ranks, 8, nil)

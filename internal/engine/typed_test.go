@@ -10,6 +10,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -175,7 +176,7 @@ func weather(r *rand.Rand, f *fabric) {
 // over a network that loses and reorders, and to the own window.
 func TestTypedCallsAgainstModel(t *testing.T) {
 	const memory = 1 << 16
-	for seed := range uint64(150) {
+	for seed := range testenv.Seeds(150, 30) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		f := newFabric(t, 2, memory, nil)
 		a := f.access(0, 1)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // The model's own idea of a datatype is that of package datatype.
@@ -39,21 +40,12 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// seeds is how many programs to look at; fewer with -short, for the race detector has
-// nothing to find in one goroutine.
-func seeds() uint64 {
-	if testing.Short() {
-		return 60
-	}
-	return 300
-}
-
 func generated(seed uint64) *Program { return Generate(seed, Ranks(seed), true) }
 
 // A seed stands for one program.
 func TestGenerate(t *testing.T) {
 	seen := map[string]uint64{}
-	for seed := range seeds() {
+	for seed := range testenv.Seeds(300, 20) {
 		text := generated(seed).String()
 		if again := generated(seed).String(); again != text {
 			t.Fatalf("seed %d gives two programs", seed)
@@ -68,7 +60,7 @@ func TestGenerate(t *testing.T) {
 // The programs have everything in them, often enough to matter.
 func TestVariety(t *testing.T) {
 	seen := map[string]int{}
-	seeds := seeds()
+	seeds := testenv.Seeds(300, 60)
 	for seed := range seeds {
 		p := generated(seed)
 		for i := range p.Windows {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/program"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 var (
@@ -20,16 +21,7 @@ var (
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
 func TestSim(t *testing.T) {
-	runSeeds(t, "TestSim", fewer(*flagSeeds), func(seed uint64) Config { return Config{Seed: seed} })
-}
-
-// fewer is for -short: a world is one goroutine, so the race detector has little to
-// find there.
-func fewer(seeds uint64) uint64 {
-	if testing.Short() {
-		return seeds / 8
-	}
-	return seeds
+	runSeeds(t, "TestSim", testenv.Seeds(*flagSeeds, *flagSeeds/8), func(seed uint64) Config { return Config{Seed: seed} })
 }
 
 // runSeeds runs the seeds that the flags name.
@@ -84,7 +76,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 }
 
 func TestSameSeedSameRun(t *testing.T) {
-	for seed := range fewer(24) {
+	for seed := range testenv.Seeds(24, 3) {
 		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
 		if a.Hash != b.Hash || a.Frames != b.Frames || a.Elapsed != b.Elapsed {
 			t.Errorf("seed %d: %+v and %+v", seed, a, b)
@@ -97,7 +89,7 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
-	runSeeds(t, "TestPrograms", fewer(2**flagSeeds), func(seed uint64) Config {
+	runSeeds(t, "TestPrograms", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
 		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed), false)}
 	})
 }

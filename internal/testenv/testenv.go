@@ -1,4 +1,5 @@
-// Package testenv tells tests whether the machine gives them what they need.
+// Package testenv tells tests whether the machine gives them what they need, and how
+// much to do.
 package testenv
 
 import (
@@ -21,4 +22,13 @@ func NeedsRoot(t testing.TB) {
 		t.Fatal("this test needs root, and " + requireRoot + "=1 forbids skipping it")
 	}
 	t.Skip("this test needs root to create network namespaces or load BPF programs")
+}
+
+// Seeds returns how many seeds a test goes through: all, or few with -short, as under
+// the race detector, which has little more to find in more of the same.
+func Seeds(all, few uint64) uint64 {
+	if testing.Short() {
+		return few
+	}
+	return all
 }
