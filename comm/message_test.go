@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -513,5 +514,60 @@ func TestFreeWithMessages(t *testing.T) {
 	defer jobs[1].Poller().Unlock()
 	if u := e.Usage(); u.Unexpected != 0 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// looks is a context that ends after so many looks at it.
+type looks struct {
+	context.Context
+	left int
+}
+
+func (c *looks) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestReceivesGivenUp gives up receives of long messages at any time: each has its
+// message, or leaves it to the next one, and does not use its buffer afterwards.
+func TestReceivesGivenUp(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	const rounds, length = 100, 1 << 20
+	errs := each(jobs, func(j *comm.Job) error {
+		c, rng := j.World(), rand.New(rand.NewPCG(1, 2))
+		in, out := make([]int64, length/8), make([]int64, length/8)
+		for round := range rounds {
+			if j.Rank() == 0 {
+				for i := range out {
+					out[i] = int64(round)
+				}
+				if err := comm.Send(ctx, c, out, 1, 3); err != nil {
+					return err
+				}
+				continue
+			}
+			_, err := comm.Recv(&looks{Context: ctx, left: rng.IntN(200)}, c, in, 0, 3)
+			if errors.Is(err, mpierr.Timeout) {
+				clear(in)
+				_, err = comm.Recv(ctx, c, out, 0, 3)
+				if in, out = out, in; slices.ContainsFunc(out, func(v int64) bool { return v != 0 }) {
+					return fmt.Errorf("round %d: a receive that was given up has used its buffer", round)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			for i := range in {
+				if in[i] != int64(round) {
+					return fmt.Errorf("round %d: element %d is %d", round, i, in[i])
+				}
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
 	}
 }

@@ -33,6 +33,7 @@ type stage struct {
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
+	flood   bool     // so that there is always something
 	known   map[uint64]bool
 	done    []int32
 }
@@ -60,6 +61,9 @@ func (d *stage) Receive(frames []Frame) int {
 	defer d.enter("Receive")()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.flood && len(d.arrived) == 0 {
+		d.arrived = append(d.arrived, []byte("no frame"))
+	}
 	n := min(len(frames), len(d.arrived))
 	for i := range frames[:n] {
 		frames[i] = Frame{Payload: d.arrived[i], Path: NoPath}
@@ -380,6 +384,30 @@ func TestWaitEndsWithClose(t *testing.T) {
 		}
 	}
 	if err := p.Wait(context.Background(), &never); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// A wait ends with its context, and with Close, though frames come without a pause.
+func TestWaitEndsInFlood(t *testing.T) {
+	d := newStage(t)
+	d.flood = true
+	p := newStaged(t, d, PollerConfig{})
+	var never flag
+	ctx, cancel := context.WithCancel(context.Background())
+	first := start(func() error { return p.Wait(ctx, &never) })
+	until(t, "it drives", func() bool { return p.seat.Load() == seatCaller })
+	cancel()
+	if err := ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	second := start(func() error { return p.Wait(context.Background(), &never) })
+	until(t, "it drives", func() bool { return p.seat.Load() == seatCaller })
+	closing := start(p.Close)
+	if err := ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if err := ends(t, "Close", closing); err != nil {
 		t.Error(err)
 	}
 }

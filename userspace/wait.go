@@ -115,19 +115,19 @@ func (p *Poller) claim(limit time.Duration) time.Duration {
 func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 	last := p.called.Load()
 	for polls := 1; ; polls++ {
+		look := polls%pollsALook == 0
+		if look && (p.closed.Load() || ctx.Err() != nil) { // however many frames there are
+			return false
+		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
 			if p.take(n, cond) {
 				return true
 			}
 			last = p.Now()
-			polls = 0
 			continue
 		}
-		if polls%pollsALook != 0 {
+		if !look {
 			continue
-		}
-		if p.closed.Load() || ctx.Err() != nil {
-			return false
 		}
 		now := p.Now()
 		if now >= p.deadline.Load() {

@@ -216,3 +216,19 @@ func TestSharedLockExcludes(t *testing.T) {
 		t.Errorf("%d and %d, word %#x", value, wrote, *w.word)
 	}
 }
+
+// TestBlockEvicts blocks a lock whose word a process holds: only once that is dead.
+func TestBlockEvicts(t *testing.T) {
+	var l Lock[int]
+	w, dead := newWord(), false
+	l.Share(w, func(int) bool { return dead })
+	if !w.Take(3, LockExclusive) || l.Block() {
+		t.Fatal("the word is not held")
+	}
+	if dead = true; !l.Block() || w.Take(4, LockShared) {
+		t.Error("not blocked for the dead")
+	}
+	if l.Unblock(nil); !w.Take(4, LockShared) {
+		t.Error("blocked for ever")
+	}
+}
