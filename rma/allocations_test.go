@@ -44,6 +44,12 @@ func TestNoAllocations(t *testing.T) {
 		{"compare_and_swap, flush", lockShared(w), unlock(w), func() error {
 			return first(w.CompareAndSwap(rma.Of(one), rma.Of(one), rma.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
 		}},
+		{"fetch, swap, load", lockShared(w), unlock(w), func() error {
+			_, e1 := rma.Fetch(ctx, w, rma.Sum, int64(1), 1, rma.At(0))
+			_, e2 := rma.Swap(ctx, w, 1, int64(2), 1, rma.At(0))
+			_, e3 := rma.Load[int64](ctx, w, 1, rma.At(0))
+			return first(e1, e2, e3)
+		}},
 		{"typed put, flush", lockShared(w), unlock(w), func() error {
 			return first(w.Put(rma.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},

@@ -21,12 +21,44 @@ func overlap(b, o Buffer) bool {
 // Slice returns the memory of a window as a slice of T, for the process's own
 // loads and stores. Bytes at the end that make no whole element are left out. It
 // panics if mem is not aligned for T, which memory from Allocate always is.
-func Slice[T datatype.Element](mem []byte) []T {
+func Slice[T datatype.Element](mem []byte) []T { return sliceOf[T](mem) }
+
+func sliceOf[T any](mem []byte) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
+	if size == 0 {
+		return nil
+	}
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	if uintptr(p)%unsafe.Alignof(t) != 0 {
 		panic("rma: memory is not aligned for the element type")
 	}
 	return unsafe.Slice((*T)(p), len(mem)/size)
+}
+
+// BytesOfStructs is BytesOf for a slice of a Go struct, or of another type for which
+// datatype.FromGo has a datatype. It panics if there is none, as for types with pointers.
+func BytesOfStructs[T any](s []T) []byte {
+	mustBePlain[T]()
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
+}
+
+// StructSlice is Slice for such a type. Its layout is that of the Go type, which is the
+// same at all ranks.
+func StructSlice[T any](mem []byte) []T {
+	mustBePlain[T]()
+	return sliceOf[T](mem)
+}
+
+func mustBePlain[T any]() {
+	b := comm.OfStructs([]T(nil))
+	if err := b.Check("struct", "memory", NoRank); err != nil {
+		panic("rma: a window cannot hold this type: " + err.Error())
+	}
+}
+
+// operandsOf returns where a call on elements of type T has its operands and its result.
+func operandsOf[T datatype.Element](c *cell) (origin, compare, result *T) {
+	return (*T)(unsafe.Pointer(&c.origin)), (*T)(unsafe.Pointer(&c.compare)), (*T)(unsafe.Pointer(&c.result))
 }

@@ -58,6 +58,32 @@ func Example_fetchAndOp() {
 	// Output: 20
 }
 
+// Each rank takes tickets from a counter in rank 0's memory, one after the other.
+func ExampleFetch() {
+	ranks(func(ctx context.Context, node *rma.Node) {
+		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+		check(err)
+		check(win.LockAll(ctx, 0))
+		for {
+			ticket, err := rma.Fetch(ctx, win, rma.Sum, int64(1), 0, rma.At(0))
+			check(err)
+			if ticket >= 100 {
+				break
+			}
+			// work on piece number ticket
+		}
+		check(node.World().Barrier(ctx))
+		taken, err := rma.Load[int64](ctx, win, 0, rma.At(0))
+		check(err)
+		check(win.UnlockAll(ctx))
+		if node.Rank() == 0 {
+			fmt.Println(taken - int64(node.Size()))
+		}
+		check(win.Free(ctx))
+	})
+	// Output: 100
+}
+
 // Rank 0 writes into rank 1's memory and reads it back.
 func ExampleWin_Put() {
 	ranks(func(ctx context.Context, node *rma.Node) {

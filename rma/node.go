@@ -11,6 +11,7 @@
 //	win.FetchAndOp(rma.Of(one), rma.Of(old), target, rma.At(0), rma.Sum)
 //	win.Unlock(ctx, target)
 //
+// Fetch, Load and Swap are such calls on one value that wait for the result.
 // Collectives and messages between ranks, such as Barrier, Allreduce and Send, are in
 // package comm, for the communicator that World returns; derived datatypes are in
 // package datatype.

@@ -1,0 +1,58 @@
+package rma
+
+import (
+	"context"
+	"sync"
+
+	"github.com/xdprma/xdprma/datatype"
+)
+
+// Fetch combines value with the element at the target, and returns what was there before:
+// FetchAndOp of one value, with the wait for its result, in an epoch of Lock or LockAll.
+// With NoOp it is Load. It blocks until the result is here; ctx bounds that. If it ends
+// first, the error has class ErrTimeout, and the operation may have taken effect. Other
+// operations at the target go on. Errors: as for FetchAndOp and FlushLocal.
+func Fetch[T datatype.Element](ctx context.Context, w *Win, op Op, value T, target int, at Location) (former T, err error) {
+	c := cells.Get().(*cell)
+	origin, _, result := operandsOf[T](c)
+	*origin = value
+	if err = w.FetchAndOp(Value(origin), Value(result), target, at, op); err == nil {
+		err = w.FlushLocal(ctx, target)
+	}
+	return take(c, result, err)
+}
+
+// Load returns the element at the target, in one piece even while others change it
+// atomically. It is Fetch with NoOp.
+func Load[T datatype.Element](ctx context.Context, w *Win, target int, at Location) (T, error) {
+	var none T
+	return Fetch(ctx, w, NoOp, none, target, at)
+}
+
+// Swap stores value in the element at the target if it equals compare, and returns what was
+// there before: compare, if it was replaced. It is CompareAndSwap of one value with the wait
+// for its result; for the rest see Fetch.
+func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, target int, at Location) (former T, err error) {
+	c := cells.Get().(*cell)
+	origin, other, result := operandsOf[T](c)
+	*origin, *other = value, compare
+	if err = w.CompareAndSwap(Value(origin), Value(other), Value(result), target, at); err == nil {
+		err = w.FlushLocal(ctx, target)
+	}
+	return take(c, result, err)
+}
+
+// cell is the memory of a call's operands and result, each large enough for any element.
+type cell struct{ origin, compare, result [2]uint64 }
+
+var cells = sync.Pool{New: func() any { return new(cell) }}
+
+// take returns the result in c. After an error the library may still write to it.
+func take[T datatype.Element](c *cell, result *T, err error) (former T, _ error) {
+	if err != nil {
+		return former, err
+	}
+	former = *result
+	cells.Put(c)
+	return former, nil
+}

@@ -1,0 +1,140 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// TestFetchAndSwap makes calls on single values of several types, at the rank itself and at
+// another one.
+func TestFetchAndSwap(t *testing.T) {
+	j := newJob(t, 2, comm.Limits{})
+	w, ctx := j.windows(64, 8)[0], j.ctx
+	if err := w.LockAll(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	for target := range 2 {
+		for i, want := range []int64{0, 5, 10} {
+			if got, err := rma.Fetch(ctx, w, rma.Sum, int64(5), target, rma.At(0)); got != want || err != nil {
+				t.Errorf("fetch %d: %d, %v", i, got, err)
+			}
+		}
+		if got, err := rma.Swap(ctx, w, 15, int64(-1), target, rma.At(0)); got != 15 || err != nil {
+			t.Errorf("swap: %d, %v", got, err)
+		}
+		if got, err := rma.Swap(ctx, w, 15, int64(7), target, rma.At(0)); got != -1 || err != nil {
+			t.Errorf("a swap that compares with another value: %d, %v", got, err)
+		}
+		if got, err := rma.Load[int64](ctx, w, target, rma.At(0)); got != -1 || err != nil {
+			t.Errorf("load: %d, %v", got, err)
+		}
+		if got, err := rma.Load[uint8](ctx, w, target, rma.At(0)); got != 255 || err != nil {
+			t.Errorf("load of a byte: %d, %v", got, err)
+		}
+		_, err := rma.Fetch(ctx, w, rma.Replace, complex(1, 2), target, rma.At(2))
+		if got, err2 := rma.Fetch(ctx, w, rma.Prod, complex(0, 1), target, rma.At(2)); got != complex(1, 2) || err != nil || err2 != nil {
+			t.Errorf("complex: %v, %v, %v", got, err, err2)
+		}
+		pair := datatype.Pair[int64]{Value: 3, Index: 4}
+		_, err = rma.Fetch(ctx, w, rma.Replace, pair, target, rma.At(4))
+		got, err2 := rma.Fetch(ctx, w, rma.MaxLoc, datatype.Pair[int64]{Value: 9, Index: 1}, target, rma.At(4))
+		if got != pair || err != nil || err2 != nil {
+			t.Errorf("pair: %v, %v, %v", got, err, err2)
+		}
+		if got, err := rma.Load[datatype.Pair[int64]](ctx, w, target, rma.At(4)); got.Value != 9 || err != nil {
+			t.Errorf("the larger pair: %v, %v", got, err)
+		}
+		if _, err := rma.Load[int64](ctx, w, target, rma.At(8)); !errors.Is(err, rma.ErrRange) {
+			t.Errorf("beyond the window: %v", err)
+		}
+		if _, err := rma.Fetch(ctx, w, rma.BAnd, 1.5, target, rma.At(0)); !errors.Is(err, rma.ErrOp) {
+			t.Errorf("an operator that is not defined: %v", err)
+		}
+	}
+	if got, err := rma.Fetch(ctx, w, rma.Sum, int64(5), rma.ProcNull, rma.At(0)); got != 0 || err != nil {
+		t.Errorf("null: %v, %v", got, err)
+	}
+	if err := w.UnlockAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rma.Load[int64](ctx, w, 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("outside of an epoch: %v", err)
+	}
+}
+
+// TestFetchGivenUp ends the context of a fetch whose result cannot come, and makes others:
+// its result must not turn up in theirs.
+func TestFetchGivenUp(t *testing.T) {
+	byFrames(t)
+	j := newJob(t, 3, comm.Limits{})
+	ws := j.windows(64, 8)
+	if err := ws[2].Lock(j.ctx, rma.LockExclusive, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rma.Load[int64](j.ctx, ws[2], 1, rma.At(0)); err != nil { // it has the lock
+		t.Fatal(err)
+	}
+	w := ws[0]
+	if err := w.LockAll(j.ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(j.ctx, 20*time.Millisecond)
+	defer cancel()
+	if _, err := rma.Fetch(short, w, rma.Sum, int64(77), 1, rma.At(0)); !errors.Is(err, rma.ErrTimeout) {
+		t.Errorf("the fetch: %v", err)
+	}
+	if err := ws[2].Unlock(j.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if got, err := rma.Fetch(j.ctx, w, rma.Sum, int64(1), 2, rma.At(0)); got != int64(i) || err != nil {
+			t.Fatalf("fetch %d: %d, %v", i, got, err)
+		}
+	}
+	if got, err := rma.Load[int64](j.ctx, w, 1, rma.At(0)); got != 77 || err != nil {
+		t.Errorf("what was given up has added %d, %v", got, err)
+	}
+	if err := w.UnlockAll(j.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStructWindows has windows of Go structs.
+func TestStructWindows(t *testing.T) {
+	type body struct {
+		Mass     float64
+		Position [3]float32
+		Kind     uint8
+	}
+	mine := make([]body, 3)
+	if got := len(rma.BytesOfStructs(mine)); got != 3*24 {
+		t.Errorf("%d bytes", got)
+	}
+	mine[1].Kind = 7
+	if got := rma.StructSlice[body](rma.BytesOfStructs(mine)); len(got) != 3 || &got[1] != &mine[1] {
+		t.Errorf("%v is another slice", got)
+	}
+	for name, call := range map[string]func(){
+		"a slice of structs with pointers": func() { rma.StructSlice[struct{ Next *int }](make([]byte, 8)) },
+		"the bytes of strings":             func() { rma.BytesOfStructs([]string{"a"}) },
+		"memory that is not aligned":       func() { rma.StructSlice[body](rma.BytesOfStructs(mine)[1:]) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+	if got := rma.StructSlice[struct{}](make([]byte, 8)); len(got) != 0 {
+		t.Errorf("%d structs without anything in them", len(got))
+	}
+}
