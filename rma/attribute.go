@@ -70,6 +70,9 @@ func (w *Win) SetName(name string) (err error) {
 		return errFreed("set_name")
 	}
 	w.name = name
+	if c := w.own.Checker(); c != nil {
+		c.Name = name
+	}
 	return nil
 }
 

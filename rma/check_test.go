@@ -54,6 +54,7 @@ func TestConflicts(t *testing.T) {
 		}
 	}
 	// Ranks 0 and 2 put to the same bytes of rank 1 under shared locks.
+	j.must(wins[1].SetName("halo"))
 	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0), wins[2].Lock(j.ctx, rma.LockShared, 1, 0),
 		wins[0].Put(rma.Bytes(data), 1, rma.At(0)), wins[0].FlushLocal(j.ctx, 1),
 		wins[2].Put(rma.Bytes(data), 1, rma.At(19000)), wins[2].Flush(j.ctx, 1),
@@ -62,7 +63,7 @@ func TestConflicts(t *testing.T) {
 	if len(list) != 1 || total != 1 || list[0].Target != 1 || list[0].Start != 19000 || list[0].End != 20000 {
 		t.Fatalf("%d conflicts: %v", total, list)
 	}
-	if k := list[0]; k.First.Origin+k.Second.Origin != 2 || !errors.Is(k.Err(), rma.ErrRMAConflict) {
+	if k := list[0]; k.First.Origin+k.Second.Origin != 2 || k.Name != "halo" || !errors.Is(k.Err(), rma.ErrRMAConflict) {
 		t.Errorf("got %v", k.Err())
 	}
 	if protocol, _ := j.nodes[1].Stats(); protocol.Conflicts != 1 {

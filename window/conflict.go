@@ -80,6 +80,7 @@ func (a Access) conflicts(b Access, sameOp bool) bool {
 // the results of the calls, hold is undefined.
 type Conflict struct {
 	Window        uint32 // id of the window
+	Name          string // of the window at the target, if it has one
 	Target        int    // rank in the job whose memory it is
 	First, Second Access // in the order in which they came
 	Start, End    uint64 // the bytes of the window; of a dynamic one, the addresses
@@ -88,8 +89,12 @@ type Conflict struct {
 // Err returns the conflict as an error of the class RMAConflict. No call returns
 // it: it is for those who want to treat conflicts as errors. Its rank is Target.
 func (c Conflict) Err() error {
+	name := fmt.Sprint(c.Window)
+	if c.Name != "" {
+		name = fmt.Sprintf("%q", c.Name)
+	}
 	return mpierr.New("check", mpierr.RMAConflict, c.Target,
-		"window %d, bytes %d to %d: %s and %s are not ordered by synchronisation", c.Window, c.Start, c.End, c.First, c.Second)
+		"window %s, bytes %d to %d: %s and %s are not ordered by synchronisation", name, c.Start, c.End, c.First, c.Second)
 }
 
 // Checker remembers, at a window's owner, which bytes each origin has accessed
@@ -103,7 +108,8 @@ func (c Conflict) Err() error {
 type Checker struct {
 	window uint32
 	target int
-	SameOp bool // the window's info key accumulate_ops is same_op
+	Name   string // the window's, for reports
+	SameOp bool   // the window's info key accumulate_ops is same_op
 
 	tracks  []*track
 	spans   int
@@ -205,7 +211,7 @@ func (c *Checker) report(first, second Access, s span) {
 		}
 	}
 	if len(c.list) < maxConflicts {
-		c.list = append(c.list, Conflict{c.window, c.target, first, second, s.start, s.end})
+		c.list = append(c.list, Conflict{c.window, c.Name, c.target, first, second, s.start, s.end})
 	}
 }
 

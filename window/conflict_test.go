@@ -67,6 +67,10 @@ func TestConflictSays(t *testing.T) {
 	if !errors.Is(err, mpierr.RMAConflict) || err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
+	news[0].Name = "halo"
+	if err := news[0].Err().Error(); !strings.Contains(err, `window "halo", bytes 16 to 24`) {
+		t.Errorf("of a window with a name: %s", err)
+	}
 	if s := (Access{Origin: 4, Call: CallCompareSwap, Basic: datatype.BasicInt64}).String(); !strings.Contains(s, "compare_and_swap of int64 by rank 4") {
 		t.Error(s)
 	}
