@@ -87,14 +87,14 @@ func (c *Comm) whole(op string, s Status, err error, from, want int) error {
 	return mpierr.New(op, mpierr.Count, from, "it sent %d bytes where %d were expected: slices of different lengths", s.Count, want)
 }
 
-// AllGather gives every rank the blocks of all ranks, by rank (MPI_Allgather).
-// All blocks have the same length. It blocks as Barrier does.
-func (c *Comm) AllGather(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
+// AllgatherBytes gives every rank the blocks of all ranks, by rank, in memory of their
+// own (MPI_Allgather). All blocks have the same length. It blocks as Barrier does.
+func (c *Comm) AllgatherBytes(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
 	defer c.handle(ctx, &err)
 	return c.gatherAll(ctx, "allgather", mine)
 }
 
-// gatherAll is AllGather as a part of the call op.
+// gatherAll is AllgatherBytes as a part of the call op.
 func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks [][]byte, err error) {
 	err = c.inTurn(ctx, op, 0, nil, func() (err error) {
 		n := len(mine)
@@ -142,9 +142,9 @@ func (c *Comm) scratch(n int) []byte {
 	return bytesOf(c.spare)[:n]
 }
 
-// Broadcast gives every rank what rank root passes (MPI_Bcast); other ranks'
+// BcastBytes gives every rank what rank root passes (MPI_Bcast); other ranks'
 // data is ignored. It blocks until this rank has its copy.
-func (c *Comm) Broadcast(ctx context.Context, data []byte, root int) (_ []byte, err error) {
+func (c *Comm) BcastBytes(ctx context.Context, data []byte, root int) (_ []byte, err error) {
 	defer c.handle(ctx, &err)
 	var all []byte
 	err = c.inTurn(ctx, "broadcast", root, nil, func() (err error) {

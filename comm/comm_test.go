@@ -74,7 +74,7 @@ func TestCollectives(t *testing.T) {
 					if w.Rank() != j.Rank() || w.Size() != size || w.WorldRank(size-1) != size-1 || w.Job() != j {
 						return fmt.Errorf("rank %d of %d", w.Rank(), w.Size())
 					}
-					all, err := w.AllGather(ctx, block(j.Rank()))
+					all, err := w.AllgatherBytes(ctx, block(j.Rank()))
 					if err != nil {
 						return err
 					}
@@ -88,7 +88,7 @@ func TestCollectives(t *testing.T) {
 						if root == j.Rank() {
 							mine = block(root)
 						}
-						got, err := w.Broadcast(ctx, mine, root)
+						got, err := w.BcastBytes(ctx, mine, root)
 						if err != nil || !bytes.Equal(got, block(root)) {
 							return fmt.Errorf("broadcast of %d: %d bytes, %w", root, len(got), err)
 						}
@@ -218,7 +218,7 @@ func TestTimedOut(t *testing.T) {
 	ctx, jobs := join(t, 2, comm.Limits{})
 	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
-	_, err := jobs[0].World().AllGather(short, []byte{1})
+	_, err := jobs[0].World().AllgatherBytes(short, []byte{1})
 	if !errors.Is(err, mpierr.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want class timed out", err)
 	}
@@ -229,7 +229,7 @@ func TestTimedOut(t *testing.T) {
 func TestBlocksDiffer(t *testing.T) {
 	ctx, jobs := join(t, 4, comm.Limits{})
 	for rank, err := range each(jobs, func(j *comm.Job) error {
-		_, err := j.World().AllGather(ctx, make([]byte, 4+j.Rank()/3))
+		_, err := j.World().AllgatherBytes(ctx, make([]byte, 4+j.Rank()/3))
 		return err
 	}) {
 		if !errors.Is(err, mpierr.Count) && !errors.Is(err, mpierr.ProcFailed) {
@@ -245,7 +245,7 @@ func TestBroadcastRoot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Broadcast(ctx, nil, root); !errors.Is(err, mpierr.Rank) {
+		if _, err := c.BcastBytes(ctx, nil, root); !errors.Is(err, mpierr.Rank) {
 			t.Errorf("root %d: got %v, want class rank", root, err)
 		}
 	}

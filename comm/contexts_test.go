@@ -103,7 +103,7 @@ func TestRootAtOneRank(t *testing.T) {
 	ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64})
 	for name, call := range map[string]func(c *comm.Comm, root int) error{
 		"bcast":     func(c *comm.Comm, root int) error { return comm.Bcast(ctx, c, make([]int64, 4), root) },
-		"broadcast": func(c *comm.Comm, root int) error { return fails(c.Broadcast(ctx, make([]byte, 4), root)) },
+		"broadcast": func(c *comm.Comm, root int) error { return fails(c.BcastBytes(ctx, make([]byte, 4), root)) },
 		"buffer":    func(c *comm.Comm, root int) error { return c.BcastBuffer(ctx, comm.Of(make([]int64, 4)), root) },
 		"reduce": func(c *comm.Comm, root int) error {
 			return comm.Reduce(ctx, c, make([]int64, 4), make([]int64, 4), datatype.Sum, root)

@@ -54,8 +54,8 @@ func TestContextEnds(t *testing.T) {
 		call func(ctx context.Context, c *comm.Comm) error
 	}{
 		{"barrier", -1, func(ctx context.Context, c *comm.Comm) error { return c.Barrier(ctx) }},
-		{"allgather", -1, func(ctx context.Context, c *comm.Comm) error { return fails(c.AllGather(ctx, long)) }},
-		{"broadcast", -1, func(ctx context.Context, c *comm.Comm) error { return fails(c.Broadcast(ctx, nil, 1)) }},
+		{"allgather", -1, func(ctx context.Context, c *comm.Comm) error { return fails(c.AllgatherBytes(ctx, long)) }},
+		{"broadcast", -1, func(ctx context.Context, c *comm.Comm) error { return fails(c.BcastBytes(ctx, nil, 1)) }},
 		{"bcast", -1, func(ctx context.Context, c *comm.Comm) error { return comm.Bcast(ctx, c, one, 1) }},
 		{"gather", -1, func(ctx context.Context, c *comm.Comm) error { return comm.Gather(ctx, c, one, two, 0) }},
 		{"gather", -1, func(ctx context.Context, c *comm.Comm) error { return comm.Gather(ctx, c, long, nil, 1) }},

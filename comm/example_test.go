@@ -11,7 +11,7 @@ import (
 )
 
 // Three ranks, here inside one process, tell each other a byte.
-func ExampleComm_AllGather() {
+func ExampleComm_AllgatherBytes() {
 	const size = 3
 	places, stop, err := testjob.Places(size)
 	check(err)
@@ -23,7 +23,7 @@ func ExampleComm_AllGather() {
 			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
 			check(err)
 			world := job.World()
-			blocks, err := world.AllGather(ctx, []byte{byte(10 * world.Rank())})
+			blocks, err := world.AllgatherBytes(ctx, []byte{byte(10 * world.Rank())})
 			check(err)
 			if world.Rank() == 0 {
 				fmt.Println(blocks)

@@ -173,7 +173,7 @@ func TestFreed(t *testing.T) {
 		for what, err := range map[string]error{
 			"free": c.Free(), "barrier": c.Barrier(ctx), "bcast": comm.Bcast(ctx, c, out, 0), "set": key.Set(c, 1),
 			"split": one(c.Split(ctx, 0, 0)), "dup": one(c.Dup(ctx)), "create": one(c.Create(ctx, c.Group())), "host": one(c.SplitHost(ctx, 0)),
-			"allgather": one(c.AllGather(ctx, nil)), "broadcast": one(c.Broadcast(ctx, nil, 0)),
+			"allgather": one(c.AllgatherBytes(ctx, nil)), "broadcast": one(c.BcastBytes(ctx, nil, 0)),
 			"send": comm.Send(ctx, c, out, 0, 0), "send to none": comm.Send(ctx, c, out, comm.ProcNull, 0),
 			"recv": one(comm.Recv(ctx, c, in, 0, comm.AnyTag)), "isend": one(comm.Isend(ctx, c, out, 0, 0)),
 			"irecv": one(comm.Irecv(ctx, c, in, comm.AnySource, 0, nil)), "probe": one(c.Probe(ctx, 0, comm.AnyTag)),

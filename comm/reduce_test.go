@@ -267,7 +267,7 @@ func TestLargeBlocks(t *testing.T) {
 			if w.Rank() == size-1 {
 				time.Sleep(10 * time.Millisecond)
 			}
-			blocks, err := w.AllGather(ctx, text(w.Rank(), 0, n))
+			blocks, err := w.AllgatherBytes(ctx, text(w.Rank(), 0, n))
 			if err != nil {
 				return err
 			}
@@ -277,7 +277,7 @@ func TestLargeBlocks(t *testing.T) {
 				}
 			}
 			for root := range 2 {
-				got, err := w.Broadcast(ctx, text(root, 1, n), root)
+				got, err := w.BcastBytes(ctx, text(root, 1, n), root)
 				if err != nil || !bytes.Equal(got, text(root, 1, n)) {
 					return fmt.Errorf("broadcast of %d: %d bytes, %w", root, len(got), err)
 				}

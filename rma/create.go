@@ -125,7 +125,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	if w.comm.Rank() == 0 {
 		mine.id = job.WindowID()
 	}
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
+	blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}
@@ -236,7 +236,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 	}
 	w.poller.Unlock()
 	mine := report{failed: ClassOf(fault), mapped: w.host != nil}
-	blocks, err := w.comm.AllGather(comm.Inner(ctx), mine.marshal())
+	blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}

@@ -185,7 +185,7 @@ func TestErrorsAreFatal(t *testing.T) {
 		t.Fatalf("%v, exits %v", err, codes)
 	}
 	_ = w.Unlock(t.Context(), 0)
-	_, _ = n.World().Broadcast(t.Context(), nil, 5)
+	_, _ = n.World().BcastBytes(t.Context(), nil, 5)
 	if len(codes) != 2 || codes[0] == 0 || codes[1] == 0 {
 		t.Errorf("exits %v, want two with another code than 0", codes)
 	}

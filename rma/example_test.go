@@ -229,7 +229,7 @@ func ExampleCreateDynamic() {
 			check(win.Attach(rma.BytesOf(series)))
 		}
 		// All ranks learn rank 1's address.
-		told, err := node.World().Broadcast(ctx, binary.LittleEndian.AppendUint64(nil, uint64(address)), 1)
+		told, err := node.World().BcastBytes(ctx, binary.LittleEndian.AppendUint64(nil, uint64(address)), 1)
 		check(err)
 		address = int64(binary.LittleEndian.Uint64(told))
 		if node.Rank() == 0 {

@@ -108,7 +108,7 @@ func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone b
 			place = h.segment.Place()
 		}
 	}
-	blocks, err := c.AllGather(comm.Inner(ctx), place.Marshal())
+	blocks, err := c.AllgatherBytes(comm.Inner(ctx), place.Marshal())
 	if err != nil {
 		h.close()
 		return nil, err

@@ -32,7 +32,7 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	if err != nil {
 		return err
 	}
-	blocks, err := w.ending.AllGather(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	blocks, err := w.ending.AllgatherBytes(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
 	if err != nil {
 		return named("window set_info", NoRank, err)
 	}

@@ -24,7 +24,7 @@ func dynamic(s *self, _ *rma.Win) error {
 		return err
 	}
 	address := binary.LittleEndian.AppendUint64(nil, uint64(rma.Address(rma.Bytes(head))))
-	addresses, err := s.world.AllGather(s.ctx, address)
+	addresses, err := s.world.AllgatherBytes(s.ctx, address)
 	if err != nil {
 		return err
 	}

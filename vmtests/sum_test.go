@@ -85,7 +85,7 @@ func sumRound(s *self, win *rma.Win, round int) error {
 
 // sumCheck compares this rank's window with what all ranks say they did.
 func sumCheck(s *self, win *rma.Win, rounds int) error {
-	blocks, err := s.world.AllGather(s.ctx, binary.LittleEndian.AppendUint64(nil, uint64(rounds)))
+	blocks, err := s.world.AllgatherBytes(s.ctx, binary.LittleEndian.AppendUint64(nil, uint64(rounds)))
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func run(ctx context.Context, node *rma.Node, c *corpus, slots int64, out io.Wri
 // sameCorpus checks that all ranks see the same files: chunks go by number.
 func sameCorpus(ctx context.Context, node *rma.Node, c *corpus) error {
 	mine := fmt.Sprintf("%016x", c.print)
-	all, err := node.World().AllGather(ctx, []byte(mine))
+	all, err := node.World().AllgatherBytes(ctx, []byte(mine))
 	if err != nil {
 		return err
 	}

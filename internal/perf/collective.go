@@ -105,7 +105,7 @@ func (r *rank) agree(each time.Duration) (int, error) {
 	if n == 0 {
 		n = int(min(max(r.duration/max(each, 1), 1), mostPasses))
 	}
-	b, err := r.node.World().Broadcast(r.ctx, binary.LittleEndian.AppendUint64(nil, uint64(n)), 0)
+	b, err := r.node.World().BcastBytes(r.ctx, binary.LittleEndian.AppendUint64(nil, uint64(n)), 0)
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +122,7 @@ func (r *rank) gather() error {
 				return err
 			}
 		}
-		b, err := r.node.World().Broadcast(r.ctx, mine, root)
+		b, err := r.node.World().BcastBytes(r.ctx, mine, root)
 		if err != nil {
 			return err
 		}
