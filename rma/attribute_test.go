@@ -144,28 +144,31 @@ func TestFreeWaits(t *testing.T) {
 	j.must(wins[0].Free(j.ctx)) // rank 1 has not called it, nor does it run
 	j.must(wins[1].Free(j.ctx))
 
-	mixed := make([]*rma.Win, 2)
-	j.each(func(n *rma.Node) (err error) {
-		info := rma.Info{"no_locks": "true"}
-		if n.Rank() == 1 {
-			info = nil
+	for who := range 2 { // has not said so
+		mixed := make([]*rma.Win, 2)
+		j.each(func(n *rma.Node) (err error) {
+			info := rma.Info{"no_locks": "true"}
+			if n.Rank() == who {
+				info = nil
+			}
+			mixed[n.Rank()], err = rma.Allocate(j.ctx, n.World(), 8, 1, info)
+			return err
+		})
+		done, called := make(chan error, 1), make(chan bool)
+		go func() {
+			close(called)
+			done <- mixed[1-who].Free(j.ctx)
+		}()
+		<-called
+		w := mixed[who]
+		j.must(w.Lock(j.ctx, rma.LockShared, 1-who, 0), w.Put(rma.Bytes(make([]byte, 8)), 1-who, rma.At(0)), w.Unlock(j.ctx, 1-who))
+		select {
+		case err := <-done:
+			t.Errorf("free did not wait: %v", err)
+		default:
 		}
-		mixed[n.Rank()], err = rma.Allocate(j.ctx, n.World(), 8, 1, info)
-		return err
-	})
-	done, called := make(chan error, 1), make(chan bool)
-	go func() {
-		close(called)
-		done <- mixed[0].Free(j.ctx)
-	}()
-	<-called
-	j.must(mixed[1].Lock(j.ctx, rma.LockShared, 0, 0), mixed[1].Put(rma.Bytes(make([]byte, 8)), 0, rma.At(0)), mixed[1].Unlock(j.ctx, 0))
-	select {
-	case err := <-done:
-		t.Errorf("free did not wait: %v", err)
-	default:
+		j.must(w.Free(j.ctx), <-done)
 	}
-	j.must(mixed[1].Free(j.ctx), <-done)
 }
 
 // TestFreeAlone ends a Free that waits in vain: the window is freed at this rank.

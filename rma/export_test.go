@@ -2,10 +2,13 @@ package rma
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/hostmem"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -52,4 +55,16 @@ func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, err
 	}
 	between()
 	return w, w.register(ctx, window.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
+}
+
+// FailMaps has every nth mapping of a host's memory fail, until restore is called.
+func FailMaps(n int32) (restore func()) {
+	was, count := openSegment, atomic.Int32{}
+	openSegment = func(p hostmem.Place) (*hostmem.Segment, error) {
+		if count.Add(1)%n == 0 {
+			return nil, errors.New("a test has it fail")
+		}
+		return was(p)
+	}
+	return func() { openSegment = was }
 }

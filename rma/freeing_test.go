@@ -170,12 +170,14 @@ func TestFreedAlone(t *testing.T) {
 		if err := wins[1].Free(cancelled); !errors.Is(err, context.Canceled) {
 			t.Errorf("free: %v", err)
 		}
-		err := w.Lock(j.ctx, rma.LockShared, 1, 0)
-		if err == nil {
-			err = errors.Join(w.Put(rma.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
-		}
-		if !errors.Is(err, rma.ErrWin) {
-			t.Errorf("hosts %q: got %v, want invalid window", hosts, err)
+		for _, assert := range []rma.Assert{0, rma.ModeNoCheck} {
+			err := w.Lock(j.ctx, rma.LockShared, 1, assert)
+			if err == nil {
+				err = errors.Join(w.Put(rma.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+			}
+			if !errors.Is(err, rma.ErrWin) {
+				t.Errorf("hosts %q, assertion %d: got %v, want invalid window", hosts, assert, err)
+			}
 		}
 		j.close()
 	}

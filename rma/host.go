@@ -98,6 +98,9 @@ func (h *host) layout(proposals []proposal, align int) int {
 	return h.end
 }
 
+// openSegment is hostmem.Open, but for tests.
+var openSegment = hostmem.Open
+
 // share maps the host's segment, which its first rank makes, unless it is alone.
 // The result fault is of this rank.
 func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone bool) (fault, err error) {
@@ -120,7 +123,7 @@ func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone b
 		if place.Unmarshal(blocks[first]); place.Size == 0 {
 			return newError("window create", ErrNoMem, first, "this rank could not make the memory"), nil
 		}
-		h.segment, fault = hostmem.Open(place)
+		h.segment, fault = openSegment(place)
 	}
 	if fault != nil || h.segment == nil {
 		return fault, nil

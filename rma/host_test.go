@@ -465,3 +465,28 @@ func TestLockOfDeadOnHost(t *testing.T) {
 		t.Errorf("got %v, want process failed", err)
 	}
 }
+
+// TestHostNotMapped has a rank of a host fail to map its memory: it and the others use
+// frames between them, and all find the same.
+func TestHostNotMapped(t *testing.T) {
+	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	restore := rma.FailMaps(2)
+	wins := j.windows(8, 8)
+	restore()
+	j.each(func(n *rma.Node) error {
+		w, all := wins[n.Rank()], others(n, true)
+		for range 100 {
+			if err := first(w.LockAll(j.ctx, 0), addOne(w, all), w.UnlockAll(j.ctx)); err != nil {
+				return err
+			}
+		}
+		if err := n.World().Barrier(j.ctx); err != nil {
+			return err
+		}
+		if got := rma.Slice[int64](w.Memory())[0]; got != 300 {
+			return fmt.Errorf("the sum is %d, want 300", got)
+		}
+		return nil
+	})
+	freeAll(j, wins)
+}

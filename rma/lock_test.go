@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -295,4 +296,22 @@ func TestLockAllStarvesNobody(t *testing.T) {
 		j.must(err, <-done, <-done)
 		j.close()
 	}
+}
+
+// TestLockAllPassesAtHome has a rank lock all while another one waits for its exclusive lock
+// behind a third one that has locked all: it does not wait for either.
+func TestLockAllPassesAtHome(t *testing.T) {
+	j := newJob(t, 3, comm.Limits{})
+	wins := j.windows(8, 8)
+	one := int64(1)
+	j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(rma.Value(&one), 2, rma.At(0), rma.Sum), wins[0].FlushAll(j.ctx))
+	waits := make(chan error, 1)
+	go func() {
+		waits <- errors.Join(wins[1].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[1].Flush(j.ctx, 2), wins[1].Unlock(j.ctx, 2))
+	}()
+	for j.nodes[2].LockWaits() == 0 {
+		runtime.Gosched()
+	}
+	j.must(wins[2].LockAll(j.ctx, 0), addOne(wins[2], []int{0, 1, 2}), wins[2].UnlockAll(j.ctx))
+	j.must(wins[0].UnlockAll(j.ctx), <-waits)
 }

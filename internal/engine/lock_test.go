@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -343,5 +344,38 @@ func TestLeaveHeld(t *testing.T) {
 		t.Error("the lock is not free")
 	}
 	f.e[1].Unlock(f.now, own)
+	f.atRest()
+}
+
+// TestCallsBehindThoseKeptBack issues a call while earlier ones, which were kept back for
+// a lock, are on their way out: it stays behind them.
+func TestCallsBehindThoseKeptBack(t *testing.T) {
+	f := newFabric(t, 2, 1024, nil)
+	a, e := f.access(0, 1), f.e[0]
+	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
+	f.e[1].Lock(f.now, own, true)
+	replace := func(v byte) *Call {
+		return &Call{Access: a, Code: wire.CodeAccumulate, Basic: datatype.BasicByte, Op: datatype.Replace, Origin: bytes.Repeat([]byte{v}, 1024)}
+	}
+	e.Lock(f.now, a, true)
+	for v := range byte(200) { // more than there are slots
+		f.issue(e, replace(v))
+	}
+	f.settle()
+	f.e[1].Unlock(f.now, own)
+	for !a.Held() || a.queue.empty() {
+		if !f.step() {
+			t.Fatal("all that was kept back has gone out at once")
+		}
+	}
+	last := replace(255)
+	for done := false; !done; f.step() { // when slots have come back that nobody has taken yet
+		done, _ = e.Issue(f.now, last)
+	}
+	f.until(1000*millisecond, func() bool { return e.Unlock(f.now, a) })
+	if err := f.flush(e, a); err != nil || f.mem[1][0] != 255 || f.mem[1][1023] != 255 {
+		t.Errorf("the last call is not the last: %d, %v", f.mem[1][0], err)
+	}
+	a.Unlocked()
 	f.atRest()
 }
