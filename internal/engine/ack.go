@@ -59,7 +59,7 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 	if acked > 0 {
 		s.congestion.Acked(acked)
 		s.rtt.Progress()
-		s.resendAt = 0
+		s.resendAt, s.probed = 0, false
 	}
 	if lost > 0 {
 		e.Stats.Lost += uint64(lost)
@@ -69,7 +69,7 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 	if s.flight.head == none {
 		s.resendAt = 0
 	} else if s.resendAt == 0 {
-		s.resendAt = e.now + s.rtt.Timeout()
+		s.resendAt = e.now + s.rtt.Probe()
 		e.wakeBy(s.resendAt)
 	}
 	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n+int32(len(s.deferring)+s.waitingSends()) > 0 || s.leaving {
@@ -106,23 +106,32 @@ func (e *Engine) lose(s *Session, i int32) {
 }
 
 // timeout takes the oldest bundle in flight for lost, and sends the first of the lost
-// again. What else was lost is found through the acknowledgement that this provokes.
+// again. What else was lost is found through the acknowledgement that this provokes. The
+// first time without an answer is early, and says nothing yet of the path and the peer.
 func (e *Engine) timeout(s *Session) {
 	i := s.flight.head
 	if i == none {
 		s.resendAt = 0
 		return
 	}
-	e.Stats.Timeouts++
-	s.expired++
-	s.rtt.Expired()
+	probe := !s.probed
+	s.probed = true
+	if probe {
+		e.Stats.Probes++
+	} else {
+		e.Stats.Timeouts++
+		s.expired++
+		s.rtt.Expired()
+	}
 	s.resendAt = e.now + s.rtt.Timeout()
 	if e.slots[i].inDevice {
 		return
 	}
-	fresh := e.slots[i].packet > s.cutPacket
-	s.cutPacket = max(s.cutPacket, s.nextPacket-1)
-	s.congestion.Lost(fresh)
+	if !probe {
+		fresh := e.slots[i].packet > s.cutPacket
+		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
+		s.congestion.Lost(fresh)
+	}
 	c := e.slots[i].class
 	e.lose(s, i)
 	// One more than the window may be in flight, or a closed window would never open.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -327,9 +328,45 @@ func TestFlushWaitsForLostRefusal(t *testing.T) {
 		return 1
 	}
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: 64, Origin: word(1)})
+	f.settle()
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)}) // which nothing but an acknowledgement answers
 	if err := f.flush(f.e[0], a); !errors.Is(err, mpierr.RMARange) || acks == 0 {
 		t.Errorf("after %d acknowledgements: %v", acks, err)
 	}
+	f.atRest()
+}
+
+// TestProbes loses the only bundle under way: it is sent again soon, once, which says
+// nothing of the path yet; then after the timeout.
+func TestProbes(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	a.session.congestion = &narrowing{8}
+	for _, losses := range []int{1, 2} {
+		e := f.e[0]
+		a.session.rtt = reliable.RTT{}
+		a.session.rtt.Sample(20_000)
+		before, begin, lost := e.Stats, f.now, 0
+		f.filter = func(from, _ int, b []byte) int {
+			if from == 0 && kindOfFrame(b) == wire.KindData && lost < losses {
+				lost++
+				return 0
+			}
+			return 1
+		}
+		f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: word(7)})
+		if err := f.flush(e, a); err != nil {
+			t.Fatal(err)
+		}
+		probes, timeouts, took := e.Stats.Probes-before.Probes, e.Stats.Timeouts-before.Timeouts, f.now-begin
+		if probes != 1 || timeouts != uint64(losses-1) || (took < millisecond) != (losses == 1) {
+			t.Errorf("%d losses: %d probes and %d timeouts in %d µs", losses, probes, timeouts, took/1000)
+		}
+		if narrow := a.session.congestion.Window() == 2; narrow != (losses == 2) {
+			t.Errorf("%d losses: the window is %d", losses, a.session.congestion.Window())
+		}
+	}
+	f.filter = nil
 	f.atRest()
 }
 

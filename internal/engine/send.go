@@ -152,7 +152,7 @@ func (e *Engine) transmit(s *Session, i int32) {
 	s.inFlight[p.class]++
 	e.out = append(e.out, Out{Slot: i, Len: p.length, Path: s.path})
 	if s.resendAt == 0 {
-		s.resendAt = e.now + s.rtt.Timeout()
+		s.resendAt = e.now + s.rtt.Probe()
 		e.wakeBy(s.resendAt)
 	}
 	if s.waiting == 0 {

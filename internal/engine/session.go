@@ -63,6 +63,7 @@ type Session struct {
 	congestion reliable.Congestion
 	rtt        reliable.RTT
 	resendAt   int64 // 0: nothing in flight
+	probed     bool  // the timer has expired since the last acknowledgement
 
 	// Receiving.
 	recv      [numClasses]reliable.Receiver

@@ -28,6 +28,7 @@ type Stats struct {
 	Resent         uint64 // bundles sent again
 	Acks           uint64 // frames sent only to acknowledge
 	Lost           uint64 // bundles found lost by later acknowledgements
+	Probes         uint64 // bundles sent again early, in case the last ones were lost
 	Timeouts       uint64 // retransmission timeouts
 	SlotsExhausted uint64 // times that no transmit slot was free
 	PeersFailed    uint64

@@ -84,6 +84,34 @@ func TestPacketsAgainstModel(t *testing.T) {
 	})
 }
 
+func TestProbe(t *testing.T) {
+	var r RTT
+	if got := r.Probe(); got != r.Timeout() {
+		t.Errorf("before any sample: %d", got)
+	}
+	r.Sample(10_000)
+	if got := r.Probe(); got != MinProbe {
+		t.Errorf("of a short round trip: %d", got)
+	}
+	r.Expired()
+	if got := r.Probe(); got != r.Timeout() {
+		t.Errorf("while the timeout backs off: %d", got)
+	}
+	r = RTT{}
+	for range 100 {
+		r.Sample(1_000_000)
+	}
+	if got := r.Probe(); got < 2_000_000 || got > 2_100_000 {
+		t.Errorf("of a long round trip: %d", got)
+	}
+	for range 100 {
+		r.Sample(50_000_000)
+	}
+	if got := r.Probe(); got != r.Timeout() {
+		t.Errorf("of a very long round trip: %d, the timeout is %d", got, r.Timeout())
+	}
+}
+
 func TestTimeoutFollowsTheRoundTrip(t *testing.T) {
 	var r RTT
 	if r.Timeout() != 4*MinTimeout {

@@ -1,9 +1,11 @@
 package reliable
 
-// The bounds of the retransmission timeout, in nanoseconds.
+// The bounds of the retransmission timeout, and the least patience before a probe, in
+// nanoseconds.
 const (
 	MinTimeout int64 = 4_000_000
 	MaxTimeout int64 = 200_000_000
+	MinProbe   int64 = 500_000
 )
 
 // RTT estimates the round trip and derives the retransmission timeout from it,
@@ -37,6 +39,16 @@ func (r *RTT) Timeout() int64 {
 	}
 	t = max(t, MinTimeout) << r.backoff
 	return min(t, MaxTimeout)
+}
+
+// Probe returns how long to wait before one bundle is sent again in case it was lost with
+// all behind it. That is soon: on a false alarm it costs no more than a frame.
+func (r *RTT) Probe() int64 {
+	t := r.Timeout()
+	if r.smoothed == 0 || r.backoff > 0 {
+		return t
+	}
+	return min(t, max(2*r.smoothed+4*r.variance, MinProbe))
 }
 
 // Expired doubles the timeout, up to its bound, until the next progress.
