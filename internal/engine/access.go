@@ -48,16 +48,12 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 		if s.err != nil {
 			a.err.Store(s.err)
 		}
-		s.addAccess(a)
+		if s.access == nil {
+			s.access = map[uint32]*Access{}
+		}
+		s.access[id] = a
 	}
 	return a
-}
-
-func (s *Session) addAccess(a *Access) {
-	if s.access == nil {
-		s.access = map[uint32]*Access{}
-	}
-	s.access[a.window] = a
 }
 
 // OpenLocal returns the access of this rank to its own window w.

@@ -146,20 +146,26 @@ func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
 	}
 }
 
-// dropDeferred fails what a has kept back.
+// dropDeferred fails what a has kept back, also what was issued in part: the answers to
+// that would not end it.
 func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
+	s := a.session
+	if s != nil {
+		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
+	}
 	if !a.queue.empty() {
 		a.fail(err)
 	}
 	a.leaving = false
-	for !a.queue.empty() {
-		if d := a.queue.head(); d.Typed != nil {
+	for !a.queue.empty() { // the last may end the access: see closePull
+		d := a.queue.head()
+		if d.Typed != nil {
 			e.done(&d.Call)
 		}
+		if i := e.find(s, d.token); i != none {
+			e.finish(i, err)
+		}
 		e.leaveQueue(a, err)
-	}
-	if s := a.session; s != nil {
-		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
 	}
 }
 

@@ -64,9 +64,9 @@ type Receive struct {
 	From, Got, Length int // sender, tag, and bytes sent
 
 	phase   receivePhase
-	session *Session // of a receive from one rank: watched until there is a message; then the sender's
+	session *Session // of a receive from one rank: watched until there is a message
 	pull    Request  // of a message that was offered
-	offer   uint32   // how the sender names it
+	access  *Access  // to it
 	err     *mpierr.Error
 }
 

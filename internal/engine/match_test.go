@@ -434,8 +434,6 @@ func TestForgedMessages(t *testing.T) {
 	f.settle()
 	part := make([]byte, wire.PartLen)
 	wire.PutPart(part, 0, 8)
-	const being = offered + 77 // what is being received
-	e.OpenAccess(s, being)
 	for _, test := range []struct {
 		r    wire.Record
 		want mpierr.Class
@@ -445,7 +443,6 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 5, Data: id(offered + 5)[:3]}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 9, Data: id(being)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeTaken, Window: p.id}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeWithdrawn, Window: 3}, mpierr.Arg},

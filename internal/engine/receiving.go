@@ -108,9 +108,8 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	case n == 0:
 		e.tellTaken(a.session, a.offer)
 	default:
-		r.phase, r.session, r.offer = receivePulling, a.session, a.offer
-		r.pull = Request{receive: r}
-		e.deferCall(&Call{Access: e.openPull(a.session, a.offer), Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
+		r.phase, r.access, r.pull = receivePulling, e.openPull(a.session, a.offer), Request{receive: r}
+		e.deferCall(&Call{Access: r.access, Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
 		e.markDirty(a.session)
 		return
 	}
@@ -119,12 +118,12 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 
 // pulled ends a receive whose data has come, or will not come.
 func (e *Engine) pulled(r *Receive) {
-	s := r.session
-	e.closePull(s.access[r.offer])
-	err := r.pull.err
+	s, offer, err := r.access.session, r.access.window, r.pull.err
+	e.closePull(r.access)
+	r.access = nil
 	switch failed, broken := e.Revoked(r.Context); {
 	case err == nil:
-		e.tellTaken(s, r.offer)
+		e.tellTaken(s, offer)
 	case broken:
 		err = brokenError(failed)
 	case err.Class != mpierr.ProcFailed:
@@ -133,7 +132,7 @@ func (e *Engine) pulled(r *Receive) {
 	r.end(err)
 }
 
-// openPull returns an access to what s has offered.
+// openPull returns an access to what s has offered, for one receive.
 func (e *Engine) openPull(s *Session, offer uint32) *Access {
 	var a *Access
 	if n := len(e.match.pulls); n > 0 {
@@ -143,13 +142,11 @@ func (e *Engine) openPull(s *Session, offer uint32) *Access {
 		a = &Access{}
 	}
 	a.engine, a.session, a.window = e, s, offer
-	s.addAccess(a)
 	return a
 }
 
 // closePull forgets an access to an offer, on which nothing is outstanding.
 func (e *Engine) closePull(a *Access) {
-	delete(a.session.access, a.window)
 	if len(e.match.pulls) < keptArrivals {
 		*a = Access{queue: a.queue}
 		e.match.pulls = append(e.match.pulls, a)
@@ -184,7 +181,7 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 			return mpierr.Intern
 		}
 		a.length, a.data, a.offer = int(r.Disp), nil, binary.LittleEndian.Uint32(r.Data)
-		if a.offer < offered || s.access[a.offer] != nil {
+		if a.offer < offered {
 			return mpierr.Intern
 		}
 	} else if !s.rest.begin(&a, r.Disp) {
