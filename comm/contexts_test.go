@@ -169,3 +169,33 @@ func TestBusyContextEnds(t *testing.T) {
 		t.Errorf("rank 1 got %v", err)
 	}
 }
+
+// TestNeedsAllMembers has rank 0 in a collective with rank 1, which lives and never calls it,
+// and rank 2, which has died: the collective fails.
+func TestNeedsAllMembers(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, c *comm.Comm) error{
+		"barrier": func(ctx context.Context, c *comm.Comm) error { return c.Barrier(ctx) },
+		"bcast":   func(ctx context.Context, c *comm.Comm) error { return comm.Bcast(ctx, c, make([]byte, 1<<20), 0) },
+		"gather": func(ctx context.Context, c *comm.Comm) error {
+			return comm.Gather(ctx, c, make([]byte, 8), make([]byte, 24), 0)
+		},
+		"dup": func(ctx context.Context, c *comm.Comm) error { return fails(c.Dup(ctx)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, jobs := join(t, 3, soon)
+			if err := errors.Join(each(jobs, func(j *comm.Job) error {
+				_, err := j.World().AllgatherBytes(ctx, nil)
+				return errors.Join(err, j.World().Barrier(ctx))
+			})...); err != nil {
+				t.Fatal(err)
+			}
+			_ = jobs[2].Poller().Close()
+			err := call(ctx, jobs[0].World())
+			var e *mpierr.Error
+			if !errors.As(err, &e) || e.Class != mpierr.ProcFailed || e.Rank != 2 {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -225,9 +225,6 @@ func TestStressDeath(t *testing.T) {
 				wg.Go(func() {
 					for churn(j, n) == nil {
 					}
-					ctx, cancel := context.WithCancel(j.ctx)
-					cancel()
-					_ = n.World().Barrier(ctx) // tells those whose calls have succeeded
 				})
 				wg.Wait()
 				return j.ctx.Err()

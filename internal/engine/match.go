@@ -53,12 +53,13 @@ func (s *Session) waitingSends() (n int) {
 
 // Receive is a receive, or a probe, on its way. The caller keeps it until Met.
 type Receive struct {
-	Context uint32
-	Source  int    // a rank of the job, or AnySource
-	Tag     int    // or AnyTag
-	Members []int  // those that AnySource means; nil: all ranks of the job
-	Buf     []byte // where the message goes; must not move or be used until Met
-	Probe   bool   // look at the message and leave it
+	Context    uint32
+	Source     int    // a rank of the job, or AnySource
+	Tag        int    // or AnyTag
+	Members    []int  // those of the communicator, which AnySource means; nil: all ranks of the job
+	Collective bool   // the death of any member ends it
+	Buf        []byte // where the message goes; must not move or be used until Met
+	Probe      bool   // look at the message and leave it
 
 	// What has been received; valid once it is met without an error, or truncated.
 	From, Got, Length int // sender, tag, and bytes sent
@@ -92,7 +93,14 @@ func (r *Receive) Err() error {
 
 // wants reports whether messages of a rank may match r.
 func (r *Receive) wants(from int) bool {
-	return r.Source == from || r.Source == AnySource && (r.Members == nil || slices.Contains(r.Members, from))
+	return r.Source == from || r.Source == AnySource && isMember(r.Members, from)
+}
+
+func isMember(members []int, rank int) bool { return members == nil || slices.Contains(members, rank) }
+
+// needs reports whether the death of a rank ends r.
+func (r *Receive) needs(rank int) bool {
+	return r.wants(rank) || r.Collective && isMember(r.Members, rank)
 }
 
 func (r *Receive) matches(a *arrival) bool {
@@ -214,22 +222,29 @@ func (e *Engine) post(r *Receive) {
 	m := &e.match
 	r.phase = receivePosted
 	m.posted.join(r)
-	if r.Source == AnySource {
+	if r.needsMany() {
 		m.anyone++
 		e.sweepSoon()
-	} else if r.session = e.byRank[r.Source]; r.session != nil {
+	}
+	if r.Source == AnySource {
+		return
+	}
+	if r.session = e.byRank[r.Source]; r.session != nil {
 		r.session.watch++
 		e.await(r.session)
 	}
 }
 
+func (r *Receive) needsMany() bool { return r.Source == AnySource || r.Collective }
+
 // unpost takes out posted receive i.
 func (e *Engine) unpost(i int) {
 	m := &e.match
 	r := m.posted.leave(i)
-	if r.Source == AnySource {
+	if r.needsMany() {
 		m.anyone--
-	} else if r.session != nil {
+	}
+	if r.session != nil {
 		r.session.watch--
 	}
 }
@@ -265,7 +280,7 @@ func (e *Engine) sweep() {
 	}
 	if e.now >= m.sweepAt {
 		m.sweepAt = 0
-		interest := m.anyone > 0 || m.probed
+		interest := m.anyone > 0 || m.probed || e.sendsForMany()
 		m.probed = false
 		for rank := range e.cfg.Size {
 			s := e.byRank[rank]
@@ -286,42 +301,53 @@ func (e *Engine) sweep() {
 
 // noSender returns why no message can come any more that r would match, or nil:
 // the sender is dead, or has left. Of any source, no member may be dead, since the
-// message may have been its; and some other member must be there.
+// message may have been its; and some other member must be there. In a collective, which
+// a dead member cannot take part in, others may have given up where this rank does not
+// see it.
 func (e *Engine) noSender(r *Receive) *mpierr.Error {
 	if r.Source != AnySource {
 		switch s := e.byRank[r.Source]; {
-		case s == nil:
-			return nil
-		case s.bye:
+		case s != nil && s.bye:
 			return leftError(s)
-		default:
+		case s != nil && s.err != nil:
 			return s.err
+		case !r.Collective:
+			return nil
 		}
 	}
+	err, leaver := e.lostMember(r.Members)
+	if err == nil && leaver != nil && r.Source == AnySource {
+		return leftError(leaver)
+	}
+	return err
+}
+
+// lostMember returns why one of the members is dead, or nil; and if all members but this
+// rank have left, one of these.
+func (e *Engine) lostMember(members []int) (err *mpierr.Error, leaver *Session) {
 	if e.Stats.PeersFailed == 0 && e.match.left == 0 {
-		return nil
+		return nil, nil
 	}
-	members, left := e.cfg.Size, 0
-	if r.Members != nil {
-		members = len(r.Members)
+	n, left := e.cfg.Size, 0
+	if members != nil {
+		n = len(members)
 	}
-	var last *Session
-	for i := range members {
+	for i := range n {
 		rank := i
-		if r.Members != nil {
-			rank = r.Members[i]
+		if members != nil {
+			rank = members[i]
 		}
 		switch s := e.byRank[rank]; {
 		case s == nil:
 		case s.bye:
 			left++
-			last = s
+			leaver = s
 		case s.err != nil:
-			return s.err
+			return s.err, nil
 		}
 	}
-	if left > 0 && left == members-1 {
-		return leftError(last)
+	if left < n-1 {
+		leaver = nil
 	}
-	return nil
+	return nil, leaver
 }

@@ -479,6 +479,53 @@ func TestForgedMessages(t *testing.T) {
 	}
 }
 
+// TestCollectiveNeedsAll has a rank wait in a collective for another that never comes, while
+// a third one dies, or leaves in good order: all must be there until the end, unless they
+// have done their part.
+func TestCollectiveNeedsAll(t *testing.T) {
+	const tag = MaxTag + 1
+	for _, dies := range []bool{true, false} {
+		f := newFabric(t, 4, 8, nil)
+		for to := 1; to < 4; to++ {
+			f.dial(0, to)
+			f.dial(to, 0)
+		}
+		f.settle()
+		wait := func(members []int, collective bool) (*Receive, *Sending) {
+			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buf: make([]byte, 8)}
+			f.e[0].PostReceive(f.now, r)
+			p := &Sending{Session: f.dial(0, 1), Context: 1, Tag: tag, Members: members, Collective: collective, Data: make([]byte, 20_000)}
+			f.e[0].PostSend(f.now, p)
+			return r, p
+		}
+		r, p := wait(nil, true)
+		others, theirs := wait([]int{0, 1, 3}, true)
+		message, sent := wait(nil, false)
+		f.settle()
+		if dies {
+			f.cut[2] = true
+			f.until(20_000*millisecond, func() bool { return r.Met() && p.Met() })
+			for _, err := range []*mpierr.Error{r.err, p.err} {
+				if err == nil || err.Class != mpierr.ProcFailed || err.Rank != 2 {
+					t.Errorf("ended with %v", err)
+				}
+			}
+			if r, p := wait(nil, true); !r.Met() || !p.Met() || r.err.Rank != 2 || p.err.Rank != 2 {
+				t.Errorf("the next collective: %v, %v", r.err, p.err)
+			}
+		} else {
+			f.e[2].Bye(f.now)
+			f.pass(20_000 * millisecond)
+			if r.Met() || p.Met() {
+				t.Errorf("ended by one that has left: %v, %v", r.err, p.err)
+			}
+		}
+		if others.Met() || theirs.Met() || message.Met() || sent.Met() {
+			t.Errorf("dies %v: what does not need rank 2 has ended: %v, %v, %v, %v", dies, others.err, theirs.err, message.err, sent.err)
+		}
+	}
+}
+
 // TestAnySourceWatched has a receive from any source end when a rank dies that this one
 // has never heard of since.
 func TestAnySourceWatched(t *testing.T) {

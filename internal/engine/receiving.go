@@ -310,13 +310,13 @@ func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
 		switch {
 		case r.Source == s.rank:
 			return why
-		case r.Source == AnySource && r.wants(s.rank):
+		case r.needs(s.rank):
 			return e.noSender(r)
 		}
 		return nil
 	})
 	e.endSends(func(p *Sending) *mpierr.Error {
-		if p.Session == s {
+		if p.Session == s || p.Collective && s.err != nil && isMember(p.Members, s.rank) {
 			return why
 		}
 		return nil

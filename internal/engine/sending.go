@@ -10,10 +10,12 @@ import (
 
 // Sending is a message on its way out. The caller keeps it until Met.
 type Sending struct {
-	Session *Session // nil: this rank
-	Context uint32
-	Tag     int
-	Data    []byte // must not move or be changed until Met
+	Session    *Session // nil: this rank
+	Context    uint32
+	Tag        int
+	Members    []int  // those of the communicator, of a collective; nil: all ranks of the job
+	Collective bool   // the death of any member ends it
+	Data       []byte // must not move or be changed until Met
 
 	phase sendPhase
 	id    uint32 // of an offer
@@ -68,6 +70,12 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 	case s.bye:
 		p.end(leftError(s))
 	default:
+		if p.Collective {
+			if err, _ := e.lostMember(p.Members); err != nil {
+				p.end(err)
+				return
+			}
+		}
 		s.watch++ // until it is met
 		p.phase = sendQueued
 		l := &s.lanes[laneOf(p.Tag)]
@@ -76,8 +84,26 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 		}
 		if p.phase != sendDone {
 			e.await(s)
+			if p.Collective {
+				e.sweepSoon()
+			}
 		}
 	}
+}
+
+// sendsForMany reports whether a message of a collective has not been received.
+func (e *Engine) sendsForMany() bool {
+	for _, p := range e.offers {
+		if p.Collective {
+			return true
+		}
+	}
+	for _, s := range e.active {
+		if !s.lanes[laneCollective].sending.empty() {
+			return true
+		}
+	}
+	return false
 }
 
 // sendOwn sends a message to this rank itself.
