@@ -51,8 +51,10 @@ func newComm(j *Job, context uint32, group []int) *Comm {
 // windowContext marks the message contexts of windows; the rest is the window's id.
 const windowContext = 1 << 31
 
-// endingContext marks those of them that end the window.
-const endingContext = 1 << 30
+// secondContext marks the second of the two that each communicator and each window has,
+// for what has to work even if a collective on the first was given up: windows end on it,
+// and on a communicator's a group creates another.
+const secondContext = 1 << 30
 
 // ForWindow returns communicators of the same ranks for the messages of the window
 // with the given id. They are apart from those of c, so that the window's
@@ -60,10 +62,10 @@ const endingContext = 1 << 30
 // what has to work even if a collective on the first was given up. Both are nil if id is
 // none that WindowID returns while there are some.
 func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
-	if id == 0 || id >= endingContext {
+	if id == 0 || id >= secondContext {
 		return nil, nil
 	}
-	return newComm(c.job, windowContext|id, c.group), newComm(c.job, windowContext|endingContext|id, c.group)
+	return newComm(c.job, windowContext|id, c.group), newComm(c.job, windowContext|secondContext|id, c.group)
 }
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are

@@ -10,7 +10,7 @@ import (
 )
 
 // Message contexts: the world's is 1, those of other communicators follow, and
-// those of windows have the top bit set.
+// those of windows have the top bit set. Each has a second one, with the next bit.
 
 // member is what a rank says about itself when communicators are made. Each has a
 // context at hand: that of the first of a colour is taken.
@@ -26,7 +26,7 @@ const memberLen = 20
 func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member, error) {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(key))
-	b = binary.LittleEndian.AppendUint32(b, c.job.contexts.next(c.job.rank, c.job.size, windowContext))
+	b = binary.LittleEndian.AppendUint32(b, c.job.contextID())
 	blocks, err := c.gatherAll(ctx, op, b)
 	if err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (c *Comm) part(op string, all []member, color int) (*Comm, error) {
 	}
 	all = slices.DeleteFunc(all, func(m member) bool { return m.color != int64(color) })
 	id := all[0].context
-	if id <= worldContext || id >= windowContext {
-		return nil, mpierr.New(op, mpierr.NoMem, all[0].rank, "the message contexts of communicators are used up: make fewer anew")
+	if !isContextID(id) {
+		return nil, errNoContexts(op, all[0].rank)
 	}
 	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.key, b.key) })
 	group := make([]int, len(all))
@@ -184,7 +184,8 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // attributes run. It is local and does not block. Requests that have begun and windows
 // that were created on c go on; calls on c fail with class Comm, except those that
 // only look at it. Messages on c that no receive has been begun for are dropped, be they
-// here or still to come, and their sends complete. Classes: Arg for the world
+// here or still to come, and their sends complete. Communicators that others are creating
+// with CreateGroup are not disturbed, unless they wait for this rank to call it. Classes: Arg for the world
 // communicator, which cannot be freed; Comm the second time; Other if a callback failed:
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
@@ -198,6 +199,7 @@ func (c *Comm) Free() (err error) {
 	e, now := c.job.poller.Lock()
 	if !c.job.poller.Closed() {
 		e.FreeContext(now, c.context)
+		e.FreeContext(now, c.context|secondContext) // of which others need nothing from this rank
 		e.Tick(now)
 	}
 	c.job.poller.Unlock()

@@ -2,12 +2,14 @@ package comm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/testjob"
+	"github.com/xdprma/xdprma/rma"
 )
 
 // Three ranks, here inside one process, tell each other a byte.
@@ -103,6 +105,45 @@ func ExampleComm_SendBuffer() {
 	}
 	group.Wait()
 	// Output: [12 22 32]
+}
+
+// Three ranks, here inside one process, add up what they have. One leaves in the middle of
+// it, and the others do so without it.
+func ExampleComm_CreateGroup() {
+	const size = 3
+	places, stop, err := testjob.Places(size)
+	check(err)
+	defer stop()
+	ctx := context.Background()
+	var group sync.WaitGroup
+	for rank := range size {
+		group.Go(func() {
+			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			check(err)
+			world := job.World()
+			check(world.Barrier(ctx))
+			if rank == 1 {
+				check(job.Close())
+				return
+			}
+			sum := []int64{0}
+			err = comm.Allreduce(ctx, world, []int64{int64(rank) + 10}, sum, datatype.Sum)
+			if !errors.Is(err, rma.ErrProcFailed) {
+				panic(err)
+			}
+			alive := world.Group().Difference(world.Failed())
+			rest, err := world.CreateGroup(ctx, alive, 0)
+			check(err)
+			check(comm.Allreduce(ctx, rest, []int64{int64(rank) + 10}, sum, datatype.Sum))
+			if rest.Rank() == 0 {
+				fmt.Println(rest.Size(), "ranks have", sum[0])
+			}
+			check(rest.Barrier(ctx))
+			check(job.Close())
+		})
+	}
+	group.Wait()
+	// Output: 2 ranks have 22
 }
 
 func check(err error) {

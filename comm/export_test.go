@@ -5,6 +5,20 @@ import (
 	"time"
 )
 
+// LeadHalf is CreateGroup at the first of g, which lets only some go.
+func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
+	k := c.newCreation(g, 0)
+	d := k.newComm(c.job.contextID())
+	if err := k.tellAll(ctx, d.context); err != nil {
+		return err
+	}
+	if err := k.gather(ctx, d); err != nil {
+		return err
+	}
+	k.letGo(d, k.world[1:1+some])
+	return nil
+}
+
 // SetLongWait has ranks wait in silence for another time, until restore is called.
 func SetLongWait(d time.Duration) (restore func()) {
 	was := longWait

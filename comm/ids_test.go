@@ -38,10 +38,10 @@ func TestIDsUsedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	j.contexts.used.Store(windowContext - worldContext - 2)
-	j.windowIDs.used.Store(endingContext - worldContext - 2)
+	j.contexts.used.Store(secondContext - worldContext - 2)
+	j.windowIDs.used.Store(secondContext - worldContext - 2)
 	last, err := j.World().Dup(t.Context())
-	if err != nil || last.context != windowContext-1 {
+	if err != nil || last.context != secondContext-1 {
 		t.Fatal(last, err)
 	}
 	for range 2 {
@@ -54,7 +54,7 @@ func TestIDsUsedUp(t *testing.T) {
 	}
 	id := j.WindowID()
 	inner, ending := last.ForWindow(id)
-	if id != endingContext-1 || inner.context == ending.context {
+	if id != secondContext-1 || inner.context == ending.context {
 		t.Error(id)
 	}
 	if inner, ending := last.ForWindow(j.WindowID()); inner != nil || ending != nil {

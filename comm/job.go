@@ -29,6 +29,26 @@
 // slices of the same length, which is checked where it is seen (class Count). They block
 // until this rank has its part. If a member fails or gives up, or its ctx ends, the others
 // get the class ProcFailed, and the communicator is broken: so are its later collectives.
+//
+// # After a failure
+//
+// Those that are left of a communicator c go on with one of their own:
+//
+//	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
+//		for {
+//			failed := c.Failed()
+//			d, err := c.CreateGroup(ctx, c.Group().Difference(failed), tag)
+//			if !errors.Is(err, rma.ErrProcFailed) || c.Failed().Size() == failed.Size() {
+//				return d, err
+//			}
+//		}
+//	}
+//
+// All must come to call it, so all must come to know of the failure: a collective, even one
+// that this rank only begins and gives up, tells them. They need not know of the same
+// failures. If others fail meanwhile, or later, they call it again, on c and not on what it
+// returned, which some may not have. Windows on c stay as far as no member is needed that
+// failed; new ones are made on the new communicator.
 package comm
 
 import (

@@ -23,6 +23,7 @@ const (
 	ErrComm        = mpierr.Comm
 	ErrCount       = mpierr.Count
 	ErrDisp        = mpierr.Disp
+	ErrGroup       = mpierr.Group
 	ErrIntern      = mpierr.Intern
 	ErrLocktype    = mpierr.Locktype
 	ErrNoMem       = mpierr.NoMem

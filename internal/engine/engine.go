@@ -9,7 +9,7 @@
 // (inwards), target (requests take effect), origin (calls and their answers). Beside
 // them are access, locks, shared, exposure and deferred (epochs, and calls that wait
 // for one), direct (calls that need no frame), types, typed and typed_target (derived
-// datatypes), match, sending, receiving, rest, revoke and freed (messages), check
+// datatypes), match, sending, receiving, rest, revoke, gone and freed (messages), check
 // (checking mode), and life (death and leaving).
 package engine
 
@@ -99,6 +99,7 @@ type Engine struct {
 	freeOp    int32
 	parked    parkingLot
 	revoked   revocations
+	gone      gone
 	freed     freed
 	match     matching
 	offers    map[uint32]*Sending // what others may get from this rank, by id

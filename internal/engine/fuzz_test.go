@@ -41,6 +41,7 @@ func FuzzReceive(f *testing.F) {
 		record(wire.Record{Code: wire.CodeMark, Window: testWindow + 5}, nil),
 		record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 1 << 31}, []byte("text")),
 		record(wire.Record{Code: wire.CodeRevoke, Window: 1, Disp: 1}, nil),
+		record(wire.Record{Code: wire.CodeGone, Disp: 1}, nil),
 		record(wire.Record{Code: wire.CodeOffer, Window: 1, Token: 2, Disp: 5000}, []byte{1, 0, 0, 0x80}),
 		record(wire.Record{Code: wire.CodeTaken, Window: 1<<31 + 1}, nil),
 		append(record(wire.Record{Code: wire.CodeMessage, Window: 1, Token: 2, Disp: 8}, part), record(wire.Record{Code: wire.CodeRest}, part)...),

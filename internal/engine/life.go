@@ -72,6 +72,7 @@ func (e *Engine) takeBye(s *Session) {
 	}
 	s.bye = true
 	e.match.left++
+	e.gone.add(s.rank)
 	e.dropAllDeferred(s, leftError(s))
 	e.endMessages(s, leftError(s))
 }

@@ -439,6 +439,7 @@ func TestForgedMessages(t *testing.T) {
 		want mpierr.Class
 	}{
 		{wire.Record{Code: wire.CodeRevoke, Window: 1, Disp: 3}, mpierr.Rank},
+		{wire.Record{Code: wire.CodeGone, Disp: 3}, mpierr.Rank},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 9, Data: id(5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(offered + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(offered + 5)}, mpierr.Intern},

@@ -17,6 +17,9 @@ type revocations struct {
 // are ignored, and waiters find out by silence.
 func (e *Engine) revoke(context uint32, failed int) {
 	in := &e.revoked
+	if e.Gone(failed) {
+		e.tellGone(failed) // even if the context is over already, because of another
+	}
 	if in.failed == nil {
 		in.failed = map[uint32]int{}
 	}
@@ -26,11 +29,7 @@ func (e *Engine) revoke(context uint32, failed int) {
 	in.failed[context] = failed
 	in.contexts = append(in.contexts, context)
 	e.breakMessages(context, failed)
-	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
-		if s := e.byRank[rank]; s != nil && s.state == open {
-			e.markDirty(s)
-		}
-	}
+	e.serveAll()
 }
 
 // takeRevoke takes in that a peer has seen a context end.
@@ -40,22 +39,6 @@ func (e *Engine) takeRevoke(r *wire.Record) mpierr.Class {
 	}
 	e.revoke(r.Window, int(r.Disp))
 	return mpierr.Success
-}
-
-// tellRevoked passes on the revocations that s has not been sent.
-func (e *Engine) tellRevoked(s *Session) {
-	in := &e.revoked
-	for s.told < len(in.contexts) {
-		context := in.contexts[s.told]
-		i := e.room(s, request, 0)
-		if i == none {
-			e.stall(s)
-			return
-		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodeRevoke, Window: context, Disp: uint64(in.failed[context])}, 0)
-		e.slots[i].flags |= wire.FlagOrdered // what was sent before can still be received
-		s.told++
-	}
 }
 
 // Revoked reports whether a context was revoked, and because of which rank.

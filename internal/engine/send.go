@@ -191,8 +191,8 @@ func (e *Engine) service(s *Session) {
 		}
 		return
 	}
-	if s.told < len(e.revoked.contexts) {
-		e.tellRevoked(s)
+	if s.toldGone < len(e.gone.told) || s.told < len(e.revoked.contexts) {
+		e.passOn(s)
 	}
 	if len(s.marks) > 0 {
 		e.sendMarks(s)

@@ -35,6 +35,7 @@ type Session struct {
 	types     *givenTypes        // datatypes defined at the peer, or nil
 	lockOpen  *Access            // whose lock record started the open bundle of requests, or nil
 	told      int                // revocations passed on to the peer
+	toldGone  int                // ranks that are gone, of which it was told
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
 
@@ -289,6 +290,7 @@ func (e *Engine) fail(s *Session, why error) {
 	s.state = dead
 	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
 	e.Stats.PeersFailed++
+	e.gone.add(s.rank)
 	e.freeAll(s)
 	e.failOps(s)
 	for _, a := range s.access {

@@ -84,6 +84,8 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		return e.takeRest(s, r)
 	case wire.CodeRevoke:
 		return e.takeRevoke(r)
+	case wire.CodeGone:
+		return e.takeGone(r)
 	case wire.CodeTaken:
 		return e.taken(s, r.Window)
 	case wire.CodeWithdrawn:

@@ -28,6 +28,7 @@ const (
 	Base        Class = 24 // invalid base passed
 	Count       Class = 2  // invalid count
 	Disp        Class = 26 // invalid displacement or displacement unit
+	Group       Class = 9  // invalid group
 	Intern      Class = 17 // the implementation failed: a bug of the library
 	Locktype    Class = 37 // invalid lock type
 	NoMem       Class = 39 // memory is exhausted
@@ -58,7 +59,7 @@ const (
 var names = map[Class]string{
 	Success: "success", Arg: "invalid argument", Assert: "invalid assertion",
 	Base: "invalid base", Comm: "invalid communicator", Count: "invalid count", Disp: "invalid displacement",
-	Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
+	Group: "invalid group", Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
 	Op: "invalid operator", Other: "a callback failed", Rank: "invalid rank", RMAAttach: "memory cannot be attached",
 	RMAConflict: "conflicting accesses", RMARange: "outside the window",
 	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",

@@ -23,6 +23,7 @@ const (
 	CodeWithdrawn     Code = 18 // the offer Window is given up: the sender wants to hear that it is over
 	CodeRest          Code = 19 // more of the data of the last CodeMessage
 	CodeRevoke        Code = 17 // the context Window is over: Disp is the rank that failed
+	CodeGone          Code = 20 // the rank Disp has failed, or left the job
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
 	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
@@ -219,6 +220,8 @@ func (c Code) String() string {
 		return "rest"
 	case CodeRevoke:
 		return "revoke"
+	case CodeGone:
+		return "gone"
 	case CodeResult:
 		return "result"
 	case CodeGranted:

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// gone are the ranks that this one knows to have failed, or to have left the job: it
+// has noticed itself, or another has told it. It is knowledge alone: a session ends when
+// its own peer is silent, whatever others say.
+type gone struct {
+	known map[int]bool // whether the others are told of them
+	told  []int        // those that they are told of, oldest first
+}
+
+// add takes in that a rank is gone.
+func (g *gone) add(rank int) {
+	if g.known == nil {
+		g.known = map[int]bool{}
+	}
+	if _, known := g.known[rank]; !known {
+		g.known[rank] = false
+	}
+}
+
+// Gone reports whether this rank knows another, or itself, to have failed or left the job.
+func (e *Engine) Gone(rank int) bool {
+	_, known := e.gone.known[rank]
+	return known
+}
+
+// TellGone has a rank known to be gone at all ranks that this one has, or will have, a
+// session with, and so, from one to the next, at all that wait for each other.
+func (e *Engine) TellGone(now int64, rank int) {
+	e.now = now
+	e.tellGone(rank)
+}
+
+func (e *Engine) tellGone(rank int) {
+	if e.gone.add(rank); e.gone.known[rank] {
+		return
+	}
+	e.gone.known[rank] = true
+	e.gone.told = append(e.gone.told, rank)
+	e.serveAll()
+}
+
+// takeGone takes in that a peer knows a rank to be gone.
+func (e *Engine) takeGone(r *wire.Record) mpierr.Class {
+	if r.Disp >= uint64(e.cfg.Size) {
+		return mpierr.Rank
+	}
+	e.tellGone(int(r.Disp))
+	return mpierr.Success
+}
+
+// passOn tells s of ranks that are gone, and then of revocations, that it has not been
+// told of: so who learns that a context is over knows which of its ranks is gone.
+func (e *Engine) passOn(s *Session) {
+	for ; s.toldGone < len(e.gone.told); s.toldGone++ {
+		if !e.passOnOne(s, &wire.Record{Code: wire.CodeGone, Disp: uint64(e.gone.told[s.toldGone])}) {
+			return
+		}
+	}
+	for in := &e.revoked; s.told < len(in.contexts); s.told++ {
+		context := in.contexts[s.told]
+		if !e.passOnOne(s, &wire.Record{Code: wire.CodeRevoke, Window: context, Disp: uint64(in.failed[context])}) {
+			return
+		}
+	}
+}
+
+func (e *Engine) passOnOne(s *Session, r *wire.Record) bool {
+	i := e.room(s, request, 0)
+	if i == none {
+		e.stall(s)
+		return false
+	}
+	e.appendOrdered(i, r, 0) // what was sent before can still be received
+	return true
+}
+
+// serveAll has all open sessions served: there is something to pass on.
+func (e *Engine) serveAll() {
+	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
+		if s := e.byRank[rank]; s != nil && s.state == open {
+			e.markDirty(s)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// TestGoneSpreads has ranks in a line, each with a session to the next: what the first
+// knows of ranks that are gone comes to the last, over sessions that there are and over
+// those that there will be, each before the revocation that it is the cause of.
+func TestGoneSpreads(t *testing.T) {
+	const ranks, gone, left = 6, 5, 4
+	f := newFabric(t, ranks, 8, nil)
+	f.dial(0, gone)
+	f.dial(0, left)
+	f.dial(0, 1)
+	f.dial(1, 2)
+	f.settle()
+	f.e[left].Bye(f.now)
+	f.settle()
+	f.cut[gone], f.cut[left] = true, true
+	r := f.receive(0, gone, 5, 1, 8)
+	f.until(10_000*millisecond, r.Met)
+	for rank := range ranks {
+		knows := rank == gone || rank == left
+		if f.e[0].Gone(rank) != knows {
+			t.Errorf("rank 0 takes %d for gone: %v", rank, !knows)
+		}
+		if f.e[1].Gone(rank) {
+			t.Errorf("rank 1 knows of %d, and nobody has told it", rank)
+		}
+	}
+	f.filter = func(_, to int, _ []byte) int {
+		if _, broken := f.e[2].Revoked(5); broken && !f.e[2].Gone(gone) {
+			t.Error("rank 2 knows that the context is over, and not who is gone")
+		}
+		return 1
+	}
+	f.e[0].Revoke(f.now, 5, gone)
+	f.e[0].TellGone(f.now, left)
+	f.e[0].TellGone(f.now, left) // a second time changes nothing
+	f.settle()
+	f.dial(2, 3)
+	f.settle()
+	for rank := range 4 {
+		if failed, broken := f.e[rank].Revoked(5); !broken || failed != gone {
+			t.Errorf("rank %d: the context is over: %v", rank, broken)
+		}
+		if !f.e[rank].Gone(gone) || !f.e[rank].Gone(left) || f.e[rank].Gone(rank) || len(f.e[rank].gone.told) != 2 {
+			t.Errorf("rank %d has told %v", rank, f.e[rank].gone.told)
+		}
+	}
+	f.e[1].Revoke(f.now, 5, 3) // the context is over already; rank 3 lives
+	f.e[2].gone.add(0)
+	f.e[2].Revoke(f.now, 5, 0) // as before, but rank 0 is new
+	f.settle()
+	if f.e[1].Gone(3) || !f.e[1].Gone(0) || !f.e[0].Gone(0) {
+		t.Error("who is gone was not told with the second revocation")
+	}
+}
+
+// TestGoneIsBounded has a peer tell of more ranks than there are.
+func TestGoneIsBounded(t *testing.T) {
+	f := newFabric(t, 2, 8, nil)
+	s := f.access(0, 1).session
+	for rank := range uint64(100) {
+		want := mpierr.Rank
+		if rank < 2 {
+			want = mpierr.Success
+		}
+		if class := f.e[0].applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeGone, Disp: rank}); class != want {
+			t.Errorf("rank %d: class %v", rank, class)
+		}
+	}
+	if n := len(f.e[0].gone.known); n != 2 || s.Err() != nil {
+		t.Errorf("%d ranks are gone; the session that still answers: %v", n, s.Err())
+	}
+}
