@@ -495,3 +495,40 @@ func TestCreateGroupHalf(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCreateGroupSpreads has one rank alone know that another has left, for which the
+// others would wait for an hour: they learn of it from that one's call.
+func TestCreateGroupSpreads(t *testing.T) {
+	for knows := range 4 {
+		left := (knows + 1) % 4
+		ctx, jobs := join(t, 4, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		if err := errors.Join(each(without(jobs, (knows+2)%4, (knows+3)%4), func(j *comm.Job) error {
+			one := make([]byte, 1)
+			if j.Rank() == left {
+				return errors.Join(fails(comm.Recv(ctx, j.World(), one, knows, 0)), j.Close())
+			}
+			if err := comm.Send(ctx, j.World(), one, left, 0); err != nil {
+				return err
+			}
+			if _, err := comm.Recv(ctx, j.World(), one, left, 0); !errors.Is(err, mpierr.ProcFailed) {
+				return fmt.Errorf("recv: %v", err)
+			}
+			return nil
+		})...); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(each(without(jobs, left), func(j *comm.Job) error {
+			w := j.World()
+			d, err := survive(ctx, w, 0)
+			if err != nil {
+				return err
+			}
+			if n := w.Failed().Size(); n != 1 || d.Size() != 3 {
+				return fmt.Errorf("%d have failed, and %d go on", n, d.Size())
+			}
+			return uses(ctx, d)
+		})...); err != nil {
+			t.Errorf("rank %d knows: %v", knows, err)
+		}
+	}
+}
