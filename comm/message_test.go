@@ -571,3 +571,26 @@ func TestReceivesGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSendAndClose has ranks send and close their job before they have heard of the
+// receiver, which gets the messages.
+func TestSendAndClose(t *testing.T) {
+	for range 5 {
+		ctx, jobs := join(t, 4, comm.Limits{DeadAfter: time.Hour})
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			w := j.World()
+			if j.Rank() > 0 {
+				return errors.Join(comm.Send(ctx, w, []byte{byte(j.Rank())}, 0, 1), j.Close())
+			}
+			for from := 1; from < 4; from++ {
+				b := make([]byte, 1)
+				if _, err := comm.Recv(ctx, w, b, from, 1); err != nil || int(b[0]) != from {
+					return fmt.Errorf("the message of rank %d: %d, %w", from, b[0], err)
+				}
+			}
+			return nil
+		})...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -37,12 +37,16 @@ func (e *Engine) await(s *Session) {
 	e.wakeBy(s.pingAt)
 }
 
-// Bye tells every living peer that this rank will issue nothing more.
+// holds reports whether something is on its way to s, or waits to be sent.
+func (s *Session) holds() bool { return s.held[request]+s.held[response] > 0 }
+
+// Bye tells every living peer that this rank will issue nothing more, but those that
+// have yet to hear of it and that it has nothing for.
 func (e *Engine) Bye(now int64) {
 	e.now = now
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
 		s := e.byRank[rank]
-		if s == nil || s.state != open {
+		if s == nil || s.state == dead || s.state == dialing && !s.holds() {
 			continue
 		}
 		s.leaving = true
@@ -84,7 +88,7 @@ type ByeWait struct{ Engine *Engine }
 // Met reports whether the wait is over.
 func (w *ByeWait) Met() bool {
 	for _, s := range w.Engine.active {
-		if s.state == open && !s.bye && (s.leaving || s.held[request]+s.held[response] > 0) {
+		if s.state != dead && !s.bye && (s.leaving || s.holds()) {
 			return false
 		}
 	}

@@ -279,3 +279,22 @@ func TestSilentPeerLeavesSlotsToOthers(t *testing.T) {
 	f.until(millisecond, (*LocalWait)(a).Met)
 	f.atRest()
 }
+
+// TestByeWhileDialing has a rank send a message and leave before its peer has answered the
+// first frame: the message arrives, and the peer learns that the rank has left.
+func TestByeWhileDialing(t *testing.T) {
+	f := newFabric(t, 3, 8, nil)
+	f.dial(0, 2) // nothing is for this one
+	p := f.send(0, 1, 1, 7, content(1, 8))
+	f.e[0].Bye(f.now)
+	wait := &ByeWait{f.e[0]}
+	if !p.Met() || wait.Met() {
+		t.Fatal("the message has not been taken over, or is taken for delivered")
+	}
+	f.until(1000*millisecond, wait.Met)
+	r := f.receive(1, 0, 1, 7, 8)
+	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || !f.e[1].byRank[0].bye {
+		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].byRank[0].bye)
+	}
+	f.atRest()
+}
