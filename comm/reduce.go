@@ -201,7 +201,7 @@ func (c *Comm) reduce(ctx context.Context, send, recv []byte, op datatype.Op, ba
 		if err := c.takeFrom(ctx, "reduce", (me+dist+root)%c.size, 0, theirs); err != nil {
 			return err
 		}
-		datatype.Accumulate(op, basic, mine, theirs)
+		datatype.Combine(op, basic, mine, theirs)
 	}
 	copy(recv, mine)
 	return nil
@@ -234,7 +234,7 @@ func (c *Comm) allreduce(ctx context.Context, send, recv []byte, op datatype.Op,
 		if err := c.takeFrom(ctx, "allreduce", partner, bringIn, theirs); err != nil {
 			return err
 		}
-		datatype.Accumulate(op, basic, mine, theirs)
+		datatype.Combine(op, basic, mine, theirs)
 	}
 	for round := range bits.Len(uint(most)) - 1 {
 		peer := c.rank ^ 1<<round
@@ -244,7 +244,7 @@ func (c *Comm) allreduce(ctx context.Context, send, recv []byte, op datatype.Op,
 		if peer < c.rank {
 			mine, theirs = theirs, mine
 		}
-		datatype.Accumulate(op, basic, mine, theirs)
+		datatype.Combine(op, basic, mine, theirs)
 	}
 	copy(recv, mine)
 	if partner < c.size {

@@ -28,3 +28,9 @@ func container(b []byte, i int) (word *uint32, shift uint) {
 	low := uintptr(p) & 3
 	return (*uint32)(unsafe.Add(p, -int(low))), uint(low) * 8
 }
+
+// elements returns b, which the caller has aligned, as a slice of elements.
+func elements[T any](b []byte) []T {
+	var t T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(t)))
+}

@@ -1,0 +1,62 @@
+package datatype
+
+// Combine is Accumulate for memory that nobody else accesses meanwhile: the common
+// operators take a fraction of the time. The results are the same, bit by bit, but for
+// which NaN comes of two. It panics as Accumulate does.
+func Combine(op Op, b Basic, dst, operand []byte) {
+	find(op, b, dst)
+	if f := loops[op][b]; f != nil && len(operand) == len(dst) && Aligned(b, operand) {
+		f(dst, operand)
+		return
+	}
+	Accumulate(op, b, dst, operand)
+}
+
+type number interface {
+	integer | float32 | float64
+}
+
+// loops holds the loops of the common operators for numbers, nil for others.
+var loops = makeLoops()
+
+func makeLoops() *[opCount][basicCount]func(dst, operand []byte) {
+	t := new([opCount][basicCount]func(dst, operand []byte))
+	installLoops[int8](t, BasicInt8)
+	installLoops[int16](t, BasicInt16)
+	installLoops[int32](t, BasicInt32)
+	installLoops[int64](t, BasicInt64)
+	installLoops[uint8](t, BasicUint8)
+	installLoops[uint16](t, BasicUint16)
+	installLoops[uint32](t, BasicUint32)
+	installLoops[uint64](t, BasicUint64)
+	installLoops[float32](t, BasicFloat32)
+	installLoops[float64](t, BasicFloat64)
+	return t
+}
+
+func installLoops[T number](t *[opCount][basicCount]func(dst, operand []byte), b Basic) {
+	t[Sum][b] = func(dst, operand []byte) {
+		to, from := elements[T](dst), elements[T](operand)
+		for i, v := range from {
+			to[i] += v
+		}
+	}
+	t[Prod][b] = func(dst, operand []byte) {
+		to, from := elements[T](dst), elements[T](operand)
+		for i, v := range from {
+			to[i] *= v
+		}
+	}
+	t[Min][b] = func(dst, operand []byte) {
+		to, from := elements[T](dst), elements[T](operand)
+		for i, v := range from {
+			to[i] = min(to[i], v)
+		}
+	}
+	t[Max][b] = func(dst, operand []byte) {
+		to, from := elements[T](dst), elements[T](operand)
+		for i, v := range from {
+			to[i] = max(to[i], v)
+		}
+	}
+}
