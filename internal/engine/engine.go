@@ -9,8 +9,8 @@
 // (inwards), target (requests take effect), origin (calls and their answers). Beside
 // them are access, locks, shared, exposure and deferred (epochs, and calls that wait
 // for one), direct (calls that need no frame), types, typed and typed_target (derived
-// datatypes), match, sending, receiving, rest, revoke, gone and freed (messages), check
-// (checking mode), and life (death and leaving).
+// datatypes), match, messages_out, messages_in, rest, revoke, gone and freed (messages),
+// check (checking mode), and life (death and leaving).
 package engine
 
 import (
