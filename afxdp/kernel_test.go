@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // etherType marks the frames of these tests (local experimental).
@@ -259,7 +261,7 @@ func TestTxBudget(t *testing.T) {
 	a := end(t, pair[0], Config{TxBudget: 256})
 	end(t, pair[1], Config{})
 	if a.Info().TxBudget != 256 {
-		t.Skip("this kernel has no XDP_MAX_TX_SKB_BUDGET")
+		testenv.Lacks(t, "this kernel has no XDP_MAX_TX_SKB_BUDGET")
 	}
 	for i := range uint64(200) {
 		stamp(a.TxArea()[i*4096:i*4096+60], i)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -24,7 +25,7 @@ func newUDP(t testing.TB, addr string) *end {
 	t.Helper()
 	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(addr), Slots: 128})
 	if errors.Is(err, unix.EADDRNOTAVAIL) || err != nil && strings.Contains(err.Error(), "no interface has") {
-		t.Skip("this machine has no ", addr)
+		testenv.Lacks(t, "this machine has no "+addr)
 	}
 	return newEnd(t, dev, err)
 }

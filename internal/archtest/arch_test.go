@@ -157,6 +157,22 @@ func safety(f *file) (faults []string) {
 	return faults
 }
 
+// complete checks that no test is skipped but by testenv, which fails it in CI.
+func complete(f *file) (faults []string) {
+	if f.dir() == "internal/testenv" {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, s.Sel.Name) {
+				faults = append(faults, fmt.Sprintf("%v: %s would go unnoticed in CI; use testenv.Lacks", f.fset.Position(n.Pos()), s.Sel.Name))
+			}
+		}
+		return true
+	})
+	return faults
+}
+
 // wellKnown are methods whose meaning their interfaces state.
 var wellKnown = []string{"String", "Error", "Unwrap", "Is", "As", "Len", "Less", "Swap"}
 
@@ -230,7 +246,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, purity, safety, documented} {
+		for _, rule := range []func(*file) []string{direction, purity, safety, complete, documented} {
 			faults = append(faults, rule(f)...)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -15,7 +16,7 @@ import (
 func sparse(t *testing.T, n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		t.Skip("this machine does not give out so much address space: ", err)
+		testenv.Lacks(t, "this machine does not give out so much address space: "+err.Error())
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	return b

@@ -7,21 +7,26 @@ import (
 	"testing"
 )
 
-// requireRoot is the environment variable that, set to 1, turns the lack of
-// root from a reason to skip a test into a failure. CI sets it.
+// requireRoot is the environment variable that, set to 1, turns whatever a machine lacks
+// from a reason to skip a test into a failure. CI sets it.
 const requireRoot = "XDPRMA_REQUIRE_ROOT"
 
-// NeedsRoot skips the test, with the reason, unless it runs as root. When
-// XDPRMA_REQUIRE_ROOT is 1 it fails the test instead.
+// NeedsRoot ends the test as Lacks does unless it runs as root.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
+	if os.Geteuid() != 0 {
+		Lacks(t, "this test needs root to create network namespaces or load BPF programs")
 	}
+}
+
+// Lacks skips a test that the machine does not have enough for, with the reason. When
+// XDPRMA_REQUIRE_ROOT is 1 it fails the test instead.
+func Lacks(t testing.TB, reason string) {
+	t.Helper()
 	if os.Getenv(requireRoot) == "1" {
-		t.Fatal("this test needs root, and " + requireRoot + "=1 forbids skipping it")
+		t.Fatal(reason + "; " + requireRoot + "=1 forbids skipping it")
 	}
-	t.Skip("this test needs root to create network namespaces or load BPF programs")
+	t.Skip(reason)
 }
 
 // Seeds returns how many seeds a test goes through: all, or few with -short, as under
