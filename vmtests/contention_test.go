@@ -56,6 +56,47 @@ func contention(s *self) error {
 	if err := check(got[0] == want && got[1] == want, "rank %d has %d, want %d", s.rank, got, want); err != nil {
 		return err
 	}
+	return all(func() error { return win.Free(s.ctx) }, func() error { return addAtOnce(s) })
+}
+
+// addAtOnce: all ranks add to the same elements of each width, at every rank, by
+// accumulate and by fetch_and_op. No addition is lost, and none is seen in part: the two
+// halves of a complex number stay in proportion.
+func addAtOnce(s *self) error {
+	const rounds = 300
+	win, err := rma.Allocate(s.ctx, s.world, 48, 1, nil)
+	if err != nil {
+		return err
+	}
+	if err := win.LockAll(s.ctx, 0); err != nil {
+		return err
+	}
+	one, small, wide := int64(1), uint8(1), complex(1, 2)
+	for range rounds {
+		for to := range s.size {
+			var seen complex128
+			err := all(
+				func() error { return win.Accumulate(rma.Value(&wide), to, rma.At(0), rma.Sum) },
+				func() error { return win.Accumulate(rma.Value(&one), to, rma.At(16), rma.Sum) },
+				func() error { return win.Accumulate(rma.Value(&small), to, rma.At(24), rma.Sum) },
+				func() error { seen, err = rma.Fetch(s.ctx, win, rma.Sum, wide, to, rma.At(32)); return err },
+				func() error { return check(imag(seen) == 2*real(seen), "half of an addition: %v", seen) },
+			)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := all(func() error { return win.UnlockAll(s.ctx) }, func() error { return s.world.Barrier(s.ctx) }); err != nil {
+		return err
+	}
+	n := rounds * s.size
+	want := complex(float64(n), float64(2*n))
+	sums, counts, bytes := rma.Slice[complex128](win.Memory()), rma.Slice[int64](win.Memory()), win.Memory()
+	if err := check(sums[0] == want && sums[2] == want && counts[2] == int64(n) && bytes[24] == uint8(n),
+		"rank %d has %v, %d and %d, want %v and %d", s.rank, sums, counts[2], bytes[24], want, n); err != nil {
+		return err
+	}
 	return win.Free(s.ctx)
 }
 
