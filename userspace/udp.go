@@ -131,13 +131,15 @@ func openError(class mpierr.Class, err error) error {
 	return mpierr.New("open device", class, mpierr.NoRank, "%w", err)
 }
 
-// setOptions prepares the socket: large buffers, and never a fragment.
+// setOptions prepares the socket: large buffers, and never a fragment. The interface's
+// MTU bounds frames, and not the path's: anybody could forge the ICMP messages that
+// lower that.
 func (u *UDP) setOptions() error {
 	raise(u.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF)
 	raise(u.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
-	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	if u.local.Addr().Is6() {
-		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	if err := unix.SetsockoptInt(u.fd, level, option, value); err != nil {
 		return fmt.Errorf("forbid fragments: %w", err)
