@@ -22,7 +22,7 @@ import (
 	"github.com/xdprma/xdprma/userspace"
 )
 
-// What a test tells the programs it starts, besides the library's own contract.
+// The environment variables that a test sets for the programs it starts, besides the library's own contract.
 const (
 	envProgram   = "VMTESTS_PROGRAM"
 	envDeadAfter = "VMTESTS_DEAD_AFTER"

@@ -21,7 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/netlab"
 )
 
-// What a process is to give up before it starts a rank's program.
+// The privileges that a process gives up before it starts a rank's program.
 const (
 	envDropCaps = "VMTESTS_DROP_CAPABILITIES" // numbers, separated by commas
 	envMemLock  = "VMTESTS_MEMLOCK"           // bytes
@@ -147,8 +147,8 @@ func setDown(t *testing.T, lab *netlab.Lab) { onLink(t, lab, netlink.LinkSetDown
 
 func init() { programs["join"] = func(*self) error { return nil } }
 
-// What keeps XDP from working gives an error that says what to do, and with the
-// transport auto a warning, and the next transport.
+// An obstacle to XDP gives an error that says what to do; with the transport auto, a
+// warning and the next transport.
 func TestObstacles(t *testing.T) {
 	for _, o := range obstacles() {
 		for _, transport := range cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {

@@ -17,7 +17,7 @@ import (
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
-// What a test tells the program that carries out random programs.
+// The environment variables that a test sets for the program that carries out random programs.
 const (
 	envSeed  = "VMTESTS_SEED"  // the first
 	envSeeds = "VMTESTS_SEEDS" // how many

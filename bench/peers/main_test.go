@@ -110,7 +110,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// What is compared has to exist, once, and at what settings xdprma perf takes.
+// Each row's test exists once, with settings that xdprma perf takes.
 func TestTestsExist(t *testing.T) {
 	seen := map[test]bool{}
 	for _, test := range tests {

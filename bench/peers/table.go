@@ -78,7 +78,7 @@ func count(n int) string {
 }
 
 // line is a test's figures for programs. Times says how many times as fast as a
-// library xdprma is. What a library failed at is absent.
+// library xdprma is. A test that a library failed is absent.
 type line struct {
 	Test      string              `json:"test"`
 	Bytes     int                 `json:"bytes,omitempty"`

@@ -146,7 +146,7 @@ func (w *wire) listen(t *testing.T, ns netns.NsHandle, addr *net.UDPAddr) *net.U
 	return c
 }
 
-// What is scheduled happens, in both modes: scheduled duplicates arrive twice.
+// Scheduled faults happen, in both modes: scheduled duplicates arrive twice.
 func TestRelay(t *testing.T) {
 	schedule := []Fault{
 		{Action: Pass},

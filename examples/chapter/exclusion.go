@@ -41,7 +41,7 @@ func (c cell) swap(value, old int64) (found int64) {
 	return found
 }
 
-// increment adds one by reading and writing. That loses additions unless one process
+// increment adds one by reading and writing. Additions are lost unless one process
 // at a time does it.
 func (c cell) increment() {
 	value := int64(0)
@@ -111,7 +111,7 @@ func peterson(ctx context.Context, c *comm.Comm) {
 }
 
 // spinLock is example 11.20: any number of processes keep each other out of a
-// critical region. Who swaps A from 0 to 1 has entered, and swaps it back on leaving.
+// critical region. A rank that swaps A from 0 to 1 has entered, and swaps it back on leaving.
 func spinLock(ctx context.Context, c *comm.Comm) {
 	win, err := rma.Allocate(ctx, c, 2*8, 8, nil)
 	check(err)

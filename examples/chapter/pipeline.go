@@ -10,8 +10,8 @@ import (
 // pipeline is example 11.22: each rank fetches chunks of data from its right
 // neighbour, computes with them and writes them back. As many buffers as there may
 // be writes on their way let them overlap with the next chunks; WaitAny finds a
-// buffer that is free again. That a write has completed there does not mean that it
-// has at the target: UnlockAll does.
+// buffer that is free again. A write that has completed there may not have completed at
+// the target; after UnlockAll it has.
 func pipeline(ctx context.Context, c *comm.Comm) {
 	const chunks, chunkLen, buffers = 12, 32, 3
 	win, err := rma.Allocate(ctx, c, chunks*chunkLen*8, 8, nil)

@@ -108,7 +108,7 @@ func storeUnderLock(ctx context.Context, c *comm.Comm) {
 }
 
 // storeBeforeBarrier is example 11.7. As printed there, B stores and then enters a
-// barrier, and A gets after it. That is not guaranteed to find the store, not even
+// barrier, and A gets after it. The standard does not guarantee that this finds the store, not even
 // in the unified model: the chapter's barrier synchronises processes, not memory.
 // Sync between the store and the barrier, inside an epoch, makes it certain.
 // (Barrier of this library synchronises memory as well; docs/memory-model.md.)

@@ -21,6 +21,7 @@ import (
 
 const (
 	module   = "github.com/xdprma/xdprma/"
+	root     = "../.."
 	maxLines = 600
 )
 
@@ -216,8 +217,10 @@ func soleDoc(d *ast.GenDecl) *ast.CommentGroup {
 	return d.Doc
 }
 
-func receiverExported(d *ast.FuncDecl) bool {
-	t := d.Recv.List[0].Type
+func receiverExported(d *ast.FuncDecl) bool { return ast.IsExported(typeName(d.Recv.List[0].Type)) }
+
+// typeName returns the name of the type that a receiver is of.
+func typeName(t ast.Expr) string {
 	for {
 		switch x := t.(type) {
 		case *ast.StarExpr:
@@ -227,9 +230,9 @@ func receiverExported(d *ast.FuncDecl) bool {
 		case *ast.IndexListExpr:
 			t = x.X
 		case *ast.Ident:
-			return x.IsExported()
+			return x.Name
 		default:
-			return false
+			return ""
 		}
 	}
 }
@@ -253,9 +256,9 @@ func check(f *file) []string {
 	return faults
 }
 
-func TestArchitecture(t *testing.T) {
-	const root = "../.."
-	seen := map[string]bool{}
+// eachSource calls visit with each source file of the repository.
+func eachSource(t *testing.T, visit func(*file)) {
+	t.Helper()
 	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -273,15 +276,22 @@ func TestArchitecture(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		seen[f.dir()] = true
-		for _, fault := range check(f) {
-			t.Error(fault)
-		}
+		visit(f)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestArchitecture(t *testing.T) {
+	seen := map[string]bool{}
+	eachSource(t, func(f *file) {
+		seen[f.dir()] = true
+		for _, fault := range check(f) {
+			t.Error(fault)
+		}
+	})
 	for dir := range mayImport {
 		if !seen[dir] {
 			t.Errorf("mayImport names package %s, which does not exist", dir)

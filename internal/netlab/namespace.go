@@ -16,8 +16,8 @@ import (
 // namespaceDir is where iproute2 keeps named network namespaces.
 const namespaceDir = "/run/netns"
 
-// Do calls f on a thread that is in rank's namespace. What f opens belongs to
-// that namespace, on whatever thread it is used later; goroutines that f starts
+// Do calls f on a thread that is in rank's namespace. Files and sockets that f opens
+// belong to that namespace, on whatever thread they are used later; goroutines that f starts
 // run outside it. f must not call runtime.UnlockOSThread more often than
 // runtime.LockOSThread.
 func (l *Lab) Do(rank int, f func() error) error {

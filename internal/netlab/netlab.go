@@ -16,7 +16,7 @@
 // shows in the caller's own. Within rank r's namespace the interface is xr<r>,
 // with the addresses 10.77.0.<r+1>/24 and fd77::<r+1>/64.
 //
-// What a killed process leaves behind, CleanStale removes: the directory
+// CleanStale removes the remains of a killed process: the directory
 // /run/xdprma/<pid> records when the process started, so that a process that
 // has been given the same pid since is not taken for it.
 package netlab

@@ -52,7 +52,7 @@ func claim() (string, error) {
 }
 
 func writeRecord(dir, start string) error {
-	// What is there is of an earlier process with this pid.
+	// An earlier process with this pid left it.
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func named() (map[string]int, error) {
 }
 
 // CleanStale removes the namespaces, links and records of processes that died
-// without closing their labs, and returns the names of the namespaces. Those of
-// living processes it leaves alone.
+// without closing their labs, and returns the names of the namespaces. It leaves those of
+// living processes alone.
 func CleanStale() ([]string, error) {
 	names, err := named()
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What several processes counted and sent to each other is what one would have
-// counted.
+// The counts that several processes sent to each other add up to those of one process.
 func TestHistogramMerge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SliceOf(rapid.Int64Range(-5, int64(2*time.Minute))), 1, 4).Draw(rt, "parts")

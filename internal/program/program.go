@@ -60,7 +60,7 @@ const (
 // Code says what a step does.
 type Code uint8
 
-// The steps. Those that name calls of the standard do just that.
+// The steps. Kinds that name calls of the standard stand for these calls.
 const (
 	Barrier Code = iota
 	Fence

@@ -12,7 +12,7 @@ func (v *verdict) Helper()      {}
 func (v *verdict) Fatal(...any) { v.failed = true }
 func (v *verdict) Skip(...any)  { v.skipped = true }
 
-// What a machine lacks fails a test where root is required, and is never passed over.
+// A test that the machine lacks something for fails where root is required, and is never passed over.
 func TestLacks(t *testing.T) {
 	for _, required := range []string{"", "1"} {
 		t.Setenv(requireRoot, required)

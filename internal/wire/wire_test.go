@@ -85,7 +85,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// What NextRecord accepts lies within the bytes given, and is encoded as it was
+// A record that NextRecord accepts lies within the bytes given, and is encoded as it was
 // but for the padding.
 func FuzzRecord(f *testing.F) {
 	b := make([]byte, RecordSize(5)+RecordSize(0))

@@ -16,7 +16,7 @@ import (
 
 // Run carries out the part of a program that belongs to this process's rank in c,
 // which has as many ranks as the program. It creates the windows and frees them.
-// What it returns is as for program.Run. It blocks until all ranks are done.
+// Its results are as for program.Run. It blocks until all ranks are done.
 func Run(ctx context.Context, c *comm.Comm, p *program.Program) ([]program.Record, error) {
 	if c.Size() != p.Ranks {
 		return nil, fmt.Errorf("program %d is for %d ranks, and there are %d", p.Seed, p.Ranks, c.Size())
