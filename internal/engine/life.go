@@ -30,6 +30,9 @@ func (e *Engine) await(s *Session) {
 		return
 	}
 	e.markActive(s)
+	if s.path == NoPath {
+		return
+	}
 	if s.pingAt == 0 {
 		s.waiting, s.expired = e.now, 0
 		s.pingAt = e.now + e.pingAfter(s)

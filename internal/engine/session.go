@@ -126,20 +126,44 @@ func (e *Engine) Session(rank int) *Session { return e.byRank[rank] }
 // until it opens, and fail if it does not.
 func (e *Engine) Dial(now int64, rank int, path PathID, peer uint64) *Session {
 	e.now = now
-	if s := e.byRank[rank]; s != nil {
-		if s.peer >= peer {
-			return s
-		}
+	s := e.byRank[rank]
+	switch {
+	case s == nil:
+		s = e.newSession(rank, path)
+	case s.path == NoPath && s.state == dialing: // Meet has begun it
+		s.path = path
+	case s.peer >= peer || s.path == NoPath:
+		return s
+	default:
 		e.fail(s, errRestarted)
 		e.forget(s)
+		s = e.newSession(rank, path)
 	}
-	s := e.newSession(rank, path)
 	s.peer = peer
 	s.waiting = now
 	s.pingAt = now // the first hello is due at once
 	e.markDirty(s)
 	e.wakeBy(now)
 	return s
+}
+
+// Meet returns the session with rank. If there is none yet, it begins one whose way is
+// not known: calls on it are queued until Dial knows the way, or the peer dials, and
+// fail with Unreachable.
+func (e *Engine) Meet(now int64, rank int) (s *Session, begun bool) {
+	e.now = now
+	if s = e.byRank[rank]; s != nil {
+		return s, false
+	}
+	return e.newSession(rank, NoPath), true
+}
+
+// Unreachable ends the session that Meet began with rank: no way to it was found.
+func (e *Engine) Unreachable(now int64, rank int, why error) {
+	e.now = now
+	if s := e.byRank[rank]; s != nil && s.path == NoPath {
+		e.fail(s, why)
+	}
 }
 
 func (e *Engine) newSession(rank int, path PathID) *Session {
@@ -252,6 +276,8 @@ func (e *Engine) receiveHello(path PathID, body []byte) {
 	case s.remoteID != 0 && s.remoteID != h.Session:
 		e.Stats.Handshakes++
 		return
+	case s.path == NoPath:
+		s.path = path
 	}
 	e.establish(s, &h)
 	e.sendHandshake(wire.KindHelloAck, s, h.Session)
@@ -380,6 +406,9 @@ func (e *Engine) timers(s *Session) {
 // after the limit. Several timeouts must have passed too, so that a pause of
 // this process is not taken for the silence of all others.
 func (e *Engine) keepAlive(s *Session) {
+	if s.path == NoPath { // whoever looks for the way says so when there is none
+		return
+	}
 	s.blocks = s.blocks && len(e.waits) > 0
 	if s.state != dialing && !s.owes() {
 		s.waiting, s.pingAt = 0, 0
