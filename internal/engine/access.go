@@ -12,8 +12,9 @@ type lockPhase uint8
 
 const (
 	unlocked lockPhase = iota
-	locking            // asked for, not known to be held
 	locked
+	locking // asked for, not known to be held
+	refused // the target does not give it: no call of the epoch may act
 )
 
 // Access is what a rank keeps, as origin, about one window at one target: which
@@ -27,6 +28,7 @@ type Access struct {
 	pending int32  // operations that await an answer
 	results int32  // calls kept back that will have an answer
 	lock    lockPhase
+	refusal *mpierr.Error // of the lock, while it is refused
 	shared  sharedLock
 	leaving bool   // the lock that was asked for is given back as soon as it is held
 	checked bool   // the window is in checking mode
@@ -237,7 +239,7 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 		a.lock = unlocked
 		return true
 	}
-	if a.lock == unlocked { // it was refused
+	if a.lock == unlocked || a.lock == refused {
 		return true
 	}
 	if !a.queue.empty() {
@@ -284,6 +286,8 @@ func (e *Engine) Leave(now int64, a *Access) {
 	switch {
 	case a.local != nil:
 		e.withdraw(a)
+	case a.lock == refused:
+		a.Unlocked()
 	case !a.dead() && a.lock != unlocked && !a.leaving:
 		a.leaving = true
 		e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
@@ -296,7 +300,23 @@ func (e *Engine) Leave(now int64, a *Access) {
 type UnlockWait = FlushWait
 
 // Unlocked records that an unlock's wait is over.
-func (a *Access) Unlocked() { a.lock = unlocked }
+func (a *Access) Unlocked() { a.lock, a.refusal = unlocked, nil }
+
+// refuseLock takes in that the lock which a asked for is not given: calls that were kept
+// back for it fail, and so do those to come until the epoch is over. Nobody is told if
+// the lock has been given up.
+func (e *Engine) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
+	if a.leaving {
+		a.lock = unlocked // what is in the queue goes on to end that
+		if a.session != nil {
+			e.markDirty(a.session)
+		}
+		return nil
+	}
+	a.lock, a.refusal = refused, why
+	e.dropDeferred(a, why)
+	return why
+}
 
 // A ReleaseWait is met when Unlock may succeed: the lock is held, or was refused,
 // and there is room to say so.

@@ -112,7 +112,7 @@ func (e *Engine) issueDeferred(s *Session) {
 func (e *Engine) issueQueue(a *Access) {
 	for !a.queue.empty() {
 		d := a.queue.head()
-		if a.lockAway() || int32(d.start-a.posts) > 0 {
+		if a.lockAway() || int32(d.start-a.posts) > 0 || d.Code == wire.CodeUnlock && a.lock == locking {
 			return
 		}
 		at, token := d.at, d.token

@@ -208,11 +208,20 @@ func TestLockRefusals(t *testing.T) {
 	f := newFabric(t, 2, 64, nil)
 	s := f.access(0, 1).session
 	a := f.e[0].OpenAccess(s, 99)
-	result := make([]byte, 8)
-	err := f.locked(f.e[0], a, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}, &Call{Access: a, Code: wire.CodeGet, Result: result})
-	if !errors.Is(err, mpierr.Win) {
+	e := f.e[0]
+	if !e.Lock(f.now, a, true) {
+		t.Fatal("no room")
+	}
+	for _, c := range []Call{{Access: a, Code: wire.CodePut, Origin: word(1)}, {Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}} {
+		if done, err := e.Issue(f.now, &c); !done || err != nil { // they travel with the request
+			t.Errorf("%v: %v, %v", c.Code, done, err)
+		}
+	}
+	f.until(1000*millisecond, func() bool { return e.Unlock(f.now, a) })
+	if err := f.flush(e, a); !errors.Is(err, mpierr.Win) {
 		t.Errorf("lock of an unknown window: %v", err)
 	}
+	a.Unlocked()
 	f.atRest()
 }
 

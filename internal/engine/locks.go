@@ -151,10 +151,9 @@ func (e *Engine) ForgetWindow(id uint32) {
 		w := e.waits[k]
 		delete(e.waits, k)
 		if w.local != nil {
-			w.local.lock = unlocked
 			err := refusal(wire.CodeLock, mpierr.Win, e.cfg.Rank)
 			w.local.fail(err)
-			e.dropDeferred(w.local, err)
+			e.refuseLock(w.local, err)
 			continue
 		}
 		w.bundle.refuse = mpierr.Win
@@ -187,7 +186,9 @@ func (e *Engine) lockLocal(a *Access, flags uint8, age uint64) {
 	granted, class := e.ask(l, a.window, localHolder, flags, age)
 	switch {
 	case class != mpierr.Success:
-		a.fail(refusal(wire.CodeLock, class, e.cfg.Rank))
+		err := refusal(wire.CodeLock, class, e.cfg.Rank)
+		a.fail(err)
+		e.refuseLock(a, err)
 	case granted:
 		a.lock = locked
 	default:

@@ -177,10 +177,14 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 // by TakeError after a flush.
 func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 	e.now = now
-	if a := c.Access; a.lock == locking || a.starts != a.posts || !a.queue.empty() {
+	if a := c.Access; a.lock > locked || a.starts != a.posts || !a.queue.empty() {
 		if err := a.Err(); err != nil {
 			e.abandon(c)
 			return true, err
+		}
+		if a.lock == refused {
+			e.abandon(c)
+			return true, a.refusal
 		}
 		if done, stop := e.gate(c); stop {
 			return done, nil
@@ -460,8 +464,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	case r.Code == wire.CodeRefused && len(r.Data) == 4:
 		err := refusal(wire.Code(r.Op), refusedClass(r), s.rank)
 		if wire.Code(r.Op) == wire.CodeLock {
-			o.access.lock = unlocked
-			e.dropDeferred(o.access, err)
+			err = e.refuseLock(o.access, err)
 		}
 		e.finish(i, err)
 	default:

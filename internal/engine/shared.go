@@ -42,7 +42,7 @@ func (a *Access) Local() bool { return a.session == nil }
 // is looked after in the background.
 func (e *Engine) Direct(a *Access) bool {
 	s := a.session
-	if a.held() || !(*FlushWait)(a).Met() {
+	if a.held() || a.lock == refused || !(*FlushWait)(a).Met() {
 		return false
 	}
 	if s == nil {
