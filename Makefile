@@ -2,6 +2,7 @@
 
 GO ?= go
 SEEDS ?= 50000
+FUZZTIME ?= 5s
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
 TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
@@ -9,7 +10,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated test race soak demo bench bench-peers lint clean go clang
+.PHONY: help build generate check-generated test race soak fuzz demo bench bench-peers lint clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -27,6 +28,12 @@ race: go ## run the tests under the race detector, as CI does (needs a C compile
 soak: go ## simulate SEEDS (50000) random networks, several minutes
 	$(GO) test ./internal/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
 
+fuzz: go ## look FUZZTIME (5s) long for inputs that break something, with each fuzz target
+	@failed=0; for file in $$(grep -rl --include=*_test.go '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
+			$(GO) test $(TESTFLAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $${file%/*} || failed=1; \
+		done; done; exit $$failed
+
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
 	$(GO) build -o bin/wordcount ./examples/wordcount
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
@@ -43,8 +50,9 @@ bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU,
 	@mkdir -p bench/out
 	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500).json bash bench/peers/run.sh
 
-lint: go ## gofmt, go vet and staticcheck
+lint: go ## gofmt, go mod tidy, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
+	$(GO) mod tidy -diff || { echo "run go mod tidy"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 

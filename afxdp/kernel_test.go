@@ -257,11 +257,13 @@ func TestGivenDescriptor(t *testing.T) {
 }
 
 func TestTxBudget(t *testing.T) {
+	testenv.NeedsRoot(t)
+	testenv.NeedsFeature(t, testenv.TxBudget)
 	pair := newVethPair(t, 1500)
 	a := end(t, pair[0], Config{TxBudget: 256})
 	end(t, pair[1], Config{})
-	if a.Info().TxBudget != 256 {
-		testenv.Lacks(t, "this kernel has no XDP_MAX_TX_SKB_BUDGET")
+	if b := a.Info().TxBudget; b != 256 {
+		t.Fatalf("a budget of %d descriptors, want 256", b)
 	}
 	for i := range uint64(200) {
 		stamp(a.TxArea()[i*4096:i*4096+60], i)

@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/reliable":  {},
 	"internal/testenv":   {},
 	"internal/netlab":    {},
-	"internal/ci":        {},
+	"internal/ci":        {"internal/testenv"},
 	"datatype":           {"internal/mpierr"},
 	"window":             {"datatype", "internal/mpierr"},
 	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},

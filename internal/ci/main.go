@@ -1,7 +1,8 @@
 // Command ci reads what `go test -json` wrote and says how it went: the output
-// of tests that failed, then each package's line, the tests that were skipped,
-// and as its last line "N passed, N failed". It fails if a test failed or was
-// skipped, or if nothing passed: where CI runs, every test can.
+// of tests that failed, then each package's line, the tests that were skipped, how
+// many inputs fuzz targets were tried with, and as its last line "N passed, N failed".
+// It fails if a test failed, if nothing passed, or if a test was skipped for any other
+// reason than a feature that the kernel lacks: where CI runs, every test can.
 //
 //	go run ./internal/ci file.json...
 package main
@@ -12,8 +13,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // event is one line of `go test -json`; see `go doc test2json`.
@@ -28,6 +33,9 @@ type report struct {
 	packages       []string // the line of each package, as go test prints it
 	failures       []string // output of what failed
 	skipped        []string // tests, as package.Test
+	unfit          []string // tests that the kernel lacks a feature for, with its name
+	targets        int      // that were fuzzed
+	inputs         int      // that they were tried with
 	output         map[string][]string
 }
 
@@ -85,11 +93,12 @@ func (r *report) add(e *event) {
 		r.failures = append(r.failures, "does not build: "+e.ImportPath+"\n")
 	case "skip":
 		if e.Test != "" {
-			r.skipped = append(r.skipped, key)
+			r.skip(key)
 		}
 	case "pass":
 		if e.Test != "" {
 			r.passed++
+			r.countInputs(r.output[key])
 		}
 	case "fail":
 		r.failed++ // a package counts too: it can fail outside any test
@@ -97,6 +106,30 @@ func (r *report) add(e *event) {
 	}
 	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" {
 		delete(r.output, key)
+	}
+}
+
+// skip notes that a test was skipped, and whether the kernel was the reason.
+func (r *report) skip(test string) {
+	for _, line := range r.output[test] {
+		if _, feature, ok := strings.Cut(line, testenv.MissingFeature); ok {
+			r.unfit = append(r.unfit, test+": "+strings.TrimSpace(feature))
+			return
+		}
+	}
+	r.skipped = append(r.skipped, test)
+}
+
+var execs = regexp.MustCompile(`^fuzz: elapsed: .*, execs: (\d+) `)
+
+// countInputs adds what a test says of fuzzing; the last such line has the sum.
+func (r *report) countInputs(lines []string) {
+	for _, line := range slices.Backward(lines) {
+		if m := execs.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[1]) // the expression has checked it
+			r.targets, r.inputs = r.targets+1, r.inputs+n
+			return
+		}
 	}
 }
 
@@ -121,6 +154,12 @@ func (r *report) write(w io.Writer) bool {
 	}
 	for _, name := range r.skipped {
 		fmt.Fprintln(w, "skipped:", name)
+	}
+	for _, name := range r.unfit {
+		fmt.Fprintln(w, "not on this kernel:", name)
+	}
+	if r.targets > 0 {
+		fmt.Fprintf(w, "%d targets fuzzed with %d inputs\n", r.targets, r.inputs)
 	}
 	fmt.Fprintf(w, "%d passed, %d failed\n", r.passed, r.failed)
 	return r.failed == 0 && len(r.skipped) == 0 && r.passed > 0

@@ -3,9 +3,11 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
-func TestReport(t *testing.T) {
+func TestSummaryFailsForEachTestThatDidNotRun(t *testing.T) {
 	const pass = `{"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
 {"Action":"pass","Package":"p"}
@@ -27,7 +29,14 @@ func TestReport(t *testing.T) {
 {"Action":"build-fail","ImportPath":"q"}
 {"Action":"fail","Package":"q","FailedBuild":"q"}
 `, false, "undefined: x\ndoes not build: q\nok  \tp\t0.1s\n1 passed, 1 failed\n"},
-		"skipped":       {pass + `{"Action":"skip","Package":"p","Test":"TestC"}`, false, "ok  \tp\t0.1s\nskipped: p.TestC\n1 passed, 0 failed\n"},
+		"skipped": {pass + `{"Action":"skip","Package":"p","Test":"TestC"}`, false, "ok  \tp\t0.1s\nskipped: p.TestC\n1 passed, 0 failed\n"},
+		"not on this kernel": {pass + `{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:1: ` + testenv.MissingFeature + `warp (Linux 99)\n"}
+{"Action":"skip","Package":"p","Test":"TestC"}`, true, "ok  \tp\t0.1s\nnot on this kernel: p.TestC: warp (Linux 99)\n1 passed, 0 failed\n"},
+		"fuzzed": {pass + `{"Action":"output","Package":"p","Test":"FuzzA","Output":"fuzz: elapsed: 3s, execs: 70 (20/sec), new interesting: 0 (total: 3)\n"}
+{"Action":"output","Package":"p","Test":"FuzzA","Output":"fuzz: elapsed: 5s, execs: 100 (20/sec), new interesting: 0 (total: 3)\n"}
+{"Action":"pass","Package":"p","Test":"FuzzA"}
+{"Action":"output","Package":"q","Test":"FuzzB","Output":"fuzz: elapsed: 5s, execs: 11 (2/sec), new interesting: 0 (total: 3)\n"}
+{"Action":"pass","Package":"q","Test":"FuzzB"}`, true, "ok  \tp\t0.1s\n2 targets fuzzed with 111 inputs\n3 passed, 0 failed\n"},
 		"without tests": {pass + `{"Action":"skip","Package":"q"}`, true, "ok  \tp\t0.1s\n1 passed, 0 failed\n"},
 	} {
 		r := report{output: map[string][]string{}}
@@ -45,7 +54,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestShorten(t *testing.T) {
+func TestLongOutputKeepsItsStartAndEnd(t *testing.T) {
 	lines := strings.SplitAfter(strings.Repeat("x\n", 99)+"last", "\n")
 	if got := shorten(lines); len(got) != 100 {
 		t.Errorf("100 lines became %d", len(got))

@@ -1,0 +1,84 @@
+package testenv
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// MissingFeature begins the reason of a test that is skipped because the running kernel
+// is too old for it. CI accepts such a test, and no other that is skipped.
+const MissingFeature = "this kernel lacks a feature: "
+
+// Feature is something that newer kernels have and that some tests need.
+type Feature struct {
+	name, since string // since is the first version of Linux that has it
+	missing     func() bool
+}
+
+// The features that tests ask for. Each is tried once, whatever the kernel's version
+// says: distributions take features over into older kernels.
+var (
+	// MultiBuffer is frames of several chunks on AF_XDP sockets (XDP_USE_SG).
+	MultiBuffer = &Feature{"AF_XDP frames of several buffers, XDP_USE_SG", "6.6", sync.OnceValue(lacksMultiBuffer)}
+	// TxBudget is more than 32 frames a system call in copy mode (XDP_MAX_TX_SKB_BUDGET).
+	TxBudget = &Feature{"XDP_MAX_TX_SKB_BUDGET", "6.17", sync.OnceValue(lacksTxBudget)}
+	// SplitTestRun is a test run of an XDP program on a frame that is split where the
+	// test says.
+	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
+)
+
+// NeedsFeature skips a test that the running kernel is too old for, even where
+// XDPRMA_REQUIRE_ROOT is 1. The kernel is asked as root only: call NeedsRoot before.
+func NeedsFeature(t testing.TB, f *Feature) {
+	t.Helper()
+	if f.missing() {
+		t.Skip(MissingFeature + f.name + " (Linux " + f.since + ")")
+	}
+}
+
+// A feature is missing if the kernel says that it does not know it. After any other
+// failure the test goes on, and fails for what is wrong.
+
+// lacksMultiBuffer binds to an interface that does not exist: a kernel looks at the flags
+// before it looks for the interface.
+func lacksMultiBuffer() bool {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return errors.Is(unix.Bind(fd, &unix.SockaddrXDP{Flags: unix.XDP_USE_SG, Ifindex: 1<<31 - 1}), unix.EINVAL)
+}
+
+// lacksTxBudget sets the budget that a socket has anyway.
+func lacksTxBudget() bool {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	const budget = 32
+	return errors.Is(unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, budget), unix.ENOPROTOOPT)
+}
+
+// lacksSplitTestRun runs a program that passes everything on a frame of which only the
+// first part is in the first buffer.
+func lacksSplitTestRun() bool {
+	const flagFrags = 1 << 5 // BPF_F_XDP_HAS_FRAGS
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, Flags: flagFrags, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		return false
+	}
+	defer p.Close()
+	context := struct{ Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32 }{DataEnd: 64}
+	_, err = p.Run(&ebpf.RunOptions{Data: make([]byte, 256), Context: context, Repeat: 1})
+	return errors.Is(err, unix.EINVAL)
+}
