@@ -55,20 +55,28 @@ func give(c *net.UnixConn, file int) {
 	if err := c.SetDeadline(time.Now().Add(handLimit)); err != nil {
 		return
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return
-	}
-	var peer *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
-		return
-	}
-	if peer.Uid == uint32(os.Geteuid()) || peer.Uid == 0 {
+	if trusted(c) {
 		_, _, _ = c.WriteMsgUnix([]byte{0}, unix.UnixRights(file), nil) // who does not get it says so
 	}
 }
 
-// ask returns the file that a process of the network namespace offers.
+// trusted reports whether the process at the other end is this user's, or root's. The
+// name of the socket is no proof: any process of the namespace can take it once it is
+// free.
+func trusted(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return false
+	}
+	return peer.Uid == uint32(os.Geteuid()) || peer.Uid == 0
+}
+
+// ask returns the file that a process of the network namespace offers, if that process
+// is of this user, or root's.
 func ask(p *Place) (int, error) {
 	c, err := net.DialUnix("unix", nil, p.socket())
 	if err != nil {
@@ -77,6 +85,9 @@ func ask(p *Place) (int, error) {
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(handLimit)); err != nil {
 		return -1, err
+	}
+	if !trusted(c) {
+		return -1, errStranger
 	}
 	var text [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))
@@ -94,5 +105,7 @@ func ask(p *Place) (int, error) {
 	}
 	return files[0], nil
 }
+
+var errStranger = errors.New("a process of another user offers it: memory of that one is not taken")
 
 var errRefused = errors.New("it is not handed over: the processes must be of one user")

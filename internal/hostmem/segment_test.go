@@ -2,12 +2,16 @@ package hostmem
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 func segment(t *testing.T, size, align int) *Segment {
@@ -29,9 +33,9 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestSegment writes at one mapping and reads at another, also after the file has
-// been closed.
-func TestSegment(t *testing.T) {
+// TestMappingsShareMemoryUntilTheLastIsClosed writes at one mapping and reads at another,
+// also after the file has been closed.
+func TestMappingsShareMemoryUntilTheLastIsClosed(t *testing.T) {
 	segment(t, 100, 0).Close() // what the runtime opens once and for all
 	files := openFiles(t)
 	for _, align := range []int{0, 1 << 12, 1 << 21} {
@@ -79,11 +83,11 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses opens what is not the segment that was announced.
-func TestOpenRefuses(t *testing.T) {
+// TestOtherMemoryThanAnnouncedIsRefused opens what is not the segment that was announced.
+func TestOtherMemoryThanAnnouncedIsRefused(t *testing.T) {
 	segment(t, 100, 0).Close() // what the runtime opens once and for all
 	files := openFiles(t)
-	s := segment(t, 100, 0)
+	s, other := segment(t, 100, 0), segment(t, 1<<20, 0)
 	plain, err := unix.MemfdCreate("plain", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +110,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a pipe":           func(p *Place) { p.FD = uint32(pipe[0]) },
 		"another size":     func(p *Place) { p.Size *= 2 },
 		"another segment":  func(p *Place) { p.Nonce++ },
-		"offered, smaller": func(p *Place) { *p = segment(t, 1<<20, 0).Place(); p.Size = 4096 },
+		"offered, smaller": func(p *Place) { *p = other.Place(); p.Size = 4096 },
 		"a bad alignment":  func(p *Place) { p.Align = 12345 },
 		"no alignment":     func(p *Place) { p.Align = 0 },
 		"too much to map":  func(p *Place) { p.Align = 1 << 62 },
@@ -128,14 +132,16 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("made %d bytes", size)
 		}
 	}
-	const held = 6 // of both segments, the plain file and the pipe
+	other.withdraw() // and with it the ends that are closed when Open has its file
+	const held = 5   // of both segments, the plain file and the pipe
 	if n := openFiles(t); n != files+held {
 		t.Errorf("%d files open, expected %d", n, files+held)
 	}
 }
 
-// TestOffer opens a segment through /proc alone, and through the socket alone.
-func TestOffer(t *testing.T) {
+// TestSegmentIsFoundBySocketOrByProc opens a segment through the socket alone, and through
+// /proc alone.
+func TestSegmentIsFoundBySocketOrByProc(t *testing.T) {
 	s := segment(t, 100, 0)
 	p := s.Place()
 	p.PID = math.MaxInt32
@@ -149,10 +155,11 @@ func TestOffer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := openFiles(t); n != files {
-		t.Errorf("%d files open, %d before", n, files)
+	s.withdraw() // and with it the ends that are closed when Open has its file
+	const listener = 1
+	if n := openFiles(t); n != files-listener {
+		t.Errorf("%d files open, expected %d", n, files-listener)
 	}
-	s.withdraw()
 	if o, err := Open(p); err == nil {
 		o.Close()
 		t.Error("opened a segment that is not offered any more")
@@ -164,4 +171,58 @@ func TestOffer(t *testing.T) {
 	if err := o.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMemoryOfAnotherUserIsNotTaken has another user listen at the name of a socket that
+// has become free: the file that comes from there is not mapped, although it is right in
+// all else.
+func TestMemoryOfAnotherUserIsNotTaken(t *testing.T) {
+	testenv.NeedsRoot(t) // to be another user
+	s := segment(t, 100, 0)
+	s.withdraw()
+	p := s.Place()
+	l, err := listenAs(1, p.socket().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(l)
+	given := make(chan struct{})
+	go func() {
+		defer close(given)
+		c, _, err := unix.Accept4(l, unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		defer unix.Close(c)
+		_ = unix.Sendmsg(c, []byte{0}, unix.UnixRights(s.file), nil, unix.MSG_NOSIGNAL)
+	}()
+	if fd, err := ask(&p); !errors.Is(err, errStranger) {
+		unix.Close(fd)
+		t.Errorf("got %v, want %v", err, errStranger)
+	}
+	<-given
+}
+
+// listenAs returns a socket at which a process of another user seems to listen. The
+// thread that was that user ends with its goroutine.
+func listenAs(uid int, name string) (fd int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+			return
+		}
+		// The package's own call changes all threads.
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+			err = e
+			return
+		}
+		err = unix.Listen(fd, 1)
+	}()
+	<-done
+	return fd, err
 }
