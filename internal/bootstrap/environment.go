@@ -168,7 +168,15 @@ func (v *variables) first(names []string) string {
 
 var (
 	rankNames = []string{EnvRank, "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}
-	sizeNames = []string{EnvSize, "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}
+	sizeNames = []string{EnvSize, "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}
+)
+
+// Variables that say, beyond 1 or beyond 0, that a launcher has started several
+// processes, of which this is one. SLURM_NTASKS is no such sign: a batch script, which is
+// one process, has it too.
+var (
+	severalNames = []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}
+	laterNames   = []string{"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}
 )
 
 func fromVariables(lookup func(string) (string, bool)) (Config, error) {
@@ -213,15 +221,20 @@ func (v *variables) place(c *Config) {
 	c.Serve = served && c.Rank == 0
 }
 
-// refuseLostRanks catches ranks of an MPI launcher that would otherwise each
-// become a job of their own. (Slurm's variables are no sign of that: a batch
-// script, which is one process, has them too.)
+// refuseLostRanks catches a process of a launcher's job that would otherwise become a
+// job of its own, as each of the others would.
 func (v *variables) refuseLostRanks() {
-	for _, name := range sizeNames[1:3] {
-		if s := v.get(name); s != "" && s != "1" {
-			v.fail("%s is not set, but %s=%s says that this is one of several ranks", EnvRendezvous, name, s)
+	lost := func(names []string, alone string) {
+		for _, name := range names {
+			if s := v.get(name); s != "" && s != "0" && s != alone {
+				v.fail("%s=%s says that this process is one of several, but %s is not set: set it to the host:port where rank 0 "+
+					"is to serve, and %s to a random number, the same for all; or have a job of one rank by %s=0 and %s=1",
+					name, s, EnvRendezvous, EnvJob, EnvRank, EnvSize)
+			}
 		}
 	}
+	lost(severalNames, "1")
+	lost(laterNames, "0")
 }
 
 func (v *variables) job(c *Config) {

@@ -54,12 +54,13 @@ func TestFromVariables(t *testing.T) {
 			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
 			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true,
 		}},
-		"rank 0 serves":          {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
-		"pmi":                    {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
-		"open mpi":               {env: map[string]string{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
-		"slurm":                  {env: map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
-		"slurm batch script":     {env: map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, want: plain},
-		"mpirun, no rendezvous":  {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4"}, err: "XDPRMA_RENDEZVOUS is not set, but PMI_SIZE=4"},
+		"rank 0 serves":      {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
+		"pmi":                {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"open mpi":           {env: map[string]string{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"slurm":              {env: map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
+		"slurm batch script": {env: map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, want: plain},
+		"slurm step": {env: map[string]string{"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "4", EnvJob: "1", EnvRendezvous: "h:1"},
+			want: place(1, 2, false)},
 		"port of an interface":   {env: map[string]string{EnvInterface: "xr1"}, want: at("xr1", "", DefaultPort)},
 		"port of an address":     {env: map[string]string{EnvAddress: "fd77::1"}, want: at("", "fd77::1", DefaultPort)},
 		"port on loopback":       {env: map[string]string{EnvAddress: "127.0.0.1"}, want: at("", "127.0.0.1", 0)},
@@ -105,6 +106,41 @@ func TestFromVariables(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// TestOneOfSeveralIsNoJobOfItsOwn starts ranks as launchers do that know nothing of this
+// library: each would be alone and never know.
+func TestOneOfSeveralIsNoJobOfItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		env   map[string]string
+		names string // the variable that the error is about; empty: no error
+	}{
+		{"srun, rank 3", map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_STEP_NUM_TASKS=4"},
+		{"srun, rank 0", map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_STEP_NUM_TASKS=4"},
+		{"an old srun", map[string]string{"SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, "SLURM_PROCID=2"},
+		{"PMI, rank 0", map[string]string{"PMI_RANK": "0", "PMI_SIZE": "2"}, "PMI_SIZE=2"},
+		{"PMI without a size", map[string]string{"PMI_RANK": "1"}, "PMI_RANK=1"},
+		{"PMIx", map[string]string{"PMIX_RANK": "1"}, "PMIX_RANK=1"},
+		{"Open MPI, rank 0", map[string]string{"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8"}, "OMPI_COMM_WORLD_SIZE=8"},
+		{"srun of one", map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"}, ""},
+		{"a batch script", map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, ""},
+		{"mpirun of one", map[string]string{"PMI_RANK": "0", "PMI_SIZE": "1", "PMIX_RANK": "0"}, ""},
+		{"said to be alone", map[string]string{"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", EnvRank: "0", EnvSize: "1"}, ""},
+	} {
+		_, err := fromVariables(lookupIn(test.env))
+		if test.names == "" {
+			if err != nil {
+				t.Errorf("%s: %v", test.name, err)
+			}
+			continue
+		}
+		for _, part := range []string{test.names, EnvRendezvous, EnvJob, EnvRank + "=0", EnvSize + "=1"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: got %v, want an error with %s", test.name, err, part)
+			}
+		}
 	}
 }
 

@@ -9,8 +9,8 @@
 //
 //	XDPRMA_RANK              rank of this process, from 0; else PMI_RANK,
 //	                         OMPI_COMM_WORLD_RANK or SLURM_PROCID
-//	XDPRMA_SIZE              number of ranks; else PMI_SIZE,
-//	                         OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
+//	XDPRMA_SIZE              number of ranks; else PMI_SIZE, OMPI_COMM_WORLD_SIZE,
+//	                         SLURM_STEP_NUM_TASKS or SLURM_NTASKS
 //	XDPRMA_JOB               1 to 16 hexadecimal digits, not zero, the same for
 //	                         all ranks and chosen at random for each job; it is
 //	                         also the secret that admits a rank to the exchange
@@ -35,7 +35,8 @@
 // the address from which the rendezvous is reached.
 //
 // A process with neither rank, size nor rendezvous set is a job of its own, of
-// one rank.
+// one rank. It is an error if PMI's, Open MPI's or Slurm's variables say that a
+// launcher has started several such processes.
 //
 // # Trust
 //
