@@ -25,7 +25,7 @@ enum counter {
 	COUNTER_UNKNOWN_KIND,    /* dropped */
 	COUNTER_UNKNOWN_SESSION, /* dropped */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
-	COUNTER_NO_SOCKET,       /* dropped: no socket on the frame's receive queue */
+	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTERS,
 };
 
@@ -107,9 +107,8 @@ static __always_inline int hello_allowed(const struct config *cfg)
  * Decides about a frame to our ports whose header is in reach. Not inlined, so
  * that BTF describes the header.
  *
- * A frame for a queue without a socket is dropped: the ports are ours alone, and
- * the kernel would answer each frame with an ICMP error, or hand it to a
- * stranger's socket. The sender repeats what matters.
+ * A frame for a queue without a socket goes on to the kernel: the UDP socket that
+ * holds the port receives it.
  */
 static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h,
 			    const struct config *cfg)
@@ -129,8 +128,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h,
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
 	}
 
-	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
-		return count(COUNTER_NO_SOCKET, XDP_DROP);
+	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
+		return count(COUNTER_NO_SOCKET, XDP_PASS);
 	return count(COUNTER_REDIRECTED, XDP_REDIRECT);
 }
 

@@ -41,7 +41,7 @@ const (
 // verdictOf is what the program must return with each counter.
 func verdictOf(c bpf.ClassifierCounter) uint32 {
 	switch c {
-	case passed, fragment:
+	case passed, fragment, noSocket:
 		return xdpPass
 	case redirected:
 		return xdpRedirect
@@ -269,7 +269,9 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestNoSocket(t *testing.T) {
+// The UDP socket that holds the port receives what arrives on a queue without a
+// socket.
+func TestFrameOfQueueWithoutSocketGoesToTheKernel(t *testing.T) {
 	c := load(t)
 	if err := c.Xsks.Delete(uint32(0)); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ enum parsed {
 
 struct ports {
 	__u16 base;
-	__u16 count; /* one port a receive queue */
+	__u16 count;
 };
 
 struct datagram {

@@ -23,14 +23,14 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-const portBase = 4791
+const port = 4791
 
 // childEnv makes the test binary attach to the interface it names, and wait.
 const childEnv = "XDPRMA_LOADER_TEST_ATTACH"
 
 func TestMain(m *testing.M) {
 	if ifname := os.Getenv(childEnv); ifname != "" {
-		p, err := Attach(Options{Interface: ifname, PortBase: portBase})
+		p, err := Attach(Options{Interface: ifname, Port: port})
 		if err != nil {
 			os.Stdout.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -49,7 +49,7 @@ func (l *lab) attach(t *testing.T, o Options) *Program {
 	if o.Interface == "" {
 		o.Interface = "b"
 	}
-	o.PortBase = portBase
+	o.Port = port
 	var p *Program
 	l.inB(t, func() {
 		var err error
@@ -133,8 +133,8 @@ func TestAttach(t *testing.T) {
 			l.ping(t)
 			hello := make([]byte, wire.HeaderLen)
 			(&wire.Header{Kind: wire.KindHello}).Encode(hello)
-			l.send(t, portBase, hello)
-			l.send(t, portBase, hello[:40])
+			l.send(t, port, hello)
+			l.send(t, port, hello[:40])
 			var c map[string]uint64
 			eventually(t, "the counters", func() bool {
 				var err error
@@ -175,7 +175,7 @@ func TestSecondAttach(t *testing.T) {
 	id := l.attached(t).ID
 	for _, mode := range []Mode{Auto, Native, Generic} {
 		l.inB(t, func() {
-			_, err := Attach(Options{Interface: "b", PortBase: portBase, Mode: mode})
+			_, err := Attach(Options{Interface: "b", Port: port, Mode: mode})
 			var used *InUseError
 			if !errors.As(err, &used) || used.Program != (ProgramInfo{ID: id, Name: programOfOurs}) {
 				t.Errorf("%v: %v", mode, err)
@@ -205,7 +205,7 @@ func TestForeignProgram(t *testing.T) {
 		l.inB(t, func() {
 			nic, err := net.InterfaceByName("b")
 			must(t, err)
-			o, err := Options{Interface: "b", PortBase: portBase}.withDefaults()
+			o, err := Options{Interface: "b", Port: port}.withDefaults()
 			must(t, err)
 			before, err := Probe("b")
 			must(t, err)
@@ -273,7 +273,7 @@ func TestKilled(t *testing.T) {
 func TestFallback(t *testing.T) {
 	l := newLab(t, shape{rxQueues: 1, peerTxQueues: 2})
 	l.inB(t, func() {
-		_, err := Attach(Options{Interface: "b", PortBase: portBase, Mode: Native})
+		_, err := Attach(Options{Interface: "b", Port: port, Mode: Native})
 		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "numrxqueues") {
 			t.Errorf("native: %v", err)
 		}
@@ -301,7 +301,7 @@ func TestLargeMTU(t *testing.T) {
 }
 
 func TestAbsentInterface(t *testing.T) {
-	_, err := Attach(Options{Interface: "xr-absent", PortBase: portBase})
+	_, err := Attach(Options{Interface: "xr-absent", Port: port})
 	if mpierr.ClassOf(err) != mpierr.Arg || !strings.Contains(err.Error(), `no interface "xr-absent"`) {
 		t.Errorf("%v", err)
 	}
@@ -335,7 +335,7 @@ func TestSocketsAndSessions(t *testing.T) {
 	for range 2 {
 		must(t, p.AllowSession(77))
 	}
-	l.send(t, portBase, frame)
+	l.send(t, port, frame)
 	eventually(t, "a redirected frame", func() bool {
 		c, err := p.Counters()
 		must(t, err)
@@ -344,7 +344,7 @@ func TestSocketsAndSessions(t *testing.T) {
 	for range 2 {
 		p.ForgetSession(77)
 	}
-	l.send(t, portBase+1, frame)
+	l.send(t, port, frame)
 	eventually(t, "a rejected frame", func() bool { return rejected() == 1 })
 	func() {
 		defer func() {

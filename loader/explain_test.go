@@ -69,7 +69,7 @@ func TestInUseError(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := Options{Interface: "eth0", PortBase: 4791}
+	good := Options{Interface: "eth0", Port: 4791}
 	o, err := good.withDefaults()
 	if err != nil || o.Queues != 1 || o.HelloRate != 1000 || o.HelloBurst != 1024 || o.Logger == nil {
 		t.Errorf("defaults %+v, %v", o, err)
@@ -78,15 +78,15 @@ func TestOptions(t *testing.T) {
 		t.Errorf("config %+v", c)
 	}
 	for name, change := range map[string]func(*Options){
-		"no interface":       func(o *Options) { o.Interface = "" },
-		"port 0":             func(o *Options) { o.PortBase = 0 },
-		"negative queues":    func(o *Options) { o.Queues = -1 },
-		"ports beyond 65535": func(o *Options) { o.PortBase, o.Queues = 65535, 2 },
-		"mode":               func(o *Options) { o.Mode = 3 },
-		"negative rate":      func(o *Options) { o.HelloRate = -1 },
-		"rate":               func(o *Options) { o.HelloRate = 1e9 + 1 },
-		"negative burst":     func(o *Options) { o.HelloBurst = -1 },
-		"burst":              func(o *Options) { o.HelloBurst = 1<<20 + 1 },
+		"no interface":    func(o *Options) { o.Interface = "" },
+		"port 0":          func(o *Options) { o.Port = 0 },
+		"negative queues": func(o *Options) { o.Queues = -1 },
+		"queues":          func(o *Options) { o.Queues = 1<<16 + 1 },
+		"mode":            func(o *Options) { o.Mode = 3 },
+		"negative rate":   func(o *Options) { o.HelloRate = -1 },
+		"rate":            func(o *Options) { o.HelloRate = 1e9 + 1 },
+		"negative burst":  func(o *Options) { o.HelloBurst = -1 },
+		"burst":           func(o *Options) { o.HelloBurst = 1<<20 + 1 },
 	} {
 		bad := good
 		change(&bad)
@@ -94,7 +94,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	last := Options{Interface: "eth0", PortBase: 65535, HelloRate: 1, HelloBurst: 1 << 20}
+	last := Options{Interface: "eth0", Port: 65535, HelloRate: 1, HelloBurst: 1 << 20}
 	if _, err := last.withDefaults(); err != nil {
 		t.Errorf("the limits themselves: %v", err)
 	}

@@ -61,7 +61,7 @@ func TestAttachNeedsCapabilities(t *testing.T) {
 				if caps, err = Capabilities(); err != nil {
 					return err
 				}
-				p, err := Attach(Options{Interface: "b", PortBase: portBase})
+				p, err := Attach(Options{Interface: "b", Port: port})
 				if err != nil {
 					return err
 				}

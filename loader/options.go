@@ -45,7 +45,7 @@ func ParseMode(s string) (Mode, error) {
 // Options say where and how to attach. Zero values mean the defaults named here.
 type Options struct {
 	Interface string // required; a name in the caller's network namespace
-	PortBase  uint16 // required; the UDP port of queue 0, queue q has PortBase+q
+	Port      uint16 // required; the UDP port whose frames are for the sockets
 	Queues    int    // receive queues that get a socket; default 1
 	Mode      Mode   // default Auto
 	// HelloRate and HelloBurst limit the handshakes that reach the sockets, on
@@ -59,6 +59,7 @@ const (
 	defaultHelloBurst = 1024
 	maxHelloRate      = 1_000_000_000 // one a nanosecond, the clock's unit
 	maxHelloBurst     = 1 << 20
+	maxQueues         = 1 << 16 // the kernel numbers a frame's queue with 16 bits
 )
 
 // withDefaults returns o complete, or says what is wrong with it.
@@ -78,10 +79,10 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Interface == "":
 		return o, badOption("no interface is named")
-	case o.PortBase == 0:
-		return o, badOption("the UDP port base is 0")
-	case o.Queues < 0 || int(o.PortBase)+o.Queues > 1<<16:
-		return o, badOption("%d queues from UDP port %d: the last port would lie outside 1 to 65535", o.Queues, o.PortBase)
+	case o.Port == 0:
+		return o, badOption("the UDP port is 0")
+	case o.Queues < 0 || o.Queues > maxQueues:
+		return o, badOption("%d queues are outside 1 to %d", o.Queues, maxQueues)
 	case o.Mode < Auto || o.Mode > Generic:
 		return o, badOption("%v", o.Mode)
 	case o.HelloRate < 0 || o.HelloRate > maxHelloRate:
@@ -100,7 +101,7 @@ func badOption(format string, args ...any) error {
 func (o Options) config() bpf.ClassifierConfig {
 	interval := uint64(1_000_000_000 / o.HelloRate)
 	return bpf.ClassifierConfig{
-		Ports:         bpf.ClassifierPorts{Base: o.PortBase, Count: uint16(o.Queues)},
+		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),
 	}

@@ -104,7 +104,7 @@ func (p *Program) use(f func() error) error {
 
 // SetSocket makes the program redirect frames of a receive queue to the AF_XDP
 // socket fd, which must be bound to that queue of this interface. The entry
-// disappears when the socket is closed.
+// disappears when the socket is closed; without one the frames go to the kernel.
 func (p *Program) SetSocket(queue int, fd int) error {
 	return p.use(func() error {
 		if n := int(p.maps.Sockets.MaxEntries()); queue < 0 || queue >= n {

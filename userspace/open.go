@@ -28,9 +28,9 @@ type Config struct {
 	Transport string       // one of the constants above; TransportAuto by default
 	Interface string       // by default the one that has Address
 	Address   netip.Addr   // by default the interface's first, IPv4 preferred; one of the two is required
-	Port      uint16       // UDP port of queue 0; by default the system chooses
-	Queues    int          // of XDP; by default all receive queues of the interface
-	RxFrames  int          // of XDP: frames that can be received and wait, a queue; 1024 by default
+	Port      uint16       // UDP port; by default the system chooses
+	Queues    int          // of XDP: at most so many are used; by default all receive queues of the interface
+	RxFrames  int          // of XDP: frames that can be received and wait; 1024 by default
 	Slots     int          // transmit slots; 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
 	Job       uint64       // whose handshakes are answered; 0: of any job
@@ -110,7 +110,7 @@ func (c *Config) open(transport string) (Device, error) {
 	if transport == TransportXDPGeneric {
 		mode = loader.Generic
 	}
-	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, PortBase: c.Port, Queues: c.Queues,
+	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
 		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Job: c.Job, Logger: c.Logger})
 	if err != nil {
 		return nil, err

@@ -16,33 +16,34 @@ import (
 	"github.com/xdprma/xdprma/loader"
 )
 
-// XDP is a Device over AF_XDP: one socket a queue, and the classifier in front
-// of them. The queues share the transmit memory, so a frame leaves through the
-// queue of its path whatever its slot.
+// XDP is a Device over AF_XDP: one socket for each receive queue, and the
+// classifier in front of them. A frame is served by the socket of the queue at
+// which the interface put it. The queues share the transmit memory, so a frame
+// leaves through the queue of its path whatever its slot.
 //
 // A path that Path resolved leaves through the queue that the peer's address
-// hashes to, from that queue's UDP port. A path learned from a handshake leaves
-// through the queue, and from the UDP port, at which the handshake arrived. No
-// frame is sent with a VLAN tag. Peers at addresses of this machine are reached
-// through the kernel's stack; see xdp_local.go.
+// hashes to, a path learned from a handshake through the queue at which the
+// handshake arrived. No frame is sent with a VLAN tag. Peers at addresses of this
+// machine are reached through the kernel's stack, and so are those whose frames
+// come to a queue without a socket; see xdp_local.go.
 type XDP struct {
 	log     *slog.Logger
 	job     uint64 // whose handshakes are answered; 0: of any
 	ifi     *net.Interface
-	local   endpoint // the port is that of queue 0
-	ip      []byte   // its IP address
+	local   endpoint
+	ip      []byte // its IP address
 	slab    *Slab
 	program *loader.Program
 	sockets []*afxdp.Socket // by queue; the first owns the memory
-	ports   []int           // kernel sockets that keep the UDP ports, by queue
+	senders int             // how many of the queues, from the first, can send
 	routes  *netlink.Handle
 	sleeper sleeper
 	paths   pathTable[xdpPath]
 	close   sync.Once
 	err     error // of close
 
-	stack  *UDP        // for peers at addresses of this machine
-	locals atomic.Bool // there are such peers
+	stack  *UDP        // the kernel socket that keeps the port
+	locals atomic.Bool // there are peers behind it
 	heard  atomic.Bool // stack has something to read; see Sleep
 
 	// The driver's.
@@ -187,7 +188,7 @@ func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
 // Slab implements Device.
 func (x *XDP) Slab() *Slab { return x.slab }
 
-// LocalAddr implements Device; the port is that of queue 0.
+// LocalAddr implements Device.
 func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }
 
 // Mode implements Device. It returns "xdp-native-zerocopy" only if all queues
@@ -248,7 +249,10 @@ func (x *XDP) Close() error {
 		for i := len(x.sockets) - 1; i >= 0; i-- { // the first one has the memory
 			errs = append(errs, x.sockets[i].Close())
 		}
-		errs = append(errs, closeAll(x.ports), x.sleeper.close())
+		errs = append(errs, x.sleeper.close())
+		if x.stack != nil {
+			errs = append(errs, x.stack.Close())
+		}
 		if x.routes != nil {
 			x.routes.Close()
 		}

@@ -4,9 +4,10 @@ import "net/netip"
 
 // Frames to an address of this machine never leave it, so they reach no AF_XDP
 // socket: other ranks of the job in the same network namespace, whatever their
-// device, are spoken to through the kernel's stack, by the socket that keeps the port
-// of queue 0. What of the job comes to that port in other ways, as fragments or by
-// another interface, is heard there too.
+// device, are spoken to through the kernel's stack, by the UDP socket that keeps the
+// port. What of the job comes to that port in other ways is heard there too: by a
+// queue without an AF_XDP socket, by another interface, or as fragments. Peers that
+// are heard there first are answered there.
 
 // localPath is the first PathID of the paths of that socket.
 const localPath PathID = 1 << 30
@@ -15,9 +16,25 @@ const localPath PathID = 1 << 30
 // nothing has told that there are peers behind it.
 const localEvery = 1024
 
+// reservePort binds that socket. It keeps other processes from the port, and the
+// kernel from answering that the port is unreachable.
+func (x *XDP) reservePort() error {
+	addr := x.local.addr
+	if ip := addr.Addr(); ip.IsLinkLocalUnicast() && ip.Is6() {
+		addr = netip.AddrPortFrom(ip.WithZone(x.ifi.Name), addr.Port())
+	}
+	fd, port, err := udpSocket(addr)
+	if err != nil {
+		return err
+	}
+	x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
+	x.stack = &UDP{fd: fd, job: x.job, local: x.local.addr}
+	return nil
+}
+
 // openLocal makes that socket a device of its own, which shares the slab.
 func (x *XDP) openLocal() error {
-	x.stack = &UDP{fd: x.ports[0], job: x.job, local: x.local.addr, slab: x.slab}
+	x.stack.slab = x.slab
 	x.stack.tx.init(x.slab)
 	x.stack.rx.init(x.slab.MaxPayload)
 	return x.stack.setOptions()

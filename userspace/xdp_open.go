@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	maxQueues       = 256
+	maxQueues       = 64 // with a socket; what comes by others goes through the kernel
+	fullQueues      = 4  // queues up to which each has room for RxFrames
 	defaultRxFrames = 1024
 	maxRxFrames     = 1 << 16
 	minRxFrames     = 64
@@ -35,19 +36,19 @@ const (
 type XDPConfig struct {
 	Interface string       // required; a name in the goroutine's network namespace
 	Address   netip.Addr   // an address of the interface; by default its first, IPv4 preferred
-	PortBase  uint16       // UDP port of queue 0; queue q has PortBase+q. By default the system chooses
-	Queues    int          // queues with a socket, at most 256; by default all receive queues of the interface
+	Port      uint16       // UDP port; by default the system chooses
+	Queues    int          // at most so many queues get a socket; by default all receive queues of the interface, up to 64
 	Mode      loader.Mode  // native, generic, or native where possible (the default)
 	ZeroCopy  afxdp.Mode   // in native mode; by default where the driver has it
-	RxFrames  int          // frames that can be received and wait, a queue; 1024 by default
+	RxFrames  int          // frames that can be received and wait, 1024 by default; see framesPerQueue
 	Slots     int          // transmit slots, 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
 	Job       uint64       // whose handshakes are answered; 0: of any job
 	Logger    *slog.Logger // silent by default
 
-	// Program is a classifier that somebody else attached, for PortBase and
-	// Queues, which are then required; Mode is ignored. It belongs to the device
-	// once OpenXDP was successful.
+	// Program is a classifier that somebody else attached, for Port, which is then
+	// required, and for at least as many queues; Mode is ignored. It belongs to the
+	// device once OpenXDP was successful.
 	Program *loader.Program
 	// SocketFDs are AF_XDP sockets on which nothing was set up, one a queue, for
 	// a process that may not make them. They belong to OpenXDP whether or not it
@@ -55,7 +56,7 @@ type XDPConfig struct {
 	SocketFDs []int
 }
 
-// OpenXDP opens an XDP device: it reserves the UDP ports, attaches the
+// OpenXDP opens an XDP device: it reserves the UDP port, attaches the
 // classifier and binds a socket to each queue. It needs CAP_NET_RAW, CAP_BPF and
 // CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
 // network namespace of the interface. Errors say what to do.
@@ -78,14 +79,14 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 	if err := x.normalize(&c); err != nil {
 		return 0, err
 	}
-	if err := x.reservePorts(c.PortBase, c.Queues); err != nil {
+	if err := x.reservePort(); err != nil {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	if x.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
 	}
 	if x.program = c.Program; x.program == nil {
-		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, PortBase: x.local.addr.Port(),
+		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Port: x.local.addr.Port(),
 			Queues: c.Queues, Mode: c.Mode, Logger: c.Logger})
 		if err != nil {
 			return 0, err
@@ -121,17 +122,19 @@ func (x *XDP) normalize(c *XDPConfig) error {
 		return openError(mpierr.Arg, err)
 	}
 	c.Address = c.Address.WithZone("") // the interface is known
-	orDefault(&c.Queues, min(features.RxQueues, maxQueues))
+	orDefault(&c.Queues, max(1, min(features.RxQueues, maxQueues)))
 	orDefault(&c.RxFrames, defaultRxFrames)
 	orDefault(&c.MTU, x.ifi.MTU)
 	if err := c.check(x.ifi.MTU); err != nil {
 		return openError(mpierr.Arg, err)
 	}
+	c.Queues = min(c.Queues, max(1, features.RxQueues))
+	x.senders = max(1, features.TxQueues)
 	if c.Queues < features.RxQueues {
-		c.Logger.Warn("frames that arrive on queues without a socket are dropped: use all queues, or steer the ports to those in use",
+		c.Logger.Warn("some queues have no AF_XDP socket, what arrives there takes the slower way through the kernel: use all queues",
 			"interface", c.Interface, "queues", features.RxQueues, "used", c.Queues)
 	}
-	x.local = endpoint{mac: [6]byte(x.ifi.HardwareAddr), addr: netip.AddrPortFrom(c.Address, c.PortBase)}
+	x.local = endpoint{mac: [6]byte(x.ifi.HardwareAddr), addr: netip.AddrPortFrom(c.Address, c.Port)}
 	x.ip = c.Address.AsSlice()
 	return nil
 }
@@ -141,14 +144,12 @@ func (c *XDPConfig) check(ifMTU int) error {
 	switch {
 	case c.Queues < 1 || c.Queues > maxQueues:
 		return fmt.Errorf("%d queues are not within 1 and %d", c.Queues, maxQueues)
-	case int(c.PortBase)+c.Queues > 1<<16:
-		return fmt.Errorf("%d queues from UDP port %d: the last port would lie beyond 65535", c.Queues, c.PortBase)
 	case c.RxFrames < minRxFrames || c.RxFrames > maxRxFrames:
 		return fmt.Errorf("%d receive frames are not within %d and %d", c.RxFrames, minRxFrames, maxRxFrames)
 	case c.MTU < least || c.MTU > ifMTU:
 		return fmt.Errorf("an MTU of %d is not within %d and the interface's %d", c.MTU, least, ifMTU)
-	case c.Program != nil && c.PortBase == 0:
-		return errors.New("with a program from outside the port base must be stated")
+	case c.Program != nil && c.Port == 0:
+		return errors.New("with a program from outside the port must be stated")
 	case c.SocketFDs != nil && len(c.SocketFDs) != c.Queues:
 		return fmt.Errorf("%d sockets from outside for %d queues", len(c.SocketFDs), c.Queues)
 	}
@@ -184,56 +185,10 @@ func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
 	return best, nil
 }
 
-// reserveAttempts is how often the system is asked for a port that is followed
-// by enough others.
-const reserveAttempts = 64
-
-// reservePorts binds a kernel socket to each queue's UDP port. They keep other
-// processes from the ports, and keep the kernel from answering that a port is
-// unreachable. Only the first is read, see xdp_local.go.
-func (x *XDP) reservePorts(base uint16, queues int) error {
-	ip := x.local.addr.Addr()
-	if ip.IsLinkLocalUnicast() && ip.Is6() {
-		ip = ip.WithZone(x.ifi.Name)
-	}
-	for attempt := 1; ; attempt++ {
-		port, err := x.reserve(ip, base, queues)
-		if err == nil {
-			x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
-			return nil
-		}
-		_ = closeAll(x.ports)
-		x.ports = nil
-		if base != 0 || attempt == reserveAttempts {
-			return err
-		}
-	}
-}
-
-// reserve reserves queues ports from base, or from any if that is 0, and returns
-// the first.
-func (x *XDP) reserve(ip netip.Addr, base uint16, queues int) (uint16, error) {
-	for q := range queues {
-		port := int(base) + q
-		if port >= 1<<16 {
-			return 0, fmt.Errorf("%d ports from UDP port %d: the last would lie beyond 65535", queues, base)
-		}
-		fd, got, err := udpSocket(netip.AddrPortFrom(ip, uint16(port)))
-		if err != nil {
-			return 0, err
-		}
-		x.ports = append(x.ports, fd)
-		if q == 0 {
-			base = got
-			continue
-		}
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is
-	}
-	return base, nil
-}
-
 // openSockets opens a socket for each queue and directs its frames to it. It
-// returns how many of the SocketFDs it took over.
+// returns how many of the SocketFDs it took over. Where a queue after the first has
+// none to give, because another program has it or because it is not in use, the
+// frames of that queue and of those after it go through the kernel.
 func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
 	slab, memory := layout(c)
 	memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
@@ -242,36 +197,57 @@ func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
 	if x.program.Mode() != loader.Native {
 		memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
 	}
-	var fds []int
 	for q := range c.Queues {
-		sc := memory
-		if q > 0 {
-			sc = afxdp.Config{Share: x.sockets[0]}
+		if adopted, err = x.openSocket(c, memory, q); err == nil {
+			continue
 		}
-		sc.Queue = q
-		if c.SocketFDs != nil {
-			sc.FD = c.SocketFDs[q]
+		if q == 0 || c.SocketFDs != nil {
+			return adopted, err
 		}
-		s, err := afxdp.Open(sc)
-		if err != nil {
-			return q, openError(mpierr.Unsupported, err)
-		}
-		x.sockets = append(x.sockets, s)
-		fds = append(fds, s.FD())
-		if err := x.program.SetSocket(q, s.FD()); err != nil {
-			return q + 1, err
-		}
+		x.log.Warn("a queue has no AF_XDP socket, what arrives there and at later ones takes the slower way through the kernel",
+			"interface", x.ifi.Name, "queue", q, "of", c.Queues, "reason", err)
+		break
 	}
+	x.senders = min(x.senders, len(x.sockets))
 	slab.Mem = x.sockets[0].TxArea()
 	x.slab = slab
 	if err := x.openLocal(); err != nil {
-		return c.Queues, openError(mpierr.Unsupported, err)
+		return adopted, openError(mpierr.Unsupported, err)
 	}
-	fds = append(fds, x.ports[0])
-	if err := x.sleeper.open(fds...); err != nil {
-		return c.Queues, openError(mpierr.Unsupported, err)
+	var fds []int
+	for _, s := range x.sockets {
+		fds = append(fds, s.FD())
 	}
-	return c.Queues, nil
+	if err := x.sleeper.open(append(fds, x.stack.fd)...); err != nil {
+		return adopted, openError(mpierr.Unsupported, err)
+	}
+	return adopted, nil
+}
+
+// openSocket opens the socket of one queue, and returns how many of the SocketFDs
+// were taken over by then.
+func (x *XDP) openSocket(c *XDPConfig, memory afxdp.Config, queue int) (adopted int, err error) {
+	if queue > 0 {
+		memory = afxdp.Config{Share: x.sockets[0]}
+	}
+	memory.Queue = queue
+	if c.SocketFDs != nil {
+		memory.FD = c.SocketFDs[queue]
+	}
+	s, err := afxdp.Open(memory)
+	if err != nil {
+		return queue, openError(mpierr.Unsupported, err)
+	}
+	x.sockets = append(x.sockets, s)
+	return queue + 1, x.program.SetSocket(queue, s.FD())
+}
+
+// framesPerQueue returns how many frames a queue can hold. Up to four queues hold
+// all of rxFrames each, since the frames of all peers may arrive at one. More share
+// the memory of four, down to a half of rxFrames each, which is what the engine lets
+// all peers together have on their way.
+func framesPerQueue(rxFrames, queues int) int {
+	return max(min(rxFrames, fullQueues*rxFrames/queues), rxFrames/2, minRxFrames)
 }
 
 // layout decides how slots and received frames lie in the UMEM's chunks.
@@ -288,7 +264,7 @@ func layout(c *XDPConfig) (*Slab, afxdp.Config) {
 	return slab, afxdp.Config{
 		ChunkSize:   chunk,
 		TxChunks:    c.Slots * perSlot,
-		RxChunks:    c.RxFrames * perFrame,
+		RxChunks:    framesPerQueue(c.RxFrames, c.Queues) * perFrame,
 		MultiBuffer: perSlot > 1 || perFrame > 1,
 		MaxFrame:    min(max(chunk, linkLen+c.MTU), 1<<16),
 	}

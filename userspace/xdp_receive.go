@@ -59,16 +59,12 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 // addressed reports whether d is for this device: a switch can flood frames
 // that are for another one.
 func (x *XDP) addressed(d *datagram) bool {
-	port := int(d.targetPort) - int(x.local.addr.Port())
-	if port < 0 || port >= len(x.sockets) {
-		return false
-	}
-	return bytes.Equal(d.target, x.ip)
+	return d.targetPort == x.local.addr.Port() && bytes.Equal(d.target, x.ip)
 }
 
 // learn returns the path back to the sender of d.
 func (x *XDP) learn(d *datagram, queue int) PathID {
-	path := newPath(x.endpoint(d.targetPort), d.origin(), queue)
+	path := newPath(x.local, d.origin(), queue%x.senders)
 	id := x.paths.intern(&path, maxLearned)
 	if id == NoPath {
 		x.unknownPaths.Add(1)

@@ -40,8 +40,7 @@ func (x *XDP) Path(addr netip.AddrPort) (PathID, error) {
 	if err != nil {
 		return NoPath, pathError(addr, mpierr.Unsupported, err)
 	}
-	queue := x.queueFor(addr)
-	path := newPath(x.endpoint(x.local.addr.Port()+uint16(queue)), endpoint{mac: mac, addr: addr}, queue)
+	path := newPath(x.local, endpoint{mac: mac, addr: addr}, x.queueFor(addr))
 	id := x.paths.intern(&path, maxPaths)
 	if id == NoPath {
 		return NoPath, pathError(addr, mpierr.NoMem, errTooManyPaths)
@@ -51,16 +50,11 @@ func (x *XDP) Path(addr netip.AddrPort) (PathID, error) {
 
 var errLocal = errors.New("it is an address of this machine, which frames from an interface do not reach")
 
-// endpoint returns this device's end of a path from the given UDP port.
-func (x *XDP) endpoint(port uint16) endpoint {
-	return endpoint{mac: x.local.mac, addr: netip.AddrPortFrom(x.local.addr.Addr(), port)}
-}
-
-// queueFor spreads the peers over the queues.
+// queueFor spreads the peers over the queues that can send.
 func (x *XDP) queueFor(addr netip.AddrPort) int {
 	b := addr.Addr().As16()
 	sum := crc32.ChecksumIEEE(append(b[:], byte(addr.Port()>>8), byte(addr.Port())))
-	return int(sum % uint32(len(x.sockets)))
+	return int(sum % uint32(x.senders))
 }
 
 // nextHop returns the address whose link address frames to ip carry.
@@ -146,5 +140,5 @@ func (x *XDP) solicit(ip netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return unix.Sendto(x.ports[0], []byte{0}, unix.MSG_DONTWAIT, to)
+	return unix.Sendto(x.stack.fd, []byte{0}, unix.MSG_DONTWAIT, to)
 }

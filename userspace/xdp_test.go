@@ -136,7 +136,7 @@ func TestXDPInterfaceTaken(t *testing.T) {
 func TestXDPLayout(t *testing.T) {
 	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
 		for _, mtu := range []int{1328, 1500, 1501, 3498, 3800, 3900, 9000, 60000, 65535} {
-			c := XDPConfig{Address: netip.MustParseAddr(ip), MTU: mtu, Slots: 8, RxFrames: 64}
+			c := XDPConfig{Address: netip.MustParseAddr(ip), MTU: mtu, Slots: 8, RxFrames: 64, Queues: 1}
 			slab, memory := layout(&c)
 			if slab.Headroom%8 != 0 || slab.Stride%memory.ChunkSize != 0 || slab.Headroom < maxHeadersLen ||
 				slab.Headroom+slab.MaxPayload > slab.Stride || slab.Stride*slab.Slots != memory.TxChunks*memory.ChunkSize {
@@ -161,9 +161,7 @@ func TestXDPQueues(t *testing.T) {
 		t.Fatalf("%d and %d queues", len(x.sockets), len(y.sockets))
 	}
 	for q := range queues {
-		to := endpoint{mac: y.local.mac, addr: netip.AddrPortFrom(y.local.addr.Addr(), y.local.addr.Port()+uint16(q))}
-		path := newPath(x.endpoint(x.local.addr.Port()+uint16(q)), to, q)
-		id := x.paths.intern(&path, maxPaths)
+		id := pathThrough(x, y, q)
 		hello := message(wire.KindHello, 300)
 		a.send(id, hello, message(wire.KindData, 1400))
 		var got Frame
@@ -354,14 +352,13 @@ func TestXDPErrors(t *testing.T) {
 		want   string
 		config XDPConfig
 	}{
-		{0, "another process has UDP port", XDPConfig{Interface: "xr0", PortBase: taken}},
+		{0, "another process has UDP port", XDPConfig{Interface: "xr0", Port: taken}},
 		{0, "already has XDP program", XDPConfig{Interface: "xr0"}},
 		{1, "no interface", XDPConfig{Interface: "xr7"}},
 		{1, "not an Ethernet interface", XDPConfig{Interface: "lo"}},
 		{1, "does not have the address", XDPConfig{Interface: "xr1", Address: netip.MustParseAddr("10.77.0.77")}},
-		{1, "no such queue", XDPConfig{Interface: "xr1", Queues: 2}},
 		{1, "queues", XDPConfig{Interface: "xr1", Queues: -1}},
-		{1, "last port", XDPConfig{Interface: "xr1", Queues: 2, PortBase: 65535}},
+		{1, "queues", XDPConfig{Interface: "xr1", Queues: maxQueues + 1}},
 		{1, "receive frames", XDPConfig{Interface: "xr1", RxFrames: 1}},
 		{1, "MTU", XDPConfig{Interface: "xr1", MTU: 1501}},
 		{1, "transmit slots", XDPConfig{Interface: "xr1", Slots: maxSlots + 1}},
@@ -411,7 +408,7 @@ func TestXDPFromOutside(t *testing.T) {
 	var dev Device
 	var keep *loader.Program
 	err := l.Do(1, func() (err error) {
-		if keep, err = loader.Attach(loader.Options{Interface: "xr1", PortBase: port, Queues: queues}); err != nil {
+		if keep, err = loader.Attach(loader.Options{Interface: "xr1", Port: port, Queues: queues}); err != nil {
 			return err
 		}
 		program, err := loader.FromMaps(keep.Maps(), keep.Mode())
@@ -426,7 +423,7 @@ func TestXDPFromOutside(t *testing.T) {
 			}
 			fds = append(fds, fd)
 		}
-		dev, err = OpenXDP(XDPConfig{Interface: "xr1", PortBase: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
+		dev, err = OpenXDP(XDPConfig{Interface: "xr1", Port: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
 		return err
 	})
 	if keep != nil {

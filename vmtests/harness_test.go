@@ -84,7 +84,7 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 		s.ranks = lab.Ranks()
 	}
 	j := &job{t: t, lab: lab, spec: s}
-	j.base = bootstrap.Config{Job: bootstrap.NewJob(), Size: s.ranks, Port: bootstrap.DefaultPort, Queues: lab.Queues()}
+	j.base = bootstrap.Config{Job: bootstrap.NewJob(), Size: s.ranks, Port: bootstrap.DefaultPort}
 	socket := filepath.Join(lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job))
 	l, err := bootstrap.Listen("unix:" + socket)
 	if err != nil {

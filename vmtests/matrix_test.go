@@ -60,11 +60,6 @@ func TestIPv6(t *testing.T) {
 	start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "xdp-generic", "udp"}, v6: true}).finish()
 }
 
-func TestQueues(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 2, Queues: 2})
-	start(t, lab, spec{program: "exchange", transports: []string{"xdp-native"}}).finish()
-}
-
 func TestRanks(t *testing.T) {
 	for _, g := range grounds {
 		for _, n := range cases([]int{4}, 1, 2, 3, 7) {

@@ -87,8 +87,6 @@ func obstacles() []obstacle {
 		{name: "taken queue", make: takeQueue, says: []string{"queue 0"}, auto: "udp"},
 		{name: "memory lock", env: append(without(unix.CAP_IPC_LOCK), envMemLock+"=65536"),
 			says: []string{"RLIMIT_MEMLOCK", "CAP_IPC_LOCK"}, auto: "udp"},
-		{name: "too many queues", change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Queues = 4 },
-			says: []string{"queue"}, auto: "udp"},
 		{name: "small MTU", make: smallMTU, says: []string{"MTU", "1000"}},
 		{name: "no such interface", change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Interface = "nowhere0" },
 			says: []string{"nowhere0", "ip link"}},

@@ -90,7 +90,7 @@ type runner struct {
 	console            *console
 
 	lab     *netlab.Lab // nil: the ranks share the loopback interface
-	ports   []uint16    // base port of each rank, without a lab
+	ports   []uint16    // UDP port of each rank, without a lab
 	server  *bootstrap.Server
 	configs []bootstrap.Config
 }
@@ -181,50 +181,29 @@ func (r *runner) network() error {
 	if !onlyUDP {
 		r.console.logf("warning: using UDP on the loopback interface: %v", err)
 	}
-	r.ports, err = freePorts(r.ranks, r.queues)
+	r.ports, err = freePorts(r.ranks)
 	return err
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// freePorts finds, for each rank, count consecutive UDP ports of the loopback
-// address that nobody uses. They lie below the range from which the kernel
-// chooses ports by itself, so they usually stay free until the ranks bind them.
-func freePorts(ranks, count int) ([]uint16, error) {
+// freePorts finds, for each rank, a UDP port of the loopback address that nobody
+// uses. They lie below the range from which the kernel chooses ports by itself, so
+// they usually stay free until the ranks bind them.
+func freePorts(ranks int) (ports []uint16, err error) {
 	const lowest, highest, tries = 10000, 32000, 100
-	var held []net.PacketConn
-	defer func() {
-		for _, c := range held {
-			c.Close()
+	for tried := 0; len(ports) < ranks; tried++ {
+		if tried == ranks+tries {
+			return nil, fmt.Errorf("found free UDP ports for %d of %d ranks only", len(ports), ranks)
 		}
-	}()
-	var bases []uint16
-	for range ranks + tries {
-		if len(bases) == ranks {
-			return bases, nil
-		}
-		base := uint16(lowest + rand.IntN(highest-lowest-count))
-		block, err := holdPorts(base, count)
-		held = append(held, block...)
+		port := uint16(lowest + rand.IntN(highest-lowest))
+		held, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, port)))
 		if err == nil {
-			bases = append(bases, base)
+			defer held.Close() // until all are found: they have to differ
+			ports = append(ports, port)
 		}
 	}
-	if len(bases) == ranks {
-		return bases, nil
-	}
-	return nil, fmt.Errorf("found free UDP ports for %d of %d ranks only", len(bases), ranks)
-}
-
-func holdPorts(base uint16, count int) (held []net.PacketConn, err error) {
-	for q := range count {
-		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, base+uint16(q))))
-		if err != nil {
-			return held, err
-		}
-		held = append(held, c)
-	}
-	return held, nil
+	return ports, nil
 }
 
 // rendezvous serves the exchange where every rank reaches it: a unix socket is
@@ -249,7 +228,7 @@ func (r *runner) configure() {
 	for rank := range r.configs {
 		c := &r.configs[rank]
 		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
-		c.Transport, c.Queues, c.Frames = r.transports[rank], r.queues, r.frames
+		c.Transport, c.Frames = r.transports[rank], r.frames
 		if r.lab != nil {
 			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
 		} else {

@@ -65,8 +65,8 @@ type Config struct {
 	Transport  Transport  // never empty
 	Interface  string     // empty: the library chooses
 	Address    netip.Addr // not valid: the library chooses
-	Port       uint16     // UDP port of queue 0; 0: the system chooses
-	Queues     int        // at least 1
+	Port       uint16     // UDP port; 0: the system chooses
+	Queues     int        // at most so many of the interface's are used; 0: all
 	Host       string     // names the host, for those who share memory; empty: the kernel and network namespace do
 	Frames     bool       // even ranks of one host access each other's windows by frames
 }
@@ -91,7 +91,9 @@ func (c *Config) Environ() []string {
 		EnvJob + "=" + c.Token(),
 		EnvTransport + "=" + string(c.Transport),
 		EnvPort + "=" + strconv.Itoa(int(c.Port)),
-		EnvQueues + "=" + strconv.Itoa(c.Queues),
+	}
+	if c.Queues != 0 {
+		env = append(env, EnvQueues+"="+strconv.Itoa(c.Queues))
 	}
 	if c.Rendezvous != "" {
 		env = append(env, EnvRendezvous+"="+c.Rendezvous)
@@ -274,7 +276,7 @@ func (v *variables) network(c *Config) {
 		}
 		c.Address = a
 	}
-	c.Queues = v.number(EnvQueues, 1, MaxQueues, 1)
+	c.Queues = v.number(EnvQueues, 1, MaxQueues, 0)
 	c.Host = v.get(EnvHost)
 	c.Frames = v.number(EnvFrames, 0, 1, 0) == 1
 	port := DefaultPort
@@ -282,7 +284,4 @@ func (v *variables) network(c *Config) {
 		port = 0 // several ranks may share the machine
 	}
 	c.Port = uint16(v.number(EnvPort, 0, 65535, port))
-	if last := int(c.Port) + c.Queues - 1; last > 65535 {
-		v.fail("%s=%d and %s=%d: the last queue's port would be %d", EnvPort, c.Port, EnvQueues, c.Queues, last)
-	}
 }

@@ -21,10 +21,12 @@
 //	XDPRMA_TRANSPORT         auto (default), xdp, xdp-native, xdp-generic, udp
 //	XDPRMA_INTERFACE         network interface to use; default: that of the address
 //	XDPRMA_ADDRESS           IP address to use; default: the first of the interface
-//	XDPRMA_PORT              UDP port of queue 0, queue q uses port+q; 0: any port.
+//	XDPRMA_PORT              UDP port; 0: any port.
 //	                         The default is 7770 on an interface or address that
 //	                         is named, other than loopback's, and else 0
-//	XDPRMA_QUEUES            number of queues (default 1)
+//	XDPRMA_QUEUES            at most so many of the interface's queues are used by
+//	                         XDP; what arrives by others takes the slower way
+//	                         through the kernel. The default is all, up to 64
 //	XDPRMA_HOST              a name for the host; ranks that are told the same one
 //	                         share memory. The default is that ranks do which
 //	                         share the running kernel and the network namespace

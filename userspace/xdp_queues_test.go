@@ -1,0 +1,90 @@
+package userspace
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/loader"
+)
+
+// pathThrough returns x's path to y through one queue of both.
+func pathThrough(x, y *XDP, queue int) PathID {
+	p := newPath(x.local, y.local, queue)
+	return x.paths.intern(&p, maxPaths)
+}
+
+// A handshake and a message that arrive on any queue are received and can be
+// answered: with sockets on all queues, and with a limit that leaves most of them to
+// the UDP socket.
+func TestEveryQueueIsServed(t *testing.T) {
+	for _, queues := range []int{4, 16} {
+		l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+		for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
+			for _, limit := range []int{0, 1, 3, maxQueues} {
+				for _, v6 := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%d queues, %v, limit %d, IPv6 %v", queues, mode, limit, v6), func(t *testing.T) {
+						var dev Device
+						err := l.Do(1, func() (err error) {
+							dev, err = OpenXDP(XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
+							return err
+						})
+						b := newEnd(t, dev, err)
+						a := openEnd(t, l, 0, TransportXDPNative, v6)
+						served := queues
+						if limit != 0 {
+							served = min(limit, queues)
+						}
+						x, y := a.dev.(*XDP), dev.(*XDP)
+						if len(x.sockets) != queues || len(y.sockets) != served {
+							t.Fatalf("%d and %d sockets, want %d and %d", len(x.sockets), len(y.sockets), queues, served)
+						}
+						for q := range queues {
+							comesAndIsAnswered(t, a, b, pathThrough(x, y, q))
+						}
+						// With a generic program the kernel numbers the queues of a veth otherwise.
+						c := b.stats().Filter
+						if mode == loader.Native && (c["redirected"] != uint64(2*served) || c["no_socket"] != uint64(2*(queues-served))) {
+							t.Errorf("of %d frames %d went to sockets and %d to the kernel", 2*queues, c["redirected"], c["no_socket"])
+						}
+						a.close()
+						// Which queue a UDP socket's frames come to is up to the kernel.
+						for range 2 * queues {
+							u := openEnd(t, l, 0, TransportUDP, v6)
+							comesAndIsAnswered(t, u, b, u.path(dev.LocalAddr()))
+							u.close()
+						}
+						b.close()
+					})
+				}
+			}
+		}
+	}
+}
+
+// comesAndIsAnswered sends a handshake and a message from a to b, and the answer back.
+func comesAndIsAnswered(t *testing.T, a, b *end, path PathID) {
+	t.Helper()
+	hello, data := message(wire.KindHello, 300), message(wire.KindData, 1400)
+	a.send(path, hello, data)
+	got := b.receive(2)
+	sameMessages(t, got, [][]byte{hello, data})
+	back := max(got[0].Path, got[1].Path) // the message has none
+	answer := message(wire.KindData, 1400)
+	b.send(back, answer)
+	sameMessages(t, a.receive(1), [][]byte{answer})
+}
+
+// What a queue can hold is bounded by its number of queues, and is never less than
+// what peers may have on their way.
+func TestMemoryOfQueuesIsBounded(t *testing.T) {
+	for _, c := range []struct{ rxFrames, queues, each int }{
+		{1024, 1, 1024}, {1024, 4, 1024}, {1024, 5, 819}, {1024, 8, 512}, {1024, 64, 512},
+		{64, 1, 64}, {64, 64, 64}, {65536, 1, 65536}, {65536, 64, 32768},
+	} {
+		if got := framesPerQueue(c.rxFrames, c.queues); got != c.each {
+			t.Errorf("%d frames, %d queues: %d each, want %d", c.rxFrames, c.queues, got, c.each)
+		}
+	}
+}
