@@ -90,8 +90,7 @@ func (e *Engine) landed(s *Session, i int32) {
 	c := e.slots[i].class
 	e.remove(&s.flight, i)
 	s.inFlight[c]--
-	s.held[c]--
-	e.freeSlot(i)
+	e.discard(s, i)
 }
 
 // lose moves a bundle from flight to those to be sent again, which are in order:

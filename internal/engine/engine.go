@@ -16,6 +16,7 @@ package engine
 import (
 	"math"
 
+	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -42,7 +43,7 @@ type Config struct {
 	Windows     *window.Table // what this rank exposes
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
-	Parked        int   // bundles held while they wait for order or room; 0: 512
+	Parked        int   // bundles held while they wait for order or room; 0: 2048
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
 	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
 	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
@@ -60,7 +61,7 @@ func (c *Config) setDefaults() {
 		}
 	}
 	def(&c.RxFrames, 1024)
-	def(&c.Parked, 512)
+	def(&c.Parked, 2048)
 	def(&c.MaxOps, 8192)
 	def(&c.MaxTypeBytes, 64<<20)
 	def(&c.MaxUnexpected, 16<<20)
@@ -75,12 +76,13 @@ type Engine struct {
 	now   int64 // of the current call
 	Stats Stats
 
-	slots       []slot
-	freeHead    int32
-	freeSlots   int32
-	ackReserve  int32 // slots that only acknowledgements may use
-	respReserve int32 // slots that requests may not use
-	out         []Out
+	slotShare  share
+	slots      []slot
+	freeHead   int32
+	freeSlots  int32
+	ackReserve int32             // slots that only acknowledgements may use
+	held       [numClasses]int32 // slots of the bundles of all sessions
+	out        []Out
 
 	byRank   map[int]*Session
 	byID     map[uint64]*Session
@@ -88,6 +90,7 @@ type Engine struct {
 	opened   []uint64                 // ids to announce to the device
 	closed   []uint64
 	active   []*Session // those with anything outstanding
+	silent   int        // of them, those not heard of lately
 	dirty    []*Session // those with something to send
 	late     []*Session // those of which something lost is still in the device
 	stalled  []*Session // those with something to send that there was no room for
@@ -95,7 +98,9 @@ type Engine struct {
 
 	deferredPool []*deferred
 
+	opShare   share
 	ops       []op
+	pending   int32 // of ops
 	freeOp    int32
 	parked    parkingLot
 	revoked   revocations
@@ -148,9 +153,9 @@ func New(cfg Config) *Engine {
 	for i := len(e.slots) - 1; i >= 0; i-- {
 		e.freeSlot(int32(i))
 	}
-	n := int32(cfg.Slab.Slots)
-	e.ackReserve, e.respReserve = n/16, n/4
-	e.parked.limit = cfg.Parked
+	e.ackReserve = int32(cfg.Slab.Slots) / 16
+	e.slotShare, e.opShare = shareOf(cfg.Slab.Slots), shareOf(cfg.MaxOps)
+	e.parked.split(cfg.Parked)
 	return e
 }
 
@@ -201,7 +206,7 @@ func (e *Engine) Tick(now int64) {
 // expire looks at every session with something outstanding and finds the next
 // deadline. It runs when a deadline has passed, not once a packet.
 func (e *Engine) expire() {
-	e.deadline = Never
+	e.deadline, e.silent = Never, 0
 	e.sweep()
 	for i := 0; i < len(e.active); {
 		s := e.active[i]
@@ -213,6 +218,9 @@ func (e *Engine) expire() {
 			e.active[last] = nil
 			e.active = e.active[:last]
 			continue
+		}
+		if e.now-s.heard > reliable.MaxTimeout {
+			e.silent++
 		}
 		i++
 	}

@@ -175,7 +175,7 @@ func (e *Engine) resume(b *bundle) {
 // for, and its origin issues nothing else there before it has heard of the grant.
 func (e *Engine) enqueue(b *bundle) {
 	c := e.parked.copyOf(b)
-	c.counted = true
+	c.counted, c.row = true, dueRow
 	e.parked.waiting++
 	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c, since: e.now}
 	e.watchHolders(b.lock.window, e.locks[b.lock.window])

@@ -313,12 +313,11 @@ func (e *Engine) stall(s *Session) {
 
 // unstall serves the sessions that had no room, if there is some again.
 func (e *Engine) unstall() {
-	if e.freeSlots <= e.respReserve {
-		return
-	}
-	for _, s := range e.stalled {
-		e.markDirty(s)
-	}
-	clear(e.stalled)
-	e.stalled = e.stalled[:0]
+	e.stalled = slices.DeleteFunc(e.stalled, func(s *Session) bool {
+		room := e.sendRoom(s)
+		if room {
+			e.markDirty(s)
+		}
+		return room
+	})
 }

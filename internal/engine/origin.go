@@ -48,12 +48,12 @@ func (r *Request) Err() error {
 
 // newOp returns a free place in the table of operations, or none.
 func (e *Engine) newOp(a *Access, result []byte) int32 {
+	if !e.opRoom(a.session) {
+		return none
+	}
 	i := e.freeOp
 	if i == none {
 		n := len(e.ops)
-		if n == e.cfg.MaxOps {
-			return none
-		}
 		// The table doubles up to its limit, so that a rank that has little
 		// outstanding has a small table.
 		grown := make([]op, min(max(64, 2*n), e.cfg.MaxOps))
@@ -71,6 +71,7 @@ func (e *Engine) newOp(a *Access, result []byte) int32 {
 	o.used, o.access, o.result, o.left, o.request = true, a, result, len(result), nil
 	a.pending++
 	a.session.pending++
+	e.pending++
 	e.markActive(a.session)
 	return i
 }
@@ -95,6 +96,7 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	a := o.access
 	a.pending--
 	a.session.pending--
+	e.pending--
 	r := o.request
 	if r == nil && err != nil {
 		a.fail(err)
@@ -399,7 +401,7 @@ func (w *RoomWait) Met() bool {
 	if !a.queue.empty() {
 		return false
 	}
-	if e.freeOp == none && len(e.ops) == e.cfg.MaxOps {
+	if !e.opRoom(s) {
 		return false
 	}
 	return s.open[request] != none || e.mayOpen(s, request, 1)

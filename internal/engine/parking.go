@@ -15,6 +15,7 @@ type bundle struct {
 	at      int    // bytes of body already applied
 	done    uint32 // bytes of the record at body[at:] already answered
 	counted bool   // it no longer holds up later bundles
+	row     row    // where it is parked, or may be
 	lock    lockState
 	refuse  mpierr.Class // the lock was refused: refuse what depends on it too
 }
@@ -29,21 +30,45 @@ type lockState struct {
 // parkingLot keeps copies of bundles that cannot be applied yet: they came
 // before their turn, or no transmit slot was free for their answers. It is
 // bounded; what finds no room is not acknowledged and comes again.
+//
+// The last third of it is kept for bundles whose turn it is: a lot full of bundles
+// that wait for them would otherwise never empty. Those wait only for slots, which
+// answers give back.
 type parkingLot struct {
-	limit   int
+	limit   [numRows]int32
+	share   [numRows]share
+	taken   [numRows]int32
 	n       int
 	list    []*bundle
 	free    []*bundle
 	waiting int // bundles in a lock's queue: one a peer and window at most
 }
 
-// admits reports whether a bundle may come in, which may need a place later. The
-// last third is kept for bundles whose turn it is: a lot full of bundles that
-// wait for them would otherwise never empty. Those wait only for slots, which
-// answers give back. Bundles in a lock's queue do not count, or the unlock that
-// they wait for might find no room.
-func (p *parkingLot) admits(due bool) bool {
-	return p.n < p.limit-p.limit/3 || due && p.n < p.limit
+// row is a part of the parking lot.
+type row uint8
+
+const (
+	anyRow  row = iota // for any bundle
+	dueRow             // for those whose turn it was when they came
+	numRows            // how many there are; as a row: no place
+)
+
+func (p *parkingLot) split(places int) {
+	for r, n := range [numRows]int{anyRow: places - places/3, dueRow: places / 3} {
+		p.limit[r], p.share[r] = int32(n), shareOf(n)
+	}
+}
+
+// place returns where a bundle of s may be parked, or numRows if it may not come in.
+// Bundles in a lock's queue do not count, or the unlock that they wait for might find
+// no room.
+func (p *parkingLot) place(s *Session, due bool, credits int32) row {
+	for r := range numRows {
+		if (r == anyRow && s.parked[r] < credits || r == dueRow && due) && p.share[r].admits(s.parked[r], 1, p.limit[r]-p.taken[r]) {
+			return r
+		}
+	}
+	return numRows
 }
 
 // copyOf returns a copy of b in memory of the lot.
@@ -69,12 +94,15 @@ func (p *parkingLot) recycle(b *bundle) {
 func (p *parkingLot) add(b *bundle) {
 	p.list = append(p.list, b)
 	p.n++
-	b.session.parked++
+	p.taken[b.row]++
+	b.session.parked[b.row]++
 }
 
 func (p *parkingLot) removeAt(i int) {
-	p.list[i].session.parked--
-	p.recycle(p.list[i])
+	b := p.list[i]
+	p.taken[b.row]--
+	b.session.parked[b.row]--
+	p.recycle(b)
 	p.n--
 	copy(p.list[i:], p.list[i+1:])
 	p.list[p.n] = nil

@@ -130,7 +130,7 @@ func (e *Engine) takeRequest(s *Session, h *wire.Header, body []byte) bool {
 	b := bundle{session: s, seq: h.Sequence, order: h.Order, flags: h.Flags, body: body}
 	// Applying may stop half way for want of transmit slots, so there must be a place
 	// to keep the rest.
-	if !e.parked.admits(b.due()) {
+	if b.row = e.parked.place(s, b.due(), int32(e.creditsFor())); b.row == numRows {
 		return false
 	}
 	s.recv[request].Received(h.Sequence)

@@ -42,16 +42,11 @@ const maxQueued = 32
 
 // mayOpen reports whether n bundles of class c may be opened now.
 func (e *Engine) mayOpen(s *Session, c class, n int32) bool {
-	// One slow peer must not take the slots of all others.
-	reserve, most := e.ackReserve, int32(len(e.slots))/2
-	if c == request {
-		reserve, most = e.respReserve, max(int32(len(e.slots))/int32(max(1, len(e.active))), 8)
-	}
-	if s.held[c]+n > most || s.queue[c].n+n > maxQueued {
+	if !e.slotsAdmit(s, c, n) || s.queue[c].n+n > maxQueued {
 		return false
 	}
 	// The peer remembers Span bundles; so far ahead, wait.
-	return e.freeSlots >= reserve+n && s.nextSeq[c]+uint64(n) < s.acked[c]+reliable.Span
+	return e.freeSlots >= e.ackReserve+n && s.nextSeq[c]+uint64(n) < s.acked[c]+reliable.Span
 }
 
 // sendRoom reports whether there is room for a request to s.
@@ -73,6 +68,7 @@ func (e *Engine) openBundle(s *Session, c class) int32 {
 	s.nextSeq[c]++
 	s.open[c] = i
 	s.held[c]++
+	e.held[c]++
 	e.markDirty(s)
 	return i
 }
@@ -123,8 +119,7 @@ func (e *Engine) pump(s *Session, c class) {
 		}
 		e.remove(l, i)
 		if e.slots[i].seq < s.acked[c] { // what was taken for lost was only late
-			s.held[c]--
-			e.freeSlot(i)
+			e.discard(s, i)
 			continue
 		}
 		e.transmit(s, i)

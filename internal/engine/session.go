@@ -82,14 +82,14 @@ type Session struct {
 	refusalsTold uint32
 
 	// Life.
-	heard   int64 // when the peer was last heard
-	waiting int64 // since when the peer owes an answer; 0: it owes none
-	expired int32 // timeouts since the peer was last heard
-	pending int32 // operations that await an answer
-	watch   int32 // waiters that need to know if the peer dies
-	reached bool  // its memory was accessed without asking it, since it was last asked for a sign of life
-	blocks  bool  // the peer may hold a lock that somebody waits for
-	parked  int32 // its bundles that wait here, for others of its bundles or for room
+	heard   int64          // when the peer was last heard
+	waiting int64          // since when the peer owes an answer; 0: it owes none
+	expired int32          // timeouts since the peer was last heard
+	pending int32          // operations that await an answer
+	watch   int32          // waiters that need to know if the peer dies
+	reached bool           // its memory was accessed without asking it, since it was last asked for a sign of life
+	blocks  bool           // the peer may hold a lock that somebody waits for
+	parked  [numRows]int32 // its bundles that wait here, for others of its bundles or for room
 	pingAt  int64
 	resetAt int64
 }
@@ -201,9 +201,10 @@ func (e *Engine) forget(s *Session) {
 
 // creditsFor is how many bundles of each class a peer may have in flight: an
 // equal share of what the device can hold for reading. Half of it is kept back,
-// because peers go on with their old share until they hear of a smaller one.
+// because peers go on with their old share until they hear of a smaller one. A
+// silent peer sends nothing, and takes no share.
 func (e *Engine) creditsFor() uint32 {
-	share := e.cfg.RxFrames / (4 * max(2, len(e.active)))
+	share := e.cfg.RxFrames / (4 * max(2, len(e.active)-e.silent))
 	return uint32(min(max(share, 4), reliable.Span/2))
 }
 
@@ -336,6 +337,7 @@ func (e *Engine) freeAll(s *Session) {
 			e.freeSlot(s.open[c])
 			s.open[c] = none
 		}
+		e.held[c] -= s.held[c]
 		e.freeList(&s.queue[c])
 		e.freeList(&s.again[c])
 	}
@@ -362,7 +364,7 @@ func (s *Session) idle() bool {
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
 func (s *Session) owes() bool {
-	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.swept || len(s.deferring) > 0 || s.parked > 0 || s.blocks || s.reached || s.unapplied()
+	return s.flight.n > 0 || s.pending > 0 || s.watch > 0 || s.swept || len(s.deferring) > 0 || s.parked != [numRows]int32{} || s.blocks || s.reached || s.unapplied()
 }
 
 // unapplied reports whether a request bundle has been closed or begun and is not

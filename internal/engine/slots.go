@@ -99,15 +99,20 @@ func (e *Engine) remove(l *slotList, i int32) {
 	l.n--
 }
 
-// allocSlot takes a free slot; there must be one (see mayOpen). The last slots
-// are kept for what must always go out: acknowledgements may use every slot,
-// responses all but a few, requests leave a quarter of the slots to responses.
-// So a rank full of its own requests can still answer.
+// allocSlot takes a free slot; there must be one (see mayOpen).
 func (e *Engine) allocSlot() int32 {
 	i := e.freeHead
 	e.freeHead = e.slots[i].next
 	e.freeSlots--
 	return i
+}
+
+// discard frees the slot of a bundle that s need not send any more.
+func (e *Engine) discard(s *Session, i int32) {
+	c := e.slots[i].class
+	s.held[c]--
+	e.held[c]--
+	e.freeSlot(i)
 }
 
 func (e *Engine) freeSlot(i int32) {
@@ -149,7 +154,9 @@ func (e *Engine) Reaped(slots []int32) {
 
 // NeedsReap reports whether something waits for slots that the device may be
 // done with; otherwise they can be given back in batches.
-func (e *Engine) NeedsReap() bool { return e.freeSlots <= e.respReserve || len(e.late) > 0 }
+func (e *Engine) NeedsReap() bool {
+	return e.freeSlots <= int32(len(e.slots))/4 || len(e.late) > 0
+}
 
 // Output returns the frames that are ready for the device. The slice is valid
 // until the next call of any other method.

@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// crowd joins rank 0, which all others meet, rank 1, which is well, and n others, which
+// a test stops.
+func crowd(t *testing.T, n int) *fabric {
+	return newFabric(t, 2+n, 1<<20, func(c *Config) {
+		if c.Rank == 0 {
+			c.Slab = HeapSlab(1024, 0, 1472)
+		}
+	})
+}
+
+// took returns how long something takes, in simulated time.
+func (f *fabric) took(met func() bool) int64 {
+	f.t.Helper()
+	start := f.now
+	f.until(1000*millisecond, met)
+	return f.now - start
+}
+
+// get returns how long a get of 8 bytes takes.
+func (f *fabric) get(a *Access) int64 {
+	f.t.Helper()
+	c, issued := &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}, false
+	return f.took(func() bool {
+		if !issued {
+			issued, _ = a.engine.Issue(f.now, c)
+			f.settle()
+		}
+		return issued && (*LocalWait)(a).Met()
+	})
+}
+
+var crowds = []int{1, 3, 4, 6, 12, 24, 64}
+
+// TestStoppedOriginsLeaveRoomForAnswers has ranks ask for much and take no answer: a get
+// by another takes no longer.
+func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
+	for _, n := range crowds {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			f := crowd(t, n)
+			well := f.access(1, 0)
+			f.pass(10 * millisecond)
+			undisturbed := f.get(well)
+			var stopped []*Access
+			for r := 2; r < 2+n; r++ {
+				stopped = append(stopped, f.access(r, 0))
+			}
+			f.filter = func(from, to int, _ []byte) int {
+				if from == 0 && to >= 2 {
+					return 0
+				}
+				return 1
+			}
+			for range 20 { // requests go on arriving
+				for i, a := range stopped {
+					f.e[2+i].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+				}
+				f.pass(5 * millisecond)
+				if time := f.get(well); time > 2*undisturbed {
+					t.Fatalf("a get took %d µs, %d undisturbed\n%+v", time/microsecond, undisturbed/microsecond, f.e[0].Usage())
+				}
+			}
+			back := f.access(0, 1)
+			if time := f.get(back); time > 2*undisturbed {
+				t.Errorf("a get by the crowded rank took %d µs", time/microsecond)
+			}
+		})
+	}
+}
+
+// TestStoppedOriginsWithGapsSlowNobody has ranks leave much at a rank that can never be
+// applied, for what comes before it is missing: another's accumulates take no longer.
+func TestStoppedOriginsWithGapsSlowNobody(t *testing.T) {
+	accumulate := func(n int) int64 {
+		f := crowd(t, n)
+		well := f.access(1, 0)
+		rng := rand.New(rand.NewPCG(1, 2))
+		loss := 0.0
+		gaps := map[int]uint64{}
+		f.filter = func(from, to int, b []byte) int {
+			var h wire.Header
+			if h.Decode(b); to == 0 && from >= 2 && h.Flags&wire.FlagOrdered != 0 {
+				if gaps[from] == 0 {
+					gaps[from] = h.Sequence
+				}
+				if h.Sequence == gaps[from] {
+					return 0
+				}
+			}
+			if from+to == 1 && rng.Float64() < loss {
+				return 0
+			}
+			return 1
+		}
+		for r := 2; r < 2+n; r++ {
+			a := f.access(r, 0)
+			c := &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 1<<20)}
+			for range 100 {
+				f.e[r].Issue(f.now, c)
+				f.settle()
+			}
+			f.cut[r] = true
+		}
+		f.pass(500 * millisecond)
+		if time := f.get(well); time != 0 {
+			t.Errorf("%d stopped: a get took %d µs", n, time/microsecond)
+		}
+		loss = 0.1
+		c := &Call{Access: well, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
+		return f.took(func() bool {
+			done, err := f.e[1].Issue(f.now, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.e[1].Flush(f.now, well)
+			return done && (*FlushWait)(well).Met()
+		})
+	}
+	undisturbed := accumulate(0)
+	for _, n := range crowds {
+		if time := accumulate(n); time > 2*undisturbed {
+			t.Errorf("%d stopped: accumulates took %d µs, %d undisturbed", n, time/microsecond, undisturbed/microsecond)
+		}
+	}
+}
+
+// TestStoppedTargetsLeaveRoomForRequests has a rank ask much of ranks that do not answer:
+// its get at another takes no longer.
+func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
+	for _, n := range crowds {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			f := crowd(t, n)
+			well := f.access(0, 1)
+			var stopped []*Access
+			for r := 2; r < 2+n; r++ {
+				stopped = append(stopped, f.access(0, r))
+			}
+			f.pass(10 * millisecond)
+			undisturbed := f.get(well)
+			f.filter = func(from, to int, _ []byte) int {
+				if from >= 2 {
+					return 0
+				}
+				return 1
+			}
+			for _, a := range stopped {
+				for range 10_000 {
+					f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+				}
+				f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
+				f.settle()
+			}
+			if !(*RoomWait)(well).Met() {
+				t.Error("no room for a request to another")
+			}
+			if time := f.get(well); time > 2*undisturbed {
+				t.Errorf("a get took %d µs, %d undisturbed", time/microsecond, undisturbed/microsecond)
+			}
+		})
+	}
+}
+
+// TestOperationsAreSharedAmongTargets leaves gets without an answer at many targets: they
+// do not take all there may be.
+func TestOperationsAreSharedAmongTargets(t *testing.T) {
+	const n = 7
+	f := newFabric(t, 2+n, 8, func(c *Config) {
+		c.MaxOps = 64
+		if c.Rank == 0 {
+			c.Slab = HeapSlab(1024, 0, 1472)
+		}
+	})
+	well := f.access(0, 1)
+	for r := 2; r < 2+n; r++ {
+		a := f.access(0, r)
+		f.cut[r] = true
+		for range 100 {
+			f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		}
+		if (*RoomWait)(a).Met() {
+			t.Fatalf("rank %d: %d operations, and there is room for more", r, a.pending)
+		}
+	}
+	if f.get(well) != 0 {
+		t.Error("a get at another waits")
+	}
+}
