@@ -21,6 +21,10 @@ type life struct {
 	incarnation uint64
 	alive       bool
 	diedAt      int64
+	stopped     bool
+	unborn      bool       // stopped because it has not begun: its device does not exist
+	inbox       []received // frames that came while it was stopped
+	reaped      []int32    // slots that came back meanwhile
 	cfg         engine.Config
 	e           *engine.Engine
 	mem         [numWindows][]byte
@@ -37,10 +41,13 @@ type life struct {
 	records   []program.Record // what it saw
 	receive   *engine.Receive  // what the receiver waits for, or nil
 	quiet     bool             // it waits no more
+
+	witness witness
+	sends   map[bundleID]*sends
 }
 
 func (w *World) start(rank int, incarnation uint64) {
-	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}}
+	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, sends: map[bundleID]*sends{}}
 	l.windows = &window.Table{}
 	if p := w.cfg.Program; p != nil {
 		l.exposeProgram(p)
@@ -53,6 +60,8 @@ func (w *World) start(rank int, incarnation uint64) {
 		l.ring = make([]byte, ringLength)
 		l.expose(ringWindow, l.ring, 1)
 	}
+	l.witness.mem = make([]byte, witnessLength)
+	l.expose(witnessWindow, l.witness.mem, 1)
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
@@ -68,6 +77,9 @@ func (w *World) start(rank int, incarnation uint64) {
 		l.spawn(0, false, (*task).generated)
 	} else {
 		l.spawnPrograms()
+	}
+	if w.plan.witnesses {
+		l.spawn(witnessTask, true, (*task).bearWitness)
 	}
 	w.queue.push(w.now, func() { w.run(l) })
 }
@@ -125,13 +137,59 @@ func (w *World) slots() int {
 }
 
 func (w *World) crash(l *life) {
+	if !l.alive {
+		return
+	}
 	w.tracef("rank %d crashes", l.rank)
+	w.hit(w.death(l.rank))
 	l.alive, l.diedAt = false, w.now
 	l.stopTasks()
 }
 
+// death returns the kind of fault that kills a rank.
+func (w *World) death(rank int) faultKind {
+	for _, k := range []faultKind{restart, absent} {
+		if w.during(k, rank) != nil {
+			return k
+		}
+	}
+	return crash
+}
+
+// stop has a rank do nothing. Its device goes on to receive, unless the rank has not
+// begun.
+func (w *World) stop(l *life, unborn bool) {
+	w.tracef("rank %d stops", l.rank)
+	if w.hit(stop); unborn {
+		w.hit(late)
+	}
+	l.stopped, l.unborn = true, unborn
+}
+
+// resume has a rank go on. It finds everything at once that has come meanwhile.
+func (w *World) resume(l *life) {
+	w.tracef("rank %d goes on, with %d frames", l.rank, len(l.inbox))
+	if !l.alive {
+		return
+	}
+	l.stopped, l.unborn = false, false
+	reaped, inbox := l.reaped, l.inbox
+	l.reaped, l.inbox = nil, nil
+	l.e.Reaped(reaped)
+	if w.chance(0.5) {
+		w.run(l) // it looks at the time first
+	}
+	for _, r := range inbox {
+		w.receive(l, r)
+	}
+	w.run(l)
+}
+
 // run lets a rank act until it waits for the network or the time.
 func (w *World) run(l *life) {
+	if l.stopped {
+		return
+	}
 	if l.alive && w.chance(0.3) {
 		l.runTasks() // calls come at any time, also between a frame and what is made of it
 	}
@@ -161,21 +219,46 @@ func (w *World) run(l *life) {
 // bytes are read when it leaves, so a slot that is written too early shows.
 func (w *World) transmit(l *life) {
 	for _, o := range l.e.Output() {
+		w.countSend(l, l.cfg.Slab.Payload(o.Slot)[:o.Len])
 		delay := w.span(0, 10*microsecond)
 		if w.chance(w.plan.slowDevice) {
 			delay = w.span(0, 20*millisecond)
 		}
-		w.queue.push(w.now+delay, func() {
+		keep := delay
+		if f := w.during(silentDevice, l.rank); f != nil {
+			w.hit(silentDevice)
+			delay += f.to - w.now
+			keep = delay
+		}
+		if f := w.during(keptSlots, l.rank); f != nil {
+			w.hit(keptSlots)
+			keep += f.to - w.now
+		}
+		leave := func() { w.send(l.rank, int(o.Path), bytes.Clone(l.cfg.Slab.Payload(o.Slot)[:o.Len])) }
+		if keep > delay {
+			w.queue.push(w.now+delay, leave)
+			leave = func() {}
+		}
+		w.queue.push(w.now+keep, func() {
 			if !l.alive {
 				return
 			}
-			w.send(l.rank, int(o.Path), bytes.Clone(l.cfg.Slab.Payload(o.Slot)[:o.Len]))
-			l.e.Reaped([]int32{o.Slot})
-			w.run(l)
+			leave()
+			w.reap(l, o.Slot)
 		})
 	}
 	l.e.Took(len(l.e.Output()))
 	l.e.Announcements()
+}
+
+// reap gives a slot back to a rank's engine.
+func (w *World) reap(l *life, slot int32) {
+	if l.stopped {
+		l.reaped = append(l.reaped, slot)
+		return
+	}
+	l.e.Reaped([]int32{slot})
+	w.run(l)
 }
 
 // task is a program on a rank: straight code that gives up control where it
@@ -244,4 +327,34 @@ func (t *task) sleep(d int64) {
 	at := t.w.now + d
 	t.w.queue.push(at, func() { t.w.run(t.l) })
 	t.await(func() bool { return t.w.now >= at })
+}
+
+// patience stands for a context: it ends at a time.
+type patience struct{ until int64 }
+
+// endless is a patience that never ends.
+var endless = patience{forGood}
+
+// patience returns how long a call of the task goes on before it is given up: endlessly,
+// unless the plan has calls given up.
+func (t *task) patience() patience {
+	if f := t.w.during(giveUp, t.l.rank); f == nil || t.w.chance(0.5) {
+		return endless
+	}
+	return patience{t.w.now + t.w.span(0, []int64{100 * microsecond, 5 * millisecond, second}[t.w.rng.IntN(3)])}
+}
+
+// awaitWith is await that p may end first: then it reports false.
+func (t *task) awaitWith(p patience, ready func() bool) bool {
+	if p == endless {
+		t.await(ready)
+		return true
+	}
+	t.w.queue.push(p.until, func() { t.w.run(t.l) })
+	t.await(func() bool { return ready() || t.w.now >= p.until })
+	if ready() {
+		return true
+	}
+	t.w.hit(giveUp)
+	return false
 }

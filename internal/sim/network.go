@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -16,27 +17,33 @@ type plan struct {
 	damage, stray       float64 // stray: delayed far beyond others
 	slowDevice          float64 // chance that a frame leaves late, and its slot comes back late
 	delay, jitter       int64
-	scenario            string
-	faultsEnd           int64 // from then on the network only delays
-	cutFrom, cutTo      int64 // partition
-	crashAt, restartAt  int64 // 0: not
-	victim              int
-	hosts               int // ranks are on that many hosts, and share the memory of one window there; 0: none do
+	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
+	hosts               int   // ranks are on that many hosts, and share the memory of one window there; 0: none do
+	witnesses           bool  // each rank looks whether the others answer it in time
+	unfair              bool  // ranks in trouble may keep others from being answered in time
+	stormy              bool  // a bundle may be sent without end
+	faults              []fault
 }
 
 func (p plan) String() string {
-	return fmt.Sprintf("%s, %d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts",
-		p.scenario, p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts, witnesses %t",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts, p.witnesses)
+	for i := range p.faults {
+		s = p.faults[i].String() + ", " + s
+	}
+	return s
 }
 
-// ranksFail reports whether ranks crash, or are given up.
-func (p plan) ranksFail() bool { return p.crashAt != 0 || p.cutTo-p.cutFrom > deadAfter }
+// ranksFail reports whether ranks crash, or may be given up.
+func (p plan) ranksFail() bool {
+	return slices.ContainsFunc(p.faults, func(f fault) bool { return f.lasts() })
+}
 
 func (w *World) newPlan() plan {
 	p := plan{
-		ranks: w.between(2, 5), tasks: w.between(1, 3), steps: w.between(4, 14),
+		ranks: w.between(2, 6), tasks: w.between(1, 3), steps: w.between(4, 14),
 		delay: w.span(2, 100) * microsecond, jitter: w.span(0, 100) * microsecond,
-		faultsEnd: w.now + 300*millisecond,
+		witnesses: w.chance(0.4),
 	}
 	if w.chance(0.8) {
 		p.loss, p.repeat, p.damage, p.stray = w.rng.Float64()*0.2, w.rng.Float64()*0.2, w.rng.Float64()*0.1, w.rng.Float64()*0.2
@@ -44,36 +51,26 @@ func (w *World) newPlan() plan {
 	if w.chance(0.3) {
 		p.slowDevice = w.rng.Float64() * 0.1
 	}
-	scenarios := 10
 	if g := w.cfg.Program; g != nil {
-		p.ranks, p.tasks, p.steps, scenarios = g.Ranks, 0, 0, 6
-	}
-	p.victim = w.rng.IntN(p.ranks)
-	at := w.now + w.span(0, 15*millisecond)
-	switch n := w.rng.IntN(scenarios); {
-	case n < 4:
-		p.scenario = "no fault of ranks"
-	case n < 6:
-		p.scenario = "partition that heals"
-		p.cutFrom, p.cutTo = at, at+w.span(10*millisecond, 3*second)
-	case n < 7:
-		p.scenario = "partition that does not heal in time"
-		p.cutFrom, p.cutTo = at, at+w.span(2*deadAfter, 4*deadAfter)
-	case n < 8:
-		p.scenario = "crash"
-		p.crashAt = at
-	default:
-		p.scenario = "crash and restart"
-		p.crashAt = at
-		p.restartAt = at + w.span(millisecond, 500*millisecond)
-		if w.chance(0.3) {
-			p.restartAt = at + w.span(deadAfter/2, 2*deadAfter)
-		}
+		p.ranks, p.tasks, p.steps = g.Ranks, 0, 0
 	}
 	if w.chance(0.5) {
 		p.hosts = w.between(1, max(1, p.ranks-1))
 	}
-	p.faultsEnd = max(p.faultsEnd, p.cutTo, p.crashAt, p.restartAt)
+	w.newFaults(&p)
+	if w.cfg.shape != nil {
+		w.cfg.shape(&p, w.now)
+	}
+	p.faultsEnd = w.now + 300*millisecond
+	for i := range p.faults {
+		f := &p.faults[i]
+		if p.faultsEnd = max(p.faultsEnd, f.from); f.to != forGood {
+			p.faultsEnd = max(p.faultsEnd, f.to)
+		}
+		p.witnesses = p.witnesses || f.kind == giveUp
+		p.unfair = p.unfair || f.kind != giveUp
+		p.stormy = p.stormy || f.kind == longFrames
+	}
 	return p
 }
 
@@ -86,38 +83,6 @@ type network struct {
 }
 
 func (w *World) faulty() bool { return !w.net.calm && w.now < w.plan.faultsEnd }
-
-// separated reports whether the partition runs between two ranks: the victim is
-// alone on its side.
-func (w *World) separated(a, b int) bool { return (a == w.plan.victim) != (b == w.plan.victim) }
-
-func (w *World) cut(a, b int) bool {
-	return w.now >= w.plan.cutFrom && w.now < w.plan.cutTo && w.separated(a, b)
-}
-
-// mayFail returns since when a session between two lives may be given up.
-func (w *World) mayFail(a, b *life) (since int64, ok bool) {
-	switch {
-	case !b.alive:
-		if again := w.plan.restartAt + replayedUntil; w.plan.restartAt != 0 && w.now > again {
-			return again, true // until then, hellos of the old life looked like signs of life
-		}
-		return b.diedAt, true
-	case w.plan.ranksFail() && w.plan.crashAt == 0 && w.now > w.plan.cutFrom && w.separated(a.rank, b.rank):
-		return w.plan.cutFrom, true
-	}
-	return 0, false
-}
-
-func (w *World) scheduleFaults() {
-	p := &w.plan
-	if p.crashAt != 0 {
-		w.queue.push(p.crashAt, func() { w.crash(w.nodes[p.victim]) })
-	}
-	if p.restartAt != 0 {
-		w.queue.push(p.restartAt, func() { w.start(p.victim, 2) })
-	}
-}
 
 // send puts a frame on its way. The payload belongs to the network.
 func (w *World) send(from, to int, payload []byte) {
@@ -132,7 +97,7 @@ func (w *World) send(from, to int, payload []byte) {
 
 func (w *World) carry(from, to int, payload []byte) {
 	p := &w.plan
-	if w.cut(from, to) {
+	if payload = w.through(from, to, payload); payload == nil {
 		return
 	}
 	copies := 1
@@ -144,9 +109,11 @@ func (w *World) carry(from, to int, payload []byte) {
 			copies++
 		}
 	}
-	if w.now < p.crashAt && from == p.victim && wire.IsHandshake(payload) {
-		// It comes again when the sender lives its next life.
-		w.queue.push(p.restartAt+w.span(0, replayedUntil), func() { w.arrive(from, to, payload, false) })
+	for i := range p.faults {
+		if f := &p.faults[i]; f.kind == restart && w.now < f.from && f.victims[from] && wire.IsHandshake(payload) {
+			// It comes again when the sender lives its next life.
+			w.queue.push(f.to+w.span(0, replayedUntil), func() { w.arrive(from, to, payload, false) })
+		}
 	}
 	for range copies {
 		late := p.delay + w.span(0, p.jitter)
@@ -171,34 +138,54 @@ func (w *World) carry(from, to int, payload []byte) {
 	}
 }
 
-func faults(e *engine.Engine) (n uint64) {
+// malformed counts the frames that an engine has taken for malformed.
+func malformed(e *engine.Engine) (n uint64) {
 	for _, c := range e.Stats.Faults {
 		n += c
 	}
 	return n
 }
 
+// arrive brings a frame to a rank's device.
 func (w *World) arrive(from, to int, payload []byte, damaged bool) {
 	l := w.nodes[to]
-	if !l.alive {
+	switch {
+	case !l.alive || l.stopped && l.unborn:
+		return
+	case l.stopped:
+		if len(l.inbox) < l.cfg.RxFrames {
+			l.inbox = append(l.inbox, received{from, payload, damaged})
+		}
 		return
 	}
+	w.receive(l, received{from, payload, damaged})
+	w.run(l)
+}
+
+// received is a frame that a device has taken.
+type received struct {
+	from    int
+	payload []byte
+	damaged bool
+}
+
+// receive hands a frame to a rank's engine.
+func (w *World) receive(l *life, r received) {
 	w.frames++
 	sum := uint32(0)
-	if len(payload) >= wire.HeaderLen {
-		sum = binary.LittleEndian.Uint32(payload[16:])
+	if len(r.payload) >= wire.HeaderLen {
+		sum = binary.LittleEndian.Uint32(r.payload[16:])
 	}
-	w.record(uint64(w.now), uint64(from)<<32|uint64(to), uint64(sum))
+	w.record(uint64(w.now), uint64(r.from)<<32|uint64(l.rank), uint64(sum))
 	if w.cfg.Trace != nil {
-		w.tracef("%d -> %d  %s", from, to, describeFrame(payload))
+		w.tracef("%d -> %d  %s", r.from, l.rank, describeFrame(r.payload))
 	}
-	before := faults(l.e)
-	l.e.Receive(w.now, payload, engine.PathID(from))
-	if damaged && faults(l.e) != before+1 {
-		w.failf("a damaged frame from %d to %d was not noticed", from, to)
+	before := malformed(l.e)
+	l.e.Receive(w.now, r.payload, engine.PathID(r.from))
+	if r.damaged && malformed(l.e) != before+1 {
+		w.failf("a damaged frame from %d to %d was not noticed", r.from, l.rank)
 	}
 	w.checkOrder(l)
-	w.run(l)
 }
 
 func describeFrame(b []byte) string {

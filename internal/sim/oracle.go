@@ -3,6 +3,8 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 var (
@@ -171,5 +173,45 @@ func (w *World) checkModels() {
 				}
 			}
 		}
+	}
+}
+
+// bundleID names a bundle among those that a rank has sent: by the session id in its
+// frames, its class and its sequence number.
+type bundleID struct {
+	session, seq uint64
+	response     bool
+}
+
+// sends counts how often a bundle was sent.
+type sends struct {
+	n     int
+	first int64
+}
+
+// mostSends is how often a bundle or a hello may be sent: a peer that does not take it is
+// dead some time. With loss all around a bundle needs a few dozen.
+const mostSends = 100
+
+// countSend sees that no bundle is sent without end.
+func (w *World) countSend(l *life, b []byte) {
+	id := bundleID{le.Uint64(b[8:]), le.Uint64(b[32:]), b[6]&wire.FlagResponse != 0}
+	switch wire.Kind(b[5]) {
+	case wire.KindHello:
+		id.seq = le.Uint64(b[wire.HeaderLen+24:]) // the id of the session that it is for
+	case wire.KindData:
+	default:
+		return
+	}
+	s := l.sends[id]
+	if s == nil {
+		s = &sends{first: w.now}
+		l.sends[id] = s
+	}
+	if s.n++; s.n > w.most {
+		w.most = s.n
+	}
+	if s.n > mostSends && !w.plan.stormy {
+		w.failf("rank %d has sent a frame %d times in %d ms: %s", l.rank, s.n, (w.now-s.first)/millisecond, describeFrame(b))
 	}
 }

@@ -17,6 +17,7 @@ var (
 	flagSeed  = flag.Int64("sim.seed", -1, "run this seed alone, twice, with a trace on standard error if -v is given")
 	flagFrom  = flag.Uint64("sim.from", 0, "first seed")
 	flagSeeds = flag.Uint64("sim.seeds", 1000, "number of seeds")
+	flagFail  = flag.Uint64("sim.failures", 6, "stop after so many failures")
 )
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
@@ -40,6 +41,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 	}
 	var next, failures, frames, direct atomic.Uint64
 	var total Result
+	var met [numKinds]int // seeds in which a fault of each kind had an effect
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	start := time.Now()
@@ -47,7 +49,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		group.Go(func() {
 			for {
 				i := next.Add(1) - 1
-				if i >= seeds || failures.Load() > 5 {
+				if i >= seeds || failures.Load() >= *flagFail {
 					return
 				}
 				seed := *flagFrom + i
@@ -56,6 +58,12 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 				direct.Add(uint64(r.Direct))
 				mu.Lock()
 				total.add(&r.Stats)
+				total.MostSent = max(total.MostSent, r.MostSent)
+				for k, n := range r.met {
+					if n > 0 {
+						met[k]++
+					}
+				}
 				mu.Unlock()
 				if r.Err != nil {
 					failures.Add(1)
@@ -70,6 +78,10 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)
+	t.Logf("one bundle was sent %d times at most; faults met, by seeds:", total.MostSent)
+	for k, n := range met {
+		t.Logf("%6d %s", n, kinds[k].name)
+	}
 	if n := total.Stats.TypesRefused; n != 0 {
 		t.Errorf("%d definitions of datatypes were refused", n)
 	}
@@ -92,4 +104,22 @@ func TestPrograms(t *testing.T) {
 	runSeeds(t, "TestPrograms", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
 		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed), false)}
 	})
+}
+
+// TestEveryFaultIsMet sees that the seeds bring each kind of fault about, and that it has
+// an effect.
+func TestEveryFaultIsMet(t *testing.T) {
+	var met [numKinds]int
+	for seed := range uint64(150) {
+		for k, n := range Run(Config{Seed: seed}).met {
+			if n > 0 {
+				met[k]++
+			}
+		}
+	}
+	for k, n := range met {
+		if n == 0 && !kinds[k].never {
+			t.Errorf("%q was not met", kinds[k].name)
+		}
+	}
 }

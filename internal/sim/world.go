@@ -1,6 +1,7 @@
 // Package sim runs many ranks of the protocol engine in one goroutine, over a
-// network that loses, repeats, delays, reorders and damages frames, splits and
-// heals, with ranks that crash and start again. Everything follows from one
+// network that loses, repeats, delays, reorders and damages frames, splits and heals,
+// or fails in one direction or for long frames alone, with ranks that stop, crash, start
+// again or never join, and devices that stall. Everything follows from one
 // seed: the same seed gives the same run, frame by frame. Random programs work
 // on the ranks' windows, and oracles compare what they see, and what the windows
 // hold, with models.
@@ -42,6 +43,8 @@ type Config struct {
 	// Tamper, if not nil, sees every frame and returns what the network carries
 	// instead: nil for nothing. It exists to prove that the oracles notice.
 	Tamper func(from, to int, payload []byte) [][]byte
+
+	shape func(p *plan, now int64) // changes the plan, for tests of one scenario
 }
 
 // Result tells what a run did.
@@ -53,6 +56,9 @@ type Result struct {
 	Scenario string
 	Elapsed  int64        // simulated nanoseconds
 	Stats    engine.Stats // of all ranks; only the counters below are summed
+	MostSent int          // how often one bundle was sent, at most
+
+	met [numKinds]int // effects of faults of each kind
 }
 
 func (r *Result) add(s *engine.Stats) {
@@ -82,6 +88,8 @@ type World struct {
 	frames int
 	direct int
 	plan   plan
+	met    [numKinds]int
+	most   int // times that a bundle was sent
 }
 
 // failure is what the oracles panic with.
@@ -122,6 +130,7 @@ func Run(cfg Config) (result Result) {
 			result.add(&l.e.Stats)
 		}
 		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
+		result.MostSent, result.met = w.most, w.met
 		switch r := recover().(type) {
 		case nil:
 		case failure:
@@ -243,7 +252,7 @@ func (w *World) settle() {
 func (w *World) checkBounds() {
 	for _, l := range w.alive() {
 		u := l.e.Usage()
-		locks := w.plan.ranks * max(numWindows, len(l.generated))
+		locks := w.plan.ranks * (1 + max(numWindows, len(l.generated)))
 		if u.FreeSlots < 0 || u.Operations > l.cfg.MaxOps || u.Parked > l.cfg.Parked+locks || u.LockWaits > locks || u.Unexpected > l.cfg.MaxUnexpected+len(w.nodes)*2*wire.MessageWindow {
 			w.failf("rank %d exceeds its limits: %+v", l.rank, u)
 		}

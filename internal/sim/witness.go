@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// A witness is a task of a rank beside its programs. It gets a word of another rank now
+// and then, and sees that ranks which no fault comes between answer each other in time,
+// whatever happens to the rest. It also takes a lock, and some of its calls are given up.
+const (
+	witnessWindow = 1000
+	witnessTask   = 1000
+	guardedWords  = 8
+	witnessLength = 8 + 8*guardedWords // a constant, and words under the lock, which are equal
+
+	// answerBound is how long a get of a few bytes may take between ranks that no fault
+	// comes between: frames lost several times over, and timeouts that have grown.
+	answerBound = 2 * second
+)
+
+// witness is what a rank keeps for it.
+type witness struct {
+	mem    []byte
+	holder *task // who holds the lock here
+}
+
+// bearWitness is the body of the task.
+func (t *task) bearWitness() {
+	w := t.w
+	le.PutUint64(t.l.witness.mem, uint64(t.l.rank)<<32|t.l.incarnation)
+	pause := max(2*millisecond, (w.plan.faultsEnd-w.now)/50)
+	for !t.l.quiet {
+		t.doing = "sleep"
+		t.sleep(w.span(0, pause))
+		to := w.nodes[w.rng.IntN(len(w.nodes))]
+		if to == t.l || t.l.quiet {
+			continue
+		}
+		a := t.l.e.OpenAccess(t.l.e.Dial(w.now, to.rank, engine.PathID(to.rank), to.incarnation), witnessWindow)
+		a.SetChecked(true)
+		if w.chance(0.3) {
+			t.witnessLock(to, a)
+		} else {
+			t.witnessGet(to, a)
+		}
+	}
+}
+
+// witnessFailed is failed for a call of a witness.
+func (t *task) witnessFailed(to *life, err error, since int64) bool {
+	if err == nil {
+		return false
+	}
+	from, ok := t.w.mayFail(t.l, to)
+	if !ok || !errors.Is(err, mpierr.ProcFailed) {
+		t.w.failf("rank %d, %s at rank %d: %v", t.l.rank, t.doing, to.rank, err)
+	}
+	if took := t.w.now - max(from, since); took > deadBound {
+		t.w.failf("rank %d, %s at rank %d: failed only after %d ms", t.l.rank, t.doing, to.rank, took/millisecond)
+	}
+	return true
+}
+
+// issueWith issues a call, and reports whether it went out before it was given up.
+func (t *task) issueWith(p patience, to *life, c *engine.Call) bool {
+	start := t.w.now
+	for {
+		done, err := t.l.e.Issue(t.w.now, c)
+		switch {
+		case t.witnessFailed(to, err, start):
+			return false
+		case done:
+			return true
+		}
+		if !t.awaitWith(p, (*engine.RoomWait)(c.Access).Met) {
+			return false
+		}
+	}
+}
+
+func (t *task) witnessGet(to *life, a *engine.Access) {
+	t.doing = "witness: get"
+	p, start, word := t.patience(), t.w.now, make([]byte, 8)
+	var r engine.Request
+	if !t.issueWith(p, to, &engine.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
+		t.witnessFailed(to, r.Err(), start) {
+		return
+	}
+	if got := le.Uint64(word); got != uint64(to.rank)<<32|to.incarnation && got != 0 {
+		t.w.failf("rank %d got %x from rank %d", t.l.rank, got, to.rank)
+	}
+	if took := t.w.now - start; took > answerBound && !t.w.plan.unfair && t.w.undisturbed(t.l.rank, to.rank, start) {
+		t.w.failf("rank %d waited %d ms for a word of rank %d, though no fault came between them", t.l.rank, took/millisecond, to.rank)
+	}
+}
+
+// witnessLock changes words under the exclusive lock. If it is given up before the lock
+// is held, it leaves the lock to others; after that, it asks again for what is left.
+func (t *task) witnessLock(to *life, a *engine.Access) {
+	t.doing = "witness: lock"
+	e, p, start := t.l.e, t.patience(), t.w.now
+	for !e.Lock(t.w.now, a, true) {
+		if !t.awaitWith(p, (*engine.RoomWait)(a).Met) {
+			e.Leave(t.w.now, a)
+			return
+		}
+	}
+	e.Flush(t.w.now, a)
+	if !t.awaitWith(p, (*engine.LockWait)(a).Met) {
+		e.Leave(t.w.now, a)
+		return
+	}
+	if t.witnessFailed(to, a.TakeError(), start) {
+		return
+	}
+	if !a.Held() {
+		t.w.failf("rank %d: a lock of rank %d is neither held nor refused", t.l.rank, to.rank)
+	}
+	t.witnessHold(to, a)
+	t.doing = "witness: unlock"
+	for !e.Unlock(t.w.now, a) {
+		t.await((*engine.ReleaseWait)(a).Met)
+	}
+	for !t.awaitWith(t.patience(), (*engine.UnlockWait)(a).Met) {
+		t.sleep(t.w.span(0, millisecond))
+	}
+	a.Unlocked()
+	t.witnessFailed(to, a.TakeError(), start)
+}
+
+// witnessHold acts while the lock is held.
+func (t *task) witnessHold(to *life, a *engine.Access) {
+	t.doing = "witness: hold a lock"
+	start := t.w.now
+	if h := to.witness.holder; h != nil {
+		if _, gone := t.w.mayFail(to, h.l); !gone {
+			t.w.failf("ranks %d and %d hold a lock of rank %d", t.l.rank, h.l.rank, to.rank)
+		}
+	}
+	to.witness.holder = t
+	block := make([]byte, 8*guardedWords)
+	var r engine.Request
+	if t.issueWith(endless, to, &engine.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
+		t.l.e.FlushLocal(t.w.now, a)
+		t.await((*engine.LocalWait)(a).Met)
+		if !t.witnessFailed(to, r.Err(), start) {
+			next := le.Uint64(block) + 1
+			for i := 0; i < len(block); i += 8 {
+				if le.Uint64(block[i:]) != next-1 {
+					t.w.failf("rank %d: words of rank %d differ under the lock: %x", t.l.rank, to.rank, block)
+				}
+				le.PutUint64(block[i:], next)
+			}
+			t.issueWith(endless, to, &engine.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
+		}
+	}
+	if to.witness.holder == t {
+		to.witness.holder = nil
+	}
+}
