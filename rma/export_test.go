@@ -68,3 +68,9 @@ func FailMaps(n int32) (restore func()) {
 	}
 	return func() { openSegment = was }
 }
+
+// Hold stops the node, as a process that is stopped, until release is called.
+func (n *Node) Hold() (release func()) {
+	n.job.Poller().Lock()
+	return n.job.Poller().Unlock
+}

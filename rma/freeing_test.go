@@ -273,3 +273,34 @@ func TestFenceGivenUpElsewhere(t *testing.T) {
 		return errors.Join(w.Fence(j.ctx, 0), w.Free(j.ctx))
 	})
 }
+
+// TestFreeWithAGetOutstanding gives up a get from a rank that is stopped, and frees the
+// window that its result lies in, which unmaps that: the answer, when it comes, touches
+// nothing. A write to memory that is not there would end the process.
+func TestFreeWithAGetOutstanding(t *testing.T) {
+	byFrames(t)
+	for _, freed := range []int{0, 1} { // the window of the get, and another one
+		j := newJob(t, 2, comm.Limits{})
+		wins := [2][]*rma.Win{j.windows(4096, 8), j.windows(4096, 8)}
+		j.each(func(n *rma.Node) error { return wins[0][n.Rank()].Fence(j.ctx, 0) })
+		before, _ := j.nodes[0].Stats()
+		release := j.nodes[1].Hold()
+		over, cancel := context.WithCancel(j.ctx)
+		cancel()
+		j.must(wins[0][0].Get(rma.Bytes(wins[freed][0].Memory()), 1, rma.At(0)))
+		if err := wins[0][0].Fence(over, rma.ModeNoSucceed); !errors.Is(err, rma.ErrTimeout) {
+			t.Errorf("fence: %v", err)
+		}
+		if err := wins[freed][0].Free(over); !errors.Is(err, rma.ErrTimeout) {
+			t.Errorf("free: %v", err)
+		}
+		release()
+		for after := before; after.BadAnswers == before.BadAnswers; after, _ = j.nodes[0].Stats() {
+			if j.ctx.Err() != nil {
+				t.Fatal("no late answer has come")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		j.close()
+	}
+}

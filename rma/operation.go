@@ -251,7 +251,10 @@ func (w *Win) send(ctx context.Context, c *engine.Call) error {
 			return err
 		}
 		e, now := w.poller.Lock()
-		done, err := e.Issue(now, c)
+		done, err := true, w.usable("send") // another goroutine may have freed it meanwhile
+		if err == nil {
+			done, err = e.Issue(now, c)
+		}
 		w.poller.Unlock()
 		if done || err != nil {
 			return err

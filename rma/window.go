@@ -147,7 +147,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	if err := w.unposted(); fault == nil {
 		fault = err
 	}
-	e, _ := w.poller.Lock()
+	e, now := w.poller.Lock()
 	defer w.poller.Unlock()
 	if w.freed {
 		return errFreed("window free") // by another goroutine, meanwhile
@@ -156,6 +156,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	for _, t := range w.touched {
 		e.CloseAccess(w.targets[t].access)
 	}
+	e.Evict(now, w.mapped())
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.host.retire(w.comm.Rank())
@@ -171,6 +172,17 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		fault = err
 	}
 	return fault
+}
+
+// mapped returns the memory that Free unmaps: that of the host's ranks, or this rank's own.
+func (w *Win) mapped() []byte {
+	switch {
+	case w.host != nil && w.host.segment != nil:
+		return w.host.segment.Bytes()
+	case w.own.Flavor() == window.FlavorAllocate:
+		return w.own.Bytes()
+	}
+	return nil
 }
 
 // freePause is how long Free waits for calls of other goroutines between looks.

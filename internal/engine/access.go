@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -34,6 +35,7 @@ type Access struct {
 	checked bool   // the window is in checking mode
 	mark    mark   // what the target is still to be told is complete
 	markSeq uint64 // the last bundle that told it
+	gaveSeq uint64 // the last bundle that gave a lock up
 	queue   line[deferred]
 	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
@@ -60,23 +62,25 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 
 // OpenLocal returns the access of this rank to its own window w.
 func (e *Engine) OpenLocal(w *window.Window) *Access {
-	return &Access{engine: e, local: w, window: w.ID()}
+	a := &Access{engine: e, local: w, window: w.ID()}
+	e.own = append(e.own, a)
+	return a
 }
 
-// CloseAccess forgets a, on which nothing may be outstanding but calls that wait for a
-// post, which are lost, and a lock that is still to be given back, which is.
+// CloseAccess forgets a, on which nothing may be issued any more. Calls that are
+// outstanding end with an error, and their results are left alone from now on. A lock
+// that is held, or asked for, is given back.
 func (e *Engine) CloseAccess(a *Access) {
-	s := a.session
-	if s == nil || s.access[a.window] != a {
-		return
+	rank := e.cfg.Rank
+	if s := a.session; s == nil {
+		e.own = slices.DeleteFunc(e.own, func(b *Access) bool { return a == b })
+	} else if rank = s.rank; s.access[a.window] == a {
+		delete(s.access, a.window)
 	}
-	delete(s.access, a.window)
-	if !a.Starting() {
-		return
-	}
-	leaving := a.leaving
-	e.dropDeferred(a, mpierr.New("access", mpierr.Win, s.rank, "the window has been freed"))
-	if a.posts = a.starts; leaving {
+	err := mpierr.New("access", mpierr.Win, rank, "the window has been freed")
+	e.dropDeferred(a, err)
+	e.endOps(err, func(o *op) bool { return o.access == a && !o.asksLock() })
+	if a.posts = a.starts; a.lock != unlocked {
 		e.Leave(e.now, a)
 	}
 }
@@ -208,6 +212,9 @@ func (e *Engine) lock(now int64, a *Access, flags uint8, age uint64) bool {
 	}
 	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t), Flags: flags, Disp: age}
 	e.appendRecord(i, &r, 0)
+	if a.gaveSeq >= s.acked[request] {
+		e.slots[i].flags |= wire.FlagFence // or it could overtake the end of the last epoch
+	}
 	a.lastSeq = e.slots[i].seq
 	a.lock = locking
 	s.lockOpen = a
@@ -275,6 +282,7 @@ func (e *Engine) sendUnlock(a *Access) bool {
 func (e *Engine) addUnlock(a *Access, i int32) {
 	e.appendRecord(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
 	a.lastSeq = e.slots[i].seq
+	a.gaveSeq = a.lastSeq
 	e.slots[i].flags |= wire.FlagAckNow
 	e.markDirty(a.session)
 }

@@ -125,7 +125,7 @@ func (e *Engine) issueQueue(a *Access) {
 			}
 			continue
 		}
-		e.leaveQueue(a, nil)
+		e.leaveQueue(a, 0, nil)
 	}
 	if m := a.mark; a.session == nil && m != markNone {
 		a.mark = markNone
@@ -133,9 +133,9 @@ func (e *Engine) issueQueue(a *Access) {
 	}
 }
 
-// leaveQueue takes the first call of a's queue out.
-func (e *Engine) leaveQueue(a *Access, err *mpierr.Error) {
-	d := a.queue.leave(0)
+// leaveQueue takes call i of a's queue out.
+func (e *Engine) leaveQueue(a *Access, i int, err *mpierr.Error) {
+	d := a.queue.leave(i)
 	defer e.freeDeferred(d)
 	if !d.answered() {
 		return
@@ -158,15 +158,20 @@ func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
 	}
 	a.leaving = false
 	for !a.queue.empty() { // the last may end the access: see closePull
-		d := a.queue.head()
-		if d.Typed != nil {
-			e.done(&d.Call)
-		}
-		if i := e.find(s, d.token); i != none {
-			e.finish(i, err)
-		}
-		e.leaveQueue(a, err)
+		e.dropCall(a, 0, err)
 	}
+}
+
+// dropCall fails call i of a's queue.
+func (e *Engine) dropCall(a *Access, i int, err *mpierr.Error) {
+	d := a.queue.at(i)
+	if d.Typed != nil {
+		e.done(&d.Call)
+	}
+	if o := e.find(a.session, d.token); o != none {
+		e.finish(o, err)
+	}
+	e.leaveQueue(a, i, err)
 }
 
 // dropAllDeferred fails what is kept back for s, in the order in which it was

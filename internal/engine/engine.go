@@ -9,7 +9,7 @@
 // (inwards), target (requests take effect), origin (calls and their answers). Beside
 // them are access, locks, shared, exposure and deferred (epochs, and calls that wait
 // for one), direct (calls that need no frame), types, typed and typed_target (derived
-// datatypes), match, messages_out, messages_in, rest, revoke, gone and freed (messages),
+// datatypes), evict (memory that goes), match, messages_out, messages_in, rest, revoke, gone and freed (messages),
 // check (checking mode), and life (death and leaving).
 package engine
 
@@ -84,6 +84,7 @@ type Engine struct {
 	held       [numClasses]int32 // slots of the bundles of all sessions
 	out        []Out
 
+	own      []*Access // to this rank's own windows
 	byRank   map[int]*Session
 	byID     map[uint64]*Session
 	recent   [recentSessions]*Session // by the low bits of the id, in front of byID

@@ -122,7 +122,7 @@ func (e *Engine) pulled(r *Receive) {
 	e.closePull(r.access)
 	r.access = nil
 	switch failed, broken := e.Revoked(r.Context); {
-	case err == nil:
+	case err == nil || err.Err == errEvicted && !s.bye && s.err == nil:
 		e.tellTaken(s, offer)
 	case broken:
 		err = brokenError(failed)

@@ -101,6 +101,9 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	if r == nil && err != nil {
 		a.fail(err)
 	}
+	if err != nil && a.lock == locking && o.asksLock() {
+		a.lock = unlocked // the target is dead
+	}
 	if o.scatter != nil {
 		e.freeScatter(o.scatter)
 	}
@@ -129,16 +132,21 @@ func (e *Engine) part(r *Request, err *mpierr.Error) {
 // failOps ends all operations that await an answer from s, or were kept back.
 func (e *Engine) failOps(s *Session) {
 	e.dropAllDeferred(s, s.err)
-	for i := range e.ops {
-		if o := &e.ops[i]; o.used && o.access.session == s {
-			if o.access.lock == locking {
-				o.access.lock = unlocked
-			}
-			e.finish(int32(i), s.err)
-		}
-	}
+	e.endOps(s.err, func(o *op) bool { return o.access.session == s })
 	s.lockOpen = nil
 }
+
+// endOps ends the operations for which over returns true.
+func (e *Engine) endOps(err *mpierr.Error, over func(*op) bool) {
+	for i := range e.ops {
+		if o := &e.ops[i]; o.used && over(o) {
+			e.finish(int32(i), err)
+		}
+	}
+}
+
+// asksLock reports whether o is a request for a lock, which has no result.
+func (o *op) asksLock() bool { return o.result == nil && o.scatter == nil }
 
 // Call is one communication call on its way out. The caller keeps it until Issue
 // reports that it is complete.
@@ -457,7 +465,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		if o.left == 0 {
 			e.finish(i, nil)
 		}
-	case r.Code == wire.CodeGranted && o.access.lock == locking && o.result == nil:
+	case r.Code == wire.CodeGranted && o.access.lock == locking && o.asksLock():
 		o.access.lock = locked
 		if !o.access.queue.empty() {
 			e.markDirty(s)
@@ -465,7 +473,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		e.finish(i, nil)
 	case r.Code == wire.CodeRefused && len(r.Data) == 4:
 		err := refusal(wire.Code(r.Op), refusedClass(r), s.rank)
-		if wire.Code(r.Op) == wire.CodeLock {
+		if o.asksLock() {
 			err = e.refuseLock(o.access, err)
 		}
 		e.finish(i, err)
