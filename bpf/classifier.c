@@ -24,6 +24,7 @@ enum counter {
 	COUNTER_BAD_VERSION,     /* dropped */
 	COUNTER_UNKNOWN_KIND,    /* dropped */
 	COUNTER_UNKNOWN_SESSION, /* dropped */
+	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTERS,
@@ -32,6 +33,7 @@ enum counter {
 struct config {
 	struct ports ports;
 	__u32 pad;
+	__u64 job;            /* whose hellos are let through; 0: of any */
 	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
 	__u64 hello_burst;    /* ns of unused rate that may be saved up */
 };
@@ -103,14 +105,25 @@ static __always_inline int hello_allowed(const struct config *cfg)
 	return 1;
 }
 
+/* Whether a hello is of our job. Hellos of others take nothing of its allowance. */
+static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_header *h,
+					 __u32 len, const struct config *cfg)
+{
+	const struct wire_hello *hello = (void *)(h + 1);
+	if (cfg->job == 0)
+		return 1;
+	return len == WIRE_HEADER_LEN + WIRE_HELLO_LEN &&
+	       (void *)(hello + 1) <= (void *)(long)ctx->data_end && hello->job == cfg->job;
+}
+
 /*
- * Decides about a frame to our ports whose header is in reach. Not inlined, so
- * that BTF describes the header.
+ * Decides about a frame to our ports whose header is in reach; len is its payload's.
+ * Not inlined, so that BTF describes the header.
  *
  * A frame for a queue without a socket goes on to the kernel: the UDP socket that
  * holds the port receives it.
  */
-static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h,
+static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, __u32 len,
 			    const struct config *cfg)
 {
 	if (h->magic != WIRE_MAGIC)
@@ -122,6 +135,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h,
 
 	__u64 session = h->session;
 	if (h->kind == WIRE_HELLO && session == 0) {
+		if (!hello_is_ours(ctx, h, len, cfg))
+			return count(COUNTER_OTHER_JOB, XDP_DROP);
 		if (!hello_allowed(cfg))
 			return count(COUNTER_HELLO_LIMITED, XDP_DROP);
 	} else if (!bpf_map_lookup_elem(&sessions, &session)) {
@@ -158,5 +173,5 @@ int xdprma_classify(struct xdp_md *ctx)
 	struct wire_header *h = d.payload;
 	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
 		return count(COUNTER_SPLIT_HEADER, XDP_DROP);
-	return admit(ctx, h, cfg);
+	return admit(ctx, h, d.len, cfg);
 }

@@ -17,6 +17,7 @@ type ClassifierConfig struct {
 	_             structs.HostLayout
 	Ports         ClassifierPorts
 	Pad           uint32
+	Job           uint64
 	HelloInterval uint64
 	HelloBurst    uint64
 }
@@ -34,9 +35,10 @@ const (
 	ClassifierCounterCOUNTER_BAD_VERSION     ClassifierCounter = 7
 	ClassifierCounterCOUNTER_UNKNOWN_KIND    ClassifierCounter = 8
 	ClassifierCounterCOUNTER_UNKNOWN_SESSION ClassifierCounter = 9
-	ClassifierCounterCOUNTER_HELLO_LIMITED   ClassifierCounter = 10
-	ClassifierCounterCOUNTER_NO_SOCKET       ClassifierCounter = 11
-	ClassifierCounterCOUNTERS                ClassifierCounter = 12
+	ClassifierCounterCOUNTER_OTHER_JOB       ClassifierCounter = 10
+	ClassifierCounterCOUNTER_HELLO_LIMITED   ClassifierCounter = 11
+	ClassifierCounterCOUNTER_NO_SOCKET       ClassifierCounter = 12
+	ClassifierCounterCOUNTERS                ClassifierCounter = 13
 )
 
 type ClassifierPorts struct {

@@ -33,6 +33,7 @@ const (
 	badVersion     = bpf.ClassifierCounterCOUNTER_BAD_VERSION
 	unknownKind    = bpf.ClassifierCounterCOUNTER_UNKNOWN_KIND
 	unknownSession = bpf.ClassifierCounterCOUNTER_UNKNOWN_SESSION
+	otherJob       = bpf.ClassifierCounterCOUNTER_OTHER_JOB
 	helloLimited   = bpf.ClassifierCounterCOUNTER_HELLO_LIMITED
 	noSocket       = bpf.ClassifierCounterCOUNTER_NO_SOCKET
 	numCounters    = bpf.ClassifierCounterCOUNTERS
@@ -53,6 +54,7 @@ const (
 	portBase = 4791
 	numPorts = 2
 	session  = 0x1122334455667788
+	job      = 0x8877665544332211
 )
 
 // classifier is a loaded program with one known session and a socket on queue 0.
@@ -86,7 +88,7 @@ func load(t testing.TB) *classifier {
 
 func (c *classifier) configure(t testing.TB, interval, burst uint64) {
 	t.Helper()
-	cfg := bpf.ClassifierConfig{HelloInterval: interval, HelloBurst: burst}
+	cfg := bpf.ClassifierConfig{Job: job, HelloInterval: interval, HelloBurst: burst}
 	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts
 	if err := c.ConfigMap.Put(uint32(0), cfg); err != nil {
 		t.Fatal(err)
@@ -186,11 +188,18 @@ func (p packet) bytes() []byte {
 	return append(b, make([]byte, p.pad)...)
 }
 
-// message is a frame's payload: a header and some bytes behind it.
+// message is a frame's payload: a header, and the body of a hello of the job behind it.
 func message(kind wire.Kind, id uint64) []byte {
-	b := make([]byte, wire.HeaderLen+16)
-	h := wire.Header{Kind: kind, Session: id}
-	h.Encode(b)
+	b := make([]byte, wire.HeaderLen+wire.HelloLen)
+	(&wire.Hello{Job: job}).Encode(b[wire.HeaderLen:])
+	(&wire.Header{Kind: kind, Session: id}).Encode(b)
+	return b
+}
+
+// helloOf is the payload of a hello of a job.
+func helloOf(id uint64) []byte {
+	b := message(wire.KindHello, 0)
+	binary.LittleEndian.PutUint64(b[wire.HeaderLen:], id)
 	return b
 }
 
@@ -222,6 +231,11 @@ func TestClassify(t *testing.T) {
 		{"padded", packet{pad: 9, payload: data}, redirected},
 		{"header alone", packet{payload: data[:wire.HeaderLen]}, redirected},
 		{"hello", packet{payload: message(wire.KindHello, 0)}, redirected},
+		{"hello of another job", packet{payload: helloOf(job + 1)}, otherJob},
+		{"hello of job 0", packet{payload: helloOf(0)}, otherJob},
+		{"hello without a body", packet{payload: message(wire.KindHello, 0)[:wire.HeaderLen]}, otherJob},
+		{"hello a byte too short", packet{payload: message(wire.KindHello, 0)[:wire.HeaderLen+wire.HelloLen-1]}, otherJob},
+		{"hello a byte too long", packet{payload: append(message(wire.KindHello, 0), 0)}, otherJob},
 		{"hello-ack", packet{payload: message(wire.KindHelloAck, session)}, redirected},
 		{"ack", packet{payload: message(wire.KindAck, session)}, redirected},
 		{"reset", packet{payload: message(wire.KindReset, session)}, redirected},
@@ -238,11 +252,11 @@ func TestClassify(t *testing.T) {
 		{"port above", packet{port: portBase + numPorts, payload: data}, passed},
 		{"UDP longer than IP", packet{udpLen: 1, pad: 8, payload: data}, badLength},
 		{"UDP shorter than IP", packet{udpLen: -1, payload: data}, badLength},
-		{"UDP shorter than its header", packet{udpLen: -97, ipLen: -97, payload: data}, badLength},
-		{"UDP length 0", packet{udpLen: -104, payload: data}, badLength},
+		{"UDP shorter than its header", packet{udpLen: -len(data) - 1, ipLen: -len(data) - 1, payload: data}, badLength},
+		{"UDP length 0", packet{udpLen: -len(data) - 8, payload: data}, badLength},
 		{"both longer than the frame", packet{udpLen: 1, ipLen: 1, payload: data}, badLength},
-		{"IP shorter than its header", packet{ipLen: -120, payload: data}, badLength},
-		{"v6 jumbogram", packet{v6: true, ipLen: -104, payload: data}, badLength},
+		{"IP shorter than its header", packet{ipLen: -len(data) - 24, payload: data}, badLength},
+		{"v6 jumbogram", packet{v6: true, ipLen: -len(data) - 8, payload: data}, badLength},
 		{"no payload", packet{}, tooShort},
 		{"one byte short of the header", packet{payload: data[:wire.HeaderLen-1], pad: 8}, tooShort},
 		{"magic", packet{payload: changed(data, 3, 0)}, badMagic},
@@ -380,6 +394,44 @@ func TestHelloLimit(t *testing.T) {
 	}
 }
 
+// However many hellos of other jobs come in, as many of the job's own get through.
+func TestHelloOfAnotherJobCostsNoToken(t *testing.T) {
+	c := load(t)
+	pinToCPU(t)
+	const burst = 5
+	const interval = 3600e9
+	c.configure(t, interval, burst*interval)
+	stranger, own := packet{payload: helloOf(job + 1)}.bytes(), packet{payload: helloOf(job)}.bytes()
+	for i := range burst {
+		for range 2 * burst {
+			if got := c.run(t, stranger, nil); got != otherJob {
+				t.Fatalf("hello of another job: counter %d, want %d", got, otherJob)
+			}
+		}
+		if got := c.run(t, own, nil); got != redirected {
+			t.Errorf("hello %d of the job: counter %d, want %d", i, got, redirected)
+		}
+	}
+	if got := c.run(t, own, nil); got != helloLimited {
+		t.Errorf("hello beyond the limit: counter %d, want %d", got, helloLimited)
+	}
+}
+
+// A program that was told no job lets hellos of any through.
+func TestHelloOfAnyJob(t *testing.T) {
+	c := load(t)
+	cfg := bpf.ClassifierConfig{HelloInterval: 1, HelloBurst: 1}
+	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts
+	if err := c.ConfigMap.Put(uint32(0), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, payload := range [][]byte{helloOf(job), helloOf(5), message(wire.KindHello, 0)[:wire.HeaderLen]} {
+		if got := c.run(t, packet{payload: payload}.bytes(), nil); got != redirected {
+			t.Errorf("counter %d, want %d", got, redirected)
+		}
+	}
+}
+
 // pinToCPU keeps the test on one CPU, because the limit is kept for each.
 func pinToCPU(t *testing.T) {
 	t.Helper()
@@ -510,6 +562,9 @@ func oraclePayload(b []byte) bpf.ClassifierCounter {
 	}
 	if id != 0 || wire.Kind(b[5]) != wire.KindHello {
 		return unknownSession
+	}
+	if len(b) != wire.HeaderLen+wire.HelloLen || le.Uint64(b[wire.HeaderLen:]) != job {
+		return otherJob
 	}
 	return redirected
 }

@@ -12,6 +12,7 @@ enum {
 	WIRE_MAGIC = 0x414d5258, /* the bytes "XRMA" */
 	WIRE_VERSION = 1,
 	WIRE_HEADER_LEN = 80,
+	WIRE_HELLO_LEN = 56,
 };
 
 enum wire_kind {
@@ -44,5 +45,10 @@ struct wire_header {
 };
 
 _Static_assert(sizeof(struct wire_header) == WIRE_HEADER_LEN, "header length");
+
+/* What the body of a hello begins with. */
+struct wire_hello {
+	__u64 job;
+};
 
 #endif

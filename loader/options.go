@@ -48,8 +48,9 @@ type Options struct {
 	Port      uint16 // required; the UDP port whose frames are for the sockets
 	Queues    int    // receive queues that get a socket; default 1
 	Mode      Mode   // default Auto
-	// HelloRate and HelloBurst limit the handshakes that reach the sockets, on
-	// each CPU: HelloRate a second, HelloBurst at once. Defaults 1000 and 1024.
+	Job       uint64 // whose hellos reach the sockets; 0: of any job
+	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
+	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
 	HelloRate, HelloBurst int
 	Logger                *slog.Logger // told why native mode was not possible; default: silent
 }
@@ -102,6 +103,7 @@ func (o Options) config() bpf.ClassifierConfig {
 	interval := uint64(1_000_000_000 / o.HelloRate)
 	return bpf.ClassifierConfig{
 		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
+		Job:           o.Job,
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),
 	}

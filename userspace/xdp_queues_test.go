@@ -2,7 +2,10 @@ package userspace
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -87,4 +90,62 @@ func TestMemoryOfQueuesIsBounded(t *testing.T) {
 			t.Errorf("%d frames, %d queues: %d each, want %d", c.rxFrames, c.queues, got, c.each)
 		}
 	}
+}
+
+// helloOf returns a hello of a job.
+func helloOf(job uint64) []byte {
+	m := message(wire.KindHello, wire.HeaderLen+wire.HelloLen)
+	(&wire.Hello{Job: job}).Encode(m[wire.HeaderLen:])
+	return m
+}
+
+// Each hello of the job is heard, though a thousand hellos of strangers come to the
+// same queue before it.
+func TestXDPHearsItsJobAmongStrangers(t *testing.T) {
+	const job, each, strangers = 0x5eed, 20, 1024
+	onOneCPU(t)
+	l := newLab(t, netlab.Config{Ranks: 2})
+	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
+		var dev Device
+		err := l.Do(1, func() (err error) {
+			dev, err = Open(Config{Transport: transport, Interface: "xr1", Job: job, Slots: 128})
+			return err
+		})
+		b := newEnd(t, dev, err)
+		ends := forge(dev.(*XDP), "10.77.0.9:7")
+		link := newPacketSocket(t, l, 0)
+		own := helloOf(job)
+		for range each {
+			for n := range strangers {
+				link.send(buildFrame(ends, helloOf(job+1+uint64(n))))
+			}
+			link.send(buildFrame(ends, own))
+			sameMessages(t, b.receive(1), [][]byte{own})
+		}
+		if f := b.stats().Filter; f["other_job"] != each*strangers || f["hello_limited"] != 0 {
+			t.Errorf("%s: the filter counted %v", transport, f)
+		}
+		b.close()
+	}
+}
+
+// onOneCPU keeps the test, and what the kernel does in its system calls, on one CPU.
+func onOneCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	var old, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range 1024 {
+		if old.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.SchedSetaffinity(0, &old) })
 }
