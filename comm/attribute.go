@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/internal/attribute"
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
@@ -77,7 +78,7 @@ func (c *Comm) Name() string {
 	if name := c.name.Load(); name != nil {
 		return *name
 	}
-	if c.context == worldContext {
+	if c.context == collective.WorldContext {
 		return "MPI_COMM_WORLD"
 	}
 	return ""

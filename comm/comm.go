@@ -2,19 +2,15 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
-
-// worldContext is the message context of the world communicator.
-const worldContext = 1
 
 // Comm is a communicator: a group of ranks and a message context of their own.
 // Its collectives are called by all ranks of the group in the same order, and by
@@ -34,27 +30,20 @@ type Comm struct {
 	freed      atomic.Bool
 	greeted    sync.Once // the members have been called, for receives from any of them
 
-	busy chan struct{} // holds something while a collective goes on: one at a time
-	turn uint32        // collectives done, so that messages of two cannot be mixed up
-
-	spare []uint64 // memory for collectives; see scratch
+	busy    chan struct{}   // holds something while a collective goes on: one at a time
+	members collective.Comm // carries collectives out
 }
 
 func newComm(j *Job, context uint32, group []int) *Comm {
-	c := &Comm{job: j, context: context, group: group, rank: j.rank, size: j.size, busy: make(chan struct{}, 1)}
-	if group != nil {
-		c.size, c.rank = len(group), c.rankOf(j.rank)
-	}
-	return c
+	return commOf(j, collective.New(context, group, j.rank, j.size))
 }
 
-// windowContext marks the message contexts of windows; the rest is the window's id.
-const windowContext = 1 << 31
-
-// secondContext marks the second of the two that each communicator and each window has,
-// for what has to work even if a collective on the first was given up: windows end on it,
-// and on a communicator's a group creates another.
-const secondContext = 1 << 30
+func commOf(j *Job, members collective.Comm) *Comm {
+	return &Comm{
+		job: j, context: members.Context, group: members.Group, rank: members.Rank, size: members.Size,
+		busy: make(chan struct{}, 1), members: members,
+	}
+}
 
 // ForWindow returns communicators of the same ranks for the messages of the window
 // with the given id. They are apart from those of c, so that the window's
@@ -62,10 +51,11 @@ const secondContext = 1 << 30
 // what has to work even if a collective on the first was given up. Both are nil if id is
 // none that WindowID returns while there are some.
 func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
-	if id == 0 || id >= secondContext {
+	if id == 0 || id >= collective.SecondContext {
 		return nil, nil
 	}
-	return newComm(c.job, windowContext|id, c.group), newComm(c.job, windowContext|secondContext|id, c.group)
+	id |= collective.WindowContext
+	return newComm(c.job, id, c.group), newComm(c.job, id|collective.SecondContext, c.group)
 }
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are
@@ -88,24 +78,11 @@ func (c *Comm) Size() int { return c.size }
 func (c *Comm) Job() *Job { return c.job }
 
 // WorldRank returns the rank in the job of a rank of the communicator.
-func (c *Comm) WorldRank(rank int) int {
-	if c.group == nil {
-		return rank
-	}
-	return c.group[rank]
-}
+func (c *Comm) WorldRank(rank int) int { return c.members.WorldRank(rank) }
 
-// rankOf returns the rank in the communicator of a rank in the job, mpierr.NoRank if
-// it is none of its.
-func (c *Comm) rankOf(world int) int {
-	if c.group == nil {
-		return world
-	}
-	return slices.Index(c.group, world)
-}
-
-// tag of a round of the current collective, which no program can use.
-func (c *Comm) tag(round int) int { return MaxTag + 1 + int(c.turn<<8)&MaxTag | round }
+// rankOf returns the rank in the communicator of a rank in the job, mpierr.NoRank if it
+// is none of its.
+func (c *Comm) rankOf(world int) int { return c.members.RankOf(world) }
 
 // session returns the session with a rank of the communicator, nil for this rank.
 func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
@@ -116,25 +93,7 @@ func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
 	return c.job.Session(ctx, world)
 }
 
-var errRevoked = errors.New("the communicator is broken: this member has failed, or given up a collective")
-
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
-
-// usable returns nil unless the communicator is freed or broken, or the job closed.
-func (c *Comm) usable() error {
-	if c.freed.Load() {
-		return errFreed("collective")
-	}
-	e, _ := c.job.poller.Lock()
-	defer c.job.poller.Unlock()
-	if c.job.poller.Closed() {
-		return errClosed
-	}
-	if failed, yes := e.Revoked(c.context); yes {
-		return &mpierr.Error{Op: "collective", Class: mpierr.ProcFailed, Rank: c.rankOf(failed), Err: errRevoked}
-	}
-	return nil
-}
 
 // named returns err, which comes from the job, as the error of call op on c. Where it
 // concerns no rank itself, it is at the given one, which the call waits for.
@@ -142,42 +101,16 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 	if c.job.poller.Closed() {
 		err = errClosed
 	}
-	e := mpierr.Named(op, mpierr.NoRank, err)
-	if e.Rank != mpierr.NoRank {
-		e.Rank = c.rankOf(e.Rank)
-	} else if e.Class != mpierr.Closed {
-		e.Rank = rank
-	}
-	return e
-}
-
-// failed names the collective in err, whose rank is one of c, and breaks the
-// communicator.
-func (c *Comm) failed(op string, err error) error {
-	if c.job.poller.Closed() {
-		return mpierr.Named(op, mpierr.NoRank, errClosed)
-	}
-	e := mpierr.Named(op, mpierr.NoRank, err)
-	if e.Class == mpierr.Timeout {
-		e.Rank = mpierr.NoRank // the rank that this one waited for may have waited itself
-	}
-	c.Break(c, e)
-	return e
+	return c.members.Named(op, rank, err)
 }
 
 // Break has c's collectives, and messages that are not there yet, fail at every member,
 // as a failed collective does: this rank has failed with err, of a call on another
 // communicator. It is for calls that make a communicator which others may have then.
 func (c *Comm) Break(other *Comm, err error) {
-	culprit := c.job.rank
-	var e *mpierr.Error
-	if errors.As(err, &e) && e.Rank >= 0 && e.Rank < other.size { // a root may be no rank
-		culprit = other.WorldRank(e.Rank)
-	}
-	eng, now := c.job.poller.Lock()
+	e, now := c.job.poller.Lock()
 	defer c.job.poller.Unlock()
 	if !c.job.poller.Closed() {
-		eng.Revoke(now, c.context, culprit)
-		eng.Tick(now)
+		other.members.Break(e, now, c.context, err)
 	}
 }

@@ -1,48 +1,12 @@
 package comm
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
-
-// Message contexts: the world's is 1, those of other communicators follow, and
-// those of windows have the top bit set. Each has a second one, with the next bit.
-
-// member is what a rank says about itself when communicators are made. Each has a
-// context at hand: that of the first of a colour is taken.
-type member struct {
-	color, key int64
-	context    uint32 // reserved by the rank; 0: it has none left
-	rank       int
-}
-
-const memberLen = 20
-
-// members exchanges what the ranks of c say.
-func (c *Comm) members(ctx context.Context, op string, color, key int) ([]member, error) {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(color))
-	b = binary.LittleEndian.AppendUint64(b, uint64(key))
-	b = binary.LittleEndian.AppendUint32(b, c.job.contextID())
-	blocks, err := c.gatherAll(ctx, op, b)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]member, len(blocks))
-	for r, b := range blocks {
-		if len(b) != memberLen {
-			return nil, mpierr.New(op, mpierr.Intern, r, "%d bytes about a member", len(b))
-		}
-		all[r] = member{
-			color: int64(binary.LittleEndian.Uint64(b)), key: int64(binary.LittleEndian.Uint64(b[8:])),
-			context: binary.LittleEndian.Uint32(b[16:]), rank: r,
-		}
-	}
-	return all, nil
-}
 
 // Split divides the ranks of c into communicators by colour, ordered by key and
 // then by rank (MPI_Comm_split). It is collective over c and blocks as Barrier
@@ -65,63 +29,38 @@ func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
 // split makes the communicators of a call op. prepare, unless it is nil, is called with
 // this rank's before anybody has it; what it fails with fails the call at its members.
 func (c *Comm) split(ctx context.Context, op string, color, key int, prepare func(d *Comm) error) (*Comm, error) {
-	all, err := c.members(ctx, op, color, key)
-	if err != nil {
+	if err := c.takeTurn(ctx, op); err != nil {
 		return nil, err
 	}
-	d, fault := c.part(op, all, color)
-	if d != nil && prepare != nil {
-		fault = prepare(d)
-	}
-	if err := c.agree(ctx, op, d, fault); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// part returns the communicator of a colour, nil for Undefined.
-func (c *Comm) part(op string, all []member, color int) (*Comm, error) {
-	if color == Undefined {
-		return nil, nil
-	}
-	all = slices.DeleteFunc(all, func(m member) bool { return m.color != int64(color) })
-	id := all[0].context
-	if !isContextID(id) {
-		return nil, errNoContexts(op, all[0].rank)
-	}
-	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.key, b.key) })
-	group := make([]int, len(all))
-	for i, m := range all {
-		group[i] = c.WorldRank(m.rank)
-	}
-	d := newComm(c.job, id, group)
-	d.errhandler.Store(c.errhandler.Load())
-	return d, nil
-}
-
-// agree ends a call op that makes d at this rank, nil if it makes none. It fails at every
-// member of d if fault is one at any. A rank that does not learn what became of the others
-// breaks d, for they may have it, and would wait for this rank.
-func (c *Comm) agree(ctx context.Context, op string, d *Comm, fault error) error {
-	var failed [1]byte
-	if fault != nil {
-		failed[0] = 1
-	}
-	blocks, err := c.gatherAll(ctx, op, failed[:])
-	switch {
-	case err != nil && d != nil:
-		d.Break(c, err)
-	case err == nil && fault == nil && d != nil:
-		for _, world := range d.group {
-			if r := c.rankOf(world); blocks[r][0] != 0 {
-				return mpierr.New(op, mpierr.Other, r, "the callback of an attribute failed at this rank")
-			}
+	defer c.endTurn()
+	var d *Comm
+	s := c.members.Split(op, c.job.contextID(), color, key)
+	s.Prepare = func(p *collective.Part) error {
+		d = c.made(collective.New(p.Context, p.Group, c.job.rank, c.job.size))
+		if prepare == nil {
+			return nil
 		}
+		c.endTurn() // a callback may call collectives, at all ranks
+		defer func() { c.busy <- struct{}{} }()
+		return prepare(d)
 	}
-	if fault != nil {
-		return fault
+	if c.freed.Load() {
+		s.Refuse(errFreed(op))
 	}
-	return err
+	if err := c.job.carry(ctx, s); err != nil {
+		return nil, c.named(op, mpierr.NoRank, err)
+	}
+	if _, err := s.Result(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// made returns a new communicator that was made of c.
+func (c *Comm) made(members collective.Comm) *Comm {
+	d := commOf(c.job, members)
+	d.errhandler.Store(c.errhandler.Load())
+	return d
 }
 
 // Dup returns a communicator of the same ranks whose messages are apart from c's
@@ -190,7 +129,7 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
-	if c.context == worldContext {
+	if c.context == collective.WorldContext {
 		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "the communicator of all ranks lasts as long as the job")
 	}
 	if c.freed.Swap(true) {
@@ -199,7 +138,7 @@ func (c *Comm) Free() (err error) {
 	e, now := c.job.poller.Lock()
 	if !c.job.poller.Closed() {
 		e.FreeContext(now, c.context)
-		e.FreeContext(now, c.context|secondContext) // of which others need nothing from this rank
+		e.FreeContext(now, c.context|collective.SecondContext) // of which others need nothing from this rank
 		e.Tick(now)
 	}
 	c.job.poller.Unlock()

@@ -3,19 +3,39 @@ package comm
 import (
 	"context"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/collective"
+	"github.com/xdprma/xdprma/internal/engine"
 )
 
 // LeadHalf is CreateGroup at the first of g, which lets only some go.
 func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
-	k := c.newCreation(g, 0)
-	d := k.newComm(c.job.contextID())
-	if err := k.tellAll(ctx, d.context); err != nil {
-		return err
+	id := c.job.contextID()
+	k, p := c.members.CreateGroup(g.world, 0, id), c.job.poller
+	for {
+		e, now := p.Lock()
+		switch k.Step(e, now) {
+		case collective.Meet:
+			p.Unlock()
+			if _, err := c.job.Session(ctx, k.Peer()); err != nil {
+				return err
+			}
+			continue
+		case collective.Wait:
+		default:
+			panic("the others have the id before they were told")
+		}
+		if err := p.WaitLocked(ctx, k); err != nil {
+			return err
+		}
+		break
 	}
-	if err := k.gather(ctx, d); err != nil {
-		return err
+	e, now := p.Lock()
+	defer p.Unlock()
+	for _, w := range g.world[1 : 1+some] {
+		e.PostSend(now, &engine.Sending{Session: e.Session(w), Context: id, Tag: MaxTag + 1})
 	}
-	k.letGo(d, k.world[1:1+some])
+	e.Tick(now)
 	return nil
 }
 

@@ -64,6 +64,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/userspace"
@@ -215,7 +216,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.peers[j.rank] = self
-	j.world = newComm(j, worldContext, nil)
+	j.world = newComm(j, collective.WorldContext, nil)
 	if err := j.store.Put(ctx, addressKey(j.rank), self.marshal()); err != nil {
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)

@@ -232,7 +232,7 @@ func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) 
 
 func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Sending {
 	p := sendings.Get().(*engine.Sending)
-	*p = engine.Sending{Session: to, Context: c.context, Tag: tag, Members: c.group, Collective: tag > MaxTag, Data: data}
+	*p = engine.Sending{Session: to, Context: c.context, Tag: tag, Data: data}
 	return p
 }
 
@@ -305,7 +305,7 @@ func (c *Comm) newReceive(buf []byte, source, tag int, probe bool) *engine.Recei
 }
 
 func (c *Comm) setReceive(r *engine.Receive, buf []byte, source, tag int, probe bool) {
-	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.group, Collective: tag > MaxTag, Buf: buf, Probe: probe}
+	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.group, Buf: buf, Probe: probe}
 	if source != AnySource {
 		r.Source = c.WorldRank(source)
 	}

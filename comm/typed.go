@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
@@ -147,75 +148,64 @@ func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag in
 	return s, err
 }
 
-// packedInTurn runs f, which stores in recv what send and those of the others make, as
-// c's next collective on packed data. check, unless it is nil, says what is wrong with
-// this rank's.
-func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv Buffer, check, f func(send, recv []byte) error) error {
-	var data []byte
+// packedInTurn carries out what begin begins with packed data, that of send and memory for
+// recv's, as c's next collective. root is 0 where there is none.
+func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv Buffer, begin func(m *collective.Comm, send, recv []byte) *collective.Call) (err error) {
+	defer c.handle(ctx, &err)
 	var in room
-	checked := func() (err error) {
-		if data, err = send.pack(op, mpierr.NoRank); err != nil {
-			return err
+	return c.inTurn(ctx, op, func(m *collective.Comm) *collective.Call {
+		data, err := send.pack(op, mpierr.NoRank)
+		if err == nil {
+			err = in.open(&recv, op, mpierr.NoRank)
 		}
-		if err = in.open(&recv, op, mpierr.NoRank); err != nil || check == nil {
-			return err
+		if err != nil {
+			return m.Refused(op, root, err)
 		}
-		return check(data, in.data)
-	}
-	return c.inTurn(ctx, op, root, checked, func() error {
-		if err := f(data, in.data); err != nil {
-			return err
-		}
-		in.fill(len(in.data))
-		return nil
-	})
+		return begin(m, data, in.data)
+	}, func(*collective.Call) { in.fill(len(in.data)) })
 }
 
 // BcastBuffer is Bcast of a buffer. In this and the other collectives, ranks may use
 // datatypes of their own, whose data is of the same length. As with slices, a rank's
 // wrong buffer breaks the communicator.
-func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) (err error) {
-	defer c.handle(ctx, &err)
+func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) error {
+	send, recv := Buffer{}, buf
 	if c.rank == root {
-		return c.packedInTurn(ctx, "bcast", root, buf, Buffer{}, nil, func(data, _ []byte) error { return c.bcast(ctx, data, root) })
+		send, recv = buf, Buffer{}
 	}
-	return c.packedInTurn(ctx, "bcast", root, Buffer{}, buf, nil, func(_, data []byte) error { return c.bcast(ctx, data, root) })
+	return c.packedInTurn(ctx, "bcast", root, send, recv, func(m *collective.Comm, send, recv []byte) *collective.Call {
+		if c.rank == root {
+			recv = send
+		}
+		return m.Bcast(recv, root)
+	})
 }
 
 // GatherBuffer is Gather of buffers: of the entries of recv at rank root, the first of
 // Size equal parts is rank 0's, and so on.
-func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) (err error) {
-	defer c.handle(ctx, &err)
+func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) error {
 	if c.rank != root {
 		recv = Buffer{}
 	}
 	return c.packedInTurn(ctx, "gather", root, send, recv,
-		func(send, recv []byte) error { return c.checkGather(send, recv, root) },
-		func(send, recv []byte) error { return c.gather(ctx, send, recv, root) })
+		func(m *collective.Comm, send, recv []byte) *collective.Call { return m.Gather(send, recv, root) })
 }
 
 // ScatterBuffer is Scatter of buffers.
-func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) (err error) {
-	defer c.handle(ctx, &err)
+func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) error {
 	if c.rank != root {
 		send = Buffer{}
 	}
 	return c.packedInTurn(ctx, "scatter", root, send, recv,
-		func(send, recv []byte) error { return c.checkScatter(send, recv, root) },
-		func(send, recv []byte) error { return c.scatter(ctx, send, recv, root) })
+		func(m *collective.Comm, send, recv []byte) *collective.Call { return m.Scatter(send, recv, root) })
 }
 
 // AllgatherBuffer is Allgather of buffers.
-func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv Buffer) (err error) {
-	defer c.handle(ctx, &err)
-	return c.packedInTurn(ctx, "allgather", 0, send, recv,
-		func(send, recv []byte) error { return c.times("allgather", "recv", recv, send) },
-		func(send, recv []byte) error { return c.gatherAtAll(ctx, send, recv) })
+func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv Buffer) error {
+	return c.packedInTurn(ctx, "allgather", 0, send, recv, (*collective.Comm).Allgather)
 }
 
 // AlltoallBuffer is Alltoall of buffers.
-func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv Buffer) (err error) {
-	defer c.handle(ctx, &err)
-	return c.packedInTurn(ctx, "alltoall", 0, send, recv, c.checkAlltoall,
-		func(send, recv []byte) error { return c.alltoall(ctx, send, recv) })
+func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv Buffer) error {
+	return c.packedInTurn(ctx, "alltoall", 0, send, recv, (*collective.Comm).Alltoall)
 }

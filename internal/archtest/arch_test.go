@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"internal/sim": {"datatype", "internal/engine", "internal/mpierr", "internal/program", "internal/reliable", "internal/wire",
 		"window"},
 	"internal/bootstrap":    {"internal/mpierr"},
+	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
 	"bpf":                   {},
 	"bpf/faults":            {},
@@ -50,7 +51,8 @@ var mayImport = map[string][]string{
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
 	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
-	"comm":                  {"datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/mpierr", "userspace", "window"},
+	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
+		"userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",
 		"internal/wire", "userspace", "window"},
 }
@@ -59,7 +61,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/engine", "internal/program", "internal/sim"}
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/program", "internal/sim"}
 
 // What pure packages must not import, with all below it.
 var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}

@@ -1,0 +1,384 @@
+package collective
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// The members of a group create a communicator around the first of them. It takes the
+// new one's id and tells all others, on the second context of the communicator that they
+// have: that one is never revoked. A member that has the id says so to the first, which
+// lets all go once it has heard of each. Who gives up before it has the id tells the first.
+// Who gives up afterwards breaks the new communicator, as does the first, and nobody can
+// have it without the id being known to all. So nobody waits in it for a member that does
+// not have it, whoever dies when.
+//
+// Each member passes the group without those that it knows to be gone, and they may know
+// of different ones. Calls with different groups do not see each other's messages. Each
+// says at the start which ranks of the communicator are gone, which spreads, and a call
+// whose group has one of them fails. So all come to call with the same group.
+
+const createGroup = "comm create_group"
+
+// Creation is a call of CreateGroup. It implements Machine.
+type Creation struct {
+	c      *Comm
+	world  []int  // the group's ranks in the job
+	tag    int    // of its messages: no two groups, or tags, have the same by design
+	digest uint64 // of the group and the tag; by accident two may have the same tag
+
+	e     *engine.Engine
+	stage stage
+	id    uint32            // of the new communicator, once known; at the first it may be 0, for none
+	told  int               // the first: members that have been told the id
+	heard []*engine.Receive // what is awaited: the first, by all others; the others, by the first
+	rest  []int             // ranks to be told, once they can be met
+	fault error
+	err   error
+}
+
+type stage uint8
+
+const (
+	starting  stage = iota
+	telling         // the first: meets and tells the others
+	gathering       // the first: waits until all others have the id
+	meeting         // the others: meet the first
+	learning        // wait for the id
+	joining         // wait to be let go
+	finished
+)
+
+// CreateGroup begins the creation of a communicator by the ranks world of the job, of
+// which this is one. All are members of c. id is an ID of this rank that no other
+// communicator has, or 0 if it has none left; it is used at the first.
+func (c *Comm) CreateGroup(world []int, tag int, id uint32) *Creation {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(tag))
+	for _, w := range world {
+		b = binary.LittleEndian.AppendUint64(b, uint64(w))
+	}
+	sum := sha256.Sum256(b)
+	return &Creation{
+		c: c, world: world, digest: binary.LittleEndian.Uint64(sum[:]), id: id,
+		tag: engine.MaxTag + 1 + int(binary.LittleEndian.Uint32(sum[8:])&engine.MaxTag),
+	}
+}
+
+// Result returns the new communicator, or why there is none.
+func (k *Creation) Result() (*Part, error) {
+	if k.err != nil {
+		return nil, k.err
+	}
+	return &Part{k.id, k.world}, nil
+}
+
+// Made returns the communicator of a part that CreateGroup has made, as New does.
+func (p *Part) Made(self, jobSize int) Comm {
+	c := New(p.Context, p.Group, self, jobSize)
+	c.turn = 1 // what the first says last was its first collective
+	return c
+}
+
+// Rest returns the ranks of the job that are still to be told something when the call is
+// over. They have yet to be met; then Tell tells them.
+func (k *Creation) Rest() []int { return k.rest }
+
+// Step implements Machine.
+func (k *Creation) Step(e *engine.Engine, now int64) Need {
+	k.e = e
+	if errors.Is(k.fault, mpierr.ProcFailed) { // that of Meet
+		e.TellGone(now, k.Peer())
+		e.Tick(now)
+	}
+	switch k.stage {
+	case starting:
+		return k.start(now)
+	case telling:
+		return k.tellAll(now)
+	case gathering:
+		return k.gather(now)
+	case meeting:
+		return k.meet(now)
+	case learning:
+		return k.learn(now)
+	case joining:
+		return k.join(now)
+	}
+	return Done
+}
+
+// start says who of c is gone, and fails if the group has one of them.
+func (k *Creation) start(now int64) Need {
+	for r := range k.c.Size {
+		if w := k.c.WorldRank(r); k.e.Gone(w) {
+			k.e.TellGone(now, w)
+		}
+	}
+	k.e.Tick(now)
+	if err := k.gone(); err != nil {
+		return k.end(err)
+	}
+	if k.c.RankOf(k.world[0]) == k.c.Rank {
+		k.stage = telling
+		return k.tellAll(now)
+	}
+	k.id, k.stage = 0, meeting
+	return k.meet(now)
+}
+
+var (
+	errGone    = errors.New("it has failed, or has left the job")
+	errGivenUp = errors.New("it has given up the creation of the communicator")
+)
+
+// gone returns that a member is gone, or nil.
+func (k *Creation) gone() error {
+	for _, w := range k.world {
+		if k.e.Gone(w) {
+			return &mpierr.Error{Class: mpierr.ProcFailed, Rank: w, Err: errGone}
+		}
+	}
+	return nil
+}
+
+// end ends the call with err, which names ranks of the job.
+func (k *Creation) end(err error) Need {
+	k.err, k.stage = k.c.Named(createGroup, mpierr.NoRank, err), finished
+	return Done
+}
+
+// broken ends the call with err after others have learned of the new communicator.
+func (k *Creation) broken(now int64, err error) Need {
+	k.end(err)
+	k.c.Break(k.e, now, k.id, k.err)
+	return Done
+}
+
+// tellAll tells all others the id of the new communicator. If the call is given up before
+// a member has joined the job, the rest are told afterwards: they wait for nothing else.
+func (k *Creation) tellAll(now int64) Need {
+	for others := k.world[1:]; k.told < len(others) && k.fault == nil; k.told++ {
+		if k.e.Session(others[k.told]) == nil {
+			return Meet
+		}
+		k.Tell(k.e, now, others[k.told])
+	}
+	k.rest = k.world[1+k.told:]
+	switch {
+	case k.id == 0:
+		return k.end(errNoIDs(createGroup, k.world[0]))
+	case k.fault != nil:
+		return k.broken(now, k.fault)
+	}
+	for _, w := range k.world[1:] {
+		k.listen(now, w)
+	}
+	k.stage = gathering
+	return k.gather(now)
+}
+
+const noticeLen = 12
+
+// Tell tells a member, or the first, which has been met, an id: that of the new
+// communicator, or 0, for giving up. It does not wait until that has left.
+func (k *Creation) Tell(e *engine.Engine, now int64, to int) {
+	data := binary.LittleEndian.AppendUint32(nil, k.id)
+	data = binary.LittleEndian.AppendUint64(data, k.digest)
+	k.send(e, now, to, k.c.Context|SecondContext, k.tag, data)
+}
+
+func (k *Creation) send(e *engine.Engine, now int64, to int, context uint32, tag int, data []byte) {
+	e.PostSend(now, &engine.Sending{Session: e.Session(to), Context: context, Tag: tag, Data: data})
+	e.Tick(now)
+}
+
+// listen begins to receive what Tell tells, at a rank of the job.
+func (k *Creation) listen(now int64, from int) {
+	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buf: make([]byte, noticeLen)}
+	k.e.PostReceive(now, r)
+	k.heard = append(k.heard, r)
+}
+
+// learned returns the id that r, which is met, has received.
+func (k *Creation) learned(r *engine.Receive) (id uint32, err error) {
+	switch {
+	case r.Err() != nil:
+		return 0, r.Err()
+	case r.Length != noticeLen:
+		return 0, mpierr.New(createGroup, mpierr.Intern, r.From, "%d bytes about a communicator", r.Length)
+	case binary.LittleEndian.Uint64(r.Buf[4:]) != k.digest:
+		return 0, mpierr.New(createGroup, mpierr.Tag, r.From, "it creates another communicator whose messages cannot be told apart: take another tag")
+	}
+	return binary.LittleEndian.Uint32(r.Buf), nil
+}
+
+// withdraw ends what is awaited.
+func (k *Creation) withdraw(now int64) {
+	for _, r := range k.heard {
+		k.e.WithdrawReceive(now, r)
+	}
+	k.heard = nil
+}
+
+// gather waits until all others have the new communicator's id, and lets them go. It does
+// so on the new communicator, so that they learn when it is broken before.
+func (k *Creation) gather(now int64) Need {
+	here, err := k.allHere()
+	if err == nil && !here {
+		if k.fault == nil {
+			return Wait
+		}
+		err = k.fault
+	}
+	k.withdraw(now)
+	if err != nil {
+		return k.broken(now, err)
+	}
+	for _, w := range k.world[1:] {
+		k.send(k.e, now, w, k.id, goTag, nil)
+	}
+	k.stage = finished
+	return Done
+}
+
+const goTag = engine.MaxTag + 1
+
+// allHere returns whether all others have the id, and why the call fails.
+func (k *Creation) allHere() (here bool, err error) {
+	if err := k.gone(); err != nil {
+		return false, err
+	}
+	if failed, broken := k.e.Revoked(k.id); broken {
+		return false, &mpierr.Error{Class: mpierr.ProcFailed, Rank: failed, Err: errGivenUp}
+	}
+	here = true
+	for _, r := range k.heard {
+		if !r.Met() {
+			here = false
+			continue
+		}
+		id, err := k.learned(r)
+		if err != nil {
+			return false, err
+		}
+		if id != k.id {
+			return false, &mpierr.Error{Class: mpierr.ProcFailed, Rank: r.Source, Err: errGivenUp}
+		}
+	}
+	return here, nil
+}
+
+// meet begins to wait for the id of the new communicator, from the first.
+func (k *Creation) meet(now int64) Need {
+	switch {
+	case k.fault != nil:
+		return k.giveUp(now, k.fault)
+	case k.e.Session(k.world[0]) == nil:
+		return Meet
+	}
+	k.listen(now, k.world[0])
+	k.stage = learning
+	return k.learn(now)
+}
+
+// learn waits for the id of the new communicator. The first may not call if it knows that
+// a member is gone.
+func (k *Creation) learn(now int64) Need {
+	r, first := k.heard[0], k.world[0]
+	if !r.Met() {
+		err := k.fault
+		if err == nil {
+			err = k.gone()
+		}
+		if err == nil {
+			return Wait
+		}
+		k.withdraw(now)
+		return k.giveUp(now, err)
+	}
+	id, err := k.learned(r)
+	switch {
+	case err != nil:
+		return k.giveUp(now, err)
+	case id == 0:
+		return k.end(errNoIDs(createGroup, first))
+	case !isID(id):
+		return k.giveUp(now, mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
+	}
+	k.id = id
+	k.Tell(k.e, now, first)
+	k.heard = []*engine.Receive{{Context: id, Source: first, Tag: goTag}}
+	k.e.PostReceive(now, k.heard[0])
+	k.stage = joining
+	return k.join(now)
+}
+
+// giveUp ends the call of a rank that does not have the id, which the first is told unless
+// it knows, or learns. This rank may have to join the job before.
+func (k *Creation) giveUp(now int64, err error) Need {
+	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
+		if k.e.Session(k.world[0]) != nil {
+			k.Tell(k.e, now, k.world[0])
+		} else {
+			k.rest = k.world[:1]
+		}
+	}
+	return k.end(err)
+}
+
+// join waits until the first says that all have the id.
+func (k *Creation) join(now int64) Need {
+	r := k.heard[0]
+	err := k.fault
+	switch {
+	case r.Met():
+		err = r.Err()
+	case err == nil:
+		return Wait
+	default:
+		k.withdraw(now)
+	}
+	if err != nil {
+		return k.broken(now, err)
+	}
+	k.stage = finished
+	return Done
+}
+
+// Met implements Machine.
+func (k *Creation) Met() bool {
+	switch k.stage {
+	case gathering:
+		here, err := k.allHere()
+		return here || err != nil
+	case learning:
+		return k.heard[0].Met() || k.gone() != nil
+	}
+	return k.heard[0].Met()
+}
+
+// Work implements Machine. There is none.
+func (k *Creation) Work() {}
+
+// Peer implements Machine.
+func (k *Creation) Peer() int {
+	if k.stage == telling {
+		return k.world[1+k.told]
+	}
+	return k.world[0]
+}
+
+// GiveUp implements Machine.
+func (k *Creation) GiveUp(err error) { k.fault = err }
+
+// Drop implements Machine.
+func (k *Creation) Drop(e *engine.Engine, now int64) {
+	for _, r := range k.heard {
+		e.WithdrawReceive(now, r)
+	}
+	k.stage = finished
+}
