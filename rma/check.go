@@ -11,7 +11,8 @@ const envCheck = "XDPRMA_CHECK"
 type Conflict = window.Conflict
 
 // Conflicts returns the conflicting accesses to this rank's memory that have been
-// found, at most 256, and how many times an access conflicted with an earlier one.
+// found, at most 256, and how many there are in all. A conflict is one pair of
+// accesses; bytes that touch are one conflict. Beyond 256 each piece of bytes counts.
 // Without checking mode there are none. It is local.
 func (w *Win) Conflicts() (list []Conflict, total int) {
 	w.poller.Lock()

@@ -11,8 +11,9 @@ import (
 
 // Limits of a Checker.
 const (
-	maxSpans     = 4096 // ranges remembered; what finds no room is not looked at again
-	maxConflicts = 256  // conflicts kept for reading
+	maxSpans     = 4096    // ranges remembered; what finds no room is not looked at again
+	maxConflicts = 256     // conflicts kept for reading
+	maxLooks     = 1 << 17 // steps of comparison in one turn
 )
 
 // CallKind is a communication call, as the target of an access sees it.
@@ -116,6 +117,8 @@ type Checker struct {
 	list    []Conflict
 	total   int
 	dropped int
+	turn    uint64
+	looks   int // in this turn
 }
 
 // track is the bytes that one holder has accessed in one way.
@@ -131,9 +134,9 @@ type span struct{ start, end uint64 }
 // NewChecker returns a checker for the window with the given id of rank target.
 func NewChecker(window uint32, target int) *Checker { return &Checker{window: window, target: target} }
 
-// Conflicts returns the first conflicts found, at most 256, and how many times an
-// access conflicted with an earlier one. Bytes that belong together are one
-// conflict in the list.
+// Conflicts returns the first conflicts found, at most 256, and how many there are in
+// all. A conflict is one pair of accesses; bytes that touch are one conflict. Beyond 256
+// each piece of bytes counts.
 func (c *Checker) Conflicts() (list []Conflict, total int) {
 	if c == nil {
 		return nil, 0
@@ -141,7 +144,7 @@ func (c *Checker) Conflicts() (list []Conflict, total int) {
 	return slices.Clone(c.list), c.total
 }
 
-// Total returns how many times an access conflicted with an earlier one.
+// Total returns how many conflicts were found.
 func (c *Checker) Total() int {
 	if c == nil {
 		return 0
@@ -165,15 +168,33 @@ func (c *Checker) Spans() int {
 	return c.spans
 }
 
+// Turn bounds what the accesses cost that are entered before another turn is named: the
+// owner serves nobody else meanwhile. What comes after the bound is not looked at.
+func (c *Checker) Turn(turn uint64) {
+	if turn != c.turn {
+		c.turn, c.looks = turn, 0
+	}
+}
+
+// Spent reports whether the turn's bound is reached. It counts what is left out.
+func (c *Checker) Spent() bool {
+	if c.looks < maxLooks {
+		return false
+	}
+	c.dropped++
+	return true
+}
+
 // Note enters an access of holder to n bytes from start on, and returns those
 // conflicts with earlier ones that are new in the list. With remember false the
 // access is over: it is compared, and forgotten.
 func (c *Checker) Note(holder uint64, a Access, start uint64, n int, remember bool) []Conflict {
-	if c == nil || n <= 0 || start+uint64(n) < start {
+	if c == nil || n <= 0 || start+uint64(n) < start || c.Spent() {
 		return nil
 	}
 	s := span{start, start + uint64(n)}
-	before, hit := len(c.list), false
+	before := len(c.list)
+	c.looks += 1 + len(c.tracks)
 	var own *track
 	for _, t := range c.tracks {
 		if t.holder == holder && t.access == a {
@@ -187,13 +208,10 @@ func (c *Checker) Note(holder uint64, a Access, start uint64, n int, remember bo
 		}
 		for i := t.first(s.start); i < len(t.spans) && t.spans[i].start < s.end; i++ {
 			if o := t.spans[i]; o.end > s.start {
-				hit = true
+				c.looks += 1 + len(c.list)
 				c.report(t.access, a, span{max(o.start, s.start), min(o.end, s.end)})
 			}
 		}
-	}
-	if hit {
-		c.total++
 	}
 	if remember {
 		c.remember(own, holder, a, s)
@@ -210,6 +228,7 @@ func (c *Checker) report(first, second Access, s span) {
 			return
 		}
 	}
+	c.total++
 	if len(c.list) < maxConflicts {
 		c.list = append(c.list, Conflict{c.window, c.Name, c.target, first, second, s.start, s.end})
 	}
@@ -237,6 +256,7 @@ func (c *Checker) remember(t *track, holder uint64, a Access, s span) {
 		t = &track{holder: holder, access: a}
 		c.tracks = append(c.tracks, t)
 	}
+	c.looks += (len(t.spans) - j) / 16 // which move
 	c.spans += 1 - (j - i)
 	t.spans = slices.Replace(t.spans, i, j, s)
 }

@@ -117,7 +117,8 @@ func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
 	it := &e.walks.bytes
 	it.Reset(s.taken(where.Type), int(where.Count))
 	it.SeekPacked(int64(where.Position))
-	for n > 0 && it.Remaining() > 0 {
+	c.Turn(e.turn)
+	for n > 0 && it.Remaining() > 0 && !c.Spent() {
 		off, block, _, _ := it.Next(n)
 		e.note(c, s.localID, a, r.Disp+uint64(off), block, remember)
 		n -= block
@@ -163,6 +164,7 @@ func (e *Engine) observeLocal(c *Call, disp uint64, n int) {
 
 func (e *Engine) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
 	before := c.Total()
+	c.Turn(e.turn)
 	for _, k := range c.Note(holder, a, start, n, remember) {
 		if e.cfg.OnConflict != nil {
 			e.cfg.OnConflict(k)

@@ -297,3 +297,26 @@ func TestCheckerForgetsTheDead(t *testing.T) {
 		t.Errorf("found %v, %d ranges remembered", c.found, c.checker().Spans())
 	}
 }
+
+// TestChecksOfABundleAreBounded gets many small blocks from a window that many have
+// accessed: the target compares as many as one turn may cost, and leaves the rest.
+func TestChecksOfABundleAreBounded(t *testing.T) {
+	c := newChecked(t, nil)
+	for i := range uint64(1000) {
+		c.checker().Note(1<<32+i, window.Access{Origin: 1, Call: window.CallGet}, 0, 1, true)
+	}
+	typ := committed(datatype.Vector(1<<15-1, 1, 2, datatype.Byte))
+	result := make([]byte, 1<<15-1)
+	before, spans := c.checker().Dropped(), c.checker().Spans()
+	c.do(0, Call{Code: wire.CodeGet, Typed: c.e[0].Typed(&Local{}, &Local{Mem: result}, typ, 1, len(result))})
+	if left := c.checker().Dropped() - before; left != 1 {
+		t.Errorf("the target went on beyond its bound %d times", left)
+	}
+	if n := c.checker().Spans() - spans; n == 0 || n > 1000 {
+		t.Errorf("%d blocks are remembered", n)
+	}
+	c.put(2, 1<<15, 8) // conflicts with nothing that was remembered, in a turn of its own
+	if _, total := c.checker().Conflicts(); total != 0 || c.checker().Dropped() != before+1 {
+		t.Errorf("%d conflicts; the next bundle is bounded by this one", total)
+	}
+}

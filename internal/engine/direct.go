@@ -92,6 +92,7 @@ func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n
 func (e *Engine) issueLocal(c *Call) (bool, error) {
 	a := c.Access
 	w := a.local
+	e.turn++
 	if c.Code == wire.CodeComplete {
 		return e.complete(a), nil
 	}

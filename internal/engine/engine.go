@@ -114,6 +114,7 @@ type Engine struct {
 	waits     map[lockKey]*lockWait
 	granted   []window.Grant[struct{}] // scratch
 	walks     walks                    // scratch
+	turn      uint64                   // bundles of requests, and local calls, that have acted
 	direct    *Direct                  // scratch
 
 	typedPool   []*Typed

@@ -209,6 +209,9 @@ func (e *Engine) applyPull(b *bundle, r *wire.Record) mpierr.Class {
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(r.Data)
+	if want > wire.MaxPart {
+		return mpierr.Size
+	}
 	if n := uint64(len(p.Data)); r.Disp > n || uint64(want) > n-r.Disp {
 		return mpierr.RMARange
 	}

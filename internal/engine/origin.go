@@ -10,10 +10,9 @@ import (
 
 const (
 	maxOps      = 1 << 16
-	minFragment = 256      // smaller pieces of a transfer are not worth a record
-	getChunk    = 32 << 10 // bytes that one get record asks for
-	maxResult   = 1 << 31  // bytes of one operation's result: records count them with 32 bits
-	issueBudget = 32       // bundles filled by one call of Issue
+	minFragment = 256     // smaller pieces of a transfer are not worth a record
+	maxResult   = 1 << 31 // bytes of one operation's result: records count them with 32 bits
+	issueBudget = 32      // bundles filled by one call of Issue
 )
 
 // op is an operation that awaits an answer from its target.
@@ -339,7 +338,7 @@ func (e *Engine) issueGet(c *Call) bool {
 	if i == none {
 		return false
 	}
-	n := min(c.end()-c.at, getChunk)
+	n := min(c.end()-c.at, wire.MaxPart)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
 	wire.PutPart(e.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n

@@ -14,6 +14,7 @@ import (
 // called again, and goes on with the same record.
 func (e *Engine) apply(b *bundle) bool {
 	s := b.session
+	e.turn++
 	var r wire.Record
 	for b.at < len(b.body) {
 		n := wire.NextRecord(b.body[b.at:], &r)
@@ -141,6 +142,9 @@ func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Cl
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(r.Data)
+	if want > wire.MaxPart {
+		return mpierr.Size
+	}
 	mem, class := w.Slice(r.Disp, int(want))
 	if class != mpierr.Success {
 		return class

@@ -265,7 +265,7 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 	}
 	_, n := y.next(c.at, end-c.at)
 	if c.Code == wire.CodeGet {
-		n = min(n, getChunk)
+		n = min(n, wire.MaxPart)
 	} else {
 		n = e.fragment(s, n, extra, 1)
 	}

@@ -66,6 +66,9 @@ func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *w
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(data)
+	if want > wire.MaxPart {
+		return mpierr.Size
+	}
 	it, whole := &e.walks.bytes, &e.walks.whole
 	if class := l.Check(w, it, position, int(want)); class != mpierr.Success {
 		return class

@@ -56,6 +56,10 @@ const RecordLen = 24
 // CodeGetAccumulate: which bytes of the operation's result this record asks for.
 const PartLen = 8
 
+// MaxPart is how many bytes one CodeGet may ask for, which bounds the work that a record
+// makes for the target.
+const MaxPart = 32 << 10
+
 // LayoutLen is the length of the Layout that starts the data of a typed request.
 const LayoutLen = 24
 
