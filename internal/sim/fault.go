@@ -48,7 +48,7 @@ var kinds = [numKinds]struct {
 	absent:       {name: "never joins", weight: 1, kills: true},
 	crash:        {name: "crash", weight: 2, kills: true},
 	restart:      {name: "crash and restart", weight: 4, kills: true},
-	giveUp:       {name: "calls given up", weight: 3, never: true},
+	giveUp:       {name: "calls given up", weight: 3},
 }
 
 const (

@@ -65,8 +65,9 @@ func (t *task) witnessFailed(to *life, err error, since int64) bool {
 	return true
 }
 
-// issueWith issues a call, and reports whether it went out before it was given up.
-func (t *task) issueWith(p patience, to *life, c *engine.Call) bool {
+// issueAt issues a call, and reports whether it went out. A call that has begun is not
+// given up before.
+func (t *task) issueAt(to *life, c *engine.Call) bool {
 	start := t.w.now
 	for {
 		done, err := t.l.e.Issue(t.w.now, c)
@@ -76,9 +77,7 @@ func (t *task) issueWith(p patience, to *life, c *engine.Call) bool {
 		case done:
 			return true
 		}
-		if !t.awaitWith(p, (*engine.RoomWait)(c.Access).Met) {
-			return false
-		}
+		t.await((*engine.RoomWait)(c.Access).Met)
 	}
 }
 
@@ -86,7 +85,7 @@ func (t *task) witnessGet(to *life, a *engine.Access) {
 	t.doing = "witness: get"
 	p, start, word := t.patience(), t.w.now, make([]byte, 8)
 	var r engine.Request
-	if !t.issueWith(p, to, &engine.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
+	if !t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
 		t.witnessFailed(to, r.Err(), start) {
 		return
 	}
@@ -144,7 +143,7 @@ func (t *task) witnessHold(to *life, a *engine.Access) {
 	to.witness.holder = t
 	block := make([]byte, 8*guardedWords)
 	var r engine.Request
-	if t.issueWith(endless, to, &engine.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
+	if t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
 		t.l.e.FlushLocal(t.w.now, a)
 		t.await((*engine.LocalWait)(a).Met)
 		if !t.witnessFailed(to, r.Err(), start) {
@@ -155,7 +154,7 @@ func (t *task) witnessHold(to *life, a *engine.Access) {
 				}
 				le.PutUint64(block[i:], next)
 			}
-			t.issueWith(endless, to, &engine.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
+			t.issueAt(to, &engine.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
 		}
 	}
 	if to.witness.holder == t {

@@ -199,7 +199,7 @@ func (w *World) done() bool {
 func (w *World) unfinished() (s string) {
 	for _, l := range w.alive() {
 		for _, t := range l.tasks {
-			if !t.done && !t.daemon {
+			if !t.done {
 				s += fmt.Sprintf("\n  rank %d task %d: %s", l.rank, t.index, t.doing)
 			}
 		}
@@ -240,7 +240,7 @@ func (w *World) settle() {
 		u := l.e.Usage()
 		u.Sessions, u.TypeBytes = 0, 0
 		if want := (engine.Usage{Slots: u.Slots, FreeSlots: u.Slots}); u != want {
-			w.failf("rank %d holds something at rest: %+v", l.rank, u)
+			w.failf("rank %d holds something at rest: %+v; what still runs:%s", l.rank, u, w.unfinished())
 		}
 		if l.e.Deadline() != engine.Never {
 			w.failf("rank %d has a deadline at rest, in %d µs", l.rank, (l.e.Deadline()-w.now)/microsecond)
