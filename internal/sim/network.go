@@ -20,7 +20,6 @@ type plan struct {
 	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
 	hosts               int   // ranks are on that many hosts, and share the memory of one window there; 0: none do
 	witnesses           bool  // each rank looks whether the others answer it in time
-	unfair              bool  // ranks in trouble may keep others from being answered in time
 	stormy              bool  // a bundle may be sent without end
 	faults              []fault
 }
@@ -68,7 +67,6 @@ func (w *World) newPlan() plan {
 			p.faultsEnd = max(p.faultsEnd, f.to)
 		}
 		p.witnesses = p.witnesses || f.kind == giveUp
-		p.unfair = p.unfair || f.kind != giveUp
 		p.stormy = p.stormy || f.kind == longFrames
 	}
 	return p

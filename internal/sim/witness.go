@@ -92,7 +92,7 @@ func (t *task) witnessGet(to *life, a *engine.Access) {
 	if got := le.Uint64(word); got != uint64(to.rank)<<32|to.incarnation && got != 0 {
 		t.w.failf("rank %d got %x from rank %d", t.l.rank, got, to.rank)
 	}
-	if took := t.w.now - start; took > answerBound && !t.w.plan.unfair && t.w.undisturbed(t.l.rank, to.rank, start) {
+	if took := t.w.now - start; took > answerBound && t.w.undisturbed(t.l.rank, to.rank, start) {
 		t.w.failf("rank %d waited %d ms for a word of rank %d, though no fault came between them", t.l.rank, took/millisecond, to.rank)
 	}
 }
