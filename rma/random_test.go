@@ -21,7 +21,7 @@ var (
 )
 
 func generated(seed uint64) *program.Program {
-	return program.Generate(seed, program.Ranks(seed), true)
+	return program.Generate(seed, program.Ranks(seed))
 }
 
 // TestRandomPrograms carries out random programs and compares what comes of them

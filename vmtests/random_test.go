@@ -33,7 +33,7 @@ func init() { programs["random"] = random }
 // randomProgram returns the program of a seed, for as many ranks as the seed says
 // and there are.
 func randomProgram(seed uint64, size int) *program.Program {
-	return program.Generate(seed, min(size, program.Ranks(seed)), true)
+	return program.Generate(seed, min(size, program.Ranks(seed)))
 }
 
 // random carries out random programs, each on a communicator of its own with the

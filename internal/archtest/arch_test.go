@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"window":             {"datatype", "internal/mpierr"},
 	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
 	"internal/program":   {"datatype", "window"},
-	"internal/sim": {"datatype", "internal/engine", "internal/mpierr", "internal/program", "internal/reliable", "internal/wire",
+	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/mpierr", "internal/program", "internal/reliable", "internal/wire",
 		"window"},
 	"internal/bootstrap":    {"internal/mpierr"},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},

@@ -12,10 +12,9 @@ import (
 func Ranks(seed uint64) int { return 2 + int(seed%5) }
 
 // Generate returns the program of a number of ranks, at most 6, that a seed stands for:
-// always the same one, as long as this package does not change. It has collectives only
-// if asked for.
-func Generate(seed uint64, ranks int, collectives bool) *Program {
-	g := &generator{p: &Program{Seed: seed, Ranks: ranks}, pending: map[place][]access{}, collectives: collectives}
+// always the same one, as long as this package does not change.
+func Generate(seed uint64, ranks int) *Program {
+	g := &generator{p: &Program{Seed: seed, Ranks: ranks}, pending: map[place][]access{}}
 	g.maker = maker{rand.New(rand.NewPCG(seed, 0x9106)), 1}
 	g.p.Scripts = make([][]Step, g.p.Ranks)
 	g.requests = make([][]int, g.p.Ranks)
@@ -58,8 +57,6 @@ type generator struct {
 	regions  []region // of the round that is being made
 	swaps    uint64   // values for compare and swap that were used
 	tags     int      // of messages that were used
-
-	collectives bool
 }
 
 // place is where an origin accesses.

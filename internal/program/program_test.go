@@ -40,7 +40,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-func generated(seed uint64) *Program { return Generate(seed, Ranks(seed), true) }
+func generated(seed uint64) *Program { return Generate(seed, Ranks(seed)) }
 
 // A seed stands for one program.
 func TestGenerate(t *testing.T) {

@@ -58,7 +58,7 @@ func (t *Talk) into(packed []byte) {
 // conversation has all ranks send messages to each other and take part in collectives.
 func (g *generator) conversation() {
 	for range g.between(1, 4) {
-		if g.collectives && g.chance(0.5) {
+		if g.chance(0.5) {
 			g.collective()
 		} else {
 			g.messages()

@@ -104,7 +104,7 @@ func TestOraclesBite(t *testing.T) {
 		})
 		t.Run(tt.name+", generated programs", func(t *testing.T) {
 			for seed := range uint64(seeds) {
-				if r := Run(Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed), false), Tamper: tt.tamper()}); r.Err != nil {
+				if r := Run(Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed)), Tamper: tt.tamper()}); r.Err != nil {
 					t.Logf("seed %d: %.160s", seed, r.Err)
 					return
 				}

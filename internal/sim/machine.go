@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/program"
@@ -16,7 +17,7 @@ type machine struct {
 	t        *task
 	sessions []*engine.Session // nil for this rank
 	windows  []*machineWindow
-	barriers uint64
+	comms    [2]collective.Comm // of the ranks in order, and in reverse order
 	direct   engine.Direct
 }
 
@@ -64,6 +65,7 @@ func (l *life) exposeProgram(p *program.Program) {
 func (t *task) generated() {
 	w, l, p := t.w, t.l, t.w.cfg.Program
 	m := &machine{t: t}
+	m.communicators()
 	for rank, to := range w.nodes {
 		var s *engine.Session
 		if to != l {
@@ -126,22 +128,6 @@ func (m *machine) until(done, room func() bool) {
 	for !done() {
 		m.t.await(room)
 	}
-}
-
-func (m *machine) Barrier() error {
-	e, n, rank := m.t.l.e, m.t.w.plan.ranks, m.t.l.rank
-	m.barriers++
-	for round := 1; round < n; round *= 2 {
-		in := &engine.Receive{Context: simJob, Source: (rank - round + n) % n, Tag: engine.MaxTag + round, Buf: make([]byte, 8)}
-		e.PostReceive(m.t.w.now, in)
-		out := &engine.Sending{Context: simJob, Session: m.sessions[(rank+round)%n], Tag: engine.MaxTag + round, Data: le.AppendUint64(nil, m.barriers)}
-		e.PostSend(m.t.w.now, out)
-		m.t.await(func() bool { return out.Met() && in.Met() })
-		if at := le.Uint64(in.Buf); in.Err() != nil || out.Err() != nil || at != m.barriers {
-			m.t.w.failf("rank %d is at barrier %d and rank %d at %d: %v, %v", rank, m.barriers, in.Source, at, in.Err(), out.Err())
-		}
-	}
-	return nil
 }
 
 // complete ends what was issued to a target, there or at this rank.

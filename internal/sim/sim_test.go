@@ -102,7 +102,7 @@ func TestSameSeedSameRun(t *testing.T) {
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
 	runSeeds(t, "TestPrograms", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
-		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed), false)}
+		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed))}
 	})
 }
 
