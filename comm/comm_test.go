@@ -357,13 +357,13 @@ func TestLongWaitsAreTold(t *testing.T) {
 
 // TestCloseTogether closes a job from many goroutines: none returns before it is closed.
 func TestCloseTogether(t *testing.T) {
-	_, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, comm.Limits{})
 	closers := make([]int, 8)
 	if err := errors.Join(each(closers, func(int) error {
 		if err := jobs[0].Close(); err != nil {
 			return err
 		}
-		if _, err := jobs[0].Poller().Path(netip.MustParseAddrPort("127.0.0.1:9")); !errors.Is(err, net.ErrClosed) {
+		if _, err := jobs[0].Poller().Path(ctx, netip.MustParseAddrPort("127.0.0.1:9")); !errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("the device is open after Close: %v", err)
 		}
 		return nil

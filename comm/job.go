@@ -245,7 +245,7 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 	p := o.Place
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
-		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Job: p.Job, Logger: o.Logger,
+		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
 		c.Transport = userspace.TransportUDP
@@ -310,12 +310,19 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := j.poller.Path(peer.addr)
+	path, err := j.poller.Path(ctx, peer.addr)
 	if errors.Is(err, net.ErrClosed) {
 		return nil, errClosed
 	}
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("find the way to rank %d: %w", rank, ctx.Err()) // which is no failure
+	}
 	if err != nil {
-		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
+		class := mpierr.ProcFailed
+		if errors.Is(err, mpierr.NoMem) { // here, and not the rank's
+			class = mpierr.NoMem
+		}
+		return nil, &mpierr.Error{Op: "connect", Class: class, Rank: rank, Err: err}
 	}
 	e, now := j.poller.Lock()
 	s = e.Dial(now, rank, path, peer.incarnation)

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -54,8 +55,10 @@ type Device interface {
 	Sleep(d time.Duration)
 	// Wake ends the current or the next Sleep.
 	Wake()
-	// Path resolves addr, which may take as long as neighbour discovery, at most a second.
-	Path(addr netip.AddrPort) (PathID, error)
+	// Path resolves addr, which may take as long as neighbour discovery, at most
+	// until ctx ends. Its errors have class mpierr.NoMem where nothing is wrong with
+	// the peer.
+	Path(ctx context.Context, addr netip.AddrPort) (PathID, error)
 	// SessionOpened and SessionClosed tell the device which session ids to let
 	// through, before the first frame with that id can arrive.
 	SessionOpened(id uint64) error

@@ -1,6 +1,9 @@
 package userspace
 
-import "net/netip"
+import (
+	"context"
+	"net/netip"
+)
 
 // enterDevice keeps the device open until guests is counted down again, for a
 // caller that uses it apart from the data path; false if it is closed.
@@ -14,14 +17,14 @@ func (p *Poller) enterDevice() bool {
 	return true
 }
 
-// Path resolves addr, as Device.Path does, which may take a second. Close waits
-// for it. After Close the error is net.ErrClosed.
-func (p *Poller) Path(addr netip.AddrPort) (PathID, error) {
+// Path resolves addr, as Device.Path does, at most until ctx ends. Close waits for
+// it. After Close the error is net.ErrClosed.
+func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 	if !p.enterDevice() {
 		return NoPath, errClosed
 	}
 	defer p.guests.Add(-1)
-	return p.dev.Path(addr)
+	return p.dev.Path(ctx, addr)
 }
 
 // Stats returns the device's counters; after Close, as they were then.

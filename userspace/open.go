@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,16 +26,17 @@ const (
 // Config describes a device whose kind is to be decided. Zero means the default
 // that a field states.
 type Config struct {
-	Transport string       // one of the constants above; TransportAuto by default
-	Interface string       // by default the one that has Address
-	Address   netip.Addr   // by default the interface's first, IPv4 preferred; one of the two is required
-	Port      uint16       // UDP port; by default the system chooses
-	Queues    int          // of XDP: at most so many are used; by default all receive queues of the interface
-	RxFrames  int          // of XDP: frames that can be received and wait; 1024 by default
-	Slots     int          // transmit slots; 1024 by default
-	MTU       int          // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
-	Job       uint64       // whose handshakes are answered; 0: of any job
-	Logger    *slog.Logger // told, as warnings, which modes were not possible and why; silent by default
+	Transport string        // one of the constants above; TransportAuto by default
+	Interface string        // by default the one that has Address
+	Address   netip.Addr    // by default the interface's first, IPv4 preferred; one of the two is required
+	Port      uint16        // UDP port; by default the system chooses
+	Queues    int           // of XDP: at most so many are used; by default all receive queues of the interface
+	RxFrames  int           // of XDP: frames that can be received and wait; 1024 by default
+	Slots     int           // transmit slots; 1024 by default
+	MTU       int           // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
+	Patience  time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
+	Job       uint64        // whose handshakes are answered; 0: of any job
+	Logger    *slog.Logger  // told, as warnings, which modes were not possible and why; silent by default
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
@@ -111,7 +113,7 @@ func (c *Config) open(transport string) (Device, error) {
 		mode = loader.Generic
 	}
 	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
-		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Job: c.Job, Logger: c.Logger})
+		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Logger: c.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func (d *stage) SessionOpened(id uint64) error {
 
 func (d *stage) SessionClosed(uint64) { d.enter("SessionClosed")() }
 
-func (d *stage) Path(netip.AddrPort) (PathID, error) {
+func (d *stage) Path(context.Context, netip.AddrPort) (PathID, error) {
 	defer d.enter("Path")()
 	at(d.resolving)
 	return 0, nil
@@ -418,7 +418,7 @@ func TestPathAndStatsAroundClose(t *testing.T) {
 	in, out := make(chan bool), make(chan bool)
 	d.resolving = func() { in <- true; <-out }
 	p := newStaged(t, d, PollerConfig{})
-	resolved := start(func() error { _, err := p.Path(netip.AddrPort{}); return err })
+	resolved := start(func() error { _, err := p.Path(t.Context(), netip.AddrPort{}); return err })
 	<-in
 	closed := start(p.Close)
 	<-p.done
@@ -427,7 +427,7 @@ func TestPathAndStatsAroundClose(t *testing.T) {
 	if err := errors.Join(ends(t, "Path", resolved), ends(t, "Close", closed)); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Path(netip.AddrPort{}); !errors.Is(err, net.ErrClosed) {
+	if _, err := p.Path(t.Context(), netip.AddrPort{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Path after Close: %v", err)
 	}
 	if s := p.Stats(); s.RxFrames != 7 {

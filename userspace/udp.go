@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -208,7 +209,7 @@ func (u *UDP) clearError() { _, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, un
 func (u *UDP) Wake() { u.sleeper.wake() }
 
 // Path implements Device; it does not block.
-func (u *UDP) Path(addr netip.AddrPort) (PathID, error) {
+func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
 		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", u.local))
 	}

@@ -75,7 +75,7 @@ func message(kind wire.Kind, n int) []byte {
 
 func (e *end) path(to netip.AddrPort) PathID {
 	e.t.Helper()
-	id, err := e.dev.Path(to)
+	id, err := e.dev.Path(e.t.Context(), to)
 	if err != nil {
 		e.t.Fatal(err)
 	}

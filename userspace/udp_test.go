@@ -292,7 +292,7 @@ func TestUDPErrors(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"[::1]:5", "127.0.0.1:0", "0.0.0.0:5"} {
-		if _, err := a.dev.Path(netip.MustParseAddrPort(addr)); !errors.Is(err, mpierr.Arg) {
+		if _, err := a.dev.Path(t.Context(), netip.MustParseAddrPort(addr)); !errors.Is(err, mpierr.Arg) {
 			t.Errorf("path to %s: %v", addr, err)
 		}
 	}

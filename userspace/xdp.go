@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
@@ -42,9 +43,11 @@ type XDP struct {
 	close   sync.Once
 	err     error // of close
 
-	stack  *UDP        // the kernel socket that keeps the port
-	locals atomic.Bool // there are peers behind it
-	heard  atomic.Bool // stack has something to read; see Sleep
+	neighbours *nl.SocketHandle // reads the neighbour table
+	patience   time.Duration    // for a neighbour to answer
+	stack      *UDP             // the kernel socket that keeps the port
+	locals     atomic.Bool      // there are peers behind it
+	heard      atomic.Bool      // stack has something to read; see Sleep
 
 	// The driver's.
 	raw  [batch][]byte
@@ -255,6 +258,9 @@ func (x *XDP) Close() error {
 		}
 		if x.routes != nil {
 			x.routes.Close()
+		}
+		if x.neighbours != nil {
+			x.neighbours.Close()
 		}
 		x.err = errors.Join(errs...)
 	})

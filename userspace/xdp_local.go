@@ -1,6 +1,9 @@
 package userspace
 
-import "net/netip"
+import (
+	"context"
+	"net/netip"
+)
 
 // Frames to an address of this machine never leave it, so they reach no AF_XDP
 // socket: other ranks of the job in the same network namespace, whatever their
@@ -42,7 +45,7 @@ func (x *XDP) openLocal() error {
 
 // pathLocal is Path for an address of this machine.
 func (x *XDP) pathLocal(addr netip.AddrPort) (PathID, error) {
-	id, err := x.stack.Path(addr)
+	id, err := x.stack.Path(context.Background(), addr)
 	if err != nil {
 		return id, err
 	}

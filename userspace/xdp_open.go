@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -46,6 +47,9 @@ type XDPConfig struct {
 	Job       uint64       // whose handshakes are answered; 0: of any job
 	Logger    *slog.Logger // silent by default
 
+	// Patience is how long Path waits for an answer to what the kernel asks the
+	// network; 5 s by default.
+	Patience time.Duration
 	// Program is a classifier that somebody else attached, for Port, which is then
 	// required, and for at least as many queues; Mode is ignored. It belongs to the
 	// device once OpenXDP was successful.
@@ -85,6 +89,9 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 	if x.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
 	}
+	if err = x.openNeighbours(); err != nil {
+		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
+	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Port: x.local.addr.Port(),
 			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Logger: c.Logger})
@@ -105,6 +112,9 @@ func (x *XDP) normalize(c *XDPConfig) error {
 		return err
 	}
 	x.log = c.Logger
+	if x.patience = c.Patience; x.patience == 0 {
+		x.patience = defaultPatience
+	}
 	features, err := loader.Probe(c.Interface)
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func TestXDPRoutes(t *testing.T) {
 			"198.51.100.1:5": "leaves through interface #1 and not xr0",
 			"203.0.113.1:5":  "no route",
 		} {
-			if _, err := x.Path(netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), complaint) {
+			if _, err := x.Path(t.Context(), netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), complaint) {
 				t.Errorf("path to %s, want %q: %v", addr, complaint, err)
 			}
 		}

@@ -375,6 +375,7 @@ func TestXDPErrors(t *testing.T) {
 	if after := openFiles(t); after != before {
 		t.Errorf("%d open files after failures, %d before", after, before)
 	}
+	a.dev.(*XDP).patience = 2 * lookPause
 	for addr, want := range map[string]string{
 		"10.77.0.200:5": "does not answer on interface xr0",
 		"192.0.2.1:5":   "no route",
@@ -383,7 +384,7 @@ func TestXDPErrors(t *testing.T) {
 		"[fd77::2]:5":   "not of the same kind",
 		"10.77.0.2:0":   "not of the same kind",
 	} {
-		if _, err := a.dev.Path(netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := a.dev.Path(t.Context(), netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("path to %s, want %q: %v", addr, want, err)
 		}
 	}
