@@ -102,15 +102,38 @@ func (e *Engine) lose(s *Session, i int32) {
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
 	e.insert(&s.again[p.class], i)
+	if p.sends >= 4 {
+		e.seekOverdue(s, p)
+	}
+}
+
+// seekOverdue ends s if p, which was lost several times, is the oldest bundle of its
+// class that the peer lacks, and has been for the limit. Later ones may have to wait for
+// room at the peer, but the oldest is always taken in. The transmission that decides is
+// one from after the limit, so that a pause of this process is no reason.
+func (e *Engine) seekOverdue(s *Session, p *slot) {
+	for i := s.flight.head; i != none; i = e.slots[i].next {
+		if q := &e.slots[i]; q.class == p.class && q.seq < p.seq {
+			return
+		}
+	}
+	o := &s.oldest[p.class]
+	switch {
+	case e.slots[s.again[p.class].head].seq < p.seq:
+	case o.seq != p.seq:
+		o.seq, o.since = p.seq, p.sentAt
+	case p.sentAt-o.since >= e.cfg.DeadAfter:
+		s.overdue = true
+		e.wakeBy(e.now)
+	}
 }
 
 // timeout takes the oldest bundle in flight for lost, and sends the first of the lost
 // again. What else was lost is found through the acknowledgement that this provokes. The
 // first time without an answer is early, and says nothing yet of the path and the peer.
 func (e *Engine) timeout(s *Session) {
-	i := s.flight.head
-	if i == none {
-		s.resendAt = 0
+	i, at := e.oldest(s)
+	if s.resendAt = at; at == 0 || at > e.now {
 		return
 	}
 	probe := !s.probed
@@ -123,19 +146,37 @@ func (e *Engine) timeout(s *Session) {
 		s.rtt.Expired()
 	}
 	s.resendAt = e.now + s.rtt.Timeout()
-	if e.slots[i].inDevice {
+	p := &e.slots[i]
+	if p.inDevice {
 		return
 	}
 	if !probe {
-		fresh := e.slots[i].packet > s.cutPacket
+		fresh := p.packet > s.cutPacket
 		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
 		s.congestion.Lost(fresh)
 	}
-	c := e.slots[i].class
-	e.lose(s, i)
 	// One more than the window may be in flight, or a closed window would never open.
-	l := &s.again[c]
-	i = l.head
-	e.remove(l, i)
-	e.transmit(s, i)
+	e.lose(s, i)
+	if i = e.lostDue(s, p.class); i != none {
+		e.transmit(s, i)
+	}
+}
+
+// oldest returns, of the bundles in flight that may be sent again by now, the one that
+// was sent first; if there is none, when there will be one, or 0 if nothing is in flight.
+func (e *Engine) oldest(s *Session) (found int32, at int64) {
+	found = none
+	for i := s.flight.head; i != none; i = e.slots[i].next {
+		p := &e.slots[i]
+		due := p.sentAt + s.patience(p)
+		switch {
+		case due > e.now:
+			if found == none && (at == 0 || due < at) {
+				at = due
+			}
+		case found == none || p.firstAt < e.slots[found].firstAt || p.firstAt == e.slots[found].firstAt && p.seq < e.slots[found].seq:
+			found, at = i, e.now
+		}
+	}
+	return found, at
 }

@@ -109,21 +109,49 @@ func (e *Engine) pump(s *Session, c class) {
 	}
 	window := min(int32(s.congestion.Window()), s.credits)
 	for s.inFlight[c] < window {
-		l := &s.again[c]
-		if l.head == none {
-			l = &s.queue[c]
-		}
-		i := l.head
+		i := e.lostDue(s, c)
 		if i == none {
-			return
-		}
-		e.remove(l, i)
-		if e.slots[i].seq < s.acked[c] { // what was taken for lost was only late
-			e.discard(s, i)
-			continue
+			if i = s.queue[c].head; i == none {
+				return
+			}
+			e.remove(&s.queue[c], i)
 		}
 		e.transmit(s, i)
 	}
+}
+
+// lostDue takes out the first bundle found lost that may be sent again by now, or none.
+func (e *Engine) lostDue(s *Session, c class) int32 {
+	next := none
+	for i := s.again[c].head; i != none; i = next {
+		p := &e.slots[i]
+		next = p.next
+		if p.seq < s.acked[c] { // what was taken for lost was only late
+			e.remove(&s.again[c], i)
+			e.discard(s, i)
+			continue
+		}
+		at := p.sentAt + s.patience(p)
+		if at <= e.now {
+			e.remove(&s.again[c], i)
+			return i
+		}
+		if s.againAt == 0 || at < s.againAt {
+			s.againAt = at
+			e.wakeBy(at)
+		}
+	}
+	return none
+}
+
+// patience is how long after its last transmission a bundle is sent again at the
+// earliest. The first time that is at once. A bundle that is lost again and again may be
+// one that cannot pass, and what else passes says nothing of it: so each backs off alone.
+func (s *Session) patience(p *slot) int64 {
+	if p.sends < 2 {
+		return 0
+	}
+	return min(s.rtt.Probe()<<min(p.sends-2, 16), reliable.MaxTimeout)
 }
 
 // transmit gives bundle i a fresh packet number, the newest acknowledgement and
@@ -134,6 +162,7 @@ func (e *Engine) transmit(s *Session, i int32) {
 	s.nextPacket++
 	p.state, p.sentAt, p.inDevice = slotFlight, e.now, true
 	if p.sends == 0 {
+		p.firstAt = e.now
 		e.Stats.Sent++
 	} else {
 		e.Stats.Resent++

@@ -63,8 +63,14 @@ type Session struct {
 	cutPacket  uint64            // losses of packets up to here have been reacted to
 	congestion reliable.Congestion
 	rtt        reliable.RTT
-	resendAt   int64 // 0: nothing in flight
-	probed     bool  // the timer has expired since the last acknowledgement
+	resendAt   int64                // 0: nothing in flight
+	againAt    int64                // when what was found lost may be sent again; 0: nothing waits
+	oldest     [numClasses]struct { // the oldest bundle that the peer lacks, if it was lost several times
+		seq   uint64
+		since int64
+	}
+	overdue bool // it has not arrived for too long
+	probed  bool // the timer has expired since the last acknowledgement
 
 	// Receiving.
 	recv      [numClasses]reliable.Receiver
@@ -104,6 +110,7 @@ func (s *Session) Err() error {
 
 var (
 	errSilent    = errors.New("not heard of within the limit")
+	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
 	errReset     = errors.New("it has declared this process dead, or has restarted")
 	errRestarted = errors.New("it has restarted")
 	errLeft      = errors.New("it has left the job")
@@ -328,7 +335,14 @@ func (e *Engine) fail(s *Session, why error) {
 	e.dropLocks(s)
 	e.dropTypes(s)
 	s.marks = nil
-	s.waiting, s.resendAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, false
+	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
+}
+
+// giveUp is fail for a peer that is silent, or as good as that. It may be that only its
+// own frames are lost: it is told, so that it does not take as long to notice.
+func (e *Engine) giveUp(s *Session, why error) {
+	e.fail(s, why)
+	e.answerDead(s)
 }
 
 func (e *Engine) freeAll(s *Session) {
@@ -386,8 +400,16 @@ func (e *Engine) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
+	if s.overdue {
+		e.giveUp(s, errUnheard)
+		return
+	}
 	if s.ackAt != 0 && e.now >= s.ackAt {
 		s.ackNow = true
+		e.service(s)
+	}
+	if s.againAt != 0 && e.now >= s.againAt {
+		s.againAt = 0
 		e.service(s)
 	}
 	if s.resendAt != 0 && e.now >= s.resendAt {
@@ -397,7 +419,7 @@ func (e *Engine) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.ackAt, s.resendAt, s.pingAt} {
+	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt} {
 		if t != 0 {
 			e.wakeBy(t)
 		}
@@ -425,7 +447,7 @@ func (e *Engine) keepAlive(s *Session) {
 		return
 	}
 	if s.expired >= 3 && e.now-max(s.waiting, s.heard) >= e.cfg.DeadAfter {
-		e.fail(s, errSilent)
+		e.giveUp(s, errSilent)
 		return
 	}
 	if s.state == dialing {

@@ -29,7 +29,7 @@ func (h share) admits(has, more, left int32) bool {
 // slotsAdmit reports whether the bundles of class c of s may have n more slots.
 func (e *Engine) slotsAdmit(s *Session, c class, n int32) bool {
 	left := e.slotsLeft(c)
-	if c == request && len(e.active) <= 1 { // there are no others
+	if others := len(e.active); c == request && (others == 0 || others == 1 && s.isActive) {
 		return n <= left-e.slotShare.kept
 	}
 	return e.slotShare.admits(s.held[c], n, left)

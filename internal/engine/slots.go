@@ -37,6 +37,7 @@ type slot struct {
 	packet     uint64
 	seq        uint64
 	sentAt     int64
+	firstAt    int64 // when it was sent for the first time
 }
 
 const none int32 = -1
