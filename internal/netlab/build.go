@@ -39,6 +39,11 @@ func (l *Lab) build() error {
 		}
 	}
 	for rank, n := range l.nodes {
+		if err := l.introduce(rank, n); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	for rank, n := range l.nodes {
 		if err := l.awaitReady(rank, n); err != nil {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
