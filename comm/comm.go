@@ -39,6 +39,9 @@ func newComm(j *Job, context uint32, group []int) *Comm {
 }
 
 func commOf(j *Job, members collective.Comm) *Comm {
+	e, now := j.poller.Lock()
+	e.OpenContext(now, members.Context, members.Group)
+	j.poller.Unlock()
 	return &Comm{
 		job: j, context: members.Context, group: members.Group, rank: members.Rank, size: members.Size,
 		busy: make(chan struct{}, 1), members: members,

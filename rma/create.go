@@ -100,7 +100,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		}
 	}
 	err = w.register(ctx, window.Config{
-		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Host: w.host.lockOf(w, c.Rank()),
+		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Group: w.worldRanks(), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
 		w.host.retire(c.Rank())
@@ -111,6 +111,15 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		return nil, err
 	}
 	return w, nil
+}
+
+// worldRanks returns the window's ranks as ranks of the job.
+func (w *Win) worldRanks() []int {
+	group := make([]int, w.comm.Size())
+	for r := range group {
+		group[r] = w.comm.WorldRank(r)
+	}
+	return group
 }
 
 // propose exchanges what the ranks expose. It fails if anyone cannot go on.

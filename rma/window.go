@@ -147,6 +147,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	if err := w.unposted(); fault == nil {
 		fault = err
 	}
+	_ = w.inner.Free() // what still comes for the window's collectives is dropped
 	e, now := w.poller.Lock()
 	defer w.poller.Unlock()
 	if w.freed {

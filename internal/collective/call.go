@@ -132,6 +132,7 @@ func (k *Call) enter(e *engine.Engine, now int64) Need {
 	if k.fault != nil {
 		return k.fail(e, now, k.fault)
 	}
+	e.OpenContext(now, k.c.Context, k.c.Group)
 	if failed, broken := e.Revoked(k.c.Context); broken {
 		return k.fail(e, now, &mpierr.Error{Op: k.op, Class: mpierr.ProcFailed, Rank: k.c.RankOf(failed), Err: errBroken})
 	}

@@ -174,6 +174,7 @@ func (k *Creation) tellAll(now int64) Need {
 	case k.fault != nil:
 		return k.broken(now, k.fault)
 	}
+	k.e.OpenContext(now, k.id, k.world)
 	for _, w := range k.world[1:] {
 		k.listen(now, w)
 	}
@@ -310,6 +311,7 @@ func (k *Creation) learn(now int64) Need {
 		return k.giveUp(now, mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
 	}
 	k.id = id
+	k.e.OpenContext(now, id, k.world)
 	k.Tell(k.e, now, first)
 	k.heard = []*engine.Receive{{Context: id, Source: first, Tag: goTag}}
 	k.e.PostReceive(now, k.heard[0])

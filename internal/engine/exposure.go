@@ -66,8 +66,8 @@ func (e *Engine) complete(a *Access) bool {
 
 // takePost handles a peer's post record: what was kept back may act.
 func (e *Engine) takePost(s *Session, id uint32) mpierr.Class {
-	if e.cfg.Windows.Lookup(id) == nil {
-		return mpierr.Win
+	if w, class := e.windowFor(s, id); w == nil {
+		return class
 	}
 	a := e.OpenAccess(s, id)
 	if int32(a.posts-a.completed) > 0 {

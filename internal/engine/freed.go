@@ -25,7 +25,7 @@ var errFreed = errors.New("the communicator has been freed")
 // told that they are taken.
 func (e *Engine) FreeContext(now int64, context uint32) {
 	e.now = now
-	e.freed.add(context)
+	delete(e.revoked.groups, e.freed.add(context)) // nothing uses that one any more
 	for i := 0; i < e.match.arrivals.len(); {
 		if e.match.arrivals.at(i).context == context {
 			e.drop(e.match.remove(i))
@@ -35,21 +35,24 @@ func (e *Engine) FreeContext(now int64, context uint32) {
 	}
 }
 
-func (f *freed) add(context uint32) {
+// add takes in that a context was freed, and returns the one that is forgotten for it, or 0.
+func (f *freed) add(context uint32) (forgotten uint32) {
 	switch {
 	case f.known[context]:
-		return
+		return 0
 	case f.known == nil:
 		f.known = map[uint32]bool{}
 	}
 	f.known[context] = true
 	if len(f.line) < keptFreed {
 		f.line = append(f.line, context)
-		return
+		return 0
 	}
-	delete(f.known, f.line[f.next])
+	forgotten = f.line[f.next]
+	delete(f.known, forgotten)
 	f.line[f.next] = context
 	f.next = (f.next + 1) % keptFreed
+	return forgotten
 }
 
 // drop forgets a, a message that nobody will receive.

@@ -64,6 +64,9 @@ func (e *Engine) passOn(s *Session) {
 	}
 	for in := &e.revoked; s.told < len(in.contexts); s.told++ {
 		context := in.contexts[s.told]
+		if in.outside(context, s.rank) {
+			continue
+		}
 		if !e.passOnOne(s, &wire.Record{Code: wire.CodeRevoke, Window: context, Disp: uint64(in.failed[context])}) {
 			return
 		}

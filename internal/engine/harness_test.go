@@ -23,7 +23,9 @@ type fabric struct {
 
 const (
 	testWindow = 7
-	testJob    = 0x10b
+	// testContexts are the contexts below it; all ranks may use them.
+	testContexts = 16
+	testJob      = 0x10b
 )
 
 func newFabric(t testing.TB, ranks, memory int, change func(*Config)) *fabric {
@@ -57,6 +59,9 @@ func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change f
 		change(&c)
 	}
 	f.e[rank] = New(c)
+	for context := range uint32(testContexts) {
+		f.e[rank].OpenContext(f.now, context, nil)
+	}
 }
 
 // step lets every engine act and delivers what they send; it reports whether

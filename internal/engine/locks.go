@@ -30,8 +30,8 @@ type lockWait struct {
 
 // acquire handles a peer's lock record.
 func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr.Class) {
-	if e.cfg.Windows.Lookup(r.Window) == nil {
-		return false, mpierr.Win
+	if w, class := e.windowFor(s, r.Window); w == nil {
+		return false, class
 	}
 	if r.Flags > wire.FlagPassing {
 		return false, mpierr.Locktype

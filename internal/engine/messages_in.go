@@ -203,9 +203,14 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 		e.paid(&a)
 		return mpierr.Success
 	}
-	if e.freed.known[a.context] {
+	switch {
+	case e.freed.known[a.context]:
 		e.drop(&a)
 		return mpierr.Success
+	case e.revoked.outside(a.context, s.rank): // no receive will ever match it
+		e.drop(&a)
+		e.Stats.Outsiders++
+		return mpierr.Comm
 	}
 	e.match.keep(&a)
 	e.Stats.Unexpected++

@@ -41,14 +41,77 @@ func TestRevokeOvertakes(t *testing.T) {
 func TestRevokedIsBounded(t *testing.T) {
 	f := newFabric(t, 2, 8, nil)
 	s := f.access(0, 1).session
-	const most = 1 << 16
-	for context := range uint32(2 * most) {
-		r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 1}
+	for context := range uint32(4 * keptEarly) {
+		r := wire.Record{Code: wire.CodeRevoke, Window: testContexts + context, Disp: 1}
 		if class := f.e[0].applyRecord(&bundle{session: s}, &r); class != mpierr.Success {
 			t.Fatal(class)
 		}
 	}
-	if n, m := len(f.e[0].revoked.failed), len(f.e[0].revoked.contexts); n != most || m != most {
-		t.Errorf("%d and %d contexts are remembered", n, m)
+	if in := &f.e[0].revoked; len(in.early[1]) != keptEarly || len(in.early) != 1 || len(in.failed) != 0 {
+		t.Errorf("%d and %d contexts are remembered", len(in.early[1]), len(in.failed))
 	}
+}
+
+// TestOnlyMembersRevoke has ranks break a context, of which one is not in its group, before
+// and after the others know the context: the outsider achieves nothing, and is not told.
+func TestOnlyMembersRevoke(t *testing.T) {
+	const context, outsider = 100, 2
+	for _, late := range []bool{false, true} {
+		for _, who := range []int{1, outsider} {
+			f := newFabric(t, 4, 8, nil)
+			e, group := f.e[0], []int{0, 1, 3}
+			for rank := 1; rank < 4; rank++ {
+				f.dial(0, rank)
+			}
+			f.settle()
+			if !late {
+				e.OpenContext(f.now, context, group)
+			}
+			if f.e[who].Revoke(f.now, context, 3); who == outsider {
+				r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 0} // a second time
+				f.e[0].applyRecord(&bundle{session: e.Session(outsider)}, &r)
+			}
+			f.settle()
+			if _, broken := e.Revoked(context); broken == late && who != outsider {
+				t.Errorf("late %v, rank %d: broken %v before the context is known", late, who, broken)
+			}
+			e.OpenContext(f.now, context, group)
+			e.OpenContext(f.now, context, group) // a second time changes nothing
+			f.settle()
+			if _, broken := e.Revoked(context); broken != (who != outsider) {
+				t.Errorf("late %v, rank %d: broken %v", late, who, broken)
+			}
+			if n := e.Stats.Outsiders; (n > 0) != (!late && who == outsider) {
+				t.Errorf("late %v, rank %d: %d requests of outsiders", late, who, n)
+			}
+			for rank := 1; rank < 4 && who != outsider; rank++ {
+				if told := len(f.e[rank].revoked.early[0]) > 0; told != (rank == 3) && rank != who {
+					t.Errorf("late %v: rank %d was told: %v", late, rank, told)
+				}
+			}
+			f.atRest()
+		}
+	}
+}
+
+// TestMessagesOfOutsidersAreDropped sends on a context whose group the sender is not in:
+// nothing is kept of it, and no receive gets it.
+func TestMessagesOfOutsidersAreDropped(t *testing.T) {
+	const context = 100
+	f := newFabric(t, 3, 8, nil)
+	f.e[0].OpenContext(f.now, context, []int{0, 1})
+	r := &Receive{Context: context, Source: AnySource, Tag: AnyTag, Members: []int{0, 1}, Buf: make([]byte, 8)}
+	f.dial(0, 1)
+	f.e[0].PostReceive(f.now, r)
+	for i, size := range []int{8, 4000, 20_000} {
+		p := f.send(2, 0, context, i, content(i, size))
+		f.until(1000*millisecond, p.Met)
+	}
+	f.settle()
+	if n := f.e[0].Stats.Outsiders; r.Met() || n != 3 || f.e[0].Usage().Unexpected != 0 {
+		t.Errorf("received %v, %d of outsiders, %+v", r.Met(), n, f.e[0].Usage())
+	}
+	f.send(1, 0, context, 1, content(1, 8))
+	f.until(1000*millisecond, r.Met)
+	f.atRest()
 }

@@ -123,6 +123,7 @@ var refusals = map[mpierr.Class]error{
 	mpierr.RMARange: errors.New("refused by the target: it has no memory attached there"),
 	mpierr.Disp:     errors.New("refused by the target: the address there is not aligned to the elements"),
 	mpierr.Win:      errors.New("refused by the target: it has freed the window"),
+	mpierr.Group:    errors.New("refused by the target: this rank is not in the window's group"),
 }
 
 // Session returns the session with rank, or nil if there is none yet.

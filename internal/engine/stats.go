@@ -22,6 +22,7 @@ type Stats struct {
 	Dropped        uint64 // messages that nobody can receive: their communicator was freed here
 	Overdrawn      uint64 // messages refused because their sender had no credit for them
 	Refused        uint64 // requests that this rank refused
+	Outsiders      uint64 // requests of ranks that are not in the group of the window or communicator
 	Types          uint64 // datatypes that peers defined here
 	TypesRefused   uint64 // pieces of definitions that this rank refused
 	Sent           uint64 // bundles sent for the first time

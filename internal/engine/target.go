@@ -84,7 +84,7 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeRest:
 		return e.takeRest(s, r)
 	case wire.CodeRevoke:
-		return e.takeRevoke(r)
+		return e.takeRevoke(s, r)
 	case wire.CodeGone:
 		return e.takeGone(r)
 	case wire.CodeTaken:
@@ -100,18 +100,17 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	if r.Window >= offered {
 		return e.applyPull(b, r)
 	}
-	w := e.cfg.Windows.Lookup(r.Window)
+	w, class := e.windowFor(s, r.Window)
 	if w == nil {
-		return mpierr.Win
+		return class
 	}
 	if r.Flags&wire.FlagTyped != 0 {
-		class := e.applyTyped(b, w, r)
+		class = e.applyTyped(b, w, r)
 		if w.Checker() != nil && class == mpierr.Success {
 			e.observeTyped(s, w.Checker(), r)
 		}
 		return class
 	}
-	var class mpierr.Class
 	switch r.Code {
 	case wire.CodePut:
 		class = w.Put(r.Disp, r.Data)
@@ -135,6 +134,20 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 		e.observe(s, w.Checker(), r)
 	}
 	return class
+}
+
+// windowFor returns the window that a request of s means, or nil and why it is refused: no
+// rank outside the window's group may do anything to it.
+func (e *Engine) windowFor(s *Session, id uint32) (*window.Window, mpierr.Class) {
+	w := e.cfg.Windows.Lookup(id)
+	switch {
+	case w == nil:
+		return nil, mpierr.Win
+	case !w.Admits(s.rank):
+		e.Stats.Outsiders++
+		return nil, mpierr.Group
+	}
+	return w, mpierr.Success
 }
 
 func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
