@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/seat"
 )
 
 // background serves peers while no caller does. It does not compete with callers
@@ -15,29 +17,40 @@ func (p *Poller) background() {
 	pause := minNap
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	for !p.closed.Load() {
-		if !p.needed() || !p.seat.CompareAndSwap(seatFree, seatBackground) {
+	for order := p.look(); order != seat.Done; {
+		switch order {
+		case seat.Drive:
+			var served bool
+			if served, order = p.serve(); served {
+				pause = minNap
+			}
+			continue
+		case seat.Sleep:
+			p.sleep()
+		case seat.Nap:
 			p.nap(timer, pause)
 			pause = min(2*pause, maxNap)
-			continue
+		case seat.LongNap:
+			p.nap(timer, longNap)
 		}
-		if p.serve() {
-			pause = minNap
-		}
+		order = p.look()
 	}
 }
 
-// needed reports whether no caller makes progress, or is about to.
-func (p *Poller) needed() bool {
-	return p.inside.Load() == 0 && p.Now()-p.called.Load() >= int64(callGap)
+// look asks whether the background goroutine is needed. It is not while callers make
+// progress, or are about to.
+func (p *Poller) look() seat.Order {
+	if p.Now()-p.called.Load() < int64(callGap) {
+		return p.tell(seat.LooksBusy)
+	}
+	return p.tell(seat.LooksCalm)
 }
 
-// serve polls until the device has been quiet for a while, and then sleeps in
-// the kernel without the seat, so that a caller can take it meanwhile. It returns
-// when callers make progress, and reports whether there was anything to serve.
-func (p *Poller) serve() (served bool) {
+// serve polls until a caller wants the seat, or the device has been quiet for a while.
+// It reports whether there was anything to serve, and what is next.
+func (p *Poller) serve() (served bool, next seat.Order) {
 	last := p.Now() - int64(p.cfg.BackgroundSpin)
-	for p.wanted.Load() == 0 && !p.closed.Load() {
+	for !p.state().Wanted() {
 		now := p.Now()
 		switch n := p.dev.Receive(p.frames[:]); {
 		case n > 0 || now >= p.deadline.Load():
@@ -45,46 +58,22 @@ func (p *Poller) serve() (served bool) {
 			if n > 0 {
 				served, last = true, now
 			}
-			continue
-		case now-last < int64(p.cfg.BackgroundSpin):
-			continue
+		case now-last >= int64(p.cfg.BackgroundSpin):
+			p.dev.Transmit() // what the kernel has not taken before
+			return served, p.tell(seat.Quiets)
 		}
-		p.dev.Transmit() // what the kernel has not taken before
-		p.leave()
-		p.sleep()
-		if !p.needed() || !p.seat.CompareAndSwap(seatFree, seatBackground) {
-			return served
-		}
-		last = p.Now() - int64(p.cfg.BackgroundSpin)
 	}
-	p.leave()
-	return served
+	return served, p.tell(seat.Yields)
 }
 
-// nap sleeps away from the device: briefly, or for long if the caller in the seat
-// sleeps itself and will give notice when it leaves. It is the Go scheduler's
-// sleep: a system call that blocks would have the runtime's monitor look for it
-// every 20 µs, on a processor that a caller spins on.
+// nap sleeps away from the device. It is the Go scheduler's sleep: a system call that
+// blocks would have the runtime's monitor look for it every 20 µs, on a processor that a
+// caller spins on.
 func (p *Poller) nap(timer *time.Timer, d time.Duration) {
-	p.napping.Store(true) // before the look at callerSlept, or a notice could be missed
-	if p.callerSlept.Load() {
-		d = longNap
-	}
 	timer.Reset(d)
 	select {
 	case <-p.nudged:
 	case <-timer.C:
-	}
-	p.napping.Store(false)
-}
-
-// nudge ends a nap of the background goroutine.
-func (p *Poller) nudge() {
-	if p.napping.Load() {
-		select {
-		case p.nudged <- struct{}{}:
-		default: // a nudge is pending
-		}
 	}
 }
 

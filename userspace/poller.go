@@ -14,6 +14,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/seat"
 )
 
 // Condition is something that a caller waits for. Met is called with the
@@ -38,13 +39,6 @@ const (
 	pollsALook  = 16                    // a driver looks at the clock this often
 )
 
-// Who drives: moves frames from the device to the engine.
-const (
-	seatFree int32 = iota
-	seatBackground
-	seatCaller
-)
-
 // Poller joins one device and one engine.
 type Poller struct {
 	cfg   PollerConfig
@@ -56,36 +50,21 @@ type Poller struct {
 	waiters    *waiter // parked callers
 	free       *waiter
 	announcing bool
-	calls      uint32       // since a frame was last taken
-	unreaped   int          // slots given to the device since they were last reaped
-	reapEvery  int          // how many of them there may be
-	parked     atomic.Int32 // waiters that do not sleep on the device
+	calls      uint32 // since a frame was last taken
+	unreaped   int    // slots given to the device since they were last reaped
+	reapEvery  int    // how many of them there may be
 	reaped     [4 * batchFrames]int32
+	ended      bool  // the device is closed
+	final      Stats // of the device, from then on
 
-	seat     atomic.Int32
-	wanted   atomic.Int32  // callers that wait for the background goroutine to leave the seat
-	napping  atomic.Bool   // the background goroutine, until a caller that slept leaves the seat
-	nudged   chan struct{} // of capacity 1: ends the nap
+	seat     atomic.Uint64 // a seat.State: who drives, sleeps, waits and uses the device
 	deadline atomic.Int64
-	called   atomic.Int64 // when a caller last had the lock
-	closed   atomic.Bool
-	inBed    atomic.Bool  // somebody sleeps on the device
-	inside   atomic.Int64 // callers in Wait or Transmit
-	guests   atomic.Int64 // callers in Path or Stats
-	ended    bool         // the device is closed
-	final    Stats        // of the device, from then on
-	done     chan struct{}
+	called   atomic.Int64  // when a caller last had the lock
+	guests   atomic.Int64  // callers in Path or Stats
+	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
+	done     chan struct{} // closed when that goroutine has ended
 
-	frames      [batchFrames]Frame // of whoever has the seat
-	callerSlept atomic.Bool        // the caller in the seat sleeps, or has slept
-}
-
-// waiter is a caller that is parked, or that sleeps on the device.
-type waiter struct {
-	cond   Condition
-	wake   chan struct{} // capacity 1
-	asleep bool          // sleeps on the device: Wake reaches it
-	next   *waiter
+	frames [batchFrames]Frame // of whoever has the seat
 }
 
 // NewPoller starts the background goroutine. It owns dev from now on; the engine
@@ -124,42 +103,45 @@ func (p *Poller) Lock() (*engine.Engine, int64) {
 
 // UnlockQuiet ends a use of the engine that had it send nothing.
 func (p *Poller) UnlockQuiet() {
-	if !p.countCall() || p.closed.Load() {
-		p.mu.Unlock()
-		return
-	}
-	p.inside.Add(1) // the device stays open
+	turn := p.countCall() && p.tell(seat.Enters) == seat.Go
 	p.mu.Unlock()
-	p.turn()
-	p.inside.Add(-1)
+	if turn {
+		p.turn()
+	}
 }
 
 // Unlock hands the frames that have become ready to the device, and to the
 // kernel once the engine is free again.
 func (p *Poller) Unlock() {
-	if p.closed.Load() {
+	if p.Closed() {
 		p.mu.Unlock()
 		return
 	}
 	sent := p.drain()
 	rouse := p.waiters != nil && p.wakeMet()
 	turn := p.countCall()
-	if !sent && !turn && !rouse {
-		p.mu.Unlock()
+	enters := (sent || turn || rouse) && p.tell(seat.Enters) == seat.Go
+	p.mu.Unlock()
+	if !enters {
 		return
 	}
-	p.inside.Add(1)
-	p.mu.Unlock()
+	p.handOn(sent, rouse)
+	if turn {
+		p.turn()
+	} else {
+		p.tell(seat.Exits)
+	}
+}
+
+// handOn makes the system calls that follow from a use of the engine, which is free
+// again.
+func (p *Poller) handOn(sent, rouse bool) {
 	if rouse {
 		p.dev.Wake()
 	}
 	if sent {
 		p.dev.Transmit()
 	}
-	if turn {
-		p.turn()
-	}
-	p.inside.Add(-1)
 }
 
 // countCall reports whether the caller is to take a turn at the device: callers
@@ -169,18 +151,19 @@ func (p *Poller) countCall() bool {
 	return p.calls%callsATurn == 0
 }
 
-// turn serves peers once, unless somebody else does.
+// turn serves peers once, unless somebody else does. The caller, which is inside, exits.
 func (p *Poller) turn() {
-	if p.seat.CompareAndSwap(seatFree, seatCaller) {
-		if n := p.dev.Receive(p.frames[:]); n > 0 || p.called.Load() >= p.deadline.Load() {
-			p.take(n, nil)
-		}
-		p.leave()
+	if p.tell(seat.Turns) != seat.Drive {
+		return
 	}
+	if n := p.dev.Receive(p.frames[:]); n > 0 || p.called.Load() >= p.deadline.Load() {
+		p.take(n, nil)
+	}
+	p.tell(seat.Leaves)
 }
 
 // Closed reports whether Close was called.
-func (p *Poller) Closed() bool { return p.closed.Load() }
+func (p *Poller) Closed() bool { return p.state().Closed() }
 
 // drain moves the engine's output to the device. The device hears of a session
 // before the peer can; meanwhile the output of all callers waits. It reports
@@ -192,8 +175,10 @@ func (p *Poller) drain() (sent bool) {
 	}
 	// Others may begin sessions while the engine is unlocked: one round a rank at most.
 	for opened, closed := p.eng.Announcements(); len(opened)+len(closed) > 0; opened, closed = p.eng.Announcements() {
+		if p.tell(seat.Enters) == seat.Refuse { // the device is about to be closed
+			return false
+		}
 		p.announcing = true
-		p.inside.Add(1) // the device stays open
 		p.mu.Unlock()
 		var refused []uint64
 		var why error
@@ -209,7 +194,7 @@ func (p *Poller) drain() (sent bool) {
 		for _, id := range refused {
 			p.eng.Refuse(id, fmt.Errorf("the device takes no more sessions: %w", why))
 		}
-		p.inside.Add(-1)
+		p.tell(seat.Exits)
 		p.announcing = false
 	}
 	if p.unreaped >= p.reapEvery || p.eng.NeedsReap() {
@@ -256,50 +241,16 @@ func (p *Poller) publishDeadline() {
 	}
 }
 
-// wakeMet wakes the parked callers whose condition holds, and reports whether one
-// that sleeps on the device is to be woken, once the engine is free again.
-func (p *Poller) wakeMet() (rouse bool) {
-	for at := &p.waiters; *at != nil; {
-		w := *at
-		if !w.cond.Met() {
-			at = &w.next
-			continue
-		}
-		*at = w.next
-		rouse = rouse || w.asleep
-		w.signal()
-	}
-	return rouse
-}
-
-// signal wakes w if it is parked.
-func (w *waiter) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *Poller) unlink(w *waiter) {
-	for at := &p.waiters; *at != nil; at = &(*at).next {
-		if *at == w {
-			*at = w.next
-			return
-		}
-	}
-}
-
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 
 // Close ends the background goroutine, unblocks all waiters with net.ErrClosed and
 // closes the device. It is idempotent.
 func (p *Poller) Close() error {
-	if p.closed.Swap(true) {
+	if p.tell(seat.Closes) == seat.Done {
 		<-p.done
 		return nil
 	}
-	p.nudge()
-	for p.inside.Load() > 0 {
+	for p.state().Inside() > 0 {
 		p.mu.Lock()
 		for w := p.waiters; w != nil; w = w.next {
 			w.signal()
@@ -312,8 +263,8 @@ func (p *Poller) Close() error {
 	<-p.done
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.inside.Load()+p.guests.Load() > 0 { // from before they could see that the poller is closed
-		p.mu.Unlock() // which it may need
+	for p.guests.Load() > 0 {
+		p.mu.Unlock()
 		time.Sleep(50 * time.Microsecond)
 		p.mu.Lock()
 	}

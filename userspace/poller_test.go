@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,9 @@ func ends(t *testing.T, what string, done <-chan error) error {
 	}
 }
 
+// is reports whether the seat's state says what.
+func (p *Poller) is(what string) bool { return strings.Contains(p.state().String(), what) }
+
 func start(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -307,15 +311,15 @@ func TestSeatIsPassedOn(t *testing.T) {
 		driving, stop := context.WithCancel(context.Background())
 		impatient, giveUp := context.WithCancel(context.Background())
 		driver := start(func() error { return p.Wait(driving, &never) })
-		until(t, "a caller drives", func() bool { return p.seat.Load() == seatCaller })
+		until(t, "a caller drives", func() bool { return p.is("a caller drives") })
 		patient := start(func() error { return p.Wait(context.Background(), &last) })
-		until(t, "a caller is parked", func() bool { return p.parked.Load() == 1 })
+		until(t, "a caller is parked", func() bool { return p.is(" 1 parked") })
 		quitter := start(func() error { return p.Wait(impatient, &never) })
-		until(t, "two callers are parked", func() bool { return p.parked.Load() == 2 })
+		until(t, "two callers are parked", func() bool { return p.is(" 2 parked") })
 		time.Sleep(50 * time.Microsecond) // lets them come to rest
 		p.mu.Lock()
 		stop()
-		for begin := time.Now(); p.seat.Load() != seatFree && time.Since(begin) < 20*time.Millisecond; {
+		for begin := time.Now(); p.is("a caller drives") && time.Since(begin) < 20*time.Millisecond; {
 		}
 		giveUp()
 		p.mu.Unlock()
@@ -374,7 +378,7 @@ func TestWaitEndsWithClose(t *testing.T) {
 	for range 4 {
 		waiters = append(waiters, start(func() error { return p.Wait(context.Background(), &never) }))
 	}
-	until(t, "all wait", func() bool { return p.inside.Load() == 4 })
+	until(t, "all wait", func() bool { return p.state().Inside() == 4 })
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
@@ -396,13 +400,13 @@ func TestWaitEndsInFlood(t *testing.T) {
 	var never flag
 	ctx, cancel := context.WithCancel(context.Background())
 	first := start(func() error { return p.Wait(ctx, &never) })
-	until(t, "it drives", func() bool { return p.seat.Load() == seatCaller })
+	until(t, "it drives", func() bool { return p.is("a caller drives") })
 	cancel()
 	if err := ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	second := start(func() error { return p.Wait(context.Background(), &never) })
-	until(t, "it drives", func() bool { return p.seat.Load() == seatCaller })
+	until(t, "it drives", func() bool { return p.is("a caller drives") })
 	closing := start(p.Close)
 	if err := ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)

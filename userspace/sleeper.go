@@ -7,13 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// State of a sleeper.
-const (
-	awake  = iota // nobody is in Sleep
-	asleep        // somebody is, or is about to be
-	woken         // Wake was called; the Sleep that finds this ends
+	"github.com/xdprma/xdprma/internal/seat"
 )
 
 // sleeper is what Sleep and Wake of a device over descriptors share. Wake makes
@@ -21,7 +16,7 @@ const (
 type sleeper struct {
 	event int           // an eventfd
 	polls []unix.PollFd // the eventfd, then the device's descriptors
-	state atomic.Uint32 // awake, asleep or woken
+	state atomic.Uint32 // a seat.Rest
 
 	sleeps, wakeups atomic.Uint64
 }
@@ -44,8 +39,7 @@ func (s *sleeper) open(fds ...int) error {
 // or d has passed. It returns the number of descriptors that are ready, the
 // eventfd included.
 func (s *sleeper) sleep(d time.Duration, events int16) int {
-	if d <= 0 || !s.state.CompareAndSwap(awake, asleep) {
-		s.state.Store(awake)
+	if d <= 0 || !s.tell(seat.Rest.LiesDown) {
 		return 0
 	}
 	s.sleeps.Add(1)
@@ -54,7 +48,7 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 	}
 	timeout := unix.NsecToTimespec(int64(d))
 	n, err := unix.Ppoll(s.polls, &timeout, nil)
-	s.state.Store(awake)
+	s.state.Store(uint32(seat.Awake))
 	if err != nil { // interrupted by a signal; nothing else can be wrong with these arguments
 		return 0
 	}
@@ -67,13 +61,24 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 
 // wake implements Device.Wake.
 func (s *sleeper) wake() {
-	if s.state.Load() == woken || s.state.Swap(woken) != asleep {
+	if !s.tell(seat.Rest.Wakes) {
 		return
 	}
 	s.wakeups.Add(1)
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(s.event, one[:]) // fails only when the count is at its limit, and then it is readable
+}
+
+// tell changes the state by what a sleeper or a waker does, and returns what is to follow.
+func (s *sleeper) tell(does func(seat.Rest) (seat.Rest, bool)) bool {
+	for {
+		old := seat.Rest(s.state.Load())
+		next, follows := does(old)
+		if next == old || s.state.CompareAndSwap(uint32(old), uint32(next)) {
+			return follows
+		}
+	}
 }
 
 func (s *sleeper) addStats(to *Stats) {

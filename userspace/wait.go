@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/seat"
 )
 
 // take gives the first n received frames to the engine and sends what follows
@@ -20,12 +21,11 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	}
 	p.tick(now)
 	sent := p.drain()
-	rouse := p.waiters != nil && p.wakeMet()
+	if p.waiters != nil {
+		p.wakeMet() // nobody sleeps on the device: who does and registers has the seat
+	}
 	met = cond != nil && cond.Met()
 	p.mu.Unlock()
-	if rouse {
-		p.dev.Wake()
-	}
 	if sent {
 		p.dev.Transmit()
 	}
@@ -46,68 +46,58 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	p.tick(p.called.Load())
 	met := cond.Met()
-	if p.closed.Load() {
+	if p.tell(seat.Enters) == seat.Refuse {
 		p.mu.Unlock()
 		return errClosed
 	}
-	p.inside.Add(1)
-	defer p.inside.Add(-1)
 	sent := p.drain()
 	rouse := p.waiters != nil && p.wakeMet()
 	turn := p.countCall()
 	p.mu.Unlock()
-	if rouse {
-		p.dev.Wake()
-	}
-	if sent {
-		p.dev.Transmit()
-	}
+	p.handOn(sent, rouse)
 	switch {
 	case !met:
 		return p.wait(ctx, cond)
 	case turn:
 		p.turn()
+	default:
+		p.tell(seat.Exits)
 	}
 	return nil
 }
 
+// wait does what the seat's machine orders a caller that waits, until that is done.
 func (p *Poller) wait(ctx context.Context, cond Condition) error {
+	if err := ctx.Err(); err != nil {
+		p.tell(seat.Exits)
+		return err
+	}
 	met := false
-	patience := p.cfg.CallerSpin // with the background goroutine
-	for !met {
-		if p.closed.Load() {
-			return errClosed
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		switch {
-		case p.seat.CompareAndSwap(seatFree, seatCaller):
+	for order := p.tell(seat.Waits); order != seat.Done; {
+		switch order {
+		case seat.Drive:
 			met = p.drive(ctx, cond)
-			p.leave()
-			if p.callerSlept.Load() && p.callerSlept.Swap(false) {
-				p.nudge()
-			}
-		case p.seat.Load() == seatBackground && patience > 0:
-			patience -= p.claim(patience)
-		default:
-			met = p.park(ctx, cond)
+			order = p.tell(seat.Leaves)
+		case seat.Claim:
+			p.claim()
+			order = p.tell(seat.Claimed)
+		case seat.Park:
+			met, order = p.park(ctx, cond)
 		}
 	}
-	return nil
+	switch {
+	case met:
+		return nil
+	case p.Closed():
+		return errClosed
+	}
+	return ctx.Err()
 }
 
 // claim waits for the background goroutine to leave the seat, which it does as soon
-// as it sees that a caller wants to drive, and returns how long that took.
-func (p *Poller) claim(limit time.Duration) time.Duration {
-	p.wanted.Add(1)
-	defer p.wanted.Add(-1)
-	begin := p.Now()
-	for {
-		waited := time.Duration(p.Now() - begin)
-		if p.seat.Load() != seatBackground || waited >= limit {
-			return max(waited, 1)
-		}
+// as it sees that a caller wants to drive.
+func (p *Poller) claim() {
+	for begin := p.Now(); p.state().BackgroundDrives() && p.Now()-begin < int64(p.cfg.CallerSpin); {
 	}
 }
 
@@ -116,7 +106,7 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 	last := p.called.Load()
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
-		if look && (p.closed.Load() || ctx.Err() != nil) { // however many frames there are
+		if look && (p.Closed() || ctx.Err() != nil) { // however many frames there are
 			return false
 		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
@@ -142,8 +132,7 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 		case quiet < p.cfg.CallerSpin:
 			yield()
 		default:
-			p.callerSlept.Store(true)
-			if p.sleepFor(cond) {
+			if p.rest(cond) {
 				return true
 			}
 			last = p.Now() - int64(p.cfg.CallerSpin) + int64(p.cfg.BackgroundSpin)
@@ -151,34 +140,33 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 	}
 }
 
-// sleepFor sleeps in the kernel until something arrives or is due, and reports
-// whether cond is met. Others may meet cond without a frame, so it is registered.
-func (p *Poller) sleepFor(cond Condition) bool {
-	p.mu.Lock()
-	if cond.Met() {
-		p.mu.Unlock()
-		return true
+// rest sleeps on the device until something arrives or is due, and reports whether cond
+// is met. Others may meet it without a frame, so it is registered. If the background
+// goroutine sleeps there, it is woken, so that it goes to nap elsewhere: the caller looks
+// at the device once more before it tries again.
+func (p *Poller) rest(cond Condition) (met bool) {
+	if p.tell(seat.Tires) == seat.Rouse {
+		p.dev.Wake()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return cond.Met()
 	}
-	w := p.newWaiter(cond)
-	w.asleep = true
-	p.mu.Unlock()
-	p.sleep()
 	p.mu.Lock()
-	p.recycle(w)
-	met := cond.Met()
+	if met = cond.Met(); !met {
+		w := p.register(cond, true)
+		p.mu.Unlock()
+		p.sleep()
+		p.mu.Lock()
+		p.recycle(w)
+		met = cond.Met()
+	}
 	p.mu.Unlock()
+	p.tell(seat.Rises)
 	return met
 }
 
-// sleep sleeps on the device, where there is room for one. The background goroutine
-// sleeps without the seat: a driver that finds it there wakes it, so that it goes
-// to nap elsewhere, and looks at the device once more before it tries again.
+// sleep sleeps on the device, for somebody who has the bed.
 func (p *Poller) sleep() {
-	if !p.inBed.CompareAndSwap(false, true) {
-		p.dev.Wake()
-		return
-	}
-	defer p.inBed.Store(false)
 	d := p.cfg.MaxSleep
 	if until := p.deadline.Load(); until != engine.Never {
 		d = min(d, time.Duration(until-p.Now()))
@@ -188,44 +176,18 @@ func (p *Poller) sleep() {
 	}
 }
 
-func (p *Poller) newWaiter(cond Condition) *waiter {
-	w := p.free
-	if w == nil {
-		w = &waiter{wake: make(chan struct{}, 1)}
-	} else {
-		p.free = w.next
-	}
-	w.cond, w.next, w.asleep = cond, p.waiters, false
-	p.waiters = w
-	return w
-}
-
-func (p *Poller) recycle(w *waiter) {
-	p.unlink(w)
-	select { // a signal that came too late
-	case <-w.wake:
-	default:
-	}
-	w.cond, w.next = nil, p.free
-	p.free = w
-}
-
-// park blocks without driving until cond is met, or the caller should look
-// again: the driver has left, ctx is done, or the poller is closed.
-func (p *Poller) park(ctx context.Context, cond Condition) bool {
+// park blocks without driving until cond is met, or the caller should look again: the
+// driver has left, ctx is done, or the poller is closed. It returns what is next.
+func (p *Poller) park(ctx context.Context, cond Condition) (met bool, next seat.Order) {
 	p.mu.Lock()
 	if cond.Met() {
 		p.mu.Unlock()
-		return true
+		p.tell(seat.Exits)
+		return true, seat.Done
 	}
-	w := p.newWaiter(cond)
-	p.parked.Add(1) // before the look at the seat: whoever leaves it looks here afterwards
-	defer p.parked.Add(-1)
+	w := p.register(cond, false)
 	p.mu.Unlock()
-	p.wanted.Add(1)
-	defer p.wanted.Add(-1)
-	// The driver may have left before it could see this waiter.
-	if p.seat.Load() != seatFree && !p.closed.Load() {
+	if p.tell(seat.Parks) == seat.Block {
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
@@ -233,32 +195,10 @@ func (p *Poller) park(ctx context.Context, cond Condition) bool {
 	}
 	p.mu.Lock()
 	p.recycle(w)
-	met := cond.Met()
+	met = cond.Met()
 	p.mu.Unlock()
-	if (met || ctx.Err() != nil) && p.seat.Load() == seatFree {
-		p.offer() // this caller may have been woken to drive, and will not
+	if met || ctx.Err() != nil {
+		return met, p.tell(seat.Goes)
 	}
-	return met
-}
-
-// leave frees the seat, and passes it on if a caller is parked.
-func (p *Poller) leave() {
-	p.seat.Store(seatFree)
-	p.offer()
-}
-
-// offer wakes a parked caller, if there is one, to take the free seat. Whoever is
-// woken takes it, finds that another one has, or offers it to the next.
-func (p *Poller) offer() {
-	if p.parked.Load() == 0 {
-		return
-	}
-	p.mu.Lock()
-	for w := p.waiters; w != nil; w = w.next {
-		if !w.asleep {
-			w.signal()
-			break
-		}
-	}
-	p.mu.Unlock()
+	return false, p.tell(seat.Unparks)
 }

@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/hostmem":   {},
 	"internal/wire":      {},
 	"internal/reliable":  {},
+	"internal/seat":      {},
 	"internal/testenv":   {},
 	"internal/netlab":    {},
 	"internal/ci":        {"internal/testenv"},
@@ -50,7 +51,7 @@ var mayImport = map[string][]string{
 	"afxdp":                 {},
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
-	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/wire", "loader"},
+	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
 		"userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",
@@ -61,7 +62,8 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/program", "internal/sim"}
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/program",
+	"internal/seat", "internal/sim"}
 
 // What pure packages must not import, with all below it.
 var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}
