@@ -8,9 +8,8 @@ import (
 
 // Decode returns the committed type that Encode was given. It takes b from
 // anyone: whatever b holds, the type has bounds that pass the checks of Bounds
-// or Decode fails, its iterators stay inside of them, and it takes memory in
-// proportion to b, at most some hundred bytes for each of b's. Its error has
-// class Type.
+// or Decode fails, its iterators stay inside of them, and it takes time and memory in
+// proportion to b, at most eighty bytes for each of b's. Its error has class Type.
 func Decode(b []byte) (*Type, error) {
 	const op = "decode"
 	if len(b) > MaxEncoded {
@@ -35,8 +34,10 @@ func Decode(b []byte) (*Type, error) {
 
 // decoder reads from rest until err is set; then it returns zero values.
 type decoder struct {
-	rest []byte
-	err  error
+	rest  []byte
+	err   error
+	runs  runCache
+	parts []ref // of the lists that are being read, the innermost last
 }
 
 func (d *decoder) fail(err error) {
@@ -147,15 +148,14 @@ func (d *decoder) run() (ref, error) {
 	if c.bad {
 		return ref{}, c.err()
 	}
-	r := ref{node: newRun(b, length)}
-	if count == 1 {
-		return r, nil
+	stride := int64(0)
+	if count > 1 {
+		stride = d.signed()
 	}
-	stride := d.signed()
 	if d.err != nil {
 		return ref{}, d.err
 	}
-	return newLoop(r, count, stride)
+	return d.runs.run(b, length, count, stride)
 }
 
 func (d *decoder) list(depth int) (ref, error) {
@@ -163,7 +163,7 @@ func (d *decoder) list(depth int) (ref, error) {
 	if d.err != nil || 2*n > int64(len(d.rest)) { // an item takes two bytes and more
 		return ref{}, errEncoding
 	}
-	parts := make([]ref, 0, min(n, 256))
+	first := len(d.parts)
 	var last ref
 	var disp int64
 	var c calc
@@ -175,11 +175,16 @@ func (d *decoder) list(depth int) (ref, error) {
 			d.rest = d.rest[1:]
 		} else {
 			last = d.node(depth + 1)
+			if d.err == nil && last.short() { // Encode does not send it: see splice
+				d.fail(errEncoding)
+			}
 		}
 		if d.err != nil || c.bad {
 			return ref{}, errEncoding
 		}
-		parts = append(parts, ref{disp + last.off, last.node})
+		d.parts = append(d.parts, ref{disp + last.off, last.node})
 	}
-	return newList(parts)
+	r, err := newList(d.parts[first:])
+	d.parts = d.parts[:first]
+	return r, err
 }

@@ -29,6 +29,8 @@ const MaxEncoded = 64 << 10
 //
 // What has a simpler form is not sent otherwise, so that equal layouts have
 // equal encodings: a run's stride is not the length of its blocks, for instance.
+// Decode refuses a list of 8 items or fewer as an item of a list, because that
+// stands for its own items, and a repeated one would multiply them.
 // Decode builds what it reads in the way that constructors do, and a type so
 // built has the simplest form whatever was sent.
 const (

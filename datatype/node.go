@@ -84,6 +84,29 @@ func goAlign(b Basic) int {
 	return b.Align()
 }
 
+// runCache finds runs that were made before, so that a list of many has few nodes.
+type runCache [32]struct {
+	basic                Basic
+	bytes, count, stride int64
+	ref                  ref
+}
+
+// run returns count blocks of bytes, stride apart.
+func (c *runCache) run(b Basic, bytes, count, stride int64) (ref, error) {
+	if count == 1 {
+		stride = 0
+	}
+	e := &c[uint64(bytes*31+count*7+stride*3+int64(b))%uint64(len(c))]
+	if e.basic == b && e.bytes == bytes && e.count == count && e.stride == stride {
+		return e.ref, nil
+	}
+	r, err := newLoop(ref{node: newRun(b, bytes)}, count, stride)
+	if err == nil {
+		e.basic, e.bytes, e.count, e.stride, e.ref = b, bytes, count, stride, r
+	}
+	return r, err
+}
+
 // newLoop returns count copies of r, stride bytes apart.
 func newLoop(r ref, count, stride int64) (ref, error) {
 	if count == 0 || r.node == nil {
@@ -120,7 +143,7 @@ func newLoop(r ref, count, stride int64) (ref, error) {
 	return ref{r.off, &n}, c.err()
 }
 
-// newList returns the given pieces one after the other.
+// newList returns the given pieces one after the other. It uses the memory of parts.
 func newList(parts []ref) (ref, error) {
 	parts = merge(splice(parts))
 	switch len(parts) {
@@ -159,13 +182,19 @@ func newList(parts []ref) (ref, error) {
 // a reference, so that shared parts do not multiply.
 const spliceMax = 8
 
+// short reports whether p is to be expanded in the list around it.
+func (p ref) short() bool { return p.node.kind == kindList && len(p.node.items) <= spliceMax }
+
 // splice drops what is empty and expands short lists.
 func splice(parts []ref) []ref {
+	if !slices.ContainsFunc(parts, func(p ref) bool { return p.node == nil || p.short() }) {
+		return parts
+	}
 	out := make([]ref, 0, len(parts))
 	for _, p := range parts {
 		switch {
 		case p.node == nil:
-		case p.node.kind == kindList && len(p.node.items) <= spliceMax:
+		case p.short():
 			for _, it := range p.node.items {
 				out = append(out, ref{p.off + it.disp, it.node})
 			}

@@ -68,13 +68,14 @@ func signatureOf(n *node) signature {
 }
 
 func fingerprint(n *node, point uint64, known map[*node]affine) affine {
+	if n.basic != 0 {
+		return affine{point, uint64(n.basic)}.times(n.size / int64(n.basic.Size()))
+	}
 	if f, ok := known[n]; ok {
 		return f
 	}
 	f := identity
 	switch {
-	case n.basic != 0:
-		f = affine{point, uint64(n.basic)}.times(n.size / int64(n.basic.Size()))
 	case n.kind == kindLoop:
 		f = fingerprint(n.body, point, known).times(n.count)
 	default:
