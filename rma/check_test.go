@@ -102,7 +102,7 @@ func TestEpochConflicts(t *testing.T) {
 		})
 		expect(what, more)
 	}
-	fence("fences, puts to the same bytes", func(int) int64 { return 0 }, 2)
+	fence("fences, puts to the same bytes", func(int) int64 { return 0 }, 3) // of each two of the ranks
 	fence("fences, puts to bytes of each rank", func(rank int) int64 { return int64(8 * rank) }, 0)
 	fence("fences, puts to bytes that another rank has put", func(rank int) int64 { return int64(8 * ((rank + 1) % 3)) }, 0)
 	post := func(what string, at func(rank int) int64, more int) {
@@ -116,7 +116,7 @@ func TestEpochConflicts(t *testing.T) {
 		})
 		expect(what, more)
 	}
-	post("post, puts to the same bytes", func(int) int64 { return 0 }, 1)
+	post("post, puts to the same bytes", func(int) int64 { return 32 }, 1)
 	post("post, puts to bytes of each rank", func(rank int) int64 { return int64(8 * rank) }, 0)
 	post("post, puts to bytes that another rank has put", func(rank int) int64 { return int64(8 * (3 - rank)) }, 0)
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
