@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -292,66 +290,6 @@ func TestBarePlaces(t *testing.T) {
 		if err != nil {
 			t.Errorf("rank %d: %v", rank, err)
 		}
-	}
-}
-
-// logText is a log that is read while it is written.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (t *logText) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.Write(b)
-}
-
-func (t *logText) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
-}
-
-// TestLongWaitsAreTold joins a job whose rendezvous, and whose other rank, do not come:
-// the log says what is waited for.
-func TestLongWaitsAreTold(t *testing.T) {
-	defer comm.SetLongWait(time.Millisecond)()
-	places, stop, err := testjob.Places(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	var log logText
-	o := comm.Options{Place: places[0], Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	o.Place.Rendezvous = "tcp:" + silent.Addr().String()
-	if j, err := comm.Join(ctx, o); err == nil {
-		_ = j.Close()
-		t.Error("joined without a rendezvous")
-	}
-	if !strings.Contains(log.String(), "rendezvous") || !strings.Contains(log.String(), silent.Addr().String()) {
-		t.Errorf("the log does not name the rendezvous: %s", &log)
-	}
-	o.Place = places[0]
-	j, err := comm.Join(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := j.World().Barrier(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("barrier: %v", err)
-	}
-	if !strings.Contains(log.String(), "rank=1") {
-		t.Errorf("the log does not name the rank that is missing: %s", &log)
 	}
 }
 

@@ -59,7 +59,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -123,7 +122,7 @@ type Options struct {
 // engine.
 type Job struct {
 	rank, size int
-	store      bootstrap.Store
+	store      *bootstrap.Member
 	poller     *userspace.Poller
 	windows    *window.Table
 	world      *Comm
@@ -137,9 +136,7 @@ type Job struct {
 	contexts  ids // message contexts of communicators
 	windowIDs ids
 
-	mu    sync.Mutex
-	peers map[int]peerAddress
-
+	mu         sync.Mutex      // guards the beginning and the end of background
 	life       context.Context // until Close, for what goes on in the background
 	endLife    context.CancelFunc
 	background sync.WaitGroup
@@ -148,33 +145,11 @@ type Job struct {
 	closeErr error
 }
 
-// peerAddress is what a rank publishes about itself.
-type peerAddress struct {
-	addr        netip.AddrPort
-	incarnation uint64
-}
-
-func (a peerAddress) marshal() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, a.incarnation)
-	return append(b, a.addr.String()...)
-}
-
-func (a *peerAddress) unmarshal(b []byte) error {
-	if len(b) < 8 {
-		return fmt.Errorf("address record of %d bytes", len(b))
-	}
-	a.incarnation = binary.LittleEndian.Uint64(b)
-	addr, err := netip.ParseAddrPort(string(b[8:]))
-	a.addr = addr
-	return err
-}
-
-func addressKey(rank int) string { return fmt.Sprintf("address/%d", rank) }
-
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
-// rendezvous answers, not for the other ranks. Classes: Arg, Unsupported, and Timeout if
-// ctx ends.
+// rendezvous answers, not for the other ranks. Classes: Arg, also if another process has
+// the rank or the ranks were told of different sizes of the job; Unsupported; and Timeout
+// if ctx ends or the rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -182,16 +157,14 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	if err := o.check(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
-	told := tellIfLong(o.Logger, "the rendezvous does not answer yet", "address", o.Place.Rendezvous)
-	store, err := bootstrap.Open(ctx, o.Place)
-	told.Stop()
+	store, err := openStore(ctx, &o)
 	if err != nil {
 		return nil, joinError(ctx, o.Place.Rank, err)
 	}
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
-		windows: &window.Table{}, peers: map[int]peerAddress{},
+		windows: &window.Table{},
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
@@ -207,7 +180,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return joinError(ctx, j.rank, err)
 	}
-	self := peerAddress{addr: dev.LocalAddr(), incarnation: uint64(time.Now().UnixNano())}
+	self := peerAddress{addr: dev.LocalAddr(), incarnation: j.store.Incarnation}
 	eng := engine.New(engine.Config{
 		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
@@ -215,11 +188,13 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
-	j.peers[j.rank] = self
 	j.world = newComm(j, collective.WorldContext, nil)
-	if err := j.store.Put(ctx, addressKey(j.rank), self.marshal()); err != nil {
+	if err := j.store.Publish(ctx, j.rank, self.marshal()); err != nil {
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)
+	}
+	if j.size > 1 {
+		j.goBackground(j.watchEnds)
 	}
 	return nil
 }
@@ -227,8 +202,11 @@ func (j *Job) start(ctx context.Context, o Options) error {
 // joinError returns the error of what went wrong while joining.
 func joinError(ctx context.Context, rank int, err error) error {
 	class := mpierr.Unsupported
-	if end := ctx.Err(); end != nil && errors.Is(err, end) {
+	switch end := ctx.Err(); {
+	case end != nil && errors.Is(err, end), errors.Is(err, context.DeadlineExceeded):
 		class = mpierr.Timeout
+	case errors.Is(err, bootstrap.ErrRefused):
+		class = mpierr.Arg
 	}
 	return &mpierr.Error{Op: "join", Class: class, Rank: rank, Err: err}
 }
@@ -328,39 +306,6 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	s = e.Dial(now, rank, path, peer.incarnation)
 	j.poller.Unlock()
 	return s, nil
-}
-
-// longWait is how long a rank waits for others in silence.
-var longWait = 5 * time.Second
-
-// tellIfLong logs a warning after a while, unless it is stopped before.
-func tellIfLong(log *slog.Logger, message string, args ...any) *time.Timer {
-	return time.AfterFunc(longWait, func() { log.Warn(message, args...) })
-}
-
-func (j *Job) peer(ctx context.Context, rank int) (peerAddress, error) {
-	j.mu.Lock()
-	peer, ok := j.peers[rank]
-	j.mu.Unlock()
-	if ok {
-		return peer, nil
-	}
-	told := tellIfLong(j.log, "a rank has not joined the job yet; this one waits for it", "rank", rank)
-	b, err := j.store.Get(ctx, addressKey(rank))
-	told.Stop()
-	if err == nil {
-		err = peer.unmarshal(b)
-	}
-	if ctx.Err() != nil {
-		return peer, fmt.Errorf("rank %d of the job has not joined: %w", rank, ctx.Err()) // which is no failure
-	}
-	if err != nil {
-		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
-	}
-	j.mu.Lock()
-	j.peers[rank] = peer
-	j.mu.Unlock()
-	return peer, nil
 }
 
 // The limits of a graceful close.

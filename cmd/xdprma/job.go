@@ -94,6 +94,7 @@ type job struct {
 	timeout   time.Duration // 0: none
 	keepGoing bool          // a rank that fails does not end the others
 	abort     func(reason string)
+	tellEnd   func(rank int, reason string) // tells the other ranks
 
 	exits      chan ended
 	status     int
@@ -167,27 +168,30 @@ func startStatus(err error) int {
 	return statusNotRunnable
 }
 
-// exited ends the job if a rank failed, or says so and has the others go on.
+// exited ends the job if a rank failed, or says so and has the others go on. Those that
+// go on are told of every end: a rank that is not there cannot answer them.
 func (j *job) exited(e ended) {
-	if e.state == nil || e.state.Success() {
+	if e.state == nil {
 		return
 	}
 	wait := e.state.Sys().(syscall.WaitStatus)
-	status, reason := wait.ExitStatus(), fmt.Sprintf("rank %d exited with status %d", e.rank, wait.ExitStatus())
+	status, reason := wait.ExitStatus(), fmt.Sprintf("exited with status %d", wait.ExitStatus())
 	if wait.Signaled() {
-		status, reason = statusSignal+int(wait.Signal()), fmt.Sprintf("rank %d was killed by %s", e.rank, unix.SignalName(wait.Signal()))
+		status, reason = statusSignal+int(wait.Signal()), "was killed by "+unix.SignalName(wait.Signal())
 	}
-	if !j.keepGoing {
-		j.end(status, reason)
+	switch {
+	case j.ending:
 		return
-	}
-	if j.ending {
+	case status != 0 && !j.keepGoing:
+		j.end(status, fmt.Sprintf("rank %d %s", e.rank, reason))
 		return
+	case status != 0:
+		if j.status == 0 {
+			j.status = status
+		}
+		j.messages.Go(func() { j.console.logf("rank %d %s; the others go on", e.rank, reason) })
 	}
-	if j.status == 0 {
-		j.status = status
-	}
-	j.messages.Go(func() { j.console.logf("%s; the others go on", reason) })
+	j.tellEnd(e.rank, "it "+reason)
 }
 
 // end makes all ranks end; the first reason counts.

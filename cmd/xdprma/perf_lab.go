@@ -267,7 +267,7 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 	}
 	var out bytes.Buffer
 	r.console = newConsole(&out, os.Stderr)
-	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort}
+	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort, tellEnd: r.server.Ended}
 	for rank := range ranks {
 		p, err := r.perfProcess(rank, b.self, append(slices.Concat([]string{b.self, perfRankName}, args), string(text)))
 		if err != nil {

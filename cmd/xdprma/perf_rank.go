@@ -69,7 +69,7 @@ func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit
 
 // perfFloorSide is one side of a floor.
 func perfFloorSide(ctx context.Context, place bootstrap.Config, payload int, plan *perf.Plan) error {
-	store, err := bootstrap.Open(ctx, place)
+	store, err := bootstrap.Open(ctx, place, nil)
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,7 @@ func (r *runner) configure() {
 
 // job prepares the processes.
 func (r *runner) job(program string) (*job, error) {
-	j := &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, abort: r.server.Abort}
+	j := &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, abort: r.server.Abort, tellEnd: r.server.Ended}
 	inherited := inheritedEnvironment()
 	for rank := range r.configs {
 		prefix := fmt.Sprintf("[%d] ", rank)

@@ -49,6 +49,9 @@ func Listen(addr string) (net.Listener, error) {
 		l, err = net.Listen(network, address)
 	}
 	if err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w (another job has the place, or another process is rank 0 of this one)", addr, err)
+		}
 		return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w", addr, err)
 	}
 	if network == "unix" {
@@ -73,19 +76,72 @@ func isDeadSocket(path string) bool {
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
+// servedHere returns a warning if a name that may mean another host's address to others
+// means loopback's to this one, which serves there; or an empty string. Debian gives each
+// host's name the address 127.0.1.1.
+func (c *Config) servedHere(at net.Addr) string {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || c.Size == 1 || !tcp.IP.IsLoopback() {
+		return ""
+	}
+	_, address, _ := splitAddress(c.Rendezvous) // it is listened at
+	host, port, _ := net.SplitHostPort(address)
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+		return "" // said on purpose
+	}
+	return fmt.Sprintf("the name %s means %v on this host: no other host reaches the rendezvous; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
+		host, tcp.IP, EnvRendezvous, port)
+}
+
 // LocalAddress returns the address of this machine from which c.Rendezvous is
 // reached, so that ranks on other machines reach it too; without a rendezvous, or
-// with one on a unix socket, that is the loopback address. It sends nothing to the
-// rendezvous, but blocks while a host name is looked up, at most until ctx ends.
+// with one on a unix socket, that is the loopback address. At a rendezvous that is served
+// at all addresses (0.0.0.0 or ::) it is the address from which this machine reaches
+// others. It sends nothing, but blocks while a host name is looked up, at most until ctx
+// ends.
 func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
 	network, address, err := splitAddress(c.Rendezvous)
 	if err != nil || network != "tcp" {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+		return loopback, nil
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
+	host, _, _ := net.SplitHostPort(address) // it has been split before
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		return outwardAddress(ctx), nil
+	}
+	local, err := sourceAddress(ctx, address)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find the way to the rendezvous at %s: %w (%s names an address to use)", c.Rendezvous, err, EnvAddress)
 	}
+	return local, nil
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// sourceAddress returns the address from which this machine sends to another.
+func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// outwardAddress returns the address from which this machine reaches the hosts that no
+// route is more special for, or else the first address that others may reach it at; the
+// loopback address if there is none.
+func outwardAddress(ctx context.Context) netip.Addr {
+	for _, example := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // addresses of no host
+		if local, err := sourceAddress(ctx, example); err == nil && !local.IsLoopback() {
+			return local
+		}
+	}
+	addrs, _ := net.InterfaceAddrs() // none is the answer then
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			ip, _ := netip.AddrFromSlice(n.IP)
+			return ip.Unmap()
+		}
+	}
+	return loopback
 }

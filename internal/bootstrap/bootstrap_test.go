@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -46,7 +47,10 @@ func leftGoroutines() string {
 	return strings.Join(left, "\n\n")
 }
 
-const token = "00000000000000aa"
+const (
+	testJob = 0xaa
+	token   = "00000000000000aa"
+)
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -54,7 +58,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func newServer(t testing.TB, addr string) *Server {
+func serveAt(t testing.TB, addr string) *Server {
 	t.Helper()
 	l, err := Listen(addr)
 	if err != nil {
@@ -65,9 +69,20 @@ func newServer(t testing.TB, addr string) *Server {
 	return s
 }
 
+// rankAt returns the place of a rank of the tests' job.
+func rankAt(addr string, rank, size int) *Config {
+	return &Config{Rank: rank, Size: size, Job: testJob, Rendezvous: addr}
+}
+
+// manyRanks is the size of the job where it does not matter.
+const manyRanks = MaxClients
+
+var lastRank atomic.Int32
+
+// dial connects as a rank of its own.
 func dial(t testing.TB, addr string) *Client {
 	t.Helper()
-	c, err := Dial(testContext(t), addr, token)
+	c, err := Dial(testContext(t), rankAt(addr, int(lastRank.Add(1)), manyRanks), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +98,12 @@ func stores(t *testing.T, f func(t *testing.T, a, b Store)) {
 			if addr == "unix:" {
 				addr += filepath.Join(t.TempDir(), "s")
 			}
-			s := newServer(t, addr)
+			s := serveAt(t, addr)
 			f(t, dial(t, s.Addr()), dial(t, s.Addr()))
 		})
 	}
 	t.Run("server", func(t *testing.T) {
-		s := newServer(t, "127.0.0.1:0")
+		s := serveAt(t, "127.0.0.1:0")
 		f(t, s.Store(), dial(t, s.Addr()))
 	})
 	t.Run("memory", func(t *testing.T) {
@@ -161,7 +176,7 @@ func TestStoreTotals(t *testing.T) {
 		t.Errorf("total: %v", err)
 	}
 	// A limit reached over the wire keeps its name.
-	s := newServer(t, "127.0.0.1:0")
+	s := serveAt(t, "127.0.0.1:0")
 	s.store.bytes = MaxTotalBytes
 	if err := dial(t, s.Addr()).Put(ctx, "k", nil); !errors.Is(err, ErrLimit) {
 		t.Errorf("over the wire: %v", err)
@@ -189,7 +204,7 @@ func TestContextEndsGet(t *testing.T) {
 }
 
 func TestAbortReachesEveryCall(t *testing.T) {
-	s := newServer(t, "127.0.0.1:0")
+	s := serveAt(t, "127.0.0.1:0")
 	a, own := dial(t, s.Addr()), s.Store()
 	ctx := testContext(t)
 	blocked := make(chan error, 2)
@@ -227,7 +242,7 @@ func TestCloseUnblocks(t *testing.T) {
 }
 
 func TestServerGone(t *testing.T) {
-	s := newServer(t, "127.0.0.1:0")
+	s := serveAt(t, "127.0.0.1:0")
 	c := dial(t, s.Addr())
 	blocked := make(chan error, 1)
 	go func() {
@@ -242,7 +257,7 @@ func TestServerGone(t *testing.T) {
 }
 
 func TestFence(t *testing.T) {
-	s := newServer(t, "127.0.0.1:0")
+	s := serveAt(t, "127.0.0.1:0")
 	const size = 16
 	ctx := testContext(t)
 	var mu sync.Mutex
@@ -268,12 +283,12 @@ func TestFence(t *testing.T) {
 }
 
 func TestStrangersAreRefused(t *testing.T) {
-	s := newServer(t, "127.0.0.1:0")
+	s := serveAt(t, "127.0.0.1:0")
 	good := dial(t, s.Addr())
-	if _, err := Dial(testContext(t), s.Addr(), "00000000000000ab"); !errors.Is(err, ErrRefused) {
+	if _, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil); !errors.Is(err, ErrRefused) {
 		t.Errorf("wrong token: %v", err)
 	}
-	hello := appendMessage(nil, message{kind: kindHello, body: []byte(helloMagic + token)})
+	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)})
 	put := appendMessage(nil, message{kind: kindPut, call: 1, key: "stolen", body: []byte("x")})
 	for name, sent := range map[string][]byte{
 		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -313,7 +328,7 @@ func TestDialWaitsForServer(t *testing.T) {
 	addr := "unix:" + filepath.Join(t.TempDir(), "late")
 	got := make(chan error, 1)
 	go func() {
-		c, err := Dial(testContext(t), addr, token)
+		c, err := Dial(testContext(t), rankAt(addr, 1, 2), nil)
 		if err == nil {
 			err = c.Put(testContext(t), "k", nil)
 			c.Close()
@@ -321,13 +336,13 @@ func TestDialWaitsForServer(t *testing.T) {
 		got <- err
 	}()
 	runtime.Gosched()
-	newServer(t, addr)
+	serveAt(t, addr)
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	_, err := Dial(ctx, "unix:"+filepath.Join(t.TempDir(), "nobody"), token)
+	_, err := Dial(ctx, rankAt("unix:"+filepath.Join(t.TempDir(), "nobody"), 1, 2), nil)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("nobody there: %v", err)
 	}
@@ -344,14 +359,14 @@ func TestListenReplacesDeadSocket(t *testing.T) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
-	newServer(t, "unix:"+path)
+	serveAt(t, "unix:"+path)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket %v, %v", info, err)
 	}
 }
 
 func TestOpen(t *testing.T) {
-	alone, err := Open(testContext(t), Config{Size: 1})
+	alone, err := Open(testContext(t), Config{Size: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +376,7 @@ func TestOpen(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank := range 3 {
 		ranks.Go(func() {
-			s, err := Open(testContext(t), Config{Rank: rank, Size: 3, Job: 5, Rendezvous: addr, Serve: rank == 0})
+			s, err := Open(testContext(t), Config{Rank: rank, Size: 3, Job: 5, Rendezvous: addr, Serve: rank == 0}, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -404,7 +419,7 @@ func TestLocalAddress(t *testing.T) {
 
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
-		{kind: kindHello, body: []byte(helloMagic + token)},
+		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},
 		{kind: kindPut, call: 7, key: "key", body: []byte("value")},
 		{kind: kindGet, call: 1 << 31, key: "key"},
 		{kind: kindFailed, body: []byte("why")},

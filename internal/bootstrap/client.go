@@ -2,25 +2,32 @@ package bootstrap
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// dialTimeout bounds Dial when its context has no deadline.
+	// dialTimeout bounds Dial when neither its context nor its place has a limit.
 	dialTimeout  = time.Minute
 	dialPauseMin = 5 * time.Millisecond
 	dialPauseMax = 200 * time.Millisecond
+	tryTimeout   = 10 * time.Second // bounds one attempt of several
 )
 
 // Client is a Store served elsewhere.
 type Client struct {
-	conn     net.Conn
-	routines sync.WaitGroup
+	conn        net.Conn
+	incarnation uint64
+	routines    sync.WaitGroup
 
 	mu    sync.Mutex
 	next  uint32
@@ -31,39 +38,64 @@ type Client struct {
 	writing sync.Mutex
 }
 
-// Dial connects to the rendezvous at addr (host:port, tcp:host:port or
-// unix:/path) with the job's token. While nobody listens there it tries again,
-// until ctx ends or, when ctx has no deadline, a minute has passed.
-func Dial(ctx context.Context, addr, token string) (*Client, error) {
-	network, address, err := splitAddress(addr)
+// Dial connects to the rendezvous of the place c, as the rank that c says. While nobody
+// listens there it tries again, and passes to failed, unless that is nil, why an attempt
+// has failed. It gives up when ctx ends or, when ctx has no deadline, after c.Patience,
+// and at once if the rendezvous refuses this process.
+func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
+	network, address, err := splitAddress(c.Rendezvous)
 	if err != nil {
 		return nil, err
 	}
-	if len(token) > maxTokenBytes {
-		return nil, fmt.Errorf("a token of %d bytes, the longest is %d: %w", len(token), maxTokenBytes, ErrLimit)
-	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, dialTimeout)
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(c.Patience, dialTimeout))
 		defer cancel()
 	}
 	for pause := dialPauseMin; ; pause = min(2*pause, dialPauseMax) {
-		c, err := dialOnce(ctx, network, address, token)
+		client, err := dialOnce(ctx, network, address, c)
 		if err == nil {
-			return c, nil
+			return client, nil
 		}
 		if errors.Is(err, ErrRefused) {
-			return nil, fmt.Errorf("rendezvous at %s: %w", addr, err)
+			return nil, fmt.Errorf("rendezvous at %s: %w", c.Rendezvous, err)
+		}
+		err = explainDial(err)
+		if failed != nil && ctx.Err() == nil {
+			failed(err)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("cannot reach the rendezvous at %s (is rank 0, or the launcher, running there?): %w", addr, errors.Join(ctx.Err(), err))
+			return nil, fmt.Errorf("cannot reach the rendezvous at %s (is rank 0, or the launcher, running there? %s says how long to try): %w; the last attempt: %w",
+				c.Rendezvous, EnvPatience, ctx.Err(), err)
 		}
 	}
 }
 
-func dialOnce(ctx context.Context, network, address, token string) (*Client, error) {
+// explainDial returns why a rendezvous was not reached, in words for an operator.
+func explainDial(err error) error {
+	var dns *net.DNSError
+	var timeout net.Error
+	why := "the connection failed"
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		why = "the host is unknown here"
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		why = "nobody listens there yet"
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		why = "there is no route to the host, or it is down"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		why = "the host does not answer: it is down, or a firewall drops the connection"
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
+		why = "the connection was closed"
+	}
+	return fmt.Errorf("%s (%w)", why, err)
+}
+
+func dialOnce(ctx context.Context, network, address string, place *Config) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -71,33 +103,35 @@ func dialOnce(ctx context.Context, network, address, token string) (*Client, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	r := bufio.NewReader(conn)
-	err = greet(conn, r, token)
-	if !stop() && err == nil {
+	incarnation, err := greet(conn, r, place)
+	if !stop() && (err == nil || errors.Is(err, net.ErrClosed)) {
 		err = ctx.Err()
 	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	c := &Client{conn: conn, calls: make(map[uint32]chan message), ended: make(chan struct{})}
+	c := &Client{conn: conn, incarnation: incarnation, calls: make(map[uint32]chan message), ended: make(chan struct{})}
 	c.routines.Go(func() { c.receive(r) })
 	return c, nil
 }
 
-func greet(conn net.Conn, r *bufio.Reader, token string) error {
-	if _, err := conn.Write(appendMessage(nil, message{kind: kindHello, body: []byte(helloMagic + token)})); err != nil {
-		return err
+// greet says hello and returns this process's incarnation.
+func greet(conn net.Conn, r *bufio.Reader, place *Config) (uint64, error) {
+	hello := message{kind: kindHello, rank: place.Rank, size: place.Size, body: []byte(helloMagic + place.Token())}
+	if _, err := conn.Write(appendMessage(nil, hello)); err != nil {
+		return 0, err
 	}
 	m, err := readMessage(r, maxMessageBytes)
 	switch {
 	case err != nil:
-		return err
-	case m.kind == kindOK:
-		return nil
+		return 0, err
+	case m.kind == kindOK && len(m.body) == 8:
+		return binary.LittleEndian.Uint64(m.body), nil
 	case m.kind == kindRefused:
-		return fmt.Errorf("%w: %s", ErrRefused, m.body)
+		return 0, fmt.Errorf("%w: %s", ErrRefused, m.body)
 	}
-	return fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
+	return 0, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 }
 
 // Put sets key to value at the server. It blocks for one round trip.
@@ -122,6 +156,12 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 		return nil, fmt.Errorf("waiting for key %q: %w", key, err)
 	}
 	return value, err
+}
+
+// who returns in words which ranks of the job are there.
+func (c *Client) who(ctx context.Context) (string, error) {
+	text, err := c.call(ctx, message{kind: kindWho})
+	return string(text), err
 }
 
 // Close disconnects and unblocks all calls. It is idempotent.

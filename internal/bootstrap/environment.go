@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The variables of the environment contract; the package comment says what they mean.
@@ -17,6 +18,7 @@ const (
 	EnvJob        = "XDPRMA_JOB"
 	EnvRendezvous = "XDPRMA_RENDEZVOUS"
 	EnvServe      = "XDPRMA_RENDEZVOUS_SERVE"
+	EnvPatience   = "XDPRMA_RENDEZVOUS_TIMEOUT"
 	EnvTransport  = "XDPRMA_TRANSPORT"
 	EnvInterface  = "XDPRMA_INTERFACE"
 	EnvAddress    = "XDPRMA_ADDRESS"
@@ -59,16 +61,17 @@ func ParseTransport(s string) (Transport, error) {
 // Config is the place of a process in its job.
 type Config struct {
 	Rank, Size int
-	Job        uint64     // random, the same for all ranks, never 0
-	Rendezvous string     // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one
-	Serve      bool       // whether this rank serves the rendezvous
-	Transport  Transport  // never empty
-	Interface  string     // empty: the library chooses
-	Address    netip.Addr // not valid: the library chooses
-	Port       uint16     // UDP port; 0: the system chooses
-	Queues     int        // at most so many of the interface's are used; 0: all
-	Host       string     // names the host, for those who share memory; empty: the kernel and network namespace do
-	Frames     bool       // even ranks of one host access each other's windows by frames
+	Job        uint64        // random, the same for all ranks, never 0
+	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one
+	Serve      bool          // whether this rank serves the rendezvous
+	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
+	Transport  Transport     // never empty
+	Interface  string        // empty: the library chooses
+	Address    netip.Addr    // not valid: the library chooses
+	Port       uint16        // UDP port; 0: the system chooses
+	Queues     int           // at most so many of the interface's are used; 0: all
+	Host       string        // names the host, for those who share memory; empty: the kernel and network namespace do
+	Frames     bool          // even ranks of one host access each other's windows by frames
 }
 
 // Token returns the job's secret, as Serve and Dial take it.
@@ -99,6 +102,9 @@ func (c *Config) Environ() []string {
 		env = append(env, EnvRendezvous+"="+c.Rendezvous)
 		if !c.Serve {
 			env = append(env, EnvServe+"=0")
+		}
+		if c.Patience != 0 {
+			env = append(env, EnvPatience+"="+c.Patience.String())
 		}
 	}
 	if c.Interface != "" {
@@ -221,6 +227,12 @@ func (v *variables) place(c *Config) {
 	}
 	served := v.number(EnvServe, 0, 1, 1) == 1
 	c.Serve = served && c.Rank == 0
+	if s := v.get(EnvPatience); s != "" {
+		var err error
+		if c.Patience, err = time.ParseDuration(s); err != nil || c.Patience <= 0 {
+			v.fail("%s=%q is not a time with its unit, such as 90s or 10m", EnvPatience, s)
+		}
+	}
 }
 
 // refuseLostRanks catches a process of a launcher's job that would otherwise become a

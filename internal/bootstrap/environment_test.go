@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -44,12 +45,17 @@ func TestFromVariables(t *testing.T) {
 		}
 		return c
 	}
+	patient := place(1, 2, false)
+	patient.Patience = 10 * time.Minute
 	for name, test := range map[string]struct {
 		env  map[string]string
 		want Config
 		err  string // the error contains it
 	}{
-		"singleton": {env: nil, want: plain},
+		"patience":                {env: map[string]string{EnvRank: "1", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1", EnvPatience: "10m"}, want: patient},
+		"patience without a unit": {env: with(EnvPatience, "5"), err: `XDPRMA_RENDEZVOUS_TIMEOUT="5" is not a time with its unit, such as 90s`},
+		"no patience":             {env: with(EnvPatience, "0s"), err: "XDPRMA_RENDEZVOUS_TIMEOUT"},
+		"singleton":               {env: nil, want: plain},
 		"full": {env: full, want: Config{
 			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
 			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true,
@@ -164,6 +170,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")
 		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")
+		c.Patience = time.Duration(rapid.IntRange(0, 1e6).Draw(t, "patience"))
 		c.Serve = c.Rank == 0 && rapid.Bool().Draw(t, "serve")
 		if rapid.Bool().Draw(t, "addressed") {
 			c.Address = netip.MustParseAddr("fd77::1")

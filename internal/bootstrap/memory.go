@@ -13,6 +13,7 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	values  map[string][]byte
+	final   map[string]bool // keys whose value stays
 	bytes   int
 	waiters map[string]*waiter
 	ended   chan struct{} // closed when err is set
@@ -29,6 +30,7 @@ type waiter struct {
 func NewMemory() *Memory {
 	return &Memory{
 		values:  make(map[string][]byte),
+		final:   make(map[string]bool),
 		waiters: make(map[string]*waiter),
 		ended:   make(chan struct{}),
 	}
@@ -50,6 +52,9 @@ func (m *Memory) Put(ctx context.Context, key string, value []byte) error {
 	if m.err != nil {
 		return m.err
 	}
+	if m.final[key] {
+		return fmt.Errorf("the value of key %q is final", key)
+	}
 	old, exists := m.values[key]
 	grow := len(value) - len(old)
 	if !exists {
@@ -62,12 +67,26 @@ func (m *Memory) Put(ctx context.Context, key string, value []byte) error {
 		return fmt.Errorf("more than %d bytes in all: %w", MaxTotalBytes, ErrLimit)
 	}
 	m.bytes += grow
+	m.set(key, value)
+	return nil
+}
+
+// finish sets key to a value that later calls of Put do not change. It is for the few
+// words that the server itself has to say, whatever others have put.
+func (m *Memory) finish(key string, value []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bytes += len(value) - len(m.values[key])
+	m.final[key] = true
+	m.set(key, value)
+}
+
+func (m *Memory) set(key string, value []byte) {
 	m.values[key] = append([]byte{}, value...)
 	if w := m.waiters[key]; w != nil {
 		close(w.ready)
 		delete(m.waiters, key)
 	}
-	return nil
 }
 
 // Get returns a copy of the newest value of key, blocking until there is one.

@@ -12,16 +12,19 @@ import (
 // its other messages ask, and the server's answers carry the call of what they
 // answer. Bodies:
 //
-//	hello    magic, version, token
+//	hello    u32 rank, u32 size, magic, version, token; the answer is the rank's
+//	         incarnation, u64
 //	put      u16 key length, key, value
 //	get      key
 //	cancel   nothing; not answered
+//	who      nothing; the answer says in words which ranks are there
 //	answers  the value of a get, the words of an error, or nothing
 const (
 	kindHello  = 1
 	kindPut    = 2
 	kindGet    = 3
 	kindCancel = 4
+	kindWho    = 5
 
 	kindOK      = 128
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -31,10 +34,11 @@ const (
 )
 
 const (
-	helloMagic       = "XRBS\x01" // protocol and version
+	helloMagic       = "XRBS\x02" // protocol and version
 	messageHead      = 4 + 1 + 4
 	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
-	maxHelloBytes    = 5 + len(helloMagic) + maxTokenBytes
+	helloHead        = 4 + 4                               // rank and size
+	maxHelloBytes    = 5 + helloHead + len(helloMagic) + maxTokenBytes
 	maxTokenBytes    = 256
 	minMessageBytes  = 5
 	lengthFieldBytes = 4
@@ -43,12 +47,13 @@ const (
 var errMalformed = errors.New("malformed message")
 
 // message is one decoded message. key and body point into the buffer it was
-// read from; key is set for put and get only.
+// read from; key is set for put and get only, rank and size for hello.
 type message struct {
-	kind byte
-	call uint32
-	key  string
-	body []byte
+	kind       byte
+	call       uint32
+	rank, size int
+	key        string
+	body       []byte
 }
 
 // appendMessage appends m, encoded, to b.
@@ -57,6 +62,9 @@ func appendMessage(b []byte, m message) []byte {
 	b = append(b, 0, 0, 0, 0, m.kind)
 	b = binary.LittleEndian.AppendUint32(b, m.call)
 	switch m.kind {
+	case kindHello:
+		b = binary.LittleEndian.AppendUint32(b, uint32(m.rank))
+		b = binary.LittleEndian.AppendUint32(b, uint32(m.size))
 	case kindPut:
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.key)))
 		b = append(b, m.key...)
@@ -107,7 +115,13 @@ func parseMessage(buf []byte) (message, error) {
 			return message{}, fmt.Errorf("%w: get with a key of %d bytes", errMalformed, len(m.body))
 		}
 		m.key, m.body = string(m.body), nil
-	case kindHello, kindCancel, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
+	case kindHello:
+		if len(m.body) < helloHead {
+			return message{}, fmt.Errorf("%w: hello without a rank", errMalformed)
+		}
+		m.rank, m.size = int(binary.LittleEndian.Uint32(m.body)), int(binary.LittleEndian.Uint32(m.body[4:]))
+		m.body = m.body[helloHead:]
+	case kindCancel, kindWho, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

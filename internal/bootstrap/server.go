@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -13,19 +15,24 @@ import (
 const (
 	helloTimeout = 5 * time.Second  // a connection without a hello is closed after it
 	writeTimeout = 10 * time.Second // a client that takes no answer for so long is closed
-	maxGreeting  = 128              // connections that may be without a hello at a time
 )
 
+// keepAlive has the server notice within seconds that a client's host has gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
 // Server serves a Store to the ranks of a job. A client that sends something
-// malformed, or the wrong token, loses its own connection and nothing else.
+// malformed, or the wrong token, loses its own connection and nothing else. A rank that
+// takes the job for one of another size than the first did, or whose number another
+// connected process has, is refused.
 type Server struct {
 	listener net.Listener
 	token    string
 	store    *Memory
-	greeting chan struct{} // one element for each connection without a hello
+	members  *members
+	lobby    lobby // connections without a hello
 
 	mu       sync.Mutex
-	clients  map[net.Conn]struct{}
+	clients  map[net.Conn]struct{} // connections with one
 	closed   bool
 	left     chan struct{} // signalled when a client leaves
 	stopped  chan struct{} // closed by Close
@@ -35,16 +42,21 @@ type Server struct {
 // Serve accepts clients that know the token at l, in the background, until
 // Close. The server owns l from then on.
 func Serve(l net.Listener, token string) *Server {
-	s := &Server{
-		listener: l, token: token, store: NewMemory(),
-		greeting: make(chan struct{}, maxGreeting),
-		clients:  make(map[net.Conn]struct{}),
-		left:     make(chan struct{}, 1),
-		stopped:  make(chan struct{}),
-	}
-	s.routines.Go(s.accept)
+	s := newServer(l, token)
+	s.start()
 	return s
 }
+
+func newServer(l net.Listener, token string) *Server {
+	return &Server{
+		listener: l, token: token, store: NewMemory(), members: newMembers(),
+		clients: make(map[net.Conn]struct{}),
+		left:    make(chan struct{}, 1),
+		stopped: make(chan struct{}),
+	}
+}
+
+func (s *Server) start() { s.routines.Go(s.accept) }
 
 // Addr returns the address in the form that Dial takes.
 func (s *Server) Addr() string {
@@ -62,6 +74,19 @@ func (s *Server) Store() *Memory { return s.store }
 // Abort makes every present and later call of every client return an
 // *AbortError. It does not block.
 func (s *Server) Abort(reason string) { s.store.Abort(reason) }
+
+// Ended makes known that the process of a rank has ended, for the given reason, and that
+// no other will have this rank. Who waits for the rank's place, now or later, is told so,
+// and the others by Member.End. It does not block.
+func (s *Server) Ended(rank int, reason string) {
+	before, news := s.members.end(rank)
+	if !news {
+		return
+	}
+	reason = truncate(reason)
+	s.store.finish(placeKey(rank), append([]byte{valueEnded}, reason...))
+	s.store.finish(endKey(before), append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), reason...))
+}
 
 // drain blocks until no client is connected or ctx ends.
 func (s *Server) drain(ctx context.Context) error {
@@ -94,6 +119,7 @@ func (s *Server) Close() error {
 		for c := range s.clients {
 			c.Close()
 		}
+		s.lobby.close()
 	}
 	s.mu.Unlock()
 	s.store.Close()
@@ -103,24 +129,14 @@ func (s *Server) Close() error {
 
 func (s *Server) accept() {
 	for {
-		select {
-		case s.greeting <- struct{}{}:
-		case <-s.stopped:
-			return
-		}
 		c, err := s.listener.Accept()
 		if err != nil {
-			<-s.greeting
 			if !s.pauseAfter(err) {
 				return
 			}
 			continue
 		}
-		if !s.enter(c) {
-			<-s.greeting
-			c.Close()
-			continue
-		}
+		s.lobby.enter(c)
 		s.routines.Go(func() { s.serve(c) })
 	}
 }
@@ -139,18 +155,21 @@ func (s *Server) pauseAfter(err error) bool {
 	}
 }
 
-func (s *Server) enter(c net.Conn) bool {
+// enter takes in a connection that has said hello.
+func (s *Server) enter(c net.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.clients) >= MaxClients {
-		return false
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case len(s.clients) >= MaxClients:
+		return fmt.Errorf("%d processes are connected, which is the limit", len(s.clients))
 	}
 	s.clients[c] = struct{}{}
-	return true
+	return nil
 }
 
 func (s *Server) leave(c net.Conn) {
-	c.Close()
 	s.mu.Lock()
 	delete(s.clients, c)
 	s.mu.Unlock()
@@ -162,16 +181,29 @@ func (s *Server) leave(c net.Conn) {
 
 // serve runs one client's connection to its end.
 func (s *Server) serve(conn net.Conn) {
-	defer s.leave(conn)
+	defer conn.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &connection{server: s, conn: conn, ctx: ctx, gets: make(map[uint32]context.CancelFunc)}
 	defer c.routines.Wait()
 	defer cancel()
 
 	r := bufio.NewReader(conn)
-	admitted := c.admit(r)
-	<-s.greeting
-	if !admitted {
+	m, known := c.greet(r)
+	if !s.lobby.leave(conn) || !known {
+		return
+	}
+	if err := s.enter(conn); err != nil {
+		c.refuse(m, err)
+		return
+	}
+	defer s.leave(conn)
+	incarnation, leave, err := s.members.enter(m.rank, m.size, conn.RemoteAddr().String(), s.stopped)
+	if err != nil {
+		c.refuse(m, err)
+		return
+	}
+	defer leave()
+	if !c.answer(message{kind: kindOK, call: m.call, body: binary.LittleEndian.AppendUint64(nil, incarnation)}) {
 		return
 	}
 	for {
@@ -196,20 +228,27 @@ type connection struct {
 	writing sync.Mutex
 }
 
-// admit reads the hello and answers it.
-func (c *connection) admit(r *bufio.Reader) bool {
+// greet reads the hello and reports whether it comes from a process of the job.
+func (c *connection) greet(r *bufio.Reader) (message, bool) {
+	if tcp, ok := c.conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive) // without it a lost host is noticed later
+	}
 	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	m, err := readMessage(r, maxHelloBytes)
 	if err != nil || m.kind != kindHello {
-		return false
+		return m, false
 	}
-	want := []byte(helloMagic + c.server.token)
-	if subtle.ConstantTimeCompare(m.body, want) != 1 {
-		c.answer(message{kind: kindRefused, call: m.call, body: []byte("its job id or protocol version is another one")})
-		return false
+	if subtle.ConstantTimeCompare(m.body, []byte(helloMagic+c.server.token)) != 1 {
+		c.refuse(m, errors.New("its job id or protocol version is another one"))
+		return m, false
 	}
 	c.conn.SetReadDeadline(time.Time{})
-	return c.answer(message{kind: kindOK, call: m.call})
+	return m, true
+}
+
+// refuse answers a hello that leads nowhere.
+func (c *connection) refuse(hello message, why error) {
+	c.answer(message{kind: kindRefused, call: hello.call, body: []byte(truncate(why.Error()))})
 }
 
 // handle carries out a client's message and reports whether the connection may go on.
@@ -219,6 +258,8 @@ func (c *connection) handle(m message) bool {
 		return c.answer(outcome(m.call, nil, c.server.store.Put(c.ctx, m.key, m.body)))
 	case kindGet:
 		return c.startGet(m)
+	case kindWho:
+		return c.answer(message{kind: kindOK, call: m.call, body: []byte(c.server.members.describe())})
 	case kindCancel:
 		c.mu.Lock()
 		cancel := c.gets[m.call]

@@ -18,6 +18,8 @@
 //	                         tcp:host:port or unix:/path
 //	XDPRMA_RENDEZVOUS_SERVE  0: somebody else serves it, as `xdprma run` does;
 //	                         absent or 1: rank 0 serves it
+//	XDPRMA_RENDEZVOUS_TIMEOUT  how long to try to reach it, such as 90s or 10m; a
+//	                         minute, unless the program sets a limit of its own
 //	XDPRMA_TRANSPORT         auto (default), xdp, xdp-native, xdp-generic, udp
 //	XDPRMA_INTERFACE         network interface to use; default: that of the address
 //	XDPRMA_ADDRESS           IP address to use; default: the first of the interface

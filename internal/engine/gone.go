@@ -29,6 +29,20 @@ func (e *Engine) Gone(rank int) bool {
 	return known
 }
 
+// Ended takes in that the process of a rank has ended, as its launcher says: what waits
+// for it fails, with the reason why.
+func (e *Engine) Ended(now int64, rank int, why error) {
+	e.now = now
+	if s := e.byRank[rank]; s != nil {
+		failed := e.Stats.PeersFailed
+		if e.fail(s, why); s.bye {
+			e.Stats.PeersFailed = failed // it has left in good order
+		}
+	} else if rank >= 0 && rank < e.cfg.Size {
+		e.gone.add(rank)
+	}
+}
+
 // TellGone has a rank known to be gone at all ranks that this one has, or will have, a
 // session with, and so, from one to the next, at all that wait for each other.
 func (e *Engine) TellGone(now int64, rank int) {

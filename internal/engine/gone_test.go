@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -76,5 +77,37 @@ func TestGoneIsBounded(t *testing.T) {
 	}
 	if n := len(f.e[0].gone.known); n != 2 || s.Err() != nil {
 		t.Errorf("%d ranks are gone; the session that still answers: %v", n, s.Err())
+	}
+}
+
+// TestEndedProcessIsNotWaitedFor tells an engine that the processes of its peers have
+// ended: one that owes it a message, one that has left in good order, and one that it has
+// never met.
+func TestEndedProcessIsNotWaitedFor(t *testing.T) {
+	const met, left, stranger = 1, 2, 3
+	f := newFabric(t, 4, 8, nil)
+	f.dial(0, met)
+	f.dial(0, left)
+	f.settle()
+	f.e[left].Bye(f.now)
+	f.settle()
+	why := errors.New("killed")
+	r := f.receive(0, met, 5, 1, 8)
+	for _, rank := range []int{met, left, stranger, -1, 4} {
+		f.e[0].Ended(f.now, rank, why)
+	}
+	if n := len(f.e[0].gone.known); n != 3 {
+		t.Errorf("%d ranks are gone, want 3", n)
+	}
+	if !r.Met() || !errors.Is(r.Err(), why) {
+		t.Errorf("the receive: met %v, %v", r.Met(), r.Err())
+	}
+	if n := f.e[0].Stats.PeersFailed; n != 1 {
+		t.Errorf("%d peers have failed, want 1: the other has left before", n)
+	}
+	for _, rank := range []int{met, left, stranger} {
+		if !f.e[0].Gone(rank) {
+			t.Errorf("rank %d is not gone", rank)
+		}
 	}
 }

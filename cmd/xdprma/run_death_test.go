@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// envMourner makes this test binary a rank of the job that the environment names.
+const envMourner = "XDPRMA_TEST_MOURNER"
+
+// mourn is a rank: rank 1 sends a message and dies, and rank 0 waits for another one.
+func mourn() error {
+	ctx := context.Background()
+	node, err := rma.Join(ctx, rma.Config{Limits: comm.Limits{DeadAfter: time.Hour}})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	if node.Rank() == 1 {
+		if err := comm.Send(ctx, node.World(), []byte{1}, 0, 0); err != nil {
+			return err
+		}
+		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), 0, 0); err != nil {
+			return err
+		}
+		return unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	if os.Getenv(envMourner) == "met" {
+		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), 1, 0); err != nil {
+			return err
+		}
+		if err := comm.Send(ctx, node.World(), []byte{1}, 1, 0); err != nil {
+			return err
+		}
+	}
+	_, err = comm.Recv(ctx, node.World(), make([]byte, 1), 1, 0)
+	if !errors.Is(err, rma.ErrProcFailed) {
+		return fmt.Errorf("a receive from a rank that has died: %v", err)
+	}
+	fmt.Println(err)
+	return nil
+}
+
+// TestRunTellsTheOthersOfADeath has rank 1 end before it joins, and after it has joined:
+// rank 0, for which silence means nothing within an hour, is told.
+func TestRunTellsTheOthersOfADeath(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, script, reason string
+		status               int
+	}{
+		{"absent", `test $XDPRMA_RANK = 1 && exit 3; exec "$0"`, "exited with status 3", 3},
+		{"absent in good order", `test $XDPRMA_RANK = 1 && exit 0; exec "$0"`, "exited with status 0", 0},
+		{"met", `exec "$0"`, "was killed by SIGKILL", statusSignal + int(unix.SIGKILL)},
+	} {
+		c := command(t, "run", "-n", "2", "--keep-going", "--transport", "udp", "--", "sh", "-c", test.script, self)
+		c.Env = append(os.Environ(), envMourner+"="+test.name)
+		if s := c.run(t); s != test.status || !strings.Contains(c.stdout.String(), "[0] ") || !strings.Contains(c.stdout.String(), test.reason) {
+			t.Errorf("%s: status %d, want %d; rank 0 said %q, want %q; %s", test.name, s, test.status, &c.stdout, test.reason, &c.stderr)
+		}
+	}
+}

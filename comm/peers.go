@@ -1,0 +1,142 @@
+package comm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// peerAddress is what a rank publishes about itself.
+type peerAddress struct {
+	addr        netip.AddrPort
+	incarnation uint64
+}
+
+func (a peerAddress) marshal() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, a.incarnation)
+	return append(b, a.addr.String()...)
+}
+
+func (a *peerAddress) unmarshal(b []byte) error {
+	if len(b) < 8 {
+		return fmt.Errorf("address record of %d bytes", len(b))
+	}
+	a.incarnation = binary.LittleEndian.Uint64(b)
+	addr, err := netip.ParseAddrPort(string(b[8:]))
+	a.addr = addr
+	return err
+}
+
+// openStore joins the exchange, and has the log say what it waits for.
+func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
+	var cause atomic.Pointer[string]
+	none := "it does not answer"
+	cause.Store(&none)
+	stop := whileWaiting(func(_ context.Context, waited time.Duration) {
+		o.Logger.Warn("the rendezvous cannot be reached yet", "address", o.Place.Rendezvous, "rank", o.Place.Rank,
+			"cause", *cause.Load(), "waited", waited)
+	})
+	store, err := bootstrap.Open(ctx, o.Place, func(err error) {
+		text := err.Error()
+		cause.Store(&text)
+	})
+	stop()
+	if err == nil && store.Notice != "" {
+		o.Logger.Warn(store.Notice)
+	}
+	return store, err
+}
+
+// peer returns where a rank is, as it has last published; it waits until it has. The
+// answer is not kept: the rank may be started anew elsewhere.
+func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) {
+	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
+		who, err := j.store.Who(ctx)
+		if err != nil {
+			who = err.Error()
+		}
+		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
+	})
+	b, err := j.store.Find(ctx, rank)
+	stop()
+	if err == nil {
+		err = peer.unmarshal(b)
+	}
+	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
+		j.processEnded(ended)
+	} else if ctx.Err() != nil {
+		return peer, fmt.Errorf("rank %d of the job has not joined: %w", rank, ctx.Err()) // which is no failure
+	}
+	if err != nil {
+		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
+	}
+	return peer, nil
+}
+
+// onTheWay is how long a frame of a process that has ended may still be on its way here,
+// or wait to be received.
+const onTheWay = 100 * time.Millisecond
+
+// watchEnds has the peers whose processes end, as the launcher tells, counted as failed
+// without waiting for their silence. It ends with the exchange.
+func (j *Job) watchEnds(ctx context.Context) {
+	for n := 0; ; n++ {
+		ended, err := j.store.End(ctx, n)
+		if err != nil {
+			return // without these news, silence tells
+		}
+		j.goBackground(func(ctx context.Context) {
+			select {
+			case <-time.After(onTheWay):
+				j.processEnded(ended)
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// processEnded fails what waits for a rank whose process has ended.
+func (j *Job) processEnded(why *bootstrap.EndedError) {
+	e, now := j.poller.Lock()
+	defer j.poller.Unlock()
+	if !j.poller.Closed() {
+		e.Ended(now, why.Rank, why)
+		e.Tick(now)
+	}
+}
+
+// longWait is how long a rank waits for others in silence. It tells of a longer wait
+// again each time that this has become twice as long, or longestSilence longer.
+var longWait = 5 * time.Second
+
+const longestSilence = time.Minute
+
+// whileWaiting calls tell from time to time until stop is called, which returns when no
+// call of tell goes on. The context of tell ends by stop.
+func whileWaiting(tell func(ctx context.Context, waited time.Duration)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	begin, silence := time.Now(), longWait
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ; ; silence = min(2*silence, longestSilence) {
+			select {
+			case <-time.After(silence):
+				tell(ctx, time.Since(begin).Round(time.Millisecond))
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,193 @@
+package comm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testjob"
+)
+
+// logText is a log that is read while it is written.
+type logText struct {
+	mu      sync.Mutex
+	b       bytes.Buffer
+	written chan struct{} // of capacity 1
+}
+
+func newLogText() *logText { return &logText{written: make(chan struct{}, 1)} }
+
+func (t *logText) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case t.written <- struct{}{}:
+	default:
+	}
+	return t.b.Write(b)
+}
+
+func (t *logText) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
+}
+
+// await blocks until n lines have all the parts, and fails the test if ctx ends before.
+func (t *logText) await(ctx context.Context, tb testing.TB, n int, parts ...string) {
+	tb.Helper()
+	for {
+		found := 0
+		for line := range strings.Lines(t.String()) {
+			all := true
+			for _, part := range parts {
+				all = all && strings.Contains(line, part)
+			}
+			if all {
+				found++
+			}
+		}
+		if found >= n {
+			return
+		}
+		select {
+		case <-t.written:
+		case <-ctx.Done():
+			tb.Errorf("the log has not %d lines with %q:\n%s", n, parts, t)
+			return
+		}
+	}
+}
+
+// TestLongWaitsAreToldWithTheirCause joins a job whose rendezvous does not come, and one
+// of whose ranks do not: the log says again and again what is waited for, and why.
+func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
+	defer comm.SetLongWait(time.Millisecond)()
+	places, server, err := testjob.Serve(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	limit, cancel := context.WithTimeout(context.Background(), testLimit)
+	defer cancel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, test := range []struct{ name, address, cause string }{
+		{"nobody listens", "tcp:127.0.0.1:1", "nobody listens there yet"},
+		{"nobody answers", "tcp:" + silent.Addr().String(), "it does not answer"},
+	} {
+		ctx, cancel := context.WithCancel(limit)
+		log := newLogText()
+		o := comm.Options{Place: places[1], Logger: slog.New(slog.NewTextHandler(log, nil))}
+		o.Place.Rendezvous = test.address
+		ended := make(chan error)
+		go func() {
+			j, err := comm.Join(ctx, o)
+			if err == nil {
+				_ = j.Close()
+			}
+			ended <- err
+		}()
+		log.await(limit, t, 3, "rendezvous", test.address, test.cause)
+		cancel()
+		if err := <-ended; !errors.Is(err, mpierr.Timeout) {
+			t.Errorf("%s: got %v, want class timeout", test.name, err)
+		}
+	}
+
+	log := newLogText()
+	j, err := comm.Join(limit, comm.Options{Place: places[0], Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	disagrees := places[2]
+	disagrees.Size = 3
+	if _, err := comm.Join(limit, comm.Options{Place: disagrees}); !errors.Is(err, mpierr.Arg) || !errors.Is(err, bootstrap.ErrRefused) {
+		t.Errorf("a rank with another size: got %v, want class arg", err)
+	}
+	waiting, giveUp := context.WithCancel(limit)
+	ended := make(chan error)
+	go func() { ended <- j.World().Barrier(waiting) }()
+	log.await(limit, t, 3, "rank=", "never seen: 1, 2, 3", "as rank 2: it was told that the job has 3 ranks")
+	giveUp()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("barrier: %v", err)
+	}
+}
+
+// TestUnreachedRendezvousIsATimeout joins with a limit that the place has.
+func TestUnreachedRendezvousIsATimeout(t *testing.T) {
+	p := comm.Place{Rank: 1, Size: 2, Job: 1, Rendezvous: "127.0.0.1:1", Patience: time.Millisecond}
+	if _, err := comm.Join(context.Background(), comm.Options{Place: p}); !errors.Is(err, mpierr.Timeout) {
+		t.Errorf("got %v, want class timeout", err)
+	}
+}
+
+// TestEndedProcessFailsItsPeersAtOnce has the launcher tell of processes that end: one
+// that never joined, one that others talk to, and one that nobody has met. Silence alone
+// would not tell within an hour.
+func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
+	places, server, err := testjob.Serve(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	defer cancel()
+	jobs := make([]*comm.Job, 4)
+	const absent, met, stranger = 1, 2, 3
+	for _, rank := range []int{0, met, stranger} {
+		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank], Limits: comm.Limits{DeadAfter: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[rank].Close()
+	}
+	world := jobs[0].World()
+	one := make([]byte, 1)
+	if err := errors.Join(each([]*comm.Comm{world, jobs[met].World()}, func(c *comm.Comm) error {
+		if c.Rank() == 0 {
+			return comm.Send(ctx, c, one, met, 0)
+		}
+		_, err := comm.Recv(ctx, c, make([]byte, 1), 0, 0)
+		return err
+	})...); err != nil {
+		t.Fatal(err)
+	}
+	for i, rank := range []int{absent, met, stranger} {
+		waits := make(chan error)
+		if rank != stranger {
+			go func() {
+				_, err := comm.Recv(ctx, world, make([]byte, 1), rank, 0)
+				waits <- err
+			}()
+		}
+		server.Ended(rank, "it was killed by SIGKILL")
+		check := func(when string, err error) {
+			t.Helper()
+			e, ok := errors.AsType[*mpierr.Error](err)
+			if !ok || e.Class != mpierr.ProcFailed || e.Rank != rank || !strings.Contains(err.Error(), "killed by SIGKILL") {
+				t.Errorf("rank %d, %s: %v", rank, when, err)
+			}
+		}
+		if rank != stranger {
+			check("a receive that waited", <-waits)
+		}
+		check("a send afterwards", comm.Send(ctx, world, make([]byte, 1<<20), rank, 0))
+		if n := world.Failed().Size(); n != i+1 {
+			t.Errorf("after rank %d, %d have failed, want %d", rank, n, i+1)
+		}
+	}
+}

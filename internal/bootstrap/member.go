@@ -1,0 +1,135 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// drainTimeout bounds how long a rank that serves the rendezvous stays for the others.
+const drainTimeout = 5 * time.Second
+
+// Member is a rank's part in the exchange of its job.
+type Member struct {
+	Store
+	// Incarnation numbers this process among those that have had its rank, one after the
+	// other: it is larger than that of each earlier one, whatever became of the clocks.
+	Incarnation uint64
+	// Notice is what an operator should know of the rendezvous, or empty.
+	Notice string
+
+	who func(ctx context.Context) (string, error)
+}
+
+// Open joins the exchange that c names, as the rank that c says. It blocks until the
+// rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
+// attempt has failed. Its error wraps ErrRefused if another process has the rank, or if
+// others were told of another size of the job.
+func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
+	switch {
+	case c.Rendezvous == "":
+		members := newMembers()
+		incarnation, _, _, err := members.tryEnter(c.Rank, c.Size, "")
+		if err != nil {
+			return nil, err
+		}
+		return &Member{Store: NewMemory(), Incarnation: incarnation, who: describer(members)}, nil
+	case !c.Serve:
+		client, err := Dial(ctx, &c, failed)
+		if err != nil {
+			return nil, err
+		}
+		return &Member{Store: client, Incarnation: client.incarnation, who: client.who}, nil
+	}
+	l, err := Listen(c.Rendezvous)
+	if err != nil {
+		return nil, err
+	}
+	s := newServer(l, c.Token())
+	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	s.start()
+	return &Member{Store: &serving{Memory: s.Store(), server: s}, Incarnation: incarnation, Notice: c.servedHere(l.Addr()), who: describer(s.members)}, nil
+}
+
+func describer(m *members) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return m.describe(), nil }
+}
+
+// Who returns in words which ranks of the job are there and which are not, and which
+// process was last refused. It blocks for one round trip.
+func (m *Member) Who(ctx context.Context) (string, error) { return m.who(ctx) }
+
+// Publish makes known where a rank is: it sets what Find returns. It blocks for one
+// round trip.
+func (m *Member) Publish(ctx context.Context, rank int, place []byte) error {
+	return m.Put(ctx, placeKey(rank), append([]byte{valuePlace}, place...))
+}
+
+// Find returns what was last published about a rank, blocking until there is something.
+// Once the rank's process is known to have ended, it returns an *EndedError.
+func (m *Member) Find(ctx context.Context, rank int) ([]byte, error) {
+	b, err := m.Get(ctx, placeKey(rank))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > 0 && b[0] == valueEnded:
+		return nil, &EndedError{Rank: rank, Reason: string(b[1:])}
+	case len(b) == 0 || b[0] != valuePlace:
+		return nil, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
+	}
+	return b[1:], nil
+}
+
+// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
+// one. Only a launcher tells of ends.
+func (m *Member) End(ctx context.Context, n int) (*EndedError, error) {
+	b, err := m.Get(ctx, endKey(n))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 4 {
+		return nil, fmt.Errorf("%w: end number %d", errMalformed, n)
+	}
+	return &EndedError{Rank: int(binary.LittleEndian.Uint32(b)), Reason: string(b[4:])}, nil
+}
+
+// EndedError is that the process of a rank has ended, and that no other will have its
+// rank.
+type EndedError struct {
+	Rank   int
+	Reason string
+}
+
+// Error returns how the process ended.
+func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
+
+// What the value of a rank's place begins with.
+const (
+	valuePlace = 1
+	valueEnded = 2 // the reason follows
+)
+
+func placeKey(rank int) string { return "place/" + strconv.Itoa(rank) }
+
+func endKey(n int) string { return "end/" + strconv.Itoa(n) }
+
+// serving is the store of the rank that serves the rendezvous itself.
+type serving struct {
+	*Memory
+	server *Server
+}
+
+// Close waits until the other ranks have closed theirs, at most five seconds,
+// because the exchange ends with this process.
+func (s *serving) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	s.server.drain(ctx)
+	return s.server.Close()
+}

@@ -1,0 +1,229 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// join connects as a rank, until the test ends.
+func join(t *testing.T, s *Server, rank, size int) (*Member, error) {
+	t.Helper()
+	m, err := Open(testContext(t), *rankAt(s.Addr(), rank, size), nil)
+	if err == nil {
+		t.Cleanup(func() { m.Close() })
+	}
+	return m, err
+}
+
+// TestIncarnationsNeverRunBack starts a rank again and again while the clock stands
+// still, goes back, and is before 1970.
+func TestIncarnationsNeverRunBack(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	now := time.Unix(1000, 0)
+	s.members.now = func() time.Time { return now }
+	var last uint64
+	for i, clock := range []time.Time{now, now, now.Add(-time.Hour), time.Unix(-5, 0), now.Add(time.Hour)} {
+		now = clock
+		m, err := join(t, s, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Incarnation <= last {
+			t.Errorf("process %d of the rank, at %v: incarnation %d after %d", i, clock, m.Incarnation, last)
+		}
+		last = m.Incarnation
+		m.Close()
+	}
+	if want := uint64(time.Unix(4600, 0).UnixNano()); last != want {
+		t.Errorf("incarnation %d, want the time %d", last, want)
+	}
+	alone, err := Open(testContext(t), Config{Size: 1}, nil)
+	if err != nil || alone.Incarnation == 0 {
+		t.Errorf("a job of one rank: incarnation 0, %v", err)
+	}
+}
+
+// TestRanksThatDisagreeAreRefused joins with another size than the first rank's, and
+// with a number that somebody has; those who wait for such a rank can see why.
+func TestRanksThatDisagreeAreRefused(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	s.members.limit = time.Millisecond
+	first, err := join(t, s, 0, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name       string
+		rank, size int
+		why        string
+	}{
+		{"another size", 1, 5, "told that the job has 5 ranks, and others that it has 4"},
+		{"a smaller size", 1, 2, "told that the job has 2 ranks, and others that it has 4"},
+		{"no such rank", 4, 4, "a job of 4 ranks has none of that number"},
+		{"the same number", 0, 4, "has this rank and is still connected"},
+	} {
+		_, err := join(t, s, test.rank, test.size)
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.why) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.why)
+		}
+		who, err := first.Who(testContext(t))
+		if err != nil || !strings.Contains(who, test.why) || !strings.Contains(who, "1 of 4 ranks are connected; never seen: 1, 2, 3") {
+			t.Errorf("%s: those who wait see %q, %v", test.name, who, err)
+		}
+	}
+	if _, err := join(t, s, 1, 4); err != nil {
+		t.Errorf("a rank that agrees: %v", err)
+	}
+}
+
+// TestRestartedRankWaitsForItsPredecessor starts a rank while the server has not yet
+// seen the end of its last process.
+func TestRestartedRankWaitsForItsPredecessor(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	s.members.limit = time.Hour
+	before, err := join(t, s, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		m   *Member
+		err error
+	}
+	after := make(chan outcome)
+	go func() {
+		m, err := Open(testContext(t), *rankAt(s.Addr(), 1, 2), nil)
+		after <- outcome{m, err}
+	}()
+	for { // until the second process is there
+		s.mu.Lock()
+		n := len(s.clients)
+		s.mu.Unlock()
+		if n == 2 {
+			break
+		}
+		select {
+		case o := <-after:
+			t.Fatalf("two processes have one rank: %v", o.err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	before.Close()
+	o := <-after
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	defer o.m.Close()
+	if o.m.Incarnation <= before.Incarnation {
+		t.Errorf("incarnation %d after %d", o.m.Incarnation, before.Incarnation)
+	}
+}
+
+// TestEndedRankIsNotWaitedFor has the launcher tell of processes that ended before they
+// published where they are, and after.
+func TestEndedRankIsNotWaitedFor(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	ctx := testContext(t)
+	waiter, err := join(t, s, 0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := join(t, s, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan error, 1)
+	go func() {
+		_, err := waiter.Find(ctx, 1)
+		found <- err
+	}()
+	ends := make(chan *EndedError)
+	go func() {
+		for n := range 2 {
+			e, err := waiter.End(ctx, n)
+			if err != nil {
+				t.Error(err)
+			}
+			ends <- e
+		}
+	}()
+	if err := late.Publish(ctx, 2, []byte("here")); err != nil {
+		t.Fatal(err)
+	}
+	if place, err := waiter.Find(ctx, 2); err != nil || string(place) != "here" {
+		t.Errorf("found %q, %v", place, err)
+	}
+	check := func(when string, err error, rank int) {
+		t.Helper()
+		if e, ok := errors.AsType[*EndedError](err); !ok || e.Rank != rank || e.Reason != "it was killed" {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	s.Ended(1, "it was killed")
+	check("who waited", <-found, 1)
+	check("the first end", <-ends, 1)
+	s.Ended(2, "it was killed")
+	s.Ended(2, "again") // changes nothing
+	check("the second end", <-ends, 2)
+	if late.Publish(ctx, 2, []byte("what was still on its way")) == nil {
+		t.Error("a rank that has ended published its place")
+	}
+	for _, m := range []*Member{waiter, late} {
+		for rank := 1; rank <= 2; rank++ {
+			_, err := m.Find(ctx, rank)
+			check("who comes later", err, rank)
+		}
+	}
+	if _, err := join(t, s, 1, 3); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("a second process of a rank that has ended: %v", err)
+	}
+	if who, err := waiter.Who(ctx); err != nil || !strings.Contains(who, "ended: 1, 2") {
+		t.Errorf("%q, %v", who, err)
+	}
+}
+
+// TestWhoIsMissingIsListedBriefly joins the last of many ranks.
+func TestWhoIsMissingIsListedBriefly(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	m, err := join(t, s, 999, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := join(t, s, 500, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	s.members.mu.Lock()
+	left := s.members.ranks[500].gone
+	s.members.mu.Unlock()
+	if left != nil {
+		<-left
+	}
+	who, err := m.Who(testContext(t))
+	const want = "1 of 1000 ranks are connected; never seen: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 982 more; not connected any more: 500"
+	if err != nil || who != want {
+		t.Errorf("got %q, %v\nwant %q", who, err, want)
+	}
+}
+
+// TestPatienceEndsJoining dials where nobody listens, with a limit of its own.
+func TestPatienceEndsJoining(t *testing.T) {
+	c := rankAt("127.0.0.1:1", 1, 2)
+	c.Patience = time.Millisecond
+	var causes []error
+	_, err := Open(context.Background(), *c, func(err error) { causes = append(causes, err) })
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), EnvPatience) {
+		t.Errorf("got %v, want a time-out that names %s", err, EnvPatience)
+	}
+	if !strings.Contains(err.Error(), "nobody listens there yet") {
+		t.Errorf("the cause is not told: %v", err)
+	}
+	for _, cause := range causes {
+		if !strings.Contains(cause.Error(), "nobody listens there yet") && !errors.Is(cause, context.DeadlineExceeded) {
+			t.Errorf("an attempt: %v", cause)
+		}
+	}
+}
