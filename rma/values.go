@@ -5,21 +5,22 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/engine"
 )
 
 // Fetch combines value with the element at the target, and returns what was there before:
 // FetchAndOp of one value, with the wait for its result, in an epoch of Lock or LockAll.
 // With NoOp it is Load. It blocks until the result is here; ctx bounds that. If it ends
 // first, the error has class ErrTimeout, and the operation may have taken effect. Other
-// operations at the target go on. Errors: as for FetchAndOp and FlushLocal.
+// operations at the target go on, and it does not wait for them. Errors: as for RfetchAndOp.
 func Fetch[T datatype.Element](ctx context.Context, w *Win, op Op, value T, target int, at Location) (former T, err error) {
 	c := cells.Get().(*cell)
 	origin, _, result := operandsOf[T](c)
 	*origin = value
-	if err = w.FetchAndOp(Value(origin), Value(result), target, at, op); err == nil {
-		err = w.FlushLocal(ctx, target)
+	if err = w.fetchAndOp(&c.request, Value(origin), Value(result), target, at, op); err == nil {
+		err = w.awaitOwn(ctx, "fetch", target, &c.request)
 	}
-	return take(c, result, err)
+	return take(c, result, w.report(err))
 }
 
 // Load returns the element at the target, in one piece even while others change it
@@ -36,14 +37,29 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 	c := cells.Get().(*cell)
 	origin, other, result := operandsOf[T](c)
 	*origin, *other = value, compare
-	if err = w.CompareAndSwap(Value(origin), Value(other), Value(result), target, at); err == nil {
-		err = w.FlushLocal(ctx, target)
+	if err = w.compareAndSwap(&c.request, Value(origin), Value(other), Value(result), target, at); err == nil {
+		err = w.awaitOwn(ctx, "swap", target, &c.request)
 	}
-	return take(c, result, err)
+	return take(c, result, w.report(err))
 }
 
-// cell is the memory of a call's operands and result, each large enough for any element.
-type cell struct{ origin, compare, result [2]uint64 }
+// awaitOwn waits for the one operation that r follows, and returns its error.
+func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *engine.Request) error {
+	if e, now := w.poller.Lock(); target != ProcNull {
+		e.FlushUnmarked(now, w.targets[target].access) // asks for a prompt answer
+	}
+	if err := w.poller.WaitLocked(ctx, r); err != nil {
+		return named(name, target, err)
+	}
+	return named(name, target, r.Err())
+}
+
+// cell is the memory of a call's operands and result, each large enough for any element,
+// and what follows the call.
+type cell struct {
+	origin, compare, result [2]uint64
+	request                 engine.Request
+}
 
 var cells = sync.Pool{New: func() any { return new(cell) }}
 
@@ -53,6 +69,7 @@ func take[T datatype.Element](c *cell, result *T, err error) (former T, _ error)
 		return former, err
 	}
 	former = *result
+	c.request = engine.Request{}
 	cells.Put(c)
 	return former, nil
 }

@@ -138,3 +138,30 @@ func TestStructWindows(t *testing.T) {
 		t.Errorf("%d structs without anything in them", len(got))
 	}
 }
+
+// TestFetchTellsItsOwnErrorOnly makes calls on single values after an operation that the
+// target refuses: they succeed, and the next flush tells of the other one.
+func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
+	byFrames(t)
+	j := newJob(t, 2, comm.Limits{})
+	wins := make([]*rma.Win, 2)
+	j.each(func(n *rma.Node) (err error) { // the memory is not aligned, which the target alone knows
+		wins[n.Rank()], err = rma.Create(j.ctx, n.World(), make([]byte, 32)[1:], 1, nil)
+		return err
+	})
+	w, x := wins[0], int64(1)
+	j.must(w.LockAll(j.ctx, 0))
+	for _, call := range []func() error{
+		func() error { _, err := rma.Fetch(j.ctx, w, rma.Sum, int64(5), 1, rma.At(7)); return err },
+		func() error { _, err := rma.Swap(j.ctx, w, int64(5), int64(6), 1, rma.At(7)); return err },
+	} {
+		j.must(w.Accumulate(rma.Value(&x), 1, rma.At(0), rma.Sum), call())
+		if err := w.Flush(j.ctx, 1); !errors.Is(err, rma.ErrDisp) {
+			t.Errorf("the accumulate: %v", err)
+		}
+	}
+	if _, err := rma.Load[int64](j.ctx, w, 1, rma.At(0)); !errors.Is(err, rma.ErrDisp) {
+		t.Errorf("its own error: %v", err)
+	}
+	j.must(w.UnlockAll(j.ctx))
+}

@@ -112,6 +112,7 @@ type Engine struct {
 	lastOffer uint32
 	locks     map[uint32]*lock // of the windows, by id
 	waits     map[lockKey]*lockWait
+	wordsAt   int64                    // when to look at the words that somebody waits for; 0: nobody does
 	granted   []window.Grant[struct{}] // scratch
 	walks     walks                    // scratch
 	turn      uint64                   // bundles of requests, and local calls, that have acted
@@ -210,6 +211,7 @@ func (e *Engine) Tick(now int64) {
 func (e *Engine) expire() {
 	e.deadline, e.silent = Never, 0
 	e.sweep()
+	e.lookAtWords()
 	for i := 0; i < len(e.active); {
 		s := e.active[i]
 		e.timers(s)

@@ -83,7 +83,7 @@ func (e *Engine) watchHolders(id uint32, l *lock) {
 	}
 	if l.host != nil {
 		e.watchWord(l)
-		e.grant(id, l.Retry(e.granted[:0])) // who gave it up and died at once has told nobody
+		e.lookAtWord(id, l)
 	}
 }
 

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -121,6 +123,39 @@ func (e *Engine) takeGiven(id uint32) mpierr.Class {
 		e.grant(id, l.Retry(e.granted[:0]))
 	}
 	return mpierr.Success
+}
+
+// wordPause is how long the owner leaves a lock by a word alone, between looks, while
+// requests wait for it.
+const wordPause = 2 * millisecond
+
+// lookAtWord lets those who wait for l have it if the word is free. Who gave it up tells
+// the owner, unless it is stopped or dies before.
+func (e *Engine) lookAtWord(id uint32, l *lock) {
+	if e.grant(id, l.Retry(e.granted[:0])); l.Waiting() == 0 {
+		return
+	}
+	if e.wordsAt == 0 {
+		e.wordsAt = e.now + wordPause
+	}
+	e.wakeBy(e.wordsAt)
+}
+
+// lookAtWords looks at all words that somebody waits for, when that is due.
+func (e *Engine) lookAtWords() {
+	switch {
+	case e.wordsAt == 0:
+		return
+	case e.now < e.wordsAt:
+		e.wakeBy(e.wordsAt)
+		return
+	}
+	e.wordsAt = 0
+	for _, id := range slices.Sorted(maps.Keys(e.locks)) {
+		if l := e.locks[id]; l.host != nil && l.Waiting() > 0 {
+			e.lookAtWord(id, l)
+		}
+	}
 }
 
 // sharer returns the session with the process that has an index in a window's lock,
