@@ -15,7 +15,7 @@ import (
 // are not a slice of a predefined datatype, and so do the calls of package rma.
 //
 // Beside its other errors, a call that is given a Buffer fails with the classes that
-// Typed names, and with Type if it writes to the buffer, and that has bytes twice.
+// Typed names, and with Type if it writes to the buffer, and its entries overlap.
 type Buffer struct {
 	// Four words, which a call is given in registers.
 	first *byte          // of a derived datatype: the first byte of data

@@ -62,7 +62,7 @@ func (r *room) open(b *Buffer, op string, rank int) error {
 		return err
 	}
 	if b.typ.OverlapsSelf(b.n) {
-		return mpierr.New(op, mpierr.Type, rank, "%d entries of %v, which are received into, have bytes twice", b.n, b.typ)
+		return mpierr.New(op, mpierr.Type, rank, "%d entries of %v, which are received into, overlap: a byte is written to more than once", b.n, b.typ)
 	}
 	r.data, r.packed, r.mem, r.origin = make([]byte, b.n*b.typ.Size()), true, b.Memory(), b.origin()
 	r.it.Reset(b.typ, b.n) // now: the datatype may be freed before the message is there

@@ -14,9 +14,9 @@ var badType datatype.Type
 // for a get of the result, or it may go on where what is written to is longer than
 // the data: there, after whole entries if elements are of several kinds. The data
 // must lie in the window. A call that is given it fails with ErrType if t is nil,
-// not committed or of another signature, or has bytes twice where it is written
-// to; with ErrCount if count is negative or the data does not fit in what it is
-// written to; with ErrRange if the entries are not all inside the window.
+// not committed or of another signature, or if entries that are written to overlap;
+// with ErrCount if count is negative or the data does not fit in what it is written
+// to; with ErrRange if the entries are not all inside the window.
 func (l Location) As(count int, t *datatype.Type) Location {
 	if t == nil {
 		t = &badType
@@ -95,18 +95,18 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 			return notDisjoint(name, rank)
 		}
 		if into.OverlapsSelf(n) {
-			return newError(name, ErrType, rank, "%d entries of %v, the result, have bytes twice", n, into)
+			return newError(name, ErrType, rank, "%d entries of %v, the result, overlap: a byte is written to more than once", n, into)
 		}
 	}
 	if c.Code != wire.CodeGet {
 		if y.target.OverlapsSelf(y.count) {
-			return newError(name, ErrType, rank, "%d entries of %v, the target, have bytes twice", y.count, y.target)
+			return newError(name, ErrType, rank, "%d entries of %v, the target, overlap: a byte is written to more than once", y.count, y.target)
 		}
 	}
 	if c.Code == wire.CodeAccumulate || c.Code == wire.CodeGetAccumulate {
 		basic, uniform := y.target.UniformBasic()
 		if !uniform && y.size > 0 {
-			return newError(name, ErrType, rank, "%v has not elements of one predefined datatype", y.target)
+			return newError(name, ErrType, rank, "%v mixes elements of several predefined datatypes: an accumulate needs one", y.target)
 		}
 		if uniform {
 			if err := checkOp(name, rank, c.Op, basic); err != nil {

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -143,7 +144,7 @@ func (e *Epoch) LockAll(assert Assert) error {
 		return err
 	}
 	if e.locked > 0 {
-		return syncError("lock_all", mpierr.NoRank, "%d targets are locked singly: unlock them first", e.locked)
+		return syncError("lock_all", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	}
 	if e.posted {
 		return syncError("lock_all", mpierr.NoRank, "this process's window is exposed by Post: call Wait first")
@@ -193,7 +194,7 @@ func (e *Epoch) Fence(assert Assert) error {
 	case e.all&accessKind != 0:
 		return syncError("fence", mpierr.NoRank, "all targets are locked: call UnlockAll first")
 	case e.locked > 0:
-		return syncError("fence", mpierr.NoRank, "%d targets are locked: unlock them first", e.locked)
+		return syncError("fence", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	case e.started:
 		return syncError("fence", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
 	case e.posted:
@@ -289,7 +290,7 @@ func (e *Epoch) Free() error {
 	case e.all&accessKind != 0:
 		return syncError("window free", mpierr.NoRank, "all targets are locked: call UnlockAll first")
 	case e.locked > 0:
-		return syncError("window free", mpierr.NoRank, "%d targets are locked: unlock them first", e.locked)
+		return syncError("window free", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	case e.started:
 		return syncError("window free", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
 	case e.posted:
@@ -298,6 +299,14 @@ func (e *Epoch) Free() error {
 		return syncError("window free", mpierr.NoRank, "the epoch of a fence was used: call Fence first")
 	}
 	return nil
+}
+
+// lockedTargets says how many targets are locked singly.
+func (e *Epoch) lockedTargets() string {
+	if e.locked == 1 {
+		return "1 target is locked"
+	}
+	return fmt.Sprintf("%d targets are locked", e.locked)
 }
 
 // endFence ends the epoch of a fence that was not used.

@@ -52,9 +52,9 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 }
 
 // Pass is Acquire of the shared lock by a holder that may hold the locks of other
-// targets while it waits, as one that locks all does. It goes before all who wait: of
-// two such holders each could hold what an exclusive request waits for that the
-// other one's request waits behind.
+// targets while it waits, as one that locks all does. It goes before all who wait.
+// Otherwise two such holders could wait for each other: each holds one target, and at the
+// other target stands behind an exclusive request, which waits for the other holder.
 func (l *Lock[T]) Pass(holder uint64, ticket T) (granted bool, class mpierr.Class) {
 	return l.acquire(holder, LockShared, ticket, true)
 }

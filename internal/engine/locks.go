@@ -114,11 +114,11 @@ func (e *Engine) ask(l *lock, id uint32, holder uint64, flags uint8, age uint64)
 	return l.Acquire(holder, kindOf(flags == wire.FlagExclusive), struct{}{})
 }
 
-// passes reports whether a request of lock_all goes before those who wait. It has to
-// where its epoch is older than a wait, for it may hold what that wait is for, at
-// another target. A younger one waits its turn, so that nobody starves. The age is not
-// that of arrival; a request that was longer under way than the limit of life is not
-// there any more.
+// passes reports whether a request of lock_all goes before those who wait. It has to if
+// its epoch is older than one of the waits: the epoch may hold the lock of another target
+// that the one who waits here needs. A younger epoch waits its turn, so that nobody
+// starves. The age is that at sending. The request may have been under way since, but
+// for no longer than DeadAfter: then its session would have ended.
 func (e *Engine) passes(l *lock, id uint32, age uint64) bool {
 	longest := int64(0)
 	l.Waiters(func(holder uint64) {

@@ -23,7 +23,7 @@ type sharedLock struct {
 	tell  bool             // given up; the target is still to be told
 }
 
-var errTaken = errors.New("it has taken this process for dead, and its lock away")
+var errTaken = errors.New("the target took this process for dead, and gave its lock to others")
 
 // Share says that this rank maps the window that a leads to, and has the given
 // index in its lock.
