@@ -24,6 +24,9 @@ func (e *Engine) acknowledge(s *Session, h *wire.Header) {
 	}
 	s.ackLargest = max(s.ackLargest, h.AckLargest)
 	e.settle(s, h.AckLargest, h.AckBits)
+	if s.reach.pending {
+		e.probed(s, h)
+	}
 	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 	}
@@ -40,13 +43,13 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 		}
 		next := p.next
 		switch {
-		case reliable.Has(largest, bits, p.packet) || p.seq < s.acked[p.class]:
+		case reliable.Has(largest, bits, p.packet) || p.pieces > 0 && p.pieceArrived(largest, bits) || p.seq < s.acked[p.class]:
 			if p.packet == largest && p.flags&wire.FlagAckNow != 0 {
 				s.rtt.Sample(e.now - p.sentAt)
 			}
 			e.landed(s, i)
 			acked++
-		case p.packet+lostBehind > largest:
+		case p.packet+uint64(p.pieces)+lostBehind > largest:
 		case p.inDevice:
 			e.lookAgain(s)
 		default:
@@ -77,6 +80,17 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 	}
 }
 
+// pieceArrived reports whether an acknowledgement names a piece of p: it names the one
+// that made p whole.
+func (p *slot) pieceArrived(largest, bits uint64) bool {
+	for n := p.packet; n <= p.packet+uint64(p.pieces); n++ {
+		if reliable.Has(largest, bits, n) {
+			return true
+		}
+	}
+	return false
+}
+
 // lookAgain has what s lost found once the device has given back the slots.
 func (e *Engine) lookAgain(s *Session) {
 	if !s.isLate {
@@ -102,6 +116,9 @@ func (e *Engine) lose(s *Session, i int32) {
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
 	e.insert(&s.again[p.class], i)
+	if p.tries >= doubtAfter && p.pieces == 0 && p.length > wire.MinPayload && s.maxPayload > wire.MinPayload {
+		e.shrink(s)
+	}
 	if p.sends >= 4 {
 		e.seekOverdue(s, p)
 	}

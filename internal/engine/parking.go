@@ -59,12 +59,16 @@ func (p *parkingLot) split(places int) {
 	}
 }
 
-// place returns where a bundle of s may be parked, or numRows if it may not come in.
-// Bundles in a lock's queue do not count, or the unlock that they wait for might find
-// no room.
-func (p *parkingLot) place(s *Session, due bool, credits int32) row {
+// place returns where a bundle of s may be parked, or numRows if it may not come in. One
+// that came before its turn gets no place beyond what s may have in flight. Bundles in a
+// lock's queue do not count, or the unlock that they wait for might find no room.
+func (e *Engine) place(s *Session, due bool) row {
+	p := &e.parked
 	for r := range numRows {
-		if (r == anyRow && s.parked[r] < credits || r == dueRow && due) && p.share[r].admits(s.parked[r], 1, p.limit[r]-p.taken[r]) {
+		if r == dueRow && !due || r == anyRow && s.parked[r] >= leastCredits && s.parked[r] >= int32(e.creditsFor()) {
+			continue
+		}
+		if p.share[r].admits(s.parked[r], 1, p.limit[r]-p.taken[r]) {
 			return r
 		}
 	}

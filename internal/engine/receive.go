@@ -90,6 +90,9 @@ func (e *Engine) receiveBundle(s *Session, h *wire.Header, body []byte) {
 		e.Stats.Faults[wire.BadFrame]++
 		return
 	}
+	if h.Sequence == 0 && !e.receiveLoose(s, h, c, &body) {
+		return
+	}
 	r := &s.recv[c]
 	switch r.Check(h.Sequence) {
 	case reliable.TooFar:
@@ -112,6 +115,35 @@ func (e *Engine) receiveBundle(s *Session, h *wire.Header, body []byte) {
 		}
 		e.Stats.Bundles++
 	}
+	e.arrived(s, h)
+}
+
+// receiveLoose takes in a frame without a sequence of its own: a probe, or a piece of a
+// bundle. It reports whether a bundle is complete now, which h and body then are of.
+func (e *Engine) receiveLoose(s *Session, h *wire.Header, c class, body *[]byte) bool {
+	var w wire.PieceOf
+	if !w.Decode(*body) {
+		e.Stats.Faults[wire.BadFrame]++
+		return false
+	}
+	if w.Sequence == 0 {
+		e.arrived(s, h)
+		return false
+	}
+	h.Sequence = w.Sequence
+	if s.recv[c].Check(w.Sequence) != reliable.Fresh {
+		return true
+	}
+	records, ok := e.join(s, c, w, (*body)[wire.PieceLen:])
+	if !ok {
+		e.Stats.Faults[wire.BadFrame]++
+	}
+	*body = records
+	return records != nil
+}
+
+// arrived has the packet of h acknowledged.
+func (e *Engine) arrived(s *Session, h *wire.Header) {
 	s.packets.Add(h.Packet)
 	s.unacked++
 	if h.Flags&wire.FlagAckNow != 0 {
@@ -130,7 +162,7 @@ func (e *Engine) takeRequest(s *Session, h *wire.Header, body []byte) bool {
 	b := bundle{session: s, seq: h.Sequence, order: h.Order, flags: h.Flags, body: body}
 	// Applying may stop half way for want of transmit slots, so there must be a place
 	// to keep the rest.
-	if b.row = e.parked.place(s, b.due(), int32(e.creditsFor())); b.row == numRows {
+	if b.row = e.place(s, b.due()); b.row == numRows {
 		return false
 	}
 	s.recv[request].Received(h.Sequence)

@@ -147,20 +147,20 @@ func (e *Engine) lostDue(s *Session, c class) int32 {
 // patience is how long after its last transmission a bundle is sent again at the
 // earliest. The first time that is at once. A bundle that is lost again and again may be
 // one that cannot pass, and what else passes says nothing of it: so each backs off alone.
+// When the peer has applied the oldest of all, it may have room for those that it had none
+// for, and everything begins anew.
 func (s *Session) patience(p *slot) int64 {
-	if p.sends < 2 {
+	if p.tries < 2 || p.applied != s.acked[p.class] {
 		return 0
 	}
-	return min(s.rtt.Probe()<<min(p.sends-2, 16), reliable.MaxTimeout)
+	return min(s.rtt.Probe()<<min(p.tries-2, 16), reliable.MaxTimeout)
 }
 
 // transmit gives bundle i a fresh packet number, the newest acknowledgement and
 // its checksum, and hands it to the device.
 func (e *Engine) transmit(s *Session, i int32) {
 	p := &e.slots[i]
-	p.packet = s.nextPacket
-	s.nextPacket++
-	p.state, p.sentAt, p.inDevice = slotFlight, e.now, true
+	p.state, p.sentAt = slotFlight, e.now
 	if p.sends == 0 {
 		p.firstAt = e.now
 		e.Stats.Sent++
@@ -168,13 +168,23 @@ func (e *Engine) transmit(s *Session, i int32) {
 		e.Stats.Resent++
 	}
 	p.sends++
+	if p.applied != s.acked[p.class] {
+		p.applied, p.tries = s.acked[p.class], 0
+	}
+	p.tries++
 	if p.class == request && p.flags&wire.FlagAckNow != 0 {
 		s.promptSeq = max(s.promptSeq, p.seq)
 	}
-	e.stamp(s, e.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
+	if int(p.length) <= s.maxPayload && (p.tries <= doubtAfter || p.length <= wire.MinPayload) {
+		p.packet, p.pieces, p.inDevice = s.nextPacket, 0, true
+		s.nextPacket++
+		e.stamp(s, e.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
+		e.out = append(e.out, Out{Slot: i, Len: p.length, Path: s.path})
+	} else {
+		e.sendPieces(s, i)
+	}
 	e.pushBack(&s.flight, i)
 	s.inFlight[p.class]++
-	e.out = append(e.out, Out{Slot: i, Len: p.length, Path: s.path})
 	if s.resendAt == 0 {
 		s.resendAt = e.now + s.rtt.Probe()
 		e.wakeBy(s.resendAt)
@@ -232,6 +242,9 @@ func (e *Engine) service(s *Session) {
 	for c := range numClasses {
 		e.closeBundle(s, c)
 		e.pump(s, c)
+	}
+	if s.reach.dueAt != 0 && e.now >= s.reach.dueAt {
+		e.probe(s)
 	}
 	if s.ackNow || s.unacked >= ackEvery {
 		e.sendAck(s)

@@ -46,7 +46,8 @@ type Session struct {
 	swept bool   // somebody waits for a message of any rank
 
 	// Sending.
-	maxPayload int
+	maxPayload int   // of frames: what the path is known to carry
+	reach      reach // and what it may
 	credits    int32
 	nextPacket uint64
 	nextSeq    [numClasses]uint64
@@ -77,6 +78,7 @@ type Session struct {
 	packets   reliable.Packets
 	orderSeen uint32      // last ordered bundle applied
 	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
+	joining   []joining   // bundles that come in pieces
 	unacked   int32
 	ackNow    bool
 	ackAt     int64 // 0: nothing to acknowledge
@@ -213,8 +215,10 @@ func (e *Engine) forget(s *Session) {
 // silent peer sends nothing, and takes no share.
 func (e *Engine) creditsFor() uint32 {
 	share := e.cfg.RxFrames / (4 * max(2, len(e.active)-e.silent))
-	return uint32(min(max(share, 4), reliable.Span/2))
+	return uint32(min(max(share, leastCredits), reliable.Span/2))
 }
+
+const leastCredits = 4
 
 func (e *Engine) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 	h := wire.Hello{
@@ -311,7 +315,8 @@ func (e *Engine) establish(s *Session, h *wire.Hello) {
 	s.state = open
 	s.remoteID, s.peer = h.Session, h.Incarnation
 	s.credits = int32(min(h.Credits, reliable.Span/2))
-	s.maxPayload = min(int(h.MaxPayload), e.cfg.Slab.MaxPayload)
+	s.reach.limit = min(int(h.MaxPayload), e.cfg.Slab.MaxPayload)
+	e.seekReach(s)
 	s.waiting, s.pingAt = 0, 0
 	e.markDirty(s)
 }
@@ -336,6 +341,7 @@ func (e *Engine) fail(s *Session, why error) {
 	e.dropLocks(s)
 	e.dropTypes(s)
 	s.marks = nil
+	s.reach, s.joining = reach{}, nil
 	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
 }
 
@@ -373,7 +379,7 @@ func (s *Session) idle() bool {
 	if s.state == dead {
 		return true
 	}
-	return s.state == open && s.held == [numClasses]int32{} && s.ackAt == 0 && !s.ackNow &&
+	return s.state == open && s.held == [numClasses]int32{} && s.ackAt == 0 && !s.ackNow && s.reach.dueAt == 0 &&
 		!s.owes()
 }
 
@@ -409,6 +415,9 @@ func (e *Engine) timers(s *Session) {
 		s.ackNow = true
 		e.service(s)
 	}
+	if s.reach.dueAt != 0 && e.now >= s.reach.dueAt {
+		e.service(s)
+	}
 	if s.againAt != 0 && e.now >= s.againAt {
 		s.againAt = 0
 		e.service(s)
@@ -420,7 +429,7 @@ func (e *Engine) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt} {
+	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt, s.reach.dueAt} {
 		if t != 0 {
 			e.wakeBy(t)
 		}

@@ -33,6 +33,9 @@ type slot struct {
 	session    *Session
 	length     int32 // of the payload, header included
 	sends      uint32
+	tries      uint32 // of sends, those since the peer applied what is before this bundle
+	applied    uint64 // below it all was applied then
+	pieces     int32  // besides the first, that it was sent in last
 	order      uint32
 	packet     uint64
 	seq        uint64

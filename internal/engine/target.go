@@ -196,7 +196,7 @@ func (e *Engine) applyGetAccumulate(s *Session, w *window.Window, r *wire.Record
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(r.Data)
-	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.maxPayload {
+	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.reach.limit {
 		return mpierr.Size
 	}
 	a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}

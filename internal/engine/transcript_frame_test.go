@@ -35,6 +35,10 @@ func (f *frame) String() string {
 	case wire.KindAck:
 		return s + "ack" + acknowledgement(&h)
 	}
+	var piece wire.PieceOf
+	if h.Sequence == 0 && piece.Decode(f.payload[wire.HeaderLen:]) {
+		return s + fmt.Sprintf("packet %d, piece of bundle %d from %d of %d bytes", h.Packet, piece.Sequence, piece.Offset, piece.Total) + acknowledgement(&h)
+	}
 	class := "request"
 	if h.Flags&wire.FlagResponse != 0 {
 		class = "response"

@@ -122,7 +122,7 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	windows, slab := &window.Table{}, engine.HeapSlab(64, 0, 1472)
+	windows, slab := &window.Table{}, engine.HeapSlab(64, 0, wire.MinPayload) // with more, a session begins with a probe of it
 	if err := windows.Add(w); err != nil {
 		s.t.Fatal(err)
 	}

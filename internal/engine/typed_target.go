@@ -40,7 +40,7 @@ func (e *Engine) applyTyped(b *bundle, w *window.Window, r *wire.Record) mpierr.
 			return mpierr.Intern
 		}
 		offset, want := wire.Part(data)
-		if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > b.session.maxPayload {
+		if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > b.session.reach.limit {
 			return mpierr.Size
 		}
 		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}

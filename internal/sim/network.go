@@ -20,7 +20,6 @@ type plan struct {
 	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
 	hosts               int   // ranks are on that many hosts, and share the memory of one window there; 0: none do
 	witnesses           bool  // each rank looks whether the others answer it in time
-	stormy              bool  // a bundle may be sent without end
 	faults              []fault
 }
 
@@ -67,7 +66,6 @@ func (w *World) newPlan() plan {
 			p.faultsEnd = max(p.faultsEnd, f.to)
 		}
 		p.witnesses = p.witnesses || f.kind == giveUp
-		p.stormy = p.stormy || f.kind == longFrames
 	}
 	return p
 }
@@ -193,7 +191,7 @@ func describeFrame(b []byte) string {
 	}
 	s := fmt.Sprintf("kind %d flags %x packet %d seq %d ack %d/%x applied %d/%d order %d", h.Kind, h.Flags, h.Packet, h.Sequence,
 		h.AckLargest, h.AckBits, h.AckRequests, h.AckResponses, h.Order)
-	if h.Kind != wire.KindData {
+	if h.Kind != wire.KindData || h.Sequence == 0 {
 		return s
 	}
 	var r wire.Record

@@ -131,3 +131,13 @@ func FuzzHello(f *testing.F) {
 		}
 	})
 }
+
+func TestPieceRoundTrip(t *testing.T) {
+	b := make([]byte, PieceLen)
+	want := PieceOf{Sequence: 1 << 40, Offset: 1136, Total: 1392}
+	want.Put(b)
+	var got PieceOf
+	if !got.Decode(b) || got != want || got.Decode(b[:PieceLen-1]) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// A path may carry shorter frames than both of its ends do, and lose longer ones without
+// a word. So a session begins with the payload that every path carries, and sends a probe
+// of the payload that it would like. When that is acknowledged, frames may be as long.
+// When a long frame is lost again and again, the session goes back to the beginning.
+
+const (
+	doubtAfter   = 3 // transmissions of a long frame that were lost
+	probeTries   = 3
+	probeAfter   = reliable.MaxTimeout
+	worthProbing = 32 // bytes
+)
+
+// reach is what is known of the length of frames that a path carries.
+type reach struct {
+	limit   int // what both ends carry
+	most    int // no more passes
+	length  int // of the last probe
+	packet  uint64
+	sentAt  int64
+	dueAt   int64 // when it counts as lost, or the next one is due; 0: see pending
+	tries   int
+	pending bool // there is more to find out
+}
+
+// seekReach begins to find out what the path to s carries.
+func (e *Engine) seekReach(s *Session) {
+	s.reach.most, s.reach.tries = s.reach.limit, 0
+	s.reach.length = s.reach.limit
+	e.probeNext(s)
+}
+
+// probeNext has the next probe sent, if it is worth it.
+func (e *Engine) probeNext(s *Session) {
+	r := &s.reach
+	if r.pending = r.length-s.maxPayload >= worthProbing || r.length == r.limit && r.length > s.maxPayload; !r.pending {
+		r.dueAt = 0
+		return
+	}
+	r.dueAt, r.packet = e.now, 0
+	e.markDirty(s)
+	e.wakeBy(e.now)
+}
+
+// probe sends a probe that is due. Nothing can be said of one that was not acknowledged
+// by a peer that has not been heard since: the next sign of life has it sent again.
+func (e *Engine) probe(s *Session) {
+	r := &s.reach
+	if r.packet != 0 {
+		if s.heard <= r.sentAt {
+			r.dueAt = 0
+			return
+		}
+		if r.tries++; r.tries == probeTries {
+			r.tries, r.most = 0, r.length-1
+			r.length = (s.maxPayload + r.most) / 2 &^ 7
+			if e.probeNext(s); !r.pending {
+				return
+			}
+		}
+	}
+	r.packet, r.dueAt = 0, e.now+ackDelay
+	if e.freeSlots > e.ackReserve {
+		i := e.allocSlot()
+		b := e.cfg.Slab.Payload(i)[:r.length]
+		clear(b[wire.HeaderLen:])
+		r.packet, r.sentAt, r.dueAt = e.loose(s, i, len(b), wire.FlagAckNow, 0), e.now, e.now+probeAfter
+	}
+	e.wakeBy(r.dueAt)
+}
+
+// probed takes in an acknowledgement while there is more to find out.
+func (e *Engine) probed(s *Session, h *wire.Header) {
+	r := &s.reach
+	switch {
+	case r.packet != 0 && reliable.Has(h.AckLargest, h.AckBits, r.packet):
+		s.maxPayload, r.tries = r.length, 0
+		r.length = (s.maxPayload + r.most) / 2 &^ 7
+		e.probeNext(s)
+	case r.dueAt == 0:
+		r.packet = 0
+		e.probeNext(s)
+	}
+}
+
+// shrink has frames to s be as short as every path carries, for a long one was lost
+// several times, until it is known that longer ones pass.
+func (e *Engine) shrink(s *Session) {
+	s.maxPayload = wire.MinPayload
+	e.seekReach(s)
+}
+
+// loose sends the frame of n bytes in slot i, which belongs to no bundle as a whole, and
+// returns its packet number.
+func (e *Engine) loose(s *Session, i int32, n int, flags uint8, order uint32) uint64 {
+	p := slot{flags: flags, packet: s.nextPacket, order: order}
+	s.nextPacket++
+	e.stamp(s, e.cfg.Slab.Payload(i)[:n], wire.KindData, &p)
+	e.outputOnce(i, n, s.path)
+	return p.packet
+}

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// carries loses all frames that are longer than the path carries.
+func (f *fabric) carries(most int) {
+	f.filter = func(_, _ int, b []byte) int {
+		if len(b) > most {
+			return 0
+		}
+		return 1
+	}
+}
+
+// TestPayloadGrowsWithTheFirstExchange opens a session over a path that carries all that
+// its ends do: without any time passing they use it.
+func TestPayloadGrowsWithTheFirstExchange(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.settle()
+	if there := f.e[1].Session(0); a.session.maxPayload != 1472 || there.maxPayload != 1472 {
+		t.Errorf("frames of %d and %d bytes", a.session.maxPayload, there.maxPayload)
+	}
+	f.atRest()
+}
+
+// TestPathThatCarriesLessIsUsedAtItsSize has a path lose all frames beyond a length from
+// the start: nothing takes longer for it, and frames become nearly as long as they may.
+func TestPathThatCarriesLessIsUsedAtItsSize(t *testing.T) {
+	for _, most := range []int{wire.MinPayload, 1233, 1300, 1400, 1471} {
+		f := newFabric(t, 2, 1<<20, nil)
+		f.carries(most)
+		a := f.access(0, 1)
+		data := content(1, 1<<20)
+		start := f.now
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data})
+		if err := f.flush(f.e[0], a); err != nil || !bytes.Equal(f.mem[1], data) {
+			t.Errorf("%d bytes: %v", most, err)
+		}
+		if time := f.now - start; time > 10*millisecond {
+			t.Errorf("%d bytes: a put took %d ms", most, time/millisecond)
+		}
+		for range 100 {
+			f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data[:8]})
+			f.flush(f.e[0], a)
+			f.pass(100 * millisecond)
+		}
+		if n := a.session.maxPayload; n > most || n < most-64 {
+			t.Errorf("%d bytes: frames have %d", most, n)
+		}
+		f.atRest()
+	}
+}
+
+// TestPathThatShrinksCostsAMoment has a path stop to carry long frames while many of both
+// ranks are on their way: all of them take effect, once, and the session goes on.
+func TestPathThatShrinksCostsAMoment(t *testing.T) {
+	for _, loss := range []float64{0, 0.1} {
+		f := newFabric(t, 2, 1<<20, nil)
+		a, b := f.access(0, 1), f.access(1, 0)
+		f.pass(millisecond)
+		rng := rand.New(rand.NewPCG(1, 2))
+		f.filter = func(_, _ int, p []byte) int {
+			if len(p) > 1300 || rng.Float64() < loss {
+				return 0
+			}
+			return 1 + rng.IntN(2)
+		}
+		ones := bytes.Repeat(word(1), 10_000)
+		result, back := make([]byte, 80_000), make([]byte, 80_000)
+		start := f.now
+		sum := func(a *Access) *Call {
+			return &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: ones}
+		}
+		fetch := func(a *Access, into []byte) *Call {
+			return &Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Result: into}
+		}
+		calls, done := []*Call{sum(a), sum(b), sum(a), fetch(a, result), fetch(b, back)}, 0
+		f.until(1000*millisecond, func() bool {
+			for done < len(calls) {
+				c := calls[done]
+				if ok, err := c.Access.engine.Issue(f.now, c); err != nil {
+					t.Fatal(err)
+				} else if !ok {
+					return false
+				}
+				done++
+			}
+			f.e[0].Flush(f.now, a)
+			f.e[1].Flush(f.now, b)
+			return (*FlushWait)(a).Met() && (*FlushWait)(b).Met()
+		})
+		t.Logf("loss %.1f: took %d ms", loss, (f.now-start)/millisecond)
+		if a.TakeError() != nil || b.TakeError() != nil {
+			t.Fatal(a.TakeError(), b.TakeError())
+		}
+		if !bytes.Equal(result, bytes.Repeat(word(2), 10_000)) || !bytes.Equal(back, ones) {
+			t.Errorf("loss %.1f: not everything took effect once", loss)
+		}
+		f.filter = nil
+		f.atRest()
+	}
+}
+
+// TestLongFramesPassAgain has long frames lost by chance until the session doubts that
+// they pass: they do, and are used again at once.
+func TestLongFramesPassAgain(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, nil)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	lost, passes := 0, false
+	f.filter = func(_, _ int, b []byte) int {
+		passes = passes || a.session.maxPayload < 1300
+		if len(b) > 1300 && !passes {
+			lost++
+			return 0
+		}
+		return 1
+	}
+	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: content(1, 10_000)})
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	if lost < 3 || !passes || a.session.maxPayload != 1472 {
+		t.Errorf("%d frames were lost, and they have %d bytes", lost, a.session.maxPayload)
+	}
+	f.atRest()
+}
+
+// TestForgedPiecesAreHarmless sends pieces that fit no bundle: they are counted, and what
+// is kept of a bundle that never becomes whole is bounded.
+func TestForgedPiecesAreHarmless(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	a := f.access(0, 1)
+	f.settle()
+	at := f.e[1].Session(0)
+	send := func(w wire.PieceOf, n int) {
+		b := make([]byte, wire.HeaderLen+wire.PieceLen+n)
+		w.Put(b[wire.HeaderLen:])
+		a.session.nextPacket++
+		(&wire.Header{Kind: wire.KindData, Session: at.localID, Packet: a.session.nextPacket, Credits: 1, AckRequests: 1, AckResponses: 1}).Encode(b)
+		f.e[1].Receive(f.now, b, 0)
+	}
+	bad := []struct {
+		w wire.PieceOf
+		n int
+	}{
+		{wire.PieceOf{Sequence: 1, Total: 1 << 31, Offset: 0}, pieceLen},
+		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 8}, 8},
+		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 2 * pieceLen}, 8},
+		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 0}, 8},
+		{wire.PieceOf{Sequence: 1, Total: 0, Offset: 0}, 0},
+	}
+	for _, p := range bad {
+		send(p.w, p.n)
+	}
+	if n := f.e[1].Stats.Faults[wire.BadFrame]; int(n) != len(bad) {
+		t.Errorf("%d of %d pieces were refused", n, len(bad))
+	}
+	for seq := range uint64(200) {
+		send(wire.PieceOf{Sequence: seq + 1, Total: 1392}, pieceLen)
+	}
+	if n := len(at.joining); n != maxJoining {
+		t.Errorf("pieces of %d bundles are kept", n)
+	}
+}
