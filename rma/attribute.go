@@ -66,8 +66,8 @@ func (w *Win) SetName(name string) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	if w.freed {
-		return errFreed("set_name")
+	if err := w.sync.Usable("set_name"); err != nil {
+		return err
 	}
 	w.name = name
 	if c := w.own.Checker(); c != nil {
@@ -87,10 +87,5 @@ func (w *Win) Name() string {
 func (w *Win) alive(op string) error {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	if w.freed {
-		return errFreed(op)
-	}
-	return nil
+	return w.sync.Usable(op)
 }
-
-func errFreed(op string) error { return newError(op, ErrWin, NoRank, "the window has been freed") }

@@ -1,6 +1,8 @@
 package rma
 
 import (
+	"context"
+
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 )
@@ -43,11 +45,22 @@ type Location struct {
 	disp  int64
 	typ   *datatype.Type // nil: what the origin has
 	count int
+	ctx   context.Context // bounds the wait for room; nil: nothing does
 }
 
 // At returns the place that lies disp displacement units of the target from the
 // start of its window.
 func At(disp int64) Location { return Location{disp: disp} }
+
+// Within returns l for a call that waits for room to send until ctx ends at most. Without
+// it, a communication call waits for as long as the target lives and does not take what was
+// issued before. One that ends so fails with class ErrTimeout. Some of it may have been
+// issued, and takes effect like any operation; where the call has a result, that is to be
+// left alone until a call that completes what was issued to the target.
+func (l Location) Within(ctx context.Context) Location {
+	l.ctx = ctx
+	return l
+}
 
 // Op is a reduction operator of the accumulate calls (section 11.3.4).
 type Op = datatype.Op

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -200,7 +201,6 @@ func (r *report) unmarshal(b []byte) bool {
 // register makes the window known to requests at every rank, or at none, before
 // anyone returns. Its id is of the first rank.
 func (w *Win) register(ctx context.Context, c window.Config, proposals []proposal, fault error) error {
-	w.epoch = window.NewEpoch(w.comm.Rank(), w.comm.Size(), w.hints.NoLocks)
 	if fault == nil {
 		fault = w.checkSame()
 	}
@@ -215,6 +215,12 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 	}
 	if err == nil {
 		err = w.reachHost(reports)
+	}
+	if err == nil {
+		w.sync = epochs.New(epochs.Config{
+			Rank: w.comm.Rank(), Size: w.comm.Size(), Own: w.own, NoLocks: w.hints.NoLocks, Check: w.hints.Check, Quiet: w.quietFree,
+			Loads: func(target int) bool { return w.targets[target].loads }, Open: w.connect,
+		})
 	}
 	if err != nil && !known && w.inner != nil { // others may have the window, and wait for this rank
 		w.inner.Break(w.comm, err)

@@ -25,8 +25,9 @@
 // # Blocking
 //
 // Communication calls (Put, Get, Accumulate and so on) do not wait for the
-// target to do anything: they return once the data has been taken over, which can
-// mean waiting for room when much is in flight. Origin buffers of Put and
+// target to do anything, nor for a connection to it: they return once the data has
+// been taken over, which can mean waiting for room when much is in flight;
+// Location.Within bounds that. Origin buffers of Put and
 // Accumulate may be reused at once; result buffers belong to the library until
 // a synchronisation call. Calls that take a context block; when the context
 // ends, they fail with class ErrTimeout and its error, and the operations stay

@@ -47,7 +47,8 @@ func local(b *Buffer) engine.Local {
 
 // issueTyped checks and issues a call in which any datatype is derived, or that
 // names the target's.
-func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, rank int, at *Location) error {
+func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
+	c, name, rank, at := &o.Call, o.name, o.target, &o.at
 	// What is written to may be longer than the data.
 	reads, writes := c.Code == wire.CodeGet, c.Code == wire.CodePut || c.Code == wire.CodeAccumulate
 	if c.Op == NoOp {
@@ -73,7 +74,7 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 		return named(name, rank, err)
 	}
 	y.lo = lo
-	n, align := int(hi-lo), 1
+	o.span, o.align = int(hi-lo), 1
 	y.size = y.count * y.target.Size()
 	if !reads {
 		n, t := origin.Entries()
@@ -112,14 +113,14 @@ func (w *Win) issueTyped(name string, c *engine.Call, origin, result *Buffer, ra
 			if err := checkOp(name, rank, c.Op, basic); err != nil {
 				return err
 			}
-			c.Basic, align = basic, basic.Align()
+			c.Basic, o.align = basic, basic.Align()
 		}
 	}
 	if y.size == 0 {
-		n, y.lo = 0, 0
+		o.span, y.lo = 0, 0
 	}
 	c.Origin, c.Result = nil, nil
-	return w.issue(name, rank, at.disp, c, n, align, &y)
+	return w.issue(o, &y)
 }
 
 // fits returns an error unless n entries of t fit in those of into, side of a

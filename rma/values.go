@@ -10,14 +10,14 @@ import (
 
 // Fetch combines value with the element at the target, and returns what was there before:
 // FetchAndOp of one value, with the wait for its result, in an epoch of Lock or LockAll.
-// With NoOp it is Load. It blocks until the result is here; ctx bounds that. If it ends
+// With NoOp it is Load. It blocks until the result is here; ctx bounds all of that. If it ends
 // first, the error has class ErrTimeout, and the operation may have taken effect. Other
 // operations at the target go on, and it does not wait for them. Errors: as for RfetchAndOp.
 func Fetch[T datatype.Element](ctx context.Context, w *Win, op Op, value T, target int, at Location) (former T, err error) {
 	c := cells.Get().(*cell)
 	origin, _, result := operandsOf[T](c)
 	*origin = value
-	if err = w.fetchAndOp(&c.request, Value(origin), Value(result), target, at, op); err == nil {
+	if err = w.fetchAndOp(&c.request, Value(origin), Value(result), target, at.Within(ctx), op); err == nil {
 		err = w.awaitOwn(ctx, "fetch", target, &c.request)
 	}
 	return take(c, result, w.report(err))
@@ -37,7 +37,7 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 	c := cells.Get().(*cell)
 	origin, other, result := operandsOf[T](c)
 	*origin, *other = value, compare
-	if err = w.compareAndSwap(&c.request, Value(origin), Value(other), Value(result), target, at); err == nil {
+	if err = w.compareAndSwap(&c.request, Value(origin), Value(other), Value(result), target, at.Within(ctx)); err == nil {
 		err = w.awaitOwn(ctx, "swap", target, &c.request)
 	}
 	return take(c, result, w.report(err))
@@ -46,7 +46,7 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 // awaitOwn waits for the one operation that r follows, and returns its error.
 func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *engine.Request) error {
 	if e, now := w.poller.Lock(); target != ProcNull {
-		e.FlushUnmarked(now, w.targets[target].access) // asks for a prompt answer
+		e.FlushUnmarked(now, w.sync.Opened(target)) // asks for a prompt answer
 	}
 	if err := w.poller.WaitLocked(ctx, r); err != nil {
 		return named(name, target, err)

@@ -2,13 +2,12 @@ package rma
 
 import (
 	"context"
-	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
 )
@@ -57,29 +56,18 @@ type Win struct {
 	acting     atomic.Int32 // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
-	hints    window.Hints
-	name     string
-	epoch    *window.Epoch
-	targets  []target
-	touched  []int // targets with an access
-	freed    bool
-	began    int64               // when LockAll was called
-	started  []int               // the group of Start
-	posted   []*engine.Access    // to the group of Post
-	exposure engine.ExposureWait // of Wait and Test
+	hints   window.Hints
+	name    string
+	targets []target
+	sync    *epochs.Window // its epochs, and those that it exposes its memory for
 }
 
 // target is what an origin knows of one rank's window.
 type target struct {
-	size      uint64
-	dispUnit  int
-	direct    *window.Window // where this process maps the target's memory; nil: it does not
-	loads     bool           // this process may load and store the target's memory
-	access    *engine.Access // nil until first used
-	used      bool           // accessed in this epoch
-	lazy      bool           // LockAll's lock has been asked for
-	releasing bool           // an unlock has begun, and not yet been waited for
-	asked     bool           // it has asked the target
+	size     uint64
+	dispUnit int
+	direct   *window.Window // where this process maps the target's memory; nil: it does not
+	loads    bool           // this process may load and store the target's memory
 }
 
 // Memory returns the memory that this rank exposes, nil once the window is
@@ -124,11 +112,11 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	err = w.usable("window free")
 	switch {
 	case err == nil:
-		err = w.epoch.Free()
+		err = w.sync.MayFree()
 		if err == nil && w.acting.Load() > 0 {
 			err = newError("window free", ErrRMASync, NoRank, "an operation is going on in another goroutine")
 		}
-	case !w.freed:
+	case !w.sync.Freed():
 		err = nil // the node was closed, which has ended all epochs: the memory can go
 	}
 	w.poller.Unlock()
@@ -136,29 +124,17 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		return err
 	}
 	fault := callbackError("window free", w.attributes.Clear(w))
-	if err := w.finish(ctx); fault == nil {
-		fault = err
-	}
-	if !w.quietFree {
-		if err := w.ending.Barrier(ctx); err != nil && fault == nil {
-			fault = named("window free", NoRank, err)
-		}
-	}
-	if err := w.unposted(); fault == nil {
+	if err := w.run(ctx, w.sync.Free()); fault == nil {
 		fault = err
 	}
 	_ = w.inner.Free() // what still comes for the window's collectives is dropped
-	e, now := w.poller.Lock()
+	t := w.turn()
 	defer w.poller.Unlock()
-	if w.freed {
-		return errFreed("window free") // by another goroutine, meanwhile
+	if err := w.sync.Usable("window free"); err != nil {
+		return err // by another goroutine, meanwhile
 	}
-	w.freed = true
-	for _, t := range w.touched {
-		e.CloseAccess(w.targets[t].access)
-	}
-	e.Evict(now, w.mapped())
-	e.ForgetWindow(w.own.ID())
+	w.sync.Close(t)
+	t.Evict(t.Now, w.mapped())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.host.retire(w.comm.Rank())
 	for w.acting.Load() > 0 { // copies that came before; none begins any more
@@ -188,48 +164,3 @@ func (w *Win) mapped() []byte {
 
 // freePause is how long Free waits for calls of other goroutines between looks.
 const freePause = 10 * time.Microsecond
-
-// finish completes what post and start epochs have left outstanding, and returns the
-// first error of it. What waits for a post stays.
-func (w *Win) finish(ctx context.Context) (first error) {
-	e, now := w.poller.Lock()
-	var waits []int
-	for _, rank := range w.touched {
-		if a := w.targets[rank].access; !a.Starting() {
-			e.Flush(now, a)
-			waits = append(waits, rank)
-		}
-	}
-	w.poller.Unlock()
-	for _, rank := range waits {
-		if err := w.await(ctx, "window free", rank, atTarget); first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// unposted returns an error if something was issued to a target that has not posted:
-// it is lost.
-func (w *Win) unposted() error {
-	w.poller.Lock()
-	defer w.poller.UnlockQuiet()
-	for _, rank := range w.touched {
-		if a := w.targets[rank].access; a.Starting() && a.Err() == nil {
-			return newError("window free", ErrRMASync, rank, "Start began an epoch here, and the target has not posted to this rank: what was issued is lost")
-		}
-	}
-	return nil
-}
-
-// usable returns nil unless the window has been freed or the node closed. It is
-// called with the engine's lock held.
-func (w *Win) usable(op string) error {
-	switch {
-	case w.poller.Closed():
-		return newError(op, ErrClosed, NoRank, "the node: %w", net.ErrClosed)
-	case w.freed:
-		return errFreed(op)
-	}
-	return nil
-}

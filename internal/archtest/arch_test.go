@@ -40,9 +40,10 @@ var mayImport = map[string][]string{
 	"datatype":           {"internal/mpierr"},
 	"window":             {"datatype", "internal/mpierr"},
 	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/epochs":    {"internal/engine", "internal/mpierr", "window"},
 	"internal/program":   {"datatype", "window"},
-	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/mpierr", "internal/program", "internal/reliable", "internal/wire",
-		"window"},
+	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
+		"internal/reliable", "internal/wire", "window"},
 	"internal/bootstrap":    {"internal/mpierr"},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
 		"userspace", "window"},
-	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/hostmem", "internal/mpierr",
+	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/hostmem", "internal/mpierr",
 		"internal/wire", "userspace", "window"},
 }
 
@@ -62,8 +63,8 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/program",
-	"internal/seat", "internal/sim"}
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/epochs",
+	"internal/program", "internal/seat", "internal/sim"}
 
 // What pure packages must not import, with all below it.
 var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}

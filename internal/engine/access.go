@@ -323,6 +323,9 @@ func (e *Engine) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
 	}
 	a.lock, a.refusal = refused, why
 	e.dropDeferred(a, why)
+	if a.session != nil {
+		e.markDirty(a.session)
+	}
 	return why
 }
 

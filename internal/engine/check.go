@@ -25,9 +25,6 @@ func (a *Access) SetChecked(on bool) { a.checked = on }
 
 // marked reports whether the target has been told of what was flushed.
 func (a *Access) marked() bool {
-	if a.mark != markNone && !a.held() {
-		a.engine.markDirty(a.session) // there may be room for it now
-	}
 	return a.mark == markNone && a.markSeq < a.session.acked[request]
 }
 
@@ -70,6 +67,7 @@ func (e *Engine) sendMark(a *Access) bool {
 	}
 	i := e.requestRoom(a, 0)
 	if i == none {
+		e.stall(a.session)
 		return false
 	}
 	r := wire.Record{Code: wire.CodeMark, Window: a.window}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -16,31 +18,49 @@ import (
 func (e *Engine) Start(a *Access) { a.starts++ }
 
 // Post opens this rank's window to the rank that a leads to, and tells it, unless
-// quiet is set. It returns false if there is no room now (see RoomWait).
-func (e *Engine) Post(now int64, a *Access, quiet bool) bool {
+// quiet is set, as soon as there is room.
+func (e *Engine) Post(now int64, a *Access, quiet bool) {
 	e.now = now
 	s := a.session
+	a.posted++
 	switch {
 	case quiet || s != nil && s.state == dead:
 	case s == nil:
-		a.posted++ // what was kept back may end with the complete that answers
 		a.posts++
 		e.issueQueue(a)
-		return true
 	default:
-		i := e.room(s, request, 0)
-		if i == none {
-			return false
-		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodePost, Window: a.window}, 0)
+		s.posting = append(s.posting, a)
 		e.markDirty(s)
 	}
-	a.posted++
-	return true
 }
 
-// PostRoom reports whether Post may succeed.
-func (e *Engine) PostRoom(a *Access) bool { return a.session == nil || e.sendRoom(a.session) }
+// sendPosts tells the peer of the posts that it is to be told of.
+func (e *Engine) sendPosts(s *Session) {
+	for len(s.posting) > 0 {
+		i := e.room(s, request, 0)
+		if i == none {
+			e.stall(s)
+			return
+		}
+		e.appendRecord(i, &wire.Record{Code: wire.CodePost, Window: s.posting[0].window}, 0)
+		s.posting = slices.Delete(s.posting, 0, 1)
+	}
+}
+
+// Complete ends the access epoch on a that Start began. The target is told as soon as
+// everything issued before has been applied; what is issued next belongs to the next
+// epoch. The error concerns the target as a whole.
+func (e *Engine) Complete(now int64, a *Access) error {
+	c := Call{Code: wire.CodeComplete, Access: a}
+	done, err := e.Issue(now, &c)
+	if !done {
+		e.deferCall(&c)
+		if a.session != nil {
+			e.stall(a.session)
+		}
+	}
+	return err
+}
 
 // complete tells the target that the access epoch is over, once everything issued
 // before has been applied.
@@ -138,17 +158,12 @@ func (a *Access) Session() *Session { return a.session }
 // GiveUpExposure forgets a complete that will not come.
 func (e *Engine) GiveUpExposure(a *Access) { a.completes = a.posted }
 
-// An ExposureWait is met when each origin that a window is exposed to has
-// completed, or cannot any more. Origins that have are taken from the list.
-type ExposureWait struct{ Origins []*Access }
+// An ExposureWait is met when the origin that a window is exposed to has completed, or
+// cannot any more.
+type ExposureWait Access
 
 // Met reports whether the wait is over.
 func (w *ExposureWait) Met() bool {
-	for n := len(w.Origins); n > 0; n = len(w.Origins) {
-		if a := w.Origins[n-1]; a.Exposing() && a.Err() == nil {
-			return false
-		}
-		w.Origins = w.Origins[:n-1]
-	}
-	return true
+	a := (*Access)(w)
+	return !a.Exposing() || a.reachable() != nil
 }

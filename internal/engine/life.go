@@ -52,6 +52,10 @@ func (e *Engine) Bye(now int64) {
 		if s == nil || s.state == dead || s.state == dialing && !s.holds() {
 			continue
 		}
+		if s.path == NoPath { // there is nobody to tell, or to wait for
+			e.fail(s, errUnmet)
+			continue
+		}
 		s.leaving = true
 		e.sayBye(s)
 	}

@@ -278,6 +278,20 @@ func (e *Engine) abandon(c *Call) {
 	}
 }
 
+// Drop ends a call that Issue has not sent all of. What was sent takes effect; what it
+// brings goes nowhere.
+func (e *Engine) Drop(now int64, c *Call) {
+	e.now = now
+	if c.Typed != nil {
+		e.done(c)
+	}
+	if s := c.Access.session; s != nil {
+		if i := e.find(s, c.token); i != none {
+			e.finish(i, nil)
+		}
+	}
+}
+
 // requestRoom is room for a request of access a: inside its lock's bundle if
 // that is still open, and in no other lock's bundle.
 func (e *Engine) requestRoom(a *Access, n int) int32 {
@@ -466,7 +480,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		}
 	case r.Code == wire.CodeGranted && o.access.lock == locking && o.asksLock():
 		o.access.lock = locked
-		if !o.access.queue.empty() {
+		if !o.access.queue.empty() || o.access.mark != markNone {
 			e.markDirty(s)
 		}
 		e.finish(i, nil)

@@ -228,11 +228,14 @@ func (e *Engine) service(s *Session) {
 	if s.toldGone < len(e.gone.told) || s.told < len(e.revoked.contexts) {
 		e.passOn(s)
 	}
-	if len(s.marks) > 0 {
-		e.sendMarks(s)
+	if len(s.posting) > 0 {
+		e.sendPosts(s)
 	}
 	if len(s.deferring) > 0 {
 		e.issueDeferred(s)
+	}
+	if len(s.marks) > 0 {
+		e.sendMarks(s)
 	}
 	e.issueSends(s)
 	e.tellNews(s)

@@ -38,6 +38,7 @@ type Session struct {
 	toldGone  int                // ranks that are gone, of which it was told
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
+	posting   []*Access          // those whose posts the peer is to be told of
 
 	// Messages between the two ranks.
 	lanes [numLanes]lane
@@ -116,6 +117,7 @@ var (
 	errReset     = errors.New("it has declared this process dead, or has restarted")
 	errRestarted = errors.New("it has restarted")
 	errLeft      = errors.New("it has left the job")
+	errUnmet     = errors.New("this process leaves the job and has not met it")
 	errRefused   = errors.New("refused by the target")
 )
 
@@ -340,7 +342,7 @@ func (e *Engine) fail(s *Session, why error) {
 	e.parked.drop(s)
 	e.dropLocks(s)
 	e.dropTypes(s)
-	s.marks = nil
+	s.marks, s.posting = nil, nil
 	s.reach, s.joining = reach{}, nil
 	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
 }

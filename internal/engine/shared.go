@@ -40,8 +40,8 @@ func (a *Access) Local() bool { return a.session == nil }
 
 // Direct reports whether a call may act on the memory of the target at once, where
 // this rank maps it or is the target itself: there is nothing that it could
-// overtake, and it need not wait for a lock or a post. That the target still lives
-// is looked after in the background.
+// overtake, and it need not wait for a lock or a post. Who lets a call act so calls
+// Reach.
 func (e *Engine) Direct(a *Access) bool {
 	s := a.session
 	if a.held() || a.lock == refused || !(*FlushWait)(a).Met() {
@@ -50,11 +50,16 @@ func (e *Engine) Direct(a *Access) bool {
 	if s == nil {
 		return true
 	}
-	if s.state != open || s.bye || a.shared.word == nil || a.shared.word.Retired() {
-		return false
+	return s.state == open && !s.bye && a.shared.word != nil && !a.shared.word.Retired()
+}
+
+// Reach notes that a call acts on the memory of a's target without asking it: that the
+// target still lives is looked after in the background.
+func (e *Engine) Reach(now int64, a *Access) {
+	if a.session != nil {
+		e.now = now
+		e.reach(a.session)
 	}
-	e.reach(s)
-	return true
 }
 
 // Refused records that a call which acted directly on the target was refused there.

@@ -392,7 +392,7 @@ func init() {
 			s.await(fmt.Sprintf("complete at rank %d", from), (*engine.LocalWait)(a).Met, func() string { return result(a.TakeError()) })
 		},
 		"wait": func(s *stage, from, to int, _ []string) {
-			x := &engine.ExposureWait{Origins: []*engine.Access{s.access(from, to)}}
+			x := (*engine.ExposureWait)(s.access(from, to))
 			s.await(fmt.Sprintf("wait at rank %d", from), x.Met, func() string { return "done" })
 		},
 	} {
@@ -459,9 +459,10 @@ func (s *stage) unlock(from, to int, _ []string) {
 }
 
 func (s *stage) post(from, to int, _ []string) {
-	if !s.ranks[from].Expose(stageWindow, true) || !s.ranks[from].Post(s.now, s.access(from, to), false) {
+	if !s.ranks[from].Expose(stageWindow, true) {
 		s.t.Fatal("the window cannot be posted")
 	}
+	s.ranks[from].Post(s.now, s.access(from, to), false)
 }
 
 // memoryAt shows a rank's window.

@@ -38,6 +38,7 @@ type life struct {
 	windows     *window.Table
 
 	generated [][]byte         // the windows of a generated program
+	freed     map[int]bool     // those of them that have been freed
 	records   []program.Record // what it saw
 	receive   *engine.Receive  // what the receiver waits for, or nil
 	quiet     bool             // it waits no more
@@ -47,7 +48,7 @@ type life struct {
 }
 
 func (w *World) start(rank int, incarnation uint64) {
-	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, sends: map[bundleID]*sends{}}
+	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, freed: map[int]bool{}, sends: map[bundleID]*sends{}}
 	l.windows = &window.Table{}
 	if p := w.cfg.Program; p != nil {
 		l.exposeProgram(p)

@@ -5,14 +5,15 @@ import (
 
 	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
 
-// machine carries out a rank's part of a generated program with the calls of the
-// engine and of window.Epoch, as package rma does.
+// machine carries out a rank's part of a generated program with the state machines that
+// package rma drives.
 type machine struct {
 	t        *task
 	sessions []*engine.Session // nil for this rank
@@ -23,20 +24,12 @@ type machine struct {
 
 // machineWindow is what a rank knows of a window, at all ranks.
 type machineWindow struct {
-	epoch    *window.Epoch
-	began    int64 // when LockAll was called
-	own      *window.Window
-	targets  []machineTarget
-	started  []int
-	exposure engine.ExposureWait
+	*epochsOf
+	targets []machineTarget
 }
 
 type machineTarget struct {
-	*engine.Access
-	base uint64 // dynamic: the address of the memory
-	used bool   // in this epoch
-	lazy bool   // the lock of lock_all has been asked for
-
+	base   uint64         // dynamic: the address of the memory
 	direct *window.Window // where this rank maps the memory
 }
 
@@ -66,42 +59,64 @@ func (t *task) generated() {
 	w, l, p := t.w, t.l, t.w.cfg.Program
 	m := &machine{t: t}
 	m.communicators()
-	for rank, to := range w.nodes {
-		var s *engine.Session
-		if to != l {
-			s = l.e.Dial(w.now, rank, engine.PathID(rank), to.incarnation)
-		}
-		m.sessions = append(m.sessions, s)
+	for rank := range w.nodes {
+		m.sessions = append(m.sessions, m.session(rank))
 	}
 	for i := range p.Windows {
-		id := uint32(i + 1)
-		mw := &machineWindow{epoch: window.NewEpoch(l.rank, p.Ranks, false), own: l.e.Windows().Lookup(id)}
-		for rank, to := range w.nodes {
-			var x machineTarget
-			if to == l {
-				x.Access = l.e.OpenLocal(mw.own)
-			} else {
-				x.Access = l.e.OpenAccess(m.sessions[rank], id)
-			}
-			if p.Windows[i].Flavor == window.FlavorDynamic {
-				x.base = window.Address(to.generated[i])
-			}
-			there := to.windows.Lookup(id)
-			x.SetChecked(there.Checker() != nil)
-			if h := there.Host(); h != nil && w.sameHost(l.rank, rank) {
-				x.direct = there
-				if to != l {
-					x.Share(h.Lock, h.IndexOf(l.rank))
-				}
-			}
-			mw.targets = append(mw.targets, x)
-		}
-		m.windows = append(m.windows, mw)
+		m.windows = append(m.windows, m.window(i))
 	}
 	var err error
 	if l.records, err = program.Run(p, l.rank, m); err != nil {
 		w.failf("%v", err)
 	}
+	m.free()
+}
+
+// session returns the session with a rank, whose way is not known for a while.
+func (m *machine) session(rank int) *engine.Session {
+	w, l := m.t.w, m.t.l
+	if rank == l.rank {
+		return nil
+	}
+	s, begun := l.e.Meet(w.now, rank)
+	if begun {
+		w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
+			l.e.Dial(w.now, rank, engine.PathID(rank), w.nodes[rank].incarnation)
+			w.run(l)
+		})
+	}
+	return s
+}
+
+// window returns what the rank knows of window i of the program.
+func (m *machine) window(i int) *machineWindow {
+	w, l, id := m.t.w, m.t.l, uint32(i+1)
+	mw := &machineWindow{targets: make([]machineTarget, len(w.nodes))}
+	for rank, to := range w.nodes {
+		x, there := &mw.targets[rank], to.windows.Lookup(id)
+		if w.cfg.Program.Windows[i].Flavor == window.FlavorDynamic {
+			x.base = window.Address(to.generated[i])
+		}
+		if there.Host() != nil && w.sameHost(l.rank, rank) {
+			x.direct = there
+		}
+	}
+	own := l.e.Windows().Lookup(id)
+	mw.epochsOf = l.newEpochs(own, simJob+2*(id+1), own.Checker() != nil, mw.loads, func(t epochs.Turn, rank int) *engine.Access {
+		if rank == l.rank {
+			return t.OpenLocal(own)
+		}
+		a := t.OpenAccess(m.session(rank), id)
+		if d := mw.targets[rank].direct; d != nil {
+			a.Share(d.Host().Lock, d.Host().IndexOf(l.rank))
+		}
+		return a
+	})
+	return mw
+}
+
+func (w *machineWindow) loads(target int) bool {
+	return target == w.Rank || w.targets[target].direct != nil
 }
 
 // judge holds what the ranks saw to what the program allows.
@@ -113,6 +128,7 @@ func (w *World) judge() {
 	if err := program.Judge(w.cfg.Program, records); err != nil {
 		w.failf("%v", err)
 	}
+	w.checkFreed()
 }
 
 // Begin lets some time pass now and then, in which other ranks go on.
@@ -123,109 +139,33 @@ func (m *machine) Begin(step int) {
 	}
 }
 
-// until tries again whenever there is room, until done.
-func (m *machine) until(done, room func() bool) {
-	for !done() {
-		m.t.await(room)
-	}
-}
-
-// complete ends what was issued to a target, there or at this rank.
-func (m *machine) complete(x *machineTarget, local bool) error {
-	e, now := m.t.l.e, m.t.w.now
-	if local {
-		e.FlushLocal(now, x.Access)
-		m.t.await((*engine.LocalWait)(x.Access).Met)
-	} else {
-		e.Flush(now, x.Access)
-		m.t.await((*engine.FlushWait)(x.Access).Met)
-	}
-	return x.TakeError()
-}
-
 func (m *machine) Fence(win int, assert window.Assert) error {
-	w, e := m.windows[win], m.t.l.e
-	if err := w.epoch.Fence(assert); err != nil {
-		return err
-	}
-	for i := range w.targets {
-		if x := &w.targets[i]; x.used {
-			x.used = false
-			e.FlushUnmarked(m.t.w.now, x.Access)
-			m.t.await((*engine.FlushWait)(x.Access).Met)
-			if err := x.TakeError(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := m.Barrier(); err != nil {
-		return err
-	}
-	e.Ordered(w.own.ID())
-	return m.Barrier()
+	w := m.windows[win] // a fence that is given up is the last one
+	return m.t.synchronise(endless, w.epochsOf, w.Window.Fence(assert))
 }
 
 func (m *machine) Post(win int, group []int, assert window.Assert) error {
-	w, e := m.windows[win], m.t.l.e
-	if err := w.epoch.Post(group, assert); err != nil {
-		return err
-	}
-	if !e.Expose(w.own.ID(), true) {
-		m.t.w.failf("rank %d: window %d is locked, and cannot be posted", m.t.l.rank, win)
-	}
-	w.exposure.Origins = nil
-	for _, rank := range group {
-		a := w.targets[rank].Access
-		m.until(func() bool { return e.Post(m.t.w.now, a, assert&window.ModeNoCheck != 0) }, func() bool { return e.PostRoom(a) })
-		w.exposure.Origins = append(w.exposure.Origins, a)
-	}
-	return nil
+	return m.windows[win].Window.Post(m.t.turn(), group, assert)
 }
 
 func (m *machine) Start(win int, group []int, assert window.Assert) error {
-	w := m.windows[win]
-	w.started = group
-	for _, rank := range group {
-		if assert&window.ModeNoCheck == 0 {
-			m.t.l.e.Start(w.targets[rank].Access)
-		}
-	}
-	return w.epoch.Start(group, assert)
+	return m.windows[win].Window.Start(m.t.turn(), group, assert)
 }
 
 func (m *machine) Complete(win int) error {
 	w := m.windows[win]
-	if err := w.epoch.Complete(); err != nil {
-		return err
-	}
-	for _, rank := range w.started {
-		if err := m.send(&engine.Call{Code: wire.CodeComplete, Access: w.targets[rank].Access}); err != nil {
-			return err
-		}
-	}
-	for _, rank := range w.started {
-		x := &w.targets[rank]
-		x.used = false
-		m.t.await((*engine.LocalWait)(x.Access).Met)
-		if err := x.TakeError(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.t.again(w.epochsOf, w.Window.Complete)
 }
 
 func (m *machine) Wait(win int, testing bool) error {
 	w := m.windows[win]
-	if err := w.epoch.CheckWait("wait"); err != nil {
-		return err
-	}
-	for testing && !w.exposure.Met() {
+	for testing {
+		if over, err := w.Window.Test(m.t.turn()); over || err != nil {
+			return err
+		}
 		m.t.sleep(m.t.w.span(1, 200*microsecond))
 	}
-	m.t.await(w.exposure.Met)
-	w.epoch.Waited()
-	m.t.l.e.Expose(w.own.ID(), false)
-	return nil
+	return m.t.again(w.epochsOf, w.Window.Wait)
 }
 
 func (m *machine) Lock(win, target int, exclusive bool, assert window.Assert) error {
@@ -233,80 +173,35 @@ func (m *machine) Lock(win, target int, exclusive bool, assert window.Assert) er
 	if exclusive {
 		kind = window.LockExclusive
 	}
-	if err := w.epoch.Lock(target, kind, assert); err != nil || assert&window.ModeNoCheck != 0 {
-		return err
-	}
-	x := &w.targets[target]
-	m.until(func() bool { return m.t.l.e.Lock(m.t.w.now, x.Access, exclusive) }, (*engine.RoomWait)(x.Access).Met)
-	if target == m.t.l.rank {
-		m.t.await((*engine.LockWait)(x.Access).Met)
-	}
-	return nil
-}
-
-// release gives the lock of a target back, and completes what was done under it.
-func (m *machine) release(x *machineTarget, nocheck bool) error {
-	e := m.t.l.e
-	x.used, x.lazy = false, false
-	if nocheck {
-		return m.complete(x, false)
-	}
-	release := (*engine.ReleaseWait)(x.Access)
-	m.until(func() bool { return e.Unlock(m.t.w.now, x.Access) }, release.Met)
-	m.t.await((*engine.UnlockWait)(x.Access).Met)
-	x.Unlocked()
-	return x.TakeError()
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.Lock(kind, target, assert) })
 }
 
 func (m *machine) Unlock(win, target int) error {
 	w := m.windows[win]
-	_, assert, _ := w.epoch.Locked(target)
-	if err := w.epoch.Unlock(target); err != nil {
-		return err
-	}
-	return m.release(&w.targets[target], assert&window.ModeNoCheck != 0)
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.Unlock(target) })
 }
 
 func (m *machine) LockAll(win int, assert window.Assert) error {
-	m.windows[win].began = m.t.w.now
-	return m.windows[win].epoch.LockAll(assert)
+	w := m.windows[win]
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.LockAll(assert) })
 }
 
 func (m *machine) UnlockAll(win int) error {
 	w := m.windows[win]
-	assert, _ := w.epoch.LockedAll()
-	if err := w.epoch.UnlockAll(); err != nil {
-		return err
-	}
-	for i := range w.targets {
-		if x := &w.targets[i]; x.used {
-			if err := m.release(x, assert&window.ModeNoCheck != 0); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return m.t.again(w.epochsOf, w.Window.UnlockAll)
 }
 
 func (m *machine) Flush(win, target int, local bool) error {
-	w := m.windows[win]
-	if target != program.Every {
-		if err := w.epoch.Flush(target); err != nil {
-			return err
+	w, done := m.windows[win], epochs.AtTarget
+	if local {
+		done = epochs.AtOrigin
+	}
+	return m.t.again(w.epochsOf, func() epochs.Call {
+		if target == program.Every {
+			return w.Window.FlushAll("flush_all", done)
 		}
-		return m.complete(&w.targets[target], local)
-	}
-	if err := w.epoch.FlushAll(); err != nil {
-		return err
-	}
-	for i := range w.targets {
-		if x := &w.targets[i]; x.used {
-			if err := m.complete(x, local); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return w.Window.Flush("flush", target, done)
+	})
 }
 
 func (m *machine) Sync(int) error { return nil }
@@ -314,41 +209,52 @@ func (m *machine) Sync(int) error { return nil }
 func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
 
 // send issues a call, waiting for room as often as it takes.
-func (m *machine) send(c *engine.Call) (err error) {
-	room := (*engine.RoomWait)(c.Access)
-	m.until(func() bool {
-		done, fault := m.t.l.e.Issue(m.t.w.now, c)
-		err = fault
-		return done || fault != nil
-	}, room.Met)
-	return err
+func (m *machine) send(c *engine.Call) error {
+	for {
+		done, err := m.t.l.e.Issue(m.t.w.now, c)
+		if done || err != nil {
+			return err
+		}
+		m.t.await((*engine.RoomWait)(c.Access).Met)
+	}
+}
+
+// access returns the access to a target that a call may use.
+func (m *machine) access(c *program.Call) (*engine.Access, error) {
+	w := m.windows[c.Win]
+	if err := w.MayAccess("call", c.Target, c.Requested); err != nil {
+		return nil, err
+	}
+	w.Used(c.Target)
+	for {
+		a, until := w.Access(m.t.turn(), c.Target)
+		if until == nil {
+			return a, nil
+		}
+		m.t.await(until.Met)
+	}
 }
 
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
-	w := m.windows[c.Win]
-	r := &engine.Request{}
+	e, r := m.t.l.e, &engine.Request{}
 	wait := func() error { m.t.await(r.Met); return r.Err() }
 	where := c.Where()
 	if c.Target == program.Null || where.Count == 0 {
 		return wait, nil
 	}
-	if err := w.epoch.Access(c.Target); err != nil {
+	a, err := m.access(c)
+	if err != nil {
 		return nil, err
 	}
-	w.epoch.Used()
-	x := &w.targets[c.Target]
-	x.used = true
-	if assert, all := w.epoch.LockedAll(); all && assert == 0 && !x.lazy {
-		x.lazy = true
-		m.until(func() bool { return m.t.l.e.LockPassing(m.t.w.now, x.Access, w.began) }, (*engine.RoomWait)(x.Access).Met)
-	}
-	call := engine.Call{Access: x.Access, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
+	x := &m.windows[c.Win].targets[c.Target]
+	call := engine.Call{Access: a, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {
 		call.Request = r
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
-	direct := x.direct != nil && (call.Basic.Size() <= 8 || x.Local()) && !m.t.w.chance(0.3) && m.t.l.e.Direct(x.Access)
+	direct := x.direct != nil && (call.Basic.Size() <= 8 || a.Local()) && !m.t.w.chance(0.3) && e.Direct(a)
 	if direct {
+		e.Reach(m.t.w.now, a)
 		m.t.w.direct++
 	}
 	if c.At.Layout == nil && origin.Type == nil && into.Type == nil || compare != nil || c.Code == program.FetchAndOp {
@@ -364,7 +270,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		if direct {
 			return wait, refused(m.direct.ActTyped(&call, x.direct, &origin, &into, where.Type, where.Count, size))
 		}
-		call.Typed = m.t.l.e.Typed(&origin, &into, where.Type, where.Count, size)
+		call.Typed = e.Typed(&origin, &into, where.Type, where.Count, size)
 	}
 	return wait, m.send(&call)
 }

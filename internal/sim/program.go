@@ -185,6 +185,7 @@ func (t *task) direct(k *link, c *engine.Call) bool {
 	if target == nil || c.Basic.Size() > 8 && !c.Access.Local() || t.w.chance(0.3) || !t.l.e.Direct(c.Access) {
 		return false
 	}
+	t.l.e.Reach(t.w.now, c.Access)
 	if class := engine.Act(c, target); class != mpierr.Success {
 		t.w.failf("rank %d, %s in the memory of rank %d: %v", t.l.rank, t.doing, k.to.rank, class)
 	}

@@ -60,7 +60,7 @@ func (t *task) ringOrigin() {
 		}
 		clear(block) // it is the program's again
 		t.doing = "complete"
-		ok = ok && t.issue(k, engine.Call{Access: a, Code: wire.CodeComplete})
+		ok = ok && !t.failed(k, e.Complete(w.now, a), w.now)
 		t.await((*engine.LocalWait)(a).Met)
 		if t.failed(k, a.TakeError(), w.now) || !ok {
 			return
@@ -86,16 +86,13 @@ func (t *task) ringTarget() {
 		}
 		t.doing = "post"
 		t.ringHolds(k, "before a post", want, epoch-1)
-		for !e.Post(w.now, a, false) {
-			t.await(func() bool { return e.PostRoom(a) })
-		}
+		e.Post(w.now, a, false)
 		t.doing = "wait"
-		wait := engine.ExposureWait{Origins: []*engine.Access{a}}
 		if k.s != nil {
 			e.Watch(w.now, k.s, 1)
 		}
 		start := w.now
-		t.await(wait.Met)
+		t.await((*engine.ExposureWait)(a).Met)
 		if k.s != nil {
 			e.Watch(w.now, k.s, -1)
 		}

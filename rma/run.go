@@ -1,0 +1,90 @@
+package rma
+
+import (
+	"context"
+	"net"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/epochs"
+)
+
+// turn locks the engine, until one of the poller's ways of unlocking.
+func (w *Win) turn() epochs.Turn {
+	e, now := w.poller.Lock()
+	return epochs.Turn{Engine: e, Now: now}
+}
+
+// run carries out a synchronisation call: it takes a step in a turn of the engine, and
+// waits in between.
+func (w *Win) run(ctx context.Context, c epochs.Call) error {
+	t := w.turn()
+	if err := w.open(c.Name()); err != nil {
+		w.poller.UnlockQuiet()
+		return err
+	}
+	status := c.Step(t)
+	for status != epochs.Over {
+		var err error
+		if status == epochs.Meets {
+			w.poller.Unlock()
+			err = w.meet(ctx, c.Ends())
+			t = w.turn()
+			status = c.Met(t, err)
+			continue
+		}
+		if err = w.poller.WaitLocked(ctx, c.Until()); err == nil && c.Settled() {
+			return nil
+		}
+		t = w.turn()
+		if err == nil {
+			err = w.open(c.Name())
+		}
+		if err != nil {
+			status = c.GiveUp(t, err)
+		} else {
+			status = c.Step(t)
+		}
+	}
+	w.poller.Unlock()
+	return c.Err()
+}
+
+// meet has the ranks of the window meet.
+func (w *Win) meet(ctx context.Context, ending bool) error {
+	if ending {
+		return w.ending.Barrier(ctx)
+	}
+	return w.inner.Barrier(ctx)
+}
+
+// open returns nil unless the node has been closed. It is called with the engine's lock
+// held.
+func (w *Win) open(op string) error {
+	if w.poller.Closed() {
+		return newError(op, ErrClosed, NoRank, "the node: %w", net.ErrClosed)
+	}
+	return nil
+}
+
+// usable returns nil unless the window has been freed or the node closed. It is
+// called with the engine's lock held.
+func (w *Win) usable(op string) error {
+	if err := w.open(op); err != nil {
+		return err
+	}
+	return w.sync.Usable(op)
+}
+
+// connect opens the access to a target. It is called with the engine's lock held, and
+// waits for nothing.
+func (w *Win) connect(t epochs.Turn, rank int) *engine.Access {
+	if rank == w.comm.Rank() {
+		return t.OpenLocal(w.own)
+	}
+	a := t.OpenAccess(w.comm.Job().Connect(t.Engine, t.Now, w.comm.WorldRank(rank)), w.own.ID())
+	if w.targets[rank].direct != nil {
+		h := w.host.lockOf(w, rank)
+		a.Share(h.Lock, h.IndexOf(w.comm.WorldRank(w.comm.Rank())))
+	}
+	return a
+}
