@@ -63,6 +63,9 @@ type Device interface {
 	// through, before the first frame with that id can arrive.
 	SessionOpened(id uint64) error
 	SessionClosed(id uint64)
+	// OnLoss has lost called once the device is lost for good, with the reason, by a
+	// goroutine that holds no lock; at once if it is already.
+	OnLoss(lost func(error))
 	// Slab returns the transmit memory; it does not change.
 	Slab() *Slab
 	// LocalAddr is where peers reach this device.

@@ -3,6 +3,8 @@ package userspace
 import (
 	"context"
 	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
 // enterDevice keeps the device open until guests is counted down again, for a
@@ -18,13 +20,21 @@ func (p *Poller) enterDevice() bool {
 }
 
 // Path resolves addr, as Device.Path does, at most until ctx ends. Close waits for
-// it. After Close the error is net.ErrClosed.
+// it. After Close the error is net.ErrClosed, and after the loss of the device the
+// reason of that.
 func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 	if !p.enterDevice() {
 		return NoPath, errClosed
 	}
 	defer p.guests.Add(-1)
-	return p.dev.Path(ctx, addr)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.alive, cancel)()
+	id, err := p.dev.Path(ctx, addr)
+	if p.alive.Err() != nil {
+		return NoPath, pathError(addr, mpierr.Unsupported, context.Cause(p.alive))
+	}
+	return id, err
 }
 
 // Stats returns the device's counters; after Close, as they were then.

@@ -6,6 +6,7 @@
 package userspace
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -64,6 +65,9 @@ type Poller struct {
 	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
 	done     chan struct{} // closed when that goroutine has ended
 
+	alive context.Context // ends, with the cause, when the device is lost
+	end   context.CancelCauseFunc
+
 	frames [batchFrames]Frame // of whoever has the seat
 }
 
@@ -81,8 +85,22 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
+	p.alive, p.end = context.WithCancelCause(context.Background())
 	go p.background()
+	dev.OnLoss(p.lose)
 	return p
+}
+
+// lose ends all sessions, because the device is lost.
+func (p *Poller) lose(why error) {
+	p.end(why)
+	if p.tell(seat.Enters) == seat.Refuse {
+		return
+	}
+	e, now := p.Lock()
+	e.Isolate(now, why)
+	p.Unlock()
+	p.tell(seat.Exits)
 }
 
 // Now returns the time on the engine's clock, in nanoseconds.
@@ -183,7 +201,7 @@ func (p *Poller) drain() (sent bool) {
 		var refused []uint64
 		var why error
 		for _, id := range opened {
-			if err := p.dev.SessionOpened(id); err != nil {
+			if err := p.openSession(id); err != nil {
 				refused, why = append(refused, id), err
 			}
 		}
@@ -192,7 +210,7 @@ func (p *Poller) drain() (sent bool) {
 		}
 		p.mu.Lock()
 		for _, id := range refused {
-			p.eng.Refuse(id, fmt.Errorf("the device takes no more sessions: %w", why))
+			p.eng.Refuse(id, why)
 		}
 		p.tell(seat.Exits)
 		p.announcing = false
@@ -214,6 +232,17 @@ func (p *Poller) drain() (sent bool) {
 		}
 	}
 	return len(out) > 0
+}
+
+// openSession tells the device of a session, unless the device is lost.
+func (p *Poller) openSession(id uint64) error {
+	if p.alive.Err() != nil {
+		return context.Cause(p.alive)
+	}
+	if err := p.dev.SessionOpened(id); err != nil {
+		return fmt.Errorf("the device takes no more sessions: %w", err)
+	}
+	return nil
 }
 
 // tick is the engine's Tick.

@@ -26,6 +26,7 @@ type stage struct {
 	t       *testing.T
 	slab    *Slab
 	full    error // SessionOpened's, where not nil
+	lost    func(error)
 	woken   chan struct{}
 	inCalls atomic.Int32
 	closed  atomic.Bool
@@ -143,6 +144,7 @@ func (d *stage) Path(context.Context, netip.AddrPort) (PathID, error) {
 	return 0, nil
 }
 
+func (d *stage) OnLoss(lost func(error))   { d.lost = lost }
 func (d *stage) Slab() *Slab               { return d.slab }
 func (d *stage) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
 func (d *stage) Mode() string              { return "stage" }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type UDP struct {
 	local   netip.AddrPort
 	slab    *Slab
 	sleeper sleeper
+	link    link
 	paths   pathTable[sockaddr]
 	tx      udpSender
 	rx      udpReceiver
@@ -66,8 +68,12 @@ func OpenUDP(config UDPConfig) (*UDP, error) {
 }
 
 func (u *UDP) open(c UDPConfig) (err error) {
-	if err := c.normalize(); err != nil {
+	ifi, err := c.normalize()
+	if err != nil {
 		return err
+	}
+	if err := u.link.open(ifi, c.Logger); err != nil {
+		return openError(mpierr.Unsupported, err)
 	}
 	fd, port, err := udpSocket(c.Address)
 	if err != nil {
@@ -90,28 +96,29 @@ func (u *UDP) open(c UDPConfig) (err error) {
 	return nil
 }
 
-// normalize fills the defaults in and reports what is wrong.
-func (c *UDPConfig) normalize() error {
+// normalize fills the defaults in and reports what is wrong. It returns the interface
+// that has the address.
+func (c *UDPConfig) normalize() (*net.Interface, error) {
 	ip := c.Address.Addr()
 	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
-		return openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", ip))
+		return nil, openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", ip))
 	}
 	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
-		return err
+		return nil, err
 	}
 	ifi, err := interfaceOf(ip)
 	if err != nil {
-		return openError(mpierr.Arg, err)
+		return nil, openError(mpierr.Arg, err)
 	}
 	fits := ifi.MTU - udpLen - ipLen(ip)
 	if c.MaxPayload == 0 {
 		c.MaxPayload = min(fits, maxUDPPayload)
 	}
 	if c.MaxPayload < wire.MinPayload || c.MaxPayload > fits {
-		return openError(mpierr.Arg, fmt.Errorf("a largest payload of %d bytes is outside %d to the %d that fit the MTU of %s (%d)",
+		return nil, openError(mpierr.Arg, fmt.Errorf("a largest payload of %d bytes is outside %d to the %d that fit the MTU of %s (%d)",
 			c.MaxPayload, wire.MinPayload, fits, ifi.Name, ifi.MTU))
 	}
-	return nil
+	return ifi, nil
 }
 
 // normalizeCommon treats what all devices' configs have.
@@ -236,6 +243,9 @@ func (u *UDP) SessionOpened(uint64) error { return nil }
 // SessionClosed implements Device.
 func (u *UDP) SessionClosed(uint64) {}
 
+// OnLoss implements Device.
+func (u *UDP) OnLoss(lost func(error)) { u.link.onLoss(lost) }
+
 // Slab implements Device.
 func (u *UDP) Slab() *Slab { return u.slab }
 
@@ -258,7 +268,7 @@ func (u *UDP) Stats(s *Stats) {
 // Close implements Device.
 func (u *UDP) Close() error {
 	u.close.Do(func() {
-		u.err = u.sleeper.close()
+		u.err = errors.Join(u.link.close(), u.sleeper.close())
 		if u.fd >= 0 {
 			u.err = errors.Join(u.err, unix.Close(u.fd))
 		}

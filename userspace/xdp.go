@@ -43,6 +43,7 @@ type XDP struct {
 	close   sync.Once
 	err     error // of close
 
+	link       link
 	neighbours *nl.SocketHandle // reads the neighbour table
 	patience   time.Duration    // for a neighbour to answer
 	stack      *UDP             // the kernel socket that keeps the port
@@ -56,8 +57,7 @@ type XDP struct {
 
 	turns int // calls of Receive since stack was looked at
 
-	retry  atomic.Bool // the kernel did not take everything; see Sleep
-	failed atomic.Bool // an error of the device was logged
+	retry atomic.Bool // the kernel did not take everything; see Sleep
 
 	rxMalformed  atomic.Uint64
 	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
@@ -136,7 +136,7 @@ func (x *XDP) Transmit() {
 		case afxdp.KickAgain, afxdp.KickLater:
 			x.retry.Store(true)
 		case afxdp.KickFailed:
-			x.fail(err)
+			x.link.lose(err)
 		}
 	}
 	if x.locals.Load() {
@@ -144,14 +144,6 @@ func (x *XDP) Transmit() {
 		if x.stack.tx.full.Load() {
 			x.retry.Store(true)
 		}
-	}
-}
-
-// fail logs the first error after which the device does not work any more. What
-// waits for peers learns of it when they have been silent for too long.
-func (x *XDP) fail(err error) {
-	if x.failed.CompareAndSwap(false, true) {
-		x.log.Error("the AF_XDP device failed, no peer can be reached", "interface", x.ifi.Name, "error", err)
 	}
 }
 
@@ -172,9 +164,9 @@ func (x *XDP) Sleep(d time.Duration) {
 	}
 	// A device that was removed shows neither in poll nor, when nothing is sent,
 	// in Transmit.
-	if ready == 0 && !x.failed.Load() {
+	if ready == 0 && !x.link.lost() {
 		if _, err := x.sockets[0].Wait(0, -1); err != nil {
-			x.fail(err)
+			x.link.lose(err)
 		}
 	}
 }
@@ -187,6 +179,9 @@ func (x *XDP) SessionOpened(id uint64) error { return x.program.AllowSession(id)
 
 // SessionClosed implements Device; it is one system call.
 func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
+
+// OnLoss implements Device.
+func (x *XDP) OnLoss(lost func(error)) { x.link.onLoss(lost) }
 
 // Slab implements Device.
 func (x *XDP) Slab() *Slab { return x.slab }
@@ -245,7 +240,7 @@ func (x *XDP) Stats(s *Stats) {
 // unmaps the memory last.
 func (x *XDP) Close() error {
 	x.close.Do(func() {
-		var errs []error
+		errs := []error{x.link.close()}
 		if x.program != nil {
 			errs = append(errs, x.program.Close())
 		}

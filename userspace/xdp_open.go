@@ -83,6 +83,9 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 	if err := x.normalize(&c); err != nil {
 		return 0, err
 	}
+	if err := x.link.open(x.ifi, c.Logger); err != nil {
+		return 0, openError(mpierr.Unsupported, err)
+	}
 	if err := x.reservePort(); err != nil {
 		return 0, openError(mpierr.Unsupported, err)
 	}

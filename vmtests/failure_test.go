@@ -335,11 +335,12 @@ func TestRankThatLeft(t *testing.T) {
 	start(t, lab, spec{program: "abandoned", transports: []string{"xdp-native", "xdp-generic", "udp"}}).finish()
 }
 
-// The interface of a rank disappears: the rank and its peers get errors, and end.
-func TestLostInterface(t *testing.T) {
+// The interface of a rank disappears: the rank learns of it at once, by name, and its
+// peers by its silence. All get errors, and end.
+func TestLostInterfaceEndsRanksWithErrors(t *testing.T) {
 	for _, transport := range []string{"xdp-native", "udp"} {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 2})
+			lab := newLab(t, netlab.Config{Ranks: 3}) // two would be the ends of one veth pair
 			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: deadAfter})
 			for _, r := range j.ranks {
 				j.await(r, "running")
@@ -356,7 +357,8 @@ func TestLostInterface(t *testing.T) {
 			}
 			for _, r := range j.ranks {
 				j.ended(r)
-				if out := r.output(); r.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out, "not heard of") {
+				isolated := strings.Contains(r.output(), "process failed: this rank has lost its interface "+lab.Interface(0))
+				if r.cmd.ProcessState.ExitCode() != 1 || isolated != (r.n == 0) {
 					t.Errorf("rank %d: %v", r.n, r.cmd.ProcessState)
 				}
 			}

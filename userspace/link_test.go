@@ -1,0 +1,223 @@
+package userspace
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/window"
+)
+
+// record is a log that a test reads while it is written.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *record) count(what string) int { return strings.Count(r.String(), what) }
+
+func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
+
+// linkMessage is a struct ifinfomsg.
+func linkMessage(family byte, index, flags uint32) []byte {
+	b := make([]byte, unix.SizeofIfInfomsg)
+	b[0] = family
+	binary.NativeEndian.PutUint32(b[4:], index)
+	binary.NativeEndian.PutUint32(b[8:], flags)
+	return b
+}
+
+func TestLinkMessages(t *testing.T) {
+	const up = unix.IFF_UP | unix.IFF_LOWER_UP
+	errno := func(e unix.Errno) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(-int32(e))) }
+	for _, c := range []struct {
+		name string
+		kind uint16
+		data []byte
+		want string // in the log, or empty
+		lost bool
+	}{
+		{"removed", unix.RTM_DELLINK, linkMessage(0, 7, up), "device is lost", true},
+		{"gone when asked for", unix.NLMSG_ERROR, errno(unix.ENODEV), "device is lost", true},
+		{"another error", unix.NLMSG_ERROR, errno(unix.EBUSY), "", false},
+		{"no error at all", unix.NLMSG_ERROR, nil, "", false},
+		{"another interface is removed", unix.RTM_DELLINK, linkMessage(0, 8, 0), "", false},
+		{"removed from a bridge", unix.RTM_DELLINK, linkMessage(unix.AF_BRIDGE, 7, up), "", false},
+		{"cut short", unix.RTM_DELLINK, linkMessage(0, 7, up)[:8], "", false},
+		{"set down", unix.RTM_NEWLINK, linkMessage(0, 7, 0), "is down", false},
+		{"without a carrier", unix.RTM_NEWLINK, linkMessage(0, 7, unix.IFF_UP), "is down", false},
+		{"up as before", unix.RTM_NEWLINK, linkMessage(0, 7, up), "", false},
+		{"something else", unix.RTM_NEWADDR, linkMessage(0, 7, 0), "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log record
+			told := 0
+			l := link{name: "xr7", index: 7, log: log.logger(), tell: func(error) { told++ }}
+			for range 3 {
+				l.take(c.kind, c.data)
+			}
+			lines := log.count("\n")
+			if c.want == "" && lines != 0 || c.want != "" && (lines != 1 || log.count(c.want) != 1) {
+				t.Errorf("want %q once: %v", c.want, &log)
+			}
+			if (told == 1) != c.lost || told > 1 || l.lost() != c.lost {
+				t.Errorf("told of its loss %d times", told)
+			}
+		})
+	}
+}
+
+// ended is met when the session with a rank is.
+type ended struct {
+	e    *engine.Engine
+	rank int
+}
+
+func (c ended) Met() bool { return c.e.Session(c.rank).Err() != nil }
+
+// A call that waits for a peer fails at once when the interface is removed, however
+// long peers may be silent, and so do later ones. The log says it once.
+func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
+	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
+		t.Run(transport, func(t *testing.T) {
+			l := newLab(t, netlab.Config{Ranks: 2})
+			var log record
+			var dev Device
+			err := l.Do(0, func() (err error) {
+				dev, err = Open(Config{Transport: transport, Interface: l.Interface(0), Slots: 64, Logger: log.logger()})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := NewPoller(dev, engine.New(engine.Config{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(), Windows: &window.Table{},
+				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}), PollerConfig{})
+			defer p.Close()
+			before := log.count("\n")
+			peer := openEnd(t, l, 1, TransportUDP, false)
+			path, err := p.Path(context.Background(), peer.dev.LocalAddr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, now := p.Lock()
+			e.Dial(now, 1, path, 1)
+			p.Unlock()
+			var waits []<-chan error
+			for range 3 { // one drives, and the others are parked
+				waits = append(waits, start(func() error { return p.Wait(context.Background(), ended{e, 1}) }))
+			}
+			if out, err := l.Command(0, "ip", "link", "delete", l.Interface(0)).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, w := range waits {
+				if err := ends(t, "a wait", w); err != nil {
+					t.Error(err)
+				}
+			}
+			_, pathErr := p.Path(context.Background(), peer.dev.LocalAddr())
+			e, now = p.Lock()
+			e.Dial(now, 2, path, 1)
+			p.Unlock()
+			p.Lock()
+			errs := []error{pathErr, e.Session(1).Err(), e.Session(2).Err()}
+			p.UnlockQuiet()
+			for i, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), "its interface "+l.Interface(0)) || !strings.Contains(err.Error(), "removed") {
+					t.Errorf("error %d: %v", i, err)
+				}
+			}
+			if !errors.Is(errs[1], mpierr.ProcFailed) {
+				t.Errorf("class of %v", errs[1])
+			}
+			// The kernel sets an interface down before it removes it.
+			if n := log.count("\n") - log.count("is down") - before; n != 1 || log.count("the device is lost") != 1 {
+				t.Errorf("%d lines: %v", n, &log)
+			}
+		})
+	}
+}
+
+// A link that goes down and comes up again is told of in one line each, and loses
+// nothing for good.
+func TestLinkThatFlapsIsToldOnce(t *testing.T) {
+	for _, transport := range []string{TransportXDPNative, TransportUDP} {
+		t.Run(transport, func(t *testing.T) {
+			l := newLab(t, netlab.Config{Ranks: 2})
+			var log record
+			var dev Device
+			err := l.Do(0, func() (err error) {
+				dev, err = Open(Config{Transport: transport, Interface: l.Interface(0), Slots: 128, Logger: log.logger()})
+				return err
+			})
+			a := newEnd(t, dev, err)
+			lost := false
+			dev.OnLoss(func(error) { lost = true })
+			before := log.count("\n")
+			set := func(state string) {
+				if out, err := l.Command(0, "ip", "link", "set", l.Interface(0), state).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			for n := 1; n <= 2; n++ {
+				set("down")
+				until(t, "a line that the link is down", func() bool { return log.count("is down") == n })
+				dev.Transmit()
+				set("up")
+				until(t, "a line that the link is up", func() bool { return log.count("is up again") == n })
+			}
+			a.close() // and the log is complete
+			if n := log.count("\n") - before; n != 4 || lost {
+				t.Errorf("%d lines, lost %v: %v", n, lost, &log)
+			}
+		})
+	}
+}
+
+// A device whose interface has gone before it is watched is lost from the start.
+func TestLinkThatIsGoneAtOpen(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 1})
+	var log record
+	var watch link
+	err := l.Do(0, func() error {
+		ifi, err := net.InterfaceByName(l.Interface(0))
+		if err != nil {
+			return err
+		}
+		ifi.Index += 1000
+		return watch.open(ifi, log.logger())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 1)
+	watch.onLoss(func(why error) { lost <- why })
+	if err := ends(t, "the look at the interface", lost); err == nil {
+		t.Error("it is not lost")
+	}
+	if err := watch.close(); err != nil {
+		t.Error(err)
+	}
+}
