@@ -165,24 +165,21 @@ func (w *LockWait) Met() bool { return w.lock != locking || (*Access)(w).dead() 
 // issued next travels with the request, and is applied under the lock.
 // It returns false if there is no room now (see RoomWait).
 func (e *Engine) Lock(now int64, a *Access, exclusive bool) bool {
-	if exclusive {
-		return e.lock(now, a, wire.FlagExclusive, 0)
-	}
-	return e.lock(now, a, 0, 0)
+	return e.lock(now, a, wire.Lock{Exclusive: exclusive})
 }
 
 // LockPassing is Lock for the shared lock of one of several targets that the caller
 // holds the locks of, in an epoch that began at the given time: it does not wait behind
 // requests that have not waited for longer than that.
 func (e *Engine) LockPassing(now int64, a *Access, began int64) bool {
-	return e.lock(now, a, wire.FlagPassing, uint64(max(0, now-began)))
+	return e.lock(now, a, wire.Lock{Passing: true, Age: uint64(max(0, now-began))})
 }
 
-// lock is Lock with the flags of the record, and for one that passes the epoch's age.
-func (e *Engine) lock(now int64, a *Access, flags uint8, age uint64) bool {
+// lock is Lock for any type of lock.
+func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 	e.now = now
 	if a.local != nil {
-		e.lockLocal(a, flags, age)
+		e.lockLocal(a, &ask)
 		return true
 	}
 	s := a.session
@@ -193,7 +190,7 @@ func (e *Engine) lock(now int64, a *Access, flags uint8, age uint64) bool {
 	if a.leaving {
 		return false
 	}
-	if a.takeWord(flags == wire.FlagExclusive) {
+	if a.takeWord(ask.Exclusive) {
 		return true
 	}
 	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
@@ -210,7 +207,8 @@ func (e *Engine) lock(now int64, a *Access, flags uint8, age uint64) bool {
 	if t == none {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeLock, Window: a.window, Token: e.token(t), Flags: flags, Disp: age}
+	ask.Window, ask.Token = a.window, e.token(t)
+	r := ask.Record()
 	e.appendRecord(i, &r, 0)
 	if a.gaveSeq >= s.acked[request] {
 		e.slots[i].flags |= wire.FlagFence // or it could overtake the end of the last epoch

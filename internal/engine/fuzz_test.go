@@ -162,9 +162,9 @@ func FuzzTypedRequests(f *testing.F) {
 		}
 		at := min(int(split), len(encoding))
 		if at > 0 {
-			send(wire.Record{Code: wire.CodeType, Disp: wire.Piece(1, 0)}, encoding[:at])
+			send(wire.TypePiece{Type: 1}.Record(), encoding[:at])
 		}
-		send(wire.Record{Code: wire.CodeType, Disp: wire.Piece(1, uint32(at)), Flags: wire.FlagLast}, encoding[at:])
+		send(wire.TypePiece{Type: 1, Offset: uint32(at), Last: true}.Record(), encoding[at:])
 		for _, l := range []wire.Layout{{Type: 1, Count: count, Position: position}, {Type: 1, Count: count, Position: position + 8}} {
 			b := make([]byte, wire.LayoutLen+len(data))
 			copy(l.Put(b), data)

@@ -61,10 +61,11 @@ func (e *Engine) tellGone(rank int) {
 
 // takeGone takes in that a peer knows a rank to be gone.
 func (e *Engine) takeGone(r *wire.Record) mpierr.Class {
-	if r.Disp >= uint64(e.cfg.Size) {
+	rank := r.Gone().Rank
+	if rank >= uint64(e.cfg.Size) {
 		return mpierr.Rank
 	}
-	e.tellGone(int(r.Disp))
+	e.tellGone(int(rank))
 	return mpierr.Success
 }
 
@@ -72,7 +73,7 @@ func (e *Engine) takeGone(r *wire.Record) mpierr.Class {
 // told of: so who learns that a context is over knows which of its ranks is gone.
 func (e *Engine) passOn(s *Session) {
 	for ; s.toldGone < len(e.gone.told); s.toldGone++ {
-		if !e.passOnOne(s, &wire.Record{Code: wire.CodeGone, Disp: uint64(e.gone.told[s.toldGone])}) {
+		if !e.passOnOne(s, wire.Gone{Rank: uint64(e.gone.told[s.toldGone])}.Record()) {
 			return
 		}
 	}
@@ -81,19 +82,19 @@ func (e *Engine) passOn(s *Session) {
 		if in.outside(context, s.rank) {
 			continue
 		}
-		if !e.passOnOne(s, &wire.Record{Code: wire.CodeRevoke, Window: context, Disp: uint64(in.failed[context])}) {
+		if !e.passOnOne(s, wire.Revocation{Context: context, Failed: uint64(in.failed[context])}.Record()) {
 			return
 		}
 	}
 }
 
-func (e *Engine) passOnOne(s *Session, r *wire.Record) bool {
+func (e *Engine) passOnOne(s *Session, r wire.Record) bool {
 	i := e.room(s, request, 0)
 	if i == none {
 		e.stall(s)
 		return false
 	}
-	e.appendOrdered(i, r, 0) // what was sent before can still be received
+	e.appendOrdered(i, &r, 0) // what was sent before can still be received
 	return true
 }
 

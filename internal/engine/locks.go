@@ -33,17 +33,15 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	if w, class := e.windowFor(s, r.Window); w == nil {
 		return false, class
 	}
-	if r.Flags > wire.FlagPassing {
+	ask, ok := r.Lock()
+	if !ok {
 		return false, mpierr.Locktype
 	}
 	l := e.lockOf(r.Window)
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	granted, class = e.ask(l, r.Window, s.localID, r.Flags, r.Disp)
-	switch {
-	case class != mpierr.Success:
-	case granted:
+	if granted, class = e.ask(l, s.localID, &ask); granted {
 		l.hold(s)
 	}
 	return granted, class
@@ -106,12 +104,12 @@ func (e *Engine) lockOf(id uint32) *lock {
 	return l
 }
 
-// ask asks for l with the flags of a lock record, and the age of the epoch.
-func (e *Engine) ask(l *lock, id uint32, holder uint64, flags uint8, age uint64) (granted bool, class mpierr.Class) {
-	if flags == wire.FlagPassing && e.passes(l, id, age) {
+// ask asks for l in the name of a holder.
+func (e *Engine) ask(l *lock, holder uint64, ask *wire.Lock) (granted bool, class mpierr.Class) {
+	if ask.Passing && e.passes(l, ask.Window, ask.Age) {
 		return l.Pass(holder, struct{}{})
 	}
-	return l.Acquire(holder, kindOf(flags == wire.FlagExclusive), struct{}{})
+	return l.Acquire(holder, kindOf(ask.Exclusive), struct{}{})
 }
 
 // passes reports whether a request of lock_all goes before those who wait. It has to if
@@ -181,9 +179,10 @@ func (e *Engine) enqueue(b *bundle) {
 	e.watchHolders(b.lock.window, e.locks[b.lock.window])
 }
 
-func (e *Engine) lockLocal(a *Access, flags uint8, age uint64) {
+func (e *Engine) lockLocal(a *Access, ask *wire.Lock) {
 	l := e.lockOf(a.window)
-	granted, class := e.ask(l, a.window, localHolder, flags, age)
+	ask.Window = a.window
+	granted, class := e.ask(l, localHolder, ask)
 	switch {
 	case class != mpierr.Success:
 		err := refusal(wire.CodeLock, class, e.cfg.Rank)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -175,17 +174,19 @@ func (e *Engine) withdrawn(s *Session, offer uint32) mpierr.Class {
 
 // takeMessage takes in a message, or the offer of one.
 func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
-	a := arrival{context: r.Window, tag: int(r.Token), from: s.rank, length: len(r.Data), data: r.Data, session: s, cost: wire.MessageCost(len(r.Data))}
+	a := arrival{from: s.rank, session: s, cost: wire.MessageCost(len(r.Data))}
 	if r.Code == wire.CodeOffer {
-		if len(r.Data) != 4 || int64(r.Disp) <= 0 {
+		o, ok := r.Offer()
+		if !ok || int64(o.Length) <= 0 || o.ID < offered {
 			return mpierr.Intern
 		}
-		a.length, a.data, a.offer = int(r.Disp), nil, binary.LittleEndian.Uint32(r.Data)
-		if a.offer < offered {
+		a.context, a.tag, a.length, a.offer = o.Context, int(o.Tag), int(o.Length), o.ID
+	} else {
+		m := r.Message()
+		a.context, a.tag, a.length, a.data = m.Context, int(m.Tag), len(r.Data), r.Data
+		if !s.rest.begin(&a, m.Follow) {
 			return mpierr.Intern
 		}
-	} else if !s.rest.begin(&a, r.Disp) {
-		return mpierr.Intern
 	}
 	l := &s.lanes[laneOf(a.tag)]
 	if l.spentHere+uint64(a.cost) > l.granted {
@@ -298,7 +299,8 @@ func (e *Engine) tellNews(s *Session) {
 	stalled := len(s.news) > 0
 	for i := range s.lanes {
 		if l := &s.lanes[i]; l.untold {
-			l.untold = !e.respond(s, &wire.Record{Code: wire.CodeCredit, Window: uint32(i), Disp: l.granted})
+			r := wire.Credit{Kind: uint32(i), Total: l.granted}.Record()
+			l.untold = !e.respond(s, &r)
 			stalled = stalled || l.untold
 		}
 	}

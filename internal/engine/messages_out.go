@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -147,40 +146,55 @@ func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 		e.closeBundle(s, request) // which may take room in the queue
 		whole = e.mayOpen(s, request, int32((n+most-1)/most))
 	}
-	r := wire.Record{Code: wire.CodeMessage, Window: p.Context, Token: uint32(p.Tag)}
 	if !whole {
-		r.Code, r.Disp = wire.CodeOffer, uint64(n)
-		n = 4
-	}
-	cost := uint64(wire.MessageCost(n))
-	if l.spent+cost > l.credit {
-		return false // what brings credit has the session served
+		return e.issueOffer(s, l, p)
 	}
 	first := min(n, most)
+	i := e.spend(s, l, n, first)
+	if i == none {
+		return false
+	}
+	r := wire.Message{Context: p.Context, Tag: uint32(p.Tag), Follow: uint64(n - first)}.Record()
+	copy(e.appendOrdered(i, &r, first), p.Data)
+	for at := first; at < n; at += most {
+		data := p.Data[at:min(at+most, n)]
+		i = e.room(s, request, len(data)) // there is: see mayOpen
+		copy(e.appendOrdered(i, &wire.Record{Code: wire.CodeRest}, len(data)), data)
+	}
+	s.watch--
+	p.end(nil)
+	return true
+}
+
+// issueOffer offers the message p, if there are credit and room.
+func (e *Engine) issueOffer(s *Session, l *lane, p *Sending) bool {
+	i := e.spend(s, l, wire.OfferLen, wire.OfferLen)
+	if i == none {
+		return false
+	}
+	e.offerIDs(p)
+	o := wire.Offer{Context: p.Context, Tag: uint32(p.Tag), Length: uint64(len(p.Data)), ID: p.id}
+	r := o.Record()
+	o.Put(e.appendOrdered(i, &r, wire.OfferLen))
+	p.phase = sendOffered
+	return true
+}
+
+// spend takes credit for a message of n bytes, and returns a bundle with room for the
+// first of them; none if there is no credit, or no room.
+func (e *Engine) spend(s *Session, l *lane, n, first int) int32 {
+	cost := uint64(wire.MessageCost(n))
+	if l.spent+cost > l.credit {
+		return none // what brings credit has the session served
+	}
 	i := e.room(s, request, first)
 	if i == none {
 		e.stall(s)
-		return false
+		return none
 	}
 	l.spent += cost
 	e.markDirty(s)
-	if whole {
-		r.Disp = uint64(n - first)
-		copy(e.appendOrdered(i, &r, first), p.Data)
-		for at := first; at < n; at += most {
-			data := p.Data[at:min(at+most, n)]
-			i = e.room(s, request, len(data)) // there is: see mayOpen
-			copy(e.appendOrdered(i, &wire.Record{Code: wire.CodeRest}, len(data)), data)
-		}
-		s.watch--
-		p.end(nil)
-		return true
-	}
-	data := e.appendOrdered(i, &r, n)
-	e.offerIDs(p)
-	binary.LittleEndian.PutUint32(data, p.id)
-	p.phase = sendOffered
-	return true
+	return i
 }
 
 // appendOrdered is appendRecord for what takes effect in the order sent.
@@ -236,11 +250,12 @@ func (e *Engine) endOffer(p *Sending, err *mpierr.Error) {
 
 // takeCredit takes in what s grants this rank, and reports whether it makes sense.
 func (e *Engine) takeCredit(s *Session, r *wire.Record) bool {
-	if r.Window >= numLanes {
+	c := r.Credit()
+	if c.Kind >= numLanes {
 		return false
 	}
-	if l := &s.lanes[r.Window]; r.Disp > l.credit {
-		l.credit = r.Disp
+	if l := &s.lanes[c.Kind]; c.Total > l.credit {
+		l.credit = c.Total
 		e.markDirty(s)
 	}
 	return true

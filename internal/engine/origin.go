@@ -443,16 +443,8 @@ func (e *Engine) answers(s *Session, body []byte) {
 }
 
 func (e *Engine) answer(s *Session, r *wire.Record) {
-	if r.Code == wire.CodeRefused && len(r.Data) == 4 && r.Token == 0 {
-		s.refusalsSeen++
-		if wire.Code(r.Op) == wire.CodeType {
-			s.typeRefused(uint32(r.Disp >> 32))
-		}
-		if a := s.access[r.Window]; a != nil {
-			a.fail(refusal(wire.Code(r.Op), refusedClass(r), s.rank))
-		} else {
-			e.Stats.BadAnswers++
-		}
+	if r.Code == wire.CodeRefused {
+		e.takeRefusal(s, r)
 		return
 	}
 	i := e.find(s, r.Token)
@@ -484,13 +476,40 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 			e.markDirty(s)
 		}
 		e.finish(i, nil)
-	case r.Code == wire.CodeRefused && len(r.Data) == 4:
-		err := refusal(wire.Code(r.Op), refusedClass(r), s.rank)
-		if o.asksLock() {
+	default:
+		e.Stats.BadAnswers++
+	}
+}
+
+// takeRefusal takes in that the target refuses a request. It ends the operation, if an
+// answer was due.
+func (e *Engine) takeRefusal(s *Session, r *wire.Record) {
+	f, ok := r.Refusal()
+	err := refusal(f.Code, refusedClass(f.Class), s.rank)
+	switch i := e.find(s, f.Token); {
+	case !ok:
+		e.Stats.BadAnswers++
+	case f.Token == 0:
+		e.takeQuietRefusal(s, &f, err)
+	case i == none:
+		e.Stats.BadAnswers++
+	default:
+		if o := &e.ops[i]; o.asksLock() {
 			err = e.refuseLock(o.access, err)
 		}
 		e.finish(i, err)
-	default:
+	}
+}
+
+// takeQuietRefusal is takeRefusal for a request that no answer was due for.
+func (e *Engine) takeQuietRefusal(s *Session, f *wire.Refusal, err *mpierr.Error) {
+	s.refusalsSeen++
+	if f.Code == wire.CodeType {
+		s.typeRefused(f.DefinedType())
+	}
+	if a := s.access[f.Window]; a != nil {
+		a.fail(err)
+	} else {
 		e.Stats.BadAnswers++
 	}
 }
@@ -504,8 +523,8 @@ func copyResult(dst, src []byte) {
 	copy(dst, src)
 }
 
-func refusedClass(r *wire.Record) mpierr.Class {
-	c := mpierr.Class(binary.LittleEndian.Uint32(r.Data))
+func refusedClass(class uint32) mpierr.Class {
+	c := mpierr.Class(class)
 	if c == mpierr.Success || !c.Known() {
 		return mpierr.Intern
 	}

@@ -81,10 +81,11 @@ func (e *Engine) revoke(context uint32, failed int) {
 
 // takeRevoke takes in that a peer has seen a context end.
 func (e *Engine) takeRevoke(s *Session, r *wire.Record) mpierr.Class {
-	in, context, failed := &e.revoked, r.Window, int(r.Disp)
-	if r.Disp >= uint64(e.cfg.Size) {
+	in, v := &e.revoked, r.Revocation()
+	if v.Failed >= uint64(e.cfg.Size) {
 		return mpierr.Rank
 	}
+	context, failed := v.Context, int(v.Failed)
 	switch _, known := in.groups[context]; {
 	case !known:
 		e.keepEarly(s.rank, early{context, failed})

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
-
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -253,18 +251,19 @@ func (e *Engine) respond(s *Session, r *wire.Record) bool {
 
 // refuse tells the origin that the target did not do what r asked, and why.
 func (e *Engine) refuse(s *Session, r *wire.Record, class mpierr.Class) bool {
-	a := wire.Record{Code: wire.CodeRefused, Op: uint8(r.Code), Window: r.Window, Token: r.Token, Disp: r.Disp}
+	f := wire.Refusal{Code: r.Code, Window: r.Window, Token: r.Token, Disp: r.Disp, Class: uint32(class)}
 	if !answered(r.Code) {
-		a.Token = 0
+		f.Token = 0
 	}
-	i, data := e.reserve(s, &a, 4)
+	a := f.Record()
+	i, data := e.reserve(s, &a, wire.RefusalLen)
 	if i == none {
 		return false
 	}
-	binary.LittleEndian.PutUint32(data, uint32(class))
-	e.commit(i, 4)
+	f.Put(data)
+	e.commit(i, wire.RefusalLen)
 	e.Stats.Refused++
-	if a.Token == 0 {
+	if f.Token == 0 {
 		s.refusalsSent++
 	}
 	return true

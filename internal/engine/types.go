@@ -103,10 +103,7 @@ func (e *Engine) define(a *Access, d *givenType) bool {
 		if i == none {
 			return false
 		}
-		r := wire.Record{Code: wire.CodeType, Window: a.window, Disp: wire.Piece(d.id, uint32(d.issued))}
-		if d.issued+n == len(d.encoding) {
-			r.Flags = wire.FlagLast
-		}
+		r := wire.TypePiece{Window: a.window, Type: d.id, Offset: uint32(d.issued), Last: d.issued+n == len(d.encoding)}.Record()
 		copy(e.add(a, i, &r, n, wire.FlagOrdered), d.encoding[d.issued:])
 		d.issued += n
 		d.defined, d.lastUse = e.slots[i].seq, e.slots[i].seq
@@ -151,7 +148,8 @@ func (s *Session) taken(id uint32) *datatype.Type {
 // no such piece, or the whole is no encoding; Size if the peer defines more than
 // it may, NoMem if all peers together do.
 func (e *Engine) takeType(s *Session, r *wire.Record) mpierr.Class {
-	id, offset := uint32(r.Disp>>32), int(uint32(r.Disp))
+	piece := r.TypePiece()
+	id, offset := piece.Type, int(piece.Offset)
 	if id >= wire.MaxTypes {
 		return mpierr.Type
 	}
@@ -182,7 +180,7 @@ func (e *Engine) takeType(s *Session, r *wire.Record) mpierr.Class {
 		p.bytes += n
 		e.typeBytes += n
 	}
-	if class == mpierr.Success && r.Flags&wire.FlagLast != 0 {
+	if class == mpierr.Success && piece.Last {
 		t, err := datatype.Decode(d.encoding)
 		d.t, d.encoding = t, nil
 		if err != nil {

@@ -311,7 +311,9 @@ func TestTypeFreedDuringTransfer(t *testing.T) {
 func TestFaultyDefinitions(t *testing.T) {
 	vector := must(datatype.Encode(committed(datatype.Vector(3, 1, 2, datatype.Uint64))))
 	define := func(id, offset uint32, flags uint8, data []byte) wire.Record {
-		return wire.Record{Code: wire.CodeType, Window: testWindow, Disp: wire.Piece(id, offset), Flags: flags, Data: data}
+		r := wire.TypePiece{Window: testWindow, Type: id, Offset: offset, Last: flags&wire.FlagLast != 0}.Record()
+		r.Data = data
+		return r
 	}
 	whole := define(3, 0, wire.FlagLast, vector)
 	use := func(code wire.Code, l wire.Layout, disp uint64, data ...byte) wire.Record {

@@ -12,18 +12,18 @@ const (
 	CodeAccumulate    Code = 3  // data is combined into the window at Disp
 	CodeGetAccumulate Code = 4  // a Part follows, then the operand; answered by the old values
 	CodeCompareSwap   Code = 5  // compare value, then the new one; answered by the old value
-	CodeLock          Code = 6  // first of its bundle: the rest runs once the lock is held; answered by CodeGranted
+	CodeLock          Code = 6  // first of its bundle: the rest runs once the lock is held; answered by CodeGranted; see Lock
 	CodeUnlock        Code = 7  // releases the lock
-	CodeMessage       Code = 8  // message between two ranks: Window is the context, Token the tag, Disp how many bytes follow in records of CodeRest
+	CodeMessage       Code = 8  // message between two ranks, or its start; see Message
 	CodePing          Code = 9  // asks only to be acknowledged
 	CodeBye           Code = 10 // the sender will issue nothing more
-	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; Disp is a Piece
-	CodeOffer         Code = 15 // the same, of Disp bytes, which the receiver may get from the window that the data names
+	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; see TypePiece
+	CodeOffer         Code = 15 // message that the receiver may get as from a window; see Offer
 	CodeTaken         Code = 16 // the offer Window is over: the sender has the message, or wants no more of it
 	CodeWithdrawn     Code = 18 // the offer Window is given up: the sender wants to hear that it is over
 	CodeRest          Code = 19 // more of the data of the last CodeMessage
-	CodeRevoke        Code = 17 // the context Window is over: Disp is the rank that failed
-	CodeGone          Code = 20 // the rank Disp has failed, or left the job
+	CodeRevoke        Code = 17 // a context is over, because a rank failed; see Revocation
+	CodeGone          Code = 20 // a rank has failed, or left the job; see Gone
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
 	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
@@ -34,8 +34,8 @@ const (
 const (
 	CodeResult  Code = 32 // data for the operation Token, at offset Disp of its result
 	CodeGranted Code = 33 // the lock bundle of operation Token has run
-	CodeRefused Code = 34 // a request was refused: Token or 0, Disp as asked, the class as data, Op the refused code
-	CodeCredit  Code = 35 // the receiver may spend Disp on messages of kind Window, all in all
+	CodeRefused Code = 34 // a request was refused; see Refusal
+	CodeCredit  Code = 35 // what the receiver may spend on messages; see Credit
 )
 
 // Flags of records.
@@ -176,10 +176,6 @@ func (l *Layout) Get(b []byte) (rest []byte, ok bool) {
 	*l = Layout{Type: le.Uint32(b[0:]), Count: le.Uint64(b[8:]), Position: le.Uint64(b[16:])}
 	return b[LayoutLen:], le.Uint32(b[4:]) == 0
 }
-
-// Piece is the Disp of a CodeType: the datatype's id, and how many bytes of its
-// encoding came before.
-func Piece(id, offset uint32) uint64 { return uint64(id)<<32 | uint64(offset) }
 
 // String names the request or answer as a user knows it.
 func (c Code) String() string {
