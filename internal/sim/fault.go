@@ -38,12 +38,12 @@ var kinds = [numKinds]struct {
 	kills  bool // ranks are gone however long it lasts
 }{
 	partition:    {name: "partition", weight: 4, long: true, good: true},
-	oneWay:       {name: "loss of all frames in one direction", weight: 3},
-	longFrames:   {name: "loss of long frames", weight: 3},
-	noAcks:       {name: "no acknowledgements", weight: 3},
+	oneWay:       {name: "loss of all frames in one direction", weight: 3, long: true, good: true},
+	longFrames:   {name: "loss of long frames", weight: 3, long: true, good: true},
+	noAcks:       {name: "no acknowledgements", weight: 3, long: true, good: true},
 	stop:         {name: "stopped", weight: 4, long: true},
-	silentDevice: {name: "device sends nothing", weight: 2},
-	keptSlots:    {name: "device keeps its slots", weight: 2},
+	silentDevice: {name: "device sends nothing", weight: 2, long: true},
+	keptSlots:    {name: "device keeps its slots", weight: 2, long: true},
 	late:         {name: "joins late", weight: 2, long: true},
 	absent:       {name: "never joins", weight: 1, kills: true},
 	crash:        {name: "crash", weight: 2, kills: true},
@@ -268,12 +268,28 @@ func (w *World) mayFail(a, b *life) (since int64, ok bool) {
 		}
 	}
 	for i := range w.plan.faults {
-		f := &w.plan.faults[i]
-		if ok && (f.kind == stop || f.kind == keptSlots) && f.victims[a.rank] && w.now >= f.to {
-			since = max(since, f.to) // it could not look before, or not ask
+		switch f := &w.plan.faults[i]; {
+		case !ok || !f.concerns(a.rank, b.rank):
+		case f.kind == stop && f.victims[a.rank] && w.now >= f.to:
+			since = max(since, f.to) // it could not look before
+		case f.kind == silentDevice || f.kind == keptSlots:
+			since = max(since, min(f.to, w.now)) // without slots a rank cannot ask, or goes on a while
 		}
 	}
 	return since, ok
+}
+
+// failsWithin is how long a call on a rank may last that cannot be reached.
+func (w *World) failsWithin(a, b int) int64 {
+	for i := range w.plan.faults {
+		switch f := &w.plan.faults[i]; f.kind {
+		case oneWay, longFrames, noAcks, late:
+			if f.concerns(a, b) {
+				return heardBound
+			}
+		}
+	}
+	return deadBound
 }
 
 // undisturbed reports whether no fault has come between two ranks since the given time,

@@ -3,7 +3,9 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 
+	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -174,6 +176,23 @@ func (w *World) checkModels() {
 			}
 		}
 	}
+}
+
+// failedAt checks an error: only the failure of a rank that the plan lets fail is in
+// order, and only in time.
+func (t *task) failedAt(to *life, err error, since int64) bool {
+	if err == nil {
+		return false
+	}
+	w := t.w
+	from, ok := w.mayFail(t.l, to)
+	if !ok || !errors.Is(err, mpierr.ProcFailed) {
+		w.failf("rank %d, %s at rank %d: %v", t.l.rank, t.doing, to.rank, err)
+	}
+	if took := w.now - max(from, since); took > w.failsWithin(t.l.rank, to.rank) {
+		w.failf("rank %d, %s at rank %d: failed only after %d ms", t.l.rank, t.doing, to.rank, took/millisecond)
+	}
+	return true
 }
 
 // bundleID names a bundle, or a piece of one, among those that a rank has sent: by the

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"errors"
-
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -135,22 +133,8 @@ func (t *task) program() {
 	}
 }
 
-// failed checks an error: only the failure of a rank that the plan lets fail is
-// in order, and only in time.
-func (t *task) failed(k *link, err error, since int64) bool {
-	if err == nil {
-		return false
-	}
-	w := t.w
-	from, ok := w.mayFail(t.l, k.to)
-	if !ok || !errors.Is(err, mpierr.ProcFailed) {
-		w.failf("rank %d, %s at rank %d: %v", t.l.rank, t.doing, k.to.rank, err)
-	}
-	if took := w.now - max(from, since); took > deadBound {
-		w.failf("rank %d, %s at rank %d: failed only after %d ms", t.l.rank, t.doing, k.to.rank, took/millisecond)
-	}
-	return true
-}
+// failed is failedAt of a link.
+func (t *task) failed(k *link, err error, since int64) bool { return t.failedAt(k.to, err, since) }
 
 // issue sends a call and reports whether it went out.
 func (t *task) issue(k *link, c engine.Call) bool {

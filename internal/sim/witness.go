@@ -1,10 +1,7 @@
 package sim
 
 import (
-	"errors"
-
 	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -50,21 +47,6 @@ func (t *task) bearWitness() {
 	}
 }
 
-// witnessFailed is failed for a call of a witness.
-func (t *task) witnessFailed(to *life, err error, since int64) bool {
-	if err == nil {
-		return false
-	}
-	from, ok := t.w.mayFail(t.l, to)
-	if !ok || !errors.Is(err, mpierr.ProcFailed) {
-		t.w.failf("rank %d, %s at rank %d: %v", t.l.rank, t.doing, to.rank, err)
-	}
-	if took := t.w.now - max(from, since); took > deadBound {
-		t.w.failf("rank %d, %s at rank %d: failed only after %d ms", t.l.rank, t.doing, to.rank, took/millisecond)
-	}
-	return true
-}
-
 // issueAt issues a call, and reports whether it went out. A call that has begun is not
 // given up before.
 func (t *task) issueAt(to *life, c *engine.Call) bool {
@@ -72,7 +54,7 @@ func (t *task) issueAt(to *life, c *engine.Call) bool {
 	for {
 		done, err := t.l.e.Issue(t.w.now, c)
 		switch {
-		case t.witnessFailed(to, err, start):
+		case t.failedAt(to, err, start):
 			return false
 		case done:
 			return true
@@ -86,7 +68,7 @@ func (t *task) witnessGet(to *life, a *engine.Access) {
 	p, start, word := t.patience(), t.w.now, make([]byte, 8)
 	var r engine.Request
 	if !t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
-		t.witnessFailed(to, r.Err(), start) {
+		t.failedAt(to, r.Err(), start) {
 		return
 	}
 	if got := le.Uint64(word); got != uint64(to.rank)<<32|to.incarnation && got != 0 {
@@ -113,7 +95,7 @@ func (t *task) witnessLock(to *life, a *engine.Access) {
 		e.Leave(t.w.now, a)
 		return
 	}
-	if t.witnessFailed(to, a.TakeError(), start) {
+	if t.failedAt(to, a.TakeError(), start) {
 		return
 	}
 	if !a.Held() {
@@ -128,7 +110,7 @@ func (t *task) witnessLock(to *life, a *engine.Access) {
 		t.sleep(t.w.span(0, millisecond))
 	}
 	a.Unlocked()
-	t.witnessFailed(to, a.TakeError(), start)
+	t.failedAt(to, a.TakeError(), start)
 }
 
 // witnessHold acts while the lock is held.
@@ -146,7 +128,7 @@ func (t *task) witnessHold(to *life, a *engine.Access) {
 	if t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
 		t.l.e.FlushLocal(t.w.now, a)
 		t.await((*engine.LocalWait)(a).Met)
-		if !t.witnessFailed(to, r.Err(), start) {
+		if !t.failedAt(to, r.Err(), start) {
 			next := le.Uint64(block) + 1
 			for i := 0; i < len(block); i += 8 {
 				if le.Uint64(block[i:]) != next-1 {

@@ -26,6 +26,9 @@ const (
 	deadAfter = 5 * second
 	// deadBound is how long a call on a rank that cannot be reached may last.
 	deadBound = deadAfter*3/2 + second
+	// heardBound is the same where something still comes from that rank, or comes again
+	// for a while: two limits may follow one another.
+	heardBound = 2*deadAfter + 2*second
 	// doneBound is how long programs may run on after the last fault. They may meet
 	// several dead ranks, one after the other.
 	doneBound = 90 * second
