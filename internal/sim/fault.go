@@ -15,7 +15,8 @@ type faultKind uint8
 const (
 	partition    faultKind = iota // frames between victims and others vanish
 	oneWay                        // frames of victims to others vanish
-	longFrames                    // long frames between victims and others vanish
+	longFrames                    // long frames between victims and others vanish, also some that every path must carry
+	narrow                        // those vanish that a path need not carry
 	noAcks                        // frames of victims do not say what has arrived
 	stop                          // victims do not run, and their devices fill up
 	silentDevice                  // the victims' devices send nothing, and keep the slots
@@ -40,6 +41,7 @@ var kinds = [numKinds]struct {
 	partition:    {name: "partition", weight: 4, long: true, good: true},
 	oneWay:       {name: "loss of all frames in one direction", weight: 3, long: true, good: true},
 	longFrames:   {name: "loss of long frames", weight: 3, long: true, good: true},
+	narrow:       {name: "a narrow path", weight: 3, good: true},
 	noAcks:       {name: "no acknowledgements", weight: 3, long: true, good: true},
 	stop:         {name: "stopped", weight: 4, long: true},
 	silentDevice: {name: "device sends nothing", weight: 2, long: true},
@@ -70,12 +72,14 @@ type fault struct {
 func (f *fault) on(now int64) bool { return now >= f.from && now < f.to }
 
 // lasts reports whether ranks may be given up for it.
-func (f *fault) lasts() bool { return kinds[f.kind].kills || f.to-f.from > shortFault }
+func (f *fault) lasts() bool {
+	return f.kind != narrow && (kinds[f.kind].kills || f.to-f.from > shortFault)
+}
 
 // concerns reports whether it may come between two ranks.
 func (f *fault) concerns(a, b int) bool {
 	switch f.kind {
-	case partition, oneWay, longFrames:
+	case partition, oneWay, longFrames, narrow:
 		return f.victims[a] != f.victims[b]
 	case giveUp:
 		return false
@@ -92,7 +96,7 @@ func (f *fault) String() string {
 	}
 	s := fmt.Sprintf("%s (rank %s, from %d µs on", kinds[f.kind].name, strings.Join(ranks, " and "), (f.from-second)/microsecond)
 	switch {
-	case f.kind == longFrames:
+	case f.kind == longFrames || f.kind == narrow:
 		s += fmt.Sprintf(", over %d bytes", f.limit)
 	case f.kind == restart:
 		return s + fmt.Sprintf(", again after %d ms)", (f.to-f.from)/millisecond)
@@ -122,6 +126,8 @@ func (w *World) newFaults(p *plan) {
 			f.to = f.from + w.span(millisecond, 100*millisecond)
 		}
 		switch {
+		case f.kind == narrow && w.chance(0.7):
+			f.to = forGood
 		case w.cfg.Program != nil || !k.long || w.chance(0.5):
 		case k.good && w.chance(0.5):
 			f.to = forGood
@@ -164,7 +170,12 @@ func (w *World) newVictims(ranks int, kind faultKind) []bool {
 func (w *World) detail(f *fault) {
 	switch f.kind {
 	case longFrames:
-		f.limit = w.between(wire.HeaderLen+wire.HelloLen, wire.MinPayload)
+		f.limit = w.between(wire.HeaderLen+wire.HelloLen, wire.MinPayload-1)
+	case narrow:
+		f.limit = w.between(wire.MinPayload, 1499)
+		if w.chance(0.3) {
+			f.from = w.now
+		}
 	case late:
 		f.from = w.now
 	case absent:
@@ -231,7 +242,7 @@ func (w *World) through(from, to int, payload []byte) []byte {
 			continue
 		}
 		switch {
-		case f.kind == partition, f.kind == oneWay && f.victims[from], f.kind == longFrames && len(payload) > f.limit:
+		case f.kind == partition, f.kind == oneWay && f.victims[from], (f.kind == longFrames || f.kind == narrow) && len(payload) > f.limit:
 			w.hit(f.kind)
 			return nil
 		case f.kind == noAcks && f.victims[from]:
