@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -376,6 +378,34 @@ func TestDeviceGone(t *testing.T) {
 		if r, err := a.Kick(); r != KickFailed || !errors.Is(err, ErrDeviceGone) {
 			t.Errorf("kick: %v, %v", r, err)
 		}
+	}
+}
+
+// A signal that ends Wait early does not keep it from telling of the removal.
+func TestInterruptedWaitTellsOfDeviceGone(t *testing.T) {
+	pair := newVethPair(t, 1500)
+	a := end(t, pair[0], Config{})
+	inNamespace(t, pair[0], func() error { return changeLink("removed") })
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	over, thread := make(chan struct{}), unix.Gettid()
+	var signals sync.WaitGroup
+	signals.Go(func() {
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				_ = unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) // the runtime's own, which it takes any number of
+			case <-over:
+				tick.Stop()
+				return
+			}
+		}
+	})
+	_, err := a.Wait(time.Hour, -1)
+	close(over)
+	signals.Wait()
+	if !errors.Is(err, ErrDeviceGone) {
+		t.Errorf("wait: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // openShared opens a socket for each queue of the veth in ns, with one UMEM.
 func openShared(t *testing.T, ns netns.NsHandle, queues int, c Config) (sockets []*Socket) {
 	t.Helper()
+	needs(t, c)
 	t.Cleanup(func() {
 		for i := len(sockets) - 1; i >= 0; i-- {
 			if err := sockets[i].Close(); err != nil {

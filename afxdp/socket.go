@@ -46,7 +46,7 @@ type Info struct {
 // Open creates a socket, or takes over Config.FD, gives the kernel all receive
 // chunks, and binds it to its queue. The calling goroutine must be in the
 // network namespace of the interface. A queue whose socket was closed an instant
-// ago is still taken, so Open retries that for up to 200 ms.
+// ago is still taken, so Open retries that for up to a second.
 //
 // From a successful Open on, Config.FD belongs to the Socket. Sockets that share
 // packet memory are opened one after the other.
@@ -170,7 +170,7 @@ func keepRing[T uint64 | desc](s *Socket, pageOffset int64, size uint32, at unix
 }
 
 const (
-	bindAttempts = 20
+	bindAttempts = 100
 	bindPause    = 10 * time.Millisecond
 )
 

@@ -114,9 +114,18 @@ func end(t testing.TB, ns netns.NsHandle, c Config) *Socket {
 	return endIn(t, ns, c, link.XDPDriverMode)
 }
 
+// needs skips a test that a socket so configured asks too much of the kernel for.
+func needs(t testing.TB, c Config) {
+	t.Helper()
+	if c.MultiBuffer {
+		testenv.NeedsFeature(t, testenv.MultiBuffer)
+	}
+}
+
 // endIn is end with a choice of where the program runs.
 func endIn(t testing.TB, ns netns.NsHandle, c Config, mode link.XDPAttachFlags) *Socket {
 	t.Helper()
+	needs(t, c)
 	s, err := openIn(t, ns, c)
 	if err != nil {
 		t.Fatal(err)

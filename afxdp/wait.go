@@ -25,7 +25,7 @@ func (s *Socket) Wait(d time.Duration, wakeFD int) (readable bool, err error) {
 	n, err := unix.Ppoll(fds[:], &timeout, nil)
 	switch {
 	case err == unix.EINTR:
-		return false, nil
+		return false, s.checkDevice()
 	case err != nil:
 		return false, fmt.Errorf("afxdp: wait: %w", err)
 	case fds[0].Revents&unix.POLLNVAL != 0 || fds[1].Revents&unix.POLLNVAL != 0:

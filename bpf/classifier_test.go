@@ -80,6 +80,10 @@ func load(t testing.TB) *classifier {
 		t.Fatalf("AF_XDP socket: %v", err)
 	}
 	t.Cleanup(func() { unix.Close(socket) })
+	// Newer kernels take only sockets that can receive into the map.
+	if err := unix.SetsockoptInt(socket, unix.SOL_XDP, unix.XDP_RX_RING, 64); err != nil {
+		t.Fatalf("receive ring: %v", err)
+	}
 	if err := c.Xsks.Put(uint32(0), uint32(socket)); err != nil {
 		t.Fatal(err)
 	}

@@ -310,9 +310,7 @@ func TestAbsentInterface(t *testing.T) {
 func TestSocketsAndSessions(t *testing.T) {
 	l := newLab(t, shape{rxQueues: 2, peerTxQueues: 2})
 	p := l.attach(t, Options{Queues: 2})
-	socket, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
-	must(t, err)
-	defer unix.Close(socket)
+	socket := xdpSocket(t)
 	other, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	must(t, err)
 	defer unix.Close(other)
@@ -354,4 +352,15 @@ func TestSocketsAndSessions(t *testing.T) {
 		}()
 		_ = p.AllowSession(0)
 	}()
+}
+
+// xdpSocket returns an AF_XDP socket with a receive ring, without which newer kernels
+// take it into no map.
+func xdpSocket(t *testing.T) int {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(socket) })
+	must(t, unix.SetsockoptInt(socket, unix.SOL_XDP, unix.XDP_RX_RING, 64))
+	return socket
 }

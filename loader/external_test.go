@@ -83,9 +83,7 @@ func TestAttachNeedsCapabilities(t *testing.T) {
 func TestFromMaps(t *testing.T) {
 	l := newLab(t, shape{})
 	p := l.attach(t, Options{})
-	socket, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)
-	must(t, err)
-	defer unix.Close(socket)
+	socket := xdpSocket(t)
 	must(t, onThread(func() error {
 		if err := keepOnly(); err != nil {
 			return err

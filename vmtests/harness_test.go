@@ -83,6 +83,10 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 	if s.ranks == 0 {
 		s.ranks = lab.Ranks()
 	}
+	const inOneBuffer = 3498 // an MTU
+	if lab.MTU() > inOneBuffer && strings.Contains(strings.Join(s.transports, ","), "xdp") {
+		testenv.NeedsFeature(t, testenv.MultiBuffer)
+	}
 	j := &job{t: t, lab: lab, spec: s}
 	j.base = bootstrap.Config{Job: bootstrap.NewJob(), Size: s.ranks, Port: bootstrap.DefaultPort}
 	socket := filepath.Join(lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job))
