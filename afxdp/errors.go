@@ -40,7 +40,7 @@ func hintFor(at step, err error, c *Config) string {
 	is := func(errno unix.Errno) bool { return errors.Is(err, errno) }
 	switch {
 	case is(unix.EPERM), is(unix.EACCES):
-		return "grant the process CAP_NET_RAW, or pass it a socket in Config.FD"
+		return "run as root, or grant the process CAP_NET_RAW"
 	case is(unix.EAFNOSUPPORT):
 		return "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)"
 	case is(unix.EMFILE), is(unix.ENFILE):
@@ -48,7 +48,7 @@ func hintFor(at step, err error, c *Config) string {
 	case is(unix.ENOBUFS), is(unix.ENOMEM):
 		return fmt.Sprintf("raise RLIMIT_MEMLOCK (ulimit -l) above the %d KiB of packet memory, grant CAP_IPC_LOCK, or use fewer chunks", c.umemSize()>>10)
 	case at == stepAdopt:
-		return "Config.FD must be an AF_XDP socket on which nothing was set up yet"
+		return "the descriptor that was passed in must be an AF_XDP socket on which nothing was set up yet"
 	case at == stepBind:
 		return bindHint(is, c)
 	}

@@ -69,5 +69,8 @@ func Capabilities() (Caps, error) {
 	if c.BPFError == nil {
 		c.BPFError = features.HaveMapType(ebpf.XSKMap)
 	}
+	if c.BPFError != nil {
+		c.BPFError = plain{c.BPFError}
+	}
 	return c, nil
 }

@@ -29,6 +29,7 @@ const singleBufferMTU = 3498
 // explain turns the kernel's error into one that says what to do. It is a pure
 // function of its arguments.
 func explain(op string, err error, f failure) error {
+	err = plain{err}
 	var absent netlink.LinkNotFoundError
 	class, advice := mpierr.Unsupported, ""
 	switch {
@@ -57,6 +58,19 @@ func explain(op string, err error, f failure) error {
 	}
 	return mpierr.New(op, class, mpierr.NoRank, "%s: %w", advice, err)
 }
+
+// plain is an error without the advice that the BPF library adds for programmers. It
+// does not hold for the kernels that are supported, which do not count the memory of
+// maps and programs against the limit on locked memory.
+type plain struct{ error }
+
+// Error returns the error's text without the advice.
+func (p plain) Error() string {
+	return strings.ReplaceAll(p.error.Error(), " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", "")
+}
+
+// Unwrap returns the error as it was.
+func (p plain) Unwrap() error { return p.error }
 
 // permissionAdvice says what is missing, or where else a refusal can come from.
 func permissionAdvice(c Caps) string {

@@ -68,6 +68,15 @@ func TestInUseError(t *testing.T) {
 	}
 }
 
+// What the BPF library advises programmers to do is not told to operators.
+func TestErrorsSpeakToOperators(t *testing.T) {
+	err := fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM)
+	got := explain("attach", err, failure{ifname: "eth0"})
+	if !errors.Is(got, unix.EPERM) || strings.Contains(got.Error(), "rlimit") || !strings.Contains(got.Error(), "map create: operation not permitted") {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	good := Options{Interface: "eth0", Port: 4791}
 	o, err := good.withDefaults()

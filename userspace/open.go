@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ type Config struct {
 	MTU       int           // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
 	Patience  time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job       uint64        // whose handshakes are answered; 0: of any job
-	Logger    *slog.Logger  // told, as warnings, which modes were not possible and why; silent by default
+	Logger    *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
@@ -65,18 +66,27 @@ func Open(config Config) (Device, error) {
 	return c.climb(rungs)
 }
 
-// climb opens the first device of rungs that can be opened.
+// climb opens the first device of rungs that can be opened, and tells why better ones
+// cannot.
 func (c *Config) climb(rungs []string) (Device, error) {
+	var failed []string
+	var reason string
 	for i, transport := range rungs {
 		d, err := c.open(transport)
 		switch {
+		case err == nil && len(failed) > 0:
+			c.Logger.Warn("a better transport is not possible here", "using", transport,
+				"tried", strings.Join(failed, ", "), "interface", c.Interface, "reason", reason)
+			return d, nil
 		case err == nil:
 			return d, nil
 		case i == len(rungs)-1:
 			return nil, fmt.Errorf("transport %s on interface %s: %w", transport, c.Interface, err)
 		}
-		c.Logger.Warn("a transport is not possible here, the next best is tried",
-			"transport", transport, "next", rungs[i+1], "interface", c.Interface, "reason", err)
+		failed = append(failed, transport)
+		if text := err.Error(); !strings.Contains(reason, text) { // often it is the same for both kinds of XDP
+			reason = strings.TrimPrefix(reason+"; "+text, "; ")
+		}
 		if rungs[i+1] == TransportUDP && !free(c.Address, c.Port) {
 			// Another rank has the interface, and with it the port.
 			c.Logger.Warn("the UDP port is taken, the system chooses another", "address", c.Address, "port", c.Port)

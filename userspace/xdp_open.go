@@ -159,6 +159,8 @@ func (c *XDPConfig) check(ifMTU int) error {
 		return fmt.Errorf("%d queues are not within 1 and %d", c.Queues, maxQueues)
 	case c.RxFrames < minRxFrames || c.RxFrames > maxRxFrames:
 		return fmt.Errorf("%d receive frames are not within %d and %d", c.RxFrames, minRxFrames, maxRxFrames)
+	case ifMTU < least:
+		return fmt.Errorf("the MTU of interface %s is %d, which is less than %d: raise it (ip link set %s mtu 1500)", c.Interface, ifMTU, least, c.Interface)
 	case c.MTU < least || c.MTU > ifMTU:
 		return fmt.Errorf("an MTU of %d is not within %d and the interface's %d", c.MTU, least, ifMTU)
 	case c.Program != nil && c.Port == 0:

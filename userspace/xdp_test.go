@@ -65,6 +65,9 @@ func TestXDPExchange(t *testing.T) {
 		} {
 			for _, v6 := range []bool{false, true} {
 				t.Run(fmt.Sprintf("MTU %d, %v, IPv6 %v", mtu, transports, v6), func(t *testing.T) {
+					if mtu == 9000 && transports != [2]string{TransportUDP, TransportUDP} {
+						testenv.NeedsFeature(t, testenv.MultiBuffer)
+					}
 					a, b := openEnd(t, l, 0, transports[0], v6), openEnd(t, l, 1, transports[1], v6)
 					for i, e := range []*end{a, b} {
 						if want := mtu - udpLen - ipLen(address(l, 0, v6)); transports[i] != TransportUDP && e.dev.Slab().MaxPayload != want {
@@ -119,7 +122,7 @@ func TestXDPInterfaceTaken(t *testing.T) {
 		return err
 	})
 	b := newEnd(t, dev, err)
-	if b.dev.Mode() != TransportUDP || !strings.Contains(log.String(), "next=udp") || !strings.Contains(log.String(), "the UDP port is taken") {
+	if b.dev.Mode() != TransportUDP || !strings.Contains(log.String(), "using=udp") || !strings.Contains(log.String(), "the UDP port is taken") {
 		t.Errorf("mode %s: %s", b.dev.Mode(), &log)
 	}
 	exchange(t, a, b)
@@ -449,6 +452,9 @@ func TestXDPDeviceGone(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	a.dev.Sleep(1)
+	if !strings.Contains(log.String(), "removed") {
+		t.Errorf("Sleep does not tell of it: %s", &log)
+	}
 	a.dev.Enqueue([]Out{{Slot: 0, Len: 100, Path: path}})
 	a.dev.Transmit()
 	a.dev.Transmit()
@@ -476,9 +482,9 @@ func TestOpenLadder(t *testing.T) {
 	}
 	// The interface has a program now.
 	newOpened(t, open, Config{Address: l.Addr6(0)}, "udp")
-	for _, want := range []string{"transport=xdp-native next=xdp-generic", "transport=xdp-generic next=udp", "already has XDP program"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("no %q in %s", want, &log)
+	for _, want := range []string{`using=udp tried="xdp-native, xdp-generic"`, "already has XDP program"} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("not one %q in %s", want, &log)
 		}
 	}
 	for _, transport := range []string{TransportXDP, TransportXDPNative, TransportXDPGeneric} {

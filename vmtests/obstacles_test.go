@@ -174,7 +174,7 @@ func TestObstacles(t *testing.T) {
 				if !r.cmd.ProcessState.Success() || !strings.Contains(out, "joined "+o.auto) {
 					t.Errorf("has not joined over %s: %v", o.auto, r.cmd.ProcessState)
 				}
-				for _, word := range []string{"WARN", "transport=xdp-native", "transport=xdp-generic", "next=" + o.auto} {
+				for _, word := range []string{"WARN", "xdp-native, xdp-generic", "using=" + o.auto} {
 					if !strings.Contains(out, word) {
 						t.Errorf("the warnings do not say %q", word)
 					}
