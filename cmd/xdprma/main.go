@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 )
@@ -49,8 +52,12 @@ func main() {
 	app := &cli.Command{
 		Name:           "xdprma",
 		Usage:          "one-sided communication over AF_XDP: start jobs and inspect machines",
+		Version:        version(),
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main does it
 		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
+			if strings.Contains(err.Error(), "duration") {
+				err = fmt.Errorf("%w: write a number with a unit, such as 90s, 500ms or 2m", err)
+			}
 			return &exitError{statusUsage, err}
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
@@ -66,6 +73,16 @@ func main() {
 		app.Commands = append(app.Commands, c)
 	}
 	os.Exit(status(app.Run(context.Background(), os.Args)))
+}
+
+// version names the module's version, the commit with the time of its day where it was
+// built from a checkout, and the Go version.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s, %s, %s/%s", info.Main.Version, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 // status prints what is to be printed of err and returns the exit status.

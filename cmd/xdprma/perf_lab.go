@@ -82,7 +82,7 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 		return err
 	}
 	b := &bench{o: o, self: self, signals: signals, progress: progress, report: report}
-	b.runner = runner{ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
+	b.runner = runner{settings: noSettings, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
 		transports: slices.Repeat([]bootstrap.Transport{o.transport}, ranks)}
 	if err := b.network(); err != nil {
 		return err

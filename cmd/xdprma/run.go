@@ -31,6 +31,10 @@ With --ranks-per-host K, K ranks at a time share a namespace, each with an inter
 of its own, and access each other's allocated windows in memory, as ranks of one
 host do; --frames has them use frames all the same.
 
+XDPRMA_TRANSPORT, XDPRMA_PORT, XDPRMA_QUEUES and XDPRMA_FRAMES in the environment hold
+for all ranks, unless an option says otherwise. Where the ranks share the loopback
+interface, rank r has the port XDPRMA_PORT + r.
+
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
@@ -60,13 +64,21 @@ func runCommand() *cli.Command {
 		},
 		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
 		Action: func(_ context.Context, c *cli.Command) error {
+			s, err := settingsFrom(os.Getenv)
+			if err != nil {
+				return err
+			}
+			transport := c.String("transport")
+			if s.transport != "" && !c.IsSet("transport") {
+				transport = s.transport
+			}
 			r := &runner{
-				ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
-				perHost: c.Int("ranks-per-host"), frames: c.Bool("frames"),
+				settings: s, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
+				perHost: c.Int("ranks-per-host"), frames: c.Bool("frames") || s.useFrames && !c.IsSet("frames"),
 				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
 				console: newConsole(os.Stdout, os.Stderr),
 			}
-			if err := r.parse(c.String("transport"), c.String("transports")); err != nil {
+			if err := r.parse(transport, c.String("transports")); err != nil {
 				return err
 			}
 			status, err := r.run()
@@ -80,9 +92,10 @@ func runCommand() *cli.Command {
 
 // runner carries out one `xdprma run`.
 type runner struct {
+	settings
 	ranks, mtu, queues int
 	perHost            int
-	frames             bool
+	frames             bool // access windows by frames too
 	timeout            time.Duration
 	keepGoing          bool
 	args               []string
@@ -181,8 +194,21 @@ func (r *runner) network() error {
 	if !onlyUDP {
 		r.console.logf("warning: using UDP on the loopback interface: %v", err)
 	}
-	r.ports, err = freePorts(r.ranks)
-	return err
+	if r.port == -1 {
+		r.ports, err = freePorts(r.ranks)
+		return err
+	}
+	if r.port+r.ranks-1 > 65535 {
+		return fmt.Errorf("%s is %d: the last of %d ranks would have port %d", bootstrap.EnvPort, r.port, r.ranks, r.port+r.ranks-1)
+	}
+	for rank := range r.ranks {
+		port := r.port
+		if port != 0 {
+			port += rank
+		}
+		r.ports = append(r.ports, uint16(port))
+	}
+	return nil
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -228,9 +254,12 @@ func (r *runner) configure() {
 	for rank := range r.configs {
 		c := &r.configs[rank]
 		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
-		c.Transport, c.Frames = r.transports[rank], r.frames
+		c.Transport, c.Queues, c.Frames = r.transports[rank], r.queueLimit, r.frames
 		if r.lab != nil {
 			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
+			if r.port != -1 {
+				c.Port = uint16(r.port)
+			}
 		} else {
 			c.Address, c.Port = loopback, r.ports[rank]
 			c.Host = fmt.Sprintf("%s-%d", c.Token(), rank/r.perHost) // as namespaces would have it

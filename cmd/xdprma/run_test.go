@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,6 +136,56 @@ func TestRunEnvironment(t *testing.T) {
 	}
 }
 
+// What the environment says holds for all ranks, unless an option says otherwise, and
+// not within a job.
+func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
+	const script = `echo $XDPRMA_RANK $XDPRMA_TRANSPORT $XDPRMA_PORT ${XDPRMA_QUEUES:-all} ${XDPRMA_FRAMES:-0}`
+	set := []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=23456", "XDPRMA_QUEUES=3", "XDPRMA_FRAMES=1"}
+	for _, test := range []struct {
+		name    string
+		env     []string
+		args    []string
+		root    bool
+		want    []string
+		status  int
+		problem string
+	}{
+		{name: "loopback", env: set, want: []string{"[0] 0 udp 23456 3 1", "[1] 1 udp 23457 3 1"}},
+		{name: "namespaces", env: set, root: true, want: []string{"[0] 0 udp 23456 3 1", "[1] 1 udp 23456 3 1"}},
+		{name: "options", env: set, args: []string{"--transport", "xdp", "--frames=false"}, root: true,
+			want: []string{"[0] 0 xdp 23456 3 0", "[1] 1 xdp 23456 3 0"}},
+		{name: "any port", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=0"}, want: []string{"[0] 0 udp 0 all 0", "[1] 1 udp 0 all 0"}},
+		{name: "within a job", env: append([]string{"XDPRMA_RENDEZVOUS=unix:/x"}, set...), root: true,
+			want: []string{"[0] 0 auto 7770 all 0", "[1] 1 auto 7770 all 0"}},
+		{name: "no transport", env: []string{"XDPRMA_TRANSPORT=rdma"}, status: statusUsage, problem: "XDPRMA_TRANSPORT"},
+		{name: "no port", env: []string{"XDPRMA_PORT=http"}, status: statusUsage, problem: `XDPRMA_PORT is "http", it must be 0 to 65535`},
+		{name: "ports beyond the last", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=65535"}, status: statusFailed, problem: "65536"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := command(t, append(append([]string{"run", "-n", "2"}, test.args...), "--", "sh", "-c", script)...)
+			if test.root {
+				testenv.NeedsRoot(t)
+			} else {
+				c = nobody(c)
+			}
+			c.Env = append(os.Environ(), test.env...)
+			if s := c.run(t); s != test.status || !strings.Contains(c.stderr.String(), test.problem) {
+				t.Fatalf("status %d: %s", s, &c.stderr)
+			}
+			if got := sortedLines(&c.stdout); test.want != nil && !slices.Equal(got, test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestVersionIsTold(t *testing.T) {
+	c := command(t, "--version")
+	if s := c.run(t); s != 0 || !strings.HasPrefix(c.stdout.String(), "xdprma version ") || !strings.Contains(c.stdout.String(), runtime.Version()) {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+}
+
 func TestRunWithoutPrivileges(t *testing.T) {
 	script := `echo $XDPRMA_RANK $XDPRMA_TRANSPORT ${XDPRMA_INTERFACE:-none} $XDPRMA_ADDRESS ${XDPRMA_RENDEZVOUS%:*}; echo port $XDPRMA_PORT >&2`
 	for _, transport := range []string{"udp", "auto"} {
@@ -233,6 +284,7 @@ func TestRunStatus(t *testing.T) {
 			{"not found", []string{"no-such-program"}, statusNotFound, "no-such-program"},
 			{"not executable", []string{"/etc/passwd"}, statusNotRunnable, "/etc/passwd"},
 			{"no program", nil, statusUsage, "no program"},
+			{"timeout without a unit", []string{"--timeout", "5", "true"}, statusUsage, "such as 90s"},
 			{"no ranks", []string{"-n", "0", "true"}, statusUsage, "-n is 0"},
 			{"mtu", []string{"--mtu", "5", "true"}, statusUsage, "--mtu is 5"},
 			{"queues", []string{"--queues", "0", "true"}, statusUsage, "--queues is 0"},
