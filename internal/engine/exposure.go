@@ -17,6 +17,13 @@ import (
 // issued meanwhile is kept back. Complete ends it.
 func (e *Engine) Start(a *Access) { a.starts++ }
 
+// StartPosted is Start for a target that has posted and has told nobody.
+func (e *Engine) StartPosted(a *Access) {
+	if a.starts++; a.Starting() {
+		a.posts = a.starts
+	}
+}
+
 // Post opens this rank's window to the rank that a leads to, and tells it, unless
 // quiet is set, as soon as there is room.
 func (e *Engine) Post(now int64, a *Access, quiet bool) {

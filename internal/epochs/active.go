@@ -59,6 +59,8 @@ func (w *Window) Start(t Turn, targets []int, how window.Assert) error {
 	for _, rank := range targets {
 		if a := w.access(t, rank); how&window.ModeNoCheck == 0 {
 			t.Engine.Start(a)
+		} else {
+			t.StartPosted(a)
 		}
 	}
 	return nil
