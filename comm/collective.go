@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/internal/collective"
+	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
@@ -11,6 +12,9 @@ import (
 // goes wrong, m knows.
 func (j *Job) carry(ctx context.Context, m collective.Machine) error {
 	p := j.poller
+	if err := ctx.Err(); err != nil {
+		m.GiveUp(err)
+	}
 	e, now := p.Lock()
 	for {
 		if p.Closed() {
@@ -53,7 +57,7 @@ func (c *Comm) takeTurn(ctx context.Context, op string) error {
 		return nil
 	case <-ctx.Done():
 		err := c.named(op, mpierr.NoRank, ctx.Err())
-		c.Break(c, err) // the others wait
+		c.job.inEngine(func(e *engine.Engine, now int64) { c.members.Break(e, now, c.context, err) }) // the others wait
 		return err
 	}
 }

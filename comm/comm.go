@@ -109,11 +109,17 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 
 // Break has c's collectives, and messages that are not there yet, fail at every member,
 // as a failed collective does: this rank has failed with err, of a call on another
-// communicator. It is for calls that make a communicator which others may have then.
+// communicator, and does not use c. It is for calls that make a communicator which others
+// may have then.
 func (c *Comm) Break(other *Comm, err error) {
-	e, now := c.job.poller.Lock()
-	defer c.job.poller.Unlock()
-	if !c.job.poller.Closed() {
-		other.members.Break(e, now, c.context, err)
+	c.job.inEngine(func(e *engine.Engine, now int64) { other.members.Renounce(e, now, c.context, err) })
+}
+
+// inEngine has f use the engine, unless the job is closed.
+func (j *Job) inEngine(f func(e *engine.Engine, now int64)) {
+	e, now := j.poller.Lock()
+	defer j.poller.Unlock()
+	if !j.poller.Closed() {
+		f(e, now)
 	}
 }

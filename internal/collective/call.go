@@ -18,9 +18,10 @@ type Call struct {
 	next func(*Call) bool // takes in what has come and describes the exchange that follows; false: none does
 
 	phase phase
-	step  int // calls of next
-	tag   int // of the first round
-	fault error
+	step  int   // calls of next
+	tag   int   // of the first round
+	wrong error // with what this rank was given
+	fault error // what it is given up with
 	err   error
 
 	// The exchange.
@@ -81,8 +82,8 @@ func (c *Comm) Refused(op string, root int, err error) *Call {
 // Refuse has the call, which has just begun, fail with err: something is wrong with its
 // arguments. The first such error counts.
 func (k *Call) Refuse(err error) {
-	if k.fault == nil {
-		k.fault = err
+	if k.wrong == nil {
+		k.wrong = err
 	}
 }
 
@@ -119,8 +120,8 @@ func (k *Call) Step(e *engine.Engine, now int64) Need {
 	case posted:
 		return k.wait(e, now)
 	case ending:
-		if k.fault != nil {
-			return k.fail(e, now, k.fault)
+		if k.wrong != nil {
+			return k.fail(e, now, k.wrong)
 		}
 		k.phase = over
 	}
@@ -129,8 +130,8 @@ func (k *Call) Step(e *engine.Engine, now int64) Need {
 
 // enter sees that the arguments are right and the communicator whole.
 func (k *Call) enter(e *engine.Engine, now int64) Need {
-	if k.fault != nil {
-		return k.fail(e, now, k.fault)
+	if k.wrong != nil {
+		return k.fail(e, now, k.wrong)
 	}
 	e.OpenContext(now, k.c.Context, k.c.Group)
 	if failed, broken := e.Revoked(k.c.Context); broken {
@@ -192,8 +193,8 @@ func (k *Call) halfFailed() bool {
 	return k.to >= 0 && k.out.Met() && k.out.Err() != nil || k.from >= 0 && k.in.Met() && k.in.Err() != nil
 }
 
-// Met implements Machine.
-func (k *Call) Met() bool { return k.sent() && k.received() || k.halfFailed() }
+// Met implements Machine. Once the call is given up, what is on its way is waited for.
+func (k *Call) Met() bool { return k.sent() && k.received() || k.fault == nil && k.halfFailed() }
 
 // wait goes on once the exchange is over, or was withdrawn as far as it is not.
 func (k *Call) wait(e *engine.Engine, now int64) Need {

@@ -102,6 +102,15 @@ func (c *Comm) Break(e *engine.Engine, now int64, context uint32, err error) {
 	e.Tick(now)
 }
 
+// Renounce breaks the communicator with the given context, as Break does, where this rank
+// was to have it and does not get it: others may have it, and would wait for this rank.
+// What they have sent on it is dropped, for nobody will receive it.
+func (c *Comm) Renounce(e *engine.Engine, now int64, context uint32, err error) {
+	e.FreeContext(now, context)
+	e.FreeContext(now, context|SecondContext)
+	c.Break(e, now, context, err)
+}
+
 // keptScratch bounds what a communicator keeps for its next collective.
 const keptScratch = 256 << 10
 

@@ -154,7 +154,7 @@ func (k *Creation) end(err error) Need {
 // broken ends the call with err after others have learned of the new communicator.
 func (k *Creation) broken(now int64, err error) Need {
 	k.end(err)
-	k.c.Break(k.e, now, k.id, k.err)
+	k.c.Renounce(k.e, now, k.id, k.err)
 	return Done
 }
 
@@ -171,7 +171,7 @@ func (k *Creation) tellAll(now int64) Need {
 	switch {
 	case k.id == 0:
 		return k.end(errNoIDs(createGroup, k.world[0]))
-	case k.fault != nil:
+	case k.fault != nil && len(k.rest) > 0:
 		return k.broken(now, k.fault)
 	}
 	k.e.OpenContext(now, k.id, k.world)

@@ -31,7 +31,8 @@ type Machine interface {
 	// Peer returns the rank of the job that Meet is about.
 	Peer() int
 	// GiveUp has the next steps end the call with err: the caller's context has ended, or
-	// the peer cannot be met. A call that turns out to be complete goes on.
+	// the peer cannot be met. A call that turns out to be complete goes on. One that is given
+	// up before its first step sends nothing.
 	GiveUp(err error)
 	// Drop ends the call at a rank that has left the job: its engine sends nothing more.
 	Drop(e *engine.Engine, now int64)

@@ -3,6 +3,7 @@ package collective
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
@@ -83,7 +84,7 @@ func (s *Split) Step(e *engine.Engine, now int64) Need {
 	s.over = true
 	switch {
 	case err != nil && s.part != nil:
-		s.c.Break(e, now, s.part.Context, err) // others may have it, and would wait for this rank
+		s.renounce(e, now, err)
 	case err == nil && s.fault == nil:
 		err = s.faultOfOthers()
 	}
@@ -91,6 +92,16 @@ func (s *Split) Step(e *engine.Engine, now int64) Need {
 		s.err = s.fault
 	}
 	return Done
+}
+
+// renounce has this rank not get its part, because of err. It is to blame there if none of
+// the part's ranks is.
+func (s *Split) renounce(e *engine.Engine, now int64, err error) {
+	var m *mpierr.Error
+	if errors.As(err, &m) && m.Rank >= 0 && !slices.Contains(s.part.Group, s.c.WorldRank(m.Rank)) {
+		err = nil
+	}
+	s.c.Renounce(e, now, s.part.Context, err)
 }
 
 // Work implements Machine.

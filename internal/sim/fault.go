@@ -137,6 +137,10 @@ func (w *World) newFaults(p *plan) {
 		w.detail(&f)
 		p.faults = append(p.faults, f)
 	}
+	if w.cfg.Together && w.chance(0.3) {
+		from := w.now + w.span(0, 15*millisecond)
+		p.faults = append(p.faults, fault{kind: giveUp, victims: w.newVictims(p.ranks, giveUp), from: from, to: from + w.span(millisecond, 100*millisecond)})
+	}
 }
 
 func (w *World) newKind() faultKind {

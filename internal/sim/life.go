@@ -74,9 +74,12 @@ func (w *World) start(rank int, incarnation uint64) {
 	w.nodes[rank] = l
 	w.lives = append(w.lives, l)
 	w.tracef("rank %d starts life %d", rank, incarnation)
-	if w.cfg.Program != nil {
+	switch {
+	case w.cfg.Program != nil:
 		l.spawn(0, false, (*task).generated)
-	} else {
+	case w.cfg.Together:
+		l.spawn(0, false, (*task).together)
+	default:
 		l.spawnPrograms()
 	}
 	if w.plan.witnesses {

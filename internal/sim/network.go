@@ -41,7 +41,7 @@ func (w *World) newPlan() plan {
 	p := plan{
 		ranks: w.between(2, 6), tasks: w.between(1, 3), steps: w.between(4, 14),
 		delay: w.span(2, 100) * microsecond, jitter: w.span(0, 100) * microsecond,
-		witnesses: w.chance(0.4),
+		witnesses: w.chance(0.4) && !w.cfg.Together,
 	}
 	if w.chance(0.8) {
 		p.loss, p.repeat, p.damage, p.stray = w.rng.Float64()*0.2, w.rng.Float64()*0.2, w.rng.Float64()*0.1, w.rng.Float64()*0.2
@@ -65,7 +65,7 @@ func (w *World) newPlan() plan {
 		if p.faultsEnd = max(p.faultsEnd, f.from); f.to != forGood {
 			p.faultsEnd = max(p.faultsEnd, f.to)
 		}
-		p.witnesses = p.witnesses || f.kind == giveUp
+		p.witnesses = p.witnesses || f.kind == giveUp && !w.cfg.Together
 	}
 	return p
 }

@@ -106,6 +106,15 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
+// TestTogether has ranks do collectives and make communicators, through faults of all
+// kinds, and give them up: all get the same, nobody waits for ever, and those that are left
+// go on.
+func TestTogether(t *testing.T) {
+	runSeeds(t, "TestTogether", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
+		return Config{Seed: seed, Together: true}
+	})
+}
+
 // TestEveryFaultIsMet sees that the seeds bring each kind of fault about, and that it has
 // an effect.
 func TestEveryFaultIsMet(t *testing.T) {

@@ -139,6 +139,9 @@ var errPatience = &mpierr.Error{Class: mpierr.Timeout, Rank: mpierr.NoRank, Err:
 
 // carry steps a machine until it is over, as package comm does. p may end it.
 func (t *task) carry(p patience, m collective.Machine) {
+	if t.w.now >= p.until {
+		m.GiveUp(errPatience)
+	}
 	for {
 		switch m.Step(t.l.e, t.w.now) {
 		case collective.Done:
@@ -146,8 +149,7 @@ func (t *task) carry(p patience, m collective.Machine) {
 		case collective.Work:
 			m.Work()
 		case collective.Meet:
-			to := t.w.nodes[m.Peer()]
-			t.l.e.Dial(t.w.now, to.rank, engine.PathID(to.rank), to.incarnation)
+			t.meet(m.Peer())
 		case collective.Wait:
 			if !t.awaitWith(p, m.Met) {
 				m.GiveUp(errPatience)
