@@ -169,9 +169,9 @@ func TestCopiesEveryLengthAndAlignment(t *testing.T) {
 	}
 }
 
-// TestPieces checks that the ends of a copy are cut into aligned elements, the
+// TestEndsOfACopyAreCutIntoAlignedElements checks that the ends of a copy are cut into aligned elements, the
 // largest that fit.
-func TestPieces(t *testing.T) {
+func TestEndsOfACopyAreCutIntoAlignedElements(t *testing.T) {
 	for at := range uintptr(16) {
 		for left := 1; left < 16; left++ {
 			size := piece(at, left)

@@ -15,7 +15,7 @@ import (
 
 type celsius float64
 
-func TestOf(t *testing.T) {
+func TestGoTypesHaveTheirPredefinedDatatypes(t *testing.T) {
 	for _, c := range []struct{ got, want *Type }{
 		{Of[int](), Int64}, {Of[int8](), Int8}, {Of[int16](), Int16}, {Of[int32](), Int32}, {Of[int64](), Int64},
 		{Of[uint](), Uint64}, {Of[byte](), Uint8}, {Of[uint16](), Uint16}, {Of[uint32](), Uint32}, {Of[uint64](), Uint64},
@@ -34,8 +34,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestWireCodes pins what other ranks rely on.
-func TestWireCodes(t *testing.T) {
+// TestCodesOnTheWireArePinned pins what other ranks rely on.
+func TestCodesOnTheWireArePinned(t *testing.T) {
 	names := []string{"invalid", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 		"float32", "float64", "bool", "byte", "complex64", "complex128", "invalid",
 		"float32_int32", "float64_int32", "int64_int32", "int32_int32", "int16_int32", "invalid"}
@@ -56,7 +56,7 @@ func TestWireCodes(t *testing.T) {
 	}
 }
 
-func TestDefined(t *testing.T) {
+func TestOperatorsTakeTheDatatypesOfTheStandard(t *testing.T) {
 	const (
 		ints   = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 		reals  = ints + " float32 float64"
@@ -348,7 +348,7 @@ func TestNoOpIgnoresOperand(t *testing.T) {
 	}
 }
 
-func TestCompareAndSwap(t *testing.T) {
+func TestCompareAndSwapGivesTheOldValue(t *testing.T) {
 	for b := Basic(1); b < basicCount; b++ {
 		if !b.Comparable() {
 			continue
@@ -371,7 +371,7 @@ func TestCompareAndSwap(t *testing.T) {
 	}
 }
 
-func TestPanics(t *testing.T) {
+func TestCallersMistakesPanic(t *testing.T) {
 	mem := aligned(32)
 	for name, f := range map[string]func(){
 		"undefined operator": func() { Accumulate(BAnd, BasicFloat64, mem[:8], mem[8:16]) },
@@ -397,7 +397,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-func TestNoAllocations(t *testing.T) {
+func TestKernelsDoNotAllocate(t *testing.T) {
 	mem, operand, result := aligned(64), make([]byte, 64), make([]byte, 64)
 	eachPair(func(op Op, b Basic) {
 		n := testing.AllocsPerRun(20, func() {

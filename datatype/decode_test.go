@@ -78,7 +78,7 @@ func varints(parts ...any) []byte {
 	return b
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRefusesWhatIsNoDatatype(t *testing.T) {
 	deep := []byte{1, 2, 0}
 	for range maxDepth + 1 {
 		deep = append(deep, varints(2, uint64(0), int64(100))...)

@@ -23,9 +23,9 @@ func made(t testing.TB) func(*Type, error) *Type {
 	}
 }
 
-// TestExtents holds examples computed by hand, those named after the standard's
+// TestExtentsOfTheStandardsExamples holds examples computed by hand, those named after the standard's
 // examples among them.
-func TestExtents(t *testing.T) {
+func TestExtentsOfTheStandardsExamples(t *testing.T) {
 	ok := made(t)
 	// (double, 0), (char, 8): extent 16, as the standard's examples have it.
 	doubleChar := ok(Struct([]int{1, 1}, []int{0, 8}, []*Type{Float64, Int8}))
@@ -71,9 +71,9 @@ func TestExtents(t *testing.T) {
 	}
 }
 
-// TestDistributedArray divides arrays by hand: what each rank has of the indices
+// TestDistributedArrayGivesEachRankItsShare divides arrays by hand: what each rank has of the indices
 // of an array of bytes.
-func TestDistributedArray(t *testing.T) {
+func TestDistributedArrayGivesEachRankItsShare(t *testing.T) {
 	ok := made(t)
 	for _, c := range []struct {
 		name        string
@@ -141,7 +141,7 @@ func TestDistributedArrayOfTheStandard(t *testing.T) {
 	}
 }
 
-func TestConstructorErrors(t *testing.T) {
+func TestConstructorsRefuseWhatIsNoDatatype(t *testing.T) {
 	gone := made(t)(Contiguous(2, Int8))
 	if err := gone.Free(); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestConstructorErrors(t *testing.T) {
 	}
 }
 
-func TestCommitAndFree(t *testing.T) {
+func TestUseNeedsCommitAndEndsWithFree(t *testing.T) {
 	old, err := Contiguous(2, Int32)
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestCommitAndFree(t *testing.T) {
 	new(Iter).Reset(old, 1)
 }
 
-func TestDescriptions(t *testing.T) {
+func TestDescriptionNamesTheConstructor(t *testing.T) {
 	ok := made(t)
 	v := ok(Vector(3, 2, 4, Float64))
 	if got := v.String(); got != "vector(3, 2, 4, float64)" || v.Name() != "" {

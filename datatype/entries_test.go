@@ -19,8 +19,8 @@ func entries(t *testing.T, extent int, displacements ...int) *Type {
 	return sized
 }
 
-// TestEntriesWithGaps walks entries that overlap, touch, and have gaps between them.
-func TestEntriesWithGaps(t *testing.T) {
+// TestWalkSkipsTheGapsBetweenEntries walks entries that overlap, touch, and have gaps between them.
+func TestWalkSkipsTheGapsBetweenEntries(t *testing.T) {
 	for extent := 1; extent < 5; extent++ {
 		var it Iter
 		it.Reset(entries(t, extent, 0, 1), 3)
@@ -33,8 +33,8 @@ func TestEntriesWithGaps(t *testing.T) {
 	}
 }
 
-// TestOverlapOfMore asks about more entries than were found to be apart before.
-func TestOverlapOfMore(t *testing.T) {
+// TestOverlapOfMoreEntriesIsFoundLater asks about more entries than were found to be apart before.
+func TestOverlapOfMoreEntriesIsFoundLater(t *testing.T) {
 	c := entries(t, 1, 0, 5)
 	for _, test := range []struct {
 		count int

@@ -25,7 +25,7 @@ type particle struct {
 	Small int16
 }
 
-func TestFromGo(t *testing.T) {
+func TestFromGoFollowsTheLayoutOfAStruct(t *testing.T) {
 	typ, err := FromGo[particle]()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestFromGo(t *testing.T) {
 	}
 }
 
-func TestFromGoOfAnything(t *testing.T) {
+func TestFromGoTakesWhatHoldsNoPointers(t *testing.T) {
 	check := func(typ *Type, err error, size, extent int) {
 		t.Helper()
 		if err != nil || typ.Size() != size || typ.Extent() != extent || !typ.Committed() {
@@ -89,7 +89,7 @@ func TestFromGoOfAnything(t *testing.T) {
 	check(typ, err, 8, 8)
 }
 
-func TestFromGoRefuses(t *testing.T) {
+func TestFromGoRefusesPointers(t *testing.T) {
 	type inner struct {
 		OK   int8
 		Deep [3]struct{ Names []string }

@@ -38,8 +38,8 @@ func walk(t fataler, it *Iter, limit func() int) (at []int, basics []Basic) {
 	return at, basics
 }
 
-// TestRandomTypes compares types with their models in every respect.
-func TestRandomTypes(t *testing.T) {
+// TestRandomTypesAgreeWithTheirModels compares types with their models in every respect.
+func TestRandomTypesAgreeWithTheirModels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		typ, m := drawType(t, rapid.SampledFrom([]int{1, 2, 3, 4, 5, 0}).Draw(t, "depth"))
 		checkShape(t, typ, m)

@@ -49,7 +49,7 @@ func TestRegularLayoutsAreSmall(t *testing.T) {
 	}
 }
 
-func TestBoundsOverflow(t *testing.T) {
+func TestBoundsRefuseCountsThatOverflow(t *testing.T) {
 	ok := made(t)
 	v := ok(Vector(2, 1, -3, Int64))
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestSignaturesOfLargeCounts(t *testing.T) {
 	}
 }
 
-func TestOverlaps(t *testing.T) {
+func TestOverlapIsFoundInAnyLayout(t *testing.T) {
 	ok := made(t)
 	for _, c := range []struct {
 		typ   *Type

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestCombine compares Combine with Accumulate for every operator and datatype, with
+// TestCombineGivesWhatAccumulateGives compares Combine with Accumulate for every operator and datatype, with
 // values of all kinds, the odd ones among floats included, aligned and not.
-func TestCombine(t *testing.T) {
+func TestCombineGivesWhatAccumulateGives(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	odd := []float64{math.NaN(), math.Float64frombits(0xfff8_0000_0000_0abc), math.Float64frombits(0x7ff8_1230_0000_0000), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), math.MaxFloat64, math.SmallestNonzeroFloat64, 1}
 	fill := func(b []byte, kind Basic) {

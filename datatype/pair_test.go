@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOfPairs(t *testing.T) {
+func TestPairsHaveTheirPredefinedDatatypes(t *testing.T) {
 	for _, c := range []struct {
 		got, want *Type
 		size      int
@@ -20,7 +20,7 @@ func TestOfPairs(t *testing.T) {
 	}
 }
 
-func TestMinLocMaxLoc(t *testing.T) {
+func TestMinLocAndMaxLocTakeTheLowerIndexOfEquals(t *testing.T) {
 	type pair = Pair[float64]
 	for _, c := range []struct {
 		op         Op

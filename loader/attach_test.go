@@ -231,7 +231,7 @@ func TestForeignProgram(t *testing.T) {
 }
 
 // The program goes with its process, even one that is killed.
-func TestKilled(t *testing.T) {
+func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 	l := newLab(t, shape{})
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=b")

@@ -266,7 +266,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableFindsWindowsById(t *testing.T) {
 	var table Table
 	if table.Remove(7); table.Lookup(7) != nil {
 		t.Error("an empty table has windows")

@@ -55,7 +55,7 @@ func sample(t *testing.T) *comparison {
 	return c
 }
 
-func TestTable(t *testing.T) {
+func TestTableListsEachPeersResults(t *testing.T) {
 	var out strings.Builder
 	if err := sample(t).print(&out, 1500); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestJSON(t *testing.T) {
+func TestResultsSurviveJSON(t *testing.T) {
 	var out bytes.Buffer
 	if err := sample(t).json(&out, 9000); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestMedian(t *testing.T) {
+func TestMedianIsOfTheRounds(t *testing.T) {
 	for want, values := range map[float64][]float64{0: nil, 3: {5, 3, 1}, 2.5: {4, 1, 2, 3}} {
 		if got := median(values); got != want {
 			t.Errorf("median of %v is %v, want %v", values, got, want)

@@ -8,8 +8,8 @@ import (
 
 var errCallback = errors.New("the callback fails")
 
-// TestSet goes through the life of two attributes and writes down what is called.
-func TestSet(t *testing.T) {
+// TestCallbacksFollowTheLifeOfAnAttribute goes through the life of two attributes and writes down what is called.
+func TestCallbacksFollowTheLifeOfAnAttribute(t *testing.T) {
 	var s Set
 	var log string
 	fail := false
@@ -56,7 +56,7 @@ func TestSet(t *testing.T) {
 	step("clear again", s.Clear("h"), "", false)
 }
 
-func TestCopyTo(t *testing.T) {
+func TestCopyAsksEachKeyAndUndoesOnFailure(t *testing.T) {
 	var from, to Set
 	var log string
 	fail := false
@@ -103,8 +103,8 @@ func TestCopyTo(t *testing.T) {
 	}
 }
 
-// TestCallbackUsesSet lets a callback read and delete attributes of its object.
-func TestCallbackUsesSet(t *testing.T) {
+// TestCallbackMayUseTheAttributesOfItsObject lets a callback read and delete attributes of its object.
+func TestCallbackMayUseTheAttributesOfItsObject(t *testing.T) {
 	var s Set
 	other := &Key{}
 	k := &Key{Delete: func(any, any) error {

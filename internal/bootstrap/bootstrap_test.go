@@ -112,7 +112,7 @@ func stores(t *testing.T, f func(t *testing.T, a, b Store)) {
 	})
 }
 
-func TestExchange(t *testing.T) {
+func TestValueIsSeenByAll(t *testing.T) {
 	stores(t, func(t *testing.T, a, b Store) {
 		ctx := testContext(t)
 		got := make(chan string, 1)
@@ -138,7 +138,7 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
+func TestKeysAndValuesBeyondTheLimitsAreRefused(t *testing.T) {
 	stores(t, func(t *testing.T, a, _ Store) {
 		ctx := testContext(t)
 		for _, err := range []error{
@@ -156,7 +156,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func TestStoreTotals(t *testing.T) {
+func TestStoreIsBoundedAsAWhole(t *testing.T) {
 	ctx := testContext(t)
 	m := NewMemory()
 	for i := range MaxKeys {
@@ -183,7 +183,7 @@ func TestStoreTotals(t *testing.T) {
 	}
 }
 
-func TestContextEndsGet(t *testing.T) {
+func TestEndedContextEndsGet(t *testing.T) {
 	stores(t, func(t *testing.T, a, b Store) {
 		for range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
 			ctx, cancel := context.WithCancel(context.Background())
@@ -223,7 +223,7 @@ func TestAbortReachesEveryCall(t *testing.T) {
 	}
 }
 
-func TestCloseUnblocks(t *testing.T) {
+func TestCloseUnblocksCalls(t *testing.T) {
 	stores(t, func(t *testing.T, a, _ Store) {
 		ctx := testContext(t)
 		blocked := make(chan error, 1)
@@ -241,7 +241,7 @@ func TestCloseUnblocks(t *testing.T) {
 	})
 }
 
-func TestServerGone(t *testing.T) {
+func TestCallsEndWithTheServer(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	c := dial(t, s.Addr())
 	blocked := make(chan error, 1)
@@ -256,7 +256,7 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-func TestFence(t *testing.T) {
+func TestNobodyLeavesAFenceBeforeAllAreThere(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	const size = 16
 	ctx := testContext(t)
@@ -365,7 +365,7 @@ func TestListenReplacesDeadSocket(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestServingRankStaysForTheOthers(t *testing.T) {
 	alone, err := Open(testContext(t), Config{Size: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -390,8 +390,8 @@ func TestOpen(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestLocalAddress takes each of this machine's addresses for a rendezvous.
-func TestLocalAddress(t *testing.T) {
+// TestLocalAddressReachesTheRendezvous takes each of this machine's addresses for a rendezvous.
+func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 	const loopback = "127.0.0.1"
 	want := map[string]string{"": loopback, "unix:/x": loopback, "127.0.0.1:1": loopback, "tcp:127.0.0.1:1": loopback}
 	addrs, err := net.InterfaceAddrs()

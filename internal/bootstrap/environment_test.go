@@ -17,7 +17,7 @@ func lookupIn(env map[string]string) func(string) (string, bool) {
 	}
 }
 
-func TestFromVariables(t *testing.T) {
+func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 	full := map[string]string{
 		EnvRank: "1", EnvSize: "4", EnvJob: "ab", EnvRendezvous: "unix:/x", EnvServe: "0",
 		EnvTransport: "xdp-native", EnvInterface: "xr1", EnvAddress: "10.77.0.2", EnvPort: "9000", EnvQueues: "2",

@@ -9,9 +9,9 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// TestRest has the first frame of a message arrive, and the others late or never, while the
+// TestRestOfAMessageMayComeLateOrNever has the first frame of a message arrive, and the others late or never, while the
 // receiver is in any state and does anything about it.
-func TestRest(t *testing.T) {
+func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 	const n = 5000
 	type state struct {
 		f       *fabric

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestNamed(t *testing.T) {
+func TestNamedErrorKeepsClassAndRankOfItsCause(t *testing.T) {
 	cause := errors.New("cause")
 	for _, c := range []struct {
 		rank int
@@ -29,7 +29,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-func TestClassOf(t *testing.T) {
+func TestClassIsFoundInWrappedErrors(t *testing.T) {
 	tag := &Error{Class: Tag}
 	for _, c := range []struct {
 		err  error

@@ -116,7 +116,7 @@ func TestRanksReachEachOther(t *testing.T) {
 	}
 }
 
-func TestInterfaces(t *testing.T) {
+func TestInterfacesAreAsConfigured(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3} {
 		l := newLab(t, Config{Ranks: ranks, MTU: 4000, Queues: 3})
 		for rank := range ranks {
@@ -163,7 +163,7 @@ func TestDoReturnsToOwnNamespace(t *testing.T) {
 	}
 }
 
-func TestStartAndCommand(t *testing.T) {
+func TestProcessesRunInTheirNamespaces(t *testing.T) {
 	l := newLab(t, Config{Ranks: 2})
 	var out strings.Builder
 	cmd := exec.Command("cat", "/proc/self/net/dev")
@@ -188,7 +188,7 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestAddressesFollowTheRank(t *testing.T) {
 	l := &Lab{config: Config{Ranks: 1000}}
 	for rank, want := range map[int]string{0: "10.77.0.1 fd77::1", 254: "10.77.0.255 fd77::ff", 999: "10.77.3.232 fd77::3e8"} {
 		if got := fmt.Sprint(l.Addr(rank), " ", l.Addr6(rank)); got != want {
@@ -236,7 +236,7 @@ func TestFailedNewLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestCleanStale(t *testing.T) {
+func TestLeftoversOfKilledRunsAreRemoved(t *testing.T) {
 	testenv.NeedsRoot(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victim+"=1")
@@ -324,7 +324,7 @@ func TestStaleSeesReusedPid(t *testing.T) {
 	}
 }
 
-func TestNamePattern(t *testing.T) {
+func TestOnlyOwnNamesAreTakenForLeftovers(t *testing.T) {
 	for name, want := range map[string]bool{
 		"xr-12-0": true, "xr-12-999": true, "xr-12-br": true, "xr-12-2.0": true, "xr-12-2.br": true,
 		"xr-12": false, "xr-12-": false, "xr-x-0": false, "xr-zz-a": false, "my-xr-12-0": false, "xr-12-0/x": false,

@@ -102,7 +102,7 @@ func TestFloorXDP(t *testing.T) {
 	}
 }
 
-func TestFloorErrors(t *testing.T) {
+func TestFloorRefusesWhatCannotBeMeasured(t *testing.T) {
 	store := bootstrap.NewMemory()
 	defer store.Close()
 	for _, test := range []struct {

@@ -39,7 +39,7 @@ func TestHistogramMerge(t *testing.T) {
 	})
 }
 
-func TestHistogram(t *testing.T) {
+func TestPercentilesComeFromTheHistogram(t *testing.T) {
 	h := newHistogram()
 	if h.microseconds(50) != 0 {
 		t.Error("an empty histogram has a median")
@@ -172,7 +172,7 @@ func TestSummarizeErrors(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestNamesSelectTests(t *testing.T) {
 	for name, least := range map[string]int{"all": 20, "progress": 4, "scale": 2, "barrier": 1} {
 		if got := len(Select(name)); got < least {
 			t.Errorf("%q selects %d tests", name, got)
@@ -192,7 +192,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestPoints(t *testing.T) {
+func TestPointsFollowSizesAndWindow(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		bytes  []int
@@ -220,7 +220,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-func TestFloors(t *testing.T) {
+func TestEachPointHasItsFloor(t *testing.T) {
 	got := Floors([]Point{{"put-latency", 8, 0, 2}, {"barrier", 0, 0, 2}, {"put-rate", 8, 1, 2}, {"put-rate", 8, 64, 2},
 		{"put-bandwidth", 8, 64, 2}, {"put-bandwidth", 1 << 20, 1, 2}, {"idle", 0, 0, 2}})
 	want := []FloorPoint{{Echo, 8}, {Stream, 8}, {Stream, 0}}
@@ -230,7 +230,7 @@ func TestFloors(t *testing.T) {
 }
 
 // Every byte of an operation has a place in the floor's frames.
-func TestLayout(t *testing.T) {
+func TestEveryByteHasAPlaceInTheFloorsFrames(t *testing.T) {
 	s := &side{line: &udpLine{most: 1472}}
 	for _, bytes := range []int{1, 8, 1400, 1401, 65536, 1 << 20} {
 		frames, length := s.layout(bytes)
@@ -243,7 +243,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestMark(t *testing.T) {
+func TestMarkIsReadBack(t *testing.T) {
 	b := make([]byte, markLen)
 	if _, ok := mark(b); ok {
 		t.Error("zeroes are a mark")

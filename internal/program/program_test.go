@@ -10,7 +10,7 @@ import (
 )
 
 // The model's own idea of a datatype is that of package datatype.
-func TestLayouts(t *testing.T) {
+func TestLayoutsAreThoseOfPackageDatatype(t *testing.T) {
 	for seed := range uint64(3000) {
 		m := maker{rand.New(rand.NewPCG(seed, 1)), []int{1, 2, 8, 16}[seed%4]}
 		s := m.side(m.between(1, 200), basics[m.IntN(len(basics))])
@@ -43,7 +43,7 @@ func TestLayouts(t *testing.T) {
 func generated(seed uint64) *Program { return Generate(seed, Ranks(seed)) }
 
 // A seed stands for one program.
-func TestGenerate(t *testing.T) {
+func TestSeedStandsForOneProgram(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := range testenv.Seeds(300, 20) {
 		text := generated(seed).String()
@@ -58,7 +58,7 @@ func TestGenerate(t *testing.T) {
 }
 
 // The programs have everything in them, often enough to matter.
-func TestVariety(t *testing.T) {
+func TestProgramsHaveEverythingInThem(t *testing.T) {
 	seen := map[string]int{}
 	seeds := testenv.Seeds(300, 60)
 	for seed := range seeds {

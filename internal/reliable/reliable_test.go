@@ -84,7 +84,7 @@ func TestPacketsAgainstModel(t *testing.T) {
 	})
 }
 
-func TestProbe(t *testing.T) {
+func TestProbeComesBeforeTheTimeout(t *testing.T) {
 	var r RTT
 	if got := r.Probe(); got != r.Timeout() {
 		t.Errorf("before any sample: %d", got)
