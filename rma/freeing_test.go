@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -115,9 +116,10 @@ func TestFreeTells(t *testing.T) {
 	}
 }
 
-// TestFreeBesideCalls frees a window, and closes the node, while other goroutines lock
-// it and put: they get errors, and nothing worse.
-func TestFreeBesideCalls(t *testing.T) {
+// TestCallsBesideFreeGetErrors frees a window, and closes the node, while other goroutines
+// lock it and put: they get errors that say so, and nothing worse.
+func TestCallsBesideFreeGetErrors(t *testing.T) {
+	over := func(err error) bool { return errors.Is(err, rma.ErrClosed) || errors.Is(err, rma.ErrWin) }
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
 		for round := range 10 {
 			j := newJobAt(t, hosts, comm.Limits{})
@@ -125,32 +127,44 @@ func TestFreeBesideCalls(t *testing.T) {
 			w := wins[0]
 			data := make([]byte, 1<<16)
 			var group sync.WaitGroup
+			begun := make(chan struct{}, 2)
 			for target := range 2 {
 				group.Go(func() {
-					for range 200 {
+					for range 200 { // then Free finds no epoch open, if it has not before
 						err := w.Lock(j.ctx, rma.LockShared, target, 0)
 						if err == nil {
 							err = errors.Join(w.Put(rma.Bytes(data), target, rma.At(0)), w.Unlock(j.ctx, target))
 						}
-						if errors.Is(err, rma.ErrClosed) || errors.Is(err, rma.ErrWin) {
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+						switch {
+						case over(err):
+							return
+						case err != nil && !errors.Is(err, rma.ErrRMASync) && !errors.Is(err, rma.ErrProcFailed):
+							t.Errorf("round %d, hosts %q, rank %d: %v", round, hosts, target, err)
 							return
 						}
 					}
 				})
 			}
-			time.Sleep(time.Millisecond)
+			<-begun
 			if round%2 == 0 {
 				j.must(j.nodes[0].Close())
 			}
 			group.Go(func() {
 				for errors.Is(w.Free(j.ctx), rma.ErrRMASync) { // while an epoch is open
-					time.Sleep(100 * time.Microsecond)
+					runtime.Gosched()
 				}
 			})
 			if round%2 != 0 {
 				group.Go(func() { _ = wins[1].Free(j.ctx) })
 			}
 			group.Wait()
+			if err := w.Lock(j.ctx, rma.LockShared, 1, 0); !over(err) {
+				t.Errorf("round %d, hosts %q: a lock afterwards: %v", round, hosts, err)
+			}
 			j.close()
 		}
 	}

@@ -80,7 +80,17 @@ func (e *Engine) CloseAccess(a *Access) {
 	err := mpierr.New("access", mpierr.Win, rank, "the window has been freed")
 	e.dropDeferred(a, err)
 	e.endOps(err, func(o *op) bool { return o.access == a && !o.asksLock() })
-	if a.posts = a.starts; a.lock != unlocked {
+	a.posts = a.starts
+	if l := &a.shared; l.word != nil {
+		if l.held { // at once: the memory of the word may be unmapped next
+			_, l.tell = l.word.Give(l.index)
+			a.lock, l.held = unlocked, false
+		}
+		l.word = nil
+	}
+	if a.shared.tell {
+		e.leaveSoon(a)
+	} else if a.lock != unlocked {
 		e.Leave(e.now, a)
 	}
 }
@@ -294,11 +304,19 @@ func (e *Engine) Leave(now int64, a *Access) {
 		e.withdraw(a)
 	case a.lock == refused:
 		a.Unlocked()
-	case !a.dead() && a.lock != unlocked && !a.leaving:
-		a.leaving = true
-		e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
-		e.markDirty(a.session) // it may be held by now
+	case a.lock != unlocked:
+		e.leaveSoon(a)
 	}
+}
+
+// leaveSoon has the target told that a's lock is given up, as soon as it is held.
+func (e *Engine) leaveSoon(a *Access) {
+	if a.dead() || a.leaving {
+		return
+	}
+	a.leaving = true
+	e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
+	e.markDirty(a.session) // it may be held by now
 }
 
 // UnlockWait is met when the lock has been released at the target and everything
