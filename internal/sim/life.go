@@ -30,7 +30,7 @@ type life struct {
 	mem         [numWindows][]byte
 	views       [numWindows]*window.Window
 	ring        []byte
-	ringSelf    *engine.Access
+	ringSync    *epochsOf
 	tickAt      int64
 	tasks       []*task
 	links       map[*life]*link

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -32,6 +33,7 @@ type link struct {
 	s      *engine.Session // nil to oneself
 	a      [numWindows]*engine.Access
 	direct [numWindows]*window.Window // where the rank maps the target's memory
+	sync   [numWindows]*epochsOf      // with that life as the one target
 	locked [numWindows]bool           // a task has the lock or asks for it
 	sent   map[int]uint64             // messages, by task
 }
@@ -53,6 +55,9 @@ func (t *task) link(to *life) *link {
 		} else {
 			k.a[i] = l.e.OpenAccess(k.s, uint32(i+1))
 		}
+		k.sync[i] = l.newEpochs(l.views[i], 0, to.views[i].Checker() != nil,
+			func(rank int) bool { return to == l || k.direct[i] != nil },
+			func(epochs.Turn, int) *engine.Access { return k.a[i] })
 		h := to.views[i].Host()
 		k.a[i].SetChecked(to.views[i].Checker() != nil)
 		if h == nil || l.incarnation > 1 || !t.w.sameHost(l.rank, to.rank) {
@@ -76,6 +81,7 @@ func (l *life) spawnPrograms() {
 	}
 	l.spawn(l.w.plan.tasks, true, (*task).receiver)
 	if !l.w.plan.ranksFail() { // the epochs of one life do not match those of another
+		l.ringSync = l.ringEpochs()
 		l.spawn(l.w.plan.tasks+1, false, (*task).ringOrigin)
 		l.spawn(l.w.plan.tasks+2, false, (*task).ringTarget)
 	}
@@ -185,29 +191,30 @@ func (t *task) flush(k *link, a *engine.Access) bool {
 	return !t.failed(k, a.TakeError(), start)
 }
 
-// lock asks for a lock once no other task of the rank uses it, and returns when that was.
-func (t *task) lock(k *link, win int, exclusive bool) (start int64) {
+// lock begins the epoch of a lock once no other task of the rank has one, and reports
+// whether it did.
+func (t *task) lock(k *link, win int, exclusive bool) bool {
+	kind, s := window.LockShared, k.sync[win]
+	if exclusive {
+		kind = window.LockExclusive
+	}
 	t.await(func() bool { return !k.locked[win] })
 	k.locked[win] = true
-	start = t.w.now
-	room := (*engine.RoomWait)(k.a[win])
-	for !t.l.e.Lock(t.w.now, k.a[win], exclusive) {
-		t.await(room.Met)
+	start := t.w.now
+	err := t.again(s, func() epochs.Call { return s.Window.Lock(kind, k.to.rank, 0) })
+	if t.failed(k, err, start) {
+		k.locked[win] = false
+		return false
 	}
-	return start
+	return true
 }
 
 // unlock gives the lock back, and reports whether all done under it counts.
 func (t *task) unlock(k *link, win int) bool {
-	a := k.a[win]
-	release := (*engine.ReleaseWait)(a)
-	for !t.l.e.Unlock(t.w.now, a) {
-		t.await(release.Met)
-	}
-	ok := t.flush(k, a)
-	a.Unlocked()
+	s, start := k.sync[win], t.w.now
+	err := t.again(s, func() epochs.Call { return s.Window.Unlock(k.to.rank) })
 	k.locked[win] = false
-	return ok
+	return !t.failed(k, err, start)
 }
 
 func (t *task) region() uint64 {
@@ -398,16 +405,18 @@ func (t *task) guarded(k *link, win int) {
 		t.tally(k, win)
 		return
 	}
-	start := t.lock(k, win, true)
-	block := make([]byte, guardedSize)
+	if !t.lock(k, win, true) {
+		return
+	}
+	start, block := w.now, make([]byte, guardedSize)
 	if !t.issue(k, engine.Call{Access: a, Code: wire.CodeGet, Disp: guardedAt, Result: block}) {
-		k.locked[win] = false
+		t.unlock(k, win)
 		return
 	}
 	t.l.e.FlushLocal(w.now, a)
 	t.await(func() bool { return (*engine.LockWait)(a).Met() && (*engine.LocalWait)(a).Met() })
 	if k.failed() && t.failed(k, k.s.Err(), start) {
-		k.locked[win] = false
+		t.unlock(k, win)
 		return
 	}
 	t.acquired(k, win, true)
@@ -430,7 +439,9 @@ func (t *task) guarded(k *link, win int) {
 // tally adds under a lock without waiting for anything before the unlock.
 func (t *task) tally(k *link, win int) {
 	n := &k.to.model.tally[win]
-	t.lock(k, win, t.w.chance(0.5))
+	if !t.lock(k, win, t.w.chance(0.5)) {
+		return
+	}
 	n.issued++
 	t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Disp: tallyAt, Origin: one})
 	if t.unlock(k, win) {
@@ -443,10 +454,14 @@ func (t *task) lockAll(win int) {
 	var held []*link
 	for _, to := range t.w.nodes {
 		k := t.link(to)
-		start := t.lock(k, win, false)
+		if !t.lock(k, win, false) {
+			continue
+		}
+		start := t.w.now
+		t.l.e.Flush(start, k.a[win])
 		t.await((*engine.LockWait)(k.a[win]).Met)
 		if k.failed() && t.failed(k, k.s.Err(), start) {
-			k.locked[win] = false
+			t.unlock(k, win)
 			continue
 		}
 		t.acquired(k, win, false)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -29,25 +30,27 @@ func ringBlock(rank, epoch int) []byte {
 	return b
 }
 
-// ringAccess returns the link to a rank and the access to its ring window.
-func (t *task) ringAccess(rank int) (*link, *engine.Access) {
-	k := t.link(t.w.nodes[rank])
-	if k.s == nil {
-		if t.l.ringSelf == nil {
-			t.l.ringSelf = t.l.e.OpenLocal(t.l.e.Windows().Lookup(ringWindow))
+// ringEpochs returns the synchronisation of the ring window.
+func (l *life) ringEpochs() *epochsOf {
+	own := l.e.Windows().Lookup(ringWindow)
+	return l.newEpochs(own, 0, true, func(rank int) bool { return rank == l.rank }, func(t epochs.Turn, rank int) *engine.Access {
+		if rank == l.rank {
+			return t.OpenLocal(own)
 		}
-		return k, t.l.ringSelf
-	}
-	return k, t.l.e.OpenAccess(k.s, ringWindow)
+		return t.OpenAccess(t.Dial(t.Now, rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
+	})
 }
 
 func (t *task) ringOrigin() {
-	w, e := t.w, t.l.e
+	w, s := t.w, t.l.ringSync
 	next := (t.l.rank + 1) % w.plan.ranks
-	k, a := t.ringAccess(next)
+	k := t.link(w.nodes[next])
 	for epoch := 1; epoch <= w.plan.steps; epoch++ {
 		t.doing = "start"
-		e.Start(a)
+		if t.failed(k, s.Window.Start(t.turn(), []int{next}, 0), w.now) {
+			return
+		}
+		a := s.Opened(next)
 		block := ringBlock(t.l.rank, epoch)
 		cut := 8 * w.rng.IntN(ringSize/8)
 		count, result := bytes.Clone(one), []byte(nil)
@@ -60,9 +63,8 @@ func (t *task) ringOrigin() {
 		}
 		clear(block) // it is the program's again
 		t.doing = "complete"
-		ok = ok && !t.failed(k, e.Complete(w.now, a), w.now)
-		t.await((*engine.LocalWait)(a).Met)
-		if t.failed(k, a.TakeError(), w.now) || !ok {
+		start := w.now
+		if t.failed(k, t.again(s, s.Window.Complete), start) || !ok {
 			return
 		}
 		if result != nil && le.Uint64(result) != uint64(epoch) {
@@ -75,9 +77,9 @@ func (t *task) ringOrigin() {
 }
 
 func (t *task) ringTarget() {
-	w, e := t.w, t.l.e
+	w, s := t.w, t.l.ringSync
 	before := (t.l.rank + w.plan.ranks - 1) % w.plan.ranks
-	k, a := t.ringAccess(before)
+	k := t.link(w.nodes[before])
 	want := make([]byte, ringSize)
 	for epoch := 1; epoch <= w.plan.steps; epoch++ {
 		if w.chance(0.5) {
@@ -86,21 +88,14 @@ func (t *task) ringTarget() {
 		}
 		t.doing = "post"
 		t.ringHolds(k, "before a post", want, epoch-1)
-		e.Post(w.now, a, false)
-		t.doing = "wait"
-		if k.s != nil {
-			e.Watch(w.now, k.s, 1)
-		}
-		start := w.now
-		t.await((*engine.ExposureWait)(a).Met)
-		if k.s != nil {
-			e.Watch(w.now, k.s, -1)
-		}
-		if a.Exposing() {
-			t.failed(k, a.Err(), start)
+		if t.failed(k, s.Window.Post(t.turn(), []int{before}, 0), w.now) {
 			return
 		}
-		e.Ordered(ringWindow)
+		t.doing = "wait"
+		start := w.now
+		if t.failed(k, t.again(s, s.Window.Wait), start) {
+			return
+		}
 		want = ringBlock(before, epoch)
 		t.ringHolds(k, "after a wait", want, epoch)
 	}
