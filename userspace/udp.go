@@ -87,7 +87,7 @@ func (u *UDP) open(c UDPConfig) (err error) {
 		return openError(mpierr.Unsupported, err)
 	}
 	u.slab = engine.HeapSlab(c.Slots, 0, c.MaxPayload)
-	u.tx.init(u.slab)
+	u.tx.init(u.slab, c.Logger)
 	u.rx.init(c.MaxPayload)
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
 		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",

@@ -36,6 +36,19 @@ func encode(addr netip.AddrPort) (sa sockaddr, err error) {
 	return sa, nil
 }
 
+// addr returns the address that encode has encoded.
+func (sa *sockaddr) addr() netip.AddrPort {
+	port := binary.BigEndian.Uint16(sa[2:])
+	if binary.NativeEndian.Uint16(sa[0:]) == unix.AF_INET {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa[4:8])), port)
+	}
+	ip := netip.AddrFrom16([16]byte(sa[8:24]))
+	if zone := binary.NativeEndian.Uint32(sa[24:]); zone != 0 {
+		ip = ip.WithZone(strconv.FormatUint(uint64(zone), 10))
+	}
+	return netip.AddrPortFrom(ip, port)
+}
+
 // clean clears what distinguishes datagrams of one sender and is not part of
 // its address: the flow label, and for IPv4 whatever lies behind the address.
 func (sa *sockaddr) clean() {

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -27,10 +28,12 @@ type udpSender struct {
 	sending  []Out // the batch; what the socket had no room for stays in it
 
 	frames, bytes, dropped, errors atomic.Uint64
+
+	log *slog.Logger
 }
 
-func (t *udpSender) init(slab *Slab) {
-	t.slab = slab
+func (t *udpSender) init(slab *Slab, log *slog.Logger) {
+	t.slab, t.log = slab, log
 	t.queue = newRing[Out](slab.Slots)
 	t.done = newRing[int32](slab.Slots)
 	t.messages = make([]mmsghdr, batch)
@@ -117,7 +120,10 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	// The first frame of the batch cannot be sent: it is too long for the path
 	// (EMSGSIZE), a firewall forbids it, there is no route or no memory. To the
 	// protocol it is a lost frame, which it repeats if it must.
-	t.dropped.Add(1)
+	if n := t.dropped.Add(1); n&(n-1) == 0 { // not once a frame, but each time their number has doubled
+		t.log.Warn("the kernel refuses frames, which look lost to the peer", "to", paths.get(t.sending[0].Path).addr(),
+			"bytes", t.sending[0].Len, "error", errno, "refused", n)
+	}
 	t.finish(1)
 	return true
 }

@@ -122,6 +122,42 @@ func TestUDPSleepsWhileAnotherSends(t *testing.T) {
 	udp.tx.waiting.Add(-1)
 }
 
+// Frames that the kernel refuses are told of with the peer's address and the cause, ever
+// more rarely.
+func TestUDPTellsOfRefusedFrames(t *testing.T) {
+	var log record
+	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), Slots: 1, Logger: log.logger()})
+	a := newEnd(t, dev, err)
+	b := newUDP(t, loopback4)
+	path := a.path(b.dev.LocalAddr())
+	dev.slab.MaxPayload = 1 << 20
+	dev.slab.Mem = make([]byte, 1<<20)
+	const frames = 100
+	before := log.count("\n")
+	for range frames {
+		a.dev.Enqueue([]Out{{Slot: 0, Len: 70000, Path: path}})
+		a.dev.Transmit()
+		a.dev.Reap(make([]int32, 1))
+	}
+	if s := a.stats(); s.TxDropped != frames {
+		t.Errorf("%d frames dropped", s.TxDropped)
+	}
+	lines := log.count("\n") - before
+	if lines != 7 || log.count(b.dev.LocalAddr().String()) != lines || log.count("message too long") != lines {
+		t.Errorf("%d lines: %v", lines, &log)
+	}
+}
+
+func TestSocketAddresses(t *testing.T) {
+	for _, text := range []string{"10.1.2.3:4", "[fd00::1]:65535", "[fe80::1%3]:7"} {
+		addr := netip.MustParseAddrPort(text)
+		sa, err := encode(addr)
+		if err != nil || sa.addr() != addr {
+			t.Errorf("%v became %v, %v", addr, sa.addr(), err)
+		}
+	}
+}
+
 // What is sent to a port that nobody has must not keep later frames from going.
 func TestUDPPortUnreachable(t *testing.T) {
 	a, b, gone := newUDP(t, loopback4), newUDP(t, loopback4), newUDP(t, loopback4)

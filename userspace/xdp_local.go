@@ -38,7 +38,7 @@ func (x *XDP) reservePort() error {
 // openLocal makes that socket a device of its own, which shares the slab.
 func (x *XDP) openLocal() error {
 	x.stack.slab = x.slab
-	x.stack.tx.init(x.slab)
+	x.stack.tx.init(x.slab, x.log)
 	x.stack.rx.init(x.slab.MaxPayload)
 	return x.stack.setOptions()
 }
