@@ -64,6 +64,8 @@ type Poller struct {
 	guests   atomic.Int64  // callers in Path or Stats
 	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
 	done     chan struct{} // closed when that goroutine has ended
+	gone     chan struct{} // closed when the device is closed, with the error closeErr
+	closeErr error
 
 	alive context.Context // ends, with the cause, when the device is lost
 	end   context.CancelCauseFunc
@@ -82,7 +84,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.CallerSpin, 50*time.Microsecond)
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
-	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), nudged: make(chan struct{}, 1)}
+	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
 	p.alive, p.end = context.WithCancelCause(context.Background())
@@ -273,11 +275,11 @@ func (p *Poller) publishDeadline() {
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 
 // Close ends the background goroutine, unblocks all waiters with net.ErrClosed and
-// closes the device. It is idempotent.
+// closes the device. It is idempotent, and calls at the same time wait for each other.
 func (p *Poller) Close() error {
 	if p.tell(seat.Closes) == seat.Done {
-		<-p.done
-		return nil
+		<-p.gone
+		return p.closeErr
 	}
 	for p.state().Inside() > 0 {
 		p.mu.Lock()
@@ -299,5 +301,7 @@ func (p *Poller) Close() error {
 	}
 	p.dev.Stats(&p.final)
 	p.ended = true
-	return p.dev.Close()
+	p.closeErr = p.dev.Close()
+	close(p.gone)
+	return p.closeErr
 }

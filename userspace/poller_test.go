@@ -31,7 +31,7 @@ type stage struct {
 	inCalls atomic.Int32
 	closed  atomic.Bool
 
-	opening, enqueueing, transmitting, resolving, waking func() // called by the methods, where not nil
+	opening, enqueueing, transmitting, resolving, waking, closing func() // called by the methods, where not nil
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
@@ -155,6 +155,7 @@ func (d *stage) Stats(s *Stats) {
 }
 
 func (d *stage) Close() error {
+	at(d.closing)
 	d.closed.Store(true)
 	if d.inCalls.Load() > 0 {
 		d.t.Error("the device was closed during a call")
@@ -245,6 +246,28 @@ func TestSessionRefusedByDevice(t *testing.T) {
 	p.Unlock()
 	if !errors.Is(err, d.full) || !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("the session ended with %v", err)
+	}
+}
+
+// Who calls Close when another one is at it may rely on the device being closed.
+func TestCloseWaitsForAnotherClose(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	d.closing = func() { in <- true; <-out }
+	p := newStaged(t, d, PollerConfig{})
+	first := start(p.Close)
+	<-in
+	second := start(func() error {
+		err := p.Close()
+		if !d.closed.Load() {
+			t.Error("Close returned before the device was closed")
+		}
+		return err
+	})
+	time.Sleep(time.Millisecond) // lets the second go wrong
+	close(out)
+	if err := errors.Join(ends(t, "Close", first), ends(t, "another Close", second)); err != nil {
+		t.Error(err)
 	}
 }
 
