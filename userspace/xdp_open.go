@@ -205,18 +205,15 @@ func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
 // none to give, because another program has it or because it is not in use, the
 // frames of that queue and of those after it go through the kernel.
 func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
-	slab, memory := layout(c)
-	memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
-	memory.Sharers = c.Queues - 1
-	memory.ZeroCopy = c.ZeroCopy
-	if x.program.Mode() != loader.Native {
-		memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
+	slab, adopted, err := x.openFirst(c)
+	if err != nil {
+		return adopted, err
 	}
-	for q := range c.Queues {
-		if adopted, err = x.openSocket(c, memory, q); err == nil {
+	for q := 1; q < c.Queues; q++ {
+		if adopted, err = x.openSocket(c, afxdp.Config{Share: x.sockets[0]}, q); err == nil {
 			continue
 		}
-		if q == 0 || c.SocketFDs != nil {
+		if c.SocketFDs != nil {
 			return adopted, err
 		}
 		x.log.Warn("a queue has no AF_XDP socket, what arrives there and at later ones takes the slower way through the kernel",
@@ -239,17 +236,37 @@ func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
 	return adopted, nil
 }
 
+// openFirst opens the socket of the first queue, with the memory of all. Where so much
+// may not be locked, fewer queues have to do.
+func (x *XDP) openFirst(c *XDPConfig) (slab *Slab, adopted int, err error) {
+	for {
+		slab, memory := layout(c)
+		memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
+		memory.Sharers = c.Queues - 1
+		memory.ZeroCopy = c.ZeroCopy
+		if x.program.Mode() != loader.Native {
+			memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
+		}
+		adopted, err := x.openSocket(c, memory, 0)
+		short := errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+		if !short || c.Queues == 1 || c.SocketFDs != nil {
+			return slab, adopted, err
+		}
+		half := c.Queues / 2
+		x.log.Warn("the memory for all queues cannot be had, what arrives at some takes the slower way through the kernel",
+			"interface", x.ifi.Name, "queues", c.Queues, "used", half, "reason", err)
+		c.Queues = half
+	}
+}
+
 // openSocket opens the socket of one queue, and returns how many of the SocketFDs
 // were taken over by then.
-func (x *XDP) openSocket(c *XDPConfig, memory afxdp.Config, queue int) (adopted int, err error) {
-	if queue > 0 {
-		memory = afxdp.Config{Share: x.sockets[0]}
-	}
-	memory.Queue = queue
+func (x *XDP) openSocket(c *XDPConfig, config afxdp.Config, queue int) (adopted int, err error) {
+	config.Queue = queue
 	if c.SocketFDs != nil {
-		memory.FD = c.SocketFDs[queue]
+		config.FD = c.SocketFDs[queue]
 	}
-	s, err := afxdp.Open(memory)
+	s, err := afxdp.Open(config)
 	if err != nil {
 		return queue, openError(mpierr.Unsupported, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
 )
@@ -26,5 +28,18 @@ func TestXDPReceivesOnEveryQueue(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A process that may lock little memory uses as many queues as fit, and the kernel's
+// stack for the others.
+func TestXDPFitsTheLimitOnLockedMemory(t *testing.T) {
+	const limit = 8 << 20 // what systemd gives; four queues take more
+	lab := newLab(t, netlab.Config{Ranks: 2, Queues: 4})
+	j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp"},
+		env: append(without(unix.CAP_IPC_LOCK), fmt.Sprintf("%s=%d", envMemLock, limit))})
+	j.finish()
+	if out := j.ranks[0].output(); !strings.Contains(out, "queues=4 used=2") {
+		t.Errorf("rank 0 does not tell of the queues that it does not use: %s", out)
 	}
 }
