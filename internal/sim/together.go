@@ -73,14 +73,10 @@ func (t *task) together() {
 func (m *member) leave() {
 	m.doing = "has left"
 	m.l.e.Bye(m.w.now)
-	told := m.l.e.Usage().Sessions
 	m.l.spawn(1, true, func(t *task) {
-		for {
-			t.sleep(100 * millisecond)
-			if n := t.l.e.Usage().Sessions; n != told {
-				told = n
-				t.l.e.Bye(t.w.now)
-			}
+		for !t.w.net.calm {
+			t.sleep(second)
+			t.l.e.Bye(t.w.now)
 		}
 	})
 }
