@@ -112,7 +112,9 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 // communicator, and does not use c. It is for calls that make a communicator which others
 // may have then.
 func (c *Comm) Break(other *Comm, err error) {
-	c.job.inEngine(func(e *engine.Engine, now int64) { other.members.Renounce(e, now, c.context, err) })
+	c.job.inEngine(func(e *engine.Engine, now int64) {
+		other.members.Renounce(e, now, &collective.Part{Context: c.context, Group: c.group}, err)
+	})
 }
 
 // inEngine has f use the engine, unless the job is closed.

@@ -138,6 +138,23 @@ func TestRootAtOneRank(t *testing.T) {
 	}
 }
 
+// TestEndedContextSendsNothing calls a barrier with a context that has ended: the other
+// rank does not take that for its part, and is told.
+func TestEndedContextSendsNothing(t *testing.T) {
+	ctx, jobs := join(t, 2, comm.Limits{})
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := jobs[0].World().Barrier(ended); !errors.Is(err, mpierr.Timeout) {
+		t.Errorf("with the context that has ended: %v", err)
+	}
+	if err := jobs[1].World().Barrier(ctx); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("the other rank: %v", err)
+	}
+}
+
 // TestBusyContextEnds calls a collective while another goroutine is in one on the same
 // communicator, and ends its context: both end, at every member.
 func TestBusyContextEnds(t *testing.T) {

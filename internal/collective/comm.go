@@ -102,13 +102,14 @@ func (c *Comm) Break(e *engine.Engine, now int64, context uint32, err error) {
 	e.Tick(now)
 }
 
-// Renounce breaks the communicator with the given context, as Break does, where this rank
-// was to have it and does not get it: others may have it, and would wait for this rank.
-// What they have sent on it is dropped, for nobody will receive it.
-func (c *Comm) Renounce(e *engine.Engine, now int64, context uint32, err error) {
-	e.FreeContext(now, context)
-	e.FreeContext(now, context|SecondContext)
-	c.Break(e, now, context, err)
+// Renounce breaks the communicator p, as Break does, where this rank was to have it and
+// does not get it: others may have it, and would wait for this rank. What they have sent
+// on it is dropped, for nobody will receive it.
+func (c *Comm) Renounce(e *engine.Engine, now int64, p *Part, err error) {
+	e.OpenContext(now, p.Context, p.Group)
+	e.FreeContext(now, p.Context)
+	e.FreeContext(now, p.Context|SecondContext)
+	c.Break(e, now, p.Context, err)
 }
 
 // keptScratch bounds what a communicator keeps for its next collective.

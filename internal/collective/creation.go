@@ -154,7 +154,7 @@ func (k *Creation) end(err error) Need {
 // broken ends the call with err after others have learned of the new communicator.
 func (k *Creation) broken(now int64, err error) Need {
 	k.end(err)
-	k.c.Renounce(k.e, now, k.id, k.err)
+	k.c.Renounce(k.e, now, &Part{k.id, k.world}, k.err)
 	return Done
 }
 

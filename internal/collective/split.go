@@ -101,7 +101,7 @@ func (s *Split) renounce(e *engine.Engine, now int64, err error) {
 	if errors.As(err, &m) && m.Rank >= 0 && !slices.Contains(s.part.Group, s.c.WorldRank(m.Rank)) {
 		err = nil
 	}
-	s.c.Renounce(e, now, s.part.Context, err)
+	s.c.Renounce(e, now, s.part, err)
 }
 
 // Work implements Machine.
