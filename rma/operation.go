@@ -32,7 +32,8 @@ func (w *Win) put(r *engine.Request, origin Buffer, target int, at Location) err
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
 // result holds the data after the next Flush, FlushLocal, Unlock or other call
-// that completes it, and must be left alone until then. Classes as for Put.
+// that completes it, and must be left alone until then. It blocks as Put does. Classes as
+// for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
 	return w.report(w.get(nil, result, target, at))
 }
@@ -51,8 +52,8 @@ func (w *Win) get(r *engine.Request, result Buffer, target int, at Location) err
 // atomically (MPI_Accumulate, section 11.3.4). NoOp is not allowed. Elements must
 // be aligned at the target. Accumulates from one origin to one target take effect
 // in the order issued, unless the info key accumulate_ordering says otherwise.
-// Derived datatypes must have elements of one predefined datatype. Classes as for
-// Put, and ErrOp, ErrType.
+// Derived datatypes must have elements of one predefined datatype. It blocks as Put
+// does. Classes as for Put, and ErrOp, ErrType.
 func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
 	return w.report(w.accumulate(nil, origin, target, at, op))
 }
