@@ -282,6 +282,13 @@ func framesPerQueue(rxFrames, queues int) int {
 	return max(min(rxFrames, fullQueues*rxFrames/queues), rxFrames/2, minRxFrames)
 }
 
+// PacketMemory returns how many bytes of memory an XDP device with the defaults locks
+// for its frames, on an interface with the given MTU and so many queues.
+func PacketMemory(mtu, queues int) int {
+	_, m := layout(&XDPConfig{MTU: mtu, Queues: queues, Slots: defaultSlots, RxFrames: defaultRxFrames})
+	return (m.TxChunks + queues*m.RxChunks) * m.ChunkSize
+}
+
 // layout decides how slots and received frames lie in the UMEM's chunks.
 func layout(c *XDPConfig) (*Slab, afxdp.Config) {
 	chunk := largeChunk

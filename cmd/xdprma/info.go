@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,19 +20,18 @@ import (
 
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 func infoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "info",
 		Usage:       "say what this machine and its interfaces can do",
-		Description: "Lists what the kernel, this process and each network interface can do, and\nthe transport that --transport auto would choose on it. Changes nothing.",
+		ArgsUsage:   "[interface...]",
+		Description: "Lists what the kernel, this process and each network interface, or those named,\ncan do, and the transport that --transport auto would choose on it. Changes nothing.",
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
 		Action: func(_ context.Context, c *cli.Command) error {
-			if c.Args().Present() {
-				return usageError("info takes no arguments, got %q", c.Args().First())
-			}
-			m, err := inspect()
+			m, err := inspect(c.Args().Slice())
 			if err != nil {
 				return err
 			}
@@ -47,6 +47,7 @@ func infoCommand() *cli.Command {
 
 // machine is what `xdprma info` reports. The names of its JSON form stay.
 type machine struct {
+	Version             string          `json:"version"`
 	Kernel              string          `json:"kernel"`
 	Architecture        string          `json:"architecture"`
 	CPUs                int             `json:"cpus"`
@@ -67,6 +68,7 @@ type port struct {
 	State            string   `json:"state"`
 	Kind             string   `json:"kind"`
 	Driver           string   `json:"driver"`
+	Addresses        []string `json:"addresses"`
 	MTU              int      `json:"mtu"`
 	RxQueues         int      `json:"rx_queues"`
 	TxQueues         int      `json:"tx_queues"`
@@ -77,16 +79,17 @@ type port struct {
 	Reason           string   `json:"reason"`
 }
 
-// inspect looks everything up.
-func inspect() (*machine, error) {
+// inspect looks everything up, about the interfaces of these names, or all.
+func inspect(names []string) (*machine, error) {
 	caps, err := loader.Capabilities()
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{
-		Kernel: caps.Kernel, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Version: version(), Kernel: caps.Kernel, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU(),
 		Capabilities: map[string]bool{
 			"CAP_NET_RAW": caps.NetRaw, "CAP_NET_ADMIN": caps.NetAdmin, "CAP_BPF": caps.BPF, "CAP_IPC_LOCK": caps.IPCLock,
+			"CAP_SYS_ADMIN": caps.SysAdmin,
 		},
 		RunInNamespaces: true,
 		Interfaces:      []port{},
@@ -108,13 +111,27 @@ func inspect() (*machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the network interfaces: %w", err)
 	}
+	for _, name := range names {
+		if !slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
+			return nil, usageError("there is no interface %q (`ip link` lists those there are)", name)
+		}
+	}
 	for _, link := range links {
+		if len(names) > 0 && !slices.Contains(names, link.Attrs().Name) {
+			continue
+		}
 		f, err := loader.Probe(link.Attrs().Name)
 		if err != nil { // it may have gone meanwhile
 			m.Interfaces = append(m.Interfaces, port{Name: link.Attrs().Name, Mode: "udp", Reason: err.Error()})
 			continue
 		}
-		m.Interfaces = append(m.Interfaces, describe(link.Attrs(), caps, f))
+		p := describe(link.Attrs(), caps, f)
+		if addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL); err == nil {
+			for _, a := range addrs {
+				p.Addresses = append(p.Addresses, a.IPNet.String())
+			}
+		}
+		m.Interfaces = append(m.Interfaces, p)
 	}
 	return m, nil
 }
@@ -161,6 +178,7 @@ func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port
 
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
+	memory := uint64(userspace.PacketMemory(f.MTU, 1))
 	switch missing := caps.Missing(); {
 	case isLoopback:
 		return "udp", "it is the loopback interface"
@@ -168,6 +186,9 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "udp", "this process lacks " + strings.Join(missing, ", ") + ": run as root"
 	case caps.BPFError != nil:
 		return "udp", "the kernel refuses XDP programs or AF_XDP: " + caps.BPFError.Error()
+	case !caps.IPCLock && caps.MemLock < memory:
+		return "udp", fmt.Sprintf("this process may lock %d KiB of memory, and frames take %d: raise the limit (ulimit -l), or grant CAP_IPC_LOCK",
+			caps.MemLock>>10, memory>>10)
 	case f.Program != nil:
 		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
 	case !f.XDP.Known:
@@ -186,8 +207,9 @@ func (m *machine) print(w io.Writer) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-14s "+format+"\n", append([]any{name}, args...)...)
 	}
+	line("xdprma", "%s", m.Version)
 	line("kernel", "%s, %s, %d CPUs", m.Kernel, m.Architecture, m.CPUs)
-	for _, name := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_IPC_LOCK"} {
+	for _, name := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_IPC_LOCK", "CAP_SYS_ADMIN"} {
 		line(name, "%s", yesNo(m.Capabilities[name]))
 	}
 	if m.BPFError != "" {
@@ -210,6 +232,7 @@ func (m *machine) print(w io.Writer) error {
 			features = strings.Join(p.XDPFeatures, " ")
 		}
 		fmt.Fprintf(b, "\n%s: %s, kind %s, driver %s, MTU %d, queues %d rx %d tx\n", p.Name, p.State, p.Kind, cmp.Or(p.Driver, "unknown"), p.MTU, p.RxQueues, p.TxQueues)
+		fmt.Fprintf(b, "  addresses     %s\n", cmp.Or(strings.Join(p.Addresses, " "), "none"))
 		fmt.Fprintf(b, "  XDP features  %s\n", cmp.Or(features, "none"))
 		fmt.Fprintf(b, "  XDP program   %s\n", cmp.Or(p.Program, "none"))
 		fmt.Fprintf(b, "  mode          %s: %s\n", p.Mode, p.Reason)

@@ -21,6 +21,9 @@ func TestChoose(t *testing.T) {
 	driver := func(features ...string) loader.Features {
 		return loader.Features{Driver: "drv", XDP: loader.FeatureSet{Known: true, Names: features}}
 	}
+	modest, poor := all, all
+	modest.IPCLock, modest.MemLock = false, 8<<20
+	poor.IPCLock, poor.MemLock = false, 64<<10
 	taken := driver("basic", "redirect")
 	taken.Program = &loader.ProgramInfo{ID: 5, Name: "lb"}
 	for name, test := range map[string]struct {
@@ -34,6 +37,8 @@ func TestChoose(t *testing.T) {
 		"program there":    {caps: all, features: taken, mode: "udp", reason: `5 "lb"`},
 		"loopback":         {loopback: true, caps: all, features: driver(), mode: "udp", reason: "loopback"},
 		"loopback, nobody": {loopback: true, features: driver(), mode: "udp", reason: "loopback"},
+		"little memory":    {caps: poor, features: driver("basic", "redirect"), mode: "udp", reason: "ulimit -l"},
+		"enough memory":    {caps: modest, features: driver("basic", "redirect"), mode: "xdp-native", reason: "no zero-copy"},
 		"unknown":          {caps: all, features: loader.Features{}, mode: "xdp", reason: "does not say"},
 		"no XDP":           {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
 		"no redirect":      {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "drv"},
@@ -99,8 +104,13 @@ func TestInfo(t *testing.T) {
 			}
 		}
 	}
-	if s := command(t, "info", "eth0").run(t); s != statusUsage {
-		t.Errorf("with an argument: status %d", s)
+	c := command(t, "info", "lo")
+	if s := c.run(t); s != 0 || strings.Count(c.stdout.String(), ", kind ") != 1 || !strings.Contains(c.stdout.String(), "addresses     127.0.0.1/8") {
+		t.Errorf("of lo: status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+	c = command(t, "info", "nowhere0")
+	if s := c.run(t); s != statusUsage || !strings.Contains(c.stderr.String(), "nowhere0") {
+		t.Errorf("of an interface that is not there: status %d: %s", s, &c.stderr)
 	}
 }
 

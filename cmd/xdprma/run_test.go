@@ -179,6 +179,29 @@ func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
 	}
 }
 
+// In a user namespace, where the capabilities are there and do not count, ranks run over
+// the loopback interface, and info says so.
+func TestRunWithinUserNamespace(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, args := range [][]string{{"run", "-n", "2", "--", "sh", "-c", "echo $XDPRMA_TRANSPORT $XDPRMA_ADDRESS"}, {"info", "lo"}} {
+		c := command(t, args...)
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{Size: 1}}, GidMappings: []syscall.SysProcIDMap{{Size: 1}}}
+		if s := c.run(t); s != 0 {
+			t.Fatalf("%v: status %d: %s", args, s, &c.stderr)
+		}
+		want := []string{"[0] udp 127.0.0.1\n", "[1] udp 127.0.0.1\n"}
+		if args[0] == "info" {
+			want = []string{"ranks share the loopback interface: "}
+		}
+		for _, w := range want {
+			if !strings.Contains(c.stdout.String(), w) {
+				t.Errorf("%v: no %q in %s%s", args, w, &c.stdout, &c.stderr)
+			}
+		}
+	}
+}
+
 func TestVersionIsTold(t *testing.T) {
 	c := command(t, "--version")
 	if s := c.run(t); s != 0 || !strings.HasPrefix(c.stdout.String(), "xdprma version ") || !strings.Contains(c.stdout.String(), runtime.Version()) {

@@ -69,6 +69,18 @@ func onOwnThread(f func() error) error {
 	return f()
 }
 
+// reenter enters the network namespace that the thread is in.
+func reenter() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return netns.Set(own)
+}
+
 // newNamespace makes a network namespace of that name and calls setup on a
 // thread within it.
 func newNamespace(name string, setup func() error) (netns.NsHandle, error) {

@@ -27,6 +27,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -87,6 +88,16 @@ func Supported() error {
 		if data[0].Effective&(1<<c.bit) == 0 {
 			return fmt.Errorf("network namespaces need %s, which this process lacks: run as root", c.name)
 		}
+	}
+	// In a user namespace the capabilities do not count for what was there before: the
+	// network namespace to return to, and the directory of records.
+	err := reenter()
+	if err == nil {
+		err = unix.Access(filepath.Dir(recordRoot), unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("this process may not return to its network namespace or write to %s: run as root outside any user namespace: %w",
+			filepath.Dir(recordRoot), err)
 	}
 	return nil
 }
