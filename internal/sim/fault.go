@@ -34,7 +34,6 @@ var kinds = [numKinds]struct {
 	name   string
 	weight int
 	long   bool // may last long enough for ranks to be given up
-	never  bool // not drawn
 	good   bool // may last for good
 	kills  bool // ranks are gone however long it lasts
 }{
@@ -117,7 +116,7 @@ func (w *World) newFaults(p *plan) {
 	for len(p.faults) < n {
 		f := fault{kind: w.newKind(), from: w.now + w.span(0, 15*millisecond)}
 		k := &kinds[f.kind]
-		if k.never || k.kills && (w.cfg.Program != nil || len(p.faults) > 0) {
+		if k.kills && (w.cfg.Program != nil || len(p.faults) > 0) {
 			continue // generated programs are those of ranks that do not fail
 		}
 		f.victims = w.newVictims(p.ranks, f.kind)

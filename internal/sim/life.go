@@ -84,6 +84,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	}
 	if w.plan.witnesses {
 		l.spawn(witnessTask, true, (*task).bearWitness)
+		l.spawn(mailTask, true, (*task).readMail)
 	}
 	w.queue.push(w.now, func() { w.run(l) })
 }

@@ -7,7 +7,8 @@ import (
 
 // A witness is a task of a rank beside its programs. It gets a word of another rank now
 // and then, and sees that ranks which no fault comes between answer each other in time,
-// whatever happens to the rest. It also takes a lock, and some of its calls are given up.
+// whatever happens to the rest. It also takes a lock and writes messages, and some of its
+// calls are given up.
 const (
 	witnessWindow = 1000
 	witnessTask   = 1000
@@ -23,6 +24,8 @@ const (
 type witness struct {
 	mem    []byte
 	holder *task // who holds the lock here
+
+	written uint64 // messages
 }
 
 // bearWitness is the body of the task.
@@ -37,11 +40,15 @@ func (t *task) bearWitness() {
 		if to == t.l || t.l.quiet {
 			continue
 		}
-		a := t.l.e.OpenAccess(t.l.e.Dial(w.now, to.rank, engine.PathID(to.rank), to.incarnation), witnessWindow)
+		s := t.l.e.Dial(w.now, to.rank, engine.PathID(to.rank), to.incarnation)
+		a := t.l.e.OpenAccess(s, witnessWindow)
 		a.SetChecked(true)
-		if w.chance(0.3) {
+		switch n := w.rng.IntN(10); {
+		case n < 3:
 			t.witnessLock(to, a)
-		} else {
+		case n < 5:
+			t.writeMail(to, s)
+		default:
 			t.witnessGet(to, a)
 		}
 	}
