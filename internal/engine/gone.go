@@ -9,8 +9,9 @@ import (
 // has noticed itself, or another has told it. It is knowledge alone: a session ends when
 // its own peer is silent, whatever others say.
 type gone struct {
-	known map[int]bool // whether the others are told of them
-	told  []int        // those that they are told of, oldest first
+	known map[int]bool    // whether the others are told of them
+	told  []int           // those that they are told of, oldest first
+	died  []*mpierr.Error // of those that have failed, even if they have started again
 }
 
 // add takes in that a rank is gone.
@@ -21,6 +22,23 @@ func (g *gone) add(rank int) {
 	if _, known := g.known[rank]; !known {
 		g.known[rank] = false
 	}
+}
+
+// die takes in that a rank has failed.
+func (g *gone) die(err *mpierr.Error) {
+	g.add(err.Rank)
+	g.died = append(g.died, err)
+}
+
+// among returns why one of the members of a communicator has failed, or nil. One that has
+// started again is no member any more.
+func (g *gone) among(members []int) *mpierr.Error {
+	for _, err := range g.died {
+		if isMember(members, err.Rank) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Gone reports whether this rank knows another, or itself, to have failed or left the job.

@@ -315,8 +315,11 @@ func (e *Engine) noSender(r *Receive) *mpierr.Error {
 			return nil
 		}
 	}
+	if r.Collective {
+		return e.gone.among(r.Members)
+	}
 	err, leaver := e.lostMember(r.Members)
-	if err == nil && leaver != nil && r.Source == AnySource {
+	if err == nil && leaver != nil {
 		return leftError(leaver)
 	}
 	return err

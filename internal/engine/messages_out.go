@@ -70,7 +70,7 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 		p.end(leftError(s))
 	default:
 		if p.Collective {
-			if err, _ := e.lostMember(p.Members); err != nil {
+			if err := e.gone.among(p.Members); err != nil {
 				p.end(err)
 				return
 			}

@@ -332,7 +332,11 @@ func (e *Engine) fail(s *Session, why error) {
 	s.state = dead
 	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
 	e.Stats.PeersFailed++
-	e.gone.add(s.rank)
+	if s.bye && why != errRestarted {
+		e.gone.add(s.rank) // it had done its part
+	} else {
+		e.gone.die(s.err)
+	}
 	e.freeAll(s)
 	e.failOps(s)
 	for _, a := range s.access {
