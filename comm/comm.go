@@ -18,11 +18,11 @@ import (
 // be it because its context ended, the communicator is broken: that collective or
 // the next one fails at every member, so that none waits for one that has given up.
 type Comm struct {
-	job     *Job
-	context uint32
-	group   []int // ranks in the job, nil for all of them
-	rank    int
-	size    int
+	job        *Job
+	context    uint32
+	worldRanks []int // ranks in the job, nil for all of them
+	rank       int
+	size       int
 
 	errhandler atomic.Pointer[Errhandler]
 	name       atomic.Pointer[string]
@@ -43,7 +43,7 @@ func commOf(j *Job, members collective.Comm) *Comm {
 	e.OpenContext(now, members.Context, members.Group)
 	j.poller.Unlock()
 	return &Comm{
-		job: j, context: members.Context, group: members.Group, rank: members.Rank, size: members.Size,
+		job: j, context: members.Context, worldRanks: members.Group, rank: members.Rank, size: members.Size,
 		busy: make(chan struct{}, 1), members: members,
 	}
 }
@@ -58,7 +58,7 @@ func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
 		return nil, nil
 	}
 	id |= collective.WindowContext
-	return newComm(c.job, id, c.group), newComm(c.job, id|collective.SecondContext, c.group)
+	return newComm(c.job, id, c.worldRanks), newComm(c.job, id|collective.SecondContext, c.worldRanks)
 }
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are
@@ -113,7 +113,7 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 // may have then.
 func (c *Comm) Break(other *Comm, err error) {
 	c.job.inEngine(func(e *engine.Engine, now int64) {
-		other.members.Renounce(e, now, &collective.Part{Context: c.context, Group: c.group}, err)
+		other.members.Renounce(e, now, &collective.Part{Context: c.context, Group: c.worldRanks}, err)
 	})
 }
 

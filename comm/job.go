@@ -84,8 +84,8 @@ const (
 	maxFrames   = 1 << 16
 )
 
-// check returns what is wrong with a place and limits that a program has set.
-func (o *Options) check() error {
+// validate returns what is wrong with a place and limits that a program has set.
+func (o *Options) validate() error {
 	p, l := o.Place, o.Limits
 	switch {
 	case p.Size < 1 || p.Size > bootstrap.MaxRanks || p.Rank < 0 || p.Rank >= p.Size:
@@ -154,7 +154,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
 	store, err := openStore(ctx, &o)

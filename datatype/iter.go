@@ -41,14 +41,14 @@ type frame struct {
 //
 // It panics if t is not committed, or if t.Bounds(count) fails.
 func (it *Iter) Reset(t *Type, count int) {
-	p := t.committed()
+	p := t.mustProgram()
 	it.reset(p, p.bytes, int64(count), false)
 }
 
 // ResetElements is Reset for a walk over elements: each piece is a whole number
 // of elements of one datatype.
 func (it *Iter) ResetElements(t *Type, count int) {
-	p := t.committed()
+	p := t.mustProgram()
 	it.reset(p, p.elements, int64(count), true)
 }
 

@@ -98,7 +98,7 @@ func SameSignature(aCount int, a *Type, bCount int, b *Type) bool {
 	if aCount < 0 || bCount < 0 {
 		return false
 	}
-	p, q := a.committed(), b.committed()
+	p, q := a.mustProgram(), b.mustProgram()
 	if p == q && aCount == bCount {
 		return true
 	}
@@ -121,7 +121,7 @@ func SameSignature(aCount int, a *Type, bCount int, b *Type) bool {
 // datatype and how many elements in a row have it. It panics if t is not
 // committed.
 func (t *Type) Signature() iter.Seq2[Basic, int64] {
-	p := t.committed()
+	p := t.mustProgram()
 	return func(yield func(Basic, int64) bool) {
 		if p.sig.basic != 0 {
 			yield(p.sig.basic, p.sig.count)
@@ -147,8 +147,8 @@ func (t *Type) Signature() iter.Seq2[Basic, int64] {
 	}
 }
 
-// committed returns t's program. It panics if there is none.
-func (t *Type) committed() *program {
+// mustProgram returns t's program. It panics if there is none.
+func (t *Type) mustProgram() *program {
 	if t == nil {
 		panic("datatype: no datatype")
 	}

@@ -17,7 +17,7 @@ import "context"
 // Classes: ErrAssert, ErrRMASync while another epoch is open, ErrWin, and those of
 // the operations that it completes.
 func (w *Win) Fence(ctx context.Context, assert Assert) error {
-	return w.report(w.run(ctx, w.sync.Fence(assert)))
+	return w.report(w.run(ctx, w.epochs.Fence(assert)))
 }
 
 // Start begins an access epoch on the targets of a group, ranks of the window's
@@ -34,7 +34,7 @@ func (w *Win) Start(_ context.Context, targets []int, assert Assert) (err error)
 	if err := w.open("start"); err != nil {
 		return err
 	}
-	return w.sync.Start(t, targets, assert)
+	return w.epochs.Start(t, targets, assert)
 }
 
 // Complete ends the epoch that Start began (MPI_Win_complete, section 11.5.2). It
@@ -46,7 +46,7 @@ func (w *Win) Start(_ context.Context, targets []int, assert Assert) (err error)
 // The error names a rank that has not posted. Classes: ErrRMASync without Start, ErrWin,
 // ErrProcFailed, and those of the operations.
 func (w *Win) Complete(ctx context.Context) error {
-	return w.report(w.run(ctx, w.sync.Complete()))
+	return w.report(w.run(ctx, w.epochs.Complete()))
 }
 
 // Post exposes this rank's window to the origins of a group, ranks of the window's
@@ -64,7 +64,7 @@ func (w *Win) Post(_ context.Context, origins []int, assert Assert) (err error) 
 		return err
 	}
 	defer t.Tick(t.Now) // the caller may have nothing to wait for
-	return w.sync.Post(t, origins, assert)
+	return w.epochs.Post(t, origins, assert)
 }
 
 // Wait ends the exposure that Post began (MPI_Win_wait, section 11.5.2). It blocks
@@ -73,7 +73,7 @@ func (w *Win) Post(_ context.Context, origins []int, assert Assert) (err error) 
 // completed, and Wait is to be called again. Classes: ErrRMASync without Post,
 // ErrWin, ErrTimeout, ErrProcFailed if an origin died or left without completing.
 func (w *Win) Wait(ctx context.Context) error {
-	return w.report(w.run(ctx, w.sync.Wait()))
+	return w.report(w.run(ctx, w.epochs.Wait()))
 }
 
 // Test is Wait that does not block (MPI_Win_test, section 11.5.2): it reports
@@ -86,5 +86,5 @@ func (w *Win) Test() (over bool, err error) {
 	if err := w.open("test"); err != nil {
 		return false, err
 	}
-	return w.sync.Test(t)
+	return w.epochs.Test(t)
 }

@@ -66,7 +66,7 @@ func (w *Win) SetName(name string) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	if err := w.sync.Usable("set_name"); err != nil {
+	if err := w.epochs.Usable("set_name"); err != nil {
 		return err
 	}
 	w.name = name
@@ -87,5 +87,5 @@ func (w *Win) Name() string {
 func (w *Win) alive(op string) error {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	return w.sync.Usable(op)
+	return w.epochs.Usable(op)
 }

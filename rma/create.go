@@ -217,7 +217,7 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 		err = w.reachHost(reports)
 	}
 	if err == nil {
-		w.sync = epochs.New(epochs.Config{
+		w.epochs = epochs.New(epochs.Config{
 			Rank: w.comm.Rank(), Size: w.comm.Size(), Own: w.own, NoLocks: w.hints.NoLocks, Check: w.hints.Check, Quiet: w.quietFree,
 			Loads: func(target int) bool { return w.targets[target].loads }, Open: w.connect,
 		})

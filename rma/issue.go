@@ -28,7 +28,7 @@ func (w *Win) issue(o *operation, y *transfer) error {
 		return err
 	}
 	for first := true; ; {
-		a, until := w.sync.Access(t, o.target)
+		a, until := w.epochs.Access(t, o.target)
 		if until == nil {
 			o.Access = a
 			if first && w.direct(t, o, y) {
@@ -117,9 +117,9 @@ func (w *Win) admit(o *operation, y *transfer) error {
 	}
 	if o.target == ProcNull {
 		o.span = 0
-		return w.sync.MayAccessNone(o.name, o.Request != nil)
+		return w.epochs.MayAccessNone(o.name, o.Request != nil)
 	}
-	if err := w.sync.MayAccess(o.name, o.target, o.Request != nil); err != nil {
+	if err := w.epochs.MayAccess(o.name, o.target, o.Request != nil); err != nil {
 		return err
 	}
 	t := &w.targets[o.target]
@@ -141,7 +141,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 		return newError(o.name, ErrDisp, o.target, "byte displacement %d is not a multiple of %d, the element's alignment", first, o.align)
 	}
 	o.Disp = disp
-	w.sync.Used(o.target)
+	w.epochs.Used(o.target)
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // epoch is open, and the lock is given back as soon as it is held. Classes: ErrLocktype,
 // ErrRank, ErrAssert, ErrRMASync, ErrWin, ErrProcFailed.
 func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) error {
-	return w.report(w.run(ctx, w.sync.Lock(kind, target, assert)))
+	return w.report(w.run(ctx, w.epochs.Lock(kind, target, assert)))
 }
 
 // Unlock ends the epoch that Lock started (MPI_Win_unlock, section 11.5.3). It
@@ -27,7 +27,7 @@ func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert
 // If ctx ends first, the lock may be released already: call Unlock again to wait
 // for the rest; nothing else can be issued to the target until then.
 func (w *Win) Unlock(ctx context.Context, target int) error {
-	return w.report(w.run(ctx, w.sync.Unlock(target)))
+	return w.report(w.run(ctx, w.epochs.Unlock(target)))
 }
 
 // LockAll starts an access epoch on all targets with shared locks
@@ -38,14 +38,14 @@ func (w *Win) Unlock(ctx context.Context, target int) error {
 // for as long as this epoch is open, or two that lock all could wait for each other.
 // Classes: ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(ctx context.Context, assert Assert) error {
-	return w.report(w.run(ctx, w.sync.LockAll(assert)))
+	return w.report(w.run(ctx, w.epochs.LockAll(assert)))
 }
 
 // UnlockAll ends the epoch that LockAll started (MPI_Win_unlock_all, section
 // 11.5.3). It blocks as Unlock does, for all targets that were accessed, and
 // returns the first error. If ctx ends first, call it again, as for Unlock.
 func (w *Win) UnlockAll(ctx context.Context) error {
-	return w.report(w.run(ctx, w.sync.UnlockAll()))
+	return w.report(w.run(ctx, w.epochs.UnlockAll()))
 }
 
 // Flush blocks until every operation that this rank has issued to target on the
@@ -54,25 +54,25 @@ func (w *Win) UnlockAll(ctx context.Context) error {
 // epoch. Classes: ErrRank, ErrRMASync, ErrWin, and those of the operations. If
 // ctx ends first, the operations stay outstanding and the epoch open.
 func (w *Win) Flush(ctx context.Context, target int) error {
-	return w.report(w.run(ctx, w.sync.Flush("flush", target, epochs.AtTarget)))
+	return w.report(w.run(ctx, w.epochs.Flush("flush", target, epochs.AtTarget)))
 }
 
 // FlushLocal blocks until every operation issued to target has completed at the
 // origin: its buffers may be used again (MPI_Win_flush_local, section 11.5.4).
 // Errors are as for Flush, as far as they are known by then.
 func (w *Win) FlushLocal(ctx context.Context, target int) error {
-	return w.report(w.run(ctx, w.sync.Flush("flush_local", target, epochs.AtOrigin)))
+	return w.report(w.run(ctx, w.epochs.Flush("flush_local", target, epochs.AtOrigin)))
 }
 
 // FlushAll is Flush for all targets (MPI_Win_flush_all, section 11.5.4).
 func (w *Win) FlushAll(ctx context.Context) error {
-	return w.report(w.run(ctx, w.sync.FlushAll("flush_all", epochs.AtTarget)))
+	return w.report(w.run(ctx, w.epochs.FlushAll("flush_all", epochs.AtTarget)))
 }
 
 // FlushLocalAll is FlushLocal for all targets (MPI_Win_flush_local_all, section
 // 11.5.4).
 func (w *Win) FlushLocalAll(ctx context.Context) error {
-	return w.report(w.run(ctx, w.sync.FlushAll("flush_local_all", epochs.AtOrigin)))
+	return w.report(w.run(ctx, w.epochs.FlushAll("flush_local_all", epochs.AtOrigin)))
 }
 
 // Sync orders this process's own loads and stores of the window's memory with

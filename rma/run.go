@@ -72,7 +72,7 @@ func (w *Win) usable(op string) error {
 	if err := w.open(op); err != nil {
 		return err
 	}
-	return w.sync.Usable(op)
+	return w.epochs.Usable(op)
 }
 
 // connect opens the access to a target. It is called with the engine's lock held, and

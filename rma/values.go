@@ -46,7 +46,7 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 // awaitOwn waits for the one operation that r follows, and returns its error.
 func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *engine.Request) error {
 	if e, now := w.poller.Lock(); target != ProcNull {
-		e.FlushUnmarked(now, w.sync.Opened(target)) // asks for a prompt answer
+		e.FlushUnmarked(now, w.epochs.Opened(target)) // asks for a prompt answer
 	}
 	if err := w.poller.WaitLocked(ctx, r); err != nil {
 		return named(name, target, err)

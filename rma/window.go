@@ -59,7 +59,7 @@ type Win struct {
 	hints   window.Hints
 	name    string
 	targets []target
-	sync    *epochs.Window // its epochs, and those that it exposes its memory for
+	epochs  *epochs.Window // its epochs, and those that it exposes its memory for
 }
 
 // target is what an origin knows of one rank's window.
@@ -112,11 +112,11 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	err = w.usable("window free")
 	switch {
 	case err == nil:
-		err = w.sync.MayFree()
+		err = w.epochs.MayFree()
 		if err == nil && w.acting.Load() > 0 {
 			err = newError("window free", ErrRMASync, NoRank, "an operation is going on in another goroutine")
 		}
-	case !w.sync.Freed():
+	case !w.epochs.Freed():
 		err = nil // the node was closed, which has ended all epochs: the memory can go
 	}
 	w.poller.Unlock()
@@ -124,16 +124,16 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		return err
 	}
 	fault := callbackError("window free", w.attributes.Clear(w))
-	if err := w.run(ctx, w.sync.Free()); fault == nil {
+	if err := w.run(ctx, w.epochs.Free()); fault == nil {
 		fault = err
 	}
 	_ = w.inner.Free() // what still comes for the window's collectives is dropped
 	t := w.turn()
 	defer w.poller.Unlock()
-	if err := w.sync.Usable("window free"); err != nil {
+	if err := w.epochs.Usable("window free"); err != nil {
 		return err // by another goroutine, meanwhile
 	}
-	w.sync.Close(t)
+	w.epochs.Close(t)
 	t.Evict(t.Now, w.mapped())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.host.retire(w.comm.Rank())

@@ -57,7 +57,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	p.handOn(sent, rouse)
 	switch {
 	case !met:
-		return p.wait(ctx, cond)
+		return p.obey(ctx, cond)
 	case turn:
 		p.turn()
 	default:
@@ -66,8 +66,8 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	return nil
 }
 
-// wait does what the seat's machine orders a caller that waits, until that is done.
-func (p *Poller) wait(ctx context.Context, cond Condition) error {
+// obey does what the seat's machine orders a caller that waits, until that is done.
+func (p *Poller) obey(ctx context.Context, cond Condition) error {
 	if err := ctx.Err(); err != nil {
 		p.tell(seat.Exits)
 		return err

@@ -19,28 +19,28 @@ import (
 //
 // The errors are *mpierr.Error and carry the target's rank.
 type Epoch struct {
-	self      int // this process's rank
-	groupSize int
-	noLocks   bool
-	all       access   // what fence or a lock on all gives for every target
-	targets   []access // one byte a target; nil until the first lock or start
-	locked    int      // targets that are locked singly
-	started   bool     // by Start
-	fenceUsed bool     // an operation was issued since the last fence
-	posted    bool     // by Post
+	self         int // this process's rank
+	groupSize    int
+	noLocks      bool
+	all          accessState   // what fence or a lock on all gives for every target
+	targets      []accessState // one byte a target; nil until the first lock or start
+	lockedSingly int           // targets that are locked singly
+	started      bool          // by Start
+	fenceUsed    bool          // an operation was issued since the last fence
+	posted       bool          // by Post
 }
 
-// access says how one target may be accessed.
-type access uint8
+// accessState says how one target may be accessed.
+type accessState uint8
 
 const (
-	accessNone      access = 0
-	accessShared    access = 1
-	accessExclusive access = 2
-	accessKind      access = 3 // mask of the two above
-	accessNoCheck   access = 4 // the lock was not asked for at the target
-	accessFence     access = 8
-	accessStart     access = 16
+	accessNone      accessState = 0
+	accessShared    accessState = 1
+	accessExclusive accessState = 2
+	accessKind      accessState = 3 // mask of the two above
+	accessNoCheck   accessState = 4 // the lock was not asked for at the target
+	accessFence     accessState = 8
+	accessStart     accessState = 16
 )
 
 // NewEpoch returns the state of process self that has no epoch open on a window
@@ -73,7 +73,7 @@ func (e *Epoch) Used() { e.fenceUsed = e.fenceUsed || e.all == accessFence }
 // AccessNone returns nil if an operation on the null process may be issued now, with a
 // request if passive is set; RMASync if no epoch is open that allows it.
 func (e *Epoch) AccessNone(op string, passive bool) error {
-	locked := e.all&accessKind != 0 || e.locked > 0
+	locked := e.all&accessKind != 0 || e.lockedSingly > 0
 	switch {
 	case passive && !locked:
 		return syncError(op, mpierr.NoRank, "request-based calls need the epoch of a lock: call Lock or LockAll first")
@@ -106,7 +106,7 @@ func (e *Epoch) Lock(target int, kind LockType, assert Assert) error {
 		return syncError("lock", target, "this process has locked the target already")
 	}
 	e.targets[target] = newAccess(kind, assert)
-	e.locked++
+	e.lockedSingly++
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (e *Epoch) Unlock(target int) error {
 		return err
 	}
 	e.targets[target] = accessNone
-	e.locked--
+	e.lockedSingly--
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (e *Epoch) LockAll(assert Assert) error {
 	if err := e.checkLock("lock_all", mpierr.NoRank, assert); err != nil {
 		return err
 	}
-	if e.locked > 0 {
+	if e.lockedSingly > 0 {
 		return syncError("lock_all", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	}
 	if e.posted {
@@ -177,7 +177,7 @@ func (e *Epoch) Flush(target int) error {
 
 // FlushAll returns nil if all targets may be flushed now; RMASync if none is locked.
 func (e *Epoch) FlushAll() error {
-	if e.all&accessKind == 0 && e.locked == 0 {
+	if e.all&accessKind == 0 && e.lockedSingly == 0 {
 		return syncError("flush_all", mpierr.NoRank, "flush needs a passive target epoch: call Lock or LockAll first")
 	}
 	return nil
@@ -193,7 +193,7 @@ func (e *Epoch) Fence(assert Assert) error {
 		return mpierr.New("fence", mpierr.Assert, mpierr.NoRank, "assertion %d: a fence takes ModeNoStore, ModeNoPut, ModeNoPrecede and ModeNoSucceed", assert)
 	case e.all&accessKind != 0:
 		return syncError("fence", mpierr.NoRank, "all targets are locked: call UnlockAll first")
-	case e.locked > 0:
+	case e.lockedSingly > 0:
 		return syncError("fence", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	case e.started:
 		return syncError("fence", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
@@ -223,7 +223,7 @@ func (e *Epoch) Start(targets []int, assert Assert) error {
 	switch {
 	case e.started:
 		return syncError("start", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
-	case e.all&accessKind != 0 || e.locked > 0:
+	case e.all&accessKind != 0 || e.lockedSingly > 0:
 		return syncError("start", mpierr.NoRank, "targets are locked: unlock them first")
 	case e.fenceUsed:
 		return syncError("start", mpierr.NoRank, "the epoch of a fence was used: end it by a fence with ModeNoSucceed first")
@@ -289,7 +289,7 @@ func (e *Epoch) Free() error {
 	switch {
 	case e.all&accessKind != 0:
 		return syncError("window free", mpierr.NoRank, "all targets are locked: call UnlockAll first")
-	case e.locked > 0:
+	case e.lockedSingly > 0:
 		return syncError("window free", mpierr.NoRank, "%s: unlock first", e.lockedTargets())
 	case e.started:
 		return syncError("window free", mpierr.NoRank, "an epoch that Start began is open: call Complete first")
@@ -303,10 +303,10 @@ func (e *Epoch) Free() error {
 
 // lockedTargets says how many targets are locked singly.
 func (e *Epoch) lockedTargets() string {
-	if e.locked == 1 {
+	if e.lockedSingly == 1 {
 		return "1 target is locked"
 	}
-	return fmt.Sprintf("%d targets are locked", e.locked)
+	return fmt.Sprintf("%d targets are locked", e.lockedSingly)
 }
 
 // endFence ends the epoch of a fence that was not used.
@@ -318,7 +318,7 @@ func (e *Epoch) endFence() {
 
 func (e *Epoch) makeTargets() {
 	if e.targets == nil {
-		e.targets = make([]access, e.groupSize)
+		e.targets = make([]accessState, e.groupSize)
 	}
 }
 
@@ -386,7 +386,7 @@ func (e *Epoch) checkLock(op string, target int, assert Assert) error {
 	return nil
 }
 
-func newAccess(kind LockType, assert Assert) access {
+func newAccess(kind LockType, assert Assert) accessState {
 	a := accessShared
 	if kind == LockExclusive {
 		a = accessExclusive

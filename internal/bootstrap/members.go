@@ -19,13 +19,13 @@ type members struct {
 
 	mu      sync.Mutex
 	size    int // 0 until the first rank has come
-	ranks   map[int]*member
+	ranks   map[int]*entry
 	ends    int    // ranks that have ended for good
 	refusal string // the last one, empty if there was none
 }
 
-// member is one rank.
-type member struct {
+// entry is one rank.
+type entry struct {
 	incarnation uint64        // of the last process that had this rank; 0: none
 	from        string        // where that process is
 	gone        chan struct{} // closed when its connection ends; nil if it has ended
@@ -33,7 +33,7 @@ type member struct {
 }
 
 func newMembers() *members {
-	return &members{now: time.Now, limit: leaveLimit, ranks: map[int]*member{}}
+	return &members{now: time.Now, limit: leaveLimit, ranks: map[int]*entry{}}
 }
 
 // enter takes a process in as a rank of the job, until leave is called, and returns its
@@ -72,7 +72,7 @@ func (m *members) tryEnter(rank, size int, from string) (incarnation uint64, lea
 	case r != nil && r.gone != nil:
 		return 0, nil, r.gone, nil
 	case r == nil:
-		r = &member{}
+		r = &entry{}
 		m.ranks[rank] = r
 	}
 	m.size = size
@@ -95,7 +95,7 @@ func (m *members) end(rank int) (before int, news bool) {
 	defer m.mu.Unlock()
 	r := m.ranks[rank]
 	if r == nil {
-		r = &member{}
+		r = &entry{}
 		m.ranks[rank] = r
 	}
 	if r.ended {

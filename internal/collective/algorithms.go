@@ -9,11 +9,11 @@ import "math/bits"
 func (c *Comm) Barrier() *Call { return c.begin("barrier", 0, barrier) }
 
 func barrier(k *Call) bool {
-	c, dist := k.c, 1<<k.step
+	c, dist := k.c, 1<<k.steps
 	if dist >= c.Size {
 		return false
 	}
-	return k.exchange((c.Rank+dist)%c.Size, nil, (c.Rank-dist+c.Size)%c.Size, nil, k.step)
+	return k.exchange((c.Rank+dist)%c.Size, nil, (c.Rank-dist+c.Size)%c.Size, nil, k.steps)
 }
 
 // fromRoot returns this rank, and absolute another, counted from the root: a tree's
@@ -41,7 +41,7 @@ func (c *Comm) Bcast(data []byte, root int) *Call {
 // bcast goes down a binomial tree.
 func bcast(k *Call) bool {
 	me := k.fromRoot()
-	if k.step == 0 {
+	if k.steps == 0 {
 		k.dist = k.upwards(me)
 		if me != 0 {
 			return k.take(k.absolute(me-k.dist), 1, k.send)
@@ -72,16 +72,16 @@ func (c *Comm) Gather(send, recv []byte, root int) *Call {
 
 func gather(k *Call) bool {
 	if k.c.Rank != k.root {
-		return k.step == 0 && k.give(k.root, 0, k.send)
+		return k.steps == 0 && k.give(k.root, 0, k.send)
 	}
 	n := len(k.send)
-	if k.step == 0 {
+	if k.steps == 0 {
 		copy(k.recv[k.root*n:], k.send)
 	}
-	if k.step+1 == k.c.Size {
+	if k.steps+1 == k.c.Size {
 		return false
 	}
-	from := k.absolute(k.step + 1)
+	from := k.absolute(k.steps + 1)
 	return k.take(from, 0, k.recv[from*n:(from+1)*n])
 }
 
@@ -97,16 +97,16 @@ func (c *Comm) Scatter(send, recv []byte, root int) *Call {
 
 func scatter(k *Call) bool {
 	if k.c.Rank != k.root {
-		return k.step == 0 && k.take(k.root, 0, k.recv)
+		return k.steps == 0 && k.take(k.root, 0, k.recv)
 	}
 	n := len(k.recv)
-	if k.step == 0 {
+	if k.steps == 0 {
 		copy(k.recv, k.send[k.root*n:])
 	}
-	if k.step+1 == k.c.Size {
+	if k.steps+1 == k.c.Size {
 		return false
 	}
-	to := k.absolute(k.step + 1)
+	to := k.absolute(k.steps + 1)
 	return k.give(to, 0, k.send[to*n:(to+1)*n])
 }
 
@@ -120,7 +120,7 @@ func (c *Comm) Allgather(send, recv []byte) *Call {
 
 func allgather(k *Call) bool {
 	c := k.c
-	if k.step == 0 {
+	if k.steps == 0 {
 		k.theirs = c.scratch(len(k.recv))
 	}
 	if bruck(k) {
@@ -134,8 +134,8 @@ func allgather(k *Call) bool {
 // bruck fills theirs with the blocks of ranks c.Rank, c.Rank+1 and so on. It doubles what
 // each rank knows in every round (Bruck's algorithm).
 func bruck(k *Call) bool {
-	c, n, dist := k.c, len(k.send), 1<<k.step
-	if k.step == 0 {
+	c, n, dist := k.c, len(k.send), 1<<k.steps
+	if k.steps == 0 {
 		copy(k.theirs, k.send)
 	}
 	if dist >= c.Size {
@@ -143,7 +143,7 @@ func bruck(k *Call) bool {
 	}
 	part := min(dist, c.Size-dist) * n
 	to, from := (c.Rank-dist+c.Size)%c.Size, (c.Rank+dist)%c.Size
-	return k.exchange(to, k.theirs[:part], from, k.theirs[dist*n:dist*n+part], k.step)
+	return k.exchange(to, k.theirs[:part], from, k.theirs[dist*n:dist*n+part], k.steps)
 }
 
 // Alltoall begins the sending of the parts of send, one to each rank, which stores it as
@@ -160,10 +160,10 @@ func (c *Comm) Alltoall(send, recv []byte) *Call {
 // alltoall exchanges with one rank a round.
 func alltoall(k *Call) bool {
 	c, n := k.c, len(k.send)/k.c.Size
-	if k.step == 0 {
+	if k.steps == 0 {
 		copy(k.recv[c.Rank*n:(c.Rank+1)*n], k.send[c.Rank*n:])
 	}
-	i := k.step + 1
+	i := k.steps + 1
 	if i == c.Size {
 		return false
 	}

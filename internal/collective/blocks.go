@@ -73,7 +73,7 @@ func (k *Call) Data() []byte { return k.send }
 // broadcast goes down a binomial tree.
 func broadcast(k *Call) bool {
 	b, me := &k.cast, k.fromRoot()
-	if k.step == 0 {
+	if k.steps == 0 {
 		k.dist = k.upwards(me)
 		if b.taking = me != 0; b.taking {
 			more := k.take(k.absolute(me-k.dist), 0, b.first)
@@ -83,7 +83,7 @@ func broadcast(k *Call) bool {
 		k.passOn()
 	}
 	if b.taking {
-		if k.step == 1 && !k.takeFirst() {
+		if k.steps == 1 && !k.takeFirst() {
 			return false
 		}
 		if have := len(k.send); uint64(have) < b.total {

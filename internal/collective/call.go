@@ -18,7 +18,7 @@ type Call struct {
 	next func(*Call) bool // takes in what has come and describes the exchange that follows; false: none does
 
 	phase phase
-	step  int   // calls of next
+	steps int   // calls of next
 	tag   int   // of the first round
 	wrong error // with what this rank was given
 	fault error // what it is given up with
@@ -151,7 +151,7 @@ func (k *Call) Work() {
 	if k.next(k) {
 		k.phase = ready
 	}
-	k.step++
+	k.steps++
 }
 
 // Peer implements Machine.

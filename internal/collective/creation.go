@@ -277,7 +277,7 @@ func (k *Creation) allHere() (here bool, err error) {
 func (k *Creation) meet(now int64) Need {
 	switch {
 	case k.fault != nil:
-		return k.giveUp(now, k.fault)
+		return k.quit(now, k.fault)
 	case k.e.Session(k.world[0]) == nil:
 		return Meet
 	}
@@ -299,16 +299,16 @@ func (k *Creation) learn(now int64) Need {
 			return Wait
 		}
 		k.withdraw(now)
-		return k.giveUp(now, err)
+		return k.quit(now, err)
 	}
 	id, err := k.learned(r)
 	switch {
 	case err != nil:
-		return k.giveUp(now, err)
+		return k.quit(now, err)
 	case id == 0:
 		return k.end(errNoIDs(createGroup, first))
 	case !isID(id):
-		return k.giveUp(now, mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
+		return k.quit(now, mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
 	}
 	k.id = id
 	k.e.OpenContext(now, id, k.world)
@@ -319,9 +319,9 @@ func (k *Creation) learn(now int64) Need {
 	return k.join(now)
 }
 
-// giveUp ends the call of a rank that does not have the id, which the first is told unless
+// quit ends the call of a rank that does not have the id, which the first is told unless
 // it knows, or learns. This rank may have to join the job before.
-func (k *Creation) giveUp(now int64, err error) Need {
+func (k *Creation) quit(now int64, err error) Need {
 	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
 		if k.e.Session(k.world[0]) != nil {
 			k.Tell(k.e, now, k.world[0])

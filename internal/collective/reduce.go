@@ -49,7 +49,7 @@ func (k *Call) combine() { datatype.Combine(k.operator, k.basic, k.mine, k.their
 func reduce(k *Call) bool {
 	me := k.fromRoot()
 	switch {
-	case k.step == 0:
+	case k.steps == 0:
 		k.operands()
 		k.dist = 1
 	case me&k.dist != 0:
@@ -76,12 +76,12 @@ func reduce(k *Call) bool {
 func allreduce(k *Call) bool {
 	const bringIn, bringBack, first = 0, 1, 2 // rounds
 	c := k.c
-	if k.step == 0 {
+	if k.steps == 0 {
 		k.operands()
 	}
 	most := 1 << (bits.Len(uint(c.Size)) - 1)
 	if c.Rank >= most {
-		switch k.step {
+		switch k.steps {
 		case 0:
 			return k.give(c.Rank-most, bringIn, k.mine)
 		case 1:
@@ -89,14 +89,14 @@ func allreduce(k *Call) bool {
 		}
 		return false
 	}
-	rounds, round, helps := bits.Len(uint(most))-1, k.step, c.Rank+most < c.Size
+	rounds, round, helps := bits.Len(uint(most))-1, k.steps, c.Rank+most < c.Size
 	if helps {
-		if k.step == 0 {
+		if k.steps == 0 {
 			return k.take(c.Rank+most, bringIn, k.theirs)
 		}
 		round--
 	}
-	if k.step > 0 && round <= rounds {
+	if k.steps > 0 && round <= rounds {
 		if round > 0 && c.Rank&(1<<(round-1)) != 0 { // what has come is the lower rank's
 			k.mine, k.theirs = k.theirs, k.mine
 		}

@@ -10,9 +10,9 @@ import (
 // idleTime is how long a rank is watched.
 const idleTime = 4 * time.Second
 
-// idle measures the processor time of ranks that are connected, have just
+// runIdle measures the processor time of ranks that are connected, have just
 // communicated, and then neither call the library nor hear from each other.
-func idle(r *rank, p Point) error {
+func runIdle(r *rank, p Point) error {
 	if r.id == 0 {
 		p.Bytes = smallest
 		if err := withLock(r, putOnce(r, p)); err != nil {

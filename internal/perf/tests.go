@@ -67,7 +67,7 @@ var Tests = slices.Concat([]Test{
 	{Name: "get-rate", About: "gets a second", Kind: Rate, Bytes: word, Windows: rateWindows, run: originOnly(getWindow)},
 	{Name: "fetch-and-op-rate", About: "fetch_and_op (sum of int64) a second", Kind: Rate, Bytes: word, Fixed: true, Windows: rateWindows, run: originOnly(fetchAndOpWindow)},
 }, progressTests(), []Test{
-	{Name: "idle", About: "processor time of a rank without traffic", Kind: Idle, Free: true, Once: true, run: idle},
+	{Name: "idle", About: "processor time of a rank without traffic", Kind: Idle, Free: true, Once: true, run: runIdle},
 	{Name: "scale-put", About: "every rank puts to all others, and flushes", Bytes: word, Scale: true, run: together(putToAll, 0)},
 	{Name: "scale-barrier", About: "barrier of all ranks", Scale: true, run: together(barrierOnce, 1)},
 })

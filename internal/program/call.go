@@ -10,11 +10,11 @@ import (
 type role uint8
 
 const (
-	idle     role = iota
-	owned         // one origin does all kinds of things
-	readonly      // all origins read
-	combined      // all origins accumulate with one commutative operator
-	shared        // words that are judged
+	idle        role = iota
+	owned            // one origin does all kinds of things
+	readonly         // all origins read
+	combined         // all origins accumulate with one commutative operator
+	sharedWords      // words that are judged
 )
 
 // region is bytes of a target's window, for as long as a round lasts.
@@ -92,7 +92,7 @@ func (g *generator) share(win int, q *region, kind SharedKind) {
 	for i := range n {
 		s.Init = append(s.Init, le.Uint64(g.mem[win][q.target][at+8*i:]))
 	}
-	q.role, q.shared = shared, len(g.p.Shared)
+	q.role, q.shared = sharedWords, len(g.p.Shared)
 	for range g.p.Ranks {
 		q.changes = append(q.changes, make([]int, n))
 	}
@@ -245,7 +245,7 @@ func (g *generator) operation(rank, win int, targets []int, passive bool) {
 	for i := range g.regions {
 		q := &g.regions[i]
 		if !slices.Contains(targets, q.target) || q.role == idle || q.role == owned && q.owner != rank ||
-			q.role == shared && g.p.Shared[q.shared].Kind == Guarded {
+			q.role == sharedWords && g.p.Shared[q.shared].Kind == Guarded {
 			continue
 		}
 		usable = append(usable, q)
@@ -256,7 +256,7 @@ func (g *generator) operation(rank, win int, targets []int, passive bool) {
 	q := usable[g.IntN(len(usable))]
 	c.Target = q.target
 	switch {
-	case q.role == shared:
+	case q.role == sharedWords:
 		g.change(rank, c, q, passive)
 	default:
 		for range 5 {
@@ -521,7 +521,7 @@ func (g *generator) words(n int) Side {
 func (g *generator) guarded(rank, win, target int, exclusive bool) {
 	for i := range g.regions {
 		q := &g.regions[i]
-		if q.role != shared || q.target != target || g.p.Shared[q.shared].Kind != Guarded {
+		if q.role != sharedWords || q.target != target || g.p.Shared[q.shared].Kind != Guarded {
 			continue
 		}
 		s := &g.p.Shared[q.shared]

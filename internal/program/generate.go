@@ -122,7 +122,7 @@ func (g *generator) check(rank, win int) {
 	mem := g.mem[win][rank]
 	s := Step{Code: Check, Win: win, Memory: bytes.Clone(mem)}
 	for i := range g.regions {
-		if q := &g.regions[i]; q.role == shared && q.target == rank && g.p.Shared[q.shared].Kind == Swapped && g.p.Shared[q.shared].Win == win {
+		if q := &g.regions[i]; q.role == sharedWords && q.target == rank && g.p.Shared[q.shared].Kind == Swapped && g.p.Shared[q.shared].Win == win {
 			s.Shared = append(s.Shared, q.shared)
 		}
 	}

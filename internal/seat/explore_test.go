@@ -242,7 +242,7 @@ func TestMistakesAreFound(t *testing.T) {
 		}), "contexts end", "two sleep"},
 		{"the background goroutine naps for long while a caller polls", instead(LooksBusy, func(_, to State, o Order) (State, Order) {
 			if o == Nap {
-				return to&^shortNap | longNap, LongNap
+				return to&^napsShort | napsLong, LongNap
 			}
 			return to, o
 		}), "contexts end", "nobody would notice"},

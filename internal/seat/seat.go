@@ -26,8 +26,8 @@ const (
 	backgroundDrives
 	callerInBed
 	backgroundInBed
-	shortNap
-	longNap
+	napsShort
+	napsLong
 	slept  // the caller in the seat has wanted to sleep
 	wanted // a caller waits for the background goroutine to leave the seat
 	closed
@@ -37,7 +37,7 @@ const (
 
 	taken = callerDrives | backgroundDrives
 	inBed = callerInBed | backgroundInBed
-	naps  = shortNap | longNap
+	naps  = napsShort | napsLong
 )
 
 func (s State) parked() uint64 { return uint64(s%oneInside) / uint64(oneParked) }
@@ -215,9 +215,9 @@ func (s State) onBackground(e Event) (State, Order) {
 	case e == LooksCalm && s&taken == 0 && s.Inside() == 0:
 		return s | backgroundDrives, Drive
 	case s&slept != 0:
-		return s | longNap, LongNap
+		return s | napsLong, LongNap
 	}
-	return s | shortNap, Nap
+	return s | napsShort, Nap
 }
 
 // pass is the favour of somebody after whom the state is s: a free seat goes to a parked

@@ -122,7 +122,7 @@ func (m *machine) leaveBehind(i int) {
 	a := w.Opened(next)
 	into := l.generated[t.w.rng.IntN(len(m.windows))] // which may be freed before window i
 	if n := min(len(into), t.w.cfg.Program.Windows[i].Sizes[next]); n > 0 {
-		check(m.send(&engine.Call{Access: a, Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}))
+		check(m.issue(&engine.Call{Access: a, Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}))
 	}
 	check(t.synchronise(t.shortly(), w.epochsOf, w.Window.Complete()))
 	check(t.again(w.epochsOf, w.Window.Wait))

@@ -208,8 +208,8 @@ func (m *machine) Sync(int) error { return nil }
 
 func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
 
-// send issues a call, waiting for room as often as it takes.
-func (m *machine) send(c *engine.Call) error {
+// issue issues a call, waiting for room as often as it takes.
+func (m *machine) issue(c *engine.Call) error {
 	for {
 		done, err := m.t.l.e.Issue(m.t.w.now, c)
 		if done || err != nil {
@@ -272,7 +272,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		}
 		call.Typed = e.Typed(&origin, &into, where.Type, where.Count, size)
 	}
-	return wait, m.send(&call)
+	return wait, m.issue(&call)
 }
 
 // refused returns the error of a call that was to act at once.
