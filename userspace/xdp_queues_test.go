@@ -23,6 +23,9 @@ func pathThrough(x, y *XDP, queue int) PathID {
 // the UDP socket.
 func TestEveryQueueIsServed(t *testing.T) {
 	for _, queues := range []int{4, 16} {
+		if testing.Short() && queues > 4 {
+			break
+		}
 		l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
 		for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 			for _, limit := range []int{0, 1, 3, maxQueues} {
