@@ -159,6 +159,9 @@ func (a *Access) reachable() *mpierr.Error {
 	return nil
 }
 
+// Answers reports whether the target is this rank, or has answered it at least once.
+func (a *Access) Answers() bool { return a.session == nil || a.session.state != dialing }
+
 // Session returns the session with the rank that a leads to, nil for this rank.
 func (a *Access) Session() *Session { return a.session }
 

@@ -1,6 +1,8 @@
 package epochs
 
 import (
+	"fmt"
+
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/window"
@@ -107,6 +109,9 @@ func (c *Call) GiveUp(t Turn, why error) Status {
 	rank := mpierr.NoRank
 	if c.next < c.count() {
 		rank = c.at(c.next)
+		if a := c.w.targets[rank].access; a != nil && !a.Answers() {
+			why = fmt.Errorf("the target has not joined the job, or cannot be reached: %w", why)
+		}
 	}
 	switch c.kind {
 	case lock:

@@ -3,6 +3,7 @@ package epochs_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/engine"
@@ -69,6 +70,21 @@ func TestUnlockGivenUpGoesOn(t *testing.T) {
 	s.must(2, s.w[2].Unlock(1))
 	if s.mem[1][0] != 7 {
 		t.Error("the put of the epoch is lost")
+	}
+}
+
+// TestGivenUpTellsOfTargetsThatHaveNotAnswered gives up calls on a target that this rank has
+// never heard of, and says so.
+func TestGivenUpTellsOfTargetsThatHaveNotAnswered(t *testing.T) {
+	s := newStage(t, 2, nil)
+	s.cut = true
+	s.must(0, s.w[0].Lock(window.LockShared, 1, 0))
+	for _, begin := range []epochs.Call{s.w[0].Flush("flush", 1, epochs.AtTarget), s.w[0].Unlock(1)} {
+		c := s.giveUp(0, begin)
+		gaveUp(t, &c)
+		if !strings.Contains(c.Err().Error(), "has not joined the job") {
+			t.Errorf("given up: %v", c.Err())
+		}
 	}
 }
 
