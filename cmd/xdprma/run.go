@@ -38,7 +38,7 @@ interface, rank r has the port XDPRMA_PORT + r.
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
-with --keep-going they go on, and the library tells them of the failure.
+with --keep-going they go on, and are told at once that the rank has ended.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it; 124
 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
