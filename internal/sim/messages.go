@@ -34,11 +34,30 @@ func (t *task) send(k *link) {
 		}
 	}
 	for _, p := range pending {
-		t.await(p.Met)
+		if !t.awaitWith(t.patience(), p.Met) {
+			t.withdraw(k, p)
+			continue
+		}
 		if p.Err() != nil && !k.failed() {
 			t.w.failf("rank %d task %d: a message to rank %d failed: %v", t.l.rank, t.index, k.to.rank, p.Err())
 		}
 	}
+}
+
+// withdraw gives a message up, which may be received all the same. Its memory is used for
+// something else at once.
+func (t *task) withdraw(k *link, p *engine.Sending) {
+	n, from := le.Uint64(p.Data), sender{t.l.rank, t.index}
+	if !t.l.e.Abandon(t.w.now, p, bytes.Clone(p.Data)) {
+		t.w.failf("rank %d task %d: message %x to rank %d is over, and is waited for", t.l.rank, t.index, n, k.to.rank)
+	}
+	for i := range p.Data {
+		p.Data[i] = 0xee
+	}
+	if k.to.model.withdrawn[from] == nil {
+		k.to.model.withdrawn[from] = map[uint64]bool{}
+	}
+	k.to.model.withdrawn[from][n] = true
 }
 
 // receiver takes a rank's messages, slowly: with a receive that waits for them, or after
@@ -50,6 +69,9 @@ func (t *task) receiver() {
 		if !l.quiet && !failed && t.w.chance(0.5) {
 			l.receive = r
 			e.PostReceive(t.w.now, r)
+			if !t.awaitWith(t.patience(), r.Met) {
+				e.WithdrawReceive(t.w.now, r) // unless it has a message already
+			}
 		} else {
 			t.await(func() bool { return e.Usage().Unexpected > 0 })
 			if t.w.chance(0.5) {
@@ -75,8 +97,13 @@ func (t *task) receiver() {
 		case r.Probe:
 			found := *r
 			r = &engine.Receive{Context: simJob, Source: found.From, Tag: found.Got, Buf: make([]byte, longestMessage)}
-			if !e.TryReceive(t.w.now, r) || r.From != found.From || r.Got != found.Got || r.Length != found.Length {
+			there := e.TryReceive(t.w.now, r)
+			same := there && r.From == found.From && r.Got == found.Got && r.Length == found.Length
+			if !same && len(l.model.withdrawn) == 0 { // none was given up meanwhile
 				t.w.failf("rank %d: probed %+v and received %+v", l.rank, found, r)
+			}
+			if !there {
+				continue
 			}
 			if t.await(r.Met); r.Err() != nil {
 				t.lost(r)
@@ -103,8 +130,14 @@ func (t *task) received(r *engine.Receive) {
 	if n>>32 > want>>32 {
 		want = n >> 32 << 32 // the first of a new life
 	}
-	if n-want <= m.lost[s] {
-		m.lost[s] -= n - want
+	missing := uint64(0)
+	for i := want; i < n; i++ {
+		if !m.withdrawn[s][i] {
+			missing++
+		}
+	}
+	if n >= want && missing <= m.lost[s] {
+		m.lost[s] -= missing
 		want = n
 	}
 	if n != want {

@@ -45,6 +45,8 @@ type targetModel struct {
 	risen    [numWindows]map[int]uint64
 	messages map[sender]uint64 // the next message's number, by incarnation and count
 	lost     map[sender]uint64 // those of ranks that failed
+
+	withdrawn map[sender]map[uint64]bool // messages that were given up: each may come, or not
 }
 
 type sender struct{ rank, task int }
@@ -56,7 +58,7 @@ func (m *targetModel) init() {
 			m.counters[i][j].seen = map[uint64]bool{}
 		}
 	}
-	m.messages, m.lost = map[sender]uint64{}, map[sender]uint64{}
+	m.messages, m.lost, m.withdrawn = map[sender]uint64{}, map[sender]uint64{}, map[sender]map[uint64]bool{}
 }
 
 // compare looks straight into the target's memory, at the moment a flush is over.
@@ -170,7 +172,12 @@ func (w *World) checkModels() {
 				continue
 			}
 			for task, n := range k.sent {
-				if got := to.model.messages[sender{l.rank, task}]; got != l.incarnation<<32|n && n > 0 {
+				s := sender{l.rank, task}
+				got := max(to.model.messages[s], l.incarnation<<32)
+				for to.model.withdrawn[s][got] {
+					got++
+				}
+				if got != l.incarnation<<32|n && n > 0 {
 					w.failf("rank %d task %d sent %d messages to rank %d, which took up to %x", l.rank, task, n, to.rank, got)
 				}
 			}
