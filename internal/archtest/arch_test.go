@@ -39,7 +39,8 @@ var mayImport = map[string][]string{
 	"internal/ci":        {"internal/testenv"},
 	"datatype":           {"internal/mpierr"},
 	"window":             {"datatype", "internal/mpierr"},
-	"internal/engine":    {"datatype", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/link":      {"internal/mpierr", "internal/reliable", "internal/wire"},
+	"internal/engine":    {"datatype", "internal/link", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
 	"internal/epochs":    {"internal/engine", "internal/mpierr", "window"},
 	"internal/program":   {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
@@ -63,7 +64,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "window", "internal/collective", "internal/engine", "internal/epochs",
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/link", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
 // What pure packages must not import, with all below it.

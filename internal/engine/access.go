@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -49,8 +50,8 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 	a := s.access[id]
 	if a == nil {
 		a = &Access{engine: e, session: s, window: id}
-		if s.err != nil {
-			a.err.Store(s.err)
+		if s.Failure() != nil {
+			a.err.Store(s.Failure())
 		}
 		if s.access == nil {
 			s.access = map[uint32]*Access{}
@@ -74,7 +75,7 @@ func (e *Engine) CloseAccess(a *Access) {
 	rank := e.cfg.Rank
 	if s := a.session; s == nil {
 		e.own = slices.DeleteFunc(e.own, func(b *Access) bool { return a == b })
-	} else if rank = s.rank; s.access[a.window] == a {
+	} else if rank = s.Rank(); s.access[a.window] == a {
 		delete(s.access, a.window)
 	}
 	err := mpierr.New("access", mpierr.Win, rank, "the window has been freed")
@@ -91,11 +92,11 @@ func (e *Engine) CloseAccess(a *Access) {
 	if a.shared.tell {
 		e.leaveSoon(a)
 	} else if a.lock != unlocked {
-		e.Leave(e.now, a)
+		e.Leave(e.Now, a)
 	}
 }
 
-func (a *Access) dead() bool { return a.session != nil && a.session.state == dead }
+func (a *Access) dead() bool { return a.session != nil && a.session.Dead() }
 
 func (a *Access) fail(err *mpierr.Error) {
 	a.err.CompareAndSwap(nil, err)
@@ -130,12 +131,12 @@ func (e *Engine) FlushLocal(now int64, a *Access) { e.flush(now, a, markReads) }
 func (e *Engine) FlushUnmarked(now int64, a *Access) { e.flush(now, a, markNone) }
 
 func (e *Engine) flush(now int64, a *Access, m mark) {
-	e.now = now
+	e.Now = now
 	if a.checked && m != markNone {
 		e.wantMark(a, m)
 	}
 	if s := a.session; s != nil {
-		e.push(s, a.lastSeq)
+		s.Push(a.lastSeq)
 	}
 }
 
@@ -149,8 +150,8 @@ func (w *FlushWait) Met() bool {
 	if s == nil {
 		return w.queue.empty()
 	}
-	return s.state == dead ||
-		w.pending == 0 && w.lock != locking && w.queue.empty() && w.lastSeq < s.acked[request] && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.refusalsTold) >= 0
+	return s.Dead() ||
+		w.pending == 0 && w.lock != locking && w.queue.empty() && w.lastSeq < s.Acked(link.Request) && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.Told.Heard) >= 0
 }
 
 // A LocalWait is met when every operation issued on the access has completed at
@@ -159,7 +160,7 @@ type LocalWait Access
 
 // Met reports whether the wait is over.
 func (w *LocalWait) Met() bool {
-	if w.session == nil || w.session.state == dead {
+	if w.session == nil || w.session.Dead() {
 		return w.results == 0
 	}
 	return w.pending == 0 && w.results == 0 && (!w.checked || (*Access)(w).marked())
@@ -187,7 +188,7 @@ func (e *Engine) LockPassing(now int64, a *Access, began int64) bool {
 
 // lock is Lock for any type of lock.
 func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
-	e.now = now
+	e.Now = now
 	if a.local != nil {
 		e.lockLocal(a, &ask)
 		return true
@@ -203,29 +204,30 @@ func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 	if a.takeWord(ask.Exclusive) {
 		return true
 	}
-	if s.open[request] != none && e.slots[s.open[request]].length > wire.HeaderLen {
-		e.closeBundle(s, request)
+	if s.Begun(link.Request) != link.None && !e.Empty(s.Begun(link.Request)) {
+		s.CloseBundle(link.Request)
 	}
-	i := s.open[request]
-	if i == none {
-		i = e.openBundle(s, request)
+	i := s.Begun(link.Request)
+	if i == link.None {
+		i = s.OpenBundle(link.Request)
 	}
-	t := none
-	if i != none {
+	t := link.None
+	if i != link.None {
 		t = e.newOp(a, nil)
 	}
-	if t == none {
+	if t == link.None {
 		return false
 	}
 	ask.Window, ask.Token = a.window, e.token(t)
 	r := ask.Record()
-	e.appendRecord(i, &r, 0)
-	if a.gaveSeq >= s.acked[request] {
-		e.slots[i].flags |= wire.FlagFence // or it could overtake the end of the last epoch
+	e.Append(i, &r, 0)
+	if a.gaveSeq >= s.Acked(link.Request) {
+		e.Mark(i, wire.FlagFence) // or it could overtake the end of the last epoch
 	}
-	a.lastSeq = e.slots[i].seq
+	a.lastSeq = e.Sequence(i)
 	a.lock = locking
 	s.lockOpen = a
+	s.Seal()
 	return true
 }
 
@@ -233,7 +235,7 @@ func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 // returns false if it has to be called again: there is no room now, or the lock
 // is not yet held. UnlockWait tells when it is done.
 func (e *Engine) Unlock(now int64, a *Access) bool {
-	e.now = now
+	e.Now = now
 	if a.local != nil {
 		switch a.lock {
 		case locking:
@@ -250,7 +252,7 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 	if a.shared.held || a.shared.tell {
 		return e.giveWord(a)
 	}
-	if s.state == dead {
+	if s.Dead() {
 		a.lock = unlocked
 		return true
 	}
@@ -261,10 +263,10 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 		return false
 	}
 	var i int32
-	if s.lockOpen == a {
-		i = s.open[request]
-		if int(e.slots[i].length)+wire.RecordSize(0) > s.maxPayload {
-			e.closeBundle(s, request)
+	if s.lockBundle() == a {
+		i = s.Begun(link.Request)
+		if !s.Fits(link.Request, 0) {
+			s.CloseBundle(link.Request)
 			return false
 		}
 	} else {
@@ -276,29 +278,29 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 
 // sendUnlock gives up a lock that is held; it returns false if there is no room now.
 func (e *Engine) sendUnlock(a *Access) bool {
-	i := e.room(a.session, request, 0)
-	if i == none {
+	i := a.session.Room(link.Request, 0)
+	if i == link.None {
 		return false
 	}
 	// What was issued before may arrive later: the fence makes the target wait for it.
-	e.slots[i].flags |= wire.FlagFence
+	e.Mark(i, wire.FlagFence)
 	a.lock = unlocked
 	e.addUnlock(a, i)
 	return true
 }
 
 func (e *Engine) addUnlock(a *Access, i int32) {
-	e.appendRecord(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
-	a.lastSeq = e.slots[i].seq
+	e.Append(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
+	a.lastSeq = e.Sequence(i)
 	a.gaveSeq = a.lastSeq
-	e.slots[i].flags |= wire.FlagAckNow
-	e.markDirty(a.session)
+	e.Mark(i, wire.FlagAckNow)
+	a.session.MarkDirty()
 }
 
 // Leave gives up a lock that nobody wants any more, as soon as it is held. Nothing has
 // been issued under it. Until then Lock asks for no other.
 func (e *Engine) Leave(now int64, a *Access) {
-	e.now = now
+	e.Now = now
 	switch {
 	case a.local != nil:
 		e.withdraw(a)
@@ -316,7 +318,7 @@ func (e *Engine) leaveSoon(a *Access) {
 	}
 	a.leaving = true
 	e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
-	e.markDirty(a.session) // it may be held by now
+	a.session.MarkDirty() // it may be held by now
 }
 
 // UnlockWait is met when the lock has been released at the target and everything
@@ -333,14 +335,14 @@ func (e *Engine) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
 	if a.leaving {
 		a.lock = unlocked // what is in the queue goes on to end that
 		if a.session != nil {
-			e.markDirty(a.session)
+			a.session.MarkDirty()
 		}
 		return nil
 	}
 	a.lock, a.refusal = refused, why
 	e.dropDeferred(a, why)
 	if a.session != nil {
-		e.markDirty(a.session)
+		a.session.MarkDirty()
 	}
 	return why
 }
@@ -355,5 +357,5 @@ func (w *ReleaseWait) Met() bool {
 	if w.shared.held && !(*FlushWait)(w).Met() {
 		return false
 	}
-	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.state == dead || w.engine.sendRoom(s))
+	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.Dead() || s.SendRoom())
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -243,7 +244,7 @@ func TestParkedHoldsUpAndLetsGo(t *testing.T) {
 		}
 		for i := range 2 {
 			f.send(0, 1, 1, i, noise(1000))
-			f.e[0].push(a.session, a.session.nextSeq[request]-1)
+			a.session.Push(a.session.Next(link.Request) - 1)
 			f.step()
 		}
 		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
@@ -339,13 +340,21 @@ func TestFlushWaitsForLostRefusal(t *testing.T) {
 // TestProbes loses the only bundle under way: it is sent again soon, once, which says
 // nothing of the path yet; then after the timeout.
 func TestProbes(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	window := &narrowing{8}
+	f := newFabric(t, 2, 64, func(c *Config) { c.Congestion = func() reliable.Congestion { return window } })
 	a := f.access(0, 1)
-	a.session.congestion = &narrowing{8}
 	for _, losses := range []int{1, 2} {
 		e := f.e[0]
-		a.session.rtt = reliable.RTT{}
-		a.session.rtt.Sample(20_000)
+		f.filter = func(from, _ int, b []byte) int {
+			if from == 1 {
+				f.now += 20 * microsecond
+			}
+			return 1
+		}
+		for range 20 { // round trips to measure
+			f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: word(7)})
+			f.flush(e, a)
+		}
 		before, begin, lost := e.Stats, f.now, 0
 		f.filter = func(from, _ int, b []byte) int {
 			if from == 0 && kindOfFrame(b) == wire.KindData && lost < losses {
@@ -362,8 +371,8 @@ func TestProbes(t *testing.T) {
 		if probes != 1 || timeouts != uint64(losses-1) || (took < millisecond) != (losses == 1) {
 			t.Errorf("%d losses: %d probes and %d timeouts in %d µs", losses, probes, timeouts, took/1000)
 		}
-		if narrow := a.session.congestion.Window() == 2; narrow != (losses == 2) {
-			t.Errorf("%d losses: the window is %d", losses, a.session.congestion.Window())
+		if narrow := window.window == 2; narrow != (losses == 2) {
+			t.Errorf("%d losses: the window is %d", losses, window.window)
 		}
 	}
 	f.filter = nil
@@ -380,9 +389,11 @@ func (n *narrowing) Window() int { return n.window }
 // TestFirstOfTheLost fills the target's parking lot, and the window with bundles
 // that find no room there, while the one that all of them wait for was lost.
 func TestFirstOfTheLost(t *testing.T) {
-	f := newFabric(t, 2, 1<<16, func(c *Config) { c.Parked = 3 })
+	f := newFabric(t, 2, 1<<16, func(c *Config) {
+		c.Parked = 3
+		c.Congestion = func() reliable.Congestion { return &narrowing{8} }
+	})
 	a := f.access(0, 1)
-	a.session.congestion = &narrowing{8}
 	sent := 0
 	f.filter = func(from, _ int, b []byte) int {
 		if from == 1 || kindOfFrame(b) != wire.KindData {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -25,7 +26,7 @@ func (a *Access) SetChecked(on bool) { a.checked = on }
 
 // marked reports whether the target has been told of what was flushed.
 func (a *Access) marked() bool {
-	return a.mark == markNone && a.markSeq < a.session.acked[request]
+	return a.mark == markNone && a.markSeq < a.session.Acked(link.Request)
 }
 
 // wantMark has the target told, at the next Tick that finds room.
@@ -38,14 +39,14 @@ func (e *Engine) wantMark(a *Access, m mark) {
 	case s == nil:
 		e.completed(localHolder, a.window, m == markReads)
 		return
-	case s.state == dead:
+	case s.Dead():
 		return
 	}
 	if a.mark == markNone {
 		s.marks = append(s.marks, a)
 	}
 	a.mark = max(a.mark, m)
-	e.markDirty(s)
+	s.MarkDirty()
 }
 
 // sendMarks tells the peer what this rank has completed, as far as there is room
@@ -66,18 +67,18 @@ func (e *Engine) sendMark(a *Access) bool {
 		return false
 	}
 	i := e.requestRoom(a, 0)
-	if i == none {
-		e.stall(a.session)
+	if i == link.None {
+		a.session.Stall()
 		return false
 	}
 	r := wire.Record{Code: wire.CodeMark, Window: a.window}
 	if a.mark == markReads {
 		r.Flags = wire.FlagReads
 	}
-	e.appendRecord(i, &r, 0)
-	p := &e.slots[i]
-	p.flags |= wire.FlagAckNow | wire.FlagFence
-	a.mark, a.markSeq, a.lastSeq = markNone, p.seq, p.seq
+	e.Append(i, &r, 0)
+	e.Mark(i, wire.FlagAckNow|wire.FlagFence)
+	seq := e.Sequence(i)
+	a.mark, a.markSeq, a.lastSeq = markNone, seq, seq
 	return true
 }
 
@@ -104,7 +105,7 @@ func (e *Engine) completed(holder uint64, id uint32, onlyReads bool) {
 // observe tells a window's checker of a request that has been applied.
 func (e *Engine) observe(s *Session, c *window.Checker, r *wire.Record) {
 	a, n, remember := accessOf(s, r, r.Data)
-	e.note(c, s.localID, a, r.Disp, n, remember)
+	e.note(c, s.ID(), a, r.Disp, n, remember)
 }
 
 // observeTyped is observe for a request with a datatype, block by block.
@@ -118,7 +119,7 @@ func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
 	c.Turn(e.turn)
 	for n > 0 && it.Remaining() > 0 && !c.Spent() {
 		off, block, _, _ := it.Next(n)
-		e.note(c, s.localID, a, r.Disp+uint64(off), block, remember)
+		e.note(c, s.ID(), a, r.Disp+uint64(off), block, remember)
 		n -= block
 	}
 }
@@ -126,7 +127,7 @@ func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
 // accessOf returns what a request does with how many bytes, and whether the origin
 // will tell when it has completed. data is that of the record, without a layout.
 func accessOf(s *Session, r *wire.Record, data []byte) (a window.Access, n int, remember bool) {
-	a, n = window.Access{Origin: s.rank, Call: callOf(r.Code)}, len(data)
+	a, n = window.Access{Origin: s.Rank(), Call: callOf(r.Code)}, len(data)
 	if a.Call >= window.CallAccumulate {
 		a.Op, a.Basic = datatype.Op(r.Op), datatype.Basic(r.Basic)
 	}

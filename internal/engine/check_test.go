@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -57,7 +58,7 @@ func (c *checked) do(rank int, call Call) {
 	c.pass(millisecond)
 	c.until(10_000*millisecond, func() bool {
 		s := c.a[rank].session
-		return s == nil || c.a[rank].lock == locking || c.a[rank].pending == 0 && c.a[rank].lastSeq < s.acked[request]
+		return s == nil || c.a[rank].lock == locking || c.a[rank].pending == 0 && c.a[rank].lastSeq < s.Acked(link.Request)
 	})
 }
 

@@ -106,7 +106,7 @@ func TestOffersForgotten(t *testing.T) {
 		f.until(1000*millisecond, r.Met)
 	}
 	f.atRest()
-	if n := len(f.e[1].byRank[0].access); n != 0 {
+	if n := len(f.e[1].Session(0).access); n != 0 {
 		t.Errorf("%d messages are kept in mind", n)
 	}
 }

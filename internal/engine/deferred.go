@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -48,7 +49,7 @@ func (a *Access) held() bool { return a.lockAway() || int32(a.starts-a.posts) > 
 // lockAway reports whether the lock was asked for, is not known to be held, and
 // calls can no longer travel with the request.
 func (a *Access) lockAway() bool {
-	return a.lock == locking && (a.session == nil || a.session.lockOpen != a)
+	return a.lock == locking && (a.session == nil || a.session.lockBundle() != a)
 }
 
 // gate keeps back a call that may not act yet (then it is done with for its
@@ -87,7 +88,7 @@ func (e *Engine) deferCall(c *Call) {
 	alone := a.queue.empty()
 	if a.queue.join(d); alone && a.session != nil {
 		a.session.deferring = append(a.session.deferring, a)
-		e.await(a.session) // if the peer dies, the calls must fail
+		a.session.Await() // if the peer dies, the calls must fail
 	}
 }
 
@@ -98,7 +99,7 @@ func (c *Call) answered() bool { return answered(c.Code) }
 // there is room.
 func (e *Engine) issueDeferred(s *Session) {
 	for i := 0; i < len(s.deferring); {
-		if e.issueQueue(s.deferring[i]); s.state == dead {
+		if e.issueQueue(s.deferring[i]); s.Dead() {
 			return
 		}
 		if !s.deferring[i].queue.empty() {
@@ -120,7 +121,7 @@ func (e *Engine) issueQueue(a *Access) {
 			return // the target is dead, or has left, which ends them all
 		} else if !done {
 			if d.at == at && d.token == token {
-				e.stall(a.session)
+				a.session.Stall()
 				return
 			}
 			continue
@@ -168,7 +169,7 @@ func (e *Engine) dropCall(a *Access, i int, err *mpierr.Error) {
 	if d.Typed != nil {
 		e.done(&d.Call)
 	}
-	if o := e.find(a.session, d.token); o != none {
+	if o := e.find(a.session, d.token); o != link.None {
 		e.finish(o, err)
 	}
 	e.leaveQueue(a, i, err)

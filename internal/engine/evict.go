@@ -16,14 +16,14 @@ var errEvicted = errors.New("the memory has been freed with the window that it b
 // They end with an error of class Win. The results are looked for by address, because no
 // window knows which calls on other windows bring something into its memory.
 func (e *Engine) Evict(now int64, mem []byte) {
-	e.now = now
+	e.Now = now
 	err := &mpierr.Error{Op: "window free", Class: mpierr.Win, Rank: mpierr.NoRank, Err: errEvicted}
 	within := func(b []byte) bool { return overlap(b, mem) }
 	for _, a := range e.own {
 		e.evictCalls(a, err, within)
 	}
 	for rank := range e.cfg.Size {
-		s := e.byRank[rank]
+		s := e.Session(rank)
 		if s == nil {
 			continue
 		}
@@ -33,7 +33,7 @@ func (e *Engine) Evict(now int64, mem []byte) {
 		})
 		if r := s.rest.receive; r != nil && within(r.Buf) {
 			s.rest.receive = nil // what is still to come of the message goes nowhere
-			s.watch--
+			s.Watch(-1)
 			r.end(err)
 		}
 	}
@@ -75,7 +75,7 @@ func (e *Engine) evictSends(err *mpierr.Error, within func([]byte) bool) {
 	}
 	slices.SortFunc(found, func(p, q *Sending) int { return cmp.Compare(p.id, q.id) })
 	for rank := range e.cfg.Size {
-		if s := e.byRank[rank]; s != nil {
+		if s := e.Session(rank); s != nil {
 			for i := range s.lanes {
 				for _, p := range s.lanes[i].sending.all() {
 					look(p)
@@ -87,7 +87,7 @@ func (e *Engine) evictSends(err *mpierr.Error, within func([]byte) bool) {
 		look(a.own)
 	}
 	for _, p := range found {
-		e.Abandon(e.now, p, slices.Clone(p.Data))
+		e.Abandon(e.Now, p, slices.Clone(p.Data))
 		p.err = err
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -27,29 +28,29 @@ func (e *Engine) StartPosted(a *Access) {
 // Post opens this rank's window to the rank that a leads to, and tells it, unless
 // quiet is set, as soon as there is room.
 func (e *Engine) Post(now int64, a *Access, quiet bool) {
-	e.now = now
+	e.Now = now
 	s := a.session
 	a.posted++
 	switch {
-	case quiet || s != nil && s.state == dead:
+	case quiet || s != nil && s.Dead():
 	case s == nil:
 		a.posts++
 		e.issueQueue(a)
 	default:
 		s.posting = append(s.posting, a)
-		e.markDirty(s)
+		s.MarkDirty()
 	}
 }
 
 // sendPosts tells the peer of the posts that it is to be told of.
 func (e *Engine) sendPosts(s *Session) {
 	for len(s.posting) > 0 {
-		i := e.room(s, request, 0)
-		if i == none {
-			e.stall(s)
+		i := s.Room(link.Request, 0)
+		if i == link.None {
+			s.Stall()
 			return
 		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodePost, Window: s.posting[0].window}, 0)
+		e.Append(i, &wire.Record{Code: wire.CodePost, Window: s.posting[0].window}, 0)
 		s.posting = slices.Delete(s.posting, 0, 1)
 	}
 }
@@ -63,7 +64,7 @@ func (e *Engine) Complete(now int64, a *Access) error {
 	if !done {
 		e.deferCall(&c)
 		if a.session != nil {
-			e.stall(a.session)
+			a.session.Stall()
 		}
 	}
 	return err
@@ -82,11 +83,11 @@ func (e *Engine) complete(a *Access) bool {
 		return true
 	}
 	i := e.requestRoom(a, 0)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	e.add(a, i, &wire.Record{Code: wire.CodeComplete, Window: a.window}, 0, wire.FlagFence)
-	e.markDirty(s)
+	s.MarkDirty()
 	a.completed++
 	return true
 }
@@ -101,7 +102,7 @@ func (e *Engine) takePost(s *Session, id uint32) mpierr.Class {
 		return mpierr.RMASync // it has posted and not waited
 	}
 	a.posts++
-	e.markDirty(s)
+	s.MarkDirty()
 	return mpierr.Success
 }
 
@@ -113,7 +114,7 @@ func (e *Engine) takeComplete(s *Session, id uint32) mpierr.Class {
 		return mpierr.RMASync // nothing was posted to it
 	}
 	a.completes++
-	e.completed(s.localID, id, true)
+	e.completed(s.ID(), id, true)
 	return mpierr.Success
 }
 
@@ -151,8 +152,8 @@ func (a *Access) Err() error {
 func (a *Access) reachable() *mpierr.Error {
 	switch s := a.session; {
 	case s == nil:
-	case s.state == dead:
-		return s.err
+	case s.Dead():
+		return s.Failure()
 	case s.bye:
 		return leftError(s)
 	}
@@ -160,7 +161,7 @@ func (a *Access) reachable() *mpierr.Error {
 }
 
 // Answers reports whether the target is this rank, or has answered it at least once.
-func (a *Access) Answers() bool { return a.session == nil || a.session.state != dialing }
+func (a *Access) Answers() bool { return a.session == nil || !a.session.Dialing() }
 
 // Session returns the session with the rank that a leads to, nil for this rank.
 func (a *Access) Session() *Session { return a.session }

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -31,7 +32,7 @@ func TestUncheckedEpochsCount(t *testing.T) {
 	target.Post(f.now, back, false)
 	f.settle()
 	post := wire.Record{Code: wire.CodePost, Window: testWindow}
-	if class := e.applyRecord(&bundle{session: a.session}, &post); class != mpierr.RMASync {
+	if class := e.applyRecord(&link.Bundle{Session: &a.session.Session}, &post); class != mpierr.RMASync {
 		t.Errorf("a post beside one that is not over: %v", class)
 	}
 	e.Start(a)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -49,7 +50,7 @@ func TestForgedRequests(t *testing.T) {
 		{wire.Record{Code: wire.CodeUnlock, Window: testWindow}, mpierr.RMASync},
 		{wire.Record{Code: wire.CodeLock, Window: testWindow}, mpierr.RMASync}, // inside a bundle
 	} {
-		if got := e.applyRecord(&bundle{session: s}, &test.r); got != test.want {
+		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
 			t.Errorf("%d: %v: %v, want %v", i, test.r.Code, got, test.want)
 		}
 	}

@@ -24,7 +24,7 @@ var errFreed = errors.New("the communicator has been freed")
 // posted: other messages, those here and those to come, are dropped, and their senders
 // told that they are taken.
 func (e *Engine) FreeContext(now int64, context uint32) {
-	e.now = now
+	e.Now = now
 	delete(e.revoked.groups, e.freed.add(context)) // nothing uses that one any more
 	for i := 0; i < e.match.arrivals.len(); {
 		if e.match.arrivals.at(i).context == context {
@@ -61,7 +61,7 @@ func (e *Engine) drop(a *arrival) {
 	switch s := a.session; {
 	case a.own != nil:
 		a.own.end(nil)
-	case a.offer != 0 && !s.bye && s.err == nil:
+	case a.offer != 0 && !s.bye && s.Failure() == nil:
 		e.tellTaken(s, a.offer)
 	}
 	e.paid(a)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -98,7 +99,7 @@ func receiveArbitrary(t *testing.T, input []byte) {
 		input = input[1+n:]
 		var h wire.Header
 		if f := h.Decode(b); f != wire.Short && f != wire.BadMagic && f != wire.BadVersion && f != wire.BadKind && f != wire.BadFlags {
-			if h.Session = a.session.localID; h.Kind == wire.KindHello {
+			if h.Session = a.session.ID(); h.Kind == wire.KindHello {
 				h.Session = 0
 			}
 			h.Encode(b)
@@ -158,7 +159,7 @@ func FuzzTypedRequests(f *testing.F) {
 		a := fb.access(0, 1)
 		e, s := fb.e[0], a.session
 		send := func(r wire.Record, data []byte) {
-			copy(e.add(a, e.room(s, request, len(data)), &r, len(data), 0), data)
+			copy(e.add(a, s.Room(link.Request, len(data)), &r, len(data), 0), data)
 		}
 		at := min(int(split), len(encoding))
 		if at > 0 {

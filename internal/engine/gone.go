@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -50,10 +51,10 @@ func (e *Engine) Gone(rank int) bool {
 // Ended takes in that the process of a rank has ended, as its launcher says: what waits
 // for it fails, with the reason why.
 func (e *Engine) Ended(now int64, rank int, why error) {
-	e.now = now
-	if s := e.byRank[rank]; s != nil {
+	e.Now = now
+	if s := e.Session(rank); s != nil {
 		failed := e.Stats.PeersFailed
-		if e.fail(s, why); s.bye {
+		if s.Fail(why); s.bye {
 			e.Stats.PeersFailed = failed // it has left in good order
 		}
 	} else if rank >= 0 && rank < e.cfg.Size {
@@ -64,7 +65,7 @@ func (e *Engine) Ended(now int64, rank int, why error) {
 // TellGone has a rank known to be gone at all ranks that this one has, or will have, a
 // session with, and so, from one to the next, at all that wait for each other.
 func (e *Engine) TellGone(now int64, rank int) {
-	e.now = now
+	e.Now = now
 	e.tellGone(rank)
 }
 
@@ -97,7 +98,7 @@ func (e *Engine) passOn(s *Session) {
 	}
 	for in := &e.revoked; s.told < len(in.contexts); s.told++ {
 		context := in.contexts[s.told]
-		if in.outside(context, s.rank) {
+		if in.outside(context, s.Rank()) {
 			continue
 		}
 		if !e.passOnOne(s, wire.Revocation{Context: context, Failed: uint64(in.failed[context])}.Record()) {
@@ -107,9 +108,9 @@ func (e *Engine) passOn(s *Session) {
 }
 
 func (e *Engine) passOnOne(s *Session, r wire.Record) bool {
-	i := e.room(s, request, 0)
-	if i == none {
-		e.stall(s)
+	i := s.Room(link.Request, 0)
+	if i == link.None {
+		s.Stall()
 		return false
 	}
 	e.appendOrdered(i, &r, 0) // what was sent before can still be received
@@ -119,8 +120,8 @@ func (e *Engine) passOnOne(s *Session, r wire.Record) bool {
 // serveAll has all open sessions served: there is something to pass on.
 func (e *Engine) serveAll() {
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
-		if s := e.byRank[rank]; s != nil && s.state == open {
-			e.markDirty(s)
+		if s := e.Session(rank); s != nil && s.Open() {
+			s.MarkDirty()
 		}
 	}
 }

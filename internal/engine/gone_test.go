@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -71,7 +72,7 @@ func TestGoneIsBounded(t *testing.T) {
 		if rank < 2 {
 			want = mpierr.Success
 		}
-		if class := f.e[0].applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeGone, Disp: rank}); class != want {
+		if class := f.e[0].applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeGone, Disp: rank}); class != want {
 			t.Errorf("rank %d: class %v", rank, class)
 		}
 	}

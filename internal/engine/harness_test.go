@@ -22,6 +22,8 @@ type fabric struct {
 }
 
 const (
+	microsecond int64 = 1000
+
 	testWindow = 7
 	// testContexts are the contexts below it; all ranks may use them.
 	testContexts = 16
@@ -161,7 +163,7 @@ func (f *fabric) dial(from, to int) *Session {
 // access dials and returns from's access to the window at to.
 func (f *fabric) access(from, to int) *Access {
 	a := f.e[from].OpenAccess(f.dial(from, to), testWindow)
-	f.until(1000*millisecond, func() bool { return a.session.state == open })
+	f.until(1000*millisecond, func() bool { return a.session.Open() })
 	return a
 }
 
@@ -194,7 +196,7 @@ func (f *fabric) atRest() {
 		}
 		u := e.Usage()
 		u.Sessions, u.TypeBytes = 0, 0
-		if want := (Usage{Slots: len(e.slots), FreeSlots: len(e.slots)}); u != want {
+		if want := (Usage{Slots: e.cfg.Slab.Slots, FreeSlots: e.cfg.Slab.Slots}); u != want {
 			f.t.Errorf("rank %d still holds something: %+v\n%s", r, u, f.describe())
 		}
 		if e.Deadline() != Never {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -33,7 +34,7 @@ func TestLeftWhilePulled(t *testing.T) {
 					}
 					if dies {
 						f.cut[0] = true
-						f.e[1].fail(s, errReset)
+						s.Fail(link.ErrReset)
 					} else {
 						f.e[0].Bye(f.now)
 					}
@@ -43,8 +44,8 @@ func TestLeftWhilePulled(t *testing.T) {
 							t.Errorf("receive %d: %v, %v", i, r.Met(), r.Err())
 						}
 					}
-					if len(s.deferring)+int(s.pending) > 0 {
-						t.Errorf("%d accesses keep calls back, %d operations go on", len(s.deferring), s.pending)
+					if len(s.deferring)+int(s.Owed()) > 0 {
+						t.Errorf("%d accesses keep calls back, %d operations go on", len(s.deferring), s.Owed())
 					}
 				})
 			}
@@ -60,7 +61,7 @@ func TestOfferedTwice(t *testing.T) {
 	p := f.send(0, 1, 1, 3, content(7, 50_000))
 	f.settle()
 	again := wire.Record{Code: wire.CodeOffer, Window: 1, Token: 3, Disp: 50_000, Data: binary.LittleEndian.AppendUint32(nil, p.id)}
-	if got := f.e[1].applyRecord(&bundle{session: s}, &again); got != mpierr.Success {
+	if got := f.e[1].applyRecord(&link.Bundle{Session: &s.Session}, &again); got != mpierr.Success {
 		t.Errorf("the second offer: %v", got)
 	}
 	r, twin := f.receive(1, 0, 1, 3, 50_000), f.receive(1, 0, 1, 3, 50_000)

@@ -1,59 +1,37 @@
 package engine
 
 import (
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // Watch starts or ends (delta 1 or -1) a wait for something that only the peer
 // can bring about, so that its death is noticed.
 func (e *Engine) Watch(now int64, s *Session, delta int32) {
-	e.now = now
-	s.watch += delta
-	if s.watch < 0 {
-		panic("engine: a watch ended that never began")
-	}
-	if s.watch > 0 {
-		e.await(s)
+	e.Now = now
+	if s.Watch(delta); delta > 0 {
+		s.Await()
 	}
 }
 
 // Expect is Watch for a caller that does not wait but asks again and again: it begins
 // anew each time, and ends with the peer's next sign of life.
 func (e *Engine) Expect(now int64, s *Session) {
-	e.now = now
-	e.reach(s)
+	e.Now = now
+	s.Expect()
 }
-
-// await sees to it that s, which now owes a sign of life, is asked for one.
-func (e *Engine) await(s *Session) {
-	if s.state == dead {
-		return
-	}
-	e.markActive(s)
-	if s.path == NoPath {
-		return
-	}
-	if s.pingAt == 0 {
-		s.waiting, s.expired = e.now, 0
-		s.pingAt = e.now + e.pingAfter(s)
-	}
-	e.wakeBy(s.pingAt)
-}
-
-// holds reports whether something is on its way to s, or waits to be sent.
-func (s *Session) holds() bool { return s.held[request]+s.held[response] > 0 }
 
 // Bye tells every living peer that this rank will issue nothing more, but those that
 // have yet to hear of it and that it has nothing for.
 func (e *Engine) Bye(now int64) {
-	e.now = now
+	e.Now = now
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
-		s := e.byRank[rank]
-		if s == nil || s.state == dead || s.state == dialing && !s.holds() {
+		s := e.Session(rank)
+		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {
 			continue
 		}
-		if s.path == NoPath { // there is nobody to tell, or to wait for
-			e.fail(s, errUnmet)
+		if !s.Met() { // there is nobody to tell, or to wait for
+			s.Fail(errUnmet)
 			continue
 		}
 		s.leaving = true
@@ -66,14 +44,14 @@ func (e *Engine) sayBye(s *Session) {
 	if len(s.news) > 0 {
 		e.tellNews(s) // who has left does not say so any more
 	}
-	i := e.room(s, request, 0)
-	if i == none || len(s.news) > 0 {
+	i := s.Room(link.Request, 0)
+	if i == link.None || len(s.news) > 0 {
 		return // the acknowledgement that brings room has s served again
 	}
 	s.leaving = false
-	e.markDirty(s)
-	e.appendRecord(i, &wire.Record{Code: wire.CodeBye}, 0)
-	e.slots[i].flags |= wire.FlagAckNow | wire.FlagFence
+	s.MarkDirty()
+	e.Append(i, &wire.Record{Code: wire.CodeBye}, 0)
+	e.Mark(i, wire.FlagAckNow|wire.FlagFence)
 }
 
 // takeBye takes in that s will issue nothing more.
@@ -83,7 +61,7 @@ func (e *Engine) takeBye(s *Session) {
 	}
 	s.bye = true
 	e.match.left++
-	e.gone.add(s.rank)
+	e.gone.add(s.Rank())
 	e.dropAllDeferred(s, leftError(s))
 	e.endMessages(s, leftError(s))
 }
@@ -94,8 +72,8 @@ type ByeWait struct{ Engine *Engine }
 
 // Met reports whether the wait is over.
 func (w *ByeWait) Met() bool {
-	for _, s := range w.Engine.active {
-		if s.state != dead && !s.bye && (s.leaving || s.holds()) {
+	for _, to := range w.Engine.Active() {
+		if s := sessionOf(to); !s.Dead() && !s.bye && (s.leaving || s.Holds()) {
 			return false
 		}
 	}
@@ -107,8 +85,8 @@ type LeftWait struct{ Engine *Engine }
 
 // Met reports whether the wait is over.
 func (w *LeftWait) Met() bool {
-	for _, s := range w.Engine.byRank {
-		if s.state == open && !s.bye {
+	for rank := range w.Engine.cfg.Size {
+		if s := w.Engine.Session(rank); s != nil && s.Open() && !s.bye {
 			return false
 		}
 	}

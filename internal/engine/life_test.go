@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -16,7 +17,7 @@ func TestSimultaneousDial(t *testing.T) {
 	f := newFabric(t, 2, 64, nil)
 	a, b := f.dial(0, 1), f.dial(1, 0)
 	f.settle()
-	if a.state != open || b.state != open || a.remoteID != b.localID || b.remoteID != a.localID {
+	if !a.Open() || !b.Open() || a.RemoteID() != b.ID() || b.RemoteID() != a.ID() {
 		t.Fatalf("sessions do not match: %+v %+v", a, b)
 	}
 	f.atRest()
@@ -150,7 +151,7 @@ func TestStaleHellos(t *testing.T) {
 		f.e[0].Receive(f.now, b, 1)
 	}
 	f.settle()
-	if a.session.state != open || f.e[0].Session(1) != a.session || f.e[0].Stats.Handshakes == 0 {
+	if !a.session.Open() || f.e[0].Session(1) != a.session || f.e[0].Stats.Handshakes == 0 {
 		t.Errorf("a hello of an earlier life was taken seriously: %+v", f.e[0].Stats)
 	}
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(9)})
@@ -234,7 +235,7 @@ func TestDeadPeerLeavesNothingParked(t *testing.T) {
 	}
 	for range 2 {
 		f.send(0, 1, 1, 1, nil)
-		f.e[0].push(a.session, a.session.nextSeq[request]-1) // acknowledged at once: no timer runs
+		a.session.Push(a.session.Next(link.Request) - 1) // acknowledged at once: no timer runs
 		f.step()
 	}
 	if f.e[1].Usage().Parked != 1 {
@@ -293,8 +294,8 @@ func TestByeWhileDialing(t *testing.T) {
 	}
 	f.until(1000*millisecond, wait.Met)
 	r := f.receive(1, 0, 1, 7, 8)
-	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || !f.e[1].byRank[0].bye {
-		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].byRank[0].bye)
+	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || !f.e[1].Session(0).bye {
+		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].Session(0).bye)
 	}
 	f.atRest()
 }

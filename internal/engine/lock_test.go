@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -127,7 +128,7 @@ func TestExclusiveLocksExclude(t *testing.T) {
 		}
 		if !done {
 			for _, e := range f.e {
-				e.wakeBy(f.now + 1)
+				e.WakeBy(f.now + 1)
 			}
 		}
 		return done
@@ -190,7 +191,7 @@ func TestFullLotAdmitsWhoseTurnItIs(t *testing.T) {
 		if ok, _ := f.e[0].Issue(f.now, &c); !ok {
 			t.Fatal("no room")
 		}
-		f.e[0].closeBundle(a.session, request)
+		a.session.CloseBundle(link.Request)
 	}
 	if err := f.flush(f.e[0], a); err != nil {
 		t.Fatal(err)

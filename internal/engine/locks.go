@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -23,7 +24,7 @@ type lockKey struct {
 // lockWait is what to do when the request is granted: apply a peer's bundle, or
 // tell this rank's own access.
 type lockWait struct {
-	bundle *bundle
+	bundle *link.Bundle
 	local  *Access
 	since  int64
 }
@@ -41,7 +42,7 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	if granted, class = e.ask(l, s.localID, &ask); granted {
+	if granted, class = e.ask(l, s.ID(), &ask); granted {
 		l.hold(s)
 	}
 	return granted, class
@@ -61,7 +62,7 @@ func (l *lock) hold(s *Session) { l.held = append(l.held, s) }
 // gone forgets the holder whose session has the given id, if it is one.
 func (l *lock) gone(id uint64) {
 	for i, s := range l.held {
-		if s.localID == id {
+		if s.ID() == id {
 			last := len(l.held) - 1
 			l.held[i], l.held[last] = l.held[last], nil
 			l.held = l.held[:last]
@@ -87,7 +88,7 @@ func (e *Engine) watchHolders(id uint32, l *lock) {
 
 func (e *Engine) watchHolder(s *Session) {
 	s.blocks = true
-	e.await(s)
+	s.Await()
 }
 
 // lockOf returns the lock of the window with that id.
@@ -121,7 +122,7 @@ func (e *Engine) passes(l *lock, id uint32, age uint64) bool {
 	longest := int64(0)
 	l.Waiters(func(holder uint64) {
 		if w := e.waits[lockKey{id, holder}]; w != nil {
-			longest = max(longest, e.now-w.since)
+			longest = max(longest, e.Now-w.since)
 		}
 	})
 	return longest <= e.cfg.DeadAfter || uint64(longest-e.cfg.DeadAfter) < age
@@ -154,29 +155,20 @@ func (e *Engine) ForgetWindow(id uint32) {
 			e.refuseLock(w.local, err)
 			continue
 		}
-		w.bundle.refuse = mpierr.Win
-		w.bundle.at = 0
-		w.bundle.lock = lockState{}
-		e.resume(w.bundle)
+		w.bundle.Upper.Refuse = mpierr.Win
+		w.bundle.At = 0
+		w.bundle.Upper.Begun = false
+		e.Resume(w.bundle)
 	}
-}
-
-// resume takes a bundle from a lock's queue and has it applied at the next Tick.
-func (e *Engine) resume(b *bundle) {
-	e.parked.waiting--
-	e.parked.add(b)
-	e.wakeParked()
 }
 
 // enqueue keeps the rest of a bundle until its lock is granted. The bundle no
 // longer holds up later ones: it touches only the window whose lock it waits
 // for, and its origin issues nothing else there before it has heard of the grant.
-func (e *Engine) enqueue(b *bundle) {
-	c := e.parked.copyOf(b)
-	c.counted, c.row = true, dueRow
-	e.parked.waiting++
-	e.waits[lockKey{b.lock.window, b.session.localID}] = &lockWait{bundle: c, since: e.now}
-	e.watchHolders(b.lock.window, e.locks[b.lock.window])
+func (e *Engine) enqueue(b *link.Bundle) {
+	c := e.Keep(b)
+	e.waits[lockKey{b.Upper.Key, b.Session.ID()}] = &lockWait{bundle: c, since: e.Now}
+	e.watchHolders(b.Upper.Key, e.locks[b.Upper.Key])
 }
 
 func (e *Engine) lockLocal(a *Access, ask *wire.Lock) {
@@ -192,7 +184,7 @@ func (e *Engine) lockLocal(a *Access, ask *wire.Lock) {
 		a.lock = locked
 	default:
 		a.lock = locking
-		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a, since: e.now}
+		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a, since: e.Now}
 		e.watchHolders(a.window, l)
 	}
 }
@@ -234,29 +226,28 @@ func (e *Engine) grant(id uint32, granted []window.Grant[struct{}]) {
 			e.issueQueue(w.local)
 			continue
 		}
-		l.hold(w.bundle.session)
+		l.hold(sessionOf(w.bundle.Session))
 		if l.Waiting() > 0 {
-			e.watchHolder(w.bundle.session)
+			e.watchHolder(sessionOf(w.bundle.Session))
 		}
-		e.resume(w.bundle)
+		e.Resume(w.bundle)
 	}
 }
 
 // dropLocks releases what a dead peer holds and forgets what it waits for.
 func (e *Engine) dropLocks(s *Session) {
 	e.cfg.Windows.All(func(w *window.Window) {
-		w.Checker().End(s.localID)
-		dropWord(w, s.rank)
+		w.Checker().End(s.ID())
+		dropWord(w, s.Rank())
 	})
 	for _, id := range slices.Sorted(maps.Keys(e.locks)) {
-		k := lockKey{id, s.localID}
+		k := lockKey{id, s.ID()}
 		if wait := e.waits[k]; wait != nil {
 			delete(e.waits, k)
-			e.parked.waiting--
-			e.parked.recycle(wait.bundle)
+			e.Forget(wait.bundle)
 		}
 		l := e.locks[id]
-		l.gone(s.localID)
-		e.grant(id, l.Retry(l.Drop(s.localID, e.granted[:0])))
+		l.gone(s.ID())
+		e.grant(id, l.Retry(l.Drop(s.ID(), e.granted[:0])))
 	}
 }

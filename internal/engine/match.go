@@ -229,9 +229,9 @@ func (e *Engine) post(r *Receive) {
 	if r.Source == AnySource {
 		return
 	}
-	if r.session = e.byRank[r.Source]; r.session != nil {
-		r.session.watch++
-		e.await(r.session)
+	if r.session = e.Session(r.Source); r.session != nil {
+		r.session.Watch(1)
+		r.session.Await()
 	}
 }
 
@@ -245,7 +245,7 @@ func (e *Engine) unpost(i int) {
 		m.anyone--
 	}
 	if r.session != nil {
-		r.session.watch--
+		r.session.Watch(-1)
 	}
 }
 
@@ -267,9 +267,9 @@ func (e *Engine) endPosted(why func(*Receive) *mpierr.Error) {
 // Most do not, and a look at all sessions for each would cost too much.
 func (e *Engine) sweepSoon() {
 	if m := &e.match; m.sweepAt == 0 {
-		m.sweepAt = e.now + e.cfg.DeadAfter/4
+		m.sweepAt = e.Now + e.cfg.DeadAfter/4
 	}
-	e.wakeBy(e.match.sweepAt)
+	e.WakeBy(e.match.sweepAt)
 }
 
 // sweep watches all ranks, or none, until the next one.
@@ -278,25 +278,25 @@ func (e *Engine) sweep() {
 	if m.sweepAt == 0 {
 		return
 	}
-	if e.now >= m.sweepAt {
+	if e.Now >= m.sweepAt {
 		m.sweepAt = 0
 		interest := m.anyone > 0 || m.probed || e.sendsForMany()
 		m.probed = false
 		for rank := range e.cfg.Size {
-			s := e.byRank[rank]
-			if s == nil || s.state == dead {
+			s := e.Session(rank)
+			if s == nil || s.Dead() {
 				continue
 			}
 			if s.swept = interest && !s.bye; s.swept {
-				e.await(s)
+				s.Await()
 			}
 		}
 		if !interest {
 			return
 		}
-		m.sweepAt = e.now + e.cfg.DeadAfter/4
+		m.sweepAt = e.Now + e.cfg.DeadAfter/4
 	}
-	e.wakeBy(m.sweepAt)
+	e.WakeBy(m.sweepAt)
 }
 
 // noSender returns why no message can come any more that r would match, or nil:
@@ -306,11 +306,11 @@ func (e *Engine) sweep() {
 // see it.
 func (e *Engine) noSender(r *Receive) *mpierr.Error {
 	if r.Source != AnySource {
-		switch s := e.byRank[r.Source]; {
+		switch s := e.Session(r.Source); {
 		case s != nil && s.bye:
 			return leftError(s)
-		case s != nil && s.err != nil:
-			return s.err
+		case s != nil && s.Failure() != nil:
+			return s.Failure()
 		case !r.Collective:
 			return nil
 		}
@@ -340,13 +340,13 @@ func (e *Engine) lostMember(members []int) (err *mpierr.Error, leaver *Session) 
 		if members != nil {
 			rank = members[i]
 		}
-		switch s := e.byRank[rank]; {
+		switch s := e.Session(rank); {
 		case s == nil:
 		case s.bye:
 			left++
 			leaver = s
-		case s.err != nil:
-			return s.err, nil
+		case s.Failure() != nil:
+			return s.Failure(), nil
 		}
 	}
 	if left < n-1 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -450,7 +451,7 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeGet, Window: p.id, Token: 1, Data: part}, mpierr.Win},
 		{wire.Record{Code: wire.CodePut, Window: p.id, Data: part}, mpierr.Win},
 	} {
-		if got := e.applyRecord(&bundle{session: s}, &test.r); got != test.want {
+		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
 			t.Errorf("%v of %#x: %v, want %v", test.r.Code, test.r.Window, got, test.want)
 		}
 	}
@@ -458,20 +459,20 @@ func TestForgedMessages(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", e.Stats, e.Usage(), p.Met())
 	}
 	for range wire.MessageWindow / wire.MessageCost(maxWhole) {
-		if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.Success {
+		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.Success {
 			t.Errorf("a message that there is credit for: %v", got)
 		}
 	}
-	if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
+	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
 		t.Errorf("a message that there is no credit for: %v, %d", got, e.Stats.Overdrawn)
 	}
 	// The receiver of the offer may read it, and not write.
-	if got := e.applyRecord(&bundle{session: e.byRank[2]}, &wire.Record{Code: wire.CodePut, Window: p.id, Data: part}); got != mpierr.Win {
+	if got := e.applyRecord(&link.Bundle{Session: &e.Session(2).Session}, &wire.Record{Code: wire.CodePut, Window: p.id, Data: part}); got != mpierr.Win {
 		t.Errorf("a put to a message: %v", got)
 	}
 	// A peer that offers what it does not have has failed, as far as the receive knows.
 	r := f.receive(0, 1, 1, 0, 100)
-	if got := e.applyRecord(&bundle{session: s}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(offered + 5)}); got != mpierr.Success {
+	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(offered + 5)}); got != mpierr.Success {
 		t.Errorf("an offer: %v", got)
 	}
 	f.until(1000*millisecond, r.Met)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -22,7 +23,7 @@ var (
 // waits for one. Receives that match the same message get it in the order posted.
 // It fails at once, or later, if nobody is there to send what it waits for.
 func (e *Engine) PostReceive(now int64, r *Receive) {
-	e.now = now
+	e.Now = now
 	if !e.tryReceive(r) {
 		e.post(r)
 		e.feed(r)
@@ -32,7 +33,7 @@ func (e *Engine) PostReceive(now int64, r *Receive) {
 // TryReceive is PostReceive for a receive or probe that does not wait: it reports
 // whether r is met.
 func (e *Engine) TryReceive(now int64, r *Receive) bool {
-	e.now = now
+	e.Now = now
 	if e.tryReceive(r) {
 		return true
 	}
@@ -73,7 +74,7 @@ func (e *Engine) tryReceive(r *Receive) bool {
 // WithdrawReceive ends a receive that has no message yet, and reports whether it did: a
 // receive that has one goes on until it is met, which the sender's death ends too.
 func (e *Engine) WithdrawReceive(now int64, r *Receive) bool {
-	e.now = now
+	e.Now = now
 	i := slices.Index(e.match.posted.all(), r)
 	if i < 0 {
 		return false
@@ -91,8 +92,8 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	}
 	n := min(a.length, len(r.Buf))
 	switch {
-	case a.offer != 0 && (a.session.bye || a.session.err != nil):
-		if r.err = a.session.err; a.session.bye {
+	case a.offer != 0 && (a.session.bye || a.session.Failure() != nil):
+		if r.err = a.session.Failure(); a.session.bye {
 			r.err = leftError(a.session)
 		}
 	case a.own != nil:
@@ -109,7 +110,7 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	default:
 		r.phase, r.access, r.pull = receivePulling, e.openPull(a.session, a.offer), Request{receive: r}
 		e.deferCall(&Call{Access: r.access, Code: wire.CodeGet, Result: r.Buf[:n], Request: &r.pull})
-		e.markDirty(a.session)
+		a.session.MarkDirty()
 		return
 	}
 	r.end(nil)
@@ -121,12 +122,12 @@ func (e *Engine) pulled(r *Receive) {
 	e.closePull(r.access)
 	r.access = nil
 	switch failed, broken := e.Revoked(r.Context); {
-	case err == nil || err.Err == errEvicted && !s.bye && s.err == nil:
+	case err == nil || err.Err == errEvicted && !s.bye && s.Failure() == nil:
 		e.tellTaken(s, offer)
 	case broken:
 		err = brokenError(failed)
 	case err.Class != mpierr.ProcFailed:
-		err = brokenError(s.rank) // it is to say so: nothing else ends an offer before it is taken
+		err = brokenError(s.Rank()) // it is to say so: nothing else ends an offer before it is taken
 	}
 	r.end(err)
 }
@@ -155,7 +156,7 @@ func (e *Engine) closePull(a *Access) {
 // tellTaken has the sender told that its message is here, or will not be asked for.
 func (e *Engine) tellTaken(s *Session, offer uint32) {
 	s.news = append(s.news, news{wire.CodeTaken, offer})
-	e.markDirty(s)
+	s.MarkDirty()
 }
 
 // withdrawn takes in that s has given up an offer. A receive that has matched it gets it
@@ -174,7 +175,7 @@ func (e *Engine) withdrawn(s *Session, offer uint32) mpierr.Class {
 
 // takeMessage takes in a message, or the offer of one.
 func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
-	a := arrival{from: s.rank, session: s, cost: wire.MessageCost(len(r.Data))}
+	a := arrival{from: s.Rank(), session: s, cost: wire.MessageCost(len(r.Data))}
 	if r.Code == wire.CodeOffer {
 		o, ok := r.Offer()
 		if !ok || int64(o.Length) <= 0 || o.ID < offered {
@@ -208,7 +209,7 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 	case e.freed.known[a.context]:
 		e.drop(&a)
 		return mpierr.Success
-	case e.revoked.outside(a.context, s.rank): // no receive will ever match it
+	case e.revoked.outside(a.context, s.Rank()): // no receive will ever match it
 		e.drop(&a)
 		e.Stats.Outsiders++
 		return mpierr.Comm
@@ -253,7 +254,7 @@ func (e *Engine) allow(s *Session, l *lane, hungry bool) {
 	}
 	if want >= l.granted+wire.MessageWindow/4 {
 		l.granted, l.untold = want, true
-		e.markDirty(s)
+		s.MarkDirty()
 	}
 }
 
@@ -266,7 +267,7 @@ func (e *Engine) feed(r *Receive) {
 		if r.Source != AnySource && r.Source != rank {
 			continue
 		}
-		if s := e.byRank[rank]; s != nil && s.state != dead {
+		if s := e.Session(rank); s != nil && !s.Dead() {
 			if l := &s.lanes[laneOf(r.Tag)]; l.spentHere > l.paidHere {
 				e.allow(s, l, true)
 			}
@@ -285,13 +286,13 @@ type news struct {
 func (e *Engine) tellNews(s *Session) {
 	told := 0
 	for _, n := range s.news {
-		i := e.room(s, request, 0)
-		if i == none {
+		i := s.Room(link.Request, 0)
+		if i == link.None {
 			break
 		}
-		e.appendRecord(i, &wire.Record{Code: n.code, Window: n.offer}, 0)
+		e.Append(i, &wire.Record{Code: n.code, Window: n.offer}, 0)
 		if n.code == wire.CodeWithdrawn {
-			e.slots[i].flags |= wire.FlagOrdered // after the offer
+			e.Mark(i, wire.FlagOrdered) // after the offer
 		}
 		told++
 	}
@@ -305,7 +306,7 @@ func (e *Engine) tellNews(s *Session) {
 		}
 	}
 	if stalled {
-		e.stall(s)
+		s.Stall()
 	}
 }
 
@@ -315,15 +316,15 @@ func (e *Engine) tellNews(s *Session) {
 func (e *Engine) endMessages(s *Session, why *mpierr.Error) {
 	e.endPosted(func(r *Receive) *mpierr.Error {
 		switch {
-		case r.Source == s.rank:
+		case r.Source == s.Rank():
 			return why
-		case r.needs(s.rank):
+		case r.needs(s.Rank()):
 			return e.noSender(r)
 		}
 		return nil
 	})
 	e.endSends(func(p *Sending) *mpierr.Error {
-		if p.Session == s || p.Collective && s.err != nil && isMember(p.Members, s.rank) {
+		if p.Session == s || p.Collective && s.Failure() != nil && isMember(p.Members, s.Rank()) {
 			return why
 		}
 		return nil

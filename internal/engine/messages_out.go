@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -56,7 +57,7 @@ func (p *Sending) end(err *mpierr.Error) {
 
 // PostSend begins p. Messages to one rank leave in the order of these calls.
 func (e *Engine) PostSend(now int64, p *Sending) {
-	e.now = now
+	e.Now = now
 	s := p.Session
 	failed, broken := e.Revoked(p.Context)
 	switch {
@@ -64,8 +65,8 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 		p.end(brokenError(failed))
 	case s == nil:
 		e.sendOwn(p)
-	case s.state == dead:
-		p.end(s.err)
+	case s.Dead():
+		p.end(s.Failure())
 	case s.bye:
 		p.end(leftError(s))
 	default:
@@ -75,14 +76,14 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 				return
 			}
 		}
-		s.watch++ // until it is met
+		s.Watch(1) // until it is met
 		p.phase = sendQueued
 		l := &s.lanes[laneOf(p.Tag)]
 		if l.sending.join(p); l.sending.len() == 1 {
 			e.issueLane(s, l)
 		}
 		if p.phase != sendDone {
-			e.await(s)
+			s.Await()
 			if p.Collective {
 				e.sweepSoon()
 			}
@@ -97,8 +98,8 @@ func (e *Engine) sendsForMany() bool {
 			return true
 		}
 	}
-	for _, s := range e.active {
-		if !s.lanes[laneCollective].sending.empty() {
+	for _, s := range e.Active() {
+		if !sessionOf(s).lanes[laneCollective].sending.empty() {
 			return true
 		}
 	}
@@ -140,28 +141,28 @@ func (e *Engine) issueLane(s *Session, l *lane) {
 
 func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 	n := len(p.Data)
-	most := (s.maxPayload - wire.HeaderLen - wire.RecordLen) &^ 7 // of it in a frame
+	most := (s.MaxPayload() - wire.HeaderLen - wire.RecordLen) &^ 7 // of it in a frame
 	whole := n <= maxWhole
 	if whole && n > most {
-		e.closeBundle(s, request) // which may take room in the queue
-		whole = e.mayOpen(s, request, int32((n+most-1)/most))
+		s.CloseBundle(link.Request) // which may take room in the queue
+		whole = s.MayOpen(link.Request, int32((n+most-1)/most))
 	}
 	if !whole {
 		return e.issueOffer(s, l, p)
 	}
 	first := min(n, most)
 	i := e.spend(s, l, n, first)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	r := wire.Message{Context: p.Context, Tag: uint32(p.Tag), Follow: uint64(n - first)}.Record()
 	copy(e.appendOrdered(i, &r, first), p.Data)
 	for at := first; at < n; at += most {
 		data := p.Data[at:min(at+most, n)]
-		i = e.room(s, request, len(data)) // there is: see mayOpen
+		i = s.Room(link.Request, len(data)) // there is: see mayOpen
 		copy(e.appendOrdered(i, &wire.Record{Code: wire.CodeRest}, len(data)), data)
 	}
-	s.watch--
+	s.Watch(-1)
 	p.end(nil)
 	return true
 }
@@ -169,7 +170,7 @@ func (e *Engine) issueSend(s *Session, l *lane, p *Sending) bool {
 // issueOffer offers the message p, if there are credit and room.
 func (e *Engine) issueOffer(s *Session, l *lane, p *Sending) bool {
 	i := e.spend(s, l, wire.OfferLen, wire.OfferLen)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	e.offerIDs(p)
@@ -185,22 +186,22 @@ func (e *Engine) issueOffer(s *Session, l *lane, p *Sending) bool {
 func (e *Engine) spend(s *Session, l *lane, n, first int) int32 {
 	cost := uint64(wire.MessageCost(n))
 	if l.spent+cost > l.credit {
-		return none // what brings credit has the session served
+		return link.None // what brings credit has the session served
 	}
-	i := e.room(s, request, first)
-	if i == none {
-		e.stall(s)
-		return none
+	i := s.Room(link.Request, first)
+	if i == link.None {
+		s.Stall()
+		return link.None
 	}
 	l.spent += cost
-	e.markDirty(s)
+	s.MarkDirty()
 	return i
 }
 
 // appendOrdered is appendRecord for what takes effect in the order sent.
 func (e *Engine) appendOrdered(i int32, r *wire.Record, n int) []byte {
-	e.slots[i].flags |= wire.FlagOrdered
-	return e.appendRecord(i, r, n)
+	e.Mark(i, wire.FlagOrdered)
+	return e.Append(i, r, n)
 }
 
 // offerIDs names p among the offers of this rank.
@@ -214,9 +215,9 @@ func (e *Engine) offerIDs(p *Sending) {
 
 // applyPull answers a get of a part of what this rank has offered to the peer. Nothing
 // else can be done to an offer, and nothing by others.
-func (e *Engine) applyPull(b *bundle, r *wire.Record) mpierr.Class {
+func (e *Engine) applyPull(b *link.Bundle, r *wire.Record) mpierr.Class {
 	p := e.offers[r.Window]
-	if p == nil || p.Session != b.session || r.Code != wire.CodeGet || r.Flags&wire.FlagTyped != 0 {
+	if p == nil || p.Session != sessionOf(b.Session) || r.Code != wire.CodeGet || r.Flags&wire.FlagTyped != 0 {
 		return mpierr.Win
 	}
 	if len(r.Data) != wire.PartLen {
@@ -244,7 +245,7 @@ func (e *Engine) taken(s *Session, id uint32) mpierr.Class {
 
 func (e *Engine) endOffer(p *Sending, err *mpierr.Error) {
 	delete(e.offers, p.id)
-	p.Session.watch--
+	p.Session.Watch(-1)
 	p.end(err)
 }
 
@@ -256,7 +257,7 @@ func (e *Engine) takeCredit(s *Session, r *wire.Record) bool {
 	}
 	if l := &s.lanes[c.Kind]; c.Total > l.credit {
 		l.credit = c.Total
-		e.markDirty(s)
+		s.MarkDirty()
 	}
 	return true
 }
@@ -270,7 +271,7 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 		}
 	}
 	for rank := range e.cfg.Size {
-		s := e.byRank[rank]
+		s := e.Session(rank)
 		if s == nil {
 			continue
 		}
@@ -278,7 +279,7 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 			s.lanes[i].sending.drop(func(p *Sending) bool {
 				err := why(p)
 				if err != nil {
-					s.watch--
+					s.Watch(-1)
 					p.end(err)
 				}
 				return err != nil
@@ -301,12 +302,12 @@ func (e *Engine) endSends(why func(*Sending) *mpierr.Error) {
 // receive has matched it. So until the receiver has answered, an offer is kept as it
 // was, with spare, a copy of the data.
 func (e *Engine) Abandon(now int64, p *Sending, spare []byte) bool {
-	e.now = now
+	e.Now = now
 	s := p.Session
 	switch {
 	case p.phase == sendQueued:
 		s.lanes[laneOf(p.Tag)].sending.drop(func(q *Sending) bool { return q == p })
-		s.watch--
+		s.Watch(-1)
 	case p.phase == sendOffered && s == nil:
 		i := slices.IndexFunc(e.match.arrivals.all(), func(a *arrival) bool { return a.own == p })
 		e.paid(e.match.remove(i))
@@ -314,28 +315,10 @@ func (e *Engine) Abandon(now int64, p *Sending, spare []byte) bool {
 		c := &Sending{Session: s, Context: p.Context, Tag: p.Tag, Data: spare, phase: sendOffered, id: p.id}
 		e.offers[c.id] = c
 		s.news = append(s.news, news{wire.CodeWithdrawn, c.id})
-		e.markDirty(s)
+		s.MarkDirty()
 	default:
 		return false
 	}
 	p.end(nil)
 	return true
-}
-
-// stall has s served again as soon as there is room for what it could not send.
-func (e *Engine) stall(s *Session) {
-	if !slices.Contains(e.stalled, s) {
-		e.stalled = append(e.stalled, s)
-	}
-}
-
-// unstall serves the sessions that had no room, if there is some again.
-func (e *Engine) unstall() {
-	e.stalled = slices.DeleteFunc(e.stalled, func(s *Session) bool {
-		room := e.sendRoom(s)
-		if room {
-			e.markDirty(s)
-		}
-		return room
-	})
 }

@@ -270,8 +270,8 @@ func (m *mix) atPeace() {
 			if a == b || m.gone[b] {
 				continue
 			}
-			s, peer := e.byRank[b], m.e[b].byRank[a]
-			if s.rest != (rest{}) || len(s.deferring)+len(s.news)+int(s.watch+s.pending) > 0 {
+			s, peer := e.Session(b), m.e[b].Session(a)
+			if s.rest != (rest{}) || len(s.deferring)+len(s.news)+int(s.Watched()+s.Owed()) > 0 {
 				m.t.Errorf("%s: rank %d has more to do for %d: %+v", m.name, a, b, s)
 			}
 			if i := slices.IndexFunc(s.lanes[:], func(l lane) bool { return l.spentHere != l.paidHere }); i >= 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -48,10 +49,10 @@ func (r *Request) Err() error {
 // newOp returns a free place in the table of operations, or none.
 func (e *Engine) newOp(a *Access, result []byte) int32 {
 	if !e.opRoom(a.session) {
-		return none
+		return link.None
 	}
 	i := e.freeOp
-	if i == none {
+	if i == link.None {
 		n := len(e.ops)
 		// The table doubles up to its limit, so that a rank that has little
 		// outstanding has a small table.
@@ -69,9 +70,8 @@ func (e *Engine) newOp(a *Access, result []byte) int32 {
 	e.freeOp = o.next
 	o.used, o.access, o.result, o.left, o.request = true, a, result, len(result), nil
 	a.pending++
-	a.session.pending++
+	a.session.Owe(1)
 	e.pending++
-	e.markActive(a.session)
 	return i
 }
 
@@ -81,11 +81,11 @@ func (e *Engine) token(i int32) uint32 { return uint32(e.ops[i].gen)<<16 | uint3
 func (e *Engine) find(s *Session, token uint32) int32 {
 	i := int32(token & (maxOps - 1))
 	if int(i) >= len(e.ops) {
-		return none
+		return link.None
 	}
 	o := &e.ops[i]
 	if !o.used || o.gen != uint16(token>>16) || o.access.session != s {
-		return none
+		return link.None
 	}
 	return i
 }
@@ -94,7 +94,7 @@ func (e *Engine) finish(i int32, err *mpierr.Error) {
 	o := &e.ops[i]
 	a := o.access
 	a.pending--
-	a.session.pending--
+	a.session.Owe(-1)
 	e.pending--
 	r := o.request
 	if r == nil && err != nil {
@@ -130,8 +130,8 @@ func (e *Engine) part(r *Request, err *mpierr.Error) {
 
 // failOps ends all operations that await an answer from s, or were kept back.
 func (e *Engine) failOps(s *Session) {
-	e.dropAllDeferred(s, s.err)
-	e.endOps(s.err, func(o *op) bool { return o.access.session == s })
+	e.dropAllDeferred(s, s.Failure())
+	e.endOps(s.Failure(), func(o *op) bool { return o.access.session == s })
 	s.lockOpen = nil
 }
 
@@ -185,7 +185,7 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 // error concerns the target as a whole; what goes wrong with one operation is told
 // by TakeError after a flush.
 func (e *Engine) Issue(now int64, c *Call) (bool, error) {
-	e.now = now
+	e.Now = now
 	if a := c.Access; a.lock > locked || a.starts != a.posts || !a.queue.empty() {
 		if err := a.Err(); err != nil {
 			e.abandon(c)
@@ -210,9 +210,9 @@ func (e *Engine) act(c *Call) (bool, error) {
 	}
 	s := a.session
 	switch {
-	case s.state == dead:
+	case s.Dead():
 		e.abandon(c)
-		return true, s.err
+		return true, s.Failure()
 	case s.bye:
 		e.abandon(c)
 		return true, leftError(s)
@@ -229,7 +229,7 @@ func (e *Engine) act(c *Call) (bool, error) {
 	case c.Code == wire.CodePut || c.Code == wire.CodeAccumulate:
 	case c.token == 0:
 		i := e.newOp(a, c.Result[c.base:c.end()])
-		if i == none {
+		if i == link.None {
 			return false, nil
 		}
 		c.token = e.token(i)
@@ -237,7 +237,7 @@ func (e *Engine) act(c *Call) (bool, error) {
 			c.Request.left++
 			e.ops[i].request = c.Request
 		}
-	case e.find(s, c.token) == none:
+	case e.find(s, c.token) == link.None:
 		return true, nil // a part was refused, which ended the whole
 	}
 	for range issueBudget {
@@ -273,20 +273,20 @@ func (e *Engine) abandon(c *Call) {
 	if c.Access.session == nil {
 		return
 	}
-	if i := e.find(c.Access.session, c.token); i != none {
-		e.finish(i, c.Access.session.err)
+	if i := e.find(c.Access.session, c.token); i != link.None {
+		e.finish(i, c.Access.session.Failure())
 	}
 }
 
 // Drop ends a call that Issue has not sent all of. What was sent takes effect; what it
 // brings goes nowhere.
 func (e *Engine) Drop(now int64, c *Call) {
-	e.now = now
+	e.Now = now
 	if c.Typed != nil {
 		e.done(c)
 	}
 	if s := c.Access.session; s != nil {
-		if i := e.find(s, c.token); i != none {
+		if i := e.find(s, c.token); i != link.None {
 			e.finish(i, nil)
 		}
 	}
@@ -296,31 +296,30 @@ func (e *Engine) Drop(now int64, c *Call) {
 // that is still open, and in no other lock's bundle.
 func (e *Engine) requestRoom(a *Access, n int) int32 {
 	s := a.session
-	if s.lockOpen != a {
-		return e.room(s, request, n)
+	if s.lockBundle() != a {
+		return s.Room(link.Request, n)
 	}
-	if i := s.open[request]; int(e.slots[i].length)+wire.RecordSize(n) <= s.maxPayload {
+	if i := s.Begun(link.Request); s.Fits(link.Request, n) {
 		return i
 	}
-	e.closeBundle(s, request)
-	return none // until the lock is known to be held
+	s.CloseBundle(link.Request)
+	return link.None // until the lock is known to be held
 }
 
 // fragment returns how many of the left bytes go into the next record, which
 // carries extra bytes besides: whole elements of the given size, and no crumbs.
 func (e *Engine) fragment(s *Session, left, extra, element int) int {
-	n := e.space(s, request) - extra
-	if n < left && n < minFragment && s.open[request] != none {
-		n = (s.maxPayload-wire.HeaderLen-wire.RecordLen)&^7 - extra // of a new bundle
+	n := s.Space(link.Request) - extra
+	if n < left && n < minFragment && s.Begun(link.Request) != link.None {
+		n = (s.MaxPayload()-wire.HeaderLen-wire.RecordLen)&^7 - extra // of a new bundle
 	}
 	return min(n-n%element, left)
 }
 
 func (e *Engine) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint8) []byte {
-	p := &e.slots[i]
-	p.flags |= flags
-	a.lastSeq = p.seq
-	return e.appendRecord(i, r, dataLen)
+	data, seq := e.Add(i, r, dataLen, flags)
+	a.lastSeq = seq
+	return data
 }
 
 func (c *Call) orderFlag() uint8 {
@@ -339,7 +338,7 @@ func (e *Engine) issueData(s *Session, c *Call) bool {
 	}
 	n := e.fragment(s, len(c.Origin)-c.at, 0, element)
 	i := e.requestRoom(c.Access, n)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	copy(e.add(c.Access, i, &r, n, flags), c.Origin[c.at:])
@@ -349,7 +348,7 @@ func (e *Engine) issueData(s *Session, c *Call) bool {
 
 func (e *Engine) issueGet(c *Call) bool {
 	i := e.requestRoom(c.Access, wire.PartLen)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	n := min(c.end()-c.at, wire.MaxPart)
@@ -366,7 +365,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 		operand = 0
 	}
 	i := e.requestRoom(c.Access, wire.PartLen+operand)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	r := wire.Record{
@@ -385,7 +384,7 @@ func (e *Engine) issueGetAccumulate(s *Session, c *Call) bool {
 func (e *Engine) issueCompareSwap(c *Call) bool {
 	n := len(c.Result)
 	i := e.requestRoom(c.Access, 2*n)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Window: c.Access.window, Token: c.token, Disp: c.Disp}
@@ -416,7 +415,7 @@ type RoomWait Access
 func (w *RoomWait) Met() bool {
 	e, a := w.engine, (*Access)(w)
 	s := a.session
-	if s == nil || s.state == dead || s.bye || a.held() && !a.leaving {
+	if s == nil || s.Dead() || s.bye || a.held() && !a.leaving {
 		return true
 	}
 	if !a.queue.empty() {
@@ -425,7 +424,7 @@ func (w *RoomWait) Met() bool {
 	if !e.opRoom(s) {
 		return false
 	}
-	return s.open[request] != none || e.mayOpen(s, request, 1)
+	return s.Begun(link.Request) != link.None || s.MayOpen(link.Request, 1)
 }
 
 // answers takes in a bundle of responses.
@@ -449,7 +448,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	}
 	i := e.find(s, r.Token)
 	switch {
-	case i != none:
+	case i != link.None:
 	case r.Code == wire.CodeCredit && e.takeCredit(s, r):
 		return
 	default:
@@ -473,7 +472,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	case r.Code == wire.CodeGranted && o.access.lock == locking && o.asksLock():
 		o.access.lock = locked
 		if !o.access.queue.empty() || o.access.mark != markNone {
-			e.markDirty(s)
+			s.MarkDirty()
 		}
 		e.finish(i, nil)
 	default:
@@ -485,13 +484,13 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 // answer was due.
 func (e *Engine) takeRefusal(s *Session, r *wire.Record) {
 	f, ok := r.Refusal()
-	err := refusal(f.Code, refusedClass(f.Class), s.rank)
+	err := refusal(f.Code, refusedClass(f.Class), s.Rank())
 	switch i := e.find(s, f.Token); {
 	case !ok:
 		e.Stats.BadAnswers++
 	case f.Token == 0:
 		e.takeQuietRefusal(s, &f, err)
-	case i == none:
+	case i == link.None:
 		e.Stats.BadAnswers++
 	default:
 		if o := &e.ops[i]; o.asksLock() {
@@ -532,7 +531,7 @@ func refusedClass(class uint32) mpierr.Class {
 }
 
 func leftError(s *Session) *mpierr.Error {
-	return &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: errLeft}
+	return &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errLeft}
 }
 
 func refusal(c wire.Code, class mpierr.Class, rank int) *mpierr.Error {

@@ -25,8 +25,8 @@ func TestPayloadGrowsWithTheFirstExchange(t *testing.T) {
 	f := newFabric(t, 2, 64, nil)
 	a := f.access(0, 1)
 	f.settle()
-	if there := f.e[1].Session(0); a.session.maxPayload != 1472 || there.maxPayload != 1472 {
-		t.Errorf("frames of %d and %d bytes", a.session.maxPayload, there.maxPayload)
+	if there := f.e[1].Session(0); a.session.MaxPayload() != 1472 || there.MaxPayload() != 1472 {
+		t.Errorf("frames of %d and %d bytes", a.session.MaxPayload(), there.MaxPayload())
 	}
 	f.atRest()
 }
@@ -52,7 +52,7 @@ func TestPathThatCarriesLessIsUsedAtItsSize(t *testing.T) {
 			f.flush(f.e[0], a)
 			f.pass(100 * millisecond)
 		}
-		if n := a.session.maxPayload; n > most || n < most-64 {
+		if n := a.session.MaxPayload(); n > most || n < most-64 {
 			t.Errorf("%d bytes: frames have %d", most, n)
 		}
 		f.atRest()
@@ -117,7 +117,7 @@ func TestLongFramesPassAgain(t *testing.T) {
 	f.pass(millisecond)
 	lost, passes := 0, false
 	f.filter = func(_, _ int, b []byte) int {
-		passes = passes || a.session.maxPayload < 1300
+		passes = passes || a.session.MaxPayload() < 1300
 		if len(b) > 1300 && !passes {
 			lost++
 			return 0
@@ -128,46 +128,8 @@ func TestLongFramesPassAgain(t *testing.T) {
 	if err := f.flush(f.e[0], a); err != nil {
 		t.Fatal(err)
 	}
-	if lost < 3 || !passes || a.session.maxPayload != 1472 {
-		t.Errorf("%d frames were lost, and they have %d bytes", lost, a.session.maxPayload)
+	if lost < 3 || !passes || a.session.MaxPayload() != 1472 {
+		t.Errorf("%d frames were lost, and they have %d bytes", lost, a.session.MaxPayload())
 	}
 	f.atRest()
-}
-
-// TestForgedPiecesAreHarmless sends pieces that fit no bundle: they are counted, and what
-// is kept of a bundle that never becomes whole is bounded.
-func TestForgedPiecesAreHarmless(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
-	a := f.access(0, 1)
-	f.settle()
-	at := f.e[1].Session(0)
-	send := func(w wire.PieceOf, n int) {
-		b := make([]byte, wire.HeaderLen+wire.PieceLen+n)
-		w.Put(b[wire.HeaderLen:])
-		a.session.nextPacket++
-		(&wire.Header{Kind: wire.KindData, Session: at.localID, Packet: a.session.nextPacket, Credits: 1, AckRequests: 1, AckResponses: 1}).Encode(b)
-		f.e[1].Receive(f.now, b, 0)
-	}
-	bad := []struct {
-		w wire.PieceOf
-		n int
-	}{
-		{wire.PieceOf{Sequence: 1, Total: 1 << 31, Offset: 0}, pieceLen},
-		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 8}, 8},
-		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 2 * pieceLen}, 8},
-		{wire.PieceOf{Sequence: 1, Total: 1392, Offset: 0}, 8},
-		{wire.PieceOf{Sequence: 1, Total: 0, Offset: 0}, 0},
-	}
-	for _, p := range bad {
-		send(p.w, p.n)
-	}
-	if n := f.e[1].Stats.Faults[wire.BadFrame]; int(n) != len(bad) {
-		t.Errorf("%d of %d pieces were refused", n, len(bad))
-	}
-	for seq := range uint64(200) {
-		send(wire.PieceOf{Sequence: seq + 1, Total: 1392}, pieceLen)
-	}
-	if n := len(at.joining); n != maxJoining {
-		t.Errorf("pieces of %d bundles are kept", n)
-	}
 }

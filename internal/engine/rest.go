@@ -34,8 +34,8 @@ func (a *arrival) coming() bool { return len(a.data) > 0 && len(a.data) < a.leng
 func (e *Engine) restTo(s *Session, r *Receive) {
 	r.phase = receivePulling
 	s.rest.receive = r
-	s.watch++
-	e.await(s)
+	s.Watch(1)
+	s.Await()
 }
 
 // takeRest takes in more of the last message of s.
@@ -65,7 +65,7 @@ func (e *Engine) endRest(s *Session, why *mpierr.Error) {
 	s.rest = rest{}
 	switch {
 	case t.receive != nil:
-		s.watch--
+		s.Watch(-1)
 		t.receive.end(why)
 	case t.kept != nil && why != nil:
 		i := slices.IndexFunc(e.match.arrivals.all(), func(a *arrival) bool { return a == t.kept })

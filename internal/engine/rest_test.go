@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -75,9 +76,9 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 		{"the sender dies unheard of", n, func(t *testing.T, s *state) {
 			s.f.cut[0] = true
 			if s.before == nil {
-				s.f.e[1].Watch(s.f.now, s.f.e[1].byRank[0], 1)
+				s.f.e[1].Watch(s.f.now, s.f.e[1].Session(0), 1)
 				s.f.pass(20_000 * millisecond)
-				s.f.e[1].Watch(s.f.now, s.f.e[1].byRank[0], -1)
+				s.f.e[1].Watch(s.f.now, s.f.e[1].Session(0), -1)
 			}
 			ends(t, s.receive(), s.f, n, mpierr.ProcFailed)
 		}},
@@ -130,8 +131,8 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 				}
 				p := f.send(0, 1, 1, 3, content(7, n))
 				f.settle()
-				if !p.Met() || f.e[1].byRank[0].rest.missing == 0 {
-					t.Fatalf("the message is not under way: %v, %+v", p.Met(), f.e[1].byRank[0].rest)
+				if !p.Met() || f.e[1].Session(0).rest.missing == 0 {
+					t.Fatalf("the message is not under way: %v, %+v", p.Met(), f.e[1].Session(0).rest)
 				}
 				test.do(t, s)
 				f.filter = nil
@@ -143,7 +144,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 						t.Errorf("the next message: %v", r.Err())
 					}
 				}
-				if got := f.e[1].byRank[0].rest; got != (rest{}) {
+				if got := f.e[1].Session(0).rest; got != (rest{}) {
 					t.Errorf("%+v is left", got)
 				}
 				f.atRest()
@@ -227,7 +228,7 @@ func TestForgedRest(t *testing.T) {
 		{message(8, 0), mpierr.Success},
 		{message(1000, maxWhole-1000), mpierr.Success},
 	} {
-		if got := e.applyRecord(&bundle{session: s}, &test.r); got != test.want {
+		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
 			t.Errorf("record %d, %v of %d bytes: %v, want %v", i, test.r.Code, len(test.r.Data), got, test.want)
 		}
 	}
@@ -236,7 +237,7 @@ func TestForgedRest(t *testing.T) {
 	}
 	e.FreeContext(f.now, 1)
 	r := more(maxWhole - 1000)
-	if got := e.applyRecord(&bundle{session: s}, &r); got != mpierr.Success || e.Usage().Unexpected != 0 {
+	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &r); got != mpierr.Success || e.Usage().Unexpected != 0 {
 		t.Errorf("the rest of a message that was dropped: %v, %+v", got, e.Usage())
 	}
 }

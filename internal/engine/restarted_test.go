@@ -18,7 +18,7 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 	f.start(1, 2, 3, 8, nil)
 	f.dial(1, 0)
 	f.settle()
-	if !f.e[0].Gone(1) || f.e[0].Session(1).state != open {
+	if !f.e[0].Gone(1) || !f.e[0].Session(1).Open() {
 		t.Fatal("rank 0 has not met the new life of rank 1")
 	}
 	for name, source := range map[string]int{"from the restarted rank": 1, "from another member": 2} {

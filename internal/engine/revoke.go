@@ -29,7 +29,7 @@ const keptEarly = 1 << 8
 // OpenContext says which ranks of the job may use a context; nil means all. What one of
 // them has said before about its end holds from now on.
 func (e *Engine) OpenContext(now int64, context uint32, group []int) {
-	e.now = now
+	e.Now = now
 	in := &e.revoked
 	if _, known := in.groups[context]; known {
 		return
@@ -88,8 +88,8 @@ func (e *Engine) takeRevoke(s *Session, r *wire.Record) mpierr.Class {
 	context, failed := v.Context, int(v.Failed)
 	switch _, known := in.groups[context]; {
 	case !known:
-		e.keepEarly(s.rank, early{context, failed})
-	case in.outside(context, s.rank):
+		e.keepEarly(s.Rank(), early{context, failed})
+	case in.outside(context, s.Rank()):
 		e.Stats.Outsiders++
 		return mpierr.Comm
 	default:
@@ -124,6 +124,6 @@ func (e *Engine) Revoked(context uint32) (failed int, ok bool) {
 // Revoke ends a context at this rank, at all members that it has a session with or
 // will have one with, and so, from one to the next, at all that wait for each other.
 func (e *Engine) Revoke(now int64, context uint32, failed int) {
-	e.now = now
+	e.Now = now
 	e.revoke(context, failed)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -43,7 +44,7 @@ func TestRevokedIsBounded(t *testing.T) {
 	s := f.access(0, 1).session
 	for context := range uint32(4 * keptEarly) {
 		r := wire.Record{Code: wire.CodeRevoke, Window: testContexts + context, Disp: 1}
-		if class := f.e[0].applyRecord(&bundle{session: s}, &r); class != mpierr.Success {
+		if class := f.e[0].applyRecord(&link.Bundle{Session: &s.Session}, &r); class != mpierr.Success {
 			t.Fatal(class)
 		}
 	}
@@ -69,7 +70,7 @@ func TestOnlyMembersRevoke(t *testing.T) {
 			}
 			if f.e[who].Revoke(f.now, context, 3); who == outsider {
 				r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 0} // a second time
-				f.e[0].applyRecord(&bundle{session: e.Session(outsider)}, &r)
+				f.e[0].applyRecord(&link.Bundle{Session: &e.Session(outsider).Session}, &r)
 			}
 			f.settle()
 			if _, broken := e.Revoked(context); broken == late && who != outsider {

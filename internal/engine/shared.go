@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -50,14 +51,14 @@ func (e *Engine) Direct(a *Access) bool {
 	if s == nil {
 		return true
 	}
-	return s.state == open && !s.bye && a.shared.word != nil && !a.shared.word.Retired()
+	return s.Open() && !s.bye && a.shared.word != nil && !a.shared.word.Retired()
 }
 
 // Reach notes that a call acts on the memory of a's target without asking it: that the
 // target still lives is looked after in the background.
 func (e *Engine) Reach(now int64, a *Access) {
 	if a.session != nil {
-		e.now = now
+		e.Now = now
 		e.reach(a.session)
 	}
 }
@@ -66,7 +67,7 @@ func (e *Engine) Reach(now int64, a *Access) {
 func (a *Access) Refused(c *Call, class mpierr.Class) {
 	rank := a.engine.cfg.Rank
 	if a.session != nil {
-		rank = a.session.rank
+		rank = a.session.Rank()
 	}
 	err := refusal(c.Code, class, rank)
 	if c.Request != nil && c.answered() {
@@ -80,7 +81,7 @@ func (a *Access) Refused(c *Call, class mpierr.Class) {
 // open: the target watches over holders through it.
 func (a *Access) takeWord(exclusive bool) bool {
 	l := &a.shared
-	if l.word == nil || a.session.state != open || l.word.Retired() || !l.word.Take(l.index, kindOf(exclusive)) {
+	if l.word == nil || !a.session.Open() || l.word.Retired() || !l.word.Take(l.index, kindOf(exclusive)) {
 		return false
 	}
 	a.lock, l.held = locked, true
@@ -90,33 +91,30 @@ func (a *Access) takeWord(exclusive bool) bool {
 
 // reach notes that a peer's memory is used without asking it.
 func (e *Engine) reach(s *Session) {
-	s.reached = true
-	if s.pingAt == 0 {
-		e.await(s)
-	}
+	s.Expect()
 }
 
 // giveWord is Unlock for a lock that was taken by the word.
 func (e *Engine) giveWord(a *Access) bool {
 	s, l := a.session, &a.shared
 	if l.held {
-		if s.state != dead && !(*FlushWait)(a).Met() {
-			e.push(s, a.lastSeq) // some of it went in frames
+		if !s.Dead() && !(*FlushWait)(a).Met() {
+			s.Push(a.lastSeq) // some of it went in frames
 			return false
 		}
 		held, tell := l.word.Give(l.index)
 		if !held {
-			a.fail(&mpierr.Error{Op: "unlock", Class: mpierr.ProcFailed, Rank: s.rank, Err: errTaken})
+			a.fail(&mpierr.Error{Op: "unlock", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errTaken})
 		}
 		a.lock, l.held, l.tell = unlocked, false, tell
 	}
-	if l.tell && s.state != dead {
-		i := e.room(s, request, 0)
-		if i == none {
+	if l.tell && !s.Dead() {
+		i := s.Room(link.Request, 0)
+		if i == link.None {
 			return false
 		}
-		e.appendRecord(i, &wire.Record{Code: wire.CodeGiven, Window: a.window}, 0)
-		e.markDirty(s)
+		e.Append(i, &wire.Record{Code: wire.CodeGiven, Window: a.window}, 0)
+		s.MarkDirty()
 	}
 	l.tell = false
 	return true
@@ -141,9 +139,9 @@ func (e *Engine) lookAtWord(id uint32, l *lock) {
 		return
 	}
 	if e.wordsAt == 0 {
-		e.wordsAt = e.now + wordPause
+		e.wordsAt = e.Now + wordPause
 	}
-	e.wakeBy(e.wordsAt)
+	e.WakeBy(e.wordsAt)
 }
 
 // lookAtWords looks at all words that somebody waits for, when that is due.
@@ -151,8 +149,8 @@ func (e *Engine) lookAtWords() {
 	switch {
 	case e.wordsAt == 0:
 		return
-	case e.now < e.wordsAt:
-		e.wakeBy(e.wordsAt)
+	case e.Now < e.wordsAt:
+		e.WakeBy(e.wordsAt)
 		return
 	}
 	e.wordsAt = 0
@@ -169,7 +167,7 @@ func (e *Engine) sharer(h *window.Host, index int) *Session {
 	if index >= len(h.Ranks) {
 		return nil
 	}
-	if s := e.byRank[h.Ranks[index]]; s != nil && s.state != dead {
+	if s := e.Session(h.Ranks[index]); s != nil && !s.Dead() {
 		return s
 	}
 	return nil

@@ -1,39 +1,21 @@
 package engine
 
-import "github.com/xdprma/xdprma/internal/wire"
+import "github.com/xdprma/xdprma/internal/link"
 
 // Stats counts what an engine did and what it refused. All are totals.
 type Stats struct {
-	Frames     uint64                 // received, of any kind
-	Faults     [wire.NumFaults]uint64 // malformed frames and records, by fault
-	Unknown    uint64                 // frames of unknown sessions
-	Handshakes uint64                 // handshake frames that were refused
-	Resets     uint64                 // peers that declared a session dead
+	link.Stats
 
-	Bundles        uint64 // received and taken in
-	Duplicates     uint64 // bundles received again
-	OutOfSpan      uint64 // bundles too far ahead
-	Parked         uint64 // bundles that had to wait for order, a lock or room
-	ParkingFull    uint64 // bundles left to be sent again for want of room
-	BadAcks        uint64 // acknowledgements of what was never sent
-	BadAnswers     uint64 // answers to no operation of ours
-	Deferred       uint64 // calls kept back until a lock was granted or a target had posted
-	Unexpected     uint64 // messages that came before a receive was there
-	Dropped        uint64 // messages that nobody can receive: their communicator was freed here
-	Overdrawn      uint64 // messages refused because their sender had no credit for them
-	Refused        uint64 // requests that this rank refused
-	Outsiders      uint64 // requests of ranks that are not in the group of the window or communicator
-	Types          uint64 // datatypes that peers defined here
-	TypesRefused   uint64 // pieces of definitions that this rank refused
-	Sent           uint64 // bundles sent for the first time
-	Resent         uint64 // bundles sent again
-	Acks           uint64 // frames sent only to acknowledge
-	Lost           uint64 // bundles found lost by later acknowledgements
-	Probes         uint64 // bundles sent again early, in case the last ones were lost
-	Timeouts       uint64 // retransmission timeouts
-	SlotsExhausted uint64 // times that no transmit slot was free
-	PeersFailed    uint64
-	Conflicts      uint64 // conflicting accesses found in checking mode
+	BadAnswers   uint64 // answers to no operation of ours
+	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
+	Unexpected   uint64 // messages that came before a receive was there
+	Dropped      uint64 // messages that nobody can receive: their communicator was freed here
+	Overdrawn    uint64 // messages refused because their sender had no credit for them
+	Refused      uint64 // requests that this rank refused
+	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
+	Types        uint64 // datatypes that peers defined here
+	TypesRefused uint64 // pieces of definitions that this rank refused
+	Conflicts    uint64 // conflicting accesses found in checking mode
 }
 
 // Usage says what an engine holds at this moment. An engine that has nothing
@@ -54,16 +36,14 @@ type Usage struct {
 // Usage returns what e holds. It looks at every operation: it is for monitoring
 // and tests, not for the data path.
 func (e *Engine) Usage() Usage {
+	l := e.Link.Usage()
 	u := Usage{
-		Slots: len(e.slots), FreeSlots: int(e.freeSlots), Parked: e.parked.n, LockWaits: e.parked.waiting,
-		Unexpected: e.match.bytes, Receives: e.match.posted.len(), Sends: len(e.offers), TypeBytes: e.typeBytes, Sessions: len(e.byID),
+		Slots: l.Slots, FreeSlots: l.FreeSlots, Parked: l.Parked, LockWaits: l.Kept, Active: l.Active, Sessions: l.Sessions,
+		Unexpected: e.match.bytes, Receives: e.match.posted.len(), Sends: len(e.offers), TypeBytes: e.typeBytes,
 	}
-	for _, s := range e.byID {
-		u.Sends += s.waitingSends()
-	}
-	for _, s := range e.active {
-		if !s.idle() {
-			u.Active++
+	for rank := range e.cfg.Size {
+		if s := e.Session(rank); s != nil {
+			u.Sends += s.waitingSends()
 		}
 	}
 	for i := range e.ops {

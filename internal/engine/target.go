@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -10,12 +11,12 @@ import (
 // apply lets the records of b take effect, from where an earlier attempt stopped.
 // It returns false if no transmit slot was free for an answer: then it must be
 // called again, and goes on with the same record.
-func (e *Engine) apply(b *bundle) bool {
-	s := b.session
+func (e *Engine) apply(b *link.Bundle) bool {
+	s := sessionOf(b.Session)
 	e.turn++
 	var r wire.Record
-	for b.at < len(b.body) {
-		n := wire.NextRecord(b.body[b.at:], &r)
+	for b.At < len(b.Body) {
+		n := wire.NextRecord(b.Body[b.At:], &r)
 		if n == 0 {
 			// The checksum was right, so the peer has a bug; it must not wait in vain.
 			r = wire.Record{}
@@ -23,21 +24,21 @@ func (e *Engine) apply(b *bundle) bool {
 				return false
 			}
 			e.Stats.Faults[wire.BadRecord]++
-			b.at = len(b.body)
+			b.At = len(b.Body)
 			break
 		}
-		if r.Code == wire.CodeLock && b.at == 0 && !b.lock.given && b.refuse == mpierr.Success {
+		if r.Code == wire.CodeLock && b.At == 0 && !b.Upper.Begun && b.Upper.Refuse == mpierr.Success {
 			granted, class := e.acquire(s, &r)
 			switch {
 			case class != mpierr.Success:
-				b.refuse = class
+				b.Upper.Refuse = class
 			case granted:
-				b.lock = lockState{given: true, window: r.Window, token: r.Token}
-				b.at += n
+				b.Upper = link.Memo{Begun: true, Key: r.Window, Token: r.Token}
+				b.At += n
 				continue
 			default:
-				b.lock = lockState{given: true, window: r.Window, token: r.Token}
-				b.at += n
+				b.Upper = link.Memo{Begun: true, Key: r.Window, Token: r.Token}
+				b.At += n
 				e.enqueue(b)
 				return true
 			}
@@ -45,14 +46,14 @@ func (e *Engine) apply(b *bundle) bool {
 		if class := e.applyRecord(b, &r); class == stuck || class != mpierr.Success && !e.refuse(s, &r, class) {
 			return false
 		}
-		b.at += n
-		b.done = 0
+		b.At += n
+		b.Done = 0
 	}
-	if b.lock.given {
-		if !e.respond(s, &wire.Record{Code: wire.CodeGranted, Window: b.lock.window, Token: b.lock.token}) {
+	if b.Upper.Begun {
+		if !e.respond(s, &wire.Record{Code: wire.CodeGranted, Window: b.Upper.Key, Token: b.Upper.Token}) {
 			return false
 		}
-		b.lock.given = false
+		b.Upper.Begun = false
 	}
 	return true
 }
@@ -60,10 +61,10 @@ func (e *Engine) apply(b *bundle) bool {
 // stuck is what applyRecord returns when there is no room for an answer.
 const stuck mpierr.Class = -1
 
-func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
-	s := b.session
-	if b.refuse != mpierr.Success {
-		return b.refuse
+func (e *Engine) applyRecord(b *link.Bundle, r *wire.Record) mpierr.Class {
+	s := sessionOf(b.Session)
+	if b.Upper.Refuse != mpierr.Success {
+		return b.Upper.Refuse
 	}
 	switch r.Code {
 	case wire.CodePing:
@@ -92,7 +93,7 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:
-		e.completed(s.localID, r.Window, r.Flags&wire.FlagReads != 0)
+		e.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
 	if r.Window >= offered {
@@ -121,7 +122,7 @@ func (e *Engine) applyRecord(b *bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeCompareSwap:
 		class = e.applyCompareSwap(s, w, r)
 	case wire.CodeUnlock:
-		return e.release(w.ID(), s.localID)
+		return e.release(w.ID(), s.ID())
 	case wire.CodeLock:
 		return mpierr.RMASync // a lock record starts a bundle
 	default:
@@ -141,14 +142,14 @@ func (e *Engine) windowFor(s *Session, id uint32) (*window.Window, mpierr.Class)
 	switch {
 	case w == nil:
 		return nil, mpierr.Win
-	case !w.Admits(s.rank):
+	case !w.Admits(s.Rank()):
 		e.Stats.Outsiders++
 		return nil, mpierr.Group
 	}
 	return w, mpierr.Success
 }
 
-func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (e *Engine) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) != wire.PartLen {
 		return mpierr.Intern
 	}
@@ -165,25 +166,25 @@ func (e *Engine) applyGet(b *bundle, w *window.Window, r *wire.Record) mpierr.Cl
 
 // answerGet answers a get with as many results as mem, what was asked for, needs, straight
 // into transmit slots. The results fill that of the operation from offset on.
-func (e *Engine) answerGet(b *bundle, token, offset uint32, mem []byte) mpierr.Class {
-	s := b.session
+func (e *Engine) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpierr.Class {
+	s := sessionOf(b.Session)
 	for {
-		n := len(mem) - int(b.done)
-		if left := e.space(s, response); n > left {
+		n := len(mem) - int(b.Done)
+		if left := s.Space(link.Response); n > left {
 			if n = left; n < minFragment {
-				e.closeBundle(s, response)
-				n = min(len(mem)-int(b.done), e.space(s, response))
+				s.CloseBundle(link.Response)
+				n = min(len(mem)-int(b.Done), s.Space(link.Response))
 			}
 		}
-		a := wire.Record{Code: wire.CodeResult, Token: token, Disp: uint64(offset) + uint64(b.done)}
-		i, data := e.reserve(s, &a, n)
-		if i == none {
+		a := wire.Record{Code: wire.CodeResult, Token: token, Disp: uint64(offset) + uint64(b.Done)}
+		i, data := s.Reserve(&a, n)
+		if i == link.None {
 			return stuck
 		}
-		datatype.CopyOut(data, mem[b.done:int(b.done)+n])
-		e.commit(i, n)
-		b.done += uint32(n)
-		if int(b.done) == len(mem) {
+		datatype.CopyOut(data, mem[b.Done:int(b.Done)+n])
+		e.Commit(i, n)
+		b.Done += uint32(n)
+		if int(b.Done) == len(mem) {
 			return mpierr.Success
 		}
 	}
@@ -194,17 +195,17 @@ func (e *Engine) applyGetAccumulate(s *Session, w *window.Window, r *wire.Record
 		return mpierr.Intern
 	}
 	offset, want := wire.Part(r.Data)
-	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.reach.limit {
+	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.Limit() {
 		return mpierr.Size
 	}
 	a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}
-	i, result := e.reserve(s, &a, int(want))
-	if i == none {
+	i, result := s.Reserve(&a, int(want))
+	if i == link.None {
 		return stuck
 	}
 	class := w.GetAccumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data[wire.PartLen:], result)
 	if class == mpierr.Success {
-		e.commit(i, int(want))
+		e.Commit(i, int(want))
 	}
 	return class
 }
@@ -215,37 +216,24 @@ func (e *Engine) applyCompareSwap(s *Session, w *window.Window, r *wire.Record) 
 		return mpierr.Count
 	}
 	a := wire.Record{Code: wire.CodeResult, Token: r.Token}
-	i, result := e.reserve(s, &a, n)
-	if i == none {
+	i, result := s.Reserve(&a, n)
+	if i == link.None {
 		return stuck
 	}
 	class := w.CompareAndSwap(datatype.Basic(r.Basic), r.Disp, r.Data[:n], r.Data[n:], result)
 	if class == mpierr.Success {
-		e.commit(i, n)
+		e.Commit(i, n)
 	}
 	return class
 }
 
-// reserve writes an answer's fixed part into a bundle that has room for it and
-// for n bytes of data, without making it part of the bundle: commit does.
-func (e *Engine) reserve(s *Session, r *wire.Record, n int) (int32, []byte) {
-	i := e.room(s, response, n)
-	if i == none {
-		return none, nil
-	}
-	e.markDirty(s)
-	return i, wire.PutRecord(e.cfg.Slab.Payload(i)[e.slots[i].length:], r, n)
-}
-
-func (e *Engine) commit(i int32, n int) { e.slots[i].length += int32(wire.RecordSize(n)) }
-
 // respond sends an answer without data.
 func (e *Engine) respond(s *Session, r *wire.Record) bool {
-	i, _ := e.reserve(s, r, 0)
-	if i == none {
+	i, _ := s.Reserve(r, 0)
+	if i == link.None {
 		return false
 	}
-	e.commit(i, 0)
+	e.Commit(i, 0)
 	return true
 }
 
@@ -256,15 +244,15 @@ func (e *Engine) refuse(s *Session, r *wire.Record, class mpierr.Class) bool {
 		f.Token = 0
 	}
 	a := f.Record()
-	i, data := e.reserve(s, &a, wire.RefusalLen)
-	if i == none {
+	i, data := s.Reserve(&a, wire.RefusalLen)
+	if i == link.None {
 		return false
 	}
 	f.Put(data)
-	e.commit(i, wire.RefusalLen)
+	e.Commit(i, wire.RefusalLen)
 	e.Stats.Refused++
 	if f.Token == 0 {
-		s.refusalsSent++
+		s.Told.Sent++
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -179,7 +180,7 @@ func (e *Engine) sendTyped(s *Session, c *Call) bool {
 	if y.way == byType {
 		if d = s.given(y.target); d == nil || len(d.encoding) == 0 {
 			y.way, d = byPiece, nil
-		} else if !e.define(a, d) || a.lock == locking && s.lockOpen != a {
+		} else if !e.define(a, d) || a.lock == locking && s.lockBundle() != a {
 			return false // the definition may have closed the bundle of a's lock
 		}
 	}
@@ -189,7 +190,7 @@ func (e *Engine) sendTyped(s *Session, c *Call) bool {
 		if !e.beginTyped(c) {
 			return false
 		}
-	case e.find(s, c.token) == none:
+	case e.find(s, c.token) == link.None:
 		return true // a part was refused, which ended the whole
 	}
 	for range issueBudget {
@@ -219,7 +220,7 @@ func (e *Engine) beginTyped(c *Call) bool {
 		result = y.result.mem[c.base:y.end:y.end]
 	}
 	i := e.newOp(c.Access, result)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	o := &e.ops[i]
@@ -251,7 +252,7 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 	if d != nil {
 		r.Flags |= wire.FlagTyped
 		extra = wire.LayoutLen
-		if s.acked[request] <= d.defined {
+		if s.Acked(link.Request) <= d.defined {
 			flags = wire.FlagOrdered // the definition must not be overtaken
 		}
 	}
@@ -275,7 +276,7 @@ func (e *Engine) issuePiece(s *Session, c *Call, d *givenType) bool {
 		sent = 0
 	}
 	i := e.requestRoom(a, extra+sent)
-	if i == none {
+	if i == link.None {
 		return false
 	}
 	r.Disp = c.Disp + uint64(off)

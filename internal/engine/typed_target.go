@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -15,14 +16,14 @@ type walks struct {
 }
 
 // applyTyped lets a request take effect on memory that a datatype describes.
-func (e *Engine) applyTyped(b *bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (e *Engine) applyTyped(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
 	var where wire.Layout
 	data, ok := where.Get(r.Data)
 	if !ok {
 		e.Stats.Faults[wire.BadRecord]++
 		return mpierr.Intern
 	}
-	t := b.session.taken(where.Type)
+	t := sessionOf(b.Session).taken(where.Type)
 	if t == nil {
 		return mpierr.Type
 	}
@@ -40,17 +41,17 @@ func (e *Engine) applyTyped(b *bundle, w *window.Window, r *wire.Record) mpierr.
 			return mpierr.Intern
 		}
 		offset, want := wire.Part(data)
-		if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > b.session.reach.limit {
+		if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > b.Session.Limit() {
 			return mpierr.Size
 		}
 		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}
-		i, result := e.reserve(b.session, &a, int(want))
-		if i == none {
+		i, result := b.Session.Reserve(&a, int(want))
+		if i == link.None {
 			return stuck
 		}
 		class := l.GetAccumulate(w, &e.walks.whole, op, basic, where.Position, data[wire.PartLen:], result)
 		if class == mpierr.Success {
-			e.commit(i, int(want))
+			e.Commit(i, int(want))
 		}
 		return class
 	}
@@ -60,8 +61,8 @@ func (e *Engine) applyTyped(b *bundle, w *window.Window, r *wire.Record) mpierr.
 
 // applyTypedGet is applyGet for a layout. No element is cut, so that each is read
 // whole.
-func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
-	s := b.session
+func (e *Engine) applyTypedGet(b *link.Bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
+	s := sessionOf(b.Session)
 	if len(data) != wire.PartLen {
 		return mpierr.Intern
 	}
@@ -75,26 +76,26 @@ func (e *Engine) applyTypedGet(b *bundle, w *window.Window, r *wire.Record, l *w
 	}
 	whole.ResetElements(l.Type, l.Count)
 	for {
-		left, from := int(want-b.done), position+uint64(b.done)
-		n := min(left, e.space(s, response))
+		left, from := int(want-b.Done), position+uint64(b.Done)
+		n := min(left, s.Space(link.Response))
 		if n < left && n < minFragment {
-			e.closeBundle(s, response)
-			n = min(left, e.space(s, response))
+			s.CloseBundle(link.Response)
+			n = min(left, s.Space(link.Response))
 		}
 		if n < left {
 			n = cut(l.Type, whole, int64(from), n)
 		}
-		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.done)}
-		i, data := e.reserve(s, &a, n)
-		if i == none {
+		a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset) + uint64(b.Done)}
+		i, data := s.Reserve(&a, n)
+		if i == link.None {
 			return stuck
 		}
 		if class := l.Get(w, it, from, data); class != mpierr.Success {
 			return class
 		}
-		e.commit(i, n)
-		b.done += uint32(n)
-		if b.done == want {
+		e.Commit(i, n)
+		b.Done += uint32(n)
+		if b.Done == want {
 			return mpierr.Success
 		}
 	}

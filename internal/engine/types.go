@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -71,7 +72,7 @@ func (s *Session) given(t *datatype.Type) *givenType {
 // definition is on the way. A lock's bundle counts as applied while it waits for
 // the lock.
 func (s *Session) oldestType() *givenType {
-	if int32(s.refusalsSeen-s.refusalsTold) < 0 {
+	if int32(s.refusalsSeen-s.Told.Heard) < 0 {
 		return nil
 	}
 	for _, a := range s.access {
@@ -81,7 +82,7 @@ func (s *Session) oldestType() *givenType {
 	}
 	var oldest *givenType
 	for _, d := range s.types.byID {
-		if d != nil && d.issued == len(d.encoding) && d.lastUse < s.acked[request] && (oldest == nil || d.lastUse < oldest.lastUse) {
+		if d != nil && d.issued == len(d.encoding) && d.lastUse < s.Acked(link.Request) && (oldest == nil || d.lastUse < oldest.lastUse) {
 			oldest = d
 		}
 	}
@@ -94,19 +95,19 @@ func (e *Engine) define(a *Access, d *givenType) bool {
 	s := a.session
 	for d.issued < len(d.encoding) {
 		n := len(d.encoding) - d.issued
-		if left := e.space(s, request); n > left {
+		if left := s.Space(link.Request); n > left {
 			if n = left; n < minFragment {
-				n = min(len(d.encoding)-d.issued, s.maxPayload-wire.HeaderLen-wire.RecordLen-7)
+				n = min(len(d.encoding)-d.issued, s.MaxPayload()-wire.HeaderLen-wire.RecordLen-7)
 			}
 		}
-		i := e.room(s, request, n)
-		if i == none {
+		i := s.Room(link.Request, n)
+		if i == link.None {
 			return false
 		}
 		r := wire.TypePiece{Window: a.window, Type: d.id, Offset: uint32(d.issued), Last: d.issued+n == len(d.encoding)}.Record()
 		copy(e.add(a, i, &r, n, wire.FlagOrdered), d.encoding[d.issued:])
 		d.issued += n
-		d.defined, d.lastUse = e.slots[i].seq, e.slots[i].seq
+		d.defined, d.lastUse = e.Sequence(i), e.Sequence(i)
 	}
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -54,7 +55,7 @@ func TestTypeIsDefinedOnce(t *testing.T) {
 		t.Errorf("defined %d times", n)
 	}
 	// It is forgotten with the session.
-	f.e[1].fail(f.e[1].Session(0), errReset)
+	f.e[1].Session(0).Fail(link.ErrReset)
 	if n := f.e[1].Usage().TypeBytes; n != 0 {
 		t.Errorf("%d bytes are kept for a dead peer", n)
 	}
@@ -258,7 +259,7 @@ func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
 	for i := range 2 * wire.MaxTypes {
 		typedPut(f, a, scattered(uint64(i+2), 20), 1<<16)
 	}
-	if held == 0 || a.session.acked[request] > late {
+	if held == 0 || a.session.Acked(link.Request) > late {
 		t.Fatal("nothing is late")
 	}
 	f.filter = nil
@@ -385,7 +386,7 @@ func TestFaultyDefinitions(t *testing.T) {
 				o := e.newOp(a, make([]byte, 64))
 				r.Token = e.token(o)
 			}
-			copy(e.add(a, e.room(s, request, len(data)), &r, len(data), 0), data)
+			copy(e.add(a, s.Room(link.Request, len(data)), &r, len(data), 0), data)
 		}
 		if err := f.flush(e, a); mpierr.ClassOf(err) != tt.class {
 			t.Errorf("%s: %v, want class %v", tt.name, err, tt.class)

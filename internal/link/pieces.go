@@ -1,4 +1,4 @@
-package engine
+package link
 
 import (
 	"slices"
@@ -19,27 +19,27 @@ const (
 
 // sendPieces sends bundle i in pieces with successive packet numbers. Those for which
 // there is no slot are lost.
-func (e *Engine) sendPieces(s *Session, i int32) {
-	p := &e.slots[i]
-	records := e.cfg.Slab.Payload(i)[wire.HeaderLen:p.length]
+func (l *Link) sendPieces(s *Session, i int32) {
+	p := &l.slots[i]
+	records := l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length]
 	p.packet, p.pieces = s.nextPacket, int32((len(records)-1)/pieceLen)
 	for at := 0; at < len(records); at += pieceLen {
-		if e.freeSlots <= e.ackReserve {
+		if l.freeSlots <= l.ackReserve {
 			s.nextPacket++
 			continue
 		}
-		j := e.allocSlot()
+		j := l.allocSlot()
 		part := records[at:min(at+pieceLen, len(records))]
-		b := e.cfg.Slab.Payload(j)[:wire.HeaderLen+wire.PieceLen+len(part)]
+		b := l.cfg.Slab.Payload(j)[:wire.HeaderLen+wire.PieceLen+len(part)]
 		wire.PieceOf{Sequence: p.seq, Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
 		copy(b[wire.HeaderLen+wire.PieceLen:], part)
-		e.loose(s, j, len(b), p.flags, p.order)
+		l.loose(s, j, len(b), p.flags, p.order)
 	}
 }
 
 // joining is a bundle of which some pieces have arrived.
 type joining struct {
-	class   class
+	class   Class
 	seq     uint64
 	got     uint64 // bit i: piece i
 	records []byte
@@ -47,9 +47,9 @@ type joining struct {
 
 // join takes in a piece of a bundle of s. It returns the bundle's records when that was
 // the last piece that was missing, and false if the piece makes no sense.
-func (e *Engine) join(s *Session, c class, w wire.PieceOf, part []byte) (records []byte, ok bool) {
+func (l *Link) join(s *Session, c Class, w wire.PieceOf, part []byte) (records []byte, ok bool) {
 	total, at := int(w.Total), int(w.Offset)
-	if total > min(e.cfg.Slab.MaxPayload-wire.HeaderLen, maxJoinedLen) || at%pieceLen != 0 || at >= total || len(part) != min(pieceLen, total-at) {
+	if total > min(l.cfg.Slab.MaxPayload-wire.HeaderLen, maxJoinedLen) || at%pieceLen != 0 || at >= total || len(part) != min(pieceLen, total-at) {
 		return nil, false
 	}
 	k := slices.IndexFunc(s.joining, func(b joining) bool { return b.seq == w.Sequence && b.class == c })

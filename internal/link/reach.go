@@ -1,4 +1,4 @@
-package engine
+package link
 
 import (
 	"github.com/xdprma/xdprma/internal/reliable"
@@ -30,27 +30,27 @@ type reach struct {
 }
 
 // seekReach begins to find out what the path to s carries.
-func (e *Engine) seekReach(s *Session) {
+func (l *Link) seekReach(s *Session) {
 	s.reach.most, s.reach.tries = s.reach.limit, 0
 	s.reach.length = s.reach.limit
-	e.probeNext(s)
+	l.probeNext(s)
 }
 
 // probeNext has the next probe sent, if it is worth it.
-func (e *Engine) probeNext(s *Session) {
+func (l *Link) probeNext(s *Session) {
 	r := &s.reach
 	if r.pending = r.length-s.maxPayload >= worthProbing || r.length == r.limit && r.length > s.maxPayload; !r.pending {
 		r.dueAt = 0
 		return
 	}
-	r.dueAt, r.packet = e.now, 0
-	e.markDirty(s)
-	e.wakeBy(e.now)
+	r.dueAt, r.packet = l.Now, 0
+	s.MarkDirty()
+	l.WakeBy(l.Now)
 }
 
 // probe sends a probe that is due. Nothing can be said of one that was not acknowledged
 // by a peer that has not been heard since: the next sign of life has it sent again.
-func (e *Engine) probe(s *Session) {
+func (l *Link) probe(s *Session) {
 	r := &s.reach
 	if r.packet != 0 {
 		if s.heard <= r.sentAt {
@@ -60,48 +60,48 @@ func (e *Engine) probe(s *Session) {
 		if r.tries++; r.tries == probeTries {
 			r.tries, r.most = 0, r.length-1
 			r.length = (s.maxPayload + r.most) / 2 &^ 7
-			if e.probeNext(s); !r.pending {
+			if l.probeNext(s); !r.pending {
 				return
 			}
 		}
 	}
-	r.packet, r.dueAt = 0, e.now+ackDelay
-	if e.freeSlots > e.ackReserve {
-		i := e.allocSlot()
-		b := e.cfg.Slab.Payload(i)[:r.length]
+	r.packet, r.dueAt = 0, l.Now+ackDelay
+	if l.freeSlots > l.ackReserve {
+		i := l.allocSlot()
+		b := l.cfg.Slab.Payload(i)[:r.length]
 		clear(b[wire.HeaderLen:])
-		r.packet, r.sentAt, r.dueAt = e.loose(s, i, len(b), wire.FlagAckNow, 0), e.now, e.now+probeAfter
+		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0), l.Now, l.Now+probeAfter
 	}
-	e.wakeBy(r.dueAt)
+	l.WakeBy(r.dueAt)
 }
 
 // probed takes in an acknowledgement while there is more to find out.
-func (e *Engine) probed(s *Session, h *wire.Header) {
+func (l *Link) probed(s *Session, h *wire.Header) {
 	r := &s.reach
 	switch {
 	case r.packet != 0 && reliable.Has(h.AckLargest, h.AckBits, r.packet):
 		s.maxPayload, r.tries = r.length, 0
 		r.length = (s.maxPayload + r.most) / 2 &^ 7
-		e.probeNext(s)
+		l.probeNext(s)
 	case r.dueAt == 0:
 		r.packet = 0
-		e.probeNext(s)
+		l.probeNext(s)
 	}
 }
 
 // shrink has frames to s be as short as every path carries, for a long one was lost
 // several times, until it is known that longer ones pass.
-func (e *Engine) shrink(s *Session) {
+func (l *Link) shrink(s *Session) {
 	s.maxPayload = wire.MinPayload
-	e.seekReach(s)
+	l.seekReach(s)
 }
 
 // loose sends the frame of n bytes in slot i, which belongs to no bundle as a whole, and
 // returns its packet number.
-func (e *Engine) loose(s *Session, i int32, n int, flags uint8, order uint32) uint64 {
+func (l *Link) loose(s *Session, i int32, n int, flags uint8, order uint32) uint64 {
 	p := slot{flags: flags, packet: s.nextPacket, order: order}
 	s.nextPacket++
-	e.stamp(s, e.cfg.Slab.Payload(i)[:n], wire.KindData, &p)
-	e.outputOnce(i, n, s.path)
+	l.stamp(s, l.cfg.Slab.Payload(i)[:n], wire.KindData, &p)
+	l.outputOnce(i, n, s.path)
 	return p.packet
 }

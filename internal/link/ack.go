@@ -1,4 +1,4 @@
-package engine
+package link
 
 import (
 	"github.com/xdprma/xdprma/internal/reliable"
@@ -11,21 +11,21 @@ const lostBehind = 3
 
 // acknowledge takes in what a frame's header says about the packets that this
 // rank has sent.
-func (e *Engine) acknowledge(s *Session, h *wire.Header) {
-	if h.AckLargest >= s.nextPacket || h.AckRequests > s.nextSeq[request] || h.AckResponses > s.nextSeq[response] {
-		e.Stats.BadAcks++
+func (l *Link) acknowledge(s *Session, h *wire.Header) {
+	if h.AckLargest >= s.nextPacket || h.AckRequests > s.nextSeq[Request] || h.AckResponses > s.nextSeq[Response] {
+		l.stats.BadAcks++
 		return
 	}
 	s.credits = int32(min(max(h.Credits, 1), reliable.Span/2))
-	s.acked[request] = max(s.acked[request], h.AckRequests)
-	s.acked[response] = max(s.acked[response], h.AckResponses)
-	if int32(h.Refusals-s.refusalsTold) > 0 {
-		s.refusalsTold = h.Refusals
+	s.acked[Request] = max(s.acked[Request], h.AckRequests)
+	s.acked[Response] = max(s.acked[Response], h.AckResponses)
+	if int32(h.Refusals-s.Told.Heard) > 0 {
+		s.Told.Heard = h.Refusals
 	}
 	s.ackLargest = max(s.ackLargest, h.AckLargest)
-	e.settle(s, h.AckLargest, h.AckBits)
+	l.settle(s, h.AckLargest, h.AckBits)
 	if s.reach.pending {
-		e.probed(s, h)
+		l.probed(s, h)
 	}
 	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0
@@ -34,10 +34,10 @@ func (e *Engine) acknowledge(s *Session, h *wire.Header) {
 
 // settle takes out of flight what the peer has, by an acknowledgement of packets
 // up to largest, and what must be lost.
-func (e *Engine) settle(s *Session, largest, bits uint64) {
+func (l *Link) settle(s *Session, largest, bits uint64) {
 	acked, lost, fresh := 0, 0, false
-	for i := s.flight.head; i != none; {
-		p := &e.slots[i]
+	for i := s.flight.head; i != None; {
+		p := &l.slots[i]
 		if p.packet > largest {
 			break
 		}
@@ -45,16 +45,16 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 		switch {
 		case reliable.Has(largest, bits, p.packet) || p.pieces > 0 && p.pieceArrived(largest, bits) || p.seq < s.acked[p.class]:
 			if p.packet == largest && p.flags&wire.FlagAckNow != 0 {
-				s.rtt.Sample(e.now - p.sentAt)
+				s.rtt.Sample(l.Now - p.sentAt)
 			}
-			e.landed(s, i)
+			l.landed(s, i)
 			acked++
 		case p.packet+uint64(p.pieces)+lostBehind > largest:
 		case p.inDevice:
-			e.lookAgain(s)
+			l.lookAgain(s)
 		default:
 			fresh = fresh || p.packet > s.cutPacket
-			e.lose(s, i)
+			l.lose(s, i)
 			lost++
 		}
 		i = next
@@ -65,18 +65,18 @@ func (e *Engine) settle(s *Session, largest, bits uint64) {
 		s.resendAt, s.probed = 0, false
 	}
 	if lost > 0 {
-		e.Stats.Lost += uint64(lost)
+		l.stats.Lost += uint64(lost)
 		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
 		s.congestion.Lost(fresh)
 	}
-	if s.flight.head == none {
+	if s.flight.head == None {
 		s.resendAt = 0
 	} else if s.resendAt == 0 {
-		s.resendAt = e.now + s.rtt.Probe()
-		e.wakeBy(s.resendAt)
+		s.resendAt = l.Now + s.rtt.Probe()
+		l.WakeBy(s.resendAt)
 	}
-	if acked+lost > 0 && s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n+int32(len(s.deferring)+s.waitingSends()) > 0 || s.leaving {
-		e.markDirty(s)
+	if acked+lost > 0 && (s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 || l.cfg.Upper.Waits(s)) {
+		s.MarkDirty()
 	}
 }
 
@@ -92,35 +92,35 @@ func (p *slot) pieceArrived(largest, bits uint64) bool {
 }
 
 // lookAgain has what s lost found once the device has given back the slots.
-func (e *Engine) lookAgain(s *Session) {
+func (l *Link) lookAgain(s *Session) {
 	if !s.isLate {
 		s.isLate = true
-		e.late = append(e.late, s)
+		l.late = append(l.late, s)
 	}
 }
 
 // landed removes a bundle that the peer has from flight.
-func (e *Engine) landed(s *Session, i int32) {
-	c := e.slots[i].class
-	e.remove(&s.flight, i)
+func (l *Link) landed(s *Session, i int32) {
+	c := l.slots[i].class
+	l.remove(&s.flight, i)
 	s.inFlight[c]--
-	e.discard(s, i)
+	l.discard(s, i)
 }
 
 // lose moves a bundle from flight to those to be sent again, which are in order:
 // the peer may have no room for any but the first that it lacks.
-func (e *Engine) lose(s *Session, i int32) {
-	p := &e.slots[i]
-	e.remove(&s.flight, i)
+func (l *Link) lose(s *Session, i int32) {
+	p := &l.slots[i]
+	l.remove(&s.flight, i)
 	s.inFlight[p.class]--
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
-	e.insert(&s.again[p.class], i)
+	l.insert(&s.again[p.class], i)
 	if p.tries >= doubtAfter && p.pieces == 0 && p.length > wire.MinPayload && s.maxPayload > wire.MinPayload {
-		e.shrink(s)
+		l.shrink(s)
 	}
 	if p.sends >= 4 {
-		e.seekOverdue(s, p)
+		l.seekOverdue(s, p)
 	}
 }
 
@@ -128,42 +128,42 @@ func (e *Engine) lose(s *Session, i int32) {
 // class that the peer lacks, and has been for the limit. Later ones may have to wait for
 // room at the peer, but the oldest is always taken in. The transmission that decides is
 // one from after the limit, so that a pause of this process is no reason.
-func (e *Engine) seekOverdue(s *Session, p *slot) {
-	for i := s.flight.head; i != none; i = e.slots[i].next {
-		if q := &e.slots[i]; q.class == p.class && q.seq < p.seq {
+func (l *Link) seekOverdue(s *Session, p *slot) {
+	for i := s.flight.head; i != None; i = l.slots[i].next {
+		if q := &l.slots[i]; q.class == p.class && q.seq < p.seq {
 			return
 		}
 	}
 	o := &s.oldest[p.class]
 	switch {
-	case e.slots[s.again[p.class].head].seq < p.seq:
+	case l.slots[s.again[p.class].head].seq < p.seq:
 	case o.seq != p.seq:
 		o.seq, o.since = p.seq, p.sentAt
-	case p.sentAt-o.since >= e.cfg.DeadAfter:
+	case p.sentAt-o.since >= l.cfg.DeadAfter:
 		s.overdue = true
-		e.wakeBy(e.now)
+		l.WakeBy(l.Now)
 	}
 }
 
 // timeout takes the oldest bundle in flight for lost, and sends the first of the lost
 // again. What else was lost is found through the acknowledgement that this provokes. The
 // first time without an answer is early, and says nothing yet of the path and the peer.
-func (e *Engine) timeout(s *Session) {
-	i, at := e.oldest(s)
-	if s.resendAt = at; at == 0 || at > e.now {
+func (l *Link) timeout(s *Session) {
+	i, at := l.oldest(s)
+	if s.resendAt = at; at == 0 || at > l.Now {
 		return
 	}
 	probe := !s.probed
 	s.probed = true
 	if probe {
-		e.Stats.Probes++
+		l.stats.Probes++
 	} else {
-		e.Stats.Timeouts++
+		l.stats.Timeouts++
 		s.expired++
 		s.rtt.Expired()
 	}
-	s.resendAt = e.now + s.rtt.Timeout()
-	p := &e.slots[i]
+	s.resendAt = l.Now + s.rtt.Timeout()
+	p := &l.slots[i]
 	if p.inDevice {
 		return
 	}
@@ -173,26 +173,26 @@ func (e *Engine) timeout(s *Session) {
 		s.congestion.Lost(fresh)
 	}
 	// One more than the window may be in flight, or a closed window would never open.
-	e.lose(s, i)
-	if i = e.lostDue(s, p.class); i != none {
-		e.transmit(s, i)
+	l.lose(s, i)
+	if i = l.lostDue(s, p.class); i != None {
+		l.transmit(s, i)
 	}
 }
 
 // oldest returns, of the bundles in flight that may be sent again by now, the one that
-// was sent first; if there is none, when there will be one, or 0 if nothing is in flight.
-func (e *Engine) oldest(s *Session) (found int32, at int64) {
-	found = none
-	for i := s.flight.head; i != none; i = e.slots[i].next {
-		p := &e.slots[i]
+// was sent first; if there is None, when there will be one, or 0 if nothing is in flight.
+func (l *Link) oldest(s *Session) (found int32, at int64) {
+	found = None
+	for i := s.flight.head; i != None; i = l.slots[i].next {
+		p := &l.slots[i]
 		due := p.sentAt + s.patience(p)
 		switch {
-		case due > e.now:
-			if found == none && (at == 0 || due < at) {
+		case due > l.Now:
+			if found == None && (at == 0 || due < at) {
 				at = due
 			}
-		case found == none || p.firstAt < e.slots[found].firstAt || p.firstAt == e.slots[found].firstAt && p.seq < e.slots[found].seq:
-			found, at = i, e.now
+		case found == None || p.firstAt < l.slots[found].firstAt || p.firstAt == l.slots[found].firstAt && p.seq < l.slots[found].seq:
+			found, at = i, l.Now
 		}
 	}
 	return found, at

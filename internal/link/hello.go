@@ -1,0 +1,107 @@
+package link
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+func (l *Link) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
+	h := wire.Hello{
+		Job: l.cfg.Job, Incarnation: l.cfg.Incarnation, Peer: s.peer, Session: s.localID,
+		Rank: uint32(l.cfg.Rank), Target: uint32(s.rank),
+		MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits, Echo: echo,
+	}
+	var body [wire.HelloLen]byte
+	h.Encode(body[:])
+	to := uint64(0)
+	if kind == wire.KindHelloAck {
+		to = echo
+	}
+	l.sendControl(kind, to, s.path, body[:])
+}
+
+// sendControl sends a frame that is not acknowledged. If no slot is free it is
+// dropped: all control frames are repeated when they matter.
+func (l *Link) sendControl(kind wire.Kind, session uint64, path PathID, body []byte) {
+	if l.freeSlots == 0 {
+		return
+	}
+	i := l.allocSlot()
+	b := l.cfg.Slab.Payload(i)[:wire.HeaderLen+len(body)]
+	copy(b[wire.HeaderLen:], body)
+	h := wire.Header{Kind: kind, Session: session, Credits: l.credits}
+	h.Encode(b)
+	l.outputOnce(i, len(b), path)
+}
+
+func (l *Link) outputOnce(i int32, n int, path PathID) {
+	l.slots[i].state = slotDone
+	l.slots[i].inDevice = true
+	l.out = append(l.out, Out{Slot: i, Len: int32(n), Path: path})
+}
+
+func (l *Link) receiveHello(path PathID, body []byte) {
+	var h wire.Hello
+	rank := 0
+	ok := h.Decode(body) && h.Job == l.cfg.Job && h.Target == uint32(l.cfg.Rank) && h.Rank < uint32(l.cfg.Size)
+	if ok {
+		rank = int(h.Rank)
+		ok = rank != l.cfg.Rank
+	}
+	if !ok || path == NoPath {
+		l.stats.Handshakes++
+		return
+	}
+	if h.Peer != 0 && h.Peer != l.cfg.Incarnation {
+		l.stats.Handshakes++ // it wants an earlier life of this rank
+		l.sendControl(wire.KindReset, h.Session, path, nil)
+		return
+	}
+	s := l.byRank[rank]
+	switch {
+	case s == nil:
+		s = l.newSession(rank, path)
+	case s.peer != 0 && h.Incarnation < s.peer:
+		l.stats.Handshakes++ // late frame of an earlier life of the peer
+		return
+	case s.peer != 0 && h.Incarnation > s.peer:
+		s.Fail(ErrRestarted)
+		l.forget(s)
+		s = l.newSession(rank, path)
+	case s.state == dead:
+		l.sendControl(wire.KindReset, h.Session, path, nil)
+		return
+	case s.remoteID != 0 && s.remoteID != h.Session:
+		l.stats.Handshakes++
+		return
+	case s.path == NoPath:
+		s.path = path
+	}
+	l.establish(s, &h)
+	l.sendHandshake(wire.KindHelloAck, s, h.Session)
+}
+
+func (l *Link) receiveHelloAck(s *Session, body []byte) {
+	var h wire.Hello
+	if !h.Decode(body) || h.Job != l.cfg.Job || h.Echo != s.localID || int(h.Rank) != s.rank ||
+		s.peer != 0 && h.Incarnation != s.peer || s.remoteID != 0 && s.remoteID != h.Session {
+		l.stats.Handshakes++
+		return
+	}
+	l.establish(s, &h)
+}
+
+func (l *Link) establish(s *Session, h *wire.Hello) {
+	s.heard = l.Now
+	s.expired = 0
+	if s.state != dialing {
+		return
+	}
+	s.state = open
+	s.remoteID, s.peer = h.Session, h.Incarnation
+	s.credits = int32(min(h.Credits, reliable.Span/2))
+	s.reach.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
+	l.seekReach(s)
+	s.waiting, s.pingAt = 0, 0
+	s.MarkDirty()
+}

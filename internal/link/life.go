@@ -1,0 +1,155 @@
+package link
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// Watch begins or ends (delta 1 or -1) a wait for something that only the peer can bring
+// about, so that its death is noticed. Who begins one calls Await, too.
+func (s *Session) Watch(delta int32) {
+	if s.watched += delta; s.watched < 0 {
+		panic("link: a watch ended that never began")
+	}
+}
+
+// Watched returns how many waits have begun and not ended.
+func (s *Session) Watched() int32 { return s.watched }
+
+// Owe counts the answers that the peer owes: delta more, or fewer.
+func (s *Session) Owe(delta int32) {
+	if s.owed += delta; delta > 0 {
+		s.markActive()
+	}
+}
+
+// Owed returns how many answers the peer owes.
+func (s *Session) Owed() int32 { return s.owed }
+
+// Expect asks for one sign of life of the peer.
+func (s *Session) Expect() {
+	s.expected = true
+	if s.pingAt == 0 {
+		s.Await()
+	}
+}
+
+// Await sees to it that s, which now owes a sign of life, is asked for one.
+func (s *Session) Await() {
+	if s.state == dead {
+		return
+	}
+	s.markActive()
+	if s.path == NoPath {
+		return
+	}
+	l := s.link
+	if s.pingAt == 0 {
+		s.waiting, s.expired = l.Now, 0
+		s.pingAt = l.Now + l.pingAfter(s)
+	}
+	l.WakeBy(s.pingAt)
+}
+
+// Holds reports whether something is on its way to s, or waits to be sent.
+func (s *Session) Holds() bool { return s.held[Request]+s.held[Response] > 0 }
+
+// Idle reports whether nothing is outstanding in either direction.
+func (s *Session) Idle() bool {
+	if s.state == dead {
+		return true
+	}
+	return s.state == open && s.held == [NumClasses]int32{} && s.ackAt == 0 && !s.ackNow && s.reach.dueAt == 0 &&
+		!s.owes()
+}
+
+// owes reports whether the peer has something to bring, be it only a sign of life.
+func (s *Session) owes() bool {
+	return s.flight.n > 0 || s.owed > 0 || s.watched > 0 || s.parked != [numRows]int32{} || s.expected || s.unapplied() || s.link.cfg.Upper.Owes(s)
+}
+
+// unapplied reports whether a request bundle has been closed or begun and is not
+// known to have taken effect. The peer may hold it, received and parked.
+func (s *Session) unapplied() bool { return s.acked[Request] != s.nextSeq[Request] }
+
+// pingAfter is how long a peer that owes an answer may be silent before it is
+// asked for one. It is shorter where the answer may be an acknowledgement that
+// was lost, which nothing but a question brings again.
+func (l *Link) pingAfter(s *Session) int64 {
+	if s.unapplied() && s.owed == 0 {
+		return min(reliable.MaxTimeout, l.cfg.DeadAfter/4)
+	}
+	return l.cfg.DeadAfter / 4
+}
+
+// timers does what is due for one session and reports its next deadline.
+func (l *Link) timers(s *Session) {
+	if s.state == dead {
+		return
+	}
+	if s.overdue {
+		s.giveUp(errUnheard)
+		return
+	}
+	if s.ackAt != 0 && l.Now >= s.ackAt {
+		s.ackNow = true
+		l.service(s)
+	}
+	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
+		l.service(s)
+	}
+	if s.againAt != 0 && l.Now >= s.againAt {
+		s.againAt = 0
+		l.service(s)
+	}
+	if s.resendAt != 0 && l.Now >= s.resendAt {
+		l.timeout(s)
+	}
+	l.keepAlive(s)
+	if s.state == dead {
+		return
+	}
+	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt, s.reach.dueAt} {
+		if t != 0 {
+			l.WakeBy(t)
+		}
+	}
+}
+
+// keepAlive asks a peer that owes an answer for a sign of life, and gives it up
+// after the limit. Several timeouts must have passed too, so that a pause of
+// this process is not taken for the silence of all others.
+func (l *Link) keepAlive(s *Session) {
+	if s.path == NoPath { // whoever looks for the way says so when there is None
+		return
+	}
+	if s.state != dialing && !s.owes() {
+		s.waiting, s.pingAt = 0, 0
+		return
+	}
+	if s.waiting == 0 {
+		s.waiting = l.Now
+		s.expired = 0
+		s.pingAt = l.Now + l.pingAfter(s)
+	}
+	if l.Now < s.pingAt {
+		return
+	}
+	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter {
+		s.giveUp(errSilent)
+		return
+	}
+	if s.state == dialing {
+		s.expired++
+		l.sendHandshake(wire.KindHello, s, 0)
+		s.rtt.Expired()
+		s.pingAt = l.Now + s.rtt.Timeout()
+		return
+	}
+	s.pingAt = l.Now + l.pingAfter(s)
+	s.expected = false
+	if s.flight.n == 0 && s.open[Request] == None && s.queue[Request].n == 0 {
+		l.ping(s)
+		l.service(s)
+	}
+}

@@ -1,0 +1,247 @@
+// Package link carries bundles of records between one rank and each of its peers: it
+// opens sessions, sends and sends again, acknowledges, keeps what came before its turn, and
+// notices who is gone. It knows nothing of what the records mean: that is the layer
+// above, which it calls through Upper. It is a pure state machine: frames, calls and the
+// time come in, frames and the next deadline come out.
+//
+// A bundle goes this way:
+//
+//  1. Room finds a transmit slot for its first record (send.go, share.go, slots.go).
+//  2. It is closed when it is full, or by the next Tick, and sent as far as the window
+//     allows (send.go), whole or in pieces (pieces.go, reach.go).
+//  3. The peer takes it in once, has it applied when it is its turn, and parks it until
+//     then (receive.go, parking.go).
+//  4. The peer's acknowledgement frees the slot, or shows what was lost (ack.go).
+//
+// Beside this way are session.go and hello.go (who is there) and life.go (who is gone).
+package link
+
+import (
+	"math"
+	"slices"
+
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// Never is the deadline of a link that waits for nothing.
+const Never int64 = math.MaxInt64
+
+const (
+	microsecond int64 = 1000
+	millisecond       = 1000 * microsecond
+
+	ackDelay = 200 * microsecond // how long an acknowledgement may wait for company
+)
+
+// Config holds what a link is told at the start. Times are in nanoseconds, on a clock
+// that has passed zero: 0 stands for no time at all.
+type Config struct {
+	Rank        int                        // of this process in the job
+	Size        int                        // ranks in the job
+	Job         uint64                     // shared by all ranks of the job, unknown to others
+	Incarnation uint64                     // larger for each restart of this rank; not 0
+	Rand        func() uint64              // session ids
+	Slab        *Slab                      // transmit memory of the device
+	RxFrames    int                        // frames that the device can hold for reading
+	Parked      int                        // bundles held while they wait for order or room
+	DeadAfter   int64                      // silence after which a peer that owes an answer is dead
+	Congestion  func() reliable.Congestion // of a session
+	Upper       Upper
+	Stats       *Stats
+}
+
+// Upper is the layer above a link. The link calls it within calls of its own.
+type Upper interface {
+	// Begin returns a new session, with its Upper set.
+	Begin() *Session
+	// Apply lets the records of a bundle of requests take effect. It returns false, and is
+	// called again, if there is no room for an answer now: At and Done say how far it came.
+	Apply(b *Bundle) bool
+	// Answers takes in the records of a bundle of responses.
+	Answers(s *Session, body []byte)
+	// Ready sends what waits for s, as far as there is room. It is called before every
+	// frame to s, and whenever room may have come about.
+	Ready(s *Session)
+	// Waits reports whether something waits for s that Ready would send.
+	Waits(s *Session) bool
+	// Owes reports whether s owes something that the link does not know of.
+	Owes(s *Session) bool
+	// Failed ends everything that waits for s, which has ended.
+	Failed(s *Session)
+	// Sweep looks after what waits for no session in particular, and sets the deadline.
+	Sweep()
+}
+
+// Link is one rank's end of the link to all others.
+type Link struct {
+	Now int64 // of the current call
+
+	cfg   Config
+	stats *Stats
+
+	slotShare  Share
+	slots      []slot
+	freeHead   int32
+	freeSlots  int32
+	ackReserve int32             // slots that only acknowledgements may use
+	held       [NumClasses]int32 // slots of the bundles of all sessions
+	out        []Out
+	parked     parkingLot
+	arriving   Bundle // scratch
+
+	byRank   map[int]*Session
+	byID     map[uint64]*Session
+	recent   [recentSessions]*Session // by the low bits of the id, in front of byID
+	opened   []uint64                 // ids to announce to the device
+	closed   []uint64
+	active   []*Session // those with anything outstanding
+	silent   int        // of them, those not heard of lately
+	dirty    []*Session // those with something to send
+	late     []*Session // those of which something lost is still in the device
+	stalled  []*Session // those with something to send that there was no room for
+	deadline int64
+
+	// credits is how many bundles of each class a peer may have in flight: an equal share of
+	// what the device can hold for reading. Half of it is kept back, because peers go on with
+	// their old share until they hear of a smaller one. A silent peer sends nothing, and takes
+	// no share.
+	credits uint32
+}
+
+// New returns a link. It panics if cfg contradicts itself, which is the caller's bug.
+func New(cfg Config) *Link {
+	switch {
+	case cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size:
+		panic("link: rank outside the job")
+	case cfg.Incarnation == 0:
+		panic("link: incarnation 0")
+	case cfg.Slab.MaxPayload < wire.MinPayload:
+		panic("link: transmit slots smaller than the smallest payload")
+	case cfg.Slab.Slots < 32:
+		panic("link: fewer than 32 transmit slots")
+	}
+	l := &Link{
+		cfg:       cfg,
+		stats:     cfg.Stats,
+		slotShare: ShareOf(cfg.Slab.Slots),
+		slots:     make([]slot, cfg.Slab.Slots),
+		out:       make([]Out, 0, cfg.Slab.Slots),
+		byRank:    map[int]*Session{},
+		byID:      map[uint64]*Session{},
+		deadline:  Never,
+		freeHead:  None,
+	}
+	for i := len(l.slots) - 1; i >= 0; i-- {
+		l.freeSlot(int32(i))
+	}
+	l.ackReserve = int32(cfg.Slab.Slots) / 16
+	l.parked.split(cfg.Parked)
+	l.reshare()
+	return l
+}
+
+// Deadline returns when Tick must run again at the latest.
+func (l *Link) Deadline() int64 { return l.deadline }
+
+// Announcements returns the session ids that became valid and those that ceased
+// to be since the last call. The device must know them before it sends any of
+// Output. Both slices are nil nearly always.
+func (l *Link) Announcements() (opened, closed []uint64) {
+	if len(l.opened)+len(l.closed) == 0 {
+		return nil, nil
+	}
+	opened, closed = l.opened, l.closed
+	l.opened, l.closed = nil, nil
+	return opened, closed
+}
+
+// WakeBy sees to it that Tick runs at time t, or before.
+func (l *Link) WakeBy(t int64) {
+	if t < l.deadline {
+		l.deadline = t
+	}
+}
+
+// Tick sends what is ready and does what is due at now.
+func (l *Link) Tick(now int64) {
+	l.Now = now
+	if now >= l.deadline {
+		l.expire() // first: the end of a session may let bundles of others go on
+	}
+	if l.parked.n > 0 {
+		l.retryParked()
+	}
+	if len(l.stalled) > 0 {
+		l.unstall()
+	}
+	for i := 0; i < len(l.dirty); i++ {
+		s := l.dirty[i]
+		s.isDirty = false
+		l.service(s)
+	}
+	l.dirty = l.dirty[:0]
+}
+
+// expire looks at every session with something outstanding and finds the next
+// deadline. It runs when a deadline has passed, not once a packet.
+func (l *Link) expire() {
+	l.deadline, l.silent = Never, 0
+	l.cfg.Upper.Sweep()
+	for i := 0; i < len(l.active); {
+		s := l.active[i]
+		l.timers(s)
+		if s.Idle() {
+			s.isActive = false
+			last := len(l.active) - 1
+			l.active[i] = l.active[last]
+			l.active[last] = nil
+			l.active = l.active[:last]
+			continue
+		}
+		if l.Now-s.heard > reliable.MaxTimeout {
+			l.silent++
+		}
+		i++
+	}
+	l.reshare()
+}
+
+// Active returns the sessions with anything outstanding, until the next call.
+func (l *Link) Active() []*Session { return l.active }
+
+// MarkDirty has s serviced by the next Tick, which is due soon even if nobody waits.
+func (s *Session) MarkDirty() {
+	if l := s.link; !s.isDirty {
+		s.isDirty = true
+		l.dirty = append(l.dirty, s)
+		l.WakeBy(l.Now + ackDelay)
+	}
+	s.markActive()
+}
+
+func (s *Session) markActive() {
+	if l := s.link; !s.isActive {
+		s.isActive = true
+		l.active = append(l.active, s)
+		l.reshare()
+	}
+}
+
+// Stall has s serviced as soon as there is room for a request to it.
+func (s *Session) Stall() {
+	if l := s.link; !slices.Contains(l.stalled, s) {
+		l.stalled = append(l.stalled, s)
+	}
+}
+
+// unstall has the sessions serviced that had no room, if there is some again.
+func (l *Link) unstall() {
+	l.stalled = slices.DeleteFunc(l.stalled, func(s *Session) bool {
+		room := s.SendRoom()
+		if room {
+			s.MarkDirty()
+		}
+		return room
+	})
+}

@@ -1,0 +1,276 @@
+package link
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+type sessionState uint8
+
+const (
+	dialing sessionState = iota // hello sent, the peer's id is not known
+	open
+	dead // forever: only another incarnation of the peer gets a new session
+)
+
+// Session is the link's side of everything that one rank keeps about another. It holds no
+// memory in proportion to what the ranks expose: what is in flight lives in the slots.
+type Session struct {
+	// Upper is what the layer above keeps about the peer. It is set by its Begin.
+	Upper any
+	// Told counts what the layer above counts on both sides of the link: the header of
+	// each frame carries Sent, and Heard is the most that the peer's frames have carried.
+	Told struct{ Sent, Heard uint32 }
+
+	link *Link
+	identity
+	outgoing
+	incoming
+	liveness
+}
+
+// identity says who the peer is, and which way leads to it.
+type identity struct {
+	rank     int
+	path     PathID
+	localID  uint64 // in frames to this rank
+	remoteID uint64 // in frames to the peer
+	peer     uint64 // the peer's incarnation, 0 while unknown
+}
+
+// outgoing is what is on its way to the peer. Of each class there is its own.
+type outgoing struct {
+	maxPayload int   // of frames: what the path is known to carry
+	reach      reach // and what it may
+	credits    int32
+	nextPacket uint64
+	nextSeq    [NumClasses]uint64
+	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer
+	open       [NumClasses]int32
+	sealed     bool                 // the open bundle of requests takes nothing that Room is asked for
+	queue      [NumClasses]slotList // complete, never sent
+	again      [NumClasses]slotList // found lost
+	inFlight   [NumClasses]int32
+	held       [NumClasses]int32 // slots in any state
+	flight     slotList          // both classes, oldest packet first
+	order      uint32            // of the last ordered bundle closed
+	promptSeq  uint64            // last request sent with FlagAckNow
+	ackLargest uint64            // largest packet that the peer is known to have
+	cutPacket  uint64            // losses of packets up to here have been reacted to
+	congestion reliable.Congestion
+	rtt        reliable.RTT
+	resendAt   int64                // 0: nothing in flight
+	againAt    int64                // when what was found lost may be sent again; 0: nothing waits
+	oldest     [NumClasses]struct { // the oldest bundle that the peer lacks, if it was lost several times
+		seq   uint64
+		since int64
+	}
+	overdue bool // it has not arrived for too long
+	probed  bool // the timer has expired since the last acknowledgement
+	isDirty bool
+	isLate  bool
+}
+
+// incoming is what has come from the peer.
+type incoming struct {
+	recv      [NumClasses]reliable.Receiver
+	packets   reliable.Packets
+	orderSeen uint32         // last ordered bundle applied
+	joining   []joining      // bundles that come in pieces
+	parked    [numRows]int32 // bundles that wait here, for others or for room
+	unacked   int32
+	ackNow    bool
+	ackAt     int64 // 0: nothing to acknowledge
+}
+
+// liveness is whether the peer is there, and what it owes.
+type liveness struct {
+	state    sessionState
+	err      *mpierr.Error
+	isActive bool
+	heard    int64 // when the peer was last heard
+	waiting  int64 // since when the peer owes an answer; 0: it owes None
+	expired  int32 // timeouts since the peer was last heard
+	owed     int32 // answers
+	watched  int32 // waiters that need to know if the peer dies
+	expected bool  // a sign of life is asked for, once
+	pingAt   int64
+	resetAt  int64
+}
+
+// Rank returns the peer's rank.
+func (s *Session) Rank() int { return s.rank }
+
+// ID returns the random number that names the session in frames to this rank.
+func (s *Session) ID() uint64 { return s.localID }
+
+// RemoteID returns what ID is at the peer, 0 while that is unknown.
+func (s *Session) RemoteID() uint64 { return s.remoteID }
+
+// Met reports whether the way to the peer is known.
+func (s *Session) Met() bool { return s.path != NoPath }
+
+// Dialing reports whether the peer has not answered yet.
+func (s *Session) Dialing() bool { return s.state == dialing }
+
+// Open reports whether the session is open.
+func (s *Session) Open() bool { return s.state == open }
+
+// Dead reports whether the session has ended.
+func (s *Session) Dead() bool { return s.state == dead }
+
+// Failure returns why the session is dead, or nil.
+func (s *Session) Failure() *mpierr.Error { return s.err }
+
+// Err is Failure as an error.
+func (s *Session) Err() error {
+	if s.err == nil {
+		return nil
+	}
+	return s.err
+}
+
+// Why a session ends.
+var (
+	errSilent    = errors.New("not heard of within the limit")
+	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
+	ErrReset     = errors.New("it has declared this process dead, or has restarted")
+	ErrRestarted = errors.New("it has restarted")
+)
+
+// Session returns the session with rank, or nil if there is None yet.
+func (l *Link) Session(rank int) *Session { return l.byRank[rank] }
+
+// Dial returns the session with incarnation peer of rank, starting the handshake
+// over path if there is None. It does not wait: calls on the session are queued
+// until it opens, and fail if it does not.
+func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
+	l.Now = now
+	s := l.byRank[rank]
+	switch {
+	case s == nil:
+		s = l.newSession(rank, path)
+	case s.path == NoPath && s.state == dialing: // Meet has begun it
+		s.path = path
+	case s.peer >= peer || s.path == NoPath:
+		return s
+	default:
+		s.Fail(ErrRestarted)
+		l.forget(s)
+		s = l.newSession(rank, path)
+	}
+	s.peer = peer
+	s.waiting = now
+	s.pingAt = now // the first hello is due at once
+	s.MarkDirty()
+	l.WakeBy(now)
+	return s
+}
+
+// Meet returns the session with rank. If there is None yet, it begins one whose way is
+// not known: calls on it are queued until Dial knows the way, or the peer dials, and
+// fail with Unreachable.
+func (l *Link) Meet(now int64, rank int) (s *Session, begun bool) {
+	l.Now = now
+	if s = l.byRank[rank]; s != nil {
+		return s, false
+	}
+	return l.newSession(rank, NoPath), true
+}
+
+// Unreachable ends the session that Meet began with rank: no way to it was found.
+func (l *Link) Unreachable(now int64, rank int, why error) {
+	l.Now = now
+	if s := l.byRank[rank]; s != nil && s.path == NoPath {
+		s.Fail(why)
+	}
+}
+
+func (l *Link) newSession(rank int, path PathID) *Session {
+	s := l.cfg.Upper.Begin()
+	s.link = l
+	s.identity = identity{rank: rank, path: path}
+	s.outgoing = outgoing{
+		maxPayload: wire.MinPayload, credits: 1,
+		nextPacket: 1, nextSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
+		open: [NumClasses]int32{None, None}, flight: newSlotList(), congestion: l.cfg.Congestion(),
+	}
+	s.heard = l.Now
+	for c := range s.queue {
+		s.queue[c], s.again[c] = newSlotList(), newSlotList()
+	}
+	for s.localID == 0 || l.byID[s.localID] != nil {
+		s.localID = l.cfg.Rand()
+	}
+	l.byID[s.localID], l.byRank[rank] = s, s
+	l.opened = append(l.opened, s.localID)
+	return s
+}
+
+// forget removes a dead session that a newer one replaces.
+func (l *Link) forget(s *Session) {
+	delete(l.byID, s.localID)
+	if at := &l.recent[s.localID%recentSessions]; *at == s {
+		*at = nil
+	}
+	if l.byRank[s.rank] == s {
+		delete(l.byRank, s.rank)
+	}
+	l.closed = append(l.closed, s.localID)
+}
+
+// reshare works out credits again, when it may have changed.
+func (l *Link) reshare() {
+	share := l.cfg.RxFrames / (4 * max(2, len(l.active)-l.silent))
+	l.credits = uint32(min(max(share, leastCredits), reliable.Span/2))
+}
+
+const leastCredits = 4
+
+// Fail ends a session: every call that waits for the peer gets the process-failed class.
+func (s *Session) Fail(why error) {
+	if s.state == dead {
+		return
+	}
+	l := s.link
+	s.state = dead
+	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
+	l.stats.PeersFailed++
+	l.freeAll(s)
+	l.parked.drop(s)
+	l.cfg.Upper.Failed(s)
+	s.reach, s.joining = reach{}, nil
+	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
+}
+
+// giveUp is Fail for a peer that is silent, or as good as that. It may be that only its
+// own frames are lost: it is told, so that it does not take as long to notice.
+func (s *Session) giveUp(why error) {
+	s.Fail(why)
+	s.link.answerDead(s)
+}
+
+func (l *Link) freeAll(s *Session) {
+	for c := range s.queue {
+		if s.open[c] != None {
+			l.freeSlot(s.open[c])
+			s.open[c] = None
+		}
+		l.held[c] -= s.held[c]
+		l.freeList(&s.queue[c])
+		l.freeList(&s.again[c])
+	}
+	l.freeList(&s.flight)
+	s.inFlight, s.held = [NumClasses]int32{}, [NumClasses]int32{}
+}
+
+func (l *Link) freeList(list *slotList) {
+	for list.head != None {
+		i := list.head
+		l.remove(list, i)
+		l.freeSlot(i)
+	}
+}
