@@ -69,8 +69,9 @@ func TestXDPPathOutlivesLostRequests(t *testing.T) {
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	unknown(t, l, 0, 1)
 	silence(t, l, 1, true)
-	requests := requestsTo(t, l, 1)
+	requests, answering := requestsTo(t, l, 1), make(chan struct{})
 	go func() {
+		defer close(answering)
 		var request [64]byte
 		for range lost {
 			if _, err := unix.Read(requests, request[:]); err != nil {
@@ -84,6 +85,7 @@ func TestXDPPathOutlivesLostRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-answering
 	if got := x.paths.get(id).headers[:6]; string(got) != string(l.MAC(1)) {
 		t.Errorf("link address %x, want %v", got, l.MAC(1))
 	}
