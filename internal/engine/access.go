@@ -22,23 +22,23 @@ const (
 // Access is what a rank keeps, as origin, about one window at one target: which
 // operations are outstanding there, and the lock.
 type Access struct {
-	engine  *Engine
-	session *Session       // nil where the target is this rank
-	local   *window.Window // set where the target is this rank
-	window  uint32
-	lastSeq uint64 // the last bundle with an operation on it
-	pending int32  // operations that await an answer
-	results int32  // calls kept back that will have an answer
-	lock    lockPhase
-	refusal *mpierr.Error // of the lock, while it is refused
-	shared  sharedLock
-	leaving bool   // the lock that was asked for is given back as soon as it is held
-	checked bool   // the window is in checking mode
-	mark    mark   // what the target is still to be told is complete
-	markSeq uint64 // the last bundle that told it
-	gaveSeq uint64 // the last bundle that gave a lock up
-	queue   line[deferred]
-	err     atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
+	engine   *Engine
+	session  *Session       // nil where the target is this rank
+	local    *window.Window // set where the target is this rank
+	window   uint32
+	lastSeq  uint64 // the last bundle with an operation on it
+	pending  int32  // operations that await an answer
+	results  int32  // calls kept back that will have an answer
+	lock     lockPhase
+	refusal  *mpierr.Error // of the lock, while it is refused
+	shared   sharedLock
+	unwanted bool   // the lock that was asked for is given back as soon as it is held
+	checked  bool   // the window is in checking mode
+	mark     mark   // what the target is still to be told is complete
+	markSeq  uint64 // the last bundle that told it
+	gaveSeq  uint64 // the last bundle that gave a lock up
+	queue    line[deferred]
+	err      atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
 	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
 	posted, completes        uint32 // as target: exposure epochs begun, ended by the origin
@@ -83,9 +83,9 @@ func (e *Engine) CloseAccess(a *Access) {
 	e.endOps(err, func(o *op) bool { return o.access == a && !o.asksLock() })
 	a.posts = a.starts
 	if l := &a.shared; l.word != nil {
-		if l.held { // at once: the memory of the word may be unmapped next
+		if l.byWord { // at once: the memory of the word may be unmapped next
 			_, l.tell = l.word.Give(l.index)
-			a.lock, l.held = unlocked, false
+			a.lock, l.byWord = unlocked, false
 		}
 		l.word = nil
 	}
@@ -198,7 +198,7 @@ func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 		a.fail(err)
 		return true
 	}
-	if a.leaving {
+	if a.unwanted {
 		return false
 	}
 	if a.takeWord(ask.Exclusive) {
@@ -249,7 +249,7 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 		return true
 	}
 	s := a.session
-	if a.shared.held || a.shared.tell {
+	if a.shared.byWord || a.shared.tell {
 		return e.giveWord(a)
 	}
 	if s.Dead() {
@@ -313,10 +313,10 @@ func (e *Engine) Leave(now int64, a *Access) {
 
 // leaveSoon has the target told that a's lock is given up, as soon as it is held.
 func (e *Engine) leaveSoon(a *Access) {
-	if a.dead() || a.leaving {
+	if a.dead() || a.unwanted {
 		return
 	}
-	a.leaving = true
+	a.unwanted = true
 	e.deferCall(&Call{Access: a, Code: wire.CodeUnlock})
 	a.session.MarkDirty() // it may be held by now
 }
@@ -332,7 +332,7 @@ func (a *Access) Unlocked() { a.lock, a.refusal = unlocked, nil }
 // back for it fail, and so do those to come until the epoch is over. Nobody is told if
 // the lock has been given up.
 func (e *Engine) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
-	if a.leaving {
+	if a.unwanted {
 		a.lock = unlocked // what is in the queue goes on to end that
 		if a.session != nil {
 			a.session.MarkDirty()
@@ -354,7 +354,7 @@ type ReleaseWait Access
 // Met reports whether the wait is over.
 func (w *ReleaseWait) Met() bool {
 	s := w.session
-	if w.shared.held && !(*FlushWait)(w).Met() {
+	if w.shared.byWord && !(*FlushWait)(w).Met() {
 		return false
 	}
 	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.Dead() || s.SendRoom())

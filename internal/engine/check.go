@@ -63,7 +63,7 @@ func (e *Engine) sendMarks(s *Session) {
 }
 
 func (e *Engine) sendMark(a *Access) bool {
-	if a.held() || !a.queue.empty() {
+	if a.keepsBack() || !a.queue.empty() {
 		return false
 	}
 	i := e.requestRoom(a, 0)
@@ -114,7 +114,7 @@ func (e *Engine) observeTyped(s *Session, c *window.Checker, r *wire.Record) {
 	data, _ := where.Get(r.Data)
 	a, n, remember := accessOf(s, r, data)
 	it := &e.walks.bytes
-	it.Reset(s.taken(where.Type), int(where.Count))
+	it.Reset(s.peerType(where.Type), int(where.Count))
 	it.SeekPacked(int64(where.Position))
 	c.Turn(e.turn)
 	for n > 0 && it.Remaining() > 0 && !c.Spent() {

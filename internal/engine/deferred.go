@@ -43,8 +43,8 @@ func (e *Engine) freeDeferred(d *deferred) {
 	e.deferredPool = append(e.deferredPool, d)
 }
 
-// held reports whether calls on a may not act yet.
-func (a *Access) held() bool { return a.lockAway() || int32(a.starts-a.posts) > 0 }
+// keepsBack reports whether calls on a may not act yet.
+func (a *Access) keepsBack() bool { return a.lockAway() || int32(a.starts-a.posts) > 0 }
 
 // lockAway reports whether the lock was asked for, is not known to be held, and
 // calls can no longer travel with the request.
@@ -57,7 +57,7 @@ func (a *Access) lockAway() bool {
 func (e *Engine) gate(c *Call) (done, stop bool) {
 	a := c.Access
 	switch {
-	case a.held():
+	case a.keepsBack():
 		e.deferCall(c)
 		return true, true
 	case !a.queue.empty():
@@ -117,7 +117,7 @@ func (e *Engine) issueQueue(a *Access) {
 			return
 		}
 		at, token := d.at, d.token
-		if done, err := e.act(&d.Call); err != nil {
+		if done, err := e.issueNow(&d.Call); err != nil {
 			return // the target is dead, or has left, which ends them all
 		} else if !done {
 			if d.at == at && d.token == token {
@@ -157,7 +157,7 @@ func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
 	if !a.queue.empty() {
 		a.fail(err)
 	}
-	a.leaving = false
+	a.unwanted = false
 	for !a.queue.empty() { // the last may end the access: see closePull
 		e.dropCall(a, 0, err)
 	}

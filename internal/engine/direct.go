@@ -22,10 +22,10 @@ type Direct struct {
 
 // Act lets c act on w, and returns why w refused it. What was done before a part was
 // refused stays, as it does where the parts travel. c.Typed is not looked at.
-func Act(c *Call, w *window.Window) mpierr.Class { return act(c, w, len(c.Origin), len(c.Result)) }
+func Act(c *Call, w *window.Window) mpierr.Class { return actUpTo(c, w, len(c.Origin), len(c.Result)) }
 
-// act is Act for the bytes of the origin and of the result up to the given ones.
-func act(c *Call, w *window.Window, origin, result int) mpierr.Class {
+// actUpTo is Act for the bytes of the origin and of the result up to the given ones.
+func actUpTo(c *Call, w *window.Window, origin, result int) mpierr.Class {
 	disp := c.Disp + uint64(c.at)
 	switch c.Code {
 	case wire.CodePut:
@@ -104,7 +104,7 @@ func (e *Engine) issueLocal(c *Call) (bool, error) {
 		end = c.at + localTurn
 		origin, result = min(origin, end), min(result, end)
 	}
-	if class := act(c, w, origin, result); class != mpierr.Success {
+	if class := actUpTo(c, w, origin, result); class != mpierr.Success {
 		a.Refused(c, class)
 		return true, nil
 	}

@@ -53,19 +53,19 @@ func (e *Engine) acquire(s *Session, r *wire.Record) (granted bool, class mpierr
 type lock struct {
 	window.Lock[struct{}]
 	host    *window.Host // nil if no other rank of the host maps the window
-	held    []*Session
+	holders []*Session
 	exposed bool // by Post, so that it cannot be locked
 }
 
-func (l *lock) hold(s *Session) { l.held = append(l.held, s) }
+func (l *lock) hold(s *Session) { l.holders = append(l.holders, s) }
 
 // gone forgets the holder whose session has the given id, if it is one.
 func (l *lock) gone(id uint64) {
-	for i, s := range l.held {
+	for i, s := range l.holders {
 		if s.ID() == id {
-			last := len(l.held) - 1
-			l.held[i], l.held[last] = l.held[last], nil
-			l.held = l.held[:last]
+			last := len(l.holders) - 1
+			l.holders[i], l.holders[last] = l.holders[last], nil
+			l.holders = l.holders[:last]
 			return
 		}
 	}
@@ -77,7 +77,7 @@ func (e *Engine) watchHolders(id uint32, l *lock) {
 	if l.Waiting() > 1 {
 		return
 	}
-	for _, s := range l.held {
+	for _, s := range l.holders {
 		e.watchHolder(s)
 	}
 	if l.host != nil {

@@ -185,10 +185,10 @@ func (m *matching) remove(i int) *arrival {
 	return a
 }
 
-// offer gives the message a to those that wait for one: every probe that it
+// deliver gives the message a to those that wait for one: every probe that it
 // matches, and the first receive, which it returns; nil if there is none. hungry
 // says that a receive goes on waiting which a later message of the sender may match.
-func (e *Engine) offer(a *arrival) (match *Receive, hungry bool) {
+func (e *Engine) deliver(a *arrival) (match *Receive, hungry bool) {
 	m := &e.match
 	for i := 0; i < m.posted.len(); {
 		r := m.posted.at(i)
@@ -197,7 +197,7 @@ func (e *Engine) offer(a *arrival) (match *Receive, hungry bool) {
 			i++
 			continue
 		}
-		e.unpost(i)
+		e.removePosted(i)
 		if !r.Probe {
 			return r, hungry
 		}
@@ -217,8 +217,8 @@ func (r *Receive) end(err *mpierr.Error) {
 	}
 }
 
-// post adds r to the receives that wait.
-func (e *Engine) post(r *Receive) {
+// addPosted adds r to the receives that wait.
+func (e *Engine) addPosted(r *Receive) {
 	m := &e.match
 	r.phase = receivePosted
 	m.posted.join(r)
@@ -237,8 +237,8 @@ func (e *Engine) post(r *Receive) {
 
 func (r *Receive) needsMany() bool { return r.Source == AnySource || r.Collective }
 
-// unpost takes out posted receive i.
-func (e *Engine) unpost(i int) {
+// removePosted takes out posted receive i.
+func (e *Engine) removePosted(i int) {
 	m := &e.match
 	r := m.posted.leave(i)
 	if r.needsMany() {
@@ -258,7 +258,7 @@ func (e *Engine) endPosted(why func(*Receive) *mpierr.Error) {
 			i++
 			continue
 		}
-		e.unpost(i)
+		e.removePosted(i)
 		r.end(err)
 	}
 }

@@ -25,7 +25,7 @@ var (
 func (e *Engine) PostReceive(now int64, r *Receive) {
 	e.Now = now
 	if !e.tryReceive(r) {
-		e.post(r)
+		e.addPosted(r)
 		e.feed(r)
 	}
 }
@@ -79,7 +79,7 @@ func (e *Engine) WithdrawReceive(now int64, r *Receive) bool {
 	if i < 0 {
 		return false
 	}
-	e.unpost(i)
+	e.removePosted(i)
 	r.end(nil)
 	return true
 }
@@ -159,9 +159,9 @@ func (e *Engine) tellTaken(s *Session, offer uint32) {
 	s.MarkDirty()
 }
 
-// withdrawn takes in that s has given up an offer. A receive that has matched it gets it
+// takeWithdrawn takes in that s has given up an offer. A receive that has matched it gets it
 // all the same: what came after it may have gone to later receives.
-func (e *Engine) withdrawn(s *Session, offer uint32) mpierr.Class {
+func (e *Engine) takeWithdrawn(s *Session, offer uint32) mpierr.Class {
 	if offer < offered {
 		return mpierr.Arg
 	}
@@ -199,7 +199,7 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 		e.paid(&a)
 		return mpierr.Success
 	}
-	match, hungry := e.offer(&a)
+	match, hungry := e.deliver(&a)
 	if match != nil {
 		e.accept(match, &a)
 		e.paid(&a)

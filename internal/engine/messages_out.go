@@ -109,7 +109,7 @@ func (e *Engine) sendsForMany() bool {
 // sendOwn sends a message to this rank itself.
 func (e *Engine) sendOwn(p *Sending) {
 	a := arrival{context: p.Context, tag: p.Tag, from: e.cfg.Rank, length: len(p.Data), own: p, cost: wire.MessageCost(0)}
-	match, _ := e.offer(&a)
+	match, _ := e.deliver(&a)
 	if match != nil {
 		e.accept(match, &a)
 		return
@@ -233,8 +233,8 @@ func (e *Engine) applyPull(b *link.Bundle, r *wire.Record) mpierr.Class {
 	return e.answerGet(b, r.Token, offset, p.Data[r.Disp:][:want])
 }
 
-// taken ends an offer: s has the message, or does not want more of it.
-func (e *Engine) taken(s *Session, id uint32) mpierr.Class {
+// takeTaken ends an offer: s has the message, or does not want more of it.
+func (e *Engine) takeTaken(s *Session, id uint32) mpierr.Class {
 	p := e.offers[id]
 	if p == nil || p.Session != s {
 		return mpierr.Arg

@@ -199,11 +199,11 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 			return done, nil
 		}
 	}
-	return e.act(c)
+	return e.issueNow(c)
 }
 
-// act is Issue for a call that may act now.
-func (e *Engine) act(c *Call) (bool, error) {
+// issueNow is Issue for a call that may act now.
+func (e *Engine) issueNow(c *Call) (bool, error) {
 	a := c.Access
 	if a.local != nil {
 		return e.issueLocal(c)
@@ -221,7 +221,7 @@ func (e *Engine) act(c *Call) (bool, error) {
 	case c.Code == wire.CodeComplete:
 		return e.complete(a), nil
 	case c.Code == wire.CodeUnlock:
-		return e.left(a), nil
+		return e.giveBack(a), nil
 	}
 	switch {
 	case c.size() == 0:
@@ -395,16 +395,16 @@ func (e *Engine) issueCompareSwap(c *Call) bool {
 	return true
 }
 
-// left carries out what Leave asked for, now that the lock is held or was refused.
-func (e *Engine) left(a *Access) bool {
-	if l := &a.shared; l.held {
+// giveBack carries out what Leave asked for, now that the lock is held or was refused.
+func (e *Engine) giveBack(a *Access) bool {
+	if l := &a.shared; l.byWord {
 		_, l.tell = l.word.Give(l.index)
-		a.lock, l.held = unlocked, false
+		a.lock, l.byWord = unlocked, false
 	}
 	if a.shared.tell && !e.giveWord(a) || a.lock == locked && !e.sendUnlock(a) {
 		return false
 	}
-	a.leaving = false
+	a.unwanted = false
 	return true
 }
 
@@ -415,7 +415,7 @@ type RoomWait Access
 func (w *RoomWait) Met() bool {
 	e, a := w.engine, (*Access)(w)
 	s := a.session
-	if s == nil || s.Dead() || s.bye || a.held() && !a.leaving {
+	if s == nil || s.Dead() || s.bye || a.keepsBack() && !a.unwanted {
 		return true
 	}
 	if !a.queue.empty() {

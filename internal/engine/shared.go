@@ -18,10 +18,10 @@ import (
 
 // sharedLock is the lock of a window that this rank maps.
 type sharedLock struct {
-	word  *window.LockWord // nil if it does not
-	index int              // of this rank, in word
-	held  bool             // taken by the word
-	tell  bool             // given up; the target is still to be told
+	word   *window.LockWord // nil if it does not
+	index  int              // of this rank, in word
+	byWord bool             // the lock is held, and was taken by the word
+	tell   bool             // given up; the target is still to be told
 }
 
 var errTaken = errors.New("the target took this process for dead, and gave its lock to others")
@@ -45,7 +45,7 @@ func (a *Access) Local() bool { return a.session == nil }
 // Reach.
 func (e *Engine) Direct(a *Access) bool {
 	s := a.session
-	if a.held() || a.lock == refused || !(*FlushWait)(a).Met() {
+	if a.keepsBack() || a.lock == refused || !(*FlushWait)(a).Met() {
 		return false
 	}
 	if s == nil {
@@ -84,7 +84,7 @@ func (a *Access) takeWord(exclusive bool) bool {
 	if l.word == nil || !a.session.Open() || l.word.Retired() || !l.word.Take(l.index, kindOf(exclusive)) {
 		return false
 	}
-	a.lock, l.held = locked, true
+	a.lock, l.byWord = locked, true
 	a.engine.reach(a.session)
 	return true
 }
@@ -97,7 +97,7 @@ func (e *Engine) reach(s *Session) {
 // giveWord is Unlock for a lock that was taken by the word.
 func (e *Engine) giveWord(a *Access) bool {
 	s, l := a.session, &a.shared
-	if l.held {
+	if l.byWord {
 		if !s.Dead() && !(*FlushWait)(a).Met() {
 			s.Push(a.lastSeq) // some of it went in frames
 			return false
@@ -106,7 +106,7 @@ func (e *Engine) giveWord(a *Access) bool {
 		if !held {
 			a.fail(&mpierr.Error{Op: "unlock", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errTaken})
 		}
-		a.lock, l.held, l.tell = unlocked, false, tell
+		a.lock, l.byWord, l.tell = unlocked, false, tell
 	}
 	if l.tell && !s.Dead() {
 		i := s.Room(link.Request, 0)

@@ -20,7 +20,7 @@ func (e *Engine) apply(b *link.Bundle) bool {
 		if n == 0 {
 			// The checksum was right, so the peer has a bug; it must not wait in vain.
 			r = wire.Record{}
-			if !e.refuse(s, &r, mpierr.Intern) {
+			if !e.sendRefusal(s, &r, mpierr.Intern) {
 				return false
 			}
 			e.Stats.Faults[wire.BadRecord]++
@@ -43,7 +43,7 @@ func (e *Engine) apply(b *link.Bundle) bool {
 				return true
 			}
 		}
-		if class := e.applyRecord(b, &r); class == stuck || class != mpierr.Success && !e.refuse(s, &r, class) {
+		if class := e.applyRecord(b, &r); class == stuck || class != mpierr.Success && !e.sendRefusal(s, &r, class) {
 			return false
 		}
 		b.At += n
@@ -87,9 +87,9 @@ func (e *Engine) applyRecord(b *link.Bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeGone:
 		return e.takeGone(r)
 	case wire.CodeTaken:
-		return e.taken(s, r.Window)
+		return e.takeTaken(s, r.Window)
 	case wire.CodeWithdrawn:
-		return e.withdrawn(s, r.Window)
+		return e.takeWithdrawn(s, r.Window)
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:
@@ -237,8 +237,8 @@ func (e *Engine) respond(s *Session, r *wire.Record) bool {
 	return true
 }
 
-// refuse tells the origin that the target did not do what r asked, and why.
-func (e *Engine) refuse(s *Session, r *wire.Record, class mpierr.Class) bool {
+// sendRefusal tells the origin that the target did not do what r asked, and why.
+func (e *Engine) sendRefusal(s *Session, r *wire.Record, class mpierr.Class) bool {
 	f := wire.Refusal{Code: r.Code, Window: r.Window, Token: r.Token, Disp: r.Disp, Class: uint32(class)}
 	if !answered(r.Code) {
 		f.Token = 0

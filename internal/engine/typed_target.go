@@ -23,7 +23,7 @@ func (e *Engine) applyTyped(b *link.Bundle, w *window.Window, r *wire.Record) mp
 		e.Stats.Faults[wire.BadRecord]++
 		return mpierr.Intern
 	}
-	t := sessionOf(b.Session).taken(where.Type)
+	t := sessionOf(b.Session).peerType(where.Type)
 	if t == nil {
 		return mpierr.Type
 	}

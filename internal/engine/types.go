@@ -136,8 +136,8 @@ type takenTypes struct {
 	bytes int // of all encodings
 }
 
-// taken returns the datatype that the peer calls id, or nil.
-func (s *Session) taken(id uint32) *datatype.Type {
+// peerType returns the datatype that the peer calls id, or nil.
+func (s *Session) peerType(id uint32) *datatype.Type {
 	if s.peerTypes == nil || uint64(id) >= uint64(len(s.peerTypes.list)) {
 		return nil
 	}

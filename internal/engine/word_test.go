@@ -79,7 +79,7 @@ func TestClosedAccessHasGivenTheWordUp(t *testing.T) {
 			f.pass(20 * millisecond)
 		}
 		f.e[1].CloseAccess(held)
-		if held.shared.word != nil || held.shared.held {
+		if held.shared.word != nil || held.shared.byWord {
 			t.Error("the word is still looked at")
 		}
 		if _, tell := host.Lock.Give(1); tell {
