@@ -133,3 +133,22 @@ func TestLongFramesPassAgain(t *testing.T) {
 	}
 	f.atRest()
 }
+
+// TestLostProbesTakeNoAcknowledgementsWithThem has a rank answer while its probes are lost:
+// whoever it answers sends nothing again.
+func TestLostProbesTakeNoAcknowledgementsWithThem(t *testing.T) {
+	f := newFabric(t, 2, 64, nil)
+	f.carries(1300)
+	a := f.access(0, 1)
+	for range 30 {
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(250 * millisecond)
+	}
+	if n := f.e[0].Stats.Resent; n != 0 {
+		t.Errorf("%d bundles were sent again", n)
+	}
+	f.atRest()
+}

@@ -70,7 +70,9 @@ func (l *Link) probe(s *Session) {
 		i := l.allocSlot()
 		b := l.cfg.Slab.Payload(i)[:r.length]
 		clear(b[wire.HeaderLen:])
+		unacked, ackAt, ackNow := s.unacked, s.ackAt, s.ackNow
 		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0), l.Now, l.Now+probeAfter
+		s.unacked, s.ackAt, s.ackNow = unacked, ackAt, ackNow // the probe may not arrive
 	}
 	l.WakeBy(r.dueAt)
 }
