@@ -35,9 +35,8 @@ func (f *frame) String() string {
 	case wire.KindAck:
 		return s + "ack" + acknowledgement(&h)
 	}
-	var piece wire.PieceOf
-	if h.Sequence == 0 && piece.Decode(f.payload[wire.HeaderLen:]) {
-		return s + fmt.Sprintf("packet %d, piece of bundle %d from %d of %d bytes", h.Packet, piece.Sequence, piece.Offset, piece.Total) + acknowledgement(&h)
+	if h.Sequence == 0 {
+		return s + fmt.Sprintf("packet %d, %s", h.Packet, loose(f.payload)) + acknowledgement(&h)
 	}
 	class := "request"
 	if h.Flags&wire.FlagResponse != 0 {
@@ -54,6 +53,19 @@ func (f *frame) String() string {
 		s += ", ack now"
 	}
 	return s + ": " + records(f.payload[wire.HeaderLen:]) + acknowledgement(&h)
+}
+
+// loose describes a frame without a sequence of its own.
+func loose(payload []byte) string {
+	var w wire.PieceOf
+	if !w.Decode(payload[wire.HeaderLen:]) {
+		panic("an engine has sent a malformed piece")
+	}
+	if w.Sequence == 0 {
+		return fmt.Sprintf("probe of %d bytes", len(payload))
+	}
+	n := len(payload) - wire.HeaderLen - wire.PieceLen
+	return fmt.Sprintf("piece of bundle %d: bytes %d to %d of %d", w.Sequence, w.Offset, int(w.Offset)+n, w.Total)
 }
 
 func handshake(kind wire.Kind, body []byte) string {
@@ -141,8 +153,11 @@ func record(r *wire.Record) string {
 	return fmt.Sprintf("%s window %d%s", r.Code, r.Window, operation)
 }
 
-// value shows bytes as a number if they are one element, and as text otherwise.
+// value shows bytes as a number if they are one element, and as text if they are few.
 func value(b []byte) string {
+	if len(b) > 40 {
+		return fmt.Sprintf("%d bytes", len(b))
+	}
 	if len(b) == 8 && (b[7] == 0 || b[7] == 0xff) {
 		return fmt.Sprint(int64(binary.LittleEndian.Uint64(b)))
 	}

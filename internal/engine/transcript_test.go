@@ -91,6 +91,8 @@ type stage struct {
 	memory  [][]byte
 	flying  []frame
 	cut     map[int]bool // ranks that no frame reaches or leaves
+	payload int          // that ranks send and receive
+	narrow  int          // the longest payload that gets through, if not 0
 	calls   []*call
 	pending []func() // what the commands of this paragraph do
 }
@@ -105,7 +107,7 @@ type call struct {
 
 const (
 	stageWindow = 1
-	stageMemory = 64
+	stageMemory = 4096
 	stageJob    = 7
 
 	travelTime = 10_000 // of a frame, in nanoseconds
@@ -122,7 +124,7 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	windows, slab := &window.Table{}, engine.HeapSlab(64, 0, wire.MinPayload) // with more, a session begins with a probe of it
+	windows, slab := &window.Table{}, engine.HeapSlab(64, 0, s.payload)
 	if err := windows.Add(w); err != nil {
 		s.t.Fatal(err)
 	}
@@ -208,8 +210,13 @@ func (s *stage) access(from, to int) *engine.Access {
 
 // pass lets time go by, deadline by deadline; what is sent is shown, or delivered.
 func (s *stage) pass(d int64, deliver bool) {
-	end := s.now + d
-	for count := map[string]int{}; ; {
+	count := map[string]int{}
+	s.passCounting(d, deliver, count)
+	s.tell(count, true)
+}
+
+func (s *stage) passCounting(d int64, deliver bool, count map[string]int) {
+	for end := s.now + d; ; {
 		for deliver && len(s.flying) > 0 {
 			s.deliver(func(*frame) bool { return true }, count)
 			s.transmit(false)
@@ -220,18 +227,22 @@ func (s *stage) pass(d int64, deliver bool) {
 		}
 		s.now = max(s.now, next) // a delivery may have taken longer
 		if s.transmit(!deliver); next >= end && (!deliver || len(s.flying) == 0) {
-			for way := range 16 {
-				key := fmt.Sprintf("%d->%d", way/4, way%4)
-				if n := count[key]; n > 0 {
-					s.say("%s  frames: %d", key, n)
-				}
-				if n := count[key+" cut"]; n > 0 {
-					s.say("%s  frames that nobody received: %d", key, n)
-				}
-			}
 			return
 		}
 		s.now = min(s.now+1, end)
+	}
+}
+
+// tell says how many frames arrived each way, and how many did not.
+func (s *stage) tell(count map[string]int, arrived bool) {
+	for way := range len(s.ranks) * len(s.ranks) {
+		key := fmt.Sprintf("%d->%d", way/len(s.ranks), way%len(s.ranks))
+		if n := count[key]; n > 0 && arrived {
+			s.say("%s  frames: %d", key, n)
+		}
+		if n := count[key+" cut"]; n > 0 {
+			s.say("%s  frames that nobody received: %d", key, n)
+		}
 	}
 }
 
@@ -246,7 +257,7 @@ func (s *stage) deliver(wanted func(*frame) bool, count map[string]int) {
 		switch {
 		case !wanted(&f):
 			rest = append(rest, f)
-		case s.cut[f.from] || s.cut[f.to]:
+		case s.cut[f.from] || s.cut[f.to] || s.narrow > 0 && len(f.payload) > s.narrow:
 			count[way+" cut"]++
 		default:
 			count[way]++
@@ -323,11 +334,20 @@ func (s *stage) option(w []string, name string) int {
 	return 0
 }
 
+// data returns what a command puts: its last word, or as many bytes as size says.
+func (s *stage) data(w []string) []byte {
+	if n := s.option(w, "size"); n > 0 {
+		return make([]byte, n)
+	}
+	return []byte(w[len(w)-1])
+}
+
 var commands map[string]func(s *stage, w []string)
 
 func init() {
 	commands = map[string]func(s *stage, w []string){
 		"ranks": func(s *stage, w []string) {
+			s.payload = max(wire.MinPayload, s.option(w, "payload")) // with more, a session begins with a probe of it
 			for r := range s.number(w[0]) {
 				s.start(r, s.number(w[0]), 1)
 			}
@@ -335,9 +355,14 @@ func init() {
 		"restart": func(s *stage, w []string) {
 			s.start(s.number(w[0]), len(s.ranks), uint64(s.option(w, "incarnation")))
 		},
-		"cut":     func(s *stage, w []string) { s.cut[s.number(w[0])] = true },
-		"mend":    func(s *stage, w []string) { delete(s.cut, s.number(w[0])) },
-		"deliver": func(s *stage, w []string) { s.deliver(s.wantedFrames(w), map[string]int{}) },
+		"cut":    func(s *stage, w []string) { s.cut[s.number(w[0])] = true },
+		"narrow": func(s *stage, w []string) { s.narrow = s.number(w[0]) },
+		"mend":   func(s *stage, w []string) { delete(s.cut, s.number(w[0])) },
+		"deliver": func(s *stage, w []string) {
+			count := map[string]int{}
+			s.deliver(s.wantedFrames(w), count)
+			s.tell(count, false)
+		},
 		"drop": func(s *stage, w []string) {
 			wanted, rest := s.wantedFrames(w), s.flying[:0]
 			for _, f := range s.flying {
@@ -372,7 +397,7 @@ func init() {
 			s.ranks[from].Dial(s.now, to, engine.PathID(to), uint64(s.option(w, "incarnation")))
 		},
 		"put": func(s *stage, from, to int, w []string) {
-			s.issue(from, to, &engine.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: []byte(w[len(w)-1])})
+			s.issue(from, to, &engine.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w)})
 		},
 		"add": func(s *stage, from, to int, w []string) {
 			s.issue(from, to, &engine.Call{
@@ -381,6 +406,7 @@ func init() {
 		},
 		"get":          (*stage).get,
 		"fetch_and_op": (*stage).fetch,
+		"chat":         (*stage).chat,
 		"flush":        (*stage).flush,
 		"lock":         (*stage).lock,
 		"unlock":       (*stage).unlock,
@@ -439,6 +465,18 @@ func (s *stage) flush(from, to int, _ []string) {
 	a := s.access(from, to)
 	s.ranks[from].Flush(s.now, a)
 	s.await(fmt.Sprintf("flush at rank %d", from), (*engine.FlushWait)(a).Met, func() string { return result(a.TakeError()) })
+}
+
+// chat has one rank put a little, again and again for a while.
+func (s *stage) chat(from, to int, w []string) {
+	const pause = 100 * int64(time.Millisecond)
+	a, count := s.access(from, to), map[string]int{}
+	for end := s.now + s.duration(w[0]); s.now < end; {
+		s.issue(from, to, &engine.Call{Code: wire.CodePut, Origin: word64(0)})
+		s.ranks[from].Flush(s.now, a)
+		s.passCounting(pause, true, count)
+	}
+	s.tell(count, true)
 }
 
 func (s *stage) lock(from, to int, w []string) {
