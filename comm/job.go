@@ -185,6 +185,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
+		Address:    func(path userspace.PathID) string { return dev.Peer(path).String() },
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)

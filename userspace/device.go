@@ -59,6 +59,9 @@ type Device interface {
 	// until ctx ends. Its errors have class mpierr.NoMem where nothing is wrong with
 	// the peer.
 	Path(ctx context.Context, addr netip.AddrPort) (PathID, error)
+	// Peer returns the address that a path leads to. It may be called with the engine's
+	// lock held.
+	Peer(id PathID) netip.AddrPort
 	// SessionOpened and SessionClosed tell the device which session ids to let
 	// through, before the first frame with that id can arrive.
 	SessionOpened(id uint64) error

@@ -91,6 +91,17 @@ func newPath(from, to endpoint, queue int) xdpPath {
 	return p
 }
 
+// peer returns the address that the path leads to.
+func (p *xdpPath) peer() netip.AddrPort {
+	ip := p.headers[ethernetLen:p.len]
+	udp := ip[len(ip)-udpLen:]
+	target, _ := netip.AddrFromSlice(ip[12+4 : ipv4Len])
+	if len(ip) > ipv4Len+udpLen {
+		target, _ = netip.AddrFromSlice(ip[24:ipv6Len])
+	}
+	return netip.AddrPortFrom(target, binary.BigEndian.Uint16(udp[2:]))
+}
+
 // write puts the headers of a frame with the given UDP payload into h, which
 // has the path's len bytes.
 func (p *xdpPath) write(h, payload []byte) {

@@ -144,10 +144,11 @@ func (d *stage) Path(context.Context, netip.AddrPort) (PathID, error) {
 	return 0, nil
 }
 
-func (d *stage) OnLoss(lost func(error))   { d.lost = lost }
-func (d *stage) Slab() *Slab               { return d.slab }
-func (d *stage) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
-func (d *stage) Mode() string              { return "stage" }
+func (d *stage) OnLoss(lost func(error))    { d.lost = lost }
+func (d *stage) Peer(PathID) netip.AddrPort { return netip.AddrPort{} }
+func (d *stage) Slab() *Slab                { return d.slab }
+func (d *stage) LocalAddr() netip.AddrPort  { return netip.AddrPort{} }
+func (d *stage) Mode() string               { return "stage" }
 
 func (d *stage) Stats(s *Stats) {
 	defer d.enter("Stats")()

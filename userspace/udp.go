@@ -231,6 +231,9 @@ func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	return id, nil
 }
 
+// Peer implements Device.
+func (u *UDP) Peer(id PathID) netip.AddrPort { return u.paths.get(id).addr() }
+
 var errTooManyPaths = fmt.Errorf("the device knows %d paths already", maxPaths)
 
 func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {

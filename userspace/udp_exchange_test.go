@@ -138,6 +138,9 @@ func exchange(t *testing.T, a, b *end) {
 	if again := a.path(b.dev.LocalAddr()); again != ab {
 		t.Errorf("paths %d and %d to the same address", ab, again)
 	}
+	if peer := a.dev.Peer(ab); peer != b.dev.LocalAddr() {
+		t.Errorf("the path to %v leads to %v", b.dev.LocalAddr(), peer)
+	}
 	var sent [][]byte
 	for _, n := range []int{wire.HeaderLen, wire.HeaderLen + 1, 200, largest / 2, largest - 1, largest} {
 		sent = append(sent, message(wire.KindData, n))
@@ -155,6 +158,9 @@ func exchange(t *testing.T, a, b *end) {
 	learned := b.receive(2)
 	if learned[0].Path == NoPath || learned[0].Path != learned[1].Path {
 		t.Fatalf("paths %d and %d learned from two handshakes of one sender", learned[0].Path, learned[1].Path)
+	}
+	if peer := b.dev.Peer(learned[0].Path); peer != a.dev.LocalAddr() {
+		t.Errorf("the path learned from %v leads to %v", a.dev.LocalAddr(), peer)
 	}
 	answer := message(wire.KindHelloAck, largest)
 	b.send(learned[0].Path, answer)

@@ -40,6 +40,14 @@ func (x *XDP) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 	return id, nil
 }
 
+// Peer implements Device.
+func (x *XDP) Peer(id PathID) netip.AddrPort {
+	if id >= localPath {
+		return x.stack.Peer(id - localPath)
+	}
+	return x.paths.get(id).peer()
+}
+
 var errLocal = errors.New("it is an address of this machine, which frames from an interface do not reach")
 
 // queueFor spreads the peers over the queues that can send.

@@ -44,6 +44,9 @@ type Config struct {
 	// Congestion returns what decides how much is in flight to one peer; nil: reliable.NewAIMD.
 	Congestion func() reliable.Congestion
 
+	// Address, if not nil, tells where a path leads, for errors.
+	Address func(PathID) string
+
 	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
 	// mode. It is called within a call of the engine, and must not call it.
 	OnConflict func(window.Conflict)
@@ -120,7 +123,7 @@ func New(cfg Config) *Engine {
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+		Congestion: cfg.Congestion, Address: cfg.Address, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	return e
 }

@@ -136,7 +136,7 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter {
-		s.giveUp(errSilent)
+		s.giveUp(l.silence(s))
 		return
 	}
 	if s.state == dialing {

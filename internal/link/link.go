@@ -47,6 +47,7 @@ type Config struct {
 	Parked      int                        // bundles held while they wait for order or room
 	DeadAfter   int64                      // silence after which a peer that owes an answer is dead
 	Congestion  func() reliable.Congestion // of a session
+	Address     func(PathID) string        // where a path leads, for errors; may be nil
 	Upper       Upper
 	Stats       *Stats
 }
