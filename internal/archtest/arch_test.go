@@ -44,8 +44,8 @@ var mayImport = map[string][]string{
 	"internal/epochs":    {"internal/engine", "internal/mpierr", "window"},
 	"internal/program":   {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
-		"internal/reliable", "internal/wire", "window"},
-	"internal/bootstrap":    {"internal/mpierr"},
+		"internal/wire", "window"},
+	"internal/bootstrap":    {},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
 	"bpf":                   {},
@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"afxdp":                 {},
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
-	"userspace":             {"afxdp", "bpf", "internal/engine", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
+	"userspace":             {"afxdp", "internal/engine", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
 		"userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/hostmem", "internal/mpierr",
