@@ -2,8 +2,10 @@ package engine
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -109,4 +111,29 @@ func TestLostBundlesBackOff(t *testing.T) {
 	if most := 8 * 25; long > most {
 		t.Errorf("8 bundles were sent %d times in 2 s, want at most %d", long, most)
 	}
+}
+
+// TestRefusedBundlesComeAgainWithTheirTurn has a peer with next to no room to park lose
+// one bundle in ten: those that it has no room for back off, and come at once when what
+// is before them has taken effect.
+func TestRefusedBundlesComeAgainWithTheirTurn(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, func(c *Config) { c.Parked = 6 })
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	rng := rand.New(rand.NewPCG(1, 2))
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 0 && rng.IntN(10) == 0 {
+			return 0
+		}
+		return 1
+	}
+	c := &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
+	f.took(func() bool {
+		done, err := f.e[0].Issue(f.now, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.e[0].Flush(f.now, a)
+		return done && (*FlushWait)(a).Met()
+	})
 }
