@@ -49,6 +49,9 @@ func (t *task) together() {
 				t.meet(r)
 			}
 		}
+		if t.w.chance(0.5) { // the others must not wait for it so long
+			t.sleep(4 * deadAfter)
+		}
 		m.leave()
 		return
 	}
@@ -106,13 +109,25 @@ func (m *member) allBegan(c *collective.Comm, at entry) {
 
 // call carries out a call on c, and reports whether it has succeeded.
 func (m *member) call(c *collective.Comm, k collective.Machine, result func() error) bool {
-	p := m.patience()
+	p, start := m.patience(), m.w.now
 	m.carry(p, k)
+	if took := m.w.now - max(start, m.w.plan.faultsEnd); took > callBound && !m.lasting() {
+		m.w.failf("rank %d: %s on communicator %d of %v took %d ms", m.l.rank, m.doing, c.Context, c.Group, took/millisecond)
+	}
 	err := result()
 	if err != nil {
 		m.judge(c, p, err)
 	}
 	return err == nil
+}
+
+// callBound is how long a collective may last after the last fault: until a dead member
+// has been noticed, by members that may have called late.
+const callBound = deadBound + shortFault
+
+// lasting reports whether ranks that live may be given up.
+func (m *member) lasting() bool {
+	return slices.ContainsFunc(m.w.plan.faults, func(f fault) bool { return f.lasts() && !kinds[f.kind].kills })
 }
 
 // judge sees that a call on c was right to fail with err.
@@ -139,7 +154,7 @@ func (m *member) excused(c *collective.Comm, rank int) bool {
 	if _, broken := there.e.Revoked(c.Context); broken {
 		return true
 	}
-	return slices.ContainsFunc(m.w.plan.faults, func(f fault) bool { return f.lasts() && !kinds[f.kind].kills })
+	return m.lasting()
 }
 
 // survive has those that are left create a communicator, as the comment of package comm
@@ -208,7 +223,7 @@ func (m *member) agreed(p *collective.Part, want []int) {
 func (m *member) program(c *collective.Comm) bool {
 	for n := range m.w.plan.steps {
 		if m.w.chance(0.2) {
-			m.sleep(m.w.span(0, 2*millisecond))
+			m.sleep(m.w.span(0, []int64{2 * millisecond, 2 * millisecond, 500 * millisecond}[m.w.rng.IntN(3)]))
 		}
 		s := &together{member: m, c: c, at: entry{c.Context, n}, rng: rand.New(rand.NewPCG(m.w.cfg.Seed, uint64(c.Context)<<16|uint64(n)))}
 		s.words, s.root = []int{0, 1, 20, 180, 1100, 5000}[s.rng.IntN(6)], s.rng.IntN(c.Size)
