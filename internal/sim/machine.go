@@ -237,7 +237,11 @@ func (m *machine) access(c *program.Call) (*engine.Access, error) {
 
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
 	e, r := m.t.l.e, &engine.Request{}
-	wait := func() error { m.t.await(r.Met); return r.Err() }
+	wait := func() error {
+		for !m.t.awaitWith(m.t.impatience(), r.Met) { // a wait that is given up changes nothing
+		}
+		return r.Err()
+	}
 	where := c.Where()
 	if c.Target == program.Null || where.Count == 0 {
 		return wait, nil
