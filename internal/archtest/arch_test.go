@@ -28,21 +28,22 @@ const (
 // mayImport lists, for each package, the packages of this module that it may
 // import outside its tests. It is the picture in docs/architecture.md.
 var mayImport = map[string][]string{
-	"internal/mpierr":    {},
-	"internal/attribute": {},
-	"internal/hostmem":   {},
-	"internal/wire":      {},
-	"internal/reliable":  {},
-	"internal/seat":      {},
-	"internal/testenv":   {},
-	"internal/netlab":    {},
-	"internal/ci":        {"internal/testenv"},
-	"datatype":           {"internal/mpierr"},
-	"window":             {"datatype", "internal/mpierr"},
-	"internal/link":      {"internal/mpierr", "internal/reliable", "internal/wire"},
-	"internal/engine":    {"datatype", "internal/link", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
-	"internal/epochs":    {"internal/engine", "internal/mpierr", "window"},
-	"internal/program":   {"datatype", "window"},
+	"internal/mpierr":     {},
+	"internal/attribute":  {},
+	"internal/hostmem":    {},
+	"internal/wire":       {},
+	"internal/reliable":   {},
+	"internal/seat":       {},
+	"internal/testenv":    {},
+	"internal/netlab":     {},
+	"internal/ci":         {"internal/testenv"},
+	"datatype":            {"internal/mpierr"},
+	"window":              {"datatype", "internal/mpierr"},
+	"internal/link":       {"internal/mpierr", "internal/reliable", "internal/wire"},
+	"internal/membership": {"internal/link", "internal/mpierr", "internal/wire"},
+	"internal/engine":     {"datatype", "internal/link", "internal/membership", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/epochs":     {"internal/engine", "internal/mpierr", "window"},
+	"internal/program":    {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
 		"internal/wire", "window"},
 	"internal/bootstrap":    {},
@@ -64,7 +65,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/link", "window", "internal/collective", "internal/engine", "internal/epochs",
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/link", "internal/membership", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
 // What pure packages must not import, with all below it.

@@ -287,7 +287,7 @@ func TestByeWithoutRoom(t *testing.T) {
 		f.now += 10 * millisecond
 		f.step()
 	}
-	if !f.e[1].Session(0).bye {
+	if f.e[1].Session(0).Left() == nil {
 		t.Error("the peer does not know that the rank has left")
 	}
 }
@@ -299,7 +299,7 @@ func TestBye(t *testing.T) {
 	wait := &ByeWait{f.e[1]}
 	f.until(1000*millisecond, wait.Met)
 	for _, s := range []*Session{a.session, b.session} {
-		if !s.bye {
+		if s.Left() == nil {
 			t.Fatal("the farewell did not arrive")
 		}
 	}

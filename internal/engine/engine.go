@@ -5,15 +5,18 @@
 // and in a deterministic simulation. Its caller serialises all calls.
 //
 // A rank is at once origin and target. Frames are the business of package link, which
-// calls the engine through upper (session.go). Of the files, target is where requests take
-// effect, and origin where calls become requests and get their answers. Beside them are access, locks, shared, exposure and deferred (epochs, and calls that wait
-// for one), direct (calls that need no frame), types, typed and typed_target (derived
-// datatypes), evict (memory that goes), match, messages_out, messages_in, rest, revoke, gone and freed (messages),
+// calls the engine through upper (session.go). Who is gone, and which contexts were
+// revoked, is that of package membership. Of the files, target is where requests take
+// effect, and origin where calls become requests and get their answers. Beside them are
+// access, locks, shared, exposure and deferred (epochs, and calls that wait for one),
+// direct (calls that need no frame), types, typed and typed_target (derived datatypes),
+// evict (memory that goes), match, messages_out, messages_in, rest and freed (messages),
 // check (checking mode), and life (death and leaving).
 package engine
 
 import (
 	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/membership"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/window"
 )
@@ -74,6 +77,7 @@ func (c *Config) setDefaults() {
 // Engine is one rank's end of the protocol.
 type Engine struct {
 	*link.Link
+	*membership.View
 	cfg   Config
 	Stats Stats
 
@@ -85,8 +89,6 @@ type Engine struct {
 	ops       []op
 	pending   int32 // of ops
 	freeOp    int32
-	revoked   revocations
-	gone      gone
 	freed     freed
 	match     matching
 	offers    map[uint32]*Sending // what others may get from this rank, by id
@@ -124,6 +126,10 @@ func New(cfg Config) *Engine {
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Address: cfg.Address, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+	})
+	e.View = membership.New(e.Link, membership.Config{
+		Size: cfg.Size, Over: e.breakMessages,
+		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
 	})
 	return e
 }

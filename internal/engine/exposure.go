@@ -154,8 +154,8 @@ func (a *Access) reachable() *mpierr.Error {
 	case s == nil:
 	case s.Dead():
 		return s.Failure()
-	case s.bye:
-		return leftError(s)
+	case s.Left() != nil:
+		return s.Left()
 	}
 	return nil
 }

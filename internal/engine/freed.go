@@ -25,7 +25,7 @@ var errFreed = errors.New("the communicator has been freed")
 // told that they are taken.
 func (e *Engine) FreeContext(now int64, context uint32) {
 	e.Now = now
-	delete(e.revoked.groups, e.freed.add(context)) // nothing uses that one any more
+	e.ForgetContext(e.freed.add(context)) // nothing uses that one any more
 	for i := 0; i < e.match.arrivals.len(); {
 		if e.match.arrivals.at(i).context == context {
 			e.drop(e.match.remove(i))
@@ -61,7 +61,7 @@ func (e *Engine) drop(a *arrival) {
 	switch s := a.session; {
 	case a.own != nil:
 		a.own.end(nil)
-	case a.offer != 0 && !s.bye && s.Failure() == nil:
+	case a.offer != 0 && s.Left() == nil && s.Failure() == nil:
 		e.tellTaken(s, a.offer)
 	}
 	e.paid(a)

@@ -21,6 +21,20 @@ func (e *Engine) Expect(now int64, s *Session) {
 	s.Expect()
 }
 
+// Ended takes in that the process of a rank has ended, as its launcher says: what waits
+// for it fails, with the reason why.
+func (e *Engine) Ended(now int64, rank int, why error) {
+	e.Now = now
+	if s := e.Session(rank); s != nil {
+		failed := e.Stats.PeersFailed
+		if s.Fail(why); s.Left() != nil {
+			e.Stats.PeersFailed = failed // it has left in good order
+		}
+	} else if rank >= 0 && rank < e.cfg.Size {
+		e.AddGone(rank)
+	}
+}
+
 // Bye tells every living peer that this rank will issue nothing more, but those that
 // have yet to hear of it and that it has nothing for.
 func (e *Engine) Bye(now int64) {
@@ -56,14 +70,11 @@ func (e *Engine) sayBye(s *Session) {
 
 // takeBye takes in that s will issue nothing more.
 func (e *Engine) takeBye(s *Session) {
-	if s.bye {
+	if !e.TakeLeave(&s.Session) {
 		return
 	}
-	s.bye = true
-	e.match.left++
-	e.gone.add(s.Rank())
-	e.dropAllDeferred(s, leftError(s))
-	e.endMessages(s, leftError(s))
+	e.dropAllDeferred(s, s.Left())
+	e.endMessages(s, s.Left())
 }
 
 // A ByeWait is met when no living peer is known that this rank still has
@@ -73,7 +84,7 @@ type ByeWait struct{ Engine *Engine }
 // Met reports whether the wait is over.
 func (w *ByeWait) Met() bool {
 	for _, to := range w.Engine.Active() {
-		if s := sessionOf(to); !s.Dead() && !s.bye && (s.leaving || s.Holds()) {
+		if s := sessionOf(to); !s.Dead() && s.Left() == nil && (s.leaving || s.Holds()) {
 			return false
 		}
 	}
@@ -86,7 +97,7 @@ type LeftWait struct{ Engine *Engine }
 // Met reports whether the wait is over.
 func (w *LeftWait) Met() bool {
 	for rank := range w.Engine.cfg.Size {
-		if s := w.Engine.Session(rank); s != nil && s.Open() && !s.bye {
+		if s := w.Engine.Session(rank); s != nil && s.Open() && s.Left() == nil {
 			return false
 		}
 	}

@@ -294,8 +294,8 @@ func TestByeWhileDialing(t *testing.T) {
 	}
 	f.until(1000*millisecond, wait.Met)
 	r := f.receive(1, 0, 1, 7, 8)
-	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || !f.e[1].Session(0).bye {
-		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].Session(0).bye)
+	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || f.e[1].Session(0).Left() == nil {
+		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].Session(0).Left())
 	}
 	f.atRest()
 }

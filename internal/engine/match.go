@@ -132,7 +132,6 @@ type matching struct {
 	bytes    int       // cost of the arrivals
 	ownBytes int       // of them, those of this rank itself
 	anyone   int       // posted receives from AnySource
-	left     int       // peers that have left the job in good order
 
 	starved bool  // senders wait for credit that the limit did not allow
 	probed  bool  // somebody has looked for messages since the last sweep
@@ -287,7 +286,7 @@ func (e *Engine) sweep() {
 			if s == nil || s.Dead() {
 				continue
 			}
-			if s.swept = interest && !s.bye; s.swept {
+			if s.swept = interest && s.Left() == nil; s.swept {
 				s.Await()
 			}
 		}
@@ -307,8 +306,8 @@ func (e *Engine) sweep() {
 func (e *Engine) noSender(r *Receive) *mpierr.Error {
 	if r.Source != AnySource {
 		switch s := e.Session(r.Source); {
-		case s != nil && s.bye:
-			return leftError(s)
+		case s != nil && s.Left() != nil:
+			return s.Left()
 		case s != nil && s.Failure() != nil:
 			return s.Failure()
 		case !r.Collective:
@@ -316,41 +315,11 @@ func (e *Engine) noSender(r *Receive) *mpierr.Error {
 		}
 	}
 	if r.Collective {
-		return e.gone.among(r.Members)
+		return e.Culprit(r.Members)
 	}
-	err, leaver := e.lostMember(r.Members)
-	if err == nil && leaver != nil {
-		return leftError(leaver)
+	err, left := e.LostMember(r.Members)
+	if err == nil {
+		return left
 	}
 	return err
-}
-
-// lostMember returns why one of the members is dead, or nil; and if all members but this
-// rank have left, one of these.
-func (e *Engine) lostMember(members []int) (err *mpierr.Error, leaver *Session) {
-	if e.Stats.PeersFailed == 0 && e.match.left == 0 {
-		return nil, nil
-	}
-	n, left := e.cfg.Size, 0
-	if members != nil {
-		n = len(members)
-	}
-	for i := range n {
-		rank := i
-		if members != nil {
-			rank = members[i]
-		}
-		switch s := e.Session(rank); {
-		case s == nil:
-		case s.bye:
-			left++
-			leaver = s
-		case s.Failure() != nil:
-			return s.Failure(), nil
-		}
-	}
-	if left < n-1 {
-		leaver = nil
-	}
-	return nil, leaver
 }

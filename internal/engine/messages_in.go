@@ -92,9 +92,9 @@ func (e *Engine) accept(r *Receive, a *arrival) {
 	}
 	n := min(a.length, len(r.Buf))
 	switch {
-	case a.offer != 0 && (a.session.bye || a.session.Failure() != nil):
-		if r.err = a.session.Failure(); a.session.bye {
-			r.err = leftError(a.session)
+	case a.offer != 0 && (a.session.Left() != nil || a.session.Failure() != nil):
+		if r.err = a.session.Left(); r.err == nil {
+			r.err = a.session.Failure()
 		}
 	case a.own != nil:
 		copy(r.Buf, a.own.Data)
@@ -122,7 +122,7 @@ func (e *Engine) pulled(r *Receive) {
 	e.closePull(r.access)
 	r.access = nil
 	switch failed, broken := e.Revoked(r.Context); {
-	case err == nil || err.Err == errEvicted && !s.bye && s.Failure() == nil:
+	case err == nil || err.Err == errEvicted && s.Left() == nil && s.Failure() == nil:
 		e.tellTaken(s, offer)
 	case broken:
 		err = brokenError(failed)
@@ -209,7 +209,7 @@ func (e *Engine) takeMessage(s *Session, r *wire.Record) mpierr.Class {
 	case e.freed.known[a.context]:
 		e.drop(&a)
 		return mpierr.Success
-	case e.revoked.outside(a.context, s.Rank()): // no receive will ever match it
+	case e.Outside(a.context, s.Rank()): // no receive will ever match it
 		e.drop(&a)
 		e.Stats.Outsiders++
 		return mpierr.Comm

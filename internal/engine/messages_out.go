@@ -67,11 +67,11 @@ func (e *Engine) PostSend(now int64, p *Sending) {
 		e.sendOwn(p)
 	case s.Dead():
 		p.end(s.Failure())
-	case s.bye:
-		p.end(leftError(s))
+	case s.Left() != nil:
+		p.end(s.Left())
 	default:
 		if p.Collective {
-			if err := e.gone.among(p.Members); err != nil {
+			if err := e.Culprit(p.Members); err != nil {
 				p.end(err)
 				return
 			}

@@ -213,9 +213,9 @@ func (e *Engine) issueNow(c *Call) (bool, error) {
 	case s.Dead():
 		e.abandon(c)
 		return true, s.Failure()
-	case s.bye:
+	case s.Left() != nil:
 		e.abandon(c)
-		return true, leftError(s)
+		return true, s.Left()
 	case c.Typed != nil:
 		return e.issueTyped(s, c)
 	case c.Code == wire.CodeComplete:
@@ -415,7 +415,7 @@ type RoomWait Access
 func (w *RoomWait) Met() bool {
 	e, a := w.engine, (*Access)(w)
 	s := a.session
-	if s == nil || s.Dead() || s.bye || a.keepsBack() && !a.unwanted {
+	if s == nil || s.Dead() || s.Left() != nil || a.keepsBack() && !a.unwanted {
 		return true
 	}
 	if !a.queue.empty() {
@@ -528,10 +528,6 @@ func refusedClass(class uint32) mpierr.Class {
 		return mpierr.Intern
 	}
 	return c
-}
-
-func leftError(s *Session) *mpierr.Error {
-	return &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errLeft}
 }
 
 func refusal(c wire.Code, class mpierr.Class, rank int) *mpierr.Error {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/link"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -36,21 +35,6 @@ func TestRevokeOvertakes(t *testing.T) {
 		t.Errorf("another one: %v, %v", r.Met(), r.Err())
 	}
 	f.atRest()
-}
-
-// TestRevokedIsBounded has a peer break more communicators than there can be.
-func TestRevokedIsBounded(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
-	s := f.access(0, 1).session
-	for context := range uint32(4 * keptEarly) {
-		r := wire.Record{Code: wire.CodeRevoke, Window: testContexts + context, Disp: 1}
-		if class := f.e[0].applyRecord(&link.Bundle{Session: &s.Session}, &r); class != mpierr.Success {
-			t.Fatal(class)
-		}
-	}
-	if in := &f.e[0].revoked; len(in.early[1]) != keptEarly || len(in.early) != 1 || len(in.failed) != 0 {
-		t.Errorf("%d and %d contexts are remembered", len(in.early[1]), len(in.failed))
-	}
 }
 
 // TestOnlyMembersRevoke has ranks break a context, of which one is not in its group, before
@@ -86,7 +70,8 @@ func TestOnlyMembersRevoke(t *testing.T) {
 				t.Errorf("late %v, rank %d: %d requests of outsiders", late, who, n)
 			}
 			for rank := 1; rank < 4 && who != outsider; rank++ {
-				if told := len(f.e[rank].revoked.early[0]) > 0; told != (rank == 3) && rank != who {
+				f.e[rank].OpenContext(f.now, context, group) // what it was told holds from now on
+				if _, told := f.e[rank].Revoked(context); told != (rank == 3) && rank != who {
 					t.Errorf("late %v: rank %d was told: %v", late, rank, told)
 				}
 			}

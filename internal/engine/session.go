@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/membership"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -12,10 +13,8 @@ import (
 // link.Session, which stands for it there.
 type Session struct {
 	link.Session
-	bye       bool               // the peer will issue nothing more
+	membership.Member
 	leaving   bool               // the peer is still to be told that this rank leaves
-	told      int                // revocations passed on to the peer
-	toldGone  int                // ranks that are gone, of which it was told
 	access    map[uint32]*Access // this rank's accesses at the peer, by window
 	lockOpen  *Access            // whose lock record started the open bundle of requests, while that is sealed
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
@@ -49,7 +48,6 @@ func (s *Session) lockBundle() *Access {
 }
 
 var (
-	errLeft    = errors.New("it has left the job")
 	errUnmet   = errors.New("this process leaves the job and has not met it")
 	errRefused = errors.New("refused by the target")
 )
@@ -108,9 +106,7 @@ func (u *upper) Answers(s *link.Session, body []byte) { (*Engine)(u).answers(ses
 // Ready implements link.Upper.
 func (u *upper) Ready(to *link.Session) {
 	e, s := (*Engine)(u), sessionOf(to)
-	if s.toldGone < len(e.gone.told) || s.told < len(e.revoked.contexts) {
-		e.passOn(s)
-	}
+	e.View.Ready(to)
 	if len(s.posting) > 0 {
 		e.sendPosts(s)
 	}
@@ -143,11 +139,7 @@ func (u *upper) Owes(to *link.Session) bool {
 // the peer's locks are released.
 func (u *upper) Failed(gone *link.Session) {
 	e, s := (*Engine)(u), sessionOf(gone)
-	if s.bye && s.Failure().Err != link.ErrRestarted {
-		e.gone.add(s.Rank()) // it had done its part
-	} else {
-		e.gone.die(s.Failure())
-	}
+	e.TakeFailure(gone)
 	e.failOps(s)
 	for _, a := range s.access {
 		a.fail(s.Failure())

@@ -51,7 +51,7 @@ func (e *Engine) Direct(a *Access) bool {
 	if s == nil {
 		return true
 	}
-	return s.Open() && !s.bye && a.shared.word != nil && !a.shared.word.Retired()
+	return s.Open() && s.Left() == nil && a.shared.word != nil && !a.shared.word.Retired()
 }
 
 // Reach notes that a call acts on the memory of a's target without asking it: that the

@@ -83,9 +83,13 @@ func (e *Engine) applyRecord(b *link.Bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeRest:
 		return e.takeRest(s, r)
 	case wire.CodeRevoke:
-		return e.takeRevoke(s, r)
+		class := e.TakeRevoke(b.Session, r)
+		if class == mpierr.Comm {
+			e.Stats.Outsiders++
+		}
+		return class
 	case wire.CodeGone:
-		return e.takeGone(r)
+		return e.TakeGone(r)
 	case wire.CodeTaken:
 		return e.takeTaken(s, r.Window)
 	case wire.CodeWithdrawn:

@@ -1,8 +1,9 @@
-package engine
+package membership
 
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -28,9 +29,9 @@ const keptEarly = 1 << 8
 
 // OpenContext says which ranks of the job may use a context; nil means all. What one of
 // them has said before about its end holds from now on.
-func (e *Engine) OpenContext(now int64, context uint32, group []int) {
-	e.Now = now
-	in := &e.revoked
+func (v *View) OpenContext(now int64, context uint32, group []int) {
+	v.link.Now = now
+	in := &v.revoked
 	if _, known := in.groups[context]; known {
 		return
 	}
@@ -38,7 +39,7 @@ func (e *Engine) OpenContext(now int64, context uint32, group []int) {
 		in.groups = map[uint32][]int{}
 	}
 	in.groups[context] = group
-	for rank := range e.cfg.Size {
+	for rank := range v.cfg.Size {
 		if len(in.early) == 0 {
 			return
 		}
@@ -51,21 +52,24 @@ func (e *Engine) OpenContext(now int64, context uint32, group []int) {
 			delete(in.early, rank)
 		}
 		if isMember(group, rank) {
-			e.revoke(context, failed)
+			v.revoke(context, failed)
 		}
 	}
 }
 
-// outside reports whether a context is known, and a rank not among its group.
-func (in *revocations) outside(context uint32, rank int) bool {
-	return !isMember(in.groups[context], rank)
+// Outside reports whether a context is known, and a rank not among its group.
+func (v *View) Outside(context uint32, rank int) bool {
+	return !isMember(v.revoked.groups[context], rank)
 }
 
+// ForgetContext forgets the group of a context that nothing uses any more.
+func (v *View) ForgetContext(context uint32) { delete(v.revoked.groups, context) }
+
 // revoke ends a context, and has the other members told.
-func (e *Engine) revoke(context uint32, failed int) {
-	in := &e.revoked
-	if e.Gone(failed) {
-		e.tellGone(failed) // even if the context is over already, because of another
+func (v *View) revoke(context uint32, failed int) {
+	in := &v.revoked
+	if v.Gone(failed) {
+		v.tellGone(failed) // even if the context is over already, because of another
 	}
 	if in.failed == nil {
 		in.failed = map[uint32]int{}
@@ -75,33 +79,33 @@ func (e *Engine) revoke(context uint32, failed int) {
 	}
 	in.failed[context] = failed
 	in.contexts = append(in.contexts, context)
-	e.breakMessages(context, failed)
-	e.serveAll()
+	v.cfg.Over(context, failed)
+	v.serveAll()
 }
 
-// takeRevoke takes in that a peer has seen a context end.
-func (e *Engine) takeRevoke(s *Session, r *wire.Record) mpierr.Class {
-	in, v := &e.revoked, r.Revocation()
-	if v.Failed >= uint64(e.cfg.Size) {
+// TakeRevoke takes in that a peer has seen a context end. The class is Comm if the peer is
+// not in the group of the context.
+func (v *View) TakeRevoke(s *link.Session, r *wire.Record) mpierr.Class {
+	in, end := &v.revoked, r.Revocation()
+	if end.Failed >= uint64(v.cfg.Size) {
 		return mpierr.Rank
 	}
-	context, failed := v.Context, int(v.Failed)
+	context, failed := end.Context, int(end.Failed)
 	switch _, known := in.groups[context]; {
 	case !known:
-		e.keepEarly(s.Rank(), early{context, failed})
-	case in.outside(context, s.Rank()):
-		e.Stats.Outsiders++
+		v.keepEarly(s.Rank(), early{context, failed})
+	case v.Outside(context, s.Rank()):
 		return mpierr.Comm
 	default:
-		e.revoke(context, failed)
+		v.revoke(context, failed)
 	}
 	return mpierr.Success
 }
 
 // keepEarly remembers what a peer says of a context that this rank does not know. Beyond
 // the bound the oldest is forgotten: who waits then finds out by silence.
-func (e *Engine) keepEarly(rank int, r early) {
-	in := &e.revoked
+func (v *View) keepEarly(rank int, r early) {
+	in := &v.revoked
 	if in.early == nil {
 		in.early = map[int][]early{}
 	}
@@ -116,14 +120,14 @@ func (e *Engine) keepEarly(rank int, r early) {
 }
 
 // Revoked reports whether a context was revoked, and because of which rank.
-func (e *Engine) Revoked(context uint32) (failed int, ok bool) {
-	failed, ok = e.revoked.failed[context]
+func (v *View) Revoked(context uint32) (failed int, ok bool) {
+	failed, ok = v.revoked.failed[context]
 	return failed, ok
 }
 
 // Revoke ends a context at this rank, at all members that it has a session with or
 // will have one with, and so, from one to the next, at all that wait for each other.
-func (e *Engine) Revoke(now int64, context uint32, failed int) {
-	e.Now = now
-	e.revoke(context, failed)
+func (v *View) Revoke(now int64, context uint32, failed int) {
+	v.link.Now = now
+	v.revoke(context, failed)
 }
