@@ -107,10 +107,10 @@ func (s *stress) once() error {
 
 var stressHosts = [][]string{{"a", "a", "b", "", "b"}, {"a", "a", "a"}, {"", "", ""}}
 
-// TestStressContexts has goroutines lock, access and unlock several windows with
+// TestCallsGivenUpUnderStressLoseNothing has goroutines lock, access and unlock several windows with
 // contexts that end at any moment, while others make and free windows: no lock is lost
 // or held by two, and nothing issued is lost or done twice.
-func TestStressContexts(t *testing.T) {
+func TestCallsGivenUpUnderStressLoseNothing(t *testing.T) {
 	rounds := 150
 	if testing.Short() {
 		rounds = 40
@@ -193,15 +193,15 @@ func churn(j *job, n *rma.Node) error {
 	return first(w.Free(j.ctx), c.Free())
 }
 
-// TestStressDeath does the same while a rank vanishes: nobody waits for ever.
-func TestStressDeath(t *testing.T) {
+// TestDeathUnderStressHangsNobody does the same while a rank vanishes: nobody waits for ever.
+func TestDeathUnderStressHangsNobody(t *testing.T) {
 	seeds := 3
 	if testing.Short() {
 		seeds = 1
 	}
 	for _, hosts := range stressHosts {
 		for seed := range seeds {
-			j := newJobAt(t, hosts, soon)
+			j := newJobAt(t, hosts, comm.Limits{DeadAfter: time.Second})
 			size := len(hosts)
 			var wins [2][]*rma.Win
 			for i := range wins {
