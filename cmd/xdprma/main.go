@@ -55,10 +55,7 @@ func main() {
 		Version:        version(),
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main does it
 		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
-			if strings.Contains(err.Error(), "duration") {
-				err = fmt.Errorf("%w: write a number with a unit, such as 90s, 500ms or 2m", err)
-			}
-			return &exitError{statusUsage, err}
+			return &exitError{statusUsage, explained(err)}
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Args().Present() {
@@ -73,6 +70,22 @@ func main() {
 		app.Commands = append(app.Commands, c)
 	}
 	os.Exit(status(app.Run(context.Background(), os.Args)))
+}
+
+// explained returns the flag library's err with words for what to write instead.
+func explained(err error) error {
+	switch text := err.Error(); {
+	case strings.Contains(text, ": time: "):
+		return fmt.Errorf("%w: write a number with a unit, such as 90s, 500ms or 2m", err)
+	case strings.Contains(text, "strconv.ParseInt"):
+		said, _, _ := strings.Cut(text, ": strconv.ParseInt")
+		return fmt.Errorf("%s: write a whole number", said)
+	case strings.HasSuffix(text, ": parse error"):
+		return fmt.Errorf("%s: write true or false", strings.TrimSuffix(text, ": parse error"))
+	case strings.Contains(text, "not defined"), strings.Contains(text, "needs an argument"):
+		return fmt.Errorf("%w: --help lists the flags", err)
+	}
+	return err
 }
 
 // version names the module's version, the commit with the time of its day where it was

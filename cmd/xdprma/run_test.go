@@ -136,8 +136,8 @@ func TestRunEnvironment(t *testing.T) {
 	}
 }
 
-// What the environment says holds for all ranks, unless an option says otherwise, and
-// not within a job.
+// The settings in the launcher's environment hold for all ranks, unless an option says
+// otherwise. They do not hold when a rank of a job is itself the launcher.
 func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
 	const script = `echo $XDPRMA_RANK $XDPRMA_TRANSPORT $XDPRMA_PORT ${XDPRMA_QUEUES:-all} ${XDPRMA_FRAMES:-0}`
 	set := []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=23456", "XDPRMA_QUEUES=3", "XDPRMA_FRAMES=1"}
@@ -308,12 +308,14 @@ func TestRunStatus(t *testing.T) {
 			{"not executable", []string{"/etc/passwd"}, statusNotRunnable, "/etc/passwd"},
 			{"no program", nil, statusUsage, "no program"},
 			{"timeout without a unit", []string{"--timeout", "5", "true"}, statusUsage, "such as 90s"},
+			{"ranks in words", []string{"-n", "two", "true"}, statusUsage, `"two" for flag -n: write a whole number`},
+			{"truth in words", []string{"--frames=perhaps", "true"}, statusUsage, `"perhaps" for flag -frames: write true or false`},
 			{"no ranks", []string{"-n", "0", "true"}, statusUsage, "-n is 0"},
 			{"mtu", []string{"--mtu", "5", "true"}, statusUsage, "--mtu is 5"},
 			{"queues", []string{"--queues", "0", "true"}, statusUsage, "--queues is 0"},
 			{"transport", []string{"--transport", "rdma", "true"}, statusUsage, "rdma"},
 			{"transports", []string{"-n", "2", "--transports", "udp", "true"}, statusUsage, "1 transports for 2 ranks"},
-			{"unknown flag", []string{"--frob", "true"}, statusUsage, "frob"},
+			{"unknown flag", []string{"--frob", "true"}, statusUsage, "-frob: --help lists the flags"},
 			{"the program's own flags", []string{"sh", "-c", "exit $1", "sh", "-n"}, 2, ""},
 		} {
 			t.Run(test.name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package perf
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,7 +30,7 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 		case !answered:
 			sample.Lost++
 			if losses++; losses == mostLosses {
-				return errors.New("no answer arrives")
+				return errSilence
 			}
 		case last >= warm:
 			h.record(now - last)

@@ -34,6 +34,9 @@ const (
 	spinsPerLook = 256
 )
 
+// errSilence ends a floor.
+var errSilence = fmt.Errorf("the other side answered none of the last %d times within %v: the interface drops frames, or the machine is too busy; try again when it is idle", mostLosses, lossAfter)
+
 // side is one process of a floor.
 type side struct {
 	line

@@ -1,7 +1,6 @@
 package perf
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -67,7 +66,7 @@ func (f *flow) run(limit time.Duration) error {
 		if now.Sub(heard) > lossAfter {
 			f.lost, heard = f.sent-f.arrived, now
 			if losses++; losses == mostLosses {
-				return errors.New("nothing is acknowledged")
+				return errSilence
 			}
 		}
 	}
