@@ -68,7 +68,7 @@ func (t *transmitter) enqueue(offset uint64, length int) bool {
 	if n > t.maxSegments {
 		panic(fmt.Sprintf("afxdp: a frame of %d bytes at %d touches %d chunks, more than the limit of %d", length, offset, n, t.maxSegments))
 	}
-	// What has not completed may still occupy the ring, and needs room in the
+	// Frames that have not completed may still occupy the ring. They need room in the
 	// completion ring, which is no smaller.
 	if t.tx.next-t.completed.Load()+uint32(n) > t.tx.size() {
 		return false

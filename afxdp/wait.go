@@ -49,9 +49,9 @@ func (s *Socket) checkDevice() error {
 	return s.kick.err()
 }
 
-// Refill wakes the driver if it ran out of receive chunks before the last
-// Release, which only a driver with zero-copy asks for; otherwise it costs one
-// load. Who spins on Receive calls it now and then; who uses Wait need not.
+// Refill wakes the driver if it ran out of receive chunks before the last Release, which
+// only a driver with zero-copy asks for; otherwise it costs one load. A caller that
+// spins on Receive calls it now and then. A caller that uses Wait need not.
 func (s *Socket) Refill() {
 	if s.info.ZeroCopy && s.rx.fill.wantsWakeup() {
 		// A failure shows in Kick and Wait; the flag stays set for the next try.

@@ -1,6 +1,6 @@
 //go:build !race
 
-// What the race detector adds moves variables to the heap.
+// The race detector's own code moves variables to the heap.
 
 package comm_test
 

@@ -24,8 +24,8 @@ type Buffer struct {
 	n     int            // entries of typ, or the code of basic
 }
 
-// What is wrong with the arguments that a Buffer was made from stands in place of
-// its datatype. The call that it is given to says so.
+// A Buffer made from wrong arguments has one of these in place of its datatype. The call
+// that the Buffer is given to then says what is wrong.
 var (
 	badType   datatype.Type // not committed, or none
 	badCount  datatype.Type // negative, or too large

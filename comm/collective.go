@@ -90,10 +90,10 @@ func (c *Comm) collective(ctx context.Context, op string, begin func(*collective
 	return c.inTurn(ctx, op, begin, nil)
 }
 
-// Barrier blocks until every rank of the communicator has called it
-// (MPI_Barrier), or ctx is done. It takes one message a rank in each of
-// log2(Size) rounds. What other ranks wrote before their call is visible after it.
-// If a member fails or gives up, the others get the class ProcFailed.
+// Barrier blocks until every rank of the communicator has called it (MPI_Barrier), or
+// ctx is done. It takes one message a rank in each of log2(Size) rounds. Stores of other
+// ranks before their call are visible after it. If a member fails or gives up, the
+// others get the class ProcFailed.
 func (c *Comm) Barrier(ctx context.Context) error {
 	return c.collective(ctx, "barrier", (*collective.Comm).Barrier)
 }

@@ -148,8 +148,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestFreed uses a communicator after Free. What has begun before goes on, and looking
-// at it is no use.
+// TestFreed uses a communicator after Free. Requests begun before go on, and Size, Rank
+// and Compare still answer.
 func TestFreed(t *testing.T) {
 	ctx, jobs := join(t, 2, comm.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {

@@ -44,11 +44,12 @@
 //		}
 //	}
 //
-// All must come to call it, so all must come to know of the failure: a collective, even one
-// that this rank only begins and gives up, tells them. They need not know of the same
-// failures. If others fail meanwhile, or later, they call it again, on c and not on what it
-// returned, which some may not have. Windows on c stay as far as no member is needed that
-// failed; new ones are made on the new communicator.
+// All survivors must call CreateGroup, so all must learn of the failure. A collective
+// tells them, even one that this rank only begins and gives up. They need not know of
+// the same failures. If other ranks fail meanwhile, or later, the survivors call
+// CreateGroup again. They call it on c and not on the communicator that it returned,
+// because some may not have that one. Windows on c go on serving calls that need no
+// failed member. New windows are made on the new communicator.
 package comm
 
 import (
@@ -333,7 +334,7 @@ func (j *Job) close() error {
 	e.Bye(now)
 	j.poller.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
-	// What was not acknowledged by then is not acknowledged: the peer is gone.
+	// A frame that is not acknowledged by then never will be: the peer is gone.
 	_ = j.poller.Wait(ctx, &engine.ByeWait{Engine: e})
 	cancel()
 	// A peer whose last acknowledgement was lost asks again.

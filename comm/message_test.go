@@ -277,8 +277,9 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestMessagesCancelled gives up calls that block. What they had posted is withdrawn: it
-// takes no message, and their memory is theirs again.
+// TestMessagesCancelled gives up calls that block. The library withdraws the receives
+// that they had posted: these take no message, and the callers may use their memory
+// again.
 func TestMessagesCancelled(t *testing.T) {
 	ctx, jobs := join(t, 2, comm.Limits{})
 	const n = 300_000

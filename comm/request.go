@@ -62,8 +62,8 @@ func (r *Request) Test() (done bool, err error) {
 
 func (r *Request) active() bool { return r != nil && !r.inactive.Load() }
 
-// end makes r, which is over, inactive, and returns what it ended with. What Close has
-// ended will not be finished.
+// end makes r, which is over, inactive, and returns what it ended with. A request that
+// Close has ended will not be finished.
 func (r *Request) end(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,12 +8,11 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// Messages and collectives of buffers. What travels is the packed data: the elements
-// one after the other, without the gaps. So sender and receiver may describe the same
-// elements by different datatypes, and either by a slice. Only the lengths are compared,
-// since messages say nothing of their datatypes; a receive of a message that is shorter
-// leaves the rest of its buffer alone.
-// Buffers that are Plain are neither packed nor copied.
+// Messages and collectives of buffers. The packed data travels: the elements one after
+// the other, without the gaps. So sender and receiver may describe the same elements by
+// different datatypes, and either by a slice. Only the lengths are compared, since
+// messages say nothing of their datatypes; a receive of a message that is shorter leaves
+// the rest of its buffer alone. Buffers that are Plain are neither packed nor copied.
 
 // maxPacked is beyond what any memory holds: entries that overlap can ask for it.
 const maxPacked = 1 << 40

@@ -19,10 +19,10 @@ import (
 // programOfOurs is the name under which the kernel knows the classifier.
 const programOfOurs = bpf.ClassifierProgXdprmaClassify
 
-// Attach loads the classifier and attaches it to an interface. Until AllowSession
-// is called it drops what is addressed to the configured port, save handshakes, and
-// passes everything else to the kernel. What it lets through goes to the socket of
-// the queue, or where SetSocket gave it none, to the kernel.
+// Attach loads the classifier and attaches it to an interface. Until AllowSession is
+// called, the classifier drops frames to the configured port, save handshakes, and
+// passes all other frames to the kernel. Frames to the port that it does not drop go to
+// the socket of the queue, or to the kernel where SetSocket gave the queue none.
 //
 // It needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.18. It never replaces a program:
 // if there is one, errors.As finds an InUseError. Errors say what to do; their

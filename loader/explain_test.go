@@ -68,7 +68,7 @@ func TestInUseError(t *testing.T) {
 	}
 }
 
-// What the BPF library advises programmers to do is not told to operators.
+// The BPF library's advice to programmers does not reach operators.
 func TestErrorsSpeakToOperators(t *testing.T) {
 	err := fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM)
 	got := explain("attach", err, failure{ifname: "eth0"})

@@ -88,8 +88,8 @@ var (
 	xskFeatureNames = []string{"tx-timestamp", "tx-checksum", "tx-launch-time-fifo"}
 )
 
-// Probe asks the kernel about an interface of the caller's network namespace. It
-// takes no privilege. What the kernel does not report is left unknown; an error
+// Probe asks the kernel about an interface of the caller's network namespace. It takes
+// no privilege. Features that the kernel does not report are left unknown. An error
 // means that there is no such interface or that the kernel cannot be asked.
 func Probe(ifname string) (Features, error) {
 	l, err := netlink.LinkByName(ifname)

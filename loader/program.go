@@ -38,7 +38,7 @@ type Program struct {
 	maps  Maps
 	names []string // of the counters, by index
 	mode  Mode
-	// What else keeps the program alive. Both are nil after FromMaps.
+	// These keep the program alive, too. Both are nil after FromMaps.
 	link    link.Link
 	objects *bpf.ClassifierObjects
 }

@@ -14,8 +14,8 @@ type Class = mpierr.Class
 // NoRank is the Rank of an Error that concerns no particular process.
 const NoRank = mpierr.NoRank
 
-// The classes that the library raises. Those of the standard have the values of
-// the MPI 5.0 ABI.
+// The classes that the library raises. The standard's classes have the values of the MPI
+// 5.0 ABI.
 const (
 	ErrArg         = mpierr.Arg
 	ErrAssert      = mpierr.Assert

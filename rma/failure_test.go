@@ -13,8 +13,8 @@ import (
 // soon is when a silent rank counts as dead in these tests.
 var soon = comm.Limits{DeadAfter: 300 * time.Millisecond}
 
-// TestSilentTarget lets a rank vanish without a word. What was issued to it, and
-// what is issued later, fails with the class for it; others are not touched.
+// TestSilentTarget lets a rank vanish without a word. Operations that were or will be
+// issued to it fail with the class for it. Operations to other ranks do not.
 func TestSilentTarget(t *testing.T) {
 	byFrames(t)
 	j := newJob(t, 3, soon)

@@ -259,7 +259,7 @@ func TestPathsMeet(t *testing.T) {
 	freeAll(j, wins)
 }
 
-// TestHolderOnHostDies takes a lock by memory and vanishes. Those who wait get it.
+// TestHolderOnHostDies takes a lock by memory and vanishes. The ranks that wait get it.
 func TestHolderOnHostDies(t *testing.T) {
 	j := newJobAt(t, []string{"a", "a", "a", "b"}, soon)
 	wins := j.windows(8, 8)

@@ -16,13 +16,12 @@ func (w *Win) Info() Info {
 	return w.hints.Info()
 }
 
-// SetInfo changes hints of the window (MPI_Win_set_info, section 11.2.7); those
-// that info does not mention stay. It is collective, blocks until all ranks have
-// called it, and concerns operations issued afterwards. What is settled when a
-// window is created does not change any more: no_locks, same_size,
-// same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment and
-// xdprma_check_conflicts are checked and else ignored. Classes: ErrArg for a value,
-// at all ranks if at one; ErrWin; ErrProcFailed.
+// SetInfo changes hints of the window (MPI_Win_set_info, section 11.2.7); those that
+// info does not mention stay. It is collective, blocks until all ranks have called it,
+// and concerns operations issued afterwards. The creation of a window settles no_locks,
+// same_size, same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment and
+// xdprma_check_conflicts for good: SetInfo checks their values and ignores them.
+// Classes: ErrArg for a value, at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

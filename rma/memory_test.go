@@ -13,8 +13,8 @@ import (
 
 // The tests of this file are what docs/memory-model.md promises. Windows that are slices
 // of the Go heap are watched by the race detector: with -race they hold the library to
-// the order that the page promises, not only to values. Those that are allocated are
-// what ranks of one host access in memory (TestOverHostMemory).
+// the order that the page promises, not only to values. Allocated windows are the memory
+// that ranks of one host access (TestOverHostMemory).
 
 // inMemories runs f with windows of both kinds, of n elements on each rank.
 func inMemories(t *testing.T, ranks, n int, f func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64)) {
@@ -47,8 +47,8 @@ func (j *job) created(n int) (wins []*rma.Win, mem [][]int64) {
 }
 
 // TestLoadsSeePuts has rank 0 put, and complete the puts, and rank 1 load them after
-// each of the calls that bring others' updates to the owner. What tells rank 1 that
-// the puts are complete is none of the library's business, except where the call does.
+// each of the calls that bring others' updates to the owner. Rank 1 learns outside the
+// library that the puts are complete, except where the call itself says so.
 func TestLoadsSeePuts(t *testing.T) {
 	const elements = 100
 	inMemories(t, 2, elements, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {

@@ -35,12 +35,12 @@
 //
 // # Errors
 //
-// Errors are *Error and carry a class of the standard; errors.Is(err, ErrRange)
-// finds it. What the origin can see (range, epoch, datatype) is refused by the
-// call itself; what only the target can see is returned by the next call that
-// completes the operation. A rank that dies, or is not heard of within
-// Limits.DeadAfter, gives ErrProcFailed; nothing hangs. A window's error handler is
-// told of every error before the call returns it; by default it does nothing.
+// Errors are *Error and carry a class of the standard; errors.Is(err, ErrRange) finds
+// it. The call itself refuses a mistake that the origin can see (range, epoch,
+// datatype). The next call that completes the operation returns a mistake that only the
+// target can see. A rank that dies, or is not heard of within Limits.DeadAfter, gives
+// ErrProcFailed; nothing hangs. A window's error handler is told of every error before
+// the call returns it; by default it does nothing.
 //
 // # Concurrency
 //

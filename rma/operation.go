@@ -18,8 +18,8 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 	return w.report(w.put(nil, origin, target, at))
 }
 
-// put is Put, followed by r unless that is nil; so are the others that begin with
-// a small letter.
+// put is Put with a request r to follow it, or without one where r is nil. get,
+// accumulate and so on relate to Get and Accumulate in the same way.
 func (w *Win) put(r *engine.Request, origin Buffer, target int, at Location) error {
 	o := operation{name: "put", target: target, at: at, align: 1}
 	o.Code, o.Origin, o.Request = wire.CodePut, origin.Memory(), r

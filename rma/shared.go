@@ -27,15 +27,15 @@ type Shared struct {
 	DispUnit int // in bytes
 }
 
-// SharedQuery returns the memory of a rank's window as this process can load and
-// store it (MPI_Win_shared_query, section 11.2.3). With ProcNull it is that of the
-// lowest rank whose window has bytes. Windows of AllocateShared are there at all
-// ranks. Those of Allocate are at ranks of the same host, unless accesses are to go
-// by frames or are checked, and that of the rank itself always is, as it is for
-// Create. Where it is not there, the memory is nil. Who loads and stores beside
-// others uses sync/atomic, or synchronises as section 11.5 says. The memory is gone
-// after Free. It does not block. Classes: ErrRank, ErrWin; ErrRMAFlavor for a dynamic
-// window.
+// SharedQuery returns the memory of a rank's window as this process can load and store
+// it (MPI_Win_shared_query, section 11.2.3). ProcNull stands for the lowest rank whose
+// window has bytes. All ranks can reach a window of AllocateShared. The ranks of the
+// owner's host can reach a window of Allocate, unless accesses are to go by frames or
+// are checked. A rank can always reach its own window, also one of Create. Where the
+// process cannot reach the memory, the slice is nil. A program that loads and stores
+// beside others uses sync/atomic, or synchronises as section 11.5 says. The memory is
+// gone after Free. It does not block. Classes: ErrRank, ErrWin; ErrRMAFlavor for a
+// dynamic window.
 func (w *Win) SharedQuery(rank int) (_ Shared, err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

@@ -49,7 +49,7 @@ func local(b *Buffer) engine.Local {
 // names the target's.
 func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
 	c, name, rank, at := &o.Call, o.name, o.target, &o.at
-	// What is written to may be longer than the data.
+	// The side that is written to may be longer than the data.
 	reads, writes := c.Code == wire.CodeGet, c.Code == wire.CodePut || c.Code == wire.CodeAccumulate
 	if c.Op == NoOp {
 		reads, origin = true, &Buffer{}

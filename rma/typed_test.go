@@ -320,7 +320,7 @@ func TestTypedRefused(t *testing.T) {
 				t.Errorf("%s: %v, want class %v", c.what, c.err, c.want)
 			}
 		}
-		// What is allowed although it looks alike.
+		// These look alike, and are allowed.
 		buf := make([]int64, 8)
 		j.must(
 			w.Put(good, rma.ProcNull, at),

@@ -28,8 +28,8 @@ type Frame struct {
 	Path    PathID // NoPath unless the payload is a handshake
 }
 
-// Device moves messages between the engine and a network in batches. Who may
-// call what:
+// Device moves frames between the engine and a network in batches. Its methods have
+// these callers:
 //
 //   - the driver (one goroutine at a time, see Poller): Receive, Release, Sleep;
 //   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;

@@ -8,8 +8,8 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// Limits of a device's paths. What peers can make a device remember is bounded
-// apart from what the process asks for, so that forged handshakes cannot keep it
+// Limits of a device's paths. Paths that peers make a device remember have a bound apart
+// from paths that the process asks for, so that forged handshakes cannot keep the device
 // from resolving an address.
 const (
 	maxLearned = 1 << 16 // paths when one more is learned from a handshake

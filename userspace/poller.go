@@ -108,8 +108,8 @@ func (p *Poller) lose(why error) {
 // Now returns the time on the engine's clock, in nanoseconds.
 func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 
-// Device returns the device, for what it is: its Mode, Slab and LocalAddr, which
-// stay after Close. What uses it goes through the Poller.
+// Device returns the device, for its Mode, Slab and LocalAddr, which stay after Close.
+// All other uses of the device go through the Poller.
 func (p *Poller) Device() Device { return p.dev }
 
 // Lock gives the caller the engine until Unlock, UnlockQuiet or WaitLocked. It

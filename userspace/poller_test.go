@@ -250,7 +250,8 @@ func TestSessionRefusedByDevice(t *testing.T) {
 	}
 }
 
-// Who calls Close when another one is at it may rely on the device being closed.
+// When Close returns to a second caller that came while the first was closing, the
+// device is closed.
 func TestCloseWaitsForAnotherClose(t *testing.T) {
 	d := newStage(t)
 	in, out := make(chan bool), make(chan bool)

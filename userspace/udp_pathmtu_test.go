@@ -65,7 +65,7 @@ func sendICMP(t *testing.T, l *netlab.Lab, rank int, to netip.Addr, message []by
 	}
 }
 
-// Who knows the addresses and ports of two ranks cannot cut their frames short.
+// Somebody who knows the addresses and ports of two ranks cannot cut their frames short.
 func TestUDPIgnoresForgedPathMTU(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, v6 := range []bool{false, true} {

@@ -158,7 +158,7 @@ func TestSocketAddresses(t *testing.T) {
 	}
 }
 
-// What is sent to a port that nobody has must not keep later frames from going.
+// A frame to a port that nobody has must not keep later frames from going.
 func TestUDPPortUnreachable(t *testing.T) {
 	a, b, gone := newUDP(t, loopback4), newUDP(t, loopback4), newUDP(t, loopback4)
 	toB, toGone := a.path(b.dev.LocalAddr()), a.path(gone.dev.LocalAddr())

@@ -121,8 +121,8 @@ func (x *XDP) Reap(slots []int32) int {
 // maxKicks bounds the calls that one Transmit makes for one queue.
 const maxKicks = 16
 
-// Transmit implements Device. What the kernel does not take even after several
-// calls waits for the next Transmit; Sleep is short until then.
+// Transmit implements Device. Frames that the kernel does not take even after several
+// calls wait for the next Transmit; Sleep is short until then.
 func (x *XDP) Transmit() {
 	if x.retry.Load() {
 		x.retry.Store(false)

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// Frames to an address of this machine never leave it, so they reach no AF_XDP
-// socket: other ranks of the job in the same network namespace, whatever their
-// device, are spoken to through the kernel's stack, by the UDP socket that keeps the
-// port. What of the job comes to that port in other ways is heard there too: by a
-// queue without an AF_XDP socket, by another interface, or as fragments. Peers that
-// are heard there first are answered there.
+// Frames to an address of this machine never leave it, so they reach no AF_XDP socket:
+// other ranks of the job in the same network namespace, whatever their device, are
+// spoken to through the kernel's stack, by the UDP socket that keeps the port. The rank
+// reads there, too, frames of the job that come to that port in other ways: by a queue
+// without an AF_XDP socket, by another interface, or as fragments. Peers that are heard
+// there first are answered there.
 
 // localPath is the first PathID of the paths of that socket.
 const localPath PathID = 1 << 30

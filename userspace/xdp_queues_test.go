@@ -82,8 +82,8 @@ func comesAndIsAnswered(t *testing.T, a, b *end, path PathID) {
 	sameMessages(t, a.receive(1), [][]byte{answer})
 }
 
-// What a queue can hold is bounded by its number of queues, and is never less than
-// what peers may have on their way.
+// The room of a queue is bounded by the number of queues of its device, and holds at
+// least the frames that peers may have on their way.
 func TestMemoryOfQueuesIsBounded(t *testing.T) {
 	for _, c := range []struct{ rxFrames, queues, each int }{
 		{1024, 1, 1024}, {1024, 4, 1024}, {1024, 5, 819}, {1024, 8, 512}, {1024, 64, 512},

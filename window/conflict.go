@@ -168,8 +168,9 @@ func (c *Checker) Spans() int {
 	return c.spans
 }
 
-// Turn bounds what the accesses cost that are entered before another turn is named: the
-// owner serves nobody else meanwhile. What comes after the bound is not looked at.
+// Turn bounds the time that looking at the accesses of one turn takes, because the owner
+// serves nobody else meanwhile. Accesses beyond the bound, up to the next turn, are not
+// looked at.
 func (c *Checker) Turn(turn uint64) {
 	if turn != c.turn {
 		c.turn, c.looks = turn, 0

@@ -283,8 +283,8 @@ func (e *Epoch) CheckWait(op string) error {
 // Waited records that the exposure which Post began is over.
 func (e *Epoch) Waited() { e.posted = false }
 
-// Free returns nil if the window may be freed; RMASync if an epoch is open. That
-// of a fence is not if it was not used.
+// Free returns nil if the window may be freed; RMASync if an epoch is open. An epoch
+// that a fence began and nobody used does not count as open.
 func (e *Epoch) Free() error {
 	switch {
 	case e.all&accessKind != 0:

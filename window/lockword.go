@@ -11,10 +11,10 @@ import (
 // by its index on the host, and whether the one holder has it exclusively. So the
 // word is right at every instant, even if a holder is killed.
 //
-// The owner has index 0, which stands for all whom its Lock has granted the lock. While
-// requests wait there, the owner has closed the word: others take it no more, and
-// ask the owner instead, who grants in order. So nobody starves. Who gives the lock
-// up while the word is closed tells the owner.
+// The owner has index 0, which stands for all ranks that its Lock has granted the lock.
+// While requests wait in that Lock, the owner keeps the word closed: the others ask the
+// owner, which grants in order, instead of taking the word. So nobody starves. A process
+// that gives the lock up while the word is closed tells the owner.
 type LockWord struct{ word, retired *uint64 }
 
 // MaxSharers is how many processes of a host can hold a LockWord; those with a

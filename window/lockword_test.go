@@ -133,7 +133,7 @@ func TestSharedLock(t *testing.T) {
 	w.Give(2)
 	granted(l.Retry(nil), 15)
 	release(15)
-	// Who was taken for dead loses the lock that it takes all the same.
+	// A process that was taken for dead takes the lock all the same, and loses it.
 	if !w.Take(deadIndex, LockExclusive) {
 		t.Fatal("the word stayed closed")
 	}

@@ -168,8 +168,8 @@ func startStatus(err error) int {
 	return statusNotRunnable
 }
 
-// exited ends the job if a rank failed, or says so and has the others go on. Those that
-// go on are told of every end: a rank that is not there cannot answer them.
+// exited ends the job if a rank failed, or says so and lets the others go on. Ranks that
+// go on are told of every end, because a rank that has ended cannot answer them.
 func (j *job) exited(e ended) {
 	if e.state == nil {
 		return

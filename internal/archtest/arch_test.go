@@ -68,7 +68,7 @@ var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"
 var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/link", "internal/membership", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
-// What pure packages must not import, with all below it.
+// Packages that pure packages must not import, with all packages below them.
 var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand", "log", "golang.org/x/sys", "context"}
 
 // impureAllowed lists the exceptions: file, then import.

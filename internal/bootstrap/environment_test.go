@@ -157,7 +157,7 @@ func TestFromEnvironmentNamesTheLauncher(t *testing.T) {
 	}
 }
 
-// What Environ writes, FromEnvironment reads back.
+// FromEnvironment reads back the Config that Environ has written.
 func TestEnvironRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{

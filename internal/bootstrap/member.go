@@ -109,7 +109,7 @@ type EndedError struct {
 // Error returns how the process ended.
 func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
 
-// What the value of a rank's place begins with.
+// The value of a rank's place begins with one of these.
 const (
 	valuePlace = 1
 	valueEnded = 2 // the reason follows

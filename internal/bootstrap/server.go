@@ -76,8 +76,8 @@ func (s *Server) Store() *Memory { return s.store }
 func (s *Server) Abort(reason string) { s.store.Abort(reason) }
 
 // Ended makes known that the process of a rank has ended, for the given reason, and that
-// no other will have this rank. Who waits for the rank's place, now or later, is told so,
-// and the others by Member.End. It does not block.
+// no other will have this rank. A member that waits for the rank's place, now or later,
+// is told so; the others learn it by Member.End. It does not block.
 func (s *Server) Ended(rank int, reason string) {
 	before, news := s.members.end(rank)
 	if !news {

@@ -56,7 +56,8 @@ import (
 	"strconv"
 )
 
-// Limits of a store. What exceeds one is refused with ErrLimit and changes nothing.
+// Limits of a store. A request that exceeds one is refused with ErrLimit and changes
+// nothing.
 const (
 	MaxKeyBytes   = 256       // length of a key; the shortest is 1
 	MaxValueBytes = 64 << 10  // length of a value

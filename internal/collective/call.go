@@ -33,7 +33,7 @@ type Call struct {
 	spare             []byte // a copy of what is sent, for giving that up
 	unsent, withdrawn bool   // a half was given up
 
-	// What the algorithms know. See there.
+	// The state of the algorithms, which say what each field means.
 	root, dist   int
 	send, recv   []byte
 	mine, theirs []byte
@@ -233,8 +233,8 @@ func (k *Call) taken(e *engine.Engine, now int64) Need {
 	return Work
 }
 
-// outcome returns what is wrong with the exchange, or nil. What has failed at another rank
-// counts before what this one has given up.
+// outcome returns what is wrong with the exchange, or nil. A failure at another rank
+// counts before this rank's giving up.
 func (k *Call) outcome() error {
 	if k.to >= 0 && k.out.Err() != nil {
 		return k.c.Named(k.op, k.to, k.out.Err())

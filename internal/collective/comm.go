@@ -103,8 +103,8 @@ func (c *Comm) Break(e *engine.Engine, now int64, context uint32, err error) {
 }
 
 // Renounce breaks the communicator p, as Break does, where this rank was to have it and
-// does not get it: others may have it, and would wait for this rank. What they have sent
-// on it is dropped, for nobody will receive it.
+// does not get it: others may have it, and would wait for this rank. Messages that they
+// have sent on it are dropped, for nobody will receive them.
 func (c *Comm) Renounce(e *engine.Engine, now int64, p *Part, err error) {
 	e.OpenContext(now, p.Context, p.Group)
 	e.FreeContext(now, p.Context)

@@ -9,18 +9,20 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// The members of a group create a communicator around the first of them. It takes the
-// new one's id and tells all others, on the second context of the communicator that they
-// have: that one is never revoked. A member that has the id says so to the first, which
-// lets all go once it has heard of each. Who gives up before it has the id tells the first.
-// Who gives up afterwards breaks the new communicator, as does the first, and nobody can
-// have it without the id being known to all. So nobody waits in it for a member that does
-// not have it, whoever dies when.
+// The members of a group create a communicator around the first of them, the leader. The
+// leader takes an id for the new communicator and tells all others, on the second
+// context of the communicator that they have, because that context is never revoked. A
+// member that has the id says so to the leader, which lets all go once it has heard of
+// each. A member that gives up before it has the id tells the leader. A member that
+// gives up afterwards breaks the new communicator, as does the leader if it
+// gives up. Nobody has the new communicator before all know its id. So nobody waits in it for
+// a member that does not have it, whoever dies when.
 //
-// Each member passes the group without those that it knows to be gone, and they may know
-// of different ones. Calls with different groups do not see each other's messages. Each
-// says at the start which ranks of the communicator are gone, which spreads, and a call
-// whose group has one of them fails. So all come to call with the same group.
+// Each member passes the group without the ranks that it knows to be gone, and members
+// may know of different ranks. Calls with different groups do not see each other's
+// messages. So each member says at the start which ranks of the communicator are gone.
+// This knowledge spreads, and a call fails if its group has one of these ranks. In the
+// end all members call with the same group.
 
 const createGroup = "comm create_group"
 
@@ -33,9 +35,9 @@ type Creation struct {
 
 	e     *engine.Engine
 	stage stage
-	id    uint32            // of the new communicator, once known; at the first it may be 0, for none
-	told  int               // the first: members that have been told the id
-	heard []*engine.Receive // what is awaited: the first, by all others; the others, by the first
+	id    uint32            // of the new communicator, once known; at the leader it may be 0, for none
+	told  int               // the leader: members that have been told the id
+	heard []*engine.Receive // the leader awaits all others; they await it
 	rest  []int             // ranks to be told, once they can be met
 	fault error
 	err   error
@@ -45,9 +47,9 @@ type stage uint8
 
 const (
 	starting  stage = iota
-	telling         // the first: meets and tells the others
-	gathering       // the first: waits until all others have the id
-	meeting         // the others: meet the first
+	telling         // the leader: meets and tells the others
+	gathering       // the leader: waits until all others have the id
+	meeting         // the others: meet the leader
 	learning        // wait for the id
 	joining         // wait to be let go
 	finished
@@ -55,7 +57,7 @@ const (
 
 // CreateGroup begins the creation of a communicator by the ranks world of the job, of
 // which this is one. All are members of c. id is an ID of this rank that no other
-// communicator has, or 0 if it has none left; it is used at the first.
+// communicator has, or 0 if it has none left; it is used at the leader.
 func (c *Comm) CreateGroup(world []int, tag int, id uint32) *Creation {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(tag))
 	for _, w := range world {
@@ -184,7 +186,7 @@ func (k *Creation) tellAll(now int64) Need {
 
 const noticeLen = 12
 
-// Tell tells a member, or the first, which has been met, an id: that of the new
+// Tell tells a member, or the leader, which has been met, an id: that of the new
 // communicator, or 0, for giving up. It does not wait until that has left.
 func (k *Creation) Tell(e *engine.Engine, now int64, to int) {
 	data := binary.LittleEndian.AppendUint32(nil, k.id)
@@ -273,7 +275,7 @@ func (k *Creation) allHere() (here bool, err error) {
 	return here, nil
 }
 
-// meet begins to wait for the id of the new communicator, from the first.
+// meet begins to wait for the id of the new communicator, from the leader.
 func (k *Creation) meet(now int64) Need {
 	switch {
 	case k.fault != nil:
@@ -319,7 +321,7 @@ func (k *Creation) learn(now int64) Need {
 	return k.join(now)
 }
 
-// quit ends the call of a rank that does not have the id, which the first is told unless
+// quit ends the call of a rank that does not have the id, which the leader is told unless
 // it knows, or learns. This rank may have to join the job before.
 func (k *Creation) quit(now int64, err error) Need {
 	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
@@ -332,7 +334,7 @@ func (k *Creation) quit(now int64, err error) Need {
 	return k.end(err)
 }
 
-// join waits until the first says that all have the id.
+// join waits until the leader says that all have the id.
 func (k *Creation) join(now int64) Need {
 	r := k.heard[0]
 	err := k.fault

@@ -22,8 +22,8 @@ type Part struct {
 // Split divides the ranks of a communicator into new ones, by colour: all say what they
 // are, and then whether they have theirs. It implements Machine.
 type Split struct {
-	// Prepare, unless it is nil, is called by Work, with the part of this rank, before
-	// anybody has it. What it fails with fails the call at the part's members.
+	// Work calls Prepare, unless it is nil, with the part of this rank, before anybody
+	// has it. An error of Prepare fails the call at all members of the part.
 	Prepare func(*Part) error
 
 	c     *Comm

@@ -282,7 +282,8 @@ func (e *Engine) sendUnlock(a *Access) bool {
 	if i == link.None {
 		return false
 	}
-	// What was issued before may arrive later: the fence makes the target wait for it.
+	// Operations issued before may arrive later: the fence makes the target wait for
+	// them.
 	e.Mark(i, wire.FlagFence)
 	a.lock = unlocked
 	e.addUnlock(a, i)

@@ -7,7 +7,8 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// What the protocol itself costs: both engines of a round trip, without a device.
+// BenchmarkRoundTrip takes the time of the protocol alone: both engines of a round trip,
+// without a device.
 func BenchmarkRoundTrip(b *testing.B) {
 	value, result := word(1), make([]byte, 8)
 	calls := []struct {

@@ -20,8 +20,9 @@ type Direct struct {
 	chunks [2][localChunk]byte
 }
 
-// Act lets c act on w, and returns why w refused it. What was done before a part was
-// refused stays, as it does where the parts travel. c.Typed is not looked at.
+// Act lets c act on w, and returns why w refused it. If w refuses a part, the effect of
+// the parts before it stays, as it does where the parts travel. c.Typed is not looked
+// at.
 func Act(c *Call, w *window.Window) mpierr.Class { return actUpTo(c, w, len(c.Origin), len(c.Result)) }
 
 // actUpTo is Act for the bytes of the origin and of the result up to the given ones.

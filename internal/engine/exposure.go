@@ -14,8 +14,8 @@ import (
 // matched by name, so a post may come before its start and a complete before its
 // wait, and both may go out while the other side does something else.
 
-// Start begins an access epoch on a that the target's next post opens. What is
-// issued meanwhile is kept back. Complete ends it.
+// Start begins an access epoch on a, which the target's next post opens. Until then,
+// calls that are issued on a are kept back. Complete ends the epoch.
 func (e *Engine) Start(a *Access) { a.starts++ }
 
 // StartPosted is Start for a target that has posted and has told nobody.

@@ -1,7 +1,7 @@
 package engine
 
 // Isolate fails the sessions with all ranks: this process reaches none any more, for the
-// reason why. Those that begin later are the device's to refuse.
+// reason why. The device refuses sessions that would begin later.
 func (e *Engine) Isolate(now int64, why error) {
 	e.Now = now
 	for rank := range e.cfg.Size { // not the map: the order is the same each time

@@ -11,8 +11,9 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// TestLeftWhilePulled has a sender leave, or die, when its messages were matched: before the
-// receiver has asked for any of them, for a part, or for all. Who leaves still answers.
+// TestLeftWhilePulled has a sender leave, or die, when its messages were matched: before
+// the receiver has asked for any of them, for a part, or for all. A sender that leaves
+// still answers.
 func TestLeftWhilePulled(t *testing.T) {
 	for _, length := range []int{50_000, 64 << 20} {
 		for asked := range 3 {

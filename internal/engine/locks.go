@@ -135,8 +135,8 @@ func kindOf(exclusive bool) window.LockType {
 	return window.LockShared
 }
 
-// ForgetWindow drops the lock of a window that has been freed. What waits for it
-// is refused.
+// ForgetWindow drops the lock of a window that has been freed. Requests that wait for it
+// are refused.
 func (e *Engine) ForgetWindow(id uint32) {
 	delete(e.locks, id)
 	var keys []lockKey

@@ -148,7 +148,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 			t.Fatalf("%s: %d bytes were received, and the send does not know: %v", name, m.length, m.send.err)
 		}
 	}
-	// What is left over matches what is left to send.
+	// The receives that are left over match the messages that are left to send.
 	for at := range ranks {
 		for _, r := range receives[at] {
 			if r.r.Met() || !f.e[at].WithdrawReceive(f.now, r.r) {
@@ -252,8 +252,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFloodLimit has a rank wait for a message that lies behind more than it keeps.
-// What it keeps is bounded, and what it then receives makes room for the rest.
+// TestFloodLimit has a rank wait for a message that lies behind more than it keeps. The
+// rank keeps a bounded number of messages, and each that it then receives makes room for
+// others.
 func TestFloodLimit(t *testing.T) {
 	const limit = 256 << 10
 	f := newFabric(t, 3, 8, func(c *Config) { c.MaxUnexpected = limit })

@@ -278,8 +278,8 @@ func (e *Engine) abandon(c *Call) {
 	}
 }
 
-// Drop ends a call that Issue has not sent all of. What was sent takes effect; what it
-// brings goes nowhere.
+// Drop ends a call of which Issue has sent only a part. The part that was sent takes
+// effect, and its answers go nowhere.
 func (e *Engine) Drop(now int64, c *Call) {
 	e.Now = now
 	if c.Typed != nil {

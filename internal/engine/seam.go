@@ -2,7 +2,7 @@ package engine
 
 import "github.com/xdprma/xdprma/internal/link"
 
-// What a device shares with the engine is the link's.
+// The link defines the types that a device shares with the engine.
 type (
 	// PathID names a way to a peer that a device has resolved.
 	PathID = link.PathID

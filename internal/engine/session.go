@@ -9,8 +9,8 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// Session is everything that one rank keeps about another. What the link keeps is in
-// link.Session, which stands for it there.
+// Session is everything that one rank keeps about another. The link's part of it is in
+// link.Session.
 type Session struct {
 	link.Session
 	membership.Member

@@ -11,10 +11,10 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Ranks of one host may map each other's windows. Then an origin takes and gives
-// the lock by the window's LockWord, and accesses the memory itself. What cannot go
-// that way, such as a lock that others hold, goes to the target in frames, and both
-// kinds of access act on the same memory.
+// Ranks of one host may map each other's windows. Then an origin takes and gives the
+// lock by the window's LockWord, and accesses the memory itself. A request that cannot
+// go that way, such as one for a lock that others hold, goes to the target in frames.
+// Both kinds of access act on the same memory.
 
 // sharedLock is the lock of a window that this rank maps.
 type sharedLock struct {
@@ -39,10 +39,9 @@ func (a *Access) Held() bool { return a.lock == locked }
 // Local reports whether the target is this rank itself.
 func (a *Access) Local() bool { return a.session == nil }
 
-// Direct reports whether a call may act on the memory of the target at once, where
-// this rank maps it or is the target itself: there is nothing that it could
-// overtake, and it need not wait for a lock or a post. Who lets a call act so calls
-// Reach.
+// Direct reports whether a call may act on the memory of the target at once, where this
+// rank maps it or is the target itself: there is nothing that it could overtake, and it
+// need not wait for a lock or a post. Before a call acts so, its caller calls Reach.
 func (e *Engine) Direct(a *Access) bool {
 	s := a.session
 	if a.keepsBack() || a.lock == refused || !(*FlushWait)(a).Met() {
@@ -132,8 +131,9 @@ func (e *Engine) takeGiven(id uint32) mpierr.Class {
 // requests wait for it.
 const wordPause = 2 * millisecond
 
-// lookAtWord lets those who wait for l have it if the word is free. Who gave it up tells
-// the owner, unless it is stopped or dies before.
+// lookAtWord grants l to requests that wait for it if the word is free. A process that
+// gives the word up tells the owner, unless it is stopped or dies before; so the owner
+// looks as well.
 func (e *Engine) lookAtWord(id uint32, l *lock) {
 	if e.grant(id, l.Retry(e.granted[:0])); l.Waiting() == 0 {
 		return

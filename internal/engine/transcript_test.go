@@ -313,8 +313,8 @@ func (s *stage) words(line string) (list []string) {
 
 func word64(n int) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 
-// command takes in one line. What it does is done once all lines of its paragraph have
-// been read, so calls that follow each other can share a frame.
+// command takes in one line. It acts once all lines of its paragraph have been read, so
+// calls that follow each other can share a frame.
 func (s *stage) command(line string) {
 	w := s.words(line)
 	do := commands[w[0]]

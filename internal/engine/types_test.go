@@ -307,8 +307,7 @@ func TestTypeFreedDuringTransfer(t *testing.T) {
 	f.atRest()
 }
 
-// What a faulty peer may send instead of a definition or of a request that uses
-// one.
+// A faulty peer may send these instead of a definition or of a request that uses one.
 func TestFaultyDefinitions(t *testing.T) {
 	vector := must(datatype.Encode(committed(datatype.Vector(3, 1, 2, datatype.Uint64))))
 	define := func(id, offset uint32, flags uint8, data []byte) wire.Record {
@@ -400,8 +399,8 @@ func TestFaultyDefinitions(t *testing.T) {
 	}
 }
 
-// What all peers together may define is bounded; who finds no room is told once,
-// and then goes without.
+// All peers together may define a bounded number of datatypes. A peer that finds no room
+// is told once, and then goes without.
 func TestTypesBeyondTargetsMemory(t *testing.T) {
 	f := newFabric(t, 2, 1<<20, func(c *Config) { c.MaxTypeBytes = 1000 })
 	a := f.access(0, 1)

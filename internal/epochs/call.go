@@ -74,7 +74,7 @@ func (c *Call) Name() string { return c.name }
 func (c *Call) Ends() bool { return c.kind == free }
 
 // Settled reports whether a call whose condition has been met is over, and without an
-// error. It need not be called within a turn. That it is false means nothing.
+// error. It need not be called within a turn. False means nothing.
 func (c *Call) Settled() bool {
 	return c.kind == flush && c.one && c.stage == awaiting && !c.w.targets[c.target].access.Failed()
 }

@@ -61,9 +61,9 @@ func (c *Call) failLock(t Turn, err error) Status {
 	return c.end(named(c.name, c.target, err))
 }
 
-// LockAll begins an access epoch on all targets with shared locks. It waits for the locks
-// of those whose memory this process can load and store. That of another one is asked for
-// with the first operation there. If it fails or is given up, no epoch is open.
+// LockAll begins an access epoch on all targets with shared locks. It waits for the
+// locks of targets whose memory this process can load and store. The first operation at
+// another target asks for its lock. If it fails or is given up, no epoch is open.
 func (w *Window) LockAll(how window.Assert) Call {
 	return Call{w: w, name: "lock_all", kind: lockAll, how: how}
 }

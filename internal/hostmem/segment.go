@@ -69,8 +69,8 @@ func New(size, align int) (*Segment, error) {
 		return nil, fmt.Errorf("a segment of %d bytes: %w", size, unix.ENOMEM)
 	}
 	size = (size + page - 1) / page * page
-	// The file reserves nothing. What could never be had is refused here, and not by a
-	// signal at some later access.
+	// The file reserves nothing. The probe refuses here a size that the process could
+	// never have. Otherwise a signal would, at some later access.
 	probe, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("a segment of %d bytes: %w", size, err)
@@ -164,8 +164,8 @@ func (s *Segment) Place() Place { return s.place }
 // belong to this package.
 func (s *Segment) Bytes() []byte { return s.bytes }
 
-// Seal ends the time in which others can open the segment. Those who have it keep
-// it.
+// Seal ends the time in which others can open the segment. Processes that have opened it
+// keep it.
 func (s *Segment) Seal() {
 	s.withdraw()
 	if s.file >= 0 {

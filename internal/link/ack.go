@@ -146,8 +146,8 @@ func (l *Link) seekOverdue(s *Session, p *slot) {
 }
 
 // timeout takes the oldest bundle in flight for lost, and sends the first of the lost
-// again. What else was lost is found through the acknowledgement that this provokes. The
-// first time without an answer is early, and says nothing yet of the path and the peer.
+// again. This provokes an acknowledgement, which shows what else was lost. The first
+// time without an answer is early, and says nothing yet of the path and the peer.
 func (l *Link) timeout(s *Session) {
 	i, at := l.oldest(s)
 	if s.resendAt = at; at == 0 || at > l.Now {

@@ -6,7 +6,7 @@ import (
 )
 
 // Watch begins or ends (delta 1 or -1) a wait for something that only the peer can bring
-// about, so that its death is noticed. Who begins one calls Await, too.
+// about, so that its death is noticed. A caller that begins a wait also calls Await.
 func (s *Session) Watch(delta int32) {
 	if s.watched += delta; s.watched < 0 {
 		panic("link: a watch ended that never began")

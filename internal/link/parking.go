@@ -33,9 +33,9 @@ type Memo struct {
 // before their turn, or no transmit slot was free for their answers. It is
 // bounded; what finds no room is not acknowledged and comes again.
 //
-// The last third of it is kept for bundles whose turn it is: a lot full of bundles
-// that wait for them would otherwise never empty. Those wait only for slots, which
-// answers give back.
+// The last third of it is kept for bundles whose turn it is: a lot full of bundles that
+// wait for them would otherwise never empty. A bundle whose turn it is waits only for a
+// slot, which an answer gives back.
 type parkingLot struct {
 	limit [numRows]int32
 	share [numRows]Share

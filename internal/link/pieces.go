@@ -17,8 +17,8 @@ const (
 	maxJoinedLen = maxPieces * pieceLen
 )
 
-// sendPieces sends bundle i in pieces with successive packet numbers. Those for which
-// there is no slot are lost.
+// sendPieces sends bundle i in pieces with successive packet numbers. A piece for which
+// there is no slot is lost.
 func (l *Link) sendPieces(s *Session, i int32) {
 	p := &l.slots[i]
 	records := l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length]

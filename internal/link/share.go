@@ -1,10 +1,10 @@
 package link
 
-// Transmit slots, places for parked bundles and operations are common to all sessions.
-// A peer that stops, or means harm, keeps what it has until it is given up, so no
-// session may take all. Each may have as much as is left for all others together. That
-// alone would leave next to nothing after ten that took what they could, so a part is
-// kept for sessions that have few.
+// Transmit slots, places for parked bundles and operations are common to all sessions. A
+// peer that stops, or means harm, keeps what it has until it is given up, so no session
+// may take all. Each may have as much as is left for all others together. After ten
+// sessions had taken all that this rule allows, next to nothing would be left. So a part
+// is kept for sessions that have few.
 
 // Share is how one kind of thing is shared out.
 type Share struct {

@@ -19,7 +19,7 @@ const maxIntroduced = 256
 // introduce enters the link addresses of all other ranks in the neighbour table of
 // rank's interface, for good. The kernel keeps at most about a thousand neighbours that
 // it asked for, of all namespaces together: 33 ranks that all talk to all exceed that,
-// and their packets are dropped. What is entered for good does not count.
+// and their packets are dropped. Entries for good do not count.
 func (l *Lab) introduce(rank int, n *node) error {
 	if l.config.Ranks > maxIntroduced {
 		return nil

@@ -41,8 +41,9 @@ func (r *RTT) Timeout() int64 {
 	return min(t, MaxTimeout)
 }
 
-// Probe returns how long to wait before one bundle is sent again in case it was lost with
-// all behind it. That is soon: on a false alarm it costs no more than a frame.
+// Probe returns how long to wait before one bundle is sent again in case it was lost
+// with all behind it. The wait is short, because a false alarm costs no more than a
+// frame.
 func (r *RTT) Probe() int64 {
 	t := r.Timeout()
 	if r.smoothed == 0 || r.backoff > 0 {

@@ -252,7 +252,8 @@ type together struct {
 	root  int
 }
 
-// calls are the collectives. Those that are together nobody ends before all have begun.
+// calls are the collectives. No rank ends one that is together before all ranks have
+// begun it.
 var calls = []struct {
 	name     string
 	do       func(*together) bool

@@ -33,8 +33,8 @@ func (h *Hello) Encode(b []byte) {
 	le.PutUint64(b[48:], h.Echo)
 }
 
-// IsHandshakeOf reports whether payload is a handshake frame by its form, and of
-// the given job by what it says. That is not verified: a device looks here before
+// IsHandshakeOf reports whether payload is a handshake frame by its form, and of the
+// given job by what it says. Nothing verifies the claim: a device looks here before
 // it remembers the way back to the sender.
 func IsHandshakeOf(job uint64, payload []byte) bool {
 	return IsHandshake(payload) && len(payload) == HeaderLen+HelloLen && binary.LittleEndian.Uint64(payload[HeaderLen:]) == job
