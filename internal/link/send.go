@@ -148,11 +148,14 @@ func (s *Session) Reserve(r *wire.Record, n int) (int32, []byte) {
 // Commit makes the answer with n bytes of data that was reserved part of bundle i.
 func (l *Link) Commit(i int32, n int) { l.slots[i].length += int32(wire.RecordSize(n)) }
 
-// CloseBundle ends the open bundle of class c and sends it if the window allows.
+// CloseBundle ends the open bundle of class c, if there is one, and sends what the window
+// allows. The slots that pieces of lost bundles take are gone then: until the next call of
+// the link from outside, room that MayOpen reports is taken by nothing but new bundles.
 func (s *Session) CloseBundle(c Class) {
 	l := s.link
 	i := s.open[c]
 	if i == None {
+		l.pump(s, c)
 		return
 	}
 	s.open[c] = None
@@ -295,7 +298,6 @@ func (l *Link) service(s *Session) {
 	l.cfg.Upper.Ready(s)
 	for c := range NumClasses {
 		s.CloseBundle(c)
-		l.pump(s, c)
 	}
 	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
 		l.probe(s)

@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// TestMessageFindsItsRoomBesidePieces has a path stop to carry long frames while some are on
+// their way, and sends messages of several frames as those come to be sent again in pieces,
+// which take slots, too: the room that a message was promised stays its own.
+func TestMessageFindsItsRoomBesidePieces(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		f := newFabric(t, 2, 1<<20, func(c *Config) { c.Slab = HeapSlab(64, 0, 9000) })
+		a := f.access(0, 1)
+		f.pass(10 * millisecond)
+		f.carries(1300)
+		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: content(1, (1+rng.IntN(12))*8900)})
+		data, got := content(2, maxWhole), make([]byte, maxWhole)
+		for range 20 + rng.IntN(20) { // these arrive, and show what is lost
+			f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data[:8]})
+			f.pass(rng.Int64N(millisecond))
+		}
+		f.now += rng.Int64N(300 * millisecond) // nothing runs
+		p, r := &Sending{Session: a.session, Context: 1, Data: data}, &Receive{Context: 1, Source: 0, Tag: 0, Buf: got}
+		f.e[0].PostSend(f.now, p)
+		f.e[1].PostReceive(f.now, r)
+		f.until(10_000*millisecond, func() bool { return p.Met() && r.Met() })
+		if p.Err() != nil || r.Err() != nil || !bytes.Equal(got, data) {
+			t.Fatalf("seed %d: %v, %v", seed, p.Err(), r.Err())
+		}
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
