@@ -149,7 +149,9 @@ func (l *Link) keepAlive(s *Session) {
 	s.pingAt = l.Now + l.pingAfter(s)
 	s.expected = false
 	if s.flight.n == 0 && s.open[Request] == None && s.queue[Request].n == 0 {
-		l.ping(s)
+		if !l.ping(s) {
+			l.ask(s)
+		}
 		l.service(s)
 	}
 }

@@ -323,14 +323,28 @@ func (l *Link) sendAck(s *Session) {
 	l.outputOnce(i, len(b), s.path)
 }
 
-// ping adds a record that only asks to be acknowledged at once.
-func (l *Link) ping(s *Session) {
+// ping adds a record that only asks to be acknowledged at once. It returns false if there
+// is no room.
+func (l *Link) ping(s *Session) bool {
 	i := s.Room(Request, 0)
 	if i == None {
-		return
+		return false
 	}
 	l.Append(i, &wire.Record{Code: wire.CodePing}, 0)
 	l.slots[i].flags |= wire.FlagAckNow
+	return true
+}
+
+// ask is ping where there is no room in bundles: the peer has not applied as many as it may
+// be sent. It is not sent again: if the peer stays silent, that counts as a timeout.
+func (l *Link) ask(s *Session) {
+	if l.freeSlots == 0 {
+		return
+	}
+	i, n := l.allocSlot(), wire.HeaderLen+wire.PieceLen
+	clear(l.cfg.Slab.Payload(i)[wire.HeaderLen:n])
+	l.loose(s, i, n, wire.FlagAckNow, 0)
+	s.expired++
 }
 
 // Push sends what is queued for the peer up to bundle seq and sees to it that
