@@ -16,23 +16,25 @@
 // rank keeps a bounded number of messages that it has not asked for: beyond, the senders
 // wait. Progress is the library's, whatever the program does.
 //
-// They fail with these classes: Rank and Tag for what is none; Comm after Comm.Free;
-// Truncate if a message is longer than the memory for it; ProcFailed if the other rank
-// has failed, has left the job, or a collective has broken the communicator; Timeout,
-// with the error of ctx, if that ends; Closed after Job.Close. A receive from AnySource
-// fails if any member has failed, since the message may have been its, or if all others
-// have left; what is there already can be received in any case.
+// They fail with these classes: Rank and Tag for an invalid rank or tag; Comm after
+// Comm.Free; Truncate if a message is longer than the memory for it; ProcFailed if the
+// other rank has failed, has left the job, or a collective has broken the communicator;
+// Timeout, with the error of ctx, if that ends; Closed after Job.Close. A receive from
+// AnySource fails if any member has failed, since that member might have sent the
+// message, or if all others have left. A message that is there already can be received
+// in any case.
 //
 // # Collectives
 //
 // All ranks of a communicator call them in the same order, one after the other, with
-// slices of the same length, which is checked where it is seen (class Count). They block
-// until this rank has its part. If a member fails or gives up, or its ctx ends, the others
-// get the class ProcFailed, and the communicator is broken: so are its later collectives.
+// slices of the same length. A rank that sees another length gets class Count. They
+// block until this rank has its part. If a member fails or gives up, or its ctx ends,
+// the others get the class ProcFailed, and the communicator is broken: so are its later
+// collectives.
 //
 // # After a failure
 //
-// Those that are left of a communicator c go on with one of their own:
+// The survivors of a communicator c go on with one of their own:
 //
 //	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
 //		for {

@@ -58,7 +58,7 @@ func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 // answer is not kept: the rank may be started anew elsewhere.
 func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) {
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
-		who, err := j.store.Who(ctx)
+		who, err := j.store.Attendance(ctx)
 		if err != nil {
 			who = err.Error()
 		}

@@ -27,7 +27,7 @@ const MaxEncoded = 64 << 10
 //	        the one before, and its node or
 //	4 same: the node of the item before
 //
-// What has a simpler form is not sent otherwise, so that equal layouts have
+// A layout that has a simpler form is sent in that form, so that equal layouts have
 // equal encodings: a run's stride is not the length of its blocks, for instance.
 // Decode refuses a list of 8 items or fewer as an item of a list, because that
 // stands for its own items, and a repeated one would multiply them.

@@ -158,8 +158,8 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, err
 }
 
-// who returns in words which ranks of the job are there.
-func (c *Client) who(ctx context.Context) (string, error) {
+// attendance returns in words which ranks of the job are there.
+func (c *Client) attendance(ctx context.Context) (string, error) {
 	text, err := c.call(ctx, message{kind: kindWho})
 	return string(text), err
 }

@@ -20,7 +20,7 @@ type Member struct {
 	// Notice is what an operator should know of the rendezvous, or empty.
 	Notice string
 
-	who func(ctx context.Context) (string, error)
+	attendance func(ctx context.Context) (string, error)
 }
 
 // Open joins the exchange that c names, as the rank that c says. It blocks until the
@@ -35,13 +35,13 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Member{Store: NewMemory(), Incarnation: incarnation, who: describer(members)}, nil
+		return &Member{Store: NewMemory(), Incarnation: incarnation, attendance: describer(members)}, nil
 	case !c.Serve:
 		client, err := Dial(ctx, &c, failed)
 		if err != nil {
 			return nil, err
 		}
-		return &Member{Store: client, Incarnation: client.incarnation, who: client.who}, nil
+		return &Member{Store: client, Incarnation: client.incarnation, attendance: client.attendance}, nil
 	}
 	l, err := Listen(c.Rendezvous)
 	if err != nil {
@@ -54,16 +54,16 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 		return nil, err
 	}
 	s.start()
-	return &Member{Store: &serving{Memory: s.Store(), server: s}, Incarnation: incarnation, Notice: c.servedHere(l.Addr()), who: describer(s.members)}, nil
+	return &Member{Store: &serving{Memory: s.Store(), server: s}, Incarnation: incarnation, Notice: c.servedHere(l.Addr()), attendance: describer(s.members)}, nil
 }
 
 func describer(m *members) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return m.describe(), nil }
 }
 
-// Who returns in words which ranks of the job are there and which are not, and which
+// Attendance returns in words which ranks of the job are there and which are not, and which
 // process was last refused. It blocks for one round trip.
-func (m *Member) Who(ctx context.Context) (string, error) { return m.who(ctx) }
+func (m *Member) Attendance(ctx context.Context) (string, error) { return m.attendance(ctx) }
 
 // Publish makes known where a rank is: it sets what Find returns. It blocks for one
 // round trip.

@@ -70,7 +70,7 @@ func TestRanksThatDisagreeAreRefused(t *testing.T) {
 		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.why) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.why)
 		}
-		who, err := first.Who(testContext(t))
+		who, err := first.Attendance(testContext(t))
 		if err != nil || !strings.Contains(who, test.why) || !strings.Contains(who, "1 of 4 ranks are connected; never seen: 1, 2, 3") {
 			t.Errorf("%s: those who wait see %q, %v", test.name, who, err)
 		}
@@ -180,7 +180,7 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if _, err := join(t, s, 1, 3); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a second process of a rank that has ended: %v", err)
 	}
-	if who, err := waiter.Who(ctx); err != nil || !strings.Contains(who, "ended: 1, 2") {
+	if who, err := waiter.Attendance(ctx); err != nil || !strings.Contains(who, "ended: 1, 2") {
 		t.Errorf("%q, %v", who, err)
 	}
 }
@@ -203,7 +203,7 @@ func TestWhoIsMissingIsListedBriefly(t *testing.T) {
 	if left != nil {
 		<-left
 	}
-	who, err := m.Who(testContext(t))
+	who, err := m.Attendance(testContext(t))
 	const want = "1 of 1000 ranks are connected; never seen: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 982 more; not connected any more: 500"
 	if err != nil || who != want {
 		t.Errorf("got %q, %v\nwant %q", who, err, want)

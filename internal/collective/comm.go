@@ -9,18 +9,18 @@ import (
 )
 
 // Message contexts: the world's is 1, those of other communicators follow, and those of
-// windows have the top bit set. Each has a second one, with the next bit, for what has to
-// work even if a collective on the first was given up: windows end on it, and on a
-// communicator's a group creates another.
+// windows have the top bit set. Each has a second one, with the next bit, for calls that
+// have to work even if a collective on the first was given up. A window ends on its
+// second context, and a group creates a communicator on that of its parent.
 const (
 	WorldContext  = 1
 	SecondContext = 1 << 30
 	WindowContext = 1 << 31
 )
 
-// ID returns id number n, from 0, of those that a rank of a job hands out: 0 if there are
-// not so many. Ranks hand out different ids, so all are unique in the job without asking
-// anybody, and what is said about one concerns nothing else.
+// ID returns the id with number n, from 0, of the ids that a rank of a job hands out, or
+// 0 if there are not so many. Ranks hand out different ids, so an id is unique in the
+// job without asking anybody, and never stands for another communicator.
 func ID(n uint64, rank, size int) uint32 {
 	id := WorldContext + 1 + n*uint64(size) + uint64(rank)
 	if id >= SecondContext {
@@ -34,7 +34,7 @@ func isID(id uint32) bool { return id > WorldContext && id < SecondContext }
 
 // errNoIDs is that the rank which a communicator's id is asked of has none left.
 func errNoIDs(op string, rank int) error {
-	return mpierr.New(op, mpierr.NoMem, rank, "the message contexts of communicators are used up: make fewer anew")
+	return mpierr.New(op, mpierr.NoMem, rank, "this rank has used up its ids for communicators: keep communicators, instead of making new ones")
 }
 
 // Comm is a communicator as one of its members sees it. It carries out one collective at

@@ -13,8 +13,8 @@ func (c *Comm) Reduce(send, recv []byte, op datatype.Op, basic datatype.Basic, r
 	return c.reduction("reduce", reduce, send, recv, op, basic, root, c.Rank == root)
 }
 
-// Allreduce begins the combination of all ranks' send, elements of basic, in recv at every
-// rank, with the same result, bit by bit, at all of them.
+// Allreduce begins to combine all ranks' send, elements of basic, in recv at every rank.
+// All ranks get the same result, bit by bit.
 func (c *Comm) Allreduce(send, recv []byte, op datatype.Op, basic datatype.Basic) *Call {
 	return c.reduction("allreduce", allreduce, send, recv, op, basic, 0, true)
 }
@@ -70,9 +70,9 @@ func reduce(k *Call) bool {
 	return false
 }
 
-// allreduce has two ranks at a time exchange what they have, and both combine it, that of
-// the lower rank first, so that both have the same. Ranks from the last power of two on
-// take no part, but have others bring theirs in.
+// allreduce has two ranks at a time exchange their elements. Both combine them, the
+// lower rank's first, so that both have the same. Ranks from the last power of two on
+// take no part: others bring their elements in.
 func allreduce(k *Call) bool {
 	const bringIn, bringBack, first = 0, 1, 2 // rounds
 	c := k.c

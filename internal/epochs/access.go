@@ -40,8 +40,8 @@ func (w *Window) Used(target int) {
 	w.epoch.Used()
 }
 
-// Access returns the access to a target that is used, opening it the first time. Until the
-// request for LockAll's lock has found room, it returns what is to be waited for instead.
+// Access returns the access to a target, and opens it the first time. Until the request
+// for LockAll's lock has found room, it returns a condition to wait for instead.
 func (w *Window) Access(t Turn, target int) (*engine.Access, Condition) {
 	x := &w.targets[target]
 	if x.access == nil {

@@ -8,10 +8,11 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Fence ends the epochs that the last fence began and begins new ones, at all ranks of the
-// window. It completes what this rank has issued, and the ranks meet; twice in checking
-// mode, since nothing of the next epoch may have come when the accesses of this one are
-// forgotten. Given up, it meets the others all the same, who learn so that it has failed.
+// Fence ends the epochs that the last fence began and begins new ones, at all ranks of
+// the window. It completes the operations that this rank has issued, and the ranks meet.
+// In checking mode they meet twice, since no access of the next epoch may have come when
+// the accesses of this one are forgotten. A fence that is given up meets the other ranks
+// all the same, so that they learn of its failure.
 func (w *Window) Fence(how window.Assert) Call {
 	return Call{w: w, name: "fence", kind: fence, done: atFence, how: how}
 }

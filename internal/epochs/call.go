@@ -189,9 +189,10 @@ func (c *Call) at(i int) int {
 	return c.ranks[i]
 }
 
-// each returns the next target that there is something to do for, and false once there is
-// none. Of several it is those that were accessed in this epoch: one that was not is none
-// of the epoch's business, though it may have died since an earlier one.
+// each returns the next target that the call has something to do for, and false once
+// there is none. A call for several targets leaves out targets that were not accessed in
+// this epoch, because they may have died since an earlier one, which is no failure of
+// this epoch.
 func (c *Call) each() (rank int, x *target, more bool) {
 	for ; c.next < c.count(); c.next++ {
 		rank = c.at(c.next)

@@ -117,8 +117,9 @@ func named(op string, rank int, err error) error {
 	return mpierr.Named(op, rank, err)
 }
 
-// failure returns the first error of an operation on a since the last call. It is that of
-// the call op, but for a refusal, which is of the operation that was refused.
+// failure returns the first error of an operation on a since the last call of failure.
+// The error names op as its call, unless the target refused an operation: then it names
+// that operation.
 func failure(op string, rank int, a *engine.Access) error {
 	err := a.TakeError()
 	if err == nil {

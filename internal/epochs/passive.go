@@ -6,9 +6,10 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Lock begins an access epoch on one target. It waits for the lock where this process can
-// load and store the target's memory, and elsewhere for room to ask for it at most: what is
-// issued next travels with the request. If it fails or is given up, no epoch is open.
+// Lock begins an access epoch on one target. Where this process can load and store the
+// target's memory, it waits for the lock. Elsewhere it waits for no more than room to
+// ask for the lock, and the next operations travel with the request. If it fails or is
+// given up, no epoch is open.
 func (w *Window) Lock(kind window.LockType, target int, how window.Assert) Call {
 	return Call{w: w, name: "lock", kind: lock, one: true, target: target, locks: kind, how: how}
 }

@@ -107,8 +107,9 @@ func (l *Link) landed(s *Session, i int32) {
 	l.discard(s, i)
 }
 
-// lose moves a bundle from flight to those to be sent again, which are in order:
-// the peer may have no room for any but the first that it lacks.
+// lose moves a bundle from flight to the list of bundles to be sent again. The list is
+// in order, because the peer may have room for nothing but the first bundle that it
+// lacks.
 func (l *Link) lose(s *Session, i int32) {
 	p := &l.slots[i]
 	l.remove(&s.flight, i)
@@ -179,8 +180,9 @@ func (l *Link) timeout(s *Session) {
 	}
 }
 
-// oldest returns, of the bundles in flight that may be sent again by now, the one that
-// was sent first; if there is None, when there will be one, or 0 if nothing is in flight.
+// oldest returns the bundle that was sent first of all bundles in flight that may be
+// sent again by now. If there is None, at says when there will be one, or is 0 if
+// nothing is in flight.
 func (l *Link) oldest(s *Session) (found int32, at int64) {
 	found = None
 	for i := s.flight.head; i != None; i = l.slots[i].next {

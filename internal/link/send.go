@@ -216,9 +216,9 @@ func (l *Link) lostDue(s *Session, c Class) int32 {
 
 // patience is how long after its last transmission a bundle is sent again at the
 // earliest. The first time that is at once. A bundle that is lost again and again may be
-// one that cannot pass, and what else passes says nothing of it: so each backs off alone.
-// When the peer has applied the oldest of all, it may have room for those that it had None
-// for, and everything begins anew.
+// one that cannot pass, and other bundles that pass say nothing of it: so each backs off
+// alone. When the peer has applied the oldest bundle of all, it may have room for
+// bundles that it had none for, and everything begins anew.
 func (s *Session) patience(p *slot) int64 {
 	if p.tries < 2 || p.applied != s.acked[p.class] {
 		return 0

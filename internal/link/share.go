@@ -37,8 +37,8 @@ func (l *Link) slotsAdmit(s *Session, c Class, n int32) bool {
 }
 
 // slotsLeft returns how many more slots the bundles of class c may have. A sixteenth is
-// kept for acknowledgements, and as much of the rest for either class that a rank full
-// of its own requests can still answer, and one full of answers can still ask.
+// kept for acknowledgements. A part of the rest is kept for each class: so a rank full
+// of its own requests can still answer, and a rank full of answers can still ask.
 func (l *Link) slotsLeft(c Class) int32 {
 	n := int32(len(l.slots))
 	others := [NumClasses]int32{Request: n / 4, Response: n/4 - l.ackReserve}[1-c]

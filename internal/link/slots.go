@@ -1,8 +1,8 @@
 package link
 
-// A transmit slot holds one bundle from the moment its first record is written
-// until the peer has acknowledged it, so that sending it again costs no copy.
-// At any time a slot is in exactly one of these states.
+// A transmit slot holds one bundle, from its first record until the peer has
+// acknowledged the bundle. So sending a bundle again costs no copy. At any time a slot
+// is in exactly one of these states.
 type slotState uint8
 
 const (

@@ -27,8 +27,8 @@ type early struct {
 // know. Members tell members alone, so nearly all of them are about to be made here.
 const keptEarly = 1 << 8
 
-// OpenContext says which ranks of the job may use a context; nil means all. What one of
-// them has said before about its end holds from now on.
+// OpenContext says which ranks of the job may use a context; nil means all. If one of
+// them has said before that the context is over, this holds from now on.
 func (v *View) OpenContext(now int64, context uint32, group []int) {
 	v.link.Now = now
 	in := &v.revoked

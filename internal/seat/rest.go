@@ -1,8 +1,9 @@
 package seat
 
-// Rest is the state of a sleeper in the kernel and those who may wake it, so that a
-// system call wakes it only if it sleeps, and no wake is lost on the way to sleep. Its
-// zero value says that nobody sleeps.
+// Rest is the state that a sleeper in the kernel shares with the goroutines that may
+// wake it. It makes two promises: a system call is spent on waking only if the sleeper
+// sleeps, and no wake is lost on the way to sleep. The zero value says that nobody
+// sleeps.
 type Rest uint32
 
 // The states of a Rest.
