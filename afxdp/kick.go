@@ -50,9 +50,9 @@ func newKicker(t *transmitter, hinted bool, send func() unix.Errno) *kicker {
 	return k
 }
 
-// pending reports whether a system call is needed. A driver that gives hints
-// may stop early at any time, so what counts for it is what has not completed;
-// otherwise the kernel sends nothing outside a call.
+// pending reports whether a system call is needed. A driver that gives hints may stop
+// early at any time, so it needs a call as long as frames have not completed. Otherwise
+// the kernel sends nothing outside a call.
 func (k *kicker) pending() bool {
 	published := k.t.published.Load()
 	if k.hinted {

@@ -10,12 +10,12 @@ import (
 
 const createGroup = "comm create_group"
 
-// CreateGroup returns a communicator of the processes of g, a group of c's, in the group's
-// order (MPI_Comm_create_group, section 6.4.2 of the standard's 3.1). It is collective over
-// the members of g, which pass the same group and tag, and nobody else calls it. It needs
-// nothing of c but that the members of g live: it works where c is broken, so it is how
-// those go on who survive the failure of others. It blocks until all members have called,
-// or it has failed at one.
+// CreateGroup returns a communicator of the processes of g, a group of c's, in the
+// group's order (MPI_Comm_create_group, section 6.4.2 of the standard's 3.1). It is
+// collective over the members of g, which pass the same group and tag, and nobody else
+// calls it. It needs nothing of c but that the members of g live. So it works where c is
+// broken: with it the survivors of a failure go on. It blocks until all members have
+// called, or it has failed at one.
 //
 // Calls on c at the same time need different tags if a process is in the groups of both.
 // So does a new call with the same group if one has failed. After the failure of a process
@@ -23,11 +23,12 @@ const createGroup = "comm create_group"
 // The new communicator has c's error handler and no attributes.
 //
 // If a member of g is known to have failed (see Failed), or does so meanwhile, the call
-// fails at all with class ProcFailed, which names it. If ctx ends at one, or c is freed, that
-// one gets the class Timeout, or Comm, and the others ProcFailed, which names it; those that
-// have their communicator already find it broken. A member that never calls is waited for
-// until ctx ends. Other classes: Group if g has processes outside c, or not this one; Tag;
-// NoMem if there are no more communicators to be had; Closed.
+// fails at all with class ProcFailed, which names it. If ctx ends at a member, or the
+// member frees c, that member gets the class Timeout, or Comm. The others get
+// ProcFailed, which names the member; if they have their communicator already, they find
+// it broken. A member that never calls is waited for until ctx ends. Other classes:
+// Group if g has processes outside c, or not this one; Tag; NoMem if there are no more
+// communicators to be had; Closed.
 func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	if err := c.checkTag(createGroup, tag); err != nil {
@@ -81,12 +82,13 @@ func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
 
 // Failed returns the group of c's processes that this rank knows to have failed, or to
 // have left the job, in c's order (MPI_Comm_get_failed of the proposals for fault
-// tolerance). It is local, does not block, and asks nobody. A rank learns of a failure when
-// a call of its own needs that process, or may be served by any, and of those that others
-// know of when they call CreateGroup, or when one has broken a communicator for others. A
-// process that gave up a collective has not failed. One that has failed stays in the
-// group, even if it is started again. A rank that finds itself in it was given up by
-// another, which did not hear of it in time.
+// tolerance). It is local, does not block, and asks nobody. A rank learns of a failure
+// when a call of its own needs the process that failed, or may be served by any. It
+// learns of failures that other ranks know of when these ranks call CreateGroup, or when
+// a failure has broken a communicator for them. A process that gave up a collective has
+// not failed. One that has failed stays in the group, even if it is started again. A
+// rank that finds itself in it was given up by another, which did not hear of it in
+// time.
 func (c *Comm) Failed() Group {
 	e, _ := c.job.poller.Lock()
 	defer c.job.poller.UnlockQuiet()

@@ -465,8 +465,9 @@ func TestCreateGroupRefused(t *testing.T) {
 	}
 }
 
-// TestCreateGroupHalf has the first die when it has let only one go: that one does not wait
-// in the new communicator for those that do not have it, and all go on without the first.
+// TestCreateGroupHalf has the leader die when it has let only one member go. That member
+// does not wait in the new communicator for members that do not have it, and all go on
+// without the leader.
 func TestCreateGroupHalf(t *testing.T) {
 	ctx, jobs := join(t, 4, soon)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {

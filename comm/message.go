@@ -56,8 +56,9 @@ func (s Status) Entries(t *datatype.Type) int {
 
 // Send sends buf to rank dest (MPI_Send). It blocks until buf may be changed: the
 // message has left, or, if it is long, dest has received it. If ctx ends first, buf may
-// be changed and the message is withdrawn; dest receives it all the same if a receive has
-// matched it by the time that dest hears of that. Until then a copy is kept.
+// be changed, and the message is withdrawn. If a receive has matched the message before
+// dest hears that it is withdrawn, dest receives it all the same. Until then the library
+// keeps a copy.
 func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (err error) {
 	defer c.handle(ctx, &err)
 	return c.sendTo(ctx, "send", bytesOf(buf), dest, tag)

@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 )
 
-// Info returns the hints in use (MPI_Win_get_info, section 11.2.7): those that
-// have a default, and those given that the library knows. Of memory that it has
-// allocated, mpi_minimum_memory_alignment is the alignment in force;
-// alloc_shared_noncontig is what all ranks agree in, and mpi_accumulate_granularity
-// is 0: the library updates element by element, whatever was asked for.
+// Info returns the hints in use (MPI_Win_get_info, section 11.2.7): hints that have a
+// default, and hints that the program gave and the library knows. For memory that the
+// library has allocated, mpi_minimum_memory_alignment is the alignment in force. The
+// value of alloc_shared_noncontig is the one that all ranks agree in. The value of
+// mpi_accumulate_granularity is 0: the library updates element by element, whatever the
+// program asked for.
 func (w *Win) Info() Info {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()

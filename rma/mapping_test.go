@@ -166,10 +166,10 @@ func classNames(t *testing.T) map[string]string {
 	return names
 }
 
-// TestMapping holds every row of the mapping that says that something is there to
-// the tests that it names, and the page to the names of the chapter. A row's names
-// must each be used by one of its tests, and each of its tests must use one of them;
-// of info keys it is the keys.
+// TestMapping checks every row of the mapping that says "yes" against the tests that the
+// row names, and the page against the names of the chapter. One of a row's tests must
+// use each of the row's names, and each test must use one of the names. In rows of info
+// keys, the keys are the names.
 func TestMapping(t *testing.T) {
 	text, err := os.ReadFile("../docs/mpi-mapping.md")
 	if err != nil {

@@ -30,10 +30,10 @@ func (w *Win) begin(op string, target int, issue func(r *engine.Request) error) 
 	return comm.NewRequest(w.poller, r, func() error { return w.report(named(op, target, r.Err())) }), nil
 }
 
-// Rput is Put with a request that completes when origin may be changed, which is
-// at once (MPI_Rput, section 11.3.5). As all request-based calls it needs an epoch
-// of a lock; that the data is at the target is known after a Flush or Unlock, which
-// also return what went wrong there. It blocks as Put does. Classes as for Put.
+// Rput is Put with a request that completes when origin may be changed, which is at once
+// (MPI_Rput, section 11.3.5). As all request-based calls it needs an epoch of a lock.
+// After a Flush or Unlock the data is at the target; these calls also return an error of
+// the target. It blocks as Put does. Classes as for Put.
 func (w *Win) Rput(origin Buffer, target int, at Location) (_ *Request, err error) {
 	defer w.handle(&err)
 	return w.begin("rput", target, func(r *engine.Request) error { return w.put(r, origin, target, at) })

@@ -8,10 +8,10 @@ import (
 	"github.com/xdprma/xdprma/internal/seat"
 )
 
-// background serves peers while no caller does. It does not compete with callers
-// that drive, or call so often that they make progress themselves: it then naps,
-// away from the device, so that arriving frames do not wake it, and looks now and
-// then whether it is needed.
+// background serves peers while no caller does. It does not compete with callers that
+// drive, or call so often that they make progress themselves. While there are such
+// callers it naps away from the device, so that arriving frames do not wake it, and
+// looks now and then whether it is needed.
 func (p *Poller) background() {
 	defer close(p.done)
 	pause := minNap

@@ -15,8 +15,8 @@ import (
 // localPath is the first PathID of the paths of that socket.
 const localPath PathID = 1 << 30
 
-// localEvery is how many calls of Receive pass before that socket is looked at, if
-// nothing has told that there are peers behind it.
+// localEvery is how many calls of Receive pass before one looks at that socket, as long
+// as no peer is known to be behind it.
 const localEvery = 1024
 
 // reservePort binds that socket. It keeps other processes from the port, and the

@@ -98,12 +98,12 @@ func (c Conflict) Err() error {
 		"window %s, bytes %d to %d: %s and %s are not ordered by synchronisation", name, c.Start, c.End, c.First, c.Second)
 }
 
-// Checker remembers, at a window's owner, which bytes each origin has accessed
-// since it last completed its operations, and finds conflicting accesses (section
-// 11.7). It sees what arrives in requests; the owner's own loads and stores are out
-// of its sight, and so are accesses through other windows over the same memory. A
-// holder names an origin, a new one for each incarnation. It is bounded: what it
-// cannot remember it counts, and conflicts with that are not found.
+// Checker remembers, at a window's owner, which bytes each origin has accessed since it
+// last completed its operations, and finds conflicting accesses (section 11.7). It sees
+// what arrives in requests; the owner's own loads and stores are out of its sight, and
+// so are accesses through other windows over the same memory. A holder names an origin,
+// a new one for each incarnation. It is bounded: it counts the accesses that it cannot
+// remember, and finds no conflicts with them.
 //
 // A nil Checker remembers nothing.
 type Checker struct {
@@ -220,7 +220,7 @@ func (c *Checker) Note(holder uint64, a Access, start uint64, n int, remember bo
 	return c.list[before:]
 }
 
-// report lists a conflict, as part of one that is there already if it touches that.
+// report lists a conflict, or lets a listed one of the same accesses grow if they touch.
 func (c *Checker) report(first, second Access, s span) {
 	for i := range c.list {
 		k := &c.list[i]

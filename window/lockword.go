@@ -37,8 +37,8 @@ const LockWordLen = 128
 // zero at first, for nobody holds it.
 func LockWordIn(b []byte) *LockWord { return &LockWord{wordAt(b), wordAt(b[64:])} }
 
-// Retire says that the owner's window is no more. The other processes ask the owner
-// for what they want of it, who refuses that.
+// Retire says that the owner's window is no more. The other processes then ask the owner
+// instead, which refuses.
 func (l *LockWord) Retire() { atomic.StoreUint64(l.retired, 1) }
 
 // Retired reports whether Retire was called.

@@ -127,9 +127,9 @@ func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// outwardAddress returns the address from which this machine reaches the hosts that no
-// route is more special for, or else the first address that others may reach it at; the
-// loopback address if there is none.
+// outwardAddress returns the address that this machine uses on its default route.
+// Without such a route it returns the first address that others may reach it at, and
+// without such an address that of the loopback interface.
 func outwardAddress(ctx context.Context) netip.Addr {
 	for _, example := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // addresses of no host
 		if local, err := sourceAddress(ctx, example); err == nil && !local.IsLoopback() {

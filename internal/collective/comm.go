@@ -32,9 +32,9 @@ func ID(n uint64, rank, size int) uint32 {
 // isID reports whether ID can have returned id at some rank.
 func isID(id uint32) bool { return id > WorldContext && id < SecondContext }
 
-// errNoIDs is that the rank which a communicator's id is asked of has none left.
+// errNoIDs is the error of a rank that was asked for the id of a new communicator and has none left.
 func errNoIDs(op string, rank int) error {
-	return mpierr.New(op, mpierr.NoMem, rank, "this rank has used up its ids for communicators: keep communicators, instead of making new ones")
+	return mpierr.New(op, mpierr.NoMem, rank, "it has used up its ids for communicators: keep communicators, instead of making new ones")
 }
 
 // Comm is a communicator as one of its members sees it. It carries out one collective at

@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// TestGoneSpreads has ranks in a line, each with a session to the next: what the first
-// knows of ranks that are gone comes to the last, over sessions that there are and over
-// those that there will be, each before the revocation that it is the cause of.
+// TestGoneSpreads has ranks in a line, each with a session to the next. The first rank's
+// knowledge of ranks that are gone comes to the last, over sessions that there are and
+// over sessions that begin later. News of a rank comes before the revocation that it has
+// caused.
 func TestGoneSpreads(t *testing.T) {
 	const ranks, gone, left = 6, 5, 4
 	f := newFabric(t, ranks, 8, nil)
@@ -59,9 +60,9 @@ func TestGoneSpreads(t *testing.T) {
 	}
 }
 
-// TestEndedProcessIsNotWaitedFor tells an engine that the processes of its peers have
-// ended: one that owes it a message, one that has left in good order, and one that it has
-// never met.
+// TestEndedProcessIsNotWaitedFor tells an engine that the processes of three peers have
+// ended. The first owes it a message, the second has left in good order, and it has
+// never met the third.
 func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 	const met, left, stranger = 1, 2, 3
 	f := newFabric(t, 4, 8, nil)

@@ -35,8 +35,8 @@ func (e *Engine) Ended(now int64, rank int, why error) {
 	}
 }
 
-// Bye tells every living peer that this rank will issue nothing more, but those that
-// have yet to hear of it and that it has nothing for.
+// Bye tells every living peer that this rank will issue nothing more. It leaves out a
+// peer that has yet to hear of this rank and that nothing is to be sent to.
 func (e *Engine) Bye(now int64) {
 	e.Now = now
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames

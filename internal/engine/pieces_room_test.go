@@ -8,9 +8,10 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// TestMessageFindsItsRoomBesidePieces has a path stop to carry long frames while some are on
-// their way, and sends messages of several frames as those come to be sent again in pieces,
-// which take slots, too: the room that a message was promised stays its own.
+// TestMessageFindsItsRoomBesidePieces has a path no longer carry long frames while some
+// are on their way. It sends messages of several frames while the lost frames are sent
+// again in pieces, which take slots, too: the room that a message was promised stays its
+// own.
 func TestMessageFindsItsRoomBesidePieces(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

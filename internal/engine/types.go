@@ -9,11 +9,11 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// A rank tells each datatype that it communicates with once to each target, which
-// keeps it under a small id. The definition travels in ordered bundles, and so
-// does whatever uses it until it is known to have been applied: so nothing waits
-// for it, and nothing overtakes it. It never travels in a lock's bundle, which
-// may wait in the lock's queue while later bundles are applied.
+// A rank tells each datatype that it communicates with once to each target, which keeps
+// it under a small id. The definition travels in an ordered bundle. So does every
+// request that uses it, until this rank knows that the definition has been applied: so
+// no request waits for it, and none overtakes it. It never travels in a lock's bundle,
+// which may wait in the lock's queue while later bundles are applied.
 
 // givenType is a datatype that this rank has defined at a peer, or begins to.
 type givenType struct {
