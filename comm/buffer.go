@@ -154,8 +154,8 @@ func (b Buffer) Entries() (int, *datatype.Type) {
 	return b.Len(), datatype.Basic(b.n).Type()
 }
 
-// Check returns the error of what is wrong with b, side of the call op, by itself: what
-// Typed and OfStructs say, and class Type if its datatype was freed.
+// Check looks at b, the given side of the call op, by itself. It returns the errors that
+// Typed and OfStructs list, and class Type if b's datatype was freed.
 func (b Buffer) Check(op, side string, rank int) error {
 	switch b.typ {
 	case nil:

@@ -48,11 +48,11 @@ func commOf(j *Job, members collective.Comm) *Comm {
 	}
 }
 
-// ForWindow returns communicators of the same ranks for the messages of the window
-// with the given id. They are apart from those of c, so that the window's
-// collectives and those of the program do not disturb each other. The second is for
-// what has to work even if a collective on the first was given up. Both are nil if id is
-// none that WindowID returns while there are some.
+// ForWindow returns communicators of the same ranks for the messages of the window with
+// the given id. Their messages are apart from those of c, so that the window's
+// collectives and the program's do not disturb each other. The second communicator is
+// for calls that have to work even if a collective on the first was given up. Both are
+// nil if WindowID cannot have returned id.
 func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
 	if id == 0 || id >= collective.SecondContext {
 		return nil, nil

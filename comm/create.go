@@ -64,9 +64,9 @@ func (c *Comm) made(members collective.Comm) *Comm {
 }
 
 // Dup returns a communicator of the same ranks whose messages are apart from c's
-// (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new one
-// has c's error handler, and the attributes that their keys' copy functions keep.
-// Class Other if one of those fails: then Dup fails at every member.
+// (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new
+// communicator has c's error handler, and the attributes that their keys' copy functions
+// keep. Class Other if a copy function fails: then Dup fails at every member.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	var made *Comm
@@ -81,11 +81,11 @@ func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 }
 
 // Create returns a communicator of the processes of a group, which are c's, in the
-// group's order; nil to those that are not in it (MPI_Comm_create). It is
-// collective over c and blocks as Barrier does. All members of a group pass it;
-// groups without a common member may be passed at once, and each gets a communicator
-// of its own. Class Arg at every member of a group that has a process outside c, or
-// that not all of its members have passed, and at whoever passes the former.
+// group's order. It returns nil to a process outside the group (MPI_Comm_create). It is
+// collective over c and blocks as Barrier does. All members of a group pass it; groups
+// without a common member may be passed at once, and each gets a communicator of its
+// own. Class Arg at every member of a group that has a process outside c, or that not
+// all of its members have passed, and at whoever passes the former.
 func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	rank, color := g.find(c.job.rank), g.color()

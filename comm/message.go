@@ -97,7 +97,7 @@ func Sendrecv[S, R datatype.Element](ctx context.Context, c *Comm, send []S, des
 }
 
 // Probe blocks until there is a message that a receive with the same source and tag
-// would get, and says what it is (MPI_Probe).
+// would get, and returns its source, tag and length (MPI_Probe).
 func (c *Comm) Probe(ctx context.Context, source, tag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
 	return c.recvFrom(ctx, "probe", nil, source, tag, true)

@@ -8,8 +8,8 @@ import (
 // overlapPieces bounds how many pieces OverlapsSelf looks at one by one.
 const overlapPieces = 1 << 16
 
-// OverlapsSelf reports whether count entries of t have some byte twice, which the
-// standard forbids for what a transfer writes to.
+// OverlapsSelf reports whether count entries of t have some byte twice. The standard
+// forbids that on the side that a transfer writes to.
 //
 // True is always right. False is right too, unless blocks lie in the gaps
 // between others, as those of vectors, arrays and Go structs do not, and there

@@ -23,9 +23,9 @@ func Value[T datatype.Element](p *T) Buffer { return comm.Value(p) }
 // Bytes returns the buffer that is b, as elements of type byte.
 func Bytes(b []byte) Buffer { return comm.Bytes(b) }
 
-// Typed returns the buffer of count entries of t in mem, with displacement 0 of
-// the first at mem[0]. A call that is given the buffer fails with ErrType, ErrCount
-// or ErrArg for what comm.Typed names.
+// Typed returns the buffer of count entries of t in mem, with displacement 0 of the
+// first at mem[0]. A call that is given the buffer fails with ErrType, ErrCount or
+// ErrArg for the reasons that comm.Typed lists.
 func Typed[T any](mem []T, count int, t *datatype.Type) Buffer { return comm.Typed(mem, count, t) }
 
 // TypedAt is Typed with displacement 0 at mem[origin], for datatypes with data at

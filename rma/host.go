@@ -26,8 +26,8 @@ type host struct {
 	dense   bool             // each window starts where the one before ends
 }
 
-// allocate makes the memory of a window that the library allocates: that which
-// the ranks of a host share, where there are several, or this rank's alone. fault is
+// allocate makes the memory of a window that the library allocates: memory that the
+// ranks of a host share, where there are several, or memory of this rank alone. fault is
 // what is wrong at this rank, err the failure of the exchange between ranks.
 func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (mem window.Memory, fault, err error) {
 	me := w.comm.Rank()

@@ -9,14 +9,14 @@ import (
 // badType stands for a datatype at the target that is none.
 var badType datatype.Type
 
-// As returns l with count entries of t there, in place of what the origin has;
-// displacement 0 of t is at l. The signature of t must be that of the origin, or
-// for a get of the result, or it may go on where what is written to is longer than
-// the data: there, after whole entries if elements are of several kinds. The data
-// must lie in the window. A call that is given it fails with ErrType if t is nil,
-// not committed or of another signature, or if entries that are written to overlap;
-// with ErrCount if count is negative or the data does not fit in what it is written
-// to; with ErrRange if the entries are not all inside the window.
+// As returns l with count entries of t there, in place of the origin's count and
+// datatype; displacement 0 of t is at l. The signature of t must be that of the origin,
+// or for a get that of the result. The side that is written to may be longer than the
+// data: its signature then goes on, after whole entries if elements are of several
+// kinds. The data must lie in the window. A call that is given it fails with ErrType if
+// t is nil, not committed or of another signature, or if entries that are written to
+// overlap; with ErrCount if count is negative or the data does not fit in the memory
+// that it is written to; with ErrRange if the entries are not all inside the window.
 func (l Location) As(count int, t *datatype.Type) Location {
 	if t == nil {
 		t = &badType

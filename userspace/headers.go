@@ -47,8 +47,8 @@ type xdpPath struct {
 	headers [maxHeadersLen]byte // lengths and checksums are 0
 	len     uint8               // of headers
 	queue   uint8
-	// sum is the one's complement sum of what is constant below the checksum: the
-	// IPv4 header; or IPv6's pseudo-header and the UDP header, without the lengths.
+	// sum is the one's complement sum of the constant fields that the checksum covers:
+	// the IPv4 header; or IPv6's pseudo-header and the UDP header, without the lengths.
 	sum uint16
 }
 

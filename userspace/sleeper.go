@@ -70,7 +70,7 @@ func (s *sleeper) wake() {
 	_, _ = unix.Write(s.event, one[:]) // fails only when the count is at its limit, and then it is readable
 }
 
-// tell changes the state by what a sleeper or a waker does, and returns what is to follow.
+// tell lets a sleeper or a waker change the state by does, and returns its answer.
 func (s *sleeper) tell(does func(seat.Rest) (seat.Rest, bool)) bool {
 	for {
 		old := seat.Rest(s.state.Load())

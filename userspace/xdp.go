@@ -203,10 +203,10 @@ func (x *XDP) Mode() string {
 	return "xdp-native-zerocopy"
 }
 
-// Stats implements Device. Bytes count whole frames, from the link's header on, but
-// for those that went through the kernel's stack the UDP payload. RxDropped
-// includes handshakes that cannot be answered because the senders of 65536
-// others are remembered.
+// Stats implements Device. Bytes count whole frames, from the link's header on. Of
+// frames that went through the kernel's stack they count the UDP payload. RxDropped
+// includes handshakes that cannot be answered because the senders of 65536 others are
+// remembered.
 func (x *XDP) Stats(s *Stats) {
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()

@@ -221,7 +221,7 @@ func (w *Window) Test(t Turn) (over bool, err error) {
 }
 
 // waited ends an exposure to origins that have completed or cannot any more, and returns
-// an error for those.
+// an error for origins that cannot.
 func (w *Window) waited(t Turn, name string) (err error) {
 	for _, a := range w.posted {
 		if !a.Exposing() {

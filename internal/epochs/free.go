@@ -5,9 +5,10 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 // MayFree returns nil if the window may be freed; RMASync while an epoch is open.
 func (w *Window) MayFree() error { return w.epoch.Free() }
 
-// Free ends the synchronisation of a window that MayFree is nil for. It completes what post
-// and start epochs have left outstanding, and the ranks meet, unless Config.Quiet is set.
-// Then Close is called. Given up, or after a failure, it goes on with what it can do alone.
+// Free ends the synchronisation of a window that MayFree is nil for. It completes the
+// operations that post and start epochs have left outstanding. The ranks meet, unless
+// Config.Quiet is set, and then Close is called. A Free that is given up, or that has
+// failed, goes on with its part at this rank.
 func (w *Window) Free() Call { return Call{w: w, name: "window free", kind: free} }
 
 func (c *Call) stepFree(t Turn) Status {

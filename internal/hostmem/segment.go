@@ -89,7 +89,7 @@ func New(size, align int) (*Segment, error) {
 		s.Seal()
 		return nil, fmt.Errorf("%d bytes: %w", size, err)
 	}
-	// A file that cannot shrink cannot raise SIGBUS in those who map it.
+	// A file that cannot shrink cannot raise SIGBUS in a process that maps it.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
 		s.Seal()
 		return nil, fmt.Errorf("sealing memory: %w", err)

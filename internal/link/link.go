@@ -103,10 +103,10 @@ type Link struct {
 	stalled  []*Session // those with something to send that there was no room for
 	deadline int64
 
-	// credits is how many bundles of each class a peer may have in flight: an equal share of
-	// what the device can hold for reading. Half of it is kept back, because peers go on with
-	// their old share until they hear of a smaller one. A silent peer sends nothing, and takes
-	// no share.
+	// credits is how many bundles of each class a peer may have in flight: an equal
+	// share of the frames that the device can hold for reading. Half of it is kept back,
+	// because peers go on with their old share until they hear of a smaller one. A
+	// silent peer sends nothing, and takes no share.
 	credits uint32
 }
 

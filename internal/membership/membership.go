@@ -1,7 +1,8 @@
-// Package membership is what one rank knows of the others beyond its own sessions: who is
-// gone (gone.go), and which contexts are over because a member is (revoke.go). It passes
-// both on to the peers that have yet to hear of it. It sends its records over a link, and
-// knows nothing of what is done in a context: it calls Config.Over when one is revoked.
+// Package membership is what one rank knows of the others beyond its own sessions: who
+// is gone (gone.go), and which contexts are over because a member is (revoke.go). It
+// passes both on to the peers that have yet to hear of it. It sends its records over a
+// link. It does not know how a context is used: it calls Config.Over when one is
+// revoked.
 package membership
 
 import (

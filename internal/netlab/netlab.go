@@ -89,8 +89,8 @@ func Supported() error {
 			return fmt.Errorf("network namespaces need %s, which this process lacks: run as root", c.name)
 		}
 	}
-	// In a user namespace the capabilities do not count for what was there before: the
-	// network namespace to return to, and the directory of records.
+	// In a user namespace the capabilities do not count for older objects, which are the
+	// network namespace to return to and the directory of records.
 	err := reenter()
 	if err == nil {
 		err = unix.Access(filepath.Dir(recordRoot), unix.W_OK)

@@ -119,7 +119,7 @@ func (w *machineWindow) loads(target int) bool {
 	return target == w.Rank || w.targets[target].direct != nil
 }
 
-// judge holds what the ranks saw to what the program allows.
+// judge checks that the program allows all that the ranks saw.
 func (w *World) judge() {
 	var records [][]program.Record
 	for _, l := range w.nodes {

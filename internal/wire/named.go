@@ -2,9 +2,9 @@ package wire
 
 import "encoding/binary"
 
-// Some codes use the fields of a Record for what has none of its own. The types of this
-// file name it. Each has a Record, which writes it, and is read by the method of Record
-// that has its name.
+// Some codes store values in fields of a Record that have another name. The types of
+// this file give the values their own names. The method Record of each type makes the
+// Record, and the method of Record with the type's name reads it.
 
 // Lock is a CodeLock.
 type Lock struct {

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// PieceLen is the length of what a data frame without a sequence begins with.
+// PieceLen is the length of the header in a data frame without a sequence.
 const PieceLen = 16
 
 // PieceOf says which part of a bundle a data frame without a sequence brings. A frame in
