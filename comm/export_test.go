@@ -33,7 +33,7 @@ func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 	e, now := p.Lock()
 	defer p.Unlock()
 	for _, w := range g.world[1 : 1+some] {
-		e.PostSend(now, &engine.Sending{Session: e.Session(w), Context: id, Tag: MaxTag + 1})
+		e.PostSend(now, &engine.Sending{To: e.Session(w).Peer(), Context: id, Tag: MaxTag + 1})
 	}
 	e.Tick(now)
 	return nil

@@ -233,7 +233,7 @@ func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) 
 
 func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Sending {
 	p := sendings.Get().(*engine.Sending)
-	*p = engine.Sending{Session: to, Context: c.context, Tag: tag, Data: data}
+	*p = engine.Sending{To: to.Peer(), Context: c.context, Tag: tag, Data: data}
 	return p
 }
 
@@ -272,7 +272,7 @@ func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request,
 	if err != nil {
 		return nil, c.named("isend", dest, err)
 	}
-	p := &engine.Sending{Session: s, Context: c.context, Tag: tag, Data: data}
+	p := &engine.Sending{To: s.Peer(), Context: c.context, Tag: tag, Data: data}
 	e.PostSend(now, p)
 	c.job.poller.Unlock()
 	return NewRequest(c.job.poller, p, func() error {

@@ -41,7 +41,9 @@ var mayImport = map[string][]string{
 	"window":              {"datatype", "internal/mpierr"},
 	"internal/link":       {"internal/mpierr", "internal/reliable", "internal/wire"},
 	"internal/membership": {"internal/link", "internal/mpierr", "internal/wire"},
-	"internal/engine":     {"datatype", "internal/link", "internal/membership", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
+	"internal/line":       {},
+	"internal/message":    {"internal/line", "internal/link", "internal/mpierr", "internal/wire"},
+	"internal/engine":     {"datatype", "internal/line", "internal/link", "internal/membership", "internal/message", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
 	"internal/epochs":     {"internal/engine", "internal/mpierr", "window"},
 	"internal/program":    {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
@@ -65,7 +67,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/link", "internal/membership", "window", "internal/collective", "internal/engine", "internal/epochs",
+var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/line", "internal/link", "internal/membership", "internal/message", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
 // Packages that pure packages must not import, with all packages below them.

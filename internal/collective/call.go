@@ -164,7 +164,7 @@ func (k *Call) post(e *engine.Engine, now int64) Need {
 	}
 	if k.to >= 0 {
 		k.peer = k.c.WorldRank(k.to)
-		if k.out.Session = e.Session(k.peer); k.out.Session == nil {
+		if k.out.To = e.Session(k.peer).Peer(); k.out.To == nil {
 			return Meet
 		}
 	}

@@ -182,7 +182,7 @@ func halfSplit(t *testing.T) (l *lab, waits *Split, part uint32) {
 		t.Fatalf("rank 0 has %v, %v; rank 1 has all: %v", p, err, s[1].over)
 	}
 	l.e[0].OpenContext(l.now, p.Context, p.Group)
-	l.e[0].PostSend(l.now, &engine.Sending{Session: l.e[0].Session(1), Context: p.Context, Tag: 1, Data: make([]byte, 100)})
+	l.e[0].PostSend(l.now, &engine.Sending{To: l.e[0].Session(1).Peer(), Context: p.Context, Tag: 1, Data: make([]byte, 100)})
 	l.pump()
 	return l, s[1], p.Context
 }

@@ -195,7 +195,7 @@ func (k *Creation) Tell(e *engine.Engine, now int64, to int) {
 }
 
 func (k *Creation) send(e *engine.Engine, now int64, to int, context uint32, tag int, data []byte) {
-	e.PostSend(now, &engine.Sending{Session: e.Session(to), Context: context, Tag: tag, Data: data})
+	e.PostSend(now, &engine.Sending{To: e.Session(to).Peer(), Context: context, Tag: tag, Data: data})
 	e.Tick(now)
 }
 

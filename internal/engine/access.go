@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/internal/line"
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -37,7 +38,7 @@ type Access struct {
 	mark     mark   // what the target is still to be told is complete
 	markSeq  uint64 // the last bundle that told it
 	gaveSeq  uint64 // the last bundle that gave a lock up
-	queue    line[deferred]
+	queue    line.Line[deferred]
 	err      atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
 	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
@@ -148,10 +149,10 @@ type FlushWait Access
 func (w *FlushWait) Met() bool {
 	s := w.session
 	if s == nil {
-		return w.queue.empty()
+		return w.queue.Empty()
 	}
 	return s.Dead() ||
-		w.pending == 0 && w.lock != locking && w.queue.empty() && w.lastSeq < s.Acked(link.Request) && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.Told.Heard) >= 0
+		w.pending == 0 && w.lock != locking && w.queue.Empty() && w.lastSeq < s.Acked(link.Request) && (!w.checked || (*Access)(w).marked()) && int32(s.refusalsSeen-s.Told.Heard) >= 0
 }
 
 // A LocalWait is met when every operation issued on the access has completed at
@@ -259,7 +260,7 @@ func (e *Engine) Unlock(now int64, a *Access) bool {
 	if a.lock == unlocked || a.lock == refused {
 		return true
 	}
-	if !a.queue.empty() {
+	if !a.queue.Empty() {
 		return false
 	}
 	var i int32
@@ -358,5 +359,5 @@ func (w *ReleaseWait) Met() bool {
 	if w.shared.byWord && !(*FlushWait)(w).Met() {
 		return false
 	}
-	return (*LockWait)(w).Met() && w.queue.empty() && (s == nil || s.Dead() || s.SendRoom())
+	return (*LockWait)(w).Met() && w.queue.Empty() && (s == nil || s.Dead() || s.SendRoom())
 }

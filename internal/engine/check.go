@@ -33,7 +33,7 @@ func (a *Access) marked() bool {
 func (e *Engine) wantMark(a *Access, m mark) {
 	s := a.session
 	switch {
-	case s == nil && !a.queue.empty():
+	case s == nil && !a.queue.Empty():
 		a.mark = max(a.mark, m) // issueQueue goes on
 		return
 	case s == nil:
@@ -63,7 +63,7 @@ func (e *Engine) sendMarks(s *Session) {
 }
 
 func (e *Engine) sendMark(a *Access) bool {
-	if a.keepsBack() || !a.queue.empty() {
+	if a.keepsBack() || !a.queue.Empty() {
 		return false
 	}
 	i := e.requestRoom(a, 0)

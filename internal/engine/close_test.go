@@ -105,7 +105,7 @@ func TestEvictEndsResults(t *testing.T) {
 	// Receives: one that waits, one of an offer that is under way.
 	posted, pulling := f.receiveInto(0, 1, 5, mem[:8]), f.receiveInto(0, 1, 6, mem[1000:41_000])
 	offer := f.send(1, 0, 1, 6, content(1, 40_000))
-	for pulling.phase != receivePulling {
+	for !pulling.Matched() {
 		f.step()
 	}
 	release := f.detain(1, 0)

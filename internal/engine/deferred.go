@@ -60,7 +60,7 @@ func (e *Engine) gate(c *Call) (done, stop bool) {
 	case a.keepsBack():
 		e.deferCall(c)
 		return true, true
-	case !a.queue.empty():
+	case !a.queue.Empty():
 		return false, true
 	}
 	return false, false
@@ -85,8 +85,8 @@ func (e *Engine) deferCall(c *Call) {
 		d.Request = nil // at the origin it is complete
 	}
 	e.Stats.Deferred++
-	alone := a.queue.empty()
-	if a.queue.join(d); alone && a.session != nil {
+	alone := a.queue.Empty()
+	if a.queue.Join(d); alone && a.session != nil {
 		a.session.deferring = append(a.session.deferring, a)
 		a.session.Await() // if the peer dies, the calls must fail
 	}
@@ -102,7 +102,7 @@ func (e *Engine) issueDeferred(s *Session) {
 		if e.issueQueue(s.deferring[i]); s.Dead() {
 			return
 		}
-		if !s.deferring[i].queue.empty() {
+		if !s.deferring[i].queue.Empty() {
 			i++
 			continue
 		}
@@ -111,8 +111,8 @@ func (e *Engine) issueDeferred(s *Session) {
 }
 
 func (e *Engine) issueQueue(a *Access) {
-	for !a.queue.empty() {
-		d := a.queue.head()
+	for !a.queue.Empty() {
+		d := a.queue.Head()
 		if a.lockAway() || int32(d.start-a.posts) > 0 || d.Code == wire.CodeUnlock && a.lock == locking {
 			return
 		}
@@ -136,7 +136,7 @@ func (e *Engine) issueQueue(a *Access) {
 
 // leaveQueue takes call i of a's queue out.
 func (e *Engine) leaveQueue(a *Access, i int, err *mpierr.Error) {
-	d := a.queue.leave(i)
+	d := a.queue.Leave(i)
 	defer e.freeDeferred(d)
 	if !d.answered() {
 		return
@@ -154,18 +154,18 @@ func (e *Engine) dropDeferred(a *Access, err *mpierr.Error) {
 	if s != nil {
 		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
 	}
-	if !a.queue.empty() {
+	if !a.queue.Empty() {
 		a.fail(err)
 	}
 	a.unwanted = false
-	for !a.queue.empty() { // the last may end the access: see closePull
+	for !a.queue.Empty() { // the last may end the access: see pulled
 		e.dropCall(a, 0, err)
 	}
 }
 
 // dropCall fails call i of a's queue.
 func (e *Engine) dropCall(a *Access, i int, err *mpierr.Error) {
-	d := a.queue.at(i)
+	d := a.queue.At(i)
 	if d.Typed != nil {
 		e.done(&d.Call)
 	}

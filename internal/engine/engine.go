@@ -6,17 +6,18 @@
 //
 // A rank is at once origin and target. Frames are the business of package link, which
 // calls the engine through upper (session.go). Who is gone, and which contexts were
-// revoked, is that of package membership. Of the files, target is where requests take
-// effect, and origin where calls become requests and get their answers. Beside them are
-// access, locks, shared, exposure and deferred (epochs, and calls that wait for one),
-// direct (calls that need no frame), types, typed and typed_target (derived datatypes),
-// evict (memory that goes), match, messages_out, messages_in, rest and freed (messages),
-// check (checking mode), and life (death and leaving).
+// revoked, is that of package membership; send and receive are that of package message,
+// for which pull gets long messages. Of the files, target is where requests take effect,
+// and origin where calls become requests and get their answers. Beside them are access,
+// locks, shared, exposure and deferred (epochs, and calls that wait for one), direct
+// (calls that need no frame), types, typed and typed_target (derived datatypes), evict
+// (memory that goes), check (checking mode), and life (death and leaving).
 package engine
 
 import (
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/membership"
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/window"
 )
@@ -78,6 +79,7 @@ func (c *Config) setDefaults() {
 type Engine struct {
 	*link.Link
 	*membership.View
+	*message.Exchange
 	cfg   Config
 	Stats Stats
 
@@ -85,21 +87,18 @@ type Engine struct {
 
 	deferredPool []*deferred
 
-	opShare   link.Share
-	ops       []op
-	pending   int32 // of ops
-	freeOp    int32
-	freed     freed
-	match     matching
-	offers    map[uint32]*Sending // what others may get from this rank, by id
-	lastOffer uint32
-	locks     map[uint32]*lock // of the windows, by id
-	waits     map[lockKey]*lockWait
-	wordsAt   int64                    // when to look at the words that somebody waits for; 0: nobody does
-	granted   []window.Grant[struct{}] // scratch
-	walks     walks                    // scratch
-	turn      uint64                   // bundles of requests, and local calls, that have acted
-	direct    *Direct                  // scratch
+	opShare link.Share
+	ops     []op
+	pending int32 // of ops
+	freeOp  int32
+	pulls   []*pull
+	locks   map[uint32]*lock // of the windows, by id
+	waits   map[lockKey]*lockWait
+	wordsAt int64                    // when to look at the words that somebody waits for; 0: nobody does
+	granted []window.Grant[struct{}] // scratch
+	walks   walks                    // scratch
+	turn    uint64                   // bundles of requests, and local calls, that have acted
+	direct  *Direct                  // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter
@@ -117,7 +116,6 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg:     cfg,
 		locks:   map[uint32]*lock{},
-		offers:  map[uint32]*Sending{},
 		waits:   map[lockKey]*lockWait{},
 		freeOp:  link.None,
 		opShare: link.ShareOf(cfg.MaxOps),
@@ -128,8 +126,14 @@ func New(cfg Config) *Engine {
 		Congestion: cfg.Congestion, Address: cfg.Address, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
-		Size: cfg.Size, Over: e.breakMessages,
+		Size:   cfg.Size,
+		Over:   func(context uint32, failed int) { e.Break(context, failed) },
 		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
+	})
+	e.Exchange = message.New(e.Link, message.Config{
+		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, MaxUnexpected: cfg.MaxUnexpected,
+		Members: e.View, Counts: &e.Stats.Counts, Get: e.pull,
+		Peer: func(s *link.Session) *message.Peer { return &sessionOf(s).mail },
 	})
 	return e
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -29,28 +28,17 @@ func (e *Engine) Evict(now int64, mem []byte) {
 		}
 		s.deferring = slices.DeleteFunc(s.deferring, func(a *Access) bool {
 			e.evictCalls(a, err, within)
-			return a.queue.empty()
+			return a.queue.Empty()
 		})
-		if r := s.rest.receive; r != nil && within(r.Buf) {
-			s.rest.receive = nil // what is still to come of the message goes nowhere
-			s.Watch(-1)
-			r.end(err)
-		}
 	}
 	e.endOps(err, func(o *op) bool { return within(o.result) || o.scatter != nil && within(o.scatter.mem) })
-	e.endPosted(func(r *Receive) *mpierr.Error {
-		if within(r.Buf) {
-			return err
-		}
-		return nil
-	})
-	e.evictSends(err, within)
+	e.Exchange.Evict(err, within)
 }
 
 // evictCalls fails the calls that a keeps back and whose result lies in the memory.
 func (e *Engine) evictCalls(a *Access, err *mpierr.Error, within func([]byte) bool) {
-	for i := a.queue.len() - 1; i >= 0; i-- {
-		d := a.queue.at(i)
+	for i := a.queue.Len() - 1; i >= 0; i-- {
+		d := a.queue.At(i)
 		if !within(d.Result) && (d.Typed == nil || !within(d.Typed.result.mem)) {
 			continue
 		}
@@ -58,37 +46,6 @@ func (e *Engine) evictCalls(a *Access, err *mpierr.Error, within func([]byte) bo
 			a.fail(err)
 		}
 		e.dropCall(a, i, err)
-	}
-}
-
-// evictSends withdraws the messages whose data lies in the memory. Their receivers may
-// have begun to get them, and go on with a copy.
-func (e *Engine) evictSends(err *mpierr.Error, within func([]byte) bool) {
-	var found []*Sending
-	look := func(p *Sending) {
-		if p != nil && within(p.Data) {
-			found = append(found, p)
-		}
-	}
-	for _, p := range e.offers {
-		look(p)
-	}
-	slices.SortFunc(found, func(p, q *Sending) int { return cmp.Compare(p.id, q.id) })
-	for rank := range e.cfg.Size {
-		if s := e.Session(rank); s != nil {
-			for i := range s.lanes {
-				for _, p := range s.lanes[i].sending.all() {
-					look(p)
-				}
-			}
-		}
-	}
-	for _, a := range e.match.arrivals.all() {
-		look(a.own)
-	}
-	for _, p := range found {
-		e.Abandon(e.Now, p, slices.Clone(p.Data))
-		p.err = err
 	}
 }
 

@@ -29,7 +29,7 @@ func TestForgedRequests(t *testing.T) {
 		return wire.Record{Code: code, Window: window, Token: 1, Data: part(want)}
 	}
 	f.dial(1, 0)
-	offer := &Sending{Session: s, Context: 1, Tag: 1, Data: make([]byte, wire.MaxPart+1)}
+	offer := &Sending{To: s.Peer(), Context: 1, Tag: 1, Data: make([]byte, wire.MaxPart+1)}
 	e.PostSend(f.now, offer)
 	for i, test := range []struct {
 		r    wire.Record
@@ -39,7 +39,7 @@ func TestForgedRequests(t *testing.T) {
 		{get(wire.CodeGet, testWindow, wire.MaxPart+1), mpierr.Size},
 		{get(wire.CodeGet, testWindow, 1<<32-1), mpierr.Size},
 		{get(wire.CodeGet, testWindow, 4097), mpierr.RMARange},
-		{get(wire.CodeGet, offer.id, wire.MaxPart+1), mpierr.Size},
+		{get(wire.CodeGet, offer.Offer(), wire.MaxPart+1), mpierr.Size},
 		{fetch(1 << 31), mpierr.Size},
 		{fetch(1<<32 - 8), mpierr.Size},
 		{wire.Record{Code: wire.CodeComplete, Window: testWindow}, mpierr.RMASync}, // nothing was posted

@@ -90,7 +90,7 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	text := bytes.Repeat([]byte{0xa5}, guard+5000+guard)
 	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buf: text[guard : guard+5000 : guard+5000]}
 	e.PostReceive(fb.now, receive)
-	send := &Sending{Session: a.session, Context: 1, Data: bytes.Repeat([]byte{0x5a}, 5000)}
+	send := &Sending{To: a.session.Peer(), Context: 1, Data: bytes.Repeat([]byte{0x5a}, 5000)}
 	e.PostSend(fb.now, send)
 	fb.step()
 	for frames := 0; len(input) > 0 && frames < 64; frames++ {

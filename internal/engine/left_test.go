@@ -61,7 +61,7 @@ func TestOfferedTwice(t *testing.T) {
 	s := f.access(1, 0).session
 	p := f.send(0, 1, 1, 3, content(7, 50_000))
 	f.settle()
-	again := wire.Record{Code: wire.CodeOffer, Window: 1, Token: 3, Disp: 50_000, Data: binary.LittleEndian.AppendUint32(nil, p.id)}
+	again := wire.Record{Code: wire.CodeOffer, Window: 1, Token: 3, Disp: 50_000, Data: binary.LittleEndian.AppendUint32(nil, p.Offer())}
 	if got := f.e[1].applyRecord(&link.Bundle{Session: &s.Session}, &again); got != mpierr.Success {
 		t.Errorf("the second offer: %v", got)
 	}

@@ -55,11 +55,11 @@ func (e *Engine) Bye(now int64) {
 
 // sayBye tells s that this rank leaves, as soon as there is room.
 func (e *Engine) sayBye(s *Session) {
-	if len(s.news) > 0 {
-		e.tellNews(s) // who has left does not say so any more
+	if s.mail.HasNews() {
+		e.TellNews(&s.mail) // who has left does not say so any more
 	}
 	i := s.Room(link.Request, 0)
-	if i == link.None || len(s.news) > 0 {
+	if i == link.None || s.mail.HasNews() {
 		return // the acknowledgement that brings room has s served again
 	}
 	s.leaving = false
@@ -74,7 +74,7 @@ func (e *Engine) takeBye(s *Session) {
 		return
 	}
 	e.dropAllDeferred(s, s.Left())
-	e.endMessages(s, s.Left())
+	e.EndPeer(&s.mail, s.Left())
 }
 
 // A ByeWait is met when no living peer is known that this rank still has

@@ -328,7 +328,7 @@ func TestLeaveAgain(t *testing.T) {
 		e.Lock(f.now, a, true)
 		f.settle()
 		e.Leave(f.now, a)
-		if n := a.queue.len(); n > 1 {
+		if n := a.queue.Len(); n > 1 {
 			t.Fatalf("%d calls are kept back", n)
 		}
 	}
@@ -373,7 +373,7 @@ func TestCallsBehindThoseKeptBack(t *testing.T) {
 	}
 	f.settle()
 	f.e[1].Unlock(f.now, own)
-	for !a.Held() || a.queue.empty() {
+	for !a.Held() || a.queue.Empty() {
 		if !f.step() {
 			t.Fatal("all that was kept back has gone out at once")
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -31,7 +32,7 @@ func content(id, length int) []byte {
 func (f *fabric) send(from, to int, context uint32, tag int, data []byte) *Sending {
 	p := &Sending{Context: context, Tag: tag, Data: data}
 	if from != to {
-		p.Session = f.dial(from, to)
+		p.To = f.dial(from, to).Peer()
 	}
 	f.e[from].PostSend(f.now, p)
 	return p
@@ -139,13 +140,13 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 		m := r.want
 		n := min(m.length, len(r.r.Buf))
 		if !r.r.Met() || r.r.From != m.from || r.r.Got != m.tag || r.r.Length != m.length || !bytes.Equal(r.r.Buf[:n], content(m.id, m.length)[:n]) {
-			t.Fatalf("%s: a receive from %d with tag %d got %d bytes of tag %d from %d (%v), not message %+v", name, r.source, r.tag, r.r.Length, r.r.Got, r.r.From, r.r.err, *m)
+			t.Fatalf("%s: a receive from %d with tag %d got %d bytes of tag %d from %d (%v), not message %+v", name, r.source, r.tag, r.r.Length, r.r.Got, r.r.From, r.r.Err(), *m)
 		}
-		if truncated := errors.Is(r.r.Err(), mpierr.Truncate); truncated != (m.length > len(r.r.Buf)) || !truncated && r.r.err != nil {
-			t.Fatalf("%s: %d bytes in a buffer of %d: %v", name, m.length, len(r.r.Buf), r.r.err)
+		if truncated := errors.Is(r.r.Err(), mpierr.Truncate); truncated != (m.length > len(r.r.Buf)) || !truncated && r.r.Err() != nil {
+			t.Fatalf("%s: %d bytes in a buffer of %d: %v", name, m.length, len(r.r.Buf), r.r.Err())
 		}
-		if !m.send.Met() || m.send.err != nil {
-			t.Fatalf("%s: %d bytes were received, and the send does not know: %v", name, m.length, m.send.err)
+		if !m.send.Met() || m.send.Err() != nil {
+			t.Fatalf("%s: %d bytes were received, and the send does not know: %v", name, m.length, m.send.Err())
 		}
 	}
 	// The receives that are left over match the messages that are left to send.
@@ -206,8 +207,8 @@ func TestMessagesThroughLoss(t *testing.T) {
 			}
 			for _, r := range receives[b] {
 				due := &next[r.From][r.Got%2]
-				if r.err != nil || r.Got != *due || !bytes.Equal(r.Buf[:r.Length], content(r.Got, length(r.From, b, r.Got))) {
-					t.Fatalf("seed %d: rank %d got %d bytes with tag %d from %d (%v), not message %d", seed, b, r.Length, r.Got, r.From, r.err, *due)
+				if r.Err() != nil || r.Got != *due || !bytes.Equal(r.Buf[:r.Length], content(r.Got, length(r.From, b, r.Got))) {
+					t.Fatalf("seed %d: rank %d got %d bytes with tag %d from %d (%v), not message %d", seed, b, r.Length, r.Got, r.From, r.Err(), *due)
 				}
 				*due += 2
 			}
@@ -326,7 +327,7 @@ func TestMessageEnds(t *testing.T) {
 		}
 		for name, c := range calls {
 			sent := c.Met() && c.Err() == nil // what had credit is gone
-			if p, ok := c.(*Sending); ok && sent && len(p.Data) <= maxWhole {
+			if p, ok := c.(*Sending); ok && sent && len(p.Data) <= message.MaxWhole {
 				continue
 			}
 			if how == "leaves" && name == "a receive from any source" {
@@ -346,8 +347,8 @@ func TestMessageEnds(t *testing.T) {
 			}
 			continue
 		}
-		if !whole.Met() || whole.err != nil || string(whole.Buf[:whole.Length]) != "whole" {
-			t.Errorf("rank 1 %s: what it had sent before is %q, %v", how, whole.Buf, whole.err)
+		if !whole.Met() || whole.Err() != nil || string(whole.Buf[:whole.Length]) != "whole" {
+			t.Errorf("rank 1 %s: what it had sent before is %q, %v", how, whole.Buf, whole.Err())
 		}
 		for i, r := range []*Receive{f.receive(0, 1, 1, 0, 200_000), f.receive(0, 1, 1, 0, 8), f.receive(0, 1, 1, AnyTag, 8)} {
 			what := []string{"what it had offered", "what it had sent later", "what it had not sent"}[i]
@@ -376,8 +377,8 @@ func TestDeathWhilePulled(t *testing.T) {
 	for range 6 {
 		f.step()
 	}
-	if r.phase != receivePulling || f.e[0].WithdrawReceive(f.now, r) {
-		t.Fatalf("the receive is not under way: %d", r.phase)
+	if !r.Matched() || r.Met() || f.e[0].WithdrawReceive(f.now, r) {
+		t.Fatalf("the receive is not under way: %v", r.Met())
 	}
 	f.cut[1] = true
 	f.until(20_000*millisecond, r.Met)
@@ -443,14 +444,14 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeRevoke, Window: 1, Disp: 3}, mpierr.Rank},
 		{wire.Record{Code: wire.CodeGone, Disp: 3}, mpierr.Rank},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 9, Data: id(5)}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(offered + 5)}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(offered + 5)}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 5, Data: id(offered + 5)[:3]}, mpierr.Intern},
-		{wire.Record{Code: wire.CodeTaken, Window: p.id}, mpierr.Arg},
+		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(message.Offers + 5)}, mpierr.Intern},
+		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(message.Offers + 5)}, mpierr.Intern},
+		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 5, Data: id(message.Offers + 5)[:3]}, mpierr.Intern},
+		{wire.Record{Code: wire.CodeTaken, Window: p.Offer()}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeWithdrawn, Window: 3}, mpierr.Arg},
-		{wire.Record{Code: wire.CodeGet, Window: p.id, Token: 1, Data: part}, mpierr.Win},
-		{wire.Record{Code: wire.CodePut, Window: p.id, Data: part}, mpierr.Win},
+		{wire.Record{Code: wire.CodeGet, Window: p.Offer(), Token: 1, Data: part}, mpierr.Win},
+		{wire.Record{Code: wire.CodePut, Window: p.Offer(), Data: part}, mpierr.Win},
 	} {
 		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
 			t.Errorf("%v of %#x: %v, want %v", test.r.Code, test.r.Window, got, test.want)
@@ -459,21 +460,21 @@ func TestForgedMessages(t *testing.T) {
 	if e.Usage().Unexpected != 0 || p.Met() {
 		t.Errorf("%+v, %+v, %v", e.Stats, e.Usage(), p.Met())
 	}
-	for range wire.MessageWindow / wire.MessageCost(maxWhole) {
-		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.Success {
+	for range wire.MessageWindow / wire.MessageCost(message.MaxWhole) {
+		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.Success {
 			t.Errorf("a message that there is credit for: %v", got)
 		}
 	}
-	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, maxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
+	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
 		t.Errorf("a message that there is no credit for: %v, %d", got, e.Stats.Overdrawn)
 	}
 	// The receiver of the offer may read it, and not write.
-	if got := e.applyRecord(&link.Bundle{Session: &e.Session(2).Session}, &wire.Record{Code: wire.CodePut, Window: p.id, Data: part}); got != mpierr.Win {
+	if got := e.applyRecord(&link.Bundle{Session: &e.Session(2).Session}, &wire.Record{Code: wire.CodePut, Window: p.Offer(), Data: part}); got != mpierr.Win {
 		t.Errorf("a put to a message: %v", got)
 	}
 	// A peer that offers what it does not have has failed, as far as the receive knows.
 	r := f.receive(0, 1, 1, 0, 100)
-	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(offered + 5)}); got != mpierr.Success {
+	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(message.Offers + 5)}); got != mpierr.Success {
 		t.Errorf("an offer: %v", got)
 	}
 	f.until(1000*millisecond, r.Met)
@@ -497,7 +498,7 @@ func TestCollectiveNeedsAll(t *testing.T) {
 		wait := func(members []int, collective bool) (*Receive, *Sending) {
 			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buf: make([]byte, 8)}
 			f.e[0].PostReceive(f.now, r)
-			p := &Sending{Session: f.dial(0, 1), Context: 1, Tag: tag, Members: members, Collective: collective, Data: make([]byte, 20_000)}
+			p := &Sending{To: f.dial(0, 1).Peer(), Context: 1, Tag: tag, Members: members, Collective: collective, Data: make([]byte, 20_000)}
 			f.e[0].PostSend(f.now, p)
 			return r, p
 		}
@@ -508,23 +509,23 @@ func TestCollectiveNeedsAll(t *testing.T) {
 		if dies {
 			f.cut[2] = true
 			f.until(20_000*millisecond, func() bool { return r.Met() && p.Met() })
-			for _, err := range []*mpierr.Error{r.err, p.err} {
-				if err == nil || err.Class != mpierr.ProcFailed || err.Rank != 2 {
+			for _, err := range []error{r.Err(), p.Err()} {
+				if !errors.Is(err, mpierr.ProcFailed) || rankOf(err) != 2 {
 					t.Errorf("ended with %v", err)
 				}
 			}
-			if r, p := wait(nil, true); !r.Met() || !p.Met() || r.err.Rank != 2 || p.err.Rank != 2 {
-				t.Errorf("the next collective: %v, %v", r.err, p.err)
+			if r, p := wait(nil, true); !r.Met() || !p.Met() || rankOf(r.Err()) != 2 || rankOf(p.Err()) != 2 {
+				t.Errorf("the next collective: %v, %v", r.Err(), p.Err())
 			}
 		} else {
 			f.e[2].Bye(f.now)
 			f.pass(20_000 * millisecond)
 			if r.Met() || p.Met() {
-				t.Errorf("ended by one that has left: %v, %v", r.err, p.err)
+				t.Errorf("ended by one that has left: %v, %v", r.Err(), p.Err())
 			}
 		}
 		if others.Met() || theirs.Met() || message.Met() || sent.Met() {
-			t.Errorf("dies %v: what does not need rank 2 has ended: %v, %v, %v, %v", dies, others.err, theirs.err, message.err, sent.err)
+			t.Errorf("dies %v: what does not need rank 2 has ended: %v, %v, %v, %v", dies, others.Err(), theirs.Err(), message.Err(), sent.Err())
 		}
 	}
 }
@@ -561,7 +562,7 @@ func TestMessageAllocations(t *testing.T) {
 		var r, any Receive
 		data, buf := make([]byte, n), make([]byte, n)
 		round := func() {
-			p = Sending{Session: s, Context: 1, Data: data}
+			p = Sending{To: s.Peer(), Context: 1, Data: data}
 			f.e[0].PostSend(f.now, &p)
 			f.settle()
 			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buf: buf}
@@ -569,7 +570,7 @@ func TestMessageAllocations(t *testing.T) {
 			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buf: buf}
 			f.e[1].PostReceive(f.now, &any)
 			f.settle()
-			p = Sending{Session: s, Context: 1, Data: data}
+			p = Sending{To: s.Peer(), Context: 1, Data: data}
 			f.e[0].PostSend(f.now, &p)
 			f.settle()
 			f.now += millisecond
@@ -583,4 +584,13 @@ func TestMessageAllocations(t *testing.T) {
 			t.Errorf("%d bytes: %v allocations", n, got)
 		}
 	}
+}
+
+// rankOf returns the rank that err blames.
+func rankOf(err error) int {
+	var blames *mpierr.Error
+	if !errors.As(err, &blames) {
+		return mpierr.NoRank
+	}
+	return blames.Rank
 }

@@ -3,11 +3,12 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
@@ -158,7 +159,7 @@ func (m *mix) act() {
 func (m *mix) look() {
 	for _, p := range m.sends {
 		if !p.over && p.p.Met() {
-			p.over, p.err = true, p.p.err != nil
+			p.over, p.err = true, p.p.Err() != nil
 			for i := range p.data {
 				p.data[i] = 0xee
 			}
@@ -174,7 +175,7 @@ func (m *mix) look() {
 			continue
 		case !r.r.Met():
 			continue
-		case !r.given && (r.r.err == nil || r.r.err.Err == errTruncated):
+		case !r.given && (r.r.Err() == nil || errors.Is(r.r.Err(), mpierr.Truncate)):
 			m.got(r)
 		}
 		r.over, r.after = true, bytes.Clone(r.memory)
@@ -209,7 +210,7 @@ func (m *mix) end() {
 			for context := uint32(1); context <= 3 && !m.gone[at]; context++ {
 				for _, tag := range []int{AnyTag, MaxTag + 1, MaxTag + 2, MaxTag + 3} {
 					probe := &Receive{Context: context, Source: AnySource, Tag: tag, Probe: true}
-					if m.e[at].TryReceive(m.now, probe); probe.err == nil && probe.Met() {
+					if m.e[at].TryReceive(m.now, probe); probe.Err() == nil && probe.Met() {
 						m.take(at, AnySource, context, tag, probe.Length)
 						again = true
 					}
@@ -271,15 +272,16 @@ func (m *mix) atPeace() {
 				continue
 			}
 			s, peer := e.Session(b), m.e[b].Session(a)
-			if s.rest != (rest{}) || len(s.deferring)+len(s.news)+int(s.Watched()+s.Owed()) > 0 {
+			if !s.mail.AtRest() || len(s.deferring)+int(s.Watched()+s.Owed()) > 0 {
 				m.t.Errorf("%s: rank %d has more to do for %d: %+v", m.name, a, b, s)
 			}
-			if i := slices.IndexFunc(s.lanes[:], func(l lane) bool { return l.spentHere != l.paidHere }); i >= 0 {
-				m.t.Errorf("%s: rank %d keeps credit of %d: %+v", m.name, a, b, s.lanes[i])
-			}
-			for i := range s.lanes {
-				if s.lanes[i].spent != peer.lanes[i].spentHere || s.lanes[i].credit != peer.lanes[i].granted {
-					m.t.Errorf("%s: ranks %d and %d differ about credit: %+v, %+v", m.name, a, b, s.lanes[i], peer.lanes[i])
+			here, there := s.mail.Accounts(), peer.mail.Accounts()
+			for i, l := range here {
+				if l.SpentHere != l.PaidHere {
+					m.t.Errorf("%s: rank %d keeps credit of %d: %+v", m.name, a, b, l)
+				}
+				if l.Spent != there[i].SpentHere || l.Credit != there[i].Granted {
+					m.t.Errorf("%s: ranks %d and %d differ about credit: %+v, %+v", m.name, a, b, l, there[i])
 				}
 			}
 		}

@@ -30,9 +30,9 @@ type op struct {
 
 // Request follows one operation, for the request-based calls.
 type Request struct {
-	left    int32
-	err     *mpierr.Error
-	receive *Receive // whose message it brings, or nil
+	left int32
+	err  *mpierr.Error
+	pull *pull // that it is part of, or nil
 }
 
 // Met reports whether the operation has completed at the origin.
@@ -123,8 +123,8 @@ func (e *Engine) part(r *Request, err *mpierr.Error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	if r.left == 0 && r.receive != nil {
-		e.pulled(r.receive)
+	if r.left == 0 && r.pull != nil {
+		e.pulled(r.pull)
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 // by TakeError after a flush.
 func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 	e.Now = now
-	if a := c.Access; a.lock > locked || a.starts != a.posts || !a.queue.empty() {
+	if a := c.Access; a.lock > locked || a.starts != a.posts || !a.queue.Empty() {
 		if err := a.Err(); err != nil {
 			e.abandon(c)
 			return true, err
@@ -418,7 +418,7 @@ func (w *RoomWait) Met() bool {
 	if s == nil || s.Dead() || s.Left() != nil || a.keepsBack() && !a.unwanted {
 		return true
 	}
-	if !a.queue.empty() {
+	if !a.queue.Empty() {
 		return false
 	}
 	if !e.opRoom(s) {
@@ -449,7 +449,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 	i := e.find(s, r.Token)
 	switch {
 	case i != link.None:
-	case r.Code == wire.CodeCredit && e.takeCredit(s, r):
+	case r.Code == wire.CodeCredit && e.TakeCredit(&s.mail, r):
 		return
 	default:
 		e.Stats.BadAnswers++
@@ -471,7 +471,7 @@ func (e *Engine) answer(s *Session, r *wire.Record) {
 		}
 	case r.Code == wire.CodeGranted && o.access.lock == locking && o.asksLock():
 		o.access.lock = locked
-		if !o.access.queue.empty() || o.access.mark != markNone {
+		if !o.access.queue.Empty() || o.access.mark != markNone {
 			s.MarkDirty()
 		}
 		e.finish(i, nil)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -20,13 +21,13 @@ func TestMessageFindsItsRoomBesidePieces(t *testing.T) {
 		f.pass(10 * millisecond)
 		f.carries(1300)
 		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: content(1, (1+rng.IntN(12))*8900)})
-		data, got := content(2, maxWhole), make([]byte, maxWhole)
+		data, got := content(2, message.MaxWhole), make([]byte, message.MaxWhole)
 		for range 20 + rng.IntN(20) { // these arrive, and show what is lost
 			f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data[:8]})
 			f.pass(rng.Int64N(millisecond))
 		}
 		f.now += rng.Int64N(300 * millisecond) // nothing runs
-		p, r := &Sending{Session: a.session, Context: 1, Data: data}, &Receive{Context: 1, Source: 0, Tag: 0, Buf: got}
+		p, r := &Sending{To: a.session.Peer(), Context: 1, Data: data}, &Receive{Context: 1, Source: 0, Tag: 0, Buf: got}
 		f.e[0].PostSend(f.now, p)
 		f.e[1].PostReceive(f.now, r)
 		f.until(10_000*millisecond, func() bool { return p.Met() && r.Met() })

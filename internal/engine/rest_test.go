@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -131,8 +132,8 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 				}
 				p := f.send(0, 1, 1, 3, content(7, n))
 				f.settle()
-				if !p.Met() || f.e[1].Session(0).rest.missing == 0 {
-					t.Fatalf("the message is not under way: %v, %+v", p.Met(), f.e[1].Session(0).rest)
+				if !p.Met() || f.e[1].Session(0).Peer().Coming() == 0 {
+					t.Fatalf("the message is not under way: %v, %+v", p.Met(), f.e[1].Session(0).Peer())
 				}
 				test.do(t, s)
 				f.filter = nil
@@ -144,8 +145,8 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 						t.Errorf("the next message: %v", r.Err())
 					}
 				}
-				if got := f.e[1].Session(0).rest; got != (rest{}) {
-					t.Errorf("%+v is left", got)
+				if s := f.e[1].Session(0).Peer(); !s.AtRest() {
+					t.Errorf("%+v is left", s)
 				}
 				f.atRest()
 			})
@@ -160,7 +161,7 @@ func TestRestWithoutRoom(t *testing.T) {
 	f.access(0, 1)
 	f.access(1, 0)
 	var sends []*Sending
-	sent := 0
+	sent, offered := 0, false
 	for i := range 30 {
 		p := f.send(0, 1, 1, i, content(i, wire.MessageWindow/16))
 		if sends = append(sends, p); p.Met() {
@@ -169,13 +170,19 @@ func TestRestWithoutRoom(t *testing.T) {
 	}
 	for i, p := range sends {
 		r := f.receive(1, 0, 1, AnyTag, wire.MessageWindow/16)
-		f.until(1000*millisecond, func() bool { return r.Met() && p.Met() })
+		f.until(1000*millisecond, func() bool {
+			for id := range uint32(len(sends)) {
+				_, ok := f.e[0].Offered(f.e[0].Session(1).Peer(), message.Offers|id)
+				offered = offered || ok
+			}
+			return r.Met() && p.Met()
+		})
 		if r.Got != i || !bytes.Equal(r.Buf, content(i, len(r.Buf))) {
 			t.Fatalf("message %d is %d", i, r.Got)
 		}
 	}
-	if offers := f.e[0].lastOffer; sent == 0 || sent == len(sends) || offers == 0 {
-		t.Errorf("%d of %d messages were sent at once, and %d offered", sent, len(sends), offers)
+	if sent == 0 || sent == len(sends) || !offered {
+		t.Errorf("%d of %d messages were sent at once; some were offered: %v", sent, len(sends), offered)
 	}
 	f.atRest()
 }
@@ -204,7 +211,7 @@ func TestForgedRest(t *testing.T) {
 	f := newFabric(t, 2, 8, nil)
 	s := f.access(0, 1).session
 	e := f.e[0]
-	message := func(n int, follow uint64) wire.Record {
+	short := func(n int, follow uint64) wire.Record {
 		return wire.Record{Code: wire.CodeMessage, Window: 1, Disp: follow, Data: make([]byte, n)}
 	}
 	more := func(n int) wire.Record { return wire.Record{Code: wire.CodeRest, Data: make([]byte, n)} }
@@ -213,30 +220,30 @@ func TestForgedRest(t *testing.T) {
 		want mpierr.Class
 	}{
 		{more(8), mpierr.Intern},
-		{message(0, 8), mpierr.Intern},
-		{message(8, 1<<63), mpierr.Intern},
-		{message(8, maxWhole), mpierr.Intern},
-		{message(maxWhole+1, 0), mpierr.Intern},
-		{message(8, 16), mpierr.Success},
-		{message(8, 0), mpierr.Intern},
-		{message(8, 8), mpierr.Intern},
+		{short(0, 8), mpierr.Intern},
+		{short(8, 1<<63), mpierr.Intern},
+		{short(8, message.MaxWhole), mpierr.Intern},
+		{short(message.MaxWhole+1, 0), mpierr.Intern},
+		{short(8, 16), mpierr.Success},
+		{short(8, 0), mpierr.Intern},
+		{short(8, 8), mpierr.Intern},
 		{more(0), mpierr.Intern},
 		{more(17), mpierr.Intern},
 		{more(8), mpierr.Success},
 		{more(8), mpierr.Success},
 		{more(8), mpierr.Intern},
-		{message(8, 0), mpierr.Success},
-		{message(1000, maxWhole-1000), mpierr.Success},
+		{short(8, 0), mpierr.Success},
+		{short(1000, message.MaxWhole-1000), mpierr.Success},
 	} {
 		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
 			t.Errorf("record %d, %v of %d bytes: %v, want %v", i, test.r.Code, len(test.r.Data), got, test.want)
 		}
 	}
-	if n := e.Usage().Unexpected; n != 3*64+24+8+maxWhole {
+	if n := e.Usage().Unexpected; n != 3*64+24+8+message.MaxWhole {
 		t.Errorf("%d bytes are kept", n)
 	}
 	e.FreeContext(f.now, 1)
-	r := more(maxWhole - 1000)
+	r := more(message.MaxWhole - 1000)
 	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &r); got != mpierr.Success || e.Usage().Unexpected != 0 {
 		t.Errorf("the rest of a message that was dropped: %v, %+v", got, e.Usage())
 	}

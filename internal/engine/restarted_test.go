@@ -26,7 +26,7 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 		if f.e[0].PostReceive(f.now, r); !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
 			t.Errorf("a receive %s: over %t, %v", name, r.Met(), r.Err())
 		}
-		p := &Sending{Session: f.e[0].Session(source), Context: 1, Tag: MaxTag + 1, Collective: true}
+		p := &Sending{To: f.e[0].Session(source).Peer(), Context: 1, Tag: MaxTag + 1, Collective: true}
 		if f.e[0].PostSend(f.now, p); !p.Met() || !errors.Is(p.Err(), mpierr.ProcFailed) {
 			t.Errorf("a send %s: over %t, %v", name, p.Met(), p.Err())
 		}

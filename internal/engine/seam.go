@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/xdprma/xdprma/internal/link"
+import (
+	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/message"
+)
 
 // The link defines the types that a device shares with the engine.
 type (
@@ -19,3 +22,18 @@ const NoPath = link.NoPath
 func HeapSlab(slots, headroom, maxPayload int) *Slab {
 	return link.HeapSlab(slots, headroom, maxPayload)
 }
+
+// Package message defines sends and receives.
+type (
+	// Sending is a message on its way out.
+	Sending = message.Sending
+	// Receive is a receive, or a probe, on its way.
+	Receive = message.Receive
+)
+
+// The wildcards and the largest tag of messages.
+const (
+	AnySource = message.AnySource
+	AnyTag    = message.AnyTag
+	MaxTag    = message.MaxTag
+)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/membership"
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // Session is everything that one rank keeps about another. The link's part of it is in
@@ -14,6 +14,7 @@ import (
 type Session struct {
 	link.Session
 	membership.Member
+	mail      message.Peer       // messages between the two ranks
 	leaving   bool               // the peer is still to be told that this rank leaves
 	access    map[uint32]*Access // this rank's accesses at the peer, by window
 	lockOpen  *Access            // whose lock record started the open bundle of requests, while that is sealed
@@ -28,16 +29,18 @@ type Session struct {
 
 	types     *givenTypes // datatypes defined at the peer, or nil
 	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
-
-	// Messages between the two ranks.
-	lanes [numLanes]lane
-	rest  rest   // of the peer's last message
-	news  []news // of offers, which the peer is to be told
-	swept bool   // somebody waits for a message of any rank
 }
 
 // sessionOf returns what the link calls s.
 func sessionOf(s *link.Session) *Session { return s.Upper.(*Session) }
+
+// Peer returns whom a Sending is to, nil for this rank.
+func (s *Session) Peer() *message.Peer {
+	if s == nil {
+		return nil
+	}
+	return &s.mail
+}
 
 // lockBundle returns whose lock record started the open bundle of requests, or nil.
 func (s *Session) lockBundle() *Access {
@@ -91,9 +94,7 @@ type upper Engine
 func (u *upper) Begin() *link.Session {
 	s := &Session{}
 	s.Upper = s
-	for i := range s.lanes {
-		s.lanes[i] = lane{credit: wire.MessageWindow, granted: wire.MessageWindow}
-	}
+	s.mail = message.NewPeer(&s.Session)
 	return &s.Session
 }
 
@@ -116,8 +117,7 @@ func (u *upper) Ready(to *link.Session) {
 	if len(s.marks) > 0 {
 		e.sendMarks(s)
 	}
-	e.issueSends(s)
-	e.tellNews(s)
+	e.Exchange.Ready(&s.mail)
 	if s.leaving {
 		e.sayBye(s)
 	}
@@ -126,13 +126,13 @@ func (u *upper) Ready(to *link.Session) {
 // Waits implements link.Upper.
 func (u *upper) Waits(to *link.Session) bool {
 	s := sessionOf(to)
-	return s.leaving || len(s.deferring)+s.waitingSends() > 0
+	return s.leaving || len(s.deferring) > 0 || s.mail.Waits()
 }
 
 // Owes implements link.Upper.
 func (u *upper) Owes(to *link.Session) bool {
 	s := sessionOf(to)
-	return s.swept || len(s.deferring) > 0 || s.blocks && len(u.waits) > 0
+	return s.mail.Owes() || len(s.deferring) > 0 || s.blocks && len(u.waits) > 0
 }
 
 // Failed implements link.Upper: every call that waits for the peer gets the error, and
@@ -144,7 +144,7 @@ func (u *upper) Failed(gone *link.Session) {
 	for _, a := range s.access {
 		a.fail(s.Failure())
 	}
-	e.endMessages(s, s.Failure())
+	e.EndPeer(&s.mail, s.Failure())
 	e.dropLocks(s)
 	e.dropTypes(s)
 	s.marks, s.posting = nil, nil
@@ -152,6 +152,6 @@ func (u *upper) Failed(gone *link.Session) {
 
 // Sweep implements link.Upper.
 func (u *upper) Sweep() {
-	(*Engine)(u).sweep()
+	(*Engine)(u).Exchange.Sweep()
 	(*Engine)(u).lookAtWords()
 }

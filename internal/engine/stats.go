@@ -1,16 +1,17 @@
 package engine
 
-import "github.com/xdprma/xdprma/internal/link"
+import (
+	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/message"
+)
 
 // Stats counts what an engine did and what it refused. All are totals.
 type Stats struct {
 	link.Stats
+	message.Counts
 
 	BadAnswers   uint64 // answers to no operation of ours
 	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
-	Unexpected   uint64 // messages that came before a receive was there
-	Dropped      uint64 // messages that nobody can receive: their communicator was freed here
-	Overdrawn    uint64 // messages refused because their sender had no credit for them
 	Refused      uint64 // requests that this rank refused
 	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
 	Types        uint64 // datatypes that peers defined here
@@ -36,15 +37,10 @@ type Usage struct {
 // Usage returns what e holds. It looks at every operation: it is for monitoring
 // and tests, not for the data path.
 func (e *Engine) Usage() Usage {
-	l := e.Link.Usage()
+	l, m := e.Link.Usage(), e.Exchange.Usage()
 	u := Usage{
 		Slots: l.Slots, FreeSlots: l.FreeSlots, Parked: l.Parked, LockWaits: l.Kept, Active: l.Active, Sessions: l.Sessions,
-		Unexpected: e.match.bytes, Receives: e.match.posted.len(), Sends: len(e.offers), TypeBytes: e.typeBytes,
-	}
-	for rank := range e.cfg.Size {
-		if s := e.Session(rank); s != nil {
-			u.Sends += s.waitingSends()
-		}
+		Unexpected: m.Unexpected, Receives: m.Receives, Sends: m.Sends, TypeBytes: e.typeBytes,
 	}
 	for i := range e.ops {
 		if e.ops[i].used {

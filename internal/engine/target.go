@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -79,28 +80,24 @@ func (e *Engine) applyRecord(b *link.Bundle, r *wire.Record) mpierr.Class {
 	case wire.CodeGiven:
 		return e.takeGiven(r.Window)
 	case wire.CodeMessage, wire.CodeOffer:
-		return e.takeMessage(s, r)
+		return e.countOutsider(e.TakeMessage(&s.mail, r))
 	case wire.CodeRest:
-		return e.takeRest(s, r)
+		return e.TakeRest(&s.mail, r)
 	case wire.CodeRevoke:
-		class := e.TakeRevoke(b.Session, r)
-		if class == mpierr.Comm {
-			e.Stats.Outsiders++
-		}
-		return class
+		return e.countOutsider(e.TakeRevoke(b.Session, r))
 	case wire.CodeGone:
 		return e.TakeGone(r)
 	case wire.CodeTaken:
-		return e.takeTaken(s, r.Window)
+		return e.TakeTaken(&s.mail, r.Window)
 	case wire.CodeWithdrawn:
-		return e.takeWithdrawn(s, r.Window)
+		return e.TakeWithdrawn(&s.mail, r.Window)
 	case wire.CodeType:
 		return e.takeType(s, r)
 	case wire.CodeMark:
 		e.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
-	if r.Window >= offered {
+	if r.Window >= message.Offers {
 		return e.applyPull(b, r)
 	}
 	w, class := e.windowFor(s, r.Window)
@@ -135,6 +132,14 @@ func (e *Engine) applyRecord(b *link.Bundle, r *wire.Record) mpierr.Class {
 	}
 	if w.Checker() != nil && class == mpierr.Success {
 		e.observe(s, w.Checker(), r)
+	}
+	return class
+}
+
+// countOutsider counts a request of a rank that is not in the group of a context.
+func (e *Engine) countOutsider(class mpierr.Class) mpierr.Class {
+	if class == mpierr.Comm {
+		e.Stats.Outsiders++
 	}
 	return class
 }

@@ -21,7 +21,7 @@ func (t *task) writeMail(to *life, s *engine.Session) {
 		length = t.w.rng.IntN(longestMessage - 8)
 	}
 	t.l.witness.written++
-	p := &engine.Sending{Session: s, Context: mailContext, Data: text(t.l.incarnation<<32|t.l.witness.written, length)}
+	p := &engine.Sending{To: s.Peer(), Context: mailContext, Data: text(t.l.incarnation<<32|t.l.witness.written, length)}
 	start := t.w.now
 	t.l.e.PostSend(start, p)
 	if !t.awaitWith(t.patience(), p.Met) && t.l.e.Abandon(t.w.now, p, bytes.Clone(p.Data)) {

@@ -26,7 +26,7 @@ func (t *task) send(k *link) {
 		if t.w.chance(0.3) {
 			length = t.w.rng.IntN(longestMessage - 8)
 		}
-		p := &engine.Sending{Session: k.s, Context: simJob, Tag: t.index, Data: text(t.l.incarnation<<32|k.sent[t.index], length)}
+		p := &engine.Sending{To: k.s.Peer(), Context: simJob, Tag: t.index, Data: text(t.l.incarnation<<32|k.sent[t.index], length)}
 		t.l.e.PostSend(t.w.now, p)
 		k.sent[t.index]++
 		if pending = append(pending, p); t.w.chance(0.3) {

@@ -46,7 +46,7 @@ func (m *machine) Send(t *program.Talk, data []byte) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &engine.Sending{Context: m.of(t).Context, Session: m.sessions[to], Tag: t.Tag, Data: packed}
+	p := &engine.Sending{Context: m.of(t).Context, To: m.sessions[to].Peer(), Tag: t.Tag, Data: packed}
 	m.t.l.e.PostSend(m.t.w.now, p)
 	return func() error { m.t.await(p.Met); return p.Err() }, nil
 }

@@ -1,4 +1,4 @@
-package engine
+package message
 
 import (
 	"errors"
@@ -23,12 +23,12 @@ var errFreed = errors.New("the communicator has been freed")
 // FreeContext ends the receiving of messages on a context, but for receives that are
 // posted: other messages, those here and those to come, are dropped, and their senders
 // told that they are taken.
-func (e *Engine) FreeContext(now int64, context uint32) {
-	e.Now = now
-	e.ForgetContext(e.freed.add(context)) // nothing uses that one any more
-	for i := 0; i < e.match.arrivals.len(); {
-		if e.match.arrivals.at(i).context == context {
-			e.drop(e.match.remove(i))
+func (x *Exchange) FreeContext(now int64, context uint32) {
+	x.link.Now = now
+	x.cfg.Members.ForgetContext(x.freed.add(context)) // nothing uses that one any more
+	for i := 0; i < x.match.arrivals.Len(); {
+		if x.match.arrivals.At(i).context == context {
+			x.drop(x.match.remove(i))
 			continue
 		}
 		i++
@@ -56,15 +56,15 @@ func (f *freed) add(context uint32) (forgotten uint32) {
 }
 
 // drop forgets a, a message that nobody will receive.
-func (e *Engine) drop(a *arrival) {
-	e.Stats.Dropped++
+func (x *Exchange) drop(a *arrival) {
+	x.counts.Dropped++
 	switch s := a.session; {
 	case a.own != nil:
 		a.own.end(nil)
-	case a.offer != 0 && s.Left() == nil && s.Failure() == nil:
-		e.tellTaken(s, a.offer)
+	case a.offer != 0 && x.left(s) == nil && s.Failure() == nil:
+		x.tellTaken(s, a.offer)
 	}
-	e.paid(a)
+	x.paid(a)
 }
 
 func freedError() *mpierr.Error {

@@ -1,4 +1,4 @@
-package engine
+package message
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ type rest struct {
 
 // begin takes in that so many bytes of a message follow, and reports whether they may.
 func (t *rest) begin(a *arrival, follow uint64) bool {
-	if t.missing > 0 || follow > maxWhole || follow > 0 && a.length == 0 || a.length+int(follow) > maxWhole {
+	if t.missing > 0 || follow > MaxWhole || follow > 0 && a.length == 0 || a.length+int(follow) > MaxWhole {
 		return false
 	}
 	t.missing = int(follow)
@@ -31,15 +31,15 @@ func (t *rest) begin(a *arrival, follow uint64) bool {
 func (a *arrival) coming() bool { return len(a.data) > 0 && len(a.data) < a.length }
 
 // restTo lets r have what is still to come from s.
-func (e *Engine) restTo(s *Session, r *Receive) {
+func (x *Exchange) restTo(s *Peer, r *Receive) {
 	r.phase = receivePulling
 	s.rest.receive = r
 	s.Watch(1)
 	s.Await()
 }
 
-// takeRest takes in more of the last message of s.
-func (e *Engine) takeRest(s *Session, r *wire.Record) mpierr.Class {
+// TakeRest takes in more of the last message of s.
+func (x *Exchange) TakeRest(s *Peer, r *wire.Record) mpierr.Class {
 	t := &s.rest
 	if len(r.Data) == 0 || len(r.Data) > t.missing {
 		return mpierr.Intern
@@ -53,14 +53,14 @@ func (e *Engine) takeRest(s *Session, r *wire.Record) mpierr.Class {
 		}
 	}
 	if t.missing -= len(r.Data); t.missing == 0 {
-		e.endRest(s, nil)
+		x.endRest(s, nil)
 	}
 	return mpierr.Success
 }
 
 // endRest ends the last message of s: it is here, or, with an error, nothing more of it
 // will come.
-func (e *Engine) endRest(s *Session, why *mpierr.Error) {
+func (x *Exchange) endRest(s *Peer, why *mpierr.Error) {
 	t := s.rest
 	s.rest = rest{}
 	switch {
@@ -68,7 +68,7 @@ func (e *Engine) endRest(s *Session, why *mpierr.Error) {
 		s.Watch(-1)
 		t.receive.end(why)
 	case t.kept != nil && why != nil:
-		i := slices.IndexFunc(e.match.arrivals.all(), func(a *arrival) bool { return a == t.kept })
-		e.paid(e.match.remove(i))
+		i := slices.IndexFunc(x.match.arrivals.All(), func(a *arrival) bool { return a == t.kept })
+		x.paid(x.match.remove(i))
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package line
 
 import (
 	"math/rand/v2"
@@ -10,13 +10,13 @@ import (
 func TestLine(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		var l line[int]
+		var l Line[int]
 		var want []*int
 		for step := range 2000 {
 			switch n := len(want); {
 			case n == 0 || rng.IntN(2+step/500) > 1:
 				v := new(int)
-				l.join(v)
+				l.Join(v)
 				want = append(want, v)
 			case rng.IntN(50) == 0:
 				odd := rng.IntN(2)
@@ -24,20 +24,20 @@ func TestLine(t *testing.T) {
 					*v = rng.IntN(2)
 				}
 				leaves := func(v *int) bool { return *v == odd }
-				l.drop(leaves)
+				l.Drop(leaves)
 				want = slices.DeleteFunc(want, leaves)
 			default:
 				i := 0
 				if rng.IntN(2) == 0 {
 					i = rng.IntN(n)
 				}
-				if got := l.leave(i); got != want[i] {
+				if got := l.Leave(i); got != want[i] {
 					t.Fatalf("seed %d, step %d: another one left", seed, step)
 				}
 				want = slices.Delete(want, i, i+1)
 			}
-			if !slices.Equal(l.all(), want) || l.len() != len(want) || l.empty() != (len(want) == 0) || len(want) > 0 && l.head() != want[0] {
-				t.Fatalf("seed %d, step %d: %d in the line, want %d", seed, step, l.len(), len(want))
+			if !slices.Equal(l.All(), want) || l.Len() != len(want) || l.Empty() != (len(want) == 0) || len(want) > 0 && l.Head() != want[0] {
+				t.Fatalf("seed %d, step %d: %d in the line, want %d", seed, step, l.Len(), len(want))
 			}
 		}
 	}
@@ -45,15 +45,15 @@ func TestLine(t *testing.T) {
 
 // TestLineKeepsNoRoom has a line that is never empty pass many members through.
 func TestLineKeepsNoRoom(t *testing.T) {
-	var l line[int]
+	var l Line[int]
 	for range 100 {
-		l.join(new(int))
+		l.Join(new(int))
 	}
 	for range 100_000 {
-		l.join(new(int))
-		l.leave(0)
+		l.Join(new(int))
+		l.Leave(0)
 	}
 	if cap(l.items) > 1000 || slices.ContainsFunc(l.items[:l.first], func(v *int) bool { return v != nil }) {
-		t.Errorf("a line of %d has room for %d, or holds what has left", l.len(), cap(l.items))
+		t.Errorf("a line of %d has room for %d, or holds what has left", l.Len(), cap(l.items))
 	}
 }

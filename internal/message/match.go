@@ -1,8 +1,9 @@
-package engine
+package message
 
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/line"
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
@@ -15,41 +16,6 @@ const (
 // MaxTag is the largest tag that AnyTag stands for. Those beyond, up to a length of
 // 32 bits, are for collectives, whose messages have credit of their own.
 const MaxTag = 1<<31 - 1
-
-// lane is what a rank keeps about the messages of one kind to and from a peer, for
-// which there is credit. Costs and credits are totals.
-type lane struct {
-	sending line[Sending] // not sent yet, in order
-	spent   uint64        // cost of what was sent
-	credit  uint64        // what that may reach
-
-	spentHere uint64 // cost of what the peer has sent
-	paidHere  uint64 // of it, what needs no room any more
-	granted   uint64 // what the peer may reach
-	untold    bool   // it does not know yet
-}
-
-// The kinds of messages.
-const (
-	laneCollective = iota
-	laneUser
-	numLanes
-)
-
-func laneOf(tag int) int {
-	if tag > MaxTag {
-		return laneCollective
-	}
-	return laneUser
-}
-
-// waitingSends returns how many messages to s have not been sent.
-func (s *Session) waitingSends() (n int) {
-	for i := range s.lanes {
-		n += s.lanes[i].sending.len()
-	}
-	return n
-}
 
 // Receive is a receive, or a probe, on its way. The caller keeps it until Met.
 type Receive struct {
@@ -65,9 +31,7 @@ type Receive struct {
 	From, Got, Length int // sender, tag, and bytes sent
 
 	phase   receivePhase
-	session *Session // of a receive from one rank: watched until there is a message
-	pull    Request  // of a message that was offered
-	access  *Access  // to it
+	session *Peer // of a receive from one rank: watched until there is a message
 	err     *mpierr.Error
 }
 
@@ -82,6 +46,9 @@ const (
 
 // Met reports whether the receive is over.
 func (r *Receive) Met() bool { return r.phase == receiveDone }
+
+// Matched reports whether the receive has a message, which may still be on its way.
+func (r *Receive) Matched() bool { return r.phase >= receivePulling }
 
 // Err returns why the receive failed, or nil.
 func (r *Receive) Err() error {
@@ -116,7 +83,7 @@ type arrival struct {
 	length  int      // bytes of the message
 	cost    int      // of the sender's credit
 	data    []byte   // what has come of a message that was sent
-	session *Session // of the sender; nil: this rank
+	session *Peer    // of the sender; nil: this rank
 	offer   uint32   // how the sender names a message that it has offered; 0: it was sent
 	own     *Sending // set where this rank has offered it to itself
 }
@@ -125,25 +92,24 @@ type arrival struct {
 // without a receive in the order of their arrival. No receive matches a message of
 // the other list. Messages of one sender arrive in the order sent.
 type matching struct {
-	posted   line[Receive]
-	arrivals line[arrival]
+	posted   line.Line[Receive]
+	arrivals line.Line[arrival]
 	free     []*arrival
-	pulls    []*Access // to offers, for the next ones
-	bytes    int       // cost of the arrivals
-	ownBytes int       // of them, those of this rank itself
-	anyone   int       // posted receives from AnySource
+	bytes    int // cost of the arrivals
+	ownBytes int // of them, those of this rank itself
+	anyone   int // posted receives from AnySource
 
 	starved bool  // senders wait for credit that the limit did not allow
 	probed  bool  // somebody has looked for messages since the last sweep
 	sweepAt int64 // when those that may send are to be watched; 0: nobody waits for any source
 }
 
-// keptArrivals is how many arrivals, and accesses to offers, are kept for the next ones.
+// keptArrivals is how many arrivals are kept for the next ones.
 const keptArrivals = 64
 
 // find returns the oldest arrival that matches r, or -1.
 func (m *matching) find(r *Receive) int {
-	return slices.IndexFunc(m.arrivals.all(), r.matches)
+	return slices.IndexFunc(m.arrivals.All(), r.matches)
 }
 
 // keep adds a to the arrivals, with a copy of its data.
@@ -161,7 +127,7 @@ func (m *matching) keep(a *arrival) {
 	if k.coming() {
 		k.session.rest.kept = k
 	}
-	m.arrivals.join(k)
+	m.arrivals.Join(k)
 	m.bytes += a.cost
 	if a.session == nil {
 		m.ownBytes += a.cost
@@ -170,7 +136,7 @@ func (m *matching) keep(a *arrival) {
 
 // remove takes arrival i out. It is valid until the next keep.
 func (m *matching) remove(i int) *arrival {
-	a := m.arrivals.leave(i)
+	a := m.arrivals.Leave(i)
 	if a.coming() {
 		a.session.rest.kept = nil
 	}
@@ -187,16 +153,16 @@ func (m *matching) remove(i int) *arrival {
 // deliver gives the message a to those that wait for one: every probe that it
 // matches, and the first receive, which it returns; nil if there is none. hungry
 // says that a receive goes on waiting which a later message of the sender may match.
-func (e *Engine) deliver(a *arrival) (match *Receive, hungry bool) {
-	m := &e.match
-	for i := 0; i < m.posted.len(); {
-		r := m.posted.at(i)
+func (x *Exchange) deliver(a *arrival) (match *Receive, hungry bool) {
+	m := &x.match
+	for i := 0; i < m.posted.Len(); {
+		r := m.posted.At(i)
 		if !r.matches(a) {
 			hungry = hungry || laneOf(r.Tag) == laneOf(a.tag) && r.wants(a.from)
 			i++
 			continue
 		}
-		e.removePosted(i)
+		x.removePosted(i)
 		if !r.Probe {
 			return r, hungry
 		}
@@ -217,18 +183,18 @@ func (r *Receive) end(err *mpierr.Error) {
 }
 
 // addPosted adds r to the receives that wait.
-func (e *Engine) addPosted(r *Receive) {
-	m := &e.match
+func (x *Exchange) addPosted(r *Receive) {
+	m := &x.match
 	r.phase = receivePosted
-	m.posted.join(r)
+	m.posted.Join(r)
 	if r.needsMany() {
 		m.anyone++
-		e.sweepSoon()
+		x.sweepSoon()
 	}
 	if r.Source == AnySource {
 		return
 	}
-	if r.session = e.Session(r.Source); r.session != nil {
+	if r.session = x.peer(r.Source); r.session != nil {
 		r.session.Watch(1)
 		r.session.Await()
 	}
@@ -237,9 +203,9 @@ func (e *Engine) addPosted(r *Receive) {
 func (r *Receive) needsMany() bool { return r.Source == AnySource || r.Collective }
 
 // removePosted takes out posted receive i.
-func (e *Engine) removePosted(i int) {
-	m := &e.match
-	r := m.posted.leave(i)
+func (x *Exchange) removePosted(i int) {
+	m := &x.match
+	r := m.posted.Leave(i)
 	if r.needsMany() {
 		m.anyone--
 	}
@@ -249,53 +215,53 @@ func (e *Engine) removePosted(i int) {
 }
 
 // endPosted ends the posted receives that why gives an error for.
-func (e *Engine) endPosted(why func(*Receive) *mpierr.Error) {
-	for i := 0; i < e.match.posted.len(); {
-		r := e.match.posted.at(i)
+func (x *Exchange) endPosted(why func(*Receive) *mpierr.Error) {
+	for i := 0; i < x.match.posted.Len(); {
+		r := x.match.posted.At(i)
 		err := why(r)
 		if err == nil {
 			i++
 			continue
 		}
-		e.removePosted(i)
+		x.removePosted(i)
 		r.end(err)
 	}
 }
 
 // sweepSoon has all ranks watched if receives from any of them go on for long.
 // Most do not, and a look at all sessions for each would cost too much.
-func (e *Engine) sweepSoon() {
-	if m := &e.match; m.sweepAt == 0 {
-		m.sweepAt = e.Now + e.cfg.DeadAfter/4
+func (x *Exchange) sweepSoon() {
+	if m := &x.match; m.sweepAt == 0 {
+		m.sweepAt = x.link.Now + x.cfg.DeadAfter/4
 	}
-	e.WakeBy(e.match.sweepAt)
+	x.link.WakeBy(x.match.sweepAt)
 }
 
-// sweep watches all ranks, or none, until the next one.
-func (e *Engine) sweep() {
-	m := &e.match
+// Sweep watches all ranks, or none, until the next one.
+func (x *Exchange) Sweep() {
+	m := &x.match
 	if m.sweepAt == 0 {
 		return
 	}
-	if e.Now >= m.sweepAt {
+	if x.link.Now >= m.sweepAt {
 		m.sweepAt = 0
-		interest := m.anyone > 0 || m.probed || e.sendsForMany()
+		interest := m.anyone > 0 || m.probed || x.sendsForMany()
 		m.probed = false
-		for rank := range e.cfg.Size {
-			s := e.Session(rank)
+		for rank := range x.cfg.Size {
+			s := x.peer(rank)
 			if s == nil || s.Dead() {
 				continue
 			}
-			if s.swept = interest && s.Left() == nil; s.swept {
+			if s.swept = interest && x.left(s) == nil; s.swept {
 				s.Await()
 			}
 		}
 		if !interest {
 			return
 		}
-		m.sweepAt = e.Now + e.cfg.DeadAfter/4
+		m.sweepAt = x.link.Now + x.cfg.DeadAfter/4
 	}
-	e.WakeBy(m.sweepAt)
+	x.link.WakeBy(m.sweepAt)
 }
 
 // noSender returns why no message can come any more that r would match, or nil:
@@ -303,11 +269,11 @@ func (e *Engine) sweep() {
 // message may have been its; and some other member must be there. In a collective, which
 // a dead member cannot take part in, others may have given up where this rank does not
 // see it.
-func (e *Engine) noSender(r *Receive) *mpierr.Error {
+func (x *Exchange) noSender(r *Receive) *mpierr.Error {
 	if r.Source != AnySource {
-		switch s := e.Session(r.Source); {
-		case s != nil && s.Left() != nil:
-			return s.Left()
+		switch s := x.peer(r.Source); {
+		case s != nil && x.left(s) != nil:
+			return x.left(s)
 		case s != nil && s.Failure() != nil:
 			return s.Failure()
 		case !r.Collective:
@@ -315,9 +281,9 @@ func (e *Engine) noSender(r *Receive) *mpierr.Error {
 		}
 	}
 	if r.Collective {
-		return e.Culprit(r.Members)
+		return x.cfg.Members.Culprit(r.Members)
 	}
-	err, left := e.LostMember(r.Members)
+	err, left := x.cfg.Members.LostMember(r.Members)
 	if err == nil {
 		return left
 	}
