@@ -39,7 +39,7 @@ type Config struct {
 	Windows     *window.Table // what this rank exposes
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
-	Parked        int   // bundles held while they wait for order or room; 0: 2048
+	Parked        int   // bundles held while they wait for order or room; 0: 2048; at least three for each peer
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
 	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
 	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
@@ -64,6 +64,7 @@ func (c *Config) setDefaults() {
 	}
 	def(&c.RxFrames, 1024)
 	def(&c.Parked, 2048)
+	c.Parked = max(c.Parked, 3*(c.Size-1))
 	def(&c.MaxOps, 8192)
 	def(&c.MaxTypeBytes, 64<<20)
 	def(&c.MaxUnexpected, 16<<20)

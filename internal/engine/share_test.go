@@ -78,6 +78,38 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 	}
 }
 
+// TestEachPeerHasAPlaceForItsTurn has ranks take no answer where few bundles can be kept:
+// what another one sends is taken in all the same.
+func TestEachPeerHasAPlaceForItsTurn(t *testing.T) {
+	for _, n := range crowds {
+		f := newFabric(t, 2+n, 1<<20, func(c *Config) {
+			c.Parked = 3
+			if c.Rank == 0 {
+				c.Slab = HeapSlab(1024, 0, 1472)
+			}
+		})
+		well := f.access(1, 0)
+		for r := 2; r < 2+n; r++ {
+			f.access(r, 0)
+		}
+		f.filter = func(from, to int, _ []byte) int {
+			if from == 0 && to >= 2 {
+				return 0
+			}
+			return 1
+		}
+		for range 20 {
+			for r := 2; r < 2+n; r++ {
+				f.e[r].Issue(f.now, &Call{Access: f.access(r, 0), Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+			}
+			f.pass(5 * millisecond)
+			if f.get(well); f.e[1].Stats.Resent > 0 {
+				t.Fatalf("%d stopped: a get was not taken in\n%+v", n, f.e[0].Usage())
+			}
+		}
+	}
+}
+
 // TestStoppedOriginsWithGapsSlowNobody has ranks leave much at a rank that can never be
 // applied, for what comes before it is missing: another's accumulates take no longer.
 func TestStoppedOriginsWithGapsSlowNobody(t *testing.T) {

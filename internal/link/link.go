@@ -44,7 +44,7 @@ type Config struct {
 	Rand        func() uint64              // session ids
 	Slab        *Slab                      // transmit memory of the device
 	RxFrames    int                        // frames that the device can hold for reading
-	Parked      int                        // bundles held while they wait for order or room
+	Parked      int                        // bundles held while they wait for order or room; three for each peer, or more
 	DeadAfter   int64                      // silence after which a peer that owes an answer is dead
 	Congestion  func() reliable.Congestion // of a session
 	Address     func(PathID) string        // where a path leads, for errors; may be nil
@@ -137,7 +137,7 @@ func New(cfg Config) *Link {
 		l.freeSlot(int32(i))
 	}
 	l.ackReserve = int32(cfg.Slab.Slots) / 16
-	l.parked.split(cfg.Parked)
+	l.parked.split(cfg.Parked, cfg.Size-1)
 	l.reshare()
 	return l
 }

@@ -55,10 +55,14 @@ const (
 	numRows            // how many there are; as a row: no place
 )
 
-func (p *parkingLot) split(places int) {
+// split divides the places. Of those for bundles whose turn it is, one is kept for each
+// peer, if there are as many: nothing but silence is to end the session of one that has none.
+func (p *parkingLot) split(places, peers int) {
 	for r, n := range [numRows]int{anyRow: places - places/3, dueRow: places / 3} {
 		p.limit[r], p.share[r] = int32(n), ShareOf(n)
 	}
+	due := &p.share[dueRow]
+	due.kept = max(due.kept, int32(min(peers, places/3)))
 }
 
 // place returns where a bundle of s may be parked, or numRows if it may not come in. One
