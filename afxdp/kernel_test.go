@@ -86,7 +86,7 @@ func (p *port) reflect() error {
 	return err
 }
 
-func TestEcho(t *testing.T) {
+func TestFramesComeBackWhole(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		mtu    int
@@ -280,7 +280,7 @@ func TestTxBudget(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestWaitEndsForFramesAndWakes(t *testing.T) {
 	pair := newVethPair(t, 1500)
 	a, b := end(t, pair[0], Config{}), end(t, pair[1], Config{})
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

@@ -210,8 +210,8 @@ func TestFreeAfterClose(t *testing.T) {
 	}
 }
 
-// TestShapes has another size and unit on each rank, one of them none.
-func TestShapes(t *testing.T) {
+// TestSizesAndUnitsDifferByRank has another size and unit on each rank, one of them none.
+func TestSizesAndUnitsDifferByRank(t *testing.T) {
 	j := newJob(t, 3, comm.Limits{})
 	shape := func(rank int) (size, unit int) { return 12 * rank, 1 + 3*rank }
 	wins := j.windowsOf(shape, nil)

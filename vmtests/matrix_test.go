@@ -60,7 +60,7 @@ func TestIPv6(t *testing.T) {
 	start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "xdp-generic", "udp"}, v6: true}).finish()
 }
 
-func TestRanks(t *testing.T) {
+func TestAnyNumberOfRanksExchanges(t *testing.T) {
 	for _, g := range grounds {
 		for _, n := range cases([]int{4}, 1, 2, 3, 7) {
 			if g.perHost > 1 && n == 1 {

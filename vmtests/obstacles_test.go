@@ -147,7 +147,7 @@ func init() { programs["join"] = func(*self) error { return nil } }
 
 // An obstacle to XDP gives an error that says what to do; with the transport auto, a
 // warning and the next transport.
-func TestObstacles(t *testing.T) {
+func TestObstaclesToXDPAreExplained(t *testing.T) {
 	for _, o := range obstacles() {
 		for _, transport := range cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
 			t.Run(o.name+"/"+transport, func(t *testing.T) {

@@ -93,7 +93,7 @@ func over(t *testing.T, r *rank, status int) {
 	}
 }
 
-func TestRun(t *testing.T) {
+func TestRunPassesOutputAndStatusOn(t *testing.T) {
 	for _, tt := range []struct {
 		program string
 		args    []string

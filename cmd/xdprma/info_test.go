@@ -14,7 +14,7 @@ import (
 	"github.com/xdprma/xdprma/loader"
 )
 
-func TestChoose(t *testing.T) {
+func TestModeIsTheBestThatWorks(t *testing.T) {
 	all := loader.Caps{NetRaw: true, NetAdmin: true, BPF: true, IPCLock: true}
 	refused := all
 	refused.BPFError = errors.New("locked down")

@@ -75,8 +75,8 @@ func TestChapter(t *testing.T) {
 	}
 }
 
-// TestProgram runs all examples as the program does.
-func TestProgram(t *testing.T) {
+// TestProgramRunsAllExamples runs all examples as the program does.
+func TestProgramRunsAllExamples(t *testing.T) {
 	all, err := choose([]string{"all"})
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestChoose names examples by number.
-func TestChoose(t *testing.T) {
+// TestExamplesAreChosenByNumber names examples by number.
+func TestExamplesAreChosenByNumber(t *testing.T) {
 	for i := range 23 {
 		number := fmt.Sprintf("11.%d", i+1)
 		if got, err := choose([]string{number}); err != nil || len(got) != 1 || got[0].number != number {

@@ -104,7 +104,7 @@ func runJob(t *testing.T, ranks int, c *corpus, slots int64) (string, []error) {
 	return out.String(), errs
 }
 
-func TestCount(t *testing.T) {
+func TestAnyNumberOfRanksCountsTheSame(t *testing.T) {
 	const files = 12
 	c := writeCorpus(t, files)
 	for _, ranks := range []int{1, 2, 4} {
@@ -134,7 +134,7 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-func TestDifferences(t *testing.T) {
+func TestDifferencesNameWordAndCounts(t *testing.T) {
 	var out bytes.Buffer
 	n := differences(&out, map[string]int64{"a": 1, "b": 2, "d": 4}, map[string]int64{"a": 1, "b": 3, "c": 1})
 	want := `"b": 2 in the table, 3 counted by one process
