@@ -5,9 +5,9 @@
 // and in a deterministic simulation. Its caller serialises all calls.
 //
 // A rank is at once origin and target. Frames are the business of package link, which
-// calls the engine through upper (session.go). Who is gone, and which contexts were
-// revoked, is that of package membership; send and receive are that of package message,
-// for which pull gets long messages. Of the files, target is where requests take effect,
+// calls the engine through upper (session.go). Package membership knows the ranks that
+// are gone and the contexts that were revoked. Package message sends and receives, and
+// pull gets long messages for it. Of the files, target is where requests take effect,
 // and origin where calls become requests and get their answers. Beside them are access,
 // locks, shared, exposure and deferred (epochs, and calls that wait for one), direct
 // (calls that need no frame), types, typed and typed_target (derived datatypes), evict

@@ -296,9 +296,9 @@ func (x *Exchange) respond(s *Peer, r *wire.Record) bool {
 	return true
 }
 
-// EndPeer ends what needs s, which is dead or has left: receives from it, and
-// what is being sent to it. What it has sent whole can still be received; of what it
-// has offered, the receive that it is for learns that it is lost.
+// EndPeer ends what needs s, which is dead or has left: receives from it, and what is
+// being sent to it. Messages that it has sent whole can still be received. A receive of
+// a message that it has only offered learns that the message is lost.
 func (x *Exchange) EndPeer(s *Peer, why *mpierr.Error) {
 	x.endPosted(func(r *Receive) *mpierr.Error {
 		switch {

@@ -13,8 +13,8 @@ const (
 	AnyTag    = -31
 )
 
-// MaxTag is the largest tag that AnyTag stands for. Those beyond, up to a length of
-// 32 bits, are for collectives, whose messages have credit of their own.
+// MaxTag is the largest tag that AnyTag stands for. Larger tags, up to a length of 32
+// bits, are for collectives, whose messages have credit of their own.
 const MaxTag = 1<<31 - 1
 
 // Receive is a receive, or a probe, on its way. The caller keeps it until Met.
@@ -27,7 +27,8 @@ type Receive struct {
 	Buf        []byte // where the message goes; must not move or be used until Met
 	Probe      bool   // look at the message and leave it
 
-	// What has been received; valid once it is met without an error, or truncated.
+	// The message that was received; valid once the receive is met without an error, or
+	// truncated.
 	From, Got, Length int // sender, tag, and bytes sent
 
 	phase   receivePhase

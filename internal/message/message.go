@@ -4,13 +4,13 @@
 //     in several, and offers a long one (out.go).
 //  2. The receiver matches it with the oldest receive that wants it, or keeps it until
 //     PostReceive (match.go), and grants its sender credit (in.go, rest.go).
-//  3. What was offered it gets from the sender's memory, and tells the sender when it
+//  3. It gets an offered message from the sender's memory, and tells the sender when it
 //     has it (in.go).
 //
-// Messages of a context that was freed go nowhere (freed.go), and memory that goes takes
-// with it what would read or write there (evict.go). Records travel over a link. Of
-// windows the package knows nothing: it asks the layer above, through Config, to get what
-// was offered, and who of the members is gone.
+// Messages of a context that was freed go nowhere (freed.go). Memory that goes ends the
+// sends and receives that would read or write there (evict.go). Records travel over a
+// link. The package knows nothing of windows: it asks the layer above, through Config,
+// to get offered messages, and asks which members are gone.
 package message
 
 import (
