@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -246,6 +247,22 @@ func typeName(t ast.Expr) string {
 	}
 }
 
+// relative finds a sentence that opens with a relative clause.
+var relative = regexp.MustCompile(`(?:^|[.:;?!]\s+|\n\n\s*|- )((?:What|Who|Those) \S+)`)
+
+// openings checks that the sentences of comments begin with the thing that they speak of.
+func openings(f *file) (faults []string) {
+	if f.generated {
+		return nil
+	}
+	for _, group := range f.ast.Comments {
+		for _, m := range relative.FindAllStringSubmatch(group.Text(), -1) {
+			faults = append(faults, fmt.Sprintf("%s: a sentence opens with %q: begin it with the thing that it speaks of", f.fset.Position(group.Pos()), m[1]))
+		}
+	}
+	return faults
+}
+
 // short checks the length of a file.
 func short(f *file) []string {
 	if n := bytes.Count(f.text, []byte("\n")); n > maxLines && !f.generated {
@@ -258,7 +275,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, purity, safety, complete, documented} {
+		for _, rule := range []func(*file) []string{direction, purity, safety, complete, documented, openings} {
 			faults = append(faults, rule(f)...)
 		}
 	}
