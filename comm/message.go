@@ -134,7 +134,7 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	return s, err == nil, err
 }
 
-// Of what blocking calls need while they wait.
+// Pools of the structures that blocking calls need while they wait.
 var (
 	sendings  = sync.Pool{New: func() any { return new(engine.Sending) }}
 	receives  = sync.Pool{New: func() any { return new(engine.Receive) }}

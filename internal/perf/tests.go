@@ -80,7 +80,7 @@ func progressTests() (tests []Test) {
 	for _, busy := range slices.Compact([]int{0, 1, runtime.NumCPU()}) {
 		for _, paced := range []bool{false, true} {
 			t := Test{Name: fmt.Sprintf("progress-%d-busy", busy), Bytes: word, Fixed: true, Free: true, Stretch: 2,
-				About: fmt.Sprintf("fetch_and_op, %d goroutines compute at the target", busy)}
+				About: fmt.Sprintf("fetch_and_op; goroutines that compute at the target: %d", busy)}
 			pause := time.Duration(0)
 			if paced {
 				t.Name += "-paced"
