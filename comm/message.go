@@ -306,7 +306,7 @@ func (c *Comm) newReceive(buf []byte, source, tag int, probe bool) *engine.Recei
 }
 
 func (c *Comm) setReceive(r *engine.Receive, buf []byte, source, tag int, probe bool) {
-	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.worldRanks, Buf: buf, Probe: probe}
+	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.worldRanks, Buffer: buf, Probe: probe}
 	if source != AnySource {
 		r.Source = c.WorldRank(source)
 	}

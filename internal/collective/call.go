@@ -96,7 +96,7 @@ func (k *Call) exchange(to int, out []byte, from int, in []byte, round int) bool
 	c, tag := k.c, k.tag|round
 	k.to, k.from, k.shorter = to, from, false
 	k.out = engine.Sending{Context: c.Context, Tag: tag, Members: c.Group, Collective: true, Data: out}
-	k.in = engine.Receive{Context: c.Context, Tag: tag, Members: c.Group, Collective: true, Buf: in}
+	k.in = engine.Receive{Context: c.Context, Tag: tag, Members: c.Group, Collective: true, Buffer: in}
 	return true
 }
 
@@ -243,7 +243,7 @@ func (k *Call) outcome() error {
 		if err := k.in.Err(); err != nil && !errors.Is(err, mpierr.Truncate) {
 			return k.c.Named(k.op, k.from, err)
 		}
-		if n, want := k.in.Length, len(k.in.Buf); n > want || n < want && !k.shorter {
+		if n, want := k.in.Length, len(k.in.Buffer); n > want || n < want && !k.shorter {
 			return mpierr.New(k.op, mpierr.Count, k.from, "it sent %d bytes where %d were expected: slices of different lengths", n, want)
 		}
 	}

@@ -201,7 +201,7 @@ func (k *Creation) send(e *engine.Engine, now int64, to int, context uint32, tag
 
 // listen begins to receive what Tell tells, at a rank of the job.
 func (k *Creation) listen(now int64, from int) {
-	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buf: make([]byte, noticeLen)}
+	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buffer: make([]byte, noticeLen)}
 	k.e.PostReceive(now, r)
 	k.heard = append(k.heard, r)
 }
@@ -213,10 +213,10 @@ func (k *Creation) learned(r *engine.Receive) (id uint32, err error) {
 		return 0, r.Err()
 	case r.Length != noticeLen:
 		return 0, mpierr.New(createGroup, mpierr.Intern, r.From, "%d bytes about a communicator", r.Length)
-	case binary.LittleEndian.Uint64(r.Buf[4:]) != k.digest:
+	case binary.LittleEndian.Uint64(r.Buffer[4:]) != k.digest:
 		return 0, mpierr.New(createGroup, mpierr.Tag, r.From, "it creates another communicator whose messages cannot be told apart: take another tag")
 	}
-	return binary.LittleEndian.Uint32(r.Buf), nil
+	return binary.LittleEndian.Uint32(r.Buffer), nil
 }
 
 // withdraw ends what is awaited.

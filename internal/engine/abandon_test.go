@@ -40,8 +40,8 @@ func TestAbandon(t *testing.T) {
 		r := f.receive(to, 0, 1, AnyTag, 8)
 		f.send(0, to, 1, 3, content(1, 8))
 		f.until(1000*millisecond, r.Met)
-		if !bytes.Equal(r.Buf, content(1, 8)) {
-			t.Errorf("to %d: the next message is %v", to, r.Buf)
+		if !bytes.Equal(r.Buffer, content(1, 8)) {
+			t.Errorf("to %d: the next message is %v", to, r.Buffer)
 		}
 		f.atRest()
 	}
@@ -92,7 +92,7 @@ func TestAbandonMatched(t *testing.T) {
 		given := f.abandon(0, p)
 		f.send(0, 1, 1, 2, content(2, 400_000))
 		f.until(1000*millisecond, r.Met)
-		if r.Err() != nil || r.Got == 2 && !given || !bytes.Equal(r.Buf, content(r.Got, 400_000)) {
+		if r.Err() != nil || r.Got == 2 && !given || !bytes.Equal(r.Buffer, content(r.Got, 400_000)) {
 			t.Fatalf("after %d steps (given up: %v) the receive got %d: %v", steps, given, r.Got, r.Err())
 		}
 		if r.Got == 1 {
@@ -149,7 +149,7 @@ func TestAbandonThroughLoss(t *testing.T) {
 			for given[next] && next != r.Got {
 				next++
 			}
-			if r.Err() != nil || r.Got != next || !bytes.Equal(r.Buf[:r.Length], content(r.Got, r.Length)) {
+			if r.Err() != nil || r.Got != next || !bytes.Equal(r.Buffer[:r.Length], content(r.Got, r.Length)) {
 				t.Fatalf("%s: got %d of %d bytes (%v), not message %d", name, r.Got, r.Length, r.Err(), next)
 			}
 			next++
@@ -188,7 +188,7 @@ func TestAbandonOvertakes(t *testing.T) {
 	}
 	r := f.receive(1, AnySource, 1, AnyTag, 20_000)
 	f.until(1000*millisecond, func() bool { return r.Met() && other.Met() })
-	if r.Err() != nil || r.Got != 5 || !bytes.Equal(r.Buf, content(5, 20_000)) {
+	if r.Err() != nil || r.Got != 5 || !bytes.Equal(r.Buffer, content(5, 20_000)) {
 		t.Errorf("got message %d: %v", r.Got, r.Err())
 	}
 	f.atRest()

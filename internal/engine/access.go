@@ -23,23 +23,23 @@ const (
 // Access is what a rank keeps, as origin, about one window at one target: which
 // operations are outstanding there, and the lock.
 type Access struct {
-	engine   *Engine
-	session  *Session       // nil where the target is this rank
-	local    *window.Window // set where the target is this rank
-	window   uint32
-	lastSeq  uint64 // the last bundle with an operation on it
-	pending  int32  // operations that await an answer
-	results  int32  // calls kept back that will have an answer
-	lock     lockPhase
-	refusal  *mpierr.Error // of the lock, while it is refused
-	shared   sharedLock
-	unwanted bool   // the lock that was asked for is given back as soon as it is held
-	checked  bool   // the window is in checking mode
-	mark     mark   // what the target is still to be told is complete
-	markSeq  uint64 // the last bundle that told it
-	gaveSeq  uint64 // the last bundle that gave a lock up
-	queue    line.Line[deferred]
-	err      atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
+	engine    *Engine
+	session   *Session       // nil where the target is this rank
+	ownWindow *window.Window // set where the target is this rank
+	window    uint32
+	lastSeq   uint64 // the last bundle with an operation on it
+	pending   int32  // operations that await an answer
+	results   int32  // calls kept back that will have an answer
+	lock      lockPhase
+	refusal   *mpierr.Error // of the lock, while it is refused
+	shared    sharedLock
+	unwanted  bool   // the lock that was asked for is given back as soon as it is held
+	checked   bool   // the window is in checking mode
+	mark      mark   // what the target is still to be told is complete
+	markSeq   uint64 // the last bundle that told it
+	gaveSeq   uint64 // the last bundle that gave a lock up
+	queue     line.Line[deferred]
+	err       atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
 	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
 	posted, completes        uint32 // as target: exposure epochs begun, ended by the origin
@@ -64,7 +64,7 @@ func (e *Engine) OpenAccess(s *Session, id uint32) *Access {
 
 // OpenLocal returns the access of this rank to its own window w.
 func (e *Engine) OpenLocal(w *window.Window) *Access {
-	a := &Access{engine: e, local: w, window: w.ID()}
+	a := &Access{engine: e, ownWindow: w, window: w.ID()}
 	e.own = append(e.own, a)
 	return a
 }
@@ -190,7 +190,7 @@ func (e *Engine) LockPassing(now int64, a *Access, began int64) bool {
 // lock is Lock for any type of lock.
 func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 	e.Now = now
-	if a.local != nil {
+	if a.ownWindow != nil {
 		e.lockLocal(a, &ask)
 		return true
 	}
@@ -237,7 +237,7 @@ func (e *Engine) lock(now int64, a *Access, ask wire.Lock) bool {
 // is not yet held. UnlockWait tells when it is done.
 func (e *Engine) Unlock(now int64, a *Access) bool {
 	e.Now = now
-	if a.local != nil {
+	if a.ownWindow != nil {
 		switch a.lock {
 		case locking:
 			return false
@@ -304,7 +304,7 @@ func (e *Engine) addUnlock(a *Access, i int32) {
 func (e *Engine) Leave(now int64, a *Access) {
 	e.Now = now
 	switch {
-	case a.local != nil:
+	case a.ownWindow != nil:
 		e.withdraw(a)
 	case a.lock == refused:
 		a.Unlocked()

@@ -255,7 +255,7 @@ func TestParkedHoldsUpAndLetsGo(t *testing.T) {
 		}
 		f.until(1000*millisecond, (*FlushWait)(a).Met)
 		for i := range 2 {
-			if r := f.receive(1, 0, 1, AnyTag, 1000); r.Got != i || !bytes.Equal(r.Buf, noise(1000)) {
+			if r := f.receive(1, 0, 1, AnyTag, 1000); r.Got != i || !bytes.Equal(r.Buffer, noise(1000)) {
 				t.Errorf("message %d is %d", i, r.Got)
 			}
 		}

@@ -158,7 +158,7 @@ func (e *Engine) observeLocal(c *Call, disp uint64, n int) {
 		a.Op, a.Basic = c.Op, c.Basic
 	}
 	remember := !a.Reads() || c.Request == nil
-	e.note(c.Access.local.Checker(), localHolder, a, disp, n, remember)
+	e.note(c.Access.ownWindow.Checker(), localHolder, a, disp, n, remember)
 }
 
 func (e *Engine) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {

@@ -32,7 +32,7 @@ func (f *fabric) detain(from, to int) (release func()) {
 // receiveInto posts a receive on context 1.
 func (f *fabric) receiveInto(at, source, tag int, buf []byte) *Receive {
 	f.dial(at, source)
-	r := &Receive{Context: 1, Source: source, Tag: tag, Buf: buf}
+	r := &Receive{Context: 1, Source: source, Tag: tag, Buffer: buf}
 	f.e[at].PostReceive(f.now, r)
 	return r
 }

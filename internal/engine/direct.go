@@ -92,10 +92,10 @@ func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n
 // the window is dynamic or looks for conflicts. A long one takes several turns.
 func (e *Engine) issueLocal(c *Call) (bool, error) {
 	a := c.Access
-	w := a.local
+	w := a.ownWindow
 	e.turn++
 	if c.Code == wire.CodeComplete {
-		return e.complete(a), nil
+		return e.tellComplete(a), nil
 	}
 	if c.Typed != nil {
 		return e.issueTypedLocal(c, w)
@@ -118,11 +118,11 @@ func (e *Engine) issueLocal(c *Call) (bool, error) {
 
 func (e *Engine) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
 	y := c.Typed
-	if e.direct == nil {
-		e.direct = &Direct{}
+	if e.directScratch == nil {
+		e.directScratch = &Direct{}
 	}
 	for turn := min(c.at+localTurn, y.size); c.at < turn; {
-		off, n, class := e.direct.step(y, c, w, c.at)
+		off, n, class := e.directScratch.step(y, c, w, c.at)
 		if class != mpierr.Success {
 			c.Access.Refused(c, class)
 			break

@@ -88,18 +88,18 @@ type Engine struct {
 
 	deferredPool []*deferred
 
-	opShare link.Share
-	ops     []op
-	pending int32 // of ops
-	freeOp  int32
-	pulls   []*pull
-	locks   map[uint32]*lock // of the windows, by id
-	waits   map[lockKey]*lockWait
-	wordsAt int64                    // when to look at the words that somebody waits for; 0: nobody does
-	granted []window.Grant[struct{}] // scratch
-	walks   walks                    // scratch
-	turn    uint64                   // bundles of requests, and local calls, that have acted
-	direct  *Direct                  // scratch
+	opShare       link.Share
+	ops           []op
+	pending       int32 // of ops
+	freeOp        int32
+	pulls         []*pull
+	locks         map[uint32]*lock // of the windows, by id
+	waits         map[lockKey]*queuedRequest
+	wordsAt       int64                    // when to look at the words that somebody waits for; 0: nobody does
+	granted       []window.Grant[struct{}] // scratch
+	walks         walks                    // scratch
+	turn          uint64                   // bundles of requests, and local calls, that have acted
+	directScratch *Direct                  // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter
@@ -117,7 +117,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg:     cfg,
 		locks:   map[uint32]*lock{},
-		waits:   map[lockKey]*lockWait{},
+		waits:   map[lockKey]*queuedRequest{},
 		freeOp:  link.None,
 		opShare: link.ShareOf(cfg.MaxOps),
 	}

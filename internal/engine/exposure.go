@@ -70,9 +70,9 @@ func (e *Engine) Complete(now int64, a *Access) error {
 	return err
 }
 
-// complete tells the target that the access epoch is over, once everything issued
+// tellComplete tells the target that the access epoch is over, once everything issued
 // before has been applied.
-func (e *Engine) complete(a *Access) bool {
+func (e *Engine) tellComplete(a *Access) bool {
 	s := a.session
 	if s == nil {
 		if a.completes != a.posted {

@@ -88,7 +88,7 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	e.Issue(fb.now, &Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
 	e.Lock(fb.now, e.OpenAccess(a.session, testWindow+1), true)
 	text := bytes.Repeat([]byte{0xa5}, guard+5000+guard)
-	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buf: text[guard : guard+5000 : guard+5000]}
+	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buffer: text[guard : guard+5000 : guard+5000]}
 	e.PostReceive(fb.now, receive)
 	send := &Sending{To: a.session.Peer(), Context: 1, Data: bytes.Repeat([]byte{0x5a}, 5000)}
 	e.PostSend(fb.now, send)

@@ -17,7 +17,7 @@ func TestSimultaneousDial(t *testing.T) {
 	f := newFabric(t, 2, 64, nil)
 	a, b := f.dial(0, 1), f.dial(1, 0)
 	f.settle()
-	if !a.Open() || !b.Open() || a.RemoteID() != b.ID() || b.RemoteID() != a.ID() {
+	if !a.Open() || !b.Open() || a.PeerID() != b.ID() || b.PeerID() != a.ID() {
 		t.Fatalf("sessions do not match: %+v %+v", a, b)
 	}
 	f.atRest()
@@ -294,8 +294,8 @@ func TestByeWhileDialing(t *testing.T) {
 	}
 	f.until(1000*millisecond, wait.Met)
 	r := f.receive(1, 0, 1, 7, 8)
-	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buf, content(1, 8)) || f.e[1].Session(0).Left() == nil {
-		t.Errorf("the message: %v, %v; left: %v", r.Buf, r.Err(), f.e[1].Session(0).Left())
+	if !r.Met() || r.Err() != nil || !bytes.Equal(r.Buffer, content(1, 8)) || f.e[1].Session(0).Left() == nil {
+		t.Errorf("the message: %v, %v; left: %v", r.Buffer, r.Err(), f.e[1].Session(0).Left())
 	}
 	f.atRest()
 }

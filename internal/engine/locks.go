@@ -21,9 +21,9 @@ type lockKey struct {
 	holder uint64
 }
 
-// lockWait is what to do when the request is granted: apply a peer's bundle, or
+// queuedRequest is what to do when the request is granted: apply a peer's bundle, or
 // tell this rank's own access.
-type lockWait struct {
+type queuedRequest struct {
 	bundle *link.Bundle
 	local  *Access
 	since  int64
@@ -167,7 +167,7 @@ func (e *Engine) ForgetWindow(id uint32) {
 // for, and its origin issues nothing else there before it has heard of the grant.
 func (e *Engine) enqueue(b *link.Bundle) {
 	c := e.Keep(b)
-	e.waits[lockKey{b.Upper.Key, b.Session.ID()}] = &lockWait{bundle: c, since: e.Now}
+	e.waits[lockKey{b.Upper.Key, b.Session.ID()}] = &queuedRequest{bundle: c, since: e.Now}
 	e.watchHolders(b.Upper.Key, e.locks[b.Upper.Key])
 }
 
@@ -184,7 +184,7 @@ func (e *Engine) lockLocal(a *Access, ask *wire.Lock) {
 		a.lock = locked
 	default:
 		a.lock = locking
-		e.waits[lockKey{a.window, localHolder}] = &lockWait{local: a, since: e.Now}
+		e.waits[lockKey{a.window, localHolder}] = &queuedRequest{local: a, since: e.Now}
 		e.watchHolders(a.window, l)
 	}
 }

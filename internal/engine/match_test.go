@@ -42,7 +42,7 @@ func (f *fabric) receive(at, source int, context uint32, tag, length int) *Recei
 	if source != AnySource && source != at {
 		f.dial(at, source)
 	}
-	r := &Receive{Context: context, Source: source, Tag: tag, Buf: make([]byte, length)}
+	r := &Receive{Context: context, Source: source, Tag: tag, Buffer: make([]byte, length)}
 	f.e[at].PostReceive(f.now, r)
 	return r
 }
@@ -138,12 +138,12 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 	f.pass(5 * millisecond)
 	for _, r := range done {
 		m := r.want
-		n := min(m.length, len(r.r.Buf))
-		if !r.r.Met() || r.r.From != m.from || r.r.Got != m.tag || r.r.Length != m.length || !bytes.Equal(r.r.Buf[:n], content(m.id, m.length)[:n]) {
+		n := min(m.length, len(r.r.Buffer))
+		if !r.r.Met() || r.r.From != m.from || r.r.Got != m.tag || r.r.Length != m.length || !bytes.Equal(r.r.Buffer[:n], content(m.id, m.length)[:n]) {
 			t.Fatalf("%s: a receive from %d with tag %d got %d bytes of tag %d from %d (%v), not message %+v", name, r.source, r.tag, r.r.Length, r.r.Got, r.r.From, r.r.Err(), *m)
 		}
-		if truncated := errors.Is(r.r.Err(), mpierr.Truncate); truncated != (m.length > len(r.r.Buf)) || !truncated && r.r.Err() != nil {
-			t.Fatalf("%s: %d bytes in a buffer of %d: %v", name, m.length, len(r.r.Buf), r.r.Err())
+		if truncated := errors.Is(r.r.Err(), mpierr.Truncate); truncated != (m.length > len(r.r.Buffer)) || !truncated && r.r.Err() != nil {
+			t.Fatalf("%s: %d bytes in a buffer of %d: %v", name, m.length, len(r.r.Buffer), r.r.Err())
 		}
 		if !m.send.Met() || m.send.Err() != nil {
 			t.Fatalf("%s: %d bytes were received, and the send does not know: %v", name, m.length, m.send.Err())
@@ -207,7 +207,7 @@ func TestMessagesThroughLoss(t *testing.T) {
 			}
 			for _, r := range receives[b] {
 				due := &next[r.From][r.Got%2]
-				if r.Err() != nil || r.Got != *due || !bytes.Equal(r.Buf[:r.Length], content(r.Got, length(r.From, b, r.Got))) {
+				if r.Err() != nil || r.Got != *due || !bytes.Equal(r.Buffer[:r.Length], content(r.Got, length(r.From, b, r.Got))) {
 					t.Fatalf("seed %d: rank %d got %d bytes with tag %d from %d (%v), not message %d", seed, b, r.Length, r.Got, r.From, r.Err(), *due)
 				}
 				*due += 2
@@ -242,7 +242,7 @@ func TestFlood(t *testing.T) {
 		for i := range test.count - 1 {
 			r := f.receive(1, 0, 1, AnyTag, test.length)
 			f.until(10_000*millisecond, r.Met)
-			if r.Got != i || !bytes.Equal(r.Buf, content(i, test.length)) {
+			if r.Got != i || !bytes.Equal(r.Buffer, content(i, test.length)) {
 				t.Fatalf("message %d is %d", i, r.Got)
 			}
 		}
@@ -347,8 +347,8 @@ func TestMessageEnds(t *testing.T) {
 			}
 			continue
 		}
-		if !whole.Met() || whole.Err() != nil || string(whole.Buf[:whole.Length]) != "whole" {
-			t.Errorf("rank 1 %s: what it had sent before is %q, %v", how, whole.Buf, whole.Err())
+		if !whole.Met() || whole.Err() != nil || string(whole.Buffer[:whole.Length]) != "whole" {
+			t.Errorf("rank 1 %s: what it had sent before is %q, %v", how, whole.Buffer, whole.Err())
 		}
 		for i, r := range []*Receive{f.receive(0, 1, 1, 0, 200_000), f.receive(0, 1, 1, 0, 8), f.receive(0, 1, 1, AnyTag, 8)} {
 			what := []string{"what it had offered", "what it had sent later", "what it had not sent"}[i]
@@ -496,7 +496,7 @@ func TestCollectiveNeedsAll(t *testing.T) {
 		}
 		f.settle()
 		wait := func(members []int, collective bool) (*Receive, *Sending) {
-			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buf: make([]byte, 8)}
+			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buffer: make([]byte, 8)}
 			f.e[0].PostReceive(f.now, r)
 			p := &Sending{To: f.dial(0, 1).Peer(), Context: 1, Tag: tag, Members: members, Collective: collective, Data: make([]byte, 20_000)}
 			f.e[0].PostSend(f.now, p)
@@ -565,9 +565,9 @@ func TestMessageAllocations(t *testing.T) {
 			p = Sending{To: s.Peer(), Context: 1, Data: data}
 			f.e[0].PostSend(f.now, &p)
 			f.settle()
-			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buf: buf}
+			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buffer: buf}
 			f.e[1].PostReceive(f.now, &r)
-			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buf: buf}
+			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buffer: buf}
 			f.e[1].PostReceive(f.now, &any)
 			f.settle()
 			p = Sending{To: s.Peer(), Context: 1, Data: data}

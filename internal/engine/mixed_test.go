@@ -110,7 +110,7 @@ func (m *mix) post(from, to int, context uint32, tag, length int) {
 
 func (m *mix) take(at, source int, context uint32, tag, length int) {
 	memory := bytes.Repeat([]byte{0xa5}, margin+length+margin)
-	r := &Receive{Context: context, Source: source, Tag: tag, Buf: memory[margin : margin+length : margin+length]}
+	r := &Receive{Context: context, Source: source, Tag: tag, Buffer: memory[margin : margin+length : margin+length]}
 	m.e[at].PostReceive(m.now, r)
 	m.receives = append(m.receives, &mixedReceive{r: r, context: context, at: at, source: source, tag: tag, memory: memory, message: -1})
 }
@@ -185,16 +185,16 @@ func (m *mix) look() {
 
 // got checks what r received.
 func (m *mix) got(r *mixedReceive) {
-	n := min(r.r.Length, len(r.r.Buf))
+	n := min(r.r.Length, len(r.r.Buffer))
 	if r.source != AnySource && r.r.From != r.source || r.tag != AnyTag && r.r.Got != r.tag || r.tag == AnyTag && r.r.Got > MaxTag {
 		m.t.Errorf("%s: a receive from %d with tag %#x got a message of %d with %#x", m.name, r.source, r.tag, r.r.From, r.r.Got)
 	}
 	if n < 4 {
 		return // without a number
 	}
-	r.message = int(binary.LittleEndian.Uint32(r.r.Buf))
+	r.message = int(binary.LittleEndian.Uint32(r.r.Buffer))
 	p := m.sends[r.message]
-	if p.gotten || p.from != r.r.From || p.to != r.at || p.tag != r.r.Got || p.context != r.context || len(p.data) != r.r.Length || !bytes.Equal(r.r.Buf[:n], content(r.message, r.r.Length)[:n]) {
+	if p.gotten || p.from != r.r.From || p.to != r.at || p.tag != r.r.Got || p.context != r.context || len(p.data) != r.r.Length || !bytes.Equal(r.r.Buffer[:n], content(r.message, r.r.Length)[:n]) {
 		m.t.Errorf("%s: message %d of %d bytes from %d to %d is received by %d with %d bytes", m.name, r.message, len(p.data), p.from, p.to, r.at, r.r.Length)
 	}
 	p.gotten = true

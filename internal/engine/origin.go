@@ -205,7 +205,7 @@ func (e *Engine) Issue(now int64, c *Call) (bool, error) {
 // issueNow is Issue for a call that may act now.
 func (e *Engine) issueNow(c *Call) (bool, error) {
 	a := c.Access
-	if a.local != nil {
+	if a.ownWindow != nil {
 		return e.issueLocal(c)
 	}
 	s := a.session
@@ -219,7 +219,7 @@ func (e *Engine) issueNow(c *Call) (bool, error) {
 	case c.Typed != nil:
 		return e.issueTyped(s, c)
 	case c.Code == wire.CodeComplete:
-		return e.complete(a), nil
+		return e.tellComplete(a), nil
 	case c.Code == wire.CodeUnlock:
 		return e.giveBack(a), nil
 	}

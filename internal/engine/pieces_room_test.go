@@ -27,7 +27,7 @@ func TestMessageFindsItsRoomBesidePieces(t *testing.T) {
 			f.pass(rng.Int64N(millisecond))
 		}
 		f.now += rng.Int64N(300 * millisecond) // nothing runs
-		p, r := &Sending{To: a.session.Peer(), Context: 1, Data: data}, &Receive{Context: 1, Source: 0, Tag: 0, Buf: got}
+		p, r := &Sending{To: a.session.Peer(), Context: 1, Data: data}, &Receive{Context: 1, Source: 0, Tag: 0, Buffer: got}
 		f.e[0].PostSend(f.now, p)
 		f.e[1].PostReceive(f.now, r)
 		f.until(10_000*millisecond, func() bool { return p.Met() && r.Met() })

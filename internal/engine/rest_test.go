@@ -27,7 +27,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 		case class != mpierr.Success && !errors.Is(r.Err(), class), class == mpierr.Success && r.Err() != nil:
 			t.Errorf("the receive ended with %v, not %v", r.Err(), class)
 		case class == mpierr.Success || class == mpierr.Truncate:
-			if r.Length != n || !bytes.Equal(r.Buf, content(7, n)[:length]) {
+			if r.Length != n || !bytes.Equal(r.Buffer, content(7, n)[:length]) {
 				t.Errorf("%d bytes were received, or others", r.Length)
 			}
 		}
@@ -141,7 +141,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 					next := f.send(0, 1, 2, 3, content(9, n))
 					r := f.receive(1, 0, 2, 3, n)
 					f.until(1000*millisecond, func() bool { return next.Met() && r.Met() })
-					if r.Err() != nil || !bytes.Equal(r.Buf, content(9, n)) {
+					if r.Err() != nil || !bytes.Equal(r.Buffer, content(9, n)) {
 						t.Errorf("the next message: %v", r.Err())
 					}
 				}
@@ -177,7 +177,7 @@ func TestRestWithoutRoom(t *testing.T) {
 			}
 			return r.Met() && p.Met()
 		})
-		if r.Got != i || !bytes.Equal(r.Buf, content(i, len(r.Buf))) {
+		if r.Got != i || !bytes.Equal(r.Buffer, content(i, len(r.Buffer))) {
 			t.Fatalf("message %d is %d", i, r.Got)
 		}
 	}
@@ -198,7 +198,7 @@ func TestRestBehindOthers(t *testing.T) {
 		for i := range before + 1 {
 			r := f.receive(1, 0, 1, AnyTag, 5000)
 			f.until(1000*millisecond, r.Met)
-			if r.Got != i || !bytes.Equal(r.Buf[:r.Length], content(i, r.Length)) {
+			if r.Got != i || !bytes.Equal(r.Buffer[:r.Length], content(i, r.Length)) {
 				t.Fatalf("behind %d: message %d is %d", before, i, r.Got)
 			}
 		}

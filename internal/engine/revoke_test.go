@@ -86,7 +86,7 @@ func TestMessagesOfOutsidersAreDropped(t *testing.T) {
 	const context = 100
 	f := newFabric(t, 3, 8, nil)
 	f.e[0].OpenContext(f.now, context, []int{0, 1})
-	r := &Receive{Context: context, Source: AnySource, Tag: AnyTag, Members: []int{0, 1}, Buf: make([]byte, 8)}
+	r := &Receive{Context: context, Source: AnySource, Tag: AnyTag, Members: []int{0, 1}, Buffer: make([]byte, 8)}
 	f.dial(0, 1)
 	f.e[0].PostReceive(f.now, r)
 	for i, size := range []int{8, 4000, 20_000} {

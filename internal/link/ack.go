@@ -181,7 +181,7 @@ func (l *Link) timeout(s *Session) {
 }
 
 // oldest returns the bundle that was sent first of all bundles in flight that may be
-// sent again by now. If there is None, at says when there will be one, or is 0 if
+// sent again by now. If there is none, at says when there will be one, or is 0 if
 // nothing is in flight.
 func (l *Link) oldest(s *Session) (found int32, at int64) {
 	found = None

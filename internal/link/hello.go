@@ -66,7 +66,7 @@ func (l *Link) receiveHello(path PathID, body []byte) {
 		return
 	case s.peer != 0 && h.Incarnation > s.peer:
 		s.Fail(ErrRestarted)
-		l.forget(s)
+		l.makeWay(s)
 		s = l.newSession(rank, path)
 	case s.state == dead:
 		l.sendControl(wire.KindReset, h.Session, path, nil)

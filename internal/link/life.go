@@ -120,7 +120,7 @@ func (l *Link) timers(s *Session) {
 // after the limit. Several timeouts must have passed too, so that a pause of
 // this process is not taken for the silence of all others.
 func (l *Link) keepAlive(s *Session) {
-	if s.path == NoPath { // whoever looks for the way says so when there is None
+	if s.path == NoPath { // whoever looks for the way says so when there is none
 		return
 	}
 	if s.state != dialing && !s.owes() {

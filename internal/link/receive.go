@@ -21,7 +21,7 @@ func (l *Link) Receive(now int64, payload []byte, path PathID) {
 		l.receiveHello(path, body)
 		return
 	}
-	s := l.session(h.Session)
+	s := l.sessionByID(h.Session)
 	if s == nil {
 		l.stats.Unknown++
 		return
@@ -53,8 +53,8 @@ func (l *Link) Receive(now int64, payload []byte, path PathID) {
 // power of two. Session ids are random.
 const recentSessions = 64
 
-// session returns the session that frames with the given id belong to, or nil.
-func (l *Link) session(id uint64) *Session {
+// sessionByID returns the sessionByID that frames with the given id belong to, or nil.
+func (l *Link) sessionByID(id uint64) *Session {
 	at := &l.recent[id%recentSessions]
 	if s := *at; s != nil && s.localID == id {
 		return s

@@ -32,7 +32,7 @@ func (s *Slab) Payload(i int32) []byte {
 	return s.Mem[at : at+s.MaxPayload : at+s.MaxPayload]
 }
 
-// HeapSlab returns a slab in ordinary memory, for devices that have None of
+// HeapSlab returns a slab in ordinary memory, for devices that have none of
 // their own.
 func HeapSlab(slots, headroom, maxPayload int) *Slab {
 	stride := (headroom + maxPayload + 63) &^ 63

@@ -28,7 +28,7 @@ func (s *Session) Room(c Class, n int) int32 {
 }
 
 // Space returns how many bytes of data a record in the open bundle could have,
-// or in a new one if None is open.
+// or in a new one if none is open.
 func (s *Session) Space(c Class) int {
 	used := wire.HeaderLen
 	if i := s.open[c]; i != None {

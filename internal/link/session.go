@@ -77,7 +77,7 @@ type outgoing struct {
 // incoming is what has come from the peer.
 type incoming struct {
 	recv      [NumClasses]reliable.Receiver
-	packets   reliable.Packets
+	packets   reliable.PacketNumbers
 	orderSeen uint32         // last ordered bundle applied
 	joining   []joining      // bundles that come in pieces
 	parked    [numRows]int32 // bundles that wait here, for others or for room
@@ -92,7 +92,7 @@ type liveness struct {
 	err      *mpierr.Error
 	isActive bool
 	heard    int64 // when the peer was last heard
-	waiting  int64 // since when the peer owes an answer; 0: it owes None
+	waiting  int64 // since when the peer owes an answer; 0: it owes none
 	expired  int32 // timeouts since the peer was last heard
 	owed     int32 // answers
 	watched  int32 // waiters that need to know if the peer dies
@@ -107,8 +107,8 @@ func (s *Session) Rank() int { return s.rank }
 // ID returns the random number that names the session in frames to this rank.
 func (s *Session) ID() uint64 { return s.localID }
 
-// RemoteID returns what ID is at the peer, 0 while that is unknown.
-func (s *Session) RemoteID() uint64 { return s.remoteID }
+// PeerID returns what ID is at the peer, 0 while that is unknown.
+func (s *Session) PeerID() uint64 { return s.remoteID }
 
 // Met reports whether the way to the peer is known.
 func (s *Session) Met() bool { return s.path != NoPath }
@@ -141,11 +141,11 @@ var (
 	ErrRestarted = errors.New("it has restarted")
 )
 
-// Session returns the session with rank, or nil if there is None yet.
+// Session returns the session with rank, or nil if there is none yet.
 func (l *Link) Session(rank int) *Session { return l.byRank[rank] }
 
 // Dial returns the session with incarnation peer of rank, starting the handshake
-// over path if there is None. It does not wait: calls on the session are queued
+// over path if there is none. It does not wait: calls on the session are queued
 // until it opens, and fail if it does not.
 func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
 	l.Now = now
@@ -159,7 +159,7 @@ func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
 		return s
 	default:
 		s.Fail(ErrRestarted)
-		l.forget(s)
+		l.makeWay(s)
 		s = l.newSession(rank, path)
 	}
 	s.peer = peer
@@ -170,7 +170,7 @@ func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
 	return s
 }
 
-// Meet returns the session with rank. If there is None yet, it begins one whose way is
+// Meet returns the session with rank. If there is none yet, it begins one whose way is
 // not known: calls on it are queued until Dial knows the way, or the peer dials, and
 // fail with Unreachable.
 func (l *Link) Meet(now int64, rank int) (s *Session, begun bool) {
@@ -210,8 +210,8 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	return s
 }
 
-// forget removes a dead session that a newer one replaces.
-func (l *Link) forget(s *Session) {
+// makeWay removes a dead session that a newer one replaces.
+func (l *Link) makeWay(s *Session) {
 	delete(l.byID, s.localID)
 	if at := &l.recent[s.localID%recentSessions]; *at == s {
 		*at = nil

@@ -15,14 +15,14 @@ func (x *Exchange) Evict(err *mpierr.Error, within func([]byte) bool) {
 		if s == nil {
 			continue
 		}
-		if r := s.rest.receive; r != nil && within(r.Buf) {
+		if r := s.rest.receive; r != nil && within(r.Buffer) {
 			s.rest.receive = nil // what is still to come of the message goes nowhere
 			s.Watch(-1)
 			r.end(err)
 		}
 	}
 	x.endPosted(func(r *Receive) *mpierr.Error {
-		if within(r.Buf) {
+		if within(r.Buffer) {
 			return err
 		}
 		return nil

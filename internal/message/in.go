@@ -87,20 +87,20 @@ func (x *Exchange) WithdrawReceive(now int64, r *Receive) bool {
 // accept lets r have message a.
 func (x *Exchange) accept(r *Receive, a *arrival) {
 	r.found(a)
-	if a.length > len(r.Buf) {
+	if a.length > len(r.Buffer) {
 		r.err = &mpierr.Error{Op: "recv", Class: mpierr.Truncate, Rank: a.from, Err: errTruncated}
 	}
-	n := min(a.length, len(r.Buf))
+	n := min(a.length, len(r.Buffer))
 	switch {
 	case a.offer != 0 && (x.left(a.session) != nil || a.session.Failure() != nil):
 		if r.err = x.left(a.session); r.err == nil {
 			r.err = a.session.Failure()
 		}
 	case a.own != nil:
-		copy(r.Buf, a.own.Data)
+		copy(r.Buffer, a.own.Data)
 		a.own.end(nil)
 	case a.offer == 0:
-		copy(r.Buf, a.data)
+		copy(r.Buffer, a.data)
 		if a.coming() {
 			x.restTo(a.session, r)
 			return
@@ -109,7 +109,7 @@ func (x *Exchange) accept(r *Receive, a *arrival) {
 		x.tellTaken(a.session, a.offer)
 	default:
 		r.phase = receivePulling
-		x.cfg.Get(a.session.Session, a.offer, r.Buf[:n], r)
+		x.cfg.Get(a.session.Session, a.offer, r.Buffer[:n], r)
 		return
 	}
 	r.end(nil)

@@ -24,7 +24,7 @@ type Receive struct {
 	Tag        int    // or AnyTag
 	Members    []int  // those of the communicator, which AnySource means; nil: all ranks of the job
 	Collective bool   // the death of any member ends it
-	Buf        []byte // where the message goes; must not move or be used until Met
+	Buffer     []byte // where the message goes; must not move or be used until Met
 	Probe      bool   // look at the message and leave it
 
 	// The message that was received; valid once the receive is met without an error, or

@@ -118,10 +118,10 @@ func TestMessagesNeedNoWindow(t *testing.T) {
 	if u := ranks[1].Usage(); !short.Met() || long.Met() || u.Unexpected == 0 || len(ranks[1].gets) > 0 {
 		t.Fatalf("before a receive: %v, %v, %+v, %d gets", short.Met(), long.Met(), u, len(ranks[1].gets))
 	}
-	first, second := &Receive{Context: 1, Source: 0, Tag: 1, Buf: make([]byte, 100)}, &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buf: make([]byte, MaxWhole+1)}
+	first, second := &Receive{Context: 1, Source: 0, Tag: 1, Buffer: make([]byte, 100)}, &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buffer: make([]byte, MaxWhole+1)}
 	ranks[1].PostReceive(1, first)
 	ranks[1].PostReceive(1, second)
-	if string(first.Buf[:first.Length]) != "at once" || !first.Met() || second.Met() || !second.Matched() || len(ranks[1].gets) != 1 {
+	if string(first.Buffer[:first.Length]) != "at once" || !first.Met() || second.Met() || !second.Matched() || len(ranks[1].gets) != 1 {
 		t.Fatalf("the receives: %v, %v, %d gets", first.Met(), second.Met(), len(ranks[1].gets))
 	}
 	g := ranks[1].gets[0]
@@ -131,7 +131,7 @@ func TestMessagesNeedNoWindow(t *testing.T) {
 	}
 	ranks[1].Got(g.r, g.from, g.offer, nil, false)
 	settle()
-	if !second.Met() || second.Err() != nil || !long.Met() || !bytes.Equal(second.Buf, long.Data) {
+	if !second.Met() || second.Err() != nil || !long.Met() || !bytes.Equal(second.Buffer, long.Data) {
 		t.Errorf("the long message: received %v, %v, sent %v", second.Met(), second.Err(), long.Met())
 	}
 	for i, k := range ranks {

@@ -48,8 +48,8 @@ func (x *Exchange) TakeRest(s *Peer, r *wire.Record) mpierr.Class {
 	case t.kept != nil:
 		t.kept.data = append(t.kept.data, r.Data...)
 	case t.receive != nil:
-		if at := t.receive.Length - t.missing; at < len(t.receive.Buf) {
-			copy(t.receive.Buf[at:], r.Data)
+		if at := t.receive.Length - t.missing; at < len(t.receive.Buffer) {
+			copy(t.receive.Buffer[at:], r.Data)
 		}
 	}
 	if t.missing -= len(r.Data); t.missing == 0 {

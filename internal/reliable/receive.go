@@ -66,15 +66,15 @@ func (r *Receiver) Applied(seq uint64) {
 	}
 }
 
-// Packets remembers which packet numbers to acknowledge: the largest received
+// PacketNumbers remembers which packet numbers to acknowledge: the largest received
 // and the 64 before it.
-type Packets struct {
+type PacketNumbers struct {
 	Largest uint64
 	Bits    uint64 // bit i: packet Largest-1-i was received
 }
 
 // Add records that packet n has arrived.
-func (p *Packets) Add(n uint64) {
+func (p *PacketNumbers) Add(n uint64) {
 	if n > p.Largest {
 		shift := n - p.Largest
 		p.Bits = p.Bits << shift // a shift of 64 or more gives 0

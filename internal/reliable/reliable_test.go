@@ -64,7 +64,7 @@ func TestReceiverRunsAcrossManySpans(t *testing.T) {
 
 func TestPacketsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p Packets
+		var p PacketNumbers
 		got := map[uint64]bool{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			n := max(1, int64(p.Largest)+int64(rapid.IntRange(-70, 70).Draw(t, "ahead")))

@@ -40,7 +40,7 @@ func (t *task) writeMail(to *life, s *engine.Session) {
 func (t *task) readMail() {
 	last := map[int]uint64{}
 	for failed := false; ; {
-		empty := engine.Receive{Context: mailContext, Source: engine.AnySource, Tag: engine.AnyTag, Buf: make([]byte, longestMessage)}
+		empty := engine.Receive{Context: mailContext, Source: engine.AnySource, Tag: engine.AnyTag, Buffer: make([]byte, longestMessage)}
 		r := &empty
 		if failed || t.l.quiet {
 			t.await(func() bool {
@@ -59,8 +59,8 @@ func (t *task) readMail() {
 			failed = true // a sender has, and each receive from any rank says so
 			continue
 		}
-		n := le.Uint64(r.Buf)
-		if n <= last[r.From] || !bytes.Equal(r.Buf[:r.Length], text(n, r.Length-8)) {
+		n := le.Uint64(r.Buffer)
+		if n <= last[r.From] || !bytes.Equal(r.Buffer[:r.Length], text(n, r.Length-8)) {
 			t.w.failf("rank %d: message %x of rank %d is damaged, or comes after %x", t.l.rank, n, r.From, last[r.From])
 		}
 		last[r.From] = n

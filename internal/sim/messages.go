@@ -65,7 +65,7 @@ func (t *task) withdraw(k *link, p *engine.Sending) {
 func (t *task) receiver() {
 	l, e := t.l, t.l.e
 	for failed := false; ; {
-		r := &engine.Receive{Context: simJob, Source: engine.AnySource, Tag: engine.AnyTag, Buf: make([]byte, longestMessage), Probe: t.w.chance(0.3)}
+		r := &engine.Receive{Context: simJob, Source: engine.AnySource, Tag: engine.AnyTag, Buffer: make([]byte, longestMessage), Probe: t.w.chance(0.3)}
 		if !l.quiet && !failed && t.w.chance(0.5) {
 			l.receive = r
 			e.PostReceive(t.w.now, r)
@@ -96,7 +96,7 @@ func (t *task) receiver() {
 			continue
 		case r.Probe:
 			found := *r
-			r = &engine.Receive{Context: simJob, Source: found.From, Tag: found.Got, Buf: make([]byte, longestMessage)}
+			r = &engine.Receive{Context: simJob, Source: found.From, Tag: found.Got, Buffer: make([]byte, longestMessage)}
 			there := e.TryReceive(t.w.now, r)
 			same := there && r.From == found.From && r.Got == found.Got && r.Length == found.Length
 			if !same && len(l.model.withdrawn) == 0 { // none was given up meanwhile
@@ -124,7 +124,7 @@ func (t *task) lost(r *engine.Receive) {
 // received checks that a message comes in its turn.
 func (t *task) received(r *engine.Receive) {
 	m := &t.l.model
-	n := le.Uint64(r.Buf)
+	n := le.Uint64(r.Buffer)
 	s := sender{r.From, r.Got}
 	want := m.messages[s]
 	if n>>32 > want>>32 {
@@ -143,7 +143,7 @@ func (t *task) received(r *engine.Receive) {
 	if n != want {
 		t.w.failf("rank %d: message %x of rank %d task %d, want %x", t.l.rank, n, r.From, r.Got, want)
 	}
-	if !bytes.Equal(r.Buf[:r.Length], text(n, r.Length-8)) {
+	if !bytes.Equal(r.Buffer[:r.Length], text(n, r.Length-8)) {
 		t.w.failf("rank %d: wrong bytes in message %x of rank %d", t.l.rank, n, r.From)
 	}
 	m.messages[s] = want + 1

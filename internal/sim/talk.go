@@ -56,7 +56,7 @@ func (m *machine) Recv(t *program.Talk, into []byte) (func() (program.Status, er
 	if from == program.Null {
 		return func() (program.Status, error) { return t.Got, nil }, nil
 	}
-	r := &engine.Receive{Context: m.of(t).Context, Source: from, Tag: t.Tag, Buf: make([]byte, t.In.Size())}
+	r := &engine.Receive{Context: m.of(t).Context, Source: from, Tag: t.Tag, Buffer: make([]byte, t.In.Size())}
 	if t.Tag == program.Any {
 		r.Tag = engine.AnyTag
 	}
@@ -67,7 +67,7 @@ func (m *machine) Recv(t *program.Talk, into []byte) (func() (program.Status, er
 			return program.Status{}, r.Err()
 		}
 		got := program.Status{Source: m.of(t).RankOf(r.From), Tag: r.Got, Bytes: r.Length}
-		return got, unpack(&t.In, into, r.Buf[:r.Length])
+		return got, unpack(&t.In, into, r.Buffer[:r.Length])
 	}, nil
 }
 
