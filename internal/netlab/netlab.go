@@ -149,9 +149,6 @@ func (l *Lab) Ranks() int { return l.config.Ranks }
 // MTU returns the MTU of every link, in bytes.
 func (l *Lab) MTU() int { return l.config.MTU }
 
-// Queues returns the number of transmit and of receive queues of every link.
-func (l *Lab) Queues() int { return l.config.Queues }
-
 // Namespace returns the name of rank's namespace, as `ip netns` knows it.
 func (l *Lab) Namespace(rank int) string { return l.nodes[rank].name }
 
