@@ -176,6 +176,7 @@ func (r *runner) network() error {
 		}
 		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, RanksPerHost: r.perHost, MTU: r.mtu, Queues: r.queues})
 		if err == nil {
+			r.acceptAnswers()
 			return nil
 		}
 		err = fmt.Errorf("cannot make network namespaces: %w", err)
@@ -209,6 +210,18 @@ func (r *runner) network() error {
 		r.ports = append(r.ports, uint16(port))
 	}
 	return nil
+}
+
+// acceptAnswers has the lab carry what ranks answer from XDP in native mode, if one
+// of them may use that. The ranks can do without.
+func (r *runner) acceptAnswers() {
+	native := func(t bootstrap.Transport) bool { return t != bootstrap.UDP && t != bootstrap.XDPGeneric }
+	if !slices.ContainsFunc(r.transports, native) {
+		return
+	}
+	if err := r.lab.AcceptAnswers(); err != nil {
+		r.console.logf("warning: answers from XDP do not pass between the ranks: %v", err)
+	}
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -61,6 +62,8 @@ type Lab struct {
 	name   string  // what the names of its namespaces start with
 	nodes  []*node // by rank; ranks of one host have the same
 	bridge *node   // nil with two ranks or fewer, each in its namespace
+
+	passing []link.Link // programs at the bridge's ports
 
 	close    sync.Once
 	closeErr error
@@ -183,7 +186,7 @@ func (l *Lab) Close() error {
 		if l.bridge != nil {
 			nodes = append(nodes, l.bridge)
 		}
-		var errs []error
+		errs := []error{l.refuseAnswers()}
 		for _, n := range nodes {
 			errs = append(errs, n.remove())
 		}
