@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
 	"bpf":                   {},
 	"bpf/faults":            {},
+	"bpf/floor":             {},
 	"afxdp":                 {},
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
