@@ -21,15 +21,16 @@ import (
 
 const perfDescription = `Measures one-sided communication between two ranks on this machine, and the
 floor under it: AF_XDP frames between the same interfaces without any protocol
-(an echo, a one-way stream), taken before, between and after. Without root both
-use UDP on the loopback interface.
+(an echo, a one-way stream), taken before, between and after. Latencies of a word
+also have the floor in the kernel: a fetch-and-add that the target's XDP program
+answers, over one queue. Without root both use UDP on the loopback interface.
 
 Tests:
 %s
   scale      scale-put and scale-barrier with 2 ranks to --ranks
   progress   all of progress-...
-  floor      the floor alone: echoes of the sizes, a stream of full frames and
-             one of frames of 8 bytes
+  floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP, a
+             stream of full frames and one of frames of 8 bytes
   all        everything
 
 Inside a job that something else has started, perf measures between the job's
@@ -212,7 +213,7 @@ func (o *perfOptions) scales() (ranks []int) {
 }
 
 // floorPoints returns what is measured of the floor alone.
-func (o *perfOptions) floorPoints() []perf.FloorPoint {
+func (o *perfOptions) floorPoints(inKernel bool) []perf.FloorPoint {
 	sizes := o.bytes
 	if len(sizes) == 0 {
 		sizes = []int{8, 1024, 65536}
@@ -220,6 +221,9 @@ func (o *perfOptions) floorPoints() []perf.FloorPoint {
 	var points []perf.FloorPoint
 	for _, n := range sizes {
 		points = append(points, perf.FloorPoint{Kind: perf.Echo, Bytes: n})
+	}
+	if inKernel {
+		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8})
 	}
 	return append(points, perf.FloorPoint{Kind: perf.Stream},
 		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})

@@ -30,7 +30,7 @@ func perfInJob(ctx context.Context, o *perfOptions, report *perfReport) error {
 		plan.Points = append(plan.Points, points...)
 	}
 	return perfRank(ctx, place, plan, func(s *perf.Sample) error {
-		r, err := perf.Summarize([]*perf.Sample{s}, nil)
+		r, err := perf.Summarize([]*perf.Sample{s}, nil, nil)
 		if err == nil {
 			report.add([]*perf.Result{r}, "")
 		}

@@ -97,7 +97,7 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 func (b *bench) pairs(tests []perf.Test) error {
 	if b.o.floor {
 		b.progress.next(perfFloor)
-		floors, err := b.takeFloor(b.o.floorPoints(), floorAlone)
+		floors, err := b.takeFloor(b.o.floorPoints(b.kernelFloor()), floorAlone)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (b *bench) test(t perf.Test, ranks int) error {
 	samples := map[perf.Point][]*perf.Sample{}
 	floors := map[perf.FloorPoint][]*perf.FloorSample{}
 	takeFloor := func() error {
-		taken, err := b.takeFloor(perf.Floors(points), floorTime)
+		taken, err := b.takeFloor(perf.Floors(points, b.kernelFloor()), floorTime)
 		for _, f := range taken {
 			floors[f.Point] = append(floors[f.Point], f)
 		}
@@ -178,7 +178,8 @@ func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sa
 		if taken := floors[f]; len(taken) > 0 {
 			under = taken[0].Mode
 		}
-		r, err := perf.Summarize(samples[p], floors[f])
+		kernel, _ := p.KernelFloor()
+		r, err := perf.Summarize(samples[p], floors[f], floors[kernel])
 		if err != nil {
 			return err
 		}
@@ -247,6 +248,10 @@ func (b *bench) floorDevice() perf.FloorDevice {
 	}
 	return perf.FloorXDP
 }
+
+// kernelFloor reports whether there is a floor in XDP. A veth hands answers from XDP
+// to the queue of the processor's number, and the asking side listens at the first.
+func (b *bench) kernelFloor() bool { return b.lab != nil && b.o.queues == 1 }
 
 // runJob starts ranks of this program with a plan, and returns what rank 0 printed.
 func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*bytes.Buffer, error) {

@@ -82,7 +82,8 @@ func (p *perfReport) finish(plot string) error {
 func writePerfJSON(w io.Writer, results []*perf.Result) error {
 	for _, r := range results {
 		rounded := *r
-		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS} {
+		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS,
+			&rounded.KernelP50, &rounded.KernelP99} {
 			*f = round(*f, 3)
 		}
 		rounded.MopsPerS, rounded.Ratio = round(r.MopsPerS, 6), round(r.Ratio, 5)

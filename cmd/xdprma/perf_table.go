@@ -27,6 +27,8 @@ var perfColumns = []perfColumn{
 	{"floor p99", func(r *perf.Result) string { return figure(r.FloorP99) }},
 	{"floor MB/s", func(r *perf.Result) string { return figure(r.FloorMBPerS) }},
 	{"ratio", ratioText},
+	{"kernel p50", func(r *perf.Result) string { return figure(r.KernelP50) }},
+	{"kernel p99", func(r *perf.Result) string { return figure(r.KernelP99) }},
 	{"allocs/op", func(r *perf.Result) string {
 		if r.AllocsPerOp == nil {
 			return ""

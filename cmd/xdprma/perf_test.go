@@ -47,7 +47,7 @@ func golden(t *testing.T, name string, got []byte) {
 func perfSample() []*perf.Result {
 	none, some := 0.0, 1.23456
 	return []*perf.Result{
-		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 1.2345678, KernelP99: 2.5, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-latency", Bytes: 65536, P50: 86.1, P99: 1218, FloorP50: 42.7, FloorP99: 60.9, Ratio: 2.02, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &some},
 		{Test: "put-bandwidth", Bytes: 1024, Window: 64, MBPerS: 548.1239, MopsPerS: 0.5353, FloorMBPerS: 655.5, Ratio: 0.84, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-bandwidth", Bytes: 1 << 20, Window: 1, MBPerS: 1145, MopsPerS: 0.00109, FloorMBPerS: 655.5, Ratio: 1.75, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
@@ -209,7 +209,18 @@ func TestPerfMeasures(t *testing.T) {
 	if s := c.run(t); s != 0 {
 		t.Fatalf("status %d: %s", s, &c.stderr)
 	}
+	all := c.stdout.String()
 	results := perfResults(t, &c.stdout, true)
+	for _, r := range results { // of one word each, but for the bandwidths
+		if word := r.Bytes <= 8 && r.P50 > 0; (r.KernelP50 > 0) != word || (r.KernelP99 > 0) != word {
+			t.Errorf("%s, %d bytes: floor in the kernel %v and %v µs", r.Test, r.Bytes, r.KernelP50, r.KernelP99)
+		}
+	}
+	for _, name := range []string{`"floor_p50_us":`, `"kernel_floor_p50_us":`, `"kernel_floor_p99_us":`} {
+		if !strings.Contains(all, name) {
+			t.Errorf("no %s in %s", name, all)
+		}
+	}
 	if want := 2 + 2 + 1 + 1 + 2*2; len(results) != want {
 		t.Errorf("%d results, want %d: %s", len(results), want, &c.stdout)
 	}

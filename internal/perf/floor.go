@@ -109,6 +109,11 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	s.checking(p.Kind == CheckedStream)
 	runtime.GC()
 	over := "floor/over/" + strconv.Itoa(i)
+	if id != 0 {
+		if err := s.answering(p.Kind == Kernel); err != nil {
+			return err
+		}
+	}
 	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
 		return err
 	}
@@ -116,9 +121,9 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 		return s.answer(ctx, store, over, p)
 	}
 	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
-	run := s.echo
-	if p.Kind != Echo {
-		run = s.stream
+	run := s.stream
+	if p.roundTrips() {
+		run = s.echo
 	}
 	if err := run(p, sample); err != nil {
 		return err
@@ -138,9 +143,12 @@ func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p
 		done.Store(true)
 		told <- err
 	}()
-	serve := s.reflect
-	if p.Kind != Echo {
-		serve = s.acknowledge
+	serve := s.acknowledge
+	switch p.Kind {
+	case Echo:
+		serve = s.reflect
+	case Kernel:
+		return <-told
 	}
 	if err := serve(p, &done); err != nil {
 		return err

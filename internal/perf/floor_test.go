@@ -66,8 +66,13 @@ func checkFloors(t *testing.T, plan *Plan, samples []*FloorSample, mtu int) {
 }
 
 func floorPlan(device FloorDevice) *Plan {
-	return &Plan{Device: device, Duration: 10 * time.Millisecond, Floors: []FloorPoint{
-		{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 100_000}, {Kind: Stream}, {Kind: Stream, Bytes: 8}, {Kind: Echo, Bytes: 8}}}
+	plan := &Plan{Device: device, Duration: 10 * time.Millisecond, Floors: []FloorPoint{
+		{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 100_000}, {Kind: Stream}, {Kind: Stream, Bytes: 8}}}
+	if device != FloorUDP {
+		plan.Floors = append(plan.Floors, FloorPoint{Kind: Kernel, Bytes: 8})
+	}
+	plan.Floors = append(plan.Floors, FloorPoint{Kind: Echo, Bytes: 8}) // the receiver answers again
+	return plan
 }
 
 func TestFloorUDP(t *testing.T) {
@@ -81,10 +86,14 @@ func TestFloorXDP(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, test := range []struct {
 		device FloorDevice
+		ranks  int
 		mtu    int
 		mode   string
-	}{{FloorXDP, 1500, "xdp-native"}, {FloorXDP, 9000, "xdp-native"}, {FloorXDPGeneric, 1500, "xdp-generic"}} {
-		lab, err := netlab.New(netlab.Config{Ranks: 2, MTU: test.mtu})
+	}{
+		{FloorXDP, 2, 1500, "xdp-native"}, {FloorXDP, 2, 9000, "xdp-native"}, {FloorXDPGeneric, 2, 1500, "xdp-generic"},
+		{FloorXDP, 3, 1500, "xdp-native"}, {FloorXDPGeneric, 3, 9000, "xdp-generic"},
+	} {
+		lab, err := netlab.New(netlab.Config{Ranks: test.ranks, MTU: test.mtu})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,12 +102,26 @@ func TestFloorXDP(t *testing.T) {
 				t.Error(err)
 			}
 		})
+		if err := lab.AcceptAnswers(); err != nil {
+			t.Fatal(err)
+		}
 		plan := floorPlan(test.device)
 		samples := bothSides(t, plan, [2]FloorPlace{{Interface: lab.Interface(0)}, {Interface: lab.Interface(1)}}, lab.Do)
 		checkFloors(t, plan, samples, test.mtu)
 		if samples[0].Mode != test.mode {
 			t.Errorf("mode %q, want %q", samples[0].Mode, test.mode)
 		}
+	}
+}
+
+func TestNoFloorInTheKernelOverUDP(t *testing.T) {
+	l, err := openUDPLine(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1472)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if l.answering(false) != nil || l.answering(true) == nil {
+		t.Error("a UDP socket answers in the kernel")
 	}
 }
 

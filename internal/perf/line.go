@@ -27,13 +27,16 @@ type line interface {
 	// checking says whether frames are filled from memory and copied to it, with a
 	// checksum at both ends.
 	checking(on bool)
+	// answering says whether the kernel answers frames on this side, and keeps them
+	// from receive.
+	answering(inKernel bool) error
 	mode() string
 	close() error
 }
 
 const (
 	frameMagic = 0x726f6f6c66726d61 // tells a floor's frames from others
-	markLen    = 16                 // the magic and the number
+	markLen    = 24                 // the magic, the number and the word to add
 	headers    = 14 + ipUDP         // bytes that stand for Ethernet, IP and UDP
 	receiveMax = 64                 // frames that receive returns at most
 	sendBatch  = 32                 // frames handed to the kernel at once
@@ -84,6 +87,7 @@ func (b *bulk) piece(n int) []byte {
 func putMark(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, frameMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
+	binary.LittleEndian.PutUint64(b[16:], 1)
 }
 
 // mark returns the number in a payload, false if it is not that of a floor's frame.

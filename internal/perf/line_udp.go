@@ -62,6 +62,13 @@ func (l *udpLine) window() int     { return min(max(udpRoom/(l.most+udpPerFrame)
 func (l *udpLine) mode() string    { return "udp" }
 func (l *udpLine) address() []byte { return []byte(l.local.String()) }
 
+func (l *udpLine) answering(inKernel bool) error {
+	if inKernel {
+		return errors.New("the kernel answers AF_XDP frames only: this floor runs over UDP")
+	}
+	return nil
+}
+
 func (l *udpLine) connect(peer []byte) error {
 	at, err := netip.ParseAddrPort(string(peer))
 	if err != nil || !at.Addr().Is4() {

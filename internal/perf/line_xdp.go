@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/bpf/floor"
 )
 
 // xdpLine is an AF_XDP socket on queue 0 behind a program that redirects
@@ -21,6 +22,7 @@ type xdpLine struct {
 	socket  *afxdp.Socket
 	sockets *ebpf.Map
 	program *ebpf.Program
+	kernel  *floor.Target // nil until the kernel answers for the first time
 	link    link.Link
 	ifi     *net.Interface
 	native  bool
@@ -108,7 +110,7 @@ func redirect(sockets *ebpf.Map) *ebpf.ProgramSpec {
 	const rxQueueIndex = 16 // offset in struct xdp_md
 	const xdpPass = 2
 	return &ebpf.ProgramSpec{
-		Name: "xdprma_floor", Type: ebpf.XDP, License: "MIT", Flags: unix.BPF_F_XDP_HAS_FRAGS,
+		Name: "xdprma_floor", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "MIT", Flags: unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: asm.Instructions{
 			asm.LoadMem(asm.R2, asm.R1, rxQueueIndex, asm.Word),
 			asm.LoadMapPtr(asm.R1, sockets.FD()),
@@ -117,6 +119,19 @@ func redirect(sockets *ebpf.Map) *ebpf.ProgramSpec {
 			asm.Return(),
 		},
 	}
+}
+
+// answering exchanges the program on the interface.
+func (l *xdpLine) answering(inKernel bool) (err error) {
+	if !inKernel {
+		return l.link.Update(l.program)
+	}
+	if l.kernel == nil {
+		if l.kernel, err = floor.Load(); err != nil {
+			return err
+		}
+	}
+	return l.link.Update(l.kernel.Program())
 }
 
 func (l *xdpLine) payload() int    { return l.ifi.MTU - ipUDP }
@@ -224,6 +239,9 @@ func (l *xdpLine) close() error {
 	}
 	if l.program != nil {
 		errs = append(errs, l.program.Close())
+	}
+	if l.kernel != nil {
+		errs = append(errs, l.kernel.Close())
 	}
 	if l.sockets != nil {
 		errs = append(errs, l.sockets.Close())

@@ -50,9 +50,12 @@ type FloorKind string
 // operation each if Bytes is not 0, in a window that keeps the receiver from
 // overflowing. CheckedStream is Stream with what no reliable transfer can do
 // without: the sender copies every frame's bytes from memory and the receiver to
-// memory, and both compute the checksum that frames of the library carry.
+// memory, and both compute the checksum that frames of the library carry. Kernel is
+// an echo of one small frame, answered by the XDP program of the other side, which
+// fetches a word and adds to it: no thread of that side runs.
 const (
 	Echo          FloorKind = "floor-echo"
+	Kernel        FloorKind = "floor-kernel"
 	Stream        FloorKind = "floor-stream"
 	CheckedStream FloorKind = "floor-stream-checked"
 )
@@ -62,6 +65,9 @@ type FloorPoint struct {
 	Kind  FloorKind
 	Bytes int `json:",omitempty"`
 }
+
+// roundTrips reports whether the floor's figure is the time of a round trip.
+func (p FloorPoint) roundTrips() bool { return p.Kind == Echo || p.Kind == Kernel }
 
 // FloorDevice names what carries a floor's frames.
 type FloorDevice string
@@ -76,7 +82,7 @@ const (
 // FloorSample is what one job measured of a floor.
 type FloorSample struct {
 	Point   FloorPoint
-	Latency []byte  `json:",omitempty"` // of an echo: encoded histogram of round trips, in nanoseconds
+	Latency []byte  `json:",omitempty"` // of an echo, also in the kernel: encoded histogram of round trips, in nanoseconds
 	MBPerS  float64 `json:",omitempty"` // of a stream: 10^6 payload bytes a second
 	Lost    uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
 	Mode    string  // "xdp-native", "xdp-generic" or "udp"

@@ -88,7 +88,7 @@ func TestSummarizeLatency(t *testing.T) {
 	for _, us := range []int{90, 4, 5} { // one was disturbed
 		floors = append(floors, &FloorSample{Point: echo, Latency: latencies(t, us), Mode: "xdp-native", MTU: 1500})
 	}
-	r, err := Summarize(samples, floors)
+	r, err := Summarize(samples, floors, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,15 +111,16 @@ func TestSummarizeSteady(t *testing.T) {
 	for _, us := range []int{6, 6, 3, 15, 14} {
 		samples = append(samples, &Sample{Point: p, Latency: latencies(t, us), Passes: 1, Ops: 1, Elapsed: time.Millisecond})
 	}
-	var floors []*FloorSample
+	var floors, kernel []*FloorSample
 	for _, us := range []int{4, 4, 10, 10, 10, 4} { // steady: rounds 0, 2 and 3; in 2 the sample was not
 		floors = append(floors, &FloorSample{Point: FloorPoint{Kind: Echo, Bytes: 8}, Latency: latencies(t, us)})
+		kernel = append(kernel, &FloorSample{Point: FloorPoint{Kind: Kernel, Bytes: 8}, Latency: latencies(t, us+100)})
 	}
-	r, err := Summarize(samples, floors)
+	r, err := Summarize(samples, floors, kernel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !near(r.P50, 6) || !near(r.P99, 15) || !near(r.FloorP50, 7) {
+	if !near(r.P50, 6) || !near(r.P99, 15) || !near(r.FloorP50, 7) || !near(r.KernelP50, 107) || !near(r.KernelP99, 107) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -139,7 +140,7 @@ func TestSummarizeThroughput(t *testing.T) {
 			{Point: test.point, Ops: 60, Passes: 60, Elapsed: time.Millisecond},
 		}
 		test.floor.Point, _ = test.point.Floor()
-		r, err := Summarize(samples, []*FloorSample{&test.floor})
+		r, err := Summarize(samples, []*FloorSample{&test.floor}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestSummarizeThroughput(t *testing.T) {
 }
 
 func TestSummarizeIdle(t *testing.T) {
-	r, err := Summarize([]*Sample{{Point: Point{Test: "idle", Ranks: 2}, Elapsed: 4 * time.Second, CPU: 10 * time.Millisecond}}, nil)
+	r, err := Summarize([]*Sample{{Point: Point{Test: "idle", Ranks: 2}, Elapsed: 4 * time.Second, CPU: 10 * time.Millisecond}}, nil, nil)
 	if err != nil || !near(r.Ratio, 0.0025) || r.AllocsPerOp != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -166,7 +167,7 @@ func TestSummarizeErrors(t *testing.T) {
 		{{Point: Point{Test: "put-latency"}}}, // no time
 		{{Point: Point{Test: "put-latency"}, Elapsed: 1, Latency: []byte("?")}},
 	} {
-		if r, err := Summarize(samples, nil); err == nil {
+		if r, err := Summarize(samples, nil, nil); err == nil {
 			t.Errorf("%v gives %+v", samples, r)
 		}
 	}
@@ -221,11 +222,15 @@ func TestPointsFollowSizesAndWindow(t *testing.T) {
 }
 
 func TestEachPointHasItsFloor(t *testing.T) {
-	got := Floors([]Point{{"put-latency", 8, 0, 2}, {"barrier", 0, 0, 2}, {"put-rate", 8, 1, 2}, {"put-rate", 8, 64, 2},
-		{"put-bandwidth", 8, 64, 2}, {"put-bandwidth", 1 << 20, 1, 2}, {"idle", 0, 0, 2}})
-	want := []FloorPoint{{Echo, 8}, {Stream, 8}, {Stream, 0}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	points := []Point{{"put-latency", 8, 0, 2}, {"barrier", 0, 0, 2}, {"put-latency", 256, 0, 2}, {"put-rate", 8, 1, 2}, {"put-rate", 8, 64, 2},
+		{"put-bandwidth", 8, 64, 2}, {"put-bandwidth", 1 << 20, 1, 2}, {"idle", 0, 0, 2}}
+	for inKernel, want := range map[bool][]FloorPoint{
+		false: {{Echo, 8}, {Echo, 256}, {Stream, 8}, {Stream, 0}},
+		true:  {{Echo, 8}, {Kernel, 8}, {Echo, 256}, {Stream, 8}, {Stream, 0}},
+	} {
+		if got := Floors(points, inKernel); !slices.Equal(got, want) {
+			t.Errorf("in the kernel too: %v: got %v, want %v", inKernel, got, want)
+		}
 	}
 }
 

@@ -10,15 +10,17 @@ import (
 // A field that does not apply is absent.
 type Result struct {
 	Test        string  `json:"test"`
-	Bytes       int     `json:"bytes,omitempty"`          // of an operation
-	Window      int     `json:"window,omitempty"`         // operations outstanding
-	P50         float64 `json:"p50_us,omitempty"`         // latency in µs
-	P99         float64 `json:"p99_us,omitempty"`         // likewise
-	MBPerS      float64 `json:"mb_per_s,omitempty"`       // 10^6 payload bytes a second
-	MopsPerS    float64 `json:"mops_per_s,omitempty"`     // 10^6 operations a second
-	FloorP50    float64 `json:"floor_p50_us,omitempty"`   // of the bare echo
-	FloorP99    float64 `json:"floor_p99_us,omitempty"`   // likewise
-	FloorMBPerS float64 `json:"floor_mb_per_s,omitempty"` // of the bare stream
+	Bytes       int     `json:"bytes,omitempty"`               // of an operation
+	Window      int     `json:"window,omitempty"`              // operations outstanding
+	P50         float64 `json:"p50_us,omitempty"`              // latency in µs
+	P99         float64 `json:"p99_us,omitempty"`              // likewise
+	MBPerS      float64 `json:"mb_per_s,omitempty"`            // 10^6 payload bytes a second
+	MopsPerS    float64 `json:"mops_per_s,omitempty"`          // 10^6 operations a second
+	FloorP50    float64 `json:"floor_p50_us,omitempty"`        // of the bare echo
+	FloorP99    float64 `json:"floor_p99_us,omitempty"`        // likewise
+	FloorMBPerS float64 `json:"floor_mb_per_s,omitempty"`      // of the bare stream
+	KernelP50   float64 `json:"kernel_floor_p50_us,omitempty"` // of the bare fetch-and-add in XDP
+	KernelP99   float64 `json:"kernel_floor_p99_us,omitempty"` // likewise
 	// Ratio is latency to the floor's or throughput to the floor's; of the test
 	// idle it is processor time to time.
 	Ratio       float64  `json:"ratio,omitempty"`
@@ -30,13 +32,16 @@ type Result struct {
 
 // Summarize makes one result of the samples that several jobs took of one point,
 // and the samples of its floor taken before, between and after them, of which the
-// median counts. Where the machine changed its speed, only the rounds count that
-// can be compared (see steady). There may be no floor.
-func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
+// median counts, and likewise of its floor in XDP. Where the machine changed its
+// speed, only the rounds count that can be compared (see steady). There may be no
+// floor.
+func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error) {
 	if len(samples) == 0 {
 		return nil, fmt.Errorf("there are no samples")
 	}
-	samples, floors = steady(samples, floors)
+	if rounds := steady(samples, floors); rounds != nil {
+		samples, floors, kernel = during(samples, rounds), around(floors, rounds), around(kernel, rounds)
+	}
 	p := samples[0].Point
 	t, ok := Find(p.Test)
 	if !ok {
@@ -72,11 +77,18 @@ func Summarize(samples []*Sample, floors []*FloorSample) (*Result, error) {
 		each := float64(allocs) / float64(max(passes*uint64(max(p.Window, 1)), 1))
 		r.AllocsPerOp = &each
 	}
-	return r, r.compare(floors)
+	return r, r.compare(floors, kernel)
 }
 
-// compare fills in the floor and the ratio to it.
-func (r *Result) compare(floors []*FloorSample) error {
+// compare fills in the floors, and the ratio to that over AF_XDP.
+func (r *Result) compare(floors, kernel []*FloorSample) error {
+	if len(kernel) > 0 {
+		f, err := SummarizeFloor(kernel)
+		if err != nil {
+			return err
+		}
+		r.KernelP50, r.KernelP99 = f.P50, f.P99
+	}
 	if len(floors) == 0 {
 		return nil
 	}

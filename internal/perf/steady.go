@@ -8,14 +8,14 @@ const (
 	steadyRatios = 1.25 // and its ratio to them from the median of all rounds
 )
 
-// steady returns the rounds in which the machine kept its speed, and the floors
-// around them. A virtual machine's processors can be two or three times as fast in
+// steady returns the rounds in which the machine kept its speed, and nil if all of
+// them count. A virtual machine's processors can be two or three times as fast in
 // one second as in the next, so a sample and a floor that were not taken at the
 // same speed say nothing about each other. floors are those before, between and
-// after the samples; all are returned if no round is steady.
-func steady(samples []*Sample, floors []*FloorSample) ([]*Sample, []*FloorSample) {
+// after the samples; all count if no round is steady.
+func steady(samples []*Sample, floors []*FloorSample) (kept []int) {
 	if len(samples) < 2 || len(floors) != len(samples)+1 {
-		return samples, floors
+		return nil
 	}
 	type round struct {
 		i     int
@@ -32,19 +32,35 @@ func steady(samples []*Sample, floors []*FloorSample) ([]*Sample, []*FloorSample
 		rounds, ratios = append(rounds, round{i, ratio}), append(ratios, ratio)
 	}
 	if len(rounds) == 0 {
-		return samples, floors
+		return nil
 	}
 	slices.Sort(ratios)
 	middle := ratios[len(ratios)/2]
-	var kept []*Sample
-	var around []*FloorSample
 	for _, r := range rounds {
-		if r.ratio > middle*steadyRatios || r.ratio < middle/steadyRatios {
-			continue
+		if r.ratio <= middle*steadyRatios && r.ratio >= middle/steadyRatios {
+			kept = append(kept, r.i)
 		}
-		kept, around = append(kept, samples[r.i]), append(around, floors[r.i], floors[r.i+1])
 	}
-	return kept, around
+	return kept
+}
+
+// during returns the samples of rounds.
+func during(samples []*Sample, rounds []int) (kept []*Sample) {
+	for _, i := range rounds {
+		kept = append(kept, samples[i])
+	}
+	return kept
+}
+
+// around returns the floors before and after rounds, if there are any.
+func around(floors []*FloorSample, rounds []int) (kept []*FloorSample) {
+	if len(floors) == 0 {
+		return nil
+	}
+	for _, i := range rounds {
+		kept = append(kept, floors[i], floors[i+1])
+	}
+	return kept
 }
 
 // value is the time of an operation, or what grows with it.

@@ -185,11 +185,26 @@ func (p Point) Floor() (FloorPoint, bool) {
 	return FloorPoint{}, false
 }
 
-// Floors returns the floors of points, each once.
-func Floors(points []Point) (floors []FloorPoint) {
-	for _, p := range points {
-		if f, ok := p.Floor(); ok && !slices.Contains(floors, f) {
+// KernelFloor returns the floor in XDP of a point, and whether there is one: of
+// latencies of a word.
+func (p Point) KernelFloor() (FloorPoint, bool) {
+	if f, ok := p.Floor(); !ok || f != (FloorPoint{Kind: Echo, Bytes: smallest}) {
+		return FloorPoint{}, false
+	}
+	return FloorPoint{Kind: Kernel, Bytes: smallest}, true
+}
+
+// Floors returns the floors of points, each once; those in XDP if inKernel is set.
+func Floors(points []Point, inKernel bool) (floors []FloorPoint) {
+	add := func(f FloorPoint, ok bool) {
+		if ok && !slices.Contains(floors, f) {
 			floors = append(floors, f)
+		}
+	}
+	for _, p := range points {
+		add(p.Floor())
+		if inKernel {
+			add(p.KernelFloor())
 		}
 	}
 	return floors
