@@ -265,9 +265,9 @@ func TestClassify(t *testing.T) {
 		{"one byte short of the header", packet{payload: data[:wire.HeaderLen-1], pad: 8}, tooShort},
 		{"magic", packet{payload: changed(data, 3, 0)}, badMagic},
 		{"version 0", packet{payload: changed(data, 4, 0)}, badVersion},
-		{"version 2", packet{payload: changed(data, 4, 2)}, badVersion},
+		{"version 1", packet{payload: changed(data, 4, 1)}, badVersion},
 		{"kind 0", packet{payload: changed(data, 5, 0)}, unknownKind},
-		{"kind 6", packet{payload: changed(data, 5, 6)}, unknownKind},
+		{"kind 7", packet{payload: changed(data, 5, 7)}, unknownKind},
 		{"kind 255", packet{payload: changed(data, 5, 255)}, unknownKind},
 		{"unknown session", packet{payload: changed(data, 8, 0)}, unknownSession},
 		{"data with session 0", packet{payload: message(wire.KindData, 0)}, unknownSession},
@@ -490,7 +490,7 @@ func randomFrame(rng *rand.Rand) []byte {
 		v6: rng.IntN(2) == 0, options: 4 * rng.IntN(11), pad: rng.IntN(3),
 		port:    portBase + uint16(rng.IntN(numPorts)),
 		vlans:   tags[:rng.IntN(3)],
-		payload: message(wire.Kind(rng.IntN(7)), session*uint64(rng.IntN(2))),
+		payload: message(wire.Kind(rng.IntN(8)), session*uint64(rng.IntN(2))),
 	}
 	b := p.bytes()
 	for range rng.IntN(3) {
@@ -557,7 +557,7 @@ func oraclePayload(b []byte) bpf.ClassifierCounter {
 		return badMagic
 	case b[4] != wire.Version:
 		return badVersion
-	case b[5] < 1 || b[5] > 5:
+	case b[5] < 1 || b[5] > 6:
 		return unknownKind
 	}
 	id := le.Uint64(b[8:])

@@ -10,9 +10,9 @@
 
 enum {
 	WIRE_MAGIC = 0x414d5258, /* the bytes "XRMA" */
-	WIRE_VERSION = 1,
+	WIRE_VERSION = 2,
 	WIRE_HEADER_LEN = 80,
-	WIRE_HELLO_LEN = 56,
+	WIRE_HELLO_LEN = 64,
 };
 
 enum wire_kind {
@@ -21,8 +21,8 @@ enum wire_kind {
 	WIRE_DATA = 3,
 	WIRE_ACK = 4,
 	WIRE_RESET = 5,
-	/* 6 is reserved for operations that are executed in XDP. */
-	WIRE_KIND_LAST = WIRE_RESET,
+	WIRE_EXPRESS = 6,
+	WIRE_KIND_LAST = WIRE_EXPRESS,
 };
 
 struct wire_header {

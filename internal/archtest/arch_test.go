@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"internal/ci":         {"internal/testenv"},
 	"datatype":            {"internal/mpierr"},
 	"window":              {"datatype", "internal/mpierr"},
+	"internal/express":    {"datatype", "internal/wire", "window"},
 	"internal/link":       {"internal/mpierr", "internal/reliable", "internal/wire"},
 	"internal/membership": {"internal/link", "internal/mpierr", "internal/wire"},
 	"internal/line":       {},
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/reliable", "internal/line", "internal/link", "internal/membership", "internal/message", "window", "internal/collective", "internal/engine", "internal/epochs",
+var pure = []string{"datatype", "internal/wire", "internal/express", "internal/reliable", "internal/line", "internal/link", "internal/membership", "internal/message", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
 // Packages that pure packages must not import, with all packages below them.

@@ -13,7 +13,7 @@ import (
 // Fixed values of the header.
 const (
 	Magic     = 0x414d5258 // the bytes "XRMA"
-	Version   = 1
+	Version   = 2
 	HeaderLen = 80
 )
 
@@ -27,7 +27,7 @@ const (
 	KindData     Kind = 3 // carries a bundle of records, reliably
 	KindAck      Kind = 4 // carries acknowledgements alone
 	KindReset    Kind = 5 // says that the session is dead at the sender
-	KindReserved Kind = 6 // kept for operations that an XDP program executes
+	KindExpress  Kind = 6 // carries requests that the target's XDP program may execute; see internal/express
 )
 
 // Flags of a frame.
@@ -36,6 +36,7 @@ const (
 	FlagOrdered  uint8 = 1 << 1 // apply in the order of the order field
 	FlagResponse uint8 = 1 << 2 // the bundle holds responses: its sequence is of that class
 	FlagFence    uint8 = 1 << 3 // apply only when every earlier request has been applied
+	FlagUser     uint8 = 1 << 4 // of KindExpress alone: for user space, past the XDP program
 	flagsKnown         = FlagAckNow | FlagOrdered | FlagResponse | FlagFence
 )
 
@@ -125,7 +126,7 @@ func (f Fault) String() string {
 
 // Decode reads the header of the payload b into h and verifies everything that
 // needs no state: form, version, kind, flags and checksum. It writes to b, and
-// leaves it as it was.
+// leaves it as it was. KindExpress is of another layout: internal/express decodes it.
 func (h *Header) Decode(b []byte) Fault {
 	if len(b) < HeaderLen {
 		return Short

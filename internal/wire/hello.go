@@ -3,7 +3,7 @@ package wire
 import "encoding/binary"
 
 // HelloLen is the length of the body of KindHello and KindHelloAck.
-const HelloLen = 56
+const HelloLen = 64
 
 // Hello is the body of both handshake frames.
 type Hello struct {
@@ -16,6 +16,7 @@ type Hello struct {
 	MaxPayload  uint32 // largest UDP payload that the sender receives
 	Credits     uint32 // bundles of each class that the sender accepts in flight
 	Echo        uint64 // in KindHelloAck: the Session of the hello that is answered
+	Express     uint32 // longest payload of KindExpress that the sender serves; 0: none
 }
 
 // Encode writes h to b, which has room for HelloLen bytes.
@@ -31,6 +32,8 @@ func (h *Hello) Encode(b []byte) {
 	le.PutUint32(b[40:], h.MaxPayload)
 	le.PutUint32(b[44:], h.Credits)
 	le.PutUint64(b[48:], h.Echo)
+	le.PutUint32(b[56:], h.Express)
+	le.PutUint32(b[60:], 0)
 }
 
 // IsHandshakeOf reports whether payload is a handshake frame by its form, and of the
@@ -56,7 +59,8 @@ func (h *Hello) Decode(b []byte) bool {
 	h.MaxPayload = le.Uint32(b[40:])
 	h.Credits = le.Uint32(b[44:])
 	h.Echo = le.Uint64(b[48:])
-	return h.Session != 0 && h.Incarnation != 0 && h.MaxPayload >= MinPayload && h.Credits > 0
+	h.Express = le.Uint32(b[56:])
+	return le.Uint32(b[60:]) == 0 && h.Session != 0 && h.Incarnation != 0 && h.MaxPayload >= MinPayload && h.Credits > 0
 }
 
 // MinPayload is the smallest UDP payload that every rank must be able to

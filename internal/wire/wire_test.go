@@ -51,7 +51,7 @@ func TestHeaderFaults(t *testing.T) {
 		{"magic", func(b []byte) []byte { b[0]++; return b }, BadMagic},
 		{"version", func(b []byte) []byte { b[4]++; return b }, BadVersion},
 		{"kind 0", func(b []byte) []byte { b[5] = 0; return b }, BadKind},
-		{"reserved kind", func(b []byte) []byte { b[5] = byte(KindReserved); return b }, BadKind},
+		{"express", func(b []byte) []byte { b[5] = byte(KindExpress); return b }, BadKind},
 		{"unknown flag", func(b []byte) []byte { b[6] = 16; return b }, BadFlags},
 		{"reserved byte", func(b []byte) []byte { b[7] = 1; return b }, BadFlags},
 		{"data without a session", func(b []byte) []byte { (&Header{Kind: KindData}).Encode(b); return b }, BadFrame},

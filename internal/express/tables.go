@@ -1,0 +1,180 @@
+package express
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/xdprma/xdprma/window"
+)
+
+// Tables are the memory that a rank shares with its program: a slot for each session,
+// and the windows that the program reaches. The program reads it at any time, so that
+// an entry's id is written last when it begins and cleared first when it ends.
+type Tables struct {
+	slots   []place
+	windows []exposed
+	mem     [Windows]atomic.Pointer[[]byte] // of each exposed window
+	buffer  atomic.Pointer[results]         // one that nobody uses, if there is one
+}
+
+// results has room for the result of one record.
+type results [MaxResults]byte
+
+// NewTables returns the tables in memory that is aligned to 8 bytes and zero at first:
+// any number of slots of SlotLen bytes, and Windows windows of WindowLen bytes.
+func NewTables(slots, windows []byte) *Tables {
+	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows)}
+	if len(t.windows) != Windows {
+		panic("express: memory for too few windows, or too many")
+	}
+	return t
+}
+
+// HeapTables returns tables on the heap with the given number of slots, which no program
+// shares.
+func HeapTables(slots int) *Tables {
+	return NewTables(bytesOf(make([]uint64, slots*SlotLen/8)), bytesOf(make([]uint64, Windows*WindowLen/8)))
+}
+
+// Len returns the number of slots.
+func (t *Tables) Len() int { return len(t.slots) }
+
+// Endpoint is an address over IPv4. Its zero value stands for any.
+type Endpoint struct {
+	IP   [4]byte
+	Port uint16
+}
+
+// words returns e as the program reads it from a frame.
+func (e Endpoint) words() (ip uint32, port uint16) {
+	return binary.LittleEndian.Uint32(e.IP[:]), bits.ReverseBytes16(e.Port)
+}
+
+// Slot describes the session that a slot is for.
+type Slot struct {
+	Session     uint64 // id that its requests carry; not 0
+	PeerSession uint64 // id that its answers carry
+	Rank        uint32 // of the origin in the job
+	// Where its requests come from and arrive. If neither is zero, the program passes
+	// those of other places on to user space.
+	Peer, Local Endpoint
+}
+
+// OpenSlot begins slot i, in which no exchange has been made.
+func (t *Tables) OpenSlot(i int, s Slot) {
+	p := &t.slots[i]
+	atomic.StoreUint64(&p.Session, 0)
+	atomic.StoreUint64(&p.Word, word(0, stateDone))
+	atomic.StoreUint64(&p.PeerSession, s.PeerSession)
+	atomic.StoreUint32(&p.Rank, s.Rank)
+	var peerIP, localIP uint32
+	var peerPort, localPort uint16
+	if (s.Peer != Endpoint{}) && (s.Local != Endpoint{}) {
+		peerIP, peerPort = s.Peer.words()
+		localIP, localPort = s.Local.words()
+	}
+	p.PeerIP, p.LocalIP, p.PeerPort, p.LocalPort = peerIP, localIP, peerPort, localPort
+	atomic.StoreUint64(&p.Outcome, 0)
+	atomic.StoreUint64(&p.Locked, 0)
+	atomic.StoreUint64(&p.Session, s.Session)
+}
+
+// CloseSlot ends slot i: no request of its session is claimed any more. A program that
+// has claimed one before may still be at it, until the device has fenced the session;
+// only then may Abandon be called, and OpenSlot again.
+func (t *Tables) CloseSlot(i int) { atomic.StoreUint64(&t.slots[i].Session, 0) }
+
+// Abandon gives up the lock that an exchange of the closed slot i left held when it was
+// interrupted. tell says that requests wait at the lock's owner.
+func (t *Tables) Abandon(i int) (tell bool) {
+	p := &t.slots[i]
+	id := atomic.SwapUint64(&p.Locked, 0)
+	if id == 0 {
+		return false
+	}
+	if lock := t.Lock(uint32(id - 1)); lock != nil {
+		_, tell = lock.Give(Program)
+	}
+	return tell
+}
+
+// Window is a window that the program reaches.
+type Window struct {
+	ID      uint32
+	Chunk   int                 // index of the chunk at whose start it lies
+	Mem     []byte              // its memory here, aligned to 8 bytes
+	Members func(rank int) bool // whether a rank of the job may access it
+	Lock    bool                // whether the program may take its lock
+}
+
+// Expose lets the program reach a window. It returns false if the place is taken: another
+// window has an id that is the same modulo Windows.
+func (t *Tables) Expose(w Window) (ok bool) {
+	e := &t.windows[w.ID%Windows]
+	if atomic.LoadUint64(&e.ID) != 0 {
+		return false
+	}
+	atomic.StoreUint64(&e.Base, 0)
+	atomic.StoreUint64(&e.Size, uint64(len(w.Mem)))
+	atomic.StoreUint32(&e.Chunk, uint32(w.Chunk))
+	flags := uint32(0)
+	if w.Lock {
+		flags = flagLock
+	}
+	atomic.StoreUint32(&e.Flags, flags)
+	for i := range e.Lock {
+		atomic.StoreUint64(&e.Lock[i], 0)
+	}
+	for i := range e.Members {
+		var set uint64
+		for bit := range 64 {
+			if w.Members(i*64 + bit) {
+				set |= 1 << bit
+			}
+		}
+		atomic.StoreUint64(&e.Members[i], set)
+	}
+	t.mem[w.ID%Windows].Store(&w.Mem)
+	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
+	return true
+}
+
+// Lock returns the lock word of an exposed window, nil if it is not exposed. It holds
+// until Retract.
+func (t *Tables) Lock(id uint32) *window.LockWord {
+	e := &t.windows[id%Windows]
+	if atomic.LoadUint64(&e.ID) != uint64(id)+1 {
+		return nil
+	}
+	return window.LockWordIn(bytesOf(e.Lock[:]))
+}
+
+// Retract ends Expose: no request for the window is claimed any more. A program that has
+// claimed one before may still be at it until the device has fenced the window.
+func (t *Tables) Retract(id uint32) {
+	e := &t.windows[id%Windows]
+	if atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
+		t.mem[id%Windows].Store(nil)
+	}
+}
+
+// reach is an exposed window during one request.
+type reach struct {
+	entry *exposed
+	mem   []byte
+}
+
+// find returns the window with an id; ok is false if none is exposed.
+func (t *Tables) find(id uint32) (r reach, ok bool) {
+	e, mem := &t.windows[id%Windows], t.mem[id%Windows].Load()
+	if mem == nil || atomic.LoadUint64(&e.ID) != uint64(id)+1 {
+		return reach{}, false
+	}
+	return reach{e, *mem}, true
+}
+
+// admits reports whether a rank of the job may access the window.
+func (r reach) admits(rank uint32) bool {
+	return rank < MaxRank && atomic.LoadUint64(&r.entry.Members[rank/64])>>(rank%64)&1 != 0
+}
