@@ -28,7 +28,8 @@ answers, over one queue. Without root both use UDP on the loopback interface.
 Tests:
 %s
   scale      scale-put and scale-barrier with 2 ranks to --ranks
-  progress   all of progress-...
+  progress   all of progress-...; one of them stops its target for a while, with
+             SIGSTOP, and needs both ranks on one machine
   floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP, a
              stream of full frames and one of frames of 8 bytes
   all        everything

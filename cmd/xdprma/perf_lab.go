@@ -187,7 +187,7 @@ func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sa
 	}
 	b.print(results, under)
 	for f, taken := range floors {
-		if spread := perf.Spread(taken); spread > unsteady {
+		if spread := perf.Spread(taken); spread > unsteady && f.Load == "" {
 			b.console.logf("warning: %s: the samples of %s differ by a factor of %.1f: the machine is not quiet, and the ratios are rough", points[0].Test, f.Kind, spread)
 			break
 		}

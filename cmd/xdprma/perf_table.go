@@ -29,6 +29,12 @@ var perfColumns = []perfColumn{
 	{"ratio", ratioText},
 	{"kernel p50", func(r *perf.Result) string { return figure(r.KernelP50) }},
 	{"kernel p99", func(r *perf.Result) string { return figure(r.KernelP99) }},
+	{"while stopped", func(r *perf.Result) string {
+		if r.WhileStopped == nil {
+			return ""
+		}
+		return strconv.FormatUint(*r.WhileStopped, 10)
+	}},
 	{"allocs/op", func(r *perf.Result) string {
 		if r.AllocsPerOp == nil {
 			return ""

@@ -51,6 +51,7 @@ func perfSample() []*perf.Result {
 		{Test: "put-latency", Bytes: 65536, P50: 86.1, P99: 1218, FloorP50: 42.7, FloorP99: 60.9, Ratio: 2.02, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &some},
 		{Test: "put-bandwidth", Bytes: 1024, Window: 64, MBPerS: 548.1239, MopsPerS: 0.5353, FloorMBPerS: 655.5, Ratio: 0.84, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-bandwidth", Bytes: 1 << 20, Window: 1, MBPerS: 1145, MopsPerS: 0.00109, FloorMBPerS: 655.5, Ratio: 1.75, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "progress-stopped-paced", Bytes: 8, P50: 3001024.511, P99: 3001024.511, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 3.5, KernelP99: 6, Ratio: 811087.7, WhileStopped: new(uint64), Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "idle", Ratio: 0.004931, Mode: "udp", MTU: 1500, Ranks: 2},
 		{Test: "floor-stream", MBPerS: 1638, Mode: "xdp-native", MTU: 1500, Ranks: 2},
 	}
@@ -59,7 +60,7 @@ func perfSample() []*perf.Result {
 func TestPerfTable(t *testing.T) {
 	var b bytes.Buffer
 	all := perfSample()
-	for _, part := range [][]*perf.Result{all[:2], all[2:4], all[4:5], {all[5], all[0]}, nil} {
+	for _, part := range [][]*perf.Result{all[:2], all[2:4], all[4:5], all[5:6], {all[6], all[0]}, nil} {
 		if err := writePerfTable(&b, part, map[bool]string{true: "xdp-native"}[len(part) == 2]); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestPerfPlot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := writePerfPlot(io.Discard, perfSample()[4:]); err == nil {
+	if err := writePerfPlot(io.Discard, perfSample()[5:]); err == nil {
 		t.Error("nothing to draw, and no error")
 	}
 }
@@ -246,6 +247,64 @@ func TestPerfWithoutPrivileges(t *testing.T) {
 	if got := perfResults(t, &measured, true); len(got) != 2+2*3 {
 		t.Errorf("%d results: %s", len(got), &c.stdout)
 	}
+}
+
+// A target that is stopped goes on, and the test says how many operations finished
+// before. There is a floor in the kernel where there are namespaces.
+func TestPerfTargetStopped(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("perf", "progress-stopped-paced", "progress-gc-paced", "--json", "--duration", "20ms", "--rounds", "1")
+		if s := c.run(t); s != 0 {
+			t.Fatalf("status %d: %s", s, &c.stderr)
+		}
+		results := perfResults(t, &c.stdout, true)
+		if len(results) != 2 {
+			t.Fatalf("%d results: %s", len(results), &c.stdout)
+		}
+		for _, r := range results {
+			if stops := r.Test == "progress-stopped-paced"; (r.WhileStopped != nil) != stops {
+				t.Errorf("%s: finished while stopped: %v", r.Test, r.WhileStopped)
+			}
+			if inNamespaces := r.Mode != "udp"; (r.KernelP50 > 0) != inNamespaces {
+				t.Errorf("%s, %s: floor in the kernel %v µs", r.Test, r.Mode, r.KernelP50)
+			}
+		}
+	})
+}
+
+// stopped reports whether a process is stopped by a signal.
+func stopped(pid int) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // a process that has ended is not stopped
+	_, state, _ := strings.Cut(string(b), ") ")
+	return strings.HasPrefix(state, "T")
+}
+
+// An origin that is killed while its target is stopped leaves no stopped process.
+func TestPerfOriginDiesWhileTargetIsStopped(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("perf", "progress-stopped-paced", "--rounds", "1", "--duration", "60s")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var target int
+		for deadline := time.Now().Add(30 * time.Second); target == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			pids := c.children(t)
+			i := slices.IndexFunc(pids, stopped)
+			if i < 0 || len(pids) != 2 {
+				continue
+			}
+			target = pids[i]
+			if err := unix.Kill(pids[1-i], unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := c.finish(t); s == 0 || target == 0 {
+			t.Errorf("status %d, stopped process %d: %s", s, target, &c.stdout)
+		}
+		if stopped(target) {
+			t.Errorf("process %d is still stopped", target)
+		}
+	})
 }
 
 func TestPerfInJob(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 const leastRounds = 20
 
 // echo times round trips: the frames of an operation, and one that answers the last.
+// With a pace it spins before each.
 func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 	frames, length := s.layout(p.Bytes)
 	h := newHistogram()
@@ -17,6 +18,10 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 	start := time.Now()
 	warm, limit := warmUpTime, warmUpTime+s.plan.Duration
 	for last := time.Duration(0); last < limit || h.count() < leastRounds; {
+		begin := last
+		for p.Pace > 0 && begin < last+p.Pace {
+			begin = time.Since(start)
+		}
 		round++
 		if err := s.sendCount(round, frames, length); err != nil {
 			return err
@@ -33,7 +38,7 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 				return errSilence
 			}
 		case last >= warm:
-			h.record(now - last)
+			h.record(now - begin)
 		}
 		if answered {
 			losses = 0

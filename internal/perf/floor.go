@@ -148,12 +148,27 @@ func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p
 	case Echo:
 		serve = s.reflect
 	case Kernel:
-		return <-told
+		return s.bear(p, told)
 	}
 	if err := serve(p, &done); err != nil {
 		return err
 	}
 	return <-told
+}
+
+// bear keeps this side under the load of a floor in the kernel until it is told.
+func (s *side) bear(p FloorPoint, told <-chan error) error {
+	if p.Load == "" {
+		return <-told
+	}
+	l, err := findLoad(p.Load)
+	if err != nil {
+		return err
+	}
+	under := l.start(s.plan.Duration+2*warmUpTime, func(int64, int64) {})
+	under.begin()
+	err = <-told
+	return errors.Join(err, under.finish())
 }
 
 // layout returns how many frames of what payload carry an operation.

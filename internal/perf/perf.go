@@ -40,6 +40,10 @@ type Sample struct {
 	CPU     time.Duration `json:",omitempty"` // processor time of the origin's process, of the test idle
 	Mode    string        // how frames travelled
 	MTU     int           // bytes of the largest IP packet
+
+	// WhileStopped is how many passes began and finished while the target was
+	// stopped, in a test that stops it.
+	WhileStopped *uint64 `json:",omitempty"`
 }
 
 // FloorKind is what a floor does.
@@ -64,6 +68,11 @@ const (
 type FloorPoint struct {
 	Kind  FloorKind
 	Bytes int `json:",omitempty"`
+
+	// Of a floor in the kernel: the load on the answering side, none if empty, and
+	// the time between two requests.
+	Load string        `json:",omitempty"`
+	Pace time.Duration `json:",omitempty"`
 }
 
 // roundTrips reports whether the floor's figure is the time of a round trip.

@@ -225,8 +225,8 @@ func TestEachPointHasItsFloor(t *testing.T) {
 	points := []Point{{"put-latency", 8, 0, 2}, {"barrier", 0, 0, 2}, {"put-latency", 256, 0, 2}, {"put-rate", 8, 1, 2}, {"put-rate", 8, 64, 2},
 		{"put-bandwidth", 8, 64, 2}, {"put-bandwidth", 1 << 20, 1, 2}, {"idle", 0, 0, 2}}
 	for inKernel, want := range map[bool][]FloorPoint{
-		false: {{Echo, 8}, {Echo, 256}, {Stream, 8}, {Stream, 0}},
-		true:  {{Echo, 8}, {Kernel, 8}, {Echo, 256}, {Stream, 8}, {Stream, 0}},
+		false: {{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream, Bytes: 0}},
+		true:  {{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream, Bytes: 0}},
 	} {
 		if got := Floors(points, inKernel); !slices.Equal(got, want) {
 			t.Errorf("in the kernel too: %v: got %v, want %v", inKernel, got, want)

@@ -2,41 +2,72 @@ package perf
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/rma"
 )
 
+const (
+	// stopTime is how long a target is stopped, and stopMargin how much longer its
+	// origin goes on at least.
+	stopTime, stopMargin = 3 * time.Second, time.Second
+	// lookPause is how often a target looks whether it is to go on.
+	lookPause = 2 * time.Millisecond
+)
+
+// The words at the window's end, by which origin and target of a progress test
+// agree. The first is the phase, which the origin puts; the others say when the
+// target was stopped.
+const (
+	phaseWord = iota
+	fromWord
+	toWord
+	agreedWords
+)
+
+// The phases.
+const (
+	preparing = iota
+	measuring
+	over
+)
+
 // progress makes the test of who serves a target that does not call the library
-// while busy of its goroutines compute. Between two operations of the origin lies
-// pause, counted from start to start.
-func progress(busy int, pause time.Duration) func(*rank, Point) error {
+// while it is under a load. Between two operations of the origin lies pause,
+// counted from start to start.
+func progress(l load, pause time.Duration) func(*rank, Point) error {
 	return func(r *rank, p Point) error {
 		if r.id != 0 {
-			r.compute(busy)
-			return nil
+			return r.bear(l)
 		}
 		return withLock(r, func() error {
 			step := fetchAndOpOnce(r, p)
 			if err := warmUp(step); err != nil {
 				return err
 			}
+			if err := r.tell(measuring); err != nil {
+				return err
+			}
 			run := func() error { return r.timed(step, 1) }
 			if pause > 0 {
-				run = func() error { return r.paced(step, pause) }
+				run = func() error {
+					return r.paced(step, pause, func(begin, end time.Duration) { r.histogram.record(end - begin) })
+				}
+			}
+			if l.stops {
+				run = func() error { return r.whileStopped(step, pause) }
 			}
 			if err := run(); err != nil {
 				return err
 			}
-			return r.stop()
+			return r.tell(over)
 		})
 	}
 }
 
 // paced is timed with a pause in which the origin spins outside the library.
-func (r *rank) paced(step pass, pause time.Duration) error {
+func (r *rank) paced(step pass, pause time.Duration, record func(begin, end time.Duration)) error {
 	limit, most := r.duration, mostPasses
 	if r.plan.Iterations > 0 {
 		limit, most = 1<<62, r.plan.Iterations
@@ -54,7 +85,7 @@ func (r *rank) paced(step pass, pause time.Duration) error {
 			return err
 		}
 		end = time.Since(start)
-		r.histogram.record(end - begin)
+		record(begin, end)
 	}
 	runtime.ReadMemStats(&after)
 	r.sample.Passes, r.sample.Ops, r.sample.Elapsed = uint64(n), uint64(n), end
@@ -62,41 +93,77 @@ func (r *rank) paced(step pass, pause time.Duration) error {
 	return nil
 }
 
-// stop ends the target's computing.
-func (r *rank) stop() error {
-	r.words.one = 1
-	if err := r.win.Put(rma.Value(&r.words.one), r.peer(), rma.At(int64(r.stopAt))); err != nil {
+// whileStopped is paced for a target that is stopped for a while. Only passes count
+// that were under way then; it also counts those among them that began and finished
+// then. Both ranks must be on one machine.
+func (r *rank) whileStopped(step pass, pause time.Duration) error {
+	r.duration = max(r.duration, stopTime+stopMargin)
+	room := int(r.duration/pause) + 1
+	if r.plan.Iterations > 0 {
+		room = r.plan.Iterations
+	}
+	type span struct{ begin, end int64 }
+	spans := make([]span, 0, room)
+	start := machineTime()
+	err := r.paced(step, pause, func(begin, end time.Duration) {
+		spans = append(spans, span{start + begin.Nanoseconds(), start + end.Nanoseconds()})
+	})
+	if err != nil {
+		return err
+	}
+	var bounds [2]int64
+	if err := r.win.Get(rma.Of(bounds[:]), r.peer(), rma.At(r.agreedAt(fromWord))); err != nil {
+		return err
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	from, to := bounds[0], bounds[1]
+	finished := uint64(0)
+	for _, s := range spans {
+		if s.end > from && s.begin < to {
+			r.histogram.record(time.Duration(s.end - s.begin))
+		}
+		if s.begin >= from && s.end <= to {
+			finished++
+		}
+	}
+	r.sample.WhileStopped = &finished
+	return nil
+}
+
+// agreedAt is the displacement of a word at the window's end.
+func (r *rank) agreedAt(word int) int64 { return int64(r.room + 8*word) }
+
+// tell says to the target what phase begins.
+func (r *rank) tell(phase int64) error {
+	r.words.one = phase
+	defer func() { r.words.one = 1 }()
+	if err := r.win.Put(rma.Value(&r.words.one), r.peer(), rma.At(r.agreedAt(phaseWord))); err != nil {
 		return err
 	}
 	return r.flush()
 }
 
-// lookPause is how often a target looks whether it is to go on.
-const lookPause = 2 * time.Millisecond
-
-// compute keeps busy goroutines computing until the origin sets the word at the
-// window's end. It calls nothing of the library.
-func (r *rank) compute(busy int) {
-	var over atomic.Bool
-	var workers sync.WaitGroup
-	for range busy {
-		workers.Go(func() {
-			for x := uint64(1); !over.Load(); {
-				for range 1000 {
-					x = x*6364136223846793005 + 1442695040888963407
-				}
-				spent.Store(x)
-			}
-		})
+// bear keeps this process under a load until the origin says that it is over. It
+// calls nothing of the library.
+func (r *rank) bear(l load) error {
+	words := rma.Slice[int64](r.win.Memory()[r.room:])[:agreedWords]
+	p := l.start(stopTime, func(from, to int64) {
+		atomic.StoreInt64(&words[fromWord], from)
+		atomic.StoreInt64(&words[toWord], to)
+	})
+	await := func(phase int64) {
+		for atomic.LoadInt64(&words[phaseWord]) < phase {
+			time.Sleep(lookPause)
+		}
 	}
-	word := &rma.Slice[int64](r.win.Memory()[r.stopAt:])[0]
-	for atomic.LoadInt64(word) == 0 {
-		time.Sleep(lookPause)
+	await(measuring)
+	p.begin()
+	await(over)
+	err := p.finish()
+	for i := range words {
+		atomic.StoreInt64(&words[i], 0)
 	}
-	over.Store(true)
-	workers.Wait()
-	atomic.StoreInt64(word, 0)
+	return err
 }
-
-// spent keeps the compiler from leaving the computing out.
-var spent atomic.Uint64

@@ -22,7 +22,7 @@ type rank struct {
 
 	out, in []byte // buffers of the origin: what goes out, what comes back
 	words   words
-	stopAt  int // displacement of the word by which the origin ends a target's computing
+	room    int // bytes of the window for operations; behind them lie the agreed words
 
 	// Of the current point.
 	histogram *histogram
@@ -42,9 +42,9 @@ func Run(ctx context.Context, node *rma.Node, plan *Plan, emit func(*Sample) err
 		}
 		room = max(room, p.Bytes*max(p.Window, 1))
 	}
-	r.stopAt = (room + 7) &^ 7
-	r.out, r.in = make([]byte, r.stopAt), make([]byte, r.stopAt)
-	win, err := rma.Allocate(ctx, node.World(), r.stopAt+8, 1, nil)
+	r.room = (room + 7) &^ 7
+	r.out, r.in = make([]byte, r.room), make([]byte, r.room)
+	win, err := rma.Allocate(ctx, node.World(), r.room+8*agreedWords, 1, nil)
 	if err != nil {
 		return err
 	}

@@ -23,11 +23,14 @@ type Result struct {
 	KernelP99   float64 `json:"kernel_floor_p99_us,omitempty"` // likewise
 	// Ratio is latency to the floor's or throughput to the floor's; of the test
 	// idle it is processor time to time.
-	Ratio       float64  `json:"ratio,omitempty"`
-	Mode        string   `json:"mode"`                    // how frames travelled
-	MTU         int      `json:"mtu"`                     // bytes of the largest IP packet
-	Ranks       int      `json:"ranks"`                   // that took part
-	AllocsPerOp *float64 `json:"allocs_per_op,omitempty"` // by the origin's process, its poller included
+	Ratio float64 `json:"ratio,omitempty"`
+	Mode  string  `json:"mode"`  // how frames travelled
+	MTU   int     `json:"mtu"`   // bytes of the largest IP packet
+	Ranks int     `json:"ranks"` // that took part
+	// WhileStopped is how many operations began and finished while the target was
+	// stopped. The latencies are then of all that were under way.
+	WhileStopped *uint64  `json:"finished_while_stopped,omitempty"`
+	AllocsPerOp  *float64 `json:"allocs_per_op,omitempty"` // by the origin's process, its poller included
 }
 
 // Summarize makes one result of the samples that several jobs took of one point,
@@ -57,6 +60,13 @@ func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error
 		}
 		ops, passes, allocs = ops+s.Ops, passes+s.Passes, allocs+s.Allocs
 		elapsed, cpu = elapsed+s.Elapsed, cpu+s.CPU
+		if s.WhileStopped != nil {
+			total := *s.WhileStopped
+			if r.WhileStopped != nil {
+				total += *r.WhileStopped
+			}
+			r.WhileStopped = &total
+		}
 	}
 	if elapsed <= 0 {
 		return nil, fmt.Errorf("%s: the timed loop took no time", p.Test)

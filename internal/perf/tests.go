@@ -2,7 +2,6 @@ package perf
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +31,10 @@ type Test struct {
 	Free    bool  // its ranks are not bound to processors
 	Once    bool  // one job measures it, not several
 	Stretch int   // how many times longer than others it is measured; 0: once
+
+	// Of a test of progress: the target's load, and the time between two operations.
+	load string
+	pace time.Duration
 
 	// run is called by all ranks that take part, between barriers.
 	run func(*rank, Point) error
@@ -75,21 +78,18 @@ var Tests = slices.Concat([]Test{
 // pace is the time between two operations of a paced test.
 const pace = 200 * time.Microsecond
 
-// progressTests are the tests whose target computes and does not call the library.
+// progressTests are the tests whose target is under a load and does not call the library.
 func progressTests() (tests []Test) {
-	for _, busy := range slices.Compact([]int{0, 1, runtime.NumCPU()}) {
-		for _, paced := range []bool{false, true} {
-			t := Test{Name: fmt.Sprintf("progress-%d-busy", busy), Bytes: word, Fixed: true, Free: true, Stretch: 2,
-				About: fmt.Sprintf("fetch_and_op; goroutines that compute at the target: %d", busy)}
-			pause := time.Duration(0)
-			if paced {
-				t.Name += "-paced"
-				t.About += fmt.Sprintf(", an operation every %v", pace)
-				pause = pace
-			}
-			t.run = progress(busy, pause)
+	for _, l := range loads() {
+		t := Test{Name: "progress-" + l.name, Bytes: word, Fixed: true, Free: true, Once: l.stops, Stretch: 2,
+			About: "fetch_and_op; " + l.about, load: l.name, run: progress(l, 0)}
+		if !l.paced {
 			tests = append(tests, t)
 		}
+		t.Name += "-paced"
+		t.About += fmt.Sprintf(", an operation every %v", pace)
+		t.pace, t.run = pace, progress(l, pace)
+		tests = append(tests, t)
 	}
 	return tests
 }
@@ -186,12 +186,13 @@ func (p Point) Floor() (FloorPoint, bool) {
 }
 
 // KernelFloor returns the floor in XDP of a point, and whether there is one: of
-// latencies of a word.
+// latencies of a word. Beside a test of progress its target has the same load.
 func (p Point) KernelFloor() (FloorPoint, bool) {
 	if f, ok := p.Floor(); !ok || f != (FloorPoint{Kind: Echo, Bytes: smallest}) {
 		return FloorPoint{}, false
 	}
-	return FloorPoint{Kind: Kernel, Bytes: smallest}, true
+	t, _ := Find(p.Test)
+	return FloorPoint{Kind: Kernel, Bytes: smallest, Load: t.load, Pace: t.pace}, true
 }
 
 // Floors returns the floors of points, each once; those in XDP if inKernel is set.
