@@ -26,9 +26,9 @@ func TestOverHostMemory(t *testing.T) {
 	if os.Getenv(testjob.EnvHostMemory) != "" {
 		return // this is that run
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
 	defer cancel()
-	args := []string{"-test.timeout=4m", "-test.skip=" + noMemory}
+	args := []string{"-test.timeout=24m", "-test.skip=" + noMemory}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}
