@@ -11,6 +11,8 @@ import (
 type Layout struct {
 	Type          *datatype.Type
 	elements      []element // of one entry, in packed order
+	low, high     int       // the first byte of elements, and the one after the last
+	size          int       // of all elements
 	lower, extent int
 	explicit      bool // the bounds are set, and count alone in what is made of it
 }
@@ -22,7 +24,7 @@ type element struct {
 }
 
 func plain(b datatype.Basic) *Layout {
-	return &Layout{Type: b.Type(), elements: []element{{0, b}}, extent: b.Size()}
+	return &Layout{Type: b.Type(), elements: []element{{0, b}}, high: b.Size(), size: b.Size(), extent: b.Size()}
 }
 
 // block is n entries of a layout, displaced by at bytes.
@@ -39,14 +41,16 @@ func layoutOf(t *datatype.Type, err error, blocks []block) *Layout {
 	if err != nil {
 		panic(err)
 	}
-	l := &Layout{Type: t}
+	n := 0
+	for _, b := range blocks {
+		n += b.n * len(b.old.elements)
+	}
+	l := &Layout{Type: t, elements: make([]element, 0, n)}
 	lower, upper, first := 0, 0, true
 	for _, b := range blocks {
 		for i := range b.n {
 			at := b.at + i*b.old.extent
-			for _, e := range b.old.elements {
-				l.elements = append(l.elements, element{at + e.at, e.basic})
-			}
+			l.add(at, b.old)
 			if !b.old.explicit {
 				continue
 			}
@@ -58,7 +62,7 @@ func layoutOf(t *datatype.Type, err error, blocks []block) *Layout {
 		}
 	}
 	if l.explicit = !first; !l.explicit {
-		lower, upper = (&Side{Layout: l, Count: 1}).bounds()
+		lower, upper = l.low, l.high
 		align := 1
 		for _, e := range l.elements {
 			align = max(align, alignment(e.basic))
@@ -67,6 +71,22 @@ func layoutOf(t *datatype.Type, err error, blocks []block) *Layout {
 	}
 	l.lower, l.extent = lower, upper-lower
 	return l
+}
+
+// add puts the elements of an entry of old at a displacement into l.
+func (l *Layout) add(at int, old *Layout) {
+	if len(old.elements) == 0 {
+		return
+	}
+	if low, high := at+old.low, at+old.high; len(l.elements) == 0 {
+		l.low, l.high = low, high
+	} else {
+		l.low, l.high = min(l.low, low), max(l.high, high)
+	}
+	l.size += old.size
+	for _, e := range old.elements {
+		l.elements = append(l.elements, element{at + e.at, e.basic})
+	}
 }
 
 // alignment is that of a Go variable, to whose multiples extents are rounded up.
@@ -81,7 +101,8 @@ func alignment(b datatype.Basic) int {
 func (l *Layout) resized(lower, extent int) *Layout {
 	t, err := datatype.Resized(l.Type, lower, extent)
 	r := layoutOf(t, err, nil)
-	r.elements, r.lower, r.extent, r.explicit = l.elements, lower, extent, true
+	r.elements, r.low, r.high, r.size = l.elements, l.low, l.high, l.size
+	r.lower, r.extent, r.explicit = lower, extent, true
 	return r
 }
 
@@ -99,14 +120,11 @@ func (s *Side) each(f func(at int, b datatype.Basic)) {
 
 // bounds returns the first byte of s and the one after the last.
 func (s *Side) bounds() (low, high int) {
-	first := true
-	s.each(func(at int, b datatype.Basic) {
-		if first {
-			low, high, first = at, at+b.Size(), false
-		}
-		low, high = min(low, at), max(high, at+b.Size())
-	})
-	return low, high
+	if s.Layout == nil || s.Count == 0 || len(s.elements) == 0 {
+		return 0, 0
+	}
+	last := (s.Count - 1) * s.extent
+	return s.low + min(0, last), s.high + max(0, last)
 }
 
 // overlaps reports whether s has some byte twice.
@@ -123,9 +141,11 @@ func (s *Side) overlaps() bool {
 }
 
 // Size returns the bytes of data.
-func (s *Side) Size() (n int) {
-	s.each(func(_ int, b datatype.Basic) { n += b.Size() })
-	return n
+func (s *Side) Size() int {
+	if s.Layout == nil {
+		return 0
+	}
+	return s.Count * s.size
 }
 
 // maker makes random layouts.
@@ -321,13 +341,13 @@ func (m maker) mixed(fields []field) *Layout {
 	for _, i := range m.Perm(len(fields)) {
 		l := m.uniform(fields[i].n, fields[i].basic, m.IntN(2))
 		at += m.gap()
-		low, high := (&Side{Layout: l, Count: 1}).bounds()
+		low, high := l.low, l.high
 		disps[i] = at - low
 		types[i], blocks[i] = l.Type, block{disps[i], 1, l}
 		at += high - low
 	}
 	t, err := datatype.Struct(ones, disps, types)
 	l := layoutOf(t, err, blocks)
-	low, high := (&Side{Layout: l, Count: 1}).bounds()
+	low, high := l.low, l.high
 	return l.resized(low, high-low+m.gap()) // bounds set in one field say nothing of the others
 }
