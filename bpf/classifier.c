@@ -30,6 +30,15 @@ enum counter {
 	COUNTERS,
 };
 
+/* Sizes of the tables that the program shares with user space; see internal/express. */
+enum {
+	EXPRESS_SLOT_LEN = 1280,
+	EXPRESS_WINDOW_LEN = 768,
+	EXPRESS_WINDOWS = 256,
+	EXPRESS_CHUNKS = 256,
+	EXPRESS_PAGE_LEN = 65536,
+};
+
 struct config {
 	struct ports ports;
 	__u32 pad;
@@ -52,7 +61,10 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* The session ids to let through. Only presence counts; the value is 1. */
+/*
+ * The session ids to let through. The value is the place of the session in `slots`,
+ * counted from 1, and 0 for a session without one.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -68,6 +80,44 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
+
+/* Whether the program executes small requests itself; user space sets it before loading. */
+const volatile __u32 executes = 0;
+
+/* A slot for each session whose requests the program executes; user space sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__uint(value_size, EXPRESS_SLOT_LEN);
+} slots SEC(".maps");
+
+/* The windows that the program reaches, by window id modulo EXPRESS_WINDOWS. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EXPRESS_WINDOWS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__uint(value_size, EXPRESS_WINDOW_LEN);
+} windows SEC(".maps");
+
+/* The memory in which a window lies, in pages. User space makes one of the right size. */
+struct chunk {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__type(key, __u32);
+	__uint(value_size, EXPRESS_PAGE_LEN);
+};
+
+/* The chunks, and one entry more: user space replaces it to wait for running programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, EXPRESS_CHUNKS + 1);
+	__type(key, __u32);
+	__array(values, struct chunk);
+} chunks SEC(".maps");
 
 /* Until when each CPU's allowance of handshakes is used up, in bpf_ktime_get_ns. */
 struct {

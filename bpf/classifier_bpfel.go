@@ -71,12 +71,16 @@ type ClassifierWireHeader struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ClassifierMapChunks          = "chunks"
 	ClassifierMapConfigMap       = "config_map"
 	ClassifierMapCounters        = "counters"
 	ClassifierMapHelloUsed       = "hello_used"
 	ClassifierMapSessions        = "sessions"
+	ClassifierMapSlots           = "slots"
+	ClassifierMapWindows         = "windows"
 	ClassifierMapXsks            = "xsks"
 	ClassifierProgXdprmaClassify = "xdprma_classify"
+	ClassifierVarExecutes        = "executes"
 )
 
 // LoadClassifier returns the embedded CollectionSpec for Classifier.
@@ -128,10 +132,13 @@ type ClassifierProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierMapSpecs struct {
+	Chunks    *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap *ebpf.MapSpec `ebpf:"config_map"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	HelloUsed *ebpf.MapSpec `ebpf:"hello_used"`
 	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
+	Slots     *ebpf.MapSpec `ebpf:"slots"`
+	Windows   *ebpf.MapSpec `ebpf:"windows"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
 
@@ -139,6 +146,7 @@ type ClassifierMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierVariableSpecs struct {
+	Executes *ebpf.VariableSpec `ebpf:"executes"`
 }
 
 // ClassifierObjects contains all objects after they have been loaded into the kernel.
@@ -161,19 +169,25 @@ func (o *ClassifierObjects) Close() error {
 //
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierMaps struct {
+	Chunks    *ebpf.Map `ebpf:"chunks"`
 	ConfigMap *ebpf.Map `ebpf:"config_map"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	HelloUsed *ebpf.Map `ebpf:"hello_used"`
 	Sessions  *ebpf.Map `ebpf:"sessions"`
+	Slots     *ebpf.Map `ebpf:"slots"`
+	Windows   *ebpf.Map `ebpf:"windows"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *ClassifierMaps) Close() error {
 	return _ClassifierClose(
+		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
 		m.HelloUsed,
 		m.Sessions,
+		m.Slots,
+		m.Windows,
 		m.Xsks,
 	)
 }
@@ -182,6 +196,7 @@ func (m *ClassifierMaps) Close() error {
 //
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierVariables struct {
+	Executes *ebpf.Variable `ebpf:"executes"`
 }
 
 // ClassifierPrograms contains all programs after they have been loaded into the kernel.

@@ -44,12 +44,15 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
 enum {
-	BPF_F_NO_PREALLOC = 1, /* map flag */
+	BPF_F_NO_PREALLOC = 1, /* map flags */
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_F_INNER_MAP = 1 << 12,
 	BPF_F_BROADCAST = 8,   /* flag of bpf_redirect_map */
 };
 
