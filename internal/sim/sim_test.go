@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		}
 		return
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each seed makes a job anew, and with it much garbage
 	var next, failures, frames, direct atomic.Uint64
 	var total Result
 	var met [numKinds]int // seeds in which a fault of each kind had an effect
