@@ -249,9 +249,13 @@ func (b *bench) floorDevice() perf.FloorDevice {
 	return perf.FloorXDP
 }
 
-// kernelFloor reports whether there is a floor in XDP. A veth hands answers from XDP
-// to the queue of the processor's number, and the asking side listens at the first.
-func (b *bench) kernelFloor() bool { return b.lab != nil && b.o.queues == 1 }
+// kernelFloor reports whether there is a floor in XDP: not over UDP, and with one queue
+// only. A veth hands answers from XDP to the queue of the processor's number, and the
+// asking side listens at the first.
+func (b *bench) kernelFloor() bool {
+	generic := b.lab != nil && b.floorDevice() == perf.FloorXDPGeneric
+	return b.o.queues == 1 && (generic || b.answers)
+}
 
 // runJob starts ranks of this program with a plan, and returns what rank 0 printed.
 func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*bytes.Buffer, error) {

@@ -249,6 +249,31 @@ func TestPerfWithoutPrivileges(t *testing.T) {
 	}
 }
 
+// There is a floor in the kernel over every transport but UDP, with one queue, over a
+// bridge too.
+func TestPerfKernelFloorFollowsTheTransport(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, test := range []struct {
+		args   []string
+		kernel bool
+	}{
+		{[]string{"--transport", "auto"}, true},
+		{[]string{"--transport", "xdp-generic"}, true},
+		{[]string{"--transport", "udp"}, false},
+		{[]string{"--ranks", "2", "--queues", "2"}, false},
+	} {
+		c := command(t, append([]string{"perf", "scale-barrier", "--ranks", "3", "--json", "--iterations", "20", "--rounds", "1"}, test.args...)...)
+		if s := c.run(t); s != 0 {
+			t.Fatalf("%q: status %d: %s", test.args, s, &c.stderr)
+		}
+		for _, r := range perfResults(t, &c.stdout, true) {
+			if (r.KernelP50 > 0) != test.kernel {
+				t.Errorf("%q, %d ranks: floor in the kernel %v µs", test.args, r.Ranks, r.KernelP50)
+			}
+		}
+	}
+}
+
 // A target that is stopped goes on, and the test says how many operations finished
 // before. There is a floor in the kernel where there are namespaces.
 func TestPerfTargetStopped(t *testing.T) {

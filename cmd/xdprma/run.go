@@ -103,6 +103,7 @@ type runner struct {
 	console            *console
 
 	lab     *netlab.Lab // nil: the ranks share the loopback interface
+	answers bool        // the lab carries answers from XDP in native mode
 	ports   []uint16    // UDP port of each rank, without a lab
 	server  *bootstrap.Server
 	configs []bootstrap.Config
@@ -219,7 +220,8 @@ func (r *runner) acceptAnswers() {
 	if !slices.ContainsFunc(r.transports, native) {
 		return
 	}
-	if err := r.lab.AcceptAnswers(); err != nil {
+	err := r.lab.AcceptAnswers()
+	if r.answers = err == nil; !r.answers {
 		r.console.logf("warning: answers from XDP do not pass between the ranks: %v", err)
 	}
 }
