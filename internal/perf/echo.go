@@ -26,7 +26,7 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 		if err := s.sendCount(round, frames, length); err != nil {
 			return err
 		}
-		answered, err := s.await(round)
+		answered, err := s.await(round, patience(losses))
 		if err != nil {
 			return err
 		}
@@ -50,8 +50,9 @@ func (s *side) echo(p FloorPoint, sample *FloorSample) error {
 	return err
 }
 
-// await spins until the answer to a round arrives, and reports false if it was lost.
-func (s *side) await(round uint64) (bool, error) {
+// await spins until the answer to a round arrives, and reports false if it was lost,
+// which it takes for granted after a time.
+func (s *side) await(round uint64, limit time.Duration) (bool, error) {
 	deadline := time.Time{}
 	for {
 		for range spinsPerLook {
@@ -65,7 +66,7 @@ func (s *side) await(round uint64) (bool, error) {
 		}
 		switch now := time.Now(); {
 		case deadline.IsZero():
-			deadline = now.Add(lossAfter)
+			deadline = now.Add(limit)
 		case now.After(deadline):
 			return false, nil
 		}

@@ -26,7 +26,9 @@ const (
 	opOverhead = 72
 	// replyLen is the payload of the frame that answers.
 	replyLen = opOverhead + smallest
-	// lossAfter is how long a side spins for frames before it takes them for lost.
+	// lossAfter is how long a side spins for frames before it takes them for lost, and
+	// how much longer after each loss in a row: on a busy machine the other side may
+	// have to wait for a processor.
 	lossAfter = 50 * time.Millisecond
 	// mostLosses in a row end a floor.
 	mostLosses = 20
@@ -35,7 +37,10 @@ const (
 )
 
 // errSilence ends a floor.
-var errSilence = fmt.Errorf("the other side answered none of the last %d times within %v: the interface drops frames, or the machine is too busy; try again when it is idle", mostLosses, lossAfter)
+var errSilence = fmt.Errorf("the other side answered none of the last %d times, not within %v in the end: the interface drops frames, or the machine is too busy; try again when it is idle", mostLosses, patience(mostLosses-1))
+
+// patience is how long a side spins for frames after a number of losses in a row.
+func patience(losses int) time.Duration { return time.Duration(losses+1) * lossAfter }
 
 // side is one process of a floor.
 type side struct {

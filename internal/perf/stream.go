@@ -63,7 +63,7 @@ func (f *flow) run(limit time.Duration) error {
 			f.sent += uint64(batch)
 			continue
 		}
-		if now.Sub(heard) > lossAfter {
+		if now.Sub(heard) > patience(losses) {
 			f.lost, heard = f.sent-f.arrived, now
 			if losses++; losses == mostLosses {
 				return errSilence
