@@ -26,45 +26,48 @@ func TestEveryQueueIsServed(t *testing.T) {
 		if testing.Short() && queues > 4 {
 			break
 		}
-		l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
 		for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
-			for _, limit := range []int{0, 1, 3, maxQueues} {
-				for _, v6 := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%d queues, %v, limit %d, IPv6 %v", queues, mode, limit, v6), func(t *testing.T) {
-						var dev Device
-						err := l.Do(1, func() (err error) {
-							dev, err = OpenXDP(XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
-							return err
+			t.Run(fmt.Sprintf("%d queues, %v", queues, mode), func(t *testing.T) {
+				t.Parallel() // the most of it is waiting
+				l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+				for _, limit := range []int{0, 1, 3, maxQueues} {
+					for _, v6 := range []bool{false, true} {
+						t.Run(fmt.Sprintf("limit %d, IPv6 %v", limit, v6), func(t *testing.T) {
+							var dev Device
+							err := l.Do(1, func() (err error) {
+								dev, err = OpenXDP(XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
+								return err
+							})
+							b := newEnd(t, dev, err)
+							a := openEnd(t, l, 0, TransportXDPNative, v6)
+							served := queues
+							if limit != 0 {
+								served = min(limit, queues)
+							}
+							x, y := a.dev.(*XDP), dev.(*XDP)
+							if len(x.sockets) != queues || len(y.sockets) != served {
+								t.Fatalf("%d and %d sockets, want %d and %d", len(x.sockets), len(y.sockets), queues, served)
+							}
+							for q := range queues {
+								comesAndIsAnswered(t, a, b, pathThrough(x, y, q))
+							}
+							// With a generic program the kernel numbers the queues of a veth otherwise.
+							c := b.stats().Filter
+							if mode == loader.Native && (c["redirected"] != uint64(2*served) || c["no_socket"] != uint64(2*(queues-served))) {
+								t.Errorf("of %d frames %d went to sockets and %d to the kernel", 2*queues, c["redirected"], c["no_socket"])
+							}
+							a.close()
+							// Which queue a UDP socket's frames come to is up to the kernel.
+							for range 2 * queues {
+								u := openEnd(t, l, 0, TransportUDP, v6)
+								comesAndIsAnswered(t, u, b, u.path(dev.LocalAddr()))
+								u.close()
+							}
+							b.close()
 						})
-						b := newEnd(t, dev, err)
-						a := openEnd(t, l, 0, TransportXDPNative, v6)
-						served := queues
-						if limit != 0 {
-							served = min(limit, queues)
-						}
-						x, y := a.dev.(*XDP), dev.(*XDP)
-						if len(x.sockets) != queues || len(y.sockets) != served {
-							t.Fatalf("%d and %d sockets, want %d and %d", len(x.sockets), len(y.sockets), queues, served)
-						}
-						for q := range queues {
-							comesAndIsAnswered(t, a, b, pathThrough(x, y, q))
-						}
-						// With a generic program the kernel numbers the queues of a veth otherwise.
-						c := b.stats().Filter
-						if mode == loader.Native && (c["redirected"] != uint64(2*served) || c["no_socket"] != uint64(2*(queues-served))) {
-							t.Errorf("of %d frames %d went to sockets and %d to the kernel", 2*queues, c["redirected"], c["no_socket"])
-						}
-						a.close()
-						// Which queue a UDP socket's frames come to is up to the kernel.
-						for range 2 * queues {
-							u := openEnd(t, l, 0, TransportUDP, v6)
-							comesAndIsAnswered(t, u, b, u.path(dev.LocalAddr()))
-							u.close()
-						}
-						b.close()
-					})
+					}
 				}
-			}
+			})
 		}
 	}
 }

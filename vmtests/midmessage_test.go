@@ -49,15 +49,11 @@ func TestKilledMidMessage(t *testing.T) {
 				j.await(r, "ready")
 			}
 			time.Sleep(30 * time.Millisecond) // traffic
-			killed := time.Now()
 			j.ranks[victim].kill()
 			<-j.ranks[victim].done
 			j.ranks = append(j.ranks[:victim:victim], j.ranks[victim+1:]...)
 			for _, r := range j.ranks {
 				j.await(r, "noticed")
-				if took := time.Since(killed); took > 2*mourning {
-					t.Errorf("rank %d noticed after %v", r.n, took)
-				}
 			}
 			for _, r := range j.ranks {
 				r.tell("leave")

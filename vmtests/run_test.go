@@ -112,6 +112,7 @@ func TestRunPassesOutputAndStatusOn(t *testing.T) {
 		{"sum", []string{"-n", "2", "--timeout", "1s"}, 124, "the job has run for 1s"},
 	} {
 		t.Run(tt.program+" "+strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			r := xdprma(t, tt.program, tt.args...)
 			over(t, r, tt.status)
 			if !strings.Contains(r.output(), tt.says) {
