@@ -15,15 +15,15 @@ func (j *Job) carry(ctx context.Context, m collective.Machine) error {
 	if err := ctx.Err(); err != nil {
 		m.GiveUp(err)
 	}
-	e, now := p.Lock()
+	e := p.Lock()
 	for {
 		if p.Closed() {
-			m.Drop(e, now)
+			m.Drop(e)
 			p.Unlock()
 			return errClosed
 		}
 		var err error
-		switch m.Step(e, now) {
+		switch m.Step(e) {
 		case collective.Done:
 			p.Unlock()
 			return nil
@@ -41,7 +41,7 @@ func (j *Job) carry(ctx context.Context, m collective.Machine) error {
 		if err != nil {
 			m.GiveUp(err)
 		}
-		e, now = p.Lock()
+		e = p.Lock()
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *Comm) takeTurn(ctx context.Context, op string) error {
 		return nil
 	case <-ctx.Done():
 		err := c.named(op, mpierr.NoRank, ctx.Err())
-		c.job.inEngine(func(e *engine.Engine, now int64) { c.members.Break(e, now, c.context, err) }) // the others wait
+		c.job.inEngine(func(e *engine.Engine) { c.members.Break(e, c.context, err) }) // the others wait
 		return err
 	}
 }

@@ -39,8 +39,8 @@ func newComm(j *Job, context uint32, group []int) *Comm {
 }
 
 func commOf(j *Job, members collective.Comm) *Comm {
-	e, now := j.poller.Lock()
-	e.OpenContext(now, members.Context, members.Group)
+	e := j.poller.Lock()
+	e.OpenContext(members.Context, members.Group)
 	j.poller.Unlock()
 	return &Comm{
 		job: j, context: members.Context, worldRanks: members.Group, rank: members.Rank, size: members.Size,
@@ -112,16 +112,16 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 // communicator, and does not use c. It is for calls that make a communicator which others
 // may have then.
 func (c *Comm) Break(other *Comm, err error) {
-	c.job.inEngine(func(e *engine.Engine, now int64) {
-		other.members.Renounce(e, now, &collective.Part{Context: c.context, Group: c.worldRanks}, err)
+	c.job.inEngine(func(e *engine.Engine) {
+		other.members.Renounce(e, &collective.Part{Context: c.context, Group: c.worldRanks}, err)
 	})
 }
 
 // inEngine has f use the engine, unless the job is closed.
-func (j *Job) inEngine(f func(e *engine.Engine, now int64)) {
-	e, now := j.poller.Lock()
+func (j *Job) inEngine(f func(e *engine.Engine)) {
+	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
-		f(e, now)
+		f(e)
 	}
 }

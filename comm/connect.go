@@ -10,8 +10,8 @@ import (
 // is called with the engine's lock held. Where there is no session yet, it begins one, on
 // which calls are queued, and looks for the rank in the background: until the rank has
 // published its address, and then for as long as a silent peer is waited for.
-func (j *Job) Connect(e *engine.Engine, now int64, rank int) *engine.Session {
-	s, begun := e.Meet(now, rank)
+func (j *Job) Connect(e *engine.Engine, rank int) *engine.Session {
+	s, begun := e.Meet(rank)
 	if begun {
 		j.goBackground(func(ctx context.Context) { j.find(ctx, rank) })
 	}
@@ -25,12 +25,12 @@ func (j *Job) find(ctx context.Context, rank int) {
 	if err == nil {
 		path, err = j.poller.Path(ctx, peer.addr)
 	}
-	e, now := j.poller.Lock()
+	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if err != nil {
-		e.Unreachable(now, rank, err)
+		e.Unreachable(rank, err)
 		return
 	}
-	e.Dial(now, rank, path, peer.incarnation)
-	e.Tick(now)
+	e.Dial(rank, path, peer.incarnation)
+	e.Tick()
 }

@@ -166,7 +166,7 @@ func TestBusyContextEnds(t *testing.T) {
 	first := make(chan error)
 	go func() { first <- w.Barrier(ctx) }()
 	for busy := false; !busy; time.Sleep(time.Millisecond) {
-		e, _ := jobs[0].Poller().Lock()
+		e := jobs[0].Poller().Lock()
 		busy = e.Usage().Receives > 0
 		jobs[0].Poller().Unlock()
 	}

@@ -135,11 +135,11 @@ func (c *Comm) Free() (err error) {
 	if c.freed.Swap(true) {
 		return errFreed("comm free")
 	}
-	e, now := c.job.poller.Lock()
+	e := c.job.poller.Lock()
 	if !c.job.poller.Closed() {
-		e.FreeContext(now, c.context)
-		e.FreeContext(now, c.context|collective.SecondContext) // of which others need nothing from this rank
-		e.Tick(now)
+		e.FreeContext(c.context)
+		e.FreeContext(c.context | collective.SecondContext) // of which others need nothing from this rank
+		e.Tick()
 	}
 	c.job.poller.Unlock()
 	return callbackError("comm free", c.attributes.Clear(c))

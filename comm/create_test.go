@@ -17,7 +17,7 @@ func TestSplitHalf(t *testing.T) {
 	// silence waits until a rank has sent the others what it can, and has it vanish.
 	silence := func(j *comm.Job) {
 		for {
-			e, _ := j.Poller().Lock()
+			e := j.Poller().Lock()
 			u := e.Usage()
 			j.Poller().UnlockQuiet()
 			if u.Receives == 1 && u.FreeSlots == u.Slots {

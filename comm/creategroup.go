@@ -68,13 +68,13 @@ func (c *Comm) idFor(g Group) uint32 {
 func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
 	for _, w := range k.Rest() {
 		_, err := j.Session(ctx, w)
-		e, now := j.poller.Lock()
+		e := j.poller.Lock()
 		switch {
 		case j.poller.Closed():
 		case errors.Is(err, mpierr.ProcFailed):
-			e.TellGone(now, w)
+			e.TellGone(w)
 		case err == nil:
-			k.Tell(e, now, w)
+			k.Tell(e, w)
 		}
 		j.poller.Unlock()
 	}
@@ -90,7 +90,7 @@ func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
 // rank that finds itself in it was given up by another, which did not hear of it in
 // time.
 func (c *Comm) Failed() Group {
-	e, _ := c.job.poller.Lock()
+	e := c.job.poller.Lock()
 	defer c.job.poller.UnlockQuiet()
 	return c.Group().filter(e.Gone)
 }

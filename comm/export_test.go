@@ -13,8 +13,8 @@ func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 	id := c.job.contextID()
 	k, p := c.members.CreateGroup(g.world, 0, id), c.job.poller
 	for {
-		e, now := p.Lock()
-		switch k.Step(e, now) {
+		e := p.Lock()
+		switch k.Step(e) {
 		case collective.Meet:
 			p.Unlock()
 			if _, err := c.job.Session(ctx, k.Peer()); err != nil {
@@ -30,12 +30,12 @@ func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 		}
 		break
 	}
-	e, now := p.Lock()
+	e := p.Lock()
 	defer p.Unlock()
 	for _, w := range g.world[1 : 1+some] {
-		e.PostSend(now, &engine.Sending{To: e.Session(w).Peer(), Context: id, Tag: MaxTag + 1})
+		e.PostSend(&engine.Sending{To: e.Session(w).Peer(), Context: id, Tag: MaxTag + 1})
 	}
-	e.Tick(now)
+	e.Tick()
 	return nil
 }
 

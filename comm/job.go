@@ -282,7 +282,7 @@ func (j *Job) Windows() *window.Table { return j.windows }
 // none. It blocks until the rank has published its address and the network knows
 // the way, and not for the rank's answer.
 func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
-	e, _ := j.poller.Lock()
+	e := j.poller.Lock()
 	s := e.Session(rank)
 	j.poller.Unlock()
 	if s != nil {
@@ -306,8 +306,8 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 		}
 		return nil, &mpierr.Error{Op: "connect", Class: class, Rank: rank, Err: err}
 	}
-	e, now := j.poller.Lock()
-	s = e.Dial(now, rank, path, peer.incarnation)
+	e = j.poller.Lock()
+	s = e.Dial(rank, path, peer.incarnation)
 	j.poller.Unlock()
 	return s, nil
 }
@@ -332,8 +332,8 @@ func (j *Job) close() error {
 	j.endLife()
 	j.mu.Unlock()
 	j.background.Wait()
-	e, now := j.poller.Lock()
-	e.Bye(now)
+	e := j.poller.Lock()
+	e.Bye()
 	j.poller.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
 	// A frame that is not acknowledged by then never will be: the peer is gone.

@@ -115,14 +115,14 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	}
 	r := c.newReceive(nil, source, tag, true)
 	defer receives.Put(r)
-	e, now := c.job.poller.Lock()
+	e := c.job.poller.Lock()
 	if c.job.poller.Closed() {
 		c.job.poller.Unlock()
 		return Status{}, false, c.named("iprobe", source, errClosed)
 	}
-	ok = e.TryReceive(now, r)
+	ok = e.TryReceive(r)
 	_, known := c.known(e, source)
-	e.Tick(now)
+	e.Tick()
 	c.job.poller.Unlock()
 	if !ok && (source == AnySource || !known) {
 		c.greet()
@@ -171,22 +171,22 @@ func (c *Comm) checkReceive(op string, source, tag int) error {
 // enter locks the engine for a call that concerns a rank of the communicator, and
 // returns the session with it, nil for this rank and AnySource. With an error,
 // nothing is locked.
-func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, now int64, s *engine.Session, err error) {
+func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, s *engine.Session, err error) {
 	p := c.job.poller
-	e, now = p.Lock()
+	e = p.Lock()
 	s, known := c.known(e, rank)
 	if !known && !p.Closed() {
 		p.UnlockQuiet()
 		if s, err = c.job.Session(ctx, c.WorldRank(rank)); err != nil {
-			return nil, 0, nil, err
+			return nil, nil, err
 		}
-		e, now = p.Lock()
+		e = p.Lock()
 	}
 	if p.Closed() {
 		p.Unlock()
-		return nil, 0, nil, errClosed
+		return nil, nil, errClosed
 	}
-	return e, now, s, nil
+	return e, s, nil
 }
 
 // known returns the session with a rank, and whether there is one or none is needed.
@@ -222,12 +222,12 @@ func (c *Comm) sendTo(ctx context.Context, op string, data []byte, dest, tag int
 
 // push sends data to a rank of the communicator.
 func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) error {
-	e, now, s, err := c.enter(ctx, dest)
+	e, s, err := c.enter(ctx, dest)
 	if err != nil {
 		return c.named(op, dest, err)
 	}
 	p := c.newSending(s, data, tag)
-	e.PostSend(now, p)
+	e.PostSend(p)
 	return c.finishSend(op, dest, p, c.job.poller.WaitLocked(ctx, p))
 }
 
@@ -242,11 +242,11 @@ func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Send
 func (c *Comm) finishSend(op string, dest int, p *engine.Sending, err error) error {
 	if err != nil {
 		spare := slices.Clone(p.Data) // before others have to wait for it
-		e, now := c.job.poller.Lock()
-		if !e.Abandon(now, p, spare) {
+		e := c.job.poller.Lock()
+		if !e.Abandon(p, spare) {
 			err = nil
 		}
-		e.Tick(now)
+		e.Tick()
 		c.job.poller.Unlock()
 	}
 	if err == nil {
@@ -268,12 +268,12 @@ func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request,
 	if dest == ProcNull {
 		return c.nothing(), nil
 	}
-	e, now, s, err := c.enter(ctx, dest)
+	e, s, err := c.enter(ctx, dest)
 	if err != nil {
 		return nil, c.named("isend", dest, err)
 	}
 	p := &engine.Sending{To: s.Peer(), Context: c.context, Tag: tag, Data: data}
-	e.PostSend(now, p)
+	e.PostSend(p)
 	c.job.poller.Unlock()
 	return NewRequest(c.job.poller, p, func() error {
 		if err := p.Err(); err != nil {
@@ -325,12 +325,12 @@ func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag 
 
 // pull receives from a rank of the communicator, or any, or probes.
 func (c *Comm) pull(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
-	e, now, _, err := c.enter(ctx, source)
+	e, _, err := c.enter(ctx, source)
 	if err != nil {
 		return Status{}, c.named(op, source, err)
 	}
 	r := c.newReceive(buf, source, tag, probe)
-	e.PostReceive(now, r)
+	e.PostReceive(r)
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}
@@ -341,8 +341,8 @@ func (c *Comm) pull(ctx context.Context, op string, buf []byte, source, tag int,
 // is withdrawn, or, if it has matched a message meanwhile, waited for.
 func (c *Comm) finishReceive(op string, source int, r *engine.Receive, err error) (Status, error) {
 	if err != nil {
-		e, now := c.job.poller.Lock()
-		withdrawn := e.WithdrawReceive(now, r)
+		e := c.job.poller.Lock()
+		withdrawn := e.WithdrawReceive(r)
 		c.job.poller.Unlock()
 		if !withdrawn {
 			err = c.job.poller.Wait(context.Background(), r)
@@ -382,13 +382,13 @@ func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *S
 		*status = nullStatus
 		return c.nothing(), nil
 	}
-	e, now, _, err := c.enter(ctx, source)
+	e, _, err := c.enter(ctx, source)
 	if err != nil {
 		return nil, c.named("irecv", source, err)
 	}
 	r := new(engine.Receive)
 	c.setReceive(r, buf, source, tag, false)
-	e.PostReceive(now, r)
+	e.PostReceive(r)
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}
@@ -420,13 +420,13 @@ func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, rec
 
 // swap is push and pull at the same time.
 func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
-	e, now, to, err := c.enter(ctx, dest)
+	e, to, err := c.enter(ctx, dest)
 	peer := dest
 	if err == nil {
 		if _, known := c.known(e, source); !known {
 			c.job.poller.UnlockQuiet()
 			peer = source
-			e, now, _, err = c.enter(ctx, source)
+			e, _, err = c.enter(ctx, source)
 		}
 	}
 	if err != nil {
@@ -435,8 +435,8 @@ func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag i
 	r, p := c.newReceive(recv, source, recvTag, false), c.newSending(to, send, sendTag)
 	h := exchanges.Get().(*halves)
 	h.p, h.r = p, r
-	e.PostReceive(now, r)
-	e.PostSend(now, p)
+	e.PostReceive(r)
+	e.PostSend(p)
 	if source == AnySource && !r.Met() {
 		c.greet()
 	}

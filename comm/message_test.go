@@ -511,7 +511,7 @@ func TestFreeWithMessages(t *testing.T) {
 	})...); err != nil {
 		t.Fatal(err)
 	}
-	e, _ := jobs[1].Poller().Lock()
+	e := jobs[1].Poller().Lock()
 	defer jobs[1].Poller().Unlock()
 	if u := e.Usage(); u.Unexpected != 0 {
 		t.Errorf("%+v", u)

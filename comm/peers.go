@@ -104,11 +104,11 @@ func (j *Job) watchEnds(ctx context.Context) {
 
 // processEnded fails what waits for a rank whose process has ended.
 func (j *Job) processEnded(why *bootstrap.EndedError) {
-	e, now := j.poller.Lock()
+	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
-		e.Ended(now, why.Rank, why)
-		e.Tick(now)
+		e.Ended(why.Rank, why)
+		e.Tick()
 	}
 }
 

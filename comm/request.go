@@ -87,8 +87,8 @@ func (r *Request) met() bool {
 
 // poll sends what is ready and reports whether r is over.
 func (r *Request) poll() bool {
-	e, now := r.poller.Lock()
-	e.Tick(now)
+	e := r.poller.Lock()
+	e.Tick()
 	met := r.cond.Met()
 	r.poller.Unlock()
 	return met || r.poller.Closed()
@@ -237,8 +237,8 @@ func testSome(op string, requests []*Request, most int) (indexes []int, active b
 	if p == nil {
 		return nil, false, err
 	}
-	e, now := p.Lock()
-	e.Tick(now)
+	e := p.Lock()
+	e.Tick()
 	p.Unlock()
 	indexes, err = endSome(op, p, requests, most)
 	return indexes, true, err

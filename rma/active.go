@@ -63,7 +63,7 @@ func (w *Win) Post(_ context.Context, origins []int, assert Assert) (err error) 
 	if err := w.open("post"); err != nil {
 		return err
 	}
-	defer t.Tick(t.Now) // the caller may have nothing to wait for
+	defer t.Tick() // the caller may have nothing to wait for
 	return w.epochs.Post(t, origins, assert)
 }
 

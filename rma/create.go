@@ -269,7 +269,7 @@ func (w *Win) forget() {
 	if w.own == nil {
 		return
 	}
-	e, _ := w.poller.Lock()
+	e := w.poller.Lock()
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.own = nil

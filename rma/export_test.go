@@ -20,7 +20,7 @@ func (n *Node) Silence() { _ = n.job.Poller().Close() }
 // what it can.
 func (n *Node) SilenceWaiting() {
 	for {
-		e, _ := n.job.Poller().Lock()
+		e := n.job.Poller().Lock()
 		u := e.Usage()
 		n.job.Poller().UnlockQuiet()
 		if u.Receives == 1 && u.FreeSlots == u.Slots {
@@ -33,14 +33,14 @@ func (n *Node) SilenceWaiting() {
 
 // Usage returns what the engine of the window's node holds.
 func (w *Win) Usage() engine.Usage {
-	e, _ := w.poller.Lock()
+	e := w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	return e.Usage()
 }
 
 // LockWaits returns how many requests wait for locks of the node's windows.
 func (n *Node) LockWaits() int {
-	e, _ := n.job.Poller().Lock()
+	e := n.job.Poller().Lock()
 	defer n.job.Poller().UnlockQuiet()
 	return e.Usage().LockWaits
 }

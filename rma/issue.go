@@ -4,14 +4,14 @@ import (
 	"context"
 	"sync"
 
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
 // operation is a communication call on its way out.
 type operation struct {
-	engine.Call
+	onesided.Call
 	name   string
 	target int
 	at     Location
@@ -35,12 +35,12 @@ func (w *Win) issue(o *operation, y *transfer) error {
 				return nil
 			}
 			first = false
-			done, err := t.Issue(t.Now, &o.Call)
+			done, err := t.Issue(&o.Call)
 			if done || err != nil {
 				w.poller.Unlock()
 				return named(o.name, o.target, err)
 			}
-			until = (*engine.RoomWait)(a)
+			until = (*onesided.RoomWait)(a)
 		}
 		var err error
 		if t, err = w.awaitRoom(o, until); err != nil {
@@ -66,7 +66,7 @@ func (w *Win) awaitRoom(o *operation, until epochs.Condition) (epochs.Turn, erro
 		return t, nil
 	}
 	if o.Access != nil {
-		t.Drop(t.Now, &o.Call)
+		t.Drop(&o.Call)
 	}
 	w.poller.Unlock()
 	return t, err
@@ -77,7 +77,7 @@ func (w *Win) awaitRoom(o *operation, until epochs.Condition) (epochs.Turn, erro
 func (w *Win) direct(t epochs.Turn, o *operation, y *transfer) bool {
 	d := w.targets[o.target].direct
 	if d != nil && (o.Basic.Size() <= 8 || o.Access.Local()) && t.Direct(o.Access) {
-		t.Reach(t.Now, o.Access)
+		t.Reach(o.Access)
 		w.acting.Add(1)
 		w.poller.UnlockQuiet()
 		w.act(d, &o.Call, y)
@@ -92,15 +92,15 @@ func (w *Win) direct(t epochs.Turn, o *operation, y *transfer) bool {
 }
 
 // directs are used again by calls with derived datatypes.
-var directs = sync.Pool{New: func() any { return &engine.Direct{} }}
+var directs = sync.Pool{New: func() any { return &onesided.Direct{} }}
 
 // act lets a call act at once on memory that this process maps.
-func (w *Win) act(target *window.Window, c *engine.Call, y *transfer) {
+func (w *Win) act(target *window.Window, c *onesided.Call, y *transfer) {
 	var class Class
 	if y == nil {
-		class = engine.Act(c, target)
+		class = onesided.Act(c, target)
 	} else {
-		d := directs.Get().(*engine.Direct)
+		d := directs.Get().(*onesided.Direct)
 		class = d.ActTyped(c, target, &y.origin, &y.result, y.target, y.count, y.size)
 		directs.Put(d)
 	}

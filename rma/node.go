@@ -131,7 +131,7 @@ func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPaylo
 // Stats returns the counters of the protocol and of the network device since
 // Join. Nothing is lost without being counted in one of them.
 func (n *Node) Stats() (engine.Stats, userspace.Stats) {
-	e, _ := n.job.Poller().Lock()
+	e := n.job.Poller().Lock()
 	protocol := e.Stats
 	n.job.Poller().Unlock()
 	return protocol, n.job.Poller().Stats()

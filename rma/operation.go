@@ -2,7 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -20,7 +20,7 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 
 // put is Put with a request r to follow it, or without one where r is nil. get,
 // accumulate and so on relate to Get and Accumulate in the same way.
-func (w *Win) put(r *engine.Request, origin Buffer, target int, at Location) error {
+func (w *Win) put(r *onesided.Request, origin Buffer, target int, at Location) error {
 	o := operation{name: "put", target: target, at: at, align: 1}
 	o.Code, o.Origin, o.Request = wire.CodePut, origin.Memory(), r
 	if !origin.Plain() || at.typ != nil {
@@ -38,7 +38,7 @@ func (w *Win) Get(result Buffer, target int, at Location) error {
 	return w.report(w.get(nil, result, target, at))
 }
 
-func (w *Win) get(r *engine.Request, result Buffer, target int, at Location) error {
+func (w *Win) get(r *onesided.Request, result Buffer, target int, at Location) error {
 	o := operation{name: "get", target: target, at: at, align: 1}
 	o.Code, o.Result, o.Request = wire.CodeGet, result.Memory(), r
 	if !result.Plain() || at.typ != nil {
@@ -58,7 +58,7 @@ func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
 	return w.report(w.accumulate(nil, origin, target, at, op))
 }
 
-func (w *Win) accumulate(r *engine.Request, origin Buffer, target int, at Location, op Op) error {
+func (w *Win) accumulate(r *onesided.Request, origin Buffer, target int, at Location, op Op) error {
 	const name = "accumulate"
 	if op == NoOp {
 		return newError(name, ErrOp, target, "no_op is for the calls that return a value")
@@ -84,7 +84,7 @@ func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op O
 	return w.report(w.getAccumulate(nil, origin, result, target, at, op))
 }
 
-func (w *Win) getAccumulate(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) getAccumulate(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		o := operation{name: "get_accumulate", target: target, at: at, align: 1}
 		o.Code, o.Op, o.Request = wire.CodeGetAccumulate, op, r
@@ -99,7 +99,7 @@ func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) 
 	return w.report(w.fetchAndOp(nil, origin, result, target, at, op))
 }
 
-func (w *Win) fetchAndOp(r *engine.Request, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) fetchAndOp(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		if err := single(name, target, at, origin, result); err != nil {
@@ -113,7 +113,7 @@ func (w *Win) fetchAndOp(r *engine.Request, origin, result Buffer, target int, a
 }
 
 // fetch issues what returns the former values of predefined datatypes.
-func (w *Win) fetch(r *engine.Request, name string, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) fetch(r *onesided.Request, name string, origin, result Buffer, target int, at Location, op Op) error {
 	basic := result.Basic()
 	if err := checkOp(name, target, op, basic); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Loca
 	return w.report(w.compareAndSwap(nil, origin, compare, result, target, at))
 }
 
-func (w *Win) compareAndSwap(r *engine.Request, origin, compare, result Buffer, target int, at Location) error {
+func (w *Win) compareAndSwap(r *onesided.Request, origin, compare, result Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
 	if !origin.Plain() || !compare.Plain() || !result.Plain() || at.typ != nil {
 		if err := single(name, target, at, origin, compare, result); err != nil {

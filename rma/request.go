@@ -2,7 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 )
 
 // Request is the handle of a request-based call: Wait and Test end it; see
@@ -22,8 +22,8 @@ var (
 )
 
 // begin issues a call that is followed by a request; errors name it op.
-func (w *Win) begin(op string, target int, issue func(r *engine.Request) error) (*Request, error) {
-	r := &engine.Request{}
+func (w *Win) begin(op string, target int, issue func(r *onesided.Request) error) (*Request, error) {
+	r := &onesided.Request{}
 	if err := issue(r); err != nil {
 		return nil, named(op, target, err)
 	}
@@ -36,14 +36,14 @@ func (w *Win) begin(op string, target int, issue func(r *engine.Request) error) 
 // the target. It blocks as Put does. Classes as for Put.
 func (w *Win) Rput(origin Buffer, target int, at Location) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("rput", target, func(r *engine.Request) error { return w.put(r, origin, target, at) })
+	return w.begin("rput", target, func(r *onesided.Request) error { return w.put(r, origin, target, at) })
 }
 
 // Rget is Get with a request that completes when the data is in result (MPI_Rget,
 // section 11.3.5). Classes as for Get.
 func (w *Win) Rget(result Buffer, target int, at Location) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("rget", target, func(r *engine.Request) error { return w.get(r, result, target, at) })
+	return w.begin("rget", target, func(r *onesided.Request) error { return w.get(r, result, target, at) })
 }
 
 // Raccumulate is Accumulate with a request that completes when origin may be
@@ -51,7 +51,7 @@ func (w *Win) Rget(result Buffer, target int, at Location) (_ *Request, err erro
 // Accumulate.
 func (w *Win) Raccumulate(origin Buffer, target int, at Location, op Op) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("raccumulate", target, func(r *engine.Request) error { return w.accumulate(r, origin, target, at, op) })
+	return w.begin("raccumulate", target, func(r *onesided.Request) error { return w.accumulate(r, origin, target, at, op) })
 }
 
 // RgetAccumulate is GetAccumulate with a request that completes when the former
@@ -59,7 +59,7 @@ func (w *Win) Raccumulate(origin Buffer, target int, at Location, op Op) (_ *Req
 // GetAccumulate.
 func (w *Win) RgetAccumulate(origin, result Buffer, target int, at Location, op Op) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("rget_accumulate", target, func(r *engine.Request) error {
+	return w.begin("rget_accumulate", target, func(r *onesided.Request) error {
 		return w.getAccumulate(r, origin, result, target, at, op)
 	})
 }
@@ -68,12 +68,12 @@ func (w *Win) RgetAccumulate(origin, result Buffer, target int, at Location, op 
 // in result. The standard has no such call. Classes as for FetchAndOp.
 func (w *Win) RfetchAndOp(origin, result Buffer, target int, at Location, op Op) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("rfetch_and_op", target, func(r *engine.Request) error { return w.fetchAndOp(r, origin, result, target, at, op) })
+	return w.begin("rfetch_and_op", target, func(r *onesided.Request) error { return w.fetchAndOp(r, origin, result, target, at, op) })
 }
 
 // RcompareAndSwap is CompareAndSwap with a request that completes when the former
 // value is in result. The standard has no such call. Classes as for CompareAndSwap.
 func (w *Win) RcompareAndSwap(origin, compare, result Buffer, target int, at Location) (_ *Request, err error) {
 	defer w.handle(&err)
-	return w.begin("rcompare_and_swap", target, func(r *engine.Request) error { return w.compareAndSwap(r, origin, compare, result, target, at) })
+	return w.begin("rcompare_and_swap", target, func(r *onesided.Request) error { return w.compareAndSwap(r, origin, compare, result, target, at) })
 }

@@ -4,14 +4,13 @@ import (
 	"context"
 	"net"
 
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/onesided"
 )
 
 // turn locks the engine, until one of the poller's ways of unlocking.
 func (w *Win) turn() epochs.Turn {
-	e, now := w.poller.Lock()
-	return epochs.Turn{Engine: e, Now: now}
+	return w.poller.Lock()
 }
 
 // run carries out a synchronisation call: it takes a step in a turn of the engine, and
@@ -77,11 +76,11 @@ func (w *Win) usable(op string) error {
 
 // connect opens the access to a target. It is called with the engine's lock held, and
 // waits for nothing.
-func (w *Win) connect(t epochs.Turn, rank int) *engine.Access {
+func (w *Win) connect(t epochs.Turn, rank int) *onesided.Access {
 	if rank == w.comm.Rank() {
 		return t.OpenLocal(w.own)
 	}
-	a := t.OpenAccess(w.comm.Job().Connect(t.Engine, t.Now, w.comm.WorldRank(rank)), w.own.ID())
+	a := t.OpenAccess(w.comm.Job().Connect(t, w.comm.WorldRank(rank)), w.own.ID())
 	if w.targets[rank].direct != nil {
 		h := w.host.lockOf(w, rank)
 		a.Share(h.Lock, h.IndexOf(w.comm.WorldRank(w.comm.Rank())))

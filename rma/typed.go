@@ -2,7 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -27,7 +27,7 @@ func (l Location) As(count int, t *datatype.Type) Location {
 
 // transfer is a call with derived datatypes.
 type transfer struct {
-	origin, result engine.Local
+	origin, result onesided.Local
 	target         *datatype.Type
 	count          int
 	lo             int64 // the first byte at the target, from displacement 0
@@ -35,14 +35,14 @@ type transfer struct {
 }
 
 // local returns b as the engine knows it.
-func local(b *Buffer) engine.Local {
+func local(b *Buffer) onesided.Local {
 	mem := b.Memory()
 	if b.Plain() || len(mem) == 0 {
-		return engine.Local{Mem: mem}
+		return onesided.Local{Mem: mem}
 	}
 	n, t := b.Entries()
 	lo, _, _ := t.Bounds(n) // checked when b was made
-	return engine.Local{Mem: mem, Base: -lo, Type: t, Count: n}
+	return onesided.Local{Mem: mem, Base: -lo, Type: t, Count: n}
 }
 
 // issueTyped checks and issues a call in which any datatype is derived, or that

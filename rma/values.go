@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 )
 
 // Fetch combines value with the element at the target, and returns what was there before:
@@ -44,9 +44,9 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 }
 
 // awaitOwn waits for the one operation that r follows, and returns its error.
-func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *engine.Request) error {
-	if e, now := w.poller.Lock(); target != ProcNull {
-		e.FlushUnmarked(now, w.epochs.Opened(target)) // asks for a prompt answer
+func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *onesided.Request) error {
+	if e := w.poller.Lock(); target != ProcNull {
+		e.FlushUnmarked(w.epochs.Opened(target)) // asks for a prompt answer
 	}
 	if err := w.poller.WaitLocked(ctx, r); err != nil {
 		return named(name, target, err)
@@ -58,7 +58,7 @@ func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *engine.R
 // and what follows the call.
 type cell struct {
 	origin, compare, result [2]uint64
-	request                 engine.Request
+	request                 onesided.Request
 }
 
 var cells = sync.Pool{New: func() any { return new(cell) }}
@@ -69,7 +69,7 @@ func take[T datatype.Element](c *cell, result *T, err error) (former T, _ error)
 		return former, err
 	}
 	former = *result
-	c.request = engine.Request{}
+	c.request = onesided.Request{}
 	cells.Put(c)
 	return former, nil
 }

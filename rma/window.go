@@ -134,7 +134,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		return err // by another goroutine, meanwhile
 	}
 	w.epochs.Close(t)
-	t.Evict(t.Now, w.mapped())
+	t.Evict(w.mapped())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.host.retire(w.comm.Rank())
 	for w.acting.Load() > 0 { // copies that came before; none begins any more

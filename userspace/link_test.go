@@ -121,8 +121,8 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, now := p.Lock()
-			e.Dial(now, 1, path, 1)
+			e := p.Lock()
+			e.Dial(1, path, 1)
 			p.Unlock()
 			var waits []<-chan error
 			for range 3 { // one drives, and the others are parked
@@ -137,8 +137,8 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 				}
 			}
 			_, pathErr := p.Path(context.Background(), peer.dev.LocalAddr())
-			e, now = p.Lock()
-			e.Dial(now, 2, path, 1)
+			e = p.Lock()
+			e.Dial(2, path, 1)
 			p.Unlock()
 			p.Lock()
 			errs := []error{pathErr, e.Session(1).Err(), e.Session(2).Err()}

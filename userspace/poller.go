@@ -99,8 +99,8 @@ func (p *Poller) lose(why error) {
 	if p.tell(seat.Enters) == seat.Refuse {
 		return
 	}
-	e, now := p.Lock()
-	e.Isolate(now, why)
+	e := p.Lock()
+	e.Isolate(why)
 	p.Unlock()
 	p.tell(seat.Exits)
 }
@@ -112,13 +112,13 @@ func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 // All other uses of the device go through the Poller.
 func (p *Poller) Device() Device { return p.dev }
 
-// Lock gives the caller the engine until Unlock, UnlockQuiet or WaitLocked. It
-// blocks while another holds it, never for a system call.
-func (p *Poller) Lock() (*engine.Engine, int64) {
+// Lock gives the caller the engine, and the engine the time, until Unlock, UnlockQuiet or
+// WaitLocked. It blocks while another holds it, never for a system call.
+func (p *Poller) Lock() *engine.Engine {
 	p.mu.Lock()
-	now := p.Now()
-	p.called.Store(now)
-	return p.eng, now
+	p.eng.Now = p.Now()
+	p.called.Store(p.eng.Now)
+	return p.eng
 }
 
 // UnlockQuiet ends a use of the engine that had it send nothing.
@@ -248,11 +248,11 @@ func (p *Poller) openSession(id uint64) error {
 }
 
 // tick is the engine's Tick.
-func (p *Poller) tick(now int64) {
-	if p.unreaped > 0 && now >= p.deadline.Load() {
+func (p *Poller) tick() {
+	if p.unreaped > 0 && p.eng.Now >= p.deadline.Load() {
 		p.reap() // what the device still has cannot be sent again
 	}
-	p.eng.Tick(now)
+	p.eng.Tick()
 }
 
 // reap takes back the slots that the device is done with. It is off the way of

@@ -176,9 +176,9 @@ func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
 
 // dial starts a session with a rank, as comm does.
 func dial(p *Poller, rank int) {
-	e, now := p.Lock()
-	e.Dial(now, rank, 0, 1)
-	e.Tick(now)
+	e := p.Lock()
+	e.Dial(rank, 0, 1)
+	e.Tick()
 	p.Unlock()
 }
 
@@ -242,7 +242,7 @@ func TestSessionRefusedByDevice(t *testing.T) {
 	d.full = errors.New("the map of sessions is full")
 	p := newStaged(t, d, PollerConfig{})
 	dial(p, 1)
-	e, _ := p.Lock()
+	e := p.Lock()
 	err := e.Session(1).Err()
 	p.Unlock()
 	if !errors.Is(err, d.full) || !errors.Is(err, mpierr.ProcFailed) {
@@ -292,9 +292,9 @@ func TestCloseDuringTurn(t *testing.T) {
 		}
 	}
 	p = newStaged(t, d, PollerConfig{})
-	e, now := p.Lock()
-	e.Dial(now, 1, 0, 1)
-	e.Tick(now)
+	e := p.Lock()
+	e.Dial(1, 0, 1)
+	e.Tick()
 	p.calls = callsATurn - 1
 	armed.Store(true)
 	called := start(func() error { p.Unlock(); return nil })

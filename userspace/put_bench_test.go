@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -28,10 +29,11 @@ func (m *mirrored) Transmit() {
 	if n == 0 {
 		return
 	}
+	m.engine.Now = m.now()
 	for _, f := range m.frames[:n] {
-		m.engine.Receive(m.now(), f.Payload, f.Path)
+		m.engine.Receive(f.Payload, f.Path)
 	}
-	m.engine.Tick(m.now())
+	m.engine.Tick()
 	for opened, _ := m.engine.Announcements(); len(opened) > 0; opened, _ = m.engine.Announcements() {
 		for _, id := range opened {
 			_ = m.peer.SessionOpened(id)
@@ -70,21 +72,21 @@ func BenchmarkPutFlush(b *testing.B) {
 	defer p.Close()
 	m.now = p.Now
 	path := ends[0].path(ends[1].dev.LocalAddr())
-	e, now := p.Lock()
-	a := e.OpenAccess(e.Dial(now, 1, path, 1), 1)
+	e := p.Lock()
+	a := e.OpenAccess(e.Dial(1, path, 1), 1)
 	p.Unlock()
 	ctx, value := context.Background(), make([]byte, 8)
 	b.ReportAllocs()
 	for b.Loop() {
-		e, now := p.Lock()
-		c := engine.Call{Access: a, Code: wire.CodePut, Origin: value}
-		if done, err := e.Issue(now, &c); !done || err != nil {
+		e := p.Lock()
+		c := onesided.Call{Access: a, Code: wire.CodePut, Origin: value}
+		if done, err := e.Issue(&c); !done || err != nil {
 			b.Fatal(done, err)
 		}
 		p.Unlock()
-		e, now = p.Lock()
-		e.Flush(now, a)
-		if err := p.WaitLocked(ctx, (*engine.FlushWait)(a)); err != nil {
+		e = p.Lock()
+		e.Flush(a)
+		if err := p.WaitLocked(ctx, (*onesided.FlushWait)(a)); err != nil {
 			b.Fatal(err)
 		}
 	}

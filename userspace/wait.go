@@ -12,14 +12,14 @@ import (
 // from them, and reports whether cond, if not nil, is met. The caller has the seat.
 func (p *Poller) take(n int, cond Condition) (met bool) {
 	p.mu.Lock()
-	now := p.Now()
+	p.eng.Now = p.Now()
 	if n > 0 {
 		p.calls = 0
 	}
 	for i := range p.frames[:n] {
-		p.eng.Receive(now, p.frames[i].Payload, p.frames[i].Path)
+		p.eng.Receive(p.frames[i].Payload, p.frames[i].Path)
 	}
-	p.tick(now)
+	p.tick()
 	sent := p.drain()
 	if p.waiters != nil {
 		p.wakeMet() // nobody sleeps on the device: who does and registers has the seat
@@ -44,7 +44,7 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 
 // WaitLocked is Wait for a caller that has the lock, which it gives up.
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
-	p.tick(p.called.Load())
+	p.tick()
 	met := cond.Met()
 	if p.tell(seat.Enters) == seat.Refuse {
 		p.mu.Unlock()

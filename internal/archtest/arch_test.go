@@ -45,10 +45,11 @@ var mayImport = map[string][]string{
 	"internal/membership": {"internal/link", "internal/mpierr", "internal/wire"},
 	"internal/line":       {},
 	"internal/message":    {"internal/line", "internal/link", "internal/mpierr", "internal/wire"},
-	"internal/engine":     {"datatype", "internal/line", "internal/link", "internal/membership", "internal/message", "internal/mpierr", "internal/reliable", "internal/wire", "window"},
-	"internal/epochs":     {"internal/engine", "internal/mpierr", "window"},
+	"internal/onesided":   {"datatype", "internal/line", "internal/link", "internal/mpierr", "internal/wire", "window"},
+	"internal/engine":     {"internal/link", "internal/membership", "internal/message", "internal/mpierr", "internal/onesided", "internal/reliable", "internal/wire", "window"},
+	"internal/epochs":     {"internal/engine", "internal/mpierr", "internal/onesided", "window"},
 	"internal/program":    {"datatype", "window"},
-	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/program",
+	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/onesided", "internal/program",
 		"internal/wire", "window"},
 	"internal/bootstrap":    {},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
@@ -62,7 +63,7 @@ var mayImport = map[string][]string{
 	"userspace":             {"afxdp", "internal/engine", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
 		"userspace", "window"},
-	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/hostmem", "internal/mpierr",
+	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/hostmem", "internal/mpierr", "internal/onesided",
 		"internal/wire", "userspace", "window"},
 }
 
@@ -70,7 +71,7 @@ var mayImport = map[string][]string{
 var users = []string{"bench/", "cmd/", "examples/", "internal/perf/", "vmtests/"}
 
 // The pure packages: no input or output, no clock, no goroutine.
-var pure = []string{"datatype", "internal/wire", "internal/express", "internal/reliable", "internal/line", "internal/link", "internal/membership", "internal/message", "window", "internal/collective", "internal/engine", "internal/epochs",
+var pure = []string{"datatype", "internal/wire", "internal/express", "internal/reliable", "internal/line", "internal/link", "internal/membership", "internal/message", "internal/onesided", "window", "internal/collective", "internal/engine", "internal/epochs",
 	"internal/program", "internal/seat", "internal/sim"}
 
 // Packages that pure packages must not import, with all packages below them.

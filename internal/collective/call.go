@@ -109,19 +109,19 @@ func (k *Call) take(from, round int, data []byte) bool {
 }
 
 // Step implements Machine.
-func (k *Call) Step(e *engine.Engine, now int64) Need {
+func (k *Call) Step(e *engine.Engine) Need {
 	switch k.phase {
 	case begun:
-		return k.enter(e, now)
+		return k.enter(e)
 	case working:
 		return Work
 	case ready:
-		return k.post(e, now)
+		return k.post(e)
 	case posted:
-		return k.wait(e, now)
+		return k.wait(e)
 	case ending:
 		if k.wrong != nil {
-			return k.fail(e, now, k.wrong)
+			return k.fail(e, k.wrong)
 		}
 		k.phase = over
 	}
@@ -129,13 +129,13 @@ func (k *Call) Step(e *engine.Engine, now int64) Need {
 }
 
 // enter sees that the arguments are right and the communicator whole.
-func (k *Call) enter(e *engine.Engine, now int64) Need {
+func (k *Call) enter(e *engine.Engine) Need {
 	if k.wrong != nil {
-		return k.fail(e, now, k.wrong)
+		return k.fail(e, k.wrong)
 	}
-	e.OpenContext(now, k.c.Context, k.c.Group)
+	e.OpenContext(k.c.Context, k.c.Group)
 	if failed, broken := e.Revoked(k.c.Context); broken {
-		return k.fail(e, now, &mpierr.Error{Op: k.op, Class: mpierr.ProcFailed, Rank: k.c.RankOf(failed), Err: errBroken})
+		return k.fail(e, &mpierr.Error{Op: k.op, Class: mpierr.ProcFailed, Rank: k.c.RankOf(failed), Err: errBroken})
 	}
 	k.phase = working
 	return Work
@@ -158,9 +158,9 @@ func (k *Call) Work() {
 func (k *Call) Peer() int { return k.peer }
 
 // post begins the exchange.
-func (k *Call) post(e *engine.Engine, now int64) Need {
+func (k *Call) post(e *engine.Engine) Need {
 	if k.fault != nil {
-		return k.fail(e, now, k.c.Named(k.op, k.to, k.fault))
+		return k.fail(e, k.c.Named(k.op, k.to, k.fault))
 	}
 	if k.to >= 0 {
 		k.peer = k.c.WorldRank(k.to)
@@ -176,12 +176,12 @@ func (k *Call) post(e *engine.Engine, now int64) Need {
 	}
 	k.phase = posted
 	if k.from >= 0 {
-		e.PostReceive(now, &k.in)
+		e.PostReceive(&k.in)
 	}
 	if k.to >= 0 {
-		e.PostSend(now, &k.out)
+		e.PostSend(&k.out)
 	}
-	return k.wait(e, now)
+	return k.wait(e)
 }
 
 func (k *Call) sent() bool     { return k.to < 0 || k.out.Met() }
@@ -197,9 +197,9 @@ func (k *Call) halfFailed() bool {
 func (k *Call) Met() bool { return k.sent() && k.received() || k.fault == nil && k.halfFailed() }
 
 // wait goes on once the exchange is over, or was withdrawn as far as it is not.
-func (k *Call) wait(e *engine.Engine, now int64) Need {
+func (k *Call) wait(e *engine.Engine) Need {
 	if k.sent() && k.received() {
-		return k.taken(e, now)
+		return k.taken(e)
 	}
 	if k.halfFailed() && k.fault == nil {
 		k.fault = errOtherHalf
@@ -211,23 +211,23 @@ func (k *Call) wait(e *engine.Engine, now int64) Need {
 		if k.spare == nil && len(k.out.Data) > 0 {
 			return Work
 		}
-		e.Abandon(now, &k.out, k.spare)
-		e.Tick(now)
+		e.Abandon(&k.out, k.spare)
+		e.Tick()
 		k.unsent = true
 	}
 	if !k.received() {
-		if !e.WithdrawReceive(now, &k.in) {
+		if !e.WithdrawReceive(&k.in) {
 			return Finish
 		}
 		k.withdrawn = true
 	}
-	return k.taken(e, now)
+	return k.taken(e)
 }
 
 // taken ends an exchange of which both halves are over.
-func (k *Call) taken(e *engine.Engine, now int64) Need {
+func (k *Call) taken(e *engine.Engine) Need {
 	if err := k.outcome(); err != nil {
-		return k.fail(e, now, err)
+		return k.fail(e, err)
 	}
 	k.fault, k.spare, k.phase = nil, nil, working
 	return Work
@@ -255,12 +255,12 @@ func (k *Call) outcome() error {
 
 // fail ends the call with err, whose rank is one of c, and breaks the communicator, since
 // the others wait.
-func (k *Call) fail(e *engine.Engine, now int64, err error) Need {
+func (k *Call) fail(e *engine.Engine, err error) Need {
 	m := mpierr.Named(k.op, mpierr.NoRank, err)
 	if m.Class == mpierr.Timeout {
 		m.Rank = mpierr.NoRank // the rank that this one waited for may have waited itself
 	}
-	k.c.Break(e, now, k.c.Context, m)
+	k.c.Break(e, k.c.Context, m)
 	k.err, k.phase = m, over
 	return Done
 }
@@ -269,9 +269,9 @@ func (k *Call) fail(e *engine.Engine, now int64, err error) Need {
 func (k *Call) GiveUp(err error) { k.fault = err }
 
 // Drop implements Machine.
-func (k *Call) Drop(e *engine.Engine, now int64) {
+func (k *Call) Drop(e *engine.Engine) {
 	if k.phase == posted && k.from >= 0 {
-		e.WithdrawReceive(now, &k.in)
+		e.WithdrawReceive(&k.in)
 	}
 	k.phase = over
 }

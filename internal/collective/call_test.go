@@ -12,7 +12,6 @@ import (
 
 // lab is the ranks of a job, whose frames arrive when a test says so.
 type lab struct {
-	now   int64
 	e     []*engine.Engine
 	slabs []*engine.Slab
 	held  map[[2]int]bool     // from and to: nothing arrives
@@ -20,7 +19,7 @@ type lab struct {
 }
 
 func newLab(ranks int) *lab {
-	l := &lab{now: 1, held: map[[2]int]bool{}, wait: map[[2]int][][]byte{}}
+	l := &lab{held: map[[2]int]bool{}, wait: map[[2]int][][]byte{}}
 	ids := uint64(0)
 	for r := range ranks {
 		slab := engine.HeapSlab(256, 0, 1400)
@@ -31,9 +30,10 @@ func newLab(ranks int) *lab {
 		}))
 	}
 	for r, e := range l.e {
+		e.Now = 1
 		for to := range ranks {
 			if to != r {
-				e.Dial(l.now, to, engine.PathID(to), 1)
+				e.Dial(to, engine.PathID(to), 1)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func (l *lab) pump() {
 	for moved := true; moved; {
 		moved = false
 		for from, e := range l.e {
-			e.Tick(l.now)
+			e.Tick()
 			e.Announcements()
 			for _, o := range e.Output() {
 				way := [2]int{from, int(o.Path)}
@@ -63,19 +63,21 @@ func (l *lab) pump() {
 				}
 				for _, b := range l.wait[way] {
 					moved = true
-					e.Receive(l.now, b, engine.PathID(from))
+					e.Receive(b, engine.PathID(from))
 				}
 				l.wait[way] = nil
 			}
 		}
-		l.now += 1000
+		for _, e := range l.e {
+			e.Now += 1000
+		}
 	}
 }
 
 // step steps m at a rank until it needs something from others, which it returns.
 func (l *lab) step(rank int, m Machine) Need {
 	for range 1000 {
-		switch need := m.Step(l.e[rank], l.now); {
+		switch need := m.Step(l.e[rank]); {
 		case need == Work:
 			m.Work()
 		case need == Wait && m.Met(), need == Finish && m.Met():
@@ -120,7 +122,7 @@ func TestHalfFailedCallWaitsForWhatIsOnItsWay(t *testing.T) {
 	}
 	l.held[[2]int{1, 0}] = true
 	l.pump() // rank 1 has been offered the message, and asks for it
-	l.e[1].Revoke(l.now, WorldContext, 0)
+	l.e[1].Revoke(WorldContext, 0)
 	if need := l.step(1, calls[1]); need != Finish {
 		t.Fatalf("rank 1 needs %d, not Finish", need)
 	}
@@ -181,8 +183,8 @@ func halfSplit(t *testing.T) (l *lab, waits *Split, part uint32) {
 	if err != nil || p == nil || !s[0].over || s[1].over || !s[1].last {
 		t.Fatalf("rank 0 has %v, %v; rank 1 has all: %v", p, err, s[1].over)
 	}
-	l.e[0].OpenContext(l.now, p.Context, p.Group)
-	l.e[0].PostSend(l.now, &engine.Sending{To: l.e[0].Session(1).Peer(), Context: p.Context, Tag: 1, Data: make([]byte, 100)})
+	l.e[0].OpenContext(p.Context, p.Group)
+	l.e[0].PostSend(&engine.Sending{To: l.e[0].Session(1).Peer(), Context: p.Context, Tag: 1, Data: make([]byte, 100)})
 	l.pump()
 	return l, s[1], p.Context
 }
@@ -195,7 +197,7 @@ func TestRenouncedPartKeepsNothing(t *testing.T) {
 	if need := l.step(1, s); need != Done {
 		t.Fatalf("needs %d", need)
 	}
-	l.e[1].FreeContext(l.now, WorldContext) // where rank 0 is further on
+	l.e[1].FreeContext(WorldContext) // where rank 0 is further on
 	if u := l.e[1].Usage(); u.Unexpected != 0 {
 		t.Errorf("%d bytes of messages are kept", u.Unexpected)
 	}
@@ -209,7 +211,7 @@ func TestRenouncedPartKeepsNothing(t *testing.T) {
 // in the new communicator it is this rank that is to blame.
 func TestPartIsBrokenByItsMember(t *testing.T) {
 	l, s, part := halfSplit(t)
-	l.e[1].Revoke(l.now, WorldContext, 2)
+	l.e[1].Revoke(WorldContext, 2)
 	if need := l.step(1, s); need != Done {
 		t.Fatalf("needs %d", need)
 	}

@@ -92,24 +92,24 @@ func (c *Comm) Named(op string, rank int, err error) *mpierr.Error {
 // Break ends the communicator with the given context, which c's members make or have: its
 // collectives fail at every member, and so do messages that are not there yet. This rank
 // has failed with err, of a call on c.
-func (c *Comm) Break(e *engine.Engine, now int64, context uint32, err error) {
+func (c *Comm) Break(e *engine.Engine, context uint32, err error) {
 	culprit := c.WorldRank(c.Rank)
 	var m *mpierr.Error
 	if errors.As(err, &m) && m.Rank >= 0 && m.Rank < c.Size { // a root may be no rank
 		culprit = c.WorldRank(m.Rank)
 	}
-	e.Revoke(now, context, culprit)
-	e.Tick(now)
+	e.Revoke(context, culprit)
+	e.Tick()
 }
 
 // Renounce breaks the communicator p, as Break does, where this rank was to have it and
 // does not get it: others may have it, and would wait for this rank. Messages that they
 // have sent on it are dropped, for nobody will receive them.
-func (c *Comm) Renounce(e *engine.Engine, now int64, p *Part, err error) {
-	e.OpenContext(now, p.Context, p.Group)
-	e.FreeContext(now, p.Context)
-	e.FreeContext(now, p.Context|SecondContext)
-	c.Break(e, now, p.Context, err)
+func (c *Comm) Renounce(e *engine.Engine, p *Part, err error) {
+	e.OpenContext(p.Context, p.Group)
+	e.FreeContext(p.Context)
+	e.FreeContext(p.Context | SecondContext)
+	c.Break(e, p.Context, err)
 }
 
 // keptScratch bounds what a communicator keeps for its next collective.

@@ -90,46 +90,46 @@ func (p *Part) Made(self, jobSize int) Comm {
 func (k *Creation) Rest() []int { return k.rest }
 
 // Step implements Machine.
-func (k *Creation) Step(e *engine.Engine, now int64) Need {
+func (k *Creation) Step(e *engine.Engine) Need {
 	k.e = e
 	if errors.Is(k.fault, mpierr.ProcFailed) { // that of Meet
-		e.TellGone(now, k.Peer())
-		e.Tick(now)
+		e.TellGone(k.Peer())
+		e.Tick()
 	}
 	switch k.stage {
 	case starting:
-		return k.start(now)
+		return k.start()
 	case telling:
-		return k.tellAll(now)
+		return k.tellAll()
 	case gathering:
-		return k.gather(now)
+		return k.gather()
 	case meeting:
-		return k.meet(now)
+		return k.meet()
 	case learning:
-		return k.learn(now)
+		return k.learn()
 	case joining:
-		return k.join(now)
+		return k.join()
 	}
 	return Done
 }
 
 // start says who of c is gone, and fails if the group has one of them.
-func (k *Creation) start(now int64) Need {
+func (k *Creation) start() Need {
 	for r := range k.c.Size {
 		if w := k.c.WorldRank(r); k.e.Gone(w) {
-			k.e.TellGone(now, w)
+			k.e.TellGone(w)
 		}
 	}
-	k.e.Tick(now)
+	k.e.Tick()
 	if err := k.gone(); err != nil {
 		return k.end(err)
 	}
 	if k.c.RankOf(k.world[0]) == k.c.Rank {
 		k.stage = telling
-		return k.tellAll(now)
+		return k.tellAll()
 	}
 	k.id, k.stage = 0, meeting
-	return k.meet(now)
+	return k.meet()
 }
 
 var (
@@ -154,55 +154,55 @@ func (k *Creation) end(err error) Need {
 }
 
 // broken ends the call with err after others have learned of the new communicator.
-func (k *Creation) broken(now int64, err error) Need {
+func (k *Creation) broken(err error) Need {
 	k.end(err)
-	k.c.Renounce(k.e, now, &Part{k.id, k.world}, k.err)
+	k.c.Renounce(k.e, &Part{k.id, k.world}, k.err)
 	return Done
 }
 
 // tellAll tells all others the id of the new communicator. If the call is given up before
 // a member has joined the job, the rest are told afterwards: they wait for nothing else.
-func (k *Creation) tellAll(now int64) Need {
+func (k *Creation) tellAll() Need {
 	for others := k.world[1:]; k.told < len(others) && k.fault == nil; k.told++ {
 		if k.e.Session(others[k.told]) == nil {
 			return Meet
 		}
-		k.Tell(k.e, now, others[k.told])
+		k.Tell(k.e, others[k.told])
 	}
 	k.rest = k.world[1+k.told:]
 	switch {
 	case k.id == 0:
 		return k.end(errNoIDs(createGroup, k.world[0]))
 	case k.fault != nil && len(k.rest) > 0:
-		return k.broken(now, k.fault)
+		return k.broken(k.fault)
 	}
-	k.e.OpenContext(now, k.id, k.world)
+	k.e.OpenContext(k.id, k.world)
 	for _, w := range k.world[1:] {
-		k.listen(now, w)
+		k.listen(w)
 	}
 	k.stage = gathering
-	return k.gather(now)
+	return k.gather()
 }
 
 const noticeLen = 12
 
 // Tell tells a member, or the leader, which has been met, an id: that of the new
 // communicator, or 0, for giving up. It does not wait until that has left.
-func (k *Creation) Tell(e *engine.Engine, now int64, to int) {
+func (k *Creation) Tell(e *engine.Engine, to int) {
 	data := binary.LittleEndian.AppendUint32(nil, k.id)
 	data = binary.LittleEndian.AppendUint64(data, k.digest)
-	k.send(e, now, to, k.c.Context|SecondContext, k.tag, data)
+	k.send(e, to, k.c.Context|SecondContext, k.tag, data)
 }
 
-func (k *Creation) send(e *engine.Engine, now int64, to int, context uint32, tag int, data []byte) {
-	e.PostSend(now, &engine.Sending{To: e.Session(to).Peer(), Context: context, Tag: tag, Data: data})
-	e.Tick(now)
+func (k *Creation) send(e *engine.Engine, to int, context uint32, tag int, data []byte) {
+	e.PostSend(&engine.Sending{To: e.Session(to).Peer(), Context: context, Tag: tag, Data: data})
+	e.Tick()
 }
 
 // listen begins to receive what Tell tells, at a rank of the job.
-func (k *Creation) listen(now int64, from int) {
+func (k *Creation) listen(from int) {
 	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buffer: make([]byte, noticeLen)}
-	k.e.PostReceive(now, r)
+	k.e.PostReceive(r)
 	k.heard = append(k.heard, r)
 }
 
@@ -220,16 +220,16 @@ func (k *Creation) learned(r *engine.Receive) (id uint32, err error) {
 }
 
 // withdraw ends what is awaited.
-func (k *Creation) withdraw(now int64) {
+func (k *Creation) withdraw() {
 	for _, r := range k.heard {
-		k.e.WithdrawReceive(now, r)
+		k.e.WithdrawReceive(r)
 	}
 	k.heard = nil
 }
 
 // gather waits until all others have the new communicator's id, and lets them go. It does
 // so on the new communicator, so that they learn when it is broken before.
-func (k *Creation) gather(now int64) Need {
+func (k *Creation) gather() Need {
 	here, err := k.allHere()
 	if err == nil && !here {
 		if k.fault == nil {
@@ -237,12 +237,12 @@ func (k *Creation) gather(now int64) Need {
 		}
 		err = k.fault
 	}
-	k.withdraw(now)
+	k.withdraw()
 	if err != nil {
-		return k.broken(now, err)
+		return k.broken(err)
 	}
 	for _, w := range k.world[1:] {
-		k.send(k.e, now, w, k.id, goTag, nil)
+		k.send(k.e, w, k.id, goTag, nil)
 	}
 	k.stage = finished
 	return Done
@@ -276,21 +276,21 @@ func (k *Creation) allHere() (here bool, err error) {
 }
 
 // meet begins to wait for the id of the new communicator, from the leader.
-func (k *Creation) meet(now int64) Need {
+func (k *Creation) meet() Need {
 	switch {
 	case k.fault != nil:
-		return k.quit(now, k.fault)
+		return k.quit(k.fault)
 	case k.e.Session(k.world[0]) == nil:
 		return Meet
 	}
-	k.listen(now, k.world[0])
+	k.listen(k.world[0])
 	k.stage = learning
-	return k.learn(now)
+	return k.learn()
 }
 
 // learn waits for the id of the new communicator. The first may not call if it knows that
 // a member is gone.
-func (k *Creation) learn(now int64) Need {
+func (k *Creation) learn() Need {
 	r, first := k.heard[0], k.world[0]
 	if !r.Met() {
 		err := k.fault
@@ -300,33 +300,33 @@ func (k *Creation) learn(now int64) Need {
 		if err == nil {
 			return Wait
 		}
-		k.withdraw(now)
-		return k.quit(now, err)
+		k.withdraw()
+		return k.quit(err)
 	}
 	id, err := k.learned(r)
 	switch {
 	case err != nil:
-		return k.quit(now, err)
+		return k.quit(err)
 	case id == 0:
 		return k.end(errNoIDs(createGroup, first))
 	case !isID(id):
-		return k.quit(now, mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
+		return k.quit(mpierr.New(createGroup, mpierr.Intern, first, "%d is no id of a communicator", id))
 	}
 	k.id = id
-	k.e.OpenContext(now, id, k.world)
-	k.Tell(k.e, now, first)
+	k.e.OpenContext(id, k.world)
+	k.Tell(k.e, first)
 	k.heard = []*engine.Receive{{Context: id, Source: first, Tag: goTag}}
-	k.e.PostReceive(now, k.heard[0])
+	k.e.PostReceive(k.heard[0])
 	k.stage = joining
-	return k.join(now)
+	return k.join()
 }
 
 // quit ends the call of a rank that does not have the id, which the leader is told unless
 // it knows, or learns. This rank may have to join the job before.
-func (k *Creation) quit(now int64, err error) Need {
+func (k *Creation) quit(err error) Need {
 	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
 		if k.e.Session(k.world[0]) != nil {
-			k.Tell(k.e, now, k.world[0])
+			k.Tell(k.e, k.world[0])
 		} else {
 			k.rest = k.world[:1]
 		}
@@ -335,7 +335,7 @@ func (k *Creation) quit(now int64, err error) Need {
 }
 
 // join waits until the leader says that all have the id.
-func (k *Creation) join(now int64) Need {
+func (k *Creation) join() Need {
 	r := k.heard[0]
 	err := k.fault
 	switch {
@@ -344,10 +344,10 @@ func (k *Creation) join(now int64) Need {
 	case err == nil:
 		return Wait
 	default:
-		k.withdraw(now)
+		k.withdraw()
 	}
 	if err != nil {
-		return k.broken(now, err)
+		return k.broken(err)
 	}
 	k.stage = finished
 	return Done
@@ -380,9 +380,9 @@ func (k *Creation) Peer() int {
 func (k *Creation) GiveUp(err error) { k.fault = err }
 
 // Drop implements Machine.
-func (k *Creation) Drop(e *engine.Engine, now int64) {
+func (k *Creation) Drop(e *engine.Engine) {
 	for _, r := range k.heard {
-		e.WithdrawReceive(now, r)
+		e.WithdrawReceive(r)
 	}
 	k.stage = finished
 }

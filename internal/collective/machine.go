@@ -23,7 +23,7 @@ const (
 // what it needs in between.
 type Machine interface {
 	// Step goes on as far as it can. It is called with the engine's lock held.
-	Step(e *engine.Engine, now int64) Need
+	Step(e *engine.Engine) Need
 	// Met reports whether the wait is over. It is called with the engine's lock held.
 	Met() bool
 	// Work computes and copies, and is called without the engine's lock.
@@ -35,5 +35,5 @@ type Machine interface {
 	// up before its first step sends nothing.
 	GiveUp(err error)
 	// Drop ends the call at a rank that has left the job: its engine sends nothing more.
-	Drop(e *engine.Engine, now int64)
+	Drop(e *engine.Engine)
 }

@@ -70,11 +70,11 @@ func (s *Split) Result() (*Part, error) {
 }
 
 // Step implements Machine.
-func (s *Split) Step(e *engine.Engine, now int64) Need {
+func (s *Split) Step(e *engine.Engine) Need {
 	if s.over {
 		return Done
 	}
-	if need := s.call.Step(e, now); need != Done {
+	if need := s.call.Step(e); need != Done {
 		return need
 	}
 	err := s.call.Err()
@@ -84,7 +84,7 @@ func (s *Split) Step(e *engine.Engine, now int64) Need {
 	s.over = true
 	switch {
 	case err != nil && s.part != nil:
-		s.renounce(e, now, err)
+		s.renounce(e, err)
 	case err == nil && s.fault == nil:
 		err = s.faultOfOthers()
 	}
@@ -96,12 +96,12 @@ func (s *Split) Step(e *engine.Engine, now int64) Need {
 
 // renounce has this rank not get its part, because of err. It is to blame there if none of
 // the part's ranks is.
-func (s *Split) renounce(e *engine.Engine, now int64, err error) {
+func (s *Split) renounce(e *engine.Engine, err error) {
 	var m *mpierr.Error
 	if errors.As(err, &m) && m.Rank >= 0 && !slices.Contains(s.part.Group, s.c.WorldRank(m.Rank)) {
 		err = nil
 	}
-	s.c.Renounce(e, now, s.part, err)
+	s.c.Renounce(e, s.part, err)
 }
 
 // Work implements Machine.
@@ -171,7 +171,7 @@ func (s *Split) Peer() int { return s.call.Peer() }
 func (s *Split) GiveUp(err error) { s.call.GiveUp(err) }
 
 // Drop implements Machine.
-func (s *Split) Drop(e *engine.Engine, now int64) {
-	s.call.Drop(e, now)
+func (s *Split) Drop(e *engine.Engine) {
+	s.call.Drop(e)
 	s.over = true
 }

@@ -13,7 +13,7 @@ import (
 // abandon gives up p at rank from, and reports whether it was not met. The data is used
 // for something else from then on.
 func (f *fabric) abandon(from int, p *Sending) bool {
-	given := f.e[from].Abandon(f.now, p, slices.Clone(p.Data))
+	given := f.e[from].Abandon(p, slices.Clone(p.Data))
 	clear(p.Data)
 	return given
 }

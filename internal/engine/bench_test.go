@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -13,11 +14,11 @@ func BenchmarkRoundTrip(b *testing.B) {
 	value, result := word(1), make([]byte, 8)
 	calls := []struct {
 		name string
-		call Call
+		call onesided.Call
 	}{
-		{"put", Call{Code: wire.CodePut, Origin: value}},
-		{"get", Call{Code: wire.CodeGet, Result: result}},
-		{"fetch-and-op", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
+		{"put", onesided.Call{Code: wire.CodePut, Origin: value}},
+		{"get", onesided.Call{Code: wire.CodeGet, Result: result}},
+		{"fetch-and-op", onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
 	}
 	for _, c := range calls {
 		for _, window := range []int{1, 64} {
@@ -34,15 +35,15 @@ func BenchmarkRoundTrip(b *testing.B) {
 					for range window {
 						call := c.call
 						call.Access = a
-						if done, err := e.Issue(f.now, &call); err != nil || !done {
+						if done, err := e.Issue(&call); err != nil || !done {
 							b.Fatal("no room", err)
 						}
 					}
-					e.Flush(f.now, a)
-					for !(*FlushWait)(a).Met() {
+					e.Flush(a)
+					for !(*onesided.FlushWait)(a).Met() {
 						f.step()
 					}
-					f.now += 1000
+					f.advance(f.now + 1000)
 				}
 			})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -23,7 +24,7 @@ func (f *fabric) detain(from, to int) (release func()) {
 	return func() {
 		f.filter = nil
 		for _, payload := range late {
-			f.e[to].Receive(f.now, payload, PathID(from))
+			f.e[to].Receive(payload, PathID(from))
 		}
 		f.settle()
 	}
@@ -33,7 +34,7 @@ func (f *fabric) detain(from, to int) (release func()) {
 func (f *fabric) receiveInto(at, source, tag int, buf []byte) *Receive {
 	f.dial(at, source)
 	r := &Receive{Context: 1, Source: source, Tag: tag, Buffer: buf}
-	f.e[at].PostReceive(f.now, r)
+	f.e[at].PostReceive(r)
 	return r
 }
 
@@ -60,14 +61,14 @@ func TestLateAnswerOfAClosedAccessTouchesNothing(t *testing.T) {
 	}
 	plain, followed, spread, large := make([]byte, 64), make([]byte, 64), make([]byte, 128), make([]byte, 64<<10)
 	release := f.detain(1, 0)
-	var r Request
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: plain})
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: followed, Request: &r})
+	var r onesided.Request
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: plain})
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: followed, Request: &r})
 	d := gapped(t, 64)
-	typed := e.Typed(&Local{}, &Local{Mem: spread, Type: d, Count: 1}, d, 1, 64)
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Typed: typed})
-	half := &Call{Access: a, Code: wire.CodeGet, Result: large}
-	if done, _ := e.Issue(f.now, half); !done {
+	typed := e.Typed(&onesided.Local{}, &onesided.Local{Mem: spread, Type: d, Count: 1}, d, 1, 64)
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Typed: typed})
+	half := &onesided.Call{Access: a, Code: wire.CodeGet, Result: large}
+	if done, _ := e.Issue(half); !done {
 		t.Log("the large get is on its way out")
 	}
 	f.settle()
@@ -75,7 +76,7 @@ func TestLateAnswerOfAClosedAccessTouchesNothing(t *testing.T) {
 	if !r.Met() || !errors.Is(r.Err(), mpierr.Win) {
 		t.Errorf("the followed call: met %v, %v", r.Met(), r.Err())
 	}
-	if !(*LocalWait)(a).Met() {
+	if !(*onesided.LocalWait)(a).Met() {
 		t.Error("calls are still outstanding")
 	}
 	release()
@@ -110,16 +111,16 @@ func TestEvictEndsResults(t *testing.T) {
 	}
 	release := f.detain(1, 0)
 	d := gapped(t, 8)
-	typed := e.Typed(&Local{}, &Local{Mem: mem[64:80], Type: d, Count: 1}, d, 1, 8)
-	var r Request
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: mem[16:24], Request: &r})
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Typed: typed})
-	f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: outside})
+	typed := e.Typed(&onesided.Local{}, &onesided.Local{Mem: mem[64:80], Type: d, Count: 1}, d, 1, 8)
+	var r onesided.Request
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: mem[16:24], Request: &r})
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Typed: typed})
+	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: outside})
 	f.settle()
 	out := f.send(0, 1, 1, 7, mem[50_000:90_000])
 	f.settle()
 
-	e.Evict(f.now, mem)
+	e.Evict(mem)
 	for name, end := range map[string]struct {
 		met bool
 		err error
@@ -163,16 +164,16 @@ func TestEvictEndsWhatWaits(t *testing.T) {
 	}
 	mem, outside := make([]byte, 64), make([]byte, 16)
 	own := e.OpenLocal(e.Windows().Lookup(testWindow))
-	for i, a := range []*Access{f.access(0, 1), own} {
+	for i, a := range []*onesided.Access{f.access(0, 1), own} {
 		e.Start(a)
-		f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: mem[8*i:][:8]})
-		f.issue(e, &Call{Access: a, Code: wire.CodeGet, Result: outside[8*i:][:8]})
-		f.issue(e, &Call{Access: a, Code: wire.CodeComplete})
+		f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: mem[8*i:][:8]})
+		f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: outside[8*i:][:8]})
+		f.issue(e, &onesided.Call{Access: a, Code: wire.CodeComplete})
 	}
 	f.settle()
-	e.Evict(f.now, mem)
-	e.Post(f.now, own, false)
-	f.e[1].Post(f.now, f.access(1, 0), false)
+	e.Evict(mem)
+	e.Post(own, false)
+	f.e[1].Post(f.access(1, 0), false)
 	f.settle()
 	if !bytes.Equal(mem, make([]byte, len(mem))) {
 		t.Error("evicted memory was written to")
@@ -187,13 +188,13 @@ func TestEvictEndsWhatWaits(t *testing.T) {
 // TestLockAfterALateUnlock gives up a lock and asks for it again, while the frame that gives
 // it up is lost, or late.
 func TestLockAfterALateUnlock(t *testing.T) {
-	for _, give := range []func(e *Engine, now int64, a *Access){
-		(*Engine).Leave,
-		func(e *Engine, now int64, a *Access) { e.Unlock(now, a); a.Unlocked() },
+	for _, give := range []func(e *Engine, a *onesided.Access){
+		func(e *Engine, a *onesided.Access) { e.Leave(a) },
+		func(e *Engine, a *onesided.Access) { e.Unlock(a); a.Unlocked() },
 	} {
 		f := newFabric(t, 2, 64, nil)
 		e, a := f.e[0], f.access(0, 1)
-		e.Lock(f.now, a, true)
+		e.Lock(a, true)
 		f.settle()
 		lost := false
 		f.filter = func(from, _ int, payload []byte) int {
@@ -203,17 +204,17 @@ func TestLockAfterALateUnlock(t *testing.T) {
 			}
 			return 1
 		}
-		give(e, f.now, a)
+		give(e, a)
 		f.settle()
 		if !lost {
 			t.Fatal("the unlock was not sent")
 		}
-		f.until(1000*millisecond, func() bool { return e.Lock(f.now, a, true) })
-		f.until(1000*millisecond, (*LockWait)(a).Met)
+		f.until(1000*millisecond, func() bool { return e.Lock(a, true) })
+		f.until(1000*millisecond, (*onesided.LockWait)(a).Met)
 		if !a.Held() {
 			t.Errorf("the next lock: %v", a.TakeError())
 		}
-		e.Unlock(f.now, a)
+		e.Unlock(a)
 		f.flush(e, a)
 		a.Unlocked()
 		f.atRest()

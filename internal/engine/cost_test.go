@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -15,10 +16,10 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 	a := f.access(0, 1)
 	e := f.e[0]
 	value, result, block := word(1), make([]byte, 8), make([]byte, 4096)
-	var call Call
+	var call onesided.Call
 	strided := committed(datatype.Vector(100, 1, 3, datatype.Uint64))
-	gaps, room := &Local{Mem: make([]byte, 4096), Type: strided, Count: 1}, &Local{}
-	do := func(c Call) {
+	gaps, room := &onesided.Local{Mem: make([]byte, 4096), Type: strided, Count: 1}, &onesided.Local{}
+	do := func(c onesided.Call) {
 		call = c
 		call.Access = a
 		switch c.Disp {
@@ -30,17 +31,17 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 			call.Disp, call.Typed = 0, e.Typed(gaps, gaps, strided, 1, strided.Size())
 		}
 		for {
-			if done, err := e.Issue(f.now, &call); err != nil {
+			if done, err := e.Issue(&call); err != nil {
 				t.Fatal(err)
 			} else if done {
 				break
 			}
 			f.step()
 		}
-		e.Flush(f.now, a)
+		e.Flush(a)
 		for range 100 {
-			if (*FlushWait)(a).Met() {
-				f.now += 1000
+			if (*onesided.FlushWait)(a).Met() {
+				f.advance(f.now + 1000)
 				return
 			}
 			f.step()
@@ -49,19 +50,19 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		call Call
+		call onesided.Call
 	}{
-		{"put", Call{Code: wire.CodePut, Origin: value}},
-		{"put in fragments", Call{Code: wire.CodePut, Origin: block}},
-		{"get", Call{Code: wire.CodeGet, Result: result}},
-		{"get in fragments", Call{Code: wire.CodeGet, Result: block}},
-		{"accumulate", Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value}},
-		{"fetch and op", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
-		{"compare and swap", Call{Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Compare: value, Origin: value, Result: result}},
-		{"typed put", Call{Code: wire.CodePut, Disp: 1}},
-		{"typed get", Call{Code: wire.CodeGet, Disp: 2}},
-		{"typed accumulate", Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 1}},
-		{"typed get_accumulate", Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 3}},
+		{"put", onesided.Call{Code: wire.CodePut, Origin: value}},
+		{"put in fragments", onesided.Call{Code: wire.CodePut, Origin: block}},
+		{"get", onesided.Call{Code: wire.CodeGet, Result: result}},
+		{"get in fragments", onesided.Call{Code: wire.CodeGet, Result: block}},
+		{"accumulate", onesided.Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value}},
+		{"fetch and op", onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
+		{"compare and swap", onesided.Call{Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Compare: value, Origin: value, Result: result}},
+		{"typed put", onesided.Call{Code: wire.CodePut, Disp: 1}},
+		{"typed get", onesided.Call{Code: wire.CodeGet, Disp: 2}},
+		{"typed accumulate", onesided.Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 1}},
+		{"typed get_accumulate", onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 3}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,15 +88,15 @@ func TestIdleSessionIsSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	now := int64(1000)
+	e.Now = 1000
 	before := heap()
 	for r := 1; r <= peers; r++ {
 		h := wire.Hello{Job: testJob, Incarnation: 1, Session: uint64(r), Rank: uint32(r), Target: 0, MaxPayload: 1472, Credits: 64}
 		h.Encode(hello[wire.HeaderLen:])
 		(&wire.Header{Kind: wire.KindHello}).Encode(hello)
-		e.Receive(now, hello, PathID(r))
+		e.Receive(hello, PathID(r))
 		e.OpenAccess(e.Session(r), 1)
-		e.Tick(now)
+		e.Tick()
 		e.Announcements()
 		for len(e.Output()) > 0 {
 			slot := e.Output()[0].Slot

@@ -2,22 +2,22 @@
 // machine: frames, calls and the time come in; frames, changes of memory and the
 // next deadline come out. It has no goroutine, lock, clock, system call or source
 // of randomness of its own, so the same code runs over AF_XDP, over UDP sockets
-// and in a deterministic simulation. Its caller serialises all calls.
+// and in a deterministic simulation. Its caller serialises all calls, and sets Now,
+// the time, before those that follow.
 //
-// A rank is at once origin and target. Frames are the business of package link, which
-// calls the engine through upper (session.go). Package membership knows the ranks that
-// are gone and the contexts that were revoked. Package message sends and receives, and
-// pull gets long messages for it. Of the files, target is where requests take effect,
-// and origin where calls become requests and get their answers. Beside them are access,
-// locks, shared, exposure and deferred (epochs, and calls that wait for one), direct
-// (calls that need no frame), types, typed and typed_target (derived datatypes), evict
-// (memory that goes), check (checking mode), and life (death and leaving).
+// An Engine puts four packages together. Frames are the business of package link.
+// Package onesided is put, get, locks and epochs; package message sends and receives;
+// package membership knows the ranks that are gone and the contexts that were revoked.
+// They do not know each other: hooks.go passes on events of the link, and calls of one
+// that need another. Beside it are session.go (what is kept about another rank), life.go
+// (leaving), isolate.go (no way to anybody), evict.go (memory that goes), and stats.go.
 package engine
 
 import (
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/membership"
 	"github.com/xdprma/xdprma/internal/message"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/window"
 )
@@ -81,46 +81,16 @@ type Engine struct {
 	*link.Link
 	*membership.View
 	*message.Exchange
+	*onesided.Operations
 	cfg   Config
 	Stats Stats
-
-	own []*Access // to this rank's own windows
-
-	deferredPool []*deferred
-
-	opShare       link.Share
-	ops           []op
-	pending       int32 // of ops
-	freeOp        int32
-	pulls         []*pull
-	locks         map[uint32]*lock // of the windows, by id
-	waits         map[lockKey]*queuedRequest
-	wordsAt       int64                    // when to look at the words that somebody waits for; 0: nobody does
-	granted       []window.Grant[struct{}] // scratch
-	walks         walks                    // scratch
-	turn          uint64                   // bundles of requests, and local calls, that have acted
-	directScratch *Direct                  // scratch
-
-	typedPool   []*Typed
-	scatterPool []*scatter
-
-	typeBytes int // of the datatypes that peers have defined here, as encoded
 }
 
 // New returns an engine. It panics if cfg contradicts itself, which is the
 // caller's bug.
 func New(cfg Config) *Engine {
 	cfg.setDefaults()
-	if cfg.MaxOps&(cfg.MaxOps-1) != 0 || cfg.MaxOps > maxOps {
-		panic("engine: MaxOps is not a power of two up to 65536")
-	}
-	e := &Engine{
-		cfg:     cfg,
-		locks:   map[uint32]*lock{},
-		waits:   map[lockKey]*queuedRequest{},
-		freeOp:  link.None,
-		opShare: link.ShareOf(cfg.MaxOps),
-	}
+	e := &Engine{cfg: cfg}
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
@@ -133,16 +103,14 @@ func New(cfg Config) *Engine {
 	})
 	e.Exchange = message.New(e.Link, message.Config{
 		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, MaxUnexpected: cfg.MaxUnexpected,
-		Members: e.View, Counts: &e.Stats.Counts, Get: e.pull,
+		Members: e.View, Counts: &e.Stats.Counts, Get: e.fetch,
 		Peer: func(s *link.Session) *message.Peer { return &sessionOf(s).mail },
 	})
+	e.Operations = onesided.New(e.Link, onesided.Config{
+		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, Windows: cfg.Windows,
+		MaxOps: cfg.MaxOps, MaxTypeBytes: cfg.MaxTypeBytes, OnConflict: cfg.OnConflict,
+		Others: (*others)(e), Totals: &e.Stats.Totals, Frames: &e.Stats.Stats,
+		Peer: func(s *link.Session) *onesided.Peer { return &sessionOf(s).ops },
+	})
 	return e
-}
-
-// Windows returns the table of the windows that this rank exposes.
-func (e *Engine) Windows() *window.Table { return e.cfg.Windows }
-
-// opRoom reports whether one more operation may await an answer from s.
-func (e *Engine) opRoom(s *Session) bool {
-	return e.opShare.Admits(s.Owed(), 1, int32(e.cfg.MaxOps)-e.pending)
 }

@@ -17,7 +17,7 @@ func TestFreeContext(t *testing.T) {
 			sends = append(sends, f.send(0, to, 1, 1, content(i, 8+i%3*1000)), f.send(0, to, 1, 2, content(i, 20_000)))
 		}
 		f.settle()
-		f.e[to].FreeContext(f.now, 1)
+		f.e[to].FreeContext(1)
 		f.until(1000*millisecond, func() bool {
 			for _, p := range sends {
 				if !p.Met() {
@@ -63,11 +63,11 @@ func TestFreeAfterBye(t *testing.T) {
 	f.settle()
 	f.send(0, 1, 1, 1, content(1, 20_000))
 	f.settle()
-	f.e[0].Bye(f.now)
+	f.e[0].Bye()
 	f.settle()
 	before := f.e[1].Stats.Sent
 	f.cut[0] = true
-	f.e[1].FreeContext(f.now, 1)
+	f.e[1].FreeContext(1)
 	f.pass(20_000 * millisecond)
 	if n := f.e[1].Stats.Sent - before; n != 0 || f.e[1].Stats.PeersFailed != 0 {
 		t.Errorf("%d bundles went to a rank that has left; %d peers failed", n, f.e[1].Stats.PeersFailed)

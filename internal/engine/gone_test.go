@@ -17,7 +17,7 @@ func TestGoneSpreads(t *testing.T) {
 	f.dial(0, 1)
 	f.dial(1, 2)
 	f.settle()
-	f.e[left].Bye(f.now)
+	f.e[left].Bye()
 	f.settle()
 	f.cut[gone], f.cut[left] = true, true
 	r := f.receive(0, gone, 5, 1, 8)
@@ -37,9 +37,9 @@ func TestGoneSpreads(t *testing.T) {
 		}
 		return 1
 	}
-	f.e[0].Revoke(f.now, 5, gone)
-	f.e[0].TellGone(f.now, left)
-	f.e[0].TellGone(f.now, left) // a second time changes nothing
+	f.e[0].Revoke(5, gone)
+	f.e[0].TellGone(left)
+	f.e[0].TellGone(left) // a second time changes nothing
 	f.settle()
 	f.dial(2, 3)
 	f.settle()
@@ -51,9 +51,9 @@ func TestGoneSpreads(t *testing.T) {
 			t.Errorf("rank %d does not know who is gone", rank)
 		}
 	}
-	f.e[1].Revoke(f.now, 5, 3) // the context is over already; rank 3 lives
+	f.e[1].Revoke(5, 3) // the context is over already; rank 3 lives
 	f.e[2].AddGone(0)
-	f.e[2].Revoke(f.now, 5, 0) // as before, but rank 0 is new
+	f.e[2].Revoke(5, 0) // as before, but rank 0 is new
 	f.settle()
 	if f.e[1].Gone(3) || !f.e[1].Gone(0) || !f.e[0].Gone(0) {
 		t.Error("who is gone was not told with the second revocation")
@@ -69,12 +69,12 @@ func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 	f.dial(0, met)
 	f.dial(0, left)
 	f.settle()
-	f.e[left].Bye(f.now)
+	f.e[left].Bye()
 	f.settle()
 	why := errors.New("killed")
 	r := f.receive(0, met, 5, 1, 8)
 	for _, rank := range []int{met, left, stranger, -1, 4} {
-		f.e[0].Ended(f.now, rank, why)
+		f.e[0].Ended(rank, why)
 	}
 	if f.e[0].Gone(-1) || f.e[0].Gone(0) || f.e[0].Gone(4) {
 		t.Error("this rank, or one that there is not, is gone")

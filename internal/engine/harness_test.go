@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -61,8 +62,17 @@ func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change f
 		change(&c)
 	}
 	f.e[rank] = New(c)
+	f.e[rank].Now = f.now
 	for context := range uint32(testContexts) {
-		f.e[rank].OpenContext(f.now, context, nil)
+		f.e[rank].OpenContext(context, nil)
+	}
+}
+
+// advance lets time pass until t.
+func (f *fabric) advance(t int64) {
+	f.now = t
+	for _, e := range f.e {
+		e.Now = t
 	}
 }
 
@@ -71,7 +81,7 @@ func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change f
 func (f *fabric) step() bool {
 	moved := false
 	for from, e := range f.e {
-		e.Tick(f.now)
+		e.Tick()
 		e.Announcements()
 		for len(e.Output()) > 0 {
 			moved = true
@@ -95,7 +105,7 @@ func (f *fabric) deliver(from, to int, payload []byte) {
 	}
 	for range copies {
 		f.frames++
-		f.e[to].Receive(f.now, payload, PathID(from))
+		f.e[to].Receive(payload, PathID(from))
 	}
 }
 
@@ -125,7 +135,7 @@ func (f *fabric) until(limit int64, done func() bool) {
 		if next == Never || next > end {
 			f.t.Fatalf("not done after %d ms (next deadline %d, now %d)\n%s", limit/millisecond, next, f.now, f.describe())
 		}
-		f.now = max(f.now+1, next)
+		f.advance(max(f.now+1, next))
 	}
 	f.t.Fatal("the engines are busy without end")
 }
@@ -152,25 +162,25 @@ func (f *fabric) pass(d int64) {
 		if f.now >= end {
 			return
 		}
-		f.now = max(f.now+1, next)
+		f.advance(max(f.now+1, next))
 	}
 }
 
 func (f *fabric) dial(from, to int) *Session {
-	return f.e[from].Dial(f.now, to, PathID(to), f.e[to].cfg.Incarnation)
+	return f.e[from].Dial(to, PathID(to), f.e[to].cfg.Incarnation)
 }
 
 // access dials and returns from's access to the window at to.
-func (f *fabric) access(from, to int) *Access {
+func (f *fabric) access(from, to int) *onesided.Access {
 	a := f.e[from].OpenAccess(f.dial(from, to), testWindow)
-	f.until(1000*millisecond, func() bool { return a.session.Open() })
+	f.until(1000*millisecond, func() bool { return sessionAt(a).Open() })
 	return a
 }
 
-func (f *fabric) issue(e *Engine, c *Call) {
+func (f *fabric) issue(e *Engine, c *onesided.Call) {
 	f.t.Helper()
 	f.until(10_000*millisecond, func() bool {
-		done, err := e.Issue(f.now, c)
+		done, err := e.Issue(c)
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -178,10 +188,10 @@ func (f *fabric) issue(e *Engine, c *Call) {
 	})
 }
 
-func (f *fabric) flush(e *Engine, a *Access) error {
+func (f *fabric) flush(e *Engine, a *onesided.Access) error {
 	f.t.Helper()
-	e.Flush(f.now, a)
-	f.until(10_000*millisecond, (*FlushWait)(a).Met)
+	e.Flush(a)
+	f.until(10_000*millisecond, (*onesided.FlushWait)(a).Met)
 	return a.TakeError()
 }
 

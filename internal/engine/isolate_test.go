@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -16,16 +17,16 @@ func TestIsolationFailsAllSessions(t *testing.T) {
 	f.settle()
 	f.cut[2] = true
 	cause := errors.New("the interface is gone")
-	var open []*Access
+	var open []*onesided.Access
 	for _, rank := range []int{1, 2} {
 		a := f.e[0].OpenAccess(f.dial(0, rank), testWindow)
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-		f.e[0].Flush(f.now, a)
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		f.e[0].Flush(a)
 		open = append(open, a)
 	}
-	f.e[0].Isolate(f.now, cause)
+	f.e[0].Isolate(cause)
 	for _, a := range open {
-		if !(*FlushWait)(a).Met() {
+		if !(*onesided.FlushWait)(a).Met() {
 			t.Error("a flush goes on")
 		}
 		if err := a.TakeError(); !errors.Is(err, cause) || !errors.Is(err, mpierr.ProcFailed) {

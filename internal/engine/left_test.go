@@ -21,7 +21,7 @@ func TestLeftWhilePulled(t *testing.T) {
 				t.Run(fmt.Sprintf("%d bytes, asked %d times, dies %v", length, asked, dies), func(t *testing.T) {
 					f := newFabric(t, 2, 8, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
 					f.access(0, 1)
-					s := f.access(1, 0).session
+					s := sessionAt(f.access(1, 0))
 					var receives [2]*Receive
 					for range receives {
 						f.send(0, 1, 1, 3, make([]byte, length))
@@ -31,13 +31,13 @@ func TestLeftWhilePulled(t *testing.T) {
 						receives[i] = f.receive(1, 0, 1, 3, length)
 					}
 					for range asked {
-						f.e[1].Tick(f.now)
+						f.e[1].Tick()
 					}
 					if dies {
 						f.cut[0] = true
 						s.Fail(link.ErrReset)
 					} else {
-						f.e[0].Bye(f.now)
+						f.e[0].Bye()
 					}
 					f.pass(1000 * millisecond)
 					for i, r := range receives {
@@ -45,8 +45,8 @@ func TestLeftWhilePulled(t *testing.T) {
 							t.Errorf("receive %d: %v, %v", i, r.Met(), r.Err())
 						}
 					}
-					if len(s.deferring)+int(s.Owed()) > 0 {
-						t.Errorf("%d accesses keep calls back, %d operations go on", len(s.deferring), s.Owed())
+					if s.ops.Waits() || s.Owed() > 0 {
+						t.Errorf("calls are kept back: %v, %d operations go on", s.ops.Waits(), s.Owed())
 					}
 				})
 			}
@@ -58,11 +58,11 @@ func TestLeftWhilePulled(t *testing.T) {
 func TestOfferedTwice(t *testing.T) {
 	f := newFabric(t, 2, 8, nil)
 	f.access(0, 1)
-	s := f.access(1, 0).session
+	s := sessionAt(f.access(1, 0))
 	p := f.send(0, 1, 1, 3, content(7, 50_000))
 	f.settle()
 	again := wire.Record{Code: wire.CodeOffer, Window: 1, Token: 3, Disp: 50_000, Data: binary.LittleEndian.AppendUint32(nil, p.Offer())}
-	if got := f.e[1].applyRecord(&link.Bundle{Session: &s.Session}, &again); got != mpierr.Success {
+	if got := (*others)(f.e[1]).Request(&s.Session, again); got != mpierr.Success {
 		t.Errorf("the second offer: %v", got)
 	}
 	r, twin := f.receive(1, 0, 1, 3, 50_000), f.receive(1, 0, 1, 3, 50_000)

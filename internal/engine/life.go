@@ -5,26 +5,9 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// Watch starts or ends (delta 1 or -1) a wait for something that only the peer
-// can bring about, so that its death is noticed.
-func (e *Engine) Watch(now int64, s *Session, delta int32) {
-	e.Now = now
-	if s.Watch(delta); delta > 0 {
-		s.Await()
-	}
-}
-
-// Expect is Watch for a caller that does not wait but asks again and again: it begins
-// anew each time, and ends with the peer's next sign of life.
-func (e *Engine) Expect(now int64, s *Session) {
-	e.Now = now
-	s.Expect()
-}
-
 // Ended takes in that the process of a rank has ended, as its launcher says: what waits
 // for it fails, with the reason why.
-func (e *Engine) Ended(now int64, rank int, why error) {
-	e.Now = now
+func (e *Engine) Ended(rank int, why error) {
 	if s := e.Session(rank); s != nil {
 		failed := e.Stats.PeersFailed
 		if s.Fail(why); s.Left() != nil {
@@ -37,8 +20,7 @@ func (e *Engine) Ended(now int64, rank int, why error) {
 
 // Bye tells every living peer that this rank will issue nothing more. It leaves out a
 // peer that has yet to hear of this rank and that nothing is to be sent to.
-func (e *Engine) Bye(now int64) {
-	e.Now = now
+func (e *Engine) Bye() {
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
 		s := e.Session(rank)
 		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {
@@ -73,8 +55,8 @@ func (e *Engine) takeBye(s *Session) {
 	if !e.TakeLeave(&s.Session) {
 		return
 	}
-	e.dropAllDeferred(s, s.Left())
-	e.EndPeer(&s.mail, s.Left())
+	e.Operations.EndPeer(&s.ops, s.Left())
+	e.Exchange.EndPeer(&s.mail, s.Left())
 }
 
 // A ByeWait is met when no living peer is known that this rank still has

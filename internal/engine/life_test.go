@@ -9,6 +9,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -37,7 +38,7 @@ func TestHandshakeSurvivesLoss(t *testing.T) {
 			return 1
 		}
 		a := f.e[0].OpenAccess(f.dial(0, 1), testWindow)
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
 		if err := f.flush(f.e[0], a); err != nil || le.Uint64(f.mem[1]) != 3 {
 			t.Errorf("kind %d lost: %v", lose, err)
 		}
@@ -50,9 +51,9 @@ func TestNobodyThere(t *testing.T) {
 	f.cut[1] = true
 	a := f.e[0].OpenAccess(f.dial(0, 1), testWindow)
 	result := make([]byte, 8)
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
-	f.e[0].Flush(f.now, a)
-	f.until(7500*millisecond, (*FlushWait)(a).Met)
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
+	f.e[0].Flush(a)
+	f.until(7500*millisecond, (*onesided.FlushWait)(a).Met)
 	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
 		t.Error(err)
 	}
@@ -68,35 +69,35 @@ func TestSilentPeerFailsEverything(t *testing.T) {
 	late := f.access(2, 1)
 	e := f.e[0]
 	local := f.e[1]
-	var request Request
-	local.Lock(f.now, local.OpenLocal(local.Windows().Lookup(testWindow)), true) // so that locks queue
-	e.Lock(f.now, a, true)
+	var request onesided.Request
+	local.Lock(local.OpenLocal(local.Windows().Lookup(testWindow)), true) // so that locks queue
+	e.Lock(a, true)
 	f.settle()
-	f.e[1].Issue(f.now, &Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 200_000)})
+	f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 200_000)})
 	f.step() // rank 0 has answers in flight, too
 	f.cut[1] = true
-	b := e.OpenAccess(a.session, 8)
-	e.Issue(f.now, &Call{Access: b, Code: wire.CodeGet, Result: make([]byte, 1<<20), Request: &request})
-	e.Issue(f.now, &Call{Access: b, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
+	b := e.OpenAccess(sessionAt(a), 8)
+	e.Issue(&onesided.Call{Access: b, Code: wire.CodeGet, Result: make([]byte, 1<<20), Request: &request})
+	e.Issue(&onesided.Call{Access: b, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
 	f.send(0, 1, 1, 1, []byte("gone"))
 	message := f.receive(2, 1, 1, 1, 8)
 	start := f.now
 	f.until(7500*millisecond, func() bool {
-		return (*LockWait)(a).Met() && (*FlushWait)(b).Met() && request.Met() && message.Met()
+		return (*onesided.LockWait)(a).Met() && (*onesided.FlushWait)(b).Met() && request.Met() && message.Met()
 	})
 	t.Logf("found dead after %d ms", (f.now-start)/millisecond)
-	for _, err := range []error{a.TakeError(), b.TakeError(), request.Err(), a.session.Err(), late.session.Err()} {
+	for _, err := range []error{a.TakeError(), b.TakeError(), request.Err(), sessionAt(a).Err(), sessionAt(late).Err()} {
 		if !errors.Is(err, mpierr.ProcFailed) {
 			t.Errorf("got %v, want process failed", err)
 		}
 	}
-	if _, err := e.Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
+	if _, err := e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("a later put: %v", err)
 	}
 	f.atRest()
 	f.cut[1] = false // the partition heals: the other side hears that it is over
 	f.pass(1000 * millisecond)
-	if err := back.session.Err(); !errors.Is(err, mpierr.ProcFailed) {
+	if err := sessionAt(back).Err(); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("the other side: %v", err)
 	}
 	f.atRest()
@@ -107,26 +108,26 @@ func TestRestart(t *testing.T) {
 	a := f.access(0, 1)
 	result := make([]byte, 8)
 	f.cut[1] = true
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
 	f.settle()
 	f.cut[1] = false
 	f.start(1, 2, 2, 64, nil)
 	if s := f.dial(1, 0); s == nil {
 		t.Fatal("no session")
 	}
-	f.until(1000*millisecond, (*FlushWait)(a).Met)
+	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("what was outstanding: %v", err)
 	}
-	if f.e[0].Session(1) == a.session {
+	if f.e[0].Session(1) == sessionAt(a) {
 		t.Fatal("the new life has the old session")
 	}
 	b := f.access(0, 1)
-	f.issue(f.e[0], &Call{Access: b, Code: wire.CodePut, Origin: word(9)})
+	f.issue(f.e[0], &onesided.Call{Access: b, Code: wire.CodePut, Origin: word(9)})
 	if err := f.flush(f.e[0], b); err != nil || le.Uint64(f.mem[1]) != 9 {
 		t.Errorf("to the new life: %v", err)
 	}
-	if _, err := f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
+	if _, err := f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)}); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("through the old session: %v", err)
 	}
 	f.atRest()
@@ -148,13 +149,13 @@ func TestStaleHellos(t *testing.T) {
 	a := f.access(0, 1) // dials the new life
 	toOld := f.e[1].Stats
 	for _, b := range old {
-		f.e[0].Receive(f.now, b, 1)
+		f.e[0].Receive(b, 1)
 	}
 	f.settle()
-	if !a.session.Open() || f.e[0].Session(1) != a.session || f.e[0].Stats.Handshakes == 0 {
+	if !sessionAt(a).Open() || f.e[0].Session(1) != sessionAt(a) || f.e[0].Stats.Handshakes == 0 {
 		t.Errorf("a hello of an earlier life was taken seriously: %+v", f.e[0].Stats)
 	}
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(9)})
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(9)})
 	if err := f.flush(f.e[0], a); err != nil {
 		t.Error(err)
 	}
@@ -163,7 +164,7 @@ func TestStaleHellos(t *testing.T) {
 	b := make([]byte, wire.HeaderLen+wire.HelloLen)
 	h.Encode(b[wire.HeaderLen:])
 	(&wire.Header{Kind: wire.KindHello}).Encode(b)
-	f.e[1].Receive(f.now, b, 0)
+	f.e[1].Receive(b, 0)
 	if f.e[1].Stats.Handshakes != toOld.Handshakes+1 {
 		t.Error("a hello to an earlier life was taken seriously")
 	}
@@ -192,11 +193,11 @@ func TestForgedFramesAreHarmless(t *testing.T) {
 			c = append(c, 0)
 		}
 		forged++
-		f.e[to].Receive(f.now, c, PathID(from))
+		f.e[to].Receive(c, PathID(from))
 		return 1
 	}
 	for i := range uint64(500) {
-		c := Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: i % 8 * 8, Origin: word(1)}
+		c := onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: i % 8 * 8, Origin: word(1)}
 		f.issue(f.e[0], &c)
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
@@ -235,7 +236,7 @@ func TestDeadPeerLeavesNothingParked(t *testing.T) {
 	}
 	for range 2 {
 		f.send(0, 1, 1, 1, nil)
-		a.session.Push(a.session.Next(link.Request) - 1) // acknowledged at once: no timer runs
+		sessionAt(a).Push(sessionAt(a).Next(link.Request) - 1) // acknowledged at once: no timer runs
 		f.step()
 	}
 	if f.e[1].Usage().Parked != 1 {
@@ -251,14 +252,14 @@ func TestFullRankStillAnswers(t *testing.T) {
 	stuck, a := f.access(0, 2), f.access(1, 0)
 	f.cut[2] = true
 	for range 100 {
-		f.e[0].Issue(f.now, &Call{Access: stuck, Code: wire.CodePut, Origin: make([]byte, 4000)})
+		f.e[0].Issue(&onesided.Call{Access: stuck, Code: wire.CodePut, Origin: make([]byte, 4000)})
 		f.pass(millisecond) // so that idle sessions no longer count, and this peer may have all there is
 	}
-	if (*RoomWait)(stuck).Met() {
+	if (*onesided.RoomWait)(stuck).Met() {
 		t.Fatal("still room for requests")
 	}
-	f.issue(f.e[1], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-	f.until(millisecond, (*LocalWait)(a).Met)
+	f.issue(f.e[1], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+	f.until(millisecond, (*onesided.LocalWait)(a).Met)
 	f.atRest()
 }
 
@@ -272,12 +273,12 @@ func TestSilentPeerLeavesSlotsToOthers(t *testing.T) {
 		}
 		return 1
 	}
-	f.e[2].Issue(f.now, &Call{Access: silent, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+	f.e[2].Issue(&onesided.Call{Access: silent, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
 	f.step()
 	f.cut[2] = true
 	f.pass(10 * millisecond)
-	f.issue(f.e[1], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-	f.until(millisecond, (*LocalWait)(a).Met)
+	f.issue(f.e[1], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+	f.until(millisecond, (*onesided.LocalWait)(a).Met)
 	f.atRest()
 }
 
@@ -287,7 +288,7 @@ func TestByeWhileDialing(t *testing.T) {
 	f := newFabric(t, 3, 8, nil)
 	f.dial(0, 2) // nothing is for this one
 	p := f.send(0, 1, 1, 7, content(1, 8))
-	f.e[0].Bye(f.now)
+	f.e[0].Bye()
 	wait := &ByeWait{f.e[0]}
 	if !p.Met() || wait.Met() {
 		t.Fatal("the message has not been taken over, or is taken for delivered")

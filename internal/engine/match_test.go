@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
@@ -34,7 +33,7 @@ func (f *fabric) send(from, to int, context uint32, tag int, data []byte) *Sendi
 	if from != to {
 		p.To = f.dial(from, to).Peer()
 	}
-	f.e[from].PostSend(f.now, p)
+	f.e[from].PostSend(p)
 	return p
 }
 
@@ -43,7 +42,7 @@ func (f *fabric) receive(at, source int, context uint32, tag, length int) *Recei
 		f.dial(at, source)
 	}
 	r := &Receive{Context: context, Source: source, Tag: tag, Buffer: make([]byte, length)}
-	f.e[at].PostReceive(f.now, r)
+	f.e[at].PostReceive(r)
 	return r
 }
 
@@ -113,7 +112,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 			r := &modelReceive{source: rng.IntN(ranks+1) - 1, tag: tagOr(AnyTag), context: context}
 			i := slices.IndexFunc(messages[at], r.matches)
 			probe := &Receive{Context: context, Source: r.source, Tag: r.tag, Probe: true}
-			if found := f.e[at].TryReceive(f.now, probe); found != (i >= 0) || found && (probe.From != messages[at][i].from || probe.Got != messages[at][i].tag || probe.Length != messages[at][i].length) {
+			if found := f.e[at].TryReceive(probe); found != (i >= 0) || found && (probe.From != messages[at][i].from || probe.Got != messages[at][i].tag || probe.Length != messages[at][i].length) {
 				t.Fatalf("%s, call %d: the probe found %v, message %d of rank %d is expected", name, id, probe, i, at)
 			}
 			r.r = f.receive(at, r.source, context, r.tag, lengths[rng.IntN(len(lengths))])
@@ -127,7 +126,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 		case 8:
 			if n := len(receives[at]); n > 0 {
 				i := rng.IntN(n)
-				if !f.e[at].WithdrawReceive(f.now, receives[at][i].r) {
+				if !f.e[at].WithdrawReceive(receives[at][i].r) {
 					t.Fatalf("%s, call %d: a receive without a message was not withdrawn", name, id)
 				}
 				receives[at] = slices.Delete(receives[at], i, i+1)
@@ -152,7 +151,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 	// The receives that are left over match the messages that are left to send.
 	for at := range ranks {
 		for _, r := range receives[at] {
-			if r.r.Met() || !f.e[at].WithdrawReceive(f.now, r.r) {
+			if r.r.Met() || !f.e[at].WithdrawReceive(r.r) {
 				t.Fatalf("%s: a receive has a message that is not there: %+v", name, r.r)
 			}
 		}
@@ -235,7 +234,7 @@ func TestFlood(t *testing.T) {
 		}
 		f.send(0, 1, 1, MaxTag+1, nil) // of a collective
 		f.until(1000*millisecond, func() bool {
-			return f.e[1].TryReceive(f.now, &Receive{Context: 1, Source: 0, Tag: MaxTag + 1})
+			return f.e[1].TryReceive(&Receive{Context: 1, Source: 0, Tag: MaxTag + 1})
 		})
 		last := f.receive(1, AnySource, 1, test.count-1, test.length)
 		f.until(10_000*millisecond, last.Met)
@@ -307,7 +306,7 @@ func TestMessageEnds(t *testing.T) {
 			"a last offer":              f.send(0, 1, 1, 1, big),
 		}
 		probe := &Receive{Context: 1, Source: 1, Tag: 3, Probe: true}
-		f.e[0].PostReceive(f.now, probe)
+		f.e[0].PostReceive(probe)
 		calls["a probe"] = probe
 		for i := range 100 {
 			calls[fmt.Sprint("queued send ", i)] = f.send(0, 1, 1, 2, content(i, 1000))
@@ -319,10 +318,10 @@ func TestMessageEnds(t *testing.T) {
 			f.cut[1] = true
 			f.pass(20_000 * millisecond)
 		case "leaves":
-			f.e[1].Bye(f.now)
+			f.e[1].Bye()
 			f.pass(1000 * millisecond)
 		case "breaks":
-			f.e[1].Revoke(f.now, 1, 1)
+			f.e[1].Revoke(1, 1)
 			f.pass(1000 * millisecond)
 		}
 		for name, c := range calls {
@@ -360,7 +359,7 @@ func TestMessageEnds(t *testing.T) {
 			t.Errorf("rank 1 %s: a send after it: %v", how, p.Err())
 		}
 		if how == "leaves" {
-			f.e[2].Bye(f.now)
+			f.e[2].Bye()
 			f.pass(1000 * millisecond)
 			if !errors.Is(other.Err(), mpierr.ProcFailed) {
 				t.Errorf("everybody has left, and a receive from any source waits: %v", other.Err())
@@ -377,7 +376,7 @@ func TestDeathWhilePulled(t *testing.T) {
 	for range 6 {
 		f.step()
 	}
-	if !r.Matched() || r.Met() || f.e[0].WithdrawReceive(f.now, r) {
+	if !r.Matched() || r.Met() || f.e[0].WithdrawReceive(r) {
 		t.Fatalf("the receive is not under way: %v", r.Met())
 	}
 	f.cut[1] = true
@@ -409,7 +408,7 @@ func TestRevokedWhilePulled(t *testing.T) {
 			case !revoked:
 				if frames++; frames > skip {
 					revoked = true
-					f.e[0].Revoke(f.now, 5, 0)
+					f.e[0].Revoke(5, 0)
 				}
 			case !lost:
 				lost = true
@@ -428,15 +427,13 @@ func TestRevokedWhilePulled(t *testing.T) {
 // nothing from this rank.
 func TestForgedMessages(t *testing.T) {
 	f := newFabric(t, 3, 8, nil)
-	s := f.access(0, 1).session
+	s := sessionAt(f.access(0, 1))
 	f.dial(0, 2)
 	f.settle()
 	e := f.e[0]
 	id := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 	p := f.send(0, 2, 1, 0, make([]byte, 20_000)) // not rank 1's
 	f.settle()
-	part := make([]byte, wire.PartLen)
-	wire.PutPart(part, 0, 8)
 	for _, test := range []struct {
 		r    wire.Record
 		want mpierr.Class
@@ -450,10 +447,8 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Record{Code: wire.CodeTaken, Window: p.Offer()}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeTaken, Window: 3}, mpierr.Arg},
 		{wire.Record{Code: wire.CodeWithdrawn, Window: 3}, mpierr.Arg},
-		{wire.Record{Code: wire.CodeGet, Window: p.Offer(), Token: 1, Data: part}, mpierr.Win},
-		{wire.Record{Code: wire.CodePut, Window: p.Offer(), Data: part}, mpierr.Win},
 	} {
-		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
+		if got := (*others)(e).Request(&s.Session, test.r); got != test.want {
 			t.Errorf("%v of %#x: %v, want %v", test.r.Code, test.r.Window, got, test.want)
 		}
 	}
@@ -461,20 +456,22 @@ func TestForgedMessages(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", e.Stats, e.Usage(), p.Met())
 	}
 	for range wire.MessageWindow / wire.MessageCost(message.MaxWhole) {
-		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.Success {
+		if got := (*others)(e).Request(&s.Session, wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.Success {
 			t.Errorf("a message that there is credit for: %v", got)
 		}
 	}
-	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
+	if got := (*others)(e).Request(&s.Session, wire.Record{Code: wire.CodeMessage, Window: 2, Data: make([]byte, message.MaxWhole)}); got != mpierr.NoMem || e.Stats.Overdrawn != 1 {
 		t.Errorf("a message that there is no credit for: %v, %d", got, e.Stats.Overdrawn)
 	}
-	// The receiver of the offer may read it, and not write.
-	if got := e.applyRecord(&link.Bundle{Session: &e.Session(2).Session}, &wire.Record{Code: wire.CodePut, Window: p.Offer(), Data: part}); got != mpierr.Win {
-		t.Errorf("a put to a message: %v", got)
+	// The receiver of the offer may read it, and nobody else. See onesided for writes.
+	for rank, may := range map[int]bool{1: false, 2: true} {
+		if _, ok := (*others)(e).Offered(e.Link.Session(rank), p.Offer()); ok != may {
+			t.Errorf("rank %d may read a message: %v", rank, ok)
+		}
 	}
 	// A peer that offers what it does not have has failed, as far as the receive knows.
 	r := f.receive(0, 1, 1, 0, 100)
-	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(message.Offers + 5)}); got != mpierr.Success {
+	if got := (*others)(e).Request(&s.Session, wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(message.Offers + 5)}); got != mpierr.Success {
 		t.Errorf("an offer: %v", got)
 	}
 	f.until(1000*millisecond, r.Met)
@@ -497,9 +494,9 @@ func TestCollectiveNeedsAll(t *testing.T) {
 		f.settle()
 		wait := func(members []int, collective bool) (*Receive, *Sending) {
 			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buffer: make([]byte, 8)}
-			f.e[0].PostReceive(f.now, r)
+			f.e[0].PostReceive(r)
 			p := &Sending{To: f.dial(0, 1).Peer(), Context: 1, Tag: tag, Members: members, Collective: collective, Data: make([]byte, 20_000)}
-			f.e[0].PostSend(f.now, p)
+			f.e[0].PostSend(p)
 			return r, p
 		}
 		r, p := wait(nil, true)
@@ -518,7 +515,7 @@ func TestCollectiveNeedsAll(t *testing.T) {
 				t.Errorf("the next collective: %v, %v", r.Err(), p.Err())
 			}
 		} else {
-			f.e[2].Bye(f.now)
+			f.e[2].Bye()
 			f.pass(20_000 * millisecond)
 			if r.Met() || p.Met() {
 				t.Errorf("ended by one that has left: %v, %v", r.Err(), p.Err())
@@ -539,13 +536,13 @@ func TestAnySourceWatched(t *testing.T) {
 	f.pass(1000 * millisecond)
 	in := f.receive(0, AnySource, 1, 0, 8)
 	out := &Receive{Context: 1, Source: AnySource, Tag: 0, Members: []int{0, 1}}
-	f.e[0].PostReceive(f.now, out)
+	f.e[0].PostReceive(out)
 	f.cut[2] = true
 	f.pass(20_000 * millisecond)
 	if !errors.Is(in.Err(), mpierr.ProcFailed) || out.Met() {
 		t.Errorf("with the dead rank: %v; without: %v", in.Err(), out.Met())
 	}
-	if !f.e[0].WithdrawReceive(f.now, out) {
+	if !f.e[0].WithdrawReceive(out) {
 		t.Error("the other receive is gone")
 	}
 	f.atRest()
@@ -556,24 +553,24 @@ func TestAnySourceWatched(t *testing.T) {
 func TestMessageAllocations(t *testing.T) {
 	for _, n := range []int{8, 5000, 50_000} {
 		f := newFabric(t, 2, 8, nil)
-		s := f.access(0, 1).session
+		s := sessionAt(f.access(0, 1))
 		f.access(1, 0)
 		var p Sending
 		var r, any Receive
 		data, buf := make([]byte, n), make([]byte, n)
 		round := func() {
 			p = Sending{To: s.Peer(), Context: 1, Data: data}
-			f.e[0].PostSend(f.now, &p)
+			f.e[0].PostSend(&p)
 			f.settle()
 			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buffer: buf}
-			f.e[1].PostReceive(f.now, &r)
+			f.e[1].PostReceive(&r)
 			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buffer: buf}
-			f.e[1].PostReceive(f.now, &any)
+			f.e[1].PostReceive(&any)
 			f.settle()
 			p = Sending{To: s.Peer(), Context: 1, Data: data}
-			f.e[0].PostSend(f.now, &p)
+			f.e[0].PostSend(&p)
 			f.settle()
-			f.now += millisecond
+			f.advance(f.now + millisecond)
 			f.settle()
 			if !r.Met() || !any.Met() {
 				t.Fatal("nothing arrived")

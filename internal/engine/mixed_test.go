@@ -8,8 +8,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // mix is a few ranks that do anything to messages while frames are lost and repeated, with
@@ -111,7 +114,7 @@ func (m *mix) post(from, to int, context uint32, tag, length int) {
 func (m *mix) take(at, source int, context uint32, tag, length int) {
 	memory := bytes.Repeat([]byte{0xa5}, margin+length+margin)
 	r := &Receive{Context: context, Source: source, Tag: tag, Buffer: memory[margin : margin+length : margin+length]}
-	m.e[at].PostReceive(m.now, r)
+	m.e[at].PostReceive(r)
 	m.receives = append(m.receives, &mixedReceive{r: r, context: context, at: at, source: source, tag: tag, memory: memory, message: -1})
 }
 
@@ -136,21 +139,21 @@ func (m *mix) act() {
 		m.take(at, rng.IntN(len(m.gone)+1)-1, context, tag, length)
 	case n < 84 && len(m.receives) > 0:
 		r := m.receives[rng.IntN(len(m.receives))]
-		r.given = r.given || !r.over && !m.gone[r.at] && m.e[r.at].WithdrawReceive(m.now, r.r)
+		r.given = r.given || !r.over && !m.gone[r.at] && m.e[r.at].WithdrawReceive(r.r)
 	case n < 92 && len(m.sends) > 0:
 		p := m.sends[rng.IntN(len(m.sends))]
-		p.given = p.given || !p.over && !m.gone[p.from] && m.e[p.from].Abandon(m.now, p.p, bytes.Clone(p.data))
+		p.given = p.given || !p.over && !m.gone[p.from] && m.e[p.from].Abandon(p.p, bytes.Clone(p.data))
 	case m.quiet:
 	case n < 93:
-		m.e[at].FreeContext(m.now, context)
+		m.e[at].FreeContext(context)
 	case n == 93:
-		m.e[at].Revoke(m.now, context, at)
+		m.e[at].Revoke(context, at)
 	case n == 94 && at != 0:
 		m.gone[at], m.cut[at] = true, true
 	case n == 95 && at != 0:
 		m.take(0, at, context, AnyTag, 100_000)
 		m.post(at, 0, context, 1, 50_000)
-		m.e[at].Bye(m.now)
+		m.e[at].Bye()
 		m.gone[at] = true
 	}
 }
@@ -210,7 +213,7 @@ func (m *mix) end() {
 			for context := uint32(1); context <= 3 && !m.gone[at]; context++ {
 				for _, tag := range []int{AnyTag, MaxTag + 1, MaxTag + 2, MaxTag + 3} {
 					probe := &Receive{Context: context, Source: AnySource, Tag: tag, Probe: true}
-					if m.e[at].TryReceive(m.now, probe); probe.Err() == nil && probe.Met() {
+					if m.e[at].TryReceive(probe); probe.Err() == nil && probe.Met() {
 						m.take(at, AnySource, context, tag, probe.Length)
 						again = true
 					}
@@ -224,7 +227,7 @@ func (m *mix) end() {
 	m.look()
 	for _, r := range m.receives {
 		if !r.over && !m.gone[r.at] {
-			if r.given = m.e[r.at].WithdrawReceive(m.now, r.r); !r.given {
+			if r.given = m.e[r.at].WithdrawReceive(r.r); !r.given {
 				m.t.Errorf("%s: a receive of %d from %d never ends", m.name, r.at, r.source)
 			}
 		}
@@ -272,7 +275,7 @@ func (m *mix) atPeace() {
 				continue
 			}
 			s, peer := e.Session(b), m.e[b].Session(a)
-			if !s.mail.AtRest() || len(s.deferring)+int(s.Watched()+s.Owed()) > 0 {
+			if !s.mail.AtRest() || s.ops.Waits() || s.Watched()+s.Owed() > 0 {
 				m.t.Errorf("%s: rank %d has more to do for %d: %+v", m.name, a, b, s)
 			}
 			here, there := s.mail.Accounts(), peer.mail.Accounts()
@@ -285,5 +288,46 @@ func (m *mix) atPeace() {
 				}
 			}
 		}
+	}
+}
+
+// A message that came before its turn is parked; the flush that waits for what follows
+// it must hear when it has been taken in, even if the acknowledgement that says so is
+// lost.
+func TestParkedHoldsUpAndLetsGo(t *testing.T) {
+	for _, loseAck := range []bool{false, true} {
+		f := newFabric(t, 2, 64, nil)
+		a := f.access(0, 1)
+		f.pass(millisecond)
+		lost, acks := false, 0
+		f.filter = func(from, _ int, b []byte) int {
+			switch {
+			case from == 0 && kindOfFrame(b) == wire.KindData && !lost:
+				lost = true
+				return 0
+			case from == 1 && loseAck && lost && acks < 2: // of what was parked, and of when it was taken in
+				acks++
+				return 0
+			}
+			return 1
+		}
+		for i := range 2 {
+			f.send(0, 1, 1, i, noise(1000))
+			sessionAt(a).Push(sessionAt(a).Next(link.Request) - 1)
+			f.step()
+		}
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+		f.e[0].Flush(a)
+		f.settle()
+		if f.e[1].Usage().Parked != 1 || (*onesided.FlushWait)(a).Met() {
+			t.Fatalf("%d bundles are parked, and the flush is over: %v", f.e[1].Usage().Parked, (*onesided.FlushWait)(a).Met())
+		}
+		f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+		for i := range 2 {
+			if r := f.receive(1, 0, 1, AnyTag, 1000); r.Got != i || !bytes.Equal(r.Buffer, noise(1000)) {
+				t.Errorf("message %d is %d", i, r.Got)
+			}
+		}
+		f.atRest()
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -32,17 +33,17 @@ func TestPeerThatAcknowledgesNothingEnds(t *testing.T) {
 		}
 		return 1
 	}
-	f.e[1].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
-	f.e[0].Issue(f.now, &Call{Access: back, Code: wire.CodePut, Origin: word(1)})
-	f.e[0].Flush(f.now, back)
-	for start := f.now; !back.dead(); {
+	f.e[1].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+	f.e[0].Issue(&onesided.Call{Access: back, Code: wire.CodePut, Origin: word(1)})
+	f.e[0].Flush(back)
+	for start := f.now; !sessionAt(back).Dead(); {
 		if f.now-start > testLimit+testLimit/4 {
 			t.Fatalf("it lives after %d ms\n%s", (f.now-start)/millisecond, f.describe())
 		}
-		f.e[1].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+		f.e[1].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
 		f.pass(10 * millisecond)
 	}
-	if err := back.TakeError(); !errors.Is(err, mpierr.ProcFailed) || !(*FlushWait)(back).Met() {
+	if err := back.TakeError(); !errors.Is(err, mpierr.ProcFailed) || !(*onesided.FlushWait)(back).Met() {
 		t.Errorf("the flush: %v", err)
 	}
 	f.cut[1] = true
@@ -54,19 +55,19 @@ func TestPeerThatAcknowledgesNothingEnds(t *testing.T) {
 func TestSlowPeerLives(t *testing.T) {
 	f := newFabric(t, 3, 64, nil)
 	first, second := f.access(1, 0), f.access(2, 0)
-	f.e[1].Lock(f.now, first, true)
-	f.until(1000*millisecond, (*LockWait)(first).Met)
-	f.e[2].Lock(f.now, second, true)
-	f.issue(f.e[2], &Call{Access: second, Code: wire.CodePut, Origin: word(7)})
-	f.e[2].Flush(f.now, second)
+	f.e[1].Lock(first, true)
+	f.until(1000*millisecond, (*onesided.LockWait)(first).Met)
+	f.e[2].Lock(second, true)
+	f.issue(f.e[2], &onesided.Call{Access: second, Code: wire.CodePut, Origin: word(7)})
+	f.e[2].Flush(second)
 	f.pass(10 * testLimit)
-	if first.dead() || second.dead() || (*LockWait)(second).Met() {
+	if sessionAt(first).Dead() || sessionAt(second).Dead() || (*onesided.LockWait)(second).Met() {
 		t.Fatalf("%v, %v", first.Err(), second.Err())
 	}
-	if !f.e[1].Unlock(f.now, first) {
+	if !f.e[1].Unlock(first) {
 		t.Fatal("no room for the unlock")
 	}
-	f.until(1000*millisecond, (*FlushWait)(second).Met)
+	f.until(1000*millisecond, (*onesided.FlushWait)(second).Met)
 	if err := second.TakeError(); err != nil || le.Uint64(f.mem[0]) != 7 {
 		t.Error(err)
 	}
@@ -80,10 +81,10 @@ func TestOneWayLossIsNoticedInTime(t *testing.T) {
 	f.dial(1, 0)
 	f.settle()
 	f.filter = func(from, _ int, _ []byte) int { return 1 - from }
-	f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-	f.e[0].Flush(f.now, a)
+	f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+	f.e[0].Flush(a)
 	in := f.receive(1, 0, 1, 1, 8)
-	f.until(testLimit+2*testLimit/4, func() bool { return (*FlushWait)(a).Met() && in.Met() })
+	f.until(testLimit+2*testLimit/4, func() bool { return (*onesided.FlushWait)(a).Met() && in.Met() })
 	if !errors.Is(a.TakeError(), mpierr.ProcFailed) || !errors.Is(in.Err(), mpierr.ProcFailed) {
 		t.Errorf("the flush: %v; the receive: %v", a.TakeError(), in.Err())
 	}
@@ -103,9 +104,9 @@ func TestLostBundlesBackOff(t *testing.T) {
 		}
 		return 1
 	}
-	f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 10_000)})
+	f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 10_000)})
 	for range 2000 {
-		f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 		f.pass(millisecond)
 	}
 	if most := 8 * 25; long > most {
@@ -127,13 +128,13 @@ func TestRefusedBundlesComeAgainWithTheirTurn(t *testing.T) {
 		}
 		return 1
 	}
-	c := &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
+	c := &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
 	f.took(func() bool {
-		done, err := f.e[0].Issue(f.now, c)
+		done, err := f.e[0].Issue(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.e[0].Flush(f.now, a)
-		return done && (*FlushWait)(a).Met()
+		f.e[0].Flush(a)
+		return done && (*onesided.FlushWait)(a).Met()
 	})
 }

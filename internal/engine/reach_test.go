@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -25,8 +26,8 @@ func TestPayloadGrowsWithTheFirstExchange(t *testing.T) {
 	f := newFabric(t, 2, 64, nil)
 	a := f.access(0, 1)
 	f.settle()
-	if there := f.e[1].Session(0); a.session.MaxPayload() != 1472 || there.MaxPayload() != 1472 {
-		t.Errorf("frames of %d and %d bytes", a.session.MaxPayload(), there.MaxPayload())
+	if there := f.e[1].Session(0); sessionAt(a).MaxPayload() != 1472 || there.MaxPayload() != 1472 {
+		t.Errorf("frames of %d and %d bytes", sessionAt(a).MaxPayload(), there.MaxPayload())
 	}
 	f.atRest()
 }
@@ -40,7 +41,7 @@ func TestPathThatCarriesLessIsUsedAtItsSize(t *testing.T) {
 		a := f.access(0, 1)
 		data := content(1, 1<<20)
 		start := f.now
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data})
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
 		if err := f.flush(f.e[0], a); err != nil || !bytes.Equal(f.mem[1], data) {
 			t.Errorf("%d bytes: %v", most, err)
 		}
@@ -48,11 +49,11 @@ func TestPathThatCarriesLessIsUsedAtItsSize(t *testing.T) {
 			t.Errorf("%d bytes: a put took %d ms", most, time/millisecond)
 		}
 		for range 100 {
-			f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: data[:8]})
+			f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data[:8]})
 			f.flush(f.e[0], a)
 			f.pass(100 * millisecond)
 		}
-		if n := a.session.MaxPayload(); n > most || n < most-64 {
+		if n := sessionAt(a).MaxPayload(); n > most || n < most-64 {
 			t.Errorf("%d bytes: frames have %d", most, n)
 		}
 		f.atRest()
@@ -76,26 +77,30 @@ func TestPathThatShrinksCostsAMoment(t *testing.T) {
 		ones := bytes.Repeat(word(1), 10_000)
 		result, back := make([]byte, 80_000), make([]byte, 80_000)
 		start := f.now
-		sum := func(a *Access) *Call {
-			return &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: ones}
+		sum := func(a *onesided.Access) *onesided.Call {
+			return &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: ones}
 		}
-		fetch := func(a *Access, into []byte) *Call {
-			return &Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Result: into}
+		fetch := func(a *onesided.Access, into []byte) *onesided.Call {
+			return &onesided.Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Result: into}
 		}
-		calls, done := []*Call{sum(a), sum(b), sum(a), fetch(a, result), fetch(b, back)}, 0
+		calls, done := []*onesided.Call{sum(a), sum(b), sum(a), fetch(a, result), fetch(b, back)}, 0
 		f.until(1000*millisecond, func() bool {
 			for done < len(calls) {
 				c := calls[done]
-				if ok, err := c.Access.engine.Issue(f.now, c); err != nil {
+				from := 0
+				if c.Access == b {
+					from = 1
+				}
+				if ok, err := f.e[from].Issue(c); err != nil {
 					t.Fatal(err)
 				} else if !ok {
 					return false
 				}
 				done++
 			}
-			f.e[0].Flush(f.now, a)
-			f.e[1].Flush(f.now, b)
-			return (*FlushWait)(a).Met() && (*FlushWait)(b).Met()
+			f.e[0].Flush(a)
+			f.e[1].Flush(b)
+			return (*onesided.FlushWait)(a).Met() && (*onesided.FlushWait)(b).Met()
 		})
 		t.Logf("loss %.1f: took %d ms", loss, (f.now-start)/millisecond)
 		if a.TakeError() != nil || b.TakeError() != nil {
@@ -117,19 +122,19 @@ func TestLongFramesPassAgain(t *testing.T) {
 	f.pass(millisecond)
 	lost, passes := 0, false
 	f.filter = func(_, _ int, b []byte) int {
-		passes = passes || a.session.MaxPayload() < 1300
+		passes = passes || sessionAt(a).MaxPayload() < 1300
 		if len(b) > 1300 && !passes {
 			lost++
 			return 0
 		}
 		return 1
 	}
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: content(1, 10_000)})
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 10_000)})
 	if err := f.flush(f.e[0], a); err != nil {
 		t.Fatal(err)
 	}
-	if lost < 3 || !passes || a.session.MaxPayload() != 1472 {
-		t.Errorf("%d frames were lost, and they have %d bytes", lost, a.session.MaxPayload())
+	if lost < 3 || !passes || sessionAt(a).MaxPayload() != 1472 {
+		t.Errorf("%d frames were lost, and they have %d bytes", lost, sessionAt(a).MaxPayload())
 	}
 	f.atRest()
 }
@@ -141,7 +146,7 @@ func TestLostProbesTakeNoAcknowledgementsWithThem(t *testing.T) {
 	f.carries(1300)
 	a := f.access(0, 1)
 	for range 30 {
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
 		if err := f.flush(f.e[0], a); err != nil {
 			t.Fatal(err)
 		}

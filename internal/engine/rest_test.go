@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/message"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -63,7 +62,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 		{"probed", n, func(t *testing.T, s *state) {
 			if s.before == nil {
 				probe := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Probe: true}
-				if !s.f.e[1].TryReceive(s.f.now, probe) || probe.Length != n {
+				if !s.f.e[1].TryReceive(probe) || probe.Length != n {
 					t.Errorf("the probe found %d bytes", probe.Length)
 				}
 			}
@@ -77,14 +76,16 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 		{"the sender dies unheard of", n, func(t *testing.T, s *state) {
 			s.f.cut[0] = true
 			if s.before == nil {
-				s.f.e[1].Watch(s.f.now, s.f.e[1].Session(0), 1)
+				s.f.e[1].Session(0).Watch(1)
+				s.f.e[1].Session(0).Await()
+				s.f.e[1].Session(0).Await()
 				s.f.pass(20_000 * millisecond)
-				s.f.e[1].Watch(s.f.now, s.f.e[1].Session(0), -1)
+				s.f.e[1].Session(0).Watch(-1)
 			}
 			ends(t, s.receive(), s.f, n, mpierr.ProcFailed)
 		}},
 		{"the context is freed", n, func(t *testing.T, s *state) {
-			s.f.e[1].FreeContext(s.f.now, 1)
+			s.f.e[1].FreeContext(1)
 			s.f.filter = nil
 			if s.before != nil {
 				ends(t, s.before, s.f, n, mpierr.Success)
@@ -96,7 +97,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 			}
 		}},
 		{"the context is broken", n, func(t *testing.T, s *state) {
-			s.f.e[1].Revoke(s.f.now, 1, 1)
+			s.f.e[1].Revoke(1, 1)
 			r := s.receive()
 			s.f.filter = nil
 			if s.before != nil {
@@ -209,7 +210,7 @@ func TestRestBehindOthers(t *testing.T) {
 // TestForgedRest has a peer send what is no part of a message.
 func TestForgedRest(t *testing.T) {
 	f := newFabric(t, 2, 8, nil)
-	s := f.access(0, 1).session
+	s := sessionAt(f.access(0, 1))
 	e := f.e[0]
 	short := func(n int, follow uint64) wire.Record {
 		return wire.Record{Code: wire.CodeMessage, Window: 1, Disp: follow, Data: make([]byte, n)}
@@ -235,16 +236,16 @@ func TestForgedRest(t *testing.T) {
 		{short(8, 0), mpierr.Success},
 		{short(1000, message.MaxWhole-1000), mpierr.Success},
 	} {
-		if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &test.r); got != test.want {
+		if got := (*others)(e).Request(&s.Session, test.r); got != test.want {
 			t.Errorf("record %d, %v of %d bytes: %v, want %v", i, test.r.Code, len(test.r.Data), got, test.want)
 		}
 	}
 	if n := e.Usage().Unexpected; n != 3*64+24+8+message.MaxWhole {
 		t.Errorf("%d bytes are kept", n)
 	}
-	e.FreeContext(f.now, 1)
+	e.FreeContext(1)
 	r := more(message.MaxWhole - 1000)
-	if got := e.applyRecord(&link.Bundle{Session: &s.Session}, &r); got != mpierr.Success || e.Usage().Unexpected != 0 {
+	if got := (*others)(e).Request(&s.Session, r); got != mpierr.Success || e.Usage().Unexpected != 0 {
 		t.Errorf("the rest of a message that was dropped: %v, %+v", got, e.Usage())
 	}
 }

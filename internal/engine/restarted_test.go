@@ -23,11 +23,11 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 	}
 	for name, source := range map[string]int{"from the restarted rank": 1, "from another member": 2} {
 		r := &Receive{Context: 1, Source: source, Tag: MaxTag + 1, Collective: true}
-		if f.e[0].PostReceive(f.now, r); !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
+		if f.e[0].PostReceive(r); !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
 			t.Errorf("a receive %s: over %t, %v", name, r.Met(), r.Err())
 		}
 		p := &Sending{To: f.e[0].Session(source).Peer(), Context: 1, Tag: MaxTag + 1, Collective: true}
-		if f.e[0].PostSend(f.now, p); !p.Met() || !errors.Is(p.Err(), mpierr.ProcFailed) {
+		if f.e[0].PostSend(p); !p.Met() || !errors.Is(p.Err(), mpierr.ProcFailed) {
 			t.Errorf("a send %s: over %t, %v", name, p.Met(), p.Err())
 		}
 	}
@@ -37,8 +37,8 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 		t.Errorf("a message of the new life: over %t, %v", r.Met(), r.Err())
 	}
 	other := &Receive{Context: 1, Source: 2, Tag: MaxTag + 1, Collective: true, Members: []int{0, 2}}
-	if f.e[0].PostReceive(f.now, other); other.Met() {
+	if f.e[0].PostReceive(other); other.Met() {
 		t.Errorf("a collective of others: %v", other.Err())
 	}
-	f.e[0].WithdrawReceive(f.now, other)
+	f.e[0].WithdrawReceive(other)
 }

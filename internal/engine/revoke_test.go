@@ -3,7 +3,6 @@ package engine
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -23,7 +22,7 @@ func TestRevokeOvertakes(t *testing.T) {
 	}
 	f.send(0, 1, 5, 1, content(1, 100))
 	f.settle()
-	f.e[0].Revoke(f.now, 5, 0)
+	f.e[0].Revoke(5, 0)
 	f.pass(1000 * millisecond)
 	if _, broken := f.e[1].Revoked(5); lose || !broken {
 		t.Fatal("nothing was lost, or broken")
@@ -50,18 +49,18 @@ func TestOnlyMembersRevoke(t *testing.T) {
 			}
 			f.settle()
 			if !late {
-				e.OpenContext(f.now, context, group)
+				e.OpenContext(context, group)
 			}
-			if f.e[who].Revoke(f.now, context, 3); who == outsider {
+			if f.e[who].Revoke(context, 3); who == outsider {
 				r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 0} // a second time
-				f.e[0].applyRecord(&link.Bundle{Session: &e.Session(outsider).Session}, &r)
+				(*others)(f.e[0]).Request(&e.Session(outsider).Session, r)
 			}
 			f.settle()
 			if _, broken := e.Revoked(context); broken == late && who != outsider {
 				t.Errorf("late %v, rank %d: broken %v before the context is known", late, who, broken)
 			}
-			e.OpenContext(f.now, context, group)
-			e.OpenContext(f.now, context, group) // a second time changes nothing
+			e.OpenContext(context, group)
+			e.OpenContext(context, group) // a second time changes nothing
 			f.settle()
 			if _, broken := e.Revoked(context); broken != (who != outsider) {
 				t.Errorf("late %v, rank %d: broken %v", late, who, broken)
@@ -70,7 +69,7 @@ func TestOnlyMembersRevoke(t *testing.T) {
 				t.Errorf("late %v, rank %d: %d requests of outsiders", late, who, n)
 			}
 			for rank := 1; rank < 4 && who != outsider; rank++ {
-				f.e[rank].OpenContext(f.now, context, group) // what it was told holds from now on
+				f.e[rank].OpenContext(context, group) // what it was told holds from now on
 				if _, told := f.e[rank].Revoked(context); told != (rank == 3) && rank != who {
 					t.Errorf("late %v: rank %d was told: %v", late, rank, told)
 				}
@@ -85,10 +84,10 @@ func TestOnlyMembersRevoke(t *testing.T) {
 func TestMessagesOfOutsidersAreDropped(t *testing.T) {
 	const context = 100
 	f := newFabric(t, 3, 8, nil)
-	f.e[0].OpenContext(f.now, context, []int{0, 1})
+	f.e[0].OpenContext(context, []int{0, 1})
 	r := &Receive{Context: context, Source: AnySource, Tag: AnyTag, Members: []int{0, 1}, Buffer: make([]byte, 8)}
 	f.dial(0, 1)
-	f.e[0].PostReceive(f.now, r)
+	f.e[0].PostReceive(r)
 	for i, size := range []int{8, 4000, 20_000} {
 		p := f.send(2, 0, context, i, content(i, size))
 		f.until(1000*millisecond, p.Met)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -27,16 +28,16 @@ func (f *fabric) took(met func() bool) int64 {
 	return f.now - start
 }
 
-// get returns how long a get of 8 bytes takes.
-func (f *fabric) get(a *Access) int64 {
+// get returns how long a get of 8 bytes by a rank takes.
+func (f *fabric) get(from int, a *onesided.Access) int64 {
 	f.t.Helper()
-	c, issued := &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}, false
+	c, issued := &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}, false
 	return f.took(func() bool {
 		if !issued {
-			issued, _ = a.engine.Issue(f.now, c)
+			issued, _ = f.e[from].Issue(c)
 			f.settle()
 		}
-		return issued && (*LocalWait)(a).Met()
+		return issued && (*onesided.LocalWait)(a).Met()
 	})
 }
 
@@ -50,8 +51,8 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 			f := crowd(t, n)
 			well := f.access(1, 0)
 			f.pass(10 * millisecond)
-			undisturbed := f.get(well)
-			var stopped []*Access
+			undisturbed := f.get(1, well)
+			var stopped []*onesided.Access
 			for r := 2; r < 2+n; r++ {
 				stopped = append(stopped, f.access(r, 0))
 			}
@@ -63,15 +64,15 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 			}
 			for range 20 { // requests go on arriving
 				for i, a := range stopped {
-					f.e[2+i].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+					f.e[2+i].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
 				}
 				f.pass(5 * millisecond)
-				if time := f.get(well); time > 2*undisturbed {
+				if time := f.get(1, well); time > 2*undisturbed {
 					t.Fatalf("a get took %d µs, %d undisturbed\n%+v", time/microsecond, undisturbed/microsecond, f.e[0].Usage())
 				}
 			}
 			back := f.access(0, 1)
-			if time := f.get(back); time > 2*undisturbed {
+			if time := f.get(0, back); time > 2*undisturbed {
 				t.Errorf("a get by the crowded rank took %d µs", time/microsecond)
 			}
 		})
@@ -100,10 +101,10 @@ func TestEachPeerHasAPlaceForItsTurn(t *testing.T) {
 		}
 		for range 20 {
 			for r := 2; r < 2+n; r++ {
-				f.e[r].Issue(f.now, &Call{Access: f.access(r, 0), Code: wire.CodeGet, Result: make([]byte, 1<<20)})
+				f.e[r].Issue(&onesided.Call{Access: f.access(r, 0), Code: wire.CodeGet, Result: make([]byte, 1<<20)})
 			}
 			f.pass(5 * millisecond)
-			if f.get(well); f.e[1].Stats.Resent > 0 {
+			if f.get(1, well); f.e[1].Stats.Resent > 0 {
 				t.Fatalf("%d stopped: a get was not taken in\n%+v", n, f.e[0].Usage())
 			}
 		}
@@ -136,26 +137,26 @@ func TestStoppedOriginsWithGapsSlowNobody(t *testing.T) {
 		}
 		for r := 2; r < 2+n; r++ {
 			a := f.access(r, 0)
-			c := &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 1<<20)}
+			c := &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 1<<20)}
 			for range 100 {
-				f.e[r].Issue(f.now, c)
+				f.e[r].Issue(c)
 				f.settle()
 			}
 			f.cut[r] = true
 		}
 		f.pass(500 * millisecond)
-		if time := f.get(well); time != 0 {
+		if time := f.get(1, well); time != 0 {
 			t.Errorf("%d stopped: a get took %d µs", n, time/microsecond)
 		}
 		loss = 0.1
-		c := &Call{Access: well, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
+		c := &onesided.Call{Access: well, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
 		return f.took(func() bool {
-			done, err := f.e[1].Issue(f.now, c)
+			done, err := f.e[1].Issue(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.e[1].Flush(f.now, well)
-			return done && (*FlushWait)(well).Met()
+			f.e[1].Flush(well)
+			return done && (*onesided.FlushWait)(well).Met()
 		})
 	}
 	undisturbed := accumulate(0)
@@ -173,12 +174,12 @@ func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			f := crowd(t, n)
 			well := f.access(0, 1)
-			var stopped []*Access
+			var stopped []*onesided.Access
 			for r := 2; r < 2+n; r++ {
 				stopped = append(stopped, f.access(0, r))
 			}
 			f.pass(10 * millisecond)
-			undisturbed := f.get(well)
+			undisturbed := f.get(0, well)
 			f.filter = func(from, to int, _ []byte) int {
 				if from >= 2 {
 					return 0
@@ -187,15 +188,15 @@ func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
 			}
 			for _, a := range stopped {
 				for range 10_000 {
-					f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+					f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 				}
-				f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
+				f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
 				f.settle()
 			}
-			if !(*RoomWait)(well).Met() {
+			if !(*onesided.RoomWait)(well).Met() {
 				t.Error("no room for a request to another")
 			}
-			if time := f.get(well); time > 2*undisturbed {
+			if time := f.get(0, well); time > 2*undisturbed {
 				t.Errorf("a get took %d µs, %d undisturbed", time/microsecond, undisturbed/microsecond)
 			}
 		})
@@ -217,13 +218,13 @@ func TestOperationsAreSharedAmongTargets(t *testing.T) {
 		a := f.access(0, r)
 		f.cut[r] = true
 		for range 100 {
-			f.e[0].Issue(f.now, &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 		}
-		if (*RoomWait)(a).Met() {
-			t.Fatalf("rank %d: %d operations, and there is room for more", r, a.pending)
+		if (*onesided.RoomWait)(a).Met() {
+			t.Fatalf("rank %d: %d operations of all, and there is room for more", r, f.e[0].Usage().Operations)
 		}
 	}
-	if f.get(well) != 0 {
+	if f.get(0, well) != 0 {
 		t.Error("a get at another waits")
 	}
 }
@@ -237,7 +238,7 @@ func TestRoomForAllFramesOfAMessage(t *testing.T) {
 		f.dial(0, 1)
 		f.pass(10 * millisecond)
 		f.cut[2] = true
-		f.e[0].Issue(f.now, &Call{Access: stopped, Code: wire.CodePut, Origin: make([]byte, n*1368)})
+		f.e[0].Issue(&onesided.Call{Access: stopped, Code: wire.CodePut, Origin: make([]byte, n*1368)})
 		f.pass(10 * millisecond)
 		p := f.send(0, 1, 1, 1, content(n, 8192))
 		r := f.receive(1, 0, 1, 1, 8192)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -29,9 +30,9 @@ func TestSilenceNamesThePeer(t *testing.T) {
 		}
 		f.cut[1] = true
 		a := f.e[0].OpenAccess(s, testWindow)
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-		f.e[0].Flush(f.now, a)
-		f.until(20000*millisecond, (*FlushWait)(a).Met)
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		f.e[0].Flush(a)
+		f.until(20000*millisecond, (*onesided.FlushWait)(a).Met)
 		err := a.TakeError()
 		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "not heard of within the limit") ||
 			!strings.Contains(err.Error(), c.want) {

@@ -3,20 +3,14 @@ package engine
 import (
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/message"
+	"github.com/xdprma/xdprma/internal/onesided"
 )
 
 // Stats counts what an engine did and what it refused. All are totals.
 type Stats struct {
 	link.Stats
 	message.Counts
-
-	BadAnswers   uint64 // answers to no operation of ours
-	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
-	Refused      uint64 // requests that this rank refused
-	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
-	Types        uint64 // datatypes that peers defined here
-	TypesRefused uint64 // pieces of definitions that this rank refused
-	Conflicts    uint64 // conflicting accesses found in checking mode
+	onesided.Totals
 }
 
 // Usage says what an engine holds at this moment. An engine that has nothing
@@ -37,15 +31,9 @@ type Usage struct {
 // Usage returns what e holds. It looks at every operation: it is for monitoring
 // and tests, not for the data path.
 func (e *Engine) Usage() Usage {
-	l, m := e.Link.Usage(), e.Exchange.Usage()
-	u := Usage{
+	l, m, o := e.Link.Usage(), e.Exchange.Usage(), e.Operations.Usage()
+	return Usage{
 		Slots: l.Slots, FreeSlots: l.FreeSlots, Parked: l.Parked, LockWaits: l.Kept, Active: l.Active, Sessions: l.Sessions,
-		Unexpected: m.Unexpected, Receives: m.Receives, Sends: m.Sends, TypeBytes: e.typeBytes,
+		Unexpected: m.Unexpected, Receives: m.Receives, Sends: m.Sends, Operations: o.Operations, TypeBytes: o.TypeBytes,
 	}
-	for i := range e.ops {
-		if e.ops[i].used {
-			u.Operations++
-		}
-	}
-	return u
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -133,6 +134,7 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 		Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Windows: windows,
 		Rand: func() uint64 { id++; return id },
 	})
+	e.Now = s.now
 	if rank == len(s.ranks) {
 		s.ranks, s.slabs, s.memory = append(s.ranks, e), append(s.slabs, slab), append(s.memory, memory)
 		return
@@ -159,7 +161,7 @@ func (s *stage) transmit(show bool) {
 					c.again, moved = nil, true
 				}
 			}
-			e.Tick(s.now)
+			e.Tick()
 			e.Announcements()
 			for len(e.Output()) > 0 {
 				o := e.Output()[0]
@@ -200,12 +202,22 @@ func result(err error) string {
 }
 
 // access returns the access of one rank to the window of another.
-func (s *stage) access(from, to int) *engine.Access {
+func (s *stage) access(from, to int) *onesided.Access {
 	e := s.ranks[from].Session(to)
 	if e == nil {
 		s.t.Fatalf("rank %d has not dialled rank %d", from, to)
 	}
 	return s.ranks[from].OpenAccess(e, stageWindow)
+}
+
+// advance sets the time.
+func (s *stage) advance(t int64) {
+	s.now = t
+	for _, e := range s.ranks {
+		if e != nil {
+			e.Now = t
+		}
+	}
 }
 
 // pass lets time go by, deadline by deadline; what is sent is shown, or delivered.
@@ -225,11 +237,11 @@ func (s *stage) passCounting(d int64, deliver bool, count map[string]int) {
 		for _, e := range s.ranks {
 			next = min(next, e.Deadline())
 		}
-		s.now = max(s.now, next) // a delivery may have taken longer
+		s.advance(max(s.now, next)) // a delivery may have taken longer
 		if s.transmit(!deliver); next >= end && (!deliver || len(s.flying) == 0) {
 			return
 		}
-		s.now = min(s.now+1, end)
+		s.advance(min(s.now+1, end))
 	}
 }
 
@@ -248,7 +260,7 @@ func (s *stage) tell(count map[string]int, arrived bool) {
 
 // deliver brings those frames to their receivers that are wanted, in order.
 func (s *stage) deliver(wanted func(*frame) bool, count map[string]int) {
-	s.now += travelTime
+	s.advance(s.now + travelTime)
 	var rest []frame
 	flying := s.flying
 	s.flying = nil
@@ -261,7 +273,7 @@ func (s *stage) deliver(wanted func(*frame) bool, count map[string]int) {
 			count[way+" cut"]++
 		default:
 			count[way]++
-			s.ranks[f.to].Receive(s.now, f.payload, engine.PathID(f.from))
+			s.ranks[f.to].Receive(f.payload, engine.PathID(f.from))
 		}
 	}
 	s.flying = append(rest, s.flying...)
@@ -390,17 +402,17 @@ func init() {
 			s.say("      rank %s holds: slots %d, operations %d, bundles parked %d, bundles in the queue of a lock %d",
 				w[0], u.Slots-u.FreeSlots, u.Operations, u.Parked, u.LockWaits)
 		},
-		"bye": func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye(s.now) },
+		"bye": func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye() },
 	}
 	for name, do := range map[string]func(s *stage, from, to int, w []string){
 		"dial": func(s *stage, from, to int, w []string) {
-			s.ranks[from].Dial(s.now, to, engine.PathID(to), uint64(s.option(w, "incarnation")))
+			s.ranks[from].Dial(to, engine.PathID(to), uint64(s.option(w, "incarnation")))
 		},
 		"put": func(s *stage, from, to int, w []string) {
-			s.issue(from, to, &engine.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w)})
+			s.issue(from, to, &onesided.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w)})
 		},
 		"add": func(s *stage, from, to int, w []string) {
-			s.issue(from, to, &engine.Call{
+			s.issue(from, to, &onesided.Call{
 				Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64, Disp: uint64(s.option(w, "disp")), Origin: word64(s.option(w, "value")),
 			})
 		},
@@ -413,12 +425,12 @@ func init() {
 		"post":         (*stage).post,
 		"start":        func(s *stage, from, to int, _ []string) { s.ranks[from].Start(s.access(from, to)) },
 		"complete": func(s *stage, from, to int, _ []string) {
-			s.issue(from, to, &engine.Call{Code: wire.CodeComplete})
+			s.issue(from, to, &onesided.Call{Code: wire.CodeComplete})
 			a := s.access(from, to)
-			s.await(fmt.Sprintf("complete at rank %d", from), (*engine.LocalWait)(a).Met, func() string { return result(a.TakeError()) })
+			s.await(fmt.Sprintf("complete at rank %d", from), (*onesided.LocalWait)(a).Met, func() string { return result(a.TakeError()) })
 		},
 		"wait": func(s *stage, from, to int, _ []string) {
-			x := (*engine.ExposureWait)(s.access(from, to))
+			x := (*onesided.ExposureWait)(s.access(from, to))
 			s.await(fmt.Sprintf("wait at rank %d", from), x.Met, func() string { return "done" })
 		},
 	} {
@@ -427,17 +439,17 @@ func init() {
 }
 
 // issue begins a call, which may have to wait for room.
-func (s *stage) issue(from, to int, c *engine.Call) {
+func (s *stage) issue(from, to int, c *onesided.Call) {
 	c.Access = s.access(from, to)
-	if done, err := s.ranks[from].Issue(s.now, c); !done || err != nil {
+	if done, err := s.ranks[from].Issue(c); !done || err != nil {
 		s.say("      %s at rank %d: %v", c.Code, from, err)
 	}
 }
 
 func (s *stage) get(from, to int, w []string) {
-	var r engine.Request
+	var r onesided.Request
 	into := make([]byte, s.option(w, "len"))
-	s.issue(from, to, &engine.Call{Code: wire.CodeGet, Disp: uint64(s.option(w, "disp")), Result: into, Request: &r})
+	s.issue(from, to, &onesided.Call{Code: wire.CodeGet, Disp: uint64(s.option(w, "disp")), Result: into, Request: &r})
 	s.await(fmt.Sprintf("get at rank %d", from), r.Met, func() string {
 		if r.Err() != nil {
 			return r.Err().Error()
@@ -447,9 +459,9 @@ func (s *stage) get(from, to int, w []string) {
 }
 
 func (s *stage) fetch(from, to int, w []string) {
-	var r engine.Request
+	var r onesided.Request
 	old := make([]byte, 8)
-	s.issue(from, to, &engine.Call{
+	s.issue(from, to, &onesided.Call{
 		Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64, Disp: uint64(s.option(w, "disp")),
 		Origin: word64(s.option(w, "value")), Result: old, Request: &r,
 	})
@@ -463,8 +475,8 @@ func (s *stage) fetch(from, to int, w []string) {
 
 func (s *stage) flush(from, to int, _ []string) {
 	a := s.access(from, to)
-	s.ranks[from].Flush(s.now, a)
-	s.await(fmt.Sprintf("flush at rank %d", from), (*engine.FlushWait)(a).Met, func() string { return result(a.TakeError()) })
+	s.ranks[from].Flush(a)
+	s.await(fmt.Sprintf("flush at rank %d", from), (*onesided.FlushWait)(a).Met, func() string { return result(a.TakeError()) })
 }
 
 // chat has one rank put a little, again and again for a while.
@@ -472,8 +484,8 @@ func (s *stage) chat(from, to int, w []string) {
 	const pause = 100 * int64(time.Millisecond)
 	a, count := s.access(from, to), map[string]int{}
 	for end := s.now + s.duration(w[0]); s.now < end; {
-		s.issue(from, to, &engine.Call{Code: wire.CodePut, Origin: word64(0)})
-		s.ranks[from].Flush(s.now, a)
+		s.issue(from, to, &onesided.Call{Code: wire.CodePut, Origin: word64(0)})
+		s.ranks[from].Flush(a)
 		s.passCounting(pause, true, count)
 	}
 	s.tell(count, true)
@@ -481,16 +493,16 @@ func (s *stage) chat(from, to int, w []string) {
 
 func (s *stage) lock(from, to int, w []string) {
 	a := s.access(from, to)
-	if !s.ranks[from].Lock(s.now, a, w[0] == "exclusive") {
+	if !s.ranks[from].Lock(a, w[0] == "exclusive") {
 		s.t.Fatal("no room for a lock")
 	}
-	s.await(fmt.Sprintf("lock at rank %d", from), (*engine.LockWait)(a).Met, func() string { return "held" })
+	s.await(fmt.Sprintf("lock at rank %d", from), (*onesided.LockWait)(a).Met, func() string { return "held" })
 }
 
 func (s *stage) unlock(from, to int, _ []string) {
 	a := s.access(from, to)
-	c := s.await(fmt.Sprintf("unlock at rank %d", from), (*engine.UnlockWait)(a).Met, func() string { a.Unlocked(); return result(a.TakeError()) })
-	c.again = func() bool { return s.ranks[from].Unlock(s.now, a) }
+	c := s.await(fmt.Sprintf("unlock at rank %d", from), (*onesided.UnlockWait)(a).Met, func() string { a.Unlocked(); return result(a.TakeError()) })
+	c.again = func() bool { return s.ranks[from].Unlock(a) }
 	if c.again() {
 		c.again = nil
 	}
@@ -500,7 +512,7 @@ func (s *stage) post(from, to int, _ []string) {
 	if !s.ranks[from].Expose(stageWindow, true) {
 		s.t.Fatal("the window cannot be posted")
 	}
-	s.ranks[from].Post(s.now, s.access(from, to), false)
+	s.ranks[from].Post(s.access(from, to), false)
 }
 
 // memoryAt shows a rank's window.

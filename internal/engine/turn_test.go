@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -24,15 +25,15 @@ func TestBundlesLeftForWantOfRoomComeAtOnceInTheirTurn(t *testing.T) {
 		}
 		return 1
 	}
-	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint8, Origin: noise(30_000)})
-	f.e[0].Flush(f.now, a)
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint8, Origin: noise(30_000)})
+	f.e[0].Flush(a)
 	f.pass(2000 * millisecond)
 	if f.e[1].Stats.ParkingFull == 0 {
 		t.Fatal("no bundle was left for want of room")
 	}
 	blocked = false
 	start := f.now
-	f.until(10_000*millisecond, (*FlushWait)(a).Met)
+	f.until(10_000*millisecond, (*onesided.FlushWait)(a).Met)
 	if took := f.now - start; took > 200*millisecond {
 		t.Errorf("the rest took %d ms once the first bundle could pass", took/millisecond)
 	}

@@ -1,8 +1,8 @@
 package epochs
 
 import (
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -42,18 +42,18 @@ func (w *Window) Used(target int) {
 
 // Access returns the access to a target, and opens it the first time. Until the request
 // for LockAll's lock has found room, it returns a condition to wait for instead.
-func (w *Window) Access(t Turn, target int) (*engine.Access, Condition) {
+func (w *Window) Access(t Turn, target int) (*onesided.Access, Condition) {
 	x := &w.targets[target]
 	if x.access == nil {
 		w.access(t, target)
 	}
 	if how, all := w.epoch.LockedAll(); all && !x.lazy && how&window.ModeNoCheck == 0 {
-		if x.lazy = t.LockPassing(t.Now, x.access, w.began); !x.lazy {
-			return nil, (*engine.RoomWait)(x.access)
+		if x.lazy = t.LockPassing(x.access, w.began); !x.lazy {
+			return nil, (*onesided.RoomWait)(x.access)
 		}
 	}
 	return x.access, nil
 }
 
 // Opened returns the access to a target, nil if nothing was issued there.
-func (w *Window) Opened(target int) *engine.Access { return w.targets[target].access }
+func (w *Window) Opened(target int) *onesided.Access { return w.targets[target].access }

@@ -3,8 +3,8 @@ package epochs
 import (
 	"fmt"
 
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -59,7 +59,7 @@ func (w *Window) Start(t Turn, targets []int, how window.Assert) error {
 	w.started, w.completing = append(w.started[:0], targets...), false
 	for _, rank := range targets {
 		if a := w.access(t, rank); how&window.ModeNoCheck == 0 {
-			t.Engine.Start(a)
+			t.Start(a)
 		} else {
 			t.StartPosted(a)
 		}
@@ -81,7 +81,7 @@ func (c *Call) stepComplete(t Turn) Status {
 		c.ranks, w.completing = w.started, true
 		for _, rank := range c.ranks {
 			if !again {
-				c.fail(named(c.name, rank, t.Complete(t.Now, w.targets[rank].access)))
+				c.fail(named(c.name, rank, t.Complete(w.targets[rank].access)))
 				w.targets[rank].used = false
 			}
 		}
@@ -90,7 +90,7 @@ func (c *Call) stepComplete(t Turn) Status {
 	for ; c.next < len(c.ranks); c.next++ {
 		rank := c.ranks[c.next]
 		a := w.targets[rank].access
-		if until := (*engine.LocalWait)(a); !until.Met() {
+		if until := (*onesided.LocalWait)(a); !until.Met() {
 			return c.await(until)
 		}
 		c.fail(failure(c.name, rank, a))
@@ -132,7 +132,7 @@ func (w *Window) Post(t Turn, origins []int, how window.Assert) error {
 		w.posted = append(w.posted, a)
 	}
 	for _, a := range w.posted {
-		t.Engine.Post(t.Now, a, how&window.ModeNoCheck != 0)
+		t.Post(a, how&window.ModeNoCheck != 0)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (w *Window) Post(t Turn, origins []int, how window.Assert) error {
 // endExposure records that the exposure is over.
 func (w *Window) endExposure(t Turn) {
 	if w.watchers > 0 {
-		w.watch(t, -1)
+		w.watch(-1)
 	}
 	w.watchers = 0
 	w.epoch.Waited()
@@ -159,7 +159,7 @@ func (c *Call) stepWait(t Turn) Status {
 			return c.end(err)
 		}
 		if w.watchers == 0 {
-			w.watch(t, 1)
+			w.watch(1)
 		}
 		w.watchers++
 		c.stage, c.exposure = awaiting, w.exposures
@@ -168,7 +168,7 @@ func (c *Call) stepWait(t Turn) Status {
 		return Over // another call has ended it
 	}
 	for _, a := range w.posted {
-		if until := (*engine.ExposureWait)(a); !until.Met() {
+		if until := (*onesided.ExposureWait)(a); !until.Met() {
 			return c.await(until)
 		}
 	}
@@ -184,7 +184,7 @@ func (c *Call) giveUpWait(t Turn, why error) Status {
 		return Over
 	}
 	if w.watchers--; w.watchers == 0 {
-		w.watch(t, -1)
+		w.watch(-1)
 	}
 	err := mpierr.Named(c.name, mpierr.NoRank, why)
 	for _, a := range w.posted {
@@ -207,14 +207,14 @@ func (w *Window) Test(t Turn) (over bool, err error) {
 	}
 	over = true
 	for _, a := range w.posted {
-		over = over && (*engine.ExposureWait)(a).Met()
+		over = over && (*onesided.ExposureWait)(a).Met()
 	}
 	if over {
 		return true, w.waited(t, "test")
 	}
 	for _, a := range w.posted {
 		if s := a.Session(); s != nil && a.Exposing() {
-			t.Expect(t.Now, s)
+			s.Expect()
 		}
 	}
 	return false, nil
@@ -237,10 +237,12 @@ func (w *Window) waited(t Turn, name string) (err error) {
 }
 
 // watch has the deaths of the origins noticed while this rank waits for them.
-func (w *Window) watch(t Turn, delta int32) {
+func (w *Window) watch(delta int32) {
 	for _, a := range w.posted {
 		if s := a.Session(); s != nil {
-			t.Watch(t.Now, s, delta)
+			if s.Watch(delta); delta > 0 {
+				s.Await()
+			}
 		}
 	}
 }

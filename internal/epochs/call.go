@@ -3,8 +3,8 @@ package epochs
 import (
 	"fmt"
 
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -212,20 +212,20 @@ const (
 	atFence                    // as AtTarget, and the barrier that follows orders the rest
 )
 
-func (d Completion) ask(t Turn, a *engine.Access) {
+func (d Completion) ask(t Turn, a *onesided.Access) {
 	switch d {
 	case AtTarget:
-		t.Flush(t.Now, a)
+		t.Flush(a)
 	case AtOrigin:
-		t.FlushLocal(t.Now, a)
+		t.FlushLocal(a)
 	default:
-		t.FlushUnmarked(t.Now, a)
+		t.FlushUnmarked(a)
 	}
 }
 
-func (d Completion) reached(a *engine.Access) Condition {
+func (d Completion) reached(a *onesided.Access) Condition {
 	if d == AtOrigin {
-		return (*engine.LocalWait)(a)
+		return (*onesided.LocalWait)(a)
 	}
-	return (*engine.FlushWait)(a)
+	return (*onesided.FlushWait)(a)
 }

@@ -22,27 +22,25 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
-// Turn is the engine, for as long as nobody else uses it, and the time. It is not kept.
-type Turn struct {
-	*engine.Engine
-	Now int64
-}
+// Turn is the engine, for as long as nobody else uses it. It is not kept.
+type Turn = *engine.Engine
 
 // Condition is what a call waits for. Met is asked within a turn and changes nothing.
 type Condition interface{ Met() bool }
 
 // Config describes a window to those who synchronise on it.
 type Config struct {
-	Rank, Size int                            // in the window's group
-	Own        *window.Window                 // what this rank exposes
-	NoLocks    bool                           // the info key no_locks is set: locks are refused
-	Check      bool                           // the window is in checking mode
-	Quiet      bool                           // Free does not wait for the other ranks
-	Loads      func(target int) bool          // whether this process may load and store a target's memory
-	Open       func(Turn, int) *engine.Access // opens the access to a target; it waits for nothing
+	Rank, Size int                              // in the window's group
+	Own        *window.Window                   // what this rank exposes
+	NoLocks    bool                             // the info key no_locks is set: locks are refused
+	Check      bool                             // the window is in checking mode
+	Quiet      bool                             // Free does not wait for the other ranks
+	Loads      func(target int) bool            // whether this process may load and store a target's memory
+	Open       func(Turn, int) *onesided.Access // opens the access to a target; it waits for nothing
 }
 
 // Window is what a rank knows of the epochs on a window: its own, and those that it exposes
@@ -54,21 +52,21 @@ type Window struct {
 	touched []int // targets with an access
 	freed   bool
 
-	began      int64            // when LockAll was called
-	started    []int            // the group of Start
-	completing bool             // Complete was called, and not yet been waited for
-	posted     []*engine.Access // to the group of Post
-	exposures  uint64           // begun by Post
-	watchers   int              // calls of Wait that go on
+	began      int64              // when LockAll was called
+	started    []int              // the group of Start
+	completing bool               // Complete was called, and not yet been waited for
+	posted     []*onesided.Access // to the group of Post
+	exposures  uint64             // begun by Post
+	watchers   int                // calls of Wait that go on
 }
 
 // target is what an origin knows of its epochs at one rank.
 type target struct {
-	access    *engine.Access // nil until first used
-	used      bool           // accessed in this epoch
-	lazy      bool           // LockAll's lock has been asked for
-	releasing bool           // an unlock has begun, and not yet been waited for
-	asked     bool           // it has asked the target
+	access    *onesided.Access // nil until first used
+	used      bool             // accessed in this epoch
+	lazy      bool             // LockAll's lock has been asked for
+	releasing bool             // an unlock has begun, and not yet been waited for
+	asked     bool             // it has asked the target
 }
 
 // New returns the synchronisation of a window on which no epoch is open.
@@ -88,7 +86,7 @@ func (w *Window) Usable(op string) error {
 }
 
 // access returns the access to a target, opening it the first time.
-func (w *Window) access(t Turn, rank int) *engine.Access {
+func (w *Window) access(t Turn, rank int) *onesided.Access {
 	x := &w.targets[rank]
 	if x.access == nil {
 		x.access = w.Open(t, rank)
@@ -99,7 +97,7 @@ func (w *Window) access(t Turn, rank int) *engine.Access {
 }
 
 // rankOf returns the rank that an access leads to.
-func (w *Window) rankOf(a *engine.Access) int {
+func (w *Window) rankOf(a *onesided.Access) int {
 	for _, rank := range w.touched {
 		if w.targets[rank].access == a {
 			return rank
@@ -120,7 +118,7 @@ func named(op string, rank int, err error) error {
 // failure returns the first error of an operation on a since the last call of failure.
 // The error names op as its call, unless the target refused an operation: then it names
 // that operation.
-func failure(op string, rank int, a *engine.Access) error {
+func failure(op string, rank int, a *onesided.Access) error {
 	err := a.TakeError()
 	if err == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -15,7 +16,6 @@ const windowID = 7
 // path is the rank that it leads to.
 type stage struct {
 	t     *testing.T
-	now   int64
 	cut   bool
 	e     []*engine.Engine
 	slabs []*engine.Slab
@@ -25,7 +25,7 @@ type stage struct {
 
 // newStage returns a stage of ranks that can load and store their own memory alone.
 func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
-	s := &stage{t: t, now: 1000}
+	s := &stage{t: t}
 	for r := range ranks {
 		mem := make([]byte, 64)
 		own, err := window.New(window.Config{ID: windowID, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: 1, GroupSize: ranks})
@@ -41,13 +41,14 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Windows: windows, Slab: s.slabs[r],
 			Rand: func() uint64 { id++; return id },
 		}))
+		s.e[r].Now = 1000
 		c := epochs.Config{
 			Rank: r, Size: ranks, Own: own, Loads: func(target int) bool { return target == r },
-			Open: func(t epochs.Turn, target int) *engine.Access {
+			Open: func(t epochs.Turn, target int) *onesided.Access {
 				if target == r {
 					return t.OpenLocal(own)
 				}
-				return t.OpenAccess(t.Dial(t.Now, target, engine.PathID(target), 1), windowID)
+				return t.OpenAccess(t.Dial(target, engine.PathID(target), 1), windowID)
 			},
 		}
 		if change != nil {
@@ -58,20 +59,22 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 	return s
 }
 
-func (s *stage) turn(rank int) epochs.Turn { return epochs.Turn{Engine: s.e[rank], Now: s.now} }
+func (s *stage) turn(rank int) epochs.Turn { return s.e[rank] }
 
 // settle lets all that can happen within some milliseconds happen.
 func (s *stage) settle() {
 	for range 50 {
-		s.now += 200_000
+		for _, e := range s.e {
+			e.Now += 200_000
+		}
 		for range 20 {
 			for from, e := range s.e {
-				e.Tick(s.now)
+				e.Tick()
 				e.Announcements()
 				for len(e.Output()) > 0 {
 					o := e.Output()[0]
 					if !s.cut {
-						s.e[o.Path].Receive(s.now, s.slabs[from].Payload(o.Slot)[:o.Len], engine.PathID(from))
+						s.e[o.Path].Receive(s.slabs[from].Payload(o.Slot)[:o.Len], engine.PathID(from))
 					}
 					e.Took(1)
 					e.Reaped([]int32{o.Slot})
@@ -112,7 +115,7 @@ func (s *stage) giveUp(rank int, c epochs.Call) epochs.Call {
 }
 
 // issue issues an operation that finds room.
-func (s *stage) issue(rank, target int, c engine.Call) {
+func (s *stage) issue(rank, target int, c onesided.Call) {
 	s.t.Helper()
 	if err := s.w[rank].MayAccess("call", target, false); err != nil {
 		s.t.Fatal(err)
@@ -124,7 +127,7 @@ func (s *stage) issue(rank, target int, c engine.Call) {
 		s.t.Fatal("no room")
 	}
 	c.Access = a
-	if done, err := t.Issue(t.Now, &c); !done || err != nil {
+	if done, err := t.Issue(&c); !done || err != nil {
 		s.t.Fatal(done, err)
 	}
 }

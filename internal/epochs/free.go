@@ -18,7 +18,7 @@ func (c *Call) stepFree(t Turn) Status {
 		c.begin(asking)
 		for ; c.next < len(c.ranks); c.next++ {
 			if a := c.w.targets[c.ranks[c.next]].access; !a.Starting() {
-				t.Flush(t.Now, a)
+				t.Flush(a)
 			}
 		}
 		c.begin(awaiting)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -27,7 +27,7 @@ func TestLockGivenUpOpensNoEpoch(t *testing.T) {
 	s := newStage(t, 2, nil)
 	s.must(1, s.w[1].Lock(window.LockExclusive, 0, 0))
 	s.must(1, s.w[1].Flush("flush", 0, epochs.AtTarget))
-	s.issue(1, 0, engine.Call{Code: wire.CodePut, Origin: []byte{1}})
+	s.issue(1, 0, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
 	s.settle()
 	c := s.giveUp(0, s.w[0].Lock(window.LockExclusive, 0, 0))
 	gaveUp(t, &c)
@@ -50,7 +50,7 @@ func TestLockGivenUpOpensNoEpoch(t *testing.T) {
 func TestUnlockGivenUpGoesOn(t *testing.T) {
 	s := newStage(t, 3, nil)
 	s.must(0, s.w[0].Lock(window.LockExclusive, 1, 0))
-	s.issue(0, 1, engine.Call{Code: wire.CodePut, Origin: []byte{7}})
+	s.issue(0, 1, onesided.Call{Code: wire.CodePut, Origin: []byte{7}})
 	s.settle()
 	s.cut = true
 	for range 3 {
@@ -97,7 +97,7 @@ func TestCompleteGivenUpBringsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	result := make([]byte, 1)
-	s.issue(0, 1, engine.Call{Code: wire.CodeGet, Result: result})
+	s.issue(0, 1, onesided.Call{Code: wire.CodeGet, Result: result})
 	c := s.giveUp(0, s.w[0].Complete())
 	gaveUp(t, &c)
 	if err := s.w[1].Post(s.turn(1), []int{0}, 0); err != nil {
@@ -157,7 +157,7 @@ func TestGivenUpCallsMeetTheOthers(t *testing.T) {
 	for _, begin := range []func() epochs.Call{func() epochs.Call { return s.w[0].Fence(window.ModeNoSucceed) }, s.w[0].Free} {
 		c := begin()
 		if c.Name() == "fence" {
-			s.issue(0, 1, engine.Call{Code: wire.CodePut, Origin: []byte{1}})
+			s.issue(0, 1, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
 		}
 		if s.step(0, &c) != epochs.Waits || c.GiveUp(s.turn(0), context.Canceled) != epochs.Meets {
 			t.Fatalf("%s given up does not meet the others", c.Name())

@@ -1,8 +1,8 @@
 package epochs
 
 import (
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -27,26 +27,26 @@ func (c *Call) stepLock(t Turn) Status {
 	}
 	a := w.access(t, c.target)
 	if c.stage == asking {
-		if !t.Lock(t.Now, a, c.locks == window.LockExclusive) {
-			return c.await((*engine.RoomWait)(a))
+		if !t.Lock(a, c.locks == window.LockExclusive) {
+			return c.await((*onesided.RoomWait)(a))
 		}
 		if !w.Loads(c.target) {
 			return Over
 		}
 		c.stage = awaiting
 	}
-	switch until := (*engine.LockWait)(a); {
+	switch until := (*onesided.LockWait)(a); {
 	case a.Held():
 		return Over
 	case !until.Met():
-		t.Flush(t.Now, a)
+		t.Flush(a)
 		return c.await(until)
 	}
 	return c.failLock(t, refused(c.name, c.target, a))
 }
 
 // refused returns why a lock that was asked for is neither held nor waited for.
-func refused(op string, rank int, a *engine.Access) error {
+func refused(op string, rank int, a *onesided.Access) error {
 	if err := failure(op, rank, a); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func refused(op string, rank int, a *engine.Access) error {
 // failLock ends a Lock that opens no epoch.
 func (c *Call) failLock(t Turn, err error) Status {
 	if a := c.w.targets[c.target].access; a != nil {
-		t.Leave(t.Now, a)
+		t.Leave(a)
 	}
 	_ = c.w.epoch.Unlock(c.target)
 	return c.end(named(c.name, c.target, err))
@@ -87,13 +87,13 @@ func (c *Call) stepLockAll(t Turn) Status {
 		}
 		a := w.access(t, c.target)
 		if c.stage == asking {
-			if !t.LockPassing(t.Now, a, w.began) {
-				return c.await((*engine.RoomWait)(a))
+			if !t.LockPassing(a, w.began) {
+				return c.await((*onesided.RoomWait)(a))
 			}
 			c.stage = awaiting
 		}
-		if until := (*engine.LockWait)(a); !until.Met() {
-			t.Flush(t.Now, a)
+		if until := (*onesided.LockWait)(a); !until.Met() {
+			t.Flush(a)
 			return c.await(until)
 		}
 		if a.Held() {
@@ -111,7 +111,7 @@ func (c *Call) failLockAll(t Turn, err error) Status {
 	for r := range c.w.targets {
 		x := &c.w.targets[r]
 		if x.access != nil && (x.lazy || r == c.target) {
-			t.Leave(t.Now, x.access)
+			t.Leave(x.access)
 		}
 		x.lazy, x.used = false, false
 	}
@@ -147,16 +147,16 @@ func (c *Call) stepUnlock(t Turn) Status {
 		x.releasing = true // even if the call is given up before the target has been asked
 		switch {
 		case c.how&window.ModeNoCheck != 0:
-			t.Flush(t.Now, x.access)
+			t.Flush(x.access)
 		case !x.asked:
-			if x.asked = t.Unlock(t.Now, x.access); !x.asked {
-				return c.await((*engine.ReleaseWait)(x.access))
+			if x.asked = t.Unlock(x.access); !x.asked {
+				return c.await((*onesided.ReleaseWait)(x.access))
 			}
 		}
 		c.next++
 	}
 	for _, x, more := c.each(); more; _, x, more = c.each() {
-		if until := (*engine.UnlockWait)(x.access); !until.Met() {
+		if until := (*onesided.UnlockWait)(x.access); !until.Met() {
 			return c.await(until)
 		}
 		c.next++

@@ -76,7 +76,8 @@ type Upper interface {
 
 // Link is one rank's end of the link to all others.
 type Link struct {
-	Now int64 // of the current call
+	// Now is the time. It stays the same until the driver sets it, before its next calls.
+	Now int64
 
 	cfg   Config
 	stats *Stats
@@ -164,10 +165,9 @@ func (l *Link) WakeBy(t int64) {
 	}
 }
 
-// Tick sends what is ready and does what is due at now.
-func (l *Link) Tick(now int64) {
-	l.Now = now
-	if now >= l.deadline {
+// Tick sends what is ready and does what is due.
+func (l *Link) Tick() {
+	if l.Now >= l.deadline {
 		l.expire() // first: the end of a session may let bundles of others go on
 	}
 	if l.parked.n > 0 {

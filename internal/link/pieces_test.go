@@ -27,11 +27,12 @@ func met(t *testing.T) (*Link, *Session) {
 		RxFrames: 1024, Parked: 64, DeadAfter: 5000 * millisecond,
 		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: nothing{}, Stats: &Stats{},
 	})
+	l.Now = 1000
 	b := make([]byte, wire.HeaderLen+wire.HelloLen)
 	hello := wire.Hello{Job: 5, Incarnation: 1, Session: 77, Rank: 1, Target: 0, MaxPayload: 1472, Credits: 64}
 	hello.Encode(b[wire.HeaderLen:])
 	(&wire.Header{Kind: wire.KindHello}).Encode(b)
-	l.Receive(1000, b, 3)
+	l.Receive(b, 3)
 	s := l.Session(1)
 	if s == nil || !s.Open() {
 		t.Fatal("no session")
@@ -49,7 +50,7 @@ func TestForgedPiecesAreHarmless(t *testing.T) {
 		w.Put(b[wire.HeaderLen:])
 		packet++
 		(&wire.Header{Kind: wire.KindData, Session: s.ID(), Packet: packet, Credits: 1, AckRequests: 1, AckResponses: 1}).Encode(b)
-		l.Receive(1000, b, 3)
+		l.Receive(b, 3)
 	}
 	bad := []struct {
 		w wire.PieceOf

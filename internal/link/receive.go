@@ -8,8 +8,7 @@ import (
 // Receive takes in one frame: a UDP payload that was addressed to this rank. The
 // payload is not kept. Path leads back to the sender where the frame is a
 // handshake.
-func (l *Link) Receive(now int64, payload []byte, path PathID) {
-	l.Now = now
+func (l *Link) Receive(payload []byte, path PathID) {
 	l.stats.Frames++
 	var h wire.Header
 	if f := h.Decode(payload); f != wire.OK {
@@ -41,7 +40,7 @@ func (l *Link) Receive(now int64, payload []byte, path PathID) {
 			l.stats.Unknown++ // the acceptance of the hello is still to come
 			return
 		}
-		s.heard, s.expired = now, 0
+		s.heard, s.expired = l.Now, 0
 		l.acknowledge(s, &h)
 		if h.Kind == wire.KindData {
 			l.receiveBundle(s, &h, body)

@@ -147,8 +147,7 @@ func (l *Link) Session(rank int) *Session { return l.byRank[rank] }
 // Dial returns the session with incarnation peer of rank, starting the handshake
 // over path if there is none. It does not wait: calls on the session are queued
 // until it opens, and fail if it does not.
-func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
-	l.Now = now
+func (l *Link) Dial(rank int, path PathID, peer uint64) *Session {
 	s := l.byRank[rank]
 	switch {
 	case s == nil:
@@ -163,18 +162,17 @@ func (l *Link) Dial(now int64, rank int, path PathID, peer uint64) *Session {
 		s = l.newSession(rank, path)
 	}
 	s.peer = peer
-	s.waiting = now
-	s.pingAt = now // the first hello is due at once
+	s.waiting = l.Now
+	s.pingAt = l.Now // the first hello is due at once
 	s.MarkDirty()
-	l.WakeBy(now)
+	l.WakeBy(l.Now)
 	return s
 }
 
 // Meet returns the session with rank. If there is none yet, it begins one whose way is
 // not known: calls on it are queued until Dial knows the way, or the peer dials, and
 // fail with Unreachable.
-func (l *Link) Meet(now int64, rank int) (s *Session, begun bool) {
-	l.Now = now
+func (l *Link) Meet(rank int) (s *Session, begun bool) {
 	if s = l.byRank[rank]; s != nil {
 		return s, false
 	}
@@ -182,8 +180,7 @@ func (l *Link) Meet(now int64, rank int) (s *Session, begun bool) {
 }
 
 // Unreachable ends the session that Meet began with rank: no way to it was found.
-func (l *Link) Unreachable(now int64, rank int, why error) {
-	l.Now = now
+func (l *Link) Unreachable(rank int, why error) {
 	if s := l.byRank[rank]; s != nil && s.path == NoPath {
 		s.Fail(why)
 	}

@@ -52,8 +52,7 @@ func (v *View) Culprit(members []int) *mpierr.Error {
 
 // TellGone has a rank known to be gone at all ranks that this one has, or will have, a
 // session with, and so, from one to the next, at all that wait for each other.
-func (v *View) TellGone(now int64, rank int) {
-	v.link.Now = now
+func (v *View) TellGone(rank int) {
 	v.tellGone(rank)
 }
 

@@ -41,9 +41,10 @@ func newView(size int, over func(uint32, int)) *View {
 		Slab: link.HeapSlab(64, 0, wire.MinPayload), RxFrames: 64, Parked: 64, DeadAfter: 1e9,
 		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: a, Stats: &link.Stats{},
 	})
+	l.Now = 1
 	a.view = New(l, Config{Size: size, Over: over, Member: func(s *link.Session) *Member { return &s.Upper.(*peer).Member }})
 	for rank := 1; rank < size; rank++ {
-		l.Dial(1, rank, link.PathID(rank), 1)
+		l.Dial(rank, link.PathID(rank), 1)
 	}
 	return a.view
 }
@@ -96,7 +97,7 @@ func TestContextIsOverOnce(t *testing.T) {
 			t.Errorf("context %d is over because of rank %d", c, failed)
 		}
 	})
-	v.OpenContext(1, context, []int{0, 1, 3})
+	v.OpenContext(context, []int{0, 1, 3})
 	r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 3}
 	if class := v.TakeRevoke(v.link.Session(outsider), &r); class != mpierr.Comm || told != 0 {
 		t.Errorf("an outsider gets %v, and %d contexts are over", class, told)

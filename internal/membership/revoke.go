@@ -29,8 +29,7 @@ const keptEarly = 1 << 8
 
 // OpenContext says which ranks of the job may use a context; nil means all. If one of
 // them has said before that the context is over, this holds from now on.
-func (v *View) OpenContext(now int64, context uint32, group []int) {
-	v.link.Now = now
+func (v *View) OpenContext(context uint32, group []int) {
 	in := &v.revoked
 	if _, known := in.groups[context]; known {
 		return
@@ -127,7 +126,6 @@ func (v *View) Revoked(context uint32) (failed int, ok bool) {
 
 // Revoke ends a context at this rank, at all members that it has a session with or
 // will have one with, and so, from one to the next, at all that wait for each other.
-func (v *View) Revoke(now int64, context uint32, failed int) {
-	v.link.Now = now
+func (v *View) Revoke(context uint32, failed int) {
 	v.revoke(context, failed)
 }

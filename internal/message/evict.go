@@ -56,7 +56,7 @@ func (x *Exchange) evictSends(err *mpierr.Error, within func([]byte) bool) {
 		look(a.own)
 	}
 	for _, p := range found {
-		x.Abandon(x.link.Now, p, slices.Clone(p.Data))
+		x.Abandon(p, slices.Clone(p.Data))
 		p.err = err
 	}
 }

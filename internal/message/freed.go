@@ -23,8 +23,7 @@ var errFreed = errors.New("the communicator has been freed")
 // FreeContext ends the receiving of messages on a context, but for receives that are
 // posted: other messages, those here and those to come, are dropped, and their senders
 // told that they are taken.
-func (x *Exchange) FreeContext(now int64, context uint32) {
-	x.link.Now = now
+func (x *Exchange) FreeContext(context uint32) {
 	x.cfg.Members.ForgetContext(x.freed.add(context)) // nothing uses that one any more
 	for i := 0; i < x.match.arrivals.Len(); {
 		if x.match.arrivals.At(i).context == context {

@@ -22,8 +22,7 @@ var (
 // PostReceive begins r: it matches the oldest message that has arrived for it, or
 // waits for one. Receives that match the same message get it in the order posted.
 // It fails at once, or later, if nobody is there to send what it waits for.
-func (x *Exchange) PostReceive(now int64, r *Receive) {
-	x.link.Now = now
+func (x *Exchange) PostReceive(r *Receive) {
 	if !x.tryReceive(r) {
 		x.addPosted(r)
 		x.feed(r)
@@ -32,8 +31,7 @@ func (x *Exchange) PostReceive(now int64, r *Receive) {
 
 // TryReceive is PostReceive for a receive or probe that does not wait: it reports
 // whether r is met.
-func (x *Exchange) TryReceive(now int64, r *Receive) bool {
-	x.link.Now = now
+func (x *Exchange) TryReceive(r *Receive) bool {
 	if x.tryReceive(r) {
 		return true
 	}
@@ -73,8 +71,7 @@ func (x *Exchange) tryReceive(r *Receive) bool {
 
 // WithdrawReceive ends a receive that has no message yet, and reports whether it did: a
 // receive that has one goes on until it is met, which the sender's death ends too.
-func (x *Exchange) WithdrawReceive(now int64, r *Receive) bool {
-	x.link.Now = now
+func (x *Exchange) WithdrawReceive(r *Receive) bool {
 	i := slices.Index(x.match.posted.All(), r)
 	if i < 0 {
 		return false

@@ -77,6 +77,7 @@ func newPair() (ranks [2]*rank, settle func()) {
 			Slab: slab[i], RxFrames: 64, Parked: 64, DeadAfter: 1e9,
 			Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: k, Stats: &link.Stats{},
 		})
+		l.Now = 1
 		k.Exchange = New(l, Config{
 			Rank: i, Size: 2, DeadAfter: 1e9, MaxUnexpected: 1 << 20, Members: k, Counts: &Counts{}, Peer: peerOf,
 			Get: func(from *link.Session, offer uint32, into []byte, r *Receive) {
@@ -85,15 +86,15 @@ func newPair() (ranks [2]*rank, settle func()) {
 		})
 		ranks[i] = k
 	}
-	ranks[0].link.Dial(1, 1, 1, 1)
+	ranks[0].link.Dial(1, 1, 1)
 	return ranks, func() {
 		for moved := true; moved; {
 			moved = false
 			for from, k := range ranks {
-				k.link.Tick(1)
+				k.link.Tick()
 				for len(k.link.Output()) > 0 {
 					o := k.link.Output()[0]
-					ranks[1-from].link.Receive(1, slab[from].Payload(o.Slot)[:o.Len], link.PathID(from))
+					ranks[1-from].link.Receive(slab[from].Payload(o.Slot)[:o.Len], link.PathID(from))
 					k.link.Took(1)
 					k.link.Reaped([]int32{o.Slot})
 					moved = true
@@ -112,15 +113,15 @@ func TestMessagesNeedNoWindow(t *testing.T) {
 	to := ranks[0].peer(1)
 	short := &Sending{To: to, Context: 1, Tag: 1, Data: []byte("at once")}
 	long := &Sending{To: to, Context: 1, Tag: 2, Data: bytes.Repeat([]byte{7}, MaxWhole+1)}
-	ranks[0].PostSend(1, short)
-	ranks[0].PostSend(1, long)
+	ranks[0].PostSend(short)
+	ranks[0].PostSend(long)
 	settle()
 	if u := ranks[1].Usage(); !short.Met() || long.Met() || u.Unexpected == 0 || len(ranks[1].gets) > 0 {
 		t.Fatalf("before a receive: %v, %v, %+v, %d gets", short.Met(), long.Met(), u, len(ranks[1].gets))
 	}
 	first, second := &Receive{Context: 1, Source: 0, Tag: 1, Buffer: make([]byte, 100)}, &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buffer: make([]byte, MaxWhole+1)}
-	ranks[1].PostReceive(1, first)
-	ranks[1].PostReceive(1, second)
+	ranks[1].PostReceive(first)
+	ranks[1].PostReceive(second)
 	if string(first.Buffer[:first.Length]) != "at once" || !first.Met() || second.Met() || !second.Matched() || len(ranks[1].gets) != 1 {
 		t.Fatalf("the receives: %v, %v, %d gets", first.Met(), second.Met(), len(ranks[1].gets))
 	}

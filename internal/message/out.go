@@ -59,8 +59,7 @@ func (p *Sending) end(err *mpierr.Error) {
 }
 
 // PostSend begins p. Messages to one rank leave in the order of these calls.
-func (x *Exchange) PostSend(now int64, p *Sending) {
-	x.link.Now = now
+func (x *Exchange) PostSend(p *Sending) {
 	s := p.To
 	failed, broken := x.cfg.Members.Revoked(p.Context)
 	switch {
@@ -286,8 +285,7 @@ func (x *Exchange) endSends(why func(*Sending) *mpierr.Error) {
 // whether it was not met before. The message is withdrawn: nobody receives it, unless a
 // receive has matched it. So until the receiver has answered, an offer is kept as it
 // was, with spare, a copy of the data.
-func (x *Exchange) Abandon(now int64, p *Sending, spare []byte) bool {
-	x.link.Now = now
+func (x *Exchange) Abandon(p *Sending, spare []byte) bool {
 	s := p.To
 	switch {
 	case p.phase == sendQueued:

@@ -4,9 +4,9 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/collective"
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -18,7 +18,7 @@ type epochsOf struct {
 }
 
 // newEpochs returns the synchronisation of a window. The contexts are those of its barriers.
-func (l *life) newEpochs(own *window.Window, contexts uint32, check bool, loads func(int) bool, open func(epochs.Turn, int) *engine.Access) *epochsOf {
+func (l *life) newEpochs(own *window.Window, contexts uint32, check bool, loads func(int) bool, open func(epochs.Turn, int) *onesided.Access) *epochsOf {
 	ranks := l.w.plan.ranks
 	return &epochsOf{
 		Window: epochs.New(epochs.Config{Rank: l.rank, Size: ranks, Own: own, Check: check, Loads: loads, Open: open}),
@@ -27,7 +27,7 @@ func (l *life) newEpochs(own *window.Window, contexts uint32, check bool, loads 
 }
 
 // turn is the rank's engine at this time.
-func (t *task) turn() epochs.Turn { return epochs.Turn{Engine: t.l.e, Now: t.w.now} }
+func (t *task) turn() epochs.Turn { return t.l.e }
 
 // impatience is the patience of a call that is made again when it is given up, which
 // happens now and then.
@@ -122,22 +122,22 @@ func (m *machine) leaveBehind(i int) {
 	a := w.Opened(next)
 	into := l.generated[t.w.rng.IntN(len(m.windows))] // which may be freed before window i
 	if n := min(len(into), t.w.cfg.Program.Windows[i].Sizes[next]); n > 0 {
-		check(m.issue(&engine.Call{Access: a, Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}))
+		check(m.issue(&onesided.Call{Access: a, Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}))
 	}
 	check(t.synchronise(t.shortly(), w.epochsOf, w.Window.Complete()))
 	check(t.again(w.epochsOf, w.Window.Wait))
 	// Free drops what the target has not posted for, and there it would be missed.
-	t.await(func() bool { return !a.Starting() && (*engine.ReleaseWait)(a).Met() })
+	t.await(func() bool { return !a.Starting() && (*onesided.ReleaseWait)(a).Met() })
 }
 
 // end is the end of a window whose synchronisation is over.
 func (m *machine) end(i int) {
 	t, w, l := m.t.turn(), m.windows[i], m.t.l
 	w.Close(t)
-	t.Evict(t.Now, l.generated[i])
+	t.Evict(l.generated[i])
 	l.windows.Remove(uint32(i + 1))
 	for _, c := range []*collective.Comm{&w.inner, &w.ending} {
-		t.FreeContext(t.Now, c.Context)
+		t.FreeContext(c.Context)
 	}
 	for at := range l.generated[i] {
 		l.generated[i][at] = freedByte

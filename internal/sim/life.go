@@ -70,6 +70,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	}
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)
+	l.e.Now = l.w.now
 	l.model.init()
 	w.nodes[rank] = l
 	w.lives = append(w.lives, l)
@@ -202,7 +203,7 @@ func (w *World) run(l *life) {
 		if !l.alive {
 			return
 		}
-		l.e.Tick(w.now)
+		l.e.Tick()
 		w.transmit(l)
 		if !l.runTasks() && l.e.Deadline() > w.now && len(l.e.Output()) == 0 {
 			if d := l.e.Deadline(); d < l.tickAt {

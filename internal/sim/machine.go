@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -19,7 +20,7 @@ type machine struct {
 	sessions []*engine.Session // nil for this rank
 	windows  []*machineWindow
 	comms    [2]collective.Comm // of the ranks in order, and in reverse order
-	direct   engine.Direct
+	direct   onesided.Direct
 }
 
 // machineWindow is what a rank knows of a window, at all ranks.
@@ -78,10 +79,10 @@ func (m *machine) session(rank int) *engine.Session {
 	if rank == l.rank {
 		return nil
 	}
-	s, begun := l.e.Meet(w.now, rank)
+	s, begun := l.e.Meet(rank)
 	if begun {
 		w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
-			l.e.Dial(w.now, rank, engine.PathID(rank), w.nodes[rank].incarnation)
+			l.e.Dial(rank, engine.PathID(rank), w.nodes[rank].incarnation)
 			w.run(l)
 		})
 	}
@@ -102,7 +103,7 @@ func (m *machine) window(i int) *machineWindow {
 		}
 	}
 	own := l.e.Windows().Lookup(id)
-	mw.epochsOf = l.newEpochs(own, simJob+2*(id+1), own.Checker() != nil, mw.loads, func(t epochs.Turn, rank int) *engine.Access {
+	mw.epochsOf = l.newEpochs(own, simJob+2*(id+1), own.Checker() != nil, mw.loads, func(t epochs.Turn, rank int) *onesided.Access {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
@@ -209,18 +210,18 @@ func (m *machine) Sync(int) error { return nil }
 func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
 
 // issue issues a call, waiting for room as often as it takes.
-func (m *machine) issue(c *engine.Call) error {
+func (m *machine) issue(c *onesided.Call) error {
 	for {
-		done, err := m.t.l.e.Issue(m.t.w.now, c)
+		done, err := m.t.l.e.Issue(c)
 		if done || err != nil {
 			return err
 		}
-		m.t.await((*engine.RoomWait)(c.Access).Met)
+		m.t.await((*onesided.RoomWait)(c.Access).Met)
 	}
 }
 
 // access returns the access to a target that a call may use.
-func (m *machine) access(c *program.Call) (*engine.Access, error) {
+func (m *machine) access(c *program.Call) (*onesided.Access, error) {
 	w := m.windows[c.Win]
 	if err := w.MayAccess("call", c.Target, c.Requested); err != nil {
 		return nil, err
@@ -236,7 +237,7 @@ func (m *machine) access(c *program.Call) (*engine.Access, error) {
 }
 
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
-	e, r := m.t.l.e, &engine.Request{}
+	e, r := m.t.l.e, &onesided.Request{}
 	wait := func() error {
 		for !m.t.awaitWith(m.t.impatience(), r.Met) { // a wait that is given up changes nothing
 		}
@@ -251,20 +252,20 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		return nil, err
 	}
 	x := &m.windows[c.Win].targets[c.Target]
-	call := engine.Call{Access: a, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
+	call := onesided.Call{Access: a, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {
 		call.Request = r
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
 	direct := x.direct != nil && (call.Basic.Size() <= 8 || a.Local()) && !m.t.w.chance(0.3) && e.Direct(a)
 	if direct {
-		e.Reach(m.t.w.now, a)
+		e.Reach(a)
 		m.t.w.direct++
 	}
 	if c.At.Layout == nil && origin.Type == nil && into.Type == nil || compare != nil || c.Code == program.FetchAndOp {
 		call.Origin, call.Result = origin.Mem, into.Mem
 		if direct {
-			return wait, refused(engine.Act(&call, x.direct))
+			return wait, refused(onesided.Act(&call, x.direct))
 		}
 	} else {
 		size := where.Size()
@@ -293,13 +294,13 @@ var callCodes = map[program.CallCode]wire.Code{
 }
 
 // memory returns a side of a call as the engine takes it.
-func memory(s *program.Side, mem []byte) engine.Local {
+func memory(s *program.Side, mem []byte) onesided.Local {
 	if s.Layout == nil || mem == nil {
-		return engine.Local{}
+		return onesided.Local{}
 	}
 	low, high, _ := s.Type.Bounds(s.Count)
 	if s.Type.Basic() != 0 && low == 0 && s.Type.Contiguous() {
-		return engine.Local{Mem: mem[s.Base : s.Base+int(high)]}
+		return onesided.Local{Mem: mem[s.Base : s.Base+int(high)]}
 	}
-	return engine.Local{Mem: mem, Base: int64(s.Base), Type: s.Type, Count: s.Count}
+	return onesided.Local{Mem: mem, Base: int64(s.Base), Type: s.Type, Count: s.Count}
 }

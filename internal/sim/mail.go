@@ -23,8 +23,8 @@ func (t *task) writeMail(to *life, s *engine.Session) {
 	t.l.witness.written++
 	p := &engine.Sending{To: s.Peer(), Context: mailContext, Data: text(t.l.incarnation<<32|t.l.witness.written, length)}
 	start := t.w.now
-	t.l.e.PostSend(start, p)
-	if !t.awaitWith(t.patience(), p.Met) && t.l.e.Abandon(t.w.now, p, bytes.Clone(p.Data)) {
+	t.l.e.PostSend(p)
+	if !t.awaitWith(t.patience(), p.Met) && t.l.e.Abandon(p, bytes.Clone(p.Data)) {
 		clear(p.Data) // it is the program's again
 		return
 	}
@@ -45,12 +45,12 @@ func (t *task) readMail() {
 		if failed || t.l.quiet {
 			t.await(func() bool {
 				r = new(empty) // an earlier attempt may have found that nothing can come any more
-				return t.l.e.Usage().Unexpected > 0 && t.l.e.TryReceive(t.w.now, r) && (!r.Met() || r.Err() == nil)
+				return t.l.e.Usage().Unexpected > 0 && t.l.e.TryReceive(r) && (!r.Met() || r.Err() == nil)
 			})
 		} else {
-			t.l.e.PostReceive(t.w.now, r)
+			t.l.e.PostReceive(r)
 			ready := func() bool { return r.Met() || t.l.quiet }
-			if (!t.awaitWith(t.patience(), ready) || !r.Met()) && t.l.e.WithdrawReceive(t.w.now, r) {
+			if (!t.awaitWith(t.patience(), ready) || !r.Met()) && t.l.e.WithdrawReceive(r) {
 				continue
 			}
 		}

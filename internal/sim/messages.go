@@ -27,7 +27,7 @@ func (t *task) send(k *link) {
 			length = t.w.rng.IntN(longestMessage - 8)
 		}
 		p := &engine.Sending{To: k.s.Peer(), Context: simJob, Tag: t.index, Data: text(t.l.incarnation<<32|k.sent[t.index], length)}
-		t.l.e.PostSend(t.w.now, p)
+		t.l.e.PostSend(p)
 		k.sent[t.index]++
 		if pending = append(pending, p); t.w.chance(0.3) {
 			t.await(p.Met)
@@ -48,7 +48,7 @@ func (t *task) send(k *link) {
 // something else at once.
 func (t *task) withdraw(k *link, p *engine.Sending) {
 	n, from := le.Uint64(p.Data), sender{t.l.rank, t.index}
-	if !t.l.e.Abandon(t.w.now, p, bytes.Clone(p.Data)) {
+	if !t.l.e.Abandon(p, bytes.Clone(p.Data)) {
 		t.w.failf("rank %d task %d: message %x to rank %d is over, and is waited for", t.l.rank, t.index, n, k.to.rank)
 	}
 	for i := range p.Data {
@@ -68,16 +68,16 @@ func (t *task) receiver() {
 		r := &engine.Receive{Context: simJob, Source: engine.AnySource, Tag: engine.AnyTag, Buffer: make([]byte, longestMessage), Probe: t.w.chance(0.3)}
 		if !l.quiet && !failed && t.w.chance(0.5) {
 			l.receive = r
-			e.PostReceive(t.w.now, r)
+			e.PostReceive(r)
 			if !t.awaitWith(t.patience(), r.Met) {
-				e.WithdrawReceive(t.w.now, r) // unless it has a message already
+				e.WithdrawReceive(r) // unless it has a message already
 			}
 		} else {
 			t.await(func() bool { return e.Usage().Unexpected > 0 })
 			if t.w.chance(0.5) {
 				t.sleep(t.w.span(0, 3*millisecond))
 			}
-			if !e.TryReceive(t.w.now, r) {
+			if !e.TryReceive(r) {
 				if !t.w.plan.witnesses { // then it may be mail
 					t.w.failf("rank %d: nobody receives a message that is there", l.rank)
 				}
@@ -97,7 +97,7 @@ func (t *task) receiver() {
 		case r.Probe:
 			found := *r
 			r = &engine.Receive{Context: simJob, Source: found.From, Tag: found.Got, Buffer: make([]byte, longestMessage)}
-			there := e.TryReceive(t.w.now, r)
+			there := e.TryReceive(r)
 			same := there && r.From == found.From && r.Got == found.Got && r.Length == found.Length
 			if !same && len(l.model.withdrawn) == 0 { // none was given up meanwhile
 				t.w.failf("rank %d: probed %+v and received %+v", l.rank, found, r)
@@ -153,7 +153,7 @@ func (t *task) received(r *engine.Receive) {
 func (l *life) hush() {
 	l.quiet = true
 	if r := l.receive; r != nil {
-		l.e.WithdrawReceive(l.w.now, r)
+		l.e.WithdrawReceive(r)
 	}
 	l.w.run(l)
 }

@@ -177,7 +177,7 @@ func (w *World) receive(l *life, r received) {
 		w.tracef("%d -> %d  %s", r.from, l.rank, describeFrame(r.payload))
 	}
 	before := malformed(l.e)
-	l.e.Receive(w.now, r.payload, engine.PathID(r.from))
+	l.e.Receive(r.payload, engine.PathID(r.from))
 	if r.damaged && malformed(l.e) != before+1 {
 		w.failf("a damaged frame from %d to %d was not noticed", r.from, l.rank)
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -31,7 +32,7 @@ func windowSize(ranks, tasks int) int { return regionsAt + ranks*tasks*regionSiz
 type link struct {
 	to     *life
 	s      *engine.Session // nil to oneself
-	a      [numWindows]*engine.Access
+	a      [numWindows]*onesided.Access
 	direct [numWindows]*window.Window // where the rank maps the target's memory
 	sync   [numWindows]*epochsOf      // with that life as the one target
 	locked [numWindows]bool           // a task has the lock or asks for it
@@ -47,7 +48,7 @@ func (t *task) link(to *life) *link {
 	}
 	k = &link{to: to, sent: map[int]uint64{}}
 	if to != l {
-		k.s = l.e.Dial(t.w.now, to.rank, engine.PathID(to.rank), to.incarnation)
+		k.s = l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
 	}
 	for i := range k.a {
 		if to == l {
@@ -57,7 +58,7 @@ func (t *task) link(to *life) *link {
 		}
 		k.sync[i] = l.newEpochs(l.views[i], 0, to.views[i].Checker() != nil,
 			func(rank int) bool { return to == l || k.direct[i] != nil },
-			func(epochs.Turn, int) *engine.Access { return k.a[i] })
+			func(epochs.Turn, int) *onesided.Access { return k.a[i] })
 		h := to.views[i].Host()
 		k.a[i].SetChecked(to.views[i].Checker() != nil)
 		if h == nil || l.incarnation > 1 || !t.w.sameHost(l.rank, to.rank) {
@@ -143,7 +144,7 @@ func (t *task) program() {
 func (t *task) failed(k *link, err error, since int64) bool { return t.failedAt(k.to, err, since) }
 
 // issue sends a call and reports whether it went out.
-func (t *task) issue(k *link, c engine.Call) bool {
+func (t *task) issue(k *link, c onesided.Call) bool {
 	e, start := t.l.e, t.w.now
 	if t.direct(k, &c) {
 		return true
@@ -152,14 +153,14 @@ func (t *task) issue(k *link, c engine.Call) bool {
 		t.disguise(&c)
 	}
 	for range 10_000 {
-		done, err := e.Issue(t.w.now, &c)
+		done, err := e.Issue(&c)
 		switch {
 		case t.failed(k, err, start):
 			return false
 		case done:
 			return true
 		}
-		room := (*engine.RoomWait)(c.Access)
+		room := (*onesided.RoomWait)(c.Access)
 		t.await(room.Met)
 	}
 	t.w.failf("rank %d: there is room, and yet there is none", t.l.rank)
@@ -167,7 +168,7 @@ func (t *task) issue(k *link, c engine.Call) bool {
 }
 
 // direct lets a call act at once where the target's memory is this rank's too.
-func (t *task) direct(k *link, c *engine.Call) bool {
+func (t *task) direct(k *link, c *onesided.Call) bool {
 	if c.Access.Window() > numWindows {
 		return false // of the ring
 	}
@@ -175,8 +176,8 @@ func (t *task) direct(k *link, c *engine.Call) bool {
 	if target == nil || c.Basic.Size() > 8 && !c.Access.Local() || t.w.chance(0.3) || !t.l.e.Direct(c.Access) {
 		return false
 	}
-	t.l.e.Reach(t.w.now, c.Access)
-	if class := engine.Act(c, target); class != mpierr.Success {
+	t.l.e.Reach(c.Access)
+	if class := onesided.Act(c, target); class != mpierr.Success {
 		t.w.failf("rank %d, %s in the memory of rank %d: %v", t.l.rank, t.doing, k.to.rank, class)
 	}
 	t.w.direct++
@@ -184,10 +185,10 @@ func (t *task) direct(k *link, c *engine.Call) bool {
 }
 
 // flush reports whether everything issued has been applied.
-func (t *task) flush(k *link, a *engine.Access) bool {
+func (t *task) flush(k *link, a *onesided.Access) bool {
 	start := t.w.now
-	t.l.e.Flush(t.w.now, a)
-	t.await((*engine.FlushWait)(a).Met)
+	t.l.e.Flush(a)
+	t.await((*onesided.FlushWait)(a).Met)
 	return !t.failed(k, a.TakeError(), start)
 }
 
@@ -232,7 +233,7 @@ func (t *task) random(n int) []byte {
 // put issues a put, and then spoils the origin's copy, which it may.
 func (t *task) put(k *link, win int, disp uint64, data []byte) bool {
 	origin := append([]byte(nil), data...)
-	ok := t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodePut, Disp: disp, Origin: origin})
+	ok := t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodePut, Disp: disp, Origin: origin})
 	for i := range origin {
 		origin[i] ^= 0xff
 	}
@@ -276,7 +277,7 @@ func (t *task) get(k *link, win int, m *regionModel) {
 	type part struct {
 		at     int
 		result []byte
-		engine.Request
+		onesided.Request
 	}
 	start := w.now
 	parts := make([]part, w.between(1, 5))
@@ -284,7 +285,7 @@ func (t *task) get(k *link, win int, m *regionModel) {
 		p := &parts[i]
 		p.at = w.rng.IntN(dataSize)
 		p.result = make([]byte, w.between(1, dataSize-p.at))
-		if !t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodeGet, Disp: t.region() + uint64(p.at), Result: p.result, Request: &p.Request}) {
+		if !t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodeGet, Disp: t.region() + uint64(p.at), Result: p.result, Request: &p.Request}) {
 			return
 		}
 	}
@@ -313,7 +314,7 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 		n := w.between(1, []int{1, 20, combineSize / b.Size()}[w.rng.IntN(3)]) * b.Size()
 		at := w.rng.IntN((combineSize-n)/b.Size()+1) * b.Size()
 		mem := m.combined[at : at+n]
-		c := engine.Call{
+		c := onesided.Call{
 			Access: k.a[win], Code: wire.CodeAccumulate, Basic: b, Op: op,
 			Disp: t.region() + dataSize + uint64(at), Origin: t.random(n),
 		}
@@ -341,7 +342,7 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 func (t *task) rise(k *link, win int, m *regionModel) bool {
 	m.risen++
 	v := le.AppendUint64(nil, t.l.incarnation<<32|m.risen)
-	return t.issue(k, engine.Call{
+	return t.issue(k, onesided.Call{
 		Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace,
 		Disp: t.region() + risingAt, Origin: v,
 	})
@@ -352,10 +353,10 @@ func (t *task) count(k *link, win int) {
 	w, i := t.w, t.w.rng.IntN(numShared)
 	c := &k.to.model.counters[win][i]
 	for range w.between(1, 8) {
-		var r engine.Request
+		var r onesided.Request
 		result, start := make([]byte, 8), w.now
 		c.issued++
-		if !t.issue(k, engine.Call{
+		if !t.issue(k, onesided.Call{
 			Access: k.a[win], Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Relaxed: w.chance(0.5),
 			Disp: counterAt + uint64(i)*8, Origin: one, Result: result, Request: &r,
 		}) {
@@ -375,7 +376,7 @@ func (t *task) takeSlot(k *link, win int) {
 	me := le.AppendUint64(nil, t.l.incarnation<<32|uint64(t.l.rank*w.plan.tasks+t.index+1))
 	result := make([]byte, 8)
 	for range w.between(1, 4) {
-		if !t.issue(k, engine.Call{
+		if !t.issue(k, onesided.Call{
 			Access: k.a[win], Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Disp: disp,
 			Compare: make([]byte, 8), Origin: me, Result: result,
 		}) || !t.flush(k, k.a[win]) {
@@ -388,7 +389,7 @@ func (t *task) takeSlot(k *link, win int) {
 		t.takenSlot(k, win, i)
 		t.sleep(w.span(0, 300*microsecond))
 		k.to.model.slots[win][i] = nil
-		if t.issue(k, engine.Call{
+		if t.issue(k, onesided.Call{
 			Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace, Disp: disp, Origin: make([]byte, 8),
 		}) {
 			t.flush(k, k.a[win])
@@ -409,12 +410,12 @@ func (t *task) guarded(k *link, win int) {
 		return
 	}
 	start, block := w.now, make([]byte, guardedSize)
-	if !t.issue(k, engine.Call{Access: a, Code: wire.CodeGet, Disp: guardedAt, Result: block}) {
+	if !t.issue(k, onesided.Call{Access: a, Code: wire.CodeGet, Disp: guardedAt, Result: block}) {
 		t.unlock(k, win)
 		return
 	}
-	t.l.e.FlushLocal(w.now, a)
-	t.await(func() bool { return (*engine.LockWait)(a).Met() && (*engine.LocalWait)(a).Met() })
+	t.l.e.FlushLocal(a)
+	t.await(func() bool { return (*onesided.LockWait)(a).Met() && (*onesided.LocalWait)(a).Met() })
 	if k.failed() && t.failed(k, k.s.Err(), start) {
 		t.unlock(k, win)
 		return
@@ -443,7 +444,7 @@ func (t *task) tally(k *link, win int) {
 		return
 	}
 	n.issued++
-	t.issue(k, engine.Call{Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Disp: tallyAt, Origin: one})
+	t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Disp: tallyAt, Origin: one})
 	if t.unlock(k, win) {
 		n.confirmed++
 	}
@@ -458,8 +459,8 @@ func (t *task) lockAll(win int) {
 			continue
 		}
 		start := t.w.now
-		t.l.e.Flush(start, k.a[win])
-		t.await((*engine.LockWait)(k.a[win]).Met)
+		t.l.e.Flush(k.a[win])
+		t.await((*onesided.LockWait)(k.a[win]).Met)
 		if k.failed() && t.failed(k, k.s.Err(), start) {
 			t.unlock(k, win)
 			continue

@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -33,11 +34,11 @@ func ringBlock(rank, epoch int) []byte {
 // ringEpochs returns the synchronisation of the ring window.
 func (l *life) ringEpochs() *epochsOf {
 	own := l.e.Windows().Lookup(ringWindow)
-	return l.newEpochs(own, 0, true, func(rank int) bool { return rank == l.rank }, func(t epochs.Turn, rank int) *engine.Access {
+	return l.newEpochs(own, 0, true, func(rank int) bool { return rank == l.rank }, func(t epochs.Turn, rank int) *onesided.Access {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		return t.OpenAccess(t.Dial(t.Now, rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
+		return t.OpenAccess(t.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
 	})
 }
 
@@ -54,12 +55,12 @@ func (t *task) ringOrigin() {
 		block := ringBlock(t.l.rank, epoch)
 		cut := 8 * w.rng.IntN(ringSize/8)
 		count, result := bytes.Clone(one), []byte(nil)
-		ok := t.issue(k, engine.Call{Access: a, Code: wire.CodePut, Origin: block[:cut]}) &&
-			t.issue(k, engine.Call{Access: a, Code: wire.CodePut, Disp: uint64(cut), Origin: block[cut:]}) &&
-			t.issue(k, engine.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: ringSize, Origin: count})
+		ok := t.issue(k, onesided.Call{Access: a, Code: wire.CodePut, Origin: block[:cut]}) &&
+			t.issue(k, onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(cut), Origin: block[cut:]}) &&
+			t.issue(k, onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: ringSize, Origin: count})
 		if ok && w.chance(0.4) {
 			result = make([]byte, 8)
-			ok = t.issue(k, engine.Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Disp: ringSize, Result: result})
+			ok = t.issue(k, onesided.Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Disp: ringSize, Result: result})
 		}
 		clear(block) // it is the program's again
 		t.doing = "complete"

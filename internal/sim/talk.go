@@ -47,7 +47,7 @@ func (m *machine) Send(t *program.Talk, data []byte) (func() error, error) {
 		return nil, err
 	}
 	p := &engine.Sending{Context: m.of(t).Context, To: m.sessions[to].Peer(), Tag: t.Tag, Data: packed}
-	m.t.l.e.PostSend(m.t.w.now, p)
+	m.t.l.e.PostSend(p)
 	return func() error { m.t.await(p.Met); return p.Err() }, nil
 }
 
@@ -60,7 +60,7 @@ func (m *machine) Recv(t *program.Talk, into []byte) (func() (program.Status, er
 	if t.Tag == program.Any {
 		r.Tag = engine.AnyTag
 	}
-	m.t.l.e.PostReceive(m.t.w.now, r)
+	m.t.l.e.PostReceive(r)
 	return func() (program.Status, error) {
 		m.t.await(r.Met)
 		if r.Err() != nil {
@@ -143,7 +143,7 @@ func (t *task) carry(p patience, m collective.Machine) {
 		m.GiveUp(errPatience)
 	}
 	for {
-		switch m.Step(t.l.e, t.w.now) {
+		switch m.Step(t.l.e) {
 		case collective.Done:
 			return
 		case collective.Work:

@@ -65,8 +65,8 @@ func (t *task) together() {
 	}
 	m.a.blamed[t.l.rank] = true
 	for _, context := range m.contexts {
-		t.l.e.FreeContext(t.w.now, context)
-		t.l.e.FreeContext(t.w.now, context|collective.SecondContext)
+		t.l.e.FreeContext(context)
+		t.l.e.FreeContext(context | collective.SecondContext)
 	}
 	m.leave()
 }
@@ -75,11 +75,11 @@ func (t *task) together() {
 // its process would have ended.
 func (m *member) leave() {
 	m.doing = "has left"
-	m.l.e.Bye(m.w.now)
+	m.l.e.Bye()
 	m.l.spawn(1, true, func(t *task) {
 		for !t.w.net.calm {
 			t.sleep(second)
-			t.l.e.Bye(t.w.now)
+			t.l.e.Bye()
 		}
 	})
 }
@@ -181,7 +181,7 @@ func (m *member) survive() *collective.Comm {
 		m.carry(p, k)
 		for _, w := range k.Rest() {
 			m.meet(w)
-			k.Tell(m.l.e, m.w.now, w)
+			k.Tell(m.l.e, w)
 		}
 		part, err := k.Result()
 		if err == nil {
@@ -426,5 +426,5 @@ func (s *together) split() bool {
 // meet returns the session with a rank of the job, opening it if there is none.
 func (t *task) meet(rank int) *engine.Session {
 	to := t.w.nodes[rank]
-	return t.l.e.Dial(t.w.now, rank, engine.PathID(rank), to.incarnation)
+	return t.l.e.Dial(rank, engine.PathID(rank), to.incarnation)
 }

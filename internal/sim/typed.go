@@ -2,14 +2,14 @@ package sim
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // disguise makes a call with derived datatypes of a plain one. It has the same
 // effect: both sides have the same blocks in the same order, which is not that of
 // memory.
-func (t *task) disguise(c *engine.Call) {
+func (t *task) disguise(c *onesided.Call) {
 	w := t.w
 	old, n := datatype.Byte, len(c.Origin)
 	switch c.Code {
@@ -42,12 +42,12 @@ func (t *task) disguise(c *engine.Call) {
 	if err != nil {
 		w.failf("a datatype: %v", err)
 	}
-	var origin, result engine.Local
+	var origin, result onesided.Local
 	if c.Code != wire.CodeGet && c.Op != datatype.NoOp {
-		origin = engine.Local{Mem: c.Origin, Type: typ, Count: 1}
+		origin = onesided.Local{Mem: c.Origin, Type: typ, Count: 1}
 	}
 	if c.Result != nil {
-		result = engine.Local{Mem: c.Result, Type: typ, Count: 1}
+		result = onesided.Local{Mem: c.Result, Type: typ, Count: 1}
 	}
 	c.Typed = t.l.e.Typed(&origin, &result, typ, 1, n*old.Size())
 	c.Origin, c.Result = nil, nil

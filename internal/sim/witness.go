@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -40,7 +41,7 @@ func (t *task) bearWitness() {
 		if to == t.l || t.l.quiet {
 			continue
 		}
-		s := t.l.e.Dial(w.now, to.rank, engine.PathID(to.rank), to.incarnation)
+		s := t.l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
 		a := t.l.e.OpenAccess(s, witnessWindow)
 		a.SetChecked(true)
 		switch n := w.rng.IntN(10); {
@@ -56,25 +57,25 @@ func (t *task) bearWitness() {
 
 // issueAt issues a call, and reports whether it went out. A call that has begun is not
 // given up before.
-func (t *task) issueAt(to *life, c *engine.Call) bool {
+func (t *task) issueAt(to *life, c *onesided.Call) bool {
 	start := t.w.now
 	for {
-		done, err := t.l.e.Issue(t.w.now, c)
+		done, err := t.l.e.Issue(c)
 		switch {
 		case t.failedAt(to, err, start):
 			return false
 		case done:
 			return true
 		}
-		t.await((*engine.RoomWait)(c.Access).Met)
+		t.await((*onesided.RoomWait)(c.Access).Met)
 	}
 }
 
-func (t *task) witnessGet(to *life, a *engine.Access) {
+func (t *task) witnessGet(to *life, a *onesided.Access) {
 	t.doing = "witness: get"
 	p, start, word := t.patience(), t.w.now, make([]byte, 8)
-	var r engine.Request
-	if !t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
+	var r onesided.Request
+	if !t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
 		t.failedAt(to, r.Err(), start) {
 		return
 	}
@@ -88,18 +89,18 @@ func (t *task) witnessGet(to *life, a *engine.Access) {
 
 // witnessLock changes words under the exclusive lock. If it is given up before the lock
 // is held, it leaves the lock to others; after that, it asks again for what is left.
-func (t *task) witnessLock(to *life, a *engine.Access) {
+func (t *task) witnessLock(to *life, a *onesided.Access) {
 	t.doing = "witness: lock"
 	e, p, start := t.l.e, t.patience(), t.w.now
-	for !e.Lock(t.w.now, a, true) {
-		if !t.awaitWith(p, (*engine.RoomWait)(a).Met) {
-			e.Leave(t.w.now, a)
+	for !e.Lock(a, true) {
+		if !t.awaitWith(p, (*onesided.RoomWait)(a).Met) {
+			e.Leave(a)
 			return
 		}
 	}
-	e.Flush(t.w.now, a)
-	if !t.awaitWith(p, (*engine.LockWait)(a).Met) {
-		e.Leave(t.w.now, a)
+	e.Flush(a)
+	if !t.awaitWith(p, (*onesided.LockWait)(a).Met) {
+		e.Leave(a)
 		return
 	}
 	if t.failedAt(to, a.TakeError(), start) {
@@ -110,10 +111,10 @@ func (t *task) witnessLock(to *life, a *engine.Access) {
 	}
 	t.witnessHold(to, a)
 	t.doing = "witness: unlock"
-	for !e.Unlock(t.w.now, a) {
-		t.await((*engine.ReleaseWait)(a).Met)
+	for !e.Unlock(a) {
+		t.await((*onesided.ReleaseWait)(a).Met)
 	}
-	for !t.awaitWith(t.patience(), (*engine.UnlockWait)(a).Met) {
+	for !t.awaitWith(t.patience(), (*onesided.UnlockWait)(a).Met) {
 		t.sleep(t.w.span(0, millisecond))
 	}
 	a.Unlocked()
@@ -121,7 +122,7 @@ func (t *task) witnessLock(to *life, a *engine.Access) {
 }
 
 // witnessHold acts while the lock is held.
-func (t *task) witnessHold(to *life, a *engine.Access) {
+func (t *task) witnessHold(to *life, a *onesided.Access) {
 	t.doing = "witness: hold a lock"
 	start := t.w.now
 	if h := to.witness.holder; h != nil {
@@ -131,10 +132,10 @@ func (t *task) witnessHold(to *life, a *engine.Access) {
 	}
 	to.witness.holder = t
 	block := make([]byte, 8*guardedWords)
-	var r engine.Request
-	if t.issueAt(to, &engine.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
-		t.l.e.FlushLocal(t.w.now, a)
-		t.await((*engine.LocalWait)(a).Met)
+	var r onesided.Request
+	if t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
+		t.l.e.FlushLocal(a)
+		t.await((*onesided.LocalWait)(a).Met)
 		if !t.failedAt(to, r.Err(), start) {
 			next := le.Uint64(block) + 1
 			for i := 0; i < len(block); i += 8 {
@@ -143,7 +144,7 @@ func (t *task) witnessHold(to *life, a *engine.Access) {
 				}
 				le.PutUint64(block[i:], next)
 			}
-			t.issueAt(to, &engine.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
+			t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
 		}
 	}
 	if to.witness.holder == t {

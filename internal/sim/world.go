@@ -182,7 +182,7 @@ func Run(cfg Config) (result Result) {
 		}
 	}
 	for _, l := range w.alive() {
-		l.e.Bye(w.now)
+		l.e.Bye()
 		w.run(l)
 	}
 	w.settle()
@@ -236,17 +236,25 @@ func (w *World) runUntil(limit int64, done func() bool) {
 	for n := 0; !done(); n++ {
 		ev, ok := w.queue.pop(limit)
 		if !ok {
-			w.now = max(w.now, limit)
+			w.advance(limit)
 			return
 		}
 		if n > 3_000_000 {
 			w.failf("too many events: something spins")
 		}
-		w.now = max(w.now, ev.at)
+		w.advance(ev.at)
 		ev.do()
 		if n%32 == 0 {
 			w.checkBounds()
 		}
+	}
+}
+
+// advance lets time pass until t, for all ranks.
+func (w *World) advance(t int64) {
+	w.now = max(w.now, t)
+	for _, l := range w.lives {
+		l.e.Now = w.now
 	}
 }
 
