@@ -13,7 +13,7 @@ const (
 )
 
 // Direct lets calls act at once on a window in this process's memory, this rank's
-// own or one that it maps. It has no part in the engine: several may be at work
+// own or one that it maps. It has no part in the operations: several may be at work
 // at the same time, outside the engine's lock.
 type Direct struct {
 	typed  Typed
@@ -48,7 +48,7 @@ func actUpTo(c *Call, w *window.Window, origin, result int) mpierr.Class {
 }
 
 // ActTyped is Act for a call with derived datatypes; its arguments are those of
-// Engine.Typed.
+// Operations.Typed.
 func (d *Direct) ActTyped(c *Call, w *window.Window, origin, result *Local, target *datatype.Type, count, size int) mpierr.Class {
 	d.typed.set(origin, result, target, count, size)
 	class := mpierr.Success

@@ -16,7 +16,7 @@ type Local struct {
 }
 
 // Typed is what a Call has that uses derived datatypes, in place of Origin and
-// Result. Engine.Typed makes it. It is not disturbed if a datatype is freed.
+// Result. Operations.Typed makes it. It is not disturbed if a datatype is freed.
 type Typed struct {
 	origin, result region
 	target         *datatype.Type
