@@ -194,7 +194,11 @@ func (p *Poller) drain() (sent bool) {
 		return false
 	}
 	// Others may begin sessions while the engine is unlocked: one round a rank at most.
-	for opened, closed := p.eng.Announcements(); len(opened)+len(closed) > 0; opened, closed = p.eng.Announcements() {
+	for {
+		opened, fencing, closed := p.eng.Announcements()
+		if len(opened)+len(fencing)+len(closed) == 0 {
+			break
+		}
 		if p.tell(seat.Enters) == seat.Refuse { // the device is about to be closed
 			return false
 		}
@@ -202,9 +206,9 @@ func (p *Poller) drain() (sent bool) {
 		p.mu.Unlock()
 		var refused []uint64
 		var why error
-		for _, id := range opened {
-			if err := p.openSession(id); err != nil {
-				refused, why = append(refused, id), err
+		for _, s := range opened {
+			if err := p.openSession(s.ID); err != nil {
+				refused, why = append(refused, s.ID), err
 			}
 		}
 		for _, id := range closed {
@@ -213,6 +217,9 @@ func (p *Poller) drain() (sent bool) {
 		p.mu.Lock()
 		for _, id := range refused {
 			p.eng.Refuse(id, why)
+		}
+		for _, id := range fencing { // no program has anything of it on its way
+			p.eng.Fenced(id)
 		}
 		p.tell(seat.Exits)
 		p.announcing = false

@@ -34,9 +34,9 @@ func (m *mirrored) Transmit() {
 		m.engine.Receive(f.Payload, f.Path)
 	}
 	m.engine.Tick()
-	for opened, _ := m.engine.Announcements(); len(opened) > 0; opened, _ = m.engine.Announcements() {
-		for _, id := range opened {
-			_ = m.peer.SessionOpened(id)
+	for opened, _, _ := m.engine.Announcements(); len(opened) > 0; opened, _, _ = m.engine.Announcements() {
+		for _, s := range opened {
+			_ = m.peer.SessionOpened(s.ID)
 		}
 	}
 	m.engine.Reaped(m.slots[:m.peer.Reap(m.slots[:])])

@@ -103,6 +103,10 @@ type Host struct {
 	Ranks []int // of the processes in the job, by their index in Lock; the owner is the first
 }
 
+// InKernel stands among Host.Ranks for the owner's XDP program, which takes the lock for
+// the time of one request. It lives as long as the owner.
+const InKernel = -1
+
 // IndexOf returns the index of a rank of the job, -1 if it has none.
 func (h *Host) IndexOf(rank int) int {
 	for i, r := range h.Ranks {

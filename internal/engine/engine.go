@@ -14,6 +14,7 @@
 package engine
 
 import (
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/link"
 	"github.com/xdprma/xdprma/internal/membership"
 	"github.com/xdprma/xdprma/internal/message"
@@ -47,6 +48,14 @@ type Config struct {
 
 	// Congestion returns what decides how much is in flight to one peer; nil: reliable.NewAIMD.
 	Congestion func() reliable.Congestion
+
+	// Express, if not nil, is what this rank shares with its XDP program, which executes
+	// small requests of peers. Peer, if not nil, says where the frames of a path come from
+	// and arrive. AnswersLost, if not nil, is told once of each peer whose program executes
+	// requests of this rank and whose answers get lost. It is called as OnConflict is.
+	Express     *express.Tables
+	Peer        func(PathID) (peer, local express.Endpoint)
+	AnswersLost func(rank int)
 
 	// Address, if not nil, tells where a path leads, for errors.
 	Address func(PathID) string
@@ -94,7 +103,8 @@ func New(cfg Config) *Engine {
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Address: cfg.Address, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+		Congestion: cfg.Congestion, Address: cfg.Address,
+		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
 		Size:   cfg.Size,

@@ -19,7 +19,9 @@ type fabric struct {
 	cut    []bool // frames from and to these ranks vanish
 	filter func(from, to int, payload []byte) (copies int)
 	frames int // delivered
-	reaped [1]int32
+
+	announce func(rank int, opened []Opened, fencing, closed []uint64) // may be nil
+	reaped   [1]int32
 }
 
 const (
@@ -82,7 +84,9 @@ func (f *fabric) step() bool {
 	moved := false
 	for from, e := range f.e {
 		e.Tick()
-		e.Announcements()
+		if opened, fencing, closed := e.Announcements(); f.announce != nil {
+			f.announce(from, opened, fencing, closed)
+		}
 		for len(e.Output()) > 0 {
 			moved = true
 			o := e.Output()[0]

@@ -53,8 +53,23 @@ func (u *upper) Owes(to *link.Session) bool {
 	return s.mail.Owes() || u.Operations.Owes(&s.ops)
 }
 
-// Failed implements link.Upper: every call that waits for the peer gets the error, and
-// the peer's locks are released.
+// Express implements link.Upper.
+func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
+	return u.Operations.Express(&sessionOf(s).ops, records)
+}
+
+// Executed implements link.Upper.
+func (u *upper) Executed(s *link.Session, records, results []byte) {
+	u.Operations.Executed(&sessionOf(s).ops, records, results)
+}
+
+// Served implements link.Upper.
+func (u *upper) Served() { u.Operations.LookAtLocks() }
+
+// Fenced implements link.Upper: the peer's locks are released.
+func (u *upper) Fenced(gone *link.Session) { u.Operations.Release(&sessionOf(gone).ops) }
+
+// Failed implements link.Upper: every call that waits for the peer gets the error.
 func (u *upper) Failed(gone *link.Session) {
 	s := sessionOf(gone)
 	u.TakeFailure(gone)

@@ -11,6 +11,8 @@ type (
 	PathID = link.PathID
 	// Out is one frame to send.
 	Out = link.Out
+	// Opened is a session that has become valid.
+	Opened = link.Opened
 	// Slab is the memory of a device's transmit slots.
 	Slab = link.Slab
 )

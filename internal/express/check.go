@@ -8,8 +8,8 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// padded returns n rounded up to a multiple of 8.
-func padded(n int) int { return (n + 7) &^ 7 }
+// Padded returns n rounded up to a multiple of 8.
+func Padded(n int) int { return (n + 7) &^ 7 }
 
 // Form says what a record that communicates needs: the bytes of the window from its
 // displacement on, and the length of its result, which an answer pads to a multiple of 8.
@@ -133,7 +133,7 @@ func (t *Tables) check(p *plan, rank uint32, body []byte, n int) Reason {
 			if atomic.LoadUint32(&w.entry.Flags)&flagLock == 0 {
 				return Locked
 			}
-			s.lock = window.LockWordIn(bytesOf(w.entry.Lock[:]))
+			s.lock = t.locks[s.Window%Windows]
 		default:
 			size := min(atomic.LoadUint64(&w.entry.Size), uint64(len(w.mem)))
 			if s.Disp > size || uint64(span) > size-s.Disp || !onOnePage(atomic.LoadUint64(&w.entry.Base)+s.Disp, span, s.Code) {
@@ -142,7 +142,7 @@ func (t *Tables) check(p *plan, rank uint32, body []byte, n int) Reason {
 			s.mem = w.mem[s.Disp:][:span:span]
 		}
 		s.result = result
-		p.results += padded(result)
+		p.results += Padded(result)
 	}
 	last := &p.steps[n-1]
 	if (p.steps[0].Code == wire.CodeLock) != (last.Code == wire.CodeUnlock) {

@@ -151,7 +151,7 @@ func (t *Tables) run(s *place, p *plan, done int) (awaited bool) {
 	for k := range p.steps[:p.n] {
 		r := &p.steps[k]
 		if k >= done {
-			clear(buffer[max(0, padded(r.result)-8):padded(r.result)])
+			clear(buffer[max(0, Padded(r.result)-8):Padded(r.result)])
 			if r.Code == wire.CodeUnlock {
 				_, awaited = r.lock.Give(Program)
 				atomic.StoreUint64(&s.Locked, 0)
@@ -163,7 +163,7 @@ func (t *Tables) run(s *place, p *plan, done int) (awaited bool) {
 			}
 			atomic.StoreUint64(&s.Outcome, outcome{progress: uint8(k + 1)}.pack())
 		}
-		at += padded(r.result)
+		at += Padded(r.result)
 	}
 	t.buffer.Store(buffer)
 	return awaited

@@ -14,6 +14,7 @@ import (
 type Tables struct {
 	slots   []place
 	windows []exposed
+	locks   [Windows]*window.LockWord
 	mem     [Windows]atomic.Pointer[[]byte] // of each exposed window
 	buffer  atomic.Pointer[results]         // one that nobody uses, if there is one
 }
@@ -27,6 +28,9 @@ func NewTables(slots, windows []byte) *Tables {
 	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows)}
 	if len(t.windows) != Windows {
 		panic("express: memory for too few windows, or too many")
+	}
+	for i := range t.windows {
+		t.locks[i] = window.LockWordIn(bytesOf(t.windows[i].Lock[:]))
 	}
 	return t
 }
@@ -147,7 +151,7 @@ func (t *Tables) Lock(id uint32) *window.LockWord {
 	if atomic.LoadUint64(&e.ID) != uint64(id)+1 {
 		return nil
 	}
-	return window.LockWordIn(bytesOf(e.Lock[:]))
+	return t.locks[id%Windows]
 }
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has

@@ -12,15 +12,19 @@ const lostBehind = 3
 // acknowledge takes in what a frame's header says about the packets that this
 // rank has sent.
 func (l *Link) acknowledge(s *Session, h *wire.Header) {
-	if h.AckLargest >= s.nextPacket || h.AckRequests > s.nextSeq[Request] || h.AckResponses > s.nextSeq[Response] {
+	requests := h.AckRequests + s.exchange.skipped
+	if h.AckLargest >= s.nextPacket || requests > s.nextSeq[Request] || h.AckResponses > s.nextSeq[Response] {
 		l.stats.BadAcks++
 		return
 	}
 	s.credits = int32(min(max(h.Credits, 1), reliable.Span/2))
-	s.acked[Request] = max(s.acked[Request], h.AckRequests)
+	s.acked[Request] = max(s.acked[Request], requests)
 	s.acked[Response] = max(s.acked[Response], h.AckResponses)
 	if int32(h.Refusals-s.Told.Heard) > 0 {
 		s.Told.Heard = h.Refusals
+	}
+	if i := s.exchange.bundle; i != None && s.acked[Request] > l.slots[i].seq {
+		l.exchangeTaken(s) // the answer that says so is late
 	}
 	s.ackLargest = max(s.ackLargest, h.AckLargest)
 	l.settle(s, h.AckLargest, h.AckBits)

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -10,6 +11,7 @@ func (l *Link) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 		Job: l.cfg.Job, Incarnation: l.cfg.Incarnation, Peer: s.peer, Session: s.localID,
 		Rank: uint32(l.cfg.Rank), Target: uint32(s.rank),
 		MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits, Echo: echo,
+		Express: l.tier(s),
 	}
 	var body [wire.HelloLen]byte
 	h.Encode(body[:])
@@ -102,6 +104,8 @@ func (l *Link) establish(s *Session, h *wire.Hello) {
 	s.credits = int32(min(h.Credits, reliable.Span/2))
 	s.reach.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
 	l.seekReach(s)
+	s.exchange.limit = min(int(h.Express), express.MaxPayload)
+	l.openTable(s)
 	s.waiting, s.pingAt = 0, 0
 	s.MarkDirty()
 }

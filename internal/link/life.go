@@ -105,11 +105,14 @@ func (l *Link) timers(s *Session) {
 	if s.resendAt != 0 && l.Now >= s.resendAt {
 		l.timeout(s)
 	}
+	if s.exchange.dueAt != 0 && l.Now >= s.exchange.dueAt {
+		l.repeatExchange(s)
+	}
 	l.keepAlive(s)
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt, s.reach.dueAt} {
+	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt, s.reach.dueAt, s.exchange.dueAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}
@@ -148,6 +151,10 @@ func (l *Link) keepAlive(s *Session) {
 	}
 	s.pingAt = l.Now + l.pingAfter(s)
 	s.expected = false
+	if s.exchange.bundle != None {
+		l.ask(s) // no bundle can be sent
+		return
+	}
 	if s.flight.n == 0 && s.open[Request] == None && s.queue[Request].n == 0 {
 		if !l.ping(s) {
 			l.ask(s)

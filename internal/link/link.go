@@ -20,6 +20,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -37,17 +38,20 @@ const (
 // Config holds what a link is told at the start. Times are in nanoseconds, on a clock
 // that has passed zero: 0 stands for no time at all.
 type Config struct {
-	Rank        int                        // of this process in the job
-	Size        int                        // ranks in the job
-	Job         uint64                     // shared by all ranks of the job, unknown to others
-	Incarnation uint64                     // larger for each restart of this rank; not 0
-	Rand        func() uint64              // session ids
-	Slab        *Slab                      // transmit memory of the device
-	RxFrames    int                        // frames that the device can hold for reading
-	Parked      int                        // bundles held while they wait for order or room; three for each peer, or more
-	DeadAfter   int64                      // silence after which a peer that owes an answer is dead
-	Congestion  func() reliable.Congestion // of a session
-	Address     func(PathID) string        // where a path leads, for errors; may be nil
+	Rank        int                                         // of this process in the job
+	Size        int                                         // ranks in the job
+	Job         uint64                                      // shared by all ranks of the job, unknown to others
+	Incarnation uint64                                      // larger for each restart of this rank; not 0
+	Rand        func() uint64                               // session ids
+	Slab        *Slab                                       // transmit memory of the device
+	RxFrames    int                                         // frames that the device can hold for reading
+	Parked      int                                         // bundles held while they wait for order or room; three for each peer, or more
+	DeadAfter   int64                                       // silence after which a peer that owes an answer is dead
+	Congestion  func() reliable.Congestion                  // of a session
+	Address     func(PathID) string                         // where a path leads, for errors; may be nil
+	Express     *express.Tables                             // what this rank shares with its XDP program; nil: it serves no exchanges
+	Peer        func(PathID) (peer, local express.Endpoint) // of a path, for the program; may be nil
+	AnswersLost func(rank int)                              // told when the answers of a peer's program get lost; may be nil
 	Upper       Upper
 	Stats       *Stats
 }
@@ -61,6 +65,17 @@ type Upper interface {
 	Apply(b *Bundle) bool
 	// Answers takes in the records of a bundle of responses.
 	Answers(s *Session, body []byte)
+	// Express returns how many records there are in the body of a bundle of requests to s,
+	// and how many bytes of results, each padded to 8. It returns 0 records unless the
+	// peer's program can execute them all.
+	Express(s *Session, records []byte) (n, results int)
+	// Executed takes in that the peer has executed the records of a bundle at once.
+	Executed(s *Session, records, results []byte)
+	// Served looks after locks that the program, or its twin here, may have given up.
+	Served()
+	// Fenced hands on what s, which has failed, held here: nothing that it has sent can
+	// take effect any more.
+	Fenced(s *Session)
 	// Ready sends what waits for s, as far as there is room. It is called before every
 	// frame to s, and whenever room may have come about.
 	Ready(s *Session)
@@ -68,7 +83,7 @@ type Upper interface {
 	Waits(s *Session) bool
 	// Owes reports whether s owes something that the link does not know of.
 	Owes(s *Session) bool
-	// Failed ends everything that waits for s, which has ended.
+	// Failed ends everything that waits for s, which has ended. Fenced follows.
 	Failed(s *Session)
 	// Sweep looks after what waits for no session in particular, and sets the deadline.
 	Sweep()
@@ -95,14 +110,18 @@ type Link struct {
 	byRank   map[int]*Session
 	byID     map[uint64]*Session
 	recent   [recentSessions]*Session // by the low bits of the id, in front of byID
-	opened   []uint64                 // ids to announce to the device
+	opened   []Opened                 // to announce to the device
 	closed   []uint64
+	toFence  []uint64
 	active   []*Session // those with anything outstanding
 	silent   int        // of them, those not heard of lately
 	dirty    []*Session // those with something to send
 	late     []*Session // those of which something lost is still in the device
 	stalled  []*Session // those with something to send that there was no room for
 	deadline int64
+
+	freeTables []int32             // places in cfg.Express
+	fencing    map[uint64]*Session // dead, and perhaps still in the program, by id
 
 	// credits is how many bundles of each class a peer may have in flight: an equal
 	// share of the frames that the device can hold for reading. Half of it is kept back,
@@ -133,6 +152,12 @@ func New(cfg Config) *Link {
 		byID:      map[uint64]*Session{},
 		deadline:  Never,
 		freeHead:  None,
+		fencing:   map[uint64]*Session{},
+	}
+	if cfg.Express != nil {
+		for i := range int32(cfg.Express.Len()) {
+			l.freeTables = append(l.freeTables, i)
+		}
 	}
 	for i := len(l.slots) - 1; i >= 0; i-- {
 		l.freeSlot(int32(i))
@@ -146,16 +171,18 @@ func New(cfg Config) *Link {
 // Deadline returns when Tick must run again at the latest.
 func (l *Link) Deadline() int64 { return l.deadline }
 
-// Announcements returns the session ids that became valid and those that ceased
-// to be since the last call. The device must know them before it sends any of
-// Output. Both slices are nil nearly always.
-func (l *Link) Announcements() (opened, closed []uint64) {
-	if len(l.opened)+len(l.closed) == 0 {
-		return nil, nil
+// Announcements returns the sessions that became valid and the ids of those that ceased
+// to be since the last call. The device must know them before it sends any of Output.
+// Fencing has the ids of sessions that have ended: when no frame of one is on its way
+// through the program any more, and none will be, the caller says so by Fenced. All are nil
+// nearly always.
+func (l *Link) Announcements() (opened []Opened, fencing, closed []uint64) {
+	if len(l.opened)+len(l.toFence)+len(l.closed) == 0 {
+		return nil, nil, nil
 	}
-	opened, closed = l.opened, l.closed
-	l.opened, l.closed = nil, nil
-	return opened, closed
+	opened, fencing, closed = l.opened, l.toFence, l.closed
+	l.opened, l.toFence, l.closed = nil, nil, nil
+	return opened, fencing, closed
 }
 
 // WakeBy sees to it that Tick runs at time t, or before.

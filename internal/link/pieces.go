@@ -31,7 +31,7 @@ func (l *Link) sendPieces(s *Session, i int32) {
 		j := l.allocSlot()
 		part := records[at:min(at+pieceLen, len(records))]
 		b := l.cfg.Slab.Payload(j)[:wire.HeaderLen+wire.PieceLen+len(part)]
-		wire.PieceOf{Sequence: p.seq, Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
+		wire.PieceOf{Sequence: s.remoteSeq(p), Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
 		copy(b[wire.HeaderLen+wire.PieceLen:], part)
 		l.loose(s, j, len(b), p.flags, p.order)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // nothing is a layer above that has nothing to say.
-type nothing struct{}
+type nothing struct{ NoExchanges }
 
 func (nothing) Begin() *Session          { return &Session{} }
 func (nothing) Apply(*Bundle) bool       { return true }

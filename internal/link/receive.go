@@ -10,6 +10,10 @@ import (
 // handshake.
 func (l *Link) Receive(payload []byte, path PathID) {
 	l.stats.Frames++
+	if isExpress(payload) {
+		l.receiveExpress(payload)
+		return
+	}
 	var h wire.Header
 	if f := h.Decode(payload); f != wire.OK {
 		l.stats.Faults[f]++

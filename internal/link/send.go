@@ -162,19 +162,14 @@ func (s *Session) CloseBundle(c Class) {
 	if c == Request {
 		s.sealed = false
 	}
-	p := &l.slots[i]
-	if p.flags&wire.FlagOrdered != 0 {
-		s.order++
-		p.order = s.order
-	}
-	p.state = slotQueued
+	l.slots[i].state = slotQueued
 	l.pushBack(&s.queue[c], i)
 	l.pump(s, c)
 }
 
 // pump sends what is queued, lost bundles first, as far as the window allows.
 func (l *Link) pump(s *Session, c Class) {
-	if s.state != open {
+	if s.state != open || c == Request && s.exchange.limit > 0 && (s.exchange.bundle != None || l.beginExchange(s)) {
 		return
 	}
 	window := min(int32(s.congestion.Window()), s.credits)
@@ -234,6 +229,10 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.sends == 0 {
 		p.firstAt = l.Now
 		l.stats.Sent++
+		if p.flags&wire.FlagOrdered != 0 { // not before: an exchange takes no place in the order
+			s.order++
+			p.order = s.order
+		}
 	} else {
 		l.stats.Resent++
 	}
@@ -276,10 +275,19 @@ func (l *Link) stamp(s *Session, b []byte, kind wire.Kind, p *slot) {
 		Refusals: s.Told.Sent,
 	}
 	if p != nil {
-		h.Flags, h.Packet, h.Sequence, h.Order = p.flags, p.packet, p.seq, p.order
+		h.Flags, h.Packet, h.Sequence, h.Order = p.flags, p.packet, s.remoteSeq(p), p.order
 	}
 	h.Encode(b)
 	s.unacked, s.ackAt, s.ackNow = 0, 0, false
+}
+
+// remoteSeq returns the sequence that bundle p has at the peer. A frame without a sequence
+// has none.
+func (s *Session) remoteSeq(p *slot) uint64 {
+	if p.class == Request && p.seq != 0 {
+		return p.seq - s.exchange.skipped
+	}
+	return p.seq
 }
 
 // service sends what a session has ready: open bundles, whatever the window now

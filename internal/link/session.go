@@ -29,6 +29,8 @@ type Session struct {
 	identity
 	outgoing
 	incoming
+	exchange exchanging
+	serving  serving
 	liveness
 }
 
@@ -196,14 +198,16 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 		open: [NumClasses]int32{None, None}, flight: newSlotList(), congestion: l.cfg.Congestion(),
 	}
 	s.heard = l.Now
+	s.exchange.bundle = None
+	l.lendTable(s)
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	for s.localID == 0 || l.byID[s.localID] != nil {
+	for s.localID == 0 || l.byID[s.localID] != nil || l.fencing[s.localID] != nil {
 		s.localID = l.cfg.Rand()
 	}
 	l.byID[s.localID], l.byRank[rank] = s, s
-	l.opened = append(l.opened, s.localID)
+	l.opened = append(l.opened, Opened{s.localID, s.serving.table})
 	return s
 }
 
@@ -240,6 +244,8 @@ func (s *Session) Fail(why error) {
 	l.parked.drop(s)
 	l.cfg.Upper.Failed(s)
 	s.reach, s.joining = reach{}, nil
+	s.exchange = exchanging{bundle: None}
+	l.closeTable(s)
 	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
 }
 
@@ -261,6 +267,9 @@ func (l *Link) freeAll(s *Session) {
 		l.freeList(&s.again[c])
 	}
 	l.freeList(&s.flight)
+	if i := s.exchange.bundle; i != None {
+		l.freeSlot(i)
+	}
 	s.inFlight, s.held = [NumClasses]int32{}, [NumClasses]int32{}
 }
 

@@ -6,11 +6,12 @@ package link
 type slotState uint8
 
 const (
-	slotFree   slotState = iota
-	slotOpen             // records are being added
-	slotQueued           // complete, waiting for the window
-	slotFlight           // sent, not acknowledged
-	slotDone             // acknowledged, or sent without need for it; the device still has it
+	slotFree      slotState = iota
+	slotOpen                // records are being added
+	slotQueued              // complete, waiting for the window
+	slotFlight              // sent, not acknowledged
+	slotExchanged           // sent as an exchange, not answered
+	slotDone                // acknowledged, or sent without need for it; the device still has it
 )
 
 // Class of a bundle. Responses have a window and a sequence of their own: they

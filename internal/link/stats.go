@@ -24,6 +24,17 @@ type Stats struct {
 	Timeouts       uint64 // retransmission timeouts
 	SlotsExhausted uint64 // times that no transmit slot was free
 	PeersFailed    uint64
+
+	Exchanges   uint64 // bundles sent as express frames
+	Repeated    uint64 // express frames sent again
+	Executed    uint64 // exchanges that the peer executed at once
+	Taken       uint64 // exchanges that the peer took as bundles
+	LateAnswers uint64 // answers to exchanges that were over
+	AnswersLost uint64 // times that exchanges with a peer were given up because its answers got lost
+
+	ExpressServed  uint64 // express frames of peers that user space executed, or answered again
+	ExpressTaken   uint64 // express frames of peers that became bundles
+	ExpressDropped uint64 // express frames of peers left to be sent again
 }
 
 // Usage says what a link holds at this moment.

@@ -11,7 +11,10 @@ import (
 )
 
 // above is a layer above a link that has members and nothing else.
-type above struct{ view *View }
+type above struct {
+	link.NoExchanges
+	view *View
+}
 
 // peer is what it keeps about another rank.
 type peer struct {

@@ -12,6 +12,7 @@ import (
 
 // rank is a rank that has messages and nothing else. Nobody leaves, and no context ends.
 type rank struct {
+	link.NoExchanges
 	*Exchange
 	gets []get
 }

@@ -34,6 +34,7 @@ type Access struct {
 	refusal   *mpierr.Error // of the lock, while it is refused
 	shared    sharedLock
 	unwanted  bool   // the lock that was asked for is given back as soon as it is held
+	reach     bool   // the target's program reaches the window
 	checked   bool   // the window is in checking mode
 	mark      mark   // what the target is still to be told is complete
 	markSeq   uint64 // the last bundle that told it

@@ -104,7 +104,17 @@ func (u *upper) Ready(s *link.Session)                { u.Operations.Ready(peerO
 func (u *upper) Waits(s *link.Session) bool           { return peerOf(s).Waits() }
 func (u *upper) Owes(s *link.Session) bool            { return u.Operations.Owes(peerOf(s)) }
 func (u *upper) Failed(s *link.Session)               { u.Fail(peerOf(s)) }
+func (u *upper) Fenced(s *link.Session)               { u.Operations.Release(peerOf(s)) }
+func (u *upper) Served()                              { u.LookAtLocks() }
 func (u *upper) Sweep()                               { u.Operations.Sweep() }
+
+func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
+	return u.Operations.Express(peerOf(s), records)
+}
+
+func (u *upper) Executed(s *link.Session, records, results []byte) {
+	u.Operations.Executed(peerOf(s), records, results)
+}
 
 // offer is the id of what every rank offers: one byte more than a get may ask for.
 const offer = 1 << 31

@@ -98,7 +98,7 @@ func (x *Operations) lockOf(id uint32) *lock {
 		l = &lock{}
 		if w := x.cfg.Windows.Lookup(id); w != nil && w.Host() != nil {
 			l.host = w.Host()
-			l.Share(l.host.Lock, func(index int) bool { return x.sharer(l.host, index) == nil })
+			l.Share(l.host.Lock, func(index int) bool { return x.gone(l.host, index) })
 		}
 		x.locks[id] = l
 	}

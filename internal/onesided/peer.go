@@ -67,16 +67,19 @@ func (x *Operations) EndPeer(s *Peer, left *mpierr.Error) {
 	x.dropAllDeferred(s, left)
 }
 
-// Fail ends every call that waits for s, which has ended, and releases its locks.
+// Fail ends every call that waits for s, which has ended. Release follows.
 func (x *Operations) Fail(s *Peer) {
 	x.failOps(s)
 	for _, a := range s.access {
 		a.fail(s.Failure())
 	}
-	x.dropLocks(s)
 	x.dropTypes(s)
 	s.marks, s.posting = nil, nil
 }
+
+// Release gives up what s held here, which has ended, when nothing that it has sent can
+// take effect any more.
+func (x *Operations) Release(s *Peer) { x.dropLocks(s) }
 
 // Sweep looks after what waits for no session in particular.
 func (x *Operations) Sweep() { x.lookAtWords() }

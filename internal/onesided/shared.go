@@ -148,6 +148,14 @@ func (x *Operations) lookAtWords() {
 		return
 	}
 	x.wordsAt = 0
+	x.LookAtLocks()
+}
+
+// LookAtLocks looks at all words that somebody waits for.
+func (x *Operations) LookAtLocks() {
+	if len(x.waits) == 0 {
+		return
+	}
 	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
 		if l := x.locks[id]; l.host != nil && l.Waiting() > 0 {
 			x.lookAtWord(id, l)
@@ -158,13 +166,27 @@ func (x *Operations) lookAtWords() {
 // sharer returns the session with the process that has an index in a window's lock,
 // nil if there is none that lives.
 func (x *Operations) sharer(h *window.Host, index int) *Peer {
-	if index >= len(h.Ranks) {
+	if index >= len(h.Ranks) || h.Ranks[index] == window.InKernel {
 		return nil
 	}
 	if s := x.peer(h.Ranks[index]); s != nil && !s.Dead() {
 		return s
 	}
 	return nil
+}
+
+// gone reports whether the process with an index in a window's lock holds it no more. One
+// that has died holds it until nothing that it has sent can take effect.
+func (x *Operations) gone(h *window.Host, index int) bool {
+	if index < len(h.Ranks) {
+		if h.Ranks[index] == window.InKernel {
+			return false
+		}
+		if s := x.peer(h.Ranks[index]); s != nil && (!s.Dead() || x.link.Fencing(s.Session)) {
+			return false
+		}
+	}
+	return true
 }
 
 // watchWord watches those who hold l by its word while others wait.
