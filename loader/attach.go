@@ -8,6 +8,7 @@ package loader
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -51,13 +52,44 @@ func Attach(opts Options) (*Program, error) {
 	return p, nil
 }
 
-// load makes the program and its maps.
+// load makes the program and its maps. If the kernel or the process cannot have one that
+// executes requests, it makes one that does not.
 func load(o Options) (*Program, error) {
-	spec, err := bpf.LoadClassifier()
+	if o.Slots == 0 {
+		return loadFor(o, errNotAsked)
+	}
+	p, reason := loadFor(o, nil)
+	if reason == nil {
+		return p, nil
+	}
+	o.Slots = 0
+	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", plain{reason}))
+	if err == nil {
+		o.Logger.Warn("requests are executed by this process and not in XDP", "interface", o.Interface, "reason", p.noTier)
+	}
+	return p, err
+}
+
+// classifier is bpf.LoadClassifier, but for tests.
+var classifier = bpf.LoadClassifier
+
+// loadFor makes the program and its maps. noTier is why it is not to execute requests, or
+// nil.
+func loadFor(o Options, noTier error) (*Program, error) {
+	spec, err := classifier()
 	if err != nil {
 		return nil, err
 	}
 	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
+	if noTier == nil {
+		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
+		err = spec.Variables[bpf.ClassifierVarExecutes].Set(uint32(1))
+	} else {
+		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
+	}
+	if err != nil {
+		return nil, err
+	}
 	objects := &bpf.ClassifierObjects{}
 	if err := spec.LoadAndAssign(objects, nil); err != nil {
 		return nil, err
@@ -70,7 +102,12 @@ func load(o Options) (*Program, error) {
 	if err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
-	p.objects = objects
+	p.objects, p.noTier = objects, noTier
+	if noTier == nil {
+		if p.tier, err = newTier(p, objects); err != nil {
+			return nil, errors.Join(err, objects.Close())
+		}
+	}
 	return p, nil
 }
 

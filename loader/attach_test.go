@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -30,7 +31,10 @@ const childEnv = "XDPRMA_LOADER_TEST_ATTACH"
 
 func TestMain(m *testing.M) {
 	if ifname := os.Getenv(childEnv); ifname != "" {
-		p, err := Attach(Options{Interface: ifname, Port: port})
+		p, err := Attach(Options{Interface: ifname, Port: port, Slots: 4})
+		if err == nil {
+			err = installed(p)
+		}
 		if err != nil {
 			os.Stdout.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -161,7 +165,7 @@ func TestAfterClose(t *testing.T) {
 	p := l.attach(t, Options{})
 	must(t, p.Close())
 	_, err := p.Counters()
-	for _, err := range []error{err, p.SetSocket(0, 0), p.AllowSession(1)} {
+	for _, err := range []error{err, p.SetSocket(0, 0), p.AllowSession(1, NoSlot)} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%v, want %v", err, net.ErrClosed)
 		}
@@ -248,7 +252,13 @@ func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 			child.Wait()
 		}
 	}()
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "attached\n" {
+	lines := bufio.NewReader(stdout)
+	var chunk ebpf.MapID
+	line, _ := lines.ReadString('\n')
+	if _, err := fmt.Sscanf(line, "chunk %d", &chunk); err != nil {
+		t.Fatalf("child: %q, %v", line, err)
+	}
+	if line, err := lines.ReadString('\n'); line != "attached\n" {
 		t.Fatalf("child: %q, %v", line, err)
 	}
 	info := l.attached(t)
@@ -266,6 +276,32 @@ func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 		}
 		return errors.Is(err, os.ErrNotExist)
 	})
+	eventually(t, "the end of the memory that it reached", func() bool {
+		m, err := ebpf.NewMapFromID(chunk)
+		if err == nil {
+			m.Close()
+		}
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// installed has a program reach a chunk, and prints the id of its map.
+func installed(p *Program) error {
+	tier, err := p.Tier()
+	if err != nil {
+		return err
+	}
+	c, err := tier.NewChunk(1)
+	if err != nil {
+		return err
+	}
+	info, err := c.m.Info()
+	if err != nil {
+		return err
+	}
+	id, _ := info.ID()
+	fmt.Printf("chunk %d\n", id)
+	return tier.Install(0, c)
 }
 
 // A veth with fewer receive queues than its peer has transmit queues has no
@@ -331,7 +367,7 @@ func TestSocketsAndSessions(t *testing.T) {
 		return c["unknown_session"]
 	}
 	for range 2 {
-		must(t, p.AllowSession(77))
+		must(t, p.AllowSession(77, NoSlot))
 	}
 	l.send(t, port, frame)
 	eventually(t, "a redirected frame", func() bool {
@@ -350,7 +386,7 @@ func TestSocketsAndSessions(t *testing.T) {
 				t.Error("AllowSession(0) did not panic")
 			}
 		}()
-		_ = p.AllowSession(0)
+		_ = p.AllowSession(0, NoSlot)
 	}()
 }
 

@@ -96,7 +96,7 @@ func TestFromMaps(t *testing.T) {
 		if q.Mode() != p.Mode() {
 			err = errors.Join(err, errors.New("the mode is wrong"))
 		}
-		err = errors.Join(err, q.SetSocket(0, socket), q.AllowSession(9))
+		err = errors.Join(err, q.SetSocket(0, socket), q.AllowSession(9, NoSlot))
 		q.ForgetSession(9)
 		return errors.Join(err, q.Close(), q.Close())
 	}))
@@ -139,7 +139,7 @@ func TestFromPinned(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(q.AllowSession(3), q.Close())
+		return errors.Join(q.AllowSession(3, NoSlot), q.Close())
 	}))
 	var value uint32
 	if err := p.Maps().Sessions.Lookup(uint64(3), &value); err != nil {

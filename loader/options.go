@@ -52,7 +52,10 @@ type Options struct {
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
 	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
 	HelloRate, HelloBurst int
-	Logger                *slog.Logger // told why native mode was not possible; default: silent
+	// Slots is of how many sessions, up to MaxSlots, the program executes small requests
+	// itself; 0: of none. Where it cannot, it leaves all to the sockets; see Program.Tier.
+	Slots  int
+	Logger *slog.Logger // told why native mode was not possible, or the tier; default: silent
 }
 
 const (
@@ -86,6 +89,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, badOption("%d queues are outside 1 to %d", o.Queues, maxQueues)
 	case o.Mode < Auto || o.Mode > Generic:
 		return o, badOption("%v", o.Mode)
+	case o.Slots < 0 || o.Slots > MaxSlots:
+		return o, badOption("%d slots are outside 0 to %d", o.Slots, MaxSlots)
 	case o.HelloRate < 0 || o.HelloRate > maxHelloRate:
 		return o, badOption("hello rate %d is outside 1 to %d", o.HelloRate, maxHelloRate)
 	case o.HelloBurst < 0 || o.HelloBurst > maxHelloBurst:

@@ -41,6 +41,9 @@ type Program struct {
 	// These keep the program alive, too. Both are nil after FromMaps.
 	link    link.Link
 	objects *bpf.ClassifierObjects
+
+	tier   *Tier // nil if the program executes no requests
+	noTier error // then why
 }
 
 // newProgram checks that the maps are those of this version's program.
@@ -70,7 +73,7 @@ func newProgram(m Maps, mode Mode) (*Program, error) {
 	if n := m.Counters.MaxEntries(); int(n) != len(names) {
 		return nil, fmt.Errorf("the program counts %d things and this library knows %d: they are of different versions", n, len(names))
 	}
-	return &Program{maps: m, names: names, mode: mode}, nil
+	return &Program{maps: m, names: names, mode: mode, noTier: errForeign}, nil
 }
 
 // counterNames reads the names of the counters out of the program's BTF.
@@ -121,15 +124,19 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	})
 }
 
-// AllowSession lets frames with a session id through. It panics if id is 0,
-// which is the id of handshakes. The limit is 65536 sessions; beyond it the
-// error has class mpierr.NoMem.
-func (p *Program) AllowSession(id uint64) error {
+// NoSlot is the slot of a session whose requests the program does not execute.
+const NoSlot = -1
+
+// AllowSession lets frames with a session id through. slot is the session's place among
+// the Options.Slots, or NoSlot. A session that has a slot may be allowed again, to take it
+// away. AllowSession panics if id is 0, which is the id of handshakes. The limit is 65536
+// sessions; beyond it the error has class mpierr.NoMem.
+func (p *Program) AllowSession(id uint64, slot int) error {
 	if id == 0 {
 		panic("loader: AllowSession(0): session id 0 belongs to handshakes")
 	}
 	return p.use(func() error {
-		err := p.maps.Sessions.Put(id, uint32(1))
+		err := p.maps.Sessions.Put(id, uint32(slot+1))
 		switch {
 		case err == nil:
 			return nil
@@ -188,7 +195,7 @@ func (p *Program) Close() error {
 		return nil
 	}
 	p.closed = true
-	var errs []error
+	errs := []error{p.tier.close()}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}

@@ -175,7 +175,7 @@ func (x *XDP) Sleep(d time.Duration) {
 func (x *XDP) Wake() { x.sleeper.wake() }
 
 // SessionOpened implements Device; it is one system call.
-func (x *XDP) SessionOpened(id uint64) error { return x.program.AllowSession(id) }
+func (x *XDP) SessionOpened(id uint64) error { return x.program.AllowSession(id, loader.NoSlot) }
 
 // SessionClosed implements Device; it is one system call.
 func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }

@@ -1,0 +1,194 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/mpierr"
+)
+
+// MaxSlots is how many sessions a program executes requests of at most.
+const MaxSlots = 4096
+
+// Tier is what a process shares with a program that executes small requests itself: the
+// tables of package express, and the memory of windows. Its methods may be called from
+// any goroutine. They are system calls, and some wait for all that runs in the kernel's
+// network code, which takes milliseconds: no lock should be held meanwhile.
+type Tier struct {
+	program        *Program
+	slots, windows []byte
+	chunks, spare  *ebpf.Map
+	page, most     int // bytes of a page of a chunk; chunks that there can be
+}
+
+// Tier returns what p shares, or says why p executes no requests.
+func (p *Program) Tier() (*Tier, error) { return p.tier, p.noTier }
+
+var (
+	errNotAsked = errors.New("it was not asked to")
+	errForeign  = errors.New("the program was attached by another process")
+)
+
+// newTier maps the tables of a program that was loaded to execute requests.
+func newTier(p *Program, o *bpf.ClassifierObjects) (*Tier, error) {
+	spec, err := bpf.LoadClassifier()
+	if err != nil {
+		return nil, err
+	}
+	inner := spec.Maps[bpf.ClassifierMapChunks].InnerMap
+	t := &Tier{program: p, chunks: o.Chunks, page: int(inner.ValueSize), most: int(o.Chunks.MaxEntries()) - 1}
+	t.slots, err = mapShared(o.Slots, int(o.Slots.MaxEntries()*o.Slots.ValueSize()))
+	if err == nil {
+		t.windows, err = mapShared(o.Windows, int(o.Windows.MaxEntries()*o.Windows.ValueSize()))
+	}
+	if err == nil {
+		t.spare, err = newChunkMap(inner, 1)
+	}
+	if err == nil {
+		err = t.Fence() // it must work later on, when nothing can be done about it
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.close(), t.Release())
+	}
+	return t, nil
+}
+
+// mapShared maps the first n bytes of a map's memory.
+func mapShared(m *ebpf.Map, n int) ([]byte, error) {
+	mem, err := unix.Mmap(m.FD(), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of %v: %w", n, m, err)
+	}
+	return mem, nil
+}
+
+func newChunkMap(inner *ebpf.MapSpec, pages int) (*ebpf.Map, error) {
+	spec := inner.Copy()
+	spec.Name, spec.MaxEntries = "xdprma_window", uint32(pages)
+	return ebpf.NewMap(spec)
+}
+
+// Slots returns the memory of the sessions' slots, until Release.
+func (t *Tier) Slots() []byte { return t.slots }
+
+// Windows returns the memory in which windows are described, until Release.
+func (t *Tier) Windows() []byte { return t.windows }
+
+// Chunk is memory that the program reaches once it is installed.
+type Chunk struct {
+	m   *ebpf.Map
+	mem []byte
+}
+
+// NewChunk makes zeroed memory of at least the given size, in whole pages, and maps it
+// into the process. It is memory of the kernel: all of it is there at once, is charged to
+// the process, and is never swapped. The error has class mpierr.NoMem if there is not so
+// much.
+func (t *Tier) NewChunk(size int) (*Chunk, error) {
+	var c *Chunk
+	err := t.program.use(func() error {
+		pages := max(1, (size+t.page-1)/t.page)
+		m, err := newChunkMap(t.inner(), pages)
+		if err != nil {
+			return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "make a map of %d pages: %w", pages, plain{err})
+		}
+		mem, err := mapShared(m, pages*t.page)
+		if err != nil {
+			_ = m.Close()
+			return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%w", err)
+		}
+		c = &Chunk{m, mem}
+		return nil
+	})
+	return c, err
+}
+
+// inner describes the map of a chunk but for its size.
+func (t *Tier) inner() *ebpf.MapSpec {
+	return &ebpf.MapSpec{Type: t.spare.Type(), KeySize: t.spare.KeySize(), ValueSize: t.spare.ValueSize(), Flags: t.spare.Flags()}
+}
+
+// Bytes returns the memory, until Unmap.
+func (c *Chunk) Bytes() []byte { return c.mem }
+
+// Unmap takes the memory from the process. A program that reaches the chunk may go on
+// using it: the kernel keeps the memory until Close was called and the chunk is removed.
+func (c *Chunk) Unmap() error {
+	mem := c.mem
+	if c.mem = nil; mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}
+
+// Close gives up the chunk's descriptor. Where the chunk is mapped or installed, the
+// memory stays.
+func (c *Chunk) Close() error { return c.m.Close() }
+
+// Most returns how many chunks can be installed at a time.
+func (t *Tier) Most() int { return t.most }
+
+// Install lets the program reach a chunk by an index below Most that is not in use. It
+// waits as Fence does.
+func (t *Tier) Install(i int, c *Chunk) error {
+	return t.program.use(func() error { return t.chunks.Put(uint32(i), c.m) })
+}
+
+// Remove ends Install. When it returns, nothing that the program does uses the chunk.
+func (t *Tier) Remove(i int) error {
+	return t.program.use(func() error { return t.chunks.Delete(uint32(i)) })
+}
+
+// Fence waits until every run of the program that has begun before is over. Then none uses
+// an entry of the tables that was cleared before.
+//
+// An XDP program runs within an RCU read-side critical section, so a grace period is to
+// be waited for. The kernel does that whenever a map in a map is replaced. The system call
+// membarrier would do as well, but not on a machine with CPUs without tick (nohz_full).
+func (t *Tier) Fence() error {
+	return t.program.use(func() error {
+		if err := t.chunks.Put(uint32(t.most), t.spare); err != nil {
+			return fmt.Errorf("wait for running programs: %w", err)
+		}
+		return nil
+	})
+}
+
+// close gives up what Program.Close does not know of.
+func (t *Tier) close() error {
+	if t == nil || t.spare == nil {
+		return nil
+	}
+	return t.spare.Close()
+}
+
+// Release unmaps the tables. It may be called after the program's Close, which leaves
+// them mapped, since others may still look at them.
+func (t *Tier) Release() error {
+	var errs []error
+	for _, mem := range []*[]byte{&t.slots, &t.windows} {
+		if *mem != nil {
+			errs = append(errs, unix.Munmap(*mem))
+			*mem = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CanExecute returns nil if this process can load a program that executes requests on this
+// machine, or says why not. It attaches nothing.
+func CanExecute() error {
+	o, err := Options{Interface: "none", Port: 1, Slots: 1}.withDefaults()
+	if err != nil {
+		return err
+	}
+	p, err := loadFor(o, nil)
+	if err != nil {
+		return plain{err}
+	}
+	return errors.Join(p.tier.Release(), p.Close())
+}

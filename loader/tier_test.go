@@ -1,0 +1,167 @@
+package loader
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/xdprma/xdprma/bpf"
+)
+
+// tier returns what a program with four slots shares.
+func (l *lab) tier(t *testing.T) (*Program, *Tier) {
+	t.Helper()
+	p := l.attach(t, Options{Slots: 4})
+	tier, err := p.Tier()
+	must(t, err)
+	t.Cleanup(func() { must(t, tier.Release()) })
+	return p, tier
+}
+
+// reached returns a page of the chunk that the program finds at an index, nil without one.
+func (tier *Tier) reached(t *testing.T, i, page int) []byte {
+	t.Helper()
+	var inner *ebpf.Map
+	if err := tier.chunks.Lookup(uint32(i), &inner); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	value := make([]byte, tier.page)
+	must(t, inner.Lookup(uint32(page), &value))
+	return value
+}
+
+func TestTablesAreShared(t *testing.T) {
+	l := newLab(t, shape{})
+	p, tier := l.tier(t)
+	for _, table := range []struct {
+		mem   []byte
+		m     *ebpf.Map
+		count int
+	}{{tier.Slots(), p.objects.Slots, 4}, {tier.Windows(), p.objects.Windows, 256}} {
+		each := len(table.mem) / table.count
+		if each != int(table.m.ValueSize()) || bytes.Count(table.mem, []byte{0}) != len(table.mem) {
+			t.Fatalf("%d bytes for %d entries of %v, or they are not zero", len(table.mem), table.count, table.m)
+		}
+		table.mem[3*each+1] = 42
+		var value []byte
+		must(t, table.m.Lookup(uint32(3), &value))
+		if value[1] != 42 {
+			t.Errorf("%v does not have what was written to its memory", table.m)
+		}
+	}
+	must(t, p.AllowSession(7, 2))
+	var slot uint32
+	must(t, p.maps.Sessions.Lookup(uint64(7), &slot))
+	must(t, p.AllowSession(7, NoSlot))
+	var none uint32
+	must(t, p.maps.Sessions.Lookup(uint64(7), &none))
+	if slot != 3 || none != 0 {
+		t.Errorf("the program finds slot %d and then %d, not 3 and 0", slot, none)
+	}
+}
+
+func TestChunkIsReachedUntilRemoved(t *testing.T) {
+	l := newLab(t, shape{})
+	p, tier := l.tier(t)
+	c, err := tier.NewChunk(tier.page + 1)
+	must(t, err)
+	if len(c.Bytes()) != 2*tier.page || bytes.Count(c.Bytes(), []byte{0}) != 2*tier.page {
+		t.Fatalf("the chunk has %d bytes, or they are not zero", len(c.Bytes()))
+	}
+	last := tier.Most() - 1
+	must(t, tier.Install(last, c))
+	must(t, c.Close())
+	c.Bytes()[tier.page+5] = 9
+	if got := tier.reached(t, last, 1); got[5] != 9 {
+		t.Error("the program does not see what was written")
+	}
+	must(t, c.Unmap())
+	must(t, c.Unmap())
+	if got := tier.reached(t, last, 1); got[5] != 9 {
+		t.Error("the program has lost the memory that the process unmapped")
+	}
+	must(t, tier.Fence())
+	must(t, tier.Remove(last))
+	if tier.reached(t, last, 1) != nil {
+		t.Error("the program still reaches the chunk")
+	}
+	must(t, p.Close())
+	if _, err := tier.NewChunk(1); err == nil {
+		t.Error("a closed program takes chunks")
+	}
+	if tier.Fence() == nil || len(tier.Slots()) == 0 {
+		t.Error("a closed program is waited for, or has unmapped its tables")
+	}
+}
+
+func TestChunkBeyondMemory(t *testing.T) {
+	l := newLab(t, shape{})
+	_, tier := l.tier(t)
+	if _, err := tier.NewChunk(1 << 46); err == nil {
+		t.Error("64 TiB were had")
+	}
+}
+
+// Where the program that executes requests cannot be loaded, the classifier still is.
+func TestAttachWithoutTier(t *testing.T) {
+	l := newLab(t, shape{})
+	p := l.attach(t, Options{})
+	if tier, err := p.Tier(); tier != nil || !errors.Is(err, errNotAsked) {
+		t.Errorf("%v, %v without slots", tier, err)
+	}
+	must(t, p.Close())
+
+	defer func() { classifier = bpf.LoadClassifier }()
+	classifier = func() (*ebpf.CollectionSpec, error) {
+		spec, err := bpf.LoadClassifier()
+		if err == nil {
+			classifier = bpf.LoadClassifier                                 // the next time
+			spec.Maps[bpf.ClassifierMapSlots].Flags &^= unix.BPF_F_MMAPABLE // it cannot be mapped
+		}
+		return spec, err
+	}
+	var log bytes.Buffer
+	p = l.attach(t, Options{Slots: 4, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if tier, err := p.Tier(); tier != nil || err == nil || !strings.Contains(log.String(), "executed by this process") {
+		t.Errorf("%v, %v, log %s", tier, err, log.String())
+	}
+	if l.attached(t) == nil {
+		t.Error("nothing is attached")
+	}
+}
+
+// Without CAP_PERFMON the program is loaded with or without the tier, and says which.
+func TestTierNeedsNoOtherRights(t *testing.T) {
+	l := newLab(t, shape{})
+	must(t, onThread(func() error {
+		if err := netns.Set(l.b); err != nil {
+			return err
+		}
+		if err := keepOnly(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return err
+		}
+		p, err := Attach(Options{Interface: "b", Port: port, Slots: 4})
+		if err != nil {
+			return err
+		}
+		tier, why := p.Tier()
+		if (tier == nil) == (why == nil) {
+			err = errors.New("neither a tier nor a reason, or both")
+		}
+		t.Log("without CAP_PERFMON: ", why)
+		if tier != nil {
+			err = errors.Join(err, tier.Release())
+		}
+		return errors.Join(err, p.Close())
+	}))
+}
