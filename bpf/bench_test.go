@@ -2,7 +2,10 @@ package bpf_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -18,5 +21,49 @@ func BenchmarkClassify(b *testing.B) {
 			b.Fatalf("verdict %d, %v", verdict, err)
 		}
 		b.ReportMetric(float64(each.Nanoseconds()), "ns/frame")
+	}
+}
+
+// BenchmarkExchange has the kernel run the program on a request that is the next of its
+// session each time, and reports the time of one run, answer included.
+func BenchmarkExchange(b *testing.B) {
+	p := loadTier(b)
+	part := make([]byte, wire.PartLen)
+	wire.PutPart(part, 0, 8)
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	sum := wire.Record{Window: wideWindow, Basic: uint8(datatype.BasicInt64), Op: uint8(datatype.Sum)}
+	code := func(c wire.Code) wire.Record {
+		r := sum
+		r.Code = c
+		return r
+	}
+	for _, tt := range []struct {
+		name string
+		list []record
+	}{
+		{"put-8", []record{{code(wire.CodePut), one}}},
+		{"put-1128", []record{{code(wire.CodePut), make([]byte, 1128)}}},
+		{"get-8", []record{{code(wire.CodeGet), part}}},
+		{"fetch_and_op", []record{{code(wire.CodeGetAccumulate), append(part[:8:8], one...)}}},
+		{"compare_and_swap", []record{{code(wire.CodeCompareSwap), append(one[:8:8], one...)}}},
+		{"locked-fetch_and_op", []record{
+			{wire.Record{Code: wire.CodeLock, Window: wideWindow}, nil},
+			{code(wire.CodeGetAccumulate), append(part[:8:8], one...)},
+			{wire.Record{Code: wire.CodeUnlock, Window: wideWindow}, nil},
+		}},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			frame := packet{payload: request(express.Header{Session: session, Exchange: 1, Try: 1}, tt.list...)}.bytes()
+			var spent time.Duration
+			for b.Loop() {
+				p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+				verdict, each, err := p.XdprmaClassify.Benchmark(frame, 1, nil)
+				if err != nil || verdict != xdpTX {
+					b.Fatalf("verdict %d, %v", verdict, err)
+				}
+				spent += each
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "ns/run")
+		})
 	}
 }

@@ -5,10 +5,17 @@
  * Steers frames of known sessions into AF_XDP sockets, past the kernel's stack.
  * What is not addressed to our ports passes to the kernel untouched. What is
  * addressed to them and not acceptable is dropped and counted by reason.
+ *
+ * With EXECUTES, small requests are executed and answered here. That is a program of its
+ * own, because not every kernel and process that can load the one can load the other.
  */
+#include "express.h"
 #include "kernel.h"
 #include "parse.h"
 #include "wire.h"
+#ifdef EXECUTES
+#include "serve.h"
+#endif
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
@@ -27,16 +34,24 @@ enum counter {
 	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
+	/* Express requests, in the order of enum express_reason. */
+	COUNTER_EXPRESS_EXECUTED,     /* and answered */
+	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
+	COUNTER_EXPRESS_BAD_FORM,     /* dropped: contradicts the protocol */
+	COUNTER_EXPRESS_BAD_CHECKSUM, /* dropped: damaged on the way */
+	COUNTER_EXPRESS_STALE,        /* dropped: of an exchange that is not the next */
+	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
+	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */
+	COUNTER_EXPRESS_NO_SLOT,      /* its session has none */
+	COUNTER_EXPRESS_PATH,         /* from elsewhere, or not over plain IPv4 */
+	COUNTER_EXPRESS_NO_WINDOW,    /* of no window in reach */
+	COUNTER_EXPRESS_OUTSIDER,     /* of an origin that may not access the window */
+	COUNTER_EXPRESS_BOUNDS,       /* outside of the window, or not in one page of it */
+	COUNTER_EXPRESS_OPERATION,    /* with a record that is not executed here */
+	COUNTER_EXPRESS_LOCKED,       /* the lock is not free */
+	COUNTER_EXPRESS_INTERRUPTED,  /* begun; others were in the way all the time */
+	COUNTER_EXPRESS_AWAITED,      /* executed; requests wait for the lock */
 	COUNTERS,
-};
-
-/* Sizes of the tables that the program shares with user space; see internal/express. */
-enum {
-	EXPRESS_SLOT_LEN = 1280,
-	EXPRESS_WINDOW_LEN = 768,
-	EXPRESS_WINDOWS = 256,
-	EXPRESS_CHUNKS = 256,
-	EXPRESS_PAGE_LEN = 65536,
 };
 
 struct config {
@@ -61,10 +76,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/*
- * The session ids to let through. The value is the place of the session in `slots`,
- * counted from 1, and 0 for a session without one.
- */
+/* The session ids to let through. The value is the index of the slot + 1; 0: none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -80,44 +92,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
-
-/* Whether the program executes small requests itself; user space sets it before loading. */
-const volatile __u32 executes = 0;
-
-/* A slot for each session whose requests the program executes; user space sets the size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__uint(value_size, EXPRESS_SLOT_LEN);
-} slots SEC(".maps");
-
-/* The windows that the program reaches, by window id modulo EXPRESS_WINDOWS. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, EXPRESS_WINDOWS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__uint(value_size, EXPRESS_WINDOW_LEN);
-} windows SEC(".maps");
-
-/* The memory in which a window lies, in pages. User space makes one of the right size. */
-struct chunk {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__type(key, __u32);
-	__uint(value_size, EXPRESS_PAGE_LEN);
-};
-
-/* The chunks, and one entry more: user space replaces it to wait for running programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, EXPRESS_CHUNKS + 1);
-	__type(key, __u32);
-	__array(values, struct chunk);
-} chunks SEC(".maps");
 
 /* Until when each CPU's allowance of handshakes is used up, in bpf_ktime_get_ns. */
 struct {
@@ -167,13 +141,42 @@ static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_h
 }
 
 /*
- * Decides about a frame to our ports whose header is in reach; len is its payload's.
- * Not inlined, so that BTF describes the header.
- *
- * A frame for a queue without a socket goes on to the kernel: the UDP socket that
- * holds the port receives it.
+ * Hands a frame over to user space, and counts why. A frame for a queue without a socket
+ * goes on to the kernel: the UDP socket that holds the port receives it.
  */
-static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, __u32 len,
+static __always_inline int to_user(struct xdp_md *ctx, enum counter why)
+{
+	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
+		return count(COUNTER_NO_SOCKET, XDP_PASS);
+	return count(why, XDP_REDIRECT);
+}
+
+#ifdef EXECUTES
+/* Decides about an express request, whose session has the slot with that index. */
+static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index)
+{
+	if (!d->plain)
+		return to_user(ctx, COUNTER_EXPRESS_PATH);
+	int reason = express_serve(ctx, slot_index, d->len);
+	if (reason == EXPRESS_EXECUTED || reason == EXPRESS_REPEATED) {
+		int failed = express_answer(ctx, slot_index, d->len);
+		if (failed == EXPRESS_EXECUTED)
+			return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_TX);
+		reason = failed;
+	}
+	if (reason < EXPRESS_BAD_FORM || reason > EXPRESS_AWAITED)
+		return XDP_ABORTED;
+	if (reason < EXPRESS_USER)
+		return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_DROP);
+	return to_user(ctx, COUNTER_EXPRESS_EXECUTED + reason);
+}
+#endif
+
+/*
+ * Decides about a frame to our ports whose header is in reach. Not inlined, so that BTF
+ * describes the header.
+ */
+static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, const struct datagram *d,
 			    const struct config *cfg)
 {
 	if (h->magic != WIRE_MAGIC)
@@ -185,17 +188,20 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, __u
 
 	__u64 session = h->session;
 	if (h->kind == WIRE_HELLO && session == 0) {
-		if (!hello_is_ours(ctx, h, len, cfg))
+		if (!hello_is_ours(ctx, h, d->len, cfg))
 			return count(COUNTER_OTHER_JOB, XDP_DROP);
 		if (!hello_allowed(cfg))
 			return count(COUNTER_HELLO_LIMITED, XDP_DROP);
-	} else if (!bpf_map_lookup_elem(&sessions, &session)) {
-		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+		return to_user(ctx, COUNTER_REDIRECTED);
 	}
-
-	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
-		return count(COUNTER_NO_SOCKET, XDP_PASS);
-	return count(COUNTER_REDIRECTED, XDP_REDIRECT);
+	const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
+	if (!slot)
+		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+#ifdef EXECUTES
+	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
+		return express(ctx, d, *slot - 1);
+#endif
+	return to_user(ctx, COUNTER_REDIRECTED);
 }
 
 SEC("xdp.frags")
@@ -223,5 +229,5 @@ int xdprma_classify(struct xdp_md *ctx)
 	struct wire_header *h = d.payload;
 	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
 		return count(COUNTER_SPLIT_HEADER, XDP_DROP);
-	return admit(ctx, h, d.len, cfg);
+	return admit(ctx, h, &d, cfg);
 }

@@ -25,21 +25,92 @@ type ClassifierConfig struct {
 type ClassifierCounter uint32
 
 const (
-	ClassifierCounterCOUNTER_PASSED          ClassifierCounter = 0
-	ClassifierCounterCOUNTER_FRAGMENT        ClassifierCounter = 1
-	ClassifierCounterCOUNTER_REDIRECTED      ClassifierCounter = 2
-	ClassifierCounterCOUNTER_BAD_LENGTH      ClassifierCounter = 3
-	ClassifierCounterCOUNTER_TOO_SHORT       ClassifierCounter = 4
-	ClassifierCounterCOUNTER_SPLIT_HEADER    ClassifierCounter = 5
-	ClassifierCounterCOUNTER_BAD_MAGIC       ClassifierCounter = 6
-	ClassifierCounterCOUNTER_BAD_VERSION     ClassifierCounter = 7
-	ClassifierCounterCOUNTER_UNKNOWN_KIND    ClassifierCounter = 8
-	ClassifierCounterCOUNTER_UNKNOWN_SESSION ClassifierCounter = 9
-	ClassifierCounterCOUNTER_OTHER_JOB       ClassifierCounter = 10
-	ClassifierCounterCOUNTER_HELLO_LIMITED   ClassifierCounter = 11
-	ClassifierCounterCOUNTER_NO_SOCKET       ClassifierCounter = 12
-	ClassifierCounterCOUNTERS                ClassifierCounter = 13
+	ClassifierCounterCOUNTER_PASSED               ClassifierCounter = 0
+	ClassifierCounterCOUNTER_FRAGMENT             ClassifierCounter = 1
+	ClassifierCounterCOUNTER_REDIRECTED           ClassifierCounter = 2
+	ClassifierCounterCOUNTER_BAD_LENGTH           ClassifierCounter = 3
+	ClassifierCounterCOUNTER_TOO_SHORT            ClassifierCounter = 4
+	ClassifierCounterCOUNTER_SPLIT_HEADER         ClassifierCounter = 5
+	ClassifierCounterCOUNTER_BAD_MAGIC            ClassifierCounter = 6
+	ClassifierCounterCOUNTER_BAD_VERSION          ClassifierCounter = 7
+	ClassifierCounterCOUNTER_UNKNOWN_KIND         ClassifierCounter = 8
+	ClassifierCounterCOUNTER_UNKNOWN_SESSION      ClassifierCounter = 9
+	ClassifierCounterCOUNTER_OTHER_JOB            ClassifierCounter = 10
+	ClassifierCounterCOUNTER_HELLO_LIMITED        ClassifierCounter = 11
+	ClassifierCounterCOUNTER_NO_SOCKET            ClassifierCounter = 12
+	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 13
+	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 14
+	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 15
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 16
+	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 17
+	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 18
+	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 19
+	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 20
+	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 21
+	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 22
+	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 23
+	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 24
+	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 25
+	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 27
+	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 28
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 29
 )
+
+type ClassifierExpressSlot struct {
+	_           structs.HostLayout
+	Word        uint64
+	Session     uint64
+	PeerSession uint64
+	Rank        uint32
+	PeerIp      uint32
+	LocalIp     uint32
+	PeerPort    uint16
+	LocalPort   uint16
+	Outcome     uint64
+	Locked      uint64
+	Pad         uint64
+	Results     [1152]uint8
+	Rest        [64]uint8
+}
+
+type ClassifierExpressWindow struct {
+	_       structs.HostLayout
+	Id      uint64
+	Base    uint64
+	Size    uint64
+	Chunk   uint32
+	Flags   uint32
+	Pad     [4]uint64
+	Lock    [16]uint64
+	Members [64]uint64
+	Rest    [8]uint64
+}
+
+type ClassifierExpressWork struct {
+	_      structs.HostLayout
+	Header ClassifierWireHeader
+	_      [1968]byte
+	Steps  [8]struct {
+		_      structs.HostLayout
+		Code   uint32
+		Basic  uint32
+		Op     uint32
+		Flags  uint32
+		Window uint32
+		Chunk  uint32
+		Page   uint32
+		Offset uint32
+		Span   uint32
+		Data   uint32
+		Result uint32
+		At     uint32
+	}
+	Next    uint32
+	End     uint32
+	Results uint32
+	Zero    uint32
+}
 
 type ClassifierPorts struct {
 	_     structs.HostLayout
@@ -78,9 +149,9 @@ const (
 	ClassifierMapSessions        = "sessions"
 	ClassifierMapSlots           = "slots"
 	ClassifierMapWindows         = "windows"
+	ClassifierMapWorkMap         = "work_map"
 	ClassifierMapXsks            = "xsks"
 	ClassifierProgXdprmaClassify = "xdprma_classify"
-	ClassifierVarExecutes        = "executes"
 )
 
 // LoadClassifier returns the embedded CollectionSpec for Classifier.
@@ -139,6 +210,7 @@ type ClassifierMapSpecs struct {
 	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
 	Windows   *ebpf.MapSpec `ebpf:"windows"`
+	WorkMap   *ebpf.MapSpec `ebpf:"work_map"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
 
@@ -146,7 +218,6 @@ type ClassifierMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierVariableSpecs struct {
-	Executes *ebpf.VariableSpec `ebpf:"executes"`
 }
 
 // ClassifierObjects contains all objects after they have been loaded into the kernel.
@@ -176,6 +247,7 @@ type ClassifierMaps struct {
 	Sessions  *ebpf.Map `ebpf:"sessions"`
 	Slots     *ebpf.Map `ebpf:"slots"`
 	Windows   *ebpf.Map `ebpf:"windows"`
+	WorkMap   *ebpf.Map `ebpf:"work_map"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
 
@@ -188,6 +260,7 @@ func (m *ClassifierMaps) Close() error {
 		m.Sessions,
 		m.Slots,
 		m.Windows,
+		m.WorkMap,
 		m.Xsks,
 	)
 }
@@ -196,7 +269,6 @@ func (m *ClassifierMaps) Close() error {
 //
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierVariables struct {
-	Executes *ebpf.Variable `ebpf:"executes"`
 }
 
 // ClassifierPrograms contains all programs after they have been loaded into the kernel.

@@ -36,6 +36,10 @@ const (
 	otherJob       = bpf.ClassifierCounterCOUNTER_OTHER_JOB
 	helloLimited   = bpf.ClassifierCounterCOUNTER_HELLO_LIMITED
 	noSocket       = bpf.ClassifierCounterCOUNTER_NO_SOCKET
+	noSlot         = bpf.ClassifierCounterCOUNTER_EXPRESS_NO_SLOT
+	badForm        = bpf.ClassifierCounterCOUNTER_EXPRESS_BAD_FORM
+	badChecksum    = bpf.ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM
+	otherPath      = bpf.ClassifierCounterCOUNTER_EXPRESS_PATH
 	numCounters    = bpf.ClassifierCounterCOUNTERS
 )
 
@@ -65,14 +69,23 @@ type classifier struct {
 
 func load(t testing.TB) *classifier {
 	t.Helper()
+	spec, err := bpf.LoadClassifier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loadSpec(t, spec)
+}
+
+func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
+	t.Helper()
 	testenv.NeedsRoot(t)
 	c := &classifier{}
-	if err := bpf.LoadClassifierObjects(&c.ClassifierObjects, nil); err != nil {
+	if err := spec.LoadAndAssign(&c.ClassifierObjects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
 	t.Cleanup(func() { c.Close() })
 	c.configure(t, 0, 0)
-	if err := c.Sessions.Put(uint64(session), uint32(1)); err != nil {
+	if err := c.Sessions.Put(uint64(session), uint32(0)); err != nil {
 		t.Fatal(err)
 	}
 	socket, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW, 0)

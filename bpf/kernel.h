@@ -23,6 +23,8 @@ typedef __u32 __wsum;
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
+#define NULL ((void *)0)
+
 enum xdp_action {
 	XDP_ABORTED,
 	XDP_DROP,
@@ -50,10 +52,10 @@ enum bpf_map_type {
 };
 
 enum {
-	BPF_F_NO_PREALLOC = 1, /* map flags */
+	BPF_F_NO_PREALLOC = 1,      /* map flag, as are the next two */
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_INNER_MAP = 1 << 12,
-	BPF_F_BROADCAST = 8,   /* flag of bpf_redirect_map */
+	BPF_F_BROADCAST = 8,        /* flag of bpf_redirect_map */
 };
 
 enum {

@@ -1,38 +1,71 @@
 package bpf_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// The C struct and the Go layout of the header are one.
-func TestHeaderLayout(t *testing.T) {
-	spec, err := bpf.LoadClassifier()
+// Each C struct has the layout that Go knows.
+func TestLayouts(t *testing.T) {
+	spec, err := bpf.LoadExpress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var header *btf.Struct
-	if err := spec.Types.TypeByName("wire_header", &header); err != nil {
-		t.Fatal(err)
-	}
-	if header.Size != wire.HeaderLen {
-		t.Errorf("the C header has %d bytes, the Go header %d", header.Size, wire.HeaderLen)
-	}
-	if len(header.Members) != len(wire.HeaderFields) {
-		t.Fatalf("the C header has %d fields, the Go header %d", len(header.Members), len(wire.HeaderFields))
-	}
-	for i, m := range header.Members {
-		size, err := btf.Sizeof(m.Type)
-		if err != nil {
+	for _, tt := range []struct {
+		name   string
+		size   uint32
+		fields []wire.HeaderField
+	}{
+		{"wire_header", wire.HeaderLen, wire.HeaderFields},
+		{"express_slot", express.SlotLen, express.SlotFields()},
+		{"express_window", express.WindowLen, express.WindowFields()},
+	} {
+		var c *btf.Struct
+		if err := spec.Types.TypeByName(tt.name, &c); err != nil {
 			t.Fatal(err)
 		}
-		got := wire.HeaderField{Name: m.Name, Offset: int(m.Offset.Bytes()), Size: size}
-		if got != wire.HeaderFields[i] {
-			t.Errorf("field %d is %v in C and %v in Go", i, got, wire.HeaderFields[i])
+		if c.Size != tt.size {
+			t.Errorf("%s has %d bytes in C and %d in Go", tt.name, c.Size, tt.size)
+		}
+		var got []wire.HeaderField
+		for _, m := range c.Members {
+			if m.Name == "pad" || m.Name == "rest" {
+				continue
+			}
+			size, err := btf.Sizeof(m.Type)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, wire.HeaderField{Name: m.Name, Offset: int(m.Offset.Bytes()), Size: size})
+		}
+		if !slices.Equal(got, tt.fields) {
+			t.Errorf("%s is in C\n%v, in Go\n%v", tt.name, got, tt.fields)
+		}
+	}
+}
+
+// Each reason of Go's Serve has its counter.
+func TestReasonsHaveCounters(t *testing.T) {
+	spec, err := bpf.LoadExpress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counters *btf.Enum
+	if err := spec.Types.TypeByName("counter", &counters); err != nil {
+		t.Fatal(err)
+	}
+	first := int(bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED)
+	for why := express.None; why < express.NumReasons; why++ {
+		want := "COUNTER_EXPRESS_" + strings.ToUpper(why.String())
+		if got := counters.Values[first+int(why)].Name; got != want {
+			t.Errorf("reason %v is counted as %s, not %s", why, got, want)
 		}
 	}
 }

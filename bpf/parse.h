@@ -21,6 +21,7 @@ struct datagram {
 	void *payload; /* of UDP; its first byte need not be in the first buffer */
 	__u32 offset;  /* of the payload from the frame's start */
 	__u32 len;     /* of the payload */
+	__u32 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
 };
 
 /* A place in the frame, as a pointer and as a number. */
@@ -132,6 +133,8 @@ static __always_inline enum parsed parse(struct xdp_md *ctx, const struct ports 
 	out->payload = c.p;
 	out->offset = c.at;
 	out->len = len - sizeof(*udp);
+	out->plain = proto == bpf_htons(ETH_P_IP) &&
+		     c.at == sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr);
 	return PARSED_OURS;
 }
 

@@ -25,6 +25,11 @@ enum wire_kind {
 	WIRE_KIND_LAST = WIRE_EXPRESS,
 };
 
+enum {
+	WIRE_FLAG_RESPONSE = 1 << 2,
+	WIRE_FLAG_USER = 1 << 4, /* of WIRE_EXPRESS: not for this program */
+};
+
 struct wire_header {
 	__u32 magic;
 	__u8 version;

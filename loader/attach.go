@@ -70,25 +70,25 @@ func load(o Options) (*Program, error) {
 	return p, err
 }
 
-// classifier is bpf.LoadClassifier, but for tests.
-var classifier = bpf.LoadClassifier
+// executing is bpf.LoadExpress, but for tests.
+var executing = bpf.LoadExpress
 
 // loadFor makes the program and its maps. noTier is why it is not to execute requests, or
 // nil.
 func loadFor(o Options, noTier error) (*Program, error) {
-	spec, err := classifier()
+	read := bpf.LoadClassifier
+	if noTier == nil {
+		read = executing
+	}
+	spec, err := read()
 	if err != nil {
 		return nil, err
 	}
 	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
 	if noTier == nil {
 		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
-		err = spec.Variables[bpf.ClassifierVarExecutes].Set(uint32(1))
 	} else {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
-	}
-	if err != nil {
-		return nil, err
 	}
 	objects := &bpf.ClassifierObjects{}
 	if err := spec.LoadAndAssign(objects, nil); err != nil {

@@ -121,11 +121,10 @@ func TestAttachWithoutTier(t *testing.T) {
 	}
 	must(t, p.Close())
 
-	defer func() { classifier = bpf.LoadClassifier }()
-	classifier = func() (*ebpf.CollectionSpec, error) {
-		spec, err := bpf.LoadClassifier()
+	defer func() { executing = bpf.LoadExpress }()
+	executing = func() (*ebpf.CollectionSpec, error) {
+		spec, err := bpf.LoadExpress()
 		if err == nil {
-			classifier = bpf.LoadClassifier                                 // the next time
 			spec.Maps[bpf.ClassifierMapSlots].Flags &^= unix.BPF_F_MMAPABLE // it cannot be mapped
 		}
 		return spec, err

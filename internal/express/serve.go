@@ -111,13 +111,17 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 	done := 0
 	if w == begun {
 		done = int(unpackOutcome(atomic.LoadUint64(&s.Outcome)).progress)
-	} else if first := &p.steps[0]; first.Code == wire.CodeLock {
-		if !take(first) {
-			atomic.StoreUint64(&s.Word, w)
-			return 0, ToUser, Locked
+	}
+	if done == 0 {
+		if first := &p.steps[0]; first.Code == wire.CodeLock {
+			if !take(first) {
+				atomic.StoreUint64(&s.Word, w)
+				return 0, ToUser, Locked
+			}
+			atomic.StoreUint64(&s.Locked, uint64(first.Window)+1)
+			done = 1
 		}
-		atomic.StoreUint64(&s.Locked, uint64(first.Window)+1)
-		done = 1
+		atomic.StoreUint64(&s.Outcome, outcome{progress: uint8(done)}.pack())
 	}
 	awaited := t.run(s, &p, done)
 	atomic.StoreUint64(&s.Outcome, outcome{uint32(p.results), FateDone, uint8(p.n), by}.pack())

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Whether this program executes a record: the twin of check.go. */
+#ifndef XDPRMA_CHECK_H
+#define XDPRMA_CHECK_H
+
+#include "express.h"
+
+enum {
+	RECORD_LEN = 24,
+	RECORD_PART = 8,
+	RECORD_PUT = 1,
+	RECORD_GET = 2,
+	RECORD_ACCUMULATE = 3,
+	RECORD_GET_ACCUMULATE = 4,
+	RECORD_COMPARE_SWAP = 5,
+	RECORD_LOCK = 6,
+	RECORD_UNLOCK = 7,
+	RECORD_EXCLUSIVE = 1, /* flag of a lock */
+
+	BASIC_INT8 = 1,
+	BASIC_INT64 = 4,
+	BASIC_UINT64 = 8,
+
+	OP_SUM = 1,
+	OP_PROD = 2,
+	OP_MIN = 3,
+	OP_MAX = 4,
+	OP_LAND = 5,
+	OP_LOR = 6,
+	OP_LXOR = 7,
+	OP_BAND = 8,
+	OP_BOR = 9,
+	OP_BXOR = 10,
+	OP_REPLACE = 11,
+	OP_NO_OP = 12,
+};
+
+/* The size of an integer, 0 if basic is none. */
+static __always_inline __u32 integer_size(__u32 basic)
+{
+	if (basic < BASIC_INT8 || basic > BASIC_UINT64)
+		return 0;
+	return 1U << ((basic - 1) & 3);
+}
+
+/* Whether n bytes at disp are moved without tearing an element. */
+static __always_inline int is_whole(__u64 disp, __u32 n)
+{
+	if (n == 0)
+		return 0;
+	if (n == 1 || n == 2 || n == 4)
+		return (disp & (n - 1)) == 0;
+	return (disp & 7) == 0;
+}
+
+/* Whether operators that a single instruction is for are among op. */
+static __always_inline int is_single(__u32 op)
+{
+	return op == OP_SUM || op == OP_BAND || op == OP_BOR || op == OP_BXOR || op == OP_REPLACE;
+}
+
+/* Whether the accumulate s on n bytes at disp is executed here. */
+static __always_inline int combines(const struct express_step *s, __u64 disp, __u32 n)
+{
+	__u32 size = integer_size(s->basic);
+	if (size == 0 || n == 0 || (n & (size - 1)) || (disp & (size - 1)) || s->op < OP_SUM || s->op > OP_NO_OP)
+		return 0;
+	return n == size || (is_single(s->op) && size >= 4 && n <= size * EXPRESS_MAX_ELEMENTS);
+}
+
+/*
+ * Fills in what a record with n bytes of data needs, and returns whether it is one that
+ * is executed here. part is the first word of the data.
+ */
+static __always_inline int record_form(struct express_step *s, __u64 disp, __u32 n, __u64 part)
+{
+	__u32 size = integer_size(s->basic), want = part >> 32;
+	int asks = n >= RECORD_PART && (__u32)part == 0 && want <= EXPRESS_MAX_RESULTS;
+
+	s->span = s->result = 0;
+	if (s->flags && (s->code != RECORD_LOCK || s->flags != RECORD_EXCLUSIVE))
+		return 0;
+	switch (s->code) {
+	case RECORD_LOCK:
+	case RECORD_UNLOCK:
+		return n == 0;
+	case RECORD_PUT:
+		s->span = n;
+		return is_whole(disp, n);
+	case RECORD_GET:
+		s->span = s->result = want;
+		return asks && n == RECORD_PART && is_whole(disp, want);
+	case RECORD_ACCUMULATE:
+		s->span = n;
+		return combines(s, disp, n);
+	case RECORD_GET_ACCUMULATE:
+		s->span = s->result = want;
+		s->data += RECORD_PART;
+		return asks && n == RECORD_PART + (s->op == OP_NO_OP ? 0 : want) && combines(s, disp, want);
+	case RECORD_COMPARE_SWAP:
+		s->span = s->result = size;
+		return size && n == 2 * size && (disp & (size - 1)) == 0;
+	}
+	return 0;
+}
+
+/* Reads record k of count of a request from a rank. Returns why it is not executed here. */
+__noinline int express_check(__u32 k, __u32 count, __u32 rank)
+{
+	struct express_work *w = express_work();
+	if (!w || k >= EXPRESS_MAX_RECORDS)
+		return EXPRESS_BAD_FORM;
+	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
+	const struct express_step *first = &w->steps[0];
+	__u32 next = w->next, end = w->end;
+	if (next + RECORD_LEN > end)
+		return EXPRESS_BAD_FORM;
+	__u64 codes = *express_word(w, next);
+	__u32 id = *express_word(w, next + 8);
+	__u64 disp = *express_word(w, next + 16);
+	__u32 n = codes >> 32;
+	if (n > end - next - RECORD_LEN || padded(n) > end - next - RECORD_LEN)
+		return EXPRESS_BAD_FORM;
+
+	s->code = codes & 0xff;
+	s->basic = codes >> 8 & 0xff;
+	s->op = codes >> 16 & 0xff;
+	s->flags = codes >> 24 & 0xff;
+	s->window = id;
+	s->data = next + RECORD_LEN;
+	s->at = w->results;
+	if (!record_form(s, disp, n, *express_word(w, next + RECORD_LEN)))
+		return EXPRESS_OPERATION;
+	w->next = next + RECORD_LEN + padded(n);
+
+	struct express_window *window = express_window(id);
+	if (!window || LOAD(&window->id) != (__u64)id + 1)
+		return EXPRESS_NO_WINDOW;
+	__u64 r = opaque(rank);
+	if (r >= EXPRESS_MAX_RANK || !(window->members[opaque(r / 64) & (EXPRESS_MAX_RANK / 64 - 1)] >> (r & 63) & 1))
+		return EXPRESS_OUTSIDER;
+
+	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK) {
+		if (s->code == RECORD_LOCK ? k != 0 || count == 1 :
+		    k != count - 1 || k == 0 || first->code != RECORD_LOCK || first->window != id)
+			return EXPRESS_OPERATION;
+		return window->flags & EXPRESS_WINDOW_LOCK ? EXPRESS_EXECUTED : EXPRESS_LOCKED;
+	}
+	__u64 size = window->size, at = window->base + disp;
+	if (disp > size || s->span > size - disp)
+		return EXPRESS_BOUNDS;
+	s->chunk = window->chunk;
+	s->page = at / EXPRESS_PAGE;
+	s->offset = at % EXPRESS_PAGE;
+	if (s->span > 8 && s->offset > EXPRESS_FARTHEST && (s->code == RECORD_PUT || s->code == RECORD_GET))
+		return EXPRESS_BOUNDS;
+	if (s->offset + s->span > EXPRESS_PAGE || !express_page(s))
+		return EXPRESS_BOUNDS;
+	w->results += padded(s->result);
+	return EXPRESS_EXECUTED;
+}
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Small requests that this program executes: the memory that it shares with the process,
+ * and what it knows of a request while it is at it. docs/wire.md has the frame. Package
+ * internal/express is the twin in Go; a test compares the layouts, another one what both
+ * do with the same frames.
+ *
+ * The functions that are not inlined have global linkage, so that the verifier looks at
+ * each by itself. So they take numbers only, and find the rest in maps.
+ */
+#ifndef XDPRMA_EXPRESS_H
+#define XDPRMA_EXPRESS_H
+
+#include "kernel.h"
+#include "wire.h"
+
+enum {
+	EXPRESS_MAX_PAYLOAD = 1232,
+	EXPRESS_MAX_RECORDS = 8,
+	EXPRESS_MAX_RESULTS = EXPRESS_MAX_PAYLOAD - WIRE_HEADER_LEN,
+	EXPRESS_MAX_ELEMENTS = 16,
+	EXPRESS_MAX_RANK = 4096,
+	EXPRESS_WINDOWS = 256,
+	EXPRESS_CHUNKS = 256,
+	EXPRESS_PAGE = 65536,
+	EXPRESS_FARTHEST = EXPRESS_PAGE - EXPRESS_MAX_RESULTS,
+	EXPRESS_TRIES = 8, /* of a compare-exchange */
+	EXPRESS_PROCESS = 1, /* that the program is in a lock word */
+};
+
+/* In the order of Go's Reason. Each has a counter. */
+enum express_reason {
+	EXPRESS_EXECUTED,
+	EXPRESS_REPEATED,
+	EXPRESS_BAD_FORM,
+	EXPRESS_BAD_CHECKSUM,
+	EXPRESS_STALE,
+	EXPRESS_BUSY,
+	EXPRESS_USER,
+	EXPRESS_NO_SLOT,
+	EXPRESS_PATH,
+	EXPRESS_NO_WINDOW,
+	EXPRESS_OUTSIDER,
+	EXPRESS_BOUNDS,
+	EXPRESS_OPERATION,
+	EXPRESS_LOCKED,
+	EXPRESS_INTERRUPTED,
+	EXPRESS_AWAITED,
+};
+
+enum {
+	EXPRESS_STATE_INTERRUPTED,
+	EXPRESS_STATE_PROGRAM,
+	EXPRESS_STATE_USER,
+	EXPRESS_STATE_DONE,
+};
+
+/* A session. */
+struct express_slot {
+	__u64 word; /* exchange << 2 | state */
+	__u64 session;
+	__u64 peer_session;
+	__u32 rank;
+	__be32 peer_ip; /* with the three that follow; all 0: not checked */
+	__be32 local_ip;
+	__be16 peer_port;
+	__be16 local_port;
+	__u64 outcome; /* length of results | fate << 32 | records done << 40 | by << 48 */
+	__u64 locked;  /* window id + 1 */
+	__u64 pad;
+	__u8 results[EXPRESS_MAX_RESULTS];
+	__u8 rest[64];
+};
+
+/* The flag of a window whose lock the program may take. */
+#define EXPRESS_WINDOW_LOCK 1
+
+struct express_window {
+	__u64 id; /* window id + 1; 0: none */
+	__u64 base;
+	__u64 size;
+	__u32 chunk;
+	__u32 flags;
+	__u64 pad[4];
+	__u64 lock[16]; /* the word, and at 8 whether it is retired */
+	__u64 members[EXPRESS_MAX_RANK / 64];
+	__u64 rest[8];
+};
+
+struct express_page {
+	__u8 bytes[EXPRESS_PAGE];
+};
+
+/* The two have the size of their values in the process's memory. */
+_Static_assert(sizeof(struct express_slot) == 1280, "slot length");
+_Static_assert(sizeof(struct express_window) == 768, "window length");
+
+/* A slot for each session whose requests the program executes; user space sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct express_slot);
+} slots SEC(".maps");
+
+/* The windows that the program reaches, by window id modulo EXPRESS_WINDOWS. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EXPRESS_WINDOWS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct express_window);
+} windows SEC(".maps");
+
+/* The memory in which a window lies, in pages. User space makes one of the right size. */
+struct chunk {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct express_page));
+};
+
+/* The chunks, and one entry more: user space replaces it to wait for running programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, EXPRESS_CHUNKS + 1);
+	__type(key, __u32);
+	__array(values, struct chunk);
+} chunks SEC(".maps");
+
+/* One record of a request. */
+struct express_step {
+	__u32 code;
+	__u32 basic;
+	__u32 op;
+	__u32 flags;
+	__u32 window;
+	__u32 chunk;
+	__u32 page;
+	__u32 offset; /* in the page */
+	__u32 span;   /* bytes of the window */
+	__u32 data;   /* where in the payload the operand begins */
+	__u32 result; /* bytes */
+	__u32 at;     /* where in the results its own begins */
+};
+
+/* A request that a CPU is at. */
+struct express_work {
+	union {
+		struct wire_header header;
+		__u8 payload[2048]; /* as long as a mask reaches */
+	};
+	struct express_step steps[EXPRESS_MAX_RECORDS];
+	__u32 next;    /* where in the payload the next record begins */
+	__u32 end;     /* of the payload */
+	__u32 results; /* bytes */
+	__u32 zero;    /* 0, which the verifier does not know: see below */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct express_work);
+} work_map SEC(".maps");
+
+static __always_inline struct express_work *express_work(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&work_map, &zero);
+}
+
+/* Memory that others change, or that the compiler is to read each time. */
+#define LOAD(p) (*(volatile typeof(*(p)) *)(p))
+#define STORE(p, v) (*(volatile typeof(*(p)) *)(p) = (v))
+
+/*
+ * A value of which the compiler knows nothing. It would leave a mask out that it takes
+ * for needless, and the verifier needs it.
+ */
+static __always_inline __u64 opaque(__u64 v)
+{
+	asm volatile("" : "+r"(v));
+	return v;
+}
+
+/*
+ * The place of pass i of a loop, as a number of which the verifier knows nothing. With
+ * numbers that it knows, or sums that grow from pass to pass, it would follow each pass
+ * to the function's end; and without CAP_PERFMON it refuses a pointer to which another
+ * known number is added each time.
+ */
+#define PASS(w, i) ((__u64)LOAD(&(w)->zero) + (i))
+
+/* The word at an offset in the payload, a multiple of 8. */
+static __always_inline __u64 *express_word(struct express_work *w, __u64 at)
+{
+	return (void *)(w->payload + (opaque(at) & 0x7f8));
+}
+
+/* Where the record's memory begins; the page is that of the record. */
+static __always_inline struct express_page *express_page(const struct express_step *s)
+{
+	__u32 chunk = s->chunk, page = s->page;
+	void *pages = bpf_map_lookup_elem(&chunks, &chunk);
+	if (!pages)
+		return NULL;
+	return bpf_map_lookup_elem(pages, &page);
+}
+
+static __always_inline struct express_window *express_window(__u32 id)
+{
+	__u32 index = id % EXPRESS_WINDOWS;
+	return bpf_map_lookup_elem(&windows, &index);
+}
+
+static __always_inline __u32 padded(__u32 n)
+{
+	return (n + 7) & ~7U;
+}
+
+#endif

@@ -1,0 +1,420 @@
+package bpf_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+const xdpTX = 3
+
+// The ranks and windows of the tests, the same for the program and its twin.
+const (
+	numSlots    = 4
+	memberRank  = 3
+	strangeRank = 70
+	peerSession = 0x0102030405060708
+
+	wideWindow  = 5       // of two pages less a bit, with a lock
+	smallWindow = 7 + 256 // of one that is not full, without a lock
+	goneWindow  = 9
+	wideLen     = 2*express.PageLen - 40
+	smallLen    = 4096 + 20
+)
+
+var le = binary.LittleEndian
+
+// sessionOf is the session of slot i. The slots of the last two differ: one belongs to a
+// rank that may not use smallWindow, one is closed.
+func sessionOf(i int) uint64 { return session + uint64(i) }
+
+// side is the memory of one of the twins.
+type side struct {
+	tables         *express.Tables
+	slots, windows []byte
+	chunks         [2][]byte
+}
+
+func (s *side) open() {
+	for i := range numSlots {
+		rank := uint32(memberRank)
+		if i == numSlots-2 {
+			rank = strangeRank
+		}
+		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank})
+	}
+	s.tables.CloseSlot(numSlots - 1)
+	s.tables.Expose(express.Window{
+		ID: wideWindow, Chunk: 0, Mem: s.chunks[0][:wideLen], Lock: true,
+		Members: func(rank int) bool { return rank == memberRank || rank == strangeRank },
+	})
+	s.tables.Expose(express.Window{
+		ID: smallWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: func(rank int) bool { return rank == memberRank },
+	})
+	for _, c := range s.chunks {
+		for i := range c {
+			c[i] = byte(i*7 + i>>8)
+		}
+	}
+}
+
+// heapSide is that of the twin in Go.
+func heapSide() *side {
+	s := &side{slots: make([]byte, numSlots*express.SlotLen), windows: make([]byte, express.Windows*express.WindowLen)}
+	for i := range s.chunks {
+		s.chunks[i] = make([]byte, (2-i)*express.PageLen)
+	}
+	s.tables = express.NewTables(s.slots, s.windows)
+	s.open()
+	return s
+}
+
+// tier is the loaded program with its memory.
+type tier struct {
+	*classifier
+	side
+}
+
+// mapped returns the memory of an array.
+func mapped(t testing.TB, m *ebpf.Map) []byte {
+	t.Helper()
+	page := os.Getpagesize()
+	n := int(m.ValueSize()) * int(m.MaxEntries())
+	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatalf("map %v: %v", m, err)
+	}
+	t.Cleanup(func() { unix.Munmap(b) })
+	return b[:n:n]
+}
+
+func loadTier(t testing.TB) *tier {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	spec, err := bpf.LoadExpress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Maps[bpf.ClassifierMapSlots].MaxEntries = numSlots
+	p := &tier{classifier: loadSpec(t, spec)}
+	for i := range p.chunks {
+		inner := spec.Maps[bpf.ClassifierMapChunks].InnerMap.Copy()
+		inner.MaxEntries = uint32(2 - i)
+		m, err := ebpf.NewMap(inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		p.chunks[i] = mapped(t, m)
+		if err := p.Chunks.Put(uint32(i), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.slots, p.windows = mapped(t, p.Slots), mapped(t, p.Windows)
+	p.tables = express.NewTables(p.slots, p.windows)
+	p.open()
+	for i := range numSlots {
+		if err := p.Sessions.Put(sessionOf(i), uint32(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Sessions.Put(sessionOf(numSlots), uint32(0)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// record is one record of a request, and its data.
+type record struct {
+	wire.Record
+	data []byte
+}
+
+// request returns the payload of a request that is well formed.
+func request(h express.Header, list ...record) []byte {
+	b, results := make([]byte, wire.HeaderLen, express.MaxPayload), 0
+	for _, r := range list {
+		at := len(b)
+		b = append(b, make([]byte, wire.RecordSize(len(r.data)))...)
+		copy(wire.PutRecord(b[at:], &r.Record, len(r.data)), r.data)
+		r.Data = r.data
+		_, n, _ := express.Form(&r.Record)
+		results += (n + 7) &^ 7
+	}
+	if n := min(express.PayloadLen(len(b)-wire.HeaderLen, results), express.MaxPayload); n > len(b) {
+		b = append(b, make([]byte, n-len(b))...)
+	}
+	h.Records = len(list)
+	express.Request(b, h)
+	return b
+}
+
+// counted returns how often a counter advanced.
+func (c *classifier) counted(t testing.TB, which bpf.ClassifierCounter) (sum uint64) {
+	t.Helper()
+	var perCPU []uint64
+	if err := c.Counters.Lookup(uint32(which), &perCPU); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range perCPU {
+		sum += n
+	}
+	return sum
+}
+
+// exec runs a frame through the program, and returns its verdict and what it made of it.
+func (c *classifier) exec(t testing.TB, frame []byte) (uint32, []byte) {
+	t.Helper()
+	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Repeat: 1}
+	verdict, err := c.XdprmaClassify.Run(&o)
+	if err != nil {
+		t.Fatalf("run: %v", err)
+	}
+	return verdict, o.DataOut
+}
+
+// counterOf is the counter that stands for what Serve says.
+func counterOf(v express.Verdict, why express.Reason) bpf.ClassifierCounter {
+	if v == express.ToUser && why == express.None {
+		return redirected
+	}
+	return bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED + bpf.ClassifierCounter(why)
+}
+
+func xdpVerdict(v express.Verdict) uint32 {
+	return [...]uint32{express.Answer: xdpTX, express.Drop: xdpDrop, express.ToUser: xdpRedirect}[v]
+}
+
+// compareAnswer checks that out is the frame in turned round, with another payload.
+func compareAnswer(t testing.TB, in, out, payload []byte) {
+	t.Helper()
+	be := binary.BigEndian
+	if len(out) != 42+len(payload) || !bytes.Equal(out[42:], payload) {
+		t.Fatalf("answer of %d bytes\n%x, want\n%x", len(out)-42, out[42:], payload)
+	}
+	turned := slices.Concat(in[6:12], in[0:6], in[12:14])
+	if !bytes.Equal(out[:14], turned) {
+		t.Fatalf("Ethernet header %x, want %x", out[:14], turned)
+	}
+	ip, udp := out[14:34], out[34:42]
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(be.Uint16(ip[i:]))
+	}
+	if sum>>16+sum&0xffff != 0xffff {
+		t.Fatalf("the IP header's sum is wrong: %x", ip)
+	}
+	if be.Uint16(ip[2:]) != uint16(28+len(payload)) || !bytes.Equal(ip[12:16], in[30:34]) || !bytes.Equal(ip[16:20], in[26:30]) || ip[8] != 64 {
+		t.Fatalf("IP header %x to %x", ip, in[14:34])
+	}
+	if !bytes.Equal(udp[0:2], in[36:38]) || !bytes.Equal(udp[2:4], in[34:36]) || be.Uint16(udp[4:]) != uint16(8+len(payload)) || be.Uint16(udp[6:]) != 0 {
+		t.Fatalf("UDP header %x to %x", udp, in[34:42])
+	}
+}
+
+// compare checks that the program and its twin have the same memory.
+func (p *tier) compare(t testing.TB, twin *side, whole bool) {
+	t.Helper()
+	if !bytes.Equal(p.slots, twin.slots) {
+		for at := range p.slots {
+			if p.slots[at] != twin.slots[at] {
+				t.Errorf("slot %d, byte %d: %#x, want %#x", at/express.SlotLen, at%express.SlotLen, p.slots[at], twin.slots[at])
+				return
+			}
+		}
+	}
+	lock := wideWindow*express.WindowLen + 64
+	if !bytes.Equal(p.windows[lock:lock+128], twin.windows[lock:lock+128]) {
+		t.Errorf("lock %x, want %x", p.windows[lock:lock+16], twin.windows[lock:lock+16])
+	}
+	if !whole {
+		return
+	}
+	if !bytes.Equal(p.windows, twin.windows) {
+		t.Error("the windows differ")
+	}
+	for c := range p.chunks {
+		for i := range p.chunks[c] {
+			if p.chunks[c][i] != twin.chunks[c][i] {
+				t.Errorf("chunk %d, byte %d: %#x, want %#x", c, i, p.chunks[c][i], twin.chunks[c][i])
+				return
+			}
+		}
+	}
+}
+
+// both has the program and its twin serve a request of slot i, and checks that they do
+// the same. It returns what both say.
+func (p *tier) both(t testing.TB, twin *side, i int, payload []byte, times *[numCounters]uint64) (express.Verdict, express.Reason) {
+	t.Helper()
+	frame := packet{payload: payload}.bytes()
+	verdict, out := p.exec(t, frame)
+	again := bytes.Clone(payload)
+	n, v, why := twin.tables.Serve(i, again, express.ByProgram)
+	counter := counterOf(v, why)
+	times[counter]++
+	if got := p.counted(t, counter); got != times[counter] || verdict != xdpVerdict(v) {
+		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, xdpVerdict(v), counter, got, times[counter], v, why, payload)
+	}
+	if v == express.Answer {
+		compareAnswer(t, frame, out, again[:n])
+	}
+	if p.compare(t, twin, false); t.Failed() {
+		t.Fatalf("%v, %v\n%x", v, why, payload)
+	}
+	return v, why
+}
+
+// The program looks where a request came from, and answers over plain IPv4 alone. Other
+// requests, and answers, are for user space.
+func TestPath(t *testing.T) {
+	p := loadTier(t)
+	from, to := express.Endpoint{IP: [4]byte{10, 0, 0, 1}, Port: 9999}, express.Endpoint{IP: [4]byte{10, 0, 0, 2}, Port: portBase}
+	executed := bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED
+	exchange := uint64(0)
+	put := func(flags uint8) []byte {
+		return request(express.Header{Session: session, Exchange: exchange, Try: 1, Flags: flags},
+			record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
+	}
+	expect := func(name string, frame packet, want bpf.ClassifierCounter) {
+		t.Helper()
+		before := p.counted(t, want)
+		if p.exec(t, frame.bytes()); p.counted(t, want) != before+1 {
+			t.Errorf("%s: counter %d did not advance", name, want)
+		}
+	}
+	for _, at := range []struct {
+		name        string
+		peer, local express.Endpoint
+		want        bpf.ClassifierCounter
+	}{
+		{"unknown path", express.Endpoint{}, express.Endpoint{}, executed},
+		{"its path", from, to, executed},
+		{"another address", express.Endpoint{IP: [4]byte{10, 0, 0, 3}, Port: 9999}, to, otherPath},
+		{"another port", express.Endpoint{IP: from.IP, Port: 9998}, to, otherPath},
+		{"another address here", from, express.Endpoint{IP: [4]byte{10, 0, 1, 2}, Port: portBase}, otherPath},
+		{"another port here", from, express.Endpoint{IP: to.IP, Port: portBase + 1}, otherPath},
+	} {
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Peer: at.peer, Local: at.local})
+		exchange = 1
+		expect(at.name, packet{payload: put(0)}, at.want)
+	}
+	p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+	for _, frame := range []packet{
+		{v6: true, payload: put(0)}, {vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)}, {options: 4, payload: put(0)},
+		{options: 4, vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)},
+	} {
+		expect("not plain IPv4", frame, otherPath)
+	}
+	expect("an answer", packet{payload: put(wire.FlagResponse)}, redirected)
+	expect("for user space", packet{payload: put(wire.FlagUser)}, bpf.ClassifierCounterCOUNTER_EXPRESS_USER)
+	expect("padded", packet{payload: put(0), pad: 20}, executed)
+	frame := packet{payload: put(0), pad: 20}.bytes()
+	_, out := p.exec(t, frame)
+	h, body, fault := express.Decode(out[42:])
+	if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
+		t.Errorf("the answer to a padded frame: %+v, %x, %v", h, body, fault)
+	}
+}
+
+// A request that was interrupted between two records is gone on with by either side, and
+// each record is executed once.
+func TestInterruptedExchange(t *testing.T) {
+	p := loadTier(t)
+	sum := record{wire.Record{Code: wire.CodeAccumulate, Window: wideWindow, Basic: uint8(datatype.BasicUint64), Op: uint8(datatype.Sum)}, []byte{1, 0, 0, 0, 0, 0, 0, 0}}
+	payload := request(express.Header{Session: session, Exchange: 1, Try: 1}, sum, sum, sum)
+	for _, by := range []express.By{express.ByProgram, express.ByUser} {
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+		le.PutUint64(p.slots, 1<<2)       // exchange 1, interrupted
+		le.PutUint64(p.slots[40:], 2<<40) // after two records
+		clear(p.chunks[0][:8])
+		if by == express.ByUser {
+			if _, v, why := p.tables.Serve(0, bytes.Clone(payload), by); v != express.Answer || why != express.None {
+				t.Errorf("user space: %v, %v", v, why)
+			}
+		} else if verdict, _ := p.exec(t, packet{payload: payload}.bytes()); verdict != xdpTX {
+			t.Errorf("the program: verdict %d", verdict)
+		}
+		if n := le.Uint64(p.chunks[0]); n != 1 {
+			t.Errorf("by %d: added %d times", by, n)
+		}
+	}
+}
+
+// The same requests, on two processors at once, and in user space beside them, are
+// executed once.
+func TestDuplicatesOnTwoProcessors(t *testing.T) {
+	p := loadTier(t)
+	cpus := min(2, runtime.NumCPU())
+	const exchanges = 2000
+	clear(p.chunks[0][:8])
+	part := make([]byte, wire.PartLen, 2*wire.PartLen)
+	wire.PutPart(part, 0, 8)
+	fetch := record{wire.Record{Code: wire.CodeGetAccumulate, Window: wideWindow, Basic: uint8(datatype.BasicUint64), Op: uint8(datatype.Sum)}, append(part, 3, 0, 0, 0, 0, 0, 0, 0)}
+	var group sync.WaitGroup
+	serve := func(try uint64, run func(payload []byte) []byte) {
+		for n := uint64(1); n <= exchanges; n++ {
+			for {
+				out := run(request(express.Header{Session: session, Exchange: n, Try: try}, fetch))
+				if out == nil { // under way, or the other side is ahead
+					if le.Uint64(p.slots)>>2 > n {
+						break
+					}
+					runtime.Gosched()
+					continue
+				}
+				if _, body, fault := express.Decode(out); fault != wire.OK || le.Uint64(body) != 3*(n-1) {
+					t.Errorf("exchange %d fetched %d, want %d (%v)", n, le.Uint64(body), 3*(n-1), fault)
+					return
+				}
+				break
+			}
+		}
+	}
+	for cpu := range cpus {
+		group.Go(func() {
+			runtime.LockOSThread() // and it ends with the goroutine
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				t.Error(err)
+			}
+			serve(uint64(cpu+1), func(payload []byte) []byte {
+				o := ebpf.RunOptions{Data: packet{payload: payload}.bytes(), DataOut: make([]byte, 256), Repeat: 1}
+				verdict, err := p.XdprmaClassify.Run(&o)
+				if err != nil {
+					t.Error(err)
+				}
+				if verdict != xdpTX {
+					return nil
+				}
+				return o.DataOut[42:]
+			})
+		})
+	}
+	group.Go(func() {
+		serve(99, func(payload []byte) []byte {
+			if n, v, _ := p.tables.Serve(0, payload, express.ByUser); v == express.Answer {
+				return payload[:n]
+			}
+			return nil
+		})
+	})
+	group.Wait()
+	if got := le.Uint64(p.chunks[0]); got != 3*exchanges {
+		t.Errorf("%d after %d exchanges that add 3", got, exchanges)
+	}
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Serves a request once, however often it comes: the twin of serve.go. */
+#ifndef XDPRMA_SERVE_H
+#define XDPRMA_SERVE_H
+
+#include "operate.h"
+#include "parse.h"
+#include "xxh64.h"
+
+enum {
+	/* Headers below a payload that this program answers: without VLAN tags and options. */
+	EXPRESS_HEADERS = sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr),
+	EXPRESS_MAX_EXCHANGE_BITS = 62,
+};
+
+/* The headers of a frame that this program answers. */
+struct express_headers {
+	struct ethhdr *eth;
+	struct iphdr *ip;
+	struct udphdr *udp;
+};
+
+/* Finds them. Returns 0 if they are not in the frame's first buffer. */
+static __always_inline int express_headers(struct xdp_md *ctx, struct express_headers *f)
+{
+	f->eth = (void *)(long)ctx->data;
+	f->ip = (void *)(f->eth + 1);
+	f->udp = (void *)(f->ip + 1);
+	return (void *)(f->udp + 1) <= (void *)(long)ctx->data_end;
+}
+
+static __always_inline __u64 state_word(__u64 exchange, __u64 state)
+{
+	return exchange << 2 | state;
+}
+
+/* The checksum of the payload up to end, whose field of it is 0. */
+__noinline int express_checksum(__u32 end)
+{
+	struct express_work *w = express_work();
+	__u64 len = opaque(end);
+	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD)
+		return 0;
+	return xxh64(w->payload, len, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
+}
+
+/* Whether the header is one of a request. */
+static __always_inline int express_form(const struct wire_header *h)
+{
+	return (h->flags == 0 || h->flags == WIRE_FLAG_USER) && h->reserved == 0 && h->credits - 1 < EXPRESS_MAX_RECORDS &&
+	       h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
+	       (h->ack_largest | h->ack_bits | h->ack_requests | h->ack_responses) == 0 && h->order <= 1 && h->refusals == 0;
+}
+
+/* Whether the frame came along the path of the slot's session. */
+static __always_inline int express_on_path(struct xdp_md *ctx, const struct express_slot *slot)
+{
+	struct express_headers f;
+	if (!(slot->peer_ip | slot->local_ip | slot->peer_port | slot->local_port))
+		return 1;
+	if (!express_headers(ctx, &f))
+		return 0;
+	return f.ip->saddr == slot->peer_ip && f.ip->daddr == slot->local_ip &&
+	       f.udp->source == slot->peer_port && f.udp->dest == slot->local_port;
+}
+
+/* Checks all records of the request that the work begins with. */
+static __always_inline int express_check_all(struct express_work *w, __u32 rank, __u32 len)
+{
+	__u32 count = w->header.credits;
+
+	w->next = WIRE_HEADER_LEN;
+	w->end = len;
+	w->results = 0;
+	for (int k = 0; k < EXPRESS_MAX_RECORDS; k++) {
+		if (k >= count)
+			break;
+		int reason = express_check(k, count, rank);
+		if (reason != EXPRESS_EXECUTED)
+			return reason;
+	}
+	const struct express_step *last = &w->steps[opaque(count - 1) & (EXPRESS_MAX_RECORDS - 1)];
+	if ((w->steps[0].code == RECORD_LOCK) != (last->code == RECORD_UNLOCK))
+		return EXPRESS_OPERATION;
+	__u32 results = WIRE_HEADER_LEN + w->results;
+	return len == (w->next > results ? w->next : results) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
+}
+
+static __always_inline __u64 progress_of(__u64 outcome)
+{
+	return outcome >> 40 & 0xff;
+}
+
+/*
+ * Executes the claimed request from record done on. Its outcome says how far it came.
+ * EXPRESS_INTERRUPTED: not to the end. EXPRESS_AWAITED: the lock was given up, and
+ * requests wait for it.
+ */
+static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u32 slot_index, __u32 done)
+{
+	__u32 count = w->header.credits;
+	int awaited = 0;
+
+	for (int k = 0; k < EXPRESS_MAX_RECORDS; k++) {
+		if (k >= count)
+			break;
+		if (k < done)
+			continue;
+		int end = express_execute(k, slot_index);
+		if (end == STEP_STUCK)
+			return EXPRESS_INTERRUPTED;
+		awaited = end == STEP_AWAITED;
+		STORE(&slot->outcome, (__u64)(k + 1) << 40);
+	}
+	STORE(&slot->outcome, w->results | (__u64)count << 40 | (__u64)EXPRESS_STATE_PROGRAM << 48);
+	return awaited ? EXPRESS_AWAITED : EXPRESS_EXECUTED;
+}
+
+/*
+ * Executes the request of len bytes that the frame holds, or finds its answer. slot is
+ * that of its session. With EXPRESS_EXECUTED and EXPRESS_REPEATED, it is to be answered.
+ */
+__noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
+{
+	struct express_work *w = express_work();
+	len = opaque(len);
+	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
+		return EXPRESS_BAD_FORM;
+	if (bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS, w->payload, len))
+		return EXPRESS_BAD_FORM;
+	struct wire_header *h = &w->header;
+	if (!express_form(h))
+		return EXPRESS_BAD_FORM;
+	__u32 sum = h->checksum;
+	h->checksum = 0;
+	if ((__u32)express_checksum(len) != sum)
+		return EXPRESS_BAD_CHECKSUM;
+
+	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!slot || LOAD(&slot->session) != h->session)
+		return EXPRESS_NO_SLOT;
+	if (!express_on_path(ctx, slot))
+		return EXPRESS_PATH;
+	if (h->flags & WIRE_FLAG_USER)
+		return EXPRESS_USER;
+
+	__u64 n = h->sequence, word = LOAD(&slot->word);
+	__u64 begun = state_word(n, EXPRESS_STATE_INTERRUPTED), done = state_word(n, EXPRESS_STATE_DONE);
+	if (word == done)
+		return EXPRESS_REPEATED;
+	if (word != begun && word != state_word(n - 1, EXPRESS_STATE_DONE))
+		return word >> 2 == n ? EXPRESS_BUSY : EXPRESS_STALE;
+	int reason = express_check_all(w, slot->rank, len);
+	if (reason != EXPRESS_EXECUTED)
+		return reason;
+	if (__sync_val_compare_and_swap(&slot->word, word, state_word(n, EXPRESS_STATE_PROGRAM)) != word)
+		return EXPRESS_BUSY;
+
+	__u32 from = word == begun ? progress_of(LOAD(&slot->outcome)) : 0;
+	if (from == 0) {
+		if (w->steps[0].code == RECORD_LOCK) {
+			if (!express_lock(w->steps[0].window, w->steps[0].flags)) {
+				__sync_lock_test_and_set(&slot->word, word);
+				return EXPRESS_LOCKED;
+			}
+			STORE(&slot->locked, (__u64)w->steps[0].window + 1);
+			from = 1;
+		}
+		STORE(&slot->outcome, (__u64)from << 40);
+	}
+	reason = express_run(w, slot, slot_index, from);
+	__sync_lock_test_and_set(&slot->word, reason == EXPRESS_INTERRUPTED ? begun : done);
+	return reason;
+}
+
+/* Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes. */
+static __always_inline int express_return(struct xdp_md *ctx, __u32 len)
+{
+	struct express_headers f;
+	if (!express_headers(ctx, &f))
+		return 0;
+	__u8 mac[6];
+	__builtin_memcpy(mac, f.eth->dest, 6);
+	__builtin_memcpy(f.eth->dest, f.eth->source, 6);
+	__builtin_memcpy(f.eth->source, mac, 6);
+	__be32 ip = f.ip->saddr;
+	f.ip->saddr = f.ip->daddr;
+	f.ip->daddr = ip;
+	__be16 port = f.udp->source;
+	f.udp->source = f.udp->dest;
+	f.udp->dest = port;
+
+	f.udp->len = bpf_htons(sizeof(struct udphdr) + len);
+	f.udp->check = 0;
+	f.ip->tot_len = bpf_htons(sizeof(struct iphdr) + sizeof(struct udphdr) + len);
+	f.ip->id = 0;
+	f.ip->frag_off = bpf_htons(0x4000); /* not to be fragmented */
+	f.ip->ttl = 64;
+	f.ip->check = 0;
+	__u32 sum = 0;
+#pragma unroll
+	for (int i = 0; i < (int)sizeof(struct iphdr) / 2; i++)
+		sum += *((__u16 *)f.ip + i);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	f.ip->check = ~sum;
+	return 1;
+}
+
+/*
+ * Makes the frame, whose request of len bytes is done, the answer. Otherwise it returns
+ * why the frame is to be dropped: the exchange is over, or the frame is too short.
+ */
+__noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len)
+{
+	struct express_work *w = express_work();
+	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!w || !slot)
+		return EXPRESS_BUSY;
+	struct wire_header *h = &w->header;
+	__u64 outcome = LOAD(&slot->outcome), results = opaque(outcome & 0xffffffff);
+	if (results > EXPRESS_MAX_RESULTS || WIRE_HEADER_LEN + results > len)
+		return EXPRESS_BAD_FORM;
+	if (results && (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, slot->results, results) ||
+			bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
+		return EXPRESS_BAD_FORM;
+	h->flags = WIRE_FLAG_RESPONSE;
+	h->reserved = outcome >> 32;
+	h->session = LOAD(&slot->peer_session);
+	h->credits = 0;
+	h->order = 0;
+	h->checksum = 0;
+	if (LOAD(&slot->word) != state_word(h->sequence, EXPRESS_STATE_DONE))
+		return EXPRESS_BUSY;
+	__u32 end = WIRE_HEADER_LEN + results;
+	h->checksum = express_checksum(end);
+	if (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS, w->payload, WIRE_HEADER_LEN))
+		return EXPRESS_BAD_FORM;
+	/* A frame that stays longer than its datagram is no fault. */
+	bpf_xdp_adjust_tail(ctx, (int)(EXPRESS_HEADERS + end) - (int)bpf_xdp_get_buff_len(ctx));
+	return express_return(ctx, end) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
+}
+
+#endif

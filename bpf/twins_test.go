@@ -1,0 +1,245 @@
+package bpf_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// The program and its twin in Go do the same with the same frames: they say the same,
+// give the same answers, and leave the same memory behind.
+func TestTwinsAgree(t *testing.T) {
+	p, twin := loadTier(t), heapSide()
+	seed, frames := rand.Uint64(), 100_000
+	if testing.Short() {
+		frames = 10_000
+	}
+	t.Logf("seed %#x", seed)
+	f := source{rand.New(rand.NewPCG(seed, 0))}
+	var times [numCounters]uint64
+	for n := range frames {
+		i := f.below(numSlots + 1)
+		if f.IntN(3) > 0 {
+			i = 0
+		}
+		if i < numSlots {
+			f.disturb(i, &p.side, twin)
+		}
+		p.both(t, twin, i, f.next(i, twin), &times)
+		if n%256 == 0 {
+			p.compare(t, twin, true)
+		}
+	}
+	p.compare(t, twin, true)
+	for c := range numCounters {
+		if got := p.counted(t, c); got != times[c] {
+			t.Errorf("counter %d: %d, want %d", c, got, times[c])
+		}
+	}
+	for why := express.None; why < express.NumReasons; why++ {
+		// Nothing interrupts the twins, and neither knows another path.
+		possible := why != express.Interrupted && why != express.Path
+		if n := times[counterOf(express.Answer, why)]; (n > 0) != possible {
+			t.Errorf("%v: %d times: the frames are too much alike", why, n)
+		}
+	}
+}
+
+// source makes frames that are valid, hostile or damaged.
+type source struct{ *rand.Rand }
+
+func (f source) below(n int) int { return f.IntN(n) }
+func (f source) one(n int) bool  { return f.IntN(n) == 0 }
+
+// disturb changes the state of slot i and of the lock, on both sides alike, as another
+// processor or process would.
+func (f source) disturb(i int, sides ...*side) {
+	at := i * express.SlotLen
+	word := le.Uint64(sides[0].slots[at:])
+	lock, change := wideWindow*express.WindowLen+64, f.IntN(60)
+	for _, s := range sides {
+		switch change {
+		case 0: // under way
+			le.PutUint64(s.slots[at:], word|3^1)
+		case 1: // interrupted before its first record, or between two
+			le.PutUint64(s.slots[at:], (word>>2+1)<<2)
+			le.PutUint64(s.slots[at+40:], word>>2%2<<40)
+		case 2: // taken as a bundle
+			le.PutUint64(s.slots[at:], (word>>2+1)<<2|3)
+			le.PutUint64(s.slots[at+40:], uint64(express.FateTaken)<<32|uint64(express.ByUser)<<48)
+		case 3: // done at last
+			le.PutUint64(s.slots[at:], word|3)
+		case 4: // held by another
+			le.PutUint64(s.windows[lock:], 1<<3)
+		case 5: // exclusively
+			le.PutUint64(s.windows[lock:], 1<<3|1<<62)
+		case 6: // held by the program, and awaited
+			le.PutUint64(s.windows[lock:], 1<<1|1<<63)
+		case 7:
+			le.PutUint64(s.windows[lock+64:], 1)
+		case 8, 9, 10, 11, 12:
+			le.PutUint64(s.windows[lock:], 0)
+			le.PutUint64(s.windows[lock+64:], 0)
+		}
+	}
+}
+
+// next makes a frame for slot i, whose state is that of twin.
+func (f source) next(i int, twin *side) []byte {
+	h := express.Header{Session: sessionOf(i), Try: 1 + uint64(f.IntN(3)), Ordered: f.one(2), Exchange: 1}
+	if i < numSlots {
+		word := le.Uint64(twin.slots[i*express.SlotLen:])
+		h.Exchange = word >> 2
+		if word&3 == 3 {
+			h.Exchange++
+		}
+		if f.one(8) {
+			h.Exchange += uint64(f.IntN(4)) - 2
+		}
+	}
+	if f.one(40) {
+		h.Flags = wire.FlagUser
+	}
+	var list []record
+	locked := f.one(4)
+	if locked {
+		list = append(list, record{wire.Record{Code: wire.CodeLock, Window: wideWindow, Flags: uint8(f.IntN(2))}, nil})
+	}
+	for range 1 + f.IntN(2)*f.IntN(4) {
+		list = append(list, f.record())
+	}
+	if locked {
+		list = append(list, record{wire.Record{Code: wire.CodeUnlock, Window: wideWindow}, nil})
+	}
+	if f.one(60) {
+		f.Shuffle(len(list), func(a, b int) { list[a], list[b] = list[b], list[a] })
+	}
+	b := request(h, list[:min(len(list), express.MaxRecords)]...)
+	if len(b) > express.MaxPayload {
+		b = b[:express.MaxPayload]
+	}
+	return f.damage(b)
+}
+
+// damage changes some frames, and makes the checksum of some of them right again.
+func (f source) damage(b []byte) []byte {
+	if !f.one(5) {
+		return b
+	}
+	switch f.IntN(4) {
+	case 0:
+		b = b[:wire.HeaderLen+f.IntN(len(b)-wire.HeaderLen+1)]
+	case 1:
+		b = append(b, make([]byte, f.IntN(17))...)
+	}
+	for range f.IntN(3) {
+		at := 6 + f.IntN(min(len(b)-6, 160))
+		if at >= 8 && at < 16 { // the session is that of the slot
+			continue
+		}
+		b[at] ^= 1 << f.IntN(8)
+	}
+	if !f.one(5) {
+		le.PutUint32(b[16:], express.Checksum(b))
+	}
+	return b
+}
+
+// record makes a record, most often one that is executed.
+func (f source) record() record {
+	r := wire.Record{Window: wideWindow, Token: f.Uint32()}
+	size, limit := 1<<f.IntN(4), wideLen
+	if f.one(4) {
+		r.Window, limit = smallWindow, smallLen
+	}
+	if f.one(50) {
+		r.Window = []uint32{goneWindow, wideWindow + express.Windows, 7, 1<<32 - 1}[f.IntN(4)]
+	}
+	r.Basic = uint8(datatype.BasicInt8) + uint8(f.IntN(8))
+	if f.one(50) {
+		r.Basic = uint8(f.IntN(24))
+	}
+	basic := max(datatype.Basic(r.Basic).Size(), 1)
+	r.Op = uint8(datatype.Sum) + uint8(f.IntN(12))
+	if f.one(50) {
+		r.Op = uint8(f.IntN(20))
+	}
+	n := basic
+	if f.one(3) {
+		n *= 1 + f.IntN(17)
+		r.Op = []uint8{uint8(datatype.Sum), uint8(datatype.BAnd), uint8(datatype.BOr), uint8(datatype.BXor), uint8(datatype.Replace)}[f.IntN(5)]
+	}
+	data := f.data(n)
+	part := func(want int, data []byte) []byte {
+		b := make([]byte, wire.PartLen, wire.PartLen+len(data))
+		wire.PutPart(b, uint32(f.IntN(60)/59), uint32(want))
+		return append(b, data...)
+	}
+	moved := []int{1, 2, 4, 8, 8 * (1 + f.IntN(4)), 1 + f.IntN(60), 1 + f.IntN(express.MaxResults+8)}[f.IntN(7)]
+	align := basic
+	switch f.IntN(5) {
+	case 0:
+		r.Code, data, align = wire.CodePut, f.data(min(moved, 1128)), 8
+	case 1:
+		r.Code, data, align = wire.CodeGet, part(moved, nil), 8
+	case 2:
+		r.Code = wire.CodeAccumulate
+	case 3:
+		r.Code = wire.CodeGetAccumulate
+		if datatype.Op(r.Op) == datatype.NoOp {
+			data = nil
+		}
+		data = part(n, data)
+	case 4:
+		r.Code, data = wire.CodeCompareSwap, f.data(2*basic)
+	}
+	if f.one(50) {
+		r.Code = wire.Code(f.IntN(40))
+	}
+	if f.one(100) {
+		r.Flags = uint8(f.IntN(4))
+	}
+	r.Disp = f.place(limit)
+	switch {
+	case align == 8 && (r.Code == wire.CodePut || r.Code == wire.CodeGet) && f.one(2):
+		r.Disp = r.Disp / uint64(size) * uint64(size)
+	case !f.one(30):
+		r.Disp = r.Disp / uint64(align) * uint64(align)
+	}
+	return record{r, data}
+}
+
+// data is random, often of small numbers, so that compare_and_swap finds what it compares.
+func (f source) data(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(f.Uint32())
+		if n <= 16 && f.one(2) {
+			b[i] = 0
+		}
+	}
+	return b
+}
+
+// place is a displacement: often one of few, near an end of a page or of the window, or
+// outside.
+func (f source) place(limit int) uint64 {
+	switch f.IntN(12) {
+	case 0:
+		return uint64(limit - 24 + f.IntN(48))
+	case 1:
+		return uint64(express.PageLen - 32 + f.IntN(64))
+	case 2:
+		return uint64(express.PageLen - express.MaxResults - 8 + f.IntN(16))
+	case 3:
+		return uint64(f.IntN(limit))
+	case 4:
+		if f.one(4) {
+			return f.Uint64() >> f.IntN(64)
+		}
+	}
+	return uint64(f.IntN(64))
+}
