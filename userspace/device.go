@@ -33,7 +33,8 @@ type Frame struct {
 //
 //   - the driver (one goroutine at a time, see Poller): Receive, Release, Sleep;
 //   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;
-//   - anyone, at any time, holding no lock: Transmit, Wake, Path, SessionOpened, SessionClosed.
+//   - anyone, at any time, holding no lock: Transmit, Wake, Path, SessionOpened, SessionClosed;
+//   - anyone, at any time: Tier.
 //
 // A transmit slot belongs to the device from Enqueue until Reap returns it.
 type Device interface {
@@ -63,12 +64,16 @@ type Device interface {
 	// lock held.
 	Peer(id PathID) netip.AddrPort
 	// SessionOpened and SessionClosed tell the device which session ids to let
-	// through, before the first frame with that id can arrive.
-	SessionOpened(id uint64) error
+	// through, before the first frame with that id can arrive. slot is the session's
+	// place in the tables of Tier, negative without one.
+	SessionOpened(id uint64, slot int) error
 	SessionClosed(id uint64)
 	// OnLoss has lost called once the device is lost for good, with the reason, by a
 	// goroutine that holds no lock; at once if it is already.
 	OnLoss(lost func(error))
+	// Tier returns what the device's XDP program executes requests with, nil if it does
+	// not. It does not change, and stays after Close.
+	Tier() *Tier
 	// Slab returns the transmit memory; it does not change.
 	Slab() *Slab
 	// LocalAddr is where peers reach this device.

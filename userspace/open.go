@@ -37,6 +37,7 @@ type Config struct {
 	MTU       int           // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
 	Patience  time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job       uint64        // whose handshakes are answered; 0: of any job
+	Sessions  int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none
 	Logger    *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 }
 
@@ -123,7 +124,7 @@ func (c *Config) open(transport string) (Device, error) {
 		mode = loader.Generic
 	}
 	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
-		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Logger: c.Logger})
+		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Sessions: c.Sessions, Logger: c.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func (p *Poller) lose(why error) {
 // Now returns the time on the engine's clock, in nanoseconds.
 func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 
-// Device returns the device, for its Mode, Slab and LocalAddr, which stay after Close.
+// Device returns the device, for its Mode, Slab, LocalAddr and Tier, which stay after Close.
 // All other uses of the device go through the Poller.
 func (p *Poller) Device() Device { return p.dev }
 
@@ -207,9 +207,12 @@ func (p *Poller) drain() (sent bool) {
 		var refused []uint64
 		var why error
 		for _, s := range opened {
-			if err := p.openSession(s.ID); err != nil {
+			if err := p.openSession(s); err != nil {
 				refused, why = append(refused, s.ID), err
 			}
+		}
+		if len(fencing) > 0 {
+			p.dev.Tier().Fence(func() { p.fenced(fencing) })
 		}
 		for _, id := range closed {
 			p.dev.SessionClosed(id)
@@ -217,9 +220,6 @@ func (p *Poller) drain() (sent bool) {
 		p.mu.Lock()
 		for _, id := range refused {
 			p.eng.Refuse(id, why)
-		}
-		for _, id := range fencing { // no program has anything of it on its way
-			p.eng.Fenced(id)
 		}
 		p.tell(seat.Exits)
 		p.announcing = false
@@ -244,14 +244,28 @@ func (p *Poller) drain() (sent bool) {
 }
 
 // openSession tells the device of a session, unless the device is lost.
-func (p *Poller) openSession(id uint64) error {
+func (p *Poller) openSession(s engine.Opened) error {
 	if p.alive.Err() != nil {
 		return context.Cause(p.alive)
 	}
-	if err := p.dev.SessionOpened(id); err != nil {
+	if err := p.dev.SessionOpened(s.ID, int(s.Slot)); err != nil {
 		return fmt.Errorf("the device takes no more sessions: %w", err)
 	}
 	return nil
+}
+
+// fenced tells the engine that nothing which dead sessions have sent can take effect any
+// more.
+func (p *Poller) fenced(ids []uint64) {
+	if p.tell(seat.Enters) == seat.Refuse {
+		return
+	}
+	e := p.Lock()
+	for _, id := range ids {
+		e.Fenced(id)
+	}
+	p.Unlock()
+	p.tell(seat.Exits)
 }
 
 // tick is the engine's Tick.

@@ -124,7 +124,9 @@ func (d *stage) Wake() {
 	}
 }
 
-func (d *stage) SessionOpened(id uint64) error {
+func (d *stage) Tier() *Tier { return nil }
+
+func (d *stage) SessionOpened(id uint64, _ int) error {
 	defer d.enter("SessionOpened")()
 	at(d.opening)
 	if d.full != nil {

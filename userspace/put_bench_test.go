@@ -36,7 +36,7 @@ func (m *mirrored) Transmit() {
 	m.engine.Tick()
 	for opened, _, _ := m.engine.Announcements(); len(opened) > 0; opened, _, _ = m.engine.Announcements() {
 		for _, s := range opened {
-			_ = m.peer.SessionOpened(s.ID)
+			_ = m.peer.SessionOpened(s.ID, int(s.Slot))
 		}
 	}
 	m.engine.Reaped(m.slots[:m.peer.Reap(m.slots[:])])

@@ -241,7 +241,10 @@ func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {
 }
 
 // SessionOpened implements Device: a socket lets every session through.
-func (u *UDP) SessionOpened(uint64) error { return nil }
+func (u *UDP) SessionOpened(uint64, int) error { return nil }
+
+// Tier implements Device: without an XDP program there is none.
+func (u *UDP) Tier() *Tier { return nil }
 
 // SessionClosed implements Device.
 func (u *UDP) SessionClosed(uint64) {}

@@ -45,7 +45,7 @@ func newEnd(t testing.TB, dev Device, err error) *end {
 	for i := range int32(dev.Slab().Slots) {
 		e.free = append(e.free, i)
 	}
-	if err := dev.SessionOpened(testSession); err != nil {
+	if err := dev.SessionOpened(testSession, -1); err != nil {
 		t.Fatal(err)
 	}
 	return e

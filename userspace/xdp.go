@@ -35,6 +35,7 @@ type XDP struct {
 	ip      []byte // its IP address
 	slab    *Slab
 	program *loader.Program
+	tier    *Tier           // nil if the program executes no requests
 	sockets []*afxdp.Socket // by queue; the first owns the memory
 	senders int             // how many of the queues, from the first, can send
 	routes  *netlink.Handle
@@ -175,10 +176,15 @@ func (x *XDP) Sleep(d time.Duration) {
 func (x *XDP) Wake() { x.sleeper.wake() }
 
 // SessionOpened implements Device; it is one system call.
-func (x *XDP) SessionOpened(id uint64) error { return x.program.AllowSession(id, loader.NoSlot) }
+func (x *XDP) SessionOpened(id uint64, slot int) error {
+	return x.program.AllowSession(id, max(slot, loader.NoSlot))
+}
 
 // SessionClosed implements Device; it is one system call.
 func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
+
+// Tier implements Device.
+func (x *XDP) Tier() *Tier { return x.tier }
 
 // OnLoss implements Device.
 func (x *XDP) OnLoss(lost func(error)) { x.link.onLoss(lost) }
@@ -236,10 +242,11 @@ func (x *XDP) Stats(s *Stats) {
 	}
 }
 
-// Close implements Device: it detaches the program, closes the sockets, and
-// unmaps the memory last.
+// Close implements Device: it waits for what its tier does in the background, detaches
+// the program, closes the sockets, and unmaps the memory last.
 func (x *XDP) Close() error {
 	x.close.Do(func() {
+		x.tier.close()
 		errs := []error{x.link.close()}
 		if x.program != nil {
 			errs = append(errs, x.program.Close())

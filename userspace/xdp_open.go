@@ -45,6 +45,7 @@ type XDPConfig struct {
 	Slots     int          // transmit slots, 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
 	Job       uint64       // whose handshakes are answered; 0: of any job
+	Sessions  int          // of which the XDP program executes requests where it can, up to 4096; 0: of none
 	Logger    *slog.Logger // silent by default
 
 	// Patience is how long Path waits for an answer to what the kernel asks the
@@ -97,11 +98,12 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Port: x.local.addr.Port(),
-			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Logger: c.Logger})
+			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}
 	}
+	x.tier = newTier(x.program, c.Logger)
 	if adopted, err = x.openSockets(&c); err != nil {
 		return adopted, err
 	}

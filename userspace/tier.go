@@ -1,0 +1,255 @@
+package userspace
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/loader"
+)
+
+// Tier is what a device offers whose XDP program executes small requests itself: the
+// tables that the program and the engine share, and memory of windows that the program
+// reaches.
+//
+// The program learns of memory, and forgets it, in the background: the kernel takes
+// milliseconds for it. Until then the engine executes the requests that the program will.
+// The methods may be called from any goroutine, also after the device was closed: then
+// there is no more memory to be had.
+type Tier struct {
+	log    *slog.Logger
+	kernel *loader.Tier
+	tables *express.Tables
+	gate   chan struct{} // holds a token for each goroutine that waits in the kernel
+	work   sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows, and what is said so of a Region
+	closed bool
+	chunks []bool                // indices in use
+	places [express.Windows]bool // of windows in the tables, in use
+}
+
+const (
+	waitsInKernel = 8                     // goroutines at a time; each has a thread
+	fenceAgain    = 10 * time.Millisecond // after the kernel failed
+)
+
+// newTier returns the tier of a program, nil if it has none.
+func newTier(p *loader.Program, log *slog.Logger) *Tier {
+	kernel, err := p.Tier()
+	if err != nil {
+		return nil
+	}
+	t := &Tier{
+		log: log, kernel: kernel, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
+		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)),
+	}
+	// The engine may look at the tables after the device was closed.
+	runtime.AddCleanup(t.tables, func(kernel *loader.Tier) { _ = kernel.Release() }, kernel)
+	return t
+}
+
+// Tables returns the tables, which stay after the device was closed. The engine's lock
+// guards what is changed in them.
+func (t *Tier) Tables() *express.Tables { return t.tables }
+
+// background runs f in a goroutine of its own, and returns false if the device is closed.
+// Of those goroutines only a few are in the kernel at a time.
+func (t *Tier) background(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.work.Go(func() {
+		t.gate <- struct{}{}
+		defer func() { <-t.gate }()
+		f()
+	})
+	return true
+}
+
+// Fence calls done, in a goroutine that holds no lock, once every run of the program that
+// has begun before is over. It does not if the device is closed before.
+func (t *Tier) Fence(done func()) {
+	t.background(func() {
+		if t.wait() {
+			done()
+		}
+	})
+}
+
+// wait waits until every run of the program is over that has begun before; false if the
+// device was closed.
+func (t *Tier) wait() bool {
+	for {
+		err := t.kernel.Fence()
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return false
+		}
+		time.Sleep(fenceAgain)
+	}
+}
+
+// close ends the work in the background, and lets nobody begin more.
+func (t *Tier) close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.work.Wait()
+}
+
+// Region is memory of one window that the program reaches.
+type Region struct {
+	tier  *Tier
+	chunk *loader.Chunk
+	mem   []byte
+	index int    // of the chunk
+	id    uint32 // of the window, if exposed
+
+	// These are guarded by the tier's lock.
+	exposed   bool // has a place among the windows
+	tried     bool // to install the chunk
+	installed bool
+	gone      bool // the window is freed
+}
+
+// Allocate returns size bytes of zeroed memory, aligned to a page. It blocks while the
+// kernel makes the memory, which takes about a millisecond for each MiB. The error has
+// class mpierr.NoMem if there is no memory, or there are too many windows.
+func (t *Tier) Allocate(size int) (*Region, error) {
+	i := t.lend()
+	if i < 0 {
+		return nil, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
+	}
+	chunk, err := t.kernel.NewChunk(size)
+	if err != nil {
+		t.release(i)
+		return nil, err
+	}
+	r := &Region{tier: t, chunk: chunk, mem: chunk.Bytes()[:size:size], index: i}
+	if !t.background(r.install) {
+		_ = r.Close()
+		_ = chunk.Close()
+		return nil, mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
+	}
+	return r, nil
+}
+
+// lend returns an index for a chunk, -1 if none is left.
+func (t *Tier) lend() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, used := range t.chunks {
+		if !used {
+			t.chunks[i] = true
+			return i
+		}
+	}
+	return -1
+}
+
+func (t *Tier) release(i int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.chunks[i] = false
+}
+
+// Bytes returns the memory, nil after Close.
+func (r *Region) Bytes() []byte { return r.mem }
+
+// Expose lets the program and the engine execute requests for a window that all of r is.
+// members says which ranks of the job may access it. It returns false if the window's
+// place in the tables is taken. It is called with the engine's lock held.
+func (r *Region) Expose(id uint32, members func(rank int) bool) bool {
+	r.tier.mu.Lock()
+	defer r.tier.mu.Unlock()
+	if r.tier.places[id%express.Windows] {
+		return false
+	}
+	if !r.tier.tables.Expose(express.Window{ID: id, Chunk: r.index, Mem: r.mem, Members: members, Lock: true}) {
+		return false
+	}
+	r.tier.places[id%express.Windows] = true
+	r.id, r.exposed = id, true
+	return true
+}
+
+// Retract ends Expose. It is called with the engine's lock held.
+func (r *Region) Retract() {
+	if r != nil && r.exposed {
+		r.tier.tables.Retract(r.id)
+	}
+}
+
+// install lets the program reach the memory.
+func (r *Region) install() {
+	t := r.tier
+	t.mu.Lock()
+	wanted := !r.gone && !t.closed
+	t.mu.Unlock()
+	if wanted {
+		if err := t.kernel.Install(r.index, r.chunk); err != nil {
+			wanted = false
+			t.log.Warn("the XDP program does not reach a window, whose requests this process executes", "error", err)
+		}
+	}
+	t.mu.Lock()
+	r.tried, r.installed = true, wanted
+	gone := r.gone
+	t.mu.Unlock()
+	_ = r.chunk.Close()
+	if gone {
+		r.remove()
+	}
+}
+
+// remove takes the memory from the program. Then its index and its place among the windows
+// can be used again: not before, since the program may still be at a request for it.
+func (r *Region) remove() {
+	t := r.tier
+	if r.installed {
+		if err := t.kernel.Remove(r.index); err != nil {
+			return // the device was closed
+		}
+	} else if !t.wait() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.chunks[r.index] = false
+	if r.exposed {
+		t.places[r.id%express.Windows] = false
+	}
+}
+
+// Close unmaps the memory, which Retract was called for before if it was exposed. The
+// program forgets it in the background; until then the kernel keeps it. A second Close
+// does nothing.
+func (r *Region) Close() error {
+	t := r.tier
+	t.mu.Lock()
+	again, tried := r.gone, r.tried
+	r.gone = true
+	t.mu.Unlock()
+	if again {
+		return nil
+	}
+	r.mem = nil
+	err := r.chunk.Unmap()
+	if tried {
+		t.background(r.remove)
+	} // else install sees that the window is gone
+	return err
+}

@@ -1,0 +1,184 @@
+package userspace
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/netlab"
+)
+
+// openTier opens a device whose program executes requests of four sessions.
+func openTier(t *testing.T) (*XDP, *Tier) {
+	t.Helper()
+	l := newLab(t, netlab.Config{Ranks: 2})
+	var dev *XDP
+	if err := l.Do(0, func() (err error) {
+		dev, err = OpenXDP(XDPConfig{Interface: l.Interface(0), Sessions: 4})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	tier := dev.Tier()
+	if tier == nil {
+		_, err := dev.program.Tier()
+		t.Fatal(err)
+	}
+	return dev, tier
+}
+
+func allocate(t *testing.T, tier *Tier, size int) *Region {
+	t.Helper()
+	r, err := tier.Allocate(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func everybody(int) bool { return true }
+
+// idle reports whether nothing of the tier is in use.
+func (t *Tier) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, used := range t.chunks {
+		if used {
+			return false
+		}
+	}
+	return t.places == [express.Windows]bool{}
+}
+
+// descriptors counts this process's maps and mappings of BPF.
+func descriptors(t *testing.T) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "bpf") {
+			n++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n + bytes.Count(maps, []byte("bpf-map"))
+}
+
+func TestRegionsLeaveNothing(t *testing.T) {
+	_, tier := openTier(t)
+	before := descriptors(t)
+	for i := range 40 {
+		r := allocate(t, tier, 100_000)
+		if len(r.Bytes()) != 100_000 || bytes.Count(r.Bytes(), []byte{0}) != 100_000 {
+			t.Fatalf("%d bytes, or not zero", len(r.Bytes()))
+		}
+		if i%3 > 0 && !r.Expose(uint32(i), everybody) {
+			t.Fatalf("window %d has no place", i)
+		}
+		if i%2 > 0 {
+			until(t, "the chunk is installed", func() bool {
+				tier.mu.Lock()
+				defer tier.mu.Unlock()
+				return r.installed
+			})
+		}
+		r.Bytes()[99_999] = 1
+		r.Retract()
+		for range 2 {
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	until(t, "all is given back", tier.idle)
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors and mappings, %d before", after, before)
+	}
+}
+
+// A place among the windows is taken until the program has forgotten the window before.
+func TestPlaceOfAFreedWindowWaits(t *testing.T) {
+	_, tier := openTier(t)
+	first, second := allocate(t, tier, 8), allocate(t, tier, 8)
+	defer second.Close()
+	if !first.Expose(3, everybody) || second.Expose(3+express.Windows, everybody) {
+		t.Fatal("two windows have one place, or none has it")
+	}
+	lock := tier.Tables().Lock(3)
+	first.Retract()
+	if lock == nil || tier.Tables().Lock(3) != nil {
+		t.Error("the lock was not there, or is after the window was retracted")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the place is free", func() bool { return second.Expose(3+express.Windows, everybody) })
+	second.Retract()
+}
+
+func TestTierIsBounded(t *testing.T) {
+	_, tier := openTier(t)
+	var regions []*Region
+	for range express.Chunks {
+		regions = append(regions, allocate(t, tier, 1))
+	}
+	if _, err := tier.Allocate(1); mpierr.ClassOf(err) != mpierr.NoMem {
+		t.Errorf("one more: %v", err)
+	}
+	for _, r := range regions {
+		r.Close()
+	}
+	until(t, "all is given back", tier.idle)
+	if _, err := tier.Allocate(1 << 46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
+		t.Errorf("64 TiB: %v", err)
+	}
+}
+
+// Memory outlives the device, and what is asked for later is refused.
+func TestTierAfterClose(t *testing.T) {
+	dev, tier := openTier(t)
+	r := allocate(t, tier, 5000)
+	if !r.Expose(1, everybody) {
+		t.Fatal("no place")
+	}
+	var fenced sync.WaitGroup
+	fenced.Add(1)
+	tier.Fence(fenced.Done)
+	fenced.Wait()
+	if err := dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Bytes()[4999] = 1
+	tier.Tables().CloseSlot(3)
+	r.Retract()
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := tier.Allocate(1); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	tier.Fence(func() { t.Error("fenced after Close") })
+	time.Sleep(time.Millisecond)
+}
+
+func TestNoTier(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	for _, transport := range []string{TransportXDPNative, TransportUDP} {
+		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
+			t.Errorf("%s: a tier without sessions", transport)
+		}
+	}
+}
