@@ -55,6 +55,7 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -68,6 +69,7 @@ import (
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
@@ -79,12 +81,18 @@ type Limits struct {
 	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 1024
 	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
 	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
+
+	// ExpressWindow is up to how many bytes the memory of a window may be memory of the
+	// kernel in which the XDP program executes small requests; 0: 64 MiB.
+	ExpressWindow int
 }
 
 const (
 	minRxFrames = 64
 	minTxFrames = 32
 	maxFrames   = 1 << 16
+
+	defaultExpressWindow = 64 << 20
 )
 
 // validate returns what is wrong with a place and limits that a program has set.
@@ -99,6 +107,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("RxFrames %d is not within %d and %d", l.RxFrames, minRxFrames, maxFrames)
 	case l.TxFrames != 0 && (l.TxFrames < minTxFrames || l.TxFrames > maxFrames):
 		return fmt.Errorf("TxFrames %d is not within %d and %d", l.TxFrames, minTxFrames, maxFrames)
+	case l.ExpressWindow < 0:
+		return fmt.Errorf("ExpressWindow %d is negative", l.ExpressWindow)
 	case l.DeadAfter < 0:
 		return fmt.Errorf("DeadAfter %v is negative", l.DeadAfter)
 	}
@@ -135,6 +145,7 @@ type Job struct {
 	onConflict func(window.Conflict)
 	host       string
 	frames     bool
+	express    int // bytes of the largest window in memory that the XDP program reaches
 
 	contexts  ids // message contexts of communicators
 	windowIDs ids
@@ -144,6 +155,7 @@ type Job struct {
 	endLife    context.CancelFunc
 	background sync.WaitGroup
 
+	warnLost sync.Once
 	closing  sync.Once
 	closeErr error
 }
@@ -167,6 +179,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
+		express: cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		windows: &window.Table{},
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
@@ -184,12 +197,20 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		return joinError(ctx, j.rank, err)
 	}
 	self := peerAddress{addr: dev.LocalAddr(), incarnation: j.store.Incarnation}
+	var tables *express.Tables
+	if tier := dev.Tier(); tier != nil {
+		tables = tier.Tables()
+	}
 	eng := engine.New(engine.Config{
 		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
 		Address:    func(path userspace.PathID) string { return dev.Peer(path).String() },
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
+
+		Express:     tables,
+		Peer:        func(path userspace.PathID) (peer, local express.Endpoint) { return userspace.Ends(dev, path) },
+		AnswersLost: func(rank int) { go j.answersLost(rank) },
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.world = newComm(j, collective.WorldContext, nil)
@@ -228,6 +249,9 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
 		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
+	}
+	if !p.NoExpress {
+		c.Sessions = min(p.Size-1, express.MaxRank)
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
 		c.Transport = userspace.TransportUDP
@@ -273,6 +297,20 @@ func (j *Job) conflict(c window.Conflict) {
 		j.onConflict(c)
 	}
 }
+
+// answersLost says what is wrong where another rank executes requests in XDP and its
+// answers do not come.
+func (j *Job) answersLost(rank int) {
+	j.warnLost.Do(func() {
+		j.log.Warn("a rank executes requests in XDP, and its answers get lost: its process answers instead, which is slower; "+
+			"attach an XDP program that passes all frames to the other end of its veth, as `xdprma run` does, "+
+			"or give it the transport xdp-generic", "rank", rank)
+	})
+}
+
+// ExpressWindow returns how many bytes a window may have in memory that the XDP program
+// reaches.
+func (j *Job) ExpressWindow() int { return j.express }
 
 // Windows returns the windows that this process exposes. It is used with the
 // engine's lock held.

@@ -177,6 +177,7 @@ func malformed(rank int) error {
 type report struct {
 	failed Class
 	mapped bool // the rank maps its host's memory
+	reach  bool // the rank's XDP program reaches its memory
 }
 
 const reportLen = 5
@@ -184,8 +185,10 @@ const reportLen = 5
 func (r *report) marshal() []byte {
 	b := make([]byte, reportLen)
 	binary.LittleEndian.PutUint32(b, uint32(r.failed))
-	if r.mapped {
-		b[4] = 1
+	for i, set := range []bool{r.mapped, r.reach} {
+		if set {
+			b[4] |= 1 << i
+		}
 	}
 	return b
 }
@@ -194,7 +197,7 @@ func (r *report) unmarshal(b []byte) bool {
 	if len(b) != reportLen {
 		return false
 	}
-	r.failed, r.mapped = Class(binary.LittleEndian.Uint32(b)), b[4] != 0
+	r.failed, r.mapped, r.reach = Class(binary.LittleEndian.Uint32(b)), b[4]&1 != 0, b[4]&2 != 0
 	return true
 }
 
@@ -215,6 +218,9 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 	}
 	if err == nil {
 		err = w.reachHost(reports)
+		for r := range reports {
+			w.targets[r].reach = reports[r].reach
+		}
 	}
 	if err == nil {
 		w.epochs = epochs.New(epochs.Config{
@@ -239,18 +245,22 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
 	c.Checker = w.checker(c.ID)
+	w.poller.Lock()
+	w.expose(&c)
 	if fault == nil {
 		w.own, fault = window.New(c)
 	}
-	w.poller.Lock()
 	if fault == nil {
 		fault = w.comm.Job().Windows().Add(w.own)
 	}
 	if fault != nil {
 		w.own = nil
 	}
+	if fault != nil {
+		w.region.Retract()
+	}
 	w.poller.Unlock()
-	mine := report{failed: ClassOf(fault), mapped: w.host != nil}
+	mine := report{failed: ClassOf(fault), mapped: w.host != nil, reach: w.region != nil}
 	blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
@@ -270,6 +280,7 @@ func (w *Win) forget() {
 		return
 	}
 	e := w.poller.Lock()
+	w.region.Retract()
 	e.ForgetWindow(w.own.ID())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.own = nil

@@ -9,6 +9,7 @@ import (
 // default, and hints that the program gave and the library knows. For memory that the
 // library has allocated, mpi_minimum_memory_alignment is the alignment in force. The
 // value of alloc_shared_noncontig is the one that all ranks agree in. The value of
+// xdprma_express says whether this rank's XDP program reaches the window. The value of
 // mpi_accumulate_granularity is 0: the library updates element by element, whatever the
 // program asked for.
 func (w *Win) Info() Info {
@@ -20,8 +21,8 @@ func (w *Win) Info() Info {
 // SetInfo changes hints of the window (MPI_Win_set_info, section 11.2.7); those that
 // info does not mention stay. It is collective, blocks until all ranks have called it,
 // and concerns operations issued afterwards. The creation of a window settles no_locks,
-// same_size, same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment and
-// xdprma_check_conflicts for good: SetInfo checks their values and ignores them.
+// same_size, same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment,
+// xdprma_check_conflicts and xdprma_express for good: SetInfo checks their values and ignores them.
 // Classes: ErrArg for a value, at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
@@ -50,6 +51,7 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	w.hints = next
 	w.hints.NoLocks, w.hints.SameSize, w.hints.SameDispUnit = settled.NoLocks, settled.SameSize, settled.SameDispUnit
 	w.hints.AllocSharedNoncontig, w.hints.MinAlignment, w.hints.Check = settled.AllocSharedNoncontig, settled.MinAlignment, settled.Check
+	w.hints.Express = settled.Express
 	if k := w.own.Checker(); k != nil {
 		k.SameOp = w.hints.SameOp
 	}

@@ -81,6 +81,7 @@ func (w *Win) connect(t epochs.Turn, rank int) *onesided.Access {
 		return t.OpenLocal(w.own)
 	}
 	a := t.OpenAccess(w.comm.Job().Connect(t, w.comm.WorldRank(rank)), w.own.ID())
+	a.SetReach(w.targets[rank].reach)
 	if w.targets[rank].direct != nil {
 		h := w.host.lockOf(w, rank)
 		a.Share(h.Lock, h.IndexOf(w.comm.WorldRank(w.comm.Rank())))

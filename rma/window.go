@@ -51,9 +51,10 @@ type Win struct {
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
-	quietFree  bool         // every rank has set no_locks: Free does not synchronise
-	host       *host        // memory that ranks of this host have in common; nil without
-	acting     atomic.Int32 // calls that act on memory at this moment, outside the engine's lock
+	quietFree  bool              // every rank has set no_locks: Free does not synchronise
+	region     *userspace.Region // this rank's memory, if its XDP program reaches it; else nil
+	host       *host             // memory that ranks of this host have in common; nil without
+	acting     atomic.Int32      // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
 	hints   window.Hints
@@ -68,6 +69,7 @@ type target struct {
 	dispUnit int
 	direct   *window.Window // where this process maps the target's memory; nil: it does not
 	loads    bool           // this process may load and store the target's memory
+	reach    bool           // the target's XDP program reaches its memory
 }
 
 // Memory returns the memory that this rank exposes, nil once the window is
@@ -137,6 +139,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	t.Evict(w.mapped())
 	w.comm.Job().Windows().Remove(w.own.ID())
 	w.host.retire(w.comm.Rank())
+	w.region.Retract()
 	for w.acting.Load() > 0 { // copies that came before; none begins any more
 		w.poller.Unlock()
 		time.Sleep(freePause)

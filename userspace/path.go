@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -63,4 +64,15 @@ func (t *pathTable[T]) get(id PathID) *T {
 		return (*paths)[id]
 	}
 	panic(fmt.Sprintf("userspace: a frame for path %d, which the device did not give out", id))
+}
+
+// Ends returns where the frames of a path come from and arrive, if the XDP program can
+// check that: over IPv4 alone.
+func Ends(dev Device, id PathID) (peer, local express.Endpoint) {
+	a, b := dev.Peer(id), dev.LocalAddr()
+	if a.Addr().Unmap().Is4() && b.Addr().Unmap().Is4() {
+		peer = express.Endpoint{IP: a.Addr().Unmap().As4(), Port: a.Port()}
+		local = express.Endpoint{IP: b.Addr().Unmap().As4(), Port: b.Port()}
+	}
+	return peer, local
 }

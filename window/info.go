@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ const (
 	keyMinAlignment       = "mpi_minimum_memory_alignment"
 	keyAssertMemoryKinds  = "mpi_assert_memory_alloc_kinds"
 	keyCheck              = "xdprma_check_conflicts" // the library's own
+	keyExpress            = "xdprma_express"         // likewise
 	opsSame, opsSameNoOp  = "same_op", "same_op_no_op"
 	orderingNone          = "none"
 	minimumAlignmentLimit = 1 << 30
@@ -70,6 +72,7 @@ type Hints struct {
 	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous: of a window, if all have set it
 	MinAlignment         int      // bytes that allocated memory is aligned to, a power of two; 0 if not given
 	Check                bool     // look for conflicting accesses
+	Express              int      // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
 	MemoryKinds          string   // comma-separated kinds of memory used with the window; empty if not given
 }
 
@@ -96,6 +99,7 @@ func (h Hints) With(info Info) (Hints, error) {
 		{keyMinAlignment, h.parseMinAlignment},
 		{keyAssertMemoryKinds, h.parseMemoryKinds},
 		{keyCheck, parseBool(&h.Check)},
+		{keyExpress, h.parseExpress},
 	} {
 		value, ok := info[key.name]
 		if ok && !key.parse(strings.TrimSpace(value)) {
@@ -120,6 +124,14 @@ func (h Hints) Info() Info {
 	}
 	if h.Check {
 		info[keyCheck] = "true"
+	}
+	switch {
+	case h.Express < 0:
+		info[keyExpress] = "false"
+	case h.Express == math.MaxInt:
+		info[keyExpress] = "true"
+	case h.Express > 0:
+		info[keyExpress] = strconv.Itoa(h.Express)
 	}
 	if h.MemoryKinds != "" {
 		info[keyAssertMemoryKinds] = h.MemoryKinds
@@ -170,6 +182,20 @@ func (h *Hints) parseMinAlignment(value string) bool {
 	n, err := strconv.Atoi(value)
 	h.MinAlignment = n
 	return err == nil && n > 0 && n <= minimumAlignmentLimit && bits.OnesCount(uint(n)) == 1
+}
+
+func (h *Hints) parseExpress(value string) bool {
+	switch value {
+	case "true":
+		h.Express = math.MaxInt
+		return true
+	case "false":
+		h.Express = -1
+		return true
+	}
+	n, err := strconv.Atoi(value)
+	h.Express = n
+	return err == nil && n > 0
 }
 
 func (h *Hints) parseMemoryKinds(value string) bool {

@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
 	"userspace":             {"afxdp", "internal/engine", "internal/express", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
-	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/mpierr",
+	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/express", "internal/mpierr",
 		"userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/hostmem", "internal/mpierr", "internal/onesided",
 		"internal/wire", "userspace", "window"},

@@ -26,6 +26,7 @@ const (
 	EnvQueues     = "XDPRMA_QUEUES"
 	EnvHost       = "XDPRMA_HOST"
 	EnvFrames     = "XDPRMA_FRAMES"
+	EnvExpress    = "XDPRMA_EXPRESS"
 )
 
 // Defaults and limits of a Config.
@@ -58,6 +59,17 @@ func ParseTransport(s string) (Transport, error) {
 	return "", fmt.Errorf("transport %q is not one of auto, xdp, xdp-native, xdp-generic, udp", s)
 }
 
+// ParseSwitch returns whether s is on or off, and absent if it is empty.
+func ParseSwitch(s string, absent bool) (bool, error) {
+	switch s {
+	case "":
+		return absent, nil
+	case "on", "off":
+		return s == "on", nil
+	}
+	return absent, fmt.Errorf("%q is neither on nor off", s)
+}
+
 // Config is the place of a process in its job.
 type Config struct {
 	Rank, Size int
@@ -72,6 +84,7 @@ type Config struct {
 	Queues     int           // at most so many of the interface's are used; 0: all
 	Host       string        // names the host, for those who share memory; empty: the kernel and network namespace do
 	Frames     bool          // even ranks of one host access each other's windows by frames
+	NoExpress  bool          // the XDP program executes no requests of others
 }
 
 // Token returns the job's secret, as Serve and Dial take it.
@@ -118,6 +131,9 @@ func (c *Config) Environ() []string {
 	}
 	if c.Frames {
 		env = append(env, EnvFrames+"=1")
+	}
+	if c.NoExpress {
+		env = append(env, EnvExpress+"=off")
 	}
 	return env
 }
@@ -291,6 +307,11 @@ func (v *variables) network(c *Config) {
 	c.Queues = v.number(EnvQueues, 1, MaxQueues, 0)
 	c.Host = v.get(EnvHost)
 	c.Frames = v.number(EnvFrames, 0, 1, 0) == 1
+	express, err := ParseSwitch(v.get(EnvExpress), true)
+	if err != nil {
+		v.fail("%s: %w", EnvExpress, err)
+	}
+	c.NoExpress = !express
 	port := DefaultPort
 	if c.Interface == "" && (!c.Address.IsValid() || c.Address.IsLoopback()) {
 		port = 0 // several ranks may share the machine

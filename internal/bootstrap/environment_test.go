@@ -21,7 +21,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 	full := map[string]string{
 		EnvRank: "1", EnvSize: "4", EnvJob: "ab", EnvRendezvous: "unix:/x", EnvServe: "0",
 		EnvTransport: "xdp-native", EnvInterface: "xr1", EnvAddress: "10.77.0.2", EnvPort: "9000", EnvQueues: "2",
-		EnvHost: "left", EnvFrames: "1",
+		EnvHost: "left", EnvFrames: "1", EnvExpress: "off",
 	}
 	with := func(name, value string) map[string]string {
 		m := map[string]string{}
@@ -58,7 +58,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		"singleton":               {env: nil, want: plain},
 		"full": {env: full, want: Config{
 			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
-			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true,
+			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true, NoExpress: true,
 		}},
 		"rank 0 serves":      {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
 		"pmi":                {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},

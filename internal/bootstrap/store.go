@@ -33,6 +33,7 @@
 //	                         share memory. The default is that ranks do which
 //	                         share the running kernel and the network namespace
 //	XDPRMA_FRAMES            1: access windows of ranks of the same host by frames
+//	XDPRMA_EXPRESS           off: the XDP program executes no requests; default: on
 //	                         too, in this and all ranks of a communicator
 //
 // XDP takes an interface or an address. Where neither is named, auto means UDP, at
