@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/onesided"
@@ -231,4 +233,65 @@ func TestNoPlaceInTheTables(t *testing.T) {
 		t.Error("an express frame of a peer that is not offered the tier was not dropped")
 	}
 	p.atRest()
+}
+
+// A program that is interrupted while it holds a lock leaves it held. The origin's next
+// frame brings the lock to those who wait for it, and so does the origin's death.
+func TestInterruptedProgramHoldsALock(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		dies bool
+		next programMode // who sees the origin's next frame
+	}{
+		{name: "program goes on", next: runs}, {name: "user space goes on", next: absent}, {name: "origin dies", dies: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPrograms(t, 3, 64, nil)
+			interrupt := true
+			p.tables[1].SetInterrupt(func() bool { return interrupt })
+			a, b := p.access(0, 1), p.access(2, 1)
+			p.pass(20 * millisecond)
+			begun := false
+			p.admit = func(from, to int, frame []byte) bool {
+				if from != 0 || !isRequest(frame) {
+					return true
+				}
+				if !begun {
+					begun = true
+					p.tables[1].Serve(int(p.slots[1][le.Uint64(frame[8:])]), bytes.Clone(frame), express.ByProgram)
+				}
+				return false
+			}
+			old := make([]byte, 8)
+			p.atOnce(0, a, true, []onesided.Call{
+				{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1), Result: old},
+			})
+			p.e[0].Flush(a)
+			p.settle()
+			p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Disp: 8, Origin: word(2)}})
+			p.e[2].Flush(b)
+			p.pass(100 * millisecond)
+			if (*onesided.FlushWait)(b).Met() || p.reasons[express.Locked] == 0 {
+				t.Fatal("the lock was not held")
+			}
+			if p.cut[0] = tt.dies; !tt.dies {
+				interrupt, p.mode = false, tt.next
+				p.admit = func(_, _ int, b []byte) bool { return p.mode == absent || !isRequest(b) || b[6]&wire.FlagUser == 0 }
+				p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+				if err := a.TakeError(); err != nil || le.Uint64(p.mem[1]) != 1 {
+					t.Errorf("the interrupted request: %v, %d", err, le.Uint64(p.mem[1]))
+				}
+				a.Unlocked()
+				if tt.next == runs && p.reasons[express.Awaited] != 1 {
+					t.Errorf("%d requests were awaited", p.reasons[express.Awaited])
+				}
+			}
+			p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+			b.Unlocked()
+			if le.Uint64(p.mem[1][8:]) != 2 {
+				t.Error("the second request has no effect")
+			}
+			p.atRest()
+		})
+	}
 }

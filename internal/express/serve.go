@@ -123,7 +123,12 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 		}
 		atomic.StoreUint64(&s.Outcome, outcome{progress: uint8(done)}.pack())
 	}
-	awaited := t.run(s, &p, done)
+	awaited, at := t.run(s, &p, done, by)
+	if at < p.n {
+		atomic.StoreUint64(&s.Outcome, outcome{progress: uint8(at)}.pack())
+		atomic.SwapUint64(&s.Word, begun)
+		return 0, ToUser, Interrupted
+	}
 	atomic.StoreUint64(&s.Outcome, outcome{uint32(p.results), FateDone, uint8(p.n), by}.pack())
 	atomic.SwapUint64(&s.Word, word(h.Exchange, stateDone))
 	switch {
@@ -144,9 +149,10 @@ func take(s *step) bool {
 	return !s.lock.Retired() && s.lock.Take(Program, kind)
 }
 
-// run executes the records of a claimed exchange from the one at done on. awaited says
-// that the lock was given up to requests that wait at its owner.
-func (t *Tables) run(s *place, p *plan, done int) (awaited bool) {
+// run executes the records of a claimed exchange from the one at done on, and returns how
+// many are done: fewer than all if the program is interrupted. awaited says that the lock
+// was given up to requests that wait at its owner.
+func (t *Tables) run(s *place, p *plan, done int, by By) (awaited bool, all int) {
 	buffer := t.buffer.Swap(nil)
 	if buffer == nil {
 		buffer = new(results)
@@ -155,6 +161,10 @@ func (t *Tables) run(s *place, p *plan, done int) (awaited bool) {
 	for k := range p.steps[:p.n] {
 		r := &p.steps[k]
 		if k >= done {
+			if by == ByProgram && t.interrupt != nil && r.lock == nil && t.interrupt() {
+				t.buffer.Store(buffer)
+				return false, k
+			}
 			clear(buffer[max(0, Padded(r.result)-8):Padded(r.result)])
 			if r.Code == wire.CodeUnlock {
 				_, awaited = r.lock.Give(Program)
@@ -170,7 +180,7 @@ func (t *Tables) run(s *place, p *plan, done int) (awaited bool) {
 		at += Padded(r.result)
 	}
 	t.buffer.Store(buffer)
-	return awaited
+	return awaited, p.n
 }
 
 // execute executes a record that is not of a lock.
@@ -213,9 +223,21 @@ func (s *place) answer(frame []byte, h *Header, by By, why Reason) (int, Verdict
 }
 
 // Claim claims an exchange of slot i for user space to take its request as a bundle. It
-// returns false if the exchange is not the next, or has begun.
+// returns false if the exchange is not the next, or is under way.
+//
+// One that was interrupted is taken only if a window of it went away meanwhile. Then it
+// begins anew: its origin hears of the window, and of a call on another that took effect
+// before it does not hear that it did so twice.
 func (t *Tables) Claim(i int, exchange uint64) bool {
-	return atomic.CompareAndSwapUint64(&t.slots[i].Word, word(exchange-1, stateDone), word(exchange, uint64(ByUser)))
+	s, claimed := &t.slots[i], word(exchange, uint64(ByUser))
+	if atomic.CompareAndSwapUint64(&s.Word, word(exchange-1, stateDone), claimed) {
+		return true
+	}
+	if !atomic.CompareAndSwapUint64(&s.Word, word(exchange, stateInterrupted), claimed) {
+		return false
+	}
+	t.Abandon(i)
+	return true
 }
 
 // Unclaim gives a claim up, as if it had not been made.

@@ -15,8 +15,10 @@ type Tables struct {
 	slots   []place
 	windows []exposed
 	locks   [Windows]*window.LockWord
-	mem     [Windows]atomic.Pointer[[]byte] // of each exposed window
-	buffer  atomic.Pointer[results]         // one that nobody uses, if there is one
+
+	interrupt func() bool
+	mem       [Windows]atomic.Pointer[[]byte] // of each exposed window
+	buffer    atomic.Pointer[results]         // one that nobody uses, if there is one
 }
 
 // results has room for the result of one record.
@@ -40,6 +42,11 @@ func NewTables(slots, windows []byte) *Tables {
 func HeapTables(slots int) *Tables {
 	return NewTables(bytesOf(make([]uint64, slots*SlotLen/8)), bytesOf(make([]uint64, Windows*WindowLen/8)))
 }
+
+// SetInterrupt has Serve interrupt a request, as the program is whose attempts to change
+// an element all fail, before each record for which interrupt returns true. It is for
+// tests and simulation, in which Serve stands for the program.
+func (t *Tables) SetInterrupt(interrupt func() bool) { t.interrupt = interrupt }
 
 // Len returns the number of slots.
 func (t *Tables) Len() int { return len(t.slots) }
@@ -101,6 +108,13 @@ func (t *Tables) Abandon(i int) (tell bool) {
 		_, tell = lock.Give(Program)
 	}
 	return tell
+}
+
+// Holds returns the window whose lock an exchange of slot i holds, which is under way or was
+// interrupted.
+func (t *Tables) Holds(i int) (id uint32, ok bool) {
+	v := atomic.LoadUint64(&t.slots[i].Locked)
+	return uint32(v - 1), v != 0
 }
 
 // Window is a window that the program reaches.

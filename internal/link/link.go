@@ -121,6 +121,7 @@ type Link struct {
 	deadline int64
 
 	freeTables []int32             // places in cfg.Express
+	served     []*Session          // by place, nil where it is free
 	fencing    map[uint64]*Session // dead, and perhaps still in the program, by id
 
 	// credits is how many bundles of each class a peer may have in flight: an equal
@@ -155,6 +156,7 @@ func New(cfg Config) *Link {
 		fencing:   map[uint64]*Session{},
 	}
 	if cfg.Express != nil {
+		l.served = make([]*Session, cfg.Express.Len())
 		for i := range int32(cfg.Express.Len()) {
 			l.freeTables = append(l.freeTables, i)
 		}

@@ -39,6 +39,7 @@ func (l *Link) lendTable(s *Session) {
 	if n := len(l.freeTables); n > 0 {
 		s.serving.table = l.freeTables[n-1]
 		l.freeTables = l.freeTables[:n-1]
+		l.served[s.serving.table] = s
 	}
 }
 
@@ -83,8 +84,21 @@ func (l *Link) Fenced(id uint64) {
 	}
 	delete(l.fencing, id)
 	l.cfg.Express.Abandon(int(s.serving.table))
+	l.served[s.serving.table] = nil
 	l.freeTables = append(l.freeTables, s.serving.table)
 	l.cfg.Upper.Fenced(s)
+}
+
+// Holding calls f with each session of which an exchange holds the lock of a window.
+func (l *Link) Holding(window uint32, f func(*Session)) {
+	for i, s := range l.served {
+		if s == nil {
+			continue
+		}
+		if id, ok := l.cfg.Express.Holds(i); ok && id == window {
+			f(s)
+		}
+	}
 }
 
 // Fencing reports whether s has failed and something that it has sent may still be in the

@@ -81,7 +81,7 @@ func (x *Operations) watchHolders(id uint32, l *lock) {
 		x.watchHolder(s)
 	}
 	if l.host != nil {
-		x.watchWord(l)
+		x.watchWord(id, l)
 		x.lookAtWord(id, l)
 	}
 }
@@ -235,18 +235,24 @@ func (x *Operations) grant(id uint32, granted []window.Grant[struct{}]) {
 	}
 }
 
-// dropLocks releases what a dead peer holds and forgets what it waits for.
-func (x *Operations) dropLocks(s *Peer) {
-	x.cfg.Windows.All(func(w *window.Window) {
-		w.Checker().End(s.ID())
-		dropWord(w, s.Rank())
-	})
+// dropWaits forgets what a dead peer waits for, and what its accesses would conflict with:
+// no program reaches a window in checking mode.
+func (x *Operations) dropWaits(s *Peer) {
+	x.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.ID()) })
 	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
 		k := lockKey{id, s.ID()}
 		if wait := x.waits[k]; wait != nil {
 			delete(x.waits, k)
 			x.link.Forget(wait.bundle)
+			x.grant(id, x.locks[id].Drop(s.ID(), x.granted[:0]))
 		}
+	}
+}
+
+// dropLocks releases what a dead peer holds.
+func (x *Operations) dropLocks(s *Peer) {
+	x.cfg.Windows.All(func(w *window.Window) { dropWord(w, s.Rank()) })
+	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
 		l := x.locks[id]
 		l.gone(s.ID())
 		x.grant(id, l.Retry(l.Drop(s.ID(), x.granted[:0])))

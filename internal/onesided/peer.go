@@ -73,6 +73,7 @@ func (x *Operations) Fail(s *Peer) {
 	for _, a := range s.access {
 		a.fail(s.Failure())
 	}
+	x.dropWaits(s)
 	x.dropTypes(s)
 	s.marks, s.posting = nil, nil
 }

@@ -189,13 +189,16 @@ func (x *Operations) gone(h *window.Host, index int) bool {
 	return true
 }
 
-// watchWord watches those who hold l by its word while others wait.
-func (x *Operations) watchWord(l *lock) {
+// watchWord watches those who hold the lock of a window by its word while others wait. The
+// program holds it for the peer whose request it executes. If it was interrupted, the
+// peer's next frame has to come, or its death be noticed.
+func (x *Operations) watchWord(id uint32, l *lock) {
 	l.host.Lock.Holders(func(index int) {
 		if s := x.sharer(l.host, index); s != nil {
 			x.watchHolder(s)
 		}
 	})
+	x.link.Holding(id, func(s *link.Session) { x.watchHolder(x.cfg.Peer(s)) })
 }
 
 // dropWord gives up the lock of a window for a dead peer.
