@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/engine":     {"internal/express", "internal/link", "internal/membership", "internal/message", "internal/mpierr", "internal/onesided", "internal/reliable", "internal/wire", "window"},
 	"internal/epochs":     {"internal/engine", "internal/mpierr", "internal/onesided", "window"},
 	"internal/program":    {"datatype", "window"},
-	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/mpierr", "internal/onesided", "internal/program",
+	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/express", "internal/mpierr", "internal/onesided", "internal/program",
 		"internal/wire", "window"},
 	"internal/bootstrap":    {},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},

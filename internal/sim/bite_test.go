@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -86,6 +87,30 @@ func TestOraclesBite(t *testing.T) {
 					b = resignDamaged(b)
 				}
 				return [][]byte{b}
+			}
+		}},
+		{"an exchange again under the next number", func() func(int, int, []byte) [][]byte {
+			return func(_, _ int, b []byte) [][]byte {
+				h, _, fault := express.Decode(b)
+				if fault != wire.OK || h.Flags == wire.FlagResponse {
+					return [][]byte{b}
+				}
+				c := bytes.Clone(b)
+				h.Exchange++
+				express.Request(c, h)
+				return [][]byte{b, c}
+			}
+		}},
+		{"wrong results of exchanges", func() func(int, int, []byte) [][]byte {
+			return func(_, _ int, b []byte) [][]byte {
+				h, body, fault := express.Decode(b)
+				if fault != wire.OK || h.Flags != wire.FlagResponse || len(body) == 0 {
+					return [][]byte{b}
+				}
+				c := bytes.Clone(b)
+				c[wire.HeaderLen] ^= 1
+				express.Request(c, h)
+				return [][]byte{c}
 			}
 		}},
 		{"marks that say nothing", func() func(int, int, []byte) [][]byte {

@@ -25,6 +25,7 @@ const (
 	absent                        // victims never join the job
 	crash                         // the victim dies
 	restart                       // the victim dies, and starts again
+	mute                          // the answers of victims' programs vanish
 	giveUp                        // calls of the witnesses are given up and made again
 	numKinds
 )
@@ -49,6 +50,7 @@ var kinds = [numKinds]struct {
 	absent:       {name: "never joins", weight: 1, kills: true},
 	crash:        {name: "crash", weight: 2, kills: true},
 	restart:      {name: "crash and restart", weight: 4, kills: true},
+	mute:         {name: "program answers in vain"}, // see newTier
 	giveUp:       {name: "calls given up", weight: 3},
 }
 
@@ -72,7 +74,7 @@ func (f *fault) on(now int64) bool { return now >= f.from && now < f.to }
 
 // lasts reports whether ranks may be given up for it.
 func (f *fault) lasts() bool {
-	return f.kind != narrow && (kinds[f.kind].kills || f.to-f.from > shortFault)
+	return f.kind != narrow && f.kind != mute && (kinds[f.kind].kills || f.to-f.from > shortFault)
 }
 
 // concerns reports whether it may come between two ranks.
@@ -80,7 +82,7 @@ func (f *fault) concerns(a, b int) bool {
 	switch f.kind {
 	case partition, oneWay, longFrames, narrow:
 		return f.victims[a] != f.victims[b]
-	case giveUp:
+	case giveUp, mute:
 		return false
 	}
 	return f.victims[a] || f.victims[b]

@@ -43,6 +43,7 @@ type life struct {
 	receive   *engine.Receive  // what the receiver waits for, or nil
 	quiet     bool             // it waits no more
 
+	xdp     xdp
 	witness witness
 	sends   map[bundleID]*sends
 }
@@ -50,6 +51,7 @@ type life struct {
 func (w *World) start(rank int, incarnation uint64) {
 	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, freed: map[int]bool{}, sends: map[bundleID]*sends{}}
 	l.windows = &window.Table{}
+	l.newXDP()
 	if p := w.cfg.Program; p != nil {
 		l.exposeProgram(p)
 	} else {
@@ -65,8 +67,8 @@ func (w *World) start(rank int, incarnation uint64) {
 	l.expose(witnessWindow, l.witness.mem, 1)
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: l.windows,
-		Slab:     engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
-		RxFrames: w.between(8, 1024), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
+		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
+		Express: l.xdp.tables, RxFrames: w.between(8, 1024), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)
@@ -91,15 +93,17 @@ func (w *World) start(rank int, incarnation uint64) {
 }
 
 func (l *life) expose(id uint32, mem []byte, unit int) *window.Window {
-	return l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit})
+	return l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit}, mem)
 }
 
-// exposeWindow adds a window, in checking mode unless others map its memory.
-func (l *life) exposeWindow(c window.Config) *window.Window {
+// exposeWindow adds a window, in checking mode unless others or programs reach its memory,
+// which is nil if nobody can.
+func (l *life) exposeWindow(c window.Config, mem []byte) *window.Window {
 	c.GroupSize = l.w.plan.ranks
-	if c.Flavor != window.FlavorDynamic {
+	if mem != nil {
 		c.Host = l.sharing(c.ID)
 	}
+	l.show(&c, mem)
 	if c.Host == nil {
 		c.Checker = window.NewChecker(c.ID, l.rank)
 	}
@@ -130,6 +134,12 @@ func (l *life) sharing(id uint32) *window.Host {
 		}
 	}
 	return h
+}
+
+// maps reports whether a rank maps the memory of a window.
+func (w *World) maps(rank int, there *window.Window) bool {
+	h := there.Host()
+	return h != nil && w.plan.hosts > 0 && h.IndexOf(rank) >= 0
 }
 
 func (w *World) sameHost(a, b int) bool { return w.plan.hosts > 0 && a%w.plan.hosts == b%w.plan.hosts }
@@ -182,6 +192,7 @@ func (w *World) resume(l *life) {
 	reaped, inbox := l.reaped, l.inbox
 	l.reaped, l.inbox = nil, nil
 	l.e.Reaped(reaped)
+	l.fenced()
 	if w.chance(0.5) {
 		w.run(l) // it looks at the time first
 	}
@@ -254,7 +265,7 @@ func (w *World) transmit(l *life) {
 		})
 	}
 	l.e.Took(len(l.e.Output()))
-	l.e.Announcements()
+	w.announced(l)
 }
 
 // reap gives a slot back to a rank's engine.

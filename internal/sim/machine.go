@@ -38,13 +38,13 @@ type machineTarget struct {
 func (l *life) exposeProgram(p *program.Program) {
 	for i := range p.Windows {
 		d := &p.Windows[i]
-		mem := make([]byte, d.Sizes[l.rank])
+		mem := make([]byte, d.Sizes[l.rank], max(16, d.Sizes[l.rank])) // aligned
 		l.generated = append(l.generated, mem)
 		if d.Flavor != window.FlavorDynamic {
 			l.expose(uint32(i+1), mem, d.Units[l.rank])
 			continue
 		}
-		own := l.exposeWindow(window.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1})
+		own := l.exposeWindow(window.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1}, nil)
 		from := 0
 		for _, to := range d.Cuts[l.rank] {
 			if err := own.Attach(mem[from:to]); err != nil {
@@ -98,7 +98,7 @@ func (m *machine) window(i int) *machineWindow {
 		if w.cfg.Program.Windows[i].Flavor == window.FlavorDynamic {
 			x.base = window.Address(to.generated[i])
 		}
-		if there.Host() != nil && w.sameHost(l.rank, rank) {
+		if w.maps(l.rank, there) {
 			x.direct = there
 		}
 	}
@@ -107,7 +107,7 @@ func (m *machine) window(i int) *machineWindow {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		a := t.OpenAccess(m.session(rank), id)
+		a := l.access(m.session(rank), id)
 		if d := mw.targets[rank].direct; d != nil {
 			a.Share(d.Host().Lock, d.Host().IndexOf(l.rank))
 		}

@@ -18,14 +18,15 @@ type plan struct {
 	slowDevice          float64 // chance that a frame leaves late, and its slot comes back late
 	delay, jitter       int64
 	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
-	hosts               int   // ranks are on that many hosts, and share the memory of one window there; 0: none do
-	witnesses           bool  // each rank looks whether the others answer it in time
+	tier                tier
+	hosts               int  // ranks are on that many hosts, and share the memory of one window there; 0: none do
+	witnesses           bool // each rank looks whether the others answer it in time
 	faults              []fault
 }
 
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts, witnesses %t",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts, p.witnesses)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts, programs reach %t, witnesses %t",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts, p.tier.windows != 0, p.witnesses)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -56,6 +57,9 @@ func (w *World) newPlan() plan {
 		p.hosts = w.between(1, max(1, p.ranks-1))
 	}
 	w.newFaults(&p)
+	if !w.cfg.Together { // which is about messages alone
+		w.newTier(&p)
+	}
 	if w.cfg.shape != nil {
 		w.cfg.shape(&p, w.now)
 	}
@@ -146,7 +150,7 @@ func malformed(e *engine.Engine) (n uint64) {
 func (w *World) arrive(from, to int, payload []byte, damaged bool) {
 	l := w.nodes[to]
 	switch {
-	case !l.alive || l.stopped && l.unborn:
+	case !l.alive || l.stopped && l.unborn || w.meetsProgram(l, received{from, payload, damaged}):
 		return
 	case l.stopped:
 		if len(l.inbox) < l.cfg.RxFrames {
@@ -185,6 +189,9 @@ func (w *World) receive(l *life, r received) {
 }
 
 func describeFrame(b []byte) string {
+	if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
+		return describeExpress(b)
+	}
 	var h wire.Header
 	if f := h.Decode(b); f != wire.OK {
 		return "damaged: " + f.String()

@@ -222,6 +222,9 @@ type sends struct {
 // dead some time. With loss all around a bundle needs a few dozen.
 const mostSends = 100
 
+// exchange is bundleID.at of exchanges.
+const exchange = 1<<32 - 1
+
 // countSend sees that no bundle is sent without end.
 func (w *World) countSend(l *life, b []byte) {
 	id := bundleID{session: le.Uint64(b[8:]), seq: le.Uint64(b[32:]), response: b[6]&wire.FlagResponse != 0}
@@ -236,6 +239,11 @@ func (w *World) countSend(l *life, b []byte) {
 		if id.seq == 0 {
 			return // a probe, of which each is new
 		}
+	case wire.KindExpress:
+		if id.response {
+			return // each is to a request of its own
+		}
+		id.at = exchange
 	default:
 		return
 	}

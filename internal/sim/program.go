@@ -54,14 +54,14 @@ func (t *task) link(to *life) *link {
 		if to == l {
 			k.a[i] = l.e.OpenLocal(l.e.Windows().Lookup(uint32(i + 1)))
 		} else {
-			k.a[i] = l.e.OpenAccess(k.s, uint32(i+1))
+			k.a[i] = l.access(k.s, uint32(i+1))
 		}
 		k.sync[i] = l.newEpochs(l.views[i], 0, to.views[i].Checker() != nil,
 			func(rank int) bool { return to == l || k.direct[i] != nil },
 			func(epochs.Turn, int) *onesided.Access { return k.a[i] })
 		h := to.views[i].Host()
 		k.a[i].SetChecked(to.views[i].Checker() != nil)
-		if h == nil || l.incarnation > 1 || !t.w.sameHost(l.rank, to.rank) {
+		if l.incarnation > 1 || !t.w.maps(l.rank, to.views[i]) {
 			continue
 		}
 		k.direct[i] = to.views[i]
@@ -361,6 +361,9 @@ func (t *task) count(k *link, win int) {
 			Disp: counterAt + uint64(i)*8, Origin: one, Result: result, Request: &r,
 		}) {
 			return
+		}
+		if w.chance(0.5) {
+			t.l.e.Flush(k.a[win])
 		}
 		t.await(r.Met)
 		if t.failed(k, r.Err(), start) || k.failed() {

@@ -34,11 +34,11 @@ func ringBlock(rank, epoch int) []byte {
 // ringEpochs returns the synchronisation of the ring window.
 func (l *life) ringEpochs() *epochsOf {
 	own := l.e.Windows().Lookup(ringWindow)
-	return l.newEpochs(own, 0, true, func(rank int) bool { return rank == l.rank }, func(t epochs.Turn, rank int) *onesided.Access {
+	return l.newEpochs(own, 0, own.Checker() != nil, func(rank int) bool { return rank == l.rank }, func(t epochs.Turn, rank int) *onesided.Access {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		return t.OpenAccess(t.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
+		return l.access(t.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
 	})
 }
 

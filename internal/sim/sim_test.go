@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
@@ -130,6 +131,44 @@ func TestEveryFaultIsMet(t *testing.T) {
 	for k, yes := range met {
 		if !yes {
 			t.Errorf("%q was not met", kinds[k].name)
+		}
+	}
+}
+
+// TestProgramsMeetEverything sees that the seeds bring about all that can become of a
+// frame that a program looks at, and of the exchanges of an origin.
+func TestProgramsMeetEverything(t *testing.T) {
+	var reasons [express.NumReasons]int
+	var total Result
+	for seed := range uint64(150) {
+		for _, c := range []Config{{Seed: seed}, {Seed: seed, Program: program.Generate(seed, program.Ranks(seed))}} {
+			r := Run(c)
+			total.add(&r.Stats)
+			for why, n := range r.reasons {
+				reasons[why] += n
+			}
+		}
+	}
+	for why, n := range reasons {
+		t.Logf("%7d %s", n, express.Reason(why))
+		switch why := express.Reason(why); why {
+		case express.BadForm, express.NoSlot, express.Path, express.Outsider, express.Bounds, express.Operation, express.Busy, express.Awaited:
+			// No sound peer sends such frames, the device looks for the session, and here two
+			// frames are never served at once. To be awaited takes many seeds.
+		default:
+			if n == 0 {
+				t.Errorf("no frame met the program with this outcome: %s", why)
+			}
+		}
+	}
+	s := &total.Stats
+	t.Logf("%d exchanges: %d executed, %d taken as bundles; %d repetitions, answers lost %d times, %d served in user space",
+		s.Exchanges, s.Executed, s.Taken, s.Repeated, s.AnswersLost, s.ExpressServed)
+	for what, n := range map[string]uint64{
+		"executed": s.Executed, "taken": s.Taken, "repeated": s.Repeated, "answers lost": s.AnswersLost, "served in user space": s.ExpressServed,
+	} {
+		if n == 0 {
+			t.Errorf("no exchange was met with this: %s", what)
 		}
 	}
 }

@@ -42,8 +42,8 @@ func (t *task) bearWitness() {
 			continue
 		}
 		s := t.l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
-		a := t.l.e.OpenAccess(s, witnessWindow)
-		a.SetChecked(true)
+		a := t.l.access(s, witnessWindow)
+		a.SetChecked(to.windows.Lookup(witnessWindow).Checker() != nil)
 		switch n := w.rng.IntN(10); {
 		case n < 3:
 			t.witnessLock(to, a)

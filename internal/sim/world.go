@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -64,12 +65,19 @@ type Result struct {
 	Stats    engine.Stats // of all ranks; only the counters below are summed
 	MostSent int          // how often one bundle was sent, at most
 
-	met [numKinds]int // effects of faults of each kind
+	reasons [express.NumReasons]int // why programs served frames or not
+	met     [numKinds]int           // effects of faults of each kind
 }
 
 func (r *Result) add(s *engine.Stats) {
 	t := &r.Stats
 	t.Resent += s.Resent
+	t.Exchanges += s.Exchanges
+	t.Repeated += s.Repeated
+	t.Executed += s.Executed
+	t.Taken += s.Taken
+	t.AnswersLost += s.AnswersLost
+	t.ExpressServed += s.ExpressServed
 	t.Parked += s.Parked
 	t.ParkingFull += s.ParkingFull
 	t.SlotsExhausted += s.SlotsExhausted
@@ -83,19 +91,20 @@ func (r *Result) add(s *engine.Stats) {
 
 // World is one run.
 type World struct {
-	cfg    Config
-	rng    *rand.Rand
-	now    int64
-	queue  eventQueue
-	net    network
-	nodes  []*life // the current life of each rank
-	lives  []*life
-	hash   uint64
-	frames int
-	direct int
-	plan   plan
-	met    [numKinds]int
-	most   int // times that a bundle was sent
+	cfg     Config
+	rng     *rand.Rand
+	now     int64
+	queue   eventQueue
+	net     network
+	nodes   []*life // the current life of each rank
+	lives   []*life
+	hash    uint64
+	frames  int
+	direct  int
+	plan    plan
+	met     [numKinds]int
+	reasons [express.NumReasons]int // of programs
+	most    int                     // times that a bundle was sent
 
 	assembly assembly
 }
@@ -139,7 +148,7 @@ func Run(cfg Config) (result Result) {
 			result.add(&l.e.Stats)
 		}
 		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
-		result.MostSent, result.met = w.most, w.met
+		result.MostSent, result.met, result.reasons = w.most, w.met, w.reasons
 		switch r := recover().(type) {
 		case nil:
 		case failure:
