@@ -37,6 +37,18 @@ func BenchmarkExchange(b *testing.B) {
 		r.Code = c
 		return r
 	}
+	data := packet{payload: message(wire.KindData, session)}.bytes()
+	b.Run("data", func(b *testing.B) { // what one run costs that executes nothing
+		var spent time.Duration
+		for b.Loop() {
+			_, each, err := p.XdprmaClassify.Benchmark(data, 1, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			spent += each
+		}
+		b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "ns/run")
+	})
 	for _, tt := range []struct {
 		name string
 		list []record

@@ -2,6 +2,10 @@ package bpf_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
@@ -46,6 +50,44 @@ func TestTwinsAgree(t *testing.T) {
 			t.Errorf("%v: %d times: the frames are too much alike", why, n)
 		}
 	}
+}
+
+// The twins agree on the frames of which a fuzzer found that they take another way through
+// the one in Go.
+func TestTwinsAgreeOnTheCorpus(t *testing.T) {
+	files, err := filepath.Glob("../internal/express/testdata/fuzz/FuzzServe/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no corpus: %v", err)
+	}
+	p, twin := loadTier(t), heapSide()
+	var times [numCounters]uint64
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted := strings.TrimSuffix(strings.TrimPrefix(string(text), "go test fuzz v1\n[]byte("), ")\n")
+		b, err := strconv.Unquote(quoted)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		frame := append([]byte(b), make([]byte, max(0, wire.HeaderLen-len(b)))...)
+		head := request(express.Header{Session: session, Exchange: 1, Try: 1})
+		copy(frame[:6], head)
+		copy(frame[8:16], head[8:16])
+		if len(frame) > 1400 {
+			continue // longer than a frame is
+		}
+		for _, s := range []*side{&p.side, twin} {
+			s.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+		}
+		copy(frame[32:40], head[32:40])
+		le.PutUint32(frame[16:], express.Checksum(frame))
+		for range 2 {
+			p.both(t, twin, 0, frame, &times)
+		}
+	}
+	p.compare(t, twin, true)
 }
 
 // source makes frames that are valid, hostile or damaged.
