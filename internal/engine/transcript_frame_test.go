@@ -25,8 +25,11 @@ func (f *frame) header() (h wire.Header) {
 
 // String describes a frame in words: what it asks, then what it says has arrived.
 func (f *frame) String() string {
-	h := f.header()
 	s := fmt.Sprintf("%d->%d  ", f.from, f.to)
+	if f.express() {
+		return s + exchange(f.payload)
+	}
+	h := f.header()
 	switch h.Kind {
 	case wire.KindHello, wire.KindHelloAck:
 		return s + handshake(h.Kind, f.payload[wire.HeaderLen:])

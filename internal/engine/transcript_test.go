@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -84,18 +85,20 @@ func perform(t *testing.T, text string) string {
 // stage is where a transcript is performed: the ranks, the frames that are on their way
 // between them, and the calls that have not ended.
 type stage struct {
-	t       *testing.T
-	out     *strings.Builder
-	now     int64
-	ranks   []*engine.Engine
-	slabs   []*engine.Slab
-	memory  [][]byte
-	flying  []frame
-	cut     map[int]bool // ranks that no frame reaches or leaves
-	payload int          // that ranks send and receive
-	narrow  int          // the longest payload that gets through, if not 0
-	calls   []*call
-	pending []func() // what the commands of this paragraph do
+	t      *testing.T
+	out    *strings.Builder
+	now    int64
+	ranks  []*engine.Engine
+	slabs  []*engine.Slab
+	memory [][]byte
+
+	programs map[int]*program // nil: none has one
+	flying   []frame
+	cut      map[int]bool // ranks that no frame reaches or leaves
+	payload  int          // that ranks send and receive
+	narrow   int          // the longest payload that gets through, if not 0
+	calls    []*call
+	pending  []func() // what the commands of this paragraph do
 }
 
 // call is a call that waits.
@@ -119,8 +122,14 @@ func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n"
 // start gives a rank a life.
 func (s *stage) start(rank, size int, incarnation uint64) {
 	memory := make([]byte, stageMemory)
+	var tables *express.Tables
+	var host *window.Host
+	if s.programs != nil {
+		s.programs[rank], host = newProgram(rank, size, memory)
+		tables = s.programs[rank].tables
+	}
 	w, err := window.New(window.Config{
-		ID: stageWindow, Flavor: window.FlavorCreate, Memory: window.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size,
+		ID: stageWindow, Flavor: window.FlavorCreate, Memory: window.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size, Host: host,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -131,7 +140,7 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 	}
 	id := uint64(rank+1)<<32 + incarnation<<16
 	e := engine.New(engine.Config{
-		Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Windows: windows,
+		Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Windows: windows, Express: tables,
 		Rand: func() uint64 { id++; return id },
 	})
 	e.Now = s.now
@@ -162,7 +171,7 @@ func (s *stage) transmit(show bool) {
 				}
 			}
 			e.Tick()
-			e.Announcements()
+			s.announced(rank)
 			for len(e.Output()) > 0 {
 				o := e.Output()[0]
 				f := frame{rank, int(o.Path), append([]byte(nil), s.slabs[rank].Payload(o.Slot)[:o.Len]...)}
@@ -207,7 +216,9 @@ func (s *stage) access(from, to int) *onesided.Access {
 	if e == nil {
 		s.t.Fatalf("rank %d has not dialled rank %d", from, to)
 	}
-	return s.ranks[from].OpenAccess(e, stageWindow)
+	a := s.ranks[from].OpenAccess(e, stageWindow)
+	a.SetReach(s.programs != nil)
+	return a
 }
 
 // advance sets the time.
@@ -271,6 +282,8 @@ func (s *stage) deliver(wanted func(*frame) bool, count map[string]int) {
 			rest = append(rest, f)
 		case s.cut[f.from] || s.cut[f.to] || s.narrow > 0 && len(f.payload) > s.narrow:
 			count[way+" cut"]++
+		case s.meetsProgram(&f):
+			count[way]++
 		default:
 			count[way]++
 			s.ranks[f.to].Receive(f.payload, engine.PathID(f.from))
@@ -289,7 +302,7 @@ func (s *stage) wantedFrames(words []string) func(*frame) bool {
 		packet = uint64(s.number(words[2]))
 	}
 	return func(f *frame) bool {
-		return (way == "" || way == fmt.Sprintf("%d->%d", f.from, f.to)) && (packet == 0 || f.header().Packet == packet)
+		return (way == "" || way == fmt.Sprintf("%d->%d", f.from, f.to)) && (packet == 0 || f.number() == packet)
 	}
 }
 
@@ -360,6 +373,9 @@ func init() {
 	commands = map[string]func(s *stage, w []string){
 		"ranks": func(s *stage, w []string) {
 			s.payload = max(wire.MinPayload, s.option(w, "payload")) // with more, a session begins with a probe of it
+			if w[len(w)-1] == "programs" {
+				s.programs = map[int]*program{}
+			}
 			for r := range s.number(w[0]) {
 				s.start(r, s.number(w[0]), 1)
 			}
@@ -402,7 +418,9 @@ func init() {
 			s.say("      rank %s holds: slots %d, operations %d, bundles parked %d, bundles in the queue of a lock %d",
 				w[0], u.Slots-u.FreeSlots, u.Operations, u.Parked, u.LockWaits)
 		},
-		"bye": func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye() },
+		"mute":      func(s *stage, w []string) { s.programs[s.number(w[0])].mute = true },
+		"exchanges": func(s *stage, w []string) { s.tellExchanges(s.number(w[0])) },
+		"bye":       func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye() },
 	}
 	for name, do := range map[string]func(s *stage, from, to int, w []string){
 		"dial": func(s *stage, from, to int, w []string) {
