@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -44,13 +48,54 @@ func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
 		}
 	}
 	t.Cleanup(stop)
+	return joined(t, places, func(_ int, join func() error) error { return join() }, limits)
+}
+
+// newLabJob is newJob for ranks that have an interface each, and a transport over XDP.
+func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits comm.Limits) *job {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	lab, err := netlab.New(netlab.Config{Ranks: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := lab.AcceptAnswers(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := bootstrap.Listen("unix:" + filepath.Join(t.TempDir(), "rendezvous"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bootstrap.Config{Size: size, Job: bootstrap.NewJob(), Transport: transport, Port: bootstrap.DefaultPort}
+	server := bootstrap.Serve(l, first.Token())
+	t.Cleanup(func() { _ = server.Close() })
+	first.Rendezvous = server.Addr()
+	var places []bootstrap.Config
+	for rank := range size {
+		p := first
+		p.Rank, p.Interface, p.Address, p.Host = rank, lab.Interface(rank), lab.Addr(rank), fmt.Sprint("host ", rank)
+		places = append(places, p)
+	}
+	return joined(t, places, lab.Do, limits)
+}
+
+// joined joins the ranks of places, each in the surroundings that within gives it.
+func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join func() error) error, limits comm.Limits) *job {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	t.Cleanup(cancel)
-	j := &job{t: t, ctx: ctx, nodes: make([]*rma.Node, size)}
+	j := &job{t: t, ctx: ctx, nodes: make([]*rma.Node, len(places))}
 	t.Cleanup(j.close)
-	for rank := range size {
-		j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: &places[rank], Limits: limits})
-		if err != nil {
+	for rank := range places {
+		if err := within(rank, func() (err error) {
+			j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: &places[rank], Limits: limits})
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

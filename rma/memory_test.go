@@ -333,67 +333,72 @@ func TestFlushByAnother(t *testing.T) {
 // and a third rank gets. Every aligned element is of one pattern, all the time, and
 // nothing else is touched.
 func TestElementsAreWhole(t *testing.T) {
-	const elements, times, untouched = 500, 300, 0xee
 	for _, width := range []int{4, 8} {
-		j := newJob(t, 4, comm.Limits{})
-		wins := j.windows((elements+2)*width, width)
-		mem := wins[0].Memory()
-		for i := range mem {
-			mem[i] = untouched
+		elementsAreWhole(t, newJob(t, 4, comm.Limits{}), width, 500, 1)
+	}
+}
+
+// elementsAreWhole does so with elements that lie lead elements into the window.
+func elementsAreWhole(t *testing.T, j *job, width, elements, lead int) {
+	t.Helper()
+	const times, untouched = 300, 0xee
+	wins := j.windows((elements+2*lead)*width, width)
+	mem := wins[0].Memory()
+	for i := range mem {
+		mem[i] = untouched
+	}
+	inside := mem[lead*width : (elements+lead)*width]
+	clear(inside)
+	j.must(wins[0].Sync())
+	whole := func(who string, i int, v uint64) error {
+		if first := v & 0xff; v != first*0x0101010101010101>>(64-8*width) {
+			return fmt.Errorf("%s: element %d of %d bytes is %x", who, i, width, v)
 		}
-		inside := mem[width : (elements+1)*width]
-		clear(inside)
-		j.must(wins[0].Sync())
-		whole := func(who string, i int, v uint64) error {
-			if first := v & 0xff; v != first*0x0101010101010101>>(64-8*width) {
-				return fmt.Errorf("%s: element %d of %d bytes is %x", who, i, width, v)
+		return nil
+	}
+	var ended atomic.Int32
+	j.each(func(n *rma.Node) (err error) {
+		w, data := wins[n.Rank()], make([]byte, elements*width)
+		switch n.Rank() {
+		case 0:
+			for err == nil && ended.Load() < 2 {
+				for i := 0; i < elements && err == nil; i++ {
+					if width == 8 {
+						err = whole("load", i, atomic.LoadUint64(&rma.Slice[uint64](inside)[i]))
+					} else {
+						err = whole("load", i, uint64(atomic.LoadUint32(&rma.Slice[uint32](inside)[i])))
+					}
+				}
 			}
-			return nil
+			return err
+		case 1:
+			err = w.LockAll(j.ctx, 0)
+			for err == nil && ended.Load() < 2 {
+				err = errors.Join(w.Get(rma.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
+				for i := 0; i < elements && err == nil; i++ {
+					v := uint64(0)
+					for _, b := range data[i*width:][:width] {
+						v = v<<8 | uint64(b)
+					}
+					err = whole("get", i, v)
+				}
+			}
+		default:
+			defer ended.Add(1)
+			err = w.LockAll(j.ctx, 0)
+			for k := 0; k < times && err == nil; k++ {
+				for i := range data {
+					data[i] = byte(n.Rank() + 2*k)
+				}
+				err = errors.Join(w.Put(rma.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
+			}
 		}
-		var ended atomic.Int32
-		j.each(func(n *rma.Node) (err error) {
-			w, data := wins[n.Rank()], make([]byte, elements*width)
-			switch n.Rank() {
-			case 0:
-				for err == nil && ended.Load() < 2 {
-					for i := 0; i < elements && err == nil; i++ {
-						if width == 8 {
-							err = whole("load", i, atomic.LoadUint64(&rma.Slice[uint64](inside)[i]))
-						} else {
-							err = whole("load", i, uint64(atomic.LoadUint32(&rma.Slice[uint32](inside)[i])))
-						}
-					}
-				}
-				return err
-			case 1:
-				err = w.LockAll(j.ctx, 0)
-				for err == nil && ended.Load() < 2 {
-					err = errors.Join(w.Get(rma.Bytes(data), 0, rma.At(1)), w.Flush(j.ctx, 0))
-					for i := 0; i < elements && err == nil; i++ {
-						v := uint64(0)
-						for _, b := range data[i*width:][:width] {
-							v = v<<8 | uint64(b)
-						}
-						err = whole("get", i, v)
-					}
-				}
-			default:
-				defer ended.Add(1)
-				err = w.LockAll(j.ctx, 0)
-				for k := 0; k < times && err == nil; k++ {
-					for i := range data {
-						data[i] = byte(n.Rank() + 2*k)
-					}
-					err = errors.Join(w.Put(rma.Bytes(data), 0, rma.At(1)), w.Flush(j.ctx, 0))
-				}
-			}
-			return errors.Join(err, w.UnlockAll(j.ctx))
-		})
-		j.must(wins[0].Sync())
-		for i := range width {
-			if mem[i] != untouched || mem[len(mem)-1-i] != untouched {
-				t.Errorf("%d bytes: a byte beside the target was written", width)
-			}
+		return errors.Join(err, w.UnlockAll(j.ctx))
+	})
+	j.must(wins[0].Sync())
+	for i := range lead * width {
+		if mem[i] != untouched || mem[len(mem)-1-i] != untouched {
+			t.Errorf("%d bytes: a byte beside the target was written", width)
 		}
 	}
 }

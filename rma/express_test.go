@@ -1,0 +1,178 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/rma"
+)
+
+// executed returns how many requests a rank's XDP program has executed.
+func executed(n *rma.Node) uint64 {
+	_, device := n.Stats()
+	return device.Filter["express_executed"]
+}
+
+// awaitReach reads from rank 1 until its program answers, which learns of the window in
+// the background.
+func awaitReach(j *job, w *rma.Win) {
+	j.t.Helper()
+	var got int64
+	for before := executed(j.nodes[1]); executed(j.nodes[1]) == before; {
+		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Get(rma.Value(&got), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+	}
+}
+
+// TestCallsAreExecutedInXDP makes each kind of small call, under a lock of its own and
+// under one that is held, at a target whose program reaches the window.
+func TestCallsAreExecutedInXDP(t *testing.T) {
+	for _, transport := range []bootstrap.Transport{bootstrap.XDPNative, bootstrap.XDPGeneric} {
+		t.Run(string(transport), func(t *testing.T) {
+			j := newLabJob(t, 2, transport, comm.Limits{})
+			wins := j.windows(64, 8)
+			for r, w := range wins {
+				if !w.Unattended(0) || !w.Unattended(1) || w.Unattended(2) || w.Info()["xdprma_express"] != "true" {
+					t.Errorf("rank %d: the window is not in reach, info %v", r, w.Info())
+				}
+			}
+			w := wins[0]
+			var old, got int64
+			one, two, put := int64(1), int64(2), []int64{7, 8, 9}
+			calls := func(again int64) {
+				j.must(w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
+				if old != again {
+					t.Fatalf("fetched %d, not %d", old, again)
+				}
+				j.must(w.CompareAndSwap(rma.Value(&two), rma.Value(&one), rma.Value(&old), 1, rma.At(0)), w.Flush(j.ctx, 1))
+				j.must(w.Put(rma.Of(put), 1, rma.At(3)), w.Flush(j.ctx, 1))
+				j.must(w.Get(rma.Value(&got), 1, rma.At(5)), w.Flush(j.ctx, 1))
+				if got != 9 {
+					t.Fatalf("got %d", got)
+				}
+			}
+			awaitReach(j, w)
+			before := executed(j.nodes[1])
+			j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0))
+			calls(0)
+			j.must(w.Unlock(j.ctx, 1), w.LockAll(j.ctx, 0))
+			calls(2)
+			j.must(w.UnlockAll(j.ctx))
+			// The first call of an epoch travels with its lock, in a bundle.
+			if now := executed(j.nodes[1]); now-before < 6 {
+				protocol, _ := j.nodes[0].Stats()
+				_, device := j.nodes[1].Stats()
+				t.Errorf("the program has executed %d of 6 calls: %+v, %v", now-before, protocol, device.Filter)
+			}
+			freeAll(j, wins)
+		})
+	}
+}
+
+// TestReachHasLimits asks for windows that no program is to reach.
+func TestReachHasLimits(t *testing.T) {
+	j := newLabJob(t, 2, bootstrap.XDPNative, comm.Limits{ExpressWindow: 4096})
+	for _, test := range []struct {
+		name  string
+		size  int
+		info  rma.Info
+		reach bool
+	}{
+		{"within the limit", 4096, nil, true},
+		{"beyond the limit", 4097, nil, false},
+		{"asked for", 100_000, rma.Info{"xdprma_express": "true"}, true},
+		{"refused", 8, rma.Info{"xdprma_express": "false"}, false},
+		{"within its own limit", 5000, rma.Info{"xdprma_express": "5000"}, true},
+		{"beyond its own limit", 9, rma.Info{"xdprma_express": "8"}, false},
+		{"checked", 8, rma.Info{"xdprma_check_conflicts": "true"}, false},
+		{"without bytes", 0, nil, false},
+		{"aligned further", 8, rma.Info{"mpi_minimum_memory_alignment": "65536"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// Rank 1 alone has what is tested: each target decides for itself.
+			wins := make([]*rma.Win, 2)
+			j.each(func(n *rma.Node) (err error) {
+				size, info := 8, rma.Info(nil)
+				if n.Rank() == 1 {
+					size, info = test.size, test.info
+				}
+				wins[n.Rank()], err = rma.Allocate(j.ctx, n.World(), size, 1, info)
+				return err
+			})
+			if wins[0].Unattended(1) != test.reach || (wins[1].Info()["xdprma_express"] == "true") != test.reach {
+				t.Errorf("in reach %v, info %v", wins[0].Unattended(1), wins[1].Info())
+			}
+			if checked := test.name == "checked"; wins[1].Unattended(0) == checked {
+				t.Error("the window of rank 0 follows that of rank 1, or is checked and in reach")
+			}
+			if len(wins[1].Memory()) != test.size {
+				t.Errorf("%d bytes", len(wins[1].Memory()))
+			}
+			freeAll(j, wins)
+		})
+	}
+	j.each(func(n *rma.Node) error {
+		w, err := rma.Create(j.ctx, n.World(), make([]byte, 8), 1, nil)
+		if err == nil && w.Unattended(1-n.Rank()) {
+			err = errors.New("memory of the program is in reach")
+		}
+		return errors.Join(err, w.Free(j.ctx))
+	})
+	for _, err := range j.outcomes(func(n *rma.Node) error {
+		_, err := rma.Allocate(j.ctx, n.World(), 8, 1, rma.Info{"xdprma_express": "-1"})
+		return err
+	}) {
+		if !errors.Is(err, rma.ErrArg) {
+			t.Errorf("a negative limit: %v", err)
+		}
+	}
+}
+
+// Elements are whole where the program, user space and the owner are at them at once.
+func TestElementsAreWholeInReach(t *testing.T) {
+	for _, width := range []int{4, 8} {
+		elementsAreWhole(t, newLabJob(t, 4, bootstrap.XDPNative, comm.Limits{}), width, 800/width, 8/width)
+	}
+}
+
+// A window that is freed while frames for it arrive refuses them, in the program and
+// outside it.
+func TestFreeWhileFramesArrive(t *testing.T) {
+	j := newLabJob(t, 2, bootstrap.XDPNative, comm.Limits{})
+	for range 5 {
+		wins := j.windows(4096, 8)
+		var puts atomic.Int32
+		j.each(func(n *rma.Node) error {
+			w := wins[n.Rank()]
+			if n.Rank() == 1 {
+				for puts.Load() < 100 {
+					if err := j.ctx.Err(); err != nil {
+						return err
+					}
+				}
+				given, giveUp := context.WithCancel(j.ctx)
+				giveUp() // the other rank is not waited for
+				if err := w.Free(given); !errors.Is(err, context.Canceled) {
+					return err
+				}
+				return nil
+			}
+			err := w.LockAll(j.ctx, 0)
+			for v := uint64(1); err == nil; v++ {
+				puts.Add(1)
+				err = errors.Join(w.Put(rma.Value(&v), 1, rma.At(int64(v%512))), w.Flush(j.ctx, 1))
+			}
+			if !errors.Is(err, rma.ErrWin) {
+				return err
+			}
+			given, giveUp := context.WithCancel(j.ctx)
+			giveUp()
+			_ = w.UnlockAll(j.ctx)
+			_ = w.Free(given)
+			return nil
+		})
+	}
+}
