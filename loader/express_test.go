@@ -1,0 +1,109 @@
+package loader
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// TestAnswersArrive has the program of b execute requests that a socket of a sends over
+// the veth pair, and answer them to it past b's user space, in either mode. In native mode
+// the end that gets answers needs a program, too.
+func TestAnswersArrive(t *testing.T) {
+	const session, peerSession, rank, id = 7, 8, 3, 5
+	for _, mode := range []Mode{Native, Generic} {
+		t.Run(mode.String(), func(t *testing.T) {
+			l := newLab(t, shape{})
+			p := l.attach(t, Options{Slots: 4, Mode: mode})
+			tier, err := p.Tier()
+			must(t, err)
+			t.Cleanup(func() { must(t, tier.Release()) })
+			l.in(t, l.a, func() {
+				passing, err := Attach(Options{Interface: "a", Port: port, Mode: mode})
+				must(t, err)
+				t.Cleanup(func() { must(t, passing.Close()) })
+			})
+			chunk, err := tier.NewChunk(1 << 16)
+			must(t, err)
+			t.Cleanup(func() { must(t, chunk.Unmap()) })
+			must(t, tier.Install(0, chunk))
+			must(t, chunk.Close())
+			tables := express.NewTables(tier.Slots(), tier.Windows())
+
+			var conn *net.UDPConn
+			l.in(t, l.a, func() {
+				conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: addrA}, &net.UDPAddr{IP: addrB, Port: port})
+				must(t, err)
+			})
+			defer conn.Close()
+			here := conn.LocalAddr().(*net.UDPAddr)
+			tables.OpenSlot(2, express.Slot{
+				Session: session, PeerSession: peerSession, Rank: rank,
+				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
+				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
+			})
+			tables.Expose(express.Window{ID: id, Mem: chunk.Bytes(), Members: func(r int) bool { return r == rank }})
+			must(t, p.AllowSession(session, 2))
+
+			part := func(n int, operand ...byte) []byte {
+				b := make([]byte, wire.PartLen)
+				wire.PutPart(b, 0, uint32(n))
+				return append(b, operand...)
+			}
+			exchange := uint64(0)
+			ask := func(r wire.Record, data []byte) []byte {
+				exchange++
+				r.Window, r.Data = id, data
+				_, results, _ := express.Form(&r)
+				b := make([]byte, express.PayloadLen(wire.RecordSize(len(data)), express.Padded(results)))
+				copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
+				answer := make([]byte, 2048)
+				for try := uint64(1); try <= 300; try++ {
+					express.Request(b, express.Header{Session: session, Exchange: exchange, Try: try, Records: 1})
+					_, err := conn.Write(b)
+					must(t, err)
+					must(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+					n, err := conn.Read(answer)
+					if err != nil {
+						continue // lost, or refused while the interface comes up
+					}
+					h, body, fault := express.Decode(answer[:n])
+					if fault != wire.OK || h.Session != peerSession || h.Flags != wire.FlagResponse {
+						t.Fatalf("answer %+v: %v", h, fault)
+					}
+					if h.Exchange == exchange {
+						return body
+					}
+				}
+				counters, _ := p.Counters()
+				t.Fatalf("exchange %d is not answered; the program counted %v", exchange, counters)
+				return nil
+			}
+			data := bytes.Repeat([]byte("one-sided"), 125)
+			ask(wire.Record{Code: wire.CodePut, Disp: 16}, data)
+			if !bytes.Equal(chunk.Bytes()[16:][:len(data)], data) {
+				t.Error("the window has other data than were put")
+			}
+			if got := ask(wire.Record{Code: wire.CodeGet, Disp: 16}, part(len(data))); !bytes.Equal(got[:len(data)], data) {
+				t.Errorf("got %q", got)
+			}
+			for n := range uint64(100) {
+				got := ask(wire.Record{Code: wire.CodeGetAccumulate, Basic: uint8(datatype.BasicInt64), Op: uint8(datatype.Sum)}, part(8, 3, 0, 0, 0, 0, 0, 0, 0))
+				if v := binary.LittleEndian.Uint64(got); v != 3*n {
+					t.Fatalf("fetched %d after %d times 3", v, n)
+				}
+			}
+			counters, err := p.Counters()
+			must(t, err)
+			if counters["express_executed"] != exchange || counters["redirected"] != 0 {
+				t.Errorf("%d exchanges; the program counted %v", exchange, counters)
+			}
+		})
+	}
+}
