@@ -12,6 +12,7 @@ type settings struct {
 	port       int    // -1: nothing, 0: the system chooses
 	queueLimit int    // 0: none
 	useFrames  bool
+	noExpress  bool
 }
 
 // noSettings is what an environment without any of the variables says.
@@ -29,6 +30,11 @@ func settingsFrom(getenv func(string) string) (s settings, err error) {
 			return s, usageError("%s: %w", bootstrap.EnvTransport, err)
 		}
 	}
+	express, err := bootstrap.ParseSwitch(getenv(bootstrap.EnvExpress), true)
+	if err != nil {
+		return s, usageError("%s: %w", bootstrap.EnvExpress, err)
+	}
+	s.noExpress = !express
 	frames := 0
 	for _, v := range []struct {
 		name        string

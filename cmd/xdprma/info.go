@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v3"
 	"github.com/vishvananda/netlink"
@@ -77,6 +78,8 @@ type port struct {
 	Program          string   `json:"program,omitempty"` // XDP program that is attached already
 	Mode             string   `json:"mode"`
 	Reason           string   `json:"reason"`
+	Express          bool     `json:"express"` // the XDP program executes small requests
+	ExpressNote      string   `json:"express_note"`
 }
 
 // inspect looks everything up, about the interfaces of these names, or all.
@@ -126,6 +129,7 @@ func inspect(names []string) (*machine, error) {
 			continue
 		}
 		p := describe(link.Attrs(), caps, f)
+		p.Express, p.ExpressNote = canExecute(p)
 		if addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL); err == nil {
 			for _, a := range addrs {
 				p.Addresses = append(p.Addresses, a.IPNet.String())
@@ -175,6 +179,23 @@ func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port
 	}
 	return p
 }
+
+// canExecute says whether the XDP program of an interface executes small requests itself.
+func canExecute(p port) (can bool, note string) {
+	if p.Mode == "udp" {
+		return false, "without XDP the process executes all requests"
+	}
+	if err := loadExecutor(); err != nil {
+		return false, "the kernel or this process cannot have the program: " + err.Error()
+	}
+	if p.Kind == "veth" && p.Mode != "xdp-generic" {
+		return true, "small requests, if the other end of this veth has an XDP program too"
+	}
+	return true, "small requests"
+}
+
+// loadExecutor tries the program once.
+var loadExecutor = sync.OnceValue(loader.CanExecute)
 
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
@@ -236,6 +257,7 @@ func (m *machine) print(w io.Writer) error {
 		fmt.Fprintf(b, "  XDP features  %s\n", cmp.Or(features, "none"))
 		fmt.Fprintf(b, "  XDP program   %s\n", cmp.Or(p.Program, "none"))
 		fmt.Fprintf(b, "  mode          %s: %s\n", p.Mode, p.Reason)
+		fmt.Fprintf(b, "  XDP executes  %s: %s\n", yesNo(p.Express), p.ExpressNote)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -96,7 +96,7 @@ func TestInfo(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := slices.IndexFunc(m.Interfaces, func(p port) bool { return p.Name == "lo" })
-			if m.Kernel == "" || i < 0 || m.Interfaces[i].Mode != "udp" {
+			if m.Kernel == "" || i < 0 || m.Interfaces[i].Mode != "udp" || m.Interfaces[i].Express || m.Interfaces[i].ExpressNote == "" {
 				t.Errorf("got %+v", m)
 			}
 			if asNobody && (m.RunInNamespaces || m.Capabilities["CAP_BPF"] || m.RunInNamespacesNote == "") {
@@ -118,7 +118,8 @@ func TestInfoWithinRank(t *testing.T) {
 	testenv.NeedsRoot(t)
 	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
 	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") ||
-		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-native: ") {
+		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-native: ") ||
+		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests, if the other end of this veth has") {
 		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
 	}
 }

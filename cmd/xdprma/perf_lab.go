@@ -82,7 +82,13 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 		return err
 	}
 	b := &bench{o: o, self: self, signals: signals, progress: progress, report: report}
-	b.runner = runner{settings: noSettings, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
+	var s settings
+	if s, err = settingsFrom(os.Getenv); err != nil {
+		return err
+	}
+	only := noSettings // the command line says the rest
+	only.noExpress = s.noExpress
+	b.runner = runner{settings: only, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
 		transports: slices.Repeat([]bootstrap.Transport{o.transport}, ranks)}
 	if err := b.network(); err != nil {
 		return err

@@ -31,8 +31,8 @@ With --ranks-per-host K, K ranks at a time share a namespace, each with an inter
 of its own, and access each other's allocated windows in memory, as ranks of one
 host do; --frames has them use frames all the same.
 
-XDPRMA_TRANSPORT, XDPRMA_PORT, XDPRMA_QUEUES and XDPRMA_FRAMES in the environment hold
-for all ranks, unless an option says otherwise. Where the ranks share the loopback
+XDPRMA_TRANSPORT, XDPRMA_PORT, XDPRMA_QUEUES, XDPRMA_FRAMES and XDPRMA_EXPRESS in the
+environment hold for all ranks, unless an option says otherwise. Where the ranks share the loopback
 interface, rank r has the port XDPRMA_PORT + r.
 
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
@@ -270,6 +270,7 @@ func (r *runner) configure() {
 		c := &r.configs[rank]
 		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
 		c.Transport, c.Queues, c.Frames = r.transports[rank], r.queueLimit, r.frames
+		c.NoExpress = r.noExpress
 		if r.lab != nil {
 			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
 			if r.port != -1 {
@@ -316,7 +317,7 @@ func inheritedEnvironment() []string {
 	contract := []string{
 		bootstrap.EnvRank, bootstrap.EnvSize, bootstrap.EnvJob, bootstrap.EnvRendezvous, bootstrap.EnvServe,
 		bootstrap.EnvTransport, bootstrap.EnvInterface, bootstrap.EnvAddress, bootstrap.EnvPort, bootstrap.EnvQueues,
-		bootstrap.EnvHost, bootstrap.EnvFrames,
+		bootstrap.EnvHost, bootstrap.EnvFrames, bootstrap.EnvExpress,
 	}
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

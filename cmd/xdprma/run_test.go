@@ -139,8 +139,8 @@ func TestRunEnvironment(t *testing.T) {
 // The settings in the launcher's environment hold for all ranks, unless an option says
 // otherwise. They do not hold when a rank of a job is itself the launcher.
 func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
-	const script = `echo $XDPRMA_RANK $XDPRMA_TRANSPORT $XDPRMA_PORT ${XDPRMA_QUEUES:-all} ${XDPRMA_FRAMES:-0}`
-	set := []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=23456", "XDPRMA_QUEUES=3", "XDPRMA_FRAMES=1"}
+	const script = `echo $XDPRMA_RANK $XDPRMA_TRANSPORT $XDPRMA_PORT ${XDPRMA_QUEUES:-all} ${XDPRMA_FRAMES:-0} ${XDPRMA_EXPRESS:-on}`
+	set := []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=23456", "XDPRMA_QUEUES=3", "XDPRMA_FRAMES=1", "XDPRMA_EXPRESS=off"}
 	for _, test := range []struct {
 		name    string
 		env     []string
@@ -150,15 +150,16 @@ func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
 		status  int
 		problem string
 	}{
-		{name: "loopback", env: set, want: []string{"[0] 0 udp 23456 3 1", "[1] 1 udp 23457 3 1"}},
-		{name: "namespaces", env: set, root: true, want: []string{"[0] 0 udp 23456 3 1", "[1] 1 udp 23456 3 1"}},
+		{name: "loopback", env: set, want: []string{"[0] 0 udp 23456 3 1 off", "[1] 1 udp 23457 3 1 off"}},
+		{name: "namespaces", env: set, root: true, want: []string{"[0] 0 udp 23456 3 1 off", "[1] 1 udp 23456 3 1 off"}},
 		{name: "options", env: set, args: []string{"--transport", "xdp", "--frames=false"}, root: true,
-			want: []string{"[0] 0 xdp 23456 3 0", "[1] 1 xdp 23456 3 0"}},
-		{name: "any port", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=0"}, want: []string{"[0] 0 udp 0 all 0", "[1] 1 udp 0 all 0"}},
+			want: []string{"[0] 0 xdp 23456 3 0 off", "[1] 1 xdp 23456 3 0 off"}},
+		{name: "any port", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=0"}, want: []string{"[0] 0 udp 0 all 0 on", "[1] 1 udp 0 all 0 on"}},
 		{name: "within a job", env: append([]string{"XDPRMA_RENDEZVOUS=unix:/x"}, set...), root: true,
-			want: []string{"[0] 0 auto 7770 all 0", "[1] 1 auto 7770 all 0"}},
+			want: []string{"[0] 0 auto 7770 all 0 on", "[1] 1 auto 7770 all 0 on"}},
 		{name: "no transport", env: []string{"XDPRMA_TRANSPORT=rdma"}, status: statusUsage, problem: "XDPRMA_TRANSPORT"},
 		{name: "no port", env: []string{"XDPRMA_PORT=http"}, status: statusUsage, problem: `XDPRMA_PORT is "http", it must be 0 to 65535`},
+		{name: "no switch", env: []string{"XDPRMA_EXPRESS=1"}, status: statusUsage, problem: `XDPRMA_EXPRESS: "1" is neither on nor off`},
 		{name: "ports beyond the last", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=65535"}, status: statusFailed, problem: "65536"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

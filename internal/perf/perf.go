@@ -44,6 +44,10 @@ type Sample struct {
 	// WhileStopped is how many passes began and finished while the target was
 	// stopped, in a test that stops it.
 	WhileStopped *uint64 `json:",omitempty"`
+
+	// Executed is how many requests the XDP programs of the ranks have executed, those of
+	// the warm-up too.
+	Executed uint64 `json:",omitempty"`
 }
 
 // FloorKind is what a floor does.

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -57,6 +59,12 @@ func Run(ctx context.Context, node *rma.Node, plan *Plan, emit func(*Sample) err
 	return win.Free(ctx)
 }
 
+// executed returns how many requests this rank's XDP program has executed.
+func (r *rank) executed() uint64 {
+	_, device := r.node.Stats()
+	return device.Filter["express_executed"]
+}
+
 // measure runs one point.
 func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	t, ok := Find(p.Test)
@@ -77,12 +85,19 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 		}
 		defer release() // after the barrier in which a target waits
 	}
+	before := r.executed()
 	if err := t.run(r, p); err != nil {
 		return err
 	}
-	if err := r.node.World().Barrier(r.ctx); err != nil || r.id != 0 {
+	if err := r.node.World().Barrier(r.ctx); err != nil {
 		return err
 	}
+	executed := []uint64{0}
+	err := comm.Allreduce(r.ctx, r.node.World(), []uint64{r.executed() - before}, executed, datatype.Sum)
+	if err != nil || r.id != 0 {
+		return err
+	}
+	r.sample.Executed = executed[0]
 	if r.histogram.count() > 0 {
 		var err error
 		if r.sample.Latency, err = r.histogram.encode(); err != nil {

@@ -30,6 +30,7 @@ type Result struct {
 	// WhileStopped is how many operations began and finished while the target was
 	// stopped. The latencies are then of all that were under way.
 	WhileStopped *uint64  `json:"finished_while_stopped,omitempty"`
+	Executed     uint64   `json:"executed,omitempty"`      // requests, by the XDP programs of the ranks; those of the warm-up too
 	AllocsPerOp  *float64 `json:"allocs_per_op,omitempty"` // by the origin's process, its poller included
 }
 
@@ -58,6 +59,7 @@ func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error
 		if err := h.merge(s.Latency); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Test, err)
 		}
+		r.Executed += s.Executed
 		ops, passes, allocs = ops+s.Ops, passes+s.Passes, allocs+s.Allocs
 		elapsed, cpu = elapsed+s.Elapsed, cpu+s.CPU
 		if s.WhileStopped != nil {
