@@ -172,6 +172,12 @@ static __always_inline struct express_work *express_work(void)
 	return bpf_map_lookup_elem(&work_map, &zero);
 }
 
+/*
+ * The word at p. No processor moves a load or store from one side of it to the other, as
+ * the atomic instructions that return a value promise.
+ */
+#define LOAD_ORDERED(p) __sync_fetch_and_add((p), 0)
+
 /* Memory that others change, or that the compiler is to read each time. */
 #define LOAD(p) (*(volatile typeof(*(p)) *)(p))
 #define STORE(p, v) (*(volatile typeof(*(p)) *)(p) = (v))

@@ -144,7 +144,7 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	if (h->flags & WIRE_FLAG_USER)
 		return EXPRESS_USER;
 
-	__u64 n = h->sequence, word = LOAD(&slot->word);
+	__u64 n = h->sequence, word = LOAD_ORDERED(&slot->word);
 	__u64 begun = state_word(n, EXPRESS_STATE_INTERRUPTED), done = state_word(n, EXPRESS_STATE_DONE);
 	if (word == done)
 		return EXPRESS_REPEATED;
@@ -230,7 +230,7 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	h->credits = 0;
 	h->order = 0;
 	h->checksum = 0;
-	if (LOAD(&slot->word) != state_word(h->sequence, EXPRESS_STATE_DONE))
+	if (LOAD_ORDERED(&slot->word) != state_word(h->sequence, EXPRESS_STATE_DONE))
 		return EXPRESS_BUSY;
 	__u32 end = WIRE_HEADER_LEN + results;
 	h->checksum = express_checksum(end);
