@@ -120,6 +120,10 @@ func (f source) disturb(i int, sides ...*side) {
 			le.PutUint64(s.windows[lock:], 1<<3|1<<62)
 		case 6: // held by the program, and awaited
 			le.PutUint64(s.windows[lock:], 1<<1|1<<63)
+		case 13: // held by the program on another processor
+			le.PutUint64(s.windows[lock:], 1<<1)
+		case 14: // awaited
+			le.PutUint64(s.windows[lock:], 1<<63)
 		case 7:
 			le.PutUint64(s.windows[lock+64:], 1)
 		case 8, 9, 10, 11, 12:
@@ -152,9 +156,16 @@ func (f source) next(i int, twin *side) []byte {
 	}
 	for range 1 + f.IntN(2)*f.IntN(4) {
 		list = append(list, f.record())
+		if r := &list[len(list)-1]; r.Code == wire.CodeCompareSwap && f.one(2) {
+			f.expect(r, twin)
+		}
 	}
 	if locked {
-		list = append(list, record{wire.Record{Code: wire.CodeUnlock, Window: wideWindow}, nil})
+		r := record{wire.Record{Code: wire.CodeUnlock, Window: wideWindow}, nil}
+		if f.one(30) {
+			r.Window = smallWindow
+		}
+		list = append(list, r)
 	}
 	if f.one(60) {
 		f.Shuffle(len(list), func(a, b int) { list[a], list[b] = list[b], list[a] })
@@ -164,6 +175,17 @@ func (f source) next(i int, twin *side) []byte {
 		b = b[:express.MaxPayload]
 	}
 	return f.damage(b)
+}
+
+// expect makes a compare_and_swap compare with the value that is there.
+func (f source) expect(r *record, twin *side) {
+	chunk := twin.chunks[0]
+	if r.Window == smallWindow {
+		chunk = twin.chunks[1]
+	}
+	if n := uint64(len(r.data) / 2); r.Disp <= uint64(len(chunk))-n {
+		copy(r.data[:n], chunk[r.Disp:])
+	}
 }
 
 // damage changes some frames, and makes the checksum of some of them right again.
@@ -254,7 +276,7 @@ func (f source) record() record {
 	return record{r, data}
 }
 
-// data is random, often of small numbers, so that compare_and_swap finds what it compares.
+// data is random, often of small numbers.
 func (f source) data(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -275,7 +297,7 @@ func (f source) place(limit int) uint64 {
 	case 1:
 		return uint64(express.PageLen - 32 + f.IntN(64))
 	case 2:
-		return uint64(express.PageLen - express.MaxResults - 8 + f.IntN(16))
+		return uint64(express.PageLen - express.MaxResults - 8 + f.IntN(32))
 	case 3:
 		return uint64(f.IntN(limit))
 	case 4:
