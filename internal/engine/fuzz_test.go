@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -65,12 +66,37 @@ func FuzzReceive(f *testing.F) {
 	f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagOrdered | wire.FlagFence, Packet: 9, Sequence: 500, Order: 3}, bodies[0]))
 	f.Add(frame(wire.Header{Kind: wire.KindReset}, nil))
 	f.Add(frame(wire.Header{Kind: wire.KindHelloAck}, make([]byte, wire.HelloLen)))
+	for _, body := range bodies[:6] {
+		for at := 8; at < len(body) && at < 12; at++ {
+			body[at] = 0
+		}
+		body[8] = testWindow + 2
+		b := append(make([]byte, wire.HeaderLen), body...)
+		for len(b)%8 != 0 {
+			b = append(b, 0)
+		}
+		h := express.Header{Session: 1, Exchange: 1, Try: 1, Records: 1}
+		express.Request(b, h)
+		f.Add(append([]byte{byte(len(b) / 8)}, b...))
+		h.Flags, h.Records, h.Fate = wire.FlagResponse, 0, express.FateTaken
+		express.Request(b[:wire.HeaderLen], h)
+		f.Add(append([]byte{wire.HeaderLen / 8}, b[:wire.HeaderLen]...))
+	}
+	answer := make([]byte, wire.HeaderLen+16)
+	express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse})
+	f.Add(append([]byte{byte(len(answer) / 8)}, answer...))
 	f.Fuzz(receiveArbitrary)
 }
 
 func receiveArbitrary(t *testing.T, input []byte) {
-	fb := newFabric(t, 2, 64, func(c *Config) { c.Parked = 6 })
 	const guard = 64
+	reached := bytes.Repeat([]byte{0xa5}, guard+64+guard)
+	fb := newFabric(t, 2, 64, func(c *Config) {
+		c.Parked, c.Express = 6, express.HeapTables(2)
+		if !c.Express.Expose(express.Window{ID: testWindow + 2, Mem: reached[guard : guard+64], Members: func(int) bool { return true }, Lock: true}) {
+			t.Fatal("the place of the window is taken")
+		}
+	})
 	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
 	w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2,
 		Checker: window.NewChecker(testWindow+1, 1)})
@@ -81,10 +107,13 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	if err := e.Windows().Add(w); err != nil {
 		t.Fatal(err)
 	}
-	a := fb.access(1, 0) // rank 1 has operations of its own that answers may name
+	a := fb.access(1, 0) // rank 1 has operations of its own that answers may name, one in an exchange
+	a.SetReach(true)
 	fb.filter = func(_, _ int, _ []byte) int { return 0 }
 	result := bytes.Repeat([]byte{0xa5}, guard+16+guard)
 	e.Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
+	e.Flush(a)
+	fb.step()
 	e.Lock(e.OpenAccess(sessionAt(a), testWindow+1), true)
 	text := bytes.Repeat([]byte{0xa5}, guard+5000+guard)
 	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buffer: text[guard : guard+5000 : guard+5000]}
@@ -96,6 +125,10 @@ func receiveArbitrary(t *testing.T, input []byte) {
 		n := min(int(input[0])*8, len(input)-1)
 		b := bytes.Clone(input[1 : 1+n])
 		input = input[1+n:]
+		if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
+			le.PutUint64(b[8:], sessionAt(a).ID())
+			le.PutUint32(b[16:], express.Checksum(b))
+		}
 		var h wire.Header
 		if f := h.Decode(b); f != wire.Short && f != wire.BadMagic && f != wire.BadVersion && f != wire.BadKind && f != wire.BadFlags {
 			if h.Session = sessionAt(a).ID(); h.Kind == wire.KindHello {
@@ -111,7 +144,7 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	if !receive.Met() || !send.Met() || bytes.Count(send.Data, []byte{0x5a}) != len(send.Data) {
 		t.Errorf("after the peer fell silent a receive waits (%v) or a send (%v), or the peer has changed what was sent", !receive.Met(), !send.Met())
 	}
-	for _, m := range [][]byte{whole, result, text} {
+	for _, m := range [][]byte{whole, reached, result, text} {
 		for i := range guard {
 			if m[i] != 0xa5 || m[len(m)-1-i] != 0xa5 {
 				t.Fatal("a frame changed memory that it has no right to")
