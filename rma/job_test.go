@@ -48,11 +48,22 @@ func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
 		}
 	}
 	t.Cleanup(stop)
-	return joined(t, places, func(_ int, join func() error) error { return join() }, limits)
+	return joined(t, places, func(_ int, join func() error) error { return join() }, rma.Config{Limits: limits})
 }
 
 // newLabJob is newJob for ranks that have an interface each, and a transport over XDP.
 func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits comm.Limits) *job {
+	t.Helper()
+	lab := newLab(t, size)
+	if err := lab.AcceptAnswers(); err != nil {
+		t.Fatal(err)
+	}
+	return newJobIn(t, lab, transport, rma.Config{Limits: limits})
+}
+
+// newLab makes interfaces for ranks, which do not accept answers from XDP in native mode
+// if there are more than two.
+func newLab(t testing.TB, size int) *netlab.Lab {
 	t.Helper()
 	testenv.NeedsRoot(t)
 	lab, err := netlab.New(netlab.Config{Ranks: size})
@@ -64,9 +75,13 @@ func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits com
 			t.Error(err)
 		}
 	})
-	if err := lab.AcceptAnswers(); err != nil {
-		t.Fatal(err)
-	}
+	return lab
+}
+
+// newJobIn is newLabJob in a lab that there is.
+func newJobIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport, c rma.Config) *job {
+	t.Helper()
+	size := lab.Ranks()
 	l, err := bootstrap.Listen("unix:" + filepath.Join(t.TempDir(), "rendezvous"))
 	if err != nil {
 		t.Fatal(err)
@@ -81,11 +96,11 @@ func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits com
 		p.Rank, p.Interface, p.Address, p.Host = rank, lab.Interface(rank), lab.Addr(rank), fmt.Sprint("host ", rank)
 		places = append(places, p)
 	}
-	return joined(t, places, lab.Do, limits)
+	return joined(t, places, lab.Do, c)
 }
 
 // joined joins the ranks of places, each in the surroundings that within gives it.
-func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join func() error) error, limits comm.Limits) *job {
+func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join func() error) error, c rma.Config) *job {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	t.Cleanup(cancel)
@@ -93,7 +108,8 @@ func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join 
 	t.Cleanup(j.close)
 	for rank := range places {
 		if err := within(rank, func() (err error) {
-			j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: &places[rank], Limits: limits})
+			c.Place = &places[rank]
+			j.nodes[rank], err = rma.Join(ctx, c)
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -127,8 +128,12 @@ type Region struct {
 
 // Allocate returns size bytes of zeroed memory, aligned to a page. It blocks while the
 // kernel makes the memory, which takes about a millisecond for each MiB. The error has
-// class mpierr.NoMem if there is no memory, or there are too many windows.
+// class mpierr.NoMem if there are too many windows, or size is more than a quarter of the
+// memory that is left.
 func (t *Tier) Allocate(size int) (*Region, error) {
+	if size > alwaysLeft && size > memoryLeft(os.DirFS("/"))/shareOfRoom {
+		return nil, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%d bytes are more than a quarter of what is left", size)
+	}
 	i := t.lend()
 	if i < 0 {
 		return nil, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
