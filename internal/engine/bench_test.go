@@ -49,3 +49,43 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkExchange takes the time of both engines of an exchange, which the target's
+// executes in the place of its program.
+func BenchmarkExchange(b *testing.B) {
+	value, result := word(1), make([]byte, 8)
+	for _, c := range []struct {
+		name string
+		lock bool
+		call onesided.Call
+	}{
+		{"put", false, onesided.Call{Code: wire.CodePut, Origin: value}},
+		{"fetch-and-op", false, onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: value, Result: result}},
+		{"lock, put, unlock", true, onesided.Call{Code: wire.CodePut, Origin: value}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := newPrograms(b, 2, 4096, nil)
+			p.mode = absent
+			a := p.access(0, 1)
+			e, call := p.e[0], c.call
+			call.Access = a
+			b.ReportAllocs()
+			for b.Loop() {
+				once := call
+				locked := !c.lock || e.Lock(a, true)
+				if done, err := e.Issue(&once); !locked || !done || err != nil || c.lock && !e.Unlock(a) {
+					b.Fatal("no room", err)
+				}
+				e.Flush(a)
+				for !(*onesided.FlushWait)(a).Met() {
+					p.step()
+				}
+				a.Unlocked()
+				p.advance(p.now + 1000)
+			}
+			if n := p.e[0].Stats.Executed; n < uint64(b.N) {
+				b.Errorf("%d exchanges of %d", n, b.N)
+			}
+		})
+	}
+}
