@@ -165,7 +165,9 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 	}
-	s.MarkDirty()
+	if s.queue[Request].n > 0 || l.cfg.Upper.Waits(s) {
+		s.MarkDirty()
+	}
 }
 
 // exchangeTaken ends an exchange that the peer has taken as a bundle: as any other, it is
