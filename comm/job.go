@@ -250,8 +250,10 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
 		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
 	}
-	if !p.NoExpress {
-		c.Sessions = min(p.Size-1, express.MaxRank)
+	if !p.NoExpress && p.Size > 1 {
+		// One for each peer, and one for a peer that starts again: what its earlier life had
+		// is of use again only when the device has fenced that.
+		c.Sessions = min(p.Size, express.MaxRank)
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
 		c.Transport = userspace.TransportUDP

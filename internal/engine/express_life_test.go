@@ -95,8 +95,8 @@ func TestTargetThatNeverAnswersExchanges(t *testing.T) {
 	p.atRest()
 }
 
-// A rank that starts again gets a place in the tables when its earlier life is fenced,
-// and exchanges count from one again.
+// A rank that starts again gets a place in the tables, though that of its earlier life is
+// of use only when that is fenced. Exchanges count from one again.
 func TestRestartWithExchanges(t *testing.T) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
@@ -104,6 +104,8 @@ func TestRestartWithExchanges(t *testing.T) {
 		p.fetchAdd(0, a, i)
 	}
 	for life := uint64(2); life < 5; life++ {
+		var fencing []uint64
+		p.held = func(id uint64) bool { fencing = append(fencing, id); return true }
 		p.start(0, life, 2, 64, func(c *Config) { p.mem[0] = p.equip(c, 64) })
 		p.pass(20 * millisecond)
 		a = p.access(0, 1)
@@ -117,6 +119,10 @@ func TestRestartWithExchanges(t *testing.T) {
 		if p.e[0].Stats.Executed != before+3 {
 			t.Errorf("life %d: no exchanges", life)
 		}
+		if len(fencing) != 1 {
+			t.Fatalf("life %d: %d sessions to fence", life, len(fencing))
+		}
+		p.e[1].Fenced(fencing[0])
 	}
 	p.atRest()
 }
