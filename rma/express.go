@@ -35,8 +35,14 @@ func (w *Win) reachable(size int) *userspace.Region {
 // expose has the XDP program execute requests for the window to be. It is called with the
 // engine's lock held. Without a place for the window its memory is as any other.
 func (w *Win) expose(c *window.Config) {
-	if w.region != nil && !w.region.Expose(c.ID, func(rank int) bool { return slices.Contains(c.Group, rank) }) {
-		w.region = nil
+	if w.region != nil {
+		members := make([]bool, slices.Max(c.Group)+1)
+		for _, rank := range c.Group {
+			members[rank] = true
+		}
+		if !w.region.Expose(c.ID, func(rank int) bool { return rank < len(members) && members[rank] }) {
+			w.region = nil
+		}
 	}
 	w.hints.Express = -1
 	if w.region != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -250,4 +251,37 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 	if old != 1 {
 		t.Errorf("fetched %d", old)
 	}
+}
+
+// A window of a part of the job's ranks admits those, whatever their ranks are in it.
+func TestWindowOfFewRanksIsInReach(t *testing.T) {
+	j := newLabJob(t, 3, bootstrap.XDPNative, comm.Limits{})
+	j.each(func(n *rma.Node) error {
+		color := comm.Undefined
+		if n.Rank() > 0 {
+			color = 0
+		}
+		few, err := n.World().Split(j.ctx, color, -n.Rank()) // rank 2 is the first
+		if err != nil || few == nil {
+			return err
+		}
+		w, err := rma.Allocate(j.ctx, few, 8, 8, nil)
+		if err != nil {
+			return err
+		}
+		one, old := int64(1), int64(0)
+		if few.Rank() == 0 {
+			for before := executed(j.nodes[1]); executed(j.nodes[1]) < before+3; {
+				err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 1, 0),
+					w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Unlock(j.ctx, 1))
+				if err != nil {
+					return err
+				}
+			}
+			if _, device := j.nodes[1].Stats(); device.Filter["express_outsider"] != 0 {
+				return fmt.Errorf("members were taken for outsiders: %v", device.Filter)
+			}
+		}
+		return w.Free(j.ctx)
+	})
 }
