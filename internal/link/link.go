@@ -13,7 +13,10 @@
 //     then (receive.go, parking.go).
 //  4. The peer's acknowledgement frees the slot, or shows what was lost (ack.go).
 //
-// Beside this way are session.go and hello.go (who is there) and life.go (who is gone).
+// A small bundle that is waited for may go another way, which the peer's XDP program serves:
+// exchange.go is its origin's part, served.go what is left to the target's user space.
+//
+// Beside these ways are session.go and hello.go (who is there) and life.go (who is gone).
 package link
 
 import (
