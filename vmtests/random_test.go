@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/bpf/faults"
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/program/live"
@@ -73,9 +74,29 @@ func random(s *self) error {
 // runRandom carries out random programs on a job's ranks and judges them.
 func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
+	return runSeeds(t, lab, s, testenv.Seeds(250, 20))
+}
+
+// runOff is runRandom for fewer programs where XDP programs execute no requests.
+func runOff(t *testing.T, lab *netlab.Lab, s spec) *job {
+	t.Helper()
+	s.env = append(s.env, bootstrap.EnvExpress+"=off")
+	j := runSeeds(t, lab, s, testenv.Seeds(30, 5))
+	for _, r := range j.ranks {
+		r.rewind()
+		if n := j.counters(r).Engine.Exchanges; n != 0 {
+			t.Errorf("rank %d sent %d requests to XDP programs", r.n, n)
+		}
+	}
+	return j
+}
+
+// runSeeds is runRandom for a number of seeds, if no flag says how many.
+func runSeeds(t *testing.T, lab *netlab.Lab, s spec, n uint64) *job {
+	t.Helper()
 	first, seeds := *randomFrom, *randomSeeds
 	if seeds == 0 {
-		seeds = int(testenv.Seeds(250, 20))
+		seeds = int(n)
 	}
 	begin := time.Now()
 	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()
@@ -126,8 +147,11 @@ func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 func TestRandomPrograms(t *testing.T) {
 	for _, transports := range [][]string{{"xdp-native"}, {"udp"}, {"xdp-native", "udp", "xdp-generic"}} {
 		t.Run(strings.Join(transports, ","), func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 6})
+			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 6}))
 			checkNothingLost(runRandom(t, lab, spec{transports: transports}))
+			if len(transports) == 1 && transports[0] != "udp" {
+				checkNothingLost(runOff(t, lab, spec{transports: transports}))
+			}
 		})
 	}
 }
@@ -140,6 +164,9 @@ func TestRandomProgramsOverFaults(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3})
 			both := relays(t, lab, transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
 			runRandom(t, lab, spec{ranks: 2, transports: []string{transport}})
+			if transport != "udp" {
+				runOff(t, lab, spec{ranks: 2, transports: []string{transport}})
+			}
 			for _, relay := range both {
 				if taken, err := relay.Taken(); err != nil || taken[faults.Drop] < 10 || taken[faults.Corrupt] < 10 {
 					t.Errorf("faults: %v, %v", taken, err)
