@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -284,4 +285,30 @@ func TestWindowOfFewRanksIsInReach(t *testing.T) {
 		}
 		return w.Free(j.ctx)
 	})
+}
+
+// Ranks of one host that use frames have ordinary memory, and take none of the kernel's.
+func TestFramesWithinAHostTakeNoKernelMemory(t *testing.T) {
+	lab := newLab(t, 2)
+	if err := lab.AcceptAnswers(); err != nil {
+		t.Fatal(err)
+	}
+	places := placesIn(t, lab, bootstrap.XDPNative)
+	for r := range places {
+		places[r].Host, places[r].Frames = "one", true
+	}
+	j := joined(t, places, lab.Do, rma.Config{})
+	mapped := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(maps), "bpf-map")
+	}
+	before := mapped()
+	wins := j.windows(8, 8)
+	freeAll(j, wins)
+	if after := mapped(); after != before {
+		t.Errorf("%d mappings of memory of the kernel, %d before", after, before)
+	}
 }

@@ -71,9 +71,11 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		if r := w.reachable(size); r != nil && len(h.ranks) == 1 {
-			w.region = r
-			return r, nil, nil
+		if len(h.ranks) == 1 {
+			w.region = w.reachable(size)
+		}
+		if w.region != nil {
+			return w.region, nil, nil
 		}
 		mem, fault = window.MapAnonymous(size, align)
 		return mem, fault, nil

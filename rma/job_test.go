@@ -81,6 +81,12 @@ func newLab(t testing.TB, size int) *netlab.Lab {
 // newJobIn is newLabJob in a lab that there is.
 func newJobIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport, c rma.Config) *job {
 	t.Helper()
+	return joined(t, placesIn(t, lab, transport), lab.Do, c)
+}
+
+// placesIn returns the places of the ranks of a lab, each on a host of its own.
+func placesIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport) (places []bootstrap.Config) {
+	t.Helper()
 	size := lab.Ranks()
 	l, err := bootstrap.Listen("unix:" + filepath.Join(t.TempDir(), "rendezvous"))
 	if err != nil {
@@ -90,13 +96,12 @@ func newJobIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport, c rm
 	server := bootstrap.Serve(l, first.Token())
 	t.Cleanup(func() { _ = server.Close() })
 	first.Rendezvous = server.Addr()
-	var places []bootstrap.Config
 	for rank := range size {
 		p := first
 		p.Rank, p.Interface, p.Address, p.Host = rank, lab.Interface(rank), lab.Addr(rank), fmt.Sprint("host ", rank)
 		places = append(places, p)
 	}
-	return joined(t, places, lab.Do, c)
+	return places
 }
 
 // joined joins the ranks of places, each in the surroundings that within gives it.
