@@ -301,3 +301,51 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 		})
 	}
 }
+
+// A program that is about to note that it holds a lock, when somebody begins to wait, and is
+// then interrupted, does not keep the lock from them when its origin dies.
+func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
+	p := newPrograms(t, 3, 64, nil)
+	p.tables[1].SetInterrupt(func() bool { return true })
+	a, b := p.access(0, 1), p.access(2, 1)
+	p.pass(20 * millisecond)
+	var note []byte // which window's lock the exchange holds
+	p.admit = func(from, to int, frame []byte) bool {
+		if from != 0 || !isRequest(frame) {
+			return true
+		}
+		if note == nil {
+			slot := p.slots[1][le.Uint64(frame[8:])]
+			p.tables[1].Serve(int(slot), bytes.Clone(frame), express.ByProgram)
+			note = p.memory[1][int(slot)*express.SlotLen+slotField(t, "locked"):][:8]
+		}
+		return false
+	}
+	p.atOnce(0, a, true, []onesided.Call{{Code: wire.CodePut, Origin: word(1)}})
+	p.e[0].Flush(a)
+	p.settle()
+	noted := le.Uint64(note)
+	if noted != testWindow+1 {
+		t.Fatalf("the program holds the lock of window %d", int64(noted)-1)
+	}
+	le.PutUint64(note, 0)
+	p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Origin: word(2)}})
+	p.e[2].Flush(b)
+	p.settle()
+	le.PutUint64(note, noted)
+	p.cut[0] = true
+	p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+	b.Unlocked()
+	p.atRest()
+}
+
+// slotField returns where in a slot of the tables a field is.
+func slotField(t *testing.T, name string) int {
+	for _, f := range express.SlotFields() {
+		if f.Name == name {
+			return f.Offset
+		}
+	}
+	t.Fatalf("a slot has no field %q", name)
+	return 0
+}

@@ -14,6 +14,7 @@ import (
 type programs struct {
 	*fabric
 	tables []*express.Tables
+	memory [][]byte           // of the slots of tables
 	slots  []map[uint64]int32 // by rank and session
 	mode   programMode        // of all ranks
 
@@ -36,7 +37,7 @@ const (
 )
 
 func newPrograms(t testing.TB, ranks, memory int, change func(*Config)) *programs {
-	p := &programs{slots: make([]map[uint64]int32, ranks), tables: make([]*express.Tables, ranks), stopped: make([]bool, ranks)}
+	p := &programs{slots: make([]map[uint64]int32, ranks), tables: make([]*express.Tables, ranks), memory: make([][]byte, ranks), stopped: make([]bool, ranks)}
 	memories := make([][]byte, ranks)
 	p.fabric = newFabric(t, ranks, memory, func(c *Config) {
 		memories[c.Rank] = p.equip(c, memory)
@@ -51,7 +52,8 @@ func newPrograms(t testing.TB, ranks, memory int, change func(*Config)) *program
 // equip gives a rank tables and a window that its program reaches, and returns the memory
 // of that.
 func (p *programs) equip(c *Config, memory int) []byte {
-	c.Express = express.HeapTables(c.Size)
+	p.memory[c.Rank] = make([]byte, c.Size*express.SlotLen)
+	c.Express = express.NewTables(p.memory[c.Rank], make([]byte, express.Windows*express.WindowLen))
 	c.AnswersLost = func(rank int) { p.lost = append(p.lost, rank) }
 	p.tables[c.Rank], p.slots[c.Rank] = c.Express, map[uint64]int32{}
 	mem := make([]byte, memory)

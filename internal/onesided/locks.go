@@ -81,7 +81,6 @@ func (x *Operations) watchHolders(id uint32, l *lock) {
 		x.watchHolder(s)
 	}
 	if l.host != nil {
-		x.watchWord(id, l)
 		x.lookAtWord(id, l)
 	}
 }

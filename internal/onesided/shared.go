@@ -127,11 +127,13 @@ const wordPause = 2 * millisecond
 
 // lookAtWord grants l to requests that wait for it if the word is free. A process that
 // gives the word up tells the owner, unless it is stopped or dies before; so the owner
-// looks as well.
+// looks as well, and each time at who has it: the program notes for whom a moment after
+// it has taken the word.
 func (x *Operations) lookAtWord(id uint32, l *lock) {
 	if x.grant(id, l.Retry(x.granted[:0])); l.Waiting() == 0 {
 		return
 	}
+	x.watchWord(id, l)
 	if x.wordsAt == 0 {
 		x.wordsAt = x.link.Now + wordPause
 	}
@@ -196,9 +198,10 @@ func (x *Operations) watchWord(id uint32, l *lock) {
 	l.host.Lock.Holders(func(index int) {
 		if s := x.sharer(l.host, index); s != nil {
 			x.watchHolder(s)
+		} else if index < len(l.host.Ranks) && l.host.Ranks[index] == window.InKernel {
+			x.link.Holding(id, func(s *link.Session) { x.watchHolder(x.cfg.Peer(s)) })
 		}
 	})
-	x.link.Holding(id, func(s *link.Session) { x.watchHolder(x.cfg.Peer(s)) })
 }
 
 // dropWord gives up the lock of a window for a dead peer.
