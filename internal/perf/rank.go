@@ -75,6 +75,7 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	r.duration = r.plan.Duration * time.Duration(max(t.Stretch, 1))
 	r.histogram.reset()
 	runtime.GC()
+	before := r.executed() // the program does not wait until this process goes on after the barrier
 	if err := r.node.World().Barrier(r.ctx); err != nil {
 		return err
 	}
@@ -85,7 +86,6 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 		}
 		defer release() // after the barrier in which a target waits
 	}
-	before := r.executed()
 	if err := t.run(r, p); err != nil {
 		return err
 	}
