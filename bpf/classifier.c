@@ -34,6 +34,7 @@ enum counter {
 	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
+	COUNTER_JOINED,          /* to the kernel, which takes them apart: several frames in one */
 	/* Express requests, in the order of enum express_reason. */
 	COUNTER_EXPRESS_EXECUTED,     /* and answered */
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
@@ -56,7 +57,7 @@ enum counter {
 
 struct config {
 	struct ports ports;
-	__u32 pad;
+	__u32 longest;        /* bytes of the longest payload of one frame; 0: any */
 	__u64 job;            /* whose hellos are let through; 0: of any */
 	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
 	__u64 hello_burst;    /* ns of unused rate that may be saved up */
@@ -175,6 +176,9 @@ static __always_inline int express(struct xdp_md *ctx, const struct datagram *d,
 /*
  * Decides about a frame to our ports whose header is in reach. Not inlined, so that BTF
  * describes the header.
+ *
+ * A sender's kernel may leave frames joined that a virtual link carries at once, and in
+ * generic mode they come so. The UDP socket that holds the port gets them one by one.
  */
 static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, const struct datagram *d,
 			    const struct config *cfg)
@@ -197,6 +201,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 	const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
 	if (!slot)
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+	if (cfg->longest && d->len > cfg->longest)
+		return count(COUNTER_JOINED, XDP_PASS);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
 		return express(ctx, d, *slot - 1);

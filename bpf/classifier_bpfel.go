@@ -16,7 +16,7 @@ import (
 type ClassifierConfig struct {
 	_             structs.HostLayout
 	Ports         ClassifierPorts
-	Pad           uint32
+	Longest       uint32
 	Job           uint64
 	HelloInterval uint64
 	HelloBurst    uint64
@@ -38,23 +38,24 @@ const (
 	ClassifierCounterCOUNTER_OTHER_JOB            ClassifierCounter = 10
 	ClassifierCounterCOUNTER_HELLO_LIMITED        ClassifierCounter = 11
 	ClassifierCounterCOUNTER_NO_SOCKET            ClassifierCounter = 12
-	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 13
-	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 14
-	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 15
-	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 16
-	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 17
-	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 18
-	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 19
-	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 20
-	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 21
-	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 22
-	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 23
-	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 24
-	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 25
-	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 26
-	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 27
-	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 28
-	ClassifierCounterCOUNTERS                     ClassifierCounter = 29
+	ClassifierCounterCOUNTER_JOINED               ClassifierCounter = 13
+	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 14
+	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 15
+	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 16
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 17
+	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 18
+	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 19
+	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 20
+	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 21
+	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 22
+	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 23
+	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 24
+	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 25
+	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 27
+	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 28
+	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 29
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 30
 )
 
 type ClassifierExpressSlot struct {

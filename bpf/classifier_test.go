@@ -36,6 +36,7 @@ const (
 	otherJob       = bpf.ClassifierCounterCOUNTER_OTHER_JOB
 	helloLimited   = bpf.ClassifierCounterCOUNTER_HELLO_LIMITED
 	noSocket       = bpf.ClassifierCounterCOUNTER_NO_SOCKET
+	joined         = bpf.ClassifierCounterCOUNTER_JOINED
 	noSlot         = bpf.ClassifierCounterCOUNTER_EXPRESS_NO_SLOT
 	badForm        = bpf.ClassifierCounterCOUNTER_EXPRESS_BAD_FORM
 	badChecksum    = bpf.ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM
@@ -46,7 +47,7 @@ const (
 // verdictOf is what the program must return with each counter.
 func verdictOf(c bpf.ClassifierCounter) uint32 {
 	switch c {
-	case passed, fragment, noSocket:
+	case passed, fragment, noSocket, joined:
 		return xdpPass
 	case redirected:
 		return xdpRedirect
@@ -64,7 +65,8 @@ const (
 // classifier is a loaded program with one known session and a socket on queue 0.
 type classifier struct {
 	bpf.ClassifierObjects
-	last [numCounters]uint64
+	last    [numCounters]uint64
+	longest uint32
 }
 
 func load(t testing.TB) *classifier {
@@ -105,7 +107,7 @@ func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 
 func (c *classifier) configure(t testing.TB, interval, burst uint64) {
 	t.Helper()
-	cfg := bpf.ClassifierConfig{Job: job, HelloInterval: interval, HelloBurst: burst}
+	cfg := bpf.ClassifierConfig{Longest: c.longest, Job: job, HelloInterval: interval, HelloBurst: burst}
 	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts
 	if err := c.ConfigMap.Put(uint32(0), cfg); err != nil {
 		t.Fatal(err)
@@ -297,6 +299,23 @@ func TestClassify(t *testing.T) {
 				t.Errorf("the oracle says %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// The UDP socket that holds the port receives what is too long for one frame, if it is of
+// a known session.
+func TestJoinedFramesGoToTheKernel(t *testing.T) {
+	c := load(t)
+	known, stranger := message(wire.KindData, session), message(wire.KindData, session+1)
+	for longest, want := range map[int]bpf.ClassifierCounter{0: redirected, len(known): redirected, len(known) - 1: joined} {
+		c.longest = uint32(longest)
+		c.configure(t, 0, 0)
+		if got := c.run(t, packet{payload: known}.bytes(), nil); got != want {
+			t.Errorf("%d bytes, of at most %d: counter %d, want %d", len(known), longest, got, want)
+		}
+		if got := c.run(t, packet{payload: stranger}.bytes(), nil); got != unknownSession {
+			t.Errorf("%d bytes of a stranger, of at most %d: counter %d", len(stranger), longest, got)
+		}
 	}
 }
 

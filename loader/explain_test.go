@@ -94,6 +94,7 @@ func TestOptions(t *testing.T) {
 		"mode":            func(o *Options) { o.Mode = 3 },
 		"negative rate":   func(o *Options) { o.HelloRate = -1 },
 		"rate":            func(o *Options) { o.HelloRate = 1e9 + 1 },
+		"longest":         func(o *Options) { o.Longest = 1 << 16 },
 		"negative burst":  func(o *Options) { o.HelloBurst = -1 },
 		"burst":           func(o *Options) { o.HelloBurst = 1<<20 + 1 },
 	} {

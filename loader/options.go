@@ -49,6 +49,7 @@ type Options struct {
 	Queues    int    // receive queues that get a socket; default 1
 	Mode      Mode   // default Auto
 	Job       uint64 // whose hellos reach the sockets; 0: of any job
+	Longest   int    // bytes of the longest UDP payload for the sockets; 0: of any length
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
 	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
 	HelloRate, HelloBurst int
@@ -63,6 +64,7 @@ const (
 	defaultHelloBurst = 1024
 	maxHelloRate      = 1_000_000_000 // one a nanosecond, the clock's unit
 	maxHelloBurst     = 1 << 20
+	maxPayload        = 1<<16 - 1
 	maxQueues         = 1 << 16 // the kernel numbers a frame's queue with 16 bits
 )
 
@@ -89,6 +91,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, badOption("%d queues are outside 1 to %d", o.Queues, maxQueues)
 	case o.Mode < Auto || o.Mode > Generic:
 		return o, badOption("%v", o.Mode)
+	case o.Longest < 0 || o.Longest > maxPayload:
+		return o, badOption("a longest payload of %d bytes is outside 0 to %d", o.Longest, maxPayload)
 	case o.Slots < 0 || o.Slots > MaxSlots:
 		return o, badOption("%d slots are outside 0 to %d", o.Slots, MaxSlots)
 	case o.HelloRate < 0 || o.HelloRate > maxHelloRate:
@@ -108,6 +112,7 @@ func (o Options) config() bpf.ClassifierConfig {
 	interval := uint64(1_000_000_000 / o.HelloRate)
 	return bpf.ClassifierConfig{
 		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
+		Longest:       uint32(o.Longest),
 		Job:           o.Job,
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),

@@ -98,7 +98,7 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Port: x.local.addr.Port(),
-			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Slots: c.Sessions, Logger: c.Logger})
+			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}
