@@ -87,8 +87,7 @@ func (u *UDP) open(c UDPConfig) (err error) {
 		return openError(mpierr.Unsupported, err)
 	}
 	u.slab = engine.HeapSlab(c.Slots, 0, c.MaxPayload)
-	u.tx.init(u.slab, c.Logger)
-	u.rx.init(c.MaxPayload)
+	u.initialize(c.Logger)
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
 		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",
 			"bytes", got, "wished", 2*socketBuffer)
@@ -155,6 +154,18 @@ func (u *UDP) setOptions() error {
 	return nil
 }
 
+// initialize prepares both directions, over the slab. Where the kernel can, several
+// frames are sent and received as one message, which it cuts and joins.
+func (u *UDP) initialize(log *slog.Logger) {
+	segments := 1
+	if _, err := unix.GetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_SEGMENT); err == nil { // Linux 4.18
+		segments = maxSegments
+	}
+	u.tx.init(u.slab, log, segments)
+	coalesces := unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // Linux 5.0
+	u.rx.init(u.slab.MaxPayload, coalesces)
+}
+
 // raise asks for a large buffer; without privilege the system's limit holds.
 func raise(fd, force, polite int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, socketBuffer) != nil {
@@ -177,11 +188,14 @@ func (u *UDP) Receive(frames []Frame) int {
 			u.unknownPaths.Add(1)
 		}
 	}
+	if u.rx.pending() {
+		u.sleeper.wake() // the socket does not wake whoever sleeps on it
+	}
 	return n
 }
 
 // Release implements Device.
-func (u *UDP) Release() { u.rx.used = 0 }
+func (u *UDP) Release() { u.rx.release() }
 
 // Enqueue implements Device.
 func (u *UDP) Enqueue(outs []Out) int { return u.tx.enqueue(outs) }

@@ -6,70 +6,120 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is how many messages one system call moves, and how many received ones
-// a UDP device holds until Release.
-const batch = 64
+const (
+	// batch is how many messages a UDP device hands out until Release.
+	batch = 64
+	// coalesced is the number of buffers that hold whatever the kernel may deliver as
+	// one: with it a device has 1 MiB of them. What they hold beyond batch waits there.
+	coalesced = 16
+	// wholeLen is the length of such a buffer. Buffers that begin a multiple of 4096
+	// bytes apart would share a few lines of a processor's cache.
+	wholeLen = 1<<16 + 64
+)
 
 // udpReceiver is the receive side of a UDP device; one goroutine uses it at a
-// time.
+// time. The kernel delivers datagrams of one sender and one length that arrived
+// together as one message, which receive cuts.
 type udpReceiver struct {
-	messages  []mmsghdr // element i receives into buffer i
+	longest   int           // bytes of a payload
+	messages  []mmsghdr     // element i receives into buffer i
+	controls  []segmentSize // likewise
 	names     []sockaddr
 	buffers   []byte
 	stride    int
-	used      int        // buffers whose messages are with the caller
+	got       int        // buffers that the kernel filled
+	next      int        // the first of them that is not cut to its end
+	offset    int        // of what is left in it
+	held      int        // payloads that are with the caller
 	delivered [batch]int // message that each frame of the last call came from
 
 	frames, bytes, malformed atomic.Uint64
 }
 
-func (r *udpReceiver) init(maxPayload int) {
+// init prepares buffers; they are few and long if the kernel coalesces.
+func (r *udpReceiver) init(maxPayload int, coalesces bool) {
+	buffers, length := batch, maxPayload
 	r.stride = (maxPayload + 63) &^ 63
-	r.messages = make([]mmsghdr, batch)
-	r.names = make([]sockaddr, batch)
-	r.buffers = make([]byte, batch*r.stride)
-	iovs := make([]unix.Iovec, batch)
+	if coalesces {
+		buffers, length, r.stride = coalesced, wholeLen, wholeLen
+	}
+	r.longest = maxPayload
+	r.messages = make([]mmsghdr, buffers)
+	r.controls = make([]segmentSize, buffers)
+	r.names = make([]sockaddr, buffers)
+	r.buffers = make([]byte, buffers*r.stride)
+	iovs := make([]unix.Iovec, buffers)
 	for i := range iovs {
 		iovs[i].Base = &r.buffers[i*r.stride]
-		iovs[i].SetLen(maxPayload)
-		r.messages[i].point(&iovs[i], &r.names[i])
+		iovs[i].SetLen(length)
+		r.messages[i].content(iovs[i : i+1])
+		r.messages[i].address(&r.names[i])
 	}
 }
 
-// receive stores payloads in frames and notes in delivered where they came from.
+// pending reports whether receive has more to hand out without the kernel.
+func (r *udpReceiver) pending() bool { return r.next < r.got }
+
+// receive stores payloads in frames and notes in delivered where they came from. It
+// asks the kernel once all that the kernel delivered before is handed out.
 func (r *udpReceiver) receive(fd int, frames []Frame) int {
-	to := min(r.used+len(frames), batch)
-	if to == r.used {
+	frames = frames[:min(len(frames), batch-r.held)]
+	if len(frames) == 0 || !r.pending() && !r.fetch(fd, len(frames)) {
 		return 0
 	}
-	from := r.used
-	got, errno := receiveMessages(fd, r.messages[from:to])
-	if errno != 0 {
-		// Nothing there, a signal, an ICMP error of an earlier send, or no memory
-		// just now: the caller comes again in any case.
-		return 0
-	}
-	n, bytes := 0, 0
-	for i := from; i < from+got; i++ {
-		m := &r.messages[i]
-		m.header.Namelen = uint32(len(r.names[i])) // the kernel wrote the actual length
-		if m.header.Flags&unix.MSG_TRUNC != 0 {
-			r.malformed.Add(1)
-			continue
+	n, bytes, malformed := 0, 0, 0
+	for n < len(frames) && r.pending() {
+		m := &r.messages[r.next]
+		length := min(m.segment(&r.controls[r.next]), int(m.length)-r.offset)
+		at := r.next*r.stride + r.offset
+		if length > r.longest || m.header.Flags&unix.MSG_TRUNC != 0 {
+			malformed++
+		} else {
+			frames[n].Payload = r.buffers[at : at+length : at+length]
+			r.delivered[n] = r.next
+			bytes += length
+			n++
 		}
-		at := i * r.stride
-		frames[n].Payload = r.buffers[at : at+int(m.length) : at+int(m.length)]
-		r.delivered[n] = i
-		bytes += int(m.length)
-		n++
+		if r.offset += length; r.offset == int(m.length) {
+			r.next, r.offset = r.next+1, 0
+		}
 	}
-	// Messages that were not delivered need not be kept if they are the last.
-	if n > 0 {
-		r.used = r.delivered[n-1] + 1
-		r.frames.Add(uint64(n))
-		r.bytes.Add(uint64(bytes))
+	r.held += n
+	r.frames.Add(uint64(n))
+	r.bytes.Add(uint64(bytes))
+	if malformed > 0 {
+		r.malformed.Add(uint64(malformed))
+	}
+	if r.held == 0 {
+		r.release() // a driver that got nothing has nothing to release
 	}
 	return n
+}
+
+// fetch has the kernel fill at most n buffers, and reports whether it filled any.
+func (r *udpReceiver) fetch(fd, n int) bool {
+	to := min(r.got+n, len(r.messages))
+	if to == r.got {
+		return false
+	}
+	for i := r.got; i < to; i++ {
+		r.messages[i].expect(&r.controls[i])
+	}
+	// An error means: nothing there, a signal, an ICMP error of an earlier send, or no
+	// memory just now. The caller comes again in any case.
+	got, errno := receiveMessages(fd, r.messages[r.got:to])
+	if errno != 0 {
+		return false
+	}
+	r.got += got
+	return got > 0
+}
+
+// release takes the payloads back that are with the caller.
+func (r *udpReceiver) release() {
+	if r.held = 0; !r.pending() {
+		r.got, r.next = 0, 0
+	}
 }
 
 func (r *udpReceiver) addStats(s *Stats) {

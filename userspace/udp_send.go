@@ -24,21 +24,35 @@ type udpSender struct {
 	owned int // slots between Enqueue and Reap
 
 	messages []mmsghdr
-	iovs     []unix.Iovec
-	sending  []Out // the batch; what the socket had no room for stays in it
+	controls []segmentSize
+	iovs     []unix.Iovec // one a frame
+	sending  []Out        // the batch; what the socket had no room for stays in it
+	segments int          // frames that one message may consist of
+	alone    int          // frames at the batch's start that go each by itself, after a refusal
+	suspect  bool         // the refusal may have been of segmentation, and not of the frames
 
 	frames, bytes, dropped, errors atomic.Uint64
 
 	log *slog.Logger
 }
 
-func (t *udpSender) init(slab *Slab, log *slog.Logger) {
-	t.slab, t.log = slab, log
+const (
+	// sendBatch is how many frames one system call sends.
+	sendBatch = 256
+	// maxSegments and maxSegmented bound what the kernel cuts into datagrams: their
+	// number, and bytes, with which the packet that the kernel cuts holds headers.
+	maxSegments  = 64
+	maxSegmented = 1<<16 - 1 - ipv6Len - udpLen
+)
+
+func (t *udpSender) init(slab *Slab, log *slog.Logger, segments int) {
+	t.slab, t.log, t.segments = slab, log, segments
 	t.queue = newRing[Out](slab.Slots)
 	t.done = newRing[int32](slab.Slots)
-	t.messages = make([]mmsghdr, batch)
-	t.iovs = make([]unix.Iovec, batch)
-	t.sending = make([]Out, 0, batch)
+	t.messages = make([]mmsghdr, sendBatch)
+	t.controls = make([]segmentSize, sendBatch)
+	t.iovs = make([]unix.Iovec, sendBatch)
+	t.sending = make([]Out, 0, sendBatch)
 }
 
 // enqueue implements Device.Enqueue.
@@ -99,15 +113,19 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	if len(t.sending) == 0 {
 		return true // another goroutine was faster; see whether more has come since
 	}
-	for i, out := range t.sending {
-		t.iovs[i].Base = &t.slab.Payload(out.Slot)[0]
-		t.iovs[i].SetLen(int(out.Len))
-		t.messages[i].point(&t.iovs[i], paths.get(out.Path))
-	}
-	n, errno := sendMessages(fd, t.messages[:len(t.sending)])
+	messages := t.compose(paths)
+	sent, errno := sendMessages(fd, t.messages[:messages])
 	if errno == 0 {
+		n := 0
+		for i := range sent {
+			n += int(t.messages[i].header.Iovlen)
+		}
 		t.account(n)
 		t.finish(n)
+		if t.suspect {
+			t.suspect, t.segments = false, 1
+			t.log.Info("the kernel does not cut messages into frames here (an interface without checksums, or IPsec): frames go one by one from now on, which is slower")
+		}
 		return true
 	}
 	t.errors.Add(1)
@@ -117,9 +135,14 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	case unix.EINTR, unix.ECONNREFUSED: // the latter answers an earlier frame, and is told once
 		return true
 	}
+	if n := int(t.messages[0].header.Iovlen); n > 1 {
+		t.alone, t.suspect = n, errno == unix.EIO || errno == unix.EINVAL
+		return true
+	}
 	// The first frame of the batch cannot be sent: it is too long for the path
 	// (EMSGSIZE), a firewall forbids it, there is no route or no memory. To the
 	// protocol it is a lost frame, which it repeats if it must.
+	t.suspect = false
 	if n := t.dropped.Add(1); n&(n-1) == 0 { // not once a frame, but each time their number has doubled
 		t.log.Warn("the kernel refuses frames, which look lost to the peer", "to", paths.get(t.sending[0].Path).addr(),
 			"bytes", t.sending[0].Len, "error", errno, "refused", n)
@@ -128,10 +151,53 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	return true
 }
 
+// compose makes messages of the batch and returns how many.
+func (t *udpSender) compose(paths *pathTable[sockaddr]) (messages int) {
+	for i := 0; i < len(t.sending); messages++ {
+		first, n := t.sending[i], t.run(i)
+		for j, out := range t.sending[i : i+n] {
+			t.iovs[i+j].Base = &t.slab.Payload(out.Slot)[0]
+			t.iovs[i+j].SetLen(int(out.Len))
+		}
+		m := &t.messages[messages]
+		m.content(t.iovs[i : i+n])
+		m.address(paths.get(first.Path))
+		if n > 1 {
+			m.cut(&t.controls[messages], int(first.Len))
+		} else {
+			m.whole()
+		}
+		i += n
+	}
+	return messages
+}
+
+// run returns how many frames of the batch from the i-th on share a message. They have
+// one path and one length, but the last may be shorter. Together they are longer than
+// any frame, by which a peer's classifier tells that they are several.
+func (t *udpSender) run(i int) int {
+	first, bytes, end := t.sending[i], int(t.sending[i].Len), i+1
+	if i < t.alone || bytes*t.segments <= t.slab.MaxPayload {
+		return 1
+	}
+	for end < len(t.sending) && end-i < t.segments && t.sending[end-1].Len == first.Len {
+		out := t.sending[end]
+		if out.Path != first.Path || out.Len > first.Len || bytes+int(out.Len) > maxSegmented {
+			break
+		}
+		bytes += int(out.Len)
+		end++
+	}
+	if bytes <= t.slab.MaxPayload {
+		return 1
+	}
+	return end - i
+}
+
 // fill tops the batch up from the queue.
 func (t *udpSender) fill() {
 	t.mu.Lock()
-	for len(t.sending) < batch && t.queue.n > 0 {
+	for len(t.sending) < sendBatch && t.queue.n > 0 {
 		t.sending = append(t.sending, t.queue.get())
 	}
 	t.mu.Unlock()
@@ -155,6 +221,7 @@ func (t *udpSender) finish(n int) {
 	t.mu.Unlock()
 	t.waiting.Add(int32(-n))
 	t.sending = t.sending[:copy(t.sending, t.sending[n:])]
+	t.alone = max(t.alone-n, 0)
 }
 
 func (t *udpSender) addStats(s *Stats) {

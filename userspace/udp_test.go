@@ -184,27 +184,31 @@ func TestUDPTooLongIsCounted(t *testing.T) {
 	}
 }
 
-// Payloads stay what they are until Release, however many arrive meanwhile.
+// Payloads stay what they are until Release, however many arrive meanwhile. A device has
+// fewer buffers where each may have to hold several frames.
 func TestUDPPayloadsLastUntilRelease(t *testing.T) {
-	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
-	var sent [][]byte
-	for range batch + 20 {
-		sent = append(sent, message(wire.KindData, 100))
-	}
-	a.send(path, sent...)
-	frames := make([]Frame, 10)
-	var got []Frame
-	for n := b.dev.Receive(frames); n > 0; n = b.dev.Receive(frames) {
-		got = append(got, frames[:n]...)
-	}
-	if len(got) != batch {
-		t.Fatalf("%d messages before Release", len(got))
-	}
-	sameMessages(t, got, sent)
-	b.dev.Release()
-	if rest := b.receive(20); len(rest) != 20 {
-		t.Errorf("%d messages after Release", len(rest))
+	for buffers, receiving := range map[int]bool{batch: false, coalesced: true} {
+		a, b := newUDP(t, loopback4), newUDP(t, loopback4)
+		offload(t, b, false, receiving)
+		path := a.path(b.dev.LocalAddr())
+		var sent [][]byte
+		for range buffers + 20 {
+			sent = append(sent, message(wire.KindData, 100))
+		}
+		a.send(path, sent...)
+		frames := make([]Frame, 10)
+		var got []Frame
+		for n := b.dev.Receive(frames); n > 0; n = b.dev.Receive(frames) {
+			got = append(got, frames[:n]...)
+		}
+		if len(got) != buffers {
+			t.Fatalf("%d messages before Release", len(got))
+		}
+		sameMessages(t, got, sent)
+		b.dev.Release()
+		if rest := b.receive(20); len(rest) != 20 {
+			t.Errorf("%d messages after Release", len(rest))
+		}
 	}
 }
 

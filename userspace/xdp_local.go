@@ -38,8 +38,7 @@ func (x *XDP) reservePort() error {
 // openLocal makes that socket a device of its own, which shares the slab.
 func (x *XDP) openLocal() error {
 	x.stack.slab = x.slab
-	x.stack.tx.init(x.slab, x.log)
-	x.stack.rx.init(x.slab.MaxPayload)
+	x.stack.initialize(x.log)
 	return x.stack.setOptions()
 }
 
@@ -66,6 +65,10 @@ func (x *XDP) receiveLocal(frames []Frame, idle bool) int {
 		x.heard.Store(false)
 	}
 	n := x.stack.Receive(frames)
+	if x.stack.rx.pending() {
+		x.heard.Store(true)
+		x.sleeper.wake()
+	}
 	if n > 0 && !x.locals.Load() {
 		x.locals.Store(true)
 	}
