@@ -26,6 +26,8 @@ const (
 	// loopbackPayload is what frames of the library's UDP device carry on the
 	// loopback interface, in bytes.
 	loopbackPayload = 8952
+	// ipUDP is the bytes of the headers of IPv4 and UDP.
+	ipUDP = 28
 	// unsteady is by how much floors around one test may differ without a word.
 	unsteady = 1.5
 )
@@ -233,7 +235,11 @@ func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf
 		return nil, nil
 	}
 	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Bind: b.o.bind, Duration: each}
-	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(loopbackPayload))
+	payload := loopbackPayload
+	if b.lab != nil {
+		payload = b.o.mtu - ipUDP
+	}
+	out, err := b.runJob(plan, 2, len(points), "--payload", strconv.Itoa(payload))
 	if err != nil {
 		return nil, err
 	}
@@ -244,10 +250,10 @@ func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf
 	return samples, err
 }
 
-// floorDevice is AF_XDP where there is a lab, whatever the ranks use.
+// floorDevice is what the ranks use.
 func (b *bench) floorDevice() perf.FloorDevice {
 	switch {
-	case b.lab == nil:
+	case b.lab == nil || b.o.transport == bootstrap.UDP:
 		return perf.FloorUDP
 	case b.o.transport == bootstrap.XDPGeneric:
 		return perf.FloorXDPGeneric

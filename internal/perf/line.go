@@ -16,6 +16,8 @@ type line interface {
 	payload() int
 	// window is how many frames may be in flight without overflowing the receiver.
 	window() int
+	// burst is how many frames are best sent at once.
+	burst() int
 	// send sends n frames with length bytes of payload each.
 	send(number uint64, n, length int) error
 	// receive stores the numbers of frames that have arrived and returns how

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -8,33 +9,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpLine is a UDP socket that never blocks: the floor where AF_XDP cannot be had.
+// udpLine is a UDP socket that never blocks. Frames of one length are sent by one call
+// and received by one, with UDP_SEGMENT and UDP_GRO, where the kernel has them.
 type udpLine struct {
 	bulk
-	fd    int
-	most  int // bytes of a payload
-	local netip.AddrPort
-	buf   []byte
-	out   []byte
+	fd       int
+	most     int // bytes of a payload
+	segments int // frames that one call sends
+	segment  int // bytes at which the kernel cuts what is sent, as it was last told
+	room     int // bytes that may be in flight
+	local    netip.AddrPort
+	buf      []byte
+	out      []byte
 }
 
 const (
-	// udpRoom is the bytes in flight that a socket buffer of the default size
-	// takes for certain, and udpPerFrame what the kernel counts beside a payload.
-	udpRoom, udpPerFrame   = 128 << 10, 1024
-	leastWindow, udpWindow = 8, 64
-	udpTries               = 1 << 22
+	// udpMarkLen is a mark and the frame's length, at which a receiver finds the next.
+	udpMarkLen = markLen + 4
+	// udpSocketBuffer is what is asked for, and udpPerFrame what the kernel counts beside
+	// a payload. Half of a buffer is taken for payloads.
+	udpSocketBuffer, udpPerFrame = 8 << 20, 1024
+	leastWindow, windowBursts    = 8, 8
+	udpTries                     = 1 << 22
+	// mostSegments and segmentedLen are what the kernel cuts into frames at most.
+	mostSegments, segmentedLen = 64, 1<<16 - ipUDP - 1
 )
 
 func openUDPLine(ip netip.Addr, payload int) (*udpLine, error) {
-	if !ip.Is4() || payload < markLen || payload > 1<<16-ipUDP {
+	if !ip.Is4() || payload < udpMarkLen || payload > segmentedLen {
 		return nil, fmt.Errorf("UDP floor: %v is not an IPv4 address, or %d bytes no payload", ip, payload)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("UDP floor: %w", err)
 	}
-	l := &udpLine{fd: fd, most: payload, buf: make([]byte, 1<<16), out: make([]byte, payload)}
+	l := &udpLine{fd: fd, most: payload, segments: 1, buf: make([]byte, 1<<16)}
+	for _, option := range []int{unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE} {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, udpSocketBuffer) // the limit of those without privilege holds
+	}
+	if buffer, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
+		l.room = buffer / 2
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil && unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0) == nil {
+		l.segments = min(segmentedLen/payload, mostSegments)
+	}
+	l.out = make([]byte, l.segments*payload)
 	if err := l.bind(ip); err != nil {
 		return nil, errors.Join(fmt.Errorf("UDP floor: %w", err), unix.Close(fd))
 	}
@@ -58,9 +77,13 @@ func (l *udpLine) bind(ip netip.Addr) error {
 }
 
 func (l *udpLine) payload() int    { return l.most }
-func (l *udpLine) window() int     { return min(max(udpRoom/(l.most+udpPerFrame), leastWindow), udpWindow) }
+func (l *udpLine) burst() int      { return l.segments }
 func (l *udpLine) mode() string    { return "udp" }
 func (l *udpLine) address() []byte { return []byte(l.local.String()) }
+
+func (l *udpLine) window() int {
+	return max(min(l.room/(l.most+udpPerFrame), windowBursts*l.segments), leastWindow)
+}
 
 func (l *udpLine) answering(inKernel bool) error {
 	if inKernel {
@@ -78,12 +101,24 @@ func (l *udpLine) connect(peer []byte) error {
 }
 
 func (l *udpLine) send(number uint64, n, length int) error {
-	putMark(l.out, number)
-	for range n {
-		l.fill(l.out[markLen:length])
-		if err := l.sendOne(l.out[:length]); err != nil {
+	for n > 0 {
+		burst := min(n, l.segments)
+		if length != l.segment && (burst > 1 || length > l.segment) && l.segments > 1 {
+			if err := unix.SetsockoptInt(l.fd, unix.SOL_UDP, unix.UDP_SEGMENT, length); err != nil {
+				return fmt.Errorf("set UDP_SEGMENT to %d: %w", length, err)
+			}
+			l.segment = length
+		}
+		for i := range burst {
+			frame := l.out[i*length : (i+1)*length]
+			putMark(frame, number)
+			binary.LittleEndian.PutUint32(frame[markLen:], uint32(length))
+			l.fill(frame[udpMarkLen:])
+		}
+		if err := l.sendOne(l.out[:burst*length]); err != nil {
 			return err
 		}
+		n -= burst
 	}
 	return nil
 }
@@ -98,23 +133,27 @@ func (l *udpLine) sendOne(b []byte) error {
 	return errors.New("the kernel does not take a datagram")
 }
 
+// receive makes one call, which may return several frames.
 func (l *udpLine) receive(numbers []uint64) (int, error) {
-	for n := range numbers {
-		length, err := unix.Read(l.fd, l.buf)
-		if transient(err) {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-		number, ok := mark(l.buf[:length])
-		if !ok {
+	length, err := unix.Read(l.fd, l.buf)
+	if transient(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for rest := l.buf[:length]; n < len(numbers) && len(rest) >= udpMarkLen; n++ {
+		number, ok := mark(rest)
+		frame := int(binary.LittleEndian.Uint32(rest[markLen:]))
+		if !ok || frame < udpMarkLen || frame > len(rest) {
 			return n, nil
 		}
 		numbers[n] = number
-		l.drain(l.buf[markLen:length])
+		l.drain(rest[udpMarkLen:frame])
+		rest = rest[frame:]
 	}
-	return len(numbers), nil
+	return n, nil
 }
 
 // transient reports whether a later call may succeed. Refused is what a datagram

@@ -136,6 +136,7 @@ func (l *xdpLine) answering(inKernel bool) (err error) {
 
 func (l *xdpLine) payload() int    { return l.ifi.MTU - ipUDP }
 func (l *xdpLine) window() int     { return xdpWindow }
+func (l *xdpLine) burst() int      { return sendBatch }
 func (l *xdpLine) address() []byte { return l.ifi.HardwareAddr }
 
 func (l *xdpLine) mode() string {

@@ -55,7 +55,7 @@ func (f *flow) run(limit time.Duration) error {
 				f.arrived, heard, losses = number, now, 0
 			}
 		}
-		batch := min(sendBatch, f.window()/acksPerWindow)
+		batch := min(f.burst(), f.window()/acksPerWindow)
 		if f.sent+uint64(batch) <= f.arrived+f.lost+uint64(f.window()) {
 			if err := f.sendCount(0, batch, f.length); err != nil {
 				return err
