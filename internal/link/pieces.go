@@ -34,6 +34,7 @@ func (l *Link) sendPieces(s *Session, i int32) {
 		wire.PieceOf{Sequence: s.remoteSeq(p), Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
 		copy(b[wire.HeaderLen+wire.PieceLen:], part)
 		l.loose(s, j, len(b), p.flags, p.order)
+		l.out[len(l.out)-1].Again = true
 	}
 }
 

@@ -72,6 +72,7 @@ func (l *Link) probe(s *Session) {
 		clear(b[wire.HeaderLen:])
 		unacked, ackAt, ackNow := s.unacked, s.ackAt, s.ackNow
 		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0), l.Now, l.Now+probeAfter
+		l.out[len(l.out)-1].Again = r.tries > 0
 		s.unacked, s.ackAt, s.ackNow = unacked, ackAt, ackNow // the probe may not arrive
 	}
 	l.WakeBy(r.dueAt)

@@ -9,9 +9,10 @@ const NoPath PathID = -1
 
 // Out is one frame to send: Len bytes of payload in transmit slot Slot.
 type Out struct {
-	Slot int32
-	Len  int32
-	Path PathID
+	Slot  int32
+	Len   int32
+	Path  PathID
+	Again bool // what it carries was sent before, and seems lost
 }
 
 // Slab is the memory of a device's transmit slots. The payload of slot i starts

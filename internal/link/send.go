@@ -248,7 +248,7 @@ func (l *Link) transmit(s *Session, i int32) {
 		p.packet, p.pieces, p.inDevice = s.nextPacket, 0, true
 		s.nextPacket++
 		l.stamp(s, l.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
-		l.out = append(l.out, Out{Slot: i, Len: p.length, Path: s.path})
+		l.out = append(l.out, Out{Slot: i, Len: p.length, Path: s.path, Again: p.sends > 1})
 	} else {
 		l.sendPieces(s, i)
 	}
