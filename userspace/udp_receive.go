@@ -10,7 +10,7 @@ const (
 	// batch is how many messages a UDP device hands out until Release.
 	batch = 64
 	// coalesced is the number of buffers that hold whatever the kernel may deliver as
-	// one: with it a device has 1 MiB of them. What they hold beyond batch waits there.
+	// one, 1 MiB in all. Frames beyond batch wait in them.
 	coalesced = 16
 	// wholeLen is the length of such a buffer. Buffers that begin a multiple of 4096
 	// bytes apart would share a few lines of a processor's cache.

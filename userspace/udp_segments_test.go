@@ -19,8 +19,8 @@ import (
 func offload(t testing.TB, e *end, sending, receiving bool) {
 	t.Helper()
 	u, on := e.dev.(*UDP), 0
-	if u.tx.segments = 1; sending {
-		u.tx.segments = maxSegments
+	if u.tx.runs.segments = 1; sending {
+		u.tx.runs.segments = maxSegments
 	}
 	if receiving {
 		on = 1
@@ -305,8 +305,8 @@ func TestUDPGoesOnWithoutSegmentation(t *testing.T) {
 	if s := a.stats(); s.TxFrames != 210 || s.TxErrors != 1 || s.TxDropped != 0 {
 		t.Errorf("%+v", s)
 	}
-	if dev.tx.segments != 1 || log.count("one by one") != 1 {
-		t.Errorf("messages of %d frames; %v", dev.tx.segments, &log)
+	if !dev.tx.runs.of(to).never || log.count("one by one") != 1 {
+		t.Errorf("the path is %+v; %v", *dev.tx.runs.of(to), &log)
 	}
 }
 
@@ -332,8 +332,8 @@ func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 		if s.TxDropped != uint64(len(long)) || s.TxFrames != uint64(len(short)) || s.TxErrors != uint64(len(long)+1) {
 			t.Errorf("%+v", s)
 		}
-		if a.dev.(*UDP).tx.segments != maxSegments {
-			t.Error("short frames go one by one")
+		if p := a.dev.(*UDP).tx.runs.of(to); p.never || p.single > 0 {
+			t.Errorf("short frames go one by one: %+v", *p)
 		}
 		setMTU(t, l, 0, 1500)
 		a.send(to, long...)

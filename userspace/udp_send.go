@@ -27,26 +27,19 @@ type udpSender struct {
 	controls []segmentSize
 	iovs     []unix.Iovec // one a frame
 	sending  []Out        // the batch; what the socket had no room for stays in it
-	segments int          // frames that one message may consist of
-	alone    int          // frames at the batch's start that go each by itself, after a refusal
-	suspect  bool         // the refusal may have been of segmentation, and not of the frames
+	runs     runs
 
 	frames, bytes, dropped, errors atomic.Uint64
 
 	log *slog.Logger
 }
 
-const (
-	// sendBatch is how many frames one system call sends.
-	sendBatch = 256
-	// maxSegments and maxSegmented bound what the kernel cuts into datagrams: their
-	// number, and bytes, with which the packet that the kernel cuts holds headers.
-	maxSegments  = 64
-	maxSegmented = 1<<16 - 1 - ipv6Len - udpLen
-)
+// sendBatch is how many frames one system call sends.
+const sendBatch = 256
 
 func (t *udpSender) init(slab *Slab, log *slog.Logger, segments int) {
-	t.slab, t.log, t.segments = slab, log, segments
+	t.slab, t.log = slab, log
+	t.runs = runs{segments: segments, longest: slab.MaxPayload}
 	t.queue = newRing[Out](slab.Slots)
 	t.done = newRing[int32](slab.Slots)
 	t.messages = make([]mmsghdr, sendBatch)
@@ -118,14 +111,15 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	if errno == 0 {
 		n := 0
 		for i := range sent {
-			n += int(t.messages[i].header.Iovlen)
+			together := int(t.messages[i].header.Iovlen)
+			if path := t.sending[n].Path; t.runs.sent(path, together) {
+				t.log.Info("the kernel does not cut messages into frames on the way to a peer (over an interface without checksums, or IPsec): frames go one by one, which is slower",
+					"to", paths.get(path).addr())
+			}
+			n += together
 		}
 		t.account(n)
 		t.finish(n)
-		if t.suspect {
-			t.suspect, t.segments = false, 1
-			t.log.Info("the kernel does not cut messages into frames here (an interface without checksums, or IPsec): frames go one by one from now on, which is slower")
-		}
 		return true
 	}
 	t.errors.Add(1)
@@ -135,14 +129,14 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	case unix.EINTR, unix.ECONNREFUSED: // the latter answers an earlier frame, and is told once
 		return true
 	}
-	if n := int(t.messages[0].header.Iovlen); n > 1 {
-		t.alone, t.suspect = n, errno == unix.EIO || errno == unix.EINVAL
+	n := int(t.messages[0].header.Iovlen)
+	t.runs.refused(t.sending[0].Path, n, errno == unix.EIO || errno == unix.EINVAL)
+	if n > 1 {
 		return true
 	}
 	// The first frame of the batch cannot be sent: it is too long for the path
 	// (EMSGSIZE), a firewall forbids it, there is no route or no memory. To the
 	// protocol it is a lost frame, which it repeats if it must.
-	t.suspect = false
 	if n := t.dropped.Add(1); n&(n-1) == 0 { // not once a frame, but each time their number has doubled
 		t.log.Warn("the kernel refuses frames, which look lost to the peer", "to", paths.get(t.sending[0].Path).addr(),
 			"bytes", t.sending[0].Len, "error", errno, "refused", n)
@@ -154,7 +148,7 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 // compose makes messages of the batch and returns how many.
 func (t *udpSender) compose(paths *pathTable[sockaddr]) (messages int) {
 	for i := 0; i < len(t.sending); messages++ {
-		first, n := t.sending[i], t.run(i)
+		first, n := t.sending[i], t.runs.take(t.sending[i:])
 		for j, out := range t.sending[i : i+n] {
 			t.iovs[i+j].Base = &t.slab.Payload(out.Slot)[0]
 			t.iovs[i+j].SetLen(int(out.Len))
@@ -172,35 +166,19 @@ func (t *udpSender) compose(paths *pathTable[sockaddr]) (messages int) {
 	return messages
 }
 
-// run returns how many frames of the batch from the i-th on share a message. They have
-// one path and one length, but the last may be shorter. Together they are longer than
-// any frame, by which a peer's classifier tells that they are several.
-func (t *udpSender) run(i int) int {
-	first, bytes, end := t.sending[i], int(t.sending[i].Len), i+1
-	if i < t.alone || bytes*t.segments <= t.slab.MaxPayload {
-		return 1
-	}
-	for end < len(t.sending) && end-i < t.segments && t.sending[end-1].Len == first.Len {
-		out := t.sending[end]
-		if out.Path != first.Path || out.Len > first.Len || bytes+int(out.Len) > maxSegmented {
-			break
-		}
-		bytes += int(out.Len)
-		end++
-	}
-	if bytes <= t.slab.MaxPayload {
-		return 1
-	}
-	return end - i
-}
-
 // fill tops the batch up from the queue.
 func (t *udpSender) fill() {
+	old := len(t.sending)
 	t.mu.Lock()
 	for len(t.sending) < sendBatch && t.queue.n > 0 {
 		t.sending = append(t.sending, t.queue.get())
 	}
 	t.mu.Unlock()
+	for _, out := range t.sending[old:] {
+		if out.Again {
+			t.runs.repeats(out.Path)
+		}
+	}
 }
 
 func (t *udpSender) account(n int) {
@@ -221,7 +199,6 @@ func (t *udpSender) finish(n int) {
 	t.mu.Unlock()
 	t.waiting.Add(int32(-n))
 	t.sending = t.sending[:copy(t.sending, t.sending[n:])]
-	t.alone = max(t.alone-n, 0)
 }
 
 func (t *udpSender) addStats(s *Stats) {
