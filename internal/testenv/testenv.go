@@ -4,6 +4,7 @@ package testenv
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -27,6 +28,15 @@ func Lacks(t testing.TB, reason string) {
 		t.Fatal(reason + "; " + requireRoot + "=1 forbids skipping it")
 	}
 	t.Skip(reason)
+}
+
+// NeedsProgram ends the test as Lacks does unless a program of the operating system's
+// package is installed.
+func NeedsProgram(t testing.TB, program, pkg string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		Lacks(t, "this test needs "+program+" (apt-get install --no-install-recommends "+pkg+")")
+	}
 }
 
 // Seeds returns how many seeds a test goes through: all, or few with -short, as under
