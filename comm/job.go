@@ -101,7 +101,7 @@ func (o *Options) validate() error {
 	switch {
 	case p.Size < 1 || p.Size > bootstrap.MaxRanks || p.Rank < 0 || p.Rank >= p.Size:
 		return fmt.Errorf("rank %d of %d: a job has 1 to %d ranks, counted from 0", p.Rank, p.Size, bootstrap.MaxRanks)
-	case p.Rendezvous == "" && p.Size > 1:
+	case p.Rendezvous == "" && p.PMI.FD == 0 && p.Size > 1:
 		return fmt.Errorf("a job of %d ranks without a rendezvous", p.Size)
 	case l.RxFrames != 0 && (l.RxFrames < minRxFrames || l.RxFrames > maxFrames):
 		return fmt.Errorf("RxFrames %d is not within %d and %d", l.RxFrames, minRxFrames, maxFrames)
@@ -162,7 +162,7 @@ type Job struct {
 
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
-// rendezvous answers, not for the other ranks. Classes: Arg, also if another process has
+// rendezvous answers, not for the other ranks, unless Place.PMI is set. Classes: Arg, also if another process has
 // the rank or the ranks were told of different sizes of the job; Unsupported; and Timeout
 // if ctx ends or the rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {

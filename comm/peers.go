@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -34,13 +35,15 @@ func (a *peerAddress) unmarshal(b []byte) error {
 	return err
 }
 
-// openStore joins the exchange, and has the log say what it waits for.
+// openStore joins the exchange, completes o.Place with what the launcher has told, and has
+// the log say what it waits for.
 func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
+	address, rank := cmp.Or(o.Place.Rendezvous, "told over PMI"), o.Place.Rank
 	var cause atomic.Pointer[string]
 	none := "it does not answer"
 	cause.Store(&none)
 	stop := whileWaiting(func(_ context.Context, waited time.Duration) {
-		o.Logger.Warn("the rendezvous cannot be reached yet", "address", o.Place.Rendezvous, "rank", o.Place.Rank,
+		o.Logger.Warn("the rendezvous cannot be reached yet", "address", address, "rank", rank,
 			"cause", *cause.Load(), "waited", waited)
 	})
 	store, err := bootstrap.Open(ctx, o.Place, func(err error) {
@@ -48,10 +51,14 @@ func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 		cause.Store(&text)
 	})
 	stop()
-	if err == nil && store.Notice != "" {
+	if err != nil {
+		return nil, err
+	}
+	if store.Notice != "" {
 		o.Logger.Warn(store.Notice)
 	}
-	return store, err
+	o.Place = store.Place
+	return store, nil
 }
 
 // peer returns where a rank is, as it has last published; it waits until it has. The

@@ -84,12 +84,16 @@ func perfCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			place, err := bootstrap.FromEnvironment()
+			if err != nil {
+				return err
+			}
 			report, err := newPerfReport(os.Stdout, o.json, o.save)
 			if err != nil {
 				return err
 			}
-			if os.Getenv(bootstrap.EnvRendezvous) != "" {
-				err = perfInJob(ctx, o, report)
+			if place.Launched() {
+				err = perfInJob(ctx, place, o, report)
 			} else {
 				err = perfInLabs(o, report)
 			}

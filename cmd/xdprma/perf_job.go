@@ -10,11 +10,7 @@ import (
 
 // perfInJob measures as a rank of a job that something else has started: tests
 // of two ranks if it has two, and those of scale. Rank 0 reports.
-func perfInJob(ctx context.Context, o *perfOptions, report *perfReport) error {
-	place, err := bootstrap.FromEnvironment()
-	if err != nil {
-		return err
-	}
+func perfInJob(ctx context.Context, place bootstrap.Config, o *perfOptions, report *perfReport) error {
 	if o.floor && len(o.tests) == 0 {
 		return fmt.Errorf("the floor is not measured inside a job: run xdprma perf %s by itself", perfFloor)
 	}

@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/program":    {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/express", "internal/mpierr", "internal/onesided", "internal/program",
 		"internal/wire", "window"},
-	"internal/bootstrap":    {},
+	"internal/bootstrap":    {"internal/bootstrap/pmi"},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
 	"bpf":                   {},

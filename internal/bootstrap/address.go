@@ -96,8 +96,8 @@ func (c *Config) servedHere(at net.Addr) string {
 // LocalAddress returns the address of this machine from which c.Rendezvous is
 // reached, so that ranks on other machines reach it too; without a rendezvous, or
 // with one on a unix socket, that is the loopback address. At a rendezvous that is served
-// at all addresses (0.0.0.0 or ::) it is the address from which this machine reaches
-// others. It sends nothing, but blocks while a host name is looked up, at most until ctx
+// at all addresses (0.0.0.0 or ::), or under a name that means loopback here, it is the
+// address from which this machine reaches others. It sends nothing, but blocks while a host name is looked up, at most until ctx
 // ends.
 func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
 	network, address, err := splitAddress(c.Rendezvous)
@@ -111,6 +111,9 @@ func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
 	local, err := sourceAddress(ctx, address)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find the way to the rendezvous at %s: %w (%s names an address to use)", c.Rendezvous, err, EnvAddress)
+	}
+	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && local.IsLoopback() {
+		return outwardAddress(ctx), nil // it is this host's own name, which Debian gives the address 127.0.1.1
 	}
 	return local, nil
 }
@@ -137,11 +140,19 @@ func outwardAddress(ctx context.Context) netip.Addr {
 		}
 	}
 	addrs, _ := net.InterfaceAddrs() // none is the answer then
+	if a := firstGlobal(addrs); a.IsValid() {
+		return a
+	}
+	return loopback
+}
+
+// firstGlobal returns the first address of a list that others may reach, or none.
+func firstGlobal(addrs []net.Addr) netip.Addr {
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
 			ip, _ := netip.AddrFromSlice(n.IP)
 			return ip.Unmap()
 		}
 	}
-	return loopback
+	return netip.Addr{}
 }

@@ -47,11 +47,8 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cmp.Or(c.Patience, dialTimeout))
-		defer cancel()
-	}
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
 	for pause := dialPauseMin; ; pause = min(2*pause, dialPauseMax) {
 		client, err := dialOnce(ctx, network, address, c)
 		if err == nil {
@@ -71,6 +68,14 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 				c.Rendezvous, EnvPatience, ctx.Err(), err)
 		}
 	}
+}
+
+// patient returns ctx, with the limit that the place has if ctx has none.
+func (c *Config) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, cmp.Or(c.Patience, dialTimeout))
 }
 
 // explainDial returns why a rendezvous was not reached, in words for an operator.

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,7 +12,7 @@ import (
 	"time"
 )
 
-// The variables of the environment contract; the package comment says what they mean.
+// The variables of the environment contract; Contract says what they mean.
 const (
 	EnvRank       = "XDPRMA_RANK"
 	EnvSize       = "XDPRMA_SIZE"
@@ -74,7 +75,7 @@ func ParseSwitch(s string, absent bool) (bool, error) {
 type Config struct {
 	Rank, Size int
 	Job        uint64        // random, the same for all ranks, never 0
-	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one
+	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one, and where PMI tells it
 	Serve      bool          // whether this rank serves the rendezvous
 	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
 	Transport  Transport     // never empty
@@ -83,12 +84,16 @@ type Config struct {
 	Port       uint16        // UDP port; 0: the system chooses
 	Queues     int           // at most so many of the interface's are used; 0: all
 	Host       string        // names the host, for those who share memory; empty: the kernel and network namespace do
+	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
 	NoExpress  bool          // the XDP program executes no requests of others
 }
 
 // Token returns the job's secret, as Serve and Dial take it.
 func (c *Config) Token() string { return fmt.Sprintf("%016x", c.Job) }
+
+// Launched reports whether a launcher has started the process as a rank of a job.
+func (c *Config) Launched() bool { return c.Rendezvous != "" || c.PMI.FD != 0 }
 
 // NewJob returns a random job id.
 func NewJob() uint64 {
@@ -143,7 +148,7 @@ func (c *Config) Environ() []string {
 func FromEnvironment() (Config, error) {
 	c, err := fromVariables(os.LookupEnv)
 	if err != nil {
-		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables; with another launcher set %s and %s)", err, EnvRendezvous, EnvJob)
+		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
 	}
 	return c, nil
 }
@@ -180,38 +185,21 @@ func (v *variables) number(name string, least, most, absent int) int {
 	return n
 }
 
-// first returns the name among names that is set, or the empty string.
-func (v *variables) first(names []string) string {
-	for _, name := range names {
-		if v.get(name) != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-var (
-	rankNames = []string{EnvRank, "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}
-	sizeNames = []string{EnvSize, "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}
-)
-
-// Variables that say, beyond 1 or beyond 0, that a launcher has started several
-// processes, of which this is one. SLURM_NTASKS is no such sign: a batch script, which is
-// one process, has it too.
-var (
-	severalNames = []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}
-	laterNames   = []string{"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}
-)
-
 func fromVariables(lookup func(string) (string, bool)) (Config, error) {
 	v := &variables{lookup: lookup}
 	c := Config{Size: 1, Rendezvous: v.get(EnvRendezvous)}
-	if c.Rendezvous != "" || v.get(EnvRank) != "" || v.get(EnvSize) != "" {
+	switch {
+	case c.Rendezvous != "" || v.get(EnvRank) != "" || v.get(EnvSize) != "":
 		v.place(&c)
-	} else {
+	case v.torch():
+		v.torchPlace(&c)
+	case v.get("PMI_FD") != "":
+		v.pmiPlace(&c)
+	default:
 		v.refuseLostRanks()
 	}
 	v.job(&c)
+	v.patience(&c)
 	v.network(&c)
 	return c, v.err
 }
@@ -238,38 +226,41 @@ func (v *variables) place(c *Config) {
 		}
 		return
 	}
-	if _, _, err := splitAddress(c.Rendezvous); err != nil {
+	network, address, err := splitAddress(c.Rendezvous)
+	if err != nil {
 		v.fail("%s: %w", EnvRendezvous, err)
 	}
 	served := v.number(EnvServe, 0, 1, 1) == 1
 	c.Serve = served && c.Rank == 0
-	if s := v.get(EnvPatience); s != "" {
-		var err error
-		if c.Patience, err = time.ParseDuration(s); err != nil || c.Patience <= 0 {
-			v.fail("%s=%q is not a time with its unit, such as 90s or 10m", EnvPatience, s)
-		}
+	if c.Serve && rankName == envCompletion && network == "tcp" {
+		_, port, _ := net.SplitHostPort(address)
+		c.Rendezvous = ":" + port // the pod's name is not known before the pod runs
 	}
 }
 
-// refuseLostRanks catches a process of a launcher's job that would otherwise become a
-// job of its own, as each of the others would.
-func (v *variables) refuseLostRanks() {
-	lost := func(names []string, alone string) {
-		for _, name := range names {
-			if s := v.get(name); s != "" && s != "0" && s != alone {
-				v.fail("%s=%s says that this process is one of several, but %s is not set: set it to the host:port where rank 0 "+
-					"is to serve, and %s to a random number, the same for all; or have a job of one rank by %s=0 and %s=1",
-					name, s, EnvRendezvous, EnvJob, EnvRank, EnvSize)
-			}
-		}
+// patience reads how long to wait, where there is something to wait for.
+func (v *variables) patience(c *Config) {
+	s := v.get(EnvPatience)
+	if s == "" || c.Rendezvous == "" && c.PMI.FD == 0 {
+		return
 	}
-	lost(severalNames, "1")
-	lost(laterNames, "0")
+	var err error
+	if c.Patience, err = time.ParseDuration(s); err != nil || c.Patience <= 0 {
+		v.fail("%s=%q is not a time with its unit, such as 90s or 10m", EnvPatience, s)
+	}
 }
 
+// job reads the job's id.
 func (v *variables) job(c *Config) {
 	s := v.get(EnvJob)
+	if id := v.torchJob(); s == "" && id != 0 {
+		c.Job = id
+		return
+	}
 	if s == "" {
+		if c.Rendezvous != "" && v.torch() {
+			v.fail("%s is not set, and %s=%q is no UUID: give torchrun --rdzv-id=$(uuidgen), the same on all hosts", EnvJob, envTorchRun, v.get(envTorchRun))
+		}
 		if c.Rendezvous != "" {
 			v.fail("%s is not set", EnvJob)
 		}

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -45,6 +46,32 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		}
 		return c
 	}
+	launched := func(rank int, toward string) Config {
+		c := plain
+		c.Rank, c.Size, c.Serve, c.PMI = rank, 4, rank == 0, PMI{FD: 9, Job: "3.0", Toward: toward}
+		return c
+	}
+	srun := func(name, value string) map[string]string {
+		m := map[string]string{"PMI_FD": "9", "PMI_RANK": "3", "PMI_SIZE": "4", "PMI_JOBID": "3.0", "SLURM_PROCID": "3",
+			"SLURM_STEP_NUM_TASKS": "4", "SLURM_LAUNCH_NODE_IPADDR": "10.9.0.254"}
+		m[name] = value
+		return m
+	}
+	const run = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
+	torchrun := func(name, value string) map[string]string {
+		m := map[string]string{"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "left", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": run}
+		m[name] = value
+		return m
+	}
+	torch := func(rank int, serve bool, rendezvous string, job uint64) Config {
+		c := plain
+		c.Rank, c.Size, c.Serve, c.Rendezvous, c.Job = rank, 2, serve, rendezvous, job
+		return c
+	}
+	pod := func(index string) map[string]string {
+		return map[string]string{"JOB_COMPLETION_INDEX": index, EnvSize: "2", EnvJob: "1", EnvRendezvous: "prog-0.prog:7000"}
+	}
+	const runJob = 0xd926c59539b7a956 // of run
 	patient := place(1, 2, false)
 	patient.Patience = 10 * time.Minute
 	for name, test := range map[string]struct {
@@ -54,8 +81,33 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 	}{
 		"patience":                {env: map[string]string{EnvRank: "1", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1", EnvPatience: "10m"}, want: patient},
 		"patience without a unit": {env: with(EnvPatience, "5"), err: `XDPRMA_RENDEZVOUS_TIMEOUT="5" is not a time with its unit, such as 90s`},
-		"no patience":             {env: with(EnvPatience, "0s"), err: "XDPRMA_RENDEZVOUS_TIMEOUT"},
-		"singleton":               {env: nil, want: plain},
+		"srun":                    {env: srun("", ""), want: launched(3, "10.9.0.254")},
+		"srun, rank 0":            {env: srun("PMI_RANK", "0"), want: launched(0, "10.9.0.254")},
+		"mpiexec.hydra": {env: map[string]string{"PMI_FD": "9", "PMI_RANK": "3", "PMI_SIZE": "4", "PMI_JOBID": "3.0", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME": "left"},
+			want: launched(3, "left")},
+		"mpiexec of one in srun":      {env: srun("PMI_SIZE", "1"), err: "PMI_RANK=3 is not below PMI_SIZE=1"},
+		"PMI of one":                  {env: map[string]string{"PMI_FD": "9", "PMI_RANK": "0", "PMI_SIZE": "1"}, want: plain},
+		"PMI in a job of the user's":  {env: map[string]string{"PMI_FD": "9", "PMI_RANK": "0", "PMI_SIZE": "2", EnvRendezvous: "h:1", EnvJob: "1"}, want: place(0, 2, true)},
+		"PMI beside a rank":           {env: srun(EnvRank, "1"), err: "XDPRMA_RENDEZVOUS is not set"},
+		"PMI rank":                    {env: srun("PMI_RANK", "4"), err: "PMI_RANK=4 is not below PMI_SIZE=4"},
+		"PMI without a rank":          {env: srun("PMI_RANK", ""), err: "PMI_FD is set, but PMI_RANK is not"},
+		"PMI without a size":          {env: srun("PMI_SIZE", ""), err: "PMI_FD is set, but PMI_SIZE is not"},
+		"PMI descriptor":              {env: srun("PMI_FD", "x"), err: `PMI_FD="x" is not a number`},
+		"torchrun":                    {env: torchrun("", ""), want: torch(1, false, "left:29501", runJob)},
+		"torchrun, rank 0":            {env: torchrun("RANK", "0"), want: torch(0, true, ":29501", runJob)},
+		"torchrun by srun":            {env: torchrun("PMI_FD", "9"), want: torch(1, false, "left:29501", runJob)},
+		"torchrun of one":             {env: map[string]string{"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "left", "MASTER_PORT": "29500"}, want: plain},
+		"torchrun with a job":         {env: torchrun(EnvJob, "5"), want: torch(1, false, "left:29501", 5)},
+		"torchrun with a name":        {env: torchrun("TORCHELASTIC_RUN_ID", "mine"), err: `XDPRMA_JOB is not set, and TORCHELASTIC_RUN_ID="mine" is no UUID`},
+		"torchrun's port":             {env: torchrun("MASTER_PORT", "65535"), err: `MASTER_PORT="65535" is not a number from 1 to 65534`},
+		"torchrun's rank":             {env: torchrun("RANK", "2"), err: "RANK=2 is not below WORLD_SIZE=2"},
+		"a rank of something else":    {env: map[string]string{"RANK": "3", "WORLD_SIZE": "4"}, want: plain},
+		"torchrun, rank 0 of an addr": {env: map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.9.0.1", "MASTER_PORT": "29500", EnvJob: "1"}, want: torch(0, true, "10.9.0.1:29501", 1)},
+		"pod":                         {env: pod("1"), want: torch(1, false, "prog-0.prog:7000", 1)},
+		"pod 0":                       {env: pod("0"), want: torch(0, true, ":7000", 1)},
+		"pod beyond":                  {env: pod("2"), err: "JOB_COMPLETION_INDEX=2 is not below XDPRMA_SIZE=2"},
+		"no patience":                 {env: with(EnvPatience, "0s"), err: "XDPRMA_RENDEZVOUS_TIMEOUT"},
+		"singleton":                   {env: nil, want: plain},
 		"full": {env: full, want: Config{
 			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
 			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true, NoExpress: true,
@@ -129,6 +181,8 @@ func TestOneOfSeveralIsNoJobOfItsOwn(t *testing.T) {
 		{"PMI without a size", map[string]string{"PMI_RANK": "1"}, "PMI_RANK=1"},
 		{"PMIx", map[string]string{"PMIX_RANK": "1"}, "PMIX_RANK=1"},
 		{"Open MPI, rank 0", map[string]string{"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8"}, "OMPI_COMM_WORLD_SIZE=8"},
+		{"a pod", map[string]string{"JOB_COMPLETION_INDEX": "1"}, "JOB_COMPLETION_INDEX=1"},
+		{"pod 0", map[string]string{"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETION_INDEX=0"},
 		{"srun of one", map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"}, ""},
 		{"a batch script", map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, ""},
 		{"mpirun of one", map[string]string{"PMI_RANK": "0", "PMI_SIZE": "1", "PMIX_RANK": "0"}, ""},
@@ -145,6 +199,9 @@ func TestOneOfSeveralIsNoJobOfItsOwn(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: got %v, want an error with %s", test.name, err, part)
 			}
+		}
+		if told := strings.Contains(fmt.Sprint(err), "srun --mpi=pmi2"); told != strings.Contains(test.name, "srun") && test.name != "PMIx" {
+			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 }

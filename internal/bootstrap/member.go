@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 )
@@ -19,15 +20,34 @@ type Member struct {
 	Incarnation uint64
 	// Notice is what an operator should know of the rendezvous, or empty.
 	Notice string
+	// Place is the rank's, with what the launcher has told.
+	Place Config
 
 	attendance func(ctx context.Context) (string, error)
 }
 
 // Open joins the exchange that c names, as the rank that c says. It blocks until the
 // rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
-// attempt has failed. Its error wraps ErrRefused if another process has the rank, or if
+// attempt has failed. Where a launcher speaks PMI it waits for all ranks as well. Its error wraps ErrRefused if another process has the rank, or if
 // others were told of another size of the job.
 func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
+	var l net.Listener
+	if c.PMI.FD != 0 {
+		var err error
+		if l, err = thisProcess.complete(ctx, &c, failed); err != nil {
+			return nil, fmt.Errorf("join over the launcher's PMI: %w", err)
+		}
+	}
+	m, err := open(ctx, c, l, failed)
+	if err != nil {
+		return nil, err
+	}
+	m.Place = c
+	return m, nil
+}
+
+// open is Open where the rendezvous is known, and l listens there unless that is nil.
+func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*Member, error) {
 	switch {
 	case c.Rendezvous == "":
 		members := newMembers()
@@ -43,9 +63,11 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 		}
 		return &Member{Store: client, Incarnation: client.incarnation, attendance: client.attendance}, nil
 	}
-	l, err := Listen(c.Rendezvous)
-	if err != nil {
-		return nil, err
+	if l == nil {
+		var err error
+		if l, err = Listen(c.Rendezvous); err != nil {
+			return nil, err
+		}
 	}
 	s := newServer(l, c.Token())
 	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others

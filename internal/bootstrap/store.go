@@ -4,44 +4,18 @@
 //
 // # Environment
 //
-// `xdprma run` sets all of these; with another launcher the user sets the
-// rendezvous and the job id, and the launcher's own variables give rank and size.
-//
-//	XDPRMA_RANK              rank of this process, from 0; else PMI_RANK,
-//	                         OMPI_COMM_WORLD_RANK or SLURM_PROCID
-//	XDPRMA_SIZE              number of ranks; else PMI_SIZE, OMPI_COMM_WORLD_SIZE,
-//	                         SLURM_STEP_NUM_TASKS or SLURM_NTASKS
-//	XDPRMA_JOB               1 to 16 hexadecimal digits, not zero, the same for
-//	                         all ranks and chosen at random for each job; it is
-//	                         also the secret that admits a rank to the exchange
-//	XDPRMA_RENDEZVOUS        where the exchange is served: host:port,
-//	                         tcp:host:port or unix:/path
-//	XDPRMA_RENDEZVOUS_SERVE  0: somebody else serves it, as `xdprma run` does;
-//	                         absent or 1: rank 0 serves it
-//	XDPRMA_RENDEZVOUS_TIMEOUT  how long to try to reach it, such as 90s or 10m; a
-//	                         minute, unless the program sets a limit of its own
-//	XDPRMA_TRANSPORT         auto (default), xdp, xdp-native, xdp-generic, udp
-//	XDPRMA_INTERFACE         network interface to use; default: that of the address
-//	XDPRMA_ADDRESS           IP address to use; default: the first of the interface
-//	XDPRMA_PORT              UDP port; 0: any port.
-//	                         The default is 7770 on an interface or address that
-//	                         is named, other than loopback's, and else 0
-//	XDPRMA_QUEUES            at most so many of the interface's queues are used by
-//	                         XDP; what arrives by others takes the slower way
-//	                         through the kernel. The default is all, up to 64
-//	XDPRMA_HOST              a name for the host; ranks that are told the same one
-//	                         share memory. The default is that ranks do which
-//	                         share the running kernel and the network namespace
-//	XDPRMA_FRAMES            1: access windows of ranks of the same host by frames
-//	XDPRMA_EXPRESS           off: the XDP program executes no requests; default: on
-//	                         too, in this and all ranks of a communicator
+// Contract lists the variables. `xdprma run` sets all of it. Under a launcher that speaks
+// PMI, such as srun and mpiexec.hydra, nothing has to be set: the launcher's variables
+// give rank and size, and rank 0 tells the others over PMI where it serves the exchange,
+// and the job's id (package pmi). torchrun's variables say the same in another way. With
+// other launchers the user sets the rendezvous and the job's id.
 //
 // XDP takes an interface or an address. Where neither is named, auto means UDP, at
 // the address from which the rendezvous is reached.
 //
 // A process with neither rank, size nor rendezvous set is a job of its own, of
-// one rank. It is an error if PMI's, Open MPI's or Slurm's variables say that a
-// launcher has started several such processes.
+// one rank. It is an error if a launcher's variables say that it has started several
+// such processes and do not say how they find each other.
 //
 // # Trust
 //
