@@ -35,6 +35,10 @@ XDPRMA_TRANSPORT, XDPRMA_PORT, XDPRMA_QUEUES, XDPRMA_FRAMES and XDPRMA_EXPRESS i
 environment hold for all ranks, unless an option says otherwise. Where the ranks share the loopback
 interface, rank r has the port XDPRMA_PORT + r.
 
+Each rank is told its place by environment variables. Set these by hand with launchers
+that neither speak PMI nor set torchrun's variables (docs/several-hosts.md):
+
+VARIABLES
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
@@ -44,13 +48,32 @@ Exit status: that of the rank that failed first, 128+n if signal n killed it; 12
 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
 the program cannot be run, 127 if it is not found.`
 
+// variableList describes the environment variables of a rank, one after the other.
+func variableList() string {
+	const indent, width = 4, 84
+	var text strings.Builder
+	for _, v := range bootstrap.Contract {
+		fmt.Fprintf(&text, "  %s\n", v.Name)
+		line := strings.Repeat(" ", indent-1)
+		for _, word := range strings.Fields(v.Meaning) {
+			if len(line)+1+len(word) > width {
+				text.WriteString(line + "\n")
+				line = strings.Repeat(" ", indent-1)
+			}
+			line += " " + word
+		}
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}
+
 func runCommand() *cli.Command {
 	stopAfterProgram := 1
 	return &cli.Command{
 		Name:        "run",
 		Usage:       "start the ranks of a job on this machine",
 		ArgsUsage:   "-- program [argument...]",
-		Description: runDescription,
+		Description: strings.Replace(runDescription, "VARIABLES\n", variableList()+"\n", 1),
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/testenv"
+)
+
+// TestHelloUnderMpiexec starts the example of the README as users of MPICH start programs,
+// with nothing set.
+func TestHelloUnderMpiexec(t *testing.T) {
+	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
+	hello := filepath.Join(t.TempDir(), "hello")
+	if out, err := exec.Command("go", "build", "-o", hello, "../../examples/hello").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "4", hello)
+	mpiexec.WaitDelay = 10 * time.Second
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "XDPRMA_") {
+			mpiexec.Env = append(mpiexec.Env, e)
+		}
+	}
+	out, err := mpiexec.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var found, want []string
+	for _, m := range regexp.MustCompile(`rank (\d) of 4 found (\d) \(`).FindAllStringSubmatch(string(out), -1) {
+		found = append(found, "rank "+m[1], "before "+m[2])
+	}
+	for i := range 4 {
+		want = append(want, "rank "+strconv.Itoa(i), "before "+strconv.Itoa(i))
+	}
+	slices.Sort(found)
+	slices.Sort(want)
+	if !slices.Equal(found, want) || !strings.Contains(string(out), "counter: 4\n") {
+		t.Errorf("got\n%s", out)
+	}
+}
+
+// TestVariablesAreDocumented looks for each variable in the page on several hosts and in
+// the command's help.
+func TestVariablesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/several-hosts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := runCommand().Description
+	for _, v := range bootstrap.Contract {
+		if row := "| `" + v.Name + "` | " + v.Meaning + " |\n"; !strings.Contains(string(page), row) {
+			t.Errorf("docs/several-hosts.md lacks the row %q", row)
+		}
+		if !strings.Contains(help, "  "+v.Name+"\n") {
+			t.Errorf("xdprma run --help lacks %s", v.Name)
+		}
+	}
+}
