@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -73,11 +74,17 @@ func load(o Options) (*Program, error) {
 // executing is bpf.LoadExpress, but for tests.
 var executing = bpf.LoadExpress
 
+var errNoPerfmon = errors.New("missing CAP_PERFMON: run as root, or grant it")
+
 // loadFor makes the program and its maps. noTier is why it is not to execute requests, or
 // nil.
 func loadFor(o Options, noTier error) (*Program, error) {
 	read := bpf.LoadClassifier
 	if noTier == nil {
+		// Without the capability the verifier goes through more than it can.
+		if caps, err := Capabilities(); err == nil && !caps.Perfmon {
+			return nil, errNoPerfmon
+		}
 		read = executing
 	}
 	spec, err := read()
@@ -91,7 +98,10 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
 	}
 	objects := &bpf.ClassifierObjects{}
-	if err := spec.LoadAndAssign(objects, nil); err != nil {
+	// Without the verifier's log: asking for it takes seconds for a long program, and nobody
+	// reads it.
+	noLog := &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogDisabled: noTier == nil}}
+	if err := spec.LoadAndAssign(objects, noLog); err != nil {
 		return nil, err
 	}
 	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {

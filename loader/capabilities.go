@@ -14,6 +14,7 @@ type Caps struct {
 	NetRaw   bool   // CAP_NET_RAW: AF_XDP sockets
 	NetAdmin bool   // CAP_NET_ADMIN: attach to an interface
 	BPF      bool   // CAP_BPF, or CAP_SYS_ADMIN, which includes it: load programs
+	Perfmon  bool   // CAP_PERFMON, or CAP_SYS_ADMIN: programs that execute requests
 	SysAdmin bool   // CAP_SYS_ADMIN: namespaces
 	IPCLock  bool   // CAP_IPC_LOCK: the frames' memory is not counted against MemLock
 	MemLock  uint64 // soft RLIMIT_MEMLOCK in bytes; math.MaxUint64 is unlimited
@@ -49,6 +50,7 @@ func Capabilities() (Caps, error) {
 	c.NetRaw = has(unix.CAP_NET_RAW)
 	c.NetAdmin = has(unix.CAP_NET_ADMIN)
 	c.BPF = has(unix.CAP_BPF) || has(unix.CAP_SYS_ADMIN)
+	c.Perfmon = has(unix.CAP_PERFMON) || has(unix.CAP_SYS_ADMIN)
 	c.SysAdmin = has(unix.CAP_SYS_ADMIN)
 	c.IPCLock = has(unix.CAP_IPC_LOCK)
 

@@ -91,7 +91,7 @@ func inspect(names []string) (*machine, error) {
 	m := &machine{
 		Version: version(), Kernel: caps.Kernel, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU(),
 		Capabilities: map[string]bool{
-			"CAP_NET_RAW": caps.NetRaw, "CAP_NET_ADMIN": caps.NetAdmin, "CAP_BPF": caps.BPF, "CAP_IPC_LOCK": caps.IPCLock,
+			"CAP_NET_RAW": caps.NetRaw, "CAP_NET_ADMIN": caps.NetAdmin, "CAP_BPF": caps.BPF, "CAP_PERFMON": caps.Perfmon, "CAP_IPC_LOCK": caps.IPCLock,
 			"CAP_SYS_ADMIN": caps.SysAdmin,
 		},
 		RunInNamespaces: true,
@@ -230,7 +230,7 @@ func (m *machine) print(w io.Writer) error {
 	}
 	line("xdprma", "%s", m.Version)
 	line("kernel", "%s, %s, %d CPUs", m.Kernel, m.Architecture, m.CPUs)
-	for _, name := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_IPC_LOCK", "CAP_SYS_ADMIN"} {
+	for _, name := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_ADMIN"} {
 		line(name, "%s", yesNo(m.Capabilities[name]))
 	}
 	if m.BPFError != "" {
