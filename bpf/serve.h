@@ -92,6 +92,18 @@ static __always_inline __u64 progress_of(__u64 outcome)
 }
 
 /*
+ * Whether the request may go on with an exchange of which so many records are done. One
+ * that has the exchange's number and other records may not: it would keep a lock for good,
+ * or give up one that another session holds.
+ */
+static __always_inline int express_goes_on(struct express_work *w, struct express_slot *slot, __u32 done)
+{
+	__u64 held = w->steps[0].code == RECORD_LOCK ? (__u64)w->steps[0].window + 1 : 0;
+
+	return done == 0 || (done < w->header.credits && LOAD(&slot->locked) == held);
+}
+
+/*
  * Executes the claimed request from record done on. Its outcome says how far it came.
  * EXPRESS_INTERRUPTED: not to the end. EXPRESS_AWAITED: the lock was given up, and
  * requests wait for it.
@@ -157,6 +169,10 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 		return EXPRESS_BUSY;
 
 	__u32 from = word == begun ? progress_of(LOAD(&slot->outcome)) : 0;
+	if (!express_goes_on(w, slot, from)) {
+		__sync_lock_test_and_set(&slot->word, begun);
+		return EXPRESS_BAD_FORM;
+	}
 	if (from == 0) {
 		if (w->steps[0].code == RECORD_LOCK) {
 			if (!express_lock(w->steps[0].window, w->steps[0].flags)) {

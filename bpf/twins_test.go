@@ -106,9 +106,10 @@ func (f source) disturb(i int, sides ...*side) {
 		switch change {
 		case 0: // under way
 			le.PutUint64(s.slots[at:], word|3^1)
-		case 1: // interrupted before its first record, or between two
+		case 1: // interrupted before its first record, or later
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2)
-			le.PutUint64(s.slots[at+40:], word>>2%2<<40)
+			le.PutUint64(s.slots[at+40:], word>>2%4<<40)
+			le.PutUint64(s.slots[at+48:], word>>4%2*(wideWindow+1)) // whose lock it holds
 		case 2: // taken as a bundle
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2|3)
 			le.PutUint64(s.slots[at+40:], uint64(express.FateTaken)<<32|uint64(express.ByUser)<<48)

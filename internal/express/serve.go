@@ -111,6 +111,10 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 	done := 0
 	if w == begun {
 		done = int(unpackOutcome(atomic.LoadUint64(&s.Outcome)).progress)
+		if !p.goesOn(s, done) {
+			atomic.SwapUint64(&s.Word, begun)
+			return 0, Drop, BadForm
+		}
 	}
 	if done == 0 {
 		if first := &p.steps[0]; first.Code == wire.CodeLock {
@@ -138,6 +142,17 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 		return 0, ToUser, Awaited
 	}
 	return s.answer(frame, &h, by, Awaited)
+}
+
+// goesOn reports whether a request may go on with an exchange of which so many records are
+// done. One that has the exchange's number and other records may not: it would keep a lock
+// for good, or give up one that another session holds.
+func (p *plan) goesOn(s *place, done int) bool {
+	held, first := uint64(0), &p.steps[0]
+	if first.Code == wire.CodeLock {
+		held = uint64(first.Window) + 1
+	}
+	return done == 0 || done < p.n && atomic.LoadUint64(&s.Locked) == held
 }
 
 // take takes the lock that s asks for, if it is free.

@@ -81,6 +81,45 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// A request with the number of an interrupted exchange and other records does not go on with
+// that: no lock stays behind, and none that another session holds is given up.
+func TestAnotherRequestDoesNotGoOn(t *testing.T) {
+	mine := request(1, lock(0), put(0, "x"), unlock())
+	for _, c := range []struct {
+		name   string
+		done   uint8
+		locked uint64
+		frame  []byte
+		goesOn bool
+	}{
+		{"the same", 1, id + 1, mine, true},
+		{"without the lock", 1, id + 1, request(1, put(0, "x"), put(0, "x")), false},
+		{"shorter", 2, id + 1, request(1, lock(0), unlock()), false},
+		{"with the lock of another session", 1, 0, mine, false},
+		{"without lock, shorter", 1, 0, request(1, put(0, "x")), false},
+		{"from the start", 0, 0, request(1, put(0, "x")), true},
+	} {
+		for _, by := range []By{ByProgram, ByUser} {
+			tt := newTarget()
+			tt.state(1, stateInterrupted)
+			tt.slots[0].Outcome, tt.slots[0].Locked = outcome{progress: c.done}.pack(), c.locked
+			tt.windows[id].Lock[0] = 1 << Program
+			v, why := Drop, BadForm
+			if c.goesOn {
+				v, why = Answer, None
+			}
+			t.Run(fmt.Sprint(c.name, " by ", by), func(t *testing.T) { tt.expect(t, bytes.Clone(c.frame), by, v, why) })
+			held := tt.windows[id].Lock[0] != 0
+			if c.locked != 0 && held == c.goesOn || c.locked == 0 && !held {
+				t.Errorf("%s: the lock is held: %v", c.name, held)
+			}
+			if state := tt.slots[0].Word; !c.goesOn && state != word(1, stateInterrupted) {
+				t.Errorf("%s: the exchange is in state %#x", c.name, state)
+			}
+		}
+	}
+}
+
 // A request that is taken as a bundle is answered so, and is not executed.
 func TestTaken(t *testing.T) {
 	tt := newTarget()
