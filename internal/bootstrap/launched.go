@@ -49,6 +49,9 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 	defer l.mu.Unlock()
 	var listener net.Listener
 	if !l.done {
+		if err := c.PMI.inherited(); err != nil {
+			return nil, err
+		}
 		if c.Rank == 0 {
 			var err error
 			if listener, err = Listen(net.JoinHostPort(c.servingAddress(ctx).String(), "0")); err != nil {
@@ -75,11 +78,22 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 	return listener, nil
 }
 
+// inherited returns an error unless the descriptor is one that a launcher has left: the
+// number of one that was closed may by now stand for something else.
+func (p *PMI) inherited() error {
+	var about unix.Stat_t
+	err := unix.Fstat(p.FD, &about)
+	if kind := about.Mode & unix.S_IFMT; err == nil && kind != unix.S_IFSOCK && kind != unix.S_IFIFO {
+		err = errors.New("it is neither a socket nor a pipe")
+	}
+	if err != nil {
+		return fmt.Errorf("PMI_FD=%d is not the launcher's descriptor: %w (what stands between the launcher and this program, such as sudo, has closed it)", p.FD, err)
+	}
+	return nil
+}
+
 // meet exchanges rank 0's Job and Rendezvous over the descriptor, and closes that.
 func (c *Config) meet(ctx context.Context) (job uint64, rendezvous string, err error) {
-	if _, err := unix.FcntlInt(uintptr(c.PMI.FD), unix.F_GETFD, 0); err != nil {
-		return 0, "", fmt.Errorf("PMI_FD=%d is no descriptor here: %w (what stands between the launcher and this program, such as sudo, has closed it)", c.PMI.FD, err)
-	}
 	_ = unix.SetNonblock(c.PMI.FD, true) // so that the end of ctx ends a read
 	conn := os.NewFile(uintptr(c.PMI.FD), "PMI")
 	defer conn.Close()

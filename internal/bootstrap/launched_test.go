@@ -173,12 +173,25 @@ func TestWaitAtPMIEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestDescriptorThatIsNotThere joins behind a program that has closed the descriptor.
+// TestDescriptorThatIsNotThere joins behind a program that has closed the descriptor, and
+// where another file has its number since.
 func TestDescriptorThatIsNotThere(t *testing.T) {
-	place := Config{Rank: 1, Size: 2, Job: 1, PMI: PMI{FD: 1 << 20}}
-	_, err := Open(testContext(t), place, nil)
-	if !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "PMI_FD=1048576 is no descriptor here") {
-		t.Errorf("got %v", err)
+	other, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for fd, want := range map[int]string{1 << 20: unix.EBADF.Error(), int(other.Fd()): "neither a socket nor a pipe"} {
+		for rank := range 2 {
+			place := Config{Rank: rank, Size: 2, Job: 1, Serve: rank == 0, PMI: PMI{FD: fd}}
+			_, err := Open(testContext(t), place, nil)
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("PMI_FD=%d", fd)) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+	}
+	if _, err := other.Stat(); err != nil {
+		t.Errorf("the other file: %v", err)
 	}
 }
 
