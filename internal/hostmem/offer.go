@@ -12,7 +12,8 @@ import (
 
 // A segment's file is handed over through a socket of the network namespace, which has
 // no name in the file system. Where the processes do not share a namespace, it is
-// opened by way of /proc, which shows it only to processes that may trace its maker.
+// opened by way of /proc, which shows it only to processes that may trace its maker. Those
+// may also take over the descriptor of a BPF array, which nobody can open.
 
 // handLimit bounds handing over one file. It is far more than that takes.
 const handLimit = 5 * time.Second

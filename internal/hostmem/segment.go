@@ -21,10 +21,11 @@ type Place struct {
 	Size    uint64 // bytes of the segment, with its head
 	Align   uint64 // of the segment's address, a power of two; at least a page
 	Nonce   uint64 // what the segment begins with
+	Kernel  bool   // it is a BPF array
 }
 
 // PlaceLen is the length of a marshalled Place.
-const PlaceLen = 32
+const PlaceLen = 33
 
 // Marshal returns p as bytes.
 func (p *Place) Marshal() []byte {
@@ -35,6 +36,9 @@ func (p *Place) Marshal() []byte {
 	le.PutUint64(b[8:], p.Size)
 	le.PutUint64(b[16:], p.Align)
 	le.PutUint64(b[24:], p.Nonce)
+	if p.Kernel {
+		b[32] = 1
+	}
 	return b
 }
 
@@ -42,7 +46,7 @@ func (p *Place) Marshal() []byte {
 func (p *Place) Unmarshal(b []byte) {
 	le := binary.LittleEndian
 	p.PID, p.FD = le.Uint32(b[0:]), le.Uint32(b[4:])
-	p.Size, p.Align, p.Nonce = le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
+	p.Size, p.Align, p.Nonce, p.Kernel = le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:]), b[32] != 0
 }
 
 // HeadLen is the bytes at the start of a segment that belong to this package.
@@ -51,7 +55,7 @@ const HeadLen = 64
 // Segment is memory that this process maps.
 type Segment struct {
 	place   Place
-	file    int    // -1 once it is closed
+	file    int    // -1 once it is sealed
 	bytes   []byte // the segment
 	mapping []byte // what was mapped round it
 
@@ -105,31 +109,30 @@ func New(size, align int) (*Segment, error) {
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Open maps the segment that another process of the host, or this one, has made. It
-// blocks for some seconds at most, if that process has stopped.
+// Open maps the segment that another process of the host, or this one, has made, and keeps
+// its file until Seal. It blocks for some seconds at most, if that process has stopped.
 func Open(p Place) (*Segment, error) {
 	name := p.socket().Name
 	fd, err := ask(&p)
 	if err != nil {
 		var e error
 		name = fmt.Sprintf("/proc/%d/fd/%d", p.PID, p.FD)
-		if fd, e = unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); e != nil {
+		if fd, e = p.reopen(name); e != nil {
 			return nil, fmt.Errorf("%w, and %s: %w", err, name, e)
 		}
 	}
 	unix.CloseOnExec(fd)
 	s := &Segment{place: p, file: fd}
-	defer s.Seal()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	size, ok := fileSize(fd)
+	if p.Kernel {
+		size, ok = arraySize(fd)
 	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&sealed != sealed || uint64(st.Size) != p.Size || p.Size < HeadLen ||
-		p.Align < uint64(os.Getpagesize()) || p.Align&(p.Align-1) != 0 {
+	if !ok || size != p.Size || p.Size < HeadLen || p.Align < uint64(os.Getpagesize()) || p.Align&(p.Align-1) != 0 {
+		s.Seal()
 		return nil, fmt.Errorf("%s: %w", name, errOther)
 	}
 	if err := s.mapFile(); err != nil {
+		s.Seal()
 		return nil, err
 	}
 	if binary.LittleEndian.Uint64(s.bytes) != p.Nonce {
@@ -137,6 +140,16 @@ func Open(p Place) (*Segment, error) {
 		return nil, fmt.Errorf("%s: %w", name, errOther)
 	}
 	return s, nil
+}
+
+// fileSize returns the bytes of a file that has its size for good; false for another one.
+func fileSize(fd int) (size uint64, ok bool) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, false
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return uint64(st.Size), err == nil && seals&sealed == sealed
 }
 
 var errOther = errors.New("it is not the memory that was announced")
@@ -164,8 +177,8 @@ func (s *Segment) Place() Place { return s.place }
 // belong to this package.
 func (s *Segment) Bytes() []byte { return s.bytes }
 
-// Seal ends the time in which others can open the segment. Processes that have opened it
-// keep it.
+// Seal ends the time in which others can open the segment, and closes its file. Processes
+// that have opened it keep the memory.
 func (s *Segment) Seal() {
 	s.withdraw()
 	if s.file >= 0 {
