@@ -154,7 +154,7 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 	s->offset = at % EXPRESS_PAGE;
 	if (s->span > 8 && s->offset > EXPRESS_FARTHEST && (s->code == RECORD_PUT || s->code == RECORD_GET))
 		return EXPRESS_BOUNDS;
-	if (s->offset + s->span > EXPRESS_PAGE || !express_page(s))
+	if (s->offset + s->span > EXPRESS_PAGE || !express_page(s->chunk, s->page))
 		return EXPRESS_BOUNDS;
 	w->results += padded(s->result);
 	return EXPRESS_EXECUTED;

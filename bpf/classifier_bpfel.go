@@ -82,10 +82,9 @@ type ClassifierExpressWindow struct {
 	Size    uint64
 	Chunk   uint32
 	Flags   uint32
-	Pad     [4]uint64
-	Lock    [16]uint64
+	Lock    uint64
+	Pad     [3]uint64
 	Members [64]uint64
-	Rest    [8]uint64
 }
 
 type ClassifierExpressWork struct {

@@ -81,10 +81,9 @@ struct express_window {
 	__u64 size;
 	__u32 chunk;
 	__u32 flags;
-	__u64 pad[4];
-	__u64 lock[16]; /* the word, and at 8 whether it is retired */
+	__u64 lock; /* where in the chunk its lock is: the word, and LOCK_RETIRED words behind */
+	__u64 pad[3];
 	__u64 members[EXPRESS_MAX_RANK / 64];
-	__u64 rest[8];
 };
 
 struct express_page {
@@ -93,7 +92,7 @@ struct express_page {
 
 /* The two have the size of their values in the process's memory. */
 _Static_assert(sizeof(struct express_slot) == 1280, "slot length");
-_Static_assert(sizeof(struct express_window) == 768, "window length");
+_Static_assert(sizeof(struct express_window) == 576, "window length");
 
 /* A slot for each session whose requests the program executes; user space sets the size. */
 struct {
@@ -206,10 +205,8 @@ static __always_inline __u64 *express_word(struct express_work *w, __u64 at)
 	return (void *)(w->payload + (opaque(at) & 0x7f8));
 }
 
-/* Where the record's memory begins; the page is that of the record. */
-static __always_inline struct express_page *express_page(const struct express_step *s)
+static __always_inline struct express_page *express_page(__u32 chunk, __u32 page)
 {
-	__u32 chunk = s->chunk, page = s->page;
 	void *pages = bpf_map_lookup_elem(&chunks, &chunk);
 	if (!pages)
 		return NULL;

@@ -17,6 +17,7 @@ import (
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 const xdpTX = 3
@@ -31,7 +32,9 @@ const (
 	wideWindow  = 5       // of two pages less a bit, with a lock
 	smallWindow = 7 + 256 // of one that is not full, without a lock
 	goneWindow  = 9
+	wideBase    = 4096
 	wideLen     = 2*express.PageLen - 40
+	wideLock    = 2*express.PageLen + 8192 // behind it
 	smallLen    = 4096 + 20
 )
 
@@ -58,7 +61,8 @@ func (s *side) open() {
 	}
 	s.tables.CloseSlot(numSlots - 1)
 	s.tables.Expose(express.Window{
-		ID: wideWindow, Chunk: 0, Mem: s.chunks[0][:wideLen], Lock: true,
+		ID: wideWindow, Chunk: 0, Base: wideBase, Mem: s.chunks[0][wideBase:][:wideLen],
+		Lock: window.LockWordIn(s.chunks[0][wideLock:]), LockAt: wideLock,
 		Members: func(rank int) bool { return rank == memberRank || rank == strangeRank },
 	})
 	s.tables.Expose(express.Window{
@@ -69,13 +73,14 @@ func (s *side) open() {
 			c[i] = byte(i*7 + i>>8)
 		}
 	}
+	clear(s.chunks[0][wideLock:][:window.LockWordLen])
 }
 
 // heapSide is that of the twin in Go.
 func heapSide() *side {
 	s := &side{slots: make([]byte, numSlots*express.SlotLen), windows: make([]byte, express.Windows*express.WindowLen)}
 	for i := range s.chunks {
-		s.chunks[i] = make([]byte, (2-i)*express.PageLen)
+		s.chunks[i] = make([]byte, (3-2*i)*express.PageLen)
 	}
 	s.tables = express.NewTables(s.slots, s.windows)
 	s.open()
@@ -112,7 +117,7 @@ func loadTier(t testing.TB) *tier {
 	p := &tier{classifier: loadSpec(t, spec)}
 	for i := range p.chunks {
 		inner := spec.Maps[bpf.ClassifierMapChunks].InnerMap.Copy()
-		inner.MaxEntries = uint32(2 - i)
+		inner.MaxEntries = uint32(3 - 2*i)
 		m, err := ebpf.NewMap(inner)
 		if err != nil {
 			t.Fatal(err)
@@ -236,9 +241,8 @@ func (p *tier) compare(t testing.TB, twin *side, whole bool) {
 			}
 		}
 	}
-	lock := wideWindow*express.WindowLen + 64
-	if !bytes.Equal(p.windows[lock:lock+128], twin.windows[lock:lock+128]) {
-		t.Errorf("lock %x, want %x", p.windows[lock:lock+16], twin.windows[lock:lock+16])
+	if got, want := p.chunks[0][wideLock:][:window.LockWordLen], twin.chunks[0][wideLock:][:window.LockWordLen]; !bytes.Equal(got, want) {
+		t.Errorf("lock %x, want %x", got, want)
 	}
 	if !whole {
 		return
@@ -340,7 +344,7 @@ func TestInterruptedExchange(t *testing.T) {
 		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
 		le.PutUint64(p.slots, 1<<2)       // exchange 1, interrupted
 		le.PutUint64(p.slots[40:], 2<<40) // after two records
-		clear(p.chunks[0][:8])
+		clear(p.chunks[0][wideBase:][:8])
 		if by == express.ByUser {
 			if _, v, why := p.tables.Serve(0, bytes.Clone(payload), by); v != express.Answer || why != express.None {
 				t.Errorf("user space: %v, %v", v, why)
@@ -348,7 +352,7 @@ func TestInterruptedExchange(t *testing.T) {
 		} else if verdict, _ := p.exec(t, packet{payload: payload}.bytes()); verdict != xdpTX {
 			t.Errorf("the program: verdict %d", verdict)
 		}
-		if n := le.Uint64(p.chunks[0]); n != 1 {
+		if n := le.Uint64(p.chunks[0][wideBase:]); n != 1 {
 			t.Errorf("by %d: added %d times", by, n)
 		}
 	}
@@ -369,7 +373,7 @@ func TestDuplicatesOnTwoProcessors(t *testing.T) {
 		}
 	}
 	const exchanges = 2000
-	clear(p.chunks[0][:8])
+	clear(p.chunks[0][wideBase:][:8])
 	part := make([]byte, wire.PartLen, 2*wire.PartLen)
 	wire.PutPart(part, 0, 8)
 	fetch := record{wire.Record{Code: wire.CodeGetAccumulate, Window: wideWindow, Basic: uint8(datatype.BasicUint64), Op: uint8(datatype.Sum)}, append(part, 3, 0, 0, 0, 0, 0, 0, 0)}
@@ -423,7 +427,7 @@ func TestDuplicatesOnTwoProcessors(t *testing.T) {
 		})
 	})
 	group.Wait()
-	if got := le.Uint64(p.chunks[0]); got != 3*exchanges {
+	if got := le.Uint64(p.chunks[0][wideBase:]); got != 3*exchanges {
 		t.Errorf("%d after %d exchanges that add 3", got, exchanges)
 	}
 }

@@ -240,11 +240,22 @@ static __always_inline int update(struct express_work *w, const struct express_s
 #define LOCK_OURS (1ULL << EXPRESS_PROCESS)
 #define LOCK_RETIRED 8 /* index of the word that says so */
 
+/* The lock word of a window. NULL if the window's memory is not there. */
+static __always_inline __u64 *lock_word(__u32 id)
+{
+	struct express_window *window = express_window(id);
+	if (!window)
+		return NULL;
+	__u64 at = window->lock;
+	struct express_page *page = express_page(window->chunk, at / EXPRESS_PAGE);
+	return page ? (void *)(page->bytes + (opaque(at) & 0xff80)) : NULL;
+}
+
 /* Takes a window's lock for this program. Returns 0 if it is not free. */
 __noinline int express_lock(__u32 id, __u32 exclusive)
 {
-	struct express_window *window = express_window(id);
-	if (!window || LOAD(&window->lock[LOCK_RETIRED]))
+	__u64 *word = lock_word(id);
+	if (!word || LOAD(word + LOCK_RETIRED))
 		return 0;
 	__u64 next = LOCK_OURS, blockers = LOCK_CLOSED | LOCK_EXCLUSIVE | LOCK_OURS;
 	if (exclusive) {
@@ -252,10 +263,10 @@ __noinline int express_lock(__u32 id, __u32 exclusive)
 		blockers |= LOCK_HOLDERS;
 	}
 	for (int i = 0; i < EXPRESS_TRIES; i++) {
-		__u64 v = LOAD(&window->lock[0]);
+		__u64 v = LOAD(word);
 		if (v & blockers)
 			return 0;
-		if (__sync_val_compare_and_swap(&window->lock[0], v, v | next) == v)
+		if (__sync_val_compare_and_swap(word, v, v | next) == v)
 			return 1;
 	}
 	return 0;
@@ -271,14 +282,14 @@ enum express_step_end {
 /* Gives it up. */
 static __always_inline int express_unlock(__u32 id)
 {
-	struct express_window *window = express_window(id);
-	if (!window)
-		return STEP_DONE;
+	__u64 *word = lock_word(id);
+	if (!word)
+		return STEP_STUCK;
 	for (int i = 0; i < EXPRESS_TRIES; i++) {
-		__u64 v = LOAD(&window->lock[0]);
+		__u64 v = LOAD(word);
 		if (!(v & LOCK_OURS))
 			return STEP_DONE;
-		if (__sync_val_compare_and_swap(&window->lock[0], v, v & ~(LOCK_OURS | LOCK_EXCLUSIVE)) == v)
+		if (__sync_val_compare_and_swap(word, v, v & ~(LOCK_OURS | LOCK_EXCLUSIVE)) == v)
 			return v & LOCK_CLOSED ? STEP_AWAITED : STEP_DONE;
 	}
 	return STEP_STUCK;
@@ -300,7 +311,7 @@ __noinline int express_execute(__u32 k, __u32 slot_index)
 			STORE(&slot->locked, 0);
 		return end;
 	}
-	struct express_page *page = express_page(s);
+	struct express_page *page = express_page(s->chunk, s->page);
 	if (!page)
 		return STEP_STUCK;
 	switch (s->code) {

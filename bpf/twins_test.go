@@ -101,7 +101,7 @@ func (f source) one(n int) bool  { return f.IntN(n) == 0 }
 func (f source) disturb(i int, sides ...*side) {
 	at := i * express.SlotLen
 	word := le.Uint64(sides[0].slots[at:])
-	lock, change := wideWindow*express.WindowLen+64, f.IntN(60)
+	lock, change := wideLock, f.IntN(60)
 	for _, s := range sides {
 		switch change {
 		case 0: // under way
@@ -116,20 +116,20 @@ func (f source) disturb(i int, sides ...*side) {
 		case 3: // done at last
 			le.PutUint64(s.slots[at:], word|3)
 		case 4: // held by another
-			le.PutUint64(s.windows[lock:], 1<<3)
+			le.PutUint64(s.chunks[0][lock:], 1<<3)
 		case 5: // exclusively
-			le.PutUint64(s.windows[lock:], 1<<3|1<<62)
+			le.PutUint64(s.chunks[0][lock:], 1<<3|1<<62)
 		case 6: // held by the program, and awaited
-			le.PutUint64(s.windows[lock:], 1<<1|1<<63)
+			le.PutUint64(s.chunks[0][lock:], 1<<1|1<<63)
 		case 13: // held by the program on another processor
-			le.PutUint64(s.windows[lock:], 1<<1)
+			le.PutUint64(s.chunks[0][lock:], 1<<1)
 		case 14: // awaited
-			le.PutUint64(s.windows[lock:], 1<<63)
+			le.PutUint64(s.chunks[0][lock:], 1<<63)
 		case 7:
-			le.PutUint64(s.windows[lock+64:], 1)
+			le.PutUint64(s.chunks[0][lock+64:], 1)
 		case 8, 9, 10, 11, 12:
-			le.PutUint64(s.windows[lock:], 0)
-			le.PutUint64(s.windows[lock+64:], 0)
+			le.PutUint64(s.chunks[0][lock:], 0)
+			le.PutUint64(s.chunks[0][lock+64:], 0)
 		}
 	}
 }
@@ -296,9 +296,9 @@ func (f source) place(limit int) uint64 {
 	case 0:
 		return uint64(limit - 24 + f.IntN(48))
 	case 1:
-		return uint64(express.PageLen - 32 + f.IntN(64))
+		return uint64(express.PageLen - wideBase - 32 + f.IntN(64))
 	case 2:
-		return uint64(express.PageLen - express.MaxResults - 8 + f.IntN(32))
+		return uint64(express.PageLen - wideBase - express.MaxResults - 8 + f.IntN(32))
 	case 3:
 		return uint64(f.IntN(limit))
 	case 4:

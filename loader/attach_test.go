@@ -295,7 +295,12 @@ func installed(p *Program) error {
 	if err != nil {
 		return err
 	}
-	info, err := c.m.Info()
+	m, err := ebpf.NewMapFromFD(c)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	info, err := m.Info()
 	if err != nil {
 		return err
 	}

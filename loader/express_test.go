@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -31,9 +33,11 @@ func TestAnswersArrive(t *testing.T) {
 			})
 			chunk, err := tier.NewChunk(1 << 16)
 			must(t, err)
-			t.Cleanup(func() { must(t, chunk.Unmap()) })
+			mem, err := unix.Mmap(chunk, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			must(t, err)
+			t.Cleanup(func() { must(t, unix.Munmap(mem)) })
 			must(t, tier.Install(0, chunk))
-			must(t, chunk.Close())
+			must(t, unix.Close(chunk))
 			tables := express.NewTables(tier.Slots(), tier.Windows())
 
 			var conn *net.UDPConn
@@ -48,7 +52,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Mem: chunk.Bytes(), Members: func(r int) bool { return r == rank }})
+			tables.Expose(express.Window{ID: id, Mem: mem, Members: func(r int) bool { return r == rank }})
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {
@@ -87,7 +91,7 @@ func TestAnswersArrive(t *testing.T) {
 			}
 			data := bytes.Repeat([]byte("one-sided"), 125)
 			ask(wire.Record{Code: wire.CodePut, Disp: 16}, data)
-			if !bytes.Equal(chunk.Bytes()[16:][:len(data)], data) {
+			if !bytes.Equal(mem[16:][:len(data)], data) {
 				t.Error("the window has other data than were put")
 			}
 			if got := ask(wire.Record{Code: wire.CodeGet, Disp: 16}, part(len(data))); !bytes.Equal(got[:len(data)], data) {

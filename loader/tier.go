@@ -78,33 +78,26 @@ func (t *Tier) Slots() []byte { return t.slots }
 // Windows returns the memory in which windows are described, until Release.
 func (t *Tier) Windows() []byte { return t.windows }
 
-// Chunk is memory that the program reaches once it is installed.
-type Chunk struct {
-	m   *ebpf.Map
-	mem []byte
-}
-
-// NewChunk makes zeroed memory of at least the given size, in whole pages, and maps it
-// into the process. It is memory of the kernel: all of it is there at once, is charged to
-// the process, and is never swapped. The error has class mpierr.NoMem if there is not so
-// much.
-func (t *Tier) NewChunk(size int) (*Chunk, error) {
-	var c *Chunk
-	err := t.program.use(func() error {
+// NewChunk makes zeroed memory of at least the given size, in whole pages of a
+// chunk, and returns it as a file that its caller maps and closes. It is memory of the
+// kernel: all of it is there at once, is charged to the process, and is never swapped. It
+// stays while a process maps it, or a program reaches it. The error has class mpierr.NoMem
+// if there is not so much.
+func (t *Tier) NewChunk(size int) (file int, err error) {
+	file = -1
+	err = t.program.use(func() error {
 		pages := max(1, (size+t.page-1)/t.page)
 		m, err := newChunkMap(t.inner(), pages)
 		if err != nil {
 			return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "make a map of %d pages: %w", pages, plain{err})
 		}
-		mem, err := mapShared(m, pages*t.page)
-		if err != nil {
-			_ = m.Close()
-			return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%w", err)
+		defer m.Close()
+		if file, err = unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("keep a map of %d pages: %w", pages, err)
 		}
-		c = &Chunk{m, mem}
 		return nil
 	})
-	return c, err
+	return file, err
 }
 
 // inner describes the map of a chunk but for its size.
@@ -112,30 +105,14 @@ func (t *Tier) inner() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Type: t.spare.Type(), KeySize: t.spare.KeySize(), ValueSize: t.spare.ValueSize(), Flags: t.spare.Flags()}
 }
 
-// Bytes returns the memory, until Unmap.
-func (c *Chunk) Bytes() []byte { return c.mem }
-
-// Unmap takes the memory from the process. A program that reaches the chunk may go on
-// using it: the kernel keeps the memory until Close was called and the chunk is removed.
-func (c *Chunk) Unmap() error {
-	mem := c.mem
-	if c.mem = nil; mem == nil {
-		return nil
-	}
-	return unix.Munmap(mem)
-}
-
-// Close gives up the chunk's descriptor. Where the chunk is mapped or installed, the
-// memory stays.
-func (c *Chunk) Close() error { return c.m.Close() }
-
 // Most returns how many chunks can be installed at a time.
 func (t *Tier) Most() int { return t.most }
 
-// Install lets the program reach a chunk by an index below Most that is not in use. It
-// waits as Fence does.
-func (t *Tier) Install(i int, c *Chunk) error {
-	return t.program.use(func() error { return t.chunks.Put(uint32(i), c.m) })
+// Install lets the program reach a chunk by an index below Most that is not in use. file
+// is of this process's NewChunk, or was passed here by another process. It waits as Fence
+// does.
+func (t *Tier) Install(i, file int) error {
+	return t.program.use(func() error { return t.chunks.Put(uint32(i), uint32(file)) })
 }
 
 // Remove ends Install. When it returns, nothing that the program does uses the chunk.

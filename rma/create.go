@@ -42,6 +42,8 @@ type proposal struct {
 	check    bool
 	frames   bool // accesses are to go by frames
 	apart    bool // memory need not be contiguous
+	fits     bool // in memory that XDP programs reach
+	tier     bool // the rank has such a program
 }
 
 const proposalLen = 33
@@ -55,7 +57,7 @@ func (p *proposal) marshal() []byte {
 	le.PutUint32(b[20:], p.id)
 	le.PutUint32(b[24:], p.align)
 	le.PutUint32(b[28:], uint32(p.failed))
-	for i, set := range []bool{p.noLocks, p.check, p.frames, p.apart} {
+	for i, set := range []bool{p.noLocks, p.check, p.frames, p.apart, p.fits, p.tier} {
 		if set {
 			b[32] |= 1 << i
 		}
@@ -71,7 +73,9 @@ func (p *proposal) unmarshal(b []byte) bool {
 	p.size, p.host = le.Uint64(b[0:]), le.Uint64(b[8:])
 	p.dispUnit, p.id, p.align = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:])
 	p.failed = Class(le.Uint32(b[28:]))
-	p.noLocks, p.check, p.frames, p.apart = b[32]&1 != 0, b[32]&2 != 0, b[32]&4 != 0, b[32]&8 != 0
+	for i, set := range []*bool{&p.noLocks, &p.check, &p.frames, &p.apart, &p.fits, &p.tier} {
+		*set = b[32]>>i&1 != 0
+	}
 	return true
 }
 
@@ -105,6 +109,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	}, proposals, fault)
 	if err != nil {
 		w.host.retire(c.Rank())
+		w.region.Close()
 		if mem != nil {
 			_ = mem.Close()
 		}
@@ -130,7 +135,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	mine := proposal{
 		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)),
 		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
-		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig,
+		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
 	}
 	if w.comm.Rank() == 0 {
 		mine.id = job.WindowID()

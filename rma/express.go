@@ -5,50 +5,98 @@ import (
 	"os"
 	"slices"
 
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/hostmem"
 	"github.com/xdprma/xdprma/window"
 )
 
 // The XDP program of a target executes small requests itself where it reaches the
-// window's memory. That is memory which Allocate has made in the kernel. Each target
-// decides for itself, and the creation of the window tells the origins.
+// window's memory. That is memory in the kernel, which Allocate and AllocateShared make
+// where ranks use frames: one piece for the ranks of a host, whose programs all reach it.
 
-// reachable returns memory for this rank's window that its XDP program reaches, nil if
-// there is to be none, or there is none to be had.
-func (w *Win) reachable(size int) *userspace.Region {
-	tier := w.poller.Device().Tier()
+// fits reports whether this rank's window may be in memory of the kernel.
+func (w *Win) fits(size int) bool {
 	limit := w.hints.Express
 	if limit == 0 {
 		limit = w.comm.Job().ExpressWindow()
 	}
-	if tier == nil || size == 0 || size > limit || w.hints.Check || w.hints.MinAlignment > os.Getpagesize() {
-		return nil
+	return size <= limit && w.hints.MinAlignment <= os.Getpagesize()
+}
+
+// inKernel reports whether the memory of this rank's host is to be of the kernel: somebody
+// uses frames, and all windows fit. far says that there are ranks on other hosts. The
+// maker of the memory is then the first rank that has a program.
+func (h *host) inKernel(proposals []proposal, far bool) bool {
+	var size uint64
+	maker := -1
+	for _, r := range h.ranks {
+		p := &proposals[r]
+		if !p.fits {
+			return false
+		}
+		size = max(size, p.size)
+		if p.tier && maker < 0 {
+			maker = r
+		}
 	}
-	r, err := tier.Allocate(size)
-	if err != nil {
+	if !far && h.direct || size == 0 || maker < 0 {
+		return false
+	}
+	h.maker = maker
+	return true
+}
+
+// makeMemory makes the memory of the host: in the kernel if that is wanted, and there is so much,
+// otherwise of a file, unless no other rank of the host is to map it.
+func (w *Win) makeMemory(h *host, size, align int) (*hostmem.Segment, error) {
+	if h.kernel {
+		file, err := w.poller.Device().Tier().Allocate(size)
+		if err == nil {
+			var s *hostmem.Segment
+			if s, err = hostmem.Adopt(file, align); err == nil {
+				return s, nil
+			}
+		}
 		w.comm.Job().Logger().Debug("a window is in ordinary memory", "bytes", size, "reason", err)
-		return nil
 	}
-	return r
+	if h.alone {
+		return nil, nil
+	}
+	return hostmem.New(size, align)
+}
+
+// reachable has this rank's XDP program reach the host's memory, if it is of the kernel.
+func (w *Win) reachable(size int) {
+	tier := w.poller.Device().Tier()
+	if h := w.host; tier == nil || size == 0 || !h.kernel || h.starts[h.index(w.comm.Rank())]%8 != 0 {
+		return
+	}
+	var err error
+	if w.region, err = tier.Reach(w.host.segment.File()); err != nil {
+		w.comm.Job().Logger().Debug("the XDP program does not reach a window", "bytes", size, "reason", err)
+	}
 }
 
 // expose has the XDP program execute requests for the window to be. It is called with the
 // engine's lock held. Without a place for the window its memory is as any other.
 func (w *Win) expose(c *window.Config) {
-	if w.region != nil {
+	if h := w.host; w.region != nil {
+		i := h.index(w.comm.Rank())
 		members := make([]bool, slices.Max(c.Group)+1)
 		for _, rank := range c.Group {
 			members[rank] = true
 		}
-		if !w.region.Expose(c.ID, func(rank int) bool { return rank < len(members) && members[rank] }) {
+		if !w.region.Expose(express.Window{
+			ID: c.ID, Base: uint64(h.starts[i]), Mem: c.Memory.Bytes(), Lock: h.locks[i], LockAt: uint64(lockAt(i)),
+			Members: func(rank int) bool { return rank < len(members) && members[rank] },
+		}) {
+			w.region.Close()
 			w.region = nil
 		}
 	}
 	w.hints.Express = -1
 	if w.region != nil {
 		w.hints.Express = math.MaxInt
-		lock := w.poller.Device().Tier().Tables().Lock(c.ID)
-		c.Host = &window.Host{Lock: lock, Ranks: []int{w.comm.Job().Rank(), window.InKernel}}
 	}
 }
 

@@ -287,17 +287,9 @@ func TestWindowOfFewRanksIsInReach(t *testing.T) {
 	})
 }
 
-// Ranks of one host that use frames have ordinary memory, and take none of the kernel's.
-func TestFramesWithinAHostTakeNoKernelMemory(t *testing.T) {
-	lab := newLab(t, 2)
-	if err := lab.AcceptAnswers(); err != nil {
-		t.Fatal(err)
-	}
-	places := placesIn(t, lab, bootstrap.XDPNative)
-	for r := range places {
-		places[r].Host, places[r].Frames = "one", true
-	}
-	j := joined(t, places, lab.Do, rma.Config{})
+// Ranks of one host that use frames have memory of the kernel each, and give it back.
+func TestFramesWithinAHostLeaveNoKernelMemory(t *testing.T) {
+	j := newLabJobAt(t, []string{"one", "one"}, true, comm.Limits{})
 	mapped := func() int {
 		maps, err := os.ReadFile("/proc/self/maps")
 		if err != nil {

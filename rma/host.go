@@ -15,15 +15,19 @@ import (
 )
 
 // host is memory that the ranks of this rank's host have in common for a window: a
-// lock for each, then the windows of each.
+// lock for each, then the windows of each. A rank can have such memory by itself, which
+// its XDP program reaches.
 type host struct {
 	ranks   []int // of the communicator, in order
+	maker   int   // the one of them that makes the memory
 	starts  []int // of their windows, in segment
 	locks   []*window.LockWord
 	segment *hostmem.Segment // nil if it could not be mapped
 	end     int              // of the last window
+	alone   bool             // no other rank maps it
 	direct  bool             // calls may act on it
 	dense   bool             // each window starts where the one before ends
+	kernel  bool             // XDP programs can reach it
 }
 
 // allocate makes the memory of a window that the library allocates: memory that the
@@ -45,7 +49,8 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 			align = max(align, int(p.align))
 		}
 	}
-	if flavor == window.FlavorShared && len(h.ranks) < len(proposals) {
+	far := len(h.ranks) < len(proposals)
+	if flavor == window.FlavorShared && far {
 		// All ranks see this, and none goes on.
 		return nil, nil, newError("allocate shared", ErrRMAShared, NoRank,
 			"%d of the %d ranks are on this host: divide the communicator with SplitHost", len(h.ranks), len(proposals))
@@ -53,10 +58,14 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 	if h.dense {
 		w.hints.MinAlignment = 0
 	}
-	if flavor == window.FlavorShared || h.direct && most > 1 {
-		total := h.layout(proposals, align)
-		alone := flavor == window.FlavorAllocate && len(h.ranks) == 1
-		if fault, err = h.share(ctx, w.comm, total, align, alone); err != nil {
+	shares := flavor == window.FlavorShared || h.direct && most > 1 // of any host
+	if !shares {
+		h.ranks = []int{me}
+	}
+	h.alone = flavor == window.FlavorAllocate && len(h.ranks) == 1
+	h.maker = h.ranks[0]
+	if h.kernel = !w.hints.Check && h.inKernel(proposals, far); h.kernel || shares {
+		if fault, err = w.share(ctx, h, h.layout(proposals, align), align, shares); err != nil {
 			return nil, nil, err
 		}
 		if flavor == window.FlavorShared && fault != nil {
@@ -71,16 +80,11 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		if len(h.ranks) == 1 {
-			w.region = w.reachable(size)
-		}
-		if w.region != nil {
-			return w.region, nil, nil
-		}
 		mem, fault = window.MapAnonymous(size, align)
 		return mem, fault, nil
 	}
 	w.host = h
+	w.reachable(size)
 	return window.Slice(h.part(me, size)), nil, nil
 }
 
@@ -88,7 +92,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 // take; -1 if they are too many.
 func (h *host) layout(proposals []proposal, align int) int {
 	round := func(n uint64) uint64 { return (n + uint64(align) - 1) &^ (uint64(align) - 1) }
-	at := round(hostmem.HeadLen + window.LockWordLen*uint64(len(h.ranks)))
+	at := round(uint64(lockAt(len(h.ranks))))
 	for _, r := range h.ranks {
 		if !h.dense {
 			at = round(at)
@@ -104,39 +108,44 @@ func (h *host) layout(proposals []proposal, align int) int {
 	return h.end
 }
 
+// lockAt returns where in the segment the lock of its rank i is. The first place is the
+// segment's head.
+func lockAt(i int) int { return (i + 1) * window.LockWordLen }
+
 // openSegment is hostmem.Open, but for tests.
 var openSegment = hostmem.Open
 
-// share maps the host's segment, which its first rank makes, unless it is alone.
-// The result fault is of this rank.
-func (h *host) share(ctx context.Context, c *comm.Comm, size, align int, alone bool) (fault, err error) {
+// share maps the host's segment, which its maker makes. With exchange, there is a host
+// whose ranks share one, and all ranks take part. The result fault is of this rank.
+func (w *Win) share(ctx context.Context, h *host, size, align int, exchange bool) (fault, err error) {
 	var place hostmem.Place
-	first := h.ranks[0]
-	if c.Rank() == first && !alone {
-		if h.segment, fault = hostmem.New(size, align); fault == nil {
+	if w.comm.Rank() == h.maker && (h.kernel || !h.alone) {
+		if h.segment, fault = w.makeMemory(h, size, align); h.segment != nil {
 			place = h.segment.Place()
 		}
 	}
-	blocks, err := c.AllgatherBytes(comm.Inner(ctx), place.Marshal())
-	if err != nil {
-		h.close()
-		return nil, err
-	}
-	if c.Rank() != first {
-		if len(blocks[first]) != hostmem.PlaceLen {
-			return malformed(first), nil
+	if exchange {
+		blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), place.Marshal())
+		if err != nil {
+			h.close()
+			return nil, err
 		}
-		if place.Unmarshal(blocks[first]); place.Size == 0 {
-			return newError("window create", ErrNoMem, first, "this rank could not make the memory"), nil
+		if w.comm.Rank() != h.maker {
+			if len(blocks[h.maker]) != hostmem.PlaceLen {
+				return malformed(h.maker), nil
+			}
+			if place.Unmarshal(blocks[h.maker]); place.Size == 0 {
+				return newError("window create", ErrNoMem, h.maker, "this rank could not make the memory"), nil
+			}
+			h.segment, fault = openSegment(place)
 		}
-		h.segment, fault = openSegment(place)
 	}
+	h.kernel = place.Kernel
 	if fault != nil || h.segment == nil {
 		return fault, nil
 	}
 	for i := range h.ranks {
-		at := hostmem.HeadLen + i*window.LockWordLen
-		h.locks = append(h.locks, window.LockWordIn(h.segment.Bytes()[at:at+window.LockWordLen]))
+		h.locks = append(h.locks, window.LockWordIn(h.segment.Bytes()[lockAt(i):lockAt(i+1)]))
 	}
 	return nil, nil
 }
@@ -167,14 +176,14 @@ func (h *host) retire(rank int) {
 	}
 }
 
-// lockOf returns the lock of a rank's window as its host's processes use it, nil if
-// they do not.
+// lockOf returns the lock of a rank's window as its host's processes and its XDP program
+// use it, nil if they do not.
 func (h *host) lockOf(w *Win, rank int) *window.Host {
 	i := h.index(rank)
-	if i < 0 || !h.direct || len(h.ranks) == 1 {
+	if i < 0 || !h.kernel && (!h.direct || h.alone) {
 		return nil
 	}
-	l := &window.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank)}}
+	l := &window.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), window.InKernel}}
 	for _, r := range h.ranks {
 		if r != rank {
 			l.Ranks = append(l.Ranks, w.comm.WorldRank(r))

@@ -61,6 +61,21 @@ func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits com
 	return newJobIn(t, lab, transport, rma.Config{Limits: limits})
 }
 
+// newLabJobAt is newLabJob for ranks that are told the names of their hosts. Ranks of one
+// host share memory, unless all use frames.
+func newLabJobAt(t testing.TB, hosts []string, frames bool, limits comm.Limits) *job {
+	t.Helper()
+	lab := newLab(t, len(hosts))
+	if err := lab.AcceptAnswers(); err != nil {
+		t.Fatal(err)
+	}
+	places := placesIn(t, lab, bootstrap.XDPNative)
+	for rank, name := range hosts {
+		places[rank].Host, places[rank].Frames = name, frames
+	}
+	return joined(t, places, lab.Do, rma.Config{Limits: limits})
+}
+
 // newLab makes interfaces for ranks, which do not accept answers from XDP in native mode
 // if there are more than two.
 func newLab(t testing.TB, size int) *netlab.Lab {

@@ -12,8 +12,9 @@ import (
 // communicator that SplitHost returns do. The windows of ranks 0, 1, 2 and so on
 // follow each other without gap, unless all set the info key alloc_shared_noncontig:
 // then each starts at a page, or further aligned as for Allocate, and Info says so at
-// each rank. SharedQuery returns the memory of each rank. Otherwise it is as Allocate. Classes: those of Allocate,
-// and ErrRMAShared if the ranks cannot share memory.
+// each rank. SharedQuery returns the memory of each rank. It is memory that XDP programs
+// reach only where accesses are to go by frames. Otherwise it is as Allocate. Classes: those
+// of Allocate, and ErrRMAShared if the ranks cannot share memory.
 func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
 	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info)
 }

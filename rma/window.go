@@ -52,7 +52,7 @@ type Win struct {
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
 	quietFree  bool              // every rank has set no_locks: Free does not synchronise
-	region     *userspace.Region // this rank's memory, if its XDP program reaches it; else nil
+	region     *userspace.Region // of this rank's memory, if its XDP program reaches it; else nil
 	host       *host             // memory that ranks of this host have in common; nil without
 	acting     atomic.Int32      // calls that act on memory at this moment, outside the engine's lock
 
@@ -148,6 +148,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	if err := w.own.Free(); fault == nil {
 		fault = err
 	}
+	w.region.Close()
 	if err := w.host.close(); fault == nil {
 		fault = err
 	}

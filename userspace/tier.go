@@ -2,12 +2,15 @@ package userspace
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -114,8 +117,7 @@ func (t *Tier) close() {
 // Region is memory of one window that the program reaches.
 type Region struct {
 	tier  *Tier
-	chunk *loader.Chunk
-	mem   []byte
+	file  int    // of the chunk
 	index int    // of the chunk
 	id    uint32 // of the window, if exposed
 
@@ -126,27 +128,43 @@ type Region struct {
 	gone      bool // the window is freed
 }
 
-// Allocate returns size bytes of zeroed memory, aligned to a page. It blocks while the
+// Allocate returns a file of at least size bytes of zeroed memory, which the programs of
+// all ranks of the host can reach. The caller maps it, and closes it. It blocks while the
 // kernel makes the memory, which takes about a millisecond for each MiB. The error has
 // class mpierr.NoMem if there are too many windows, or size is more than a quarter of the
 // memory that is left.
-func (t *Tier) Allocate(size int) (*Region, error) {
+func (t *Tier) Allocate(size int) (file int, err error) {
 	if size > alwaysLeft && size > memoryLeft(os.DirFS("/"))/shareOfRoom {
-		return nil, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%d bytes are more than a quarter of what is left", size)
+		return -1, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%d bytes are more than a quarter of what is left", size)
 	}
 	i := t.lend()
 	if i < 0 {
-		return nil, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
+		return -1, t.full()
 	}
-	chunk, err := t.kernel.NewChunk(size)
+	t.release(i)
+	return t.kernel.NewChunk(size)
+}
+
+func (t *Tier) full() error {
+	return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
+}
+
+// Reach lets this rank's program reach the memory of a file that Allocate has returned, here
+// or at another rank of the host. The file may be closed then. The error has class
+// mpierr.NoMem if there are too many windows.
+func (t *Tier) Reach(file int) (*Region, error) {
+	i := t.lend()
+	if i < 0 {
+		return nil, t.full()
+	}
+	own, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.release(i)
-		return nil, err
+		return nil, fmt.Errorf("keep descriptor %d: %w", file, err)
 	}
-	r := &Region{tier: t, chunk: chunk, mem: chunk.Bytes()[:size:size], index: i}
+	r := &Region{tier: t, file: own, index: i}
 	if !t.background(r.install) {
-		_ = r.Close()
-		_ = chunk.Close()
+		_ = unix.Close(own)
 		return nil, mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
 	}
 	return r, nil
@@ -171,23 +189,18 @@ func (t *Tier) release(i int) {
 	t.chunks[i] = false
 }
 
-// Bytes returns the memory, nil after Close.
-func (r *Region) Bytes() []byte { return r.mem }
-
-// Expose lets the program and the engine execute requests for a window that all of r is.
-// members says which ranks of the job may access it. It returns false if the window's
-// place in the tables is taken. It is called with the engine's lock held.
-func (r *Region) Expose(id uint32, members func(rank int) bool) bool {
+// Expose lets the program and the engine execute requests for a window in the memory; the
+// chunk that w names is that of r. It returns false if the window's place in the tables is
+// taken. It is called with the engine's lock held.
+func (r *Region) Expose(w express.Window) bool {
 	r.tier.mu.Lock()
 	defer r.tier.mu.Unlock()
-	if r.tier.places[id%express.Windows] {
+	w.Chunk = r.index
+	if r.tier.places[w.ID%express.Windows] || !r.tier.tables.Expose(w) {
 		return false
 	}
-	if !r.tier.tables.Expose(express.Window{ID: id, Chunk: r.index, Mem: r.mem, Members: members, Lock: true}) {
-		return false
-	}
-	r.tier.places[id%express.Windows] = true
-	r.id, r.exposed = id, true
+	r.tier.places[w.ID%express.Windows] = true
+	r.id, r.exposed = w.ID, true
 	return true
 }
 
@@ -205,7 +218,7 @@ func (r *Region) install() {
 	wanted := !r.gone && !t.closed
 	t.mu.Unlock()
 	if wanted {
-		if err := t.kernel.Install(r.index, r.chunk); err != nil {
+		if err := t.kernel.Install(r.index, r.file); err != nil {
 			wanted = false
 			t.log.Warn("the XDP program does not reach a window, whose requests this process executes", "error", err)
 		}
@@ -214,7 +227,7 @@ func (r *Region) install() {
 	r.tried, r.installed = true, wanted
 	gone := r.gone
 	t.mu.Unlock()
-	_ = r.chunk.Close()
+	_ = unix.Close(r.file)
 	if gone {
 		r.remove()
 	}
@@ -239,22 +252,19 @@ func (r *Region) remove() {
 	}
 }
 
-// Close unmaps the memory, which Retract was called for before if it was exposed. The
-// program forgets it in the background; until then the kernel keeps it. A second Close
-// does nothing.
-func (r *Region) Close() error {
+// Close takes the memory from the program in the background; Retract was called before if
+// the window was exposed. Until the program has forgotten it, the kernel keeps the memory.
+// r may be nil. A second Close does nothing.
+func (r *Region) Close() {
+	if r == nil {
+		return
+	}
 	t := r.tier
 	t.mu.Lock()
 	again, tried := r.gone, r.tried
 	r.gone = true
 	t.mu.Unlock()
-	if again {
-		return nil
-	}
-	r.mem = nil
-	err := r.chunk.Unmap()
-	if tried {
+	if !again && tried { // otherwise install sees that the window is gone
 		t.background(r.remove)
-	} // else install sees that the window is gone
-	return err
+	}
 }

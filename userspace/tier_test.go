@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/window"
 )
 
 // openTier opens a device whose program executes requests of four sessions.
@@ -35,16 +38,41 @@ func openTier(t *testing.T) (*XDP, *Tier) {
 	return dev, tier
 }
 
-func allocate(t *testing.T, tier *Tier, size int) *Region {
+// region is memory that the program reaches, and this process maps.
+type region struct {
+	*Region
+	mem []byte
+}
+
+func allocate(t *testing.T, tier *Tier, size int) region {
 	t.Helper()
-	r, err := tier.Allocate(size)
+	file, err := tier.Allocate(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	mem, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := tier.Reach(file)
+	if err := errors.Join(err, unix.Close(file)); err != nil {
+		t.Fatal(err)
+	}
+	return region{r, mem}
 }
 
-func everybody(int) bool { return true }
+func (r region) expose(id uint32) bool {
+	everybody := func(int) bool { return true }
+	return r.Expose(express.Window{ID: id, Mem: r.mem, Members: everybody, Lock: window.LockWordIn(make([]byte, window.LockWordLen))})
+}
+
+func (r region) close(t *testing.T) {
+	t.Helper()
+	r.Close()
+	if err := unix.Munmap(r.mem); err != nil {
+		t.Error(err)
+	}
+}
 
 // idle reports whether nothing of the tier is in use.
 func (t *Tier) idle() bool {
@@ -82,10 +110,10 @@ func TestRegionsLeaveNothing(t *testing.T) {
 	before := descriptors(t)
 	for i := range 40 {
 		r := allocate(t, tier, 100_000)
-		if len(r.Bytes()) != 100_000 || bytes.Count(r.Bytes(), []byte{0}) != 100_000 {
-			t.Fatalf("%d bytes, or not zero", len(r.Bytes()))
+		if bytes.Count(r.mem, []byte{0}) != 100_000 {
+			t.Fatal("the memory is not zero")
 		}
-		if i%3 > 0 && !r.Expose(uint32(i), everybody) {
+		if i%3 > 0 && !r.expose(uint32(i)) {
 			t.Fatalf("window %d has no place", i)
 		}
 		if i%2 > 0 {
@@ -95,13 +123,10 @@ func TestRegionsLeaveNothing(t *testing.T) {
 				return r.installed
 			})
 		}
-		r.Bytes()[99_999] = 1
+		r.mem[99_999] = 1
 		r.Retract()
-		for range 2 {
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		r.close(t)
+		r.Close()
 	}
 	until(t, "all is given back", tier.idle)
 	if after := descriptors(t); after != before {
@@ -113,8 +138,8 @@ func TestRegionsLeaveNothing(t *testing.T) {
 func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 	_, tier := openTier(t)
 	first, second := allocate(t, tier, 8), allocate(t, tier, 8)
-	defer second.Close()
-	if !first.Expose(3, everybody) || second.Expose(3+express.Windows, everybody) {
+	defer second.close(t)
+	if !first.expose(3) || second.expose(3+express.Windows) {
 		t.Fatal("two windows have one place, or none has it")
 	}
 	lock := tier.Tables().Lock(3)
@@ -122,16 +147,14 @@ func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 	if lock == nil || tier.Tables().Lock(3) != nil {
 		t.Error("the lock was not there, or is after the window was retracted")
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the place is free", func() bool { return second.Expose(3+express.Windows, everybody) })
+	first.close(t)
+	until(t, "the place is free", func() bool { return second.expose(3 + express.Windows) })
 	second.Retract()
 }
 
 func TestTierIsBounded(t *testing.T) {
 	_, tier := openTier(t)
-	var regions []*Region
+	var regions []region
 	for range express.Chunks {
 		regions = append(regions, allocate(t, tier, 1))
 	}
@@ -139,7 +162,7 @@ func TestTierIsBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	for _, r := range regions {
-		r.Close()
+		r.close(t)
 	}
 	until(t, "all is given back", tier.idle)
 	if _, err := tier.Allocate(1 << 46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
@@ -151,7 +174,7 @@ func TestTierIsBounded(t *testing.T) {
 func TestTierAfterClose(t *testing.T) {
 	dev, tier := openTier(t)
 	r := allocate(t, tier, 5000)
-	if !r.Expose(1, everybody) {
+	if !r.expose(1) {
 		t.Fatal("no place")
 	}
 	var fenced sync.WaitGroup
@@ -161,12 +184,10 @@ func TestTierAfterClose(t *testing.T) {
 	if err := dev.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.Bytes()[4999] = 1
+	r.mem[4999] = 1
 	tier.Tables().CloseSlot(3)
 	r.Retract()
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	r.close(t)
 	if _, err := tier.Allocate(1); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}

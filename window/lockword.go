@@ -11,7 +11,8 @@ import (
 // by its index on the host, and whether the one holder has it exclusively. So the
 // word is right at every instant, even if a holder is killed.
 //
-// The owner has index 0, which stands for all ranks that its Lock has granted the lock.
+// The owner has index 0, which stands for all ranks that its Lock has granted the lock. Its
+// XDP program has index 1.
 // While requests wait in that Lock, the owner keeps the word closed: the others ask the
 // owner, which grants in order, instead of taking the word. So nobody starves. A process
 // that gives the lock up while the word is closed tells the owner.
@@ -103,8 +104,8 @@ type Host struct {
 	Ranks []int // of the processes in the job, by their index in Lock; the owner is the first
 }
 
-// InKernel stands among Host.Ranks for the owner's XDP program, which takes the lock for
-// the time of one request. It lives as long as the owner.
+// InKernel stands among Host.Ranks, after the owner, for the owner's XDP program, which
+// takes the lock for the time of one request. It lives as long as the owner.
 const InKernel = -1
 
 // IndexOf returns the index of a rank of the job, -1 if it has none.

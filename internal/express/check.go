@@ -130,10 +130,10 @@ func (t *Tables) check(p *plan, rank uint32, body []byte, n int) Reason {
 			if !p.locks(n) {
 				return Operation
 			}
-			if atomic.LoadUint32(&w.entry.Flags)&flagLock == 0 {
+			if w.lock == nil {
 				return Locked
 			}
-			s.lock = t.locks[s.Window%Windows]
+			s.lock = w.lock
 		default:
 			size := min(atomic.LoadUint64(&w.entry.Size), uint64(len(w.mem)))
 			if s.Disp > size || uint64(span) > size-s.Disp || !onOnePage(atomic.LoadUint64(&w.entry.Base)+s.Disp, span, s.Code) {

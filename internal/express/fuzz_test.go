@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // mended returns b as a frame of the first exchange, with the fields right that no fuzzer
@@ -27,17 +28,17 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := mended(b)
 		around := bytesOf(make([]uint64, 2*PageLen/8+2))
-		tt := target{HeapTables(2), around[8 : len(around)-8]}
+		tt := target{HeapTables(2), around[8 : len(around)-8], make([]uint64, window.LockWordLen/8)}
 		tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-		tt.Expose(Window{ID: id, Mem: tt.mem[:size], Lock: true, Members: func(int) bool { return true }})
+		tt.Expose(Window{ID: id, Mem: tt.mem[:size], Lock: window.LockWordIn(bytesOf(tt.words)), Members: func(int) bool { return true }})
 		other := tt.slots[1]
 		before := bytes.Clone(frame)
 		n, v, why := tt.Serve(0, frame, ByUser)
 		if !bytes.Equal(around[:8], make([]byte, 8)) || !bytes.Equal(tt.mem[size:], make([]byte, len(tt.mem)-size)) {
 			t.Error("memory outside of the window was changed")
 		}
-		if tt.slots[1] != other || tt.windows[id].Lock[0] != 0 {
-			t.Errorf("another slot was changed, or the lock is %#x", tt.windows[id].Lock[0])
+		if tt.slots[1] != other || tt.words[0] != 0 {
+			t.Errorf("another slot was changed, or the lock is %#x", tt.words[0])
 		}
 		if v != Answer {
 			if !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) || tt.slots[0].Word != word(0, stateDone) || !bytes.Equal(frame, before) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 const (
@@ -73,13 +74,14 @@ func requestOf(h Header, list ...record) []byte {
 // target is a rank with one session and one window.
 type target struct {
 	*Tables
-	mem []byte
+	mem   []byte
+	words []uint64 // of the window's lock
 }
 
 func newTarget() target {
-	t := target{HeapTables(2), bytesOf(make([]uint64, 2*PageLen/8))}
+	t := target{HeapTables(2), bytesOf(make([]uint64, 2*PageLen/8)), make([]uint64, window.LockWordLen/8)}
 	t.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: true, Members: func(r int) bool { return r == rank }})
+	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: window.LockWordIn(bytesOf(t.words)), Members: func(r int) bool { return r == rank }})
 	return t
 }
 

@@ -22,7 +22,7 @@ const (
 	MaxRank     = 4096
 
 	SlotLen   = 1280 // bytes for each session
-	WindowLen = 768  // bytes for each window
+	WindowLen = 576  // bytes for each window
 	Windows   = 256  // that one rank exposes at a time: window id modulo Windows is the place
 	Chunks    = 256  // pieces of memory in which windows lie
 	PageLen   = 1 << 16
@@ -59,10 +59,9 @@ type exposed struct {
 	Size    uint64 `c:"size"`  // of the window
 	Chunk   uint32 `c:"chunk"` // index
 	Flags   uint32 `c:"flags"`
-	_       [4]uint64
-	Lock    [16]uint64           `c:"lock"`    // a window.LockWord
+	Lock    uint64 `c:"lock"` // where in the chunk its window.LockWord is
+	_       [3]uint64
 	Members [MaxRank / 64]uint64 `c:"members"` // bit: the rank may access the window
-	_       [8]uint64
 }
 
 // outcome is what a slot says of its exchange beside the results.

@@ -103,13 +103,13 @@ func TestAnotherRequestDoesNotGoOn(t *testing.T) {
 			tt := newTarget()
 			tt.state(1, stateInterrupted)
 			tt.slots[0].Outcome, tt.slots[0].Locked = outcome{progress: c.done}.pack(), c.locked
-			tt.windows[id].Lock[0] = 1 << Program
+			tt.words[0] = 1 << Program
 			v, why := Drop, BadForm
 			if c.goesOn {
 				v, why = Answer, None
 			}
 			t.Run(fmt.Sprint(c.name, " by ", by), func(t *testing.T) { tt.expect(t, bytes.Clone(c.frame), by, v, why) })
-			held := tt.windows[id].Lock[0] != 0
+			held := tt.words[0] != 0
 			if c.locked != 0 && held == c.goesOn || c.locked == 0 && !held {
 				t.Errorf("%s: the lock is held: %v", c.name, held)
 			}
@@ -189,10 +189,10 @@ func TestLocks(t *testing.T) {
 		tt := newTarget()
 		w := tt.Lock(id)
 		c.before(w)
-		held := tt.windows[id].Lock[0]
+		held := tt.words[0]
 		frame := request(1, lock(c.flags), put(0, "x"), unlock())
 		t.Run(c.name, func(t *testing.T) { tt.expect(t, frame, ByProgram, c.v, c.why) })
-		if after := tt.windows[id].Lock[0]; after != held || tt.slots[0].Locked != 0 {
+		if after := tt.words[0]; after != held || tt.slots[0].Locked != 0 {
 			t.Errorf("%s: the lock was %#x and is %#x", c.name, held, after)
 		}
 		if c.why == Locked { // nothing is left of it, and it may come again
@@ -217,15 +217,15 @@ func TestAwaitedLock(t *testing.T) {
 		// The owner closes the word while the program holds it.
 		tt.state(1, stateInterrupted)
 		tt.slots[0].Outcome, tt.slots[0].Locked = outcome{progress: 1}.pack(), id+1
-		tt.windows[id].Lock[0] = closed | 1<<Program
+		tt.words[0] = closed | 1<<Program
 		v := ToUser
 		if by == ByUser {
 			v = Answer
 		}
 		frame := request(1, lock(0), put(0, "x"), unlock())
 		tt.expect(t, frame, by, v, Awaited)
-		if tt.mem[0] != 'x' || tt.windows[id].Lock[0] != closed || tt.slots[0].Locked != 0 {
-			t.Errorf("%q, lock %#x", tt.mem[0], tt.windows[id].Lock[0])
+		if tt.mem[0] != 'x' || tt.words[0] != closed || tt.slots[0].Locked != 0 {
+			t.Errorf("%q, lock %#x", tt.mem[0], tt.words[0])
 		}
 		tt.expect(t, request(1, lock(0), put(0, "x"), unlock()), ByUser, Answer, Repeated)
 	}
@@ -237,8 +237,8 @@ func TestAbandon(t *testing.T) {
 	tt.Lock(id).Take(Program, window.LockExclusive)
 	tt.slots[0].Locked = id + 1
 	tt.CloseSlot(0)
-	if tt.Abandon(0) || tt.windows[id].Lock[0] != 0 || tt.Abandon(0) {
-		t.Errorf("lock %#x", tt.windows[id].Lock[0])
+	if tt.Abandon(0) || tt.words[0] != 0 || tt.Abandon(0) {
+		t.Errorf("lock %#x", tt.words[0])
 	}
 	tt.slots[0].Locked = 77 // of a window that is gone
 	if tt.Abandon(0) {

@@ -14,11 +14,16 @@ import (
 type Tables struct {
 	slots   []place
 	windows []exposed
-	locks   [Windows]*window.LockWord
 
 	interrupt func() bool
-	mem       [Windows]atomic.Pointer[[]byte] // of each exposed window
-	buffer    atomic.Pointer[results]         // one that nobody uses, if there is one
+	shown     [Windows]atomic.Pointer[shown] // nil where no window is exposed
+	buffer    atomic.Pointer[results]        // one that nobody uses, if there is one
+}
+
+// shown is an exposed window as this process reaches it.
+type shown struct {
+	mem  []byte
+	lock *window.LockWord // nil if the program may not take it
 }
 
 // results has room for the result of one record.
@@ -30,9 +35,6 @@ func NewTables(slots, windows []byte) *Tables {
 	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows)}
 	if len(t.windows) != Windows {
 		panic("express: memory for too few windows, or too many")
-	}
-	for i := range t.windows {
-		t.locks[i] = window.LockWordIn(bytesOf(t.windows[i].Lock[:]))
 	}
 	return t
 }
@@ -120,10 +122,12 @@ func (t *Tables) Holds(i int) (id uint32, ok bool) {
 // Window is a window that the program reaches.
 type Window struct {
 	ID      uint32
-	Chunk   int                 // index of the chunk at whose start it lies
+	Chunk   int                 // index of the chunk in which it lies
+	Base    uint64              // where in the chunk, a multiple of 8
 	Mem     []byte              // its memory here, aligned to 8 bytes
 	Members func(rank int) bool // whether a rank of the job may access it
-	Lock    bool                // whether the program may take its lock
+	Lock    *window.LockWord    // nil if the program may not take its lock
+	LockAt  uint64              // where in the chunk that is, a multiple of LockWordLen
 }
 
 // Expose lets the program reach a window. It returns false if the place is taken: another
@@ -133,17 +137,15 @@ func (t *Tables) Expose(w Window) (ok bool) {
 	if atomic.LoadUint64(&e.ID) != 0 {
 		return false
 	}
-	atomic.StoreUint64(&e.Base, 0)
+	atomic.StoreUint64(&e.Base, w.Base)
 	atomic.StoreUint64(&e.Size, uint64(len(w.Mem)))
 	atomic.StoreUint32(&e.Chunk, uint32(w.Chunk))
 	flags := uint32(0)
-	if w.Lock {
+	if w.Lock != nil {
 		flags = flagLock
 	}
 	atomic.StoreUint32(&e.Flags, flags)
-	for i := range e.Lock {
-		atomic.StoreUint64(&e.Lock[i], 0)
-	}
+	atomic.StoreUint64(&e.Lock, w.LockAt)
 	for i := range e.Members {
 		var set uint64
 		for bit := range 64 {
@@ -153,19 +155,16 @@ func (t *Tables) Expose(w Window) (ok bool) {
 		}
 		atomic.StoreUint64(&e.Members[i], set)
 	}
-	t.mem[w.ID%Windows].Store(&w.Mem)
+	t.shown[w.ID%Windows].Store(&shown{w.Mem, w.Lock})
 	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
 	return true
 }
 
-// Lock returns the lock word of an exposed window, nil if it is not exposed. It holds
-// until Retract.
+// Lock returns the lock word of an exposed window, nil if it is not exposed, or the program
+// may not take it. It holds until Retract.
 func (t *Tables) Lock(id uint32) *window.LockWord {
-	e := &t.windows[id%Windows]
-	if atomic.LoadUint64(&e.ID) != uint64(id)+1 {
-		return nil
-	}
-	return t.locks[id%Windows]
+	r, _ := t.find(id)
+	return r.lock
 }
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has
@@ -173,23 +172,23 @@ func (t *Tables) Lock(id uint32) *window.LockWord {
 func (t *Tables) Retract(id uint32) {
 	e := &t.windows[id%Windows]
 	if atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
-		t.mem[id%Windows].Store(nil)
+		t.shown[id%Windows].Store(nil)
 	}
 }
 
 // reach is an exposed window during one request.
 type reach struct {
 	entry *exposed
-	mem   []byte
+	shown
 }
 
 // find returns the window with an id; ok is false if none is exposed.
 func (t *Tables) find(id uint32) (r reach, ok bool) {
-	e, mem := &t.windows[id%Windows], t.mem[id%Windows].Load()
-	if mem == nil || atomic.LoadUint64(&e.ID) != uint64(id)+1 {
+	e, s := &t.windows[id%Windows], t.shown[id%Windows].Load()
+	if s == nil || atomic.LoadUint64(&e.ID) != uint64(id)+1 {
 		return reach{}, false
 	}
-	return reach{e, *mem}, true
+	return reach{e, *s}, true
 }
 
 // admits reports whether a rank of the job may access the window.

@@ -67,14 +67,13 @@ func (l *life) show(c *window.Config, mem []byte) {
 	if c.Host != nil {
 		ranks = append(ranks, c.Host.Ranks[1:]...)
 	}
+	c.Host = &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: ranks}
 	if l.w.chance(0.1) { // there is no room for it
-		c.Host = &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: ranks}
 		return
 	}
-	if !l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Members: members, Lock: true}) {
+	if !l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Members: members, Lock: c.Host.Lock}) {
 		panic("sim: two windows in one place")
 	}
-	c.Host = &window.Host{Lock: l.xdp.tables.Lock(c.ID), Ranks: ranks}
 }
 
 // access is Engine.OpenAccess.
