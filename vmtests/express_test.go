@@ -227,11 +227,14 @@ func widowed(s *self) error {
 	if s.rank == victim {
 		return s.listen("nothing")
 	}
+	if err := win.LockAll(s.ctx, rma.ModeNoCheck); err != nil {
+		return err
+	}
 	for n := 0; ; n++ {
 		if n == 100 {
 			fmt.Println("running")
 		}
-		if err := addTwo(s, win, victim, -1); err != nil {
+		if _, err := rma.Fetch(s.ctx, win, rma.Sum, int64(1), victim, rma.At(0)); err != nil {
 			fmt.Println("noticed", failed(err), err)
 			break
 		}
