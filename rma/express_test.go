@@ -138,17 +138,46 @@ func TestReachHasLimits(t *testing.T) {
 	}
 }
 
+// withAndWithout calls test with ranks whose XDP programs execute requests, and with ranks
+// whose programs pass all on.
+func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {
+	for _, without := range []bool{false, true} {
+		t.Run(map[bool]string{false: "executed in XDP", true: "in user space"}[without], func(t *testing.T) {
+			lab := newLab(t, size)
+			if err := lab.AcceptAnswers(); err != nil {
+				t.Fatal(err)
+			}
+			places := placesIn(t, lab, bootstrap.XDPNative)
+			for i := range places {
+				places[i].NoExpress = without
+			}
+			j := joined(t, places, lab.Do, rma.Config{})
+			test(t, j)
+			exchanges := uint64(0)
+			for _, n := range j.nodes {
+				protocol, _ := n.Stats()
+				exchanges += protocol.Exchanges
+			}
+			if (exchanges == 0) != without {
+				t.Errorf("%d requests to XDP programs", exchanges)
+			}
+		})
+	}
+}
+
 // Elements are whole where the program, user space and the owner are at them at once.
 func TestElementsAreWholeInReach(t *testing.T) {
-	for _, width := range []int{4, 8} {
-		elementsAreWhole(t, newLabJob(t, 4, bootstrap.XDPNative, comm.Limits{}), width, 800/width, 8/width)
-	}
+	elementsAreWhole(t, newLabJob(t, 4, bootstrap.XDPNative, comm.Limits{}), 4, 200, 2)
+	withAndWithout(t, 4, func(t *testing.T, j *job) { elementsAreWhole(t, j, 8, 100, 1) })
 }
 
 // A window that is freed while frames for it arrive refuses them, in the program and
 // outside it.
 func TestFreeWhileFramesArrive(t *testing.T) {
-	j := newLabJob(t, 2, bootstrap.XDPNative, comm.Limits{})
+	withAndWithout(t, 2, freeWhileFramesArrive)
+}
+
+func freeWhileFramesArrive(_ *testing.T, j *job) {
 	for range 5 {
 		wins := j.windows(4096, 8)
 		var puts atomic.Int32
