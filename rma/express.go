@@ -104,7 +104,9 @@ func (w *Win) expose(c *window.Config) {
 // window is in memory that this process maps, or in memory where the target's XDP program
 // executes them. Such calls do not wait for a target that computes or is stopped. The
 // program executes calls of at most about a kilobyte on integers and bytes; docs/wire.md
-// says which. It is false for a rank outside the window's.
+// says which. A call that the background goroutine sends before anybody waits for it goes
+// to the target's process all the same. Unattended is false for a rank outside the
+// window's.
 func (w *Win) Unattended(target int) bool {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
