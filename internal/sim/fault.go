@@ -290,6 +290,11 @@ func (w *World) mayFail(a, b *life) (since int64, ok bool) {
 			since = max(since, f.to) // it could not look before
 		case f.kind == silentDevice || f.kind == keptSlots:
 			since = max(since, min(f.to, w.now)) // without slots a rank cannot ask, or goes on a while
+		case f.kind == longFrames:
+			// A rank that waits for a lock of the target hears from it, and sends no long frames
+			// until it holds the lock. So one holder after the other may be given up, each
+			// after a limit of its own.
+			since = max(since, b.lockMoved)
 		}
 	}
 	return since, ok

@@ -43,6 +43,9 @@ type life struct {
 	receive   *engine.Receive  // what the receiver waits for, or nil
 	quiet     bool             // it waits no more
 
+	lockWaits int   // requests in the queues of the rank's locks
+	lockMoved int64 // when their number last changed
+
 	xdp     xdp
 	witness witness
 	sends   map[bundleID]*sends
@@ -215,6 +218,9 @@ func (w *World) run(l *life) {
 			return
 		}
 		l.e.Tick()
+		if n := l.e.Usage().LockWaits; n != l.lockWaits {
+			l.lockWaits, l.lockMoved = n, w.now
+		}
 		w.transmit(l)
 		if !l.runTasks() && l.e.Deadline() > w.now && len(l.e.Output()) == 0 {
 			if d := l.e.Deadline(); d < l.tickAt {
