@@ -42,3 +42,22 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 	}
 	f.e[0].WithdrawReceive(other)
 }
+
+// TestUnknownFirstLife restarts a rank that nobody has met: its second life is a member to
+// all others. A collective waits for it, as long as it answers, until it leaves.
+func TestUnknownFirstLife(t *testing.T) {
+	f := newFabric(t, 2, 8, nil)
+	f.start(1, 2, 2, 8, nil)
+	f.dial(1, 0)
+	f.settle()
+	r := &Receive{Context: 1, Source: 1, Tag: MaxTag + 1, Collective: true}
+	f.e[0].PostReceive(r)
+	if f.pass(4 * testLimit); f.e[0].Gone(1) || r.Met() {
+		t.Fatalf("the wait is over: %t, %v", r.Met(), r.Err())
+	}
+	f.e[1].Bye()
+	if f.settle(); !f.e[0].Gone(1) || !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
+		t.Errorf("after the farewell: over %t, %v", r.Met(), r.Err())
+	}
+	f.atRest()
+}

@@ -15,6 +15,9 @@ func TestBoundsHold(t *testing.T) {
 			p.ranks, p.tasks, p.steps = 6, 2, 10
 			p.faults = []fault{{kind: longFrames, victims: victims(p, 0), from: now + 2*millisecond, to: forGood, limit: 300}}
 		}},
+		"a rank starts again before anybody has met it": {Together: true, shape: func(p *plan, now int64) {
+			p.faults = []fault{{kind: restart, victims: victims(p, 1), from: now, to: now + 5*millisecond}}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for c.Seed = range 60 {

@@ -23,6 +23,8 @@ type assembly struct {
 	entered map[entry]map[int]bool // who has begun a collective
 	groups  map[uint32][]int       // of communicators, by context
 	blamed  map[int]bool           // ranks at which a call has failed, or that have left
+
+	strangerLeft int64 // when the rank left whose first life nobody had met; see known
 }
 
 // entry is a place in the program of a communicator.
@@ -44,6 +46,7 @@ type member struct {
 func (t *task) together() {
 	m := &member{task: t, a: &t.w.assembly, world: collective.New(collective.WorldContext, nil, t.l.rank, t.w.plan.ranks)}
 	if t.l.incarnation > 1 { // no communicator has it
+		stranger := !m.known()
 		for r := range t.w.plan.ranks {
 			if r != t.l.rank {
 				t.meet(r)
@@ -53,6 +56,9 @@ func (t *task) together() {
 			t.sleep(4 * deadAfter)
 		}
 		m.leave()
+		if stranger {
+			m.a.strangerLeft = t.w.now
+		}
 		return
 	}
 	m.contexts = []uint32{m.world.Context}
@@ -69,6 +75,13 @@ func (t *task) together() {
 		t.l.e.FreeContext(context | collective.SecondContext)
 	}
 	m.leave()
+}
+
+// known reports whether a rank has begun a session with an earlier life of this one. If
+// none has, the others take this life for the member of their communicators: it answers
+// them, and so they wait for it until it leaves.
+func (m *member) known() bool {
+	return slices.ContainsFunc(m.w.alive(), func(l *life) bool { return l != m.l && l.e.Session(m.l.rank) != nil })
 }
 
 // leave tells the others that this rank has left, and those that meet it afterwards too:
@@ -111,7 +124,7 @@ func (m *member) allBegan(c *collective.Comm, at entry) {
 func (m *member) call(c *collective.Comm, k collective.Machine, result func() error) bool {
 	p, start := m.patience(), m.w.now
 	m.carry(p, k)
-	if took := m.w.now - max(start, m.w.plan.faultsEnd); took > callBound && !m.lasting() {
+	if took := m.w.now - max(start, m.w.plan.faultsEnd, m.a.strangerLeft); took > callBound && !m.lasting() {
 		m.w.failf("rank %d: %s on communicator %d of %v took %d ms", m.l.rank, m.doing, c.Context, c.Group, took/millisecond)
 	}
 	err := result()
