@@ -219,3 +219,20 @@ func TestExpose(t *testing.T) {
 	tt.expect(t, request(2, put(0, "x")), ByUser, ToUser, NoWindow)
 	tt.expect(t, request(2, of(put(0, "y"), w.ID)), ByUser, Answer, None)
 }
+
+// Nothing of a window that is gone lets a request through that finds the next one's id there.
+func TestRetractLeavesNothing(t *testing.T) {
+	tt := newTarget()
+	e := &tt.windows[id]
+	tt.Retract(id + Windows) // is not there
+	if e.ID != id+1 || e.Size != size {
+		t.Fatal("another window was retracted")
+	}
+	tt.Retract(id)
+	if want := (exposed{Chunk: noChunk, Lock: e.Lock}); *e != want {
+		t.Errorf("left behind: %+v", *e)
+	}
+	if !tt.Expose(Window{ID: id + Windows, Chunk: 2, Mem: tt.mem[:8], Members: func(int) bool { return true }}) || e.Chunk != 2 || e.Size != 8 {
+		t.Errorf("the next window: %+v", *e)
+	}
+}

@@ -32,6 +32,9 @@ const (
 // farthest is where in a page a put or get of more than 8 bytes may begin.
 const farthest = PageLen - MaxResults
 
+// noChunk is the chunk of a place where there is no window: none has that index.
+const noChunk = 1<<32 - 1
+
 // flagLock is the flag of an exposed window whose lock the program may take.
 const flagLock = 1
 

@@ -169,10 +169,20 @@ func (t *Tables) Lock(id uint32) *window.LockWord {
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has
 // claimed one before may still be at it until the device has fenced the window.
+//
+// Nothing of what the program checks with stays. A processor may load the rest of an entry
+// before its id, and so the id of the next window there beside the rest of this one.
 func (t *Tables) Retract(id uint32) {
 	e := &t.windows[id%Windows]
-	if atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
-		t.shown[id%Windows].Store(nil)
+	if !atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
+		return
+	}
+	t.shown[id%Windows].Store(nil)
+	atomic.StoreUint64(&e.Size, 0)
+	atomic.StoreUint32(&e.Chunk, noChunk)
+	atomic.StoreUint32(&e.Flags, 0)
+	for i := range e.Members {
+		atomic.StoreUint64(&e.Members[i], 0)
 	}
 }
 
