@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +27,7 @@ import (
 type Tier struct {
 	log    *slog.Logger
 	kernel *loader.Tier
+	graces func() error // Fence of kernel, but for tests
 	tables *express.Tables
 	gate   chan struct{} // holds a token for each goroutine that waits in the kernel
 	work   sync.WaitGroup
@@ -50,7 +50,7 @@ func newTier(p *loader.Program, log *slog.Logger) *Tier {
 		return nil
 	}
 	t := &Tier{
-		log: log, kernel: kernel, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
+		log: log, kernel: kernel, graces: kernel.Fence, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
 		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)),
 	}
 	// The engine may look at the tables after the device was closed.
@@ -92,11 +92,13 @@ func (t *Tier) Fence(done func()) {
 // device was closed.
 func (t *Tier) wait() bool {
 	for {
-		err := t.kernel.Fence()
-		if err == nil {
+		if t.graces() == nil {
 			return true
 		}
-		if errors.Is(err, net.ErrClosed) {
+		t.mu.Lock()
+		closed := t.closed // then close waits for this
+		t.mu.Unlock()
+		if closed {
 			return false
 		}
 		time.Sleep(fenceAgain)

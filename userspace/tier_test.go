@@ -195,6 +195,24 @@ func TestTierAfterClose(t *testing.T) {
 	time.Sleep(time.Millisecond)
 }
 
+// A device closes though the kernel does not wait for running programs any more.
+func TestTierClosesWithoutAFence(t *testing.T) {
+	dev, tier := openTier(t)
+	tried := make(chan struct{}, 1)
+	tier.graces = func() error {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+		return errors.New("a test has it fail")
+	}
+	tier.Fence(func() { t.Error("fenced") })
+	<-tried
+	if err := ends(t, "Close", start(dev.Close)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoTier(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportUDP} {
