@@ -229,7 +229,7 @@ func TestRetractLeavesNothing(t *testing.T) {
 		t.Fatal("another window was retracted")
 	}
 	tt.Retract(id)
-	if want := (exposed{Chunk: noChunk, Lock: e.Lock}); *e != want {
+	if want := (exposed{Base: noBase, Chunk: noChunk}); *e != want || tt.windows[0] != want {
 		t.Errorf("left behind: %+v", *e)
 	}
 	if !tt.Expose(Window{ID: id + Windows, Chunk: 2, Mem: tt.mem[:8], Members: func(int) bool { return true }}) || e.Chunk != 2 || e.Size != 8 {

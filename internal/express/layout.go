@@ -32,8 +32,11 @@ const (
 // farthest is where in a page a put or get of more than 8 bytes may begin.
 const farthest = PageLen - MaxResults
 
-// noChunk is the chunk of a place where there is no window: none has that index.
-const noChunk = 1<<32 - 1
+// Where a window lies that is not there: no chunk has that index, and none is so long.
+const (
+	noChunk = 1<<32 - 1
+	noBase  = 1 << 47
+)
 
 // flagLock is the flag of an exposed window whose lock the program may take.
 const flagLock = 1

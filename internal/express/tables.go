@@ -36,6 +36,9 @@ func NewTables(slots, windows []byte) *Tables {
 	if len(t.windows) != Windows {
 		panic("express: memory for too few windows, or too many")
 	}
+	for i := range t.windows {
+		t.windows[i].clear()
+	}
 	return t
 }
 
@@ -169,15 +172,18 @@ func (t *Tables) Lock(id uint32) *window.LockWord {
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has
 // claimed one before may still be at it until the device has fenced the window.
-//
-// Nothing of what the program checks with stays. A processor may load the rest of an entry
-// before its id, and so the id of the next window there beside the rest of this one.
 func (t *Tables) Retract(id uint32) {
 	e := &t.windows[id%Windows]
-	if !atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
-		return
+	if atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
+		t.shown[id%Windows].Store(nil)
+		e.clear()
 	}
-	t.shown[id%Windows].Store(nil)
+}
+
+// clear leaves nothing that lets a request through. A processor may load the rest of an
+// entry before its id, and so the id of the next window there beside the rest of this one.
+func (e *exposed) clear() {
+	atomic.StoreUint64(&e.Base, noBase)
 	atomic.StoreUint64(&e.Size, 0)
 	atomic.StoreUint32(&e.Chunk, noChunk)
 	atomic.StoreUint32(&e.Flags, 0)
