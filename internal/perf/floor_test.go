@@ -114,6 +114,54 @@ func TestFloorXDP(t *testing.T) {
 	}
 }
 
+// Frames arrive with their numbers whether several go at once or not, of any length.
+func TestUDPLineCarriesFrames(t *testing.T) {
+	for _, most := range []int{1472, 8952} {
+		for _, joined := range []bool{false, true} {
+			var ends [2]*udpLine
+			for i := range ends {
+				l, err := openUDPLine(netip.AddrFrom4([4]byte{127, 0, 0, 1}), most)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.close()
+				l.checking(true)
+				ends[i] = l
+			}
+			for i, l := range ends {
+				if err := l.connect(ends[1-i].address()); err != nil {
+					t.Fatal(err)
+				}
+				if !joined {
+					l.segments = 1
+				}
+			}
+			number := uint64(0)
+			for _, length := range []int{most, 80, most, udpMarkLen, most - 1} {
+				for _, n := range []int{1, ends[0].burst(), 2, 1} {
+					number++
+					if err := ends[0].send(number, n, length); err != nil {
+						t.Fatal(err)
+					}
+					var numbers [receiveMax]uint64
+					for arrived := 0; arrived < n; {
+						got, err := ends[1].receive(numbers[:])
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, of := range numbers[:got] {
+							if of != number {
+								t.Fatalf("frame of %d bytes: number %d, want %d", length, of, number)
+							}
+						}
+						arrived += got
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestNoFloorInTheKernelOverUDP(t *testing.T) {
 	l, err := openUDPLine(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1472)
 	if err != nil {
