@@ -7,11 +7,14 @@ const (
 	maxSegmented = 1<<16 - 1 - ipv6Len - udpLen
 )
 
-// Bounds of a pause, in frames, and how many times as many frames have to share messages
-// without a loss before the next pause is half as long.
+// Bounds of a pause, in frames; how many times as many frames have to share messages
+// before the next pause is half as long; and how many frames have to be repeated, and of
+// how many that shared messages one, before a pause begins.
 const (
 	minPause, maxPause = 64, 1 << 16
 	calmPauses         = 16
+	leastRepeated      = 8
+	oneRepeatedOf      = 4
 )
 
 // runs decides which frames of a batch share a message, which the kernel cuts into
@@ -26,11 +29,12 @@ type runs struct {
 
 // sharing is what runs knows of a path.
 type sharing struct {
-	single  int  // frames that have to go by themselves before others share a message again
-	pause   int  // frames that do after the next loss
-	shared  int  // frames that have shared messages since pause changed
-	suspect bool // the kernel refused a message: perhaps because it consists of several frames
-	never   bool // that was why
+	single   int  // frames that have to go by themselves before others share a message again
+	pause    int  // frames that do the next time that too many are repeated
+	shared   int  // frames that have shared messages since pause changed
+	repeated int  // frames that were sent again since then
+	suspect  bool // the kernel refused a message: perhaps because it consists of several frames
+	never    bool // that was why
 }
 
 // of returns what is known of a path. It allocates for new paths only.
@@ -74,7 +78,7 @@ func (r *runs) sent(path PathID, n int) bool {
 		p.single = max(p.single-1, 0)
 	} else {
 		if p.shared += n; p.shared >= calmPauses*p.pause {
-			p.pause, p.shared = max(p.pause/2, minPause), 0
+			p.pause, p.shared, p.repeated = max(p.pause/2, minPause), 0, 0
 		}
 	}
 	proven := p.suspect
@@ -94,10 +98,14 @@ func (r *runs) refused(path PathID, n int, perhapsCutting bool) {
 	}
 }
 
-// repeats notes that a frame is sent again. It and those after it go by themselves for a
-// while, which is longer each time that comes soon.
+// repeats notes that a frame is sent again. If many are, of those that shared messages,
+// frames go by themselves for a while, which is longer each time that comes soon.
 func (r *runs) repeats(path PathID) {
-	if p := r.of(path); p.single == 0 {
-		p.single, p.pause, p.shared = p.pause, min(2*p.pause, maxPause), 0
+	p := r.of(path)
+	if p.single > 0 {
+		return
+	}
+	if p.repeated++; p.repeated >= leastRepeated && p.repeated*oneRepeatedOf > p.shared {
+		p.single, p.pause, p.shared, p.repeated = p.pause, min(2*p.pause, maxPause), 0, 0
 	}
 }

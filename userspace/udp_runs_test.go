@@ -57,7 +57,7 @@ func TestRunsOfFrames(t *testing.T) {
 	}
 }
 
-// Frames of a path go by themselves after a loss, longer each time, and share messages
+// Frames of a path go by themselves after many losses, longer each time, and share messages
 // again. Other paths do not notice.
 func TestRunsAfterLosses(t *testing.T) {
 	r := &runs{segments: maxSegments, longest: 1000}
@@ -72,7 +72,13 @@ func TestRunsAfterLosses(t *testing.T) {
 		return frames
 	}
 	for want := minPause; want <= 2*maxPause; want *= 2 {
-		r.repeats(3)
+		r.sent(3, 2)
+		for range leastRepeated {
+			if r.take(batch) != 2 {
+				t.Fatal("few repetitions have frames go alone")
+			}
+			r.repeats(3)
+		}
 		r.repeats(3) // of the same time
 		if n := split(r, outs(2, 1000, 1000)); len(n) != 1 {
 			t.Fatalf("another path: %v", n)
@@ -81,10 +87,17 @@ func TestRunsAfterLosses(t *testing.T) {
 			t.Fatalf("%d frames went alone, want %d", n, min(want, maxPause))
 		}
 	}
-	for range calmPauses * maxPause {
-		r.sent(3, 2)
+	for i := range calmPauses * maxPause {
+		if r.sent(3, 2); i%10 == 0 {
+			r.repeats(3)
+		}
+		if i%100 == 99 && r.take(batch) != 2 {
+			t.Fatal("one frame in twenty is repeated, and others go alone")
+		}
 	}
-	r.repeats(3)
+	for r.take(batch) == 2 {
+		r.repeats(3)
+	}
 	if n := alone(); n >= maxPause/2 {
 		t.Errorf("%d frames went alone after many without a loss", n)
 	}
