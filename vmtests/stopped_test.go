@@ -61,7 +61,7 @@ func served(s *self) error {
 			fmt.Println("rounds", bundled, err)
 			return s.listen("leave")
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(deadAfter / 5) // after a pause, a first call is sent too early most often
 	}
 	fmt.Println("rounds", rounds)
 	if err := s.listen("lock"); err != nil {
