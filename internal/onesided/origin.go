@@ -308,7 +308,10 @@ func (x *Operations) requestRoom(a *Access, n int) int32 {
 // carries extra bytes besides: whole elements of the given size, and no crumbs.
 func (x *Operations) fragment(s *Peer, left, extra, element int) int {
 	n := s.Space(link.Request) - extra
-	if n < left && n < minFragment && s.Begun(link.Request) != link.None {
+	if left <= n { // whole elements, as all that is left always is
+		return left
+	}
+	if n < minFragment && s.Begun(link.Request) != link.None {
 		n = (s.MaxPayload()-wire.HeaderLen-wire.RecordLen)&^7 - extra // of a new bundle
 	}
 	return min(n-n%element, left)
