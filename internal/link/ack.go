@@ -13,7 +13,7 @@ const lostBehind = 3
 // rank has sent.
 func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	requests := h.AckRequests + s.exchange.skipped
-	if h.AckLargest >= s.nextPacket || requests > s.nextSeq[Request] || h.AckResponses > s.nextSeq[Response] {
+	if h.AckLargest >= s.nextPacket || requests > s.sentSeq[Request] || h.AckResponses > s.sentSeq[Response] {
 		l.stats.BadAcks++
 		return
 	}

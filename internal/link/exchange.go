@@ -72,6 +72,7 @@ func (l *Link) beginExchange(s *Session) bool {
 	x.bundle, x.records, x.length, x.results = i, n, length, results
 	x.tries, x.firstAt = 0, l.Now
 	p.state = slotExchanged
+	s.sentSeq[Request] = p.seq + 1
 	s.promptSeq = max(s.promptSeq, p.seq)
 	l.stats.Exchanges++
 	l.sendExchange(s)

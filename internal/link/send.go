@@ -229,6 +229,7 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.sends == 0 {
 		p.firstAt = l.Now
 		l.stats.Sent++
+		s.sentSeq[p.class] = p.seq + 1     // bundles leave in the order in which they were begun
 		if p.flags&wire.FlagOrdered != 0 { // not before: an exchange takes no place in the order
 			s.order++
 			p.order = s.order

@@ -50,6 +50,7 @@ type outgoing struct {
 	credits    int32
 	nextPacket uint64
 	nextSeq    [NumClasses]uint64
+	sentSeq    [NumClasses]uint64 // every bundle below it has been sent, or executed
 	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer
 	open       [NumClasses]int32
 	sealed     bool                 // the open bundle of requests takes nothing that Room is asked for
@@ -194,7 +195,7 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	s.identity = identity{rank: rank, path: path}
 	s.outgoing = outgoing{
 		maxPayload: wire.MinPayload, credits: 1,
-		nextPacket: 1, nextSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
+		nextPacket: 1, nextSeq: [NumClasses]uint64{1, 1}, sentSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
 		open: [NumClasses]int32{None, None}, flight: newSlotList(), congestion: l.cfg.Congestion(),
 	}
 	s.heard = l.Now
