@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -90,7 +91,7 @@ func (l *lab) ping(t *testing.T) {
 	binary.BigEndian.PutUint16(request[2:], ^uint16(0x0800+0x1234+1))
 	_, err := c.WriteTo(request, &net.IPAddr{IP: addrB})
 	must(t, err)
-	must(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+	must(t, c.SetReadDeadline(time.Now().Add(testenv.Limit)))
 	var reply [64]byte
 	n, _, err := c.ReadFrom(reply[:])
 	must(t, err)
@@ -111,18 +112,6 @@ func (l *lab) send(t *testing.T, port int, payload []byte) {
 	})
 }
 
-// eventually waits for a condition that the kernel brings about.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for range 500 {
-		if done() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("never came: %s", what)
-}
-
 func TestAttach(t *testing.T) {
 	for _, tt := range []struct{ ask, get Mode }{{Auto, Native}, {Native, Native}, {Generic, Generic}} {
 		t.Run(tt.ask.String(), func(t *testing.T) {
@@ -140,7 +129,7 @@ func TestAttach(t *testing.T) {
 			l.send(t, port, hello)
 			l.send(t, port, hello[:40])
 			var c map[string]uint64
-			eventually(t, "the counters", func() bool {
+			testenv.Await(t, "the counters", func() bool {
 				var err error
 				c, err = p.Counters()
 				must(t, err)
@@ -268,15 +257,15 @@ func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 	must(t, child.Process.Signal(unix.SIGKILL))
 	child.Wait()
 	reaped = true
-	eventually(t, "an interface without program", func() bool { return l.attached(t) == nil })
-	eventually(t, "the program's end", func() bool {
+	testenv.Await(t, "an interface without program", func() bool { return l.attached(t) == nil })
+	testenv.Await(t, "the program's end", func() bool {
 		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(info.ID))
 		if err == nil {
 			p.Close()
 		}
 		return errors.Is(err, os.ErrNotExist)
 	})
-	eventually(t, "the end of the memory that it reached", func() bool {
+	testenv.Await(t, "the end of the memory that it reached", func() bool {
 		m, err := ebpf.NewMapFromID(chunk)
 		if err == nil {
 			m.Close()
@@ -375,7 +364,7 @@ func TestSocketsAndSessions(t *testing.T) {
 		must(t, p.AllowSession(77, NoSlot))
 	}
 	l.send(t, port, frame)
-	eventually(t, "a redirected frame", func() bool {
+	testenv.Await(t, "a redirected frame", func() bool {
 		c, err := p.Counters()
 		must(t, err)
 		return c["redirected"] == 1
@@ -384,7 +373,7 @@ func TestSocketsAndSessions(t *testing.T) {
 		p.ForgetSession(77)
 	}
 	l.send(t, port, frame)
-	eventually(t, "a rejected frame", func() bool { return rejected() == 1 })
+	testenv.Await(t, "a rejected frame", func() bool { return rejected() == 1 })
 	func() {
 		defer func() {
 			if recover() == nil {

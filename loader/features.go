@@ -210,7 +210,8 @@ func (a attributes) set(kind uint16, names []string) FeatureSet {
 }
 
 // genericHeader is the header of a generic netlink message: command, version, and
-// two bytes that new families require to be zero, which nl.Genlmsg does not ensure.
+// two bytes that new families require to be zero. The one of package nl has two bytes of
+// its own, and sends what lies behind them in memory.
 type genericHeader [nl.SizeofGenlmsg]byte
 
 // Len returns the header's length in bytes.
@@ -221,11 +222,21 @@ func (h genericHeader) Serialize() []byte { return h[:] }
 
 // genericRequest asks a family of generic netlink for one answer.
 func genericRequest(family string, command uint8, attr *nl.RtAttr) (attributes, error) {
-	f, err := netlink.GenlFamilyGet(family)
+	name := nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(family))
+	found, err := genericAsk(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, name)
 	if err != nil {
 		return nil, err
 	}
-	req := nl.NewNetlinkRequest(int(f.ID), 0)
+	id := found[nl.GENL_CTRL_ATTR_FAMILY_ID]
+	if len(id) != 2 {
+		return nil, fmt.Errorf("the kernel gives the netlink family %s no number", family)
+	}
+	return genericAsk(int(binary.NativeEndian.Uint16(id)), command, attr)
+}
+
+// genericAsk is genericRequest for a family that is known by its number.
+func genericAsk(family int, command uint8, attr *nl.RtAttr) (attributes, error) {
+	req := nl.NewNetlinkRequest(family, 0)
 	req.AddData(genericHeader{command, 1})
 	req.AddData(attr)
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
