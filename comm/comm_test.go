@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,14 +14,13 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 )
 
-const testLimit = 60 * time.Second // far beyond what any test takes
-
 // soon is when a silent rank counts as dead in these tests. A few frames are
 // enough for them.
-var soon = comm.Limits{DeadAfter: 300 * time.Millisecond, TxFrames: 64, RxFrames: 64}
+var soon = comm.Limits{DeadAfter: time.Second, TxFrames: 64, RxFrames: 64}
 
 // join returns the ranks of a job, all in this process.
 func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {
@@ -30,7 +30,7 @@ func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	t.Cleanup(cancel)
 	jobs := make([]*comm.Job, size)
 	t.Cleanup(func() {
@@ -58,6 +58,24 @@ func each[T any](ranks []T, f func(T) error) []error {
 	}
 	all.Wait()
 	return errs
+}
+
+// noise is what text copies from: the race detector looks at a copy once, and at a loop
+// for each byte.
+var noise = sync.OnceValue(func() []byte {
+	b := make([]byte, 1<<17)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+})
+
+// text is n bytes that depend on who sends them to whom.
+func text(from, to, n int) []byte {
+	b := make([]byte, n)
+	at := (from*7919 + to*104729) % (1 << 16)
+	for left := b; len(left) > 0; {
+		left = left[copy(left, noise()[at:]):]
+	}
+	return b
 }
 
 func TestCollectives(t *testing.T) {
@@ -272,7 +290,7 @@ func TestJoinRefused(t *testing.T) {
 
 // TestBarePlaces joins ranks that know nothing of the network but the rendezvous.
 func TestBarePlaces(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	places, stop, err := testjob.Places(3)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // TestDupAtOnce duplicates several communicators of a rank at the same time: no
@@ -165,11 +166,11 @@ func TestBusyContextEnds(t *testing.T) {
 	}
 	first := make(chan error)
 	go func() { first <- w.Barrier(ctx) }()
-	for busy := false; !busy; time.Sleep(time.Millisecond) {
+	testenv.Await(t, "a receive of the first", func() bool {
 		e := jobs[0].Poller().Lock()
-		busy = e.Usage().Receives > 0
-		jobs[0].Poller().Unlock()
-	}
+		defer jobs[0].Poller().Unlock()
+		return e.Usage().Receives > 0
+	})
 	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
 	if err := w.Barrier(short); !errors.Is(err, mpierr.Timeout) || !errors.Is(err, context.DeadlineExceeded) {

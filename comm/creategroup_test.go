@@ -78,6 +78,7 @@ func failedAt(err error, rank int) error {
 func TestSurvivors(t *testing.T) {
 	for _, test := range []struct{ size, dead int }{{2, 0}, {3, 0}, {3, 2}, {5, 0}, {5, 3}} {
 		t.Run(fmt.Sprintf("%d without %d", test.size, test.dead), func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			ctx, jobs := join(t, test.size, soon)
 			if err := errors.Join(each(jobs, func(j *comm.Job) error {
 				w := j.World()
@@ -121,6 +122,7 @@ func TestSurvivors(t *testing.T) {
 func TestSurvivorsOfMany(t *testing.T) {
 	for _, dead := range [][]int{{4, 3}, {0, 1}, {1, 0}, {2, 0, 1}, {0, 4}} {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
 			ctx, jobs := join(t, 5, soon)
 			left := without(jobs, dead...)
 			if err := errors.Join(each(jobs, func(j *comm.Job) error {

@@ -3,6 +3,7 @@ package comm_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -47,43 +48,46 @@ func anyCollective(ctx context.Context, c *comm.Comm, rng *rand.Rand) error {
 // busy machine, those that live may take each other for dead too.
 func TestDeathAtAnyTimeEndsCollectives(t *testing.T) {
 	for seed := range testenv.Seeds(12, 2) {
-		size := 2 + int(seed%4)
-		dead := int(seed/4) % size
-		ctx, jobs := join(t, size, soon)
-		moment := time.Duration(rand.New(rand.NewPCG(seed, 1)).IntN(8000)) * time.Microsecond
-		died := make(chan error, 1)
-		err := errors.Join(each(jobs, func(j *comm.Job) error {
-			w, rng := j.World(), rand.New(rand.NewPCG(seed, 2))
-			if j.Rank() == dead {
-				time.AfterFunc(moment, func() { died <- die(j) })
-			}
-			var err error
-			for err == nil {
-				err = anyCollective(ctx, w, rng)
-			}
-			switch {
-			case j.Rank() == dead:
-				return <-died
-			case w.Failed().Rank() != comm.Undefined:
-				return nil
-			}
-			if !errors.Is(err, mpierr.ProcFailed) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
+			size := 2 + int(seed%4)
+			dead := int(seed/4) % size
+			ctx, jobs := join(t, size, soon)
+			moment := time.Duration(rand.New(rand.NewPCG(seed, 1)).IntN(8000)) * time.Microsecond
+			died := make(chan error, 1)
+			err := errors.Join(each(jobs, func(j *comm.Job) error {
+				w, rng := j.World(), rand.New(rand.NewPCG(seed, 2))
+				if j.Rank() == dead {
+					time.AfterFunc(moment, func() { died <- die(j) })
+				}
+				var err error
+				for err == nil {
+					err = anyCollective(ctx, w, rng)
+				}
+				switch {
+				case j.Rank() == dead:
+					return <-died
+				case w.Failed().Rank() != comm.Undefined:
+					return nil
+				}
+				if !errors.Is(err, mpierr.ProcFailed) {
+					return err
+				}
+				short, cancel := context.WithCancel(ctx)
+				cancel()
+				_ = w.Barrier(short) // all come to know
+				d, err := survive(ctx, w, 0)
+				if err == nil {
+					err = uses(ctx, d)
+				}
+				if errors.Is(err, mpierr.ProcFailed) || w.Failed().Rank() != comm.Undefined {
+					return nil
+				}
 				return err
+			})...)
+			if err != nil {
+				t.Errorf("seed %d: rank %d of %d vanishes: %v", seed, dead, size, err)
 			}
-			short, cancel := context.WithCancel(ctx)
-			cancel()
-			_ = w.Barrier(short) // all come to know
-			d, err := survive(ctx, w, 0)
-			if err == nil {
-				err = uses(ctx, d)
-			}
-			if errors.Is(err, mpierr.ProcFailed) || w.Failed().Rank() != comm.Undefined {
-				return nil
-			}
-			return err
-		})...)
-		if err != nil {
-			t.Errorf("seed %d: rank %d of %d vanishes: %v", seed, dead, size, err)
-		}
+		})
 	}
 }

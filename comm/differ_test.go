@@ -13,12 +13,13 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // TestOneLengthDiffers has one rank pass a slice of another length to the collectives that
 // have no root: everybody is told, in that call or the next one.
 func TestOneLengthDiffers(t *testing.T) {
-	for _, size := range []int{2, 3, 5, 6, 7} {
+	for _, size := range testenv.Cases([]int{3, 6}, 2, 5) {
 		ctx, jobs := join(t, size, comm.Limits{})
 		for odd := range size {
 			for _, n := range [][2]int{{0, 1}, {1, 0}, {3, 4000}, {4000, 3}, {900, 1100}} {

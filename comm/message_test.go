@@ -14,19 +14,6 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// text is n bytes that depend on who sends them to whom.
-func text(from, to, n int) []byte {
-	const period = 1 << 16 // the rest is copied, which takes the race detector less time
-	b := make([]byte, n)
-	for i := range min(n, period) {
-		b[i] = byte(from*31 + to*17 + i*7 + i>>8)
-	}
-	for i := period; i < n; {
-		i += copy(b[i:], b[:i])
-	}
-	return b
-}
-
 // TestMessages sends messages around the limits of frames between all ranks of several
 // communicators, themselves included.
 func TestMessages(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 )
 
@@ -77,7 +78,7 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	limit, cancel := context.WithTimeout(context.Background(), testLimit)
+	limit, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -145,7 +146,7 @@ func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	jobs := make([]*comm.Job, 4)
 	const absent, met, stranger = 1, 2, 3

@@ -13,6 +13,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // value is element i of what a rank contributes.
@@ -102,7 +103,7 @@ func TestTypedCollectives(t *testing.T) {
 // TestLargeCollectives moves more than a rank keeps of what it has not asked for.
 func TestLargeCollectives(t *testing.T) {
 	ctx, jobs := join(t, 3, comm.Limits{})
-	if err := errors.Join(each(jobs, func(j *comm.Job) error { return collectives(ctx, j.World(), 700_000) })...); err != nil {
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { return collectives(ctx, j.World(), int(testenv.Seeds(700_000, 100_000))) })...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -259,7 +260,7 @@ func TestPairsInCollectives(t *testing.T) {
 // TestLargeBlocks gathers and broadcasts blocks of bytes that are larger than anything a
 // rank keeps, one collective after the other, with a rank that is late.
 func TestLargeBlocks(t *testing.T) {
-	for _, size := range []int{2, 5} {
+	for _, size := range testenv.Cases([]int{2}, 5) {
 		const n = 5<<20 + 13
 		ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {

@@ -116,6 +116,7 @@ func TestDecodeRefusesWhatIsNoDatatype(t *testing.T) {
 	}
 }
 
+//fuzz:inputs 45000
 func FuzzDecode(f *testing.F) {
 	for _, typ := range nested(f) {
 		b, err := Encode(typ)

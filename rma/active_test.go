@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -337,7 +338,7 @@ func TestActiveCancelled(t *testing.T) {
 // order: whoever waits for it learns so.
 func TestActiveDeath(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
-		j := newJob(t, 3, comm.Limits{DeadAfter: 300 * time.Millisecond})
+		j := newJob(t, 3, soon)
 		wins := j.windows(8, 8)
 		got := int64(0)
 		j.must(wins[0].Start(j.ctx, []int{2}, 0), wins[0].Get(rma.Value(&got), 2, rma.At(0)))
@@ -364,9 +365,7 @@ func TestActiveDeathPolled(t *testing.T) {
 	j := newJob(t, 2, soon)
 	w := j.windows(8, 8)[0]
 	j.must(w.Post(j.ctx, []int{1}, 0))
-	for u := w.Usage(); u.Active > 0; u = w.Usage() { // the post is there
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Await(t, "the post's arrival", func() bool { return w.Usage().Active == 0 })
 	j.nodes[1].Silence()
 	over, err := w.Test()
 	for ; !over && err == nil && j.ctx.Err() == nil; over, err = w.Test() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -130,7 +131,7 @@ func TestConflictsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	t.Setenv("XDPRMA_CHECK", "true")
 	if _, err := rma.Join(ctx, rma.Config{Place: &places[0]}); !errors.Is(err, rma.ErrArg) {

@@ -129,7 +129,7 @@ func TestContextEnds(t *testing.T) {
 // ranks are not those of the job: errors name the ranks of the window.
 func TestErrorRanks(t *testing.T) {
 	const size = 4
-	j := newJob(t, size, comm.Limits{DeadAfter: 300 * time.Millisecond})
+	j := newJob(t, size, soon)
 	wins := make([]*rma.Win, size)
 	j.each(func(n *rma.Node) error {
 		c, err := n.World().Split(j.ctx, 0, -n.Rank())

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -20,7 +20,7 @@ func ranks(program func(ctx context.Context, node *rma.Node)) {
 	places, stop, err := testjob.Places(size)
 	check(err)
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	var group sync.WaitGroup
 	for rank := range size {

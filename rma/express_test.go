@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -262,7 +261,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 	if err := lab.AcceptAnswers(); err != nil {
 		t.Fatal(err)
 	}
-	j := newJobIn(t, lab, bootstrap.XDPNative, rma.Config{Limits: comm.Limits{DeadAfter: time.Second}})
+	j := newJobIn(t, lab, bootstrap.XDPNative, rma.Config{Limits: soon})
 	wins := j.windows(8, 8)
 	awaitReach(j, wins[0])
 	awaitReach(j, wins[2])

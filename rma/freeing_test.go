@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -309,12 +310,10 @@ func TestFreeWithAGetOutstanding(t *testing.T) {
 			t.Errorf("free: %v", err)
 		}
 		release()
-		for after := before; after.BadAnswers == before.BadAnswers; after, _ = j.nodes[0].Stats() {
-			if j.ctx.Err() != nil {
-				t.Fatal("no late answer has come")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Await(t, "a late answer", func() bool {
+			after, _ := j.nodes[0].Stats()
+			return after.BadAnswers > before.BadAnswers
+		})
 		j.close()
 	}
 }

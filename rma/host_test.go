@@ -6,37 +6,59 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
 
 // noMemory are the tests to which it is all one how ranks access memory: those of the
 // pages of docs, and of what judges programs.
-const noMemory = "^(TestRandomProgramsBite|TestMapping|TestExamplesOfChapter|TestMemoryModelPage)$"
+var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory"}
 
 // TestOverHostMemory runs the tests of this package once more, with ranks that
-// access each other's windows in memory.
+// access each other's windows in memory. Several processes do so at once, because the
+// most of it is waiting. With -short they run half of the tests.
 func TestOverHostMemory(t *testing.T) {
 	if os.Getenv(testjob.EnvHostMemory) != "" {
 		return // this is that run
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
-	defer cancel()
-	args := []string{"-test.timeout=24m", "-test.skip=" + noMemory}
-	if testing.Short() {
-		args = append(args, "-test.short")
+	list, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=^(Test|Example)").Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	c := exec.CommandContext(ctx, os.Args[0], args...)
-	c.Env = append(os.Environ(), testjob.EnvHostMemory+"=1")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	var shares [4][]string
+	for i, name := range strings.Fields(string(list)) {
+		if !slices.Contains(noMemory, name) {
+			shares[i%len(shares)] = append(shares[i%len(shares)], name)
+		}
 	}
+	var all sync.WaitGroup
+	for _, names := range testenv.Cases(shares[:2:2], shares[2:]...) {
+		all.Go(func() {
+			args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$"}
+			if end, ok := t.Deadline(); ok { // it says what hangs before this process ends
+				args = append(args, "-test.timeout="+(time.Until(end)*9/10).String())
+			}
+			if testing.Short() {
+				args = append(args, "-test.short")
+			}
+			c := exec.CommandContext(t.Context(), os.Args[0], args...)
+			c.Env = append(os.Environ(), testjob.EnvHostMemory+"=1")
+			if out, err := c.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "PASS\n") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func sharedWindows(j *job, info rma.Info, unit int, sizes ...int) []*rma.Win {
@@ -410,9 +432,7 @@ func TestLockAllHoldsOwn(t *testing.T) {
 			err := w.Lock(j.ctx, rma.LockExclusive, 1, 0)
 			locked <- errors.Join(err, w.Put(rma.Value(&one), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 		}()
-		for j.nodes[1].LockWaits() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Await(t, "the wait for the lock", func() bool { return j.nodes[1].LockWaits() > 0 })
 		if v := atomic.LoadInt64(&rma.Slice[int64](wins[1].Memory())[0]); v != 0 {
 			t.Errorf("hosts %q: another rank has the exclusive lock", hosts)
 		}

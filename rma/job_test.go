@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
@@ -16,9 +15,6 @@ import (
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
-
-// testLimit is far beyond what any test takes: a hang, not slowness, ends it.
-const testLimit = 60 * time.Second
 
 // job is the ranks of a job, all in this process.
 type job struct {
@@ -122,7 +118,7 @@ func placesIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport) (pla
 // joined joins the ranks of places, each in the surroundings that within gives it.
 func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join func() error) error, c rma.Config) *job {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	t.Cleanup(cancel)
 	j := &job{t: t, ctx: ctx, nodes: make([]*rma.Node, len(places))}
 	t.Cleanup(j.close)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -233,9 +234,7 @@ func TestLockAllPasses(t *testing.T) {
 		w := wins[2+i]
 		j.must(w.Lock(j.ctx, rma.LockExclusive, 4+i, 0), add(2+i, 4+i))
 		go func() { done <- w.Unlock(j.ctx, 4+i) }()
-		for j.nodes[4+i].LockWaits() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Await(t, "the wait for the lock", func() bool { return j.nodes[4+i].LockWaits() > 0 })
 	}
 	for i := range 2 {
 		go func() { done <- errors.Join(add(i, 5-i), wins[i].FlushAll(j.ctx), wins[i].UnlockAll(j.ctx)) }()
@@ -287,9 +286,7 @@ func TestLockAllStarvesNobody(t *testing.T) {
 				}()
 			}()
 		}
-		for epochs[1].Load() < 3 || epochs[2].Load() < 3 {
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Await(t, "epochs of both", func() bool { return epochs[1].Load() >= 3 && epochs[2].Load() >= 3 })
 		w := wins[3]
 		err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Unlock(j.ctx, 0))
 		stop.Store(true)

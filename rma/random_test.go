@@ -35,7 +35,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, p)
 		return
 	}
-	for i := range testenv.Seeds(*randomRuns, (*randomRuns+2)/3) {
+	for i := range testenv.Seeds(*randomRuns, *randomRuns/6) {
 		seed := *randomFrom + i
 		runProgram(t, generated(seed))
 		if t.Failed() {
@@ -48,7 +48,7 @@ func TestRandomPrograms(t *testing.T) {
 // and wants it noticed.
 func TestRandomProgramsBite(t *testing.T) {
 	spoilt, judged := 0, 0
-	for seed := range testenv.Seeds(15, 5) {
+	for seed := range testenv.Seeds(15, 3) {
 		p := generated(seed)
 		spoil(p, rand.New(rand.NewPCG(seed, 7)))
 		if _, err := outcome(t, p); err == nil {

@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -122,7 +123,7 @@ func TestLockIsSharedWithHostAndProgram(t *testing.T) {
 // TestHolderBesideProgramDies takes the lock of a window in reach by memory and vanishes.
 // A rank of another host gets it, and the program executes again.
 func TestHolderBesideProgramDies(t *testing.T) {
-	j := newLabJobAt(t, oneAway, false, comm.Limits{DeadAfter: time.Second})
+	j := newLabJobAt(t, oneAway, false, soon)
 	wins := j.windows(8, 8)
 	w, one := wins[2], int64(1)
 	awaitAll(j, w, 1)
@@ -216,12 +217,7 @@ func TestHostInReachLeavesNothing(t *testing.T) {
 		t.Error("the rank that could not map the memory is in reach, or the other is not")
 	}
 	freeAll(j, wins)
-	for kernelMemory(t) != before {
-		if j.ctx.Err() != nil {
-			t.Fatalf("%d maps and mappings of BPF, %d before", kernelMemory(t), before)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Await(t, fmt.Sprintf("no more than %d maps and mappings of BPF", before), func() bool { return kernelMemory(t) == before })
 }
 
 // TestHostIsInReachWhereFramesAre has memory in the kernel where some rank uses frames, and

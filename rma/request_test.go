@@ -143,7 +143,7 @@ func TestRequestWaits(t *testing.T) {
 // target: its request tells it, and nothing else does.
 func TestRequestRefused(t *testing.T) {
 	byFrames(t)
-	j := newJob(t, 2, comm.Limits{DeadAfter: 300 * time.Millisecond})
+	j := newJob(t, 2, soon)
 	wins := j.windows(8, 8)
 	w, v := wins[0], int64(0)
 	var e *rma.Error

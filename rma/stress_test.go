@@ -201,37 +201,40 @@ func TestDeathUnderStressHangsNobody(t *testing.T) {
 	}
 	for _, hosts := range stressHosts {
 		for seed := range seeds {
-			j := newJobAt(t, hosts, comm.Limits{DeadAfter: time.Second})
-			size := len(hosts)
-			var wins [2][]*rma.Win
-			for i := range wins {
-				wins[i] = j.windows(16, 8)
-			}
-			dead := seed % size
-			var over atomic.Bool
-			time.AfterFunc(time.Duration(20+seed*17)*time.Millisecond, func() {
-				j.nodes[dead].Silence()
-				over.Store(true)
-			})
-			outcomes := j.outcomes(func(n *rma.Node) error {
-				var wg sync.WaitGroup
+			t.Run(fmt.Sprintf("%q/%d", hosts, seed), func(t *testing.T) {
+				t.Parallel() // the most of it is waiting
+				j := newJobAt(t, hosts, soon)
+				size := len(hosts)
+				var wins [2][]*rma.Win
 				for i := range wins {
+					wins[i] = j.windows(16, 8)
+				}
+				dead := seed % size
+				var over atomic.Bool
+				time.AfterFunc(time.Duration(20+seed*17)*time.Millisecond, func() {
+					j.nodes[dead].Silence()
+					over.Store(true)
+				})
+				outcomes := j.outcomes(func(n *rma.Node) error {
+					var wg sync.WaitGroup
+					for i := range wins {
+						wg.Go(func() {
+							s := &stress{j: j, w: wins[i][n.Rank()], rng: rand.New(rand.NewPCG(uint64(n.Rank()), uint64(seed))), size: size, alone: make([]int64, size), added: make([]int64, size)}
+							for s.once() == nil {
+							}
+						})
+					}
 					wg.Go(func() {
-						s := &stress{j: j, w: wins[i][n.Rank()], rng: rand.New(rand.NewPCG(uint64(n.Rank()), uint64(seed))), size: size, alone: make([]int64, size), added: make([]int64, size)}
-						for s.once() == nil {
+						for churn(j, n) == nil {
 						}
 					})
-				}
-				wg.Go(func() {
-					for churn(j, n) == nil {
-					}
+					wg.Wait()
+					return j.ctx.Err()
 				})
-				wg.Wait()
-				return j.ctx.Err()
+				if err := errors.Join(outcomes...); err != nil || !over.Load() {
+					t.Fatalf("%q, rank %d vanishes (%v): %v", hosts, dead, over.Load(), err)
+				}
 			})
-			if err := errors.Join(outcomes...); err != nil || !over.Load() {
-				t.Fatalf("%q, rank %d vanishes (%v): %v", hosts, dead, over.Load(), err)
-			}
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -184,10 +185,10 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 			}
 			for n := 1; n <= 2; n++ {
 				set("down")
-				until(t, "a line that the link is down", func() bool { return log.count("interface is down") == n })
+				testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == n })
 				dev.Transmit()
 				set("up")
-				until(t, "a line that the link is up", func() bool { return log.count("is up again") == n })
+				testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == n })
 			}
 			a.close() // and the log is complete
 			if n := log.count("the link of the interface"); n != 4 || lost {

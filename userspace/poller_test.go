@@ -13,12 +13,10 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
 )
-
-// testLimit is far beyond what any test takes: a hang, not slowness, ends it.
-const testLimit = 20 * time.Second
 
 // stage is a device without a network. Tests stop it at the calls that they set,
 // and it notes every call that the contract of Device does not allow.
@@ -190,7 +188,7 @@ func ends(t *testing.T, what string, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(testLimit):
+	case <-time.After(testenv.Limit):
 		t.Fatalf("%s does not end", what)
 		return nil
 	}
@@ -203,16 +201,6 @@ func start(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
-}
-
-// until waits for something that another goroutine is about to do.
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for begin := time.Now(); !f(); time.Sleep(20 * time.Microsecond) {
-		if time.Since(begin) > testLimit {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 type flag struct{ atomic.Bool }
@@ -324,7 +312,7 @@ func TestAnnouncementsComeFirst(t *testing.T) {
 	dial(p, 2)
 	close(out)
 	_ = ends(t, "dial", dialed)
-	until(t, "both sessions announced", func() bool {
+	testenv.Await(t, "both sessions announced", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.known) == 2
@@ -340,11 +328,11 @@ func TestSeatIsPassedOn(t *testing.T) {
 		driving, stop := context.WithCancel(context.Background())
 		impatient, giveUp := context.WithCancel(context.Background())
 		driver := start(func() error { return p.Wait(driving, &never) })
-		until(t, "a caller drives", func() bool { return p.is("a caller drives") })
+		testenv.Await(t, "a caller drives", func() bool { return p.is("a caller drives") })
 		patient := start(func() error { return p.Wait(context.Background(), &last) })
-		until(t, "a caller is parked", func() bool { return p.is(" 1 parked") })
+		testenv.Await(t, "a caller is parked", func() bool { return p.is(" 1 parked") })
 		quitter := start(func() error { return p.Wait(impatient, &never) })
-		until(t, "two callers are parked", func() bool { return p.is(" 2 parked") })
+		testenv.Await(t, "two callers are parked", func() bool { return p.is(" 2 parked") })
 		time.Sleep(50 * time.Microsecond) // lets them come to rest
 		p.mu.Lock()
 		stop()
@@ -407,7 +395,7 @@ func TestWaitEndsWithClose(t *testing.T) {
 	for range 4 {
 		waiters = append(waiters, start(func() error { return p.Wait(context.Background(), &never) }))
 	}
-	until(t, "all wait", func() bool { return p.state().Inside() == 4 })
+	testenv.Await(t, "all wait", func() bool { return p.state().Inside() == 4 })
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
@@ -429,13 +417,13 @@ func TestWaitEndsInFlood(t *testing.T) {
 	var never flag
 	ctx, cancel := context.WithCancel(context.Background())
 	first := start(func() error { return p.Wait(ctx, &never) })
-	until(t, "it drives", func() bool { return p.is("a caller drives") })
+	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
 	cancel()
 	if err := ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	second := start(func() error { return p.Wait(context.Background(), &never) })
-	until(t, "it drives", func() bool { return p.is("a caller drives") })
+	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
 	closing := start(p.Close)
 	if err := ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
@@ -475,7 +463,7 @@ func TestWakeHoldsNoLock(t *testing.T) {
 	var p *Poller
 	var mine flag
 	d.waking = func() {
-		for range 1000 {
+		for end := time.Now().Add(testenv.Limit); time.Now().Before(end); time.Sleep(10 * time.Microsecond) {
 			if !mine.Load() {
 				return
 			}
@@ -483,13 +471,12 @@ func TestWakeHoldsNoLock(t *testing.T) {
 				p.mu.Unlock()
 				return
 			}
-			time.Sleep(10 * time.Microsecond)
 		}
 		t.Error("Wake with the engine locked")
 	}
-	p = newStaged(t, d, PollerConfig{MaxSleep: testLimit})
+	p = newStaged(t, d, PollerConfig{MaxSleep: testenv.Limit})
 	waiter := start(func() error { return p.Wait(context.Background(), &mine) })
-	until(t, "the caller sleeps", func() bool {
+	testenv.Await(t, "the caller sleeps", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.waiters != nil && p.waiters.asleep

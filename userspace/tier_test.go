@@ -15,6 +15,7 @@ import (
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -117,7 +118,7 @@ func TestRegionsLeaveNothing(t *testing.T) {
 			t.Fatalf("window %d has no place", i)
 		}
 		if i%2 > 0 {
-			until(t, "the chunk is installed", func() bool {
+			testenv.Await(t, "the chunk is installed", func() bool {
 				tier.mu.Lock()
 				defer tier.mu.Unlock()
 				return r.installed
@@ -128,7 +129,7 @@ func TestRegionsLeaveNothing(t *testing.T) {
 		r.close(t)
 		r.Close()
 	}
-	until(t, "all is given back", tier.idle)
+	testenv.Await(t, "all is given back", tier.idle)
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors and mappings, %d before", after, before)
 	}
@@ -148,7 +149,7 @@ func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 		t.Error("the lock was not there, or is after the window was retracted")
 	}
 	first.close(t)
-	until(t, "the place is free", func() bool { return second.expose(3 + express.Windows) })
+	testenv.Await(t, "the place is free", func() bool { return second.expose(3 + express.Windows) })
 	second.Retract()
 }
 
@@ -164,7 +165,7 @@ func TestTierIsBounded(t *testing.T) {
 	for _, r := range regions {
 		r.close(t)
 	}
-	until(t, "all is given back", tier.idle)
+	testenv.Await(t, "all is given back", tier.idle)
 	if _, err := tier.Allocate(1 << 46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
 		t.Errorf("64 TiB: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -21,9 +22,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// patience bounds every wait for a frame; no test is meant to need it.
-const patience = 5 * time.Second
 
 // testSession is a session id that the receiver lets through.
 const testSession = 0x1234
@@ -98,7 +96,7 @@ func (e *end) send(path PathID, payloads ...[]byte) {
 		outs = outs[e.dev.Enqueue(outs):]
 		e.dev.Transmit()
 		e.free = append(e.free, reaped[:e.dev.Reap(reaped)]...)
-		if time.Since(start) > patience {
+		if time.Since(start) > testenv.Limit {
 			e.t.Fatalf("%d frames not taken, %d slots not reaped", len(outs), slots-len(e.free))
 		}
 	}
@@ -117,7 +115,7 @@ func (e *end) receive(n int) (messages []Frame) {
 		if got == 0 {
 			e.dev.Sleep(100 * time.Millisecond)
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > testenv.Limit {
 			e.t.Fatalf("%d of %d messages arrived; receiver %+v", len(messages), n, e.stats())
 		}
 	}

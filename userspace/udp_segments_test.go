@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -190,7 +191,7 @@ func TestUDPKeepsTheRestOfAMessage(t *testing.T) {
 		sent = append(sent, message(wire.KindData, 500))
 	}
 	a.send(a.path(b.dev.LocalAddr()), sent...)
-	b.dev.Sleep(patience)
+	b.dev.Sleep(testenv.Limit)
 	frames := make([]Frame, 7)
 	for len(sent) > 0 {
 		b.dev.Sleep(time.Hour)

@@ -85,7 +85,7 @@ func TestUDPFullBuffer(t *testing.T) {
 	path := a.path(b.dev.LocalAddr())
 	udp := a.dev.(*UDP)
 	udp.tx.full.Store(true) // as if the socket had been full
-	udp.Sleep(patience)
+	udp.Sleep(testenv.Limit)
 	udp.tx.full.Store(false)
 	if s := a.stats(); s.Sleeps != 1 {
 		t.Errorf("%d sleeps", s.Sleeps)

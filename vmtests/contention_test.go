@@ -108,9 +108,13 @@ func check(ok bool, format string, args ...any) error {
 }
 
 func TestContention(t *testing.T) {
-	for _, g := range grounds {
+	ranks := 7
+	if testing.Short() {
+		ranks = 4
+	}
+	for _, g := range grounds() {
 		t.Run(g.name, func(t *testing.T) {
-			j := g.job(t, 7, spec{program: "contention"})
+			j := g.job(t, ranks, spec{program: "contention"})
 			j.finish()
 			checkNothingLost(j)
 		})

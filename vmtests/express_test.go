@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -153,7 +154,7 @@ func addSlowly(s *self, win *rma.Win, to int) error {
 
 // XDP programs take locks, and nobody else has them meanwhile.
 func TestTheProgramTakesLocks(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 5}))
 			j := start(t, lab, spec{program: "exclusive", transports: []string{transport}})
@@ -245,7 +246,7 @@ func widowed(s *self) error {
 // The XDP program of a rank ends with its process, and so do the calls of those who used
 // it. The place is free for another job.
 func TestKilledWhileItsProgramServes(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel() // the most of it is waiting
 			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -105,7 +106,7 @@ func udpFrom(t *testing.T, lab *netlab.Lab, rank int, port uint16) *net.UDPConn 
 // Forged frames do no harm and are counted, and what does not concern the library
 // goes on over the same interfaces.
 func TestForgedTraffic(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3})
 			j := start(t, lab, spec{program: "sum", ranks: 2, transports: []string{transport}})
@@ -276,7 +277,7 @@ func tcpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 	var c net.Conn
 	err = lab.Do(from, func() (err error) {
 		// Dial's helpers would run on threads outside the namespace.
-		d := net.Dialer{Timeout: 5 * time.Second, FallbackDelay: -1}
+		d := net.Dialer{Timeout: testenv.Limit, FallbackDelay: -1}
 		c, err = d.Dial("tcp4", l.Addr().String())
 		return err
 	})
@@ -293,7 +294,7 @@ func tcpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	_ = in.SetDeadline(time.Now().Add(jobLimit / 2))
+	_ = in.SetDeadline(time.Now().Add(testenv.Limit))
 	got, err := io.ReadAll(in)
 	if err != nil || sha256.Sum256(got) != sha256.Sum256(data) {
 		t.Errorf("TCP beside the ranks: %d of %d bytes, %v", len(got), len(data), err)
@@ -306,7 +307,7 @@ func udpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 	a, b := udpFrom(t, lab, from, 0), udpFrom(t, lab, to, bootstrap.DefaultPort+1)
 	buf := make([]byte, 100)
 	for n := range 100 {
-		_ = b.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = b.SetReadDeadline(time.Now().Add(testenv.Limit))
 		want := fmt.Sprint("datagram ", n)
 		if _, err := a.WriteToUDPAddrPort([]byte(want), netip.AddrPortFrom(lab.Addr(to), bootstrap.DefaultPort+1)); err != nil {
 			t.Fatal(err)

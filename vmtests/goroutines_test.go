@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -75,7 +76,7 @@ func worker(s *self, win *rma.Win, w, workers, rounds, bytes int) error {
 }
 
 func TestGoroutines(t *testing.T) {
-	for _, g := range append(grounds, ground{"xdp-generic", "xdp-generic", 1}) {
+	for _, g := range append(grounds(), testenv.Cases(nil, ground{"xdp-generic", "xdp-generic", 1})...) {
 		t.Run(g.name, func(t *testing.T) {
 			g.job(t, 3, spec{program: "goroutines"}).finish()
 		})

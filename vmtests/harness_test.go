@@ -28,9 +28,6 @@ const (
 	envDeadAfter = "VMTESTS_DEAD_AFTER"
 )
 
-// jobLimit bounds every job. It is far more than any takes.
-const jobLimit = 60 * time.Second
-
 // spec describes a job.
 type spec struct {
 	program    string
@@ -50,15 +47,6 @@ type job struct {
 	server *bootstrap.Server
 	base   bootstrap.Config
 	ranks  []*rank
-}
-
-// cases are what a test goes through: few and more, or with -short, as under the race
-// detector, few alone.
-func cases[T any](few []T, more ...T) []T {
-	if testing.Short() {
-		return few
-	}
-	return append(few, more...)
 }
 
 // newLab makes a network that lives as long as the test.
@@ -164,22 +152,37 @@ func (j *job) finish() {
 // ended waits until a rank has ended.
 func (j *job) ended(r *rank) {
 	j.t.Helper()
-	select {
-	case <-r.done:
-	case <-time.After(jobLimit):
-		for _, r := range j.ranks {
-			r.signal(unix.SIGQUIT) // prints the goroutines
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-r.news(): // it goes on
+		case <-time.After(testenv.Limit):
+			j.hangs("rank %d has neither ended nor said anything for %v", r.n, testenv.Limit)
 		}
-		time.Sleep(time.Second)
-		j.t.Fatalf("rank %d has not ended after %v", r.n, jobLimit)
 	}
+}
+
+// hangs fails the test and has the ranks print what their goroutines do.
+func (j *job) hangs(format string, args ...any) {
+	j.t.Helper()
+	for _, r := range j.ranks {
+		r.signal(unix.SIGCONT)
+		r.signal(unix.SIGQUIT)
+	}
+	for _, r := range j.ranks {
+		select {
+		case <-r.done:
+		case <-time.After(10 * time.Second): // it is killed with the job
+		}
+	}
+	j.t.Fatalf(format, args...)
 }
 
 // await waits until a rank prints a line that starts with word, and returns the
 // rest of that line. Lines are awaited in the order in which they come.
 func (j *job) await(r *rank, word string) string {
 	j.t.Helper()
-	deadline := time.After(jobLimit)
 	for {
 		line, more, ok := r.next(word)
 		if ok {
@@ -192,12 +195,8 @@ func (j *job) await(r *rank, word string) string {
 				return line
 			}
 			j.t.Fatalf("rank %d ended without saying %q", r.n, word)
-		case <-deadline:
-			for _, r := range j.ranks {
-				r.signal(unix.SIGQUIT)
-			}
-			time.Sleep(time.Second)
-			j.t.Fatalf("rank %d has not said %q after %v", r.n, word, jobLimit)
+		case <-time.After(testenv.Limit):
+			j.hangs("rank %d has said nothing for %v, and not %q", r.n, testenv.Limit, word)
 		}
 	}
 }
@@ -236,7 +235,7 @@ type rank struct {
 func newRank(n int, cmd *exec.Cmd) *rank {
 	r := &rank{n: n, cmd: cmd, done: make(chan struct{}), more: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = r, r
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = testenv.Limit
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -292,6 +291,13 @@ func (r *rank) Write(b []byte) (int, error) {
 	close(r.more)
 	r.more = make(chan struct{})
 	return len(b), nil
+}
+
+// news returns a channel that is closed when the process prints more.
+func (r *rank) news() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.more
 }
 
 func (r *rank) output() string {

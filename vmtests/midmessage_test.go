@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -41,7 +42,7 @@ func pouring(s *self) error {
 }
 
 func TestKilledMidMessage(t *testing.T) {
-	for _, g := range []ground{onXDP, onUDP, onMemory} {
+	for _, g := range testenv.Cases([]ground{onXDP}, onUDP, onMemory) {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel() // the most of it is waiting
 			j := g.job(t, 5, spec{program: "pouring", deadAfter: deadAfter})

@@ -19,6 +19,7 @@ import (
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // The privileges that a process gives up before it starts a rank's program.
@@ -149,7 +150,7 @@ func init() { programs["join"] = func(*self) error { return nil } }
 // warning and the next transport.
 func TestObstaclesToXDPAreExplained(t *testing.T) {
 	for _, o := range obstacles() {
-		for _, transport := range cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
+		for _, transport := range testenv.Cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
 			t.Run(o.name+"/"+transport, func(t *testing.T) {
 				t.Parallel() // the most of it is waiting
 				lab := newLab(t, netlab.Config{Ranks: 2})
@@ -187,7 +188,7 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 
 // Ranks whose interfaces have different MTUs use frames that suit both.
 func TestUnequalMTU(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 2, MTU: 9000})
 			onLink(t, lab, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1500) })

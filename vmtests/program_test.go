@@ -28,8 +28,7 @@ var programs = map[string]func(*self) error{}
 
 // runProgram is main of a rank. It returns the exit status.
 func runProgram(name string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), jobLimit-5*time.Second)
-	defer cancel()
+	ctx := context.Background() // the test ends what hangs
 	limits := comm.Limits{}
 	limits.DeadAfter, _ = time.ParseDuration(os.Getenv(envDeadAfter))
 	node, err := rma.Join(ctx, rma.Config{Limits: limits})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -57,7 +58,7 @@ var computed atomic.Uint64 // keeps the compiler from leaving the work out
 // compute works until counter reaches want.
 func compute(counter *int64, want int64) error {
 	x := uint64(1)
-	for end := time.Now().Add(jobLimit / 2); time.Now().Before(end); {
+	for end := time.Now().Add(testenv.Limit); time.Now().Before(end); {
 		for range 1 << 16 {
 			x = x*6364136223846793005 + 1442695040888963407
 		}
@@ -70,7 +71,7 @@ func compute(counter *int64, want int64) error {
 }
 
 func TestPassiveProgress(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		for _, procs := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s/GOMAXPROCS=%d", transport, procs), func(t *testing.T) {
 				lab := newLab(t, netlab.Config{Ranks: 2})
@@ -157,7 +158,7 @@ func allToAll(s *self) error {
 
 // More ranks than cores make progress.
 func TestOversubscription(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic", "udp"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 7})
 			start(t, lab, spec{program: "alltoall", transports: []string{transport}}).finish()

@@ -25,9 +25,12 @@ const (
 )
 
 var (
-	randomFrom  = flag.Int("random.from", 0, "random programs: first seed")
-	randomSeeds = flag.Int("random.seeds", 0, "random programs: number of seeds for each kind of job; 0 for as many as there is time for")
+	randomFrom  = flag.Int("random.from", 0, "random programs: first seed, with -random.seeds")
+	randomSeeds = flag.Int("random.seeds", 0, "random programs: number of seeds, the same for each kind of job; 0 for some of each kind's own")
 )
+
+// randomNext is the first seed that no kind of job has had: each has programs of its own.
+var randomNext int
 
 func init() { programs["random"] = random }
 
@@ -74,14 +77,14 @@ func random(s *self) error {
 // runRandom carries out random programs on a job's ranks and judges them.
 func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
-	return runSeeds(t, lab, s, testenv.Seeds(250, 20))
+	return runSeeds(t, lab, s, testenv.Seeds(80, 6))
 }
 
 // runOff is runRandom for fewer programs where XDP programs execute no requests.
 func runOff(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
 	s.env = append(s.env, bootstrap.EnvExpress+"=off")
-	j := runSeeds(t, lab, s, testenv.Seeds(30, 5))
+	j := runSeeds(t, lab, s, testenv.Seeds(20, 3))
 	for _, r := range j.ranks {
 		r.rewind()
 		if n := j.counters(r).Engine.Exchanges; n != 0 {
@@ -91,15 +94,16 @@ func runOff(t *testing.T, lab *netlab.Lab, s spec) *job {
 	return j
 }
 
-// runSeeds is runRandom for a number of seeds, if no flag says how many.
+// runSeeds is runRandom for the next n seeds, if no flag says which.
 func runSeeds(t *testing.T, lab *netlab.Lab, s spec, n uint64) *job {
 	t.Helper()
 	first, seeds := *randomFrom, *randomSeeds
 	if seeds == 0 {
-		seeds = int(n)
+		first, seeds = randomNext, int(n)
+		randomNext += seeds
 	}
 	begin := time.Now()
-	defer func() { t.Logf("%d programs in %v", seeds, time.Since(begin)) }()
+	defer func() { t.Logf("programs %d to %d in %v", first, first+seeds-1, time.Since(begin)) }()
 	s.program = "random"
 	s.env = append(s.env, "GOGC=400") // ranks generate what they do, and would collect garbage half of the time
 	s.env = append(s.env, fmt.Sprintf("%s=%d", envSeed, first), fmt.Sprintf("%s=%d", envSeeds, seeds))

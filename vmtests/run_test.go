@@ -58,7 +58,7 @@ func launch(t *testing.T, env []string, args ...string) *rank {
 		r.signal(unix.SIGTERM) // it has to clean up
 		select {
 		case <-r.done:
-		case <-time.After(jobLimit):
+		case <-time.After(testenv.Limit):
 			r.kill()
 			<-r.done
 		}
@@ -82,7 +82,7 @@ func over(t *testing.T, r *rank, status int) {
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(jobLimit):
+	case <-time.After(testenv.Limit):
 		t.Fatal("xdprma run does not end")
 	}
 	if got := r.cmd.ProcessState.ExitCode(); got != status {
@@ -127,11 +127,7 @@ func TestRunPassesOutputAndStatusOn(t *testing.T) {
 func TestKilledLauncher(t *testing.T) {
 	r := xdprma(t, "sum", "-n", "3")
 	pids := map[int]bool{}
-	for end := time.Now().Add(jobLimit); strings.Count(r.output(), "] running\n") < 3; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the ranks do not run")
-		}
-	}
+	testenv.Await(t, "three ranks", func() bool { return strings.Count(r.output(), "] running\n") == 3 })
 	for line := range strings.Lines(r.output()) {
 		var n, pid int
 		if _, err := fmt.Sscanf(line, "[%d] pid %d", &n, &pid); err == nil {
@@ -144,11 +140,7 @@ func TestKilledLauncher(t *testing.T) {
 	r.kill()
 	<-r.done
 	for pid := range pids {
-		for end := time.Now().Add(jobLimit); !errors.Is(unix.Kill(pid, 0), unix.ESRCH); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("process %d lives on", pid)
-			}
-		}
+		testenv.Await(t, fmt.Sprintf("the end of process %d", pid), func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 	}
 	if len(leftovers(r)) == 0 {
 		t.Log("some other run has already removed the killed launcher's network")

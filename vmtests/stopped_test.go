@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -129,7 +130,7 @@ func servedRound(s *self, win *rma.Win, round int64) error {
 // A rank whose process is stopped serves what its XDP program executes, for as long as
 // others want, and is missed only by those who need the process.
 func TestStoppedRanksAreServed(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "xdp-generic"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel() // the most of it is waiting
 			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}))
@@ -215,18 +216,13 @@ func TestStoppedRanksAreServed(t *testing.T) {
 // awaitLines waits until some ranks together have printed n lines that start with word.
 func (j *job) awaitLines(word string, n int, ranks []*rank) {
 	j.t.Helper()
-	for end := time.Now().Add(jobLimit); ; time.Sleep(time.Millisecond) {
+	testenv.Await(j.t, fmt.Sprintf("%d lines %q", n, word), func() bool {
 		lines := 0
 		for _, r := range ranks {
 			lines += strings.Count(r.output(), "\n"+word)
 		}
-		if lines >= n {
-			return
-		}
-		if time.Now().After(end) {
-			j.t.Fatalf("only %d lines %q after %v", lines, word, jobLimit)
-		}
-	}
+		return lines >= n
+	})
 }
 
 // stop stops a rank's process, and returns once it is stopped. It is killed with the job.

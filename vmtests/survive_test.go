@@ -10,6 +10,7 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -122,7 +123,7 @@ func countTogether(ctx context.Context, c *comm.Comm) (int64, error) {
 
 // A rank is killed in the middle of work, and the others finish it without that one.
 func TestKilledAndSurvived(t *testing.T) {
-	for _, g := range []ground{onXDP, onUDP, onMemory} {
+	for _, g := range testenv.Cases([]ground{onMemory}, onXDP, onUDP) {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel() // the most of it is waiting
 			j := g.job(t, 5, spec{program: "surviving", deadAfter: deadAfter})

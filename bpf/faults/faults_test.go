@@ -231,7 +231,7 @@ func (w *wire) exchange(t *testing.T, n, size int) [][]byte {
 				t.Fatal(err)
 			}
 		}
-		fence.SetReadDeadline(time.Now().Add(5 * time.Second))
+		fence.SetReadDeadline(time.Now().Add(testenv.Limit))
 		if _, err := fence.Read(buf); err != nil {
 			t.Fatalf("the mark after frame %d: %v", i, err)
 		}

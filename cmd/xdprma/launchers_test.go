@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/testenv"
@@ -24,10 +23,10 @@ func TestHelloUnderMpiexec(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", hello, "../../examples/hello").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "4", hello)
-	mpiexec.WaitDelay = 10 * time.Second
+	mpiexec.WaitDelay = testenv.Limit
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "XDPRMA_") {
 			mpiexec.Env = append(mpiexec.Env, e)

@@ -312,18 +312,19 @@ func TestPerfOriginDiesWhileTargetIsStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		var target int
-		for deadline := time.Now().Add(30 * time.Second); target == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		testenv.Await(t, "a stopped process", func() bool {
 			pids := c.children(t)
 			i := slices.IndexFunc(pids, stopped)
 			if i < 0 || len(pids) != 2 {
-				continue
+				return false
 			}
 			target = pids[i]
 			if err := unix.Kill(pids[1-i], unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if s := c.finish(t); s == 0 || target == 0 {
+			return true
+		})
+		if s := c.finish(t); s == 0 {
 			t.Errorf("status %d, stopped process %d: %s", s, target, &c.stdout)
 		}
 		if stopped(target) {
@@ -360,12 +361,7 @@ func TestPerfInterrupted(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for range 1000 {
-			if len(c.leftovers(t)) > 2 { // it has its network
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		testenv.Await(t, "its network", func() bool { return len(c.leftovers(t)) > 2 })
 		if err := c.Process.Signal(unix.SIGINT); err != nil {
 			t.Fatal(err)
 		}
@@ -400,14 +396,10 @@ func TestPerfRankDies(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for range 1000 {
-			if pids := c.children(t); len(pids) == 2 {
-				if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
+		var pids []int
+		testenv.Await(t, "two ranks", func() bool { pids = c.children(t); return len(pids) == 2 })
+		if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
+			t.Fatal(err)
 		}
 		if s := c.finish(t); s == 0 {
 			t.Errorf("status 0: %s", &c.stdout)

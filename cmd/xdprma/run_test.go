@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -62,7 +61,7 @@ func command(t *testing.T, args ...string) *invocation {
 	c := &invocation{Cmd: exec.CommandContext(t.Context(), binary, args...)}
 	c.Cmd.Stdout, c.Cmd.Stderr = &c.stdout, &c.stderr
 	c.Dir = "/"
-	c.WaitDelay = 10 * time.Second
+	c.WaitDelay = testenv.Limit
 	return c
 }
 
@@ -495,13 +494,7 @@ func alive(pid string) bool {
 
 func awaitDeath(t *testing.T, pids ...string) {
 	t.Helper()
-	for range 500 {
-		if !slices.ContainsFunc(pids, alive) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("of processes %v some still live", pids)
+	testenv.Await(t, fmt.Sprintf("the end of processes %v", pids), func() bool { return !slices.ContainsFunc(pids, alive) })
 }
 
 func TestRunEndsGrandchildren(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -36,7 +36,7 @@ func ranks(t *testing.T, size int, by way, f func(ctx context.Context, node *rma
 		t.Fatal(err)
 	}
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	errs := make(chan error)
 	for rank := range size {
@@ -64,7 +64,7 @@ func TestChapter(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.number, func(t *testing.T) {
 			for _, by := range ways {
-				for _, size := range []int{2, 4} {
+				for _, size := range testenv.Cases([]int{4}, 2) {
 					err := ranks(t, size, by, func(ctx context.Context, node *rma.Node) error { return e.try(ctx, node.World()) })
 					if err != nil {
 						t.Errorf("%d ranks %s: %v", size, by.name, err)

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -77,7 +77,7 @@ func runJob(t *testing.T, ranks int, c *corpus, slots int64) (string, []error) {
 		t.Fatal(err)
 	}
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	defer cancel()
 	var out bytes.Buffer
 	errs := make([]error, ranks)

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // TestMain fails when a test leaves a goroutine of this package behind.
@@ -31,7 +33,7 @@ func TestMain(m *testing.M) {
 
 func leftGoroutines() string {
 	var left []string
-	for range 100 {
+	for end := time.Now().Add(testenv.Limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		buf := make([]byte, 1<<20)
 		left = left[:0]
 		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -42,7 +44,6 @@ func leftGoroutines() string {
 		if len(left) == 0 {
 			return ""
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return strings.Join(left, "\n\n")
 }
@@ -53,7 +54,7 @@ const (
 )
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -308,7 +309,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			}
 			defer c.Close()
 			c.Write(sent)
-			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			c.SetReadDeadline(time.Now().Add(testenv.Limit))
 			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Error("the connection was left open")
 			}
@@ -415,6 +416,7 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 	}
 }
 
+//fuzz:inputs 60000
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
 		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},

@@ -13,6 +13,8 @@ import (
 // Frames made of arbitrary bytes, with session and checksum put right so that
 // they reach what lies behind: no panic, and nothing outside the window changes.
 // Each frame of the input is a length byte and that many bytes, eight times over.
+//
+//fuzz:inputs 25000
 func FuzzReceive(f *testing.F) {
 	frame := func(h wire.Header, body []byte) []byte {
 		b := append(make([]byte, wire.HeaderLen), body...)

@@ -155,15 +155,15 @@ func TestMalformedRequests(t *testing.T) {
 	newTarget().expect(t, make([]byte, wire.HeaderLen-1), ByProgram, Drop, BadForm)
 	long := append(request(1, get(0, MaxResults)), make([]byte, 8)...)
 	newTarget().expect(t, long, ByProgram, Drop, BadForm)
+	tt := newTarget()
 	for i := range 8 * len(request(1, put(0, "x"))) {
 		b := request(1, put(0, "x"))
 		b[i/8] ^= 1 << (i % 8)
-		tt := newTarget()
 		if _, v, _ := tt.Serve(0, b, ByUser); v == Answer || !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) {
 			t.Errorf("bit %d was changed and not noticed", i)
 		}
 	}
-	tt := newTarget()
+	tt = newTarget()
 	tt.expect(t, request(1, get(0, 100)), ByProgram, Answer, None)
 	tt.expect(t, request(1, put(0, "x")), ByProgram, Drop, BadForm) // too short for the answer
 	tt.expect(t, requestOf(Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ByProgram, ToUser, User)

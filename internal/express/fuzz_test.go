@@ -24,6 +24,8 @@ func mended(b []byte) []byte {
 // guess it. Nothing but the window's memory, the slot and the lock ever changes; a frame
 // for user space stays as it was; and an answer is well formed, and repeated alike. The
 // corpus in testdata goes through the program too, in the tests of package bpf.
+//
+//fuzz:inputs 35000
 func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := mended(b)

@@ -51,7 +51,7 @@ func TestPortsPassFramesBesideAcceptingAnswers(t *testing.T) {
 			last := l.Ranks() - 1
 			server, from := echo(t, l, last, l.Addr(last)), listen(t, l, 0, l.Addr(0))
 			for _, size := range []int{1, l.MTU() - 28} {
-				if err := from.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				if err := from.SetDeadline(time.Now().Add(testenv.Limit)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := from.WriteToUDPAddrPort(make([]byte, size), server); err != nil {

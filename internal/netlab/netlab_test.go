@@ -102,7 +102,7 @@ func TestRanksReachEachOther(t *testing.T) {
 				for from := range l.Ranks() {
 					c := listen(t, l, from, addrOf(from))
 					for to, server := range servers {
-						c.SetDeadline(time.Now().Add(5 * time.Second))
+						c.SetDeadline(time.Now().Add(testenv.Limit))
 						if _, err := c.WriteToUDPAddrPort(payload, server); err != nil {
 							t.Fatalf("%d to %d: %v", from, to, err)
 						}

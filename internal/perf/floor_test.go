@@ -16,7 +16,7 @@ import (
 // bothSides runs a floor with its two sides in this process, each where enter puts it.
 func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side int, f func() error) error) []*FloorSample {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	store := bootstrap.NewMemory()
 	defer store.Close()

@@ -45,7 +45,7 @@ func generated(seed uint64) *Program { return Generate(seed, Ranks(seed)) }
 // A seed stands for one program.
 func TestSeedStandsForOneProgram(t *testing.T) {
 	seen := map[string]uint64{}
-	for seed := range testenv.Seeds(300, 20) {
+	for seed := range testenv.Seeds(100, 20) {
 		text := generated(seed).String()
 		if again := generated(seed).String(); again != text {
 			t.Fatalf("seed %d gives two programs", seed)

@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/testenv"
+)
 
 // TestBoundsHold runs scenarios in which a call lasts for several limits, one after the
 // other, and no longer.
@@ -20,7 +24,7 @@ func TestBoundsHold(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for c.Seed = range 60 {
+			for c.Seed = range testenv.Seeds(60, 8) {
 				if r := Run(c); r.Err != nil {
 					t.Errorf("seed %d (%s): %.300s", c.Seed, r.Scenario, r.Err)
 				}

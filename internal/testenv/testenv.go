@@ -6,7 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
+
+// Limit is how long a test waits for what has to happen. Only a hang reaches it: it is far
+// from what anything takes on a machine that is ten times slower, or busy with other work.
+// A wait for work of many steps begins anew with each step.
+const Limit = 5 * time.Minute
 
 // requireRoot is the environment variable that, set to 1, turns whatever a machine lacks
 // from a reason to skip a test into a failure. CI sets it.
@@ -39,6 +45,17 @@ func NeedsProgram(t testing.TB, program, pkg string) {
 	}
 }
 
+// Await waits until done says so, for something that others bring about, and ends the test
+// when that does not happen.
+func Await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Limit); !done(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", Limit, what)
+		}
+	}
+}
+
 // Seeds returns how many seeds a test goes through: all, or few with -short, as under
 // the race detector, which has little more to find in more of the same.
 func Seeds(all, few uint64) uint64 {
@@ -46,4 +63,12 @@ func Seeds(all, few uint64) uint64 {
 		return few
 	}
 	return all
+}
+
+// Cases returns what a test goes through: few and more, or with -short few alone.
+func Cases[T any](few []T, more ...T) []T {
+	if testing.Short() {
+		return few
+	}
+	return append(few, more...)
 }

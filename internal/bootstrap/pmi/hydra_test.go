@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/xdprma/xdprma/internal/testenv"
 )
@@ -72,10 +71,10 @@ func TestHydra(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, offer := range []string{"1", "2"} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 		mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "3", self)
 		mpiexec.Env = append(os.Environ(), envOffer+"="+offer)
-		mpiexec.WaitDelay = 10 * time.Second
+		mpiexec.WaitDelay = testenv.Limit
 		out, err := mpiexec.CombinedOutput()
 		cancel()
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
