@@ -2,7 +2,15 @@
 
 GO ?= go
 SEEDS ?= 50000
-FUZZTIME ?= 5s
+TIMES ?= 1
+# Much of the tests is waiting, so more packages are tested at once than there are
+# processors, the slowest first. The limit is for what hangs: nothing takes a tenth of it.
+TEST = $(GO) test -p 4 -parallel 4 -timeout 60m $(TESTFLAGS)
+SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
+# The packages of internal in which nothing runs at once, so that the race detector has
+# nothing to find in them. archtest holds the list to that.
+ALONE := archtest collective engine epochs line link membership message onesided program reliable seat sim wire
+space := $(subst ,, )
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
 TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
@@ -10,32 +18,39 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated test race soak fuzz demo bench bench-peers lint clean go clang
+.PHONY: help build generate check-generated check test race soak fuzz demo bench bench-peers lint clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 build: go ## compile the command into bin/xdprma
-	$(GO) build -o bin/ ./cmd/...
+	@echo "compiling; the first time this fetches modules and takes a minute" >&2
+	@$(GO) build -v -o bin/ ./cmd/...
 
 test: go ## run all tests; without root, those that need it are skipped
-	$(GO) test ./...
+	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
+	@$(GO) build -v ./...
+	@echo "testing; each package has a line when it is done, the slowest first" >&2
+	$(TEST) $(SLOWEST) ./...
 
 race: go ## run the tests under the race detector, as CI does (needs a C compiler)
-	GORACE=atexit_sleep_ms=0 $(GO) test -race -short ./...
+	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$($(GO) list ./... | grep -vxE '$(subst $(space),|,$(addprefix .*/internal/,$(ALONE)))')
+
+check: lint check-generated ## before a commit: lint, generated code, and short tests of what has changed
+	$(TEST) -short $(SLOWEST) ./...
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
 	$(GO) test ./internal/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
 
-fuzz: go ## look FUZZTIME (5s) long for inputs that break something, with each fuzz target
-	@failed=0; for file in $$(grep -rl --include=*_test.go '^func Fuzz' .); do \
-		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
-			$(GO) test $(TESTFLAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $${file%/*} || failed=1; \
+fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it
+	@failed=0; for file in $$(grep -rl --include=*_test.go '^//fuzz:inputs' .); do \
+		for target in $$(sed -n '/^\/\/fuzz:inputs /{N;s/.* \([0-9]*\)\nfunc \(Fuzz[A-Za-z0-9_]*\).*/\2:\1/p}' $$file); do \
+			$(GO) test $(TESTFLAGS) -run '^$$' -fuzz "^$${target%:*}\$$" -fuzztime $$(($${target#*:} * $(TIMES)))x -fuzzminimizetime 100x $${file%/*} || failed=1; \
 		done; done; exit $$failed
 
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
-	$(GO) build -o bin/wordcount ./examples/wordcount
+	@$(GO) build -v -o bin/wordcount ./examples/wordcount
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
 
 bench: build ## measure everything beside the bare AF_XDP floor; plots and results.json in bench/out (under 5 minutes)
@@ -69,7 +84,6 @@ clean: ## remove what the other targets made
 
 go:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 is needed: https://go.dev/dl/"; exit 1; }
-	@$(GO) mod download
 
 clang:
 	@command -v clang-14 >/dev/null && command -v llvm-strip-14 >/dev/null && test -e /usr/include/bpf/bpf_helpers.h || { \

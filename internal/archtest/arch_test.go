@@ -188,6 +188,26 @@ func complete(f *file) (faults []string) {
 	return faults
 }
 
+// counted is how many inputs make fuzz tries a target with.
+var counted = regexp.MustCompile(`^//fuzz:inputs [1-9][0-9]*$`)
+
+// sized checks that each fuzz target follows the number of inputs that it is tried
+// with: a target without one would be left out. A number, and no time: Go's fuzzer now and
+// then fails at the end of its time, without an input that fails (golang/go 75804).
+func sized(f *file) (faults []string) {
+	if !f.test {
+		return nil
+	}
+	for _, d := range f.ast.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Fuzz") {
+			if fn.Doc == nil || !counted.MatchString(fn.Doc.List[len(fn.Doc.List)-1].Text) {
+				faults = append(faults, fmt.Sprintf("%v: the line before %s must say for how many inputs it runs: //fuzz:inputs N", f.fset.Position(fn.Pos()), fn.Name.Name))
+			}
+		}
+	}
+	return faults
+}
+
 // wellKnown are methods whose meaning their interfaces state.
 var wellKnown = []string{"String", "Error", "Unwrap", "Is", "As", "Len", "Less", "Swap"}
 
@@ -279,7 +299,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, purity, safety, complete, documented, openings} {
+		for _, rule := range []func(*file) []string{direction, purity, safety, complete, sized, documented, openings} {
 			faults = append(faults, rule(f)...)
 		}
 	}

@@ -1,6 +1,7 @@
-// Command ci reads what `go test -json` wrote and says how it went: the output
-// of tests that failed, then each package's line, the tests that were skipped, how
-// many inputs fuzz targets were tried with, and as its last line "N passed, N failed".
+// Command ci reads what `go test -json` wrote, a file a step, and says how it went: the
+// output of tests that failed, then each package's line, the slowest packages of each step,
+// the tests that were skipped, how many inputs fuzz targets were tried with, and as its
+// last line "N passed, N failed".
 // It fails if a test failed, if nothing passed, or if a test was skipped for any other
 // reason than a feature that the kernel lacks: where CI runs, every test can.
 //
@@ -9,10 +10,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,22 +25,32 @@ import (
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
+const module = "github.com/xdprma/xdprma/"
+
 // event is one line of `go test -json`; see `go doc test2json`.
 type event struct {
 	Action, Package, Test, Output string
-	ImportPath                    string // of a package that does not build
+	Elapsed                       float64 // seconds
+	ImportPath                    string  // of a package that does not build
 }
 
 // report is the sum of what events told.
 type report struct {
 	passed, failed int
 	packages       []string // the line of each package, as go test prints it
+	steps          []step
 	failures       []string // output of what failed
 	skipped        []string // tests, as package.Test
 	unfit          []string // tests that the kernel lacks a feature for, with its name
 	targets        int      // that were fuzzed
 	inputs         int      // that they were tried with
 	output         map[string][]string
+}
+
+// step is what one file tells.
+type step struct {
+	name string
+	took map[string]float64 // seconds, by package
 }
 
 func main() {
@@ -57,7 +71,7 @@ func run(w io.Writer, files []string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		err = r.read(f)
+		err = r.read(strings.TrimSuffix(filepath.Base(name), ".json"), f)
 		f.Close()
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", name, err)
@@ -66,7 +80,9 @@ func run(w io.Writer, files []string) (bool, error) {
 	return r.write(w), nil
 }
 
-func (r *report) read(in io.Reader) error {
+// read takes in what the tests of a step printed.
+func (r *report) read(name string, in io.Reader) error {
+	r.steps = append(r.steps, step{name: name, took: map[string]float64{}})
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
@@ -81,6 +97,9 @@ func (r *report) read(in io.Reader) error {
 
 func (r *report) add(e *event) {
 	key := e.Package + "." + e.Test
+	if e.Test == "" && e.Elapsed > 0 { // a package that fuzz targets are in ends once for each
+		r.steps[len(r.steps)-1].took[e.Package] += e.Elapsed
+	}
 	switch e.Action {
 	case "output":
 		if e.Test == "" && strings.HasPrefix(e.Output, "ok  \t") {
@@ -107,6 +126,18 @@ func (r *report) add(e *event) {
 	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" {
 		delete(r.output, key)
 	}
+}
+
+// slowest names the packages that took longest, and how long.
+func (s *step) slowest() (list []string) {
+	const most = 5
+	names := slices.SortedFunc(maps.Keys(s.took), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.took[b], s.took[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names[:min(most, len(names))] {
+		list = append(list, fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), s.took[name]))
+	}
+	return list
 }
 
 // skip notes that a test was skipped, and whether the kernel was the reason.
@@ -151,6 +182,11 @@ func (r *report) write(w io.Writer) bool {
 	}
 	for _, line := range r.packages {
 		io.WriteString(w, line)
+	}
+	for _, s := range r.steps {
+		if len(s.took) > 0 {
+			fmt.Fprintf(w, "slowest of %s: %s\n", s.name, strings.Join(s.slowest(), ", "))
+		}
 	}
 	for _, name := range r.skipped {
 		fmt.Fprintln(w, "skipped:", name)

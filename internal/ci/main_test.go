@@ -40,7 +40,7 @@ func TestSummaryFailsForEachTestThatDidNotRun(t *testing.T) {
 		"without tests": {pass + `{"Action":"skip","Package":"q"}`, true, "ok  \tp\t0.1s\n1 passed, 0 failed\n"},
 	} {
 		r := report{output: map[string][]string{}}
-		if err := r.read(strings.NewReader(test.in)); err != nil {
+		if err := r.read("test", strings.NewReader(test.in)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var out strings.Builder
@@ -49,8 +49,34 @@ func TestSummaryFailsForEachTestThatDidNotRun(t *testing.T) {
 		}
 	}
 	r := report{}
-	if r.read(strings.NewReader("not json")) == nil {
+	if r.read("test", strings.NewReader("not json")) == nil {
 		t.Error("took what is not JSON")
+	}
+}
+
+func TestSlowestPackagesOfEachStep(t *testing.T) {
+	r := report{output: map[string][]string{}}
+	for name, in := range map[string]string{
+		"test": `{"Action":"pass","Package":"` + module + `rma","Test":"TestA","Elapsed":90}
+{"Action":"pass","Package":"` + module + `rma","Elapsed":3.6}
+{"Action":"fail","Package":"` + module + `comm","Elapsed":7}
+{"Action":"pass","Package":"a","Elapsed":1}
+{"Action":"pass","Package":"b","Elapsed":1}
+{"Action":"pass","Package":"d","Elapsed":0.1}
+{"Action":"pass","Package":"c","Elapsed":1}`,
+		"fuzz": `{"Action":"pass","Package":"a","Elapsed":2}
+{"Action":"pass","Package":"a","Elapsed":3}`,
+	} {
+		if err := r.read(name, strings.NewReader(in)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	r.write(&out)
+	for _, want := range []string{"slowest of test: comm 7 s, rma 4 s, a 1 s, b 1 s, c 1 s\n", "slowest of fuzz: a 5 s\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
 	}
 }
 
