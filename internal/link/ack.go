@@ -181,6 +181,8 @@ func (l *Link) timeout(s *Session) {
 	l.lose(s, i)
 	if i = l.lostDue(s, p.class); i != None {
 		l.transmit(s, i)
+	} else {
+		s.MarkDirty() // it had been applied, or must wait: others may have room now
 	}
 }
 

@@ -155,8 +155,8 @@ func (l *Link) keepAlive(s *Session) {
 		l.ask(s) // no bundle can be sent
 		return
 	}
-	if s.flight.n == 0 && s.open[Request] == None && s.queue[Request].n == 0 {
-		if !l.ping(s) {
+	if s.flight.n == 0 {
+		if s.open[Request] == None && s.queue[Request].n == 0 && !l.ping(s) {
 			l.ask(s)
 		}
 		l.service(s)
