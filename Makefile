@@ -3,8 +3,9 @@
 GO ?= go
 SEEDS ?= 50000
 TIMES ?= 1
-# Much of the tests is waiting, so more packages are tested at once than there are
-# processors, the slowest first. The limit is for what hangs: nothing takes a tenth of it.
+# Tests wait much, so more packages are tested at once than there are processors, the
+# slowest first. The limit is for what hangs.
+export XDPRMA_TEST_UID := $(shell id -u)
 TEST = $(GO) test -p 4 -parallel 4 -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
 # The packages of internal in which nothing runs at once, so that the race detector has
@@ -35,9 +36,10 @@ test: go ## run all tests; without root, those that need it are skipped
 	$(TEST) $(SLOWEST) ./...
 
 race: go ## run the tests under the race detector, as CI does (needs a C compiler)
-	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$($(GO) list ./... | grep -vxE '$(subst $(space),|,$(addprefix .*/internal/,$(ALONE)))')
+	@all=$$($(GO) list ./...) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/internal/,$(ALONE)))') && \
+	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$some
 
-check: lint check-generated ## before a commit: lint, generated code, and short tests of what has changed
+check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
 	$(TEST) -short $(SLOWEST) ./...
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes

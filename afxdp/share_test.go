@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netns"
+
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // openShared opens a socket for each queue of the veth in ns, with one UMEM.
@@ -41,7 +43,7 @@ func openShared(t *testing.T, ns netns.NsHandle, queues int, c Config) (sockets 
 func receiveOne(t *testing.T, s *Socket) []byte {
 	t.Helper()
 	frames := make([][]byte, 1)
-	for range 100 {
+	for end := time.Now().Add(testenv.Limit); time.Now().Before(end); {
 		if s.Receive(frames) == 1 {
 			frame := bytes.Clone(frames[0])
 			s.Release()

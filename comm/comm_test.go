@@ -20,7 +20,7 @@ import (
 
 // soon is when a silent rank counts as dead in these tests. A few frames are
 // enough for them.
-var soon = comm.Limits{DeadAfter: time.Second, TxFrames: 64, RxFrames: 64}
+var soon = comm.Limits{DeadAfter: 2 * time.Second, TxFrames: 64, RxFrames: 64}
 
 // join returns the ranks of a job, all in this process.
 func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {

@@ -85,7 +85,7 @@ func TestTypedMessages(t *testing.T) {
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
 			for i, from := range shapes(n) {
-				for _, to := range testenv.Cases(shapes(n)[i:i+1:i+1], shapes(n)...) { // each with itself, and all pairs
+				for _, to := range testenv.Cases(shapes(n)[i:i+1], shapes(n)...) { // each with itself, and all pairs
 					if err := typedMessages(ctx, w, from, to); err != nil {
 						return fmt.Errorf("%d times, from %s to %s: %w", n, from.name, to.name, err)
 					}

@@ -416,7 +416,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 	})
 }
 
-//fuzz:inputs 50000
+//fuzz:inputs 35000
 func FuzzKernels(f *testing.F) {
 	f.Add(uint8(1), uint8(4), []byte{1, 2, 3, 4, 5, 6, 7, 8}, []byte{8, 7, 6, 5, 4, 3, 2, 1})
 	f.Add(uint8(3), uint8(9), []byte{0, 0, 0xc0, 0x7f}, []byte{0, 0, 0, 0x80})

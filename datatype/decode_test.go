@@ -116,7 +116,7 @@ func TestDecodeRefusesWhatIsNoDatatype(t *testing.T) {
 	}
 }
 
-//fuzz:inputs 45000
+//fuzz:inputs 30000
 func FuzzDecode(f *testing.F) {
 	for _, typ := range nested(f) {
 		b, err := Encode(typ)

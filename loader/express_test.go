@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -68,7 +69,7 @@ func TestAnswersArrive(t *testing.T) {
 				b := make([]byte, express.PayloadLen(wire.RecordSize(len(data)), express.Padded(results)))
 				copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
 				answer := make([]byte, 2048)
-				for try := uint64(1); try <= 300; try++ {
+				for try, end := uint64(1), time.Now().Add(testenv.Limit); time.Now().Before(end); try++ {
 					express.Request(b, express.Header{Session: session, Exchange: exchange, Try: try, Records: 1})
 					_, err := conn.Write(b)
 					must(t, err)

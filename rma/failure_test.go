@@ -11,7 +11,7 @@ import (
 )
 
 // soon is when a silent rank counts as dead in these tests.
-var soon = comm.Limits{DeadAfter: time.Second}
+var soon = comm.Limits{DeadAfter: 2 * time.Second}
 
 // TestSilentTarget lets a rank vanish without a word. Operations that were or will be
 // issued to it fail with the class for it. Operations to other ranks do not.

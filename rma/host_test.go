@@ -41,8 +41,11 @@ func TestOverHostMemory(t *testing.T) {
 			shares[i%len(shares)] = append(shares[i%len(shares)], name)
 		}
 	}
+	if len(shares[3]) == 0 {
+		t.Fatalf("the list of tests is %q", list)
+	}
 	var all sync.WaitGroup
-	for _, names := range testenv.Cases(shares[:2:2], shares[2:]...) {
+	for _, names := range testenv.Cases(shares[:2], shares[2:]...) {
 		all.Go(func() {
 			args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$"}
 			if end, ok := t.Deadline(); ok { // it says what hangs before this process ends
@@ -53,7 +56,7 @@ func TestOverHostMemory(t *testing.T) {
 			}
 			c := exec.CommandContext(t.Context(), os.Args[0], args...)
 			c.Env = append(os.Environ(), testjob.EnvHostMemory+"=1")
-			if out, err := c.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "PASS\n") {
+			if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS\n") {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})

@@ -35,7 +35,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, p)
 		return
 	}
-	for i := range testenv.Seeds(*randomRuns, *randomRuns/6) {
+	for i := range testenv.Seeds(*randomRuns, (*randomRuns+5)/6) {
 		seed := *randomFrom + i
 		runProgram(t, generated(seed))
 		if t.Failed() {

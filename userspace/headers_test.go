@@ -25,7 +25,7 @@ func slowSum(b []byte) uint16 {
 // same reports whether two one's complement sums are equal; 0 has two forms.
 func same(a, b uint16) bool { return a == b || a^b == 0xffff && (a == 0 || b == 0) }
 
-//fuzz:inputs 45000
+//fuzz:inputs 35000
 func FuzzSum(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
 	f.Add(bytes.Repeat([]byte{0xff}, 100), uint8(3))
@@ -175,7 +175,7 @@ func TestForgedFrames(t *testing.T) {
 	}
 }
 
-//fuzz:inputs 35000
+//fuzz:inputs 25000
 func FuzzParseFrame(f *testing.F) {
 	payload := []byte("payload")
 	for _, ends := range [][2]endpoint{testEnds4, testEnds6} {

@@ -320,7 +320,7 @@ func udpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 
 // A job starts and works while somebody floods its ranks with hellos.
 func TestFloodedStart(t *testing.T) {
-	for _, transport := range []string{"xdp-native", "udp"} {
+	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3})
 			c := udpFrom(t, lab, attacker, 0)

@@ -28,6 +28,9 @@ const (
 	envDeadAfter = "VMTESTS_DEAD_AFTER"
 )
 
+// mostSteps bounds a wait that begins anew whenever a rank prints something.
+const mostSteps = 4
+
 // spec describes a job.
 type spec struct {
 	program    string
@@ -152,10 +155,13 @@ func (j *job) finish() {
 // ended waits until a rank has ended.
 func (j *job) ended(r *rank) {
 	j.t.Helper()
+	end := time.After(mostSteps * testenv.Limit)
 	for {
 		select {
 		case <-r.done:
 			return
+		case <-end:
+			j.hangs("rank %d goes on after %v", r.n, mostSteps*testenv.Limit)
 		case <-r.news(): // it goes on
 		case <-time.After(testenv.Limit):
 			j.hangs("rank %d has neither ended nor said anything for %v", r.n, testenv.Limit)
@@ -183,6 +189,7 @@ func (j *job) hangs(format string, args ...any) {
 // rest of that line. Lines are awaited in the order in which they come.
 func (j *job) await(r *rank, word string) string {
 	j.t.Helper()
+	end := time.After(mostSteps * testenv.Limit)
 	for {
 		line, more, ok := r.next(word)
 		if ok {
@@ -195,6 +202,8 @@ func (j *job) await(r *rank, word string) string {
 				return line
 			}
 			j.t.Fatalf("rank %d ended without saying %q", r.n, word)
+		case <-end:
+			j.hangs("rank %d has not said %q after %v", r.n, word, mostSteps*testenv.Limit)
 		case <-time.After(testenv.Limit):
 			j.hangs("rank %d has said nothing for %v, and not %q", r.n, testenv.Limit, word)
 		}

@@ -3,7 +3,6 @@ package vmtests
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // TestMain runs a rank's program if the environment names one. Otherwise it runs
@@ -93,8 +93,8 @@ func programPath(t *testing.T, pkg string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	if err := testenv.Build(pkg, path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

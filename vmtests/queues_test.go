@@ -16,7 +16,7 @@ import (
 // Ranks behind XDP hear their peers on whichever queue the peers' frames arrive,
 // with nothing set, and with a limit on the queues too.
 func TestXDPReceivesOnEveryQueue(t *testing.T) {
-	for _, queues := range []int{4, 16} {
+	for _, queues := range testenv.Cases([]int{4}, 16) {
 		for _, transports := range testenv.Cases([][]string{{"xdp-native", "udp"}}, []string{"xdp-native", "xdp-native"},
 			[]string{"udp", "xdp-native", "xdp-generic"}) {
 			for _, limit := range testenv.Cases([]int{0}, 2) {

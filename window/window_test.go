@@ -219,7 +219,7 @@ func TestDataPathRefuses(t *testing.T) {
 // FuzzDataPath throws at a window what a hostile peer might send; nothing may
 // panic, and nothing before or after the window may change.
 //
-//fuzz:inputs 50000
+//fuzz:inputs 40000
 func FuzzDataPath(f *testing.F) {
 	f.Add(uint8(1), uint8(4), uint64(8), []byte{1, 0, 0, 0, 0, 0, 0, 0}, uint8(8))
 	f.Add(uint8(12), uint8(14), uint64(math.MaxUint64), []byte{}, uint8(16))

@@ -20,8 +20,8 @@ import (
 func TestHelloUnderMpiexec(t *testing.T) {
 	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
 	hello := filepath.Join(t.TempDir(), "hello")
-	if out, err := exec.Command("go", "build", "-o", hello, "../../examples/hello").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := testenv.Build("../../examples/hello", hello); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		os.Chmod(dir, 0o755) // for the tests that run it as another user
 		binary = filepath.Join(dir, "xdprma")
-		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		if err := testenv.Build(".", binary); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// apart are pure packages whose tests do several runs at once that share nothing.
+// apart are pure packages whose tests do several runs at once, each with all that it needs
+// made anew.
 var apart = []string{"internal/seat", "internal/sim"}
 
 // concurrent reports whether f starts anything beside what is running.
@@ -20,7 +21,7 @@ func concurrent(f *file) (yes bool) {
 		case *ast.GoStmt:
 			yes = true
 		case *ast.SelectorExpr:
-			yes = yes || slices.Contains([]string{"Go", "Parallel", "RunParallel"}, n.Sel.Name)
+			yes = yes || slices.Contains([]string{"Go", "Parallel", "RunParallel", "AfterFunc"}, n.Sel.Name)
 		}
 		return !yes
 	})

@@ -416,7 +416,7 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 	}
 }
 
-//fuzz:inputs 60000
+//fuzz:inputs 45000
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
 		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},

@@ -213,17 +213,22 @@ func TestWhoIsMissingIsListedBriefly(t *testing.T) {
 // TestPatienceEndsJoining dials where nobody listens, with a limit of its own.
 func TestPatienceEndsJoining(t *testing.T) {
 	c := rankAt("127.0.0.1:1", 1, 2)
-	c.Patience = time.Millisecond
+	c.Patience = 200 * time.Millisecond
 	var causes []error
 	_, err := Open(context.Background(), *c, func(err error) { causes = append(causes, err) })
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), EnvPatience) {
 		t.Errorf("got %v, want a time-out that names %s", err, EnvPatience)
 	}
-	if !strings.Contains(err.Error(), "nobody listens there yet") {
+	if len(causes) == 0 {
+		t.Fatal("no attempt is told of")
+	}
+	if last := causes[len(causes)-1]; !strings.Contains(err.Error(), last.Error()) && !errors.Is(last, context.DeadlineExceeded) {
 		t.Errorf("the cause is not told: %v", err)
 	}
 	for _, cause := range causes {
-		if !strings.Contains(cause.Error(), "nobody listens there yet") && !errors.Is(cause, context.DeadlineExceeded) {
+		// On a busy machine the limit may pass in the middle of an attempt.
+		if !strings.Contains(cause.Error(), "nobody listens there yet") && !strings.Contains(cause.Error(), "does not answer") &&
+			!errors.Is(cause, context.DeadlineExceeded) {
 			t.Errorf("an attempt: %v", cause)
 		}
 	}

@@ -25,7 +25,7 @@ func mended(b []byte) []byte {
 // for user space stays as it was; and an answer is well formed, and repeated alike. The
 // corpus in testdata goes through the program too, in the tests of package bpf.
 //
-//fuzz:inputs 35000
+//fuzz:inputs 25000
 func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := mended(b)

@@ -12,7 +12,7 @@ import (
 // Definitions and typed requests of any content: no panic, no memory touched that
 // is not the window's, and no more kept than allowed.
 //
-//fuzz:inputs 30000
+//fuzz:inputs 20000
 func FuzzTypedRequests(f *testing.F) {
 	for _, t := range []*datatype.Type{
 		datatype.Uint64, committed(datatype.Vector(3, 1, 2, datatype.Uint64)), committed(datatype.Hvector(4, 1, -8, datatype.Uint64)),

@@ -19,7 +19,7 @@ import (
 var (
 	flagSeed  = flag.Int64("sim.seed", -1, "run this seed alone, twice, with a trace on standard error if -v is given")
 	flagFrom  = flag.Uint64("sim.from", 0, "first seed")
-	flagSeeds = flag.Uint64("sim.seeds", 600, "number of seeds")
+	flagSeeds = flag.Uint64("sim.seeds", 500, "number of seeds")
 	flagFail  = flag.Uint64("sim.failures", 6, "stop after so many failures")
 )
 

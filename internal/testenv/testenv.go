@@ -3,8 +3,11 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,6 +24,7 @@ const requireRoot = "XDPRMA_REQUIRE_ROOT"
 // NeedsRoot ends the test as Lacks does unless it runs as root.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
+	_ = os.Getenv("XDPRMA_TEST_UID") // set by make, so that Go's test cache keeps results as root apart
 	if os.Geteuid() != 0 {
 		Lacks(t, "this test needs root to create network namespaces or load BPF programs")
 	}
@@ -43,6 +47,24 @@ func NeedsProgram(t testing.TB, program, pkg string) {
 	if _, err := exec.LookPath(program); err != nil {
 		Lacks(t, "this test needs "+program+" (apt-get install --no-install-recommends "+pkg+")")
 	}
+}
+
+// Build compiles the program in directory pkg to a file. Go's test cache, which knows
+// nothing of that program, runs the test again once a file in pkg changes.
+func Build(pkg, file string) error {
+	sources, err := filepath.Glob(filepath.Join(pkg, "*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range sources {
+		if _, err := os.Stat(name); err != nil {
+			return err
+		}
+	}
+	if out, err := exec.Command("go", "build", "-o", file, pkg).CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }
 
 // Await waits until done says so, for something that others bring about, and ends the test
@@ -70,5 +92,5 @@ func Cases[T any](few []T, more ...T) []T {
 	if testing.Short() {
 		return few
 	}
-	return append(few, more...)
+	return append(slices.Clip(few), more...)
 }

@@ -66,7 +66,7 @@ func TestHeaderFaults(t *testing.T) {
 	}
 }
 
-//fuzz:inputs 80000
+//fuzz:inputs 60000
 func FuzzHeader(f *testing.F) {
 	b := make([]byte, HeaderLen+RecordLen)
 	(&Header{Kind: KindData, Flags: FlagAckNow, Session: 7, Packet: 1, Sequence: 1}).Encode(b)
@@ -89,7 +89,7 @@ func FuzzHeader(f *testing.F) {
 // A record that NextRecord accepts lies within the bytes given, and is encoded as it was
 // but for the padding.
 //
-//fuzz:inputs 75000
+//fuzz:inputs 60000
 func FuzzRecord(f *testing.F) {
 	b := make([]byte, RecordSize(5)+RecordSize(0))
 	copy(PutRecord(b, &Record{Code: CodePut, Window: 1, Disp: 8}, 5), "hello")
@@ -117,7 +117,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-//fuzz:inputs 65000
+//fuzz:inputs 60000
 func FuzzHello(f *testing.F) {
 	var b [HelloLen]byte
 	(&Hello{Job: 1, Incarnation: 2, Session: 3, Rank: 4, Target: 5, MaxPayload: MinPayload, Credits: 1}).Encode(b[:])
