@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -60,21 +59,10 @@ func each[T any](ranks []T, f func(T) error) []error {
 	return errs
 }
 
-// noise is what text copies from: the race detector looks at a copy once, and at a loop
-// for each byte.
-var noise = sync.OnceValue(func() []byte {
-	b := make([]byte, 1<<17)
-	rand.NewChaCha8([32]byte{}).Read(b)
-	return b
-})
-
 // text is n bytes that depend on who sends them to whom.
 func text(from, to, n int) []byte {
 	b := make([]byte, n)
-	at := (from*7919 + to*104729) % (1 << 16)
-	for left := b; len(left) > 0; {
-		left = left[copy(left, noise()[at:]):]
-	}
+	testenv.Fill(b, uint32(from*7919+to*104729))
 	return b
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
@@ -20,8 +21,14 @@ func TestProbe(t *testing.T) {
 		if f.RxQueues != 3 || f.TxQueues != 1 {
 			t.Errorf("queues %d and %d", f.RxQueues, f.TxQueues)
 		}
-		name := nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev"))
-		if _, err := genericAsk(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, name); (err == nil) != f.XDP.Known {
+		header := struct { // with the two bytes that the one of package nl lacks
+			nl.Genlmsg
+			_ [2]byte
+		}{Genlmsg: nl.Genlmsg{Command: nl.GENL_CTRL_CMD_GETFAMILY, Version: nl.GENL_CTRL_VERSION}}
+		req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, 0)
+		req.AddData(&header.Genlmsg)
+		req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")))
+		if _, err := req.Execute(unix.NETLINK_GENERIC, 0); (err == nil) != f.XDP.Known {
 			t.Errorf("XDP features %v, although the kernel's netdev family: %v", f.XDP, err)
 		}
 		if f.XDP.Known && (!f.XDP.Has("redirect") || f.XDP.Has("xsk-zerocopy")) {

@@ -3,9 +3,8 @@ package vmtests
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -51,20 +50,9 @@ func exchange(s *self) error {
 	return win.Free(s.ctx)
 }
 
-// noise is what fill copies from: the race detector looks at a copy once, and at a
-// loop for each byte.
-var noise = sync.OnceValue(func() []byte {
-	b := make([]byte, 2*largest)
-	rand.NewChaCha8([32]byte{}).Read(b)
-	return b
-})
-
 // fill writes bytes that depend on who sends them to whom, and on a number.
 func fill(b []byte, origin, target, number int) {
-	at := uint32(origin*7919+target*104729+number) * 2654435761 % largest
-	for len(b) > 0 {
-		b = b[copy(b, noise()[at:]):]
-	}
+	testenv.Fill(b, uint32(origin*7919+target*104729+number))
 }
 
 func putAndGet(s *self, win *rma.Win) error {

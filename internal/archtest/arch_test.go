@@ -192,7 +192,7 @@ func complete(f *file) (faults []string) {
 var counted = regexp.MustCompile(`^//fuzz:inputs [1-9][0-9]*$`)
 
 // sized checks that each fuzz target follows the number of inputs that it is tried
-// with: a target without one would be left out. A number, and no time: Go's fuzzer now and
+// with: a target without one would be left out. A number and not a time: Go's fuzzer now and
 // then fails at the end of its time, without an input that fails (golang/go 75804).
 func sized(f *file) (faults []string) {
 	if !f.test {
