@@ -185,7 +185,7 @@ func TestWeakStart(t *testing.T) {
 // whose request has left without them, from the goroutine that itself holds the
 // lock in the way. They must not wait for it.
 func TestOperationAfterLock(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	a, b := j.windows(16, 8), j.windows(16, 8)
 	holder, w := a[1], a[0] // rank 1 holds rank 1's lock, rank 0 asks for it
@@ -297,7 +297,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestLockWhileExposed asks for the lock of a window that its owner has exposed.
 func TestLockWhileExposed(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	j.must(wins[1].Post(j.ctx, nil, 0), wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
@@ -337,6 +337,7 @@ func TestActiveCancelled(t *testing.T) {
 // TestActiveDeath lets the other side of post and start vanish, or leave in good
 // order: whoever waits for it learns so.
 func TestActiveDeath(t *testing.T) {
+	t.Parallel()
 	for _, leaves := range []bool{false, true} {
 		j := newJob(t, 3, soon)
 		wins := j.windows(8, 8)
@@ -362,6 +363,7 @@ func TestActiveDeath(t *testing.T) {
 // TestActiveDeathPolled lets the origin of an exposure vanish that nothing is sent to
 // any more: who asks again and again whether the exposure is over learns so.
 func TestActiveDeathPolled(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, 2, soon)
 	w := j.windows(8, 8)[0]
 	j.must(w.Post(j.ctx, []int{1}, 0))

@@ -173,7 +173,7 @@ func TestFreeWaits(t *testing.T) {
 
 // TestFreeAlone ends a Free that waits in vain: the window is freed at this rank.
 func TestFreeAlone(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	ctx, cancel := context.WithCancel(j.ctx)

@@ -14,7 +14,7 @@ import (
 // TestContextEnds ends the context of every call that blocks, by its deadline and by
 // cancelling it. The window works afterwards.
 func TestContextEnds(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	endings := map[error]func() (context.Context, context.CancelFunc){
 		context.DeadlineExceeded: func() (context.Context, context.CancelFunc) {
@@ -128,6 +128,7 @@ func TestContextEnds(t *testing.T) {
 // TestErrorRanks has targets refuse operations, and a target die, on windows whose
 // ranks are not those of the job: errors name the ranks of the window.
 func TestErrorRanks(t *testing.T) {
+	t.Parallel()
 	const size = 4
 	j := newJob(t, size, soon)
 	wins := make([]*rma.Win, size)
@@ -207,7 +208,7 @@ func TestWindowOutlivesCommunicator(t *testing.T) {
 // TestLocalCallsDoNotWaitForConnections begins epochs with ranks that this one has not met,
 // within a context that has ended: none of these calls waits, and what is issued arrives.
 func TestLocalCallsDoNotWaitForConnections(t *testing.T) {
-	byFrames(t)                                                // a lock is waited for where memory is shared
+	once(t)                                                    // a lock is waited for where memory is shared
 	j := newJob(t, 8, comm.Limits{TxFrames: 64, RxFrames: 64}) // whose collectives bring together ranks 1, 2 and 4 apart
 	wins := j.windows(16, 8)
 	none, cancel := context.WithCancel(j.ctx)

@@ -257,6 +257,7 @@ func (b *lockedBuffer) String() string {
 // The lock of an origin that is not heard of any more goes to another one, after the
 // target has seen to it that its program does nothing for the first.
 func TestLockOfALostOriginIsHandedOn(t *testing.T) {
+	t.Parallel()
 	lab := newLab(t, 3)
 	if err := lab.AcceptAnswers(); err != nil {
 		t.Fatal(err)

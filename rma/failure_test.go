@@ -10,13 +10,15 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
-// soon is when a silent rank counts as dead in these tests.
+// soon is when a silent rank counts as dead in these tests. They run side by side, because
+// the most of each is waiting for that.
 var soon = comm.Limits{DeadAfter: 2 * time.Second}
 
 // TestSilentTarget lets a rank vanish without a word. Operations that were or will be
 // issued to it fail with the class for it. Operations to other ranks do not.
 func TestSilentTarget(t *testing.T) {
-	byFrames(t)
+	once(t)
+	t.Parallel()
 	j := newJob(t, 3, soon)
 	w := j.windows(8, 8)[0]
 	one, old := int64(1), int64(0)
@@ -53,6 +55,7 @@ func TestSilentTarget(t *testing.T) {
 // TestSilentHolder lets a rank vanish that holds an exclusive lock: who waits for
 // it gets it.
 func TestSilentHolder(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, 3, soon)
 	wins := j.windows(8, 8)
 	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[1].Flush(j.ctx, 2))
@@ -64,6 +67,7 @@ func TestSilentHolder(t *testing.T) {
 // TestSilentCollective lets a rank vanish before a window is made and before one
 // is freed: all others learn of it.
 func TestSilentCollective(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, 4, soon)
 	wins := j.windows(8, 8)
 	j.nodes[3].Silence()
@@ -92,7 +96,7 @@ func TestSilentCollective(t *testing.T) {
 
 // TestFlushCancelled ends a flush that waits for a lock, whose epoch goes on.
 func TestFlushCancelled(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
@@ -122,7 +126,7 @@ func TestFlushCancelled(t *testing.T) {
 // rank holds: a flush, and an unlock after a put that is too large to travel with
 // the request.
 func TestCloseWakes(t *testing.T) {
-	byFrames(t)
+	once(t)
 	const size = 4 << 20
 	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
 		"flush": func(ctx context.Context, w *rma.Win) error { return w.Flush(ctx, 1) },
@@ -147,7 +151,8 @@ func TestCloseWakes(t *testing.T) {
 // TestCreateHalf has rank 2 vanish when rank 1 has its part of a new window, and rank 0 has
 // not: no rank waits at the window for those that do not have it.
 func TestCreateHalf(t *testing.T) {
-	byFrames(t)
+	once(t)
+	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
 		"fence": func(ctx context.Context, w *rma.Win) error { return w.Fence(ctx, 0) },
 		"free":  func(ctx context.Context, w *rma.Win) error { return w.Free(ctx) },

@@ -293,7 +293,7 @@ func TestFenceGivenUpElsewhere(t *testing.T) {
 // window that its result lies in, which unmaps that: the answer, when it comes, touches
 // nothing. A write to memory that is not there would end the process.
 func TestFreeWithAGetOutstanding(t *testing.T) {
-	byFrames(t)
+	once(t)
 	for _, freed := range []int{0, 1} { // the window of the get, and another one
 		j := newJob(t, 2, comm.Limits{})
 		wins := [2][]*rma.Win{j.windows(4096, 8), j.windows(4096, 8)}

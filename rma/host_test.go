@@ -24,12 +24,15 @@ import (
 // pages of docs, and of what judges programs.
 var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory"}
 
+// overHostMemory tells whether this is the run that TestOverHostMemory makes.
+func overHostMemory() bool { return os.Getenv(testjob.EnvHostMemory) != "" }
+
 // TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory. Several processes do so at once, because the
 // most of it is waiting. With -short they run half of the tests.
 func TestOverHostMemory(t *testing.T) {
-	if os.Getenv(testjob.EnvHostMemory) != "" {
-		return // this is that run
+	if overHostMemory() {
+		return
 	}
 	list, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=^(Test|Example)").Output()
 	if err != nil {
@@ -286,6 +289,7 @@ func TestPathsMeet(t *testing.T) {
 
 // TestHolderOnHostDies takes a lock by memory and vanishes. The ranks that wait get it.
 func TestHolderOnHostDies(t *testing.T) {
+	t.Parallel()
 	j := newJobAt(t, []string{"a", "a", "a", "b"}, soon)
 	wins := j.windows(8, 8)
 	j.each(func(n *rma.Node) error { // sessions with rank 0, and the lock by memory from then on
@@ -304,13 +308,14 @@ func TestHolderOnHostDies(t *testing.T) {
 // TestSilentOnHost accesses the memory of a rank that has vanished until the class
 // for it comes: a loop that waits for the dead ends.
 func TestSilentOnHost(t *testing.T) {
+	t.Parallel()
 	j := newJobAt(t, []string{"a", "a"}, soon)
 	w := j.windows(8, 8)[0]
 	var old int64
 	j.must(w.LockAll(j.ctx, 0))
 	j.nodes[1].Silence()
 	var err error
-	for err == nil && j.ctx.Err() == nil {
+	for ; err == nil && j.ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		err = errors.Join(w.FetchAndOp(rma.Buffer{}, rma.Value(&old), 1, rma.At(0), rma.NoOp), w.Flush(j.ctx, 1))
 	}
 	if !errors.Is(err, rma.ErrProcFailed) {
@@ -474,12 +479,13 @@ func TestLockCancelledOnHost(t *testing.T) {
 // TestLockOfDeadOnHost locks and unlocks the window of a rank that has vanished, as
 // programs do that load and store its memory, until the class for it comes.
 func TestLockOfDeadOnHost(t *testing.T) {
+	t.Parallel()
 	j := newJobAt(t, []string{"a", "a"}, soon)
 	w := j.windows(8, 8)[0]
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Unlock(j.ctx, 1))
 	j.nodes[1].Silence()
 	var err error
-	for err == nil && j.ctx.Err() == nil {
+	for ; err == nil && j.ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		if err = w.Lock(j.ctx, rma.LockShared, 1, 0); err == nil {
 			err = w.Unlock(j.ctx, 1)
 		}

@@ -26,12 +26,19 @@ type job struct {
 // newJob joins size ranks over UDP and closes them at the end of the test.
 func newJob(t testing.TB, size int, limits comm.Limits) *job {
 	t.Helper()
-	return newJobAt(t, make([]string, size), limits)
+	return newJobOf(t, make([]string, size), limits)
 }
 
 // newJobAt is newJob for ranks that are told the names of their hosts. Where there
 // is a name, ranks of one host share memory.
 func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
+	t.Helper()
+	once(t)
+	return newJobOf(t, hosts, limits)
+}
+
+// newJobOf is newJobAt for tests that the run over host memory repeats.
+func newJobOf(t testing.TB, hosts []string, limits comm.Limits) *job {
 	t.Helper()
 	size := len(hosts)
 	places, stop, err := testjob.Places(size)
@@ -76,6 +83,7 @@ func newLabJobAt(t testing.TB, hosts []string, frames bool, limits comm.Limits) 
 // if there are more than two.
 func newLab(t testing.TB, size int) *netlab.Lab {
 	t.Helper()
+	once(t)
 	testenv.NeedsRoot(t)
 	lab, err := netlab.New(netlab.Config{Ranks: size})
 	if err != nil {
@@ -134,8 +142,14 @@ func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join 
 	return j
 }
 
-// byFrames has the jobs of a test use frames, because it is about those.
-func byFrames(t *testing.T) { t.Setenv(testjob.EnvHostMemory, "") }
+// once leaves a test out of the run over host memory: it is about frames, or says itself
+// which of its ranks share memory, so that run would be the same again.
+func once(t testing.TB) {
+	t.Helper()
+	if overHostMemory() {
+		testenv.HasRun(t)
+	}
+}
 
 // close closes all nodes at once, because each waits for the others a while.
 func (j *job) close() {

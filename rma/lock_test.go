@@ -56,7 +56,7 @@ func TestExclusiveLocks(t *testing.T) {
 // TestSharedLocks holds shared locks of one target at several ranks at once, while
 // an exclusive request waits; it gets the lock when they have gone.
 func TestSharedLocks(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 4, comm.Limits{})
 	wins := j.windows(8, 8)
 	for r := range 3 { // these hold it, and it is not the others that could keep them from it
@@ -153,7 +153,7 @@ func TestFlushes(t *testing.T) {
 // is held by another rank: the unlock can be tried again, nothing slips in between,
 // and the lock is free afterwards.
 func TestUnlockCancelled(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(8, 8)
 	w, owner := wins[0], wins[1]
@@ -219,7 +219,7 @@ func TestOwnLockCancelled(t *testing.T) {
 // TestLockAllPasses has two ranks lock all and access two targets in opposite order,
 // while exclusive requests wait at both.
 func TestLockAllPasses(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 6, comm.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
@@ -253,6 +253,7 @@ func TestLockAllPasses(t *testing.T) {
 // TestLockAllStarvesNobody has two ranks lock all again and again so that one of them
 // always holds the lock of a target whose exclusive lock a third one wants: it gets it.
 func TestLockAllStarvesNobody(t *testing.T) {
+	t.Parallel()
 	for _, hosts := range [][]string{{"", "", "", ""}, {"a", "b", "a", "b"}} {
 		j := newJobAt(t, hosts, soon)
 		wins := j.windows(8, 8)

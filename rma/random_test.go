@@ -116,7 +116,7 @@ func outcome(t *testing.T, p *program.Program) ([][]program.Record, error) {
 			hosts[rank] = []string{"", "a", "b"}[(p.Seed>>rank+uint64(rank))%3]
 		}
 	}
-	j := newJobAt(t, hosts, comm.Limits{})
+	j := newJobOf(t, hosts, comm.Limits{})
 	defer j.close()
 	ctx, cancel := context.WithCancel(j.ctx)
 	defer cancel()

@@ -123,6 +123,7 @@ func TestLockIsSharedWithHostAndProgram(t *testing.T) {
 // TestHolderBesideProgramDies takes the lock of a window in reach by memory and vanishes.
 // A rank of another host gets it, and the program executes again.
 func TestHolderBesideProgramDies(t *testing.T) {
+	t.Parallel()
 	j := newLabJobAt(t, oneAway, false, soon)
 	wins := j.windows(8, 8)
 	w, one := wins[2], int64(1)

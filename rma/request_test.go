@@ -110,7 +110,7 @@ func TestRequests(t *testing.T) {
 // TestRequestWaits has a get wait for a lock: its request is not over before, a
 // context can end the wait, and the put beside it is done with at once.
 func TestRequestWaits(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := j.windows(16, 8)
 	w, v, got := wins[0], int64(3), int64(0)
@@ -142,7 +142,8 @@ func TestRequestWaits(t *testing.T) {
 // TestRequestRefused gives requests what they must refuse, and has one fail at the
 // target: its request tells it, and nothing else does.
 func TestRequestRefused(t *testing.T) {
-	byFrames(t)
+	once(t)
+	t.Parallel()
 	j := newJob(t, 2, soon)
 	wins := j.windows(8, 8)
 	w, v := wins[0], int64(0)

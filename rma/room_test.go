@@ -13,7 +13,7 @@ import (
 // that has ended, until there is no room: each kind of call fails then, in place of waiting,
 // and what was issued completes when the rank goes on.
 func TestWithinBoundsTheWaitForRoom(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{TxFrames: 64})
 	wins := j.windows(1<<16, 8)
 	w, data := wins[0], make([]byte, 1<<16)

@@ -195,6 +195,7 @@ func churn(j *job, n *rma.Node) error {
 
 // TestDeathUnderStressHangsNobody does the same while a rank vanishes: nobody waits for ever.
 func TestDeathUnderStressHangsNobody(t *testing.T) {
+	t.Parallel()
 	seeds := 3
 	if testing.Short() {
 		seeds = 1
@@ -202,7 +203,7 @@ func TestDeathUnderStressHangsNobody(t *testing.T) {
 	for _, hosts := range stressHosts {
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("%q/%d", hosts, seed), func(t *testing.T) {
-				t.Parallel() // the most of it is waiting
+				t.Parallel()
 				j := newJobAt(t, hosts, soon)
 				size := len(hosts)
 				var wins [2][]*rma.Win

@@ -71,7 +71,7 @@ func TestFetchAndSwap(t *testing.T) {
 // TestFetchGivenUp ends the context of a fetch whose result cannot come, and makes others:
 // its result must not turn up in theirs.
 func TestFetchGivenUp(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 3, comm.Limits{})
 	ws := j.windows(64, 8)
 	if err := ws[2].Lock(j.ctx, rma.LockExclusive, 1, 0); err != nil {
@@ -142,7 +142,7 @@ func TestStructWindows(t *testing.T) {
 // TestFetchTellsItsOwnErrorOnly makes calls on single values after an operation that the
 // target refuses: they succeed, and the next flush tells of the other one.
 func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
-	byFrames(t)
+	once(t)
 	j := newJob(t, 2, comm.Limits{})
 	wins := make([]*rma.Win, 2)
 	j.each(func(n *rma.Node) (err error) { // the memory is not aligned, which the target alone knows

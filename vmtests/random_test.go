@@ -77,14 +77,14 @@ func random(s *self) error {
 // runRandom carries out random programs on a job's ranks and judges them.
 func runRandom(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
-	return runSeeds(t, lab, s, testenv.Seeds(50, 8))
+	return runSeeds(t, lab, s, testenv.Seeds(30, 8))
 }
 
 // runOff is runRandom for fewer programs where XDP programs execute no requests.
 func runOff(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()
 	s.env = append(s.env, bootstrap.EnvExpress+"=off")
-	j := runSeeds(t, lab, s, testenv.Seeds(20, 3))
+	j := runSeeds(t, lab, s, testenv.Seeds(12, 3))
 	for _, r := range j.ranks {
 		r.rewind()
 		if n := j.counters(r).Engine.Exchanges; n != 0 {

@@ -40,6 +40,10 @@ func Lacks(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
+// HasRun skips a test in a process that another test starts, because it would do again
+// what it did in the process of that test.
+func HasRun(t testing.TB) { t.Skip("this test has run in the process that started this one") }
+
 // NeedsProgram ends the test as Lacks does unless a program of the operating system's
 // package is installed.
 func NeedsProgram(t testing.TB, program, pkg string) {
