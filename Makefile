@@ -4,9 +4,10 @@ GO ?= go
 SEEDS ?= 50000
 TIMES ?= 1
 # Tests wait much, so more packages are tested at once than there are processors, the
-# slowest first. Lint vets, and nobody debugs these binaries. The limit is for what hangs.
+# slowest first, and more of the tests that say that they wait. Lint vets, and nobody
+# debugs these binaries. The limit is for what hangs.
 export XDPRMA_TEST_UID := $(shell id -u)
-TEST = $(GO) test -p 4 -parallel 4 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
+TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
 # The packages of internal in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.

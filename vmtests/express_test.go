@@ -246,9 +246,10 @@ func widowed(s *self) error {
 // The XDP program of a rank ends with its process, and so do the calls of those who used
 // it. The place is free for another job.
 func TestKilledWhileItsProgramServes(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}))
 			j := start(t, lab, spec{program: "widowed", transports: []string{transport}, deadAfter: deadAfter})
 			origins := j.ranks[:victim]

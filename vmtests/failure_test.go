@@ -155,9 +155,10 @@ func afterwards(s *self, win, locked *rma.Win) error {
 // A rank that is killed in the middle of its traffic is noticed by everyone who
 // waits for it, its lock passes to the next, and its XDP program is gone.
 func TestKilledRank(t *testing.T) {
+	t.Parallel()
 	for _, g := range append(grounds(), testenv.Cases(nil, ground{"xdp-generic", "xdp-generic", 1})...) {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			j := g.job(t, 4, spec{program: "bereaved", deadAfter: deadAfter})
 			lab, transport := j.lab, g.transport
 			for _, r := range j.ranks {
@@ -212,6 +213,7 @@ func attached(t *testing.T, lab *netlab.Lab, rank int) (on bool) {
 
 // A rank that is stopped for less than the limit is waited for.
 func TestStoppedRank(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3})
@@ -284,10 +286,11 @@ func restartedRank(s *self) error {
 }
 
 func TestRestartedRank(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		for _, how := range []string{"talks", "is silent"} {
 			t.Run(transport+"/"+how, func(t *testing.T) {
-				t.Parallel() // the most of it is waiting
+				t.Parallel()
 				lab := newLab(t, netlab.Config{Ranks: 2})
 				j := start(t, lab, spec{program: "stranger", transports: []string{transport}, deadAfter: deadAfter})
 				for _, r := range j.ranks {
@@ -336,6 +339,7 @@ func TestRankThatLeft(t *testing.T) {
 // The interface of a rank disappears: the rank learns of it at once, by name, and its
 // peers by its silence. All get errors, and end.
 func TestLostInterfaceEndsRanksWithErrors(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3}) // two would be the ends of one veth pair
@@ -366,6 +370,7 @@ func TestLostInterfaceEndsRanksWithErrors(t *testing.T) {
 
 // An interface that is down for less than the limit costs time and nothing else.
 func TestInterfaceFlaps(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 2})

@@ -97,6 +97,7 @@ func inBridge(t *testing.T, lab *netlab.Lab, f func() error) {
 
 // Whatever the wire does, every put arrives and every addition happens once.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	type course struct {
 		transport string
 		mtu       int

@@ -83,9 +83,10 @@ func queue(s *self) error {
 }
 
 func TestKilledWaiter(t *testing.T) {
+	t.Parallel()
 	for _, g := range grounds() {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			j := g.job(t, 4, spec{program: "queue", deadAfter: deadAfter})
 			for _, r := range j.ranks[1:] {
 				r.tell("lock")
@@ -146,8 +147,11 @@ func suspended(s *self) error {
 func TestSuspendedRank(t *testing.T) {
 	for _, g := range testenv.Cases([]ground{onXDP}, onUDP, onMemory) {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			j := g.job(t, 3, spec{program: "suspended", deadAfter: deadAfter})
+			for _, r := range j.ranks { // or the window's creation would fail at rank 2
+				j.await(r, "ready")
+			}
 			for _, r := range j.ranks[:2] {
 				j.await(r, "running")
 			}

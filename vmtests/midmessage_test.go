@@ -42,9 +42,10 @@ func pouring(s *self) error {
 }
 
 func TestKilledMidMessage(t *testing.T) {
+	t.Parallel()
 	for _, g := range testenv.Cases([]ground{onXDP}, onUDP, onMemory) {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			j := g.job(t, 5, spec{program: "pouring", deadAfter: deadAfter})
 			for _, r := range j.ranks {
 				j.await(r, "ready")

@@ -152,7 +152,7 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 	for _, o := range obstacles() {
 		for _, transport := range testenv.Cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
 			t.Run(o.name+"/"+transport, func(t *testing.T) {
-				t.Parallel() // the most of it is waiting
+				t.Parallel()
 				lab := newLab(t, netlab.Config{Ranks: 2})
 				if o.make != nil {
 					o.make(t, lab)

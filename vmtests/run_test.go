@@ -114,7 +114,7 @@ func TestRunPassesOutputAndStatusOn(t *testing.T) {
 		run{"exchange", []string{"-n", "3", "--queues", "2"}, 0, "[2] joined xdp-native\n"},
 	) {
 		t.Run(tt.program+" "+strings.Join(tt.args, " "), func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			r := xdprma(t, tt.program, tt.args...)
 			over(t, r, tt.status)
 			if !strings.Contains(r.output(), tt.says) {

@@ -130,9 +130,10 @@ func servedRound(s *self, win *rma.Win, round int64) error {
 // A rank whose process is stopped serves what its XDP program executes, for as long as
 // others want, and is missed only by those who need the process.
 func TestStoppedRanksAreServed(t *testing.T) {
+	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}))
 			j := start(t, lab, spec{program: "served", transports: []string{transport}, deadAfter: deadAfter})
 			for _, r := range j.ranks {

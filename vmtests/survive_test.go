@@ -123,9 +123,10 @@ func countTogether(ctx context.Context, c *comm.Comm) (int64, error) {
 
 // A rank is killed in the middle of work, and the others finish it without that one.
 func TestKilledAndSurvived(t *testing.T) {
+	t.Parallel()
 	for _, g := range testenv.Cases([]ground{onMemory}, onXDP, onUDP) {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // the most of it is waiting
+			t.Parallel()
 			j := g.job(t, 5, spec{program: "surviving", deadAfter: deadAfter})
 			for _, r := range j.ranks {
 				j.await(r, "ready")

@@ -53,8 +53,12 @@ func NeedsProgram(t testing.TB, program, pkg string) {
 	}
 }
 
-// Build compiles the program in directory pkg to a file. Go's test cache, which knows
-// nothing of that program, runs the test again once a file in pkg changes.
+// buildFlags has Build compile what it is asked for as the test itself was compiled.
+var buildFlags = []string{"-ldflags=-w"}
+
+// Build compiles the program in directory pkg to a file, for the race detector if the test
+// runs under it. Go's test cache, which knows nothing of that program, runs the test again
+// once a file in pkg changes.
 func Build(pkg, file string) error {
 	sources, err := filepath.Glob(filepath.Join(pkg, "*"))
 	if err != nil {
@@ -65,7 +69,7 @@ func Build(pkg, file string) error {
 			return err
 		}
 	}
-	if out, err := exec.Command("go", "build", "-o", file, pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", file, pkg})...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
 	return nil
