@@ -155,6 +155,14 @@ func (l *Link) seekOverdue(s *Session, p *slot) {
 // time without an answer is early, and says nothing yet of the path and the peer.
 func (l *Link) timeout(s *Session) {
 	i, at := l.oldest(s)
+	for i != None && l.slots[i].seq < s.acked[l.slots[i].class] && !l.slots[i].inDevice {
+		// The peer has applied it, though it has not named the packet that was sent last.
+		// This says nothing against the path, and others may have room now.
+		l.landed(s, i)
+		s.probed = false
+		s.MarkDirty()
+		i, at = l.oldest(s)
+	}
 	if s.resendAt = at; at == 0 || at > l.Now {
 		return
 	}
@@ -182,7 +190,7 @@ func (l *Link) timeout(s *Session) {
 	if i = l.lostDue(s, p.class); i != None {
 		l.transmit(s, i)
 	} else {
-		s.MarkDirty() // it had been applied, or must wait: others may have room now
+		s.MarkDirty() // it must wait: others may have room now
 	}
 }
 
