@@ -29,7 +29,7 @@ func overHostMemory() bool { return os.Getenv(testjob.EnvHostMemory) != "" }
 
 // TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory. Several processes do so at once, because the
-// most of it is waiting. With -short they run half of the tests.
+// most of it is waiting.
 func TestOverHostMemory(t *testing.T) {
 	if overHostMemory() {
 		return
@@ -48,7 +48,7 @@ func TestOverHostMemory(t *testing.T) {
 		t.Fatalf("the list of tests is %q", list)
 	}
 	var all sync.WaitGroup
-	for _, names := range testenv.Cases(shares[:2], shares[2:]...) {
+	for _, names := range shares {
 		all.Go(func() {
 			args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$"}
 			if end, ok := t.Deadline(); ok { // it says what hangs before this process ends

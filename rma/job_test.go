@@ -30,7 +30,8 @@ func newJob(t testing.TB, size int, limits comm.Limits) *job {
 }
 
 // newJobAt is newJob for ranks that are told the names of their hosts. Where there
-// is a name, ranks of one host share memory.
+// is a name, ranks of one host share memory; where there is none, the rank uses frames.
+// The run over host memory leaves such a test out.
 func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
 	t.Helper()
 	once(t)

@@ -254,7 +254,7 @@ func TestLockAllPasses(t *testing.T) {
 // always holds the lock of a target whose exclusive lock a third one wants: it gets it.
 func TestLockAllStarvesNobody(t *testing.T) {
 	t.Parallel()
-	for _, hosts := range [][]string{{"", "", "", ""}, {"a", "b", "a", "b"}} {
+	for _, hosts := range [][]string{{"", "", "", ""}, {"a", "a", "a", "a"}, {"a", "b", "a", "b"}} {
 		j := newJobAt(t, hosts, soon)
 		wins := j.windows(8, 8)
 		one := int64(1)

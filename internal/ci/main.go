@@ -2,7 +2,7 @@
 // output of tests that failed, then each package's line, the slowest packages of each step,
 // the tests that were skipped, how many inputs fuzz targets were tried with, and as its
 // last line "N passed, N failed".
-// It fails if a test failed, if nothing passed, or if a test was skipped for any other
+// It fails if a test failed, if nothing passed in a step, or if a test was skipped for any other
 // reason than a feature that the kernel lacks: where CI runs, every test can.
 //
 //	go run ./internal/ci file.json...
@@ -12,6 +12,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -66,18 +67,22 @@ func main() {
 // run writes the report about files to w and says whether all is well.
 func run(w io.Writer, files []string) (bool, error) {
 	r := report{output: map[string][]string{}}
+	var errs []error // what is whole of the files is told nevertheless
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
-			return false, err
+			errs = append(errs, err)
+			continue
 		}
-		err = r.read(strings.TrimSuffix(filepath.Base(name), ".json"), f)
+		before := r.passed
+		if err := r.read(strings.TrimSuffix(filepath.Base(name), ".json"), f); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		} else if r.passed == before {
+			errs = append(errs, fmt.Errorf("%s: nothing passed in this step", name))
+		}
 		f.Close()
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", name, err)
-		}
 	}
-	return r.write(w), nil
+	return r.write(w), errors.Join(errs...)
 }
 
 // read takes in what the tests of a step printed.

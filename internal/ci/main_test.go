@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -51,6 +53,35 @@ func TestSummaryFailsForEachTestThatDidNotRun(t *testing.T) {
 	r := report{}
 	if r.read("test", strings.NewReader("not json")) == nil {
 		t.Error("took what is not JSON")
+	}
+}
+
+// TestEveryStepIsHeldToItsTests has a step in which nothing ran, one whose file is cut off,
+// and one that left none: each is a failure, and what the other steps say is told.
+func TestEveryStepIsHeldToItsTests(t *testing.T) {
+	const pass, fail = `{"Action":"pass","Package":"p","Test":"TestA"}`, `{"Action":"fail","Package":"p","Test":"TestB"}`
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, test := range []struct {
+		files []string
+		why   string
+		want  string
+	}{
+		{[]string{file("test.json", pass), file("fuzz.json", "")}, "fuzz.json: nothing passed", "1 passed, 0 failed\n"},
+		{[]string{file("fuzz.json", pass+"\n{"), file("test.json", fail+"\n"+pass)}, "unexpected end", "2 passed, 1 failed\n"},
+		{[]string{file("test.json", fail+"\n"+pass), "no such file"}, "no such file", "1 passed, 1 failed\n"},
+		{[]string{file("test.json", pass), file("race.json", pass)}, "", "2 passed, 0 failed\n"},
+	} {
+		var out strings.Builder
+		_, err := run(&out, test.files)
+		if out.String() != test.want || (err == nil) != (test.why == "") || err != nil && !strings.Contains(err.Error(), test.why) {
+			t.Errorf("%q: %v and %q, want %q and %q", test.files, err, out.String(), test.why, test.want)
+		}
 	}
 }
 

@@ -24,7 +24,8 @@ const requireRoot = "XDPRMA_REQUIRE_ROOT"
 // NeedsRoot ends the test as Lacks does unless it runs as root.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
-	_ = os.Getenv("XDPRMA_TEST_UID") // set by make, so that Go's test cache keeps results as root apart
+	// Set by make and by sudo: so Go's test cache keeps results as root apart.
+	_, _ = os.Getenv("XDPRMA_TEST_UID"), os.Getenv("SUDO_UID")
 	if os.Geteuid() != 0 {
 		Lacks(t, "this test needs root to create network namespaces or load BPF programs")
 	}
@@ -79,10 +80,13 @@ func Build(pkg, file string) error {
 // when that does not happen.
 func Await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Limit); !done(); time.Sleep(100 * time.Microsecond) {
+	const longest = 5 * time.Millisecond
+	pause := longest / 64
+	for end := time.Now().Add(Limit); !done(); pause = min(2*pause, longest) {
 		if time.Now().After(end) {
 			t.Fatalf("waited %v for %s", Limit, what)
 		}
+		time.Sleep(pause)
 	}
 }
 
