@@ -63,7 +63,7 @@ func TestAcknowledgedBeforeSent(t *testing.T) {
 }
 
 // TestAppliedWithoutAPacket has a peer say that it has applied all that was sent, and name
-// no packet of it. Those that wait leave at the timeout, long before the peer is asked for a
+// no packet of it. The queue goes on at the timeout, long before the peer is asked for a
 // sign of life, and nothing counts against the path.
 func TestAppliedWithoutAPacket(t *testing.T) {
 	f, s, unsent := fullWindow(t)
