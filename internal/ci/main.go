@@ -82,6 +82,7 @@ func run(w io.Writer, files []string) (bool, error) {
 		}
 		f.Close()
 	}
+	r.failed += len(errs) // or the last line would tell of no failure
 	return r.write(w), errors.Join(errs...)
 }
 

@@ -72,9 +72,9 @@ func TestEveryStepIsHeldToItsTests(t *testing.T) {
 		why   string
 		want  string
 	}{
-		{[]string{file("test.json", pass), file("fuzz.json", "")}, "fuzz.json: nothing passed", "1 passed, 0 failed\n"},
-		{[]string{file("fuzz.json", pass+"\n{"), file("test.json", fail+"\n"+pass)}, "unexpected end", "2 passed, 1 failed\n"},
-		{[]string{file("test.json", fail+"\n"+pass), "no such file"}, "no such file", "1 passed, 1 failed\n"},
+		{[]string{file("test.json", pass), file("fuzz.json", "")}, "fuzz.json: nothing passed", "1 passed, 1 failed\n"},
+		{[]string{file("fuzz.json", pass+"\n{"), file("test.json", fail+"\n"+pass)}, "unexpected end", "2 passed, 2 failed\n"},
+		{[]string{file("test.json", fail+"\n"+pass), "no such file"}, "no such file", "1 passed, 2 failed\n"},
 		{[]string{file("test.json", pass), file("race.json", pass)}, "", "2 passed, 0 failed\n"},
 	} {
 		var out strings.Builder

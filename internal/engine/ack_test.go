@@ -75,63 +75,62 @@ func TestAppliedWithoutAPacket(t *testing.T) {
 	}
 }
 
-// TestAppliedLateIsNotOverdue loses a put again and again for nearly as long as a peer may
-// be silent, though the peer is heard. Then a copy is applied and the next one is lost, so
-// that the acknowledgement names an older packet than the last. The peer has what it was
-// sent: it is not given up.
+// TestAppliedLateIsNotOverdue loses a put for as long as a peer may be silent, though the
+// peer is heard. Then the peer is told in time to have it: by a copy that left before, whose
+// acknowledgement was held back, or by the last copy. It is not given up.
 func TestAppliedLateIsNotOverdue(t *testing.T) {
 	const limit = 1000 * millisecond
-	f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
-	a, back := f.access(0, 1), f.access(1, 0)
-	f.pass(3000 * millisecond) // until nothing is outstanding
-	s := sessionAt(a)
-	target, since, sends := s.Next(link.Request), int64(0), 0
-	const (
-		losing = iota
-		arrived
-		lostAgain
-		told
-	)
-	stage := losing
-	f.filter = func(from, _ int, b []byte) int {
-		var h wire.Header
-		if h.Decode(b) != wire.OK {
-			return 1
-		}
-		if from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 && h.Sequence == target {
-			if sends++; sends == 4 { // from then on it may be overdue
-				since = f.now
-			}
-			switch {
-			case stage == losing && sends > 5 && f.now-since >= limit*8/10:
-				stage = arrived
+	for name, early := range map[string]bool{"an earlier copy": true, "the last copy": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
+			a, back := f.access(0, 1), f.access(1, 0)
+			f.pass(3000 * millisecond) // until nothing is outstanding
+			s := sessionAt(a)
+			target, sends, since, last := s.Next(link.Request), 0, int64(0), int64(0)
+			over, told := false, false
+			f.filter = func(from, _ int, b []byte) int {
+				var h wire.Header
+				switch {
+				case h.Decode(b) != wire.OK || told && !early:
+				case from == 1 && h.AckRequests > target: // one alone, which names no packet after the earlier copy
+					if !over || told {
+						return 0
+					}
+					told = true
+				case from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 && h.Sequence == target:
+					if sends++; sends == 4 { // from then on it may be overdue
+						since = f.now
+					}
+					before := last
+					last = f.now
+					switch {
+					case sends < 4:
+					case early && before-since < limit/2 && last-since >= limit/2:
+						return 1
+					case early:
+						over = last-since >= limit
+					case before-since >= limit: // which is found just now
+						told = true
+						return 1
+					}
+					return 0
+				}
 				return 1
-			case stage == arrived:
-				stage = lostAgain
 			}
-			return 0
-		}
-		if from == 0 || stage == losing {
-			return 1
-		}
-		if stage == lostAgain && h.AckRequests > target {
-			stage = told
-			return 1
-		}
-		return 0
-	}
-	f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
-	f.e[0].Flush(a)
-	for end := f.now + 4*limit; stage != told; f.pass(millisecond) {
-		if f.now > end {
-			t.Fatalf("stage %d after %d transmissions\n%s", stage, sends, f.describe())
-		}
-		if f.now%(50*millisecond) < millisecond { // rank 1 is heard
-			f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)})
-		}
-	}
-	f.pass(limit / 2)
-	if s.Dead() || s.Acked(link.Request) <= target || f.mem[1][0] != 3 {
-		t.Errorf("dead: %v (%v), applied up to %d, of %d", s.Dead(), s.Failure(), s.Acked(link.Request), target)
+			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+			f.e[0].Flush(a)
+			for end := f.now + 4*limit; !told; f.pass(millisecond) {
+				if f.now > end {
+					t.Fatalf("%d transmissions\n%s", sends, f.describe())
+				}
+				if f.now%(300*millisecond) < millisecond { // rank 1 is heard
+					f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)})
+				}
+			}
+			f.pass(limit / 2)
+			if s.Dead() || s.Acked(link.Request) <= target || f.mem[1][0] != 3 {
+				t.Errorf("dead: %v (%v), applied up to %d, of %d", s.Dead(), s.Failure(), s.Acked(link.Request), target)
+			}
+		})
 	}
 }

@@ -18,6 +18,9 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 		return
 	}
 	s.credits = int32(min(max(h.Credits, 1), reliable.Span/2))
+	if requests > s.acked[Request] || h.AckResponses > s.acked[Response] {
+		s.overdue = false
+	}
 	s.acked[Request] = max(s.acked[Request], requests)
 	s.acked[Response] = max(s.acked[Response], h.AckResponses)
 	if int32(h.Refusals-s.Told.Heard) > 0 {
@@ -155,7 +158,7 @@ func (l *Link) seekOverdue(s *Session, p *slot) {
 // time without an answer is early, and says nothing yet of the path and the peer.
 func (l *Link) timeout(s *Session) {
 	i, at := l.oldest(s)
-	for i != None && l.slots[i].seq < s.acked[l.slots[i].class] && !l.slots[i].inDevice {
+	for i != None && l.slots[i].seq < s.acked[l.slots[i].class] {
 		// The peer has applied it, though it has not named the packet that was sent last.
 		// This says nothing against the path, and others may have room now.
 		l.landed(s, i)

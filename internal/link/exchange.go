@@ -158,6 +158,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	p := &l.slots[x.bundle]
 	i := x.bundle
 	x.bundle, x.dueAt = None, 0
+	s.overdue = false
 	x.skipped++
 	s.acked[Request] = p.seq + 1
 	l.stats.Executed++
@@ -180,6 +181,7 @@ func (l *Link) exchangeTaken(s *Session) {
 	}
 	l.discard(s, x.bundle)
 	x.bundle, x.dueAt = None, 0
+	s.overdue = false
 	l.stats.Taken++
 	s.MarkDirty()
 }
