@@ -3,6 +3,7 @@ package vmtests
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
@@ -217,7 +219,7 @@ func TestStoppedRank(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3})
-			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: 3 * deadAfter})
+			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit})
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
@@ -336,14 +338,19 @@ func TestRankThatLeft(t *testing.T) {
 	start(t, lab, spec{program: "abandoned", transports: []string{"xdp-native", "xdp-generic", "udp"}}).finish()
 }
 
-// The interface of a rank disappears: the rank learns of it at once, by name, and its
-// peers by its silence. All get errors, and end.
+// The interface of a rank disappears: the rank learns of it by name, however long its
+// peers may be silent, and its peers by its silence. All get errors, and end.
 func TestLostInterfaceEndsRanksWithErrors(t *testing.T) {
 	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 3}) // two would be the ends of one veth pair
-			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: deadAfter})
+			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: deadAfter,
+				change: func(rank int, _ *bootstrap.Config, cmd *exec.Cmd) {
+					if rank == 0 {
+						cmd.Env = append(cmd.Env, envDeadAfter+"="+testenv.Limit.String())
+					}
+				}})
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
@@ -374,7 +381,7 @@ func TestInterfaceFlaps(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			lab := newLab(t, netlab.Config{Ranks: 2})
-			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: 3 * deadAfter})
+			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit})
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
