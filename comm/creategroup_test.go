@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,14 +173,18 @@ func TestSurvivorsOfMany(t *testing.T) {
 func TestCreateGroupDeaths(t *testing.T) {
 	for dead := range 3 {
 		ctx, jobs := join(t, 4, soon)
+		var split sync.WaitGroup
+		split.Add(len(jobs))
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
 			c, err := w.Split(ctx, 0, -j.Rank()) // its ranks are not those of the job
+			split.Done()
 			if err != nil || c.Rank() == 3 {
 				return err
 			}
 			if c.Rank() == dead {
-				time.Sleep(soon.DeadAfter / 10)
+				split.Wait()
+				time.Sleep(soon.DeadAfter / 10) // most of them wait by now
 				return die(j)
 			}
 			g, err := c.Group().Incl([]int{0, 1, 2})
