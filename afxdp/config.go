@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net"
 	"os"
+	"time"
 )
 
 // Mode says whether frames are to be exchanged with the driver without a copy.
@@ -21,6 +22,7 @@ const (
 	defaultChunkSize = 4096
 	defaultChunks    = 2048
 	defaultMaxFrame  = 9216
+	defaultPatience  = 10 * time.Second
 	maxRing          = 1 << 20
 	maxFrameLimit    = 1 << 16
 	maxSharers       = 1 << 10
@@ -39,8 +41,8 @@ type Config struct {
 	Sharers int
 	// Share is an open Socket whose packet memory and transmit area the new one
 	// uses too, so that a frame may be sent through either. All sizes, ZeroCopy,
-	// MultiBuffer and NoNeedWakeup are then those of Share, as is the lock under
-	// which Enqueue, Publish and Reap are called. Share must be closed last.
+	// MultiBuffer, NoNeedWakeup and Patience are then those of Share, as is the lock
+	// under which Enqueue, Publish and Reap are called. Share must be closed last.
 	Share *Socket
 
 	RxChunks  int // chunks of the receive area; 2048 by default
@@ -74,6 +76,10 @@ type Config struct {
 	// TxBudget is how many descriptors one Kick hands over in copy mode, between
 	// 32 and TxSize; 64 by default. Kernels before 6.17 keep to 32; Info tells.
 	TxBudget int
+	// Patience is how long Open waits for a queue that another socket is bound to; 10 s
+	// by default. The kernel frees the queue of a socket after Close, or after the death
+	// of its process, which takes a moment, and seconds on a busy machine.
+	Patience time.Duration
 }
 
 // withDefaults returns the config with every default filled in, or what is
@@ -86,6 +92,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.RxChunks, defaultChunks)
 	orDefault(&c.TxChunks, defaultChunks)
 	orDefault(&c.MaxFrame, defaultMaxFrame)
+	orDefault(&c.Patience, defaultPatience)
 	page := os.Getpagesize()
 	switch {
 	case c.Interface == "" && c.IfIndex == 0:
@@ -104,6 +111,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("afxdp: unknown zero-copy mode %d", c.ZeroCopy)
 	case c.SendBuffer < 0 || c.TxBudget < 0:
 		return c, fmt.Errorf("afxdp: negative send buffer %d or transmit budget %d", c.SendBuffer, c.TxBudget)
+	case c.Patience < 0:
+		return c, fmt.Errorf("afxdp: negative patience %v", c.Patience)
 	}
 	orDefault(&c.FillSize, powerOfTwo(c.RxChunks))
 	orDefault(&c.RxSize, powerOfTwo(c.RxChunks))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := Config{
 		IfIndex: 1, RxChunks: 2048, TxChunks: 2048, ChunkSize: 4096,
 		FillSize: 2048, CompletionSize: 2048, RxSize: 2048, TxSize: 2048,
-		MaxFrame: 9216, SendBuffer: 2048 * 4096, TxBudget: 64,
+		MaxFrame: 9216, SendBuffer: 2048 * 4096, TxBudget: 64, Patience: 10 * time.Second,
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -50,6 +51,7 @@ func TestConfigRefused(t *testing.T) {
 		"unknown mode":           {IfIndex: 1, ZeroCopy: 3},
 		"negative send buffer":   {IfIndex: 1, SendBuffer: -1},
 		"negative budget":        {IfIndex: 1, TxBudget: -1},
+		"negative patience":      {IfIndex: 1, Patience: -1},
 		"too many sharers":       {IfIndex: 1, Sharers: maxSharers + 1},
 	} {
 		if _, err := Open(c); err == nil || !strings.HasPrefix(err.Error(), "afxdp: ") {
@@ -59,7 +61,7 @@ func TestConfigRefused(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	plain, multi, force := Config{Interface: "eth0"}, Config{Interface: "eth0", MultiBuffer: true}, Config{IfIndex: 7, ZeroCopy: Force}
+	plain, multi, force := Config{Interface: "eth0", Patience: 3 * time.Second}, Config{Interface: "eth0", MultiBuffer: true}, Config{IfIndex: 7, ZeroCopy: Force}
 	for _, c := range []struct {
 		at     step
 		errno  unix.Errno
@@ -74,7 +76,7 @@ func TestExplain(t *testing.T) {
 		{stepRegister, unix.ENOBUFS, plain, "CAP_IPC_LOCK"},
 		{stepRegister, unix.EINVAL, plain, ""},
 		{stepRings, unix.ENOMEM, plain, "fewer chunks"},
-		{stepBind, unix.EBUSY, plain, "another AF_XDP socket is bound to this queue"},
+		{stepBind, unix.EBUSY, plain, "another AF_XDP socket was bound to this queue for all of 3s"},
 		{stepBind, unix.EOPNOTSUPP, plain, "try Copy"},
 		{stepBind, unix.EOPNOTSUPP, force, "no zero-copy"},
 		{stepBind, unix.ENODEV, plain, "no such interface"},

@@ -195,25 +195,35 @@ func TestLongFrameWithoutMultiBuffer(t *testing.T) {
 	}
 }
 
+// TestBusyQueueAndClose opens a socket on a queue that another one has: in vain while that
+// is open, then while it is being closed, and once it is.
 func TestBusyQueueAndClose(t *testing.T) {
 	pair := newVethPair(t, 1500)
 	s, err := openIn(t, pair[0], Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openIn(t, pair[0], Config{}); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "another AF_XDP socket") {
+	if _, err := openIn(t, pair[0], Config{Patience: 1}); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "another AF_XDP socket") {
 		t.Errorf("second socket on the queue: %v", err)
 	}
-	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
+	closer := time.AfterFunc(20*time.Millisecond, func() {
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
 		}
+	})
+	defer closer.Stop()
+	next, err := openIn(t, pair[0], Config{Patience: testenv.Limit})
+	if err != nil {
+		t.Fatalf("open while the queue is being freed: %v", err)
 	}
-	s, err = openIn(t, pair[0], Config{HugePages: true, NoNeedWakeup: true})
+	_ = next.Close()
+	next, err = openIn(t, pair[0], Config{HugePages: true, NoNeedWakeup: true, Patience: testenv.Limit})
 	if err != nil {
 		t.Fatalf("open right after close: %v", err)
 	}
-	_ = s.Close()
+	_ = next.Close()
 }
 
 func TestOpenErrors(t *testing.T) {

@@ -45,8 +45,8 @@ type Info struct {
 
 // Open creates a socket, or takes over Config.FD, gives the kernel all receive
 // chunks, and binds it to its queue. The calling goroutine must be in the
-// network namespace of the interface. A queue whose socket was closed an instant
-// ago is still taken, so Open retries that for up to a second.
+// network namespace of the interface. It blocks up to Config.Patience while another
+// socket has the queue, as one that was closed an instant ago still does.
 //
 // From a successful Open on, Config.FD belongs to the Socket. Sockets that share
 // packet memory are opened one after the other.
@@ -169,10 +169,7 @@ func keepRing[T uint64 | desc](s *Socket, pageOffset int64, size uint32, at unix
 	return ring, err
 }
 
-const (
-	bindAttempts = 100
-	bindPause    = 10 * time.Millisecond
-)
+const bindPause = 10 * time.Millisecond // between attempts to bind to a queue that is not free
 
 // bind binds the socket and reads back what the kernel made of it.
 func (s *Socket) bind(c *Config) error {
@@ -181,11 +178,8 @@ func (s *Socket) bind(c *Config) error {
 		// The kernel takes the other flags from the socket shared with, and refuses them here.
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(c.Share.fd)
 	}
-	var err error
-	for range bindAttempts {
-		if err = unix.Bind(s.fd, &addr); !errors.Is(err, unix.EBUSY) {
-			break
-		}
+	err := unix.Bind(s.fd, &addr)
+	for end := time.Now().Add(c.Patience); errors.Is(err, unix.EBUSY) && time.Now().Before(end); err = unix.Bind(s.fd, &addr) {
 		time.Sleep(bindPause)
 	}
 	if err != nil {

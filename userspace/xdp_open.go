@@ -268,7 +268,12 @@ func (x *XDP) openSocket(c *XDPConfig, config afxdp.Config, queue int) (adopted 
 	if c.SocketFDs != nil {
 		config.FD = c.SocketFDs[queue]
 	}
+	slow := time.AfterFunc(time.Second, func() {
+		x.log.Warn("an AF_XDP socket takes long to open: another one may have its queue, or the kernel is slow to free that of one that was closed",
+			"interface", x.ifi.Name, "queue", queue)
+	})
 	s, err := afxdp.Open(config)
+	slow.Stop()
 	if err != nil {
 		return queue, openError(mpierr.Unsupported, err)
 	}

@@ -85,7 +85,7 @@ func obstacles() []obstacle {
 		{name: "no CAP_NET_RAW", env: without(unix.CAP_NET_RAW), says: []string{"CAP_NET_RAW"}, auto: "udp"},
 		{name: "foreign program", make: foreignProgram, says: []string{"foreign"}, auto: "udp"},
 		{name: "taken port", make: takePort, says: []string{fmt.Sprint(bootstrap.DefaultPort), "in use"}, auto: "udp"},
-		{name: "taken queue", make: takeQueue, says: []string{"queue 0"}, auto: "udp"},
+		{name: "taken queue", make: takeQueue, says: []string{"queue 0", "takes long to open"}, auto: "udp"},
 		{name: "memory lock", env: append(without(unix.CAP_IPC_LOCK), envMemLock+"=65536"),
 			says: []string{"RLIMIT_MEMLOCK", "CAP_IPC_LOCK"}, auto: "udp"},
 		{name: "small MTU", make: smallMTU, says: []string{"MTU", "1000"}},
