@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	readyTimeout = 10 * time.Second
+	readyTimeout = time.Minute // what hangs: the kernel, when busy, takes seconds to bring links up
 	readyPoll    = time.Millisecond
 )
 
