@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"net"
 	"os"
@@ -41,8 +42,8 @@ type Config struct {
 	Sharers int
 	// Share is an open Socket whose packet memory and transmit area the new one
 	// uses too, so that a frame may be sent through either. All sizes, ZeroCopy,
-	// MultiBuffer, NoNeedWakeup and Patience are then those of Share, as is the lock
-	// under which Enqueue, Publish and Reap are called. Share must be closed last.
+	// MultiBuffer, NoNeedWakeup, Patience and Logger are then those of Share, as is the
+	// lock under which Enqueue, Publish and Reap are called. Share must be closed last.
 	Share *Socket
 
 	RxChunks  int // chunks of the receive area; 2048 by default
@@ -77,9 +78,11 @@ type Config struct {
 	// 32 and TxSize; 64 by default. Kernels before 6.17 keep to 32; Info tells.
 	TxBudget int
 	// Patience is how long Open waits for a queue that another socket is bound to; 10 s
-	// by default. The kernel frees the queue of a socket after Close, or after the death
-	// of its process, which takes a moment, and seconds on a busy machine.
+	// by default, and with 1 it tries once. The kernel frees the queue of a socket after
+	// Close, or after the death of its process, which takes a moment, and seconds on a
+	// busy machine.
 	Patience time.Duration
+	Logger   *slog.Logger // told, as a warning, when Open has waited for that for a second; silent by default
 }
 
 // withDefaults returns the config with every default filled in, or what is

@@ -58,7 +58,7 @@ func hintFor(at step, err error, c *Config) string {
 func bindHint(is func(unix.Errno) bool, c *Config) string {
 	switch {
 	case is(unix.EBUSY):
-		return fmt.Sprintf("another AF_XDP socket was bound to this queue for all of %v: close it or choose another queue", c.Patience)
+		return "another AF_XDP socket is bound to this queue: close it or choose another queue"
 	case is(unix.EOPNOTSUPP) && c.ZeroCopy == Force:
 		return "the driver has no zero-copy for this queue and configuration: use Auto or Copy"
 	case is(unix.EOPNOTSUPP):

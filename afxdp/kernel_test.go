@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -206,24 +207,31 @@ func TestBusyQueueAndClose(t *testing.T) {
 	if _, err := openIn(t, pair[0], Config{Patience: 1}); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "another AF_XDP socket") {
 		t.Errorf("second socket on the queue: %v", err)
 	}
-	closer := time.AfterFunc(20*time.Millisecond, func() {
+	brief, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	inNamespace(t, pair[0], func() error {
+		if _, err := Open(brief, Config{Interface: vethName, Patience: testenv.Limit}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a context that ends: %v", err)
+		}
+		return nil
+	})
+	closed := make(chan struct{})
+	time.AfterFunc(20*time.Millisecond, func() {
+		defer close(closed)
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
 		}
 	})
-	defer closer.Stop()
-	next, err := openIn(t, pair[0], Config{Patience: testenv.Limit})
-	if err != nil {
-		t.Fatalf("open while the queue is being freed: %v", err)
+	for _, c := range []Config{{Patience: testenv.Limit}, {HugePages: true, NoNeedWakeup: true, Patience: testenv.Limit}} {
+		next, err := openIn(t, pair[0], c)
+		<-closed
+		if err != nil {
+			t.Fatalf("open while the queue is being freed: %v", err)
+		}
+		_ = next.Close()
 	}
-	_ = next.Close()
-	next, err = openIn(t, pair[0], Config{HugePages: true, NoNeedWakeup: true, Patience: testenv.Limit})
-	if err != nil {
-		t.Fatalf("open right after close: %v", err)
-	}
-	_ = next.Close()
 }
 
 func TestOpenErrors(t *testing.T) {

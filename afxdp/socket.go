@@ -1,7 +1,9 @@
 package afxdp
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -45,18 +47,19 @@ type Info struct {
 
 // Open creates a socket, or takes over Config.FD, gives the kernel all receive
 // chunks, and binds it to its queue. The calling goroutine must be in the
-// network namespace of the interface. It blocks up to Config.Patience while another
-// socket has the queue, as one that was closed an instant ago still does.
+// network namespace of the interface. It blocks while another socket has the queue, as
+// one that was closed an instant ago still does: until ctx ends, with its error, and at
+// most for Config.Patience, with EBUSY.
 //
 // From a successful Open on, Config.FD belongs to the Socket. Sockets that share
 // packet memory are opened one after the other.
-func Open(config Config) (*Socket, error) {
+func Open(ctx context.Context, config Config) (*Socket, error) {
 	c, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	s := &Socket{fd: c.FD, config: c}
-	if at, err := s.open(&c); err != nil {
+	if at, err := s.open(ctx, &c); err != nil {
 		if c.FD != 0 {
 			s.fd = -1
 		}
@@ -67,7 +70,7 @@ func Open(config Config) (*Socket, error) {
 }
 
 // open runs the stages of Open and says at which one it failed.
-func (s *Socket) open(c *Config) (at step, err error) {
+func (s *Socket) open(ctx context.Context, c *Config) (at step, err error) {
 	if c.FD != 0 {
 		if err = isXDP(s.fd); err != nil {
 			return stepAdopt, err
@@ -86,7 +89,7 @@ func (s *Socket) open(c *Config) (at step, err error) {
 		return stepRings, err
 	}
 	s.info.TxBudget = raiseTxBudget(s.fd, c.TxBudget)
-	if err = s.bind(c); err != nil {
+	if err = s.bind(ctx, c); err != nil {
 		return stepBind, err
 	}
 	if c.Share != nil {
@@ -169,20 +172,19 @@ func keepRing[T uint64 | desc](s *Socket, pageOffset int64, size uint32, at unix
 	return ring, err
 }
 
-const bindPause = 10 * time.Millisecond // between attempts to bind to a queue that is not free
+const (
+	bindPause = 100 * time.Millisecond // the longest between attempts to bind to a queue
+	warnAfter = time.Second            // of waiting for it
+)
 
 // bind binds the socket and reads back what the kernel made of it.
-func (s *Socket) bind(c *Config) error {
+func (s *Socket) bind(ctx context.Context, c *Config) error {
 	addr := unix.SockaddrXDP{Ifindex: uint32(c.IfIndex), QueueID: uint32(c.Queue), Flags: c.bindFlags()}
 	if c.Share != nil {
 		// The kernel takes the other flags from the socket shared with, and refuses them here.
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(c.Share.fd)
 	}
-	err := unix.Bind(s.fd, &addr)
-	for end := time.Now().Add(c.Patience); errors.Is(err, unix.EBUSY) && time.Now().Before(end); err = unix.Bind(s.fd, &addr) {
-		time.Sleep(bindPause)
-	}
-	if err != nil {
+	if err := s.bindTo(ctx, c, &addr); err != nil {
 		return err
 	}
 	var options uint32
@@ -201,6 +203,31 @@ func (s *Socket) bind(c *Config) error {
 	}
 	s.kick = newKicker(s.tx, s.info.ZeroCopy && s.info.NeedWakeup, func() unix.Errno { return sendTo(s.fd) })
 	return nil
+}
+
+// bindTo binds the socket to its queue. While another one has that, it tries again, ever
+// more rarely: each attempt takes the lock of all network devices, which the kernel needs
+// to free a queue.
+func (s *Socket) bindTo(ctx context.Context, c *Config, addr *unix.SockaddrXDP) error {
+	told := c.Logger == nil
+	begin := time.Now()
+	for pause := bindPause / 64; ; pause = min(2*pause, bindPause) {
+		err := unix.Bind(s.fd, addr)
+		waited := time.Since(begin)
+		if !errors.Is(err, unix.EBUSY) || waited >= c.Patience {
+			return err
+		}
+		if !told && waited >= warnAfter {
+			told = true
+			c.Logger.Warn("waiting for a queue of the interface: another AF_XDP socket has it, or had it and the kernel has not freed it yet",
+				"interface", c.name(), "queue", c.Queue, "waits_at_most", c.Patience)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w, while another AF_XDP socket had the queue", ctx.Err())
+		}
+	}
 }
 
 // bindFlags returns the flags of bind. Without a mode the kernel tries

@@ -101,7 +101,7 @@ func openIn(t testing.TB, ns netns.NsHandle, c Config) (s *Socket, err error) {
 	t.Helper()
 	c.Interface = vethName
 	inNamespace(t, ns, func() error {
-		s, err = Open(c)
+		s, err = Open(t.Context(), c)
 		return nil
 	})
 	return s, err

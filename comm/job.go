@@ -162,9 +162,10 @@ type Job struct {
 
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
-// rendezvous answers, not for the other ranks, unless Place.PMI is set. Classes: Arg, also if another process has
-// the rank or the ranks were told of different sizes of the job; Unsupported; and Timeout
-// if ctx ends or the rendezvous is not reached in time (Place.Patience).
+// rendezvous answers, not for the other ranks, unless Place.PMI is set, and as
+// userspace.OpenXDP does. Classes: Arg, also if another process has the rank or the ranks
+// were told of different sizes of the job; Unsupported; and Timeout if ctx ends or the
+// rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -264,7 +265,7 @@ func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
 			return nil, err
 		}
 	}
-	return userspace.Open(c)
+	return userspace.Open(ctx, c)
 }
 
 // goBackground runs f in a goroutine that Close waits for; f ends with its context.

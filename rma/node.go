@@ -82,7 +82,8 @@ type Node struct{ job *comm.Job }
 
 // Join makes this process a rank of its job (MPI_Init). It opens the network and
 // starts to serve peers in the background; it waits for the rendezvous, not for
-// the other ranks. A process that no launcher has started is a job of one rank.
+// the other ranks, and up to ten seconds, with a warning, for a queue of the interface that
+// another AF_XDP socket has. A process that no launcher has started is a job of one rank.
 // Errors name what is missing and what to do. Classes: ErrUnsupported; ErrArg, also if
 // another process has the rank, or other ranks were told of another size of the job; and
 // ErrTimeout if ctx ends or the rendezvous is not reached within a minute, or the time

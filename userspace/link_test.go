@@ -108,7 +108,7 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			var log record
 			var dev Device
 			err := l.Do(0, func() (err error) {
-				dev, err = Open(Config{Transport: transport, Interface: l.Interface(0), Slots: 64, Logger: log.logger()})
+				dev, err = Open(t.Context(), Config{Transport: transport, Interface: l.Interface(0), Slots: 64, Logger: log.logger()})
 				return err
 			})
 			if err != nil {
@@ -172,7 +172,7 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 			var log record
 			var dev Device
 			err := l.Do(0, func() (err error) {
-				dev, err = Open(Config{Transport: transport, Interface: l.Interface(0), Slots: 128, Logger: log.logger()})
+				dev, err = Open(t.Context(), Config{Transport: transport, Interface: l.Interface(0), Slots: 128, Logger: log.logger()})
 				return err
 			})
 			a := newEnd(t, dev, err)

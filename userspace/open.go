@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,9 @@ type Config struct {
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
-// the network namespace of the interface. Errors say what to do.
-func Open(config Config) (Device, error) {
+// the network namespace of the interface. It blocks as OpenXDP does, and fails with the
+// error of ctx if that ends meanwhile. Errors say what to do.
+func Open(ctx context.Context, config Config) (Device, error) {
 	c := config
 	if c.Transport == "" {
 		c.Transport = TransportAuto
@@ -64,16 +66,17 @@ func Open(config Config) (Device, error) {
 	if err := c.locate(); err != nil {
 		return nil, openError(mpierr.Arg, err)
 	}
-	return c.climb(rungs)
+	return c.climb(ctx, rungs)
 }
 
 // climb opens the first device of rungs that can be opened, and tells why better ones
 // cannot.
-func (c *Config) climb(rungs []string) (Device, error) {
+func (c *Config) climb(ctx context.Context, rungs []string) (Device, error) {
 	var failed []string
 	var reason string
+	busy := false // a queue stayed taken, which it is in all modes
 	for i, transport := range rungs {
-		d, err := c.open(transport)
+		d, err := c.open(ctx, transport, busy)
 		switch {
 		case err == nil && len(failed) > 0:
 			c.Logger.Warn("a better transport is not possible here", "using", transport,
@@ -81,9 +84,10 @@ func (c *Config) climb(rungs []string) (Device, error) {
 			return d, nil
 		case err == nil:
 			return d, nil
-		case i == len(rungs)-1:
+		case i == len(rungs)-1, ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return nil, fmt.Errorf("transport %s on interface %s: %w", transport, c.Interface, err)
 		}
+		busy = errors.Is(err, unix.EBUSY)
 		failed = append(failed, transport)
 		if text := err.Error(); !strings.Contains(reason, text) { // often it is the same for both kinds of XDP
 			reason = strings.TrimPrefix(reason+"; "+text, "; ")
@@ -106,8 +110,8 @@ func free(ip netip.Addr, port uint16) bool {
 	return !errors.Is(err, unix.EADDRINUSE)
 }
 
-// open opens one kind of device.
-func (c *Config) open(transport string) (Device, error) {
+// open opens one kind of device; with tryOnce it waits for no queue.
+func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (Device, error) {
 	if transport == TransportUDP {
 		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Job: c.Job, Logger: c.Logger}
 		if c.MTU != 0 {
@@ -123,8 +127,8 @@ func (c *Config) open(transport string) (Device, error) {
 	if transport == TransportXDPGeneric {
 		mode = loader.Generic
 	}
-	d, err := OpenXDP(XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
-		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Sessions: c.Sessions, Logger: c.Logger})
+	d, err := OpenXDP(ctx, XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
+		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Sessions: c.Sessions, Logger: c.Logger, tryOnce: tryOnce})
 	if err != nil {
 		return nil, err
 	}

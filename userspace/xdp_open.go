@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,15 +60,19 @@ type XDPConfig struct {
 	// a process that may not make them. They belong to OpenXDP whether or not it
 	// succeeds.
 	SocketFDs []int
+
+	tryOnce bool // does not wait for queues that other sockets have
 }
 
 // OpenXDP opens an XDP device: it reserves the UDP port, attaches the
 // classifier and binds a socket to each queue. It needs CAP_NET_RAW, CAP_BPF and
 // CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
-// network namespace of the interface. Errors say what to do.
-func OpenXDP(config XDPConfig) (*XDP, error) {
+// network namespace of the interface. While other AF_XDP sockets have the queues, as those
+// of a process that ended an instant ago still do, it waits for them: up to ten seconds,
+// with a warning after one, or until ctx ends. Errors say what to do.
+func OpenXDP(ctx context.Context, config XDPConfig) (*XDP, error) {
 	x := &XDP{job: config.Job}
-	adopted, err := x.open(config)
+	adopted, err := x.open(ctx, config)
 	if err != nil {
 		if config.Program != nil {
 			x.program = nil // it stays the caller's
@@ -80,7 +85,7 @@ func OpenXDP(config XDPConfig) (*XDP, error) {
 }
 
 // open returns how many of the SocketFDs it took over.
-func (x *XDP) open(c XDPConfig) (adopted int, err error) {
+func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	if err := x.normalize(&c); err != nil {
 		return 0, err
 	}
@@ -104,7 +109,7 @@ func (x *XDP) open(c XDPConfig) (adopted int, err error) {
 		}
 	}
 	x.tier = newTier(x.program, c.Logger)
-	if adopted, err = x.openSockets(&c); err != nil {
+	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
 	return adopted, nil
@@ -206,16 +211,16 @@ func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
 // returns how many of the SocketFDs it took over. Where a queue after the first has
 // none to give, because another program has it or because it is not in use, the
 // frames of that queue and of those after it go through the kernel.
-func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
-	slab, adopted, err := x.openFirst(c)
+func (x *XDP) openSockets(ctx context.Context, c *XDPConfig) (adopted int, err error) {
+	slab, adopted, err := x.openFirst(ctx, c)
 	if err != nil {
 		return adopted, err
 	}
 	for q := 1; q < c.Queues; q++ {
-		if adopted, err = x.openSocket(c, afxdp.Config{Share: x.sockets[0]}, q); err == nil {
+		if adopted, err = x.openSocket(ctx, c, afxdp.Config{Share: x.sockets[0]}, q); err == nil {
 			continue
 		}
-		if c.SocketFDs != nil {
+		if c.SocketFDs != nil || ctx.Err() != nil {
 			return adopted, err
 		}
 		x.log.Warn("a queue has no AF_XDP socket, what arrives there and at later ones takes the slower way through the kernel",
@@ -240,16 +245,19 @@ func (x *XDP) openSockets(c *XDPConfig) (adopted int, err error) {
 
 // openFirst opens the socket of the first queue, with the memory of all. Where so much
 // may not be locked, fewer queues have to do.
-func (x *XDP) openFirst(c *XDPConfig) (slab *Slab, adopted int, err error) {
+func (x *XDP) openFirst(ctx context.Context, c *XDPConfig) (slab *Slab, adopted int, err error) {
 	for {
 		slab, memory := layout(c)
 		memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
 		memory.Sharers = c.Queues - 1
-		memory.ZeroCopy = c.ZeroCopy
+		memory.ZeroCopy, memory.Logger = c.ZeroCopy, x.log
+		if c.tryOnce {
+			memory.Patience = 1
+		}
 		if x.program.Mode() != loader.Native {
 			memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
 		}
-		adopted, err := x.openSocket(c, memory, 0)
+		adopted, err := x.openSocket(ctx, c, memory, 0)
 		short := errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
 		if !short || c.Queues == 1 || c.SocketFDs != nil {
 			return slab, adopted, err
@@ -263,17 +271,12 @@ func (x *XDP) openFirst(c *XDPConfig) (slab *Slab, adopted int, err error) {
 
 // openSocket opens the socket of one queue, and returns how many of the SocketFDs
 // were taken over by then.
-func (x *XDP) openSocket(c *XDPConfig, config afxdp.Config, queue int) (adopted int, err error) {
+func (x *XDP) openSocket(ctx context.Context, c *XDPConfig, config afxdp.Config, queue int) (adopted int, err error) {
 	config.Queue = queue
 	if c.SocketFDs != nil {
 		config.FD = c.SocketFDs[queue]
 	}
-	slow := time.AfterFunc(time.Second, func() {
-		x.log.Warn("an AF_XDP socket takes long to open: another one may have its queue, or the kernel is slow to free that of one that was closed",
-			"interface", x.ifi.Name, "queue", queue)
-	})
-	s, err := afxdp.Open(config)
-	slow.Stop()
+	s, err := afxdp.Open(ctx, config)
 	if err != nil {
 		return queue, openError(mpierr.Unsupported, err)
 	}

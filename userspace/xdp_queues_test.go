@@ -35,7 +35,7 @@ func TestEveryQueueIsServed(t *testing.T) {
 						t.Run(fmt.Sprintf("limit %d, IPv6 %v", limit, v6), func(t *testing.T) {
 							var dev Device
 							err := l.Do(1, func() (err error) {
-								dev, err = OpenXDP(XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
+								dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
 								return err
 							})
 							b := newEnd(t, dev, err)
@@ -114,7 +114,7 @@ func TestXDPHearsItsJobAmongStrangers(t *testing.T) {
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
 		var dev Device
 		err := l.Do(1, func() (err error) {
-			dev, err = Open(Config{Transport: transport, Interface: "xr1", Job: job, Slots: 128})
+			dev, err = Open(t.Context(), Config{Transport: transport, Interface: "xr1", Job: job, Slots: 128})
 			return err
 		})
 		b := newEnd(t, dev, err)

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,9 +10,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/testenv"
@@ -47,7 +50,7 @@ func openEnd(t testing.TB, l *netlab.Lab, rank int, transport string, v6 bool) *
 	t.Helper()
 	var dev Device
 	err := l.Do(rank, func() (err error) {
-		dev, err = Open(Config{Transport: transport, Interface: l.Interface(rank), Address: address(l, rank, v6), Slots: 128})
+		dev, err = Open(t.Context(), Config{Transport: transport, Interface: l.Interface(rank), Address: address(l, rank, v6), Slots: 128})
 		return err
 	})
 	return newEnd(t, dev, err)
@@ -118,7 +121,7 @@ func TestXDPInterfaceTaken(t *testing.T) {
 	var log bytes.Buffer
 	var dev Device
 	err := l.Do(0, func() (err error) {
-		dev, err = Open(Config{Interface: "xr0", Port: a.dev.LocalAddr().Port(), Slots: 128, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		dev, err = Open(t.Context(), Config{Interface: "xr0", Port: a.dev.LocalAddr().Port(), Slots: 128, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		return err
 	})
 	b := newEnd(t, dev, err)
@@ -313,7 +316,7 @@ func TestXDPRefusedFramesAreReleased(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 2})
 	var dev Device
 	err := l.Do(1, func() (err error) {
-		dev, err = OpenXDP(XDPConfig{Interface: l.Interface(1), RxFrames: minRxFrames, Mode: loader.Native})
+		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: l.Interface(1), RxFrames: minRxFrames, Mode: loader.Native})
 		return err
 	})
 	b := newEnd(t, dev, err)
@@ -338,7 +341,7 @@ func TestXDPErrors(t *testing.T) {
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	open := func(rank int, c XDPConfig) error {
 		return l.Do(rank, func() error {
-			d, err := OpenXDP(c)
+			d, err := OpenXDP(t.Context(), c)
 			if err == nil {
 				_ = d.Close()
 			}
@@ -427,7 +430,7 @@ func TestXDPFromOutside(t *testing.T) {
 			}
 			fds = append(fds, fd)
 		}
-		dev, err = OpenXDP(XDPConfig{Interface: "xr1", Port: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
+		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr1", Port: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
 		return err
 	})
 	if keep != nil {
@@ -442,7 +445,7 @@ func TestXDPDeviceGone(t *testing.T) {
 	var log record
 	var dev Device
 	err := l.Do(0, func() (err error) {
-		dev, err = OpenXDP(XDPConfig{Interface: "xr0", Logger: log.logger()})
+		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr0", Logger: log.logger()})
 		return err
 	})
 	a := newEnd(t, dev, err)
@@ -462,6 +465,32 @@ func TestXDPDeviceGone(t *testing.T) {
 	}
 }
 
+// TestOpenEndsWithItsContext waits for a queue that another socket keeps: no lesser
+// transport is taken once the context has ended.
+func TestOpenEndsWithItsContext(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	err := l.Do(0, func() error {
+		s, err := afxdp.Open(t.Context(), afxdp.Config{Interface: "xr0"})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		d, err := Open(ctx, Config{Interface: "xr0"})
+		if err == nil {
+			_ = d.Close()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a context that ends: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOpenLadder(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 2})
 	var log bytes.Buffer
@@ -469,7 +498,7 @@ func TestOpenLadder(t *testing.T) {
 		log.Reset()
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		err = l.Do(0, func() error {
-			d, err = Open(c)
+			d, err = Open(t.Context(), c)
 			return err
 		})
 		return d, err

@@ -85,7 +85,7 @@ func obstacles() []obstacle {
 		{name: "no CAP_NET_RAW", env: without(unix.CAP_NET_RAW), says: []string{"CAP_NET_RAW"}, auto: "udp"},
 		{name: "foreign program", make: foreignProgram, says: []string{"foreign"}, auto: "udp"},
 		{name: "taken port", make: takePort, says: []string{fmt.Sprint(bootstrap.DefaultPort), "in use"}, auto: "udp"},
-		{name: "taken queue", make: takeQueue, says: []string{"queue 0", "takes long to open"}, auto: "udp"},
+		{name: "taken queue", make: takeQueue, says: []string{"queue 0", "waiting for a queue"}, auto: "udp"},
 		{name: "memory lock", env: append(without(unix.CAP_IPC_LOCK), envMemLock+"=65536"),
 			says: []string{"RLIMIT_MEMLOCK", "CAP_IPC_LOCK"}, auto: "udp"},
 		{name: "small MTU", make: smallMTU, says: []string{"MTU", "1000"}},
@@ -130,7 +130,7 @@ func takePort(t *testing.T, lab *netlab.Lab) { udpFrom(t, lab, 0, bootstrap.Defa
 
 func takeQueue(t *testing.T, lab *netlab.Lab) {
 	onLink(t, lab, func(l netlink.Link) error {
-		s, err := afxdp.Open(afxdp.Config{IfIndex: l.Attrs().Index, Interface: l.Attrs().Name})
+		s, err := afxdp.Open(t.Context(), afxdp.Config{IfIndex: l.Attrs().Index, Interface: l.Attrs().Name})
 		if err == nil {
 			t.Cleanup(func() { s.Close() })
 		}
@@ -166,6 +166,9 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 					if !strings.Contains(out, word) {
 						t.Errorf("the rank does not say %q", word)
 					}
+				}
+				if n := strings.Count(out, "waiting for a queue"); n > 1 {
+					t.Errorf("the rank waited %d times for the same queue", n)
 				}
 				if transport != "auto" || o.auto == "" {
 					if r.cmd.ProcessState.ExitCode() != 3 {

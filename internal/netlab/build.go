@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	readyTimeout = time.Minute // what hangs: the kernel, when busy, takes seconds to bring links up
+	readyTimeout = time.Minute // which only a hang reaches: a busy kernel takes seconds to bring links up
 	readyPoll    = time.Millisecond
 )
 

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -51,7 +52,7 @@ func openXDPLine(ifname string, generic bool) (l *xdpLine, err error) {
 	if l.ifi, err = net.InterfaceByName(ifname); err != nil {
 		return l, err
 	}
-	if l.socket, err = afxdp.Open(l.config()); err != nil {
+	if l.socket, err = afxdp.Open(context.Background(), l.config()); err != nil {
 		return l, err
 	}
 	if err = l.attach(generic); err != nil {
