@@ -74,7 +74,7 @@ type Device interface {
 	// Tier returns what the device's XDP program executes requests with, nil if it does
 	// not. It does not change, and stays after Close.
 	Tier() *Tier
-	// Slab returns the transmit memory; it does not change.
+	// Slab returns the transmit memory, the same at each call.
 	Slab() *Slab
 	// LocalAddr is where peers reach this device.
 	LocalAddr() netip.AddrPort

@@ -323,6 +323,7 @@ func (p *Poller) Close() error {
 	p.dev.Stats(&p.final)
 	p.ended = true
 	p.closeErr = p.dev.Close()
+	p.dev.Slab().Detach() // callers that came too late may still use the engine
 	close(p.gone)
 	return p.closeErr
 }

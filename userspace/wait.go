@@ -44,12 +44,12 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 
 // WaitLocked is Wait for a caller that has the lock, which it gives up.
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
-	p.tick()
-	met := cond.Met()
-	if p.tell(seat.Enters) == seat.Refuse {
+	if p.tell(seat.Enters) == seat.Refuse { // before tick, which asks the device
 		p.mu.Unlock()
 		return errClosed
 	}
+	p.tick()
+	met := cond.Met()
 	sent := p.drain()
 	rouse := p.waiters != nil && p.wakeMet()
 	turn := p.countCall()

@@ -33,6 +33,11 @@ func (s *Slab) Payload(i int32) []byte {
 	return s.Mem[at : at+s.MaxPayload : at+s.MaxPayload]
 }
 
+// Detach puts memory of the heap in place of the device's, which is about to go or has
+// gone. Nothing is sent from then on, so one slot's memory does for all: who still writes
+// to a slot harms nobody.
+func (s *Slab) Detach() { s.Mem, s.Stride = make([]byte, s.Stride), 0 }
+
 // HeapSlab returns a slab in ordinary memory, for devices that have none of
 // their own.
 func HeapSlab(slots, headroom, maxPayload int) *Slab {
