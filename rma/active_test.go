@@ -191,8 +191,8 @@ func TestOperationAfterLock(t *testing.T) {
 	holder, w := a[1], a[0] // rank 1 holds rank 1's lock, rank 0 asks for it
 	v, big, old := int64(7), make([]int64, 1), int64(0)
 	j.must(holder.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Lock(j.ctx, rma.LockExclusive, 1, 0))
-	// The background sends the request.
-	j.must(b[0].Lock(j.ctx, rma.LockShared, 1, 0), b[0].Put(rma.Value(&v), 1, rma.At(0)), b[0].Unlock(j.ctx, 1))
+	// This sends the request too, and asks for no lock, which would come after that one.
+	j.must(b[0].Lock(j.ctx, rma.LockShared, 1, rma.ModeNoCheck), b[0].Put(rma.Value(&v), 1, rma.At(0)), b[0].Unlock(j.ctx, 1))
 	j.must(w.Put(rma.Value(&v), 1, rma.At(0)), w.Put(rma.Of(big), 1, rma.At(1)),
 		w.FetchAndOp(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum))
 	v, big[0] = 100, 100

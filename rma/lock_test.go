@@ -53,6 +53,47 @@ func TestExclusiveLocks(t *testing.T) {
 	}
 }
 
+// TestLocksInOneOrder has all ranks hold exclusive locks of all targets of two windows at
+// once, which they take in one order: no rank waits for one that waits for it.
+func TestLocksInOneOrder(t *testing.T) {
+	const times = 20
+	for _, hosts := range mixedHosts {
+		j := newJobAt(t, hosts, comm.Limits{})
+		all := [][]*rma.Win{j.windows(8, 8), j.windows(8, 8)}
+		j.each(func(n *rma.Node) error {
+			each := func(f func(w *rma.Win, target int) error) (err error) {
+				for _, wins := range all {
+					for target := range n.Size() {
+						err = errors.Join(err, f(wins[n.Rank()], target))
+					}
+				}
+				return err
+			}
+			for range times {
+				err := each(func(w *rma.Win, target int) error { return w.Lock(j.ctx, rma.LockExclusive, target, 0) })
+				err = errors.Join(err, each(func(w *rma.Win, target int) error {
+					v := int64(0)
+					err := errors.Join(w.Get(rma.Value(&v), target, rma.At(0)), w.Flush(j.ctx, target))
+					v++
+					return errors.Join(err, w.Put(rma.Value(&v), target, rma.At(0)))
+				}))
+				err = errors.Join(err, each(func(w *rma.Win, target int) error { return w.Unlock(j.ctx, target) }))
+				if err != nil {
+					return err
+				}
+			}
+			return n.World().Barrier(j.ctx)
+		})
+		for _, wins := range all {
+			for r, w := range wins {
+				if got := rma.Slice[int64](w.Memory())[0]; got != int64(times*len(hosts)) {
+					t.Errorf("%q: rank %d holds %d, want %d", hosts, r, got, times*len(hosts))
+				}
+			}
+		}
+	}
+}
+
 // TestSharedLocks holds shared locks of one target at several ranks at once, while
 // an exclusive request waits; it gets the lock when they have gone.
 func TestSharedLocks(t *testing.T) {

@@ -11,8 +11,10 @@ import (
 // load and store the target's memory, its own and that of SharedQuery. Elsewhere it
 // does not: what is issued next travels with the request and takes effect once the
 // lock is held. Locks are granted in the order in which requests arrive. With the
-// assertion ModeNoCheck no lock is asked for. Several targets may be locked at once.
-// It blocks while there is no room to send, too, but not for a target that has not
+// assertion ModeNoCheck no lock is asked for. Several targets may be locked at once,
+// also of several windows. Then Lock waits until the locks that were asked for before are
+// granted, except those that another goroutine waits for in a call. So ranks that take
+// their locks in one order do not wait for each other. It blocks while there is no room to send, too, but not for a target that has not
 // joined the job yet, or that this rank has not met. If it fails, or ctx ends first, no
 // epoch is open, and the lock is given back as soon as it is held. Classes: ErrLocktype,
 // ErrRank, ErrAssert, ErrRMASync, ErrWin, ErrProcFailed.
@@ -35,8 +37,9 @@ func (w *Win) Unlock(ctx context.Context, target int) error {
 // those targets whose memory this process can load and store, as Lock does; the lock of
 // another one is asked for with the first operation there. If it fails, or ctx ends
 // first, no epoch is open. It does not wait behind requests that have not waited
-// for as long as this epoch is open, or two that lock all could wait for each other.
-// Classes: ErrAssert, ErrRMASync, ErrWin.
+// for as long as this epoch is open, or two that lock all could wait for each other. A
+// rank that holds an exclusive lock while it waits for the next one has no such way out:
+// beside it an epoch of LockAll with several targets may wait for ever. Classes: ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(ctx context.Context, assert Assert) error {
 	return w.report(w.run(ctx, w.epochs.LockAll(assert)))
 }

@@ -107,10 +107,17 @@ func (c *Call) Step(t Turn) Status {
 // Of some calls a barrier remains, with which the other ranks learn of it.
 func (c *Call) GiveUp(t Turn, why error) Status {
 	rank := mpierr.NoRank
-	if c.next < c.count() {
+	if _, order := c.until.(*onesided.LockOrderWait); order {
+		why = fmt.Errorf("a lock that was asked for before has not been granted: %w", why)
+	} else if c.next < c.count() {
 		rank = c.at(c.next)
 		if a := c.w.targets[rank].access; a != nil && !a.Answers() {
 			why = fmt.Errorf("the target has not joined the job, or cannot be reached: %w", why)
+		}
+	}
+	for i := range c.count() {
+		if a := c.w.targets[c.at(i)].access; a != nil {
+			a.NotAwaited()
 		}
 	}
 	switch c.kind {

@@ -6,10 +6,11 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Lock begins an access epoch on one target. Where this process can load and store the
-// target's memory, it waits for the lock. Elsewhere it waits for no more than room to
-// ask for the lock, and the next operations travel with the request. If it fails or is
-// given up, no epoch is open.
+// Lock begins an access epoch on one target. It waits until the locks that were asked for
+// before are granted, except those that other calls wait for. Where this process can load
+// and store the target's memory, it then waits for the lock. Elsewhere it waits for no more
+// than room to ask for the lock, and the next operations travel with the request. If it
+// fails or is given up, no epoch is open.
 func (w *Window) Lock(kind window.LockType, target int, how window.Assert) Call {
 	return Call{w: w, name: "lock", kind: lock, one: true, target: target, locks: kind, how: how}
 }
@@ -27,6 +28,9 @@ func (c *Call) stepLock(t Turn) Status {
 	}
 	a := w.access(t, c.target)
 	if c.stage == asking {
+		if !t.MayLock() {
+			return c.await((*onesided.LockOrderWait)(t.Operations))
+		}
 		if !t.Lock(a, c.locks == window.LockExclusive) {
 			return c.await((*onesided.RoomWait)(a))
 		}
@@ -62,8 +66,8 @@ func (c *Call) failLock(t Turn, err error) Status {
 	return c.end(named(c.name, c.target, err))
 }
 
-// LockAll begins an access epoch on all targets with shared locks. It waits for the
-// locks of targets whose memory this process can load and store. The first operation at
+// LockAll begins an access epoch on all targets with shared locks. It waits as Lock does,
+// for the locks of targets whose memory this process can load and store. The first operation at
 // another target asks for its lock. If it fails or is given up, no epoch is open.
 func (w *Window) LockAll(how window.Assert) Call {
 	return Call{w: w, name: "lock_all", kind: lockAll, how: how}
@@ -87,6 +91,9 @@ func (c *Call) stepLockAll(t Turn) Status {
 		}
 		a := w.access(t, c.target)
 		if c.stage == asking {
+			if !t.MayLock() {
+				return c.await((*onesided.LockOrderWait)(t.Operations))
+			}
 			if !t.LockPassing(a, w.began) {
 				return c.await((*onesided.RoomWait)(a))
 			}

@@ -33,6 +33,7 @@ type Access struct {
 	lock      lockPhase
 	refusal   *mpierr.Error // of the lock, while it is refused
 	shared    sharedLock
+	awaited   bool   // a call waits for the lock that was asked for; see order.go
 	unwanted  bool   // the lock that was asked for is given back as soon as it is held
 	reach     bool   // the target's program reaches the window
 	checked   bool   // the window is in checking mode
@@ -133,6 +134,7 @@ func (x *Operations) FlushLocal(a *Access) { x.flush(a, markReads) }
 func (x *Operations) FlushUnmarked(a *Access) { x.flush(a, markNone) }
 
 func (x *Operations) flush(a *Access, m mark) {
+	a.awaited = true
 	if a.checked && m != markNone {
 		x.wantMark(a, m)
 	}
@@ -226,6 +228,7 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 	}
 	a.lastSeq = x.link.Sequence(i)
 	a.lock = locking
+	x.noteAsked(a)
 	s.lockOpen = a
 	s.Seal()
 	return true
@@ -235,6 +238,7 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 // returns false if it has to be called again: there is no room now, or the lock
 // is not yet held. UnlockWait tells when it is done.
 func (x *Operations) Unlock(a *Access) bool {
+	a.awaited = true
 	if a.ownWindow != nil {
 		switch a.lock {
 		case locking:

@@ -183,6 +183,7 @@ func (x *Operations) lockLocal(a *Access, ask *wire.Lock) {
 		a.lock = locked
 	default:
 		a.lock = locking
+		x.noteAsked(a)
 		x.waits[lockKey{a.window, localHolder}] = &queuedRequest{local: a, since: x.link.Now}
 		x.watchHolders(a.window, l)
 	}

@@ -61,7 +61,8 @@ type Operations struct {
 	cfg    Config
 	totals *Totals
 
-	own []*Access // to this rank's own windows
+	own   []*Access // to this rank's own windows
+	asked []*Access // whose locks were asked for; perhaps granted since
 
 	deferredPool []*deferred
 

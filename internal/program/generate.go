@@ -386,10 +386,21 @@ func (g *generator) nocheck() window.Assert {
 	return 0
 }
 
-// locks has ranks take one lock after the other, exclusive or shared, or all at once.
+// locks has ranks take one lock after the other, exclusive or shared, or all at once; or
+// several, in an order that is the same for all ranks.
 func (g *generator) locks(win int) {
 	g.layout(win, g.everyone, true, true)
+	var order []int
+	if g.chance(0.4) {
+		order = g.Perm(g.p.Ranks)
+	}
 	for r := range g.p.Ranks {
+		if order != nil {
+			for range g.between(1, 3) {
+				g.severalLocks(r, win, order)
+			}
+			continue
+		}
 		if g.chance(0.3) {
 			g.emit(r, Step{Code: LockAll, Win: win})
 			for range g.between(1, 4) {
@@ -400,25 +411,44 @@ func (g *generator) locks(win int) {
 			continue
 		}
 		for range g.between(0, 5) {
-			target := g.IntN(g.p.Ranks)
-			exclusive := g.chance(0.6)
-			g.emit(r, Step{Code: Lock, Win: win, Target: target, Exclusive: exclusive})
-			if g.chance(0.7) {
-				g.guarded(r, win, target, exclusive)
-			}
-			g.operations(r, win, []int{target}, true)
-			if g.chance(0.2) {
-				g.burst(r, win, []int{target}, true)
-			}
-			if g.chance(0.3) {
-				g.guarded(r, win, target, exclusive)
-			}
-			g.emit(r, Step{Code: Unlock, Win: win, Target: target})
-			delete(g.pending, place{r, win, target})
-			g.await(r, 0.5)
+			g.severalLocks(r, win, []int{g.IntN(g.p.Ranks)})
 		}
 	}
 	g.completed(win)
 	g.all(Step{Code: Barrier})
 	g.checked(win)
+}
+
+// severalLocks has a rank hold the locks of some targets at once, which it takes in the
+// given order.
+func (g *generator) severalLocks(rank, win int, order []int) {
+	type lock struct {
+		target    int
+		exclusive bool
+	}
+	var held []lock
+	for _, target := range order {
+		if len(order) > 1 && g.chance(0.3) {
+			continue
+		}
+		l := lock{target, g.chance(0.6)}
+		g.emit(rank, Step{Code: Lock, Win: win, Target: target, Exclusive: l.exclusive})
+		if g.chance(0.7) {
+			g.guarded(rank, win, target, l.exclusive)
+		}
+		held = append(held, l)
+	}
+	for _, i := range g.Perm(len(held)) {
+		target, exclusive := held[i].target, held[i].exclusive
+		g.operations(rank, win, []int{target}, true)
+		if g.chance(0.2) {
+			g.burst(rank, win, []int{target}, true)
+		}
+		if g.chance(0.3) {
+			g.guarded(rank, win, target, exclusive)
+		}
+		g.emit(rank, Step{Code: Unlock, Win: win, Target: target})
+		delete(g.pending, place{rank, win, target})
+		g.await(rank, 0.5)
+	}
 }

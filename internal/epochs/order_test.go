@@ -1,0 +1,90 @@
+package epochs_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// held is a stage of three ranks whose rank 2 holds the lock of rank 0, which rank 1 has
+// asked for.
+func held(t *testing.T) *stage {
+	s := newStage(t, 3, nil)
+	s.must(2, s.w[2].Lock(window.LockExclusive, 0, 0))
+	s.must(2, s.w[2].Flush("flush", 0, epochs.AtTarget))
+	s.must(1, s.w[1].Lock(window.LockShared, 0, 0))
+	s.issue(1, 0, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
+	return s
+}
+
+// TestLocksAreGrantedInTheOrderAsked asks for a lock that is not granted, and then for others
+// that are free: none of them is held before the first.
+func TestLocksAreGrantedInTheOrderAsked(t *testing.T) {
+	for name, next := range map[string]func(w *epochs.Window) epochs.Call{
+		"the own lock":   func(w *epochs.Window) epochs.Call { return w.Lock(window.LockExclusive, 1, 0) },
+		"another's lock": func(w *epochs.Window) epochs.Call { return w.Lock(window.LockShared, 2, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := held(t)
+			c := next(s.w[1])
+			if s.step(1, &c) != epochs.Waits {
+				t.Fatal("the second lock is not waited for")
+			}
+			for _, target := range []int{1, 2} { // both are free for others
+				s.must(0, s.w[0].Lock(window.LockExclusive, target, 0))
+				s.must(0, s.w[0].Flush("flush", target, epochs.AtTarget))
+				s.must(0, s.w[0].Unlock(target))
+			}
+			if c.Until().Met() {
+				t.Error("the wait is over, and the first lock is not granted")
+			}
+			s.must(2, s.w[2].Unlock(0))
+			s.must(1, c)
+			second := map[bool]int{true: 1, false: 2}[name == "the own lock"]
+			s.must(1, s.w[1].Unlock(0))
+			s.must(1, s.w[1].Unlock(second))
+		})
+	}
+}
+
+// TestOrderOfLocksGivenUp gives up a lock that comes after one which is not granted. The
+// error says so, and the epoch can be begun once the first is granted.
+func TestOrderOfLocksGivenUp(t *testing.T) {
+	s := held(t)
+	c := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+	gaveUp(t, &c)
+	if !strings.Contains(c.Err().Error(), "asked for before") {
+		t.Errorf("given up: %v", c.Err())
+	}
+	s.must(2, s.w[2].Unlock(0))
+	s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+	s.must(1, s.w[1].Unlock(1))
+	s.must(1, s.w[1].Unlock(0))
+}
+
+// TestAwaitedLocksHoldNobodyUp has one goroutine wait for a lock, and another one take the
+// next: it does not come after the first, until the first gives its wait up.
+func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
+	for name, wait := range map[string]func(w *epochs.Window) epochs.Call{
+		"flush":     func(w *epochs.Window) epochs.Call { return w.Flush("flush", 0, epochs.AtTarget) },
+		"flush all": func(w *epochs.Window) epochs.Call { return w.FlushAll("flush_all", epochs.AtOrigin) },
+		"unlock":    func(w *epochs.Window) epochs.Call { return w.Unlock(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := held(t)
+			waiting := wait(s.w[1])
+			if s.step(1, &waiting) != epochs.Waits {
+				t.Fatal("the lock is not waited for")
+			}
+			s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+			s.must(1, s.w[1].Unlock(1))
+			waiting.GiveUp(s.turn(1), t.Context().Err())
+			c := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+			gaveUp(t, &c)
+		})
+	}
+}
