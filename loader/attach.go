@@ -22,9 +22,10 @@ import (
 const programOfOurs = bpf.ClassifierProgXdprmaClassify
 
 // Attach loads the classifier and attaches it to an interface. Until AllowSession is
-// called, the classifier drops frames to the configured port, save handshakes, and
-// passes all other frames to the kernel. Frames to the port that it does not drop go to
-// the socket of the queue, or to the kernel where SetSocket gave the queue none.
+// called, the classifier drops frames to the configured address and port, save handshakes,
+// and passes all other frames to the kernel. Frames to the address and port that it does
+// not drop go to the socket of the queue, or to the kernel where SetSocket gave the queue
+// none.
 //
 // It needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.18. It never replaces a program:
 // if there is one, errors.As finds an InUseError. Errors say what to do; their
@@ -107,7 +108,7 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
-	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters}
+	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters, Config: objects.ConfigMap}
 	p, err := newProgram(maps, o.Mode)
 	if err != nil {
 		return nil, errors.Join(err, objects.Close())

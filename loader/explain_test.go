@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -78,16 +79,19 @@ func TestErrorsSpeakToOperators(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := Options{Interface: "eth0", Port: 4791}
+	good := Options{Interface: "eth0", Address: netip.MustParseAddr("10.8.0.2"), Port: 4791}
 	o, err := good.withDefaults()
 	if err != nil || o.Queues != 1 || o.HelloRate != 1000 || o.HelloBurst != 1024 || o.Logger == nil {
 		t.Errorf("defaults %+v, %v", o, err)
 	}
-	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 {
+	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 || addressOf(c.Address) != good.Address {
 		t.Errorf("config %+v", c)
 	}
 	for name, change := range map[string]func(*Options){
 		"no interface":    func(o *Options) { o.Interface = "" },
+		"no address":      func(o *Options) { o.Address = netip.Addr{} },
+		"any address":     func(o *Options) { o.Address = netip.IPv6Unspecified() },
+		"a group":         func(o *Options) { o.Address = netip.MustParseAddr("224.0.0.1") },
 		"port 0":          func(o *Options) { o.Port = 0 },
 		"negative queues": func(o *Options) { o.Queues = -1 },
 		"queues":          func(o *Options) { o.Queues = 1<<16 + 1 },
@@ -104,7 +108,15 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	last := Options{Interface: "eth0", Port: 65535, HelloRate: 1, HelloBurst: 1 << 20}
+	for in, want := range map[string]string{"::ffff:10.8.0.2": "10.8.0.2", "fe80::1%eth0": "fe80::1", "fd77::2": "fd77::2"} {
+		o := good
+		o.Address = netip.MustParseAddr(in)
+		o, err := o.withDefaults()
+		if got := addressOf(o.config().Address); err != nil || got.String() != want {
+			t.Errorf("the program is told %v of %s, want %s: %v", got, in, want, err)
+		}
+	}
+	last := Options{Interface: "eth0", Address: good.Address, Port: 65535, HelloRate: 1, HelloBurst: 1 << 20}
 	if _, err := last.withDefaults(); err != nil {
 		t.Errorf("the limits themselves: %v", err)
 	}

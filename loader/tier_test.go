@@ -151,7 +151,7 @@ func TestTierNeedsPerfmon(t *testing.T) {
 		if err := keepOnly(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}
-		p, err := Attach(Options{Interface: "b", Port: port, Slots: 4})
+		p, err := Attach(Options{Interface: "b", Address: at, Port: port, Slots: 4})
 		if err != nil {
 			return err
 		}
