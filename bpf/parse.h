@@ -23,11 +23,15 @@ struct address {
 	__u16 protocol; /* ETH_P_IP or ETH_P_IPV6 */
 };
 
+/*
+ * Words on the stack: without CAP_PERFMON the verifier of Linux 6.1 takes a known number in
+ * one half of a word for a pointer, which nothing may be written beside.
+ */
 struct datagram {
 	void *payload; /* of UDP; its first byte need not be in the first buffer */
-	__u32 offset;  /* of the payload from the frame's start */
-	__u32 len;     /* of the payload */
-	__u32 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
+	__u64 offset;  /* of the payload from the frame's start */
+	__u64 len;     /* of the payload */
+	__u64 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
 };
 
 /* A place in the frame, as a pointer and as a number. */
