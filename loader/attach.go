@@ -99,10 +99,10 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
 	}
 	objects := &bpf.ClassifierObjects{}
-	// Without the verifier's log: asking for it takes seconds for a long program, and nobody
-	// reads it.
-	noLog := &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogDisabled: noTier == nil}}
-	if err := spec.LoadAndAssign(objects, noLog); err != nil {
+	// The verifier tells why it refuses a program at every level of its log. The lowest leaves
+	// out its way there, which takes seconds for a long program.
+	options := &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}}
+	if err := spec.LoadAndAssign(objects, options); err != nil {
 		return nil, err
 	}
 	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,38 @@ func TestErrorsSpeakToOperators(t *testing.T) {
 	got := explain("attach", err, failure{ifname: "eth0"})
 	if !errors.Is(got, unix.EPERM) || strings.Contains(got.Error(), "rlimit") || !strings.Contains(got.Error(), "map create: operation not permitted") {
 		t.Errorf("%v", got)
+	}
+}
+
+// A refusal by the verifier names the line of its log that says why, and no privilege that
+// is missing.
+func TestRefusalIsNamed(t *testing.T) {
+	const access, register = "invalid access to map value, value_size=1280 off=64 size=0", "R3 min value is outside of the allowed memory range"
+	caps := Caps{NetRaw: true, NetAdmin: true, BPF: true, Kernel: "6.1.0"}
+	end := []string{"verification time 1200 usec", "stack depth 64+0+32", "processed 46044 insns (limit 1000000) max_states_per_insn 4 total_states 2 peak_states 2 mark_read 1"}
+	for want, log := range map[string][]string{
+		access + ": " + register: slices.Concat([]string{"57: (85) call bpf_xdp_store_bytes#190", access, register}, end),
+		register:                 {register, ""},
+		"BPF program is too large. Processed 1000001 insn": slices.Concat([]string{"from 9 to 10: R0=0", "BPF program is too large. Processed 1000001 insn"}, end),
+		"": end,
+	} {
+		err := fmt.Errorf("load: %w", &ebpf.VerifierError{Cause: unix.EACCES, Log: log})
+		if got := refusal(err); got != want {
+			t.Errorf("refused because of %q, want %q", got, want)
+		}
+		says := []string{"kernel 6.1.0", "the kernel's verifier refuses the program: " + want}
+		if want == "" {
+			says = []string{"user namespace", "permission denied"}
+		}
+		got := explain("attach", err, failure{ifname: "eth0", caps: caps})
+		for _, text := range says {
+			if !strings.Contains(got.Error(), text) || !errors.Is(got, unix.EACCES) {
+				t.Errorf("no %q in %v", text, got)
+			}
+		}
+	}
+	if why := refusal(unix.EACCES); why != "" {
+		t.Errorf("a missing privilege is taken for a refusal: %s", why)
 	}
 }
 
