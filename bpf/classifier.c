@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * Steers frames of known sessions into AF_XDP sockets, past the kernel's stack.
- * What is not addressed to our ports passes to the kernel untouched. What is
- * addressed to them and not acceptable is dropped and counted by reason.
+ * What is not addressed to our ports at our address passes to the kernel untouched.
+ * What is addressed to them and not acceptable is dropped and counted by reason.
  *
  * With EXECUTES, small requests are executed and answered here. That is a program of its
  * own, because not every kernel and process that can load the one can load the other.
@@ -21,8 +21,8 @@ char __license[] SEC("license") = "Dual BSD/GPL";
 
 /* Indexes of `counters`. User space takes the names from here, through BTF. */
 enum counter {
-	COUNTER_PASSED,          /* to the kernel: not addressed to our ports */
-	COUNTER_FRAGMENT,        /* to the kernel: a fragment of an IPv4 UDP datagram */
+	COUNTER_PASSED,          /* to the kernel: not addressed to our ports at our address */
+	COUNTER_FRAGMENT,        /* to the kernel: a fragment of an IPv4 UDP datagram to our address */
 	COUNTER_REDIRECTED,      /* to the socket of the frame's receive queue */
 	COUNTER_BAD_LENGTH,      /* dropped: IP, UDP and frame lengths contradict each other */
 	COUNTER_TOO_SHORT,       /* dropped: no room for our header */
@@ -56,6 +56,7 @@ enum counter {
 };
 
 struct config {
+	struct address address;
 	struct ports ports;
 	__u32 longest;        /* bytes of the longest payload of one frame; 0: any */
 	__u64 job;            /* whose hellos are let through; 0: of any */
@@ -174,7 +175,7 @@ static __always_inline int express(struct xdp_md *ctx, const struct datagram *d,
 #endif
 
 /*
- * Decides about a frame to our ports whose header is in reach. Not inlined, so that BTF
+ * Decides about a frame to our address and ports whose header is in reach. Not inlined, so that BTF
  * describes the header.
  *
  * A sender's kernel may leave frames joined that a virtual link carries at once, and in
@@ -219,7 +220,7 @@ int xdprma_classify(struct xdp_md *ctx)
 	if (!cfg)
 		return XDP_PASS;
 
-	switch (parse(ctx, &cfg->ports, &d)) {
+	switch (parse(ctx, &cfg->address, &cfg->ports, &d)) {
 	case PARSED_OURS:
 		break;
 	case PARSED_FRAGMENT:

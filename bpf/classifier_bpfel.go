@@ -13,8 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type ClassifierAddress struct {
+	_        structs.HostLayout
+	Words    [2]uint64
+	Protocol uint16
+	_        [6]byte
+}
+
 type ClassifierConfig struct {
 	_             structs.HostLayout
+	Address       ClassifierAddress
 	Ports         ClassifierPorts
 	Longest       uint32
 	Job           uint64

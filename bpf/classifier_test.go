@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"testing"
 
@@ -62,11 +63,15 @@ const (
 	job      = 0x8877665544332211
 )
 
-// classifier is a loaded program with one known session and a socket on queue 0.
+// The addresses of the rank that the program belongs to, which has one at a time.
+var own4, own6 = netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::a00:2")
+
+// classifier is a loaded program with one known session and a socket on queue 0. The
+// rank's address is own4 at first.
 type classifier struct {
 	bpf.ClassifierObjects
-	last    [numCounters]uint64
-	longest uint32
+	last [numCounters]uint64
+	cfg  bpf.ClassifierConfig
 }
 
 func load(t testing.TB) *classifier {
@@ -81,12 +86,12 @@ func load(t testing.TB) *classifier {
 func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 	t.Helper()
 	testenv.NeedsRoot(t)
-	c := &classifier{}
+	c := &classifier{cfg: bpf.ClassifierConfig{Ports: bpf.ClassifierPorts{Base: portBase, Count: numPorts}, Job: job}}
 	if err := spec.LoadAndAssign(&c.ClassifierObjects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.configure(t, 0, 0)
+	c.at(t, false)
 	if err := c.Sessions.Put(uint64(session), uint32(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +110,33 @@ func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 	return c
 }
 
-func (c *classifier) configure(t testing.TB, interval, burst uint64) {
+func (c *classifier) configure(t testing.TB) {
 	t.Helper()
-	cfg := bpf.ClassifierConfig{Longest: c.longest, Job: job, HelloInterval: interval, HelloBurst: burst}
-	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts
-	if err := c.ConfigMap.Put(uint32(0), cfg); err != nil {
+	if err := c.ConfigMap.Put(uint32(0), c.cfg); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// limit sets the limit on handshakes.
+func (c *classifier) limit(t testing.TB, interval, burst uint64) {
+	t.Helper()
+	c.cfg.HelloInterval, c.cfg.HelloBurst = interval, burst
+	c.configure(t)
+}
+
+// at gives the rank its address of a family.
+func (c *classifier) at(t testing.TB, v6 bool) {
+	t.Helper()
+	a := own4
+	c.cfg.Address.Protocol = unix.ETH_P_IP
+	if v6 {
+		a = own6
+		c.cfg.Address.Protocol = unix.ETH_P_IPV6
+	}
+	var b [16]byte
+	copy(b[:], a.AsSlice())
+	c.cfg.Address.Words = [2]uint64{le.Uint64(b[:8]), le.Uint64(b[8:])}
+	c.configure(t)
 }
 
 // run sends frame through the program and returns the counter that advanced,
@@ -151,82 +176,6 @@ func (c *classifier) run(t *testing.T, frame []byte, context any) bpf.Classifier
 		t.Fatalf("verdict %d with counter %d, want %d", verdict, advanced, want)
 	}
 	return advanced
-}
-
-// packet describes a frame; its zero value with a payload is a plain UDP frame
-// over IPv4 to portBase.
-type packet struct {
-	vlans    []uint16 // tag protocols, outermost first
-	v6       bool
-	options  int // bytes of IPv4 options
-	fragment uint16
-	proto    byte // 0: UDP
-	port     uint16
-	udpLen   int // added to the true UDP length
-	ipLen    int // added to the true IP length
-	pad      int // bytes after the datagram
-	payload  []byte
-}
-
-// bytes builds the frame.
-func (p packet) bytes() []byte {
-	be := binary.BigEndian
-	b := make([]byte, 12, 256)
-	for _, v := range p.vlans {
-		b = be.AppendUint16(b, v)
-		b = be.AppendUint16(b, 7)
-	}
-	proto, udpLen := p.proto, 8+len(p.payload)
-	if proto == 0 {
-		proto = unix.IPPROTO_UDP
-	}
-	if p.v6 {
-		b = be.AppendUint16(b, unix.ETH_P_IPV6)
-		b = be.AppendUint32(b, 6<<28)
-		b = be.AppendUint16(b, uint16(udpLen+p.ipLen))
-		b = append(b, proto, 64)
-		b = append(b, make([]byte, 32)...)
-	} else {
-		b = be.AppendUint16(b, unix.ETH_P_IP)
-		b = append(b, byte(0x40|(20+p.options)/4), 0)
-		b = be.AppendUint16(b, uint16(20+p.options+udpLen+p.ipLen))
-		b = append(b, 0, 0)
-		b = be.AppendUint16(b, p.fragment)
-		b = append(b, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
-		b = append(b, make([]byte, p.options)...)
-	}
-	port := p.port
-	if port == 0 {
-		port = portBase
-	}
-	b = be.AppendUint16(b, 9999)
-	b = be.AppendUint16(b, port)
-	b = be.AppendUint16(b, uint16(udpLen+p.udpLen))
-	b = append(b, 0, 0)
-	b = append(b, p.payload...)
-	return append(b, make([]byte, p.pad)...)
-}
-
-// message is a frame's payload: a header, and the body of a hello of the job behind it.
-func message(kind wire.Kind, id uint64) []byte {
-	b := make([]byte, wire.HeaderLen+wire.HelloLen)
-	(&wire.Hello{Job: job}).Encode(b[wire.HeaderLen:])
-	(&wire.Header{Kind: kind, Session: id}).Encode(b)
-	return b
-}
-
-// helloOf is the payload of a hello of a job.
-func helloOf(id uint64) []byte {
-	b := message(wire.KindHello, 0)
-	binary.LittleEndian.PutUint64(b[wire.HeaderLen:], id)
-	return b
-}
-
-// changed returns b with the byte at offset at replaced.
-func changed(b []byte, at int, to byte) []byte {
-	c := append([]byte(nil), b...)
-	c[at] = to
-	return c
 }
 
 func TestClassify(t *testing.T) {
@@ -292,10 +241,11 @@ func TestClassify(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			frame := tt.p.bytes()
+			c.at(t, tt.p.v6)
 			if got := c.run(t, frame, nil); got != tt.want {
 				t.Errorf("counter %d, want %d", got, tt.want)
 			}
-			if got := oracle(frame); got != tt.want {
+			if got := oracle(frame, tt.p.v6); got != tt.want {
 				t.Errorf("the oracle says %d, want %d", got, tt.want)
 			}
 		})
@@ -310,6 +260,7 @@ func TestTruncated(t *testing.T) {
 		{v6: true},
 		{options: 12, vlans: []uint16{unix.ETH_P_8021AD, unix.ETH_P_8021Q}},
 	} {
+		c.at(t, p.v6)
 		bare := len(p.bytes())
 		p.payload = message(wire.KindData, session)
 		whole := p.bytes()
@@ -369,7 +320,7 @@ func TestHelloLimit(t *testing.T) {
 	pinToCPU(t)
 	const burst = 5
 	const interval = 3600e9
-	c.configure(t, interval, burst*interval)
+	c.limit(t, interval, burst*interval)
 	hello := packet{payload: message(wire.KindHello, 0)}.bytes()
 	data := packet{payload: message(wire.KindData, session)}.bytes()
 	for i := range 2 * burst {
@@ -388,13 +339,13 @@ func TestHelloLimit(t *testing.T) {
 	if err := c.HelloUsed.Put(uint32(0), make([]uint64, ebpf.MustPossibleCPU())); err != nil {
 		t.Fatal(err)
 	}
-	c.configure(t, 1, 1)
+	c.limit(t, 1, 1)
 	for i := range 2 * burst {
 		if got := c.run(t, hello, nil); got != redirected {
 			t.Errorf("hello %d at a high rate: counter %d, want %d", i, got, redirected)
 		}
 	}
-	c.configure(t, 1, 0)
+	c.limit(t, 1, 0)
 	if got := c.run(t, hello, nil); got != helloLimited {
 		t.Errorf("burst of 0: counter %d, want %d", got, helloLimited)
 	}
@@ -406,7 +357,7 @@ func TestHelloOfAnotherJobCostsNoToken(t *testing.T) {
 	pinToCPU(t)
 	const burst = 5
 	const interval = 3600e9
-	c.configure(t, interval, burst*interval)
+	c.limit(t, interval, burst*interval)
 	stranger, own := packet{payload: helloOf(job + 1)}.bytes(), packet{payload: helloOf(job)}.bytes()
 	for i := range burst {
 		for range 2 * burst {
@@ -426,11 +377,8 @@ func TestHelloOfAnotherJobCostsNoToken(t *testing.T) {
 // A program that was told no job lets hellos of any through.
 func TestHelloOfAnyJob(t *testing.T) {
 	c := load(t)
-	cfg := bpf.ClassifierConfig{HelloInterval: 1, HelloBurst: 1}
-	cfg.Ports.Base, cfg.Ports.Count = portBase, numPorts
-	if err := c.ConfigMap.Put(uint32(0), cfg); err != nil {
-		t.Fatal(err)
-	}
+	c.cfg.Job = 0
+	c.limit(t, 1, 1)
 	for _, payload := range [][]byte{helloOf(job), helloOf(5), message(wire.KindHello, 0)[:wire.HeaderLen]} {
 		if got := c.run(t, packet{payload: payload}.bytes(), nil); got != redirected {
 			t.Errorf("counter %d, want %d", got, redirected)
@@ -466,8 +414,12 @@ func TestRandomFrames(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var seen [numCounters]int
 	for range 6000 {
-		frame := randomFrame(rng)
-		got, want := c.run(t, frame, nil), oracle(frame)
+		v6 := rng.IntN(2) == 0
+		if v6 != (c.cfg.Address.Protocol == unix.ETH_P_IPV6) {
+			c.at(t, v6)
+		}
+		frame := randomFrame(rng, v6)
+		got, want := c.run(t, frame, nil), oracle(frame, v6)
 		if got != want {
 			t.Fatalf("seed %#x: frame %x: counter %d, want %d", seed, frame, got, want)
 		}
@@ -478,8 +430,9 @@ func TestRandomFrames(t *testing.T) {
 	}
 }
 
-// randomFrame is a good frame with some bytes damaged, or noise.
-func randomFrame(rng *rand.Rand) []byte {
+// randomFrame is a good frame, most often for a rank with an address of that family, with
+// some bytes damaged, or noise.
+func randomFrame(rng *rand.Rand, v6 bool) []byte {
 	if rng.IntN(8) == 0 {
 		b := make([]byte, 14+rng.IntN(200))
 		for i := range b {
@@ -489,7 +442,7 @@ func randomFrame(rng *rand.Rand) []byte {
 	}
 	tags := []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021AD}
 	p := packet{
-		v6: rng.IntN(2) == 0, options: 4 * rng.IntN(11), pad: rng.IntN(3),
+		v6: v6 != (rng.IntN(8) == 0), options: 4 * rng.IntN(11), pad: rng.IntN(3),
 		port:    portBase + uint16(rng.IntN(numPorts)),
 		vlans:   tags[:rng.IntN(3)],
 		payload: message(wire.Kind(rng.IntN(8)), session*uint64(rng.IntN(2))),
@@ -504,9 +457,9 @@ func randomFrame(rng *rand.Rand) []byte {
 	return b
 }
 
-// oracle says what must become of a frame in one buffer, by another way of
-// reading it than the program's: it cuts slices and never computes offsets.
-func oracle(b []byte) bpf.ClassifierCounter {
+// oracle says what must become of a frame in one buffer at the rank with own4 or own6, by
+// another way of reading it than the program's: it cuts slices and never computes offsets.
+func oracle(b []byte, v6 bool) bpf.ClassifierCounter {
 	be := binary.BigEndian
 	proto, b := be.Uint16(b[12:]), b[14:]
 	for range 2 {
@@ -516,9 +469,9 @@ func oracle(b []byte) bpf.ClassifierCounter {
 	}
 	var ipPayload int
 	switch {
-	case proto == unix.ETH_P_IP && len(b) >= 20:
+	case proto == unix.ETH_P_IP && !v6 && len(b) >= 20:
 		header := int(b[0]&15) * 4
-		if b[0]>>4 != 4 || header < 20 || b[9] != unix.IPPROTO_UDP {
+		if b[0]>>4 != 4 || header < 20 || b[9] != unix.IPPROTO_UDP || netip.AddrFrom4([4]byte(b[16:20])) != own4 {
 			return passed
 		}
 		if be.Uint16(b[6:])&0x3fff != 0 {
@@ -529,8 +482,8 @@ func oracle(b []byte) bpf.ClassifierCounter {
 			return passed
 		}
 		b = b[header:]
-	case proto == unix.ETH_P_IPV6 && len(b) >= 40:
-		if b[0]>>4 != 6 || b[6] != unix.IPPROTO_UDP {
+	case proto == unix.ETH_P_IPV6 && v6 && len(b) >= 40:
+		if b[0]>>4 != 6 || b[6] != unix.IPPROTO_UDP || netip.AddrFrom16([16]byte(b[24:40])) != own6 {
 			return passed
 		}
 		ipPayload, b = int(be.Uint16(b[4:])), b[40:]

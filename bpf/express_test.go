@@ -321,8 +321,10 @@ func TestPath(t *testing.T) {
 		{v6: true, payload: put(0)}, {vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)}, {options: 4, payload: put(0)},
 		{options: 4, vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)},
 	} {
+		p.at(t, frame.v6)
 		expect("not plain IPv4", frame, otherPath)
 	}
+	p.at(t, false)
 	expect("an answer", packet{payload: put(wire.FlagResponse)}, redirected)
 	expect("for user space", packet{payload: put(wire.FlagUser)}, bpf.ClassifierCounterCOUNTER_EXPRESS_USER)
 	expect("padded", packet{payload: put(0), pad: 20}, executed)

@@ -95,8 +95,8 @@ struct ipv6hdr {
 	__be16 payload_len;
 	__u8 nexthdr;
 	__u8 hop_limit;
-	__be32 saddr[4];
-	__be32 daddr[4];
+	__u64 saddr[2];
+	__u64 daddr[2];
 };
 
 struct udphdr {

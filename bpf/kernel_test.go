@@ -13,8 +13,8 @@ func TestJoinedFramesGoToTheKernel(t *testing.T) {
 	c := load(t)
 	known, stranger := message(wire.KindData, session), message(wire.KindData, session+1)
 	for longest, want := range map[int]bpf.ClassifierCounter{0: redirected, len(known): redirected, len(known) - 1: joined} {
-		c.longest = uint32(longest)
-		c.configure(t, 0, 0)
+		c.cfg.Longest = uint32(longest)
+		c.configure(t)
 		if got := c.run(t, packet{payload: known}.bytes(), nil); got != want {
 			t.Errorf("%d bytes, of at most %d: counter %d, want %d", len(known), longest, got, want)
 		}

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Finds the UDP payload of a frame that is addressed to one of our ports. */
+/* Finds the UDP payload of a frame that is addressed to our address and one of our ports. */
 #ifndef XDPRMA_PARSE_H
 #define XDPRMA_PARSE_H
 
 #include "kernel.h"
 
 enum parsed {
-	PARSED_OTHER,      /* another protocol or port, or headers we do not read */
-	PARSED_FRAGMENT,   /* a fragment of an IPv4 UDP datagram; its port is not known */
-	PARSED_BAD_LENGTH, /* to our port, but the lengths contradict each other */
+	PARSED_OTHER,      /* another protocol, address or port, or headers we do not read */
+	PARSED_FRAGMENT,   /* to our address: a fragment of an IPv4 UDP datagram; its port is not known */
+	PARSED_BAD_LENGTH, /* to our address and port, but the lengths contradict each other */
 	PARSED_OURS,
 };
 
@@ -17,11 +17,21 @@ struct ports {
 	__u16 count;
 };
 
+/* An IP address. No address of a group or of all hosts of a network is one of ours. */
+struct address {
+	__u64 words[2]; /* as in the header; of IPv4 the first four bytes, the rest is 0 */
+	__u16 protocol; /* ETH_P_IP or ETH_P_IPV6 */
+};
+
+/*
+ * Words on the stack: without CAP_PERFMON the verifier of Linux 6.1 takes a known number in
+ * one half of a word for a pointer, which nothing may be written beside.
+ */
 struct datagram {
 	void *payload; /* of UDP; its first byte need not be in the first buffer */
-	__u32 offset;  /* of the payload from the frame's start */
-	__u32 len;     /* of the payload */
-	__u32 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
+	__u64 offset;  /* of the payload from the frame's start */
+	__u64 len;     /* of the payload */
+	__u64 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
 };
 
 /* A place in the frame, as a pointer and as a number. */
@@ -64,7 +74,8 @@ static __always_inline __be16 parse_link(struct cursor *c, void *end)
 }
 
 /* Reads IPv4 with options. PARSED_OURS means that a UDP header follows. */
-static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, __u32 *payload_len)
+static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, const struct address *own,
+					      __u32 *payload_len)
 {
 	struct iphdr *ip = c->p;
 	if ((void *)(ip + 1) > end)
@@ -72,6 +83,8 @@ static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, __u32
 	__u32 words = ip->version_ihl & 0xf;
 	__u32 header = words * 4, len = bpf_ntohs(ip->tot_len);
 	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) || ip->protocol != IPPROTO_UDP)
+		return PARSED_OTHER;
+	if (own && ip->daddr != (__be32)own->words[0])
 		return PARSED_OTHER;
 	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or an offset */
 		return PARSED_FRAGMENT;
@@ -90,21 +103,28 @@ static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, __u32
 }
 
 /* Reads IPv6 without extension headers, likewise. */
-static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, __u32 *payload_len)
+static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, const struct address *own,
+					      __u32 *payload_len)
 {
 	struct ipv6hdr *ip = c->p;
 	if ((void *)(ip + 1) > end)
 		return PARSED_OTHER;
 	if (bpf_ntohl(ip->version_class_flow) >> 28 != 6 || ip->nexthdr != IPPROTO_UDP)
 		return PARSED_OTHER;
+	if (own && (ip->daddr[0] != own->words[0] || ip->daddr[1] != own->words[1]))
+		return PARSED_OTHER;
 	*payload_len = bpf_ntohs(ip->payload_len);
 	ADVANCE(c, sizeof(*ip));
 	return PARSED_OURS;
 }
 
-/* Headers that are not in the frame's first buffer are not read. */
-static __always_inline enum parsed parse(struct xdp_md *ctx, const struct ports *ports,
-					 struct datagram *out)
+/*
+ * Headers that are not in the frame's first buffer are not read. Without own, every
+ * address is ours. The address is judged before anything else that is wrong with a frame:
+ * other sockets of this host, and hosts behind it, may use the same port.
+ */
+static __always_inline enum parsed parse(struct xdp_md *ctx, const struct address *own,
+					 const struct ports *ports, struct datagram *out)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct cursor c = {.p = (void *)(long)ctx->data};
@@ -112,10 +132,12 @@ static __always_inline enum parsed parse(struct xdp_md *ctx, const struct ports 
 	__u32 ip_payload = 0;
 
 	__be16 proto = parse_link(&c, end);
+	if (own && proto != bpf_htons(own->protocol))
+		return PARSED_OTHER;
 	if (proto == bpf_htons(ETH_P_IP))
-		result = parse_ipv4(&c, end, &ip_payload);
+		result = parse_ipv4(&c, end, own, &ip_payload);
 	else if (proto == bpf_htons(ETH_P_IPV6))
-		result = parse_ipv6(&c, end, &ip_payload);
+		result = parse_ipv6(&c, end, own, &ip_payload);
 	if (result != PARSED_OURS)
 		return result;
 

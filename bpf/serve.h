@@ -237,8 +237,12 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	__u64 outcome = LOAD(&slot->outcome), results = opaque(outcome & 0xffffffff);
 	if (results > EXPRESS_MAX_RESULTS || WIRE_HEADER_LEN + results > len)
 		return EXPRESS_BAD_FORM;
-	if (results && (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, slot->results, results) ||
-			bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
+	/*
+	 * Results come in whole words. A size must not be 0, and the verifier of Linux 6.1 does
+	 * not learn from a comparison with 0 that it is not.
+	 */
+	if (results >= 8 && (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, slot->results, results) ||
+			     bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
 		return EXPRESS_BAD_FORM;
 	h->flags = WIRE_FLAG_RESPONSE;
 	h->reserved = outcome >> 32;

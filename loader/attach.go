@@ -22,9 +22,10 @@ import (
 const programOfOurs = bpf.ClassifierProgXdprmaClassify
 
 // Attach loads the classifier and attaches it to an interface. Until AllowSession is
-// called, the classifier drops frames to the configured port, save handshakes, and
-// passes all other frames to the kernel. Frames to the port that it does not drop go to
-// the socket of the queue, or to the kernel where SetSocket gave the queue none.
+// called, the classifier drops frames to the configured address and port, save handshakes,
+// and passes all other frames to the kernel. Frames to the address and port that it does
+// not drop go to the socket of the queue, or to the kernel where SetSocket gave the queue
+// none.
 //
 // It needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.18. It never replaces a program:
 // if there is one, errors.As finds an InUseError. Errors say what to do; their
@@ -98,16 +99,16 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
 	}
 	objects := &bpf.ClassifierObjects{}
-	// Without the verifier's log: asking for it takes seconds for a long program, and nobody
-	// reads it.
-	noLog := &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogDisabled: noTier == nil}}
-	if err := spec.LoadAndAssign(objects, noLog); err != nil {
+	// The verifier tells why it refuses a program at every level of its log. The lowest leaves
+	// out its way there, which takes seconds for a long program.
+	options := &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}}
+	if err := spec.LoadAndAssign(objects, options); err != nil {
 		return nil, err
 	}
 	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
-	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters}
+	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters, Config: objects.ConfigMap}
 	p, err := newProgram(maps, o.Mode)
 	if err != nil {
 		return nil, errors.Join(err, objects.Close())

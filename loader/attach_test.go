@@ -32,7 +32,7 @@ const childEnv = "XDPRMA_LOADER_TEST_ATTACH"
 
 func TestMain(m *testing.M) {
 	if ifname := os.Getenv(childEnv); ifname != "" {
-		p, err := Attach(Options{Interface: ifname, Port: port, Slots: 4})
+		p, err := Attach(Options{Interface: ifname, Address: at, Port: port, Slots: 4})
 		if err == nil {
 			err = installed(p)
 		}
@@ -54,7 +54,7 @@ func (l *lab) attach(t *testing.T, o Options) *Program {
 	if o.Interface == "" {
 		o.Interface = "b"
 	}
-	o.Port = port
+	o.Address, o.Port = at, port
 	var p *Program
 	l.inB(t, func() {
 		var err error
@@ -168,7 +168,7 @@ func TestSecondAttach(t *testing.T) {
 	id := l.attached(t).ID
 	for _, mode := range []Mode{Auto, Native, Generic} {
 		l.inB(t, func() {
-			_, err := Attach(Options{Interface: "b", Port: port, Mode: mode})
+			_, err := Attach(Options{Interface: "b", Address: at, Port: port, Mode: mode})
 			var used *InUseError
 			if !errors.As(err, &used) || used.Program != (ProgramInfo{ID: id, Name: programOfOurs}) {
 				t.Errorf("%v: %v", mode, err)
@@ -198,7 +198,7 @@ func TestForeignProgram(t *testing.T) {
 		l.inB(t, func() {
 			nic, err := net.InterfaceByName("b")
 			must(t, err)
-			o, err := Options{Interface: "b", Port: port}.withDefaults()
+			o, err := Options{Interface: "b", Address: at, Port: port}.withDefaults()
 			must(t, err)
 			before, err := Probe("b")
 			must(t, err)
@@ -303,7 +303,7 @@ func installed(p *Program) error {
 func TestFallback(t *testing.T) {
 	l := newLab(t, shape{rxQueues: 1, peerTxQueues: 2})
 	l.inB(t, func() {
-		_, err := Attach(Options{Interface: "b", Port: port, Mode: Native})
+		_, err := Attach(Options{Interface: "b", Address: at, Port: port, Mode: Native})
 		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "numrxqueues") {
 			t.Errorf("native: %v", err)
 		}
@@ -331,7 +331,7 @@ func TestLargeMTU(t *testing.T) {
 }
 
 func TestAbsentInterface(t *testing.T) {
-	_, err := Attach(Options{Interface: "xr-absent", Port: port})
+	_, err := Attach(Options{Interface: "xr-absent", Address: at, Port: port})
 	if mpierr.ClassOf(err) != mpierr.Arg || !strings.Contains(err.Error(), `no interface "xr-absent"`) {
 		t.Errorf("%v", err)
 	}

@@ -35,6 +35,8 @@ func explain(op string, err error, f failure) error {
 	switch {
 	case errors.As(err, &absent) || errors.Is(err, unix.ENODEV):
 		class, advice = mpierr.Arg, fmt.Sprintf("this network namespace has no interface %q; `ip link` lists those it has", f.ifname)
+	case refusal(err) != "":
+		advice = fmt.Sprintf("kernel %s loads other programs and not this one, which is a fault of this library: report it, and use the UDP transport meanwhile", f.caps.Kernel)
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		advice = permissionAdvice(f.caps)
 	case errors.Is(err, unix.ENOSYS):
@@ -64,13 +66,50 @@ func explain(op string, err error, f failure) error {
 // maps and programs against the limit on locked memory.
 type plain struct{ error }
 
-// Error returns the error's text without the advice.
+// Error returns the error's text without the advice, and of a refusal by the verifier the
+// line that says why.
 func (p plain) Error() string {
+	if why := refusal(p.error); why != "" {
+		return "the kernel's verifier refuses the program: " + why
+	}
 	return strings.ReplaceAll(p.error.Error(), " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", "")
 }
 
 // Unwrap returns the error as it was.
 func (p plain) Unwrap() error { return p.error }
+
+// refusal returns the last line of the verifier's log that says why it refuses a program,
+// and the line before it if the last says no more than what is wrong with a register. It
+// returns "" if err is no such refusal.
+func refusal(err error) string {
+	var refused *ebpf.VerifierError
+	if !errors.As(err, &refused) {
+		return ""
+	}
+	log := refused.Log
+	for len(log) > 0 && isStatistics(log[len(log)-1]) {
+		log = log[:len(log)-1]
+	}
+	if len(log) == 0 {
+		return ""
+	}
+	last := strings.TrimSpace(log[len(log)-1])
+	if len(log) > 1 && len(last) > 1 && last[0] == 'R' && last[1] >= '0' && last[1] <= '9' {
+		return strings.TrimSpace(log[len(log)-2]) + ": " + last
+	}
+	return last
+}
+
+// isStatistics reports whether a line of the verifier's log is of those that end it whatever
+// came of the program.
+func isStatistics(line string) bool {
+	for _, begin := range []string{"processed ", "verification time ", "stack depth "} {
+		if strings.HasPrefix(line, begin) {
+			return true
+		}
+	}
+	return line == ""
+}
 
 // permissionAdvice says what is missing, or where else a refusal can come from.
 func permissionAdvice(c Caps) string {

@@ -3,6 +3,8 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,17 +79,52 @@ func TestErrorsSpeakToOperators(t *testing.T) {
 	}
 }
 
+// A refusal by the verifier names the line of its log that says why, and no privilege that
+// is missing.
+func TestRefusalIsNamed(t *testing.T) {
+	const access, register = "invalid access to map value, value_size=1280 off=64 size=0", "R3 min value is outside of the allowed memory range"
+	caps := Caps{NetRaw: true, NetAdmin: true, BPF: true, Kernel: "6.1.0"}
+	end := []string{"verification time 1200 usec", "stack depth 64+0+32", "processed 46044 insns (limit 1000000) max_states_per_insn 4 total_states 2 peak_states 2 mark_read 1"}
+	for want, log := range map[string][]string{
+		access + ": " + register: slices.Concat([]string{"57: (85) call bpf_xdp_store_bytes#190", access, register}, end),
+		register:                 {register, ""},
+		"BPF program is too large. Processed 1000001 insn": slices.Concat([]string{"from 9 to 10: R0=0", "BPF program is too large. Processed 1000001 insn"}, end),
+		"": end,
+	} {
+		err := fmt.Errorf("load: %w", &ebpf.VerifierError{Cause: unix.EACCES, Log: log})
+		if got := refusal(err); got != want {
+			t.Errorf("refused because of %q, want %q", got, want)
+		}
+		says := []string{"kernel 6.1.0", "the kernel's verifier refuses the program: " + want}
+		if want == "" {
+			says = []string{"user namespace", "permission denied"}
+		}
+		got := explain("attach", err, failure{ifname: "eth0", caps: caps})
+		for _, text := range says {
+			if !strings.Contains(got.Error(), text) || !errors.Is(got, unix.EACCES) {
+				t.Errorf("no %q in %v", text, got)
+			}
+		}
+	}
+	if why := refusal(unix.EACCES); why != "" {
+		t.Errorf("a missing privilege is taken for a refusal: %s", why)
+	}
+}
+
 func TestOptions(t *testing.T) {
-	good := Options{Interface: "eth0", Port: 4791}
+	good := Options{Interface: "eth0", Address: netip.MustParseAddr("10.8.0.2"), Port: 4791}
 	o, err := good.withDefaults()
 	if err != nil || o.Queues != 1 || o.HelloRate != 1000 || o.HelloBurst != 1024 || o.Logger == nil {
 		t.Errorf("defaults %+v, %v", o, err)
 	}
-	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 {
+	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 || addressOf(c.Address) != good.Address {
 		t.Errorf("config %+v", c)
 	}
 	for name, change := range map[string]func(*Options){
 		"no interface":    func(o *Options) { o.Interface = "" },
+		"no address":      func(o *Options) { o.Address = netip.Addr{} },
+		"any address":     func(o *Options) { o.Address = netip.IPv6Unspecified() },
+		"a group":         func(o *Options) { o.Address = netip.MustParseAddr("224.0.0.1") },
 		"port 0":          func(o *Options) { o.Port = 0 },
 		"negative queues": func(o *Options) { o.Queues = -1 },
 		"queues":          func(o *Options) { o.Queues = 1<<16 + 1 },
@@ -104,7 +141,15 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	last := Options{Interface: "eth0", Port: 65535, HelloRate: 1, HelloBurst: 1 << 20}
+	for in, want := range map[string]string{"::ffff:10.8.0.2": "10.8.0.2", "fe80::1%eth0": "fe80::1", "fd77::2": "fd77::2"} {
+		o := good
+		o.Address = netip.MustParseAddr(in)
+		o, err := o.withDefaults()
+		if got := addressOf(o.config().Address); err != nil || got.String() != want {
+			t.Errorf("the program is told %v of %s, want %s: %v", got, in, want, err)
+		}
+	}
+	last := Options{Interface: "eth0", Address: good.Address, Port: 65535, HelloRate: 1, HelloBurst: 1 << 20}
 	if _, err := last.withDefaults(); err != nil {
 		t.Errorf("the limits themselves: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestAnswersArrive(t *testing.T) {
 			must(t, err)
 			t.Cleanup(func() { must(t, tier.Release()) })
 			l.in(t, l.a, func() {
-				passing, err := Attach(Options{Interface: "a", Port: port, Mode: mode})
+				passing, err := Attach(Options{Interface: "a", Address: netip.AddrFrom4([4]byte(addrA)), Port: port, Mode: mode})
 				must(t, err)
 				t.Cleanup(func() { must(t, passing.Close()) })
 			})

@@ -2,6 +2,8 @@ package loader
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -61,7 +63,7 @@ func TestAttachNeedsCapabilities(t *testing.T) {
 				if caps, err = Capabilities(); err != nil {
 					return err
 				}
-				p, err := Attach(Options{Interface: "b", Port: port})
+				p, err := Attach(Options{Interface: "b", Address: at, Port: port})
 				if err != nil {
 					return err
 				}
@@ -93,8 +95,8 @@ func TestFromMaps(t *testing.T) {
 			return err
 		}
 		_, err = q.Counters()
-		if q.Mode() != p.Mode() {
-			err = errors.Join(err, errors.New("the mode is wrong"))
+		if q.Mode() != p.Mode() || q.LocalAddr() != netip.AddrPortFrom(at, port) {
+			err = errors.Join(err, fmt.Errorf("mode %v, address %v", q.Mode(), q.LocalAddr()))
 		}
 		err = errors.Join(err, q.SetSocket(0, socket), q.AllowSession(9, NoSlot))
 		q.ForgetSession(9)
@@ -108,7 +110,9 @@ func TestFromMaps(t *testing.T) {
 	}
 	swapped := p.Maps()
 	swapped.Sessions, swapped.Counters = swapped.Counters, swapped.Sessions
-	for _, m := range []Maps{{}, {Sockets: p.Maps().Sockets}, swapped} {
+	blind := p.Maps()
+	blind.Config = nil
+	for _, m := range []Maps{{}, {Sockets: p.Maps().Sockets}, swapped, blind} {
 		if _, err := FromMaps(m, Native); mpierr.ClassOf(err) != mpierr.Arg {
 			t.Errorf("wrong maps: %v", err)
 		}
@@ -132,7 +136,8 @@ func TestFromPinned(t *testing.T) {
 		m := p.Maps()
 		if err := errors.Join(m.Sockets.Pin(filepath.Join(dir, bpf.ClassifierMapXsks)),
 			m.Sessions.Pin(filepath.Join(dir, bpf.ClassifierMapSessions)),
-			m.Counters.Pin(filepath.Join(dir, bpf.ClassifierMapCounters))); err != nil {
+			m.Counters.Pin(filepath.Join(dir, bpf.ClassifierMapCounters)),
+			m.Config.Pin(filepath.Join(dir, bpf.ClassifierMapConfigMap))); err != nil {
 			return err
 		}
 		q, err := FromPinned(dir, Native)

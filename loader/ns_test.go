@@ -2,6 +2,7 @@ package loader
 
 import (
 	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 
@@ -25,6 +26,9 @@ type shape struct {
 }
 
 var addrA, addrB = net.IPv4(10, 8, 0, 1).To4(), net.IPv4(10, 8, 0, 2).To4()
+
+// at is addrB.
+var at = netip.AddrFrom4([4]byte(addrB))
 
 // newLab locks the test to its thread.
 func newLab(t *testing.T, s shape) *lab {

@@ -3,6 +3,7 @@ package loader
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -45,11 +46,14 @@ func ParseMode(s string) (Mode, error) {
 // Options say where and how to attach. Zero values mean the defaults named here.
 type Options struct {
 	Interface string // required; a name in the caller's network namespace
-	Port      uint16 // required; the UDP port whose frames are for the sockets
-	Queues    int    // receive queues that get a socket; default 1
-	Mode      Mode   // default Auto
-	Job       uint64 // whose hellos reach the sockets; 0: of any job
-	Longest   int    // bytes of the longest UDP payload for the sockets; 0: of any length
+	// Address and Port are required: the IP address and UDP port whose frames are for the
+	// sockets. A zone is not looked at.
+	Address netip.Addr
+	Port    uint16
+	Queues  int    // receive queues that get a socket; default 1
+	Mode    Mode   // default Auto
+	Job     uint64 // whose hellos reach the sockets; 0: of any job
+	Longest int    // bytes of the longest UDP payload for the sockets; 0: of any length
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
 	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
 	HelloRate, HelloBurst int
@@ -82,9 +86,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Address = o.Address.Unmap().WithZone("")
 	switch {
 	case o.Interface == "":
 		return o, badOption("no interface is named")
+	case !o.Address.IsValid():
+		return o, badOption("no address is named: name one of the interface's")
+	case o.Address.IsUnspecified() || o.Address.IsMulticast():
+		return o, badOption("the address %v is not of one machine: name one of the interface's", o.Address)
 	case o.Port == 0:
 		return o, badOption("the UDP port is 0")
 	case o.Queues < 0 || o.Queues > maxQueues:
@@ -111,6 +120,7 @@ func badOption(format string, args ...any) error {
 func (o Options) config() bpf.ClassifierConfig {
 	interval := uint64(1_000_000_000 / o.HelloRate)
 	return bpf.ClassifierConfig{
+		Address:       addressFor(o.Address),
 		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
 		Longest:       uint32(o.Longest),
 		Job:           o.Job,

@@ -1,9 +1,11 @@
 package loader
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -23,6 +25,7 @@ type Maps struct {
 	Sockets  *ebpf.Map // receive queue to AF_XDP socket
 	Sessions *ebpf.Map // session ids to let through
 	Counters *ebpf.Map // frames by what became of them
+	Config   *ebpf.Map // what the program was told; nobody writes to it
 }
 
 // Program is the classifier on an interface. Its methods may be called from any
@@ -37,6 +40,7 @@ type Program struct {
 
 	maps  Maps
 	names []string // of the counters, by index
+	local netip.AddrPort
 	mode  Mode
 	// These keep the program alive, too. Both are nil after FromMaps.
 	link    link.Link
@@ -61,6 +65,7 @@ func newProgram(m Maps, mode Mode) (*Program, error) {
 		{bpf.ClassifierMapXsks, m.Sockets, ebpf.XSKMap, 4, 4},
 		{bpf.ClassifierMapSessions, m.Sessions, ebpf.Hash, 8, 4},
 		{bpf.ClassifierMapCounters, m.Counters, ebpf.PerCPUArray, 4, 8},
+		{bpf.ClassifierMapConfigMap, m.Config, ebpf.Array, 4, uint32(binary.Size(bpf.ClassifierConfig{}))},
 	} {
 		if want.m == nil {
 			return nil, fmt.Errorf("map %s is missing", want.name)
@@ -73,7 +78,12 @@ func newProgram(m Maps, mode Mode) (*Program, error) {
 	if n := m.Counters.MaxEntries(); int(n) != len(names) {
 		return nil, fmt.Errorf("the program counts %d things and this library knows %d: they are of different versions", n, len(names))
 	}
-	return &Program{maps: m, names: names, mode: mode, noTier: errForeign}, nil
+	var told bpf.ClassifierConfig
+	if err := m.Config.Lookup(uint32(0), &told); err != nil {
+		return nil, fmt.Errorf("read what the program was told: %w", err)
+	}
+	local := netip.AddrPortFrom(addressOf(told.Address), told.Ports.Base)
+	return &Program{maps: m, names: names, local: local, mode: mode, noTier: errForeign}, nil
 }
 
 // counterNames reads the names of the counters out of the program's BTF.
@@ -177,6 +187,10 @@ func (p *Program) Counters() (map[string]uint64, error) {
 	return sums, nil
 }
 
+// LocalAddr returns the address and UDP port whose frames the program judges. All others
+// pass to the kernel.
+func (p *Program) LocalAddr() netip.AddrPort { return p.local }
+
 // Mode returns how the program really runs: Native or Generic, or what FromMaps
 // was told.
 func (p *Program) Mode() Mode { return p.mode }
@@ -206,5 +220,5 @@ func (p *Program) Close() error {
 }
 
 func (m Maps) close() error {
-	return errors.Join(m.Sockets.Close(), m.Sessions.Close(), m.Counters.Close())
+	return errors.Join(m.Sockets.Close(), m.Sessions.Close(), m.Counters.Close(), m.Config.Close())
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -159,7 +160,7 @@ func (t *Tier) Release() error {
 // CanExecute returns nil if this process can load a program that executes requests on this
 // machine, or says why not. It attaches nothing.
 func CanExecute() error {
-	o, err := Options{Interface: "none", Port: 1, Slots: 1}.withDefaults()
+	o, err := Options{Interface: "none", Address: netip.IPv6Loopback(), Port: 1, Slots: 1}.withDefaults()
 	if err != nil {
 		return err
 	}

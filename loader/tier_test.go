@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/vishvananda/netns"
@@ -141,6 +142,27 @@ func TestAttachWithoutTier(t *testing.T) {
 	}
 }
 
+// If the verifier refuses the program that executes requests, the warning says why.
+func TestRefusedTierSaysWhy(t *testing.T) {
+	l := newLab(t, shape{})
+	defer func() { executing = bpf.LoadExpress }()
+	executing = func() (*ebpf.CollectionSpec, error) {
+		spec, err := bpf.LoadExpress()
+		if err == nil {
+			p := spec.Programs[bpf.ClassifierProgXdprmaClassify]
+			p.Instructions = asm.Instructions{asm.Mov.Reg(asm.R0, asm.R9), asm.Return()}
+		}
+		return spec, err
+	}
+	var log bytes.Buffer
+	l.attach(t, Options{Slots: 4, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, err := range []string{log.String(), fmt.Sprint(CanExecute())} {
+		if !strings.Contains(err, "verifier refuses") || !strings.Contains(err, "R9 !read_ok") {
+			t.Error(err)
+		}
+	}
+}
+
 // Without CAP_PERFMON the classifier alone is loaded, and says why.
 func TestTierNeedsPerfmon(t *testing.T) {
 	l := newLab(t, shape{})
@@ -151,7 +173,7 @@ func TestTierNeedsPerfmon(t *testing.T) {
 		if err := keepOnly(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}
-		p, err := Attach(Options{Interface: "b", Port: port, Slots: 4})
+		p, err := Attach(Options{Interface: "b", Address: at, Port: port, Slots: 4})
 		if err != nil {
 			return err
 		}

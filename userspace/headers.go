@@ -162,11 +162,10 @@ func fold(s uint64) uint16 {
 
 // datagram is a received frame taken apart. The slices alias the frame.
 type datagram struct {
-	sourceMAC      []byte
-	source, target []byte // IP addresses of 4 or 16 bytes
-	sourcePort     uint16
-	targetPort     uint16
-	payload        []byte
+	sourceMAC  []byte
+	source     []byte // IP address of 4 or 16 bytes
+	sourcePort uint16
+	payload    []byte
 }
 
 // parseFrame takes a frame apart into d and reports whether it is a whole UDP
@@ -200,7 +199,7 @@ func parseFrame(frame []byte, d *datagram) bool {
 	if len(udp) < udpLen || int(be.Uint16(udp[4:])) != len(udp) {
 		return false
 	}
-	d.sourcePort, d.targetPort = be.Uint16(udp[0:]), be.Uint16(udp[2:])
+	d.sourcePort = be.Uint16(udp)
 	d.payload = udp[udpLen:len(udp):len(udp)]
 	return true
 }
@@ -216,7 +215,7 @@ func parseIPv4(ip []byte, d *datagram) []byte {
 	if header < ipv4Len || total < header || total > len(ip) {
 		return nil
 	}
-	d.source, d.target = ip[12:16], ip[16:20]
+	d.source = ip[12:16]
 	return ip[header:total]
 }
 
@@ -230,7 +229,7 @@ func parseIPv6(ip []byte, d *datagram) []byte {
 	if total > len(ip) {
 		return nil
 	}
-	d.source, d.target = ip[8:24], ip[24:40]
+	d.source = ip[8:24]
 	return ip[ipv6Len:total]
 }
 

@@ -87,8 +87,7 @@ func TestHeaders(t *testing.T) {
 				if !parseFrame(append(f, 0, 0, 0), &d) { // padded
 					t.Fatalf("%v, %d bytes, %d tags: refused", ends, n, tags)
 				}
-				if d.origin() != ends[0] || d.targetPort != ends[1].addr.Port() || !bytes.Equal(d.target, ends[1].addr.Addr().AsSlice()) ||
-					!bytes.Equal(d.payload, payload) || !d.plausible() {
+				if d.origin() != ends[0] || !bytes.Equal(d.payload, payload) || !d.plausible() {
 					t.Fatalf("%v, %d bytes, %d tags: parsed as %+v", ends, n, tags, d)
 				}
 			}
@@ -187,7 +186,7 @@ func FuzzParseFrame(f *testing.F) {
 		if !parseFrame(frame, &d) {
 			return
 		}
-		if len(d.sourceMAC) != 6 || len(d.source) != len(d.target) || len(d.payload) > len(frame)-ethernetLen-ipv4Len-udpLen {
+		if len(d.sourceMAC) != 6 || len(d.source) != 4 && len(d.source) != 16 || len(d.payload) > len(frame)-ethernetLen-ipv4Len-udpLen {
 			t.Errorf("%x is parsed as %+v", frame, d)
 		}
 		if len(d.payload) > 0 && !bytes.Contains(frame, d.payload) {

@@ -32,7 +32,6 @@ type XDP struct {
 	job     uint64 // whose handshakes are answered; 0: of any
 	ifi     *net.Interface
 	local   endpoint
-	ip      []byte // its IP address
 	slab    *Slab
 	program *loader.Program
 	tier    *Tier           // nil if the program executes no requests

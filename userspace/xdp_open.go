@@ -52,9 +52,9 @@ type XDPConfig struct {
 	// Patience is how long Path waits for an answer to what the kernel asks the
 	// network; 5 s by default.
 	Patience time.Duration
-	// Program is a classifier that somebody else attached, for Port, which is then
-	// required, and for at least as many queues; Mode is ignored. It belongs to the
-	// device once OpenXDP was successful.
+	// Program is a classifier that somebody else attached, for the device's address and
+	// Port, which is then required, and for at least as many queues; Mode is ignored. It
+	// belongs to the device once OpenXDP was successful.
 	Program *loader.Program
 	// SocketFDs are AF_XDP sockets on which nothing was set up, one a queue, for
 	// a process that may not make them. They belong to OpenXDP whether or not it
@@ -102,11 +102,13 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
 	}
 	if x.program = c.Program; x.program == nil {
-		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Port: x.local.addr.Port(),
+		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Address: c.Address, Port: x.local.addr.Port(),
 			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}
+	} else if to := x.program.LocalAddr(); to != x.local.addr {
+		return 0, openError(mpierr.Arg, fmt.Errorf("the program from outside takes frames to %v, and this device is at %v: give both the same address and port", to, x.local.addr))
 	}
 	x.tier = newTier(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
@@ -155,7 +157,6 @@ func (x *XDP) normalize(c *XDPConfig) error {
 			"interface", c.Interface, "queues", features.RxQueues, "used", c.Queues)
 	}
 	x.local = endpoint{mac: [6]byte(x.ifi.HardwareAddr), addr: netip.AddrPortFrom(c.Address, c.Port)}
-	x.ip = c.Address.AsSlice()
 	return nil
 }
 

@@ -1,8 +1,6 @@
 package userspace
 
 import (
-	"bytes"
-
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -46,7 +44,7 @@ func (x *XDP) Receive(frames []Frame) int {
 // they are none for this device.
 func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 	var d datagram
-	if !parseFrame(raw, &d) || !x.addressed(&d) {
+	if !parseFrame(raw, &d) { // the program lets through only what is for this device
 		return false
 	}
 	*frame = Frame{Payload: d.payload, Path: NoPath}
@@ -54,12 +52,6 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 		frame.Path = x.learn(&d, queue)
 	}
 	return true
-}
-
-// addressed reports whether d is for this device: a switch can flood frames
-// that are for another one.
-func (x *XDP) addressed(d *datagram) bool {
-	return d.targetPort == x.local.addr.Port() && bytes.Equal(d.target, x.ip)
 }
 
 // learn returns the path back to the sender of d.

@@ -274,7 +274,8 @@ func TestXDPFramesOfOthers(t *testing.T) {
 			t.Errorf("learned %+v, want %+v", back, want)
 		}
 
-		// Frames to another address or with an impossible source reach the socket.
+		// Frames with an impossible source reach the socket, and frames to another address
+		// do not.
 		other := ends
 		other[1].addr = netip.AddrPortFrom(netip.MustParseAddr(to), ends[1].addr.Port())
 		wire1.send(buildFrame(other, hello))
@@ -284,7 +285,7 @@ func TestXDPFramesOfOthers(t *testing.T) {
 		if got := b.receive(1); got[0].Path != NoPath {
 			t.Error("a path to port 0 was learned")
 		}
-		if s := b.stats(); s.RxMalformed != 1 || s.RxFrames != 5 {
+		if s := b.stats(); s.RxMalformed != 0 || s.RxFrames != 4 {
 			t.Errorf("%+v", s)
 		}
 
@@ -415,12 +416,19 @@ func TestXDPFromOutside(t *testing.T) {
 	var dev Device
 	var keep *loader.Program
 	err := l.Do(1, func() (err error) {
-		if keep, err = loader.Attach(loader.Options{Interface: "xr1", Port: port, Queues: queues}); err != nil {
+		if keep, err = loader.Attach(loader.Options{Interface: "xr1", Address: l.Addr(1), Port: port, Queues: queues}); err != nil {
 			return err
 		}
 		program, err := loader.FromMaps(keep.Maps(), keep.Mode())
 		if err != nil {
 			return err
+		}
+		for _, other := range []XDPConfig{{Address: l.Addr(1), Port: port + 1}, {Address: l.Addr6(1), Port: port}} {
+			other.Interface, other.Program = "xr1", program
+			const want = "takes frames to 10.77.0.2:4000"
+			if d, err := OpenXDP(t.Context(), other); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a device at %v, port %d, for a program at another: %v, %v, want %q", other.Address, other.Port, d, err, want)
+			}
 		}
 		var fds []int
 		for range queues {
