@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
@@ -175,30 +176,63 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 	for range 5 {
 		add()
 	}
-	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 2 || len(p.lost) != 1 || p.lost[0] != 1 {
+	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 3 || len(p.lost) != 1 || p.lost[0] != 1 {
 		t.Errorf("after the first exchanges: told %v, %+v", p.lost, e.Stats)
 	}
 	p.advance(p.now + 1100*millisecond)
 	for range 4 {
 		add()
 	}
-	if e.Stats.AnswersLost != 2 || e.Stats.Exchanges != 4 || len(p.lost) != 1 {
+	if e.Stats.AnswersLost != 2 || e.Stats.Exchanges != 6 || len(p.lost) != 1 {
 		t.Errorf("after a second: told %v, %+v", p.lost, e.Stats)
 	}
 	p.mode = runs
 	p.advance(p.now + 1100*millisecond)
 	add()
-	if e.Stats.Exchanges != 4 {
+	if e.Stats.Exchanges != 6 {
 		t.Error("the second time the tier is not left for longer")
 	}
 	p.advance(p.now + 1000*millisecond)
 	for range 4 {
 		add()
 	}
-	if e.Stats.Exchanges != 8 || e.Stats.AnswersLost != 2 {
+	if e.Stats.Exchanges != 10 || e.Stats.AnswersLost != 2 {
 		t.Errorf("the tier is not found again: %+v", e.Stats)
 	}
+	p.mode = mute
+	for range 15 {
+		add()
+	}
+	if e.Stats.Exchanges != 20 || e.Stats.AnswersLost != 3 {
+		t.Errorf("the tier that answered before is left after %d exchanges: %+v", e.Stats.Exchanges-10, e.Stats)
+	}
+	p.mode = runs
+	p.advance(p.now + 1100*millisecond)
+	add()
+	if e.Stats.Exchanges != 21 {
+		t.Error("the tier is left for longer, though its program had answered")
+	}
 	p.atRest()
+}
+
+// Frames that are lost by chance do not make the origin leave the tier.
+func TestLossDoesNotLeadOutOfTheTier(t *testing.T) {
+	for _, loss := range []float64{0.02, 0.1, 0.2} {
+		p := newPrograms(t, 2, 64, nil)
+		a := p.access(0, 1)
+		random := rand.New(rand.NewPCG(1, 2))
+		begun := false
+		p.admit = func(int, int, []byte) bool { return !begun || random.Float64() >= loss }
+		for i := range uint64(20000) {
+			if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+				t.Fatalf("fetched %d, want %d: %v", got, i, err)
+			}
+			begun = true
+		}
+		if s := &p.e[0].Stats; s.AnswersLost != 0 || s.Exchanges < 19990 || len(p.lost) > 0 {
+			t.Errorf("of 20000 calls at a loss of %v, %d were exchanges, and the tier was left %d times", loss, s.Exchanges, s.AnswersLost)
+		}
+	}
 }
 
 // A program that is gone costs a repetition, and does not make the origin leave the tier.

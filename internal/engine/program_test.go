@@ -19,7 +19,7 @@ type programs struct {
 	mode   programMode        // of all ranks
 
 	// admit, if not nil, is asked for each frame whether it arrives. It is called before
-	// the program looks at it.
+	// the program looks at it, and for what the program answers.
 	admit   func(from, to int, payload []byte) bool
 	stopped []bool               // only the program of the rank runs
 	held    func(id uint64) bool // of sessions: Fenced is not called; may be nil
@@ -105,8 +105,10 @@ func (p *programs) arrive(from, to int, payload []byte) int {
 		switch {
 		case verdict == express.Answer && p.mode == mute, verdict == express.Drop:
 			return 0
-		case verdict == express.Answer:
+		case verdict == express.Answer && (p.admit == nil || p.admit(to, from, frame[:n])):
 			p.deliver(to, from, frame[:n])
+			return 0
+		case verdict == express.Answer:
 			return 0
 		}
 	}

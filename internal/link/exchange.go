@@ -20,9 +20,12 @@ import (
 const (
 	userFrom = 3 // the try that first asks for user space, as each second one does from then on
 
-	// doubtExchanges is how many exchanges in a row may end so that nothing but user space
-	// answered although the program had executed them: then the program's answers get lost.
-	doubtExchanges = 2
+	// So many exchanges in a row may end so that nothing but user space answered although
+	// the program had executed them: then the program's answers get lost. It takes more of
+	// them where an answer of the program has come before: frames that are lost by chance
+	// must not look like that.
+	doubtUnanswered = 3
+	doubtAnswered   = 10
 
 	leastAway = 1000 * millisecond    // that the tier is left for the first time
 	mostAway  = leastAway * (1 << 12) // more than an hour
@@ -43,9 +46,11 @@ type exchanging struct {
 	dueAt   int64 // when it is repeated; 0: nothing is exchanged
 	rtt     reliable.RTT
 
+	answered  bool  // an answer of the program has come since the tier was last left
 	doubts    int   // exchanges in a row whose answer by the program was lost
-	away      int64 // for how long the tier is left next
+	away      int64 // for how long the tier was left last; 0: since then the program has answered
 	awayUntil int64
+	told      bool // that the tier was left
 }
 
 // beginExchange sends the first bundle of requests that is queued for s as an exchange, if
@@ -187,24 +192,25 @@ func (l *Link) exchangeTaken(s *Session) {
 }
 
 // doubt takes in how the exchange was answered. It leaves the tier of a peer whose program
-// executes exchanges and whose answers get lost: they would all wait for user space.
+// executes exchanges and whose answers get lost: they would all wait for user space. It is
+// left for longer each time, until the program answers.
 func (l *Link) doubt(s *Session, h *express.Header) {
 	x := &s.exchange
 	switch {
 	case !byUser(h.Try):
-		x.doubts = 0
+		x.answered, x.doubts, x.away = true, 0, 0
 		return
 	case !h.Before: // user space executed it: no answer of the program was lost
 		return
 	}
-	if x.doubts++; x.doubts < doubtExchanges {
+	if x.doubts++; x.doubts < doubtUnanswered || x.answered && x.doubts < doubtAnswered {
 		return
 	}
-	first := x.away == 0
 	x.away = min(max(2*x.away, leastAway), mostAway)
-	x.doubts, x.awayUntil = 0, l.Now+x.away
+	x.answered, x.doubts, x.awayUntil = false, 0, l.Now+x.away
 	l.stats.AnswersLost++
-	if first && l.cfg.AnswersLost != nil {
+	if !x.told && l.cfg.AnswersLost != nil {
+		x.told = true
 		l.cfg.AnswersLost(s.rank)
 	}
 }
