@@ -219,6 +219,9 @@ func (x *XDP) Stats(s *Stats) {
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)
 	x.stack.Stats(s)
+	if x.tier != nil {
+		s.Unreached += x.tier.unreached.Load()
+	}
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {
