@@ -104,6 +104,9 @@ func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) 
 func (w *Win) fetchAndOp(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
+		if op == NoOp {
+			origin = Buffer{}
+		}
 		if err := single(name, target, at, origin, result); err != nil {
 			return err
 		}
