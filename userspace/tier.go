@@ -135,6 +135,7 @@ type Region struct {
 	file  int    // of the chunk
 	index int    // of the chunk
 	id    uint32 // of the window, if exposed
+	place int    // of the window, if exposed
 
 	// These are guarded by the tier's lock.
 	exposed   bool // has a place among the windows
@@ -205,24 +206,25 @@ func (t *Tier) release(i int) {
 }
 
 // Expose lets the program and the engine execute requests for a window in the memory; the
-// chunk that w names is that of r. It returns false if the window's place in the tables is
+// chunk that w names is that of r. It returns false if the window's places in the tables are
 // taken. It is called with the engine's lock held.
 func (r *Region) Expose(w express.Window) bool {
 	r.tier.mu.Lock()
 	defer r.tier.mu.Unlock()
 	w.Chunk = r.index
-	if r.tier.places[w.ID%express.Windows] || !r.tier.tables.Expose(w) {
+	place := r.tier.tables.Expose(w, func(place int) bool { return !r.tier.places[place] })
+	if place < 0 {
 		if !r.tier.closed { // a logger may block, which the engine's lock does not let it
 			r.tier.work.Go(func() { r.tier.Unreached(errNoPlace) })
 		}
 		return false
 	}
-	r.tier.places[w.ID%express.Windows] = true
-	r.id, r.exposed = w.ID, true
+	r.tier.places[place] = true
+	r.id, r.place, r.exposed = w.ID, place, true
 	return true
 }
 
-var errNoPlace = errors.New("its place is taken by another window")
+var errNoPlace = errors.New("its places are taken by other windows")
 
 // Retract ends Expose. It is called with the engine's lock held.
 func (r *Region) Retract() {
@@ -268,7 +270,7 @@ func (r *Region) remove() {
 	defer t.mu.Unlock()
 	t.chunks[r.index] = false
 	if r.exposed {
-		t.places[r.id%express.Windows] = false
+		t.places[r.place] = false
 	}
 }
 
