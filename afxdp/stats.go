@@ -19,11 +19,11 @@ type Stats struct {
 	Kicks             uint64 // system calls to send
 	KickFailures      uint64 // those that failed for want of memory or for good
 
-	KernelRxDropped   uint64 // frames dropped, mostly for being longer than a chunk
+	KernelRxDropped   uint64 // frames dropped for being longer than a chunk or, without zero-copy, for want of chunks in the fill ring
 	KernelRxInvalid   uint64 // fill ring entries refused
 	KernelTxInvalid   uint64 // transmit descriptors refused; they never complete
 	KernelRxRingFull  uint64 // frames dropped for want of room in the receive ring
-	KernelRxFillEmpty uint64 // times the fill ring was empty: frames were dropped, or wait in the NIC
+	KernelRxFillEmpty uint64 // times the fill ring was empty: KernelRxDropped has the frame too, or with zero-copy it waits in the NIC
 	KernelTxRingEmpty uint64 // times the kernel found nothing to send
 }
 

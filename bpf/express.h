@@ -21,6 +21,7 @@ enum {
 	EXPRESS_MAX_ELEMENTS = 16,
 	EXPRESS_MAX_RANK = 4096,
 	EXPRESS_WINDOWS = 256,
+	EXPRESS_PLACES = 8, /* where a window may be */
 	EXPRESS_CHUNKS = 256,
 	EXPRESS_PAGE = 65536,
 	EXPRESS_FARTHEST = EXPRESS_PAGE - EXPRESS_MAX_RESULTS,
@@ -103,7 +104,7 @@ struct {
 	__type(value, struct express_slot);
 } slots SEC(".maps");
 
-/* The windows that the program reaches, by window id modulo EXPRESS_WINDOWS. */
+/* The windows that the program reaches, each in one of the places for its id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EXPRESS_WINDOWS);
@@ -213,10 +214,31 @@ static __always_inline struct express_page *express_page(__u32 chunk, __u32 page
 	return bpf_map_lookup_elem(pages, &page);
 }
 
+/* The window with an id if it is in a place. */
+static __always_inline struct express_window *express_window_at(__u32 place, __u32 id)
+{
+	__u32 index = place % EXPRESS_WINDOWS;
+	struct express_window *window = bpf_map_lookup_elem(&windows, &index);
+	return window && LOAD(&window->id) == (__u64)id + 1 ? window : NULL;
+}
+
+/* The exposed window with an id. Its places are those of Go's placeOf. */
 static __always_inline struct express_window *express_window(__u32 id)
 {
-	__u32 index = id % EXPRESS_WINDOWS;
-	return bpf_map_lookup_elem(&windows, &index);
+	__u32 place = id ^ id >> 16;
+
+	place ^= place >> 8;
+	struct express_window *window = express_window_at(place, id);
+	if (window)
+		return window;
+	__u32 step = id * 0x9e3779b1U >> 24 | 1;
+#pragma unroll
+	for (int i = 1; i < EXPRESS_PLACES; i++) {
+		window = express_window_at(place + i * step, id);
+		if (window)
+			return window;
+	}
+	return NULL;
 }
 
 static __always_inline __u32 padded(__u32 n)

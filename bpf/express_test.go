@@ -29,8 +29,9 @@ const (
 	strangeRank = 70
 	peerSession = 0x0102030405060708
 
-	wideWindow  = 5       // of two pages less a bit, with a lock
-	smallWindow = 7 + 256 // of one that is not full, without a lock
+	wideWindow  = 5                  // of two pages less a bit, with a lock
+	smallWindow = 7 + 256            // of one that is not full, without a lock
+	nextWindow  = wideWindow ^ 0x101 // in the memory of smallWindow; its first place is that of wideWindow
 	goneWindow  = 9
 	wideBase    = 4096
 	wideLen     = 2*express.PageLen - 40
@@ -64,10 +65,13 @@ func (s *side) open() {
 		ID: wideWindow, Chunk: 0, Base: wideBase, Mem: s.chunks[0][wideBase:][:wideLen],
 		Lock: window.LockWordIn(s.chunks[0][wideLock:]), LockAt: wideLock,
 		Members: func(rank int) bool { return rank == memberRank || rank == strangeRank },
-	})
+	}, nil)
 	s.tables.Expose(express.Window{
 		ID: smallWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: func(rank int) bool { return rank == memberRank },
-	})
+	}, nil)
+	s.tables.Expose(express.Window{
+		ID: nextWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: func(rank int) bool { return rank == memberRank },
+	}, nil)
 	for _, c := range s.chunks {
 		for i := range c {
 			c[i] = byte(i*7 + i>>8)

@@ -231,7 +231,7 @@ func (f source) record() record {
 		r.Window, limit = smallWindow, smallLen
 	}
 	if f.one(50) {
-		r.Window = []uint32{goneWindow, wideWindow + express.Windows, 7, 1<<32 - 1}[f.IntN(4)]
+		r.Window = []uint32{goneWindow, nextWindow, 7, 1<<32 - 1}[f.IntN(4)]
 	}
 	r.Basic = uint8(datatype.BasicInt8) + uint8(f.IntN(8))
 	if f.one(50) {

@@ -31,6 +31,7 @@ var (
 	badCount  datatype.Type // negative, or too large
 	badMemory datatype.Type // it does not hold the entries
 	badStruct datatype.Type // a Go type that has no datatype
+	badValue  datatype.Type // a pointer to an element that is nil
 )
 
 func plain(mem []byte, basic datatype.Basic) Buffer {
@@ -42,8 +43,14 @@ func plain(mem []byte, basic datatype.Basic) Buffer {
 // of pairs in a window.
 func Of[T datatype.Element](s []T) Buffer { return plain(bytesOf(s), datatype.BasicOf[T]()) }
 
-// Value returns the buffer that is the single element *p.
-func Value[T datatype.Element](p *T) Buffer { return plain(bytesOfValue(p), datatype.BasicOf[T]()) }
+// Value returns the buffer that is the single element *p. A call that is given it fails with
+// class Arg if p is nil.
+func Value[T datatype.Element](p *T) Buffer {
+	if p == nil {
+		return Buffer{typ: &badValue}
+	}
+	return plain(bytesOfValue(p), datatype.BasicOf[T]())
+}
 
 // Bytes returns the buffer that is b, as elements of type byte.
 func Bytes(b []byte) Buffer { return plain(b, datatype.BasicByte) }
@@ -155,13 +162,15 @@ func (b Buffer) Entries() (int, *datatype.Type) {
 }
 
 // Check looks at b, the given side of the call op, by itself. It returns the errors that
-// Typed and OfStructs list, and class Type if b's datatype was freed.
+// Value, Typed and OfStructs list, and class Type if b's datatype was freed.
 func (b Buffer) Check(op, side string, rank int) error {
 	switch b.typ {
 	case nil:
 		return nil
 	case &badType:
 		return mpierr.New(op, mpierr.Type, rank, "the %s has no committed datatype: call its Commit", side)
+	case &badValue:
+		return mpierr.New(op, mpierr.Arg, rank, "the %s is Value of a nil pointer: point to an element", side)
 	case &badStruct:
 		return mpierr.New(op, mpierr.Type, rank, "the %s is of a Go type without a datatype: datatype.FromGo says why", side)
 	case &badCount:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
@@ -402,5 +403,23 @@ func TestTypedLengthsDiffer(t *testing.T) {
 		if !classes[test.want] {
 			t.Errorf("call %d: no rank got class %v: %v", i, test.want, errs)
 		}
+	}
+}
+
+// ofPairs is generic in the type of its pairs, as datatype.Pair says.
+func ofPairs[P datatype.Pair[int64] | datatype.Pair[float64]](p []P) comm.Buffer { return comm.Of(p) }
+
+// A generic function may take the pair, though not its value's type, as a parameter.
+func TestPairsInGenericCode(t *testing.T) {
+	if b := ofPairs(make([]datatype.Pair[float64], 3)); b.Basic() != datatype.BasicFloat64Int32 || b.Len() != 3 {
+		t.Errorf("%d elements of %v", b.Len(), b.Basic())
+	}
+}
+
+// A pointer that is nil is no element: the call that is given it says so.
+func TestNoValue(t *testing.T) {
+	b := comm.Value[int64](nil)
+	if err := b.Check("send", "send buffer", 3); mpierr.ClassOf(err) != mpierr.Arg || !strings.Contains(err.Error(), "nil") || b.Len() != 0 || len(b.Memory()) != 0 {
+		t.Errorf("%d elements, %v", b.Len(), err)
 	}
 }

@@ -12,6 +12,9 @@ import "sync/atomic"
 // long, by memmove in portions of moveMax: up to that length memmove has no loop
 // on amd64 and arm64, every load and store of it starts and ends between the
 // window's words, and the hardware splits an access at no other place.
+//
+// Where the two overlap, bytes are read before they are overwritten: the pieces are
+// moved from the end if the destination begins within the source.
 const (
 	wordsMax = 64
 	moveMax  = 128
@@ -21,7 +24,7 @@ const (
 // aligned element of 1, 2, 4 or 8 bytes that src covers is written whole, in no
 // particular order. A copy of exactly one aligned element of 4 or 8 bytes is an
 // atomic store in the sense of sync/atomic. It panics if dst is shorter than
-// src. The two must not overlap.
+// src. The two may overlap, as those of copy may.
 func CopyIn(dst, src []byte) {
 	n := len(src)
 	dst = dst[:n]
@@ -33,10 +36,13 @@ func CopyIn(dst, src []byte) {
 	case n == 4 && at&3 == 0:
 		atomic.StoreUint32(word32(dst, 0), le.Uint32(src))
 		return
+	case BeginsWithin(dst, src):
+		copyBackward(dst, src, at, moveIn)
+		return
 	}
 	i := 0
 	for i < n && (at+uintptr(i))&7 != 0 {
-		i += pieceIn(dst, src, i, at)
+		i += moveIn(dst, src, i, piece(at+uintptr(i), n-i))
 	}
 	if end := i + (n-i)&^7; end-i <= wordsMax {
 		for ; i < end; i += 8 {
@@ -48,7 +54,7 @@ func CopyIn(dst, src []byte) {
 		}
 	}
 	for i < n {
-		i += pieceIn(dst, src, i, at)
+		i += moveIn(dst, src, i, piece(at+uintptr(i), n-i))
 	}
 }
 
@@ -56,7 +62,7 @@ func CopyIn(dst, src []byte) {
 // fills dst. Each aligned element of 1, 2, 4 or 8 bytes of the window is read
 // whole, in no particular order; a copy of exactly one aligned element of 4 or
 // 8 bytes is an atomic load in the sense of sync/atomic. It panics if src is
-// shorter than dst. The two must not overlap.
+// shorter than dst. The two may overlap, as those of copy may.
 func CopyOut(dst, src []byte) {
 	n := len(dst)
 	src = src[:n]
@@ -68,10 +74,13 @@ func CopyOut(dst, src []byte) {
 	case n == 4 && at&3 == 0:
 		le.PutUint32(dst, atomic.LoadUint32(word32(src, 0)))
 		return
+	case BeginsWithin(dst, src):
+		copyBackward(dst, src, at, moveOut)
+		return
 	}
 	i := 0
 	for i < n && (at+uintptr(i))&7 != 0 {
-		i += pieceOut(dst, src, i, at)
+		i += moveOut(dst, src, i, piece(at+uintptr(i), n-i))
 	}
 	if end := i + (n-i)&^7; end-i <= wordsMax {
 		for ; i < end; i += 8 {
@@ -83,12 +92,37 @@ func CopyOut(dst, src []byte) {
 		}
 	}
 	for i < n {
-		i += pieceOut(dst, src, i, at)
+		i += moveOut(dst, src, i, piece(at+uintptr(i), n-i))
 	}
 }
 
-// piece returns the length of the largest aligned element of at most 4 bytes at
-// address at, with left bytes to go.
+// BeginsWithin reports whether the memory of dst begins within that of src, after its start.
+// Then copying from the start on would overwrite what is yet to be read.
+func BeginsWithin(dst, src []byte) bool {
+	distance := address(dst) - address(src)
+	return distance > 0 && distance < uintptr(len(src))
+}
+
+// copyBackward copies src to dst, which is as long, from the end on. The one whose address
+// is at is window memory, whose pieces move moves.
+func copyBackward(dst, src []byte, at uintptr, move func(dst, src []byte, i, size int) int) {
+	i := len(src)
+	for i > 0 && (at+uintptr(i))&7 != 0 {
+		size := piece(at+uintptr(i), i)
+		i -= move(dst, src, i-size, size)
+	}
+	for first := i & 7; i > first; {
+		next := max(first, i-moveMax)
+		i -= copy(dst[next:i], src[next:i])
+	}
+	for i > 0 {
+		size := piece(at+uintptr(i), i)
+		i -= move(dst, src, i-size, size)
+	}
+}
+
+// piece returns the length of the largest aligned element of at most 4 bytes that begins,
+// or ends, at address at, with left bytes to go.
 func piece(at uintptr, left int) int {
 	switch {
 	case at&3 == 0 && left >= 4:
@@ -99,9 +133,9 @@ func piece(at uintptr, left int) int {
 	return 1
 }
 
-// pieceIn copies the next piece at i, where at is dst's address, and returns its length.
-func pieceIn(dst, src []byte, i int, at uintptr) int {
-	size := piece(at+uintptr(i), len(dst)-i)
+// moveIn copies the piece of the given size at i to window memory, where it is aligned, and
+// returns its size.
+func moveIn(dst, src []byte, i, size int) int {
 	switch size {
 	case 4:
 		*word32(dst, i) = le.Uint32(src[i:])
@@ -113,9 +147,8 @@ func pieceIn(dst, src []byte, i int, at uintptr) int {
 	return size
 }
 
-// pieceOut is pieceIn in the other direction, where at is src's address.
-func pieceOut(dst, src []byte, i int, at uintptr) int {
-	size := piece(at+uintptr(i), len(src)-i)
+// moveOut is moveIn in the other direction.
+func moveOut(dst, src []byte, i, size int) int {
 	switch size {
 	case 4:
 		le.PutUint32(dst[i:], *word32(src, i))

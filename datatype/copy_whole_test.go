@@ -42,6 +42,40 @@ func TestCopiesAreWhole(t *testing.T) {
 	}
 }
 
+// TestOverlappingCopiesAreWhole is TestCopiesAreWhole for copies from the end on: a goroutine
+// puts patterns into a window, and over themselves further on, where another looks.
+func TestOverlappingCopiesAreWhole(t *testing.T) {
+	const rounds = 4000
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, end := range []int{8, 16, 24, 64, 72, 128, 200, 304, 1000} {
+		for range 4 {
+			offset := r.IntN(8)
+			shift := 1 + r.IntN(end-offset-1)
+			mem := aligned(end + shift)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				pattern := make([]byte, end-offset)
+				for i := range rounds {
+					for j := range pattern {
+						pattern[j] = byte(i)
+					}
+					CopyIn(mem[offset:], pattern)
+					CopyIn(mem[offset+shift:], mem[offset:end])
+				}
+			})
+			dst := make([]byte, end-offset)
+			for range rounds {
+				CopyOut(dst, mem[offset+shift:])
+				if at, size := torn(dst, offset+shift); at >= 0 {
+					t.Errorf("copy of %d bytes from %d to %d: element of %d bytes at %d is torn: % x", end-offset, offset, offset+shift, size, at, dst[at:at+size])
+					break
+				}
+			}
+			wg.Wait()
+		}
+	}
+}
+
 // torn finds an aligned element of unequal bytes in b, a copy of window memory
 // from offset on; at is -1 if there is none.
 func torn(b []byte, offset int) (at, size int) {

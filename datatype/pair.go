@@ -14,6 +14,9 @@ type PairValue interface {
 // Accumulates take a pair at a multiple of 8 bytes only. Go aligns pairs of two
 // 4-byte fields to 4: memory that comes from a window is always right, a field
 // of a struct may not be.
+//
+// Where V is a type parameter, Go does not take Pair[V] for an Element, whatever V may be. A
+// generic function has the pair as its type parameter: func f[P Pair[int64] | Pair[float64]](p []P).
 type Pair[V PairValue] struct {
 	Value V
 	Index int32

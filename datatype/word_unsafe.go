@@ -2,7 +2,7 @@ package datatype
 
 import "unsafe"
 
-// address returns where b's memory starts. It is used for its low bits only.
+// address returns where b's memory starts. It is used for its low bits, and to compare.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // word64 returns the word b[i:i+8], which the caller has aligned.

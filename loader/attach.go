@@ -65,7 +65,7 @@ func load(o Options) (*Program, error) {
 		return p, nil
 	}
 	o.Slots = 0
-	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", plain{reason}))
+	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", mpierr.WithLimit(plain{reason})))
 	if err == nil {
 		o.Logger.Warn("requests are executed by this process and not in XDP", "interface", o.Interface, "reason", p.noTier)
 	}
@@ -97,6 +97,9 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
 	} else {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
+	}
+	if err := needsFiles(len(spec.Maps) + len(spec.Programs) + filesForLoading); err != nil {
+		return nil, err
 	}
 	objects := &bpf.ClassifierObjects{}
 	// The verifier tells why it refuses a program at every level of its log. The lowest leaves

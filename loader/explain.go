@@ -39,6 +39,8 @@ func explain(op string, err error, f failure) error {
 		advice = fmt.Sprintf("kernel %s loads other programs and not this one, which is a fault of this library: report it, and use the UDP transport meanwhile", f.caps.Kernel)
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		advice = permissionAdvice(f.caps)
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+		return mpierr.New(op, class, mpierr.NoRank, "interface %s: %w", f.ifname, mpierr.WithLimit(err))
 	case errors.Is(err, unix.ENOSYS):
 		advice = fmt.Sprintf("kernel %s has no BPF: use the UDP transport", f.caps.Kernel)
 	case errors.Is(err, ebpf.ErrNotSupported):

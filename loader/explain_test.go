@@ -33,6 +33,8 @@ func TestExplain(t *testing.T) {
 		{unix.EPERM, poor, mpierr.Unsupported, "missing CAP_BPF: run as root, grant cap_bpf,cap_net_admin,cap_net_raw, or use the UDP transport"},
 		{unix.EACCES, poor, mpierr.Unsupported, "missing CAP_BPF"},
 		{unix.EPERM, nic, mpierr.Unsupported, "user namespace"},
+		{unix.EMFILE, nic, mpierr.Unsupported, "raise the limit, ulimit -n, now "},
+		{unix.ENFILE, nic, mpierr.Unsupported, "raise the limit, sysctl fs.file-max"},
 		{unix.ENOSYS, nic, mpierr.Unsupported, "kernel 6.6.1 has no BPF"},
 		{ebpf.ErrNotSupported, nic, mpierr.Unsupported, "too old"},
 		{unix.ENOMEM, nic, mpierr.NoMem, "no memory"},

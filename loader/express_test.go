@@ -54,7 +54,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Mem: mem, Members: func(r int) bool { return r == rank }})
+			tables.Expose(express.Window{ID: id, Mem: mem, Members: func(r int) bool { return r == rank }}, nil)
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {

@@ -88,6 +88,9 @@ func (t *Tier) NewChunk(size int) (file int, err error) {
 	file = -1
 	err = t.program.use(func() error {
 		pages := max(1, (size+t.page-1)/t.page)
+		if err := needsFiles(2); err != nil { // the map, and its copy
+			return err
+		}
 		m, err := newChunkMap(t.inner(), pages)
 		if err != nil {
 			return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "make a map of %d pages: %w", pages, plain{err})
@@ -166,7 +169,7 @@ func CanExecute() error {
 	}
 	p, err := loadFor(o, nil)
 	if err != nil {
-		return plain{err}
+		return mpierr.WithLimit(plain{err})
 	}
 	return errors.Join(p.tier.Release(), p.Close())
 }

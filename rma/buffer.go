@@ -17,7 +17,8 @@ type Buffer = comm.Buffer
 // of pairs in a window.
 func Of[T datatype.Element](s []T) Buffer { return comm.Of(s) }
 
-// Value returns the buffer that is the single element *p.
+// Value returns the buffer that is the single element *p. A call that is given it fails with
+// ErrArg if p is nil.
 func Value[T datatype.Element](p *T) Buffer { return comm.Value(p) }
 
 // Bytes returns the buffer that is b, as elements of type byte.

@@ -50,14 +50,15 @@ func (h *host) inKernel(proposals []proposal, far bool) bool {
 // otherwise of a file, unless no other rank of the host is to map it.
 func (w *Win) makeMemory(h *host, size, align int) (*hostmem.Segment, error) {
 	if h.kernel {
-		file, err := w.poller.Device().Tier().Allocate(size)
+		tier := w.poller.Device().Tier()
+		file, err := tier.Allocate(size)
 		if err == nil {
 			var s *hostmem.Segment
 			if s, err = hostmem.Adopt(file, align); err == nil {
 				return s, nil
 			}
 		}
-		w.comm.Job().Logger().Debug("a window is in ordinary memory", "bytes", size, "reason", err)
+		tier.Unreached(err)
 	}
 	if h.alone {
 		return nil, nil
@@ -73,7 +74,7 @@ func (w *Win) reachable(size int) {
 	}
 	var err error
 	if w.region, err = tier.Reach(w.host.segment.File()); err != nil {
-		w.comm.Job().Logger().Debug("the XDP program does not reach a window", "bytes", size, "reason", err)
+		tier.Unreached(err)
 	}
 }
 

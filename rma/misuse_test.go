@@ -68,6 +68,21 @@ func TestRefusedOperations(t *testing.T) {
 		{"compare_and_swap: several elements", rma.ErrCount, func() error {
 			return w.CompareAndSwap(rma.Of(big), rma.Value(&one), rma.Value(&old), 1, rma.At(0))
 		}},
+		{"put: no value", rma.ErrArg, func() error { return w.Put(rma.Value[int64](nil), 1, rma.At(0)) }},
+		{"get: no value", rma.ErrArg, func() error { return w.Get(rma.Value[int64](nil), 1, rma.At(0)) }},
+		{"accumulate: no value", rma.ErrArg, func() error { return w.Accumulate(rma.Value[int64](nil), 1, rma.At(0), rma.Sum) }},
+		{"get_accumulate: no value", rma.ErrArg, func() error {
+			return w.GetAccumulate(rma.Value(&one), rma.Value[int64](nil), 1, rma.At(0), rma.Sum)
+		}},
+		{"fetch_and_op: no value", rma.ErrArg, func() error {
+			return w.FetchAndOp(rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0), rma.Sum)
+		}},
+		{"fetch_and_op: no result", rma.ErrArg, func() error {
+			return w.FetchAndOp(rma.Value[int64](nil), rma.Value[int64](nil), 1, rma.At(0), rma.NoOp)
+		}},
+		{"compare_and_swap: no value", rma.ErrArg, func() error {
+			return w.CompareAndSwap(rma.Value(&one), rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0))
+		}},
 		{"put: rank too large", rma.ErrRank, func() error { return w.Put(rma.Of(eight), 2, rma.At(0)) }},
 		{"put: negative rank", rma.ErrRank, func() error { return w.Put(rma.Of(eight), -1, rma.At(0)) }},
 		{"get: no epoch on the target", rma.ErrRMASync, func() error { return w.Get(rma.Of(eight), 0, rma.At(0)) }},
@@ -83,6 +98,7 @@ func TestRefusedOperations(t *testing.T) {
 		}
 	}
 	after := make([]byte, size)
+	j.must(w.FetchAndOp(rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0), rma.NoOp)) // which ignores the origin
 	j.must(w.Get(rma.Bytes(after), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 	if !bytes.Equal(before, after) {
 		t.Errorf("something was written: %x", after)

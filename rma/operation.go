@@ -10,8 +10,10 @@ import (
 // an epoch that gives access to target. origin may be changed once Put returns;
 // the data is at the target after the next Flush, Unlock or other call that
 // completes it. It does not wait for the target to do anything, nor for a connection; it
-// blocks while there is no room to send, which Location.Within bounds. The target has what the origin has unless at says otherwise (see
-// Location.As). Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
+// blocks while there is no room to send, which Location.Within bounds. The target has what
+// the origin has unless at says otherwise (see Location.As). Over memory that this process
+// maps, origin may overlap the target as in Go's copy; docs/memory-model.md has the limits.
+// Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
 // Typed and As explain.
 func (w *Win) Put(origin Buffer, target int, at Location) error {
@@ -32,8 +34,8 @@ func (w *Win) put(r *onesided.Request, origin Buffer, target int, at Location) e
 
 // Get copies from the target's window into result (MPI_Get, section 11.3.2).
 // result holds the data after the next Flush, FlushLocal, Unlock or other call
-// that completes it, and must be left alone until then. It blocks as Put does. Classes as
-// for Put.
+// that completes it, and must be left alone until then. It blocks as Put does, and
+// may overlap as there. Classes as for Put.
 func (w *Win) Get(result Buffer, target int, at Location) error {
 	return w.report(w.get(nil, result, target, at))
 }
@@ -102,6 +104,9 @@ func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) 
 func (w *Win) fetchAndOp(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
+		if op == NoOp {
+			origin = Buffer{}
+		}
 		if err := single(name, target, at, origin, result); err != nil {
 			return err
 		}

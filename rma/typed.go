@@ -152,6 +152,9 @@ func fits(name, side string, rank, n int, t *datatype.Type, room int, into *data
 // single refuses what is not of a predefined datatype, in calls for one element.
 func single(name string, rank int, at Location, buffers ...Buffer) error {
 	for _, b := range buffers {
+		if err := b.Check(name, "buffer", rank); err != nil {
+			return err
+		}
 		if !b.Plain() {
 			return newError(name, ErrType, rank, "a derived datatype where a predefined one is needed")
 		}

@@ -95,5 +95,6 @@ type Stats struct {
 	TxDropped         uint64 // frames that the kernel accepted and did not send
 	TxErrors          uint64 // failed transmit calls
 	Sleeps, Wakeups   uint64
+	Unreached         uint64            // windows that the XDP program should reach and does not; see Tier.Unreached
 	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
 }

@@ -1,12 +1,14 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,8 @@ type Tier struct {
 	tables *express.Tables
 	gate   chan struct{} // holds a token for each goroutine that waits in the kernel
 	work   sync.WaitGroup
+
+	unreached atomic.Uint64 // windows that the program should reach
 
 	mu     sync.Mutex // guards what follows, and what is said so of a Region
 	closed bool
@@ -116,12 +120,22 @@ func (t *Tier) close() {
 	t.work.Wait()
 }
 
+// Unreached notes that the program does not reach a window that it should, and why. The
+// first time it warns; Stats counts all. It may block, as a logger does.
+func (t *Tier) Unreached(reason error) {
+	if t.unreached.Add(1) == 1 {
+		t.log.Warn("the XDP program does not reach a window, whose requests this process executes; others of which that is true are counted",
+			"reason", mpierr.WithLimit(reason))
+	}
+}
+
 // Region is memory of one window that the program reaches.
 type Region struct {
 	tier  *Tier
 	file  int    // of the chunk
 	index int    // of the chunk
 	id    uint32 // of the window, if exposed
+	place int    // of the window, if exposed
 
 	// These are guarded by the tier's lock.
 	exposed   bool // has a place among the windows
@@ -192,19 +206,25 @@ func (t *Tier) release(i int) {
 }
 
 // Expose lets the program and the engine execute requests for a window in the memory; the
-// chunk that w names is that of r. It returns false if the window's place in the tables is
+// chunk that w names is that of r. It returns false if the window's places in the tables are
 // taken. It is called with the engine's lock held.
 func (r *Region) Expose(w express.Window) bool {
 	r.tier.mu.Lock()
 	defer r.tier.mu.Unlock()
 	w.Chunk = r.index
-	if r.tier.places[w.ID%express.Windows] || !r.tier.tables.Expose(w) {
+	place := r.tier.tables.Expose(w, func(place int) bool { return !r.tier.places[place] })
+	if place < 0 {
+		if !r.tier.closed { // a logger may block, which the engine's lock does not let it
+			r.tier.work.Go(func() { r.tier.Unreached(errNoPlace) })
+		}
 		return false
 	}
-	r.tier.places[w.ID%express.Windows] = true
-	r.id, r.exposed = w.ID, true
+	r.tier.places[place] = true
+	r.id, r.place, r.exposed = w.ID, place, true
 	return true
 }
+
+var errNoPlace = errors.New("its places are taken by other windows")
 
 // Retract ends Expose. It is called with the engine's lock held.
 func (r *Region) Retract() {
@@ -222,7 +242,7 @@ func (r *Region) install() {
 	if wanted {
 		if err := t.kernel.Install(r.index, r.file); err != nil {
 			wanted = false
-			t.log.Warn("the XDP program does not reach a window, whose requests this process executes", "error", err)
+			t.Unreached(err)
 		}
 	}
 	t.mu.Lock()
@@ -250,7 +270,7 @@ func (r *Region) remove() {
 	defer t.mu.Unlock()
 	t.chunks[r.index] = false
 	if r.exposed {
-		t.places[r.id%express.Windows] = false
+		t.places[r.place] = false
 	}
 }
 

@@ -138,19 +138,36 @@ func TestRegionsLeaveNothing(t *testing.T) {
 // A place among the windows is taken until the program has forgotten the window before.
 func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 	_, tier := openTier(t)
-	first, second := allocate(t, tier, 8), allocate(t, tier, 8)
+	first, second, third := allocate(t, tier, 8), allocate(t, tier, 8), allocate(t, tier, 8)
 	defer second.close(t)
-	if !first.expose(3) || second.expose(3+express.Windows) {
-		t.Fatal("two windows have one place, or none has it")
+	defer third.close(t)
+	if !first.expose(3) {
+		t.Fatal("the first window has no place")
 	}
 	lock := tier.Tables().Lock(3)
 	first.Retract()
 	if lock == nil || tier.Tables().Lock(3) != nil {
 		t.Error("the lock was not there, or is after the window was retracted")
 	}
-	first.close(t)
-	testenv.Await(t, "the place is free", func() bool { return second.expose(3 + express.Windows) })
+	if !second.expose(3) || second.place == first.place {
+		t.Errorf("place %d, of the window that the program may be at, is given to another", first.place)
+	}
 	second.Retract()
+	first.close(t)
+	testenv.Await(t, "the place is free", func() bool {
+		if !third.expose(3) || third.place == first.place {
+			return true
+		}
+		third.Retract()
+		tier.mu.Lock()
+		defer tier.mu.Unlock()
+		tier.places[third.place] = false
+		return false
+	})
+	if third.place != first.place {
+		t.Error("no place for a third window")
+	}
+	third.Retract()
 }
 
 func TestTierIsBounded(t *testing.T) {

@@ -211,12 +211,16 @@ func (x *XDP) Mode() string {
 // Stats implements Device. Bytes count whole frames, from the link's header on. Of
 // frames that went through the kernel's stack they count the UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536 others are
-// remembered.
+// remembered. It does not include what a NIC with zero-copy drops for want of chunks: the
+// NIC's own counters do.
 func (x *XDP) Stats(s *Stats) {
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)
 	x.stack.Stats(s)
+	if x.tier != nil {
+		s.Unreached += x.tier.unreached.Load()
+	}
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {
@@ -226,7 +230,7 @@ func (x *XDP) Stats(s *Stats) {
 		s.RxBytes += k.RxBytes
 		s.TxFrames += k.TxFrames
 		s.TxBytes += k.TxBytes
-		s.RxDropped += k.KernelRxDropped + k.KernelRxRingFull + k.KernelRxFillEmpty + k.RxOversize
+		s.RxDropped += k.KernelRxDropped + k.KernelRxRingFull + k.RxOversize
 		s.RxMalformed += k.RxInvalid
 		s.TxDropped += k.TxLost + k.KernelTxInvalid
 		s.TxErrors += k.KickFailures

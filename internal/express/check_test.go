@@ -60,7 +60,7 @@ func TestRequestsForUserSpace(t *testing.T) {
 		{"get without a part", list(with(get(0, 8), func(r *record) { r.data = r.data[:4] })), Operation},
 		{"get with more", list(with(get(0, 8), func(r *record) { r.data = append(r.data, 0) })), Operation},
 		{"no such window", list(of(put(0, "x"), id+1)), NoWindow},
-		{"window in the same place", list(of(put(0, "x"), id+Windows)), NoWindow},
+		{"window in the same place", list(of(put(0, "x"), neighbours(1)[0])), NoWindow},
 		{"accumulate", list(accumulate(datatype.BasicInt64, datatype.Prod, 8)), None},
 		{"accumulate across pages", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), PageLen-8)), Bounds},
 		{"accumulate late in a page", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), PageLen-16)), None},
@@ -203,28 +203,42 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// A place that a window has is given to no other.
+// neighbours returns so many ids of windows whose first place is that of window id.
+func neighbours(n int) (ids []uint32) {
+	for other := uint32(id + 1); len(ids) < n; other++ {
+		if placeOf(other, 0) == placeOf(id, 0) {
+			ids = append(ids, other)
+		}
+	}
+	return ids
+}
+
+// A place that a window has, or that may not be used, is given to no other.
 func TestExpose(t *testing.T) {
 	tt := newTarget()
-	w := Window{ID: id + Windows, Mem: tt.mem, Members: func(int) bool { return true }}
-	if tt.Expose(w) || tt.Lock(w.ID) != nil || tt.Lock(id) == nil {
-		t.Error("one place for two windows")
+	w := Window{ID: neighbours(1)[0], Mem: tt.mem, Members: func(int) bool { return true }}
+	never := func(int) bool { return false }
+	if tt.Expose(w, never) >= 0 || tt.Lock(id) == nil {
+		t.Error("a place that may not be used was given")
 	}
 	tt.Retract(w.ID) // has none
 	tt.expect(t, request(1, put(0, "x")), ByUser, Answer, None)
-	tt.Retract(id)
-	if tt.Lock(id) != nil || !tt.Expose(w) {
-		t.Error("the place is not free")
+	if place := tt.Expose(w, nil); place != placeOf(w.ID, 1) || tt.Lock(id) == nil {
+		t.Errorf("place %d for the second window, not %d", place, placeOf(w.ID, 1))
 	}
+	tt.Retract(id)
 	tt.expect(t, request(2, put(0, "x")), ByUser, ToUser, NoWindow)
 	tt.expect(t, request(2, of(put(0, "y"), w.ID)), ByUser, Answer, None)
+	tt.Retract(w.ID)
+	tt.expect(t, request(3, of(put(0, "y"), w.ID)), ByUser, ToUser, NoWindow)
 }
 
 // Nothing of a window that is gone lets a request through that finds the next one's id there.
 func TestRetractLeavesNothing(t *testing.T) {
 	tt := newTarget()
 	e := &tt.windows[id]
-	tt.Retract(id + Windows) // is not there
+	next := neighbours(1)[0]
+	tt.Retract(next) // is not there
 	if e.ID != id+1 || e.Size != size {
 		t.Fatal("another window was retracted")
 	}
@@ -232,7 +246,7 @@ func TestRetractLeavesNothing(t *testing.T) {
 	if want := (exposed{Base: noBase, Chunk: noChunk}); *e != want || tt.windows[0] != want {
 		t.Errorf("left behind: %+v", *e)
 	}
-	if !tt.Expose(Window{ID: id + Windows, Chunk: 2, Mem: tt.mem[:8], Members: func(int) bool { return true }}) || e.Chunk != 2 || e.Size != 8 {
+	if tt.Expose(Window{ID: next, Chunk: 2, Mem: tt.mem[:8], Members: func(int) bool { return true }}, nil) != id || e.Chunk != 2 || e.Size != 8 {
 		t.Errorf("the next window: %+v", *e)
 	}
 }

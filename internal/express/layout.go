@@ -23,7 +23,7 @@ const (
 
 	SlotLen   = 1280 // bytes for each session
 	WindowLen = 576  // bytes for each window
-	Windows   = 256  // that one rank exposes at a time: window id modulo Windows is the place
+	Windows   = 256  // places for windows that one rank exposes at a time
 	Chunks    = 256  // pieces of memory in which windows lie
 	PageLen   = 1 << 16
 	Program   = 1 // process that the program is in a window.LockWord

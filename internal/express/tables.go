@@ -133,13 +133,34 @@ type Window struct {
 	LockAt  uint64              // where in the chunk that is, a multiple of LockWordLen
 }
 
-// Expose lets the program reach a window. It returns false if the place is taken: another
-// window has an id that is the same modulo Windows.
-func (t *Tables) Expose(w Window) (ok bool) {
-	e := &t.windows[w.ID%Windows]
-	if atomic.LoadUint64(&e.ID) != 0 {
-		return false
+// tries is how many places there are for a window.
+const tries = 8
+
+// placeOf returns one of the places for a window with an id. The ids of a rank's windows
+// mostly step by the number of ranks. The first place, all bytes of the id in one, is then
+// another for each of them, if that number is a power of two. The distance to the next is odd,
+// so that all are different, and other for windows with the same first place.
+func placeOf(id uint32, try int) int {
+	place, step := id^id>>16, id*0x9e3779b1>>24|1
+	place ^= place >> 8
+	return int((place + uint32(try)*step) % Windows)
+}
+
+// Expose lets the program reach a window. may says of a place whether it may be used; nil: all
+// may. Expose returns the place, -1 if none of those for the window is free.
+func (t *Tables) Expose(w Window, may func(place int) bool) (place int) {
+	for try := range tries {
+		place = placeOf(w.ID, try)
+		if atomic.LoadUint64(&t.windows[place].ID) == 0 && (may == nil || may(place)) {
+			t.expose(place, &w)
+			return place
+		}
 	}
+	return -1
+}
+
+func (t *Tables) expose(place int, w *Window) {
+	e := &t.windows[place]
 	atomic.StoreUint64(&e.Base, w.Base)
 	atomic.StoreUint64(&e.Size, uint64(len(w.Mem)))
 	atomic.StoreUint32(&e.Chunk, uint32(w.Chunk))
@@ -158,9 +179,8 @@ func (t *Tables) Expose(w Window) (ok bool) {
 		}
 		atomic.StoreUint64(&e.Members[i], set)
 	}
-	t.shown[w.ID%Windows].Store(&shown{w.Mem, w.Lock})
+	t.shown[place].Store(&shown{w.Mem, w.Lock})
 	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
-	return true
 }
 
 // Lock returns the lock word of an exposed window, nil if it is not exposed, or the program
@@ -173,10 +193,12 @@ func (t *Tables) Lock(id uint32) *window.LockWord {
 // Retract ends Expose: no request for the window is claimed any more. A program that has
 // claimed one before may still be at it until the device has fenced the window.
 func (t *Tables) Retract(id uint32) {
-	e := &t.windows[id%Windows]
-	if atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
-		t.shown[id%Windows].Store(nil)
-		e.clear()
+	for try := range tries {
+		place := placeOf(id, try)
+		if e := &t.windows[place]; atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
+			t.shown[place].Store(nil)
+			e.clear()
+		}
 	}
 }
 
@@ -200,11 +222,14 @@ type reach struct {
 
 // find returns the window with an id; ok is false if none is exposed.
 func (t *Tables) find(id uint32) (r reach, ok bool) {
-	e, s := &t.windows[id%Windows], t.shown[id%Windows].Load()
-	if s == nil || atomic.LoadUint64(&e.ID) != uint64(id)+1 {
-		return reach{}, false
+	for try := range tries {
+		place := placeOf(id, try)
+		e, s := &t.windows[place], t.shown[place].Load()
+		if s != nil && atomic.LoadUint64(&e.ID) == uint64(id)+1 {
+			return reach{e, *s}, true
+		}
 	}
-	return reach{e, *s}, true
+	return reach{}, false
 }
 
 // admits reports whether a rank of the job may access the window.

@@ -20,10 +20,10 @@ func Adopt(file, align int) (*Segment, error) {
 	s := &Segment{file: file}
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails
-	size, ok := arraySize(file)
-	if !ok {
+	size, err := arraySize(file)
+	if err != nil {
 		s.Seal()
-		return nil, fmt.Errorf("descriptor %d: %w", file, errOther)
+		return nil, fmt.Errorf("descriptor %d: %w", file, err)
 	}
 	s.place = Place{
 		PID: uint32(os.Getpid()), FD: uint32(file), Size: size, Align: uint64(max(align, os.Getpagesize())),
@@ -55,12 +55,12 @@ func (p *Place) reopen(name string) (int, error) {
 	return unix.PidfdGetfd(process, int(p.FD), 0)
 }
 
-// arraySize returns the bytes of a BPF array that can be mapped, in whole pages; false for
+// arraySize returns the bytes of a BPF array that can be mapped, in whole pages; errOther for
 // any other file. Reading it so takes no privilege, as the system call bpf may.
-func arraySize(file int) (size uint64, ok bool) {
+func arraySize(file int) (size uint64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", file))
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
 	has := map[string]uint64{}
 	for line := range strings.Lines(string(text)) {
@@ -70,7 +70,9 @@ func arraySize(file int) (size uint64, ok bool) {
 		}
 	}
 	size = has["value_size"] * has["max_entries"]
-	ok = has["map_type"] == unix.BPF_MAP_TYPE_ARRAY && has["map_flags"]&unix.BPF_F_MMAPABLE != 0 &&
-		size > 0 && size%uint64(os.Getpagesize()) == 0
-	return size, ok
+	if has["map_type"] != unix.BPF_MAP_TYPE_ARRAY || has["map_flags"]&unix.BPF_F_MMAPABLE == 0 ||
+		size == 0 || size%uint64(os.Getpagesize()) != 0 {
+		return 0, errOther
+	}
+	return size, nil
 }

@@ -66,7 +66,7 @@ func TestArrayIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal("from the process:", err)
 		}
-		if size, ok := arraySize(b.File()); !ok || size != 2*page {
+		if size, err := arraySize(b.File()); err != nil || size != 2*page {
 			t.Errorf("the file of the other mapping has %d bytes", size)
 		}
 		copy(a.Bytes()[page:], "shared")

@@ -123,11 +123,15 @@ func Open(p Place) (*Segment, error) {
 	}
 	unix.CloseOnExec(fd)
 	s := &Segment{place: p, file: fd}
-	size, ok := fileSize(fd)
+	size, err := fileSize(fd)
 	if p.Kernel {
-		size, ok = arraySize(fd)
+		size, err = arraySize(fd)
 	}
-	if !ok || size != p.Size || p.Size < HeadLen || p.Align < uint64(os.Getpagesize()) || p.Align&(p.Align-1) != 0 {
+	if err != nil {
+		s.Seal()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if size != p.Size || p.Size < HeadLen || p.Align < uint64(os.Getpagesize()) || p.Align&(p.Align-1) != 0 {
 		s.Seal()
 		return nil, fmt.Errorf("%s: %w", name, errOther)
 	}
@@ -142,14 +146,16 @@ func Open(p Place) (*Segment, error) {
 	return s, nil
 }
 
-// fileSize returns the bytes of a file that has its size for good; false for another one.
-func fileSize(fd int) (size uint64, ok bool) {
+// fileSize returns the bytes of a file that has its size for good; errOther for another one.
+func fileSize(fd int) (size uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, false
+		return 0, err
 	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	return uint64(st.Size), err == nil && seals&sealed == sealed
+	if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || seals&sealed != sealed {
+		return 0, errOther
+	}
+	return uint64(st.Size), nil
 }
 
 var errOther = errors.New("it is not the memory that was announced")

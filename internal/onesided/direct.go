@@ -23,24 +23,24 @@ type Direct struct {
 // Act lets c act on w, and returns why w refused it. If w refuses a part, the effect of
 // the parts before it stays, as it does where the parts travel. c.Typed is not looked
 // at.
-func Act(c *Call, w *window.Window) mpierr.Class { return actUpTo(c, w, len(c.Origin), len(c.Result)) }
+func Act(c *Call, w *window.Window) mpierr.Class { return actOn(c, w, 0, c.size()) }
 
-// actUpTo is Act for the bytes of the origin and of the result up to the given ones.
-func actUpTo(c *Call, w *window.Window, origin, result int) mpierr.Class {
-	disp := c.Disp + uint64(c.at)
+// actOn is Act for the bytes of the target from one place to another.
+func actOn(c *Call, w *window.Window, from, to int) mpierr.Class {
+	disp := c.Disp + uint64(from)
 	switch c.Code {
 	case wire.CodePut:
-		return w.Put(disp, c.Origin[c.at:origin])
+		return w.Put(disp, c.Origin[from:to])
 	case wire.CodeGet:
-		return w.Get(disp, c.Result[c.at:result])
+		return w.Get(disp, c.Result[from:to])
 	case wire.CodeAccumulate:
-		return w.Accumulate(c.Op, c.Basic, disp, c.Origin[c.at:origin])
+		return w.Accumulate(c.Op, c.Basic, disp, c.Origin[from:to])
 	case wire.CodeGetAccumulate:
 		operand := c.Origin
 		if c.Op != datatype.NoOp {
-			operand = operand[c.at:origin]
+			operand = operand[from:to]
 		}
-		return w.GetAccumulate(c.Op, c.Basic, disp, operand, c.Result[c.at:result])
+		return w.GetAccumulate(c.Op, c.Basic, disp, operand, c.Result[from:to])
 	case wire.CodeCompareSwap:
 		return w.CompareAndSwap(c.Basic, disp, c.Compare, c.Origin, c.Result)
 	}
@@ -100,20 +100,36 @@ func (x *Operations) issueLocal(c *Call) (bool, error) {
 	if c.Typed != nil {
 		return x.issueTypedLocal(c, w)
 	}
-	origin, result, end := len(c.Origin), len(c.Result), c.size()
-	if end-c.at > localTurn {
-		end = c.at + localTurn
-		origin, result = min(origin, end), min(result, end)
+	size := c.size()
+	n := min(size-c.at, localTurn)
+	from := c.at
+	if n < size && fromTheEnd(c, w) {
+		from = size - c.at - n
 	}
-	if class := actUpTo(c, w, origin, result); class != mpierr.Success {
+	if class := actOn(c, w, from, from+n); class != mpierr.Success {
 		a.Refused(c, class)
 		return true, nil
 	}
 	if a.checked {
-		x.observeLocal(c, c.Disp+uint64(c.at), end-c.at)
+		x.observeLocal(c, c.Disp+uint64(from), n)
 	}
-	c.at = end
-	return c.at == c.size(), nil
+	c.at += n
+	return c.at == size, nil
+}
+
+// fromTheEnd reports whether a call writes to memory that begins within what it reads. Its
+// turns then go from the end to the start.
+func fromTheEnd(c *Call, w *window.Window) bool {
+	mem, class := w.Slice(c.Disp, c.size())
+	switch {
+	case class != mpierr.Success:
+		return false // the call is refused
+	case c.Code == wire.CodePut:
+		return datatype.BeginsWithin(mem, c.Origin)
+	case c.Code == wire.CodeGet:
+		return datatype.BeginsWithin(c.Result, mem)
+	}
+	return false
 }
 
 func (x *Operations) issueTypedLocal(c *Call, w *window.Window) (bool, error) {

@@ -71,7 +71,7 @@ func (l *life) show(c *window.Config, mem []byte) {
 	if l.w.chance(0.1) { // there is no room for it
 		return
 	}
-	if !l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Members: members, Lock: c.Host.Lock}) {
+	if l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Members: members, Lock: c.Host.Lock}, nil) < 0 {
 		panic("sim: two windows in one place")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 )
 
@@ -40,7 +41,7 @@ const (
 )
 
 // Init begins PMI over conn. It offers a version and goes on with the one that the server
-// answers with: a server may know only one of them.
+// answers with: a server may know only one of them. It serves one process of each rank.
 func Init(conn io.ReadWriter, offer Version, id Identity) (*Client, error) {
 	c := &Client{conn: conn, in: bufio.NewReader(conn), version: V1} // the first message is one of V1 in any case
 	version, err := c.greet(offer)
@@ -59,6 +60,11 @@ func (c *Client) greet(offer Version) (Version, error) {
 	for tries := 0; ; tries++ {
 		answer, err := c.ask("init", "response_to_init",
 			field{"pmi_version", strconv.Itoa(int(offer))}, field{"pmi_subversion", strconv.Itoa(int(2 - offer))})
+		if err != nil && tries == 0 && !errors.Is(err, errMalformed) && !errors.Is(err, fs.ErrClosed) {
+			err = fmt.Errorf("PMI has ended before this process used it: a launcher serves one process of each rank, and perhaps "+
+				"an earlier process of this rank has used it up, as in a script that runs programs one after the other; "+
+				"start each program with a launcher of its own: %w", err)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -286,3 +286,24 @@ func TestServerThatGoesAstray(t *testing.T) {
 		here.Close()
 	}
 }
+
+// TestUsedUp begins PMI on a connection that the server has ended with an earlier process.
+func TestUsedUp(t *testing.T) {
+	for _, offer := range []Version{V1, V2} {
+		here, there := net.Pipe()
+		there.Close() // neither a write nor a read succeeds
+		_, err := Init(here, offer, Identity{Size: 1})
+		if !errors.Is(err, io.ErrClosedPipe) || !strings.Contains(err.Error(), "an earlier process of this rank has used it up") {
+			t.Errorf("version %d: %v", offer, err)
+		}
+		here, there = net.Pipe()
+		go func() { // takes the command and does not answer
+			bufio.NewReader(there).ReadString('\n')
+			there.Close()
+		}()
+		_, err = Init(here, offer, Identity{Size: 1})
+		if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "an earlier process of this rank has used it up") {
+			t.Errorf("version %d: %v", offer, err)
+		}
+	}
+}

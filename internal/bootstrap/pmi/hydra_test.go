@@ -88,3 +88,25 @@ func TestHydra(t *testing.T) {
 		}
 	}
 }
+
+// TestHydraServesEachRankOnce has the launcher start a script that runs the program twice.
+func TestHydraServesEachRankOnce(t *testing.T) {
+	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, offer := range []string{"1", "2"} {
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+		mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "2", "sh", "-c", `"$0" && ! "$0"`, self)
+		mpiexec.Env = append(os.Environ(), envOffer+"="+offer)
+		mpiexec.WaitDelay = testenv.Limit
+		out, err := mpiexec.CombinedOutput()
+		cancel()
+		for _, want := range []string{"by version " + offer, "an earlier process of this rank has used it up"} {
+			if n := strings.Count(string(out), want); err != nil || n != 2 {
+				t.Errorf("version %s: %v, %q is told %d times, want twice:\n%s", offer, err, want, n, out)
+			}
+		}
+	}
+}
