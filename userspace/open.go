@@ -30,7 +30,8 @@ const (
 type Config struct {
 	Transport string        // one of the constants above; TransportAuto by default
 	Interface string        // by default the one that has Address
-	Address   netip.Addr    // by default the interface's first, IPv4 preferred; one of the two is required
+	Address   netip.Addr    // by default the one of Interface that hostaddr.Choose prefers; one of the two is required
+	Near      netip.Addr    // on the network that all ranks share, whose family that choice prefers; need not be valid
 	Port      uint16        // UDP port; by default the system chooses
 	Queues    int           // of XDP: at most so many are used; by default all receive queues of the interface
 	RxFrames  int           // of XDP: frames that can be received and wait; 1024 by default
@@ -63,7 +64,7 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if !known {
 		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of auto, xdp, xdp-native, xdp-generic, udp", c.Transport))
 	}
-	if err := c.locate(); err != nil {
+	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
 	}
 	return c.climb(ctx, rungs)
@@ -136,22 +137,23 @@ func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (Devi
 }
 
 // locate completes the interface and the address by each other.
-func (c *Config) locate() error {
+func (c *Config) locate(ctx context.Context) (err error) {
+	var ifi *net.Interface
 	switch {
 	case c.Interface == "" && !c.Address.IsValid():
 		return fmt.Errorf("name an interface or one of this machine's addresses")
 	case c.Interface == "":
-		ifi, err := interfaceOf(c.Address)
-		if err != nil {
-			return err
+		ifi, err = interfaceOf(c.Address)
+	default:
+		if ifi, err = net.InterfaceByName(c.Interface); err != nil {
+			err = fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
 		}
-		c.Interface = ifi.Name
-		return nil
 	}
-	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
+		return err
 	}
-	c.Address, err = chooseAddress(ifi, c.Address)
+	c.Interface = ifi.Name
+	c.Address, err = addressOf(ctx, ifi, c.Address, c.Near)
+	c.Address = zoned(c.Address, ifi.Index) // another interface may have the same
 	return err
 }
