@@ -164,7 +164,7 @@ type Job struct {
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
 // rendezvous answers, not for the other ranks, unless Place.PMI is set, and as
-// userspace.OpenXDP does. Classes: Arg, also if another process has the rank or the ranks
+// userspace.Open does. Classes: Arg, also if another process has the rank or the ranks
 // were told of different sizes of the job; Unsupported; and Timeout if ctx ends or the
 // rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -44,8 +45,9 @@ type Config struct {
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
-// the network namespace of the interface. It blocks as OpenXDP does, and fails with the
-// error of ctx if that ends meanwhile. Errors say what to do.
+// the network namespace of the interface. It blocks as OpenXDP does, and while the link of
+// an interface that is up has no carrier, for up to 15 seconds. It fails with the error of
+// ctx if that ends meanwhile. Errors say what to do.
 func Open(ctx context.Context, config Config) (Device, error) {
 	c := config
 	if c.Transport == "" {
@@ -67,7 +69,41 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
 	}
-	return c.climb(ctx, rungs)
+	d, err := c.climb(ctx, rungs)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitCarrier(ctx, c.Interface); err != nil {
+		_ = d.Close()
+		return nil, openError(mpierr.Unsupported, err)
+	}
+	return d, nil
+}
+
+// carrierPatience is how long Open waits for a link without a carrier. Some interfaces
+// reset it when XDP begins, and need some seconds to find it again. Peers that knew of the
+// rank meanwhile would take its silence for its death.
+var carrierPatience = 15 * time.Second
+
+const carrierPause = 20 * time.Millisecond // between looks at the link
+
+// awaitCarrier waits until an interface that is up has a carrier, at most for
+// carrierPatience or until ctx ends. The watch of the link says that it has none.
+func awaitCarrier(ctx context.Context, name string) error {
+	for begun := time.Now(); ; {
+		ifi, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("look at interface %s: %w", name, err)
+		}
+		if ifi.Attrs().RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) != unix.IFF_UP || time.Since(begun) >= carrierPatience {
+			return nil
+		}
+		select {
+		case <-time.After(carrierPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w, while the link of interface %s was down", ctx.Err(), name)
+		}
+	}
 }
 
 // climb opens the first device of rungs that can be opened, and tells why better ones

@@ -73,10 +73,10 @@ func (u *UDP) open(c UDPConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := u.link.open(ifi, c.Logger); err != nil {
+	ip := c.Address.Addr().WithZone("")
+	if err := u.link.open(ifi, ip, c.Logger); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	ip := c.Address.Addr().WithZone("")
 	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(ip, ifi.Index), c.Address.Port()))
 	if err != nil {
 		return openError(mpierr.Unsupported, err)

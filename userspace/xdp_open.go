@@ -90,7 +90,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	if err := x.normalize(ctx, &c); err != nil {
 		return 0, err
 	}
-	if err := x.link.open(x.ifi, c.Logger); err != nil {
+	if err := x.link.open(x.ifi, c.Address, c.Logger); err != nil {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	if err := x.reservePort(); err != nil {
