@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -163,7 +164,7 @@ type Job struct {
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
 // rendezvous answers, not for the other ranks, unless Place.PMI is set, and as
-// userspace.OpenXDP does. Classes: Arg, also if another process has the rank or the ranks
+// userspace.Open does. Classes: Arg, also if another process has the rank or the ranks
 // were told of different sizes of the job; Unsupported; and Timeout if ctx ends or the
 // rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {
@@ -193,7 +194,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) start(ctx context.Context, o Options) error {
-	dev, err := openDevice(ctx, o)
+	dev, err := openDevice(ctx, o, j.store.Rendezvous)
 	if err != nil {
 		return joinError(ctx, j.rank, err)
 	}
@@ -243,12 +244,13 @@ func randomID() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// openDevice opens the network device that the process's place asks for. Without
-// an interface or address, or on the loopback interface, XDP is not worth a try.
-func openDevice(ctx context.Context, o Options) (userspace.Device, error) {
+// openDevice opens the network device that the process's place asks for, for ranks that
+// have met at the address rendezvous. Without an interface or address, or on the loopback
+// interface, XDP is not worth a try.
+func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspace.Device, error) {
 	p := o.Place
 	c := userspace.Config{
-		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Port: p.Port, Queues: p.Queues,
+		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Near: rendezvous, Port: p.Port, Queues: p.Queues,
 		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
@@ -332,6 +334,9 @@ func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
 	peer, err := j.peer(ctx, rank)
 	if err != nil {
 		return nil, err
+	}
+	if own := j.poller.Device().LocalAddr(); own.Addr().Is4() != peer.addr.Addr().Is4() {
+		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: otherFamily(rank, peer.addr.Addr(), j.rank, own.Addr())}
 	}
 	path, err := j.poller.Path(ctx, peer.addr)
 	if errors.Is(err, net.ErrClosed) {

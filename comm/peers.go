@@ -87,6 +87,12 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	return peer, nil
 }
 
+// otherFamily says that two ranks have no address of one family.
+func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
+	return fmt.Errorf("rank %d is at %v and rank %d at %v, and IPv4 does not reach IPv6: set %s to an address of the same family at all ranks",
+		rank, at, self, own, bootstrap.EnvAddress)
+}
+
 // onTheWay is how long a frame of a process that has ended may still be on its way here,
 // or wait to be received.
 const onTheWay = 100 * time.Millisecond

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +135,31 @@ func TestUnreachedRendezvousIsATimeout(t *testing.T) {
 	p := comm.Place{Rank: 1, Size: 2, Job: 1, Rendezvous: "127.0.0.1:1", Patience: time.Millisecond}
 	if _, err := comm.Join(context.Background(), comm.Options{Place: p}); !errors.Is(err, mpierr.Timeout) {
 		t.Errorf("got %v, want class timeout", err)
+	}
+}
+
+// TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6.
+func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
+	places, server, err := testjob.Serve(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	places[1].Address = netip.IPv6Loopback()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
+	defer cancel()
+	jobs := make([]*comm.Job, 2)
+	for rank := range jobs {
+		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[rank].Close()
+	}
+	for rank, want := range []string{"rank 1 is at ::1 and rank 0 at 127.0.0.1", "rank 0 is at 127.0.0.1 and rank 1 at ::1"} {
+		err := comm.Send(ctx, jobs[rank].World(), make([]byte, 1), 1-rank, 0)
+		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), bootstrap.EnvAddress) {
+			t.Errorf("want %q: %v", want, err)
+		}
 	}
 }
 

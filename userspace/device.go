@@ -56,7 +56,8 @@ type Device interface {
 	Sleep(d time.Duration)
 	// Wake ends the current or the next Sleep.
 	Wake()
-	// Path resolves addr, which may take as long as neighbour discovery, at most
+	// Path resolves addr, of which the zone does not count: a link-local address is looked
+	// for on the device's interface. It may take as long as neighbour discovery, at most
 	// until ctx ends. Its errors have class mpierr.NoMem where nothing is wrong with
 	// the peer.
 	Path(ctx context.Context, addr netip.AddrPort) (PathID, error)
@@ -76,7 +77,8 @@ type Device interface {
 	Tier() *Tier
 	// Slab returns the transmit memory, the same at each call.
 	Slab() *Slab
-	// LocalAddr is where peers reach this device.
+	// LocalAddr is where peers reach this device. It has no zone, which each host has for
+	// itself.
 	LocalAddr() netip.AddrPort
 	// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native", "xdp-generic" or "udp".
 	Mode() string

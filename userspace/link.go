@@ -6,35 +6,41 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// link watches the interface of a device. A device whose interface was removed is lost
-// for good. An interface that is down may come up again.
+// link watches the interface of a device, and whether it has the device's address. A
+// device whose interface was removed is lost for good. An interface that is down may come
+// up again, and an address come back.
 type link struct {
 	name  string
 	index int
+	addr  netip.Addr // without a zone
 	log   *slog.Logger
 	file  *os.File      // a netlink socket, nil before open
 	ended chan struct{} // closed when nothing reads it any more
 	down  bool          // as far as was heard
+	bare  bool          // the address was removed, as far as was heard
 
 	mu   sync.Mutex
 	why  error       // why the device is lost, or nil
 	tell func(error) // to be told so, or nil
 }
 
-// open watches ifi, which is in the goroutine's network namespace.
-func (l *link) open(ifi *net.Interface, log *slog.Logger) error {
-	l.name, l.index, l.log = ifi.Name, ifi.Index, log
+// open watches ifi, which is in the goroutine's network namespace and has the address addr.
+func (l *link) open(ifi *net.Interface, addr netip.Addr, log *slog.Logger) error {
+	l.name, l.index, l.addr, l.log = ifi.Name, ifi.Index, addr, log
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err == nil {
 		l.file = os.NewFile(uintptr(fd), "netlink")
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK})
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+			Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR})
 	}
 	if err == nil {
 		err = l.ask() // it may have gone down, or away, before
@@ -99,7 +105,40 @@ func (l *link) take(kind uint16, data []byte) {
 		}
 		const up = unix.IFF_UP | unix.IFF_LOWER_UP // IFF_RUNNING comes up to a second later
 		l.set(binary.NativeEndian.Uint32(data[8:])&up != up)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if len(data) >= unix.SizeofIfAddrmsg && binary.NativeEndian.Uint32(data[4:]) == uint32(l.index) && addressIn(data) == l.addr {
+			l.setBare(kind == unix.RTM_DELADDR)
+		}
 	}
+}
+
+// addressIn returns the address that a struct ifaddrmsg and its attributes tell of.
+func addressIn(data []byte) (ip netip.Addr) {
+	attributes, _ := nl.ParseRouteAttr(data[unix.SizeofIfAddrmsg:]) // the kernel's are well formed
+	for _, a := range attributes {
+		// On a link between two addresses IFA_ADDRESS is the other end's.
+		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !ip.IsValid() {
+			ip, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	return ip
+}
+
+// setBare takes in whether the address was removed, and logs it if that is new.
+func (l *link) setBare(bare bool) {
+	if bare == l.bare {
+		return
+	}
+	if l.bare = bare; !bare {
+		l.log.Warn("the interface has the address of this rank again", "interface", l.name, "address", l.addr)
+		return
+	}
+	advice := "add it again (ip address add)"
+	if l.addr.Is6() {
+		advice += "; the kernel removes the IPv6 addresses of an interface that is set down, unless the sysctl net.ipv6.conf." + l.name + ".keep_addr_on_down is 1"
+	}
+	l.log.Warn("the address of this rank was removed from its interface, and peers do not reach the rank without it: "+advice,
+		"interface", l.name, "address", l.addr)
 }
 
 // set takes in whether the link is down, and logs it if that is new.

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,6 +53,19 @@ func linkMessage(family byte, index, flags uint32) []byte {
 	return b
 }
 
+// addressMessage is a struct ifaddrmsg with attributes, each of a kind and with an address.
+func addressMessage(index uint32, attributes ...any) []byte {
+	b := make([]byte, unix.SizeofIfAddrmsg)
+	binary.NativeEndian.PutUint32(b[4:], index)
+	for i := 0; i < len(attributes); i += 2 {
+		ip := netip.MustParseAddr(attributes[i+1].(string)).AsSlice()
+		b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(ip)))
+		b = binary.NativeEndian.AppendUint16(b, uint16(attributes[i].(int)))
+		b = append(b, ip...)
+	}
+	return b
+}
+
 func TestLinkMessages(t *testing.T) {
 	const up = unix.IFF_UP | unix.IFF_LOWER_UP
 	errno := func(e unix.Errno) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(-int32(e))) }
@@ -71,12 +86,20 @@ func TestLinkMessages(t *testing.T) {
 		{"set down", unix.RTM_NEWLINK, linkMessage(0, 7, 0), "is down", false},
 		{"without a carrier", unix.RTM_NEWLINK, linkMessage(0, 7, unix.IFF_UP), "is down", false},
 		{"up as before", unix.RTM_NEWLINK, linkMessage(0, 7, up), "", false},
-		{"something else", unix.RTM_NEWADDR, linkMessage(0, 7, 0), "", false},
+		{"something else", unix.RTM_NEWROUTE, linkMessage(0, 7, 0), "", false},
+		{"its address is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7"), "net.ipv6.conf.xr7.keep_addr_on_down", false},
+		{"its end of a link is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_LOCAL, "fd77::7", unix.IFA_ADDRESS, "fd77::8"), "was removed", false},
+		{"the other end is its address", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7", unix.IFA_LOCAL, "fd77::8"), "", false},
+		{"another address is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::8"), "", false},
+		{"another interface's address is removed", unix.RTM_DELADDR, addressMessage(8, unix.IFA_ADDRESS, "fd77::7"), "", false},
+		{"no address is removed", unix.RTM_DELADDR, addressMessage(7), "", false},
+		{"an address is cut short", unix.RTM_DELADDR, addressMessage(7)[:6], "", false},
+		{"its address as before", unix.RTM_NEWADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7"), "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log record
 			told := 0
-			l := link{name: "xr7", index: 7, log: log.logger(), tell: func(error) { told++ }}
+			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.logger(), tell: func(error) { told++ }}
 			for range 3 {
 				l.take(c.kind, c.data)
 			}
@@ -198,6 +221,89 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 	}
 }
 
+// A link without a carrier is waited for, so that no peer is told of a rank that cannot be
+// reached, but not for ever.
+func TestOpenWaitsForACarrier(t *testing.T) {
+	defer func(was time.Duration) { carrierPatience = was }(carrierPatience)
+	carrierPatience = testenv.Limit
+	l := newLab(t, netlab.Config{Ranks: 2})
+	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
+		t.Run(transport, func(t *testing.T) {
+			in(t, l, 1, "ip link set xr1 down")
+			var log record
+			c := Config{Transport: transport, Interface: "xr0", Logger: log.logger()}
+			ctx, cancel := context.WithCancel(t.Context())
+			given := start(func() error {
+				dev, err := openAt(ctx, l, c)
+				if err == nil {
+					_ = dev.Close()
+				}
+				return err
+			})
+			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 1 })
+			cancel()
+			if err := ends(t, "the opening", given); !errors.Is(err, context.Canceled) {
+				t.Errorf("when the context ends: %v", err)
+			}
+			var dev Device
+			opened := start(func() (err error) {
+				dev, err = openAt(t.Context(), l, c)
+				return err
+			})
+			testenv.Await(t, "another line that the link is down", func() bool { return log.count("interface is down") == 2 })
+			in(t, l, 1, "ip link set xr1 up")
+			if err := ends(t, "the opening", opened); err != nil {
+				t.Fatal(err)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	in(t, l, 1, "ip link set xr1 down")
+	carrierPatience = 0
+	dev, err := openAt(t.Context(), l, Config{Interface: "xr0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An address that leaves the interface is told of in one line, and so is its return: the
+// kernel removes those of IPv6 when the interface is set down, unless it is told not to.
+func TestLostAddressIsTold(t *testing.T) {
+	const gone, back = "the address of this rank was removed", "has the address of this rank again"
+	for _, transport := range []string{TransportXDPNative, TransportUDP} {
+		t.Run(transport, func(t *testing.T) {
+			l := newLab(t, netlab.Config{Ranks: 2})
+			var log record
+			dev, err := openAt(t.Context(), l, Config{Transport: transport, Interface: "xr0", Address: l.Addr6(0), Logger: log.logger()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in(t, l, 0, "ip address add fd77::77/64 dev xr0 nodad", "ip address del fd77::77/64 dev xr0") // another one
+			for n := 1; n <= 2; n++ {
+				in(t, l, 0, "ip link set xr0 down")
+				testenv.Await(t, "a line that the address is gone", func() bool { return log.count(gone) == n })
+				in(t, l, 0, "ip link set xr0 up", "ip address add fd77::1/64 dev xr0 nodad")
+				testenv.Await(t, "a line that the address is back", func() bool { return log.count(back) == n })
+			}
+			in(t, l, 0, "sysctl -q -w net.ipv6.conf.xr0.keep_addr_on_down=1", "ip link set xr0 down") // as the line advises
+			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 3 })
+			in(t, l, 0, "ip link set xr0 up")
+			testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == 3 })
+			if err := dev.Close(); err != nil { // and the log is complete
+				t.Error(err)
+			}
+			if log.count(gone) != 2 || log.count(back) != 2 {
+				t.Errorf("the log: %v", &log)
+			}
+		})
+	}
+}
+
 // A device whose interface has gone before it is watched is lost from the start.
 func TestLinkThatIsGoneAtOpen(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 1})
@@ -209,7 +315,7 @@ func TestLinkThatIsGoneAtOpen(t *testing.T) {
 			return err
 		}
 		ifi.Index += 1000
-		return watch.open(ifi, log.logger())
+		return watch.open(ifi, l.Addr(0), log.logger())
 	})
 	if err != nil {
 		t.Fatal(err)

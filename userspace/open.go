@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -30,7 +31,8 @@ const (
 type Config struct {
 	Transport string        // one of the constants above; TransportAuto by default
 	Interface string        // by default the one that has Address
-	Address   netip.Addr    // by default the interface's first, IPv4 preferred; one of the two is required
+	Address   netip.Addr    // by default the one of Interface that hostaddr.Choose prefers; one of the two is required
+	Near      netip.Addr    // on the network that all ranks share, whose family that choice prefers; need not be valid
 	Port      uint16        // UDP port; by default the system chooses
 	Queues    int           // of XDP: at most so many are used; by default all receive queues of the interface
 	RxFrames  int           // of XDP: frames that can be received and wait; 1024 by default
@@ -43,8 +45,9 @@ type Config struct {
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
-// the network namespace of the interface. It blocks as OpenXDP does, and fails with the
-// error of ctx if that ends meanwhile. Errors say what to do.
+// the network namespace of the interface. It blocks as OpenXDP does, and while the link of
+// an interface that is up has no carrier, for up to 15 seconds. It fails with the error of
+// ctx if that ends meanwhile. Errors say what to do.
 func Open(ctx context.Context, config Config) (Device, error) {
 	c := config
 	if c.Transport == "" {
@@ -63,10 +66,44 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if !known {
 		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of auto, xdp, xdp-native, xdp-generic, udp", c.Transport))
 	}
-	if err := c.locate(); err != nil {
+	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
 	}
-	return c.climb(ctx, rungs)
+	d, err := c.climb(ctx, rungs)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitCarrier(ctx, c.Interface); err != nil {
+		_ = d.Close()
+		return nil, openError(mpierr.Unsupported, err)
+	}
+	return d, nil
+}
+
+// carrierPatience is how long Open waits for a link without a carrier. Some interfaces
+// reset it when XDP begins, and need some seconds to find it again. Peers that knew of the
+// rank meanwhile would take its silence for its death.
+var carrierPatience = 15 * time.Second
+
+const carrierPause = 20 * time.Millisecond // between looks at the link
+
+// awaitCarrier waits until an interface that is up has a carrier, at most for
+// carrierPatience or until ctx ends. The watch of the link says that it has none.
+func awaitCarrier(ctx context.Context, name string) error {
+	for begun := time.Now(); ; {
+		ifi, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("look at interface %s: %w", name, err)
+		}
+		if ifi.Attrs().RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) != unix.IFF_UP || time.Since(begun) >= carrierPatience {
+			return nil
+		}
+		select {
+		case <-time.After(carrierPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w, while the link of interface %s was down", ctx.Err(), name)
+		}
+	}
 }
 
 // climb opens the first device of rungs that can be opened, and tells why better ones
@@ -136,22 +173,23 @@ func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (Devi
 }
 
 // locate completes the interface and the address by each other.
-func (c *Config) locate() error {
+func (c *Config) locate(ctx context.Context) (err error) {
+	var ifi *net.Interface
 	switch {
 	case c.Interface == "" && !c.Address.IsValid():
 		return fmt.Errorf("name an interface or one of this machine's addresses")
 	case c.Interface == "":
-		ifi, err := interfaceOf(c.Address)
-		if err != nil {
-			return err
+		ifi, err = interfaceOf(c.Address)
+	default:
+		if ifi, err = net.InterfaceByName(c.Interface); err != nil {
+			err = fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
 		}
-		c.Interface = ifi.Name
-		return nil
 	}
-	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
+		return err
 	}
-	c.Address, err = chooseAddress(ifi, c.Address)
+	c.Interface = ifi.Name
+	c.Address, err = addressOf(ctx, ifi, c.Address, c.Near)
+	c.Address = zoned(c.Address, ifi.Index) // another interface may have the same
 	return err
 }

@@ -29,7 +29,7 @@ const (
 
 // UDPConfig describes a UDP device. Zero means the default that a field states.
 type UDPConfig struct {
-	Address    netip.AddrPort // an address of this machine; port 0 means any
+	Address    netip.AddrPort // an address of this machine, a link-local one of IPv6 with its zone if several interfaces have it; port 0 means any
 	Slots      int            // transmit slots, 1024 by default
 	MaxPayload int            // bytes; by default what fits the MTU of the address's interface, at most 8952
 	Job        uint64         // whose handshakes are answered; 0: of any job
@@ -40,8 +40,9 @@ type UDPConfig struct {
 // one system call, and every datagram passes the kernel's stack.
 type UDP struct {
 	fd      int
-	job     uint64 // whose handshakes are answered; 0: of any
-	local   netip.AddrPort
+	job     uint64         // whose handshakes are answered; 0: of any
+	local   netip.AddrPort // without a zone, which means nothing to peers
+	zone    int            // the interface on which link-local addresses are looked for
 	slab    *Slab
 	sleeper sleeper
 	link    link
@@ -72,14 +73,15 @@ func (u *UDP) open(c UDPConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := u.link.open(ifi, c.Logger); err != nil {
+	ip := c.Address.Addr().WithZone("")
+	if err := u.link.open(ifi, ip, c.Logger); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	fd, port, err := udpSocket(c.Address)
+	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(ip, ifi.Index), c.Address.Port()))
 	if err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	u.fd, u.local = fd, netip.AddrPortFrom(c.Address.Addr(), port)
+	u.fd, u.local, u.zone = fd, netip.AddrPortFrom(ip, port), ifi.Index
 	if err := u.setOptions(); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
@@ -234,7 +236,7 @@ func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
 		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", u.local))
 	}
-	sa, err := encode(addr)
+	sa, err := encode(netip.AddrPortFrom(zoned(addr.Addr(), u.zone), addr.Port()))
 	if err != nil {
 		return NoPath, pathError(addr, mpierr.Arg, err)
 	}
@@ -246,7 +248,10 @@ func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 }
 
 // Peer implements Device.
-func (u *UDP) Peer(id PathID) netip.AddrPort { return u.paths.get(id).addr() }
+func (u *UDP) Peer(id PathID) netip.AddrPort {
+	addr := u.paths.get(id).addr()
+	return netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
+}
 
 var errTooManyPaths = fmt.Errorf("the device knows %d paths already", maxPaths)
 

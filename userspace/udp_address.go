@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -119,44 +118,9 @@ func explainBind(addr netip.AddrPort, err error) error {
 	case unix.EADDRINUSE:
 		return fmt.Errorf("another process has UDP port %d of %v: choose another port, or 0 for any: %w", addr.Port(), addr.Addr(), err)
 	case unix.EADDRNOTAVAIL:
-		return fmt.Errorf("%v is not an address of this machine (`ip address` lists those it has): %w", addr.Addr(), err)
+		return fmt.Errorf("%v is not an address of this machine, or a tentative one (`ip address` lists those it has): %w", addr.Addr(), err)
 	case unix.EACCES:
 		return fmt.Errorf("UDP port %d is reserved for privileged processes: choose one from 1024: %w", addr.Port(), err)
 	}
 	return fmt.Errorf("bind to UDP address %v: %w", addr, err)
-}
-
-// interfaceOf returns the interface that has the address ip. All of 127.0.0.0/8
-// is the loopback interface's.
-func interfaceOf(ip netip.Addr) (*net.Interface, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list the interfaces: %w", err)
-	}
-	for i := range interfaces {
-		if ip.IsLoopback() && interfaces[i].Flags&net.FlagLoopback != 0 || hasAddress(&interfaces[i], ip) {
-			return &interfaces[i], nil
-		}
-	}
-	return nil, fmt.Errorf("no interface has the address %v (`ip address` lists those there are)", ip)
-}
-
-// hasAddress reports whether ip is an address of ifi.
-func hasAddress(ifi *net.Interface, ip netip.Addr) bool {
-	return slices.Contains(addressesOf(ifi), ip.WithZone(""))
-}
-
-// addressesOf returns the addresses of ifi without zones.
-func addressesOf(ifi *net.Interface) []netip.Addr {
-	nets, err := ifi.Addrs()
-	if err != nil {
-		return nil
-	}
-	var addrs []netip.Addr
-	for _, n := range nets {
-		if prefix, err := netip.ParsePrefix(n.String()); err == nil {
-			addrs = append(addrs, prefix.Addr().Unmap().WithZone(""))
-		}
-	}
-	return addrs
 }

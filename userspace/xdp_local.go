@@ -22,16 +22,12 @@ const localEvery = 1024
 // reservePort binds that socket. It keeps other processes from the port, and the
 // kernel from answering that the port is unreachable.
 func (x *XDP) reservePort() error {
-	addr := x.local.addr
-	if ip := addr.Addr(); ip.IsLinkLocalUnicast() && ip.Is6() {
-		addr = netip.AddrPortFrom(ip.WithZone(x.ifi.Name), addr.Port())
-	}
-	fd, port, err := udpSocket(addr)
+	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(x.local.addr.Addr(), x.ifi.Index), x.local.addr.Port()))
 	if err != nil {
 		return err
 	}
 	x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
-	x.stack = &UDP{fd: fd, job: x.job, local: x.local.addr}
+	x.stack = &UDP{fd: fd, job: x.job, local: x.local.addr, zone: x.ifi.Index}
 	return nil
 }
 

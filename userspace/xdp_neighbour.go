@@ -121,10 +121,7 @@ func (x *XDP) lookUpNeighbour(hop netip.Addr) (state int, mac [6]byte, err error
 // solicit makes the kernel ask for the link address of the next hop to ip, by
 // sending a datagram that nobody wants.
 func (x *XDP) solicit(ip netip.Addr) error {
-	if ip.IsLinkLocalUnicast() && ip.Is6() {
-		ip = ip.WithZone(x.ifi.Name)
-	}
-	to, err := rawAddress(netip.AddrPortFrom(ip, discardPort))
+	to, err := rawAddress(netip.AddrPortFrom(zoned(ip, x.ifi.Index), discardPort))
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ const (
 // XDPConfig describes an XDP device. Zero means the default that a field states.
 type XDPConfig struct {
 	Interface string       // required; a name in the goroutine's network namespace
-	Address   netip.Addr   // an address of the interface; by default its first, IPv4 preferred
+	Address   netip.Addr   // an address of the interface; by default the one that hostaddr.Choose prefers
 	Port      uint16       // UDP port; by default the system chooses
 	Queues    int          // at most so many queues get a socket; by default all receive queues of the interface, up to 64
 	Mode      loader.Mode  // native, generic, or native where possible (the default)
@@ -69,7 +69,8 @@ type XDPConfig struct {
 // CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
 // network namespace of the interface. While other AF_XDP sockets have the queues, as those
 // of a process that ended an instant ago still do, it waits for them: up to ten seconds,
-// with a warning after one, or until ctx ends. Errors say what to do.
+// with a warning after one, or until ctx ends. It waits up to five seconds for an address
+// that is tentative. Errors say what to do.
 func OpenXDP(ctx context.Context, config XDPConfig) (*XDP, error) {
 	x := &XDP{job: config.Job}
 	adopted, err := x.open(ctx, config)
@@ -86,10 +87,10 @@ func OpenXDP(ctx context.Context, config XDPConfig) (*XDP, error) {
 
 // open returns how many of the SocketFDs it took over.
 func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
-	if err := x.normalize(&c); err != nil {
+	if err := x.normalize(ctx, &c); err != nil {
 		return 0, err
 	}
-	if err := x.link.open(x.ifi, c.Logger); err != nil {
+	if err := x.link.open(x.ifi, c.Address, c.Logger); err != nil {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	if err := x.reservePort(); err != nil {
@@ -119,7 +120,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 
 // normalize fills the defaults in, reports what is wrong, and notes the local
 // end of all paths.
-func (x *XDP) normalize(c *XDPConfig) error {
+func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
 	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
 		return err
 	}
@@ -140,10 +141,9 @@ func (x *XDP) normalize(c *XDPConfig) error {
 	if x.ifi.Flags&net.FlagUp == 0 {
 		return openError(mpierr.Unsupported, fmt.Errorf("interface %s is down: set it up (ip link set %s up)", c.Interface, c.Interface))
 	}
-	if c.Address, err = chooseAddress(x.ifi, c.Address); err != nil {
+	if c.Address, err = addressOf(ctx, x.ifi, c.Address, netip.Addr{}); err != nil {
 		return openError(mpierr.Arg, err)
 	}
-	c.Address = c.Address.WithZone("") // the interface is known
 	orDefault(&c.Queues, max(1, min(features.RxQueues, maxQueues)))
 	orDefault(&c.RxFrames, defaultRxFrames)
 	orDefault(&c.MTU, x.ifi.MTU)
@@ -183,29 +183,6 @@ func orDefault(field *int, value int) {
 	if *field == 0 {
 		*field = value
 	}
-}
-
-// chooseAddress checks that ip is an address of ifi, or chooses one if ip is none.
-func chooseAddress(ifi *net.Interface, ip netip.Addr) (netip.Addr, error) {
-	if ip.IsValid() {
-		if !hasAddress(ifi, ip) {
-			return ip, fmt.Errorf("interface %s does not have the address %v (`ip address show %s` lists those it has)", ifi.Name, ip, ifi.Name)
-		}
-		return ip, nil
-	}
-	best := netip.Addr{}
-	for _, a := range addressesOf(ifi) {
-		if a.Is4() {
-			return a, nil
-		}
-		if !best.IsValid() && !a.IsLinkLocalUnicast() {
-			best = a
-		}
-	}
-	if !best.IsValid() {
-		return best, fmt.Errorf("interface %s has no IPv4 or global IPv6 address: give it one", ifi.Name)
-	}
-	return best, nil
 }
 
 // openSockets opens a socket for each queue and directs its frames to it. It

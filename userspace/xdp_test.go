@@ -468,7 +468,7 @@ func TestXDPDeviceGone(t *testing.T) {
 	a.dev.Transmit()
 	a.stats()
 	a.close() // whoever noticed it first has told of it by then
-	if n := log.count("removed"); n != 1 {
+	if n := log.count("the device is lost"); n != 1 {
 		t.Errorf("told %d times: %v", n, &log)
 	}
 }

@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"internal/mpierr":     {},
 	"internal/attribute":  {},
 	"internal/hostmem":    {},
+	"internal/hostaddr":   {},
 	"internal/wire":       {},
 	"internal/reliable":   {},
 	"internal/seat":       {},
@@ -51,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/program":    {"datatype", "window"},
 	"internal/sim": {"datatype", "internal/collective", "internal/engine", "internal/epochs", "internal/express", "internal/mpierr", "internal/onesided", "internal/program",
 		"internal/wire", "window"},
-	"internal/bootstrap":    {"internal/bootstrap/pmi"},
+	"internal/bootstrap":    {"internal/bootstrap/pmi", "internal/hostaddr"},
 	"internal/collective":   {"datatype", "internal/engine", "internal/mpierr"},
 	"internal/testjob":      {"internal/bootstrap"}, // for tests and examples
 	"bpf":                   {},
@@ -60,7 +61,7 @@ var mayImport = map[string][]string{
 	"afxdp":                 {},
 	"loader":                {"bpf", "internal/mpierr"},
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
-	"userspace":             {"afxdp", "internal/engine", "internal/express", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
+	"userspace":             {"afxdp", "internal/engine", "internal/express", "internal/hostaddr", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/express", "internal/mpierr",
 		"userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/express", "internal/hostmem", "internal/mpierr", "internal/onesided",

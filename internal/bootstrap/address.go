@@ -7,10 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/hostaddr"
 )
 
 // splitAddress returns the network and address that net.Dial and net.Listen
@@ -94,7 +97,7 @@ func (c *Config) servedHere(at net.Addr) string {
 }
 
 // LocalAddress returns the address of this machine from which c.Rendezvous is
-// reached, so that ranks on other machines reach it too; without a rendezvous, or
+// reached, or a lasting one in place of a temporary one, so that ranks on other machines reach it too; without a rendezvous, or
 // with one on a unix socket, that is the loopback address. At a rendezvous that is served
 // at all addresses (0.0.0.0 or ::), or under a name that means loopback here, it is the
 // address from which this machine reaches others. It sends nothing, but blocks while a host name is looked up, at most until ctx
@@ -120,39 +123,41 @@ func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// sourceAddress returns the address from which this machine sends to another.
+// sourceAddress returns the address from which this machine sends to another: the kernel's
+// choice, or a lasting address in place of a temporary one.
 func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", to)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	local := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	list, err := hostaddr.List()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return hostaddr.Lasting(list, local), nil
 }
 
 // outwardAddress returns the address that this machine uses on its default route.
-// Without such a route it returns the first address that others may reach it at, and
-// without such an address that of the loopback interface.
+// Without such a route it returns the one that hostaddr.Choose prefers among those that
+// others may reach it at, and without such an address that of the loopback interface.
 func outwardAddress(ctx context.Context) netip.Addr {
 	for _, example := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // addresses of no host
 		if local, err := sourceAddress(ctx, example); err == nil && !local.IsLoopback() {
 			return local
 		}
 	}
-	addrs, _ := net.InterfaceAddrs() // none is the answer then
-	if a := firstGlobal(addrs); a.IsValid() {
+	list, _ := hostaddr.List() // none is the answer then
+	if a := choose(list); a.IsValid() {
 		return a
 	}
 	return loopback
 }
 
-// firstGlobal returns the first address of a list that others may reach, or none.
-func firstGlobal(addrs []net.Addr) netip.Addr {
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			ip, _ := netip.AddrFromSlice(n.IP)
-			return ip.Unmap()
-		}
-	}
-	return netip.Addr{}
+// choose returns the address of a list that other hosts may reach, whatever they call
+// the link to it, or none.
+func choose(list []hostaddr.Address) netip.Addr {
+	a, _ := hostaddr.Choose(slices.DeleteFunc(list, func(a hostaddr.Address) bool { return !a.IP.IsGlobalUnicast() }), netip.Addr{})
+	return a.IP
 }

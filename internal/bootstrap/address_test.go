@@ -1,13 +1,17 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,6 +76,80 @@ func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
 		everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 		do(netlink.RouteAdd(&netlink.Route{Dst: everywhere, Gw: net.ParseIP("10.2.0.9"), LinkIndex: link.Attrs().Index}))
 		check("a route by the second interface", "10.2.0.1")
+	}
+}
+
+// TestPassingAddressesAreNotTaken has the kernel prefer a temporary address, on the way to
+// the rendezvous and of an interface that is named.
+func TestPassingAddressesAreNotTaken(t *testing.T) {
+	testenv.NeedsRoot(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	outside, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outside.Close()
+	inside, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	defer netns.Set(outside)
+	for _, command := range []string{
+		"ip link add name a type veth peer name b", "ip link set dev a up", "ip link set dev b up", "sysctl -q -w net.ipv6.conf.a.use_tempaddr=2",
+		"ip address add fd77::1/64 dev a nodad mngtmpaddr",
+	} {
+		words := strings.Fields(command)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+	}
+	testenv.Await(t, "the kernel to prefer a temporary address", func() bool {
+		conn, err := net.Dial("udp", "[fd77::9]:9")
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		return !strings.HasPrefix(conn.LocalAddr().String(), "[fd77::1]")
+	})
+	if a, err := (&Config{Rendezvous: "[fd77::9]:7000"}).LocalAddress(testContext(t)); err != nil || a.String() != "fd77::1" {
+		t.Errorf("on the way to the rendezvous: %v, %v", a, err)
+	}
+	if a := (&Config{Interface: "a"}).servingAddress(testContext(t)); a.String() != "fd77::1" {
+		t.Errorf("of the interface: %v", a)
+	}
+}
+
+// TestMembersKnowTheAddressOfTheRendezvous joins by addresses, names and paths.
+func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rendezvous")
+	for _, test := range []struct{ serve, dial, server, client string }{
+		{"127.0.0.1:0", "", "127.0.0.1", "127.0.0.1"},
+		{"[::1]:0", "", "::1", "::1"},
+		{"0.0.0.0:0", "127.0.0.1", "invalid IP", "127.0.0.1"},
+		{":0", "::1", "invalid IP", "::1"},
+		{"unix:" + path, "unix:" + path, "invalid IP", "invalid IP"},
+	} {
+		first, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: test.serve, Serve: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := first.Store.(*serving).server.listener.Addr()
+		dial := test.dial
+		if tcp, ok := at.(*net.TCPAddr); ok {
+			dial = net.JoinHostPort(cmp.Or(test.dial, tcp.IP.String()), strconv.Itoa(tcp.Port))
+		}
+		second, err := Open(testContext(t), Config{Rank: 1, Size: 2, Job: testJob, Rendezvous: dial}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Rendezvous.String() != test.server || second.Rendezvous.String() != test.client {
+			t.Errorf("served at %s: %v and %v, want %s and %s", test.serve, first.Rendezvous, second.Rendezvous, test.server, test.client)
+		}
+		if err := errors.Join(second.Close(), first.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

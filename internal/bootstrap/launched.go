@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/bootstrap/pmi"
+	"github.com/xdprma/xdprma/internal/hostaddr"
 )
 
 // PMI says where a launcher that speaks PMI lets the ranks exchange a few words.
@@ -154,8 +155,8 @@ func (c *Config) servingAddress(ctx context.Context) netip.Addr {
 		return c.Address
 	}
 	if i, err := net.InterfaceByName(c.Interface); err == nil {
-		addrs, _ := i.Addrs()
-		if a := firstGlobal(addrs); a.IsValid() {
+		list, _ := hostaddr.List() // none is the answer then
+		if a := choose(hostaddr.OnLink(list, i.Index)); a.IsValid() {
 			return a
 		}
 	}

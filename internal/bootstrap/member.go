@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -20,6 +21,9 @@ type Member struct {
 	Incarnation uint64
 	// Notice is what an operator should know of the rendezvous, or empty.
 	Notice string
+	// Rendezvous is the address at which it was reached or is served. It is not valid over a
+	// unix socket, or where it is served at all addresses.
+	Rendezvous netip.Addr
 	// Place is the rank's, with what the launcher has told.
 	Place Config
 
@@ -61,7 +65,7 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 		if err != nil {
 			return nil, err
 		}
-		return &Member{Store: client, Incarnation: client.incarnation, attendance: client.attendance}, nil
+		return &Member{Store: client, Incarnation: client.incarnation, Rendezvous: host(client.conn.RemoteAddr()), attendance: client.attendance}, nil
 	}
 	if l == nil {
 		var err error
@@ -76,7 +80,17 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 		return nil, err
 	}
 	s.start()
-	return &Member{Store: &serving{Memory: s.Store(), server: s}, Incarnation: incarnation, Notice: c.servedHere(l.Addr()), attendance: describer(s.members)}, nil
+	return &Member{Store: &serving{Memory: s.Store(), server: s}, Incarnation: incarnation, Rendezvous: host(l.Addr()),
+		Notice: c.servedHere(l.Addr()), attendance: describer(s.members)}, nil
+}
+
+// host returns the address of one host in at, or none.
+func host(at net.Addr) netip.Addr {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || tcp.IP.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap()
 }
 
 func describer(m *members) func(context.Context) (string, error) {

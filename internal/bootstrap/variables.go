@@ -13,7 +13,7 @@ var Contract = []Variable{
 	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own"},
 	{EnvTransport, "auto (the default), xdp, xdp-native, xdp-generic or udp"},
 	{EnvInterface, "the network interface; by default that of the address"},
-	{EnvAddress, "the IP address; by default the first of the interface or, without one, that from which the rendezvous is reached"},
+	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached"},
 	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0"},
 	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64"},
 	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace"},
