@@ -53,6 +53,11 @@ func (u *upper) Owes(to *link.Session) bool {
 	return s.mail.Owes() || u.Operations.Owes(&s.ops)
 }
 
+// Inquire implements link.Upper.
+func (u *upper) Inquire(to *link.Session) (asked bool, fault error) {
+	return u.Operations.Inquire(&sessionOf(to).ops)
+}
+
 // Express implements link.Upper.
 func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
 	return u.Operations.Express(&sessionOf(s).ops, records)

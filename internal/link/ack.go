@@ -21,7 +21,9 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	if requests > s.acked[Request] || h.AckResponses > s.acked[Response] {
 		s.overdue = false
 	}
-	s.acked[Request] = max(s.acked[Request], requests)
+	if requests > s.acked[Request] {
+		s.acked[Request], s.applies.moved = requests, true
+	}
 	s.acked[Response] = max(s.acked[Response], h.AckResponses)
 	if int32(h.Refusals-s.Told.Heard) > 0 {
 		s.Told.Heard = h.Refusals

@@ -166,6 +166,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	s.overdue = false
 	x.skipped++
 	s.acked[Request] = p.seq + 1
+	s.applies.moved, s.answers.moved = true, true
 	l.stats.Executed++
 	l.cfg.Upper.Executed(s, l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length], body)
 	l.discard(s, i)

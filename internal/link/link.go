@@ -86,6 +86,10 @@ type Upper interface {
 	Waits(s *Session) bool
 	// Owes reports whether s owes something that the link does not know of.
 	Owes(s *Session) bool
+	// Inquire asks s, which lives and has brought nothing for long, about what it owes, or
+	// judges what it has answered to that. It reports whether it has asked, or why s will
+	// never bring it.
+	Inquire(s *Session) (asked bool, fault error)
 	// Failed ends everything that waits for s, which has ended. Fenced follows.
 	Failed(s *Session)
 	// Sweep looks after what waits for no session in particular, and sets the deadline.

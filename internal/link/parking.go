@@ -209,6 +209,17 @@ func (l *Link) Resume(b *Bundle) {
 	l.wakeParked()
 }
 
+// Resumed reports whether a bundle of s that was resumed, with a key of the layer above,
+// still waits for room.
+func (l *Link) Resumed(s *Session, key uint32) bool {
+	for _, b := range l.parked.list {
+		if b.Session == s && b.counted && b.Upper.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
 // Forget drops b, which Keep has returned.
 func (l *Link) Forget(b *Bundle) {
 	l.parked.kept--

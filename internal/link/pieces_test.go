@@ -16,8 +16,11 @@ func (nothing) Answers(*Session, []byte) {}
 func (nothing) Ready(*Session)           {}
 func (nothing) Waits(*Session) bool      { return false }
 func (nothing) Owes(*Session) bool       { return false }
-func (nothing) Failed(*Session)          {}
-func (nothing) Sweep()                   {}
+
+func (nothing) Inquire(*Session) (asked bool, fault error) { return false, nil }
+
+func (nothing) Failed(*Session) {}
+func (nothing) Sweep()          {}
 
 // met returns a link, and its session with rank 1, whose frames carry number 77.
 func met(t *testing.T) (*Link, *Session) {

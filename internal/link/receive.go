@@ -52,6 +52,12 @@ func (l *Link) Receive(payload []byte, path PathID) {
 	}
 }
 
+// Answering returns the sequence of the bundle of responses that is taken in.
+func (s *Session) Answering() uint64 { return s.answering }
+
+// Heard reports whether all bundles of class c up to a sequence have been taken in.
+func (s *Session) Heard(c Class, seq uint64) bool { return s.recv[c].Next() > seq }
+
 // recentSessions is how many sessions are found without a look into the map, a
 // power of two. Session ids are random.
 const recentSessions = 64
@@ -108,6 +114,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 	case reliable.Fresh:
 		if c == Response {
 			r.Received(h.Sequence)
+			s.answering, s.answers.moved, s.applies.moved = h.Sequence, true, true
 			l.cfg.Upper.Answers(s, body)
 			r.Applied(h.Sequence)
 		} else if !l.takeRequest(s, h, body) {

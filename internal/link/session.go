@@ -81,6 +81,7 @@ type outgoing struct {
 type incoming struct {
 	recv      [NumClasses]reliable.Receiver
 	packets   reliable.PacketNumbers
+	answering uint64         // the bundle of responses that came last
 	orderSeen uint32         // last ordered bundle applied
 	joining   []joining      // bundles that come in pieces
 	parked    [numRows]int32 // bundles that wait here, for others or for room
@@ -102,6 +103,8 @@ type liveness struct {
 	expected bool  // a sign of life is asked for, once
 	pingAt   int64
 	resetAt  int64
+	answers  progress
+	applies  progress
 }
 
 // Rank returns the peer's rank.
@@ -140,6 +143,7 @@ func (s *Session) Err() error {
 var (
 	errSilent    = errors.New("not heard of within the limit")
 	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
+	errIdle      = errors.New("it lives, and has not answered within the limit what it was asked")
 	ErrReset     = errors.New("it has declared this process dead, or has restarted")
 	ErrRestarted = errors.New("it has restarted")
 )

@@ -33,8 +33,11 @@ func (a *above) Answers(*link.Session, []byte) {}
 func (a *above) Ready(s *link.Session)         { a.view.Ready(s) }
 func (a *above) Waits(*link.Session) bool      { return false }
 func (a *above) Owes(*link.Session) bool       { return false }
-func (a *above) Failed(s *link.Session)        { a.view.TakeFailure(s) }
-func (a *above) Sweep()                        {}
+
+func (a *above) Inquire(*link.Session) (asked bool, fault error) { return false, nil }
+
+func (a *above) Failed(s *link.Session) { a.view.TakeFailure(s) }
+func (a *above) Sweep()                 {}
 
 // newView returns the view of rank 0, which has a session with all others.
 func newView(size int, over func(uint32, int)) *View {

@@ -57,8 +57,11 @@ func (k *rank) Answers(*link.Session, []byte) {}
 func (k *rank) Ready(s *link.Session)         { k.Exchange.Ready(peerOf(s)) }
 func (k *rank) Waits(s *link.Session) bool    { return peerOf(s).Waits() }
 func (k *rank) Owes(s *link.Session) bool     { return peerOf(s).Owes() }
-func (k *rank) Failed(s *link.Session)        { k.EndPeer(peerOf(s), s.Failure()) }
-func (k *rank) Sweep()                        { k.Exchange.Sweep() }
+
+func (k *rank) Inquire(*link.Session) (asked bool, fault error) { return false, nil }
+
+func (k *rank) Failed(s *link.Session) { k.EndPeer(peerOf(s), s.Failure()) }
+func (k *rank) Sweep()                 { k.Exchange.Sweep() }
 
 func (k *rank) Left(*link.Session) *mpierr.Error           { return nil }
 func (k *rank) Culprit([]int) *mpierr.Error                { return nil }

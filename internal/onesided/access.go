@@ -220,6 +220,7 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 	if t == link.None {
 		return false
 	}
+	x.ops[t].sent = true
 	ask.Window, ask.Token = a.window, x.token(t)
 	r := ask.Record()
 	x.link.Append(i, &r, 0)

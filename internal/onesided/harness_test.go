@@ -103,10 +103,15 @@ func (u *upper) Answers(s *link.Session, body []byte) { u.Operations.Answers(pee
 func (u *upper) Ready(s *link.Session)                { u.Operations.Ready(peerOf(s)) }
 func (u *upper) Waits(s *link.Session) bool           { return peerOf(s).Waits() }
 func (u *upper) Owes(s *link.Session) bool            { return u.Operations.Owes(peerOf(s)) }
-func (u *upper) Failed(s *link.Session)               { u.Fail(peerOf(s)) }
-func (u *upper) Fenced(s *link.Session)               { u.Operations.Release(peerOf(s)) }
-func (u *upper) Served()                              { u.LookAtLocks() }
-func (u *upper) Sweep()                               { u.Operations.Sweep() }
+
+func (u *upper) Inquire(s *link.Session) (asked bool, fault error) {
+	return u.Operations.Inquire(peerOf(s))
+}
+
+func (u *upper) Failed(s *link.Session) { u.Fail(peerOf(s)) }
+func (u *upper) Fenced(s *link.Session) { u.Operations.Release(peerOf(s)) }
+func (u *upper) Served()                { u.LookAtLocks() }
+func (u *upper) Sweep()                 { u.Operations.Sweep() }
 
 func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
 	return u.Operations.Express(peerOf(s), records)

@@ -21,6 +21,8 @@ type op struct {
 	next    int32 // in the free list
 	gen     uint16
 	used    bool
+	sent    bool // all of it has been requested
+	asked   bool // the last inquiry was about it, and it has no answer yet
 	access  *Access
 	result  []byte
 	left    int // bytes of result still to come
@@ -259,7 +261,11 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 		if !sent {
 			return false, nil
 		}
-		if c.token != 0 && c.at == c.end() && c.at < c.size() {
+		if c.token == 0 || c.at < c.end() {
+			continue
+		}
+		x.ops[c.token&(maxOps-1)].sent = true
+		if c.at < c.size() {
 			c.base, c.token = c.at, 0 // what is left is another operation's
 			return false, nil
 		}
@@ -443,8 +449,14 @@ func (x *Operations) Answers(s *Peer, body []byte) {
 }
 
 func (x *Operations) answer(s *Peer, r *wire.Record) {
-	if r.Code == wire.CodeRefused {
+	switch r.Code {
+	case wire.CodeRefused:
 		x.takeRefusal(s, r)
+		return
+	case wire.CodeWaits:
+		if !x.takeWaits(s, r) {
+			x.totals.BadAnswers++
+		}
 		return
 	}
 	i := x.find(s, r.Token)

@@ -15,6 +15,7 @@ type Peer struct {
 	deferring []*Access          // those that keep calls back
 	posting   []*Access          // those whose posts the peer is to be told of
 	blocks    bool               // the peer may hold a lock that somebody waits for
+	inquiry   inquiry
 
 	// refusalsSeen is how many requests that no answer was due for the peer has refused,
 	// as far as this rank has heard: a flush waits until it has heard of all of them.
@@ -58,7 +59,7 @@ func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
 
 // Owes reports whether s owes something that the link does not know of.
 func (x *Operations) Owes(s *Peer) bool {
-	return len(s.deferring) > 0 || s.blocks && len(x.waits) > 0
+	return len(s.deferring) > 0 || s.blocks && len(x.waits) > 0 || s.hidesRefusals()
 }
 
 // EndPeer ends what waits for s, which has left in good order.

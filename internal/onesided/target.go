@@ -67,6 +67,8 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 	switch r.Code {
 	case wire.CodePing:
 		return mpierr.Success
+	case wire.CodeInquiry:
+		return x.takeInquiry(s, r)
 	case wire.CodeBye, wire.CodeMessage, wire.CodeOffer, wire.CodeRest, wire.CodeTaken, wire.CodeWithdrawn, wire.CodeRevoke, wire.CodeGone:
 		return x.cfg.Others.Request(b.Session, *r)
 	case wire.CodePost:

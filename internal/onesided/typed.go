@@ -200,7 +200,11 @@ func (x *Operations) sendTyped(s *Peer, c *Call) bool {
 		if !x.issuePiece(s, c, d) {
 			return false
 		}
-		if c.token != 0 && c.at == y.end && c.at < y.size {
+		if c.token == 0 || c.at < y.end {
+			continue
+		}
+		x.ops[c.token&(maxOps-1)].sent = true
+		if c.at < y.size {
 			c.base, c.token = c.at, 0 // what is left is another operation's
 			return false
 		}

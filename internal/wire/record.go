@@ -25,6 +25,7 @@ const (
 	CodeRevoke        Code = 17 // a context is over, because a rank failed; see Revocation
 	CodeGone          Code = 20 // a rank has failed, or left the job; see Gone
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
+	CodeInquiry       Code = 25 // asks whether the lock request Token waits; without a token, for an answer once all before is answered
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
 	CodeComplete      Code = 13 // the sender's access epoch at the receiver's window is over
 	CodeGiven         Code = 14 // the sender has given up a lock by a word that both share
@@ -36,6 +37,7 @@ const (
 	CodeGranted Code = 33 // the lock bundle of operation Token has run
 	CodeRefused Code = 34 // a request was refused; see Refusal
 	CodeCredit  Code = 35 // what the receiver may spend on messages; see Credit
+	CodeWaits   Code = 36 // to CodeInquiry: the lock request Token waits; without a token, all before is answered
 )
 
 // Flags of records.
@@ -204,6 +206,8 @@ func (c Code) String() string {
 		return "type"
 	case CodeMark:
 		return "mark"
+	case CodeInquiry:
+		return "inquiry"
 	case CodePost:
 		return "post"
 	case CodeComplete:
@@ -230,6 +234,8 @@ func (c Code) String() string {
 		return "refused"
 	case CodeCredit:
 		return "credit"
+	case CodeWaits:
+		return "waits"
 	}
 	return "unknown"
 }
