@@ -120,9 +120,13 @@ func (f source) disturb(i int, sides ...*side) {
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2)
 			le.PutUint64(s.slots[at+40:], word>>2%4<<40)
 			le.PutUint64(s.slots[at+48:], word>>4%2*(wideWindow+1)) // whose lock it holds
-		case 2: // taken as a bundle
+		case 2: // taken as a bundle, or executed by user space but for some records
+			fate := uint64(express.FateTaken)
+			if word>>2%2 == 0 {
+				fate = word >> 2 & 0xfe
+			}
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2|3)
-			le.PutUint64(s.slots[at+40:], uint64(express.FateTaken)<<32|uint64(express.ByUser)<<48)
+			le.PutUint64(s.slots[at+40:], fate<<32|uint64(express.ByUser)<<48)
 		case 3: // done at last
 			le.PutUint64(s.slots[at:], word|3)
 		case 4: // held by another

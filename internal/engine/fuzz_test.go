@@ -88,8 +88,10 @@ func FuzzReceive(f *testing.F) {
 		f.Add(append([]byte{wire.HeaderLen / 8}, b[:wire.HeaderLen]...))
 	}
 	answer := make([]byte, wire.HeaderLen+16)
-	express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse})
-	f.Add(append([]byte{byte(len(answer) / 8)}, answer...))
+	for _, fate := range []uint8{express.FateDone, 1 << 1, 0xfe} {
+		express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse, Fate: fate})
+		f.Add(append([]byte{byte(len(answer) / 8)}, answer...))
+	}
 	f.Fuzz(receiveArbitrary)
 }
 

@@ -64,8 +64,8 @@ func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
 }
 
 // Executed implements link.Upper.
-func (u *upper) Executed(s *link.Session, records, results []byte) {
-	u.Operations.Executed(&sessionOf(s).ops, records, results)
+func (u *upper) Executed(s *link.Session, records, results []byte, refused uint8) {
+	u.Operations.Executed(&sessionOf(s).ops, records, results, refused)
 }
 
 // Served implements link.Upper.

@@ -56,23 +56,35 @@ func (p *programs) equip(c *Config, memory int) []byte {
 	c.Express = express.NewTables(p.memory[c.Rank], make([]byte, express.Windows*express.WindowLen))
 	c.AnswersLost = func(rank int) { p.lost = append(p.lost, rank) }
 	p.tables[c.Rank], p.slots[c.Rank] = c.Express, map[uint64]int32{}
+	c.Windows = &window.Table{}
+	return p.show(c.Rank, c.Size, c.Windows, testWindow, memory)
+}
+
+// show gives a rank a window that its program reaches, and returns the memory of that.
+func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memory int) []byte {
 	mem := make([]byte, memory)
 	all := func(int) bool { return true }
-	if c.Express.Expose(express.Window{ID: testWindow, Mem: mem, Members: all, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
+	if p.tables[rank].Expose(express.Window{ID: id, Mem: mem, Members: all, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
 		p.t.Fatal("the place of the window is taken")
 	}
 	w, err := window.New(window.Config{
-		ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: memory, DispUnit: 1, GroupSize: c.Size,
-		Host: &window.Host{Lock: c.Express.Lock(testWindow), Ranks: []int{c.Rank, window.InKernel}},
+		ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: memory, DispUnit: 1, GroupSize: ranks,
+		Host: &window.Host{Lock: p.tables[rank].Lock(id), Ranks: []int{rank, window.InKernel}},
 	})
 	if err == nil {
-		c.Windows = &window.Table{}
-		err = c.Windows.Add(w)
+		err = windows.Add(w)
 	}
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return mem
+}
+
+// free takes back what show has done.
+func (p *programs) free(rank int, id uint32) {
+	p.e[rank].ForgetWindow(id)
+	p.e[rank].Windows().Remove(id)
+	p.tables[rank].Retract(id)
 }
 
 func (p *programs) announced(rank int, opened []Opened, fencing, closed []uint64) {

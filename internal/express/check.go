@@ -94,18 +94,20 @@ type step struct {
 	mem    []byte           // of the window, that the record is about
 	lock   *window.LockWord // of CodeLock and CodeUnlock
 	result int              // bytes
+	gone   bool             // its window is not exposed any more
 }
 
 // plan is a request all of whose records may be executed.
 type plan struct {
 	steps   [MaxRecords]step
 	n       int
-	results int // bytes of all of them, padded
+	results int   // bytes of all of them, padded
+	fate    uint8 // of the request when it is done
 }
 
 // check reads the records of a request from a rank into p. It returns the reason why they
-// cannot be executed here.
-func (t *Tables) check(p *plan, rank uint32, body []byte, n int) Reason {
+// cannot be executed here. A request that goes on need not have all of its windows left.
+func (t *Tables) check(p *plan, rank uint32, body []byte, n int, goesOn bool) Reason {
 	rest := body
 	for p.n = 0; p.n < n; p.n++ {
 		s := &p.steps[p.n]
@@ -119,22 +121,23 @@ func (t *Tables) check(p *plan, rank uint32, body []byte, n int) Reason {
 			return Operation
 		}
 		w, ok := t.find(s.Window)
+		s.gone = !ok
 		switch {
-		case !ok:
+		case !ok && !goesOn:
 			return NoWindow
-		case !w.admits(rank):
+		case ok && !w.admits(rank):
 			return Outsider
 		}
-		switch s.Code {
-		case wire.CodeLock, wire.CodeUnlock:
+		switch {
+		case s.Code == wire.CodeLock, s.Code == wire.CodeUnlock:
 			if !p.locks(n) {
 				return Operation
 			}
-			if w.lock == nil {
+			if ok && w.lock == nil {
 				return Locked
 			}
 			s.lock = w.lock
-		default:
+		case ok:
 			size := min(atomic.LoadUint64(&w.entry.Size), uint64(len(w.mem)))
 			if s.Disp > size || uint64(span) > size-s.Disp || !onOnePage(atomic.LoadUint64(&w.entry.Base)+s.Disp, span, s.Code) {
 				return Bounds

@@ -10,7 +10,9 @@ import (
 
 var le = binary.LittleEndian
 
-// The fates that an answer tells of.
+// The fates that an answer tells of. Any other even one is FateDone but for the records
+// whose bits are set, from bit 1 for the second on: their window went away after the first
+// record had taken effect. Their results mean nothing.
 const (
 	FateDone  uint8 = 0 // executed; the results follow
 	FateTaken uint8 = 1 // taken as the request bundle that it would have been
@@ -100,7 +102,8 @@ func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
 		le.Uint64(payload[40:])|le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
 	if h.Flags == wire.FlagResponse {
 		h.Before = credits != 0
-		sound = sound && h.Fate <= FateTaken && credits <= 1 && order == 0 && (h.Fate == FateDone || len(body) == 0)
+		taken := h.Fate == FateTaken && len(body) == 0
+		sound = sound && (taken || h.Fate&FateTaken == 0) && credits <= 1 && order == 0
 	} else {
 		h.Records, h.Ordered = int(credits), order != 0
 		sound = sound && h.Fate == 0 && credits-1 < MaxRecords && order <= 1

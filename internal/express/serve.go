@@ -98,7 +98,8 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 		return 0, Drop, Stale
 	}
 	var p plan
-	switch why := t.check(&p, atomic.LoadUint32(&s.Rank), body, h.Records); why {
+	goesOn := w == begun && by == ByUser && s.progress() > 0
+	switch why := t.check(&p, atomic.LoadUint32(&s.Rank), body, h.Records, goesOn); why {
 	case None:
 	case BadForm:
 		return 0, Drop, why
@@ -110,7 +111,7 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 	}
 	done := 0
 	if w == begun {
-		done = int(unpackOutcome(atomic.LoadUint64(&s.Outcome)).progress)
+		done = s.progress()
 		if !p.goesOn(s, done) {
 			atomic.SwapUint64(&s.Word, begun)
 			return 0, Drop, BadForm
@@ -133,7 +134,7 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 		atomic.SwapUint64(&s.Word, begun)
 		return 0, ToUser, Interrupted
 	}
-	atomic.StoreUint64(&s.Outcome, outcome{uint32(p.results), FateDone, uint8(p.n), by}.pack())
+	atomic.StoreUint64(&s.Outcome, outcome{uint32(p.results), p.fate, uint8(p.n), by}.pack())
 	atomic.SwapUint64(&s.Word, word(h.Exchange, stateDone))
 	switch {
 	case !awaited:
@@ -143,6 +144,9 @@ func (t *Tables) Serve(i int, frame []byte, by By) (n int, v Verdict, why Reason
 	}
 	return s.answer(frame, &h, by, Awaited)
 }
+
+// progress returns how many records of the exchange are done.
+func (s *place) progress() int { return int(unpackOutcome(atomic.LoadUint64(&s.Outcome)).progress) }
 
 // goesOn reports whether a request may go on with an exchange of which so many records are
 // done. One that has the exchange's number and other records may not: it would keep a lock
@@ -165,8 +169,9 @@ func take(s *step) bool {
 }
 
 // run executes the records of a claimed exchange from the one at done on, and returns how
-// many are done: fewer than all if the program is interrupted. awaited says that the lock
-// was given up to requests that wait at its owner.
+// many are done: fewer than all if the program is interrupted. A record whose window is gone
+// is refused, which the fate in p tells. awaited says that the lock was given up to requests
+// that wait at its owner.
 func (t *Tables) run(s *place, p *plan, done int, by By) (awaited bool, all int) {
 	buffer := t.buffer.Swap(nil)
 	if buffer == nil {
@@ -181,11 +186,17 @@ func (t *Tables) run(s *place, p *plan, done int, by By) (awaited bool, all int)
 				return false, k
 			}
 			clear(buffer[max(0, Padded(r.result)-8):Padded(r.result)])
-			if r.Code == wire.CodeUnlock {
+			switch {
+			case r.gone:
+				p.fate |= 1 << k
+				clear(buffer[:r.result])
+			case r.Code == wire.CodeUnlock:
 				_, awaited = r.lock.Give(Program)
-				atomic.StoreUint64(&s.Locked, 0)
-			} else {
+			default:
 				r.execute(buffer[:r.result])
+			}
+			if r.Code == wire.CodeUnlock {
+				atomic.StoreUint64(&s.Locked, 0)
 			}
 			for i := 0; i < r.result; i += 8 {
 				atomic.StoreUint64(&s.Results[(at+i)/8], le.Uint64(buffer[i:]))
@@ -238,20 +249,21 @@ func (s *place) answer(frame []byte, h *Header, by By, why Reason) (int, Verdict
 }
 
 // Claim claims an exchange of slot i for user space to take its request as a bundle. It
-// returns false if the exchange is not the next, or is under way.
-//
-// One that was interrupted is taken only if a window of it went away meanwhile. Then it
-// begins anew: its origin hears of the window, and of a call on another that took effect
-// before it does not hear that it did so twice.
+// returns false if the exchange is not the next, or is under way. One of which a record is
+// done is: all of it would take effect with the bundle, and that record twice.
 func (t *Tables) Claim(i int, exchange uint64) bool {
 	s, claimed := &t.slots[i], word(exchange, uint64(ByUser))
 	if atomic.CompareAndSwapUint64(&s.Word, word(exchange-1, stateDone), claimed) {
 		return true
 	}
-	if !atomic.CompareAndSwapUint64(&s.Word, word(exchange, stateInterrupted), claimed) {
+	begun := word(exchange, stateInterrupted)
+	if !atomic.CompareAndSwapUint64(&s.Word, begun, claimed) {
 		return false
 	}
-	t.Abandon(i)
+	if s.progress() > 0 {
+		atomic.SwapUint64(&s.Word, begun)
+		return false
+	}
 	return true
 }
 

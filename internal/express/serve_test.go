@@ -120,6 +120,88 @@ func TestAnotherRequestDoesNotGoOn(t *testing.T) {
 	}
 }
 
+// An exchange that was interrupted, and a window of which went away then, is ended by user
+// space: no record is executed twice, and the lock is given up once.
+func TestWindowGoesWhileInterrupted(t *testing.T) {
+	const gone = id + 1
+	other := func(r record) record { return of(r, gone) }
+	add := fetch(datatype.Sum, 3)
+	for _, c := range []struct {
+		name  string
+		list  []record
+		after int // records
+		fate  uint8
+		sum   uint64
+		body  []uint64
+	}{
+		{"under the lock of another window", []record{lock(wire.FlagExclusive), add, other(add), add, unlock()}, 1, 1 << 2, 6, []uint64{0, 0, 3}},
+		{"with its lock", []record{other(lock(wire.FlagExclusive)), add, other(put(0, "x")), other(unlock())}, 1, 1<<2 | 1<<3, 3, []uint64{0}},
+		{"without a lock", []record{add, add, other(add), add}, 1, 1 << 2, 9, []uint64{0, 3, 0, 6}},
+		{"after its own record", []record{other(add), add, add}, 1, 0, 6, []uint64{0, 0, 3}},
+		{"for the last record", []record{add, add, add, add, add, add, add, other(add)}, 6, 1 << 7, 21, []uint64{0, 3, 6, 9, 12, 15, 18, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tt := newTarget()
+			words := make([]uint64, window.LockWordLen/8)
+			tt.Expose(Window{ID: gone, Mem: bytesOf(make([]uint64, 8)), Lock: window.LockWordIn(bytesOf(words)), Members: func(int) bool { return true }}, nil)
+			left := c.after
+			if c.list[0].Code == wire.CodeLock {
+				left-- // the lock is not asked about
+			}
+			tt.SetInterrupt(func() bool { left--; return left == -1 })
+			frame := request(1, c.list...)
+			if _, v, why := tt.Serve(0, bytes.Clone(frame), ByProgram); v != ToUser || why != Interrupted {
+				t.Fatalf("verdict %d, %v", v, why)
+			}
+			tt.Retract(gone)
+			held := words[0] // in memory that is gone
+			if tt.expect(t, bytes.Clone(frame), ByProgram, ToUser, NoWindow); tt.Claim(0, 1) {
+				t.Fatal("claimed for a bundle")
+			}
+			buffer := new(results)
+			for i := range buffer {
+				buffer[i] = 0xee // of another session
+			}
+			tt.buffer.Store(buffer)
+			for i, by := range []By{ByUser, ByUser, ByProgram} {
+				b := bytes.Clone(frame)
+				why := Repeated
+				if i == 0 {
+					why = None
+				}
+				body := tt.expect(t, b, by, Answer, why)
+				if b[fateAt] != c.fate {
+					t.Errorf("fate %#b, want %#b", b[fateAt], c.fate)
+				}
+				for i, want := range c.body {
+					if got := le.Uint64(body[8*i:]); len(body) != 8*len(c.body) || got != want {
+						t.Errorf("result %d of %d is %d, want %d", i, len(body)/8, got, want)
+					}
+				}
+			}
+			if got := le.Uint64(tt.mem); got != c.sum {
+				t.Errorf("the sum is %d, want %d", got, c.sum)
+			}
+			if tt.words[0] != 0 || words[0] != held || tt.slots[0].Locked != 0 || tt.slots[0].Word != word(1, stateDone) {
+				t.Errorf("the locks are %#x and %#x, of window %d", tt.words[0], words[0], tt.slots[0].Locked)
+			}
+			tt.expect(t, request(2, add), ByProgram, Answer, None)
+		})
+	}
+}
+
+// A request of which nothing is done, though it was begun, may become a bundle.
+func TestBegunRequestIsTaken(t *testing.T) {
+	tt := newTarget()
+	tt.SetInterrupt(func() bool { return true })
+	frame := request(1, put(0, "x"))
+	tt.expect(t, frame, ByProgram, ToUser, Interrupted)
+	tt.Retract(id)
+	if tt.expect(t, frame, ByUser, ToUser, NoWindow); !tt.Claim(0, 1) {
+		t.Error("not claimed")
+	}
+}
+
 // A request that is taken as a bundle is answered so, and is not executed.
 func TestTaken(t *testing.T) {
 	tt := newTarget()

@@ -144,7 +144,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 		l.stats.LateAnswers++
 		return
 	}
-	executed := h.Fate == express.FateDone
+	executed := h.Fate != express.FateTaken
 	if h.Try == 0 || h.Try > x.tries || executed && len(body) != x.results || !executed && len(body) != 0 {
 		l.stats.Faults[wire.BadFrame]++
 		return
@@ -168,7 +168,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	s.acked[Request] = p.seq + 1
 	s.applies.moved, s.answers.moved = true, true
 	l.stats.Executed++
-	l.cfg.Upper.Executed(s, l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length], body)
+	l.cfg.Upper.Executed(s, l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length], body, h.Fate)
 	l.discard(s, i)
 	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0

@@ -72,8 +72,9 @@ type Upper interface {
 	// and how many bytes of results, each padded to 8. It returns 0 records unless the
 	// peer's program can execute them all.
 	Express(s *Session, records []byte) (n, results int)
-	// Executed takes in that the peer has executed the records of a bundle at once.
-	Executed(s *Session, records, results []byte)
+	// Executed takes in that the peer has executed the records of a bundle at once, but for
+	// those whose bits are set in refused, since their window is gone.
+	Executed(s *Session, records, results []byte, refused uint8)
 	// Served looks after locks that the program, or its twin here, may have given up.
 	Served()
 	// Fenced hands on what s, which has failed, held here: nothing that it has sent can

@@ -25,7 +25,7 @@ type NoExchanges struct{}
 func (NoExchanges) Express(*Session, []byte) (n, results int) { return 0, 0 }
 
 // Executed implements Upper.
-func (NoExchanges) Executed(s *Session, records, results []byte) {}
+func (NoExchanges) Executed(s *Session, records, results []byte, refused uint8) {}
 
 // Served implements Upper.
 func (NoExchanges) Served() {}

@@ -2,6 +2,7 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -49,19 +50,22 @@ func (x *Operations) Express(s *Peer, records []byte) (n, results int) {
 }
 
 // Executed takes in that the target has executed the records of a bundle at once: all of
-// them have completed.
-func (x *Operations) Executed(s *Peer, records, results []byte) {
+// them have completed. A record whose bit is set in refused failed, since its window is gone.
+func (x *Operations) Executed(s *Peer, records, results []byte, refused uint8) {
 	var r wire.Record
-	for at := 0; at < len(records); {
+	for at := 0; at < len(records); refused >>= 1 {
 		at += wire.NextRecord(records[at:], &r)
-		if !answered(r.Code) {
-			continue
+		_, n, _ := express.Form(&r)
+		result := results[:n]
+		results = results[express.Padded(n):]
+		switch {
+		case refused&1 != 0:
+			f := refusalOf(&r, mpierr.Win)
+			x.refused(s, &f)
+		case n > 0:
+			x.answer(s, &wire.Record{Code: wire.CodeResult, Window: r.Window, Token: r.Token, Data: result})
+		case answered(r.Code):
+			x.answer(s, &wire.Record{Code: wire.CodeGranted, Window: r.Window, Token: r.Token})
 		}
-		answer := wire.Record{Code: wire.CodeGranted, Window: r.Window, Token: r.Token}
-		if _, n, _ := express.Form(&r); n > 0 {
-			answer.Code, answer.Data = wire.CodeResult, results[:n]
-			results = results[express.Padded(n):]
-		}
-		x.answer(s, &answer)
 	}
 }

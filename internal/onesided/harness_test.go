@@ -117,8 +117,8 @@ func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
 	return u.Operations.Express(peerOf(s), records)
 }
 
-func (u *upper) Executed(s *link.Session, records, results []byte) {
-	u.Operations.Executed(peerOf(s), records, results)
+func (u *upper) Executed(s *link.Session, records, results []byte, refused uint8) {
+	u.Operations.Executed(peerOf(s), records, results, refused)
 }
 
 // offer is the id of what every rank offers: one byte more than a get may ask for.

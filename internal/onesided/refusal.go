@@ -25,10 +25,7 @@ var refusals = map[mpierr.Class]error{
 
 // sendRefusal tells the origin that the target did not do what r asked, and why.
 func (x *Operations) sendRefusal(s *Peer, r *wire.Record, class mpierr.Class) bool {
-	f := wire.Refusal{Code: r.Code, Window: r.Window, Token: r.Token, Disp: r.Disp, Class: uint32(class)}
-	if !answered(r.Code) {
-		f.Token = 0
-	}
+	f := refusalOf(r, class)
 	a := f.Record()
 	i, data := s.Reserve(&a, wire.RefusalLen)
 	if i == link.None {
@@ -43,16 +40,35 @@ func (x *Operations) sendRefusal(s *Peer, r *wire.Record, class mpierr.Class) bo
 	return true
 }
 
-// takeRefusal takes in that the target refuses a request. It ends the operation, if an
-// answer was due.
+// refusalOf returns the refusal of r. It has a token if an answer to r is due.
+func refusalOf(r *wire.Record, class mpierr.Class) wire.Refusal {
+	f := wire.Refusal{Code: r.Code, Window: r.Window, Disp: r.Disp, Class: uint32(class)}
+	if answered(r.Code) {
+		f.Token = r.Token
+	}
+	return f
+}
+
+// takeRefusal takes in a record by which the target refuses a request.
 func (x *Operations) takeRefusal(s *Peer, r *wire.Record) {
 	f, ok := r.Refusal()
+	if !ok {
+		x.totals.BadAnswers++
+		return
+	}
+	if f.Token == 0 {
+		s.refusalsSeen++
+	}
+	x.refused(s, &f)
+}
+
+// refused takes in that the target refuses a request. It ends the operation, if an answer
+// was due.
+func (x *Operations) refused(s *Peer, f *wire.Refusal) {
 	err := refusal(f.Code, refusedClass(f.Class), s.Rank())
 	switch i := x.find(s, f.Token); {
-	case !ok:
-		x.totals.BadAnswers++
 	case f.Token == 0:
-		x.takeQuietRefusal(s, &f, err)
+		x.refusedQuietly(s, f, err)
 	case i == link.None:
 		x.totals.BadAnswers++
 	default:
@@ -63,9 +79,8 @@ func (x *Operations) takeRefusal(s *Peer, r *wire.Record) {
 	}
 }
 
-// takeQuietRefusal is takeRefusal for a request that no answer was due for.
-func (x *Operations) takeQuietRefusal(s *Peer, f *wire.Refusal, err *mpierr.Error) {
-	s.refusalsSeen++
+// refusedQuietly is refused for a request that no answer was due for.
+func (x *Operations) refusedQuietly(s *Peer, f *wire.Refusal, err *mpierr.Error) {
 	if f.Code == wire.CodeType {
 		s.typeRefused(f.DefinedType())
 	}

@@ -47,6 +47,7 @@ type life struct {
 	lockMoved int64 // when their number last changed
 
 	xdp     xdp
+	passing []*passing // the last is there
 	witness witness
 	sends   map[bundleID]*sends
 }
@@ -68,6 +69,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	}
 	l.witness.mem = make([]byte, witnessLength)
 	l.expose(witnessWindow, l.witness.mem, 1)
+	l.makePassing()
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),

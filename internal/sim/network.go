@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -179,6 +180,9 @@ func (w *World) receive(l *life, r received) {
 	w.record(uint64(w.now), uint64(r.from)<<32|uint64(l.rank), uint64(sum))
 	if w.cfg.Trace != nil {
 		w.tracef("%d -> %d  %s", r.from, l.rank, describeFrame(r.payload))
+	}
+	if h, _, fault := express.Decode(r.payload); fault == wire.OK && h.Fate > express.FateTaken {
+		w.partly++
 	}
 	before := malformed(l.e)
 	l.e.Receive(r.payload, engine.PathID(r.from))

@@ -355,6 +355,7 @@ func (t *task) count(k *link, win int) {
 	for range w.between(1, 8) {
 		var r onesided.Request
 		result, start := make([]byte, 8), w.now
+		before := t.inPassing(k)
 		c.issued++
 		if !t.issue(k, onesided.Call{
 			Access: k.a[win], Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Relaxed: w.chance(0.5),
@@ -362,9 +363,12 @@ func (t *task) count(k *link, win int) {
 		}) {
 			return
 		}
+		after := t.inPassing(k)
 		if w.chance(0.5) {
 			t.l.e.Flush(k.a[win])
 		}
+		before()
+		after()
 		t.await(r.Met)
 		if t.failed(k, r.Err(), start) || k.failed() {
 			return

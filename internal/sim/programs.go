@@ -130,6 +130,7 @@ func (w *World) meetsProgram(l *life, r received) bool {
 		w.failf("the program of rank %d executed a damaged frame", l.rank)
 	}
 	w.checkOrder(l)
+	w.freePassing(l, why)
 	switch verdict {
 	case express.ToUser:
 		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room

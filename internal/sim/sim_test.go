@@ -155,6 +155,7 @@ func TestProgramsMeetEverything(t *testing.T) {
 		}
 		for what, n := range map[string]uint64{
 			"executed": s.Executed, "taken": s.Taken, "repeated": s.Repeated, "answers lost": s.AnswersLost, "served in user space": s.ExpressServed,
+			"executed in part": uint64(total.partly),
 		} {
 			if n == 0 {
 				list = append(list, "exchanges "+what)
@@ -166,6 +167,7 @@ func TestProgramsMeetEverything(t *testing.T) {
 		for _, c := range []Config{{Seed: seed}, {Seed: seed, Program: program.Generate(seed, program.Ranks(seed))}} {
 			r := Run(c)
 			total.add(&r.Stats)
+			total.partly += r.partly
 			for why, n := range r.reasons {
 				reasons[why] += n
 			}
@@ -177,6 +179,6 @@ func TestProgramsMeetEverything(t *testing.T) {
 	for why, n := range reasons {
 		t.Logf("%7d %s", n, express.Reason(why))
 	}
-	t.Logf("%d exchanges: %d executed, %d taken as bundles; %d repetitions, answers lost %d times, %d served in user space",
-		s.Exchanges, s.Executed, s.Taken, s.Repeated, s.AnswersLost, s.ExpressServed)
+	t.Logf("%d exchanges: %d executed, %d taken as bundles; %d repetitions, answers lost %d times, %d served in user space, %d answers refuse a part",
+		s.Exchanges, s.Executed, s.Taken, s.Repeated, s.AnswersLost, s.ExpressServed, total.partly)
 }

@@ -66,6 +66,7 @@ type Result struct {
 	MostSent int          // how often one bundle was sent, at most
 
 	reasons [express.NumReasons]int // why programs served frames or not
+	partly  int                     // answers that refuse a part of their request
 	met     [numKinds]int           // effects of faults of each kind
 }
 
@@ -104,6 +105,7 @@ type World struct {
 	plan    plan
 	met     [numKinds]int
 	reasons [express.NumReasons]int // of programs
+	partly  int                     // answers that refuse a part of their request
 	most    int                     // times that a bundle was sent
 
 	assembly assembly
@@ -149,6 +151,7 @@ func Run(cfg Config) (result Result) {
 		}
 		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
 		result.MostSent, result.met, result.reasons = w.most, w.met, w.reasons
+		result.partly = w.partly
 		switch r := recover().(type) {
 		case nil:
 		case failure:
@@ -174,13 +177,14 @@ func Run(cfg Config) (result Result) {
 	w.settle()
 	if cfg.Program == nil {
 		w.checkModels()
+		w.checkPassing()
 	} else {
 		w.judge()
 	}
 	for _, l := range w.lives {
 		s := &l.e.Stats
 		unsound := s.OutOfSpan + s.BadAcks
-		if !cfg.Together { // where what is offered may be withdrawn while it is asked for
+		if !cfg.Together && len(l.passing) < 2 { // where what is offered may be withdrawn while it is asked for
 			unsound += s.Refused
 		}
 		if !cfg.Together && !w.leavesBehind() { // calls end with their window
