@@ -13,7 +13,7 @@ import (
 // Fixed values of the header.
 const (
 	Magic     = 0x414d5258 // the bytes "XRMA"
-	Version   = 2
+	Version   = 3
 	HeaderLen = 80
 )
 
