@@ -212,6 +212,8 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 			caps.MemLock>>10, memory>>10)
 	case f.Program != nil:
 		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
+	case f.NoNative() != nil:
+		return "xdp-generic", f.NoNative().Error()
 	case !f.XDP.Known:
 		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
 	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):
