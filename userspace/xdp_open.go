@@ -115,6 +115,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
+	x.startTrial()
 	return adopted, nil
 }
 
