@@ -189,9 +189,9 @@ func canExecute(p port) (can bool, note string) {
 		return false, "the kernel or this process cannot have the program: " + err.Error()
 	}
 	if p.Kind == "veth" && p.Mode != "xdp-generic" {
-		return true, "small requests, if the other end of this veth has an XDP program too"
+		return true, "small requests over IPv4, if the other end of this veth has an XDP program too"
 	}
-	return true, "small requests"
+	return true, "small requests over IPv4"
 }
 
 // loadExecutor tries the program once.
