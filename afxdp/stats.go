@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,4 +54,15 @@ func (s *Socket) Stats() (Stats, error) {
 		KernelRxFillEmpty: k.Rx_fill_ring_empty_descs,
 		KernelTxRingEmpty: k.Tx_ring_empty_descs,
 	}, nil
+}
+
+// Reached reports whether the kernel has ever had a frame for the socket: it is received, or
+// was dropped for want of room. Any goroutine may call it until Close. It makes a system call
+// as long as it returns false.
+func (s *Socket) Reached() bool {
+	if atomic.LoadUint32(s.rx.rx.producer) != 0 {
+		return true
+	}
+	k, err := s.Stats()
+	return err == nil && k.KernelRxDropped+k.KernelRxRingFull > 0
 }

@@ -138,16 +138,12 @@ func (p *Program) attach(o Options, f Features) error {
 	return p.attachIn(Generic, f)
 }
 
-// errNoRedirect is the case of a driver that runs a program natively and then
-// drops what it redirects.
-var errNoRedirect = errors.New("the driver cannot redirect in native mode")
-
 func (p *Program) attachIn(mode Mode, f Features) error {
 	flags := link.XDPGenericMode
 	if mode == Native {
 		flags = link.XDPDriverMode
-		if f.XDP.Has("basic") && !f.XDP.Has("redirect") {
-			return explain("attach", errors.Join(errNoRedirect, unix.EOPNOTSUPP), circumstances(mode, f))
+		if err := f.NoNative(); err != nil {
+			return explain("attach", fmt.Errorf("%w: %w", err, unix.EOPNOTSUPP), circumstances(mode, f))
 		}
 	}
 	l, err := link.AttachXDP(link.XDPOptions{

@@ -154,12 +154,14 @@ func TestAfterClose(t *testing.T) {
 	p := l.attach(t, Options{})
 	must(t, p.Close())
 	_, err := p.Counters()
-	for _, err := range []error{err, p.SetSocket(0, 0), p.AllowSession(1, NoSlot)} {
+	_, again := p.Redirected()
+	for _, err := range []error{err, again, p.SetSocket(0, 0), p.AllowSession(1, NoSlot)} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%v, want %v", err, net.ErrClosed)
 		}
 	}
 	p.ForgetSession(1)
+	p.ForgetSocket(0)
 }
 
 func TestSecondAttach(t *testing.T) {
@@ -369,6 +371,18 @@ func TestSocketsAndSessions(t *testing.T) {
 		must(t, err)
 		return c["redirected"] == 1
 	})
+	for _, queue := range []int{0, 1, 1} {
+		p.ForgetSocket(queue)
+	}
+	l.send(t, port, frame)
+	testenv.Await(t, "a frame for the kernel", func() bool {
+		c, err := p.Counters()
+		must(t, err)
+		return c["no_socket"] == 1
+	})
+	if n, err := p.Redirected(); n != 1 || err != nil {
+		t.Errorf("%d frames redirected, want 1: %v", n, err)
+	}
 	for range 2 {
 		p.ForgetSession(77)
 	}

@@ -40,6 +40,24 @@ type ProgramInfo struct {
 	Name string // empty if the caller may not know (it takes CAP_SYS_ADMIN)
 }
 
+var (
+	errNoRedirect = errors.New("the driver cannot redirect in native mode")
+	errBond       = errors.New("the interfaces of the bond would run the program, and what they redirect reaches no socket of the bond")
+)
+
+// NoNative returns why native mode is of no use on the interface, where the kernel attaches
+// a program and drops what it redirects to a socket. It returns nil if nothing of the kind is
+// known.
+func (f Features) NoNative() error {
+	switch {
+	case f.Kind == "bond":
+		return errBond
+	case f.XDP.Has("basic") && !f.XDP.Has("redirect"):
+		return errNoRedirect
+	}
+	return nil
+}
+
 // String returns the program's id and name.
 func (p ProgramInfo) String() string {
 	if p.Name == "" {

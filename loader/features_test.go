@@ -2,6 +2,8 @@ package loader
 
 import (
 	"encoding/binary"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
@@ -65,5 +67,31 @@ func TestCapabilities(t *testing.T) {
 	}
 	if got := (Caps{NetRaw: true}).Missing(); len(got) != 2 || got[0] != "CAP_BPF" || got[1] != "CAP_NET_ADMIN" {
 		t.Errorf("missing %v", got)
+	}
+}
+
+// Where a program in native mode would drop what it redirects, it is not attached, and
+// generic mode is tried.
+func TestNativeOfNoUse(t *testing.T) {
+	set := func(names ...string) FeatureSet { return FeatureSet{Known: true, Names: names} }
+	for _, tt := range []struct {
+		f   Features
+		why error
+	}{
+		{Features{Kind: "bond", XDP: set("basic", "redirect")}, errBond},
+		{Features{Kind: "device", XDP: set("basic")}, errNoRedirect},
+		{Features{Kind: "veth", XDP: set("basic", "redirect")}, nil},
+		{Features{Kind: "device"}, nil}, // the kernel does not say
+	} {
+		if got := tt.f.NoNative(); got != tt.why {
+			t.Errorf("%+v: %v, want %v", tt.f, got, tt.why)
+		}
+		if tt.why == nil {
+			continue
+		}
+		err := (&Program{}).attachIn(Native, tt.f)
+		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !worthGeneric(err) || !strings.Contains(err.Error(), "use generic mode") {
+			t.Errorf("%+v: attach: %v", tt.f, err)
+		}
 	}
 }

@@ -134,6 +134,12 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	})
 }
 
+// ForgetSocket makes the program leave frames of a receive queue to the kernel. A queue
+// without a socket is no error, nor is a closed Program.
+func (p *Program) ForgetSocket(queue int) {
+	_ = p.use(func() error { return p.maps.Sockets.Delete(uint32(queue)) })
+}
+
 // NoSlot is the slot of a session whose requests the program does not execute.
 const NoSlot = -1
 
@@ -170,14 +176,12 @@ func (p *Program) ForgetSession(id uint64) {
 func (p *Program) Counters() (map[string]uint64, error) {
 	sums := make(map[string]uint64, len(p.names))
 	err := p.use(func() error {
-		var perCPU []uint64
 		for i, name := range p.names {
-			if err := p.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
-				return fmt.Errorf("read the filter's counter %q: %w", name, err)
+			n, err := p.count(i)
+			if err != nil {
+				return err
 			}
-			for _, n := range perCPU {
-				sums[name] += n
-			}
+			sums[name] = n
 		}
 		return nil
 	})
@@ -185,6 +189,28 @@ func (p *Program) Counters() (map[string]uint64, error) {
 		return nil, err
 	}
 	return sums, nil
+}
+
+// Redirected returns how many frames the program has handed to a socket, by its own account,
+// save express requests. Whether they came there the program does not learn.
+func (p *Program) Redirected() (n uint64, err error) {
+	err = p.use(func() error {
+		n, err = p.count(int(bpf.ClassifierCounterCOUNTER_REDIRECTED))
+		return err
+	})
+	return n, err
+}
+
+// count reads one counter, which is a system call.
+func (p *Program) count(i int) (sum uint64, err error) {
+	var perCPU []uint64
+	if err := p.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
+		return 0, fmt.Errorf("read the filter's counter %q: %w", p.names[i], err)
+	}
+	for _, n := range perCPU {
+		sum += n
+	}
+	return sum, nil
 }
 
 // LocalAddr returns the address and UDP port whose frames the program judges. All others

@@ -101,13 +101,24 @@ func (w *Win) expose(c *window.Config) {
 	}
 }
 
-// Unattended reports whether small calls at a target need no thread of the target: the
-// window is in memory that this process maps, or in memory where the target's XDP program
-// executes them. Such calls do not wait for a target that computes or is stopped. The
-// program executes calls of at most about a kilobyte on integers and bytes; docs/wire.md
-// says which. A call that the background goroutine sends before anybody waits for it goes
-// to the target's process all the same. Unattended is false for a rank outside the
-// window's.
+// Unattended reports whether small calls at a target can do without its process: the window
+// is in memory that this process maps, or in memory where the target's XDP program executes
+// them, over IPv4. It is false for a rank outside the window's. In mapped memory no lock, call,
+// flush or unlock waits for a target that computes or is stopped. The program serves these:
+//
+//   - a lock, calls and the unlock, without a flush between;
+//   - under a lock that the target has granted, calls and the flush after them.
+//
+// These wait for the target's process: the first call and flush under a lock, because the lock
+// travels with them (a Flush right after Lock or LockAll has it granted before); the unlock of
+// a lock that was granted; fences, post and start; and a lock that another rank has. In one
+// go, from one wait to the next, the program executes up to 8 records of about a kilobyte in
+// all, on integers and bytes; docs/wire.md says which.
+//
+// Now and then a call waits all the same: the background goroutine sends what nobody waits for
+// yet to the process, after some 200 µs and sooner if it has other work. A program that makes
+// calls in a tight loop meets that within a second or two. The same is true of calls between
+// ranks of one network namespace that use frames, which no program sees.
 func (w *Win) Unattended(target int) bool {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()

@@ -78,6 +78,36 @@ func TestCallsAreExecutedInXDP(t *testing.T) {
 	}
 }
 
+// TestProgramExecutesOverIPv4Alone has ranks with addresses of IPv6, whose programs answer
+// nothing: no call is offered to them, and each rank says so.
+func TestProgramExecutesOverIPv4Alone(t *testing.T) {
+	lab := newLab(t, 2)
+	places := placesIn(t, lab, bootstrap.XDPNative)
+	for rank := range places {
+		places[rank].Address = lab.Addr6(rank)
+	}
+	j := joined(t, places, lab.Do, rma.Config{})
+	wins := j.windows(64, 8)
+	one, old := int64(1), int64(0)
+	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
+	for want := range int64(20) {
+		j.must(wins[0].FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Flush(j.ctx, 1))
+		if old != want {
+			t.Fatalf("fetched %d, not %d", old, want)
+		}
+	}
+	j.must(wins[0].Unlock(j.ctx, 1))
+	if protocol, _ := j.nodes[0].Stats(); protocol.Exchanges != 0 {
+		t.Errorf("%d calls were offered to the program", protocol.Exchanges)
+	}
+	for r, w := range wins {
+		if w.Unattended(1-r) || w.Info()["xdprma_express"] != "false" || !strings.HasPrefix(j.nodes[r].Mode(), "xdp") {
+			t.Errorf("rank %d: unattended %v, mode %s, info %v", r, w.Unattended(1-r), j.nodes[r].Mode(), w.Info())
+		}
+	}
+	freeAll(j, wins)
+}
+
 // TestReachHasLimits asks for windows that no program is to reach.
 func TestReachHasLimits(t *testing.T) {
 	j := newLabJob(t, 2, bootstrap.XDPNative, comm.Limits{ExpressWindow: 4096})

@@ -123,7 +123,7 @@ func (n *Node) Rank() int { return n.job.Rank() }
 func (n *Node) Size() int { return n.job.Size() }
 
 // Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
-// "xdp-generic" or "udp".
+// "xdp-generic" or "udp". It becomes "udp" if XDP turns out not to deliver frames.
 func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
 
 // MaxPayload returns the bytes of one frame's payload that this rank sends at most.

@@ -81,6 +81,7 @@ type Device interface {
 	// itself.
 	LocalAddr() netip.AddrPort
 	// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native", "xdp-generic" or "udp".
+	// It becomes "udp" if no frame arrives by XDP although the program redirects them.
 	Mode() string
 	// Stats adds the device's counters to s.
 	Stats(s *Stats)

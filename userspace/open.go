@@ -40,7 +40,7 @@ type Config struct {
 	MTU       int           // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
 	Patience  time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job       uint64        // whose handshakes are answered; 0: of any job
-	Sessions  int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none
+	Sessions  int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none, as with IPv6
 	Logger    *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 }
 

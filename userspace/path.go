@@ -58,6 +58,14 @@ func (t *pathTable[T]) add(path T, limit int) PathID {
 	return id
 }
 
+// len returns how many paths there are.
+func (t *pathTable[T]) len() int {
+	if paths := t.paths.Load(); paths != nil {
+		return len(*paths)
+	}
+	return 0
+}
+
 // get returns the path that id names. It panics if there is none.
 func (t *pathTable[T]) get(id PathID) *T {
 	if paths := t.paths.Load(); paths != nil && uint(id) < uint(len(*paths)) {

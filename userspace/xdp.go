@@ -49,6 +49,8 @@ type XDP struct {
 	stack      *UDP             // the kernel socket that keeps the port
 	locals     atomic.Bool      // there are peers behind it
 	heard      atomic.Bool      // stack has something to read; see Sleep
+	trial      *trial           // whether frames come to the sockets at all
+	passes     atomic.Bool      // they do not, and the program leaves all to stack
 
 	// The driver's.
 	raw  [batch][]byte
@@ -195,8 +197,11 @@ func (x *XDP) Slab() *Slab { return x.slab }
 func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }
 
 // Mode implements Device. It returns "xdp-native-zerocopy" only if all queues
-// have zero-copy.
+// have zero-copy, and "udp" once the program had to leave all frames to the kernel.
 func (x *XDP) Mode() string {
+	if x.passes.Load() {
+		return "udp"
+	}
 	if x.program.Mode() != loader.Native {
 		return "xdp-generic"
 	}
@@ -249,6 +254,7 @@ func (x *XDP) Stats(s *Stats) {
 // the program, closes the sockets, and unmaps the memory last.
 func (x *XDP) Close() error {
 	x.close.Do(func() {
+		x.trial.stop()
 		x.tier.close()
 		errs := []error{x.link.close()}
 		if x.program != nil {

@@ -46,7 +46,7 @@ type XDPConfig struct {
 	Slots     int          // transmit slots, 1024 by default
 	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
 	Job       uint64       // whose handshakes are answered; 0: of any job
-	Sessions  int          // of which the XDP program executes requests where it can, up to 4096; 0: of none
+	Sessions  int          // of which the XDP program executes requests where it can, up to 4096; 0: of none, as with an address of IPv6
 	Logger    *slog.Logger // silent by default
 
 	// Patience is how long Path waits for an answer to what the kernel asks the
@@ -115,6 +115,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
+	x.startTrial()
 	return adopted, nil
 }
 
@@ -143,6 +144,9 @@ func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
 	}
 	if c.Address, err = addressOf(ctx, x.ifi, c.Address, netip.Addr{}); err != nil {
 		return openError(mpierr.Arg, err)
+	}
+	if c.Address.Is6() {
+		c.Sessions = 0 // the program would pass each request on; see serve.h
 	}
 	orDefault(&c.Queues, max(1, min(features.RxQueues, maxQueues)))
 	orDefault(&c.RxFrames, defaultRxFrames)

@@ -189,9 +189,9 @@ func canExecute(p port) (can bool, note string) {
 		return false, "the kernel or this process cannot have the program: " + err.Error()
 	}
 	if p.Kind == "veth" && p.Mode != "xdp-generic" {
-		return true, "small requests, if the other end of this veth has an XDP program too"
+		return true, "small requests over IPv4, if the other end of this veth has an XDP program too"
 	}
-	return true, "small requests"
+	return true, "small requests over IPv4"
 }
 
 // loadExecutor tries the program once.
@@ -212,6 +212,8 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 			caps.MemLock>>10, memory>>10)
 	case f.Program != nil:
 		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
+	case f.NoNative() != nil:
+		return "xdp-generic", f.NoNative().Error()
 	case !f.XDP.Known:
 		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
 	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):

@@ -25,6 +25,8 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 	modest.IPCLock, modest.MemLock = false, 8<<20
 	poor.IPCLock, poor.MemLock = false, 64<<10
 	taken := driver("basic", "redirect")
+	bond := driver("basic", "redirect", "xsk-zerocopy")
+	bond.Kind = "bond"
 	taken.Program = &loader.ProgramInfo{ID: 5, Name: "lb"}
 	for name, test := range map[string]struct {
 		loopback     bool
@@ -41,7 +43,8 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 		"enough memory":    {caps: modest, features: driver("basic", "redirect"), mode: "xdp-native", reason: "no zero-copy"},
 		"unknown":          {caps: all, features: loader.Features{}, mode: "xdp", reason: "does not say"},
 		"no XDP":           {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
-		"no redirect":      {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "drv"},
+		"no redirect":      {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "cannot redirect"},
+		"bond":             {caps: all, features: bond, mode: "xdp-generic", reason: "reaches no socket"},
 		"veth":             {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
 		"zero-copy":        {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
 	} {
@@ -119,7 +122,7 @@ func TestInfoWithinRank(t *testing.T) {
 	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
 	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") ||
 		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-native: ") ||
-		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests, if the other end of this veth has") {
+		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests over IPv4, if the other end of this veth has") {
 		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
 	}
 }

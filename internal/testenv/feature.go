@@ -2,11 +2,13 @@ package testenv
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +29,8 @@ var (
 	MultiBuffer = &Feature{"AF_XDP frames of several buffers, XDP_USE_SG", "6.6", sync.OnceValue(lacksMultiBuffer)}
 	// TxBudget is more than 32 frames a system call in copy mode (XDP_MAX_TX_SKB_BUDGET).
 	TxBudget = &Feature{"XDP_MAX_TX_SKB_BUDGET", "6.17", sync.OnceValue(lacksTxBudget)}
+	// Bonding is bonds of network interfaces.
+	Bonding = &Feature{"bonds, CONFIG_BONDING", "2.2", sync.OnceValue(lacksBonding)}
 	// SplitTestRun is a test run of an XDP program on a frame that is split where the
 	// test says.
 	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
@@ -64,6 +68,21 @@ func lacksTxBudget() bool {
 	defer unix.Close(fd)
 	const budget = 32
 	return errors.Is(unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, budget), unix.ENOPROTOOPT)
+}
+
+// lacksBonding makes a bond in a network namespace that nobody else sees. Its thread, and
+// the namespace with it, ends with the goroutine, which stays locked to it.
+func lacksBonding() bool {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = netlink.LinkAdd(netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond"}))
+		}
+		result <- err
+	}()
+	return errors.Is(<-result, unix.EOPNOTSUPP)
 }
 
 // lacksSplitTestRun runs a program that passes everything on a frame of which only the
