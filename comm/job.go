@@ -216,7 +216,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.world = newComm(j, collective.WorldContext, nil)
-	if err := j.store.Publish(ctx, j.rank, self.marshal()); err != nil {
+	if err := j.store.Publish(ctx, []byte(self.addr.String())); err != nil {
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)
 	}

@@ -3,7 +3,6 @@ package comm
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,21 +17,6 @@ import (
 type peerAddress struct {
 	addr        netip.AddrPort
 	incarnation uint64
-}
-
-func (a peerAddress) marshal() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, a.incarnation)
-	return append(b, a.addr.String()...)
-}
-
-func (a *peerAddress) unmarshal(b []byte) error {
-	if len(b) < 8 {
-		return fmt.Errorf("address record of %d bytes", len(b))
-	}
-	a.incarnation = binary.LittleEndian.Uint64(b)
-	addr, err := netip.ParseAddrPort(string(b[8:]))
-	a.addr = addr
-	return err
 }
 
 // openStore joins the exchange, completes o.Place with what the launcher has told, and has
@@ -71,10 +55,11 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 		}
 		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
 	})
-	b, err := j.store.Find(ctx, rank)
+	incarnation, place, err := j.store.Find(ctx, rank)
 	stop()
 	if err == nil {
-		err = peer.unmarshal(b)
+		peer.incarnation = incarnation
+		peer.addr, err = netip.ParseAddrPort(string(place))
 	}
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
 		j.processEnded(ended)

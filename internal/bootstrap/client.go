@@ -285,6 +285,8 @@ func result(m message) ([]byte, error) {
 		return nil, &AbortError{Reason: string(m.body)}
 	case kindLimit:
 		return nil, fmt.Errorf("%w: %s", ErrLimit, m.body)
+	case kindRefused:
+		return nil, fmt.Errorf("%w: %s", ErrRefused, m.body)
 	case kindFailed:
 		return nil, fmt.Errorf("the rendezvous failed: %s", m.body)
 	}

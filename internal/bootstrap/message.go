@@ -30,11 +30,11 @@ const (
 	kindFailed  = 129 // the call failed, for the reason in the body
 	kindLimit   = 130 // it failed with ErrLimit
 	kindAborted = 131 // it failed with AbortError
-	kindRefused = 132 // answer to a hello; the connection ends
+	kindRefused = 132 // it was not for this rank; after a hello the connection ends
 )
 
 const (
-	helloMagic       = "XRBS\x02" // protocol and version
+	helloMagic       = "XRBS\x03" // protocol and version
 	messageHead      = 4 + 1 + 4
 	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
 	helloHead        = 4 + 4                               // rank and size
