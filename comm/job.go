@@ -204,7 +204,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		tables = tier.Tables()
 	}
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
+		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
 		Address:    func(path userspace.PathID) string { return dev.Peer(path).String() },
@@ -251,7 +251,7 @@ func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspac
 	p := o.Place
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Near: rendezvous, Port: p.Port, Queues: p.Queues,
-		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
+		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.FrameJob(), Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
 		// One for each peer, and one for a peer that starts again: what its earlier life had

@@ -113,7 +113,7 @@ func TestForgedTraffic(t *testing.T) {
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
-			sent := forge(t, lab, j.base.Job)
+			sent := forge(t, lab, j.base.FrameJob())
 			ping(t, lab, 0, 1)
 			ping(t, lab, attacker, 0)
 			tcpTransfer(t, lab, 0, 1)

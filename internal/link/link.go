@@ -43,7 +43,7 @@ const (
 type Config struct {
 	Rank        int                                         // of this process in the job
 	Size        int                                         // ranks in the job
-	Job         uint64                                      // shared by all ranks of the job, unknown to others
+	Job         uint64                                      // names the job in frames, the same at all its ranks
 	Incarnation uint64                                      // larger for each restart of this rank; not 0
 	Rand        func() uint64                               // session ids
 	Slab        *Slab                                       // transmit memory of the device
