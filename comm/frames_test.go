@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -119,5 +120,98 @@ func TestNoFrameHasTheToken(t *testing.T) {
 	}
 	if err := <-sent; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestForgedHelloTakesNoRanksPlace has somebody who has seen a hello of each rank of a job
+// claim their places, from elsewhere: in the same life and in a later one, before and after
+// the two have met. They do not notice. The later life of a rank that was really started
+// again is let in.
+func TestForgedHelloTakesNoRanksPlace(t *testing.T) {
+	places, stop, err := testjob.Places(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
+	defer cancel()
+	jobs := make([]*comm.Job, 2)
+	join := func(rank int) {
+		t.Helper()
+		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := func(rank int) {
+		t.Helper()
+		if err := jobs[rank].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	join(0)
+	join(1)
+	defer func() { closed(0) }()
+	defer func() { closed(1) }()
+	elsewhere, err := net.ListenUDP("udp4", &net.UDPAddr{IP: places[0].Address.AsSlice()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	counted := func(rank int) uint64 {
+		e := jobs[rank].Poller().Lock()
+		defer jobs[rank].Poller().Unlock()
+		return e.Stats.Refuted + e.Stats.Unverified
+	}
+	forge := func(when string) {
+		t.Helper()
+		for rank := range jobs {
+			for _, life := range []uint64{jobs[1-rank].Incarnation(), jobs[1-rank].Incarnation() + 1, 1 << 63} {
+				h := wire.Hello{Job: places[0].FrameJob(), Incarnation: life, Session: life, Rank: uint32(1 - rank), Target: uint32(rank),
+					MaxPayload: wire.MinPayload, Credits: 16}
+				to := net.UDPAddrFromAddrPort(jobs[rank].Poller().Device().LocalAddr())
+				before := counted(rank)
+				if _, err := elsewhere.WriteTo(frameOf(wire.KindHello, 0, h), to); err != nil {
+					t.Fatal(err)
+				}
+				testenv.Await(t, "the verdict on a forged hello "+when, func() bool { return counted(rank) > before })
+			}
+		}
+	}
+	talk := func(when string) {
+		t.Helper()
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			peer, in := 1-j.Rank(), make([]byte, 1)
+			if err := comm.Send(ctx, j.World(), in, peer, 0); err != nil {
+				return err
+			}
+			_, err := comm.Recv(ctx, j.World(), in, peer, 0)
+			return err
+		})...); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	forge("at first")
+	talk("after forged hellos")
+	forge("afterwards")
+	talk("after more of them")
+	for _, j := range jobs {
+		if n := j.World().Failed().Size(); n != 0 {
+			t.Errorf("rank %d takes %d ranks for dead", j.Rank(), n)
+		}
+	}
+	closed(1)
+	join(1)
+	sent := make(chan error, 1)
+	go func() { sent <- comm.Send(ctx, jobs[1].World(), make([]byte, 1<<20), 0, 1) }() // long: it takes an answer
+	testenv.Await(t, "the next life of rank 1", func() bool {
+		e := jobs[0].Poller().Lock()
+		defer jobs[0].Poller().Unlock()
+		return e.Session(1).Life() == jobs[1].Incarnation()
+	})
+	if _, err := comm.Recv(ctx, jobs[0].World(), make([]byte, 1<<20), 1, 1); err != nil {
+		t.Errorf("a message of the next life: %v", err)
+	}
+	if err := <-sent; err != nil {
+		t.Errorf("the next life: %v", err)
 	}
 }

@@ -19,6 +19,12 @@ type peerAddress struct {
 	incarnation uint64
 }
 
+// parsePeer reads what a rank has published.
+func parsePeer(incarnation uint64, place []byte) (peerAddress, error) {
+	addr, err := netip.ParseAddrPort(string(place))
+	return peerAddress{addr, incarnation}, err
+}
+
 // openStore joins the exchange, completes o.Place with what the launcher has told, and has
 // the log say what it waits for.
 func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
@@ -45,8 +51,8 @@ func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 	return store, nil
 }
 
-// peer returns where a rank is, as it has last published; it waits until it has. The
-// answer is not kept: the rank may be started anew elsewhere.
+// peer returns where a rank is, as it has last published; it waits until it has. It asks
+// each time, because the rank may be started anew elsewhere. Hellos are judged by the answer.
 func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) {
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
 		who, err := j.store.Attendance(ctx)
@@ -58,8 +64,7 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	incarnation, place, err := j.store.Find(ctx, rank)
 	stop()
 	if err == nil {
-		peer.incarnation = incarnation
-		peer.addr, err = netip.ParseAddrPort(string(place))
+		peer, err = parsePeer(incarnation, place)
 	}
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
 		j.processEnded(ended)
@@ -69,6 +74,7 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	if err != nil {
 		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
 	}
+	j.directory.learn(rank, peer)
 	return peer, nil
 }
 

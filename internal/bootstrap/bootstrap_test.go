@@ -139,8 +139,14 @@ func TestValueIsSeenByAll(t *testing.T) {
 				t.Fatalf("put %d bytes, got %d, %v", len(v), len(w), err)
 			}
 		}
+		if v, found, err := b.Look(ctx, own+"k"); err != nil || found {
+			t.Fatalf("looked, and found %q, %v, before anything was put", v, err)
+		}
 		if err := a.Put(ctx, own+"k", []byte("value")); err != nil {
 			t.Fatal(err)
+		}
+		if v, found, err := b.Look(ctx, own+"k"); err != nil || !found || string(v) != "value" {
+			t.Fatalf("looked, and found %q: %t, %v", v, found, err)
 		}
 		if g := <-got; g != "value<nil>" {
 			t.Fatalf("blocked get returned %s", g)
@@ -437,6 +443,8 @@ func FuzzParseMessage(f *testing.F) {
 		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},
 		{kind: kindPut, call: 7, key: "key", body: []byte("value")},
 		{kind: kindGet, call: 1 << 31, key: "key"},
+		{kind: kindLook, call: 3, key: "key"},
+		{kind: kindAbsent, call: 3},
 		{kind: kindFailed, body: []byte("why")},
 	} {
 		f.Add(appendMessage(nil, m)[lengthFieldBytes:])

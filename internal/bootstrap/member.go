@@ -119,6 +119,16 @@ func (m *Member) Find(ctx context.Context, rank int) (incarnation uint64, place 
 	return parsePlace(rank, b)
 }
 
+// FindNow is Find without waiting: found is false if the rank has published nothing yet.
+func (m *Member) FindNow(ctx context.Context, rank int) (incarnation uint64, place []byte, found bool, err error) {
+	b, found, err := m.Store.Look(ctx, placeKey(rank))
+	if err != nil || !found {
+		return 0, nil, false, err
+	}
+	incarnation, place, err = parsePlace(rank, b)
+	return incarnation, place, err == nil, err
+}
+
 // parsePlace reads the value of a rank's place.
 func parsePlace(rank int, b []byte) (incarnation uint64, place []byte, err error) {
 	switch {

@@ -138,6 +138,9 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, _, found, err := waiter.FindNow(ctx, 2); found || err != nil {
+		t.Errorf("a rank that has published nothing: found %t, %v", found, err)
+	}
 	found := make(chan error, 1)
 	go func() {
 		_, _, err := waiter.Find(ctx, 1)
@@ -159,6 +162,9 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if life, place, err := waiter.Find(ctx, 2); err != nil || string(place) != "here" || life != late.Incarnation {
 		t.Errorf("found %q of incarnation %d, %v", place, life, err)
 	}
+	if life, place, found, err := waiter.FindNow(ctx, 2); err != nil || !found || string(place) != "here" || life != late.Incarnation {
+		t.Errorf("looked, and found %q of incarnation %d, %v", place, life, err)
+	}
 	check := func(when string, err error, rank int) {
 		t.Helper()
 		if e, ok := errors.AsType[*EndedError](err); !ok || e.Rank != rank || e.Reason != "it was killed" {
@@ -178,6 +184,8 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 		for rank := 1; rank <= 2; rank++ {
 			_, _, err := m.Find(ctx, rank)
 			check("who comes later", err, rank)
+			_, _, _, err = m.FindNow(ctx, rank)
+			check("who looks later", err, rank)
 		}
 	}
 	if _, err := join(t, s, 1, 3); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "has ended") {

@@ -266,6 +266,12 @@ func (c *connection) handle(m message) bool {
 		return c.answer(outcome(m.call, nil, c.server.store.Put(c.ctx, m.key, m.body)))
 	case kindGet:
 		return c.startGet(m)
+	case kindLook:
+		value, found, err := c.server.store.Look(c.ctx, m.key)
+		if err == nil && !found {
+			return c.answer(message{kind: kindAbsent, call: m.call})
+		}
+		return c.answer(outcome(m.call, value, err))
 	case kindWho:
 		return c.answer(message{kind: kindOK, call: m.call, body: []byte(c.server.members.describe())})
 	case kindCancel:

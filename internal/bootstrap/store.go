@@ -74,6 +74,8 @@ type Store interface {
 	Put(ctx context.Context, key string, value []byte) error
 	// Get returns the newest value of key, blocking until there is one.
 	Get(ctx context.Context, key string) ([]byte, error)
+	// Look returns the newest value of key, if there is one. It blocks for one round trip.
+	Look(ctx context.Context, key string) (value []byte, found bool, err error)
 	// Close ends this rank's part and unblocks its calls. It is idempotent.
 	Close() error
 }
