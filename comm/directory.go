@@ -21,7 +21,7 @@ const (
 // directory is what ranks have published, as far as this one has learned. The engine judges
 // hellos by it. The rest is looked up in the background.
 type directory struct {
-	lookUp func(ctx context.Context, rank int) // asks the rendezvous, and calls learn or failed
+	lookUp func(ctx context.Context, rank int) // asks the rendezvous, and calls learn or ended
 
 	mu      sync.Mutex
 	open    bool

@@ -57,8 +57,7 @@ func (p *programs) equip(c *Config, memory int) []byte {
 	c.AnswersLost = func(rank int) { p.lost = append(p.lost, rank) }
 	p.tables[c.Rank], p.slots[c.Rank] = c.Express, map[uint64]int32{}
 	mem := make([]byte, memory)
-	all := func(int) bool { return true }
-	if c.Express.Expose(express.Window{ID: testWindow, Mem: mem, Members: all, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
+	if c.Express.Expose(express.Window{ID: testWindow, Mem: mem, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
 		p.t.Fatal("the place of the window is taken")
 	}
 	w, err := window.New(window.Config{

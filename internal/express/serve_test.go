@@ -205,7 +205,7 @@ func TestLocks(t *testing.T) {
 	}
 	tt := newTarget()
 	tt.Retract(id)
-	tt.Expose(Window{ID: id, Mem: tt.mem[:size], Members: func(int) bool { return true }}, nil)
+	tt.Expose(Window{ID: id, Mem: tt.mem[:size]}, nil)
 	tt.expect(t, request(1, lock(0), put(0, "x"), unlock()), ByProgram, ToUser, Locked)
 }
 
