@@ -64,13 +64,13 @@ func (s *side) open() {
 	s.tables.Expose(express.Window{
 		ID: wideWindow, Chunk: 0, Base: wideBase, Mem: s.chunks[0][wideBase:][:wideLen],
 		Lock: window.LockWordIn(s.chunks[0][wideLock:]), LockAt: wideLock,
-		Members: func(rank int) bool { return rank == memberRank || rank == strangeRank },
+		Members: window.NewMembers([]int{memberRank, strangeRank}, nil),
 	}, nil)
 	s.tables.Expose(express.Window{
-		ID: smallWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: func(rank int) bool { return rank == memberRank },
+		ID: smallWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: window.NewMembers([]int{memberRank}, nil),
 	}, nil)
 	s.tables.Expose(express.Window{
-		ID: nextWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: func(rank int) bool { return rank == memberRank },
+		ID: nextWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: window.NewMembers([]int{memberRank}, nil),
 	}, nil)
 	for _, c := range s.chunks {
 		for i := range c {
@@ -337,6 +337,37 @@ func TestPath(t *testing.T) {
 	h, body, fault := express.Decode(out[42:])
 	if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
 		t.Errorf("the answer to a padded frame: %+v, %x, %v", h, body, fault)
+	}
+}
+
+// The program admits a rank to a window in the life that the window was made with, and in
+// no other.
+func TestLaterLifeIsAnOutsider(t *testing.T) {
+	p := loadTier(t)
+	const life = 6
+	p.tables.Retract(wideWindow)
+	p.tables.Expose(express.Window{
+		ID: wideWindow, Base: wideBase, Mem: p.chunks[0][wideBase:][:wideLen], Members: window.NewMembers([]int{memberRank}, []uint64{life}),
+	}, nil)
+	for n, test := range []struct {
+		life uint64
+		want bpf.ClassifierCounter
+	}{
+		{life - 1, bpf.ClassifierCounterCOUNTER_EXPRESS_OUTSIDER}, {life, bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED},
+		{life + 1, bpf.ClassifierCounterCOUNTER_EXPRESS_OUTSIDER},
+	} {
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Life: test.life})
+		at, value := p.chunks[0][wideBase:][:8], byte(n+1)
+		clear(at)
+		put := request(express.Header{Session: session, Exchange: 1, Try: 1},
+			record{wire.Record{Code: wire.CodePut, Window: wideWindow}, bytes.Repeat([]byte{value}, 8)})
+		before := p.counted(t, test.want)
+		if p.exec(t, packet{payload: put}.bytes()); p.counted(t, test.want) != before+1 {
+			t.Errorf("life %d: counter %d did not advance", test.life, test.want)
+		}
+		if changed := at[0] == value; changed != (test.life == life) {
+			t.Errorf("life %d: the window has changed: %t", test.life, changed)
+		}
 	}
 }
 

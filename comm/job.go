@@ -148,6 +148,8 @@ type Job struct {
 	frames     bool
 	express    int // bytes of the largest window in memory that the XDP program reaches
 
+	directory directory // of the other ranks
+
 	contexts  ids // message contexts of communicators
 	windowIDs ids
 
@@ -156,9 +158,9 @@ type Job struct {
 	endLife    context.CancelFunc
 	background sync.WaitGroup
 
-	warnLost sync.Once
-	closing  sync.Once
-	closeErr error
+	warnLost, warnUnknown sync.Once
+	closing               sync.Once
+	closeErr              error
 }
 
 // Join makes this process a rank of the job that o.Place describes: it opens the
@@ -204,10 +206,13 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		tables = tier.Tables()
 	}
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.Job, Incarnation: self.incarnation,
+		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
-		Address:    func(path userspace.PathID) string { return dev.Peer(path).String() },
+		Address: func(path userspace.PathID) string { return dev.Peer(path).String() },
+		Published: func(rank int, incarnation uint64, path userspace.PathID) engine.Verdict {
+			return j.directory.judge(rank, incarnation, dev.Peer(path))
+		},
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 
 		Express:     tables,
@@ -216,7 +221,9 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	})
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.world = newComm(j, collective.WorldContext, nil)
-	if err := j.store.Publish(ctx, j.rank, self.marshal()); err != nil {
+	j.directory.begin(j.lookUp)
+	if err := j.store.Publish(ctx, []byte(self.addr.String())); err != nil {
+		j.directory.close()
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)
 	}
@@ -251,7 +258,7 @@ func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspac
 	p := o.Place
 	c := userspace.Config{
 		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Near: rendezvous, Port: p.Port, Queues: p.Queues,
-		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.Job, Logger: o.Logger,
+		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.FrameJob(), Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
 		// One for each peer, and one for a peer that starts again: what its earlier life had
@@ -281,6 +288,9 @@ func (j *Job) goBackground(f func(ctx context.Context)) {
 
 // Rank returns this process's rank in the job.
 func (j *Job) Rank() int { return j.rank }
+
+// Incarnation numbers this process among those that have had its rank, one after the other.
+func (j *Job) Incarnation() uint64 { return j.store.Incarnation }
 
 // Size returns the number of ranks in the job.
 func (j *Job) Size() int { return j.size }
@@ -389,6 +399,7 @@ func (j *Job) close() error {
 	ctx, cancel = context.WithTimeout(context.Background(), lingerLimit)
 	_ = j.poller.Wait(ctx, &engine.LeftWait{Engine: e})
 	cancel()
+	j.directory.close()
 	err := j.poller.Close()
 	if e := j.store.Close(); err == nil {
 		err = e

@@ -3,7 +3,6 @@ package comm
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,19 +19,10 @@ type peerAddress struct {
 	incarnation uint64
 }
 
-func (a peerAddress) marshal() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, a.incarnation)
-	return append(b, a.addr.String()...)
-}
-
-func (a *peerAddress) unmarshal(b []byte) error {
-	if len(b) < 8 {
-		return fmt.Errorf("address record of %d bytes", len(b))
-	}
-	a.incarnation = binary.LittleEndian.Uint64(b)
-	addr, err := netip.ParseAddrPort(string(b[8:]))
-	a.addr = addr
-	return err
+// parsePeer reads what a rank has published.
+func parsePeer(incarnation uint64, place []byte) (peerAddress, error) {
+	addr, err := netip.ParseAddrPort(string(place))
+	return peerAddress{addr, incarnation}, err
 }
 
 // openStore joins the exchange, completes o.Place with what the launcher has told, and has
@@ -61,8 +51,8 @@ func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 	return store, nil
 }
 
-// peer returns where a rank is, as it has last published; it waits until it has. The
-// answer is not kept: the rank may be started anew elsewhere.
+// peer returns where a rank is, as it has last published; it waits until it has. It asks
+// each time, because the rank may be started anew elsewhere. Hellos are judged by the answer.
 func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) {
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
 		who, err := j.store.Attendance(ctx)
@@ -71,10 +61,10 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 		}
 		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
 	})
-	b, err := j.store.Find(ctx, rank)
+	incarnation, place, err := j.store.Find(ctx, rank)
 	stop()
 	if err == nil {
-		err = peer.unmarshal(b)
+		peer, err = parsePeer(incarnation, place)
 	}
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
 		j.processEnded(ended)
@@ -84,6 +74,7 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	if err != nil {
 		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
 	}
+	j.directory.learn(rank, peer)
 	return peer, nil
 }
 

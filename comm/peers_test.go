@@ -218,3 +218,56 @@ func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestRankSpeaksForNoOther has a rank say at the rendezvous that another is elsewhere, and
+// that a process has ended which lives.
+func TestRankSpeaksForNoOther(t *testing.T) {
+	places, server, err := testjob.Serve(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
+	defer cancel()
+	jobs := make([]*comm.Job, 2)
+	for rank := range jobs {
+		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[rank].Close()
+	}
+	const liar = 2
+	m, err := bootstrap.Open(ctx, places[liar], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	elsewhere := append([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0}, "127.0.0.1:9"...)
+	for _, forged := range []struct {
+		key   string
+		value []byte
+	}{
+		{"place/1", elsewhere}, {"1/place", elsewhere},
+		{"1/place", []byte("\x02it was killed")}, {"end/0", []byte("\x00\x00\x00\x00it was killed")},
+	} {
+		if err := m.Put(ctx, forged.key, forged.value); !errors.Is(err, bootstrap.ErrRefused) {
+			t.Errorf("key %q: %v, want it refused", forged.key, err)
+		}
+	}
+	if err := errors.Join(each([]*comm.Comm{jobs[0].World(), jobs[1].World()}, func(c *comm.Comm) error {
+		if c.Rank() == 0 {
+			return comm.Send(ctx, c, make([]byte, 1), 1, 0)
+		}
+		_, err := comm.Recv(ctx, c, make([]byte, 1), 0, 0)
+		return err
+	})...); err != nil {
+		t.Error(err)
+	}
+	server.Ended(liar, "it was killed")
+	for _, j := range jobs {
+		testenv.Await(t, "the news of an end", func() bool { return j.World().Failed().Size() > 0 })
+		if dead, err := j.World().Failed().Translate([]int{0}, j.World().Group()); err != nil || dead[0] != liar {
+			t.Errorf("rank %d takes rank %v for the first to fail, %v", j.Rank(), dead, err)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // TestAnswersArrive has the program of b execute requests that a socket of a sends over
@@ -54,7 +55,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Mem: mem, Members: func(r int) bool { return r == rank }}, nil)
+			tables.Expose(express.Window{ID: id, Mem: mem, Members: window.NewMembers([]int{rank}, nil)}, nil)
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {

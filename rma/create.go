@@ -34,6 +34,7 @@ func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info In
 type proposal struct {
 	size     uint64
 	host     uint64 // what ranks of one host have in common
+	life     uint64 // the rank's incarnation
 	dispUnit uint32
 	id       uint32 // of the window, if the rank is its first
 	align    uint32 // of memory that is allocated
@@ -46,7 +47,7 @@ type proposal struct {
 	tier     bool // the rank has such a program
 }
 
-const proposalLen = 33
+const proposalLen = 41
 
 func (p *proposal) marshal() []byte {
 	b := make([]byte, proposalLen)
@@ -62,6 +63,7 @@ func (p *proposal) marshal() []byte {
 			b[32] |= 1 << i
 		}
 	}
+	le.PutUint64(b[33:], p.life)
 	return b
 }
 
@@ -76,6 +78,7 @@ func (p *proposal) unmarshal(b []byte) bool {
 	for i, set := range []*bool{&p.noLocks, &p.check, &p.frames, &p.apart, &p.fits, &p.tier} {
 		*set = b[32]>>i&1 != 0
 	}
+	p.life = le.Uint64(b[33:])
 	return true
 }
 
@@ -105,7 +108,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		}
 	}
 	err = w.register(ctx, window.Config{
-		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Group: w.worldRanks(), Host: w.host.lockOf(w, c.Rank()),
+		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
 		w.host.retire(c.Rank())
@@ -119,13 +122,13 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	return w, nil
 }
 
-// worldRanks returns the window's ranks as ranks of the job.
-func (w *Win) worldRanks() []int {
-	group := make([]int, w.comm.Size())
-	for r := range group {
-		group[r] = w.comm.WorldRank(r)
+// members returns the window's ranks as ranks of the job, in the lives that made it.
+func (w *Win) members(proposals []proposal) window.Members {
+	group, lives := make([]int, len(proposals)), make([]uint64, len(proposals))
+	for r := range proposals {
+		group[r], lives[r] = w.comm.WorldRank(r), proposals[r].life
 	}
-	return group
+	return window.NewMembers(group, lives)
 }
 
 // propose exchanges what the ranks expose. It fails if anyone cannot go on.
@@ -133,7 +136,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	job := w.comm.Job()
 	id := job.HostID()
 	mine := proposal{
-		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), dispUnit: uint32(max(dispUnit, 0)),
+		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
 		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
 		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
 	}

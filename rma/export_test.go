@@ -57,6 +57,9 @@ func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, err
 	return w, w.register(ctx, window.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
 }
 
+// IDOf returns the id that requests for w carry.
+func IDOf(w *Win) uint32 { return w.own.ID() }
+
 // FailMaps has every nth mapping of a host's memory fail, until restore is called.
 func FailMaps(n int32) (restore func()) {
 	was, count := openSegment, atomic.Int32{}

@@ -3,7 +3,6 @@ package rma
 import (
 	"math"
 	"os"
-	"slices"
 
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/hostmem"
@@ -83,13 +82,9 @@ func (w *Win) reachable(size int) {
 func (w *Win) expose(c *window.Config) {
 	if h := w.host; w.region != nil {
 		i := h.index(w.comm.Rank())
-		members := make([]bool, slices.Max(c.Group)+1)
-		for _, rank := range c.Group {
-			members[rank] = true
-		}
 		if !w.region.Expose(express.Window{
 			ID: c.ID, Base: uint64(h.starts[i]), Mem: c.Memory.Bytes(), Lock: h.locks[i], LockAt: uint64(lockAt(i)),
-			Members: func(rank int) bool { return rank < len(members) && members[rank] },
+			Members: c.Members,
 		}) {
 			w.region.Close()
 			w.region = nil

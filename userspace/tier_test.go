@@ -63,8 +63,7 @@ func allocate(t *testing.T, tier *Tier, size int) region {
 }
 
 func (r region) expose(id uint32) bool {
-	everybody := func(int) bool { return true }
-	return r.Expose(express.Window{ID: id, Mem: r.mem, Members: everybody, Lock: window.LockWordIn(make([]byte, window.LockWordLen))})
+	return r.Expose(express.Window{ID: id, Mem: r.mem, Lock: window.LockWordIn(make([]byte, window.LockWordLen))})
 }
 
 func (r region) close(t *testing.T) {

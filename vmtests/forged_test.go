@@ -113,7 +113,7 @@ func TestForgedTraffic(t *testing.T) {
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
-			sent := forge(t, lab, j.base.Job)
+			sent := forge(t, lab, j.base.FrameJob())
 			ping(t, lab, 0, 1)
 			ping(t, lab, attacker, 0)
 			tcpTransfer(t, lab, 0, 1)
@@ -315,6 +315,36 @@ func udpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 		if got, err := b.Read(buf); err != nil || string(buf[:got]) != want {
 			t.Fatalf("UDP beside the ranks: %q, %v", buf[:got], err)
 		}
+	}
+}
+
+// TestForgedHelloBesideTheJob has a host that has seen a hello claim the places of both
+// ranks, in later lives, while they work: they do not notice.
+func TestForgedHelloBesideTheJob(t *testing.T) {
+	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
+		t.Run(transport, func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			j := start(t, lab, spec{program: "sum", ranks: 2, transports: []string{transport}})
+			for _, r := range j.ranks {
+				j.await(r, "running")
+			}
+			random := rand.New(rand.NewPCG(5, 6))
+			c := udpFrom(t, lab, attacker, 0)
+			for range forgedEach {
+				for to := range 2 {
+					sendForged(t, c, hello(random, j.base.FrameJob(), uint32(1-to), uint32(to)), netip.AddrPortFrom(lab.Addr(to), bootstrap.DefaultPort))
+				}
+			}
+			for _, r := range j.ranks {
+				r.tell("stop")
+			}
+			j.finish()
+			for _, r := range j.ranks {
+				if e := j.counters(r).Engine; e.Refuted+e.Unverified == 0 || e.PeersFailed != 0 {
+					t.Errorf("rank %d: %d hellos were refuted and %d had no verdict, and %d peers have failed", r.n, e.Refuted, e.Unverified, e.PeersFailed)
+				}
+			}
+		})
 	}
 }
 

@@ -5,16 +5,31 @@ import (
 	"testing"
 )
 
-// TestWindowAdmitsItsGroup asks about ranks inside and outside a window's group.
+// TestWindowAdmitsItsGroup asks about ranks inside and outside a window's group, in the
+// lives that the window was made with and in others.
 func TestWindowAdmitsItsGroup(t *testing.T) {
-	for _, group := range [][]int{nil, {0}, {3, 200, 64}} {
-		w, err := New(Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: 1, Group: group})
+	for _, test := range []struct {
+		group []int
+		lives []uint64
+	}{
+		{nil, nil}, {[]int{}, nil}, {[]int{0}, nil}, {[]int{3, 200, 64}, nil},
+		{[]int{0}, []uint64{5}}, {[]int{3, 200, 64}, []uint64{5, 5, 7}}, {[]int{3, 4}, []uint64{0, 5}},
+	} {
+		c := Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: 1}
+		if test.group != nil {
+			c.Members = NewMembers(test.group, test.lives)
+		}
+		w, err := New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for rank := range 400 {
-			if got, want := w.Admits(rank), group == nil || slices.Contains(group, rank); got != want {
-				t.Errorf("group %v: rank %d: %v", group, rank, got)
+		for rank := -1; rank < 400; rank++ {
+			for _, life := range []uint64{0, 4, 5, 6, 7} {
+				i := slices.Index(test.group, rank)
+				want := test.group == nil || i >= 0 && (test.lives == nil || life != 0 && test.lives[i] == life)
+				if got := w.Admits(rank, life); got != want {
+					t.Errorf("group %v, lives %v: rank %d in life %d: %v", test.group, test.lives, rank, life, got)
+				}
 			}
 		}
 	}

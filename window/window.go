@@ -16,7 +16,7 @@ type Config struct {
 	Size      int      // bytes exposed, from the start of Memory
 	DispUnit  int      // bytes that displacement 1 stands for
 	GroupSize int      // ranks of the communicator
-	Group     []int    // those, as ranks of the job; nil: all ranks may access the window
+	Members   Members  // those, in their present lives; nil: all ranks may access the window
 	Checker   *Checker // set in checking mode
 	Host      *Host    // nil where no other process of the host maps the memory
 }
@@ -30,7 +30,7 @@ type Window struct {
 	flavor    Flavor
 	dispUnit  int
 	groupSize int
-	members   []uint64 // a bit for each rank of the job that may access it; nil: all may
+	members   Members
 	freed     atomic.Bool
 	mem       []byte // the exposed bytes, capacity included
 	memory    Memory
@@ -64,34 +64,13 @@ func New(c Config) (*Window, error) {
 		return fail(mpierr.Arg, "a group of %d ranks", c.GroupSize)
 	}
 	return &Window{
-		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize, members: rankSet(c.Group),
+		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize, members: c.Members,
 		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker, host: c.Host,
 	}, nil
 }
 
-// rankSet returns a set of ranks with a bit for each, nil for nil.
-func rankSet(ranks []int) []uint64 {
-	if ranks == nil {
-		return nil
-	}
-	var set []uint64
-	for _, r := range ranks {
-		for r/64 >= len(set) {
-			set = append(set, 0)
-		}
-		set[r/64] |= 1 << (r % 64)
-	}
-	return set
-}
-
-// Admits reports whether a rank of the job is in the window's group.
-func (w *Window) Admits(rank int) bool {
-	if w.members == nil {
-		return true
-	}
-	i := uint(rank) / 64
-	return i < uint(len(w.members)) && w.members[i]>>(uint(rank)%64)&1 != 0
-}
+// Admits reports whether a rank of the job, in the given incarnation, may access the window.
+func (w *Window) Admits(rank int, life uint64) bool { return w.members.Admit(rank, life) }
 
 // ID returns the id that requests carry.
 func (w *Window) ID() uint32 { return w.id }

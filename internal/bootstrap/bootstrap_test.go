@@ -82,17 +82,25 @@ var lastRank atomic.Int32
 
 // dial connects as a rank of its own.
 func dial(t testing.TB, addr string) *Client {
+	c, _ := dialNext(t, addr)
+	return c
+}
+
+// dialNext is dial, and returns the rank too.
+func dialNext(t testing.TB, addr string) (c *Client, rank int) {
 	t.Helper()
-	c, err := Dial(testContext(t), rankAt(addr, int(lastRank.Add(1)), manyRanks), nil)
+	rank = int(lastRank.Add(1))
+	c, err := Dial(testContext(t), rankAt(addr, rank, manyRanks), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c
+	return c, rank
 }
 
-// stores runs f over every implementation, with two views of one exchange.
-func stores(t *testing.T, f func(t *testing.T, a, b Store)) {
+// stores runs f over every implementation, with two views of one exchange. Keys that begin
+// with own are those of a.
+func stores(t *testing.T, f func(t *testing.T, a, b Store, own string)) {
 	for _, addr := range []string{"tcp:127.0.0.1:0", "127.0.0.1:0", "unix:"} {
 		name, _, _ := strings.Cut(addr, ":")
 		t.Run(name, func(t *testing.T) {
@@ -100,38 +108,45 @@ func stores(t *testing.T, f func(t *testing.T, a, b Store)) {
 				addr += filepath.Join(t.TempDir(), "s")
 			}
 			s := serveAt(t, addr)
-			f(t, dial(t, s.Addr()), dial(t, s.Addr()))
+			a, rank := dialNext(t, s.Addr())
+			f(t, a, dial(t, s.Addr()), keysOf(rank))
 		})
 	}
 	t.Run("server", func(t *testing.T) {
 		s := serveAt(t, "127.0.0.1:0")
-		f(t, s.Store(), dial(t, s.Addr()))
+		f(t, s.Store(), dial(t, s.Addr()), "")
 	})
 	t.Run("memory", func(t *testing.T) {
 		m := NewMemory()
-		f(t, m, m)
+		f(t, m, m, "")
 	})
 }
 
 func TestValueIsSeenByAll(t *testing.T) {
-	stores(t, func(t *testing.T, a, b Store) {
+	stores(t, func(t *testing.T, a, b Store, own string) {
 		ctx := testContext(t)
 		got := make(chan string, 1)
 		go func() {
-			v, err := b.Get(ctx, "k")
+			v, err := b.Get(ctx, own+"k")
 			got <- fmt.Sprint(string(v), err)
 		}()
 		big := bytes.Repeat([]byte("x"), MaxValueBytes)
 		for _, v := range [][]byte{big, {}, []byte("1")} {
-			if err := a.Put(ctx, "other", v); err != nil {
+			if err := a.Put(ctx, own+"other", v); err != nil {
 				t.Fatal(err)
 			}
-			if w, err := b.Get(ctx, "other"); err != nil || !bytes.Equal(v, w) {
+			if w, err := b.Get(ctx, own+"other"); err != nil || !bytes.Equal(v, w) {
 				t.Fatalf("put %d bytes, got %d, %v", len(v), len(w), err)
 			}
 		}
-		if err := a.Put(ctx, "k", []byte("value")); err != nil {
+		if v, found, err := b.Look(ctx, own+"k"); err != nil || found {
+			t.Fatalf("looked, and found %q, %v, before anything was put", v, err)
+		}
+		if err := a.Put(ctx, own+"k", []byte("value")); err != nil {
 			t.Fatal(err)
+		}
+		if v, found, err := b.Look(ctx, own+"k"); err != nil || !found || string(v) != "value" {
+			t.Fatalf("looked, and found %q: %t, %v", v, found, err)
 		}
 		if g := <-got; g != "value<nil>" {
 			t.Fatalf("blocked get returned %s", g)
@@ -140,18 +155,18 @@ func TestValueIsSeenByAll(t *testing.T) {
 }
 
 func TestKeysAndValuesBeyondTheLimitsAreRefused(t *testing.T) {
-	stores(t, func(t *testing.T, a, _ Store) {
+	stores(t, func(t *testing.T, a, _ Store, own string) {
 		ctx := testContext(t)
 		for _, err := range []error{
 			a.Put(ctx, "", nil),
-			a.Put(ctx, strings.Repeat("k", MaxKeyBytes+1), nil),
-			a.Put(ctx, "k", make([]byte, MaxValueBytes+1)),
+			a.Put(ctx, own+strings.Repeat("k", MaxKeyBytes+1), nil),
+			a.Put(ctx, own+"k", make([]byte, MaxValueBytes+1)),
 		} {
 			if !errors.Is(err, ErrLimit) {
 				t.Errorf("got %v, want ErrLimit", err)
 			}
 		}
-		if err := a.Put(ctx, strings.Repeat("k", MaxKeyBytes), nil); err != nil {
+		if err := a.Put(ctx, own+strings.Repeat("k", MaxKeyBytes-len(own)), nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -179,26 +194,27 @@ func TestStoreIsBoundedAsAWhole(t *testing.T) {
 	// A limit reached over the wire keeps its name.
 	s := serveAt(t, "127.0.0.1:0")
 	s.store.bytes = MaxTotalBytes
-	if err := dial(t, s.Addr()).Put(ctx, "k", nil); !errors.Is(err, ErrLimit) {
+	c, rank := dialNext(t, s.Addr())
+	if err := c.Put(ctx, Key(rank, "k"), nil); !errors.Is(err, ErrLimit) {
 		t.Errorf("over the wire: %v", err)
 	}
 }
 
 func TestEndedContextEndsGet(t *testing.T) {
-	stores(t, func(t *testing.T, a, b Store) {
+	stores(t, func(t *testing.T, a, b Store, own string) {
 		for range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
 			ctx, cancel := context.WithCancel(context.Background())
 			go cancel()
-			_, err := a.Get(ctx, "never")
+			_, err := a.Get(ctx, own+"never")
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("got %v", err)
 			}
 		}
 		ctx := testContext(t)
-		if err := a.Put(ctx, "k", nil); err != nil {
+		if err := a.Put(ctx, own+"k", nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Get(ctx, "k"); err != nil {
+		if _, err := b.Get(ctx, own+"k"); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -206,7 +222,8 @@ func TestEndedContextEndsGet(t *testing.T) {
 
 func TestAbortReachesEveryCall(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
-	a, own := dial(t, s.Addr()), s.Store()
+	a, rank := dialNext(t, s.Addr())
+	own := s.Store()
 	ctx := testContext(t)
 	blocked := make(chan error, 2)
 	for _, store := range []Store{a, own} {
@@ -217,7 +234,7 @@ func TestAbortReachesEveryCall(t *testing.T) {
 	}
 	s.Abort("rank 3 is on fire")
 	s.Abort("a later reason")
-	for _, err := range []error{<-blocked, <-blocked, a.Put(ctx, "k", nil), own.Put(ctx, "k", nil)} {
+	for _, err := range []error{<-blocked, <-blocked, a.Put(ctx, Key(rank, "k"), nil), own.Put(ctx, "k", nil)} {
 		if e, ok := errors.AsType[*AbortError](err); !ok || e.Reason != "rank 3 is on fire" {
 			t.Errorf("got %v", err)
 		}
@@ -225,16 +242,16 @@ func TestAbortReachesEveryCall(t *testing.T) {
 }
 
 func TestCloseUnblocksCalls(t *testing.T) {
-	stores(t, func(t *testing.T, a, _ Store) {
+	stores(t, func(t *testing.T, a, _ Store, own string) {
 		ctx := testContext(t)
 		blocked := make(chan error, 1)
 		go func() {
-			_, err := a.Get(ctx, "never")
+			_, err := a.Get(ctx, own+"never")
 			blocked <- err
 		}()
 		a.Close()
 		a.Close()
-		for _, err := range []error{<-blocked, a.Put(ctx, "k", nil)} {
+		for _, err := range []error{<-blocked, a.Put(ctx, own+"k", nil)} {
 			if !errors.Is(err, net.ErrClosed) {
 				t.Errorf("got %v", err)
 			}
@@ -265,7 +282,11 @@ func TestNobodyLeavesAFenceBeforeAllAreThere(t *testing.T) {
 	entered := 0
 	var ranks sync.WaitGroup
 	for rank := range size {
-		c := dial(t, s.Addr())
+		c, err := Dial(ctx, rankAt(s.Addr(), rank, size), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
 		ranks.Go(func() {
 			mu.Lock()
 			entered++
@@ -285,12 +306,12 @@ func TestNobodyLeavesAFenceBeforeAllAreThere(t *testing.T) {
 
 func TestStrangersAreRefused(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
-	good := dial(t, s.Addr())
+	good, rank := dialNext(t, s.Addr())
 	if _, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil); !errors.Is(err, ErrRefused) {
 		t.Errorf("wrong token: %v", err)
 	}
 	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)})
-	put := appendMessage(nil, message{kind: kindPut, call: 1, key: "stolen", body: []byte("x")})
+	put := appendMessage(nil, message{kind: kindPut, call: 1, key: Key(7, "stolen"), body: []byte("x")})
 	for name, sent := range map[string][]byte{
 		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
 		"no hello":           put,
@@ -315,10 +336,10 @@ func TestStrangersAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if value, waits, _ := s.store.lookup("stolen"); waits == nil { // the stranger's connection has ended
+	if value, waits, _ := s.store.lookup(Key(7, "stolen")); waits == nil { // the stranger's connection has ended
 		t.Errorf("a stranger put %q", value)
 	}
-	if err := good.Put(testContext(t), "k", nil); err != nil {
+	if err := good.Put(testContext(t), Key(rank, "k"), nil); err != nil {
 		t.Errorf("the good client suffered: %v", err)
 	}
 }
@@ -329,7 +350,7 @@ func TestDialWaitsForServer(t *testing.T) {
 	go func() {
 		c, err := Dial(testContext(t), rankAt(addr, 1, 2), nil)
 		if err == nil {
-			err = c.Put(testContext(t), "k", nil)
+			err = c.Put(testContext(t), Key(1, "k"), nil)
 			c.Close()
 		}
 		got <- err
@@ -422,6 +443,8 @@ func FuzzParseMessage(f *testing.F) {
 		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},
 		{kind: kindPut, call: 7, key: "key", body: []byte("value")},
 		{kind: kindGet, call: 1 << 31, key: "key"},
+		{kind: kindLook, call: 3, key: "key"},
+		{kind: kindAbsent, call: 3},
 		{kind: kindFailed, body: []byte("why")},
 	} {
 		f.Add(appendMessage(nil, m)[lengthFieldBytes:])

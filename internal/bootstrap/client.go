@@ -163,6 +163,21 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, err
 }
 
+// Look returns the newest value of key, if there is one. It blocks for one round trip.
+func (c *Client) Look(ctx context.Context, key string) (value []byte, found bool, err error) {
+	if err := checkKey(key); err != nil {
+		return nil, false, err
+	}
+	value, err = c.call(ctx, message{kind: kindLook, key: key})
+	if errors.Is(err, errAbsent) {
+		return nil, false, nil
+	}
+	return value, err == nil, err
+}
+
+// errAbsent is that there is no value.
+var errAbsent = errors.New("there is no value yet")
+
 // attendance returns in words which ranks of the job are there.
 func (c *Client) attendance(ctx context.Context) (string, error) {
 	text, err := c.call(ctx, message{kind: kindWho})
@@ -285,6 +300,10 @@ func result(m message) ([]byte, error) {
 		return nil, &AbortError{Reason: string(m.body)}
 	case kindLimit:
 		return nil, fmt.Errorf("%w: %s", ErrLimit, m.body)
+	case kindRefused:
+		return nil, fmt.Errorf("%w: %s", ErrRefused, m.body)
+	case kindAbsent:
+		return nil, errAbsent
 	case kindFailed:
 		return nil, fmt.Errorf("the rendezvous failed: %s", m.body)
 	}

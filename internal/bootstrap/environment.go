@@ -1,6 +1,9 @@
 package bootstrap
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -74,7 +77,7 @@ func ParseSwitch(s string, absent bool) (bool, error) {
 // Config is the place of a process in its job.
 type Config struct {
 	Rank, Size int
-	Job        uint64        // random, the same for all ranks, never 0
+	Job        uint64        // random, the same for all ranks, never 0, and told to nobody else
 	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one, and where PMI tells it
 	Serve      bool          // whether this rank serves the rendezvous
 	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
@@ -91,6 +94,13 @@ type Config struct {
 
 // Token returns the job's secret, as Serve and Dial take it.
 func (c *Config) Token() string { return fmt.Sprintf("%016x", c.Job) }
+
+// FrameJob returns what frames name the job by, never 0. It is made of the token, which it
+// does not give away: who reads a frame has no entry to the rendezvous.
+func (c *Config) FrameJob() uint64 {
+	sum := sha256.Sum256([]byte("xdprma: the job in frames\x00" + c.Token()))
+	return cmp.Or(binary.LittleEndian.Uint64(sum[:]), 1)
+}
 
 // Launched reports whether a launcher has started the process as a rank of a job.
 func (c *Config) Launched() bool { return c.Rendezvous != "" || c.PMI.FD != 0 }

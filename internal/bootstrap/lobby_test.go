@@ -23,7 +23,7 @@ func TestIdleConnectionsKeepNoMemberOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.Publish(testContext(t), 1, nil); err != nil {
+			if err := m.Publish(testContext(t), nil); err != nil {
 				t.Error(err)
 			}
 		})

@@ -101,25 +101,50 @@ func describer(m *members) func(context.Context) (string, error) {
 // process was last refused. It blocks for one round trip.
 func (m *Member) Attendance(ctx context.Context) (string, error) { return m.attendance(ctx) }
 
-// Publish makes known where a rank is: it sets what Find returns. It blocks for one
+// Publish makes known where this rank is: it sets what Find returns. It blocks for one
 // round trip.
-func (m *Member) Publish(ctx context.Context, rank int, place []byte) error {
-	return m.Put(ctx, placeKey(rank), append([]byte{valuePlace}, place...))
+func (m *Member) Publish(ctx context.Context, place []byte) error {
+	b := binary.LittleEndian.AppendUint64([]byte{valuePlace}, m.Incarnation)
+	return m.Put(ctx, placeKey(m.Place.Rank), append(b, place...))
 }
 
-// Find returns what was last published about a rank, blocking until there is something.
-// Once the rank's process is known to have ended, it returns an *EndedError.
-func (m *Member) Find(ctx context.Context, rank int) ([]byte, error) {
+// Find returns what a rank has last published, and the incarnation of the process that
+// did, blocking until there is something. Once the rank's process is known to have ended,
+// it returns an *EndedError.
+func (m *Member) Find(ctx context.Context, rank int) (incarnation uint64, place []byte, err error) {
 	b, err := m.Get(ctx, placeKey(rank))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(b) > 0 && b[0] == valueEnded:
-		return nil, &EndedError{Rank: rank, Reason: string(b[1:])}
-	case len(b) == 0 || b[0] != valuePlace:
-		return nil, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
+	if err != nil {
+		return 0, nil, err
 	}
-	return b[1:], nil
+	return parsePlace(rank, b)
+}
+
+// FindNow is Find without waiting: found is false if the rank has published nothing yet.
+func (m *Member) FindNow(ctx context.Context, rank int) (incarnation uint64, place []byte, found bool, err error) {
+	b, found, err := m.Store.Look(ctx, placeKey(rank))
+	if err != nil || !found {
+		return 0, nil, false, err
+	}
+	incarnation, place, err = parsePlace(rank, b)
+	return incarnation, place, err == nil, err
+}
+
+// parsePlace reads the value of a rank's place.
+func parsePlace(rank int, b []byte) (incarnation uint64, place []byte, err error) {
+	switch {
+	case len(b) > 0 && b[0] == valueEnded:
+		return 0, nil, &EndedError{Rank: rank, Reason: string(b[1:])}
+	case len(b) < placeHead || b[0] != valuePlace:
+		return 0, nil, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
+	}
+	return binary.LittleEndian.Uint64(b[1:]), b[placeHead:], nil
+}
+
+// isPlaceOf reports whether b is a place that the process with the given incarnation can
+// publish.
+func isPlaceOf(incarnation uint64, b []byte) bool {
+	published, _, err := parsePlace(0, b)
+	return err == nil && published == incarnation
 }
 
 // End returns the n-th end of a rank's process, counted from 0. It blocks until there is
@@ -147,12 +172,15 @@ func (e *EndedError) Error() string { return "its process has ended: " + e.Reaso
 
 // The value of a rank's place begins with one of these.
 const (
-	valuePlace = 1
+	valuePlace = 1 // the incarnation follows, u64, and what the rank has published
 	valueEnded = 2 // the reason follows
+
+	placeHead = 1 + 8
 )
 
-func placeKey(rank int) string { return "place/" + strconv.Itoa(rank) }
+func placeKey(rank int) string { return Key(rank, "place") }
 
+// endKey is of no rank.
 func endKey(n int) string { return "end/" + strconv.Itoa(n) }
 
 // serving is the store of the rank that serves the rendezvous itself.

@@ -21,7 +21,8 @@ type members struct {
 	size    int // 0 until the first rank has come
 	ranks   map[int]*entry
 	ends    int    // ranks that have ended for good
-	refusal string // the last one, empty if there was none
+	refused int    // how often a process was refused what it wanted
+	refusal string // the last time
 }
 
 // entry is one rank.
@@ -119,6 +120,7 @@ func (m *members) refuse(rank int, from, why string) error {
 }
 
 func (m *members) refuseLocked(rank int, from, why string) error {
+	m.refused++
 	m.refusal = fmt.Sprintf("a process at %s as rank %d: %s", from, rank, why)
 	return fmt.Errorf("rank %d: %s", rank, why)
 }
@@ -147,8 +149,8 @@ func (m *members) describe() string {
 			text += "; " + list.name + ": " + listRanks(list.ranks)
 		}
 	}
-	if m.refusal != "" {
-		text += "; refused: " + m.refusal
+	if m.refused > 0 {
+		text += fmt.Sprintf("; refused %d times, the last time: %s", m.refused, m.refusal)
 	}
 	return text
 }

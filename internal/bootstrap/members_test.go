@@ -138,9 +138,12 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, _, found, err := waiter.FindNow(ctx, 2); found || err != nil {
+		t.Errorf("a rank that has published nothing: found %t, %v", found, err)
+	}
 	found := make(chan error, 1)
 	go func() {
-		_, err := waiter.Find(ctx, 1)
+		_, _, err := waiter.Find(ctx, 1)
 		found <- err
 	}()
 	ends := make(chan *EndedError)
@@ -153,11 +156,14 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 			ends <- e
 		}
 	}()
-	if err := late.Publish(ctx, 2, []byte("here")); err != nil {
+	if err := late.Publish(ctx, []byte("here")); err != nil {
 		t.Fatal(err)
 	}
-	if place, err := waiter.Find(ctx, 2); err != nil || string(place) != "here" {
-		t.Errorf("found %q, %v", place, err)
+	if life, place, err := waiter.Find(ctx, 2); err != nil || string(place) != "here" || life != late.Incarnation {
+		t.Errorf("found %q of incarnation %d, %v", place, life, err)
+	}
+	if life, place, found, err := waiter.FindNow(ctx, 2); err != nil || !found || string(place) != "here" || life != late.Incarnation {
+		t.Errorf("looked, and found %q of incarnation %d, %v", place, life, err)
 	}
 	check := func(when string, err error, rank int) {
 		t.Helper()
@@ -171,13 +177,15 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	s.Ended(2, "it was killed")
 	s.Ended(2, "again") // changes nothing
 	check("the second end", <-ends, 2)
-	if late.Publish(ctx, 2, []byte("what was still on its way")) == nil {
+	if late.Publish(ctx, []byte("what was still on its way")) == nil {
 		t.Error("a rank that has ended published its place")
 	}
 	for _, m := range []*Member{waiter, late} {
 		for rank := 1; rank <= 2; rank++ {
-			_, err := m.Find(ctx, rank)
+			_, _, err := m.Find(ctx, rank)
 			check("who comes later", err, rank)
+			_, _, _, err = m.FindNow(ctx, rank)
+			check("who looks later", err, rank)
 		}
 	}
 	if _, err := join(t, s, 1, 3); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "has ended") {

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -107,6 +108,20 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 			return nil, fmt.Errorf("waiting for key %q: %w", key, ctx.Err())
 		}
 	}
+}
+
+// Look returns a copy of the newest value of key, if there is one. It does not block.
+func (m *Memory) Look(ctx context.Context, key string) (value []byte, found bool, err error) {
+	if err := cmp.Or(checkKey(key), ctx.Err()); err != nil {
+		return nil, false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, found = m.values[key]
+	if m.err != nil || !found {
+		return nil, false, m.err
+	}
+	return slices.Clone(value), true, nil
 }
 
 // lookup returns the value or error that a Get ends with, or what it has to wait for.

@@ -15,7 +15,8 @@ import (
 //	hello    u32 rank, u32 size, magic, version, token; the answer is the rank's
 //	         incarnation, u64
 //	put      u16 key length, key, value
-//	get      key
+//	get      key; answered once there is a value
+//	look     key; answered at once
 //	cancel   nothing; not answered
 //	who      nothing; the answer says in words which ranks are there
 //	answers  the value of a get, the words of an error, or nothing
@@ -25,16 +26,18 @@ const (
 	kindGet    = 3
 	kindCancel = 4
 	kindWho    = 5
+	kindLook   = 6
 
 	kindOK      = 128
 	kindFailed  = 129 // the call failed, for the reason in the body
 	kindLimit   = 130 // it failed with ErrLimit
 	kindAborted = 131 // it failed with AbortError
-	kindRefused = 132 // answer to a hello; the connection ends
+	kindRefused = 132 // it was not for this rank; after a hello the connection ends
+	kindAbsent  = 133 // there is no value yet
 )
 
 const (
-	helloMagic       = "XRBS\x02" // protocol and version
+	helloMagic       = "XRBS\x03" // protocol and version
 	messageHead      = 4 + 1 + 4
 	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
 	helloHead        = 4 + 4                               // rank and size
@@ -47,7 +50,7 @@ const (
 var errMalformed = errors.New("malformed message")
 
 // message is one decoded message. key and body point into the buffer it was
-// read from; key is set for put and get only, rank and size for hello.
+// read from; key is set for put, get and look only, rank and size for hello.
 type message struct {
 	kind       byte
 	call       uint32
@@ -68,7 +71,7 @@ func appendMessage(b []byte, m message) []byte {
 	case kindPut:
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.key)))
 		b = append(b, m.key...)
-	case kindGet:
+	case kindGet, kindLook:
 		b = append(b, m.key...)
 	}
 	b = append(b, m.body...)
@@ -110,9 +113,9 @@ func parseMessage(buf []byte) (message, error) {
 			return message{}, fmt.Errorf("%w: put with a key of %d bytes", errMalformed, n)
 		}
 		m.key, m.body = string(m.body[2:2+n]), m.body[2+n:]
-	case kindGet:
+	case kindGet, kindLook:
 		if len(m.body) == 0 || len(m.body) > MaxKeyBytes {
-			return message{}, fmt.Errorf("%w: get with a key of %d bytes", errMalformed, len(m.body))
+			return message{}, fmt.Errorf("%w: kind %d with a key of %d bytes", errMalformed, m.kind, len(m.body))
 		}
 		m.key, m.body = string(m.body), nil
 	case kindHello:
@@ -121,7 +124,7 @@ func parseMessage(buf []byte) (message, error) {
 		}
 		m.rank, m.size = int(binary.LittleEndian.Uint32(m.body)), int(binary.LittleEndian.Uint32(m.body[4:]))
 		m.body = m.body[helloHead:]
-	case kindCancel, kindWho, kindOK, kindFailed, kindLimit, kindAborted, kindRefused:
+	case kindCancel, kindWho, kindOK, kindFailed, kindLimit, kindAborted, kindRefused, kindAbsent:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

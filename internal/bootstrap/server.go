@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -203,6 +204,7 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	defer leave()
+	c.rank, c.incarnation = m.rank, incarnation
 	if !c.answer(message{kind: kindOK, call: m.call, body: binary.LittleEndian.AppendUint64(nil, incarnation)}) {
 		return
 	}
@@ -221,6 +223,9 @@ type connection struct {
 	conn     net.Conn
 	ctx      context.Context // ends with the connection
 	routines sync.WaitGroup
+
+	rank        int // what the client is, once it has entered
+	incarnation uint64
 
 	mu   sync.Mutex // guards gets
 	gets map[uint32]context.CancelFunc
@@ -246,18 +251,27 @@ func (c *connection) greet(r *bufio.Reader) (message, bool) {
 	return m, true
 }
 
-// refuse answers a hello that leads nowhere.
-func (c *connection) refuse(hello message, why error) {
-	c.answer(message{kind: kindRefused, call: hello.call, body: []byte(truncate(why.Error()))})
+// refuse answers a message that asks for what its sender may not have, as answer does.
+func (c *connection) refuse(m message, why error) bool {
+	return c.answer(message{kind: kindRefused, call: m.call, body: []byte(truncate(why.Error()))})
 }
 
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
 	case kindPut:
+		if err := c.checkPut(m); err != nil {
+			return c.refuse(m, err)
+		}
 		return c.answer(outcome(m.call, nil, c.server.store.Put(c.ctx, m.key, m.body)))
 	case kindGet:
 		return c.startGet(m)
+	case kindLook:
+		value, found, err := c.server.store.Look(c.ctx, m.key)
+		if err == nil && !found {
+			return c.answer(message{kind: kindAbsent, call: m.call})
+		}
+		return c.answer(outcome(m.call, value, err))
 	case kindWho:
 		return c.answer(message{kind: kindOK, call: m.call, body: []byte(c.server.members.describe())})
 	case kindCancel:
@@ -271,6 +285,20 @@ func (c *connection) handle(m message) bool {
 		return true
 	}
 	return false
+}
+
+// checkPut returns why a client may not put a value, or nil.
+func (c *connection) checkPut(m message) error {
+	why := ""
+	switch {
+	case !strings.HasPrefix(m.key, keysOf(c.rank)):
+		why = fmt.Sprintf("it wanted to put key %q, and may put keys that begin with %q", m.key, keysOf(c.rank))
+	case m.key == placeKey(c.rank) && !isPlaceOf(c.incarnation, m.body):
+		why = fmt.Sprintf("it wanted to put key %q for another incarnation than its own, %d", m.key, c.incarnation)
+	default:
+		return nil
+	}
+	return c.server.members.refuse(c.rank, c.conn.RemoteAddr().String(), why)
 }
 
 // startGet answers a get as soon as there is a value, and lets other messages

@@ -21,7 +21,8 @@
 //
 // The exchange is neither encrypted nor authenticated beyond the job id in a
 // connection's first message. It keeps strangers and other jobs out by mistake
-// or guesswork; it does not withstand somebody who reads the network.
+// or guesswork; it does not withstand somebody who reads its connections. A rank can
+// change nothing that other ranks or the launcher have said.
 package bootstrap
 
 import (
@@ -45,7 +46,8 @@ const (
 var (
 	// ErrLimit is wrapped by the error of a call that would exceed a limit.
 	ErrLimit = errors.New("limit of the rendezvous exceeded")
-	// ErrRefused is wrapped by Dial's error when the server turned the client away.
+	// ErrRefused is wrapped by Dial's error when the server turned the client away, and by
+	// that of a call that wanted what is not for its rank.
 	ErrRefused = errors.New("the rendezvous refused this process")
 )
 
@@ -56,15 +58,24 @@ type AbortError struct{ Reason string }
 // Error returns the reason that was given.
 func (e *AbortError) Error() string { return "the job was aborted: " + e.Reason }
 
+// Key returns the name of a value of a rank. No other rank can put a value there.
+func Key(rank int, name string) string { return keysOf(rank) + name }
+
+// keysOf returns what the keys of a rank begin with.
+func keysOf(rank int) string { return strconv.Itoa(rank) + "/" }
+
 // Store is the exchange as one rank sees it. All methods may be called
 // concurrently. After Close they return an error that wraps net.ErrClosed, and
 // after an abort an *AbortError.
 type Store interface {
 	// Put sets key to a copy of value, replacing what an earlier incarnation of
-	// a rank may have put there. It blocks for one round trip.
+	// a rank may have put there. It blocks for one round trip. The server refuses a key
+	// that is not of this rank (Key), with ErrRefused.
 	Put(ctx context.Context, key string, value []byte) error
 	// Get returns the newest value of key, blocking until there is one.
 	Get(ctx context.Context, key string) ([]byte, error)
+	// Look returns the newest value of key, if there is one. It blocks for one round trip.
+	Look(ctx context.Context, key string) (value []byte, found bool, err error)
 	// Close ends this rank's part and unblocks its calls. It is idempotent.
 	Close() error
 }
@@ -72,9 +83,10 @@ type Store interface {
 // Fence blocks until all size ranks have called it with the same name. A name
 // serves once. Rank 0 collects, so the cost is two small messages a rank.
 func Fence(ctx context.Context, s Store, name string, rank, size int) error {
-	done := "fence/" + name + "/done"
+	here := "fence/" + name
+	done := Key(0, here)
 	if rank != 0 {
-		if err := s.Put(ctx, "fence/"+name+"/"+strconv.Itoa(rank), nil); err != nil {
+		if err := s.Put(ctx, Key(rank, here), nil); err != nil {
 			return fmt.Errorf("fence %q: %w", name, err)
 		}
 		if _, err := s.Get(ctx, done); err != nil {
@@ -83,7 +95,7 @@ func Fence(ctx context.Context, s Store, name string, rank, size int) error {
 		return nil
 	}
 	for r := 1; r < size; r++ {
-		if _, err := s.Get(ctx, "fence/"+name+"/"+strconv.Itoa(r)); err != nil {
+		if _, err := s.Get(ctx, Key(r, here)); err != nil {
 			return fmt.Errorf("fence %q, waiting for rank %d: %w", name, r, err)
 		}
 	}

@@ -33,7 +33,7 @@ const millisecond int64 = 1000_000
 type Config struct {
 	Rank        int           // of this process in the job
 	Size        int           // ranks in the job
-	Job         uint64        // shared by all ranks of the job, unknown to others
+	Job         uint64        // names the job in frames, the same at all its ranks
 	Incarnation uint64        // larger for each restart of this rank; not 0
 	Rand        func() uint64 // session ids
 	Slab        *Slab         // transmit memory of the device
@@ -56,6 +56,11 @@ type Config struct {
 	Express     *express.Tables
 	Peer        func(PathID) (peer, local express.Endpoint)
 	AnswersLost func(rank int)
+
+	// Published, if not nil, says whether a rank has made known that it is of an incarnation
+	// and at the end of a path, as a hello claims. If that is not known yet, the caller finds
+	// out and calls Learned. It is called as OnConflict is. Nil: all hellos are believed.
+	Published func(rank int, incarnation uint64, path PathID) Verdict
 
 	// Address, if not nil, tells where a path leads, for errors.
 	Address func(PathID) string
@@ -103,7 +108,7 @@ func New(cfg Config) *Engine {
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Address: cfg.Address,
+		Congestion: cfg.Congestion, Address: cfg.Address, Published: cfg.Published,
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{

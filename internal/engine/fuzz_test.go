@@ -100,7 +100,7 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	reached := bytes.Repeat([]byte{0xa5}, guard+64+guard)
 	fb := newFabric(t, 2, 64, func(c *Config) {
 		c.Parked, c.Express = 6, express.HeapTables(2)
-		if c.Express.Expose(express.Window{ID: testWindow + 2, Mem: reached[guard : guard+64], Members: func(int) bool { return true }, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
+		if c.Express.Expose(express.Window{ID: testWindow + 2, Mem: reached[guard : guard+64], Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
 			t.Fatal("the place of the window is taken")
 		}
 	})

@@ -63,8 +63,7 @@ func (p *programs) equip(c *Config, memory int) []byte {
 // show gives a rank a window that its program reaches, and returns the memory of that.
 func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memory int) []byte {
 	mem := make([]byte, memory)
-	all := func(int) bool { return true }
-	if p.tables[rank].Expose(express.Window{ID: id, Mem: mem, Members: all, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
+	if p.tables[rank].Expose(express.Window{ID: id, Mem: mem, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
 		p.t.Fatal("the place of the window is taken")
 	}
 	w, err := window.New(window.Config{

@@ -15,6 +15,15 @@ type (
 	Opened = link.Opened
 	// Slab is the memory of a device's transmit slots.
 	Slab = link.Slab
+	// Verdict is what is known of a hello's claims.
+	Verdict = link.Verdict
+)
+
+// The verdicts.
+const (
+	Unknown   = link.Unknown
+	Confirmed = link.Confirmed
+	Refuted   = link.Refuted
 )
 
 // NoPath marks the absence of a path.

@@ -19,7 +19,7 @@ type program struct {
 // newProgram gives a rank a program that reaches its memory.
 func newProgram(rank, size int, memory []byte) (*program, *window.Host) {
 	p := &program{tables: express.HeapTables(size), slots: map[uint64]int32{}}
-	p.tables.Expose(express.Window{ID: stageWindow, Mem: memory, Members: func(int) bool { return true }, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil)
+	p.tables.Expose(express.Window{ID: stageWindow, Mem: memory, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil)
 	return p, &window.Host{Lock: p.tables.Lock(stageWindow), Ranks: []int{rank, window.InKernel}}
 }
 

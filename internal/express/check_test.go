@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // with returns r changed.
@@ -216,7 +217,7 @@ func neighbours(n int) (ids []uint32) {
 // A place that a window has, or that may not be used, is given to no other.
 func TestExpose(t *testing.T) {
 	tt := newTarget()
-	w := Window{ID: neighbours(1)[0], Mem: tt.mem, Members: func(int) bool { return true }}
+	w := Window{ID: neighbours(1)[0], Mem: tt.mem}
 	never := func(int) bool { return false }
 	if tt.Expose(w, never) >= 0 || tt.Lock(id) == nil {
 		t.Error("a place that may not be used was given")
@@ -246,7 +247,52 @@ func TestRetractLeavesNothing(t *testing.T) {
 	if want := (exposed{Base: noBase, Chunk: noChunk}); *e != want || tt.windows[0] != want {
 		t.Errorf("left behind: %+v", *e)
 	}
-	if tt.Expose(Window{ID: next, Chunk: 2, Mem: tt.mem[:8], Members: func(int) bool { return true }}, nil) != id || e.Chunk != 2 || e.Size != 8 {
+	if tt.Expose(Window{ID: next, Chunk: 2, Mem: tt.mem[:8]}, nil) != id || e.Chunk != 2 || e.Size != 8 {
 		t.Errorf("the next window: %+v", *e)
+	}
+}
+
+// A window admits a member in the life that it was made with: whichever comes first, the
+// session or the window, and through the program as through user space.
+func TestMembersAreLives(t *testing.T) {
+	const early, life, late = 5, 6, 7
+	exchange := uint64(0)
+	for _, by := range []By{ByProgram, ByUser} {
+		tt := newTarget()
+		tt.Retract(id)
+		w := Window{ID: id, Mem: tt.mem[:size], Members: window.NewMembers([]int{rank}, []uint64{life})}
+		greet := func(l uint64) {
+			tt.CloseSlot(0)
+			tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank, Life: l})
+			exchange = 0
+		}
+		expect := func(v Verdict, why Reason) {
+			t.Helper()
+			tt.expect(t, request(exchange+1, put(0, "x")), by, v, why)
+			if v == Answer {
+				exchange++
+			}
+		}
+		tt.Expose(w, nil) // before any session
+		greet(early)
+		expect(ToUser, Outsider)
+		greet(life)
+		expect(Answer, None)
+		tt.Retract(id)
+		tt.Expose(w, nil) // during the session
+		expect(Answer, None)
+		greet(late)
+		expect(ToUser, Outsider)
+		tt.Retract(id)
+		tt.Expose(w, nil) // during the session of another life
+		expect(ToUser, Outsider)
+		w.Members = window.NewMembers([]int{rank + 1}, []uint64{late})
+		tt.Retract(id)
+		tt.Expose(w, nil)
+		expect(ToUser, Outsider)
+		w.Members = window.NewMembers([]int{rank + 1, rank}, []uint64{life, late})
+		tt.Retract(id)
+		tt.Expose(w, nil)
+		expect(Answer, None)
 	}
 }

@@ -32,7 +32,7 @@ func FuzzServe(f *testing.F) {
 		around := bytesOf(make([]uint64, 2*PageLen/8+2))
 		tt := target{HeapTables(2), around[8 : len(around)-8], make([]uint64, window.LockWordLen/8)}
 		tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-		tt.Expose(Window{ID: id, Mem: tt.mem[:size], Lock: window.LockWordIn(bytesOf(tt.words)), Members: func(int) bool { return true }}, nil)
+		tt.Expose(Window{ID: id, Mem: tt.mem[:size], Lock: window.LockWordIn(bytesOf(tt.words))}, nil)
 		other := tt.slots[1]
 		before := bytes.Clone(frame)
 		n, v, why := tt.Serve(0, frame, ByUser)

@@ -81,7 +81,7 @@ type target struct {
 func newTarget() target {
 	t := target{HeapTables(2), bytesOf(make([]uint64, 2*PageLen/8)), make([]uint64, window.LockWordLen/8)}
 	t.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: window.LockWordIn(bytesOf(t.words)), Members: func(r int) bool { return r == rank }}, nil)
+	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: window.LockWordIn(bytesOf(t.words)), Members: window.NewMembers([]int{rank}, nil)}, nil)
 	return t
 }
 

@@ -10,7 +10,7 @@ func exposeSteps(t *testing.T, first, step uint32, count int) (placed int) {
 	exposed := make([]bool, count)
 	for i := range exposed {
 		id := first + uint32(i)*step
-		if exposed[i] = tables.Expose(Window{ID: id, Members: func(int) bool { return true }}, nil) >= 0; exposed[i] {
+		if exposed[i] = tables.Expose(Window{ID: id}, nil) >= 0; exposed[i] {
 			placed++
 		}
 	}

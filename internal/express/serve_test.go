@@ -143,7 +143,7 @@ func TestWindowGoesWhileInterrupted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tt := newTarget()
 			words := make([]uint64, window.LockWordLen/8)
-			tt.Expose(Window{ID: gone, Mem: bytesOf(make([]uint64, 8)), Lock: window.LockWordIn(bytesOf(words)), Members: func(int) bool { return true }}, nil)
+			tt.Expose(Window{ID: gone, Mem: bytesOf(make([]uint64, 8)), Lock: window.LockWordIn(bytesOf(words))}, nil)
 			left := c.after
 			if c.list[0].Code == wire.CodeLock {
 				left-- // the lock is not asked about
@@ -287,7 +287,7 @@ func TestLocks(t *testing.T) {
 	}
 	tt := newTarget()
 	tt.Retract(id)
-	tt.Expose(Window{ID: id, Mem: tt.mem[:size], Members: func(int) bool { return true }}, nil)
+	tt.Expose(Window{ID: id, Mem: tt.mem[:size]}, nil)
 	tt.expect(t, request(1, lock(0), put(0, "x"), unlock()), ByProgram, ToUser, Locked)
 }
 

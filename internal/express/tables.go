@@ -14,6 +14,7 @@ import (
 type Tables struct {
 	slots   []place
 	windows []exposed
+	lives   map[uint32]uint64 // by rank: the incarnation of the last session that got a slot
 
 	interrupt func() bool
 	shown     [Windows]atomic.Pointer[shown] // nil where no window is exposed
@@ -24,6 +25,8 @@ type Tables struct {
 type shown struct {
 	mem  []byte
 	lock *window.LockWord // nil if the program may not take it
+
+	members window.Members
 }
 
 // results has room for the result of one record.
@@ -32,7 +35,7 @@ type results [MaxResults]byte
 // NewTables returns the tables in memory that is aligned to 8 bytes and zero at first:
 // any number of slots of SlotLen bytes, and Windows windows of WindowLen bytes.
 func NewTables(slots, windows []byte) *Tables {
-	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows)}
+	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows), lives: map[uint32]uint64{}}
 	if len(t.windows) != Windows {
 		panic("express: memory for too few windows, or too many")
 	}
@@ -72,6 +75,7 @@ type Slot struct {
 	Session     uint64 // id that its requests carry; not 0
 	PeerSession uint64 // id that its answers carry
 	Rank        uint32 // of the origin in the job
+	Life        uint64 // its incarnation
 	// Where its requests come from and arrive. If neither is zero, the program passes
 	// those of other places on to user space.
 	Peer, Local Endpoint
@@ -93,7 +97,29 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 	p.PeerIP, p.LocalIP, p.PeerPort, p.LocalPort = peerIP, localIP, peerPort, localPort
 	atomic.StoreUint64(&p.Outcome, 0)
 	atomic.StoreUint64(&p.Locked, 0)
+	t.admit(s.Rank, s.Life)
 	atomic.StoreUint64(&p.Session, s.Session)
+}
+
+// admit has the windows admit a rank in its present life, or not. For the program, a rank is
+// one bit in a window: it stands for the life whose session has a slot.
+func (t *Tables) admit(rank uint32, life uint64) {
+	if rank >= MaxRank || t.lives[rank] == life {
+		return
+	}
+	t.lives[rank] = life
+	for i := range t.windows {
+		s := t.shown[i].Load()
+		if s == nil {
+			continue
+		}
+		set, bit := &t.windows[i].Members[rank/64], uint64(1)<<(rank%64)
+		if s.members.Admit(int(rank), life) {
+			atomic.OrUint64(set, bit)
+		} else {
+			atomic.AndUint64(set, ^bit)
+		}
+	}
 }
 
 // CloseSlot ends slot i: no request of its session is claimed any more. A program that
@@ -125,12 +151,12 @@ func (t *Tables) Holds(i int) (id uint32, ok bool) {
 // Window is a window that the program reaches.
 type Window struct {
 	ID      uint32
-	Chunk   int                 // index of the chunk in which it lies
-	Base    uint64              // where in the chunk, a multiple of 8
-	Mem     []byte              // its memory here, aligned to 8 bytes
-	Members func(rank int) bool // whether a rank of the job may access it
-	Lock    *window.LockWord    // nil if the program may not take its lock
-	LockAt  uint64              // where in the chunk that is, a multiple of LockWordLen
+	Chunk   int              // index of the chunk in which it lies
+	Base    uint64           // where in the chunk, a multiple of 8
+	Mem     []byte           // its memory here, aligned to 8 bytes
+	Members window.Members   // those who may access it
+	Lock    *window.LockWord // nil if the program may not take its lock
+	LockAt  uint64           // where in the chunk that is, a multiple of LockWordLen
 }
 
 // tries is how many places there are for a window.
@@ -173,13 +199,13 @@ func (t *Tables) expose(place int, w *Window) {
 	for i := range e.Members {
 		var set uint64
 		for bit := range 64 {
-			if w.Members(i*64 + bit) {
+			if rank := i*64 + bit; w.Members.Admit(rank, t.lives[uint32(rank)]) {
 				set |= 1 << bit
 			}
 		}
 		atomic.StoreUint64(&e.Members[i], set)
 	}
-	t.shown[place].Store(&shown{w.Mem, w.Lock})
+	t.shown[place].Store(&shown{w.Mem, w.Lock, w.Members})
 	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
 }
 

@@ -42,18 +42,62 @@ func (l *Link) outputOnce(i int32, n int, path PathID) {
 	l.out = append(l.out, Out{Slot: i, Len: int32(n), Path: path})
 }
 
+// Verdict is what is known of a hello's claims.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Unknown   Verdict = iota // what the rank has published is not known yet; Learned follows
+	Confirmed                // the rank has published what the hello claims
+	Refuted                  // it has published something else
+)
+
+// claim is a hello that waits for a verdict.
+type claim struct {
+	path  PathID
+	hello wire.Hello
+}
+
 func (l *Link) receiveHello(path PathID, body []byte) {
 	var h wire.Hello
-	rank := 0
 	ok := h.Decode(body) && h.Job == l.cfg.Job && h.Target == uint32(l.cfg.Rank) && h.Rank < uint32(l.cfg.Size)
-	if ok {
-		rank = int(h.Rank)
-		ok = rank != l.cfg.Rank
-	}
-	if !ok || path == NoPath {
+	if !ok || h.Rank == h.Target || path == NoPath {
 		l.stats.Handshakes++
 		return
 	}
+	l.judge(&claim{path, h})
+}
+
+// Learned has the link judge again the last hello of a rank for which it got no verdict.
+func (l *Link) Learned(rank int) {
+	if c, waits := l.claims[rank]; waits {
+		delete(l.claims, rank)
+		l.judge(&c)
+	}
+}
+
+// judge takes in a hello if it is true. Anybody who has seen a frame of the job can write one,
+// so that nothing of it counts before.
+func (l *Link) judge(c *claim) {
+	verdict := Confirmed
+	if l.cfg.Published != nil {
+		verdict = l.cfg.Published(int(c.hello.Rank), c.hello.Incarnation, c.path)
+	}
+	switch verdict {
+	case Confirmed:
+		l.takeHello(c.path, &c.hello)
+	case Unknown:
+		l.stats.Unverified++
+		l.claims[int(c.hello.Rank)] = *c
+	default:
+		l.stats.Handshakes++
+		l.stats.Refuted++
+	}
+}
+
+// takeHello takes in a hello whose claims are true.
+func (l *Link) takeHello(path PathID, h *wire.Hello) {
+	rank := int(h.Rank)
 	if h.Peer != 0 && h.Peer != l.cfg.Incarnation {
 		l.stats.Handshakes++ // it wants an earlier life of this rank
 		l.sendControl(wire.KindReset, h.Session, path, nil)
@@ -79,7 +123,7 @@ func (l *Link) receiveHello(path PathID, body []byte) {
 	case s.path == NoPath:
 		s.path = path
 	}
-	l.establish(s, &h)
+	l.establish(s, h)
 	l.sendHandshake(wire.KindHelloAck, s, h.Session)
 }
 

@@ -43,7 +43,7 @@ const (
 type Config struct {
 	Rank        int                                         // of this process in the job
 	Size        int                                         // ranks in the job
-	Job         uint64                                      // shared by all ranks of the job, unknown to others
+	Job         uint64                                      // names the job in frames, the same at all its ranks
 	Incarnation uint64                                      // larger for each restart of this rank; not 0
 	Rand        func() uint64                               // session ids
 	Slab        *Slab                                       // transmit memory of the device
@@ -52,6 +52,7 @@ type Config struct {
 	DeadAfter   int64                                       // silence after which a peer that owes an answer is dead
 	Congestion  func() reliable.Congestion                  // of a session
 	Address     func(PathID) string                         // where a path leads, for errors; may be nil
+	Published   func(int, uint64, PathID) Verdict           // on a rank that claims to be of an incarnation, and at the end of a path; nil: all are confirmed
 	Express     *express.Tables                             // what this rank shares with its XDP program; nil: it serves no exchanges
 	Peer        func(PathID) (peer, local express.Endpoint) // of a path, for the program; may be nil
 	AnswersLost func(rank int)                              // told when the answers of a peer's program get lost; may be nil
@@ -115,6 +116,7 @@ type Link struct {
 	parked     parkingLot
 	arriving   Bundle // scratch
 
+	claims   map[int]claim // by rank: the last hello without a verdict
 	byRank   map[int]*Session
 	byID     map[uint64]*Session
 	recent   [recentSessions]*Session // by the low bits of the id, in front of byID
@@ -157,6 +159,7 @@ func New(cfg Config) *Link {
 		slotShare: ShareOf(cfg.Slab.Slots),
 		slots:     make([]slot, cfg.Slab.Slots),
 		out:       make([]Out, 0, cfg.Slab.Slots),
+		claims:    map[int]claim{},
 		byRank:    map[int]*Session{},
 		byID:      map[uint64]*Session{},
 		deadline:  Never,

@@ -56,7 +56,7 @@ func (l *Link) openTable(s *Session) {
 	if s.serving.table == None {
 		return
 	}
-	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank)}
+	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank), Life: s.peer}
 	if l.cfg.Peer != nil {
 		slot.Peer, slot.Local = l.cfg.Peer(s.path)
 	}

@@ -110,6 +110,9 @@ type liveness struct {
 // Rank returns the peer's rank.
 func (s *Session) Rank() int { return s.rank }
 
+// Life returns the peer's incarnation, 0 while that is unknown.
+func (s *Session) Life() uint64 { return s.peer }
+
 // ID returns the random number that names the session in frames to this rank.
 func (s *Session) ID() uint64 { return s.localID }
 

@@ -8,6 +8,8 @@ type Stats struct {
 	Faults     [wire.NumFaults]uint64 // malformed frames and records, by fault
 	Unknown    uint64                 // frames of unknown sessions
 	Handshakes uint64                 // handshake frames that were refused
+	Refuted    uint64                 // of them, hellos that are not what their rank has published
+	Unverified uint64                 // hellos that came before it was known what their rank has published
 	Resets     uint64                 // peers that declared a session dead
 
 	Bundles        uint64 // received and taken in

@@ -15,7 +15,7 @@ func TestOutsidersAreRefused(t *testing.T) {
 	const id, outsider = 9, 2
 	f := newFabric(t, 3, 64, nil)
 	mem := make([]byte, 64)
-	w, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: 64, DispUnit: 1, GroupSize: 2, Group: []int{0, 1}})
+	w, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: 64, DispUnit: 1, GroupSize: 2, Members: window.NewMembers([]int{0, 1}, nil)})
 	if err == nil {
 		err = f.e[0].Windows().Add(w)
 	}

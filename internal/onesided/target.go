@@ -123,13 +123,13 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 }
 
 // windowFor returns the window that a request of s means, or nil and why it is refused: no
-// rank outside the window's group may do anything to it.
+// rank outside the window's group may do anything to it, nor a later life of a member.
 func (x *Operations) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
 	w := x.cfg.Windows.Lookup(id)
 	switch {
 	case w == nil:
 		return nil, mpierr.Win
-	case !w.Admits(s.Rank()):
+	case !w.Admits(s.Rank(), s.Life()):
 		x.totals.Outsiders++
 		return nil, mpierr.Group
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -81,7 +80,7 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	key := func(side int) string { return "floor/" + strconv.Itoa(side) }
+	key := func(side int) string { return bootstrap.Key(side, "floor") }
 	if err := store.Put(ctx, key(at.Side), l.address()); err != nil {
 		return err
 	}
@@ -113,7 +112,7 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	s.point = uint64(i + 1)
 	s.checking(p.Kind == CheckedStream)
 	runtime.GC()
-	over := "floor/over/" + strconv.Itoa(i)
+	over := bootstrap.Key(0, fmt.Sprintf("floor/%d/over", i))
 	if id != 0 {
 		if err := s.answering(p.Kind == Kernel); err != nil {
 			return err

@@ -62,7 +62,6 @@ func (l *life) show(c *window.Config, mem []byte) {
 	if mem == nil || l.xdp.tables == nil || !l.w.plan.tier.reached(c.ID) {
 		return
 	}
-	members := func(rank int) bool { return rank < l.w.plan.ranks }
 	ranks := []int{l.rank, window.InKernel}
 	if c.Host != nil {
 		ranks = append(ranks, c.Host.Ranks[1:]...)
@@ -71,7 +70,7 @@ func (l *life) show(c *window.Config, mem []byte) {
 	if l.w.chance(0.1) { // there is no room for it
 		return
 	}
-	if l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Members: members, Lock: c.Host.Lock}, nil) < 0 {
+	if l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Lock: c.Host.Lock}, nil) < 0 {
 		panic("sim: two windows in one place")
 	}
 }

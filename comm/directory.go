@@ -1,0 +1,138 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/engine"
+)
+
+// Limits of what hellos, of which many may be forged, make a rank ask the rendezvous.
+const (
+	lookUpPause = 10 * time.Millisecond // between two questions for one rank
+	mostLookUps = 64                    // at a time
+)
+
+// directory is what ranks have published, as far as this one has learned. The engine judges
+// hellos by it. The rest is looked up in the background.
+type directory struct {
+	lookUp func(ctx context.Context, rank int) // asks the rendezvous, and calls learn or ended
+
+	mu      sync.Mutex
+	open    bool
+	ctx     context.Context // until close
+	end     context.CancelFunc
+	asking  sync.WaitGroup
+	lookUps int
+	ranks   map[int]*listing
+}
+
+// listing is what is known of one rank.
+type listing struct {
+	peerAddress           // incarnation 0: nothing
+	asked       bool      // a look-up goes on
+	again       time.Time // before which there is no other
+}
+
+// begin lets look-ups begin. Before, what is missing stays so.
+func (d *directory) begin(lookUp func(ctx context.Context, rank int)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open, d.lookUp = true, lookUp
+	d.ctx, d.end = context.WithCancel(context.Background())
+}
+
+// close ends all look-ups, and waits for them.
+func (d *directory) close() {
+	d.mu.Lock()
+	if d.open {
+		d.open = false
+		d.end()
+	}
+	d.mu.Unlock()
+	d.asking.Wait()
+}
+
+// judge says whether a rank has published that it is of an incarnation and at an address.
+// It is called with the engine's lock held, and does not block. If it does not know, it has
+// the rendezvous asked, unless that was done a moment ago.
+func (d *directory) judge(rank int, incarnation uint64, at netip.AddrPort) engine.Verdict {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.at(rank)
+	switch {
+	case incarnation == l.incarnation && at == l.addr:
+		return engine.Confirmed
+	case incarnation <= l.incarnation:
+		return engine.Refuted
+	}
+	now := time.Now()
+	if d.open && !l.asked && d.lookUps < mostLookUps && !now.Before(l.again) {
+		l.asked, l.again = true, now.Add(lookUpPause)
+		d.lookUps++
+		d.asking.Go(func() {
+			d.lookUp(d.ctx, rank)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			l.asked = false
+			d.lookUps--
+		})
+	}
+	return engine.Unknown
+}
+
+// learn takes in what a rank has published.
+func (d *directory) learn(rank int, p peerAddress) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.at(rank); p.incarnation > l.incarnation { // the answer to an earlier question may come later
+		l.peerAddress = p
+	}
+}
+
+// ended takes in that no process will have the rank any more.
+func (d *directory) ended(rank int) { d.learn(rank, peerAddress{incarnation: math.MaxUint64}) }
+
+func (d *directory) at(rank int) *listing {
+	l := d.ranks[rank]
+	if l == nil {
+		if d.ranks == nil {
+			d.ranks = make(map[int]*listing)
+		}
+		l = &listing{}
+		d.ranks[rank] = l
+	}
+	return l
+}
+
+// lookUp asks the rendezvous what a rank has published, of which a hello has come, and has
+// the engine judge the hello again.
+func (j *Job) lookUp(ctx context.Context, rank int) {
+	incarnation, place, found, err := j.store.FindNow(ctx, rank)
+	var ended *bootstrap.EndedError
+	switch {
+	case errors.As(err, &ended):
+		j.directory.ended(rank)
+	case err == nil && found:
+		var p peerAddress
+		if p, err = parsePeer(incarnation, place); err == nil {
+			j.directory.learn(rank, p)
+		}
+	}
+	if err != nil && ended == nil && ctx.Err() == nil {
+		j.warnUnknown.Do(func() {
+			j.log.Warn("the rendezvous cannot be asked who a rank is: ranks that this one has not met cannot reach it", "rank", rank, "error", err)
+		})
+	}
+	e := j.poller.Lock()
+	defer j.poller.Unlock()
+	if !j.poller.Closed() {
+		e.Learned(rank)
+		e.Tick()
+	}
+}
