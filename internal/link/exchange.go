@@ -166,7 +166,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	s.overdue = false
 	x.skipped++
 	s.acked[Request] = p.seq + 1
-	s.applies.moved, s.answers.moved = true, true
+	s.applies.moved = true
 	l.stats.Executed++
 	l.cfg.Upper.Executed(s, l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length], body, h.Fate)
 	l.discard(s, i)

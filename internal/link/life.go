@@ -155,61 +155,41 @@ func (l *Link) keepAlive(s *Session) {
 		l.ask(s) // no bundle can be sent
 		return
 	}
-	if s.owesTooLong(l.Now, l.cfg.DeadAfter) {
-		s.giveUp(errIdle)
+	if s.appliesNothing(l.Now, 2*l.cfg.DeadAfter) {
+		s.giveUp(errStuck)
 		return
 	}
-	if s.flight.n > 0 {
+	asked, fault := l.cfg.Upper.Inquire(s)
+	switch {
+	case fault != nil:
+		s.giveUp(fault)
 		return
-	}
-	asked := false
-	if !s.unapplied() {
-		var fault error
-		if asked, fault = l.cfg.Upper.Inquire(s); fault != nil {
-			s.giveUp(fault)
-			return
-		}
-	}
-	if !asked && s.open[Request] == None && s.queue[Request].n == 0 && !l.ping(s) {
+	case !asked && s.flight.n > 0:
+		return
+	case !asked && s.open[Request] == None && s.queue[Request].n == 0 && !l.ping(s):
 		l.ask(s)
 	}
 	l.service(s)
 }
 
-// progress is when a peer last went on with what it owes.
+// progress is when a peer last went on with what it was sent.
 type progress struct {
 	moved bool // since the last look
 	since int64
 	looks int32 // since then
 }
 
-// look notes that the peer is asked for a sign of life, and owes something since begun.
-func (p *progress) look(now, begun int64) {
+// appliesNothing reports whether the peer, which lives, has applied nothing of what it was
+// sent, and answered nothing, for the limit. That may be for want of room, which a third rank has that is
+// dead, until that is noticed; so the limit is more than that takes. Several looks must
+// have been in vain, so that a pause of this process is not taken for one of the peer.
+func (s *Session) appliesNothing(now, limit int64) bool {
+	p := &s.applies
 	switch {
-	case p.moved:
+	case !s.unapplied() || p.moved || p.since < s.waiting:
 		*p = progress{since: now}
-	case p.since < begun:
-		*p = progress{since: begun, looks: 1}
-	default:
-		p.looks++
+		return false
 	}
-}
-
-// still reports whether nothing has moved for as long as limit. Several looks must have been
-// in vain, so that a pause of this process is not taken for idleness of all others.
-func (p *progress) still(now, limit int64) bool { return p.looks >= 4 && now-p.since >= limit }
-
-// owesTooLong reports whether the peer, which lives, brings nothing of what it owes for the
-// limit: it has applied everything, and answers nothing, also when asked. Or it applies nothing for
-// twice as long. That may be for want of room, which a third rank has that is dead, until
-// that is noticed.
-func (s *Session) owesTooLong(now, limit int64) bool {
-	if s.answers.look(now, s.waiting); s.owed == 0 {
-		s.answers.moved = true
-	}
-	if s.applies.look(now, s.waiting); !s.unapplied() {
-		s.applies.moved = true
-		return s.answers.still(now, limit)
-	}
-	return s.applies.still(now, 2*limit)
+	p.looks++
+	return p.looks >= 4 && now-p.since >= limit
 }

@@ -88,9 +88,9 @@ type Upper interface {
 	Waits(s *Session) bool
 	// Owes reports whether s owes something that the link does not know of.
 	Owes(s *Session) bool
-	// Inquire asks s, which lives and has brought nothing for long, about what it owes, or
-	// judges what it has answered to that. It reports whether it has asked, or why s will
-	// never bring it.
+	// Inquire is called now and then while s, which lives, owes something. It may ask s about
+	// that, and judges the answer. It reports whether it has asked, or why s will never
+	// bring what it owes.
 	Inquire(s *Session) (asked bool, fault error)
 	// Failed ends everything that waits for s, which has ended. Fenced follows.
 	Failed(s *Session)

@@ -114,7 +114,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 	case reliable.Fresh:
 		if c == Response {
 			r.Received(h.Sequence)
-			s.answering, s.answers.moved, s.applies.moved = h.Sequence, true, true
+			s.answering, s.applies.moved = h.Sequence, true
 			l.cfg.Upper.Answers(s, body)
 			r.Applied(h.Sequence)
 		} else if !l.takeRequest(s, h, body) {

@@ -103,7 +103,6 @@ type liveness struct {
 	expected bool  // a sign of life is asked for, once
 	pingAt   int64
 	resetAt  int64
-	answers  progress
 	applies  progress
 }
 
@@ -146,7 +145,7 @@ func (s *Session) Err() error {
 var (
 	errSilent    = errors.New("not heard of within the limit")
 	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
-	errIdle      = errors.New("it lives, and has not answered within the limit what it was asked")
+	errStuck     = errors.New("it lives, and has applied nothing within twice the limit of what it was sent")
 	ErrReset     = errors.New("it has declared this process dead, or has restarted")
 	ErrRestarted = errors.New("it has restarted")
 )

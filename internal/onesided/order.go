@@ -2,9 +2,10 @@ package onesided
 
 import "slices"
 
-// An origin asks for a lock only when it has the locks that it asked for before. Lock
-// returns before another host's lock is granted. So without this rule two origins that
-// lock two targets in the same order could each hold what the other one waits for.
+// An origin asks for a lock only when it has the locks that it asked for before, but for
+// those of an epoch of lock_all. Lock returns before another host's lock is granted. So
+// without this rule two origins that lock two targets in the same order could each hold
+// what the other one waits for.
 //
 // Goroutines lock independently of each other. A lock that a call waits for is not that of
 // the goroutine which asks for the next one, and the next one does not come after it.

@@ -22,6 +22,7 @@ type op struct {
 	gen     uint16
 	used    bool
 	sent    bool // all of it has been requested
+	seen    bool // it waits for long
 	asked   bool // the last inquiry was about it, and it has no answer yet
 	access  *Access
 	result  []byte
