@@ -16,7 +16,6 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -309,15 +308,7 @@ func TestCallsMeetClose(t *testing.T) {
 	const size = 4
 	in := func(transport bootstrap.Transport, perHost int) func(t *testing.T) *job {
 		return func(t *testing.T) *job {
-			lab, err := netlab.New(netlab.Config{Ranks: size, RanksPerHost: perHost})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := lab.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			lab := newLabOf(t, netlab.Config{Ranks: size, RanksPerHost: perHost})
 			if err := lab.AcceptAnswers(); err != nil {
 				t.Fatal(err)
 			}
@@ -340,9 +331,6 @@ func TestCallsMeetClose(t *testing.T) {
 		"xdp-native, two a host": in(bootstrap.XDPNative, 2),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if strings.HasPrefix(name, "xdp") {
-				testenv.NeedsRoot(t)
-			}
 			j := join(t)
 			var under sync.WaitGroup
 			closed := make([]chan struct{}, size)

@@ -84,9 +84,15 @@ func newLabJobAt(t testing.TB, hosts []string, frames bool, limits comm.Limits) 
 // if there are more than two.
 func newLab(t testing.TB, size int) *netlab.Lab {
 	t.Helper()
+	return newLabOf(t, netlab.Config{Ranks: size})
+}
+
+// newLabOf is newLab with more to say of the network.
+func newLabOf(t testing.TB, c netlab.Config) *netlab.Lab {
+	t.Helper()
 	once(t)
 	testenv.NeedsRoot(t)
-	lab, err := netlab.New(netlab.Config{Ranks: size})
+	lab, err := netlab.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

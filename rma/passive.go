@@ -42,7 +42,8 @@ func (w *Win) Unlock(ctx context.Context, target int) error {
 // first, no epoch is open. It does not wait behind requests that have not waited
 // for as long as this epoch is open, or two that lock all could wait for each other. A
 // rank that holds an exclusive lock while it waits for the next one has no such way out:
-// beside it an epoch of LockAll with several targets may wait for ever. Classes: ErrAssert, ErrRMASync, ErrWin.
+// beside it an epoch of LockAll with several targets may wait for ever. Classes:
+// ErrAssert, ErrRMASync, ErrWin.
 func (w *Win) LockAll(ctx context.Context, assert Assert) error {
 	return w.report(w.run(ctx, w.epochs.LockAll(assert)))
 }

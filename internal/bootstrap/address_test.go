@@ -22,24 +22,34 @@ import (
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
-// TestServingEverywhereAnnouncesNoLoopback has rank 0 serve at all addresses of a host
-// that has one interface, without and with a route to other networks, and of a host that
-// has none.
-func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
+// enterNamespace puts the test into a network namespace of its own, until it ends.
+func enterNamespace(t *testing.T) {
+	t.Helper()
 	testenv.NeedsRoot(t)
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
 	outside, err := netns.Get()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer outside.Close()
+	t.Cleanup(func() { outside.Close() })
 	inside, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer inside.Close()
-	defer netns.Set(outside)
+	t.Cleanup(func() { inside.Close() })
+	t.Cleanup(func() {
+		if err := netns.Set(outside); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServingEverywhereAnnouncesNoLoopback has rank 0 serve at all addresses of a host
+// that has one interface, without and with a route to other networks, and of a host that
+// has none.
+func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
+	enterNamespace(t)
 	check := func(when, want string) {
 		t.Helper()
 		for _, host := range []string{"0.0.0.0", "[::]", ""} {
@@ -82,20 +92,7 @@ func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
 // TestPassingAddressesAreNotTaken has the kernel prefer a temporary address, on the way to
 // the rendezvous and of an interface that is named.
 func TestPassingAddressesAreNotTaken(t *testing.T) {
-	testenv.NeedsRoot(t)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	outside, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer outside.Close()
-	inside, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer inside.Close()
-	defer netns.Set(outside)
+	enterNamespace(t)
 	for _, command := range []string{
 		"ip link add name a type veth peer name b", "ip link set dev a up", "ip link set dev b up", "sysctl -q -w net.ipv6.conf.a.use_tempaddr=2",
 		"ip address add fd77::1/64 dev a nodad mngtmpaddr",

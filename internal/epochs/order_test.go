@@ -1,6 +1,8 @@
 package epochs_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -24,13 +26,10 @@ func held(t *testing.T) *stage {
 // TestLocksAreGrantedInTheOrderAsked asks for a lock that is not granted, and then for others
 // that are free: none of them is held before the first.
 func TestLocksAreGrantedInTheOrderAsked(t *testing.T) {
-	for name, next := range map[string]func(w *epochs.Window) epochs.Call{
-		"the own lock":   func(w *epochs.Window) epochs.Call { return w.Lock(window.LockExclusive, 1, 0) },
-		"another's lock": func(w *epochs.Window) epochs.Call { return w.Lock(window.LockShared, 2, 0) },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for second, kind := range map[int]window.LockType{1: window.LockExclusive, 2: window.LockShared} { // 1: its own
+		t.Run(fmt.Sprint("of rank ", second), func(t *testing.T) {
 			s := held(t)
-			c := next(s.w[1])
+			c := s.w[1].Lock(kind, second, 0)
 			if s.step(1, &c) != epochs.Waits {
 				t.Fatal("the second lock is not waited for")
 			}
@@ -44,7 +43,6 @@ func TestLocksAreGrantedInTheOrderAsked(t *testing.T) {
 			}
 			s.must(2, s.w[2].Unlock(0))
 			s.must(1, c)
-			second := map[bool]int{true: 1, false: 2}[name == "the own lock"]
 			s.must(1, s.w[1].Unlock(0))
 			s.must(1, s.w[1].Unlock(second))
 		})
@@ -82,7 +80,7 @@ func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
 			}
 			s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
 			s.must(1, s.w[1].Unlock(1))
-			waiting.GiveUp(s.turn(1), t.Context().Err())
+			waiting.GiveUp(s.turn(1), context.Canceled)
 			c := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
 			gaveUp(t, &c)
 		})

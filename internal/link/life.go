@@ -180,13 +180,12 @@ type progress struct {
 }
 
 // appliesNothing reports whether the peer, which lives, has applied nothing of what it was
-// sent, and answered nothing, for the limit. That may be for want of room, which a third rank has that is
-// dead, until that is noticed; so the limit is more than that takes. Several looks must
-// have been in vain, so that a pause of this process is not taken for one of the peer.
+// sent, and answered nothing, for the limit. It may lack room that a dead third rank takes
+// up until that is noticed, so the limit is more than that takes. Several looks must have
+// been in vain, so that a pause of this process is not taken for one of the peer.
 func (s *Session) appliesNothing(now, limit int64) bool {
 	p := &s.applies
-	switch {
-	case !s.unapplied() || p.moved || p.since < s.waiting:
+	if !s.unapplied() || p.moved || p.since < s.waiting {
 		*p = progress{since: now}
 		return false
 	}

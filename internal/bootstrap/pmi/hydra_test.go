@@ -63,20 +63,22 @@ func beRank(offer Version) error {
 	return nil
 }
 
+// hydra runs MPICH's launcher, which offers one version to the ranks that it starts.
+func hydra(t *testing.T, offer string, args ...string) (out []byte, err error) {
+	t.Helper()
+	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	defer cancel()
+	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", args...)
+	mpiexec.Env = append(os.Environ(), envOffer+"="+offer)
+	mpiexec.WaitDelay = testenv.Limit
+	return mpiexec.CombinedOutput()
+}
+
 // TestHydra speaks both versions with the launcher of MPICH.
 func TestHydra(t *testing.T) {
-	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, offer := range []string{"1", "2"} {
-		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
-		mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "3", self)
-		mpiexec.Env = append(os.Environ(), envOffer+"="+offer)
-		mpiexec.WaitDelay = testenv.Limit
-		out, err := mpiexec.CombinedOutput()
-		cancel()
+		out, err := hydra(t, offer, "-n", "3", os.Args[0])
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		slices.Sort(lines)
 		var want []string
@@ -91,18 +93,8 @@ func TestHydra(t *testing.T) {
 
 // TestHydraServesEachRankOnce has the launcher start a script that runs the program twice.
 func TestHydraServesEachRankOnce(t *testing.T) {
-	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, offer := range []string{"1", "2"} {
-		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
-		mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "2", "sh", "-c", `"$0" && ! "$0"`, self)
-		mpiexec.Env = append(os.Environ(), envOffer+"="+offer)
-		mpiexec.WaitDelay = testenv.Limit
-		out, err := mpiexec.CombinedOutput()
-		cancel()
+		out, err := hydra(t, offer, "-n", "2", "sh", "-c", `"$0" && ! "$0"`, os.Args[0])
 		for _, want := range []string{"by version " + offer, "an earlier process of this rank has used it up"} {
 			if n := strings.Count(string(out), want); err != nil || n != 2 {
 				t.Errorf("version %s: %v, %q is told %d times, want twice:\n%s", offer, err, want, n, out)
