@@ -13,10 +13,14 @@ import (
 func (j *Job) Connect(e *engine.Engine, rank int) *engine.Session {
 	s, begun := e.Meet(rank)
 	if begun {
-		j.goBackground(func(ctx context.Context) { j.find(ctx, rank) })
+		j.seek(rank)
 	}
 	return s
 }
+
+// seek looks for the way to a rank in the background. It may be called with the engine's
+// lock held.
+func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find(ctx, rank) }) }
 
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {

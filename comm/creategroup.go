@@ -23,12 +23,14 @@ const createGroup = "comm create_group"
 // The new communicator has c's error handler and no attributes.
 //
 // If a member of g is known to have failed (see Failed), or does so meanwhile, the call
-// fails at all with class ProcFailed, which names it. If ctx ends at a member, or the
-// member frees c, that member gets the class Timeout, or Comm. The others get
-// ProcFailed, which names the member; if they have their communicator already, they find
-// it broken. A member that never calls is waited for until ctx ends. Other classes:
-// Group if g has processes outside c, or not this one; Tag; NoMem if there are no more
-// communicators to be had; Closed.
+// fails at all with class ProcFailed, which names it. If two members that others hear
+// have lost each other, it names one of them, with which the others part. Whoever is
+// told of a failure by another first listens for the rank itself, for up to
+// Limits.DeadAfter. If ctx ends at a member, or the member frees c, that member gets the
+// class Timeout, or Comm. The others get ProcFailed, which names the member; if they
+// have their communicator already, they find it broken. A member that never calls is
+// waited for until ctx ends. Other classes: Group if g has processes outside c, or not
+// this one; Tag; NoMem if there are no more communicators to be had; Closed.
 func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	if err := c.checkTag(createGroup, tag); err != nil {
@@ -83,12 +85,13 @@ func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
 // Failed returns the group of c's processes that this rank knows to have failed, or to
 // have left the job, in c's order (MPI_Comm_get_failed of the proposals for fault
 // tolerance). It is local, does not block, and asks nobody. A rank learns of a failure
-// when a call of its own needs the process that failed, or may be served by any. It
-// learns of failures that other ranks know of when these ranks call CreateGroup, or when
-// a failure has broken a communicator for them. A process that gave up a collective has
-// not failed. One that has failed stays in the group, even if it is started again. A
-// rank that finds itself in it was given up by another, which did not hear of it in
-// time.
+// when a call of its own needs the process that failed, or may be served by any. When
+// another rank tells it of a failure, because this has broken a communicator or that rank
+// calls CreateGroup, it listens for the process, and knows of the failure once that has
+// been silent for Limits.DeadAfter. So what one rank says puts no other out. A process that
+// gave up a collective has not failed. One that has failed stays in the group, even if it
+// is started again. A rank that the others have parted with, because it and another had
+// lost each other, finds that they have failed.
 func (c *Comm) Failed() Group {
 	e := c.job.poller.Lock()
 	defer c.job.poller.UnlockQuiet()

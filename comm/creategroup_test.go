@@ -93,12 +93,12 @@ func TestSurvivors(t *testing.T) {
 						return err
 					}
 				}
-				if f := w.Failed(); f.Size() != 1 || f.Rank() != comm.Undefined {
-					return fmt.Errorf("%d have failed", f.Size())
-				}
 				d, err := survive(ctx, w, 0)
 				if err != nil {
 					return err
+				}
+				if f := w.Failed(); f.Size() != 1 || f.Rank() != comm.Undefined {
+					return fmt.Errorf("%d have failed", f.Size())
 				}
 				if d.Size() != test.size-1 || d.Failed().Size() != 0 {
 					return fmt.Errorf("%d members, of which %d have failed", d.Size(), d.Failed().Size())

@@ -124,7 +124,7 @@ func (j *Job) lookUp(ctx context.Context, rank int) {
 			j.directory.learn(rank, p)
 		}
 	}
-	if err != nil && ended == nil && ctx.Err() == nil {
+	if err != nil && ended == nil && !errors.Is(err, bootstrap.ErrLeft) && ctx.Err() == nil {
 		j.warnUnknown.Do(func() {
 			j.log.Warn("the rendezvous cannot be asked who a rank is: ranks that this one has not met cannot reach it", "rank", rank, "error", err)
 		})

@@ -48,7 +48,7 @@
 //
 // All survivors must call CreateGroup, so all must learn of the failure. A collective
 // tells them, even one that this rank only begins and gives up. They need not know of
-// the same failures. If other ranks fail meanwhile, or later, the survivors call
+// the same failures: Failed may be empty at first. If other ranks fail meanwhile, or later, the survivors call
 // CreateGroup again. They call it on c and not on the communicator that it returned,
 // because some may not have that one. Windows on c go on serving calls that need no
 // failed member. New windows are made on the new communicator.
@@ -196,6 +196,10 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) start(ctx context.Context, o Options) error {
+	_, _, later, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
+	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
+		return joinError(ctx, j.rank, err)
+	}
 	dev, err := openDevice(ctx, o, j.store.Rendezvous)
 	if err != nil {
 		return joinError(ctx, j.rank, err)
@@ -206,13 +210,14 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		tables = tier.Tables()
 	}
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation,
+		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Later: later,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path userspace.PathID) string { return dev.Peer(path).String() },
 		Published: func(rank int, incarnation uint64, path userspace.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},
+		Seek:       j.seek,
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 
 		Express:     tables,
@@ -400,6 +405,9 @@ func (j *Job) close() error {
 	_ = j.poller.Wait(ctx, &engine.LeftWait{Engine: e})
 	cancel()
 	j.directory.close()
+	ctx, cancel = context.WithTimeout(context.Background(), byeLimit)
+	_ = j.store.Leave(ctx) // without it, those that have not met this rank find it silent
+	cancel()
 	err := j.poller.Close()
 	if e := j.store.Close(); err == nil {
 		err = e

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -108,9 +109,18 @@ func (m *Member) Publish(ctx context.Context, place []byte) error {
 	return m.Put(ctx, placeKey(m.Place.Rank), append(b, place...))
 }
 
+// Leave makes known that this rank has left the job: from then on, Find fails with ErrLeft,
+// until another process publishes a place of the rank. It blocks for one round trip.
+func (m *Member) Leave(ctx context.Context) error {
+	return m.Put(ctx, placeKey(m.Place.Rank), binary.LittleEndian.AppendUint64([]byte{valueLeft}, m.Incarnation))
+}
+
+// ErrLeft is that a rank has left the job.
+var ErrLeft = errors.New("it has left the job")
+
 // Find returns what a rank has last published, and the incarnation of the process that
-// did, blocking until there is something. Once the rank's process is known to have ended,
-// it returns an *EndedError.
+// did, blocking until there is something. It returns ErrLeft with the incarnation of one
+// that has left. Once the rank's process is known to have ended, it returns an *EndedError.
 func (m *Member) Find(ctx context.Context, rank int) (incarnation uint64, place []byte, err error) {
 	b, err := m.Get(ctx, placeKey(rank))
 	if err != nil {
@@ -126,7 +136,7 @@ func (m *Member) FindNow(ctx context.Context, rank int) (incarnation uint64, pla
 		return 0, nil, false, err
 	}
 	incarnation, place, err = parsePlace(rank, b)
-	return incarnation, place, err == nil, err
+	return incarnation, place, true, err
 }
 
 // parsePlace reads the value of a rank's place.
@@ -134,6 +144,8 @@ func parsePlace(rank int, b []byte) (incarnation uint64, place []byte, err error
 	switch {
 	case len(b) > 0 && b[0] == valueEnded:
 		return 0, nil, &EndedError{Rank: rank, Reason: string(b[1:])}
+	case len(b) == placeHead && b[0] == valueLeft:
+		return binary.LittleEndian.Uint64(b[1:]), nil, ErrLeft
 	case len(b) < placeHead || b[0] != valuePlace:
 		return 0, nil, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
 	}
@@ -144,7 +156,7 @@ func parsePlace(rank int, b []byte) (incarnation uint64, place []byte, err error
 // publish.
 func isPlaceOf(incarnation uint64, b []byte) bool {
 	published, _, err := parsePlace(0, b)
-	return err == nil && published == incarnation
+	return (err == nil || errors.Is(err, ErrLeft)) && published == incarnation
 }
 
 // End returns the n-th end of a rank's process, counted from 0. It blocks until there is
@@ -174,6 +186,7 @@ func (e *EndedError) Error() string { return "its process has ended: " + e.Reaso
 const (
 	valuePlace = 1 // the incarnation follows, u64, and what the rank has published
 	valueEnded = 2 // the reason follows
+	valueLeft  = 3 // the incarnation follows
 
 	placeHead = 1 + 8
 )

@@ -37,7 +37,7 @@ const (
 )
 
 const (
-	helloMagic       = "XRBS\x03" // protocol and version
+	helloMagic       = "XRBS\x04" // protocol and version
 	messageHead      = 4 + 1 + 4
 	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
 	helloHead        = 4 + 4                               // rank and size

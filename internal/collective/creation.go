@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -20,8 +21,9 @@ import (
 //
 // Each member passes the group without the ranks that it knows to be gone, and members
 // may know of different ranks. Calls with different groups do not see each other's
-// messages. So each member says at the start which ranks of the communicator are gone.
-// This knowledge spreads, and a call fails if its group has one of these ranks. In the
+// messages. So each member says at the start which ranks of the communicator it has lost.
+// Then the others listen for these, and a call fails once a rank of its group is gone. Of
+// two members that have lost each other, and that others hear, one is parted with. In the
 // end all members call with the same group.
 
 const createGroup = "comm create_group"
@@ -39,8 +41,11 @@ type Creation struct {
 	told  int               // the leader: members that have been told the id
 	heard []*engine.Receive // the leader awaits all others; they await it
 	rest  []int             // ranks to be told, once they can be met
-	fault error
-	err   error
+
+	suspects []*engine.Session // with members that others say they have lost
+	fault    error
+	err      error
+	culprit  int // the rank of the job that is to blame for err
 }
 
 type stage uint8
@@ -52,6 +57,7 @@ const (
 	meeting         // the others: meet the leader
 	learning        // wait for the id
 	joining         // wait to be let go
+	hearing         // the call has failed: listen for the rank that is to blame
 	finished
 )
 
@@ -96,6 +102,8 @@ func (k *Creation) Step(e *engine.Engine) Need {
 		e.TellGone(k.Peer())
 		e.Tick()
 	}
+	k.part()
+	k.listenTo()
 	switch k.stage {
 	case starting:
 		return k.start()
@@ -109,6 +117,11 @@ func (k *Creation) Step(e *engine.Engine) Need {
 		return k.learn()
 	case joining:
 		return k.join()
+	case hearing:
+		if k.fault == nil && !k.e.Gone(k.culprit) && !k.e.Heard(k.culprit) {
+			return Wait
+		}
+		k.finish()
 	}
 	return Done
 }
@@ -134,8 +147,53 @@ func (k *Creation) start() Need {
 
 var (
 	errGone    = errors.New("it has failed, or has left the job")
+	errParted  = errors.New("it and another member of a group have lost each other, and that one was kept")
 	errGivenUp = errors.New("it has given up the creation of the communicator")
 )
+
+// part ends the sessions with members that others have lost, and that must go for it.
+func (k *Creation) part() {
+	for rank, found := k.e.Dispute(k.world); found; rank, found = k.e.Dispute(k.world) {
+		k.e.Session(rank).GiveUp(errParted)
+		k.e.TellGone(rank)
+	}
+}
+
+// listenTo has the members that others say they have lost noticed if they die while the call
+// lasts. So either they are lost here, or they say whom they have lost.
+func (k *Creation) listenTo() {
+	for _, w := range k.world {
+		if s := k.suspect(w); s != nil {
+			s.Watch(1)
+			s.Await()
+			k.suspects = append(k.suspects, s)
+		}
+	}
+}
+
+// suspect returns the session with a member that others say they have lost, and that is not
+// listened to yet, or nil.
+func (k *Creation) suspect(w int) *engine.Session {
+	if s := k.e.Session(w); s != nil && !s.Dead() && k.e.Reported(w) && !slices.Contains(k.suspects, s) {
+		return s
+	}
+	return nil
+}
+
+// news reports whether the call may go on, or fail, because of other ranks than those whose
+// messages it awaits.
+func (k *Creation) news() bool {
+	_, disputed := k.e.Dispute(k.world)
+	return disputed || slices.ContainsFunc(k.world, func(w int) bool { return k.e.Gone(w) || k.suspect(w) != nil })
+}
+
+// finish ends the call.
+func (k *Creation) finish() {
+	for _, s := range k.suspects {
+		s.Watch(-1)
+	}
+	k.suspects, k.stage = nil, finished
+}
 
 // gone returns that a member is gone, or nil.
 func (k *Creation) gone() error {
@@ -147,17 +205,24 @@ func (k *Creation) gone() error {
 	return nil
 }
 
-// end ends the call with err, which names ranks of the job.
+// end ends the call with err, which names ranks of the job. If others have said that the
+// rank to blame has failed, or has given up, it is not over before this rank knows which.
 func (k *Creation) end(err error) Need {
-	k.err, k.stage = k.c.Named(createGroup, mpierr.NoRank, err), finished
+	k.err = k.c.Named(createGroup, mpierr.NoRank, err)
+	var of *mpierr.Error
+	if k.fault == nil && errors.As(err, &of) && of.Class == mpierr.ProcFailed && !k.e.Gone(of.Rank) {
+		k.stage, k.culprit = hearing, of.Rank
+		k.e.Hear(of.Rank)
+		return Wait
+	}
+	k.finish()
 	return Done
 }
 
 // broken ends the call with err after others have learned of the new communicator.
 func (k *Creation) broken(err error) Need {
-	k.end(err)
-	k.c.Renounce(k.e, &Part{k.id, k.world}, k.err)
-	return Done
+	k.c.Renounce(k.e, &Part{k.id, k.world}, k.c.Named(createGroup, mpierr.NoRank, err))
+	return k.end(err)
 }
 
 // tellAll tells all others the id of the new communicator. If the call is given up before
@@ -244,7 +309,7 @@ func (k *Creation) gather() Need {
 	for _, w := range k.world[1:] {
 		k.send(k.e, w, k.id, goTag, nil)
 	}
-	k.stage = finished
+	k.finish()
 	return Done
 }
 
@@ -349,7 +414,7 @@ func (k *Creation) join() Need {
 	if err != nil {
 		return k.broken(err)
 	}
-	k.stage = finished
+	k.finish()
 	return Done
 }
 
@@ -358,9 +423,11 @@ func (k *Creation) Met() bool {
 	switch k.stage {
 	case gathering:
 		here, err := k.allHere()
-		return here || err != nil
+		return here || err != nil || k.news()
 	case learning:
-		return k.heard[0].Met() || k.gone() != nil
+		return k.heard[0].Met() || k.news()
+	case hearing:
+		return k.e.Gone(k.culprit) || k.e.Heard(k.culprit)
 	}
 	return k.heard[0].Met()
 }
@@ -384,5 +451,5 @@ func (k *Creation) Drop(e *engine.Engine) {
 	for _, r := range k.heard {
 		e.WithdrawReceive(r)
 	}
-	k.stage = finished
+	k.finish()
 }

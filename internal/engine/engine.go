@@ -35,6 +35,7 @@ type Config struct {
 	Size        int           // ranks in the job
 	Job         uint64        // names the job in frames, the same at all its ranks
 	Incarnation uint64        // larger for each restart of this rank; not 0
+	Later       bool          // a process has had the rank before this one
 	Rand        func() uint64 // session ids
 	Slab        *Slab         // transmit memory of the device
 	Windows     *window.Table // what this rank exposes
@@ -61,6 +62,10 @@ type Config struct {
 	// and at the end of a path, as a hello claims. If that is not known yet, the caller finds
 	// out and calls Learned. It is called as OnConflict is. Nil: all hellos are believed.
 	Published func(rank int, incarnation uint64, path PathID) Verdict
+
+	// Seek looks for the way to a rank that the engine has begun a session with, and calls
+	// Dial or Unreachable. It is called as OnConflict is.
+	Seek func(rank int)
 
 	// Address, if not nil, tells where a path leads, for errors.
 	Address func(PathID) string
@@ -112,7 +117,7 @@ func New(cfg Config) *Engine {
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
-		Size:   cfg.Size,
+		Rank: cfg.Rank, Size: cfg.Size, Later: cfg.Later, Seek: cfg.Seek,
 		Over:   func(context uint32, failed int) { e.Break(context, failed) },
 		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
 	})

@@ -109,7 +109,7 @@ func (o *others) Request(from *link.Session, r wire.Record) mpierr.Class {
 	case wire.CodeRevoke:
 		return o.countOutsider(o.TakeRevoke(from, &r))
 	case wire.CodeGone:
-		return o.TakeGone(&r)
+		return o.TakeGone(from, &r)
 	}
 	panic("engine: a request for no room")
 }

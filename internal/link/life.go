@@ -88,7 +88,7 @@ func (l *Link) timers(s *Session) {
 		return
 	}
 	if s.overdue {
-		s.giveUp(errUnheard)
+		s.GiveUp(errUnheard)
 		return
 	}
 	if s.ackAt != 0 && l.Now >= s.ackAt {
@@ -139,7 +139,7 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter {
-		s.giveUp(l.silence(s))
+		s.GiveUp(l.silence(s))
 		return
 	}
 	if s.state == dialing {
@@ -156,13 +156,13 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.appliesNothing(l.Now, 2*l.cfg.DeadAfter) {
-		s.giveUp(errStuck)
+		s.GiveUp(errStuck)
 		return
 	}
 	asked, fault := l.cfg.Upper.Inquire(s)
 	switch {
 	case fault != nil:
-		s.giveUp(fault)
+		s.GiveUp(fault)
 		return
 	case !asked && s.flight.n > 0:
 		return

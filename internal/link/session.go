@@ -256,9 +256,9 @@ func (s *Session) Fail(why error) {
 	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
 }
 
-// giveUp is Fail for a peer that is silent, or as good as that. It may be that only its
-// own frames are lost: it is told, so that it does not take as long to notice.
-func (s *Session) giveUp(why error) {
+// GiveUp is Fail for a peer that may live, such as one that is silent: it may be that only
+// its own frames are lost. It is told, so that it does not take as long to notice.
+func (s *Session) GiveUp(why error) {
 	s.Fail(why)
 	s.link.answerDead(s)
 }

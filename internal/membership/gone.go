@@ -5,39 +5,44 @@ import (
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
-// gone are the ranks that this one knows to have failed, or to have left the job: it
-// has noticed itself, or another has told it. It is knowledge alone: a session ends when
-// its own peer is silent, whatever others say.
+// gone are the ranks that this one has lost: they have failed, or have left the job. It
+// knows so itself: its session with the rank has ended, or the launcher has said so. What
+// others say of a rank has this one listen for it; see hearing.go.
 type gone struct {
 	known map[int]bool    // whether the others are told of them
 	told  []int           // those that they are told of, oldest first
 	died  []*mpierr.Error // of those that have failed, even if they have started again
 }
 
-// add takes in that a rank is gone.
-func (g *gone) add(rank int) {
+// add takes in that a rank is gone. The others are told at once if some say so already,
+// because they may all wait for one that says so.
+func (v *View) add(rank int) {
+	g := &v.gone
 	if g.known == nil {
 		g.known = map[int]bool{}
 	}
-	if _, known := g.known[rank]; !known {
-		g.known[rank] = false
+	if _, known := g.known[rank]; known {
+		return
+	}
+	if g.known[rank] = false; v.reported[rank] {
+		v.TellGone(rank)
 	}
 }
 
 // die takes in that a rank has failed.
-func (g *gone) die(err *mpierr.Error) {
-	g.add(err.Rank)
-	g.died = append(g.died, err)
+func (v *View) die(err *mpierr.Error) {
+	v.gone.died = append(v.gone.died, err)
+	v.add(err.Rank)
 }
 
-// Gone reports whether this rank knows another, or itself, to have failed or left the job.
+// Gone reports whether this rank knows another to have failed or left the job.
 func (v *View) Gone(rank int) bool {
 	_, known := v.gone.known[rank]
 	return known
 }
 
 // AddGone takes in that a rank without a session is gone.
-func (v *View) AddGone(rank int) { v.gone.add(rank) }
+func (v *View) AddGone(rank int) { v.add(rank) }
 
 // Culprit returns why one of the members of a communicator has failed, or nil. One that
 // has started again is no member any more.
@@ -50,14 +55,10 @@ func (v *View) Culprit(members []int) *mpierr.Error {
 	return nil
 }
 
-// TellGone has a rank known to be gone at all ranks that this one has, or will have, a
-// session with, and so, from one to the next, at all that wait for each other.
+// TellGone has all ranks that this one has, or will have, a session with told that it has
+// lost a rank, and so, from one to the next, all that wait for each other find out.
 func (v *View) TellGone(rank int) {
-	v.tellGone(rank)
-}
-
-func (v *View) tellGone(rank int) {
-	if v.gone.add(rank); v.gone.known[rank] {
+	if v.add(rank); v.gone.known[rank] {
 		return
 	}
 	v.gone.known[rank] = true
@@ -65,12 +66,17 @@ func (v *View) tellGone(rank int) {
 	v.serveAll()
 }
 
-// TakeGone takes in that a peer knows a rank to be gone.
-func (v *View) TakeGone(r *wire.Record) mpierr.Class {
-	rank := r.Gone().Rank
-	if rank >= uint64(v.cfg.Size) {
-		return mpierr.Rank
+// passOnGone tells s of ranks that this one has lost.
+func (v *View) passOnGone(m *Member, s *session) bool {
+	for ; m.toldGone < len(v.gone.told); m.toldGone++ {
+		if !v.tell(s, v.cfg.Rank, v.gone.told[m.toldGone]) {
+			return false
+		}
 	}
-	v.tellGone(int(rank))
-	return mpierr.Success
+	return true
+}
+
+// tell sends s that a rank has lost another.
+func (v *View) tell(s *session, by, rank int) bool {
+	return v.passOn(s, wire.Gone{By: uint32(by), Rank: uint64(rank)}.Record())
 }

@@ -1,8 +1,8 @@
 // Package membership is what one rank knows of the others beyond its own sessions: who
-// is gone (gone.go), and which contexts are over because a member is (revoke.go). It
-// passes both on to the peers that have yet to hear of it. It sends its records over a
-// link. It does not know how a context is used: it calls Config.Over when one is
-// revoked.
+// is gone (gone.go), who may be, as others say (hearing.go), and which contexts are over
+// because a member is (revoke.go). It tells the peers what they have yet to hear of that.
+// It sends its records over a link. It does not know how a context is used: it calls
+// Config.Over when one is revoked.
 package membership
 
 import (
@@ -16,7 +16,10 @@ import (
 
 // Config holds what a view is told at the start.
 type Config struct {
-	Size int // ranks in the job
+	Rank, Size int  // of this process in the job, and how many ranks that has
+	Later      bool // a process has had the rank before this one
+	// Seek looks for the way to a rank that the view has begun a session with.
+	Seek func(rank int)
 	// Member returns what the view keeps about the peer of a session.
 	Member func(*link.Session) *Member
 	// Over is told of a context that is revoked, and of the rank that has failed.
@@ -25,11 +28,12 @@ type Config struct {
 
 // View is one rank's knowledge of all others.
 type View struct {
-	link    *link.Link
-	cfg     Config
-	gone    gone
-	revoked revocations
-	left    int // peers that have left the job in good order
+	link     *link.Link
+	cfg      Config
+	gone     gone
+	reported map[int]bool // ranks that others say they have lost, or that have lost others
+	revoked  revocations
+	left     int // peers that have left the job in good order
 }
 
 // Member is what a view keeps about the peer of one session.
@@ -37,6 +41,7 @@ type Member struct {
 	left     *mpierr.Error // nil unless the peer has left
 	told     int           // revocations passed on to the peer
 	toldGone int           // ranks that are gone, of which it was told
+	hearing
 }
 
 // New returns a view that passes on what it learns over l.
@@ -59,16 +64,16 @@ func (v *View) TakeLeave(s *link.Session) bool {
 	}
 	m.left = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errLeft}
 	v.left++
-	v.gone.add(s.Rank())
+	v.add(s.Rank())
 	return true
 }
 
 // TakeFailure takes in that s has ended.
 func (v *View) TakeFailure(s *link.Session) {
 	if v.Left(s) != nil && s.Failure().Err != link.ErrRestarted {
-		v.gone.add(s.Rank()) // it had done its part
+		v.add(s.Rank()) // it had done its part
 	} else {
-		v.gone.die(s.Failure())
+		v.die(s.Failure())
 	}
 }
 
@@ -102,14 +107,11 @@ func (v *View) LostMember(members []int) (err, left *mpierr.Error) {
 	return nil, left
 }
 
-// Ready tells s of ranks that are gone, and then of revocations, that it has not been
-// told of: so who learns that a context is over knows which of its ranks is gone.
+// Ready tells s of ranks that are gone, and of revocations, that it has not been told of.
 func (v *View) Ready(s *link.Session) {
 	m := v.cfg.Member(s)
-	for ; m.toldGone < len(v.gone.told); m.toldGone++ {
-		if !v.passOn(s, wire.Gone{Rank: uint64(v.gone.told[m.toldGone])}.Record()) {
-			return
-		}
+	if !v.ask(m, s) || !v.passOnGone(m, s) {
+		return
 	}
 	for in := &v.revoked; m.told < len(in.contexts); m.told++ {
 		context := in.contexts[m.told]

@@ -48,7 +48,7 @@ func newView(size int, over func(uint32, int)) *View {
 		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: a, Stats: &link.Stats{},
 	})
 	l.Now = 1
-	a.view = New(l, Config{Size: size, Over: over, Member: func(s *link.Session) *Member { return &s.Upper.(*peer).Member }})
+	a.view = New(l, Config{Size: size, Seek: func(int) {}, Over: over, Member: func(s *link.Session) *Member { return &s.Upper.(*peer).Member }})
 	for rank := 1; rank < size; rank++ {
 		l.Dial(rank, link.PathID(rank), 1)
 	}
@@ -57,25 +57,38 @@ func newView(size int, over func(uint32, int)) *View {
 
 func never(uint32, int) {}
 
-// TestGoneIsBounded has a peer tell of more ranks than there are, each of them twice.
-func TestGoneIsBounded(t *testing.T) {
-	v := newView(2, never)
-	for rank := range uint64(100) {
-		want := mpierr.Rank
-		if rank < 2 {
-			want = mpierr.Success
-		}
-		for range 2 {
-			if class := v.TakeGone(&wire.Record{Code: wire.CodeGone, Disp: rank}); class != want {
-				t.Errorf("rank %d: class %v", rank, class)
+// TestReportsAreBounded has a peer say that it has lost more ranks than there are, each of
+// them twice, and that others have. This rank takes none for gone.
+func TestReportsAreBounded(t *testing.T) {
+	const size, peer = 4, 1
+	v := newView(size, never)
+	for by := range uint32(size + 1) {
+		for rank := range uint64(100) {
+			want := mpierr.Rank
+			if rank < size && by < size && (by == peer || by == 0 && rank == peer || rank == 0) {
+				want = mpierr.Success
+			}
+			if by == peer && rank == peer {
+				continue // it says that it is gone itself
+			}
+			for range 2 {
+				r := wire.Gone{By: by, Rank: rank}.Record()
+				if class := v.TakeGone(v.link.Session(peer), &r); class != want {
+					t.Errorf("rank %d has lost %d: class %v, want %v", by, rank, class, want)
+				}
 			}
 		}
 	}
-	if n := len(v.gone.known); n != 2 {
+	if n := len(v.gone.known); n != 0 {
 		t.Errorf("%d ranks are gone", n)
 	}
-	if n := len(v.gone.told); n != 2 {
-		t.Errorf("others are told of %d", n)
+	if n := len(v.reported); n >= size {
+		t.Errorf("%d ranks are reported", n)
+	}
+	for rank := 1; rank < size; rank++ {
+		if m := v.cfg.Member(v.link.Session(rank)); len(m.lost) >= size || len(m.by) >= size {
+			t.Errorf("rank %d has lost %d and is asked about %d", rank, m.lost, m.by)
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ func (v *View) ForgetContext(context uint32) { delete(v.revoked.groups, context)
 func (v *View) revoke(context uint32, failed int) {
 	in := &v.revoked
 	if v.Gone(failed) {
-		v.tellGone(failed) // even if the context is over already, because of another
+		v.TellGone(failed) // even if the context is over already, because of another
 	}
 	if in.failed == nil {
 		in.failed = map[uint32]int{}
@@ -97,6 +97,9 @@ func (v *View) TakeRevoke(s *link.Session, r *wire.Record) mpierr.Class {
 		return mpierr.Comm
 	default:
 		v.revoke(context, failed)
+		if failed != v.cfg.Rank {
+			v.hear(failed, s.Rank())
+		}
 	}
 	return mpierr.Success
 }

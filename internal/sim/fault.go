@@ -77,12 +77,18 @@ func (f *fault) lasts() bool {
 	return f.kind != narrow && f.kind != mute && (kinds[f.kind].kills || f.to-f.from > shortFault)
 }
 
+// between reports whether it comes between its victims and the other ranks, so that it
+// cannot be told whose fault it is.
+func (f *fault) between() bool {
+	return f.kind == partition || f.kind == oneWay || f.kind == longFrames || f.kind == narrow
+}
+
 // concerns reports whether it may come between two ranks.
 func (f *fault) concerns(a, b int) bool {
-	switch f.kind {
-	case partition, oneWay, longFrames, narrow:
+	switch {
+	case f.between():
 		return f.victims[a] != f.victims[b]
-	case giveUp, mute:
+	case f.kind == giveUp, f.kind == mute:
 		return false
 	}
 	return f.victims[a] || f.victims[b]

@@ -23,6 +23,7 @@ type assembly struct {
 	entered map[entry]map[int]bool // who has begun a collective
 	groups  map[uint32][]int       // of communicators, by context
 	blamed  map[int]bool           // ranks at which a call has failed, or that have left
+	left    map[int]bool           // ranks that have left
 
 	strangerLeft int64 // when the rank left whose first life nobody had met; see known
 }
@@ -88,6 +89,7 @@ func (m *member) known() bool {
 // its process would have ended.
 func (m *member) leave() {
 	m.doing = "has left"
+	m.a.left[m.l.rank] = true
 	m.l.e.Bye()
 	m.l.spawn(1, true, func(t *task) {
 		for !t.w.net.calm {
@@ -170,6 +172,15 @@ func (m *member) excused(c *collective.Comm, rank int) bool {
 	return m.lasting()
 }
 
+// mayLose reports whether this rank may take another for gone: that has failed or left, or
+// a fault that lasts has come between two ranks. Once it is over nobody can tell whose
+// fault it was. One that lasts for good shows.
+func (m *member) mayLose(rank int) bool {
+	return m.a.left[rank] || slices.ContainsFunc(m.w.plan.faults, func(f fault) bool {
+		return f.lasts() && (f.victims[rank] || f.victims[m.l.rank] || !kinds[f.kind].kills && (f.between() || f.to != forGood))
+	})
+}
+
 // survive has those that are left create a communicator, as the comment of package comm
 // says. It returns nil if this rank is to end.
 func (m *member) survive() *collective.Comm {
@@ -177,13 +188,12 @@ func (m *member) survive() *collective.Comm {
 		before, group := 0, []int(nil)
 		for r := range m.w.plan.ranks {
 			if m.l.e.Gone(r) {
-				before++
+				if before++; !m.mayLose(r) {
+					m.w.failf("rank %d takes rank %d for gone, which lives and has no fault", m.l.rank, r)
+				}
 			} else {
 				group = append(group, r)
 			}
-		}
-		if m.l.e.Gone(m.l.rank) {
-			return nil
 		}
 		m.doing = fmt.Sprintf("creates a communicator of %v", group)
 		k := m.world.CreateGroup(group, 0, m.id())
@@ -203,6 +213,7 @@ func (m *member) survive() *collective.Comm {
 			return &c
 		}
 		m.judge(&m.world, p, err)
+		m.knowsWhy(p, err)
 		now := 0
 		for r := range m.w.plan.ranks {
 			if m.l.e.Gone(r) {
@@ -212,6 +223,15 @@ func (m *member) survive() *collective.Comm {
 		if !errors.Is(err, mpierr.ProcFailed) || now == before {
 			return nil
 		}
+	}
+}
+
+// knowsWhy sees that a creation of a communicator that has failed names a rank that is gone
+// to this one, if it is dead: so the next one goes on without it.
+func (m *member) knowsWhy(p patience, err error) {
+	var e *mpierr.Error
+	if errors.As(err, &e) && e.Class == mpierr.ProcFailed && p == endless && !m.w.nodes[e.Rank].alive && !m.l.e.Gone(e.Rank) {
+		m.w.failf("rank %d is told that rank %d has failed, and does not know it: %v", m.l.rank, e.Rank, err)
 	}
 }
 

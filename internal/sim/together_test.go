@@ -2,8 +2,10 @@ package sim
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -38,6 +40,37 @@ func TestTogetherOraclesBite(t *testing.T) {
 			}
 			t.Errorf("%d seeds noticed nothing", seeds)
 		})
+	}
+}
+
+// TestLiarEvictsNobody has one rank say, again and again, that it has lost another, while
+// ranks fail, restart and are given up. No oracle notices anything: no rank that lives is
+// taken for gone, and all that are left come to one group.
+func TestLiarEvictsNobody(t *testing.T) {
+	lies := 0
+	for seed := range testenv.Seeds(400, 60) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		liar := rng.IntN(8)
+		r := Run(Config{Seed: seed, Together: true, Tamper: func(from, _ int, b []byte) [][]byte {
+			if from != liar {
+				return [][]byte{b}
+			}
+			return [][]byte{eachRecord(b, func(code wire.Code, record []byte) {
+				if code == wire.CodePing {
+					lie := wire.Gone{By: uint32(liar), Rank: uint64(rng.IntN(liar + 2))}.Record()
+					if lie.Disp != uint64(liar) { // else it would leave
+						wire.PutRecord(record, &lie, 0)
+						lies++
+					}
+				}
+			})}
+		}})
+		if r.Err != nil {
+			t.Fatalf("seed %d, liar %d: %v", seed, liar, r.Err)
+		}
+	}
+	if t.Log(lies, "lies"); lies < 100 {
+		t.Error("there are too few lies to hurt anybody")
 	}
 }
 

@@ -142,7 +142,7 @@ func (w *World) span(low, high int64) int64 { return low + w.rng.Int64N(high-low
 // Run carries out the run that cfg.Seed stands for.
 func Run(cfg Config) (result Result) {
 	w := &World{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed)), now: second}
-	w.assembly = assembly{entered: map[entry]map[int]bool{}, groups: map[uint32][]int{}, blamed: map[int]bool{}}
+	w.assembly = assembly{entered: map[entry]map[int]bool{}, groups: map[uint32][]int{}, blamed: map[int]bool{}, left: map[int]bool{}}
 	w.plan = w.newPlan()
 	defer func() {
 		for _, l := range w.lives {

@@ -89,16 +89,18 @@ func (v Revocation) Record() Record {
 // Revocation reads what Revocation.Record wrote.
 func (r *Record) Revocation() Revocation { return Revocation{Context: r.Window, Failed: r.Disp} }
 
-// Gone is a CodeGone.
+// Gone is a CodeGone. A rank says it of its own loss; or it asks the rank that is said to
+// be lost, with the name of another that says so, for a sign of life.
 type Gone struct {
+	By   uint32 // the rank of the job that has lost the other
 	Rank uint64 // in the job
 }
 
 // Record returns g as a record.
-func (g Gone) Record() Record { return Record{Code: CodeGone, Disp: g.Rank} }
+func (g Gone) Record() Record { return Record{Code: CodeGone, Token: g.By, Disp: g.Rank} }
 
 // Gone reads what Gone.Record wrote.
-func (r *Record) Gone() Gone { return Gone{Rank: r.Disp} }
+func (r *Record) Gone() Gone { return Gone{By: r.Token, Rank: r.Disp} }
 
 // Credit is a CodeCredit.
 type Credit struct {

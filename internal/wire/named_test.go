@@ -46,8 +46,9 @@ func TestNamedRecordsComeBack(t *testing.T) {
 	if r := sent(t, revocation.Record(), 0, nil); r.Revocation() != revocation {
 		t.Errorf("%+v comes back as %+v", revocation, r.Revocation())
 	}
-	if r := sent(t, Gone{Rank: big}.Record(), 0, nil); r.Gone().Rank != big {
-		t.Errorf("rank %d comes back as %+v", big, r.Gone())
+	gone := Gone{By: 7, Rank: big}
+	if r := sent(t, gone.Record(), 0, nil); r.Gone() != gone {
+		t.Errorf("%+v comes back as %+v", gone, r.Gone())
 	}
 	credit := Credit{Kind: 1, Total: big}
 	if r := sent(t, credit.Record(), 0, nil); r.Credit() != credit {

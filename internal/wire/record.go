@@ -23,7 +23,7 @@ const (
 	CodeWithdrawn     Code = 18 // the offer Window is given up: the sender wants to hear that it is over
 	CodeRest          Code = 19 // more of the data of the last CodeMessage
 	CodeRevoke        Code = 17 // a context is over, because a rank failed; see Revocation
-	CodeGone          Code = 20 // a rank has failed, or left the job; see Gone
+	CodeGone          Code = 20 // a rank has lost another, which has failed or left the job; see Gone
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodeInquiry       Code = 25 // asks whether the lock request Token waits; without a token, for an answer once all before is answered
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
