@@ -16,7 +16,7 @@ func (u *upper) Begin() *link.Session {
 	s := &Session{}
 	s.Upper = s
 	s.mail = message.NewPeer(&s.Session)
-	s.ops = onesided.Peer{Session: &s.Session}
+	s.ops = onesided.NewPeer(&s.Session)
 	return &s.Session
 }
 

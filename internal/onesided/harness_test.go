@@ -94,7 +94,8 @@ type upper rank
 
 func (u *upper) Begin() *link.Session {
 	s := &link.Session{}
-	s.Upper = &Peer{Session: s}
+	p := NewPeer(s)
+	s.Upper = &p
 	return s
 }
 

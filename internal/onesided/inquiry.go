@@ -80,8 +80,8 @@ func (x *Operations) judge(s *Peer) error {
 	if int32(s.inquiry.refusals-s.refusalsSeen) > 0 {
 		return errUntold
 	}
-	for i := range x.ops {
-		if o := &x.ops[i]; o.used && o.asked && o.access.session == s {
+	for i := s.newest; i != link.None; i = x.ops[i].next {
+		if x.ops[i].asked {
 			return errUnknown
 		}
 	}
@@ -91,12 +91,10 @@ func (x *Operations) judge(s *Peer) error {
 // waitsLong reports whether an operation at s waits since the last call, or refusals do
 // that s has counted.
 func (x *Operations) waitsLong(s *Peer) (long bool) {
-	if s.Owed() > 0 {
-		for i := range x.ops {
-			if o := &x.ops[i]; o.waitsAt(s) {
-				long = long || o.seen
-				o.seen = true
-			}
+	for i := s.newest; i != link.None; i = x.ops[i].next {
+		if o := &x.ops[i]; o.sent {
+			long = long || o.seen
+			o.seen = true
 		}
 	}
 	return long || s.hidesRefusals()
@@ -110,14 +108,14 @@ func (s *Peer) hidesRefusals() bool { return int32(s.Told.Heard-s.refusalsSeen) 
 func (x *Operations) inquire(s *Peer) bool {
 	q := &s.inquiry
 	number := q.number + 1
-	for i := range x.ops {
+	for i := s.newest; i != link.None; i = x.ops[i].next {
 		o := &x.ops[i]
-		if !o.waitsAt(s) {
+		if !o.sent {
 			continue
 		}
 		// The operations that travel with a lock wait with it.
 		if o.asked = o.access.lock != locking; !o.asked && o.asksLock() {
-			r := wire.Record{Code: wire.CodeInquiry, Window: o.access.window, Token: x.token(int32(i)), Disp: number}
+			r := wire.Record{Code: wire.CodeInquiry, Window: o.access.window, Token: x.token(i), Disp: number}
 			o.asked = x.addInquiry(s, &r)
 		}
 	}
@@ -141,9 +139,6 @@ func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
 	x.link.Mark(i, wire.FlagFence|wire.FlagAckNow)
 	return true
 }
-
-// waitsAt reports whether all of o has been requested of s.
-func (o *op) waitsAt(s *Peer) bool { return o.used && o.sent && o.access.session == s }
 
 // takeInquiry answers whether a request of s for the lock of a window waits; without a
 // token, that everything before has been answered.

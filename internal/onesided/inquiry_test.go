@@ -3,7 +3,9 @@ package onesided
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/link"
@@ -323,5 +325,71 @@ func TestInquiriesOnBadPaths(t *testing.T) {
 		if q := &free.session.inquiry; q.number < 10 {
 			t.Errorf("delay %d ms: %d inquiries are too few to show anything", delay, q.number)
 		}
+	}
+}
+
+// TestOperationsByTarget has operations at several targets begin and end in any order. Each
+// target must know its own, the newest first.
+func TestOperationsByTarget(t *testing.T) {
+	f := newFabric(t, 4, 64, nil)
+	e := f.e[0]
+	random := rand.New(rand.NewPCG(1, 2))
+	accesses := []*Access{f.access(0, 1), f.access(0, 2), f.access(0, 3)}
+	all := make([][]int32, len(accesses))
+	for range 10_000 {
+		to := random.IntN(len(accesses))
+		if mine := all[to]; len(mine) > random.IntN(20) {
+			n := random.IntN(len(mine))
+			e.finish(mine[n], nil)
+			all[to] = slices.Delete(mine, n, n+1)
+		} else {
+			all[to] = slices.Insert(mine, 0, e.newOp(accesses[to], nil))
+		}
+		for to, a := range accesses {
+			var got []int32
+			for i := a.session.newest; i != link.None && len(got) <= len(all[to]); i = e.ops[i].next {
+				got = append(got, i)
+			}
+			if !slices.Equal(got, all[to]) {
+				t.Fatalf("target %d has %v, want %v", to+1, got, all[to])
+			}
+		}
+	}
+}
+
+// BenchmarkInquiries takes the time of a Tick in which an origin looks after all targets at
+// once. It waits for a lock of each.
+func BenchmarkInquiries(b *testing.B) {
+	for _, targets := range []int{20, 200, 2000} {
+		b.Run(fmt.Sprint(targets, " targets"), func(b *testing.B) {
+			f := newFabric(b, targets+1, 8, func(c *setup) {
+				slots := 16
+				if c.Rank == 0 {
+					slots = 2 * targets
+				}
+				c.Slab = link.HeapSlab(max(64, slots), 0, 1472)
+			})
+			e := f.e[0]
+			for to := 1; to <= targets; to++ {
+				f.e[to].Lock(f.e[to].OpenLocal(f.e[to].Windows().Lookup(testWindow)), true)
+				if !e.Lock(e.OpenAccess(f.dial(0, to), testWindow), true) {
+					b.Fatal("no room")
+				}
+			}
+			f.pass(1000 * millisecond)
+			ticks := 0
+			for b.Loop() {
+				b.StopTimer()
+				f.settle()
+				f.advance(f.now + e.cfg.DeadAfter/4)
+				b.StartTimer()
+				e.Tick()
+				ticks++
+			}
+			if q := e.Session(1).inquiry.number; q < uint64(ticks/4) {
+				b.Errorf("%d inquiries in %d ticks are too few to show anything", q, ticks)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(ticks*targets), "ns/target")
+		})
 	}
 }

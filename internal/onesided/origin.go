@@ -18,7 +18,8 @@ const (
 
 // op is an operation that awaits an answer from its target.
 type op struct {
-	next    int32 // in the free list
+	next    int32 // the one before it at its target, or none; or the next in the free list
+	prev    int32 // the one after it at its target, unless it is the newest
 	gen     uint16
 	used    bool
 	sent    bool // all of it has been requested
@@ -72,10 +73,33 @@ func (x *Operations) newOp(a *Access, result []byte) int32 {
 	o := &x.ops[i]
 	x.freeOp = o.next
 	o.used, o.access, o.result, o.left, o.request = true, a, result, len(result), nil
+	x.enlist(i)
 	a.pending++
 	a.session.Owe(1)
 	x.pending++
 	return i
+}
+
+// enlist puts operation i before the others at its target.
+func (x *Operations) enlist(i int32) {
+	o, s := &x.ops[i], x.ops[i].access.session
+	if o.next = s.newest; o.next != link.None {
+		x.ops[o.next].prev = i
+	}
+	s.newest = i
+}
+
+// delist takes operation i out from among the others at its target.
+func (x *Operations) delist(i int32) {
+	o := &x.ops[i]
+	if s := o.access.session; s.newest == i {
+		s.newest = o.next
+	} else {
+		x.ops[o.prev].next = o.next
+	}
+	if o.next != link.None {
+		x.ops[o.next].prev = o.prev
+	}
 }
 
 func (x *Operations) token(i int32) uint32 { return uint32(x.ops[i].gen)<<16 | uint32(i) }
@@ -96,6 +120,7 @@ func (x *Operations) find(s *Peer, token uint32) int32 {
 func (x *Operations) finish(i int32, err *mpierr.Error) {
 	o := &x.ops[i]
 	a := o.access
+	x.delist(i)
 	a.pending--
 	a.session.Owe(-1)
 	x.pending--
@@ -134,7 +159,9 @@ func (x *Operations) part(r *Request, err *mpierr.Error) {
 // failOps ends all operations that await an answer from s, or were kept back.
 func (x *Operations) failOps(s *Peer) {
 	x.dropAllDeferred(s, s.Failure())
-	x.endOps(s.Failure(), func(o *op) bool { return o.access.session == s })
+	for s.newest != link.None {
+		x.finish(s.newest, s.Failure())
+	}
 	s.lockOpen = nil
 }
 

@@ -15,6 +15,7 @@ type Peer struct {
 	deferring []*Access          // those that keep calls back
 	posting   []*Access          // those whose posts the peer is to be told of
 	blocks    bool               // the peer may hold a lock that somebody waits for
+	newest    int32              // of the operations that await an answer of the peer, or none
 	inquiry   inquiry
 
 	// refusalsSeen is how many requests that no answer was due for the peer has refused,
@@ -24,6 +25,9 @@ type Peer struct {
 	types     *givenTypes // datatypes defined at the peer, or nil
 	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
 }
+
+// NewPeer returns what the operations keep about the peer of a new session.
+func NewPeer(s *link.Session) Peer { return Peer{Session: s, newest: link.None} }
 
 // peer returns what x keeps about a rank, or nil if there is no session with it.
 func (x *Operations) peer(rank int) *Peer {
