@@ -49,6 +49,24 @@ func TestLocksAreGrantedInTheOrderAsked(t *testing.T) {
 	}
 }
 
+// TestLockAllComesAfterOtherLocks has two ranks lock in one order: the first window at rank 0,
+// and then the other window at rank 1, which rank 1 itself locks with lock_all. It waits
+// for the first lock and must not hold the second one, which the holder of the first needs.
+func TestLockAllComesAfterOtherLocks(t *testing.T) {
+	s := held(t)
+	other, _ := s.windows(windowID+1, nil)
+	c := other[1].LockAll(0)
+	if s.step(1, &c) != epochs.Waits {
+		t.Fatal("the first lock is not waited for")
+	}
+	s.must(2, other[2].Lock(window.LockExclusive, 1, 0))
+	s.must(2, other[2].Unlock(1))
+	s.must(2, s.w[2].Unlock(0))
+	s.must(1, c)
+	s.must(1, other[1].UnlockAll())
+	s.must(1, s.w[1].Unlock(0))
+}
+
 // TestOrderOfLocksGivenUp gives up a lock that comes after one which is not granted. The
 // error says so, and the epoch can be begun once the first is granted.
 func TestOrderOfLocksGivenUp(t *testing.T) {

@@ -29,8 +29,8 @@ func (c *Call) stepLock(t Turn) Status {
 	}
 	a := w.access(t, c.target)
 	if c.stage == asking {
-		if !t.MayLock() {
-			return c.await((*onesided.LockOrderWait)(t.Operations))
+		if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+			return c.await(order)
 		}
 		if !t.Lock(a, c.locks == window.LockExclusive) {
 			return c.await((*onesided.RoomWait)(a))
@@ -93,8 +93,8 @@ func (c *Call) stepLockAll(t Turn) Status {
 		}
 		a := w.access(t, c.target)
 		if c.stage == asking {
-			if !t.MayLock() {
-				return c.await((*onesided.LockOrderWait)(t.Operations))
+			if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+				return c.await(order)
 			}
 			if !t.LockPassing(a, w.began) {
 				return c.await((*onesided.RoomWait)(a))

@@ -49,33 +49,18 @@ func (r *Request) Polled() {
 	}
 }
 
-// BeginLock says that a call begins, which asks for a lock when MayLock says so. Its
+// BeginLock says that a call begins, which asks for a lock once a LockOrderWait is met. Its
 // goroutine may be the one that has looked for others until now.
 func (x *Operations) BeginLock() {
+	x.forgetGranted()
 	for _, a := range x.asked {
 		a.polled.Store(false)
 	}
 }
 
-// MayLock reports whether a lock may be asked for. If not, it asks for prompt answers to
-// the requests for the locks that come first; LockOrderWait tells when they are granted.
-func (x *Operations) MayLock() bool {
-	x.forgetGranted()
-	may := true
-	for _, a := range x.asked {
-		if !a.comesFirst() {
-			continue
-		}
-		may = false
-		if a.session != nil {
-			a.session.Push(a.lastSeq)
-		}
-	}
-	return may
-}
-
-// A LockOrderWait is met when the locks that were asked for have been granted, other than
-// those that calls wait for.
+// A LockOrderWait is met when the next lock may be asked for: when those that were asked for
+// have been granted, other than those that calls wait for. A grant comes without being
+// asked for again, so nothing is sent for it.
 type LockOrderWait Operations
 
 // Met reports whether the wait is over.
