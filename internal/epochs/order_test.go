@@ -129,3 +129,32 @@ func TestPolledLocksHoldNobodyUp(t *testing.T) {
 	second := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
 	gaveUp(t, &second)
 }
+
+// TestPollsOfEarlierEpochsSayNothing has a goroutine ask for a lock of lock_all while another
+// one waits to lock. It has looked for an operation of an earlier epoch there: that does not
+// say that it looks for one now.
+func TestPollsOfEarlierEpochsSayNothing(t *testing.T) {
+	s := held(t)
+	other, _ := s.windows(windowID+1, func(c *epochs.Config) { c.Loads = func(int) bool { return false } })
+	s.w, other = other, s.w // operations go to the other window
+	var r onesided.Request
+	s.must(1, s.w[1].LockAll(0))
+	s.issue(1, 0, onesided.Call{Code: wire.CodeGet, Result: make([]byte, 1), Request: &r})
+	r.Polled()
+	s.must(1, s.w[1].UnlockAll())
+
+	s.must(2, s.w[2].Lock(window.LockExclusive, 0, 0))
+	s.must(2, s.w[2].Flush("flush", 0, epochs.AtTarget))
+	c := other[1].Lock(window.LockExclusive, 1, 0)
+	if s.step(1, &c) != epochs.Waits {
+		t.Fatal("the first lock is not waited for")
+	}
+	s.must(1, s.w[1].LockAll(0))
+	s.issue(1, 0, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
+	s.must(2, other[2].Unlock(0))
+	if c.Until().Met() {
+		t.Error("the lock that lock_all has asked for does not come first")
+	}
+	s.must(2, s.w[2].Unlock(0))
+	s.must(1, c)
+}
