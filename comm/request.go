@@ -19,32 +19,62 @@ type Request struct {
 	poller *userspace.Poller
 	cond   userspace.Condition
 	finish func() error
+	lock   underLock // nil for messages
 
 	mu       sync.Mutex
 	inactive atomic.Bool // set once err is what the operation ended with
 	err      error
 }
 
+// underLock is the condition of an operation that may have to wait for a lock first. It is
+// told how many calls wait for it, and when one has looked: that lock holds up no others.
+type underLock interface {
+	Waiting(calls int32)
+	Polled()
+}
+
 // NewRequest returns the request of an operation that is over when cond is met.
 // finish, called once and without the engine's lock, returns its error, and must
 // not use the request. It is for packages that begin operations.
 func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() error) *Request {
-	return &Request{poller: p, cond: cond, finish: finish}
+	lock, _ := cond.(underLock)
+	return &Request{poller: p, cond: cond, finish: finish, lock: lock}
 }
 
 // Wait blocks until the operation has completed at this rank, and returns its
 // error (MPI_Wait). If ctx ends first, the error has class Timeout, and the operation
 // goes on. Job.Close ends it, with class Closed.
-func (r *Request) Wait(ctx context.Context) error {
+func (r *Request) Wait(ctx context.Context) error { return r.wait(ctx, []*Request{r}) }
+
+// wait is Wait in a call that waits for all of the requests, r among them.
+func (r *Request) wait(ctx context.Context, all []*Request) error {
 	if r == nil {
 		return nil
 	}
 	if r.active() {
-		if err := r.poller.Wait(ctx, r.cond); err != nil && !r.poller.Closed() {
+		if err := await(ctx, r.poller, r.cond, all); err != nil && !r.poller.Closed() {
 			return mpierr.Named("wait", mpierr.NoRank, err)
 		}
 	}
 	return r.end("wait")
+}
+
+// await waits until cond is met, in a call that waits for the requests.
+func await(ctx context.Context, p *userspace.Poller, cond userspace.Condition, requests []*Request) error {
+	var few [8]underLock
+	locks := few[:0]
+	p.Lock()
+	for _, r := range requests {
+		if r.active() && r.lock != nil {
+			r.lock.Waiting(1)
+			locks = append(locks, r.lock)
+		}
+	}
+	err := p.WaitLocked(ctx, cond)
+	for _, l := range locks {
+		l.Waiting(-1)
+	}
+	return err
 }
 
 // Test reports whether the operation has completed, and if so, its error
@@ -54,7 +84,7 @@ func (r *Request) Test() (done bool, err error) {
 	if r == nil {
 		return true, nil
 	}
-	if r.active() && !r.poll() {
+	if r.active() && !r.poll([]*Request{r}) {
 		return false, nil
 	}
 	return true, r.end("test")
@@ -85,13 +115,24 @@ func (r *Request) met() bool {
 	return r.cond.Met()
 }
 
-// poll sends what is ready and reports whether r is over.
-func (r *Request) poll() bool {
+// poll sends what is ready and reports whether r is over, in a call that looks for all of
+// the requests.
+func (r *Request) poll(all []*Request) bool {
 	e := r.poller.Lock()
 	e.Tick()
 	met := r.cond.Met()
+	polled(all)
 	r.poller.Unlock()
 	return met || r.poller.Closed()
+}
+
+// polled notes that a call looks for the requests, and will look again.
+func polled(requests []*Request) {
+	for _, r := range requests {
+		if r.active() && r.lock != nil {
+			r.lock.Polled()
+		}
+	}
 }
 
 // anyOf is met when one of the requests is over. They are those that were active when
@@ -150,11 +191,11 @@ func endSome(op string, p *userspace.Poller, requests []*Request, most int) (ind
 // ctx ends first, those that have completed are inactive, and the others go on.
 func WaitAll(ctx context.Context, requests ...*Request) error {
 	var err error
-	for _, r := range requests {
+	for i, r := range requests {
 		if !r.active() {
 			continue
 		}
-		fault := r.Wait(ctx)
+		fault := r.wait(ctx, requests[i:])
 		if err = errors.Join(err, fault); r.active() { // ctx has ended
 			return err
 		}
@@ -194,7 +235,7 @@ func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]
 		if len(list) == 0 {
 			continue
 		}
-		if err := p.Wait(ctx, anyOf(list)); err != nil && !p.Closed() {
+		if err := await(ctx, p, anyOf(list), list); err != nil && !p.Closed() {
 			return nil, mpierr.Named(op, mpierr.NoRank, err)
 		}
 	}
@@ -204,7 +245,7 @@ func waitSome(ctx context.Context, op string, requests []*Request, most int) ([]
 // returns their errors joined (MPI_Testall). Otherwise none is ended.
 func TestAll(requests ...*Request) (done bool, err error) {
 	for _, r := range requests {
-		if r.active() && !r.poll() {
+		if r.active() && !r.poll(requests) {
 			return false, nil
 		}
 	}
@@ -239,6 +280,7 @@ func testSome(op string, requests []*Request, most int) (indexes []int, active b
 	}
 	e := p.Lock()
 	e.Tick()
+	polled(requests)
 	p.Unlock()
 	indexes, err = endSome(op, p, requests, most)
 	return indexes, true, err

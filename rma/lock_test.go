@@ -94,6 +94,49 @@ func TestLocksInOneOrder(t *testing.T) {
 	}
 }
 
+// TestLockBesideOneWaitedFor has one goroutine of a rank wait, in each way that there is, for
+// an operation under a lock that another rank holds. Another goroutine locks meanwhile, and
+// only then the first lock is given up.
+func TestLockBesideOneWaitedFor(t *testing.T) {
+	j := newJobAt(t, []string{"", ""}, comm.Limits{})
+	a, b := j.windows(8, 8), j.windows(8, 8)
+	w, other := a[0], b[0]
+	until := func(test func() (bool, error)) error {
+		for {
+			if done, err := test(); done || err != nil {
+				return err
+			}
+			runtime.Gosched()
+		}
+	}
+	ways := map[string]func(r *rma.Request) error{
+		"wait":     func(r *rma.Request) error { return r.Wait(j.ctx) },
+		"wait all": func(r *rma.Request) error { return rma.WaitAll(j.ctx, nil, r) },
+		"wait any": func(r *rma.Request) error { _, err := rma.WaitAny(j.ctx, r); return err },
+		"test":     func(r *rma.Request) error { return until(r.Test) },
+		"test all": func(r *rma.Request) error { return until(func() (bool, error) { return rma.TestAll(nil, r) }) },
+		"test any": func(r *rma.Request) error {
+			return until(func() (bool, error) { _, done, err := rma.TestAny(r); return done, err })
+		},
+		"load":  func(*rma.Request) error { _, err := rma.Load[int64](j.ctx, w, 1, rma.At(0)); return err },
+		"flush": func(*rma.Request) error { return w.Flush(j.ctx, 1) },
+	}
+	for name, wait := range ways {
+		var v int64
+		j.must(a[1].Lock(j.ctx, rma.LockExclusive, 1, 0), w.Lock(j.ctx, rma.LockExclusive, 1, 0))
+		r, err := w.Rget(rma.Value(&v), 1, rma.At(0))
+		j.must(err)
+		waited := make(chan error, 1)
+		go func() { waited <- wait(r) }()
+		if err := other.Lock(j.ctx, rma.LockShared, 1, 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			j.must(other.Unlock(j.ctx, 1))
+		}
+		j.must(a[1].Unlock(j.ctx, 1), <-waited, r.Wait(j.ctx), w.Unlock(j.ctx, 1))
+	}
+}
+
 // TestSharedLocks holds shared locks of one target at several ranks at once, while
 // an exclusive request waits; it gets the lock when they have gone.
 func TestSharedLocks(t *testing.T) {

@@ -14,9 +14,10 @@ import (
 // assertion ModeNoCheck no lock is asked for. Several targets may be locked at once,
 // also of several windows. Then Lock waits until the locks that were asked for before are
 // granted. So ranks that take their locks in one order do not wait for each other. A lock
-// that another goroutine waits for, in a flush, Unlock, Lock, Fetch, Load or Swap, holds
-// nobody up. One that a goroutine has asked for and does not wait for holds up the next
-// Lock of every goroutine of the rank: flush its target before waiting for something else.
+// that another goroutine waits for, in a flush, Unlock, Lock, Fetch, Load or Swap, or with
+// the request of an operation under it, holds nobody up. One that a goroutine has asked for
+// and does not wait for holds up the next Lock of every goroutine of the rank: flush its
+// target before waiting for something else, such as a message.
 // Lock blocks while there is no room to send, too, but not for a target that has not joined
 // the job yet, or that this rank has not met. If it fails, or ctx ends first, no
 // epoch is open, and the lock is given back as soon as it is held. Classes: ErrLocktype,

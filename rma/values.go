@@ -45,16 +45,13 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 
 // awaitOwn waits for the one operation that r follows, and returns its error.
 func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *onesided.Request) error {
-	var a *onesided.Access
 	if e := w.poller.Lock(); target != ProcNull {
-		a = w.epochs.Opened(target)
-		e.FlushUnmarked(a) // asks for a prompt answer
+		e.FlushUnmarked(w.epochs.Opened(target)) // asks for a prompt answer
 	}
-	if err := w.poller.WaitLocked(ctx, r); err != nil {
-		if w.poller.Lock(); a != nil {
-			a.NotAwaited()
-		}
-		w.poller.UnlockQuiet()
+	r.Waiting(1)
+	err := w.poller.WaitLocked(ctx, r)
+	r.Waiting(-1)
+	if err != nil {
 		return named(name, target, err)
 	}
 	return named(name, target, r.Err())

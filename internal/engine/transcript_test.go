@@ -510,11 +510,12 @@ func (s *stage) chat(from, to int, w []string) {
 }
 
 func (s *stage) lock(from, to int, w []string) {
-	a := s.access(from, to)
-	if !s.ranks[from].Lock(a, w[0] == "exclusive") {
-		s.t.Fatal("no room for a lock")
+	e, a := s.ranks[from], s.access(from, to)
+	c := s.await(fmt.Sprintf("lock at rank %d", from), (*onesided.LockWait)(a).Met, func() string { return "held" })
+	c.again = func() bool { return (*onesided.LockOrderWait)(e.Operations).Met() && e.Lock(a, w[0] == "exclusive") }
+	if c.again() {
+		c.again = nil
 	}
-	s.await(fmt.Sprintf("lock at rank %d", from), (*onesided.LockWait)(a).Met, func() string { return "held" })
 }
 
 func (s *stage) unlock(from, to int, _ []string) {

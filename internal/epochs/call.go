@@ -24,7 +24,7 @@ const (
 	lock   kind = iota
 	unlock      // also of all
 	lockAll
-	flush // also of all
+	flush // also of all; those up to here are of epochs of locks
 	fence
 	complete
 	wait
@@ -51,10 +51,11 @@ type Call struct {
 	locks window.LockType
 	how   window.Assert
 
-	one      bool   // it concerns one target
+	one      bool   // it concerns one target, lock_all one after the other
 	target   int    // which
 	ranks    []int  // the targets of others
 	next     int    // the place in ranks of the target that is asked or waited for
+	waits    bool   // its accesses know that it waits
 	used     bool   // fence: operations were issued since the last one
 	exposure uint64 // wait: the one that it ends
 	until    Condition
@@ -76,11 +77,39 @@ func (c *Call) Ends() bool { return c.kind == free }
 // Settled reports whether a call whose condition has been met is over, and without an
 // error. It need not be called within a turn. False means nothing.
 func (c *Call) Settled() bool {
-	return c.kind == flush && c.one && c.stage == awaiting && !c.w.targets[c.target].access.Failed()
+	over := c.kind == flush && c.one && c.stage == awaiting && !c.w.targets[c.target].access.Failed()
+	if over {
+		c.setWaits(false)
+	}
+	return over
+}
+
+// setWaits tells the accesses whether the call waits for what was issued there, where that
+// may need locks: meanwhile these hold up no other calls.
+func (c *Call) setWaits(waits bool) {
+	if c.waits == waits || c.kind > flush {
+		return
+	}
+	calls := int32(1)
+	if c.waits = waits; !waits {
+		calls = -1
+	}
+	for i := range c.count() {
+		if a := c.w.targets[c.at(i)].access; a != nil {
+			a.Waiting(calls)
+		}
+	}
 }
 
 // Step does what the call can do now.
 func (c *Call) Step(t Turn) Status {
+	c.setWaits(false)
+	status := c.step(t)
+	c.setWaits(status == Waits)
+	return status
+}
+
+func (c *Call) step(t Turn) Status {
 	if err := c.w.Usable(c.name); err != nil {
 		return c.end(err)
 	}
@@ -106,6 +135,7 @@ func (c *Call) Step(t Turn) Status {
 // GiveUp ends a call that waits, because of why: the end of its context, or of the node.
 // Of some calls a barrier remains, with which the other ranks learn of it.
 func (c *Call) GiveUp(t Turn, why error) Status {
+	c.setWaits(false)
 	rank := mpierr.NoRank
 	if _, order := c.until.(*onesided.LockOrderWait); order {
 		why = fmt.Errorf("a lock that was asked for before has not been granted: %w", why)
@@ -113,11 +143,6 @@ func (c *Call) GiveUp(t Turn, why error) Status {
 		rank = c.at(c.next)
 		if a := c.w.targets[rank].access; a != nil && !a.Answers() {
 			why = fmt.Errorf("the target has not joined the job, or cannot be reached: %w", why)
-		}
-	}
-	for i := range c.count() {
-		if a := c.w.targets[c.at(i)].access; a != nil {
-			a.NotAwaited()
 		}
 	}
 	switch c.kind {

@@ -19,6 +19,7 @@ type stage struct {
 	cut   bool
 	e     []*engine.Engine
 	slabs []*engine.Slab
+	all   []*window.Table
 	w     []*epochs.Window
 	mem   [][]byte
 }
@@ -27,36 +28,44 @@ type stage struct {
 func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 	s := &stage{t: t}
 	for r := range ranks {
-		mem := make([]byte, 64)
-		own, err := window.New(window.Config{ID: windowID, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: 1, GroupSize: ranks})
-		if err != nil {
-			t.Fatal(err)
-		}
-		windows, id := &window.Table{}, uint64(r+1)<<32
-		if err := windows.Add(own); err != nil {
-			t.Fatal(err)
-		}
-		s.slabs = append(s.slabs, engine.HeapSlab(64, 0, 1472))
+		id := uint64(r+1) << 32
+		s.all, s.slabs = append(s.all, &window.Table{}), append(s.slabs, engine.HeapSlab(64, 0, 1472))
 		s.e = append(s.e, engine.New(engine.Config{
-			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Windows: windows, Slab: s.slabs[r],
+			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Windows: s.all[r], Slab: s.slabs[r],
 			Rand: func() uint64 { id++; return id },
 		}))
 		s.e[r].Now = 1000
+	}
+	s.w, s.mem = s.windows(windowID, change)
+	return s
+}
+
+// windows has all ranks make a window.
+func (s *stage) windows(id uint32, change func(*epochs.Config)) (w []*epochs.Window, mem [][]byte) {
+	for r, ranks := 0, len(s.e); r < ranks; r++ {
+		mem = append(mem, make([]byte, 64))
+		own, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem[r]), Size: len(mem[r]), DispUnit: 1, GroupSize: ranks})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.all[r].Add(own); err != nil {
+			s.t.Fatal(err)
+		}
 		c := epochs.Config{
 			Rank: r, Size: ranks, Own: own, Loads: func(target int) bool { return target == r },
 			Open: func(t epochs.Turn, target int) *onesided.Access {
 				if target == r {
 					return t.OpenLocal(own)
 				}
-				return t.OpenAccess(t.Dial(target, engine.PathID(target), 1), windowID)
+				return t.OpenAccess(t.Dial(target, engine.PathID(target), 1), id)
 			},
 		}
 		if change != nil {
 			change(&c)
 		}
-		s.w, s.mem = append(s.w, epochs.New(c)), append(s.mem, mem)
+		w = append(w, epochs.New(c))
 	}
-	return s
+	return w, mem
 }
 
 func (s *stage) turn(rank int) epochs.Turn { return s.e[rank] }

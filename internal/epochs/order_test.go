@@ -49,6 +49,24 @@ func TestLocksAreGrantedInTheOrderAsked(t *testing.T) {
 	}
 }
 
+// TestLockAllComesAfterOtherLocks has two ranks lock in one order: the first window at rank 0,
+// and then the other window at rank 1, which rank 1 itself locks with lock_all. It waits
+// for the first lock and must not hold the second one, which the holder of the first needs.
+func TestLockAllComesAfterOtherLocks(t *testing.T) {
+	s := held(t)
+	other, _ := s.windows(windowID+1, nil)
+	c := other[1].LockAll(0)
+	if s.step(1, &c) != epochs.Waits {
+		t.Fatal("the first lock is not waited for")
+	}
+	s.must(2, other[2].Lock(window.LockExclusive, 1, 0))
+	s.must(2, other[2].Unlock(1))
+	s.must(2, s.w[2].Unlock(0))
+	s.must(1, c)
+	s.must(1, other[1].UnlockAll())
+	s.must(1, s.w[1].Unlock(0))
+}
+
 // TestOrderOfLocksGivenUp gives up a lock that comes after one which is not granted. The
 // error says so, and the epoch can be begun once the first is granted.
 func TestOrderOfLocksGivenUp(t *testing.T) {
@@ -64,8 +82,8 @@ func TestOrderOfLocksGivenUp(t *testing.T) {
 	s.must(1, s.w[1].Unlock(0))
 }
 
-// TestAwaitedLocksHoldNobodyUp has one goroutine wait for a lock, and another one take the
-// next: it does not come after the first, until the first gives its wait up.
+// TestAwaitedLocksHoldNobodyUp has two goroutines wait for a lock, and another one take the
+// next: it does not come after the first, until both give their waits up.
 func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
 	for name, wait := range map[string]func(w *epochs.Window) epochs.Call{
 		"flush":     func(w *epochs.Window) epochs.Call { return w.Flush("flush", 0, epochs.AtTarget) },
@@ -74,15 +92,69 @@ func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := held(t)
-			waiting := wait(s.w[1])
-			if s.step(1, &waiting) != epochs.Waits {
-				t.Fatal("the lock is not waited for")
+			var waiting [2]epochs.Call
+			for i := range waiting {
+				if waiting[i] = wait(s.w[1]); s.step(1, &waiting[i]) != epochs.Waits {
+					t.Fatal("the lock is not waited for")
+				}
 			}
-			s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
-			s.must(1, s.w[1].Unlock(1))
-			waiting.GiveUp(s.turn(1), context.Canceled)
+			for i := range waiting { // one that gives up does not end the wait of the other
+				s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+				s.must(1, s.w[1].Unlock(1))
+				waiting[i].GiveUp(s.turn(1), context.Canceled)
+			}
 			c := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
 			gaveUp(t, &c)
 		})
 	}
+}
+
+// TestPolledLocksHoldNobodyUp has one goroutine look again and again whether an operation is
+// over that waits for a lock, and another one take the next. It may once the first has looked
+// meanwhile: to have looked before says nothing, for that may have been the same goroutine.
+func TestPolledLocksHoldNobodyUp(t *testing.T) {
+	s := held(t)
+	var r onesided.Request
+	s.issue(1, 0, onesided.Call{Code: wire.CodeGet, Result: make([]byte, 1), Request: &r})
+	r.Polled()
+	c := s.w[1].Lock(window.LockExclusive, 1, 0)
+	if s.step(1, &c) != epochs.Waits {
+		t.Fatal("the second lock is not waited for")
+	}
+	if r.Polled(); !c.Until().Met() {
+		t.Error("the lock comes after one that is looked for")
+	}
+	s.must(1, c)
+	s.must(1, s.w[1].Unlock(1))
+	second := s.giveUp(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+	gaveUp(t, &second)
+}
+
+// TestPollsOfEarlierEpochsSayNothing has a goroutine ask for a lock of lock_all while another
+// one waits to lock. It has looked for an operation of an earlier epoch there: that does not
+// say that it looks for one now.
+func TestPollsOfEarlierEpochsSayNothing(t *testing.T) {
+	s := held(t)
+	other, _ := s.windows(windowID+1, func(c *epochs.Config) { c.Loads = func(int) bool { return false } })
+	s.w, other = other, s.w // operations go to the other window
+	var r onesided.Request
+	s.must(1, s.w[1].LockAll(0))
+	s.issue(1, 0, onesided.Call{Code: wire.CodeGet, Result: make([]byte, 1), Request: &r})
+	r.Polled()
+	s.must(1, s.w[1].UnlockAll())
+
+	s.must(2, s.w[2].Lock(window.LockExclusive, 0, 0))
+	s.must(2, s.w[2].Flush("flush", 0, epochs.AtTarget))
+	c := other[1].Lock(window.LockExclusive, 1, 0)
+	if s.step(1, &c) != epochs.Waits {
+		t.Fatal("the first lock is not waited for")
+	}
+	s.must(1, s.w[1].LockAll(0))
+	s.issue(1, 0, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
+	s.must(2, other[2].Unlock(0))
+	if c.Until().Met() {
+		t.Error("the lock that lock_all has asked for does not come first")
+	}
+	s.must(2, s.w[2].Unlock(0))
+	s.must(1, c)
 }

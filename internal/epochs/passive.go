@@ -25,11 +25,12 @@ func (c *Call) stepLock(t Turn) Status {
 			return Over
 		}
 		c.stage = asking
+		t.BeginLock()
 	}
 	a := w.access(t, c.target)
 	if c.stage == asking {
-		if !t.MayLock() {
-			return c.await((*onesided.LockOrderWait)(t.Operations))
+		if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+			return c.await(order)
 		}
 		if !t.Lock(a, c.locks == window.LockExclusive) {
 			return c.await((*onesided.RoomWait)(a))
@@ -70,7 +71,7 @@ func (c *Call) failLock(t Turn, err error) Status {
 // for the locks of targets whose memory this process can load and store. The first operation at
 // another target asks for its lock. If it fails or is given up, no epoch is open.
 func (w *Window) LockAll(how window.Assert) Call {
-	return Call{w: w, name: "lock_all", kind: lockAll, how: how}
+	return Call{w: w, name: "lock_all", kind: lockAll, one: true, how: how}
 }
 
 func (c *Call) stepLockAll(t Turn) Status {
@@ -84,6 +85,7 @@ func (c *Call) stepLockAll(t Turn) Status {
 			return Over
 		}
 		c.stage = asking
+		t.BeginLock()
 	}
 	for ; c.target < len(w.targets); c.target++ {
 		if !w.Loads(c.target) {
@@ -91,8 +93,8 @@ func (c *Call) stepLockAll(t Turn) Status {
 		}
 		a := w.access(t, c.target)
 		if c.stage == asking {
-			if !t.MayLock() {
-				return c.await((*onesided.LockOrderWait)(t.Operations))
+			if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+				return c.await(order)
 			}
 			if !t.LockPassing(a, w.began) {
 				return c.await((*onesided.RoomWait)(a))

@@ -33,13 +33,14 @@ type Access struct {
 	lock      lockPhase
 	refusal   *mpierr.Error // of the lock, while it is refused
 	shared    sharedLock
-	awaited   bool   // a call waits for the lock that was asked for; see order.go
-	unwanted  bool   // the lock that was asked for is given back as soon as it is held
-	reach     bool   // the target's program reaches the window
-	checked   bool   // the window is in checking mode
-	mark      mark   // what the target is still to be told is complete
-	markSeq   uint64 // the last bundle that told it
-	gaveSeq   uint64 // the last bundle that gave a lock up
+	unwanted  bool         // the lock that was asked for is given back as soon as it is held
+	waiting   atomic.Int32 // calls that wait for operations here; see order.go
+	polled    atomic.Bool  // a call has looked for one, while others wait to lock
+	reach     bool         // the target's program reaches the window
+	checked   bool         // the window is in checking mode
+	mark      mark         // what the target is still to be told is complete
+	markSeq   uint64       // the last bundle that told it
+	gaveSeq   uint64       // the last bundle that gave a lock up
 	queue     line.Line[deferred]
 	err       atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
@@ -134,7 +135,6 @@ func (x *Operations) FlushLocal(a *Access) { x.flush(a, markReads) }
 func (x *Operations) FlushUnmarked(a *Access) { x.flush(a, markNone) }
 
 func (x *Operations) flush(a *Access, m mark) {
-	a.awaited = true
 	if a.checked && m != markNone {
 		x.wantMark(a, m)
 	}
@@ -239,7 +239,6 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 // returns false if it has to be called again: there is no room now, or the lock
 // is not yet held. UnlockWait tells when it is done.
 func (x *Operations) Unlock(a *Access) bool {
-	a.awaited = true
 	if a.ownWindow != nil {
 		switch a.lock {
 		case locking:

@@ -7,12 +7,13 @@ import "slices"
 // without this rule two origins that lock two targets in the same order could each hold
 // what the other one waits for.
 //
-// Goroutines lock independently of each other. A lock that a call waits for is not that of
-// the goroutine which asks for the next one, and the next one does not come after it.
+// Goroutines lock independently of each other. A goroutine that asks for a lock makes no
+// other call meanwhile. So the lock does not come after one that a call waits for at the
+// same time, or has looked for since.
 
 // noteAsked remembers that a's lock was asked for.
 func (x *Operations) noteAsked(a *Access) {
-	a.awaited = false
+	a.polled.Store(false)
 	if len(x.asked) == cap(x.asked) {
 		x.forgetGranted()
 	}
@@ -25,30 +26,41 @@ func (x *Operations) forgetGranted() {
 
 // comesFirst reports whether the next lock may be asked for only when a's is granted. One
 // that is to be given back at once holds nobody up.
-func (a *Access) comesFirst() bool { return a.lock == locking && !a.awaited && !a.unwanted }
-
-// NotAwaited says that a call which has flushed a, or unlocked it, does not wait any more.
-func (a *Access) NotAwaited() { a.awaited = false }
-
-// MayLock reports whether a lock may be asked for. If not, it asks for prompt answers to
-// the requests for the locks that come first; LockOrderWait tells when they are granted.
-func (x *Operations) MayLock() bool {
-	x.forgetGranted()
-	may := true
-	for _, a := range x.asked {
-		if !a.comesFirst() {
-			continue
-		}
-		may = false
-		if a.session != nil {
-			a.session.Push(a.lastSeq)
-		}
-	}
-	return may
+func (a *Access) comesFirst() bool {
+	return a.lock == locking && a.waiting.Load() == 0 && !a.polled.Load() && !a.unwanted
 }
 
-// A LockOrderWait is met when the locks that were asked for have been granted, other than
-// those that calls wait for.
+// Waiting adds a number to that of the calls which wait for operations on a, and so for its
+// lock. Each call takes away what it has added. An end needs no turn of the engine. A call
+// begins within one, in which others learn that the lock does not hold them up any more.
+func (a *Access) Waiting(calls int32) { a.waiting.Add(calls) }
+
+// Waiting is Access.Waiting for calls that wait for r.
+func (r *Request) Waiting(calls int32) {
+	if r.behind != nil {
+		r.behind.Waiting(calls)
+	}
+}
+
+// Polled says that a call has looked whether r is over, and will look again.
+func (r *Request) Polled() {
+	if r.behind != nil {
+		r.behind.polled.Store(true)
+	}
+}
+
+// BeginLock says that a call begins, which asks for a lock once a LockOrderWait is met. Its
+// goroutine may be the one that has looked for others until now.
+func (x *Operations) BeginLock() {
+	x.forgetGranted()
+	for _, a := range x.asked {
+		a.polled.Store(false)
+	}
+}
+
+// A LockOrderWait is met when the next lock may be asked for: when those that were asked for
+// have been granted, other than those that calls wait for. A grant comes without being
+// asked for again, so nothing is sent for it.
 type LockOrderWait Operations
 
 // Met reports whether the wait is over.

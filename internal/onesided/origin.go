@@ -34,9 +34,10 @@ type op struct {
 
 // Request follows one operation, for the request-based calls.
 type Request struct {
-	left  int32
-	err   *mpierr.Error
-	fetch *fetch // that it is part of, or nil
+	left   int32
+	err    *mpierr.Error
+	fetch  *fetch  // that it is part of, or nil
+	behind *Access // whose lock was asked for when it was issued, or nil
 }
 
 // Met reports whether the operation has completed at the origin.
@@ -223,6 +224,9 @@ func (x *Operations) Issue(c *Call) (bool, error) {
 		if a.lock == refused {
 			x.abandon(c)
 			return true, a.refusal
+		}
+		if c.Request != nil {
+			c.Request.behind = a
 		}
 		if done, stop := x.gate(c); stop {
 			return done, nil

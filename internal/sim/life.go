@@ -370,6 +370,13 @@ func (t *task) patience() patience {
 	return patience{t.w.now + t.w.span(0, []int64{100 * microsecond, 5 * millisecond, second}[t.w.rng.IntN(3)])}
 }
 
+// awaitAt is awaitWith for what was issued on an access, and so for its lock.
+func (t *task) awaitAt(a interface{ Waiting(calls int32) }, p patience, ready func() bool) bool {
+	a.Waiting(1)
+	defer a.Waiting(-1)
+	return t.awaitWith(p, ready)
+}
+
 // awaitWith is await that p may end first: then it reports false.
 func (t *task) awaitWith(p patience, ready func() bool) bool {
 	if p == endless {

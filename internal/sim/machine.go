@@ -239,7 +239,7 @@ func (m *machine) access(c *program.Call) (*onesided.Access, error) {
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
 	e, r := m.t.l.e, &onesided.Request{}
 	wait := func() error {
-		for !m.t.awaitWith(m.t.impatience(), r.Met) { // a wait that is given up changes nothing
+		for !m.t.awaitAt(r, m.t.impatience(), r.Met) { // a wait that is given up changes nothing
 		}
 		return r.Err()
 	}

@@ -188,7 +188,7 @@ func (t *task) direct(k *link, c *onesided.Call) bool {
 func (t *task) flush(k *link, a *onesided.Access) bool {
 	start := t.w.now
 	t.l.e.Flush(a)
-	t.await((*onesided.FlushWait)(a).Met)
+	t.awaitAt(a, endless, (*onesided.FlushWait)(a).Met)
 	return !t.failed(k, a.TakeError(), start)
 }
 
@@ -422,7 +422,7 @@ func (t *task) guarded(k *link, win int) {
 		return
 	}
 	t.l.e.FlushLocal(a)
-	t.await(func() bool { return (*onesided.LockWait)(a).Met() && (*onesided.LocalWait)(a).Met() })
+	t.awaitAt(a, endless, func() bool { return (*onesided.LockWait)(a).Met() && (*onesided.LocalWait)(a).Met() })
 	if k.failed() && t.failed(k, k.s.Err(), start) {
 		t.unlock(k, win)
 		return
@@ -467,7 +467,7 @@ func (t *task) lockAll(win int) {
 		}
 		start := t.w.now
 		t.l.e.Flush(k.a[win])
-		t.await((*onesided.LockWait)(k.a[win]).Met)
+		t.awaitAt(k.a[win], endless, (*onesided.LockWait)(k.a[win]).Met)
 		if k.failed() && t.failed(k, k.s.Err(), start) {
 			t.unlock(k, win)
 			continue

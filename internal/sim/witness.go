@@ -100,7 +100,7 @@ func (t *task) witnessLock(to *life, a *onesided.Access) {
 		}
 	}
 	e.Flush(a)
-	if !t.awaitWith(p, (*onesided.LockWait)(a).Met) {
+	if !t.awaitAt(a, p, (*onesided.LockWait)(a).Met) {
 		e.Leave(a)
 		return
 	}
