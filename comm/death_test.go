@@ -64,11 +64,8 @@ func TestDeathAtAnyTimeEndsCollectives(t *testing.T) {
 				for err == nil {
 					err = anyCollective(ctx, w, rng)
 				}
-				switch {
-				case j.Rank() == dead:
+				if j.Rank() == dead {
 					return <-died
-				case w.Failed().Rank() != comm.Undefined:
-					return nil
 				}
 				if !errors.Is(err, mpierr.ProcFailed) {
 					return err
@@ -80,7 +77,7 @@ func TestDeathAtAnyTimeEndsCollectives(t *testing.T) {
 				if err == nil {
 					err = uses(ctx, d)
 				}
-				if errors.Is(err, mpierr.ProcFailed) || w.Failed().Rank() != comm.Undefined {
+				if errors.Is(err, mpierr.ProcFailed) {
 					return nil
 				}
 				return err
@@ -89,5 +86,46 @@ func TestDeathAtAnyTimeEndsCollectives(t *testing.T) {
 				t.Errorf("seed %d: rank %d of %d vanishes: %v", seed, dead, size, err)
 			}
 		})
+	}
+}
+
+// TestLiarEvictsNobody has a rank tell the others that one which lives is lost, before
+// another dies. All that live go on together, the one that was said to be lost among them.
+func TestLiarEvictsNobody(t *testing.T) {
+	const live, liar, dead = 1, 2, 3
+	ctx, jobs := join(t, 4, soon)
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		w := j.World()
+		one, all := []int64{0}, make([]int64, 4)
+		if err := comm.Allgather(ctx, w, one, all); err != nil { // all meet
+			return err
+		}
+		if w.Rank() == liar {
+			for rank := range 4 {
+				if rank != liar {
+					w.SayLost(rank, live)
+				}
+			}
+		}
+		err := w.Barrier(ctx)
+		if w.Rank() == dead {
+			return errors.Join(err, die(j))
+		}
+		for err == nil {
+			err = w.Barrier(ctx)
+		}
+		if !errors.Is(err, mpierr.ProcFailed) {
+			return err
+		}
+		d, err := survive(ctx, w, 0)
+		if err != nil {
+			return err
+		}
+		if f, err := w.Failed().Translate([]int{0}, w.Group()); err != nil || f[0] != dead || w.Failed().Size() != 1 || d.Size() != 3 {
+			return fmt.Errorf("%d go on, and %d have failed: %v, %w", d.Size(), w.Failed().Size(), f, err)
+		}
+		return uses(ctx, d)
+	})...); err != nil {
+		t.Error(err)
 	}
 }

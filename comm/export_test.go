@@ -6,6 +6,8 @@ import (
 
 	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/link"
+	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // LeadHalf is CreateGroup at the first of g, which lets only some go.
@@ -37,6 +39,18 @@ func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 	}
 	e.Tick()
 	return nil
+}
+
+// SayLost tells a rank that this one has lost another, whatever the truth.
+func (c *Comm) SayLost(to, lost int) {
+	e := c.job.poller.Lock()
+	defer c.job.poller.Unlock()
+	s := e.Session(to)
+	i := s.Room(link.Request, 0)
+	r := wire.Gone{By: uint32(c.job.rank), Rank: uint64(lost)}.Record()
+	e.Append(i, &r, 0)
+	s.MarkDirty()
+	e.Tick()
 }
 
 // SetLongWait has ranks wait in silence for another time, until restore is called.
