@@ -242,3 +242,41 @@ func TestPatienceEndsJoining(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftRankIsNotLookedFor has a rank leave, and another process take it.
+func TestLeftRankIsNotLookedFor(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	ctx := testContext(t)
+	other, err := join(t, s, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m, err := join(t, s, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Publish(ctx, []byte("here")), m.Leave(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if life, _, err := other.Find(ctx, 1); !errors.Is(err, ErrLeft) || life != m.Incarnation {
+			t.Errorf("found incarnation %d, %v", life, err)
+		}
+		if life, _, found, err := other.FindNow(ctx, 1); !errors.Is(err, ErrLeft) || !found || life != m.Incarnation {
+			t.Errorf("looked, and found %t, incarnation %d, %v", found, life, err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := join(t, s, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Publish(ctx, []byte("there")); err != nil {
+		t.Fatal(err)
+	}
+	if life, place, err := other.Find(ctx, 1); err != nil || string(place) != "there" || life != again.Incarnation {
+		t.Errorf("found %q of incarnation %d, %v", place, life, err)
+	}
+}

@@ -29,6 +29,7 @@ func TestRanksPutOnlyWhatIsTheirs(t *testing.T) {
 		{"own place", placeKey(1), placeOf(m.Incarnation), ""},
 		{"own place in a later life", placeKey(1), placeOf(m.Incarnation + 1), "another incarnation"},
 		{"own place in an earlier life", placeKey(1), placeOf(m.Incarnation - 1), "another incarnation"},
+		{"own leave in a later life", placeKey(1), append([]byte{valueLeft}, placeOf(m.Incarnation + 1)[1:placeHead]...), "another incarnation"},
 		{"own end", placeKey(1), []byte{valueEnded}, "another incarnation"},
 		{"own place, cut off", placeKey(1), placeOf(m.Incarnation)[:placeHead-1], "another incarnation"},
 		{"another's place", placeKey(0), placeOf(m.Incarnation), `begin with "1/"`},

@@ -210,7 +210,7 @@ func (k *Creation) gone() error {
 func (k *Creation) end(err error) Need {
 	k.err = k.c.Named(createGroup, mpierr.NoRank, err)
 	var of *mpierr.Error
-	if k.fault == nil && errors.As(err, &of) && of.Class == mpierr.ProcFailed && !k.e.Gone(of.Rank) {
+	if k.fault == nil && errors.As(err, &of) && of.Class == mpierr.ProcFailed && of.Rank != k.c.WorldRank(k.c.Rank) && !k.e.Gone(of.Rank) {
 		k.stage, k.culprit = hearing, of.Rank
 		k.e.Hear(of.Rank)
 		return Wait
