@@ -12,6 +12,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/testjob"
 )
 
 // anyCollective calls the collective of c that rng, which is the same at all ranks, draws.
@@ -123,6 +124,54 @@ func TestLiarEvictsNobody(t *testing.T) {
 		}
 		if f, err := w.Failed().Translate([]int{0}, w.Group()); err != nil || f[0] != dead || w.Failed().Size() != 1 || d.Size() != 3 {
 			return fmt.Errorf("%d go on, and %d have failed: %v, %w", d.Size(), w.Failed().Size(), f, err)
+		}
+		return uses(ctx, d)
+	})...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLaterLifeIsNoMember has a rank leave that only one of the others has met, and start
+// again. The other one meets the new process, which lives, and yet goes on without it.
+func TestLaterLifeIsNoMember(t *testing.T) {
+	const knows, stranger, again = 0, 2, 1
+	places, stop, err := testjob.Places(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
+	defer cancel()
+	var jobs []*comm.Job
+	begin := func(rank int) *comm.Job {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, j)
+		return j
+	}
+	first, second := begin(knows), begin(stranger)
+	defer func() { each(jobs, (*comm.Job).Close) }()
+	former := begin(again)
+	one := make([]byte, 1)
+	if err := errors.Join(comm.Send(ctx, former.World(), one, knows, 0), fails(comm.Recv(ctx, first.World(), one, again, 0)), former.Close()); err != nil {
+		t.Fatal(err)
+	}
+	begin(again)
+	if err := comm.Send(ctx, second.World(), one, again, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := second.World().Failed().Size(); n != 0 {
+		t.Fatalf("%d have failed at the rank that knows of nothing", n)
+	}
+	if err := errors.Join(each([]*comm.Job{first, second}, func(j *comm.Job) error {
+		d, err := survive(ctx, j.World(), 0)
+		if err != nil {
+			return err
+		}
+		if d.Size() != 2 || d.WorldRank(1) != stranger {
+			return fmt.Errorf("%d go on", d.Size())
 		}
 		return uses(ctx, d)
 	})...); err != nil {
