@@ -18,9 +18,9 @@ const createGroup = "comm create_group"
 // called, or it has failed at one.
 //
 // Calls on c at the same time need different tags if a process is in the groups of both.
-// So does a new call with the same group if one has failed. After the failure of a process
-// the new group is another, and may have the same tag. Tags are from 0 to MaxTag.
-// The new communicator has c's error handler and no attributes.
+// Tags are from 0 to MaxTag. After one call has failed, the next with the same group and tag
+// may fail because of that one, and can be made again. The new communicator has c's error
+// handler and no attributes.
 //
 // If a member of g is known to have failed (see Failed), or does so meanwhile, the call
 // fails at all with class ProcFailed, which names it. If two members that others hear
@@ -90,8 +90,9 @@ func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
 // calls CreateGroup, it listens for the process, and knows of the failure once that has
 // been silent for Limits.DeadAfter. So what one rank says puts no other out. A process that
 // gave up a collective has not failed. One that has failed stays in the group, even if it
-// is started again. A rank that the others have parted with, because it and another had
-// lost each other, finds that they have failed.
+// is started again: such a process finds itself in the group if others had met the earlier
+// one. A rank that the others have parted with, because it and another had lost each other,
+// finds that they have failed.
 func (c *Comm) Failed() Group {
 	e := c.job.poller.Lock()
 	defer c.job.poller.UnlockQuiet()

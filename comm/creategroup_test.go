@@ -19,9 +19,8 @@ import (
 // survive creates a communicator of those that are left of c, as the package's comment says.
 func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
 	for {
-		failed := c.Failed()
-		d, err := c.CreateGroup(ctx, c.Group().Difference(failed), tag)
-		if !errors.Is(err, mpierr.ProcFailed) || c.Failed().Size() == failed.Size() {
+		d, err := c.CreateGroup(ctx, c.Group().Difference(c.Failed()), tag)
+		if !errors.Is(err, mpierr.ProcFailed) {
 			return d, err
 		}
 	}

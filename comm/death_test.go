@@ -158,7 +158,7 @@ func TestLaterLifeIsNoMember(t *testing.T) {
 	if err := errors.Join(comm.Send(ctx, former.World(), one, knows, 0), fails(comm.Recv(ctx, first.World(), one, again, 0)), former.Close()); err != nil {
 		t.Fatal(err)
 	}
-	begin(again)
+	later := begin(again).World()
 	if err := comm.Send(ctx, second.World(), one, again, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -177,4 +177,5 @@ func TestLaterLifeIsNoMember(t *testing.T) {
 	})...); err != nil {
 		t.Error(err)
 	}
+	testenv.Await(t, "the later process to find that it is no member", func() bool { return later.Failed().Rank() != comm.Undefined })
 }

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/collective"
@@ -47,9 +48,17 @@ func (c *Comm) SayLost(to, lost int) {
 	defer c.job.poller.Unlock()
 	s := e.Session(to)
 	i := s.Room(link.Request, 0)
-	r := wire.Gone{By: uint32(c.job.rank), Rank: uint64(lost)}.Record()
+	r := wire.Gone{By: uint32(c.job.rank), Rank: uint32(lost)}.Record()
 	e.Append(i, &r, 0)
 	s.MarkDirty()
+	e.Tick()
+}
+
+// Lose ends this rank's session with another, as silence does.
+func (c *Comm) Lose(rank int) {
+	e := c.job.poller.Lock()
+	defer c.job.poller.Unlock()
+	e.Session(rank).GiveUp(errors.New("it is taken for silent"))
 	e.Tick()
 }
 

@@ -38,17 +38,17 @@
 //
 //	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
 //		for {
-//			failed := c.Failed()
-//			d, err := c.CreateGroup(ctx, c.Group().Difference(failed), tag)
-//			if !errors.Is(err, rma.ErrProcFailed) || c.Failed().Size() == failed.Size() {
+//			d, err := c.CreateGroup(ctx, c.Group().Difference(c.Failed()), tag)
+//			if !errors.Is(err, rma.ErrProcFailed) {
 //				return d, err
 //			}
 //		}
 //	}
 //
 // All survivors must call CreateGroup, so all must learn of the failure. A collective
-// tells them, even one that this rank only begins and gives up. They need not know of
-// the same failures: Failed may be empty at first. If other ranks fail meanwhile, or later, the survivors call
+// tells them, even one that this rank only begins and gives up. They need not know of the
+// same failures: Failed may be empty at first. A member that lives and does not call is
+// waited for until ctx ends. If other ranks fail meanwhile, or later, the survivors call
 // CreateGroup again. They call it on c and not on the communicator that it returned,
 // because some may not have that one. Windows on c go on serving calls that need no
 // failed member. New windows are made on the new communicator.
@@ -196,7 +196,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) start(ctx context.Context, o Options) error {
-	_, _, later, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
+	earlier, _, _, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
 	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
 		return joinError(ctx, j.rank, err)
 	}
@@ -210,7 +210,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		tables = tier.Tables()
 	}
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Later: later,
+		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path userspace.PathID) string { return dev.Peer(path).String() },
@@ -405,7 +405,7 @@ func (j *Job) close() error {
 	_ = j.poller.Wait(ctx, &engine.LeftWait{Engine: e})
 	cancel()
 	j.directory.close()
-	ctx, cancel = context.WithTimeout(context.Background(), byeLimit)
+	ctx, cancel = context.WithTimeout(context.Background(), lingerLimit)
 	_ = j.store.Leave(ctx) // without it, those that have not met this rank find it silent
 	cancel()
 	err := j.poller.Close()

@@ -62,9 +62,8 @@ func surviving(s *self) error {
 // survive creates a communicator of those that are left.
 func (s *self) survive() (*comm.Comm, error) {
 	for {
-		failed := s.world.Failed()
-		c, err := s.world.CreateGroup(s.ctx, s.world.Group().Difference(failed), 1)
-		if !errors.Is(err, rma.ErrProcFailed) || s.world.Failed().Size() == failed.Size() {
+		c, err := s.world.CreateGroup(s.ctx, s.world.Group().Difference(s.world.Failed()), 1)
+		if !errors.Is(err, rma.ErrProcFailed) {
 			return c, err
 		}
 	}

@@ -45,7 +45,6 @@ type Creation struct {
 	suspects []*engine.Session // with members that others say they have lost
 	fault    error
 	err      error
-	culprit  int // the rank of the job that is to blame for err
 }
 
 type stage uint8
@@ -57,7 +56,6 @@ const (
 	meeting         // the others: meet the leader
 	learning        // wait for the id
 	joining         // wait to be let go
-	hearing         // the call has failed: listen for the rank that is to blame
 	finished
 )
 
@@ -117,11 +115,6 @@ func (k *Creation) Step(e *engine.Engine) Need {
 		return k.learn()
 	case joining:
 		return k.join()
-	case hearing:
-		if k.fault == nil && !k.e.Gone(k.culprit) && !k.e.Heard(k.culprit) {
-			return Wait
-		}
-		k.finish()
 	}
 	return Done
 }
@@ -205,16 +198,9 @@ func (k *Creation) gone() error {
 	return nil
 }
 
-// end ends the call with err, which names ranks of the job. If others have said that the
-// rank to blame has failed, or has given up, it is not over before this rank knows which.
+// end ends the call with err, which names ranks of the job.
 func (k *Creation) end(err error) Need {
 	k.err = k.c.Named(createGroup, mpierr.NoRank, err)
-	var of *mpierr.Error
-	if k.fault == nil && errors.As(err, &of) && of.Class == mpierr.ProcFailed && of.Rank != k.c.WorldRank(k.c.Rank) && !k.e.Gone(of.Rank) {
-		k.stage, k.culprit = hearing, of.Rank
-		k.e.Hear(of.Rank)
-		return Wait
-	}
 	k.finish()
 	return Done
 }
@@ -298,6 +284,7 @@ func (k *Creation) gather() Need {
 	here, err := k.allHere()
 	if err == nil && !here {
 		if k.fault == nil {
+			k.listenAgain()
 			return Wait
 		}
 		err = k.fault
@@ -333,11 +320,34 @@ func (k *Creation) allHere() (here bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if id != k.id {
+		switch id {
+		case k.id:
+		case 0:
 			return false, &mpierr.Error{Class: mpierr.ProcFailed, Rank: r.Source, Err: errGivenUp}
+		default: // of an earlier call with the same group and tag, which this rank has given up
+			here = false
 		}
 	}
 	return here, nil
+}
+
+// listenAgain begins to receive anew from the members that had an earlier id.
+func (k *Creation) listenAgain() {
+	for i, r := range k.heard {
+		if k.isStale(r) {
+			k.listen(r.Source)
+			k.heard[i], k.heard = k.heard[len(k.heard)-1], k.heard[:len(k.heard)-1]
+		}
+	}
+}
+
+// isStale reports whether a member has told, of an earlier call, that it has the id.
+func (k *Creation) isStale(r *engine.Receive) bool {
+	if !r.Met() {
+		return false
+	}
+	id, err := k.learned(r)
+	return err == nil && id != k.id && id != 0
 }
 
 // meet begins to wait for the id of the new communicator, from the leader.
@@ -423,11 +433,9 @@ func (k *Creation) Met() bool {
 	switch k.stage {
 	case gathering:
 		here, err := k.allHere()
-		return here || err != nil || k.news()
+		return here || err != nil || slices.ContainsFunc(k.heard, k.isStale) || k.news()
 	case learning:
 		return k.heard[0].Met() || k.news()
-	case hearing:
-		return k.e.Gone(k.culprit) || k.e.Heard(k.culprit)
 	}
 	return k.heard[0].Met()
 }

@@ -35,7 +35,7 @@ type Config struct {
 	Size        int           // ranks in the job
 	Job         uint64        // names the job in frames, the same at all its ranks
 	Incarnation uint64        // larger for each restart of this rank; not 0
-	Later       bool          // a process has had the rank before this one
+	Earlier     uint64        // the incarnation of the last process that had the rank before; 0: there was none
 	Rand        func() uint64 // session ids
 	Slab        *Slab         // transmit memory of the device
 	Windows     *window.Table // what this rank exposes
@@ -117,7 +117,7 @@ func New(cfg Config) *Engine {
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Later: cfg.Later, Seek: cfg.Seek,
+		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier, Seek: cfg.Seek,
 		Over:   func(context uint32, failed int) { e.Break(context, failed) },
 		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
 	})

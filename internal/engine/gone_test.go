@@ -100,7 +100,7 @@ func TestLiveRankIsNotGone(t *testing.T) {
 func (f *fabric) report(liar, rank int) {
 	for to, e := range f.e {
 		if s := e.Session(liar); s != nil && s.Open() {
-			r := wire.Gone{By: uint32(liar), Rank: uint64(rank)}.Record()
+			r := wire.Gone{By: uint32(liar), Rank: uint32(rank)}.Record()
 			if class := (*others)(e).Request(&s.Session, r); class != mpierr.Success {
 				f.t.Errorf("rank %d gets class %v", to, class)
 			}
@@ -163,6 +163,34 @@ func TestBrokenPairParts(t *testing.T) {
 	}
 }
 
+// TestLeaverIsNoReasonToPart has two ranks lose each other, and one of them leave. The others
+// do not part with the one that is left.
+func TestLeaverIsNoReasonToPart(t *testing.T) {
+	const leaves, lives = 0, 2
+	f := newFabric(t, 4, 8, nil)
+	for from := range 4 {
+		for to := range from {
+			f.dial(from, to)
+		}
+	}
+	f.settle()
+	for _, rank := range []int{leaves, lives} {
+		f.e[rank].Session(leaves + lives - rank).Fail(errors.New("it is taken for silent"))
+		f.e[rank].TellGone(leaves + lives - rank)
+	}
+	f.pass(testLimit)
+	if rank, found := f.e[1].Dispute([]int{0, 1, 2, 3}); !found || rank != lives {
+		t.Errorf("rank 1 parts with rank %d, %v", rank, found)
+	}
+	f.e[leaves].Bye()
+	f.pass(testLimit)
+	for _, by := range []int{1, 3} {
+		if rank, found := f.e[by].Dispute([]int{0, 1, 2, 3}); found || !f.e[by].Gone(leaves) || f.e[by].Gone(lives) {
+			t.Errorf("rank %d parts with rank %d, %v", by, rank, found)
+		}
+	}
+}
+
 // TestLaterLifeIsGone restarts a rank before others have met it. They are told that it is
 // lost, meet its second life, and learn that this is not the first. One that nobody says
 // is lost is a member; see TestUnknownFirstLife.
@@ -182,6 +210,9 @@ func TestLaterLifeIsGone(t *testing.T) {
 	f.settle()
 	if !f.e[2].Gone(1) || f.e[2].Gone(0) || f.e[1].Gone(0) || f.e[1].Gone(2) {
 		t.Error("rank 2 takes the second life for the first")
+	}
+	if !f.e[1].Gone(1) {
+		t.Error("the second life does not know that it is no member")
 	}
 	if !f.e[2].Session(1).Open() {
 		t.Error("the session with the second life has ended")

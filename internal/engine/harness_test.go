@@ -59,7 +59,7 @@ func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change f
 	id := uint64(rank+1)<<32 + incarnation<<20
 	c := Config{
 		Rank: rank, Size: ranks, Job: testJob, Incarnation: incarnation, Windows: windows,
-		Slab: HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id }, Later: incarnation > 1,
+		Slab: HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id }, Earlier: incarnation - 1,
 		Seek: func(to int) { f.dial(rank, to) },
 	}
 	if change != nil {

@@ -442,6 +442,8 @@ func TestForgedMessages(t *testing.T) {
 		{wire.Gone{By: 1, Rank: 3}.Record(), mpierr.Rank},
 		{wire.Gone{By: 3, Rank: 0}.Record(), mpierr.Rank},
 		{wire.Gone{By: 0, Rank: 2}.Record(), mpierr.Rank}, // rank 1 speaks for another
+		{wire.Gone{By: 0, Rank: 0}.Record(), mpierr.Rank},
+		{wire.Gone{By: 2, Rank: 2}.Record(), mpierr.Rank},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 9, Data: id(5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 0, Data: id(message.Offers + 5)}, mpierr.Intern},
 		{wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 1 << 63, Data: id(message.Offers + 5)}, mpierr.Intern},

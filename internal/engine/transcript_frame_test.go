@@ -151,7 +151,7 @@ func record(r *wire.Record) string {
 	case wire.CodePing, wire.CodeBye:
 		return r.Code.String()
 	case wire.CodeGone:
-		return fmt.Sprintf("rank %d has lost rank %d", r.Token, r.Disp)
+		return fmt.Sprintf("rank %d has lost rank %d", r.Token, r.Window)
 	}
 	return fmt.Sprintf("%s window %d%s", r.Code, r.Window, operation)
 }

@@ -23,61 +23,54 @@ type session = link.Session
 
 // hearing is what a view keeps about a peer that others may have lost.
 type hearing struct {
-	lost   []int  // ranks that the peer says it has lost
-	by     []int  // ranks that say they have lost the peer, which it has yet to be asked about
-	asked  uint64 // the bundle of the last question; 0: none
-	before bool   // the peer is yet to be told that this rank had an earlier life
+	lost      []int       // ranks that the peer says it has lost
+	questions []wire.Gone // that the peer is yet to be asked
+	asked     uint64      // the bundle of the last question; 0: none
 }
 
 // TakeGone takes in what a peer says of losses: of its own, or, as a question to this rank,
 // of another's loss of it. The class is Rank if it speaks for others, or of no rank.
 func (v *View) TakeGone(s *session, r *wire.Record) mpierr.Class {
-	g, size := r.Gone(), uint64(v.cfg.Size)
-	if uint64(g.By) >= size || g.Rank >= size {
-		return mpierr.Rank
-	}
-	by, rank := int(g.By), int(g.Rank)
+	g := r.Gone()
+	by, rank, from, self := int(g.By), int(g.Rank), s.Rank(), v.cfg.Rank
 	switch {
-	case by == s.Rank() && rank == by:
-		v.TellGone(rank) // a member was an earlier life of it
-	case by == s.Rank():
-		v.takeReport(s, rank)
-	case by == v.cfg.Rank && rank == s.Rank():
-		// It asks for a sign of life, and this rank has applied its question.
-	case rank != v.cfg.Rank:
+	case max(by, rank) >= v.cfg.Size:
 		return mpierr.Rank
-	default:
-		if v.cfg.Later {
-			v.cfg.Member(s).before = true
-			s.MarkDirty()
+	case by == from && rank == from: // an earlier life of the peer has been a member
+		v.add(from, g.Life)
+		v.TellGone(from)
+	case by == from:
+		v.takeReport(s, rank, g.Life)
+	case by == self && rank == from:
+		// It asks for a sign of life, and this rank has applied its question.
+	case rank == self && by != self:
+		if g.Life != 0 && g.Life <= v.cfg.Earlier {
+			v.add(self, v.cfg.Earlier)
+			v.TellGone(self)
 		}
-		v.hear(by, by)
+		v.hear(by, wire.Gone{By: g.By, Rank: g.Rank})
+	default:
+		return mpierr.Rank
 	}
 	return mpierr.Success
 }
 
-// takeReport takes in that the peer of s says it has lost a rank.
-func (v *View) takeReport(s *session, rank int) {
+// takeReport takes in that the peer of s says it has lost a life of a rank.
+func (v *View) takeReport(s *session, rank int, life uint64) {
 	m := v.cfg.Member(s)
 	if rank == v.cfg.Rank || slices.Contains(m.lost, rank) {
 		return
 	}
 	m.lost = append(m.lost, rank)
-	v.hear(rank, s.Rank())
-}
-
-// Hear asks a rank for a sign of life. In the end Heard or Gone says whether it has come.
-func (v *View) Hear(rank int) { v.hear(rank, rank) }
-
-// Heard reports whether a rank has given all signs of life that it was asked for.
-func (v *View) Heard(rank int) bool {
-	s := v.link.Session(rank)
-	return s != nil && v.heard(s)
+	v.hear(rank, wire.Gone{By: uint32(s.Rank()), Rank: uint32(rank), Life: life})
 }
 
 // hear asks a rank, which others say they have lost, or which is said to have lost this one,
 // for a sign of life. If it is lost here too, the others are told.
-func (v *View) hear(rank, by int) {
+func (v *View) hear(rank int, question wire.Gone) {
+	if rank == v.cfg.Rank {
+		return
+	}
 	if v.reported == nil {
 		v.reported = map[int]bool{}
 	}
@@ -87,8 +80,8 @@ func (v *View) hear(rank, by int) {
 	}
 	s, begun := v.link.Meet(rank)
 	m := v.cfg.Member(s)
-	if !slices.Contains(m.by, by) {
-		m.by = append(m.by, by)
+	if !slices.Contains(m.questions, question) {
+		m.questions = append(m.questions, question)
 	}
 	s.MarkDirty()
 	if begun {
@@ -96,23 +89,13 @@ func (v *View) hear(rank, by int) {
 	}
 }
 
-// ask asks s about those that say they have lost it.
+// ask asks s about those that say they have lost it, or whether it has lost this rank.
 func (v *View) ask(m *Member, s *session) bool {
-	if m.before {
-		if !v.tell(s, v.cfg.Rank, v.cfg.Rank) {
+	for ; len(m.questions) > 0; m.questions = m.questions[1:] {
+		if !v.passOn(s, m.questions[0].Record()) {
 			return false
 		}
-		m.before = false
-	}
-	for len(m.by) > 0 {
-		by, rank := m.by[0], s.Rank()
-		if by == rank { // not the loss of s is asked about, but that of this rank
-			rank = v.cfg.Rank
-		}
-		if !v.tell(s, by, rank) {
-			return false
-		}
-		m.by, m.asked = m.by[1:], v.link.Sequence(s.Begun(link.Request))
+		m.asked = v.link.Sequence(s.Begun(link.Request))
 	}
 	return true
 }
@@ -121,11 +104,14 @@ func (v *View) ask(m *Member, s *session) bool {
 // lost this one.
 func (v *View) Reported(rank int) bool { return v.reported[rank] }
 
-// heard reports whether the peer of s has applied all questions about those that say they
-// have lost it.
-func (v *View) heard(s *session) bool {
+// heard reports whether a rank has applied all that it was asked.
+func (v *View) heard(rank int) bool {
+	s := v.link.Session(rank)
+	if s == nil {
+		return false
+	}
 	m := v.cfg.Member(s)
-	return s.Open() && len(m.by) == 0 && s.Acked(link.Request) > m.asked
+	return s.Open() && len(m.questions) == 0 && s.Acked(link.Request) > m.asked
 }
 
 // Dispute returns a member of a group, which this rank hears, to part with: it and another
@@ -156,7 +142,7 @@ func (v *View) Dispute(group []int) (rank int, found bool) {
 // rank hears both.
 func (v *View) disputed(group []int, a int) (b int, found bool) {
 	for _, b := range v.lostBy(a) {
-		if isMember(group, b) && slices.Contains(v.lostBy(b), a) && v.Heard(a) && v.Heard(b) && !v.Gone(b) {
+		if isMember(group, b) && slices.Contains(v.lostBy(b), a) && v.heard(a) && v.heard(b) && !v.Gone(a) && !v.Gone(b) {
 			return b, true
 		}
 	}

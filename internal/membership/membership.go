@@ -16,8 +16,8 @@ import (
 
 // Config holds what a view is told at the start.
 type Config struct {
-	Rank, Size int  // of this process in the job, and how many ranks that has
-	Later      bool // a process has had the rank before this one
+	Rank, Size int    // of this process in the job, and how many ranks that has
+	Earlier    uint64 // the incarnation of the last process that had the rank before; 0: there was none
 	// Seek looks for the way to a rank that the view has begun a session with.
 	Seek func(rank int)
 	// Member returns what the view keeps about the peer of a session.
@@ -64,16 +64,16 @@ func (v *View) TakeLeave(s *link.Session) bool {
 	}
 	m.left = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errLeft}
 	v.left++
-	v.add(s.Rank())
+	v.add(s.Rank(), s.Life())
 	return true
 }
 
 // TakeFailure takes in that s has ended.
 func (v *View) TakeFailure(s *link.Session) {
 	if v.Left(s) != nil && s.Failure().Err != link.ErrRestarted {
-		v.add(s.Rank()) // it had done its part
+		v.add(s.Rank(), s.Life()) // it had done its part
 	} else {
-		v.die(s.Failure())
+		v.die(s.Failure(), s.Life())
 	}
 }
 

@@ -50,8 +50,8 @@ func (v *View) OpenContext(context uint32, group []int) {
 		if in.early[rank] = slices.Delete(in.early[rank], i, i+1); len(in.early[rank]) == 0 {
 			delete(in.early, rank)
 		}
-		if isMember(group, rank) {
-			v.revoke(context, failed)
+		if isMember(group, rank) && isMember(group, failed) {
+			v.blame(context, failed, rank)
 		}
 	}
 }
@@ -82,8 +82,19 @@ func (v *View) revoke(context uint32, failed int) {
 	v.serveAll()
 }
 
+// blame ends a context because of a rank, as another says, and listens for that rank: it has
+// failed, or has given up.
+func (v *View) blame(context uint32, failed, by int) {
+	v.revoke(context, failed)
+	question := wire.Gone{By: uint32(by), Rank: uint32(failed)}
+	if by == failed {
+		question.Rank = uint32(v.cfg.Rank)
+	}
+	v.hear(failed, question)
+}
+
 // TakeRevoke takes in that a peer has seen a context end. The class is Comm if the peer is
-// not in the group of the context.
+// not in the group of the context, and Rank if the rank to blame is not.
 func (v *View) TakeRevoke(s *link.Session, r *wire.Record) mpierr.Class {
 	in, end := &v.revoked, r.Revocation()
 	if end.Failed >= uint64(v.cfg.Size) {
@@ -95,11 +106,10 @@ func (v *View) TakeRevoke(s *link.Session, r *wire.Record) mpierr.Class {
 		v.keepEarly(s.Rank(), early{context, failed})
 	case v.Outside(context, s.Rank()):
 		return mpierr.Comm
+	case v.Outside(context, failed):
+		return mpierr.Rank
 	default:
-		v.revoke(context, failed)
-		if failed != v.cfg.Rank {
-			v.hear(failed, s.Rank())
-		}
+		v.blame(context, failed, s.Rank())
 	}
 	return mpierr.Success
 }

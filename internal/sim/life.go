@@ -71,7 +71,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	l.expose(witnessWindow, l.witness.mem, 1)
 	l.makePassing()
 	l.cfg = engine.Config{
-		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Later: incarnation > 1, Rand: w.rng.Uint64, Windows: l.windows,
+		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Earlier: incarnation - 1, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
 		Express: l.xdp.tables, RxFrames: w.between(8, 1024), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}

@@ -185,14 +185,12 @@ func (m *member) mayLose(rank int) bool {
 // says. It returns nil if this rank is to end.
 func (m *member) survive() *collective.Comm {
 	for {
-		before, group := 0, []int(nil)
+		var group []int
 		for r := range m.w.plan.ranks {
-			if m.l.e.Gone(r) {
-				if before++; !m.mayLose(r) {
-					m.w.failf("rank %d takes rank %d for gone, which lives and has no fault", m.l.rank, r)
-				}
-			} else {
+			if !m.l.e.Gone(r) {
 				group = append(group, r)
+			} else if r == m.l.rank || !m.mayLose(r) {
+				m.w.failf("rank %d takes rank %d for gone, which lives and has no fault", m.l.rank, r)
 			}
 		}
 		m.doing = fmt.Sprintf("creates a communicator of %v", group)
@@ -213,25 +211,9 @@ func (m *member) survive() *collective.Comm {
 			return &c
 		}
 		m.judge(&m.world, p, err)
-		m.knowsWhy(p, err)
-		now := 0
-		for r := range m.w.plan.ranks {
-			if m.l.e.Gone(r) {
-				now++
-			}
-		}
-		if !errors.Is(err, mpierr.ProcFailed) || now == before {
+		if !errors.Is(err, mpierr.ProcFailed) {
 			return nil
 		}
-	}
-}
-
-// knowsWhy sees that a creation of a communicator that has failed names a rank that is gone
-// to this one, if it is dead: so the next one goes on without it.
-func (m *member) knowsWhy(p patience, err error) {
-	var e *mpierr.Error
-	if errors.As(err, &e) && e.Class == mpierr.ProcFailed && p == endless && !m.w.nodes[e.Rank].alive && !m.l.e.Gone(e.Rank) {
-		m.w.failf("rank %d is told that rank %d has failed, and does not know it: %v", m.l.rank, e.Rank, err)
 	}
 }
 

@@ -57,9 +57,13 @@ func TestLiarEvictsNobody(t *testing.T) {
 			}
 			return [][]byte{eachRecord(b, func(code wire.Code, record []byte) {
 				if code == wire.CodePing {
-					lie := wire.Gone{By: uint32(liar), Rank: uint64(rng.IntN(liar + 2))}.Record()
-					if lie.Disp != uint64(liar) { // else it would leave
-						wire.PutRecord(record, &lie, 0)
+					lie := wire.Gone{By: uint32(liar), Rank: uint32(rng.IntN(liar + 2))}
+					if rng.IntN(2) == 0 {
+						lie.By = uint32(rng.IntN(liar + 2))
+					}
+					if lie.By != uint32(liar) || lie.Rank != uint32(liar) { // else it would leave
+						r := lie.Record()
+						wire.PutRecord(record, &r, 0)
 						lies++
 					}
 				}

@@ -93,14 +93,17 @@ func (r *Record) Revocation() Revocation { return Revocation{Context: r.Window, 
 // be lost, with the name of another that says so, for a sign of life.
 type Gone struct {
 	By   uint32 // the rank of the job that has lost the other
-	Rank uint64 // in the job
+	Rank uint32 // the other
+	Life uint64 // the incarnation of the other that was lost; 0: not known
 }
 
 // Record returns g as a record.
-func (g Gone) Record() Record { return Record{Code: CodeGone, Token: g.By, Disp: g.Rank} }
+func (g Gone) Record() Record {
+	return Record{Code: CodeGone, Window: g.Rank, Token: g.By, Disp: g.Life}
+}
 
 // Gone reads what Gone.Record wrote.
-func (r *Record) Gone() Gone { return Gone{By: r.Token, Rank: r.Disp} }
+func (r *Record) Gone() Gone { return Gone{By: r.Token, Rank: r.Window, Life: r.Disp} }
 
 // Credit is a CodeCredit.
 type Credit struct {

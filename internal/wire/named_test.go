@@ -46,7 +46,7 @@ func TestNamedRecordsComeBack(t *testing.T) {
 	if r := sent(t, revocation.Record(), 0, nil); r.Revocation() != revocation {
 		t.Errorf("%+v comes back as %+v", revocation, r.Revocation())
 	}
-	gone := Gone{By: 7, Rank: big}
+	gone := Gone{By: 7, Rank: 8, Life: big}
 	if r := sent(t, gone.Record(), 0, nil); r.Gone() != gone {
 		t.Errorf("%+v comes back as %+v", gone, r.Gone())
 	}

@@ -1,0 +1,149 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/testjob"
+)
+
+// goOn has a rank call survive until the communicator that it gets works.
+func goOn(ctx context.Context, w *comm.Comm) (*comm.Comm, error) {
+	for {
+		d, err := survive(ctx, w, 0)
+		if err == nil {
+			err = uses(ctx, d)
+		}
+		if !errors.Is(err, mpierr.ProcFailed) {
+			return d, err
+		}
+	}
+}
+
+// TestLostPairParts has two ranks lose each other, whom the others hear. All come to one group
+// without the later of the two, which finds itself alone.
+func TestLostPairParts(t *testing.T) {
+	for _, pair := range [][2]int{{0, 3}, {3, 0}, {1, 2}, {2, 1}, {2, 3}, {0, 1}} {
+		t.Run(fmt.Sprint(pair), func(t *testing.T) {
+			t.Parallel() // the most of it is waiting
+			ctx, jobs := join(t, 4, soon)
+			goes := max(pair[0], pair[1])
+			if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
+				return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 4))
+			})...); err != nil {
+				t.Fatal(err)
+			}
+			jobs[pair[0]].World().Lose(pair[1])
+			if err := errors.Join(each(jobs, func(j *comm.Job) error {
+				w := j.World()
+				var err error
+				for err == nil {
+					err = w.Barrier(ctx)
+				}
+				d, err := goOn(ctx, w)
+				if err != nil {
+					return err
+				}
+				want := 3
+				if w.Rank() == goes {
+					want = 1
+				}
+				if d.Size() != want {
+					return fmt.Errorf("rank %d goes on in a group of %d, want %d", w.Rank(), d.Size(), want)
+				}
+				return nil
+			})...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestGivenUpOnceIsCalledAgain has a rank give a creation up. Then all call again, with the
+// same tag, as often as it takes: what is left of earlier calls does not keep them apart.
+func TestGivenUpOnceIsCalledAgain(t *testing.T) {
+	for quitter := range 3 {
+		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
+			return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
+		})...); err != nil {
+			t.Fatal(err)
+		}
+		w := jobs[quitter].World()
+		over, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		if _, err := w.CreateGroup(over, w.Group(), 0); !errors.Is(err, mpierr.Timeout) {
+			t.Errorf("the call that is given up: %v", err)
+		}
+		cancel()
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			d, err := survive(ctx, j.World(), 0)
+			if err != nil {
+				return err
+			}
+			if n := j.World().Failed().Size(); n != 0 {
+				return fmt.Errorf("%d have failed", n)
+			}
+			return uses(ctx, d)
+		})...); err != nil {
+			t.Errorf("rank %d gives up: %v", quitter, err)
+		}
+	}
+}
+
+// TestProcessStartedAgain stops the process of a rank before the others start, and starts
+// another. This one is a member to all, and stays so when it gives a collective up.
+func TestProcessStartedAgain(t *testing.T) {
+	const again = 1
+	places, end, err := testjob.Places(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
+	defer cancel()
+	var jobs []*comm.Job
+	defer func() { each(jobs, (*comm.Job).Close) }()
+	for i, rank := range []int{again, again, 0, 2} {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: soon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			jobs = append(jobs, j)
+		} else if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
+		return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
+	})...); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		w, short := j.World(), ctx
+		if j.Rank() == again {
+			over, cancel := context.WithCancel(ctx)
+			cancel()
+			short = over
+		}
+		if err := w.Barrier(short); err == nil {
+			return errors.New("a barrier that a member has given up has succeeded")
+		}
+		d, err := survive(ctx, w, 0)
+		if err != nil {
+			return err
+		}
+		if d.Size() != 3 {
+			return fmt.Errorf("%d go on", d.Size())
+		}
+		return uses(ctx, d)
+	})...); err != nil {
+		t.Error(err)
+	}
+}
