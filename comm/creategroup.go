@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -58,9 +59,9 @@ func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err 
 	return c.made(p.Made(c.job.rank, c.job.size)), nil
 }
 
-// idFor returns the id that the first of g, if it is this rank, gives a communicator.
+// idFor returns the id that the lowest rank of g, if it is this one, gives a communicator.
 func (c *Comm) idFor(g Group) uint32 {
-	if g.world[0] != c.job.rank {
+	if slices.Min(g.world) != c.job.rank {
 		return 0
 	}
 	return c.job.contextID()

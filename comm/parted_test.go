@@ -147,3 +147,68 @@ func TestProcessStartedAgain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGroupsInTwoOrdersAgree has survivors of a lost pair go on in two communicators at once,
+// of which one has the ranks the other way round. Both lose the same rank.
+func TestGroupsInTwoOrdersAgree(t *testing.T) {
+	for _, pair := range [][2]int{{0, 4}, {2, 1}} {
+		ctx, jobs := join(t, 5, soon)
+		goes := max(pair[0], pair[1])
+		reversed := make([]*comm.Comm, len(jobs))
+		if err := errors.Join(each(jobs, func(j *comm.Job) (err error) {
+			reversed[j.Rank()], err = j.World().Split(ctx, 0, -j.Rank())
+			return errors.Join(err, comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 5))) // all meet
+		})...); err != nil {
+			t.Fatal(err)
+		}
+		jobs[pair[0]].World().Lose(pair[1])
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			return errors.Join(each([]*comm.Comm{j.World(), reversed[j.Rank()]}, func(c *comm.Comm) error {
+				var err error
+				for err == nil {
+					err = c.Barrier(ctx)
+				}
+				d, err := goOn(ctx, c)
+				if err != nil {
+					return err
+				}
+				if want := map[bool]int{true: 1, false: 4}[j.Rank() == goes]; d.Size() != want {
+					return fmt.Errorf("rank %d goes on in a group of %d, want %d", j.Rank(), d.Size(), want)
+				}
+				return nil
+			})...)
+		})...); err != nil {
+			t.Errorf("%v have lost each other: %v", pair, err)
+		}
+	}
+}
+
+// TestManyGivenUpCallsKeepNobodyApart has a rank give up more calls than others remember the
+// ends of, while these do not call.
+func TestManyGivenUpCallsKeepNobodyApart(t *testing.T) {
+	for quitter := range 2 {
+		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
+			return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
+		})...); err != nil {
+			t.Fatal(err)
+		}
+		w := jobs[quitter].World()
+		for range 300 {
+			over, cancel := context.WithTimeout(ctx, time.Millisecond)
+			if _, err := w.CreateGroup(over, w.Group(), 0); err == nil {
+				t.Fatal("a group has come together without its members")
+			}
+			cancel()
+		}
+		if err := errors.Join(each(jobs, func(j *comm.Job) error {
+			d, err := survive(ctx, j.World(), 0)
+			if err != nil {
+				return err
+			}
+			return uses(ctx, d)
+		})...); err != nil {
+			t.Errorf("rank %d gives up: %v", quitter, err)
+		}
+	}
+}

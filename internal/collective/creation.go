@@ -10,7 +10,7 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// The members of a group create a communicator around the first of them, the leader. The
+// The members of a group create a communicator around the leader, their lowest rank. The
 // leader takes an id for the new communicator and tells all others, on the second
 // context of the communicator that they have, because that context is never revoked. A
 // member that has the id says so to the leader, which lets all go once it has heard of
@@ -32,6 +32,7 @@ const createGroup = "comm create_group"
 type Creation struct {
 	c      *Comm
 	world  []int  // the group's ranks in the job
+	order  []int  // the same, ascending: the first of them leads, in whatever order the group is
 	tag    int    // of its messages: no two groups, or tags, have the same by design
 	digest uint64 // of the group and the tag; by accident two may have the same tag
 
@@ -69,7 +70,7 @@ func (c *Comm) CreateGroup(world []int, tag int, id uint32) *Creation {
 	}
 	sum := sha256.Sum256(b)
 	return &Creation{
-		c: c, world: world, digest: binary.LittleEndian.Uint64(sum[:]), id: id,
+		c: c, world: world, order: slices.Sorted(slices.Values(world)), digest: binary.LittleEndian.Uint64(sum[:]), id: id,
 		tag: engine.MaxTag + 1 + int(binary.LittleEndian.Uint32(sum[8:])&engine.MaxTag),
 	}
 }
@@ -130,7 +131,7 @@ func (k *Creation) start() Need {
 	if err := k.gone(); err != nil {
 		return k.end(err)
 	}
-	if k.c.RankOf(k.world[0]) == k.c.Rank {
+	if k.c.RankOf(k.order[0]) == k.c.Rank {
 		k.stage = telling
 		return k.tellAll()
 	}
@@ -146,7 +147,7 @@ var (
 
 // part ends the sessions with members that others have lost, and that must go for it.
 func (k *Creation) part() {
-	for rank, found := k.e.Dispute(k.world); found; rank, found = k.e.Dispute(k.world) {
+	for rank, found := k.e.Dispute(k.order); found; rank, found = k.e.Dispute(k.order) {
 		k.e.Session(rank).GiveUp(errParted)
 		k.e.TellGone(rank)
 	}
@@ -176,7 +177,7 @@ func (k *Creation) suspect(w int) *engine.Session {
 // news reports whether the call may go on, or fail, because of other ranks than those whose
 // messages it awaits.
 func (k *Creation) news() bool {
-	_, disputed := k.e.Dispute(k.world)
+	_, disputed := k.e.Dispute(k.order)
 	return disputed || slices.ContainsFunc(k.world, func(w int) bool { return k.e.Gone(w) || k.suspect(w) != nil })
 }
 
@@ -214,21 +215,21 @@ func (k *Creation) broken(err error) Need {
 // tellAll tells all others the id of the new communicator. If the call is given up before
 // a member has joined the job, the rest are told afterwards: they wait for nothing else.
 func (k *Creation) tellAll() Need {
-	for others := k.world[1:]; k.told < len(others) && k.fault == nil; k.told++ {
+	for others := k.order[1:]; k.told < len(others) && k.fault == nil; k.told++ {
 		if k.e.Session(others[k.told]) == nil {
 			return Meet
 		}
 		k.Tell(k.e, others[k.told])
 	}
-	k.rest = k.world[1+k.told:]
+	k.rest = k.order[1+k.told:]
 	switch {
 	case k.id == 0:
-		return k.end(errNoIDs(createGroup, k.world[0]))
+		return k.end(errNoIDs(createGroup, k.order[0]))
 	case k.fault != nil && len(k.rest) > 0:
 		return k.broken(k.fault)
 	}
 	k.e.OpenContext(k.id, k.world)
-	for _, w := range k.world[1:] {
+	for _, w := range k.order[1:] {
 		k.listen(w)
 	}
 	k.stage = gathering
@@ -293,7 +294,7 @@ func (k *Creation) gather() Need {
 	if err != nil {
 		return k.broken(err)
 	}
-	for _, w := range k.world[1:] {
+	for _, w := range k.order[1:] {
 		k.send(k.e, w, k.id, goTag, nil)
 	}
 	k.finish()
@@ -355,10 +356,10 @@ func (k *Creation) meet() Need {
 	switch {
 	case k.fault != nil:
 		return k.quit(k.fault)
-	case k.e.Session(k.world[0]) == nil:
+	case k.e.Session(k.order[0]) == nil:
 		return Meet
 	}
-	k.listen(k.world[0])
+	k.listen(k.order[0])
 	k.stage = learning
 	return k.learn()
 }
@@ -366,7 +367,7 @@ func (k *Creation) meet() Need {
 // learn waits for the id of the new communicator. The first may not call if it knows that
 // a member is gone.
 func (k *Creation) learn() Need {
-	r, first := k.heard[0], k.world[0]
+	r, first := k.heard[0], k.order[0]
 	if !r.Met() {
 		err := k.fault
 		if err == nil {
@@ -390,8 +391,15 @@ func (k *Creation) learn() Need {
 	k.id = id
 	k.e.OpenContext(id, k.world)
 	k.Tell(k.e, first)
-	k.heard = []*engine.Receive{{Context: id, Source: first, Tag: goTag}}
-	k.e.PostReceive(k.heard[0])
+	// The leader's next notice on this tag, if it comes first, is that of another call: the
+	// leader has given this one up.
+	k.heard = []*engine.Receive{
+		{Context: id, Source: first, Tag: goTag},
+		{Context: k.c.Context | SecondContext, Source: first, Tag: k.tag, Probe: true},
+	}
+	for _, r := range k.heard {
+		k.e.PostReceive(r)
+	}
 	k.stage = joining
 	return k.join()
 }
@@ -400,10 +408,10 @@ func (k *Creation) learn() Need {
 // it knows, or learns. This rank may have to join the job before.
 func (k *Creation) quit(err error) Need {
 	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
-		if k.e.Session(k.world[0]) != nil {
-			k.Tell(k.e, k.world[0])
+		if k.e.Session(k.order[0]) != nil {
+			k.Tell(k.e, k.order[0])
 		} else {
-			k.rest = k.world[:1]
+			k.rest = k.order[:1]
 		}
 	}
 	return k.end(err)
@@ -416,11 +424,13 @@ func (k *Creation) join() Need {
 	switch {
 	case r.Met():
 		err = r.Err()
-	case err == nil:
-		return Wait
+	case err != nil:
+	case k.heard[1].Met(): // or the leader is lost
+		err = &mpierr.Error{Class: mpierr.ProcFailed, Rank: k.order[0], Err: errGivenUp}
 	default:
-		k.withdraw()
+		return Wait
 	}
+	k.withdraw()
 	if err != nil {
 		return k.broken(err)
 	}
@@ -436,6 +446,8 @@ func (k *Creation) Met() bool {
 		return here || err != nil || slices.ContainsFunc(k.heard, k.isStale) || k.news()
 	case learning:
 		return k.heard[0].Met() || k.news()
+	case joining:
+		return k.heard[0].Met() || k.heard[1].Met()
 	}
 	return k.heard[0].Met()
 }
@@ -446,9 +458,9 @@ func (k *Creation) Work() {}
 // Peer implements Machine.
 func (k *Creation) Peer() int {
 	if k.stage == telling {
-		return k.world[1+k.told]
+		return k.order[1+k.told]
 	}
-	return k.world[0]
+	return k.order[0]
 }
 
 // GiveUp implements Machine.

@@ -15,9 +15,9 @@ import (
 // wrong, which changes nothing, or the two cannot reach each other. The one that is asked
 // asks the other in turn. So if they have lost each other, both come to say so.
 //
-// Of two members of a group that have lost each other one must go. The first of the group
-// chooses one, and ends its session with it; and so does each that hears it and the first
-// say that they have lost each other. So all that the first keeps have lost the same.
+// Of two members of a group that have lost each other one must go. The lowest rank of the
+// group chooses one, and ends its session with it; and so does each that hears it and the
+// lowest say that they have lost each other. So all that the lowest keeps have lost the same.
 
 type session = link.Session
 
@@ -114,10 +114,11 @@ func (v *View) heard(rank int) bool {
 	return s.Open() && len(m.questions) == 0 && s.Acked(link.Request) > m.asked
 }
 
-// Dispute returns a member of a group, which this rank hears, to part with: it and another
-// member have lost each other. There may be none. At the first of the group the other may
-// be any, and what counts is how many members have lost each, and then their place in the
-// group. At the rest the other is the first.
+// Dispute returns a member of a group, whose ranks ascend, to part with, and whether there is
+// one: it and another have lost each other, and this rank hears both. At the lowest rank
+// the other may be any. The one that more members have lost goes, and of two alike the
+// higher: a loss concerns the whole job, so that groups in another order choose the same.
+// At the rest the other is the lowest.
 func (v *View) Dispute(group []int) (rank int, found bool) {
 	if len(v.reported) == 0 {
 		return 0, false
@@ -128,7 +129,7 @@ func (v *View) Dispute(group []int) (rank int, found bool) {
 	}
 	for _, a := range group[1:] {
 		if b, found := v.disputed(group, a); found {
-			more := cmp.Or(cmp.Compare(v.losers(group, a), v.losers(group, b)), cmp.Compare(slices.Index(group, a), slices.Index(group, b)))
+			more := cmp.Or(cmp.Compare(v.losers(group, a), v.losers(group, b)), cmp.Compare(a, b))
 			if more > 0 {
 				return a, true
 			}
