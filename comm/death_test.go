@@ -95,12 +95,9 @@ func TestDeathAtAnyTimeEndsCollectives(t *testing.T) {
 func TestLiarEvictsNobody(t *testing.T) {
 	const live, liar, dead = 1, 2, 3
 	ctx, jobs := join(t, 4, soon)
+	meet(ctx, t, jobs)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
-		one, all := []int64{0}, make([]int64, 4)
-		if err := comm.Allgather(ctx, w, one, all); err != nil { // all meet
-			return err
-		}
 		if w.Rank() == liar {
 			for rank := range 4 {
 				if rank != liar {

@@ -13,6 +13,16 @@ import (
 	"github.com/xdprma/xdprma/internal/testjob"
 )
 
+// meet has all ranks of a job begin sessions with each other.
+func meet(ctx context.Context, t *testing.T, jobs []*comm.Job) {
+	t.Helper()
+	if err := errors.Join(each(jobs, func(j *comm.Job) error {
+		return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, len(jobs)))
+	})...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // goOn has a rank call survive until the communicator that it gets works.
 func goOn(ctx context.Context, w *comm.Comm) (*comm.Comm, error) {
 	for {
@@ -34,11 +44,7 @@ func TestLostPairParts(t *testing.T) {
 			t.Parallel() // the most of it is waiting
 			ctx, jobs := join(t, 4, soon)
 			goes := max(pair[0], pair[1])
-			if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
-				return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 4))
-			})...); err != nil {
-				t.Fatal(err)
-			}
+			meet(ctx, t, jobs)
 			jobs[pair[0]].World().Lose(pair[1])
 			if err := errors.Join(each(jobs, func(j *comm.Job) error {
 				w := j.World()
@@ -70,11 +76,7 @@ func TestLostPairParts(t *testing.T) {
 func TestGivenUpOnceIsCalledAgain(t *testing.T) {
 	for quitter := range 3 {
 		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
-		if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
-			return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
-		})...); err != nil {
-			t.Fatal(err)
-		}
+		meet(ctx, t, jobs)
 		w := jobs[quitter].World()
 		over, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		if _, err := w.CreateGroup(over, w.Group(), 0); !errors.Is(err, mpierr.Timeout) {
@@ -120,11 +122,7 @@ func TestProcessStartedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
-		return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
-	})...); err != nil {
-		t.Fatal(err)
-	}
+	meet(ctx, t, jobs)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w, short := j.World(), ctx
 		if j.Rank() == again {
@@ -154,10 +152,11 @@ func TestGroupsInTwoOrdersAgree(t *testing.T) {
 	for _, pair := range [][2]int{{0, 4}, {2, 1}} {
 		ctx, jobs := join(t, 5, soon)
 		goes := max(pair[0], pair[1])
+		meet(ctx, t, jobs)
 		reversed := make([]*comm.Comm, len(jobs))
 		if err := errors.Join(each(jobs, func(j *comm.Job) (err error) {
 			reversed[j.Rank()], err = j.World().Split(ctx, 0, -j.Rank())
-			return errors.Join(err, comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 5))) // all meet
+			return err
 		})...); err != nil {
 			t.Fatal(err)
 		}
@@ -188,11 +187,7 @@ func TestGroupsInTwoOrdersAgree(t *testing.T) {
 func TestManyGivenUpCallsKeepNobodyApart(t *testing.T) {
 	for quitter := range 2 {
 		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
-		if err := errors.Join(each(jobs, func(j *comm.Job) error { // all meet
-			return comm.Allgather(ctx, j.World(), []int64{1}, make([]int64, 3))
-		})...); err != nil {
-			t.Fatal(err)
-		}
+		meet(ctx, t, jobs)
 		w := jobs[quitter].World()
 		for range 300 {
 			over, cancel := context.WithTimeout(ctx, time.Millisecond)

@@ -86,7 +86,7 @@ func (k *Creation) Result() (*Part, error) {
 // Made returns the communicator of a part that CreateGroup has made, as New does.
 func (p *Part) Made(self, jobSize int) Comm {
 	c := New(p.Context, p.Group, self, jobSize)
-	c.turn = 1 // what the first says last was its first collective
+	c.turn = 1 // the message that let all go has the tag of the first collective
 	return c
 }
 

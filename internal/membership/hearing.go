@@ -123,14 +123,12 @@ func (v *View) Dispute(group []int) (rank int, found bool) {
 	if len(v.reported) == 0 {
 		return 0, false
 	}
-	first := group[0]
-	if first != v.cfg.Rank {
-		return v.disputed(group, first)
+	if lowest := group[0]; lowest != v.cfg.Rank {
+		return v.disputed(group, lowest)
 	}
 	for _, a := range group[1:] {
 		if b, found := v.disputed(group, a); found {
-			more := cmp.Or(cmp.Compare(v.losers(group, a), v.losers(group, b)), cmp.Compare(a, b))
-			if more > 0 {
+			if cmp.Or(cmp.Compare(v.losers(group, a), v.losers(group, b)), cmp.Compare(a, b)) > 0 {
 				return a, true
 			}
 			return b, true
@@ -139,8 +137,8 @@ func (v *View) Dispute(group []int) (rank int, found bool) {
 	return 0, false
 }
 
-// disputed returns a member of a group that a and it have lost each other, and that this
-// rank hears both.
+// disputed returns a member of a group that has lost a, as a has lost it, if this rank hears
+// both.
 func (v *View) disputed(group []int, a int) (b int, found bool) {
 	for _, b := range v.lostBy(a) {
 		if isMember(group, b) && slices.Contains(v.lostBy(b), a) && v.heard(a) && v.heard(b) && !v.Gone(a) && !v.Gone(b) {
