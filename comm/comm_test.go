@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
@@ -21,16 +22,24 @@ import (
 // enough for them.
 var soon = comm.Limits{DeadAfter: 2 * time.Second, TxFrames: 64, RxFrames: 64}
 
-// join returns the ranks of a job, all in this process.
-func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {
+// serve returns the places of a job's ranks and the server of their rendezvous, which end
+// with the test, and a context for what the test waits for.
+func serve(t testing.TB, size int) (context.Context, []comm.Place, *bootstrap.Server) {
 	t.Helper()
-	places, stop, err := testjob.Places(size)
+	places, server, err := testjob.Serve(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
+	t.Cleanup(func() { _ = server.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
 	t.Cleanup(cancel)
+	return ctx, places, server
+}
+
+// join returns the ranks of a job, all in this process.
+func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {
+	t.Helper()
+	ctx, places, _ := serve(t, size)
 	jobs := make([]*comm.Job, size)
 	t.Cleanup(func() {
 		each(jobs, func(j *comm.Job) error {
@@ -41,9 +50,11 @@ func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.
 		})
 	})
 	for rank := range size {
-		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank], Limits: limits}); err != nil {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: limits})
+		if err != nil {
 			t.Fatal(err)
 		}
+		jobs[rank] = j
 	}
 	return ctx, jobs
 }
@@ -278,13 +289,7 @@ func TestJoinRefused(t *testing.T) {
 
 // TestBarePlaces joins ranks that know nothing of the network but the rendezvous.
 func TestBarePlaces(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
-	places, stop, err := testjob.Places(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	ctx, places, _ := serve(t, 3)
 	for rank, err := range each(places, func(p comm.Place) error {
 		p.Transport, p.Address = "", netip.Addr{}
 		j, err := comm.Join(ctx, comm.Options{Place: p})

@@ -12,7 +12,6 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/testjob"
 )
 
 // anyCollective calls the collective of c that rng, which is the same at all ranks, draws.
@@ -132,13 +131,7 @@ func TestLiarEvictsNobody(t *testing.T) {
 // again. The other one meets the new process, which lives, and yet goes on without it.
 func TestLaterLifeIsNoMember(t *testing.T) {
 	const knows, stranger, again = 0, 2, 1
-	places, stop, err := testjob.Places(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, _ := serve(t, 3)
 	var jobs []*comm.Job
 	begin := func(rank int) *comm.Job {
 		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})

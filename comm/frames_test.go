@@ -12,7 +12,6 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -77,13 +76,7 @@ func frameOf(kind wire.Kind, session uint64, h wire.Hello) []byte {
 // TestNoFrameHasTheToken has a rank greet another one, answer its hello, and send data: who
 // sees this knows nothing that the rendezvous takes for the token.
 func TestNoFrameHasTheToken(t *testing.T) {
-	places, stop, err := testjob.Places(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, _ := serve(t, 2)
 	j, err := comm.Join(ctx, comm.Options{Place: places[0]})
 	if err != nil {
 		t.Fatal(err)
@@ -128,19 +121,15 @@ func TestNoFrameHasTheToken(t *testing.T) {
 // the two have met. They do not notice. The later life of a rank that was really started
 // again is let in.
 func TestForgedHelloTakesNoRanksPlace(t *testing.T) {
-	places, stop, err := testjob.Places(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, _ := serve(t, 2)
 	jobs := make([]*comm.Job, 2)
 	join := func(rank int) {
 		t.Helper()
-		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		if err != nil {
 			t.Fatal(err)
 		}
+		jobs[rank] = j
 	}
 	closed := func(rank int) {
 		t.Helper()

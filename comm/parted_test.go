@@ -9,8 +9,6 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/testjob"
 )
 
 // meet has all ranks of a job begin sessions with each other.
@@ -102,13 +100,7 @@ func TestGivenUpOnceIsCalledAgain(t *testing.T) {
 // another. This one is a member to all, and stays so when it gives a collective up.
 func TestProcessStartedAgain(t *testing.T) {
 	const again = 1
-	places, end, err := testjob.Places(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer end()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, _ := serve(t, 3)
 	var jobs []*comm.Job
 	defer func() { each(jobs, (*comm.Job).Close) }()
 	for i, rank := range []int{again, again, 0, 2} {

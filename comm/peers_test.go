@@ -16,7 +16,6 @@ import (
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/testjob"
 )
 
 // logText is a log that is read while it is written.
@@ -74,13 +73,7 @@ func (t *logText) await(ctx context.Context, tb testing.TB, n int, parts ...stri
 // of whose ranks do not: the log says again and again what is waited for, and why.
 func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 	defer comm.SetLongWait(time.Millisecond)()
-	places, server, err := testjob.Serve(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	limit, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	limit, places, _ := serve(t, 4)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,19 +133,15 @@ func TestUnreachedRendezvousIsATimeout(t *testing.T) {
 
 // TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6.
 func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
-	places, server, err := testjob.Serve(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	ctx, places, _ := serve(t, 2)
 	places[1].Address = netip.IPv6Loopback()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		if err != nil {
 			t.Fatal(err)
 		}
+		jobs[rank] = j
 		defer jobs[rank].Close()
 	}
 	for rank, want := range []string{"rank 1 is at ::1 and rank 0 at 127.0.0.1", "rank 0 is at 127.0.0.1 and rank 1 at ::1"} {
@@ -167,19 +156,15 @@ func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
 // that never joined, one that others talk to, and one that nobody has met. Silence alone
 // would not tell within an hour.
 func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
-	places, server, err := testjob.Serve(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, server := serve(t, 4)
 	jobs := make([]*comm.Job, 4)
 	const absent, met, stranger = 1, 2, 3
 	for _, rank := range []int{0, met, stranger} {
-		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank], Limits: comm.Limits{DeadAfter: time.Hour}}); err != nil {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: comm.Limits{DeadAfter: time.Hour}})
+		if err != nil {
 			t.Fatal(err)
 		}
+		jobs[rank] = j
 		defer jobs[rank].Close()
 	}
 	world := jobs[0].World()
@@ -222,18 +207,14 @@ func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
 // TestRankSpeaksForNoOther has a rank say at the rendezvous that another is elsewhere, and
 // that a process has ended which lives.
 func TestRankSpeaksForNoOther(t *testing.T) {
-	places, server, err := testjob.Serve(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
+	ctx, places, server := serve(t, 3)
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		if jobs[rank], err = comm.Join(ctx, comm.Options{Place: places[rank]}); err != nil {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		if err != nil {
 			t.Fatal(err)
 		}
+		jobs[rank] = j
 		defer jobs[rank].Close()
 	}
 	const liar = 2

@@ -10,15 +10,15 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Allocate creates a window on memory that the library allocates, outside the
-// Go heap (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank
-// calls it, with a size and a displacement unit of its own, in bytes; size may be
-// 0, and the unit at most 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
-// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until
-// all ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an
-// info value, ErrProcFailed. If it fails at one rank, it fails at all, but where a rank dies or
-// gives up at the last moment: then those that have the window learn so from its
-// collectives, Free among them.
+// Allocate creates a window on memory that the library allocates, outside the Go heap
+// (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank calls it, with a
+// size and a displacement unit of its own, in bytes; size may be 0, and the unit at most
+// 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
+// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until all
+// ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an info value,
+// ErrProcFailed. If it fails at one rank, it fails at all, but where a rank dies or gives up
+// at the last moment: then those that have the window learn so from its collectives, Free
+// among them.
 func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
 	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
 }

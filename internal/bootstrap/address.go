@@ -96,12 +96,12 @@ func (c *Config) servedHere(at net.Addr) string {
 		host, tcp.IP, EnvRendezvous, port)
 }
 
-// LocalAddress returns the address of this machine from which c.Rendezvous is
-// reached, or a lasting one in place of a temporary one, so that ranks on other machines reach it too; without a rendezvous, or
-// with one on a unix socket, that is the loopback address. At a rendezvous that is served
-// at all addresses (0.0.0.0 or ::), or under a name that means loopback here, it is the
-// address from which this machine reaches others. It sends nothing, but blocks while a host name is looked up, at most until ctx
-// ends.
+// LocalAddress returns the address of this machine from which c.Rendezvous is reached, or a
+// lasting one in place of a temporary one, so that ranks on other machines reach it too;
+// without a rendezvous, or with one on a unix socket, that is the loopback address. At a
+// rendezvous that is served at all addresses (0.0.0.0 or ::), or under a name that means
+// loopback here, it is the address from which this machine reaches others. It sends nothing,
+// but blocks while a host name is looked up, at most until ctx ends.
 func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
 	network, address, err := splitAddress(c.Rendezvous)
 	if err != nil || network != "tcp" {

@@ -33,8 +33,9 @@ type Member struct {
 
 // Open joins the exchange that c names, as the rank that c says. It blocks until the
 // rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
-// attempt has failed. Where a launcher speaks PMI it waits for all ranks as well. Its error wraps ErrRefused if another process has the rank, or if
-// others were told of another size of the job.
+// attempt has failed. Where a launcher speaks PMI it waits for all ranks as well. Its error
+// wraps ErrRefused if another process has the rank, or if others were told of another size
+// of the job.
 func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 	var l net.Listener
 	if c.PMI.FD != 0 {

@@ -10,7 +10,8 @@ import (
 )
 
 // TestGoneSpreads has ranks in a line, each with a session to the next. The last loses whom
-// the first has lost, over sessions that there are and over sessions that begin later. News of a rank comes before the revocation that it has caused.
+// the first has lost, over sessions that there are and over sessions that begin later. News
+// of a rank comes before the revocation that it has caused.
 func TestGoneSpreads(t *testing.T) {
 	const ranks, gone, left = 6, 5, 4
 	f := newFabric(t, ranks, 8, nil)

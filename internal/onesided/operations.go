@@ -10,11 +10,12 @@
 //  3. The answers end the operation, and the acknowledgement that all has been applied
 //     ends the flush (origin.go, access.go).
 //
-// Beside this way are exposure.go (post, start, complete and wait), types.go (datatypes
-// that ranks define at each other), express.go (what a target's XDP program executes), check.go (checking mode), fetch.go (memory that a peer
-// offers and that is in no window), and evict.go (memory that goes). Records travel over a
-// link. The package knows nothing of messages, and of no rank but those that it has to do
-// with: it tells the layer above, through Others, of all records that are for others.
+// Beside this way are exposure.go (post, start, complete and wait), types.go (datatypes that
+// ranks define at each other), express.go (what a target's XDP program executes), check.go
+// (checking mode), fetch.go (memory that a peer offers and that is in no window), and
+// evict.go (memory that goes). Records travel over a link. The package knows nothing of
+// messages, and of no rank but those that it has to do with: it tells the layer above,
+// through Others, of all records that are for others.
 package onesided
 
 import (
