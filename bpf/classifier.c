@@ -34,7 +34,7 @@ enum counter {
 	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
-	COUNTER_JOINED,          /* to the kernel, which takes them apart: several frames in one */
+	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */
 	/* Express requests, in the order of enum express_reason. */
 	COUNTER_EXPRESS_EXECUTED,     /* and answered */
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
@@ -103,6 +103,15 @@ struct {
 	__type(value, __u64);
 } hello_used SEC(".maps");
 
+/* Counts what goes on to the UDP socket. The process that reads the socket maps it, and looks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} doorbell SEC(".maps");
+
 /* Not inlined, so that BTF describes the enum. */
 static __noinline int count(enum counter which, int verdict)
 {
@@ -142,6 +151,16 @@ static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_h
 	       (void *)(hello + 1) <= (void *)(long)ctx->data_end && hello->job == cfg->job;
 }
 
+/* Leaves a frame to the kernel's UDP socket, and tells who reads it there. */
+static __always_inline int to_stack(enum counter why)
+{
+	__u32 zero = 0;
+	__u64 *rings = bpf_map_lookup_elem(&doorbell, &zero);
+	if (rings)
+		__sync_fetch_and_add(rings, 1);
+	return count(why, XDP_PASS);
+}
+
 /*
  * Hands a frame over to user space, and counts why. A frame for a queue without a socket
  * goes on to the kernel: the UDP socket that holds the port receives it.
@@ -149,7 +168,7 @@ static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_h
 static __always_inline int to_user(struct xdp_md *ctx, enum counter why)
 {
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
-		return count(COUNTER_NO_SOCKET, XDP_PASS);
+		return to_stack(COUNTER_NO_SOCKET);
 	return count(why, XDP_REDIRECT);
 }
 
@@ -179,7 +198,8 @@ static __always_inline int express(struct xdp_md *ctx, const struct datagram *d,
  * describes the header.
  *
  * A sender's kernel may leave frames joined that a virtual link carries at once, and in
- * generic mode they come so. The UDP socket that holds the port gets them one by one.
+ * generic mode they come so; or this kernel has joined what came one by one. The UDP socket
+ * that holds the port gets them one by one.
  */
 static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, const struct datagram *d,
 			    const struct config *cfg)
@@ -202,8 +222,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 	const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
 	if (!slot)
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
-	if (cfg->longest && d->len > cfg->longest)
-		return count(COUNTER_JOINED, XDP_PASS);
+	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
+		return to_stack(COUNTER_JOINED);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
 		return express(ctx, d, *slot - 1);

@@ -153,6 +153,7 @@ const (
 	ClassifierMapChunks          = "chunks"
 	ClassifierMapConfigMap       = "config_map"
 	ClassifierMapCounters        = "counters"
+	ClassifierMapDoorbell        = "doorbell"
 	ClassifierMapHelloUsed       = "hello_used"
 	ClassifierMapSessions        = "sessions"
 	ClassifierMapSlots           = "slots"
@@ -214,6 +215,7 @@ type ClassifierMapSpecs struct {
 	Chunks    *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap *ebpf.MapSpec `ebpf:"config_map"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Doorbell  *ebpf.MapSpec `ebpf:"doorbell"`
 	HelloUsed *ebpf.MapSpec `ebpf:"hello_used"`
 	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
@@ -251,6 +253,7 @@ type ClassifierMaps struct {
 	Chunks    *ebpf.Map `ebpf:"chunks"`
 	ConfigMap *ebpf.Map `ebpf:"config_map"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Doorbell  *ebpf.Map `ebpf:"doorbell"`
 	HelloUsed *ebpf.Map `ebpf:"hello_used"`
 	Sessions  *ebpf.Map `ebpf:"sessions"`
 	Slots     *ebpf.Map `ebpf:"slots"`
@@ -264,6 +267,7 @@ func (m *ClassifierMaps) Close() error {
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
+		m.Doorbell,
 		m.HelloUsed,
 		m.Sessions,
 		m.Slots,

@@ -19,6 +19,7 @@ const (
 	ExpressMapChunks          = "chunks"
 	ExpressMapConfigMap       = "config_map"
 	ExpressMapCounters        = "counters"
+	ExpressMapDoorbell        = "doorbell"
 	ExpressMapHelloUsed       = "hello_used"
 	ExpressMapSessions        = "sessions"
 	ExpressMapSlots           = "slots"
@@ -80,6 +81,7 @@ type ExpressMapSpecs struct {
 	Chunks    *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap *ebpf.MapSpec `ebpf:"config_map"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Doorbell  *ebpf.MapSpec `ebpf:"doorbell"`
 	HelloUsed *ebpf.MapSpec `ebpf:"hello_used"`
 	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
@@ -117,6 +119,7 @@ type ExpressMaps struct {
 	Chunks    *ebpf.Map `ebpf:"chunks"`
 	ConfigMap *ebpf.Map `ebpf:"config_map"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Doorbell  *ebpf.Map `ebpf:"doorbell"`
 	HelloUsed *ebpf.Map `ebpf:"hello_used"`
 	Sessions  *ebpf.Map `ebpf:"sessions"`
 	Slots     *ebpf.Map `ebpf:"slots"`
@@ -130,6 +133,7 @@ func (m *ExpressMaps) Close() error {
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
+		m.Doorbell,
 		m.HelloUsed,
 		m.Sessions,
 		m.Slots,

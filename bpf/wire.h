@@ -10,7 +10,7 @@
 
 enum {
 	WIRE_MAGIC = 0x414d5258, /* the bytes "XRMA" */
-	WIRE_VERSION = 3,
+	WIRE_VERSION = 4,
 	WIRE_HEADER_LEN = 80,
 	WIRE_HELLO_LEN = 64,
 };
@@ -27,7 +27,8 @@ enum wire_kind {
 
 enum {
 	WIRE_FLAG_RESPONSE = 1 << 2,
-	WIRE_FLAG_USER = 1 << 4, /* of WIRE_EXPRESS: not for this program */
+	WIRE_FLAG_USER = 1 << 4,   /* of WIRE_EXPRESS: not for this program */
+	WIRE_FLAG_JOINED = 1 << 5, /* of WIRE_DATA: for the UDP socket, however many there are in one */
 };
 
 struct wire_header {

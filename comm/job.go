@@ -209,10 +209,11 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	if tier := dev.Tier(); tier != nil {
 		tables = tier.Tables()
 	}
+	joins, room := dev.Joins()
 	eng := engine.New(engine.Config{
 		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
-		RxFrames: o.Limits.RxFrames, DeadAfter: int64(o.Limits.DeadAfter),
+		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path userspace.PathID) string { return dev.Peer(path).String() },
 		Published: func(rank int, incarnation uint64, path userspace.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))

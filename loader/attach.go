@@ -117,9 +117,12 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		return nil, errors.Join(err, objects.Close())
 	}
 	p.objects, p.noTier = objects, noTier
+	if p.doorbell, err = mapShared(objects.Doorbell, int(objects.Doorbell.ValueSize())); err != nil {
+		return nil, errors.Join(err, objects.Close())
+	}
 	if noTier == nil {
 		if p.tier, err = newTier(p, objects); err != nil {
-			return nil, errors.Join(err, objects.Close())
+			return nil, errors.Join(err, p.Close())
 		}
 	}
 	return p, nil

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -45,6 +46,8 @@ type Program struct {
 	// These keep the program alive, too. Both are nil after FromMaps.
 	link    link.Link
 	objects *bpf.ClassifierObjects
+
+	doorbell []byte // mapped; nil after FromMaps
 
 	tier   *Tier // nil if the program executes no requests
 	noTier error // then why
@@ -213,6 +216,11 @@ func (p *Program) count(i int) (sum uint64, err error) {
 	return sum, nil
 }
 
+// Doorbell returns a word that the program adds 1 to whenever it leaves a frame to the UDP
+// socket of its port, shortly before it is there. It is nil after FromMaps, and must not be
+// read after Close.
+func (p *Program) Doorbell() *atomic.Uint64 { return wordOf(p.doorbell) }
+
 // LocalAddr returns the address and UDP port whose frames the program judges. All others
 // pass to the kernel.
 func (p *Program) LocalAddr() netip.AddrPort { return p.local }
@@ -236,6 +244,9 @@ func (p *Program) Close() error {
 	}
 	p.closed = true
 	errs := []error{p.tier.close()}
+	if p.doorbell != nil {
+		errs = append(errs, unix.Munmap(p.doorbell))
+	}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}

@@ -75,6 +75,10 @@ type Device interface {
 	// Tier returns what the device's XDP program executes requests with, nil if it does
 	// not. It does not change, and stays after Close.
 	Tier() *Tier
+	// Joins returns how many frames the device sends as one message by the way of
+	// engine.Joined, and how many bytes of them it can hold for reading. Both are 0 if it has
+	// no such way.
+	Joins() (frames, room int)
 	// Slab returns the transmit memory, the same at each call.
 	Slab() *Slab
 	// LocalAddr is where peers reach this device. It has no zone, which each host has for

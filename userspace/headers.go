@@ -50,13 +50,15 @@ type xdpPath struct {
 	// sum is the one's complement sum of the constant fields that the checksum covers:
 	// the IPv4 header; or IPv6's pseudo-header and the UDP header, without the lengths.
 	sum uint16
+	// stack is the path of the socket that joined frames go by, NoPath if there is none.
+	stack PathID
 }
 
 // newPath returns the path from one endpoint to another, whose addresses are of
 // one family.
 func newPath(from, to endpoint, queue int) xdpPath {
 	be := binary.BigEndian
-	p := xdpPath{queue: uint8(queue)}
+	p := xdpPath{queue: uint8(queue), stack: NoPath}
 	h := p.headers[:]
 	copy(h[0:6], to.mac[:])
 	copy(h[6:12], from.mac[:])

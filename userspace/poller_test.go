@@ -124,6 +124,8 @@ func (d *stage) Wake() {
 
 func (d *stage) Tier() *Tier { return nil }
 
+func (d *stage) Joins() (frames, room int) { return 0, 0 }
+
 func (d *stage) SessionOpened(id uint64, _ int) error {
 	defer d.enter("SessionOpened")()
 	at(d.opening)

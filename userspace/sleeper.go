@@ -35,17 +35,15 @@ func (s *sleeper) open(fds ...int) error {
 	return nil
 }
 
-// sleep blocks until one of the descriptors has one of events, wake is called,
-// or d has passed. It returns the number of descriptors that are ready, the
-// eventfd included.
+// sleep blocks until one of the descriptors can be read, or the last one has one of events;
+// or until wake is called, or d has passed. It returns the number of descriptors that are
+// ready, the eventfd included.
 func (s *sleeper) sleep(d time.Duration, events int16) int {
 	if d <= 0 || !s.tell(seat.Rest.LiesDown) {
 		return 0
 	}
 	s.sleeps.Add(1)
-	for i := range s.polls[1:] {
-		s.polls[1+i].Events = events
-	}
+	s.polls[len(s.polls)-1].Events = events
 	timeout := unix.NsecToTimespec(int64(d))
 	n, err := unix.Ppoll(s.polls, &timeout, nil)
 	s.state.Store(uint32(seat.Awake))

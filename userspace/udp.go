@@ -45,12 +45,16 @@ type UDP struct {
 	zone    int            // the interface on which link-local addresses are looked for
 	slab    *Slab
 	sleeper sleeper
-	link    link
-	paths   pathTable[sockaddr]
-	tx      udpSender
-	rx      udpReceiver
-	close   sync.Once
-	err     error // of close
+
+	segments int // datagrams that the kernel cuts a message into; 0: it does not
+	room     int // bytes of joined frames that the socket holds
+
+	link  link
+	paths pathTable[sockaddr]
+	tx    udpSender
+	rx    udpReceiver
+	close sync.Once
+	err   error // of close
 
 	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
 }
@@ -159,14 +163,22 @@ func (u *UDP) setOptions() error {
 // initialize prepares both directions, over the slab. Where the kernel can, several
 // frames are sent and received as one message, which it cuts and joins.
 func (u *UDP) initialize(log *slog.Logger) {
-	segments := 1
 	if _, err := unix.GetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_SEGMENT); err == nil { // Linux 4.18
-		segments = maxSegments
+		u.segments = maxSegments
 	}
-	u.tx.init(u.slab, log, segments)
+	u.tx.init(u.slab, log)
 	coalesces := unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // Linux 5.0
 	u.rx.init(u.slab.MaxPayload, coalesces)
+	if got, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && coalesces {
+		u.room = got / 2 // the kernel counts the memory of a packet, up to twice its bytes
+	}
 }
+
+// maxSegments is how many datagrams the kernel cuts a message into on all releases that do.
+const maxSegments = 64
+
+// Joins implements Device.
+func (u *UDP) Joins() (frames, room int) { return u.segments, u.room }
 
 // raise asks for a large buffer; without privilege the system's limit holds.
 func raise(fd, force, polite int) {
@@ -179,7 +191,17 @@ func raise(fd, force, polite int) {
 // Release.
 func (u *UDP) Receive(frames []Frame) int {
 	n := u.rx.receive(u.fd, frames)
-	for i := range frames[:n] {
+	u.learn(frames[:n])
+	if u.rx.pending() {
+		u.sleeper.wake() // the socket does not wake whoever sleeps on it
+	}
+	return n
+}
+
+// learn gives the frames that the receiver has just delivered the paths back to their
+// senders.
+func (u *UDP) learn(frames []Frame) {
+	for i := range frames {
 		frames[i].Path = NoPath
 		if !wire.IsHandshake(frames[i].Payload) || !ours(u.job, frames[i].Payload) {
 			continue
@@ -190,10 +212,6 @@ func (u *UDP) Receive(frames []Frame) int {
 			u.unknownPaths.Add(1)
 		}
 	}
-	if u.rx.pending() {
-		u.sleeper.wake() // the socket does not wake whoever sleeps on it
-	}
-	return n
 }
 
 // Release implements Device.

@@ -31,6 +31,8 @@ type end struct {
 	t    testing.TB
 	dev  Device
 	free []int32
+
+	joins bool // sends frames joined
 }
 
 func newEnd(t testing.TB, dev Device, err error) *end {
@@ -91,6 +93,7 @@ func (e *end) send(path PathID, payloads ...[]byte) {
 		copy(e.dev.Slab().Payload(slot), p)
 		outs = append(outs, Out{Slot: slot, Len: int32(len(p)), Path: path})
 	}
+	e.join(outs)
 	reaped := make([]int32, 16)
 	for start := time.Now(); len(outs) > 0 || len(e.free) < slots; {
 		outs = outs[e.dev.Enqueue(outs):]

@@ -20,9 +20,7 @@ import (
 func offload(t testing.TB, e *end, sending, receiving bool) {
 	t.Helper()
 	u, on := e.dev.(*UDP), 0
-	if u.tx.runs.segments = 1; sending {
-		u.tx.runs.segments = maxSegments
-	}
+	e.joins = sending
 	if receiving {
 		on = 1
 	}
@@ -30,6 +28,25 @@ func offload(t testing.TB, e *end, sending, receiving bool) {
 		t.Fatal(err)
 	}
 	u.rx.init(u.slab.MaxPayload, receiving)
+}
+
+// join has frames share messages as the link would have them, if e joins frames.
+func (e *end) join(outs []Out) {
+	if !e.joins {
+		return
+	}
+	frames, bytes := 1, 0
+	for i := range outs[:len(outs)-1] {
+		o, next := &outs[i], outs[i+1]
+		bytes += int(o.Len)
+		first := outs[i+1-frames].Len
+		if o.Len != first || next.Len > first || frames == maxSegments || bytes+int(next.Len) > 1<<16-1-ipv6Len-udpLen {
+			frames, bytes = 1, 0
+			continue
+		}
+		o.More = true
+		frames++
+	}
 }
 
 // offloads calls f for devices of both kinds at each end.
@@ -172,6 +189,9 @@ func TestUDPRunsToSeveralPeers(t *testing.T) {
 		sent[to] = append(sent[to], m)
 		outs = append(outs, Out{Slot: int32(i), Len: 8000, Path: paths[to]})
 	}
+	for i := range outs[:len(outs)-1] {
+		outs[i].More = true
+	}
 	if n := a.dev.Enqueue(outs); n != len(outs) {
 		t.Fatalf("%d frames taken", n)
 	}
@@ -285,56 +305,44 @@ func TestUDPForgedRuns(t *testing.T) {
 }
 
 // The kernel cuts no messages for a socket that computes no checksums, as over an
-// interface that cannot. The frames go one by one from then on.
-func TestUDPGoesOnWithoutSegmentation(t *testing.T) {
+// interface that cannot. Joined frames are lost then, and others are not.
+func TestUDPWithoutSegmentation(t *testing.T) {
 	var log record
 	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), Slots: 128, MaxPayload: 1300, Logger: log.logger()})
 	a, b := newEnd(t, dev, err), newUDP(t, loopback4)
-	offload(t, a, true, false)
 	if err := unix.SetsockoptInt(dev.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
 	}
 	to := a.path(b.dev.LocalAddr())
-	for range 3 {
-		var sent [][]byte
-		for range 70 {
-			sent = append(sent, message(wire.KindData, 1000))
-		}
-		a.send(to, sent...)
-		sameOrder(t, b.receive(len(sent)), sent)
-	}
-	if s := a.stats(); s.TxFrames != 210 || s.TxErrors != 1 || s.TxDropped != 0 {
+	sent := messages(60, 1000)
+	a.joins = true
+	a.send(to, sent...)
+	a.joins = false
+	a.send(to, sent[:3]...)
+	sameOrder(t, b.receive(3), sent[:3])
+	if s := a.stats(); s.TxFrames != 3 || s.TxErrors != 1 || s.TxDropped != 60 {
 		t.Errorf("%+v", s)
 	}
-	if !dev.tx.runs.of(to).never || log.count("one by one") != 1 {
-		t.Errorf("the path is %+v; %v", *dev.tx.runs.of(to), &log)
+	if log.count("one by one") != 1 {
+		t.Errorf("%v", &log)
 	}
 }
 
-// Frames that the interface's MTU no longer fits are dropped and counted one by one, and
-// shorter frames go on as before.
+// Frames that the interface's MTU no longer fits are dropped and counted, and shorter
+// frames go on as before.
 func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, v6 := range []bool{false, true} {
 		a, b := openEnd(t, l, 0, TransportUDP, v6), openEnd(t, l, 1, TransportUDP, v6)
-		offload(t, a, true, false)
+		a.joins = true
 		to := a.path(b.dev.LocalAddr())
-		runs := func(n, length int) (sent [][]byte) {
-			for range n {
-				sent = append(sent, message(wire.KindData, length))
-			}
-			return sent
-		}
 		setMTU(t, l, 0, 1400)
-		long, short := runs(10, a.dev.Slab().MaxPayload), runs(20, 1300)
-		a.send(to, append(long, short...)...)
+		long, short := messages(10, a.dev.Slab().MaxPayload), messages(20, 1300)
+		a.send(to, long...)
+		a.send(to, short...)
 		sameOrder(t, b.receive(len(short)), short)
-		s := a.stats()
-		if s.TxDropped != uint64(len(long)) || s.TxFrames != uint64(len(short)) || s.TxErrors != uint64(len(long)+1) {
+		if s := a.stats(); s.TxDropped != uint64(len(long)) || s.TxFrames != uint64(len(short)) || s.TxErrors != 1 {
 			t.Errorf("%+v", s)
-		}
-		if p := a.dev.(*UDP).tx.runs.of(to); p.never || p.single > 0 {
-			t.Errorf("short frames go one by one: %+v", *p)
 		}
 		setMTU(t, l, 0, 1500)
 		a.send(to, long...)
@@ -343,6 +351,14 @@ func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
+}
+
+// messages returns n messages of a length.
+func messages(n, length int) (sent [][]byte) {
+	for range n {
+		sent = append(sent, message(wire.KindData, length))
+	}
+	return sent
 }
 
 // setMTU changes the MTU of rank's interface.
@@ -371,6 +387,7 @@ func TestUDPRunsAllocateNothing(t *testing.T) {
 			copy(a.dev.Slab().Payload(i), message(wire.KindData, 5000))
 			outs = append(outs, Out{Slot: i, Len: 5000, Path: to})
 		}
+		a.join(outs)
 		frames, slots := make([]Frame, 16), make([]int32, 16)
 		n := testing.AllocsPerRun(20, func() {
 			a.dev.Enqueue(outs)

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -27,9 +28,9 @@ type udpSender struct {
 	controls []segmentSize
 	iovs     []unix.Iovec // one a frame
 	sending  []Out        // the batch; what the socket had no room for stays in it
-	runs     runs
 
 	frames, bytes, dropped, errors atomic.Uint64
+	refused                        atomic.Uint64 // messages
 
 	log *slog.Logger
 }
@@ -37,9 +38,8 @@ type udpSender struct {
 // sendBatch is how many frames one system call sends.
 const sendBatch = 256
 
-func (t *udpSender) init(slab *Slab, log *slog.Logger, segments int) {
+func (t *udpSender) init(slab *Slab, log *slog.Logger) {
 	t.slab, t.log = slab, log
-	t.runs = runs{segments: segments, longest: slab.MaxPayload}
 	t.queue = newRing[Out](slab.Slots)
 	t.done = newRing[int32](slab.Slots)
 	t.messages = make([]mmsghdr, sendBatch)
@@ -111,12 +111,7 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	if errno == 0 {
 		n := 0
 		for i := range sent {
-			together := int(t.messages[i].header.Iovlen)
-			if path := t.sending[n].Path; t.runs.sent(path, together) {
-				t.log.Info("the kernel does not cut messages into frames on the way to a peer (over an interface without checksums, or IPsec): frames go one by one, which is slower",
-					"to", paths.get(path).addr())
-			}
-			n += together
+			n += int(t.messages[i].header.Iovlen)
 		}
 		t.account(n)
 		t.finish(n)
@@ -129,26 +124,29 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	case unix.EINTR, unix.ECONNREFUSED: // the latter answers an earlier frame, and is told once
 		return true
 	}
-	n := int(t.messages[0].header.Iovlen)
-	t.runs.refused(t.sending[0].Path, n, errno == unix.EIO || errno == unix.EINVAL)
-	if n > 1 {
-		return true
+	// The first message of the batch cannot be sent: it is too long for the path
+	// (EMSGSIZE), a firewall forbids it, there is no route or no memory; or the kernel does
+	// not cut messages on this path (EIO, EINVAL), as over an interface without checksums,
+	// or IPsec. To the protocol these are lost frames, which it repeats if it must, each by
+	// itself.
+	frames := int(t.messages[0].header.Iovlen)
+	if n := t.refused.Add(1); n&(n-1) == 0 { // not once a message, but each time their number has doubled
+		level := slog.LevelWarn
+		if frames > 1 {
+			level = slog.LevelInfo
+		}
+		t.log.Log(context.Background(), level, "the kernel refuses frames, which look lost to the peer; joined ones will go one by one, which is slower",
+			"to", paths.get(t.sending[0].Path).addr(), "bytes", t.sending[0].Len, "joined", frames, "error", errno, "refused", n)
 	}
-	// The first frame of the batch cannot be sent: it is too long for the path
-	// (EMSGSIZE), a firewall forbids it, there is no route or no memory. To the
-	// protocol it is a lost frame, which it repeats if it must.
-	if n := t.dropped.Add(1); n&(n-1) == 0 { // not once a frame, but each time their number has doubled
-		t.log.Warn("the kernel refuses frames, which look lost to the peer", "to", paths.get(t.sending[0].Path).addr(),
-			"bytes", t.sending[0].Len, "error", errno, "refused", n)
-	}
-	t.finish(1)
+	t.dropped.Add(uint64(frames))
+	t.finish(frames)
 	return true
 }
 
 // compose makes messages of the batch and returns how many.
 func (t *udpSender) compose(paths *pathTable[sockaddr]) (messages int) {
 	for i := 0; i < len(t.sending); messages++ {
-		first, n := t.sending[i], t.runs.take(t.sending[i:])
+		first, n := t.sending[i], together(t.sending[i:])
 		for j, out := range t.sending[i : i+n] {
 			t.iovs[i+j].Base = &t.slab.Payload(out.Slot)[0]
 			t.iovs[i+j].SetLen(int(out.Len))
@@ -166,19 +164,23 @@ func (t *udpSender) compose(paths *pathTable[sockaddr]) (messages int) {
 	return messages
 }
 
+// together returns how many frames at the start of batch, which is not empty, are one
+// message: the link has said so, and nothing but the end of the batch has come between.
+func together(batch []Out) int {
+	n := 1
+	for n < len(batch) && batch[n-1].More && batch[n].Path == batch[0].Path {
+		n++
+	}
+	return n
+}
+
 // fill tops the batch up from the queue.
 func (t *udpSender) fill() {
-	old := len(t.sending)
 	t.mu.Lock()
 	for len(t.sending) < sendBatch && t.queue.n > 0 {
 		t.sending = append(t.sending, t.queue.get())
 	}
 	t.mu.Unlock()
-	for _, out := range t.sending[old:] {
-		if out.Again {
-			t.runs.repeats(out.Path)
-		}
-	}
 }
 
 func (t *udpSender) account(n int) {

@@ -44,20 +44,27 @@ type XDP struct {
 	err     error // of close
 
 	link       link
-	neighbours *nl.SocketHandle // reads the neighbour table
-	patience   time.Duration    // for a neighbour to answer
-	stack      *UDP             // the kernel socket that keeps the port
-	locals     atomic.Bool      // there are peers behind it
-	heard      atomic.Bool      // stack has something to read; see Sleep
-	trial      *trial           // whether frames come to the sockets at all
-	passes     atomic.Bool      // they do not, and the program leaves all to stack
+	neighbours *nl.SocketHandle  // reads the neighbour table
+	patience   time.Duration     // for a neighbour to answer
+	stack      *UDP              // the kernel socket that keeps the port
+	locals     atomic.Bool       // there are peers behind it
+	heard      atomic.Bool       // stack has something to read; see Sleep
+	joins      bool              // long transfers go through stack
+	doorbell   *atomic.Uint64    // rung for what comes to stack; nil if the program is from outside
+	detours    pathTable[PathID] // paths of stack that peers were heard on
+	trial      *trial            // whether frames come to the sockets at all
+	passes     atomic.Bool       // they do not, and the program leaves all to stack
 
 	// The driver's.
 	raw  [batch][]byte
 	next int // queue to receive from first
 	held int // frames with the driver
 
-	turns int // calls of Receive since stack was looked at
+	detour [batch]Out // scratch, of whoever enqueues
+
+	turns  int    // calls of Receive since stack was looked at
+	rung   uint64 // doorbell, when it was looked at last
+	listen int    // looks at stack that are left since something came
 
 	retry atomic.Bool // the kernel did not take everything; see Sleep
 
@@ -73,8 +80,8 @@ func (x *XDP) Enqueue(outs []Out) int {
 	n := 0
 	for n < len(outs) {
 		out := outs[n]
-		if out.Path >= localPath {
-			took := x.enqueueLocal(outs[n:])
+		if by := x.byStack(out); by != NoPath {
+			took := x.enqueueStack(outs[n:])
 			if n += took; took == 0 {
 				break
 			}
@@ -114,7 +121,7 @@ func (x *XDP) Reap(slots []int32) int {
 			n += got
 		}
 	}
-	if x.locals.Load() {
+	if x.joins || x.locals.Load() {
 		n += x.stack.Reap(slots[n:])
 	}
 	return n
@@ -141,11 +148,8 @@ func (x *XDP) Transmit() {
 			x.link.lose(err)
 		}
 	}
-	if x.locals.Load() {
-		x.stack.Transmit()
-		if x.stack.tx.full.Load() {
-			x.retry.Store(true)
-		}
+	if (x.joins || x.locals.Load()) && x.stack.tx.transmit(x.stack.fd, &x.stack.paths) {
+		x.sleeper.wake()
 	}
 }
 
@@ -157,10 +161,16 @@ func (x *XDP) Sleep(d time.Duration) {
 	if x.retry.Load() {
 		d = min(d, retryPause)
 	}
-	ready := x.sleeper.sleep(d, unix.POLLIN)
-	if last := len(x.sleeper.polls) - 1; ready > 0 && x.sleeper.polls[last].Revents != 0 {
-		x.heard.Store(true)
-		if x.sleeper.polls[last].Revents&unix.POLLERR != 0 {
+	events := int16(unix.POLLIN)
+	if x.stack.tx.full.Load() {
+		events |= unix.POLLOUT
+	}
+	ready := x.sleeper.sleep(d, events)
+	if last := x.sleeper.polls[len(x.sleeper.polls)-1].Revents; ready > 0 && last != 0 {
+		if last&unix.POLLIN != 0 {
+			x.heard.Store(true)
+		}
+		if last&unix.POLLERR != 0 {
 			x.stack.clearError()
 		}
 	}

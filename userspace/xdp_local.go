@@ -3,6 +3,8 @@ package userspace
 import (
 	"context"
 	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/engine"
 )
 
 // Frames to an address of this machine never leave it, so they reach no AF_XDP socket:
@@ -48,45 +50,106 @@ func (x *XDP) pathLocal(addr netip.AddrPort) (PathID, error) {
 	return localPath + id, nil
 }
 
-// receiveLocal is Receive for that socket, if it is worth a look.
-func (x *XDP) receiveLocal(frames []Frame, idle bool) int {
+// pathTo returns the path to a peer, with the one of that socket for joined frames. limit is
+// that of intern.
+func (x *XDP) pathTo(peer endpoint, queue, limit int) xdpPath {
+	path := newPath(x.local, peer, queue)
+	if !x.joins {
+		return path
+	}
+	if to, err := encode(netip.AddrPortFrom(zoned(peer.addr.Addr(), x.ifi.Index), peer.addr.Port())); err == nil {
+		path.stack = x.stack.paths.intern(&to, limit)
+	}
+	return path
+}
+
+// Joins implements Device. In native mode an AF_XDP socket is the faster way for all frames: the
+// kernel cuts what it would carry joined to an interface with such a program.
+func (x *XDP) Joins() (frames, room int) {
+	if !x.joins {
+		return 0, 0
+	}
+	return x.stack.Joins()
+}
+
+// emptyLooks is how many looks at that socket follow the doorbell or a frame: the program
+// rings before the kernel has brought the frame to the socket.
+const emptyLooks = 32
+
+// listens reports whether that socket is worth a look, since frames come to it.
+func (x *XDP) listens() bool {
+	if x.doorbell != nil {
+		if rings := x.doorbell.Load(); rings != x.rung {
+			x.rung, x.listen = rings, emptyLooks
+		}
+	}
+	return x.listen > 0
+}
+
+// receiveStack is Receive for that socket, if it is worth a look.
+func (x *XDP) receiveStack(frames []Frame, idle bool) int {
 	if len(frames) == 0 {
 		return 0
 	}
 	heard := x.heard.Load()
-	if x.turns++; x.turns < localEvery && !heard && !(idle && x.locals.Load()) {
+	if x.turns++; x.turns < localEvery && x.listen == 0 && !heard && !(idle && x.locals.Load()) {
 		return 0
 	}
 	if x.turns = 0; heard {
 		x.heard.Store(false)
 	}
-	n := x.stack.Receive(frames)
+	n := x.stack.rx.receive(x.stack.fd, frames)
+	x.stack.learn(frames[:n])
+	switch {
+	case n > 0:
+		x.listen = emptyLooks
+	case x.listen > 0:
+		x.listen--
+	}
 	if x.stack.rx.pending() {
 		x.heard.Store(true)
 		x.sleeper.wake()
 	}
-	if n > 0 && !x.locals.Load() {
-		x.locals.Store(true)
-	}
 	for i := range frames[:n] {
-		if frames[i].Path != NoPath {
+		if by := frames[i].Path; by != NoPath {
+			x.detours.intern(&by, maxLearned)
 			frames[i].Path += localPath
+			x.locals.Store(true)
 		}
 	}
 	return n
 }
 
-// enqueueLocal enqueues the frames at the start of outs that go through the loopback
-// socket, and returns how many it took.
-func (x *XDP) enqueueLocal(outs []Out) int {
-	for i, out := range outs {
-		if out.Path < localPath {
-			return i
+// byStack returns the path of that socket by which a frame goes, or NoPath if it goes by an
+// AF_XDP socket.
+func (x *XDP) byStack(out Out) PathID {
+	switch {
+	case out.Path >= localPath:
+		return out.Path - localPath
+	case out.Way == engine.Joined:
+		return x.paths.get(out.Path).stack
+	}
+	return NoPath
+}
+
+// enqueueStack enqueues the frames at the start of outs that go through that socket, and
+// returns how many it took.
+func (x *XDP) enqueueStack(outs []Out) int {
+	n := 0
+	for n < len(outs) {
+		m := 0
+		for m < len(x.detour) && n+m < len(outs) {
+			out := outs[n+m]
+			if out.Path = x.byStack(out); out.Path == NoPath {
+				break
+			}
+			x.detour[m] = out
+			m++
 		}
-		out.Path -= localPath
-		if x.stack.Enqueue([]Out{out}) == 0 {
-			return i
+		took := x.stack.tx.enqueue(x.detour[:m])
+		if n += took; took == 0 || took < m {
+			break
 		}
 	}
-	return len(outs)
+	return n
 }

@@ -111,6 +111,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	} else if to := x.program.LocalAddr(); to != x.local.addr {
 		return 0, openError(mpierr.Arg, fmt.Errorf("the program from outside takes frames to %v, and this device is at %v: give both the same address and port", to, x.local.addr))
 	}
+	x.joins, x.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
 	x.tier = newTier(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err

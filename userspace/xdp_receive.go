@@ -8,8 +8,12 @@ import (
 func (x *XDP) Receive(frames []Frame) int {
 	n, malformed := 0, 0
 	queue := x.next
+	most := len(frames)
+	if x.listens() {
+		most -= most / 2 // the rest is for what came by the kernel's stack
+	}
 	for range x.sockets {
-		got := x.sockets[queue].Receive(x.raw[:min(batch, len(frames)-n)])
+		got := x.sockets[queue].Receive(x.raw[:min(batch, most-n)])
 		for _, raw := range x.raw[:got] {
 			if !x.deliver(raw, queue, &frames[n]) {
 				malformed++
@@ -17,14 +21,14 @@ func (x *XDP) Receive(frames []Frame) int {
 			}
 			n++
 		}
-		if n == len(frames) {
+		if n == most {
 			break
 		}
 		if queue++; queue == len(x.sockets) {
 			queue = 0
 		}
 	}
-	n += x.receiveLocal(frames[n:], n == 0)
+	n += x.receiveStack(frames[n:], n == 0)
 	if n == 0 && malformed == 0 {
 		return 0
 	}
@@ -56,7 +60,7 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 
 // learn returns the path back to the sender of d.
 func (x *XDP) learn(d *datagram, queue int) PathID {
-	path := newPath(x.local, d.origin(), queue%x.senders)
+	path := x.pathTo(d.origin(), queue%x.senders, maxLearned)
 	id := x.paths.intern(&path, maxLearned)
 	if id == NoPath {
 		x.unknownPaths.Add(1)

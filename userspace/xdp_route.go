@@ -32,7 +32,7 @@ func (x *XDP) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 	if err != nil {
 		return NoPath, pathError(addr, classOfNeighbour(err), err)
 	}
-	path := newPath(x.local, endpoint{mac: mac, addr: addr}, x.queueFor(addr))
+	path := x.pathTo(endpoint{mac: mac, addr: addr}, x.queueFor(addr), maxPaths)
 	id := x.paths.intern(&path, maxPaths)
 	if id == NoPath {
 		return NoPath, pathError(addr, mpierr.NoMem, errTooManyPaths)

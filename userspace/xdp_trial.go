@@ -30,7 +30,7 @@ type trial struct {
 
 	before     uint64 // frames that the program had redirected when the trial began
 	redirected uint64 // those since, at the last look
-	paths      int    // of the UDP socket, that were looked at
+	paths      int    // of the UDP socket on which peers were heard, that were looked at
 	peer       netip.AddrPort
 	told       bool // that peers are heard by the UDP socket
 }
@@ -101,10 +101,10 @@ func (t *trial) detour() {
 		return
 	}
 	for range trialPaths {
-		if t.paths == x.stack.paths.len() {
+		if t.paths == x.detours.len() {
 			return
 		}
-		peer := x.stack.Peer(PathID(t.paths))
+		peer := x.stack.Peer(*x.detours.get(PathID(t.paths)))
 		t.paths++
 		if _, err := x.nextHop(peer.Addr()); !errors.Is(err, errLocal) {
 			t.peer = peer

@@ -41,6 +41,8 @@ type Config struct {
 	Windows     *window.Table // what this rank exposes
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
+	Joins         int   // frames that the device sends as one message, by the way of Joined; below 2: it has no such way
+	JoinedRoom    int   // bytes of frames that it can hold for reading, if they come that way
 	Parked        int   // bundles held while they wait for order or room; 0: 2048; at least three for each peer
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
 	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
@@ -112,7 +114,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg}
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
-		RxFrames: cfg.RxFrames, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
+		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Address: cfg.Address, Published: cfg.Published,
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})

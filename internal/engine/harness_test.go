@@ -18,8 +18,7 @@ type fabric struct {
 	mem    [][]byte
 	cut    []bool // frames from and to these ranks vanish
 	filter func(from, to int, payload []byte) (copies int)
-	frames int  // delivered
-	again  bool // whether the engine says of the frame that is being sent that it was sent before
+	frames int // delivered
 
 	announce func(rank int, opened []Opened, fencing, closed []uint64) // may be nil
 	reaped   [1]int32
@@ -92,7 +91,6 @@ func (f *fabric) step() bool {
 		for len(e.Output()) > 0 {
 			moved = true
 			o := e.Output()[0]
-			f.again = o.Again
 			f.deliver(from, int(o.Path), e.cfg.Slab.Payload(o.Slot)[:o.Len])
 			e.Took(1)
 			f.reaped[0] = o.Slot

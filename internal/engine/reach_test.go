@@ -114,53 +114,6 @@ func TestPathThatShrinksCostsAMoment(t *testing.T) {
 	}
 }
 
-// TestRepeatedFramesAreMarked has a path lose long frames: what is sent of a bundle after
-// its first frame was lost says so to the device, and nothing else does.
-func TestRepeatedFramesAreMarked(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, nil)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	fresh, again := 0, 0
-	f.filter = func(from, _ int, b []byte) int {
-		switch {
-		case f.again:
-			again++
-		case from == 0 && kindOfFrame(b) == wire.KindData:
-			fresh++
-		}
-		if len(b) > 1300 {
-			return 0
-		}
-		return 1
-	}
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 1400)})
-	f.flush(f.e[0], a)
-	s := f.e[0].Stats
-	probes := 2 // of the length that no longer passes: each but the first
-	if want := int(s.Resent) + 1 + probes; s.Resent < 2 || again < int(s.Resent) || again > want {
-		t.Errorf("%d frames are said to be repeated; %d bundles were, the last of them in two pieces", again, s.Resent)
-	}
-	if fresh == 0 || f.e[1].Stats.Resent > 0 {
-		t.Errorf("%d frames are said to be new; %+v", fresh, f.e[1].Stats)
-	}
-	again = 0
-	f.filter = func(_, _ int, b []byte) int {
-		if f.again {
-			again++
-		}
-		return 1
-	}
-	for range 100 {
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 1000)})
-		f.flush(f.e[0], a)
-	}
-	if again > probes {
-		t.Errorf("%d frames are said to be repeated, of which none was lost", again)
-	}
-	f.filter = nil
-	f.atRest()
-}
-
 // TestLongFramesPassAgain has long frames lost by chance until the session doubts that
 // they pass: they do, and are used again at once.
 func TestLongFramesPassAgain(t *testing.T) {

@@ -11,6 +11,8 @@ type (
 	PathID = link.PathID
 	// Out is one frame to send.
 	Out = link.Out
+	// Way is how a frame reaches the peer's process.
+	Way = link.Way
 	// Opened is a session that has become valid.
 	Opened = link.Opened
 	// Slab is the memory of a device's transmit slots.
@@ -24,6 +26,12 @@ const (
 	Unknown   = link.Unknown
 	Confirmed = link.Confirmed
 	Refuted   = link.Refuted
+)
+
+// The ways.
+const (
+	Single = link.Single
+	Joined = link.Joined
 )
 
 // NoPath marks the absence of a path.

@@ -13,7 +13,11 @@ const lostBehind = 3
 // rank has sent.
 func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	requests := h.AckRequests + s.exchange.skipped
-	if h.AckLargest >= s.nextPacket || requests > s.sentSeq[Request] || h.AckResponses > s.sentSeq[Response] {
+	w := Single
+	if h.Flags&wire.FlagOfJoined != 0 {
+		w = Joined
+	}
+	if h.AckLargest >= s.ways[w].nextPacket || requests > s.sentSeq[Request] || h.AckResponses > s.sentSeq[Response] {
 		l.stats.BadAcks++
 		return
 	}
@@ -31,21 +35,26 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	if i := s.exchange.bundle; i != None && s.acked[Request] > l.slots[i].seq {
 		l.exchangeTaken(s) // the answer that says so is late
 	}
-	s.ackLargest = max(s.ackLargest, h.AckLargest)
-	l.settle(s, h.AckLargest, h.AckBits)
+	s.ways[w].ackLargest = max(s.ways[w].ackLargest, h.AckLargest)
+	l.settle(s, w, h.AckLargest, h.AckBits)
+	l.settleApplied(s, 1-w)
 	if s.reach.pending {
 		l.probed(s, h)
+	}
+	if w == Joined && s.runs.probe != 0 {
+		l.proven(s, h)
 	}
 	if !s.owes() {
 		s.waiting, s.pingAt = 0, 0
 	}
 }
 
-// settle takes out of flight what the peer has, by an acknowledgement of packets
+// settle takes out of flight what the peer has, by an acknowledgement of packets of way w
 // up to largest, and what must be lost.
-func (l *Link) settle(s *Session, largest, bits uint64) {
+func (l *Link) settle(s *Session, w Way, largest, bits uint64) {
+	t := &s.ways[w]
 	acked, lost, fresh := 0, 0, false
-	for i := s.flight.head; i != None; {
+	for i := t.flight.head; i != None; {
 		p := &l.slots[i]
 		if p.packet > largest {
 			break
@@ -62,29 +71,56 @@ func (l *Link) settle(s *Session, largest, bits uint64) {
 		case p.inDevice:
 			l.lookAgain(s)
 		default:
-			fresh = fresh || p.packet > s.cutPacket
+			fresh = fresh || p.packet > t.cutPacket
 			l.lose(s, i)
 			lost++
 		}
 		i = next
 	}
+	l.moved(s, w, acked)
+	if lost > 0 {
+		l.stats.Lost += uint64(lost)
+		t.cutPacket = t.nextPacket - 1
+		s.congestion.Lost(fresh)
+		s.goesOn()
+	}
+}
+
+// settleApplied takes out of flight what has been sent by way w first and is known to be
+// applied.
+func (l *Link) settleApplied(s *Session, w Way) {
+	t, acked := &s.ways[w], 0
+	for t.flight.head != None && l.slots[t.flight.head].seq < s.acked[l.slots[t.flight.head].class] {
+		l.landed(s, t.flight.head)
+		acked++
+	}
+	if acked > 0 {
+		l.moved(s, w, acked)
+	}
+}
+
+// moved follows from so many bundles that are known to have arrived by way w.
+func (l *Link) moved(s *Session, w Way, acked int) {
+	t := &s.ways[w]
 	if acked > 0 {
 		s.congestion.Acked(acked)
 		s.rtt.Progress()
-		s.resendAt, s.probed = 0, false
+		t.resendAt, t.probed = 0, false
 	}
-	if lost > 0 {
-		l.stats.Lost += uint64(lost)
-		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
-		s.congestion.Lost(fresh)
+	if t.flight.head == None {
+		t.resendAt = 0
+	} else if t.resendAt == 0 {
+		t.resendAt = l.Now + s.rtt.Probe()
+		l.WakeBy(t.resendAt)
 	}
-	if s.flight.head == None {
-		s.resendAt = 0
-	} else if s.resendAt == 0 {
-		s.resendAt = l.Now + s.rtt.Probe()
-		l.WakeBy(s.resendAt)
+	if acked > 0 {
+		s.goesOn()
 	}
-	if acked+lost > 0 && (s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 || l.cfg.Upper.Waits(s)) {
+}
+
+// goesOn has what waits for s sent as far as the window, which has changed, allows.
+func (s *Session) goesOn() {
+	if s.again[0].n+s.again[1].n+s.queue[0].n+s.queue[1].n > 0 || s.link.cfg.Upper.Waits(s) {
 		s.MarkDirty()
 	}
 }
@@ -110,9 +146,12 @@ func (l *Link) lookAgain(s *Session) {
 
 // landed removes a bundle that the peer has from flight.
 func (l *Link) landed(s *Session, i int32) {
-	c := l.slots[i].class
-	l.remove(&s.flight, i)
-	s.inFlight[c]--
+	p := &l.slots[i]
+	l.remove(&s.ways[p.way].flight, i)
+	s.inFlight[p.class]--
+	if p.way == Joined {
+		s.runs.landed(int(p.length), l.longestRun(s))
+	}
 	l.discard(s, i)
 }
 
@@ -121,11 +160,16 @@ func (l *Link) landed(s *Session, i int32) {
 // lacks.
 func (l *Link) lose(s *Session, i int32) {
 	p := &l.slots[i]
-	l.remove(&s.flight, i)
+	l.remove(&s.ways[p.way].flight, i)
 	s.inFlight[p.class]--
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
 	l.insert(&s.again[p.class], i)
+	if p.way == Joined { // this says nothing of frames that go by themselves
+		s.runs.lost(int(p.length), l.Now)
+		p.tries = 0
+		return
+	}
 	if p.tries >= doubtAfter && p.pieces == 0 && p.length > wire.MinPayload && s.maxPayload > wire.MinPayload {
 		l.shrink(s)
 	}
@@ -139,9 +183,11 @@ func (l *Link) lose(s *Session, i int32) {
 // room at the peer, but the oldest is always taken in. The transmission that decides is
 // one from after the limit, so that a pause of this process is no reason.
 func (l *Link) seekOverdue(s *Session, p *slot) {
-	for i := s.flight.head; i != None; i = l.slots[i].next {
-		if q := &l.slots[i]; q.class == p.class && q.seq < p.seq {
-			return
+	for w := range s.ways {
+		for i := s.ways[w].flight.head; i != None; i = l.slots[i].next {
+			if q := &l.slots[i]; q.class == p.class && q.seq < p.seq {
+				return
+			}
 		}
 	}
 	o := &s.oldest[p.class]
@@ -155,24 +201,26 @@ func (l *Link) seekOverdue(s *Session, p *slot) {
 	}
 }
 
-// timeout takes the oldest bundle in flight for lost, and sends the first of the lost
-// again. This provokes an acknowledgement, which shows what else was lost. The first
-// time without an answer is early, and says nothing yet of the path and the peer.
-func (l *Link) timeout(s *Session) {
-	i, at := l.oldest(s)
+// timeout takes the oldest bundle in flight by way w for lost, and sends the first of the
+// lost again, by itself. This provokes an acknowledgement of both ways, which shows what
+// else was lost. The first time without an answer is early, and says nothing yet of the path
+// and the peer.
+func (l *Link) timeout(s *Session, w Way) {
+	t := &s.ways[w]
+	i, at := l.oldest(s, w)
 	for i != None && l.slots[i].seq < s.acked[l.slots[i].class] {
 		// The peer has applied it, though it has not named the packet that was sent last.
 		// This says nothing against the path, and others may have room now.
 		l.landed(s, i)
-		s.probed = false
+		t.probed = false
 		s.MarkDirty()
-		i, at = l.oldest(s)
+		i, at = l.oldest(s, w)
 	}
-	if s.resendAt = at; at == 0 || at > l.Now {
+	if t.resendAt = at; at == 0 || at > l.Now {
 		return
 	}
-	probe := !s.probed
-	s.probed = true
+	probe := !t.probed
+	t.probed = true
 	if probe {
 		l.stats.Probes++
 	} else {
@@ -180,18 +228,21 @@ func (l *Link) timeout(s *Session) {
 		s.expired++
 		s.rtt.Expired()
 	}
-	s.resendAt = l.Now + s.rtt.Timeout()
+	t.resendAt = l.Now + s.rtt.Timeout()
 	p := &l.slots[i]
 	if p.inDevice {
 		return
 	}
 	if !probe {
-		fresh := p.packet > s.cutPacket
-		s.cutPacket = max(s.cutPacket, s.nextPacket-1)
+		fresh := p.packet > t.cutPacket
+		t.cutPacket = t.nextPacket - 1
 		s.congestion.Lost(fresh)
 	}
 	// One more than the window may be in flight, or a closed window would never open.
 	l.lose(s, i)
+	if w == Joined && !probe {
+		l.loseRuns(s)
+	}
 	if i = l.lostDue(s, p.class); i != None {
 		l.transmit(s, i)
 	} else {
@@ -199,12 +250,12 @@ func (l *Link) timeout(s *Session) {
 	}
 }
 
-// oldest returns the bundle that was sent first of all bundles in flight that may be
+// oldest returns the bundle that was sent first of all bundles in flight by way w that may be
 // sent again by now. If there is none, at says when there will be one, or is 0 if
 // nothing is in flight.
-func (l *Link) oldest(s *Session) (found int32, at int64) {
+func (l *Link) oldest(s *Session, w Way) (found int32, at int64) {
 	found = None
-	for i := s.flight.head; i != None; i = l.slots[i].next {
+	for i := s.ways[w].flight.head; i != None; i = l.slots[i].next {
 		p := &l.slots[i]
 		due := p.sentAt + s.patience(p)
 		switch {

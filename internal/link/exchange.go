@@ -108,7 +108,7 @@ func (l *Link) sendExchange(s *Session) {
 	}
 	express.Request(l.cfg.Slab.Payload(x.bundle)[:x.length], h)
 	p.inDevice = true
-	l.out = append(l.out, Out{Slot: x.bundle, Len: int32(x.length), Path: s.path, Again: x.tries > 1})
+	l.out = append(l.out, Out{Slot: x.bundle, Len: int32(x.length), Path: s.path})
 }
 
 // byUser reports whether a try asks the peer's user space.

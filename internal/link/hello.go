@@ -11,7 +11,7 @@ func (l *Link) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 		Job: l.cfg.Job, Incarnation: l.cfg.Incarnation, Peer: s.peer, Session: s.localID,
 		Rank: uint32(l.cfg.Rank), Target: uint32(s.rank),
 		MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits, Echo: echo,
-		Express: l.tier(s),
+		Express: l.tier(s), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
 	var body [wire.HelloLen]byte
 	h.Encode(body[:])
@@ -149,6 +149,7 @@ func (l *Link) establish(s *Session, h *wire.Hello) {
 	s.reach.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
 	l.seekReach(s)
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
+	l.openRuns(s, h)
 	l.openTable(s)
 	s.waiting, s.pingAt = 0, 0
 	s.MarkDirty()

@@ -59,14 +59,17 @@ func (s *Session) Idle() bool {
 	if s.state == dead {
 		return true
 	}
-	return s.state == open && s.held == [NumClasses]int32{} && s.ackAt == 0 && !s.ackNow && s.reach.dueAt == 0 &&
+	return s.state == open && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.reach.dueAt == 0 &&
 		!s.owes()
 }
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
 func (s *Session) owes() bool {
-	return s.flight.n > 0 || s.owed > 0 || s.watched > 0 || s.parked != [numRows]int32{} || s.expected || s.unapplied() || s.link.cfg.Upper.Owes(s)
+	return s.flying() > 0 || s.owed > 0 || s.watched > 0 || s.parked != [numRows]int32{} || s.expected || s.unapplied() || s.link.cfg.Upper.Owes(s)
 }
+
+// flying returns how many bundles are on their way.
+func (s *Session) flying() int32 { return s.inFlight[Request] + s.inFlight[Response] }
 
 // unapplied reports whether a request bundle has been closed or begun and is not
 // known to have taken effect. The peer may hold it, received and parked.
@@ -91,8 +94,8 @@ func (l *Link) timers(s *Session) {
 		s.GiveUp(errUnheard)
 		return
 	}
-	if s.ackAt != 0 && l.Now >= s.ackAt {
-		s.ackNow = true
+	if s.acks.at != 0 && l.Now >= s.acks.at {
+		s.acks.now = true
 		l.service(s)
 	}
 	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
@@ -102,8 +105,10 @@ func (l *Link) timers(s *Session) {
 		s.againAt = 0
 		l.service(s)
 	}
-	if s.resendAt != 0 && l.Now >= s.resendAt {
-		l.timeout(s)
+	for w := range numWays {
+		if t := &s.ways[w]; t.resendAt != 0 && l.Now >= t.resendAt {
+			l.timeout(s, w)
+		}
 	}
 	if s.exchange.dueAt != 0 && l.Now >= s.exchange.dueAt {
 		l.repeatExchange(s)
@@ -112,7 +117,7 @@ func (l *Link) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.ackAt, s.resendAt, s.againAt, s.pingAt, s.reach.dueAt, s.exchange.dueAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.reach.dueAt, s.exchange.dueAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}
@@ -164,7 +169,7 @@ func (l *Link) keepAlive(s *Session) {
 	case fault != nil:
 		s.GiveUp(fault)
 		return
-	case !asked && s.flight.n > 0:
+	case !asked && s.flying() > 0:
 		return
 	case !asked && s.open[Request] == None && s.queue[Request].n == 0 && !l.ping(s):
 		l.ask(s)

@@ -9,6 +9,7 @@
 //  1. Room finds a transmit slot for its first record (send.go, share.go, slots.go).
 //  2. It is closed when it is full, or by the next Tick, and sent as far as the window
 //     allows (send.go), whole or in pieces (pieces.go, reach.go).
+//     By which way it goes is decided last (runs.go).
 //  3. The peer takes it in once, has it applied when it is its turn, and parks it until
 //     then (receive.go, parking.go).
 //  4. The peer's acknowledgement frees the slot, or shows what was lost (ack.go).
@@ -48,6 +49,8 @@ type Config struct {
 	Rand        func() uint64                               // session ids
 	Slab        *Slab                                       // transmit memory of the device
 	RxFrames    int                                         // frames that the device can hold for reading
+	Joins       int                                         // frames that the device sends as one message by the way of Joined; below 2: it has no such way
+	JoinedRoom  int                                         // bytes of frames that it holds for reading, if they come that way; 0: none may
 	Parked      int                                         // bundles held while they wait for order or room; three for each peer, or more
 	DeadAfter   int64                                       // silence after which a peer that owes an answer is dead
 	Congestion  func() reliable.Congestion                  // of a session
@@ -113,6 +116,7 @@ type Link struct {
 	ackReserve int32             // slots that only acknowledgements may use
 	held       [NumClasses]int32 // slots of the bundles of all sessions
 	out        []Out
+	leaving    []*Session // those with bundles that the next call of Output sends
 	parked     parkingLot
 	arriving   Bundle // scratch
 

@@ -142,7 +142,7 @@ func (l *Link) retryParked() {
 			}
 			// The origin has heard that the bundle arrived, and nothing else will
 			// make it ask whether it took effect.
-			b.Session.ackNow = true
+			b.Session.acks.now = true
 			b.Session.MarkDirty()
 			l.parked.removeAt(i)
 			again = true

@@ -22,10 +22,10 @@ const (
 func (l *Link) sendPieces(s *Session, i int32) {
 	p := &l.slots[i]
 	records := l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length]
-	p.packet, p.pieces = s.nextPacket, int32((len(records)-1)/pieceLen)
+	p.way, p.packet, p.pieces = Single, s.ways[Single].nextPacket, int32((len(records)-1)/pieceLen)
 	for at := 0; at < len(records); at += pieceLen {
 		if l.freeSlots <= l.ackReserve {
-			s.nextPacket++
+			s.nextPacket(Single)
 			continue
 		}
 		j := l.allocSlot()
@@ -33,8 +33,7 @@ func (l *Link) sendPieces(s *Session, i int32) {
 		b := l.cfg.Slab.Payload(j)[:wire.HeaderLen+wire.PieceLen+len(part)]
 		wire.PieceOf{Sequence: s.remoteSeq(p), Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
 		copy(b[wire.HeaderLen+wire.PieceLen:], part)
-		l.loose(s, j, len(b), p.flags, p.order)
-		l.out[len(l.out)-1].Again = true
+		l.loose(s, j, len(b), p.flags, p.order, Single)
 	}
 }
 

@@ -70,10 +70,9 @@ func (l *Link) probe(s *Session) {
 		i := l.allocSlot()
 		b := l.cfg.Slab.Payload(i)[:r.length]
 		clear(b[wire.HeaderLen:])
-		unacked, ackAt, ackNow := s.unacked, s.ackAt, s.ackNow
-		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0), l.Now, l.Now+probeAfter
-		l.out[len(l.out)-1].Again = r.tries > 0
-		s.unacked, s.ackAt, s.ackNow = unacked, ackAt, ackNow // the probe may not arrive
+		due := s.acks
+		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0, Single), l.Now, l.Now+probeAfter
+		s.acks = due // the probe may not arrive
 	}
 	l.WakeBy(r.dueAt)
 }
@@ -82,7 +81,7 @@ func (l *Link) probe(s *Session) {
 func (l *Link) probed(s *Session, h *wire.Header) {
 	r := &s.reach
 	switch {
-	case r.packet != 0 && reliable.Has(h.AckLargest, h.AckBits, r.packet):
+	case r.packet != 0 && h.Flags&wire.FlagOfJoined == 0 && reliable.Has(h.AckLargest, h.AckBits, r.packet):
 		s.maxPayload, r.tries = r.length, 0
 		r.length = (s.maxPayload + r.most) / 2 &^ 7
 		l.probeNext(s)
@@ -101,10 +100,10 @@ func (l *Link) shrink(s *Session) {
 
 // loose sends the frame of n bytes in slot i, which belongs to no bundle as a whole, and
 // returns its packet number.
-func (l *Link) loose(s *Session, i int32, n int, flags uint8, order uint32) uint64 {
-	p := slot{flags: flags, packet: s.nextPacket, order: order}
-	s.nextPacket++
+func (l *Link) loose(s *Session, i int32, n int, flags uint8, order uint32, w Way) uint64 {
+	p := slot{flags: flags, packet: s.nextPacket(w), order: order, way: w}
 	l.stamp(s, l.cfg.Slab.Payload(i)[:n], wire.KindData, &p)
 	l.outputOnce(i, n, s.path)
+	l.out[len(l.out)-1].Way = w
 	return p.packet
 }

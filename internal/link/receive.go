@@ -110,7 +110,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 	case reliable.Duplicate:
 		// It took effect the first time; the peer only needs to hear so.
 		l.stats.Duplicates++
-		s.ackNow = true
+		s.repeatAcks()
 	case reliable.Fresh:
 		if c == Response {
 			r.Received(h.Sequence)
@@ -119,7 +119,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 			r.Applied(h.Sequence)
 		} else if !l.takeRequest(s, h, body) {
 			l.stats.ParkingFull++
-			s.ackNow = true // this rank is full, not dead
+			s.acks.now = true // this rank is full, not dead
 			s.MarkDirty()
 			return
 		}
@@ -154,15 +154,30 @@ func (l *Link) receiveLoose(s *Session, h *wire.Header, c Class, body *[]byte) b
 
 // arrived has the packet of h acknowledged.
 func (l *Link) arrived(s *Session, h *wire.Header) {
-	s.packets.Add(h.Packet)
-	s.unacked++
-	if h.Flags&wire.FlagAckNow != 0 {
-		s.ackNow = true
+	came := &s.acks.came[Single]
+	if h.Flags&wire.FlagJoined != 0 {
+		came = &s.acks.came[Joined]
 	}
-	if s.ackAt == 0 {
-		s.ackAt = l.Now + ackDelay
+	came.packets.Add(h.Packet)
+	came.unacked++
+	if h.Flags&wire.FlagAckNow != 0 {
+		s.acks.now = true
+	}
+	if s.acks.at == 0 {
+		s.acks.at = l.Now + ackDelay
 	}
 	s.MarkDirty()
+}
+
+// repeatAcks has the packets of both ways acknowledged at once: the peer has sent again what
+// came by either.
+func (s *Session) repeatAcks() {
+	s.acks.now = true
+	for w := range s.acks.came {
+		if came := &s.acks.came[w]; came.packets.Largest > 0 {
+			came.unacked = max(came.unacked, 1)
+		}
+	}
 }
 
 // takeRequest applies a bundle of requests, or parks it until it can be

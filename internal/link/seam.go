@@ -7,12 +7,23 @@ type PathID = int32
 // NoPath marks the absence of a path.
 const NoPath PathID = -1
 
+// Way is how a frame reaches the peer's process.
+type Way uint8
+
+// The ways.
+const (
+	Single  Way = iota // by itself, as the device carries frames
+	Joined             // to the peer's UDP socket, mostly with others in one message that the kernel cuts; see runs.go
+	numWays            // how many there are
+)
+
 // Out is one frame to send: Len bytes of payload in transmit slot Slot.
 type Out struct {
-	Slot  int32
-	Len   int32
-	Path  PathID
-	Again bool // what it carries was sent before, and seems lost
+	Slot int32
+	Len  int32
+	Path PathID
+	Way  Way
+	More bool // it shares a message with the frame that follows
 }
 
 // Slab is the memory of a device's transmit slots. The payload of slot i starts

@@ -246,19 +246,16 @@ func (l *Link) transmit(s *Session, i int32) {
 		s.promptSeq = max(s.promptSeq, p.seq)
 	}
 	if int(p.length) <= s.maxPayload && (p.tries <= doubtAfter || p.length <= wire.MinPayload) {
-		p.packet, p.pieces, p.inDevice = s.nextPacket, 0, true
-		s.nextPacket++
-		l.stamp(s, l.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
-		l.out = append(l.out, Out{Slot: i, Len: p.length, Path: s.path, Again: p.sends > 1})
+		if p.sends == 1 && s.runs.room > 0 {
+			l.leave(s, i)
+		} else {
+			l.launch(s, i, Single, false)
+		}
 	} else {
 		l.sendPieces(s, i)
+		l.fly(s, i)
 	}
-	l.pushBack(&s.flight, i)
 	s.inFlight[p.class]++
-	if s.resendAt == 0 {
-		s.resendAt = l.Now + s.rtt.Probe()
-		l.WakeBy(s.resendAt)
-	}
 	if s.waiting == 0 {
 		s.waiting, s.expired = l.Now, 0
 		s.pingAt = l.Now + l.pingAfter(s)
@@ -267,19 +264,62 @@ func (l *Link) transmit(s *Session, i int32) {
 	s.markActive()
 }
 
-// stamp writes the header of a frame to s and settles all acknowledgements due.
+// launch hands bundle i to the device, to go by way w; more says that the next bundle to go
+// shares its message.
+func (l *Link) launch(s *Session, i int32, w Way, more bool) {
+	p := &l.slots[i]
+	p.way, p.packet, p.pieces, p.inDevice = w, s.nextPacket(w), 0, true
+	l.stamp(s, l.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
+	l.out = append(l.out, Out{Slot: i, Len: p.length, Path: s.path, Way: w, More: more})
+	if w == Joined {
+		l.stats.Joined++
+	}
+	l.fly(s, i)
+}
+
+// fly takes note that bundle i is on its way.
+func (l *Link) fly(s *Session, i int32) {
+	t := &s.ways[l.slots[i].way]
+	l.pushBack(&t.flight, i)
+	if t.resendAt == 0 {
+		t.resendAt = l.Now + s.rtt.Probe()
+		l.WakeBy(t.resendAt)
+	}
+}
+
+// nextPacket returns a fresh packet number of way w.
+func (s *Session) nextPacket(w Way) uint64 {
+	s.ways[w].nextPacket++
+	return s.ways[w].nextPacket - 1
+}
+
+// stamp writes the header of a frame to s. It acknowledges what came by one of the ways: the
+// one by which most came since the last acknowledgement.
 func (l *Link) stamp(s *Session, b []byte, kind wire.Kind, p *slot) {
+	w := Single
+	if s.acks.came[Joined].unacked > s.acks.came[Single].unacked {
+		w = Joined
+	}
+	came := &s.acks.came[w]
 	h := wire.Header{
 		Kind: kind, Session: s.remoteID, Credits: l.credits,
-		AckLargest: s.packets.Largest, AckBits: s.packets.Bits,
+		AckLargest: came.packets.Largest, AckBits: came.packets.Bits,
 		AckRequests: s.recv[Request].Next(), AckResponses: s.recv[Response].Next(),
 		Refusals: s.Told.Sent,
 	}
 	if p != nil {
 		h.Flags, h.Packet, h.Sequence, h.Order = p.flags, p.packet, s.remoteSeq(p), p.order
+		if p.way == Joined {
+			h.Flags |= wire.FlagJoined
+		}
+	}
+	if w == Joined {
+		h.Flags |= wire.FlagOfJoined
 	}
 	h.Encode(b)
-	s.unacked, s.ackAt, s.ackNow = 0, 0, false
+	if came.unacked = 0; s.acks.came[Joined].unacked+s.acks.came[Single].unacked == 0 {
+		s.acks.at, s.acks.now = 0, false
+	}
 }
 
 // remoteSeq returns the sequence that bundle p has at the peer. A frame without a sequence
@@ -311,25 +351,29 @@ func (l *Link) service(s *Session) {
 	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
 		l.probe(s)
 	}
-	if s.ackNow || s.unacked >= ackEvery {
-		l.sendAck(s)
+	if s.acks.now || s.acks.came[Single].unacked >= ackEvery || s.acks.came[Joined].unacked >= ackEvery {
+		l.sendAcks(s)
 	}
-	if s.ackAt != 0 {
-		l.WakeBy(s.ackAt)
+	if s.acks.at != 0 {
+		l.WakeBy(s.acks.at)
 	}
 }
 
-func (l *Link) sendAck(s *Session) {
-	if l.freeSlots == 0 {
-		s.ackAt = l.Now + ackDelay
-		l.WakeBy(s.ackAt)
-		return
+// sendAcks sends a frame for each way by which something came since the last
+// acknowledgement.
+func (l *Link) sendAcks(s *Session) {
+	for due := true; due; due = s.acks.at != 0 {
+		if l.freeSlots == 0 {
+			s.acks.at = l.Now + ackDelay
+			l.WakeBy(s.acks.at)
+			return
+		}
+		i := l.allocSlot()
+		b := l.cfg.Slab.Payload(i)[:wire.HeaderLen]
+		l.stamp(s, b, wire.KindAck, nil)
+		l.stats.Acks++
+		l.outputOnce(i, len(b), s.path)
 	}
-	i := l.allocSlot()
-	b := l.cfg.Slab.Payload(i)[:wire.HeaderLen]
-	l.stamp(s, b, wire.KindAck, nil)
-	l.stats.Acks++
-	l.outputOnce(i, len(b), s.path)
 }
 
 // ping adds a record that only asks to be acknowledged at once. It returns false if there
@@ -352,7 +396,7 @@ func (l *Link) ask(s *Session) {
 	}
 	i, n := l.allocSlot(), wire.HeaderLen+wire.PieceLen
 	clear(l.cfg.Slab.Payload(i)[wire.HeaderLen:n])
-	l.loose(s, i, n, wire.FlagAckNow, 0)
+	l.loose(s, i, n, wire.FlagAckNow, 0, Single)
 	s.expired++
 }
 

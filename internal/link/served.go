@@ -179,7 +179,7 @@ func (l *Link) takeExchange(s *Session, h *express.Header, frame []byte) bool {
 	}
 	l.cfg.Express.PublishTaken(table, h.Exchange)
 	l.stats.Bundles++
-	s.ackNow = true // its sender waits
+	s.acks.now = true // its sender waits
 	s.MarkDirty()
 	return true
 }

@@ -48,7 +48,9 @@ type outgoing struct {
 	maxPayload int   // of frames: what the path is known to carry
 	reach      reach // and what it may
 	credits    int32
-	nextPacket uint64
+	ways       [numWays]track
+	runs       runs
+	leaving    slotList // sent for the first time by the next call of Output, which chooses the way
 	nextSeq    [NumClasses]uint64
 	sentSeq    [NumClasses]uint64 // every bundle below it has been sent, or executed
 	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer
@@ -58,21 +60,16 @@ type outgoing struct {
 	again      [NumClasses]slotList // found lost
 	inFlight   [NumClasses]int32
 	held       [NumClasses]int32 // slots in any state
-	flight     slotList          // both classes, oldest packet first
 	order      uint32            // of the last ordered bundle closed
 	promptSeq  uint64            // last request sent with FlagAckNow
-	ackLargest uint64            // largest packet that the peer is known to have
-	cutPacket  uint64            // losses of packets up to here have been reacted to
 	congestion reliable.Congestion
 	rtt        reliable.RTT
-	resendAt   int64                // 0: nothing in flight
 	againAt    int64                // when what was found lost may be sent again; 0: nothing waits
 	oldest     [NumClasses]struct { // the oldest bundle that the peer lacks, if it was lost several times
 		seq   uint64
 		since int64
 	}
 	overdue bool // it has not arrived for too long
-	probed  bool // the timer has expired since the last acknowledgement
 	isDirty bool
 	isLate  bool
 }
@@ -80,14 +77,32 @@ type outgoing struct {
 // incoming is what has come from the peer.
 type incoming struct {
 	recv      [NumClasses]reliable.Receiver
-	packets   reliable.PacketNumbers
+	acks      acks
 	answering uint64         // the bundle of responses that came last
 	orderSeen uint32         // last ordered bundle applied
 	joining   []joining      // bundles that come in pieces
 	parked    [numRows]int32 // bundles that wait here, for others or for room
-	unacked   int32
-	ackNow    bool
-	ackAt     int64 // 0: nothing to acknowledge
+}
+
+// track is what is on its way to the peer by one of the ways. Frames of one way overtake
+// those of the other, so each numbers its packets by itself.
+type track struct {
+	nextPacket uint64
+	ackLargest uint64   // largest packet that the peer is known to have
+	cutPacket  uint64   // losses of packets up to here have been reacted to
+	flight     slotList // both classes, oldest packet first
+	resendAt   int64    // 0: nothing in flight
+	probed     bool     // the timer has expired since the last acknowledgement
+}
+
+// acks is what there is to acknowledge.
+type acks struct {
+	came [numWays]struct {
+		packets reliable.PacketNumbers
+		unacked int32 // since the last acknowledgement
+	}
+	now bool
+	at  int64 // 0: nothing to acknowledge
 }
 
 // liveness is whether the peer is there, and what it owes.
@@ -201,8 +216,11 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	s.identity = identity{rank: rank, path: path}
 	s.outgoing = outgoing{
 		maxPayload: wire.MinPayload, credits: 1,
-		nextPacket: 1, nextSeq: [NumClasses]uint64{1, 1}, sentSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
-		open: [NumClasses]int32{None, None}, flight: newSlotList(), congestion: l.cfg.Congestion(),
+		nextSeq: [NumClasses]uint64{1, 1}, sentSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
+		open: [NumClasses]int32{None, None}, leaving: newSlotList(), congestion: l.cfg.Congestion(),
+	}
+	for w := range s.ways {
+		s.ways[w] = track{nextPacket: 1, flight: newSlotList()}
 	}
 	s.heard = l.Now
 	s.exchange.bundle = None
@@ -253,7 +271,11 @@ func (s *Session) Fail(why error) {
 	s.reach, s.joining = reach{}, nil
 	s.exchange = exchanging{bundle: None}
 	l.closeTable(s)
-	s.waiting, s.resendAt, s.againAt, s.ackAt, s.pingAt, s.ackNow = 0, 0, 0, 0, 0, false
+	s.waiting, s.againAt, s.pingAt = 0, 0, 0
+	s.acks.now, s.acks.at, s.runs = false, 0, runs{}
+	for w := range s.ways {
+		s.ways[w].resendAt = 0
+	}
 }
 
 // GiveUp is Fail for a peer that may live, such as one that is silent: it may be that only
@@ -273,7 +295,10 @@ func (l *Link) freeAll(s *Session) {
 		l.freeList(&s.queue[c])
 		l.freeList(&s.again[c])
 	}
-	l.freeList(&s.flight)
+	l.freeList(&s.leaving)
+	for w := range s.ways {
+		l.freeList(&s.ways[w].flight)
+	}
 	if i := s.exchange.bundle; i != None {
 		l.freeSlot(i)
 	}

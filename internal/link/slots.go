@@ -32,6 +32,7 @@ type slot struct {
 	class      Class
 	flags      uint8
 	inDevice   bool // between output and Reap: must not be written
+	way        Way  // that it was sent by last
 	session    *Session
 	length     int32 // of the payload, header included
 	sends      uint32
@@ -149,7 +150,9 @@ func (l *Link) Reaped(slots []int32) {
 	if len(l.late) > 0 {
 		for _, s := range l.late {
 			s.isLate = false
-			l.settle(s, s.ackLargest, 0) // what arrived has left the flight before
+			for w := range numWays {
+				l.settle(s, w, s.ways[w].ackLargest, 0) // what arrived has left the flight before
+			}
 		}
 		l.late = l.late[:0]
 	}
@@ -167,7 +170,12 @@ func (l *Link) NeedsReap() bool {
 
 // Output returns the frames that are ready for the device. The slice is valid
 // until the next call of any other method.
-func (l *Link) Output() []Out { return l.out }
+func (l *Link) Output() []Out {
+	if len(l.leaving) > 0 {
+		l.depart()
+	}
+	return l.out
+}
 
 // Took says that the device has taken the first n frames of Output.
 func (l *Link) Took(n int) {

@@ -19,6 +19,7 @@ type Stats struct {
 	ParkingFull    uint64 // bundles left to be sent again for want of room
 	BadAcks        uint64 // acknowledgements of what was never sent
 	Sent           uint64 // bundles sent for the first time
+	Joined         uint64 // of them, by the way of joined frames
 	Resent         uint64 // bundles sent again
 	Acks           uint64 // frames sent only to acknowledge
 	Lost           uint64 // bundles found lost by later acknowledgements

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"iter"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/program"
@@ -73,7 +74,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	l.cfg = engine.Config{
 		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Earlier: incarnation - 1, Rand: w.rng.Uint64, Windows: l.windows,
 		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
-		Express: l.xdp.tables, RxFrames: w.between(8, 1024), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
+		Express: l.xdp.tables, RxFrames: w.between(8, 1024), Joins: w.plan.joined.most, JoinedRoom: int(w.span(0, 1<<20)), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}
 	l.cfg.Seek = func(to int) { l.e.Dial(to, engine.PathID(to), w.nodes[to].incarnation) }
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
@@ -244,8 +245,16 @@ func (w *World) run(l *life) {
 // transmit hands the engine's output to a device that takes a while: a frame's
 // bytes are read when it leaves, so a slot that is written too early shows.
 func (w *World) transmit(l *life) {
-	for _, o := range l.e.Output() {
-		w.countSend(l, l.cfg.Slab.Payload(o.Slot)[:o.Len])
+	for out := l.e.Output(); len(out) > 0; {
+		n := 1
+		for out[n-1].More {
+			n++
+		}
+		message := slices.Clone(out[:n])
+		out = out[n:]
+		for _, o := range message {
+			w.countSend(l, l.cfg.Slab.Payload(o.Slot)[:o.Len])
+		}
 		delay := w.span(0, 10*microsecond)
 		if w.chance(w.plan.slowDevice) {
 			delay = w.span(0, 20*millisecond)
@@ -260,7 +269,7 @@ func (w *World) transmit(l *life) {
 			w.hit(keptSlots)
 			keep += f.to - w.now
 		}
-		leave := func() { w.send(l.rank, int(o.Path), bytes.Clone(l.cfg.Slab.Payload(o.Slot)[:o.Len])) }
+		leave := func() { w.leave(l, message) }
 		if keep > delay {
 			w.queue.push(w.now+delay, leave)
 			leave = func() {}
@@ -270,11 +279,26 @@ func (w *World) transmit(l *life) {
 				return
 			}
 			leave()
-			w.reap(l, o.Slot)
+			for _, o := range message {
+				w.reap(l, o.Slot)
+			}
 		})
 	}
 	l.e.Took(len(l.e.Output()))
 	w.announced(l)
+}
+
+// leave sends the frames of a message, whose bytes are read now.
+func (w *World) leave(l *life, message []engine.Out) {
+	var frames [][]byte
+	for _, o := range message {
+		frames = append(frames, bytes.Clone(l.cfg.Slab.Payload(o.Slot)[:o.Len]))
+	}
+	if message[0].Way == engine.Joined {
+		w.sendJoined(l.rank, int(message[0].Path), frames)
+		return
+	}
+	w.send(l.rank, int(message[0].Path), frames[0])
 }
 
 // reap gives a slot back to a rank's engine.

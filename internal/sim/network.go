@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/engine"
@@ -18,6 +19,7 @@ type plan struct {
 	damage, stray       float64 // stray: delayed far beyond others
 	slowDevice          float64 // chance that a frame leaves late, and its slot comes back late
 	delay, jitter       int64
+	joined              joined
 	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
 	tier                tier
 	hosts               int  // ranks are on that many hosts, and share the memory of one window there; 0: none do
@@ -25,9 +27,45 @@ type plan struct {
 	faults              []fault
 }
 
+// joined is what becomes of frames by the way of joined ones.
+type joined struct {
+	most   int     // frames of a message; 0: there is no such way
+	late   int64   // how much later than others they come at most
+	loss   float64 // of messages of several frames, until the faults end
+	closed int64   // from then on nothing of several frames comes by that way
+}
+
+func (w *World) newJoined() joined {
+	j := joined{most: w.between(3, 64), closed: math.MaxInt64}
+	if w.chance(0.5) {
+		j.late = w.span(0, 2*millisecond)
+	}
+	if w.chance(0.3) {
+		j.loss = w.rng.Float64()
+	}
+	if w.chance(0.2) {
+		j.closed = w.now + w.span(0, 50*millisecond)
+	}
+	return j
+}
+
+// sendJoined puts the frames of a message on their way, which belong to the network.
+func (w *World) sendJoined(from, to int, frames [][]byte) {
+	j := &w.plan.joined
+	if len(frames) > 1 && (w.now >= j.closed || w.faulty() && w.chance(j.loss)) {
+		return
+	}
+	late := w.span(0, j.late)
+	w.queue.push(w.now+late, func() {
+		for _, b := range frames {
+			w.send(from, to, b)
+		}
+	})
+}
+
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, %d hosts, programs reach %t, witnesses %t",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.hosts, p.tier.windows != 0, p.witnesses)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, witnesses %t",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.witnesses)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -56,6 +94,9 @@ func (w *World) newPlan() plan {
 	}
 	if w.chance(0.5) {
 		p.hosts = w.between(1, max(1, p.ranks-1))
+	}
+	if w.chance(0.6) {
+		p.joined = w.newJoined()
 	}
 	w.newFaults(&p)
 	if !w.cfg.Together { // which is about messages alone

@@ -155,7 +155,7 @@ func TestProgramsMeetEverything(t *testing.T) {
 		}
 		for what, n := range map[string]uint64{
 			"executed": s.Executed, "taken": s.Taken, "repeated": s.Repeated, "answers lost": s.AnswersLost, "served in user space": s.ExpressServed,
-			"executed in part": uint64(total.partly),
+			"executed in part": uint64(total.partly), "beside joined frames": s.Joined,
 		} {
 			if n == 0 {
 				list = append(list, "exchanges "+what)

@@ -73,6 +73,7 @@ type Result struct {
 func (r *Result) add(s *engine.Stats) {
 	t := &r.Stats
 	t.Resent += s.Resent
+	t.Joined += s.Joined
 	t.Exchanges += s.Exchanges
 	t.Repeated += s.Repeated
 	t.Executed += s.Executed

@@ -13,7 +13,7 @@ import (
 // Fixed values of the header.
 const (
 	Magic     = 0x414d5258 // the bytes "XRMA"
-	Version   = 3
+	Version   = 4
 	HeaderLen = 80
 )
 
@@ -37,7 +37,9 @@ const (
 	FlagResponse uint8 = 1 << 2 // the bundle holds responses: its sequence is of that class
 	FlagFence    uint8 = 1 << 3 // apply only when every earlier request has been applied
 	FlagUser     uint8 = 1 << 4 // of KindExpress alone: for user space, past the XDP program
-	flagsKnown         = FlagAckNow | FlagOrdered | FlagResponse | FlagFence
+	FlagJoined   uint8 = 1 << 5 // of KindData alone: sent to the peer's UDP socket, mostly joined with others
+	FlagOfJoined uint8 = 1 << 6 // the acknowledgement is of packets with FlagJoined
+	flagsKnown         = FlagAckNow | FlagOrdered | FlagResponse | FlagFence | FlagJoined | FlagOfJoined
 )
 
 // Header is the decoded fixed part of a frame.
@@ -47,9 +49,9 @@ type Header struct {
 	Session      uint64 // chosen by the receiver of the frame
 	Checksum     uint32 // of the whole payload with this field as zero; see Checksum
 	Credits      uint32 // bundles of each class that the sender accepts in flight
-	Packet       uint64 // fresh for each transmission, from 1; 0 where nothing is acknowledged
+	Packet       uint64 // fresh for each transmission, from 1, with FlagJoined apart from others; 0 where nothing is acknowledged
 	Sequence     uint64 // of the bundle within its class, stable over retransmission
-	AckLargest   uint64 // largest packet number received
+	AckLargest   uint64 // largest packet number received, with or without FlagJoined, as FlagOfJoined says
 	AckBits      uint64 // bit i: packet AckLargest-1-i was received
 	AckRequests  uint64 // every request bundle below it has been applied
 	AckResponses uint64 // every response bundle below it has been applied
@@ -154,7 +156,7 @@ func (h *Header) Decode(b []byte) Fault {
 	h.AckResponses = le.Uint64(b[64:])
 	h.Order = le.Uint32(b[72:])
 	h.Refusals = le.Uint32(b[76:])
-	if (h.Session == 0) != (h.Kind == KindHello) {
+	if (h.Session == 0) != (h.Kind == KindHello) || h.Flags&FlagJoined != 0 && h.Kind != KindData {
 		return BadFrame
 	}
 	sum := checksum(b)

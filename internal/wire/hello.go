@@ -17,6 +17,7 @@ type Hello struct {
 	Credits     uint32 // bundles of each class that the sender accepts in flight
 	Echo        uint64 // in KindHelloAck: the Session of the hello that is answered
 	Express     uint32 // longest payload of KindExpress that the sender serves; 0: none
+	Joined      uint32 // bytes in flight with FlagJoined that the sender accepts for each of its credits; 0: no such frames
 }
 
 // Encode writes h to b, which has room for HelloLen bytes.
@@ -33,7 +34,7 @@ func (h *Hello) Encode(b []byte) {
 	le.PutUint32(b[44:], h.Credits)
 	le.PutUint64(b[48:], h.Echo)
 	le.PutUint32(b[56:], h.Express)
-	le.PutUint32(b[60:], 0)
+	le.PutUint32(b[60:], h.Joined)
 }
 
 // IsHandshakeOf reports whether payload is a handshake frame by its form, and of the
@@ -60,7 +61,8 @@ func (h *Hello) Decode(b []byte) bool {
 	h.Credits = le.Uint32(b[44:])
 	h.Echo = le.Uint64(b[48:])
 	h.Express = le.Uint32(b[56:])
-	return le.Uint32(b[60:]) == 0 && h.Session != 0 && h.Incarnation != 0 && h.MaxPayload >= MinPayload && h.Credits > 0
+	h.Joined = le.Uint32(b[60:])
+	return h.Session != 0 && h.Incarnation != 0 && h.MaxPayload >= MinPayload && h.Credits > 0
 }
 
 // MinPayload is the smallest UDP payload that every rank must be able to

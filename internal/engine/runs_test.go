@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// joins makes engines whose devices send frames joined, and have much room for them.
+func joins(c *Config) { c.Slab, c.Joins, c.JoinedRoom = HeapSlab(256, 0, 1472), 64, 8<<20 }
+
+// isJoined reports whether a frame is sent by the way of joined frames.
+func isJoined(b []byte) bool { return kindOfFrame(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
+
+// longPut has rank 0 put n bytes to rank 1, and flush.
+func (f *fabric) longPut(a *onesided.Access, n int) {
+	f.t.Helper()
+	data := content(n, n)
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
+	if err := f.flush(f.e[0], a); err != nil {
+		f.t.Fatal(err)
+	}
+	if !bytes.Equal(f.mem[1][:n], data) {
+		f.t.Fatalf("a put of %d bytes has left something else", n)
+	}
+}
+
+// counted counts the frames of rank 0 by their way.
+func (f *fabric) counted(pass func(joined bool) bool) *[2]int {
+	n := new([2]int)
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 0 && kindOfFrame(b) == wire.KindData {
+			way := 0
+			if isJoined(b) {
+				way = 1
+			}
+			if n[way]++; !pass(way == 1) {
+				return 0
+			}
+		}
+		return 1
+	}
+	return n
+}
+
+func all(bool) bool { return true }
+
+func TestLongTransfersAreJoined(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	n := f.counted(all)
+	f.longPut(a, 100_000)
+	if n[1] < 2 {
+		t.Fatalf("the way was not tried: %v", *n)
+	}
+	f.pass(millisecond)
+	*n = [2]int{}
+	f.longPut(a, 100_000)
+	if n[1] < 60 || n[0] > 8 {
+		t.Errorf("of 100,000 bytes %d frames went by themselves and %d joined", n[0], n[1])
+	}
+	*n = [2]int{}
+	f.longPut(a, 2000)
+	if n[0] != 2 || n[1] != 0 {
+		t.Errorf("of 2000 bytes %d frames went by themselves and %d joined", n[0], n[1])
+	}
+	if s := f.e[0].Stats; s.Resent+s.Lost+f.e[1].Stats.Duplicates > 0 {
+		t.Errorf("%+v", s)
+	}
+	f.filter = nil
+	f.atRest()
+}
+
+// Frames of one run, which More joins, are of one length, but for the last.
+func TestRunsAreOfOneLength(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	f.longPut(a, 100_000)
+	e, longest := f.e[0], 0
+	for _, n := range []int{1400, 1400, 900, 9000, 30_000} {
+		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
+		if done, err := e.Issue(c); !done || err != nil {
+			t.Fatal(done, err)
+		}
+	}
+	out := e.Output()
+	for i, frames, bytes := 0, 1, 0; i < len(out); i++ {
+		o := out[i]
+		if bytes += int(o.Len); !o.More {
+			frames, bytes = 1, 0
+			continue
+		}
+		if frames++; i+1 == len(out) || out[i+1].Way != Joined || o.Way != Joined {
+			t.Fatalf("frame %d of %d shares a message with none", i, len(out))
+		}
+		longest = max(longest, frames)
+		if next := out[i+1]; next.Len > o.Len || next.More && next.Len < o.Len || bytes+int(next.Len) > 1<<16-49 || frames > 64 {
+			t.Fatalf("frames of %d and %d bytes share a message of %d with %d bytes", o.Len, next.Len, frames, bytes)
+		}
+	}
+	if longest < 15 {
+		t.Errorf("the longest run has %d frames of %d", longest, len(out))
+	}
+	e.Flush(a)
+	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	f.atRest()
+}
+
+// TestWaysOvertakeEachOther holds joined frames back until many others have passed them, and
+// the other way round. No frame is lost, and none is taken for lost.
+func TestWaysOvertakeEachOther(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		f := newFabric(t, 2, 1<<20, joins)
+		a := f.access(0, 1)
+		f.pass(millisecond)
+		f.longPut(a, 100_000)
+		var late [][]byte
+		f.filter = func(from, _ int, b []byte) int {
+			if from == 0 && kindOfFrame(b) == wire.KindData && isJoined(b) == held {
+				late = append(late, bytes.Clone(b))
+				return 0
+			}
+			return 1
+		}
+		data := content(1, 60_000)
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
+		f.settle()
+		for i := range 10 {
+			f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(100_000 + 8*i), Origin: word(uint64(i))})
+			f.e[0].Flush(a)
+			f.settle()
+		}
+		f.filter = nil
+		if len(late) == 0 {
+			t.Fatal("nothing was held back")
+		}
+		for _, b := range late {
+			f.e[1].Receive(b, 0)
+		}
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+		if s := f.e[0].Stats; s.Lost+s.Resent+s.Timeouts+f.e[1].Stats.Duplicates > 0 {
+			t.Errorf("held back joined %t: %+v", held, s)
+		}
+		if !bytes.Equal(f.mem[1][:60_000], data) {
+			t.Error("the put has left something else")
+		}
+		f.atRest()
+	}
+}
+
+// TestJoinedFramesThatVanish has the way of joined frames end after it was proven. Bundles that
+// went by it are sent again by themselves, in time; frames stay as long as they were; and
+// after the way has failed some times, it is not used for a while.
+func TestJoinedFramesThatVanish(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	f.longPut(a, 100_000)
+	n := f.counted(func(joined bool) bool { return !joined })
+	begun := f.now
+	for range 20 {
+		f.longPut(a, 100_000)
+	}
+	if took := f.now - begun; took > 500*millisecond {
+		t.Errorf("took %d ms", took/millisecond)
+	}
+	if n[1] == 0 || n[1] > 1000 {
+		t.Errorf("%d frames were lost on their way", n[1])
+	}
+	*n = [2]int{}
+	f.longPut(a, 100_000)
+	if n[0] > 75 {
+		t.Errorf("%d frames carry 100,000 bytes: they have become short", n[0])
+	}
+	if n[1] > probeFrames {
+		t.Errorf("%d frames went by the way that fails", n[1])
+	}
+	// The way is back, and found again.
+	f.filter = nil
+	f.pass(60_000 * millisecond)
+	n = f.counted(all)
+	for range 3 {
+		f.longPut(a, 100_000)
+		f.pass(millisecond)
+	}
+	if n[1] < 60 {
+		t.Errorf("%d frames went joined", n[1])
+	}
+	f.filter = nil
+	f.atRest()
+}
+
+const probeFrames = 2
+
+// TestNoJoinedFramesUnasked has peers without room for joined frames, or a device that sends
+// none.
+func TestNoJoinedFramesUnasked(t *testing.T) {
+	for _, c := range []struct{ joins, room int }{{64, 0}, {0, 8 << 20}, {1, 8 << 20}} {
+		f := newFabric(t, 2, 1<<20, func(cfg *Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
+		a := f.access(0, 1)
+		n := f.counted(all)
+		f.longPut(a, 100_000)
+		f.longPut(a, 100_000)
+		if n[1] > 0 {
+			t.Errorf("%+v: %d joined frames", c, n[1])
+		}
+	}
+}
+
+// TestJoinedFramesKeepToTheRoom has a peer with little room: no more is in flight.
+func TestJoinedFramesKeepToTheRoom(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, func(c *Config) { joins(c); c.JoinedRoom = 100 * 512 })
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	n := f.counted(all)
+	f.longPut(a, 100_000)
+	f.pass(millisecond)
+	room := 128 * 100 // credits of two ranks
+	*n = [2]int{}
+	most := 0
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 0 && isJoined(b) {
+			n[1]++
+			if most = max(most, n[1]); n[1]*1472 > room+1<<16 {
+				t.Fatalf("%d frames are in flight", n[1])
+			}
+			return 0
+		}
+		return 1
+	}
+	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 100_000)})
+	if most == 0 {
+		t.Error("none was joined")
+	}
+	f.filter = nil
+	f.flush(f.e[0], a)
+	f.atRest()
+}

@@ -1,0 +1,188 @@
+package link
+
+import (
+	"github.com/xdprma/xdprma/internal/reliable"
+	"github.com/xdprma/xdprma/internal/wire"
+)
+
+// Long transfers leave as runs: frames of one length, of which the last may be shorter, that
+// the device hands to the kernel as one message. The kernel may carry it to the peer's UDP
+// socket uncut, which costs a fraction of what as many frames do. Small bundles, and those that
+// are sent again, go by themselves.
+//
+// So there are two ways to a peer, and frames of one overtake those of the other. Each way
+// numbers its packets, and is acknowledged, for itself. Something on the way may lose what
+// it does not take for frames, or let only one of the ways pass: a run goes by itself until
+// the peer has acknowledged a probe that was joined, and again for a while after too many of
+// a run's bundles were lost. None of that says anything of frames that go by themselves.
+
+const (
+	leastRun   = 3                 // frames
+	maxRun     = 1<<16 - 1 - 48    // bytes: of a UDP datagram of IPv6
+	probeRun   = 2                 // frames
+	leastPause = 100 * millisecond // without runs, the first time
+	mostPause  = leastPause << 12
+
+	// Runs become half as long when at least so many of their bundles were lost since they
+	// last changed, and more than one of so many; and twice as long, when so many arrived.
+	leastLost  = 8
+	oneLostOf  = 4
+	calmFrames = 1024
+)
+
+// runs is what an origin knows of the way of joined frames to a peer.
+type runs struct {
+	room    int    // bytes that may be in flight for each credit; 0: the peer or the device has no such way
+	most    int    // frames that share a message; below leastRun: none do now
+	bytes   int    // in flight
+	arrived int    // bundles, since most changed
+	missing int    // bundles lost since then
+	probe   uint64 // packet number of the first frame of the probe that is out, or 0
+	until   int64  // for how long no probe is sent, or that one is waited for
+	pause   int64  // the next one
+}
+
+// openRuns takes in what a peer says of its end of the way.
+func (l *Link) openRuns(s *Session, h *wire.Hello) {
+	s.runs = runs{pause: leastPause}
+	if l.cfg.Joins >= leastRun {
+		s.runs.room = int(min(h.Joined, 1<<24))
+	}
+}
+
+// longestRun returns how many frames to s a message holds.
+func (l *Link) longestRun(s *Session) int { return min(l.cfg.Joins, maxRun/s.maxPayload) }
+
+// landed takes in that a bundle of a run has arrived, of so many bytes. A message may have
+// limit frames.
+func (r *runs) landed(bytes, limit int) {
+	r.bytes -= bytes
+	if r.arrived++; r.arrived < calmFrames || r.most < leastRun {
+		return
+	}
+	r.arrived, r.missing = 0, 0
+	if r.most = min(2*r.most, limit); r.most == limit {
+		r.pause = leastPause
+	}
+}
+
+// lost takes in that a bundle of a run was lost.
+func (r *runs) lost(bytes int, now int64) {
+	r.bytes -= bytes
+	if r.missing++; r.missing < leastLost || r.missing*oneLostOf < r.arrived || r.most < leastRun {
+		return
+	}
+	r.arrived, r.missing = 0, 0
+	if r.most /= 2; r.most < leastRun {
+		r.until, r.pause = now+r.pause, min(2*r.pause, mostPause)
+	}
+}
+
+// loseRuns takes all for lost that was sent by the way of runs, of which the peer has
+// acknowledged nothing for long.
+func (l *Link) loseRuns(s *Session) {
+	next := None
+	for i := s.ways[Joined].flight.head; i != None; i = next {
+		p := &l.slots[i]
+		if next = p.next; !p.inDevice && p.sentAt+s.rtt.Probe() <= l.Now {
+			l.lose(s, i)
+		}
+	}
+}
+
+// leave has bundle i sent by the next call of Output, which knows what leaves with it.
+func (l *Link) leave(s *Session, i int32) {
+	if s.leaving.n == 0 {
+		l.leaving = append(l.leaving, s)
+	}
+	l.pushBack(&s.leaving, i)
+}
+
+// depart sends what is to leave.
+func (l *Link) depart() {
+	for _, s := range l.leaving {
+		ran := false
+		for s.leaving.n > 0 {
+			n := l.nextRun(s)
+			way := Single
+			if ran = l.mayRun(s, n, ran); ran {
+				way = Joined
+			}
+			for ; n > 0; n-- {
+				i := s.leaving.head
+				l.remove(&s.leaving, i)
+				if way == Joined {
+					s.runs.bytes += int(l.slots[i].length)
+				}
+				l.launch(s, i, way, way == Joined && n > 1)
+			}
+		}
+	}
+	l.leaving = l.leaving[:0]
+}
+
+// nextRun returns how many of the bundles that are to leave first can share a message.
+func (l *Link) nextRun(s *Session) int {
+	i := s.leaving.head
+	length := l.slots[i].length
+	most := max(s.runs.most, leastRun)
+	n, bytes := 1, int(length)
+	for i = l.slots[i].next; i != None && n < most; i = l.slots[i].next {
+		p := &l.slots[i]
+		if bytes += int(p.length); p.length > length || bytes > maxRun {
+			break
+		}
+		if n++; p.length < length {
+			break
+		}
+	}
+	return n
+}
+
+// mayRun reports whether n frames to s go by the way of runs. A few follow a run that left
+// just before.
+func (l *Link) mayRun(s *Session, n int, follows bool) bool {
+	r := &s.runs
+	if n < leastRun && !follows {
+		return false
+	}
+	if r.most < leastRun {
+		l.probeRuns(s)
+		return false
+	}
+	return r.bytes < r.room*int(s.credits)
+}
+
+// probeRuns finds out whether the peer gets joined frames.
+func (l *Link) probeRuns(s *Session) {
+	r := &s.runs
+	if l.Now < r.until || l.freeSlots < l.ackReserve+probeRun {
+		return
+	}
+	if r.probe != 0 { // in vain
+		r.probe, r.until, r.pause = 0, l.Now+r.pause, min(2*r.pause, mostPause)
+		return
+	}
+	due := s.acks
+	r.probe, r.until = s.ways[Joined].nextPacket, l.Now+reliable.MaxTimeout
+	for range probeRun {
+		i := l.allocSlot()
+		b := l.cfg.Slab.Payload(i)[:s.maxPayload]
+		clear(b[wire.HeaderLen:])
+		l.loose(s, i, len(b), wire.FlagAckNow, 0, Joined)
+		l.out[len(l.out)-1].More = true
+	}
+	l.out[len(l.out)-1].More = false
+	s.acks = due // the probe may not arrive
+}
+
+// proven takes in an acknowledgement of joined frames while a probe is out.
+func (l *Link) proven(s *Session, h *wire.Header) {
+	r := &s.runs
+	for n := range uint64(probeRun) {
+		if !reliable.Has(h.AckLargest, h.AckBits, r.probe+n) {
+			return
+		}
+	}
+	r.probe, r.until, r.most, r.arrived, r.missing = 0, 0, l.longestRun(s), 0, 0
+}
