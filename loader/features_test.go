@@ -70,8 +70,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// Where a program in native mode would drop what it redirects, it is not attached, and
-// generic mode is tried.
+// Where a program in native mode would drop what it redirects, it is not attached.
 func TestNativeOfNoUse(t *testing.T) {
 	set := func(names ...string) FeatureSet { return FeatureSet{Known: true, Names: names} }
 	for _, tt := range []struct {
@@ -89,8 +88,8 @@ func TestNativeOfNoUse(t *testing.T) {
 		if tt.why == nil {
 			continue
 		}
-		err := (&Program{}).attachIn(Native, tt.f)
-		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !worthGeneric(err) || !strings.Contains(err.Error(), "use generic mode") {
+		err := (&Program{mode: Native}).attach(tt.f)
+		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !strings.Contains(err.Error(), "use generic mode") {
 			t.Errorf("%+v: attach: %v", tt.f, err)
 		}
 	}
