@@ -47,7 +47,7 @@ func Attach(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, explain("attach", err, circumstances(o.Mode, features))
 	}
-	if err := p.attach(o, features); err != nil {
+	if err := p.attach(features); err != nil {
 		_ = p.Close() // nothing is attached: err is what matters
 		return nil, err
 	}
@@ -72,6 +72,18 @@ func load(o Options) (*Program, error) {
 	return p, err
 }
 
+// programFlags returns the flags of a program for a mode. Natively it takes frames in
+// several buffers, whatever the MTU: otherwise the kernel refuses it where the MTU at the far
+// end of a veth is larger, and refuses to raise an MTU later. In generic mode the kernel makes
+// a packet linear for a program without the flag. That is cheaper than copying a packet of
+// joined frames into the pages of buffers, and AF_XDP cuts a long frame into buffers all the same.
+func programFlags(mode Mode) uint32 {
+	if mode == Generic {
+		return 0
+	}
+	return unix.BPF_F_XDP_HAS_FRAGS
+}
+
 // executing is bpf.LoadExpress, but for tests.
 var executing = bpf.LoadExpress
 
@@ -92,6 +104,7 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec.Programs[programOfOurs].Flags = programFlags(o.Mode)
 	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
 	if noTier == nil {
 		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
@@ -128,31 +141,19 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	return p, nil
 }
 
-// attach tries the modes that o allows, best first.
-func (p *Program) attach(o Options, f Features) error {
-	if o.Mode != Generic {
-		err := p.attachIn(Native, f)
-		if err == nil || o.Mode == Native || !worthGeneric(err) {
-			return err
-		}
-		o.Logger.Warn("XDP falls back to generic mode, which is slower",
-			"interface", o.Interface, "driver", f.Driver, "reason", err)
-	}
-	return p.attachIn(Generic, f)
-}
-
-func (p *Program) attachIn(mode Mode, f Features) error {
+// attach puts the program on the interface.
+func (p *Program) attach(f Features) error {
 	flags := link.XDPGenericMode
-	if mode == Native {
+	if p.mode == Native {
 		flags = link.XDPDriverMode
 		if err := f.NoNative(); err != nil {
-			return explain("attach", fmt.Errorf("%w: %w", err, unix.EOPNOTSUPP), circumstances(mode, f))
+			return explain("attach", fmt.Errorf("%w: %w", err, unix.EOPNOTSUPP), circumstances(p.mode, f))
 		}
 	}
 	l, err := link.AttachXDP(link.XDPOptions{
 		Program: p.objects.XdprmaClassify, Interface: f.Index, Flags: flags})
 	if err == nil {
-		p.link, p.mode = l, mode
+		p.link = l
 		return nil
 	}
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
@@ -162,13 +163,7 @@ func (p *Program) attachIn(mode Mode, f Features) error {
 		}
 		return inUse("attach", Features{Interface: f.Interface, Program: &ProgramInfo{}})
 	}
-	return explain("attach", err, circumstances(mode, f))
-}
-
-// worthGeneric reports whether generic mode can succeed where native mode met err.
-func worthGeneric(err error) bool {
-	var used *InUseError
-	return !errors.As(err, &used) && !errors.Is(err, unix.EPERM) && !errors.Is(err, mpierr.Arg)
+	return explain("attach", err, circumstances(p.mode, f))
 }
 
 // circumstances gathers what explain wants to know.

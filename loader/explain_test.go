@@ -156,14 +156,3 @@ func TestOptions(t *testing.T) {
 		t.Errorf("the limits themselves: %v", err)
 	}
 }
-
-func TestParseMode(t *testing.T) {
-	for _, m := range []Mode{Auto, Native, Generic} {
-		if got, err := ParseMode(m.String()); err != nil || got != m {
-			t.Errorf("%v: %v, %v", m, got, err)
-		}
-	}
-	if _, err := ParseMode("offload"); mpierr.ClassOf(err) != mpierr.Arg {
-		t.Errorf("%v", err)
-	}
-}

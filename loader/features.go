@@ -30,6 +30,7 @@ type Features struct {
 	// ZeroCopySegments is the most buffers that a frame may have in zero-copy
 	// mode; 0 if the kernel does not say, as without zero-copy.
 	ZeroCopySegments int
+	Offloads         FeatureSet // that are on, by ethtool's names: "tx-udp-segmentation", ...
 
 	Program *ProgramInfo // the XDP program that is attached, or nil
 }
@@ -56,6 +57,15 @@ func (f Features) NoNative() error {
 		return errNoRedirect
 	}
 	return nil
+}
+
+// GenericFirst returns why generic mode is tried before native mode on the interface. It is
+// empty where native mode comes first.
+func (f Features) GenericFirst() string {
+	if f.Kind == "veth" {
+		return "on veth it executes small requests as fast as native XDP, needs nothing of the far end, and leaves UDP segmentation whole"
+	}
+	return ""
 }
 
 // String returns the program's id and name.
@@ -88,16 +98,16 @@ func (s FeatureSet) String() string {
 
 // The netdev family of generic netlink: command, attributes and the names of bits.
 const (
-	netdevCmdDevGet        = 1
-	netdevAttrIfindex      = 1
-	netdevAttrXDPFeatures  = 3
-	netdevAttrZCMaxSegs    = 4
-	netdevAttrRxMetadata   = 5
-	netdevAttrXSKFeatures  = 6
-	netlinkAttrTypeMask    = 0x3fff
-	firstChannelsCount     = unix.ETHTOOL_A_CHANNELS_RX_COUNT
-	combinedChannelsCount  = unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT
-	ethtoolChannelsRequest = unix.ETHTOOL_MSG_CHANNELS_GET
+	netdevCmdDevGet       = 1
+	netdevAttrIfindex     = 1
+	netdevAttrXDPFeatures = 3
+	netdevAttrZCMaxSegs   = 4
+	netdevAttrRxMetadata  = 5
+	netdevAttrXSKFeatures = 6
+	netlinkAttrTypeMask   = 0x3fff
+	firstChannelsCount    = unix.ETHTOOL_A_CHANNELS_RX_COUNT
+	combinedChannelsCount = unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT
+	ethtoolHeader         = 1 // the attribute that names the interface, of all requests
 )
 
 var (
@@ -124,6 +134,7 @@ func Probe(ifname string) (Features, error) {
 		f.Program = &ProgramInfo{ID: a.Xdp.ProgId, Name: programName(a.Xdp.ProgId)}
 	}
 	f.readChannels()
+	f.readOffloads()
 	f.readNetdev()
 	return f, nil
 }
@@ -161,9 +172,7 @@ func programName(id uint32) string {
 
 // readChannels replaces the allocated queues by those in use.
 func (f *Features) readChannels() {
-	header := nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_HEADER|unix.NLA_F_NESTED, nil)
-	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(f.Index)))
-	attrs, err := genericRequest(unix.ETHTOOL_GENL_NAME, ethtoolChannelsRequest, header)
+	attrs, err := f.ethtool(unix.ETHTOOL_MSG_CHANNELS_GET)
 	if err != nil {
 		return
 	}
@@ -179,6 +188,36 @@ func (f *Features) readChannels() {
 	if tx := count[unix.ETHTOOL_A_CHANNELS_TX_COUNT] + both; tx > 0 {
 		f.TxQueues = tx
 	}
+}
+
+// readOffloads asks which offloads are on (Linux 5.7 and later). The answer lists these and
+// no others, each with its name.
+func (f *Features) readOffloads() {
+	attrs, err := f.ethtool(unix.ETHTOOL_MSG_FEATURES_GET)
+	if err != nil {
+		return
+	}
+	active, err := parseAttributes(attrs[unix.ETHTOOL_A_FEATURES_ACTIVE])
+	if err != nil {
+		return
+	}
+	bits, err := nl.ParseRouteAttr(active[unix.ETHTOOL_A_BITSET_BITS])
+	if err != nil {
+		return
+	}
+	f.Offloads.Known = true
+	for _, b := range bits {
+		if bit, err := parseAttributes(b.Value); err == nil {
+			f.Offloads.Names = append(f.Offloads.Names, unix.ByteSliceToString(bit[unix.ETHTOOL_A_BITSET_BIT_NAME]))
+		}
+	}
+}
+
+// ethtool asks ethtool's family of generic netlink about the interface.
+func (f *Features) ethtool(command uint8) (attributes, error) {
+	header := nl.NewRtAttr(ethtoolHeader|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(f.Index)))
+	return genericRequest(unix.ETHTOOL_GENL_NAME, command, header)
 }
 
 // readNetdev asks for what the driver says about XDP (Linux 6.3 and later).
@@ -264,7 +303,12 @@ func genericAsk(family int, command uint8, attr *nl.RtAttr) (attributes, error) 
 	if len(answers) != 1 || len(answers[0]) < nl.SizeofGenlmsg {
 		return nil, errors.New("the netlink answer is malformed")
 	}
-	parsed, err := nl.ParseRouteAttr(answers[0][nl.SizeofGenlmsg:])
+	return parseAttributes(answers[0][nl.SizeofGenlmsg:])
+}
+
+// parseAttributes reads attributes that follow each other.
+func parseAttributes(b []byte) (attributes, error) {
+	parsed, err := nl.ParseRouteAttr(b)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,33 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// A program in native mode turns the far end's UDP segmentation off, one in generic mode
+// leaves it on.
+func TestProbeSeesUDPSegmentation(t *testing.T) {
+	for _, mode := range []Mode{Native, Generic} {
+		l := newLab(t, shape{})
+		segments := func() bool {
+			var f Features
+			l.in(t, l.a, func() {
+				var err error
+				f, err = Probe("a")
+				must(t, err)
+			})
+			if !f.Offloads.Known {
+				t.Error("the kernel does not say which offloads are on")
+			}
+			return f.Offloads.Has("tx-udp-segmentation")
+		}
+		if !segments() {
+			t.Error("off without a program")
+		}
+		l.attach(t, Options{Mode: mode})
+		if got := segments(); got != (mode == Generic) {
+			t.Errorf("with a program in %v mode at the far end: %v", mode, got)
+		}
+	}
+}
+
 func TestFeatureSet(t *testing.T) {
 	a := attributes{1: binary.NativeEndian.AppendUint64(nil, 1<<1|1<<9), 2: binary.NativeEndian.AppendUint64(nil, 0), 3: {1, 2}}
 	names := []string{"one", "two"}
@@ -70,8 +97,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// Where a program in native mode would drop what it redirects, it is not attached, and
-// generic mode is tried.
+// Where a program in native mode would drop what it redirects, it is not attached.
 func TestNativeOfNoUse(t *testing.T) {
 	set := func(names ...string) FeatureSet { return FeatureSet{Known: true, Names: names} }
 	for _, tt := range []struct {
@@ -89,8 +115,8 @@ func TestNativeOfNoUse(t *testing.T) {
 		if tt.why == nil {
 			continue
 		}
-		err := (&Program{}).attachIn(Native, tt.f)
-		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !worthGeneric(err) || !strings.Contains(err.Error(), "use generic mode") {
+		err := (&Program{mode: Native}).attach(tt.f)
+		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !strings.Contains(err.Error(), "use generic mode") {
 			t.Errorf("%+v: attach: %v", tt.f, err)
 		}
 	}

@@ -15,32 +15,19 @@ type Mode int
 // The modes. Native runs it in the driver, before the kernel has built a socket
 // buffer; Generic runs it after, on any interface.
 const (
-	Auto    Mode = iota // native where the driver can, else generic
-	Native              // native or an error
-	Generic             // generic or an error
+	Native Mode = iota
+	Generic
 )
 
 // String returns the mode's name in lower case.
 func (m Mode) String() string {
 	switch m {
-	case Auto:
-		return "auto"
 	case Native:
 		return "native"
 	case Generic:
 		return "generic"
 	}
 	return fmt.Sprintf("mode %d", int(m))
-}
-
-// ParseMode returns the mode whose String is s.
-func ParseMode(s string) (Mode, error) {
-	for _, m := range []Mode{Auto, Native, Generic} {
-		if s == m.String() {
-			return m, nil
-		}
-	}
-	return Auto, mpierr.New("attach", mpierr.Arg, mpierr.NoRank, "XDP mode %q is none of auto, native, generic", s)
 }
 
 // Options say where and how to attach. Zero values mean the defaults named here.
@@ -51,7 +38,7 @@ type Options struct {
 	Address netip.Addr
 	Port    uint16
 	Queues  int    // receive queues that get a socket; default 1
-	Mode    Mode   // default Auto
+	Mode    Mode   // default Native
 	Job     uint64 // whose hellos reach the sockets; 0: of any job
 	Longest int    // bytes of the longest UDP payload for the sockets; 0: of any length
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
@@ -60,7 +47,7 @@ type Options struct {
 	// Slots is of how many sessions, up to MaxSlots, the program executes small requests
 	// itself; 0: of none. Where it cannot, it leaves all to the sockets; see Program.Tier.
 	Slots  int
-	Logger *slog.Logger // told why native mode was not possible, or the tier; default: silent
+	Logger *slog.Logger // told why the tier was not possible; default: silent
 }
 
 const (
@@ -98,7 +85,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, badOption("the UDP port is 0")
 	case o.Queues < 0 || o.Queues > maxQueues:
 		return o, badOption("%d queues are outside 1 to %d", o.Queues, maxQueues)
-	case o.Mode < Auto || o.Mode > Generic:
+	case o.Mode < Native || o.Mode > Generic:
 		return o, badOption("%v", o.Mode)
 	case o.Longest < 0 || o.Longest > maxPayload:
 		return o, badOption("a longest payload of %d bytes is outside 0 to %d", o.Longest, maxPayload)

@@ -225,8 +225,7 @@ func (p *Program) Doorbell() *atomic.Uint64 { return wordOf(p.doorbell) }
 // pass to the kernel.
 func (p *Program) LocalAddr() netip.AddrPort { return p.local }
 
-// Mode returns how the program really runs: Native or Generic, or what FromMaps
-// was told.
+// Mode returns how the program runs: as Attach or FromMaps was told.
 func (p *Program) Mode() Mode { return p.mode }
 
 // Maps returns the program's maps. They belong to p and end with Close; a map

@@ -59,8 +59,10 @@ func newJobOf(t testing.TB, hosts []string, limits comm.Limits) *job {
 func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits comm.Limits) *job {
 	t.Helper()
 	lab := newLab(t, size)
-	if err := lab.AcceptAnswers(); err != nil {
-		t.Fatal(err)
+	if transport == bootstrap.XDPNative {
+		if err := lab.AcceptAnswers(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return newJobIn(t, lab, transport, rma.Config{Limits: limits})
 }

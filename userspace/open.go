@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 
 // The transports that Config.Transport names.
 const (
-	TransportAuto       = "auto"        // XDP native, else generic, else UDP
-	TransportXDP        = "xdp"         // XDP native, else generic
+	TransportAuto       = "auto"        // the better mode of XDP that works, else UDP
+	TransportXDP        = "xdp"         // the better mode of XDP that works
 	TransportXDPNative  = "xdp-native"  // XDP in the driver
 	TransportXDPGeneric = "xdp-generic" // XDP on any Ethernet interface
 	TransportUDP        = "udp"         // an ordinary UDP socket
@@ -56,20 +57,17 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	rungs, known := map[string][]string{
-		TransportAuto:       {TransportXDPNative, TransportXDPGeneric, TransportUDP},
-		TransportXDP:        {TransportXDPNative, TransportXDPGeneric},
-		TransportXDPNative:  {TransportXDPNative},
-		TransportXDPGeneric: {TransportXDPGeneric},
-		TransportUDP:        {TransportUDP},
-	}[c.Transport]
-	if !known {
+	if !slices.Contains([]string{TransportAuto, TransportXDP, TransportXDPNative, TransportXDPGeneric, TransportUDP}, c.Transport) {
 		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of auto, xdp, xdp-native, xdp-generic, udp", c.Transport))
 	}
 	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
 	}
-	d, err := c.climb(ctx, rungs)
+	features, err := loader.Probe(c.Interface)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.climb(ctx, Ladder(c.Transport, features), c.open)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +76,22 @@ func Open(ctx context.Context, config Config) (Device, error) {
 		return nil, openError(mpierr.Unsupported, err)
 	}
 	return d, nil
+}
+
+// Ladder returns the transports that Open tries for a transport on an interface, best first.
+// Native XDP comes before generic but where loader.Features.GenericFirst says otherwise.
+func Ladder(transport string, f loader.Features) []string {
+	modes := []string{TransportXDPNative, TransportXDPGeneric}
+	if f.GenericFirst() != "" {
+		slices.Reverse(modes)
+	}
+	switch transport {
+	case TransportAuto:
+		return append(modes, TransportUDP)
+	case TransportXDP:
+		return modes
+	}
+	return []string{transport}
 }
 
 // carrierPatience is how long Open waits for a link without a carrier. Some interfaces
@@ -106,14 +120,17 @@ func awaitCarrier(ctx context.Context, name string) error {
 	}
 }
 
+// opener opens one kind of device; with tryOnce it waits for no queue.
+type opener func(_ context.Context, transport string, tryOnce bool) (Device, error)
+
 // climb opens the first device of rungs that can be opened, and tells why better ones
 // cannot.
-func (c *Config) climb(ctx context.Context, rungs []string) (Device, error) {
+func (c *Config) climb(ctx context.Context, rungs []string, open opener) (Device, error) {
 	var failed []string
 	var reason string
 	busy := false // a queue stayed taken, which it is in all modes
 	for i, transport := range rungs {
-		d, err := c.open(ctx, transport, busy)
+		d, err := open(ctx, transport, busy)
 		switch {
 		case err == nil && len(failed) > 0:
 			c.Logger.Warn("a better transport is not possible here", "using", transport,
@@ -147,7 +164,7 @@ func free(ip netip.Addr, port uint16) bool {
 	return !errors.Is(err, unix.EADDRINUSE)
 }
 
-// open opens one kind of device; with tryOnce it waits for no queue.
+// open is the opener of what c describes.
 func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (Device, error) {
 	if transport == TransportUDP {
 		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Job: c.Job, Logger: c.Logger}

@@ -40,7 +40,7 @@ type XDPConfig struct {
 	Address   netip.Addr   // an address of the interface; by default the one that hostaddr.Choose prefers
 	Port      uint16       // UDP port; by default the system chooses
 	Queues    int          // at most so many queues get a socket; by default all receive queues of the interface, up to 64
-	Mode      loader.Mode  // native, generic, or native where possible (the default)
+	Mode      loader.Mode  // native by default
 	ZeroCopy  afxdp.Mode   // in native mode; by default where the driver has it
 	RxFrames  int          // frames that can be received and wait, 1024 by default; see framesPerQueue
 	Slots     int          // transmit slots, 1024 by default

@@ -511,13 +511,13 @@ func TestOpenLadder(t *testing.T) {
 		})
 		return d, err
 	}
-	native := newOpened(t, open, Config{Interface: "xr0"}, "xdp-native")
+	first := newOpened(t, open, Config{Interface: "xr0"}, "xdp-generic") // on veth
 	if log.Len() > 0 {
 		t.Errorf("complaints: %s", &log)
 	}
 	// The interface has a program now.
 	newOpened(t, open, Config{Address: l.Addr6(0)}, "udp")
-	for _, want := range []string{`using=udp tried="xdp-native, xdp-generic"`, "already has XDP program"} {
+	for _, want := range []string{`using=udp tried="xdp-generic, xdp-native"`, "already has XDP program"} {
 		if strings.Count(log.String(), want) != 1 {
 			t.Errorf("not one %q in %s", want, &log)
 		}
@@ -527,8 +527,9 @@ func TestOpenLadder(t *testing.T) {
 			t.Errorf("%s: %v", transport, err)
 		}
 	}
-	native.close()
-	newOpened(t, open, Config{Transport: TransportXDP, Interface: "xr0"}, "xdp-native").close()
+	first.close()
+	newOpened(t, open, Config{Transport: TransportXDP, Interface: "xr0"}, "xdp-generic").close()
+	newOpened(t, open, Config{Transport: TransportXDPNative, Interface: "xr0"}, "xdp-native").close()
 	newOpened(t, open, Config{Transport: TransportXDPGeneric, Interface: "xr0"}, "xdp-generic").close()
 	newOpened(t, open, Config{Interface: "lo"}, "udp").close()
 	for want, c := range map[string]Config{

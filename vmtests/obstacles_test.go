@@ -179,7 +179,7 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 				if !r.cmd.ProcessState.Success() || !strings.Contains(out, "joined "+o.auto) {
 					t.Errorf("has not joined over %s: %v", o.auto, r.cmd.ProcessState)
 				}
-				for _, word := range []string{"WARN", "xdp-native, xdp-generic", "using=" + o.auto} {
+				for _, word := range []string{"WARN", "xdp-generic, xdp-native", "using=" + o.auto} {
 					if !strings.Contains(out, word) {
 						t.Errorf("the warnings do not say %q", word)
 					}

@@ -154,7 +154,7 @@ func runSeeds(t *testing.T, lab *netlab.Lab, s spec, n uint64) *job {
 func TestRandomPrograms(t *testing.T) {
 	for _, transports := range testenv.Cases([][]string{{"xdp-native", "udp", "xdp-generic"}}, []string{"xdp-native"}, []string{"udp"}) {
 		t.Run(strings.Join(transports, ","), func(t *testing.T) {
-			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 6}))
+			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 6}), transports...)
 			checkNothingLost(runRandom(t, lab, spec{transports: transports}))
 			if len(transports) == 1 && transports[0] != "udp" {
 				checkNothingLost(runOff(t, lab, spec{transports: transports}))

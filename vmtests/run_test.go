@@ -101,17 +101,18 @@ func TestRunPassesOutputAndStatusOn(t *testing.T) {
 		says    string
 	}
 	for _, tt := range testenv.Cases([]run{
-		{"exchange", []string{"-n", "3", "--transports", "udp,xdp-generic,auto"}, 0, "[2] joined xdp-native\n"},
+		{"exchange", []string{"-n", "3", "--transports", "udp,xdp-generic,auto"}, 0, "[2] joined xdp-generic\n"},
 		{"exit 7", []string{"-n", "3"}, 7, "rank 1 exited with status 7"},
 		{"killed", []string{"-n", "3"}, 128 + 9, "rank 1 was killed by SIGKILL"},
 		{"panics", []string{"-n", "2"}, 2, "[1] panic: on purpose"},
 		{"sum", []string{"-n", "2", "--timeout", "1s"}, 124, "the job has run for 1s"},
 	},
-		run{"exchange", []string{"-n", "4"}, 0, "[3] joined xdp-native\n"},
-		run{"exchange", []string{"-n", "1"}, 0, "[0] joined xdp-native\n"},
+		run{"exchange", []string{"-n", "4"}, 0, "[3] joined xdp-generic\n"},
+		run{"exchange", []string{"-n", "1"}, 0, "[0] joined xdp-generic\n"},
 		run{"exchange", []string{"-n", "2", "--transport", "xdp-generic", "--mtu", "9000"}, 0, "[1] joined xdp-generic\n"},
 		run{"exchange", []string{"-n", "2", "--transport", "udp"}, 0, "[1] joined udp\n"},
-		run{"exchange", []string{"-n", "3", "--queues", "2"}, 0, "[2] joined xdp-native\n"},
+		run{"exchange", []string{"-n", "3", "--queues", "2"}, 0, "[2] joined xdp-generic\n"},
+		run{"exchange", []string{"-n", "3", "--transport", "xdp-native"}, 0, "[2] joined xdp-native\n"},
 	) {
 		t.Run(tt.program+" "+strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()

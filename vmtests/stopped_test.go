@@ -158,7 +158,7 @@ func TestStoppedRanksAreServed(t *testing.T) {
 // servedWhileStopped has a rank serve while its process is stopped, and reports whether
 // there was an origin that never needed the process.
 func servedWhileStopped(t *testing.T, transport string) bool {
-	lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}))
+	lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}), transport)
 	j := start(t, lab, spec{program: "served", transports: []string{transport}, deadAfter: deadAfter})
 	for _, r := range j.ranks {
 		j.await(r, "ready")

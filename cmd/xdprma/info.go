@@ -80,6 +80,7 @@ type port struct {
 	Reason           string   `json:"reason"`
 	Express          bool     `json:"express"` // the XDP program executes small requests
 	ExpressNote      string   `json:"express_note"`
+	UDPSegmentation  *bool    `json:"udp_segmentation"` // joined frames leave whole; null: unknown
 }
 
 // inspect looks everything up, about the interfaces of these names, or all.
@@ -170,6 +171,9 @@ func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port
 	if f.XDP.Known {
 		p.XDPFeatures = append([]string{}, f.XDP.Names...)
 	}
+	if f.Offloads.Known {
+		p.UDPSegmentation = new(f.Offloads.Has("tx-udp-segmentation"))
+	}
 	if f.Program != nil {
 		p.Program = f.Program.String()
 	}
@@ -188,8 +192,8 @@ func canExecute(p port) (can bool, note string) {
 	if err := loadExecutor(); err != nil {
 		return false, "the kernel or this process cannot have the program: " + err.Error()
 	}
-	if p.Kind == "veth" && p.Mode != "xdp-generic" {
-		return true, "small requests over IPv4, if the other end of this veth has an XDP program too"
+	if p.Kind == "veth" {
+		return true, "small requests over IPv4, whatever the other end of this veth has; with the transport xdp-native, if it has an XDP program in native mode too"
 	}
 	return true, "small requests over IPv4"
 }
@@ -214,6 +218,8 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
 	case f.NoNative() != nil:
 		return "xdp-generic", f.NoNative().Error()
+	case f.GenericFirst() != "":
+		return "xdp-generic", f.GenericFirst()
 	case !f.XDP.Known:
 		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
 	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):
@@ -222,6 +228,14 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "xdp-native", "driver " + f.Driver + " has native XDP, but no zero-copy"
 	}
 	return "xdp-native-zerocopy", "driver " + f.Driver + " has native XDP and zero-copy"
+}
+
+// joinedFrames says what becomes of frames that the UDP socket sends as one message by a veth.
+func joinedFrames(whole bool) string {
+	if whole {
+		return "yes: UDP segmentation is on (tx-udp-segmentation), they leave as one packet"
+	}
+	return "no: UDP segmentation is off (tx-udp-segmentation), the kernel cuts them; an XDP program in native mode at the other end turns it off"
 }
 
 // print writes the report for people.
@@ -260,6 +274,9 @@ func (m *machine) print(w io.Writer) error {
 		fmt.Fprintf(b, "  XDP program   %s\n", cmp.Or(p.Program, "none"))
 		fmt.Fprintf(b, "  mode          %s: %s\n", p.Mode, p.Reason)
 		fmt.Fprintf(b, "  XDP executes  %s: %s\n", yesNo(p.Express), p.ExpressNote)
+		if p.Kind == "veth" && p.UDPSegmentation != nil {
+			fmt.Fprintf(b, "  joined frames %s\n", joinedFrames(*p.UDPSegmentation))
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/loader"
 )
@@ -27,6 +28,8 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 	taken := driver("basic", "redirect")
 	bond := driver("basic", "redirect", "xsk-zerocopy")
 	bond.Kind = "bond"
+	veth := driver("basic", "redirect", "rx-sg")
+	veth.Kind = "veth"
 	taken.Program = &loader.ProgramInfo{ID: 5, Name: "lb"}
 	for name, test := range map[string]struct {
 		loopback     bool
@@ -45,7 +48,9 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 		"no XDP":           {caps: all, features: driver(), mode: "xdp-generic", reason: "drv"},
 		"no redirect":      {caps: all, features: driver("basic"), mode: "xdp-generic", reason: "cannot redirect"},
 		"bond":             {caps: all, features: bond, mode: "xdp-generic", reason: "reaches no socket"},
-		"veth":             {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
+		"veth":             {caps: all, features: veth, mode: "xdp-generic", reason: "nothing of the far end"},
+		"veth, old kernel": {caps: all, features: loader.Features{Kind: "veth"}, mode: "xdp-generic", reason: "nothing of the far end"},
+		"no zero-copy":     {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
 		"zero-copy":        {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,12 +122,66 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// The program in native mode of a rank at the far end has the kernel cut joined frames.
+func TestInfoSaysWhetherJoinedFramesStayWhole(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, native := range []bool{false, true} {
+		lab, err := netlab.New(netlab.Config{Ranks: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := lab.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		mode := map[bool]loader.Mode{true: loader.Native, false: loader.Generic}[native]
+		if err := lab.Do(1, func() error {
+			p, err := loader.Attach(loader.Options{Interface: "xr1", Address: lab.Addr(1), Port: 4000, Mode: mode})
+			if err == nil {
+				t.Cleanup(func() { p.Close() })
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var m *machine
+		if err := lab.Do(0, func() (err error) {
+			m, err = inspect([]string{"xr0"})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := m.print(&text); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]string{false: "joined frames yes: ", true: "joined frames no: "}[native]
+		if p := m.Interfaces[0]; p.UDPSegmentation == nil || *p.UDPSegmentation == native || !strings.Contains(text.String(), want) {
+			t.Errorf("the far end in native mode: %v; got %+v\n%s", native, p, &text)
+		}
+	}
+}
+
 func TestInfoWithinRank(t *testing.T) {
 	testenv.NeedsRoot(t)
 	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
 	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") ||
-		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-native: ") ||
-		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests over IPv4, if the other end of this veth has") {
+		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-generic: on veth") ||
+		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests over IPv4, whatever the other end of this veth has") ||
+		!strings.Contains(c.stdout.String(), "[1]   joined frames yes: ") {
 		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+}
+
+// The ports of the bridge between ranks have programs in native mode where a rank asks for
+// native mode, and not where it comes to generic mode by itself.
+func TestRunLeavesUDPSegmentationOn(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for list, want := range map[string]string{"auto,xdp,udp": "yes: ", "auto,xdp-generic,xdp-native": "no: "} {
+		c := command(t, "run", "-n", "3", "--transports", list, "--", binary, "info")
+		if s := c.run(t); s != 0 || strings.Count(c.stdout.String(), "  joined frames "+want) != 3 {
+			t.Errorf("%s: status %d: %s%s", list, s, &c.stdout, &c.stderr)
+		}
 	}
 }

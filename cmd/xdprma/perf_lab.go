@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 const (
@@ -255,7 +256,7 @@ func (b *bench) floorDevice() perf.FloorDevice {
 	switch {
 	case b.lab == nil || b.o.transport == bootstrap.UDP:
 		return perf.FloorUDP
-	case b.o.transport == bootstrap.XDPGeneric:
+	case inLab(b.o.transport) == userspace.TransportXDPGeneric:
 		return perf.FloorXDPGeneric
 	}
 	return perf.FloorXDP

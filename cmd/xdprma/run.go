@@ -20,6 +20,8 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 const runDescription = `Starts N ranks of a program on this machine and waits for them. With root, or
@@ -236,10 +238,17 @@ func (r *runner) network() error {
 	return nil
 }
 
-// acceptAnswers has the lab carry what ranks answer from XDP in native mode, if one
-// of them may use that. The ranks can do without.
+// inLab returns how frames travel with a transport on the interfaces of a lab, where nothing
+// is in its way.
+func inLab(t bootstrap.Transport) string {
+	return userspace.Ladder(string(t), loader.Features{Kind: "veth"})[0]
+}
+
+// acceptAnswers has the lab carry what ranks answer from XDP in native mode, if one of
+// them asks for that. The ranks can do without. It turns UDP segmentation off, so ranks
+// that do not need it are better off without.
 func (r *runner) acceptAnswers() {
-	native := func(t bootstrap.Transport) bool { return t != bootstrap.UDP && t != bootstrap.XDPGeneric }
+	native := func(t bootstrap.Transport) bool { return inLab(t) == userspace.TransportXDPNative }
 	if !slices.ContainsFunc(r.transports, native) {
 		return
 	}

@@ -44,7 +44,7 @@ const (
 type Transport string
 
 // The transports. Auto takes the best that works; XDP takes the better of native
-// and generic mode and fails where neither works.
+// and generic mode on the interface and fails where neither works.
 const (
 	Auto       Transport = "auto"
 	XDP        Transport = "xdp"
