@@ -161,7 +161,7 @@ static __always_inline int express(struct xdp_md *ctx, const struct datagram *d,
 		return to_user(ctx, COUNTER_EXPRESS_PATH);
 	int reason = express_serve(ctx, slot_index, d->len);
 	if (reason == EXPRESS_EXECUTED || reason == EXPRESS_REPEATED) {
-		int failed = express_answer(ctx, slot_index, d->len);
+		int failed = express_answer(ctx, slot_index, d->len, reason == EXPRESS_REPEATED);
 		if (failed == EXPRESS_EXECUTED)
 			return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_TX);
 		reason = failed;

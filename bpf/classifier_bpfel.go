@@ -78,7 +78,7 @@ type ClassifierExpressSlot struct {
 	LocalPort   uint16
 	Outcome     uint64
 	Locked      uint64
-	Pad         uint64
+	Sums        uint64
 	Results     [1152]uint8
 	Rest        [64]uint8
 }

@@ -68,7 +68,7 @@ struct express_slot {
 	__be16 local_port;
 	__u64 outcome; /* length of results | fate << 32 | records done << 40 | by << 48 */
 	__u64 locked;  /* window id + 1 */
-	__u64 pad;
+	__u64 sums;    /* last exchange that was repeated << 1 | whether answers have a partial checksum */
 	__u8 results[EXPRESS_MAX_RESULTS];
 	__u8 rest[64];
 };

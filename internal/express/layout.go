@@ -53,9 +53,10 @@ type place struct {
 	LocalPort   uint16 `c:"local_port"`
 	Outcome     uint64 `c:"outcome"` // see outcome
 	Locked      uint64 `c:"locked"`  // window id + 1 whose lock an exchange under way holds; 0: none
-	_           uint64
-	Results     [MaxResults / 8]uint64 `c:"results"`
-	_           [8]uint64
+	// Which UDP checksums answers have. Only the program looks: user space has frames written by its device.
+	Sums    uint64                 `c:"sums"`
+	Results [MaxResults / 8]uint64 `c:"results"`
+	_       [8]uint64
 }
 
 // exposed is a window that the program reaches. The C side is struct express_window.

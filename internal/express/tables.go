@@ -97,6 +97,7 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 	p.PeerIP, p.LocalIP, p.PeerPort, p.LocalPort = peerIP, localIP, peerPort, localPort
 	atomic.StoreUint64(&p.Outcome, 0)
 	atomic.StoreUint64(&p.Locked, 0)
+	atomic.StoreUint64(&p.Sums, 0)
 	t.admit(s.Rank, s.Life)
 	atomic.StoreUint64(&p.Session, s.Session)
 }

@@ -1,0 +1,70 @@
+package vmtests
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/rma"
+)
+
+func init() { programs["asking"] = asking }
+
+// asking: rank 0 counts at rank 1, whose program executes that.
+func asking(s *self) error {
+	const times = 200
+	win, err := rma.Allocate(s.ctx, s.world, 64, 8, nil)
+	if err != nil {
+		return err
+	}
+	if err := s.awaitReach(win, 1); err != nil {
+		return err
+	}
+	if s.rank == 0 {
+		before, _ := s.node.Stats()
+		for n := range int64(times) {
+			if err := addTwo(s, win, 1, n); err != nil {
+				return err
+			}
+		}
+		after, _ := s.node.Stats()
+		executed := after.Executed - before.Executed
+		if err := check(executed >= times/2 && after.AnswersLost == 0, "of %d requests the program executed %d, and its answers got lost %d times",
+			times, executed, after.AnswersLost); err != nil {
+			return err
+		}
+	}
+	return win.Free(s.ctx)
+}
+
+// The program's answers reach a UDP socket, whose kernel leaves checksums partial: whether
+// they stay so on the way, a port of the bridge completes them, or native XDP forgets that
+// they are.
+func TestAnswersReachUDPSockets(t *testing.T) {
+	for _, test := range []struct {
+		transport string
+		sums      bool
+	}{{"xdp-generic", true}, {"xdp-generic", false}, {"xdp-native", true}, {"xdp-native", false}} {
+		t.Run(fmt.Sprintf("%s, sums at the port %v", test.transport, test.sums), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			if test.transport == "xdp-native" {
+				acceptAnswers(t, lab)
+			}
+			if test.sums {
+				sumAtPort(t, lab, 0)
+			}
+			j := start(t, lab, spec{program: "asking", ranks: 2, transports: []string{"udp", test.transport}})
+			j.finish()
+			if !test.sums { // else the first answer may have a wrong one
+				checkNothingLost(j)
+			}
+		})
+	}
+}
+
+func sumAtPort(t *testing.T, lab *netlab.Lab, rank int) {
+	t.Helper()
+	if err := lab.SumAtPort(rank); err != nil {
+		t.Fatal(err)
+	}
+}
