@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
-func init() { programs["asking"] = asking }
+func init() {
+	programs["asking"] = asking
+	programs["contained"] = contained
+}
 
 // asking: rank 0 counts at rank 1, whose program executes that.
 func asking(s *self) error {
@@ -57,6 +61,35 @@ func TestAnswersReachUDPSockets(t *testing.T) {
 			j.finish()
 			if !test.sums { // else the first answer may have a wrong one
 				checkNothingLost(j)
+			}
+		})
+	}
+}
+
+// contained: the programs of all ranks take locks and count, and then the ranks do
+// everything else.
+func contained(s *self) error {
+	return all(func() error { return exclusive(s) }, func() error { return exchange(s) })
+}
+
+// In generic mode the program's answers need no help at the far end of a veth: the ports of
+// a bridge of containers have no program.
+func TestContainersNeedNoProgramAtTheBridge(t *testing.T) {
+	for _, sums := range testenv.Cases([]bool{true}, false) {
+		t.Run(fmt.Sprintf("sums at a port %v", sums), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			if sums {
+				sumAtPort(t, lab, 0)
+			}
+			j := start(t, lab, spec{program: "contained", transports: []string{"xdp-generic"}})
+			j.finish()
+			checkNothingLost(j)
+			for _, r := range j.ranks {
+				r.rewind()
+				if c := j.counters(r); c.Mode != "xdp-generic" || c.Engine.Executed == 0 || c.Engine.AnswersLost != 0 {
+					t.Errorf("rank %d used %s, programs executed %d of its requests, and answers got lost %d times",
+						r.n, c.Mode, c.Engine.Executed, c.Engine.AnswersLost)
+				}
 			}
 		})
 	}
