@@ -59,6 +59,7 @@ struct config {
 	struct address address;
 	struct ports ports;
 	__u32 longest;        /* bytes of the longest payload of one frame; 0: any */
+	__u64 generic;        /* 1: the program runs in generic mode */
 	__u64 job;            /* whose hellos are let through; 0: of any */
 	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
 	__u64 hello_burst;    /* ns of unused rate that may be saved up */
@@ -174,13 +175,14 @@ static __always_inline int to_user(struct xdp_md *ctx, enum counter why)
 
 #ifdef EXECUTES
 /* Decides about an express request, whose session has the slot with that index. */
-static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index)
+static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index,
+				   const struct config *cfg)
 {
 	if (!d->plain)
 		return to_user(ctx, COUNTER_EXPRESS_PATH);
 	int reason = express_serve(ctx, slot_index, d->len);
 	if (reason == EXPRESS_EXECUTED || reason == EXPRESS_REPEATED) {
-		int failed = express_answer(ctx, slot_index, d->len);
+		int failed = express_answer(ctx, slot_index, d->len, cfg->generic);
 		if (failed == EXPRESS_EXECUTED)
 			return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_TX);
 		reason = failed;
@@ -226,7 +228,7 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return to_stack(COUNTER_JOINED);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
-		return express(ctx, d, *slot - 1);
+		return express(ctx, d, *slot - 1, cfg);
 #endif
 	return to_user(ctx, COUNTER_REDIRECTED);
 }

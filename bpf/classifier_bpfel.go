@@ -25,6 +25,7 @@ type ClassifierConfig struct {
 	Address       ClassifierAddress
 	Ports         ClassifierPorts
 	Longest       uint32
+	Generic       uint64
 	Job           uint64
 	HelloInterval uint64
 	HelloBurst    uint64

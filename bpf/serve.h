@@ -189,8 +189,30 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	return reason;
 }
 
-/* Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes. */
-static __always_inline int express_return(struct xdp_md *ctx, __u32 len)
+static __always_inline __u16 folded(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* The sum of the addresses, the protocol and the length, which a partial checksum consists of. */
+static __always_inline __u16 pseudo_sum(const struct iphdr *ip, __be16 len)
+{
+	const __u16 *half = (const void *)&ip->saddr;
+	return folded((__u32)half[0] + half[1] + half[2] + half[3] + bpf_htons(IPPROTO_UDP) + len);
+}
+
+/*
+ * Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes.
+ *
+ * A socket of this machine sends requests with a partial checksum, to which a hop that cannot
+ * leave it so adds the rest. In generic mode the kernel has the answer for partial as well,
+ * and the hop adds to what is in there. In native mode the answer is a new packet, whose
+ * checksum is whole, or none. A whole checksum of a request can by chance be the number
+ * that a partial one would be. Then the answer's is wrong, and it gets lost; the repeated
+ * request has another checksum.
+ */
+static __always_inline int express_return(struct xdp_md *ctx, __u32 len, int generic)
 {
 	struct express_headers f;
 	if (!express_headers(ctx, &f))
@@ -206,8 +228,10 @@ static __always_inline int express_return(struct xdp_md *ctx, __u32 len)
 	f.udp->source = f.udp->dest;
 	f.udp->dest = port;
 
-	f.udp->len = bpf_htons(sizeof(struct udphdr) + len);
-	f.udp->check = 0;
+	__be16 udp_len = bpf_htons(sizeof(struct udphdr) + len);
+	int partial = generic && f.udp->check == pseudo_sum(f.ip, f.udp->len);
+	f.udp->len = udp_len;
+	f.udp->check = partial ? pseudo_sum(f.ip, udp_len) : 0;
 	f.ip->tot_len = bpf_htons(sizeof(struct iphdr) + sizeof(struct udphdr) + len);
 	f.ip->id = 0;
 	f.ip->frag_off = bpf_htons(0x4000); /* not to be fragmented */
@@ -217,9 +241,7 @@ static __always_inline int express_return(struct xdp_md *ctx, __u32 len)
 #pragma unroll
 	for (int i = 0; i < (int)sizeof(struct iphdr) / 2; i++)
 		sum += *((__u16 *)f.ip + i);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	f.ip->check = ~sum;
+	f.ip->check = ~folded(sum);
 	return 1;
 }
 
@@ -227,7 +249,7 @@ static __always_inline int express_return(struct xdp_md *ctx, __u32 len)
  * Makes the frame, whose request of len bytes is done, the answer. Otherwise it returns
  * why the frame is to be dropped: the exchange is over, or the frame is too short.
  */
-__noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len)
+__noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, int generic)
 {
 	struct express_work *w = express_work();
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
@@ -258,7 +280,7 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 		return EXPRESS_BAD_FORM;
 	/* A frame that stays longer than its datagram is no fault. */
 	bpf_xdp_adjust_tail(ctx, (int)(EXPRESS_HEADERS + end) - (int)bpf_xdp_get_buff_len(ctx));
-	return express_return(ctx, end) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
+	return express_return(ctx, end, generic) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
 }
 
 #endif

@@ -105,11 +105,15 @@ func badOption(format string, args ...any) error {
 
 // config is what the program is told.
 func (o Options) config() bpf.ClassifierConfig {
-	interval := uint64(1_000_000_000 / o.HelloRate)
+	interval, generic := uint64(1_000_000_000/o.HelloRate), uint64(0)
+	if o.Mode == Generic {
+		generic = 1
+	}
 	return bpf.ClassifierConfig{
 		Address:       addressFor(o.Address),
 		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
 		Longest:       uint32(o.Longest),
+		Generic:       generic,
 		Job:           o.Job,
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),

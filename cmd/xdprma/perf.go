@@ -23,7 +23,9 @@ const perfDescription = `Measures one-sided communication between two ranks on t
 floor under it: AF_XDP frames between the same interfaces without any protocol
 (an echo, a one-way stream), taken before, between and after. Latencies of a word
 also have the floor in the kernel: a fetch-and-add that the target's XDP program
-answers, over one queue. Without root both use UDP on the loopback interface.
+answers, over one queue. Where XDP is in generic mode, the floor of bandwidths is a
+stream of joined UDP frames that pass a program. Without root all use UDP on the
+loopback interface.
 
 Tests:
 %s
@@ -31,7 +33,8 @@ Tests:
   progress   all of progress-...; one of them stops its target for a while, with
              SIGSTOP, and needs both ranks on one machine
   floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP, a
-             stream of full frames and one of frames of 8 bytes
+             stream of full frames and one of frames of 8 bytes; in generic mode
+             a stream of joined UDP frames too
   all        everything
 
 Inside a job that something else has started, perf measures between the job's
@@ -217,8 +220,8 @@ func (o *perfOptions) scales() (ranks []int) {
 	return append(ranks, o.ranks)
 }
 
-// floorPoints returns what is measured of the floor alone.
-func (o *perfOptions) floorPoints(inKernel bool) []perf.FloorPoint {
+// floorPoints returns what is measured of the floor alone, beneath ranks with a device.
+func (o *perfOptions) floorPoints(ranks perf.FloorDevice, inKernel bool) []perf.FloorPoint {
 	sizes := o.bytes
 	if len(sizes) == 0 {
 		sizes = []int{8, 1024, 65536}
@@ -230,8 +233,12 @@ func (o *perfOptions) floorPoints(inKernel bool) []perf.FloorPoint {
 	if inKernel {
 		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8})
 	}
-	return append(points, perf.FloorPoint{Kind: perf.Stream},
+	points = append(points, perf.FloorPoint{Kind: perf.Stream},
 		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+	if ranks == perf.FloorXDPGeneric {
+		points = append(points, perf.FloorPoint{Kind: perf.JoinedStream})
+	}
+	return points
 }
 
 // perfMachine describes what was measured on, and how busy that was before.

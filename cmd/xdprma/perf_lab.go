@@ -13,7 +13,6 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/perf"
-	"github.com/xdprma/xdprma/userspace"
 )
 
 const (
@@ -76,6 +75,7 @@ type bench struct {
 	signals  <-chan os.Signal
 	progress *perfProgress
 	report   *perfReport
+	mode     string // how the ranks' frames travel
 }
 
 // withBench makes a network of a number of ranks, calls f, and removes it.
@@ -99,14 +99,32 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 	if b.lab != nil {
 		defer func() { err = errors.Join(err, b.lab.Close()) }()
 	}
+	if b.mode, err = b.learnMode(); err != nil {
+		return err
+	}
 	return f(b)
+}
+
+// learnMode returns how frames of the ranks travel. Where the ranks choose, a job tells.
+func (b *bench) learnMode() (string, error) {
+	switch t := b.o.transport; {
+	case b.lab == nil:
+		return string(bootstrap.UDP), nil
+	case t == bootstrap.UDP || t == bootstrap.XDPNative || t == bootstrap.XDPGeneric:
+		return string(t), nil
+	}
+	samples, err := b.runPlan(&perf.Plan{Points: []perf.Point{{Test: "barrier", Ranks: 2}}, Iterations: 1}, 2)
+	if err != nil {
+		return "", err
+	}
+	return samples[0].Mode, nil
 }
 
 // pairs measures the floor alone, if asked to, and tests of two ranks.
 func (b *bench) pairs(tests []perf.Test) error {
 	if b.o.floor {
 		b.progress.next(perfFloor)
-		floors, err := b.takeFloor(b.o.floorPoints(b.kernelFloor()), floorAlone)
+		floors, err := b.takeFloor(b.o.floorPoints(b.floorDevice(), b.kernelFloor()), floorAlone)
 		if err != nil {
 			return err
 		}
@@ -155,7 +173,7 @@ func (b *bench) test(t perf.Test, ranks int) error {
 	samples := map[perf.Point][]*perf.Sample{}
 	floors := map[perf.FloorPoint][]*perf.FloorSample{}
 	takeFloor := func() error {
-		taken, err := b.takeFloor(perf.Floors(points, b.kernelFloor()), floorTime)
+		taken, err := b.takeFloor(perf.Floors(points, b.floorDevice(), b.kernelFloor()), floorTime)
 		for _, f := range taken {
 			floors[f.Point] = append(floors[f.Point], f)
 		}
@@ -183,7 +201,7 @@ func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sa
 	var results []*perf.Result
 	under := ""
 	for _, p := range points {
-		f, _ := p.Floor()
+		f, _ := p.Floor(b.floorDevice())
 		if taken := floors[f]; len(taken) > 0 {
 			under = taken[0].Mode
 		}
@@ -219,23 +237,46 @@ func (b *bench) takeSamples(points []perf.Point, ranks, rounds int) ([]*perf.Sam
 	if b.o.profile != "" {
 		args = append(args, "--cpuprofile", b.o.profile)
 	}
-	out, err := b.runJob(plan, ranks, len(points), args...)
+	return b.runPlan(plan, ranks, args...)
+}
+
+// runPlan runs a job of so many ranks over the points of a plan.
+func (b *bench) runPlan(plan *perf.Plan, ranks int, args ...string) ([]*perf.Sample, error) {
+	out, err := b.runJob(plan, ranks, len(plan.Points), args...)
 	if err != nil {
 		return nil, err
 	}
 	samples, err := readSamples[perf.Sample](out)
-	if err == nil && len(samples) != len(points) {
-		err = fmt.Errorf("%d samples of %d points", len(samples), len(points))
+	if err == nil && len(samples) != len(plan.Points) {
+		err = fmt.Errorf("%d samples of %d points", len(samples), len(plan.Points))
 	}
 	return samples, err
 }
 
-// takeFloor runs a job of two processes over points of the floor.
+// takeFloor measures points of the floor, those of each device in a job of two processes.
 func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf.FloorSample, error) {
+	var samples []*perf.FloorSample
+	for _, device := range []perf.FloorDevice{b.floorDevice(), perf.FloorJoined} {
+		var on []perf.FloorPoint
+		for _, p := range points {
+			if p.On(b.floorDevice()) == device {
+				on = append(on, p)
+			}
+		}
+		taken, err := b.takeFloorOn(device, on, each)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, taken...)
+	}
+	return samples, nil
+}
+
+func (b *bench) takeFloorOn(device perf.FloorDevice, points []perf.FloorPoint, each time.Duration) ([]*perf.FloorSample, error) {
 	if len(points) == 0 {
 		return nil, nil
 	}
-	plan := &perf.Plan{Floors: points, Device: b.floorDevice(), Bind: b.o.bind, Duration: each}
+	plan := &perf.Plan{Floors: points, Device: device, Bind: b.o.bind, Duration: each}
 	payload := loopbackPayload
 	if b.lab != nil {
 		payload = b.o.mtu - ipUDP
@@ -253,10 +294,10 @@ func (b *bench) takeFloor(points []perf.FloorPoint, each time.Duration) ([]*perf
 
 // floorDevice is what the ranks use.
 func (b *bench) floorDevice() perf.FloorDevice {
-	switch {
-	case b.lab == nil || b.o.transport == bootstrap.UDP:
+	switch bootstrap.Transport(b.mode) {
+	case bootstrap.UDP:
 		return perf.FloorUDP
-	case inLab(b.o.transport) == userspace.TransportXDPGeneric:
+	case bootstrap.XDPGeneric:
 		return perf.FloorXDPGeneric
 	}
 	return perf.FloorXDP
@@ -266,8 +307,8 @@ func (b *bench) floorDevice() perf.FloorDevice {
 // only. A veth hands answers from XDP to the queue of the processor's number, and the
 // asking side listens at the first.
 func (b *bench) kernelFloor() bool {
-	generic := b.lab != nil && b.floorDevice() == perf.FloorXDPGeneric
-	return b.o.queues == 1 && (generic || b.answers)
+	device := b.floorDevice()
+	return b.o.queues == 1 && (device == perf.FloorXDPGeneric || device == perf.FloorXDP && b.answers)
 }
 
 // runJob starts ranks of this program with a plan, and returns what rank 0 printed.

@@ -96,8 +96,11 @@ func addColumn(lines []strings.Builder, c perfColumn, results []*perf.Result) {
 }
 
 func floorText(mode string) string {
-	if mode == "udp" {
+	switch mode {
+	case "udp":
 		return "bare UDP sockets"
+	case string(perf.FloorJoined):
+		return "bare UDP sockets behind generic XDP, frames joined"
 	}
 	return "bare AF_XDP, " + mode
 }

@@ -274,6 +274,43 @@ func TestPerfKernelFloorFollowsTheTransport(t *testing.T) {
 	}
 }
 
+// The floor of bandwidths is a stream of joined UDP frames beneath ranks in generic mode, and
+// an AF_XDP stream beneath those in native mode. The tables say which.
+func TestPerfFloorFollowsTheModeOfRanks(t *testing.T) {
+	testenv.NeedsRoot(t)
+	const joined, bare = "floor: bare UDP sockets behind generic XDP, frames joined", "floor: bare AF_XDP, "
+	for _, transport := range []string{"auto", "xdp-native", "xdp-generic"} {
+		args := []string{"perf", "put-bandwidth", "put-rate", "--bytes", "8192", "--transport", transport, "--iterations", "20", "--rounds", "1"}
+		if transport == "xdp-generic" {
+			args = append(args, "floor")
+		}
+		c := command(t, args...)
+		if s := c.run(t); s != 0 {
+			t.Fatalf("%s: status %d: %s", transport, s, &c.stderr)
+		}
+		out := c.stdout.String()
+		generic := strings.Contains(out, "put-bandwidth (xdp-generic, ")
+		if transport != "auto" && generic != (transport == "xdp-generic") {
+			t.Errorf("%s: the ranks' mode is another one", transport)
+		}
+		want := []string{"put-bandwidth (xdp-native, MTU 1500, 2 ranks; " + bare + "xdp-native)", "put-rate (xdp-native, MTU 1500, 2 ranks; " + bare + "xdp-native)"}
+		if generic {
+			want = []string{"put-bandwidth (xdp-generic, MTU 1500, 2 ranks; " + joined + ")", "put-rate (xdp-generic, MTU 1500, 2 ranks; " + bare + "xdp-generic)"}
+		}
+		if transport == "xdp-generic" {
+			want = append(want, "floor-stream-joined")
+		}
+		for _, line := range want {
+			if !strings.Contains(out, line) {
+				t.Errorf("%s: no %q in\n%s", transport, line, out)
+			}
+		}
+		if !generic && strings.Contains(out, "joined") {
+			t.Errorf("%s: a floor of joined frames in\n%s", transport, out)
+		}
+	}
+}
+
 // A target that is stopped goes on, and the test says how many operations finished
 // before. There is a floor in the kernel where there are namespaces.
 func TestPerfTargetStopped(t *testing.T) {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/testenv"
@@ -56,7 +59,7 @@ func checkFloors(t *testing.T, plan *Plan, samples []*FloorSample, mtu int) {
 			t.Fatal(err)
 		}
 		figure := r.P50
-		if s.Point.Kind == Stream {
+		if !s.Point.roundTrips() {
 			figure = r.MBPerS
 		}
 		if s.Point != plan.Floors[i] || figure <= 0 || r.MTU != mtu {
@@ -112,6 +115,53 @@ func TestFloorXDP(t *testing.T) {
 		checkFloors(t, plan, samples, test.mtu)
 		if samples[0].Mode != test.mode {
 			t.Errorf("mode %q, want %q", samples[0].Mode, test.mode)
+		}
+	}
+}
+
+// The floor of bandwidths in generic mode runs with a program at each side, which goes with
+// it.
+func TestFloorJoined(t *testing.T) {
+	testenv.NeedsRoot(t)
+	for _, mtu := range []int{1500, 9000} {
+		lab, err := netlab.New(netlab.Config{Ranks: 2, MTU: mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := lab.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		places := [2]FloorPlace{}
+		for i := range places {
+			places[i] = FloorPlace{Interface: lab.Interface(i), Address: lab.Addr(i), Payload: mtu - ipUDP}
+		}
+		plan := &Plan{Device: FloorJoined, Duration: 10 * time.Millisecond, Floors: []FloorPoint{{Kind: JoinedStream}}}
+		samples := bothSides(t, plan, places, lab.Do)
+		checkFloors(t, plan, samples, mtu)
+		if samples[0].Mode != "udp behind xdp-generic" {
+			t.Errorf("mode %q", samples[0].Mode)
+		}
+		err = lab.Do(1, func() error {
+			l, err := openJoinedLine(places[1])
+			if err != nil {
+				return err
+			}
+			nic, err := netlink.LinkByName(lab.Interface(1))
+			if xdp := nic.Attrs().Xdp; xdp == nil || xdp.AttachMode != nl.XDP_ATTACHED_SKB {
+				t.Errorf("the interface has the program %+v, want one in generic mode", xdp)
+			}
+			if err = errors.Join(err, l.close()); err != nil {
+				return err
+			}
+			if nic, err = netlink.LinkByName(lab.Interface(1)); err == nil && nic.Attrs().Xdp != nil && nic.Attrs().Xdp.Attached {
+				t.Error("the program is still there")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -187,6 +237,8 @@ func TestFloorRefusesWhatCannotBeMeasured(t *testing.T) {
 		{FloorUDP, FloorPlace{Address: netip.IPv6Loopback(), Payload: 1000}},
 		{FloorUDP, FloorPlace{Address: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Payload: 1}},
 		{FloorXDP, FloorPlace{Interface: "no-such-link"}},
+		{FloorJoined, FloorPlace{}},
+		{FloorJoined, FloorPlace{Interface: "no-such-link", Address: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Payload: 1472}},
 	} {
 		if err := RunFloor(t.Context(), store, test.at, floorPlan(test.device), nil); err == nil {
 			t.Errorf("%q at %+v: no error", test.device, test.at)

@@ -101,13 +101,15 @@ func mark(b []byte) (number uint64, ok bool) {
 }
 
 // openLine opens a device of a floor on an interface of the thread's namespace,
-// or a UDP socket on an address.
+// or a UDP socket on an address, or both.
 func openLine(device FloorDevice, at FloorPlace) (line, error) {
 	switch device {
 	case FloorXDP, FloorXDPGeneric:
 		return openXDPLine(at.Interface, device == FloorXDPGeneric)
 	case FloorUDP:
 		return openUDPLine(at.Address, at.Payload)
+	case FloorJoined:
+		return openJoinedLine(at)
 	}
 	return nil, fmt.Errorf("there is no floor over %q", device)
 }

@@ -38,6 +38,7 @@ const (
 	experimental = 0x88b5 // EtherType
 	xdpFrames    = 1024   // in each direction
 	xdpWindow    = 512
+	xdpPass      = 2    // of enum xdp_action
 	smallMTU     = 1500 // up to here a chunk of 2048 bytes holds a frame
 )
 
@@ -109,7 +110,6 @@ func (l *xdpLine) attach(generic bool) (err error) {
 // redirect is the least program that an AF_XDP socket needs.
 func redirect(sockets *ebpf.Map) *ebpf.ProgramSpec {
 	const rxQueueIndex = 16 // offset in struct xdp_md
-	const xdpPass = 2
 	return &ebpf.ProgramSpec{
 		Name: "xdprma_floor", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "MIT", Flags: unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: asm.Instructions{

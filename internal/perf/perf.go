@@ -1,7 +1,7 @@
 // Package perf measures one-sided communication as the one-sided tests of the
 // OSU micro-benchmarks do, and the floor under it: what AF_XDP, or a UDP socket
-// where there is no AF_XDP, does between the same processes' interfaces without
-// any protocol.
+// where there is no AF_XDP or where that is faster, does between the same processes'
+// interfaces without any protocol.
 //
 // A measurement runs in a job whose ranks all call Run with the same Plan; rank
 // 0, the origin, gets the samples. A floor runs in a job of two with RunFloor.
@@ -60,12 +60,15 @@ type FloorKind string
 // without: the sender copies every frame's bytes from memory and the receiver to
 // memory, and both compute the checksum that frames of the library carry. Kernel is
 // an echo of one small frame, answered by the XDP program of the other side, which
-// fetches a word and adds to it: no thread of that side runs.
+// fetches a word and adds to it: no thread of that side runs. JoinedStream is Stream of UDP
+// frames that the kernel keeps joined as long as it can, where an XDP program in generic
+// mode passes them.
 const (
 	Echo          FloorKind = "floor-echo"
 	Kernel        FloorKind = "floor-kernel"
 	Stream        FloorKind = "floor-stream"
 	CheckedStream FloorKind = "floor-stream-checked"
+	JoinedStream  FloorKind = "floor-stream-joined"
 )
 
 // FloorPoint is one setting of a floor.
@@ -82,14 +85,24 @@ type FloorPoint struct {
 // roundTrips reports whether the floor's figure is the time of a round trip.
 func (p FloorPoint) roundTrips() bool { return p.Kind == Echo || p.Kind == Kernel }
 
+// On returns the device of the floor beneath ranks that use the given one.
+func (p FloorPoint) On(ranks FloorDevice) FloorDevice {
+	if p.Kind == JoinedStream {
+		return FloorJoined
+	}
+	return ranks
+}
+
 // FloorDevice names what carries a floor's frames.
 type FloorDevice string
 
-// The devices. FloorXDP is a program in the driver where that is possible.
+// The devices. FloorXDP is a program in the driver where that is possible. FloorJoined is
+// a UDP socket on an interface with a generic program that passes all frames.
 const (
 	FloorXDP        FloorDevice = "xdp"
 	FloorXDPGeneric FloorDevice = "xdp-generic"
 	FloorUDP        FloorDevice = "udp"
+	FloorJoined     FloorDevice = "udp behind xdp-generic"
 )
 
 // FloorSample is what one job measured of a floor.
@@ -98,6 +111,6 @@ type FloorSample struct {
 	Latency []byte  `json:",omitempty"` // of an echo, also in the kernel: encoded histogram of round trips, in nanoseconds
 	MBPerS  float64 `json:",omitempty"` // of a stream: 10^6 payload bytes a second
 	Lost    uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
-	Mode    string  // "xdp-native", "xdp-generic" or "udp"
+	Mode    string  // "xdp-native", "xdp-generic", "udp" or "udp behind xdp-generic"
 	MTU     int     // bytes of the largest IP packet
 }

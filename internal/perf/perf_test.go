@@ -139,7 +139,7 @@ func TestSummarizeThroughput(t *testing.T) {
 			{Point: test.point, Ops: 100, Passes: 100, Elapsed: time.Millisecond},
 			{Point: test.point, Ops: 60, Passes: 60, Elapsed: time.Millisecond},
 		}
-		test.floor.Point, _ = test.point.Floor()
+		test.floor.Point, _ = test.point.Floor(FloorXDP)
 		r, err := Summarize(samples, []*FloorSample{&test.floor}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -224,12 +224,22 @@ func TestPointsFollowSizesAndWindow(t *testing.T) {
 func TestEachPointHasItsFloor(t *testing.T) {
 	points := []Point{{"put-latency", 8, 0, 2}, {"barrier", 0, 0, 2}, {"put-latency", 256, 0, 2}, {"put-rate", 8, 1, 2}, {"put-rate", 8, 64, 2},
 		{"put-bandwidth", 8, 64, 2}, {"put-bandwidth", 1 << 20, 1, 2}, {"idle", 0, 0, 2}}
-	for inKernel, want := range map[bool][]FloorPoint{
-		false: {{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream, Bytes: 0}},
-		true:  {{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream, Bytes: 0}},
+	for _, test := range []struct {
+		device   FloorDevice
+		inKernel bool
+		want     []FloorPoint
+	}{
+		{FloorUDP, false, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream}}},
+		{FloorXDP, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream}}},
+		{FloorXDPGeneric, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: JoinedStream}}},
 	} {
-		if got := Floors(points, inKernel); !slices.Equal(got, want) {
-			t.Errorf("in the kernel too: %v: got %v, want %v", inKernel, got, want)
+		if got := Floors(points, test.device, test.inKernel); !slices.Equal(got, test.want) {
+			t.Errorf("%s, in the kernel too %v: got %v, want %v", test.device, test.inKernel, got, test.want)
+		}
+		for _, f := range test.want {
+			if on := f.On(test.device); on != test.device && f.Kind != JoinedStream || on == FloorJoined && test.device != FloorXDPGeneric {
+				t.Errorf("%s: %v is on %s", test.device, f, on)
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ type Kind int
 // The kinds.
 const (
 	Latency   Kind = iota // p50 and p99 of a pass; an echo of the same size
-	Bandwidth             // bytes a second; a stream of full frames
+	Bandwidth             // bytes a second; a stream of full frames, joined beneath generic XDP
 	Rate                  // operations a second; a stream of one operation a frame
 	Idle                  // processor time; none
 )
@@ -171,12 +171,16 @@ func (t *Test) windows(size, window int) []int {
 	return []int{defaultWindow(max(size, 1))}
 }
 
-// Floor returns the floor of a point, and whether there is one.
-func (p Point) Floor() (FloorPoint, bool) {
+// Floor returns the floor of a point that ranks measure over a device, and whether there
+// is one. In generic mode the kernel carries joined frames several times faster than an
+// AF_XDP socket does the same bytes. Natively, no frames arrive joined.
+func (p Point) Floor(ranks FloorDevice) (FloorPoint, bool) {
 	t, _ := Find(p.Test)
 	switch {
 	case t.Kind == Latency || t.Kind == Rate && p.Window == 1:
 		return FloorPoint{Kind: Echo, Bytes: max(p.Bytes, smallest)}, true
+	case t.Kind == Bandwidth && ranks == FloorXDPGeneric:
+		return FloorPoint{Kind: JoinedStream}, true
 	case t.Kind == Bandwidth:
 		return FloorPoint{Kind: Stream}, true
 	case t.Kind == Rate:
@@ -188,22 +192,23 @@ func (p Point) Floor() (FloorPoint, bool) {
 // KernelFloor returns the floor in XDP of a point, and whether there is one: of
 // latencies of a word. Beside a test of progress its target has the same load.
 func (p Point) KernelFloor() (FloorPoint, bool) {
-	if f, ok := p.Floor(); !ok || f != (FloorPoint{Kind: Echo, Bytes: smallest}) {
+	if f, ok := p.Floor(FloorXDP); !ok || f != (FloorPoint{Kind: Echo, Bytes: smallest}) {
 		return FloorPoint{}, false
 	}
 	t, _ := Find(p.Test)
 	return FloorPoint{Kind: Kernel, Bytes: smallest, Load: t.load, Pace: t.pace}, true
 }
 
-// Floors returns the floors of points, each once; those in XDP if inKernel is set.
-func Floors(points []Point, inKernel bool) (floors []FloorPoint) {
+// Floors returns the floors of points that ranks measure over a device, each once; those
+// in XDP if inKernel is set.
+func Floors(points []Point, ranks FloorDevice, inKernel bool) (floors []FloorPoint) {
 	add := func(f FloorPoint, ok bool) {
 		if ok && !slices.Contains(floors, f) {
 			floors = append(floors, f)
 		}
 	}
 	for _, p := range points {
-		add(p.Floor())
+		add(p.Floor(ranks))
 		if inKernel {
 			add(p.KernelFloor())
 		}

@@ -1,0 +1,98 @@
+package vmtests
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/rma"
+)
+
+func init() {
+	programs["asking"] = asking
+	programs["contained"] = contained
+}
+
+// asking: rank 0 counts at rank 1, whose program executes that.
+func asking(s *self) error {
+	const times = 200
+	win, err := rma.Allocate(s.ctx, s.world, 64, 8, nil)
+	if err != nil {
+		return err
+	}
+	if err := s.awaitReach(win, 1); err != nil {
+		return err
+	}
+	if s.rank == 0 {
+		before, _ := s.node.Stats()
+		for n := range int64(times) {
+			if err := addTwo(s, win, 1, n); err != nil {
+				return err
+			}
+		}
+		after, _ := s.node.Stats()
+		executed := after.Executed - before.Executed
+		if err := check(executed >= times/2 && after.AnswersLost == 0, "of %d requests the program executed %d, and its answers got lost %d times",
+			times, executed, after.AnswersLost); err != nil {
+			return err
+		}
+	}
+	return win.Free(s.ctx)
+}
+
+// The program's answers reach a UDP socket, whose kernel leaves checksums partial: whether
+// they stay so on the way, a port of the bridge completes them, or native XDP forgets that
+// they are.
+func TestAnswersReachUDPSockets(t *testing.T) {
+	for _, test := range []struct {
+		transport string
+		sums      bool
+	}{{"xdp-generic", true}, {"xdp-generic", false}, {"xdp-native", true}, {"xdp-native", false}} {
+		t.Run(fmt.Sprintf("%s, sums at the port %v", test.transport, test.sums), func(t *testing.T) {
+			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 3}), test.transport)
+			if test.sums {
+				sumAtPort(t, lab, 0)
+			}
+			j := start(t, lab, spec{program: "asking", ranks: 2, transports: []string{"udp", test.transport}})
+			j.finish()
+			checkNothingLost(j)
+		})
+	}
+}
+
+// contained: the programs of all ranks take locks and count, and then the ranks do
+// everything else.
+func contained(s *self) error {
+	return all(func() error { return exclusive(s) }, func() error { return exchange(s) })
+}
+
+// In generic mode the program's answers need no help at the far end of a veth: the ports of
+// a bridge of containers have no program.
+func TestContainersNeedNoProgramAtTheBridge(t *testing.T) {
+	for _, sums := range testenv.Cases([]bool{true}, false) {
+		t.Run(fmt.Sprintf("sums at a port %v", sums), func(t *testing.T) {
+			lab := newLab(t, netlab.Config{Ranks: 3})
+			if sums {
+				sumAtPort(t, lab, 0)
+			}
+			j := start(t, lab, spec{program: "contained", transports: []string{"xdp-generic"}})
+			j.finish()
+			checkNothingLost(j)
+			for _, r := range j.ranks {
+				r.rewind()
+				if c := j.counters(r); c.Mode != "xdp-generic" || c.Engine.Executed == 0 || c.Engine.AnswersLost != 0 {
+					t.Errorf("rank %d used %s, programs executed %d of its requests, and answers got lost %d times",
+						r.n, c.Mode, c.Engine.Executed, c.Engine.AnswersLost)
+				}
+			}
+		})
+	}
+}
+
+func sumAtPort(t *testing.T, lab *netlab.Lab, rank int) {
+	t.Helper()
+	if err := lab.SumAtPort(rank); err != nil {
+		t.Fatal(err)
+	}
+}
