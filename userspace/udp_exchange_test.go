@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/netlab"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
@@ -33,6 +34,7 @@ type end struct {
 	free []int32
 
 	joins bool // sends frames joined
+	way   engine.Way
 }
 
 func newEnd(t testing.TB, dev Device, err error) *end {
@@ -91,7 +93,7 @@ func (e *end) send(path PathID, payloads ...[]byte) {
 		slot := e.free[0]
 		e.free = e.free[1:]
 		copy(e.dev.Slab().Payload(slot), p)
-		outs = append(outs, Out{Slot: slot, Len: int32(len(p)), Path: path})
+		outs = append(outs, Out{Slot: slot, Len: int32(len(p)), Path: path, Way: e.way})
 	}
 	e.join(outs)
 	reaped := make([]int32, 16)

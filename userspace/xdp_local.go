@@ -35,9 +35,12 @@ func (x *XDP) reservePort() error {
 
 // openLocal makes that socket a device of its own, which shares the slab.
 func (x *XDP) openLocal() error {
+	if err := x.stack.setOptions(); err != nil {
+		return err
+	}
 	x.stack.slab = x.slab
-	x.stack.initialize(x.log)
-	return x.stack.setOptions()
+	x.stack.initialize(x.log) // it asks how large the buffer is that was set
+	return nil
 }
 
 // pathLocal is Path for an address of this machine.
