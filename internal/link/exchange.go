@@ -12,10 +12,11 @@ import (
 // any other. The origin repeats the frame until an answer comes. The target remembers the
 // last exchange of each session, so nothing is done twice.
 //
-// An exchange begins when the peer has applied every bundle of requests before it, and
-// until it ends no other bundle of requests is sent to that peer. So what travels in
-// bundles and what travels in exchanges never overtake each other. A bundle that
-// was executed has no sequence at the peer: later ones have lower numbers there than here.
+// An exchange begins when the peer has applied every bundle of requests before it, and none
+// that is later has passed it. Until it ends no other bundle of requests is sent to that
+// peer. So what travels in bundles and what travels in exchanges never overtake each other. A
+// bundle that was executed has no sequence at the peer: later ones have lower numbers there
+// than here.
 
 const (
 	userFrom = 3 // the try that first asks for user space, as each second one does from then on
@@ -62,7 +63,7 @@ func (l *Link) beginExchange(s *Session) bool {
 	}
 	i := s.queue[Request].head
 	p := &l.slots[i]
-	if p.flags&wire.FlagAckNow == 0 || p.seq != s.acked[Request] || int(p.length) > x.limit {
+	if p.flags&wire.FlagAckNow == 0 || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq || int(p.length) > x.limit {
 		return false
 	}
 	payload := l.cfg.Slab.Payload(i)

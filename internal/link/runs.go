@@ -113,12 +113,25 @@ func (l *Link) depart() {
 				l.remove(&s.leaving, i)
 				if way == Joined {
 					s.runs.bytes += int(l.slots[i].length)
+					if s.leaving.n == 0 {
+						l.askPromptly(s, i)
+					}
 				}
 				l.launch(s, i, way, way == Joined && n > 1)
 			}
 		}
 	}
 	l.leaving = l.leaving[:0]
+}
+
+// askPromptly has bundle i, the last of those that leave, acknowledged at once: later ones may
+// overtake it, and be acknowledged first.
+func (l *Link) askPromptly(s *Session, i int32) {
+	p := &l.slots[i]
+	p.flags |= wire.FlagAckNow
+	if p.class == Request {
+		s.promptSeq = max(s.promptSeq, p.seq)
+	}
 }
 
 // nextRun returns how many of the bundles that are to leave first can share a message.
@@ -129,7 +142,7 @@ func (l *Link) nextRun(s *Session) int {
 	n, bytes := 1, int(length)
 	for i = l.slots[i].next; i != None && n < most; i = l.slots[i].next {
 		p := &l.slots[i]
-		if bytes += int(p.length); p.length > length || bytes > maxRun {
+		if bytes += int(p.length); p.length > length || bytes > maxRun || l.isSmall(i) {
 			break
 		}
 		if n++; p.length < length {
@@ -139,11 +152,11 @@ func (l *Link) nextRun(s *Session) int {
 	return n
 }
 
-// mayRun reports whether n frames to s go by the way of runs. A few follow a run that left
-// just before.
+// mayRun reports whether the n frames to s that are to leave first go by the way of runs. A
+// few follow a run that left just before, but for a small bundle.
 func (l *Link) mayRun(s *Session, n int, follows bool) bool {
 	r := &s.runs
-	if n < leastRun && !follows {
+	if n < leastRun && (!follows || l.isSmall(s.leaving.head)) {
 		return false
 	}
 	if r.most < leastRun {

@@ -164,7 +164,45 @@ func (s *Session) CloseBundle(c Class) {
 	}
 	l.slots[i].state = slotQueued
 	l.pushBack(&s.queue[c], i)
+	l.letPass(s, c)
 	l.pump(s, c)
+}
+
+// A small bundle leaves before longer ones that are queued, and may take the last credits,
+// which others leave: it does not wait for a long transfer before it. The target applies
+// bundles by their sequences and their places in the order, whenever they arrive. Places
+// are given as bundles leave, so no ordered one passes another.
+const (
+	smallBundle = 512 // bytes
+	keptCredits = 16  // of so many credits one is for small bundles
+)
+
+func (l *Link) isSmall(i int32) bool { return l.slots[i].length <= smallBundle }
+
+// letPass moves the bundle of class c that was queued last before longer ones, if it may
+// leave before them.
+func (l *Link) letPass(s *Session, c Class) {
+	q := &s.queue[c]
+	i, after := q.tail, None
+	if !l.isSmall(i) || l.slots[i].flags&wire.FlagFence != 0 { // which waits for those before it in any case
+		return
+	}
+	j := q.head
+	for ; j != i && l.isSmall(j); j = l.slots[j].next {
+		after = j
+	}
+	for ; j != i; j = l.slots[j].next {
+		if l.slots[j].flags&l.slots[i].flags&wire.FlagOrdered != 0 {
+			return
+		}
+	}
+	if l.slots[i].prev == after {
+		return
+	}
+	l.remove(q, i)
+	l.insertAfter(q, after, i)
+	// The acknowledgement of i says nothing of those that it passes.
+	l.slots[q.tail].flags |= l.slots[i].flags & wire.FlagAckNow
 }
 
 // pump sends what is queued, lost bundles first, as far as the window allows.
@@ -172,7 +210,7 @@ func (l *Link) pump(s *Session, c Class) {
 	if s.state != open || c == Request && s.exchange.limit > 0 && (s.exchange.bundle != None || l.beginExchange(s)) {
 		return
 	}
-	window := min(int32(s.congestion.Window()), s.credits)
+	window := min(int32(s.congestion.Window()), s.credits-s.credits/keptCredits)
 	for s.inFlight[c] < window {
 		i := l.lostDue(s, c)
 		if i == None {
@@ -181,6 +219,10 @@ func (l *Link) pump(s *Session, c Class) {
 			}
 			l.remove(&s.queue[c], i)
 		}
+		l.transmit(s, i)
+	}
+	for i := s.queue[c].head; i != None && l.isSmall(i) && s.inFlight[c] < s.credits; i = s.queue[c].head {
+		l.remove(&s.queue[c], i)
 		l.transmit(s, i)
 	}
 }
@@ -229,7 +271,7 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.sends == 0 {
 		p.firstAt = l.Now
 		l.stats.Sent++
-		s.sentSeq[p.class] = p.seq + 1     // bundles leave in the order in which they were begun
+		s.sentSeq[p.class] = max(s.sentSeq[p.class], p.seq+1)
 		if p.flags&wire.FlagOrdered != 0 { // not before: an exchange takes no place in the order
 			s.order++
 			p.order = s.order

@@ -52,7 +52,7 @@ type outgoing struct {
 	runs       runs
 	leaving    slotList // sent for the first time by the next call of Output, which chooses the way
 	nextSeq    [NumClasses]uint64
-	sentSeq    [NumClasses]uint64 // every bundle below it has been sent, or executed
+	sentSeq    [NumClasses]uint64 // no bundle from it on has been sent, or executed
 	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer
 	open       [NumClasses]int32
 	sealed     bool                 // the open bundle of requests takes nothing that Room is asked for

@@ -76,6 +76,11 @@ func (l *Link) insert(list *slotList, i int32) {
 	for before != None && l.slots[before].seq > l.slots[i].seq {
 		before = l.slots[before].prev
 	}
+	l.insertAfter(list, before, i)
+}
+
+// insertAfter puts slot i into list, behind slot before; at its head if that is None.
+func (l *Link) insertAfter(list *slotList, before, i int32) {
 	s := &l.slots[i]
 	s.prev = before
 	if before == None {

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	maxOps      = 1 << 16
-	minFragment = 256     // smaller pieces of a transfer are not worth a record
-	maxResult   = 1 << 31 // bytes of one operation's result: records count them with 32 bits
-	issueBudget = 32      // bundles filled by one call of Issue
+	maxOps       = 1 << 16
+	minFragment  = 256      // smaller pieces of a transfer are not worth a record
+	maxResult    = 1 << 31  // bytes of one operation's result: records count them with 32 bits
+	issueBudget  = 32       // bundles filled by one call of Issue
+	longTransfer = 16 << 10 // bytes of a put whose last bundle takes nothing else
 )
 
 // op is an operation that awaits an answer from its target.
@@ -275,7 +276,7 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 	}
 	for range issueBudget {
 		if c.at == c.size() {
-			return true, nil
+			break
 		}
 		sent := false
 		switch c.Code {
@@ -302,7 +303,13 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 			return false, nil
 		}
 	}
-	return c.at == c.size(), nil
+	if c.at < c.size() {
+		return false, nil
+	}
+	if c.Code == wire.CodePut && c.at >= longTransfer {
+		s.CloseBundle(link.Request) // what follows, small as it may be, shall not travel with the end of this
+	}
+	return true, nil
 }
 
 // abandon ends a call that was begun and cannot go on.
