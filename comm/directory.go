@@ -21,7 +21,7 @@ const (
 // directory is what ranks have published, as far as this one has learned. The engine judges
 // hellos by it. The rest is looked up in the background.
 type directory struct {
-	lookUp func(ctx context.Context, rank int) // asks the rendezvous, and calls learn or ended
+	lookUp func(ctx context.Context, rank int) // asks the rendezvous, and takes in the answer
 
 	mu      sync.Mutex
 	open    bool
@@ -86,13 +86,17 @@ func (d *directory) judge(rank int, incarnation uint64, at netip.AddrPort) engin
 	return engine.Unknown
 }
 
-// learn takes in what a rank has published.
-func (d *directory) learn(rank int, p peerAddress) {
+// learn takes in what a rank has published, and reports whether that is news. A rank without
+// an address is one that this rank cannot speak with: all its hellos are refuted.
+func (d *directory) learn(rank int, p peerAddress) (news bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l := d.at(rank); p.incarnation > l.incarnation { // the answer to an earlier question may come later
-		l.peerAddress = p
+	l := d.at(rank)
+	if p.incarnation <= l.incarnation { // the answer to an earlier question may come later
+		return false
 	}
+	l.peerAddress = p
+	return true
 }
 
 // ended takes in that no process will have the rank any more.
@@ -119,10 +123,7 @@ func (j *Job) lookUp(ctx context.Context, rank int) {
 	case errors.As(err, &ended):
 		j.directory.ended(rank)
 	case err == nil && found:
-		var p peerAddress
-		if p, err = parsePeer(incarnation, place); err == nil {
-			j.directory.learn(rank, p)
-		}
+		_, _ = j.take(rank, incarnation, place) // which tells what is wrong with it
 	}
 	if err != nil && ended == nil && !errors.Is(err, bootstrap.ErrLeft) && ctx.Err() == nil {
 		j.warnUnknown.Do(func() {

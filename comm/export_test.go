@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/collective"
@@ -73,4 +74,13 @@ func SetLongWait(d time.Duration) (restore func()) {
 // communicator, and the others are still to be told so.
 func (c *Comm) SplitInSteps(ctx context.Context, between func()) (*Comm, error) {
 	return c.split(ctx, "comm split", 0, 0, func(*Comm) error { between(); return nil })
+}
+
+// PlaceOf returns what a rank at an address publishes.
+func PlaceOf(at netip.AddrPort) []byte { return placeOf(at) }
+
+// ParsePlace reads, as rank self, what another rank has published.
+func ParsePlace(rank, self int, place string) (netip.AddrPort, error) {
+	p, err := parsePeer(rank, self, 0, []byte(place))
+	return p.addr, err
 }

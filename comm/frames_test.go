@@ -36,7 +36,7 @@ func joinByHand(ctx context.Context, t *testing.T, place bootstrap.Config) *hand
 	if err := c.SetDeadline(time.Now().Add(testenv.Limit)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Publish(ctx, []byte(c.LocalAddr().String())); err != nil {
+	if err := m.Publish(ctx, comm.PlaceOf(c.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
 		t.Fatal(err)
 	}
 	return &handMade{c, m}

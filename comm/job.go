@@ -34,6 +34,10 @@
 //
 // # After a failure
 //
+// A rank of another build, which speaks another version of the frames, counts as failed
+// from the first call on that needs it. In the error of that, errors.Is finds the class
+// Unsupported too.
+//
 // The survivors of a communicator c go on with one of their own:
 //
 //	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
@@ -228,7 +232,7 @@ func (j *Job) start(ctx context.Context, o Options) error {
 	j.poller = userspace.NewPoller(dev, eng, o.Spin)
 	j.world = newComm(j, collective.WorldContext, nil)
 	j.directory.begin(j.lookUp)
-	if err := j.store.Publish(ctx, []byte(self.addr.String())); err != nil {
+	if err := j.store.Publish(ctx, placeOf(self.addr)); err != nil {
 		j.directory.close()
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)

@@ -204,7 +204,8 @@ func (c *Comm) greet() {
 	c.greeted.Do(func() {
 		c.job.goBackground(func(ctx context.Context) {
 			for rank := range c.size {
-				if _, err := c.session(ctx, rank); err != nil && ctx.Err() == nil {
+				_, err := c.session(ctx, rank)
+				if _, logged := errors.AsType[buildError](err); err != nil && !logged && ctx.Err() == nil {
 					c.job.log.Warn("a member of a communicator cannot be reached", "rank", c.WorldRank(rank), "error", err)
 				}
 			}

@@ -13,18 +13,6 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// peerAddress is what a rank publishes about itself.
-type peerAddress struct {
-	addr        netip.AddrPort
-	incarnation uint64
-}
-
-// parsePeer reads what a rank has published.
-func parsePeer(incarnation uint64, place []byte) (peerAddress, error) {
-	addr, err := netip.ParseAddrPort(string(place))
-	return peerAddress{addr, incarnation}, err
-}
-
 // openStore joins the exchange, completes o.Place with what the launcher has told, and has
 // the log say what it waits for.
 func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
@@ -64,7 +52,7 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	incarnation, place, err := j.store.Find(ctx, rank)
 	stop()
 	if err == nil {
-		peer, err = parsePeer(incarnation, place)
+		peer, err = j.take(rank, incarnation, place)
 	}
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
 		j.processEnded(ended)
@@ -74,7 +62,6 @@ func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) 
 	if err != nil {
 		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
 	}
-	j.directory.learn(rank, peer)
 	return peer, nil
 }
 

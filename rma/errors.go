@@ -43,7 +43,7 @@ const (
 	ErrRMAFlavor   = mpierr.RMAFlavor
 	ErrProcFailed  = mpierr.ProcFailed  // a process died or was not heard of
 	ErrClosed      = mpierr.Closed      // the node or window was closed
-	ErrUnsupported = mpierr.Unsupported // the machine cannot do what was asked
+	ErrUnsupported = mpierr.Unsupported // the machine cannot do what was asked, or a rank is of another build
 	ErrTimeout     = mpierr.Timeout     // the context of the call has ended
 )
 

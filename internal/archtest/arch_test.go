@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"internal/program/live": {"comm", "datatype", "internal/program", "rma", "window"}, // for tests
 	"userspace":             {"afxdp", "internal/engine", "internal/express", "internal/hostaddr", "internal/mpierr", "internal/seat", "internal/wire", "loader"},
 	"comm": {"datatype", "internal/attribute", "internal/bootstrap", "internal/collective", "internal/engine", "internal/express", "internal/mpierr",
-		"userspace", "window"},
+		"internal/wire", "userspace", "window"},
 	"rma": {"comm", "datatype", "internal/attribute", "internal/bootstrap", "internal/engine", "internal/epochs", "internal/express", "internal/hostmem", "internal/mpierr", "internal/onesided",
 		"internal/wire", "userspace", "window"},
 	"internal/bootstrap/pmi": {},

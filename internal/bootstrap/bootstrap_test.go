@@ -307,7 +307,8 @@ func TestNobodyLeavesAFenceBeforeAllAreThere(t *testing.T) {
 func TestStrangersAreRefused(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	good, rank := dialNext(t, s.Addr())
-	if _, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil); !errors.Is(err, ErrRefused) {
+	_, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "its job id is another one") {
 		t.Errorf("wrong token: %v", err)
 	}
 	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)})
@@ -341,6 +342,29 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	if err := good.Put(testContext(t), Key(rank, "k"), nil); err != nil {
 		t.Errorf("the good client suffered: %v", err)
+	}
+}
+
+// TestHelloOfAnotherVersionIsTold says hello as a rank of another build does, with the right
+// job id and with another.
+func TestHelloOfAnotherVersionIsTold(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	older, newer := string(protocolVersion[0]-1), string(protocolVersion[0]+1)
+	for _, hello := range []string{protocol + older + token, protocol + newer + "another form", protocol + newer} {
+		c, err := net.Dial("tcp", s.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(testenv.Limit))
+		if _, err := c.Write(appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(hello)})); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("it speaks version %d of the rendezvous, which speaks version %d", hello[4], protocolVersion[0])
+		m, err := readMessage(c, maxMessageBytes)
+		if err != nil || m.kind != kindRefused || !strings.Contains(string(m.body), want) {
+			t.Errorf("%q: answered by kind %d, %q, %v, want %q", hello, m.kind, m.body, err, want)
+		}
 	}
 }
 

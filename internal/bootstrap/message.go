@@ -37,7 +37,9 @@ const (
 )
 
 const (
-	helloMagic       = "XRBS\x04" // protocol and version
+	protocol         = "XRBS"
+	protocolVersion  = "\x04"
+	helloMagic       = protocol + protocolVersion
 	messageHead      = 4 + 1 + 4
 	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
 	helloHead        = 4 + 4                               // rank and size

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/binary"
@@ -243,8 +244,14 @@ func (c *connection) greet(r *bufio.Reader) (message, bool) {
 	if err != nil || m.kind != kindHello {
 		return m, false
 	}
-	if subtle.ConstantTimeCompare(m.body, []byte(helloMagic+c.server.token)) != 1 {
-		c.refuse(m, errors.New("its job id or protocol version is another one"))
+	theirs, ok := bytes.CutPrefix(m.body, []byte(protocol))
+	switch {
+	case ok && len(theirs) > 0 && theirs[0] != protocolVersion[0]:
+		c.refuse(m, fmt.Errorf("it speaks version %d of the rendezvous, which speaks version %d: start all ranks of a job, and the launcher, from one build",
+			theirs[0], protocolVersion[0]))
+		return m, false
+	case subtle.ConstantTimeCompare(m.body, []byte(helloMagic+c.server.token)) != 1:
+		c.refuse(m, errors.New("its job id is another one"))
 		return m, false
 	}
 	c.conn.SetReadDeadline(time.Time{})

@@ -52,7 +52,7 @@ const (
 const (
 	ProcFailed  Class = 1001 // a process died, or was not heard of within the limit
 	Closed      Class = 1002 // the node, communicator or window was closed
-	Unsupported Class = 1003 // the machine or the kernel cannot do what was asked
+	Unsupported Class = 1003 // the machine or the kernel cannot do what was asked, or a rank is of another build
 	Timeout     Class = 1004 // the context of a call has ended, be it by its deadline or cancelled
 )
 
