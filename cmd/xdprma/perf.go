@@ -35,7 +35,16 @@ Tests:
   floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP, a
              stream of full frames and one of frames of 8 bytes; in generic mode
              a stream of joined UDP frames too
-  all        everything
+  costs      what a long transfer pays for beside the bare stream of joined UDP
+             frames, one cost more in each step; with --transport xdp-generic or udp
+  all        everything but costs
+
+The steps of costs:
+%s
+Each does all that those before it do. The table has the µs that a message takes,
+how many more than in the step before, and for how many each side is busy with it,
+the median. A cost at the side that waits for the other does not slow the stream.
+On a veth the kernel's part of receiving is done while the sender sends.
 
 Inside a job that something else has started, perf measures between the job's
 ranks, and takes no floor.
@@ -53,19 +62,22 @@ the processor time of one rank as a fraction of a core.`
 // so one in the middle.
 const defaultRounds, maxRounds = 8, 100
 
-// perfFloor is the name under which the floor alone is measured.
-const perfFloor = "floor"
+// The names under which the floor alone, and the steps of perf.Costs, are measured.
+const perfFloor, perfCosts = "floor", "costs"
 
 func perfCommand() *cli.Command {
-	var list strings.Builder
+	var list, costs strings.Builder
 	for _, t := range perf.Tests {
 		fmt.Fprintf(&list, "  %-25s%s\n", t.Name, t.About)
+	}
+	for _, c := range perf.Costs {
+		fmt.Fprintf(&costs, "  %-25s%s\n", c.Kind, c.About)
 	}
 	return &cli.Command{
 		Name:        "perf",
 		Usage:       "measure one-sided communication, and AF_XDP alone",
 		ArgsUsage:   "test...",
-		Description: fmt.Sprintf(perfDescription, list.String()),
+		Description: fmt.Sprintf(perfDescription, list.String(), costs.String()),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "bytes", Usage: "sizes of an operation, separated by commas; K and M mean 2^10 and 2^20"},
 			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
@@ -109,6 +121,7 @@ func perfCommand() *cli.Command {
 type perfOptions struct {
 	tests      []perf.Test
 	floor      bool // measure the floor alone too
+	costs      bool // measure the steps of perf.Costs too
 	bytes      []int
 	window     int
 	mtu        int
@@ -170,7 +183,10 @@ func (o *perfOptions) selectTests(names []string) error {
 		if name == perfFloor || name == "all" {
 			o.floor = true
 		}
-		if name == perfFloor {
+		if name == perfCosts {
+			o.costs = true
+		}
+		if name == perfFloor || name == perfCosts {
 			continue
 		}
 		found := perf.Select(name)

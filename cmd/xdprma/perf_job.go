@@ -11,8 +11,8 @@ import (
 // perfInJob measures as a rank of a job that something else has started: tests
 // of two ranks if it has two, and those of scale. Rank 0 reports.
 func perfInJob(ctx context.Context, place bootstrap.Config, o *perfOptions, report *perfReport) error {
-	if o.floor && len(o.tests) == 0 {
-		return fmt.Errorf("the floor is not measured inside a job: run xdprma perf %s by itself", perfFloor)
+	if o.costs || o.floor && len(o.tests) == 0 {
+		return fmt.Errorf("%s and %s are not measured inside a job: run xdprma perf with them by itself", perfFloor, perfCosts)
 	}
 	plan := &perf.Plan{Bind: o.bind, Duration: o.duration, Iterations: o.iterations}
 	for _, t := range o.tests {

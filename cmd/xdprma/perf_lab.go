@@ -46,7 +46,7 @@ func perfInLabs(o *perfOptions, report *perfReport) error {
 	}
 	progress := newPerfProgress(o.steps(len(pairs), len(scales)))
 	defer progress.clear()
-	if len(pairs) > 0 || o.floor {
+	if len(pairs) > 0 || o.floor || o.costs {
 		err := withBench(o, 2, signals, progress, report, func(b *bench) error { return b.pairs(pairs) })
 		if err != nil {
 			return err
@@ -62,6 +62,9 @@ func perfInLabs(o *perfOptions, report *perfReport) error {
 func (o *perfOptions) steps(pairs, scales int) int {
 	n := pairs + scales*len(o.scales())
 	if o.floor {
+		n++
+	}
+	if o.costs {
 		n++
 	}
 	return n
@@ -120,7 +123,7 @@ func (b *bench) learnMode() (string, error) {
 	return samples[0].Mode, nil
 }
 
-// pairs measures the floor alone, if asked to, and tests of two ranks.
+// pairs measures the floor alone and the costs, if asked to, and tests of two ranks.
 func (b *bench) pairs(tests []perf.Test) error {
 	if b.o.floor {
 		b.progress.next(perfFloor)
@@ -138,12 +141,45 @@ func (b *bench) pairs(tests []perf.Test) error {
 		}
 		b.print(results, "")
 	}
+	if b.o.costs {
+		b.progress.next(perfCosts)
+		if err := b.costs(); err != nil {
+			return err
+		}
+	}
 	for _, t := range tests {
 		b.progress.next(t.Name)
 		if err := b.test(t, 2); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// costs measures the steps of perf.Costs, in turn in each round.
+func (b *bench) costs() error {
+	device := b.floorDevice()
+	switch device {
+	case perf.FloorXDPGeneric:
+		device = perf.FloorJoined
+	case perf.FloorXDP:
+		return fmt.Errorf("%s are of joined UDP frames, and ranks in native mode send none: use --transport xdp-generic or udp", perfCosts)
+	}
+	var points []perf.FloorPoint
+	for range b.o.rounds {
+		for _, c := range perf.Costs {
+			points = append(points, perf.FloorPoint{Kind: c.Kind})
+		}
+	}
+	samples, err := b.takeFloorOn(device, points, b.o.duration/time.Duration(b.o.rounds))
+	if err != nil {
+		return err
+	}
+	results, err := perf.SummarizeCosts(samples)
+	if err != nil {
+		return err
+	}
+	b.print(results, "")
 	return nil
 }
 

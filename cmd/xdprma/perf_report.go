@@ -83,8 +83,13 @@ func writePerfJSON(w io.Writer, results []*perf.Result) error {
 	for _, r := range results {
 		rounded := *r
 		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS,
-			&rounded.KernelP50, &rounded.KernelP99} {
+			&rounded.MessageTime, &rounded.SenderTime, &rounded.ReceiverTime, &rounded.KernelP50, &rounded.KernelP99} {
 			*f = round(*f, 3)
+		}
+		rounded.NsPerByte = round(r.NsPerByte, 5)
+		if r.Added != nil {
+			added := round(*r.Added, 3)
+			rounded.Added = &added
 		}
 		rounded.MopsPerS, rounded.Ratio = round(r.MopsPerS, 6), round(r.Ratio, 5)
 		if r.AllocsPerOp != nil {

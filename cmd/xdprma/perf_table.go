@@ -22,6 +22,16 @@ var perfColumns = []perfColumn{
 	{"p50", func(r *perf.Result) string { return figure(r.P50) }},
 	{"p99", func(r *perf.Result) string { return figure(r.P99) }},
 	{"MB/s", func(r *perf.Result) string { return figure(r.MBPerS) }},
+	{"ns/byte", func(r *perf.Result) string { return figure(r.NsPerByte) }},
+	{"µs/message", func(r *perf.Result) string { return figure(r.MessageTime) }},
+	{"adds", func(r *perf.Result) string {
+		if r.Added == nil {
+			return ""
+		}
+		return strconv.FormatFloat(*r.Added, 'f', 2, 64)
+	}},
+	{"sender", func(r *perf.Result) string { return figure(r.SenderTime) }},
+	{"receiver", func(r *perf.Result) string { return figure(r.ReceiverTime) }},
 	{"Mop/s", func(r *perf.Result) string { return figure(r.MopsPerS) }},
 	{"floor p50", func(r *perf.Result) string { return figure(r.FloorP50) }},
 	{"floor p99", func(r *perf.Result) string { return figure(r.FloorP99) }},

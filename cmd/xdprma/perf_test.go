@@ -45,7 +45,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 // perfSample has a result of each shape.
 func perfSample() []*perf.Result {
-	none, some := 0.0, 1.23456
+	none, some, added := 0.0, 1.23456, 0.852712
 	return []*perf.Result{
 		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 1.2345678, KernelP99: 2.5, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-latency", Bytes: 65536, P50: 86.1, P99: 1218, FloorP50: 42.7, FloorP99: 60.9, Ratio: 2.02, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &some},
@@ -53,6 +53,8 @@ func perfSample() []*perf.Result {
 		{Test: "put-bandwidth", Bytes: 1 << 20, Window: 1, MBPerS: 1145, MopsPerS: 0.00109, FloorMBPerS: 655.5, Ratio: 1.75, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "progress-stopped-paced", Bytes: 8, P50: 3001024.511, P99: 3001024.511, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 3.5, KernelP99: 6, Ratio: 811087.7, WhileStopped: new(uint64), Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "idle", Ratio: 0.004931, Mode: "udp", MTU: 1500, Ranks: 2},
+		{Test: "costs-joined", Bytes: 64768, MBPerS: 4000.1239, NsPerByte: 0.249992256, MessageTime: 16.1914985, SenderTime: 15.2514985, ReceiverTime: 9.5, Mode: "udp behind xdp-generic", MTU: 1500, Ranks: 2},
+		{Test: "costs-pieces", Bytes: 64768, MBPerS: 3800, NsPerByte: 0.263157895, MessageTime: 17.0442105, Added: &added, Mode: "udp behind xdp-generic", MTU: 1500, Ranks: 2},
 		{Test: "floor-stream", MBPerS: 1638, Mode: "xdp-native", MTU: 1500, Ranks: 2},
 	}
 }
@@ -60,8 +62,8 @@ func perfSample() []*perf.Result {
 func TestPerfTable(t *testing.T) {
 	var b bytes.Buffer
 	all := perfSample()
-	for _, part := range [][]*perf.Result{all[:2], all[2:4], all[4:5], all[5:6], {all[6], all[0]}, nil} {
-		if err := writePerfTable(&b, part, map[bool]string{true: "xdp-native"}[len(part) == 2]); err != nil {
+	for _, part := range [][]*perf.Result{all[:2], all[2:4], all[4:5], all[5:6], all[6:8], {all[8], all[0]}, nil} {
+		if err := writePerfTable(&b, part, map[bool]string{true: "xdp-native"}[len(part) == 2 && part[1].Added == nil]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -308,6 +310,37 @@ func TestPerfFloorFollowsTheModeOfRanks(t *testing.T) {
 		if !generic && strings.Contains(out, "joined") {
 			t.Errorf("%s: a floor of joined frames in\n%s", transport, out)
 		}
+	}
+}
+
+// The costs are those of joined frames, which ranks in native mode do not send.
+func TestPerfCosts(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("perf", "costs", "--json", "--duration", "10ms", "--rounds", "2")
+		if s := c.run(t); s != 0 {
+			t.Fatalf("status %d: %s", s, &c.stderr)
+		}
+		d := json.NewDecoder(&c.stdout)
+		for i, cost := range perf.Costs {
+			var r perf.Result
+			if err := d.Decode(&r); err != nil {
+				t.Fatalf("step %d: %v", i, err)
+			}
+			if r.Test != string(cost.Kind) || r.Bytes == 0 || r.MBPerS <= 0 || r.NsPerByte <= 0 || r.MessageTime <= 0 || r.SenderTime <= 0 || r.ReceiverTime <= 0 || (r.Added == nil) != (i == 0) {
+				t.Errorf("step %d, %s: %+v", i, cost.Kind, r)
+			}
+		}
+		if d.More() {
+			t.Error("more results than steps")
+		}
+	})
+}
+
+func TestPerfNoCostsInNativeMode(t *testing.T) {
+	testenv.NeedsRoot(t)
+	c := command(t, "perf", "costs", "--transport", "xdp-native")
+	if s := c.run(t); s != statusFailed || !strings.Contains(c.stderr.String(), "--transport xdp-generic") {
+		t.Errorf("status %d: %s", s, &c.stderr)
 	}
 }
 

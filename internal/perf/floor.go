@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,20 @@ type side struct {
 	plan    *Plan
 	numbers [receiveMax]uint64
 	point   uint64 // of the plan, from 1
+	every   int    // frames of a stream that the receiver acknowledges at once
+}
+
+// newSide returns a side for point i of the plan, over l.
+func newSide(l line, plan *Plan, i int) (*side, error) {
+	s := &side{line: l, plan: plan, point: uint64(i + 1), every: l.window() / acksPerWindow}
+	if step := costOf(plan.Floors[i].Kind); step >= 0 {
+		costs, err := newCostLine(l, step)
+		if err != nil {
+			return nil, err
+		}
+		s.line, s.every = costs, costs.every()
+	}
+	return s, nil
 }
 
 // countBits is how many bits of a frame's number count within a point; the
@@ -98,9 +113,12 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 		}
 		defer release()
 	}
-	s := &side{line: l, plan: plan}
 	for i, p := range plan.Floors {
-		if err := s.measure(ctx, store, at.Side, i, p, emit); err != nil {
+		s, err := newSide(l, plan, i)
+		if err == nil {
+			err = s.measure(ctx, store, at.Side, i, p, emit)
+		}
+		if err != nil {
 			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
 		}
 	}
@@ -109,7 +127,6 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 
 // measure runs one point at both sides at the same time.
 func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
-	s.point = uint64(i + 1)
 	s.checking(p.Kind == CheckedStream)
 	runtime.GC()
 	over := bootstrap.Key(0, fmt.Sprintf("floor/%d/over", i))
@@ -121,8 +138,13 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
 		return err
 	}
+	costs, of := s.line.(*costLine)
+	spent := bootstrap.Key(1, fmt.Sprintf("floor/%d/spent", i))
 	if id != 0 {
-		return s.answer(ctx, store, over, p)
+		if err := s.answer(ctx, store, over, p); err != nil || !of {
+			return err
+		}
+		return store.Put(ctx, spent, strconv.AppendFloat(nil, costs.spent(), 'g', -1, 64))
 	}
 	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
 	run := s.stream
@@ -134,6 +156,16 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	}
 	if err := store.Put(ctx, over, nil); err != nil {
 		return err
+	}
+	if of {
+		text, err := store.Get(ctx, spent)
+		if err != nil {
+			return err
+		}
+		sample.SenderTime = costs.spent()
+		if sample.ReceiverTime, err = strconv.ParseFloat(string(text), 64); err != nil {
+			return fmt.Errorf("the receiver's time is %q: %w", text, err)
+		}
 	}
 	return emit(sample)
 }

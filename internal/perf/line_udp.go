@@ -76,6 +76,7 @@ func (l *udpLine) bind(ip netip.Addr) error {
 	return nil
 }
 
+func (l *udpLine) udp() *udpLine   { return l }
 func (l *udpLine) payload() int    { return l.most }
 func (l *udpLine) burst() int      { return l.segments }
 func (l *udpLine) mode() string    { return "udp" }
@@ -103,11 +104,8 @@ func (l *udpLine) connect(peer []byte) error {
 func (l *udpLine) send(number uint64, n, length int) error {
 	for n > 0 {
 		burst := min(n, l.segments)
-		if length != l.segment && (burst > 1 || length > l.segment) && l.segments > 1 {
-			if err := unix.SetsockoptInt(l.fd, unix.SOL_UDP, unix.UDP_SEGMENT, length); err != nil {
-				return fmt.Errorf("set UDP_SEGMENT to %d: %w", length, err)
-			}
-			l.segment = length
+		if err := l.cut(burst, length); err != nil {
+			return err
 		}
 		for i := range burst {
 			frame := l.out[i*length : (i+1)*length]
@@ -120,6 +118,18 @@ func (l *udpLine) send(number uint64, n, length int) error {
 		}
 		n -= burst
 	}
+	return nil
+}
+
+// cut has the kernel cut what is sent next, n frames of length bytes.
+func (l *udpLine) cut(n, length int) error {
+	if length == l.segment || n == 1 && length <= l.segment || l.segments == 1 {
+		return nil
+	}
+	if err := unix.SetsockoptInt(l.fd, unix.SOL_UDP, unix.UDP_SEGMENT, length); err != nil {
+		return fmt.Errorf("set UDP_SEGMENT to %d: %w", length, err)
+	}
+	l.segment = length
 	return nil
 }
 
@@ -143,17 +153,29 @@ func (l *udpLine) receive(numbers []uint64) (int, error) {
 		return 0, err
 	}
 	n := 0
-	for rest := l.buf[:length]; n < len(numbers) && len(rest) >= udpMarkLen; n++ {
-		number, ok := mark(rest)
-		frame := int(binary.LittleEndian.Uint32(rest[markLen:]))
-		if !ok || frame < udpMarkLen || frame > len(rest) {
-			return n, nil
+	for rest := l.buf[:length]; n < len(numbers); n++ {
+		frame, number := firstFrame(rest)
+		if frame == nil {
+			break
 		}
 		numbers[n] = number
-		l.drain(rest[udpMarkLen:frame])
-		rest = rest[frame:]
+		l.drain(frame[udpMarkLen:])
+		rest = rest[len(frame):]
 	}
 	return n, nil
+}
+
+// firstFrame returns the frame at the start of b and its number, nil if there is none.
+func firstFrame(b []byte) (frame []byte, number uint64) {
+	number, ok := mark(b)
+	if !ok || len(b) < udpMarkLen {
+		return nil, 0
+	}
+	length := int(binary.LittleEndian.Uint32(b[markLen:]))
+	if length < udpMarkLen || length > len(b) {
+		return nil, 0
+	}
+	return b[:length], number
 }
 
 // transient reports whether a later call may succeed. Refused is what a datagram

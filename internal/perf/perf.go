@@ -62,7 +62,7 @@ type FloorKind string
 // an echo of one small frame, answered by the XDP program of the other side, which
 // fetches a word and adds to it: no thread of that side runs. JoinedStream is Stream of UDP
 // frames that the kernel keeps joined as long as it can, where an XDP program in generic
-// mode passes them.
+// mode passes them. Costs has more, over UDP sockets alone.
 const (
 	Echo          FloorKind = "floor-echo"
 	Kernel        FloorKind = "floor-kernel"
@@ -110,7 +110,11 @@ type FloorSample struct {
 	Point   FloorPoint
 	Latency []byte  `json:",omitempty"` // of an echo, also in the kernel: encoded histogram of round trips, in nanoseconds
 	MBPerS  float64 `json:",omitempty"` // of a stream: 10^6 payload bytes a second
-	Lost    uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
-	Mode    string  // "xdp-native", "xdp-generic", "udp" or "udp behind xdp-generic"
-	MTU     int     // bytes of the largest IP packet
+	Message int     `json:",omitempty"` // payload bytes that the sender of a stream hands over at once
+	// Of a step of Costs: for how many µs each side is busy with a message.
+	SenderTime   float64 `json:",omitempty"`
+	ReceiverTime float64 `json:",omitempty"`
+	Lost         uint64  `json:",omitempty"` // round trips or frames that did not complete and do not count
+	Mode         string  // "xdp-native", "xdp-generic", "udp" or "udp behind xdp-generic"
+	MTU          int     // bytes of the largest IP packet
 }

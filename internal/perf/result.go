@@ -9,18 +9,23 @@ import (
 // Result is the outcome of one point, as it is told to people and programs.
 // A field that does not apply is absent.
 type Result struct {
-	Test        string  `json:"test"`
-	Bytes       int     `json:"bytes,omitempty"`               // of an operation
-	Window      int     `json:"window,omitempty"`              // operations outstanding
-	P50         float64 `json:"p50_us,omitempty"`              // latency in µs
-	P99         float64 `json:"p99_us,omitempty"`              // likewise
-	MBPerS      float64 `json:"mb_per_s,omitempty"`            // 10^6 payload bytes a second
-	MopsPerS    float64 `json:"mops_per_s,omitempty"`          // 10^6 operations a second
-	FloorP50    float64 `json:"floor_p50_us,omitempty"`        // of the bare echo
-	FloorP99    float64 `json:"floor_p99_us,omitempty"`        // likewise
-	FloorMBPerS float64 `json:"floor_mb_per_s,omitempty"`      // of the bare stream
-	KernelP50   float64 `json:"kernel_floor_p50_us,omitempty"` // of the bare fetch-and-add in XDP
-	KernelP99   float64 `json:"kernel_floor_p99_us,omitempty"` // likewise
+	Test         string   `json:"test"`
+	Bytes        int      `json:"bytes,omitempty"`               // of an operation, or of a message of Costs
+	Window       int      `json:"window,omitempty"`              // operations outstanding
+	P50          float64  `json:"p50_us,omitempty"`              // latency in µs
+	P99          float64  `json:"p99_us,omitempty"`              // likewise
+	MBPerS       float64  `json:"mb_per_s,omitempty"`            // 10^6 payload bytes a second
+	NsPerByte    float64  `json:"ns_per_byte,omitempty"`         // of a step of Costs
+	MessageTime  float64  `json:"message_us,omitempty"`          // likewise, of its messages of Bytes
+	Added        *float64 `json:"added_us,omitempty"`            // likewise, by which the time of a message exceeds that of the step before
+	SenderTime   float64  `json:"sender_us,omitempty"`           // likewise, for which the sender is busy with each message
+	ReceiverTime float64  `json:"receiver_us,omitempty"`         // likewise, the receiver
+	MopsPerS     float64  `json:"mops_per_s,omitempty"`          // 10^6 operations a second
+	FloorP50     float64  `json:"floor_p50_us,omitempty"`        // of the bare echo
+	FloorP99     float64  `json:"floor_p99_us,omitempty"`        // likewise
+	FloorMBPerS  float64  `json:"floor_mb_per_s,omitempty"`      // of the bare stream
+	KernelP50    float64  `json:"kernel_floor_p50_us,omitempty"` // of the bare fetch-and-add in XDP
+	KernelP99    float64  `json:"kernel_floor_p99_us,omitempty"` // likewise
 	// Ratio is latency to the floor's or throughput to the floor's; of the test
 	// idle it is processor time to time.
 	Ratio float64 `json:"ratio,omitempty"`

@@ -25,7 +25,7 @@ func (s *side) stream(p FloorPoint, sample *FloorSample) error {
 		return err
 	}
 	sample.MBPerS = float64(f.arrived-arrived) * float64(bytes) / time.Since(start).Seconds() / 1e6
-	sample.Lost = f.lost
+	sample.Message, sample.Lost = f.batch()*bytes, f.lost
 	return nil
 }
 
@@ -35,6 +35,9 @@ type flow struct {
 	length              int
 	sent, arrived, lost uint64
 }
+
+// batch is how many frames are sent at once.
+func (f *flow) batch() int { return min(f.burst(), f.every) }
 
 // run sends for as long as limit says, and until a window has arrived.
 func (f *flow) run(limit time.Duration) error {
@@ -55,7 +58,7 @@ func (f *flow) run(limit time.Duration) error {
 				f.arrived, heard, losses = number, now, 0
 			}
 		}
-		batch := min(f.burst(), f.window()/acksPerWindow)
+		batch := f.batch()
 		if f.sent+uint64(batch) <= f.arrived+f.lost+uint64(f.window()) {
 			if err := f.sendCount(0, batch, f.length); err != nil {
 				return err
@@ -74,7 +77,6 @@ func (f *flow) run(limit time.Duration) error {
 
 // acknowledge counts what arrives, and tells the sender.
 func (s *side) acknowledge(_ FloorPoint, done *atomic.Bool) error {
-	every := uint64(s.window() / acksPerWindow)
 	count, told := uint64(0), uint64(0)
 	for !done.Load() {
 		arrived, err := s.arrivals()
@@ -82,7 +84,7 @@ func (s *side) acknowledge(_ FloorPoint, done *atomic.Bool) error {
 			return err
 		}
 		count += uint64(len(arrived))
-		if count-told >= every {
+		if count-told >= uint64(s.every) {
 			told = count
 			if err := s.sendCount(count, 1, replyLen); err != nil {
 				return err
