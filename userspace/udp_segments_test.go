@@ -353,6 +353,21 @@ func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 	}
 }
 
+// Frames that a full socket keeps for long count as dropped, since they may go another way.
+// The kernel keeps them here while it looks for a neighbour who is not there.
+func TestUDPFullForLong(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	a := openEnd(t, l, 0, TransportUDP, false)
+	if err := unix.SetsockoptInt(a.dev.(*UDP).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8192); err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr(1).Next().Next()
+	a.send(a.path(netip.AddrPortFrom(nobody, 7)), messages(60, 1400)...)
+	if s := a.stats(); s.TxDropped == 0 || s.TxDropped+s.TxFrames != 60 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // messages returns n messages of a length.
 func messages(n, length int) (sent [][]byte) {
 	for range n {

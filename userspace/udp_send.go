@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,7 @@ type udpSender struct {
 	waiting atomic.Int32 // frames enqueued and not sent
 	busy    atomic.Bool  // a goroutine sends; messages, iovs and sending are its own
 	full    atomic.Bool  // the socket's buffer had no room when last asked
+	since   time.Time    // of whoever is busy: when it began to be full; zero: it is not
 
 	mu    sync.Mutex // guards the rest; never held across a system call
 	queue ring[Out]
@@ -109,6 +111,7 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	messages := t.compose(paths)
 	sent, errno := sendMessages(fd, t.messages[:messages])
 	if errno == 0 {
+		t.since = time.Time{}
 		n := 0
 		for i := range sent {
 			n += int(t.messages[i].header.Iovlen)
@@ -120,7 +123,7 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	t.errors.Add(1)
 	switch errno {
 	case unix.EAGAIN:
-		return false // no room in the socket's buffer; the batch stays
+		return t.stuck() // no room in the socket's buffer; the batch stays
 	case unix.EINTR, unix.ECONNREFUSED: // the latter answers an earlier frame, and is told once
 		return true
 	}
@@ -140,6 +143,24 @@ func (t *udpSender) sendBatch(fd int, paths *pathTable[sockaddr]) bool {
 	}
 	t.dropped.Add(uint64(frames))
 	t.finish(frames)
+	return true
+}
+
+// stuckAfter is how long the socket's buffer may be full before what waits for it is lost.
+const stuckAfter = 200 * time.Millisecond
+
+// stuck takes in that the socket's buffer is full. When it has been for long, the frames of the
+// batch count as lost, and it reports true: what they carry may go another way.
+func (t *udpSender) stuck() bool {
+	now := time.Now()
+	if t.since.IsZero() {
+		t.since = now
+	}
+	if now.Sub(t.since) < stuckAfter {
+		return false
+	}
+	t.dropped.Add(uint64(len(t.sending)))
+	t.finish(len(t.sending))
 	return true
 }
 

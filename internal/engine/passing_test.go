@@ -94,3 +94,53 @@ func TestOrderedCallsPassNoOrderedCalls(t *testing.T) {
 	}
 	f.atRest()
 }
+
+// TestSmallBundlesHoldUpNothingLost sends small puts without end on a path of a millisecond,
+// where one is lost: it is sent again within a few round trips, and not after all the others.
+func TestSmallBundlesHoldUpNothingLost(t *testing.T) {
+	type frame struct {
+		at       int64
+		from, to int
+		b        []byte
+	}
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	e := f.e[0]
+	var path []frame
+	var lost uint64
+	lostAt, again, between := int64(0), int64(0), 0
+	f.filter = func(from, to int, b []byte) int {
+		var h wire.Header
+		if h.Decode(b); from == 0 && h.Kind == wire.KindData {
+			switch {
+			case lost == 0 && len(path) > 20 && h.Sequence > 500:
+				lost, lostAt = h.Sequence, f.now
+				return 0
+			case lost != 0 && again == 0:
+				between++
+				if h.Sequence == lost {
+					again = f.now
+				}
+			}
+		}
+		path = append(path, frame{f.now + millisecond, from, to, bytes.Clone(b)})
+		return 0
+	}
+	for end := f.now + 200*millisecond; f.now < end; {
+		if _, err := e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: word(1)}); err != nil {
+			t.Fatal(err)
+		}
+		e.Flush(a)
+		f.settle()
+		f.advance(f.now + 5*microsecond)
+		for len(path) > 0 && path[0].at <= f.now {
+			p := path[0]
+			path = path[1:]
+			f.e[p.to].Receive(p.b, PathID(p.from))
+		}
+	}
+	if again == 0 || again-lostAt > 8*millisecond || between > 300 {
+		t.Errorf("bundle %d was sent again after %d µs and %d others", lost, (again-lostAt)/microsecond, between)
+	}
+}

@@ -35,7 +35,12 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	if i := s.exchange.bundle; i != None && s.acked[Request] > l.slots[i].seq {
 		l.exchangeTaken(s) // the answer that says so is late
 	}
-	s.ways[w].ackLargest = max(s.ways[w].ackLargest, h.AckLargest)
+	if h.AckLargest > s.ways[w].ackLargest {
+		s.ways[w].ackLargest = h.AckLargest
+		if w == Joined {
+			s.runs.silent = 0
+		}
+	}
 	l.settle(s, w, h.AckLargest, h.AckBits)
 	l.settleApplied(s, 1-w)
 	if s.reach.pending {
@@ -72,6 +77,9 @@ func (l *Link) settle(s *Session, w Way, largest, bits uint64) {
 			l.lookAgain(s)
 		default:
 			fresh = fresh || p.packet > t.cutPacket
+			if w == Joined {
+				s.runs.lost(p.packet, t.nextPacket, l.Now)
+			}
 			l.lose(s, i)
 			lost++
 		}
@@ -146,27 +154,37 @@ func (l *Link) lookAgain(s *Session) {
 
 // landed removes a bundle that the peer has from flight.
 func (l *Link) landed(s *Session, i int32) {
+	l.ground(s, i)
+	if p := &l.slots[i]; p.way == Joined {
+		s.runs.landed(l.longestRun(s))
+	}
+	l.discard(s, i)
+}
+
+// ground removes a bundle from flight.
+func (l *Link) ground(s *Session, i int32) {
 	p := &l.slots[i]
 	l.remove(&s.ways[p.way].flight, i)
 	s.inFlight[p.class]--
-	if p.way == Joined {
-		s.runs.landed(int(p.length), l.longestRun(s))
+	if p.extra {
+		p.extra = false
+		s.extra[p.class]--
 	}
-	l.discard(s, i)
+	if p.way == Joined {
+		s.runs.bytes -= int(p.length)
+	}
 }
 
 // lose moves a bundle from flight to the list of bundles to be sent again. The list is
 // in order, because the peer may have room for nothing but the first bundle that it
 // lacks.
 func (l *Link) lose(s *Session, i int32) {
+	l.ground(s, i)
 	p := &l.slots[i]
-	l.remove(&s.ways[p.way].flight, i)
-	s.inFlight[p.class]--
 	p.state = slotQueued
 	p.flags |= wire.FlagAckNow
 	l.insert(&s.again[p.class], i)
 	if p.way == Joined { // this says nothing of frames that go by themselves
-		s.runs.lost(int(p.length), l.Now)
 		p.tries = 0
 		return
 	}
@@ -219,7 +237,7 @@ func (l *Link) timeout(s *Session, w Way) {
 	if t.resendAt = at; at == 0 || at > l.Now {
 		return
 	}
-	probe := !t.probed
+	probe, patience := !t.probed, s.rtt.Probe()
 	t.probed = true
 	if probe {
 		l.stats.Probes++
@@ -241,7 +259,7 @@ func (l *Link) timeout(s *Session, w Way) {
 	// One more than the window may be in flight, or a closed window would never open.
 	l.lose(s, i)
 	if w == Joined && !probe {
-		l.loseRuns(s)
+		l.loseRuns(s, l.Now-patience)
 	}
 	if i = l.lostDue(s, p.class); i != None {
 		l.transmit(s, i)

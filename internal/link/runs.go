@@ -28,6 +28,8 @@ const (
 	leastLost  = 8
 	oneLostOf  = 4
 	calmFrames = 1024
+
+	mostSilent = 2 // timeouts in a row
 )
 
 // runs is what an origin knows of the way of joined frames to a peer.
@@ -37,6 +39,8 @@ type runs struct {
 	bytes   int    // in flight
 	arrived int    // bundles, since most changed
 	missing int    // bundles lost since then
+	counted uint64 // losses of packets below it have been counted
+	silent  int    // timeouts in a row that nothing was acknowledged between
 	probe   uint64 // packet number of the first frame of the probe that is out, or 0
 	until   int64  // for how long no probe is sent, or that one is waited for
 	pause   int64  // the next one
@@ -53,10 +57,8 @@ func (l *Link) openRuns(s *Session, h *wire.Hello) {
 // longestRun returns how many frames to s a message holds.
 func (l *Link) longestRun(s *Session) int { return min(l.cfg.Joins, maxRun/s.maxPayload) }
 
-// landed takes in that a bundle of a run has arrived, of so many bytes. A message may have
-// limit frames.
-func (r *runs) landed(bytes, limit int) {
-	r.bytes -= bytes
+// landed takes in that a bundle of a run has arrived. A message may have limit frames.
+func (r *runs) landed(limit int) {
 	if r.arrived++; r.arrived < calmFrames || r.most < leastRun {
 		return
 	}
@@ -66,26 +68,42 @@ func (r *runs) landed(bytes, limit int) {
 	}
 }
 
-// lost takes in that a bundle of a run was lost.
-func (r *runs) lost(bytes int, now int64) {
-	r.bytes -= bytes
+// lost takes in that a packet of a run was lost, since later ones have arrived; next is the
+// packet that will be sent next. All that is on its way when runs become shorter counts as
+// one loss: a message is lost as a whole.
+func (r *runs) lost(packet, next uint64, now int64) {
+	if packet < r.counted {
+		return
+	}
 	if r.missing++; r.missing < leastLost || r.missing*oneLostOf < r.arrived || r.most < leastRun {
 		return
 	}
-	r.arrived, r.missing = 0, 0
+	r.arrived, r.missing, r.counted = 0, 0, next
 	if r.most /= 2; r.most < leastRun {
-		r.until, r.pause = now+r.pause, min(2*r.pause, mostPause)
+		r.leave(now)
 	}
 }
 
-// loseRuns takes all for lost that was sent by the way of runs, of which the peer has
-// acknowledged nothing for long.
-func (l *Link) loseRuns(s *Session) {
+// leave has nothing go by the way of runs for a while.
+func (r *runs) leave(now int64) {
+	r.most, r.silent = 0, 0
+	r.until, r.pause = now+r.pause, min(2*r.pause, mostPause)
+}
+
+// loseRuns takes all for lost that was sent by the way of runs until then: the peer has
+// acknowledged nothing of it for long. It may have paused. If that comes again before it
+// acknowledges anything, the way is left.
+func (l *Link) loseRuns(s *Session, until int64) {
 	next := None
 	for i := s.ways[Joined].flight.head; i != None; i = next {
 		p := &l.slots[i]
-		if next = p.next; !p.inDevice && p.sentAt+s.rtt.Probe() <= l.Now {
+		if next = p.next; !p.inDevice && p.sentAt <= until {
 			l.lose(s, i)
+		}
+	}
+	if r := &s.runs; r.most >= leastRun {
+		if r.silent++; r.silent == mostSilent {
+			r.leave(l.Now)
 		}
 	}
 }
@@ -94,6 +112,7 @@ func (l *Link) loseRuns(s *Session) {
 func (l *Link) leave(s *Session, i int32) {
 	if s.leaving.n == 0 {
 		l.leaving = append(l.leaving, s)
+		l.WakeBy(l.Now + s.rtt.Probe()) // the timer of its way begins then
 	}
 	l.pushBack(&s.leaving, i)
 }
@@ -103,19 +122,17 @@ func (l *Link) depart() {
 	for _, s := range l.leaving {
 		ran := false
 		for s.leaving.n > 0 {
-			n := l.nextRun(s)
+			n, bytes := l.nextRun(s)
 			way := Single
-			if ran = l.mayRun(s, n, ran); ran {
+			if ran = l.mayRun(s, n, bytes, ran); ran {
 				way = Joined
+				s.runs.bytes += bytes
 			}
 			for ; n > 0; n-- {
 				i := s.leaving.head
 				l.remove(&s.leaving, i)
-				if way == Joined {
-					s.runs.bytes += int(l.slots[i].length)
-					if s.leaving.n == 0 {
-						l.askPromptly(s, i)
-					}
+				if way == Joined && s.leaving.n == 0 {
+					l.askPromptly(s, i)
 				}
 				l.launch(s, i, way, way == Joined && n > 1)
 			}
@@ -134,27 +151,32 @@ func (l *Link) askPromptly(s *Session, i int32) {
 	}
 }
 
-// nextRun returns how many of the bundles that are to leave first can share a message.
-func (l *Link) nextRun(s *Session) int {
+// left returns how many bytes may still be in flight by the way of runs.
+func (s *Session) left() int { return s.runs.room*int(s.credits) - s.runs.bytes }
+
+// nextRun returns how many of the bundles that are to leave first can share a message, and
+// their bytes.
+func (l *Link) nextRun(s *Session) (n, bytes int) {
 	i := s.leaving.head
 	length := l.slots[i].length
-	most := max(s.runs.most, leastRun)
-	n, bytes := 1, int(length)
+	most, room := max(s.runs.most, leastRun), min(maxRun, s.left())
+	n, bytes = 1, int(length)
 	for i = l.slots[i].next; i != None && n < most; i = l.slots[i].next {
 		p := &l.slots[i]
-		if bytes += int(p.length); p.length > length || bytes > maxRun || l.isSmall(i) {
+		if p.length > length || bytes+int(p.length) > room || l.isSmall(i) {
 			break
 		}
+		bytes += int(p.length)
 		if n++; p.length < length {
 			break
 		}
 	}
-	return n
+	return n, bytes
 }
 
-// mayRun reports whether the n frames to s that are to leave first go by the way of runs. A
-// few follow a run that left just before, but for a small bundle.
-func (l *Link) mayRun(s *Session, n int, follows bool) bool {
+// mayRun reports whether the n frames to s that are to leave first, of so many bytes, go by the
+// way of runs. A few follow a run that left just before, but for a small bundle.
+func (l *Link) mayRun(s *Session, n, bytes int, follows bool) bool {
 	r := &s.runs
 	if n < leastRun && (!follows || l.isSmall(s.leaving.head)) {
 		return false
@@ -163,13 +185,13 @@ func (l *Link) mayRun(s *Session, n int, follows bool) bool {
 		l.probeRuns(s)
 		return false
 	}
-	return r.bytes < r.room*int(s.credits)
+	return bytes <= s.left()
 }
 
 // probeRuns finds out whether the peer gets joined frames.
 func (l *Link) probeRuns(s *Session) {
 	r := &s.runs
-	if l.Now < r.until || l.freeSlots < l.ackReserve+probeRun {
+	if l.Now < r.until || l.freeSlots < l.ackReserve+probeRun || l.longestRun(s) < leastRun {
 		return
 	}
 	if r.probe != 0 { // in vain

@@ -168,8 +168,8 @@ func (s *Session) CloseBundle(c Class) {
 	l.pump(s, c)
 }
 
-// A small bundle leaves before longer ones that are queued, and may take the last credits,
-// which others leave: it does not wait for a long transfer before it. The target applies
+// A small bundle leaves before longer ones that are queued, and a few may go beyond the window,
+// with credits that others leave: it does not wait for a long transfer before it. The target applies
 // bundles by their sequences and their places in the order, whenever they arrive. Places
 // are given as bundles leave, so no ordered one passes another.
 const (
@@ -211,7 +211,7 @@ func (l *Link) pump(s *Session, c Class) {
 		return
 	}
 	window := min(int32(s.congestion.Window()), s.credits-s.credits/keptCredits)
-	for s.inFlight[c] < window {
+	for s.inFlight[c]-s.extra[c] < window {
 		i := l.lostDue(s, c)
 		if i == None {
 			if i = s.queue[c].head; i == None {
@@ -221,8 +221,10 @@ func (l *Link) pump(s *Session, c Class) {
 		}
 		l.transmit(s, i)
 	}
-	for i := s.queue[c].head; i != None && l.isSmall(i) && s.inFlight[c] < s.credits; i = s.queue[c].head {
+	for i := s.queue[c].head; i != None && l.isSmall(i) && s.extra[c] < s.credits/keptCredits; i = s.queue[c].head {
 		l.remove(&s.queue[c], i)
+		l.slots[i].extra = true
+		s.extra[c]++
 		l.transmit(s, i)
 	}
 }

@@ -59,6 +59,7 @@ type outgoing struct {
 	queue      [NumClasses]slotList // complete, never sent
 	again      [NumClasses]slotList // found lost
 	inFlight   [NumClasses]int32
+	extra      [NumClasses]int32 // of them, those beyond the window
 	held       [NumClasses]int32 // slots in any state
 	order      uint32            // of the last ordered bundle closed
 	promptSeq  uint64            // last request sent with FlagAckNow
@@ -302,7 +303,7 @@ func (l *Link) freeAll(s *Session) {
 	if i := s.exchange.bundle; i != None {
 		l.freeSlot(i)
 	}
-	s.inFlight, s.held = [NumClasses]int32{}, [NumClasses]int32{}
+	s.inFlight, s.extra, s.held = [NumClasses]int32{}, [NumClasses]int32{}, [NumClasses]int32{}
 }
 
 func (l *Link) freeList(list *slotList) {

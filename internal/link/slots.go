@@ -31,6 +31,7 @@ type slot struct {
 	state      slotState
 	class      Class
 	flags      uint8
+	extra      bool // sent beyond the window
 	inDevice   bool // between output and Reap: must not be written
 	way        Way  // that it was sent by last
 	session    *Session
