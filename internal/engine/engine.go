@@ -42,6 +42,7 @@ type Config struct {
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
 	Joins         int   // frames that the device sends as one message, by the way of Joined; below 2: it has no such way
+	JoinsFrom     int   // bytes that are to leave at once for them to go joined; 0: 12 KiB
 	JoinedRoom    int   // bytes of frames that it can hold for reading, if they come that way
 	Parked        int   // bundles held while they wait for order or room; 0: 2048; at least three for each peer
 	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
@@ -114,7 +115,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg}
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
-		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
+		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Address: cfg.Address, Published: cfg.Published,
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})

@@ -50,6 +50,7 @@ type Config struct {
 	Slab        *Slab                                       // transmit memory of the device
 	RxFrames    int                                         // frames that the device can hold for reading
 	Joins       int                                         // frames that the device sends as one message by the way of Joined; below 2: it has no such way
+	JoinsFrom   int                                         // bytes that are to leave at once for them to go joined; 0: 12 KiB
 	JoinedRoom  int                                         // bytes of frames that it holds for reading, if they come that way; 0: none may
 	Parked      int                                         // bundles held while they wait for order or room; three for each peer, or more
 	DeadAfter   int64                                       // silence after which a peer that owes an answer is dead

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"cmp"
+
 	"github.com/xdprma/xdprma/internal/reliable"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -17,9 +19,9 @@ import (
 // a run's bundles were lost. None of that says anything of frames that go by themselves.
 
 const (
-	leastRun   = 3                 // frames
+	leastRun   = 2                 // frames, and of a probe
+	leastBytes = 12 << 10          // that leave at once: fewer arrive sooner one by one
 	maxRun     = 1<<16 - 1 - 48    // bytes: of a UDP datagram of IPv6
-	probeRun   = 2                 // frames
 	leastPause = 100 * millisecond // without runs, the first time
 	mostPause  = leastPause << 12
 
@@ -115,16 +117,18 @@ func (l *Link) leave(s *Session, i int32) {
 		l.WakeBy(l.Now + s.rtt.Probe()) // the timer of its way begins then
 	}
 	l.pushBack(&s.leaving, i)
+	s.departing += int(l.slots[i].length)
 }
 
 // depart sends what is to leave.
 func (l *Link) depart() {
 	for _, s := range l.leaving {
-		ran := false
+		long, ran := s.departing >= cmp.Or(l.cfg.JoinsFrom, leastBytes), false
+		s.departing = 0
 		for s.leaving.n > 0 {
 			n, bytes := l.nextRun(s)
 			way := Single
-			if ran = l.mayRun(s, n, bytes, ran); ran {
+			if ran = long && l.mayRun(s, n, bytes, ran); ran {
 				way = Joined
 				s.runs.bytes += bytes
 			}
@@ -191,7 +195,7 @@ func (l *Link) mayRun(s *Session, n, bytes int, follows bool) bool {
 // probeRuns finds out whether the peer gets joined frames.
 func (l *Link) probeRuns(s *Session) {
 	r := &s.runs
-	if l.Now < r.until || l.freeSlots < l.ackReserve+probeRun || l.longestRun(s) < leastRun {
+	if l.Now < r.until || l.freeSlots < l.ackReserve+leastRun || l.longestRun(s) < leastRun {
 		return
 	}
 	if r.probe != 0 { // in vain
@@ -200,7 +204,7 @@ func (l *Link) probeRuns(s *Session) {
 	}
 	due := s.acks
 	r.probe, r.until = s.ways[Joined].nextPacket, l.Now+reliable.MaxTimeout
-	for range probeRun {
+	for range leastRun {
 		i := l.allocSlot()
 		b := l.cfg.Slab.Payload(i)[:s.maxPayload]
 		clear(b[wire.HeaderLen:])
@@ -214,7 +218,7 @@ func (l *Link) probeRuns(s *Session) {
 // proven takes in an acknowledgement of joined frames while a probe is out.
 func (l *Link) proven(s *Session, h *wire.Header) {
 	r := &s.runs
-	for n := range uint64(probeRun) {
+	for n := range uint64(leastRun) {
 		if !reliable.Has(h.AckLargest, h.AckBits, r.probe+n) {
 			return
 		}

@@ -51,6 +51,7 @@ type outgoing struct {
 	ways       [numWays]track
 	runs       runs
 	leaving    slotList // sent for the first time by the next call of Output, which chooses the way
+	departing  int      // bytes of them
 	nextSeq    [NumClasses]uint64
 	sentSeq    [NumClasses]uint64 // no bundle from it on has been sent, or executed
 	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer

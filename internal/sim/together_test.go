@@ -48,7 +48,7 @@ func TestTogetherOraclesBite(t *testing.T) {
 // taken for gone, and all that are left come to one group.
 func TestLiarEvictsNobody(t *testing.T) {
 	lies := 0
-	for seed := range testenv.Seeds(400, 60) {
+	for seed := range testenv.Seeds(400, 90) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		liar := rng.IntN(8)
 		r := Run(Config{Seed: seed, Together: true, Tamper: func(from, _ int, b []byte) [][]byte {
