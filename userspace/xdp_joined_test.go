@@ -99,3 +99,15 @@ func TestJoins(t *testing.T) {
 		e.dev.Close()
 	}
 }
+
+// A device sends nothing joined over an interface that has the kernel cut it, and takes in what
+// others send.
+func TestJoinsWithoutSegmentation(t *testing.T) {
+	l := newLab(t, netlab.Config{Ranks: 2})
+	native := openEnd(t, l, 1, TransportXDPNative, false) // turns it off at the other end
+	e := openEnd(t, l, 0, TransportXDPGeneric, false)
+	if frames, room := e.dev.Joins(); frames != 0 || room != socketBuffer {
+		t.Errorf("%d frames, room for %d bytes", frames, room)
+	}
+	native.dev.Close()
+}

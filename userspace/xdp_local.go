@@ -67,12 +67,17 @@ func (x *XDP) pathTo(peer endpoint, queue, limit int) xdpPath {
 }
 
 // Joins implements Device. In native mode an AF_XDP socket is the faster way for all frames: the
-// kernel cuts what it would carry joined to an interface with such a program.
+// kernel cuts what it would carry joined to an interface with such a program. It is the
+// faster way out, too, where the kernel cuts what leaves the interface, as it did when the
+// device was opened.
 func (x *XDP) Joins() (frames, room int) {
 	if !x.joins {
 		return 0, 0
 	}
-	return x.stack.Joins()
+	if frames, room = x.stack.Joins(); x.cuts {
+		frames = 0
+	}
+	return frames, room
 }
 
 // emptyLooks is how many looks at that socket follow the doorbell or a frame: the program

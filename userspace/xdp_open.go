@@ -157,6 +157,7 @@ func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
 	}
 	c.Queues = min(c.Queues, max(1, features.RxQueues))
 	x.senders = max(1, features.TxQueues)
+	x.cuts = features.Offloads.Known && !features.Offloads.Has("tx-udp-segmentation")
 	if c.Queues < features.RxQueues {
 		c.Logger.Warn("some queues have no AF_XDP socket, what arrives there takes the slower way through the kernel: use all queues",
 			"interface", c.Interface, "queues", features.RxQueues, "used", c.Queues)
