@@ -74,6 +74,42 @@ func TestLongTransfersAreJoined(t *testing.T) {
 	f.atRest()
 }
 
+// Answers to a long get fill their frames, but for the last: so many of them share a message.
+func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	lengths := map[int]int{}
+	f.filter = func(from, _ int, b []byte) int {
+		if from == 1 && isJoined(b) {
+			lengths[len(b)]++
+		}
+		return 1
+	}
+	copy(f.mem[1], content(3, 300_000))
+	for range 3 { // the first has the way proven
+		clear(lengths)
+		result := make([]byte, 300_000)
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(result, f.mem[1][:len(result)]) {
+			t.Fatal("the get has found something else")
+		}
+		f.pass(millisecond)
+	}
+	joined := 0
+	for _, n := range lengths {
+		joined += n
+	}
+	if full := lengths[1472]; full < 200 || joined-full > 1 {
+		t.Errorf("joined frames by their length: %v", lengths)
+	}
+	f.filter = nil
+	f.atRest()
+}
+
 // Frames of one run, which More joins, are of one length, but for the last.
 func TestRunsAreOfOneLength(t *testing.T) {
 	f := newFabric(t, 2, 1<<20, joins)

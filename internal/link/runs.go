@@ -32,6 +32,8 @@ const (
 	calmFrames = 1024
 
 	mostSilent = 2 // timeouts in a row
+
+	mostBatch = 128 // frames
 )
 
 // runs is what an origin knows of the way of joined frames to a peer.
@@ -124,9 +126,10 @@ func (l *Link) leave(s *Session, i int32) {
 func (l *Link) depart() {
 	for _, s := range l.leaving {
 		long, ran := s.departing >= cmp.Or(l.cfg.JoinsFrom, leastBytes), false
+		most := evenRun(s.leaving.n, int32(max(s.runs.most, leastRun)))
 		s.departing = 0
 		for s.leaving.n > 0 {
-			n, bytes := l.nextRun(s)
+			n, bytes := l.nextRun(s, most)
 			way := Single
 			if ran = long && l.mayRun(s, n, bytes, ran); ran {
 				way = Joined
@@ -145,6 +148,21 @@ func (l *Link) depart() {
 	l.leaving = l.leaving[:0]
 }
 
+// Batch returns how many bundles of a transfer are to be written before they leave. So many
+// bytes of it are left. A half of a short one, and not less than least: the target works on
+// that while the rest is written. But no crumbs, which would go by themselves.
+func (s *Session) Batch(left, least int) int {
+	if s.runs.most < leastRun {
+		return least
+	}
+	each := s.maxPayload - wire.HeaderLen - wire.RecordLen
+	n := max(least, left/each/2)
+	if left-n*each < leastBytes {
+		n = max(n, left/each+1)
+	}
+	return min(n, mostBatch)
+}
+
 // askPromptly has bundle i, the last of those that leave, acknowledged at once: later ones may
 // overtake it, and be acknowledged first.
 func (l *Link) askPromptly(s *Session, i int32) {
@@ -158,12 +176,19 @@ func (l *Link) askPromptly(s *Session, i int32) {
 // left returns how many bytes may still be in flight by the way of runs.
 func (s *Session) left() int { return s.runs.room*int(s.credits) - s.runs.bytes }
 
-// nextRun returns how many of the bundles that are to leave first can share a message, and
-// their bytes.
-func (l *Link) nextRun(s *Session) (n, bytes int) {
+// evenRun returns how many of n frames share a message that holds most, so that all messages
+// are about as long: the peer works on one while the next is sent.
+func evenRun(n, most int32) int {
+	messages := max(1, (n+most-1)/most) // none: the session has ended meanwhile
+	return int((n + messages - 1) / messages)
+}
+
+// nextRun returns how many of the bundles that are to leave first can share a message, at
+// most so many, and their bytes.
+func (l *Link) nextRun(s *Session, most int) (n, bytes int) {
 	i := s.leaving.head
 	length := l.slots[i].length
-	most, room := max(s.runs.most, leastRun), min(maxRun, s.left())
+	room := min(maxRun, s.left())
 	n, bytes = 1, int(length)
 	for i = l.slots[i].next; i != None && n < most; i = l.slots[i].next {
 		p := &l.slots[i]

@@ -13,7 +13,7 @@ const (
 	maxOps       = 1 << 16
 	minFragment  = 256      // smaller pieces of a transfer are not worth a record
 	maxResult    = 1 << 31  // bytes of one operation's result: records count them with 32 bits
-	issueBudget  = 32       // bundles filled by one call of Issue
+	issueBudget  = 32       // bundles filled by one call of Issue, unless they may be more
 	longTransfer = 16 << 10 // bytes of a put whose last bundle takes nothing else
 )
 
@@ -274,7 +274,11 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 	case x.find(s, c.token) == link.None:
 		return true, nil // a part was refused, which ended the whole
 	}
-	for range issueBudget {
+	budget := issueBudget
+	if c.Code == wire.CodePut || c.Code == wire.CodeAccumulate {
+		budget = s.Batch(c.size()-c.at, issueBudget)
+	}
+	for range budget {
 		if c.at == c.size() {
 			break
 		}
@@ -392,12 +396,22 @@ func (x *Operations) issueData(s *Peer, c *Call) bool {
 	return true
 }
 
+// part returns how many of the left bytes one record asks for. They fill whole bundles, but
+// for the last: frames of one length are what the target can send as one message.
+func part(s *Peer, left int) int {
+	most := (s.MaxPayload() - wire.HeaderLen - wire.RecordLen) &^ 7
+	if left <= wire.MaxPart || most > wire.MaxPart {
+		return min(left, wire.MaxPart)
+	}
+	return wire.MaxPart - wire.MaxPart%most
+}
+
 func (x *Operations) issueGet(c *Call) bool {
 	i := x.requestRoom(c.Access, wire.PartLen)
 	if i == link.None {
 		return false
 	}
-	n := min(c.end()-c.at, wire.MaxPart)
+	n := part(c.Access.session, c.end()-c.at)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
 	wire.PutPart(x.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n
