@@ -2,12 +2,14 @@
 # Measures MPICH, Open MPI and xdprma in turn, test by test, in the same two
 # namespaces joined by a veth pair, and prints medians over rounds and ratios.
 # Run it as root: make bench-peers. Environment: MTU (1500), ROUNDS (3),
-# OUT (a file for the results as JSON), INSTALL=1 installs the Debian packages.
+# OUT (a file for the results as JSON), INSTALL=1 installs the Debian packages, OFFLOADS=off
+# has the kernel cut long messages into frames before the veth, as they travel on a wire.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 mtu=${MTU:-1500}
 rounds=${ROUNDS:-3}
+offloads=${OFFLOADS:-on}
 limit=20 # seconds that one test of one library may take
 packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
 
@@ -21,6 +23,7 @@ for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 	break
 done
+[ "$offloads" = on ] || command -v ethtool >/dev/null || { echo "ethtool is missing, which OFFLOADS=$offloads needs"; exit 1; }
 
 # What an earlier run left when it was killed.
 for old in $(ip netns list | sed -n 's/^\(xrpeer-[0-9]*-[ab]\).*/\1/p'); do
@@ -49,6 +52,7 @@ for n in "$a" "$b"; do
 	printf '127.0.0.1 localhost\n10.79.0.1 %s\n10.79.0.2 %s\n' "$a" "$b" >"/etc/netns/$n/hosts"
 	ip -n "$n" link set lo up
 	ip -n "$n" link set peer0 up
+	[ "$offloads" = on ] || ip netns exec "$n" ethtool -K peer0 tso off gso off gro off tx-udp-segmentation off
 done
 for n in "$a" "$b"; do
 	for _ in $(seq 50); do # until there is a carrier
