@@ -188,19 +188,7 @@ func TestCostsUDP(t *testing.T) {
 func TestCostsJoined(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for mtu, message := range map[int]int{1500: 44 * 1472, 9000: 7 * 8972} {
-		lab, err := netlab.New(netlab.Config{Ranks: 2, MTU: mtu})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lab.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		places := [2]FloorPlace{}
-		for i := range places {
-			places[i] = FloorPlace{Interface: lab.Interface(i), Address: lab.Addr(i), Payload: mtu - ipUDP}
-		}
+		lab, places := floorLab(t, netlab.Config{Ranks: 2, MTU: mtu})
 		plan := costPlan(FloorJoined)
 		samples := bothSides(t, plan, places, lab.Do)
 		checkFloors(t, plan, samples, mtu)
@@ -212,7 +200,7 @@ func TestCostsJoined(t *testing.T) {
 				t.Errorf("%s: the sides are busy for %v and %v µs", s.Point.Kind, s.SenderTime, s.ReceiverTime)
 			}
 		}
-		err = lab.Do(0, func() error {
+		err := lab.Do(0, func() error {
 			l, err := openLine(FloorXDP, places[0])
 			if err != nil {
 				return err

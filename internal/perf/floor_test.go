@@ -16,6 +16,24 @@ import (
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
+// floorLab makes namespaces, and returns what a floor needs to know of two of them.
+func floorLab(t *testing.T, c netlab.Config) (lab *netlab.Lab, places [2]FloorPlace) {
+	t.Helper()
+	lab, err := netlab.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range places {
+		places[i] = FloorPlace{Interface: lab.Interface(i), Address: lab.Addr(i), Payload: c.MTU - ipUDP}
+	}
+	return lab, places
+}
+
 // bothSides runs a floor with its two sides in this process, each where enter puts it.
 func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side int, f func() error) error) []*FloorSample {
 	t.Helper()
@@ -96,22 +114,14 @@ func TestFloorXDP(t *testing.T) {
 		{FloorXDP, 2, 1500, "xdp-native"}, {FloorXDP, 2, 9000, "xdp-native"}, {FloorXDPGeneric, 2, 1500, "xdp-generic"},
 		{FloorXDP, 3, 1500, "xdp-native"}, {FloorXDPGeneric, 3, 9000, "xdp-generic"},
 	} {
-		lab, err := netlab.New(netlab.Config{Ranks: test.ranks, MTU: test.mtu})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lab.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		lab, places := floorLab(t, netlab.Config{Ranks: test.ranks, MTU: test.mtu})
 		if test.device == FloorXDP {
 			if err := lab.AcceptAnswers(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		plan := floorPlan(test.device)
-		samples := bothSides(t, plan, [2]FloorPlace{{Interface: lab.Interface(0)}, {Interface: lab.Interface(1)}}, lab.Do)
+		samples := bothSides(t, plan, places, lab.Do)
 		checkFloors(t, plan, samples, test.mtu)
 		if samples[0].Mode != test.mode {
 			t.Errorf("mode %q, want %q", samples[0].Mode, test.mode)
@@ -124,26 +134,14 @@ func TestFloorXDP(t *testing.T) {
 func TestFloorJoined(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, mtu := range []int{1500, 9000} {
-		lab, err := netlab.New(netlab.Config{Ranks: 2, MTU: mtu})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lab.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		places := [2]FloorPlace{}
-		for i := range places {
-			places[i] = FloorPlace{Interface: lab.Interface(i), Address: lab.Addr(i), Payload: mtu - ipUDP}
-		}
+		lab, places := floorLab(t, netlab.Config{Ranks: 2, MTU: mtu})
 		plan := &Plan{Device: FloorJoined, Duration: 10 * time.Millisecond, Floors: []FloorPoint{{Kind: JoinedStream}}}
 		samples := bothSides(t, plan, places, lab.Do)
 		checkFloors(t, plan, samples, mtu)
 		if samples[0].Mode != "udp behind xdp-generic" {
 			t.Errorf("mode %q", samples[0].Mode)
 		}
-		err = lab.Do(1, func() error {
+		err := lab.Do(1, func() error {
 			l, err := openJoinedLine(places[1])
 			if err != nil {
 				return err

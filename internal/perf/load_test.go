@@ -86,15 +86,7 @@ func TestKernelFloorHasTheLoadOfItsTest(t *testing.T) {
 		}
 		plan.Floors = append(plan.Floors, f)
 	}
-	lab, err := netlab.New(netlab.Config{Ranks: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	samples := bothSides(t, plan, [2]FloorPlace{{Interface: lab.Interface(0)}, {Interface: lab.Interface(1)}}, lab.Do)
+	lab, places := floorLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	samples := bothSides(t, plan, places, lab.Do)
 	checkFloors(t, plan, samples, 1500)
 }
