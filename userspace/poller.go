@@ -30,7 +30,7 @@ type PollerConfig struct {
 }
 
 const (
-	batchFrames = 64
+	batchFrames = 64                   // what an acknowledgement can name
 	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = 2 * time.Millisecond

@@ -33,7 +33,7 @@ const (
 
 	mostSilent = 2 // timeouts in a row
 
-	mostBatch = 128 // frames
+	mostBatch = 192 << 10 // bytes
 )
 
 // runs is what an origin knows of the way of joined frames to a peer.
@@ -120,16 +120,19 @@ func (l *Link) leave(s *Session, i int32) {
 	}
 	l.pushBack(&s.leaving, i)
 	s.departing += int(l.slots[i].length)
+	if !l.isSmall(i) {
+		s.longer++
+	}
 }
 
 // depart sends what is to leave.
 func (l *Link) depart() {
 	for _, s := range l.leaving {
-		long, ran := s.departing >= cmp.Or(l.cfg.JoinsFrom, leastBytes), false
-		most := evenRun(s.leaving.n, int32(max(s.runs.most, leastRun)))
+		long, ran := s.departing >= l.leastJoined(), false
+		most := int32(max(leastRun, min(s.runs.most, l.longestRun(s))))
 		s.departing = 0
 		for s.leaving.n > 0 {
-			n, bytes := l.nextRun(s, most)
+			n, bytes := l.nextRun(s, evenRun(s.longer, most))
 			way := Single
 			if ran = long && l.mayRun(s, n, bytes, ran); ran {
 				way = Joined
@@ -138,6 +141,9 @@ func (l *Link) depart() {
 			for ; n > 0; n-- {
 				i := s.leaving.head
 				l.remove(&s.leaving, i)
+				if !l.isSmall(i) {
+					s.longer--
+				}
 				if way == Joined && s.leaving.n == 0 {
 					l.askPromptly(s, i)
 				}
@@ -148,19 +154,23 @@ func (l *Link) depart() {
 	l.leaving = l.leaving[:0]
 }
 
-// Batch returns how many bundles of a transfer are to be written before they leave. So many
-// bytes of it are left. A half of a short one, and not less than least: the target works on
-// that while the rest is written. But no crumbs, which would go by themselves.
+// leastJoined returns how many bytes are to leave at once for them to go joined.
+func (l *Link) leastJoined() int { return cmp.Or(l.cfg.JoinsFrom, leastBytes) }
+
+// Batch returns how many bundles of a transfer, of which so many bytes are left, are to be
+// written before they leave: at least so many, and half of what is left if that is more. The
+// target works on that while the rest is written. Where the end would go frame by frame, it
+// is part of the batch. The more bytes a batch has, the longer do others wait for the engine.
 func (s *Session) Batch(left, least int) int {
 	if s.runs.most < leastRun {
 		return least
 	}
 	each := s.maxPayload - wire.HeaderLen - wire.RecordLen
 	n := max(least, left/each/2)
-	if left-n*each < leastBytes {
+	if left-n*each < s.link.leastJoined() {
 		n = max(n, left/each+1)
 	}
-	return min(n, mostBatch)
+	return min(n, max(least, mostBatch/each))
 }
 
 // askPromptly has bundle i, the last of those that leave, acknowledged at once: later ones may
@@ -176,10 +186,10 @@ func (l *Link) askPromptly(s *Session, i int32) {
 // left returns how many bytes may still be in flight by the way of runs.
 func (s *Session) left() int { return s.runs.room*int(s.credits) - s.runs.bytes }
 
-// evenRun returns how many of n frames share a message that holds most, so that all messages
-// are about as long: the peer works on one while the next is sent.
+// evenRun returns how many of n frames share the next message, where one holds most. Its
+// successors have as many, or one less: the peer works on one while the next is sent.
 func evenRun(n, most int32) int {
-	messages := max(1, (n+most-1)/most) // none: the session has ended meanwhile
+	messages := max(1, (n+most-1)/most) // none: they are small, or the session has ended
 	return int((n + messages - 1) / messages)
 }
 

@@ -52,6 +52,7 @@ type outgoing struct {
 	runs       runs
 	leaving    slotList // sent for the first time by the next call of Output, which chooses the way
 	departing  int      // bytes of them
+	longer     int32    // how many of them are not small
 	nextSeq    [NumClasses]uint64
 	sentSeq    [NumClasses]uint64 // no bundle from it on has been sent, or executed
 	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer

@@ -396,9 +396,9 @@ func (x *Operations) issueData(s *Peer, c *Call) bool {
 	return true
 }
 
-// part returns how many of the left bytes one record asks for. They fill whole bundles, but
+// askable returns how many of the left bytes one record asks for. They fill whole bundles, but
 // for the last: frames of one length are what the target can send as one message.
-func part(s *Peer, left int) int {
+func askable(s *Peer, left int) int {
 	most := (s.MaxPayload() - wire.HeaderLen - wire.RecordLen) &^ 7
 	if left <= wire.MaxPart || most > wire.MaxPart {
 		return min(left, wire.MaxPart)
@@ -411,7 +411,7 @@ func (x *Operations) issueGet(c *Call) bool {
 	if i == link.None {
 		return false
 	}
-	n := part(c.Access.session, c.end()-c.at)
+	n := askable(c.Access.session, c.end()-c.at)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
 	wire.PutPart(x.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n
