@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/onesided"
@@ -140,6 +141,37 @@ func TestRunsAreOfOneLength(t *testing.T) {
 	}
 	if longest < 15 {
 		t.Errorf("the longest run has %d frames of %d", longest, len(out))
+	}
+	e.Flush(a)
+	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	f.atRest()
+}
+
+// Small bundles that leave together with a run take no place in its message.
+func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
+	f := newFabric(t, 2, 1<<20, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	f.longPut(a, 100_000)
+	e := f.e[0]
+	for _, n := range slices.Concat(slices.Repeat([]int{400}, 20), []int{36 * 1368}) {
+		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
+		if done, err := e.Issue(c); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		e.Tick() // which ends a bundle
+	}
+	single, messages := 0, 0
+	for _, o := range e.Output() {
+		switch {
+		case o.Way == Single:
+			single++
+		case !o.More:
+			messages++
+		}
+	}
+	if single != 20 || messages != 1 {
+		t.Errorf("36 frames and 20 small ones leave as %d messages and %d by themselves", messages, single)
 	}
 	e.Flush(a)
 	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)

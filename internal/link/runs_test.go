@@ -46,7 +46,7 @@ func TestBatchesOfATransfer(t *testing.T) {
 			if rest := left - n*each; n < most && rest > 0 && rest < leastBytes {
 				t.Fatalf("a batch of %d leaves %d of %d bytes", n, rest, left)
 			}
-			if n > 32 && n < most && 2*n*each < left-2*each {
+			if n < most && 2*n*each < left-2*each {
 				t.Fatalf("a batch of %d is less than half of %d bytes", n, left)
 			}
 		}

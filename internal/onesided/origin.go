@@ -13,7 +13,7 @@ const (
 	maxOps       = 1 << 16
 	minFragment  = 256      // smaller pieces of a transfer are not worth a record
 	maxResult    = 1 << 31  // bytes of one operation's result: records count them with 32 bits
-	issueBudget  = 32       // bundles filled by one call of Issue, unless they may be more
+	issueBudget  = 32       // bundles filled by one call of Issue; see Session.Batch for long puts
 	longTransfer = 16 << 10 // bytes of a put whose last bundle takes nothing else
 )
 
@@ -396,10 +396,11 @@ func (x *Operations) issueData(s *Peer, c *Call) bool {
 	return true
 }
 
-// askable returns how many of the left bytes one record asks for. They fill whole bundles, but
-// for the last: frames of one length are what the target can send as one message.
-func askable(s *Peer, left int) int {
-	most := (s.MaxPayload() - wire.HeaderLen - wire.RecordLen) &^ 7
+// askable returns how many of the left bytes one record asks for, of a peer whose bundles
+// have such a payload. They fill whole bundles, but for the last: frames of one length are
+// what the target can send as one message.
+func askable(payload, left int) int {
+	most := (payload - wire.HeaderLen - wire.RecordLen) &^ 7
 	if left <= wire.MaxPart || most > wire.MaxPart {
 		return min(left, wire.MaxPart)
 	}
@@ -411,7 +412,7 @@ func (x *Operations) issueGet(c *Call) bool {
 	if i == link.None {
 		return false
 	}
-	n := askable(c.Access.session, c.end()-c.at)
+	n := askable(c.Access.session.MaxPayload(), c.end()-c.at)
 	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
 	wire.PutPart(x.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
 	c.at += n

@@ -270,7 +270,7 @@ func (x *Operations) issuePiece(s *Peer, c *Call, d *givenType) bool {
 	}
 	_, n := y.next(c.at, end-c.at)
 	if c.Code == wire.CodeGet {
-		n = askable(s, n)
+		n = askable(s.MaxPayload(), n)
 	} else {
 		n = x.fragment(s, n, extra, 1)
 	}
