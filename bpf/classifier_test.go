@@ -425,7 +425,7 @@ func TestRandomFrames(t *testing.T) {
 		}
 		seen[got]++
 	}
-	if seen[redirected] == 0 || seen[badLength] == 0 || seen[passed] == 0 {
+	if seen[redirected] == 0 || seen[joined] == 0 || seen[badLength] == 0 || seen[passed] == 0 {
 		t.Errorf("seed %#x: counters %v: the frames are too much alike", seed, seen)
 	}
 }
@@ -446,6 +446,9 @@ func randomFrame(rng *rand.Rand, v6 bool) []byte {
 		port:    portBase + uint16(rng.IntN(numPorts)),
 		vlans:   tags[:rng.IntN(3)],
 		payload: message(wire.Kind(rng.IntN(8)), session*uint64(rng.IntN(2))),
+	}
+	if rng.IntN(8) == 0 {
+		p.payload[6] |= wire.FlagJoined
 	}
 	b := p.bytes()
 	for range rng.IntN(3) {
@@ -517,6 +520,9 @@ func oraclePayload(b []byte) bpf.ClassifierCounter {
 	}
 	id := le.Uint64(b[8:])
 	if id == session {
+		if wire.Kind(b[5]) == wire.KindData && b[6]&wire.FlagJoined != 0 {
+			return joined
+		}
 		return redirected
 	}
 	if id != 0 || wire.Kind(b[5]) != wire.KindHello {
