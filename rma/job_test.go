@@ -11,6 +11,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/testjob"
 	"github.com/xdprma/xdprma/rma"
@@ -93,17 +94,7 @@ func newLab(t testing.TB, size int) *netlab.Lab {
 func newLabOf(t testing.TB, c netlab.Config) *netlab.Lab {
 	t.Helper()
 	once(t)
-	testenv.NeedsRoot(t)
-	lab, err := netlab.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return lab
+	return labtest.New(t, c)
 }
 
 // newJobIn is newLabJob in a lab that there is.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
@@ -37,7 +38,7 @@ func openAt(ctx context.Context, l *netlab.Lab, c Config) (dev Device, err error
 // A device whose interface alone is named takes the address that the rule says, over XDP
 // and UDP alike.
 func TestAddressOfInterface(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	v6 := netip.MustParseAddr("fd99::1")
 	for _, c := range []struct {
 		name     string
@@ -87,7 +88,7 @@ func TestAddressOfInterface(t *testing.T) {
 // Ranks reach each other at link-local addresses of IPv6, however these are named, and
 // though their hosts call the link differently.
 func TestLinkLocalExchange(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	in(t, l, 0, "ip address add fe80::1/64 dev xr0 nodad")
 	in(t, l, 1, "ip address add fe80::2/64 dev xr1 nodad")
 	open := func(t *testing.T, rank int, transport string, c Config) *end {
@@ -128,7 +129,7 @@ func TestLinkLocalExchange(t *testing.T) {
 func TestTentativeAddressIsWaitedFor(t *testing.T) {
 	defer func(was time.Duration) { settlePatience = was }(settlePatience)
 	settlePatience = testenv.Limit
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	in(t, l, 0, "sysctl -q -w net.ipv6.conf.xr0.accept_dad=1")
 	// An interface that comes up without a carrier looks for no duplicates until it has one.
 	// With the carrier alone lost, the kernel goes on looking and is done within a second.
@@ -177,7 +178,7 @@ func TestTentativeAddressIsWaitedFor(t *testing.T) {
 
 // Errors say which interface to name instead, and what is wrong with an address.
 func TestAddressErrors(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	in(t, l, 0, "ip address flush dev xr0", "ip link add br0 type bridge", "ip link set xr0 master br0", "ip link set br0 up",
 		"ip address add 10.77.0.1/24 dev br0", "ip address add fe80::1/64 dev xr0 nodad", // which a bridge lets nothing through to
 		"ip link add one type veth peer name two", "ip link add none type veth peer name other",

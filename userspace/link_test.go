@@ -18,6 +18,7 @@ import (
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/window"
 )
@@ -127,7 +128,7 @@ func (c ended) Met() bool { return c.e.Session(c.rank).Err() != nil }
 func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
 		t.Run(transport, func(t *testing.T) {
-			l := newLab(t, netlab.Config{Ranks: 2})
+			l := labtest.New(t, netlab.Config{Ranks: 2})
 			var log record
 			var dev Device
 			err := l.Do(0, func() (err error) {
@@ -191,7 +192,7 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 	for _, transport := range []string{TransportXDPNative, TransportUDP} {
 		t.Run(transport, func(t *testing.T) {
-			l := newLab(t, netlab.Config{Ranks: 2})
+			l := labtest.New(t, netlab.Config{Ranks: 2})
 			var log record
 			var dev Device
 			err := l.Do(0, func() (err error) {
@@ -226,7 +227,7 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 func TestOpenWaitsForACarrier(t *testing.T) {
 	defer func(was time.Duration) { carrierPatience = was }(carrierPatience)
 	carrierPatience = testenv.Limit
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
 		t.Run(transport, func(t *testing.T) {
 			in(t, l, 1, "ip link set xr1 down")
@@ -277,7 +278,7 @@ func TestLostAddressIsTold(t *testing.T) {
 	const gone, back = "the address of this rank was removed", "has the address of this rank again"
 	for _, transport := range []string{TransportXDPNative, TransportUDP} {
 		t.Run(transport, func(t *testing.T) {
-			l := newLab(t, netlab.Config{Ranks: 2})
+			l := labtest.New(t, netlab.Config{Ranks: 2})
 			var log record
 			dev, err := openAt(t.Context(), l, Config{Transport: transport, Interface: "xr0", Address: l.Addr6(0), Logger: log.logger()})
 			if err != nil {
@@ -306,7 +307,7 @@ func TestLostAddressIsTold(t *testing.T) {
 
 // A device whose interface has gone before it is watched is lost from the start.
 func TestLinkThatIsGoneAtOpen(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 1})
+	l := labtest.New(t, netlab.Config{Ranks: 1})
 	var log record
 	var watch link
 	err := l.Do(0, func() error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/onesided"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/window"
@@ -48,7 +49,7 @@ func (m *mirrored) Transmit() {
 // BenchmarkPutFlush puts 8 bytes and flushes, through poller, device and kernel,
 // with both ends on one processor.
 func BenchmarkPutFlush(b *testing.B) {
-	l := newLab(b, netlab.Config{Ranks: 2})
+	l := labtest.New(b, netlab.Config{Ranks: 2})
 	ends := [2]*end{openEnd(b, l, 0, TransportXDPNative, false), openEnd(b, l, 1, TransportXDPNative, false)}
 	next := uint64(testSession)
 	newEngine := func(rank int) *engine.Engine {

@@ -15,6 +15,7 @@ import (
 	"github.com/xdprma/xdprma/internal/express"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/window"
 )
@@ -22,7 +23,7 @@ import (
 // openTier opens a device whose program executes requests of four sessions.
 func openTier(t *testing.T) (*XDP, *Tier) {
 	t.Helper()
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var dev *XDP
 	if err := l.Do(0, func() (err error) {
 		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: l.Interface(0), Sessions: 4})
@@ -231,7 +232,7 @@ func TestTierClosesWithoutAFence(t *testing.T) {
 }
 
 func TestNoTier(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportUDP} {
 		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
 			t.Errorf("%s: a tier without sessions", transport)

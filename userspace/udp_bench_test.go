@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
 // BenchmarkUDPFrames moves frames from device to device, both on one goroutine: what a
 // full frame costs both ends and the kernel between them.
 func BenchmarkUDPFrames(b *testing.B) {
-	l := newLab(b, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(b, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, place := range []string{"veth", "loopback"} {
 		for _, joined := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/joined %v", place, joined), func(b *testing.B) {

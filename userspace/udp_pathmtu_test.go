@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -67,7 +68,7 @@ func sendICMP(t *testing.T, l *netlab.Lab, rank int, to netip.Addr, message []by
 
 // Somebody who knows the addresses and ports of two ranks cannot cut their frames short.
 func TestUDPIgnoresForgedPathMTU(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("IPv6 %v", v6), func(t *testing.T) {
 			a, b := openEnd(t, l, 0, TransportUDP, v6), openEnd(t, l, 1, TransportUDP, v6)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -139,7 +140,7 @@ func TestUDPRunsOfFrames(t *testing.T) {
 
 func TestUDPRunsOfFramesInNamespaces(t *testing.T) {
 	for _, ranks := range []int{2, 3} { // with three, over a bridge
-		l := newLab(t, netlab.Config{Ranks: ranks, MTU: 1500})
+		l := labtest.New(t, netlab.Config{Ranks: ranks, MTU: 1500})
 		for _, v6 := range []bool{false, true} {
 			offloads(t, func(t *testing.T, sending, receiving bool) {
 				a, b := openEnd(t, l, 0, TransportUDP, v6), openEnd(t, l, 1, TransportUDP, v6)
@@ -157,7 +158,7 @@ func TestXDPReceivesRunsOfFramesFromUDP(t *testing.T) {
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, IPv6 %v", transport, v6), func(t *testing.T) {
-				l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 				a, b := openEnd(t, l, 0, TransportUDP, v6), openEnd(t, l, 1, transport, v6)
 				offload(t, a, true, true)
 				full := a.dev.Slab().MaxPayload
@@ -331,7 +332,7 @@ func TestUDPWithoutSegmentation(t *testing.T) {
 // Frames that the interface's MTU no longer fits are dropped and counted, and shorter
 // frames go on as before.
 func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, v6 := range []bool{false, true} {
 		a, b := openEnd(t, l, 0, TransportUDP, v6), openEnd(t, l, 1, TransportUDP, v6)
 		a.joins = true
@@ -356,7 +357,7 @@ func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 // Frames that a full socket keeps for long count as dropped, since they may go another way.
 // The kernel keeps them here while it looks for a neighbour who is not there.
 func TestUDPFullForLong(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	a := openEnd(t, l, 0, TransportUDP, false)
 	if err := unix.SetsockoptInt(a.dev.(*UDP).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8192); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 // devices on a veth pair, driven by one goroutine.
 func BenchmarkRoundTrip(b *testing.B) {
 	const maxTries = 10_000_000
-	l := newLab(b, netlab.Config{Ranks: 2})
+	l := labtest.New(b, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric, TransportUDP} {
 		for _, v6 := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/IPv6=%v", transport, v6), func(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/loader"
@@ -16,7 +17,7 @@ func TestXDPDropsCountOnce(t *testing.T) {
 	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 		for _, mtu := range []int{1500, 9000} {
 			t.Run(fmt.Sprintf("%v, MTU %d", mode, mtu), func(t *testing.T) {
-				l := newLab(t, netlab.Config{Ranks: 2, MTU: mtu})
+				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: mtu})
 				if mtu == 9000 {
 					testenv.NeedsFeature(t, testenv.MultiBuffer)
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -29,7 +30,7 @@ func TestXDPCarriesJoinedFrames(t *testing.T) {
 				if mtu == 9000 {
 					testenv.NeedsFeature(t, testenv.MultiBuffer)
 				}
-				l := newLab(t, netlab.Config{Ranks: 2, MTU: mtu})
+				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: mtu})
 				a, b := openEnd(t, l, 0, TransportXDPGeneric, v6), openEnd(t, l, 1, TransportXDPGeneric, v6)
 				to := a.path(b.dev.LocalAddr())
 				full := a.dev.Slab().MaxPayload
@@ -56,7 +57,7 @@ func TestXDPCarriesJoinedFrames(t *testing.T) {
 // Much that comes by AF_XDP does not keep what comes by the UDP socket waiting, and the other
 // way round: each has its share of a call.
 func TestXDPReceivesFromBothWays(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	a, b := openEnd(t, l, 0, TransportXDPGeneric, false), openEnd(t, l, 1, TransportXDPGeneric, false)
 	to := a.path(b.dev.LocalAddr())
 	joined, others := joinedMessages(60, 1000), messages(60, 1000)
@@ -86,7 +87,7 @@ func TestXDPReceivesFromBothWays(t *testing.T) {
 // A device says how it sends joined frames and how many it has room for: as much as its
 // socket was given.
 func TestJoins(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	for _, c := range []struct {
 		transport string
 		joins     bool
@@ -103,7 +104,7 @@ func TestJoins(t *testing.T) {
 // A device sends nothing joined over an interface that has the kernel cut it, and takes in what
 // others send.
 func TestJoinsWithoutSegmentation(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	native := openEnd(t, l, 1, TransportXDPNative, false) // turns it off at the other end
 	e := openEnd(t, l, 0, TransportXDPGeneric, false)
 	if frames, room := e.dev.Joins(); frames != 0 || room != socketBuffer {

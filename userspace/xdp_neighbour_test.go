@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 )
 
 // silence lets rank's host answer ARP requests for its address, or not.
@@ -65,7 +66,7 @@ func requestsTo(t *testing.T, l *netlab.Lab, rank int) int {
 // answers a later one.
 func TestXDPPathOutlivesLostRequests(t *testing.T) {
 	const lost = 2 // the kernel sends the third after two seconds
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	unknown(t, l, 0, 1)
 	silence(t, l, 1, true)
@@ -93,7 +94,7 @@ func TestXDPPathOutlivesLostRequests(t *testing.T) {
 
 // A caller that gives the search for a link address up does not wait for its end.
 func TestXDPPathIsGivenUp(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	unknown(t, l, 0, 1)
 	silence(t, l, 1, true)
@@ -114,7 +115,7 @@ func TestXDPPathIsGivenUp(t *testing.T) {
 // A kernel without room for another neighbour is not taken for a peer that does not
 // answer.
 func TestFullNeighbourTableIsNotThePeersFault(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	x := openEnd(t, l, 0, TransportXDPNative, false).dev.(*XDP)
 	err := x.silent(l.Addr(1), netlink.NUD_NONE, nil)
 	if classOfNeighbour(err) != mpierr.NoMem || !strings.Contains(err.Error(), "gc_thresh3") || strings.Contains(err.Error(), "does not answer") {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -21,7 +22,7 @@ import (
 // rank 1, with 10.77.0.20. The addresses of IPv6 end alike.
 func othersLab(t *testing.T) *netlab.Lab {
 	t.Helper()
-	l := newLab(t, netlab.Config{Ranks: 4})
+	l := labtest.New(t, netlab.Config{Ranks: 4})
 	do := func(rank int, f func() error) {
 		t.Helper()
 		if err := l.Do(rank, f); err != nil {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/loader"
 )
@@ -29,7 +30,7 @@ func TestEveryQueueIsServed(t *testing.T) {
 		for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 			t.Run(fmt.Sprintf("%d queues, %v", queues, mode), func(t *testing.T) {
 				t.Parallel() // the most of it is waiting
-				l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+				l := labtest.New(t, netlab.Config{Ranks: 2, Queues: queues})
 				for _, limit := range []int{0, 1, 3, maxQueues} {
 					for _, v6 := range []bool{false, true} {
 						t.Run(fmt.Sprintf("limit %d, IPv6 %v", limit, v6), func(t *testing.T) {
@@ -110,7 +111,7 @@ func helloOf(job uint64) []byte {
 func TestXDPHearsItsJobAmongStrangers(t *testing.T) {
 	const job, each, strangers = 0x5eed, 20, 1024
 	onOneCPU(t)
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
 		var dev Device
 		err := l.Do(1, func() (err error) {

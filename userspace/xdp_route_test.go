@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 )
 
 func TestXDPRoutes(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	ip := func(args ...string) {
 		t.Helper()
 		if out, err := l.Command(0, "ip", args...).CombinedOutput(); err != nil {
@@ -49,7 +50,7 @@ func TestXDPRoutes(t *testing.T) {
 // A neighbour whose link address changes gets a new path; the old one stays
 // what it was.
 func TestXDPNeighbourChanges(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	to := netip.AddrPortFrom(l.Addr(1), 700)
 	old := a.path(to)

@@ -17,25 +17,11 @@ import (
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/loader"
 )
-
-func newLab(t testing.TB, c netlab.Config) *netlab.Lab {
-	t.Helper()
-	testenv.NeedsRoot(t)
-	l, err := netlab.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
 
 // address returns rank's address of one family.
 func address(l *netlab.Lab, rank int, v6 bool) netip.Addr {
@@ -58,7 +44,7 @@ func openEnd(t testing.TB, l *netlab.Lab, rank int, transport string, v6 bool) *
 
 func TestXDPExchange(t *testing.T) {
 	for _, mtu := range []int{1500, 3498, 9000} {
-		l := newLab(t, netlab.Config{Ranks: 2, MTU: mtu})
+		l := labtest.New(t, netlab.Config{Ranks: 2, MTU: mtu})
 		for _, transports := range [][2]string{
 			{TransportXDPNative, TransportXDPNative},
 			{TransportXDPNative, TransportUDP},
@@ -90,7 +76,7 @@ func TestXDPExchange(t *testing.T) {
 // Devices in one network namespace reach each other, and with interfaces of their
 // own also those in others, each through its own.
 func TestXDPOneNamespace(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 4, RanksPerHost: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 4, RanksPerHost: 2})
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("IPv6 %v", v6), func(t *testing.T) {
 			a, b := openEnd(t, l, 0, TransportXDPNative, v6), openEnd(t, l, 1, TransportXDPNative, v6)
@@ -116,7 +102,7 @@ func TestXDPOneNamespace(t *testing.T) {
 // A second device on an interface gives way to the first, and the two reach each
 // other.
 func TestXDPInterfaceTaken(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	var log bytes.Buffer
 	var dev Device
@@ -159,7 +145,7 @@ func TestXDPLayout(t *testing.T) {
 // Every queue sends out of the one slab, and receives.
 func TestXDPQueues(t *testing.T) {
 	const queues = 3
-	l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+	l := labtest.New(t, netlab.Config{Ranks: 2, Queues: queues})
 	a, b := openEnd(t, l, 0, TransportXDPNative, false), openEnd(t, l, 1, TransportXDPNative, false)
 	exchange(t, a, b)
 	x, y := a.dev.(*XDP), b.dev.(*XDP)
@@ -195,7 +181,7 @@ func TestXDPQueues(t *testing.T) {
 }
 
 func TestXDPAllocatesNothing(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500, Queues: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500, Queues: 2})
 	for _, v6 := range []bool{false, true} {
 		a, b := openEnd(t, l, 0, TransportXDPNative, v6), openEnd(t, l, 1, TransportXDPNative, v6)
 		testAllocations(t, a, b)
@@ -205,7 +191,7 @@ func TestXDPAllocatesNothing(t *testing.T) {
 }
 
 func TestXDPWake(t *testing.T) {
-	l := newLab(t, netlab.Config{})
+	l := labtest.New(t, netlab.Config{})
 	testWake(t, openEnd(t, l, 0, TransportXDPNative, false))
 }
 
@@ -248,7 +234,7 @@ func forge(b *XDP, from string) [2]endpoint {
 }
 
 func TestXDPFramesOfOthers(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	for _, v6 := range []bool{false, true} {
 		b := openEnd(t, l, 1, TransportXDPNative, v6)
 		x := b.dev.(*XDP)
@@ -314,7 +300,7 @@ func TestXDPFramesOfOthers(t *testing.T) {
 
 // A stream of nothing but frames that are refused does not use the memory up.
 func TestXDPRefusedFramesAreReleased(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var dev Device
 	err := l.Do(1, func() (err error) {
 		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: l.Interface(1), RxFrames: minRxFrames, Mode: loader.Native})
@@ -338,7 +324,7 @@ func TestXDPRefusedFramesAreReleased(t *testing.T) {
 }
 
 func TestXDPErrors(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
 	open := func(rank int, c XDPConfig) error {
 		return l.Do(rank, func() error {
@@ -398,7 +384,7 @@ func TestXDPErrors(t *testing.T) {
 }
 
 func TestXDPLeaksNoFiles(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2, Queues: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2, Queues: 2})
 	openEnd(t, l, 0, TransportXDPNative, false).close() // what is opened once and for all
 	before := openFiles(t)
 	for range 3 {
@@ -412,7 +398,7 @@ func TestXDPLeaksNoFiles(t *testing.T) {
 // A process can be given the program and the sockets by another one.
 func TestXDPFromOutside(t *testing.T) {
 	const queues, port = 2, 4000
-	l := newLab(t, netlab.Config{Ranks: 2, Queues: queues})
+	l := labtest.New(t, netlab.Config{Ranks: 2, Queues: queues})
 	var dev Device
 	var keep *loader.Program
 	err := l.Do(1, func() (err error) {
@@ -449,7 +435,7 @@ func TestXDPFromOutside(t *testing.T) {
 }
 
 func TestXDPDeviceGone(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var log record
 	var dev Device
 	err := l.Do(0, func() (err error) {
@@ -476,7 +462,7 @@ func TestXDPDeviceGone(t *testing.T) {
 // TestOpenEndsWithItsContext waits for a queue that another socket keeps: no lesser
 // transport is taken once the context has ended.
 func TestOpenEndsWithItsContext(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	err := l.Do(0, func() error {
 		s, err := afxdp.Open(t.Context(), afxdp.Config{Interface: "xr0"})
 		if err != nil {
@@ -500,7 +486,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 }
 
 func TestOpenLadder(t *testing.T) {
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var log bytes.Buffer
 	open := func(c Config) (d Device, err error) {
 		log.Reset()

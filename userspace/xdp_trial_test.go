@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/loader"
@@ -37,7 +38,7 @@ func ipCommands(t *testing.T, l *netlab.Lab, rank int, commands ...string) {
 // trialLab is a lab of two ranks where rank 1 has a macvlan, upper, above its interface.
 func trialLab(t *testing.T) *netlab.Lab {
 	t.Helper()
-	l := newLab(t, netlab.Config{Ranks: 2})
+	l := labtest.New(t, netlab.Config{Ranks: 2})
 	ipCommands(t, l, 1, "link add link xr1 name upper type macvlan mode bridge", "link set dev upper up", "address add 10.77.0.20/24 dev upper")
 	return l
 }
@@ -144,7 +145,7 @@ func TestFramesArriveByXDP(t *testing.T) {
 		{TransportXDP, bond, "xdp-generic"},
 	} {
 		t.Run(fmt.Sprint(c.transport, c.upper), func(t *testing.T) {
-			l := newLab(t, netlab.Config{Ranks: 2})
+			l := labtest.New(t, netlab.Config{Ranks: 2})
 			if slices.Equal(c.upper, bond) {
 				testenv.NeedsFeature(t, testenv.Bonding)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 )
 
 // Ranks that are told their interfaces alone find addresses at which they reach each
@@ -26,7 +27,7 @@ func TestAddressesFitTheRendezvous(t *testing.T) {
 	} {
 		for _, transports := range [][]string{{"udp", "udp"}, {"xdp-native", "xdp-native"}, {"xdp-native", "udp"}} {
 			t.Run(c.name+"/"+strings.Join(transports, ", "), func(t *testing.T) {
-				lab := newLab(t, netlab.Config{Ranks: 2})
+				lab := labtest.New(t, netlab.Config{Ranks: 2})
 				for rank, commands := range c.commands {
 					if out, err := lab.Command(rank, "sh", "-e", "-c", commands).CombinedOutput(); err != nil {
 						t.Fatalf("%s: %v: %s", commands, err, out)

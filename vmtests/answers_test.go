@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -50,7 +51,7 @@ func TestAnswersReachUDPSockets(t *testing.T) {
 		sums      bool
 	}{{"xdp-generic", true}, {"xdp-generic", false}, {"xdp-native", true}, {"xdp-native", false}} {
 		t.Run(fmt.Sprintf("%s, sums at the port %v", test.transport, test.sums), func(t *testing.T) {
-			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 3}), test.transport)
+			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), test.transport)
 			if test.sums {
 				sumAtPort(t, lab, 0)
 			}
@@ -72,7 +73,7 @@ func contained(s *self) error {
 func TestContainersNeedNoProgramAtTheBridge(t *testing.T) {
 	for _, sums := range testenv.Cases([]bool{true}, false) {
 		t.Run(fmt.Sprintf("sums at a port %v", sums), func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			if sums {
 				sumAtPort(t, lab, 0)
 			}

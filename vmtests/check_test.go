@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 )
 
 // The program of the other tests is in order, so checking mode finds nothing in
 // it, and changes nothing.
 func TestCheckingMode(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 3})
+	lab := labtest.New(t, netlab.Config{Ranks: 3})
 	j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "xdp-native", "udp"}, env: []string{"XDPRMA_CHECK=1"}})
 	j.finish()
 	checkNothingLost(j)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -161,7 +162,7 @@ func addSlowly(s *self, win *rma.Win, to int) error {
 func TestTheProgramTakesLocks(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 5}), transport)
+			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 5}), transport)
 			j := start(t, lab, spec{program: "exclusive", transports: []string{transport}})
 			j.finish()
 			checkNothingLost(j)
@@ -203,7 +204,7 @@ func unanswered(s *self) error {
 // Where the other end of a veth drops what XDP programs answer, the process answers, and the
 // log says what to do.
 func TestAnswersThatNeverArrive(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 3}) // without a program at the bridge's ports
+	lab := labtest.New(t, netlab.Config{Ranks: 3}) // without a program at the bridge's ports
 	j := start(t, lab, spec{program: "unanswered", transports: []string{"xdp-native"}})
 	j.finish()
 	checkNothingLost(j)
@@ -255,7 +256,7 @@ func TestKilledWhileItsProgramServes(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}), transport)
+			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 4}), transport)
 			j := start(t, lab, spec{program: "widowed", transports: []string{transport}, deadAfter: deadAfter})
 			origins := j.ranks[:victim]
 			for _, r := range origins {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -218,7 +219,7 @@ func TestStoppedRank(t *testing.T) {
 	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit})
 			for _, r := range j.ranks {
 				j.await(r, "running")
@@ -293,7 +294,7 @@ func TestRestartedRank(t *testing.T) {
 		for _, how := range []string{"talks", "is silent"} {
 			t.Run(transport+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				lab := newLab(t, netlab.Config{Ranks: 2})
+				lab := labtest.New(t, netlab.Config{Ranks: 2})
 				j := start(t, lab, spec{program: "stranger", transports: []string{transport}, deadAfter: deadAfter})
 				for _, r := range j.ranks {
 					j.await(r, "ready")
@@ -334,7 +335,7 @@ func abandoned(s *self) error {
 
 // A rank that leaves in good order does not make others wait for it either.
 func TestRankThatLeft(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 3})
+	lab := labtest.New(t, netlab.Config{Ranks: 3})
 	start(t, lab, spec{program: "abandoned", transports: []string{"xdp-native", "xdp-generic", "udp"}}).finish()
 }
 
@@ -344,7 +345,7 @@ func TestLostInterfaceEndsRanksWithErrors(t *testing.T) {
 	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3}) // two would be the ends of one veth pair
+			lab := labtest.New(t, netlab.Config{Ranks: 3}) // two would be the ends of one veth pair
 			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: deadAfter,
 				change: func(rank int, _ *bootstrap.Config, cmd *exec.Cmd) {
 					if rank == 0 {
@@ -380,7 +381,7 @@ func TestInterfaceFlaps(t *testing.T) {
 	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 2})
+			lab := labtest.New(t, netlab.Config{Ranks: 2})
 			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit})
 			for _, r := range j.ranks {
 				j.await(r, "running")

@@ -13,6 +13,7 @@ import (
 	"github.com/xdprma/xdprma/bpf/faults"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -115,7 +116,7 @@ func TestFaults(t *testing.T) {
 	) {
 		name := fmt.Sprintf("%s/mtu %d/drop %d corrupt %d duplicate %d", tt.transport, tt.mtu, tt.rates.drop, tt.rates.corrupt, tt.rates.duplicate)
 		t.Run(name, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3, MTU: tt.mtu})
+			lab := labtest.New(t, netlab.Config{Ranks: 3, MTU: tt.mtu})
 			both := relays(t, lab, tt.transport != "xdp-native", tt.rates)
 			j := start(t, lab, spec{program: "sum", ranks: 2, transports: []string{tt.transport}})
 			for _, r := range j.ranks {
@@ -185,7 +186,7 @@ func TestExchangeOverFaults(t *testing.T) {
 	}
 	for _, tt := range testenv.Cases([]path{{"xdp-native", 9000}}, path{"xdp-native", 1500}, path{"xdp-generic", 3498}, path{"udp", 9000}) {
 		t.Run(fmt.Sprintf("%s/mtu %d", tt.transport, tt.mtu), func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3, MTU: tt.mtu})
+			lab := labtest.New(t, netlab.Config{Ranks: 3, MTU: tt.mtu})
 			both := relays(t, lab, tt.transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
 			start(t, lab, spec{program: "exchange", ranks: 2, transports: []string{tt.transport}}).finish()
 			for _, relay := range both {

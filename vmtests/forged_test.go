@@ -18,6 +18,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -108,7 +109,7 @@ func udpFrom(t *testing.T, lab *netlab.Lab, rank int, port uint16) *net.UDPConn 
 func TestForgedTraffic(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			j := start(t, lab, spec{program: "sum", ranks: 2, transports: []string{transport}})
 			for _, r := range j.ranks {
 				j.await(r, "running")
@@ -323,7 +324,7 @@ func udpTransfer(t *testing.T, lab *netlab.Lab, from, to int) {
 func TestForgedHelloBesideTheJob(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			j := start(t, lab, spec{program: "sum", ranks: 2, transports: []string{transport}})
 			for _, r := range j.ranks {
 				j.await(r, "running")
@@ -352,7 +353,7 @@ func TestForgedHelloBesideTheJob(t *testing.T) {
 func TestFloodedStart(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			c := udpFrom(t, lab, attacker, 0)
 			var over atomic.Bool
 			var flood sync.WaitGroup

@@ -52,22 +52,6 @@ type job struct {
 	ranks  []*rank
 }
 
-// newLab makes a network that lives as long as the test.
-func newLab(t *testing.T, c netlab.Config) *netlab.Lab {
-	t.Helper()
-	testenv.NeedsRoot(t)
-	lab, err := netlab.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return lab
-}
-
 // start starts a job. Whatever of it still runs when the test ends is killed.
 func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 	t.Helper()

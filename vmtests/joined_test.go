@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -91,7 +92,7 @@ func TestLongTransfersGoJoined(t *testing.T) {
 			if c.mtu == 9000 {
 				testenv.NeedsFeature(t, testenv.MultiBuffer)
 			}
-			lab := newLab(t, netlab.Config{Ranks: c.ranks, MTU: c.mtu})
+			lab := labtest.New(t, netlab.Config{Ranks: c.ranks, MTU: c.mtu})
 			j := start(t, lab, spec{program: "long", transports: c.transports})
 			j.finish()
 			checkNothingLost(j)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 )
@@ -34,7 +35,7 @@ func grounds() []ground { return testenv.Cases([]ground{onUDP, onBoth}, onXDP, o
 func (g ground) job(t *testing.T, ranks int, s spec) *job {
 	t.Helper()
 	s.transports = []string{g.transport}
-	return start(t, newLab(t, netlab.Config{Ranks: ranks, RanksPerHost: g.perHost}), s)
+	return start(t, labtest.New(t, netlab.Config{Ranks: ranks, RanksPerHost: g.perHost}), s)
 }
 
 // Every operation works over every transport, at MTUs that need one buffer a
@@ -44,7 +45,7 @@ func TestTransports(t *testing.T) {
 		[]string{"xdp-native", "xdp-native"}, []string{"xdp-generic", "xdp-generic"}, []string{"udp", "udp"}) {
 		for _, mtu := range testenv.Cases([]int{9000}, 1500, 3498) {
 			t.Run(fmt.Sprintf("%s/%d", strings.Join(transports, ","), mtu), func(t *testing.T) {
-				lab := newLab(t, netlab.Config{Ranks: len(transports), MTU: mtu})
+				lab := labtest.New(t, netlab.Config{Ranks: len(transports), MTU: mtu})
 				j := start(t, lab, spec{program: "exchange", transports: transports})
 				j.finish()
 				for i, r := range j.ranks {
@@ -59,7 +60,7 @@ func TestTransports(t *testing.T) {
 }
 
 func TestIPv6(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 3})
+	lab := labtest.New(t, netlab.Config{Ranks: 3})
 	start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "xdp-generic", "udp"}, v6: true}).finish()
 }
 
@@ -84,7 +85,7 @@ func TestMixedHost(t *testing.T) {
 	type kind struct{ frames, v6 bool }
 	for _, k := range testenv.Cases([]kind{{false, true}}, kind{false, false}, kind{true, true}, kind{true, false}) {
 		t.Run(fmt.Sprintf("frames %v, IPv6 %v", k.frames, k.v6), func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 5, RanksPerHost: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 5, RanksPerHost: 3})
 			j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp", "xdp-generic"}, v6: k.v6,
 				change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Frames = k.frames }})
 			j.finish()

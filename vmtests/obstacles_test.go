@@ -19,6 +19,7 @@ import (
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
@@ -153,7 +154,7 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 		for _, transport := range testenv.Cases([]string{"auto"}, "xdp", "xdp-native", "xdp-generic") {
 			t.Run(o.name+"/"+transport, func(t *testing.T) {
 				t.Parallel()
-				lab := newLab(t, netlab.Config{Ranks: 2})
+				lab := labtest.New(t, netlab.Config{Ranks: 2})
 				if o.make != nil {
 					o.make(t, lab)
 				}
@@ -193,7 +194,7 @@ func TestObstaclesToXDPAreExplained(t *testing.T) {
 func TestUnequalMTU(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 2, MTU: 9000})
+			lab := labtest.New(t, netlab.Config{Ranks: 2, MTU: 9000})
 			onLink(t, lab, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1500) })
 			start(t, lab, spec{program: "exchange", transports: []string{transport}}).finish()
 		})

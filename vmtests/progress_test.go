@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -74,7 +75,7 @@ func TestPassiveProgress(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		for _, procs := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s/GOMAXPROCS=%d", transport, procs), func(t *testing.T) {
-				lab := newLab(t, netlab.Config{Ranks: 2})
+				lab := labtest.New(t, netlab.Config{Ranks: 2})
 				s := spec{program: "passive", transports: []string{transport}}
 				if procs != 0 {
 					s.env = []string{"GOMAXPROCS=" + strconv.Itoa(procs)}
@@ -115,7 +116,7 @@ func rest(d time.Duration) error {
 }
 
 func TestIdle(t *testing.T) {
-	lab := newLab(t, netlab.Config{Ranks: 3})
+	lab := labtest.New(t, netlab.Config{Ranks: 3})
 	start(t, lab, spec{program: "idle", transports: []string{"xdp-native", "xdp-generic", "udp"}}).finish()
 }
 
@@ -161,7 +162,7 @@ func allToAll(s *self) error {
 func TestOversubscription(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic", "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 7})
+			lab := labtest.New(t, netlab.Config{Ranks: 7})
 			start(t, lab, spec{program: "alltoall", transports: []string{transport}}).finish()
 		})
 	}

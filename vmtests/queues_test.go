@@ -10,6 +10,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
@@ -21,7 +22,7 @@ func TestXDPReceivesOnEveryQueue(t *testing.T) {
 			[]string{"udp", "xdp-native", "xdp-generic"}) {
 			for _, limit := range testenv.Cases([]int{0}, 2) {
 				t.Run(fmt.Sprintf("%d/%s/limit %d", queues, strings.Join(transports, ","), limit), func(t *testing.T) {
-					lab := newLab(t, netlab.Config{Ranks: len(transports), Queues: queues})
+					lab := labtest.New(t, netlab.Config{Ranks: len(transports), Queues: queues})
 					j := start(t, lab, spec{program: "exchange", transports: transports,
 						change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) { c.Queues = limit }})
 					j.finish()
@@ -36,7 +37,7 @@ func TestXDPReceivesOnEveryQueue(t *testing.T) {
 // stack for the others.
 func TestXDPFitsTheLimitOnLockedMemory(t *testing.T) {
 	const limit = 8 << 20 // what systemd gives; four queues take more
-	lab := newLab(t, netlab.Config{Ranks: 2, Queues: 4})
+	lab := labtest.New(t, netlab.Config{Ranks: 2, Queues: 4})
 	j := start(t, lab, spec{program: "exchange", transports: []string{"xdp-native", "udp"},
 		env: append(without(unix.CAP_IPC_LOCK), fmt.Sprintf("%s=%d", envMemLock, limit))})
 	j.finish()

@@ -13,6 +13,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/program"
 	"github.com/xdprma/xdprma/internal/program/live"
 	"github.com/xdprma/xdprma/internal/testenv"
@@ -154,7 +155,7 @@ func runSeeds(t *testing.T, lab *netlab.Lab, s spec, n uint64) *job {
 func TestRandomPrograms(t *testing.T) {
 	for _, transports := range testenv.Cases([][]string{{"xdp-native", "udp", "xdp-generic"}}, []string{"xdp-native"}, []string{"udp"}) {
 		t.Run(strings.Join(transports, ","), func(t *testing.T) {
-			lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 6}), transports...)
+			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 6}), transports...)
 			checkNothingLost(runRandom(t, lab, spec{transports: transports}))
 			if len(transports) == 1 && transports[0] != "udp" {
 				checkNothingLost(runOff(t, lab, spec{transports: transports}))
@@ -168,7 +169,7 @@ func TestRandomPrograms(t *testing.T) {
 func TestRandomProgramsOverFaults(t *testing.T) {
 	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			both := relays(t, lab, transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
 			runSeeds(t, lab, spec{ranks: 2, transports: []string{transport}}, testenv.Seeds(50, 25)) // fewer do not meet enough faults
 			if transport != "udp" {
@@ -182,7 +183,7 @@ func TestRandomProgramsOverFaults(t *testing.T) {
 		})
 	}
 	t.Run("checking mode", func(t *testing.T) {
-		lab := newLab(t, netlab.Config{Ranks: 4})
+		lab := labtest.New(t, netlab.Config{Ranks: 4})
 		j := runRandom(t, lab, spec{transports: []string{"xdp-native"}, env: []string{"XDPRMA_CHECK=1"}})
 		for _, r := range j.ranks {
 			r.rewind()

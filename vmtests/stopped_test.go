@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -158,7 +159,7 @@ func TestStoppedRanksAreServed(t *testing.T) {
 // servedWhileStopped has a rank serve while its process is stopped, and reports whether
 // there was an origin that never needed the process.
 func servedWhileStopped(t *testing.T, transport string) bool {
-	lab := acceptAnswers(t, newLab(t, netlab.Config{Ranks: 4}), transport)
+	lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 4}), transport)
 	j := start(t, lab, spec{program: "served", transports: []string{transport}, deadAfter: deadAfter})
 	for _, r := range j.ranks {
 		j.await(r, "ready")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/internal/wire"
 	"github.com/xdprma/xdprma/rma"
@@ -61,7 +62,7 @@ func TestTakenPlaceHangsNoCall(t *testing.T) {
 	t.Parallel()
 	for _, transport := range testenv.Cases([]string{"xdp-native", "udp"}, "xdp-generic") {
 		t.Run(transport, func(t *testing.T) {
-			lab := newLab(t, netlab.Config{Ranks: 3})
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			j := start(t, lab, spec{program: "gets", ranks: 2, transports: []string{transport}, deadAfter: deadAfter})
 			for _, r := range j.ranks {
 				j.await(r, "ready")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 	"github.com/xdprma/xdprma/loader"
 )
@@ -126,15 +127,7 @@ func TestInfo(t *testing.T) {
 func TestInfoSaysWhetherJoinedFramesStayWhole(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, native := range []bool{false, true} {
-		lab, err := netlab.New(netlab.Config{Ranks: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lab.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		lab := labtest.New(t, netlab.Config{Ranks: 2})
 		mode := map[bool]loader.Mode{true: loader.Native, false: loader.Generic}[native]
 		if err := lab.Do(1, func() error {
 			p, err := loader.Attach(loader.Options{Interface: "xr1", Address: lab.Addr(1), Port: 4000, Mode: mode})

@@ -13,21 +13,14 @@ import (
 
 	"github.com/xdprma/xdprma/internal/bootstrap"
 	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // floorLab makes namespaces, and returns what a floor needs to know of two of them.
 func floorLab(t *testing.T, c netlab.Config) (lab *netlab.Lab, places [2]FloorPlace) {
 	t.Helper()
-	lab, err := netlab.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab = labtest.New(t, c)
 	for i := range places {
 		places[i] = FloorPlace{Interface: lab.Interface(i), Address: lab.Addr(i), Payload: c.MTU - ipUDP}
 	}
