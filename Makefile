@@ -9,9 +9,14 @@ TIMES ?= 1
 export XDPRMA_TEST_UID := $(shell id -u)
 TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
-# The packages of internal in which nothing runs at once, so that the race detector has
+# The packages in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.
-ALONE := archtest collective engine epochs line link membership message onesided program reliable seat sim wire
+ALONE := internal/lab/archtest internal/lab/program internal/lab/sim \
+	internal/protocol/calls/collective internal/protocol/calls/epochs \
+	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
+	internal/protocol/engine/message internal/protocol/engine/onesided \
+	internal/protocol/link internal/protocol/link/reliable internal/protocol/wire \
+	userspace/internal/seat
 space := $(subst ,, )
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
@@ -37,14 +42,14 @@ test: go ## run all tests; without root, those that need it are skipped
 	$(TEST) $(SLOWEST) ./...
 
 race: go ## run the tests under the race detector, as CI does (needs a C compiler)
-	@all=$$($(GO) list ./...) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/internal/,$(ALONE)))') && \
+	@all=$$($(GO) list ./...) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/xdprma/,$(ALONE)))') && \
 	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$some
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
 	$(TEST) -short $(SLOWEST) ./...
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
-	$(GO) test ./internal/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
+	$(GO) test ./internal/lab/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
 
 fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it
 	@failed=0; for file in $$(grep -rl --include=*_test.go '^//fuzz:inputs' .); do \

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
 // vethName is the name of both ends of a test's veth pair.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/express"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // onesSum is the sum of 16-bit words, in the arithmetic of checksums.

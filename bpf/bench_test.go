@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/express"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // BenchmarkClassify has the kernel run the program on a frame of a known session,

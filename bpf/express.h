@@ -2,7 +2,7 @@
 /*
  * Small requests that this program executes: the memory that it shares with the process,
  * and what it knows of a request while it is at it. docs/wire.md has the frame. Package
- * internal/express is the twin in Go; a test compares the layouts, another one what both
+ * internal/protocol/link/express is the twin in Go; a test compares the layouts, another one what both
  * do with the same frames.
  *
  * The functions that are not inlined have global linkage, so that the verifier looks at

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // The UDP socket that holds the port receives what is too long for one frame, if it is of

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/express"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // Each C struct has the layout that Go knows.

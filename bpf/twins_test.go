@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/express"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // The program and its twin in Go do the same with the same frames: they say the same,
@@ -65,7 +65,7 @@ func TestTwinsAgree(t *testing.T) {
 // The twins agree on the frames of which a fuzzer found that they take another way through
 // the one in Go.
 func TestTwinsAgreeOnTheCorpus(t *testing.T) {
-	files, err := filepath.Glob("../internal/express/testdata/fuzz/FuzzServe/*")
+	files, err := filepath.Glob("../internal/protocol/link/express/testdata/fuzz/FuzzServe/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no corpus: %v", err)
 	}

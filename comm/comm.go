@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/collective"
-	"github.com/xdprma/xdprma/internal/engine"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // Comm is a communicator: a group of ranks and a message context of their own.

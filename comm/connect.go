@@ -3,7 +3,7 @@ package comm
 import (
 	"context"
 
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // Connect returns the session with a rank of the job, for callers that must not wait; it

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/collective"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 )
 
 const createGroup = "comm create_group"

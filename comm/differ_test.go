@@ -12,8 +12,8 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/testenv"
 )
 
 // TestOneLengthDiffers has one rank pass a slice of another length to the collectives that

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // Limits of what hellos, of which many may be forged, make a rank ask the rendezvous.

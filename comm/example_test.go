@@ -8,7 +8,7 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/testjob"
+	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
 

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/collective"
-	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/link"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // LeadHalf is CreateGroup at the first of g, which lets only some go.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // handMade is a rank without an engine: a test reads and writes its frames.

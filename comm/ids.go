@@ -3,7 +3,7 @@ package comm
 import (
 	"sync/atomic"
 
-	"github.com/xdprma/xdprma/internal/collective"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 )
 
 // ids hands out the ids of communicators, or windows, each once.

@@ -71,11 +71,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/collective"
-	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/express"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/collective"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 )
 
 // Bcast gives every rank rank root's buf (MPI_Bcast).

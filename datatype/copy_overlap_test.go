@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
 // TestOverlappingCopies compares copies within one memory, in both directions and at all

@@ -20,9 +20,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 const port = 4791

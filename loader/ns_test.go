@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
 // lab is two hosts joined by a veth pair: interface "a" in namespace a, "b" in b.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/hostmem"
+	"github.com/xdprma/xdprma/internal/launch/hostmem"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/window"
 )
 

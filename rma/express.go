@@ -4,8 +4,8 @@ import (
 	"math"
 	"os"
 
-	"github.com/xdprma/xdprma/internal/express"
-	"github.com/xdprma/xdprma/internal/hostmem"
+	"github.com/xdprma/xdprma/internal/launch/hostmem"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/window"
 )
 

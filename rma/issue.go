@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/xdprma/xdprma/internal/epochs"
-	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 

@@ -175,7 +175,7 @@ func TestMapping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{".", "../comm", "../window", "../datatype", "../internal/engine"}
+	dirs := []string{".", "../comm", "../window", "../datatype", "../internal/protocol/engine"}
 	names, _ := declared(t, dirs...)
 	classes := classNames(t)
 	tests := map[string]*testFiles{} // by package

@@ -55,8 +55,8 @@ import (
 	"os"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/userspace"
 )
 

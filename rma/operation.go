@@ -2,8 +2,8 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/onesided"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // Put copies origin into the target's window (MPI_Put, section 11.3.1). It needs

@@ -3,7 +3,7 @@ package rma
 import (
 	"context"
 
-	"github.com/xdprma/xdprma/internal/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 )
 
 // Lock starts an access epoch on one target (MPI_Win_lock, section 11.5.3), kind

@@ -2,7 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
 // Request is the handle of a request-based call: Wait and Test end it; see

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net"
 
-	"github.com/xdprma/xdprma/internal/epochs"
-	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
 // turn locks the engine, until one of the poller's ways of unlocking.

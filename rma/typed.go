@@ -2,8 +2,8 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/onesided"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // badType stands for a datatype at the target that is none.

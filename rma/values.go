@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
 // Fetch combines value with the element at the target, and returns what was there before:

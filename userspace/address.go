@@ -11,7 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/xdprma/xdprma/internal/hostaddr"
+	"github.com/xdprma/xdprma/internal/launch/hostaddr"
 )
 
 // settlePatience is how long a device waits for an address that is tentative. The kernel

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/seat"
+	"github.com/xdprma/xdprma/userspace/internal/seat"
 )
 
 // background serves peers while no caller does. It does not compete with callers that

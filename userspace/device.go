@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // The seam's types belong to the engine, which fills the slots.

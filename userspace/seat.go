@@ -1,6 +1,6 @@
 package userspace
 
-import "github.com/xdprma/xdprma/internal/seat"
+import "github.com/xdprma/xdprma/userspace/internal/seat"
 
 // state returns what the seat's machine knows.
 func (p *Poller) state() seat.State { return seat.State(p.seat.Load()) }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/seat"
+	"github.com/xdprma/xdprma/userspace/internal/seat"
 )
 
 // sleeper is what Sleep and Wake of a device over descriptors share. Wake makes

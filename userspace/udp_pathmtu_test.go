@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // forgedMTU is the path MTU that a stranger claims: the least of each family.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/seat"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/userspace/internal/seat"
 )
 
 // take gives the first n received frames to the engine and sends what follows

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/engine"
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // joinedMessages returns n messages of a length that are for the peer's UDP socket.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/xdprma/xdprma/internal/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // Frames to an address of this machine never leave it, so they reach no AF_XDP socket:

@@ -14,7 +14,7 @@ import (
 
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
 )
 

@@ -1,7 +1,7 @@
 package userspace
 
 import (
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // Receive implements Device.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 )
 
 func TestXDPRoutes(t *testing.T) {

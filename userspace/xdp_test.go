@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/testenv"
-	"github.com/xdprma/xdprma/internal/wire"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
 )
 

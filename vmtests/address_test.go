@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // Ranks that are told their interfaces alone find addresses at which they reach each

@@ -3,8 +3,8 @@ package vmtests
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 )
 
 // The program of the other tests is in order, so checking mode finds nothing in

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // TestChapterProgram runs the examples of the standard's chapter as their users do: a

@@ -11,12 +11,12 @@ import (
 
 	"github.com/xdprma/xdprma/bpf/faults"
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/program"
-	"github.com/xdprma/xdprma/internal/program/live"
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/program"
+	"github.com/xdprma/xdprma/internal/lab/program/live"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // The environment variables that a test sets for the program that carries out random programs.

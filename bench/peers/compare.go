@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
 // kind says which figure of a test counts.

@@ -3,7 +3,7 @@ package main
 import (
 	"strconv"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // settings is what the environment of `xdprma run` says for all ranks.

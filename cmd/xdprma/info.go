@@ -19,7 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/userspace"
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/loader"
 )
 

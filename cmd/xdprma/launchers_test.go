@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // TestHelloUnderMpiexec starts the example of the README as users of MPICH start programs,

@@ -14,9 +14,9 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/netlab"
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 const perfDescription = `Measures one-sided communication between two ranks on this machine, and the

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // perfInJob measures as a rank of a job that something else has started: tests

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
 // plotSeries is a line of a chart.

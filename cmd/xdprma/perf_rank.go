@@ -12,8 +12,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
 // perfReport prints results as they come, and keeps them for a drawing.

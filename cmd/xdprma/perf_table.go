@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/xdprma/xdprma/internal/perf"
+	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
 // perfColumn is a column of a table; text is empty where it does not apply.

@@ -20,8 +20,8 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/perf"
-	"github.com/xdprma/xdprma/internal/testenv"
+	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files of perf anew")

@@ -18,8 +18,8 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/bootstrap"
-	"github.com/xdprma/xdprma/internal/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/userspace"
 )

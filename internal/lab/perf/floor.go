@@ -1,0 +1,215 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+)
+
+// FloorPlace is one side of a floor: 0 measures, 1 answers.
+type FloorPlace struct {
+	Side      int
+	Interface string     // of an XDP device
+	Address   netip.Addr // of a UDP device
+	Payload   int        // bytes of a frame of a UDP device
+}
+
+const (
+	// opOverhead is what an operation's frame carries beside its bytes.
+	opOverhead = 72
+	// replyLen is the payload of the frame that answers.
+	replyLen = opOverhead + smallest
+	// lossAfter is how long a side spins for frames before it takes them for lost, and
+	// how much longer after each loss in a row: on a busy machine the other side may
+	// have to wait for a processor.
+	lossAfter = 50 * time.Millisecond
+	// mostLosses in a row end a floor.
+	mostLosses = 20
+	// spinsPerLook is how often an empty ring is looked at between looks at the clock.
+	spinsPerLook = 256
+)
+
+// errSilence ends a floor.
+var errSilence = fmt.Errorf("the other side answered none of the last %d times, not within %v in the end: the interface drops frames, or the machine is too busy; try again when it is idle", mostLosses, patience(mostLosses-1))
+
+// patience is how long a side spins for frames after a number of losses in a row.
+func patience(losses int) time.Duration { return time.Duration(losses+1) * lossAfter }
+
+// side is one process of a floor.
+type side struct {
+	line
+	plan    *Plan
+	numbers [receiveMax]uint64
+	point   uint64 // of the plan, from 1
+	every   int    // frames of a stream that the receiver acknowledges at once
+}
+
+// newSide returns a side for point i of the plan, over l.
+func newSide(l line, plan *Plan, i int) (*side, error) {
+	s := &side{line: l, plan: plan, point: uint64(i + 1), every: l.window() / acksPerWindow}
+	if step := costOf(plan.Floors[i].Kind); step >= 0 {
+		costs, err := newCostLine(l, step)
+		if err != nil {
+			return nil, err
+		}
+		s.line, s.every = costs, costs.every()
+	}
+	return s, nil
+}
+
+// countBits is how many bits of a frame's number count within a point; the
+// others are the point, so that what an earlier one left on its way is known.
+const countBits = 40
+
+// sendCount sends n frames of the current point.
+func (s *side) sendCount(count uint64, n, length int) error {
+	return s.send(s.point<<countBits|count, n, length)
+}
+
+// arrivals returns the counts of frames of the current point that have arrived,
+// until the next call.
+func (s *side) arrivals() ([]uint64, error) {
+	n, err := s.receive(s.numbers[:])
+	counts := s.numbers[:0]
+	for _, number := range s.numbers[:n] {
+		if number>>countBits == s.point {
+			counts = append(counts, number&(1<<countBits-1))
+		}
+	}
+	return counts, err
+}
+
+// RunFloor measures the floors of a plan between the two processes whose places
+// differ in Side. They find each other through store. emit is called on side 0.
+// It blocks until both are through, and spins while it measures.
+func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *Plan, emit func(*FloorSample) error) (err error) {
+	l, err := openLine(plan.Device, at)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	key := func(side int) string { return bootstrap.Key(side, "floor") }
+	if err := store.Put(ctx, key(at.Side), l.address()); err != nil {
+		return err
+	}
+	peer, err := store.Get(ctx, key(1-at.Side))
+	if err != nil {
+		return err
+	}
+	if err := l.connect(peer); err != nil {
+		return err
+	}
+	if plan.Bind {
+		release, err := bind(at.Side, 2)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	for i, p := range plan.Floors {
+		s, err := newSide(l, plan, i)
+		if err == nil {
+			err = s.measure(ctx, store, at.Side, i, p, emit)
+		}
+		if err != nil {
+			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
+		}
+	}
+	return bootstrap.Fence(ctx, store, "floor/end", at.Side, 2) // nobody leaves while frames are on their way
+}
+
+// measure runs one point at both sides at the same time.
+func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
+	s.checking(p.Kind == CheckedStream)
+	runtime.GC()
+	over := bootstrap.Key(0, fmt.Sprintf("floor/%d/over", i))
+	if id != 0 {
+		if err := s.answering(p.Kind == Kernel); err != nil {
+			return err
+		}
+	}
+	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
+		return err
+	}
+	costs, of := s.line.(*costLine)
+	spent := bootstrap.Key(1, fmt.Sprintf("floor/%d/spent", i))
+	if id != 0 {
+		if err := s.answer(ctx, store, over, p); err != nil || !of {
+			return err
+		}
+		return store.Put(ctx, spent, strconv.AppendFloat(nil, costs.spent(), 'g', -1, 64))
+	}
+	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
+	run := s.stream
+	if p.roundTrips() {
+		run = s.echo
+	}
+	if err := run(p, sample); err != nil {
+		return err
+	}
+	if err := store.Put(ctx, over, nil); err != nil {
+		return err
+	}
+	if of {
+		text, err := store.Get(ctx, spent)
+		if err != nil {
+			return err
+		}
+		sample.SenderTime = costs.spent()
+		if sample.ReceiverTime, err = strconv.ParseFloat(string(text), 64); err != nil {
+			return fmt.Errorf("the receiver's time is %q: %w", text, err)
+		}
+	}
+	return emit(sample)
+}
+
+// answer serves the other side until that says it is over.
+func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p FloorPoint) error {
+	var done atomic.Bool
+	told := make(chan error, 1)
+	go func() {
+		_, err := store.Get(ctx, over)
+		done.Store(true)
+		told <- err
+	}()
+	serve := s.acknowledge
+	switch p.Kind {
+	case Echo:
+		serve = s.reflect
+	case Kernel:
+		return s.bear(p, told)
+	}
+	if err := serve(p, &done); err != nil {
+		return err
+	}
+	return <-told
+}
+
+// bear keeps this side under the load of a floor in the kernel until it is told.
+func (s *side) bear(p FloorPoint, told <-chan error) error {
+	if p.Load == "" {
+		return <-told
+	}
+	l, err := findLoad(p.Load)
+	if err != nil {
+		return err
+	}
+	under := l.start(s.plan.Duration+2*warmUpTime, func(int64, int64) {})
+	under.begin()
+	err = <-told
+	return errors.Join(err, under.finish())
+}
+
+// layout returns how many frames of what payload carry an operation.
+func (s *side) layout(bytes int) (frames, length int) {
+	most := s.payload() - opOverhead
+	frames = (bytes + most - 1) / most
+	return frames, opOverhead + (bytes+frames-1)/frames
+}

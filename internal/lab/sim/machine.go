@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/xdprma/xdprma/internal/lab/program"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// machine carries out a rank's part of a generated program with the state machines that
+// package rma drives.
+type machine struct {
+	t        *task
+	sessions []*engine.Session // nil for this rank
+	windows  []*machineWindow
+	comms    [2]collective.Comm // of the ranks in order, and in reverse order
+	direct   onesided.Direct
+}
+
+// machineWindow is what a rank knows of a window, at all ranks.
+type machineWindow struct {
+	*epochsOf
+	targets []machineTarget
+}
+
+type machineTarget struct {
+	base   uint64         // dynamic: the address of the memory
+	direct *window.Window // where this rank maps the memory
+}
+
+// exposeProgram makes a rank's windows of the program, with ids from 1 on.
+func (l *life) exposeProgram(p *program.Program) {
+	for i := range p.Windows {
+		d := &p.Windows[i]
+		mem := make([]byte, d.Sizes[l.rank], max(16, d.Sizes[l.rank])) // aligned
+		l.generated = append(l.generated, mem)
+		if d.Flavor != window.FlavorDynamic {
+			l.expose(uint32(i+1), mem, d.Units[l.rank])
+			continue
+		}
+		own := l.exposeWindow(window.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1}, nil)
+		from := 0
+		for _, to := range d.Cuts[l.rank] {
+			if err := own.Attach(mem[from:to]); err != nil {
+				panic(err)
+			}
+			from = to
+		}
+	}
+}
+
+// generated is the task of a rank that carries out a generated program.
+func (t *task) generated() {
+	w, l, p := t.w, t.l, t.w.cfg.Program
+	m := &machine{t: t}
+	m.communicators()
+	for rank := range w.nodes {
+		m.sessions = append(m.sessions, m.session(rank))
+	}
+	for i := range p.Windows {
+		m.windows = append(m.windows, m.window(i))
+	}
+	var err error
+	if l.records, err = program.Run(p, l.rank, m); err != nil {
+		w.failf("%v", err)
+	}
+	m.free()
+}
+
+// session returns the session with a rank, whose way is not known for a while.
+func (m *machine) session(rank int) *engine.Session {
+	w, l := m.t.w, m.t.l
+	if rank == l.rank {
+		return nil
+	}
+	s, begun := l.e.Meet(rank)
+	if begun {
+		w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
+			l.e.Dial(rank, engine.PathID(rank), w.nodes[rank].incarnation)
+			w.run(l)
+		})
+	}
+	return s
+}
+
+// window returns what the rank knows of window i of the program.
+func (m *machine) window(i int) *machineWindow {
+	w, l, id := m.t.w, m.t.l, uint32(i+1)
+	mw := &machineWindow{targets: make([]machineTarget, len(w.nodes))}
+	for rank, to := range w.nodes {
+		x, there := &mw.targets[rank], to.windows.Lookup(id)
+		if w.cfg.Program.Windows[i].Flavor == window.FlavorDynamic {
+			x.base = window.Address(to.generated[i])
+		}
+		if w.maps(l.rank, there) {
+			x.direct = there
+		}
+	}
+	own := l.e.Windows().Lookup(id)
+	mw.epochsOf = l.newEpochs(own, simJob+2*(id+1), own.Checker() != nil, mw.loads, func(t epochs.Turn, rank int) *onesided.Access {
+		if rank == l.rank {
+			return t.OpenLocal(own)
+		}
+		a := l.access(m.session(rank), id)
+		if d := mw.targets[rank].direct; d != nil {
+			a.Share(d.Host().Lock, d.Host().IndexOf(l.rank))
+		}
+		return a
+	})
+	return mw
+}
+
+func (w *machineWindow) loads(target int) bool {
+	return target == w.Rank || w.targets[target].direct != nil
+}
+
+// judge checks that the program allows all that the ranks saw.
+func (w *World) judge() {
+	var records [][]program.Record
+	for _, l := range w.nodes {
+		records = append(records, l.records)
+	}
+	if err := program.Judge(w.cfg.Program, records); err != nil {
+		w.failf("%v", err)
+	}
+	w.checkFreed()
+}
+
+// Begin lets some time pass now and then, in which other ranks go on.
+func (m *machine) Begin(step int) {
+	m.t.doing = fmt.Sprintf("step %d", step)
+	if w := m.t.w; w.chance(0.15) {
+		m.t.sleep(w.span(0, 400*microsecond))
+	}
+}
+
+func (m *machine) Fence(win int, assert window.Assert) error {
+	w := m.windows[win] // a fence that is given up is the last one
+	return m.t.synchronise(endless, w.epochsOf, w.Window.Fence(assert))
+}
+
+func (m *machine) Post(win int, group []int, assert window.Assert) error {
+	return m.windows[win].Window.Post(m.t.turn(), group, assert)
+}
+
+func (m *machine) Start(win int, group []int, assert window.Assert) error {
+	return m.windows[win].Window.Start(m.t.turn(), group, assert)
+}
+
+func (m *machine) Complete(win int) error {
+	w := m.windows[win]
+	return m.t.again(w.epochsOf, w.Window.Complete)
+}
+
+func (m *machine) Wait(win int, testing bool) error {
+	w := m.windows[win]
+	for testing {
+		if over, err := w.Window.Test(m.t.turn()); over || err != nil {
+			return err
+		}
+		m.t.sleep(m.t.w.span(1, 200*microsecond))
+	}
+	return m.t.again(w.epochsOf, w.Window.Wait)
+}
+
+func (m *machine) Lock(win, target int, exclusive bool, assert window.Assert) error {
+	w, kind := m.windows[win], window.LockShared
+	if exclusive {
+		kind = window.LockExclusive
+	}
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.Lock(kind, target, assert) })
+}
+
+func (m *machine) Unlock(win, target int) error {
+	w := m.windows[win]
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.Unlock(target) })
+}
+
+func (m *machine) LockAll(win int, assert window.Assert) error {
+	w := m.windows[win]
+	return m.t.again(w.epochsOf, func() epochs.Call { return w.Window.LockAll(assert) })
+}
+
+func (m *machine) UnlockAll(win int) error {
+	w := m.windows[win]
+	return m.t.again(w.epochsOf, w.Window.UnlockAll)
+}
+
+func (m *machine) Flush(win, target int, local bool) error {
+	w, done := m.windows[win], epochs.AtTarget
+	if local {
+		done = epochs.AtOrigin
+	}
+	return m.t.again(w.epochsOf, func() epochs.Call {
+		if target == program.Every {
+			return w.Window.FlushAll("flush_all", done)
+		}
+		return w.Window.Flush("flush", target, done)
+	})
+}
+
+func (m *machine) Sync(int) error { return nil }
+
+func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
+
+// issue issues a call, waiting for room as often as it takes.
+func (m *machine) issue(c *onesided.Call) error {
+	for {
+		done, err := m.t.l.e.Issue(c)
+		if done || err != nil {
+			return err
+		}
+		m.t.await((*onesided.RoomWait)(c.Access).Met)
+	}
+}
+
+// access returns the access to a target that a call may use.
+func (m *machine) access(c *program.Call) (*onesided.Access, error) {
+	w := m.windows[c.Win]
+	if err := w.MayAccess("call", c.Target, c.Requested); err != nil {
+		return nil, err
+	}
+	w.Used(c.Target)
+	for {
+		a, until := w.Access(m.t.turn(), c.Target)
+		if until == nil {
+			return a, nil
+		}
+		m.t.await(until.Met)
+	}
+}
+
+func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
+	e, r := m.t.l.e, &onesided.Request{}
+	wait := func() error {
+		for !m.t.awaitAt(r, m.t.impatience(), r.Met) { // a wait that is given up changes nothing
+		}
+		return r.Err()
+	}
+	where := c.Where()
+	if c.Target == program.Null || where.Count == 0 {
+		return wait, nil
+	}
+	a, err := m.access(c)
+	if err != nil {
+		return nil, err
+	}
+	x := &m.windows[c.Win].targets[c.Target]
+	call := onesided.Call{Access: a, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
+	if c.Requested {
+		call.Request = r
+	}
+	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
+	direct := x.direct != nil && (call.Basic.Size() <= 8 || a.Local()) && !m.t.w.chance(0.3) && e.Direct(a)
+	if direct {
+		e.Reach(a)
+		m.t.w.direct++
+	}
+	if c.At.Layout == nil && origin.Type == nil && into.Type == nil || compare != nil || c.Code == program.FetchAndOp {
+		call.Origin, call.Result = origin.Mem, into.Mem
+		if direct {
+			return wait, refused(onesided.Act(&call, x.direct))
+		}
+	} else {
+		size := where.Size()
+		if c.Reads() {
+			size = c.Origin.Size()
+		}
+		if direct {
+			return wait, refused(m.direct.ActTyped(&call, x.direct, &origin, &into, where.Type, where.Count, size))
+		}
+		call.Typed = e.Typed(&origin, &into, where.Type, where.Count, size)
+	}
+	return wait, m.issue(&call)
+}
+
+// refused returns the error of a call that was to act at once.
+func refused(class mpierr.Class) error {
+	if class == mpierr.Success {
+		return nil
+	}
+	return mpierr.New("direct", class, mpierr.NoRank, "a call on shared memory was refused")
+}
+
+var callCodes = map[program.CallCode]wire.Code{
+	program.Put: wire.CodePut, program.Get: wire.CodeGet, program.Accumulate: wire.CodeAccumulate,
+	program.GetAccumulate: wire.CodeGetAccumulate, program.FetchAndOp: wire.CodeGetAccumulate, program.CompareAndSwap: wire.CodeCompareSwap,
+}
+
+// memory returns a side of a call as the engine takes it.
+func memory(s *program.Side, mem []byte) onesided.Local {
+	if s.Layout == nil || mem == nil {
+		return onesided.Local{}
+	}
+	low, high, _ := s.Type.Bounds(s.Count)
+	if s.Type.Basic() != 0 && low == 0 && s.Type.Contiguous() {
+		return onesided.Local{Mem: mem[s.Base : s.Base+int(high)]}
+	}
+	return onesided.Local{Mem: mem, Base: int64(s.Base), Type: s.Type, Count: s.Count}
+}

@@ -1,0 +1,161 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// tier says how the ranks' XDP programs behave in a run.
+type tier struct {
+	windows   uint64  // bit i: programs reach the windows with that id modulo 64; 0: there are no programs
+	serves    float64 // chance that an express frame meets the program, and not user space
+	interrupt float64 // chance that a record is interrupted, and that user space gets no frame
+}
+
+// newTier draws how programs behave, and perhaps the fault that some answer in vain.
+func (w *World) newTier(p *plan) {
+	if w.chance(0.4) {
+		return
+	}
+	t := &p.tier
+	t.windows, t.serves = w.rng.Uint64()|w.rng.Uint64(), []float64{0.3, 0.9, 1}[w.rng.IntN(3)]
+	if w.chance(0.5) {
+		t.interrupt = w.rng.Float64() * 0.3
+	}
+	if w.chance(0.2) {
+		f := fault{kind: mute, victims: w.newVictims(p.ranks, mute), from: w.now + w.span(0, 15*millisecond), to: forGood}
+		if w.chance(0.5) {
+			f.to = f.from + w.span(millisecond, shortFault)
+		}
+		p.faults = append(p.faults, f)
+	}
+}
+
+// reached reports whether programs reach the windows with an id.
+func (t *tier) reached(id uint32) bool { return t.windows>>(id%64)&1 != 0 }
+
+// xdp is the program of a life, and what the device knows of sessions for it.
+type xdp struct {
+	tables  *express.Tables  // nil: there is no program
+	slots   map[uint64]int32 // by session
+	fencing []uint64         // sessions whose fence was over while the rank was stopped
+}
+
+// newXDP gives a life a program. It may have too few places for all peers.
+func (l *life) newXDP() {
+	w := l.w
+	if w.plan.tier.windows == 0 {
+		return
+	}
+	l.xdp = xdp{tables: express.HeapTables(max(1, w.plan.ranks-w.rng.IntN(3))), slots: map[uint64]int32{}}
+	l.xdp.tables.SetInterrupt(func() bool { return w.faulty() && w.chance(w.plan.tier.interrupt) })
+}
+
+// show lets the life's program reach a window, if the plan has it so.
+func (l *life) show(c *window.Config, mem []byte) {
+	if mem == nil || l.xdp.tables == nil || !l.w.plan.tier.reached(c.ID) {
+		return
+	}
+	ranks := []int{l.rank, window.InKernel}
+	if c.Host != nil {
+		ranks = append(ranks, c.Host.Ranks[1:]...)
+	}
+	c.Host = &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: ranks}
+	if l.w.chance(0.1) { // there is no room for it
+		return
+	}
+	if l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Lock: c.Host.Lock}, nil) < 0 {
+		panic("sim: two windows in one place")
+	}
+}
+
+// access is Engine.OpenAccess.
+func (l *life) access(s *engine.Session, id uint32) *onesided.Access {
+	a := l.e.OpenAccess(s, id)
+	a.SetReach(l.w.plan.tier.reached(id))
+	return a
+}
+
+// announced takes in what a rank's engine tells its device.
+func (w *World) announced(l *life) {
+	opened, fencing, _ := l.e.Announcements()
+	for _, s := range opened {
+		if s.Slot >= 0 {
+			l.xdp.slots[s.ID] = s.Slot
+		}
+	}
+	for _, id := range fencing {
+		delete(l.xdp.slots, id)
+		w.queue.push(w.now+w.span(0, 20*millisecond), func() {
+			if l.xdp.fencing = append(l.xdp.fencing, id); l.alive && !l.stopped {
+				l.fenced()
+				w.run(l)
+			}
+		})
+	}
+}
+
+// fenced tells the engine of the sessions that the device has fenced.
+func (l *life) fenced() {
+	for _, id := range l.xdp.fencing {
+		l.e.Fenced(id)
+	}
+	l.xdp.fencing = nil
+}
+
+// meetsProgram lets a rank's program look at a frame, whether the rank is stopped or not,
+// and reports whether the frame goes no further.
+func (w *World) meetsProgram(l *life, r received) bool {
+	if l.xdp.tables == nil || len(r.payload) < wire.HeaderLen || wire.Kind(r.payload[5]) != wire.KindExpress ||
+		r.payload[6]&wire.FlagResponse != 0 || !w.chance(w.plan.tier.serves) {
+		return false
+	}
+	slot, ok := l.xdp.slots[le.Uint64(r.payload[8:])]
+	if !ok {
+		return false
+	}
+	frame := bytes.Clone(r.payload)
+	n, verdict, why := l.xdp.tables.Serve(int(slot), frame, express.ByProgram)
+	w.record(uint64(w.now), uint64(l.rank), uint64(why))
+	w.reasons[why]++
+	w.tracef("%d -> %d  %s: %s", r.from, l.rank, describeFrame(r.payload), why)
+	if r.damaged && verdict == express.Answer {
+		w.failf("the program of rank %d executed a damaged frame", l.rank)
+	}
+	w.checkOrder(l)
+	w.freePassing(l, why)
+	switch verdict {
+	case express.ToUser:
+		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
+	case express.Answer:
+		if w.during(mute, l.rank) != nil {
+			w.hit(mute)
+		} else {
+			w.send(l.rank, r.from, frame[:n])
+		}
+	}
+	return true
+}
+
+func describeExpress(b []byte) string {
+	h, body, fault := express.Decode(b)
+	if fault != wire.OK {
+		return "damaged: " + fault.String()
+	}
+	s := fmt.Sprintf("express %d try %d flags %x", h.Exchange, h.Try, h.Flags)
+	if h.Flags == wire.FlagResponse {
+		return s + fmt.Sprintf(" fate %d before %t %x", h.Fate, h.Before, body)
+	}
+	var r wire.Record
+	for range h.Records {
+		body = body[wire.NextRecord(body, &r):]
+		s += fmt.Sprintf(" | %s w%d t%x @%d %dB", r.Code, r.Window, r.Token, r.Disp, len(r.Data))
+	}
+	return s
+}

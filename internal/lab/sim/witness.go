@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// A witness is a task of a rank beside its programs. It gets a word of another rank now
+// and then, and sees that ranks which no fault comes between answer each other in time,
+// whatever happens to the rest. It also takes a lock and writes messages, and some of its
+// calls are given up.
+const (
+	witnessWindow = 1000
+	witnessTask   = 1000
+	guardedWords  = 8
+	witnessLength = 8 + 8*guardedWords // a constant, and words under the lock, which are equal
+
+	// answerBound is how long a get of a few bytes may take between ranks that no fault
+	// comes between: frames lost several times over, and timeouts that have grown.
+	answerBound = 2 * second
+)
+
+// witness is what a rank keeps for it.
+type witness struct {
+	mem    []byte
+	holder *task // who holds the lock here
+
+	written uint64 // messages
+}
+
+// bearWitness is the body of the task.
+func (t *task) bearWitness() {
+	w := t.w
+	le.PutUint64(t.l.witness.mem, uint64(t.l.rank)<<32|t.l.incarnation)
+	pause := max(2*millisecond, (w.plan.faultsEnd-w.now)/50)
+	for !t.l.quiet {
+		t.doing = "sleep"
+		t.sleep(w.span(0, pause))
+		to := w.nodes[w.rng.IntN(len(w.nodes))]
+		if to == t.l || t.l.quiet {
+			continue
+		}
+		s := t.l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
+		a := t.l.access(s, witnessWindow)
+		a.SetChecked(to.windows.Lookup(witnessWindow).Checker() != nil)
+		switch n := w.rng.IntN(10); {
+		case n < 3:
+			t.witnessLock(to, a)
+		case n < 5:
+			t.writeMail(to, s)
+		default:
+			t.witnessGet(to, a)
+		}
+	}
+}
+
+// issueAt issues a call, and reports whether it went out. A call that has begun is not
+// given up before.
+func (t *task) issueAt(to *life, c *onesided.Call) bool {
+	start := t.w.now
+	for {
+		done, err := t.l.e.Issue(c)
+		switch {
+		case t.failedAt(to, err, start):
+			return false
+		case done:
+			return true
+		}
+		t.await((*onesided.RoomWait)(c.Access).Met)
+	}
+}
+
+func (t *task) witnessGet(to *life, a *onesided.Access) {
+	t.doing = "witness: get"
+	p, start, word := t.patience(), t.w.now, make([]byte, 8)
+	behind := !(*onesided.LockWait)(a).Met() // a lock that was given up, and that a third rank may hold
+	var r onesided.Request
+	if !t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
+		t.failedAt(to, r.Err(), start) {
+		return
+	}
+	if got := le.Uint64(word); got != uint64(to.rank)<<32|to.incarnation && got != 0 {
+		t.w.failf("rank %d got %x from rank %d", t.l.rank, got, to.rank)
+	}
+	if took := t.w.now - start; took > answerBound && !behind && t.w.undisturbed(t.l.rank, to.rank, start) {
+		t.w.failf("rank %d waited %d ms for a word of rank %d, though no fault came between them", t.l.rank, took/millisecond, to.rank)
+	}
+}
+
+// witnessLock changes words under the exclusive lock. If it is given up before the lock
+// is held, it leaves the lock to others; after that, it asks again for what is left.
+func (t *task) witnessLock(to *life, a *onesided.Access) {
+	t.doing = "witness: lock"
+	e, p, start := t.l.e, t.patience(), t.w.now
+	for !e.Lock(a, true) {
+		if !t.awaitWith(p, (*onesided.RoomWait)(a).Met) {
+			e.Leave(a)
+			return
+		}
+	}
+	e.Flush(a)
+	if !t.awaitAt(a, p, (*onesided.LockWait)(a).Met) {
+		e.Leave(a)
+		return
+	}
+	if t.failedAt(to, a.TakeError(), start) {
+		return
+	}
+	if !a.Held() {
+		t.w.failf("rank %d: a lock of rank %d is neither held nor refused", t.l.rank, to.rank)
+	}
+	t.witnessHold(to, a)
+	t.doing = "witness: unlock"
+	for !e.Unlock(a) {
+		t.await((*onesided.ReleaseWait)(a).Met)
+	}
+	for !t.awaitWith(t.patience(), (*onesided.UnlockWait)(a).Met) {
+		t.sleep(t.w.span(0, millisecond))
+	}
+	a.Unlocked()
+	t.failedAt(to, a.TakeError(), start)
+}
+
+// witnessHold acts while the lock is held.
+func (t *task) witnessHold(to *life, a *onesided.Access) {
+	t.doing = "witness: hold a lock"
+	start := t.w.now
+	if h := to.witness.holder; h != nil {
+		if _, gone := t.w.mayFail(to, h.l); !gone {
+			t.w.failf("ranks %d and %d hold a lock of rank %d", t.l.rank, h.l.rank, to.rank)
+		}
+	}
+	to.witness.holder = t
+	block := make([]byte, 8*guardedWords)
+	var r onesided.Request
+	if t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
+		t.l.e.FlushLocal(a)
+		t.await((*onesided.LocalWait)(a).Met)
+		if !t.failedAt(to, r.Err(), start) {
+			next := le.Uint64(block) + 1
+			for i := 0; i < len(block); i += 8 {
+				if le.Uint64(block[i:]) != next-1 {
+					t.w.failf("rank %d: words of rank %d differ under the lock: %x", t.l.rank, to.rank, block)
+				}
+				le.PutUint64(block[i:], next)
+			}
+			t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
+		}
+	}
+	if to.witness.holder == t {
+		to.witness.holder = nil
+	}
+}

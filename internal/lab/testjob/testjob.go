@@ -1,0 +1,45 @@
+// Package testjob makes jobs whose ranks all live in one process, for tests and
+// examples: over UDP on the loopback interface, which needs no privilege.
+package testjob
+
+import (
+	"net/netip"
+	"os"
+
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+)
+
+// EnvHostMemory is the environment variable with which ranks access each other's
+// windows as ranks of one host do. Without it they use frames.
+const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
+
+// Places returns the places of all ranks of a new job, and a function that ends
+// their rendezvous, to be called when all of them have closed.
+func Places(size int) (places []bootstrap.Config, stop func(), err error) {
+	places, server, err := Serve(size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return places, func() { _ = server.Close() }, nil
+}
+
+// Serve is Places for tests that play the launcher: it returns the server of the
+// rendezvous.
+func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err error) {
+	l, err := bootstrap.Listen("tcp:127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	first := bootstrap.Config{
+		Size: size, Job: bootstrap.NewJob(), Transport: bootstrap.UDP,
+		Address: netip.MustParseAddr("127.0.0.1"), Queues: 1, Frames: os.Getenv(EnvHostMemory) == "",
+	}
+	server = bootstrap.Serve(l, first.Token())
+	first.Rendezvous = server.Addr()
+	for rank := range size {
+		place := first
+		place.Rank = rank
+		places = append(places, place)
+	}
+	return places, server, nil
+}

@@ -1,0 +1,163 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/launch/hostaddr"
+)
+
+// splitAddress returns the network and address that net.Dial and net.Listen
+// take for a rendezvous address.
+func splitAddress(addr string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		if path == "" || len(path) > 107 || strings.ContainsRune(path, 0) {
+			return "", "", fmt.Errorf("rendezvous address %q: a unix path has 1 to 107 bytes", addr)
+		}
+		return "unix", path, nil
+	}
+	address = strings.TrimPrefix(addr, "tcp:")
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", "", fmt.Errorf("rendezvous address %q: want host:port or unix:/path: %w", addr, err)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", "", fmt.Errorf("rendezvous address %q: the port must be a number from 0 to 65535", addr)
+	}
+	return "tcp", address, nil
+}
+
+// Listen opens a listener at a rendezvous address: host:port, tcp:host:port or
+// unix:/path. A unix socket is accessible to its owner only, and one that a
+// dead process left behind is replaced. It does not block.
+func Listen(addr string) (net.Listener, error) {
+	network, address, err := splitAddress(addr)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen(network, address)
+	if network == "unix" && errors.Is(err, unix.EADDRINUSE) && isDeadSocket(address) {
+		if err := os.Remove(address); err != nil {
+			return nil, fmt.Errorf("listen at %s: %w", addr, err)
+		}
+		l, err = net.Listen(network, address)
+	}
+	if err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w (another job has the place, or another process is rank 0 of this one)", addr, err)
+		}
+		return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w", addr, err)
+	}
+	if network == "unix" {
+		if err := os.Chmod(address, 0o600); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("listen at %s: %w", addr, err)
+		}
+	}
+	return l, nil
+}
+
+// isDeadSocket reports whether path is a unix socket at which nobody listens.
+func isDeadSocket(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}
+
+// servedHere returns a warning if a name that may mean another host's address to others
+// means loopback's to this one, which serves there; or an empty string. Debian gives each
+// host's name the address 127.0.1.1.
+func (c *Config) servedHere(at net.Addr) string {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || c.Size == 1 || !tcp.IP.IsLoopback() {
+		return ""
+	}
+	_, address, _ := splitAddress(c.Rendezvous) // it is listened at
+	host, port, _ := net.SplitHostPort(address)
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+		return "" // said on purpose
+	}
+	return fmt.Sprintf("the name %s means %v on this host: no other host reaches the rendezvous; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
+		host, tcp.IP, EnvRendezvous, port)
+}
+
+// LocalAddress returns the address of this machine from which c.Rendezvous is reached, or a
+// lasting one in place of a temporary one, so that ranks on other machines reach it too;
+// without a rendezvous, or with one on a unix socket, that is the loopback address. At a
+// rendezvous that is served at all addresses (0.0.0.0 or ::), or under a name that means
+// loopback here, it is the address from which this machine reaches others. It sends nothing,
+// but blocks while a host name is looked up, at most until ctx ends.
+func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
+	network, address, err := splitAddress(c.Rendezvous)
+	if err != nil || network != "tcp" {
+		return loopback, nil
+	}
+	host, _, _ := net.SplitHostPort(address) // it has been split before
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		return outwardAddress(ctx), nil
+	}
+	local, err := sourceAddress(ctx, address)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the way to the rendezvous at %s: %w (%s names an address to use)", c.Rendezvous, err, EnvAddress)
+	}
+	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && local.IsLoopback() {
+		return outwardAddress(ctx), nil // it is this host's own name, which Debian gives the address 127.0.1.1
+	}
+	return local, nil
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// sourceAddress returns the address from which this machine sends to another: the kernel's
+// choice, or a lasting address in place of a temporary one.
+func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer conn.Close()
+	local := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	list, err := hostaddr.List()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return hostaddr.Lasting(list, local), nil
+}
+
+// outwardAddress returns the address that this machine uses on its default route.
+// Without such a route it returns the one that hostaddr.Choose prefers among those that
+// others may reach it at, and without such an address that of the loopback interface.
+func outwardAddress(ctx context.Context) netip.Addr {
+	for _, example := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // addresses of no host
+		if local, err := sourceAddress(ctx, example); err == nil && !local.IsLoopback() {
+			return local
+		}
+	}
+	list, _ := hostaddr.List() // none is the answer then
+	if a := choose(list); a.IsValid() {
+		return a
+	}
+	return loopback
+}
+
+// choose returns the address of a list that other hosts may reach, whatever they call
+// the link to it, or none.
+func choose(list []hostaddr.Address) netip.Addr {
+	a, _ := hostaddr.Choose(slices.DeleteFunc(list, func(a hostaddr.Address) bool { return !a.IP.IsGlobalUnicast() }), netip.Addr{})
+	return a.IP
+}

@@ -1,0 +1,211 @@
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+)
+
+// enterNamespace puts the test into a network namespace of its own, until it ends.
+func enterNamespace(t *testing.T) {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	outside, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { outside.Close() })
+	inside, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { inside.Close() })
+	t.Cleanup(func() {
+		if err := netns.Set(outside); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServingEverywhereAnnouncesNoLoopback has rank 0 serve at all addresses of a host
+// that has one interface, without and with a route to other networks, and of a host that
+// has none.
+func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
+	enterNamespace(t)
+	check := func(when, want string) {
+		t.Helper()
+		for _, host := range []string{"0.0.0.0", "[::]", ""} {
+			got, err := (&Config{Rendezvous: host + ":7000"}).LocalAddress(testContext(t))
+			if err != nil || got.String() != want {
+				t.Errorf("%s, at %q: %v, %v, want %s", when, host, got, err, want)
+			}
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lo, err := netlink.LinkByName("lo")
+	do(err)
+	do(netlink.LinkSetUp(lo))
+	check("no interface", "127.0.0.1")
+	for i, addr := range []string{"10.1.0.1/24", "10.2.0.1/24"} {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a" + addr[3:4]}, PeerName: "b" + addr[3:4]}
+		do(netlink.LinkAdd(link))
+		a, err := netlink.ParseAddr(addr)
+		do(err)
+		do(netlink.AddrAdd(link, a))
+		do(netlink.LinkSetUp(link))
+		peer, err := netlink.LinkByName(link.PeerName)
+		do(err)
+		do(netlink.LinkSetUp(peer))
+		if i == 0 {
+			check("one interface", "10.1.0.1")
+			continue
+		}
+		everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+		do(netlink.RouteAdd(&netlink.Route{Dst: everywhere, Gw: net.ParseIP("10.2.0.9"), LinkIndex: link.Attrs().Index}))
+		check("a route by the second interface", "10.2.0.1")
+	}
+}
+
+// TestPassingAddressesAreNotTaken has the kernel prefer a temporary address, on the way to
+// the rendezvous and of an interface that is named.
+func TestPassingAddressesAreNotTaken(t *testing.T) {
+	enterNamespace(t)
+	for _, command := range []string{
+		"ip link add name a type veth peer name b", "ip link set dev a up", "ip link set dev b up", "sysctl -q -w net.ipv6.conf.a.use_tempaddr=2",
+		"ip address add fd77::1/64 dev a nodad mngtmpaddr",
+	} {
+		words := strings.Fields(command)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+	}
+	testenv.Await(t, "the kernel to prefer a temporary address", func() bool {
+		conn, err := net.Dial("udp", "[fd77::9]:9")
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		return !strings.HasPrefix(conn.LocalAddr().String(), "[fd77::1]")
+	})
+	if a, err := (&Config{Rendezvous: "[fd77::9]:7000"}).LocalAddress(testContext(t)); err != nil || a.String() != "fd77::1" {
+		t.Errorf("on the way to the rendezvous: %v, %v", a, err)
+	}
+	if a := (&Config{Interface: "a"}).servingAddress(testContext(t)); a.String() != "fd77::1" {
+		t.Errorf("of the interface: %v", a)
+	}
+}
+
+// TestMembersKnowTheAddressOfTheRendezvous joins by addresses, names and paths.
+func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rendezvous")
+	for _, test := range []struct{ serve, dial, server, client string }{
+		{"127.0.0.1:0", "", "127.0.0.1", "127.0.0.1"},
+		{"[::1]:0", "", "::1", "::1"},
+		{"0.0.0.0:0", "127.0.0.1", "invalid IP", "127.0.0.1"},
+		{":0", "::1", "invalid IP", "::1"},
+		{"unix:" + path, "unix:" + path, "invalid IP", "invalid IP"},
+	} {
+		first, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: test.serve, Serve: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := first.Store.(*serving).server.listener.Addr()
+		dial := test.dial
+		if tcp, ok := at.(*net.TCPAddr); ok {
+			dial = net.JoinHostPort(cmp.Or(test.dial, tcp.IP.String()), strconv.Itoa(tcp.Port))
+		}
+		second, err := Open(testContext(t), Config{Rank: 1, Size: 2, Job: testJob, Rendezvous: dial}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Rendezvous.String() != test.server || second.Rendezvous.String() != test.client {
+			t.Errorf("served at %s: %v and %v, want %s and %s", test.serve, first.Rendezvous, second.Rendezvous, test.server, test.client)
+		}
+		if err := errors.Join(second.Close(), first.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLoopbackBehindAHostNameIsTold serves where a host's own name leads to loopback.
+func TestLoopbackBehindAHostNameIsTold(t *testing.T) {
+	debian := &net.TCPAddr{IP: net.ParseIP("127.0.1.1")}
+	for _, test := range []struct {
+		rendezvous string
+		size       int
+		at         net.Addr
+		told       bool
+	}{
+		{"node1:7000", 4, debian, true},
+		{"tcp:node1:7000", 4, debian, true},
+		{"node1:7000", 1, debian, false},
+		{"node1:7000", 4, &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}, false},
+		{"127.0.1.1:7000", 4, debian, false},
+		{"localhost:7000", 4, &net.TCPAddr{IP: net.IPv6loopback}, false},
+		{"unix:/x", 4, &net.UnixAddr{Name: "/x"}, false},
+	} {
+		c := Config{Rendezvous: test.rendezvous, Size: test.size}
+		said := c.servedHere(test.at)
+		if (said != "") != test.told || test.told && !strings.Contains(said, "127.0.1.1") {
+			t.Errorf("%s of %d ranks at %v: %q", test.rendezvous, test.size, test.at, said)
+		}
+	}
+}
+
+// TestCauseOfAFailedConnectionIsNamed explains what dialling can fail with.
+func TestCauseOfAFailedConnectionIsNamed(t *testing.T) {
+	op := func(err error) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
+	}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{op(unix.ECONNREFUSED), "nobody listens"},
+		{op(unix.ENOENT), "nobody listens"},
+		{op(unix.EHOSTUNREACH), "no route"},
+		{op(unix.ENETUNREACH), "no route"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "node9", IsNotFound: true}}, "unknown"},
+		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "does not answer"},
+		{context.DeadlineExceeded, "does not answer"},
+		{io.EOF, "was closed"},
+		{op(unix.EACCES), "failed"},
+	} {
+		if got := explainDial(test.err); !strings.Contains(got.Error(), test.want) || !errors.Is(got, test.err) {
+			t.Errorf("%v: %v, want %q", test.err, got, test.want)
+		}
+	}
+}
+
+// TestTakenPlaceOfTheRendezvousIsExplained serves where somebody does already.
+func TestTakenPlaceOfTheRendezvousIsExplained(t *testing.T) {
+	s := serveAt(t, "127.0.0.1:0")
+	at := netip.MustParseAddrPort(s.listener.Addr().String())
+	_, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: at.String(), Serve: true}, nil)
+	if err == nil || !strings.Contains(err.Error(), "another process is rank 0") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// acknowledge lets the peer of a session say that it has applied all requests and
+// responses below these, and name no packet that it has received.
+func (f *fabric) acknowledge(s *Session, rank, peer int, requests, responses uint64) {
+	b := make([]byte, wire.HeaderLen)
+	h := wire.Header{Kind: wire.KindAck, Session: s.ID(), Credits: 64, AckRequests: requests, AckResponses: responses}
+	h.Encode(b)
+	f.e[rank].Receive(b, PathID(peer))
+}
+
+// fullWindow has rank 0 put more into rank 1's window than may be under way at once, while
+// nothing arrives. The first request that has not been sent is told all the time.
+func fullWindow(t *testing.T) (f *fabric, s *Session, unsent *uint64) {
+	t.Helper()
+	f = newFabric(t, 2, 4096, func(c *Config) { c.Slab = HeapSlab(1024, 0, 1472) })
+	a := f.access(0, 1)
+	f.pass(3000 * millisecond) // until nothing is outstanding
+	unsent = new(uint64)
+	f.filter = func(from, _ int, b []byte) int {
+		var h wire.Header
+		if h.Decode(b) == wire.OK && from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 {
+			*unsent = max(*unsent, h.Sequence+1)
+		}
+		return 0
+	}
+	for range 200 {
+		if _, err := f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1400)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.e[0].Flush(a)
+	f.settle()
+	if s = sessionAt(a); *unsent == 0 || *unsent >= s.Next(link.Request) {
+		t.Fatalf("sent up to %d of %d\n%s", *unsent, s.Next(link.Request), f.describe())
+	}
+	return f, s, unsent
+}
+
+// TestAcknowledgedBeforeSent has a peer acknowledge bundles that still wait for the window,
+// or were never there: it is counted, and nothing is taken for applied.
+func TestAcknowledgedBeforeSent(t *testing.T) {
+	f, s, unsent := fullWindow(t)
+	acked, sent := s.Acked(link.Request), *unsent
+	for i, forged := range []struct{ requests, responses uint64 }{{sent + 1, 1}, {s.Next(link.Request), 1}, {1, 2}} {
+		f.acknowledge(s, 0, 1, forged.requests, forged.responses)
+		if got := f.e[0].Stats.BadAcks; got != uint64(i+1) || s.Acked(link.Request) != acked {
+			t.Errorf("%+v: %d bad acknowledgements, applied up to %d; want %d and %d", forged, got, s.Acked(link.Request), i+1, acked)
+		}
+	}
+	f.acknowledge(s, 0, 1, sent, 1)
+	if got := f.e[0].Stats.BadAcks; got != 3 || s.Acked(link.Request) != sent {
+		t.Errorf("of what was sent: %d bad acknowledgements, applied up to %d; want 3 and %d", got, s.Acked(link.Request), sent)
+	}
+}
+
+// TestAppliedWithoutAPacket has a peer say that it has applied all that was sent, and name
+// no packet of it. The queue goes on at the timeout, long before the peer is asked for a
+// sign of life, and nothing counts against the path.
+func TestAppliedWithoutAPacket(t *testing.T) {
+	f, s, unsent := fullWindow(t)
+	f.acknowledge(s, 0, 1, *unsent, 1)
+	sent := *unsent
+	f.until(100*millisecond, func() bool { return *unsent > sent })
+	if n := f.e[0].Stats.Timeouts; n != 0 {
+		t.Errorf("%d timeouts", n)
+	}
+}
+
+// TestAppliedLateIsNotOverdue loses a put for as long as a peer may be silent, though the
+// peer is heard. Then the peer is told in time to have it: by a copy that left before, whose
+// acknowledgement was held back, or by the last copy. It is not given up.
+func TestAppliedLateIsNotOverdue(t *testing.T) {
+	const limit = 1000 * millisecond
+	for name, early := range map[string]bool{"an earlier copy": true, "the last copy": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
+			a, back := f.access(0, 1), f.access(1, 0)
+			f.pass(3000 * millisecond) // until nothing is outstanding
+			s := sessionAt(a)
+			target, sends, since, last := s.Next(link.Request), 0, int64(0), int64(0)
+			over, told := false, false
+			f.filter = func(from, _ int, b []byte) int {
+				var h wire.Header
+				switch {
+				case h.Decode(b) != wire.OK || told && !early:
+				case from == 1 && h.AckRequests > target: // one alone, which names no packet after the earlier copy
+					if !over || told {
+						return 0
+					}
+					told = true
+				case from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 && h.Sequence == target:
+					if sends++; sends == 4 { // from then on it may be overdue
+						since = f.now
+					}
+					before := last
+					last = f.now
+					switch {
+					case sends < 4:
+					case early && before-since < limit/2 && last-since >= limit/2:
+						return 1
+					case early:
+						over = last-since >= limit
+					case before-since >= limit: // which is found just now
+						told = true
+						return 1
+					}
+					return 0
+				}
+				return 1
+			}
+			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+			f.e[0].Flush(a)
+			for end := f.now + 4*limit; !told; f.pass(millisecond) {
+				if f.now > end {
+					t.Fatalf("%d transmissions\n%s", sends, f.describe())
+				}
+				if f.now%(300*millisecond) < millisecond { // rank 1 is heard
+					f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)})
+				}
+			}
+			f.pass(limit / 2)
+			if s.Dead() || s.Acked(link.Request) <= target || f.mem[1][0] != 3 {
+				t.Errorf("dead: %v (%v), applied up to %d, of %d", s.Dead(), s.Failure(), s.Acked(link.Request), target)
+			}
+		})
+	}
+}

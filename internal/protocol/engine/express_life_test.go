@@ -1,0 +1,385 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// A stopped target whose program answers goes on to serve exchanges and is not declared
+// dead. Whatever else it owes fails as ever.
+func TestStoppedTargetAnswersExchanges(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.pass(millisecond)
+	p.stopped[1] = true
+	for i := range uint64(20) {
+		if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+			t.Fatalf("round %d: %d, %v", i, got, err)
+		}
+		p.advance(p.now + 1000*millisecond)
+	}
+	var request onesided.Request
+	get := onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &request}
+	a.SetReach(false)
+	p.issue(p.e[0], &get)
+	a.SetReach(true)
+	start := p.now
+	p.until(7500*millisecond, request.Met)
+	if !errors.Is(request.Err(), mpierr.ProcFailed) {
+		t.Errorf("the get: %v", request.Err())
+	}
+	t.Logf("found dead after %d ms", (p.now-start)/millisecond)
+	p.cut[1] = true
+	p.atRest()
+}
+
+// Exchanges that are answered without pause do not hide that the target owes something
+// else.
+func TestExchangesDoNotHideDeath(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.pass(millisecond)
+	p.stopped[1] = true
+	sessionAt(a).Watch(1)
+	sessionAt(a).Await()
+	end := p.now + 7500*millisecond
+	for !sessionAt(a).Dead() && p.now < end {
+		p.fetchAdd(0, a, 0)
+		p.advance(p.now + 3*millisecond)
+	}
+	if !sessionAt(a).Dead() {
+		t.Error("nobody noticed that the target is stopped")
+	}
+	sessionAt(a).Watch(-1)
+	p.cut[1] = true
+	p.atRest()
+}
+
+// A target that falls silent during an exchange fails it.
+func TestDeathDuringAnExchange(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.fetchAdd(0, a, 0)
+	p.cut[1] = true
+	start := p.now
+	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+	p.e[0].Flush(a)
+	p.until(7500*millisecond, (*onesided.FlushWait)(a).Met)
+	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("got %v", err)
+	}
+	t.Logf("found dead after %d ms, %d frames repeated", (p.now-start)/millisecond, p.e[0].Stats.Repeated)
+	p.atRest()
+}
+
+// A target that lives and never answers exchanges is given up as one that never
+// acknowledges.
+func TestTargetThatNeverAnswersExchanges(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) }
+	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+	p.e[0].Flush(a)
+	p.until(7500*millisecond, (*onesided.FlushWait)(a).Met)
+	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("got %v", err)
+	}
+	p.admit = nil
+	p.atRest()
+}
+
+// A rank that starts again gets a place in the tables, though that of its earlier life is
+// of use only when that is fenced. Exchanges count from one again.
+func TestRestartWithExchanges(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	for i := range uint64(3) {
+		p.fetchAdd(0, a, i)
+	}
+	for life := uint64(2); life < 5; life++ {
+		var fencing []uint64
+		p.held = func(id uint64) bool { fencing = append(fencing, id); return true }
+		p.start(0, life, 2, 64, func(c *Config) { p.mem[0] = p.equip(c, 64) })
+		p.pass(20 * millisecond)
+		a = p.access(0, 1)
+		clear(p.mem[1])
+		before := p.e[0].Stats.Executed
+		for i := range uint64(3) {
+			if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+				t.Fatalf("life %d: %d, %v", life, got, err)
+			}
+		}
+		if p.e[0].Stats.Executed != before+3 {
+			t.Errorf("life %d: no exchanges", life)
+		}
+		if len(fencing) != 1 {
+			t.Fatalf("life %d: %d sessions to fence", life, len(fencing))
+		}
+		p.e[1].Fenced(fencing[0])
+	}
+	p.atRest()
+}
+
+// The lock of an origin that has died goes to others only when nothing of it can be on its
+// way through the program any more.
+func TestLocksAreHandedOnAfterTheFence(t *testing.T) {
+	p := newPrograms(t, 3, 64, nil)
+	a, b := p.access(0, 1), p.access(2, 1)
+	p.e[0].Lock(a, true)
+	p.until(1000*millisecond, (*onesided.LockWait)(a).Met)
+	p.e[2].Lock(b, true)
+	p.pass(10 * millisecond)
+	var fencing []uint64
+	p.held = func(id uint64) bool { fencing = append(fencing, id); return true }
+	p.cut[0] = true
+	p.until(7500*millisecond, func() bool { return len(fencing) > 0 })
+	p.pass(100 * millisecond)
+	if (*onesided.LockWait)(b).Met() {
+		t.Fatal("the lock was handed on before the fence")
+	}
+	p.e[1].Fenced(fencing[0])
+	p.e[1].Fenced(fencing[0]) // once is enough
+	p.until(1000*millisecond, (*onesided.LockWait)(b).Met)
+	if !b.Held() {
+		t.Error("the lock was not handed on")
+	}
+	p.held = nil
+	p.e[2].Unlock(b)
+	p.flush(p.e[2], b)
+	b.Unlocked()
+	p.atRest()
+}
+
+// When the answers of a program get lost, the origin leaves the tier, says so once, and
+// tries again later.
+func TestTierIsLeftAndFoundAgain(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	e := p.e[0]
+	p.mode = mute
+	next := uint64(0)
+	add := func() {
+		t.Helper()
+		if got, err := p.fetchAdd(0, a, 0); err != nil || got != next {
+			t.Fatalf("fetched %d, want %d: %v", got, next, err)
+		}
+		next++
+	}
+	for range 5 {
+		add()
+	}
+	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 3 || len(p.lost) != 1 || p.lost[0] != 1 {
+		t.Errorf("after the first exchanges: told %v, %+v", p.lost, e.Stats)
+	}
+	p.advance(p.now + 1100*millisecond)
+	for range 4 {
+		add()
+	}
+	if e.Stats.AnswersLost != 2 || e.Stats.Exchanges != 6 || len(p.lost) != 1 {
+		t.Errorf("after a second: told %v, %+v", p.lost, e.Stats)
+	}
+	p.mode = runs
+	p.advance(p.now + 1100*millisecond)
+	add()
+	if e.Stats.Exchanges != 6 {
+		t.Error("the second time the tier is not left for longer")
+	}
+	p.advance(p.now + 1000*millisecond)
+	for range 4 {
+		add()
+	}
+	if e.Stats.Exchanges != 10 || e.Stats.AnswersLost != 2 {
+		t.Errorf("the tier is not found again: %+v", e.Stats)
+	}
+	p.mode = mute
+	for range 15 {
+		add()
+	}
+	if e.Stats.Exchanges != 20 || e.Stats.AnswersLost != 3 {
+		t.Errorf("the tier that answered before is left after %d exchanges: %+v", e.Stats.Exchanges-10, e.Stats)
+	}
+	p.mode = runs
+	p.advance(p.now + 1100*millisecond)
+	add()
+	if e.Stats.Exchanges != 21 {
+		t.Error("the tier is left for longer, though its program had answered")
+	}
+	p.atRest()
+}
+
+// Frames that are lost by chance do not make the origin leave the tier.
+func TestLossDoesNotLeadOutOfTheTier(t *testing.T) {
+	for _, loss := range []float64{0.02, 0.1, 0.2} {
+		p := newPrograms(t, 2, 64, nil)
+		a := p.access(0, 1)
+		random := rand.New(rand.NewPCG(1, 2))
+		begun := false
+		p.admit = func(int, int, []byte) bool { return !begun || random.Float64() >= loss }
+		for i := range uint64(20000) {
+			if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+				t.Fatalf("fetched %d, want %d: %v", got, i, err)
+			}
+			begun = true
+		}
+		if s := &p.e[0].Stats; s.AnswersLost != 0 || s.Exchanges < 19990 || len(p.lost) > 0 {
+			t.Errorf("of 20000 calls at a loss of %v, %d were exchanges, and the tier was left %d times", loss, s.Exchanges, s.AnswersLost)
+		}
+	}
+}
+
+// A program that is gone costs a repetition, and does not make the origin leave the tier.
+func TestExchangesWithoutAProgram(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) || b[6]&wire.FlagUser != 0 }
+	for i := range uint64(10) {
+		if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+			t.Fatalf("fetched %d, want %d: %v", got, i, err)
+		}
+	}
+	if s := &p.e[0].Stats; s.Executed != 10 || s.AnswersLost != 0 {
+		t.Errorf("%+v", s)
+	}
+	p.atRest()
+}
+
+// A peer without a place in the tables is not offered the tier.
+func TestNoPlaceInTheTables(t *testing.T) {
+	p := newPrograms(t, 3, 64, func(c *Config) {
+		if c.Rank == 1 {
+			tables := express.HeapTables(1)
+			c.Express = tables
+		}
+	})
+	a, b := p.access(0, 1), p.access(2, 1)
+	p.fetchAdd(0, a, 0)
+	p.fetchAdd(2, b, 0)
+	if p.e[0].Stats.Exchanges != 1 || p.e[2].Stats.Exchanges != 0 {
+		t.Errorf("%d and %d exchanges", p.e[0].Stats.Exchanges, p.e[2].Stats.Exchanges)
+	}
+	frame := make([]byte, wire.HeaderLen+wire.RecordLen)
+	wire.PutRecord(frame[wire.HeaderLen:], &wire.Record{Code: wire.CodePing}, 0)
+	express.Request(frame, express.Header{Session: sessionAt(b).PeerID(), Exchange: 1, Try: 1, Records: 1})
+	p.e[1].Receive(frame, 2)
+	if p.e[1].Stats.ExpressDropped != 1 {
+		t.Error("an express frame of a peer that is not offered the tier was not dropped")
+	}
+	p.atRest()
+}
+
+// A program that is interrupted while it holds a lock leaves it held. The origin's next
+// frame brings the lock to those who wait for it, and so does the origin's death.
+func TestInterruptedProgramHoldsALock(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		dies bool
+		next programMode // who sees the origin's next frame
+	}{
+		{name: "program goes on", next: runs}, {name: "user space goes on", next: absent}, {name: "origin dies", dies: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPrograms(t, 3, 64, nil)
+			interrupt := true
+			p.tables[1].SetInterrupt(func() bool { return interrupt })
+			a, b := p.access(0, 1), p.access(2, 1)
+			p.pass(20 * millisecond)
+			begun := false
+			p.admit = func(from, to int, frame []byte) bool {
+				if from != 0 || !isRequest(frame) {
+					return true
+				}
+				if !begun {
+					begun = true
+					p.tables[1].Serve(int(p.slots[1][le.Uint64(frame[8:])]), bytes.Clone(frame), express.ByProgram)
+				}
+				return false
+			}
+			old := make([]byte, 8)
+			p.atOnce(0, a, true, []onesided.Call{
+				{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1), Result: old},
+			})
+			p.e[0].Flush(a)
+			p.settle()
+			p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Disp: 8, Origin: word(2)}})
+			p.e[2].Flush(b)
+			p.pass(100 * millisecond)
+			if (*onesided.FlushWait)(b).Met() || p.reasons[express.Locked] == 0 {
+				t.Fatal("the lock was not held")
+			}
+			if p.cut[0] = tt.dies; !tt.dies {
+				interrupt, p.mode = false, tt.next
+				p.admit = func(_, _ int, b []byte) bool { return p.mode == absent || !isRequest(b) || b[6]&wire.FlagUser == 0 }
+				p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+				if err := a.TakeError(); err != nil || le.Uint64(p.mem[1]) != 1 {
+					t.Errorf("the interrupted request: %v, %d", err, le.Uint64(p.mem[1]))
+				}
+				a.Unlocked()
+				if tt.next == runs && p.reasons[express.Awaited] != 1 {
+					t.Errorf("%d requests were awaited", p.reasons[express.Awaited])
+				}
+			}
+			p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+			b.Unlocked()
+			if le.Uint64(p.mem[1][8:]) != 2 {
+				t.Error("the second request has no effect")
+			}
+			p.atRest()
+		})
+	}
+}
+
+// A program that is about to note that it holds a lock, when somebody begins to wait, and is
+// then interrupted, does not keep the lock from them when its origin dies.
+func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
+	p := newPrograms(t, 3, 64, nil)
+	p.tables[1].SetInterrupt(func() bool { return true })
+	a, b := p.access(0, 1), p.access(2, 1)
+	p.pass(20 * millisecond)
+	var note []byte // which window's lock the exchange holds
+	p.admit = func(from, to int, frame []byte) bool {
+		if from != 0 || !isRequest(frame) {
+			return true
+		}
+		if note == nil {
+			slot := p.slots[1][le.Uint64(frame[8:])]
+			p.tables[1].Serve(int(slot), bytes.Clone(frame), express.ByProgram)
+			note = p.memory[1][int(slot)*express.SlotLen+slotField(t, "locked"):][:8]
+		}
+		return false
+	}
+	p.atOnce(0, a, true, []onesided.Call{{Code: wire.CodePut, Origin: word(1)}})
+	p.e[0].Flush(a)
+	p.settle()
+	noted := le.Uint64(note)
+	if noted != testWindow+1 {
+		t.Fatalf("the program holds the lock of window %d", int64(noted)-1)
+	}
+	le.PutUint64(note, 0)
+	p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Origin: word(2)}})
+	p.e[2].Flush(b)
+	p.settle()
+	le.PutUint64(note, noted)
+	p.cut[0] = true
+	p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+	b.Unlocked()
+	p.atRest()
+}
+
+// slotField returns where in a slot of the tables a field is.
+func slotField(t *testing.T, name string) int {
+	for _, f := range express.SlotFields() {
+		if f.Name == name {
+			return f.Offset
+		}
+	}
+	t.Fatalf("a slot has no field %q", name)
+	return 0
+}

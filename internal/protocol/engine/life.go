@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// Ended takes in that the process of a rank has ended, as its launcher says: what waits
+// for it fails, with the reason why.
+func (e *Engine) Ended(rank int, why error) {
+	if s := e.Session(rank); s != nil {
+		failed := e.Stats.PeersFailed
+		if s.Fail(why); s.Left() != nil {
+			e.Stats.PeersFailed = failed // it has left in good order
+		}
+	} else if rank >= 0 && rank < e.cfg.Size {
+		e.AddGone(rank)
+	}
+}
+
+// Bye tells every living peer that this rank will issue nothing more. It leaves out a
+// peer that has yet to hear of this rank and that nothing is to be sent to.
+func (e *Engine) Bye() {
+	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
+		s := e.Session(rank)
+		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {
+			continue
+		}
+		if !s.Met() { // there is nobody to tell, or to wait for
+			s.Fail(errUnmet)
+			continue
+		}
+		s.leaving = true
+		e.sayBye(s)
+	}
+}
+
+// sayBye tells s that this rank leaves, as soon as there is room.
+func (e *Engine) sayBye(s *Session) {
+	if s.mail.HasNews() {
+		e.TellNews(&s.mail) // who has left does not say so any more
+	}
+	i := s.Room(link.Request, 0)
+	if i == link.None || s.mail.HasNews() {
+		return // the acknowledgement that brings room has s served again
+	}
+	s.leaving = false
+	s.MarkDirty()
+	e.Append(i, &wire.Record{Code: wire.CodeBye}, 0)
+	e.Mark(i, wire.FlagAckNow|wire.FlagFence)
+}
+
+// takeBye takes in that s will issue nothing more.
+func (e *Engine) takeBye(s *Session) {
+	if !e.TakeLeave(&s.Session) {
+		return
+	}
+	e.Operations.EndPeer(&s.ops, s.Left())
+	e.Exchange.EndPeer(&s.mail, s.Left())
+}
+
+// A ByeWait is met when no living peer is known that this rank still has
+// something in flight to, other than peers that have left themselves.
+type ByeWait struct{ Engine *Engine }
+
+// Met reports whether the wait is over.
+func (w *ByeWait) Met() bool {
+	for _, to := range w.Engine.Active() {
+		if s := sessionOf(to); !s.Dead() && s.Left() == nil && (s.leaving || s.Holds()) {
+			return false
+		}
+	}
+	return true
+}
+
+// A LeftWait is met when every living peer has left, and nothing is in flight.
+type LeftWait struct{ Engine *Engine }
+
+// Met reports whether the wait is over.
+func (w *LeftWait) Met() bool {
+	for rank := range w.Engine.cfg.Size {
+		if s := w.Engine.Session(rank); s != nil && s.Open() && s.Left() == nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,155 @@
+package onesided
+
+import (
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+const (
+	localChunk = 4096     // bytes that go through memory in between at a time
+	localTurn  = 64 << 10 // bytes of a call on this rank's own window that hold the engine up
+)
+
+// Direct lets calls act at once on a window in this process's memory, this rank's
+// own or one that it maps. It has no part in the operations: several may be at work
+// at the same time, outside the engine's lock.
+type Direct struct {
+	typed  Typed
+	chunks [2][localChunk]byte
+}
+
+// Act lets c act on w, and returns why w refused it. If w refuses a part, the effect of
+// the parts before it stays, as it does where the parts travel. c.Typed is not looked
+// at.
+func Act(c *Call, w *window.Window) mpierr.Class { return actOn(c, w, 0, c.size()) }
+
+// actOn is Act for the bytes of the target from one place to another.
+func actOn(c *Call, w *window.Window, from, to int) mpierr.Class {
+	disp := c.Disp + uint64(from)
+	switch c.Code {
+	case wire.CodePut:
+		return w.Put(disp, c.Origin[from:to])
+	case wire.CodeGet:
+		return w.Get(disp, c.Result[from:to])
+	case wire.CodeAccumulate:
+		return w.Accumulate(c.Op, c.Basic, disp, c.Origin[from:to])
+	case wire.CodeGetAccumulate:
+		operand := c.Origin
+		if c.Op != datatype.NoOp {
+			operand = operand[from:to]
+		}
+		return w.GetAccumulate(c.Op, c.Basic, disp, operand, c.Result[from:to])
+	case wire.CodeCompareSwap:
+		return w.CompareAndSwap(c.Basic, disp, c.Compare, c.Origin, c.Result)
+	}
+	panic("onesided: a call with an unknown code")
+}
+
+// ActTyped is Act for a call with derived datatypes; its arguments are those of
+// Operations.Typed.
+func (d *Direct) ActTyped(c *Call, w *window.Window, origin, result *Local, target *datatype.Type, count, size int) mpierr.Class {
+	d.typed.set(origin, result, target, count, size)
+	class := mpierr.Success
+	for at := 0; class == mpierr.Success && at < size; {
+		_, n, fault := d.step(&d.typed, c, w, at)
+		class = fault
+		at += n
+	}
+	d.typed.forget()
+	return class
+}
+
+// step lets the next piece of a typed call act, from a place in its packed data, and
+// returns its displacement from c.Disp and its length.
+func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n int, class mpierr.Class) {
+	y.way = byPiece
+	off, n = y.next(at, min(localChunk, y.size-at))
+	disp, operand, result := c.Disp+uint64(off), d.chunks[0][:n], d.chunks[1][:n]
+	if c.Code != wire.CodeGet && c.Op != datatype.NoOp {
+		y.origin.pack(operand, at)
+	}
+	switch c.Code {
+	case wire.CodePut:
+		class = w.Put(disp, operand)
+	case wire.CodeGet:
+		class = w.Get(disp, result)
+	case wire.CodeAccumulate:
+		class = w.Accumulate(c.Op, c.Basic, disp, operand)
+	case wire.CodeGetAccumulate:
+		class = w.GetAccumulate(c.Op, c.Basic, disp, operand, result)
+	default:
+		panic("onesided: a typed call with an unknown code")
+	}
+	if class == mpierr.Success && (c.Code == wire.CodeGet || c.Code == wire.CodeGetAccumulate) {
+		y.result.unpack(result, at)
+	}
+	return off, n, class
+}
+
+// issueLocal lets a call act on this rank's own window: what was kept back, and where
+// the window is dynamic or looks for conflicts. A long one takes several turns.
+func (x *Operations) issueLocal(c *Call) (bool, error) {
+	a := c.Access
+	w := a.ownWindow
+	x.turn++
+	if c.Code == wire.CodeComplete {
+		return x.tellComplete(a), nil
+	}
+	if c.Typed != nil {
+		return x.issueTypedLocal(c, w)
+	}
+	size := c.size()
+	n := min(size-c.at, localTurn)
+	from := c.at
+	if n < size && fromTheEnd(c, w) {
+		from = size - c.at - n
+	}
+	if class := actOn(c, w, from, from+n); class != mpierr.Success {
+		a.Refused(c, class)
+		return true, nil
+	}
+	if a.checked {
+		x.observeLocal(c, c.Disp+uint64(from), n)
+	}
+	c.at += n
+	return c.at == size, nil
+}
+
+// fromTheEnd reports whether a call writes to memory that begins within what it reads. Its
+// turns then go from the end to the start.
+func fromTheEnd(c *Call, w *window.Window) bool {
+	mem, class := w.Slice(c.Disp, c.size())
+	switch {
+	case class != mpierr.Success:
+		return false // the call is refused
+	case c.Code == wire.CodePut:
+		return datatype.BeginsWithin(mem, c.Origin)
+	case c.Code == wire.CodeGet:
+		return datatype.BeginsWithin(c.Result, mem)
+	}
+	return false
+}
+
+func (x *Operations) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
+	y := c.Typed
+	if x.directScratch == nil {
+		x.directScratch = &Direct{}
+	}
+	for turn := min(c.at+localTurn, y.size); c.at < turn; {
+		off, n, class := x.directScratch.step(y, c, w, c.at)
+		if class != mpierr.Success {
+			c.Access.Refused(c, class)
+			break
+		}
+		if c.Access.checked {
+			x.observeLocal(c, c.Disp+uint64(off), n)
+		}
+		if c.at += n; c.at >= turn && c.at < y.size { // pieces end where blocks do
+			return false, nil
+		}
+	}
+	x.done(c)
+	return true, nil
+}

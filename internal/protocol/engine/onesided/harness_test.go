@@ -1,0 +1,342 @@
+package onesided
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// setup says how a rank is made.
+type setup struct {
+	Rank, Size           int
+	Job, Incarnation     uint64
+	Rand                 func() uint64
+	Slab                 *link.Slab
+	Windows              *window.Table
+	RxFrames, Parked     int
+	MaxOps, MaxTypeBytes int
+	DeadAfter            int64
+	Congestion           func() reliable.Congestion
+	OnConflict           func(window.Conflict)
+}
+
+// rank is a link that carries one-sided operations and nothing else.
+type rank struct {
+	*link.Link
+	*Operations
+	cfg   setup
+	Stats struct {
+		link.Stats
+		Totals
+	}
+}
+
+// newRank returns a rank with the defaults of an engine.
+func newRank(c setup) *rank {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.RxFrames, 1024)
+	def(&c.Parked, 2048)
+	def(&c.MaxOps, 8192)
+	def(&c.MaxTypeBytes, 64<<20)
+	if c.Parked = max(c.Parked, 3*(c.Size-1)); c.DeadAfter == 0 {
+		c.DeadAfter = 5000 * millisecond
+	}
+	if c.Congestion == nil {
+		c.Congestion = func() reliable.Congestion { return reliable.NewAIMD() }
+	}
+	k := &rank{cfg: c}
+	k.Link = link.New(link.Config{
+		Rank: c.Rank, Size: c.Size, Job: c.Job, Incarnation: c.Incarnation, Rand: c.Rand, Slab: c.Slab,
+		RxFrames: c.RxFrames, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion,
+		Upper: (*upper)(k), Stats: &k.Stats.Stats,
+	})
+	k.Operations = New(k.Link, Config{
+		Rank: c.Rank, Size: c.Size, DeadAfter: c.DeadAfter, Windows: c.Windows, MaxOps: c.MaxOps, MaxTypeBytes: c.MaxTypeBytes,
+		OnConflict: c.OnConflict, Others: nobody{}, Totals: &k.Stats.Totals, Frames: &k.Stats.Stats, Peer: peerOf,
+	})
+	return k
+}
+
+func peerOf(s *link.Session) *Peer { return s.Upper.(*Peer) }
+
+func (k *rank) Session(rank int) *Peer { return k.peer(rank) }
+
+func (k *rank) Dial(rank int, path link.PathID, incarnation uint64) *Peer {
+	return peerOf(k.Link.Dial(rank, path, incarnation))
+}
+
+func (k *rank) Meet(rank int) (s *Peer, begun bool) {
+	met, begun := k.Link.Meet(rank)
+	return peerOf(met), begun
+}
+
+// usage is what a rank holds.
+type usage struct {
+	Slots, FreeSlots, Parked, LockWaits, Operations, TypeBytes, Active, Sessions int
+}
+
+func (k *rank) Usage() usage {
+	l, u := k.Link.Usage(), k.Operations.Usage()
+	return usage{l.Slots, l.FreeSlots, l.Parked, l.Kept, u.Operations, u.TypeBytes, l.Active, l.Sessions}
+}
+
+// upper is what the link of a rank calls.
+type upper rank
+
+func (u *upper) Begin() *link.Session {
+	s := &link.Session{}
+	p := NewPeer(s)
+	s.Upper = &p
+	return s
+}
+
+func (u *upper) Apply(b *link.Bundle) bool            { return u.Operations.Apply(peerOf(b.Session), b) }
+func (u *upper) Answers(s *link.Session, body []byte) { u.Operations.Answers(peerOf(s), body) }
+func (u *upper) Ready(s *link.Session)                { u.Operations.Ready(peerOf(s)) }
+func (u *upper) Waits(s *link.Session) bool           { return peerOf(s).Waits() }
+func (u *upper) Owes(s *link.Session) bool            { return u.Operations.Owes(peerOf(s)) }
+
+func (u *upper) Inquire(s *link.Session) (asked bool, fault error) {
+	return u.Operations.Inquire(peerOf(s))
+}
+
+func (u *upper) Failed(s *link.Session) { u.Fail(peerOf(s)) }
+func (u *upper) Fenced(s *link.Session) { u.Operations.Release(peerOf(s)) }
+func (u *upper) Served()                { u.LookAtLocks() }
+func (u *upper) Sweep()                 { u.Operations.Sweep() }
+
+func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
+	return u.Operations.Express(peerOf(s), records)
+}
+
+func (u *upper) Executed(s *link.Session, records, results []byte, refused uint8) {
+	u.Operations.Executed(peerOf(s), records, results, refused)
+}
+
+// offer is the id of what every rank offers: one byte more than a get may ask for.
+const offer = 1 << 31
+
+// nobody is the other rooms.
+type nobody struct{}
+
+func (nobody) Request(*link.Session, wire.Record) mpierr.Class { return mpierr.Intern }
+func (nobody) Response(*link.Session, wire.Record) bool        { return false }
+func (nobody) Fetched(_ *link.Session, _ uint32, what any, err *mpierr.Error) {
+	*what.(*[]*mpierr.Error) = append(*what.(*[]*mpierr.Error), err)
+}
+
+func (nobody) Offered(_ *link.Session, id uint32) (data []byte, ok bool) {
+	return make([]byte, wire.MaxPart+1), id == offer
+}
+
+// fabric joins a few ranks without threads or a clock: frames arrive at once,
+// in order, unless filter says otherwise. A path is the rank that it leads to.
+type fabric struct {
+	t      testing.TB
+	now    int64
+	e      []*rank
+	mem    [][]byte
+	cut    []bool // frames from and to these ranks vanish
+	filter func(from, to int, payload []byte) (copies int)
+	frames int // delivered
+	reaped [1]int32
+}
+
+const (
+	microsecond int64 = 1000
+
+	testWindow = 7
+	testJob    = 0x10b
+)
+
+func newFabric(t testing.TB, ranks, memory int, change func(*setup)) *fabric {
+	f := &fabric{t: t, now: 1000, e: make([]*rank, ranks), mem: make([][]byte, ranks), cut: make([]bool, ranks)}
+	for r := range ranks {
+		f.start(r, 1, ranks, memory, change)
+	}
+	return f
+}
+
+// start gives rank a new life.
+func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change func(*setup)) {
+	f.mem[rank] = make([]byte, memory)
+	w, err := window.New(window.Config{
+		ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[rank]),
+		Size: memory, DispUnit: 1, GroupSize: ranks,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	windows := &window.Table{}
+	if err := windows.Add(w); err != nil {
+		f.t.Fatal(err)
+	}
+	id := uint64(rank+1)<<32 + incarnation<<20
+	c := setup{
+		Rank: rank, Size: ranks, Job: testJob, Incarnation: incarnation, Windows: windows,
+		Slab: link.HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id },
+	}
+	if change != nil {
+		change(&c)
+	}
+	f.e[rank] = newRank(c)
+	f.e[rank].Now = f.now
+}
+
+// advance lets time pass until t.
+func (f *fabric) advance(t int64) {
+	f.now = t
+	for _, e := range f.e {
+		e.Now = t
+	}
+}
+
+// step lets every engine act and delivers what they send; it reports whether
+// anything was sent.
+func (f *fabric) step() bool {
+	moved := false
+	for from, e := range f.e {
+		e.Tick()
+		e.Announcements()
+		for len(e.Output()) > 0 {
+			moved = true
+			o := e.Output()[0]
+			f.deliver(from, int(o.Path), e.cfg.Slab.Payload(o.Slot)[:o.Len])
+			e.Took(1)
+			f.reaped[0] = o.Slot
+			e.Reaped(f.reaped[:])
+		}
+	}
+	return moved
+}
+
+func (f *fabric) deliver(from, to int, payload []byte) {
+	if f.cut[from] || f.cut[to] {
+		return
+	}
+	copies := 1
+	if f.filter != nil {
+		copies = f.filter(from, to, payload)
+	}
+	for range copies {
+		f.frames++
+		f.e[to].Receive(payload, link.PathID(from))
+	}
+}
+
+// settle runs without letting time pass until nothing moves.
+func (f *fabric) settle() {
+	for range 10_000 {
+		if !f.step() {
+			return
+		}
+	}
+	f.t.Fatal("the engines never come to rest")
+}
+
+// until lets time pass until done, at most limit.
+func (f *fabric) until(limit int64, done func() bool) {
+	f.t.Helper()
+	end := f.now + limit
+	for range 1_000_000 {
+		f.settle()
+		if done() {
+			return
+		}
+		next := link.Never
+		for _, e := range f.e {
+			next = min(next, e.Deadline())
+		}
+		if next == link.Never || next > end {
+			f.t.Fatalf("not done after %d ms (next deadline %d, now %d)\n%s", limit/millisecond, next, f.now, f.describe())
+		}
+		f.advance(max(f.now+1, next))
+	}
+	f.t.Fatal("the engines are busy without end")
+}
+
+func (f *fabric) describe() (s string) {
+	for r, e := range f.e {
+		s += fmt.Sprintf("rank %d: %+v\n        %+v\n", r, e.Usage(), e.Stats)
+	}
+	return s
+}
+
+// pass lets time go by.
+func (f *fabric) pass(d int64) {
+	f.t.Helper()
+	for n, end := 0, f.now+d; ; n++ {
+		if n > 100_000 {
+			f.t.Fatalf("the engines are busy without end\n%s", f.describe())
+		}
+		f.settle()
+		next := end
+		for _, e := range f.e {
+			next = min(next, e.Deadline())
+		}
+		if f.now >= end {
+			return
+		}
+		f.advance(max(f.now+1, next))
+	}
+}
+
+func (f *fabric) dial(from, to int) *Peer {
+	return f.e[from].Dial(to, link.PathID(to), f.e[to].cfg.Incarnation)
+}
+
+// access dials and returns from's access to the window at to.
+func (f *fabric) access(from, to int) *Access {
+	a := f.e[from].OpenAccess(f.dial(from, to), testWindow)
+	f.until(1000*millisecond, func() bool { return a.session.Open() })
+	return a
+}
+
+func (f *fabric) issue(e *rank, c *Call) {
+	f.t.Helper()
+	f.until(10_000*millisecond, func() bool {
+		done, err := e.Issue(c)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return done
+	})
+}
+
+func (f *fabric) flush(e *rank, a *Access) error {
+	f.t.Helper()
+	e.Flush(a)
+	f.until(10_000*millisecond, (*FlushWait)(a).Met)
+	return a.TakeError()
+}
+
+// atRest fails the test unless no engine holds anything. Ranks that are cut off
+// are left out.
+func (f *fabric) atRest() {
+	f.t.Helper()
+	f.pass(20_000 * millisecond)
+	for r, e := range f.e {
+		if f.cut[r] {
+			continue
+		}
+		u := e.Usage()
+		u.Sessions, u.TypeBytes = 0, 0
+		if want := (usage{Slots: e.cfg.Slab.Slots, FreeSlots: e.cfg.Slab.Slots}); u != want {
+			f.t.Errorf("rank %d still holds something: %+v\n%s", r, u, f.describe())
+		}
+		if e.Deadline() != link.Never {
+			f.t.Errorf("rank %d has a deadline in %d ns", r, e.Deadline()-f.now)
+		}
+	}
+}
+
+func kindOfFrame(b []byte) wire.Kind { return wire.Kind(b[5]) }

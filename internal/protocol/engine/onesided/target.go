@@ -1,0 +1,234 @@
+package onesided
+
+import (
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// Apply lets the records of b, which s has sent, take effect, from where an earlier
+// attempt stopped. It returns false if no transmit slot was free for an answer: then it
+// must be called again, and goes on with the same record.
+func (x *Operations) Apply(s *Peer, b *link.Bundle) bool {
+	x.turn++
+	var r wire.Record
+	for b.At < len(b.Body) {
+		n := wire.NextRecord(b.Body[b.At:], &r)
+		if n == 0 {
+			// The checksum was right, so the peer has a bug; it must not wait in vain.
+			r = wire.Record{}
+			if !x.sendRefusal(s, &r, mpierr.Intern) {
+				return false
+			}
+			x.cfg.Frames.Faults[wire.BadRecord]++
+			b.At = len(b.Body)
+			break
+		}
+		if r.Code == wire.CodeLock && b.At == 0 && !b.Upper.Begun && b.Upper.Refuse == mpierr.Success {
+			granted, class := x.acquire(s, &r)
+			switch {
+			case class != mpierr.Success:
+				b.Upper.Refuse = class
+			case granted:
+				b.Upper = link.Memo{Begun: true, Key: r.Window, Token: r.Token}
+				b.At += n
+				continue
+			default:
+				b.Upper = link.Memo{Begun: true, Key: r.Window, Token: r.Token}
+				b.At += n
+				x.enqueue(b)
+				return true
+			}
+		}
+		if class := x.applyRecord(s, b, &r); class == stuck || class != mpierr.Success && !x.sendRefusal(s, &r, class) {
+			return false
+		}
+		b.At += n
+		b.Done = 0
+	}
+	if b.Upper.Begun {
+		if !x.respond(s, &wire.Record{Code: wire.CodeGranted, Window: b.Upper.Key, Token: b.Upper.Token}) {
+			return false
+		}
+		b.Upper.Begun = false
+	}
+	return true
+}
+
+// stuck is what applyRecord returns when there is no room for an answer.
+const stuck mpierr.Class = -1
+
+func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Class {
+	if b.Upper.Refuse != mpierr.Success {
+		return b.Upper.Refuse
+	}
+	switch r.Code {
+	case wire.CodePing:
+		return mpierr.Success
+	case wire.CodeInquiry:
+		return x.takeInquiry(s, r)
+	case wire.CodeBye, wire.CodeMessage, wire.CodeOffer, wire.CodeRest, wire.CodeTaken, wire.CodeWithdrawn, wire.CodeRevoke, wire.CodeGone:
+		return x.cfg.Others.Request(b.Session, *r)
+	case wire.CodePost:
+		return x.takePost(s, r.Window)
+	case wire.CodeComplete:
+		return x.takeComplete(s, r.Window)
+	case wire.CodeGiven:
+		return x.takeGiven(r.Window)
+	case wire.CodeType:
+		return x.takeType(s, r)
+	case wire.CodeMark:
+		x.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
+		return mpierr.Success
+	}
+	w, class := x.windowFor(s, r.Window)
+	if w == nil {
+		if class == mpierr.Win && r.Code == wire.CodeGet && r.Flags&wire.FlagTyped == 0 {
+			return x.applyFetch(b, r)
+		}
+		return class
+	}
+	if r.Flags&wire.FlagTyped != 0 {
+		class = x.applyTyped(s, b, w, r)
+		if w.Checker() != nil && class == mpierr.Success {
+			x.observeTyped(s, w.Checker(), r)
+		}
+		return class
+	}
+	switch r.Code {
+	case wire.CodePut:
+		class = w.Put(r.Disp, r.Data)
+	case wire.CodeAccumulate:
+		class = w.Accumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data)
+	case wire.CodeGet:
+		class = x.applyGet(b, w, r)
+	case wire.CodeGetAccumulate:
+		class = x.applyGetAccumulate(s, w, r)
+	case wire.CodeCompareSwap:
+		class = x.applyCompareSwap(s, w, r)
+	case wire.CodeUnlock:
+		return x.release(w.ID(), s.ID())
+	case wire.CodeLock:
+		return mpierr.RMASync // a lock record starts a bundle
+	default:
+		x.cfg.Frames.Faults[wire.BadRecord]++
+		return mpierr.Intern
+	}
+	if w.Checker() != nil && class == mpierr.Success {
+		x.observe(s, w.Checker(), r)
+	}
+	return class
+}
+
+// windowFor returns the window that a request of s means, or nil and why it is refused: no
+// rank outside the window's group may do anything to it, nor a later life of a member.
+func (x *Operations) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
+	w := x.cfg.Windows.Lookup(id)
+	switch {
+	case w == nil:
+		return nil, mpierr.Win
+	case !w.Admits(s.Rank(), s.Life()):
+		x.totals.Outsiders++
+		return nil, mpierr.Group
+	}
+	return w, mpierr.Success
+}
+
+func (x *Operations) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
+	if len(r.Data) != wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if want > wire.MaxPart {
+		return mpierr.Size
+	}
+	mem, class := w.Slice(r.Disp, int(want))
+	if class != mpierr.Success {
+		return class
+	}
+	return x.answerGet(b, r.Token, offset, mem)
+}
+
+// answerGet answers a get with as many results as mem, what was asked for, needs, straight
+// into transmit slots. The results fill that of the operation from offset on.
+func (x *Operations) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpierr.Class {
+	s := b.Session
+	for {
+		n := len(mem) - int(b.Done)
+		if left := s.Space(link.Response); n > left {
+			if n = left; n < minFragment {
+				s.CloseBundle(link.Response)
+				n = min(len(mem)-int(b.Done), s.Space(link.Response))
+			}
+		}
+		a := wire.Record{Code: wire.CodeResult, Token: token, Disp: uint64(offset) + uint64(b.Done)}
+		i, data := s.Reserve(&a, n)
+		if i == link.None {
+			return stuck
+		}
+		datatype.CopyOut(data, mem[b.Done:int(b.Done)+n])
+		x.link.Commit(i, n)
+		b.Done += uint32(n)
+		if int(b.Done) == len(mem) {
+			return mpierr.Success
+		}
+	}
+}
+
+func (x *Operations) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+	if len(r.Data) < wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if wire.HeaderLen+wire.RecordSize(int(min(want, 1<<30))) > s.Limit() {
+		return mpierr.Size
+	}
+	a := wire.Record{Code: wire.CodeResult, Token: r.Token, Disp: uint64(offset)}
+	i, result := s.Reserve(&a, int(want))
+	if i == link.None {
+		return stuck
+	}
+	class := w.GetAccumulate(datatype.Op(r.Op), datatype.Basic(r.Basic), r.Disp, r.Data[wire.PartLen:], result)
+	if class == mpierr.Success {
+		x.link.Commit(i, int(want))
+	}
+	return class
+}
+
+func (x *Operations) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+	n := len(r.Data) / 2
+	if 2*n != len(r.Data) || n > 8 {
+		return mpierr.Count
+	}
+	a := wire.Record{Code: wire.CodeResult, Token: r.Token}
+	i, result := s.Reserve(&a, n)
+	if i == link.None {
+		return stuck
+	}
+	class := w.CompareAndSwap(datatype.Basic(r.Basic), r.Disp, r.Data[:n], r.Data[n:], result)
+	if class == mpierr.Success {
+		x.link.Commit(i, n)
+	}
+	return class
+}
+
+// respond sends an answer without data.
+func (x *Operations) respond(s *Peer, r *wire.Record) bool {
+	i, _ := s.Reserve(r, 0)
+	if i == link.None {
+		return false
+	}
+	x.link.Commit(i, 0)
+	return true
+}
+
+// answered reports whether the origin of a request expects an answer to it.
+func answered(c wire.Code) bool {
+	switch c {
+	case wire.CodeGet, wire.CodeGetAccumulate, wire.CodeCompareSwap, wire.CodeLock:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// The error about a silent peer says where it was looked for, and whether a frame ever
+// came from there.
+func TestSilenceNamesThePeer(t *testing.T) {
+	for _, c := range []struct {
+		heard bool
+		want  string
+	}{
+		{false, "no frame has ever come from the host behind path"},
+		{true, "the last frame from the host behind path"},
+	} {
+		f := newFabric(t, 2, 64, func(c *Config) {
+			c.Address = func(p PathID) string { return fmt.Sprint("the host behind path ", p) }
+		})
+		s := f.dial(0, 1)
+		if c.heard {
+			f.settle()
+		}
+		f.cut[1] = true
+		a := f.e[0].OpenAccess(s, testWindow)
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		f.e[0].Flush(a)
+		f.until(20000*millisecond, (*onesided.FlushWait)(a).Met)
+		err := a.TakeError()
+		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "not heard of within the limit") ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("heard %v: %v", c.heard, err)
+		} else {
+			t.Log(err)
+		}
+	}
+}

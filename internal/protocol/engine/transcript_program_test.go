@@ -1,0 +1,113 @@
+package engine_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+// program is the XDP program of a rank on the stage.
+type program struct {
+	tables *express.Tables
+	slots  map[uint64]int32 // by session
+	mute   bool             // its answers vanish
+}
+
+// newProgram gives a rank a program that reaches its memory.
+func newProgram(rank, size int, memory []byte) (*program, *window.Host) {
+	p := &program{tables: express.HeapTables(size), slots: map[uint64]int32{}}
+	p.tables.Expose(express.Window{ID: stageWindow, Mem: memory, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil)
+	return p, &window.Host{Lock: p.tables.Lock(stageWindow), Ranks: []int{rank, window.InKernel}}
+}
+
+// announced takes in what a rank's engine tells its device.
+func (s *stage) announced(rank int) {
+	opened, fencing, _ := s.ranks[rank].Announcements()
+	p := s.programs[rank]
+	for _, o := range opened {
+		if p != nil && o.Slot >= 0 {
+			p.slots[o.ID] = o.Slot
+		}
+	}
+	for _, id := range fencing {
+		delete(p.slots, id)
+		s.ranks[rank].Fenced(id)
+	}
+}
+
+// meetsProgram shows a frame to the program of its receiver, and reports whether it goes
+// no further.
+func (s *stage) meetsProgram(f *frame) bool {
+	p := s.programs[f.to]
+	if p == nil || !f.express() {
+		return false
+	}
+	h, _, _ := express.Decode(f.payload)
+	if h.Flags == wire.FlagResponse {
+		return false
+	}
+	b := append([]byte(nil), f.payload...)
+	n, verdict, why := p.tables.Serve(int(p.slots[h.Session]), b, express.ByProgram)
+	does := map[express.Verdict]string{express.Answer: "answers", express.Drop: "drops", express.ToUser: "passes on"}[verdict]
+	if verdict == express.Answer && p.mute {
+		does = "answers in vain"
+	}
+	s.say("      program of rank %d %s exchange %d: %s", f.to, does, h.Exchange, why)
+	if verdict == express.Answer && !p.mute {
+		a := frame{f.to, f.from, b[:n]}
+		s.flying = append(s.flying, a)
+		s.say("%s", &a)
+	}
+	return verdict != express.ToUser
+}
+
+// express reports whether f is an express frame.
+func (f *frame) express() bool { return wire.Kind(f.payload[5]) == wire.KindExpress }
+
+// number returns which transmission f is.
+func (f *frame) number() uint64 {
+	if f.express() {
+		h, _, _ := express.Decode(f.payload)
+		return h.Try
+	}
+	return f.header().Packet
+}
+
+// exchange describes an express frame.
+func exchange(payload []byte) string {
+	h, body, fault := express.Decode(payload)
+	if fault != wire.OK {
+		panic("an engine has sent a malformed express frame: " + fault.String())
+	}
+	s := fmt.Sprintf("exchange %d, try %d", h.Exchange, h.Try)
+	switch {
+	case h.Flags != wire.FlagResponse:
+		requests, _ := express.Records(body, h.Records)
+		if h.Flags == wire.FlagUser {
+			s += ", for user space"
+		}
+		return s + ": " + records(requests)
+	case h.Fate == express.FateTaken:
+		return s + ": taken as a bundle"
+	case h.Before:
+		s += ", executed before"
+	}
+	var results []string
+	for ; len(body) > 0; body = body[8:] {
+		results = append(results, value(body[:8]))
+	}
+	if results == nil {
+		return s + ": executed"
+	}
+	return s + ": executed, results " + strings.Join(results, "; ")
+}
+
+// tellExchanges says what became of a rank's exchanges.
+func (s *stage) tellExchanges(rank int) {
+	x := &s.ranks[rank].Stats
+	s.say("      rank %d: exchanges %d, executed %d, taken as bundles %d, frames repeated %d, answers found lost %d",
+		rank, x.Exchanges, x.Executed, x.Taken, x.Repeated, x.AnswersLost)
+}

@@ -1,0 +1,137 @@
+package express
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+var le = binary.LittleEndian
+
+// The fates that an answer tells of. Any other even one is FateDone but for the records
+// whose bits are set, from bit 1 for the second on: their window went away after the first
+// record had taken effect. Their results mean nothing.
+const (
+	FateDone  uint8 = 0 // executed; the results follow
+	FateTaken uint8 = 1 // taken as the request bundle that it would have been
+)
+
+// Header is the decoded header of a frame of the tier. Frames use the fields of
+// wire.Header, some of them for another purpose.
+type Header struct {
+	Session  uint64 // chosen by the receiver of the frame
+	Exchange uint64 // number of the exchange in its session and direction, from 1
+	Try      uint64 // number of this transmission, from 1; an answer has that of its request
+	Records  int    // in requests: how many
+	Flags    uint8  // wire.FlagResponse of answers, wire.FlagUser of requests
+	Fate     uint8  // in answers
+	Ordered  bool   // in requests: the bundle would have been ordered
+	// Before is set in answers that user space gives to a request with wire.FlagUser that
+	// the program had executed before: the program's answer was lost.
+	Before bool
+}
+
+const (
+	fateAt     = 7
+	checksumAt = 16
+	creditsAt  = 20
+)
+
+// MaxExchange is the last number of an exchange.
+const MaxExchange = 1<<62 - 1
+
+// Request writes h, a request's or an answer's, to the start of payload, and then the
+// checksum over all of it.
+func Request(payload []byte, h Header) {
+	head := payload[:wire.HeaderLen]
+	clear(head)
+	le.PutUint32(head, wire.Magic)
+	head[4], head[5], head[6], head[fateAt] = wire.Version, byte(wire.KindExpress), h.Flags, h.Fate
+	le.PutUint64(head[8:], h.Session)
+	credits := uint32(h.Records)
+	if h.Before {
+		credits = 1
+	}
+	le.PutUint32(head[creditsAt:], credits)
+	le.PutUint64(head[24:], h.Try)
+	le.PutUint64(head[32:], h.Exchange)
+	if h.Ordered {
+		le.PutUint32(head[72:], 1)
+	}
+	le.PutUint32(head[checksumAt:], Checksum(payload))
+}
+
+// Checksum returns the checksum of payload, whose field of it counts as zero.
+func Checksum(payload []byte) uint32 {
+	field := payload[checksumAt : checksumAt+4]
+	old := le.Uint32(field)
+	le.PutUint32(field, 0)
+	sum := uint32(xxhash.Sum64(payload))
+	le.PutUint32(field, old)
+	return sum
+}
+
+// Decode reads the header of a frame of the tier and verifies everything that needs no
+// state. body is what follows the header: of a request the records, see Records; of an
+// answer the results. It writes to payload, and leaves it as it was.
+func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
+	if len(payload) < wire.HeaderLen {
+		return h, nil, wire.Short
+	}
+	switch {
+	case le.Uint32(payload) != wire.Magic:
+		return h, nil, wire.BadMagic
+	case payload[4] != wire.Version:
+		return h, nil, wire.BadVersion
+	case payload[5] != byte(wire.KindExpress):
+		return h, nil, wire.BadKind
+	case payload[6] != 0 && payload[6] != wire.FlagUser && payload[6] != wire.FlagResponse:
+		return h, nil, wire.BadFlags
+	case len(payload) > MaxPayload || len(payload)%8 != 0:
+		return h, nil, wire.BadFrame
+	}
+	credits, order := le.Uint32(payload[creditsAt:]), le.Uint32(payload[72:])
+	h = Header{
+		Flags: payload[6], Fate: payload[fateAt],
+		Session: le.Uint64(payload[8:]), Try: le.Uint64(payload[24:]), Exchange: le.Uint64(payload[32:]),
+	}
+	body = payload[wire.HeaderLen:]
+	sound := h.Session != 0 && h.Try != 0 && h.Exchange-1 < MaxExchange && le.Uint32(payload[76:]) == 0 &&
+		le.Uint64(payload[40:])|le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
+	if h.Flags == wire.FlagResponse {
+		h.Before = credits != 0
+		taken := h.Fate == FateTaken && len(body) == 0
+		sound = sound && (taken || h.Fate&FateTaken == 0) && credits <= 1 && order == 0
+	} else {
+		h.Records, h.Ordered = int(credits), order != 0
+		sound = sound && h.Fate == 0 && credits-1 < MaxRecords && order <= 1
+	}
+	switch {
+	case !sound:
+		return h, nil, wire.BadFrame
+	case le.Uint32(payload[checksumAt:]) != Checksum(payload):
+		return h, nil, wire.BadChecksum
+	}
+	return h, body, wire.OK
+}
+
+// Records returns the n records at the start of a request's body, without the room for
+// results that may follow. It returns false if there are not as many.
+func Records(body []byte, n int) ([]byte, bool) {
+	end := 0
+	for range n {
+		var r wire.Record
+		size := wire.NextRecord(body[end:], &r)
+		if size == 0 {
+			return nil, false
+		}
+		end += size
+	}
+	return body[:end], true
+}
+
+// PayloadLen returns the length of the payload of a request with so many bytes of records
+// and of results.
+func PayloadLen(records, results int) int { return wire.HeaderLen + max(records, results) }

@@ -1,0 +1,116 @@
+package express
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
+)
+
+const (
+	session, peerSession = 0x1122334455667788, 0x8877665544332211
+	rank                 = 3
+	id                   = 5              // of the window
+	size                 = 2*PageLen - 40 // of the window
+)
+
+// record is one record of a request, and its data.
+type record struct {
+	wire.Record
+	data []byte
+}
+
+func put(disp uint64, data string) record {
+	return record{wire.Record{Code: wire.CodePut, Window: id, Disp: disp}, []byte(data)}
+}
+
+// asked is the data of a record that asks for n bytes.
+func asked(n int, operand ...byte) []byte {
+	b := make([]byte, wire.PartLen, wire.PartLen+len(operand))
+	wire.PutPart(b, 0, uint32(n))
+	return append(b, operand...)
+}
+
+func get(disp uint64, n int) record {
+	return record{wire.Record{Code: wire.CodeGet, Window: id, Disp: disp}, asked(n)}
+}
+
+func fetch(op datatype.Op, operand uint64) record {
+	r := record{wire.Record{Code: wire.CodeGetAccumulate, Window: id, Basic: uint8(datatype.BasicUint64), Op: uint8(op)}, asked(8)}
+	r.data = le.AppendUint64(r.data, operand)
+	return r
+}
+
+func lock(flags uint8) record {
+	return record{wire.Record{Code: wire.CodeLock, Window: id, Flags: flags}, nil}
+}
+
+func unlock() record { return record{wire.Record{Code: wire.CodeUnlock, Window: id}, nil} }
+
+// request returns the payload of a request of exchange n.
+func request(n uint64, list ...record) []byte { return requestOf(Header{Exchange: n, Try: 1}, list...) }
+
+func requestOf(h Header, list ...record) []byte {
+	b, results := make([]byte, wire.HeaderLen, MaxPayload), 0
+	for _, r := range list {
+		at := len(b)
+		b = append(b, make([]byte, wire.RecordSize(len(r.data)))...)
+		copy(wire.PutRecord(b[at:], &r.Record, len(r.data)), r.data)
+		r.Data = r.data
+		_, n, _ := Form(&r.Record)
+		results += Padded(n)
+	}
+	if n := min(PayloadLen(len(b)-wire.HeaderLen, results), MaxPayload); n > len(b) {
+		b = append(b, make([]byte, n-len(b))...)
+	}
+	h.Session, h.Records = session, len(list)
+	Request(b, h)
+	return b
+}
+
+// target is a rank with one session and one window.
+type target struct {
+	*Tables
+	mem   []byte
+	words []uint64 // of the window's lock
+}
+
+func newTarget() target {
+	t := target{HeapTables(2), bytesOf(make([]uint64, 2*PageLen/8)), make([]uint64, window.LockWordLen/8)}
+	t.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
+	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: window.LockWordIn(bytesOf(t.words)), Members: window.NewMembers([]int{rank}, nil)}, nil)
+	return t
+}
+
+// state sets the word of the slot.
+func (tt target) state(exchange, state uint64) {
+	atomic.StoreUint64(&tt.slots[0].Word, word(exchange, state))
+}
+
+// expect serves a request and checks what becomes of it. It returns the answer's body.
+func (tt target) expect(t *testing.T, frame []byte, by By, v Verdict, why Reason) []byte {
+	t.Helper()
+	before, mem := bytes.Clone(frame), bytes.Clone(tt.mem)
+	n, gotVerdict, gotReason := tt.Serve(0, frame, by)
+	if gotVerdict != v || gotReason != why {
+		t.Fatalf("verdict %d, %v, want %d, %v", gotVerdict, gotReason, v, why)
+	}
+	if v == ToUser && !bytes.Equal(frame, before) {
+		t.Error("a frame for user space was changed")
+	}
+	if (v != Answer || why == Repeated) && why != Awaited && !bytes.Equal(tt.mem, mem) {
+		t.Errorf("verdict %d, %v, and the window was changed", v, why)
+	}
+	if v != Answer {
+		return nil
+	}
+	h, body, fault := Decode(frame[:n])
+	asked, _, _ := Decode(before)
+	if fault != wire.OK || h.Session != peerSession || h.Exchange != asked.Exchange || h.Try != asked.Try || h.Flags != wire.FlagResponse {
+		t.Fatalf("answer %+v to %+v: %v", h, asked, fault)
+	}
+	return body
+}

@@ -1,0 +1,199 @@
+package link
+
+import (
+	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// Watch begins or ends (delta 1 or -1) a wait for something that only the peer can bring
+// about, so that its death is noticed. A caller that begins a wait also calls Await.
+func (s *Session) Watch(delta int32) {
+	if s.watched += delta; s.watched < 0 {
+		panic("link: a watch ended that never began")
+	}
+}
+
+// Watched returns how many waits have begun and not ended.
+func (s *Session) Watched() int32 { return s.watched }
+
+// Owe counts the answers that the peer owes: delta more, or fewer.
+func (s *Session) Owe(delta int32) {
+	if s.owed += delta; delta > 0 {
+		s.markActive()
+	}
+}
+
+// Owed returns how many answers the peer owes.
+func (s *Session) Owed() int32 { return s.owed }
+
+// Expect asks for one sign of life of the peer.
+func (s *Session) Expect() {
+	s.expected = true
+	if s.pingAt == 0 {
+		s.Await()
+	}
+}
+
+// Await sees to it that s, which now owes a sign of life, is asked for one.
+func (s *Session) Await() {
+	if s.state == dead {
+		return
+	}
+	s.markActive()
+	if s.path == NoPath {
+		return
+	}
+	l := s.link
+	if s.pingAt == 0 {
+		s.waiting, s.expired = l.Now, 0
+		s.pingAt = l.Now + l.pingAfter(s)
+	}
+	l.WakeBy(s.pingAt)
+}
+
+// Holds reports whether something is on its way to s, or waits to be sent.
+func (s *Session) Holds() bool { return s.held[Request]+s.held[Response] > 0 }
+
+// Idle reports whether nothing is outstanding in either direction.
+func (s *Session) Idle() bool {
+	if s.state == dead {
+		return true
+	}
+	return s.state == open && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.reach.dueAt == 0 &&
+		!s.owes()
+}
+
+// owes reports whether the peer has something to bring, be it only a sign of life.
+func (s *Session) owes() bool {
+	return s.flying() > 0 || s.owed > 0 || s.watched > 0 || s.parked != [numRows]int32{} || s.expected || s.unapplied() || s.link.cfg.Upper.Owes(s)
+}
+
+// flying returns how many bundles are on their way.
+func (s *Session) flying() int32 { return s.inFlight[Request] + s.inFlight[Response] }
+
+// unapplied reports whether a request bundle has been closed or begun and is not
+// known to have taken effect. The peer may hold it, received and parked.
+func (s *Session) unapplied() bool { return s.acked[Request] != s.nextSeq[Request] }
+
+// pingAfter is how long a peer that owes an answer may be silent before it is
+// asked for one. It is shorter where the answer may be an acknowledgement that
+// was lost, which nothing but a question brings again.
+func (l *Link) pingAfter(s *Session) int64 {
+	if s.unapplied() && s.owed == 0 {
+		return min(reliable.MaxTimeout, l.cfg.DeadAfter/4)
+	}
+	return l.cfg.DeadAfter / 4
+}
+
+// timers does what is due for one session and reports its next deadline.
+func (l *Link) timers(s *Session) {
+	if s.state == dead {
+		return
+	}
+	if s.overdue {
+		s.GiveUp(errUnheard)
+		return
+	}
+	if s.acks.at != 0 && l.Now >= s.acks.at {
+		s.acks.now = true
+		l.service(s)
+	}
+	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
+		l.service(s)
+	}
+	if s.againAt != 0 && l.Now >= s.againAt {
+		s.againAt = 0
+		l.service(s)
+	}
+	for w := range numWays {
+		if t := &s.ways[w]; t.resendAt != 0 && l.Now >= t.resendAt {
+			l.timeout(s, w)
+		}
+	}
+	if s.exchange.dueAt != 0 && l.Now >= s.exchange.dueAt {
+		l.repeatExchange(s)
+	}
+	l.keepAlive(s)
+	if s.state == dead {
+		return
+	}
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.reach.dueAt, s.exchange.dueAt} {
+		if t != 0 {
+			l.WakeBy(t)
+		}
+	}
+}
+
+// keepAlive asks a peer that owes an answer for a sign of life, and gives it up
+// after the limit. Several timeouts must have passed too, so that a pause of
+// this process is not taken for the silence of all others.
+func (l *Link) keepAlive(s *Session) {
+	if s.path == NoPath { // whoever looks for the way says so when there is none
+		return
+	}
+	if s.state != dialing && !s.owes() {
+		s.waiting, s.pingAt = 0, 0
+		return
+	}
+	if s.waiting == 0 {
+		s.waiting = l.Now
+		s.expired = 0
+		s.pingAt = l.Now + l.pingAfter(s)
+	}
+	if l.Now < s.pingAt {
+		return
+	}
+	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter {
+		s.GiveUp(l.silence(s))
+		return
+	}
+	if s.state == dialing {
+		s.expired++
+		l.sendHandshake(wire.KindHello, s, 0)
+		s.rtt.Expired()
+		s.pingAt = l.Now + s.rtt.Timeout()
+		return
+	}
+	s.pingAt = l.Now + l.pingAfter(s)
+	s.expected = false
+	if s.exchange.bundle != None {
+		l.ask(s) // no bundle can be sent
+		return
+	}
+	if s.appliesNothing(l.Now, 2*l.cfg.DeadAfter) {
+		s.GiveUp(errStuck)
+		return
+	}
+	asked, fault := l.cfg.Upper.Inquire(s)
+	switch {
+	case fault != nil:
+		s.GiveUp(fault)
+		return
+	case !asked && s.flying() > 0:
+		return
+	case !asked && s.open[Request] == None && s.queue[Request].n == 0 && !l.ping(s):
+		l.ask(s)
+	}
+	l.service(s)
+}
+
+// progress is when a peer last went on with what it was sent.
+type progress struct {
+	moved bool // since the last look
+	since int64
+	looks int32 // since then
+}
+
+// appliesNothing reports whether the peer, which lives, has applied nothing of what it was
+// sent, and answered nothing, for the limit. It may lack room that a dead third rank takes
+// up until that is noticed, so the limit is more than that takes. Several looks must have
+// been in vain, so that a pause of this process is not taken for one of the peer.
+func (s *Session) appliesNothing(now, limit int64) bool {
+	p := &s.applies
+	if !s.unapplied() || p.moved || p.since < s.waiting {
+		*p = progress{since: now}
+		return false
+	}
+	p.looks++
+	return p.looks >= 4 && now-p.since >= limit
+}

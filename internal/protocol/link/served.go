@@ -1,0 +1,185 @@
+package link
+
+import (
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// serving is what a target keeps about the exchanges of a peer.
+type serving struct {
+	table int32 // place in the tables that this rank shares with its program, or None
+}
+
+// Opened is a session that has become valid.
+type Opened struct {
+	ID   uint64
+	Slot int32 // its place in Config.Express, or None
+}
+
+// NoExchanges is part of a layer above whose requests never are exchanges, and that holds
+// nothing for a peer.
+type NoExchanges struct{}
+
+// Express implements Upper.
+func (NoExchanges) Express(*Session, []byte) (n, results int) { return 0, 0 }
+
+// Executed implements Upper.
+func (NoExchanges) Executed(s *Session, records, results []byte, refused uint8) {}
+
+// Served implements Upper.
+func (NoExchanges) Served() {}
+
+// Fenced implements Upper.
+func (NoExchanges) Fenced(*Session) {}
+
+// lendTable gives a new session a place in the tables, if one is left.
+func (l *Link) lendTable(s *Session) {
+	s.serving.table = None
+	if n := len(l.freeTables); n > 0 {
+		s.serving.table = l.freeTables[n-1]
+		l.freeTables = l.freeTables[:n-1]
+		l.served[s.serving.table] = s
+	}
+}
+
+// tier returns how long the express frames may be that s may send: 0 if none.
+func (l *Link) tier(s *Session) uint32 {
+	if s.serving.table == None {
+		return 0
+	}
+	return express.MaxPayload
+}
+
+// openTable lets the program serve s, whose way is known now.
+func (l *Link) openTable(s *Session) {
+	if s.serving.table == None {
+		return
+	}
+	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank), Life: s.peer}
+	if l.cfg.Peer != nil {
+		slot.Peer, slot.Local = l.cfg.Peer(s.path)
+	}
+	l.cfg.Express.OpenSlot(int(s.serving.table), slot)
+}
+
+// closeTable ends what the program does for s. A frame may be on its way through the
+// program, so the layer above hears that all is over only by Fenced.
+func (l *Link) closeTable(s *Session) {
+	if s.serving.table == None {
+		l.cfg.Upper.Fenced(s)
+		return
+	}
+	l.cfg.Express.CloseSlot(int(s.serving.table))
+	l.fencing[s.localID] = s
+	l.toFence = append(l.toFence, s.localID)
+}
+
+// Fenced takes in that no frame of a session of Announcements' fencing is on its way
+// through the program any more.
+func (l *Link) Fenced(id uint64) {
+	s := l.fencing[id]
+	if s == nil {
+		return
+	}
+	delete(l.fencing, id)
+	l.cfg.Express.Abandon(int(s.serving.table))
+	l.served[s.serving.table] = nil
+	l.freeTables = append(l.freeTables, s.serving.table)
+	l.cfg.Upper.Fenced(s)
+}
+
+// Holding calls f with each session of which an exchange holds the lock of a window.
+func (l *Link) Holding(window uint32, f func(*Session)) {
+	for i, s := range l.served {
+		if s == nil {
+			continue
+		}
+		if id, ok := l.cfg.Express.Holds(i); ok && id == window {
+			f(s)
+		}
+	}
+}
+
+// Fencing reports whether s has failed and something that it has sent may still be in the
+// program.
+func (l *Link) Fencing(s *Session) bool { return l.fencing[s.localID] == s }
+
+// isExpress reports whether payload claims to be an express frame.
+func isExpress(payload []byte) bool {
+	return len(payload) >= wire.HeaderLen && payload[kindAt] == byte(wire.KindExpress)
+}
+
+// kindAt is where a frame says of which kind it is.
+const kindAt = 5
+
+// receiveExpress takes in an express frame.
+func (l *Link) receiveExpress(payload []byte) {
+	h, body, fault := express.Decode(payload)
+	if fault != wire.OK {
+		l.stats.Faults[fault]++
+		return
+	}
+	switch s := l.sessionByID(h.Session); {
+	case s == nil:
+		l.stats.Unknown++
+	case s.state == dead:
+		l.answerDead(s)
+	case s.state != open:
+		l.stats.Unknown++ // as for a bundle, the acceptance of the hello is still to come
+	case h.Flags == wire.FlagResponse:
+		l.receiveAnswer(s, &h, body)
+	default:
+		s.heard, s.expired = l.Now, 0
+		l.serve(s, &h, payload)
+		l.cfg.Upper.Served()
+	}
+}
+
+// serve does what the program did not do with a request of s, and answers.
+func (l *Link) serve(s *Session, h *express.Header, payload []byte) {
+	if s.serving.table == None || l.freeSlots == 0 {
+		l.stats.ExpressDropped++ // it comes again
+		return
+	}
+	i := l.allocSlot()
+	frame := l.cfg.Slab.Payload(i)[:len(payload)]
+	copy(frame, payload)
+	n, verdict, _ := l.cfg.Express.Serve(int(s.serving.table), frame, express.ByUser)
+	switch {
+	case verdict == express.Answer:
+		l.stats.ExpressServed++
+	case verdict == express.ToUser && l.takeExchange(s, h, frame):
+		n = l.cfg.Express.Taken(int(s.serving.table), frame)
+		l.stats.ExpressTaken++
+	default:
+		l.stats.ExpressDropped++
+		l.freeSlot(i)
+		return
+	}
+	l.outputOnce(i, n, s.path)
+}
+
+// takeExchange takes a request that nobody can execute at once as the bundle that it would
+// have been. It returns false, having done nothing, if it cannot.
+func (l *Link) takeExchange(s *Session, h *express.Header, frame []byte) bool {
+	body, ok := express.Records(frame[wire.HeaderLen:], h.Records)
+	table, next := int(s.serving.table), s.recv[Request].Next()
+	if !ok || s.recv[Request].Check(next) != reliable.Fresh || !l.cfg.Express.Claim(table, h.Exchange) {
+		return false
+	}
+	b := wire.Header{Kind: wire.KindData, Sequence: next}
+	if h.Ordered {
+		b.Flags, b.Order = wire.FlagOrdered, s.orderSeen+1
+	}
+	if !l.takeRequest(s, &b, body) {
+		l.cfg.Express.Unclaim(table, h.Exchange)
+		l.stats.ParkingFull++
+		return false
+	}
+	l.cfg.Express.PublishTaken(table, h.Exchange)
+	l.stats.Bundles++
+	s.acks.now = true // its sender waits
+	s.MarkDirty()
+	return true
+}

@@ -1,0 +1,317 @@
+package link
+
+import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+type sessionState uint8
+
+const (
+	dialing sessionState = iota // hello sent, the peer's id is not known
+	open
+	dead // forever: only another incarnation of the peer gets a new session
+)
+
+// Session is the link's side of everything that one rank keeps about another. It holds no
+// memory in proportion to what the ranks expose: what is in flight lives in the slots.
+type Session struct {
+	// Upper is what the layer above keeps about the peer. It is set by its Begin.
+	Upper any
+	// Told counts what the layer above counts on both sides of the link: the header of
+	// each frame carries Sent, and Heard is the most that the peer's frames have carried.
+	Told struct{ Sent, Heard uint32 }
+
+	link *Link
+	identity
+	outgoing
+	incoming
+	exchange exchanging
+	serving  serving
+	liveness
+}
+
+// identity says who the peer is, and which way leads to it.
+type identity struct {
+	rank     int
+	path     PathID
+	localID  uint64 // in frames to this rank
+	remoteID uint64 // in frames to the peer
+	peer     uint64 // the peer's incarnation, 0 while unknown
+}
+
+// outgoing is what is on its way to the peer. Of each class there is its own.
+type outgoing struct {
+	maxPayload int   // of frames: what the path is known to carry
+	reach      reach // and what it may
+	credits    int32
+	ways       [numWays]track
+	runs       runs
+	leaving    slotList // sent for the first time by the next call of Output, which chooses the way
+	departing  int      // bytes of them
+	longer     int32    // how many of them are not small
+	nextSeq    [NumClasses]uint64
+	sentSeq    [NumClasses]uint64 // no bundle from it on has been sent, or executed
+	acked      [NumClasses]uint64 // every bundle below it has been applied by the peer
+	open       [NumClasses]int32
+	sealed     bool                 // the open bundle of requests takes nothing that Room is asked for
+	queue      [NumClasses]slotList // complete, never sent
+	again      [NumClasses]slotList // found lost
+	inFlight   [NumClasses]int32
+	extra      [NumClasses]int32 // of them, those beyond the window
+	held       [NumClasses]int32 // slots in any state
+	order      uint32            // of the last ordered bundle closed
+	promptSeq  uint64            // last request sent with FlagAckNow
+	congestion reliable.Congestion
+	rtt        reliable.RTT
+	againAt    int64                // when what was found lost may be sent again; 0: nothing waits
+	oldest     [NumClasses]struct { // the oldest bundle that the peer lacks, if it was lost several times
+		seq   uint64
+		since int64
+	}
+	overdue bool // it has not arrived for too long
+	isDirty bool
+	isLate  bool
+}
+
+// incoming is what has come from the peer.
+type incoming struct {
+	recv      [NumClasses]reliable.Receiver
+	acks      acks
+	answering uint64         // the bundle of responses that came last
+	orderSeen uint32         // last ordered bundle applied
+	joining   []joining      // bundles that come in pieces
+	parked    [numRows]int32 // bundles that wait here, for others or for room
+}
+
+// track is what is on its way to the peer by one of the ways. Frames of one way overtake
+// those of the other, so each numbers its packets by itself.
+type track struct {
+	nextPacket uint64
+	ackLargest uint64   // largest packet that the peer is known to have
+	cutPacket  uint64   // losses of packets up to here have been reacted to
+	flight     slotList // both classes, oldest packet first
+	resendAt   int64    // 0: nothing in flight
+	probed     bool     // the timer has expired since the last acknowledgement
+}
+
+// acks is what there is to acknowledge.
+type acks struct {
+	came [numWays]struct {
+		packets reliable.PacketNumbers
+		unacked int32 // since the last acknowledgement
+	}
+	now bool
+	at  int64 // 0: nothing to acknowledge
+}
+
+// liveness is whether the peer is there, and what it owes.
+type liveness struct {
+	state    sessionState
+	err      *mpierr.Error
+	isActive bool
+	heard    int64 // when the peer was last heard
+	waiting  int64 // since when the peer owes an answer; 0: it owes none
+	expired  int32 // timeouts since the peer was last heard
+	owed     int32 // answers
+	watched  int32 // waiters that need to know if the peer dies
+	expected bool  // a sign of life is asked for, once
+	pingAt   int64
+	resetAt  int64
+	applies  progress
+}
+
+// Rank returns the peer's rank.
+func (s *Session) Rank() int { return s.rank }
+
+// Life returns the peer's incarnation, 0 while that is unknown.
+func (s *Session) Life() uint64 { return s.peer }
+
+// ID returns the random number that names the session in frames to this rank.
+func (s *Session) ID() uint64 { return s.localID }
+
+// PeerID returns what ID is at the peer, 0 while that is unknown.
+func (s *Session) PeerID() uint64 { return s.remoteID }
+
+// Met reports whether the way to the peer is known.
+func (s *Session) Met() bool { return s.path != NoPath }
+
+// Dialing reports whether the peer has not answered yet.
+func (s *Session) Dialing() bool { return s.state == dialing }
+
+// Open reports whether the session is open.
+func (s *Session) Open() bool { return s.state == open }
+
+// Dead reports whether the session has ended.
+func (s *Session) Dead() bool { return s.state == dead }
+
+// Failure returns why the session is dead, or nil.
+func (s *Session) Failure() *mpierr.Error { return s.err }
+
+// Err is Failure as an error.
+func (s *Session) Err() error {
+	if s.err == nil {
+		return nil
+	}
+	return s.err
+}
+
+// Why a session ends.
+var (
+	errSilent    = errors.New("not heard of within the limit")
+	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
+	errStuck     = errors.New("it lives, and has applied nothing within twice the limit of what it was sent")
+	ErrReset     = errors.New("it has declared this process dead, or has restarted")
+	ErrRestarted = errors.New("it has restarted")
+)
+
+// Session returns the session with rank, or nil if there is none yet.
+func (l *Link) Session(rank int) *Session { return l.byRank[rank] }
+
+// Dial returns the session with incarnation peer of rank, starting the handshake
+// over path if there is none. It does not wait: calls on the session are queued
+// until it opens, and fail if it does not.
+func (l *Link) Dial(rank int, path PathID, peer uint64) *Session {
+	s := l.byRank[rank]
+	switch {
+	case s == nil:
+		s = l.newSession(rank, path)
+	case s.path == NoPath && s.state == dialing: // Meet has begun it
+		s.path = path
+	case s.peer >= peer || s.path == NoPath:
+		return s
+	default:
+		s.Fail(ErrRestarted)
+		l.makeWay(s)
+		s = l.newSession(rank, path)
+	}
+	s.peer = peer
+	s.waiting = l.Now
+	s.pingAt = l.Now // the first hello is due at once
+	s.MarkDirty()
+	l.WakeBy(l.Now)
+	return s
+}
+
+// Meet returns the session with rank. If there is none yet, it begins one whose way is
+// not known: calls on it are queued until Dial knows the way, or the peer dials, and
+// fail with Unreachable.
+func (l *Link) Meet(rank int) (s *Session, begun bool) {
+	if s = l.byRank[rank]; s != nil {
+		return s, false
+	}
+	return l.newSession(rank, NoPath), true
+}
+
+// Unreachable ends the session that Meet began with rank: no way to it was found.
+func (l *Link) Unreachable(rank int, why error) {
+	if s := l.byRank[rank]; s != nil && s.path == NoPath {
+		s.Fail(why)
+	}
+}
+
+func (l *Link) newSession(rank int, path PathID) *Session {
+	s := l.cfg.Upper.Begin()
+	s.link = l
+	s.identity = identity{rank: rank, path: path}
+	s.outgoing = outgoing{
+		maxPayload: wire.MinPayload, credits: 1,
+		nextSeq: [NumClasses]uint64{1, 1}, sentSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
+		open: [NumClasses]int32{None, None}, leaving: newSlotList(), congestion: l.cfg.Congestion(),
+	}
+	for w := range s.ways {
+		s.ways[w] = track{nextPacket: 1, flight: newSlotList()}
+	}
+	s.heard = l.Now
+	s.exchange.bundle = None
+	l.lendTable(s)
+	for c := range s.queue {
+		s.queue[c], s.again[c] = newSlotList(), newSlotList()
+	}
+	for s.localID == 0 || l.byID[s.localID] != nil || l.fencing[s.localID] != nil {
+		s.localID = l.cfg.Rand()
+	}
+	l.byID[s.localID], l.byRank[rank] = s, s
+	l.opened = append(l.opened, Opened{s.localID, s.serving.table})
+	return s
+}
+
+// makeWay removes a dead session that a newer one replaces.
+func (l *Link) makeWay(s *Session) {
+	delete(l.byID, s.localID)
+	if at := &l.recent[s.localID%recentSessions]; *at == s {
+		*at = nil
+	}
+	if l.byRank[s.rank] == s {
+		delete(l.byRank, s.rank)
+	}
+	l.closed = append(l.closed, s.localID)
+}
+
+// reshare works out credits again, when it may have changed.
+func (l *Link) reshare() {
+	share := l.cfg.RxFrames / (4 * max(2, len(l.active)-l.silent))
+	l.credits = uint32(min(max(share, leastCredits), reliable.Span/2))
+}
+
+const leastCredits = 4
+
+// Fail ends a session: every call that waits for the peer gets the process-failed class.
+func (s *Session) Fail(why error) {
+	if s.state == dead {
+		return
+	}
+	l := s.link
+	s.state = dead
+	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
+	l.stats.PeersFailed++
+	l.freeAll(s)
+	l.parked.drop(s)
+	l.cfg.Upper.Failed(s)
+	s.reach, s.joining = reach{}, nil
+	s.exchange = exchanging{bundle: None}
+	l.closeTable(s)
+	s.waiting, s.againAt, s.pingAt = 0, 0, 0
+	s.acks.now, s.acks.at, s.runs = false, 0, runs{}
+	for w := range s.ways {
+		s.ways[w].resendAt = 0
+	}
+}
+
+// GiveUp is Fail for a peer that may live, such as one that is silent: it may be that only
+// its own frames are lost. It is told, so that it does not take as long to notice.
+func (s *Session) GiveUp(why error) {
+	s.Fail(why)
+	s.link.answerDead(s)
+}
+
+func (l *Link) freeAll(s *Session) {
+	for c := range s.queue {
+		if s.open[c] != None {
+			l.freeSlot(s.open[c])
+			s.open[c] = None
+		}
+		l.held[c] -= s.held[c]
+		l.freeList(&s.queue[c])
+		l.freeList(&s.again[c])
+	}
+	l.freeList(&s.leaving)
+	for w := range s.ways {
+		l.freeList(&s.ways[w].flight)
+	}
+	if i := s.exchange.bundle; i != None {
+		l.freeSlot(i)
+	}
+	s.inFlight, s.extra, s.held = [NumClasses]int32{}, [NumClasses]int32{}, [NumClasses]int32{}
+}
+
+func (l *Link) freeList(list *slotList) {
+	for list.head != None {
+		i := list.head
+		l.remove(list, i)
+		l.freeSlot(i)
+	}
+}
