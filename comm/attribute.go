@@ -78,7 +78,7 @@ func (c *Comm) Name() string {
 	if name := c.name.Load(); name != nil {
 		return *name
 	}
-	if c.context == collective.WorldContext {
+	if c.members.Context == collective.WorldContext {
 		return "MPI_COMM_WORLD"
 	}
 	return ""

@@ -30,11 +30,12 @@ func (j *Job) carry(ctx context.Context, m collective.Machine) error {
 		case collective.Work:
 			p.UnlockQuiet()
 			m.Work()
-		case collective.Meet:
-			p.Unlock()
-			_, err = j.Session(ctx, m.Peer())
 		case collective.Wait:
 			err = p.WaitLocked(ctx, m)
+		case collective.Last:
+			if err = p.WaitLocked(ctx, m); err == nil {
+				return nil
+			}
 		case collective.Finish:
 			_ = p.WaitLocked(context.Background(), m) // it fails if the job is closed
 		}
@@ -57,7 +58,7 @@ func (c *Comm) takeTurn(ctx context.Context, op string) error {
 		return nil
 	case <-ctx.Done():
 		err := c.named(op, mpierr.NoRank, ctx.Err())
-		c.job.inEngine(func(e *engine.Engine) { c.members.Break(e, c.context, err) }) // the others wait
+		c.job.inEngine(func(e *engine.Engine) { c.members.Break(e, c.members.Context, err) }) // the others wait
 		return err
 	}
 }

@@ -1,9 +1,7 @@
 package comm
 
 import (
-	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
@@ -18,20 +16,15 @@ import (
 // be it because its context ended, the communicator is broken: that collective or
 // the next one fails at every member, so that none waits for one that has given up.
 type Comm struct {
-	job        *Job
-	context    uint32
-	worldRanks []int // ranks in the job, nil for all of them
-	rank       int
-	size       int
+	job *Job
 
 	errhandler atomic.Pointer[Errhandler]
 	name       atomic.Pointer[string]
 	attributes attribute.Set
 	freed      atomic.Bool
-	greeted    sync.Once // the members have been called, for receives from any of them
 
 	busy    chan struct{}   // holds something while a collective goes on: one at a time
-	members collective.Comm // carries collectives out
+	members collective.Comm // carries collectives out; its turn and what goes on belong to whom busy lets in
 }
 
 func newComm(j *Job, context uint32, group []int) *Comm {
@@ -42,10 +35,7 @@ func commOf(j *Job, members collective.Comm) *Comm {
 	e := j.poller.Lock()
 	e.OpenContext(members.Context, members.Group)
 	j.poller.Unlock()
-	return &Comm{
-		job: j, context: members.Context, worldRanks: members.Group, rank: members.Rank, size: members.Size,
-		busy: make(chan struct{}, 1), members: members,
-	}
+	return &Comm{job: j, busy: make(chan struct{}, 1), members: members}
 }
 
 // ForWindow returns communicators of the same ranks for the messages of the window with
@@ -58,24 +48,24 @@ func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
 		return nil, nil
 	}
 	id |= collective.WindowContext
-	return newComm(c.job, id, c.worldRanks), newComm(c.job, id|collective.SecondContext, c.worldRanks)
+	return newComm(c.job, id, c.members.Group), newComm(c.job, id|collective.SecondContext, c.members.Group)
 }
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are
 // the same, Congruent if only their groups are. It is local.
 func (c *Comm) Compare(other *Comm) Similarity {
 	s := c.Group().Compare(other.Group())
-	if s == Identical && c.context != other.context {
+	if s == Identical && c.members.Context != other.members.Context {
 		return Congruent
 	}
 	return s
 }
 
 // Rank returns this process's rank in the communicator.
-func (c *Comm) Rank() int { return c.rank }
+func (c *Comm) Rank() int { return c.members.Rank }
 
 // Size returns the number of ranks in the communicator.
-func (c *Comm) Size() int { return c.size }
+func (c *Comm) Size() int { return c.members.Size }
 
 // Job returns the job that the communicator belongs to.
 func (c *Comm) Job() *Job { return c.job }
@@ -86,15 +76,6 @@ func (c *Comm) WorldRank(rank int) int { return c.members.WorldRank(rank) }
 // rankOf returns the rank in the communicator of a rank in the job, mpierr.NoRank if it
 // is none of its.
 func (c *Comm) rankOf(world int) int { return c.members.RankOf(world) }
-
-// session returns the session with a rank of the communicator, nil for this rank.
-func (c *Comm) session(ctx context.Context, rank int) (*engine.Session, error) {
-	world := c.WorldRank(rank)
-	if world == c.job.rank {
-		return nil, nil
-	}
-	return c.job.Session(ctx, world)
-}
 
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 
@@ -113,7 +94,7 @@ func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
 // may have then.
 func (c *Comm) Break(other *Comm, err error) {
 	c.job.inEngine(func(e *engine.Engine) {
-		other.members.Renounce(e, &collective.Part{Context: c.context, Group: c.worldRanks}, err)
+		other.members.Renounce(e, &collective.Part{Context: c.members.Context, Group: c.members.Group}, err)
 	})
 }
 

@@ -98,8 +98,8 @@ func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 		return nil, err
 	case slices.ContainsFunc(g.world, func(w int) bool { return c.rankOf(w) < 0 }):
 		return nil, mpierr.New("comm create", mpierr.Arg, mpierr.NoRank, "the group has processes that are not in the communicator")
-	case d != nil && d.size != len(g.world):
-		return nil, mpierr.New("comm create", mpierr.Arg, mpierr.NoRank, "%d of the group's %d processes have passed it: the others passed another", d.size, len(g.world))
+	case d != nil && d.Size() != len(g.world):
+		return nil, mpierr.New("comm create", mpierr.Arg, mpierr.NoRank, "%d of the group's %d processes have passed it: the others passed another", d.Size(), len(g.world))
 	}
 	return d, nil
 }
@@ -129,7 +129,7 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
-	if c.context == collective.WorldContext {
+	if c.members.Context == collective.WorldContext {
 		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "the communicator of all ranks lasts as long as the job")
 	}
 	if c.freed.Swap(true) {
@@ -137,8 +137,8 @@ func (c *Comm) Free() (err error) {
 	}
 	e := c.job.poller.Lock()
 	if !c.job.poller.Closed() {
-		e.FreeContext(c.context)
-		e.FreeContext(c.context | collective.SecondContext) // of which others need nothing from this rank
+		e.FreeContext(c.members.Context)
+		e.FreeContext(c.members.Context | collective.SecondContext) // of which others need nothing from this rank
 		e.Tick()
 	}
 	c.job.poller.Unlock()

@@ -2,11 +2,9 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 )
 
 const createGroup = "comm create_group"
@@ -49,9 +47,6 @@ func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err 
 	if err := c.job.carry(ctx, k); err != nil {
 		return nil, c.named(createGroup, mpierr.NoRank, err)
 	}
-	if len(k.Rest()) > 0 {
-		c.job.goBackground(func(ctx context.Context) { c.job.tellRest(ctx, k) })
-	}
 	p, err := k.Result()
 	if err != nil {
 		return nil, err
@@ -65,22 +60,6 @@ func (c *Comm) idFor(g Group) uint32 {
 		return 0
 	}
 	return c.job.contextID()
-}
-
-// tellRest tells those what a creation has come to that have yet to join the job.
-func (j *Job) tellRest(ctx context.Context, k *collective.Creation) {
-	for _, w := range k.Rest() {
-		_, err := j.Session(ctx, w)
-		e := j.poller.Lock()
-		switch {
-		case j.poller.Closed():
-		case errors.Is(err, mpierr.ProcFailed):
-			e.TellGone(w)
-		case err == nil:
-			k.Tell(e, w)
-		}
-		j.poller.Unlock()
-	}
 }
 
 // Failed returns the group of c's processes that this rank knows to have failed, or to

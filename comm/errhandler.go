@@ -16,7 +16,7 @@ func ErrorsReturn(*Comm, error) {}
 
 // ErrorsAreFatal logs the error and ends the process (MPI_ERRORS_ARE_FATAL).
 func ErrorsAreFatal(c *Comm, err error) {
-	c.job.Fatal(err, "communicator", c.context)
+	c.job.Fatal(err, "communicator", c.members.Context)
 }
 
 // SetErrhandler sets what is done with errors of calls on c, and of calls that

@@ -147,8 +147,6 @@ func TestContextEndsUnmet(t *testing.T) {
 	for op, call := range map[string]func(ctx context.Context) error{
 		"send":     func(ctx context.Context) error { return comm.Send(ctx, j.World(), one, 1, 0) },
 		"recv":     func(ctx context.Context) error { return fails(comm.Recv(ctx, j.World(), one, 1, 0)) },
-		"isend":    func(ctx context.Context) error { return fails(comm.Isend(ctx, j.World(), one, 1, 0)) },
-		"irecv":    func(ctx context.Context) error { return fails(comm.Irecv(ctx, j.World(), one, 1, 0, nil)) },
 		"probe":    func(ctx context.Context) error { return fails(j.World().Probe(ctx, 1, 0)) },
 		"sendrecv": func(ctx context.Context) error { return fails(comm.Sendrecv(ctx, j.World(), one, 0, 0, one, 1, 0)) },
 	} {

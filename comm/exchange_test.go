@@ -93,3 +93,47 @@ func TestGivenUpInTheMiddle(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsAreLocal begins messages with a rank that has not joined the job, which
+// MPI's calls do not wait for. They complete when it has.
+func TestRequestsAreLocal(t *testing.T) {
+	ctx, places, _ := serve(t, 2)
+	first, err := comm.Join(ctx, comm.Options{Place: places[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	ended, end := context.WithCancel(ctx)
+	end() // a call that waited would notice
+	c, got := first.World(), make([]byte, 1)
+	send, err := comm.Isend(ended, c, []byte{7}, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := comm.Isend(ended, c, make([]byte, 1<<20), 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recv, err := comm.Irecv(ended, c, got, 1, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := comm.Join(ctx, comm.Options{Place: places[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	d, b := second.World(), make([]byte, 1<<20)
+	if _, err := comm.Recv(ctx, d, b, 0, 2); err != nil {
+		t.Error(err)
+	}
+	if s, err := comm.Recv(ctx, d, b, 0, 1); err != nil || s.Count != 1 || b[0] != 7 {
+		t.Errorf("got %v, %d, %v", s, b[0], err)
+	}
+	if err := comm.Send(ctx, d, []byte{9}, 0, 3); err != nil {
+		t.Error(err)
+	}
+	if err := comm.WaitAll(ctx, send, long, recv); err != nil || got[0] != 9 {
+		t.Errorf("got %d, %v", got[0], err)
+	}
+}

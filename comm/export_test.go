@@ -16,23 +16,11 @@ import (
 func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 	id := c.job.contextID()
 	k, p := c.members.CreateGroup(g.world, 0, id), c.job.poller
-	for {
-		e := p.Lock()
-		switch k.Step(e) {
-		case collective.Meet:
-			p.Unlock()
-			if _, err := c.job.Session(ctx, k.Peer()); err != nil {
-				return err
-			}
-			continue
-		case collective.Wait:
-		default:
-			panic("the others have the id before they were told")
-		}
-		if err := p.WaitLocked(ctx, k); err != nil {
-			return err
-		}
-		break
+	if k.Step(p.Lock()) != collective.Wait {
+		panic("the others have the id before they were told")
+	}
+	if err := p.WaitLocked(ctx, k); err != nil {
+		return err
 	}
 	e := p.Lock()
 	defer p.Unlock()

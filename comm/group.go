@@ -21,7 +21,7 @@ type Group struct {
 
 // Group returns the group of c's processes (MPI_Comm_group).
 func (c *Comm) Group() Group {
-	g := Group{world: make([]int, c.size), self: c.job.rank}
+	g := Group{world: make([]int, c.members.Size), self: c.job.rank}
 	for i := range g.world {
 		g.world[i] = c.WorldRank(i)
 	}

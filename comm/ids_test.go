@@ -18,7 +18,7 @@ func TestIDsUsedUp(t *testing.T) {
 	j.contexts.used.Store(collective.SecondContext - collective.WorldContext - 2)
 	j.windowIDs.used.Store(collective.SecondContext - collective.WorldContext - 2)
 	last, err := j.World().Dup(t.Context())
-	if err != nil || last.context != collective.SecondContext-1 {
+	if err != nil || last.members.Context != collective.SecondContext-1 {
 		t.Fatal(last, err)
 	}
 	for range 2 {
@@ -31,7 +31,7 @@ func TestIDsUsedUp(t *testing.T) {
 	}
 	id := j.WindowID()
 	inner, ending := last.ForWindow(id)
-	if id != collective.SecondContext-1 || inner.context == ending.context {
+	if id != collective.SecondContext-1 || inner.members.Context == ending.members.Context {
 		t.Error(id)
 	}
 	if inner, ending := last.ForWindow(j.WindowID()); inner != nil || ending != nil {

@@ -66,7 +66,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -340,43 +339,6 @@ func (j *Job) ExpressWindow() int { return j.express }
 // Windows returns the windows that this process exposes. It is used with the
 // engine's lock held.
 func (j *Job) Windows() *window.Table { return j.windows }
-
-// Session returns the session with a rank of the job, starting it if there is
-// none. It blocks until the rank has published its address and the network knows
-// the way, and not for the rank's answer.
-func (j *Job) Session(ctx context.Context, rank int) (*engine.Session, error) {
-	e := j.poller.Lock()
-	s := e.Session(rank)
-	j.poller.Unlock()
-	if s != nil {
-		return s, nil
-	}
-	peer, err := j.peer(ctx, rank)
-	if err != nil {
-		return nil, err
-	}
-	if own := j.poller.Device().LocalAddr(); own.Addr().Is4() != peer.addr.Addr().Is4() {
-		return nil, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: otherFamily(rank, peer.addr.Addr(), j.rank, own.Addr())}
-	}
-	path, err := j.poller.Path(ctx, peer.addr)
-	if errors.Is(err, net.ErrClosed) {
-		return nil, errClosed
-	}
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("find the way to rank %d: %w", rank, ctx.Err()) // which is no failure
-	}
-	if err != nil {
-		class := mpierr.ProcFailed
-		if errors.Is(err, mpierr.NoMem) { // here, and not the rank's
-			class = mpierr.NoMem
-		}
-		return nil, &mpierr.Error{Op: "connect", Class: class, Rank: rank, Err: err}
-	}
-	e = j.poller.Lock()
-	s = e.Dial(rank, path, peer.incarnation)
-	j.poller.Unlock()
-	return s, nil
-}
 
 // The limits of a graceful close.
 const (

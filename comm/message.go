@@ -3,11 +3,11 @@ package comm
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
@@ -74,18 +74,17 @@ func Recv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag
 }
 
 // Isend begins Send, and returns its request (MPI_Isend): buf may be changed once it
-// has completed. It blocks until dest has joined the job, for no other reason.
+// has completed. It is local.
 func Isend[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
-	return c.isend(ctx, bytesOf(buf), dest, tag)
+	return c.isend(bytesOf(buf), dest, tag)
 }
 
 // Irecv begins Recv, and returns its request (MPI_Irecv): buf may be used, and status,
-// if it is not nil, says what was received, once it has completed. It blocks until
-// source, if it names a rank, has joined the job, for no other reason.
+// if it is not nil, says what was received, once it has completed. It is local.
 func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int, status *Status) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
-	return c.irecv(ctx, bytesOf(buf), source, tag, status)
+	return c.irecv(bytesOf(buf), source, tag, status)
 }
 
 // Sendrecv sends send to dest and receives into recv, both at once (MPI_Sendrecv):
@@ -113,33 +112,21 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	if source == ProcNull {
 		return nullStatus, true, nil
 	}
-	r := c.newReceive(nil, source, tag, true)
-	defer receives.Put(r)
-	e := c.job.poller.Lock()
-	if c.job.poller.Closed() {
-		c.job.poller.Unlock()
-		return Status{}, false, c.named("iprobe", source, errClosed)
+	e, err := c.enter("iprobe", source)
+	if err != nil {
+		return Status{}, false, err
 	}
+	c.expect(e, source)
+	r := c.receiveOf(nil, source, tag, true)
 	ok = e.TryReceive(r)
-	_, known := c.known(e, source)
 	e.Tick()
 	c.job.poller.Unlock()
-	if !ok && (source == AnySource || !known) {
-		c.greet()
-	}
 	if !ok {
 		return Status{}, false, nil
 	}
-	s, err = c.status("iprobe", r)
+	s, err = c.status("iprobe", mpierr.NoRank, r, r.Err())
 	return s, err == nil, err
 }
-
-// Pools of the structures that blocking calls need while they wait.
-var (
-	sendings  = sync.Pool{New: func() any { return new(engine.Sending) }}
-	receives  = sync.Pool{New: func() any { return new(engine.Receive) }}
-	exchanges = sync.Pool{New: func() any { return new(halves) }}
-)
 
 func (c *Comm) checkTag(op string, tag int) error {
 	if c.freed.Load() {
@@ -152,15 +139,15 @@ func (c *Comm) checkTag(op string, tag int) error {
 }
 
 func (c *Comm) checkSend(op string, dest, tag int) error {
-	if (dest < 0 || dest >= c.size) && dest != ProcNull {
-		return mpierr.New(op, mpierr.Rank, dest, "the communicator has %d ranks", c.size)
+	if (dest < 0 || dest >= c.members.Size) && dest != ProcNull {
+		return mpierr.New(op, mpierr.Rank, dest, "the communicator has %d ranks", c.members.Size)
 	}
 	return c.checkTag(op, tag)
 }
 
 func (c *Comm) checkReceive(op string, source, tag int) error {
-	if (source < 0 || source >= c.size) && source != ProcNull && source != AnySource {
-		return mpierr.New(op, mpierr.Rank, source, "the communicator has %d ranks", c.size)
+	if (source < 0 || source >= c.members.Size) && source != ProcNull && source != AnySource {
+		return mpierr.New(op, mpierr.Rank, source, "the communicator has %d ranks", c.members.Size)
 	}
 	if tag == AnyTag {
 		tag = 0 // as good as any
@@ -168,112 +155,86 @@ func (c *Comm) checkReceive(op string, source, tag int) error {
 	return c.checkTag(op, tag)
 }
 
-// enter locks the engine for a call that concerns a rank of the communicator, and
-// returns the session with it, nil for this rank and AnySource. With an error,
-// nothing is locked.
-func (c *Comm) enter(ctx context.Context, rank int) (e *engine.Engine, s *engine.Session, err error) {
-	p := c.job.poller
-	e = p.Lock()
-	s, known := c.known(e, rank)
-	if !known && !p.Closed() {
-		p.UnlockQuiet()
-		if s, err = c.job.Session(ctx, c.WorldRank(rank)); err != nil {
-			return nil, nil, err
-		}
-		e = p.Lock()
-	}
-	if p.Closed() {
-		p.Unlock()
-		return nil, nil, errClosed
-	}
-	return e, s, nil
-}
+// transfers are used again by calls that block.
+var transfers = sync.Pool{New: func() any { return new(collective.Transfer) }}
 
-// known returns the session with a rank, and whether there is one or none is needed.
-func (c *Comm) known(e *engine.Engine, rank int) (*engine.Session, bool) {
-	if rank == AnySource || c.WorldRank(rank) == c.job.rank {
-		return nil, true
-	}
-	s := e.Session(c.WorldRank(rank))
-	return s, s != nil
-}
+// none is the half of a transfer that there is not.
+var none = collective.Half{Rank: collective.Nobody}
 
-// greet opens sessions with all members, so that the failure of one that this rank
-// has never heard of is noticed. It does not wait for them.
-func (c *Comm) greet() {
-	c.greeted.Do(func() {
-		c.job.goBackground(func(ctx context.Context) {
-			for rank := range c.size {
-				_, err := c.session(ctx, rank)
-				if _, logged := errors.AsType[buildError](err); err != nil && !logged && ctx.Err() == nil {
-					c.job.log.Warn("a member of a communicator cannot be reached", "rank", c.WorldRank(rank), "error", err)
-				}
-			}
-		})
-	})
+// transfer carries out a message to a rank, or one from another, or both, whose arguments are
+// right; a half of ProcNull is done at once. With probe, it looks at the message that it would
+// receive, and leaves it.
+func (c *Comm) transfer(ctx context.Context, op string, send, recv collective.Half, probe bool) (s Status, err error) {
+	if recv.Rank == ProcNull {
+		s, recv = nullStatus, none
+	}
+	if send.Rank == ProcNull {
+		send = none
+	}
+	if send.Rank == collective.Nobody && recv.Rank == collective.Nobody {
+		return s, nil
+	}
+	t := transfers.Get().(*collective.Transfer)
+	t.Begin(&c.members, send, recv)
+	t.In.Probe = probe
+	if err := c.job.carry(ctx, t); err != nil {
+		return Status{}, c.named(op, mpierr.NoRank, err) // the engine may still know t
+	}
+	sent, received := t.Errs()
+	if recv.Rank != collective.Nobody {
+		s, err = c.status(op, recv.Rank, &t.In, received)
+	}
+	if sent != nil {
+		err = c.named(op, send.Rank, sent)
+	}
+	*t = collective.Transfer{}
+	transfers.Put(t)
+	return s, err
 }
 
 // sendTo is Send.
 func (c *Comm) sendTo(ctx context.Context, op string, data []byte, dest, tag int) error {
-	if err := c.checkSend(op, dest, tag); err != nil || dest == ProcNull {
+	if err := c.checkSend(op, dest, tag); err != nil {
 		return err
 	}
-	return c.push(ctx, op, data, dest, tag)
+	_, err := c.transfer(ctx, op, collective.Half{Rank: dest, Tag: tag, Data: data}, none, false)
+	return err
 }
 
-// push sends data to a rank of the communicator.
-func (c *Comm) push(ctx context.Context, op string, data []byte, dest, tag int) error {
-	e, s, err := c.enter(ctx, dest)
-	if err != nil {
-		return c.named(op, dest, err)
+// recvFrom is Recv, or Probe.
+func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
+	if err := c.checkReceive(op, source, tag); err != nil {
+		return Status{}, err
 	}
-	p := c.newSending(s, data, tag)
-	e.PostSend(p)
-	return c.finishSend(op, dest, p, c.job.poller.WaitLocked(ctx, p))
+	return c.transfer(ctx, op, none, collective.Half{Rank: source, Tag: tag, Data: buf}, probe)
 }
 
-func (c *Comm) newSending(to *engine.Session, data []byte, tag int) *engine.Sending {
-	p := sendings.Get().(*engine.Sending)
-	*p = engine.Sending{To: to.Peer(), Context: c.context, Tag: tag, Data: data}
-	return p
-}
-
-// finishSend ends a blocking send, which was waited for with the result err: it is
-// given up unless it is over.
-func (c *Comm) finishSend(op string, dest int, p *engine.Sending, err error) error {
-	if err != nil {
-		spare := slices.Clone(p.Data) // before others have to wait for it
-		e := c.job.poller.Lock()
-		if !e.Abandon(p, spare) {
-			err = nil
-		}
-		e.Tick()
-		c.job.poller.Unlock()
-	}
+// exchange is Sendrecv.
+func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
+	const op = "sendrecv"
+	err := c.checkSend(op, dest, sendTag)
 	if err == nil {
-		err = p.Err()
+		err = c.checkReceive(op, source, recvTag)
 	}
-	*p = engine.Sending{}
-	sendings.Put(p)
 	if err != nil {
-		return c.named(op, dest, err)
+		return Status{}, err
 	}
-	return nil
+	return c.transfer(ctx, op, collective.Half{Rank: dest, Tag: sendTag, Data: send}, collective.Half{Rank: source, Tag: recvTag, Data: recv}, false)
 }
 
 // isend is Isend.
-func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request, error) {
+func (c *Comm) isend(data []byte, dest, tag int) (*Request, error) {
 	if err := c.checkSend("isend", dest, tag); err != nil {
 		return nil, err
 	}
 	if dest == ProcNull {
 		return c.nothing(), nil
 	}
-	e, s, err := c.enter(ctx, dest)
+	e, err := c.enter("isend", dest)
 	if err != nil {
-		return nil, c.named("isend", dest, err)
+		return nil, err
 	}
-	p := &engine.Sending{To: s.Peer(), Context: c.context, Tag: tag, Data: data}
+	p := &engine.Sending{To: e.Connect(c.WorldRank(dest)).Peer(), Context: c.members.Context, Tag: tag, Data: data}
 	e.PostSend(p)
 	c.job.poller.Unlock()
 	return NewRequest(c.job.poller, p, func() error {
@@ -282,6 +243,17 @@ func (c *Comm) isend(ctx context.Context, data []byte, dest, tag int) (*Request,
 		}
 		return nil
 	}), nil
+}
+
+// enter locks the engine for a call that concerns a rank of c. With an error, nothing is
+// locked.
+func (c *Comm) enter(op string, rank int) (*engine.Engine, error) {
+	e := c.job.poller.Lock()
+	if c.job.poller.Closed() {
+		c.job.poller.Unlock()
+		return nil, c.named(op, rank, errClosed)
+	}
+	return e, nil
 }
 
 // met is the condition of a request that has nothing to wait for.
@@ -299,70 +271,29 @@ func (c *Comm) ended(err error) error {
 	return err
 }
 
-// newReceive returns a receive, or probe, from a rank or any.
-func (c *Comm) newReceive(buf []byte, source, tag int, probe bool) *engine.Receive {
-	r := receives.Get().(*engine.Receive)
-	c.setReceive(r, buf, source, tag, probe)
-	return r
-}
-
-func (c *Comm) setReceive(r *engine.Receive, buf []byte, source, tag int, probe bool) {
-	*r = engine.Receive{Context: c.context, Source: AnySource, Tag: tag, Members: c.worldRanks, Buffer: buf, Probe: probe}
+// receiveOf returns a receive from a rank or any, or a probe.
+func (c *Comm) receiveOf(buf []byte, source, tag int, probe bool) *engine.Receive {
+	r := &engine.Receive{Context: c.members.Context, Source: AnySource, Tag: tag, Members: c.members.Group, Buffer: buf, Probe: probe}
 	if source != AnySource {
 		r.Source = c.WorldRank(source)
 	}
+	return r
 }
 
-// recvFrom is Recv, or Probe.
-func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
-	if err := c.checkReceive(op, source, tag); err != nil {
-		return Status{}, err
+// expect has the failure of a rank, or any, noticed by who waits for its message.
+func (c *Comm) expect(e *engine.Engine, source int) {
+	if source == AnySource {
+		c.members.Greet(e)
+	} else {
+		e.Connect(c.WorldRank(source))
 	}
-	if source == ProcNull {
-		return nullStatus, nil
-	}
-	return c.pull(ctx, op, buf, source, tag, probe)
 }
 
-// pull receives from a rank of the communicator, or any, or probes.
-func (c *Comm) pull(ctx context.Context, op string, buf []byte, source, tag int, probe bool) (Status, error) {
-	e, _, err := c.enter(ctx, source)
-	if err != nil {
-		return Status{}, c.named(op, source, err)
-	}
-	r := c.newReceive(buf, source, tag, probe)
-	e.PostReceive(r)
-	if source == AnySource && !r.Met() {
-		c.greet()
-	}
-	return c.finishReceive(op, source, r, c.job.poller.WaitLocked(ctx, r))
-}
-
-// finishReceive ends a blocking receive, which was waited for with the result err: it
-// is withdrawn, or, if it has matched a message meanwhile, waited for.
-func (c *Comm) finishReceive(op string, source int, r *engine.Receive, err error) (Status, error) {
-	if err != nil {
-		e := c.job.poller.Lock()
-		withdrawn := e.WithdrawReceive(r)
-		c.job.poller.Unlock()
-		if !withdrawn {
-			err = c.job.poller.Wait(context.Background(), r)
-		}
-	}
-	if err != nil {
-		return Status{}, c.named(op, source, err) // the engine may still know r
-	}
-	s, err := c.status(op, r)
-	*r = engine.Receive{}
-	receives.Put(r)
-	return s, err
-}
-
-// status returns what r, which is met, has received, or why it has not.
-func (c *Comm) status(op string, r *engine.Receive) (Status, error) {
-	err := r.Err()
+// status returns what r, which is met, has received from a rank or any. err is why it has
+// not.
+func (c *Comm) status(op string, source int, r *engine.Receive, err error) (Status, error) {
 	if err != nil && !errors.Is(err, mpierr.Truncate) {
-		return Status{}, c.named(op, mpierr.NoRank, err)
+		return Status{}, c.named(op, source, err)
 	}
 	s := Status{Source: c.rankOf(r.From), Tag: r.Got, Count: r.Length}
 	if err != nil {
@@ -372,7 +303,7 @@ func (c *Comm) status(op string, r *engine.Receive) (Status, error) {
 }
 
 // irecv is Irecv.
-func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *Status) (*Request, error) {
+func (c *Comm) irecv(buf []byte, source, tag int, status *Status) (*Request, error) {
 	if status == nil {
 		status = new(Status)
 	}
@@ -383,97 +314,17 @@ func (c *Comm) irecv(ctx context.Context, buf []byte, source, tag int, status *S
 		*status = nullStatus
 		return c.nothing(), nil
 	}
-	e, _, err := c.enter(ctx, source)
+	e, err := c.enter("irecv", source)
 	if err != nil {
-		return nil, c.named("irecv", source, err)
+		return nil, err
 	}
-	r := new(engine.Receive)
-	c.setReceive(r, buf, source, tag, false)
+	c.expect(e, source)
+	r := c.receiveOf(buf, source, tag, false)
 	e.PostReceive(r)
-	if source == AnySource && !r.Met() {
-		c.greet()
-	}
 	c.job.poller.Unlock()
 	return NewRequest(c.job.poller, r, func() error {
-		s, err := c.status("irecv", r)
+		s, err := c.status("irecv", mpierr.NoRank, r, r.Err())
 		*status = s
 		return c.ended(err)
 	}), nil
 }
-
-// exchange is Sendrecv.
-func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
-	const op = "sendrecv"
-	err := c.checkSend(op, dest, sendTag)
-	if err == nil {
-		err = c.checkReceive(op, source, recvTag)
-	}
-	switch {
-	case err != nil:
-		return Status{}, err
-	case source == ProcNull:
-		return nullStatus, c.sendTo(ctx, op, send, dest, sendTag)
-	case dest == ProcNull:
-		return c.recvFrom(ctx, op, recv, source, recvTag, false)
-	}
-	return c.swap(ctx, op, send, dest, sendTag, recv, source, recvTag)
-}
-
-// swap is push and pull at the same time.
-func (c *Comm) swap(ctx context.Context, op string, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
-	e, to, err := c.enter(ctx, dest)
-	peer := dest
-	if err == nil {
-		if _, known := c.known(e, source); !known {
-			c.job.poller.UnlockQuiet()
-			peer = source
-			e, _, err = c.enter(ctx, source)
-		}
-	}
-	if err != nil {
-		return Status{}, c.named(op, peer, err)
-	}
-	r, p := c.newReceive(recv, source, recvTag, false), c.newSending(to, send, sendTag)
-	h := exchanges.Get().(*halves)
-	h.p, h.r = p, r
-	e.PostReceive(r)
-	e.PostSend(p)
-	if source == AnySource && !r.Met() {
-		c.greet()
-	}
-	err = c.job.poller.WaitLocked(ctx, h)
-	sent, received := err, err
-	if err == nil {
-		c.job.poller.Lock()
-		if !p.Met() {
-			sent = errOtherHalf
-		}
-		if !r.Met() {
-			received = errOtherHalf
-		}
-		c.job.poller.UnlockQuiet()
-	}
-	*h = halves{}
-	exchanges.Put(h)
-	fault := c.finishSend(op, dest, p, sent)
-	s, err := c.finishReceive(op, source, r, received)
-	if fault != nil && sent != errOtherHalf {
-		err = fault
-	}
-	return s, err
-}
-
-// halves is the condition of a send and a receive at the same time: both are over, or
-// one has failed.
-type halves struct {
-	p *engine.Sending
-	r *engine.Receive
-}
-
-func (h *halves) Met() bool {
-	sent, received := h.p.Met(), h.r.Met()
-	return sent && received || sent && h.p.Err() != nil || received && h.r.Err() != nil
-}
-
-// errOtherHalf is what a half is given up with; the call returns the other's error.
-var errOtherHalf = errors.New("the other half of the exchange has failed")

@@ -104,7 +104,7 @@ func (c *Comm) IsendBuffer(ctx context.Context, buf Buffer, dest, tag int) (_ *R
 	if err != nil {
 		return nil, err
 	}
-	return c.isend(ctx, data, dest, tag)
+	return c.isend(data, dest, tag)
 }
 
 // IrecvBuffer is Irecv into a buffer, which has the data once the request was found to
@@ -118,7 +118,7 @@ func (c *Comm) IrecvBuffer(ctx context.Context, buf Buffer, source, tag int, sta
 	if status == nil {
 		status = new(Status)
 	}
-	r, err := c.irecv(ctx, in.data, source, tag, status)
+	r, err := c.irecv(in.data, source, tag, status)
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +169,11 @@ func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv
 // wrong buffer breaks the communicator.
 func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) error {
 	send, recv := Buffer{}, buf
-	if c.rank == root {
+	if c.members.Rank == root {
 		send, recv = buf, Buffer{}
 	}
 	return c.packedInTurn(ctx, "bcast", root, send, recv, func(m *collective.Comm, send, recv []byte) *collective.Call {
-		if c.rank == root {
+		if c.members.Rank == root {
 			recv = send
 		}
 		return m.Bcast(recv, root)
@@ -183,7 +183,7 @@ func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) error {
 // GatherBuffer is Gather of buffers: of the entries of recv at rank root, the first of
 // Size equal parts is rank 0's, and so on.
 func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) error {
-	if c.rank != root {
+	if c.members.Rank != root {
 		recv = Buffer{}
 	}
 	return c.packedInTurn(ctx, "gather", root, send, recv,
@@ -192,7 +192,7 @@ func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) er
 
 // ScatterBuffer is Scatter of buffers.
 func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) error {
-	if c.rank != root {
+	if c.members.Rank != root {
 		send = Buffer{}
 	}
 	return c.packedInTurn(ctx, "scatter", root, send, recv,

@@ -104,7 +104,7 @@ func TestRankOfAnotherVersionIsRefusedAtOnce(t *testing.T) {
 		}},
 		{"access to a window", func(ctx context.Context, j *comm.Job) error {
 			e := j.Poller().Lock()
-			s := j.Connect(e, 1)
+			s := e.Connect(1)
 			j.Poller().Unlock()
 			if err := j.Poller().Wait(ctx, deadSession{s}); err != nil {
 				return err

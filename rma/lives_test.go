@@ -51,12 +51,8 @@ func laterLife(t *testing.T, places []bootstrap.Config, within func(rank int, f 
 	}
 	defer again.Close()
 	for owner := range reborn {
-		s, err := again.Session(j.ctx, owner)
-		if err != nil {
-			t.Fatal(err)
-		}
 		e := again.Poller().Lock()
-		a := e.OpenAccess(s, id)
+		a := e.OpenAccess(e.Connect(owner), id)
 		a.SetReach(true)
 		c := onesided.Call{Access: a, Code: wire.CodePut, Origin: []byte{9, 9, 9, 9, 9, 9, 9, 9}}
 		done, err := e.Issue(&c)

@@ -80,7 +80,7 @@ func (w *Win) connect(t epochs.Turn, rank int) *onesided.Access {
 	if rank == w.comm.Rank() {
 		return t.OpenLocal(w.own)
 	}
-	a := t.OpenAccess(w.comm.Job().Connect(t, w.comm.WorldRank(rank)), w.own.ID())
+	a := t.OpenAccess(t.Connect(w.comm.WorldRank(rank)), w.own.ID())
 	a.SetReach(w.targets[rank].reach)
 	if w.targets[rank].direct != nil {
 		h := w.host.lockOf(w, rank)

@@ -76,7 +76,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
 		Express: l.xdp.tables, RxFrames: w.between(8, 1024), Joins: w.plan.joined.most, JoinsFrom: w.between(1, 8000), JoinedRoom: int(w.span(0, 1<<20)), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}
-	l.cfg.Seek = func(to int) { l.e.Dial(to, engine.PathID(to), w.nodes[to].incarnation) }
+	l.cfg.Seek = l.seek
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)
 	l.e.Now = l.w.now
@@ -97,6 +97,17 @@ func (w *World) start(rank int, incarnation uint64) {
 		l.spawn(mailTask, true, (*task).readMail)
 	}
 	w.queue.push(w.now, func() { w.run(l) })
+}
+
+// seek finds the way to a rank, as its rendezvous would tell, at once or after a while.
+func (l *life) seek(to int) {
+	w := l.w
+	w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
+		if l.alive {
+			l.e.Dial(to, engine.PathID(to), w.nodes[to].incarnation)
+			w.run(l)
+		}
+	})
 }
 
 func (l *life) expose(id uint32, mem []byte, unit int) *window.Window {

@@ -61,7 +61,7 @@ func (t *task) generated() {
 	m := &machine{t: t}
 	m.communicators()
 	for rank := range w.nodes {
-		m.sessions = append(m.sessions, m.session(rank))
+		m.sessions = append(m.sessions, l.e.Connect(rank))
 	}
 	for i := range p.Windows {
 		m.windows = append(m.windows, m.window(i))
@@ -71,22 +71,6 @@ func (t *task) generated() {
 		w.failf("%v", err)
 	}
 	m.free()
-}
-
-// session returns the session with a rank, whose way is not known for a while.
-func (m *machine) session(rank int) *engine.Session {
-	w, l := m.t.w, m.t.l
-	if rank == l.rank {
-		return nil
-	}
-	s, begun := l.e.Meet(rank)
-	if begun {
-		w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
-			l.e.Dial(rank, engine.PathID(rank), w.nodes[rank].incarnation)
-			w.run(l)
-		})
-	}
-	return s
 }
 
 // window returns what the rank knows of window i of the program.
@@ -107,7 +91,7 @@ func (m *machine) window(i int) *machineWindow {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		a := l.access(m.session(rank), id)
+		a := l.access(l.e.Connect(rank), id)
 		if d := mw.targets[rank].direct; d != nil {
 			a.Share(d.Host().Lock, d.Host().IndexOf(l.rank))
 		}

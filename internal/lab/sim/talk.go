@@ -148,12 +148,15 @@ func (t *task) carry(p patience, m collective.Machine) {
 			return
 		case collective.Work:
 			m.Work()
-		case collective.Meet:
-			t.meet(m.Peer())
 		case collective.Wait:
 			if !t.awaitWith(p, m.Met) {
 				m.GiveUp(errPatience)
 			}
+		case collective.Last:
+			if t.awaitWith(p, m.Met) {
+				return
+			}
+			m.GiveUp(errPatience)
 		case collective.Finish:
 			t.await(m.Met)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
 // Ranks that do nothing but collectives: random ones, on the communicator of all, until
@@ -50,7 +49,7 @@ func (t *task) together() {
 		stranger := !m.known()
 		for r := range t.w.plan.ranks {
 			if r != t.l.rank {
-				t.meet(r)
+				t.l.e.Connect(r)
 			}
 		}
 		if t.w.chance(0.5) { // the others must not wait for it so long
@@ -200,10 +199,6 @@ func (m *member) survive() *collective.Comm {
 			p = m.patience()
 		}
 		m.carry(p, k)
-		for _, w := range k.Rest() {
-			m.meet(w)
-			k.Tell(m.l.e, w)
-		}
 		part, err := k.Result()
 		if err == nil {
 			m.agreed(part, group)
@@ -436,10 +431,4 @@ func (s *together) split() bool {
 	}
 	s.allBegan(&d, of.at)
 	return true
-}
-
-// meet returns the session with a rank of the job, opening it if there is none.
-func (t *task) meet(rank int) *engine.Session {
-	to := t.w.nodes[rank]
-	return t.l.e.Dial(rank, engine.PathID(rank), to.incarnation)
 }

@@ -67,7 +67,7 @@ type Config struct {
 	Published func(rank int, incarnation uint64, path PathID) Verdict
 
 	// Seek looks for the way to a rank that the engine has begun a session with, and calls
-	// Dial or Unreachable. It is called as OnConflict is.
+	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
 	Seek func(rank int)
 
 	// Address, if not nil, tells where a path leads, for errors.
@@ -116,11 +116,11 @@ func New(cfg Config) *Engine {
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Address: cfg.Address, Published: cfg.Published,
+		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Published: cfg.Published,
 		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier, Seek: cfg.Seek,
+		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier,
 		Over:   func(context uint32, failed int) { e.Break(context, failed) },
 		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
 	})

@@ -26,7 +26,7 @@ func (e *Engine) Bye() {
 		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {
 			continue
 		}
-		if !s.Met() { // there is nobody to tell, or to wait for
+		if !s.HasPath() { // there is nobody to tell, or to wait for
 			s.Fail(errUnmet)
 			continue
 		}

@@ -47,12 +47,14 @@ func (e *Engine) Dial(rank int, path PathID, peer uint64) *Session {
 	return sessionOf(e.Link.Dial(rank, path, peer))
 }
 
-// Meet returns the session with rank. If there is none yet, it begins one whose way is
-// not known: calls on it are queued until Dial knows the way, or the peer dials, and
-// fail with Unreachable.
-func (e *Engine) Meet(rank int) (s *Session, begun bool) {
-	met, begun := e.Link.Meet(rank)
-	return sessionOf(met), begun
+// Connect returns the session with rank, nil for this rank. If there is none yet, it begins
+// one, and has Config.Seek look for the way. It does not wait: calls on the session are
+// queued until the way is known, or the peer dials, and fail if there is none.
+func (e *Engine) Connect(rank int) *Session {
+	if rank == e.cfg.Rank {
+		return nil
+	}
+	return sessionOf(e.Link.Connect(rank))
 }
 
 // OpenAccess returns the access at s to the window with the given id, the same at every

@@ -55,6 +55,7 @@ type Config struct {
 	Parked      int                                         // bundles held while they wait for order or room; three for each peer, or more
 	DeadAfter   int64                                       // silence after which a peer that owes an answer is dead
 	Congestion  func() reliable.Congestion                  // of a session
+	Seek        func(rank int)                              // looks for the way to a rank that Connect has begun a session with
 	Address     func(PathID) string                         // where a path leads, for errors; may be nil
 	Published   func(int, uint64, PathID) Verdict           // on a rank that claims to be of an incarnation, and at the end of a path; nil: all are confirmed
 	Express     *express.Tables                             // what this rank shares with its XDP program; nil: it serves no exchanges

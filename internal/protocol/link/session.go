@@ -136,8 +136,8 @@ func (s *Session) ID() uint64 { return s.localID }
 // PeerID returns what ID is at the peer, 0 while that is unknown.
 func (s *Session) PeerID() uint64 { return s.remoteID }
 
-// Met reports whether the way to the peer is known.
-func (s *Session) Met() bool { return s.path != NoPath }
+// HasPath reports whether the way to the peer is known.
+func (s *Session) HasPath() bool { return s.path != NoPath }
 
 // Dialing reports whether the peer has not answered yet.
 func (s *Session) Dialing() bool { return s.state == dialing }
@@ -179,7 +179,7 @@ func (l *Link) Dial(rank int, path PathID, peer uint64) *Session {
 	switch {
 	case s == nil:
 		s = l.newSession(rank, path)
-	case s.path == NoPath && s.state == dialing: // Meet has begun it
+	case s.path == NoPath && s.state == dialing: // Connect has begun it
 		s.path = path
 	case s.peer >= peer || s.path == NoPath:
 		return s
@@ -196,17 +196,19 @@ func (l *Link) Dial(rank int, path PathID, peer uint64) *Session {
 	return s
 }
 
-// Meet returns the session with rank. If there is none yet, it begins one whose way is
-// not known: calls on it are queued until Dial knows the way, or the peer dials, and
-// fail with Unreachable.
-func (l *Link) Meet(rank int) (s *Session, begun bool) {
-	if s = l.byRank[rank]; s != nil {
-		return s, false
+// Connect returns the session with rank. If there is none yet, it begins one whose way is
+// not known, and has Config.Seek look for it. Calls on the session are queued until Dial
+// knows the way, or the peer dials, and fail with Unreachable.
+func (l *Link) Connect(rank int) *Session {
+	s := l.byRank[rank]
+	if s == nil {
+		s = l.newSession(rank, NoPath)
+		l.cfg.Seek(rank)
 	}
-	return l.newSession(rank, NoPath), true
+	return s
 }
 
-// Unreachable ends the session that Meet began with rank: no way to it was found.
+// Unreachable ends the session that Connect began with rank: no way to it was found.
 func (l *Link) Unreachable(rank int, why error) {
 	if s := l.byRank[rank]; s != nil && s.path == NoPath {
 		s.Fail(why)

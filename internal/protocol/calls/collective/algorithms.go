@@ -13,7 +13,7 @@ func barrier(k *Call) bool {
 	if dist >= c.Size {
 		return false
 	}
-	return k.exchange((c.Rank+dist)%c.Size, nil, (c.Rank-dist+c.Size)%c.Size, nil, k.steps)
+	return k.swap((c.Rank+dist)%c.Size, nil, (c.Rank-dist+c.Size)%c.Size, nil, k.steps)
 }
 
 // fromRoot returns this rank, and absolute another, counted from the root: a tree's
@@ -143,7 +143,7 @@ func bruck(k *Call) bool {
 	}
 	part := min(dist, c.Size-dist) * n
 	to, from := (c.Rank-dist+c.Size)%c.Size, (c.Rank+dist)%c.Size
-	return k.exchange(to, k.theirs[:part], from, k.theirs[dist*n:dist*n+part], k.steps)
+	return k.swap(to, k.theirs[:part], from, k.theirs[dist*n:dist*n+part], k.steps)
 }
 
 // Alltoall begins the sending of the parts of send, one to each rank, which stores it as
@@ -168,5 +168,5 @@ func alltoall(k *Call) bool {
 		return false
 	}
 	to, from := (c.Rank+i)%c.Size, (c.Rank-i+c.Size)%c.Size
-	return k.exchange(to, k.send[to*n:(to+1)*n], from, k.recv[from*n:(from+1)*n], 0)
+	return k.swap(to, k.send[to*n:(to+1)*n], from, k.recv[from*n:(from+1)*n], 0)
 }

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
@@ -17,21 +16,13 @@ type Call struct {
 	op   string
 	next func(*Call) bool // takes in what has come and describes the exchange that follows; false: none does
 
-	phase phase
-	steps int   // calls of next
-	tag   int   // of the first round
-	wrong error // with what this rank was given
-	fault error // what it is given up with
-	err   error
-
-	// The exchange.
-	to, from          int // ranks, or nobody
-	peer              int // in the job, that is to be met
-	out               engine.Sending
-	in                engine.Receive
-	shorter           bool   // what comes may be shorter than its memory
-	spare             []byte // a copy of what is sent, for giving that up
-	unsent, withdrawn bool   // a half was given up
+	phase    phase
+	steps    int      // calls of next
+	tag      int      // of the first round
+	wrong    error    // with what this rank was given
+	exchange Transfer // that goes on, or is given up
+	shorter  bool     // what comes may be shorter than its memory
+	err      error
 
 	// The state of the algorithms, which say what each field means.
 	root, dist   int
@@ -45,21 +36,14 @@ type Call struct {
 type phase uint8
 
 const (
-	begun   phase = iota
-	working       // next is to be called
-	ready         // the exchange is described
-	posted        // and begun
-	ending        // next has nothing more
+	begun      phase = iota
+	working          // next is to be called
+	exchanging       // the exchange is described, or goes on
+	ending           // next has nothing more
 	over
 )
 
-const nobody = -1
-
-var (
-	errBroken = errors.New("the communicator is broken: this member has failed, or given up a collective")
-	// errOtherHalf is what a half of an exchange is given up with; the other half's error counts.
-	errOtherHalf = errors.New("the other half of the exchange has failed")
-)
+var errBroken = errors.New("the communicator is broken: this member has failed, or given up a collective")
 
 // begin makes c's call that of op. Of root it checks that it is a rank.
 func (c *Comm) begin(op string, root int, next func(*Call) bool) *Call {
@@ -90,23 +74,21 @@ func (k *Call) Refuse(err error) {
 // Err returns what the call, which is over, has failed with, or nil.
 func (k *Call) Err() error { return k.err }
 
-// exchange describes the next exchange: round tells messages of the call between the same
-// two ranks apart.
-func (k *Call) exchange(to int, out []byte, from int, in []byte, round int) bool {
-	c, tag := k.c, k.tag|round
-	k.to, k.from, k.shorter = to, from, false
-	k.out = engine.Sending{Context: c.Context, Tag: tag, Members: c.Group, Collective: true, Data: out}
-	k.in = engine.Receive{Context: c.Context, Tag: tag, Members: c.Group, Collective: true, Buffer: in}
+// swap describes the next exchange: round tells messages of the call between the same two
+// ranks apart.
+func (k *Call) swap(to int, out []byte, from int, in []byte, round int) bool {
+	x, tag, fault := &k.exchange, k.tag|round, k.exchange.fault
+	x.Begin(k.c, Half{to, tag, out}, Half{from, tag, in})
+	x.fault, k.shorter = fault, false
+	x.Out.Collective, x.In.Collective = true, true
 	return true
 }
 
 // give describes the sending of data to a rank that takes it.
-func (k *Call) give(to, round int, data []byte) bool { return k.exchange(to, data, nobody, nil, round) }
+func (k *Call) give(to, round int, data []byte) bool { return k.swap(to, data, Nobody, nil, round) }
 
 // take describes the filling of data with what a rank gives.
-func (k *Call) take(from, round int, data []byte) bool {
-	return k.exchange(nobody, nil, from, data, round)
-}
+func (k *Call) take(from, round int, data []byte) bool { return k.swap(Nobody, nil, from, data, round) }
 
 // Step implements Machine.
 func (k *Call) Step(e *engine.Engine) Need {
@@ -115,10 +97,15 @@ func (k *Call) Step(e *engine.Engine) Need {
 		return k.enter(e)
 	case working:
 		return Work
-	case ready:
-		return k.post(e)
-	case posted:
-		return k.wait(e)
+	case exchanging:
+		switch need := k.exchange.Step(e); need {
+		case Done:
+			return k.taken(e)
+		case Last: // of the exchange
+			return Wait
+		default:
+			return need
+		}
 	case ending:
 		if k.wrong != nil {
 			return k.fail(e, k.wrong)
@@ -143,112 +130,46 @@ func (k *Call) enter(e *engine.Engine) Need {
 
 // Work implements Machine.
 func (k *Call) Work() {
-	if k.phase == posted { // before others have to wait for it
-		k.spare = slices.Clone(k.out.Data)
+	if k.phase == exchanging {
+		k.exchange.Work()
 		return
 	}
 	k.phase = ending
 	if k.next(k) {
-		k.phase = ready
+		k.phase = exchanging
 	}
 	k.steps++
 }
 
-// Peer implements Machine.
-func (k *Call) Peer() int { return k.peer }
-
-// post begins the exchange.
-func (k *Call) post(e *engine.Engine) Need {
-	if k.fault != nil {
-		return k.fail(e, k.c.Named(k.op, k.to, k.fault))
-	}
-	if k.to >= 0 {
-		k.peer = k.c.WorldRank(k.to)
-		if k.out.To = e.Session(k.peer).Peer(); k.out.To == nil {
-			return Meet
-		}
-	}
-	if k.from >= 0 {
-		k.peer = k.c.WorldRank(k.from)
-		if k.in.Source = k.peer; e.Session(k.peer) == nil {
-			return Meet
-		}
-	}
-	k.phase = posted
-	if k.from >= 0 {
-		e.PostReceive(&k.in)
-	}
-	if k.to >= 0 {
-		e.PostSend(&k.out)
-	}
-	return k.wait(e)
-}
-
-func (k *Call) sent() bool     { return k.to < 0 || k.out.Met() }
-func (k *Call) received() bool { return k.from < 0 || k.in.Met() }
-
-// halfFailed reports whether a half of the exchange has failed, so that nobody need wait
-// for the other.
-func (k *Call) halfFailed() bool {
-	return k.to >= 0 && k.out.Met() && k.out.Err() != nil || k.from >= 0 && k.in.Met() && k.in.Err() != nil
-}
-
-// Met implements Machine. Once the call is given up, what is on its way is waited for.
-func (k *Call) Met() bool { return k.sent() && k.received() || k.fault == nil && k.halfFailed() }
-
-// wait goes on once the exchange is over, or was withdrawn as far as it is not.
-func (k *Call) wait(e *engine.Engine) Need {
-	if k.sent() && k.received() {
-		return k.taken(e)
-	}
-	if k.halfFailed() && k.fault == nil {
-		k.fault = errOtherHalf
-	}
-	if k.fault == nil {
-		return Wait
-	}
-	if !k.sent() {
-		if k.spare == nil && len(k.out.Data) > 0 {
-			return Work
-		}
-		e.Abandon(&k.out, k.spare)
-		e.Tick()
-		k.unsent = true
-	}
-	if !k.received() {
-		if !e.WithdrawReceive(&k.in) {
-			return Finish
-		}
-		k.withdrawn = true
-	}
-	return k.taken(e)
-}
+// Met implements Machine.
+func (k *Call) Met() bool { return k.exchange.Met() }
 
 // taken ends an exchange of which both halves are over.
 func (k *Call) taken(e *engine.Engine) Need {
 	if err := k.outcome(); err != nil {
 		return k.fail(e, err)
 	}
-	k.fault, k.spare, k.phase = nil, nil, working
+	k.exchange.fault, k.phase = nil, working
 	return Work
 }
 
 // outcome returns what is wrong with the exchange, or nil. A failure at another rank
 // counts before this rank's giving up.
 func (k *Call) outcome() error {
-	if k.to >= 0 && k.out.Err() != nil {
-		return k.c.Named(k.op, k.to, k.out.Err())
+	x := &k.exchange
+	if x.to != Nobody && x.Out.Err() != nil {
+		return k.c.Named(k.op, x.to, x.Out.Err())
 	}
-	if k.from >= 0 && !k.withdrawn {
-		if err := k.in.Err(); err != nil && !errors.Is(err, mpierr.Truncate) {
-			return k.c.Named(k.op, k.from, err)
+	if x.from != Nobody && !x.withdrawn {
+		if err := x.In.Err(); err != nil && !errors.Is(err, mpierr.Truncate) {
+			return k.c.Named(k.op, x.from, err)
 		}
-		if n, want := k.in.Length, len(k.in.Buffer); n > want || n < want && !k.shorter {
-			return mpierr.New(k.op, mpierr.Count, k.from, "it sent %d bytes where %d were expected: slices of different lengths", n, want)
+		if n, want := x.In.Length, len(x.In.Buffer); n > want || n < want && !k.shorter {
+			return mpierr.New(k.op, mpierr.Count, x.from, "it sent %d bytes where %d were expected: slices of different lengths", n, want)
 		}
 	}
-	if k.unsent || k.withdrawn {
-		return k.c.Named(k.op, mpierr.NoRank, k.fault)
+	if x.unsent || x.withdrawn {
+		return k.c.Named(k.op, mpierr.NoRank, x.fault)
 	}
 	return nil
 }
@@ -266,12 +187,12 @@ func (k *Call) fail(e *engine.Engine, err error) Need {
 }
 
 // GiveUp implements Machine.
-func (k *Call) GiveUp(err error) { k.fault = err }
+func (k *Call) GiveUp(err error) { k.exchange.GiveUp(err) }
 
 // Drop implements Machine.
 func (k *Call) Drop(e *engine.Engine) {
-	if k.phase == posted && k.from >= 0 {
-		e.WithdrawReceive(&k.in)
+	if k.phase == exchanging {
+		k.exchange.Drop(e)
 	}
 	k.phase = over
 }

@@ -45,6 +45,8 @@ type Comm struct {
 	Rank    int
 	Size    int
 
+	greeted bool // all members have been called; see Greet
+
 	turn  uint32   // collectives begun, so that messages of two cannot be mixed up
 	spare []uint64 // memory for collectives; see scratch
 	call  Call     // the collective that goes on
@@ -75,6 +77,15 @@ func (c *Comm) RankOf(world int) int {
 		return world
 	}
 	return slices.Index(c.Group, world)
+}
+
+// Greet begins a session with each member, so that the failure of one that this rank has
+// never heard of is noticed by who waits for messages of any rank.
+func (c *Comm) Greet(e *engine.Engine) {
+	for rank := 0; rank < c.Size && !c.greeted; rank++ {
+		e.Connect(c.WorldRank(rank))
+	}
+	c.greeted = true
 }
 
 // Named returns err, which comes from the job, as the error of call op on c. Where it

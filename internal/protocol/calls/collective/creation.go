@@ -39,9 +39,7 @@ type Creation struct {
 	e     *engine.Engine
 	stage stage
 	id    uint32            // of the new communicator, once known; at the leader it may be 0, for none
-	told  int               // the leader: members that have been told the id
 	heard []*engine.Receive // the leader awaits all others; they await it
-	rest  []int             // ranks to be told, once they can be met
 
 	suspects []*engine.Session // with members that others say they have lost
 	fault    error
@@ -52,10 +50,8 @@ type stage uint8
 
 const (
 	starting  stage = iota
-	telling         // the leader: meets and tells the others
 	gathering       // the leader: waits until all others have the id
-	meeting         // the others: meet the leader
-	learning        // wait for the id
+	learning        // the others: wait for the id
 	joining         // wait to be let go
 	finished
 )
@@ -90,28 +86,16 @@ func (p *Part) Made(self, jobSize int) Comm {
 	return c
 }
 
-// Rest returns the ranks of the job that are still to be told something when the call is
-// over. They have yet to be met; then Tell tells them.
-func (k *Creation) Rest() []int { return k.rest }
-
 // Step implements Machine.
 func (k *Creation) Step(e *engine.Engine) Need {
 	k.e = e
-	if errors.Is(k.fault, mpierr.ProcFailed) { // that of Meet
-		e.TellGone(k.Peer())
-		e.Tick()
-	}
 	k.part()
 	k.listenTo()
 	switch k.stage {
 	case starting:
 		return k.start()
-	case telling:
-		return k.tellAll()
 	case gathering:
 		return k.gather()
-	case meeting:
-		return k.meet()
 	case learning:
 		return k.learn()
 	case joining:
@@ -132,11 +116,15 @@ func (k *Creation) start() Need {
 		return k.end(err)
 	}
 	if k.c.RankOf(k.order[0]) == k.c.Rank {
-		k.stage = telling
 		return k.tellAll()
 	}
-	k.id, k.stage = 0, meeting
-	return k.meet()
+	k.id = 0
+	if k.fault != nil {
+		return k.quit(k.fault)
+	}
+	k.listen(k.order[0])
+	k.stage = learning
+	return k.learn()
 }
 
 var (
@@ -199,8 +187,15 @@ func (k *Creation) gone() error {
 	return nil
 }
 
-// end ends the call with err, which names ranks of the job.
+// end ends the call with err, which names ranks of the job. The others are told of members
+// that this rank has lost meanwhile: they may not see it.
 func (k *Creation) end(err error) Need {
+	for _, w := range k.world {
+		if k.e.Gone(w) {
+			k.e.TellGone(w)
+		}
+	}
+	k.e.Tick()
 	k.err = k.c.Named(createGroup, mpierr.NoRank, err)
 	k.finish()
 	return Done
@@ -212,21 +207,13 @@ func (k *Creation) broken(err error) Need {
 	return k.end(err)
 }
 
-// tellAll tells all others the id of the new communicator. If the call is given up before
-// a member has joined the job, the rest are told afterwards: they wait for nothing else.
+// tellAll tells all others the id of the new communicator.
 func (k *Creation) tellAll() Need {
-	for others := k.order[1:]; k.told < len(others) && k.fault == nil; k.told++ {
-		if k.e.Session(others[k.told]) == nil {
-			return Meet
-		}
-		k.Tell(k.e, others[k.told])
+	for _, w := range k.order[1:] {
+		k.tell(w)
 	}
-	k.rest = k.order[1+k.told:]
-	switch {
-	case k.id == 0:
+	if k.id == 0 {
 		return k.end(errNoIDs(createGroup, k.order[0]))
-	case k.fault != nil && len(k.rest) > 0:
-		return k.broken(k.fault)
 	}
 	k.e.OpenContext(k.id, k.world)
 	for _, w := range k.order[1:] {
@@ -238,22 +225,24 @@ func (k *Creation) tellAll() Need {
 
 const noticeLen = 12
 
-// Tell tells a member, or the leader, which has been met, an id: that of the new
-// communicator, or 0, for giving up. It does not wait until that has left.
-func (k *Creation) Tell(e *engine.Engine, to int) {
+// tell tells a member, or the leader, an id: that of the new communicator, or 0, for giving
+// up. It does not wait until that has left: if the rank has yet to join the job, it is told
+// when it has.
+func (k *Creation) tell(to int) {
 	data := binary.LittleEndian.AppendUint32(nil, k.id)
 	data = binary.LittleEndian.AppendUint64(data, k.digest)
-	k.send(e, to, k.c.Context|SecondContext, k.tag, data)
+	k.send(to, k.c.Context|SecondContext, k.tag, data)
 }
 
-func (k *Creation) send(e *engine.Engine, to int, context uint32, tag int, data []byte) {
-	e.PostSend(&engine.Sending{To: e.Session(to).Peer(), Context: context, Tag: tag, Data: data})
-	e.Tick()
+func (k *Creation) send(to int, context uint32, tag int, data []byte) {
+	k.e.PostSend(&engine.Sending{To: k.e.Connect(to).Peer(), Context: context, Tag: tag, Data: data})
+	k.e.Tick()
 }
 
-// listen begins to receive what Tell tells, at a rank of the job.
+// listen begins to receive what tell tells, at a rank of the job.
 func (k *Creation) listen(from int) {
 	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buffer: make([]byte, noticeLen)}
+	k.e.Connect(from)
 	k.e.PostReceive(r)
 	k.heard = append(k.heard, r)
 }
@@ -295,7 +284,7 @@ func (k *Creation) gather() Need {
 		return k.broken(err)
 	}
 	for _, w := range k.order[1:] {
-		k.send(k.e, w, k.id, goTag, nil)
+		k.send(w, k.id, goTag, nil)
 	}
 	k.finish()
 	return Done
@@ -351,19 +340,6 @@ func (k *Creation) isStale(r *engine.Receive) bool {
 	return err == nil && id != k.id && id != 0
 }
 
-// meet begins to wait for the id of the new communicator, from the leader.
-func (k *Creation) meet() Need {
-	switch {
-	case k.fault != nil:
-		return k.quit(k.fault)
-	case k.e.Session(k.order[0]) == nil:
-		return Meet
-	}
-	k.listen(k.order[0])
-	k.stage = learning
-	return k.learn()
-}
-
 // learn waits for the id of the new communicator. The first may not call if it knows that
 // a member is gone.
 func (k *Creation) learn() Need {
@@ -390,7 +366,7 @@ func (k *Creation) learn() Need {
 	}
 	k.id = id
 	k.e.OpenContext(id, k.world)
-	k.Tell(k.e, first)
+	k.tell(first)
 	// The leader's next notice on this tag, if it comes first, is that of another call: the
 	// leader has given this one up.
 	k.heard = []*engine.Receive{
@@ -405,14 +381,10 @@ func (k *Creation) learn() Need {
 }
 
 // quit ends the call of a rank that does not have the id, which the leader is told unless
-// it knows, or learns. This rank may have to join the job before.
+// it knows, or learns.
 func (k *Creation) quit(err error) Need {
 	if mpierr.Named(createGroup, mpierr.NoRank, err).Class != mpierr.ProcFailed {
-		if k.e.Session(k.order[0]) != nil {
-			k.Tell(k.e, k.order[0])
-		} else {
-			k.rest = k.order[:1]
-		}
+		k.tell(k.order[0])
 	}
 	return k.end(err)
 }
@@ -454,14 +426,6 @@ func (k *Creation) Met() bool {
 
 // Work implements Machine. There is none.
 func (k *Creation) Work() {}
-
-// Peer implements Machine.
-func (k *Creation) Peer() int {
-	if k.stage == telling {
-		return k.order[1+k.told]
-	}
-	return k.order[0]
-}
 
 // GiveUp implements Machine.
 func (k *Creation) GiveUp(err error) { k.fault = err }

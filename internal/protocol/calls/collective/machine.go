@@ -1,5 +1,5 @@
-// Package collective is what the ranks of a communicator do together: its collectives
-// and the making of communicators. Each call is a Machine: it posts messages to the
+// Package collective is what the ranks of a communicator do together: messages between two
+// of them, its collectives, and the making of communicators. Each call is a Machine: it posts messages to the
 // engine, says what it waits for, and takes in what has come. It knows no clock, no
 // goroutine and no network. Package comm steps it on real ranks, and internal/lab/sim on
 // simulated ones.
@@ -14,8 +14,8 @@ type Need uint8
 const (
 	Done   Need = iota // nothing: it is over
 	Work               // Work, without the engine's lock
-	Meet               // a session with the rank Peer of the job
 	Wait               // Met, or GiveUp
+	Last               // Met, which is the end of the call, or GiveUp
 	Finish             // Met: it was given up, and a message is on its way into its memory
 )
 
@@ -28,11 +28,9 @@ type Machine interface {
 	Met() bool
 	// Work computes and copies, and is called without the engine's lock.
 	Work()
-	// Peer returns the rank of the job that Meet is about.
-	Peer() int
-	// GiveUp has the next steps end the call with err: the caller's context has ended, or
-	// the peer cannot be met. A call that turns out to be complete goes on. One that is given
-	// up before its first step sends nothing.
+	// GiveUp has the next steps end the call with err: the caller's context has ended. A
+	// call that turns out to be complete goes on. One that is given up before its first step
+	// sends nothing.
 	GiveUp(err error)
 	// Drop ends the call at a rank that has left the job: its engine sends nothing more.
 	Drop(e *engine.Engine)

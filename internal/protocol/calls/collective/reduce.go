@@ -105,7 +105,7 @@ func allreduce(k *Call) bool {
 	switch {
 	case round < rounds:
 		peer := c.Rank ^ 1<<round
-		return k.exchange(peer, k.mine, peer, k.theirs, first+round)
+		return k.swap(peer, k.mine, peer, k.theirs, first+round)
 	case round == rounds:
 		copy(k.recv, k.mine)
 		return helps && k.give(c.Rank+most, bringBack, k.recv)

@@ -164,9 +164,6 @@ func (s *Split) faultOfOthers() error {
 // Met implements Machine.
 func (s *Split) Met() bool { return s.call.Met() }
 
-// Peer implements Machine.
-func (s *Split) Peer() int { return s.call.Peer() }
-
 // GiveUp implements Machine.
 func (s *Split) GiveUp(err error) { s.call.GiveUp(err) }
 

@@ -78,15 +78,12 @@ func (v *View) hear(rank int, question wire.Gone) {
 		v.TellGone(rank)
 		return
 	}
-	s, begun := v.link.Meet(rank)
+	s := v.link.Connect(rank)
 	m := v.cfg.Member(s)
 	if !slices.Contains(m.questions, question) {
 		m.questions = append(m.questions, question)
 	}
 	s.MarkDirty()
-	if begun {
-		v.cfg.Seek(rank)
-	}
 }
 
 // ask asks s about those that say they have lost it, or whether it has lost this rank.

@@ -18,8 +18,6 @@ import (
 type Config struct {
 	Rank, Size int    // of this process in the job, and how many ranks that has
 	Earlier    uint64 // the incarnation of the last process that had the rank before; 0: there was none
-	// Seek looks for the way to a rank that the view has begun a session with.
-	Seek func(rank int)
 	// Member returns what the view keeps about the peer of a session.
 	Member func(*link.Session) *Member
 	// Over is told of a context that is revoked, and of the rank that has failed.

@@ -45,10 +45,10 @@ func newView(size int, over func(uint32, int)) *View {
 	l := link.New(link.Config{
 		Rank: 0, Size: size, Job: 1, Incarnation: 1, Rand: func() uint64 { id++; return id },
 		Slab: link.HeapSlab(64, 0, wire.MinPayload), RxFrames: 64, Parked: 64, DeadAfter: 1e9,
-		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: a, Stats: &link.Stats{},
+		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Seek: func(int) {}, Upper: a, Stats: &link.Stats{},
 	})
 	l.Now = 1
-	a.view = New(l, Config{Size: size, Seek: func(int) {}, Over: over, Member: func(s *link.Session) *Member { return &s.Upper.(*peer).Member }})
+	a.view = New(l, Config{Size: size, Over: over, Member: func(s *link.Session) *Member { return &s.Upper.(*peer).Member }})
 	for rank := 1; rank < size; rank++ {
 		l.Dial(rank, link.PathID(rank), 1)
 	}

@@ -125,8 +125,10 @@ func (x *Exchange) sendOwn(p *Sending) {
 	x.match.keep(&a)
 }
 
+// issueLane sends what waits in a lane. A message to a rank that has yet to join the job is
+// not sent into a buffer: its sender could end, and the message with it.
 func (x *Exchange) issueLane(s *Peer, l *lane) {
-	for !l.sending.Empty() {
+	for s.HasPath() && !l.sending.Empty() {
 		if !x.issueSend(s, l, l.sending.Head()) {
 			return
 		}

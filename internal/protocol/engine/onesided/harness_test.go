@@ -56,7 +56,7 @@ func newRank(c setup) *rank {
 	k := &rank{cfg: c}
 	k.Link = link.New(link.Config{
 		Rank: c.Rank, Size: c.Size, Job: c.Job, Incarnation: c.Incarnation, Rand: c.Rand, Slab: c.Slab,
-		RxFrames: c.RxFrames, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion,
+		RxFrames: c.RxFrames, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion, Seek: func(int) {},
 		Upper: (*upper)(k), Stats: &k.Stats.Stats,
 	})
 	k.Operations = New(k.Link, Config{
@@ -74,10 +74,7 @@ func (k *rank) Dial(rank int, path link.PathID, incarnation uint64) *Peer {
 	return peerOf(k.Link.Dial(rank, path, incarnation))
 }
 
-func (k *rank) Meet(rank int) (s *Peer, begun bool) {
-	met, begun := k.Link.Meet(rank)
-	return peerOf(met), begun
-}
+func (k *rank) Connect(rank int) *Peer { return peerOf(k.Link.Connect(rank)) }
 
 // usage is what a rank holds.
 type usage struct {

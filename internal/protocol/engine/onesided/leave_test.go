@@ -20,7 +20,7 @@ func TestLockGivenUpBeforeThePeerIsThere(t *testing.T) {
 		if known {
 			s = f.dial(0, 1)
 		} else {
-			s, _ = e.Meet(1)
+			s = e.Connect(1)
 		}
 		a := e.OpenAccess(s, testWindow)
 		if !e.Lock(a, true) {

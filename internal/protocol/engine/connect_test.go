@@ -9,17 +9,18 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// TestMeetBeforeTheWayIsKnown queues calls for a peer that nobody knows the way to. They
+// TestConnectBeforeTheWayIsKnown queues calls for a peer that nobody knows the way to. They
 // arrive when it is known, or when the peer dials, and fail when there is none. Meanwhile
 // the rank waits for nothing.
-func TestMeetBeforeTheWayIsKnown(t *testing.T) {
+func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 	for _, how := range []string{"found", "dialled by the peer", "not found"} {
 		t.Run(how, func(t *testing.T) {
-			f := newFabric(t, 2, 64, nil)
+			sought := 0
+			f := newFabric(t, 2, 64, func(c *Config) { c.Seek = func(int) { sought++ } })
 			e := f.e[0]
-			s, begun := e.Meet(1)
-			if again, twice := e.Meet(1); !begun || twice || again != s {
-				t.Error("the second is another session")
+			s := e.Connect(1)
+			if again := e.Connect(1); again != s || sought != 1 {
+				t.Errorf("the second is another session, or its way was sought %d times", sought)
 			}
 			a := e.OpenAccess(s, testWindow)
 			f.issue(e, &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(7)})
