@@ -7,8 +7,8 @@ import "github.com/xdprma/xdprma/internal/mpierr"
 // one that waits, so nobody starves; but Pass does not wait behind those. A holder
 // is whatever key the caller gives an origin, a new one for each incarnation; it
 // holds the lock or waits for it once at most, which bounds the queue by the number
-// of holders. T is what the caller needs to answer a waiting request when it is
-// granted.
+// of holders. T is what the caller notes with a request, which the lock gives back when the
+// request is granted, and for as long as it holds or waits.
 //
 // The zero value is a free lock. With Share it is the owner's side of a lock that
 // other processes of the host take without asking.
@@ -19,10 +19,8 @@ type Lock[T any] struct {
 
 	nodes     map[uint64]*node[T] // every holder that holds or waits
 	exclusive bool                // held exclusively, by one
-	shared    int                 // number of shared holders
-	head      *node[T]            // of the queue, nil if nobody waits
-	tail      *node[T]
-	waiting   int
+	holders   list[T]
+	queue     list[T]
 	free      *node[T] // nodes to use again, linked by next
 }
 
@@ -35,8 +33,8 @@ type Grant[T any] struct {
 type node[T any] struct {
 	Grant[T]
 	kind       LockType
-	waits      bool
-	prev, next *node[T] // in the queue
+	waits      bool // stands in the queue, not among the holders
+	prev, next *node[T]
 }
 
 // Share makes word part of a lock that nobody holds. gone reports which processes,
@@ -69,15 +67,15 @@ func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) 
 	n := l.newNode()
 	n.Holder, n.Ticket, n.kind = holder, ticket, kind
 	l.nodes[holder] = n
-	if (l.head == nil || passing) && l.admits(kind) {
+	if (l.queue.head == nil || passing) && l.admits(kind) {
 		l.hold(n)
 		return true, mpierr.Success
 	}
 	n.waits = true
 	if passing {
-		l.enqueue(nil, n, l.head)
+		l.queue.insert(nil, n, l.queue.head)
 	} else {
-		l.enqueue(l.tail, n, nil)
+		l.queue.insert(l.queue.tail, n, nil)
 	}
 	if l.word == nil || l.closed {
 		return false, mpierr.Success
@@ -89,7 +87,7 @@ func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) 
 	if !l.admits(kind) {
 		return false, mpierr.Success
 	}
-	l.dequeue(n)
+	l.queue.remove(n)
 	l.hold(n)
 	l.reopen()
 	return true, mpierr.Success
@@ -121,17 +119,24 @@ func (l *Lock[T]) Holders() int {
 	if l.exclusive {
 		return 1
 	}
-	return l.shared
+	return l.holders.n
 }
 
 // Waiting returns the number of requests that wait.
-func (l *Lock[T]) Waiting() int { return l.waiting }
+func (l *Lock[T]) Waiting() int { return l.queue.n }
 
-// Waiters calls f with the holder of each request that waits, in order.
-func (l *Lock[T]) Waiters(f func(holder uint64)) {
-	for n := l.head; n != nil; n = n.next {
-		f(n.Holder)
+// EachHolder calls f with the ticket of each request that holds the lock, the oldest first.
+func (l *Lock[T]) EachHolder(f func(ticket *T)) { l.holders.each(f) }
+
+// EachWaiter calls f with the ticket of each request that waits, in order.
+func (l *Lock[T]) EachWaiter(f func(ticket *T)) { l.queue.each(f) }
+
+// Waiter returns the ticket of holder's request if that waits, nil if not.
+func (l *Lock[T]) Waiter(holder uint64) *T {
+	if n := l.nodes[holder]; n != nil && n.waits {
+		return &n.Ticket
 	}
+	return nil
 }
 
 // Block takes a lock that is free for nobody, until Unblock; it returns false if it
@@ -140,7 +145,7 @@ func (l *Lock[T]) Block() bool {
 	if l.word != nil {
 		l.evict()
 	}
-	if l.head != nil || !l.admits(LockExclusive) {
+	if l.queue.head != nil || !l.admits(LockExclusive) {
 		return false
 	}
 	l.exclusive = true
@@ -166,9 +171,9 @@ func (l *Lock[T]) Unblock(granted []Grant[T]) []Grant[T] {
 // Retry returns the grants that follow from what other processes have given up, as
 // Release does.
 func (l *Lock[T]) Retry(granted []Grant[T]) []Grant[T] {
-	for l.head != nil && l.admits(l.head.kind) {
-		first := l.head
-		l.dequeue(first)
+	for l.queue.head != nil && l.admits(l.queue.head.kind) {
+		first := l.queue.head
+		l.queue.remove(first)
 		l.hold(first)
 		granted = append(granted, first.Grant)
 	}
@@ -178,7 +183,7 @@ func (l *Lock[T]) Retry(granted []Grant[T]) []Grant[T] {
 
 // reopen lets other processes take the lock again once nobody waits here.
 func (l *Lock[T]) reopen() {
-	if l.closed && l.head == nil {
+	if l.closed && l.queue.head == nil {
 		l.closed = false
 		l.word.open()
 	}
@@ -195,9 +200,9 @@ func (l *Lock[T]) give() {
 // and takes the word for it, which the caller then holds.
 func (l *Lock[T]) admits(kind LockType) bool {
 	switch {
-	case l.exclusive || kind == LockExclusive && l.shared > 0:
+	case l.exclusive || kind == LockExclusive && l.holders.n > 0:
 		return false
-	case l.shared > 0 || l.word == nil:
+	case l.holders.n > 0 || l.word == nil:
 		return true
 	}
 	return l.word.take(ownerIndex, kind, 0)
@@ -205,26 +210,18 @@ func (l *Lock[T]) admits(kind LockType) bool {
 
 func (l *Lock[T]) hold(n *node[T]) {
 	n.waits = false
-	if n.kind == LockExclusive {
-		l.exclusive = true
-	} else {
-		l.shared++
-	}
+	l.exclusive = n.kind == LockExclusive
+	l.holders.insert(l.holders.tail, n, nil)
 }
 
 // remove forgets n and grants what its departure makes possible.
 func (l *Lock[T]) remove(n *node[T], granted []Grant[T]) []Grant[T] {
-	waited := n.waits
 	delete(l.nodes, n.Holder)
-	switch {
-	case n.waits:
-		l.dequeue(n)
-	case n.kind == LockExclusive:
-		l.exclusive = false
-	default:
-		l.shared--
-	}
-	if !waited {
+	if n.waits {
+		l.queue.remove(n)
+	} else {
+		l.holders.remove(n)
+		l.exclusive = false // if it was, n was the only holder
 		l.give()
 	}
 	*n = node[T]{next: l.free}
@@ -244,28 +241,40 @@ func (l *Lock[T]) newNode() *node[T] {
 	return n
 }
 
-// enqueue puts n between two neighbours in the queue; nil is an end.
-func (l *Lock[T]) enqueue(prev, n, next *node[T]) {
-	l.link(prev, n)
-	l.link(n, next)
-	l.waiting++
+// list is a list of requests, in order.
+type list[T any] struct {
+	head, tail *node[T]
+	n          int
 }
 
-func (l *Lock[T]) dequeue(n *node[T]) {
-	l.link(n.prev, n.next)
+func (q *list[T]) each(f func(*T)) {
+	for n := q.head; n != nil; n = n.next {
+		f(&n.Ticket)
+	}
+}
+
+// insert puts n between two neighbours; nil is an end.
+func (q *list[T]) insert(prev, n, next *node[T]) {
+	q.link(prev, n)
+	q.link(n, next)
+	q.n++
+}
+
+func (q *list[T]) remove(n *node[T]) {
+	q.link(n.prev, n.next)
 	n.prev, n.next = nil, nil
-	l.waiting--
+	q.n--
 }
 
-// link makes b follow a in the queue; nil is an end.
-func (l *Lock[T]) link(a, b *node[T]) {
+// link makes b follow a; nil is an end.
+func (q *list[T]) link(a, b *node[T]) {
 	if a == nil {
-		l.head = b
+		q.head = b
 	} else {
 		a.next = b
 	}
 	if b == nil {
-		l.tail = a
+		q.tail = a
 	} else {
 		b.prev = a
 	}

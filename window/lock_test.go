@@ -143,6 +143,24 @@ func TestLockAgainstModel(t *testing.T) {
 				if l.Holders() != holders || l.Waiting() != len(m)-holders {
 					t.Fatalf("%d holders and %d waiting, want %d and %d", l.Holders(), l.Waiting(), holders, len(m)-holders)
 				}
+				var holding, waiting, wantHolding, wantWaiting []int
+				l.EachHolder(func(ticket *int) { holding = append(holding, *ticket) })
+				l.EachWaiter(func(ticket *int) { waiting = append(waiting, *ticket) })
+				for i := range m {
+					if w := l.Waiter(m[i].holder); m[i].holds != (w == nil) || w != nil && *w != m[i].ticket {
+						t.Fatalf("request %+v: waits with ticket %v", m[i], w)
+					}
+					if m[i].holds {
+						wantHolding = append(wantHolding, m[i].ticket)
+					} else {
+						wantWaiting = append(wantWaiting, m[i].ticket)
+					}
+				}
+				slices.Sort(holding) // one that passes holds later, and stands earlier in the model
+				slices.Sort(wantHolding)
+				if !slices.Equal(holding, wantHolding) || !slices.Equal(waiting, wantWaiting) {
+					t.Fatalf("tickets %v hold and %v wait, want %v and %v", holding, waiting, wantHolding, wantWaiting)
+				}
 				if exclusive && holders > 1 {
 					t.Fatal("exclusion violated")
 				}

@@ -70,8 +70,8 @@ func TestLockTranscripts(t *testing.T) {
 				switch {
 				case l.exclusive:
 					how = "held exclusively"
-				case l.shared > 0:
-					how = fmt.Sprintf("held shared by %d", l.shared)
+				case l.Holders() > 0:
+					how = fmt.Sprintf("held shared by %d", l.Holders())
 				}
 				return []string{fmt.Sprintf("%s, %d waiting", how, l.Waiting())}
 			}

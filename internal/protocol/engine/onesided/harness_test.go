@@ -330,6 +330,9 @@ func (f *fabric) atRest() {
 		if want := (usage{Slots: e.cfg.Slab.Slots, FreeSlots: e.cfg.Slab.Slots}); u != want {
 			f.t.Errorf("rank %d still holds something: %+v\n%s", r, u, f.describe())
 		}
+		if e.waiting != 0 {
+			f.t.Errorf("rank %d counts %d requests that wait for its locks", r, e.waiting)
+		}
 		if e.Deadline() != link.Never {
 			f.t.Errorf("rank %d has a deadline in %d ns", r, e.Deadline()-f.now)
 		}

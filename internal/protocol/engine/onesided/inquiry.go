@@ -143,7 +143,8 @@ func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
 // takeInquiry answers whether a request of s for the lock of a window waits; without a
 // token, that everything before has been answered.
 func (x *Operations) takeInquiry(s *Peer, r *wire.Record) mpierr.Class {
-	waits := x.waits[lockKey{r.Window, s.ID()}] != nil || x.link.Resumed(s.Session, r.Window)
+	l := x.locks[r.Window]
+	waits := l != nil && l.Waiter(s.ID()) != nil || x.link.Resumed(s.Session, r.Window)
 	if r.Token != 0 && !waits {
 		return mpierr.Success // it has been granted or refused, which s hears first, or was never asked for
 	}

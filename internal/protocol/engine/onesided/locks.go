@@ -1,7 +1,6 @@
 package onesided
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -15,17 +14,12 @@ import (
 // of their session.
 const localHolder uint64 = 0
 
-// lockKey names one request for a lock that waits in a window's queue.
-type lockKey struct {
-	window uint32
-	holder uint64
-}
-
-// queuedRequest is what to do when the request is granted: apply a peer's bundle, or
-// tell this rank's own access.
-type queuedRequest struct {
-	bundle *link.Bundle
-	local  *Access
+// lockRequest is what a window's lock notes with the request of a peer, or of this rank: how to go
+// on when it is granted.
+type lockRequest struct {
+	peer   *Peer        // nil: this rank
+	bundle *link.Bundle // of the peer, while it waits: what is left of it
+	local  *Access      // of this rank
 	since  int64
 }
 
@@ -42,44 +36,36 @@ func (x *Operations) acquire(s *Peer, r *wire.Record) (granted bool, class mpier
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	if granted, class = x.ask(l, s.ID(), &ask); granted {
-		l.hold(s)
-	}
-	return granted, class
+	return x.ask(l, s.ID(), &ask, lockRequest{peer: s, since: x.link.Now})
 }
 
-// lock is a window's lock and the peers that hold it. They are asked for a sign
-// of life while somebody waits, so that the lock of one that died is released.
+// lock is a window's lock. The peers that hold it are asked for a sign of life while somebody
+// waits, so that the lock of one that died is released.
 type lock struct {
-	window.Lock[struct{}]
+	window.Lock[lockRequest]
 	host    *window.Host // nil if no other rank of the host maps the window
-	holders []*Peer
-	exposed bool // by Post, so that it cannot be locked
+	exposed bool         // by Post, so that it cannot be locked
+	counted int          // of Operations.waiting, those that wait here
 }
 
-func (l *lock) hold(s *Peer) { l.holders = append(l.holders, s) }
-
-// gone forgets the holder whose session has the given id, if it is one.
-func (l *lock) gone(id uint64) {
-	for i, s := range l.holders {
-		if s.ID() == id {
-			last := len(l.holders) - 1
-			l.holders[i], l.holders[last] = l.holders[last], nil
-			l.holders = l.holders[:last]
-			return
-		}
-	}
+// count takes in that a request of l has begun to wait, or that some have ended to.
+func (x *Operations) count(l *lock) {
+	x.waiting += l.Waiting() - l.counted
+	l.counted = l.Waiting()
 }
 
 // watchHolders begins to watch those who hold l, for the first request that
 // waits; who comes to hold it while others wait is watched from then on.
 func (x *Operations) watchHolders(id uint32, l *lock) {
+	x.count(l)
 	if l.Waiting() > 1 {
 		return
 	}
-	for _, s := range l.holders {
-		x.watchHolder(s)
-	}
+	l.EachHolder(func(r *lockRequest) {
+		if r.peer != nil {
+			x.watchHolder(r.peer)
+		}
+	})
 	if l.host != nil {
 		x.lookAtWord(id, l)
 	}
@@ -105,11 +91,11 @@ func (x *Operations) lockOf(id uint32) *lock {
 }
 
 // ask asks for l in the name of a holder.
-func (x *Operations) ask(l *lock, holder uint64, ask *wire.Lock) (granted bool, class mpierr.Class) {
-	if ask.Passing && x.passes(l, ask.Window, ask.Age) {
-		return l.Pass(holder, struct{}{})
+func (x *Operations) ask(l *lock, holder uint64, ask *wire.Lock, r lockRequest) (granted bool, class mpierr.Class) {
+	if ask.Passing && x.passes(l, ask.Age) {
+		return l.Pass(holder, r)
 	}
-	return l.Acquire(holder, kindOf(ask.Exclusive), struct{}{})
+	return l.Acquire(holder, kindOf(ask.Exclusive), r)
 }
 
 // passes reports whether a request of lock_all goes before those who wait. It has to if
@@ -117,13 +103,9 @@ func (x *Operations) ask(l *lock, holder uint64, ask *wire.Lock) (granted bool, 
 // that the one who waits here needs. A younger epoch waits its turn, so that nobody
 // starves. The age is that at sending. The request may have been under way since, but
 // for no longer than DeadAfter: then its session would have ended.
-func (x *Operations) passes(l *lock, id uint32, age uint64) bool {
+func (x *Operations) passes(l *lock, age uint64) bool {
 	longest := int64(0)
-	l.Waiters(func(holder uint64) {
-		if w := x.waits[lockKey{id, holder}]; w != nil {
-			longest = max(longest, x.link.Now-w.since)
-		}
-	})
+	l.EachWaiter(func(r *lockRequest) { longest = max(longest, x.link.Now-r.since) })
 	return longest <= x.cfg.DeadAfter || uint64(longest-x.cfg.DeadAfter) < age
 }
 
@@ -137,43 +119,39 @@ func kindOf(exclusive bool) window.LockType {
 // ForgetWindow drops the lock of a window that has been freed. Requests that wait for it
 // are refused.
 func (x *Operations) ForgetWindow(id uint32) {
+	l := x.locks[id]
+	if l == nil {
+		return
+	}
 	delete(x.locks, id)
-	var keys []lockKey
-	for k := range x.waits {
-		if k.window == id {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, func(a, b lockKey) int { return cmp.Compare(a.holder, b.holder) })
-	for _, k := range keys {
-		w := x.waits[k]
-		delete(x.waits, k)
-		if w.local != nil {
+	x.waiting -= l.counted
+	l.EachWaiter(func(r *lockRequest) {
+		if r.local != nil {
 			err := refusal(wire.CodeLock, mpierr.Win, x.cfg.Rank)
-			w.local.fail(err)
-			x.refuseLock(w.local, err)
-			continue
+			r.local.fail(err)
+			x.refuseLock(r.local, err)
+			return
 		}
-		w.bundle.Upper.Refuse = mpierr.Win
-		w.bundle.At = 0
-		w.bundle.Upper.Begun = false
-		x.link.Resume(w.bundle)
-	}
+		r.bundle.Upper.Refuse = mpierr.Win
+		r.bundle.At = 0
+		r.bundle.Upper.Begun = false
+		x.link.Resume(r.bundle)
+	})
 }
 
 // enqueue keeps the rest of a bundle until its lock is granted. The bundle no
 // longer holds up later ones: it touches only the window whose lock it waits
 // for, and its origin issues nothing else there before it has heard of the grant.
 func (x *Operations) enqueue(b *link.Bundle) {
-	c := x.link.Keep(b)
-	x.waits[lockKey{b.Upper.Key, b.Session.ID()}] = &queuedRequest{bundle: c, since: x.link.Now}
-	x.watchHolders(b.Upper.Key, x.locks[b.Upper.Key])
+	l := x.locks[b.Upper.Key]
+	l.Waiter(b.Session.ID()).bundle = x.link.Keep(b)
+	x.watchHolders(b.Upper.Key, l)
 }
 
 func (x *Operations) lockLocal(a *Access, ask *wire.Lock) {
 	l := x.lockOf(a.window)
 	ask.Window = a.window
-	granted, class := x.ask(l, localHolder, ask)
+	granted, class := x.ask(l, localHolder, ask, lockRequest{local: a, since: x.link.Now})
 	switch {
 	case class != mpierr.Success:
 		err := refusal(wire.CodeLock, class, x.cfg.Rank)
@@ -184,7 +162,6 @@ func (x *Operations) lockLocal(a *Access, ask *wire.Lock) {
 	default:
 		a.lock = locking
 		x.noteAsked(a)
-		x.waits[lockKey{a.window, localHolder}] = &queuedRequest{local: a, since: x.link.Now}
 		x.watchHolders(a.window, l)
 	}
 }
@@ -192,7 +169,6 @@ func (x *Operations) lockLocal(a *Access, ask *wire.Lock) {
 // withdraw gives up the lock of this rank's own window, or takes the request for
 // it back; a is the access to it.
 func (x *Operations) withdraw(a *Access) {
-	delete(x.waits, lockKey{a.window, localHolder})
 	x.grant(a.window, x.lockOf(a.window).Drop(localHolder, x.granted[:0]))
 	a.lock = unlocked
 }
@@ -202,37 +178,31 @@ func (x *Operations) release(id uint32, holder uint64) mpierr.Class {
 	l := x.lockOf(id)
 	granted, class := l.Release(holder, x.granted[:0])
 	if class == mpierr.Success {
-		l.gone(holder)
 		x.completed(holder, id, false)
 	}
 	x.grant(id, granted)
 	return class
 }
 
-// grant takes those who now hold a lock from its queue. A peer's bundle goes on
-// as a parked one, at the next Tick.
-func (x *Operations) grant(id uint32, granted []window.Grant[struct{}]) {
+// grant goes on with those who now hold a lock. A peer's bundle goes on as a parked one, at
+// the next Tick.
+func (x *Operations) grant(id uint32, granted []window.Grant[lockRequest]) {
 	x.granted = granted
 	l := x.locks[id]
-	for _, g := range granted {
-		k := lockKey{id, g.Holder}
-		w := x.waits[k]
-		if w == nil {
-			panic("onesided: a lock was granted that nobody waits for")
-		}
-		delete(x.waits, k)
-		if w.local != nil {
-			w.local.lock = locked
-			x.issueQueue(w.local)
+	x.count(l)
+	for i := range granted {
+		r := &granted[i].Ticket
+		if r.local != nil {
+			r.local.lock = locked
+			x.issueQueue(r.local)
 			continue
 		}
-		s := x.cfg.Peer(w.bundle.Session)
-		l.hold(s)
 		if l.Waiting() > 0 {
-			x.watchHolder(s)
+			x.watchHolder(r.peer)
 		}
-		x.link.Resume(w.bundle)
+		x.link.Resume(r.bundle)
 	}
+	clear(granted) // which is scratch, and would keep what it points to
 }
 
 // dropWaits forgets what a dead peer waits for, and what its accesses would conflict with:
@@ -240,11 +210,10 @@ func (x *Operations) grant(id uint32, granted []window.Grant[struct{}]) {
 func (x *Operations) dropWaits(s *Peer) {
 	x.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.ID()) })
 	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
-		k := lockKey{id, s.ID()}
-		if wait := x.waits[k]; wait != nil {
-			delete(x.waits, k)
-			x.link.Forget(wait.bundle)
-			x.grant(id, x.locks[id].Drop(s.ID(), x.granted[:0]))
+		l := x.locks[id]
+		if r := l.Waiter(s.ID()); r != nil {
+			x.link.Forget(r.bundle)
+			x.grant(id, l.Drop(s.ID(), x.granted[:0]))
 		}
 	}
 }
@@ -254,7 +223,6 @@ func (x *Operations) dropLocks(s *Peer) {
 	x.cfg.Windows.All(func(w *window.Window) { dropWord(w, s.Rank()) })
 	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
 		l := x.locks[id]
-		l.gone(s.ID())
 		x.grant(id, l.Retry(l.Drop(s.ID(), x.granted[:0])))
 	}
 }

@@ -72,13 +72,13 @@ type Operations struct {
 	pending       int32 // of ops
 	freeOp        int32
 	fetches       []*fetch
-	locks         map[uint32]*lock // of the windows, by id
-	waits         map[lockKey]*queuedRequest
-	wordsAt       int64                    // when to look at the words that somebody waits for; 0: nobody does
-	granted       []window.Grant[struct{}] // scratch
-	walks         walks                    // scratch
-	turn          uint64                   // bundles of requests, and local calls, that have acted
-	directScratch *Direct                  // scratch
+	locks         map[uint32]*lock            // of the windows, by id
+	wordsAt       int64                       // when to look at the words that somebody waits for; 0: nobody does
+	waiting       int                         // requests that wait for them
+	granted       []window.Grant[lockRequest] // scratch
+	walks         walks                       // scratch
+	turn          uint64                      // bundles of requests, and local calls, that have acted
+	directScratch *Direct                     // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter
@@ -95,7 +95,6 @@ func New(l *link.Link, cfg Config) *Operations {
 	return &Operations{
 		link: l, cfg: cfg, totals: cfg.Totals,
 		locks:   map[uint32]*lock{},
-		waits:   map[lockKey]*queuedRequest{},
 		freeOp:  link.None,
 		opShare: link.ShareOf(cfg.MaxOps),
 	}

@@ -63,7 +63,7 @@ func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
 
 // Owes reports whether s owes something that the link does not know of.
 func (x *Operations) Owes(s *Peer) bool {
-	return len(s.deferring) > 0 || s.blocks && len(x.waits) > 0 || s.hidesRefusals()
+	return len(s.deferring) > 0 || s.blocks && x.waiting > 0 || s.hidesRefusals()
 }
 
 // EndPeer ends what waits for s, which has left in good order.

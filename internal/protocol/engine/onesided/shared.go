@@ -155,7 +155,7 @@ func (x *Operations) lookAtWords() {
 
 // LookAtLocks looks at all words that somebody waits for.
 func (x *Operations) LookAtLocks() {
-	if len(x.waits) == 0 {
+	if x.waiting == 0 {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
