@@ -94,7 +94,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
-	w := &Win{comm: c, poller: c.Job().Poller(), hints: hints, targets: make([]target, c.Size())}
+	w := &Win{comm: c, poller: c.Job().Poller(), memory: mem, hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
 	if err != nil {
 		return nil, err
@@ -103,20 +103,17 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		w.hints.MinAlignment = 0 // the user's memory is as it is
 	}
 	if flavor == window.FlavorAllocate || flavor == window.FlavorShared {
-		if mem, fault, err = w.allocate(ctx, flavor, proposals); err != nil {
+		if fault, err = w.allocate(ctx, flavor, proposals); err != nil {
 			return nil, named("window create", NoRank, err)
 		}
 	}
 	err = w.register(ctx, window.Config{
-		Flavor: flavor, Memory: mem, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
+		Flavor: flavor, Memory: w.memory, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
-		w.host.retire(c.Rank())
-		w.region.Close()
-		if mem != nil {
-			_ = mem.Close()
-		}
-		w.host.close()
+		w.hide(w.poller.Lock())
+		w.poller.Unlock()
+		_ = w.release()
 		return nil, err
 	}
 	return w, nil
@@ -240,9 +237,6 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 		w.inner.Break(w.comm, err)
 		w.ending.Break(w.comm, err)
 	}
-	if err != nil {
-		w.forget()
-	}
 	return err
 }
 
@@ -253,7 +247,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
 	c.Checker = w.checker(c.ID)
-	w.poller.Lock()
+	t := w.poller.Lock()
 	w.expose(&c)
 	if fault == nil {
 		w.own, fault = window.New(c)
@@ -263,9 +257,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 	}
 	if fault != nil {
 		w.own = nil
-	}
-	if fault != nil {
-		w.region.Retract()
+		w.hide(t)
 	}
 	w.poller.Unlock()
 	mine := report{failed: ClassOf(fault), mapped: w.host != nil, reach: w.region != nil}
@@ -280,19 +272,6 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 		}
 	}
 	return reports, fault
-}
-
-// forget takes back what add has done. The memory stays.
-func (w *Win) forget() {
-	if w.own == nil {
-		return
-	}
-	e := w.poller.Lock()
-	w.region.Retract()
-	e.ForgetWindow(w.own.ID())
-	w.comm.Job().Windows().Remove(w.own.ID())
-	w.own = nil
-	w.poller.Unlock()
 }
 
 // checkSame holds the application to its assertions.

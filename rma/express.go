@@ -1,7 +1,6 @@
 package rma
 
 import (
-	"math"
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
@@ -22,33 +21,32 @@ func (w *Win) fits(size int) bool {
 	return size <= limit && w.hints.MinAlignment <= os.Getpagesize()
 }
 
-// inKernel reports whether the memory of this rank's host is to be of the kernel: somebody
-// uses frames, and all windows fit. far says that there are ranks on other hosts. The
-// maker of the memory is then the first rank that has a program.
-func (h *host) inKernel(proposals []proposal, far bool) bool {
+// kernelMaker returns the first rank of this host that has a program, if the memory of the host
+// is to be of the kernel: somebody uses frames, and all windows fit. It returns -1 if not.
+// far says that there are ranks on other hosts.
+func (h *host) kernelMaker(proposals []proposal, far bool) int {
 	var size uint64
 	maker := -1
 	for _, r := range h.ranks {
 		p := &proposals[r]
 		if !p.fits {
-			return false
+			return -1
 		}
 		size = max(size, p.size)
 		if p.tier && maker < 0 {
 			maker = r
 		}
 	}
-	if !far && h.direct || size == 0 || maker < 0 {
-		return false
+	if !far && h.direct || size == 0 {
+		return -1
 	}
-	h.maker = maker
-	return true
+	return maker
 }
 
-// makeMemory makes the memory of the host: in the kernel if that is wanted, and there is so much,
-// otherwise of a file, unless no other rank of the host is to map it.
-func (w *Win) makeMemory(h *host, size, align int) (*hostmem.Segment, error) {
-	if h.kernel {
+// makeSegment makes the memory of the host: in the kernel if that is wanted, and there is so
+// much, otherwise of a file, unless no other rank of the host is to map it.
+func (w *Win) makeSegment(h *host, size, align int) (*hostmem.Segment, error) {
+	if h.backing == inKernel {
 		tier := w.poller.Device().Tier()
 		file, err := tier.Allocate(size)
 		if err == nil {
@@ -68,7 +66,7 @@ func (w *Win) makeMemory(h *host, size, align int) (*hostmem.Segment, error) {
 // reachable has this rank's XDP program reach the host's memory, if it is of the kernel.
 func (w *Win) reachable(size int) {
 	tier := w.poller.Device().Tier()
-	if h := w.host; tier == nil || size == 0 || !h.kernel || h.starts[h.index(w.comm.Rank())]%8 != 0 {
+	if h := w.host; tier == nil || size == 0 || h.backing != inKernel || h.starts[h.index(w.comm.Rank())]%8 != 0 {
 		return
 	}
 	var err error
@@ -80,19 +78,17 @@ func (w *Win) reachable(size int) {
 // expose has the XDP program execute requests for the window to be. It is called with the
 // engine's lock held. Without a place for the window its memory is as any other.
 func (w *Win) expose(c *window.Config) {
-	if h := w.host; w.region != nil {
-		i := h.index(w.comm.Rank())
-		if !w.region.Expose(express.Window{
-			ID: c.ID, Base: uint64(h.starts[i]), Mem: c.Memory.Bytes(), Lock: h.locks[i], LockAt: uint64(lockAt(i)),
-			Members: c.Members,
-		}) {
-			w.region.Close()
-			w.region = nil
-		}
+	if w.region == nil {
+		return
 	}
-	w.hints.Express = -1
-	if w.region != nil {
-		w.hints.Express = math.MaxInt
+	h := w.host
+	i := h.index(w.comm.Rank())
+	if !w.region.Expose(express.Window{
+		ID: c.ID, Base: uint64(h.starts[i]), Mem: c.Memory.Bytes(), Lock: h.locks[i], LockAt: uint64(lockAt(i)),
+		Members: c.Members,
+	}) {
+		w.region.Close()
+		w.region = nil
 	}
 }
 

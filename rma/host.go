@@ -24,20 +24,26 @@ type host struct {
 	locks   []*window.LockWord
 	segment *hostmem.Segment // nil if it could not be mapped
 	end     int              // of the last window
-	alone   bool             // no other rank maps it
+	backing backing          // of the segment: what it is to be, and then what it is
+	alone   bool             // no other rank is to map it
 	direct  bool             // calls may act on it
 	dense   bool             // each window starts where the one before ends
-	kernel  bool             // XDP programs can reach it
 }
 
-// allocate makes the memory of a window that the library allocates: memory that the
-// ranks of a host share, where there are several, or memory of this rank alone. fault is
-// what is wrong at this rank, err the failure of the exchange between ranks.
-func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (mem window.Memory, fault, err error) {
-	me := w.comm.Rank()
-	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
-	w.hints.MinAlignment = align
-	h := &host{direct: !w.hints.Check, dense: flavor == window.FlavorShared && !w.hints.AllocSharedNoncontig}
+// backing is what memory is made of.
+type backing uint8
+
+const (
+	inProcess backing = iota // memory of this process alone, and no segment
+	inFile                   // a file that ranks of the host map
+	inKernel                 // memory of the kernel, which XDP programs of the host reach, too
+)
+
+// planHost says which ranks of the host of rank me have memory in common for their windows,
+// and of what it is to be made. shares reports whether ranks of any host have some: then all
+// ranks take part in making it.
+func planHost(flavor window.Flavor, hints *window.Hints, me int, proposals []proposal) (h *host, shares bool, err error) {
+	h = &host{direct: !hints.Check, dense: flavor == window.FlavorShared && !hints.AllocSharedNoncontig}
 	count := map[uint64]int{}
 	most := 0
 	for r, p := range proposals {
@@ -46,46 +52,67 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		most = max(most, count[p.host])
 		if p.host == proposals[me].host {
 			h.ranks = append(h.ranks, r)
-			align = max(align, int(p.align))
 		}
 	}
 	far := len(h.ranks) < len(proposals)
 	if flavor == window.FlavorShared && far {
-		// All ranks see this, and none goes on.
-		return nil, nil, newError("allocate shared", ErrRMAShared, NoRank,
+		return nil, false, newError("allocate shared", ErrRMAShared, NoRank,
 			"%d of the %d ranks are on this host: divide the communicator with SplitHost", len(h.ranks), len(proposals))
 	}
-	if h.dense {
-		w.hints.MinAlignment = 0
-	}
-	shares := flavor == window.FlavorShared || h.direct && most > 1 // of any host
-	if !shares {
+	if shares = flavor == window.FlavorShared || h.direct && most > 1; !shares {
 		h.ranks = []int{me}
 	}
-	h.alone = flavor == window.FlavorAllocate && len(h.ranks) == 1
 	h.maker = h.ranks[0]
-	if h.kernel = !w.hints.Check && h.inKernel(proposals, far); h.kernel || shares {
+	h.alone = flavor == window.FlavorAllocate && len(h.ranks) == 1
+	if !h.alone {
+		h.backing = inFile
+	}
+	if !hints.Check {
+		if maker := h.kernelMaker(proposals, far); maker >= 0 {
+			h.maker, h.backing = maker, inKernel
+		}
+	}
+	return h, shares, nil
+}
+
+// allocate makes the memory of a window that the library allocates: memory that the
+// ranks of a host share, where there are several, or memory of this rank alone. fault is
+// what is wrong at this rank, err what all ranks see.
+func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (fault, err error) {
+	me := w.comm.Rank()
+	h, shares, err := planHost(flavor, &w.hints, me, proposals)
+	if err != nil {
+		return nil, err
+	}
+	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
+	if w.hints.MinAlignment = align; h.dense {
+		w.hints.MinAlignment = 0
+	}
+	for _, r := range h.ranks {
+		align = max(align, int(proposals[r].align))
+	}
+	if h.backing != inProcess || shares {
 		if fault, err = w.share(ctx, h, h.layout(proposals, align), align, shares); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if flavor == window.FlavorShared && fault != nil {
 			class := ErrRMAShared
 			if errors.Is(fault, unix.ENOMEM) || ClassOf(fault) == ErrNoMem {
 				class = ErrNoMem
 			}
-			return nil, newError("allocate shared", class, NoRank, "%w", fault), nil
+			return newError("allocate shared", class, NoRank, "%w", fault), nil
 		}
 		if fault != nil {
 			w.comm.Job().Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
 		}
 	}
 	if h.segment == nil {
-		mem, fault = window.MapAnonymous(size, align)
-		return mem, fault, nil
+		w.memory, fault = window.MapAnonymous(size, align)
+		return fault, nil
 	}
-	w.host = h
+	w.host, w.memory = h, window.Slice(h.part(me, size))
 	w.reachable(size)
-	return window.Slice(h.part(me, size)), nil, nil
+	return nil, nil
 }
 
 // layout says where the locks and windows lie, and returns the bytes that they
@@ -119,8 +146,8 @@ var openSegment = hostmem.Open
 // whose ranks share one, and all ranks take part. The result fault is of this rank.
 func (w *Win) share(ctx context.Context, h *host, size, align int, exchange bool) (fault, err error) {
 	var place hostmem.Place
-	if w.comm.Rank() == h.maker && (h.kernel || !h.alone) {
-		if h.segment, fault = w.makeMemory(h, size, align); h.segment != nil {
+	if w.comm.Rank() == h.maker && h.backing != inProcess {
+		if h.segment, fault = w.makeSegment(h, size, align); h.segment != nil {
 			place = h.segment.Place()
 		}
 	}
@@ -140,9 +167,11 @@ func (w *Win) share(ctx context.Context, h *host, size, align int, exchange bool
 			h.segment, fault = openSegment(place)
 		}
 	}
-	h.kernel = place.Kernel
 	if fault != nil || h.segment == nil {
 		return fault, nil
+	}
+	if h.backing = inFile; place.Kernel {
+		h.backing = inKernel
 	}
 	for i := range h.ranks {
 		h.locks = append(h.locks, window.LockWordIn(h.segment.Bytes()[lockAt(i):lockAt(i+1)]))
@@ -180,7 +209,7 @@ func (h *host) retire(rank int) {
 // use it, nil if they do not.
 func (h *host) lockOf(w *Win, rank int) *window.Host {
 	i := h.index(rank)
-	if i < 0 || !h.kernel && (!h.direct || h.alone) {
+	if i < 0 || h.backing == inFile && !h.direct {
 		return nil
 	}
 	l := &window.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), window.InKernel}}

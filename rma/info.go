@@ -3,6 +3,9 @@ package rma
 import (
 	"context"
 	"encoding/binary"
+	"strconv"
+
+	"github.com/xdprma/xdprma/window"
 )
 
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): hints that have a
@@ -15,7 +18,9 @@ import (
 func (w *Win) Info() Info {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	return w.hints.Info()
+	info := w.hints.Info()
+	info[window.KeyExpress] = strconv.FormatBool(w.region != nil)
+	return info
 }
 
 // SetInfo changes hints of the window (MPI_Win_set_info, section 11.2.7); those that
@@ -47,11 +52,8 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	}
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	settled := w.hints
+	next.Settled = w.hints.Settled
 	w.hints = next
-	w.hints.NoLocks, w.hints.SameSize, w.hints.SameDispUnit = settled.NoLocks, settled.SameSize, settled.SameDispUnit
-	w.hints.AllocSharedNoncontig, w.hints.MinAlignment, w.hints.Check = settled.AllocSharedNoncontig, settled.MinAlignment, settled.Check
-	w.hints.Express = settled.Express
 	if k := w.own.Checker(); k != nil {
 		k.SameOp = w.hints.SameOp
 	}

@@ -47,6 +47,7 @@ type Win struct {
 	comm       *comm.Comm
 	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *userspace.Poller
+	memory     window.Memory // of this rank; nil without
 	own        *window.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
@@ -137,22 +138,41 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	}
 	w.epochs.Close(t)
 	t.Evict(w.mapped())
-	w.comm.Job().Windows().Remove(w.own.ID())
-	w.host.retire(w.comm.Rank())
-	w.region.Retract()
+	w.hide(t)
 	for w.acting.Load() > 0 { // copies that came before; none begins any more
 		w.poller.Unlock()
 		time.Sleep(freePause)
 		w.poller.Lock()
 	}
-	if err := w.own.Free(); fault == nil {
-		fault = err
-	}
-	w.region.Close()
-	if err := w.host.close(); fault == nil {
+	if err := w.release(); fault == nil {
 		fault = err
 	}
 	return fault
+}
+
+// hide takes the window, as far as it is there, from requests, from other ranks of the host
+// and from the XDP program. It is called with the engine's lock held.
+func (w *Win) hide(t epochs.Turn) {
+	w.region.Retract()
+	if w.own != nil {
+		t.ForgetWindow(w.own.ID())
+		w.comm.Job().Windows().Remove(w.own.ID())
+	}
+	w.host.retire(w.comm.Rank())
+}
+
+// release gives up the memory of the window, which is hidden.
+func (w *Win) release() (err error) {
+	if w.own != nil {
+		err = w.own.Free() // which closes the memory
+	} else if w.memory != nil {
+		err = w.memory.Close()
+	}
+	w.region.Close()
+	if fault := w.host.close(); err == nil {
+		err = fault
+	}
+	return err
 }
 
 // mapped returns the memory that Free unmaps: that of the host's ranks, or this rank's own.

@@ -12,7 +12,11 @@ import (
 // Info holds hints and assertions by key, as the user gives them (section 11.2.1).
 type Info map[string]string
 
-// The keys that a window understands.
+// KeyExpress is the key of the library's own that says whether the XDP program is to reach
+// the window, and of windows up to how many bytes.
+const KeyExpress = "xdprma_express"
+
+// The other keys that a window understands.
 const (
 	keyNoLocks            = "no_locks"
 	keyOrdering           = "accumulate_ordering"
@@ -24,7 +28,6 @@ const (
 	keyMinAlignment       = "mpi_minimum_memory_alignment"
 	keyAssertMemoryKinds  = "mpi_assert_memory_alloc_kinds"
 	keyCheck              = "xdprma_check_conflicts" // the library's own
-	keyExpress            = "xdprma_express"         // likewise
 	opsSame, opsSameNoOp  = "same_op", "same_op_no_op"
 	orderingNone          = "none"
 	minimumAlignmentLimit = 1 << 30
@@ -64,16 +67,21 @@ func (o Ordering) String() string {
 // Hints are the parsed info keys of a window. They are also assertions: the
 // application keeps what it sets.
 type Hints struct {
-	NoLocks              bool     // no passive target synchronisation
-	Ordering             Ordering // which accumulates keep their order; all by default
-	SameOp               bool     // concurrent accumulates to an address all use one operator, not even NoOp beside it
-	SameSize             bool     // all ranks expose the same size
-	SameDispUnit         bool     // all ranks have the same displacement unit
-	AllocSharedNoncontig bool     // the shared memory of ranks need not be contiguous: of a window, if all have set it
-	MinAlignment         int      // bytes that allocated memory is aligned to, a power of two; 0 if not given
-	Check                bool     // look for conflicting accesses
-	Express              int      // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
-	MemoryKinds          string   // comma-separated kinds of memory used with the window; empty if not given
+	Settled
+	Ordering    Ordering // which accumulates keep their order; all by default
+	SameOp      bool     // concurrent accumulates to an address all use one operator, not even NoOp beside it
+	MemoryKinds string   // comma-separated kinds of memory used with the window; empty if not given
+}
+
+// Settled are the hints that the creation of a window settles for good.
+type Settled struct {
+	NoLocks              bool // no passive target synchronisation
+	SameSize             bool // all ranks expose the same size
+	SameDispUnit         bool // all ranks have the same displacement unit
+	AllocSharedNoncontig bool // the shared memory of ranks need not be contiguous: of a window, if all have set it
+	MinAlignment         int  // bytes that allocated memory is aligned to, a power of two; 0 if not given
+	Check                bool // look for conflicting accesses
+	Express              int  // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
 }
 
 // ParseInfo returns the hints that info sets, and the defaults for the others.
@@ -99,7 +107,7 @@ func (h Hints) With(info Info) (Hints, error) {
 		{keyMinAlignment, h.parseMinAlignment},
 		{keyAssertMemoryKinds, h.parseMemoryKinds},
 		{keyCheck, parseBool(&h.Check)},
-		{keyExpress, h.parseExpress},
+		{KeyExpress, h.parseExpress},
 	} {
 		value, ok := info[key.name]
 		if ok && !key.parse(strings.TrimSpace(value)) {
@@ -127,11 +135,11 @@ func (h Hints) Info() Info {
 	}
 	switch {
 	case h.Express < 0:
-		info[keyExpress] = "false"
+		info[KeyExpress] = "false"
 	case h.Express == math.MaxInt:
-		info[keyExpress] = "true"
+		info[KeyExpress] = "true"
 	case h.Express > 0:
-		info[keyExpress] = strconv.Itoa(h.Express)
+		info[KeyExpress] = strconv.Itoa(h.Express)
 	}
 	if h.MemoryKinds != "" {
 		info[keyAssertMemoryKinds] = h.MemoryKinds

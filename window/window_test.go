@@ -294,8 +294,10 @@ func TestInfo(t *testing.T) {
 		"same_size": "true", "same_disp_unit": "true", "alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "4096",
 		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem"}
 	h, err := ParseInfo(all)
-	want := Hints{NoLocks: true, Ordering: OrderRAR | OrderWAW, SameOp: true, SameSize: true, SameDispUnit: true,
-		AllocSharedNoncontig: true, MinAlignment: 4096, MemoryKinds: "system,mpi:alloc_mem"}
+	want := Hints{
+		Settled:  Settled{NoLocks: true, SameSize: true, SameDispUnit: true, AllocSharedNoncontig: true, MinAlignment: 4096},
+		Ordering: OrderRAR | OrderWAW, SameOp: true, MemoryKinds: "system,mpi:alloc_mem",
+	}
 	if err != nil || h != want {
 		t.Errorf("%+v, %v", h, err)
 	}
