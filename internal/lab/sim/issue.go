@@ -102,7 +102,7 @@ func (t *task) try(p patience, at place, c onesided.Call) (became outcome, block
 	start := t.w.now
 	o := epochs.Operation{Call: c, Name: "call", Target: at.k.to.rank, Memory: at.memory}
 	var y *epochs.Derived
-	if t.w.chance(0.2) {
+	if t.w.chance(0.2) && (at.memory == nil || t.w.chance(0.3)) {
 		y, blocks = t.disguise(&o.Call)
 	}
 	err := t.carryOut(p, at.sync, &o, y)
