@@ -2,6 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -23,7 +24,7 @@ func (w *Win) Put(origin Buffer, target int, at Location) error {
 // put is Put with a request r to follow it, or without one where r is nil. get,
 // accumulate and so on relate to Get and Accumulate in the same way.
 func (w *Win) put(r *onesided.Request, origin Buffer, target int, at Location) error {
-	o := operation{name: "put", target: target, at: at, align: 1}
+	o := operation{Operation: epochs.Operation{Name: "put", Target: target}, at: at, align: 1}
 	o.Code, o.Origin, o.Request = wire.CodePut, origin.Memory(), r
 	if !origin.Plain() || at.typ != nil {
 		return w.issueTyped(&o, &origin, &Buffer{})
@@ -41,7 +42,7 @@ func (w *Win) Get(result Buffer, target int, at Location) error {
 }
 
 func (w *Win) get(r *onesided.Request, result Buffer, target int, at Location) error {
-	o := operation{name: "get", target: target, at: at, align: 1}
+	o := operation{Operation: epochs.Operation{Name: "get", Target: target}, at: at, align: 1}
 	o.Code, o.Result, o.Request = wire.CodeGet, result.Memory(), r
 	if !result.Plain() || at.typ != nil {
 		return w.issueTyped(&o, &Buffer{}, &result)
@@ -65,7 +66,7 @@ func (w *Win) accumulate(r *onesided.Request, origin Buffer, target int, at Loca
 	if op == NoOp {
 		return newError(name, ErrOp, target, "no_op is for the calls that return a value")
 	}
-	o := operation{name: name, target: target, at: at}
+	o := operation{Operation: epochs.Operation{Name: name, Target: target}, at: at}
 	o.Code, o.Op, o.Basic, o.Origin, o.Request = wire.CodeAccumulate, op, origin.Basic(), origin.Memory(), r
 	if !origin.Plain() || at.typ != nil {
 		return w.issueTyped(&o, &origin, &Buffer{})
@@ -88,7 +89,7 @@ func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op O
 
 func (w *Win) getAccumulate(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
-		o := operation{name: "get_accumulate", target: target, at: at, align: 1}
+		o := operation{Operation: epochs.Operation{Name: "get_accumulate", Target: target}, at: at, align: 1}
 		o.Code, o.Op, o.Request = wire.CodeGetAccumulate, op, r
 		return w.issueTyped(&o, &origin, &result)
 	}
@@ -134,7 +135,7 @@ func (w *Win) fetch(r *onesided.Request, name string, origin, result Buffer, tar
 			return notDisjoint(name, target)
 		}
 	}
-	o := operation{name: name, target: target, at: at, align: basic.Align()}
+	o := operation{Operation: epochs.Operation{Name: name, Target: target}, at: at, align: basic.Align()}
 	o.Code, o.Op, o.Basic, o.Origin, o.Result, o.Request = wire.CodeGetAccumulate, op, basic, origin.Memory(), result.Memory(), r
 	o.span = len(o.Result)
 	return w.issue(&o, nil)
@@ -167,7 +168,7 @@ func (w *Win) compareAndSwap(r *onesided.Request, origin, compare, result Buffer
 	case overlap(origin, result):
 		return notDisjoint(name, target)
 	}
-	o := operation{name: name, target: target, at: at, span: b.Size(), align: b.Align()}
+	o := operation{Operation: epochs.Operation{Name: name, Target: target}, at: at, span: b.Size(), align: b.Align()}
 	o.Code, o.Basic, o.Origin, o.Compare, o.Result, o.Request = wire.CodeCompareSwap, b, origin.Memory(), compare.Memory(), result.Memory(), r
 	return w.issue(&o, nil)
 }

@@ -2,6 +2,7 @@ package rma
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -27,11 +28,8 @@ func (l Location) As(count int, t *datatype.Type) Location {
 
 // transfer is a call with derived datatypes.
 type transfer struct {
-	origin, result onesided.Local
-	target         *datatype.Type
-	count          int
-	lo             int64 // the first byte at the target, from displacement 0
-	size           int   // bytes of packed data
+	epochs.Derived
+	lo int64 // the first byte at the target, from displacement 0
 }
 
 // local returns b as the engine knows it.
@@ -48,7 +46,7 @@ func local(b *Buffer) onesided.Local {
 // issueTyped checks and issues a call in which any datatype is derived, or that
 // names the target's.
 func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
-	c, name, rank, at := &o.Call, o.name, o.target, &o.at
+	c, name, rank, at := &o.Call, o.Name, o.Target, &o.at
 	// The side that is written to may be longer than the data.
 	reads, writes := c.Code == wire.CodeGet, c.Code == wire.CodePut || c.Code == wire.CodeAccumulate
 	if c.Op == NoOp {
@@ -60,31 +58,31 @@ func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
 	if err := result.Check(name, "result", rank); err != nil {
 		return err
 	}
-	y := transfer{origin: local(origin), result: local(result), target: at.typ, count: at.count}
-	if y.target == nil {
-		if y.count, y.target = origin.Entries(); reads {
-			y.count, y.target = result.Entries()
+	y := transfer{Derived: epochs.Derived{Origin: local(origin), Result: local(result), Type: at.typ, Count: at.count}}
+	if y.Type == nil {
+		if y.Count, y.Type = origin.Entries(); reads {
+			y.Count, y.Type = result.Entries()
 		}
 	}
-	if !y.target.Committed() {
+	if !y.Type.Committed() {
 		return newError(name, ErrType, rank, "the target has no committed datatype: call its Commit")
 	}
-	lo, hi, err := y.target.Bounds(y.count)
+	lo, hi, err := y.Type.Bounds(y.Count)
 	if err != nil {
 		return named(name, rank, err)
 	}
 	y.lo = lo
 	o.span, o.align = int(hi-lo), 1
-	y.size = y.count * y.target.Size()
+	y.Size = y.Count * y.Type.Size()
 	if !reads {
 		n, t := origin.Entries()
-		if err := fits(name, "target", rank, n, t, y.count, y.target); err != nil {
+		if err := fits(name, "target", rank, n, t, y.Count, y.Type); err != nil {
 			return err
 		}
-		y.size = n * t.Size()
+		y.Size = n * t.Size()
 	}
 	if !writes {
-		from, t := y.count, y.target
+		from, t := y.Count, y.Type
 		if !reads {
 			from, t = origin.Entries()
 		}
@@ -100,14 +98,14 @@ func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
 		}
 	}
 	if c.Code != wire.CodeGet {
-		if y.target.OverlapsSelf(y.count) {
-			return newError(name, ErrType, rank, "%d entries of %v, the target, overlap: a byte is written to more than once", y.count, y.target)
+		if y.Type.OverlapsSelf(y.Count) {
+			return newError(name, ErrType, rank, "%d entries of %v, the target, overlap: a byte is written to more than once", y.Count, y.Type)
 		}
 	}
 	if c.Code == wire.CodeAccumulate || c.Code == wire.CodeGetAccumulate {
-		basic, uniform := y.target.UniformBasic()
-		if !uniform && y.size > 0 {
-			return newError(name, ErrType, rank, "%v mixes elements of several predefined datatypes: an accumulate needs one", y.target)
+		basic, uniform := y.Type.UniformBasic()
+		if !uniform && y.Size > 0 {
+			return newError(name, ErrType, rank, "%v mixes elements of several predefined datatypes: an accumulate needs one", y.Type)
 		}
 		if uniform {
 			if err := checkOp(name, rank, c.Op, basic); err != nil {
@@ -116,7 +114,7 @@ func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
 			c.Basic, o.align = basic, basic.Align()
 		}
 	}
-	if y.size == 0 {
+	if y.Size == 0 {
 		o.span, y.lo = 0, 0
 	}
 	c.Origin, c.Result = nil, nil

@@ -139,6 +139,19 @@ func TestOraclesBite(t *testing.T) {
 	}
 }
 
+// TestOraclesBiteOnCallsLeftUndropped leaves calls that are given up as they are, so that
+// their answers go on to be awaited, and written to their results.
+func TestOraclesBiteOnCallsLeftUndropped(t *testing.T) {
+	const seeds = 100
+	for seed := range uint64(seeds) {
+		if r := Run(Config{Seed: seed, undropped: true}); r.Err != nil {
+			t.Logf("seed %d: %.160s", seed, r.Err)
+			return
+		}
+	}
+	t.Errorf("%d seeds noticed nothing", seeds)
+}
+
 // unmarked makes pings of the marks in a frame.
 func unmarked(b []byte) []byte {
 	return eachRecord(b, func(code wire.Code, record []byte) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
@@ -105,8 +106,8 @@ func (t *task) shortly() patience {
 	return patience{t.w.now + t.w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[t.w.rng.IntN(3)])}
 }
 
-// leaveBehind gets from the next rank's window into one of this rank, in an epoch whose end
-// is given up.
+// leaveBehind fetches from the next rank's window into one of this rank, in an epoch whose
+// end is given up. Calls that find no room are given up half-way.
 func (m *machine) leaveBehind(i int) {
 	t, l, w := m.t, m.t.l, m.windows[i]
 	t.doing = "leave operations behind"
@@ -122,7 +123,17 @@ func (m *machine) leaveBehind(i int) {
 	a := w.Opened(next)
 	into := l.generated[t.w.rng.IntN(len(m.windows))] // which may be freed before window i
 	if n := min(len(into), t.w.cfg.Program.Windows[i].Sizes[next]); n > 0 {
-		check(m.issue(&onesided.Call{Access: a, Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}))
+		c := onesided.Call{Code: wire.CodeGet, Disp: w.targets[next].base, Result: into[:n]}
+		times := 1
+		if t.w.chance(0.2) { // changes nothing, and takes all the room that there is
+			c.Code, c.Basic, c.Op, c.Origin = wire.CodeGetAccumulate, datatype.BasicUint8, datatype.BOr, make([]byte, n)
+			t.awaitWith(t.shortly(), func() bool { return !a.Starting() })
+			times = 30
+		}
+		for err := error(nil); times > 0 && err == nil; times-- {
+			err = t.carryOut(t.shortly(), w.Window, &epochs.Operation{Call: c, Name: "call", Target: next}, nil)
+			check(err)
+		}
 	}
 	check(t.synchronise(t.shortly(), w.epochsOf, w.Window.Complete()))
 	check(t.again(w.epochsOf, w.Window.Wait))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -36,6 +37,8 @@ type life struct {
 	tasks       []*task
 	links       map[*life]*link
 	model       targetModel
+	answersLate bool // to calls that were given up may come answers
+	scratch     onesided.Direct
 	windows     *window.Table
 
 	generated [][]byte         // the windows of a generated program

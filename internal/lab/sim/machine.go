@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
@@ -20,7 +22,6 @@ type machine struct {
 	sessions []*engine.Session // nil for this rank
 	windows  []*machineWindow
 	comms    [2]collective.Comm // of the ranks in order, and in reverse order
-	direct   onesided.Direct
 }
 
 // machineWindow is what a rank knows of a window, at all ranks.
@@ -193,83 +194,68 @@ func (m *machine) Sync(int) error { return nil }
 
 func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
 
-// issue issues a call, waiting for room as often as it takes.
-func (m *machine) issue(c *onesided.Call) error {
-	for {
-		done, err := m.t.l.e.Issue(c)
-		if done || err != nil {
-			return err
-		}
-		m.t.await((*onesided.RoomWait)(c.Access).Met)
-	}
-}
-
-// access returns the access to a target that a call may use.
-func (m *machine) access(c *program.Call) (*onesided.Access, error) {
-	w := m.windows[c.Win]
-	if err := w.MayAccess("call", c.Target, c.Requested); err != nil {
-		return nil, err
-	}
-	w.Used(c.Target)
-	for {
-		a, until := w.Access(m.t.turn(), c.Target)
-		if until == nil {
-			return a, nil
-		}
-		m.t.await(until.Met)
-	}
-}
-
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
-	e, r := m.t.l.e, &onesided.Request{}
+	t, r := m.t, &onesided.Request{}
 	wait := func() error {
-		for !m.t.awaitAt(r, m.t.impatience(), r.Met) { // a wait that is given up changes nothing
+		for !t.awaitAt(r, t.impatience(), r.Met) { // a wait that is given up changes nothing
 		}
 		return r.Err()
 	}
-	where := c.Where()
-	if c.Target == program.Null || where.Count == 0 {
-		return wait, nil
+	w, where, name := m.windows[c.Win], c.Where(), c.Code.String()
+	if c.Target == program.Null {
+		return wait, w.MayAccessNone(name, c.Requested)
 	}
-	a, err := m.access(c)
-	if err != nil {
-		return nil, err
+	if err := w.MayAccess(name, c.Target, c.Requested); err != nil || where.Count == 0 {
+		return wait, err
 	}
-	x := &m.windows[c.Win].targets[c.Target]
-	call := onesided.Call{Access: a, Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
+	w.Used(c.Target)
+	x := &w.targets[c.Target]
+	call := onesided.Call{Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {
 		call.Request = r
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
-	direct := x.direct != nil && (call.Basic.Size() <= 8 || a.Local()) && !m.t.w.chance(0.3) && e.Direct(a)
-	if direct {
-		e.Reach(a)
-		m.t.w.direct++
-	}
+	var y *epochs.Derived
 	if c.At.Layout == nil && origin.Type == nil && into.Type == nil || compare != nil || c.Code == program.FetchAndOp {
 		call.Origin, call.Result = origin.Mem, into.Mem
-		if direct {
-			return wait, refused(onesided.Act(&call, x.direct))
-		}
 	} else {
-		size := where.Size()
+		y = &epochs.Derived{Origin: origin, Result: into, Type: where.Type, Count: where.Count, Size: where.Size()}
 		if c.Reads() {
-			size = c.Origin.Size()
+			y.Size = c.Origin.Size()
 		}
-		if direct {
-			return wait, refused(m.direct.ActTyped(&call, x.direct, &origin, &into, where.Type, where.Count, size))
-		}
-		call.Typed = e.Typed(&origin, &into, where.Type, where.Count, size)
 	}
-	return wait, m.issue(&call)
+	for {
+		p := endless
+		if repeatable(c) {
+			p = t.haste()
+		}
+		o := epochs.Operation{Call: call, Name: name, Target: c.Target, Memory: x.direct}
+		if err := t.carryOut(p, w.Window, &o, y); !errors.Is(err, mpierr.Timeout) {
+			return wait, err
+		}
+		if o.Access != nil {
+			t.l.e.Flush(o.Access)
+			t.awaitAt(o.Access, endless, (*onesided.FlushWait)(o.Access).Met)
+		}
+		t.leftAlone(result)
+		*r = onesided.Request{}
+	}
 }
 
-// refused returns the error of a call that was to act at once.
-func refused(class mpierr.Class) error {
-	if class == mpierr.Success {
-		return nil
+// repeatable reports whether a call that is made again, after a part of it, has the effect
+// and the result that it has when it is made once.
+func repeatable(c *program.Call) bool {
+	switch {
+	case c.Code == program.Put, c.Code == program.Get:
+		return true
+	case c.Fetches():
+		return c.Op == datatype.NoOp && c.Code != program.CompareAndSwap
 	}
-	return mpierr.New("direct", class, mpierr.NoRank, "a call on shared memory was refused")
+	switch c.Op {
+	case datatype.Replace, datatype.Min, datatype.Max, datatype.BAnd, datatype.BOr, datatype.LAnd, datatype.LOr, datatype.MinLoc, datatype.MaxLoc:
+		return true
+	}
+	return false
 }
 
 var callCodes = map[program.CallCode]wire.Code{

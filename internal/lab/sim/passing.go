@@ -77,8 +77,8 @@ func (t *task) inPassing(k *link) (finish func()) {
 	result, start := make([]byte, 8), t.w.now
 	var r onesided.Request
 	p.count.issued++
-	issued := t.issueAt(k.to, &onesided.Call{
-		Access: a, Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Origin: one, Result: result, Request: &r,
+	issued := t.issueAt(t.haste(), k.to, t.l.only(a, false), onesided.Call{
+		Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Origin: one, Result: result, Request: &r,
 	})
 	return func() {
 		if !issued {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
@@ -109,6 +111,11 @@ func (t *task) program() {
 				continue
 			}
 		}
+		if w.chance(0.04) {
+			t.doing = "give up"
+			t.burst(k, win, m[win])
+			continue
+		}
 		switch w.rng.IntN(9) {
 		case 0, 1:
 			t.doing = "put and get"
@@ -142,47 +149,6 @@ func (t *task) program() {
 
 // failed is failedAt of a link.
 func (t *task) failed(k *link, err error, since int64) bool { return t.failedAt(k.to, err, since) }
-
-// issue sends a call and reports whether it went out.
-func (t *task) issue(k *link, c onesided.Call) bool {
-	e, start := t.l.e, t.w.now
-	if t.direct(k, &c) {
-		return true
-	}
-	if t.w.chance(0.2) {
-		t.disguise(&c)
-	}
-	for range 10_000 {
-		done, err := e.Issue(&c)
-		switch {
-		case t.failed(k, err, start):
-			return false
-		case done:
-			return true
-		}
-		room := (*onesided.RoomWait)(c.Access)
-		t.await(room.Met)
-	}
-	t.w.failf("rank %d: there is room, and yet there is none", t.l.rank)
-	return false
-}
-
-// direct lets a call act at once where the target's memory is this rank's too.
-func (t *task) direct(k *link, c *onesided.Call) bool {
-	if c.Access.Window() > numWindows {
-		return false // of the ring
-	}
-	target := k.direct[c.Access.Window()-1]
-	if target == nil || c.Basic.Size() > 8 && !c.Access.Local() || t.w.chance(0.3) || !t.l.e.Direct(c.Access) {
-		return false
-	}
-	t.l.e.Reach(c.Access)
-	if class := onesided.Act(c, target); class != mpierr.Success {
-		t.w.failf("rank %d, %s in the memory of rank %d: %v", t.l.rank, t.doing, k.to.rank, class)
-	}
-	t.w.direct++
-	return true
-}
 
 // flush reports whether everything issued has been applied.
 func (t *task) flush(k *link, a *onesided.Access) bool {
@@ -230,10 +196,10 @@ func (t *task) random(n int) []byte {
 	return b[:n]
 }
 
-// put issues a put, and then spoils the origin's copy, which it may.
+// put puts data all of which is to arrive, and then spoils the origin's copy, which it may.
 func (t *task) put(k *link, win int, disp uint64, data []byte) bool {
 	origin := append([]byte(nil), data...)
-	ok := t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodePut, Disp: disp, Origin: origin})
+	ok := t.insist(k.at(win), onesided.Call{Code: wire.CodePut, Disp: disp, Origin: origin})
 	for i := range origin {
 		origin[i] ^= 0xff
 	}
@@ -252,10 +218,12 @@ func (t *task) putAndGet(k *link, win int, m *regionModel) {
 			n := min(w.between(1, limit), dataSize-at)
 			if w.chance(0.5) || limit == dataSize {
 				data := t.random(n)
-				if !t.put(k, win, t.region()+uint64(at), data) {
+				origin := slices.Clone(data)
+				c := onesided.Call{Code: wire.CodePut, Disp: t.region() + uint64(at), Origin: origin}
+				if t.change(t.haste(), k.at(win), c, m.data[at:at+n], data) == failed {
 					return
 				}
-				copy(m.data[at:], data)
+				clear(origin) // it is the task's again
 			}
 			at += n + w.rng.IntN(limit)
 			if limit == 16 && w.chance(0.02) {
@@ -285,8 +253,14 @@ func (t *task) get(k *link, win int, m *regionModel) {
 		p := &parts[i]
 		p.at = w.rng.IntN(dataSize)
 		p.result = make([]byte, w.between(1, dataSize-p.at))
-		if !t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodeGet, Disp: t.region() + uint64(p.at), Result: p.result, Request: &p.Request}) {
+		c := onesided.Call{Code: wire.CodeGet, Disp: t.region() + uint64(p.at), Result: p.result, Request: &p.Request}
+		became, _ := t.try(t.haste(), k.at(win), c)
+		if became == failed || became == givenUp && !t.dismiss(k.at(win), p.result) {
 			return
+		}
+		if became == givenUp {
+			parts = parts[:i]
+			break
 		}
 	}
 	for i := range parts {
@@ -315,18 +289,22 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 		at := w.rng.IntN((combineSize-n)/b.Size()+1) * b.Size()
 		mem := m.combined[at : at+n]
 		c := onesided.Call{
-			Access: k.a[win], Code: wire.CodeAccumulate, Basic: b, Op: op,
+			Code: wire.CodeAccumulate, Basic: b, Op: op,
 			Disp: t.region() + dataSize + uint64(at), Origin: t.random(n),
 		}
 		if op == datatype.NoOp || w.chance(0.4) {
 			c.Code, c.Result = wire.CodeGetAccumulate, make([]byte, n)
-			results = append(results, fetched{c.Result, append([]byte(nil), mem...)})
 		}
+		was, will := slices.Clone(mem), slices.Clone(mem)
 		if op != datatype.NoOp {
-			datatype.Accumulate(op, b, mem, c.Origin)
+			datatype.Accumulate(op, b, will, c.Origin)
 		}
-		if !t.issue(k, c) || !t.rise(k, win, m) {
+		became := t.change(t.haste(), k.at(win), c, mem, will)
+		if became == failed || !t.rise(k, win, m) {
 			return
+		}
+		if became == issued && c.Result != nil {
+			results = append(results, fetched{c.Result, was})
 		}
 	}
 	if !t.flush(k, k.a[win]) {
@@ -342,8 +320,8 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 func (t *task) rise(k *link, win int, m *regionModel) bool {
 	m.risen++
 	v := le.AppendUint64(nil, t.l.incarnation<<32|m.risen)
-	return t.issue(k, onesided.Call{
-		Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace,
+	return t.issue(k.at(win), onesided.Call{
+		Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace,
 		Disp: t.region() + risingAt, Origin: v,
 	})
 }
@@ -357,10 +335,11 @@ func (t *task) count(k *link, win int) {
 		result, start := make([]byte, 8), w.now
 		before := t.inPassing(k)
 		c.issued++
-		if !t.issue(k, onesided.Call{
-			Access: k.a[win], Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Relaxed: w.chance(0.5),
+		became, _ := t.try(t.haste(), k.at(win), onesided.Call{
+			Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Relaxed: w.chance(0.5),
 			Disp: counterAt + uint64(i)*8, Origin: one, Result: result, Request: &r,
-		}) {
+		})
+		if became == failed || became == givenUp && !t.dismiss(k.at(win), result) {
 			return
 		}
 		after := t.inPassing(k)
@@ -369,6 +348,9 @@ func (t *task) count(k *link, win int) {
 		}
 		before()
 		after()
+		if became == givenUp {
+			continue // it counts or not
+		}
 		t.await(r.Met)
 		if t.failed(k, r.Err(), start) || k.failed() {
 			return
@@ -383,8 +365,8 @@ func (t *task) takeSlot(k *link, win int) {
 	me := le.AppendUint64(nil, t.l.incarnation<<32|uint64(t.l.rank*w.plan.tasks+t.index+1))
 	result := make([]byte, 8)
 	for range w.between(1, 4) {
-		if !t.issue(k, onesided.Call{
-			Access: k.a[win], Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Disp: disp,
+		if !t.issue(k.at(win), onesided.Call{
+			Code: wire.CodeCompareSwap, Basic: datatype.BasicUint64, Disp: disp,
 			Compare: make([]byte, 8), Origin: me, Result: result,
 		}) || !t.flush(k, k.a[win]) {
 			return
@@ -396,8 +378,8 @@ func (t *task) takeSlot(k *link, win int) {
 		t.takenSlot(k, win, i)
 		t.sleep(w.span(0, 300*microsecond))
 		k.to.model.slots[win][i] = nil
-		if t.issue(k, onesided.Call{
-			Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace, Disp: disp, Origin: make([]byte, 8),
+		if t.issue(k.at(win), onesided.Call{
+			Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Replace, Disp: disp, Origin: make([]byte, 8),
 		}) {
 			t.flush(k, k.a[win])
 		}
@@ -417,7 +399,7 @@ func (t *task) guarded(k *link, win int) {
 		return
 	}
 	start, block := w.now, make([]byte, guardedSize)
-	if !t.issue(k, onesided.Call{Access: a, Code: wire.CodeGet, Disp: guardedAt, Result: block}) {
+	if !t.insist(k.at(win), onesided.Call{Code: wire.CodeGet, Disp: guardedAt, Result: block}) {
 		t.unlock(k, win)
 		return
 	}
@@ -451,8 +433,8 @@ func (t *task) tally(k *link, win int) {
 		return
 	}
 	n.issued++
-	t.issue(k, onesided.Call{Access: k.a[win], Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Disp: tallyAt, Origin: one})
-	if t.unlock(k, win) {
+	became, _ := t.try(t.haste(), k.at(win), onesided.Call{Code: wire.CodeAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Disp: tallyAt, Origin: one})
+	if t.unlock(k, win) && became == issued {
 		n.confirmed++
 	}
 }

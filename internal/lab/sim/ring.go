@@ -51,16 +51,16 @@ func (t *task) ringOrigin() {
 		if t.failed(k, s.Window.Start(t.turn(), []int{next}, 0), w.now) {
 			return
 		}
-		a := s.Opened(next)
+		at := place{k, s.Window, s.Opened(next), nil}
 		block := ringBlock(t.l.rank, epoch)
 		cut := 8 * w.rng.IntN(ringSize/8)
 		count, result := bytes.Clone(one), []byte(nil)
-		ok := t.issue(k, onesided.Call{Access: a, Code: wire.CodePut, Origin: block[:cut]}) &&
-			t.issue(k, onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(cut), Origin: block[cut:]}) &&
-			t.issue(k, onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: ringSize, Origin: count})
+		ok := t.insist(at, onesided.Call{Code: wire.CodePut, Origin: block[:cut]}) &&
+			t.insist(at, onesided.Call{Code: wire.CodePut, Disp: uint64(cut), Origin: block[cut:]}) &&
+			t.issue(at, onesided.Call{Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: ringSize, Origin: count})
 		if ok && w.chance(0.4) {
 			result = make([]byte, 8)
-			ok = t.issue(k, onesided.Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Disp: ringSize, Result: result})
+			ok = t.issue(at, onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicUint64, Disp: ringSize, Result: result})
 		}
 		clear(block) // it is the program's again
 		t.doing = "complete"

@@ -2,14 +2,18 @@ package sim
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
+// block is a part of a call's memory, in bytes.
+type block struct{ at, length int }
+
 // disguise makes a call with derived datatypes of a plain one. It has the same
 // effect: both sides have the same blocks in the same order, which is not that of
-// memory.
-func (t *task) disguise(c *onesided.Call) {
+// memory. It returns nil if it leaves the call as it is.
+func (t *task) disguise(c *onesided.Call) (y *epochs.Derived, blocks []block) {
 	w := t.w
 	old, n := datatype.Byte, len(c.Origin)
 	switch c.Code {
@@ -20,10 +24,10 @@ func (t *task) disguise(c *onesided.Call) {
 		old = c.Basic.Type()
 		n = max(n, len(c.Result)) / old.Size()
 	default:
-		return
+		return nil, nil
 	}
 	if n < 2 {
-		return
+		return nil, nil
 	}
 	var lens, disps []int
 	longest := max(1, n/[]int{2, 2, 10, 300}[w.rng.IntN(4)])
@@ -42,16 +46,16 @@ func (t *task) disguise(c *onesided.Call) {
 	if err != nil {
 		w.failf("a datatype: %v", err)
 	}
-	var origin, result onesided.Local
+	for i := range lens {
+		blocks = append(blocks, block{disps[i] * old.Size(), lens[i] * old.Size()})
+	}
+	y = &epochs.Derived{Type: typ, Count: 1, Size: n * old.Size()}
 	if c.Code != wire.CodeGet && c.Op != datatype.NoOp {
-		origin = onesided.Local{Mem: c.Origin, Type: typ, Count: 1}
+		y.Origin = onesided.Local{Mem: c.Origin, Type: typ, Count: 1}
 	}
 	if c.Result != nil {
-		result = onesided.Local{Mem: c.Result, Type: typ, Count: 1}
+		y.Result = onesided.Local{Mem: c.Result, Type: typ, Count: 1}
 	}
-	c.Typed = t.l.e.Typed(&origin, &result, typ, 1, n*old.Size())
 	c.Origin, c.Result = nil, nil
-	if w.chance(0.5) {
-		_ = typ.Free() // it is not needed any more, and derived
-	}
+	return y, blocks
 }

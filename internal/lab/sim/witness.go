@@ -1,6 +1,10 @@
 package sim
 
 import (
+	"errors"
+
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -43,40 +47,31 @@ func (t *task) bearWitness() {
 		}
 		s := t.l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
 		a := t.l.access(s, witnessWindow)
-		a.SetChecked(to.windows.Lookup(witnessWindow).Checker() != nil)
+		there := t.l.only(a, to.windows.Lookup(witnessWindow).Checker() != nil)
 		switch n := w.rng.IntN(10); {
 		case n < 3:
-			t.witnessLock(to, a)
+			t.witnessLock(to, there, a)
 		case n < 5:
 			t.writeMail(to, s)
 		default:
-			t.witnessGet(to, a)
+			t.witnessGet(to, there, a)
 		}
 	}
 }
 
-// issueAt issues a call, and reports whether it went out. A call that has begun is not
-// given up before.
-func (t *task) issueAt(to *life, c *onesided.Call) bool {
+// issueAt issues a call that p may end, and reports whether it went out.
+func (t *task) issueAt(p patience, to *life, there *epochs.Window, c onesided.Call) bool {
 	start := t.w.now
-	for {
-		done, err := t.l.e.Issue(c)
-		switch {
-		case t.failedAt(to, err, start):
-			return false
-		case done:
-			return true
-		}
-		t.await((*onesided.RoomWait)(c.Access).Met)
-	}
+	err := t.carryOut(p, there, &epochs.Operation{Call: c, Name: "call", Target: to.rank}, nil)
+	return !errors.Is(err, mpierr.Timeout) && !t.failedAt(to, err, start)
 }
 
-func (t *task) witnessGet(to *life, a *onesided.Access) {
+func (t *task) witnessGet(to *life, there *epochs.Window, a *onesided.Access) {
 	t.doing = "witness: get"
 	p, start, word := t.patience(), t.w.now, make([]byte, 8)
 	behind := !(*onesided.LockWait)(a).Met() // a lock that was given up, and that a third rank may hold
 	var r onesided.Request
-	if !t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
+	if !t.issueAt(p, to, there, onesided.Call{Code: wire.CodeGet, Result: word, Request: &r}) || !t.awaitWith(p, r.Met) ||
 		t.failedAt(to, r.Err(), start) {
 		return
 	}
@@ -90,7 +85,7 @@ func (t *task) witnessGet(to *life, a *onesided.Access) {
 
 // witnessLock changes words under the exclusive lock. If it is given up before the lock
 // is held, it leaves the lock to others; after that, it asks again for what is left.
-func (t *task) witnessLock(to *life, a *onesided.Access) {
+func (t *task) witnessLock(to *life, there *epochs.Window, a *onesided.Access) {
 	t.doing = "witness: lock"
 	e, p, start := t.l.e, t.patience(), t.w.now
 	for !e.Lock(a, true) {
@@ -110,7 +105,7 @@ func (t *task) witnessLock(to *life, a *onesided.Access) {
 	if !a.Held() {
 		t.w.failf("rank %d: a lock of rank %d is neither held nor refused", t.l.rank, to.rank)
 	}
-	t.witnessHold(to, a)
+	t.witnessHold(to, there, a)
 	t.doing = "witness: unlock"
 	for !e.Unlock(a) {
 		t.await((*onesided.ReleaseWait)(a).Met)
@@ -123,7 +118,7 @@ func (t *task) witnessLock(to *life, a *onesided.Access) {
 }
 
 // witnessHold acts while the lock is held.
-func (t *task) witnessHold(to *life, a *onesided.Access) {
+func (t *task) witnessHold(to *life, there *epochs.Window, a *onesided.Access) {
 	t.doing = "witness: hold a lock"
 	start := t.w.now
 	if h := to.witness.holder; h != nil {
@@ -134,7 +129,7 @@ func (t *task) witnessHold(to *life, a *onesided.Access) {
 	to.witness.holder = t
 	block := make([]byte, 8*guardedWords)
 	var r onesided.Request
-	if t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
+	if t.issueAt(endless, to, there, onesided.Call{Code: wire.CodeGet, Disp: 8, Result: block, Request: &r}) {
 		t.l.e.FlushLocal(a)
 		t.await((*onesided.LocalWait)(a).Met)
 		if !t.failedAt(to, r.Err(), start) {
@@ -145,7 +140,7 @@ func (t *task) witnessHold(to *life, a *onesided.Access) {
 				}
 				le.PutUint64(block[i:], next)
 			}
-			t.issueAt(to, &onesided.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: block})
+			t.issueAt(endless, to, there, onesided.Call{Code: wire.CodePut, Disp: 8, Origin: block})
 		}
 	}
 	if to.witness.holder == t {

@@ -51,7 +51,8 @@ type Config struct {
 	// instead: nil for nothing. It exists to prove that the oracles notice.
 	Tamper func(from, to int, payload []byte) [][]byte
 
-	shape func(p *plan, now int64) // changes the plan, for tests of one scenario
+	shape     func(p *plan, now int64) // changes the plan, for tests of one scenario
+	undropped bool                     // calls that are given up are left as they are, to prove that the oracles notice
 }
 
 // Result tells what a run did.
@@ -68,6 +69,8 @@ type Result struct {
 	reasons [express.NumReasons]int // why programs served frames or not
 	partly  int                     // answers that refuse a part of their request
 	met     [numKinds]int           // effects of faults of each kind
+	givenUp int                     // communication calls
+	halfWay int                     // those of them that were seen to have changed a part of their memory
 }
 
 func (r *Result) add(s *engine.Stats) {
@@ -108,6 +111,8 @@ type World struct {
 	reasons [express.NumReasons]int // of programs
 	partly  int                     // answers that refuse a part of their request
 	most    int                     // times that a bundle was sent
+	givenUp int                     // communication calls
+	halfWay int                     // those that had an effect in part
 
 	assembly assembly
 }
@@ -152,7 +157,7 @@ func Run(cfg Config) (result Result) {
 		}
 		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
 		result.MostSent, result.met, result.reasons = w.most, w.met, w.reasons
-		result.partly = w.partly
+		result.partly, result.givenUp, result.halfWay = w.partly, w.givenUp, w.halfWay
 		switch r := recover().(type) {
 		case nil:
 		case failure:
@@ -188,7 +193,7 @@ func Run(cfg Config) (result Result) {
 		if !cfg.Together && len(l.passing) < 2 { // where what is offered may be withdrawn while it is asked for
 			unsound += s.Refused
 		}
-		if !cfg.Together && !w.leavesBehind() { // calls end with their window
+		if !cfg.Together && !w.leavesBehind() && !l.answersLate { // calls end with their window, or are given up
 			unsound += s.BadAnswers
 		}
 		if unsound > 0 {

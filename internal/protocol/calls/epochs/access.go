@@ -40,9 +40,9 @@ func (w *Window) Used(target int) {
 	w.epoch.Used()
 }
 
-// Access returns the access to a target, and opens it the first time. Until the request
+// mayIssue returns the access to a target, and opens it the first time. Until the request
 // for LockAll's lock has found room, it returns a condition to wait for instead.
-func (w *Window) Access(t Turn, target int) (*onesided.Access, Condition) {
+func (w *Window) mayIssue(t Turn, target int) (*onesided.Access, Condition) {
 	x := &w.targets[target]
 	if x.access == nil {
 		w.access(t, target)

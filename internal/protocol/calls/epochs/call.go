@@ -8,13 +8,14 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Status says what a call needs next.
+// Status says what a call or an operation needs next.
 type Status uint8
 
 const (
 	Over  Status = iota // nothing: see Err
 	Waits               // that Until is met
 	Meets               // a barrier of the window's ranks, and then Met
+	Acts                // Act; of an Operation alone
 )
 
 // kind names a call.

@@ -1,5 +1,6 @@
-// Package epochs is the synchronisation of a window as a pure state machine: fence; post,
-// start, complete, wait and test; the locks; the flushes; free; and giving each of them up.
+// Package epochs is the calls on a window as pure state machines: the synchronisation, which
+// is fence; post, start, complete, wait and test; the locks; the flushes and free; the
+// communication; and giving each of them up.
 // Package rma carries the calls out on the ranks of a job, and package sim on simulated
 // ones.
 //
@@ -12,6 +13,13 @@
 //  3. Where the caller does not want to wait any longer, GiveUp takes the place of Step. It
 //     leaves the window such that the call can be made again, unless the call's own
 //     comment says otherwise.
+//
+// A communication call is an Operation, and goes the same way with Issue in place of Step:
+//
+//  1. Issue, within a turn, sends what there is room for.
+//  2. Waits: as above. Acts: the target's memory is mapped here and nothing is in the way.
+//     The driver ends the turn and calls Act. Over: Err says how the call has ended.
+//  3. GiveUp ends it half-way.
 //
 // Everything else is over within one turn. Errors are *mpierr.Error, of the call and the
 // rank of the window that they concern.

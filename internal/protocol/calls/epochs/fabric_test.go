@@ -10,7 +10,10 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-const windowID = 7
+const (
+	windowID   = 7
+	windowSize = 1 << 17 // more than there is room to send
+)
 
 // stage is a few ranks with a window, whose frames arrive at once unless the wire is cut. A
 // path is the rank that it leads to.
@@ -43,7 +46,7 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 // windows has all ranks make a window.
 func (s *stage) windows(id uint32, change func(*epochs.Config)) (w []*epochs.Window, mem [][]byte) {
 	for r, ranks := 0, len(s.e); r < ranks; r++ {
-		mem = append(mem, make([]byte, 64))
+		mem = append(mem, make([]byte, windowSize))
 		own, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem[r]), Size: len(mem[r]), DispUnit: 1, GroupSize: ranks})
 		if err != nil {
 			s.t.Fatal(err)
@@ -130,13 +133,8 @@ func (s *stage) issue(rank, target int, c onesided.Call) {
 		s.t.Fatal(err)
 	}
 	s.w[rank].Used(target)
-	t := s.turn(rank)
-	a, until := s.w[rank].Access(t, target)
-	if until != nil {
-		s.t.Fatal("no room")
-	}
-	c.Access = a
-	if done, err := t.Issue(&c); !done || err != nil {
-		s.t.Fatal(done, err)
+	o := epochs.Operation{Call: c, Name: "call", Target: target}
+	if status := s.w[rank].Issue(s.turn(rank), &o, nil); status != epochs.Over || o.Err() != nil {
+		s.t.Fatal(status, o.Err())
 	}
 }

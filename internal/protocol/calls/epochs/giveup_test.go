@@ -1,6 +1,7 @@
 package epochs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -178,4 +179,55 @@ func TestGivenUpCallsMeetTheOthers(t *testing.T) {
 func TestQuietFreeMeetsNobody(t *testing.T) {
 	s := newStage(t, 2, func(c *epochs.Config) { c.Quiet = true })
 	s.must(0, s.w[0].Free())
+}
+
+// putWithoutRoom has rank 0 put ones to all of rank 1's window, in an epoch of a lock, until
+// there is no room.
+func putWithoutRoom(s *stage) *epochs.Operation {
+	s.t.Helper()
+	s.must(0, s.w[0].Lock(window.LockShared, 1, 0))
+	s.must(0, s.w[0].Flush("flush", 1, epochs.AtTarget))
+	s.cut = true
+	o := &epochs.Operation{Call: onesided.Call{Code: wire.CodePut, Origin: bytes.Repeat([]byte{1}, windowSize)}, Name: "put", Target: 1}
+	s.w[0].Used(1)
+	status := s.w[0].Issue(s.turn(0), o, nil)
+	for status == epochs.Waits && o.Until().Met() {
+		status = s.w[0].Issue(s.turn(0), o, nil)
+	}
+	if status != epochs.Waits {
+		s.t.Fatalf("the put does not wait for room: status %d, %v", status, o.Err())
+	}
+	return o
+}
+
+// TestPutGivenUpHalfWay gives up a put that has no room for its second half: the first half
+// arrives.
+func TestPutGivenUpHalfWay(t *testing.T) {
+	s := newStage(t, 2, nil)
+	o := putWithoutRoom(s)
+	var e *mpierr.Error
+	if status := s.w[0].GiveUp(s.turn(0), o, context.Canceled); status != epochs.Over || !errors.As(o.Err(), &e) ||
+		e.Op != "put" || e.Rank != 1 || e.Class != mpierr.Timeout {
+		t.Errorf("given up: status %d, %v", status, o.Err())
+	}
+	s.cut = false
+	for range 100 { // until what was lost has been sent again
+		s.settle()
+	}
+	s.must(0, s.w[0].Flush("flush", 1, epochs.AtTarget))
+	s.must(0, s.w[0].Unlock(1))
+	n := bytes.IndexByte(s.mem[1], 0)
+	if n <= 0 || bytes.Count(s.mem[1], []byte{1}) != n {
+		t.Errorf("%d bytes have arrived, %d of them in a row", bytes.Count(s.mem[1], []byte{1}), n)
+	}
+}
+
+// TestFreeEndsCallsThatWaitForRoom frees a window while a put waits for room.
+func TestFreeEndsCallsThatWaitForRoom(t *testing.T) {
+	s := newStage(t, 2, nil)
+	o := putWithoutRoom(s)
+	s.w[0].Close(s.turn(0))
+	if status := s.w[0].Issue(s.turn(0), o, nil); status != epochs.Over || !errors.Is(o.Err(), mpierr.Win) {
+		t.Errorf("after the window was freed: status %d, %v", status, o.Err())
+	}
 }
