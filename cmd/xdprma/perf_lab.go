@@ -282,11 +282,7 @@ func (b *bench) runPlan(plan *perf.Plan, ranks int, args ...string) ([]*perf.Sam
 	if err != nil {
 		return nil, err
 	}
-	samples, err := readSamples[perf.Sample](out)
-	if err == nil && len(samples) != len(plan.Points) {
-		err = fmt.Errorf("%d samples of %d points", len(samples), len(plan.Points))
-	}
-	return samples, err
+	return readSamples[perf.Sample](out, len(plan.Points))
 }
 
 // takeFloor measures points of the floor, those of each device in a job of two processes.
@@ -321,11 +317,7 @@ func (b *bench) takeFloorOn(device perf.FloorDevice, points []perf.FloorPoint, e
 	if err != nil {
 		return nil, err
 	}
-	samples, err := readSamples[perf.FloorSample](out)
-	if err == nil && len(samples) != len(points) {
-		err = fmt.Errorf("%d samples of %d floors", len(samples), len(points))
-	}
-	return samples, err
+	return readSamples[perf.FloorSample](out, len(points))
 }
 
 // floorDevice is what the ranks use.

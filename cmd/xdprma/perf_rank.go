@@ -97,17 +97,18 @@ func startProfile(file string) (stop func(), err error) {
 	}, nil
 }
 
-// readSamples decodes what rank 0 of a job printed.
-func readSamples[T any](r io.Reader) (samples []*T, err error) {
-	for d := json.NewDecoder(r); ; {
-		s := new(T)
-		switch err := d.Decode(s); err {
-		case nil:
-			samples = append(samples, s)
-		case io.EOF:
-			return samples, nil
-		default:
-			return nil, fmt.Errorf("what a rank reported cannot be read: %w", err)
+// readSamples decodes what rank 0 of a job printed of so many points.
+func readSamples[T any](r io.Reader, points int) ([]*T, error) {
+	samples := make([]*T, points)
+	d := json.NewDecoder(r)
+	for i := range samples {
+		samples[i] = new(T)
+		if err := d.Decode(samples[i]); err != nil {
+			return nil, fmt.Errorf("what a rank reported of point %d of %d cannot be read: %w", i+1, points, err)
 		}
 	}
+	if d.More() {
+		return nil, fmt.Errorf("a rank reported more than %d points", points)
+	}
+	return samples, nil
 }
