@@ -358,11 +358,21 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 	}
 	var out bytes.Buffer
 	r.console = newConsole(&out, os.Stderr)
+	var streams [2]*os.File
+	if len(plan.Floors) > 0 {
+		if streams, err = perf.FloorStreams(); err != nil {
+			return nil, err
+		}
+		defer func() { streams[0].Close(); streams[1].Close() }()
+	}
 	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort, tellEnd: r.server.Ended}
 	for rank := range ranks {
 		p, err := r.perfProcess(rank, b.self, append(slices.Concat([]string{b.self, perfRankName}, args), string(text)))
 		if err != nil {
 			return nil, err
+		}
+		if len(plan.Floors) > 0 {
+			p.cmd.ExtraFiles = []*os.File{streams[rank]} // descriptor floorStream there
 		}
 		j.processes = append(j.processes, p)
 	}

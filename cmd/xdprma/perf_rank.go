@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"runtime/pprof"
 	"strconv"
@@ -67,19 +68,20 @@ func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit
 	return node.Close()
 }
 
+// floorStream is the descriptor of a side of a floor that leads to the other side.
+const floorStream = 3
+
 // perfFloorSide is one side of a floor.
 func perfFloorSide(ctx context.Context, place bootstrap.Config, payload int, plan *perf.Plan) error {
-	store, err := bootstrap.Open(ctx, place, nil)
+	file := os.NewFile(floorStream, "the other side of the floor")
+	stream, err := net.FileConn(file)
 	if err != nil {
-		return err
+		return usageError("%s is started by xdprma perf: %w", perfRankName, err)
 	}
+	_ = file.Close() // stream has a descriptor of its own
 	out := json.NewEncoder(os.Stdout)
 	at := perf.FloorPlace{Side: place.Rank, Interface: place.Interface, Address: place.Address, Payload: payload}
-	err = perf.RunFloor(ctx, store, at, plan, func(s *perf.FloorSample) error { return out.Encode(s) })
-	if e := store.Close(); err == nil {
-		err = e
-	}
-	return err
+	return perf.RunFloor(ctx, stream, at, plan, func(s *perf.FloorSample) error { return out.Encode(s) })
 }
 
 func startProfile(file string) (stop func(), err error) {
