@@ -181,7 +181,7 @@ func (c *comparison) medians(library string, t test) figures {
 			p50, p99, mops, mb = append(p50, f.P50), append(p99, f.P99), append(mops, f.Mops), append(mb, f.MB)
 		}
 	}
-	return figures{median(p50), median(p99), median(mops), median(mb), len(p50)}
+	return figures{perf.Median(p50), perf.Median(p99), perf.Median(mops), perf.Median(mb), len(p50)}
 }
 
 // times returns how many times as fast as a library xdprma is: the median of the
@@ -201,16 +201,5 @@ func (c *comparison) times(library string, t test) float64 {
 		}
 		ratios = append(ratios, ratio)
 	}
-	return median(ratios)
-}
-
-// median returns the middle of values, of an even number the mean of the two in
-// the middle, and 0 of none. It sorts them.
-func median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+	return perf.Median(ratios)
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
 // print writes the table for people.
 func (c *comparison) print(out io.Writer, mtu int) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	heads := []string{fmt.Sprintf("MTU %d", mtu), "bytes", "unit", own}
 	for _, p := range peers {
 		heads = append(heads, p.title)
@@ -20,18 +19,18 @@ func (c *comparison) print(out io.Writer, mtu int) error {
 	for _, p := range peers {
 		heads = append(heads, "× "+p.title)
 	}
-	fmt.Fprintln(w, strings.Join(heads, "\t")+"\t")
+	rows := [][]string{heads}
 	for _, t := range tests {
-		cells := []string{t.about, count(t.bytes), units[t.kind], c.cell(own, t)}
+		cells := []string{t.about, perf.Count(t.bytes), units[t.kind], c.cell(own, t)}
 		for _, p := range peers {
 			cells = append(cells, c.cell(p.id, t))
 		}
 		for _, p := range peers {
-			cells = append(cells, figure(c.times(p.id, t)))
+			cells = append(cells, perf.Figure(c.times(p.id, t)))
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
+		rows = append(rows, cells)
 	}
-	if err := w.Flush(); err != nil {
+	if err := perf.WriteTable(out, rows); err != nil {
 		return err
 	}
 	return c.notes(out)
@@ -53,28 +52,10 @@ func (c *comparison) notes(out io.Writer) error {
 
 // cell is a library's figure, or that it has none.
 func (c *comparison) cell(library string, t test) string {
-	if text := figure(c.medians(library, t).value(t.kind)); text != "" {
+	if text := perf.Figure(c.medians(library, t).value(t.kind)); text != "" {
 		return text
 	}
 	return "failed"
-}
-
-// figure has three significant digits, or all before the point.
-func figure(x float64) string {
-	switch {
-	case x == 0:
-		return ""
-	case x >= 100:
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(x, 'g', 3, 64)
-}
-
-func count(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
 }
 
 // line is a test's figures for programs. Times says how many times as fast as a

@@ -282,11 +282,7 @@ func (b *bench) runPlan(plan *perf.Plan, ranks int, args ...string) ([]*perf.Sam
 	if err != nil {
 		return nil, err
 	}
-	samples, err := readSamples[perf.Sample](out)
-	if err == nil && len(samples) != len(plan.Points) {
-		err = fmt.Errorf("%d samples of %d points", len(samples), len(plan.Points))
-	}
-	return samples, err
+	return readSamples[perf.Sample](out, len(plan.Points))
 }
 
 // takeFloor measures points of the floor, those of each device in a job of two processes.
@@ -321,11 +317,7 @@ func (b *bench) takeFloorOn(device perf.FloorDevice, points []perf.FloorPoint, e
 	if err != nil {
 		return nil, err
 	}
-	samples, err := readSamples[perf.FloorSample](out)
-	if err == nil && len(samples) != len(points) {
-		err = fmt.Errorf("%d samples of %d floors", len(samples), len(points))
-	}
-	return samples, err
+	return readSamples[perf.FloorSample](out, len(points))
 }
 
 // floorDevice is what the ranks use.
@@ -366,11 +358,21 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 	}
 	var out bytes.Buffer
 	r.console = newConsole(&out, os.Stderr)
+	var streams [2]*os.File
+	if len(plan.Floors) > 0 {
+		if streams, err = perf.FloorStreams(); err != nil {
+			return nil, err
+		}
+		defer func() { streams[0].Close(); streams[1].Close() }()
+	}
 	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort, tellEnd: r.server.Ended}
 	for rank := range ranks {
 		p, err := r.perfProcess(rank, b.self, append(slices.Concat([]string{b.self, perfRankName}, args), string(text)))
 		if err != nil {
 			return nil, err
+		}
+		if len(plan.Floors) > 0 {
+			p.cmd.ExtraFiles = []*os.File{streams[rank]} // descriptor floorStream there
 		}
 		j.processes = append(j.processes, p)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -10,181 +11,128 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/perf"
 )
 
-// plotSeries is a line of a chart.
-type plotSeries struct {
-	name   string
-	floor  bool // drawn dashed and grey
-	points [][2]float64
-}
-
 // plotChart is one diagram with logarithmic axes.
 type plotChart struct {
 	title  string
 	series []plotSeries
 }
 
-// The layout in pixels.
+// plotSeries is a line of a chart.
+type plotSeries struct {
+	name   string
+	values map[int][]float64 // by size
+}
+
+// plotFloor is the series of all tests' floors.
+const plotFloor = "floor"
+
+// The layout in pixels. The legend is to the right of the plot.
 const (
-	plotWidth, plotHeight              = 760, 420
-	plotLeft, plotTop, plotBottom      = 70, 40, 50
-	plotRight                          = 230 // the legend's
-	plotInnerWidth, plotInnerHeight    = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
-	plotLegendStep, plotLegendSwatch   = 18, 20
-	plotTickGap, plotDot, plotFontSize = 6, 3, 12
+	plotWidth, plotHeight                     = 760, 420
+	plotLeft, plotRight, plotTop, plotBottom  = 70, 530, 40, 370
+	plotLegend, plotLegendText, plotLegendRow = 550, 576, 18
 )
 
 var plotColors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#542788"}
 
-// writePerfPlot draws latency and bandwidth against size, with their floors.
+// writePerfPlot draws latency and bandwidth against size, with their floors, as SVG.
 func writePerfPlot(w io.Writer, results []*perf.Result) error {
-	where := ""
-	if len(results) > 0 {
-		where = fmt.Sprintf(" (%s, MTU %d)", results[0].Mode, results[0].MTU)
-	}
-	latency := plotChart{title: "latency p50, µs" + where}
-	bandwidth := plotChart{title: "bandwidth, MB/s" + where}
+	latency, bandwidth := plotChart{title: "latency p50, µs"}, plotChart{title: "bandwidth, MB/s"}
 	for _, r := range results {
 		t, known := perf.Find(r.Test)
 		switch {
 		case !known || r.Bytes == 0 || t.Fixed || t.Scale: // nothing to see against size
 		case t.Kind == perf.Latency:
-			latency.add(r.Test, false, r.Bytes, r.P50)
-			latency.add("floor", true, r.Bytes, r.FloorP50)
+			latency.add(r.Test, r.Bytes, r.P50)
+			latency.add(plotFloor, r.Bytes, r.FloorP50)
 		case t.Kind == perf.Bandwidth:
-			bandwidth.add(r.Test, false, r.Bytes, r.MBPerS)
-			bandwidth.add("floor", true, r.Bytes, r.FloorMBPerS)
+			bandwidth.add(r.Test, r.Bytes, r.MBPerS)
+			bandwidth.add(plotFloor, r.Bytes, r.FloorMBPerS)
 		}
-	}
-	var charts []plotChart
-	for _, c := range []plotChart{latency, bandwidth} {
-		if len(c.series) > 0 {
-			charts = append(charts, c)
-		}
-	}
-	if len(charts) == 0 {
-		return fmt.Errorf("--plot: no test with a latency or a bandwidth by size was measured")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="%d">`+"\n",
-		plotWidth, plotHeight*len(charts), plotFontSize)
-	b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
-	for i := range charts {
-		fmt.Fprintf(&b, `<g transform="translate(0,%d)">`+"\n", i*plotHeight)
-		charts[i].draw(&b)
-		b.WriteString("</g>\n")
+	height := 0
+	for _, c := range []plotChart{latency, bandwidth} {
+		if len(c.series) > 0 {
+			c.title += fmt.Sprintf(" (%s, MTU %d)", results[0].Mode, results[0].MTU)
+			fmt.Fprintf(&b, `<g transform="translate(0,%d)">`+"\n", height)
+			c.draw(&b)
+			b.WriteString("</g>\n")
+			height += plotHeight
+		}
 	}
-	b.WriteString("</svg>\n")
-	_, err := io.WriteString(w, b.String())
+	if height == 0 {
+		return fmt.Errorf("--plot: no test with a latency or a bandwidth by size was measured")
+	}
+	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12" stroke-width="2">
+<rect width="100%%" height="100%%" fill="white"/>
+%s</svg>
+`, plotWidth, height, b.String())
 	return err
 }
 
-// add adds a point to the series of a name. Floors of one size that several
-// tests had are averaged over by their median.
-func (c *plotChart) add(name string, floor bool, bytes int, y float64) {
-	if y <= 0 {
+// add adds a value to the series of a name.
+func (c *plotChart) add(name string, bytes int, value float64) {
+	if value <= 0 {
 		return
 	}
 	i := slices.IndexFunc(c.series, func(s plotSeries) bool { return s.name == name })
 	if i < 0 {
-		c.series = append(c.series, plotSeries{name: name, floor: floor})
-		i = len(c.series) - 1
+		i = len(c.series)
+		c.series = append(c.series, plotSeries{name, map[int][]float64{}})
 	}
-	c.series[i].points = append(c.series[i].points, [2]float64{float64(bytes), y})
+	c.series[i].values[bytes] = append(c.series[i].values[bytes], value)
 }
 
-// tidy orders the points and keeps one of each size: the median.
-func (s *plotSeries) tidy() {
-	slices.SortFunc(s.points, func(a, b [2]float64) int { return slices.Compare(a[:], b[:]) })
-	var kept [][2]float64
-	for start := 0; start < len(s.points); {
-		end := start
-		for end < len(s.points) && s.points[end][0] == s.points[start][0] {
-			end++
-		}
-		kept = append(kept, s.points[(start+end-1)/2])
-		start = end
-	}
-	s.points = kept
-}
-
-// plotAxis maps values to pixels by their logarithm to a base.
-type plotAxis struct {
-	base         float64
-	least, most  float64 // powers of the base
-	start, scale float64 // pixels; scale is negative where values grow upwards
-}
-
-// newPlotAxis covers values, whole powers of the base at both ends.
-func newPlotAxis(base float64, values []float64, start, length float64) plotAxis {
+// plotAxis maps values to pixels by their logarithm, between whole powers of a base, and
+// gives at most ten ticks.
+func plotAxis(base float64, values []float64, start, end float64) (at func(float64) float64, ticks []float64) {
 	const nearly = 1e-9
-	a := plotAxis{base: base, start: start}
-	a.least = math.Floor(math.Log(slices.Min(values))/math.Log(base) + nearly)
-	a.most = math.Ceil(math.Log(slices.Max(values))/math.Log(base) - nearly)
-	a.most = max(a.most, a.least+1)
-	a.scale = length / (a.most - a.least)
-	return a
+	log := func(v float64) float64 { return math.Log(v) / math.Log(base) }
+	first := math.Floor(log(slices.Min(values)) + nearly)
+	last := max(math.Ceil(log(slices.Max(values))-nearly), first+1)
+	for p := first; p <= last; p += math.Ceil((last - first) / 10) {
+		ticks = append(ticks, math.Pow(base, p))
+	}
+	return func(v float64) float64 { return start + (log(v)-first)/(last-first)*(end-start) }, ticks
 }
 
-func (a *plotAxis) at(v float64) float64 {
-	return a.start + (math.Log(v)/math.Log(a.base)-a.least)*a.scale
-}
-
+// draw draws a grid, and of each series a line through the medians and a row of the legend.
 func (c *plotChart) draw(b *strings.Builder) {
-	var xs, ys []float64
-	for i := range c.series {
-		c.series[i].tidy()
-		for _, p := range c.series[i].points {
-			xs, ys = append(xs, p[0]), append(ys, p[1])
+	const line = `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" %s/>`
+	const text = `<text x="%.1f" y="%.1f" %s>%s</text>` + "\n"
+	var sizes, values []float64
+	for _, s := range c.series {
+		for size, v := range s.values {
+			sizes, values = append(sizes, float64(size)), append(values, v...)
 		}
 	}
-	x := newPlotAxis(2, xs, plotLeft, plotInnerWidth)
-	y := newPlotAxis(10, ys, plotTop+plotInnerHeight, -plotInnerHeight)
-	fmt.Fprintf(b, `<text x="%d" y="%d" font-size="14">%s</text>`+"\n", plotLeft, plotTop-16, c.title)
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">bytes</text>`+"\n", plotLeft+plotInnerWidth/2, plotHeight-10)
-	c.drawGrid(b, &x, &y)
-	color := 0
+	x, xTicks := plotAxis(2, sizes, plotLeft, plotRight)
+	y, yTicks := plotAxis(10, values, plotBottom, plotTop)
+	fmt.Fprintf(b, text, float64(plotLeft), plotTop-16.0, `font-size="14"`, c.title)
+	fmt.Fprintf(b, text, (plotLeft+plotRight)/2.0, plotHeight-10.0, `text-anchor="middle"`, "bytes")
+	const grid = `stroke="#ddd" stroke-width="1"`
+	for _, v := range xTicks {
+		fmt.Fprintf(b, line, x(v), float64(plotTop), x(v), float64(plotBottom), grid)
+		fmt.Fprintf(b, text, x(v), plotBottom+18.0, `text-anchor="middle"`, sizeText(int(v)))
+	}
+	for _, v := range yTicks {
+		fmt.Fprintf(b, line, float64(plotLeft), y(v), float64(plotRight), y(v), grid)
+		fmt.Fprintf(b, text, plotLeft-6.0, y(v)+4, `text-anchor="end"`, fmt.Sprintf("%g", v))
+	}
 	for i, s := range c.series {
-		stroke, dash := "#888888", ` stroke-dasharray="6 4"`
-		if !s.floor {
-			stroke, dash = plotColors[color%len(plotColors)], ""
-			color++
+		style := fmt.Sprintf(`stroke="%s"`, plotColors[i%len(plotColors)])
+		if s.name == plotFloor {
+			style = `stroke="#888" stroke-dasharray="6 4"`
 		}
-		s.draw(b, &x, &y, fmt.Sprintf(`stroke="%s" stroke-width="2" fill="none"%s`, stroke, dash), stroke)
-		at := plotTop + i*plotLegendStep
-		left := plotWidth - plotRight + 20
-		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2"%s/>`, left, at, left+plotLegendSwatch, at, stroke, dash)
-		fmt.Fprintf(b, `<text x="%d" y="%d">%s</text>`+"\n", left+plotLegendSwatch+plotTickGap, at+4, s.name)
-	}
-}
-
-// drawGrid draws a line and a label at each power of the bases, for sizes at
-// few enough of them that the labels do not overlap.
-func (c *plotChart) drawGrid(b *strings.Builder, x, y *plotAxis) {
-	const line = `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#dddddd"/>`
-	step := math.Ceil((x.most - x.least) / 10)
-	for p := x.least; p <= x.most; p += step {
-		at := x.at(math.Pow(2, p))
-		fmt.Fprintf(b, line, at, float64(plotTop), at, float64(plotTop+plotInnerHeight))
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", at, plotTop+plotInnerHeight+18, sizeText(int(math.Pow(2, p))))
-	}
-	for p := y.least; p <= y.most; p++ {
-		at := y.at(math.Pow(10, p))
-		fmt.Fprintf(b, line, float64(plotLeft), at, float64(plotLeft+plotInnerWidth), at)
-		fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", plotLeft-plotTickGap, at+4, math.Pow(10, p))
-	}
-}
-
-func (s *plotSeries) draw(b *strings.Builder, x, y *plotAxis, style, fill string) {
-	var path []string
-	for _, p := range s.points {
-		path = append(path, fmt.Sprintf("%.1f,%.1f", x.at(p[0]), y.at(p[1])))
-	}
-	fmt.Fprintf(b, `<polyline points="%s" %s/>`+"\n", strings.Join(path, " "), style)
-	if s.floor {
-		return
-	}
-	for _, p := range s.points {
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="%d" fill="%s"/>`+"\n", x.at(p[0]), y.at(p[1]), plotDot, fill)
+		fmt.Fprintf(b, `<polyline fill="none" %s points="`, style)
+		for _, size := range slices.Sorted(maps.Keys(s.values)) {
+			fmt.Fprintf(b, "%.1f,%.1f ", x(float64(size)), y(perf.Median(s.values[size])))
+		}
+		b.WriteString(`"/>` + "\n")
+		row := float64(plotTop + i*plotLegendRow)
+		fmt.Fprintf(b, line, float64(plotLegend), row, plotLegendText-6.0, row, style)
+		fmt.Fprintf(b, text, float64(plotLegendText), row+4, "", s.name)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"runtime/pprof"
 	"strconv"
@@ -67,19 +68,20 @@ func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit
 	return node.Close()
 }
 
+// floorStream is the descriptor of a side of a floor that leads to the other side.
+const floorStream = 3
+
 // perfFloorSide is one side of a floor.
 func perfFloorSide(ctx context.Context, place bootstrap.Config, payload int, plan *perf.Plan) error {
-	store, err := bootstrap.Open(ctx, place, nil)
+	file := os.NewFile(floorStream, "the other side of the floor")
+	stream, err := net.FileConn(file)
 	if err != nil {
-		return err
+		return usageError("%s is started by xdprma perf: %w", perfRankName, err)
 	}
+	_ = file.Close() // stream has a descriptor of its own
 	out := json.NewEncoder(os.Stdout)
 	at := perf.FloorPlace{Side: place.Rank, Interface: place.Interface, Address: place.Address, Payload: payload}
-	err = perf.RunFloor(ctx, store, at, plan, func(s *perf.FloorSample) error { return out.Encode(s) })
-	if e := store.Close(); err == nil {
-		err = e
-	}
-	return err
+	return perf.RunFloor(ctx, stream, at, plan, func(s *perf.FloorSample) error { return out.Encode(s) })
 }
 
 func startProfile(file string) (stop func(), err error) {
@@ -97,17 +99,18 @@ func startProfile(file string) (stop func(), err error) {
 	}, nil
 }
 
-// readSamples decodes what rank 0 of a job printed.
-func readSamples[T any](r io.Reader) (samples []*T, err error) {
-	for d := json.NewDecoder(r); ; {
-		s := new(T)
-		switch err := d.Decode(s); err {
-		case nil:
-			samples = append(samples, s)
-		case io.EOF:
-			return samples, nil
-		default:
-			return nil, fmt.Errorf("what a rank reported cannot be read: %w", err)
+// readSamples decodes what rank 0 of a job printed of so many points.
+func readSamples[T any](r io.Reader, points int) ([]*T, error) {
+	samples := make([]*T, points)
+	d := json.NewDecoder(r)
+	for i := range samples {
+		samples[i] = new(T)
+		if err := d.Decode(samples[i]); err != nil {
+			return nil, fmt.Errorf("what a rank reported of point %d of %d cannot be read: %w", i+1, points, err)
 		}
 	}
+	if d.More() {
+		return nil, fmt.Errorf("a rank reported more than %d points", points)
+	}
+	return samples, nil
 }

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"strconv"
 
 	"github.com/xdprma/xdprma/internal/lab/perf"
 )
@@ -78,37 +78,28 @@ func (p *perfReport) finish(plot string) error {
 	return err
 }
 
-// writePerfJSON writes an object a line, with three digits after the point.
+// writePerfJSON writes an object a line, with six digits after the point.
 func writePerfJSON(w io.Writer, results []*perf.Result) error {
+	e := json.NewEncoder(w)
 	for _, r := range results {
 		rounded := *r
-		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS,
-			&rounded.MessageTime, &rounded.SenderTime, &rounded.ReceiverTime, &rounded.KernelP50, &rounded.KernelP99} {
-			*f = round(*f, 3)
+		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.NsPerByte, &rounded.MessageTime, &rounded.SenderTime,
+			&rounded.ReceiverTime, &rounded.MopsPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS, &rounded.KernelP50,
+			&rounded.KernelP99, &rounded.Ratio} {
+			*f = round(*f)
 		}
-		rounded.NsPerByte = round(r.NsPerByte, 5)
-		if r.Added != nil {
-			added := round(*r.Added, 3)
-			rounded.Added = &added
+		for _, f := range []**float64{&rounded.Added, &rounded.AllocsPerOp} {
+			if *f != nil {
+				shorter := round(**f)
+				*f = &shorter
+			}
 		}
-		rounded.MopsPerS, rounded.Ratio = round(r.MopsPerS, 6), round(r.Ratio, 5)
-		if r.AllocsPerOp != nil {
-			each := round(*r.AllocsPerOp, 4)
-			rounded.AllocsPerOp = &each
-		}
-		b, err := json.Marshal(&rounded)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(append(b, '\n')); err != nil {
+		if err := e.Encode(&rounded); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// round keeps a number of digits after the point.
-func round(x float64, digits int) float64 {
-	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', digits, 64), 64) // its own format
-	return rounded
-}
+// round keeps six digits after the point.
+func round(x float64) float64 { return math.Round(x*1e6) / 1e6 }

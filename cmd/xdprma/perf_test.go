@@ -96,18 +96,49 @@ func TestPerfJSON(t *testing.T) {
 	}
 }
 
+// The drawing has a line for each test and one for the floors of each chart, with a point for
+// each size, and a name for each line.
 func TestPerfPlot(t *testing.T) {
 	var b bytes.Buffer
 	if err := writePerfPlot(&b, perfSample()); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "perf.svg", b.Bytes())
-	d := xml.NewDecoder(&b)
-	for {
-		if _, err := d.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	var svg struct {
+		Charts []struct {
+			Lines []struct {
+				Points string `xml:"points,attr"`
+			} `xml:"polyline"`
+			Texts []string `xml:"text"`
+		} `xml:"g"`
+	}
+	if err := xml.Unmarshal(b.Bytes(), &svg); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"latency p50, µs (xdp-native, MTU 1500)", "8", "32K", "put-latency", "floor"},
+		{"bandwidth, MB/s (xdp-native, MTU 1500)", "1K", "1M", "put-bandwidth", "floor"},
+	}
+	if len(svg.Charts) != len(want) {
+		t.Fatalf("%d charts, want %d", len(svg.Charts), len(want))
+	}
+	for i, chart := range svg.Charts {
+		for _, text := range want[i] {
+			if !slices.Contains(chart.Texts, text) {
+				t.Errorf("chart %d lacks the text %q: %q", i, text, chart.Texts)
+			}
+		}
+		if len(chart.Lines) != 2 {
+			t.Errorf("chart %d has %d lines, want 2", i, len(chart.Lines))
+		}
+		for _, line := range chart.Lines {
+			var x0, y0, x1, y1 float64
+			if _, err := fmt.Sscanf(line.Points, "%g,%g %g,%g", &x0, &y0, &x1, &y1); err != nil || x1 <= x0 {
+				t.Errorf("chart %d has a line through %q: %v", i, line.Points, err)
+			}
+			// The bandwidth's floor alone is the same at both sizes; all else is more at the larger.
+			if level := i == 1 && y0 == y1; !level && y1 >= y0 {
+				t.Errorf("chart %d has a line through %q", i, line.Points)
+			}
 		}
 	}
 	if err := writePerfPlot(io.Discard, perfSample()[5:]); err == nil {
@@ -115,11 +146,20 @@ func TestPerfPlot(t *testing.T) {
 	}
 }
 
-func TestPlotTidy(t *testing.T) {
-	s := plotSeries{points: [][2]float64{{8, 3}, {64, 1}, {8, 9}, {8, 4}}}
-	s.tidy()
-	if want := [][2]float64{{8, 4}, {64, 1}}; !slices.Equal(s.points, want) {
-		t.Errorf("%v, want %v", s.points, want)
+func TestPlotDrawsMedians(t *testing.T) {
+	draw := func(values ...float64) string {
+		results := []*perf.Result{{Test: "put-latency", Bytes: 64, P50: 2}}
+		for _, v := range values {
+			results = append(results, &perf.Result{Test: "put-latency", Bytes: 8, P50: v})
+		}
+		var b strings.Builder
+		if err := writePerfPlot(&b, results); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got, want := draw(3, 9, 4), draw(4); got != want {
+		t.Errorf("3, 9 and 4 are drawn as\n%s\nand 4 as\n%s", got, want)
 	}
 }
 

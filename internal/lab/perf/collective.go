@@ -89,7 +89,7 @@ func (r *rank) inStep(step pass, ops uint64) error {
 		return err
 	}
 	start = time.Now()
-	if err := r.loop(step, ops, 1<<62, n); err != nil {
+	if err := r.loop(step, ops, 1<<62, n, 0, r.record); err != nil {
 		return err
 	}
 	if err := world.Barrier(r.ctx); err != nil {

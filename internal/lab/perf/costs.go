@@ -65,7 +65,7 @@ func SummarizeCosts(samples []*FloorSample) ([]*Result, error) {
 			return nil, fmt.Errorf("%s: nothing has arrived", c.Kind)
 		}
 		r.Bytes = of[0].Message
-		r.SenderTime, r.ReceiverTime = median(sender), median(receiver)
+		r.SenderTime, r.ReceiverTime = Median(sender), Median(receiver)
 		r.NsPerByte = 1e3 / r.MBPerS
 		r.MessageTime = float64(r.Bytes) / r.MBPerS
 		if i > 0 {

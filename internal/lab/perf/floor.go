@@ -2,15 +2,17 @@ package perf
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"runtime"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"golang.org/x/sys/unix"
 )
 
 // FloorPlace is one side of a floor: 0 measures, 1 answers.
@@ -86,21 +88,57 @@ func (s *side) arrivals() ([]uint64, error) {
 	return counts, err
 }
 
+// FloorStreams returns the two ends of a stream, one for each side of a floor.
+func FloorStreams() (ends [2]*os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return ends, fmt.Errorf("connect the sides of a floor: %w", err)
+	}
+	for side, fd := range pair {
+		ends[side] = os.NewFile(uintptr(fd), "stream of a floor")
+	}
+	return ends, nil
+}
+
+// talk is how the two sides tell each other what no frame of a floor says.
+type talk struct {
+	*json.Encoder
+	*json.Decoder
+}
+
+// meet blocks until the other side has called it, too.
+func (t talk) meet() error {
+	if err := t.Encode(true); err != nil {
+		return err
+	}
+	return t.hear(new(bool))
+}
+
+// hear blocks until the other side has told something of the type that what points to.
+func (t talk) hear(what any) error {
+	if err := t.Decode(what); err != nil {
+		return fmt.Errorf("the other side has ended, or tells something else: %w", err)
+	}
+	return nil
+}
+
 // RunFloor measures the floors of a plan between the two processes whose places
-// differ in Side. They find each other through store. emit is called on side 0.
-// It blocks until both are through, and spins while it measures.
-func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *Plan, emit func(*FloorSample) error) (err error) {
+// differ in Side, and which a stream connects (FloorStreams). emit is called on side 0. It blocks until
+// both are through, and spins while it measures. It closes the stream.
+func RunFloor(ctx context.Context, stream io.ReadWriteCloser, at FloorPlace, plan *Plan, emit func(*FloorSample) error) (err error) {
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { stream.Close() })()
 	l, err := openLine(plan.Device, at)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	key := func(side int) string { return bootstrap.Key(side, "floor") }
-	if err := store.Put(ctx, key(at.Side), l.address()); err != nil {
+	t := talk{json.NewEncoder(stream), json.NewDecoder(stream)}
+	if err := t.Encode(l.address()); err != nil {
 		return err
 	}
-	peer, err := store.Get(ctx, key(1-at.Side))
-	if err != nil {
+	var peer []byte
+	if err := t.hear(&peer); err != nil {
 		return err
 	}
 	if err := l.connect(peer); err != nil {
@@ -116,35 +154,33 @@ func RunFloor(ctx context.Context, store bootstrap.Store, at FloorPlace, plan *P
 	for i, p := range plan.Floors {
 		s, err := newSide(l, plan, i)
 		if err == nil {
-			err = s.measure(ctx, store, at.Side, i, p, emit)
+			err = s.measure(t, at.Side, p, emit)
 		}
 		if err != nil {
 			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
 		}
 	}
-	return bootstrap.Fence(ctx, store, "floor/end", at.Side, 2) // nobody leaves while frames are on their way
+	return t.meet() // nobody leaves while frames are on their way
 }
 
 // measure runs one point at both sides at the same time.
-func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p FloorPoint, emit func(*FloorSample) error) error {
+func (s *side) measure(t talk, id int, p FloorPoint, emit func(*FloorSample) error) error {
 	s.checking(p.Kind == CheckedStream)
 	runtime.GC()
-	over := bootstrap.Key(0, fmt.Sprintf("floor/%d/over", i))
 	if id != 0 {
 		if err := s.answering(p.Kind == Kernel); err != nil {
 			return err
 		}
 	}
-	if err := bootstrap.Fence(ctx, store, fmt.Sprintf("floor/%d", i), id, 2); err != nil {
+	if err := t.meet(); err != nil {
 		return err
 	}
 	costs, of := s.line.(*costLine)
-	spent := bootstrap.Key(1, fmt.Sprintf("floor/%d/spent", i))
 	if id != 0 {
-		if err := s.answer(ctx, store, over, p); err != nil || !of {
+		if err := s.answer(t, p); err != nil || !of {
 			return err
 		}
-		return store.Put(ctx, spent, strconv.AppendFloat(nil, costs.spent(), 'g', -1, 64))
+		return t.Encode(costs.spent())
 	}
 	sample := &FloorSample{Point: p, Mode: s.mode(), MTU: s.payload() + ipUDP}
 	run := s.stream
@@ -154,28 +190,24 @@ func (s *side) measure(ctx context.Context, store bootstrap.Store, id, i int, p 
 	if err := run(p, sample); err != nil {
 		return err
 	}
-	if err := store.Put(ctx, over, nil); err != nil {
+	if err := t.Encode(true); err != nil { // it is over
 		return err
 	}
 	if of {
-		text, err := store.Get(ctx, spent)
-		if err != nil {
-			return err
-		}
 		sample.SenderTime = costs.spent()
-		if sample.ReceiverTime, err = strconv.ParseFloat(string(text), 64); err != nil {
-			return fmt.Errorf("the receiver's time is %q: %w", text, err)
+		if err := t.hear(&sample.ReceiverTime); err != nil {
+			return err
 		}
 	}
 	return emit(sample)
 }
 
 // answer serves the other side until that says it is over.
-func (s *side) answer(ctx context.Context, store bootstrap.Store, over string, p FloorPoint) error {
+func (s *side) answer(t talk, p FloorPoint) error {
 	var done atomic.Bool
 	told := make(chan error, 1)
 	go func() {
-		_, err := store.Get(ctx, over)
+		err := t.hear(new(bool))
 		done.Store(true)
 		told <- err
 	}()

@@ -14,7 +14,6 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // floorLab makes namespaces, and returns what a floor needs to know of two of them.
@@ -32,8 +31,10 @@ func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side i
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
-	store := bootstrap.NewMemory()
-	defer store.Close()
+	streams, err := FloorStreams()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var samples []*FloorSample
 	var errs [2]error
 	var sides sync.WaitGroup
@@ -41,14 +42,11 @@ func bothSides(t *testing.T, plan *Plan, places [2]FloorPlace, enter func(side i
 		at.Side = i
 		sides.Go(func() {
 			errs[i] = enter(i, func() error {
-				return RunFloor(ctx, store, at, plan, func(s *FloorSample) error {
+				return RunFloor(ctx, streams[i], at, plan, func(s *FloorSample) error {
 					samples = append(samples, s)
 					return nil
 				})
 			})
-			if errs[i] != nil {
-				store.Abort("a side failed")
-			}
 		})
 	}
 	sides.Wait()
@@ -217,8 +215,6 @@ func TestNoFloorInTheKernelOverUDP(t *testing.T) {
 }
 
 func TestFloorRefusesWhatCannotBeMeasured(t *testing.T) {
-	store := bootstrap.NewMemory()
-	defer store.Close()
 	for _, test := range []struct {
 		device FloorDevice
 		at     FloorPlace
@@ -231,7 +227,12 @@ func TestFloorRefusesWhatCannotBeMeasured(t *testing.T) {
 		{FloorJoined, FloorPlace{}},
 		{FloorJoined, FloorPlace{Interface: "no-such-link", Address: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Payload: 1472}},
 	} {
-		if err := RunFloor(t.Context(), store, test.at, floorPlan(test.device), nil); err == nil {
+		streams, err := FloorStreams()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer streams[1].Close()
+		if err := RunFloor(t.Context(), streams[0], test.at, floorPlan(test.device), nil); err == nil {
 			t.Errorf("%q at %+v: no error", test.device, test.at)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -25,6 +27,7 @@ type xdpLine struct {
 	program *ebpf.Program
 	kernel  *floor.Target // nil until the kernel answers for the first time
 	link    link.Link
+	open    []io.Closer // what close has to close, in the order of opening
 	ifi     *net.Interface
 	native  bool
 
@@ -56,6 +59,7 @@ func openXDPLine(ifname string, generic bool) (l *xdpLine, err error) {
 	if l.socket, err = afxdp.Open(context.Background(), l.config()); err != nil {
 		return l, err
 	}
+	l.open = append(l.open, l.socket)
 	if err = l.attach(generic); err != nil {
 		return l, err
 	}
@@ -89,21 +93,27 @@ func (l *xdpLine) attach(generic bool) (err error) {
 	if err != nil {
 		return err
 	}
+	l.open = append(l.open, l.sockets)
 	if err = l.sockets.Put(uint32(0), uint32(l.socket.FD())); err != nil {
 		return err
 	}
 	if l.program, err = ebpf.NewProgram(redirect(l.sockets)); err != nil {
 		return err
 	}
+	l.open = append(l.open, l.program)
 	options := link.XDPOptions{Program: l.program, Interface: l.ifi.Index, Flags: link.XDPDriverMode}
 	if !generic {
 		if l.link, err = link.AttachXDP(options); err == nil {
 			l.native = true
-			return nil
 		}
 	}
-	options.Flags = link.XDPGenericMode
-	l.link, err = link.AttachXDP(options)
+	if !l.native {
+		options.Flags = link.XDPGenericMode
+		l.link, err = link.AttachXDP(options)
+	}
+	if err == nil {
+		l.open = append(l.open, l.link)
+	}
 	return err
 }
 
@@ -131,6 +141,7 @@ func (l *xdpLine) answering(inKernel bool) (err error) {
 		if l.kernel, err = floor.Load(); err != nil {
 			return err
 		}
+		l.open = append(l.open, l.kernel)
 	}
 	return l.link.Update(l.kernel.Program())
 }
@@ -236,20 +247,8 @@ func (l *xdpLine) receive(numbers []uint64) (int, error) {
 
 func (l *xdpLine) close() error {
 	var errs []error
-	if l.link != nil {
-		errs = append(errs, l.link.Close())
-	}
-	if l.program != nil {
-		errs = append(errs, l.program.Close())
-	}
-	if l.kernel != nil {
-		errs = append(errs, l.kernel.Close())
-	}
-	if l.sockets != nil {
-		errs = append(errs, l.sockets.Close())
-	}
-	if l.socket != nil {
-		errs = append(errs, l.socket.Close())
+	for _, c := range slices.Backward(l.open) {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -22,27 +22,26 @@ type pass func() error
 // originOnly makes a test out of passes of rank 0 inside an epoch with a shared
 // lock. The target waits in a barrier.
 func originOnly(make func(*rank, Point) pass) func(*rank, Point) error {
-	return unlocked(func(r *rank, p Point) pass { return make(r, p) }, withLock)
-}
-
-// unlocked is originOnly without the epoch, or within what around does.
-func unlocked(make func(*rank, Point) pass, around ...func(*rank, func() error) error) func(*rank, Point) error {
+	inner := unlocked(make)
 	return func(r *rank, p Point) error {
 		if r.id != 0 {
 			return nil
 		}
-		work := func() error {
-			step := make(r, p)
-			if err := warmUp(step); err != nil {
-				return err
-			}
-			return r.timed(step, uint64(max(p.Window, 1)))
+		return withLock(r, func() error { return inner(r, p) })
+	}
+}
+
+// unlocked is originOnly without the epoch.
+func unlocked(make func(*rank, Point) pass) func(*rank, Point) error {
+	return func(r *rank, p Point) error {
+		if r.id != 0 {
+			return nil
 		}
-		for _, f := range around {
-			inner := work
-			work = func() error { return f(r, inner) }
+		step := make(r, p)
+		if err := warmUp(step); err != nil {
+			return err
 		}
-		return work()
+		return r.timed(step, uint64(max(p.Window, 1)), 0, r.record)
 	}
 }
 
@@ -71,32 +70,38 @@ func warmUp(step pass) error {
 }
 
 // timed runs the timed loop for as long as the plan says. Each pass is ops operations.
-func (r *rank) timed(step pass, ops uint64) error {
+func (r *rank) timed(step pass, ops uint64, pause time.Duration, record func(begin, end time.Duration)) error {
 	limit, most := r.duration, mostPasses
 	if r.plan.Iterations > 0 {
 		limit, most = 1<<62, r.plan.Iterations
 	}
-	return r.loop(step, ops, limit, most)
+	return r.loop(step, ops, limit, most, pause, record)
 }
 
-// loop runs step until limit has passed, at most most times, and records each
-// pass's latency. It allocates nothing itself.
-func (r *rank) loop(step pass, ops uint64, limit time.Duration, most int) error {
+// record takes in the latency of a pass.
+func (r *rank) record(begin, end time.Duration) { r.histogram.record(end - begin) }
+
+// loop runs step until limit has passed, at most most times, and records when each pass
+// began and ended. A pass begins a pause after the one before has ended; meanwhile the origin
+// spins outside the library. loop allocates nothing itself.
+func (r *rank) loop(step pass, ops uint64, limit time.Duration, most int, pause time.Duration, record func(begin, end time.Duration)) error {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	last, n := time.Duration(0), 0
-	for n < most && last < limit {
+	n, end := 0, time.Duration(0)
+	for ; n < most && end < limit; n++ {
+		begin := end
+		for begin < end+pause {
+			begin = time.Since(start)
+		}
 		if err := step(); err != nil {
 			return err
 		}
-		now := time.Since(start)
-		r.histogram.record(now - last)
-		last = now
-		n++
+		end = time.Since(start)
+		record(begin, end)
 	}
 	runtime.ReadMemStats(&after)
-	r.sample.Passes, r.sample.Ops, r.sample.Elapsed = uint64(n), uint64(n)*ops, last
+	r.sample.Passes, r.sample.Ops, r.sample.Elapsed = uint64(n), uint64(n)*ops, end
 	r.sample.Allocs = after.Mallocs - before.Mallocs
 	return nil
 }

@@ -271,3 +271,11 @@ func TestMarkIsReadBack(t *testing.T) {
 		t.Error("a part of a mark is one")
 	}
 }
+
+func TestMedian(t *testing.T) {
+	for want, values := range map[float64][]float64{0: nil, 3: {5, 3, 1}, 2.5: {4, 1, 2, 3}} {
+		if got := Median(values); got != want {
+			t.Errorf("median of %v is %v, want %v", values, got, want)
+		}
+	}
+}

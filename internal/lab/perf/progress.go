@@ -1,7 +1,6 @@
 package perf
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -49,16 +48,13 @@ func progress(l load, pause time.Duration) func(*rank, Point) error {
 			if err := r.tell(measuring); err != nil {
 				return err
 			}
-			run := func() error { return r.timed(step, 1) }
-			if pause > 0 {
-				run = func() error {
-					return r.paced(step, pause, func(begin, end time.Duration) { r.histogram.record(end - begin) })
-				}
-			}
+			var err error
 			if l.stops {
-				run = func() error { return r.whileStopped(step, pause) }
+				err = r.whileStopped(step, pause)
+			} else {
+				err = r.timed(step, 1, pause, r.record)
 			}
-			if err := run(); err != nil {
+			if err != nil {
 				return err
 			}
 			return r.tell(over)
@@ -66,34 +62,7 @@ func progress(l load, pause time.Duration) func(*rank, Point) error {
 	}
 }
 
-// paced is timed with a pause in which the origin spins outside the library.
-func (r *rank) paced(step pass, pause time.Duration, record func(begin, end time.Duration)) error {
-	limit, most := r.duration, mostPasses
-	if r.plan.Iterations > 0 {
-		limit, most = 1<<62, r.plan.Iterations
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	start := time.Now()
-	n, end := 0, time.Duration(0)
-	for ; n < most && end < limit; n++ {
-		begin := time.Since(start)
-		for next := end + pause; begin < next; begin = time.Since(start) {
-			continue
-		}
-		if err := step(); err != nil {
-			return err
-		}
-		end = time.Since(start)
-		record(begin, end)
-	}
-	runtime.ReadMemStats(&after)
-	r.sample.Passes, r.sample.Ops, r.sample.Elapsed = uint64(n), uint64(n), end
-	r.sample.Allocs = after.Mallocs - before.Mallocs
-	return nil
-}
-
-// whileStopped is paced for a target that is stopped for a while. Only passes count
+// whileStopped is timed for a target that is stopped for a while. Only passes count
 // that were under way then; it also counts those among them that began and finished
 // then. Both ranks must be on one machine.
 func (r *rank) whileStopped(step pass, pause time.Duration) error {
@@ -105,7 +74,7 @@ func (r *rank) whileStopped(step pass, pause time.Duration) error {
 	type span struct{ begin, end int64 }
 	spans := make([]span, 0, room)
 	start := machineTime()
-	err := r.paced(step, pause, func(begin, end time.Duration) {
+	err := r.timed(step, 1, pause, func(begin, end time.Duration) {
 		spans = append(spans, span{start + begin.Nanoseconds(), start + end.Nanoseconds()})
 	})
 	if err != nil {

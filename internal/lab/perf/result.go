@@ -140,7 +140,7 @@ func SummarizeFloor(samples []*FloorSample) (*Result, error) {
 	}
 	first := samples[0]
 	return &Result{Test: string(first.Point.Kind), Bytes: first.Point.Bytes, Mode: first.Mode, MTU: first.MTU, Ranks: 2,
-		P50: median(p50), P99: median(p99), MBPerS: median(rate)}, nil
+		P50: Median(p50), P99: Median(p99), MBPerS: Median(rate)}, nil
 }
 
 // Spread returns by what factor samples of one floor differ, 1 if not at all: a
@@ -154,12 +154,4 @@ func Spread(samples []*FloorSample) float64 {
 		return 1
 	}
 	return slices.Max(values) / slices.Min(values)
-}
-
-// median returns the middle of values, which it sorts; of an even number, the
-// mean of the two in the middle.
-func median(values []float64) float64 {
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
 }

@@ -98,9 +98,8 @@ func dialNext(t testing.TB, addr string) (c *Client, rank int) {
 	return c, rank
 }
 
-// stores runs f over every implementation, with two views of one exchange. Keys that begin
-// with own are those of a.
-func stores(t *testing.T, f func(t *testing.T, a, b Store, own string)) {
+// exchanges runs f over every implementation, with the parts of two ranks; the first is own.
+func exchanges(t *testing.T, f func(t *testing.T, a, b exchange, own int)) {
 	for _, addr := range []string{"tcp:127.0.0.1:0", "127.0.0.1:0", "unix:"} {
 		name, _, _ := strings.Cut(addr, ":")
 		t.Run(name, func(t *testing.T) {
@@ -109,112 +108,89 @@ func stores(t *testing.T, f func(t *testing.T, a, b Store, own string)) {
 			}
 			s := serveAt(t, addr)
 			a, rank := dialNext(t, s.Addr())
-			f(t, a, dial(t, s.Addr()), keysOf(rank))
+			f(t, a, dial(t, s.Addr()), rank)
 		})
 	}
 	t.Run("server", func(t *testing.T) {
 		s := serveAt(t, "127.0.0.1:0")
-		f(t, s.Store(), dial(t, s.Addr()), "")
+		f(t, &local{s.board, s.members, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
 	})
-	t.Run("memory", func(t *testing.T) {
-		m := NewMemory()
-		f(t, m, m, "")
+	t.Run("local", func(t *testing.T) {
+		b, m := newBoard(), newMembers()
+		f(t, &local{b, m, 0, 2, 1}, &local{b, m, 1, 2, 2}, 0)
 	})
 }
 
-func TestValueIsSeenByAll(t *testing.T) {
-	stores(t, func(t *testing.T, a, b Store, own string) {
+func TestPlaceIsSeenByAll(t *testing.T) {
+	exchanges(t, func(t *testing.T, a, b exchange, own int) {
 		ctx := testContext(t)
+		if _, place, found, err := b.find(ctx, own, false); err != nil || found {
+			t.Fatalf("looked, and found %q, %v, before anything was published", place, err)
+		}
 		got := make(chan string, 1)
 		go func() {
-			v, err := b.Get(ctx, own+"k")
-			got <- fmt.Sprint(string(v), err)
+			_, place, found, err := b.find(ctx, own, true)
+			got <- fmt.Sprint(len(place), found, err)
 		}()
-		big := bytes.Repeat([]byte("x"), MaxValueBytes)
-		for _, v := range [][]byte{big, {}, []byte("1")} {
-			if err := a.Put(ctx, own+"other", v); err != nil {
+		for i, place := range [][]byte{bytes.Repeat([]byte("x"), MaxPlaceBytes), {}, []byte("1")} {
+			if err := a.Publish(ctx, place); err != nil {
 				t.Fatal(err)
 			}
-			if w, err := b.Get(ctx, own+"other"); err != nil || !bytes.Equal(v, w) {
-				t.Fatalf("put %d bytes, got %d, %v", len(v), len(w), err)
+			if g := fmt.Sprint(MaxPlaceBytes, true, nil); i == 0 {
+				if w := <-got; w != g {
+					t.Fatalf("who waited got %s, want %s", w, g)
+				}
 			}
-		}
-		if v, found, err := b.Look(ctx, own+"k"); err != nil || found {
-			t.Fatalf("looked, and found %q, %v, before anything was put", v, err)
-		}
-		if err := a.Put(ctx, own+"k", []byte("value")); err != nil {
-			t.Fatal(err)
-		}
-		if v, found, err := b.Look(ctx, own+"k"); err != nil || !found || string(v) != "value" {
-			t.Fatalf("looked, and found %q: %t, %v", v, found, err)
-		}
-		if g := <-got; g != "value<nil>" {
-			t.Fatalf("blocked get returned %s", g)
+			for _, wait := range []bool{false, true} {
+				if _, w, found, err := b.find(ctx, own, wait); err != nil || !found || !bytes.Equal(place, w) {
+					t.Fatalf("published %d bytes, found %d, %t, %v", len(place), len(w), found, err)
+				}
+			}
 		}
 	})
 }
 
-func TestKeysAndValuesBeyondTheLimitsAreRefused(t *testing.T) {
-	stores(t, func(t *testing.T, a, _ Store, own string) {
+func TestPlacesAndRanksBeyondTheLimitsAreRefused(t *testing.T) {
+	exchanges(t, func(t *testing.T, a, b exchange, own int) {
 		ctx := testContext(t)
-		for _, err := range []error{
-			a.Put(ctx, "", nil),
-			a.Put(ctx, own+strings.Repeat("k", MaxKeyBytes+1), nil),
-			a.Put(ctx, own+"k", make([]byte, MaxValueBytes+1)),
-		} {
-			if !errors.Is(err, ErrLimit) {
-				t.Errorf("got %v, want ErrLimit", err)
+		if err := a.Publish(ctx, make([]byte, MaxPlaceBytes+1)); !errors.Is(err, ErrLimit) {
+			t.Errorf("got %v, want ErrLimit", err)
+		}
+		for _, rank := range []int{-1, manyRanks, 1 << 31} {
+			if _, _, found, err := b.find(ctx, rank, true); err == nil || found {
+				t.Errorf("rank %d: found %t, %v", rank, found, err)
 			}
 		}
-		if err := a.Put(ctx, own+strings.Repeat("k", MaxKeyBytes-len(own)), nil); err != nil {
+		if err := a.Publish(ctx, nil); err != nil {
 			t.Error(err)
 		}
 	})
-}
-
-func TestStoreIsBoundedAsAWhole(t *testing.T) {
-	ctx := testContext(t)
-	m := NewMemory()
-	for i := range MaxKeys {
-		if err := m.Put(ctx, fmt.Sprint(i), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := m.Put(ctx, "more", nil); !errors.Is(err, ErrLimit) {
-		t.Errorf("key %d: %v", MaxKeys+1, err)
-	}
-	value := make([]byte, MaxValueBytes)
-	var err error
-	for i := 0; err == nil && i < MaxKeys; i++ {
-		err = m.Put(ctx, fmt.Sprint(i), value)
-	}
-	if !errors.Is(err, ErrLimit) {
-		t.Errorf("total: %v", err)
-	}
-	// A limit reached over the wire keeps its name.
 	s := serveAt(t, "127.0.0.1:0")
-	s.store.bytes = MaxTotalBytes
-	c, rank := dialNext(t, s.Addr())
-	if err := c.Put(ctx, Key(rank, "k"), nil); !errors.Is(err, ErrLimit) {
-		t.Errorf("over the wire: %v", err)
+	if _, err := join(t, s, 1, MaxRanks+1); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a job of %d ranks: %v", MaxRanks+1, err)
 	}
 }
 
-func TestEndedContextEndsGet(t *testing.T) {
-	stores(t, func(t *testing.T, a, b Store, own string) {
-		for range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
+func TestEndedContextEndsWaiting(t *testing.T) {
+	exchanges(t, func(t *testing.T, a, b exchange, own int) {
+		for i := range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
 			ctx, cancel := context.WithCancel(context.Background())
 			go cancel()
-			_, err := a.Get(ctx, own+"never")
+			var err error
+			if i%2 == 0 {
+				_, _, _, err = a.find(ctx, own, true)
+			} else {
+				_, err = a.End(ctx, 0)
+			}
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("got %v", err)
 			}
 		}
 		ctx := testContext(t)
-		if err := a.Put(ctx, own+"k", nil); err != nil {
+		if err := a.Publish(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Get(ctx, own+"k"); err != nil {
+		if _, _, _, err := b.find(ctx, own, true); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -223,18 +199,22 @@ func TestEndedContextEndsGet(t *testing.T) {
 func TestAbortReachesEveryCall(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	a, rank := dialNext(t, s.Addr())
-	own := s.Store()
+	own := &local{s.board, s.members, 0, manyRanks, 1}
 	ctx := testContext(t)
-	blocked := make(chan error, 2)
-	for _, store := range []Store{a, own} {
+	blocked := make(chan error, 4)
+	for _, x := range []exchange{a, own} {
 		go func() {
-			_, err := store.Get(ctx, "never")
+			_, _, _, err := x.find(ctx, rank, true)
+			blocked <- err
+		}()
+		go func() {
+			_, err := x.End(ctx, 0)
 			blocked <- err
 		}()
 	}
 	s.Abort("rank 3 is on fire")
 	s.Abort("a later reason")
-	for _, err := range []error{<-blocked, <-blocked, a.Put(ctx, Key(rank, "k"), nil), own.Put(ctx, "k", nil)} {
+	for _, err := range []error{<-blocked, <-blocked, <-blocked, <-blocked, a.Publish(ctx, nil), own.Publish(ctx, nil), own.Leave(ctx)} {
 		if e, ok := errors.AsType[*AbortError](err); !ok || e.Reason != "rank 3 is on fire" {
 			t.Errorf("got %v", err)
 		}
@@ -242,16 +222,16 @@ func TestAbortReachesEveryCall(t *testing.T) {
 }
 
 func TestCloseUnblocksCalls(t *testing.T) {
-	stores(t, func(t *testing.T, a, _ Store, own string) {
+	exchanges(t, func(t *testing.T, a, _ exchange, own int) {
 		ctx := testContext(t)
 		blocked := make(chan error, 1)
 		go func() {
-			_, err := a.Get(ctx, own+"never")
+			_, _, _, err := a.find(ctx, own, true)
 			blocked <- err
 		}()
 		a.Close()
 		a.Close()
-		for _, err := range []error{<-blocked, a.Put(ctx, own+"k", nil)} {
+		for _, err := range []error{<-blocked, a.Publish(ctx, nil)} {
 			if !errors.Is(err, net.ErrClosed) {
 				t.Errorf("got %v", err)
 			}
@@ -261,10 +241,10 @@ func TestCloseUnblocksCalls(t *testing.T) {
 
 func TestCallsEndWithTheServer(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
-	c := dial(t, s.Addr())
+	c, rank := dialNext(t, s.Addr())
 	blocked := make(chan error, 1)
 	go func() {
-		_, err := c.Get(testContext(t), "never")
+		_, _, _, err := c.find(testContext(t), rank, true)
 		blocked <- err
 	}()
 	s.Close()
@@ -274,55 +254,43 @@ func TestCallsEndWithTheServer(t *testing.T) {
 	}
 }
 
-func TestNobodyLeavesAFenceBeforeAllAreThere(t *testing.T) {
-	s := serveAt(t, "127.0.0.1:0")
-	const size = 16
-	ctx := testContext(t)
-	var mu sync.Mutex
-	entered := 0
-	var ranks sync.WaitGroup
-	for rank := range size {
-		c, err := Dial(ctx, rankAt(s.Addr(), rank, size), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		ranks.Go(func() {
-			mu.Lock()
-			entered++
-			mu.Unlock()
-			if err := Fence(ctx, c, "start", rank, size); err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if entered != size {
-				t.Errorf("rank %d left after %d entered", rank, entered)
-			}
-		})
+// meet publishes a rank's place, and waits until all ranks of a job have.
+func meet(ctx context.Context, m *Member, size int) error {
+	if err := m.Publish(ctx, nil); err != nil {
+		return err
 	}
-	ranks.Wait()
+	for rank := range size {
+		if _, _, err := m.Find(ctx, rank); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestStrangersAreRefused(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
-	good, rank := dialNext(t, s.Addr())
+	good := dial(t, s.Addr())
 	_, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil)
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "its job id is another one") {
 		t.Errorf("wrong token: %v", err)
 	}
 	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)})
-	put := appendMessage(nil, message{kind: kindPut, call: 1, key: Key(7, "stolen"), body: []byte("x")})
+	publish := appendMessage(nil, message{kind: kindPublish, call: 1, body: []byte("stolen")})
 	for name, sent := range map[string][]byte{
 		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
-		"no hello":           put,
+		"no hello":           publish,
 		"huge":               {0xff, 0xff, 0xff, 0xff, 1},
 		"unknown kind":       append(bytes.Clone(hello), 5, 0, 0, 0, 77, 0, 0, 0, 0),
 		"second hello":       append(bytes.Clone(hello), hello...),
 		"answer as question": append(bytes.Clone(hello), 5, 0, 0, 0, kindOK, 0, 0, 0, 0),
-		"short put":          append(bytes.Clone(hello), 6, 0, 0, 0, kindPut, 0, 0, 0, 0, 1),
-		"same get twice": append(bytes.Clone(hello), bytes.Repeat(
-			appendMessage(nil, message{kind: kindGet, call: 9, key: "never"}), 2)...),
+		"short find":         append(bytes.Clone(hello), 6, 0, 0, 0, kindFind, 0, 0, 0, 0, 1),
+		"long find":          append(bytes.Clone(hello), 10, 0, 0, 0, kindFind, 0, 0, 0, 0, 1, 0, 0, 0, 0),
+		"long place": append(bytes.Clone(hello), appendMessage(nil,
+			message{kind: kindPublish, call: 1, body: make([]byte, MaxPlaceBytes+placeHead+1)})...),
+		"same find twice": append(bytes.Clone(hello), bytes.Repeat(
+			appendMessage(nil, message{kind: kindFind, call: 9, number: 7}), 2)...),
+		"another job's hello, then a place": append(appendMessage(nil,
+			message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + "00000000000000ab")}), publish...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("tcp", s.listener.Addr().String())
@@ -337,10 +305,10 @@ func TestStrangersAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if value, waits, _ := s.store.lookup(Key(7, "stolen")); waits == nil { // the stranger's connection has ended
-		t.Errorf("a stranger put %q", value)
+	if _, place, found, _ := good.find(testContext(t), 7, false); found { // the strangers' connections have ended
+		t.Errorf("a stranger published %q", place)
 	}
-	if err := good.Put(testContext(t), Key(rank, "k"), nil); err != nil {
+	if err := good.Publish(testContext(t), nil); err != nil {
 		t.Errorf("the good client suffered: %v", err)
 	}
 }
@@ -374,7 +342,7 @@ func TestDialWaitsForServer(t *testing.T) {
 	go func() {
 		c, err := Dial(testContext(t), rankAt(addr, 1, 2), nil)
 		if err == nil {
-			err = c.Put(testContext(t), Key(1, "k"), nil)
+			err = c.Publish(testContext(t), nil)
 			c.Close()
 		}
 		got <- err
@@ -425,10 +393,10 @@ func TestServingRankStaysForTheOthers(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if err := Fence(testContext(t), s, "end", rank, 3); err != nil {
+			if err := meet(testContext(t), s, 3); err != nil {
 				t.Error(err)
 			}
-			s.Close() // of rank 0: must not cut the others off before their fence returns
+			s.Close() // of rank 0: must not cut the others off before they have met
 		})
 	}
 	ranks.Wait()
@@ -465,9 +433,10 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
 		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},
-		{kind: kindPut, call: 7, key: "key", body: []byte("value")},
-		{kind: kindGet, call: 1 << 31, key: "key"},
-		{kind: kindLook, call: 3, key: "key"},
+		{kind: kindPublish, call: 7, body: []byte("place")},
+		{kind: kindFind, call: 1 << 31, number: 1 << 31},
+		{kind: kindLook, call: 3, number: 7},
+		{kind: kindEnd, call: 4},
 		{kind: kindAbsent, call: 3},
 		{kind: kindFailed, body: []byte("why")},
 	} {
@@ -477,9 +446,6 @@ func FuzzParseMessage(f *testing.F) {
 		m, err := parseMessage(b)
 		if err != nil {
 			return
-		}
-		if len(m.key) > MaxKeyBytes {
-			t.Fatalf("key of %d bytes", len(m.key))
 		}
 		if again := appendMessage(nil, m)[lengthFieldBytes:]; !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x", b, again)

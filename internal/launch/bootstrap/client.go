@@ -23,7 +23,7 @@ const (
 	tryTimeout   = 10 * time.Second // bounds one attempt of several
 )
 
-// Client is a Store served elsewhere.
+// Client is a rank's part in an exchange that is served elsewhere.
 type Client struct {
 	conn        net.Conn
 	incarnation uint64
@@ -139,54 +139,59 @@ func greet(conn net.Conn, r *bufio.Reader, place *Config) (uint64, error) {
 	return 0, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 }
 
-// Put sets key to value at the server. It blocks for one round trip.
-func (c *Client) Put(ctx context.Context, key string, value []byte) error {
-	if err := checkKey(key); err != nil {
+// Publish makes known where this rank is.
+func (c *Client) Publish(ctx context.Context, place []byte) error {
+	if err := checkPlace(place); err != nil {
 		return err
 	}
-	if len(value) > MaxValueBytes {
-		return fmt.Errorf("a value of %d bytes, the longest is %d: %w", len(value), MaxValueBytes, ErrLimit)
-	}
-	_, err := c.call(ctx, message{kind: kindPut, key: key, body: value})
+	_, err := c.call(ctx, message{kind: kindPublish, body: place})
 	return err
 }
 
-// Get returns the newest value of key, blocking until there is one.
-func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	value, err := c.call(ctx, message{kind: kindGet, key: key})
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("waiting for key %q: %w", key, err)
-	}
-	return value, err
+// Leave makes known that this rank has left the job.
+func (c *Client) Leave(ctx context.Context) error {
+	_, err := c.call(ctx, message{kind: kindLeave})
+	return err
 }
 
-// Look returns the newest value of key, if there is one. It blocks for one round trip.
-func (c *Client) Look(ctx context.Context, key string) (value []byte, found bool, err error) {
-	if err := checkKey(key); err != nil {
-		return nil, false, err
+func (c *Client) find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error) {
+	m := message{kind: kindLook, number: rank}
+	if wait {
+		m.kind = kindFind
 	}
-	value, err = c.call(ctx, message{kind: kindLook, key: key})
-	if errors.Is(err, errAbsent) {
-		return nil, false, nil
+	b, err := c.call(ctx, m)
+	switch {
+	case errors.Is(err, errAbsent):
+		return 0, nil, false, nil
+	case err != nil && !errors.Is(err, ErrLeft):
+		return 0, nil, false, err
+	case len(b) < placeHead:
+		return 0, nil, false, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
 	}
-	return value, err == nil, err
+	return binary.LittleEndian.Uint64(b), b[placeHead:], true, err
 }
 
-// errAbsent is that there is no value.
-var errAbsent = errors.New("there is no value yet")
+// errAbsent is that a rank has published nothing.
+var errAbsent = errors.New("there is no place yet")
 
-// attendance returns in words which ranks of the job are there.
-func (c *Client) attendance(ctx context.Context) (string, error) {
+// End returns the n-th end of a rank's process, blocking until there is one.
+func (c *Client) End(ctx context.Context, n int) (*EndedError, error) {
+	_, err := c.call(ctx, message{kind: kindEnd, number: n})
+	if ended, ok := errors.AsType[*EndedError](err); ok {
+		return ended, nil
+	}
+	return nil, cmp.Or(err, fmt.Errorf("%w: end number %d", errMalformed, n))
+}
+
+// Attendance returns in words which ranks of the job are there.
+func (c *Client) Attendance(ctx context.Context) (string, error) {
 	text, err := c.call(ctx, message{kind: kindWho})
 	return string(text), err
 }
 
 // Close disconnects and unblocks all calls. It is idempotent.
 func (c *Client) Close() error {
-	c.end(fmt.Errorf("the rendezvous client: %w", net.ErrClosed))
+	c.fail(fmt.Errorf("the rendezvous client: %w", net.ErrClosed))
 	c.routines.Wait()
 	return nil
 }
@@ -216,7 +221,7 @@ func (c *Client) call(ctx context.Context, m message) ([]byte, error) {
 		}
 	case <-ctx.Done():
 		c.forget(m.call)
-		if m.kind == kindGet {
+		if m.kind == kindFind || m.kind == kindEnd {
 			c.send(message{kind: kindCancel, call: m.call})
 		}
 		return nil, ctx.Err()
@@ -255,7 +260,7 @@ func (c *Client) send(m message) error {
 	defer c.writing.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := c.conn.Write(b); err != nil {
-		return c.end(fmt.Errorf("the connection to the rendezvous failed: %w", err))
+		return c.fail(fmt.Errorf("the connection to the rendezvous failed: %w", err))
 	}
 	return nil
 }
@@ -265,7 +270,7 @@ func (c *Client) receive(r *bufio.Reader) {
 	for {
 		m, err := readMessage(r, maxMessageBytes)
 		if err != nil {
-			c.end(fmt.Errorf("the connection to the rendezvous ended: %w", err))
+			c.fail(fmt.Errorf("the connection to the rendezvous ended: %w", err))
 			return
 		}
 		c.mu.Lock()
@@ -278,9 +283,9 @@ func (c *Client) receive(r *bufio.Reader) {
 	}
 }
 
-// end closes the connection for the reason err, unless it has ended before, and
+// fail closes the connection for the reason err, unless it has ended before, and
 // returns the reason.
-func (c *Client) end(err error) error {
+func (c *Client) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
@@ -298,12 +303,17 @@ func result(m message) ([]byte, error) {
 		return m.body, nil
 	case kindAborted:
 		return nil, &AbortError{Reason: string(m.body)}
-	case kindLimit:
-		return nil, fmt.Errorf("%w: %s", ErrLimit, m.body)
 	case kindRefused:
 		return nil, fmt.Errorf("%w: %s", ErrRefused, m.body)
 	case kindAbsent:
 		return nil, errAbsent
+	case kindLeft:
+		return m.body, ErrLeft
+	case kindEnded:
+		if len(m.body) < 4 {
+			return nil, fmt.Errorf("%w: an end of %d bytes", errMalformed, len(m.body))
+		}
+		return nil, &EndedError{Rank: int(binary.LittleEndian.Uint32(m.body)), Reason: string(m.body[4:])}
 	case kindFailed:
 		return nil, fmt.Errorf("the rendezvous failed: %s", m.body)
 	}

@@ -127,7 +127,7 @@ func TestRanksMeetOverPMI(t *testing.T) {
 					if c.Job != places[0].Job || !strings.HasPrefix(c.Rendezvous, "tcp:127.0.0.1:") {
 						return fmt.Errorf("rank %d is in job %x at %s", rank, c.Job, c.Rendezvous)
 					}
-					if err := Fence(ctx, m, fmt.Sprint("life ", life), rank, size); err != nil {
+					if err := meet(ctx, m, size); err != nil {
 						return err
 					}
 					if err := m.Close(); err != nil {

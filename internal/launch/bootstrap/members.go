@@ -20,7 +20,6 @@ type members struct {
 	mu      sync.Mutex
 	size    int // 0 until the first rank has come
 	ranks   map[int]*entry
-	ends    int    // ranks that have ended for good
 	refused int    // how often a process was refused what it wanted
 	refusal string // the last time
 }
@@ -66,6 +65,8 @@ func (m *members) tryEnter(rank, size int, from string) (incarnation uint64, lea
 	switch {
 	case m.size != 0 && size != m.size:
 		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("it was told that the job has %d ranks, and others that it has %d", size, m.size))
+	case size > MaxRanks:
+		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks))
 	case rank < 0 || rank >= size:
 		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("a job of %d ranks has none of that number", size))
 	case r != nil && r.ended:
@@ -89,22 +90,14 @@ func (m *members) tryEnter(rank, size int, from string) (incarnation uint64, lea
 	}, nil, nil
 }
 
-// end takes in that no other process will have a rank, and returns how many had ended
-// before. It reports whether this is news.
-func (m *members) end(rank int) (before int, news bool) {
+// end takes in that no other process will have a rank.
+func (m *members) end(rank int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.ranks[rank]
-	if r == nil {
-		r = &entry{}
-		m.ranks[rank] = r
+	if m.ranks[rank] == nil {
+		m.ranks[rank] = &entry{}
 	}
-	if r.ended {
-		return 0, false
-	}
-	r.ended = true
-	m.ends++
-	return m.ends - 1, true
+	m.ranks[rank].ended = true
 }
 
 func (m *members) place(rank int) string {

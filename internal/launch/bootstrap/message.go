@@ -14,50 +14,55 @@ import (
 //
 //	hello    u32 rank, u32 size, magic, version, token; the answer is the rank's
 //	         incarnation, u64
-//	put      u16 key length, key, value
-//	get      key; answered once there is a value
-//	look     key; answered at once
+//	publish  the rank's place; the server knows the rank and its incarnation
+//	leave    nothing
+//	find     u32 rank; answered once something is known of it
+//	look     u32 rank; likewise, at once
+//	end      u32 n; answered once n+1 ranks have ended
 //	cancel   nothing; not answered
 //	who      nothing; the answer says in words which ranks are there
-//	answers  the value of a get, the words of an error, or nothing
+//	answers  what was asked for, the words of an error, or nothing
 const (
-	kindHello  = 1
-	kindPut    = 2
-	kindGet    = 3
-	kindCancel = 4
-	kindWho    = 5
-	kindLook   = 6
+	kindHello   = 1
+	kindPublish = 2
+	kindLeave   = 3
+	kindFind    = 4
+	kindLook    = 5
+	kindEnd     = 6
+	kindCancel  = 7
+	kindWho     = 8
 
-	kindOK      = 128
+	kindOK      = 128 // to find and look: the incarnation, u64, and the place
 	kindFailed  = 129 // the call failed, for the reason in the body
-	kindLimit   = 130 // it failed with ErrLimit
-	kindAborted = 131 // it failed with AbortError
-	kindRefused = 132 // it was not for this rank; after a hello the connection ends
-	kindAbsent  = 133 // there is no value yet
+	kindAborted = 130 // it failed with AbortError
+	kindRefused = 131 // after a hello: the connection ends
+	kindAbsent  = 132 // there is no place yet
+	kindLeft    = 133 // the rank has left; its incarnation, u64
+	kindEnded   = 134 // EndedError: u32 rank, reason
 )
 
 const (
 	protocol         = "XRBS"
-	protocolVersion  = "\x04"
+	protocolVersion  = "\x05"
 	helloMagic       = protocol + protocolVersion
-	messageHead      = 4 + 1 + 4
-	maxMessageBytes  = 5 + 2 + MaxKeyBytes + MaxValueBytes // without the length field
-	helloHead        = 4 + 4                               // rank and size
+	maxMessageBytes  = 5 + placeHead + MaxPlaceBytes // without the length field
+	helloHead        = 4 + 4                         // rank and size
 	maxHelloBytes    = 5 + helloHead + len(helloMagic) + maxTokenBytes
 	maxTokenBytes    = 256
 	minMessageBytes  = 5
+	placeHead        = 8 // the incarnation before a place
 	lengthFieldBytes = 4
 )
 
 var errMalformed = errors.New("malformed message")
 
-// message is one decoded message. key and body point into the buffer it was
-// read from; key is set for put, get and look only, rank and size for hello.
+// message is one decoded message. body points into the buffer it was read from; number is
+// set for find, look and end only, rank and size for hello.
 type message struct {
 	kind       byte
 	call       uint32
 	rank, size int
-	key        string
+	number     int // of a rank or an end
 	body       []byte
 }
 
@@ -70,11 +75,8 @@ func appendMessage(b []byte, m message) []byte {
 	case kindHello:
 		b = binary.LittleEndian.AppendUint32(b, uint32(m.rank))
 		b = binary.LittleEndian.AppendUint32(b, uint32(m.size))
-	case kindPut:
-		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.key)))
-		b = append(b, m.key...)
-	case kindGet, kindLook:
-		b = append(b, m.key...)
+	case kindFind, kindLook, kindEnd:
+		b = binary.LittleEndian.AppendUint32(b, uint32(m.number))
 	}
 	b = append(b, m.body...)
 	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-lengthFieldBytes))
@@ -106,27 +108,18 @@ func parseMessage(buf []byte) (message, error) {
 	}
 	m := message{kind: buf[0], call: binary.LittleEndian.Uint32(buf[1:]), body: buf[5:]}
 	switch m.kind {
-	case kindPut:
-		if len(m.body) < 2 {
-			return message{}, fmt.Errorf("%w: put without a key", errMalformed)
+	case kindFind, kindLook, kindEnd:
+		if len(m.body) != 4 {
+			return message{}, fmt.Errorf("%w: kind %d with a body of %d bytes", errMalformed, m.kind, len(m.body))
 		}
-		n := int(binary.LittleEndian.Uint16(m.body))
-		if n == 0 || n > MaxKeyBytes || 2+n > len(m.body) {
-			return message{}, fmt.Errorf("%w: put with a key of %d bytes", errMalformed, n)
-		}
-		m.key, m.body = string(m.body[2:2+n]), m.body[2+n:]
-	case kindGet, kindLook:
-		if len(m.body) == 0 || len(m.body) > MaxKeyBytes {
-			return message{}, fmt.Errorf("%w: kind %d with a key of %d bytes", errMalformed, m.kind, len(m.body))
-		}
-		m.key, m.body = string(m.body), nil
+		m.number, m.body = int(binary.LittleEndian.Uint32(m.body)), nil
 	case kindHello:
 		if len(m.body) < helloHead {
 			return message{}, fmt.Errorf("%w: hello without a rank", errMalformed)
 		}
 		m.rank, m.size = int(binary.LittleEndian.Uint32(m.body)), int(binary.LittleEndian.Uint32(m.body[4:]))
 		m.body = m.body[helloHead:]
-	case kindCancel, kindWho, kindOK, kindFailed, kindLimit, kindAborted, kindRefused, kindAbsent:
+	case kindPublish, kindLeave, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

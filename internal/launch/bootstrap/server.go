@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
@@ -22,14 +21,14 @@ const (
 // keepAlive has the server notice within seconds that a client's host has gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// Server serves a Store to the ranks of a job. A client that sends something
+// Server serves the exchange to the ranks of a job. A client that sends something
 // malformed, or the wrong token, loses its own connection and nothing else. A rank that
 // takes the job for one of another size than the first did, or whose number another
 // connected process has, is refused.
 type Server struct {
 	listener net.Listener
 	token    string
-	store    *Memory
+	board    *board
 	members  *members
 	lobby    lobby // connections without a hello
 
@@ -51,7 +50,7 @@ func Serve(l net.Listener, token string) *Server {
 
 func newServer(l net.Listener, token string) *Server {
 	return &Server{
-		listener: l, token: token, store: NewMemory(), members: newMembers(),
+		listener: l, token: token, board: newBoard(), members: newMembers(),
 		clients: make(map[net.Conn]struct{}),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -69,25 +68,16 @@ func (s *Server) Addr() string {
 	return "tcp:" + a.String()
 }
 
-// Store returns the server's own view of the exchange. Closing it ends the
-// exchange for everyone.
-func (s *Server) Store() *Memory { return s.store }
-
 // Abort makes every present and later call of every client return an
 // *AbortError. It does not block.
-func (s *Server) Abort(reason string) { s.store.Abort(reason) }
+func (s *Server) Abort(reason string) { s.board.end(&AbortError{Reason: truncate(reason)}) }
 
 // Ended makes known that the process of a rank has ended, for the given reason, and that
 // no other will have this rank. A member that waits for the rank's place, now or later,
 // is told so; the others learn it by Member.End. It does not block.
 func (s *Server) Ended(rank int, reason string) {
-	before, news := s.members.end(rank)
-	if !news {
-		return
-	}
-	reason = truncate(reason)
-	s.store.finish(placeKey(rank), append([]byte{valueEnded}, reason...))
-	s.store.finish(endKey(before), append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), reason...))
+	s.members.end(rank)
+	s.board.ended(&EndedError{Rank: rank, Reason: truncate(reason)})
 }
 
 // drain blocks until no client is connected or ctx ends.
@@ -124,7 +114,7 @@ func (s *Server) Close() error {
 		s.lobby.close()
 	}
 	s.mu.Unlock()
-	s.store.Close()
+	s.board.end(fmt.Errorf("the rendezvous: %w", net.ErrClosed))
 	s.routines.Wait()
 	return err
 }
@@ -185,7 +175,7 @@ func (s *Server) leave(c net.Conn) {
 func (s *Server) serve(conn net.Conn) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &connection{server: s, conn: conn, ctx: ctx, gets: make(map[uint32]context.CancelFunc)}
+	c := &connection{server: s, conn: conn, ctx: ctx, waits: make(map[uint32]context.CancelFunc)}
 	defer c.routines.Wait()
 	defer cancel()
 
@@ -205,7 +195,7 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	defer leave()
-	c.rank, c.incarnation = m.rank, incarnation
+	c.client = local{s.board, s.members, m.rank, m.size, incarnation}
 	if !c.answer(message{kind: kindOK, call: m.call, body: binary.LittleEndian.AppendUint64(nil, incarnation)}) {
 		return
 	}
@@ -225,11 +215,10 @@ type connection struct {
 	ctx      context.Context // ends with the connection
 	routines sync.WaitGroup
 
-	rank        int // what the client is, once it has entered
-	incarnation uint64
+	client local // its part, once it has entered
 
-	mu   sync.Mutex // guards gets
-	gets map[uint32]context.CancelFunc
+	mu    sync.Mutex // guards waits
+	waits map[uint32]context.CancelFunc
 
 	writing sync.Mutex
 }
@@ -258,33 +247,22 @@ func (c *connection) greet(r *bufio.Reader) (message, bool) {
 	return m, true
 }
 
-// refuse answers a message that asks for what its sender may not have, as answer does.
-func (c *connection) refuse(m message, why error) bool {
-	return c.answer(message{kind: kindRefused, call: m.call, body: []byte(truncate(why.Error()))})
+// refuse answers a hello that its sender may not say.
+func (c *connection) refuse(m message, why error) {
+	c.answer(message{kind: kindRefused, call: m.call, body: []byte(truncate(why.Error()))})
 }
 
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPut:
-		if err := c.checkPut(m); err != nil {
-			return c.refuse(m, err)
-		}
-		return c.answer(outcome(m.call, nil, c.server.store.Put(c.ctx, m.key, m.body)))
-	case kindGet:
-		return c.startGet(m)
-	case kindLook:
-		value, found, err := c.server.store.Look(c.ctx, m.key)
-		if err == nil && !found {
-			return c.answer(message{kind: kindAbsent, call: m.call})
-		}
-		return c.answer(outcome(m.call, value, err))
-	case kindWho:
-		return c.answer(message{kind: kindOK, call: m.call, body: []byte(c.server.members.describe())})
+	case kindPublish, kindLeave, kindLook, kindWho:
+		return c.answer(c.ask(c.ctx, m))
+	case kindFind, kindEnd:
+		return c.wait(m)
 	case kindCancel:
 		c.mu.Lock()
-		cancel := c.gets[m.call]
-		delete(c.gets, m.call)
+		cancel := c.waits[m.call]
+		delete(c.waits, m.call)
 		c.mu.Unlock()
 		if cancel != nil {
 			cancel()
@@ -294,43 +272,56 @@ func (c *connection) handle(m message) bool {
 	return false
 }
 
-// checkPut returns why a client may not put a value, or nil.
-func (c *connection) checkPut(m message) error {
-	why := ""
-	switch {
-	case !strings.HasPrefix(m.key, keysOf(c.rank)):
-		why = fmt.Sprintf("it wanted to put key %q, and may put keys that begin with %q", m.key, keysOf(c.rank))
-	case m.key == placeKey(c.rank) && !isPlaceOf(c.incarnation, m.body):
-		why = fmt.Sprintf("it wanted to put key %q for another incarnation than its own, %d", m.key, c.incarnation)
-	default:
-		return nil
+// ask carries out a call of the client, and returns the answer.
+func (c *connection) ask(ctx context.Context, m message) message {
+	var body []byte
+	var err error
+	switch m.kind {
+	case kindPublish:
+		err = c.client.Publish(ctx, m.body)
+	case kindLeave:
+		err = c.client.Leave(ctx)
+	case kindFind, kindLook:
+		incarnation, place, found, e := c.client.find(ctx, m.number, m.kind == kindFind)
+		if err = e; err == nil && !found {
+			err = errAbsent
+		}
+		body = append(binary.LittleEndian.AppendUint64(nil, incarnation), place...)
+	case kindEnd:
+		var ended *EndedError
+		if ended, err = c.client.End(ctx, m.number); err == nil {
+			err = ended
+		}
+	case kindWho:
+		var text string
+		text, err = c.client.Attendance(ctx)
+		body = []byte(text)
 	}
-	return c.server.members.refuse(c.rank, c.conn.RemoteAddr().String(), why)
+	return outcome(m.call, body, err)
 }
 
-// startGet answers a get as soon as there is a value, and lets other messages
-// through meanwhile.
-func (c *connection) startGet(m message) bool {
+// wait answers a call that may take long, and lets other messages through meanwhile.
+func (c *connection) wait(m message) bool {
 	c.mu.Lock()
-	_, twice := c.gets[m.call]
-	full := len(c.gets) >= MaxPending
+	_, twice := c.waits[m.call]
+	full := len(c.waits) >= MaxPending
 	if twice || full {
 		c.mu.Unlock()
 		return false
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	c.gets[m.call] = cancel
+	c.waits[m.call] = cancel
 	c.mu.Unlock()
 
 	c.routines.Go(func() {
-		value, err := c.server.store.Get(ctx, m.key)
+		a := c.ask(ctx, m)
 		canceled := ctx.Err() != nil
 		cancel()
 		c.mu.Lock()
-		delete(c.gets, m.call)
+		delete(c.waits, m.call)
 		c.mu.Unlock()
 		if !canceled {
-			c.answer(outcome(m.call, value, err))
+			c.answer(a)
 		}
 	})
 	return true
@@ -349,16 +340,21 @@ func (c *connection) answer(m message) bool {
 	return true
 }
 
-// outcome is the answer to a call that ended with value and err.
-func outcome(call uint32, value []byte, err error) message {
-	if err == nil {
-		return message{kind: kindOK, call: call, body: value}
-	}
-	if aborted, ok := errors.AsType[*AbortError](err); ok {
+// outcome is the answer to a call that ended with body and err.
+func outcome(call uint32, body []byte, err error) message {
+	aborted, isAborted := errors.AsType[*AbortError](err)
+	ended, isEnded := errors.AsType[*EndedError](err)
+	switch {
+	case err == nil:
+		return message{kind: kindOK, call: call, body: body}
+	case isAborted:
 		return message{kind: kindAborted, call: call, body: []byte(aborted.Reason)}
+	case isEnded:
+		return message{kind: kindEnded, call: call, body: append(binary.LittleEndian.AppendUint32(nil, uint32(ended.Rank)), ended.Reason...)}
+	case errors.Is(err, ErrLeft):
+		return message{kind: kindLeft, call: call, body: body}
+	case errors.Is(err, errAbsent):
+		return message{kind: kindAbsent, call: call}
 	}
-	if errors.Is(err, ErrLimit) {
-		return message{kind: kindLimit, call: call, body: []byte(err.Error())}
-	}
-	return message{kind: kindFailed, call: call, body: []byte(err.Error())}
+	return message{kind: kindFailed, call: call, body: []byte(truncate(err.Error()))}
 }

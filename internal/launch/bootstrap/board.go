@@ -1,0 +1,171 @@
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+)
+
+// board is what the ranks of a job and their launcher have said.
+type board struct {
+	mu    sync.Mutex
+	ranks map[int]*notice
+	ends  []*EndedError
+	news  chan struct{} // closed by the next end
+	over  chan struct{} // closed when err is set
+	err   error
+}
+
+// notice is what has been said of one rank.
+type notice struct {
+	said        chan struct{} // closed once something has been
+	found       bool          // likewise
+	incarnation uint64
+	place       []byte
+	err         error // ErrLeft or an *EndedError
+}
+
+func newBoard() *board {
+	return &board{ranks: make(map[int]*notice), news: make(chan struct{}), over: make(chan struct{})}
+}
+
+// of returns what has been said of a rank. It is called with the lock held.
+func (b *board) of(rank int) *notice {
+	if b.ranks[rank] == nil {
+		b.ranks[rank] = &notice{said: make(chan struct{})}
+	}
+	return b.ranks[rank]
+}
+
+// say sets what is said of a rank, unless its process has ended for good.
+func (b *board) say(rank int, incarnation uint64, place []byte, why error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.of(rank)
+	if b.err != nil {
+		return b.err
+	}
+	if _, ended := errors.AsType[*EndedError](n.err); ended {
+		return fmt.Errorf("rank %d has ended, and says nothing any more", rank)
+	}
+	if !n.found {
+		close(n.said)
+	}
+	n.found, n.incarnation, n.place, n.err = true, incarnation, slices.Clone(place), why
+	return nil
+}
+
+// ended says that no other process will have a rank.
+func (b *board) ended(e *EndedError) {
+	if b.say(e.Rank, 0, nil, e) != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ends = append(b.ends, e)
+	close(b.news)
+	b.news = make(chan struct{})
+}
+
+// await calls ready, with the lock held, until that returns nil. In between it waits for the
+// channel that ready has returned.
+func (b *board) await(ctx context.Context, ready func() <-chan struct{}) error {
+	for {
+		b.mu.Lock()
+		err := b.err
+		var happens <-chan struct{}
+		if err == nil {
+			happens = ready()
+		}
+		b.mu.Unlock()
+		if err != nil || happens == nil {
+			return err
+		}
+		select {
+		case <-happens:
+		case <-b.over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// end makes every present and later call return err.
+func (b *board) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+		close(b.over)
+	}
+}
+
+// local is a rank's part in the exchange where the board is in this process: in that of the
+// rank, or in the server's for a client.
+type local struct {
+	board       *board
+	members     *members
+	rank, size  int
+	incarnation uint64
+}
+
+func (l *local) Publish(_ context.Context, place []byte) error {
+	if err := checkPlace(place); err != nil {
+		return err
+	}
+	return l.board.say(l.rank, l.incarnation, place, nil)
+}
+
+func (l *local) Leave(context.Context) error {
+	return l.board.say(l.rank, l.incarnation, nil, ErrLeft)
+}
+
+func (l *local) find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error) {
+	if rank < 0 || rank >= l.size {
+		return 0, nil, false, fmt.Errorf("rank %d of a job of %d ranks was looked for", rank, l.size)
+	}
+	var n notice
+	err = l.board.await(ctx, func() <-chan struct{} {
+		if n = *l.board.of(rank); n.found || !wait {
+			return nil
+		}
+		return n.said
+	})
+	return n.incarnation, n.place, n.found, cmp.Or(err, n.err)
+}
+
+func (l *local) End(ctx context.Context, n int) (e *EndedError, err error) {
+	err = l.board.await(ctx, func() <-chan struct{} {
+		if n >= len(l.board.ends) {
+			return l.board.news
+		}
+		e = l.board.ends[n]
+		return nil
+	})
+	return e, err
+}
+
+func (l *local) Attendance(context.Context) (string, error) { return l.members.describe(), nil }
+
+func (l *local) Close() error {
+	l.board.end(fmt.Errorf("the rendezvous: %w", net.ErrClosed))
+	return nil
+}
+
+// checkPlace returns why a place cannot be published, or nil.
+func checkPlace(place []byte) error {
+	if len(place) > MaxPlaceBytes {
+		return fmt.Errorf("a place of %d bytes, the longest is %d: %w", len(place), MaxPlaceBytes, ErrLimit)
+	}
+	return nil
+}
+
+// truncate keeps a reason within the length of a message.
+func truncate(reason string) string {
+	const most = 1024
+	return reason[:min(len(reason), most)]
+}

@@ -1,0 +1,85 @@
+// Package bootstrap is how the ranks of a job find each other: an exchange of their
+// places (Member), and the environment variables by which a launcher tells a process its
+// place in the job (FromEnvironment).
+//
+// # Environment
+//
+// Contract lists the variables. `xdprma run` sets all of it. Under a launcher that speaks
+// PMI, such as srun and mpiexec.hydra, nothing has to be set: the launcher's variables
+// give rank and size, and rank 0 tells the others over PMI where it serves the exchange,
+// and the job's id (package pmi). torchrun's variables say the same in another way. With
+// other launchers the user sets the rendezvous and the job's id.
+//
+// XDP takes an interface or an address. Where neither is named, auto means UDP, at
+// the address from which the rendezvous is reached.
+//
+// A process with neither rank, size nor rendezvous set is a job of its own, of
+// one rank. It is an error if a launcher's variables say that it has started several
+// such processes and do not say how they find each other.
+//
+// # Trust
+//
+// The exchange is neither encrypted nor authenticated beyond the job id in a
+// connection's first message. It keeps strangers and other jobs out by mistake
+// or guesswork; it does not withstand somebody who reads its connections. A rank speaks
+// for itself alone: no message names the rank or the incarnation that it is from.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+)
+
+// Limits of the exchange. A call that exceeds one fails with ErrLimit and changes nothing.
+const (
+	MaxPlaceBytes = 4 << 10 // length of what a rank publishes
+	MaxPending    = 1024    // calls outstanding in one client
+	MaxClients    = 4096    // connected clients of a server
+)
+
+var (
+	// ErrLimit is wrapped by the error of a call that would exceed a limit.
+	ErrLimit = errors.New("limit of the rendezvous exceeded")
+	// ErrRefused is wrapped by Dial's error when the server turned the client away.
+	ErrRefused = errors.New("the rendezvous refused this process")
+	// ErrLeft is that a rank has left the job.
+	ErrLeft = errors.New("it has left the job")
+)
+
+// AbortError is what every call returns once the launcher has aborted the job,
+// with the first reason it gave.
+type AbortError struct{ Reason string }
+
+// Error returns the reason that was given.
+func (e *AbortError) Error() string { return "the job was aborted: " + e.Reason }
+
+// EndedError is that the process of a rank has ended, and that no other will have its
+// rank.
+type EndedError struct {
+	Rank   int
+	Reason string
+}
+
+// Error returns how the process ended.
+func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
+
+// exchange is what a rank says to the others, and hears of them. All methods may be called
+// concurrently, and those without another word block for one round trip. After Close they
+// return an error that wraps net.ErrClosed, and after an abort an *AbortError.
+type exchange interface {
+	// Publish makes known where this rank is: it sets what Find returns.
+	Publish(ctx context.Context, place []byte) error
+	// Leave makes known that this rank has left the job: from then on, Find fails with
+	// ErrLeft, until another process publishes a place of the rank.
+	Leave(ctx context.Context) error
+	// find is Member.Find, or without waiting Member.FindNow.
+	find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error)
+	// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
+	// one. Only a launcher tells of ends.
+	End(ctx context.Context, n int) (*EndedError, error)
+	// Attendance returns in words which ranks of the job are there and which are not, and
+	// which process was last refused.
+	Attendance(ctx context.Context) (string, error)
+	// Close ends this rank's part and unblocks its calls. It is idempotent.
+	Close() error
+}
