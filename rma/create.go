@@ -94,7 +94,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
-	w := &Win{comm: c, poller: c.Job().Poller(), memory: mem, hints: hints, targets: make([]target, c.Size())}
+	w := &Win{comm: c, poller: c.Job().Poller(), exposed: mem, hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		}
 	}
 	err = w.register(ctx, window.Config{
-		Flavor: flavor, Memory: w.memory, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
+		Flavor: flavor, Memory: w.exposed, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
 		w.hide(w.poller.Lock())

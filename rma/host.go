@@ -107,10 +107,10 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		w.memory, fault = window.MapAnonymous(size, align)
+		w.exposed, fault = window.MapAnonymous(size, align)
 		return fault, nil
 	}
-	w.host, w.memory = h, window.Slice(h.part(me, size))
+	w.host, w.exposed = h, window.Slice(h.part(me, size))
 	w.reachable(size)
 	return nil, nil
 }

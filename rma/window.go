@@ -47,7 +47,7 @@ type Win struct {
 	comm       *comm.Comm
 	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *userspace.Poller
-	memory     window.Memory // of this rank; nil without
+	exposed    window.Memory // of this rank; nil without
 	own        *window.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
@@ -165,8 +165,8 @@ func (w *Win) hide(t epochs.Turn) {
 func (w *Win) release() (err error) {
 	if w.own != nil {
 		err = w.own.Free() // which closes the memory
-	} else if w.memory != nil {
-		err = w.memory.Close()
+	} else if w.exposed != nil {
+		err = w.exposed.Close()
 	}
 	w.region.Close()
 	if fault := w.host.close(); err == nil {
