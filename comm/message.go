@@ -92,7 +92,7 @@ func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, ta
 // both are done. If one fails, the other is given up as if ctx had ended.
 func Sendrecv[S, R datatype.Element](ctx context.Context, c *Comm, send []S, dest, sendTag int, recv []R, source, recvTag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
-	return c.exchange(ctx, bytesOf(send), dest, sendTag, bytesOf(recv), source, recvTag)
+	return c.sendrecv(ctx, bytesOf(send), dest, sendTag, bytesOf(recv), source, recvTag)
 }
 
 // Probe blocks until there is a message that a receive with the same source and tag
@@ -209,8 +209,8 @@ func (c *Comm) recvFrom(ctx context.Context, op string, buf []byte, source, tag 
 	return c.transfer(ctx, op, none, collective.Half{Rank: source, Tag: tag, Data: buf}, probe)
 }
 
-// exchange is Sendrecv.
-func (c *Comm) exchange(ctx context.Context, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
+// sendrecv is Sendrecv.
+func (c *Comm) sendrecv(ctx context.Context, send []byte, dest, sendTag int, recv []byte, source, recvTag int) (Status, error) {
 	const op = "sendrecv"
 	err := c.checkSend(op, dest, sendTag)
 	if err == nil {

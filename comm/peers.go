@@ -13,7 +13,7 @@ import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
-// openStore joins the exchange, completes o.Place with what the launcher has told, and has
+// openStore joins the rendezvous, completes o.Place with what the launcher has told, and has
 // the log say what it waits for.
 func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 	address, rank := cmp.Or(o.Place.Rendezvous, "told over PMI"), o.Place.Rank
@@ -76,7 +76,7 @@ func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
 const onTheWay = 100 * time.Millisecond
 
 // watchEnds has the peers whose processes end, as the launcher tells, counted as failed
-// without waiting for their silence. It ends with the exchange.
+// without waiting for their silence. It ends with the rendezvous.
 func (j *Job) watchEnds(ctx context.Context) {
 	for n := 0; ; n++ {
 		ended, err := j.store.End(ctx, n)

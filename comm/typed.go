@@ -142,7 +142,7 @@ func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag in
 	if err := in.open(&recv, "sendrecv", source); err != nil {
 		return Status{}, err
 	}
-	s, err = c.exchange(ctx, data, dest, sendTag, in.data, source, recvTag)
+	s, err = c.sendrecv(ctx, data, dest, sendTag, in.data, source, recvTag)
 	in.fill(s.Count)
 	return s, err
 }

@@ -279,7 +279,7 @@ func freePorts(ranks int) (ports []uint16, err error) {
 	return ports, nil
 }
 
-// rendezvous serves the exchange where every rank reaches it: a unix socket is
+// rendezvous is served where every rank reaches it: a unix socket is
 // found through the file system, from any network namespace.
 func (r *runner) rendezvous() error {
 	addr := "tcp:127.0.0.1:0"

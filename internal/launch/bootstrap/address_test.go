@@ -132,7 +132,7 @@ func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := first.exchange.(*serving).server.listener.Addr()
+		at := first.rendezvous.(*serving).server.listener.Addr()
 		dial := test.dial
 		if tcp, ok := at.(*net.TCPAddr); ok {
 			dial = net.JoinHostPort(cmp.Or(test.dial, tcp.IP.String()), strconv.Itoa(tcp.Port))

@@ -104,7 +104,7 @@ func (b *board) end(err error) {
 	}
 }
 
-// local is a rank's part in the exchange where the board is in this process: in that of the
+// local is a rank's part in the rendezvous where the board is in this process: in that of the
 // rank, or in the server's for a client.
 type local struct {
 	board       *board

@@ -98,8 +98,8 @@ func dialNext(t testing.TB, addr string) (c *Client, rank int) {
 	return c, rank
 }
 
-// exchanges runs f over every implementation, with the parts of two ranks; the first is own.
-func exchanges(t *testing.T, f func(t *testing.T, a, b exchange, own int)) {
+// everyRendezvous runs f over every implementation, with the parts of two ranks; the first is own.
+func everyRendezvous(t *testing.T, f func(t *testing.T, a, b rendezvous, own int)) {
 	for _, addr := range []string{"tcp:127.0.0.1:0", "127.0.0.1:0", "unix:"} {
 		name, _, _ := strings.Cut(addr, ":")
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func exchanges(t *testing.T, f func(t *testing.T, a, b exchange, own int)) {
 }
 
 func TestPlaceIsSeenByAll(t *testing.T) {
-	exchanges(t, func(t *testing.T, a, b exchange, own int) {
+	everyRendezvous(t, func(t *testing.T, a, b rendezvous, own int) {
 		ctx := testContext(t)
 		if _, place, found, err := b.find(ctx, own, false); err != nil || found {
 			t.Fatalf("looked, and found %q, %v, before anything was published", place, err)
@@ -151,7 +151,7 @@ func TestPlaceIsSeenByAll(t *testing.T) {
 }
 
 func TestPlacesAndRanksBeyondTheLimitsAreRefused(t *testing.T) {
-	exchanges(t, func(t *testing.T, a, b exchange, own int) {
+	everyRendezvous(t, func(t *testing.T, a, b rendezvous, own int) {
 		ctx := testContext(t)
 		if err := a.Publish(ctx, make([]byte, MaxPlaceBytes+1)); !errors.Is(err, ErrLimit) {
 			t.Errorf("got %v, want ErrLimit", err)
@@ -172,7 +172,7 @@ func TestPlacesAndRanksBeyondTheLimitsAreRefused(t *testing.T) {
 }
 
 func TestEndedContextEndsWaiting(t *testing.T) {
-	exchanges(t, func(t *testing.T, a, b exchange, own int) {
+	everyRendezvous(t, func(t *testing.T, a, b rendezvous, own int) {
 		for i := range 2 * MaxPending { // more than may be outstanding: a cancelled call counts no longer
 			ctx, cancel := context.WithCancel(context.Background())
 			go cancel()
@@ -202,7 +202,7 @@ func TestAbortReachesEveryCall(t *testing.T) {
 	own := &local{s.board, s.members, 0, manyRanks, 1}
 	ctx := testContext(t)
 	blocked := make(chan error, 4)
-	for _, x := range []exchange{a, own} {
+	for _, x := range []rendezvous{a, own} {
 		go func() {
 			_, _, _, err := x.find(ctx, rank, true)
 			blocked <- err
@@ -222,7 +222,7 @@ func TestAbortReachesEveryCall(t *testing.T) {
 }
 
 func TestCloseUnblocksCalls(t *testing.T) {
-	exchanges(t, func(t *testing.T, a, _ exchange, own int) {
+	everyRendezvous(t, func(t *testing.T, a, _ rendezvous, own int) {
 		ctx := testContext(t)
 		blocked := make(chan error, 1)
 		go func() {

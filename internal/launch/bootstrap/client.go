@@ -23,7 +23,7 @@ const (
 	tryTimeout   = 10 * time.Second // bounds one attempt of several
 )
 
-// Client is a rank's part in an exchange that is served elsewhere.
+// Client is a rank's part in a rendezvous that is served elsewhere.
 type Client struct {
 	conn        net.Conn
 	incarnation uint64

@@ -102,15 +102,15 @@ func (c *Config) meet(ctx context.Context) (job uint64, rendezvous string, err e
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	job, rendezvous, err = c.exchange(conn)
+	job, rendezvous, err = c.announce(conn)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("not all ranks came to the launcher's PMI (%s says how long to wait): %w; %w", EnvPatience, ctx.Err(), err)
 	}
 	return job, rendezvous, err
 }
 
-// exchange makes rank 0's Job and Rendezvous known over a connection to a PMI server.
-func (c *Config) exchange(conn io.ReadWriter) (job uint64, rendezvous string, err error) {
+// announce makes rank 0's Job and Rendezvous known over a connection to a PMI server.
+func (c *Config) announce(conn io.ReadWriter) (job uint64, rendezvous string, err error) {
 	client, err := pmi.Init(conn, pmi.V2, pmi.Identity{Rank: c.Rank, Size: c.Size, Job: c.PMI.Job})
 	if err != nil {
 		return 0, "", err

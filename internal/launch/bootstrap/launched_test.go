@@ -114,7 +114,7 @@ func TestRanksMeetOverPMI(t *testing.T) {
 	places := launch(t, size)
 	known := make([]learned, size)
 	results := make(chan error, size)
-	ended := make(chan struct{}) // the exchange of the first life, with rank 0
+	ended := make(chan struct{}) // the rendezvous of the first life, with rank 0
 	for rank, place := range places {
 		go func() {
 			results <- func() error {

@@ -11,9 +11,9 @@ import (
 // drainTimeout bounds how long a rank that serves the rendezvous stays for the others.
 const drainTimeout = 5 * time.Second
 
-// Member is a rank's part in the exchange of its job.
+// Member is a rank's part in the rendezvous of its job.
 type Member struct {
-	exchange
+	rendezvous
 	// Incarnation numbers this process among those that have had its rank, one after the
 	// other: it is larger than that of each earlier one, whatever became of the clocks.
 	Incarnation uint64
@@ -26,7 +26,7 @@ type Member struct {
 	Place Config
 }
 
-// Open joins the exchange that c names, as the rank that c says. It blocks until the
+// Open joins the rendezvous that c names, as the rank that c says. It blocks until the
 // rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
 // attempt has failed. Where a launcher speaks PMI it waits for all ranks as well. Its error
 // wraps ErrRefused if another process has the rank, or if others were told of another size
@@ -56,13 +56,13 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 		if err != nil {
 			return nil, err
 		}
-		return &Member{exchange: &local{newBoard(), members, c.Rank, c.Size, incarnation}, Incarnation: incarnation}, nil
+		return &Member{rendezvous: &local{newBoard(), members, c.Rank, c.Size, incarnation}, Incarnation: incarnation}, nil
 	case !c.Serve:
 		client, err := Dial(ctx, &c, failed)
 		if err != nil {
 			return nil, err
 		}
-		return &Member{exchange: client, Incarnation: client.incarnation, Rendezvous: host(client.conn.RemoteAddr())}, nil
+		return &Member{rendezvous: client, Incarnation: client.incarnation, Rendezvous: host(client.conn.RemoteAddr())}, nil
 	}
 	if l == nil {
 		var err error
@@ -77,7 +77,7 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 		return nil, err
 	}
 	s.start()
-	return &Member{exchange: &serving{local{s.board, s.members, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
+	return &Member{rendezvous: &serving{local{s.board, s.members, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
 		Rendezvous: host(l.Addr()), Notice: c.servedHere(l.Addr())}, nil
 }
 
@@ -113,7 +113,7 @@ type serving struct {
 }
 
 // Close waits until the other ranks have closed theirs, at most five seconds,
-// because the exchange ends with this process.
+// because the rendezvous ends with this process.
 func (s *serving) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

@@ -39,7 +39,7 @@ func TestRanksSpeakForThemselves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn := m.exchange.(*Client).conn
+			conn := m.rendezvous.(*Client).conn
 			if _, err := conn.Write(appendMessage(nil, forged.m)); err != nil {
 				t.Fatal(err)
 			}

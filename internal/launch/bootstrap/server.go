@@ -21,7 +21,7 @@ const (
 // keepAlive has the server notice within seconds that a client's host has gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// Server serves the exchange to the ranks of a job. A client that sends something
+// Server serves the rendezvous to the ranks of a job. A client that sends something
 // malformed, or the wrong token, loses its own connection and nothing else. A rank that
 // takes the job for one of another size than the first did, or whose number another
 // connected process has, is refused.

@@ -7,7 +7,7 @@ type Variable struct{ Name, Meaning string }
 var Contract = []Variable{
 	{EnvRank, "the rank of this process, from 0; else the launcher's variable says it"},
 	{EnvSize, "the number of ranks; else the launcher's variable says it"},
-	{EnvJob, "1 to 16 hexadecimal digits, not zero, the same for all ranks and chosen at random for each job; it is also the secret that admits a rank to the exchange, and frames carry only a hash of it"},
+	{EnvJob, "1 to 16 hexadecimal digits, not zero, the same for all ranks and chosen at random for each job; it is also the secret that admits a rank to the rendezvous, and frames carry only a hash of it"},
 	{EnvRendezvous, "where the ranks find each other: host:port, tcp:host:port or unix:/path"},
 	{EnvServe, "0: something else than rank 0 serves the rendezvous, as `xdprma run` does; 1, the default: rank 0 does"},
 	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own"},

@@ -102,7 +102,7 @@ func (c *Config) setDefaults() {
 type Engine struct {
 	*link.Link
 	*membership.View
-	*message.Exchange
+	*message.Messages
 	*onesided.Operations
 	cfg   Config
 	Stats Stats
@@ -124,7 +124,7 @@ func New(cfg Config) *Engine {
 		Over:   func(context uint32, failed int) { e.Break(context, failed) },
 		Member: func(s *link.Session) *membership.Member { return &sessionOf(s).Member },
 	})
-	e.Exchange = message.New(e.Link, message.Config{
+	e.Messages = message.New(e.Link, message.Config{
 		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, MaxUnexpected: cfg.MaxUnexpected,
 		Members: e.View, Counts: &e.Stats.Counts, Get: e.fetch,
 		Peer: func(s *link.Session) *message.Peer { return &sessionOf(s).mail },

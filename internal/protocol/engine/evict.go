@@ -17,7 +17,7 @@ func (e *Engine) Evict(mem []byte) {
 	err := &mpierr.Error{Op: "window free", Class: mpierr.Win, Rank: mpierr.NoRank, Err: errEvicted}
 	within := func(b []byte) bool { return overlap(b, mem) }
 	e.Operations.Evict(err, within)
-	e.Exchange.Evict(err, within)
+	e.Messages.Evict(err, within)
 }
 
 // overlap reports whether a and b have bytes in common.

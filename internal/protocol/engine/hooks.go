@@ -35,7 +35,7 @@ func (u *upper) Ready(to *link.Session) {
 	s := sessionOf(to)
 	u.View.Ready(to)
 	u.Operations.Ready(&s.ops)
-	u.Exchange.Ready(&s.mail)
+	u.Messages.Ready(&s.mail)
 	if s.leaving {
 		(*Engine)(u).sayBye(s)
 	}
@@ -79,12 +79,12 @@ func (u *upper) Failed(gone *link.Session) {
 	s := sessionOf(gone)
 	u.TakeFailure(gone)
 	u.Operations.Fail(&s.ops)
-	u.Exchange.EndPeer(&s.mail, s.Failure())
+	u.Messages.EndPeer(&s.mail, s.Failure())
 }
 
 // Sweep implements link.Upper.
 func (u *upper) Sweep() {
-	u.Exchange.Sweep()
+	u.Messages.Sweep()
 	u.Operations.Sweep()
 }
 
@@ -129,7 +129,7 @@ func (o *others) Response(s *link.Session, r wire.Record) bool {
 
 // Offered implements onesided.Others.
 func (o *others) Offered(s *link.Session, id uint32) (data []byte, ok bool) {
-	return o.Exchange.Offered(&sessionOf(s).mail, id)
+	return o.Messages.Offered(&sessionOf(s).mail, id)
 }
 
 // fetch is message.Config.Get.

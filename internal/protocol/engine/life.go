@@ -56,7 +56,7 @@ func (e *Engine) takeBye(s *Session) {
 		return
 	}
 	e.Operations.EndPeer(&s.ops, s.Left())
-	e.Exchange.EndPeer(&s.mail, s.Left())
+	e.Messages.EndPeer(&s.mail, s.Left())
 }
 
 // A ByeWait is met when no living peer is known that this rank still has

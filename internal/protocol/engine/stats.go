@@ -31,7 +31,7 @@ type Usage struct {
 // Usage returns what e holds. It looks at every operation: it is for monitoring
 // and tests, not for the data path.
 func (e *Engine) Usage() Usage {
-	l, m, o := e.Link.Usage(), e.Exchange.Usage(), e.Operations.Usage()
+	l, m, o := e.Link.Usage(), e.Messages.Usage(), e.Operations.Usage()
 	return Usage{
 		Slots: l.Slots, FreeSlots: l.FreeSlots, Parked: l.Parked, LockWaits: l.Kept, Active: l.Active, Sessions: l.Sessions,
 		Unexpected: m.Unexpected, Receives: m.Receives, Sends: m.Sends, Operations: o.Operations, TypeBytes: o.TypeBytes,

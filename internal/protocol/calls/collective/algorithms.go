@@ -3,7 +3,7 @@ package collective
 import "math/bits"
 
 // Each collective has an algorithm: a function that is called again and again, takes in
-// what the exchange before has brought, and describes the next one. step counts the calls.
+// what the transfer before has brought, and describes the next one. step counts the calls.
 
 // Barrier begins a barrier. It takes one message a rank in each of log2(Size) rounds.
 func (c *Comm) Barrier() *Call { return c.begin("barrier", 0, barrier) }
@@ -157,7 +157,7 @@ func (c *Comm) Alltoall(send, recv []byte) *Call {
 	return k
 }
 
-// alltoall exchanges with one rank a round.
+// alltoall swaps with one rank a round.
 func alltoall(k *Call) bool {
 	c, n := k.c, len(k.send)/k.c.Size
 	if k.steps == 0 {

@@ -113,12 +113,12 @@ func (k *Call) passOn() {
 
 // takeFirst takes in the first message, and reports whether it makes sense.
 func (k *Call) takeFirst() bool {
-	b, n := &k.cast, k.exchange.In.Length
+	b, n := &k.cast, k.transfer.In.Length
 	if n >= 8 {
 		b.total = binary.LittleEndian.Uint64(b.first)
 	}
 	if n < 8 || uint64(n-8) != min(b.total, firstPiece) {
-		k.Refuse(mpierr.New(k.op, mpierr.Intern, k.exchange.from, "it sent %d bytes as the start of %d", n, b.total))
+		k.Refuse(mpierr.New(k.op, mpierr.Intern, k.transfer.from, "it sent %d bytes as the start of %d", n, b.total))
 		return false
 	}
 	k.send = append([]byte(nil), b.first[8:n]...)

@@ -9,18 +9,18 @@ import (
 )
 
 // Call is a collective at one rank, from its begin to its end. It is a sequence of
-// exchanges: in each the rank sends a message to one other, or receives one, or both at
+// transfers: in each the rank sends a message to one other, or receives one, or both at
 // once. It implements Machine.
 type Call struct {
 	c    *Comm
 	op   string
-	next func(*Call) bool // takes in what has come and describes the exchange that follows; false: none does
+	next func(*Call) bool // takes in what has come and describes the transfer that follows; false: none does
 
 	phase    phase
 	steps    int      // calls of next
 	tag      int      // of the first round
 	wrong    error    // with what this rank was given
-	exchange Transfer // that goes on, or is given up
+	transfer Transfer // that goes on, or is given up
 	shorter  bool     // what comes may be shorter than its memory
 	err      error
 
@@ -36,10 +36,10 @@ type Call struct {
 type phase uint8
 
 const (
-	begun      phase = iota
-	working          // next is to be called
-	exchanging       // the exchange is described, or goes on
-	ending           // next has nothing more
+	begun        phase = iota
+	working            // next is to be called
+	transferring       // the transfer is described, or goes on
+	ending             // next has nothing more
 	over
 )
 
@@ -74,10 +74,10 @@ func (k *Call) Refuse(err error) {
 // Err returns what the call, which is over, has failed with, or nil.
 func (k *Call) Err() error { return k.err }
 
-// swap describes the next exchange: round tells messages of the call between the same two
+// swap describes the next transfer: round tells messages of the call between the same two
 // ranks apart.
 func (k *Call) swap(to int, out []byte, from int, in []byte, round int) bool {
-	x, tag, fault := &k.exchange, k.tag|round, k.exchange.fault
+	x, tag, fault := &k.transfer, k.tag|round, k.transfer.fault
 	x.Begin(k.c, Half{to, tag, out}, Half{from, tag, in})
 	x.fault, k.shorter = fault, false
 	x.Out.Collective, x.In.Collective = true, true
@@ -97,11 +97,11 @@ func (k *Call) Step(e *engine.Engine) Need {
 		return k.enter(e)
 	case working:
 		return Work
-	case exchanging:
-		switch need := k.exchange.Step(e); need {
+	case transferring:
+		switch need := k.transfer.Step(e); need {
 		case Done:
 			return k.taken(e)
-		case Last: // of the exchange
+		case Last: // of the transfer
 			return Wait
 		default:
 			return need
@@ -130,33 +130,33 @@ func (k *Call) enter(e *engine.Engine) Need {
 
 // Work implements Machine.
 func (k *Call) Work() {
-	if k.phase == exchanging {
-		k.exchange.Work()
+	if k.phase == transferring {
+		k.transfer.Work()
 		return
 	}
 	k.phase = ending
 	if k.next(k) {
-		k.phase = exchanging
+		k.phase = transferring
 	}
 	k.steps++
 }
 
 // Met implements Machine.
-func (k *Call) Met() bool { return k.exchange.Met() }
+func (k *Call) Met() bool { return k.transfer.Met() }
 
-// taken ends an exchange of which both halves are over.
+// taken ends a transfer of which both halves are over.
 func (k *Call) taken(e *engine.Engine) Need {
 	if err := k.outcome(); err != nil {
 		return k.fail(e, err)
 	}
-	k.exchange.fault, k.phase = nil, working
+	k.transfer.fault, k.phase = nil, working
 	return Work
 }
 
-// outcome returns what is wrong with the exchange, or nil. A failure at another rank
+// outcome returns what is wrong with the transfer, or nil. A failure at another rank
 // counts before this rank's giving up.
 func (k *Call) outcome() error {
-	x := &k.exchange
+	x := &k.transfer
 	if x.to != Nobody && x.Out.Err() != nil {
 		return k.c.Named(k.op, x.to, x.Out.Err())
 	}
@@ -187,12 +187,12 @@ func (k *Call) fail(e *engine.Engine, err error) Need {
 }
 
 // GiveUp implements Machine.
-func (k *Call) GiveUp(err error) { k.exchange.GiveUp(err) }
+func (k *Call) GiveUp(err error) { k.transfer.GiveUp(err) }
 
 // Drop implements Machine.
 func (k *Call) Drop(e *engine.Engine) {
-	if k.phase == exchanging {
-		k.exchange.Drop(e)
+	if k.phase == transferring {
+		k.transfer.Drop(e)
 	}
 	k.phase = over
 }

@@ -106,7 +106,7 @@ func (l *lab) carry(t *testing.T, calls ...Machine) {
 
 var errEnough = &mpierr.Error{Class: mpierr.Timeout, Rank: mpierr.NoRank, Err: errors.New("enough")}
 
-// TestHalfFailedCallWaitsForWhatIsOnItsWay has a half of an exchange fail while the message
+// TestHalfFailedCallWaitsForWhatIsOnItsWay has a half of a transfer fail while the message
 // of the other is being fetched into the caller's memory: the call goes on until that is
 // over, and says so, and does not ask for another step before.
 func TestHalfFailedCallWaitsForWhatIsOnItsWay(t *testing.T) {

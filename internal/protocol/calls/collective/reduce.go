@@ -70,7 +70,7 @@ func reduce(k *Call) bool {
 	return false
 }
 
-// allreduce has two ranks at a time exchange their elements. Both combine them, the
+// allreduce has two ranks at a time swap their elements. Both combine them, the
 // lower rank's first, so that both have the same. Ranks from the last power of two on
 // take no part: others bring their elements in.
 func allreduce(k *Call) bool {

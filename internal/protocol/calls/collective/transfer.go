@@ -41,7 +41,7 @@ type Half struct {
 const Nobody = -2
 
 // errOtherHalf is what a half is given up with; the other half's error counts.
-var errOtherHalf = errors.New("the other half of the exchange has failed")
+var errOtherHalf = errors.New("the other half of the transfer has failed")
 
 // Begin makes t the transfer of two halves on c, which must not move or change until t is
 // over.

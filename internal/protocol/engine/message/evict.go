@@ -9,7 +9,7 @@ import (
 
 // Evict ends, with err, receives into memory that is about to be unmapped, and messages
 // that are being sent from there. within tells that memory from other.
-func (x *Exchange) Evict(err *mpierr.Error, within func([]byte) bool) {
+func (x *Messages) Evict(err *mpierr.Error, within func([]byte) bool) {
 	for rank := range x.cfg.Size {
 		s := x.peer(rank)
 		if s == nil {
@@ -32,7 +32,7 @@ func (x *Exchange) Evict(err *mpierr.Error, within func([]byte) bool) {
 
 // evictSends withdraws the messages whose data lies in the memory. Their receivers may
 // have begun to get them, and go on with a copy.
-func (x *Exchange) evictSends(err *mpierr.Error, within func([]byte) bool) {
+func (x *Messages) evictSends(err *mpierr.Error, within func([]byte) bool) {
 	var found []*Sending
 	look := func(p *Sending) {
 		if p != nil && within(p.Data) {

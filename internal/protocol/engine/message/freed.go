@@ -23,7 +23,7 @@ var errFreed = errors.New("the communicator has been freed")
 // FreeContext ends the receiving of messages on a context, but for receives that are
 // posted: other messages, those here and those to come, are dropped, and their senders
 // told that they are taken.
-func (x *Exchange) FreeContext(context uint32) {
+func (x *Messages) FreeContext(context uint32) {
 	x.cfg.Members.ForgetContext(x.freed.add(context)) // nothing uses that one any more
 	for i := 0; i < x.match.arrivals.Len(); {
 		if x.match.arrivals.At(i).context == context {
@@ -55,7 +55,7 @@ func (f *freed) add(context uint32) (forgotten uint32) {
 }
 
 // drop forgets a, a message that nobody will receive.
-func (x *Exchange) drop(a *arrival) {
+func (x *Messages) drop(a *arrival) {
 	x.counts.Dropped++
 	switch s := a.session; {
 	case a.own != nil:

@@ -22,7 +22,7 @@ var (
 // PostReceive begins r: it matches the oldest message that has arrived for it, or
 // waits for one. Receives that match the same message get it in the order posted.
 // It fails at once, or later, if nobody is there to send what it waits for.
-func (x *Exchange) PostReceive(r *Receive) {
+func (x *Messages) PostReceive(r *Receive) {
 	if !x.tryReceive(r) {
 		x.addPosted(r)
 		x.feed(r)
@@ -31,7 +31,7 @@ func (x *Exchange) PostReceive(r *Receive) {
 
 // TryReceive is PostReceive for a receive or probe that does not wait: it reports
 // whether r is met.
-func (x *Exchange) TryReceive(r *Receive) bool {
+func (x *Messages) TryReceive(r *Receive) bool {
 	if x.tryReceive(r) {
 		return true
 	}
@@ -41,7 +41,7 @@ func (x *Exchange) TryReceive(r *Receive) bool {
 	return false
 }
 
-func (x *Exchange) tryReceive(r *Receive) bool {
+func (x *Messages) tryReceive(r *Receive) bool {
 	if i := x.match.find(r); i >= 0 {
 		if r.Probe {
 			r.found(x.match.arrivals.At(i))
@@ -71,7 +71,7 @@ func (x *Exchange) tryReceive(r *Receive) bool {
 
 // WithdrawReceive ends a receive that has no message yet, and reports whether it did: a
 // receive that has one goes on until it is met, which the sender's death ends too.
-func (x *Exchange) WithdrawReceive(r *Receive) bool {
+func (x *Messages) WithdrawReceive(r *Receive) bool {
 	i := slices.Index(x.match.posted.All(), r)
 	if i < 0 {
 		return false
@@ -82,7 +82,7 @@ func (x *Exchange) WithdrawReceive(r *Receive) bool {
 }
 
 // accept lets r have message a.
-func (x *Exchange) accept(r *Receive, a *arrival) {
+func (x *Messages) accept(r *Receive, a *arrival) {
 	r.found(a)
 	if a.length > len(r.Buffer) {
 		r.err = &mpierr.Error{Op: "recv", Class: mpierr.Truncate, Rank: a.from, Err: errTruncated}
@@ -114,7 +114,7 @@ func (x *Exchange) accept(r *Receive, a *arrival) {
 
 // Got ends a receive whose data has come from s, or will not come. evicted says that
 // nobody wants the data any more, because the memory of the receive goes.
-func (x *Exchange) Got(r *Receive, s *Peer, offer uint32, err *mpierr.Error, evicted bool) {
+func (x *Messages) Got(r *Receive, s *Peer, offer uint32, err *mpierr.Error, evicted bool) {
 	switch failed, broken := x.cfg.Members.Revoked(r.Context); {
 	case err == nil || evicted && x.left(s) == nil && s.Failure() == nil:
 		x.tellTaken(s, offer)
@@ -127,14 +127,14 @@ func (x *Exchange) Got(r *Receive, s *Peer, offer uint32, err *mpierr.Error, evi
 }
 
 // tellTaken has the sender told that its message is here, or will not be asked for.
-func (x *Exchange) tellTaken(s *Peer, offer uint32) {
+func (x *Messages) tellTaken(s *Peer, offer uint32) {
 	s.news = append(s.news, news{wire.CodeTaken, offer})
 	s.MarkDirty()
 }
 
 // TakeWithdrawn takes in that s has given up an offer. A receive that has matched it gets it
 // all the same: what came after it may have gone to later receives.
-func (x *Exchange) TakeWithdrawn(s *Peer, offer uint32) mpierr.Class {
+func (x *Messages) TakeWithdrawn(s *Peer, offer uint32) mpierr.Class {
 	if offer < Offers {
 		return mpierr.Arg
 	}
@@ -148,7 +148,7 @@ func (x *Exchange) TakeWithdrawn(s *Peer, offer uint32) mpierr.Class {
 
 // TakeMessage takes in a message, or the offer of one. The class is Comm if s is not in
 // the group of its context.
-func (x *Exchange) TakeMessage(s *Peer, r *wire.Record) mpierr.Class {
+func (x *Messages) TakeMessage(s *Peer, r *wire.Record) mpierr.Class {
 	a := arrival{from: s.Rank(), session: s, cost: wire.MessageCost(len(r.Data))}
 	if r.Code == wire.CodeOffer {
 		o, ok := r.Offer()
@@ -200,7 +200,7 @@ func (x *Exchange) TakeMessage(s *Peer, r *wire.Record) mpierr.Class {
 // senders: otherwise the two would wait for each other.
 
 // paid gives the sender of a, which needs no room any more, its credit back.
-func (x *Exchange) paid(a *arrival) {
+func (x *Messages) paid(a *arrival) {
 	if s := a.session; s != nil {
 		l := &s.lanes[laneOf(a.tag)]
 		l.PaidHere += uint64(a.cost)
@@ -216,7 +216,7 @@ func (x *Exchange) paid(a *arrival) {
 
 // allow lets s send on in one of its lanes, if that is worth telling. hungry says that
 // somebody waits for a message of it that is not among those here.
-func (x *Exchange) allow(s *Peer, l *lane, hungry bool) {
+func (x *Messages) allow(s *Peer, l *lane, hungry bool) {
 	want := l.PaidHere + wire.MessageWindow
 	if more := l.SpentHere + wire.MessageWindow/2; hungry && more > want {
 		if x.match.bytes+wire.MessageWindow/2 <= x.cfg.MaxUnexpected {
@@ -232,7 +232,7 @@ func (x *Exchange) allow(s *Peer, l *lane, hungry bool) {
 }
 
 // feed sees to it that whoever may send what r waits for has credit to.
-func (x *Exchange) feed(r *Receive) {
+func (x *Messages) feed(r *Receive) {
 	if x.match.bytes < wire.MessageWindow/4 {
 		return
 	}
@@ -256,7 +256,7 @@ type news struct {
 }
 
 // TellNews tells s what has become of offers, and its credit.
-func (x *Exchange) TellNews(s *Peer) {
+func (x *Messages) TellNews(s *Peer) {
 	told := 0
 	for _, n := range s.news {
 		i := s.Room(link.Request, 0)
@@ -284,7 +284,7 @@ func (x *Exchange) TellNews(s *Peer) {
 }
 
 // respond adds a record that answers nothing to the bundle of responses.
-func (x *Exchange) respond(s *Peer, r *wire.Record) bool {
+func (x *Messages) respond(s *Peer, r *wire.Record) bool {
 	i, _ := s.Reserve(r, 0)
 	if i == link.None {
 		return false
@@ -296,7 +296,7 @@ func (x *Exchange) respond(s *Peer, r *wire.Record) bool {
 // EndPeer ends what needs s, which is dead or has left: receives from it, and what is
 // being sent to it. Messages that it has sent whole can still be received. A receive of
 // a message that it has only offered learns that the message is lost.
-func (x *Exchange) EndPeer(s *Peer, why *mpierr.Error) {
+func (x *Messages) EndPeer(s *Peer, why *mpierr.Error) {
 	x.endPosted(func(r *Receive) *mpierr.Error {
 		switch {
 		case r.Source == s.Rank():
@@ -320,7 +320,7 @@ func (x *Exchange) EndPeer(s *Peer, why *mpierr.Error) {
 
 // Break ends what uses a context that was revoked. Messages that are here
 // whole can be received until a receive finds none.
-func (x *Exchange) Break(context uint32, failed int) {
+func (x *Messages) Break(context uint32, failed int) {
 	err, waited := brokenError(failed), false
 	x.endPosted(func(r *Receive) *mpierr.Error {
 		if r.Context == context {
@@ -339,7 +339,7 @@ func (x *Exchange) Break(context uint32, failed int) {
 }
 
 // dropArrivals forgets the messages of a context, or only those that were offered.
-func (x *Exchange) dropArrivals(context uint32, offered bool) {
+func (x *Messages) dropArrivals(context uint32, offered bool) {
 	for i := 0; i < x.match.arrivals.Len(); {
 		if a := x.match.arrivals.At(i); a.context == context && (!offered || a.offer != 0) {
 			x.paid(x.match.remove(i))

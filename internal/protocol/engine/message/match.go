@@ -154,7 +154,7 @@ func (m *matching) remove(i int) *arrival {
 // deliver gives the message a to those that wait for one: every probe that it
 // matches, and the first receive, which it returns; nil if there is none. hungry
 // says that a receive goes on waiting which a later message of the sender may match.
-func (x *Exchange) deliver(a *arrival) (match *Receive, hungry bool) {
+func (x *Messages) deliver(a *arrival) (match *Receive, hungry bool) {
 	m := &x.match
 	for i := 0; i < m.posted.Len(); {
 		r := m.posted.At(i)
@@ -184,7 +184,7 @@ func (r *Receive) end(err *mpierr.Error) {
 }
 
 // addPosted adds r to the receives that wait.
-func (x *Exchange) addPosted(r *Receive) {
+func (x *Messages) addPosted(r *Receive) {
 	m := &x.match
 	r.phase = receivePosted
 	m.posted.Join(r)
@@ -204,7 +204,7 @@ func (x *Exchange) addPosted(r *Receive) {
 func (r *Receive) needsMany() bool { return r.Source == AnySource || r.Collective }
 
 // removePosted takes out posted receive i.
-func (x *Exchange) removePosted(i int) {
+func (x *Messages) removePosted(i int) {
 	m := &x.match
 	r := m.posted.Leave(i)
 	if r.needsMany() {
@@ -216,7 +216,7 @@ func (x *Exchange) removePosted(i int) {
 }
 
 // endPosted ends the posted receives that why gives an error for.
-func (x *Exchange) endPosted(why func(*Receive) *mpierr.Error) {
+func (x *Messages) endPosted(why func(*Receive) *mpierr.Error) {
 	for i := 0; i < x.match.posted.Len(); {
 		r := x.match.posted.At(i)
 		err := why(r)
@@ -231,7 +231,7 @@ func (x *Exchange) endPosted(why func(*Receive) *mpierr.Error) {
 
 // sweepSoon has all ranks watched if receives from any of them go on for long.
 // Most do not, and a look at all sessions for each would cost too much.
-func (x *Exchange) sweepSoon() {
+func (x *Messages) sweepSoon() {
 	if m := &x.match; m.sweepAt == 0 {
 		m.sweepAt = x.link.Now + x.cfg.DeadAfter/4
 	}
@@ -239,7 +239,7 @@ func (x *Exchange) sweepSoon() {
 }
 
 // Sweep watches all ranks, or none, until the next one.
-func (x *Exchange) Sweep() {
+func (x *Messages) Sweep() {
 	m := &x.match
 	if m.sweepAt == 0 {
 		return
@@ -270,7 +270,7 @@ func (x *Exchange) Sweep() {
 // message may have been its; and some other member must be there. In a collective, which
 // a dead member cannot take part in, others may have given up where this rank does not
 // see it.
-func (x *Exchange) noSender(r *Receive) *mpierr.Error {
+func (x *Messages) noSender(r *Receive) *mpierr.Error {
 	if r.Source != AnySource {
 		switch s := x.peer(r.Source); {
 		case s != nil && x.left(s) != nil:

@@ -20,14 +20,14 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// Config holds what an exchange is told at the start.
+// Config holds what Messages is told at the start.
 type Config struct {
 	Rank, Size    int   // of this process, and of the job
 	DeadAfter     int64 // silence after which a peer that owes an answer is dead
 	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's
 	Members       Members
 	Counts        *Counts
-	// Peer returns what the exchange keeps about the peer of a session.
+	// Peer returns what is kept about the peer of a session.
 	Peer func(*link.Session) *Peer
 	// Get begins to get what a peer has offered into the memory of a receive. Got tells
 	// the end of it.
@@ -51,8 +51,8 @@ type Members interface {
 	ForgetContext(context uint32)
 }
 
-// Exchange is one rank's end of all messages.
-type Exchange struct {
+// Messages is one rank's end of all that it sends and receives.
+type Messages struct {
 	link      *link.Link
 	cfg       Config
 	counts    *Counts
@@ -62,12 +62,12 @@ type Exchange struct {
 	lastOffer uint32
 }
 
-// New returns an exchange over l.
-func New(l *link.Link, cfg Config) *Exchange {
-	return &Exchange{link: l, cfg: cfg, counts: cfg.Counts, offers: map[uint32]*Sending{}}
+// New returns the messages of one rank over l.
+func New(l *link.Link, cfg Config) *Messages {
+	return &Messages{link: l, cfg: cfg, counts: cfg.Counts, offers: map[uint32]*Sending{}}
 }
 
-// Peer is what an exchange keeps about the peer of one session.
+// Peer is what is kept about the peer of one session.
 type Peer struct {
 	*link.Session
 	lanes [numLanes]lane
@@ -76,7 +76,7 @@ type Peer struct {
 	swept bool   // somebody waits for a message of any rank
 }
 
-// NewPeer returns what an exchange keeps about the peer of s, which begins.
+// NewPeer returns what is kept about the peer of s, which begins.
 func NewPeer(s *link.Session) Peer {
 	p := Peer{Session: s}
 	for i := range p.lanes {
@@ -118,7 +118,7 @@ func laneOf(tag int) int {
 }
 
 // peer is Config.Peer of the session with a rank, or nil if there is none.
-func (x *Exchange) peer(rank int) *Peer {
+func (x *Messages) peer(rank int) *Peer {
 	if s := x.link.Session(rank); s != nil {
 		return x.cfg.Peer(s)
 	}
@@ -126,7 +126,7 @@ func (x *Exchange) peer(rank int) *Peer {
 }
 
 // left returns the error of what needs s, if that has left; or nil.
-func (x *Exchange) left(s *Peer) *mpierr.Error { return x.cfg.Members.Left(s.Session) }
+func (x *Messages) left(s *Peer) *mpierr.Error { return x.cfg.Members.Left(s.Session) }
 
 // waiting returns how many messages to s have not been sent.
 func (s *Peer) waiting() (n int) {
@@ -162,21 +162,21 @@ func (s *Peer) HasNews() bool { return len(s.news) > 0 }
 
 // Ready sends the messages to s that wait, as far as there is credit and room, and tells
 // it what has become of offers, and its credit.
-func (x *Exchange) Ready(s *Peer) {
+func (x *Messages) Ready(s *Peer) {
 	for i := range s.lanes {
 		x.issueLane(s, &s.lanes[i])
 	}
 	x.TellNews(s)
 }
 
-// Counts counts what an exchange did and what it refused. All are totals.
+// Counts counts what Messages did and what it refused. All are totals.
 type Counts struct {
 	Unexpected uint64 // messages that came before a receive was there
 	Dropped    uint64 // messages that nobody can receive: their communicator was freed here
 	Overdrawn  uint64 // messages refused because their sender had no credit for them
 }
 
-// Usage says what an exchange holds at this moment.
+// Usage says what Messages holds at this moment.
 type Usage struct {
 	Unexpected int // bytes of messages between two ranks that no receive has matched
 	Receives   int // receives and probes without a message
@@ -184,7 +184,7 @@ type Usage struct {
 }
 
 // Usage returns what x holds.
-func (x *Exchange) Usage() Usage {
+func (x *Messages) Usage() Usage {
 	u := Usage{Unexpected: x.match.bytes, Receives: x.match.posted.Len(), Sends: len(x.offers)}
 	for rank := range x.cfg.Size {
 		if s := x.peer(rank); s != nil {

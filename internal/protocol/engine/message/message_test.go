@@ -13,11 +13,11 @@ import (
 // rank is a rank that has messages and nothing else. Nobody leaves, and no context ends.
 type rank struct {
 	link.NoExchanges
-	*Exchange
+	*Messages
 	gets []get
 }
 
-// get is a message that the exchange has asked for.
+// get is a message that was asked for.
 type get struct {
 	from  *Peer
 	offer uint32
@@ -54,14 +54,14 @@ func (k *rank) Apply(b *link.Bundle) bool {
 }
 
 func (k *rank) Answers(*link.Session, []byte) {}
-func (k *rank) Ready(s *link.Session)         { k.Exchange.Ready(peerOf(s)) }
+func (k *rank) Ready(s *link.Session)         { k.Messages.Ready(peerOf(s)) }
 func (k *rank) Waits(s *link.Session) bool    { return peerOf(s).Waits() }
 func (k *rank) Owes(s *link.Session) bool     { return peerOf(s).Owes() }
 
 func (k *rank) Inquire(*link.Session) (asked bool, fault error) { return false, nil }
 
 func (k *rank) Failed(s *link.Session) { k.EndPeer(peerOf(s), s.Failure()) }
-func (k *rank) Sweep()                 { k.Exchange.Sweep() }
+func (k *rank) Sweep()                 { k.Messages.Sweep() }
 
 func (k *rank) Left(*link.Session) *mpierr.Error           { return nil }
 func (k *rank) Culprit([]int) *mpierr.Error                { return nil }
@@ -82,7 +82,7 @@ func newPair() (ranks [2]*rank, settle func()) {
 			Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: k, Stats: &link.Stats{},
 		})
 		l.Now = 1
-		k.Exchange = New(l, Config{
+		k.Messages = New(l, Config{
 			Rank: i, Size: 2, DeadAfter: 1e9, MaxUnexpected: 1 << 20, Members: k, Counts: &Counts{}, Peer: peerOf,
 			Get: func(from *link.Session, offer uint32, into []byte, r *Receive) {
 				k.gets = append(k.gets, get{peerOf(from), offer, into, r})

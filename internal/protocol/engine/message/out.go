@@ -59,7 +59,7 @@ func (p *Sending) end(err *mpierr.Error) {
 }
 
 // PostSend begins p. Messages to one rank leave in the order of these calls.
-func (x *Exchange) PostSend(p *Sending) {
+func (x *Messages) PostSend(p *Sending) {
 	s := p.To
 	failed, broken := x.cfg.Members.Revoked(p.Context)
 	switch {
@@ -94,7 +94,7 @@ func (x *Exchange) PostSend(p *Sending) {
 }
 
 // sendsForMany reports whether a message of a collective has not been received.
-func (x *Exchange) sendsForMany() bool {
+func (x *Messages) sendsForMany() bool {
 	for _, p := range x.offers {
 		if p.Collective {
 			return true
@@ -109,7 +109,7 @@ func (x *Exchange) sendsForMany() bool {
 }
 
 // sendOwn sends a message to this rank itself.
-func (x *Exchange) sendOwn(p *Sending) {
+func (x *Messages) sendOwn(p *Sending) {
 	a := arrival{context: p.Context, tag: p.Tag, from: x.cfg.Rank, length: len(p.Data), own: p, cost: wire.MessageCost(0)}
 	match, _ := x.deliver(&a)
 	if match != nil {
@@ -127,7 +127,7 @@ func (x *Exchange) sendOwn(p *Sending) {
 
 // issueLane sends what waits in a lane. A message to a rank that has yet to join the job is
 // not sent into a buffer: its sender could end, and the message with it.
-func (x *Exchange) issueLane(s *Peer, l *lane) {
+func (x *Messages) issueLane(s *Peer, l *lane) {
 	for s.HasPath() && !l.sending.Empty() {
 		if !x.issueSend(s, l, l.sending.Head()) {
 			return
@@ -136,7 +136,7 @@ func (x *Exchange) issueLane(s *Peer, l *lane) {
 	}
 }
 
-func (x *Exchange) issueSend(s *Peer, l *lane, p *Sending) bool {
+func (x *Messages) issueSend(s *Peer, l *lane, p *Sending) bool {
 	n := len(p.Data)
 	most := (s.MaxPayload() - wire.HeaderLen - wire.RecordLen) &^ 7 // of it in a frame
 	whole := n <= MaxWhole
@@ -165,7 +165,7 @@ func (x *Exchange) issueSend(s *Peer, l *lane, p *Sending) bool {
 }
 
 // issueOffer offers the message p, if there are credit and room.
-func (x *Exchange) issueOffer(s *Peer, l *lane, p *Sending) bool {
+func (x *Messages) issueOffer(s *Peer, l *lane, p *Sending) bool {
 	i := x.spend(s, l, wire.OfferLen, wire.OfferLen)
 	if i == link.None {
 		return false
@@ -180,7 +180,7 @@ func (x *Exchange) issueOffer(s *Peer, l *lane, p *Sending) bool {
 
 // spend takes credit for a message of n bytes, and returns a bundle with room for the
 // first of them; none if there is no credit, or no room.
-func (x *Exchange) spend(s *Peer, l *lane, n, first int) int32 {
+func (x *Messages) spend(s *Peer, l *lane, n, first int) int32 {
 	cost := uint64(wire.MessageCost(n))
 	if l.Spent+cost > l.Credit {
 		return link.None // what brings credit has the session served
@@ -196,13 +196,13 @@ func (x *Exchange) spend(s *Peer, l *lane, n, first int) int32 {
 }
 
 // appendOrdered is appendRecord for what takes effect in the order sent.
-func (x *Exchange) appendOrdered(i int32, r *wire.Record, n int) []byte {
+func (x *Messages) appendOrdered(i int32, r *wire.Record, n int) []byte {
 	x.link.Mark(i, wire.FlagOrdered)
 	return x.link.Append(i, r, n)
 }
 
 // offerIDs names p among the offers of this rank.
-func (x *Exchange) offerIDs(p *Sending) {
+func (x *Messages) offerIDs(p *Sending) {
 	for p.id < Offers || x.offers[p.id] != nil {
 		x.lastOffer++
 		p.id = Offers | x.lastOffer
@@ -211,7 +211,7 @@ func (x *Exchange) offerIDs(p *Sending) {
 }
 
 // Offered returns the data of an offer to s.
-func (x *Exchange) Offered(s *Peer, id uint32) (data []byte, ok bool) {
+func (x *Messages) Offered(s *Peer, id uint32) (data []byte, ok bool) {
 	p := x.offers[id]
 	if p == nil || p.To != s {
 		return nil, false
@@ -220,7 +220,7 @@ func (x *Exchange) Offered(s *Peer, id uint32) (data []byte, ok bool) {
 }
 
 // TakeTaken ends an offer: s has the message, or does not want more of it.
-func (x *Exchange) TakeTaken(s *Peer, id uint32) mpierr.Class {
+func (x *Messages) TakeTaken(s *Peer, id uint32) mpierr.Class {
 	p := x.offers[id]
 	if p == nil || p.To != s {
 		return mpierr.Arg
@@ -229,14 +229,14 @@ func (x *Exchange) TakeTaken(s *Peer, id uint32) mpierr.Class {
 	return mpierr.Success
 }
 
-func (x *Exchange) endOffer(p *Sending, err *mpierr.Error) {
+func (x *Messages) endOffer(p *Sending, err *mpierr.Error) {
 	delete(x.offers, p.id)
 	p.To.Watch(-1)
 	p.end(err)
 }
 
 // TakeCredit takes in what s grants this rank, and reports whether it makes sense.
-func (x *Exchange) TakeCredit(s *Peer, r *wire.Record) bool {
+func (x *Messages) TakeCredit(s *Peer, r *wire.Record) bool {
 	c := r.Credit()
 	if c.Kind >= numLanes {
 		return false
@@ -250,7 +250,7 @@ func (x *Exchange) TakeCredit(s *Peer, r *wire.Record) bool {
 
 // endSends ends the messages that why gives an error for and that are not with
 // their receiver.
-func (x *Exchange) endSends(why func(*Sending) *mpierr.Error) {
+func (x *Messages) endSends(why func(*Sending) *mpierr.Error) {
 	for _, p := range x.offers {
 		if err := why(p); err != nil {
 			x.endOffer(p, err)
@@ -287,7 +287,7 @@ func (x *Exchange) endSends(why func(*Sending) *mpierr.Error) {
 // whether it was not met before. The message is withdrawn: nobody receives it, unless a
 // receive has matched it. So until the receiver has answered, an offer is kept as it
 // was, with spare, a copy of the data.
-func (x *Exchange) Abandon(p *Sending, spare []byte) bool {
+func (x *Messages) Abandon(p *Sending, spare []byte) bool {
 	s := p.To
 	switch {
 	case p.phase == sendQueued:

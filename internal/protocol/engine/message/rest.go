@@ -31,7 +31,7 @@ func (t *rest) begin(a *arrival, follow uint64) bool {
 func (a *arrival) coming() bool { return len(a.data) > 0 && len(a.data) < a.length }
 
 // restTo lets r have what is still to come from s.
-func (x *Exchange) restTo(s *Peer, r *Receive) {
+func (x *Messages) restTo(s *Peer, r *Receive) {
 	r.phase = receivePulling
 	s.rest.receive = r
 	s.Watch(1)
@@ -39,7 +39,7 @@ func (x *Exchange) restTo(s *Peer, r *Receive) {
 }
 
 // TakeRest takes in more of the last message of s.
-func (x *Exchange) TakeRest(s *Peer, r *wire.Record) mpierr.Class {
+func (x *Messages) TakeRest(s *Peer, r *wire.Record) mpierr.Class {
 	t := &s.rest
 	if len(r.Data) == 0 || len(r.Data) > t.missing {
 		return mpierr.Intern
@@ -60,7 +60,7 @@ func (x *Exchange) TakeRest(s *Peer, r *wire.Record) mpierr.Class {
 
 // endRest ends the last message of s: it is here, or, with an error, nothing more of it
 // will come.
-func (x *Exchange) endRest(s *Peer, why *mpierr.Error) {
+func (x *Messages) endRest(s *Peer, why *mpierr.Error) {
 	t := s.rest
 	s.rest = rest{}
 	switch {

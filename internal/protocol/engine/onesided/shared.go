@@ -41,7 +41,7 @@ func (a *Access) Local() bool { return a.session == nil }
 
 // Direct reports whether a call may act on the memory of the target at once, where this
 // rank maps it or is the target itself: there is nothing that it could overtake, and it
-// need not wait for a lock or a post. Before a call acts so, its caller calls Reach.
+// need not wait for a lock or a post. Before a call acts so, its caller calls ExpectTarget.
 func (x *Operations) Direct(a *Access) bool {
 	s := a.session
 	if a.keepsBack() || a.lock == refused || !(*FlushWait)(a).Met() {
@@ -53,9 +53,9 @@ func (x *Operations) Direct(a *Access) bool {
 	return s.Open() && s.left == nil && a.shared.word != nil && !a.shared.word.Retired()
 }
 
-// Reach notes that a call acts on the memory of a's target without asking it: that the
+// ExpectTarget notes that a call acts on the memory of a's target without asking it: that the
 // target still lives is looked after in the background.
-func (x *Operations) Reach(a *Access) {
+func (x *Operations) ExpectTarget(a *Access) {
 	if a.session != nil {
 		a.session.Expect()
 	}

@@ -1,12 +1,12 @@
-// Package bootstrap is how the ranks of a job find each other: an exchange of their
-// places (Member), and the environment variables by which a launcher tells a process its
+// Package bootstrap is how the ranks of a job find each other: a rendezvous, where they tell
+// their places (Member), and the environment variables by which a launcher tells a process its
 // place in the job (FromEnvironment).
 //
 // # Environment
 //
 // Contract lists the variables. `xdprma run` sets all of it. Under a launcher that speaks
 // PMI, such as srun and mpiexec.hydra, nothing has to be set: the launcher's variables
-// give rank and size, and rank 0 tells the others over PMI where it serves the exchange,
+// give rank and size, and rank 0 tells the others over PMI where it serves the rendezvous,
 // and the job's id (package pmi). torchrun's variables say the same in another way. With
 // other launchers the user sets the rendezvous and the job's id.
 //
@@ -19,7 +19,7 @@
 //
 // # Trust
 //
-// The exchange is neither encrypted nor authenticated beyond the job id in a
+// The rendezvous is neither encrypted nor authenticated beyond the job id in a
 // connection's first message. It keeps strangers and other jobs out by mistake
 // or guesswork; it does not withstand somebody who reads its connections. A rank speaks
 // for itself alone: no message names the rank or the incarnation that it is from.
@@ -30,7 +30,7 @@ import (
 	"errors"
 )
 
-// Limits of the exchange. A call that exceeds one fails with ErrLimit and changes nothing.
+// Limits of the rendezvous. A call that exceeds one fails with ErrLimit and changes nothing.
 const (
 	MaxPlaceBytes = 4 << 10 // length of what a rank publishes
 	MaxPending    = 1024    // calls outstanding in one client
@@ -63,10 +63,10 @@ type EndedError struct {
 // Error returns how the process ended.
 func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
 
-// exchange is what a rank says to the others, and hears of them. All methods may be called
+// rendezvous is what a rank says to the others, and hears of them. All methods may be called
 // concurrently, and those without another word block for one round trip. After Close they
 // return an error that wraps net.ErrClosed, and after an abort an *AbortError.
-type exchange interface {
+type rendezvous interface {
 	// Publish makes known where this rank is: it sets what Find returns.
 	Publish(ctx context.Context, place []byte) error
 	// Leave makes known that this rank has left the job: from then on, Find fails with
