@@ -39,9 +39,9 @@ func (c *calc) mul(a, b int64) int64 {
 	return c.in(p)
 }
 
-// reach returns the first and last of count displacements that are stride apart,
+// bounds returns the first and last of count displacements that are stride apart,
 // from 0 on.
-func (c *calc) reach(count, stride int64) (low, high int64) {
+func (c *calc) bounds(count, stride int64) (low, high int64) {
 	last := c.mul(count-1, stride)
 	return min(0, last), max(0, last)
 }

@@ -21,7 +21,7 @@ func Decode(b []byte) (*Type, error) {
 		d.err = errEncoding
 	}
 	if d.err == nil {
-		if _, _, ok := reach(l.ref, l.extent(), 1); !ok {
+		if _, _, ok := boundsOf(l.ref, l.extent(), 1); !ok {
 			d.err = errOverflow
 		}
 	}

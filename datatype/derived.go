@@ -152,15 +152,15 @@ func (p *program) contiguous() bool {
 // count entries touch: 0 and 0 if they have no bytes. Its error has class Count
 // if count is negative, or if some bound or the data's size exceeds 2^60.
 func (t *Type) Bounds(count int) (lo, hi int64, err error) {
-	lo, hi, ok := reach(t.layout.ref, t.layout.extent(), int64(count))
+	lo, hi, ok := boundsOf(t.layout.ref, t.layout.extent(), int64(count))
 	if !ok {
 		return 0, 0, fail("bounds", mpierr.Count, "%d entries of %s", count, t)
 	}
 	return lo, hi, nil
 }
 
-// reach returns the range of count copies of r, extent bytes apart.
-func reach(r ref, extent, count int64) (lo, hi int64, ok bool) {
+// boundsOf returns the range of count copies of r, extent bytes apart.
+func boundsOf(r ref, extent, count int64) (lo, hi int64, ok bool) {
 	if count < 0 {
 		return 0, 0, false
 	}
@@ -168,7 +168,7 @@ func reach(r ref, extent, count int64) (lo, hi int64, ok bool) {
 		return 0, 0, true
 	}
 	var c calc
-	low, high := c.reach(count, extent)
+	low, high := c.bounds(count, extent)
 	first, end := r.bounds()
 	lo, hi = c.add(first, low), c.add(end, high)
 	c.mul(r.node.size, count)

@@ -53,7 +53,7 @@ func (it *Iter) ResetElements(t *Type, count int) {
 }
 
 func (it *Iter) reset(p *program, root ref, count int64, whole bool) {
-	if _, _, ok := reach(p.elements, p.extent, count); !ok {
+	if _, _, ok := boundsOf(p.elements, p.extent, count); !ok {
 		panic("datatype: the count is negative or too large for the datatype")
 	}
 	it.root, it.count, it.extent, it.whole = root, count, p.extent, whole

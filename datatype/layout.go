@@ -32,7 +32,7 @@ func (l layout) repeat(count, stride int64) (layout, error) {
 		return natural(r), err
 	}
 	var c calc
-	low, high := c.reach(count, stride)
+	low, high := c.bounds(count, stride)
 	return layout{ref: r, marked: true, lb: c.add(l.lb, low), ub: c.add(l.ub, high)}, c.err()
 }
 

@@ -118,7 +118,7 @@ func newLoop(r ref, count, stride int64) (ref, error) {
 	body := r.node
 	n := *body
 	var c calc
-	low, high := c.reach(count, stride)
+	low, high := c.bounds(count, stride)
 	n.size = c.mul(body.size, count)
 	n.lo, n.hi = c.add(body.lo, low), c.add(body.hi, high)
 	n.disjoint = body.disjoint && (stride >= body.hi-body.lo || -stride >= body.hi-body.lo)

@@ -20,7 +20,7 @@ const overlapPieces = 1 << 16
 // committed. It panics if t is not committed or t.Bounds(count) fails.
 func (t *Type) OverlapsSelf(count int) bool {
 	p := t.mustProgram()
-	lo, hi, ok := reach(p.elements, p.extent, int64(count))
+	lo, hi, ok := boundsOf(p.elements, p.extent, int64(count))
 	if !ok {
 		panic("datatype: the count is negative or too large for the datatype")
 	}

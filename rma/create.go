@@ -222,7 +222,7 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 		}
 	}
 	if err == nil {
-		err = w.reachHost(reports)
+		err = w.mapHost(reports)
 		for r := range reports {
 			w.targets[r].reach = reports[r].reach
 		}

@@ -117,5 +117,5 @@ func (w *Win) Unattended(target int) bool {
 		return false
 	}
 	t := &w.targets[target]
-	return t.direct != nil || t.reach
+	return t.mapped != nil || t.reach
 }

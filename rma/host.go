@@ -142,16 +142,16 @@ func lockAt(i int) int { return (i + 1) * window.LockWordLen }
 // openSegment is hostmem.Open, but for tests.
 var openSegment = hostmem.Open
 
-// share maps the host's segment, which its maker makes. With exchange, there is a host
+// share maps the host's segment, which its maker makes. Together: there is a host
 // whose ranks share one, and all ranks take part. The result fault is of this rank.
-func (w *Win) share(ctx context.Context, h *host, size, align int, exchange bool) (fault, err error) {
+func (w *Win) share(ctx context.Context, h *host, size, align int, together bool) (fault, err error) {
 	var place hostmem.Place
 	if w.comm.Rank() == h.maker && h.backing != inProcess {
 		if h.segment, fault = w.makeSegment(h, size, align); h.segment != nil {
 			place = h.segment.Place()
 		}
 	}
-	if exchange {
+	if together {
 		blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), place.Marshal())
 		if err != nil {
 			h.close()
@@ -221,9 +221,9 @@ func (h *host) lockOf(w *Win, rank int) *window.Host {
 	return l
 }
 
-// reachHost finds the windows that calls may act on at once: this rank's own, and
+// mapHost finds the windows that calls may act on at once: this rank's own, and
 // those of its host. It is called when all ranks have mapped what they can.
-func (w *Win) reachHost(reports []report) error {
+func (w *Win) mapHost(reports []report) error {
 	me := w.comm.Rank()
 	if h := w.host; h != nil {
 		h.segment.Seal()
@@ -240,12 +240,12 @@ func (w *Win) reachHost(reports []report) error {
 			if err != nil {
 				return err
 			}
-			t.direct, t.loads = view, t.size > 0
+			t.mapped, t.loads = view, t.size > 0
 		}
 	}
 	w.targets[me].loads = true
 	if w.own.Checker() == nil && w.own.Flavor() != window.FlavorDynamic {
-		w.targets[me].direct = w.own
+		w.targets[me].mapped = w.own
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 	if first%uint64(o.align) != 0 && w.aligned() {
 		return newError(o.Name, ErrDisp, o.Target, "byte displacement %d is not a multiple of %d, the element's alignment", first, o.align)
 	}
-	o.Disp, o.Memory, o.Relaxed = disp, t.direct, w.hints.Ordering == window.OrderNone
+	o.Disp, o.Memory, o.Relaxed = disp, t.mapped, w.hints.Ordering == window.OrderNone
 	w.epochs.Used(o.Target)
 	return nil
 }

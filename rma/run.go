@@ -24,7 +24,7 @@ func (w *Win) run(ctx context.Context, c epochs.Call) error {
 	status := c.Step(t)
 	for status != epochs.Over {
 		var err error
-		if status == epochs.Meets {
+		if status == epochs.Gathers {
 			w.poller.Unlock()
 			err = w.meet(ctx, c.Ends())
 			t = w.turn()
@@ -82,7 +82,7 @@ func (w *Win) connect(t epochs.Turn, rank int) *onesided.Access {
 	}
 	a := t.OpenAccess(t.Connect(w.comm.WorldRank(rank)), w.own.ID())
 	a.SetReach(w.targets[rank].reach)
-	if w.targets[rank].direct != nil {
+	if w.targets[rank].mapped != nil {
 		h := w.host.lockOf(w, rank)
 		a.Share(h.Lock, h.IndexOf(w.comm.WorldRank(w.comm.Rank())))
 	}

@@ -72,7 +72,7 @@ func (w *Win) load(rank int) []byte {
 		if w.own.Flavor() != window.FlavorShared {
 			return w.own.Bytes()
 		}
-	case w.own.Flavor() != window.FlavorShared && t.direct == nil:
+	case w.own.Flavor() != window.FlavorShared && t.mapped == nil:
 		return nil
 	}
 	return w.host.part(rank, int(t.size))

@@ -68,7 +68,7 @@ type Win struct {
 type target struct {
 	size     uint64
 	dispUnit int
-	direct   *window.Window // where this process maps the target's memory; nil: it does not
+	mapped   *window.Window // where this process maps the target's memory; nil: it does not
 	loads    bool           // this process may load and store the target's memory
 	reach    bool           // the target's XDP program reaches its memory
 }

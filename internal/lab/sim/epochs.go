@@ -53,7 +53,7 @@ func (t *task) synchronise(p patience, w *epochsOf, c epochs.Call) error {
 	status := c.Step(t.turn())
 	for status != epochs.Over {
 		switch {
-		case status == epochs.Meets:
+		case status == epochs.Gathers:
 			in := &w.inner
 			if c.Ends() {
 				in = &w.ending

@@ -43,7 +43,7 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	}
 	l.settle(s, w, h.AckLargest, h.AckBits)
 	l.settleApplied(s, 1-w)
-	if s.reach.pending {
+	if s.length.pending {
 		l.probed(s, h)
 	}
 	if w == Joined && s.runs.probe != 0 {

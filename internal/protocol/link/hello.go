@@ -146,8 +146,8 @@ func (l *Link) establish(s *Session, h *wire.Hello) {
 	s.state = open
 	s.remoteID, s.peer = h.Session, h.Incarnation
 	s.credits = int32(min(h.Credits, reliable.Span/2))
-	s.reach.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
-	l.seekReach(s)
+	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
+	l.seekLength(s)
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
 	l.openRuns(s, h)
 	l.openTable(s)

@@ -17,8 +17,8 @@ const (
 	worthProbing = 32 // bytes
 )
 
-// reach is what is known of the length of frames that a path carries.
-type reach struct {
+// pathLength is what is known of the length of frames that a path carries.
+type pathLength struct {
 	limit   int // what both ends carry
 	most    int // no more passes
 	length  int // of the last probe
@@ -29,16 +29,16 @@ type reach struct {
 	pending bool // there is more to find out
 }
 
-// seekReach begins to find out what the path to s carries.
-func (l *Link) seekReach(s *Session) {
-	s.reach.most, s.reach.tries = s.reach.limit, 0
-	s.reach.length = s.reach.limit
+// seekLength begins to find out what the path to s carries.
+func (l *Link) seekLength(s *Session) {
+	s.length.most, s.length.tries = s.length.limit, 0
+	s.length.length = s.length.limit
 	l.probeNext(s)
 }
 
 // probeNext has the next probe sent, if it is worth it.
 func (l *Link) probeNext(s *Session) {
-	r := &s.reach
+	r := &s.length
 	if r.pending = r.length-s.maxPayload >= worthProbing || r.length == r.limit && r.length > s.maxPayload; !r.pending {
 		r.dueAt = 0
 		return
@@ -51,7 +51,7 @@ func (l *Link) probeNext(s *Session) {
 // probe sends a probe that is due. Nothing can be said of one that was not acknowledged
 // by a peer that has not been heard since: the next sign of life has it sent again.
 func (l *Link) probe(s *Session) {
-	r := &s.reach
+	r := &s.length
 	if r.packet != 0 {
 		if s.heard <= r.sentAt {
 			r.dueAt = 0
@@ -79,7 +79,7 @@ func (l *Link) probe(s *Session) {
 
 // probed takes in an acknowledgement while there is more to find out.
 func (l *Link) probed(s *Session, h *wire.Header) {
-	r := &s.reach
+	r := &s.length
 	switch {
 	case r.packet != 0 && h.Flags&wire.FlagOfJoined == 0 && reliable.Has(h.AckLargest, h.AckBits, r.packet):
 		s.maxPayload, r.tries = r.length, 0
@@ -95,7 +95,7 @@ func (l *Link) probed(s *Session, h *wire.Header) {
 // several times, until it is known that longer ones pass.
 func (l *Link) shrink(s *Session) {
 	s.maxPayload = wire.MinPayload
-	l.seekReach(s)
+	l.seekLength(s)
 }
 
 // loose sends the frame of n bytes in slot i, which belongs to no bundle as a whole, and

@@ -59,7 +59,7 @@ func (s *Session) Idle() bool {
 	if s.state == dead {
 		return true
 	}
-	return s.state == open && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.reach.dueAt == 0 &&
+	return s.state == open && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
 		!s.owes()
 }
 
@@ -98,7 +98,7 @@ func (l *Link) timers(s *Session) {
 		s.acks.now = true
 		l.service(s)
 	}
-	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
+	if s.length.dueAt != 0 && l.Now >= s.length.dueAt {
 		l.service(s)
 	}
 	if s.againAt != 0 && l.Now >= s.againAt {
@@ -117,7 +117,7 @@ func (l *Link) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.reach.dueAt, s.exchange.dueAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}

@@ -8,7 +8,7 @@
 //
 //  1. Room finds a transmit slot for its first record (send.go, share.go, slots.go).
 //  2. It is closed when it is full, or by the next Tick, and sent as far as the window
-//     allows (send.go), whole or in pieces (pieces.go, reach.go).
+//     allows (send.go), whole or in pieces (pieces.go, length.go).
 //     By which way it goes is decided last (runs.go).
 //  3. The peer takes it in once, has it applied when it is its turn, and parks it until
 //     then (receive.go, parking.go).

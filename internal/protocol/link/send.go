@@ -124,7 +124,7 @@ func (s *Session) MaxPayload() int { return s.maxPayload }
 
 // Limit returns the length that bundles to the peer may have at most, if they cannot be
 // shorter.
-func (s *Session) Limit() int { return s.reach.limit }
+func (s *Session) Limit() int { return s.length.limit }
 
 // Acked returns below which sequence the peer has applied all bundles of class c.
 func (s *Session) Acked(c Class) uint64 { return s.acked[c] }
@@ -392,7 +392,7 @@ func (l *Link) service(s *Session) {
 	for c := range NumClasses {
 		s.CloseBundle(c)
 	}
-	if s.reach.dueAt != 0 && l.Now >= s.reach.dueAt {
+	if s.length.dueAt != 0 && l.Now >= s.length.dueAt {
 		l.probe(s)
 	}
 	if s.acks.now || s.acks.came[Single].unacked >= ackEvery || s.acks.came[Joined].unacked >= ackEvery {

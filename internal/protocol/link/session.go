@@ -45,8 +45,8 @@ type identity struct {
 
 // outgoing is what is on its way to the peer. Of each class there is its own.
 type outgoing struct {
-	maxPayload int   // of frames: what the path is known to carry
-	reach      reach // and what it may
+	maxPayload int        // of frames: what the path is known to carry
+	length     pathLength // and what it may
 	credits    int32
 	ways       [numWays]track
 	runs       runs
@@ -273,7 +273,7 @@ func (s *Session) Fail(why error) {
 	l.freeAll(s)
 	l.parked.drop(s)
 	l.cfg.Upper.Failed(s)
-	s.reach, s.joining = reach{}, nil
+	s.length, s.joining = pathLength{}, nil
 	s.exchange = exchanging{bundle: None}
 	l.closeTable(s)
 	s.waiting, s.againAt, s.pingAt = 0, 0, 0

@@ -12,10 +12,10 @@ import (
 type Status uint8
 
 const (
-	Over  Status = iota // nothing: see Err
-	Waits               // that Until is met
-	Meets               // a barrier of the window's ranks, and then Met
-	Acts                // Act; of an Operation alone
+	Over    Status = iota // nothing: see Err
+	Waits                 // that Until is met
+	Gathers               // a barrier of the window's ranks, and then Met
+	Acts                  // Act; of an Operation alone
 )
 
 // kind names a call.
@@ -200,7 +200,7 @@ func (c *Call) await(until Condition) Status {
 // meet has the ranks meet.
 func (c *Call) meet(stage uint8) Status {
 	c.stage = stage
-	return Meets
+	return Gathers
 }
 
 // begin has the call begin with the first target.

@@ -8,7 +8,7 @@
 //
 //  1. Step, within a turn, does what can be done now.
 //  2. Waits: the driver waits, outside the turn, until Until is met, and steps again.
-//     Meets: it meets the other ranks of the window in a barrier, and tells Met of it.
+//     Gathers: it waits for the other ranks of the window in a barrier, and tells Met of it.
 //     Over: Err says how the call has ended.
 //  3. Where the caller does not want to wait any longer, GiveUp takes the place of Step. It
 //     leaves the window such that the call can be made again, unless the call's own

@@ -151,7 +151,7 @@ func TestWaitGivenUpStaysExposed(t *testing.T) {
 func TestGivenUpCallsMeetTheOthers(t *testing.T) {
 	s := newStage(t, 2, nil)
 	c := s.w[0].Fence(0)
-	if s.step(0, &c) != epochs.Meets || c.Met(s.turn(0), nil) != epochs.Over || c.Err() != nil {
+	if s.step(0, &c) != epochs.Gathers || c.Met(s.turn(0), nil) != epochs.Over || c.Err() != nil {
 		t.Fatal(c.Err())
 	}
 	s.cut = true
@@ -160,7 +160,7 @@ func TestGivenUpCallsMeetTheOthers(t *testing.T) {
 		if c.Name() == "fence" {
 			s.issue(0, 1, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
 		}
-		if s.step(0, &c) != epochs.Waits || c.GiveUp(s.turn(0), context.Canceled) != epochs.Meets {
+		if s.step(0, &c) != epochs.Waits || c.GiveUp(s.turn(0), context.Canceled) != epochs.Gathers {
 			t.Fatalf("%s given up does not meet the others", c.Name())
 		}
 		if c.Met(s.turn(0), context.Canceled) != epochs.Over {

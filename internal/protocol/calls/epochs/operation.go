@@ -50,7 +50,7 @@ func (w *Window) Issue(t Turn, o *Operation, y *Derived) Status {
 	if o.Access == nil {
 		o.Access = a
 		if o.Memory != nil && (o.Basic.Size() <= 8 || a.Local()) && t.Direct(a) {
-			t.Reach(a)
+			t.ExpectTarget(a)
 			return Acts
 		}
 		if y != nil {
