@@ -14,8 +14,8 @@ import (
 	"runtime/debug"
 
 	"github.com/xdprma/xdprma/internal/lab/program"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -65,9 +65,9 @@ type Result struct {
 	Stats    engine.Stats // of all ranks; only the counters below are summed
 	MostSent int          // how often one bundle was sent, at most
 
-	reasons [express.NumReasons]int // why programs served frames or not
-	partly  int                     // answers that refuse a part of their request
-	met     [numKinds]int           // effects of faults of each kind
+	reasons [twin.NumReasons]int // why programs served frames or not
+	partly  int                  // answers that refuse a part of their request
+	met     [numKinds]int        // effects of faults of each kind
 }
 
 func (r *Result) add(s *engine.Stats) {
@@ -79,7 +79,7 @@ func (r *Result) add(s *engine.Stats) {
 	t.Executed += s.Executed
 	t.Taken += s.Taken
 	t.AnswersLost += s.AnswersLost
-	t.ExpressServed += s.ExpressServed
+	t.ExpressAnswered += s.ExpressAnswered
 	t.Parked += s.Parked
 	t.ParkingFull += s.ParkingFull
 	t.SlotsExhausted += s.SlotsExhausted
@@ -105,9 +105,9 @@ type World struct {
 	direct  int
 	plan    plan
 	met     [numKinds]int
-	reasons [express.NumReasons]int // of programs
-	partly  int                     // answers that refuse a part of their request
-	most    int                     // times that a bundle was sent
+	reasons [twin.NumReasons]int // of programs
+	partly  int                  // answers that refuse a part of their request
+	most    int                  // times that a bundle was sent
 
 	assembly assembly
 }
