@@ -15,7 +15,7 @@ ALONE := internal/lab/archtest internal/lab/program internal/lab/sim \
 	internal/protocol/calls/collective internal/protocol/calls/epochs \
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
-	internal/protocol/link internal/protocol/link/reliable internal/protocol/wire \
+	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire \
 	userspace/internal/seat
 space := $(subst ,, )
 RANKS ?= 4

@@ -8,5 +8,5 @@
 // device has already taken off (receive offload) is invisible to it.
 package bpf
 
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type address -type ports -type wire_header -type express_slot -type express_window Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES

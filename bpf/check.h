@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Whether this program executes a record: the twin of check.go. */
+/* Whether this program executes a record. */
 #ifndef XDPRMA_CHECK_H
 #define XDPRMA_CHECK_H
 
@@ -109,18 +109,18 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 {
 	struct express_work *w = express_work();
 	if (!w || k >= EXPRESS_MAX_RECORDS)
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
 	const struct express_step *first = &w->steps[0];
 	__u32 next = w->next, end = w->end;
 	if (next + RECORD_LEN > end)
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	__u64 codes = *express_word(w, next);
 	__u32 id = *express_word(w, next + 8);
 	__u64 disp = *express_word(w, next + 16);
 	__u32 n = codes >> 32;
 	if (n > end - next - RECORD_LEN || padded(n) > end - next - RECORD_LEN)
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 
 	s->code = codes & 0xff;
 	s->basic = codes >> 8 & 0xff;
@@ -130,34 +130,38 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 	s->data = next + RECORD_LEN;
 	s->at = w->results;
 	if (!record_form(s, disp, n, *express_word(w, next + RECORD_LEN)))
-		return EXPRESS_OPERATION;
+		return COUNTER_EXPRESS_OPERATION;
 	w->next = next + RECORD_LEN + padded(n);
 
 	struct express_window *window = express_window(id);
-	if (!window)
-		return EXPRESS_NO_WINDOW;
+	s->gone = !window;
+	if (!window && !w->goes_on)
+		return COUNTER_EXPRESS_NO_WINDOW;
 	__u64 r = opaque(rank);
-	if (r >= EXPRESS_MAX_RANK || !(window->members[opaque(r / 64) & (EXPRESS_MAX_RANK / 64 - 1)] >> (r & 63) & 1))
-		return EXPRESS_OUTSIDER;
+	if (window && (r >= EXPRESS_MAX_RANK ||
+		       !(window->members[opaque(r / 64) & (EXPRESS_MAX_RANK / 64 - 1)] >> (r & 63) & 1)))
+		return COUNTER_EXPRESS_OUTSIDER;
 
 	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK) {
 		if (s->code == RECORD_LOCK ? k != 0 || count == 1 :
 		    k != count - 1 || k == 0 || first->code != RECORD_LOCK || first->window != id)
-			return EXPRESS_OPERATION;
-		return window->flags & EXPRESS_WINDOW_LOCK ? EXPRESS_EXECUTED : EXPRESS_LOCKED;
+			return COUNTER_EXPRESS_OPERATION;
+		return !window || window->flags & EXPRESS_WINDOW_LOCK ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_LOCKED;
 	}
+	w->results += padded(s->result);
+	if (!window)
+		return COUNTER_EXPRESS_EXECUTED;
 	__u64 size = window->size, at = window->base + disp;
 	if (disp > size || s->span > size - disp)
-		return EXPRESS_BOUNDS;
+		return COUNTER_EXPRESS_BOUNDS;
 	s->chunk = window->chunk;
 	s->page = at / EXPRESS_PAGE;
 	s->offset = at % EXPRESS_PAGE;
 	if (s->span > 8 && s->offset > EXPRESS_FARTHEST && (s->code == RECORD_PUT || s->code == RECORD_GET))
-		return EXPRESS_BOUNDS;
+		return COUNTER_EXPRESS_BOUNDS;
 	if (s->offset + s->span > EXPRESS_PAGE || !express_page(s->chunk, s->page))
-		return EXPRESS_BOUNDS;
-	w->results += padded(s->result);
-	return EXPRESS_EXECUTED;
+		return COUNTER_EXPRESS_BOUNDS;
+	return COUNTER_EXPRESS_EXECUTED;
 }
 
 #endif

@@ -9,6 +9,7 @@
  * With EXECUTES, small requests are executed and answered here. That is a program of its
  * own, because not every kernel and process that can load the one can load the other.
  */
+#include "counter.h"
 #include "express.h"
 #include "kernel.h"
 #include "parse.h"
@@ -18,42 +19,6 @@
 #endif
 
 char __license[] SEC("license") = "Dual BSD/GPL";
-
-/* Indexes of `counters`. User space takes the names from here, through BTF. */
-enum counter {
-	COUNTER_PASSED,          /* to the kernel: not addressed to our ports at our address */
-	COUNTER_FRAGMENT,        /* to the kernel: a fragment of an IPv4 UDP datagram to our address */
-	COUNTER_REDIRECTED,      /* to the socket of the frame's receive queue */
-	COUNTER_BAD_LENGTH,      /* dropped: IP, UDP and frame lengths contradict each other */
-	COUNTER_TOO_SHORT,       /* dropped: no room for our header */
-	COUNTER_SPLIT_HEADER,    /* dropped: our header is not in the frame's first buffer */
-	COUNTER_BAD_MAGIC,       /* dropped */
-	COUNTER_BAD_VERSION,     /* dropped */
-	COUNTER_UNKNOWN_KIND,    /* dropped */
-	COUNTER_UNKNOWN_SESSION, /* dropped */
-	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
-	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
-	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
-	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */
-	/* Express requests, in the order of enum express_reason. */
-	COUNTER_EXPRESS_EXECUTED,     /* and answered */
-	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
-	COUNTER_EXPRESS_BAD_FORM,     /* dropped: contradicts the protocol */
-	COUNTER_EXPRESS_BAD_CHECKSUM, /* dropped: damaged on the way */
-	COUNTER_EXPRESS_STALE,        /* dropped: of an exchange that is not the next */
-	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
-	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */
-	COUNTER_EXPRESS_NO_SLOT,      /* its session has none */
-	COUNTER_EXPRESS_PATH,         /* from elsewhere, or not over plain IPv4 */
-	COUNTER_EXPRESS_NO_WINDOW,    /* of no window in reach */
-	COUNTER_EXPRESS_OUTSIDER,     /* of an origin that may not access the window */
-	COUNTER_EXPRESS_BOUNDS,       /* outside of the window, or not in one page of it */
-	COUNTER_EXPRESS_OPERATION,    /* with a record that is not executed here */
-	COUNTER_EXPRESS_LOCKED,       /* the lock is not free */
-	COUNTER_EXPRESS_INTERRUPTED,  /* begun; others were in the way all the time */
-	COUNTER_EXPRESS_AWAITED,      /* executed; requests wait for the lock */
-	COUNTERS,
-};
 
 struct config {
 	struct address address;
@@ -181,17 +146,17 @@ static __always_inline int express(struct xdp_md *ctx, const struct datagram *d,
 	if (!d->plain)
 		return to_user(ctx, COUNTER_EXPRESS_PATH);
 	int reason = express_serve(ctx, slot_index, d->len);
-	if (reason == EXPRESS_EXECUTED || reason == EXPRESS_REPEATED) {
+	if (reason == COUNTER_EXPRESS_EXECUTED || reason == COUNTER_EXPRESS_REPEATED) {
 		int failed = express_answer(ctx, slot_index, d->len, cfg->generic);
-		if (failed == EXPRESS_EXECUTED)
-			return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_TX);
+		if (failed == COUNTER_EXPRESS_EXECUTED)
+			return count(reason, XDP_TX);
 		reason = failed;
 	}
-	if (reason < EXPRESS_BAD_FORM || reason > EXPRESS_AWAITED)
+	if (reason < COUNTER_EXPRESS_BAD_FORM || reason > COUNTER_EXPRESS_AWAITED)
 		return XDP_ABORTED;
-	if (reason < EXPRESS_USER)
-		return count(COUNTER_EXPRESS_EXECUTED + reason, XDP_DROP);
-	return to_user(ctx, COUNTER_EXPRESS_EXECUTED + reason);
+	if (reason < COUNTER_EXPRESS_USER)
+		return count(reason, XDP_DROP);
+	return to_user(ctx, reason);
 }
 #endif
 

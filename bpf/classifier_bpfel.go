@@ -67,84 +67,10 @@ const (
 	ClassifierCounterCOUNTERS                     ClassifierCounter = 30
 )
 
-type ClassifierExpressSlot struct {
-	_           structs.HostLayout
-	Word        uint64
-	Session     uint64
-	PeerSession uint64
-	Rank        uint32
-	PeerIp      uint32
-	LocalIp     uint32
-	PeerPort    uint16
-	LocalPort   uint16
-	Outcome     uint64
-	Locked      uint64
-	Pad         uint64
-	Results     [1152]uint8
-	Rest        [64]uint8
-}
-
-type ClassifierExpressWindow struct {
-	_       structs.HostLayout
-	Id      uint64
-	Base    uint64
-	Size    uint64
-	Chunk   uint32
-	Flags   uint32
-	Lock    uint64
-	Pad     [3]uint64
-	Members [64]uint64
-}
-
-type ClassifierExpressWork struct {
-	_      structs.HostLayout
-	Header ClassifierWireHeader
-	_      [1968]byte
-	Steps  [8]struct {
-		_      structs.HostLayout
-		Code   uint32
-		Basic  uint32
-		Op     uint32
-		Flags  uint32
-		Window uint32
-		Chunk  uint32
-		Page   uint32
-		Offset uint32
-		Span   uint32
-		Data   uint32
-		Result uint32
-		At     uint32
-	}
-	Next    uint32
-	End     uint32
-	Results uint32
-	Zero    uint32
-}
-
 type ClassifierPorts struct {
 	_     structs.HostLayout
 	Base  uint16
 	Count uint16
-}
-
-type ClassifierWireHeader struct {
-	_            structs.HostLayout
-	Magic        uint32
-	Version      uint8
-	Kind         uint8
-	Flags        uint8
-	Reserved     uint8
-	Session      uint64
-	Checksum     uint32
-	Credits      uint32
-	PacketNumber uint64
-	Sequence     uint64
-	AckLargest   uint64
-	AckBits      uint64
-	AckRequests  uint64
-	AckResponses uint64
-	Order        uint32
-	Refusals     uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -2,8 +2,8 @@
 /*
  * Small requests that this program executes: the memory that it shares with the process,
  * and what it knows of a request while it is at it. docs/wire.md has the frame. Package
- * internal/protocol/link/express is the twin in Go; a test compares the layouts, another one what both
- * do with the same frames.
+ * internal/protocol/link/express has the memory in Go, and internal/lab/twin does what this
+ * program does: a test compares the layouts, another one what both do with the same frames.
  *
  * The functions that are not inlined have global linkage, so that the verifier looks at
  * each by itself. So they take numbers only, and find the rest in maps.
@@ -11,6 +11,7 @@
 #ifndef XDPRMA_EXPRESS_H
 #define XDPRMA_EXPRESS_H
 
+#include "counter.h"
 #include "kernel.h"
 #include "wire.h"
 
@@ -25,32 +26,13 @@ enum {
 	EXPRESS_CHUNKS = 256,
 	EXPRESS_PAGE = 65536,
 	EXPRESS_FARTHEST = EXPRESS_PAGE - EXPRESS_MAX_RESULTS,
-	EXPRESS_TRIES = 8, /* of a compare-exchange */
+	EXPRESS_TRIES = 8,   /* of a compare-exchange */
+	EXPRESS_ROUNDS = 8,  /* of these, before an exchange is interrupted */
 	EXPRESS_PROCESS = 1, /* that the program is in a lock word */
 };
 
-/* In the order of Go's Reason. Each has a counter. */
-enum express_reason {
-	EXPRESS_EXECUTED,
-	EXPRESS_REPEATED,
-	EXPRESS_BAD_FORM,
-	EXPRESS_BAD_CHECKSUM,
-	EXPRESS_STALE,
-	EXPRESS_BUSY,
-	EXPRESS_USER,
-	EXPRESS_NO_SLOT,
-	EXPRESS_PATH,
-	EXPRESS_NO_WINDOW,
-	EXPRESS_OUTSIDER,
-	EXPRESS_BOUNDS,
-	EXPRESS_OPERATION,
-	EXPRESS_LOCKED,
-	EXPRESS_INTERRUPTED,
-	EXPRESS_AWAITED,
-};
-
 enum {
-	EXPRESS_STATE_INTERRUPTED,
+	EXPRESS_STATE_INTERRUPTED, /* some records are done; the program goes on at the next repeat */
 	EXPRESS_STATE_PROGRAM,
 	EXPRESS_STATE_USER,
 	EXPRESS_STATE_DONE,
@@ -66,7 +48,7 @@ struct express_slot {
 	__be32 local_ip;
 	__be16 peer_port;
 	__be16 local_port;
-	__u64 outcome; /* length of results | fate << 32 | records done << 40 | by << 48 */
+	__u64 outcome; /* length of results | fate << 32 | records done << 40 */
 	__u64 locked;  /* window id + 1 */
 	__u64 pad;
 	__u8 results[EXPRESS_MAX_RESULTS];
@@ -144,6 +126,7 @@ struct express_step {
 	__u32 data;   /* where in the payload the operand begins */
 	__u32 result; /* bytes */
 	__u32 at;     /* where in the results its own begins */
+	__u32 gone;   /* 1: its window is not exposed any more */
 };
 
 /* A request that a CPU is at. */
@@ -156,6 +139,7 @@ struct express_work {
 	__u32 next;    /* where in the payload the next record begins */
 	__u32 end;     /* of the payload */
 	__u32 results; /* bytes */
+	__u32 goes_on; /* 1: some records were done before */
 	__u32 zero;    /* 0, which the verifier does not know: see below */
 };
 

@@ -15,6 +15,8 @@ import (
 	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/lab/twin"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -47,7 +49,7 @@ func sessionOf(i int) uint64 { return session + uint64(i) }
 
 // side is the memory of one of the twins.
 type side struct {
-	tables         *express.Tables
+	tables         *twin.Program
 	slots, windows []byte
 	chunks         [2][]byte
 }
@@ -61,17 +63,11 @@ func (s *side) open() {
 		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank})
 	}
 	s.tables.CloseSlot(numSlots - 1)
-	s.tables.Expose(express.Window{
-		ID: wideWindow, Chunk: 0, Base: wideBase, Mem: s.chunks[0][wideBase:][:wideLen],
-		Lock: window.LockWordIn(s.chunks[0][wideLock:]), LockAt: wideLock,
-		Members: window.NewMembers([]int{memberRank, strangeRank}, nil),
-	}, nil)
-	s.tables.Expose(express.Window{
-		ID: smallWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: window.NewMembers([]int{memberRank}, nil),
-	}, nil)
-	s.tables.Expose(express.Window{
-		ID: nextWindow, Chunk: 1, Mem: s.chunks[1][:smallLen], Members: window.NewMembers([]int{memberRank}, nil),
-	}, nil)
+	both, member := window.NewMembers([]int{memberRank, strangeRank}, nil).Admit, window.NewMembers([]int{memberRank}, nil).Admit
+	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, Admits: both}
+	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], window.LockWordIn(s.chunks[0][wideLock:]))
+	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
+	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
 	for _, c := range s.chunks {
 		for i := range c {
 			c[i] = byte(i*7 + i>>8)
@@ -86,7 +82,7 @@ func heapSide() *side {
 	for i := range s.chunks {
 		s.chunks[i] = make([]byte, (3-2*i)*express.PageLen)
 	}
-	s.tables = express.NewTables(s.slots, s.windows)
+	s.tables = twin.New(express.NewTables(s.slots, s.windows))
 	s.open()
 	return s
 }
@@ -133,7 +129,7 @@ func loadTier(t testing.TB) *tier {
 		}
 	}
 	p.slots, p.windows = mapped(t, p.Slots), mapped(t, p.Windows)
-	p.tables = express.NewTables(p.slots, p.windows)
+	p.tables = twin.New(express.NewTables(p.slots, p.windows))
 	p.open()
 	for i := range numSlots {
 		if err := p.Sessions.Put(sessionOf(i), uint32(i+1)); err != nil {
@@ -160,7 +156,7 @@ func request(h express.Header, list ...record) []byte {
 		b = append(b, make([]byte, wire.RecordSize(len(r.data)))...)
 		copy(wire.PutRecord(b[at:], &r.Record, len(r.data)), r.data)
 		r.Data = r.data
-		_, n, _ := express.Form(&r.Record)
+		_, n, _ := onesided.Form(&r.Record)
 		results += (n + 7) &^ 7
 	}
 	if n := min(express.PayloadLen(len(b)-wire.HeaderLen, results), express.MaxPayload); n > len(b) {
@@ -196,15 +192,15 @@ func (c *classifier) exec(t testing.TB, frame []byte) (uint32, []byte) {
 }
 
 // counterOf is the counter that stands for what Serve says.
-func counterOf(v express.Verdict, why express.Reason) bpf.ClassifierCounter {
-	if v == express.ToUser && why == express.None {
+func counterOf(v twin.Verdict, why twin.Reason) bpf.ClassifierCounter {
+	if v == twin.ToUser && why == twin.None {
 		return redirected
 	}
 	return bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED + bpf.ClassifierCounter(why)
 }
 
-func xdpVerdict(v express.Verdict) uint32 {
-	return [...]uint32{express.Answer: xdpTX, express.Drop: xdpDrop, express.ToUser: xdpRedirect}[v]
+func xdpVerdict(v twin.Verdict) uint32 {
+	return [...]uint32{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect}[v]
 }
 
 // compareAnswer checks that out is the frame in turned round, with another payload.
@@ -235,29 +231,29 @@ func compareAnswer(t testing.TB, in, out, payload []byte) {
 }
 
 // compare checks that the program and its twin have the same memory.
-func (p *tier) compare(t testing.TB, twin *side, whole bool) {
+func (p *tier) compare(t testing.TB, other *side, whole bool) {
 	t.Helper()
-	if !bytes.Equal(p.slots, twin.slots) {
+	if !bytes.Equal(p.slots, other.slots) {
 		for at := range p.slots {
-			if p.slots[at] != twin.slots[at] {
-				t.Errorf("slot %d, byte %d: %#x, want %#x", at/express.SlotLen, at%express.SlotLen, p.slots[at], twin.slots[at])
+			if p.slots[at] != other.slots[at] {
+				t.Errorf("slot %d, byte %d: %#x, want %#x", at/express.SlotLen, at%express.SlotLen, p.slots[at], other.slots[at])
 				return
 			}
 		}
 	}
-	if got, want := p.chunks[0][wideLock:][:window.LockWordLen], twin.chunks[0][wideLock:][:window.LockWordLen]; !bytes.Equal(got, want) {
+	if got, want := p.chunks[0][wideLock:][:window.LockWordLen], other.chunks[0][wideLock:][:window.LockWordLen]; !bytes.Equal(got, want) {
 		t.Errorf("lock %x, want %x", got, want)
 	}
 	if !whole {
 		return
 	}
-	if !bytes.Equal(p.windows, twin.windows) {
+	if !bytes.Equal(p.windows, other.windows) {
 		t.Error("the windows differ")
 	}
 	for c := range p.chunks {
 		for i := range p.chunks[c] {
-			if p.chunks[c][i] != twin.chunks[c][i] {
-				t.Errorf("chunk %d, byte %d: %#x, want %#x", c, i, p.chunks[c][i], twin.chunks[c][i])
+			if p.chunks[c][i] != other.chunks[c][i] {
+				t.Errorf("chunk %d, byte %d: %#x, want %#x", c, i, p.chunks[c][i], other.chunks[c][i])
 				return
 			}
 		}
@@ -266,21 +262,21 @@ func (p *tier) compare(t testing.TB, twin *side, whole bool) {
 
 // both has the program and its twin serve a request of slot i, and checks that they do
 // the same. It returns what both say.
-func (p *tier) both(t testing.TB, twin *side, i int, payload []byte, times *[numCounters]uint64) (express.Verdict, express.Reason) {
+func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[numCounters]uint64) (twin.Verdict, twin.Reason) {
 	t.Helper()
 	frame := packet{payload: payload}.bytes()
 	verdict, out := p.exec(t, frame)
 	again := bytes.Clone(payload)
-	n, v, why := twin.tables.Serve(i, again, express.ByProgram)
+	n, v, why := other.tables.Serve(i, again)
 	counter := counterOf(v, why)
 	times[counter]++
 	if got := p.counted(t, counter); got != times[counter] || verdict != xdpVerdict(v) {
 		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, xdpVerdict(v), counter, got, times[counter], v, why, payload)
 	}
-	if v == express.Answer {
+	if v == twin.Answer {
 		compareAnswer(t, frame, out, again[:n])
 	}
-	if p.compare(t, twin, false); t.Failed() {
+	if p.compare(t, other, false); t.Failed() {
 		t.Fatalf("%v, %v\n%x", v, why, payload)
 	}
 	return v, why
@@ -346,9 +342,8 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	p := loadTier(t)
 	const life = 6
 	p.tables.Retract(wideWindow)
-	p.tables.Expose(express.Window{
-		ID: wideWindow, Base: wideBase, Mem: p.chunks[0][wideBase:][:wideLen], Members: window.NewMembers([]int{memberRank}, []uint64{life}),
-	}, nil)
+	w := express.Window{ID: wideWindow, Base: wideBase, Admits: window.NewMembers([]int{memberRank}, []uint64{life}).Admit}
+	p.tables.Expose(w, p.chunks[0][wideBase:][:wideLen], nil)
 	for n, test := range []struct {
 		life uint64
 		want bpf.ClassifierCounter
@@ -371,32 +366,43 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	}
 }
 
-// A request that was interrupted between two records is gone on with by either side, and
-// each record is executed once.
+// A request that was interrupted between two records is gone on with: each record is executed
+// once, and refused if its window is gone. User space neither takes it nor answers.
 func TestInterruptedExchange(t *testing.T) {
 	p := loadTier(t)
 	sum := record{wire.Record{Code: wire.CodeAccumulate, Window: wideWindow, Basic: uint8(datatype.BasicUint64), Op: uint8(datatype.Sum)}, []byte{1, 0, 0, 0, 0, 0, 0, 0}}
-	payload := request(express.Header{Session: session, Exchange: 1, Try: 1}, sum, sum, sum)
-	for _, by := range []express.By{express.ByProgram, express.ByUser} {
+	gone := sum
+	gone.Window = goneWindow
+	for _, test := range []struct {
+		name string
+		list []record
+		fate uint8
+		sum  uint64
+	}{
+		{"all windows are left", []record{sum, sum, sum}, 0, 1},
+		{"the window of the rest is gone", []record{sum, sum, gone, sum}, 1 << 2, 1},
+		{"that of what is done is gone", []record{gone, gone, sum}, 0, 1},
+	} {
+		payload := request(express.Header{Session: session, Exchange: 1, Try: 1}, test.list...)
 		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
-		le.PutUint64(p.slots, 1<<2)       // exchange 1, interrupted
-		le.PutUint64(p.slots[40:], 2<<40) // after two records
+		slot := p.tables.Place(0)
+		slot.Word, slot.Outcome = express.WordOf(1, express.StateInterrupted), express.Outcome{Done: 2}.Pack()
 		clear(p.chunks[0][wideBase:][:8])
-		if by == express.ByUser {
-			if _, v, why := p.tables.Serve(0, bytes.Clone(payload), by); v != express.Answer || why != express.None {
-				t.Errorf("user space: %v, %v", v, why)
-			}
-		} else if verdict, _ := p.exec(t, packet{payload: payload}.bytes()); verdict != xdpTX {
-			t.Errorf("the program: verdict %d", verdict)
+		if p.tables.Claim(0, 1) || p.tables.Answer(0, make([]byte, express.MaxPayload), &express.Header{Exchange: 1, Try: 1}) != 0 {
+			t.Errorf("%s: taken or answered in user space", test.name)
 		}
-		if n := le.Uint64(p.chunks[0][wideBase:]); n != 1 {
-			t.Errorf("by %d: added %d times", by, n)
+		verdict, out := p.exec(t, packet{payload: payload}.bytes())
+		if h, _, fault := express.Decode(out[42:]); verdict != xdpTX || fault != wire.OK || h.Fate != test.fate {
+			t.Errorf("%s: verdict %d, %v, fate %#b", test.name, verdict, fault, h.Fate)
+		}
+		if n := le.Uint64(p.chunks[0][wideBase:]); n != test.sum {
+			t.Errorf("%s: added %d times", test.name, n)
 		}
 	}
 }
 
-// The same requests, on two processors at once, and in user space beside them, are
-// executed once.
+// The same requests, on two processors at once, and by the twin beside them, are executed
+// once.
 func TestDuplicatesOnTwoProcessors(t *testing.T) {
 	p := loadTier(t)
 	var all unix.CPUSet
@@ -457,7 +463,7 @@ func TestDuplicatesOnTwoProcessors(t *testing.T) {
 	}
 	group.Go(func() {
 		serve(99, func(payload []byte) []byte {
-			if n, v, _ := p.tables.Serve(0, payload, express.ByUser); v == express.Answer {
+			if n, v, _ := p.tables.Serve(0, payload); v == twin.Answer {
 				return payload[:n]
 			}
 			return nil

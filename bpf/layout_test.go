@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -51,7 +52,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// Each reason of Go's Serve has its counter.
+// Each reason of the twin has its counter.
 func TestReasonsHaveCounters(t *testing.T) {
 	spec, err := bpf.LoadExpress()
 	if err != nil {
@@ -62,7 +63,7 @@ func TestReasonsHaveCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := int(bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED)
-	for why := express.None; why < express.NumReasons; why++ {
+	for why := twin.None; why < twin.NumReasons; why++ {
 		want := "COUNTER_EXPRESS_" + strings.ToUpper(why.String())
 		if got := counters.Values[first+int(why)].Name; got != want {
 			t.Errorf("reason %v is counted as %s, not %s", why, got, want)

@@ -276,6 +276,7 @@ __noinline int express_lock(__u32 id, __u32 exclusive)
 enum express_step_end {
 	STEP_DONE,
 	STEP_AWAITED, /* the lock was given up, and requests wait at its owner */
+	STEP_REFUSED, /* its window is gone */
 	STEP_STUCK,   /* others were in the way all the time */
 };
 
@@ -285,14 +286,9 @@ static __always_inline int express_unlock(__u32 id)
 	__u64 *word = lock_word(id);
 	if (!word)
 		return STEP_STUCK;
-	for (int i = 0; i < EXPRESS_TRIES; i++) {
-		__u64 v = LOAD(word);
-		if (!(v & LOCK_OURS))
-			return STEP_DONE;
-		if (__sync_val_compare_and_swap(word, v, v & ~(LOCK_OURS | LOCK_EXCLUSIVE)) == v)
-			return v & LOCK_CLOSED ? STEP_AWAITED : STEP_DONE;
-	}
-	return STEP_STUCK;
+	if (!(LOAD(word) & LOCK_OURS))
+		return STEP_DONE;
+	return __sync_fetch_and_and(word, ~(LOCK_OURS | LOCK_EXCLUSIVE)) & LOCK_CLOSED ? STEP_AWAITED : STEP_DONE;
 }
 
 /* Executes record k of the request of a slot. Returns an express_step_end. */
@@ -306,11 +302,13 @@ __noinline int express_execute(__u32 k, __u32 slot_index)
 	if (s->code == RECORD_LOCK) /* was taken before */
 		return STEP_DONE;
 	if (s->code == RECORD_UNLOCK) {
-		int end = express_unlock(s->window);
+		int end = s->gone ? STEP_REFUSED : express_unlock(s->window);
 		if (end != STEP_STUCK)
 			STORE(&slot->locked, 0);
 		return end;
 	}
+	if (s->gone)
+		return STEP_REFUSED;
 	struct express_page *page = express_page(s->chunk, s->page);
 	if (!page)
 		return STEP_STUCK;

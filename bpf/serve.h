@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Serves a request once, however often it comes: the twin of serve.go. */
+/* Serves a request once, however often it comes. */
 #ifndef XDPRMA_SERVE_H
 #define XDPRMA_SERVE_H
 
@@ -76,14 +76,20 @@ static __always_inline int express_check_all(struct express_work *w, __u32 rank,
 		if (k >= count)
 			break;
 		int reason = express_check(k, count, rank);
-		if (reason != EXPRESS_EXECUTED)
+		if (reason != COUNTER_EXPRESS_EXECUTED)
 			return reason;
 	}
 	const struct express_step *last = &w->steps[opaque(count - 1) & (EXPRESS_MAX_RECORDS - 1)];
 	if ((w->steps[0].code == RECORD_LOCK) != (last->code == RECORD_UNLOCK))
-		return EXPRESS_OPERATION;
+		return COUNTER_EXPRESS_OPERATION;
 	__u32 results = WIRE_HEADER_LEN + w->results;
-	return len == (w->next > results ? w->next : results) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
+	return len == (w->next > results ? w->next : results) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
+}
+
+/* What is said of an exchange of which so many records are done. */
+static __always_inline __u64 outcome_of(__u64 done, __u64 fate)
+{
+	return done << 40 | fate << 32;
 }
 
 static __always_inline __u64 progress_of(__u64 outcome)
@@ -92,21 +98,22 @@ static __always_inline __u64 progress_of(__u64 outcome)
 }
 
 /*
- * Whether the request may go on with an exchange of which so many records are done. One
- * that has the exchange's number and other records may not: it would keep a lock for good,
- * or give up one that another session holds.
+ * Whether the request may go on with an interrupted exchange of which so many records are
+ * done. One that has the exchange's number and other records may not: it would keep a lock
+ * for good, or give up one that another session holds.
  */
 static __always_inline int express_goes_on(struct express_work *w, struct express_slot *slot, __u32 done)
 {
 	__u64 held = w->steps[0].code == RECORD_LOCK ? (__u64)w->steps[0].window + 1 : 0;
 
-	return done == 0 || (done < w->header.credits && LOAD(&slot->locked) == held);
+	return done > 0 && done < w->header.credits && LOAD(&slot->locked) == held;
 }
 
 /*
- * Executes the claimed request from record done on. Its outcome says how far it came.
- * EXPRESS_INTERRUPTED: not to the end. EXPRESS_AWAITED: the lock was given up, and
- * requests wait for it.
+ * Executes the claimed request from record done on. The slot's outcome says how far it
+ * came, and which records were refused.
+ * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the lock was given
+ * up, and requests wait for it.
  */
 static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u32 slot_index, __u32 done)
 {
@@ -118,74 +125,84 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
 			break;
 		if (k < done)
 			continue;
-		int end = express_execute(k, slot_index);
+		int end = STEP_STUCK;
+		for (int i = 0; i < EXPRESS_ROUNDS && end == STEP_STUCK; i++)
+			end = express_execute(k, slot_index);
 		if (end == STEP_STUCK)
-			return EXPRESS_INTERRUPTED;
+			return COUNTER_EXPRESS_INTERRUPTED;
 		awaited = end == STEP_AWAITED;
-		STORE(&slot->outcome, (__u64)(k + 1) << 40);
+		__u64 fate = LOAD(&slot->outcome) >> 32 & 0xff;
+		STORE(&slot->outcome, outcome_of(k + 1, fate | (__u64)(end == STEP_REFUSED) << k));
 	}
-	STORE(&slot->outcome, w->results | (__u64)count << 40 | (__u64)EXPRESS_STATE_PROGRAM << 48);
-	return awaited ? EXPRESS_AWAITED : EXPRESS_EXECUTED;
+	STORE(&slot->outcome, w->results | LOAD(&slot->outcome));
+	return awaited ? COUNTER_EXPRESS_AWAITED : COUNTER_EXPRESS_EXECUTED;
 }
 
 /*
  * Executes the request of len bytes that the frame holds, or finds its answer. slot is
- * that of its session. With EXPRESS_EXECUTED and EXPRESS_REPEATED, it is to be answered.
+ * that of its session. With COUNTER_EXPRESS_EXECUTED and COUNTER_EXPRESS_REPEATED, it is to
+ * be answered.
  */
 __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 {
 	struct express_work *w = express_work();
 	len = opaque(len);
 	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	if (bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS, w->payload, len))
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	struct wire_header *h = &w->header;
 	if (!express_form(h))
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	__u32 sum = h->checksum;
 	h->checksum = 0;
 	if ((__u32)express_checksum(len) != sum)
-		return EXPRESS_BAD_CHECKSUM;
+		return COUNTER_EXPRESS_BAD_CHECKSUM;
 
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
 	if (!slot || LOAD(&slot->session) != h->session)
-		return EXPRESS_NO_SLOT;
+		return COUNTER_EXPRESS_NO_SLOT;
 	if (!express_on_path(ctx, slot))
-		return EXPRESS_PATH;
+		return COUNTER_EXPRESS_PATH;
 	if (h->flags & WIRE_FLAG_USER)
-		return EXPRESS_USER;
+		return COUNTER_EXPRESS_USER;
 
 	__u64 n = h->sequence, word = LOAD_ORDERED(&slot->word);
 	__u64 begun = state_word(n, EXPRESS_STATE_INTERRUPTED), done = state_word(n, EXPRESS_STATE_DONE);
 	if (word == done)
-		return EXPRESS_REPEATED;
+		return COUNTER_EXPRESS_REPEATED;
 	if (word != begun && word != state_word(n - 1, EXPRESS_STATE_DONE))
-		return word >> 2 == n ? EXPRESS_BUSY : EXPRESS_STALE;
+		return word >> 2 == n ? COUNTER_EXPRESS_BUSY : COUNTER_EXPRESS_STALE;
+	w->goes_on = word == begun;
 	int reason = express_check_all(w, slot->rank, len);
-	if (reason != EXPRESS_EXECUTED)
+	if (reason != COUNTER_EXPRESS_EXECUTED)
 		return reason;
 	if (__sync_val_compare_and_swap(&slot->word, word, state_word(n, EXPRESS_STATE_PROGRAM)) != word)
-		return EXPRESS_BUSY;
+		return COUNTER_EXPRESS_BUSY;
 
-	__u32 from = word == begun ? progress_of(LOAD(&slot->outcome)) : 0;
-	if (!express_goes_on(w, slot, from)) {
-		__sync_lock_test_and_set(&slot->word, begun);
-		return EXPRESS_BAD_FORM;
-	}
-	if (from == 0) {
+	__u32 from = 0;
+	if (word == begun) {
+		from = progress_of(LOAD(&slot->outcome));
+		if (!express_goes_on(w, slot, from)) {
+			__sync_lock_test_and_set(&slot->word, begun);
+			return COUNTER_EXPRESS_BAD_FORM;
+		}
+	} else {
 		if (w->steps[0].code == RECORD_LOCK) {
 			if (!express_lock(w->steps[0].window, w->steps[0].flags)) {
 				__sync_lock_test_and_set(&slot->word, word);
-				return EXPRESS_LOCKED;
+				return COUNTER_EXPRESS_LOCKED;
 			}
 			STORE(&slot->locked, (__u64)w->steps[0].window + 1);
 			from = 1;
 		}
-		STORE(&slot->outcome, (__u64)from << 40);
+		STORE(&slot->outcome, outcome_of(from, 0));
 	}
 	reason = express_run(w, slot, slot_index, from);
-	__sync_lock_test_and_set(&slot->word, reason == EXPRESS_INTERRUPTED ? begun : done);
+	__u64 end = done;
+	if (reason == COUNTER_EXPRESS_INTERRUPTED) /* with nothing done, it was not begun */
+		end = progress_of(LOAD(&slot->outcome)) ? begun : word;
+	__sync_lock_test_and_set(&slot->word, end);
 	return reason;
 }
 
@@ -254,18 +271,18 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 	struct express_work *w = express_work();
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
 	if (!w || !slot)
-		return EXPRESS_BUSY;
+		return COUNTER_EXPRESS_BUSY;
 	struct wire_header *h = &w->header;
 	__u64 outcome = LOAD(&slot->outcome), results = opaque(outcome & 0xffffffff);
 	if (results > EXPRESS_MAX_RESULTS || WIRE_HEADER_LEN + results > len)
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	/*
 	 * Results come in whole words. A size must not be 0, and the verifier of Linux 6.1 does
 	 * not learn from a comparison with 0 that it is not.
 	 */
 	if (results >= 8 && (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, slot->results, results) ||
 			     bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	h->flags = WIRE_FLAG_RESPONSE;
 	h->reserved = outcome >> 32;
 	h->session = LOAD(&slot->peer_session);
@@ -273,14 +290,14 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 	h->order = 0;
 	h->checksum = 0;
 	if (LOAD_ORDERED(&slot->word) != state_word(h->sequence, EXPRESS_STATE_DONE))
-		return EXPRESS_BUSY;
+		return COUNTER_EXPRESS_BUSY;
 	__u32 end = WIRE_HEADER_LEN + results;
 	h->checksum = express_checksum(end);
 	if (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS, w->payload, WIRE_HEADER_LEN))
-		return EXPRESS_BAD_FORM;
+		return COUNTER_EXPRESS_BAD_FORM;
 	/* A frame that stays longer than its datagram is no fault. */
 	bpf_xdp_adjust_tail(ctx, (int)(EXPRESS_HEADERS + end) - (int)bpf_xdp_get_buff_len(ctx));
-	return express_return(ctx, end, generic) ? EXPRESS_EXECUTED : EXPRESS_BAD_FORM;
+	return express_return(ctx, end, generic) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
 }
 
 #endif

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -16,7 +17,7 @@ import (
 // The program and its twin in Go do the same with the same frames: they say the same,
 // give the same answers, and leave the same memory behind.
 func TestTwinsAgree(t *testing.T) {
-	p, twin := loadTier(t), heapSide()
+	p, other := loadTier(t), heapSide()
 	seed, frames := rand.Uint64(), 100_000
 	if testing.Short() {
 		frames = 10_000
@@ -25,9 +26,9 @@ func TestTwinsAgree(t *testing.T) {
 	f := source{rand.New(rand.NewPCG(seed, 0))}
 	var times [numCounters]uint64
 	missing := func() (list []string) {
-		for why := express.None; why < express.NumReasons; why++ {
+		for why := twin.None; why < twin.NumReasons; why++ {
 			// Nothing interrupts the twins, and neither knows another path.
-			if why != express.Interrupted && why != express.Path && times[counterOf(express.Answer, why)] == 0 {
+			if why != twin.Interrupted && why != twin.Path && times[counterOf(twin.Answer, why)] == 0 {
 				list = append(list, why.String())
 			}
 		}
@@ -39,14 +40,14 @@ func TestTwinsAgree(t *testing.T) {
 			i = 0
 		}
 		if i < numSlots {
-			f.disturb(i, &p.side, twin)
+			f.disturb(i, &p.side, other)
 		}
-		p.both(t, twin, i, f.next(i, twin), &times)
+		p.both(t, other, i, f.next(i, other), &times)
 		if n%256 == 0 {
-			p.compare(t, twin, true)
+			p.compare(t, other, true)
 		}
 	}
-	p.compare(t, twin, true)
+	p.compare(t, other, true)
 	for c := range numCounters {
 		if got := p.counted(t, c); got != times[c] {
 			t.Errorf("counter %d: %d, want %d", c, got, times[c])
@@ -55,8 +56,8 @@ func TestTwinsAgree(t *testing.T) {
 	if list := missing(); len(list) > 0 {
 		t.Errorf("no frame met with: %q", list)
 	}
-	for _, why := range []express.Reason{express.Interrupted, express.Path} {
-		if n := times[counterOf(express.Answer, why)]; n > 0 {
+	for _, why := range []twin.Reason{twin.Interrupted, twin.Path} {
+		if n := times[counterOf(twin.Answer, why)]; n > 0 {
 			t.Errorf("%v: %d times", why, n)
 		}
 	}
@@ -65,11 +66,11 @@ func TestTwinsAgree(t *testing.T) {
 // The twins agree on the frames of which a fuzzer found that they take another way through
 // the one in Go.
 func TestTwinsAgreeOnTheCorpus(t *testing.T) {
-	files, err := filepath.Glob("../internal/protocol/link/express/testdata/fuzz/FuzzServe/*")
+	files, err := filepath.Glob("../internal/lab/twin/testdata/fuzz/FuzzServe/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no corpus: %v", err)
 	}
-	p, twin := loadTier(t), heapSide()
+	p, other := loadTier(t), heapSide()
 	var times [numCounters]uint64
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -88,16 +89,16 @@ func TestTwinsAgreeOnTheCorpus(t *testing.T) {
 		if len(frame) > 1400 {
 			continue // longer than a frame is
 		}
-		for _, s := range []*side{&p.side, twin} {
+		for _, s := range []*side{&p.side, other} {
 			s.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
 		}
 		copy(frame[32:40], head[32:40])
 		le.PutUint32(frame[16:], express.Checksum(frame))
 		for range 2 {
-			p.both(t, twin, 0, frame, &times)
+			p.both(t, other, 0, frame, &times)
 		}
 	}
-	p.compare(t, twin, true)
+	p.compare(t, other, true)
 }
 
 // source makes frames that are valid, hostile or damaged.
@@ -118,15 +119,15 @@ func (f source) disturb(i int, sides ...*side) {
 			le.PutUint64(s.slots[at:], word|3^1)
 		case 1: // interrupted before its first record, or later
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2)
-			le.PutUint64(s.slots[at+40:], word>>2%4<<40)
+			le.PutUint64(s.slots[at+40:], word>>2%4<<40|word>>5%2<<33)
 			le.PutUint64(s.slots[at+48:], word>>4%2*(wideWindow+1)) // whose lock it holds
-		case 2: // taken as a bundle, or executed by user space but for some records
+		case 2: // taken as a bundle, or executed but for some records
 			fate := uint64(express.FateTaken)
 			if word>>2%2 == 0 {
 				fate = word >> 2 & 0xfe
 			}
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2|3)
-			le.PutUint64(s.slots[at+40:], fate<<32|uint64(express.ByUser)<<48)
+			le.PutUint64(s.slots[at+40:], fate<<32)
 		case 3: // done at last
 			le.PutUint64(s.slots[at:], word|3)
 		case 4: // held by another
@@ -148,11 +149,11 @@ func (f source) disturb(i int, sides ...*side) {
 	}
 }
 
-// next makes a frame for slot i, whose state is that of twin.
-func (f source) next(i int, twin *side) []byte {
+// next makes a frame for slot i, whose state is that of other.
+func (f source) next(i int, other *side) []byte {
 	h := express.Header{Session: sessionOf(i), Try: 1 + uint64(f.IntN(3)), Ordered: f.one(2), Exchange: 1}
 	if i < numSlots {
-		word := le.Uint64(twin.slots[i*express.SlotLen:])
+		word := le.Uint64(other.slots[i*express.SlotLen:])
 		h.Exchange = word >> 2
 		if word&3 == 3 {
 			h.Exchange++
@@ -172,7 +173,7 @@ func (f source) next(i int, twin *side) []byte {
 	for range 1 + f.IntN(2)*f.IntN(4) {
 		list = append(list, f.record())
 		if r := &list[len(list)-1]; r.Code == wire.CodeCompareSwap && f.one(2) {
-			f.expect(r, twin)
+			f.expect(r, other)
 		}
 	}
 	if locked {
@@ -193,10 +194,10 @@ func (f source) next(i int, twin *side) []byte {
 }
 
 // expect makes a compare_and_swap compare with the value that is there.
-func (f source) expect(r *record, twin *side) {
-	chunk := twin.chunks[0]
+func (f source) expect(r *record, other *side) {
+	chunk := other.chunks[0]
 	if r.Window == smallWindow {
-		chunk = twin.chunks[1]
+		chunk = other.chunks[1]
 	}
 	if n := uint64(len(r.data) / 2); r.Disp <= uint64(len(chunk))-n {
 		copy(r.data[:n], chunk[r.Disp:])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -55,7 +56,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Mem: mem, Members: window.NewMembers([]int{rank}, nil)}, nil)
+			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Admits: window.NewMembers([]int{rank}, nil).Admit}, nil)
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {
@@ -67,7 +68,7 @@ func TestAnswersArrive(t *testing.T) {
 			ask := func(r wire.Record, data []byte) []byte {
 				exchange++
 				r.Window, r.Data = id, data
-				_, results, _ := express.Form(&r)
+				_, results, _ := onesided.Form(&r)
 				b := make([]byte, express.PayloadLen(wire.RecordSize(len(data)), express.Padded(results)))
 				copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
 				answer := make([]byte, 2048)

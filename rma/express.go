@@ -84,8 +84,8 @@ func (w *Win) expose(c *window.Config) {
 	h := w.host
 	i := h.index(w.comm.Rank())
 	if !w.region.Expose(express.Window{
-		ID: c.ID, Base: uint64(h.starts[i]), Mem: c.Memory.Bytes(), Lock: h.locks[i], LockAt: uint64(lockAt(i)),
-		Members: c.Members,
+		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Admits: c.Members.Admit,
+		Locks: true, LockAt: uint64(lockAt(i)),
 	}) {
 		w.region.Close()
 		w.region = nil

@@ -17,7 +17,6 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
-	"github.com/xdprma/xdprma/window"
 )
 
 // openTier opens a device whose program executes requests of four sessions.
@@ -64,7 +63,7 @@ func allocate(t *testing.T, tier *Tier, size int) region {
 }
 
 func (r region) expose(id uint32) bool {
-	return r.Expose(express.Window{ID: id, Mem: r.mem, Lock: window.LockWordIn(make([]byte, window.LockWordLen))})
+	return r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true})
 }
 
 func (r region) close(t *testing.T) {
@@ -144,9 +143,9 @@ func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 	if !first.expose(3) {
 		t.Fatal("the first window has no place")
 	}
-	lock := tier.Tables().Lock(3)
+	lock := tier.Tables().Find(3)
 	first.Retract()
-	if lock == nil || tier.Tables().Lock(3) != nil {
+	if lock == nil || tier.Tables().Find(3) != nil {
 		t.Error("the lock was not there, or is after the window was retracted")
 	}
 	if !second.expose(3) || second.place == first.place {

@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 
 	"internal/protocol/wire":              {},
 	"internal/protocol/link/reliable":     {},
-	"internal/protocol/link/express":      {"datatype", "internal/protocol/wire", "window"},
+	"internal/protocol/link/express":      {"internal/protocol/wire"},
 	"internal/protocol/link":              {"internal/mpierr", "internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire"},
 	"internal/protocol/engine/line":       {},
 	"internal/protocol/engine/membership": {"internal/mpierr", "internal/protocol/link", "internal/protocol/wire"},
@@ -74,7 +74,8 @@ var mayImport = map[string][]string{
 	"internal/lab/testjob":        {"internal/launch/bootstrap"},
 	"internal/lab/program":        {"datatype", "window"},
 	"internal/lab/program/live":   {"comm", "datatype", "internal/lab/program", "rma", "window"},
-	"internal/lab/sim": {"datatype", "internal/lab/program", "internal/mpierr", "internal/protocol/calls/collective", "internal/protocol/calls/epochs",
+	"internal/lab/twin":           {"datatype", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "window"},
+	"internal/lab/sim": {"datatype", "internal/lab/program", "internal/lab/twin", "internal/mpierr", "internal/protocol/calls/collective", "internal/protocol/calls/epochs",
 		"internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "window"},
 }
 
@@ -87,7 +88,7 @@ var layers = []string{"calls", "engine", "link", "wire"}
 
 // pure are the packages, or the trees of them, that have no input or output, no clock and no
 // goroutine.
-var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/program", "internal/lab/sim", "internal/launch/pmi", "userspace/internal/seat"}
+var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/program", "internal/lab/sim", "internal/lab/twin", "internal/launch/pmi", "userspace/internal/seat"}
 
 // impureBelow are packages that stand below a pure one and are not pure.
 var impureBelow = []string{"internal/lab/program/live"}

@@ -147,8 +147,8 @@ func (m *machine) end(i int) {
 	w.Close(t)
 	t.Evict(l.generated[i])
 	l.windows.Remove(uint32(i + 1))
-	if l.xdp.tables != nil {
-		l.xdp.tables.Retract(uint32(i + 1))
+	if l.xdp.twin != nil {
+		l.xdp.twin.Retract(uint32(i + 1))
 	}
 	for _, c := range []*collective.Comm{&w.inner, &w.ending} {
 		t.FreeContext(c.Context)

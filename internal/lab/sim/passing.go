@@ -5,9 +5,9 @@ import (
 	"math/bits"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -38,15 +38,15 @@ func (l *life) makePassing() {
 }
 
 // freePassing frees the passing window of a rank whose program has just served a request.
-func (w *World) freePassing(l *life, why express.Reason) {
-	if why != express.Interrupted || len(l.passing) == 0 || !l.alive || l.stopped || !w.chance(0.3) {
+func (w *World) freePassing(l *life, why twin.Reason) {
+	if why != twin.Interrupted || len(l.passing) == 0 || !l.alive || l.stopped || !w.chance(0.3) {
 		return
 	}
 	p := l.passing[len(l.passing)-1]
 	w.tracef("rank %d frees window %d", l.rank, p.id)
 	l.e.ForgetWindow(p.id)
 	l.windows.Remove(p.id)
-	l.xdp.tables.Retract(p.id)
+	l.xdp.twin.Retract(p.id)
 	p.last = le.Uint64(p.mem)
 	l.makePassing()
 }

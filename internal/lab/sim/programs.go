@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
@@ -42,9 +43,17 @@ func (t *tier) reached(id uint32) bool { return t.windows>>(id%64)&1 != 0 }
 
 // xdp is the program of a life, and what the device knows of sessions for it.
 type xdp struct {
-	tables  *express.Tables  // nil: there is no program
+	twin    *twin.Program    // nil: there is no program
 	slots   map[uint64]int32 // by session
 	fencing []uint64         // sessions whose fence was over while the rank was stopped
+}
+
+// tables returns what the program shares with the engine, or nil.
+func (x *xdp) tables() *express.Tables {
+	if x.twin == nil {
+		return nil
+	}
+	return x.twin.Tables
 }
 
 // newXDP gives a life a program. It may have too few places for all peers.
@@ -53,13 +62,13 @@ func (l *life) newXDP() {
 	if w.plan.tier.windows == 0 {
 		return
 	}
-	l.xdp = xdp{tables: express.HeapTables(max(1, w.plan.ranks-w.rng.IntN(3))), slots: map[uint64]int32{}}
-	l.xdp.tables.SetInterrupt(func() bool { return w.faulty() && w.chance(w.plan.tier.interrupt) })
+	l.xdp = xdp{twin: twin.New(express.HeapTables(max(1, w.plan.ranks-w.rng.IntN(3)))), slots: map[uint64]int32{}}
+	l.xdp.twin.SetInterrupt(func() bool { return w.faulty() && w.chance(w.plan.tier.interrupt) })
 }
 
 // show lets the life's program reach a window, if the plan has it so.
 func (l *life) show(c *window.Config, mem []byte) {
-	if mem == nil || l.xdp.tables == nil || !l.w.plan.tier.reached(c.ID) {
+	if mem == nil || l.xdp.twin == nil || !l.w.plan.tier.reached(c.ID) {
 		return
 	}
 	ranks := []int{l.rank, window.InKernel}
@@ -70,7 +79,7 @@ func (l *life) show(c *window.Config, mem []byte) {
 	if l.w.chance(0.1) { // there is no room for it
 		return
 	}
-	if l.xdp.tables.Expose(express.Window{ID: c.ID, Mem: mem, Lock: c.Host.Lock}, nil) < 0 {
+	if l.xdp.twin.Expose(express.Window{ID: c.ID}, mem, c.Host.Lock) < 0 {
 		panic("sim: two windows in one place")
 	}
 }
@@ -112,7 +121,7 @@ func (l *life) fenced() {
 // meetsProgram lets a rank's program look at a frame, whether the rank is stopped or not,
 // and reports whether the frame goes no further.
 func (w *World) meetsProgram(l *life, r received) bool {
-	if l.xdp.tables == nil || len(r.payload) < wire.HeaderLen || wire.Kind(r.payload[5]) != wire.KindExpress ||
+	if l.xdp.twin == nil || len(r.payload) < wire.HeaderLen || wire.Kind(r.payload[5]) != wire.KindExpress ||
 		r.payload[6]&wire.FlagResponse != 0 || !w.chance(w.plan.tier.serves) {
 		return false
 	}
@@ -121,19 +130,19 @@ func (w *World) meetsProgram(l *life, r received) bool {
 		return false
 	}
 	frame := bytes.Clone(r.payload)
-	n, verdict, why := l.xdp.tables.Serve(int(slot), frame, express.ByProgram)
+	n, verdict, why := l.xdp.twin.Serve(int(slot), frame)
 	w.record(uint64(w.now), uint64(l.rank), uint64(why))
 	w.reasons[why]++
 	w.tracef("%d -> %d  %s: %s", r.from, l.rank, describeFrame(r.payload), why)
-	if r.damaged && verdict == express.Answer {
+	if r.damaged && verdict == twin.Answer {
 		w.failf("the program of rank %d executed a damaged frame", l.rank)
 	}
 	w.checkOrder(l)
 	w.freePassing(l, why)
 	switch verdict {
-	case express.ToUser:
+	case twin.ToUser:
 		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
-	case express.Answer:
+	case twin.Answer:
 		if w.during(mute, l.rank) != nil {
 			w.hit(mute)
 		} else {

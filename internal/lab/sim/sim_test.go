@@ -13,7 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 )
 
 var (
@@ -146,13 +146,13 @@ func TestEveryFaultIsMet(t *testing.T) {
 // TestProgramsMeetEverything sees that the seeds bring about all that can become of a
 // frame that a program looks at, and of the exchanges of an origin.
 func TestProgramsMeetEverything(t *testing.T) {
-	var reasons [express.NumReasons]int
+	var reasons [twin.NumReasons]int
 	var total Result
 	s := &total.Stats
 	missing := func() (list []string) {
 		for why, n := range reasons {
-			switch why := express.Reason(why); why {
-			case express.BadForm, express.NoSlot, express.Path, express.Outsider, express.Bounds, express.Operation, express.Busy, express.Awaited:
+			switch why := twin.Reason(why); why {
+			case twin.BadForm, twin.NoSlot, twin.Path, twin.Outsider, twin.Bounds, twin.Operation, twin.Busy, twin.Awaited:
 				// No sound peer sends such frames, the device looks for the session, and here two
 				// frames are never served at once. To be awaited takes many seeds.
 			default:
@@ -162,7 +162,7 @@ func TestProgramsMeetEverything(t *testing.T) {
 			}
 		}
 		for what, n := range map[string]uint64{
-			"executed": s.Executed, "taken": s.Taken, "repeated": s.Repeated, "answers lost": s.AnswersLost, "served in user space": s.ExpressServed,
+			"executed": s.Executed, "taken": s.Taken, "repeated": s.Repeated, "answers lost": s.AnswersLost, "answered by user space": s.ExpressAnswered,
 			"executed in part": uint64(total.partly), "beside joined frames": s.Joined,
 		} {
 			if n == 0 {
@@ -185,8 +185,8 @@ func TestProgramsMeetEverything(t *testing.T) {
 		t.Errorf("no frame met the program with: %q", list)
 	}
 	for why, n := range reasons {
-		t.Logf("%7d %s", n, express.Reason(why))
+		t.Logf("%7d %s", n, twin.Reason(why))
 	}
-	t.Logf("%d exchanges: %d executed, %d taken as bundles; %d repetitions, answers lost %d times, %d served in user space, %d answers refuse a part",
-		s.Exchanges, s.Executed, s.Taken, s.Repeated, s.AnswersLost, s.ExpressServed, total.partly)
+	t.Logf("%d exchanges: %d executed, %d taken as bundles; %d repetitions, answers lost %d times, %d answered by user space, %d answers refuse a part",
+		s.Exchanges, s.Executed, s.Taken, s.Repeated, s.AnswersLost, s.ExpressAnswered, total.partly)
 }

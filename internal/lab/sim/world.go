@@ -14,8 +14,8 @@ import (
 	"runtime/debug"
 
 	"github.com/xdprma/xdprma/internal/lab/program"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -66,11 +66,11 @@ type Result struct {
 	Stats    engine.Stats // of all ranks; only the counters below are summed
 	MostSent int          // how often one bundle was sent, at most
 
-	reasons [express.NumReasons]int // why programs served frames or not
-	partly  int                     // answers that refuse a part of their request
-	met     [numKinds]int           // effects of faults of each kind
-	givenUp int                     // communication calls
-	halfWay int                     // those of them that were seen to have changed a part of their memory
+	reasons [twin.NumReasons]int // why programs served frames or not
+	partly  int                  // answers that refuse a part of their request
+	met     [numKinds]int        // effects of faults of each kind
+	givenUp int                  // communication calls
+	halfWay int                  // those of them that were seen to have changed a part of their memory
 }
 
 func (r *Result) add(s *engine.Stats) {
@@ -82,7 +82,7 @@ func (r *Result) add(s *engine.Stats) {
 	t.Executed += s.Executed
 	t.Taken += s.Taken
 	t.AnswersLost += s.AnswersLost
-	t.ExpressServed += s.ExpressServed
+	t.ExpressAnswered += s.ExpressAnswered
 	t.Parked += s.Parked
 	t.ParkingFull += s.ParkingFull
 	t.SlotsExhausted += s.SlotsExhausted
@@ -108,11 +108,11 @@ type World struct {
 	direct  int
 	plan    plan
 	met     [numKinds]int
-	reasons [express.NumReasons]int // of programs
-	partly  int                     // answers that refuse a part of their request
-	most    int                     // times that a bundle was sent
-	givenUp int                     // communication calls
-	halfWay int                     // those that had an effect in part
+	reasons [twin.NumReasons]int // of programs
+	partly  int                  // answers that refuse a part of their request
+	most    int                  // times that a bundle was sent
+	givenUp int                  // communication calls
+	halfWay int                  // those that had an effect in part
 
 	assembly assembly
 }

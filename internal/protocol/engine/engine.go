@@ -130,7 +130,7 @@ func New(cfg Config) *Engine {
 		Peer: func(s *link.Session) *message.Peer { return &sessionOf(s).mail },
 	})
 	e.Operations = onesided.New(e.Link, onesided.Config{
-		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, Windows: cfg.Windows,
+		Rank: cfg.Rank, Size: cfg.Size, DeadAfter: cfg.DeadAfter, Windows: cfg.Windows, Express: cfg.Express,
 		MaxOps: cfg.MaxOps, MaxTypeBytes: cfg.MaxTypeBytes, OnConflict: cfg.OnConflict,
 		Others: (*others)(e), Totals: &e.Stats.Totals, Frames: &e.Stats.Stats,
 		Peer: func(s *link.Session) *onesided.Peer { return &sessionOf(s).ops },

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -102,7 +102,7 @@ func TestWindowGoesWithItsLock(t *testing.T) {
 	})
 	p.e[0].Flush(b)
 	p.settle()
-	if p.reasons[express.Interrupted] == 0 {
+	if p.reasons[twin.Interrupted] == 0 {
 		t.Fatal("the exchange was not interrupted")
 	}
 	p.free(1, other)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
@@ -245,7 +246,7 @@ func TestExchangesWithoutAProgram(t *testing.T) {
 			t.Fatalf("fetched %d, want %d: %v", got, i, err)
 		}
 	}
-	if s := &p.e[0].Stats; s.Executed != 10 || s.AnswersLost != 0 {
+	if s := &p.e[0].Stats; s.Taken != 10 || s.AnswersLost != 0 {
 		t.Errorf("%+v", s)
 	}
 	p.atRest()
@@ -281,9 +282,8 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		dies bool
-		next programMode // who sees the origin's next frame
 	}{
-		{name: "program goes on", next: runs}, {name: "user space goes on", next: absent}, {name: "origin dies", dies: true},
+		{name: "program goes on"}, {name: "origin dies", dies: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPrograms(t, 3, 64, nil)
@@ -298,7 +298,7 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 				}
 				if !begun {
 					begun = true
-					p.tables[1].Serve(int(p.slots[1][le.Uint64(frame[8:])]), bytes.Clone(frame), express.ByProgram)
+					p.tables[1].Serve(int(p.slots[1][le.Uint64(frame[8:])]), bytes.Clone(frame))
 				}
 				return false
 			}
@@ -311,19 +311,24 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 			p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Disp: 8, Origin: word(2)}})
 			p.e[2].Flush(b)
 			p.pass(100 * millisecond)
-			if (*onesided.FlushWait)(b).Met() || p.reasons[express.Locked] == 0 {
+			if (*onesided.FlushWait)(b).Met() || p.reasons[twin.Locked] == 0 {
 				t.Fatal("the lock was not held")
 			}
 			if p.cut[0] = tt.dies; !tt.dies {
-				interrupt, p.mode = false, tt.next
-				p.admit = func(_, _ int, b []byte) bool { return p.mode == absent || !isRequest(b) || b[6]&wire.FlagUser == 0 }
+				// User space has nothing to go on with: it leaves the exchange to the program.
+				p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) || b[6]&wire.FlagUser != 0 }
+				p.pass(100 * millisecond)
+				if s := &p.e[1].Stats; (*onesided.FlushWait)(a).Met() || s.ExpressDropped == 0 || le.Uint64(p.mem[1]) != 0 {
+					t.Errorf("user space: %d dropped, %d", s.ExpressDropped, le.Uint64(p.mem[1]))
+				}
+				interrupt, p.admit = false, nil
 				p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 				if err := a.TakeError(); err != nil || le.Uint64(p.mem[1]) != 1 {
 					t.Errorf("the interrupted request: %v, %d", err, le.Uint64(p.mem[1]))
 				}
 				a.Unlocked()
-				if tt.next == runs && p.reasons[express.Awaited] != 1 {
-					t.Errorf("%d requests were awaited", p.reasons[express.Awaited])
+				if p.reasons[twin.Awaited] != 1 {
+					t.Errorf("%d requests were awaited", p.reasons[twin.Awaited])
 				}
 			}
 			p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
@@ -350,7 +355,7 @@ func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
 		}
 		if note == nil {
 			slot := p.slots[1][le.Uint64(frame[8:])]
-			p.tables[1].Serve(int(slot), bytes.Clone(frame), express.ByProgram)
+			p.tables[1].Serve(int(slot), bytes.Clone(frame))
 			note = p.memory[1][int(slot)*express.SlotLen+slotField(t, "locked"):][:8]
 		}
 		return false

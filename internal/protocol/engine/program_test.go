@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -13,7 +14,7 @@ import (
 // programs is a fabric whose ranks have an XDP program that reaches testWindow.
 type programs struct {
 	*fabric
-	tables []*express.Tables
+	tables []*twin.Program
 	memory [][]byte           // of the slots of tables
 	slots  []map[uint64]int32 // by rank and session
 	mode   programMode        // of all ranks
@@ -24,7 +25,7 @@ type programs struct {
 	stopped []bool               // only the program of the rank runs
 	held    func(id uint64) bool // of sessions: Fenced is not called; may be nil
 	lost    []int                // ranks whose answers were found to get lost
-	reasons [express.NumReasons]int
+	reasons [twin.NumReasons]int
 }
 
 // programMode says what becomes of express frames before user space.
@@ -37,7 +38,7 @@ const (
 )
 
 func newPrograms(t testing.TB, ranks, memory int, change func(*Config)) *programs {
-	p := &programs{slots: make([]map[uint64]int32, ranks), tables: make([]*express.Tables, ranks), memory: make([][]byte, ranks), stopped: make([]bool, ranks)}
+	p := &programs{slots: make([]map[uint64]int32, ranks), tables: make([]*twin.Program, ranks), memory: make([][]byte, ranks), stopped: make([]bool, ranks)}
 	memories := make([][]byte, ranks)
 	p.fabric = newFabric(t, ranks, memory, func(c *Config) {
 		memories[c.Rank] = p.equip(c, memory)
@@ -55,20 +56,20 @@ func (p *programs) equip(c *Config, memory int) []byte {
 	p.memory[c.Rank] = make([]byte, c.Size*express.SlotLen)
 	c.Express = express.NewTables(p.memory[c.Rank], make([]byte, express.Windows*express.WindowLen))
 	c.AnswersLost = func(rank int) { p.lost = append(p.lost, rank) }
-	p.tables[c.Rank], p.slots[c.Rank] = c.Express, map[uint64]int32{}
+	p.tables[c.Rank], p.slots[c.Rank] = twin.New(c.Express), map[uint64]int32{}
 	c.Windows = &window.Table{}
 	return p.show(c.Rank, c.Size, c.Windows, testWindow, memory)
 }
 
 // show gives a rank a window that its program reaches, and returns the memory of that.
 func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memory int) []byte {
-	mem := make([]byte, memory)
-	if p.tables[rank].Expose(express.Window{ID: id, Mem: mem, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil) < 0 {
+	mem, lock := make([]byte, memory), window.LockWordIn(make([]byte, window.LockWordLen))
+	if p.tables[rank].Expose(express.Window{ID: id}, mem, lock) < 0 {
 		p.t.Fatal("the place of the window is taken")
 	}
 	w, err := window.New(window.Config{
 		ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: memory, DispUnit: 1, GroupSize: ranks,
-		Host: &window.Host{Lock: p.tables[rank].Lock(id), Ranks: []int{rank, window.InKernel}},
+		Host: &window.Host{Lock: lock, Ranks: []int{rank, window.InKernel}},
 	})
 	if err == nil {
 		err = windows.Add(w)
@@ -111,15 +112,15 @@ func (p *programs) arrive(from, to int, payload []byte) int {
 			slot = -1
 		}
 		frame := bytes.Clone(payload)
-		n, verdict, why := p.tables[to].Serve(int(slot), frame, express.ByProgram)
+		n, verdict, why := p.tables[to].Serve(int(slot), frame)
 		p.reasons[why]++
 		switch {
-		case verdict == express.Answer && p.mode == mute, verdict == express.Drop:
+		case verdict == twin.Answer && p.mode == mute, verdict == twin.Drop:
 			return 0
-		case verdict == express.Answer && (p.admit == nil || p.admit(to, from, frame[:n])):
+		case verdict == twin.Answer && (p.admit == nil || p.admit(to, from, frame[:n])):
 			p.deliver(to, from, frame[:n])
 			return 0
-		case verdict == express.Answer:
+		case verdict == twin.Answer:
 			return 0
 		}
 	}

@@ -48,6 +48,24 @@ func (f *fabric) counted(pass func(joined bool) bool) *[2]int {
 
 func all(bool) bool { return true }
 
+// An answer carries the acknowledgement of its request also where it may go joined.
+func TestAnswersThatMayGoJoinedAcknowledge(t *testing.T) {
+	f := newFabric(t, 2, 64, joins)
+	a := f.access(0, 1)
+	f.pass(millisecond)
+	before := f.e[1].Stats.Acks
+	for range 10 {
+		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.e[1].Stats.Acks - before; n != 0 {
+		t.Errorf("%d frames only acknowledged, beside 10 answers", n)
+	}
+	f.atRest()
+}
+
 func TestLongTransfersAreJoined(t *testing.T) {
 	f := newFabric(t, 2, 1<<20, joins)
 	a := f.access(0, 1)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -11,16 +12,17 @@ import (
 
 // program is the XDP program of a rank on the stage.
 type program struct {
-	tables *express.Tables
+	tables *twin.Program
 	slots  map[uint64]int32 // by session
 	mute   bool             // its answers vanish
 }
 
 // newProgram gives a rank a program that reaches its memory.
 func newProgram(rank, size int, memory []byte) (*program, *window.Host) {
-	p := &program{tables: express.HeapTables(size), slots: map[uint64]int32{}}
-	p.tables.Expose(express.Window{ID: stageWindow, Mem: memory, Lock: window.LockWordIn(make([]byte, window.LockWordLen))}, nil)
-	return p, &window.Host{Lock: p.tables.Lock(stageWindow), Ranks: []int{rank, window.InKernel}}
+	p := &program{tables: twin.New(express.HeapTables(size)), slots: map[uint64]int32{}}
+	lock := window.LockWordIn(make([]byte, window.LockWordLen))
+	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock)
+	return p, &window.Host{Lock: lock, Ranks: []int{rank, window.InKernel}}
 }
 
 // announced takes in what a rank's engine tells its device.
@@ -50,18 +52,18 @@ func (s *stage) meetsProgram(f *frame) bool {
 		return false
 	}
 	b := append([]byte(nil), f.payload...)
-	n, verdict, why := p.tables.Serve(int(p.slots[h.Session]), b, express.ByProgram)
-	does := map[express.Verdict]string{express.Answer: "answers", express.Drop: "drops", express.ToUser: "passes on"}[verdict]
-	if verdict == express.Answer && p.mute {
+	n, verdict, why := p.tables.Serve(int(p.slots[h.Session]), b)
+	does := map[twin.Verdict]string{twin.Answer: "answers", twin.Drop: "drops", twin.ToUser: "passes on"}[verdict]
+	if verdict == twin.Answer && p.mute {
 		does = "answers in vain"
 	}
 	s.say("      program of rank %d %s exchange %d: %s", f.to, does, h.Exchange, why)
-	if verdict == express.Answer && !p.mute {
+	if verdict == twin.Answer && !p.mute {
 		a := frame{f.to, f.from, b[:n]}
 		s.flying = append(s.flying, a)
 		s.say("%s", &a)
 	}
-	return verdict != express.ToUser
+	return verdict != twin.ToUser
 }
 
 // express reports whether f is an express frame.

@@ -126,7 +126,7 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 	var host *window.Host
 	if s.programs != nil {
 		s.programs[rank], host = newProgram(rank, size, memory)
-		tables = s.programs[rank].tables
+		tables = s.programs[rank].tables.Tables
 	}
 	w, err := window.New(window.Config{
 		ID: stageWindow, Flavor: window.FlavorCreate, Memory: window.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size, Host: host,

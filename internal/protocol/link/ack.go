@@ -33,7 +33,10 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 		s.Told.Heard = h.Refusals
 	}
 	if i := s.exchange.bundle; i != None && s.acked[Request] > l.slots[i].seq {
-		l.exchangeTaken(s) // the answer that says so is late
+		if s.exchange.tries == 1 {
+			s.exchange.rtt.Sample(l.Now - s.exchange.sentAt)
+		}
+		l.exchangeTaken(s) // no answer says so, or it is late
 	}
 	if h.AckLargest > s.ways[w].ackLargest {
 		s.ways[w].ackLargest = h.AckLargest

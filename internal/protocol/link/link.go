@@ -81,7 +81,7 @@ type Upper interface {
 	// Executed takes in that the peer has executed the records of a bundle at once, but for
 	// those whose bits are set in refused, since their window is gone.
 	Executed(s *Session, records, results []byte, refused uint8)
-	// Served looks after locks that the program, or its twin here, may have given up.
+	// Served looks after locks that the program may have given up.
 	Served()
 	// Fenced hands on what s, which has failed, held here: nothing that it has sent can
 	// take effect any more.

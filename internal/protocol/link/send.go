@@ -395,7 +395,9 @@ func (l *Link) service(s *Session) {
 	if s.length.dueAt != 0 && l.Now >= s.length.dueAt {
 		l.probe(s)
 	}
-	if s.acks.now || s.acks.came[Single].unacked >= ackEvery || s.acks.came[Joined].unacked >= ackEvery {
+	single, joined := s.acks.came[Single].unacked, s.acks.came[Joined].unacked
+	carried := s.leaving.n > 0 && (single == 0 || joined == 0) // by what Output sends
+	if (s.acks.now || single >= ackEvery || joined >= ackEvery) && !carried {
 		l.sendAcks(s)
 	}
 	if s.acks.at != 0 {

@@ -83,23 +83,22 @@ func (l *Link) Fenced(id uint64) {
 		return
 	}
 	delete(l.fencing, id)
-	l.cfg.Express.Abandon(int(s.serving.table))
+	l.cfg.Upper.Fenced(s)
 	l.served[s.serving.table] = nil
 	l.freeTables = append(l.freeTables, s.serving.table)
-	l.cfg.Upper.Fenced(s)
 }
 
-// Holding calls f with each session of which an exchange holds the lock of a window.
-func (l *Link) Holding(window uint32, f func(*Session)) {
+// EachServed calls f with each session that has a place in Config.Express.
+func (l *Link) EachServed(f func(s *Session, slot int)) {
 	for i, s := range l.served {
-		if s == nil {
-			continue
-		}
-		if id, ok := l.cfg.Express.Holds(i); ok && id == window {
-			f(s)
+		if s != nil {
+			f(s, i)
 		}
 	}
 }
+
+// Slot returns the place in Config.Express that s has; negative: it has none.
+func (s *Session) Slot() int { return int(s.serving.table) }
 
 // Fencing reports whether s has failed and something that it has sent may still be in the
 // program.
@@ -131,55 +130,59 @@ func (l *Link) receiveExpress(payload []byte) {
 		l.receiveAnswer(s, &h, body)
 	default:
 		s.heard, s.expired = l.Now, 0
-		l.serve(s, &h, payload)
+		l.serve(s, &h, body)
 		l.cfg.Upper.Served()
 	}
 }
 
-// serve does what the program did not do with a request of s, and answers.
-func (l *Link) serve(s *Session, h *express.Header, payload []byte) {
-	if s.serving.table == None || l.freeSlots == 0 {
+// serve takes a request of s that the program has not executed as the bundle that it would
+// have been, or answers again what is done. One that the program was interrupted at waits
+// for a repetition that does not go round the program.
+func (l *Link) serve(s *Session, h *express.Header, body []byte) {
+	if s.serving.table == None {
+		l.stats.ExpressDropped++
+		return
+	}
+	if taken, applied := l.takeExchange(s, h, body); taken {
+		l.stats.ExpressTaken++
+		if applied { // the acknowledgement says so
+			return
+		}
+	}
+	if l.freeSlots == 0 {
 		l.stats.ExpressDropped++ // it comes again
 		return
 	}
 	i := l.allocSlot()
-	frame := l.cfg.Slab.Payload(i)[:len(payload)]
-	copy(frame, payload)
-	n, verdict, _ := l.cfg.Express.Serve(int(s.serving.table), frame, express.ByUser)
-	switch {
-	case verdict == express.Answer:
-		l.stats.ExpressServed++
-	case verdict == express.ToUser && l.takeExchange(s, h, frame):
-		n = l.cfg.Express.Taken(int(s.serving.table), frame)
-		l.stats.ExpressTaken++
-	default:
+	n := l.cfg.Express.Answer(s.Slot(), l.cfg.Slab.Payload(i), h)
+	if n == 0 {
 		l.stats.ExpressDropped++
 		l.freeSlot(i)
 		return
 	}
+	l.stats.ExpressAnswered++
 	l.outputOnce(i, n, s.path)
 }
 
-// takeExchange takes a request that nobody can execute at once as the bundle that it would
-// have been. It returns false, having done nothing, if it cannot.
-func (l *Link) takeExchange(s *Session, h *express.Header, frame []byte) bool {
-	body, ok := express.Records(frame[wire.HeaderLen:], h.Records)
-	table, next := int(s.serving.table), s.recv[Request].Next()
-	if !ok || s.recv[Request].Check(next) != reliable.Fresh || !l.cfg.Express.Claim(table, h.Exchange) {
-		return false
+// takeExchange takes the request of an exchange as a bundle. It does nothing if it cannot.
+func (l *Link) takeExchange(s *Session, h *express.Header, body []byte) (taken, applied bool) {
+	records, ok := express.Records(body, h.Records)
+	next := s.recv[Request].Next()
+	if !ok || s.recv[Request].Check(next) != reliable.Fresh || !l.cfg.Express.Claim(s.Slot(), h.Exchange) {
+		return false, false
 	}
 	b := wire.Header{Kind: wire.KindData, Sequence: next}
 	if h.Ordered {
 		b.Flags, b.Order = wire.FlagOrdered, s.orderSeen+1
 	}
-	if !l.takeRequest(s, &b, body) {
-		l.cfg.Express.Unclaim(table, h.Exchange)
+	if !l.takeRequest(s, &b, records) {
+		l.cfg.Express.Unclaim(s.Slot(), h.Exchange)
 		l.stats.ParkingFull++
-		return false
+		return false, false
 	}
-	l.cfg.Express.PublishTaken(table, h.Exchange)
+	l.cfg.Express.PublishTaken(s.Slot(), h.Exchange)
 	l.stats.Bundles++
 	s.acks.now = true // its sender waits
 	s.MarkDirty()
-	return true
+	return true, s.recv[Request].Next() > next
 }

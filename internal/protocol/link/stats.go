@@ -35,9 +35,9 @@ type Stats struct {
 	LateAnswers uint64 // answers to exchanges that were over
 	AnswersLost uint64 // times that exchanges with a peer were given up because its answers got lost
 
-	ExpressServed  uint64 // express frames of peers that user space executed, or answered again
-	ExpressTaken   uint64 // express frames of peers that became bundles
-	ExpressDropped uint64 // express frames of peers left to be sent again
+	ExpressTaken    uint64 // express frames of peers that became bundles
+	ExpressAnswered uint64 // express frames of peers that user space answered
+	ExpressDropped  uint64 // express frames of peers left to be sent again
 }
 
 // Usage says what a link holds at this moment.

@@ -1,6 +1,7 @@
 package onesided
 
 import (
+	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -25,7 +26,7 @@ func (x *Operations) Express(s *Peer, records []byte) (n, results int) {
 		if size == 0 || n == express.MaxRecords || a == nil || !a.reach || a.checked {
 			return 0, 0
 		}
-		_, result, ok := express.Form(&r)
+		_, result, ok := Form(&r)
 		at += size
 		switch {
 		case !ok:
@@ -55,7 +56,7 @@ func (x *Operations) Executed(s *Peer, records, results []byte, refused uint8) {
 	var r wire.Record
 	for at := 0; at < len(records); refused >>= 1 {
 		at += wire.NextRecord(records[at:], &r)
-		_, n, _ := express.Form(&r)
+		_, n, _ := Form(&r)
 		result := results[:n]
 		results = results[express.Padded(n):]
 		switch {
@@ -68,4 +69,84 @@ func (x *Operations) Executed(s *Peer, records, results []byte, refused uint8) {
 			x.answer(s, &wire.Record{Code: wire.CodeGranted, Window: r.Window, Token: r.Token})
 		}
 	}
+}
+
+// maxElements is the most that one accumulate of the tier may combine.
+const maxElements = 16
+
+// Form says what a record that communicates needs: the bytes of the window from its
+// displacement on, and the length of its result, which an answer pads to a multiple of 8.
+// It returns false for a record that the tier never executes. Records of locks need nothing.
+func Form(r *wire.Record) (span, result int, ok bool) {
+	n, none := len(r.Data), r.Flags == 0
+	switch r.Code {
+	case wire.CodeLock:
+		return 0, 0, r.Flags <= wire.FlagExclusive && n == 0
+	case wire.CodeUnlock:
+		return 0, 0, none && n == 0
+	case wire.CodePut:
+		return n, 0, none && whole(r.Disp, n)
+	case wire.CodeGet:
+		want, ok := part(r)
+		return want, want, none && ok && n == wire.PartLen && whole(r.Disp, want)
+	case wire.CodeAccumulate:
+		return n, 0, none && combines(r, n)
+	case wire.CodeGetAccumulate:
+		want, ok := part(r)
+		operand := want
+		if datatype.Op(r.Op) == datatype.NoOp {
+			operand = 0
+		}
+		return want, want, none && ok && n == wire.PartLen+operand && combines(r, want)
+	case wire.CodeCompareSwap:
+		size := integerSize(r.Basic)
+		return size, size, none && size != 0 && n == 2*size && r.Disp%uint64(size) == 0
+	}
+	return 0, 0, false
+}
+
+// part reads how many bytes of result r asks for, which is to be the whole result.
+func part(r *wire.Record) (want int, ok bool) {
+	if len(r.Data) < wire.PartLen {
+		return 0, false
+	}
+	offset, length := wire.Part(r.Data)
+	return int(length), offset == 0 && length <= express.MaxResults
+}
+
+// whole reports whether n bytes at a displacement are moved without tearing an element
+// by words of 8 bytes and what is left of them.
+func whole(disp uint64, n int) bool {
+	switch n {
+	case 0:
+		return false
+	case 1, 2, 4:
+		return disp%uint64(n) == 0
+	}
+	return disp%8 == 0
+}
+
+// combines reports whether the tier executes the accumulate r on n bytes of the window.
+func combines(r *wire.Record, n int) bool {
+	size, op := integerSize(r.Basic), datatype.Op(r.Op)
+	if size == 0 || n == 0 || n%size != 0 || r.Disp%uint64(size) != 0 || op < datatype.Sum || op > datatype.NoOp {
+		return false
+	}
+	if n == size {
+		return true
+	}
+	switch op {
+	case datatype.Sum, datatype.BAnd, datatype.BOr, datatype.BXor, datatype.Replace:
+		return size >= 4 && n/size <= maxElements
+	}
+	return false
+}
+
+// integerSize returns the size of an integer, 0 if basic is none.
+func integerSize(basic uint8) int {
+	b := datatype.Basic(basic)
+	if b < datatype.BasicInt8 || b > datatype.BasicUint64 {
+		return 0
+	}
+	return b.Size()
 }

@@ -85,7 +85,10 @@ func (x *Operations) Fail(s *Peer) {
 
 // Release gives up what s held here, which has ended, when nothing that it has sent can
 // take effect any more.
-func (x *Operations) Release(s *Peer) { x.dropLocks(s) }
+func (x *Operations) Release(s *Peer) {
+	x.dropServed(s)
+	x.dropLocks(s)
+}
 
 // Sweep looks after what waits for no session in particular.
 func (x *Operations) Sweep() { x.lookAtWords() }

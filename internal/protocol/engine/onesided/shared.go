@@ -199,12 +199,34 @@ func (x *Operations) watchWord(id uint32, l *lock) {
 		if s := x.sharer(l.host, index); s != nil {
 			x.watchHolder(s)
 		} else if index < len(l.host.Ranks) && l.host.Ranks[index] == window.InKernel {
-			x.link.Holding(id, func(s *link.Session) { x.watchHolder(x.cfg.Peer(s)) })
+			x.watchServed(id)
 		}
 	})
 }
 
-// dropWord gives up the lock of a window for a dead peer.
+// watchServed watches those of which an exchange holds the lock of a window.
+func (x *Operations) watchServed(id uint32) {
+	x.link.EachServed(func(s *link.Session, slot int) {
+		if held, ok := x.cfg.Express.Holds(slot); ok && held == id {
+			x.watchHolder(x.cfg.Peer(s))
+		}
+	})
+}
+
+// dropServed gives up the lock that an exchange of s, which has ended, left held when the
+// program was interrupted.
+func (x *Operations) dropServed(s *Peer) {
+	if s.Slot() < 0 {
+		return
+	}
+	if id, held := x.cfg.Express.Abandon(s.Slot()); held {
+		if w := x.cfg.Windows.Lookup(id); w != nil {
+			dropWord(w, window.InKernel)
+		}
+	}
+}
+
+// dropWord gives up the lock of a window for a dead peer, or for the program.
 func dropWord(w *window.Window, rank int) {
 	if h := w.Host(); h != nil {
 		h.Lock.Give(h.IndexOf(rank))

@@ -29,7 +29,7 @@ type Header struct {
 	Fate     uint8  // in answers
 	Ordered  bool   // in requests: the bundle would have been ordered
 	// Before is set in answers that user space gives to a request with wire.FlagUser that
-	// the program had executed before: the program's answer was lost.
+	// the program had executed: the program's answer was lost.
 	Before bool
 }
 
@@ -131,6 +131,9 @@ func Records(body []byte, n int) ([]byte, bool) {
 	}
 	return body[:end], true
 }
+
+// Padded returns n rounded up to a multiple of 8.
+func Padded(n int) int { return (n + 7) &^ 7 }
 
 // PayloadLen returns the length of the payload of a request with so many bytes of records
 // and of results.

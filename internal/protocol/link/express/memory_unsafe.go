@@ -5,15 +5,15 @@ import "unsafe"
 // Slots and windows are used where they lie, because a program in the kernel uses them
 // at the same time.
 const (
-	_ = -(SlotLen ^ uint(unsafe.Sizeof(place{})))
-	_ = -(WindowLen ^ uint(unsafe.Sizeof(exposed{})))
+	_ = -(SlotLen ^ uint(unsafe.Sizeof(Place{})))
+	_ = -(WindowLen ^ uint(unsafe.Sizeof(Exposed{})))
 )
 
 // slotsIn returns the slots in b, which is aligned to 8 bytes.
-func slotsIn(b []byte) []place { return in[place](b) }
+func slotsIn(b []byte) []Place { return in[Place](b) }
 
 // windowsIn returns the windows in b, likewise.
-func windowsIn(b []byte) []exposed { return in[exposed](b) }
+func windowsIn(b []byte) []Exposed { return in[Exposed](b) }
 
 func in[T any](b []byte) []T {
 	var t T

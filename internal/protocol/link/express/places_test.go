@@ -16,11 +16,11 @@ func exposeSteps(t *testing.T, first, step uint32, count int) (placed int) {
 	}
 	for i, ok := range exposed {
 		id := first + uint32(i)*step
-		if _, found := tables.find(id); found != ok {
+		if found := tables.Find(id) != nil; found != ok {
 			t.Fatalf("step %d: window %d is found: %v, exposed: %v", step, id, found, ok)
 		}
 		tables.Retract(id)
-		if _, found := tables.find(id); found {
+		if tables.Find(id) != nil {
 			t.Fatalf("step %d: window %d is found after it was retracted", step, id)
 		}
 	}

@@ -4,38 +4,22 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
-
-	"github.com/xdprma/xdprma/window"
 )
 
 // Tables are the memory that a rank shares with its program: a slot for each session,
 // and the windows that the program reaches. The program reads it at any time, so that
 // an entry's id is written last when it begins and cleared first when it ends.
 type Tables struct {
-	slots   []place
-	windows []exposed
-	lives   map[uint32]uint64 // by rank: the incarnation of the last session that got a slot
-
-	interrupt func() bool
-	shown     [Windows]atomic.Pointer[shown] // nil where no window is exposed
-	buffer    atomic.Pointer[results]        // one that nobody uses, if there is one
+	places  []Place
+	windows []Exposed
+	admits  [Windows]func(rank int, life uint64) bool // of the windows
+	lives   map[uint32]uint64                         // by rank: the incarnation of the last session that got a slot
 }
-
-// shown is an exposed window as this process reaches it.
-type shown struct {
-	mem  []byte
-	lock *window.LockWord // nil if the program may not take it
-
-	members window.Members
-}
-
-// results has room for the result of one record.
-type results [MaxResults]byte
 
 // NewTables returns the tables in memory that is aligned to 8 bytes and zero at first:
 // any number of slots of SlotLen bytes, and Windows windows of WindowLen bytes.
 func NewTables(slots, windows []byte) *Tables {
-	t := &Tables{slots: slotsIn(slots), windows: windowsIn(windows), lives: map[uint32]uint64{}}
+	t := &Tables{places: slotsIn(slots), windows: windowsIn(windows), lives: map[uint32]uint64{}}
 	if len(t.windows) != Windows {
 		panic("express: memory for too few windows, or too many")
 	}
@@ -51,13 +35,11 @@ func HeapTables(slots int) *Tables {
 	return NewTables(bytesOf(make([]uint64, slots*SlotLen/8)), bytesOf(make([]uint64, Windows*WindowLen/8)))
 }
 
-// SetInterrupt has Serve interrupt a request, as the program is whose attempts to change
-// an element all fail, before each record for which interrupt returns true. It is for
-// tests and simulation, in which Serve stands for the program.
-func (t *Tables) SetInterrupt(interrupt func() bool) { t.interrupt = interrupt }
-
 // Len returns the number of slots.
-func (t *Tables) Len() int { return len(t.slots) }
+func (t *Tables) Len() int { return len(t.places) }
+
+// Place returns the memory of slot i.
+func (t *Tables) Place(i int) *Place { return &t.places[i] }
 
 // Endpoint is an address over IPv4. Its zero value stands for any.
 type Endpoint struct {
@@ -83,9 +65,9 @@ type Slot struct {
 
 // OpenSlot begins slot i, in which no exchange has been made.
 func (t *Tables) OpenSlot(i int, s Slot) {
-	p := &t.slots[i]
+	p := &t.places[i]
 	atomic.StoreUint64(&p.Session, 0)
-	atomic.StoreUint64(&p.Word, word(0, stateDone))
+	atomic.StoreUint64(&p.Word, WordOf(0, StateDone))
 	atomic.StoreUint64(&p.PeerSession, s.PeerSession)
 	atomic.StoreUint32(&p.Rank, s.Rank)
 	var peerIP, localIP uint32
@@ -109,12 +91,11 @@ func (t *Tables) admit(rank uint32, life uint64) {
 	}
 	t.lives[rank] = life
 	for i := range t.windows {
-		s := t.shown[i].Load()
-		if s == nil {
+		if t.windows[i].ID == 0 {
 			continue
 		}
 		set, bit := &t.windows[i].Members[rank/64], uint64(1)<<(rank%64)
-		if s.members.Admit(int(rank), life) {
+		if t.admits[i](int(rank), life) {
 			atomic.OrUint64(set, bit)
 		} else {
 			atomic.AndUint64(set, ^bit)
@@ -125,38 +106,31 @@ func (t *Tables) admit(rank uint32, life uint64) {
 // CloseSlot ends slot i: no request of its session is claimed any more. A program that
 // has claimed one before may still be at it, until the device has fenced the session;
 // only then may Abandon be called, and OpenSlot again.
-func (t *Tables) CloseSlot(i int) { atomic.StoreUint64(&t.slots[i].Session, 0) }
+func (t *Tables) CloseSlot(i int) { atomic.StoreUint64(&t.places[i].Session, 0) }
 
-// Abandon gives up the lock that an exchange of the closed slot i left held when it was
-// interrupted. tell says that requests wait at the lock's owner.
-func (t *Tables) Abandon(i int) (tell bool) {
-	p := &t.slots[i]
-	id := atomic.SwapUint64(&p.Locked, 0)
-	if id == 0 {
-		return false
-	}
-	if lock := t.Lock(uint32(id - 1)); lock != nil {
-		_, tell = lock.Give(Program)
-	}
-	return tell
+// Abandon returns the window whose lock an exchange of the closed slot i left held when it
+// was interrupted, for the caller to give up.
+func (t *Tables) Abandon(i int) (id uint32, ok bool) {
+	v := atomic.SwapUint64(&t.places[i].Locked, 0)
+	return uint32(v - 1), v != 0
 }
 
 // Holds returns the window whose lock an exchange of slot i holds, which is under way or was
 // interrupted.
 func (t *Tables) Holds(i int) (id uint32, ok bool) {
-	v := atomic.LoadUint64(&t.slots[i].Locked)
+	v := atomic.LoadUint64(&t.places[i].Locked)
 	return uint32(v - 1), v != 0
 }
 
 // Window is a window that the program reaches.
 type Window struct {
-	ID      uint32
-	Chunk   int              // index of the chunk in which it lies
-	Base    uint64           // where in the chunk, a multiple of 8
-	Mem     []byte           // its memory here, aligned to 8 bytes
-	Members window.Members   // those who may access it
-	Lock    *window.LockWord // nil if the program may not take its lock
-	LockAt  uint64           // where in the chunk that is, a multiple of LockWordLen
+	ID     uint32
+	Chunk  int                              // index of the chunk in which it lies
+	Base   uint64                           // where in the chunk, a multiple of 8
+	Size   uint64                           // bytes
+	Admits func(rank int, life uint64) bool // whether a rank may access it in one of its lives; nil: all may
+	Locks  bool                             // the program may take its lock
+	LockAt uint64                           // where in the chunk that is
 }
 
 // tries is how many places there are for a window.
@@ -188,32 +162,29 @@ func (t *Tables) Expose(w Window, may func(place int) bool) (place int) {
 func (t *Tables) expose(place int, w *Window) {
 	e := &t.windows[place]
 	atomic.StoreUint64(&e.Base, w.Base)
-	atomic.StoreUint64(&e.Size, uint64(len(w.Mem)))
+	atomic.StoreUint64(&e.Size, w.Size)
 	atomic.StoreUint32(&e.Chunk, uint32(w.Chunk))
 	flags := uint32(0)
-	if w.Lock != nil {
-		flags = flagLock
+	if w.Locks {
+		flags = FlagLock
 	}
 	atomic.StoreUint32(&e.Flags, flags)
 	atomic.StoreUint64(&e.Lock, w.LockAt)
+	admits := w.Admits
+	if admits == nil {
+		admits = func(int, uint64) bool { return true }
+	}
 	for i := range e.Members {
 		var set uint64
 		for bit := range 64 {
-			if rank := i*64 + bit; w.Members.Admit(rank, t.lives[uint32(rank)]) {
+			if rank := i*64 + bit; admits(rank, t.lives[uint32(rank)]) {
 				set |= 1 << bit
 			}
 		}
 		atomic.StoreUint64(&e.Members[i], set)
 	}
-	t.shown[place].Store(&shown{w.Mem, w.Lock, w.Members})
+	t.admits[place] = admits
 	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
-}
-
-// Lock returns the lock word of an exposed window, nil if it is not exposed, or the program
-// may not take it. It holds until Retract.
-func (t *Tables) Lock(id uint32) *window.LockWord {
-	r, _ := t.find(id)
-	return r.lock
 }
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has
@@ -222,7 +193,6 @@ func (t *Tables) Retract(id uint32) {
 	for try := range tries {
 		place := placeOf(id, try)
 		if e := &t.windows[place]; atomic.CompareAndSwapUint64(&e.ID, uint64(id)+1, 0) {
-			t.shown[place].Store(nil)
 			e.clear()
 		}
 	}
@@ -230,7 +200,7 @@ func (t *Tables) Retract(id uint32) {
 
 // clear leaves nothing that lets a request through. A processor may load the rest of an
 // entry before its id, and so the id of the next window there beside the rest of this one.
-func (e *exposed) clear() {
+func (e *Exposed) clear() {
 	atomic.StoreUint64(&e.Base, noBase)
 	atomic.StoreUint64(&e.Size, 0)
 	atomic.StoreUint32(&e.Chunk, noChunk)
@@ -240,25 +210,12 @@ func (e *exposed) clear() {
 	}
 }
 
-// reach is an exposed window during one request.
-type reach struct {
-	entry *exposed
-	shown
-}
-
-// find returns the window with an id; ok is false if none is exposed.
-func (t *Tables) find(id uint32) (r reach, ok bool) {
+// Find returns the window with an id, nil if none is exposed.
+func (t *Tables) Find(id uint32) *Exposed {
 	for try := range tries {
-		place := placeOf(id, try)
-		e, s := &t.windows[place], t.shown[place].Load()
-		if s != nil && atomic.LoadUint64(&e.ID) == uint64(id)+1 {
-			return reach{e, *s}, true
+		if e := &t.windows[placeOf(id, try)]; atomic.LoadUint64(&e.ID) == uint64(id)+1 {
+			return e
 		}
 	}
-	return reach{}, false
-}
-
-// admits reports whether a rank of the job may access the window.
-func (r reach) admits(rank uint32) bool {
-	return rank < MaxRank && atomic.LoadUint64(&r.entry.Members[rank/64])>>(rank%64)&1 != 0
+	return nil
 }

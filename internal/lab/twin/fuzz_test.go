@@ -1,9 +1,10 @@
-package express
+package twin
 
 import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -16,7 +17,7 @@ func mended(b []byte) []byte {
 	copy(frame[:6], head)           // magic, version, kind
 	copy(frame[8:16], head[8:16])   // session
 	copy(frame[32:40], head[32:40]) // exchange
-	le.PutUint32(frame[checksumAt:], Checksum(frame))
+	le.PutUint32(frame[16:], express.Checksum(frame))
 	return frame
 }
 
@@ -29,30 +30,30 @@ func mended(b []byte) []byte {
 func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := mended(b)
-		around := bytesOf(make([]uint64, 2*PageLen/8+2))
-		tt := target{HeapTables(2), around[8 : len(around)-8], make([]uint64, window.LockWordLen/8)}
-		tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-		tt.Expose(Window{ID: id, Mem: tt.mem[:size], Lock: window.LockWordIn(bytesOf(tt.words))}, nil)
-		other := tt.slots[1]
+		around := make([]byte, 2*express.PageLen+16)
+		tt := target{New(express.HeapTables(2)), around[8 : len(around)-8], make([]byte, window.LockWordLen)}
+		tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
+		tt.Expose(express.Window{ID: id}, tt.mem[:size], window.LockWordIn(tt.words))
+		other := *tt.Place(1)
 		before := bytes.Clone(frame)
-		n, v, why := tt.Serve(0, frame, ByUser)
+		n, v, why := tt.Serve(0, frame)
 		if !bytes.Equal(around[:8], make([]byte, 8)) || !bytes.Equal(tt.mem[size:], make([]byte, len(tt.mem)-size)) {
 			t.Error("memory outside of the window was changed")
 		}
-		if tt.slots[1] != other || tt.words[0] != 0 {
-			t.Errorf("another slot was changed, or the lock is %#x", tt.words[0])
+		if *tt.Place(1) != other || tt.held() != 0 {
+			t.Errorf("another slot was changed, or the lock is %#x", tt.held())
 		}
 		if v != Answer {
-			if !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) || tt.slots[0].Word != word(0, stateDone) || !bytes.Equal(frame, before) {
+			if !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) || tt.Place(0).Word != express.WordOf(0, express.StateDone) || !bytes.Equal(frame, before) {
 				t.Errorf("%v, and something has changed", why)
 			}
 			return
 		}
-		h, _, fault := Decode(frame[:n])
-		if fault != wire.OK || h.Fate != FateDone {
+		h, _, fault := express.Decode(frame[:n])
+		if fault != wire.OK || h.Fate != express.FateDone {
 			t.Errorf("answer %+v: %v", h, fault)
 		}
-		if m, v, why := tt.Serve(0, before, ByProgram); h.Before || before[6] == 0 && (v != Answer || why != Repeated || !bytes.Equal(before[:m], frame[:n])) {
+		if m, v, why := tt.Serve(0, before); h.Before || (v != Answer || why != Repeated || !bytes.Equal(before[:m], frame[:n])) {
 			t.Errorf("the repeat: %v, %v, %x, first %x", v, why, before[:m], frame[:n])
 		}
 	})

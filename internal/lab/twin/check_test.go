@@ -1,10 +1,11 @@
-package express
+package twin
 
 import (
 	"bytes"
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -29,7 +30,7 @@ func swap(b datatype.Basic, n int) record {
 
 // The first record that is not executed here decides, and nothing is claimed or changed.
 func TestRequestsForUserSpace(t *testing.T) {
-	const last = PageLen - MaxResults
+	const last = express.PageLen - express.MaxResults
 	list := func(r ...record) []record { return r }
 	for _, c := range []struct {
 		name string
@@ -50,21 +51,21 @@ func TestRequestsForUserSpace(t *testing.T) {
 		{"put of 3", list(put(8, "123")), None},
 		{"put of 3 not aligned", list(put(4, "123")), Operation},
 		{"typed", list(flagged(put(0, "12345678"), wire.FlagTyped)), Operation},
-		{"8 bytes at the end of a page", list(put(PageLen-8, "12345678")), None},
+		{"8 bytes at the end of a page", list(put(express.PageLen-8, "12345678")), None},
 		{"9 bytes late in a page", list(put(last+8, "123456789")), Bounds},
 		{"9 bytes at the last place for them", list(put(last, "123456789")), None},
 		{"get late in a page", list(get(last+8, 16)), Bounds},
-		{"get", list(get(last, MaxResults)), None},
+		{"get", list(get(last, express.MaxResults)), None},
 		{"get of nothing", list(get(0, 0)), Operation},
-		{"get of too much", list(get(0, MaxResults+1)), Operation},
+		{"get of too much", list(get(0, express.MaxResults+1)), Operation},
 		{"get from an offset", list(with(get(0, 8), func(r *record) { r.data[0] = 8 })), Operation},
 		{"get without a part", list(with(get(0, 8), func(r *record) { r.data = r.data[:4] })), Operation},
 		{"get with more", list(with(get(0, 8), func(r *record) { r.data = append(r.data, 0) })), Operation},
 		{"no such window", list(of(put(0, "x"), id+1)), NoWindow},
-		{"window in the same place", list(of(put(0, "x"), neighbours(1)[0])), NoWindow},
+		{"window in the same place", list(of(put(0, "x"), id^0x101)), NoWindow},
 		{"accumulate", list(accumulate(datatype.BasicInt64, datatype.Prod, 8)), None},
-		{"accumulate across pages", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), PageLen-8)), Bounds},
-		{"accumulate late in a page", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), PageLen-16)), None},
+		{"accumulate across pages", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), express.PageLen-8)), Bounds},
+		{"accumulate late in a page", list(at(accumulate(datatype.BasicInt64, datatype.Sum, 16), express.PageLen-16)), None},
 		{"16 elements", list(accumulate(datatype.BasicInt64, datatype.Replace, 128)), None},
 		{"17 elements", list(accumulate(datatype.BasicInt64, datatype.Replace, 136)), Operation},
 		{"several products", list(accumulate(datatype.BasicInt64, datatype.Prod, 16)), Operation},
@@ -107,20 +108,20 @@ func TestRequestsForUserSpace(t *testing.T) {
 				v = Answer
 			}
 			tt := newTarget()
-			tt.expect(t, request(1, c.list...), ByProgram, v, c.want)
-			if c.want != None && tt.slots[0].Word != word(0, stateDone) {
-				t.Errorf("the slot is %#x", tt.slots[0].Word)
+			tt.expect(t, request(1, c.list...), v, c.want)
+			if c.want != None && tt.Place(0).Word != express.WordOf(0, express.StateDone) {
+				t.Errorf("the slot is %#x", tt.Place(0).Word)
 			}
 		})
 	}
 	tt := newTarget()
-	tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank + 1})
-	tt.expect(t, request(1, put(0, "x")), ByProgram, ToUser, Outsider)
-	tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: MaxRank})
-	tt.expect(t, request(1, put(0, "x")), ByProgram, ToUser, Outsider)
+	tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank + 1})
+	tt.expect(t, request(1, put(0, "x")), ToUser, Outsider)
+	tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: express.MaxRank})
+	tt.expect(t, request(1, put(0, "x")), ToUser, Outsider)
 	tt.CloseSlot(0)
-	tt.expect(t, request(1, put(0, "x")), ByProgram, ToUser, NoSlot)
-	if _, v, why := tt.Serve(-1, request(1, put(0, "x")), ByUser); v != ToUser || why != NoSlot {
+	tt.expect(t, request(1, put(0, "x")), ToUser, NoSlot)
+	if _, v, why := tt.Serve(-1, request(1, put(0, "x"))); v != ToUser || why != NoSlot {
 		t.Errorf("%v, %v without a slot", v, why)
 	}
 }
@@ -132,12 +133,12 @@ func TestMalformedRequests(t *testing.T) {
 		"no room for the answer": func(b []byte) []byte { return b[:len(b)-8] },
 		"not a multiple of 8":    func(b []byte) []byte { return b[:len(b)-1] },
 		"cut in a record":        func(b []byte) []byte { return b[:wire.HeaderLen+16] },
-		"too many records":       func(b []byte) []byte { b[creditsAt] = 9; return b },
-		"no records":             func(b []byte) []byte { b[creditsAt] = 0; return b },
-		"more records than sent": func([]byte) []byte { b := request(1, put(0, "x")); b[creditsAt] = 2; return b },
+		"too many records":       func(b []byte) []byte { b[20] = 9; return b },
+		"no records":             func(b []byte) []byte { b[20] = 0; return b },
+		"more records than sent": func([]byte) []byte { b := request(1, put(0, "x")); b[20] = 2; return b },
 		"a length beyond":        func(b []byte) []byte { b[wire.HeaderLen+5] = 0xff; return b },
 		"a length that wraps":    func(b []byte) []byte { copy(b[wire.HeaderLen+4:], "\xff\xff\xff\xff"); return b },
-		"a fate":                 func(b []byte) []byte { b[fateAt] = 1; return b },
+		"a fate":                 func(b []byte) []byte { b[7] = 1; return b },
 		"an unknown flag":        func(b []byte) []byte { b[6] = 1; return b },
 		"acknowledgement":        func(b []byte) []byte { b[56] = 1; return b },
 		"refusals":               func(b []byte) []byte { b[76] = 1; return b },
@@ -149,27 +150,26 @@ func TestMalformedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := change(request(1, get(0, 100)))
-			le.PutUint32(b[checksumAt:], Checksum(b))
-			newTarget().expect(t, b, ByProgram, Drop, BadForm)
+			le.PutUint32(b[16:], express.Checksum(b))
+			newTarget().expect(t, b, Drop, BadForm)
 		})
 	}
-	newTarget().expect(t, make([]byte, wire.HeaderLen-1), ByProgram, Drop, BadForm)
-	long := append(request(1, get(0, MaxResults)), make([]byte, 8)...)
-	newTarget().expect(t, long, ByProgram, Drop, BadForm)
+	newTarget().expect(t, make([]byte, wire.HeaderLen-1), Drop, BadForm)
+	long := append(request(1, get(0, express.MaxResults)), make([]byte, 8)...)
+	newTarget().expect(t, long, Drop, BadForm)
 	tt := newTarget()
 	for i := range 8 * len(request(1, put(0, "x"))) {
 		b := request(1, put(0, "x"))
 		b[i/8] ^= 1 << (i % 8)
-		if _, v, _ := tt.Serve(0, b, ByUser); v == Answer || !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) {
+		if _, v, _ := tt.Serve(0, b); v == Answer || !bytes.Equal(tt.mem, make([]byte, len(tt.mem))) {
 			t.Errorf("bit %d was changed and not noticed", i)
 		}
 	}
 	tt = newTarget()
-	tt.expect(t, request(1, get(0, 100)), ByProgram, Answer, None)
-	tt.expect(t, request(1, put(0, "x")), ByProgram, Drop, BadForm) // too short for the answer
-	tt.expect(t, requestOf(Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ByProgram, ToUser, User)
-	tt.expect(t, requestOf(Header{Exchange: 2, Try: 1, Flags: wire.FlagResponse}, put(0, "x")), ByProgram, ToUser, None)
-	tt.expect(t, requestOf(Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ByUser, Answer, None)
+	tt.expect(t, request(1, get(0, 100)), Answer, None)
+	tt.expect(t, request(1, put(0, "x")), Drop, BadForm) // too short for the answer
+	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ToUser, User)
+	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagResponse}, put(0, "x")), ToUser, None)
 }
 
 // Each operator on each integer does what package datatype does.
@@ -183,7 +183,7 @@ func TestOperators(t *testing.T) {
 				for _, operand := range patterns {
 					for _, place := range []int{0, n % 8} {
 						bytesOfOperand := le.AppendUint64(nil, operand)[:n]
-						want, result := bytesOf([]uint64{old, ^old}), make([]byte, n)
+						want, result := le.AppendUint64(le.AppendUint64(nil, old), ^old), make([]byte, n)
 						datatype.GetAccumulate(op, b, want[place:place+n], bytesOfOperand, result)
 						le.PutUint64(tt.mem, old)
 						le.PutUint64(tt.mem[8:], ^old)
@@ -193,7 +193,7 @@ func TestOperators(t *testing.T) {
 						}
 						exchange++
 						frame := request(exchange, r)
-						end, v, why := tt.Serve(0, frame, ByProgram)
+						end, v, why := tt.Serve(0, frame)
 						if v != Answer || !bytes.Equal(tt.mem[:16], want) || !bytes.Equal(frame[wire.HeaderLen:][:n], result) {
 							t.Fatalf("%v of %v, %#x and %#x: %v, %x, want %x; answer %x, want %x", op, b, old, operand, why, tt.mem[:16], want, frame[:end], result)
 						}
@@ -204,95 +204,40 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// neighbours returns so many ids of windows whose first place is that of window id.
-func neighbours(n int) (ids []uint32) {
-	for other := uint32(id + 1); len(ids) < n; other++ {
-		if placeOf(other, 0) == placeOf(id, 0) {
-			ids = append(ids, other)
-		}
-	}
-	return ids
-}
-
-// A place that a window has, or that may not be used, is given to no other.
-func TestExpose(t *testing.T) {
-	tt := newTarget()
-	w := Window{ID: neighbours(1)[0], Mem: tt.mem}
-	never := func(int) bool { return false }
-	if tt.Expose(w, never) >= 0 || tt.Lock(id) == nil {
-		t.Error("a place that may not be used was given")
-	}
-	tt.Retract(w.ID) // has none
-	tt.expect(t, request(1, put(0, "x")), ByUser, Answer, None)
-	if place := tt.Expose(w, nil); place != placeOf(w.ID, 1) || tt.Lock(id) == nil {
-		t.Errorf("place %d for the second window, not %d", place, placeOf(w.ID, 1))
-	}
-	tt.Retract(id)
-	tt.expect(t, request(2, put(0, "x")), ByUser, ToUser, NoWindow)
-	tt.expect(t, request(2, of(put(0, "y"), w.ID)), ByUser, Answer, None)
-	tt.Retract(w.ID)
-	tt.expect(t, request(3, of(put(0, "y"), w.ID)), ByUser, ToUser, NoWindow)
-}
-
-// Nothing of a window that is gone lets a request through that finds the next one's id there.
-func TestRetractLeavesNothing(t *testing.T) {
-	tt := newTarget()
-	e := &tt.windows[id]
-	next := neighbours(1)[0]
-	tt.Retract(next) // is not there
-	if e.ID != id+1 || e.Size != size {
-		t.Fatal("another window was retracted")
-	}
-	tt.Retract(id)
-	if want := (exposed{Base: noBase, Chunk: noChunk}); *e != want || tt.windows[0] != want {
-		t.Errorf("left behind: %+v", *e)
-	}
-	if tt.Expose(Window{ID: next, Chunk: 2, Mem: tt.mem[:8]}, nil) != id || e.Chunk != 2 || e.Size != 8 {
-		t.Errorf("the next window: %+v", *e)
-	}
-}
-
 // A window admits a member in the life that it was made with: whichever comes first, the
-// session or the window, and through the program as through user space.
+// session or the window.
 func TestMembersAreLives(t *testing.T) {
 	const early, life, late = 5, 6, 7
-	exchange := uint64(0)
-	for _, by := range []By{ByProgram, ByUser} {
-		tt := newTarget()
+	tt, exchange := newTarget(), uint64(0)
+	expose := func(group []int, lives []uint64) {
 		tt.Retract(id)
-		w := Window{ID: id, Mem: tt.mem[:size], Members: window.NewMembers([]int{rank}, []uint64{life})}
-		greet := func(l uint64) {
-			tt.CloseSlot(0)
-			tt.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank, Life: l})
-			exchange = 0
-		}
-		expect := func(v Verdict, why Reason) {
-			t.Helper()
-			tt.expect(t, request(exchange+1, put(0, "x")), by, v, why)
-			if v == Answer {
-				exchange++
-			}
-		}
-		tt.Expose(w, nil) // before any session
-		greet(early)
-		expect(ToUser, Outsider)
-		greet(life)
-		expect(Answer, None)
-		tt.Retract(id)
-		tt.Expose(w, nil) // during the session
-		expect(Answer, None)
-		greet(late)
-		expect(ToUser, Outsider)
-		tt.Retract(id)
-		tt.Expose(w, nil) // during the session of another life
-		expect(ToUser, Outsider)
-		w.Members = window.NewMembers([]int{rank + 1}, []uint64{late})
-		tt.Retract(id)
-		tt.Expose(w, nil)
-		expect(ToUser, Outsider)
-		w.Members = window.NewMembers([]int{rank + 1, rank}, []uint64{life, late})
-		tt.Retract(id)
-		tt.Expose(w, nil)
-		expect(Answer, None)
+		tt.Expose(express.Window{ID: id, Admits: window.NewMembers(group, lives).Admit}, tt.mem[:size], nil)
 	}
+	greet := func(l uint64) {
+		tt.CloseSlot(0)
+		tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank, Life: l})
+		exchange = 0
+	}
+	expect := func(v Verdict, why Reason) {
+		t.Helper()
+		tt.expect(t, request(exchange+1, put(0, "x")), v, why)
+		if v == Answer {
+			exchange++
+		}
+	}
+	expose([]int{rank}, []uint64{life}) // before any session
+	greet(early)
+	expect(ToUser, Outsider)
+	greet(life)
+	expect(Answer, None)
+	expose([]int{rank}, []uint64{life}) // during the session
+	expect(Answer, None)
+	greet(late)
+	expect(ToUser, Outsider)
+	expose([]int{rank}, []uint64{life}) // during the session of another life
+	expect(ToUser, Outsider)
+	expose([]int{rank + 1}, []uint64{late})
+	expect(ToUser, Outsider)
+	expose([]int{rank + 1, rank}, []uint64{life, late})
+	expect(Answer, None)
 }

@@ -1,4 +1,4 @@
-package express
+package twin
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -13,8 +15,8 @@ import (
 const (
 	session, peerSession = 0x1122334455667788, 0x8877665544332211
 	rank                 = 3
-	id                   = 5              // of the window
-	size                 = 2*PageLen - 40 // of the window
+	id                   = 5                      // of the window
+	size                 = 2*express.PageLen - 40 // of the window
 )
 
 // record is one record of a request, and its data.
@@ -51,64 +53,74 @@ func lock(flags uint8) record {
 func unlock() record { return record{wire.Record{Code: wire.CodeUnlock, Window: id}, nil} }
 
 // request returns the payload of a request of exchange n.
-func request(n uint64, list ...record) []byte { return requestOf(Header{Exchange: n, Try: 1}, list...) }
+func request(n uint64, list ...record) []byte {
+	return requestOf(express.Header{Exchange: n, Try: 1}, list...)
+}
 
-func requestOf(h Header, list ...record) []byte {
-	b, results := make([]byte, wire.HeaderLen, MaxPayload), 0
+func requestOf(h express.Header, list ...record) []byte {
+	b, results := make([]byte, wire.HeaderLen, express.MaxPayload), 0
 	for _, r := range list {
 		at := len(b)
 		b = append(b, make([]byte, wire.RecordSize(len(r.data)))...)
 		copy(wire.PutRecord(b[at:], &r.Record, len(r.data)), r.data)
 		r.Data = r.data
-		_, n, _ := Form(&r.Record)
-		results += Padded(n)
+		_, n, _ := onesided.Form(&r.Record)
+		results += express.Padded(n)
 	}
-	if n := min(PayloadLen(len(b)-wire.HeaderLen, results), MaxPayload); n > len(b) {
+	if n := min(express.PayloadLen(len(b)-wire.HeaderLen, results), express.MaxPayload); n > len(b) {
 		b = append(b, make([]byte, n-len(b))...)
 	}
 	h.Session, h.Records = session, len(list)
-	Request(b, h)
+	express.Request(b, h)
 	return b
 }
 
 // target is a rank with one session and one window.
 type target struct {
-	*Tables
+	*Program
 	mem   []byte
-	words []uint64 // of the window's lock
+	words []byte // of the window's lock
 }
 
 func newTarget() target {
-	t := target{HeapTables(2), bytesOf(make([]uint64, 2*PageLen/8)), make([]uint64, window.LockWordLen/8)}
-	t.OpenSlot(0, Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(Window{ID: id, Mem: t.mem[:size], Lock: window.LockWordIn(bytesOf(t.words)), Members: window.NewMembers([]int{rank}, nil)}, nil)
+	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, window.LockWordLen)}
+	t.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
+	t.Expose(express.Window{ID: id, Admits: window.NewMembers([]int{rank}, nil).Admit}, t.mem[:size], window.LockWordIn(t.words))
 	return t
 }
 
+// held returns the lock word.
+func (tt target) held() uint64 { return le.Uint64(tt.words) }
+
 // state sets the word of the slot.
 func (tt target) state(exchange, state uint64) {
-	atomic.StoreUint64(&tt.slots[0].Word, word(exchange, state))
+	atomic.StoreUint64(&tt.Place(0).Word, express.WordOf(exchange, state))
+}
+
+// done notes how many records are done of the exchange, and the window whose lock it holds.
+func (tt target) done(records uint8, locked uint64) {
+	tt.Place(0).Outcome, tt.Place(0).Locked = express.Outcome{Done: records}.Pack(), locked
 }
 
 // expect serves a request and checks what becomes of it. It returns the answer's body.
-func (tt target) expect(t *testing.T, frame []byte, by By, v Verdict, why Reason) []byte {
+func (tt target) expect(t *testing.T, frame []byte, v Verdict, why Reason) []byte {
 	t.Helper()
 	before, mem := bytes.Clone(frame), bytes.Clone(tt.mem)
-	n, gotVerdict, gotReason := tt.Serve(0, frame, by)
+	n, gotVerdict, gotReason := tt.Serve(0, frame)
 	if gotVerdict != v || gotReason != why {
 		t.Fatalf("verdict %d, %v, want %d, %v", gotVerdict, gotReason, v, why)
 	}
 	if v == ToUser && !bytes.Equal(frame, before) {
 		t.Error("a frame for user space was changed")
 	}
-	if (v != Answer || why == Repeated) && why != Awaited && !bytes.Equal(tt.mem, mem) {
+	if (v != Answer || why == Repeated) && why != Awaited && why != Interrupted && !bytes.Equal(tt.mem, mem) {
 		t.Errorf("verdict %d, %v, and the window was changed", v, why)
 	}
 	if v != Answer {
 		return nil
 	}
-	h, body, fault := Decode(frame[:n])
-	asked, _, _ := Decode(before)
+	h, body, fault := express.Decode(frame[:n])
+	asked, _, _ := express.Decode(before)
 	if fault != wire.OK || h.Session != peerSession || h.Exchange != asked.Exchange || h.Try != asked.Try || h.Flags != wire.FlagResponse {
 		t.Fatalf("answer %+v to %+v: %v", h, asked, fault)
 	}

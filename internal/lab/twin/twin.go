@@ -1,0 +1,45 @@
+// Package twin does in Go what a target's XDP program does with express requests: bpf/serve.h,
+// check.h and operate.h. The simulation and tests of the engine have it play the program. The
+// tests of package bpf run the same frames through both, and compare what they say, answer
+// and leave behind.
+package twin
+
+import (
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/window"
+)
+
+// process is the program's place in a window.LockWord.
+const process = 1
+
+// Program plays the program of a rank.
+type Program struct {
+	*express.Tables
+	shown     map[uint32]shown // the windows in the tables, by id
+	interrupt func() bool
+}
+
+// shown is a window as this process reaches it.
+type shown struct {
+	mem  []byte
+	lock *window.LockWord
+}
+
+// New returns a program that serves requests by tables.
+func New(tables *express.Tables) *Program {
+	return &Program{Tables: tables, shown: map[uint32]shown{}}
+}
+
+// SetInterrupt has Serve interrupt a request, as the program is whose attempts to change an
+// element all fail, before each record on memory for which interrupt returns true.
+func (p *Program) SetInterrupt(interrupt func() bool) { p.interrupt = interrupt }
+
+// Expose is Tables.Expose of a window whose memory and lock are here; w need not say its size.
+// A nil lock is one that the program may not take.
+func (p *Program) Expose(w express.Window, mem []byte, lock *window.LockWord) (place int) {
+	w.Size, w.Locks = uint64(len(mem)), lock != nil
+	if place = p.Tables.Expose(w, nil); place >= 0 {
+		p.shown[w.ID] = shown{mem, lock}
+	}
+	return place
+}
