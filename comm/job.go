@@ -271,7 +271,7 @@ func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspac
 	}
 	if !p.NoExpress && p.Size > 1 {
 		// One for each peer, and one for a peer that starts again: what its earlier life had
-		// is of use again only when the device has fenced that.
+		// is of use again only when the device has quiesced that.
 		c.Sessions = min(p.Size, express.MaxRank)
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {

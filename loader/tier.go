@@ -50,7 +50,7 @@ func newTier(p *Program, o *bpf.ClassifierObjects) (*Tier, error) {
 		t.spare, err = newChunkMap(inner, 1)
 	}
 	if err == nil {
-		err = t.Fence() // it must work later on, when nothing can be done about it
+		err = t.Quiesce() // it must work later on, when nothing can be done about it
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.close(), t.Release())
@@ -113,7 +113,7 @@ func (t *Tier) inner() *ebpf.MapSpec {
 func (t *Tier) Most() int { return t.most }
 
 // Install lets the program reach a chunk by an index below Most that is not in use. file
-// is of this process's NewChunk, or was passed here by another process. It waits as Fence
+// is of this process's NewChunk, or was passed here by another process. It waits as Quiesce
 // does.
 func (t *Tier) Install(i, file int) error {
 	return t.program.use(func() error { return t.chunks.Put(uint32(i), uint32(file)) })
@@ -124,13 +124,13 @@ func (t *Tier) Remove(i int) error {
 	return t.program.use(func() error { return t.chunks.Delete(uint32(i)) })
 }
 
-// Fence waits until every run of the program that has begun before is over. Then none uses
+// Quiesce waits until every run of the program that has begun before is over. Then none uses
 // an entry of the tables that was cleared before.
 //
 // An XDP program runs within an RCU read-side critical section, so a grace period is to
 // be waited for. The kernel does that whenever a map in a map is replaced. The system call
 // membarrier would do as well, but not on a machine with CPUs without tick (nohz_full).
-func (t *Tier) Fence() error {
+func (t *Tier) Quiesce() error {
 	return t.program.use(func() error {
 		if err := t.chunks.Put(uint32(t.most), t.spare); err != nil {
 			return fmt.Errorf("wait for running programs: %w", err)

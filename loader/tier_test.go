@@ -93,7 +93,7 @@ func TestChunkIsReachedUntilRemoved(t *testing.T) {
 	if got := tier.reached(t, last, 1); got[5] != 9 {
 		t.Error("the program has lost the memory that the process unmapped")
 	}
-	must(t, tier.Fence())
+	must(t, tier.Quiesce())
 	must(t, tier.Remove(last))
 	if tier.reached(t, last, 1) != nil {
 		t.Error("the program still reaches the chunk")
@@ -102,7 +102,7 @@ func TestChunkIsReachedUntilRemoved(t *testing.T) {
 	if _, err := tier.NewChunk(1); err == nil {
 		t.Error("a closed program takes chunks")
 	}
-	if tier.Fence() == nil || len(tier.Slots()) == 0 {
+	if tier.Quiesce() == nil || len(tier.Slots()) == 0 {
 		t.Error("a closed program is waited for, or has unmapped its tables")
 	}
 }

@@ -195,8 +195,8 @@ func (p *Poller) drain() (sent bool) {
 	}
 	// Others may begin sessions while the engine is unlocked: one round a rank at most.
 	for {
-		opened, fencing, closed := p.eng.Announcements()
-		if len(opened)+len(fencing)+len(closed) == 0 {
+		opened, quiescing, closed := p.eng.Announcements()
+		if len(opened)+len(quiescing)+len(closed) == 0 {
 			break
 		}
 		if p.tell(seat.Enters) == seat.Refuse { // the device is about to be closed
@@ -211,8 +211,8 @@ func (p *Poller) drain() (sent bool) {
 				refused, why = append(refused, s.ID), err
 			}
 		}
-		if len(fencing) > 0 {
-			p.dev.Tier().Fence(func() { p.fenced(fencing) })
+		if len(quiescing) > 0 {
+			p.dev.Tier().Quiesce(func() { p.quiesced(quiescing) })
 		}
 		for _, id := range closed {
 			p.dev.SessionClosed(id)
@@ -254,15 +254,15 @@ func (p *Poller) openSession(s engine.Opened) error {
 	return nil
 }
 
-// fenced tells the engine that nothing which dead sessions have sent can take effect any
+// quiesced tells the engine that nothing which dead sessions have sent can take effect any
 // more.
-func (p *Poller) fenced(ids []uint64) {
+func (p *Poller) quiesced(ids []uint64) {
 	if p.tell(seat.Enters) == seat.Refuse {
 		return
 	}
 	e := p.Lock()
 	for _, id := range ids {
-		e.Fenced(id)
+		e.Quiesced(id)
 	}
 	p.Unlock()
 	p.tell(seat.Exits)

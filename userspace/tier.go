@@ -29,7 +29,7 @@ import (
 type Tier struct {
 	log    *slog.Logger
 	kernel *loader.Tier
-	graces func() error // Fence of kernel, but for tests
+	graces func() error // Quiesce of kernel, but for tests
 	tables *express.Tables
 	gate   chan struct{} // holds a token for each goroutine that waits in the kernel
 	work   sync.WaitGroup
@@ -44,7 +44,7 @@ type Tier struct {
 
 const (
 	waitsInKernel = 8                     // goroutines at a time; each has a thread
-	fenceAgain    = 10 * time.Millisecond // after the kernel failed
+	quiesceAgain  = 10 * time.Millisecond // after the kernel failed
 )
 
 // newTier returns the tier of a program, nil if it has none.
@@ -54,7 +54,7 @@ func newTier(p *loader.Program, log *slog.Logger) *Tier {
 		return nil
 	}
 	t := &Tier{
-		log: log, kernel: kernel, graces: kernel.Fence, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
+		log: log, kernel: kernel, graces: kernel.Quiesce, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
 		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)),
 	}
 	// The engine may look at the tables after the device was closed.
@@ -82,9 +82,9 @@ func (t *Tier) background(f func()) bool {
 	return true
 }
 
-// Fence calls done, in a goroutine that holds no lock, once every run of the program that
+// Quiesce calls done, in a goroutine that holds no lock, once every run of the program that
 // has begun before is over. It does not if the device is closed before.
-func (t *Tier) Fence(done func()) {
+func (t *Tier) Quiesce(done func()) {
 	t.background(func() {
 		if t.wait() {
 			done()
@@ -105,7 +105,7 @@ func (t *Tier) wait() bool {
 		if closed {
 			return false
 		}
-		time.Sleep(fenceAgain)
+		time.Sleep(quiesceAgain)
 	}
 }
 

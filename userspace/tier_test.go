@@ -194,10 +194,10 @@ func TestTierAfterClose(t *testing.T) {
 	if !r.expose(1) {
 		t.Fatal("no place")
 	}
-	var fenced sync.WaitGroup
-	fenced.Add(1)
-	tier.Fence(fenced.Done)
-	fenced.Wait()
+	var quiesced sync.WaitGroup
+	quiesced.Add(1)
+	tier.Quiesce(quiesced.Done)
+	quiesced.Wait()
 	if err := dev.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestTierAfterClose(t *testing.T) {
 	if _, err := tier.Allocate(1); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	tier.Fence(func() { t.Error("fenced after Close") })
+	tier.Quiesce(func() { t.Error("quiesced after Close") })
 	time.Sleep(time.Millisecond)
 }
 
@@ -223,7 +223,7 @@ func TestTierClosesWithoutAFence(t *testing.T) {
 		}
 		return errors.New("a test has it fail")
 	}
-	tier.Fence(func() { t.Error("fenced") })
+	tier.Quiesce(func() { t.Error("quiesced") })
 	<-tried
 	if err := ends(t, "Close", start(dev.Close)); err != nil {
 		t.Error(err)

@@ -49,7 +49,7 @@ func TestOraclesBite(t *testing.T) {
 		}},
 		{"requests without fences", func() func(int, int, []byte) [][]byte {
 			return func(_, _ int, b []byte) [][]byte {
-				return [][]byte{resign(b, func(h *wire.Header) { h.Flags &^= wire.FlagFence })}
+				return [][]byte{resign(b, func(h *wire.Header) { h.Flags &^= wire.FlagAfterAll })}
 			}
 		}},
 		{"applied acknowledged too early", func() func(int, int, []byte) [][]byte {

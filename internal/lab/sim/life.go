@@ -213,7 +213,7 @@ func (w *World) resume(l *life) {
 	reaped, inbox := l.reaped, l.inbox
 	l.reaped, l.inbox = nil, nil
 	l.e.Reaped(reaped)
-	l.fenced()
+	l.quiesced()
 	if w.chance(0.5) {
 		w.run(l) // it looks at the time first
 	}

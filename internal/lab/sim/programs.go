@@ -43,9 +43,9 @@ func (t *tier) reached(id uint32) bool { return t.windows>>(id%64)&1 != 0 }
 
 // xdp is the program of a life, and what the device knows of sessions for it.
 type xdp struct {
-	twin    *twin.Program    // nil: there is no program
-	slots   map[uint64]int32 // by session
-	fencing []uint64         // sessions whose fence was over while the rank was stopped
+	twin      *twin.Program    // nil: there is no program
+	slots     map[uint64]int32 // by session
+	quiescing []uint64         // sessions that were quiesced while the rank was stopped
 }
 
 // tables returns what the program shares with the engine, or nil.
@@ -93,29 +93,29 @@ func (l *life) access(s *engine.Session, id uint32) *onesided.Access {
 
 // announced takes in what a rank's engine tells its device.
 func (w *World) announced(l *life) {
-	opened, fencing, _ := l.e.Announcements()
+	opened, quiescing, _ := l.e.Announcements()
 	for _, s := range opened {
 		if s.Slot >= 0 {
 			l.xdp.slots[s.ID] = s.Slot
 		}
 	}
-	for _, id := range fencing {
+	for _, id := range quiescing {
 		delete(l.xdp.slots, id)
 		w.queue.push(w.now+w.span(0, 20*millisecond), func() {
-			if l.xdp.fencing = append(l.xdp.fencing, id); l.alive && !l.stopped {
-				l.fenced()
+			if l.xdp.quiescing = append(l.xdp.quiescing, id); l.alive && !l.stopped {
+				l.quiesced()
 				w.run(l)
 			}
 		})
 	}
 }
 
-// fenced tells the engine of the sessions that the device has fenced.
-func (l *life) fenced() {
-	for _, id := range l.xdp.fencing {
-		l.e.Fenced(id)
+// quiesced tells the engine of the sessions that the device has quiesced.
+func (l *life) quiesced() {
+	for _, id := range l.xdp.quiescing {
+		l.e.Quiesced(id)
 	}
-	l.xdp.fencing = nil
+	l.xdp.quiescing = nil
 }
 
 // meetsProgram lets a rank's program look at a frame, whether the rank is stopped or not,

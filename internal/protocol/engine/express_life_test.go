@@ -98,7 +98,7 @@ func TestTargetThatNeverAnswersExchanges(t *testing.T) {
 }
 
 // A rank that starts again gets a place in the tables, though that of its earlier life is
-// of use only when that is fenced. Exchanges count from one again.
+// of use only when that is quiesced. Exchanges count from one again.
 func TestRestartWithExchanges(t *testing.T) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
@@ -106,8 +106,8 @@ func TestRestartWithExchanges(t *testing.T) {
 		p.fetchAdd(0, a, i)
 	}
 	for life := uint64(2); life < 5; life++ {
-		var fencing []uint64
-		p.held = func(id uint64) bool { fencing = append(fencing, id); return true }
+		var quiescing []uint64
+		p.held = func(id uint64) bool { quiescing = append(quiescing, id); return true }
 		p.start(0, life, 2, 64, func(c *Config) { p.mem[0] = p.equip(c, 64) })
 		p.pass(20 * millisecond)
 		a = p.access(0, 1)
@@ -121,10 +121,10 @@ func TestRestartWithExchanges(t *testing.T) {
 		if p.e[0].Stats.Executed != before+3 {
 			t.Errorf("life %d: no exchanges", life)
 		}
-		if len(fencing) != 1 {
-			t.Fatalf("life %d: %d sessions to fence", life, len(fencing))
+		if len(quiescing) != 1 {
+			t.Fatalf("life %d: %d sessions to fence", life, len(quiescing))
 		}
-		p.e[1].Fenced(fencing[0])
+		p.e[1].Quiesced(quiescing[0])
 	}
 	p.atRest()
 }
@@ -138,16 +138,16 @@ func TestLocksAreHandedOnAfterTheFence(t *testing.T) {
 	p.until(1000*millisecond, (*onesided.LockWait)(a).Met)
 	p.e[2].Lock(b, true)
 	p.pass(10 * millisecond)
-	var fencing []uint64
-	p.held = func(id uint64) bool { fencing = append(fencing, id); return true }
+	var quiescing []uint64
+	p.held = func(id uint64) bool { quiescing = append(quiescing, id); return true }
 	p.cut[0] = true
-	p.until(7500*millisecond, func() bool { return len(fencing) > 0 })
+	p.until(7500*millisecond, func() bool { return len(quiescing) > 0 })
 	p.pass(100 * millisecond)
 	if (*onesided.LockWait)(b).Met() {
 		t.Fatal("the lock was handed on before the fence")
 	}
-	p.e[1].Fenced(fencing[0])
-	p.e[1].Fenced(fencing[0]) // once is enough
+	p.e[1].Quiesced(quiescing[0])
+	p.e[1].Quiesced(quiescing[0]) // once is enough
 	p.until(1000*millisecond, (*onesided.LockWait)(b).Met)
 	if !b.Held() {
 		t.Error("the lock was not handed on")

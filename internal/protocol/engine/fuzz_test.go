@@ -68,7 +68,7 @@ func FuzzReceive(f *testing.F) {
 	// The exchange has become a bundle, and then the bundle after it has been applied, of
 	// which no packet has arrived.
 	f.Add(append(frame(wire.Header{Kind: wire.KindAck, AckRequests: 2}, nil), frame(wire.Header{Kind: wire.KindAck, AckRequests: 3}, nil)...))
-	f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagOrdered | wire.FlagFence, Packet: 9, Sequence: 500, Order: 3}, bodies[0]))
+	f.Add(frame(wire.Header{Kind: wire.KindData, Flags: wire.FlagOrdered | wire.FlagAfterAll, Packet: 9, Sequence: 500, Order: 3}, bodies[0]))
 	f.Add(frame(wire.Header{Kind: wire.KindReset}, nil))
 	f.Add(frame(wire.Header{Kind: wire.KindHelloAck}, make([]byte, wire.HelloLen)))
 	for _, body := range bodies[:6] {

@@ -20,7 +20,7 @@ type fabric struct {
 	filter func(from, to int, payload []byte) (copies int)
 	frames int // delivered
 
-	announce func(rank int, opened []Opened, fencing, closed []uint64) // may be nil
+	announce func(rank int, opened []Opened, quiescing, closed []uint64) // may be nil
 	reaped   [1]int32
 }
 
@@ -85,8 +85,8 @@ func (f *fabric) step() bool {
 	moved := false
 	for from, e := range f.e {
 		e.Tick()
-		if opened, fencing, closed := e.Announcements(); f.announce != nil {
-			f.announce(from, opened, fencing, closed)
+		if opened, quiescing, closed := e.Announcements(); f.announce != nil {
+			f.announce(from, opened, quiescing, closed)
 		}
 		for len(e.Output()) > 0 {
 			moved = true

@@ -71,8 +71,8 @@ func (u *upper) Executed(s *link.Session, records, results []byte, refused uint8
 // Served implements link.Upper.
 func (u *upper) Served() { u.Operations.LookAtLocks() }
 
-// Fenced implements link.Upper: the peer's locks are released.
-func (u *upper) Fenced(gone *link.Session) { u.Operations.Release(&sessionOf(gone).ops) }
+// Quiesced implements link.Upper: the peer's locks are released.
+func (u *upper) Quiesced(gone *link.Session) { u.Operations.Release(&sessionOf(gone).ops) }
 
 // Failed implements link.Upper: every call that waits for the peer gets the error.
 func (u *upper) Failed(gone *link.Session) {

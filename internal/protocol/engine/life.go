@@ -47,7 +47,7 @@ func (e *Engine) sayBye(s *Session) {
 	s.leaving = false
 	s.MarkDirty()
 	e.Append(i, &wire.Record{Code: wire.CodeBye}, 0)
-	e.Mark(i, wire.FlagAckNow|wire.FlagFence)
+	e.Mark(i, wire.FlagAckNow|wire.FlagAfterAll)
 }
 
 // takeBye takes in that s will issue nothing more.

@@ -23,7 +23,7 @@ type programs struct {
 	// the program looks at it, and for what the program answers.
 	admit   func(from, to int, payload []byte) bool
 	stopped []bool               // only the program of the rank runs
-	held    func(id uint64) bool // of sessions: Fenced is not called; may be nil
+	held    func(id uint64) bool // of sessions: Quiesced is not called; may be nil
 	lost    []int                // ranks whose answers were found to get lost
 	reasons [twin.NumReasons]int
 }
@@ -87,16 +87,16 @@ func (p *programs) free(rank int, id uint32) {
 	p.tables[rank].Retract(id)
 }
 
-func (p *programs) announced(rank int, opened []Opened, fencing, closed []uint64) {
+func (p *programs) announced(rank int, opened []Opened, quiescing, closed []uint64) {
 	for _, s := range opened {
 		if s.Slot >= 0 {
 			p.slots[rank][s.ID] = s.Slot
 		}
 	}
-	for _, id := range fencing {
+	for _, id := range quiescing {
 		delete(p.slots[rank], id)
 		if p.held == nil || !p.held(id) {
-			p.e[rank].Fenced(id)
+			p.e[rank].Quiesced(id)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (f *frame) String() string {
 	if h.Flags&wire.FlagOrdered != 0 {
 		s += fmt.Sprintf(", ordered %d", h.Order)
 	}
-	if h.Flags&wire.FlagFence != 0 {
+	if h.Flags&wire.FlagAfterAll != 0 {
 		s += ", fence"
 	}
 	if h.Flags&wire.FlagAckNow != 0 {

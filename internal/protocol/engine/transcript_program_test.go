@@ -27,16 +27,16 @@ func newProgram(rank, size int, memory []byte) (*program, *window.Host) {
 
 // announced takes in what a rank's engine tells its device.
 func (s *stage) announced(rank int) {
-	opened, fencing, _ := s.ranks[rank].Announcements()
+	opened, quiescing, _ := s.ranks[rank].Announcements()
 	p := s.programs[rank]
 	for _, o := range opened {
 		if p != nil && o.Slot >= 0 {
 			p.slots[o.ID] = o.Slot
 		}
 	}
-	for _, id := range fencing {
+	for _, id := range quiescing {
 		delete(p.slots, id)
-		s.ranks[rank].Fenced(id)
+		s.ranks[rank].Quiesced(id)
 	}
 }
 

@@ -54,23 +54,23 @@ type exchanging struct {
 	told      bool // that the tier was left
 }
 
-// beginExchange sends the first bundle of requests that is queued for s as an exchange, if
+// tryExchange sends the first bundle of requests that is queued for s as an exchange, if
 // it may.
-func (l *Link) beginExchange(s *Session) bool {
+func (l *Link) tryExchange(s *Session) {
 	x := &s.exchange
 	if s.queue[Request].n != 1 || s.inFlight[Request]+s.again[Request].n != 0 || s.open[Request] != None || l.Now < x.awayUntil {
-		return false
+		return
 	}
 	i := s.queue[Request].head
 	p := &l.slots[i]
 	if p.flags&wire.FlagAckNow == 0 || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq || int(p.length) > x.limit {
-		return false
+		return
 	}
 	payload := l.cfg.Slab.Payload(i)
 	n, results := l.cfg.Upper.Express(s, payload[wire.HeaderLen:p.length])
 	length := express.PayloadLen(int(p.length)-wire.HeaderLen, results)
 	if n == 0 || n > express.MaxRecords || length > x.limit {
-		return false
+		return
 	}
 	clear(payload[p.length:length]) // the target's program can shorten a frame, and no more
 	l.remove(&s.queue[Request], i)
@@ -90,7 +90,6 @@ func (l *Link) beginExchange(s *Session) bool {
 		l.WakeBy(s.pingAt)
 	}
 	s.markActive()
-	return true
 }
 
 // sendExchange sends the frame of the exchange with s. Each second repetition goes round

@@ -83,9 +83,9 @@ type Upper interface {
 	Executed(s *Session, records, results []byte, refused uint8)
 	// Served looks after locks that the program may have given up.
 	Served()
-	// Fenced hands on what s, which has failed, held here: nothing that it has sent can
+	// Quiesced hands on what s, which has failed, held here: nothing that it has sent can
 	// take effect any more.
-	Fenced(s *Session)
+	Quiesced(s *Session)
 	// Ready sends what waits for s, as far as there is room. It is called before every
 	// frame to s, and whenever room may have come about.
 	Ready(s *Session)
@@ -97,7 +97,7 @@ type Upper interface {
 	// that, and judges the answer. It reports whether it has asked, or why s will never
 	// bring what it owes.
 	Inquire(s *Session) (asked bool, fault error)
-	// Failed ends everything that waits for s, which has ended. Fenced follows.
+	// Failed ends everything that waits for s, which has ended. Quiesced follows.
 	Failed(s *Session)
 	// Sweep looks after what waits for no session in particular, and sets the deadline.
 	Sweep()
@@ -122,23 +122,23 @@ type Link struct {
 	parked     parkingLot
 	arriving   Bundle // scratch
 
-	claims   map[int]claim // by rank: the last hello without a verdict
-	byRank   map[int]*Session
-	byID     map[uint64]*Session
-	recent   [recentSessions]*Session // by the low bits of the id, in front of byID
-	opened   []Opened                 // to announce to the device
-	closed   []uint64
-	toFence  []uint64
-	active   []*Session // those with anything outstanding
-	silent   int        // of them, those not heard of lately
-	dirty    []*Session // those with something to send
-	late     []*Session // those of which something lost is still in the device
-	stalled  []*Session // those with something to send that there was no room for
-	deadline int64
+	claims    map[int]claim // by rank: the last hello without a verdict
+	byRank    map[int]*Session
+	byID      map[uint64]*Session
+	recent    [recentSessions]*Session // by the low bits of the id, in front of byID
+	opened    []Opened                 // to announce to the device
+	closed    []uint64
+	toQuiesce []uint64
+	active    []*Session // those with anything outstanding
+	silent    int        // of them, those not heard of lately
+	dirty     []*Session // those with something to send
+	late      []*Session // those of which something lost is still in the device
+	stalled   []*Session // those with something to send that there was no room for
+	deadline  int64
 
 	freeTables []int32             // places in cfg.Express
 	served     []*Session          // by place, nil where it is free
-	fencing    map[uint64]*Session // dead, and perhaps still in the program, by id
+	quiescing  map[uint64]*Session // dead, and perhaps still in the program, by id
 
 	// credits is how many bundles of each class a peer may have in flight: an equal
 	// share of the frames that the device can hold for reading. Half of it is kept back,
@@ -170,7 +170,7 @@ func New(cfg Config) *Link {
 		byID:      map[uint64]*Session{},
 		deadline:  Never,
 		freeHead:  None,
-		fencing:   map[uint64]*Session{},
+		quiescing: map[uint64]*Session{},
 	}
 	if cfg.Express != nil {
 		l.served = make([]*Session, cfg.Express.Len())
@@ -192,16 +192,16 @@ func (l *Link) Deadline() int64 { return l.deadline }
 
 // Announcements returns the sessions that became valid and the ids of those that ceased
 // to be since the last call. The device must know them before it sends any of Output.
-// Fencing has the ids of sessions that have ended: when no frame of one is on its way
-// through the program any more, and none will be, the caller says so by Fenced. All are nil
+// Quiescing has the ids of sessions that have ended: when no frame of one is on its way
+// through the program any more, and none will be, the caller says so by Quiesced. All are nil
 // nearly always.
-func (l *Link) Announcements() (opened []Opened, fencing, closed []uint64) {
-	if len(l.opened)+len(l.toFence)+len(l.closed) == 0 {
+func (l *Link) Announcements() (opened []Opened, quiescing, closed []uint64) {
+	if len(l.opened)+len(l.toQuiesce)+len(l.closed) == 0 {
 		return nil, nil, nil
 	}
-	opened, fencing, closed = l.opened, l.toFence, l.closed
-	l.opened, l.toFence, l.closed = nil, nil, nil
-	return opened, fencing, closed
+	opened, quiescing, closed = l.opened, l.toQuiesce, l.closed
+	l.opened, l.toQuiesce, l.closed = nil, nil, nil
+	return opened, quiescing, closed
 }
 
 // WakeBy sees to it that Tick runs at time t, or before.

@@ -168,7 +168,7 @@ func (b *Bundle) due() bool {
 	case b.flags&wire.FlagOrdered != 0 && b.order != s.orderSeen+1:
 		return false
 	}
-	return b.flags&wire.FlagFence == 0 || s.recv[Request].Next() == b.seq
+	return b.flags&wire.FlagAfterAll == 0 || s.recv[Request].Next() == b.seq
 }
 
 // tryApply applies b if it is its turn, and reports whether it is done with.

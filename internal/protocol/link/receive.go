@@ -95,7 +95,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 	if h.Flags&wire.FlagResponse != 0 {
 		c = Response
 	}
-	if h.Packet == 0 || c == Response && h.Flags&(wire.FlagOrdered|wire.FlagFence) != 0 {
+	if h.Packet == 0 || c == Response && h.Flags&(wire.FlagOrdered|wire.FlagAfterAll) != 0 {
 		l.stats.Faults[wire.BadFrame]++
 		return
 	}

@@ -184,7 +184,7 @@ func (l *Link) isSmall(i int32) bool { return l.slots[i].length <= smallBundle }
 func (l *Link) letPass(s *Session, c Class) {
 	q := &s.queue[c]
 	i, after := q.tail, None
-	if !l.isSmall(i) || l.slots[i].flags&wire.FlagFence != 0 { // which waits for those before it in any case
+	if !l.isSmall(i) || l.slots[i].flags&wire.FlagAfterAll != 0 { // which waits for those before it in any case
 		return
 	}
 	j := q.head
@@ -207,8 +207,16 @@ func (l *Link) letPass(s *Session, c Class) {
 
 // pump sends what is queued, lost bundles first, as far as the window allows.
 func (l *Link) pump(s *Session, c Class) {
-	if s.state != open || c == Request && s.exchange.limit > 0 && (s.exchange.bundle != None || l.beginExchange(s)) {
+	if s.state != open {
 		return
+	}
+	if c == Request && s.exchange.limit > 0 {
+		if s.exchange.bundle == None {
+			l.tryExchange(s)
+		}
+		if s.exchange.bundle != None {
+			return // until it ends
+		}
 	}
 	window := min(int32(s.congestion.Window()), s.credits-s.credits/keptCredits)
 	for s.inFlight[c]-s.extra[c] < window {

@@ -30,8 +30,8 @@ func (NoExchanges) Executed(s *Session, records, results []byte, refused uint8) 
 // Served implements Upper.
 func (NoExchanges) Served() {}
 
-// Fenced implements Upper.
-func (NoExchanges) Fenced(*Session) {}
+// Quiesced implements Upper.
+func (NoExchanges) Quiesced(*Session) {}
 
 // lendTable gives a new session a place in the tables, if one is left.
 func (l *Link) lendTable(s *Session) {
@@ -64,26 +64,26 @@ func (l *Link) openTable(s *Session) {
 }
 
 // closeTable ends what the program does for s. A frame may be on its way through the
-// program, so the layer above hears that all is over only by Fenced.
+// program, so the layer above hears that all is over only by Quiesced.
 func (l *Link) closeTable(s *Session) {
 	if s.serving.table == None {
-		l.cfg.Upper.Fenced(s)
+		l.cfg.Upper.Quiesced(s)
 		return
 	}
 	l.cfg.Express.CloseSlot(int(s.serving.table))
-	l.fencing[s.localID] = s
-	l.toFence = append(l.toFence, s.localID)
+	l.quiescing[s.localID] = s
+	l.toQuiesce = append(l.toQuiesce, s.localID)
 }
 
-// Fenced takes in that no frame of a session of Announcements' fencing is on its way
+// Quiesced takes in that no frame of a session of Announcements' quiescing is on its way
 // through the program any more.
-func (l *Link) Fenced(id uint64) {
-	s := l.fencing[id]
+func (l *Link) Quiesced(id uint64) {
+	s := l.quiescing[id]
 	if s == nil {
 		return
 	}
-	delete(l.fencing, id)
-	l.cfg.Upper.Fenced(s)
+	delete(l.quiescing, id)
+	l.cfg.Upper.Quiesced(s)
 	l.served[s.serving.table] = nil
 	l.freeTables = append(l.freeTables, s.serving.table)
 }
@@ -100,9 +100,9 @@ func (l *Link) EachServed(f func(s *Session, slot int)) {
 // Slot returns the place in Config.Express that s has; negative: it has none.
 func (s *Session) Slot() int { return int(s.serving.table) }
 
-// Fencing reports whether s has failed and something that it has sent may still be in the
+// Quiescing reports whether s has failed and something that it has sent may still be in the
 // program.
-func (l *Link) Fencing(s *Session) bool { return l.fencing[s.localID] == s }
+func (l *Link) Quiescing(s *Session) bool { return l.quiescing[s.localID] == s }
 
 // isExpress reports whether payload claims to be an express frame.
 func isExpress(payload []byte) bool {

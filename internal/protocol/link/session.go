@@ -233,7 +233,7 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	for s.localID == 0 || l.byID[s.localID] != nil || l.fencing[s.localID] != nil {
+	for s.localID == 0 || l.byID[s.localID] != nil || l.quiescing[s.localID] != nil {
 		s.localID = l.cfg.Rand()
 	}
 	l.byID[s.localID], l.byRank[rank] = s, s

@@ -35,11 +35,11 @@ const (
 	FlagAckNow   uint8 = 1 << 0 // the sender waits: acknowledge without delay
 	FlagOrdered  uint8 = 1 << 1 // apply in the order of the order field
 	FlagResponse uint8 = 1 << 2 // the bundle holds responses: its sequence is of that class
-	FlagFence    uint8 = 1 << 3 // apply only when every earlier request has been applied
+	FlagAfterAll uint8 = 1 << 3 // apply only when every earlier request has been applied
 	FlagUser     uint8 = 1 << 4 // of KindExpress alone: for user space, past the XDP program
 	FlagJoined   uint8 = 1 << 5 // of KindData alone: sent to the peer's UDP socket, mostly joined with others
 	FlagOfJoined uint8 = 1 << 6 // the acknowledgement is of packets with FlagJoined
-	flagsKnown         = FlagAckNow | FlagOrdered | FlagResponse | FlagFence | FlagJoined | FlagOfJoined
+	flagsKnown         = FlagAckNow | FlagOrdered | FlagResponse | FlagAfterAll | FlagJoined | FlagOfJoined
 )
 
 // Header is the decoded fixed part of a frame.

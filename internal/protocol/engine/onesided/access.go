@@ -225,7 +225,7 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 	r := ask.Record()
 	x.link.Append(i, &r, 0)
 	if a.gaveSeq >= s.Acked(link.Request) {
-		x.link.Mark(i, wire.FlagFence) // or it could overtake the end of the last epoch
+		x.link.Mark(i, wire.FlagAfterAll) // or it could overtake the end of the last epoch
 	}
 	a.lastSeq = x.link.Sequence(i)
 	a.lock = locking
@@ -285,9 +285,9 @@ func (x *Operations) sendUnlock(a *Access) bool {
 	if i == link.None {
 		return false
 	}
-	// Operations issued before may arrive later: the fence makes the target wait for
+	// Operations issued before may arrive later: so the target is to wait for
 	// them.
-	x.link.Mark(i, wire.FlagFence)
+	x.link.Mark(i, wire.FlagAfterAll)
 	a.lock = unlocked
 	x.addUnlock(a, i)
 	return true

@@ -10,7 +10,7 @@ import (
 // Checking mode: the target remembers what each origin has accessed in its window
 // until the origin completes it, and reports accesses that conflict (section
 // 11.7). The end of a lock's epoch it sees itself; of flushes the origin tells it
-// with a CodeMark, behind a fence, and the flush waits until that has been applied.
+// with a CodeMark, applied after all before it, and the flush waits until that has been applied.
 
 // mark is what a CodeMark tells.
 type mark uint8
@@ -76,7 +76,7 @@ func (x *Operations) sendMark(a *Access) bool {
 		r.Flags = wire.FlagReads
 	}
 	x.link.Append(i, &r, 0)
-	x.link.Mark(i, wire.FlagAckNow|wire.FlagFence)
+	x.link.Mark(i, wire.FlagAckNow|wire.FlagAfterAll)
 	seq := x.link.Sequence(i)
 	a.mark, a.markSeq, a.lastSeq = markNone, seq, seq
 	return true

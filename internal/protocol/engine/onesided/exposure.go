@@ -85,7 +85,7 @@ func (x *Operations) tellComplete(a *Access) bool {
 	if i == link.None {
 		return false
 	}
-	x.add(a, i, &wire.Record{Code: wire.CodeComplete, Window: a.window}, 0, wire.FlagFence)
+	x.add(a, i, &wire.Record{Code: wire.CodeComplete, Window: a.window}, 0, wire.FlagAfterAll)
 	s.MarkDirty()
 	a.completed++
 	return true

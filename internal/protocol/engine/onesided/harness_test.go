@@ -106,10 +106,10 @@ func (u *upper) Inquire(s *link.Session) (asked bool, fault error) {
 	return u.Operations.Inquire(peerOf(s))
 }
 
-func (u *upper) Failed(s *link.Session) { u.Fail(peerOf(s)) }
-func (u *upper) Fenced(s *link.Session) { u.Operations.Release(peerOf(s)) }
-func (u *upper) Served()                { u.LookAtLocks() }
-func (u *upper) Sweep()                 { u.Operations.Sweep() }
+func (u *upper) Failed(s *link.Session)   { u.Fail(peerOf(s)) }
+func (u *upper) Quiesced(s *link.Session) { u.Operations.Release(peerOf(s)) }
+func (u *upper) Served()                  { u.LookAtLocks() }
+func (u *upper) Sweep()                   { u.Operations.Sweep() }
 
 func (u *upper) Express(s *link.Session, records []byte) (n, results int) {
 	return u.Operations.Express(peerOf(s), records)

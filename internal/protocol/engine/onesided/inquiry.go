@@ -9,7 +9,7 @@ import (
 )
 
 // An origin that has waited long for answers, though the target has applied its requests,
-// asks about them. The inquiry is a fence: the target takes it in after the requests before
+// asks about them. The target takes the inquiry in after the requests before
 // it, and what it answers comes after their answers. So an operation that is not over
 // when all answers up to that have come will never be: the target does not know its
 // request. A request for a lock is the exception. It may wait as long as others hold the
@@ -129,14 +129,14 @@ func (x *Operations) inquire(s *Peer) bool {
 	return true
 }
 
-// addInquiry adds a record to a bundle that is a fence, and returns false without room.
+// addInquiry adds a record to a bundle that is applied after all before it, and returns false without room.
 func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
 	i := s.Room(link.Request, 0)
 	if i == link.None {
 		return false
 	}
 	x.link.Append(i, r, 0)
-	x.link.Mark(i, wire.FlagFence|wire.FlagAckNow)
+	x.link.Mark(i, wire.FlagAfterAll|wire.FlagAckNow)
 	return true
 }
 

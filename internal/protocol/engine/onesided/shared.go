@@ -184,7 +184,7 @@ func (x *Operations) gone(h *window.Host, index int) bool {
 		if h.Ranks[index] == window.InKernel {
 			return false
 		}
-		if s := x.peer(h.Ranks[index]); s != nil && (!s.Dead() || x.link.Fencing(s.Session)) {
+		if s := x.peer(h.Ranks[index]); s != nil && (!s.Dead() || x.link.Quiescing(s.Session)) {
 			return false
 		}
 	}
