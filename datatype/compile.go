@@ -1,8 +1,8 @@
 package datatype
 
-// compile makes the program of a layout.
-func compile(l layout) *program {
-	p := &program{elements: l.ref, bytes: l.ref, extent: l.extent(), size: l.size()}
+// compile makes what an Iter walks of a layout.
+func compile(l layout) *compiled {
+	p := &compiled{elements: l.ref, bytes: l.ref, extent: l.extent(), size: l.size()}
 	if l.node != nil {
 		if l.node.basic == 0 {
 			p.bytes = l.place(new(plainer).plain(l.node))

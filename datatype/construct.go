@@ -173,7 +173,7 @@ func Dup(old *Type) (*Type, error) {
 	}
 	t := &Type{made: describe(op, old), layout: old.layout}
 	if old.Committed() {
-		t.program.Store(compile(old.layout))
+		t.compiled.Store(compile(old.layout))
 	}
 	return t, nil
 }

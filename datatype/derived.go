@@ -20,11 +20,11 @@ type Type struct {
 	made       string // the construction, as String shows it
 	predefined bool
 	layout     layout
-	program    atomic.Pointer[program] // nil before Commit, freed after Free
+	compiled   atomic.Pointer[compiled] // nil before Commit, freed after Free
 }
 
-// program is what an Iter walks: the layout in the two ways of looking at it.
-type program struct {
+// compiled is what an Iter walks: the layout in the two ways of looking at it.
+type compiled struct {
 	elements ref // pieces of one datatype each
 	bytes    ref // pieces joined across datatypes; the same where all are of one
 	extent   int64
@@ -33,7 +33,7 @@ type program struct {
 	apart    atomic.Int64 // entries that are known not to overlap
 }
 
-var freed = new(program)
+var freed = new(compiled)
 
 // derive makes a type from a constructor's result. op is the constructor's name.
 func derive(op, made string, l layout, err error) (*Type, error) {
@@ -50,7 +50,7 @@ func fail(op string, class mpierr.Class, format string, args ...any) error {
 func predefined(b Basic) *Type {
 	l := natural(ref{node: newRun(b, int64(b.Size()))})
 	t := &Type{name: b.String(), made: b.String(), predefined: true, layout: l}
-	t.program.Store(compile(l))
+	t.compiled.Store(compile(l))
 	return t
 }
 
@@ -60,8 +60,8 @@ func (t *Type) Commit() error {
 	if err := usable("commit", t); err != nil {
 		return err
 	}
-	if t.program.Load() == nil {
-		t.program.CompareAndSwap(nil, compile(t.layout))
+	if t.compiled.Load() == nil {
+		t.compiled.CompareAndSwap(nil, compile(t.layout))
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (t *Type) Free() error {
 		return fail("free", mpierr.Type, "no datatype")
 	case t.predefined:
 		return fail("free", mpierr.Type, "%s is predefined", t)
-	case t.program.Swap(freed) == freed:
+	case t.compiled.Swap(freed) == freed:
 		return fail("free", mpierr.Type, "%s was freed before", t)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (t *Type) Committed() bool {
 	if t == nil {
 		return false
 	}
-	p := t.program.Load()
+	p := t.compiled.Load()
 	return p != nil && p != freed
 }
 
@@ -95,7 +95,7 @@ func usable(op string, t *Type) error {
 	if t == nil {
 		return fail(op, mpierr.Type, "no datatype")
 	}
-	if t.program.Load() == freed {
+	if t.compiled.Load() == freed {
 		return fail(op, mpierr.Type, "%s was freed", t)
 	}
 	return nil
@@ -137,13 +137,13 @@ func (t *Type) UniformBasic() (Basic, bool) {
 // Contiguous reports whether any number of entries are bytes without gaps, in
 // packed order, from the true lower bound on.
 func (t *Type) Contiguous() bool {
-	if p := t.program.Load(); p != nil && p != freed {
+	if p := t.compiled.Load(); p != nil && p != freed {
 		return p.contiguous()
 	}
 	return compile(t.layout).contiguous()
 }
 
-func (p *program) contiguous() bool {
+func (p *compiled) contiguous() bool {
 	n := p.bytes.node
 	return n == nil || n.single() && n.length == p.extent
 }

@@ -41,18 +41,18 @@ type frame struct {
 //
 // It panics if t is not committed, or if t.Bounds(count) fails.
 func (it *Iter) Reset(t *Type, count int) {
-	p := t.mustProgram()
+	p := t.mustCompiled()
 	it.reset(p, p.bytes, int64(count), false)
 }
 
 // ResetElements is Reset for a walk over elements: each piece is a whole number
 // of elements of one datatype.
 func (it *Iter) ResetElements(t *Type, count int) {
-	p := t.mustProgram()
+	p := t.mustCompiled()
 	it.reset(p, p.elements, int64(count), true)
 }
 
-func (it *Iter) reset(p *program, root ref, count int64, whole bool) {
+func (it *Iter) reset(p *compiled, root ref, count int64, whole bool) {
 	if _, _, ok := boundsOf(p.elements, p.extent, count); !ok {
 		panic("datatype: the count is negative or too large for the datatype")
 	}

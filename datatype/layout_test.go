@@ -40,7 +40,7 @@ func TestRegularLayoutsAreSmall(t *testing.T) {
 			t.Errorf("%s: kind %d, depth %d, %d blocks", c.name, n.kind, n.depth, n.count)
 		}
 	}
-	joined := ok(Contiguous(million, pair)).program.Load().bytes.node
+	joined := ok(Contiguous(million, pair)).compiled.Load().bytes.node
 	if !joined.single() || joined.length != 16*million {
 		t.Errorf("bytes of structs without gaps are not joined: %+v", joined)
 	}

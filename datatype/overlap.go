@@ -19,7 +19,7 @@ const overlapPieces = 1 << 16
 // It may allocate and sort, but not again for as many entries or fewer while t is
 // committed. It panics if t is not committed or t.Bounds(count) fails.
 func (t *Type) OverlapsSelf(count int) bool {
-	p := t.mustProgram()
+	p := t.mustCompiled()
 	lo, hi, ok := boundsOf(p.elements, p.extent, int64(count))
 	if !ok {
 		panic("datatype: the count is negative or too large for the datatype")

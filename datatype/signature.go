@@ -98,7 +98,7 @@ func SameSignature(aCount int, a *Type, bCount int, b *Type) bool {
 	if aCount < 0 || bCount < 0 {
 		return false
 	}
-	p, q := a.mustProgram(), b.mustProgram()
+	p, q := a.mustCompiled(), b.mustCompiled()
 	if p == q && aCount == bCount {
 		return true
 	}
@@ -121,7 +121,7 @@ func SameSignature(aCount int, a *Type, bCount int, b *Type) bool {
 // datatype and how many elements in a row have it. It panics if t is not
 // committed.
 func (t *Type) Signature() iter.Seq2[Basic, int64] {
-	p := t.mustProgram()
+	p := t.mustCompiled()
 	return func(yield func(Basic, int64) bool) {
 		if p.sig.basic != 0 {
 			yield(p.sig.basic, p.sig.count)
@@ -147,12 +147,12 @@ func (t *Type) Signature() iter.Seq2[Basic, int64] {
 	}
 }
 
-// mustProgram returns t's program. It panics if there is none.
-func (t *Type) mustProgram() *program {
+// mustCompiled returns what t is compiled to. It panics if there is none.
+func (t *Type) mustCompiled() *compiled {
 	if t == nil {
 		panic("datatype: no datatype")
 	}
-	p := t.program.Load()
+	p := t.compiled.Load()
 	if p == nil || p == freed {
 		panic("datatype: " + t.String() + " is not committed")
 	}

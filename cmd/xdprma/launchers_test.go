@@ -18,7 +18,7 @@ import (
 // TestHelloUnderMpiexec starts the example of the README as users of MPICH start programs,
 // with nothing set.
 func TestHelloUnderMpiexec(t *testing.T) {
-	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
+	testenv.NeedsCommand(t, "mpiexec.hydra", "mpich")
 	hello := filepath.Join(t.TempDir(), "hello")
 	if err := testenv.Build("../../examples/hello", hello); err != nil {
 		t.Fatal(err)

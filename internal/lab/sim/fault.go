@@ -319,7 +319,8 @@ func (w *World) failsWithin(a, b int) int64 {
 	return deadBound
 }
 
-// undisturbed reports whether no fault has come between two ranks since the given time,
+// undisturbed reports whether no fault, and no interruption of an exchange, has come between
+// two ranks since the given time,
 // or so shortly before that its traces may still be there.
 func (w *World) undisturbed(a, b int, since int64) bool {
 	for i := range w.plan.faults {
@@ -328,5 +329,5 @@ func (w *World) undisturbed(a, b int, since int64) bool {
 			return false
 		}
 	}
-	return true
+	return !w.interrupted(a, b, since) && !w.interrupted(b, a, since)
 }

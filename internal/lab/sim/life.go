@@ -93,7 +93,7 @@ func (w *World) start(rank int, incarnation uint64) {
 	case w.cfg.Together:
 		l.spawn(0, false, (*task).together)
 	default:
-		l.spawnPrograms()
+		l.spawnWorkload()
 	}
 	if w.plan.witnesses {
 		l.spawn(witnessTask, true, (*task).bearWitness)

@@ -27,7 +27,7 @@ type assembly struct {
 	strangerLeft int64 // when the rank left whose first life nobody had met; see known
 }
 
-// entry is a place in the program of a communicator.
+// entry is a place among the collectives of a communicator.
 type entry struct {
 	context uint32
 	step    int
@@ -62,7 +62,7 @@ func (t *task) together() {
 		return
 	}
 	m.contexts = []uint32{m.world.Context}
-	for c := &m.world; c != nil && !m.program(c); c = m.survive() {
+	for c := &m.world; c != nil && !m.collectives(c); c = m.survive() {
 		m.doing = fmt.Sprintf("tells that communicator %d is broken", c.Context)
 		t.carry(patience{t.w.now}, c.Barrier())
 		if _, broken := t.l.e.Revoked(c.Context); !broken {
@@ -228,9 +228,9 @@ func (m *member) agreed(p *collective.Part, want []int) {
 	m.a.groups[p.Context] = p.Group
 }
 
-// program has this rank take part in the collectives of a communicator, which follow from
+// collectives has this rank take part in the collectives of a communicator, which follow from
 // the seed, and reports whether all have succeeded.
-func (m *member) program(c *collective.Comm) bool {
+func (m *member) collectives(c *collective.Comm) bool {
 	for n := range m.w.plan.steps {
 		if m.w.chance(0.2) {
 			m.sleep(m.w.span(0, []int64{2 * millisecond, 2 * millisecond, 500 * millisecond}[m.w.rng.IntN(3)]))

@@ -114,7 +114,8 @@ type World struct {
 	givenUp int                  // communication calls
 	halfWay int                  // those that had an effect in part
 
-	assembly assembly
+	assembly      assembly
+	interruptions map[[2]int]interruption // of exchanges, by origin and target
 }
 
 // failure is what the oracles panic with.
@@ -147,7 +148,7 @@ func (w *World) span(low, high int64) int64 { return low + w.rng.Int64N(high-low
 
 // Run carries out the run that cfg.Seed stands for.
 func Run(cfg Config) (result Result) {
-	w := &World{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed)), now: second}
+	w := &World{cfg: cfg, interruptions: map[[2]int]interruption{}, rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed)), now: second}
 	w.assembly = assembly{entered: map[entry]map[int]bool{}, groups: map[uint32][]int{}, blamed: map[int]bool{}, left: map[int]bool{}}
 	w.plan = w.newPlan()
 	defer func() {

@@ -45,9 +45,9 @@ func Lacks(t testing.TB, reason string) {
 // what it did in the process of that test.
 func HasRun(t testing.TB) { t.Skip("this test has run in the process that started this one") }
 
-// NeedsProgram ends the test as Lacks does unless a program of the operating system's
+// NeedsCommand ends the test as Lacks does unless a program of the operating system's
 // package is installed.
-func NeedsProgram(t testing.TB, program, pkg string) {
+func NeedsCommand(t testing.TB, program, pkg string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		Lacks(t, "this test needs "+program+" (apt-get install --no-install-recommends "+pkg+")")

@@ -66,7 +66,7 @@ func beRank(offer Version) error {
 // hydra runs MPICH's launcher, which offers one version to the ranks that it starts.
 func hydra(t *testing.T, offer string, args ...string) (out []byte, err error) {
 	t.Helper()
-	testenv.NeedsProgram(t, "mpiexec.hydra", "mpich")
+	testenv.NeedsCommand(t, "mpiexec.hydra", "mpich")
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", args...)

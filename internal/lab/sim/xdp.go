@@ -139,6 +139,7 @@ func (w *World) meetsProgram(l *life, r received) bool {
 	}
 	w.checkOrder(l)
 	w.freePassing(l, why)
+	w.noteInterruption(r.from, l.rank, why, verdict)
 	switch verdict {
 	case twin.ToUser:
 		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
@@ -150,6 +151,31 @@ func (w *World) meetsProgram(l *life, r received) bool {
 		}
 	}
 	return true
+}
+
+// interruption is what became of the last exchange of two ranks that a program was
+// interrupted at. It goes on at a repeat that meets the program, which may take a while.
+type interruption struct {
+	lasts bool
+	until int64 // when it was over
+}
+
+func (w *World) noteInterruption(from, to int, why twin.Reason, v twin.Verdict) {
+	i := w.interruptions[[2]int{from, to}]
+	switch {
+	case why == twin.Interrupted:
+		i.lasts = true
+	case i.lasts && v == twin.Answer:
+		i = interruption{until: w.now}
+	}
+	w.interruptions[[2]int{from, to}] = i
+}
+
+// interrupted reports whether an exchange from one rank to another has been interrupted since
+// a time.
+func (w *World) interrupted(from, to int, since int64) bool {
+	i := w.interruptions[[2]int{from, to}]
+	return i.lasts || since < i.until
 }
 
 func describeExpress(b []byte) string {

@@ -77,10 +77,10 @@ func (t *task) link(to *life) *link {
 
 func (k *link) failed() bool { return k.s != nil && k.s.Err() != nil }
 
-// spawnPrograms starts a rank's tasks and the one that takes its messages.
-func (l *life) spawnPrograms() {
+// spawnWorkload starts a rank's tasks and the one that takes its messages.
+func (l *life) spawnWorkload() {
 	for i := range l.w.plan.tasks {
-		l.spawn(i, false, (*task).program)
+		l.spawn(i, false, (*task).workload)
 	}
 	l.spawn(l.w.plan.tasks, true, (*task).receiver)
 	if !l.w.plan.ranksFail() { // the epochs of one life do not match those of another
@@ -90,7 +90,7 @@ func (l *life) spawnPrograms() {
 	}
 }
 
-func (t *task) program() {
+func (t *task) workload() {
 	w := t.w
 	mine := map[*link]*[numWindows]*regionModel{}
 	for range w.plan.steps {
