@@ -171,7 +171,7 @@ func echo(t *testing.T, a, b *Socket, largest int) {
 		if st.RxFrames < total || st.TxFrames != total || st.TxCompleted != total || st.TxLost+st.RxInvalid+st.TxInvalid+st.RxOversize+st.KernelRxDropped+st.KernelTxInvalid+st.KernelRxFillEmpty != 0 {
 			t.Errorf("counters %+v", st)
 		}
-		if !s.Reached() {
+		if !s.HasReceived() {
 			t.Error("no frame has reached the socket")
 		}
 		if i := s.Info(); i.ZeroCopy || i.SendBuffer < 1<<20 {
@@ -185,7 +185,7 @@ func TestLongFrameWithoutMultiBuffer(t *testing.T) {
 	pair := newVethPair(t, 1900)
 	a := end(t, pair[0], Config{ChunkSize: 2048})
 	b := end(t, pair[1], Config{ChunkSize: 2048})
-	if a.Reached() || b.Reached() {
+	if a.HasReceived() || b.HasReceived() {
 		t.Error("a socket was reached by nothing")
 	}
 	stamp(a.TxArea()[:1900], 1)
@@ -200,8 +200,8 @@ func TestLongFrameWithoutMultiBuffer(t *testing.T) {
 	if st, err := b.Stats(); err != nil || st.KernelRxDropped != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if a.Reached() || !b.Reached() {
-		t.Errorf("reached: the sender %v, the receiver %v", a.Reached(), b.Reached())
+	if a.HasReceived() || !b.HasReceived() {
+		t.Errorf("reached: the sender %v, the receiver %v", a.HasReceived(), b.HasReceived())
 	}
 }
 

@@ -56,10 +56,10 @@ func (s *Socket) Stats() (Stats, error) {
 	}, nil
 }
 
-// Reached reports whether the kernel has ever had a frame for the socket: it is received, or
+// HasReceived reports whether the kernel has ever had a frame for the socket: it is received, or
 // was dropped for want of room. Any goroutine may call it until Close. It makes a system call
 // as long as it returns false.
-func (s *Socket) Reached() bool {
+func (s *Socket) HasReceived() bool {
 	if atomic.LoadUint32(s.rx.rx.producer) != 0 {
 		return true
 	}

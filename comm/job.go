@@ -86,8 +86,8 @@ type Limits struct {
 	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
 	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
 
-	// ExpressWindow is up to how many bytes the memory of a window may be memory of the
-	// kernel in which the XDP program executes small requests; 0: 64 MiB.
+	// ExpressWindow is the size in bytes of the largest window that is placed in memory of
+	// the kernel, in which the XDP program executes small requests; 0: 64 MiB.
 	ExpressWindow int
 }
 

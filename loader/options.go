@@ -44,8 +44,8 @@ type Options struct {
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
 	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
 	HelloRate, HelloBurst int
-	// Slots is of how many sessions, up to MaxSlots, the program executes small requests
-	// itself; 0: of none. Where it cannot, it leaves all to the sockets; see Program.Tier.
+	// Slots is the number of sessions, at most MaxSlots, whose small requests the program may
+	// execute. A program that cannot leaves all requests to the sockets; see Program.Tier.
 	Slots  int
 	Logger *slog.Logger // told why the tier was not possible; default: silent
 }

@@ -53,11 +53,10 @@ type Location struct {
 // start of its window.
 func At(disp int64) Location { return Location{disp: disp} }
 
-// Within returns l for a call that waits for room to send until ctx ends at most. Without
-// it, a communication call waits for as long as the target lives and does not take what was
-// issued before. One that ends so fails with class ErrTimeout. Some of it may have been
-// issued, and takes effect like any operation; where the call has a result, that is to be
-// left alone until a call that completes what was issued to the target.
+// Within bounds the wait for room to send by ctx. If ctx ends, the call fails with
+// ErrTimeout, and part of it may still take effect. Leave its result alone until the next
+// call that completes what was issued to the target. Without Within a call waits for as long
+// as the target lives and does not take what was issued before.
 func (l Location) Within(ctx context.Context) Location {
 	l.ctx = ctx
 	return l

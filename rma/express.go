@@ -43,8 +43,8 @@ func (h *host) kernelMaker(proposals []proposal, far bool) int {
 	return maker
 }
 
-// makeSegment makes the memory of the host: in the kernel if that is wanted, and there is so
-// much, otherwise of a file, unless no other rank of the host is to map it.
+// makeSegment allocates in the kernel if that is wanted and possible, else in a file shared by
+// the host's ranks. It returns nil if no other rank needs it.
 func (w *Win) makeSegment(h *host, size, align int) (*hostmem.Segment, error) {
 	if h.backing == inKernel {
 		tier := w.poller.Device().Tier()

@@ -26,7 +26,7 @@ func (w *Win) run(ctx context.Context, c epochs.Call) error {
 		var err error
 		if status == epochs.Gathers {
 			w.poller.Unlock()
-			err = w.meet(ctx, c.Ends())
+			err = w.gather(ctx, c.Ends())
 			t = w.turn()
 			status = c.Met(t, err)
 			continue
@@ -48,8 +48,8 @@ func (w *Win) run(ctx context.Context, c epochs.Call) error {
 	return c.Err()
 }
 
-// meet has the ranks of the window meet.
-func (w *Win) meet(ctx context.Context, ending bool) error {
+// gather has the ranks of the window meet.
+func (w *Win) gather(ctx context.Context, ending bool) error {
 	if ending {
 		return w.ending.Barrier(ctx)
 	}

@@ -105,10 +105,9 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // detached. Classes: ErrRMASync while an epoch is open, ErrWin the second time:
 // then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
 // ranks were not waited for, and the window is freed at this rank all the same;
-// what still arrives for it is refused with ErrWin. ErrOther if the callback of an
-// attribute failed: the window is freed. So it is after the errors of what post and
-// start epochs had left outstanding, and after ErrRMASync because a target of Start has
-// not posted.
+// what still arrives for it is refused with ErrWin. ErrOther: an attribute's callback
+// failed. The window is freed all the same, as it is after an error of what post and start
+// epochs had left outstanding, and after ErrRMASync because a target of Start has not posted.
 func (w *Win) Free(ctx context.Context) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()

@@ -69,7 +69,7 @@ func (t *trial) look() (over bool) {
 		return true
 	}
 	for _, s := range x.sockets {
-		if s.Reached() {
+		if s.HasReceived() {
 			return true
 		}
 	}

@@ -49,10 +49,9 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 	return l.acquire(holder, kind, ticket, false)
 }
 
-// Pass is Acquire of the shared lock by a holder that may hold the locks of other
-// targets while it waits, as one that locks all does. It goes before all who wait.
-// Otherwise two such holders could wait for each other: each holds one target, and at the
-// other target stands behind an exclusive request, which waits for the other holder.
+// Pass is Acquire of the shared lock, ahead of requests that wait. Otherwise two lock_all
+// epochs, each holding the lock of one target, could wait for each other behind exclusive
+// requests.
 func (l *Lock[T]) Pass(holder uint64, ticket T) (granted bool, class mpierr.Class) {
 	return l.acquire(holder, LockShared, ticket, true)
 }

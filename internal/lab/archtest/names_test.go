@@ -135,6 +135,78 @@ func forbidden(page string) map[string]string {
 	return words
 }
 
+// places reads the folders in which names may have a word: the rows of the glossary's table
+// of words that keep to their places.
+func places(page string) map[string][]string {
+	_, table, _ := strings.Cut(page, "## Words that names keep to their places")
+	table, _, _ = strings.Cut(table, "\n## ")
+	folders := map[string][]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| (.+) \\|$").FindAllStringSubmatch(table, -1) {
+		for _, folder := range regexp.MustCompile("`([a-z/]+)`").FindAllStringSubmatch(row[2], -1) {
+			folders[row[1]] = append(folders[row[1]], folder[1])
+		}
+	}
+	return folders
+}
+
+// isForm reports whether w is a word, or a form of it: its plural, or a form of the verb.
+func isForm(w, word string) bool {
+	stem := strings.TrimSuffix(word, "e")
+	return w == word || slices.Contains([]string{word + "s", word + "es", stem + "ed", stem + "ing"}, w)
+}
+
+// A word of the glossary's table stands in names where it has its meaning, and each folder of
+// the table has such a name.
+func TestNamesHaveWordsInTheirPlaces(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/glossary.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := places(string(page))
+	if len(folders) < 5 {
+		t.Fatalf("docs/glossary.md has places for %v; its table was not read", slices.Sorted(maps.Keys(folders)))
+	}
+	used := map[[2]string]bool{}
+	eachSource(t, func(f *file) {
+		if f.ast == nil || f.test || f.generated {
+			return
+		}
+		for _, names := range declared(f) {
+			for _, d := range names {
+				for _, w := range wordsOf(d.name) {
+					for word, in := range folders {
+						if !isForm(w, word) {
+							continue
+						}
+						at := slices.IndexFunc(in, func(folder string) bool { return under(f.dir(), []string{folder}) })
+						if at < 0 {
+							t.Errorf("%s: %s: by the glossary, names have %q only in %v", f.name, d.name, word, in)
+							continue
+						}
+						used[[2]string{word, in[at]}] = true
+					}
+				}
+			}
+		}
+	})
+	for word, in := range folders {
+		for _, folder := range in {
+			if !used[[2]string{word, folder}] {
+				t.Errorf("docs/glossary.md: no name in %s has %q any more", folder, word)
+			}
+		}
+	}
+}
+
+func TestFormsOfWordsAreKnown(t *testing.T) {
+	for w, want := range map[string]bool{"reach": true, "reached": true, "reaching": true, "quiesced": true, "quiescing": true, "fences": true, "reacher": false, "meter": false} {
+		got := slices.ContainsFunc([]string{"reach", "quiesce", "fence", "met"}, func(word string) bool { return isForm(w, word) })
+		if got != want {
+			t.Errorf("%q is a form: %v", w, got)
+		}
+	}
+}
+
 // wordsOf cuts a Go name into its words, in small letters.
 func wordsOf(name string) []string {
 	var words []string

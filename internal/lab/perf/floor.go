@@ -106,8 +106,8 @@ type talk struct {
 	*json.Decoder
 }
 
-// meet blocks until the other side has called it, too.
-func (t talk) meet() error {
+// gather blocks until the other side has called it, too.
+func (t talk) gather() error {
 	if err := t.Encode(true); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func RunFloor(ctx context.Context, stream io.ReadWriteCloser, at FloorPlace, pla
 			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
 		}
 	}
-	return t.meet() // nobody leaves while frames are on their way
+	return t.gather() // nobody leaves while frames are on their way
 }
 
 // measure runs one point at both sides at the same time.
@@ -172,7 +172,7 @@ func (s *side) measure(t talk, id int, p FloorPoint, emit func(*FloorSample) err
 			return err
 		}
 	}
-	if err := t.meet(); err != nil {
+	if err := t.gather(); err != nil {
 		return err
 	}
 	costs, of := s.line.(*costLine)

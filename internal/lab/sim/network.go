@@ -192,7 +192,7 @@ func malformed(e *engine.Engine) (n uint64) {
 func (w *World) arrive(from, to int, payload []byte, damaged bool) {
 	l := w.nodes[to]
 	switch {
-	case !l.alive || l.stopped && l.unborn || w.meetsProgram(l, received{from, payload, damaged}):
+	case !l.alive || l.stopped && l.unborn || w.toProgram(l, received{from, payload, damaged}):
 		return
 	case l.stopped:
 		if len(l.inbox) < l.cfg.RxFrames {

@@ -118,9 +118,9 @@ func (l *life) quiesced() {
 	l.xdp.quiescing = nil
 }
 
-// meetsProgram lets a rank's program look at a frame, whether the rank is stopped or not,
+// toProgram lets a rank's program look at a frame, whether the rank is stopped or not,
 // and reports whether the frame goes no further.
-func (w *World) meetsProgram(l *life, r received) bool {
+func (w *World) toProgram(l *life, r received) bool {
 	if l.xdp.twin == nil || len(r.payload) < wire.HeaderLen || wire.Kind(r.payload[5]) != wire.KindExpress ||
 		r.payload[6]&wire.FlagResponse != 0 || !w.chance(w.plan.tier.serves) {
 		return false

@@ -64,7 +64,7 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 			failed(errors.New("the launcher has all ranks wait at its PMI until each has come"))
 		}
 		l.done = true
-		l.job, l.rendezvous, l.err = c.meet(ctx)
+		l.job, l.rendezvous, l.err = c.learn(ctx)
 	}
 	if l.err != nil {
 		if listener != nil {
@@ -93,8 +93,8 @@ func (p *PMI) inherited() error {
 	return nil
 }
 
-// meet exchanges rank 0's Job and Rendezvous over the descriptor, and closes that.
-func (c *Config) meet(ctx context.Context) (job uint64, rendezvous string, err error) {
+// learn agrees with all ranks on rank 0's Job and Rendezvous over the descriptor, and closes that.
+func (c *Config) learn(ctx context.Context) (job uint64, rendezvous string, err error) {
 	_ = unix.SetNonblock(c.PMI.FD, true) // so that the end of ctx ends a read
 	conn := os.NewFile(uintptr(c.PMI.FD), "PMI")
 	defer conn.Close()

@@ -21,10 +21,9 @@ import (
 const (
 	userFrom = 3 // the try that first asks for user space, as each second one does from then on
 
-	// So many exchanges in a row may end so that nothing but user space answered although
-	// the program had executed them: then the program's answers get lost. It takes more of
-	// them where an answer of the program has come before: frames that are lost by chance
-	// must not look like that.
+	// After so many lost answers of the program in a row, the origin leaves the tier. Where
+	// an answer of the program has come before, it takes more of them: frames that are lost
+	// by chance must not look like that.
 	doubtUnanswered = 3
 	doubtAnswered   = 10
 

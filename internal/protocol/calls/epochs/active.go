@@ -29,14 +29,14 @@ func (c *Call) stepFence(t Turn) Status {
 	if c.awaitAll() == Waits {
 		return Waits
 	}
-	return c.meet(meeting) // even after a failure: others wait for this rank
+	return c.gather(gathering) // even after a failure: others wait for this rank
 }
 
 // metFence goes on with a fence after a barrier that has ended with err.
 func (c *Call) metFence(t Turn, err error) Status {
-	if err == nil && c.w.Check && c.stage == meeting {
+	if err == nil && c.w.Check && c.stage == gathering {
 		t.Ordered(c.w.Own.ID()) // all accesses of the epoch have come, and none of the next one yet
-		return c.meet(ordering)
+		return c.gather(ordering)
 	}
 	for _, rank := range c.ranks {
 		c.w.targets[rank].used = false

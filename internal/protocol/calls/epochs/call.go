@@ -34,11 +34,11 @@ const (
 
 // The stages of a call. Not every call has all of them.
 const (
-	starting uint8 = iota // nothing has been done
-	asking                // the targets are asked, one after the other
-	awaiting              // they are waited for, one after the other
-	meeting               // the ranks meet
-	ordering              // and once more, in checking mode
+	starting  uint8 = iota // nothing has been done
+	asking                 // the targets are asked, one after the other
+	awaiting               // they are waited for, one after the other
+	gathering              // the ranks meet
+	ordering               // and once more, in checking mode
 )
 
 // Call is a synchronisation call that may wait. It is a value: whoever makes the call keeps
@@ -153,7 +153,7 @@ func (c *Call) GiveUp(t Turn, why error) Status {
 		return c.failLockAll(t, why)
 	case fence:
 		c.fail(named(c.name, rank, why))
-		return c.meet(meeting)
+		return c.gather(gathering)
 	case complete:
 		return c.giveUpComplete(why)
 	case wait:
@@ -166,7 +166,7 @@ func (c *Call) GiveUp(t Turn, why error) Status {
 }
 
 // Met tells the call that the barrier is over, and how. If it has failed, the ranks do not
-// meet again on that communicator.
+// gather again on that communicator.
 func (c *Call) Met(t Turn, err error) Status {
 	if err := c.w.Usable(c.name); err != nil { // freed by another, meanwhile
 		return c.end(err)
@@ -197,8 +197,8 @@ func (c *Call) await(until Condition) Status {
 	return Waits
 }
 
-// meet has the ranks meet.
-func (c *Call) meet(stage uint8) Status {
+// gather has the ranks meet.
+func (c *Call) gather(stage uint8) Status {
 	c.stage = stage
 	return Gathers
 }
@@ -256,7 +256,7 @@ func (d Completion) ask(t Turn, a *onesided.Access) {
 	}
 }
 
-func (d Completion) reached(a *onesided.Access) Condition {
+func (d Completion) until(a *onesided.Access) Condition {
 	if d == AtOrigin {
 		return (*onesided.LocalWait)(a)
 	}

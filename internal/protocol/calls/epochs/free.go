@@ -30,7 +30,7 @@ func (c *Call) stepFree(t Turn) Status {
 			if a.Starting() {
 				continue // it stays, and is lost unless the target posts
 			}
-			if until := AtTarget.reached(a); !until.Met() {
+			if until := AtTarget.until(a); !until.Met() {
 				return c.await(until)
 			}
 			c.fail(failure(c.name, rank, a))
@@ -45,7 +45,7 @@ func (c *Call) flushed(t Turn) Status {
 	if c.w.Quiet {
 		return c.end(c.w.unposted())
 	}
-	return c.meet(meeting)
+	return c.gather(gathering)
 }
 
 // unposted returns an error if something was issued to a target that has not posted: it is

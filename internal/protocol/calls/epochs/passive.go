@@ -249,7 +249,7 @@ func (c *Call) askAll(t Turn) {
 // awaitAll waits for that, and notes the first error.
 func (c *Call) awaitAll() Status {
 	for rank, x, more := c.each(); more; rank, x, more = c.each() {
-		if until := c.done.reached(x.access); !until.Met() {
+		if until := c.done.until(x.access); !until.Met() {
 			return c.await(until)
 		}
 		c.fail(failure(c.name, rank, x.access))

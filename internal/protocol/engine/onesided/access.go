@@ -196,7 +196,7 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 		return true
 	}
 	s := a.session
-	if err := a.reachable(); err != nil {
+	if err := a.targetError(); err != nil {
 		a.fail(err)
 		return true
 	}

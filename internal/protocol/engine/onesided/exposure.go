@@ -142,13 +142,13 @@ func (a *Access) Starting() bool { return int32(a.starts-a.posts) > 0 }
 
 // Err returns why the target cannot be reached, or nil.
 func (a *Access) Err() error {
-	if err := a.reachable(); err != nil {
+	if err := a.targetError(); err != nil {
 		return err
 	}
 	return nil
 }
 
-func (a *Access) reachable() *mpierr.Error {
+func (a *Access) targetError() *mpierr.Error {
 	switch s := a.session; {
 	case s == nil:
 	case s.Dead():
@@ -180,5 +180,5 @@ type ExposureWait Access
 // Met reports whether the wait is over.
 func (w *ExposureWait) Met() bool {
 	a := (*Access)(w)
-	return !a.Exposing() || a.reachable() != nil
+	return !a.Exposing() || a.targetError() != nil
 }

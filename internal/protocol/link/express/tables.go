@@ -198,8 +198,8 @@ func (t *Tables) Retract(id uint32) {
 	}
 }
 
-// clear leaves nothing that lets a request through. A processor may load the rest of an
-// entry before its id, and so the id of the next window there beside the rest of this one.
+// clear clears every field: a processor may read them before the id, and combine them with
+// the next window's id.
 func (e *Exposed) clear() {
 	atomic.StoreUint64(&e.Base, noBase)
 	atomic.StoreUint64(&e.Size, 0)
