@@ -10,7 +10,7 @@ import (
 
 // acknowledge lets the peer of a session say that it has applied all requests and
 // responses below these, and name no packet that it has received.
-func (f *fabric) acknowledge(s *Session, rank, peer int, requests, responses uint64) {
+func (f *ranks) acknowledge(s *Session, rank, peer int, requests, responses uint64) {
 	b := make([]byte, wire.HeaderLen)
 	h := wire.Header{Kind: wire.KindAck, Session: s.ID(), Credits: 64, AckRequests: requests, AckResponses: responses}
 	h.Encode(b)
@@ -19,13 +19,13 @@ func (f *fabric) acknowledge(s *Session, rank, peer int, requests, responses uin
 
 // fullWindow has rank 0 put more into rank 1's window than may be under way at once, while
 // nothing arrives. The first request that has not been sent is told all the time.
-func fullWindow(t *testing.T) (f *fabric, s *Session, unsent *uint64) {
+func fullWindow(t *testing.T) (f *ranks, s *Session, unsent *uint64) {
 	t.Helper()
-	f = newFabric(t, 2, 4096, func(c *Config) { c.Slab = HeapSlab(1024, 0, 1472) })
+	f = newRanks(t, 2, 4096, func(c *Config) { c.Slab = HeapSlab(1024, 0, 1472) })
 	a := f.access(0, 1)
-	f.pass(3000 * millisecond) // until nothing is outstanding
+	f.Pass(3000 * millisecond) // until nothing is outstanding
 	unsent = new(uint64)
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if h.Decode(b) == wire.OK && from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 {
 			*unsent = max(*unsent, h.Sequence+1)
@@ -38,9 +38,9 @@ func fullWindow(t *testing.T) (f *fabric, s *Session, unsent *uint64) {
 		}
 	}
 	f.e[0].Flush(a)
-	f.settle()
+	f.Settle()
 	if s = sessionAt(a); *unsent == 0 || *unsent >= s.Next(link.Request) {
-		t.Fatalf("sent up to %d of %d\n%s", *unsent, s.Next(link.Request), f.describe())
+		t.Fatalf("sent up to %d of %d\n%s", *unsent, s.Next(link.Request), f.Describe())
 	}
 	return f, s, unsent
 }
@@ -69,7 +69,7 @@ func TestAppliedWithoutAPacket(t *testing.T) {
 	f, s, unsent := fullWindow(t)
 	f.acknowledge(s, 0, 1, *unsent, 1)
 	sent := *unsent
-	f.until(100*millisecond, func() bool { return *unsent > sent })
+	f.Until(100*millisecond, func() bool { return *unsent > sent })
 	if n := f.e[0].Stats.Timeouts; n != 0 {
 		t.Errorf("%d timeouts", n)
 	}
@@ -82,13 +82,13 @@ func TestAppliedLateIsNotOverdue(t *testing.T) {
 	const limit = 1000 * millisecond
 	for name, early := range map[string]bool{"an earlier copy": true, "the last copy": false} {
 		t.Run(name, func(t *testing.T) {
-			f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
+			f := newRanks(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
 			a, back := f.access(0, 1), f.access(1, 0)
-			f.pass(3000 * millisecond) // until nothing is outstanding
+			f.Pass(3000 * millisecond) // until nothing is outstanding
 			s := sessionAt(a)
 			target, sends, since, last := s.Next(link.Request), 0, int64(0), int64(0)
 			over, told := false, false
-			f.filter = func(from, _ int, b []byte) int {
+			f.Filter = func(from, _ int, b []byte) int {
 				var h wire.Header
 				switch {
 				case h.Decode(b) != wire.OK || told && !early:
@@ -99,10 +99,10 @@ func TestAppliedLateIsNotOverdue(t *testing.T) {
 					told = true
 				case from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 && h.Sequence == target:
 					if sends++; sends == 4 { // from then on it may be overdue
-						since = f.now
+						since = f.Now
 					}
 					before := last
-					last = f.now
+					last = f.Now
 					switch {
 					case sends < 4:
 					case early && before-since < limit/2 && last-since >= limit/2:
@@ -119,15 +119,15 @@ func TestAppliedLateIsNotOverdue(t *testing.T) {
 			}
 			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
 			f.e[0].Flush(a)
-			for end := f.now + 4*limit; !told; f.pass(millisecond) {
-				if f.now > end {
-					t.Fatalf("%d transmissions\n%s", sends, f.describe())
+			for end := f.Now + 4*limit; !told; f.Pass(millisecond) {
+				if f.Now > end {
+					t.Fatalf("%d transmissions\n%s", sends, f.Describe())
 				}
-				if f.now%(300*millisecond) < millisecond { // rank 1 is heard
+				if f.Now%(300*millisecond) < millisecond { // rank 1 is heard
 					f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)})
 				}
 			}
-			f.pass(limit / 2)
+			f.Pass(limit / 2)
 			if s.Dead() || s.Acked(link.Request) <= target || f.mem[1][0] != 3 {
 				t.Errorf("dead: %v (%v), applied up to %d, of %d", s.Dead(), s.Failure(), s.Acked(link.Request), target)
 			}

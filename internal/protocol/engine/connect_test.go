@@ -16,7 +16,7 @@ func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 	for _, how := range []string{"found", "dialled by the peer", "not found"} {
 		t.Run(how, func(t *testing.T) {
 			sought := 0
-			f := newFabric(t, 2, 64, func(c *Config) { c.Seek = func(int) { sought++ } })
+			f := newRanks(t, 2, 64, func(c *Config) { c.Seek = func(int) { sought++ } })
 			e := f.e[0]
 			s := e.Connect(1)
 			if again := e.Connect(1); again != s || sought != 1 {
@@ -25,9 +25,9 @@ func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 			a := e.OpenAccess(s, testWindow)
 			f.issue(e, &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(7)})
 			e.Flush(a)
-			f.pass(20_000 * millisecond)
-			if (*onesided.FlushWait)(a).Met() || s.Err() != nil || f.frames > 0 {
-				t.Fatalf("before the way is known: flushed %v, %d frames, %v", (*onesided.FlushWait)(a).Met(), f.frames, s.Err())
+			f.Pass(20_000 * millisecond)
+			if (*onesided.FlushWait)(a).Met() || s.Err() != nil || f.Frames > 0 {
+				t.Fatalf("before the way is known: flushed %v, %d frames, %v", (*onesided.FlushWait)(a).Met(), f.Frames, s.Err())
 			}
 			switch how {
 			case "found":
@@ -36,7 +36,7 @@ func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 				}
 			case "dialled by the peer":
 				f.dial(1, 0)
-				f.settle()
+				f.Settle()
 			default:
 				e.Unreachable(1, errors.New("no way"))
 			}
@@ -45,7 +45,7 @@ func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 				if !errors.Is(err, mpierr.ProcFailed) {
 					t.Errorf("there is no way, and yet: %v", err)
 				}
-				f.cut[0] = true
+				f.Cut[0] = true
 				return
 			}
 			if f.dial(0, 1) != s || err != nil || le.Uint64(f.mem[1]) != 7 {

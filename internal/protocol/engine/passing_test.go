@@ -14,17 +14,17 @@ import (
 // path carries everything, and nothing is lost, or done twice.
 func TestSmallCallsPassLongTransfers(t *testing.T) {
 	for _, joined := range []bool{false, true} {
-		f := newFabric(t, 2, 1<<20, func(c *Config) {
+		f := newRanks(t, 2, 1<<20, func(c *Config) {
 			joins(c)
 			if !joined {
 				c.Joins = 0
 			}
 		})
 		a := f.access(0, 1)
-		f.pass(millisecond)
+		f.Pass(millisecond)
 		f.longPut(a, 100_000) // the way is proven, if there is one
 		held := true
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			if held && from == 0 && len(b) > 1000 {
 				return 0
 			}
@@ -37,7 +37,7 @@ func TestSmallCallsPassLongTransfers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.step()
+			f.Step()
 			if done {
 				break
 			}
@@ -46,21 +46,21 @@ func TestSmallCallsPassLongTransfers(t *testing.T) {
 			}
 		}
 		sum, got := make([]byte, 8), make([]byte, 8)
-		start := f.now
+		start := f.Now
 		for i := range 5 {
 			f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: 1 << 19, Origin: word(2), Result: sum})
 			f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Disp: 1 << 19, Result: got})
 			e.FlushLocal(a)
-			f.settle()
+			f.Settle()
 			if !(*onesided.LocalWait)(a).Met() {
-				t.Fatalf("joined %t: call %d waits for what was put before\n%s", joined, i, f.describe())
+				t.Fatalf("joined %t: call %d waits for what was put before\n%s", joined, i, f.Describe())
 			}
 			if want := word(uint64(2 * i)); !bytes.Equal(sum, want) {
 				t.Errorf("call %d fetched %v", i, sum)
 			}
 		}
-		if f.now != start {
-			t.Errorf("joined %t: the calls took %d µs", joined, (f.now-start)/microsecond)
+		if f.Now != start {
+			t.Errorf("joined %t: the calls took %d µs", joined, (f.Now-start)/microsecond)
 		}
 		held = false
 		f.issue(e, put)
@@ -70,7 +70,7 @@ func TestSmallCallsPassLongTransfers(t *testing.T) {
 		if !bytes.Equal(f.mem[1][:len(data)], data) || !bytes.Equal(f.mem[1][1<<19:1<<19+8], word(10)) {
 			t.Errorf("joined %t: the target holds something else", joined)
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -78,9 +78,9 @@ func TestSmallCallsPassLongTransfers(t *testing.T) {
 // TestOrderedCallsPassNoOrderedCalls has accumulates wait for the window: a small one that is
 // waited for comes after those before it.
 func TestOrderedCallsPassNoOrderedCalls(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	long := &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint64, Origin: bytes.Repeat(word(1), 80*150)}
 	f.e[0].Issue(long)
 	small := &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint64, Disp: 80 * 8, Origin: word(2)}
@@ -103,38 +103,38 @@ func TestSmallBundlesHoldUpNothingLost(t *testing.T) {
 		from, to int
 		b        []byte
 	}
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	e := f.e[0]
 	var path []frame
 	var lost uint64
 	lostAt, again, between := int64(0), int64(0), 0
-	f.filter = func(from, to int, b []byte) int {
+	f.Filter = func(from, to int, b []byte) int {
 		var h wire.Header
 		if h.Decode(b); from == 0 && h.Kind == wire.KindData {
 			switch {
 			case lost == 0 && len(path) > 20 && h.Sequence > 500:
-				lost, lostAt = h.Sequence, f.now
+				lost, lostAt = h.Sequence, f.Now
 				return 0
 			case lost != 0 && again == 0:
 				between++
 				if h.Sequence == lost {
-					again = f.now
+					again = f.Now
 				}
 			}
 		}
-		path = append(path, frame{f.now + millisecond, from, to, bytes.Clone(b)})
+		path = append(path, frame{f.Now + millisecond, from, to, bytes.Clone(b)})
 		return 0
 	}
-	for end := f.now + 200*millisecond; f.now < end; {
+	for end := f.Now + 200*millisecond; f.Now < end; {
 		if _, err := e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Disp: 8, Origin: word(1)}); err != nil {
 			t.Fatal(err)
 		}
 		e.Flush(a)
-		f.settle()
-		f.advance(f.now + 5*microsecond)
-		for len(path) > 0 && path[0].at <= f.now {
+		f.Settle()
+		f.Advance(f.Now + 5*microsecond)
+		for len(path) > 0 && path[0].at <= f.Now {
 			p := path[0]
 			path = path[1:]
 			f.e[p.to].Receive(p.b, PathID(p.from))

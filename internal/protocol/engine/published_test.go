@@ -27,8 +27,8 @@ func (d *directory) published(rank int, incarnation uint64, path PathID) Verdict
 }
 
 // withDirectory starts ranks, of which the first believes only what d says.
-func withDirectory(t *testing.T, d *directory) *fabric {
-	return newFabric(t, 3, 64, func(c *Config) {
+func withDirectory(t *testing.T, d *directory) *ranks {
+	return newRanks(t, 3, 64, func(c *Config) {
 		if c.Rank == 0 {
 			c.Published = d.published
 		}
@@ -54,7 +54,7 @@ func TestForgedHelloTakesNoPlace(t *testing.T) {
 		t.Helper()
 		before := f.e[0].Stats
 		f.e[0].Receive(helloOf(1, incarnation, 666), path)
-		f.settle()
+		f.Settle()
 		if after := f.e[0].Stats; after.Refuted+after.Unverified != before.Refuted+before.Unverified+1 {
 			t.Errorf("incarnation %d, path %d: not counted: %+v", incarnation, path, after)
 		}
@@ -73,7 +73,7 @@ func TestForgedHelloTakesNoPlace(t *testing.T) {
 	forge(2, elsewhere)
 	forge(1<<63, 1)
 	f.e[0].Learned(1)
-	f.settle()
+	f.Settle()
 	if f.e[0].Session(1) != s || !s.Open() || s.Life() != 1 {
 		t.Fatalf("the session was replaced: open %t, life %d", s.Open(), s.Life())
 	}
@@ -96,13 +96,13 @@ func TestHelloWaitsForItsVerdict(t *testing.T) {
 		}
 		before := f.e[0].Session(1)
 		s := f.dial(1, 0)
-		f.settle()
+		f.Settle()
 		if len(d.asked) != 1 || d.asked[0] != 1 || s.Open() || f.e[0].Session(1) != before {
 			t.Fatalf("life %d: asked for %v, open %t", life, d.asked, s.Open())
 		}
 		d.lives[1] = life
 		f.e[0].Learned(1)
-		f.settle()
+		f.Settle()
 		if !s.Open() || f.e[0].Session(1).Life() != life {
 			t.Fatalf("life %d: open %t after it was known", life, s.Open())
 		}
@@ -121,14 +121,14 @@ func TestRepeatedHelloIsBelievedWhenKnown(t *testing.T) {
 	d := &directory{lives: map[int]uint64{}}
 	f := withDirectory(t, d)
 	s := f.dial(1, 0)
-	f.settle()
+	f.Settle()
 	f.e[0].Receive(helloOf(1, 5, 666), 2)
 	d.lives[1] = 1
 	f.e[0].Learned(1)
-	f.settle()
+	f.Settle()
 	if s.Open() {
 		t.Fatal("the forged hello did not take the place of the other: the test tests nothing")
 	}
-	f.until(1000*millisecond, s.Open)
+	f.Until(1000*millisecond, s.Open)
 	f.atRest()
 }

@@ -16,22 +16,22 @@ func joins(c *Config) { c.Slab, c.Joins, c.JoinedRoom = HeapSlab(256, 0, 1472), 
 func isJoined(b []byte) bool { return kindOfFrame(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
 
 // longPut has rank 0 put n bytes to rank 1, and flush.
-func (f *fabric) longPut(a *onesided.Access, n int) {
-	f.t.Helper()
+func (f *ranks) longPut(a *onesided.Access, n int) {
+	f.T.Helper()
 	data := content(n, n)
 	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
 	if err := f.flush(f.e[0], a); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	if !bytes.Equal(f.mem[1][:n], data) {
-		f.t.Fatalf("a put of %d bytes has left something else", n)
+		f.T.Fatalf("a put of %d bytes has left something else", n)
 	}
 }
 
 // counted counts the frames of rank 0 by their way.
-func (f *fabric) counted(pass func(joined bool) bool) *[2]int {
+func (f *ranks) counted(pass func(joined bool) bool) *[2]int {
 	n := new([2]int)
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && kindOfFrame(b) == wire.KindData {
 			way := 0
 			if isJoined(b) {
@@ -49,15 +49,15 @@ func (f *fabric) counted(pass func(joined bool) bool) *[2]int {
 func all(bool) bool { return true }
 
 func TestLongTransfersAreJoined(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	n := f.counted(all)
 	f.longPut(a, 100_000)
 	if n[1] < 2 {
 		t.Fatalf("the way was not tried: %v", *n)
 	}
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	*n = [2]int{}
 	f.longPut(a, 100_000)
 	if n[1] < 60 || n[0] > 8 {
@@ -71,17 +71,17 @@ func TestLongTransfersAreJoined(t *testing.T) {
 	if s := f.e[0].Stats; s.Resent+s.Lost+f.e[1].Stats.Duplicates > 0 {
 		t.Errorf("%+v", s)
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
 // Answers to a long get fill their frames, but for the last: so many of them share a message.
 func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	lengths := map[int]int{}
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 1 && isJoined(b) {
 			lengths[len(b)]++
 		}
@@ -98,7 +98,7 @@ func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
 		if !bytes.Equal(result, f.mem[1][:len(result)]) {
 			t.Fatal("the get has found something else")
 		}
-		f.pass(millisecond)
+		f.Pass(millisecond)
 	}
 	joined := 0
 	for _, n := range lengths {
@@ -107,15 +107,15 @@ func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
 	if full := lengths[1472]; full < 200 || joined-full > 1 {
 		t.Errorf("joined frames by their length: %v", lengths)
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
 // Frames of one run, which More joins, are of one length, but for the last.
 func TestRunsAreOfOneLength(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.longPut(a, 100_000)
 	e, longest := f.e[0], 0
 	for _, n := range []int{1400, 1400, 900, 9000, 30_000} {
@@ -143,15 +143,15 @@ func TestRunsAreOfOneLength(t *testing.T) {
 		t.Errorf("the longest run has %d frames of %d", longest, len(out))
 	}
 	e.Flush(a)
-	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	f.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 	f.atRest()
 }
 
 // Small bundles that leave together with a run take no place in its message.
 func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.longPut(a, 100_000)
 	e := f.e[0]
 	for _, n := range slices.Concat(slices.Repeat([]int{400}, 20), []int{36 * 1368}) {
@@ -174,7 +174,7 @@ func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
 		t.Errorf("36 frames and 20 small ones leave as %d messages and %d by themselves", messages, single)
 	}
 	e.Flush(a)
-	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	f.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 	f.atRest()
 }
 
@@ -182,12 +182,12 @@ func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
 // the other way round. No frame is lost, and none is taken for lost.
 func TestWaysOvertakeEachOther(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		f := newFabric(t, 2, 1<<20, joins)
+		f := newRanks(t, 2, 1<<20, joins)
 		a := f.access(0, 1)
-		f.pass(millisecond)
+		f.Pass(millisecond)
 		f.longPut(a, 100_000)
 		var late [][]byte
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			if from == 0 && kindOfFrame(b) == wire.KindData && isJoined(b) == held {
 				late = append(late, bytes.Clone(b))
 				return 0
@@ -196,13 +196,13 @@ func TestWaysOvertakeEachOther(t *testing.T) {
 		}
 		data := content(1, 60_000)
 		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
-		f.settle()
+		f.Settle()
 		for i := range 10 {
 			f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(100_000 + 8*i), Origin: word(uint64(i))})
 			f.e[0].Flush(a)
-			f.settle()
+			f.Settle()
 		}
-		f.filter = nil
+		f.Filter = nil
 		if len(late) == 0 {
 			t.Fatal("nothing was held back")
 		}
@@ -226,16 +226,16 @@ func TestWaysOvertakeEachOther(t *testing.T) {
 // went by it are sent again by themselves, in time; frames stay as long as they were; and
 // after the way has failed some times, it is not used for a while.
 func TestJoinedFramesThatVanish(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.longPut(a, 100_000)
 	n := f.counted(func(joined bool) bool { return !joined })
-	begun := f.now
+	begun := f.Now
 	for range 20 {
 		f.longPut(a, 100_000)
 	}
-	if took := f.now - begun; took > 500*millisecond {
+	if took := f.Now - begun; took > 500*millisecond {
 		t.Errorf("took %d ms", took/millisecond)
 	}
 	if n[1] == 0 || n[1] > 1000 {
@@ -250,17 +250,17 @@ func TestJoinedFramesThatVanish(t *testing.T) {
 		t.Errorf("%d frames went by the way that fails", n[1])
 	}
 	// The way is back, and found again.
-	f.filter = nil
-	f.pass(60_000 * millisecond)
+	f.Filter = nil
+	f.Pass(60_000 * millisecond)
 	n = f.counted(all)
 	for range 3 {
 		f.longPut(a, 100_000)
-		f.pass(millisecond)
+		f.Pass(millisecond)
 	}
 	if n[1] < 60 {
 		t.Errorf("%d frames went joined", n[1])
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
@@ -269,13 +269,13 @@ const probeFrames = 2
 // TestLostMessageHalvesRuns loses the first whole message, as where the kernel lacks memory in
 // one piece: long transfers go joined all the same, in shorter messages.
 func TestLostMessageHalvesRuns(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.longPut(a, 100_000)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	lost := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && isJoined(b) && lost < 44 {
 			lost++
 			return 0
@@ -290,7 +290,7 @@ func TestLostMessageHalvesRuns(t *testing.T) {
 	if n[1] < 10*n[0] {
 		t.Errorf("%d frames went by themselves and %d joined", n[0], n[1])
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
@@ -298,13 +298,13 @@ func TestLostMessageHalvesRuns(t *testing.T) {
 // gets everything in the end, and the way is still used.
 func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 	for _, pause := range []int64{5, 10, 30} {
-		f := newFabric(t, 2, 1<<20, joins)
+		f := newRanks(t, 2, 1<<20, joins)
 		a := f.access(0, 1)
-		f.pass(millisecond)
+		f.Pass(millisecond)
 		f.longPut(a, 100_000)
-		f.pass(millisecond)
+		f.Pass(millisecond)
 		var late [][]byte
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			if from == 0 {
 				late = append(late, bytes.Clone(b))
 				return 0
@@ -312,11 +312,11 @@ func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 			return 1
 		}
 		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 50_000)})
-		for end := f.now + pause*millisecond; f.now < end; {
-			f.settle()
-			f.advance(f.now + 100*microsecond)
+		for end := f.Now + pause*millisecond; f.Now < end; {
+			f.Settle()
+			f.Advance(f.Now + 100*microsecond)
 		}
-		f.filter = nil
+		f.Filter = nil
 		for _, b := range late {
 			f.e[1].Receive(b, 0)
 		}
@@ -330,7 +330,7 @@ func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 		if n[1] < 5*60 {
 			t.Errorf("after a pause of %d ms %d frames went by themselves and %d joined", pause, n[0], n[1])
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -338,39 +338,39 @@ func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 // TestVanishedRunsComeAgainAfterOneTimeout loses all that is joined: everything comes again,
 // by itself, when the timer has expired once after its early look.
 func TestVanishedRunsComeAgainAfterOneTimeout(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	for range 3 {
 		f.longPut(a, 100_000)
 	}
 	f.counted(func(joined bool) bool { return !joined })
-	begun := f.now
+	begun := f.Now
 	f.longPut(a, 60_000)
-	if took := f.now - begun; took > 33*millisecond { // 16 each: no round trip is known
+	if took := f.Now - begun; took > 33*millisecond { // 16 each: no round trip is known
 		t.Errorf("took %d µs", took/microsecond)
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
 // TestTimersBeginBeforeOutput sees that a driver may ask for the deadline before it asks for
 // what is to be sent.
 func TestTimersBeginBeforeOutput(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
+	f := newRanks(t, 2, 1<<20, joins)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.longPut(a, 100)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	e := f.e[0]
 	e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-	f.advance(f.now + millisecond)
+	f.Advance(f.Now + millisecond)
 	e.Flush(a)
 	e.Tick()
 	before := e.Deadline()
 	e.Output()
 	if after := e.Deadline(); after < before {
-		t.Errorf("the deadline was in %d µs, and is in %d", (before-f.now)/microsecond, (after-f.now)/microsecond)
+		t.Errorf("the deadline was in %d µs, and is in %d", (before-f.Now)/microsecond, (after-f.Now)/microsecond)
 	}
 }
 
@@ -378,7 +378,7 @@ func TestTimersBeginBeforeOutput(t *testing.T) {
 // none.
 func TestNoJoinedFramesUnasked(t *testing.T) {
 	for _, c := range []struct{ joins, room int }{{64, 0}, {0, 8 << 20}, {1, 8 << 20}} {
-		f := newFabric(t, 2, 1<<20, func(cfg *Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
+		f := newRanks(t, 2, 1<<20, func(cfg *Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
 		a := f.access(0, 1)
 		n := f.counted(all)
 		f.longPut(a, 100_000)
@@ -391,16 +391,16 @@ func TestNoJoinedFramesUnasked(t *testing.T) {
 
 // TestJoinedFramesKeepToTheRoom has a peer with little room: no more is in flight.
 func TestJoinedFramesKeepToTheRoom(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, func(c *Config) { joins(c); c.JoinedRoom = 100 * 512 })
+	f := newRanks(t, 2, 1<<20, func(c *Config) { joins(c); c.JoinedRoom = 100 * 512 })
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	n := f.counted(all)
 	f.longPut(a, 100_000)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	room := 128 * 100 // credits of two ranks
 	*n = [2]int{}
 	most := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && isJoined(b) {
 			n[1]++
 			if most = max(most, n[1]); n[1]*1472 > room {
@@ -414,7 +414,7 @@ func TestJoinedFramesKeepToTheRoom(t *testing.T) {
 	if most == 0 {
 		t.Error("none was joined")
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.flush(f.e[0], a)
 	f.atRest()
 }

@@ -12,30 +12,22 @@ import (
 
 // crowd joins rank 0, which all others meet, rank 1, which is well, and n others, which
 // a test stops.
-func crowd(t *testing.T, n int) *fabric {
-	return newFabric(t, 2+n, 1<<20, func(c *Config) {
+func crowd(t *testing.T, n int) *ranks {
+	return newRanks(t, 2+n, 1<<20, func(c *Config) {
 		if c.Rank == 0 {
 			c.Slab = HeapSlab(1024, 0, 1472)
 		}
 	})
 }
 
-// took returns how long something takes, in simulated time.
-func (f *fabric) took(met func() bool) int64 {
-	f.t.Helper()
-	start := f.now
-	f.until(1000*millisecond, met)
-	return f.now - start
-}
-
 // get returns how long a get of 8 bytes by a rank takes.
-func (f *fabric) get(from int, a *onesided.Access) int64 {
-	f.t.Helper()
+func (f *ranks) get(from int, a *onesided.Access) int64 {
+	f.T.Helper()
 	c, issued := &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}, false
-	return f.took(func() bool {
+	return f.Took(func() bool {
 		if !issued {
 			issued, _ = f.e[from].Issue(c)
-			f.settle()
+			f.Settle()
 		}
 		return issued && (*onesided.LocalWait)(a).Met()
 	})
@@ -50,13 +42,13 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			f := crowd(t, n)
 			well := f.access(1, 0)
-			f.pass(10 * millisecond)
+			f.Pass(10 * millisecond)
 			undisturbed := f.get(1, well)
 			var stopped []*onesided.Access
 			for r := 2; r < 2+n; r++ {
 				stopped = append(stopped, f.access(r, 0))
 			}
-			f.filter = func(from, to int, _ []byte) int {
+			f.Filter = func(from, to int, _ []byte) int {
 				if from == 0 && to >= 2 {
 					return 0
 				}
@@ -66,7 +58,7 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 				for i, a := range stopped {
 					f.e[2+i].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 1<<20)})
 				}
-				f.pass(5 * millisecond)
+				f.Pass(5 * millisecond)
 				if time := f.get(1, well); time > 2*undisturbed {
 					t.Fatalf("a get took %d µs, %d undisturbed\n%+v", time/microsecond, undisturbed/microsecond, f.e[0].Usage())
 				}
@@ -83,7 +75,7 @@ func TestStoppedOriginsLeaveRoomForAnswers(t *testing.T) {
 // what another one sends is taken in all the same.
 func TestEachPeerHasAPlaceForItsTurn(t *testing.T) {
 	for _, n := range crowds {
-		f := newFabric(t, 2+n, 1<<20, func(c *Config) {
+		f := newRanks(t, 2+n, 1<<20, func(c *Config) {
 			c.Parked = 3
 			if c.Rank == 0 {
 				c.Slab = HeapSlab(1024, 0, 1472)
@@ -93,7 +85,7 @@ func TestEachPeerHasAPlaceForItsTurn(t *testing.T) {
 		for r := 2; r < 2+n; r++ {
 			f.access(r, 0)
 		}
-		f.filter = func(from, to int, _ []byte) int {
+		f.Filter = func(from, to int, _ []byte) int {
 			if from == 0 && to >= 2 {
 				return 0
 			}
@@ -103,7 +95,7 @@ func TestEachPeerHasAPlaceForItsTurn(t *testing.T) {
 			for r := 2; r < 2+n; r++ {
 				f.e[r].Issue(&onesided.Call{Access: f.access(r, 0), Code: wire.CodeGet, Result: make([]byte, 1<<20)})
 			}
-			f.pass(5 * millisecond)
+			f.Pass(5 * millisecond)
 			if f.get(1, well); f.e[1].Stats.Resent > 0 {
 				t.Fatalf("%d stopped: a get was not taken in\n%+v", n, f.e[0].Usage())
 			}
@@ -120,7 +112,7 @@ func TestStoppedOriginsWithGapsSlowNobody(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		loss := 0.0
 		gaps := map[int]uint64{}
-		f.filter = func(from, to int, b []byte) int {
+		f.Filter = func(from, to int, b []byte) int {
 			var h wire.Header
 			if h.Decode(b); to == 0 && from >= 2 && h.Flags&wire.FlagOrdered != 0 {
 				if gaps[from] == 0 {
@@ -140,17 +132,17 @@ func TestStoppedOriginsWithGapsSlowNobody(t *testing.T) {
 			c := &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 1<<20)}
 			for range 100 {
 				f.e[r].Issue(c)
-				f.settle()
+				f.Settle()
 			}
-			f.cut[r] = true
+			f.Cut[r] = true
 		}
-		f.pass(500 * millisecond)
+		f.Pass(500 * millisecond)
 		if time := f.get(1, well); time != 0 {
 			t.Errorf("%d stopped: a get took %d µs", n, time/microsecond)
 		}
 		loss = 0.1
 		c := &onesided.Call{Access: well, Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: make([]byte, 400<<10)}
-		return f.took(func() bool {
+		return f.Took(func() bool {
 			done, err := f.e[1].Issue(c)
 			if err != nil {
 				t.Fatal(err)
@@ -178,9 +170,9 @@ func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
 			for r := 2; r < 2+n; r++ {
 				stopped = append(stopped, f.access(0, r))
 			}
-			f.pass(10 * millisecond)
+			f.Pass(10 * millisecond)
 			undisturbed := f.get(0, well)
-			f.filter = func(from, to int, _ []byte) int {
+			f.Filter = func(from, to int, _ []byte) int {
 				if from >= 2 {
 					return 0
 				}
@@ -191,7 +183,7 @@ func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
 					f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 				}
 				f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1<<20)})
-				f.settle()
+				f.Settle()
 			}
 			if !(*onesided.RoomWait)(well).Met() {
 				t.Error("no room for a request to another")
@@ -207,7 +199,7 @@ func TestStoppedTargetsLeaveRoomForRequests(t *testing.T) {
 // do not take all there may be.
 func TestOperationsAreSharedAmongTargets(t *testing.T) {
 	const n = 7
-	f := newFabric(t, 2+n, 8, func(c *Config) {
+	f := newRanks(t, 2+n, 8, func(c *Config) {
 		c.MaxOps = 64
 		if c.Rank == 0 {
 			c.Slab = HeapSlab(1024, 0, 1472)
@@ -216,7 +208,7 @@ func TestOperationsAreSharedAmongTargets(t *testing.T) {
 	well := f.access(0, 1)
 	for r := 2; r < 2+n; r++ {
 		a := f.access(0, r)
-		f.cut[r] = true
+		f.Cut[r] = true
 		for range 100 {
 			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 		}
@@ -233,15 +225,15 @@ func TestOperationsAreSharedAmongTargets(t *testing.T) {
 // bundles to a peer that is stopped: a message that is begun has room for all its frames.
 func TestRoomForAllFramesOfAMessage(t *testing.T) {
 	for n := range 24 {
-		f := newFabric(t, 3, 1<<16, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
+		f := newRanks(t, 3, 1<<16, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
 		stopped := f.access(0, 2)
 		f.dial(0, 1)
-		f.pass(10 * millisecond)
-		f.cut[2] = true
+		f.Pass(10 * millisecond)
+		f.Cut[2] = true
 		f.e[0].Issue(&onesided.Call{Access: stopped, Code: wire.CodePut, Origin: make([]byte, n*1368)})
-		f.pass(10 * millisecond)
+		f.Pass(10 * millisecond)
 		p := f.send(0, 1, 1, 1, content(n, 8192))
 		r := f.receive(1, 0, 1, 1, 8192)
-		f.until(100*millisecond, func() bool { return p.Met() && r.Met() })
+		f.Until(100*millisecond, func() bool { return p.Met() && r.Met() })
 	}
 }

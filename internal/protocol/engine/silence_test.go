@@ -21,18 +21,18 @@ func TestSilenceNamesThePeer(t *testing.T) {
 		{false, "no frame has ever come from the host behind path"},
 		{true, "the last frame from the host behind path"},
 	} {
-		f := newFabric(t, 2, 64, func(c *Config) {
+		f := newRanks(t, 2, 64, func(c *Config) {
 			c.Address = func(p PathID) string { return fmt.Sprint("the host behind path ", p) }
 		})
 		s := f.dial(0, 1)
 		if c.heard {
-			f.settle()
+			f.Settle()
 		}
-		f.cut[1] = true
+		f.Cut[1] = true
 		a := f.e[0].OpenAccess(s, testWindow)
 		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 		f.e[0].Flush(a)
-		f.until(20000*millisecond, (*onesided.FlushWait)(a).Met)
+		f.Until(20000*millisecond, (*onesided.FlushWait)(a).Met)
 		err := a.TakeError()
 		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "not heard of within the limit") ||
 			!strings.Contains(err.Error(), c.want) {

@@ -11,10 +11,10 @@ import (
 // A target with little room leaves bundles that come before their turn, again and again.
 // When their turn has come they are sent at once, however often that was in vain before.
 func TestBundlesLeftForWantOfRoomComeAtOnceInTheirTurn(t *testing.T) {
-	f := newFabric(t, 2, 64_000, func(c *Config) { c.Parked = 6 })
+	f := newRanks(t, 2, 64_000, func(c *Config) { c.Parked = 6 })
 	a := f.access(0, 1)
 	blocked, lost := true, map[uint64]bool{}
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if from != 0 || h.Decode(b) != wire.OK || h.Kind != wire.KindData {
 			return 1
@@ -27,14 +27,14 @@ func TestBundlesLeftForWantOfRoomComeAtOnceInTheirTurn(t *testing.T) {
 	}
 	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint8, Origin: noise(30_000)})
 	f.e[0].Flush(a)
-	f.pass(2000 * millisecond)
+	f.Pass(2000 * millisecond)
 	if f.e[1].Stats.ParkingFull == 0 {
 		t.Fatal("no bundle was left for want of room")
 	}
 	blocked = false
-	start := f.now
-	f.until(10_000*millisecond, (*onesided.FlushWait)(a).Met)
-	if took := f.now - start; took > 200*millisecond {
+	start := f.Now
+	f.Until(10_000*millisecond, (*onesided.FlushWait)(a).Met)
+	if took := f.Now - start; took > 200*millisecond {
 		t.Errorf("the rest took %d ms once the first bundle could pass", took/millisecond)
 	}
 	f.atRest()
