@@ -2,6 +2,7 @@
 package fabric
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -149,6 +150,25 @@ func (f *Fabric) Carries(most int) {
 			return 0
 		}
 		return 1
+	}
+}
+
+// Detain keeps the frames from one rank to another back. The result delivers them.
+func (f *Fabric) Detain(from, to int) (release func()) {
+	var late [][]byte
+	f.Filter = func(a, b int, payload []byte) int {
+		if a != from || b != to {
+			return 1
+		}
+		late = append(late, bytes.Clone(payload))
+		return 0
+	}
+	return func() {
+		f.Filter = nil
+		for _, payload := range late {
+			f.links[to].Receive(payload, link.PathID(from))
+		}
+		f.Settle()
 	}
 }
 

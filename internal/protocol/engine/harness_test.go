@@ -24,6 +24,7 @@ const (
 	// testContexts are the contexts below it; all ranks may use them.
 	testContexts = 16
 	testJob      = 0x10b
+	testLimit    = 5000 * millisecond // Config.DeadAfter by default
 )
 
 func newRanks(t testing.TB, n, memory int, change func(*Config)) *ranks {

@@ -10,9 +10,6 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/link"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // mix is a few ranks that do anything to messages while frames are lost and repeated, with
@@ -288,46 +285,5 @@ func (m *mix) atPeace() {
 				}
 			}
 		}
-	}
-}
-
-// A message that came before its turn is parked; the flush that waits for what follows
-// it must hear when it has been taken in, even if the acknowledgement that says so is
-// lost.
-func TestParkedHoldsUpAndLetsGo(t *testing.T) {
-	for _, loseAck := range []bool{false, true} {
-		f := newRanks(t, 2, 64, nil)
-		a := f.access(0, 1)
-		f.Pass(millisecond)
-		lost, acks := false, 0
-		f.Filter = func(from, _ int, b []byte) int {
-			switch {
-			case from == 0 && kindOfFrame(b) == wire.KindData && !lost:
-				lost = true
-				return 0
-			case from == 1 && loseAck && lost && acks < 2: // of what was parked, and of when it was taken in
-				acks++
-				return 0
-			}
-			return 1
-		}
-		for i := range 2 {
-			f.send(0, 1, 1, i, noise(1000))
-			sessionAt(a).Push(sessionAt(a).Next(link.Request) - 1)
-			f.Step()
-		}
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-		f.e[0].Flush(a)
-		f.Settle()
-		if f.e[1].Usage().Parked != 1 || (*onesided.FlushWait)(a).Met() {
-			t.Fatalf("%d bundles are parked, and the flush is over: %v", f.e[1].Usage().Parked, (*onesided.FlushWait)(a).Met())
-		}
-		f.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-		for i := range 2 {
-			if r := f.receive(1, 0, 1, AnyTag, 1000); r.Got != i || !bytes.Equal(r.Buffer, noise(1000)) {
-				t.Errorf("message %d is %d", i, r.Got)
-			}
-		}
-		f.atRest()
 	}
 }

@@ -40,3 +40,20 @@ func TestMessageFindsItsRoomBesidePieces(t *testing.T) {
 		}
 	}
 }
+
+// TestRoomForAllFramesOfAMessage sends messages of several frames beside any number of
+// bundles to a peer that is stopped: a message that is begun has room for all its frames.
+func TestRoomForAllFramesOfAMessage(t *testing.T) {
+	for n := range 24 {
+		f := newRanks(t, 3, 1<<16, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
+		stopped := f.access(0, 2)
+		f.dial(0, 1)
+		f.Pass(10 * millisecond)
+		f.Cut[2] = true
+		f.e[0].Issue(&onesided.Call{Access: stopped, Code: wire.CodePut, Origin: make([]byte, n*1368)})
+		f.Pass(10 * millisecond)
+		p := f.send(0, 1, 1, 1, content(n, 8192))
+		r := f.receive(1, 0, 1, 1, 8192)
+		f.Until(100*millisecond, func() bool { return p.Met() && r.Met() })
+	}
+}

@@ -20,6 +20,7 @@ type setup struct {
 	Slab                 *link.Slab
 	Windows              *window.Table
 	RxFrames, Parked     int
+	Joins, JoinedRoom    int
 	MaxOps, MaxTypeBytes int
 	DeadAfter            int64
 	Congestion           func() reliable.Congestion
@@ -49,7 +50,7 @@ func newRank(c setup) *rank {
 	def(&c.MaxOps, 8192)
 	def(&c.MaxTypeBytes, 64<<20)
 	if c.Parked = max(c.Parked, 3*(c.Size-1)); c.DeadAfter == 0 {
-		c.DeadAfter = 5000 * millisecond
+		c.DeadAfter = testLimit
 	}
 	if c.Congestion == nil {
 		c.Congestion = func() reliable.Congestion { return reliable.NewAIMD() }
@@ -57,7 +58,7 @@ func newRank(c setup) *rank {
 	k := &rank{cfg: c}
 	k.Link = link.New(link.Config{
 		Rank: c.Rank, Size: c.Size, Job: c.Job, Incarnation: c.Incarnation, Rand: c.Rand, Slab: c.Slab,
-		RxFrames: c.RxFrames, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion, Seek: func(int) {},
+		RxFrames: c.RxFrames, Joins: c.Joins, JoinedRoom: c.JoinedRoom, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion, Seek: func(int) {},
 		Upper: (*upper)(k), Stats: &k.Stats.Stats,
 	})
 	k.Operations = New(k.Link, Config{
@@ -148,6 +149,7 @@ const (
 
 	testWindow = 7
 	testJob    = 0x10b
+	testLimit  = 5000 * millisecond // setup.DeadAfter by default
 )
 
 func newRanks(t testing.TB, n, memory int, change func(*setup)) *ranks {

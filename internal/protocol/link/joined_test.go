@@ -1,38 +1,25 @@
-package engine
+package link_test
 
 import (
 	"bytes"
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // joins makes engines whose devices send frames joined, and have much room for them.
-func joins(c *Config) { c.Slab, c.Joins, c.JoinedRoom = HeapSlab(256, 0, 1472), 64, 8<<20 }
+func joins(c *link.Config) { c.Slab, c.Joins, c.JoinedRoom = link.HeapSlab(256, 0, 1472), 64, 8<<20 }
 
 // isJoined reports whether a frame is sent by the way of joined frames.
-func isJoined(b []byte) bool { return kindOfFrame(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
-
-// longPut has rank 0 put n bytes to rank 1, and flush.
-func (f *ranks) longPut(a *onesided.Access, n int) {
-	f.T.Helper()
-	data := content(n, n)
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
-	if err := f.flush(f.e[0], a); err != nil {
-		f.T.Fatal(err)
-	}
-	if !bytes.Equal(f.mem[1][:n], data) {
-		f.T.Fatalf("a put of %d bytes has left something else", n)
-	}
-}
+func isJoined(b []byte) bool { return kindOf(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
 
 // counted counts the frames of rank 0 by their way.
 func (f *ranks) counted(pass func(joined bool) bool) *[2]int {
 	n := new([2]int)
 	f.Filter = func(from, _ int, b []byte) int {
-		if from == 0 && kindOfFrame(b) == wire.KindData {
+		if from == 0 && kindOf(b) == wire.KindData {
 			way := 0
 			if isJoined(b) {
 				way = 1
@@ -49,22 +36,22 @@ func (f *ranks) counted(pass func(joined bool) bool) *[2]int {
 func all(bool) bool { return true }
 
 func TestLongTransfersAreJoined(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
 	n := f.counted(all)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[1] < 2 {
 		t.Fatalf("the way was not tried: %v", *n)
 	}
 	f.Pass(millisecond)
 	*n = [2]int{}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[1] < 60 || n[0] > 8 {
 		t.Errorf("of 100,000 bytes %d frames went by themselves and %d joined", n[0], n[1])
 	}
 	*n = [2]int{}
-	f.longPut(a, 2000)
+	f.transfer(a, 0, 2000)
 	if n[0] != 2 || n[1] != 0 {
 		t.Errorf("of 2000 bytes %d frames went by themselves and %d joined", n[0], n[1])
 	}
@@ -72,56 +59,19 @@ func TestLongTransfersAreJoined(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.Filter = nil
-	f.atRest()
-}
-
-// Answers to a long get fill their frames, but for the last: so many of them share a message.
-func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.Pass(millisecond)
-	lengths := map[int]int{}
-	f.Filter = func(from, _ int, b []byte) int {
-		if from == 1 && isJoined(b) {
-			lengths[len(b)]++
-		}
-		return 1
-	}
-	copy(f.mem[1], content(3, 300_000))
-	for range 3 { // the first has the way proven
-		clear(lengths)
-		result := make([]byte, 300_000)
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
-		if err := f.flush(f.e[0], a); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(result, f.mem[1][:len(result)]) {
-			t.Fatal("the get has found something else")
-		}
-		f.Pass(millisecond)
-	}
-	joined := 0
-	for _, n := range lengths {
-		joined += n
-	}
-	if full := lengths[1472]; full < 200 || joined-full > 1 {
-		t.Errorf("joined frames by their length: %v", lengths)
-	}
-	f.Filter = nil
-	f.atRest()
+	f.AtRest()
 }
 
 // Frames of one run, which More joins, are of one length, but for the last.
 func TestRunsAreOfOneLength(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	e, longest := f.e[0], 0
 	for _, n := range []int{1400, 1400, 900, 9000, 30_000} {
-		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
-		if done, err := e.Issue(c); !done || err != nil {
-			t.Fatal(done, err)
+		if !a.write(&transfer{left: n}) {
+			t.Fatal("no room")
 		}
 	}
 	out := e.Output()
@@ -131,7 +81,7 @@ func TestRunsAreOfOneLength(t *testing.T) {
 			frames, bytes = 1, 0
 			continue
 		}
-		if frames++; i+1 == len(out) || out[i+1].Way != Joined || o.Way != Joined {
+		if frames++; i+1 == len(out) || out[i+1].Way != link.Joined || o.Way != link.Joined {
 			t.Fatalf("frame %d of %d shares a message with none", i, len(out))
 		}
 		longest = max(longest, frames)
@@ -142,29 +92,28 @@ func TestRunsAreOfOneLength(t *testing.T) {
 	if longest < 15 {
 		t.Errorf("the longest run has %d frames of %d", longest, len(out))
 	}
-	e.Flush(a)
-	f.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-	f.atRest()
+	a.push()
+	f.Until(1000*millisecond, a.over)
+	f.AtRest()
 }
 
 // Small bundles that leave together with a run take no place in its message.
 func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	e := f.e[0]
 	for _, n := range slices.Concat(slices.Repeat([]int{400}, 20), []int{36 * 1368}) {
-		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
-		if done, err := e.Issue(c); !done || err != nil {
-			t.Fatal(done, err)
+		if !a.write(&transfer{left: n}) {
+			t.Fatal("no room")
 		}
 		e.Tick() // which ends a bundle
 	}
 	single, messages := 0, 0
 	for _, o := range e.Output() {
 		switch {
-		case o.Way == Single:
+		case o.Way == link.Single:
 			single++
 		case !o.More:
 			messages++
@@ -173,33 +122,32 @@ func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
 	if single != 20 || messages != 1 {
 		t.Errorf("36 frames and 20 small ones leave as %d messages and %d by themselves", messages, single)
 	}
-	e.Flush(a)
-	f.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-	f.atRest()
+	a.push()
+	f.Until(1000*millisecond, a.over)
+	f.AtRest()
 }
 
 // TestWaysOvertakeEachOther holds joined frames back until many others have passed them, and
 // the other way round. No frame is lost, and none is taken for lost.
 func TestWaysOvertakeEachOther(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		f := newRanks(t, 2, 1<<20, joins)
-		a := f.access(0, 1)
+		f := newRanks(t, 2, joins)
+		a := f.open(0, 1)
 		f.Pass(millisecond)
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 		var late [][]byte
 		f.Filter = func(from, _ int, b []byte) int {
-			if from == 0 && kindOfFrame(b) == wire.KindData && isJoined(b) == held {
+			if from == 0 && kindOf(b) == wire.KindData && isJoined(b) == held {
 				late = append(late, bytes.Clone(b))
 				return 0
 			}
 			return 1
 		}
-		data := content(1, 60_000)
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
+		f.send(a, 60_000, 0)
 		f.Settle()
-		for i := range 10 {
-			f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(100_000 + 8*i), Origin: word(uint64(i))})
-			f.e[0].Flush(a)
+		for range 10 {
+			f.send(a, 8, 0)
+			a.push()
 			f.Settle()
 		}
 		f.Filter = nil
@@ -209,16 +157,14 @@ func TestWaysOvertakeEachOther(t *testing.T) {
 		for _, b := range late {
 			f.e[1].Receive(b, 0)
 		}
-		if err := f.flush(f.e[0], a); err != nil {
+		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}
 		if s := f.e[0].Stats; s.Lost+s.Resent+s.Timeouts+f.e[1].Stats.Duplicates > 0 {
 			t.Errorf("held back joined %t: %+v", held, s)
 		}
-		if !bytes.Equal(f.mem[1][:60_000], data) {
-			t.Error("the put has left something else")
-		}
-		f.atRest()
+		f.once(a, 0)
+		f.AtRest()
 	}
 }
 
@@ -226,14 +172,14 @@ func TestWaysOvertakeEachOther(t *testing.T) {
 // went by it are sent again by themselves, in time; frames stay as long as they were; and
 // after the way has failed some times, it is not used for a while.
 func TestJoinedFramesThatVanish(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	n := f.counted(func(joined bool) bool { return !joined })
 	begun := f.Now
 	for range 20 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
 	if took := f.Now - begun; took > 500*millisecond {
 		t.Errorf("took %d ms", took/millisecond)
@@ -242,7 +188,7 @@ func TestJoinedFramesThatVanish(t *testing.T) {
 		t.Errorf("%d frames were lost on their way", n[1])
 	}
 	*n = [2]int{}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[0] > 75 {
 		t.Errorf("%d frames carry 100,000 bytes: they have become short", n[0])
 	}
@@ -254,14 +200,14 @@ func TestJoinedFramesThatVanish(t *testing.T) {
 	f.Pass(60_000 * millisecond)
 	n = f.counted(all)
 	for range 3 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 		f.Pass(millisecond)
 	}
 	if n[1] < 60 {
 		t.Errorf("%d frames went joined", n[1])
 	}
 	f.Filter = nil
-	f.atRest()
+	f.AtRest()
 }
 
 const probeFrames = 2
@@ -269,10 +215,10 @@ const probeFrames = 2
 // TestLostMessageHalvesRuns loses the first whole message, as where the kernel lacks memory in
 // one piece: long transfers go joined all the same, in shorter messages.
 func TestLostMessageHalvesRuns(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	f.Pass(millisecond)
 	lost := 0
 	f.Filter = func(from, _ int, b []byte) int {
@@ -282,26 +228,26 @@ func TestLostMessageHalvesRuns(t *testing.T) {
 		}
 		return 1
 	}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	n := f.counted(all)
 	for range 20 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
 	if n[1] < 10*n[0] {
 		t.Errorf("%d frames went by themselves and %d joined", n[0], n[1])
 	}
 	f.Filter = nil
-	f.atRest()
+	f.AtRest()
 }
 
 // TestPauseOfTheTargetKeepsRuns has the target stand still for longer than the timeout. It
 // gets everything in the end, and the way is still used.
 func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 	for _, pause := range []int64{5, 10, 30} {
-		f := newRanks(t, 2, 1<<20, joins)
-		a := f.access(0, 1)
+		f := newRanks(t, 2, joins)
+		a := f.open(0, 1)
 		f.Pass(millisecond)
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 		f.Pass(millisecond)
 		var late [][]byte
 		f.Filter = func(from, _ int, b []byte) int {
@@ -311,7 +257,7 @@ func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 			}
 			return 1
 		}
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 50_000)})
+		f.send(a, 50_000, 0)
 		for end := f.Now + pause*millisecond; f.Now < end; {
 			f.Settle()
 			f.Advance(f.Now + 100*microsecond)
@@ -320,52 +266,52 @@ func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 		for _, b := range late {
 			f.e[1].Receive(b, 0)
 		}
-		if err := f.flush(f.e[0], a); err != nil {
+		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}
 		n := f.counted(all)
 		for range 5 {
-			f.longPut(a, 100_000)
+			f.transfer(a, 0, 100_000)
 		}
 		if n[1] < 5*60 {
 			t.Errorf("after a pause of %d ms %d frames went by themselves and %d joined", pause, n[0], n[1])
 		}
 		f.Filter = nil
-		f.atRest()
+		f.AtRest()
 	}
 }
 
 // TestVanishedRunsComeAgainAfterOneTimeout loses all that is joined: everything comes again,
 // by itself, when the timer has expired once after its early look.
 func TestVanishedRunsComeAgainAfterOneTimeout(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
 	for range 3 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
 	f.counted(func(joined bool) bool { return !joined })
 	begun := f.Now
-	f.longPut(a, 60_000)
+	f.transfer(a, 0, 60_000)
 	if took := f.Now - begun; took > 33*millisecond { // 16 each: no round trip is known
 		t.Errorf("took %d µs", took/microsecond)
 	}
 	f.Filter = nil
-	f.atRest()
+	f.AtRest()
 }
 
 // TestTimersBeginBeforeOutput sees that a driver may ask for the deadline before it asks for
 // what is to be sent.
 func TestTimersBeginBeforeOutput(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
 	f.Pass(millisecond)
-	f.longPut(a, 100)
+	f.transfer(a, 0, 100)
 	f.Pass(millisecond)
 	e := f.e[0]
-	e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
+	a.put(8, 0, 0)
 	f.Advance(f.Now + millisecond)
-	e.Flush(a)
+	a.push()
 	e.Tick()
 	before := e.Deadline()
 	e.Output()
@@ -378,11 +324,11 @@ func TestTimersBeginBeforeOutput(t *testing.T) {
 // none.
 func TestNoJoinedFramesUnasked(t *testing.T) {
 	for _, c := range []struct{ joins, room int }{{64, 0}, {0, 8 << 20}, {1, 8 << 20}} {
-		f := newRanks(t, 2, 1<<20, func(cfg *Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
-		a := f.access(0, 1)
+		f := newRanks(t, 2, func(cfg *link.Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
+		a := f.open(0, 1)
 		n := f.counted(all)
-		f.longPut(a, 100_000)
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
+		f.transfer(a, 0, 100_000)
 		if n[1] > 0 {
 			t.Errorf("%+v: %d joined frames", c, n[1])
 		}
@@ -391,11 +337,11 @@ func TestNoJoinedFramesUnasked(t *testing.T) {
 
 // TestJoinedFramesKeepToTheRoom has a peer with little room: no more is in flight.
 func TestJoinedFramesKeepToTheRoom(t *testing.T) {
-	f := newRanks(t, 2, 1<<20, func(c *Config) { joins(c); c.JoinedRoom = 100 * 512 })
-	a := f.access(0, 1)
+	f := newRanks(t, 2, func(c *link.Config) { joins(c); c.JoinedRoom = 100 * 512 })
+	a := f.open(0, 1)
 	f.Pass(millisecond)
 	n := f.counted(all)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	f.Pass(millisecond)
 	room := 128 * 100 // credits of two ranks
 	*n = [2]int{}
@@ -410,11 +356,11 @@ func TestJoinedFramesKeepToTheRoom(t *testing.T) {
 		}
 		return 1
 	}
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 100_000)})
+	f.send(a, 100_000, 0)
 	if most == 0 {
 		t.Error("none was joined")
 	}
 	f.Filter = nil
-	f.flush(f.e[0], a)
-	f.atRest()
+	f.flush(a)
+	f.AtRest()
 }

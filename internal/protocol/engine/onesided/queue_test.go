@@ -1,11 +1,10 @@
-package engine
+package onesided
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -15,7 +14,7 @@ import (
 // lock: a call behind n holders lasts n limits longer.
 func TestQueueOfALockOutlivesItsHolders(t *testing.T) {
 	f := newRanks(t, 4, 8192, nil)
-	var queue []*onesided.Access
+	var queue []*Access
 	for from := 1; from < 4; from++ {
 		queue = append(queue, f.access(from, 0))
 	}
@@ -23,7 +22,7 @@ func TestQueueOfALockOutlivesItsHolders(t *testing.T) {
 	f.Carries(300)
 	for i, a := range queue {
 		f.e[i+1].Lock(a, true)
-		f.issue(f.e[i+1], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(i, 8000)})
+		f.issue(f.e[i+1], &Call{Access: a, Code: wire.CodePut, Origin: noise(8000)})
 		f.e[i+1].Flush(a)
 		f.Settle()
 	}
@@ -32,12 +31,12 @@ func TestQueueOfALockOutlivesItsHolders(t *testing.T) {
 			t.Fatalf("rank %d has not got the lock", i+1)
 		}
 		began := f.Now
-		f.Until(3*testLimit, (*onesided.FlushWait)(a).Met)
+		f.Until(3*testLimit, (*FlushWait)(a).Met)
 		if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) || f.Now-began < testLimit {
 			t.Errorf("rank %d, %d ms after it got the lock: %v", i+1, (f.Now-began)/millisecond, err)
 		}
 		for j, b := range queue[i+1:] {
-			if (*onesided.FlushWait)(b).Met() || b.Failed() {
+			if (*FlushWait)(b).Met() || b.Failed() {
 				t.Fatalf("rank %d no longer waits behind rank %d: %v", i+j+2, i+1, b.TakeError())
 			}
 		}
