@@ -60,15 +60,14 @@ func TestSmallRequestsPassLongTransfers(t *testing.T) {
 	}
 }
 
-// TestOrderedRequestsPassNoOrderedOnes has ordered bundles wait for the window: a small one that
-// is waited for comes after those before it.
+// TestOrderedRequestsPassNoOrderedOnes queues ordered bundles before the peer answers: a small
+// one comes after those before it.
 func TestOrderedRequestsPassNoOrderedOnes(t *testing.T) {
 	f := newRanks(t, 2, joins)
-	a := f.open(0, 1)
-	f.Pass(millisecond)
-	a.write(&transfer{80 * 1200, wire.FlagOrdered})
-	f.send(a, 80*1200, wire.FlagOrdered)
-	f.send(a, 8, wire.FlagOrdered)
+	a := f.dial(0, 1)
+	if !a.write(&transfer{20_000, wire.FlagOrdered}) || !a.put(8, 0, wire.FlagOrdered) {
+		t.Fatal("no room")
+	}
 	if err := f.flush(a); err != nil {
 		t.Fatal(err)
 	}
