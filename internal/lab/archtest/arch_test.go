@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/lab/netlab":         {},
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
 	"internal/lab/testjob":        {"internal/launch/bootstrap"},
+	"internal/lab/fabric":         {"internal/protocol/link"},
 	"internal/lab/program":        {"datatype", "window"},
 	"internal/lab/program/live":   {"comm", "datatype", "internal/lab/program", "rma", "window"},
 	"internal/lab/twin":           {"datatype", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "window"},
@@ -88,7 +89,8 @@ var layers = []string{"calls", "engine", "link", "wire"}
 
 // pure are the packages, or the trees of them, that have no input or output, no clock and no
 // goroutine.
-var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/program", "internal/lab/sim", "internal/lab/twin", "internal/launch/pmi", "userspace/internal/seat"}
+var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/fabric", "internal/lab/program", "internal/lab/sim", "internal/lab/twin",
+	"internal/launch/pmi", "userspace/internal/seat"}
 
 // impureBelow are packages that stand below a pure one and are not pure.
 var impureBelow = []string{"internal/lab/program/live"}

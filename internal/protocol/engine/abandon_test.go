@@ -12,7 +12,7 @@ import (
 
 // abandon gives up p at rank from, and reports whether it was not met. The data is used
 // for something else from then on.
-func (f *fabric) abandon(from int, p *Sending) bool {
+func (f *ranks) abandon(from int, p *Sending) bool {
 	given := f.e[from].Abandon(p, slices.Clone(p.Data))
 	clear(p.Data)
 	return given
@@ -21,25 +21,25 @@ func (f *fabric) abandon(from int, p *Sending) bool {
 // TestAbandon gives up sends that nobody receives: nothing is left of them, at either rank.
 func TestAbandon(t *testing.T) {
 	for to := range 2 {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		f.dial(0, 1)
-		f.settle()
+		f.Settle()
 		for i := range 2000 { // more than there is credit for
 			p := f.send(0, to, 1, i, content(i, 20_000))
 			if i%2 == 0 {
-				f.settle()
+				f.Settle()
 			}
 			if p.Met() || !f.abandon(0, p) || !p.Met() || f.abandon(0, p) {
 				t.Fatalf("to %d: offer %d was not abandoned, or twice", to, i)
 			}
-			f.settle()
+			f.Settle()
 			if n, m := f.e[0].Usage(), f.e[to].Usage(); n.Sends != 0 || m.Unexpected != 0 {
 				t.Fatalf("to %d: after offer %d: %+v, %+v", to, i, n, m)
 			}
 		}
 		r := f.receive(to, 0, 1, AnyTag, 8)
 		f.send(0, to, 1, 3, content(1, 8))
-		f.until(1000*millisecond, r.Met)
+		f.Until(1000*millisecond, r.Met)
 		if !bytes.Equal(r.Buffer, content(1, 8)) {
 			t.Errorf("to %d: the next message is %v", to, r.Buffer)
 		}
@@ -49,9 +49,9 @@ func TestAbandon(t *testing.T) {
 
 // TestAbandonQueued gives up sends that have no credit yet: they were never sent.
 func TestAbandonQueued(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	f.dial(0, 1)
-	f.settle()
+	f.Settle()
 	var sends []*Sending
 	for i := range 100 {
 		sends = append(sends, f.send(0, 1, 1, i, content(i, 1000)))
@@ -67,7 +67,7 @@ func TestAbandonQueued(t *testing.T) {
 	}
 	for i := range 100 - withdrawn {
 		r := f.receive(1, 0, 1, AnyTag, 1000)
-		f.until(1000*millisecond, r.Met)
+		f.Until(1000*millisecond, r.Met)
 		if r.Got != i {
 			t.Errorf("message %d is %d", i, r.Got)
 		}
@@ -80,25 +80,25 @@ func TestAbandonQueued(t *testing.T) {
 func TestAbandonMatched(t *testing.T) {
 	matched := 0
 	for steps := range 20 {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		f.dial(0, 1)
 		f.dial(1, 0)
-		f.settle()
+		f.Settle()
 		r := f.receive(1, 0, 1, AnyTag, 400_000)
 		p := f.send(0, 1, 1, 1, content(1, 400_000))
 		for range steps {
-			f.step()
+			f.Step()
 		}
 		given := f.abandon(0, p)
 		f.send(0, 1, 1, 2, content(2, 400_000))
-		f.until(1000*millisecond, r.Met)
+		f.Until(1000*millisecond, r.Met)
 		if r.Err() != nil || r.Got == 2 && !given || !bytes.Equal(r.Buffer, content(r.Got, 400_000)) {
 			t.Fatalf("after %d steps (given up: %v) the receive got %d: %v", steps, given, r.Got, r.Err())
 		}
 		if r.Got == 1 {
 			matched++
 			r := f.receive(1, 0, 1, 2, 400_000)
-			f.until(1000*millisecond, r.Met)
+			f.Until(1000*millisecond, r.Met)
 		}
 		f.atRest()
 	}
@@ -113,11 +113,11 @@ func TestAbandonThroughLoss(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		name := fmt.Sprintf("seed %d", seed)
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		f.dial(0, 1)
 		f.dial(1, 0)
-		f.settle()
-		f.filter = func(_, _ int, b []byte) int {
+		f.Settle()
+		f.Filter = func(_, _ int, b []byte) int {
 			if n := rng.IntN(10); n < 2 && kindOfFrame(b) == wire.KindData {
 				return 2 * n
 			}
@@ -132,17 +132,17 @@ func TestAbandonThroughLoss(t *testing.T) {
 				receives = append(receives, f.receive(1, 0, 1, AnyTag, 70_000))
 			}
 			for range rng.IntN(4) {
-				f.step()
+				f.Step()
 			}
 			if at := rng.IntN(len(sends)); rng.IntN(3) == 0 && f.abandon(0, sends[at]) {
 				given[at] = true
 			}
 		}
-		f.pass(1000 * millisecond)
+		f.Pass(1000 * millisecond)
 		end := f.send(0, 1, 1, len(sends), content(len(sends), 8))
 		for len(receives) == 0 || receives[len(receives)-1].Got != len(sends) {
 			receives = append(receives, f.receive(1, 0, 1, AnyTag, 70_000))
-			f.until(10_000*millisecond, receives[len(receives)-1].Met)
+			f.Until(10_000*millisecond, receives[len(receives)-1].Met)
 		}
 		next := 0
 		for _, r := range receives {
@@ -154,8 +154,8 @@ func TestAbandonThroughLoss(t *testing.T) {
 			}
 			next++
 		}
-		f.until(10_000*millisecond, end.Met)
-		f.filter = nil
+		f.Until(10_000*millisecond, end.Met)
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -163,14 +163,14 @@ func TestAbandonThroughLoss(t *testing.T) {
 // TestAbandonOvertakes has the end of an offer arrive before the offer, and an offer of
 // another rank go by the same id: each ends what it is the end of.
 func TestAbandonOvertakes(t *testing.T) {
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	f.dial(0, 1)
 	f.dial(2, 1)
-	f.settle()
+	f.Settle()
 	other := f.send(2, 1, 1, 5, content(5, 20_000))
-	f.settle()
+	f.Settle()
 	lose := true
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if lose && from == 0 && kindOfFrame(b) == wire.KindData {
 			lose = false
 			return 0
@@ -178,16 +178,16 @@ func TestAbandonOvertakes(t *testing.T) {
 		return 1
 	}
 	p := f.send(0, 1, 1, 4, content(4, 20_000))
-	f.settle()
+	f.Settle()
 	if lose || !f.abandon(0, p) {
 		t.Fatal("the offer was not lost, or not abandoned")
 	}
-	f.pass(1000 * millisecond)
+	f.Pass(1000 * millisecond)
 	if n := f.e[0].Usage().Sends; n != 0 {
 		t.Errorf("rank 0 keeps %d messages", n)
 	}
 	r := f.receive(1, AnySource, 1, AnyTag, 20_000)
-	f.until(1000*millisecond, func() bool { return r.Met() && other.Met() })
+	f.Until(1000*millisecond, func() bool { return r.Met() && other.Met() })
 	if r.Err() != nil || r.Got != 5 || !bytes.Equal(r.Buffer, content(5, 20_000)) {
 		t.Errorf("got message %d: %v", r.Got, r.Err())
 	}

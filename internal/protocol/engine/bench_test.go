@@ -27,7 +27,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				name += "/64 outstanding"
 			}
 			b.Run(name, func(b *testing.B) {
-				f := newFabric(b, 2, 4096, nil)
+				f := newRanks(b, 2, 4096, nil)
 				a := f.access(0, 1)
 				e := f.e[0]
 				b.ReportAllocs()
@@ -41,9 +41,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 					e.Flush(a)
 					for !(*onesided.FlushWait)(a).Met() {
-						f.step()
+						f.Step()
 					}
-					f.advance(f.now + 1000)
+					f.Advance(f.Now + 1000)
 				}
 			})
 		}
@@ -78,10 +78,10 @@ func BenchmarkExchange(b *testing.B) {
 				}
 				e.Flush(a)
 				for !(*onesided.FlushWait)(a).Met() {
-					p.step()
+					p.Step()
 				}
 				a.Unlocked()
-				p.advance(p.now + 1000)
+				p.Advance(p.Now + 1000)
 			}
 			if n := p.e[0].Stats.Executed; n < uint64(b.N) {
 				b.Errorf("%d exchanges of %d", n, b.N)

@@ -11,27 +11,27 @@ import (
 
 // A rank that leaves while it has no room tells so as soon as it has.
 func TestByeWithoutRoom(t *testing.T) {
-	f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = 1 << 40 })
+	f := newRanks(t, 2, 4096, func(c *Config) { c.DeadAfter = 1 << 40 })
 	a := f.access(0, 1)
 	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 8)})
-	f.settle()
-	f.cut[1] = true
+	f.Settle()
+	f.Cut[1] = true
 	for full := false; !full; {
 		done, err := f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1000)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.step()
+		f.Step()
 		full = !done
 	}
 	f.e[0].Bye()
-	if f.step(); (&ByeWait{f.e[0]}).Met() {
+	if f.Step(); (&ByeWait{f.e[0]}).Met() {
 		t.Fatal("the wait is over before the peer could hear")
 	}
-	f.cut[1] = false
+	f.Cut[1] = false
 	for i := 0; i < 1000 && !(&ByeWait{f.e[0]}).Met(); i++ {
-		f.advance(f.now + 10*millisecond)
-		f.step()
+		f.Advance(f.Now + 10*millisecond)
+		f.Step()
 	}
 	if f.e[1].Session(0).Left() == nil {
 		t.Error("the peer does not know that the rank has left")
@@ -39,11 +39,11 @@ func TestByeWithoutRoom(t *testing.T) {
 }
 
 func TestBye(t *testing.T) {
-	f := newFabric(t, 3, 64, nil)
+	f := newRanks(t, 3, 64, nil)
 	a, b := f.access(0, 1), f.access(2, 1)
 	f.e[1].Bye()
 	wait := &ByeWait{f.e[1]}
-	f.until(1000*millisecond, wait.Met)
+	f.Until(1000*millisecond, wait.Met)
 	for _, s := range []*Session{sessionAt(a), sessionAt(b)} {
 		if s.Left() == nil {
 			t.Fatal("the farewell did not arrive")

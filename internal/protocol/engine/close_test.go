@@ -11,87 +11,18 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// detain keeps the frames from one rank to another back. The result delivers them.
-func (f *fabric) detain(from, to int) (release func()) {
-	var late [][]byte
-	f.filter = func(a, b int, payload []byte) int {
-		if a != from || b != to {
-			return 1
-		}
-		late = append(late, bytes.Clone(payload))
-		return 0
-	}
-	return func() {
-		f.filter = nil
-		for _, payload := range late {
-			f.e[to].Receive(payload, PathID(from))
-		}
-		f.settle()
-	}
-}
-
 // receiveInto posts a receive on context 1.
-func (f *fabric) receiveInto(at, source, tag int, buf []byte) *Receive {
+func (f *ranks) receiveInto(at, source, tag int, buf []byte) *Receive {
 	f.dial(at, source)
 	r := &Receive{Context: 1, Source: source, Tag: tag, Buffer: buf}
 	f.e[at].PostReceive(r)
 	return r
 }
 
-// gapped returns n bytes with a gap after each, committed.
-func gapped(t *testing.T, n int) *datatype.Type {
-	t.Helper()
-	d, err := datatype.Vector(n, 1, 2, datatype.Byte)
-	if err == nil {
-		err = d.Commit()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// TestLateAnswerOfAClosedAccessTouchesNothing forgets an access while answers to it are
-// under way: its calls end with an error, and the answers go nowhere.
-func TestLateAnswerOfAClosedAccessTouchesNothing(t *testing.T) {
-	f := newFabric(t, 2, 64<<10, nil)
-	a, e := f.access(0, 1), f.e[0]
-	for i := range f.mem[1] {
-		f.mem[1][i] = 0xff
-	}
-	plain, followed, spread, large := make([]byte, 64), make([]byte, 64), make([]byte, 128), make([]byte, 64<<10)
-	release := f.detain(1, 0)
-	var r onesided.Request
-	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: plain})
-	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: followed, Request: &r})
-	d := gapped(t, 64)
-	typed := e.Typed(&onesided.Local{}, &onesided.Local{Mem: spread, Type: d, Count: 1}, d, 1, 64)
-	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Typed: typed})
-	half := &onesided.Call{Access: a, Code: wire.CodeGet, Result: large}
-	if done, _ := e.Issue(half); !done {
-		t.Log("the large get is on its way out")
-	}
-	f.settle()
-	e.CloseAccess(a)
-	if !r.Met() || !errors.Is(r.Err(), mpierr.Win) {
-		t.Errorf("the followed call: met %v, %v", r.Met(), r.Err())
-	}
-	if !(*onesided.LocalWait)(a).Met() {
-		t.Error("calls are still outstanding")
-	}
-	release()
-	for _, b := range [][]byte{plain, followed, spread, large} {
-		if !bytes.Equal(b, make([]byte, len(b))) {
-			t.Errorf("a late answer wrote to the result of %d bytes", len(b))
-		}
-	}
-	f.atRest()
-}
-
 // TestEvictEndsResults evicts memory that results of calls, receives and messages lie in:
 // whatever comes later leaves it alone, and the sender's data beside it.
 func TestEvictEndsResults(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a, e := f.access(0, 1), f.e[0]
 	for i := range f.mem[1] {
 		f.mem[1][i] = 0xff
@@ -107,18 +38,18 @@ func TestEvictEndsResults(t *testing.T) {
 	posted, pulling := f.receiveInto(0, 1, 5, mem[:8]), f.receiveInto(0, 1, 6, mem[1000:41_000])
 	offer := f.send(1, 0, 1, 6, content(1, 40_000))
 	for !pulling.Matched() {
-		f.step()
+		f.Step()
 	}
-	release := f.detain(1, 0)
-	d := gapped(t, 8)
+	release := f.Detain(1, 0)
+	d := committed(datatype.Vector(8, 1, 2, datatype.Byte))
 	typed := e.Typed(&onesided.Local{}, &onesided.Local{Mem: mem[64:80], Type: d, Count: 1}, d, 1, 8)
 	var r onesided.Request
 	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: mem[16:24], Request: &r})
 	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Typed: typed})
 	f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: outside})
-	f.settle()
+	f.Settle()
 	out := f.send(0, 1, 1, 7, mem[50_000:90_000])
-	f.settle()
+	f.Settle()
 
 	e.Evict(mem)
 	for name, end := range map[string]struct {
@@ -137,25 +68,25 @@ func TestEvictEndsResults(t *testing.T) {
 	if !bytes.Equal(outside, f.mem[1][:8]) {
 		t.Errorf("the result beside it: %v", outside)
 	}
-	f.until(1000*millisecond, offer.Met)
+	f.Until(1000*millisecond, offer.Met)
 	if err := offer.Err(); err != nil {
 		t.Errorf("the sender of what is not received any more: %v", err)
 	}
 	f.send(1, 0, 1, 5, content(2, 8)) // for the receive that has ended
-	f.settle()
+	f.Settle()
 	untouched()
 	if err := a.TakeError(); !errors.Is(err, mpierr.Win) {
 		t.Errorf("the access tells %v", err)
 	}
 	in := f.receiveInto(0, 1, 5, outside)
-	f.until(1000*millisecond, in.Met)
+	f.Until(1000*millisecond, in.Met)
 	f.atRest()
 }
 
 // TestEvictEndsWhatWaits evicts memory that calls have for their results which wait for a
 // post or a lock, at another rank and at the own.
 func TestEvictEndsWhatWaits(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	e := f.e[0]
 	for rank := range 2 {
 		for i := range f.mem[rank] {
@@ -170,11 +101,11 @@ func TestEvictEndsWhatWaits(t *testing.T) {
 		f.issue(e, &onesided.Call{Access: a, Code: wire.CodeGet, Result: outside[8*i:][:8]})
 		f.issue(e, &onesided.Call{Access: a, Code: wire.CodeComplete})
 	}
-	f.settle()
+	f.Settle()
 	e.Evict(mem)
 	e.Post(own, false)
 	f.e[1].Post(f.access(1, 0), false)
-	f.settle()
+	f.Settle()
 	if !bytes.Equal(mem, make([]byte, len(mem))) {
 		t.Error("evicted memory was written to")
 	}
@@ -182,41 +113,5 @@ func TestEvictEndsWhatWaits(t *testing.T) {
 		t.Errorf("the results beside it: %v", outside)
 	}
 	e.CloseAccess(own)
-	f.pass(millisecond)
-}
-
-// TestLockAfterALateUnlock gives up a lock and asks for it again, while the frame that gives
-// it up is lost, or late.
-func TestLockAfterALateUnlock(t *testing.T) {
-	for _, give := range []func(e *Engine, a *onesided.Access){
-		func(e *Engine, a *onesided.Access) { e.Leave(a) },
-		func(e *Engine, a *onesided.Access) { e.Unlock(a); a.Unlocked() },
-	} {
-		f := newFabric(t, 2, 64, nil)
-		e, a := f.e[0], f.access(0, 1)
-		e.Lock(a, true)
-		f.settle()
-		lost := false
-		f.filter = func(from, _ int, payload []byte) int {
-			if from == 0 && kindOfFrame(payload) == wire.KindData && !lost {
-				lost = true
-				return 0
-			}
-			return 1
-		}
-		give(e, a)
-		f.settle()
-		if !lost {
-			t.Fatal("the unlock was not sent")
-		}
-		f.until(1000*millisecond, func() bool { return e.Lock(a, true) })
-		f.until(1000*millisecond, (*onesided.LockWait)(a).Met)
-		if !a.Held() {
-			t.Errorf("the next lock: %v", a.TakeError())
-		}
-		e.Unlock(a)
-		f.flush(e, a)
-		a.Unlocked()
-		f.atRest()
-	}
+	f.Pass(millisecond)
 }

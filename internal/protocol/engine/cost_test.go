@@ -12,7 +12,7 @@ import (
 
 // A round trip through both engines allocates nothing.
 func TestRoundTripsDoNotAllocate(t *testing.T) {
-	f := newFabric(t, 2, 4096, nil)
+	f := newRanks(t, 2, 4096, nil)
 	a := f.access(0, 1)
 	e := f.e[0]
 	value, result, block := word(1), make([]byte, 8), make([]byte, 4096)
@@ -36,15 +36,15 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 			} else if done {
 				break
 			}
-			f.step()
+			f.Step()
 		}
 		e.Flush(a)
 		for range 100 {
 			if (*onesided.FlushWait)(a).Met() {
-				f.advance(f.now + 1000)
+				f.Advance(f.Now + 1000)
 				return
 			}
-			f.step()
+			f.Step()
 		}
 		t.Fatal("the flush hangs")
 	}

@@ -33,7 +33,7 @@ func TestWindowGoesDuringAnExchange(t *testing.T) {
 			a := p.access(0, 1)
 			b := p.e[0].OpenAccess(p.dial(0, 1), other)
 			b.SetReach(true)
-			p.pass(20 * millisecond)
+			p.Pass(20 * millisecond)
 			records := 0
 			p.tables[1].SetInterrupt(func() bool { records++; return records == 2 })
 			p.stopped[1] = true // user space does not see the frame yet
@@ -48,7 +48,7 @@ func TestWindowGoesDuringAnExchange(t *testing.T) {
 			}
 			p.atOnce(0, b, false, []onesided.Call{{Code: wire.CodePut, Disp: 8, Origin: word(7)}})
 			p.e[0].Flush(b)
-			p.settle()
+			p.Settle()
 			if n := le.Uint64(p.mem[1]); n != 3 || records != 2 {
 				t.Fatalf("the sum is %d when record %d is to be executed", n, records-1)
 			}
@@ -93,7 +93,7 @@ func TestWindowGoesWithItsLock(t *testing.T) {
 	a := p.access(0, 1)
 	b := p.e[0].OpenAccess(p.dial(0, 1), other)
 	b.SetReach(true)
-	p.pass(20 * millisecond)
+	p.Pass(20 * millisecond)
 	p.tables[1].SetInterrupt(func() bool { return true })
 	p.stopped[1] = true
 	var request onesided.Request
@@ -101,7 +101,7 @@ func TestWindowGoesWithItsLock(t *testing.T) {
 		{Code: wire.CodePut, Origin: word(1)}, {Code: wire.CodeGet, Result: make([]byte, 8), Request: &request},
 	})
 	p.e[0].Flush(b)
-	p.settle()
+	p.Settle()
 	if p.reasons[twin.Interrupted] == 0 {
 		t.Fatal("the exchange was not interrupted")
 	}

@@ -19,26 +19,26 @@ import (
 func TestStoppedTargetAnswersExchanges(t *testing.T) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
-	p.pass(millisecond)
+	p.Pass(millisecond)
 	p.stopped[1] = true
 	for i := range uint64(20) {
 		if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
 			t.Fatalf("round %d: %d, %v", i, got, err)
 		}
-		p.advance(p.now + 1000*millisecond)
+		p.Advance(p.Now + 1000*millisecond)
 	}
 	var request onesided.Request
 	get := onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &request}
 	a.SetReach(false)
 	p.issue(p.e[0], &get)
 	a.SetReach(true)
-	start := p.now
-	p.until(7500*millisecond, request.Met)
+	start := p.Now
+	p.Until(7500*millisecond, request.Met)
 	if !errors.Is(request.Err(), mpierr.ProcFailed) {
 		t.Errorf("the get: %v", request.Err())
 	}
-	t.Logf("found dead after %d ms", (p.now-start)/millisecond)
-	p.cut[1] = true
+	t.Logf("found dead after %d ms", (p.Now-start)/millisecond)
+	p.Cut[1] = true
 	p.atRest()
 }
 
@@ -47,20 +47,20 @@ func TestStoppedTargetAnswersExchanges(t *testing.T) {
 func TestExchangesDoNotHideDeath(t *testing.T) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
-	p.pass(millisecond)
+	p.Pass(millisecond)
 	p.stopped[1] = true
 	sessionAt(a).Watch(1)
 	sessionAt(a).Await()
-	end := p.now + 7500*millisecond
-	for !sessionAt(a).Dead() && p.now < end {
+	end := p.Now + 7500*millisecond
+	for !sessionAt(a).Dead() && p.Now < end {
 		p.fetchAdd(0, a, 0)
-		p.advance(p.now + 3*millisecond)
+		p.Advance(p.Now + 3*millisecond)
 	}
 	if !sessionAt(a).Dead() {
 		t.Error("nobody noticed that the target is stopped")
 	}
 	sessionAt(a).Watch(-1)
-	p.cut[1] = true
+	p.Cut[1] = true
 	p.atRest()
 }
 
@@ -69,15 +69,15 @@ func TestDeathDuringAnExchange(t *testing.T) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
 	p.fetchAdd(0, a, 0)
-	p.cut[1] = true
-	start := p.now
+	p.Cut[1] = true
+	start := p.Now
 	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
 	p.e[0].Flush(a)
-	p.until(7500*millisecond, (*onesided.FlushWait)(a).Met)
+	p.Until(7500*millisecond, (*onesided.FlushWait)(a).Met)
 	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("got %v", err)
 	}
-	t.Logf("found dead after %d ms, %d frames repeated", (p.now-start)/millisecond, p.e[0].Stats.Repeated)
+	t.Logf("found dead after %d ms, %d frames repeated", (p.Now-start)/millisecond, p.e[0].Stats.Repeated)
 	p.atRest()
 }
 
@@ -89,7 +89,7 @@ func TestTargetThatNeverAnswersExchanges(t *testing.T) {
 	p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) }
 	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
 	p.e[0].Flush(a)
-	p.until(7500*millisecond, (*onesided.FlushWait)(a).Met)
+	p.Until(7500*millisecond, (*onesided.FlushWait)(a).Met)
 	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) {
 		t.Errorf("got %v", err)
 	}
@@ -109,7 +109,7 @@ func TestRestartWithExchanges(t *testing.T) {
 		var quiescing []uint64
 		p.held = func(id uint64) bool { quiescing = append(quiescing, id); return true }
 		p.start(0, life, 2, 64, func(c *Config) { p.mem[0] = p.equip(c, 64) })
-		p.pass(20 * millisecond)
+		p.Pass(20 * millisecond)
 		a = p.access(0, 1)
 		clear(p.mem[1])
 		before := p.e[0].Stats.Executed
@@ -135,20 +135,20 @@ func TestLocksAreHandedOnAfterTheFence(t *testing.T) {
 	p := newPrograms(t, 3, 64, nil)
 	a, b := p.access(0, 1), p.access(2, 1)
 	p.e[0].Lock(a, true)
-	p.until(1000*millisecond, (*onesided.LockWait)(a).Met)
+	p.Until(1000*millisecond, (*onesided.LockWait)(a).Met)
 	p.e[2].Lock(b, true)
-	p.pass(10 * millisecond)
+	p.Pass(10 * millisecond)
 	var quiescing []uint64
 	p.held = func(id uint64) bool { quiescing = append(quiescing, id); return true }
-	p.cut[0] = true
-	p.until(7500*millisecond, func() bool { return len(quiescing) > 0 })
-	p.pass(100 * millisecond)
+	p.Cut[0] = true
+	p.Until(7500*millisecond, func() bool { return len(quiescing) > 0 })
+	p.Pass(100 * millisecond)
 	if (*onesided.LockWait)(b).Met() {
 		t.Fatal("the lock was handed on before the fence")
 	}
 	p.e[1].Quiesced(quiescing[0])
 	p.e[1].Quiesced(quiescing[0]) // once is enough
-	p.until(1000*millisecond, (*onesided.LockWait)(b).Met)
+	p.Until(1000*millisecond, (*onesided.LockWait)(b).Met)
 	if !b.Held() {
 		t.Error("the lock was not handed on")
 	}
@@ -180,7 +180,7 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 3 || len(p.lost) != 1 || p.lost[0] != 1 {
 		t.Errorf("after the first exchanges: told %v, %+v", p.lost, e.Stats)
 	}
-	p.advance(p.now + 1100*millisecond)
+	p.Advance(p.Now + 1100*millisecond)
 	for range 4 {
 		add()
 	}
@@ -188,12 +188,12 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 		t.Errorf("after a second: told %v, %+v", p.lost, e.Stats)
 	}
 	p.mode = runs
-	p.advance(p.now + 1100*millisecond)
+	p.Advance(p.Now + 1100*millisecond)
 	add()
 	if e.Stats.Exchanges != 6 {
 		t.Error("the second time the tier is not left for longer")
 	}
-	p.advance(p.now + 1000*millisecond)
+	p.Advance(p.Now + 1000*millisecond)
 	for range 4 {
 		add()
 	}
@@ -208,7 +208,7 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 		t.Errorf("the tier that answered before is left after %d exchanges: %+v", e.Stats.Exchanges-10, e.Stats)
 	}
 	p.mode = runs
-	p.advance(p.now + 1100*millisecond)
+	p.Advance(p.Now + 1100*millisecond)
 	add()
 	if e.Stats.Exchanges != 21 {
 		t.Error("the tier is left for longer, though its program had answered")
@@ -290,7 +290,7 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 			interrupt := true
 			p.tables[1].SetInterrupt(func() bool { return interrupt })
 			a, b := p.access(0, 1), p.access(2, 1)
-			p.pass(20 * millisecond)
+			p.Pass(20 * millisecond)
 			begun := false
 			p.admit = func(from, to int, frame []byte) bool {
 				if from != 0 || !isRequest(frame) {
@@ -307,22 +307,22 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 				{Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1), Result: old},
 			})
 			p.e[0].Flush(a)
-			p.settle()
+			p.Settle()
 			p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Disp: 8, Origin: word(2)}})
 			p.e[2].Flush(b)
-			p.pass(100 * millisecond)
+			p.Pass(100 * millisecond)
 			if (*onesided.FlushWait)(b).Met() || p.reasons[twin.Locked] == 0 {
 				t.Fatal("the lock was not held")
 			}
-			if p.cut[0] = tt.dies; !tt.dies {
+			if p.Cut[0] = tt.dies; !tt.dies {
 				// User space has nothing to go on with: it leaves the exchange to the program.
 				p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) || b[6]&wire.FlagUser != 0 }
-				p.pass(100 * millisecond)
+				p.Pass(100 * millisecond)
 				if s := &p.e[1].Stats; (*onesided.FlushWait)(a).Met() || s.ExpressDropped == 0 || le.Uint64(p.mem[1]) != 0 {
 					t.Errorf("user space: %d dropped, %d", s.ExpressDropped, le.Uint64(p.mem[1]))
 				}
 				interrupt, p.admit = false, nil
-				p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+				p.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 				if err := a.TakeError(); err != nil || le.Uint64(p.mem[1]) != 1 {
 					t.Errorf("the interrupted request: %v, %d", err, le.Uint64(p.mem[1]))
 				}
@@ -331,7 +331,7 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 					t.Errorf("%d requests were awaited", p.reasons[twin.Awaited])
 				}
 			}
-			p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+			p.Until(7500*millisecond, (*onesided.FlushWait)(b).Met)
 			b.Unlocked()
 			if le.Uint64(p.mem[1][8:]) != 2 {
 				t.Error("the second request has no effect")
@@ -347,7 +347,7 @@ func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
 	p := newPrograms(t, 3, 64, nil)
 	p.tables[1].SetInterrupt(func() bool { return true })
 	a, b := p.access(0, 1), p.access(2, 1)
-	p.pass(20 * millisecond)
+	p.Pass(20 * millisecond)
 	var note []byte // which window's lock the exchange holds
 	p.admit = func(from, to int, frame []byte) bool {
 		if from != 0 || !isRequest(frame) {
@@ -362,7 +362,7 @@ func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
 	}
 	p.atOnce(0, a, true, []onesided.Call{{Code: wire.CodePut, Origin: word(1)}})
 	p.e[0].Flush(a)
-	p.settle()
+	p.Settle()
 	noted := le.Uint64(note)
 	if noted != testWindow+1 {
 		t.Fatalf("the program holds the lock of window %d", int64(noted)-1)
@@ -370,10 +370,10 @@ func TestProgramNotesALockAfterSomebodyWaits(t *testing.T) {
 	le.PutUint64(note, 0)
 	p.atOnce(2, b, true, []onesided.Call{{Code: wire.CodePut, Origin: word(2)}})
 	p.e[2].Flush(b)
-	p.settle()
+	p.Settle()
 	le.PutUint64(note, noted)
-	p.cut[0] = true
-	p.until(7500*millisecond, (*onesided.FlushWait)(b).Met)
+	p.Cut[0] = true
+	p.Until(7500*millisecond, (*onesided.FlushWait)(b).Met)
 	b.Unlocked()
 	p.atRest()
 }

@@ -15,7 +15,7 @@ import (
 
 // fetchAdd adds 1 to the element at disp, and returns what was there.
 func (p *programs) fetchAdd(from int, a *onesided.Access, disp uint64) (uint64, error) {
-	p.t.Helper()
+	p.T.Helper()
 	result := make([]byte, 8)
 	p.issue(p.e[from], &onesided.Call{
 		Access: a, Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Disp: disp, Origin: word(1), Result: result,
@@ -26,19 +26,19 @@ func (p *programs) fetchAdd(from int, a *onesided.Access, disp uint64) (uint64, 
 
 // atOnce makes calls, under an exclusive lock if locked is set, before anything is sent.
 func (p *programs) atOnce(from int, a *onesided.Access, locked bool, calls []onesided.Call) {
-	p.t.Helper()
+	p.T.Helper()
 	e := p.e[from]
 	if locked && !e.Lock(a, true) {
-		p.t.Fatal("no room for a lock")
+		p.T.Fatal("no room for a lock")
 	}
 	for i := range calls {
 		calls[i].Access = a
 		if done, err := e.Issue(&calls[i]); !done || err != nil {
-			p.t.Fatal(done, err)
+			p.T.Fatal(done, err)
 		}
 	}
 	if locked && !e.Unlock(a) {
-		p.t.Fatal("the unlock does not fit")
+		p.T.Fatal("the unlock does not fit")
 	}
 }
 
@@ -71,18 +71,18 @@ func TestExchanges(t *testing.T) {
 				p := newPrograms(t, 2, 64, nil)
 				p.mode = mode
 				a := p.access(0, 1)
-				p.pass(millisecond)
+				p.Pass(millisecond)
 				for round := range 3 {
 					copy(p.mem[1], word(7))
 					clear(result)
-					before := p.frames
+					before := p.Frames
 					calls := slices.Clone(tt.calls)
 					p.atOnce(0, a, tt.lock, calls)
 					if err := p.flush(p.e[0], a); err != nil {
 						t.Fatal(err)
 					}
 					a.Unlocked()
-					if n := p.frames - before; n != map[programMode]int{runs: 1, absent: 2}[mode] {
+					if n := p.Frames - before; n != map[programMode]int{runs: 1, absent: 2}[mode] {
 						t.Errorf("round %d: %d frames reached an engine", round, n)
 					}
 					if got := le.Uint64(result); got != tt.want || le.Uint64(p.mem[1]) != tt.memory {
@@ -203,7 +203,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	result := make([]byte, 8)
 	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
 	p.e[0].Flush(a)
-	p.settle()
+	p.Settle()
 	for _, b := range [][]byte{answer(express.Header{Exchange: 1, Try: 1}, 8), answer(express.Header{Exchange: 3, Try: 1}, 8)} {
 		p.e[0].Receive(b, 1)
 		if late++; s.LateAnswers != late {
@@ -223,7 +223,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		t.Fatal("a forged answer was taken")
 	}
 	p.admit = nil
-	p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	p.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 	if le.Uint64(result) != 1 {
 		t.Errorf("got %d", le.Uint64(result))
 	}
@@ -245,7 +245,7 @@ func TestExchangeWaitsForALock(t *testing.T) {
 		}
 		put(0, a, 0, 1)
 		put(2, b, 8, 2)
-		p.pass(20 * millisecond)
+		p.Pass(20 * millisecond)
 		if (*onesided.FlushWait)(a).Met() || (*onesided.FlushWait)(b).Met() {
 			t.Fatal("put without the lock")
 		}
@@ -253,14 +253,14 @@ func TestExchangeWaitsForALock(t *testing.T) {
 			t.Errorf("%d and %d exchanges were taken as bundles", p.e[0].Stats.Taken, p.e[2].Stats.Taken)
 		}
 		p.e[1].Unlock(own)
-		p.until(1000*millisecond, func() bool { return (*onesided.FlushWait)(a).Met() && (*onesided.FlushWait)(b).Met() })
+		p.Until(1000*millisecond, func() bool { return (*onesided.FlushWait)(a).Met() && (*onesided.FlushWait)(b).Met() })
 		a.Unlocked()
 		b.Unlocked()
 		if le.Uint64(p.mem[1]) != 1 || le.Uint64(p.mem[1][8:]) != 2 {
 			t.Errorf("memory %v", p.mem[1][:16])
 		}
 		put(0, a, 0, 3) // the word is free again
-		p.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+		p.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
 		a.Unlocked()
 		if mode == runs && p.e[0].Stats.Executed != 1 {
 			t.Error("the program does not get the lock any more")
@@ -289,9 +289,9 @@ func TestExchangesExclude(t *testing.T) {
 			}
 			if rng.IntN(3) == 0 { // the lock outlives its bundle
 				calls[1].Access = a
-				p.until(10_000*millisecond, func() bool { return e.Lock(a, true) })
+				p.Until(10_000*millisecond, func() bool { return e.Lock(a, true) })
 				p.issue(e, &calls[1])
-				p.until(10_000*millisecond, func() bool { return e.Unlock(a) })
+				p.Until(10_000*millisecond, func() bool { return e.Unlock(a) })
 			} else {
 				p.atOnce(r, a, true, calls)
 			}
@@ -447,10 +447,10 @@ func TestExchangesDoNotAllocate(t *testing.T) {
 					}
 					p.e[0].Flush(a)
 					for !(*onesided.FlushWait)(a).Met() {
-						p.step()
+						p.Step()
 					}
 					a.Unlocked()
-					p.advance(p.now + 1000)
+					p.Advance(p.Now + 1000)
 				})
 				if n != 0 {
 					t.Errorf("%v allocations an exchange", n)

@@ -7,18 +7,18 @@ import "testing"
 // receives that were posted go on.
 func TestFreeContext(t *testing.T) {
 	for to := range 2 {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		f.dial(0, 1)
 		f.dial(1, 0)
-		f.settle()
+		f.Settle()
 		posted := f.receive(to, 0, 1, 9, 100_000)
 		var sends []*Sending
 		for i := range 300 { // more than there is credit for
 			sends = append(sends, f.send(0, to, 1, 1, content(i, 8+i%3*1000)), f.send(0, to, 1, 2, content(i, 20_000)))
 		}
-		f.settle()
+		f.Settle()
 		f.e[to].FreeContext(1)
-		f.until(1000*millisecond, func() bool {
+		f.Until(1000*millisecond, func() bool {
 			for _, p := range sends {
 				if !p.Met() {
 					return false
@@ -36,7 +36,7 @@ func TestFreeContext(t *testing.T) {
 		}
 		last, other := f.send(0, to, 1, 9, content(1, 100_000)), f.send(0, to, 2, 1, content(2, 8))
 		r := f.receive(to, 0, 2, 1, 8)
-		f.until(1000*millisecond, func() bool { return last.Met() && other.Met() && r.Met() && posted.Met() })
+		f.Until(1000*millisecond, func() bool { return last.Met() && other.Met() && r.Met() && posted.Met() })
 		if r.Err() != nil || posted.Err() != nil || posted.Length != 100_000 {
 			t.Errorf("to %d: receives ended with %v, %v", to, r.Err(), posted.Err())
 		}
@@ -45,7 +45,7 @@ func TestFreeContext(t *testing.T) {
 			for i := range 300 { // without a receive that waits, credit comes back alone
 				sends = append(sends, f.send(0, to, 1, 1, content(i, 1000)), f.send(0, to, 1, 2, content(i, 20_000)))
 			}
-			f.until(1000*millisecond, func() bool { return sends[598].Met() && sends[599].Met() })
+			f.Until(1000*millisecond, func() bool { return sends[598].Met() && sends[599].Met() })
 		}
 		late := f.receive(to, 0, 1, 9, 8)
 		if !late.Met() || late.Err() == nil {
@@ -57,18 +57,18 @@ func TestFreeContext(t *testing.T) {
 
 // TestFreeAfterBye frees a context with an offer of a rank that has left: nobody is told.
 func TestFreeAfterBye(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	f.dial(0, 1)
 	f.dial(1, 0)
-	f.settle()
+	f.Settle()
 	f.send(0, 1, 1, 1, content(1, 20_000))
-	f.settle()
+	f.Settle()
 	f.e[0].Bye()
-	f.settle()
+	f.Settle()
 	before := f.e[1].Stats.Sent
-	f.cut[0] = true
+	f.Cut[0] = true
 	f.e[1].FreeContext(1)
-	f.pass(20_000 * millisecond)
+	f.Pass(20_000 * millisecond)
 	if n := f.e[1].Stats.Sent - before; n != 0 || f.e[1].Stats.PeersFailed != 0 {
 		t.Errorf("%d bundles went to a rank that has left; %d peers failed", n, f.e[1].Stats.PeersFailed)
 	}

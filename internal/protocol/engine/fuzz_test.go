@@ -97,7 +97,7 @@ func FuzzReceive(f *testing.F) {
 
 func receiveArbitrary(t *testing.T, input []byte) {
 	const guard = 64
-	fb := newFabric(t, 2, 64, func(c *Config) {
+	fb := newRanks(t, 2, 64, func(c *Config) {
 		c.Parked, c.Express = 6, express.HeapTables(2)
 	})
 	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
@@ -112,18 +112,18 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	}
 	a := fb.access(1, 0) // rank 1 has operations of its own that answers may name, one in an exchange
 	a.SetReach(true)
-	fb.filter = func(_, _ int, _ []byte) int { return 0 }
+	fb.Filter = func(_, _ int, _ []byte) int { return 0 }
 	result := bytes.Repeat([]byte{0xa5}, guard+16+guard)
 	e.Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
 	e.Flush(a)
-	fb.step()
+	fb.Step()
 	e.Lock(e.OpenAccess(sessionAt(a), testWindow+1), true)
 	text := bytes.Repeat([]byte{0xa5}, guard+5000+guard)
 	receive := &Receive{Context: 1, Source: AnySource, Tag: AnyTag, Buffer: text[guard : guard+5000 : guard+5000]}
 	e.PostReceive(receive)
 	send := &Sending{To: sessionAt(a).Peer(), Context: 1, Data: bytes.Repeat([]byte{0x5a}, 5000)}
 	e.PostSend(send)
-	fb.step()
+	fb.Step()
 	for frames := 0; len(input) > 0 && frames < 64; frames++ {
 		n := min(int(input[0])*8, len(input)-1)
 		b := bytes.Clone(input[1 : 1+n])
@@ -139,11 +139,11 @@ func receiveArbitrary(t *testing.T, input []byte) {
 			}
 			h.Encode(b)
 		}
-		fb.advance(fb.now + 100*microsecond)
+		fb.Advance(fb.Now + 100*microsecond)
 		e.Receive(b, 0)
-		fb.step()
+		fb.Step()
 	}
-	fb.pass(30_000 * millisecond)
+	fb.Pass(30_000 * millisecond)
 	if !receive.Met() || !send.Met() || bytes.Count(send.Data, []byte{0x5a}) != len(send.Data) {
 		t.Errorf("after the peer fell silent a receive waits (%v) or a send (%v), or the peer has changed what was sent", !receive.Met(), !send.Met())
 	}

@@ -14,17 +14,17 @@ import (
 // of a rank comes before the revocation that it has caused.
 func TestGoneSpreads(t *testing.T) {
 	const ranks, gone, left = 6, 5, 4
-	f := newFabric(t, ranks, 8, nil)
+	f := newRanks(t, ranks, 8, nil)
 	f.dial(0, gone)
 	f.dial(0, left)
 	f.dial(0, 1)
 	f.dial(1, 2)
-	f.settle()
+	f.Settle()
 	f.e[left].Bye()
-	f.settle()
-	f.cut[gone], f.cut[left] = true, true
+	f.Settle()
+	f.Cut[gone], f.Cut[left] = true, true
 	r := f.receive(0, gone, 5, 1, 8)
-	f.until(10_000*millisecond, r.Met)
+	f.Until(10_000*millisecond, r.Met)
 	for rank := range ranks {
 		knows := rank == gone || rank == left
 		if f.e[0].Gone(rank) != knows {
@@ -34,7 +34,7 @@ func TestGoneSpreads(t *testing.T) {
 			t.Errorf("rank 1 knows of %d, and nobody has told it", rank)
 		}
 	}
-	f.filter = func(_, to int, _ []byte) int {
+	f.Filter = func(_, to int, _ []byte) int {
 		if _, broken := f.e[2].Revoked(5); broken && f.e[2].Session(gone) == nil {
 			t.Error("rank 2 knows that the context is over, and does not listen for the rank that is gone")
 		}
@@ -43,9 +43,9 @@ func TestGoneSpreads(t *testing.T) {
 	f.e[0].Revoke(5, gone)
 	f.e[0].TellGone(left)
 	f.e[0].TellGone(left) // a second time changes nothing
-	f.settle()
+	f.Settle()
 	f.dial(2, 3)
-	f.until(4*testLimit, func() bool { return f.e[3].Gone(gone) && f.e[3].Gone(left) })
+	f.Until(4*testLimit, func() bool { return f.e[3].Gone(gone) && f.e[3].Gone(left) })
 	for rank := range 4 {
 		if failed, broken := f.e[rank].Revoked(5); !broken || failed != gone {
 			t.Errorf("rank %d: the context is over: %v", rank, broken)
@@ -55,10 +55,10 @@ func TestGoneSpreads(t *testing.T) {
 		}
 	}
 	f.e[1].Revoke(5, 3) // the context is over already; rank 3 lives
-	f.cut[3] = true
+	f.Cut[3] = true
 	f.e[2].Ended(3, errors.New("killed"))
 	f.e[2].Revoke(5, 3) // as before, but rank 3 is lost
-	f.until(4*testLimit, func() bool { return f.e[0].Gone(3) && f.e[1].Gone(3) })
+	f.Until(4*testLimit, func() bool { return f.e[0].Gone(3) && f.e[1].Gone(3) })
 }
 
 // TestLiveRankIsNotGone has a rank say, without truth, that it has lost another that lives.
@@ -66,14 +66,14 @@ func TestGoneSpreads(t *testing.T) {
 // hear it, and nothing else happens.
 func TestLiveRankIsNotGone(t *testing.T) {
 	const told, stranger, live, liar = 0, 1, 2, 3
-	f := newFabric(t, 4, 8, nil)
+	f := newRanks(t, 4, 8, nil)
 	f.dial(told, live)
 	f.dial(liar, told)
 	f.dial(liar, stranger)
 	f.dial(stranger, told)
-	f.settle()
+	f.Settle()
 	f.report(liar, live)
-	f.pass(4 * testLimit)
+	f.Pass(4 * testLimit)
 	for rank := range 4 {
 		for of := range 4 {
 			if f.e[rank].Gone(of) {
@@ -88,22 +88,22 @@ func TestLiveRankIsNotGone(t *testing.T) {
 		t.Error("the rank that had no session with the one said to be gone did not listen for it")
 	}
 	f.atRest()
-	f.cut[live] = true
+	f.Cut[live] = true
 	f.report(liar, live) // it has said so already
-	if f.pass(4 * testLimit); f.e[told].Gone(live) {
+	if f.Pass(4 * testLimit); f.e[told].Gone(live) {
 		t.Error("the liar is heeded twice")
 	}
 	f.report(stranger, live)
-	f.until(4*testLimit, func() bool { return f.e[told].Gone(live) })
+	f.Until(4*testLimit, func() bool { return f.e[told].Gone(live) })
 }
 
 // report has a rank say that it has lost another, which it has not.
-func (f *fabric) report(liar, rank int) {
+func (f *ranks) report(liar, rank int) {
 	for to, e := range f.e {
 		if s := e.Session(liar); s != nil && s.Open() {
 			r := wire.Gone{By: uint32(liar), Rank: uint32(rank)}.Record()
 			if class := (*others)(e).Request(&s.Session, r); class != mpierr.Success {
-				f.t.Errorf("rank %d gets class %v", to, class)
+				f.T.Errorf("rank %d gets class %v", to, class)
 			}
 		}
 	}
@@ -115,21 +115,21 @@ func (f *fabric) report(liar, rank int) {
 func TestBrokenPairParts(t *testing.T) {
 	for _, c := range []struct{ a, b, goes int }{{1, 2, 2}, {0, 1, 1}, {0, 3, 3}, {2, 3, 3}} {
 		t.Run(fmt.Sprintf("%d and %d", c.a, c.b), func(t *testing.T) {
-			f := newFabric(t, 4, 8, nil)
+			f := newRanks(t, 4, 8, nil)
 			for from := range 4 {
 				for to := range from {
 					f.dial(from, to)
 				}
 			}
-			f.settle()
-			f.filter = func(from, to int, _ []byte) int {
+			f.Settle()
+			f.Filter = func(from, to int, _ []byte) int {
 				if from == c.a && to == c.b || from == c.b && to == c.a {
 					return 0
 				}
 				return 1
 			}
 			r := f.receive(c.a, c.b, 5, 1, 8)
-			f.until(4*testLimit, r.Met)
+			f.Until(4*testLimit, r.Met)
 			f.e[c.a].TellGone(c.b)
 			var keep []int
 			for rank := range 4 {
@@ -138,7 +138,7 @@ func TestBrokenPairParts(t *testing.T) {
 				}
 			}
 			all := []int{0, 1, 2, 3}
-			f.until(4*testLimit, func() bool {
+			f.Until(4*testLimit, func() bool {
 				agreed := true
 				for _, rank := range keep {
 					if gone, found := f.e[rank].Dispute(all); found {
@@ -149,7 +149,7 @@ func TestBrokenPairParts(t *testing.T) {
 				}
 				return agreed
 			})
-			f.pass(4 * testLimit)
+			f.Pass(4 * testLimit)
 			for _, rank := range keep {
 				for _, of := range keep {
 					if f.e[rank].Gone(of) {
@@ -168,23 +168,23 @@ func TestBrokenPairParts(t *testing.T) {
 // do not part with the one that is left.
 func TestLeaverIsNoReasonToPart(t *testing.T) {
 	const leaves, lives = 0, 2
-	f := newFabric(t, 4, 8, nil)
+	f := newRanks(t, 4, 8, nil)
 	for from := range 4 {
 		for to := range from {
 			f.dial(from, to)
 		}
 	}
-	f.settle()
+	f.Settle()
 	for _, rank := range []int{leaves, lives} {
 		f.e[rank].Session(leaves + lives - rank).Fail(errors.New("it is taken for silent"))
 		f.e[rank].TellGone(leaves + lives - rank)
 	}
-	f.pass(testLimit)
+	f.Pass(testLimit)
 	if rank, found := f.e[1].Dispute([]int{0, 1, 2, 3}); !found || rank != lives {
 		t.Errorf("rank 1 parts with rank %d, %v", rank, found)
 	}
 	f.e[leaves].Bye()
-	f.pass(testLimit)
+	f.Pass(testLimit)
 	for _, by := range []int{1, 3} {
 		if rank, found := f.e[by].Dispute([]int{0, 1, 2, 3}); found || !f.e[by].Gone(leaves) || f.e[by].Gone(lives) {
 			t.Errorf("rank %d parts with rank %d, %v", by, rank, found)
@@ -196,19 +196,19 @@ func TestLeaverIsNoReasonToPart(t *testing.T) {
 // lost, meet its second life, and learn that this is not the first. One that nobody says
 // is lost is a member; see TestUnknownFirstLife.
 func TestLaterLifeIsGone(t *testing.T) {
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	f.dial(0, 1)
 	f.dial(0, 2)
-	f.settle()
+	f.Settle()
 	f.start(1, 2, 3, 8, nil)
 	f.dial(1, 0)
 	f.dial(1, 2)
-	f.settle()
+	f.Settle()
 	if !f.e[0].Gone(1) || f.e[2].Gone(1) {
 		t.Fatal("rank 0 has not lost the first life, or rank 2 has")
 	}
 	f.e[0].TellGone(1)
-	f.settle()
+	f.Settle()
 	if !f.e[2].Gone(1) || f.e[2].Gone(0) || f.e[1].Gone(0) || f.e[1].Gone(2) {
 		t.Error("rank 2 takes the second life for the first")
 	}
@@ -225,12 +225,12 @@ func TestLaterLifeIsGone(t *testing.T) {
 // never met the third.
 func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 	const met, left, stranger = 1, 2, 3
-	f := newFabric(t, 4, 8, nil)
+	f := newRanks(t, 4, 8, nil)
 	f.dial(0, met)
 	f.dial(0, left)
-	f.settle()
+	f.Settle()
 	f.e[left].Bye()
-	f.settle()
+	f.Settle()
 	why := errors.New("killed")
 	r := f.receive(0, met, 5, 1, 8)
 	for _, rank := range []int{met, left, stranger, -1, 4} {

@@ -12,10 +12,10 @@ import (
 // A process that reaches nobody any more fails what waits for any rank, whether or not
 // its session is open, and says why.
 func TestIsolationFailsAllSessions(t *testing.T) {
-	f := newFabric(t, 3, 64, nil)
+	f := newRanks(t, 3, 64, nil)
 	f.dial(0, 1)
-	f.settle()
-	f.cut[2] = true
+	f.Settle()
+	f.Cut[2] = true
 	cause := errors.New("the interface is gone")
 	var open []*onesided.Access
 	for _, rank := range []int{1, 2} {

@@ -19,14 +19,14 @@ func TestLeftWhilePulled(t *testing.T) {
 		for asked := range 3 {
 			for _, dies := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d bytes, asked %d times, dies %v", length, asked, dies), func(t *testing.T) {
-					f := newFabric(t, 2, 8, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
+					f := newRanks(t, 2, 8, func(c *Config) { c.Slab = HeapSlab(32, 0, 1472) })
 					f.access(0, 1)
 					s := sessionAt(f.access(1, 0))
 					var receives [2]*Receive
 					for range receives {
 						f.send(0, 1, 1, 3, make([]byte, length))
 					}
-					f.settle()
+					f.Settle()
 					for i := range receives {
 						receives[i] = f.receive(1, 0, 1, 3, length)
 					}
@@ -34,12 +34,12 @@ func TestLeftWhilePulled(t *testing.T) {
 						f.e[1].Tick()
 					}
 					if dies {
-						f.cut[0] = true
+						f.Cut[0] = true
 						s.Fail(link.ErrReset)
 					} else {
 						f.e[0].Bye()
 					}
-					f.pass(1000 * millisecond)
+					f.Pass(1000 * millisecond)
 					for i, r := range receives {
 						if !r.Met() || r.Err() != nil && !errors.Is(r.Err(), mpierr.ProcFailed) {
 							t.Errorf("receive %d: %v, %v", i, r.Met(), r.Err())
@@ -56,17 +56,17 @@ func TestLeftWhilePulled(t *testing.T) {
 
 // TestOfferedTwice has a peer offer what it offers already, which harms nobody.
 func TestOfferedTwice(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	f.access(0, 1)
 	s := sessionAt(f.access(1, 0))
 	p := f.send(0, 1, 1, 3, content(7, 50_000))
-	f.settle()
+	f.Settle()
 	again := wire.Record{Code: wire.CodeOffer, Window: 1, Token: 3, Disp: 50_000, Data: binary.LittleEndian.AppendUint32(nil, p.Offer())}
 	if got := (*others)(f.e[1]).Request(&s.Session, again); got != mpierr.Success {
 		t.Errorf("the second offer: %v", got)
 	}
 	r, twin := f.receive(1, 0, 1, 3, 50_000), f.receive(1, 0, 1, 3, 50_000)
-	f.until(1000*millisecond, func() bool { return p.Met() && r.Met() && twin.Met() })
+	f.Until(1000*millisecond, func() bool { return p.Met() && r.Met() && twin.Met() })
 	if r.Err() != nil {
 		t.Errorf("the receive: %v", r.Err())
 	}

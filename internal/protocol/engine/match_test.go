@@ -28,7 +28,7 @@ func content(id, length int) []byte {
 }
 
 // send posts a message at rank from.
-func (f *fabric) send(from, to int, context uint32, tag int, data []byte) *Sending {
+func (f *ranks) send(from, to int, context uint32, tag int, data []byte) *Sending {
 	p := &Sending{Context: context, Tag: tag, Data: data}
 	if from != to {
 		p.To = f.dial(from, to).Peer()
@@ -37,7 +37,7 @@ func (f *fabric) send(from, to int, context uint32, tag int, data []byte) *Sendi
 	return p
 }
 
-func (f *fabric) receive(at, source int, context uint32, tag, length int) *Receive {
+func (f *ranks) receive(at, source int, context uint32, tag, length int) *Receive {
 	if source != AnySource && source != at {
 		f.dial(at, source)
 	}
@@ -76,7 +76,7 @@ func TestMatching(t *testing.T) {
 
 func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 	const ranks = 3
-	f := newFabric(t, ranks, 8, nil)
+	f := newRanks(t, ranks, 8, nil)
 	for a := range ranks {
 		for b := range ranks {
 			if a != b {
@@ -84,7 +84,7 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 			}
 		}
 	}
-	f.settle()
+	f.Settle()
 	lengths := []int{0, 1, 8, 100, 1024, 1368, 1369, 5000, 40_000}
 	messages, receives := make([][]*modelMessage, ranks), make([][]*modelReceive, ranks)
 	var done []*modelReceive
@@ -132,9 +132,9 @@ func matchAtRandom(t *testing.T, rng *rand.Rand, name string) {
 				receives[at] = slices.Delete(receives[at], i, i+1)
 			}
 		}
-		f.settle()
+		f.Settle()
 	}
-	f.pass(5 * millisecond)
+	f.Pass(5 * millisecond)
 	for _, r := range done {
 		m := r.want
 		n := min(m.length, len(r.r.Buffer))
@@ -170,8 +170,8 @@ func TestMessagesThroughLoss(t *testing.T) {
 	for seed := range testenv.Seeds(8, 2) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		const ranks, each = 3, 40
-		f := newFabric(t, ranks, 8, nil)
-		f.filter = func(_, _ int, _ []byte) int {
+		f := newRanks(t, ranks, 8, nil)
+		f.Filter = func(_, _ int, _ []byte) int {
 			switch rng.IntN(10) {
 			case 0, 1:
 				return 0
@@ -195,7 +195,7 @@ func TestMessagesThroughLoss(t *testing.T) {
 				}
 			}
 		}
-		f.until(60_000*millisecond, func() bool {
+		f.Until(60_000*millisecond, func() bool {
 			return !slices.ContainsFunc(sends, func(p *Sending) bool { return !p.Met() }) &&
 				!slices.ContainsFunc(slices.Concat(receives...), func(r *Receive) bool { return !r.Met() })
 		})
@@ -212,7 +212,7 @@ func TestMessagesThroughLoss(t *testing.T) {
 				*due += 2
 			}
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -223,29 +223,29 @@ func TestFlood(t *testing.T) {
 	for _, test := range []struct{ count, length int }{
 		{5000, 1000}, {5000, 0}, {3000, 1500}, {40, 8 << 10},
 	} {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		var sends []*Sending
 		for i := range test.count {
 			sends = append(sends, f.send(0, 1, 1, i, content(i, test.length)))
 		}
-		f.pass(2000 * millisecond)
+		f.Pass(2000 * millisecond)
 		if n := f.e[1].Usage().Unexpected; n > wire.MessageWindow {
 			t.Errorf("%d bytes of messages are kept for a rank that receives nothing", n)
 		}
 		f.send(0, 1, 1, MaxTag+1, nil) // of a collective
-		f.until(1000*millisecond, func() bool {
+		f.Until(1000*millisecond, func() bool {
 			return f.e[1].TryReceive(&Receive{Context: 1, Source: 0, Tag: MaxTag + 1})
 		})
 		last := f.receive(1, AnySource, 1, test.count-1, test.length)
-		f.until(10_000*millisecond, last.Met)
+		f.Until(10_000*millisecond, last.Met)
 		for i := range test.count - 1 {
 			r := f.receive(1, 0, 1, AnyTag, test.length)
-			f.until(10_000*millisecond, r.Met)
+			f.Until(10_000*millisecond, r.Met)
 			if r.Got != i || !bytes.Equal(r.Buffer, content(i, test.length)) {
 				t.Fatalf("message %d is %d", i, r.Got)
 			}
 		}
-		f.until(1000*millisecond, func() bool {
+		f.Until(1000*millisecond, func() bool {
 			return !slices.ContainsFunc(sends, func(p *Sending) bool { return !p.Met() })
 		})
 		f.atRest()
@@ -257,7 +257,7 @@ func TestFlood(t *testing.T) {
 // others.
 func TestFloodLimit(t *testing.T) {
 	const limit = 256 << 10
-	f := newFabric(t, 3, 8, func(c *Config) { c.MaxUnexpected = limit })
+	f := newRanks(t, 3, 8, func(c *Config) { c.MaxUnexpected = limit })
 	const count = 1000
 	for i := range count {
 		for from := range 2 {
@@ -265,7 +265,7 @@ func TestFloodLimit(t *testing.T) {
 		}
 	}
 	last := f.receive(2, 0, 1, count-1, 1000)
-	f.pass(1000 * millisecond)
+	f.Pass(1000 * millisecond)
 	if n := f.e[2].Usage().Unexpected; n > limit || n < limit/2 {
 		t.Errorf("%d bytes are kept, of at most %d", n, limit)
 	}
@@ -274,13 +274,13 @@ func TestFloodLimit(t *testing.T) {
 	}
 	for i := range count {
 		r := f.receive(2, 1, 1, i, 1000)
-		f.until(1000*millisecond, r.Met)
+		f.Until(1000*millisecond, r.Met)
 	}
 	for i := range count - 1 {
 		r := f.receive(2, 0, 1, i, 1000)
-		f.until(1000*millisecond, r.Met)
+		f.Until(1000*millisecond, r.Met)
 	}
-	f.until(1000*millisecond, last.Met)
+	f.Until(1000*millisecond, last.Met)
 	f.atRest()
 }
 
@@ -288,14 +288,14 @@ func TestFloodLimit(t *testing.T) {
 // told, and what it has sent whole can still be received unless the communicator is broken.
 func TestMessageEnds(t *testing.T) {
 	for _, how := range []string{"dies", "leaves", "breaks"} {
-		f := newFabric(t, 3, 8, nil)
+		f := newRanks(t, 3, 8, nil)
 		f.dial(0, 2)
-		f.settle()
+		f.Settle()
 		big := make([]byte, 200_000)
 		f.send(1, 0, 1, 0, []byte("whole"))
 		f.send(1, 0, 1, 0, big)
 		f.send(1, 0, 1, 0, []byte("later"))
-		f.settle()
+		f.Settle()
 		calls := map[string]interface {
 			Met() bool
 			Err() error
@@ -311,18 +311,18 @@ func TestMessageEnds(t *testing.T) {
 		for i := range 100 {
 			calls[fmt.Sprint("queued send ", i)] = f.send(0, 1, 1, 2, content(i, 1000))
 		}
-		f.settle()
+		f.Settle()
 		other := f.receive(0, AnySource, 2, 8, 8)
 		switch how {
 		case "dies":
-			f.cut[1] = true
-			f.pass(20_000 * millisecond)
+			f.Cut[1] = true
+			f.Pass(20_000 * millisecond)
 		case "leaves":
 			f.e[1].Bye()
-			f.pass(1000 * millisecond)
+			f.Pass(1000 * millisecond)
 		case "breaks":
 			f.e[1].Revoke(1, 1)
-			f.pass(1000 * millisecond)
+			f.Pass(1000 * millisecond)
 		}
 		for name, c := range calls {
 			sent := c.Met() && c.Err() == nil // what had credit is gone
@@ -360,7 +360,7 @@ func TestMessageEnds(t *testing.T) {
 		}
 		if how == "leaves" {
 			f.e[2].Bye()
-			f.pass(1000 * millisecond)
+			f.Pass(1000 * millisecond)
 			if !errors.Is(other.Err(), mpierr.ProcFailed) {
 				t.Errorf("everybody has left, and a receive from any source waits: %v", other.Err())
 			}
@@ -370,21 +370,21 @@ func TestMessageEnds(t *testing.T) {
 
 // TestDeathWhilePulled cuts a sender off while its message is on its way.
 func TestDeathWhilePulled(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	p := f.send(1, 0, 1, 0, make([]byte, 4<<20))
 	r := f.receive(0, 1, 1, 0, 4<<20)
 	for range 6 {
-		f.step()
+		f.Step()
 	}
 	if !r.Matched() || r.Met() || f.e[0].WithdrawReceive(r) {
 		t.Fatalf("the receive is not under way: %v", r.Met())
 	}
-	f.cut[1] = true
-	f.until(20_000*millisecond, r.Met)
+	f.Cut[1] = true
+	f.Until(20_000*millisecond, r.Met)
 	if !errors.Is(r.Err(), mpierr.ProcFailed) {
 		t.Errorf("the receive: %v", r.Err())
 	}
-	f.until(20_000*millisecond, p.Met)
+	f.Until(20_000*millisecond, p.Met)
 	if !errors.Is(p.Err(), mpierr.ProcFailed) {
 		t.Errorf("the send: %v", p.Err())
 	}
@@ -395,14 +395,14 @@ func TestDeathWhilePulled(t *testing.T) {
 // learns that the message is gone before it learns why.
 func TestRevokedWhilePulled(t *testing.T) {
 	for skip := range 12 {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		f.dial(0, 1)
 		f.dial(1, 0)
-		f.settle()
+		f.Settle()
 		f.send(0, 1, 5, MaxTag+1, make([]byte, 1<<20))
 		r := f.receive(1, 0, 5, MaxTag+1, 1<<20)
 		frames, revoked, lost := 0, false, false
-		f.filter = func(from, to int, b []byte) int {
+		f.Filter = func(from, to int, b []byte) int {
 			switch {
 			case from != 0 || kindOfFrame(b) != wire.KindData:
 			case !revoked:
@@ -416,7 +416,7 @@ func TestRevokedWhilePulled(t *testing.T) {
 			}
 			return 1
 		}
-		f.until(10_000*millisecond, r.Met)
+		f.Until(10_000*millisecond, r.Met)
 		if !lost || !errors.Is(r.Err(), mpierr.ProcFailed) {
 			t.Errorf("after %d frames: %v (lost a frame: %v)", skip, r.Err(), lost)
 		}
@@ -426,14 +426,14 @@ func TestRevokedWhilePulled(t *testing.T) {
 // TestForgedMessages has a peer break the rules: it is refused and counted, and takes
 // nothing from this rank.
 func TestForgedMessages(t *testing.T) {
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	s := sessionAt(f.access(0, 1))
 	f.dial(0, 2)
-	f.settle()
+	f.Settle()
 	e := f.e[0]
 	id := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 	p := f.send(0, 2, 1, 0, make([]byte, 20_000)) // not rank 1's
-	f.settle()
+	f.Settle()
 	for _, test := range []struct {
 		r    wire.Record
 		want mpierr.Class
@@ -478,7 +478,7 @@ func TestForgedMessages(t *testing.T) {
 	if got := (*others)(e).Request(&s.Session, wire.Record{Code: wire.CodeOffer, Window: 1, Disp: 50, Data: id(message.Offers + 5)}); got != mpierr.Success {
 		t.Errorf("an offer: %v", got)
 	}
-	f.until(1000*millisecond, r.Met)
+	f.Until(1000*millisecond, r.Met)
 	if !errors.Is(r.Err(), mpierr.ProcFailed) {
 		t.Errorf("a message that is not there: %v", r.Err())
 	}
@@ -490,12 +490,12 @@ func TestForgedMessages(t *testing.T) {
 func TestCollectiveNeedsAll(t *testing.T) {
 	const tag = MaxTag + 1
 	for _, dies := range []bool{true, false} {
-		f := newFabric(t, 4, 8, nil)
+		f := newRanks(t, 4, 8, nil)
 		for to := 1; to < 4; to++ {
 			f.dial(0, to)
 			f.dial(to, 0)
 		}
-		f.settle()
+		f.Settle()
 		wait := func(members []int, collective bool) (*Receive, *Sending) {
 			r := &Receive{Context: 1, Source: 1, Tag: tag, Members: members, Collective: collective, Buffer: make([]byte, 8)}
 			f.e[0].PostReceive(r)
@@ -506,10 +506,10 @@ func TestCollectiveNeedsAll(t *testing.T) {
 		r, p := wait(nil, true)
 		others, theirs := wait([]int{0, 1, 3}, true)
 		message, sent := wait(nil, false)
-		f.settle()
+		f.Settle()
 		if dies {
-			f.cut[2] = true
-			f.until(20_000*millisecond, func() bool { return r.Met() && p.Met() })
+			f.Cut[2] = true
+			f.Until(20_000*millisecond, func() bool { return r.Met() && p.Met() })
 			for _, err := range []error{r.Err(), p.Err()} {
 				if !errors.Is(err, mpierr.ProcFailed) || rankOf(err) != 2 {
 					t.Errorf("ended with %v", err)
@@ -520,7 +520,7 @@ func TestCollectiveNeedsAll(t *testing.T) {
 			}
 		} else {
 			f.e[2].Bye()
-			f.pass(20_000 * millisecond)
+			f.Pass(20_000 * millisecond)
 			if r.Met() || p.Met() {
 				t.Errorf("ended by one that has left: %v, %v", r.Err(), p.Err())
 			}
@@ -534,15 +534,15 @@ func TestCollectiveNeedsAll(t *testing.T) {
 // TestAnySourceWatched has a receive from any source end when a rank dies that this one
 // has never heard of since.
 func TestAnySourceWatched(t *testing.T) {
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	f.access(0, 1)
 	f.access(0, 2)
-	f.pass(1000 * millisecond)
+	f.Pass(1000 * millisecond)
 	in := f.receive(0, AnySource, 1, 0, 8)
 	out := &Receive{Context: 1, Source: AnySource, Tag: 0, Members: []int{0, 1}}
 	f.e[0].PostReceive(out)
-	f.cut[2] = true
-	f.pass(20_000 * millisecond)
+	f.Cut[2] = true
+	f.Pass(20_000 * millisecond)
 	if !errors.Is(in.Err(), mpierr.ProcFailed) || out.Met() {
 		t.Errorf("with the dead rank: %v; without: %v", in.Err(), out.Met())
 	}
@@ -556,7 +556,7 @@ func TestAnySourceWatched(t *testing.T) {
 // are fetched, which allocates nothing once there is memory from before.
 func TestMessageAllocations(t *testing.T) {
 	for _, n := range []int{8, 5000, 50_000} {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		s := sessionAt(f.access(0, 1))
 		f.access(1, 0)
 		var p Sending
@@ -565,17 +565,17 @@ func TestMessageAllocations(t *testing.T) {
 		round := func() {
 			p = Sending{To: s.Peer(), Context: 1, Data: data}
 			f.e[0].PostSend(&p)
-			f.settle()
+			f.Settle()
 			r = Receive{Context: 1, Tag: AnyTag, Source: 0, Buffer: buf}
 			f.e[1].PostReceive(&r)
 			any = Receive{Context: 1, Tag: AnyTag, Source: AnySource, Buffer: buf}
 			f.e[1].PostReceive(&any)
-			f.settle()
+			f.Settle()
 			p = Sending{To: s.Peer(), Context: 1, Data: data}
 			f.e[0].PostSend(&p)
-			f.settle()
-			f.advance(f.now + millisecond)
-			f.settle()
+			f.Settle()
+			f.Advance(f.Now + millisecond)
+			f.Settle()
 			if !r.Met() || !any.Met() {
 				t.Fatal("nothing arrived")
 			}

@@ -10,15 +10,12 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/link"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // mix is a few ranks that do anything to messages while frames are lost and repeated, with
 // little room, and some of them leave, die, or break or free a communicator.
 type mix struct {
-	*fabric
+	*ranks
 	rng      *rand.Rand
 	name     string
 	gone     []bool
@@ -60,7 +57,7 @@ func TestMixedMessages(t *testing.T) {
 		slots, payload := []int{32, 64, 256}[rng.IntN(3)], []int{1232, 1472, 8972}[rng.IntN(3)]
 		parked := []int{6, 512}[rng.IntN(2)]
 		m.gone = make([]bool, ranks)
-		m.fabric = newFabric(t, ranks, 8, func(c *Config) {
+		m.ranks = newRanks(t, ranks, 8, func(c *Config) {
 			c.Slab, c.Parked, c.MaxUnexpected, c.MaxOps = HeapSlab(slots, 0, payload), parked, 256<<10, 64
 		})
 		for a := range ranks {
@@ -70,8 +67,8 @@ func TestMixedMessages(t *testing.T) {
 				}
 			}
 		}
-		m.settle()
-		m.filter = func(_, _ int, _ []byte) int {
+		m.Settle()
+		m.Filter = func(_, _ int, _ []byte) int {
 			if n := rng.IntN(100); n < loss {
 				return 2 * (n & 1)
 			}
@@ -82,15 +79,15 @@ func TestMixedMessages(t *testing.T) {
 			m.look()
 			switch rng.IntN(5) {
 			case 0, 1:
-				m.step()
+				m.Step()
 			case 2:
-				m.settle()
+				m.Settle()
 			case 3:
-				m.pass(rng.Int64N(20 * millisecond))
+				m.Pass(rng.Int64N(20 * millisecond))
 			}
 			m.look()
 		}
-		m.filter = nil
+		m.Filter = nil
 		m.end()
 		if t.Failed() {
 			return
@@ -149,7 +146,7 @@ func (m *mix) act() {
 	case n == 93:
 		m.e[at].Revoke(context, at)
 	case n == 94 && at != 0:
-		m.gone[at], m.cut[at] = true, true
+		m.gone[at], m.Cut[at] = true, true
 	case n == 95 && at != 0:
 		m.take(0, at, context, AnyTag, 100_000)
 		m.post(at, 0, context, 1, 50_000)
@@ -173,7 +170,7 @@ func (m *mix) look() {
 		switch {
 		case r.over:
 			if !bytes.Equal(r.memory, r.after) {
-				m.t.Fatalf("%s: the memory of a receive is written to after its end", m.name)
+				m.T.Fatalf("%s: the memory of a receive is written to after its end", m.name)
 			}
 			continue
 		case !r.r.Met():
@@ -190,7 +187,7 @@ func (m *mix) look() {
 func (m *mix) got(r *mixedReceive) {
 	n := min(r.r.Length, len(r.r.Buffer))
 	if r.source != AnySource && r.r.From != r.source || r.tag != AnyTag && r.r.Got != r.tag || r.tag == AnyTag && r.r.Got > MaxTag {
-		m.t.Errorf("%s: a receive from %d with tag %#x got a message of %d with %#x", m.name, r.source, r.tag, r.r.From, r.r.Got)
+		m.T.Errorf("%s: a receive from %d with tag %#x got a message of %d with %#x", m.name, r.source, r.tag, r.r.From, r.r.Got)
 	}
 	if n < 4 {
 		return // without a number
@@ -198,14 +195,14 @@ func (m *mix) got(r *mixedReceive) {
 	r.message = int(binary.LittleEndian.Uint32(r.r.Buffer))
 	p := m.sends[r.message]
 	if p.gotten || p.from != r.r.From || p.to != r.at || p.tag != r.r.Got || p.context != r.context || len(p.data) != r.r.Length || !bytes.Equal(r.r.Buffer[:n], content(r.message, r.r.Length)[:n]) {
-		m.t.Errorf("%s: message %d of %d bytes from %d to %d is received by %d with %d bytes", m.name, r.message, len(p.data), p.from, p.to, r.at, r.r.Length)
+		m.T.Errorf("%s: message %d of %d bytes from %d to %d is received by %d with %d bytes", m.name, r.message, len(p.data), p.from, p.to, r.at, r.r.Length)
 	}
 	p.gotten = true
 }
 
 // end receives what is left and checks that nothing is.
 func (m *mix) end() {
-	m.pass(20_000 * millisecond) // the dead are known
+	m.Pass(20_000 * millisecond) // the dead are known
 	m.look()
 	for again := true; again; {
 		again = false
@@ -220,24 +217,24 @@ func (m *mix) end() {
 				}
 			}
 		}
-		m.pass(50 * millisecond)
+		m.Pass(50 * millisecond)
 		m.look()
 	}
-	m.pass(20_000 * millisecond) // of whom something was fetched until now too
+	m.Pass(20_000 * millisecond) // of whom something was fetched until now too
 	m.look()
 	for _, r := range m.receives {
 		if !r.over && !m.gone[r.at] {
 			if r.given = m.e[r.at].WithdrawReceive(r.r); !r.given {
-				m.t.Errorf("%s: a receive of %d from %d never ends", m.name, r.at, r.source)
+				m.T.Errorf("%s: a receive of %d from %d never ends", m.name, r.at, r.source)
 			}
 		}
 	}
 	for i, p := range m.sends {
 		switch {
 		case !m.gone[p.from] && !p.over:
-			m.t.Errorf("%s: the send of message %d, %d bytes from %d to %d, never ends", m.name, i, len(p.data), p.from, p.to)
+			m.T.Errorf("%s: the send of message %d, %d bytes from %d to %d, never ends", m.name, i, len(p.data), p.from, p.to)
 		case m.quiet && (p.err || !p.given && !p.gotten && len(p.data) >= 4):
-			m.t.Errorf("%s: message %d from %d to %d was lost, or its send failed", m.name, i, p.from, p.to)
+			m.T.Errorf("%s: message %d from %d to %d was lost, or its send failed", m.name, i, p.from, p.to)
 		}
 	}
 	m.inOrder()
@@ -252,7 +249,7 @@ func (m *mix) inOrder() {
 				continue
 			}
 			if p := m.sends[later.message]; p.from == m.sends[r.message].from && (r.tag == p.tag || r.tag == AnyTag && p.tag <= MaxTag) {
-				m.t.Errorf("%s: messages %d and %d are swapped", m.name, later.message, r.message)
+				m.T.Errorf("%s: messages %d and %d are swapped", m.name, later.message, r.message)
 			}
 		}
 	}
@@ -265,10 +262,10 @@ func (m *mix) atPeace() {
 			continue
 		}
 		if u := e.Usage(); u.FreeSlots != u.Slots || u.Unexpected+u.Receives+u.Sends+u.Operations+u.Parked > 0 {
-			m.t.Errorf("%s: rank %d still holds something: %+v", m.name, a, u)
+			m.T.Errorf("%s: rank %d still holds something: %+v", m.name, a, u)
 		}
 		if m.quiet && e.Stats.Overdrawn+e.Stats.BadAnswers+e.Stats.Refused > 0 {
-			m.t.Errorf("%s: rank %d: %+v", m.name, a, e.Stats)
+			m.T.Errorf("%s: rank %d: %+v", m.name, a, e.Stats)
 		}
 		for b := range m.gone {
 			if a == b || m.gone[b] {
@@ -276,58 +273,17 @@ func (m *mix) atPeace() {
 			}
 			s, peer := e.Session(b), m.e[b].Session(a)
 			if !s.mail.AtRest() || s.ops.Waits() || s.Watched()+s.Owed() > 0 {
-				m.t.Errorf("%s: rank %d has more to do for %d: %+v", m.name, a, b, s)
+				m.T.Errorf("%s: rank %d has more to do for %d: %+v", m.name, a, b, s)
 			}
 			here, there := s.mail.Accounts(), peer.mail.Accounts()
 			for i, l := range here {
 				if l.SpentHere != l.PaidHere {
-					m.t.Errorf("%s: rank %d keeps credit of %d: %+v", m.name, a, b, l)
+					m.T.Errorf("%s: rank %d keeps credit of %d: %+v", m.name, a, b, l)
 				}
 				if l.Spent != there[i].SpentHere || l.Credit != there[i].Granted {
-					m.t.Errorf("%s: ranks %d and %d differ about credit: %+v, %+v", m.name, a, b, l, there[i])
+					m.T.Errorf("%s: ranks %d and %d differ about credit: %+v, %+v", m.name, a, b, l, there[i])
 				}
 			}
 		}
-	}
-}
-
-// A message that came before its turn is parked; the flush that waits for what follows
-// it must hear when it has been taken in, even if the acknowledgement that says so is
-// lost.
-func TestParkedHoldsUpAndLetsGo(t *testing.T) {
-	for _, loseAck := range []bool{false, true} {
-		f := newFabric(t, 2, 64, nil)
-		a := f.access(0, 1)
-		f.pass(millisecond)
-		lost, acks := false, 0
-		f.filter = func(from, _ int, b []byte) int {
-			switch {
-			case from == 0 && kindOfFrame(b) == wire.KindData && !lost:
-				lost = true
-				return 0
-			case from == 1 && loseAck && lost && acks < 2: // of what was parked, and of when it was taken in
-				acks++
-				return 0
-			}
-			return 1
-		}
-		for i := range 2 {
-			f.send(0, 1, 1, i, noise(1000))
-			sessionAt(a).Push(sessionAt(a).Next(link.Request) - 1)
-			f.step()
-		}
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-		f.e[0].Flush(a)
-		f.settle()
-		if f.e[1].Usage().Parked != 1 || (*onesided.FlushWait)(a).Met() {
-			t.Fatalf("%d bundles are parked, and the flush is over: %v", f.e[1].Usage().Parked, (*onesided.FlushWait)(a).Met())
-		}
-		f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-		for i := range 2 {
-			if r := f.receive(1, 0, 1, AnyTag, 1000); r.Got != i || !bytes.Equal(r.Buffer, noise(1000)) {
-				t.Errorf("message %d is %d", i, r.Got)
-			}
-		}
-		f.atRest()
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // programs is a fabric whose ranks have an XDP program that reaches testWindow.
 type programs struct {
-	*fabric
+	*ranks
 	tables []*twin.Program
 	memory [][]byte           // of the slots of tables
 	slots  []map[uint64]int32 // by rank and session
@@ -40,13 +40,13 @@ const (
 func newPrograms(t testing.TB, ranks, memory int, change func(*Config)) *programs {
 	p := &programs{slots: make([]map[uint64]int32, ranks), tables: make([]*twin.Program, ranks), memory: make([][]byte, ranks), stopped: make([]bool, ranks)}
 	memories := make([][]byte, ranks)
-	p.fabric = newFabric(t, ranks, memory, func(c *Config) {
+	p.ranks = newRanks(t, ranks, memory, func(c *Config) {
 		memories[c.Rank] = p.equip(c, memory)
 		if change != nil {
 			change(c)
 		}
 	})
-	p.mem, p.filter, p.announce = memories, p.arrive, p.announced
+	p.mem, p.Filter, p.Told = memories, p.arrive, p.announced
 	return p
 }
 
@@ -65,7 +65,7 @@ func (p *programs) equip(c *Config, memory int) []byte {
 func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memory int) []byte {
 	mem, lock := make([]byte, memory), window.LockWordIn(make([]byte, window.LockWordLen))
 	if p.tables[rank].Expose(express.Window{ID: id}, mem, lock) < 0 {
-		p.t.Fatal("the place of the window is taken")
+		p.T.Fatal("the place of the window is taken")
 	}
 	w, err := window.New(window.Config{
 		ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: memory, DispUnit: 1, GroupSize: ranks,
@@ -75,7 +75,7 @@ func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memor
 		err = windows.Add(w)
 	}
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return mem
 }
@@ -118,7 +118,7 @@ func (p *programs) arrive(from, to int, payload []byte) int {
 		case verdict == twin.Answer && p.mode == mute, verdict == twin.Drop:
 			return 0
 		case verdict == twin.Answer && (p.admit == nil || p.admit(to, from, frame[:n])):
-			p.deliver(to, from, frame[:n])
+			p.Deliver(to, from, frame[:n])
 			return 0
 		case verdict == twin.Answer:
 			return 0
@@ -138,7 +138,7 @@ func isAnswer(b []byte) bool { return isExpress(b) && b[6]&wire.FlagResponse != 
 
 // access is fabric.access to a window that the program reaches.
 func (p *programs) access(from, to int) *onesided.Access {
-	a := p.fabric.access(from, to)
+	a := p.ranks.access(from, to)
 	a.SetReach(true)
 	return a
 }

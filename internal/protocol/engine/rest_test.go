@@ -15,13 +15,13 @@ import (
 func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 	const n = 5000
 	type state struct {
-		f       *fabric
+		f       *ranks
 		before  *Receive // posted before the message came, or nil
 		receive func() *Receive
 	}
-	ends := func(t *testing.T, r *Receive, f *fabric, length int, class mpierr.Class) {
+	ends := func(t *testing.T, r *Receive, f *ranks, length int, class mpierr.Class) {
 		t.Helper()
-		f.until(20_000*millisecond, r.Met)
+		f.Until(20_000*millisecond, r.Met)
 		switch {
 		case class != mpierr.Success && !errors.Is(r.Err(), class), class == mpierr.Success && r.Err() != nil:
 			t.Errorf("the receive ended with %v, not %v", r.Err(), class)
@@ -41,22 +41,22 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 			if r.Met() {
 				t.Error("the receive is met by a part of the message")
 			}
-			s.f.filter = nil
+			s.f.Filter = nil
 			ends(t, r, s.f, n, mpierr.Success)
 		}},
 		{"received when all is here", n, func(t *testing.T, s *state) {
-			s.f.filter = nil
-			s.f.pass(1000 * millisecond)
+			s.f.Filter = nil
+			s.f.Pass(1000 * millisecond)
 			ends(t, s.receive(), s.f, n, mpierr.Success)
 		}},
 		{"truncated within the first frame", 100, func(t *testing.T, s *state) {
 			r := s.receive()
-			s.f.filter = nil
+			s.f.Filter = nil
 			ends(t, r, s.f, 100, mpierr.Truncate)
 		}},
 		{"truncated behind it", n - 1, func(t *testing.T, s *state) {
 			r := s.receive()
-			s.f.filter = nil
+			s.f.Filter = nil
 			ends(t, r, s.f, n-1, mpierr.Truncate)
 		}},
 		{"probed", n, func(t *testing.T, s *state) {
@@ -66,31 +66,31 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 					t.Errorf("the probe found %d bytes", probe.Length)
 				}
 			}
-			s.f.filter = nil
+			s.f.Filter = nil
 			ends(t, s.receive(), s.f, n, mpierr.Success)
 		}},
 		{"the sender dies", n, func(t *testing.T, s *state) {
-			s.f.cut[0] = true
+			s.f.Cut[0] = true
 			ends(t, s.receive(), s.f, n, mpierr.ProcFailed)
 		}},
 		{"the sender dies unheard of", n, func(t *testing.T, s *state) {
-			s.f.cut[0] = true
+			s.f.Cut[0] = true
 			if s.before == nil {
 				s.f.e[1].Session(0).Watch(1)
 				s.f.e[1].Session(0).Await()
 				s.f.e[1].Session(0).Await()
-				s.f.pass(20_000 * millisecond)
+				s.f.Pass(20_000 * millisecond)
 				s.f.e[1].Session(0).Watch(-1)
 			}
 			ends(t, s.receive(), s.f, n, mpierr.ProcFailed)
 		}},
 		{"the context is freed", n, func(t *testing.T, s *state) {
 			s.f.e[1].FreeContext(1)
-			s.f.filter = nil
+			s.f.Filter = nil
 			if s.before != nil {
 				ends(t, s.before, s.f, n, mpierr.Success)
 			} else {
-				s.f.pass(1000 * millisecond)
+				s.f.Pass(1000 * millisecond)
 			}
 			if got := s.f.e[1].Stats.Refused; got != 0 {
 				t.Errorf("%d refusals", got)
@@ -99,17 +99,17 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 		{"the context is broken", n, func(t *testing.T, s *state) {
 			s.f.e[1].Revoke(1, 1)
 			r := s.receive()
-			s.f.filter = nil
+			s.f.Filter = nil
 			if s.before != nil {
 				ends(t, r, s.f, n, mpierr.Success) // it has the message
 			} else {
-				s.f.pass(1000 * millisecond)
+				s.f.Pass(1000 * millisecond)
 			}
 		}},
 	} {
 		for _, posted := range []bool{false, true} {
 			t.Run(map[bool]string{false: "kept, ", true: "posted, "}[posted]+test.name, func(t *testing.T) {
-				f := newFabric(t, 2, 8, nil)
+				f := newRanks(t, 2, 8, nil)
 				f.access(0, 1)
 				f.access(1, 0)
 				s := &state{f: f}
@@ -123,7 +123,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 					s.before = s.receive()
 				}
 				whole := 0
-				f.filter = func(from, _ int, b []byte) int {
+				f.Filter = func(from, _ int, b []byte) int {
 					if from == 0 && kindOfFrame(b) == wire.KindData {
 						if whole++; whole > 1 {
 							return 0
@@ -132,16 +132,16 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 					return 1
 				}
 				p := f.send(0, 1, 1, 3, content(7, n))
-				f.settle()
+				f.Settle()
 				if !p.Met() || f.e[1].Session(0).Peer().Coming() == 0 {
 					t.Fatalf("the message is not under way: %v, %+v", p.Met(), f.e[1].Session(0).Peer())
 				}
 				test.do(t, s)
-				f.filter = nil
-				if !f.cut[0] {
+				f.Filter = nil
+				if !f.Cut[0] {
 					next := f.send(0, 1, 2, 3, content(9, n))
 					r := f.receive(1, 0, 2, 3, n)
-					f.until(1000*millisecond, func() bool { return next.Met() && r.Met() })
+					f.Until(1000*millisecond, func() bool { return next.Met() && r.Met() })
 					if r.Err() != nil || !bytes.Equal(r.Buffer, content(9, n)) {
 						t.Errorf("the next message: %v", r.Err())
 					}
@@ -158,7 +158,7 @@ func TestRestOfAMessageMayComeLateOrNever(t *testing.T) {
 // TestRestWithoutRoom sends more messages of several frames than there are slots for: those
 // without room are offered, and all arrive in order.
 func TestRestWithoutRoom(t *testing.T) {
-	f := newFabric(t, 2, 8, func(c *Config) { c.Slab = HeapSlab(34, 0, 1472) })
+	f := newRanks(t, 2, 8, func(c *Config) { c.Slab = HeapSlab(34, 0, 1472) })
 	f.access(0, 1)
 	f.access(1, 0)
 	var sends []*Sending
@@ -171,7 +171,7 @@ func TestRestWithoutRoom(t *testing.T) {
 	}
 	for i, p := range sends {
 		r := f.receive(1, 0, 1, AnyTag, wire.MessageWindow/16)
-		f.until(1000*millisecond, func() bool {
+		f.Until(1000*millisecond, func() bool {
 			for id := range uint32(len(sends)) {
 				_, ok := f.e[0].Offered(f.e[0].Session(1).Peer(), message.Offers|id)
 				offered = offered || ok
@@ -192,13 +192,13 @@ func TestRestWithoutRoom(t *testing.T) {
 // the session is open, so that nothing leaves.
 func TestRestBehindOthers(t *testing.T) {
 	for before := range 40 {
-		f := newFabric(t, 2, 8, nil)
+		f := newRanks(t, 2, 8, nil)
 		for i := range before + 1 {
 			f.send(0, 1, 1, i, content(i, 1100+i/max(before, 1)*3900))
 		}
 		for i := range before + 1 {
 			r := f.receive(1, 0, 1, AnyTag, 5000)
-			f.until(1000*millisecond, r.Met)
+			f.Until(1000*millisecond, r.Met)
 			if r.Got != i || !bytes.Equal(r.Buffer[:r.Length], content(i, r.Length)) {
 				t.Fatalf("behind %d: message %d is %d", before, i, r.Got)
 			}
@@ -209,7 +209,7 @@ func TestRestBehindOthers(t *testing.T) {
 
 // TestForgedRest has a peer send what is no part of a message.
 func TestForgedRest(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	s := sessionAt(f.access(0, 1))
 	e := f.e[0]
 	short := func(n int, follow uint64) wire.Record {

@@ -11,13 +11,13 @@ import (
 // no member of the communicators of its former life: a message of a collective that needs
 // it is not waited for, and a message between two ranks is.
 func TestCollectiveFailsWithRestartedMember(t *testing.T) {
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	f.dial(0, 1)
 	f.dial(0, 2)
-	f.settle()
+	f.Settle()
 	f.start(1, 2, 3, 8, nil)
 	f.dial(1, 0)
-	f.settle()
+	f.Settle()
 	if !f.e[0].Gone(1) || !f.e[0].Session(1).Open() {
 		t.Fatal("rank 0 has not met the new life of rank 1")
 	}
@@ -33,7 +33,7 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 	}
 	r := f.receive(0, 1, 2, 1, 8)
 	f.send(1, 0, 2, 1, make([]byte, 8))
-	if f.settle(); !r.Met() || r.Err() != nil {
+	if f.Settle(); !r.Met() || r.Err() != nil {
 		t.Errorf("a message of the new life: over %t, %v", r.Met(), r.Err())
 	}
 	other := &Receive{Context: 1, Source: 2, Tag: MaxTag + 1, Collective: true, Members: []int{0, 2}}
@@ -46,17 +46,17 @@ func TestCollectiveFailsWithRestartedMember(t *testing.T) {
 // TestUnknownFirstLife restarts a rank that nobody has met: its second life is a member to
 // all others. A collective waits for it, as long as it answers, until it leaves.
 func TestUnknownFirstLife(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	f.start(1, 2, 2, 8, nil)
 	f.dial(1, 0)
-	f.settle()
+	f.Settle()
 	r := &Receive{Context: 1, Source: 1, Tag: MaxTag + 1, Collective: true}
 	f.e[0].PostReceive(r)
-	if f.pass(4 * testLimit); f.e[0].Gone(1) || r.Met() {
+	if f.Pass(4 * testLimit); f.e[0].Gone(1) || r.Met() {
 		t.Fatalf("the wait is over: %t, %v", r.Met(), r.Err())
 	}
 	f.e[1].Bye()
-	if f.settle(); !f.e[0].Gone(1) || !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
+	if f.Settle(); !f.e[0].Gone(1) || !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
 		t.Errorf("after the farewell: over %t, %v", r.Met(), r.Err())
 	}
 	f.atRest()

@@ -9,11 +9,11 @@ import (
 // TestRevokeOvertakes loses the frame of a message, after which its sender breaks the
 // communicator: what was sent before can still be received.
 func TestRevokeOvertakes(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	f.dial(0, 1)
-	f.settle()
+	f.Settle()
 	lose := true
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if lose && from == 0 && kindOfFrame(b) == wire.KindData {
 			lose = false
 			return 0
@@ -21,9 +21,9 @@ func TestRevokeOvertakes(t *testing.T) {
 		return 1
 	}
 	f.send(0, 1, 5, 1, content(1, 100))
-	f.settle()
+	f.Settle()
 	f.e[0].Revoke(5, 0)
-	f.pass(1000 * millisecond)
+	f.Pass(1000 * millisecond)
 	if _, broken := f.e[1].Revoked(5); lose || !broken {
 		t.Fatal("nothing was lost, or broken")
 	}
@@ -42,12 +42,12 @@ func TestOnlyMembersRevoke(t *testing.T) {
 	const context, outsider = 100, 2
 	for _, late := range []bool{false, true} {
 		for _, who := range []int{1, outsider} {
-			f := newFabric(t, 4, 8, nil)
+			f := newRanks(t, 4, 8, nil)
 			e, group := f.e[0], []int{0, 1, 3}
 			for rank := 1; rank < 4; rank++ {
 				f.dial(0, rank)
 			}
-			f.settle()
+			f.Settle()
 			if !late {
 				e.OpenContext(context, group)
 			}
@@ -55,13 +55,13 @@ func TestOnlyMembersRevoke(t *testing.T) {
 				r := wire.Record{Code: wire.CodeRevoke, Window: context, Disp: 0} // a second time
 				(*others)(f.e[0]).Request(&e.Session(outsider).Session, r)
 			}
-			f.settle()
+			f.Settle()
 			if _, broken := e.Revoked(context); broken == late && who != outsider {
 				t.Errorf("late %v, rank %d: broken %v before the context is known", late, who, broken)
 			}
 			e.OpenContext(context, group)
 			e.OpenContext(context, group) // a second time changes nothing
-			f.settle()
+			f.Settle()
 			if _, broken := e.Revoked(context); broken != (who != outsider) {
 				t.Errorf("late %v, rank %d: broken %v", late, who, broken)
 			}
@@ -83,20 +83,20 @@ func TestOnlyMembersRevoke(t *testing.T) {
 // nothing is kept of it, and no receive gets it.
 func TestMessagesOfOutsidersAreDropped(t *testing.T) {
 	const context = 100
-	f := newFabric(t, 3, 8, nil)
+	f := newRanks(t, 3, 8, nil)
 	f.e[0].OpenContext(context, []int{0, 1})
 	r := &Receive{Context: context, Source: AnySource, Tag: AnyTag, Members: []int{0, 1}, Buffer: make([]byte, 8)}
 	f.dial(0, 1)
 	f.e[0].PostReceive(r)
 	for i, size := range []int{8, 4000, 20_000} {
 		p := f.send(2, 0, context, i, content(i, size))
-		f.until(1000*millisecond, p.Met)
+		f.Until(1000*millisecond, p.Met)
 	}
-	f.settle()
+	f.Settle()
 	if n := f.e[0].Stats.Outsiders; r.Met() || n != 3 || f.e[0].Usage().Unexpected != 0 {
 		t.Errorf("received %v, %d of outsiders, %+v", r.Met(), n, f.e[0].Usage())
 	}
 	f.send(1, 0, context, 1, content(1, 8))
-	f.until(1000*millisecond, r.Met)
+	f.Until(1000*millisecond, r.Met)
 	f.atRest()
 }

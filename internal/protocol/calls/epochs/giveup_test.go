@@ -53,7 +53,7 @@ func TestUnlockGivenUpGoesOn(t *testing.T) {
 	s.must(0, s.w[0].Lock(window.LockExclusive, 1, 0))
 	s.issue(0, 1, onesided.Call{Code: wire.CodePut, Origin: []byte{7}})
 	s.settle()
-	s.cut = true
+	s.Filter = lost
 	for range 3 {
 		c := s.giveUp(0, s.w[0].Unlock(1))
 		gaveUp(t, &c)
@@ -61,7 +61,7 @@ func TestUnlockGivenUpGoesOn(t *testing.T) {
 			t.Errorf("access while the unlock goes on: %v", err)
 		}
 	}
-	s.cut = false
+	s.Filter = nil
 	for range 100 { // until what was lost has been sent again
 		s.settle()
 	}
@@ -78,7 +78,7 @@ func TestUnlockGivenUpGoesOn(t *testing.T) {
 // never heard of, and says so.
 func TestGivenUpTellsOfTargetsThatHaveNotAnswered(t *testing.T) {
 	s := newStage(t, 2, nil)
-	s.cut = true
+	s.Filter = lost
 	s.must(0, s.w[0].Lock(window.LockShared, 1, 0))
 	for _, begin := range []epochs.Call{s.w[0].Flush("flush", 1, epochs.AtTarget), s.w[0].Unlock(1)} {
 		c := s.giveUp(0, begin)
@@ -154,7 +154,7 @@ func TestGivenUpCallsMeetTheOthers(t *testing.T) {
 	if s.step(0, &c) != epochs.Gathers || c.Met(s.turn(0), nil) != epochs.Over || c.Err() != nil {
 		t.Fatal(c.Err())
 	}
-	s.cut = true
+	s.Filter = lost
 	for _, begin := range []func() epochs.Call{func() epochs.Call { return s.w[0].Fence(window.ModeNoSucceed) }, s.w[0].Free} {
 		c := begin()
 		if c.Name() == "fence" {
@@ -184,10 +184,10 @@ func TestQuietFreeMeetsNobody(t *testing.T) {
 // putWithoutRoom has rank 0 put ones to all of rank 1's window, in an epoch of a lock, until
 // there is no room.
 func putWithoutRoom(s *stage) *epochs.Operation {
-	s.t.Helper()
+	s.T.Helper()
 	s.must(0, s.w[0].Lock(window.LockShared, 1, 0))
 	s.must(0, s.w[0].Flush("flush", 1, epochs.AtTarget))
-	s.cut = true
+	s.Filter = lost
 	o := &epochs.Operation{Call: onesided.Call{Code: wire.CodePut, Origin: bytes.Repeat([]byte{1}, windowSize)}, Name: "put", Target: 1}
 	s.w[0].Used(1)
 	status := s.w[0].Issue(s.turn(0), o, nil)
@@ -195,7 +195,7 @@ func putWithoutRoom(s *stage) *epochs.Operation {
 		status = s.w[0].Issue(s.turn(0), o, nil)
 	}
 	if status != epochs.Waits {
-		s.t.Fatalf("the put does not wait for room: status %d, %v", status, o.Err())
+		s.T.Fatalf("the put does not wait for room: status %d, %v", status, o.Err())
 	}
 	return o
 }
@@ -210,7 +210,7 @@ func TestPutGivenUpHalfWay(t *testing.T) {
 		e.Op != "put" || e.Rank != 1 || e.Class != mpierr.Timeout {
 		t.Errorf("given up: status %d, %v", status, o.Err())
 	}
-	s.cut = false
+	s.Filter = nil
 	for range 100 { // until what was lost has been sent again
 		s.settle()
 	}

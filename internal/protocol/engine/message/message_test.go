@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
@@ -72,16 +73,16 @@ func (k *rank) ForgetContext(uint32)                       {}
 
 // newPair returns two ranks, of which the first has a session with the second, and a
 // function that lets frames pass between them until there are none.
-func newPair() (ranks [2]*rank, settle func()) {
-	slab := [2]*link.Slab{link.HeapSlab(64, 0, 1472), link.HeapSlab(64, 0, 1472)}
+func newPair(t *testing.T) (ranks [2]*rank, settle func()) {
+	f := fabric.New(t, 2)
 	for i := range ranks {
-		k, id := &rank{}, uint64(0)
+		k, id, slab := &rank{}, uint64(0), link.HeapSlab(64, 0, 1472)
 		l := link.New(link.Config{
 			Rank: i, Size: 2, Job: 1, Incarnation: 1, Rand: func() uint64 { id++; return id },
-			Slab: slab[i], RxFrames: 64, Parked: 64, DeadAfter: 1e9,
+			Slab: slab, RxFrames: 64, Parked: 64, DeadAfter: 1e9,
 			Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Upper: k, Stats: &link.Stats{},
 		})
-		l.Now = 1
+		f.Start(i, l, slab)
 		k.Messages = New(l, Config{
 			Rank: i, Size: 2, DeadAfter: 1e9, MaxUnexpected: 1 << 20, Members: k, Counts: &Counts{}, Peer: peerOf,
 			Get: func(from *link.Session, offer uint32, into []byte, r *Receive) {
@@ -91,28 +92,14 @@ func newPair() (ranks [2]*rank, settle func()) {
 		ranks[i] = k
 	}
 	ranks[0].link.Dial(1, 1, 1)
-	return ranks, func() {
-		for moved := true; moved; {
-			moved = false
-			for from, k := range ranks {
-				k.link.Tick()
-				for len(k.link.Output()) > 0 {
-					o := k.link.Output()[0]
-					ranks[1-from].link.Receive(slab[from].Payload(o.Slot)[:o.Len], link.PathID(from))
-					k.link.Took(1)
-					k.link.Reaped([]int32{o.Slot})
-					moved = true
-				}
-			}
-		}
-	}
+	return ranks, f.Settle
 }
 
 // TestMessagesNeedNoWindow sends a short and a long message over links that carry nothing
 // else: the short one travels at once. The layer above is asked for the long one when a
 // receive wants it, and the sender waits until it has been got.
 func TestMessagesNeedNoWindow(t *testing.T) {
-	ranks, settle := newPair()
+	ranks, settle := newPair(t)
 	settle()
 	to := ranks[0].peer(1)
 	short := &Sending{To: to, Context: 1, Tag: 1, Data: []byte("at once")}

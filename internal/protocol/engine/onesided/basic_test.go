@@ -29,7 +29,7 @@ func noise(n int) []byte {
 
 func TestPutGetOfAllSizes(t *testing.T) {
 	for _, size := range []int{1, 7, 8, 100, 1360, 1368, 1369, 1400, 5000, 40_000, 300_000} {
-		f := newFabric(t, 2, 300_016, nil)
+		f := newRanks(t, 2, 300_016, nil)
 		a := f.access(0, 1)
 		data, back := noise(size), make([]byte, size)
 		f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: 16, Origin: data})
@@ -40,7 +40,7 @@ func TestPutGetOfAllSizes(t *testing.T) {
 			t.Fatalf("put of %d bytes left something else in the window", size)
 		}
 		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Disp: 16, Result: back})
-		f.until(1000*millisecond, (*LocalWait)(a).Met)
+		f.Until(1000*millisecond, (*LocalWait)(a).Met)
 		if !bytes.Equal(back, data) {
 			t.Fatalf("get of %d bytes brought something else", size)
 		}
@@ -51,7 +51,7 @@ func TestPutGetOfAllSizes(t *testing.T) {
 // A payload limit that is no multiple of 8, as IPv6 has, with elements that are none either.
 func TestFragmentsFitOddPayloads(t *testing.T) {
 	for _, limit := range []int{1232, 1451, 1452, 1466, 1471} {
-		f := newFabric(t, 2, 64_000, func(c *setup) { c.Slab = link.HeapSlab(64, 0, limit) })
+		f := newRanks(t, 2, 64_000, func(c *setup) { c.Slab = link.HeapSlab(64, 0, limit) })
 		a := f.access(0, 1)
 		for _, b := range []datatype.Basic{datatype.BasicUint8, datatype.BasicUint16, datatype.BasicUint32, datatype.BasicUint64, datatype.BasicComplex128} {
 			clear(f.mem[1])
@@ -80,7 +80,7 @@ func TestFragmentsFitOddPayloads(t *testing.T) {
 }
 
 func TestAtomics(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	old := make([]byte, 8)
 	const u64 = datatype.BasicUint64
@@ -114,7 +114,7 @@ func TestAtomics(t *testing.T) {
 }
 
 func TestRequestsAreFollowed(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	var good, bad Request
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &good})
@@ -122,7 +122,7 @@ func TestRequestsAreFollowed(t *testing.T) {
 	if bad.Met() {
 		t.Fatal("met before any answer")
 	}
-	f.settle()
+	f.Settle()
 	if !good.Met() || good.Err() != nil {
 		t.Errorf("good: %v, %v", good.Met(), good.Err())
 	}
@@ -135,7 +135,7 @@ func TestRequestsAreFollowed(t *testing.T) {
 }
 
 func TestEmptyTransfersSendNothing(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	sent := f.e[0].Stats.Sent
 	for _, code := range []wire.Code{wire.CodePut, wire.CodeGet, wire.CodeAccumulate, wire.CodeGetAccumulate} {
@@ -145,7 +145,7 @@ func TestEmptyTransfersSendNothing(t *testing.T) {
 			t.Errorf("%s of nothing waits", code)
 		}
 	}
-	f.settle()
+	f.Settle()
 	if f.e[0].Stats.Sent != sent {
 		t.Error("a transfer of nothing was sent")
 	}
@@ -178,7 +178,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFabric(t, 2, 64, nil)
+			f := newRanks(t, 2, 64, nil)
 			s := f.access(0, 1).session
 			a := f.e[0].OpenAccess(s, tt.window)
 			tt.call.Access = a
@@ -200,19 +200,19 @@ func TestRefusals(t *testing.T) {
 // The first part of a long get is refused while later parts are still to be
 // issued: those must not travel under the token of an operation that came later.
 func TestRefusedPartEndsTheWholeCall(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	long := Call{Access: a, Code: wire.CodeGet, Disp: 1 << 20, Result: make([]byte, 64<<20)}
 	if done, err := f.e[0].Issue(&long); done || err != nil {
 		t.Fatal("a get of 64 MiB went out at once:", done, err)
 	}
-	f.settle() // the refusals arrive
+	f.Settle() // the refusals arrive
 	result := bytes.Repeat([]byte{0xff}, 48)
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: result})
 	if done, _ := f.e[0].Issue(&long); !done {
 		t.Error("a refused call goes on")
 	}
-	f.settle()
+	f.Settle()
 	if !bytes.Equal(result, make([]byte, 48)) {
 		t.Errorf("the later get holds %x", result)
 	}
@@ -225,11 +225,11 @@ func TestRefusedPartEndsTheWholeCall(t *testing.T) {
 // The refusal of a put is lost, and the acknowledgement arrives before it comes
 // again: the flush waits for the refusal.
 func TestFlushWaitsForLostRefusal(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	acks := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		switch {
 		case from == 1 && kindOfFrame(b) == wire.KindAck:
 			acks++
@@ -239,7 +239,7 @@ func TestFlushWaitsForLostRefusal(t *testing.T) {
 		return 1
 	}
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: 64, Origin: word(1)})
-	f.settle()
+	f.Settle()
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)}) // which nothing but an acknowledgement answers
 	if err := f.flush(f.e[0], a); !errors.Is(err, mpierr.RMARange) || acks == 0 {
 		t.Errorf("after %d acknowledgements: %v", acks, err)
@@ -251,13 +251,13 @@ func TestFlushWaitsForLostRefusal(t *testing.T) {
 // nothing of the path yet; then after the timeout.
 func TestProbes(t *testing.T) {
 	window := &narrowing{8}
-	f := newFabric(t, 2, 64, func(c *setup) { c.Congestion = func() reliable.Congestion { return window } })
+	f := newRanks(t, 2, 64, func(c *setup) { c.Congestion = func() reliable.Congestion { return window } })
 	a := f.access(0, 1)
 	for _, losses := range []int{1, 2} {
 		e := f.e[0]
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			if from == 1 {
-				f.advance(f.now + 20*microsecond)
+				f.Advance(f.Now + 20*microsecond)
 			}
 			return 1
 		}
@@ -265,8 +265,8 @@ func TestProbes(t *testing.T) {
 			f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: word(7)})
 			f.flush(e, a)
 		}
-		before, begin, lost := e.Stats, f.now, 0
-		f.filter = func(from, _ int, b []byte) int {
+		before, begin, lost := e.Stats, f.Now, 0
+		f.Filter = func(from, _ int, b []byte) int {
 			if from == 0 && kindOfFrame(b) == wire.KindData && lost < losses {
 				lost++
 				return 0
@@ -277,7 +277,7 @@ func TestProbes(t *testing.T) {
 		if err := f.flush(e, a); err != nil {
 			t.Fatal(err)
 		}
-		probes, timeouts, took := e.Stats.Probes-before.Probes, e.Stats.Timeouts-before.Timeouts, f.now-begin
+		probes, timeouts, took := e.Stats.Probes-before.Probes, e.Stats.Timeouts-before.Timeouts, f.Now-begin
 		if probes != 1 || timeouts != uint64(losses-1) || (took < millisecond) != (losses == 1) {
 			t.Errorf("%d losses: %d probes and %d timeouts in %d µs", losses, probes, timeouts, took/1000)
 		}
@@ -285,7 +285,7 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%d losses: the window is %d", losses, window.window)
 		}
 	}
-	f.filter = nil
+	f.Filter = nil
 	f.atRest()
 }
 
@@ -299,13 +299,13 @@ func (n *narrowing) Window() int { return n.window }
 // TestFirstOfTheLost fills the target's parking lot, and the window with bundles
 // that find no room there, while the one that all of them wait for was lost.
 func TestFirstOfTheLost(t *testing.T) {
-	f := newFabric(t, 2, 1<<16, func(c *setup) {
+	f := newRanks(t, 2, 1<<16, func(c *setup) {
 		c.Parked = 3
 		c.Congestion = func() reliable.Congestion { return &narrowing{8} }
 	})
 	a := f.access(0, 1)
 	sent := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 1 || kindOfFrame(b) != wire.KindData {
 			return 1
 		}

@@ -13,14 +13,14 @@ import (
 // checked is three ranks with windows in checking mode, and the accesses of ranks
 // 0 and 2, and of 1 itself, to the window of rank 1.
 type checked struct {
-	*fabric
+	*ranks
 	a     [3]*Access
 	found []window.Conflict
 }
 
 func newChecked(t testing.TB, change func(*setup)) *checked {
 	c := &checked{}
-	c.fabric = newFabric(t, 3, 1<<16, func(cfg *setup) {
+	c.ranks = newRanks(t, 3, 1<<16, func(cfg *setup) {
 		if change != nil {
 			change(cfg)
 		}
@@ -52,70 +52,70 @@ func (c *checked) checker() *window.Checker { return c.e[1].Windows().Lookup(tes
 // do issues a call and waits until the target has applied it, without a word to
 // the checker.
 func (c *checked) do(rank int, call Call) {
-	c.t.Helper()
+	c.T.Helper()
 	call.Access = c.a[rank]
 	c.issue(c.e[rank], &call)
-	c.pass(millisecond)
-	c.until(10_000*millisecond, func() bool {
+	c.Pass(millisecond)
+	c.Until(10_000*millisecond, func() bool {
 		s := c.a[rank].session
 		return s == nil || c.a[rank].lock == locking || c.a[rank].pending == 0 && c.a[rank].lastSeq < s.Acked(link.Request)
 	})
 }
 
 func (c *checked) put(rank int, disp uint64, n int) {
-	c.t.Helper()
+	c.T.Helper()
 	c.do(rank, Call{Code: wire.CodePut, Disp: disp, Origin: make([]byte, n)})
 }
 
 func (c *checked) get(rank int, disp uint64, n int, r *Request) {
-	c.t.Helper()
+	c.T.Helper()
 	c.do(rank, Call{Code: wire.CodeGet, Disp: disp, Result: make([]byte, n), Request: r})
 }
 
 func (c *checked) add(rank int, op datatype.Op, disp uint64) {
-	c.t.Helper()
+	c.T.Helper()
 	c.do(rank, Call{Code: wire.CodeGetAccumulate, Op: op, Basic: datatype.BasicInt64, Disp: disp, Origin: word(1), Result: make([]byte, 8)})
 }
 
 func (c *checked) flushAll(rank int) {
-	c.t.Helper()
+	c.T.Helper()
 	if err := c.flush(c.e[rank], c.a[rank]); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 }
 
 func (c *checked) flushLocal(rank int) {
-	c.t.Helper()
+	c.T.Helper()
 	c.e[rank].FlushLocal(c.a[rank])
-	c.until(10_000*millisecond, (*LocalWait)(c.a[rank]).Met)
+	c.Until(10_000*millisecond, (*LocalWait)(c.a[rank]).Met)
 }
 
 func (c *checked) lock(rank int, exclusive bool) {
-	c.t.Helper()
-	c.until(10_000*millisecond, func() bool { return c.e[rank].Lock(c.a[rank], exclusive) })
+	c.T.Helper()
+	c.Until(10_000*millisecond, func() bool { return c.e[rank].Lock(c.a[rank], exclusive) })
 }
 
 // every puts 8 bytes at every stride of them, 100 times.
 func (c *checked) every(rank, stride int) {
-	c.t.Helper()
+	c.T.Helper()
 	typ := committed(datatype.Vector(100, 1, stride/8, datatype.Uint64))
 	c.do(rank, Call{Code: wire.CodePut, Typed: c.e[rank].Typed(&Local{Mem: make([]byte, 800)}, &Local{}, typ, 1, 800)})
 }
 
 // lockPut asks for the exclusive lock, and has a put travel with it.
 func (c *checked) lockPut(rank int, disp uint64, n int) {
-	c.t.Helper()
+	c.T.Helper()
 	c.lock(rank, true)
 	call := Call{Access: c.a[rank], Code: wire.CodePut, Disp: disp, Origin: make([]byte, n)}
 	if done, err := c.e[rank].Issue(&call); !done || err != nil {
-		c.t.Fatal(done, err)
+		c.T.Fatal(done, err)
 	}
 }
 
 func (c *checked) unlock(rank int) {
-	c.t.Helper()
-	c.until(10_000*millisecond, func() bool { return c.e[rank].Unlock(c.a[rank]) })
-	c.until(10_000*millisecond, (*UnlockWait)(c.a[rank]).Met)
+	c.T.Helper()
+	c.Until(10_000*millisecond, func() bool { return c.e[rank].Unlock(c.a[rank]) })
+	c.Until(10_000*millisecond, (*UnlockWait)(c.a[rank]).Met)
 	c.a[rank].Unlocked()
 }
 
@@ -184,7 +184,7 @@ func TestCheckingMode(t *testing.T) {
 			c.put(0, 0, 8)
 			c.lockPut(2, 0, 8)
 			c.unlock(0)
-			c.pass(10 * millisecond)
+			c.Pass(10 * millisecond)
 			c.unlock(2)
 		}},
 		{"a flush that travels with a lock", "", func(c *checked) {
@@ -192,9 +192,9 @@ func TestCheckingMode(t *testing.T) {
 			c.put(0, 0, 8)
 			c.lockPut(2, 0, 8)
 			c.e[2].Flush(c.a[2])
-			c.pass(10 * millisecond)
+			c.Pass(10 * millisecond)
 			c.unlock(0)
-			c.until(10_000*millisecond, (*FlushWait)(c.a[2]).Met)
+			c.Until(10_000*millisecond, (*FlushWait)(c.a[2]).Met)
 			c.put(0, 0, 8)
 			c.unlock(2)
 		}},
@@ -202,14 +202,14 @@ func TestCheckingMode(t *testing.T) {
 			c.lock(0, true)
 			c.put(0, 0, 8)
 			c.lockPut(2, 0, 8)
-			c.pass(10 * millisecond)
+			c.Pass(10 * millisecond)
 			c.e[2].Flush(c.a[2])
-			c.pass(10 * millisecond)
+			c.Pass(10 * millisecond)
 			if (*FlushWait)(c.a[2]).Met() {
-				c.t.Error("the flush did not wait for the lock")
+				c.T.Error("the flush did not wait for the lock")
 			}
 			c.unlock(0)
-			c.until(10_000*millisecond, (*FlushWait)(c.a[2]).Met)
+			c.Until(10_000*millisecond, (*FlushWait)(c.a[2]).Met)
 			c.put(0, 0, 8)
 			c.unlock(2)
 		}},
@@ -266,7 +266,7 @@ func TestCheckingMode(t *testing.T) {
 func TestMarksAreReliable(t *testing.T) {
 	c := newChecked(t, func(cfg *setup) { cfg.Slab = link.HeapSlab(32, 0, 1472) })
 	n := 0
-	c.filter = func(_, _ int, _ []byte) int {
+	c.Filter = func(_, _ int, _ []byte) int {
 		n++
 		return []int{1, 1, 0, 1, 2}[n%5]
 	}
@@ -282,7 +282,7 @@ func TestMarksAreReliable(t *testing.T) {
 	if len(c.found) > 0 {
 		t.Errorf("found %v", c.found[0].Err())
 	}
-	c.filter = nil
+	c.Filter = nil
 	c.atRest()
 }
 
@@ -292,8 +292,8 @@ func TestCheckerForgetsTheDead(t *testing.T) {
 	c.put(0, 0, 8)
 	c.e[1].Session(0).Watch(1)
 	c.e[1].Session(0).Await()
-	c.cut[0] = true
-	c.until(20_000*millisecond, func() bool { return c.e[1].Session(0).Err() != nil })
+	c.Cut[0] = true
+	c.Until(20_000*millisecond, func() bool { return c.e[1].Session(0).Err() != nil })
 	c.put(2, 0, 8)
 	if len(c.found) > 0 || c.checker().Spans() != 1 {
 		t.Errorf("found %v, %d ranges remembered", c.found, c.checker().Spans())

@@ -9,12 +9,12 @@ import (
 // TestPostAndCompleteWaitForNoRoom fills what there is room for to a peer that does not
 // answer, and posts to it and completes there: both arrive when it answers again.
 func TestPostAndCompleteWaitForNoRoom(t *testing.T) {
-	f := newFabric(t, 2, 4096, nil)
+	f := newRanks(t, 2, 4096, nil)
 	e, a, b := f.e[0], f.access(0, 1), f.access(1, 0)
 	f.e[1].Post(b, false)
 	e.Start(a)
-	f.settle()
-	f.cut[1] = true
+	f.Settle()
+	f.Cut[1] = true
 	for done, err := true, error(nil); done; {
 		done, err = e.Issue(&Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1024)})
 		if err != nil {
@@ -25,9 +25,9 @@ func TestPostAndCompleteWaitForNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Post(a, false)
-	f.pass(100 * millisecond)
-	f.cut[1] = false
-	f.until(10_000*millisecond, func() bool { return !b.Exposing() && b.posts == 1 })
+	f.Pass(100 * millisecond)
+	f.Cut[1] = false
+	f.Until(10_000*millisecond, func() bool { return !b.Exposing() && b.posts == 1 })
 	if err := f.flush(e, a); err != nil {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 // TestFetchesAreForgotten gets what a peer offers many times, and something else that it
 // does not: each ends once, and the rank keeps nothing of them.
 func TestFetchesAreForgotten(t *testing.T) {
-	f := newFabric(t, 2, 8, nil)
+	f := newRanks(t, 2, 8, nil)
 	s := f.access(0, 1).session
 	kept := len(s.access)
 	into := make([]byte, wire.MaxPart+1)
@@ -21,8 +21,8 @@ func TestFetchesAreForgotten(t *testing.T) {
 			id, want = offer+1, mpierr.Win
 		}
 		f.e[0].Fetch(s, id, into, &ends)
-		f.until(1000*millisecond, func() bool { return len(ends) > 0 })
-		if f.settle(); len(ends) != 1 || (ends[0] == nil) != (want == mpierr.Success) || ends[0] != nil && ends[0].Class != want {
+		f.Until(1000*millisecond, func() bool { return len(ends) > 0 })
+		if f.Settle(); len(ends) != 1 || (ends[0] == nil) != (want == mpierr.Success) || ends[0] != nil && ends[0].Class != want {
 			t.Fatalf("%#x ends with %v", id, ends)
 		}
 	}

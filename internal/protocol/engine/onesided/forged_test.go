@@ -11,7 +11,7 @@ import (
 
 // TestForgedRequests has a peer ask for what no origin asks for.
 func TestForgedRequests(t *testing.T) {
-	f := newFabric(t, 2, 4096, nil)
+	f := newRanks(t, 2, 4096, nil)
 	s := f.access(0, 1).session
 	e := f.e[0]
 	part := func(want uint32) []byte {
@@ -67,11 +67,11 @@ func TestForgedRequests(t *testing.T) {
 
 // TestRelaxedIsNotOrdered has accumulates that need no order go without.
 func TestRelaxedIsNotOrdered(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	for _, relaxed := range []bool{false, true} {
 		ordered := false
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			ordered = ordered || from == 0 && b[6]&wire.FlagOrdered != 0
 			return 1
 		}

@@ -33,7 +33,7 @@ func FuzzTypedRequests(f *testing.F) {
 		for i := range whole {
 			whole[i] = 0xa5
 		}
-		fb := newFabric(t, 2, 8, func(c *setup) {
+		fb := newRanks(t, 2, 8, func(c *setup) {
 			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+size]), Size: size, DispUnit: 1, GroupSize: 2,
 				Checker: window.NewChecker(testWindow+1, 1)})
 			if err == nil {
@@ -59,7 +59,7 @@ func FuzzTypedRequests(f *testing.F) {
 			send(wire.Record{Code: wire.Code(code), Basic: basic, Op: op, Flags: wire.FlagTyped, Window: testWindow + 1, Token: 1, Disp: disp}, b)
 		}
 		for range 200 { // a get may ask for a lot
-			if !fb.step() {
+			if !fb.Step() {
 				break
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
@@ -19,6 +20,7 @@ type setup struct {
 	Slab                 *link.Slab
 	Windows              *window.Table
 	RxFrames, Parked     int
+	Joins, JoinedRoom    int
 	MaxOps, MaxTypeBytes int
 	DeadAfter            int64
 	Congestion           func() reliable.Congestion
@@ -48,7 +50,7 @@ func newRank(c setup) *rank {
 	def(&c.MaxOps, 8192)
 	def(&c.MaxTypeBytes, 64<<20)
 	if c.Parked = max(c.Parked, 3*(c.Size-1)); c.DeadAfter == 0 {
-		c.DeadAfter = 5000 * millisecond
+		c.DeadAfter = testLimit
 	}
 	if c.Congestion == nil {
 		c.Congestion = func() reliable.Congestion { return reliable.NewAIMD() }
@@ -56,7 +58,7 @@ func newRank(c setup) *rank {
 	k := &rank{cfg: c}
 	k.Link = link.New(link.Config{
 		Rank: c.Rank, Size: c.Size, Job: c.Job, Incarnation: c.Incarnation, Rand: c.Rand, Slab: c.Slab,
-		RxFrames: c.RxFrames, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion, Seek: func(int) {},
+		RxFrames: c.RxFrames, Joins: c.Joins, JoinedRoom: c.JoinedRoom, Parked: c.Parked, DeadAfter: c.DeadAfter, Congestion: c.Congestion, Seek: func(int) {},
 		Upper: (*upper)(k), Stats: &k.Stats.Stats,
 	})
 	k.Operations = New(k.Link, Config{
@@ -135,17 +137,11 @@ func (nobody) Offered(_ *link.Session, id uint32) (data []byte, ok bool) {
 	return make([]byte, wire.MaxPart+1), id == offer
 }
 
-// fabric joins a few ranks without threads or a clock: frames arrive at once,
-// in order, unless filter says otherwise. A path is the rank that it leads to.
-type fabric struct {
-	t      testing.TB
-	now    int64
-	e      []*rank
-	mem    [][]byte
-	cut    []bool // frames from and to these ranks vanish
-	filter func(from, to int, payload []byte) (copies int)
-	frames int // delivered
-	reaped [1]int32
+// ranks are a few ranks that a fabric joins.
+type ranks struct {
+	*fabric.Fabric
+	e   []*rank
+	mem [][]byte
 }
 
 const (
@@ -153,188 +149,81 @@ const (
 
 	testWindow = 7
 	testJob    = 0x10b
+	testLimit  = 5000 * millisecond // setup.DeadAfter by default
 )
 
-func newFabric(t testing.TB, ranks, memory int, change func(*setup)) *fabric {
-	f := &fabric{t: t, now: 1000, e: make([]*rank, ranks), mem: make([][]byte, ranks), cut: make([]bool, ranks)}
-	for r := range ranks {
-		f.start(r, 1, ranks, memory, change)
+func newRanks(t testing.TB, n, memory int, change func(*setup)) *ranks {
+	f := &ranks{Fabric: fabric.New(t, n), e: make([]*rank, n), mem: make([][]byte, n)}
+	f.Rank = func(r int) string { return fmt.Sprintf("%+v %+v", f.e[r].Usage(), f.e[r].Stats) }
+	for r := range n {
+		f.start(r, 1, n, memory, change)
 	}
 	return f
 }
 
 // start gives rank a new life.
-func (f *fabric) start(rank int, incarnation uint64, ranks, memory int, change func(*setup)) {
+func (f *ranks) start(rank int, incarnation uint64, size, memory int, change func(*setup)) {
 	f.mem[rank] = make([]byte, memory)
 	w, err := window.New(window.Config{
 		ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[rank]),
-		Size: memory, DispUnit: 1, GroupSize: ranks,
+		Size: memory, DispUnit: 1, GroupSize: size,
 	})
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	windows := &window.Table{}
 	if err := windows.Add(w); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	id := uint64(rank+1)<<32 + incarnation<<20
 	c := setup{
-		Rank: rank, Size: ranks, Job: testJob, Incarnation: incarnation, Windows: windows,
+		Rank: rank, Size: size, Job: testJob, Incarnation: incarnation, Windows: windows,
 		Slab: link.HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id },
 	}
 	if change != nil {
 		change(&c)
 	}
 	f.e[rank] = newRank(c)
-	f.e[rank].Now = f.now
+	f.Start(rank, f.e[rank].Link, c.Slab)
 }
 
-// advance lets time pass until t.
-func (f *fabric) advance(t int64) {
-	f.now = t
-	for _, e := range f.e {
-		e.Now = t
-	}
-}
-
-// step lets every engine act and delivers what they send; it reports whether
-// anything was sent.
-func (f *fabric) step() bool {
-	moved := false
-	for from, e := range f.e {
-		e.Tick()
-		e.Announcements()
-		for len(e.Output()) > 0 {
-			moved = true
-			o := e.Output()[0]
-			f.deliver(from, int(o.Path), e.cfg.Slab.Payload(o.Slot)[:o.Len])
-			e.Took(1)
-			f.reaped[0] = o.Slot
-			e.Reaped(f.reaped[:])
-		}
-	}
-	return moved
-}
-
-func (f *fabric) deliver(from, to int, payload []byte) {
-	if f.cut[from] || f.cut[to] {
-		return
-	}
-	copies := 1
-	if f.filter != nil {
-		copies = f.filter(from, to, payload)
-	}
-	for range copies {
-		f.frames++
-		f.e[to].Receive(payload, link.PathID(from))
-	}
-}
-
-// settle runs without letting time pass until nothing moves.
-func (f *fabric) settle() {
-	for range 10_000 {
-		if !f.step() {
-			return
-		}
-	}
-	f.t.Fatal("the engines never come to rest")
-}
-
-// until lets time pass until done, at most limit.
-func (f *fabric) until(limit int64, done func() bool) {
-	f.t.Helper()
-	end := f.now + limit
-	for range 1_000_000 {
-		f.settle()
-		if done() {
-			return
-		}
-		next := link.Never
-		for _, e := range f.e {
-			next = min(next, e.Deadline())
-		}
-		if next == link.Never || next > end {
-			f.t.Fatalf("not done after %d ms (next deadline %d, now %d)\n%s", limit/millisecond, next, f.now, f.describe())
-		}
-		f.advance(max(f.now+1, next))
-	}
-	f.t.Fatal("the engines are busy without end")
-}
-
-func (f *fabric) describe() (s string) {
-	for r, e := range f.e {
-		s += fmt.Sprintf("rank %d: %+v\n        %+v\n", r, e.Usage(), e.Stats)
-	}
-	return s
-}
-
-// pass lets time go by.
-func (f *fabric) pass(d int64) {
-	f.t.Helper()
-	for n, end := 0, f.now+d; ; n++ {
-		if n > 100_000 {
-			f.t.Fatalf("the engines are busy without end\n%s", f.describe())
-		}
-		f.settle()
-		next := end
-		for _, e := range f.e {
-			next = min(next, e.Deadline())
-		}
-		if f.now >= end {
-			return
-		}
-		f.advance(max(f.now+1, next))
-	}
-}
-
-func (f *fabric) dial(from, to int) *Peer {
+func (f *ranks) dial(from, to int) *Peer {
 	return f.e[from].Dial(to, link.PathID(to), f.e[to].cfg.Incarnation)
 }
 
 // access dials and returns from's access to the window at to.
-func (f *fabric) access(from, to int) *Access {
+func (f *ranks) access(from, to int) *Access {
 	a := f.e[from].OpenAccess(f.dial(from, to), testWindow)
-	f.until(1000*millisecond, func() bool { return a.session.Open() })
+	f.Until(1000*millisecond, func() bool { return a.session.Open() })
 	return a
 }
 
-func (f *fabric) issue(e *rank, c *Call) {
-	f.t.Helper()
-	f.until(10_000*millisecond, func() bool {
+func (f *ranks) issue(e *rank, c *Call) {
+	f.T.Helper()
+	f.Until(10_000*millisecond, func() bool {
 		done, err := e.Issue(c)
 		if err != nil {
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 		return done
 	})
 }
 
-func (f *fabric) flush(e *rank, a *Access) error {
-	f.t.Helper()
+func (f *ranks) flush(e *rank, a *Access) error {
+	f.T.Helper()
 	e.Flush(a)
-	f.until(10_000*millisecond, (*FlushWait)(a).Met)
+	f.Until(10_000*millisecond, (*FlushWait)(a).Met)
 	return a.TakeError()
 }
 
-// atRest fails the test unless no engine holds anything. Ranks that are cut off
+// atRest fails the test unless no rank holds anything. Ranks that are cut off
 // are left out.
-func (f *fabric) atRest() {
-	f.t.Helper()
-	f.pass(20_000 * millisecond)
+func (f *ranks) atRest() {
+	f.T.Helper()
+	f.AtRest()
 	for r, e := range f.e {
-		if f.cut[r] {
-			continue
-		}
-		u := e.Usage()
-		u.Sessions, u.TypeBytes = 0, 0
-		if want := (usage{Slots: e.cfg.Slab.Slots, FreeSlots: e.cfg.Slab.Slots}); u != want {
-			f.t.Errorf("rank %d still holds something: %+v\n%s", r, u, f.describe())
-		}
-		if e.waiting != 0 {
-			f.t.Errorf("rank %d counts %d requests that wait for its locks", r, e.waiting)
-		}
-		if e.Deadline() != link.Never {
-			f.t.Errorf("rank %d has a deadline in %d ns", r, e.Deadline()-f.now)
+		if u := e.Usage(); !f.Cut[r] && (u.Operations+u.LockWaits != 0 || e.waiting != 0) {
+			f.T.Errorf("rank %d still holds something: %+v, and counts %d requests that wait for its locks\n%s", r, u, e.waiting, f.Describe())
 		}
 	}
 }

@@ -27,11 +27,11 @@ func forgery(s *Peer, r *wire.Record, data []byte, change func(*wire.Header)) []
 }
 
 // lockAndGet asks for a lock, and has a get travel with it.
-func lockAndGet(f *fabric, a *Access) {
-	f.t.Helper()
+func lockAndGet(f *ranks, a *Access) {
+	f.T.Helper()
 	f.e[0].Lock(a, true)
 	if done, err := f.e[0].Issue(&Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}); !done || err != nil {
-		f.t.Fatal(done, err)
+		f.T.Fatal(done, err)
 	}
 }
 
@@ -40,27 +40,27 @@ func lockAndGet(f *fabric, a *Access) {
 // lives and answers all else.
 func TestForgedFrameHangsNoCall(t *testing.T) {
 	far := func(h *wire.Header) { h.Packet = 1 << 20 } // further than any that was sent
-	for name, issue := range map[string]func(f *fabric, a *Access){
-		"get": func(f *fabric, a *Access) {
+	for name, issue := range map[string]func(f *ranks, a *Access){
+		"get": func(f *ranks, a *Access) {
 			f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 		},
-		"lock":         func(f *fabric, a *Access) { f.e[0].Lock(a, true) },
+		"lock":         func(f *ranks, a *Access) { f.e[0].Lock(a, true) },
 		"lock and get": lockAndGet,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, change := range []func(*wire.Header){nil, far} {
-				f := newFabric(t, 2, 64, nil)
+				f := newRanks(t, 2, 64, nil)
 				a := f.access(0, 1)
-				f.pass(millisecond)
+				f.Pass(millisecond)
 				f.e[1].Receive(forgery(a.session, &wire.Record{Code: wire.CodePing}, nil, change), 0)
 				issue(f, a)
 				f.e[0].Flush(a)
-				f.pass(f.e[0].cfg.DeadAfter)
+				f.Pass(f.e[0].cfg.DeadAfter)
 				if change != nil { // the peer's acknowledgements make no sense any more
-					f.pass(1000 * millisecond)
+					f.Pass(1000 * millisecond)
 				}
 				if err := a.TakeError(); !a.session.Dead() || !errors.Is(err, mpierr.ProcFailed) || change == nil && !errors.Is(err, errUnknown) {
-					t.Errorf("the call has not ended: %v, %s", err, f.describe())
+					t.Errorf("the call has not ended: %v, %s", err, f.Describe())
 				}
 			}
 		})
@@ -70,10 +70,10 @@ func TestForgedFrameHangsNoCall(t *testing.T) {
 // TestPeerThatAnswersNothingIsGivenUp has a peer apply all that it is sent, and lose its
 // answers.
 func TestPeerThatAnswersNothingIsGivenUp(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.filter = func(from, _ int, b []byte) int {
+	f.Pass(millisecond)
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if from == 1 && h.Decode(b) == wire.OK && h.Kind == wire.KindData {
 			h.Kind = wire.KindAck
@@ -86,80 +86,80 @@ func TestPeerThatAnswersNothingIsGivenUp(t *testing.T) {
 	}
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
 	f.e[0].Flush(a)
-	f.pass(f.e[0].cfg.DeadAfter * 5 / 4)
+	f.Pass(f.e[0].cfg.DeadAfter * 5 / 4)
 	if err := a.TakeError(); !a.session.Dead() || !errors.Is(err, mpierr.ProcFailed) {
-		t.Errorf("the call has not ended: %v, %s", err, f.describe())
+		t.Errorf("the call has not ended: %v, %s", err, f.Describe())
 	}
 }
 
 // TestForgedRefusalsHangNoFlush has a forged frame say that the peer has refused more
 // requests than it has.
 func TestForgedRefusalsHangNoFlush(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.e[0].Receive(forgery(f.e[1].Session(0), &wire.Record{Code: wire.CodePing}, nil, func(h *wire.Header) { h.Refusals = 7 }), 1)
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
 	f.e[0].Flush(a)
-	f.pass(f.e[0].cfg.DeadAfter)
+	f.Pass(f.e[0].cfg.DeadAfter)
 	if err := a.TakeError(); !(*FlushWait)(a).Met() || !errors.Is(err, errUntold) {
-		t.Errorf("the flush has not ended: %v, %s", err, f.describe())
+		t.Errorf("the flush has not ended: %v, %s", err, f.Describe())
 	}
 }
 
 // TestQueuedLocksAreKnown has locks wait as long as others hold them, with operations behind
 // them, while the peer is asked about them again and again.
 func TestQueuedLocksAreKnown(t *testing.T) {
-	f := newFabric(t, 3, 64, nil)
+	f := newRanks(t, 3, 64, nil)
 	held, a := f.access(2, 1), f.access(0, 1)
 	f.e[2].Lock(held, true)
 	f.e[2].Flush(held)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	lockAndGet(f, a)
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)}) // kept back
 	f.e[0].Flush(a)
 	for range 60 {
-		f.pass(1000 * millisecond)
+		f.Pass(1000 * millisecond)
 	}
 	if a.session.Dead() || a.lock != locking {
-		t.Fatalf("the lock is not waited for: %v, %s", a.TakeError(), f.describe())
+		t.Fatalf("the lock is not waited for: %v, %s", a.TakeError(), f.Describe())
 	}
 	f.e[2].Unlock(held)
 	f.e[2].Flush(held)
-	f.pass(10_000 * millisecond)
+	f.Pass(10_000 * millisecond)
 	if err := a.TakeError(); !(*FlushWait)(a).Met() || a.lock != locked || err != nil {
-		t.Errorf("the lock was not granted: %v, %s", err, f.describe())
+		t.Errorf("the lock was not granted: %v, %s", err, f.Describe())
 	}
 }
 
 // inQueue returns a fabric whose rank 0 waits for the lock of rank 1, which rank 2 holds, with
 // a get behind it.
-func inQueue(t *testing.T, change func(*setup)) (*fabric, *Access) {
-	f := newFabric(t, 3, 64, change)
+func inQueue(t *testing.T, change func(*setup)) (*ranks, *Access) {
+	f := newRanks(t, 3, 64, change)
 	held, a := f.access(2, 1), f.access(0, 1)
 	f.e[2].Lock(held, true)
 	f.e[2].Flush(held)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	lockAndGet(f, a)
 	f.e[0].Flush(a)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	return f, a
 }
 
 // TestTrafficBesideALockEndsNoSession has a lock wait while requests and answers of others are
 // under way whenever the origin looks, so that it can hardly ask.
 func TestTrafficBesideALockEndsNoSession(t *testing.T) {
-	for name, traffic := range map[string]func(f *fabric, back *Access){
-		"requests of the origin": func(f *fabric, back *Access) {
+	for name, traffic := range map[string]func(f *ranks, back *Access){
+		"requests of the origin": func(f *ranks, back *Access) {
 			s := f.e[0].Session(1)
 			if i := s.Room(link.Request, 0); i != link.None {
 				f.e[0].Link.Append(i, &wire.Record{Code: wire.CodePing}, 0)
 			}
 			f.e[0].Tick()
 		},
-		"requests of the target": func(f *fabric, back *Access) {
+		"requests of the target": func(f *ranks, back *Access) {
 			if done, err := f.e[1].Issue(&Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)}); !done || err != nil {
-				f.t.Fatal(done, err)
+				f.T.Fatal(done, err)
 			}
 			f.e[1].Flush(back)
 			for e := f.e[1]; ; { // rank 0 answers, and its frame is under way
@@ -167,7 +167,7 @@ func TestTrafficBesideALockEndsNoSession(t *testing.T) {
 					break
 				}
 				o := e.Output()[0]
-				f.deliver(1, int(o.Path), e.cfg.Slab.Payload(o.Slot)[:o.Len])
+				f.Deliver(1, int(o.Path), e.cfg.Slab.Payload(o.Slot)[:o.Len])
 				e.Took(1)
 				e.Reaped([]int32{o.Slot})
 			}
@@ -179,11 +179,11 @@ func TestTrafficBesideALockEndsNoSession(t *testing.T) {
 			back := f.access(1, 0)
 			for range 1500 {
 				traffic(f, back)
-				f.advance(f.now + 10*millisecond)
+				f.Advance(f.Now + 10*millisecond)
 				f.e[0].Tick()
-				f.settle()
+				f.Settle()
 			}
-			f.pass(6000 * millisecond)
+			f.Pass(6000 * millisecond)
 			if a.session.Dead() {
 				t.Errorf("a healthy session ended: %v", a.TakeError())
 			}
@@ -195,18 +195,18 @@ func TestTrafficBesideALockEndsNoSession(t *testing.T) {
 // stopped meanwhile, so that all of them are to be asked at once.
 func TestManyLocksInQueues(t *testing.T) {
 	const targets = 200
-	f := newFabric(t, targets+1, 64, nil)
+	f := newRanks(t, targets+1, 64, nil)
 	var all []*Access
 	for r := 1; r <= targets; r++ {
 		f.e[r].Lock(f.e[r].OpenLocal(f.e[r].Windows().Lookup(testWindow)), true)
 		all = append(all, f.access(0, r))
 	}
 	for _, a := range all {
-		f.until(1000*millisecond, func() bool { return f.e[0].LockPassing(a, f.now) })
-		f.pass(millisecond)
+		f.Until(1000*millisecond, func() bool { return f.e[0].LockPassing(a, f.Now) })
+		f.Pass(millisecond)
 	}
-	f.advance(f.now + 2000*millisecond)
-	f.pass(20_000 * millisecond)
+	f.Advance(f.Now + 2000*millisecond)
+	f.Pass(20_000 * millisecond)
 	for _, a := range all {
 		if a.session.Dead() {
 			t.Fatalf("a healthy session ended: %v", a.TakeError())
@@ -217,16 +217,16 @@ func TestManyLocksInQueues(t *testing.T) {
 // TestManyLocksAtOneTarget has an origin wait for more locks of a target than a frame can ask
 // about.
 func TestManyLocksAtOneTarget(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	s := f.dial(0, 1)
-	f.until(1000*millisecond, s.Open)
+	f.Until(1000*millisecond, s.Open)
 	for id := range uint32(100) {
 		w, a := f.expose(1000+id, 8)
 		f.e[1].Lock(f.e[1].OpenLocal(w), true)
-		f.until(1000*millisecond, func() bool { return f.e[0].LockPassing(a, f.now) })
-		f.pass(millisecond)
+		f.Until(1000*millisecond, func() bool { return f.e[0].LockPassing(a, f.Now) })
+		f.Pass(millisecond)
 	}
-	f.pass(30_000 * millisecond)
+	f.Pass(30_000 * millisecond)
 	if s.Dead() {
 		t.Errorf("a healthy session ended: %v", s.Failure())
 	}
@@ -235,22 +235,22 @@ func TestManyLocksAtOneTarget(t *testing.T) {
 // TestForgedFrameBesideOthers has a forged frame take the sequence of one get while others are
 // answered: that one ends with an error, too.
 func TestForgedFrameBesideOthers(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.e[1].Receive(forgery(a.session, &wire.Record{Code: wire.CodePing}, nil, nil), 0)
 	var lost Request
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &lost})
 	f.e[0].Flush(a)
-	begin := f.now
-	for !lost.Met() && f.now-begin < f.e[0].cfg.DeadAfter {
+	begin := f.Now
+	for !lost.Met() && f.Now-begin < f.e[0].cfg.DeadAfter {
 		if done, err := f.e[0].Issue(&Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &Request{}}); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		f.e[0].Tick()
-		f.advance(f.now + 10*millisecond)
+		f.Advance(f.Now + 10*millisecond)
 		f.e[0].Tick()
-		f.settle()
+		f.Settle()
 	}
 	if !errors.Is(lost.Err(), errUnknown) {
 		t.Errorf("the call has not ended: %v", lost.Err())
@@ -258,14 +258,14 @@ func TestForgedFrameBesideOthers(t *testing.T) {
 }
 
 // expose gives rank 1 another window, and returns the access of rank 0 to it.
-func (f *fabric) expose(id uint32, size int) (w *window.Window, a *Access) {
-	f.t.Helper()
+func (f *ranks) expose(id uint32, size int) (w *window.Window, a *Access) {
+	f.T.Helper()
 	w, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(make([]byte, size)), Size: size, DispUnit: 1, GroupSize: len(f.e)})
 	if err == nil {
 		err = f.e[1].Windows().Add(w)
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return w, f.e[0].OpenAccess(f.dial(0, 1), id)
 }
@@ -284,23 +284,23 @@ func TestInquiriesOnBadPaths(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, uint64(delay)))
 		var under []late
 		arrives := false
-		f.filter = func(from, to int, b []byte) int {
+		f.Filter = func(from, to int, b []byte) int {
 			if arrives || from == 2 || to == 2 {
 				return 1
 			}
 			for range (random.IntN(8) + 5) / 6 { // now and then none: it is lost; or two
-				under = append(under, late{f.now + (delay+random.Int64N(delay))*millisecond/2, from, to, bytes.Clone(b)})
+				under = append(under, late{f.Now + (delay+random.Int64N(delay))*millisecond/2, from, to, bytes.Clone(b)})
 			}
 			return 0
 		}
 		var calls []*Call
 		for n := range 6000 {
-			f.pass(10 * millisecond)
+			f.Pass(10 * millisecond)
 			for i := 0; i < len(under); i++ {
-				if l := under[i]; l.at <= f.now {
+				if l := under[i]; l.at <= f.Now {
 					under = append(under[:i], under[i+1:]...)
 					arrives = true
-					f.deliver(l.from, l.to, l.b)
+					f.Deliver(l.from, l.to, l.b)
 					arrives = false
 					i--
 				}
@@ -331,7 +331,7 @@ func TestInquiriesOnBadPaths(t *testing.T) {
 // TestOperationsByTarget has operations at several targets begin and end in any order. Each
 // target must know its own, the newest first.
 func TestOperationsByTarget(t *testing.T) {
-	f := newFabric(t, 4, 64, nil)
+	f := newRanks(t, 4, 64, nil)
 	e := f.e[0]
 	random := rand.New(rand.NewPCG(1, 2))
 	accesses := []*Access{f.access(0, 1), f.access(0, 2), f.access(0, 3)}
@@ -362,7 +362,7 @@ func TestOperationsByTarget(t *testing.T) {
 func BenchmarkInquiries(b *testing.B) {
 	for _, targets := range []int{20, 200, 2000} {
 		b.Run(fmt.Sprint(targets, " targets"), func(b *testing.B) {
-			f := newFabric(b, targets+1, 8, func(c *setup) {
+			f := newRanks(b, targets+1, 8, func(c *setup) {
 				slots := 16
 				if c.Rank == 0 {
 					slots = 2 * targets
@@ -376,12 +376,12 @@ func BenchmarkInquiries(b *testing.B) {
 					b.Fatal("no room")
 				}
 			}
-			f.pass(1000 * millisecond)
+			f.Pass(1000 * millisecond)
 			ticks := 0
 			for b.Loop() {
 				b.StopTimer()
-				f.settle()
-				f.advance(f.now + e.cfg.DeadAfter/4)
+				f.Settle()
+				f.Advance(f.Now + e.cfg.DeadAfter/4)
 				b.StartTimer()
 				e.Tick()
 				ticks++

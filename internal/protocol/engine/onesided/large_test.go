@@ -31,7 +31,7 @@ func TestResultLargerThanRecordsCount(t *testing.T) {
 		for i := range memory[size-tail:] {
 			memory[size-tail+i] = byte(i%251) + 1
 		}
-		f := newFabric(t, 2, 8, func(c *setup) {
+		f := newRanks(t, 2, 8, func(c *setup) {
 			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
 				Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
 			if err == nil {
@@ -43,7 +43,7 @@ func TestResultLargerThanRecordsCount(t *testing.T) {
 		})
 		e := f.e[0]
 		s := e.Dial(1, 1, 1)
-		for f.step() {
+		for f.Step() {
 		}
 		result := sparse(t, size)
 		c := Call{Access: e.OpenAccess(s, testWindow+1), Code: code, Op: datatype.NoOp, Basic: datatype.BasicInt64, Result: result}
@@ -54,11 +54,11 @@ func TestResultLargerThanRecordsCount(t *testing.T) {
 				if done, err = e.Issue(&c); err != nil || calls == 1000 {
 					t.Fatalf("%v after %d calls", err, calls)
 				}
-				for f.step() {
+				for f.Step() {
 				}
 			}
 		}
-		for f.step() {
+		for f.Step() {
 		}
 		if !bytes.Equal(result[size-tail:], memory[size-tail:]) {
 			t.Errorf("%v: the end of the result is not what the window holds", code)
@@ -85,7 +85,7 @@ func TestTypedResultLargerThanRecordsCount(t *testing.T) {
 	memory := sparse(t, size)
 	const tail = 2 * entry
 	copy(memory[size-tail:], noise(tail))
-	f := newFabric(t, 2, 8, func(c *setup) {
+	f := newRanks(t, 2, 8, func(c *setup) {
 		w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
 			Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
 		if err == nil {
@@ -97,7 +97,7 @@ func TestTypedResultLargerThanRecordsCount(t *testing.T) {
 	})
 	e := f.e[0]
 	s := e.Dial(1, 1, 1)
-	for f.step() {
+	for f.Step() {
 	}
 	result := sparse(t, count*(entry+64))
 	c := Call{Access: e.OpenAccess(s, testWindow+1), Code: wire.CodeGet}
@@ -109,11 +109,11 @@ func TestTypedResultLargerThanRecordsCount(t *testing.T) {
 			if done, err = e.Issue(&c); err != nil || calls == 1000 {
 				t.Fatalf("%v after %d calls", err, calls)
 			}
-			for f.step() {
+			for f.Step() {
 			}
 		}
 	}
-	for f.step() {
+	for f.Step() {
 	}
 	for i := range 2 {
 		theirs, mine := memory[size-(i+1)*entry:][:entry], result[(count-1-i)*(entry+64):][:entry]

@@ -13,10 +13,10 @@ import (
 // the next lock of the same rank is granted, and that of another rank.
 func TestLockGivenUpBeforeThePeerIsThere(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		f := newFabric(t, 3, 64, nil)
+		f := newRanks(t, 3, 64, nil)
 		e := f.e[0]
 		var s *Peer
-		f.cut[1] = true
+		f.Cut[1] = true
 		if known {
 			s = f.dial(0, 1)
 		} else {
@@ -26,18 +26,18 @@ func TestLockGivenUpBeforeThePeerIsThere(t *testing.T) {
 		if !e.Lock(a, true) {
 			t.Fatal("no room")
 		}
-		f.pass(millisecond)
+		f.Pass(millisecond)
 		e.Leave(a)
-		f.pass(millisecond)
-		f.cut[1] = false
+		f.Pass(millisecond)
+		f.Cut[1] = false
 		f.dial(0, 1)
 		for range 2 {
-			f.until(1000*millisecond, func() bool { return e.Lock(a, true) })
-			f.until(1000*millisecond, (*LockWait)(a).Met)
+			f.Until(1000*millisecond, func() bool { return e.Lock(a, true) })
+			f.Until(1000*millisecond, (*LockWait)(a).Met)
 			if err := a.TakeError(); err != nil || !a.Held() {
 				t.Fatalf("way known %v: the next lock: held %v, %v", known, a.Held(), err)
 			}
-			f.until(1000*millisecond, func() bool { return e.Unlock(a) })
+			f.Until(1000*millisecond, func() bool { return e.Unlock(a) })
 			if err := f.flush(e, a); err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func TestLockGivenUpBeforeThePeerIsThere(t *testing.T) {
 // rank whose window is exposed, and by this one's own, which has been forgotten: none takes
 // effect, and the next epoch is as any.
 func TestCallsUnderARefusedLockFail(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	e := f.e[1]
 	own := e.OpenLocal(e.Windows().Lookup(testWindow))
 	other := f.access(0, 1)
@@ -63,8 +63,8 @@ func TestCallsUnderARefusedLockFail(t *testing.T) {
 		origin, why := f.e[0], mpierr.RMASync
 		if a == own {
 			origin, why = e, mpierr.Win
-			f.until(1000*millisecond, func() bool { return f.e[0].Lock(other, true) })
-			f.until(1000*millisecond, (*LockWait)(other).Met)
+			f.Until(1000*millisecond, func() bool { return f.e[0].Lock(other, true) })
+			f.Until(1000*millisecond, (*LockWait)(other).Met)
 		} else {
 			e.Expose(testWindow, true)
 		}
@@ -75,7 +75,7 @@ func TestCallsUnderARefusedLockFail(t *testing.T) {
 		if a == own {
 			e.ForgetWindow(testWindow)
 		}
-		f.until(1000*millisecond, (*LockWait)(a).Met)
+		f.Until(1000*millisecond, (*LockWait)(a).Met)
 		if err := a.TakeError(); !errors.Is(err, why) || a.Held() {
 			t.Fatalf("the lock: held %v, %v", a.Held(), err)
 		}
@@ -112,14 +112,14 @@ func TestCallsUnderARefusedLockFail(t *testing.T) {
 // TestRefusalOfALockGivenUpIsNotTold gives up a lock that the target then refuses: the
 // next epoch hears nothing of it.
 func TestRefusalOfALockGivenUpIsNotTold(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a, e := f.access(0, 1), f.e[0]
 	f.e[1].Expose(testWindow, true)
 	if !e.Lock(a, true) {
 		t.Fatal("no room")
 	}
 	e.Leave(a)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	f.e[1].Expose(testWindow, false)
 	if err := f.locked(e, a, &Call{Access: a, Code: wire.CodePut, Origin: word(7)}); err != nil || le.Uint64(f.mem[1]) != 7 {
 		t.Errorf("the next epoch: %v", err)

@@ -13,13 +13,13 @@ import (
 )
 
 // locked runs do under an exclusive lock, all in as few frames as possible.
-func (f *fabric) locked(e *rank, a *Access, calls ...*Call) error {
-	f.t.Helper()
-	f.until(10_000*millisecond, func() bool { return e.Lock(a, true) })
+func (f *ranks) locked(e *rank, a *Access, calls ...*Call) error {
+	f.T.Helper()
+	f.Until(10_000*millisecond, func() bool { return e.Lock(a, true) })
 	for _, c := range calls {
 		f.issue(e, c)
 	}
-	f.until(10_000*millisecond, func() bool { return e.Unlock(a) })
+	f.Until(10_000*millisecond, func() bool { return e.Unlock(a) })
 	err := f.flush(e, a)
 	a.Unlocked()
 	return err
@@ -27,10 +27,10 @@ func (f *fabric) locked(e *rank, a *Access, calls ...*Call) error {
 
 // Lock, put and unlock share one bundle and cost one round trip.
 func TestLockPutUnlockIsOneRoundTrip(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
-	before := f.frames
+	f.Pass(millisecond)
+	before := f.Frames
 	e := f.e[0]
 	put := Call{Access: a, Code: wire.CodePut, Origin: word(42)}
 	if !e.Lock(a, true) {
@@ -44,14 +44,14 @@ func TestLockPutUnlockIsOneRoundTrip(t *testing.T) {
 	}
 	e.Flush(a)
 	for range 2 { // steps of both ranks
-		f.step()
+		f.Step()
 	}
 	if !(*FlushWait)(a).Met() {
 		t.Fatal("not done after one round trip")
 	}
 	a.Unlocked()
-	if f.frames-before != 2 {
-		t.Errorf("%d frames, want a request and an answer", f.frames-before)
+	if f.Frames-before != 2 {
+		t.Errorf("%d frames, want a request and an answer", f.Frames-before)
 	}
 	if le.Uint64(f.mem[1]) != 42 {
 		t.Error("nothing was put")
@@ -63,7 +63,7 @@ func TestLockPutUnlockIsOneRoundTrip(t *testing.T) {
 // the owner, no update is lost.
 func TestExclusiveLocksExclude(t *testing.T) {
 	const ranks, rounds = 5, 20
-	f := newFabric(t, ranks, 64, nil)
+	f := newRanks(t, ranks, 64, nil)
 	type worker struct {
 		e      *rank
 		a      *Access
@@ -83,7 +83,7 @@ func TestExclusiveLocksExclude(t *testing.T) {
 		workers = append(workers, w)
 	}
 	holders := 0
-	f.until(60_000*millisecond, func() bool {
+	f.Until(60_000*millisecond, func() bool {
 		done := true
 		for _, w := range workers {
 			if w.rounds == rounds {
@@ -128,7 +128,7 @@ func TestExclusiveLocksExclude(t *testing.T) {
 		}
 		if !done {
 			for _, e := range f.e {
-				e.WakeBy(f.now + 1)
+				e.WakeBy(f.Now + 1)
 			}
 		}
 		return done
@@ -143,10 +143,10 @@ func TestExclusiveLocksExclude(t *testing.T) {
 // the unlock that all of them wait for.
 func TestLockQueueLongerThanTheLot(t *testing.T) {
 	const ranks = 12
-	f := newFabric(t, ranks, 64, func(c *setup) { c.Parked = 6 })
+	f := newRanks(t, ranks, 64, func(c *setup) { c.Parked = 6 })
 	holder := f.access(1, 0)
 	f.e[1].Lock(holder, true)
-	f.until(1000*millisecond, (*LockWait)(holder).Met)
+	f.Until(1000*millisecond, (*LockWait)(holder).Met)
 	waiters := make([]*Access, ranks)
 	for r := 2; r < ranks; r++ {
 		waiters[r] = f.access(r, 0)
@@ -157,16 +157,16 @@ func TestLockQueueLongerThanTheLot(t *testing.T) {
 		}
 		f.e[r].Unlock(waiters[r])
 	}
-	f.settle()
+	f.Settle()
 	if n := f.e[0].Usage().LockWaits; n != ranks-2 {
 		t.Fatalf("%d wait for the lock, want %d", n, ranks-2)
 	}
 	if !f.e[1].Unlock(holder) {
 		t.Fatal("no unlock")
 	}
-	f.until(1000*millisecond, (*FlushWait)(holder).Met)
+	f.Until(1000*millisecond, (*FlushWait)(holder).Met)
 	for r := 2; r < ranks; r++ {
-		f.until(1000*millisecond, (*FlushWait)(waiters[r]).Met)
+		f.Until(1000*millisecond, (*FlushWait)(waiters[r]).Met)
 	}
 	if got := le.Uint64(f.mem[0]); got != ranks-2 {
 		t.Errorf("%d updates under the lock, want %d", got, ranks-2)
@@ -176,10 +176,10 @@ func TestLockQueueLongerThanTheLot(t *testing.T) {
 
 // A lot full of bundles that came before their turn admits the one they wait for.
 func TestFullLotAdmitsWhoseTurnItIs(t *testing.T) {
-	f := newFabric(t, 2, 64, func(c *setup) { c.Parked = 6 })
+	f := newRanks(t, 2, 64, func(c *setup) { c.Parked = 6 })
 	a := f.access(0, 1)
 	lost := false
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && kindOfFrame(b) == wire.KindData && !lost {
 			lost = true
 			return 0
@@ -206,7 +206,7 @@ func TestFullLotAdmitsWhoseTurnItIs(t *testing.T) {
 }
 
 func TestLockRefusals(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	s := f.access(0, 1).session
 	a := f.e[0].OpenAccess(s, 99)
 	e := f.e[0]
@@ -218,7 +218,7 @@ func TestLockRefusals(t *testing.T) {
 			t.Errorf("%v: %v, %v", c.Code, done, err)
 		}
 	}
-	f.until(1000*millisecond, func() bool { return e.Unlock(a) })
+	f.Until(1000*millisecond, func() bool { return e.Unlock(a) })
 	if err := f.flush(e, a); !errors.Is(err, mpierr.Win) {
 		t.Errorf("lock of an unknown window: %v", err)
 	}
@@ -228,20 +228,20 @@ func TestLockRefusals(t *testing.T) {
 
 // The window goes away while a peer and the owner itself wait for its lock.
 func TestForgottenWindowRefusesThoseWhoWait(t *testing.T) {
-	f := newFabric(t, 3, 64, nil)
+	f := newRanks(t, 3, 64, nil)
 	holder, waiter := f.access(1, 0), f.access(2, 0)
 	own := f.e[0].OpenLocal(f.e[0].Windows().Lookup(testWindow))
 	f.e[1].Lock(holder, true)
-	f.settle()
+	f.Settle()
 	f.e[2].Lock(waiter, false)
 	f.e[0].Lock(own, true)
-	f.settle()
+	f.Settle()
 	if f.e[0].Unlock(own) {
 		t.Error("a lock was given back before it was held")
 	}
 	f.e[0].Windows().Remove(testWindow)
 	f.e[0].ForgetWindow(testWindow)
-	f.until(1000*millisecond, (*LockWait)(waiter).Met)
+	f.Until(1000*millisecond, (*LockWait)(waiter).Met)
 	if err := waiter.TakeError(); !errors.Is(err, mpierr.Win) {
 		t.Errorf("peer: %v", err)
 	}
@@ -263,19 +263,19 @@ func TestForgottenWindowRefusesThoseWhoWait(t *testing.T) {
 func TestDeadHolderLetsGo(t *testing.T) {
 	for _, waiterIsOwner := range []bool{false, true} {
 		t.Run(fmt.Sprint(waiterIsOwner), func(t *testing.T) {
-			f := newFabric(t, 3, 64, nil)
+			f := newRanks(t, 3, 64, nil)
 			holder := f.access(1, 0)
 			f.e[1].Lock(holder, true)
-			f.until(1000*millisecond, (*LockWait)(holder).Met)
+			f.Until(1000*millisecond, (*LockWait)(holder).Met)
 			waiter := f.access(2, 0)
 			e := f.e[2]
 			if waiterIsOwner {
 				waiter, e = f.e[0].OpenLocal(f.e[0].Windows().Lookup(testWindow)), f.e[0]
 			}
 			e.Lock(waiter, true)
-			f.settle()
-			f.cut[1] = true
-			f.until(7500*millisecond, (*LockWait)(waiter).Met)
+			f.Settle()
+			f.Cut[1] = true
+			f.Until(7500*millisecond, (*LockWait)(waiter).Met)
 			e.Unlock(waiter)
 			f.flush(e, waiter)
 			f.atRest()
@@ -285,13 +285,13 @@ func TestDeadHolderLetsGo(t *testing.T) {
 
 // TestCloseUnposted forgets an access whose target never posted: what was kept back goes too.
 func TestCloseUnposted(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	e := f.e[0]
 	e.Start(a)
 	f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 8)})
 	f.issue(e, &Call{Access: a, Code: wire.CodeComplete})
-	f.settle()
+	f.Settle()
 	e.CloseAccess(a)
 	f.atRest()
 	// Behind a lock that is given back as soon as it is held.
@@ -299,14 +299,14 @@ func TestCloseUnposted(t *testing.T) {
 	f.e[1].Lock(own, true)
 	a = f.access(0, 1)
 	e.Lock(a, true)
-	f.settle()
+	f.Settle()
 	e.Leave(a)
 	e.Start(a)
 	f.issue(e, &Call{Access: a, Code: wire.CodePut, Origin: []byte("put late")})
 	e.CloseAccess(a)
-	f.settle()
+	f.Settle()
 	f.e[1].Unlock(own)
-	f.settle()
+	f.Settle()
 	if f.e[1].Lock(own, true); !own.Held() {
 		t.Error("the lock is not free")
 	}
@@ -319,35 +319,35 @@ func TestCloseUnposted(t *testing.T) {
 
 // TestLeaveAgain tries again and again to have a lock that another rank holds.
 func TestLeaveAgain(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	e := f.e[0]
 	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
 	f.e[1].Lock(own, true)
 	for range 1000 {
 		e.Lock(a, true)
-		f.settle()
+		f.Settle()
 		e.Leave(a)
 		if n := a.queue.Len(); n > 1 {
 			t.Fatalf("%d calls are kept back", n)
 		}
 	}
 	f.e[1].Unlock(own)
-	f.settle()
+	f.Settle()
 	f.atRest()
 }
 
 // TestLeaveHeld gives up a lock that has been granted meanwhile: it is free at once.
 func TestLeaveHeld(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
 	f.e[0].Lock(a, true)
-	f.settle()
+	f.Settle()
 	if !a.Held() {
 		t.Fatal("not granted")
 	}
 	f.e[0].Leave(a)
-	f.settle()
+	f.Settle()
 	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
 	f.e[1].Lock(own, true)
 	if !own.Held() {
@@ -360,7 +360,7 @@ func TestLeaveHeld(t *testing.T) {
 // TestCallsBehindThoseKeptBack issues a call while earlier ones, which were kept back for
 // a lock, are on their way out: it stays behind them.
 func TestCallsBehindThoseKeptBack(t *testing.T) {
-	f := newFabric(t, 2, 1024, nil)
+	f := newRanks(t, 2, 1024, nil)
 	a, e := f.access(0, 1), f.e[0]
 	own := f.e[1].OpenLocal(f.e[1].cfg.Windows.Lookup(testWindow))
 	f.e[1].Lock(own, true)
@@ -371,18 +371,18 @@ func TestCallsBehindThoseKeptBack(t *testing.T) {
 	for v := range byte(200) { // more than there are slots
 		f.issue(e, replace(v))
 	}
-	f.settle()
+	f.Settle()
 	f.e[1].Unlock(own)
 	for !a.Held() || a.queue.Empty() {
-		if !f.step() {
+		if !f.Step() {
 			t.Fatal("all that was kept back has gone out at once")
 		}
 	}
 	last := replace(255)
-	for done := false; !done; f.step() { // when slots have come back that nobody has taken yet
+	for done := false; !done; f.Step() { // when slots have come back that nobody has taken yet
 		done, _ = e.Issue(last)
 	}
-	f.until(1000*millisecond, func() bool { return e.Unlock(a) })
+	f.Until(1000*millisecond, func() bool { return e.Unlock(a) })
 	if err := f.flush(e, a); err != nil || f.mem[1][0] != 255 || f.mem[1][1023] != 255 {
 		t.Errorf("the last call is not the last: %d, %v", f.mem[1][0], err)
 	}

@@ -13,7 +13,7 @@ import (
 // that can be done to a window: it is refused, with an answer, and nothing changes.
 func TestOutsidersAreRefused(t *testing.T) {
 	const id, outsider = 9, 2
-	f := newFabric(t, 3, 64, nil)
+	f := newRanks(t, 3, 64, nil)
 	mem := make([]byte, 64)
 	w, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: 64, DispUnit: 1, GroupSize: 2, Members: window.NewMembers([]int{0, 1}, nil)})
 	if err == nil {
@@ -25,7 +25,7 @@ func TestOutsidersAreRefused(t *testing.T) {
 	f.access(outsider, 0)
 	a, e := f.e[outsider].OpenAccess(f.dial(outsider, 0), id), f.e[outsider]
 	e.Lock(a, true)
-	f.settle()
+	f.Settle()
 	if err := a.TakeError(); a.Held() || mpierr.ClassOf(err) != mpierr.Group {
 		t.Errorf("the lock: held %v, %v", a.Held(), err)
 	}
@@ -46,7 +46,7 @@ func TestOutsidersAreRefused(t *testing.T) {
 		}
 	}
 	e.Post(a, false)
-	f.settle()
+	f.Settle()
 	if n := f.e[0].Stats.Outsiders; n != 8 || f.e[0].Session(outsider).access[id] != nil {
 		t.Errorf("%d requests of outsiders were refused, want 8", n)
 	}

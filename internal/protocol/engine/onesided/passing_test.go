@@ -6,32 +6,32 @@ import "testing"
 // it while it is young, and from then on where their epoch is older than its wait.
 func TestLockPassing(t *testing.T) {
 	const owner, second = 5, 1000 * millisecond
-	f := newFabric(t, owner+1, 64, nil)
+	f := newRanks(t, owner+1, 64, nil)
 	var a []*Access
 	for rank := range owner {
 		a = append(a, f.access(rank, owner))
 	}
 	ask := func(rank int, passing bool, age int64) bool {
 		if passing {
-			f.e[rank].LockPassing(a[rank], f.now-age)
+			f.e[rank].LockPassing(a[rank], f.Now-age)
 		} else {
 			f.e[rank].Lock(a[rank], rank == 1)
 		}
-		f.settle()
+		f.Settle()
 		return a[rank].Held()
 	}
 	leave := func(rank int) {
 		f.e[rank].Unlock(a[rank])
-		f.settle()
+		f.Settle()
 	}
 	if !ask(0, false, 0) || ask(1, false, 0) {
 		t.Fatal("the lock is not as it should be")
 	}
-	f.pass(second)
+	f.Pass(second)
 	if !ask(2, true, 0) {
 		t.Error("a request that is as good as new is not passed")
 	}
-	f.pass(6 * second) // two beyond the limit of life
+	f.Pass(6 * second) // two beyond the limit of life
 	if ask(3, true, second) {
 		t.Error("an epoch of one second has passed a wait of two")
 	}

@@ -145,13 +145,13 @@ func (l *Local) gather() []byte {
 }
 
 // weather loses, doubles and reorders frames.
-func weather(r *rand.Rand, f *fabric) {
+func weather(r *rand.Rand, f *ranks) {
 	type late struct {
 		from, to int
 		payload  []byte
 	}
 	var held []late
-	f.filter = func(from, to int, payload []byte) int {
+	f.Filter = func(from, to int, payload []byte) int {
 		if len(held) > 0 && r.IntN(3) == 0 {
 			i := r.IntN(len(held))
 			l := held[i]
@@ -179,7 +179,7 @@ func TestTypedCallsAgainstModel(t *testing.T) {
 	const memory = 1 << 16
 	for seed := range testenv.Seeds(150, 30) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		f := newFabric(t, 2, memory, nil)
+		f := newRanks(t, 2, memory, nil)
 		a := f.access(0, 1)
 		target := 1
 		if seed%5 == 4 {
@@ -194,12 +194,12 @@ func TestTypedCallsAgainstModel(t *testing.T) {
 				return
 			}
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
 
-func typedCall(t *testing.T, r *rand.Rand, f *fabric, a *Access, target int, where string) {
+func typedCall(t *testing.T, r *rand.Rand, f *ranks, a *Access, target int, where string) {
 	code := []wire.Code{wire.CodePut, wire.CodeGet, wire.CodeAccumulate, wire.CodeGetAccumulate}[r.IntN(4)]
 	mixed := code == wire.CodePut || code == wire.CodeGet
 	var tt *datatype.Type
@@ -316,7 +316,7 @@ func summed(b datatype.Basic, x, y []byte) []byte {
 // whose length is no multiple of that of a block.
 func TestLongTypedCallHere(t *testing.T) {
 	const rows, words, stride = 200, 118, 119
-	f := newFabric(t, 1, 8*rows*stride, nil)
+	f := newRanks(t, 1, 8*rows*stride, nil)
 	e, mem := f.e[0], f.mem[0]
 	a := e.OpenLocal(e.cfg.Windows.Lookup(testWindow))
 	rowType := committed(datatype.Vector(rows, words, stride, datatype.Uint64))

@@ -27,21 +27,21 @@ func scattered(seed uint64, words int) *datatype.Type {
 
 // typedPut issues a put of random data to one entry of typ at disp, and returns a
 // function that checks it.
-func typedPut(f *fabric, a *Access, typ *datatype.Type, disp int) (check func()) {
-	f.t.Helper()
+func typedPut(f *ranks, a *Access, typ *datatype.Type, disp int) (check func()) {
+	f.T.Helper()
 	data := noise(typ.Size())
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Disp: uint64(disp), Typed: f.e[0].Typed(&Local{Mem: data}, &Local{}, typ, 1, len(data))})
 	return func() {
-		f.t.Helper()
+		f.T.Helper()
 		got := (&Local{Mem: f.mem[1], Base: int64(disp), Type: typ, Count: 1}).gather()
 		if !bytes.Equal(got, data) {
-			f.t.Fatalf("put to %v: wrong bytes", typ)
+			f.T.Fatalf("put to %v: wrong bytes", typ)
 		}
 	}
 }
 
 func TestTypeIsDefinedOnce(t *testing.T) {
-	f := newFabric(t, 2, 1<<16, nil)
+	f := newRanks(t, 2, 1<<16, nil)
 	a := f.access(0, 1)
 	typ := scattered(1, 50)
 	for range 5 {
@@ -64,7 +64,7 @@ func TestTypeIsDefinedOnce(t *testing.T) {
 // Definitions of many frames, over a network that loses and reorders.
 func TestLargeTypes(t *testing.T) {
 	for seed := range uint64(20) {
-		f := newFabric(t, 2, 1<<20, nil)
+		f := newRanks(t, 2, 1<<20, nil)
 		a := f.access(0, 1)
 		weather(rand.New(rand.NewPCG(seed, 1)), f)
 		typ := scattered(seed, 4000)
@@ -81,7 +81,7 @@ func TestLargeTypes(t *testing.T) {
 		if s := f.e[1].Stats; s.Types != 1 || s.TypesRefused != 0 {
 			t.Fatalf("%d definitions, %d refused", s.Types, s.TypesRefused)
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -93,7 +93,7 @@ func TestManyTypes(t *testing.T) {
 		{700, 5, 1}, {700, 5, 1000}, {30, 4000, 1}, {30, 4000, 1000}, {3, 30_000, 1},
 	} {
 		const room = 31 * 8 // for one word
-		f := newFabric(t, 2, tt.types*tt.words*room, nil)
+		f := newRanks(t, 2, tt.types*tt.words*room, nil)
 		a := f.access(0, 1)
 		if tt.types == 700 {
 			weather(rand.New(rand.NewPCG(3, 1)), f)
@@ -124,7 +124,7 @@ func TestManyTypes(t *testing.T) {
 		if u := f.e[1].Usage(); u.TypeBytes > wire.MaxTypeBytes {
 			t.Errorf("%d bytes of definitions", u.TypeBytes)
 		}
-		f.filter = nil
+		f.Filter = nil
 		f.atRest()
 	}
 }
@@ -132,7 +132,7 @@ func TestManyTypes(t *testing.T) {
 // Under a lock that another rank holds first, with a definition that cannot wait
 // in the lock's queue, and with one that is there already.
 func TestTypedUnderContendedLock(t *testing.T) {
-	f := newFabric(t, 3, 1<<16, nil)
+	f := newRanks(t, 3, 1<<16, nil)
 	a, b := f.access(0, 1), f.access(2, 1)
 	free := f.e[0].OpenAccess(a.session, testWindow) // the same access: one a window
 	if free != a {
@@ -140,9 +140,9 @@ func TestTypedUnderContendedLock(t *testing.T) {
 	}
 	typ, other := scattered(1, 20), scattered(2, 20)
 	for round, types := range [][]*datatype.Type{{typ}, {typ, other}, {other, typ}} {
-		f.until(1000*millisecond, func() bool { return f.e[2].Lock(b, true) })
-		f.until(1000*millisecond, (*LockWait)(b).Met)
-		f.until(1000*millisecond, func() bool { return f.e[0].Lock(a, true) })
+		f.Until(1000*millisecond, func() bool { return f.e[2].Lock(b, true) })
+		f.Until(1000*millisecond, (*LockWait)(b).Met)
+		f.Until(1000*millisecond, func() bool { return f.e[0].Lock(a, true) })
 		data := noise(160)
 		calls, mine := make([]*Call, len(types)), bytes.Clone(data)
 		clear(f.mem[1])
@@ -160,19 +160,19 @@ func TestTypedUnderContendedLock(t *testing.T) {
 		}
 		for range 10 { // with the lock, or kept back until it is granted
 			issue()
-			f.settle()
+			f.Settle()
 		}
 		if len(calls) > 0 {
 			t.Fatalf("round %d: a call waits for the lock", round)
 		}
 		clear(mine) // it is the caller's again
-		f.pass(100 * millisecond)
+		f.Pass(100 * millisecond)
 		if !bytes.Equal(f.mem[1], make([]byte, len(f.mem[1]))) {
 			t.Fatalf("round %d: a put took effect before its lock was granted", round)
 		}
-		f.until(1000*millisecond, func() bool { return f.e[2].Unlock(b) })
-		f.until(1000*millisecond, func() bool { return f.e[0].Unlock(a) })
-		f.until(1000*millisecond, (*UnlockWait)(a).Met)
+		f.Until(1000*millisecond, func() bool { return f.e[2].Unlock(b) })
+		f.Until(1000*millisecond, func() bool { return f.e[0].Unlock(a) })
+		f.Until(1000*millisecond, (*UnlockWait)(a).Met)
 		a.Unlocked()
 		if err := errors.Join(a.TakeError(), b.TakeError()); err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -189,7 +189,7 @@ func TestTypedUnderContendedLock(t *testing.T) {
 // names is not given to another datatype.
 func TestTypeInLockQueueKeepsItsID(t *testing.T) {
 	other := make([]byte, 1<<16)
-	f := newFabric(t, 3, 1<<16, func(c *setup) {
+	f := newRanks(t, 3, 1<<16, func(c *setup) {
 		if c.Rank != 1 {
 			return
 		}
@@ -209,9 +209,9 @@ func TestTypeInLockQueueKeepsItsID(t *testing.T) {
 	if err := f.flush(e, elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	f.until(1000*millisecond, func() bool { return f.e[2].Lock(b, true) })
-	f.until(1000*millisecond, (*LockWait)(b).Met)
-	f.until(1000*millisecond, func() bool { return e.Lock(a, true) })
+	f.Until(1000*millisecond, func() bool { return f.e[2].Lock(b, true) })
+	f.Until(1000*millisecond, (*LockWait)(b).Met)
+	f.Until(1000*millisecond, func() bool { return e.Lock(a, true) })
 	data := noise(typ.Size())
 	if done, err := e.Issue(&Call{Access: a, Code: wire.CodePut, Typed: e.Typed(&Local{Mem: data}, &Local{}, typ, 1, len(data))}); err != nil || !done {
 		t.Fatal("the put does not travel with the lock")
@@ -224,9 +224,9 @@ func TestTypeInLockQueueKeepsItsID(t *testing.T) {
 			}
 		}
 	}
-	f.until(1000*millisecond, func() bool { return f.e[2].Unlock(b) })
-	f.until(1000*millisecond, func() bool { return e.Unlock(a) })
-	f.until(1000*millisecond, (*UnlockWait)(a).Met)
+	f.Until(1000*millisecond, func() bool { return f.e[2].Unlock(b) })
+	f.Until(1000*millisecond, func() bool { return e.Unlock(a) })
+	f.Until(1000*millisecond, (*UnlockWait)(a).Met)
 	a.Unlocked()
 	if err := errors.Join(a.TakeError(), b.TakeError(), f.flush(e, elsewhere)); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestTypeInLockQueueKeepsItsID(t *testing.T) {
 
 // A request that is late finds the datatype that its id meant when it was sent.
 func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
-	f := newFabric(t, 2, 1<<17, nil)
+	f := newRanks(t, 2, 1<<17, nil)
 	a := f.access(0, 1)
 	typ := scattered(1, 20)
 	typedPut(f, a, typ, 1<<16)
@@ -248,7 +248,7 @@ func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
 	}
 	check := typedPut(f, a, typ, 0)
 	late, held := a.lastSeq, 0
-	f.filter = func(from, _ int, payload []byte) int {
+	f.Filter = func(from, _ int, payload []byte) int {
 		var h wire.Header
 		if h.Decode(payload) == wire.OK && from == 0 && h.Kind == wire.KindData && h.Sequence == late {
 			held++
@@ -262,7 +262,7 @@ func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
 	if held == 0 || a.session.Acked(link.Request) > late {
 		t.Fatal("nothing is late")
 	}
-	f.filter = nil
+	f.Filter = nil
 	if err := f.flush(f.e[0], a); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestTypeOfLateRequestKeepsItsID(t *testing.T) {
 
 // A datatype that is freed in the middle of a transfer, at every place.
 func TestTypeFreedDuringTransfer(t *testing.T) {
-	f := newFabric(t, 2, 1<<21, nil)
+	f := newRanks(t, 2, 1<<21, nil)
 	a := f.access(0, 1)
 	for _, code := range []wire.Code{wire.CodePut, wire.CodeGet, wire.CodeGetAccumulate} {
 		typ := committed(datatype.Vector(60_000, 1, 2, datatype.Uint64))
@@ -376,7 +376,7 @@ func TestFaultyDefinitions(t *testing.T) {
 		{"get_accumulate of more than a frame", []wire.Record{whole, use(wire.CodeGetAccumulate, one, 0, part(1<<20)...)}, mpierr.Size},
 		{"get_accumulate with another operand", []wire.Record{whole, use(wire.CodeGetAccumulate, one, 0, append(part(16), word...)...)}, mpierr.Count},
 	} {
-		f := newFabric(t, 2, 64, nil)
+		f := newRanks(t, 2, 64, nil)
 		a := f.access(0, 1)
 		e, s := f.e[0], a.session
 		for _, r := range tt.records {
@@ -402,7 +402,7 @@ func TestFaultyDefinitions(t *testing.T) {
 // All peers together may define a bounded number of datatypes. A peer that finds no room
 // is told once, and then goes without.
 func TestTypesBeyondTargetsMemory(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, func(c *setup) { c.MaxTypeBytes = 1000 })
+	f := newRanks(t, 2, 1<<20, func(c *setup) { c.MaxTypeBytes = 1000 })
 	a := f.access(0, 1)
 	small, large := scattered(1, 10), scattered(2, 2000)
 	if check := typedPut(f, a, small, 0); f.flush(f.e[0], a) == nil {

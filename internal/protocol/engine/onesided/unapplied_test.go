@@ -13,11 +13,11 @@ import (
 // never say that anything has taken effect. It may lack room while a third rank is found
 // dead, and is not waited for much longer.
 func TestPeerThatAppliesNothingIsGivenUp(t *testing.T) {
-	f := newFabric(t, 2, 64, nil)
+	f := newRanks(t, 2, 64, nil)
 	a := f.access(0, 1)
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	applied := a.session.Acked(link.Request)
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if from == 1 && h.Decode(b) == wire.OK && (h.Kind == wire.KindAck || h.Kind == wire.KindData) {
 			h.AckRequests = applied
@@ -27,12 +27,12 @@ func TestPeerThatAppliesNothingIsGivenUp(t *testing.T) {
 	}
 	f.issue(f.e[0], &Call{Access: a, Code: wire.CodePut, Origin: word(1)})
 	f.e[0].Flush(a)
-	f.pass(8000 * millisecond)
+	f.Pass(8000 * millisecond)
 	if a.session.Dead() {
 		t.Fatal("a peer that may lack room was given up")
 	}
-	f.pass(8000 * millisecond)
+	f.Pass(8000 * millisecond)
 	if err := a.TakeError(); !a.session.Dead() || !errors.Is(err, mpierr.ProcFailed) {
-		t.Errorf("the session outlives its peer: %v, %s", err, f.describe())
+		t.Errorf("the session outlives its peer: %v, %s", err, f.Describe())
 	}
 }

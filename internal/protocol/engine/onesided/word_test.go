@@ -14,7 +14,7 @@ func TestWaitersNoticeAWordThatWasGivenUp(t *testing.T) {
 		if waiter == 1 {
 			continue // the sharer
 		}
-		f := newFabric(t, 3, 64, nil)
+		f := newRanks(t, 3, 64, nil)
 		host := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{0, 1}}
 		w, err := window.New(window.Config{ID: 9, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
 		if err == nil {
@@ -35,17 +35,17 @@ func TestWaitersNoticeAWordThatWasGivenUp(t *testing.T) {
 			waits = f.e[waiter].OpenAccess(f.dial(waiter, 0), 9)
 		}
 		f.e[waiter].Lock(waits, true)
-		f.pass(20 * millisecond)
+		f.Pass(20 * millisecond)
 		if waits.Held() {
 			t.Fatal("two ranks hold the lock")
 		}
 		if _, tell := host.Lock.Give(1); !tell {
 			t.Fatal("nobody waits")
 		}
-		f.cut[1] = true
-		f.until(10*millisecond, (*LockWait)(waits).Met)
+		f.Cut[1] = true
+		f.Until(10*millisecond, (*LockWait)(waits).Met)
 		f.e[waiter].Unlock(waits)
-		f.settle()
+		f.Settle()
 		if !host.Lock.Take(1, window.LockShared) {
 			t.Error("the word stays closed")
 		}
@@ -57,7 +57,7 @@ func TestWaitersNoticeAWordThatWasGivenUp(t *testing.T) {
 // memory may be unmapped next, and who waits gets the lock.
 func TestClosedAccessHasGivenTheWordUp(t *testing.T) {
 	for _, waited := range []bool{false, true} {
-		f := newFabric(t, 3, 64, nil)
+		f := newRanks(t, 3, 64, nil)
 		host := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{0, 1}}
 		w, err := window.New(window.Config{ID: 9, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
 		if err == nil {
@@ -76,7 +76,7 @@ func TestClosedAccessHasGivenTheWordUp(t *testing.T) {
 		waits := f.e[2].OpenAccess(f.dial(2, 0), 9)
 		if waited {
 			f.e[2].Lock(waits, true)
-			f.pass(20 * millisecond)
+			f.Pass(20 * millisecond)
 		}
 		f.e[1].CloseAccess(held)
 		if held.shared.word != nil || held.shared.byWord {
@@ -91,8 +91,8 @@ func TestClosedAccessHasGivenTheWordUp(t *testing.T) {
 			}
 			continue
 		}
-		f.until(10_000*millisecond, (*LockWait)(waits).Met)
-		if f.settle(); !waits.Held() {
+		f.Until(10_000*millisecond, (*LockWait)(waits).Met)
+		if f.Settle(); !waits.Held() {
 			t.Error("who waited was not given the lock")
 		}
 	}

@@ -1,38 +1,25 @@
-package engine
+package link_test
 
 import (
 	"bytes"
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // joins makes engines whose devices send frames joined, and have much room for them.
-func joins(c *Config) { c.Slab, c.Joins, c.JoinedRoom = HeapSlab(256, 0, 1472), 64, 8<<20 }
+func joins(c *link.Config) { c.Slab, c.Joins, c.JoinedRoom = link.HeapSlab(256, 0, 1472), 64, 8<<20 }
 
 // isJoined reports whether a frame is sent by the way of joined frames.
-func isJoined(b []byte) bool { return kindOfFrame(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
-
-// longPut has rank 0 put n bytes to rank 1, and flush.
-func (f *fabric) longPut(a *onesided.Access, n int) {
-	f.t.Helper()
-	data := content(n, n)
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
-	if err := f.flush(f.e[0], a); err != nil {
-		f.t.Fatal(err)
-	}
-	if !bytes.Equal(f.mem[1][:n], data) {
-		f.t.Fatalf("a put of %d bytes has left something else", n)
-	}
-}
+func isJoined(b []byte) bool { return kindOf(b) == wire.KindData && b[6]&wire.FlagJoined != 0 }
 
 // counted counts the frames of rank 0 by their way.
-func (f *fabric) counted(pass func(joined bool) bool) *[2]int {
+func (f *ranks) counted(pass func(joined bool) bool) *[2]int {
 	n := new([2]int)
-	f.filter = func(from, _ int, b []byte) int {
-		if from == 0 && kindOfFrame(b) == wire.KindData {
+	f.Filter = func(from, _ int, b []byte) int {
+		if from == 0 && kindOf(b) == wire.KindData {
 			way := 0
 			if isJoined(b) {
 				way = 1
@@ -50,96 +37,59 @@ func all(bool) bool { return true }
 
 // An answer carries the acknowledgement of its request also where it may go joined.
 func TestAnswersThatMayGoJoinedAcknowledge(t *testing.T) {
-	f := newFabric(t, 2, 64, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
 	before := f.e[1].Stats.Acks
 	for range 10 {
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-		if err := f.flush(f.e[0], a); err != nil {
+		f.ask(a, 8)
+		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := f.e[1].Stats.Acks - before; n != 0 {
 		t.Errorf("%d frames only acknowledged, beside 10 answers", n)
 	}
-	f.atRest()
+	f.AtRest()
 }
 
 func TestLongTransfersAreJoined(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
 	n := f.counted(all)
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[1] < 2 {
 		t.Fatalf("the way was not tried: %v", *n)
 	}
-	f.pass(millisecond)
+	f.Pass(millisecond)
 	*n = [2]int{}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[1] < 60 || n[0] > 8 {
 		t.Errorf("of 100,000 bytes %d frames went by themselves and %d joined", n[0], n[1])
 	}
 	*n = [2]int{}
-	f.longPut(a, 2000)
+	f.transfer(a, 0, 2000)
 	if n[0] != 2 || n[1] != 0 {
 		t.Errorf("of 2000 bytes %d frames went by themselves and %d joined", n[0], n[1])
 	}
 	if s := f.e[0].Stats; s.Resent+s.Lost+f.e[1].Stats.Duplicates > 0 {
 		t.Errorf("%+v", s)
 	}
-	f.filter = nil
-	f.atRest()
-}
-
-// Answers to a long get fill their frames, but for the last: so many of them share a message.
-func TestAnswersToLongGetsAreOfOneLength(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	lengths := map[int]int{}
-	f.filter = func(from, _ int, b []byte) int {
-		if from == 1 && isJoined(b) {
-			lengths[len(b)]++
-		}
-		return 1
-	}
-	copy(f.mem[1], content(3, 300_000))
-	for range 3 { // the first has the way proven
-		clear(lengths)
-		result := make([]byte, 300_000)
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: result})
-		if err := f.flush(f.e[0], a); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(result, f.mem[1][:len(result)]) {
-			t.Fatal("the get has found something else")
-		}
-		f.pass(millisecond)
-	}
-	joined := 0
-	for _, n := range lengths {
-		joined += n
-	}
-	if full := lengths[1472]; full < 200 || joined-full > 1 {
-		t.Errorf("joined frames by their length: %v", lengths)
-	}
-	f.filter = nil
-	f.atRest()
+	f.Filter = nil
+	f.AtRest()
 }
 
 // Frames of one run, which More joins, are of one length, but for the last.
 func TestRunsAreOfOneLength(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.longPut(a, 100_000)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
+	f.transfer(a, 0, 100_000)
 	e, longest := f.e[0], 0
 	for _, n := range []int{1400, 1400, 900, 9000, 30_000} {
-		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
-		if done, err := e.Issue(c); !done || err != nil {
-			t.Fatal(done, err)
+		if !a.write(&transfer{left: n}) {
+			t.Fatal("no room")
 		}
 	}
 	out := e.Output()
@@ -149,7 +99,7 @@ func TestRunsAreOfOneLength(t *testing.T) {
 			frames, bytes = 1, 0
 			continue
 		}
-		if frames++; i+1 == len(out) || out[i+1].Way != Joined || o.Way != Joined {
+		if frames++; i+1 == len(out) || out[i+1].Way != link.Joined || o.Way != link.Joined {
 			t.Fatalf("frame %d of %d shares a message with none", i, len(out))
 		}
 		longest = max(longest, frames)
@@ -160,29 +110,28 @@ func TestRunsAreOfOneLength(t *testing.T) {
 	if longest < 15 {
 		t.Errorf("the longest run has %d frames of %d", longest, len(out))
 	}
-	e.Flush(a)
-	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-	f.atRest()
+	a.push()
+	f.Until(1000*millisecond, a.over)
+	f.AtRest()
 }
 
 // Small bundles that leave together with a run take no place in its message.
 func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.longPut(a, 100_000)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
+	f.transfer(a, 0, 100_000)
 	e := f.e[0]
 	for _, n := range slices.Concat(slices.Repeat([]int{400}, 20), []int{36 * 1368}) {
-		c := &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(n, n)}
-		if done, err := e.Issue(c); !done || err != nil {
-			t.Fatal(done, err)
+		if !a.write(&transfer{left: n}) {
+			t.Fatal("no room")
 		}
 		e.Tick() // which ends a bundle
 	}
 	single, messages := 0, 0
 	for _, o := range e.Output() {
 		switch {
-		case o.Way == Single:
+		case o.Way == link.Single:
 			single++
 		case !o.More:
 			messages++
@@ -191,52 +140,49 @@ func TestSmallBundlesTakeNoPlaceInRuns(t *testing.T) {
 	if single != 20 || messages != 1 {
 		t.Errorf("36 frames and 20 small ones leave as %d messages and %d by themselves", messages, single)
 	}
-	e.Flush(a)
-	f.until(1000*millisecond, (*onesided.FlushWait)(a).Met)
-	f.atRest()
+	a.push()
+	f.Until(1000*millisecond, a.over)
+	f.AtRest()
 }
 
 // TestWaysOvertakeEachOther holds joined frames back until many others have passed them, and
 // the other way round. No frame is lost, and none is taken for lost.
 func TestWaysOvertakeEachOther(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		f := newFabric(t, 2, 1<<20, joins)
-		a := f.access(0, 1)
-		f.pass(millisecond)
-		f.longPut(a, 100_000)
+		f := newRanks(t, 2, joins)
+		a := f.open(0, 1)
+		f.Pass(millisecond)
+		f.transfer(a, 0, 100_000)
 		var late [][]byte
-		f.filter = func(from, _ int, b []byte) int {
-			if from == 0 && kindOfFrame(b) == wire.KindData && isJoined(b) == held {
+		f.Filter = func(from, _ int, b []byte) int {
+			if from == 0 && kindOf(b) == wire.KindData && isJoined(b) == held {
 				late = append(late, bytes.Clone(b))
 				return 0
 			}
 			return 1
 		}
-		data := content(1, 60_000)
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: data})
-		f.settle()
-		for i := range 10 {
-			f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Disp: uint64(100_000 + 8*i), Origin: word(uint64(i))})
-			f.e[0].Flush(a)
-			f.settle()
+		f.send(a, 60_000, 0)
+		f.Settle()
+		for range 10 {
+			f.send(a, 8, 0)
+			a.push()
+			f.Settle()
 		}
-		f.filter = nil
+		f.Filter = nil
 		if len(late) == 0 {
 			t.Fatal("nothing was held back")
 		}
 		for _, b := range late {
 			f.e[1].Receive(b, 0)
 		}
-		if err := f.flush(f.e[0], a); err != nil {
+		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}
 		if s := f.e[0].Stats; s.Lost+s.Resent+s.Timeouts+f.e[1].Stats.Duplicates > 0 {
 			t.Errorf("held back joined %t: %+v", held, s)
 		}
-		if !bytes.Equal(f.mem[1][:60_000], data) {
-			t.Error("the put has left something else")
-		}
-		f.atRest()
+		f.once(a, 0)
+		f.AtRest()
 	}
 }
 
@@ -244,23 +190,23 @@ func TestWaysOvertakeEachOther(t *testing.T) {
 // went by it are sent again by themselves, in time; frames stay as long as they were; and
 // after the way has failed some times, it is not used for a while.
 func TestJoinedFramesThatVanish(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.longPut(a, 100_000)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
+	f.transfer(a, 0, 100_000)
 	n := f.counted(func(joined bool) bool { return !joined })
-	begun := f.now
+	begun := f.Now
 	for range 20 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
-	if took := f.now - begun; took > 500*millisecond {
+	if took := f.Now - begun; took > 500*millisecond {
 		t.Errorf("took %d ms", took/millisecond)
 	}
 	if n[1] == 0 || n[1] > 1000 {
 		t.Errorf("%d frames were lost on their way", n[1])
 	}
 	*n = [2]int{}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	if n[0] > 75 {
 		t.Errorf("%d frames carry 100,000 bytes: they have become short", n[0])
 	}
@@ -268,18 +214,18 @@ func TestJoinedFramesThatVanish(t *testing.T) {
 		t.Errorf("%d frames went by the way that fails", n[1])
 	}
 	// The way is back, and found again.
-	f.filter = nil
-	f.pass(60_000 * millisecond)
+	f.Filter = nil
+	f.Pass(60_000 * millisecond)
 	n = f.counted(all)
 	for range 3 {
-		f.longPut(a, 100_000)
-		f.pass(millisecond)
+		f.transfer(a, 0, 100_000)
+		f.Pass(millisecond)
 	}
 	if n[1] < 60 {
 		t.Errorf("%d frames went joined", n[1])
 	}
-	f.filter = nil
-	f.atRest()
+	f.Filter = nil
+	f.AtRest()
 }
 
 const probeFrames = 2
@@ -287,108 +233,108 @@ const probeFrames = 2
 // TestLostMessageHalvesRuns loses the first whole message, as where the kernel lacks memory in
 // one piece: long transfers go joined all the same, in shorter messages.
 func TestLostMessageHalvesRuns(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.longPut(a, 100_000)
-	f.pass(millisecond)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
+	f.transfer(a, 0, 100_000)
+	f.Pass(millisecond)
 	lost := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && isJoined(b) && lost < 44 {
 			lost++
 			return 0
 		}
 		return 1
 	}
-	f.longPut(a, 100_000)
+	f.transfer(a, 0, 100_000)
 	n := f.counted(all)
 	for range 20 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
 	if n[1] < 10*n[0] {
 		t.Errorf("%d frames went by themselves and %d joined", n[0], n[1])
 	}
-	f.filter = nil
-	f.atRest()
+	f.Filter = nil
+	f.AtRest()
 }
 
 // TestPauseOfTheTargetKeepsRuns has the target stand still for longer than the timeout. It
 // gets everything in the end, and the way is still used.
 func TestPauseOfTheTargetKeepsRuns(t *testing.T) {
 	for _, pause := range []int64{5, 10, 30} {
-		f := newFabric(t, 2, 1<<20, joins)
-		a := f.access(0, 1)
-		f.pass(millisecond)
-		f.longPut(a, 100_000)
-		f.pass(millisecond)
+		f := newRanks(t, 2, joins)
+		a := f.open(0, 1)
+		f.Pass(millisecond)
+		f.transfer(a, 0, 100_000)
+		f.Pass(millisecond)
 		var late [][]byte
-		f.filter = func(from, _ int, b []byte) int {
+		f.Filter = func(from, _ int, b []byte) int {
 			if from == 0 {
 				late = append(late, bytes.Clone(b))
 				return 0
 			}
 			return 1
 		}
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 50_000)})
-		for end := f.now + pause*millisecond; f.now < end; {
-			f.settle()
-			f.advance(f.now + 100*microsecond)
+		f.send(a, 50_000, 0)
+		for end := f.Now + pause*millisecond; f.Now < end; {
+			f.Settle()
+			f.Advance(f.Now + 100*microsecond)
 		}
-		f.filter = nil
+		f.Filter = nil
 		for _, b := range late {
 			f.e[1].Receive(b, 0)
 		}
-		if err := f.flush(f.e[0], a); err != nil {
+		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}
 		n := f.counted(all)
 		for range 5 {
-			f.longPut(a, 100_000)
+			f.transfer(a, 0, 100_000)
 		}
 		if n[1] < 5*60 {
 			t.Errorf("after a pause of %d ms %d frames went by themselves and %d joined", pause, n[0], n[1])
 		}
-		f.filter = nil
-		f.atRest()
+		f.Filter = nil
+		f.AtRest()
 	}
 }
 
 // TestVanishedRunsComeAgainAfterOneTimeout loses all that is joined: everything comes again,
 // by itself, when the timer has expired once after its early look.
 func TestVanishedRunsComeAgainAfterOneTimeout(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
 	for range 3 {
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
 	}
 	f.counted(func(joined bool) bool { return !joined })
-	begun := f.now
-	f.longPut(a, 60_000)
-	if took := f.now - begun; took > 33*millisecond { // 16 each: no round trip is known
+	begun := f.Now
+	f.transfer(a, 0, 60_000)
+	if took := f.Now - begun; took > 33*millisecond { // 16 each: no round trip is known
 		t.Errorf("took %d µs", took/microsecond)
 	}
-	f.filter = nil
-	f.atRest()
+	f.Filter = nil
+	f.AtRest()
 }
 
 // TestTimersBeginBeforeOutput sees that a driver may ask for the deadline before it asks for
 // what is to be sent.
 func TestTimersBeginBeforeOutput(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, joins)
-	a := f.access(0, 1)
-	f.pass(millisecond)
-	f.longPut(a, 100)
-	f.pass(millisecond)
+	f := newRanks(t, 2, joins)
+	a := f.open(0, 1)
+	f.Pass(millisecond)
+	f.transfer(a, 0, 100)
+	f.Pass(millisecond)
 	e := f.e[0]
-	e.Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-	f.advance(f.now + millisecond)
-	e.Flush(a)
+	a.put(8, 0, 0)
+	f.Advance(f.Now + millisecond)
+	a.push()
 	e.Tick()
 	before := e.Deadline()
 	e.Output()
 	if after := e.Deadline(); after < before {
-		t.Errorf("the deadline was in %d µs, and is in %d", (before-f.now)/microsecond, (after-f.now)/microsecond)
+		t.Errorf("the deadline was in %d µs, and is in %d", (before-f.Now)/microsecond, (after-f.Now)/microsecond)
 	}
 }
 
@@ -396,11 +342,11 @@ func TestTimersBeginBeforeOutput(t *testing.T) {
 // none.
 func TestNoJoinedFramesUnasked(t *testing.T) {
 	for _, c := range []struct{ joins, room int }{{64, 0}, {0, 8 << 20}, {1, 8 << 20}} {
-		f := newFabric(t, 2, 1<<20, func(cfg *Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
-		a := f.access(0, 1)
+		f := newRanks(t, 2, func(cfg *link.Config) { joins(cfg); cfg.Joins, cfg.JoinedRoom = c.joins, c.room })
+		a := f.open(0, 1)
 		n := f.counted(all)
-		f.longPut(a, 100_000)
-		f.longPut(a, 100_000)
+		f.transfer(a, 0, 100_000)
+		f.transfer(a, 0, 100_000)
 		if n[1] > 0 {
 			t.Errorf("%+v: %d joined frames", c, n[1])
 		}
@@ -409,16 +355,16 @@ func TestNoJoinedFramesUnasked(t *testing.T) {
 
 // TestJoinedFramesKeepToTheRoom has a peer with little room: no more is in flight.
 func TestJoinedFramesKeepToTheRoom(t *testing.T) {
-	f := newFabric(t, 2, 1<<20, func(c *Config) { joins(c); c.JoinedRoom = 100 * 512 })
-	a := f.access(0, 1)
-	f.pass(millisecond)
+	f := newRanks(t, 2, func(c *link.Config) { joins(c); c.JoinedRoom = 100 * 512 })
+	a := f.open(0, 1)
+	f.Pass(millisecond)
 	n := f.counted(all)
-	f.longPut(a, 100_000)
-	f.pass(millisecond)
+	f.transfer(a, 0, 100_000)
+	f.Pass(millisecond)
 	room := 128 * 100 // credits of two ranks
 	*n = [2]int{}
 	most := 0
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		if from == 0 && isJoined(b) {
 			n[1]++
 			if most = max(most, n[1]); n[1]*1472 > room {
@@ -428,11 +374,11 @@ func TestJoinedFramesKeepToTheRoom(t *testing.T) {
 		}
 		return 1
 	}
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: content(1, 100_000)})
+	f.send(a, 100_000, 0)
 	if most == 0 {
 		t.Error("none was joined")
 	}
-	f.filter = nil
-	f.flush(f.e[0], a)
-	f.atRest()
+	f.Filter = nil
+	f.flush(a)
+	f.AtRest()
 }

@@ -1,20 +1,19 @@
-package engine
+package link_test
 
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // A target with little room leaves bundles that come before their turn, again and again.
 // When their turn has come they are sent at once, however often that was in vain before.
 func TestBundlesLeftForWantOfRoomComeAtOnceInTheirTurn(t *testing.T) {
-	f := newFabric(t, 2, 64_000, func(c *Config) { c.Parked = 6 })
-	a := f.access(0, 1)
+	f := newRanks(t, 2, func(c *link.Config) { c.Parked = 6 })
+	a := f.open(0, 1)
 	blocked, lost := true, map[uint64]bool{}
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if from != 0 || h.Decode(b) != wire.OK || h.Kind != wire.KindData {
 			return 1
@@ -25,17 +24,18 @@ func TestBundlesLeftForWantOfRoomComeAtOnceInTheirTurn(t *testing.T) {
 		}
 		return 1
 	}
-	f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeAccumulate, Op: datatype.Replace, Basic: datatype.BasicUint8, Origin: noise(30_000)})
-	f.e[0].Flush(a)
-	f.pass(2000 * millisecond)
+	f.send(a, 30_000, wire.FlagOrdered)
+	a.push()
+	f.Pass(2000 * millisecond)
 	if f.e[1].Stats.ParkingFull == 0 {
 		t.Fatal("no bundle was left for want of room")
 	}
 	blocked = false
-	start := f.now
-	f.until(10_000*millisecond, (*onesided.FlushWait)(a).Met)
-	if took := f.now - start; took > 200*millisecond {
+	start := f.Now
+	f.Until(10_000*millisecond, a.over)
+	if took := f.Now - start; took > 200*millisecond {
 		t.Errorf("the rest took %d ms once the first bundle could pass", took/millisecond)
 	}
-	f.atRest()
+	f.once(a, 0)
+	f.AtRest()
 }

@@ -1,31 +1,30 @@
-package engine
+package link_test
 
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // acknowledge lets the peer of a session say that it has applied all requests and
 // responses below these, and name no packet that it has received.
-func (f *fabric) acknowledge(s *Session, rank, peer int, requests, responses uint64) {
+func (f *ranks) acknowledge(s *peer, rank, from int, requests, responses uint64) {
 	b := make([]byte, wire.HeaderLen)
 	h := wire.Header{Kind: wire.KindAck, Session: s.ID(), Credits: 64, AckRequests: requests, AckResponses: responses}
 	h.Encode(b)
-	f.e[rank].Receive(b, PathID(peer))
+	f.e[rank].Receive(b, link.PathID(from))
 }
 
-// fullWindow has rank 0 put more into rank 1's window than may be under way at once, while
+// fullWindow has rank 0 send more than may be under way at once, while
 // nothing arrives. The first request that has not been sent is told all the time.
-func fullWindow(t *testing.T) (f *fabric, s *Session, unsent *uint64) {
+func fullWindow(t *testing.T) (f *ranks, s *peer, unsent *uint64) {
 	t.Helper()
-	f = newFabric(t, 2, 4096, func(c *Config) { c.Slab = HeapSlab(1024, 0, 1472) })
-	a := f.access(0, 1)
-	f.pass(3000 * millisecond) // until nothing is outstanding
+	f = newRanks(t, 2, func(c *link.Config) { c.Slab = link.HeapSlab(1024, 0, 1472) })
+	s = f.open(0, 1)
+	f.Pass(3000 * millisecond) // until nothing is outstanding
 	unsent = new(uint64)
-	f.filter = func(from, _ int, b []byte) int {
+	f.Filter = func(from, _ int, b []byte) int {
 		var h wire.Header
 		if h.Decode(b) == wire.OK && from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 {
 			*unsent = max(*unsent, h.Sequence+1)
@@ -33,14 +32,12 @@ func fullWindow(t *testing.T) (f *fabric, s *Session, unsent *uint64) {
 		return 0
 	}
 	for range 200 {
-		if _, err := f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: make([]byte, 1400)}); err != nil {
-			t.Fatal(err)
-		}
+		s.write(&transfer{left: 1400})
 	}
-	f.e[0].Flush(a)
-	f.settle()
-	if s = sessionAt(a); *unsent == 0 || *unsent >= s.Next(link.Request) {
-		t.Fatalf("sent up to %d of %d\n%s", *unsent, s.Next(link.Request), f.describe())
+	s.push()
+	f.Settle()
+	if *unsent == 0 || *unsent >= s.Next(link.Request) {
+		t.Fatalf("sent up to %d of %d\n%s", *unsent, s.Next(link.Request), f.Describe())
 	}
 	return f, s, unsent
 }
@@ -69,26 +66,25 @@ func TestAppliedWithoutAPacket(t *testing.T) {
 	f, s, unsent := fullWindow(t)
 	f.acknowledge(s, 0, 1, *unsent, 1)
 	sent := *unsent
-	f.until(100*millisecond, func() bool { return *unsent > sent })
+	f.Until(100*millisecond, func() bool { return *unsent > sent })
 	if n := f.e[0].Stats.Timeouts; n != 0 {
 		t.Errorf("%d timeouts", n)
 	}
 }
 
-// TestAppliedLateIsNotOverdue loses a put for as long as a peer may be silent, though the
+// TestAppliedLateIsNotOverdue loses a record for as long as a peer may be silent, though the
 // peer is heard. Then the peer is told in time to have it: by a copy that left before, whose
 // acknowledgement was held back, or by the last copy. It is not given up.
 func TestAppliedLateIsNotOverdue(t *testing.T) {
 	const limit = 1000 * millisecond
 	for name, early := range map[string]bool{"an earlier copy": true, "the last copy": false} {
 		t.Run(name, func(t *testing.T) {
-			f := newFabric(t, 2, 4096, func(c *Config) { c.DeadAfter = limit })
-			a, back := f.access(0, 1), f.access(1, 0)
-			f.pass(3000 * millisecond) // until nothing is outstanding
-			s := sessionAt(a)
+			f := newRanks(t, 2, func(c *link.Config) { c.DeadAfter = limit })
+			s, back := f.open(0, 1), f.open(1, 0)
+			f.Pass(3000 * millisecond) // until nothing is outstanding
 			target, sends, since, last := s.Next(link.Request), 0, int64(0), int64(0)
 			over, told := false, false
-			f.filter = func(from, _ int, b []byte) int {
+			f.Filter = func(from, _ int, b []byte) int {
 				var h wire.Header
 				switch {
 				case h.Decode(b) != wire.OK || told && !early:
@@ -99,10 +95,10 @@ func TestAppliedLateIsNotOverdue(t *testing.T) {
 					told = true
 				case from == 0 && h.Kind == wire.KindData && h.Flags&wire.FlagResponse == 0 && h.Sequence == target:
 					if sends++; sends == 4 { // from then on it may be overdue
-						since = f.now
+						since = f.Now
 					}
 					before := last
-					last = f.now
+					last = f.Now
 					switch {
 					case sends < 4:
 					case early && before-since < limit/2 && last-since >= limit/2:
@@ -117,20 +113,21 @@ func TestAppliedLateIsNotOverdue(t *testing.T) {
 				}
 				return 1
 			}
-			f.e[0].Issue(&onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
-			f.e[0].Flush(a)
-			for end := f.now + 4*limit; !told; f.pass(millisecond) {
-				if f.now > end {
-					t.Fatalf("%d transmissions\n%s", sends, f.describe())
+			s.put(8, 0, 0)
+			s.push()
+			for end := f.Now + 4*limit; !told; f.Pass(millisecond) {
+				if f.Now > end {
+					t.Fatalf("%d transmissions\n%s", sends, f.Describe())
 				}
-				if f.now%(300*millisecond) < millisecond { // rank 1 is heard
-					f.e[1].Issue(&onesided.Call{Access: back, Code: wire.CodeGet, Result: make([]byte, 8)})
+				if f.Now%(300*millisecond) < millisecond { // rank 1 is heard
+					back.ask(8)
 				}
 			}
-			f.pass(limit / 2)
-			if s.Dead() || s.Acked(link.Request) <= target || f.mem[1][0] != 3 {
+			f.Pass(limit / 2)
+			if s.Dead() || s.Acked(link.Request) <= target {
 				t.Errorf("dead: %v (%v), applied up to %d, of %d", s.Dead(), s.Failure(), s.Acked(link.Request), target)
 			}
+			f.once(s, 0)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package link_test
 
 import (
 	"errors"
@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/internal/protocol/link"
 )
 
 // The error about a silent peer says where it was looked for, and whether a frame ever
@@ -21,19 +20,18 @@ func TestSilenceNamesThePeer(t *testing.T) {
 		{false, "no frame has ever come from the host behind path"},
 		{true, "the last frame from the host behind path"},
 	} {
-		f := newFabric(t, 2, 64, func(c *Config) {
-			c.Address = func(p PathID) string { return fmt.Sprint("the host behind path ", p) }
+		f := newRanks(t, 2, func(c *link.Config) {
+			c.Address = func(p link.PathID) string { return fmt.Sprint("the host behind path ", p) }
 		})
 		s := f.dial(0, 1)
 		if c.heard {
-			f.settle()
+			f.Settle()
 		}
-		f.cut[1] = true
-		a := f.e[0].OpenAccess(s, testWindow)
-		f.issue(f.e[0], &onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8)})
-		f.e[0].Flush(a)
-		f.until(20000*millisecond, (*onesided.FlushWait)(a).Met)
-		err := a.TakeError()
+		f.Cut[1] = true
+		f.ask(s, 8)
+		s.push()
+		f.Until(20000*millisecond, s.over)
+		err := s.Err()
 		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "not heard of within the limit") ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("heard %v: %v", c.heard, err)

@@ -1,9 +1,9 @@
-package engine
+package link_test
 
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -14,21 +14,21 @@ type directory struct {
 	called int
 }
 
-func (d *directory) published(rank int, incarnation uint64, path PathID) Verdict {
+func (d *directory) published(rank int, incarnation uint64, path link.PathID) link.Verdict {
 	d.called++
 	switch known := d.lives[rank]; {
 	case incarnation > known:
 		d.asked = append(d.asked, rank)
-		return Unknown
-	case incarnation == known && path == PathID(rank):
-		return Confirmed
+		return link.Unknown
+	case incarnation == known && path == link.PathID(rank):
+		return link.Confirmed
 	}
-	return Refuted
+	return link.Refuted
 }
 
 // withDirectory starts ranks, of which the first believes only what d says.
-func withDirectory(t *testing.T, d *directory) *fabric {
-	return newFabric(t, 3, 64, func(c *Config) {
+func withDirectory(t *testing.T, d *directory) *ranks {
+	return newRanks(t, 3, func(c *link.Config) {
 		if c.Rank == 0 {
 			c.Published = d.published
 		}
@@ -50,11 +50,11 @@ func TestForgedHelloTakesNoPlace(t *testing.T) {
 	d := &directory{lives: map[int]uint64{1: 1}}
 	f := withDirectory(t, d)
 	const elsewhere = 2
-	forge := func(incarnation uint64, path PathID) {
+	forge := func(incarnation uint64, path link.PathID) {
 		t.Helper()
 		before := f.e[0].Stats
 		f.e[0].Receive(helloOf(1, incarnation, 666), path)
-		f.settle()
+		f.Settle()
 		if after := f.e[0].Stats; after.Refuted+after.Unverified != before.Refuted+before.Unverified+1 {
 			t.Errorf("incarnation %d, path %d: not counted: %+v", incarnation, path, after)
 		}
@@ -67,21 +67,18 @@ func TestForgedHelloTakesNoPlace(t *testing.T) {
 		t.Fatal("a forged hello began a session")
 	}
 	f.e[0].Learned(1) // the answer was that nothing is new
-	a := f.access(1, 0)
+	back := f.open(1, 0)
 	s := f.e[0].Session(1)
 	forge(1, elsewhere)
 	forge(2, elsewhere)
 	forge(1<<63, 1)
 	f.e[0].Learned(1)
-	f.settle()
+	f.Settle()
 	if f.e[0].Session(1) != s || !s.Open() || s.Life() != 1 {
 		t.Fatalf("the session was replaced: open %t, life %d", s.Open(), s.Life())
 	}
-	f.issue(f.e[1], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(9)})
-	if err := f.flush(f.e[1], a); err != nil || le.Uint64(f.mem[0]) != 9 {
-		t.Errorf("the genuine rank: %v, %d", err, le.Uint64(f.mem[0]))
-	}
-	f.atRest()
+	f.transfer(back, 1, 8) // the genuine rank
+	f.AtRest()
 }
 
 // TestHelloWaitsForItsVerdict has a rank's first and second life greet one that does not
@@ -92,17 +89,17 @@ func TestHelloWaitsForItsVerdict(t *testing.T) {
 	for life := uint64(1); life <= 2; life++ {
 		d.asked = nil
 		if life > 1 {
-			f.start(1, life, 3, 64, nil)
+			f.start(1, life, 3, nil)
 		}
 		before := f.e[0].Session(1)
 		s := f.dial(1, 0)
-		f.settle()
+		f.Settle()
 		if len(d.asked) != 1 || d.asked[0] != 1 || s.Open() || f.e[0].Session(1) != before {
 			t.Fatalf("life %d: asked for %v, open %t", life, d.asked, s.Open())
 		}
 		d.lives[1] = life
 		f.e[0].Learned(1)
-		f.settle()
+		f.Settle()
 		if !s.Open() || f.e[0].Session(1).Life() != life {
 			t.Fatalf("life %d: open %t after it was known", life, s.Open())
 		}
@@ -112,7 +109,7 @@ func TestHelloWaitsForItsVerdict(t *testing.T) {
 			t.Errorf("life %d: asked for %v", life, d.asked)
 		}
 	}
-	f.atRest()
+	f.AtRest()
 }
 
 // TestRepeatedHelloIsBelievedWhenKnown has a forged hello take the place of the genuine one
@@ -121,14 +118,14 @@ func TestRepeatedHelloIsBelievedWhenKnown(t *testing.T) {
 	d := &directory{lives: map[int]uint64{}}
 	f := withDirectory(t, d)
 	s := f.dial(1, 0)
-	f.settle()
+	f.Settle()
 	f.e[0].Receive(helloOf(1, 5, 666), 2)
 	d.lives[1] = 1
 	f.e[0].Learned(1)
-	f.settle()
+	f.Settle()
 	if s.Open() {
 		t.Fatal("the forged hello did not take the place of the other: the test tests nothing")
 	}
-	f.until(1000*millisecond, s.Open)
-	f.atRest()
+	f.Until(1000*millisecond, s.Open)
+	f.AtRest()
 }
