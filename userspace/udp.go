@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,24 +27,17 @@ const (
 // UDP is a Device over one UDP socket. It needs no privilege. Each batch costs
 // one system call, and every datagram passes the kernel's stack.
 type UDP struct {
-	fd      int
-	job     uint64         // whose handshakes are answered; 0: of any
-	local   netip.AddrPort // without a zone, which means nothing to peers
-	zone    int            // the interface on which link-local addresses are looked for
-	slab    *Slab
-	sleeper sleeper
+	base
+	fd    int
+	local netip.AddrPort // without a zone, which means nothing to peers
+	zone  int            // the interface on which link-local addresses are looked for
 
 	segments int // datagrams that the kernel cuts a message into; 0: it does not
 	room     int // bytes of joined frames that the socket holds
 
-	link  link
 	paths pathTable[sockaddr]
 	tx    udpSender
 	rx    udpReceiver
-	close sync.Once
-	err   error // of close
-
-	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
 }
 
 var _ Device = (*UDP)(nil)
@@ -55,7 +46,7 @@ var _ Device = (*UDP)(nil)
 // interface. It does not block. The goroutine must run in the network namespace that the
 // device is to use.
 func OpenUDP(config Config) (*UDP, error) {
-	u := &UDP{fd: -1, job: config.Job}
+	u := &UDP{base: base{job: config.Job}, fd: -1}
 	if err := u.open(config); err != nil {
 		_ = u.Close() // the first error is the one to tell
 		return nil, err
@@ -204,9 +195,6 @@ func (u *UDP) Sleep(d time.Duration) {
 // clearError forgets the error of an earlier send, which poll would report forever.
 func (u *UDP) clearError() { _, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
 
-// Wake implements Device.
-func (u *UDP) Wake() { u.sleeper.wake() }
-
 // Path implements Device; it does not block.
 func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
@@ -238,17 +226,8 @@ func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {
 // SessionOpened implements Device: a socket lets every session through.
 func (u *UDP) SessionOpened(uint64, int) error { return nil }
 
-// Tier implements Device: without an XDP program there is none.
-func (u *UDP) Tier() *Tier { return nil }
-
 // SessionClosed implements Device.
 func (u *UDP) SessionClosed(uint64) {}
-
-// OnLoss implements Device.
-func (u *UDP) OnLoss(lost func(error)) { u.link.onLoss(lost) }
-
-// Slab implements Device.
-func (u *UDP) Slab() *Slab { return u.slab }
 
 // LocalAddr implements Device.
 func (u *UDP) LocalAddr() netip.AddrPort { return u.local }
