@@ -3,6 +3,8 @@ package userspace
 import (
 	"context"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -92,6 +94,31 @@ type Device interface {
 	// Close releases everything; no other method may be running or be called later.
 	Close() error
 }
+
+// base is what all devices have, and those methods of Device that are the same for all.
+type base struct {
+	job     uint64 // whose handshakes are answered; 0: of any
+	slab    *Slab
+	tier    *Tier // nil without an XDP program that executes requests
+	sleeper sleeper
+	link    link
+	close   sync.Once
+	err     error // of close
+
+	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
+}
+
+// Wake implements Device.
+func (b *base) Wake() { b.sleeper.wake() }
+
+// Tier implements Device.
+func (b *base) Tier() *Tier { return b.tier }
+
+// OnLoss implements Device.
+func (b *base) OnLoss(lost func(error)) { b.link.onLoss(lost) }
+
+// Slab implements Device.
+func (b *base) Slab() *Slab { return b.slab }
 
 // Stats counts what a device did and what went wrong. All are totals since open.
 type Stats struct {

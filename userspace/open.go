@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
 )
 
@@ -27,10 +28,9 @@ const (
 	TransportUDP        = "udp"         // an ordinary UDP socket
 )
 
-// Config describes a device whose kind is to be decided. Zero means the default
-// that a field states.
+// Config describes a device. Zero means the default that a field states.
 type Config struct {
-	Transport string        // one of the constants above; TransportAuto by default
+	Transport string        // one of the constants above; TransportAuto by default. OpenXDP takes TransportXDPGeneric, and native mode for others
 	Interface string        // by default the one that has Address
 	Address   netip.Addr    // by default the one of Interface that hostaddr.Choose prefers; one of the two is required
 	Near      netip.Addr    // on the network that all ranks share, whose family that choice prefers; need not be valid
@@ -38,11 +38,22 @@ type Config struct {
 	Queues    int           // of XDP: at most so many are used; by default all receive queues of the interface
 	RxFrames  int           // of XDP: frames that can be received and wait; 1024 by default
 	Slots     int           // transmit slots; 1024 by default
-	MTU       int           // bytes of the largest IP packet; by default the interface's MTU, for UDP at most 9000
+	MTU       int           // bytes of the largest IP packet; by default the interface's MTU. UDP sends at most 8952 bytes of payload all the same
 	Patience  time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job       uint64        // whose handshakes are answered; 0: of any job
 	Sessions  int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none, as with IPv6
 	Logger    *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
+
+	// Program, of OpenXDP, is a classifier that somebody else attached, for the device's address and
+	// Port, which is then required, and for at least as many queues; its mode counts. It
+	// belongs to the device once OpenXDP was successful.
+	Program *loader.Program
+	// SocketFDs, of OpenXDP, are AF_XDP sockets on which nothing was set up, one a queue, for
+	// a process that may not make them. They belong to OpenXDP whether or not it
+	// succeeds.
+	SocketFDs []int
+
+	tryOnce bool // OpenXDP does not wait for queues that other sockets have
 }
 
 // Open opens the best device that Transport allows. The goroutine must run in
@@ -57,8 +68,8 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if !slices.Contains([]string{TransportAuto, TransportXDP, TransportXDPNative, TransportXDPGeneric, TransportUDP}, c.Transport) {
-		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of auto, xdp, xdp-native, xdp-generic, udp", c.Transport))
+	if all := []string{TransportAuto, TransportXDP, TransportXDPNative, TransportXDPGeneric, TransportUDP}; !slices.Contains(all, c.Transport) {
+		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is none of %s", c.Transport, strings.Join(all, ", ")))
 	}
 	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
@@ -165,28 +176,44 @@ func free(ip netip.Addr, port uint16) bool {
 }
 
 // open is the opener of what c describes.
-func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (Device, error) {
+func (c *Config) open(ctx context.Context, transport string, tryOnce bool) (d Device, err error) {
+	rung := *c
+	rung.Transport, rung.tryOnce = transport, tryOnce
 	if transport == TransportUDP {
-		u := UDPConfig{Address: netip.AddrPortFrom(c.Address, c.Port), Slots: c.Slots, Job: c.Job, Logger: c.Logger}
-		if c.MTU != 0 {
-			u.MaxPayload = min(c.MTU-udpLen-ipLen(c.Address), maxUDPPayload)
-		}
-		d, err := OpenUDP(u)
-		if err != nil {
-			return nil, err // not d: an interface that holds a nil pointer is not nil
-		}
-		return d, nil
+		d, err = OpenUDP(rung)
+	} else {
+		d, err = OpenXDP(ctx, rung)
 	}
-	mode := loader.Native
-	if transport == TransportXDPGeneric {
-		mode = loader.Generic
-	}
-	d, err := OpenXDP(ctx, XDPConfig{Interface: c.Interface, Address: c.Address, Port: c.Port, Queues: c.Queues,
-		Mode: mode, RxFrames: c.RxFrames, Slots: c.Slots, MTU: c.MTU, Patience: c.Patience, Job: c.Job, Sessions: c.Sessions, Logger: c.Logger, tryOnce: tryOnce})
 	if err != nil {
-		return nil, err
+		return nil, err // not d: an interface that holds a nil pointer is not nil
 	}
 	return d, nil
+}
+
+// normalize fills in the defaults that all devices on an interface have, and reports what is
+// wrong. c has its address.
+func (c *Config) normalize(ifi *net.Interface) error {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	orDefault(&c.Slots, defaultSlots)
+	orDefault(&c.MTU, ifi.MTU)
+	least := wire.MinPayload + udpLen + ipLen(c.Address)
+	switch {
+	case c.Slots < 1 || c.Slots > maxSlots:
+		return openError(mpierr.Arg, fmt.Errorf("%d transmit slots are not within 1 and %d", c.Slots, maxSlots))
+	case ifi.MTU < least:
+		return openError(mpierr.Arg, fmt.Errorf("the MTU of interface %s is %d, which is less than %d: raise it (ip link set %s mtu 1500)", ifi.Name, ifi.MTU, least, ifi.Name))
+	case c.MTU < least || c.MTU > ifi.MTU:
+		return openError(mpierr.Arg, fmt.Errorf("an MTU of %d is not within %d and the interface's %d", c.MTU, least, ifi.MTU))
+	}
+	return nil
+}
+
+func orDefault(field *int, value int) {
+	if *field == 0 {
+		*field = value
+	}
 }
 
 // locate completes the interface and the address by each other.

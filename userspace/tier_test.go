@@ -25,7 +25,7 @@ func openTier(t *testing.T) (*XDP, *Tier) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var dev *XDP
 	if err := l.Do(0, func() (err error) {
-		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: l.Interface(0), Sessions: 4})
+		dev, err = OpenXDP(t.Context(), Config{Interface: l.Interface(0), Sessions: 4})
 		return err
 	}); err != nil {
 		t.Fatal(err)

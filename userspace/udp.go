@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,44 +24,29 @@ const (
 	socketBuffer  = 8 << 20 // bytes of SO_RCVBUF and SO_SNDBUF that a UDP device asks for
 )
 
-// UDPConfig describes a UDP device. Zero means the default that a field states.
-type UDPConfig struct {
-	Address    netip.AddrPort // an address of this machine, a link-local one of IPv6 with its zone if several interfaces have it; port 0 means any
-	Slots      int            // transmit slots, 1024 by default
-	MaxPayload int            // bytes; by default what fits the MTU of the address's interface, at most 8952
-	Job        uint64         // whose handshakes are answered; 0: of any job
-	Logger     *slog.Logger   // silent by default
-}
-
 // UDP is a Device over one UDP socket. It needs no privilege. Each batch costs
 // one system call, and every datagram passes the kernel's stack.
 type UDP struct {
-	fd      int
-	job     uint64         // whose handshakes are answered; 0: of any
-	local   netip.AddrPort // without a zone, which means nothing to peers
-	zone    int            // the interface on which link-local addresses are looked for
-	slab    *Slab
-	sleeper sleeper
+	base
+	fd    int
+	local netip.AddrPort // without a zone, which means nothing to peers
+	zone  int            // the interface on which link-local addresses are looked for
 
 	segments int // datagrams that the kernel cuts a message into; 0: it does not
 	room     int // bytes of joined frames that the socket holds
 
-	link  link
 	paths pathTable[sockaddr]
 	tx    udpSender
 	rx    udpReceiver
-	close sync.Once
-	err   error // of close
-
-	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
 }
 
 var _ Device = (*UDP)(nil)
 
-// OpenUDP opens a UDP device. It does not block. The goroutine must run in the
-// network namespace that the device is to use.
-func OpenUDP(config UDPConfig) (*UDP, error) {
-	u := &UDP{fd: -1, job: config.Job}
+// OpenUDP opens a UDP device at config's address, which is required and decides on the
+// interface. It does not block. The goroutine must run in the network namespace that the
+// device is to use.
+func OpenUDP(config Config) (*UDP, error) {
+	u := &UDP{base: base{job: config.Job}, fd: -1}
 	if err := u.open(config); err != nil {
 		_ = u.Close() // the first error is the one to tell
 		return nil, err
@@ -72,16 +54,22 @@ func OpenUDP(config UDPConfig) (*UDP, error) {
 	return u, nil
 }
 
-func (u *UDP) open(c UDPConfig) (err error) {
-	ifi, err := c.normalize()
+func (u *UDP) open(c Config) (err error) {
+	ip := c.Address.WithZone("")
+	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
+		return openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", c.Address))
+	}
+	ifi, err := interfaceOf(c.Address)
 	if err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	if err := c.normalize(ifi); err != nil {
 		return err
 	}
-	ip := c.Address.Addr().WithZone("")
 	if err := u.link.open(ifi, ip, c.Logger); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(ip, ifi.Index), c.Address.Port()))
+	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(ip, ifi.Index), c.Port))
 	if err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
@@ -92,50 +80,11 @@ func (u *UDP) open(c UDPConfig) (err error) {
 	if err := u.sleeper.open(fd); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	u.slab = engine.HeapSlab(c.Slots, 0, c.MaxPayload)
+	u.slab = engine.HeapSlab(c.Slots, 0, min(c.MTU-udpLen-ipLen(ip), maxUDPPayload))
 	u.initialize(c.Logger)
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
 		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",
 			"bytes", got, "wished", 2*socketBuffer)
-	}
-	return nil
-}
-
-// normalize fills the defaults in and reports what is wrong. It returns the interface
-// that has the address.
-func (c *UDPConfig) normalize() (*net.Interface, error) {
-	ip := c.Address.Addr()
-	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
-		return nil, openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", ip))
-	}
-	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
-		return nil, err
-	}
-	ifi, err := interfaceOf(ip)
-	if err != nil {
-		return nil, openError(mpierr.Arg, err)
-	}
-	fits := ifi.MTU - udpLen - ipLen(ip)
-	if c.MaxPayload == 0 {
-		c.MaxPayload = min(fits, maxUDPPayload)
-	}
-	if c.MaxPayload < wire.MinPayload || c.MaxPayload > fits {
-		return nil, openError(mpierr.Arg, fmt.Errorf("a largest payload of %d bytes is outside %d to the %d that fit the MTU of %s (%d)",
-			c.MaxPayload, wire.MinPayload, fits, ifi.Name, ifi.MTU))
-	}
-	return ifi, nil
-}
-
-// normalizeCommon treats what all devices' configs have.
-func normalizeCommon(slots *int, logger **slog.Logger) error {
-	if *slots == 0 {
-		*slots = defaultSlots
-	}
-	if *slots < 1 || *slots > maxSlots {
-		return openError(mpierr.Arg, fmt.Errorf("%d transmit slots are not within 1 and %d", *slots, maxSlots))
-	}
-	if *logger == nil {
-		*logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
 }
@@ -246,9 +195,6 @@ func (u *UDP) Sleep(d time.Duration) {
 // clearError forgets the error of an earlier send, which poll would report forever.
 func (u *UDP) clearError() { _, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
 
-// Wake implements Device.
-func (u *UDP) Wake() { u.sleeper.wake() }
-
 // Path implements Device; it does not block.
 func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
@@ -280,17 +226,8 @@ func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {
 // SessionOpened implements Device: a socket lets every session through.
 func (u *UDP) SessionOpened(uint64, int) error { return nil }
 
-// Tier implements Device: without an XDP program there is none.
-func (u *UDP) Tier() *Tier { return nil }
-
 // SessionClosed implements Device.
 func (u *UDP) SessionClosed(uint64) {}
-
-// OnLoss implements Device.
-func (u *UDP) OnLoss(lost func(error)) { u.link.onLoss(lost) }
-
-// Slab implements Device.
-func (u *UDP) Slab() *Slab { return u.slab }
 
 // LocalAddr implements Device.
 func (u *UDP) LocalAddr() netip.AddrPort { return u.local }

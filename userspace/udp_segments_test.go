@@ -126,7 +126,7 @@ func TestUDPRunsOfFrames(t *testing.T) {
 		for _, payload := range []int{1300, 8952} {
 			offloads(t, func(t *testing.T, sending, receiving bool) {
 				open := func() *end {
-					dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(addr), Slots: 128, MaxPayload: payload})
+					dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(addr).Addr(), Slots: 128, MTU: payload + udpLen + ipLen(netip.MustParseAddrPort(addr).Addr())})
 					return newEnd(t, dev, err)
 				}
 				a, b := open(), open()
@@ -268,7 +268,7 @@ func (f *forger) send(b []byte, size int) {
 // what is too long for a frame is counted, however much of it comes at once.
 func TestUDPForgedRuns(t *testing.T) {
 	for _, receiving := range []bool{false, true} {
-		dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), Slots: 8, MaxPayload: 1300})
+		dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(loopback4).Addr(), Slots: 8, MTU: 1328})
 		b := newEnd(t, dev, err)
 		offload(t, b, false, receiving)
 		f := newForger(t, b.dev.LocalAddr())
@@ -309,7 +309,7 @@ func TestUDPForgedRuns(t *testing.T) {
 // interface that cannot. Joined frames are lost then, and others are not.
 func TestUDPWithoutSegmentation(t *testing.T) {
 	var log record
-	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), Slots: 128, MaxPayload: 1300, Logger: log.logger()})
+	dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(loopback4).Addr(), Slots: 128, MTU: 1328, Logger: log.logger()})
 	a, b := newEnd(t, dev, err), newUDP(t, loopback4)
 	if err := unix.SetsockoptInt(dev.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)

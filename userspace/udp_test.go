@@ -23,7 +23,7 @@ const (
 
 func newUDP(t testing.TB, addr string) *end {
 	t.Helper()
-	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(addr), Slots: 128})
+	dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(addr).Addr(), Slots: 128})
 	if errors.Is(err, unix.EADDRNOTAVAIL) || err != nil && strings.Contains(err.Error(), "no interface has") {
 		testenv.Lacks(t, "this machine has no "+addr)
 	}
@@ -126,7 +126,7 @@ func TestUDPSleepsWhileAnotherSends(t *testing.T) {
 // more rarely.
 func TestUDPTellsOfRefusedFrames(t *testing.T) {
 	var log record
-	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), Slots: 1, Logger: log.logger()})
+	dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(loopback4).Addr(), Slots: 1, Logger: log.logger()})
 	a := newEnd(t, dev, err)
 	b := newUDP(t, loopback4)
 	path := a.path(b.dev.LocalAddr())
@@ -173,7 +173,7 @@ func TestUDPPortUnreachable(t *testing.T) {
 
 func TestUDPTooLongIsCounted(t *testing.T) {
 	a := newUDP(t, loopback4)
-	dev, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4), MaxPayload: 1300})
+	dev, err := OpenUDP(Config{Address: netip.MustParseAddrPort(loopback4).Addr(), MTU: 1328})
 	b := newEnd(t, dev, err)
 	path := a.path(b.dev.LocalAddr())
 	ok := message(wire.KindData, 1300)
@@ -315,13 +315,13 @@ func testAllocations(t *testing.T, a, b *end) {
 
 func TestUDPErrors(t *testing.T) {
 	a := newUDP(t, loopback4)
-	for name, c := range map[string]UDPConfig{
-		"another process has UDP port": {Address: a.dev.LocalAddr()},
-		"no interface has the address": {Address: netip.MustParseAddrPort("203.0.113.1:0")},
-		"not an address that peers":    {Address: netip.MustParseAddrPort("0.0.0.0:0")},
+	for name, c := range map[string]Config{
+		"another process has UDP port": {Address: a.dev.LocalAddr().Addr(), Port: a.dev.LocalAddr().Port()},
+		"no interface has the address": {Address: netip.MustParseAddr("203.0.113.1")},
+		"not an address that peers":    {Address: netip.MustParseAddr("0.0.0.0")},
 		"invalid IP":                   {},
-		"transmit slots":               {Address: netip.MustParseAddrPort(loopback4), Slots: -1},
-		"largest payload":              {Address: netip.MustParseAddrPort(loopback4), MaxPayload: 1 << 20},
+		"transmit slots":               {Address: netip.MustParseAddrPort(loopback4).Addr(), Slots: -1},
+		"an MTU of 1048576":            {Address: netip.MustParseAddrPort(loopback4).Addr(), MTU: 1 << 20},
 	} {
 		_, err := OpenUDP(c)
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -400,14 +400,14 @@ func TestUDPLeaksNoFiles(t *testing.T) {
 	taken := newUDP(t, loopback4)
 	before := openFiles(t)
 	for range 10 {
-		d, err := OpenUDP(UDPConfig{Address: netip.MustParseAddrPort(loopback4)})
+		d, err := OpenUDP(Config{Address: netip.MustParseAddrPort(loopback4).Addr()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := OpenUDP(UDPConfig{Address: taken.dev.LocalAddr()}); err == nil {
+		if _, err := OpenUDP(Config{Address: taken.dev.LocalAddr().Addr(), Port: taken.dev.LocalAddr().Port()}); err == nil {
 			t.Error("a taken port was opened")
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,22 +27,16 @@ import (
 // machine are reached through the kernel's stack, and so are those whose frames
 // come to a queue without a socket; see xdp_local.go.
 type XDP struct {
+	base
 	log     *slog.Logger
-	job     uint64 // whose handshakes are answered; 0: of any
 	ifi     *net.Interface
 	local   endpoint
-	slab    *Slab
 	program *loader.Program
-	tier    *Tier           // nil if the program executes no requests
 	sockets []*afxdp.Socket // by queue; the first owns the memory
 	senders int             // how many of the queues, from the first, can send
 	routes  *netlink.Handle
-	sleeper sleeper
 	paths   pathTable[xdpPath]
-	close   sync.Once
-	err     error // of close
 
-	link       link
 	neighbours *nl.SocketHandle  // reads the neighbour table
 	patience   time.Duration     // for a neighbour to answer
 	stack      *UDP              // the kernel socket that keeps the port
@@ -69,8 +62,7 @@ type XDP struct {
 
 	retry atomic.Bool // the kernel did not take everything; see Sleep
 
-	rxMalformed  atomic.Uint64
-	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
+	rxMalformed atomic.Uint64
 }
 
 var _ Device = (*XDP)(nil)
@@ -184,9 +176,6 @@ func (x *XDP) Sleep(d time.Duration) {
 	}
 }
 
-// Wake implements Device.
-func (x *XDP) Wake() { x.sleeper.wake() }
-
 // SessionOpened implements Device; it is one system call.
 func (x *XDP) SessionOpened(id uint64, slot int) error {
 	return x.program.AllowSession(id, max(slot, loader.NoSlot))
@@ -194,15 +183,6 @@ func (x *XDP) SessionOpened(id uint64, slot int) error {
 
 // SessionClosed implements Device; it is one system call.
 func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
-
-// Tier implements Device.
-func (x *XDP) Tier() *Tier { return x.tier }
-
-// OnLoss implements Device.
-func (x *XDP) OnLoss(lost func(error)) { x.link.onLoss(lost) }
-
-// Slab implements Device.
-func (x *XDP) Slab() *Slab { return x.slab }
 
 // LocalAddr implements Device.
 func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }

@@ -8,22 +8,21 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/loader"
 )
 
 // A frame for which there is no room counts once as dropped. The kernel tells of it in two
 // of its counters.
 func TestXDPDropsCountOnce(t *testing.T) {
-	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
+	for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
 		for _, mtu := range []int{1500, 9000} {
-			t.Run(fmt.Sprintf("%v, MTU %d", mode, mtu), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v, MTU %d", transport, mtu), func(t *testing.T) {
 				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: mtu})
 				if mtu == 9000 {
 					testenv.NeedsFeature(t, testenv.MultiBuffer)
 				}
 				var dev Device
 				err := l.Do(1, func() (err error) {
-					dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr1", Address: l.Addr(1), Mode: mode, RxFrames: minRxFrames, Slots: 128})
+					dev, err = OpenXDP(t.Context(), Config{Interface: "xr1", Address: l.Addr(1), Transport: transport, RxFrames: minRxFrames, Slots: 128})
 					return err
 				})
 				b := newEnd(t, dev, err)

@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
 )
 
@@ -34,36 +31,6 @@ const (
 	linkLen = ethernetLen + 2*vlanLen
 )
 
-// XDPConfig describes an XDP device. Zero means the default that a field states.
-type XDPConfig struct {
-	Interface string       // required; a name in the goroutine's network namespace
-	Address   netip.Addr   // an address of the interface; by default the one that hostaddr.Choose prefers
-	Port      uint16       // UDP port; by default the system chooses
-	Queues    int          // at most so many queues get a socket; by default all receive queues of the interface, up to 64
-	Mode      loader.Mode  // native by default
-	ZeroCopy  afxdp.Mode   // in native mode; by default where the driver has it
-	RxFrames  int          // frames that can be received and wait, 1024 by default; see framesPerQueue
-	Slots     int          // transmit slots, 1024 by default
-	MTU       int          // bytes of the largest IP packet; by default the interface's MTU
-	Job       uint64       // whose handshakes are answered; 0: of any job
-	Sessions  int          // of which the XDP program executes requests where it can, up to 4096; 0: of none, as with an address of IPv6
-	Logger    *slog.Logger // silent by default
-
-	// Patience is how long Path waits for an answer to what the kernel asks the
-	// network; 5 s by default.
-	Patience time.Duration
-	// Program is a classifier that somebody else attached, for the device's address and
-	// Port, which is then required, and for at least as many queues; Mode is ignored. It
-	// belongs to the device once OpenXDP was successful.
-	Program *loader.Program
-	// SocketFDs are AF_XDP sockets on which nothing was set up, one a queue, for
-	// a process that may not make them. They belong to OpenXDP whether or not it
-	// succeeds.
-	SocketFDs []int
-
-	tryOnce bool // does not wait for queues that other sockets have
-}
-
 // OpenXDP opens an XDP device: it reserves the UDP port, attaches the
 // classifier and binds a socket to each queue. It needs CAP_NET_RAW, CAP_BPF and
 // CAP_NET_ADMIN, or a Program and SocketFDs. The goroutine must run in the
@@ -71,8 +38,8 @@ type XDPConfig struct {
 // of a process that ended an instant ago still do, it waits for them: up to ten seconds,
 // with a warning after one, or until ctx ends. It waits up to five seconds for an address
 // that is tentative. Errors say what to do.
-func OpenXDP(ctx context.Context, config XDPConfig) (*XDP, error) {
-	x := &XDP{job: config.Job}
+func OpenXDP(ctx context.Context, config Config) (*XDP, error) {
+	x := &XDP{base: base{job: config.Job}}
 	adopted, err := x.open(ctx, config)
 	if err != nil {
 		if config.Program != nil {
@@ -86,7 +53,7 @@ func OpenXDP(ctx context.Context, config XDPConfig) (*XDP, error) {
 }
 
 // open returns how many of the SocketFDs it took over.
-func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
+func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	if err := x.normalize(ctx, &c); err != nil {
 		return 0, err
 	}
@@ -102,9 +69,13 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 	if err = x.openNeighbours(); err != nil {
 		return 0, openError(mpierr.Unsupported, fmt.Errorf("open a route netlink socket: %w", err))
 	}
+	mode := loader.Native
+	if c.Transport == TransportXDPGeneric {
+		mode = loader.Generic
+	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Address: c.Address, Port: x.local.addr.Port(),
-			Queues: c.Queues, Mode: c.Mode, Job: c.Job, Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
+			Queues: c.Queues, Mode: mode, Job: c.Job, Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}
@@ -122,11 +93,7 @@ func (x *XDP) open(ctx context.Context, c XDPConfig) (adopted int, err error) {
 
 // normalize fills the defaults in, reports what is wrong, and notes the local
 // end of all paths.
-func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
-	if err := normalizeCommon(&c.Slots, &c.Logger); err != nil {
-		return err
-	}
-	x.log = c.Logger
+func (x *XDP) normalize(ctx context.Context, c *Config) error {
 	if x.patience = c.Patience; x.patience == 0 {
 		x.patience = defaultPatience
 	}
@@ -146,13 +113,16 @@ func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
 	if c.Address, err = addressOf(ctx, x.ifi, c.Address, netip.Addr{}); err != nil {
 		return openError(mpierr.Arg, err)
 	}
+	if err := c.normalize(x.ifi); err != nil {
+		return err
+	}
+	x.log = c.Logger
 	if c.Address.Is6() {
 		c.Sessions = 0 // the program would pass each request on; see serve.h
 	}
 	orDefault(&c.Queues, max(1, min(features.RxQueues, maxQueues)))
 	orDefault(&c.RxFrames, defaultRxFrames)
-	orDefault(&c.MTU, x.ifi.MTU)
-	if err := c.check(x.ifi.MTU); err != nil {
+	if err := c.check(); err != nil {
 		return openError(mpierr.Arg, err)
 	}
 	c.Queues = min(c.Queues, max(1, features.RxQueues))
@@ -166,17 +136,13 @@ func (x *XDP) normalize(ctx context.Context, c *XDPConfig) error {
 	return nil
 }
 
-func (c *XDPConfig) check(ifMTU int) error {
-	least := wire.MinPayload + udpLen + ipLen(c.Address)
+// check reports what is wrong with that which concerns XDP alone.
+func (c *Config) check() error {
 	switch {
 	case c.Queues < 1 || c.Queues > maxQueues:
 		return fmt.Errorf("%d queues are not within 1 and %d", c.Queues, maxQueues)
 	case c.RxFrames < minRxFrames || c.RxFrames > maxRxFrames:
 		return fmt.Errorf("%d receive frames are not within %d and %d", c.RxFrames, minRxFrames, maxRxFrames)
-	case ifMTU < least:
-		return fmt.Errorf("the MTU of interface %s is %d, which is less than %d: raise it (ip link set %s mtu 1500)", c.Interface, ifMTU, least, c.Interface)
-	case c.MTU < least || c.MTU > ifMTU:
-		return fmt.Errorf("an MTU of %d is not within %d and the interface's %d", c.MTU, least, ifMTU)
 	case c.Program != nil && c.Port == 0:
 		return errors.New("with a program from outside the port must be stated")
 	case c.SocketFDs != nil && len(c.SocketFDs) != c.Queues:
@@ -185,17 +151,11 @@ func (c *XDPConfig) check(ifMTU int) error {
 	return nil
 }
 
-func orDefault(field *int, value int) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
 // openSockets opens a socket for each queue and directs its frames to it. It
 // returns how many of the SocketFDs it took over. Where a queue after the first has
 // none to give, because another program has it or because it is not in use, the
 // frames of that queue and of those after it go through the kernel.
-func (x *XDP) openSockets(ctx context.Context, c *XDPConfig) (adopted int, err error) {
+func (x *XDP) openSockets(ctx context.Context, c *Config) (adopted int, err error) {
 	slab, adopted, err := x.openFirst(ctx, c)
 	if err != nil {
 		return adopted, err
@@ -229,12 +189,12 @@ func (x *XDP) openSockets(ctx context.Context, c *XDPConfig) (adopted int, err e
 
 // openFirst opens the socket of the first queue, with the memory of all. Where so much
 // may not be locked, fewer queues have to do.
-func (x *XDP) openFirst(ctx context.Context, c *XDPConfig) (slab *Slab, adopted int, err error) {
+func (x *XDP) openFirst(ctx context.Context, c *Config) (slab *Slab, adopted int, err error) {
 	for {
 		slab, memory := layout(c)
 		memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
 		memory.Sharers = c.Queues - 1
-		memory.ZeroCopy, memory.Logger = c.ZeroCopy, x.log
+		memory.Logger = x.log
 		if c.tryOnce {
 			memory.Patience = 1
 		}
@@ -255,7 +215,7 @@ func (x *XDP) openFirst(ctx context.Context, c *XDPConfig) (slab *Slab, adopted 
 
 // openSocket opens the socket of one queue, and returns how many of the SocketFDs
 // were taken over by then.
-func (x *XDP) openSocket(ctx context.Context, c *XDPConfig, config afxdp.Config, queue int) (adopted int, err error) {
+func (x *XDP) openSocket(ctx context.Context, c *Config, config afxdp.Config, queue int) (adopted int, err error) {
 	config.Queue = queue
 	if c.SocketFDs != nil {
 		config.FD = c.SocketFDs[queue]
@@ -279,12 +239,12 @@ func framesPerQueue(rxFrames, queues int) int {
 // PacketMemory returns how many bytes of memory an XDP device with the defaults locks
 // for its frames, on an interface with the given MTU and so many queues.
 func PacketMemory(mtu, queues int) int {
-	_, m := layout(&XDPConfig{MTU: mtu, Queues: queues, Slots: defaultSlots, RxFrames: defaultRxFrames})
+	_, m := layout(&Config{MTU: mtu, Queues: queues, Slots: defaultSlots, RxFrames: defaultRxFrames})
 	return (m.TxChunks + queues*m.RxChunks) * m.ChunkSize
 }
 
 // layout decides how slots and received frames lie in the UMEM's chunks.
-func layout(c *XDPConfig) (*Slab, afxdp.Config) {
+func layout(c *Config) (*Slab, afxdp.Config) {
 	chunk := largeChunk
 	if c.MTU <= smallMTU {
 		chunk = smallChunk

@@ -10,7 +10,6 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/loader"
 )
 
 // pathThrough returns x's path to y through one queue of both.
@@ -27,8 +26,8 @@ func TestEveryQueueIsServed(t *testing.T) {
 		if testing.Short() && queues > 4 {
 			break
 		}
-		for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
-			t.Run(fmt.Sprintf("%d queues, %v", queues, mode), func(t *testing.T) {
+		for _, transport := range []string{TransportXDPNative, TransportXDPGeneric} {
+			t.Run(fmt.Sprintf("%d queues, %v", queues, transport), func(t *testing.T) {
 				t.Parallel() // the most of it is waiting
 				l := labtest.New(t, netlab.Config{Ranks: 2, Queues: queues})
 				for _, limit := range []int{0, 1, 3, maxQueues} {
@@ -36,7 +35,7 @@ func TestEveryQueueIsServed(t *testing.T) {
 						t.Run(fmt.Sprintf("limit %d, IPv6 %v", limit, v6), func(t *testing.T) {
 							var dev Device
 							err := l.Do(1, func() (err error) {
-								dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Mode: mode, Slots: 128})
+								dev, err = OpenXDP(t.Context(), Config{Interface: "xr1", Address: address(l, 1, v6), Queues: limit, Transport: transport, Slots: 128})
 								return err
 							})
 							b := newEnd(t, dev, err)
@@ -54,7 +53,7 @@ func TestEveryQueueIsServed(t *testing.T) {
 							}
 							// With a generic program the kernel numbers the queues of a veth otherwise.
 							c := b.stats().Filter
-							if mode == loader.Native && (c["redirected"] != uint64(2*served) || c["no_socket"] != uint64(2*(queues-served))) {
+							if transport == TransportXDPNative && (c["redirected"] != uint64(2*served) || c["no_socket"] != uint64(2*(queues-served))) {
 								t.Errorf("of %d frames %d went to sockets and %d to the kernel", 2*queues, c["redirected"], c["no_socket"])
 							}
 							a.close()

@@ -128,7 +128,7 @@ func TestXDPInterfaceTaken(t *testing.T) {
 func TestXDPLayout(t *testing.T) {
 	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
 		for _, mtu := range []int{1328, 1500, 1501, 3498, 3800, 3900, 9000, 60000, 65535} {
-			c := XDPConfig{Address: netip.MustParseAddr(ip), MTU: mtu, Slots: 8, RxFrames: 64, Queues: 1}
+			c := Config{Address: netip.MustParseAddr(ip), MTU: mtu, Slots: 8, RxFrames: 64, Queues: 1}
 			slab, memory := layout(&c)
 			if slab.Headroom%8 != 0 || slab.Stride%memory.ChunkSize != 0 || slab.Headroom < maxHeadersLen ||
 				slab.Headroom+slab.MaxPayload > slab.Stride || slab.Stride*slab.Slots != memory.TxChunks*memory.ChunkSize {
@@ -303,7 +303,7 @@ func TestXDPRefusedFramesAreReleased(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
 	var dev Device
 	err := l.Do(1, func() (err error) {
-		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: l.Interface(1), RxFrames: minRxFrames, Mode: loader.Native})
+		dev, err = OpenXDP(t.Context(), Config{Interface: l.Interface(1), RxFrames: minRxFrames})
 		return err
 	})
 	b := newEnd(t, dev, err)
@@ -326,7 +326,7 @@ func TestXDPRefusedFramesAreReleased(t *testing.T) {
 func TestXDPErrors(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
 	a := openEnd(t, l, 0, TransportXDPNative, false)
-	open := func(rank int, c XDPConfig) error {
+	open := func(rank int, c Config) error {
 		return l.Do(rank, func() error {
 			d, err := OpenXDP(t.Context(), c)
 			if err == nil {
@@ -335,7 +335,7 @@ func TestXDPErrors(t *testing.T) {
 			return err
 		})
 	}
-	if err := open(1, XDPConfig{Interface: "xr1"}); err != nil {
+	if err := open(1, Config{Interface: "xr1"}); err != nil {
 		t.Fatal(err)
 	}
 	taken := a.dev.LocalAddr().Port()
@@ -343,19 +343,19 @@ func TestXDPErrors(t *testing.T) {
 	for _, c := range []struct {
 		rank   int
 		want   string
-		config XDPConfig
+		config Config
 	}{
-		{0, "another process has UDP port", XDPConfig{Interface: "xr0", Port: taken}},
-		{0, "already has XDP program", XDPConfig{Interface: "xr0"}},
-		{1, "no interface", XDPConfig{Interface: "xr7"}},
-		{1, "not an Ethernet interface", XDPConfig{Interface: "lo"}},
-		{1, "does not have the address", XDPConfig{Interface: "xr1", Address: netip.MustParseAddr("10.77.0.77")}},
-		{1, "queues", XDPConfig{Interface: "xr1", Queues: -1}},
-		{1, "queues", XDPConfig{Interface: "xr1", Queues: maxQueues + 1}},
-		{1, "receive frames", XDPConfig{Interface: "xr1", RxFrames: 1}},
-		{1, "MTU", XDPConfig{Interface: "xr1", MTU: 1501}},
-		{1, "transmit slots", XDPConfig{Interface: "xr1", Slots: maxSlots + 1}},
-		{1, "sockets from outside", XDPConfig{Interface: "xr1", SocketFDs: []int{}}},
+		{0, "another process has UDP port", Config{Interface: "xr0", Port: taken}},
+		{0, "already has XDP program", Config{Interface: "xr0"}},
+		{1, "no interface", Config{Interface: "xr7"}},
+		{1, "not an Ethernet interface", Config{Interface: "lo"}},
+		{1, "does not have the address", Config{Interface: "xr1", Address: netip.MustParseAddr("10.77.0.77")}},
+		{1, "queues", Config{Interface: "xr1", Queues: -1}},
+		{1, "queues", Config{Interface: "xr1", Queues: maxQueues + 1}},
+		{1, "receive frames", Config{Interface: "xr1", RxFrames: 1}},
+		{1, "MTU", Config{Interface: "xr1", MTU: 1501}},
+		{1, "transmit slots", Config{Interface: "xr1", Slots: maxSlots + 1}},
+		{1, "sockets from outside", Config{Interface: "xr1", SocketFDs: []int{}}},
 	} {
 		err := open(c.rank, c.config)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -409,7 +409,7 @@ func TestXDPFromOutside(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, other := range []XDPConfig{{Address: l.Addr(1), Port: port + 1}, {Address: l.Addr6(1), Port: port}} {
+		for _, other := range []Config{{Address: l.Addr(1), Port: port + 1}, {Address: l.Addr6(1), Port: port}} {
 			other.Interface, other.Program = "xr1", program
 			const want = "takes frames to 10.77.0.2:4000"
 			if d, err := OpenXDP(t.Context(), other); err == nil || !strings.Contains(err.Error(), want) {
@@ -424,7 +424,7 @@ func TestXDPFromOutside(t *testing.T) {
 			}
 			fds = append(fds, fd)
 		}
-		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr1", Port: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
+		dev, err = OpenXDP(t.Context(), Config{Interface: "xr1", Port: port, Queues: queues, Slots: 128, Program: program, SocketFDs: fds})
 		return err
 	})
 	if keep != nil {
@@ -439,7 +439,7 @@ func TestXDPDeviceGone(t *testing.T) {
 	var log record
 	var dev Device
 	err := l.Do(0, func() (err error) {
-		dev, err = OpenXDP(t.Context(), XDPConfig{Interface: "xr0", Logger: log.logger()})
+		dev, err = OpenXDP(t.Context(), Config{Interface: "xr0", Logger: log.logger()})
 		return err
 	})
 	a := newEnd(t, dev, err)

@@ -52,7 +52,7 @@ func openApart(t *testing.T, l *netlab.Lab, mode loader.Mode, device, program st
 		if err != nil {
 			return err
 		}
-		if dev, err = OpenXDP(t.Context(), XDPConfig{Interface: device, Address: addr, Port: 4000, Slots: 128, Program: p, Logger: log.logger()}); err != nil {
+		if dev, err = OpenXDP(t.Context(), Config{Interface: device, Address: addr, Port: 4000, Slots: 128, Program: p, Logger: log.logger()}); err != nil {
 			_ = p.Close() // it is not the device's
 		}
 		return err

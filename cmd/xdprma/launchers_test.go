@@ -57,12 +57,12 @@ func TestVariablesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	help := runCommand().Description
+	help := strings.Fields(runCommand().Description)
 	for _, v := range bootstrap.Contract {
 		if row := "| `" + v.Name + "` | " + v.Meaning + " |\n"; !strings.Contains(string(page), row) {
 			t.Errorf("docs/several-hosts.md lacks the row %q", row)
 		}
-		if !strings.Contains(help, "  "+v.Name+"\n") {
+		if !slices.Contains(help, v.Name) {
 			t.Errorf("xdprma run --help lacks %s", v.Name)
 		}
 	}

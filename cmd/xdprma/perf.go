@@ -82,7 +82,7 @@ func perfCommand() *cli.Command {
 			&cli.StringFlag{Name: "bytes", Usage: "sizes of an operation, separated by commas; K and M mean 2^10 and 2^20"},
 			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
-			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: "auto, xdp, xdp-native, xdp-generic or udp"},
+			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: bootstrap.TransportNames},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},

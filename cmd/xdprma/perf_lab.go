@@ -88,13 +88,12 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 		return err
 	}
 	b := &bench{o: o, self: self, signals: signals, progress: progress, report: report}
-	var s settings
-	if s, err = settingsFrom(os.Getenv); err != nil {
-		return err
+	all, _, err := bootstrap.ForAll()
+	if err != nil {
+		return usageError("%w", err)
 	}
-	only := noSettings // the command line says the rest
-	only.noExpress = s.noExpress
-	b.runner = runner{settings: only, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
+	all = bootstrap.Config{NoExpress: all.NoExpress, Patience: all.Patience} // the command line says the rest
+	b.runner = runner{all: all, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
 		transports: slices.Repeat([]bootstrap.Transport{o.transport}, ranks)}
 	if err := b.network(); err != nil {
 		return err
@@ -392,7 +391,7 @@ func (r *runner) perfProcess(rank int, program string, args []string) (*process,
 	if err != nil {
 		return nil, err
 	}
-	cmd := &exec.Cmd{Path: program, Args: args, Env: slices.Concat(inheritedEnvironment(), r.configs[rank].Environ())}
+	cmd := &exec.Cmd{Path: program, Args: args, Env: slices.Concat(bootstrap.Inherited(os.Environ()), r.configs[rank].Environ())}
 	start := (*exec.Cmd).Start
 	if r.lab != nil {
 		start = func(cmd *exec.Cmd) error { return r.lab.Start(rank, cmd) }

@@ -194,22 +194,22 @@ func TestPerfArguments(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for want, args := range map[string][]string{
-		"no test given":                  {},
-		`there is no test "put"`:         {"put"},
-		"--bytes: \"0\"":                 {"put-latency", "--bytes", "0"},
-		"--bytes: \"8k\"":                {"put-latency", "--bytes", "8k"},
-		"--bytes: \"\"":                  {"put-latency", "--bytes", "8,"},
-		"--bytes: \"99999999M\"":         {"put-latency", "--bytes", "99999999M"},
-		"not a multiple of 8":            {"accumulate-latency", "--bytes", "12"},
-		"--window is -1":                 {"put-rate", "--window=-1"},
-		"bytes in all":                   {"put-bandwidth", "--bytes", "1M", "--window", "10000"},
-		"--mtu is 100,":                  {"barrier", "--mtu", "100"},
-		"--queues is 0":                  {"barrier", "--queues", "0"},
-		"--duration is 0s":               {"barrier", "--duration", "0s"},
-		"--iterations is -5":             {"barrier", "--iterations=-5"},
-		"--rounds is 0":                  {"barrier", "--rounds", "0"},
-		"--ranks is 9":                   {"scale", "--ranks", "9"},
-		`transport "rdma" is not one of`: {"barrier", "--transport", "rdma"},
+		"no test given":          {},
+		`there is no test "put"`: {"put"},
+		"--bytes: \"0\"":         {"put-latency", "--bytes", "0"},
+		"--bytes: \"8k\"":        {"put-latency", "--bytes", "8k"},
+		"--bytes: \"\"":          {"put-latency", "--bytes", "8,"},
+		"--bytes: \"99999999M\"": {"put-latency", "--bytes", "99999999M"},
+		"not a multiple of 8":    {"accumulate-latency", "--bytes", "12"},
+		"--window is -1":         {"put-rate", "--window=-1"},
+		"bytes in all":           {"put-bandwidth", "--bytes", "1M", "--window", "10000"},
+		"--mtu is 100,":          {"barrier", "--mtu", "100"},
+		"--queues is 0":          {"barrier", "--queues", "0"},
+		"--duration is 0s":       {"barrier", "--duration", "0s"},
+		"--iterations is -5":     {"barrier", "--iterations=-5"},
+		"--rounds is 0":          {"barrier", "--rounds", "0"},
+		"--ranks is 9":           {"scale", "--ranks", "9"},
+		`transport "rdma" is not auto, xdp, xdp-native, xdp-generic or udp`: {"barrier", "--transport", "rdma"},
 	} {
 		_, err := parsePerfLine(args...)
 		exit, ok := errors.AsType[*exitError](err)

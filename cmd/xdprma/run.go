@@ -33,12 +33,10 @@ With --ranks-per-host K, K ranks at a time share a namespace, each with an inter
 of its own, and access each other's allocated windows in memory, as ranks of one
 host do; --frames has them use frames all the same.
 
-XDPRMA_TRANSPORT, XDPRMA_PORT, XDPRMA_QUEUES, XDPRMA_FRAMES and XDPRMA_EXPRESS in the
-environment hold for all ranks, unless an option says otherwise. Where the ranks share the loopback
-interface, rank r has the port XDPRMA_PORT + r.
-
 Each rank is told its place by environment variables. Set these by hand with launchers
-that neither speak PMI nor set torchrun's variables (docs/several-hosts.md):
+that neither speak PMI nor set torchrun's variables (docs/several-hosts.md). Those with a
+star hold for all ranks if they are in the environment, unless an option says otherwise.
+Where the ranks share the loopback interface, rank r has the port XDPRMA_PORT + r.
 
 VARIABLES
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
@@ -55,7 +53,11 @@ func variableList() string {
 	const indent, width = 4, 84
 	var text strings.Builder
 	for _, v := range bootstrap.Contract {
-		fmt.Fprintf(&text, "  %s\n", v.Name)
+		star := ""
+		if v.ForAll {
+			star = " *"
+		}
+		fmt.Fprintf(&text, "  %s%s\n", v.Name, star)
 		line := strings.Repeat(" ", indent-1)
 		for _, word := range strings.Fields(v.Meaning) {
 			if len(line)+1+len(word) > width {
@@ -79,7 +81,7 @@ func runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
-			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: "auto, xdp, xdp-native, xdp-generic or udp"},
+			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: bootstrap.TransportNames},
 			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
@@ -89,17 +91,20 @@ func runCommand() *cli.Command {
 		},
 		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
 		Action: func(_ context.Context, c *cli.Command) error {
-			s, err := settingsFrom(os.Getenv)
+			all, ported, err := bootstrap.ForAll()
 			if err != nil {
-				return err
+				return usageError("%w", err)
 			}
 			transport := c.String("transport")
-			if s.transport != "" && !c.IsSet("transport") {
-				transport = s.transport
+			if all.Transport != "" && !c.IsSet("transport") {
+				transport = string(all.Transport)
+			}
+			if c.IsSet("frames") {
+				all.Frames = c.Bool("frames")
 			}
 			r := &runner{
-				settings: s, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
-				perHost: c.Int("ranks-per-host"), frames: c.Bool("frames") || s.useFrames && !c.IsSet("frames"),
+				all: all, ported: ported, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
+				perHost: c.Int("ranks-per-host"),
 				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
 				console: newConsole(os.Stdout, os.Stderr),
 			}
@@ -117,10 +122,10 @@ func runCommand() *cli.Command {
 
 // runner carries out one `xdprma run`.
 type runner struct {
-	settings
+	all                bootstrap.Config // what holds for all ranks
+	ported             bool             // all names the port
 	ranks, mtu, queues int
 	perHost            int
-	frames             bool // access windows by frames too
 	timeout            time.Duration
 	keepGoing          bool
 	args               []string
@@ -221,15 +226,16 @@ func (r *runner) network() error {
 	if !onlyUDP {
 		r.console.logf("warning: using UDP on the loopback interface: %v", err)
 	}
-	if r.port == -1 {
+	if !r.ported {
 		r.ports, err = freePorts(r.ranks)
 		return err
 	}
-	if r.port+r.ranks-1 > 65535 {
-		return fmt.Errorf("%s is %d: the last of %d ranks would have port %d", bootstrap.EnvPort, r.port, r.ranks, r.port+r.ranks-1)
+	port := int(r.all.Port)
+	if last := port + r.ranks - 1; last > 65535 {
+		return fmt.Errorf("%s is %d: the last of %d ranks would have port %d", bootstrap.EnvPort, port, r.ranks, last)
 	}
 	for rank := range r.ranks {
-		port := r.port
+		port := port
 		if port != 0 {
 			port += rank
 		}
@@ -290,7 +296,8 @@ func (r *runner) rendezvous() error {
 	if err != nil {
 		return err
 	}
-	c := bootstrap.Config{Job: bootstrap.NewJob()}
+	c := r.all
+	c.Job = bootstrap.NewJob()
 	r.server = bootstrap.Serve(l, c.Token())
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	return nil
@@ -300,13 +307,11 @@ func (r *runner) rendezvous() error {
 func (r *runner) configure() {
 	for rank := range r.configs {
 		c := &r.configs[rank]
-		c.Rank, c.Size, c.Rendezvous = rank, r.ranks, r.server.Addr()
-		c.Transport, c.Queues, c.Frames = r.transports[rank], r.queueLimit, r.frames
-		c.NoExpress = r.noExpress
+		c.Rank, c.Size, c.Rendezvous, c.Transport = rank, r.ranks, r.server.Addr(), r.transports[rank]
 		if r.lab != nil {
-			c.Interface, c.Address, c.Port = r.lab.Interface(rank), r.lab.Addr(rank), bootstrap.DefaultPort
-			if r.port != -1 {
-				c.Port = uint16(r.port)
+			c.Interface, c.Address = r.lab.Interface(rank), r.lab.Addr(rank)
+			if !r.ported {
+				c.Port = bootstrap.DefaultPort
 			}
 		} else {
 			c.Address, c.Port = loopback, r.ports[rank]
@@ -318,7 +323,7 @@ func (r *runner) configure() {
 // job prepares the processes.
 func (r *runner) job(program string) (*job, error) {
 	j := &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, abort: r.server.Abort, tellEnd: r.server.Ended}
-	inherited := inheritedEnvironment()
+	inherited := bootstrap.Inherited(os.Environ())
 	for rank := range r.configs {
 		prefix := fmt.Sprintf("[%d] ", rank)
 		stdout, err := newStream(&lineWriter{console: r.console, dst: r.console.out, prefix: prefix})
@@ -342,19 +347,6 @@ func (r *runner) job(program string) (*job, error) {
 		j.processes = append(j.processes, &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr})
 	}
 	return j, nil
-}
-
-// inheritedEnvironment is this process's, without the variables of the contract.
-func inheritedEnvironment() []string {
-	contract := []string{
-		bootstrap.EnvRank, bootstrap.EnvSize, bootstrap.EnvJob, bootstrap.EnvRendezvous, bootstrap.EnvServe,
-		bootstrap.EnvTransport, bootstrap.EnvInterface, bootstrap.EnvAddress, bootstrap.EnvPort, bootstrap.EnvQueues,
-		bootstrap.EnvHost, bootstrap.EnvFrames, bootstrap.EnvExpress,
-	}
-	return slices.DeleteFunc(os.Environ(), func(e string) bool {
-		name, _, _ := strings.Cut(e, "=")
-		return slices.Contains(contract, name)
-	})
 }
 
 // standardInput returns what rank 0 reads: this process's own standard input,

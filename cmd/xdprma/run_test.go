@@ -157,8 +157,8 @@ func TestRunTakesSettingsFromItsEnvironment(t *testing.T) {
 		{name: "within a job", env: append([]string{"XDPRMA_RENDEZVOUS=unix:/x"}, set...), root: true,
 			want: []string{"[0] 0 auto 7770 all 0 on", "[1] 1 auto 7770 all 0 on"}},
 		{name: "no transport", env: []string{"XDPRMA_TRANSPORT=rdma"}, status: statusUsage, problem: "XDPRMA_TRANSPORT"},
-		{name: "no port", env: []string{"XDPRMA_PORT=http"}, status: statusUsage, problem: `XDPRMA_PORT is "http", it must be 0 to 65535`},
-		{name: "no switch", env: []string{"XDPRMA_EXPRESS=1"}, status: statusUsage, problem: `XDPRMA_EXPRESS: "1" is neither on nor off`},
+		{name: "no port", env: []string{"XDPRMA_PORT=http"}, status: statusUsage, problem: `XDPRMA_PORT="http" is not a number from 0 to 65535`},
+		{name: "no switch", env: []string{"XDPRMA_EXPRESS=1"}, status: statusUsage, problem: `XDPRMA_EXPRESS="1" is not on or off`},
 		{name: "ports beyond the last", env: []string{"XDPRMA_TRANSPORT=udp", "XDPRMA_PORT=65535"}, status: statusFailed, problem: "65536"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

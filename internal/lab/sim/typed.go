@@ -15,18 +15,12 @@ type block struct{ at, length int }
 // memory. It returns nil if it leaves the call as it is.
 func (t *task) disguise(c *onesided.Call) (y *epochs.Derived, blocks []block) {
 	w := t.w
-	old, n := datatype.Byte, len(c.Origin)
-	switch c.Code {
-	case wire.CodePut:
-	case wire.CodeGet:
-		n = len(c.Result)
-	case wire.CodeAccumulate, wire.CodeGetAccumulate:
+	old, n := datatype.Byte, max(len(c.Origin), len(c.Result))
+	if c.Code == wire.CodeAccumulate || c.Code == wire.CodeGetAccumulate {
 		old = c.Basic.Type()
-		n = max(n, len(c.Result)) / old.Size()
-	default:
-		return nil, nil
+		n /= old.Size()
 	}
-	if n < 2 {
+	if n < 2 || c.Code == wire.CodeCompareSwap {
 		return nil, nil
 	}
 	var lens, disps []int

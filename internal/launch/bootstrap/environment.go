@@ -10,27 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-)
-
-// The variables of the environment contract; Contract says what they mean.
-const (
-	EnvRank       = "XDPRMA_RANK"
-	EnvSize       = "XDPRMA_SIZE"
-	EnvJob        = "XDPRMA_JOB"
-	EnvRendezvous = "XDPRMA_RENDEZVOUS"
-	EnvServe      = "XDPRMA_RENDEZVOUS_SERVE"
-	EnvPatience   = "XDPRMA_RENDEZVOUS_TIMEOUT"
-	EnvTransport  = "XDPRMA_TRANSPORT"
-	EnvInterface  = "XDPRMA_INTERFACE"
-	EnvAddress    = "XDPRMA_ADDRESS"
-	EnvPort       = "XDPRMA_PORT"
-	EnvQueues     = "XDPRMA_QUEUES"
-	EnvHost       = "XDPRMA_HOST"
-	EnvFrames     = "XDPRMA_FRAMES"
-	EnvExpress    = "XDPRMA_EXPRESS"
 )
 
 // Defaults and limits of a Config.
@@ -53,26 +34,18 @@ const (
 	UDP        Transport = "udp"
 )
 
-var transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
+// TransportNames are what ParseTransport takes.
+const TransportNames = "auto, xdp, xdp-native, xdp-generic or udp"
 
 // ParseTransport returns the transport called s.
 func ParseTransport(s string) (Transport, error) {
-	if t := Transport(s); slices.Contains(transports, t) {
-		return t, nil
+	if !slices.Contains(transports, Transport(s)) {
+		return "", fmt.Errorf("transport %q is not %s", s, TransportNames)
 	}
-	return "", fmt.Errorf("transport %q is not one of auto, xdp, xdp-native, xdp-generic, udp", s)
+	return Transport(s), nil
 }
 
-// ParseSwitch returns whether s is on or off, and absent if it is empty.
-func ParseSwitch(s string, absent bool) (bool, error) {
-	switch s {
-	case "":
-		return absent, nil
-	case "on", "off":
-		return s == "on", nil
-	}
-	return absent, fmt.Errorf("%q is neither on nor off", s)
-}
+var transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
 
 // Config is the place of a process in its job.
 type Config struct {
@@ -115,48 +88,40 @@ func NewJob() uint64 {
 }
 
 // Environ returns the variables, as NAME=value, from which FromEnvironment makes c.
-func (c *Config) Environ() []string {
-	env := []string{
-		EnvRank + "=" + strconv.Itoa(c.Rank),
-		EnvSize + "=" + strconv.Itoa(c.Size),
-		EnvJob + "=" + c.Token(),
-		EnvTransport + "=" + string(c.Transport),
-		EnvPort + "=" + strconv.Itoa(int(c.Port)),
-	}
-	if c.Queues != 0 {
-		env = append(env, EnvQueues+"="+strconv.Itoa(c.Queues))
-	}
-	if c.Rendezvous != "" {
-		env = append(env, EnvRendezvous+"="+c.Rendezvous)
-		if !c.Serve {
-			env = append(env, EnvServe+"=0")
+func (c *Config) Environ() (env []string) {
+	for _, v := range Contract {
+		if v.write != nil && v.write(c) != "" {
+			env = append(env, v.Name+"="+v.write(c))
 		}
-		if c.Patience != 0 {
-			env = append(env, EnvPatience+"="+c.Patience.String())
-		}
-	}
-	if c.Interface != "" {
-		env = append(env, EnvInterface+"="+c.Interface)
-	}
-	if c.Address.IsValid() {
-		env = append(env, EnvAddress+"="+c.Address.String())
-	}
-	if c.Host != "" {
-		env = append(env, EnvHost+"="+c.Host)
-	}
-	if c.Frames {
-		env = append(env, EnvFrames+"=1")
-	}
-	if c.NoExpress {
-		env = append(env, EnvExpress+"=off")
 	}
 	return env
+}
+
+// Inherited returns, of the environment of a process, what those that it launches have
+// besides what Environ says.
+func Inherited(environ []string) []string {
+	return slices.DeleteFunc(environ, func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.ContainsFunc(Contract, func(v Variable) bool { return v.Name == name && v.write != nil })
+	})
+}
+
+// ForAll reads what the environment of a process says for all ranks of a job that it
+// launches, and whether that names a port, which may be 0. In the environment of a rank the
+// variables are about this rank, and say nothing of such a job.
+func ForAll() (c Config, ported bool, err error) {
+	v := &variables{lookup: os.Getenv}
+	if v.get(EnvRendezvous) == "" {
+		v.take(&c, false)
+		ported = v.get(EnvPort) != ""
+	}
+	return c, ported, v.err
 }
 
 // FromEnvironment reads the environment contract. Its errors name the variable
 // that is missing or invalid.
 func FromEnvironment() (Config, error) {
-	c, err := fromVariables(os.LookupEnv)
+	c, err := fromVariables(os.Getenv)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
 	}
@@ -165,7 +130,7 @@ func FromEnvironment() (Config, error) {
 
 // variables reads values and keeps the first error.
 type variables struct {
-	lookup func(string) (string, bool)
+	lookup func(string) string
 	err    error
 }
 
@@ -176,28 +141,34 @@ func (v *variables) fail(format string, args ...any) {
 }
 
 // get returns the value of name; an empty variable counts as absent.
-func (v *variables) get(name string) string {
-	value, _ := v.lookup(name)
-	return strings.TrimSpace(value)
-}
+func (v *variables) get(name string) string { return strings.TrimSpace(v.lookup(name)) }
 
 // number returns the number in name, or absent.
 func (v *variables) number(name string, least, most, absent int) int {
-	s := v.get(name)
-	if s == "" {
-		return absent
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < least || n > most {
-		v.fail("%s=%q is not a number from %d to %d", name, s, least, most)
-		return absent
-	}
+	n := absent
+	v.check(name, number(func(*Config) *int { return &n }, least, most), nil)
 	return n
 }
 
-func fromVariables(lookup func(string) (string, bool)) (Config, error) {
+// take reads variables of the contract: those that hold for all ranks, or this one's too.
+func (v *variables) take(c *Config, own bool) {
+	for _, row := range Contract {
+		if row.read != nil && (own || row.ForAll) {
+			v.check(row.Name, row.value, c)
+		}
+	}
+}
+
+// check lets a value read what name says, if anything.
+func (v *variables) check(name string, value value, c *Config) {
+	if s := v.get(name); s != "" && !value.read(c, s) {
+		v.fail("%s=%q is not %s", name, s, value.takes)
+	}
+}
+
+func fromVariables(lookup func(string) string) (Config, error) {
 	v := &variables{lookup: lookup}
-	c := Config{Size: 1, Rendezvous: v.get(EnvRendezvous)}
+	c := Config{Size: 1, Rendezvous: v.get(EnvRendezvous), Transport: Auto}
 	switch {
 	case c.Rendezvous != "" || v.get(EnvRank) != "" || v.get(EnvSize) != "":
 		v.place(&c)
@@ -208,9 +179,13 @@ func fromVariables(lookup func(string) (string, bool)) (Config, error) {
 	default:
 		v.refuseLostRanks()
 	}
-	v.job(&c)
-	v.patience(&c)
-	v.network(&c)
+	v.take(&c, true)
+	if c.Job == 0 {
+		v.newJob(&c)
+	}
+	if v.get(EnvPort) == "" && (c.Interface != "" || c.Address.IsValid() && !c.Address.IsLoopback()) {
+		c.Port = DefaultPort // without these, several ranks may share the machine
+	}
 	return c, v.err
 }
 
@@ -248,74 +223,16 @@ func (v *variables) place(c *Config) {
 	}
 }
 
-// patience reads how long to wait, where there is something to wait for.
-func (v *variables) patience(c *Config) {
-	s := v.get(EnvPatience)
-	if s == "" || c.Rendezvous == "" && c.PMI.FD == 0 {
+// newJob gives a job an id where the environment names none.
+func (v *variables) newJob(c *Config) {
+	if c.Job = v.torchJob(); c.Job != 0 {
 		return
 	}
-	var err error
-	if c.Patience, err = time.ParseDuration(s); err != nil || c.Patience <= 0 {
-		v.fail("%s=%q is not a time with its unit, such as 90s or 10m", EnvPatience, s)
+	switch {
+	case c.Rendezvous != "" && v.torch():
+		v.fail("%s is not set, and %s=%q is no UUID: give torchrun --rdzv-id=$(uuidgen), the same on all hosts", EnvJob, envTorchRun, v.get(envTorchRun))
+	case c.Rendezvous != "":
+		v.fail("%s is not set", EnvJob)
 	}
-}
-
-// job reads the job's id.
-func (v *variables) job(c *Config) {
-	s := v.get(EnvJob)
-	if id := v.torchJob(); s == "" && id != 0 {
-		c.Job = id
-		return
-	}
-	if s == "" {
-		if c.Rendezvous != "" && v.torch() {
-			v.fail("%s is not set, and %s=%q is no UUID: give torchrun --rdzv-id=$(uuidgen), the same on all hosts", EnvJob, envTorchRun, v.get(envTorchRun))
-		}
-		if c.Rendezvous != "" {
-			v.fail("%s is not set", EnvJob)
-		}
-		c.Job = NewJob()
-		return
-	}
-	id, err := strconv.ParseUint(s, 16, 64)
-	if err != nil || id == 0 {
-		v.fail("%s=%q is not 1 to 16 hexadecimal digits other than 0", EnvJob, s)
-	}
-	c.Job = id
-}
-
-// network reads what is said about the transport.
-func (v *variables) network(c *Config) {
-	c.Transport = Auto
-	if s := v.get(EnvTransport); s != "" {
-		t, err := ParseTransport(s)
-		if err != nil {
-			v.fail("%s: %w", EnvTransport, err)
-		}
-		c.Transport = t
-	}
-	c.Interface = v.get(EnvInterface)
-	if strings.ContainsAny(c.Interface, "/ \t\n") || len(c.Interface) > 15 {
-		v.fail("%s=%q is not the name of a network interface", EnvInterface, c.Interface)
-	}
-	if s := v.get(EnvAddress); s != "" {
-		a, err := netip.ParseAddr(s)
-		if err != nil || a.IsUnspecified() || a.IsMulticast() {
-			v.fail("%s=%q is not an IP address of a host", EnvAddress, s)
-		}
-		c.Address = a
-	}
-	c.Queues = v.number(EnvQueues, 1, MaxQueues, 0)
-	c.Host = v.get(EnvHost)
-	c.Frames = v.number(EnvFrames, 0, 1, 0) == 1
-	express, err := ParseSwitch(v.get(EnvExpress), true)
-	if err != nil {
-		v.fail("%s: %w", EnvExpress, err)
-	}
-	c.NoExpress = !express
-	port := DefaultPort
-	if c.Interface == "" && (!c.Address.IsValid() || c.Address.IsLoopback()) {
-		port = 0 // several ranks may share the machine
-	}
-	c.Port = uint16(v.number(EnvPort, 0, 65535, port))
+	c.Job = NewJob()
 }

@@ -11,11 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func lookupIn(env map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		v, ok := env[name]
-		return v, ok
-	}
+func lookupIn(env map[string]string) func(string) string {
+	return func(name string) string { return env[name] }
 }
 
 func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
@@ -224,6 +221,9 @@ func TestEnvironRoundTrip(t *testing.T) {
 			Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"),
 			Port:      rapid.Uint16Range(0, 60000).Draw(t, "port"),
 			Queues:    rapid.IntRange(0, MaxQueues).Draw(t, "queues"),
+			Host:      rapid.SampledFrom([]string{"", "left"}).Draw(t, "host"),
+			Frames:    rapid.Bool().Draw(t, "frames"),
+			NoExpress: rapid.Bool().Draw(t, "no express"),
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")
 		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")

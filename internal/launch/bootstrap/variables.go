@@ -1,23 +1,146 @@
 package bootstrap
 
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The variables of the environment contract; Contract says what they mean.
+const (
+	EnvRank       = "XDPRMA_RANK"
+	EnvSize       = "XDPRMA_SIZE"
+	EnvJob        = "XDPRMA_JOB"
+	EnvRendezvous = "XDPRMA_RENDEZVOUS"
+	EnvServe      = "XDPRMA_RENDEZVOUS_SERVE"
+	EnvPatience   = "XDPRMA_RENDEZVOUS_TIMEOUT"
+	EnvTransport  = "XDPRMA_TRANSPORT"
+	EnvInterface  = "XDPRMA_INTERFACE"
+	EnvAddress    = "XDPRMA_ADDRESS"
+	EnvPort       = "XDPRMA_PORT"
+	EnvQueues     = "XDPRMA_QUEUES"
+	EnvHost       = "XDPRMA_HOST"
+	EnvFrames     = "XDPRMA_FRAMES"
+	EnvExpress    = "XDPRMA_EXPRESS"
+)
+
 // Variable is an environment variable that a rank reads.
-type Variable struct{ Name, Meaning string }
+type Variable struct {
+	Name, Meaning string
+	ForAll        bool // where a launcher of this library has it, it holds for all ranks
+	value
+}
+
+// value is how a variable and a Config tell the same.
+type value struct {
+	takes string                         // what read takes, for an error
+	read  func(c *Config, s string) bool // takes s, which is not empty, into c, or reports false; nil: more than this variable decides
+	write func(c *Config) string         // what FromEnvironment makes c of; empty: nothing need be said; nil: no Config says it
+}
 
 // Contract lists the variables, with what holds where a variable is not set.
 var Contract = []Variable{
-	{EnvRank, "the rank of this process, from 0; else the launcher's variable says it"},
-	{EnvSize, "the number of ranks; else the launcher's variable says it"},
-	{EnvJob, "1 to 16 hexadecimal digits, not zero, the same for all ranks and chosen at random for each job; it is also the secret that admits a rank to the rendezvous, and frames carry only a hash of it"},
-	{EnvRendezvous, "where the ranks find each other: host:port, tcp:host:port or unix:/path"},
-	{EnvServe, "0: something else than rank 0 serves the rendezvous, as `xdprma run` does; 1, the default: rank 0 does"},
-	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own"},
-	{EnvTransport, "auto (the default), xdp, xdp-native, xdp-generic or udp"},
-	{EnvInterface, "the network interface; by default that of the address"},
-	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached"},
-	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0"},
-	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64"},
-	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace"},
-	{EnvFrames, "1: access windows of ranks of the same host by frames too, in this and all ranks of a communicator"},
-	{EnvExpress, "off: the XDP program executes no requests; on, the default: it executes small ones where it can"},
-	{"XDPRMA_CHECK", "1: look for conflicting accesses to windows"},
+	{EnvRank, "the rank of this process, from 0; else the launcher's variable says it", false, value{write: number(func(c *Config) *int { return &c.Rank }, 0, MaxRanks-1).write}},
+	{EnvSize, "the number of ranks; else the launcher's variable says it", false, value{write: number(func(c *Config) *int { return &c.Size }, 1, MaxRanks).write}},
+	{EnvJob, "1 to 16 hexadecimal digits, not zero, the same for all ranks and chosen at random for each job; it is also the secret that admits a rank to the rendezvous, and frames carry only a hash of it", false, value{"1 to 16 hexadecimal digits other than 0", readJob, (*Config).Token}},
+	{EnvRendezvous, "where the ranks find each other: host:port, tcp:host:port or unix:/path", false, value{write: func(c *Config) string { return c.Rendezvous }}},
+	{EnvServe, "0: something else than rank 0 serves the rendezvous, as `xdprma run` does; 1, the default: rank 0 does", false, value{write: writeServe}},
+	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own", true, value{"a time with its unit, such as 90s or 10m", readPatience, writePatience}},
+	{EnvTransport, "how frames travel: " + TransportNames + "; by default auto", true, text(func(c *Config) *Transport { return &c.Transport }, TransportNames, func(t Transport) bool { return slices.Contains(transports, t) })},
+	{EnvInterface, "the network interface; by default that of the address", false, text(func(c *Config) *string { return &c.Interface }, "the name of a network interface", isInterface)},
+	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached", false, value{"an IP address of a host", readAddress, writeAddress}},
+	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0", true, number(func(c *Config) *uint16 { return &c.Port }, 0, 65535)},
+	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64", true, number(func(c *Config) *int { return &c.Queues }, 1, MaxQueues)},
+	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace", false, text(func(c *Config) *string { return &c.Host }, "a name", func(string) bool { return true })},
+	{EnvFrames, "1: access windows of ranks of the same host by frames too, in this and all ranks of a communicator", true, choice(func(c *Config) *bool { return &c.Frames }, "0", "1")},
+	{EnvExpress, "off: the XDP program executes no requests; on, the default: it executes small ones where it can", true, choice(func(c *Config) *bool { return &c.NoExpress }, "on", "off")},
+	{"XDPRMA_CHECK", "1: look for conflicting accesses to windows", false, value{}},
+}
+
+// number is a number in a field, which is out of its range where nothing need be said.
+func number[T int | uint16](field func(*Config) *T, least, most T) value {
+	return value{
+		takes: fmt.Sprintf("a number from %d to %d", least, most),
+		read: func(c *Config, s string) bool {
+			n, err := strconv.Atoi(s)
+			if err != nil || n < int(least) || n > int(most) {
+				return false
+			}
+			*field(c) = T(n)
+			return true
+		},
+		write: func(c *Config) string {
+			if *field(c) < least {
+				return ""
+			}
+			return strconv.Itoa(int(*field(c)))
+		},
+	}
+}
+
+// text is text in a field, for which ok returns true.
+func text[T ~string](field func(*Config) *T, takes string, ok func(T) bool) value {
+	return value{
+		takes: takes,
+		read:  func(c *Config, s string) bool { *field(c) = T(s); return ok(T(s)) },
+		write: func(c *Config) string { return string(*field(c)) },
+	}
+}
+
+// choice is a field that is set by yes, and not set by no.
+func choice(field func(*Config) *bool, no, yes string) value {
+	return value{
+		takes: no + " or " + yes,
+		read:  func(c *Config, s string) bool { *field(c) = s == yes; return s == yes || s == no },
+		write: func(c *Config) string {
+			if *field(c) {
+				return yes
+			}
+			return ""
+		},
+	}
+}
+
+func readJob(c *Config, s string) (ok bool) {
+	id, err := strconv.ParseUint(s, 16, 64)
+	c.Job = id
+	return err == nil && id != 0
+}
+
+func writeServe(c *Config) string {
+	if c.Rendezvous != "" && !c.Serve {
+		return "0"
+	}
+	return ""
+}
+
+func readPatience(c *Config, s string) bool {
+	d, err := time.ParseDuration(s)
+	c.Patience = d
+	return err == nil && d > 0
+}
+
+func writePatience(c *Config) string {
+	if c.Patience == 0 {
+		return ""
+	}
+	return c.Patience.String()
+}
+
+func isInterface(name string) bool { return !strings.ContainsAny(name, "/ \t\n") && len(name) <= 15 }
+
+func readAddress(c *Config, s string) bool {
+	a, err := netip.ParseAddr(s)
+	c.Address = a
+	return err == nil && !a.IsUnspecified() && !a.IsMulticast()
+}
+
+func writeAddress(c *Config) string {
+	if !c.Address.IsValid() {
+		return ""
+	}
+	return c.Address.String()
 }

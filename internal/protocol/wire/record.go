@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"cmp"
+	"encoding/binary"
+)
 
 // Code says what a record asks or answers.
 type Code uint8
@@ -179,63 +182,20 @@ func (l *Layout) Get(b []byte) (rest []byte, ok bool) {
 	return b[LayoutLen:], le.Uint32(b[4:]) == 0
 }
 
-// String names the request or answer as a user knows it.
-func (c Code) String() string {
-	switch c {
-	case CodePut:
-		return "put"
-	case CodeGet:
-		return "get"
-	case CodeAccumulate:
-		return "accumulate"
-	case CodeGetAccumulate:
-		return "get_accumulate"
-	case CodeCompareSwap:
-		return "compare_and_swap"
-	case CodeLock:
-		return "lock"
-	case CodeUnlock:
-		return "unlock"
-	case CodeMessage:
-		return "message"
-	case CodePing:
-		return "ping"
-	case CodeBye:
-		return "bye"
-	case CodeType:
-		return "type"
-	case CodeMark:
-		return "mark"
-	case CodeInquiry:
-		return "inquiry"
-	case CodePost:
-		return "post"
-	case CodeComplete:
-		return "complete"
-	case CodeGiven:
-		return "given"
-	case CodeOffer:
-		return "offer"
-	case CodeTaken:
-		return "taken"
-	case CodeWithdrawn:
-		return "withdrawn"
-	case CodeRest:
-		return "rest"
-	case CodeRevoke:
-		return "revoke"
-	case CodeGone:
-		return "gone"
-	case CodeResult:
-		return "result"
-	case CodeGranted:
-		return "granted"
-	case CodeRefused:
-		return "refused"
-	case CodeCredit:
-		return "credit"
-	case CodeWaits:
-		return "waits"
-	}
-	return "unknown"
+// names are those by which a user knows requests and answers.
+var names = [256]string{
+	CodePut: "put", CodeGet: "get", CodeAccumulate: "accumulate", CodeGetAccumulate: "get_accumulate",
+	CodeCompareSwap: "compare_and_swap", CodeLock: "lock", CodeUnlock: "unlock", CodeMessage: "message", CodePing: "ping",
+	CodeBye: "bye", CodeType: "type", CodeMark: "mark", CodeInquiry: "inquiry", CodePost: "post",
+	CodeComplete: "complete", CodeGiven: "given", CodeOffer: "offer", CodeTaken: "taken", CodeWithdrawn: "withdrawn",
+	CodeRest: "rest", CodeRevoke: "revoke", CodeGone: "gone", CodeResult: "result", CodeGranted: "granted",
+	CodeRefused: "refused", CodeCredit: "credit", CodeWaits: "waits",
+}
+
+// String returns the code's name.
+func (c Code) String() string { return cmp.Or(names[c], "unknown") }
+
+// Fetches reports whether c asks for a result, among the requests that communicate.
+func (c Code) Fetches() bool {
+	return c == CodeGet || c == CodeGetAccumulate || c == CodeCompareSwap
 }

@@ -127,7 +127,7 @@ func (x *Operations) observeTyped(s *Peer, c *window.Checker, r *wire.Record) {
 // accessOf returns what a request does with how many bytes, and whether the origin
 // will tell when it has completed. data is that of the record, without a layout.
 func accessOf(s *Peer, r *wire.Record, data []byte) (a window.Access, n int, remember bool) {
-	a, n = window.Access{Origin: s.Rank(), Call: callOf(r.Code)}, len(data)
+	a, n = window.Access{Origin: s.Rank(), Call: kinds[r.Code]}, len(data)
 	if a.Call >= window.CallAccumulate {
 		a.Op, a.Basic = datatype.Op(r.Op), datatype.Basic(r.Basic)
 	}
@@ -153,7 +153,7 @@ func (c *Call) followed() uint8 {
 
 // observeLocal is observe for n bytes of a call on this rank's own window.
 func (x *Operations) observeLocal(c *Call, disp uint64, n int) {
-	a := window.Access{Origin: x.cfg.Rank, Call: callOf(c.Code)}
+	a := window.Access{Origin: x.cfg.Rank, Call: kinds[c.Code]}
 	if a.Call >= window.CallAccumulate {
 		a.Op, a.Basic = c.Op, c.Basic
 	}
@@ -172,16 +172,8 @@ func (x *Operations) note(c *window.Checker, holder uint64, a window.Access, sta
 	x.totals.Conflicts += uint64(c.Total() - before)
 }
 
-func callOf(code wire.Code) window.CallKind {
-	switch code {
-	case wire.CodeGet:
-		return window.CallGet
-	case wire.CodeAccumulate:
-		return window.CallAccumulate
-	case wire.CodeGetAccumulate:
-		return window.CallGetAccumulate
-	case wire.CodeCompareSwap:
-		return window.CallCompareSwap
-	}
-	return window.CallPut
+// kinds are what a checker calls the requests that communicate.
+var kinds = [...]window.CallKind{
+	wire.CodePut: window.CallPut, wire.CodeGet: window.CallGet, wire.CodeAccumulate: window.CallAccumulate,
+	wire.CodeGetAccumulate: window.CallGetAccumulate, wire.CodeCompareSwap: window.CallCompareSwap,
 }

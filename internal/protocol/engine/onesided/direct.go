@@ -27,22 +27,29 @@ func Act(c *Call, w *window.Window) mpierr.Class { return actOn(c, w, 0, c.size(
 
 // actOn is Act for the bytes of the target from one place to another.
 func actOn(c *Call, w *window.Window, from, to int) mpierr.Class {
-	disp := c.Disp + uint64(from)
+	operand, result := c.Origin, c.Result
+	if len(operand) > 0 && c.Op != datatype.NoOp { // of a call that was kept back it may be empty and not nil
+		operand = operand[from:to]
+	}
+	if result != nil {
+		result = result[from:to]
+	}
+	return c.act(w, c.Disp+uint64(from), operand, result)
+}
+
+// act lets c act on w at a displacement, with an operand and room for a result.
+func (c *Call) act(w *window.Window, disp uint64, operand, result []byte) mpierr.Class {
 	switch c.Code {
 	case wire.CodePut:
-		return w.Put(disp, c.Origin[from:to])
+		return w.Put(disp, operand)
 	case wire.CodeGet:
-		return w.Get(disp, c.Result[from:to])
+		return w.Get(disp, result)
 	case wire.CodeAccumulate:
-		return w.Accumulate(c.Op, c.Basic, disp, c.Origin[from:to])
+		return w.Accumulate(c.Op, c.Basic, disp, operand)
 	case wire.CodeGetAccumulate:
-		operand := c.Origin
-		if c.Op != datatype.NoOp {
-			operand = operand[from:to]
-		}
-		return w.GetAccumulate(c.Op, c.Basic, disp, operand, c.Result[from:to])
+		return w.GetAccumulate(c.Op, c.Basic, disp, operand, result)
 	case wire.CodeCompareSwap:
-		return w.CompareAndSwap(c.Basic, disp, c.Compare, c.Origin, c.Result)
+		return w.CompareAndSwap(c.Basic, disp, c.Compare, operand, result)
 	}
 	panic("onesided: a call with an unknown code")
 }
@@ -70,19 +77,7 @@ func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n
 	if c.Code != wire.CodeGet && c.Op != datatype.NoOp {
 		y.origin.pack(operand, at)
 	}
-	switch c.Code {
-	case wire.CodePut:
-		class = w.Put(disp, operand)
-	case wire.CodeGet:
-		class = w.Get(disp, result)
-	case wire.CodeAccumulate:
-		class = w.Accumulate(c.Op, c.Basic, disp, operand)
-	case wire.CodeGetAccumulate:
-		class = w.GetAccumulate(c.Op, c.Basic, disp, operand, result)
-	default:
-		panic("onesided: a typed call with an unknown code")
-	}
-	if class == mpierr.Success && (c.Code == wire.CodeGet || c.Code == wire.CodeGetAccumulate) {
+	if class = c.act(w, disp, operand, result); class == mpierr.Success && c.Code.Fetches() {
 		y.result.unpack(result, at)
 	}
 	return off, n, class

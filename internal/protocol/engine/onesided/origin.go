@@ -260,7 +260,7 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 	switch {
 	case c.size() == 0:
 		return true, nil // nothing to ask for, and no answer would end it
-	case c.Code == wire.CodePut || c.Code == wire.CodeAccumulate:
+	case !c.Code.Fetches():
 	case c.token == 0:
 		i := x.newOp(a, c.Result[c.base:c.end()])
 		if i == link.None {
@@ -275,7 +275,7 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 		return true, nil // a part was refused, which ended the whole
 	}
 	budget := issueBudget
-	if c.Code == wire.CodePut || c.Code == wire.CodeAccumulate {
+	if !c.Code.Fetches() {
 		budget = s.Batch(c.size()-c.at, issueBudget)
 	}
 	for range budget {

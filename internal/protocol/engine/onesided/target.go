@@ -225,10 +225,4 @@ func (x *Operations) respond(s *Peer, r *wire.Record) bool {
 }
 
 // answered reports whether the origin of a request expects an answer to it.
-func answered(c wire.Code) bool {
-	switch c {
-	case wire.CodeGet, wire.CodeGetAccumulate, wire.CodeCompareSwap, wire.CodeLock:
-		return true
-	}
-	return false
-}
+func answered(c wire.Code) bool { return c.Fetches() || c == wire.CodeLock }

@@ -185,7 +185,7 @@ func (x *Operations) sendTyped(s *Peer, c *Call) bool {
 		}
 	}
 	switch {
-	case c.Code == wire.CodePut || c.Code == wire.CodeAccumulate:
+	case !c.Code.Fetches():
 	case c.token == 0:
 		if !x.beginTyped(c) {
 			return false
