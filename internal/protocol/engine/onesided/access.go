@@ -235,6 +235,33 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 	return true
 }
 
+// lockLocal is Lock for this rank's own window.
+func (x *Operations) lockLocal(a *Access, ask *wire.Lock) {
+	switch granted, class := x.Locks.acquireOwn(a.window, ask, a); {
+	case class != mpierr.Success:
+		a.denied(class)
+	case granted:
+		a.lock = locked
+	default:
+		a.lock = locking
+		x.noteAsked(a)
+		x.Locks.watchHolders(a.window)
+	}
+}
+
+// granted takes in that this rank has the lock of its own window.
+func (a *Access) granted() {
+	a.lock = locked
+	a.ops.issueQueue(a)
+}
+
+// denied takes in that this rank is not given the lock of its own window.
+func (a *Access) denied(class mpierr.Class) {
+	err := refusal(wire.CodeLock, class, a.ops.cfg.Rank)
+	a.fail(err)
+	a.ops.refuseLock(a, err)
+}
+
 // Unlock releases the lock once everything issued on a has been applied. It
 // returns false if it has to be called again: there is no room now, or the lock
 // is not yet held. UnlockWait tells when it is done.
@@ -244,7 +271,7 @@ func (x *Operations) Unlock(a *Access) bool {
 		case locking:
 			return false
 		case locked:
-			if class := x.release(a.window, localHolder); class != mpierr.Success {
+			if class := x.Locks.release(a.window, localHolder); class != mpierr.Success {
 				a.fail(mpierr.New("unlock", class, x.cfg.Rank, "the lock is not held"))
 			}
 			a.lock = unlocked
@@ -306,7 +333,8 @@ func (x *Operations) addUnlock(a *Access, i int32) {
 func (x *Operations) Leave(a *Access) {
 	switch {
 	case a.ownWindow != nil:
-		x.withdraw(a)
+		x.Locks.withdrawOwn(a.window)
+		a.lock = unlocked
 	case a.lock == refused:
 		a.Unlocked()
 	case a.lock != unlocked:

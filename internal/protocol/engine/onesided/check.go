@@ -82,26 +82,6 @@ func (x *Operations) sendMark(a *Access) bool {
 	return true
 }
 
-// Ordered lets a window's checker forget everything: all that has been issued to the
-// window is ordered before all that will be.
-func (x *Operations) Ordered(id uint32) {
-	if w := x.cfg.Windows.Lookup(id); w != nil {
-		w.Checker().EndAll()
-	}
-}
-
-// completed lets the window's checker forget what an origin has completed.
-func (x *Operations) completed(holder uint64, id uint32, onlyReads bool) {
-	w := x.cfg.Windows.Lookup(id)
-	switch {
-	case w == nil:
-	case onlyReads:
-		w.Checker().EndReads(holder)
-	default:
-		w.Checker().End(holder)
-	}
-}
-
 // observe tells a window's checker of a request that has been applied.
 func (x *Operations) observe(s *Peer, c *window.Checker, r *wire.Record) {
 	a, n, remember := accessOf(s, r, r.Data)
@@ -159,17 +139,6 @@ func (x *Operations) observeLocal(c *Call, disp uint64, n int) {
 	}
 	remember := !a.Reads() || c.Request == nil
 	x.note(c.Access.ownWindow.Checker(), localHolder, a, disp, n, remember)
-}
-
-func (x *Operations) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
-	before := c.Total()
-	c.Turn(x.turn)
-	for _, k := range c.Note(holder, a, start, n, remember) {
-		if x.cfg.OnConflict != nil {
-			x.cfg.OnConflict(k)
-		}
-	}
-	x.totals.Conflicts += uint64(c.Total() - before)
 }
 
 func callOf(code wire.Code) window.CallKind {

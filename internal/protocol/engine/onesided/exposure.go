@@ -117,23 +117,6 @@ func (x *Operations) takeComplete(s *Peer, id uint32) mpierr.Class {
 	return mpierr.Success
 }
 
-// Expose says that a window's exposure epoch begins or ends. A window that is
-// exposed cannot be locked, nor one that is locked be exposed: then Expose
-// returns false, and the window is not exposed.
-func (x *Operations) Expose(id uint32, exposed bool) bool {
-	l := x.lockOf(id)
-	switch {
-	case exposed == l.exposed:
-	case !exposed:
-		x.Ordered(id)
-		x.grant(id, l.Unblock(x.granted[:0]))
-	case !l.Block():
-		return false
-	}
-	l.exposed = exposed
-	return true
-}
-
 // Exposing reports whether the origin that a leads to has yet to complete.
 func (a *Access) Exposing() bool { return a.completes != a.posted }
 

@@ -143,9 +143,7 @@ func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
 // takeInquiry answers whether a request of s for the lock of a window waits; without a
 // token, that everything before has been answered.
 func (x *Operations) takeInquiry(s *Peer, r *wire.Record) mpierr.Class {
-	l := x.locks[r.Window]
-	waits := l != nil && l.Waiter(s.ID()) != nil || x.link.Resumed(s.Session, r.Window)
-	if r.Token != 0 && !waits {
+	if r.Token != 0 && !x.waits(s, r.Window) {
 		return mpierr.Success // it has been granted or refused, which s hears first, or was never asked for
 	}
 	if !x.respond(s, &wire.Record{Code: wire.CodeWaits, Window: r.Window, Token: r.Token, Disp: r.Disp}) {

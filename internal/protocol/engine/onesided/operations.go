@@ -5,8 +5,8 @@
 //     may not act yet is kept back until its lock is granted or its target has posted
 //     (deferred.go). One on memory that this process has acts there (direct.go, shared.go).
 //  2. The target has the requests take effect on its window (target.go, typed_target.go),
-//     in the turn that the window's lock gives them (locks.go), and answers or refuses
-//     them (refusal.go).
+//     in the turn that the window's lock gives them (locks.go; words.go, where a host's
+//     ranks share it), and answers or refuses them (refusal.go).
 //  3. The answers end the operation, and the acknowledgement that all has been applied
 //     ends the flush (origin.go, access.go).
 //
@@ -60,9 +60,8 @@ type Others interface {
 
 // Operations is one rank's end of all one-sided communication.
 type Operations struct {
-	link   *link.Link
-	cfg    Config
-	totals *Totals
+	base
+	Locks
 
 	own   []*Access // to this rank's own windows
 	asked []*Access // whose locks were asked for; perhaps granted since
@@ -74,13 +73,8 @@ type Operations struct {
 	pending       int32 // of ops
 	freeOp        int32
 	fetches       []*fetch
-	locks         map[uint32]*lock            // of the windows, by id
-	wordsAt       int64                       // when to look at the words that somebody waits for; 0: nobody does
-	waiting       int                         // requests that wait for them
-	granted       []window.Grant[lockRequest] // scratch
-	walks         walks                       // scratch
-	turn          uint64                      // bundles of requests, and local calls, that have acted
-	directScratch *Direct                     // scratch
+	walks         walks   // scratch
+	directScratch *Direct // scratch
 
 	typedPool   []*Typed
 	scatterPool []*scatter
@@ -94,16 +88,14 @@ func New(l *link.Link, cfg Config) *Operations {
 	if cfg.MaxOps&(cfg.MaxOps-1) != 0 || cfg.MaxOps > maxOps {
 		panic("onesided: MaxOps is not a power of two up to 65536")
 	}
-	return &Operations{
-		link: l, cfg: cfg, totals: cfg.Totals,
-		locks:   map[uint32]*lock{},
+	x := &Operations{
+		base:    base{link: l, cfg: cfg, totals: cfg.Totals},
 		freeOp:  link.None,
 		opShare: link.ShareOf(cfg.MaxOps),
 	}
+	x.Locks = Locks{base: &x.base, byWindow: map[uint32]*lock{}}
+	return x
 }
-
-// Windows returns the table of the windows that this rank exposes.
-func (x *Operations) Windows() *window.Table { return x.cfg.Windows }
 
 // opRoom reports whether one more operation may await an answer from s.
 func (x *Operations) opRoom(s *Peer) bool {

@@ -14,7 +14,6 @@ type Peer struct {
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
 	posting   []*Access          // those whose posts the peer is to be told of
-	blocks    bool               // the peer may hold a lock that somebody waits for
 	newest    int32              // of the operations that await an answer of the peer, or none
 	inquiry   inquiry
 
@@ -22,20 +21,14 @@ type Peer struct {
 	// as far as this rank has heard: a flush waits until it has heard of all of them.
 	refusalsSeen uint32
 
+	blocks bool // of Locks: the peer may hold a lock that somebody waits for
+
 	types     *givenTypes // datatypes defined at the peer, or nil
 	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
 }
 
 // NewPeer returns what the operations keep about the peer of a new session.
 func NewPeer(s *link.Session) Peer { return Peer{Session: s, newest: link.None} }
-
-// peer returns what x keeps about a rank, or nil if there is no session with it.
-func (x *Operations) peer(rank int) *Peer {
-	if s := x.link.Session(rank); s != nil {
-		return x.cfg.Peer(s)
-	}
-	return nil
-}
 
 // lockBundle returns whose lock record started the open bundle of requests, or nil.
 func (s *Peer) lockBundle() *Access {
@@ -63,7 +56,7 @@ func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
 
 // Owes reports whether s owes something that the link does not know of.
 func (x *Operations) Owes(s *Peer) bool {
-	return len(s.deferring) > 0 || s.blocks && x.waiting > 0 || s.hidesRefusals()
+	return len(s.deferring) > 0 || x.waitsFor(s) || s.hidesRefusals()
 }
 
 // EndPeer ends what waits for s, which has left in good order.
@@ -78,6 +71,7 @@ func (x *Operations) Fail(s *Peer) {
 	for _, a := range s.access {
 		a.fail(s.Failure())
 	}
+	x.forget(s)
 	x.dropWaits(s)
 	x.dropTypes(s)
 	s.marks, s.posting = nil, nil
@@ -86,8 +80,7 @@ func (x *Operations) Fail(s *Peer) {
 // Release gives up what s held here, which has ended, when nothing that it has sent can
 // take effect any more.
 func (x *Operations) Release(s *Peer) {
-	x.dropServed(s)
-	x.dropLocks(s)
+	x.drop(s)
 }
 
 // Sweep looks after what waits for no session in particular.

@@ -122,20 +122,6 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 	return class
 }
 
-// windowFor returns the window that a request of s means, or nil and why it is refused: no
-// rank outside the window's group may do anything to it, nor a later life of a member.
-func (x *Operations) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
-	w := x.cfg.Windows.Lookup(id)
-	switch {
-	case w == nil:
-		return nil, mpierr.Win
-	case !w.Admits(s.Rank(), s.Life()):
-		x.totals.Outsiders++
-		return nil, mpierr.Group
-	}
-	return w, mpierr.Success
-}
-
 func (x *Operations) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) != wire.PartLen {
 		return mpierr.Intern
@@ -212,16 +198,6 @@ func (x *Operations) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record)
 		x.link.Commit(i, n)
 	}
 	return class
-}
-
-// respond sends an answer without data.
-func (x *Operations) respond(s *Peer, r *wire.Record) bool {
-	i, _ := s.Reserve(r, 0)
-	if i == link.None {
-		return false
-	}
-	x.link.Commit(i, 0)
-	return true
 }
 
 // answered reports whether the origin of a request expects an answer to it.
