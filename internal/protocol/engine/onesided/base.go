@@ -3,7 +3,6 @@ package onesided
 import (
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -38,51 +37,4 @@ func (x *base) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
 		return nil, mpierr.Group
 	}
 	return w, mpierr.Success
-}
-
-// respond sends an answer without data.
-func (x *base) respond(s *Peer, r *wire.Record) bool {
-	i, _ := s.Reserve(r, 0)
-	if i == link.None {
-		return false
-	}
-	x.link.Commit(i, 0)
-	return true
-}
-
-// Ordered lets a window's checker forget everything: all that has been issued to the
-// window is ordered before all that will be.
-func (x *base) Ordered(id uint32) {
-	if w := x.cfg.Windows.Lookup(id); w != nil {
-		w.Checker().EndAll()
-	}
-}
-
-// completed lets the window's checker forget what an origin has completed.
-func (x *base) completed(holder uint64, id uint32, onlyReads bool) {
-	w := x.cfg.Windows.Lookup(id)
-	switch {
-	case w == nil:
-	case onlyReads:
-		w.Checker().EndReads(holder)
-	default:
-		w.Checker().End(holder)
-	}
-}
-
-// forget lets the checkers of all windows forget s, which is dead.
-func (x *base) forget(s *Peer) {
-	x.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.ID()) })
-}
-
-// note tells a window's checker of an access of n bytes.
-func (x *base) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
-	before := c.Total()
-	c.Turn(x.turn)
-	for _, k := range c.Note(holder, a, start, n, remember) {
-		if x.cfg.OnConflict != nil {
-			x.cfg.OnConflict(k)
-		}
-	}
-	x.totals.Conflicts += uint64(c.Total() - before)
 }

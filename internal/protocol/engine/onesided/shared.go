@@ -40,7 +40,7 @@ func (a *Access) Local() bool { return a.session == nil }
 // Direct reports whether a call may act on the memory of the target at once, where this
 // rank maps it or is the target itself: there is nothing that it could overtake, and it
 // need not wait for a lock or a post. Before a call acts so, its caller calls ExpectTarget.
-func (x *Operations) Direct(a *Access) bool {
+func (x *Origin) Direct(a *Access) bool {
 	s := a.session
 	if a.keepsBack() || a.lock == refused || !(*FlushWait)(a).Met() {
 		return false
@@ -53,7 +53,7 @@ func (x *Operations) Direct(a *Access) bool {
 
 // ExpectTarget notes that a call acts on the memory of a's target without asking it: that the
 // target still lives is looked after in the background.
-func (x *Operations) ExpectTarget(a *Access) {
+func (x *Origin) ExpectTarget(a *Access) {
 	if a.session != nil {
 		a.session.Expect()
 	}
@@ -61,7 +61,7 @@ func (x *Operations) ExpectTarget(a *Access) {
 
 // Refused records that a call which acted directly on the target was refused there.
 func (a *Access) Refused(c *Call, class mpierr.Class) {
-	rank := a.ops.cfg.Rank
+	rank := a.origin.cfg.Rank
 	if a.session != nil {
 		rank = a.session.Rank()
 	}
@@ -86,7 +86,7 @@ func (a *Access) takeWord(exclusive bool) bool {
 }
 
 // giveWord is Unlock for a lock that was taken by the word.
-func (x *Operations) giveWord(a *Access) bool {
+func (x *Origin) giveWord(a *Access) bool {
 	s, l := a.session, &a.shared
 	if l.byWord {
 		if !s.Dead() && !(*FlushWait)(a).Met() {
