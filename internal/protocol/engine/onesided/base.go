@@ -17,6 +17,13 @@ type base struct {
 // Windows returns the table of the windows that this rank exposes.
 func (x *base) Windows() *window.Table { return x.cfg.Windows }
 
+// Time returns the time of this turn, as the link has it.
+func (x *base) Time() int64 { return x.link.Now }
+
+// Connect returns what the operations keep about a rank. If there is no session with it yet,
+// it begins one. It does not wait.
+func (x *base) Connect(rank int) *Peer { return x.cfg.Peer(x.link.Connect(rank)) }
+
 // peer returns what the operations keep about a rank, or nil if there is no session with it.
 func (x *base) peer(rank int) *Peer {
 	if s := x.link.Session(rank); s != nil {
