@@ -58,13 +58,13 @@ func (w *Win) Complete(ctx context.Context) error {
 // window is exposed or locked, ErrWin, ErrProcFailed.
 func (w *Win) Post(_ context.Context, origins []int, assert Assert) (err error) {
 	defer w.handle(&err)
-	t := w.turn()
+	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.open("post"); err != nil {
 		return err
 	}
-	defer t.Tick() // the caller may have nothing to wait for
-	return w.epochs.Post(t, origins, assert)
+	defer e.Tick() // the caller may have nothing to wait for
+	return w.epochs.Post(e.Operations, origins, assert)
 }
 
 // Wait ends the exposure that Post began (MPI_Win_wait, section 11.5.2). It blocks

@@ -111,7 +111,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 		Flavor: flavor, Memory: w.exposed, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
-		w.hide(w.poller.Lock())
+		w.hide(w.turn())
 		w.poller.Unlock()
 		_ = w.release()
 		return nil, err
@@ -247,7 +247,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
 	c.Checker = w.checker(c.ID)
-	t := w.poller.Lock()
+	t := w.turn()
 	w.expose(&c)
 	if fault == nil {
 		w.own, fault = window.New(c)

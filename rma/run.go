@@ -8,9 +8,9 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
-// turn locks the engine, until one of the poller's ways of unlocking.
+// turn locks the engine, and returns its one-sided operations, until one of the poller's ways of unlocking.
 func (w *Win) turn() epochs.Turn {
-	return w.poller.Lock()
+	return w.poller.Lock().Operations
 }
 
 // run carries out a synchronisation call: it takes a step in a turn of the engine, and

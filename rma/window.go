@@ -130,14 +130,14 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		fault = err
 	}
 	_ = w.inner.Free() // what still comes for the window's collectives is dropped
-	t := w.turn()
+	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.epochs.Usable("window free"); err != nil {
 		return err // by another goroutine, meanwhile
 	}
-	w.epochs.Close(t)
-	t.Evict(w.mapped())
-	w.hide(t)
+	w.epochs.Close(e.Operations)
+	e.Evict(w.mapped())
+	w.hide(e.Operations)
 	for w.acting.Load() > 0 { // copies that came before; none begins any more
 		w.poller.Unlock()
 		time.Sleep(freePause)

@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 		"internal/protocol/link/express", "internal/protocol/wire", "window"},
 	"internal/protocol/engine": {"internal/mpierr", "internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
 		"internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "window"},
-	"internal/protocol/calls/epochs":     {"datatype", "internal/mpierr", "internal/protocol/engine", "internal/protocol/engine/onesided", "window"},
+	"internal/protocol/calls/epochs":     {"datatype", "internal/mpierr", "internal/protocol/engine/onesided", "window"},
 	"internal/protocol/calls/collective": {"datatype", "internal/mpierr", "internal/protocol/engine"},
 
 	"bpf":                     {},

@@ -28,7 +28,7 @@ func (l *life) newEpochs(own *window.Window, contexts uint32, check bool, loads 
 }
 
 // turn is the rank's engine at this time.
-func (t *task) turn() epochs.Turn { return t.l.e }
+func (t *task) turn() epochs.Turn { return t.l.e.Operations }
 
 // impatience is the patience of a call that is made again when it is given up, which
 // happens now and then.
@@ -143,15 +143,15 @@ func (m *machine) leaveBehind(i int) {
 
 // end is the end of a window whose synchronisation is over.
 func (m *machine) end(i int) {
-	t, w, l := m.t.turn(), m.windows[i], m.t.l
-	w.Close(t)
-	t.Evict(l.generated[i])
+	w, l := m.windows[i], m.t.l
+	w.Close(l.e.Operations)
+	l.e.Evict(l.generated[i])
 	l.windows.Remove(uint32(i + 1))
 	if l.xdp.twin != nil {
 		l.xdp.twin.Retract(uint32(i + 1))
 	}
 	for _, c := range []*collective.Comm{&w.inner, &w.ending} {
-		t.FreeContext(c.Context)
+		l.e.FreeContext(c.Context)
 	}
 	for at := range l.generated[i] {
 		l.generated[i][at] = freedByte

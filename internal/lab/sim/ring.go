@@ -38,7 +38,7 @@ func (l *life) ringEpochs() *epochsOf {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		return l.access(t.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
+		return l.access(l.e.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// upper is what the link calls. It says in which order the rooms hear of something.
+// upper is what the link calls. It says in which order the services hear of something.
 type upper Engine
 
 // Begin implements link.Upper.

@@ -50,7 +50,7 @@ func (f *frame) String() string {
 		s += fmt.Sprintf(", ordered %d", h.Order)
 	}
 	if h.Flags&wire.FlagAfterAll != 0 {
-		s += ", fence"
+		s += ", after all"
 	}
 	if h.Flags&wire.FlagAckNow != 0 {
 		s += ", ack now"

@@ -29,13 +29,13 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/window"
 )
 
-// Turn is the engine, for as long as nobody else uses it. It is not kept.
-type Turn = *engine.Engine
+// Turn is the one-sided operations of a rank, for as long as nobody else uses its engine. It
+// is not kept. It is no interface, for which each put would pay.
+type Turn = *onesided.Operations
 
 // Condition is what a call waits for. Met is asked within a turn and changes nothing.
 type Condition interface{ Met() bool }

@@ -61,7 +61,7 @@ func (s *stage) windows(id uint32, change func(*epochs.Config)) (w []*epochs.Win
 				if target == r {
 					return t.OpenLocal(own)
 				}
-				return t.OpenAccess(t.Dial(target, engine.PathID(target), 1), id)
+				return s.e[r].OpenAccess(s.e[r].Dial(target, engine.PathID(target), 1), id)
 			},
 		}
 		if change != nil {
@@ -72,7 +72,7 @@ func (s *stage) windows(id uint32, change func(*epochs.Config)) (w []*epochs.Win
 	return w, mem
 }
 
-func (s *stage) turn(rank int) epochs.Turn { return s.e[rank] }
+func (s *stage) turn(rank int) epochs.Turn { return s.e[rank].Operations }
 
 // settle lets all that can happen within some milliseconds happen.
 func (s *stage) settle() { s.Pass(10_000_000) }

@@ -29,7 +29,7 @@ func (c *Call) stepLock(t Turn) Status {
 	}
 	a := w.access(t, c.target)
 	if c.stage == asking {
-		if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+		if order := (*onesided.LockOrderWait)(t); !order.Met() {
 			return c.await(order)
 		}
 		if !t.Lock(a, c.locks == window.LockExclusive) {
@@ -80,7 +80,7 @@ func (c *Call) stepLockAll(t Turn) Status {
 		if err := w.epoch.LockAll(c.how); err != nil {
 			return c.end(err)
 		}
-		w.began = t.Now
+		w.began = t.Time()
 		if c.how&window.ModeNoCheck != 0 {
 			return Over
 		}
@@ -93,7 +93,7 @@ func (c *Call) stepLockAll(t Turn) Status {
 		}
 		a := w.access(t, c.target)
 		if c.stage == asking {
-			if order := (*onesided.LockOrderWait)(t.Operations); !order.Met() {
+			if order := (*onesided.LockOrderWait)(t); !order.Met() {
 				return c.await(order)
 			}
 			if !t.LockPassing(a, w.began) {

@@ -23,7 +23,7 @@ const (
 // Access is what a rank keeps, as origin, about one window at one target: which
 // operations are outstanding there, and the lock.
 type Access struct {
-	ops       *Operations
+	origin    *Origin
 	session   *Peer          // nil where the target is this rank
 	ownWindow *window.Window // set where the target is this rank
 	window    uint32
@@ -44,16 +44,16 @@ type Access struct {
 	queue     line.Line[deferred]
 	err       atomic.Pointer[mpierr.Error] // the first failure since the last flush; see Failed
 
-	starts, posts, completed uint32 // as origin: access epochs begun, opened by the target, ended
-	posted, completes        uint32 // as target: exposure epochs begun, ended by the origin
+	starts, posts, completed uint32 // access epochs begun, opened by the target, ended
+	exposure                        // of this rank's own window, to the target
 }
 
 // OpenAccess returns the access at s to the window with the given id, the same
 // at every call.
-func (x *Operations) OpenAccess(s *Peer, id uint32) *Access {
+func (x *Origin) OpenAccess(s *Peer, id uint32) *Access {
 	a := s.access[id]
 	if a == nil {
-		a = &Access{ops: x, session: s, window: id}
+		a = &Access{origin: x, session: s, window: id}
 		if s.Failure() != nil {
 			a.err.Store(s.Failure())
 		}
@@ -66,8 +66,8 @@ func (x *Operations) OpenAccess(s *Peer, id uint32) *Access {
 }
 
 // OpenLocal returns the access of this rank to its own window w.
-func (x *Operations) OpenLocal(w *window.Window) *Access {
-	a := &Access{ops: x, ownWindow: w, window: w.ID()}
+func (x *Origin) OpenLocal(w *window.Window) *Access {
+	a := &Access{origin: x, ownWindow: w, window: w.ID()}
 	x.own = append(x.own, a)
 	return a
 }
@@ -75,7 +75,7 @@ func (x *Operations) OpenLocal(w *window.Window) *Access {
 // CloseAccess forgets a, on which nothing may be issued any more. Calls that are
 // outstanding end with an error, and their results are left alone from now on. A lock
 // that is held, or asked for, is given back.
-func (x *Operations) CloseAccess(a *Access) {
+func (x *Origin) CloseAccess(a *Access) {
 	rank := x.cfg.Rank
 	if s := a.session; s == nil {
 		x.own = slices.DeleteFunc(x.own, func(b *Access) bool { return a == b })
@@ -100,6 +100,9 @@ func (x *Operations) CloseAccess(a *Access) {
 	}
 }
 
+// accessTo returns the access at s to a window, or nil.
+func (s *originSide) accessTo(id uint32) *Access { return s.access[id] }
+
 func (a *Access) dead() bool { return a.session != nil && a.session.Dead() }
 
 func (a *Access) fail(err *mpierr.Error) {
@@ -123,18 +126,48 @@ func (a *Access) TakeError() error {
 	return err
 }
 
+// Err returns why the target cannot be reached, or nil.
+func (a *Access) Err() error {
+	if err := a.targetError(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (a *Access) targetError() *mpierr.Error {
+	switch s := a.session; {
+	case s == nil:
+	case s.Dead():
+		return s.Failure()
+	case s.left != nil:
+		return s.left
+	}
+	return nil
+}
+
+// Answers reports whether the target is this rank, or has answered it at least once.
+func (a *Access) Answers() bool { return a.session == nil || !a.session.Dialing() }
+
+// Session returns the session with the rank that a leads to, nil for this rank.
+func (a *Access) Session() *link.Session {
+	if a.session == nil {
+		return nil
+	}
+	return a.session.Session
+}
+
 // Flush sends what is outstanding on a and asks for prompt acknowledgement;
 // FlushWait tells when it has been applied at the target.
-func (x *Operations) Flush(a *Access) { x.flush(a, markAll) }
+func (x *Origin) Flush(a *Access) { x.flush(a, markAll) }
 
 // FlushLocal is Flush for those who wait for LocalWait only.
-func (x *Operations) FlushLocal(a *Access) { x.flush(a, markReads) }
+func (x *Origin) FlushLocal(a *Access) { x.flush(a, markReads) }
 
 // FlushUnmarked is Flush for the end of an epoch that orders nothing until others have
 // ended theirs: in checking mode the target forgets what was accessed later (Ordered).
-func (x *Operations) FlushUnmarked(a *Access) { x.flush(a, markNone) }
+func (x *Origin) FlushUnmarked(a *Access) { x.flush(a, markNone) }
 
-func (x *Operations) flush(a *Access, m mark) {
+func (x *Origin) flush(a *Access, m mark) {
 	if a.checked && m != markNone {
 		x.wantMark(a, m)
 	}
@@ -178,19 +211,19 @@ func (w *LockWait) Met() bool { return w.lock != locking || (*Access)(w).dead() 
 // Lock asks for the lock of a's window at the target. It does not wait: what is
 // issued next travels with the request, and is applied under the lock.
 // It returns false if there is no room now (see RoomWait).
-func (x *Operations) Lock(a *Access, exclusive bool) bool {
+func (x *Origin) Lock(a *Access, exclusive bool) bool {
 	return x.lock(a, wire.Lock{Exclusive: exclusive})
 }
 
 // LockPassing is Lock for the shared lock of one of several targets that the caller
 // holds the locks of, in an epoch that began at the given time: it does not wait behind
 // requests that have not waited for longer than that.
-func (x *Operations) LockPassing(a *Access, began int64) bool {
+func (x *Origin) LockPassing(a *Access, began int64) bool {
 	return x.lock(a, wire.Lock{Passing: true, Age: uint64(max(0, x.link.Now-began))})
 }
 
 // lock is Lock for any type of lock.
-func (x *Operations) lock(a *Access, ask wire.Lock) bool {
+func (x *Origin) lock(a *Access, ask wire.Lock) bool {
 	if a.ownWindow != nil {
 		x.lockLocal(a, &ask)
 		return true
@@ -235,16 +268,43 @@ func (x *Operations) lock(a *Access, ask wire.Lock) bool {
 	return true
 }
 
+// lockLocal is Lock for this rank's own window.
+func (x *Origin) lockLocal(a *Access, ask *wire.Lock) {
+	switch granted, class := x.locks.acquireOwn(a.window, ask, a); {
+	case class != mpierr.Success:
+		a.denied(class)
+	case granted:
+		a.lock = locked
+	default:
+		a.lock = locking
+		x.noteAsked(a)
+		x.locks.watchHolders(a.window)
+	}
+}
+
+// granted takes in that this rank has the lock of its own window.
+func (a *Access) granted() {
+	a.lock = locked
+	a.origin.issueQueue(a)
+}
+
+// denied takes in that this rank is not given the lock of its own window.
+func (a *Access) denied(class mpierr.Class) {
+	err := refusal(wire.CodeLock, class, a.origin.cfg.Rank)
+	a.fail(err)
+	a.origin.refuseLock(a, err)
+}
+
 // Unlock releases the lock once everything issued on a has been applied. It
 // returns false if it has to be called again: there is no room now, or the lock
 // is not yet held. UnlockWait tells when it is done.
-func (x *Operations) Unlock(a *Access) bool {
+func (x *Origin) Unlock(a *Access) bool {
 	if a.ownWindow != nil {
 		switch a.lock {
 		case locking:
 			return false
 		case locked:
-			if class := x.release(a.window, localHolder); class != mpierr.Success {
+			if class := x.locks.release(a.window, localHolder); class != mpierr.Success {
 				a.fail(mpierr.New("unlock", class, x.cfg.Rank, "the lock is not held"))
 			}
 			a.lock = unlocked
@@ -280,7 +340,7 @@ func (x *Operations) Unlock(a *Access) bool {
 }
 
 // sendUnlock gives up a lock that is held; it returns false if there is no room now.
-func (x *Operations) sendUnlock(a *Access) bool {
+func (x *Origin) sendUnlock(a *Access) bool {
 	i := a.session.Room(link.Request, 0)
 	if i == link.None {
 		return false
@@ -293,7 +353,7 @@ func (x *Operations) sendUnlock(a *Access) bool {
 	return true
 }
 
-func (x *Operations) addUnlock(a *Access, i int32) {
+func (x *Origin) addUnlock(a *Access, i int32) {
 	x.link.Append(i, &wire.Record{Code: wire.CodeUnlock, Window: a.window}, 0)
 	a.lastSeq = x.link.Sequence(i)
 	a.gaveSeq = a.lastSeq
@@ -303,10 +363,11 @@ func (x *Operations) addUnlock(a *Access, i int32) {
 
 // Leave gives up a lock that nobody wants any more, as soon as it is held. Nothing has
 // been issued under it. Until then Lock asks for no other.
-func (x *Operations) Leave(a *Access) {
+func (x *Origin) Leave(a *Access) {
 	switch {
 	case a.ownWindow != nil:
-		x.withdraw(a)
+		x.locks.withdrawOwn(a.window)
+		a.lock = unlocked
 	case a.lock == refused:
 		a.Unlocked()
 	case a.lock != unlocked:
@@ -315,7 +376,7 @@ func (x *Operations) Leave(a *Access) {
 }
 
 // leaveSoon has the target told that a's lock is given up, as soon as it is held.
-func (x *Operations) leaveSoon(a *Access) {
+func (x *Origin) leaveSoon(a *Access) {
 	if a.dead() || a.unwanted {
 		return
 	}
@@ -334,7 +395,7 @@ func (a *Access) Unlocked() { a.lock, a.refusal = unlocked, nil }
 // refuseLock takes in that the lock which a asked for is not given: calls that were kept
 // back for it fail, and so do those to come until the epoch is over. Nobody is told if
 // the lock has been given up.
-func (x *Operations) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
+func (x *Origin) refuseLock(a *Access, why *mpierr.Error) (told *mpierr.Error) {
 	if a.unwanted {
 		a.lock = unlocked // what is in the queue goes on to end that
 		if a.session != nil {

@@ -21,7 +21,7 @@ type deferred struct {
 const keptCopy = 64 << 10
 
 // newDeferred returns a copy of c, from those that have been used before.
-func (x *Operations) newDeferred(c *Call) *deferred {
+func (x *Origin) newDeferred(c *Call) *deferred {
 	var d *deferred
 	if n := len(x.deferredPool); n > 0 {
 		d = x.deferredPool[n-1]
@@ -35,7 +35,7 @@ func (x *Operations) newDeferred(c *Call) *deferred {
 	return d
 }
 
-func (x *Operations) freeDeferred(d *deferred) {
+func (x *Origin) freeDeferred(d *deferred) {
 	if cap(d.origin) > keptCopy {
 		d.origin = nil
 	}
@@ -54,7 +54,7 @@ func (a *Access) lockAway() bool {
 
 // gate keeps back a call that may not act yet (then it is done with for its
 // caller), and one that comes while earlier ones are on their way out.
-func (x *Operations) gate(c *Call) (done, stop bool) {
+func (x *Origin) gate(c *Call) (done, stop bool) {
 	a := c.Access
 	switch {
 	case a.keepsBack():
@@ -66,7 +66,7 @@ func (x *Operations) gate(c *Call) (done, stop bool) {
 	return false, false
 }
 
-func (x *Operations) deferCall(c *Call) {
+func (x *Origin) deferCall(c *Call) {
 	a := c.Access
 	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete && c.Code != wire.CodeUnlock {
 		return
@@ -97,7 +97,7 @@ func (c *Call) answered() bool { return answered(c.Code) }
 
 // issueDeferred sends what s's accesses have kept back, as far as it may act and
 // there is room.
-func (x *Operations) issueDeferred(s *Peer) {
+func (x *Origin) issueDeferred(s *Peer) {
 	for i := 0; i < len(s.deferring); {
 		if x.issueQueue(s.deferring[i]); s.Dead() {
 			return
@@ -110,7 +110,7 @@ func (x *Operations) issueDeferred(s *Peer) {
 	}
 }
 
-func (x *Operations) issueQueue(a *Access) {
+func (x *Origin) issueQueue(a *Access) {
 	for !a.queue.Empty() {
 		d := a.queue.Head()
 		if a.lockAway() || int32(d.start-a.posts) > 0 || d.Code == wire.CodeUnlock && a.lock == locking {
@@ -135,7 +135,7 @@ func (x *Operations) issueQueue(a *Access) {
 }
 
 // leaveQueue takes call i of a's queue out.
-func (x *Operations) leaveQueue(a *Access, i int, err *mpierr.Error) {
+func (x *Origin) leaveQueue(a *Access, i int, err *mpierr.Error) {
 	d := a.queue.Leave(i)
 	defer x.freeDeferred(d)
 	if !d.answered() {
@@ -149,7 +149,7 @@ func (x *Operations) leaveQueue(a *Access, i int, err *mpierr.Error) {
 
 // dropDeferred fails what a has kept back, also what was issued in part: the answers to
 // that would not end it.
-func (x *Operations) dropDeferred(a *Access, err *mpierr.Error) {
+func (x *Origin) dropDeferred(a *Access, err *mpierr.Error) {
 	s := a.session
 	if s != nil {
 		s.deferring = slices.DeleteFunc(s.deferring, func(b *Access) bool { return a == b })
@@ -164,7 +164,7 @@ func (x *Operations) dropDeferred(a *Access, err *mpierr.Error) {
 }
 
 // dropCall fails call i of a's queue.
-func (x *Operations) dropCall(a *Access, i int, err *mpierr.Error) {
+func (x *Origin) dropCall(a *Access, i int, err *mpierr.Error) {
 	d := a.queue.At(i)
 	if d.Typed != nil {
 		x.done(&d.Call)
@@ -177,7 +177,7 @@ func (x *Operations) dropCall(a *Access, i int, err *mpierr.Error) {
 
 // dropAllDeferred fails what is kept back for s, in the order in which it was
 // begun.
-func (x *Operations) dropAllDeferred(s *Peer, err *mpierr.Error) {
+func (x *Origin) dropAllDeferred(s *Peer, err *mpierr.Error) {
 	for len(s.deferring) > 0 {
 		x.dropDeferred(s.deferring[0], err)
 	}

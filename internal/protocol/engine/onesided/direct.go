@@ -85,7 +85,7 @@ func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n
 
 // issueLocal lets a call act on this rank's own window: what was kept back, and where
 // the window is dynamic or looks for conflicts. A long one takes several turns.
-func (x *Operations) issueLocal(c *Call) (bool, error) {
+func (x *Origin) issueLocal(c *Call) (bool, error) {
 	a := c.Access
 	w := a.ownWindow
 	x.turn++
@@ -112,6 +112,16 @@ func (x *Operations) issueLocal(c *Call) (bool, error) {
 	return c.at == size, nil
 }
 
+// observeLocal is observe for n bytes of a call on this rank's own window.
+func (x *Origin) observeLocal(c *Call, disp uint64, n int) {
+	a := window.Access{Origin: x.cfg.Rank, Call: kinds[c.Code]}
+	if a.Call >= window.CallAccumulate {
+		a.Op, a.Basic = c.Op, c.Basic
+	}
+	remember := !a.Reads() || c.Request == nil
+	x.note(c.Access.ownWindow.Checker(), localHolder, a, disp, n, remember)
+}
+
 // fromTheEnd reports whether a call writes to memory that begins within what it reads. Its
 // turns then go from the end to the start.
 func fromTheEnd(c *Call, w *window.Window) bool {
@@ -127,7 +137,7 @@ func fromTheEnd(c *Call, w *window.Window) bool {
 	return false
 }
 
-func (x *Operations) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
+func (x *Origin) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
 	y := c.Typed
 	if x.directScratch == nil {
 		x.directScratch = &Direct{}

@@ -8,7 +8,7 @@ import (
 
 // Evict ends, with err, calls on any window whose results go to memory that is about to be
 // unmapped. within tells that memory from other.
-func (x *Operations) Evict(err *mpierr.Error, within func([]byte) bool) {
+func (x *Origin) Evict(err *mpierr.Error, within func([]byte) bool) {
 	for _, a := range x.own {
 		x.evictCalls(a, err, within)
 	}
@@ -26,7 +26,7 @@ func (x *Operations) Evict(err *mpierr.Error, within func([]byte) bool) {
 }
 
 // evictCalls fails the calls that a keeps back and whose result lies in the memory.
-func (x *Operations) evictCalls(a *Access, err *mpierr.Error, within func([]byte) bool) {
+func (x *Origin) evictCalls(a *Access, err *mpierr.Error, within func([]byte) bool) {
 	for i := a.queue.Len() - 1; i >= 0; i-- {
 		d := a.queue.At(i)
 		if !within(d.Result) && (d.Typed == nil || !within(d.Typed.result.mem)) {

@@ -14,27 +14,32 @@ import (
 // matched by name, so a post may come before its start and a complete before its
 // wait, and both may go out while the other side does something else.
 
-// Start begins an access epoch on a, which the target's next post opens. Until then,
-// calls that are issued on a are kept back. Complete ends the epoch.
-func (x *Operations) Start(a *Access) { a.starts++ }
-
-// StartPosted is Start for a target that has posted and has told nobody.
-func (x *Operations) StartPosted(a *Access) {
-	if a.starts++; a.Starting() {
-		a.posts = a.starts
-	}
+// exposure is what a target counts of its posts to an origin.
+type exposure struct {
+	posted, completes uint32 // exposure epochs begun, ended by the origin
 }
+
+// complete ends an exposure epoch, and returns false if there is none.
+func (e *exposure) complete() bool {
+	if e.completes == e.posted {
+		return false
+	}
+	e.completes++
+	return true
+}
+
+// Exposing reports whether the origin has yet to complete.
+func (e *exposure) Exposing() bool { return e.completes != e.posted }
 
 // Post opens this rank's window to the rank that a leads to, and tells it, unless
 // quiet is set, as soon as there is room.
-func (x *Operations) Post(a *Access, quiet bool) {
+func (x *Target) Post(a *Access, quiet bool) {
 	s := a.session
 	a.posted++
 	switch {
 	case quiet || s != nil && s.Dead():
 	case s == nil:
-		a.posts++
-		x.issueQueue(a)
+		x.origin.posted(a)
 	default:
 		s.posting = append(s.posting, a)
 		s.MarkDirty()
@@ -42,7 +47,7 @@ func (x *Operations) Post(a *Access, quiet bool) {
 }
 
 // sendPosts tells the peer of the posts that it is to be told of.
-func (x *Operations) sendPosts(s *Peer) {
+func (x *Target) sendPosts(s *Peer) {
 	for len(s.posting) > 0 {
 		i := s.Room(link.Request, 0)
 		if i == link.None {
@@ -54,124 +59,32 @@ func (x *Operations) sendPosts(s *Peer) {
 	}
 }
 
-// Complete ends the access epoch on a that Start began. The target is told as soon as
-// everything issued before has been applied; what is issued next belongs to the next
-// epoch. The error concerns the target as a whole.
-func (x *Operations) Complete(a *Access) error {
-	c := Call{Code: wire.CodeComplete, Access: a}
-	done, err := x.Issue(&c)
-	if !done {
-		x.deferCall(&c)
-		if a.session != nil {
-			a.session.Stall()
-		}
-	}
-	return err
-}
-
-// tellComplete tells the target that the access epoch is over, once everything issued
-// before has been applied.
-func (x *Operations) tellComplete(a *Access) bool {
-	s := a.session
-	if s == nil {
-		if a.completes != a.posted {
-			a.completes++
-		}
-		x.completed(localHolder, a.window, true)
-		a.completed++
-		return true
-	}
-	i := x.requestRoom(a, 0)
-	if i == link.None {
-		return false
-	}
-	x.add(a, i, &wire.Record{Code: wire.CodeComplete, Window: a.window}, 0, wire.FlagAfterAll)
-	s.MarkDirty()
-	a.completed++
-	return true
-}
-
-// takePost handles a peer's post record: what was kept back may act.
-func (x *Operations) takePost(s *Peer, id uint32) mpierr.Class {
+// takePost handles a peer's post record.
+func (x *Target) takePost(s *Peer, id uint32) mpierr.Class {
 	if w, class := x.windowFor(s, id); w == nil {
 		return class
 	}
-	a := x.OpenAccess(s, id)
-	if int32(a.posts-a.completed) > 0 {
+	a := x.origin.OpenAccess(s, id)
+	if a.open() {
 		return mpierr.RMASync // it has posted and not waited
 	}
-	a.posts++
-	s.MarkDirty()
+	x.origin.posted(a)
 	return mpierr.Success
 }
 
 // takeComplete handles a peer's complete record. It has the results of what it has
 // read; for the rest nothing is ordered until the exposure ends.
-func (x *Operations) takeComplete(s *Peer, id uint32) mpierr.Class {
-	a := s.access[id]
-	if a == nil || a.completes == a.posted {
+func (x *Target) takeComplete(s *Peer, id uint32) mpierr.Class {
+	a := s.accessTo(id)
+	if a == nil || !a.complete() {
 		return mpierr.RMASync // nothing was posted to it
 	}
-	a.completes++
 	x.completed(s.ID(), id, true)
 	return mpierr.Success
 }
 
-// Expose says that a window's exposure epoch begins or ends. A window that is
-// exposed cannot be locked, nor one that is locked be exposed: then Expose
-// returns false, and the window is not exposed.
-func (x *Operations) Expose(id uint32, exposed bool) bool {
-	l := x.lockOf(id)
-	switch {
-	case exposed == l.exposed:
-	case !exposed:
-		x.Ordered(id)
-		x.grant(id, l.Unblock(x.granted[:0]))
-	case !l.Block():
-		return false
-	}
-	l.exposed = exposed
-	return true
-}
-
-// Exposing reports whether the origin that a leads to has yet to complete.
-func (a *Access) Exposing() bool { return a.completes != a.posted }
-
-// Starting reports whether the target has yet to post to this rank.
-func (a *Access) Starting() bool { return int32(a.starts-a.posts) > 0 }
-
-// Err returns why the target cannot be reached, or nil.
-func (a *Access) Err() error {
-	if err := a.targetError(); err != nil {
-		return err
-	}
-	return nil
-}
-
-func (a *Access) targetError() *mpierr.Error {
-	switch s := a.session; {
-	case s == nil:
-	case s.Dead():
-		return s.Failure()
-	case s.left != nil:
-		return s.left
-	}
-	return nil
-}
-
-// Answers reports whether the target is this rank, or has answered it at least once.
-func (a *Access) Answers() bool { return a.session == nil || !a.session.Dialing() }
-
-// Session returns the session with the rank that a leads to, nil for this rank.
-func (a *Access) Session() *link.Session {
-	if a.session == nil {
-		return nil
-	}
-	return a.session.Session
-}
-
 // GiveUpExposure forgets a complete that will not come.
-func (x *Operations) GiveUpExposure(a *Access) { a.completes = a.posted }
+func (x *Target) GiveUpExposure(a *Access) { a.completes = a.posted }
 
 // An ExposureWait is met when the origin that a window is exposed to has completed, or
 // cannot any more.

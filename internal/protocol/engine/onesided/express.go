@@ -17,7 +17,7 @@ func (a *Access) SetReach(on bool) { a.reach = on }
 // Express returns how many records there are in the body of a bundle to s, and how
 // many bytes of results, each padded to 8. It returns 0 records if the target's program
 // cannot execute them all.
-func (x *Operations) Express(s *Peer, records []byte) (n, results int) {
+func (x *Origin) Express(s *Peer, records []byte) (n, results int) {
 	var r wire.Record
 	holds, held := false, uint32(0)
 	for at := 0; at < len(records); n++ {
@@ -52,7 +52,7 @@ func (x *Operations) Express(s *Peer, records []byte) (n, results int) {
 
 // Executed takes in that the target has executed the records of a bundle at once: all of
 // them have completed. A record whose bit is set in refused failed, since its window is gone.
-func (x *Operations) Executed(s *Peer, records, results []byte, refused uint8) {
+func (x *Origin) Executed(s *Peer, records, results []byte, refused uint8) {
 	var r wire.Record
 	for at := 0; at < len(records); refused >>= 1 {
 		at += wire.NextRecord(records[at:], &r)

@@ -124,7 +124,7 @@ func (u *upper) Executed(s *link.Session, records, results []byte, refused uint8
 // offer is the id of what every rank offers: one byte more than a get may ask for.
 const offer = 1 << 31
 
-// nobody is the other rooms.
+// nobody is the other services.
 type nobody struct{}
 
 func (nobody) Request(*link.Session, wire.Record) mpierr.Class { return mpierr.Intern }

@@ -3,7 +3,6 @@ package onesided
 import (
 	"errors"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -39,7 +38,7 @@ var (
 // Inquire is called now and then while s owes something. It asks s about operations that
 // have waited for long, or judges what s has answered to that. It reports whether it has
 // asked. The error says that s will never answer.
-func (x *Operations) Inquire(s *Peer) (asked bool, fault error) {
+func (x *Origin) Inquire(s *Peer) (asked bool, fault error) {
 	q := &s.inquiry
 	if q.answer != 0 && s.Heard(link.Response, q.answer) {
 		q.answer = 0
@@ -76,7 +75,7 @@ func (q *inquiry) look(s *Peer, now, limit int64) (again bool, fault error) {
 }
 
 // judge returns why s will never answer, given its answer to an inquiry.
-func (x *Operations) judge(s *Peer) error {
+func (x *Origin) judge(s *Peer) error {
 	if int32(s.inquiry.refusals-s.refusalsSeen) > 0 {
 		return errUntold
 	}
@@ -90,7 +89,7 @@ func (x *Operations) judge(s *Peer) error {
 
 // waitsLong reports whether an operation at s waits since the last call, or refusals do
 // that s has counted.
-func (x *Operations) waitsLong(s *Peer) (long bool) {
+func (x *Origin) waitsLong(s *Peer) (long bool) {
 	for i := s.newest; i != link.None; i = x.ops[i].next {
 		if o := &x.ops[i]; o.sent {
 			long = long || o.seen
@@ -105,7 +104,7 @@ func (s *Peer) hidesRefusals() bool { return int32(s.Told.Heard-s.refusalsSeen) 
 
 // inquire sends an inquiry, if there is room. The locks that it has no room for are not
 // asked about.
-func (x *Operations) inquire(s *Peer) bool {
+func (x *Origin) inquire(s *Peer) bool {
 	q := &s.inquiry
 	number := q.number + 1
 	for i := s.newest; i != link.None; i = x.ops[i].next {
@@ -130,7 +129,7 @@ func (x *Operations) inquire(s *Peer) bool {
 }
 
 // addInquiry adds a record to a bundle that is applied after all before it, and returns false without room.
-func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
+func (x *Origin) addInquiry(s *Peer, r *wire.Record) bool {
 	i := s.Room(link.Request, 0)
 	if i == link.None {
 		return false
@@ -140,23 +139,9 @@ func (x *Operations) addInquiry(s *Peer, r *wire.Record) bool {
 	return true
 }
 
-// takeInquiry answers whether a request of s for the lock of a window waits; without a
-// token, that everything before has been answered.
-func (x *Operations) takeInquiry(s *Peer, r *wire.Record) mpierr.Class {
-	l := x.locks[r.Window]
-	waits := l != nil && l.Waiter(s.ID()) != nil || x.link.Resumed(s.Session, r.Window)
-	if r.Token != 0 && !waits {
-		return mpierr.Success // it has been granted or refused, which s hears first, or was never asked for
-	}
-	if !x.respond(s, &wire.Record{Code: wire.CodeWaits, Window: r.Window, Token: r.Token, Disp: r.Disp}) {
-		return stuck
-	}
-	return mpierr.Success
-}
-
 // takeWaits takes in an answer to an inquiry, and reports whether it is one. Only that to the
 // last one counts.
-func (x *Operations) takeWaits(s *Peer, r *wire.Record) bool {
+func (x *Origin) takeWaits(s *Peer, r *wire.Record) bool {
 	q := &s.inquiry
 	switch {
 	case r.Disp != q.number:

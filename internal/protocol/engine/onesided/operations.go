@@ -1,21 +1,24 @@
 // Package onesided is one-sided communication: put, get and the accumulates, locks, and
-// epochs of all kinds. A rank is at once origin and target. A call goes this way:
+// epochs of all kinds. A rank is at once an Origin and a Target, and has the Locks of its
+// windows. A call goes this way:
 //
-//  1. Issue turns it into requests as far as there is room (origin.go, typed.go). One that
-//     may not act yet is kept back until its lock is granted or its target has posted
-//     (deferred.go). One on memory that this process has acts there (direct.go, shared.go).
-//  2. The target has the requests take effect on its window (target.go, typed_target.go),
-//     in the turn that the window's lock gives them (locks.go), and answers or refuses
-//     them (refusal.go).
-//  3. The answers end the operation, and the acknowledgement that all has been applied
-//     ends the flush (origin.go, access.go).
+//  1. The Origin's Issue turns it into requests as far as there is room (origin.go, typed.go).
+//     One that may not act yet is kept back until its lock is granted or its target has
+//     posted (deferred.go). One on memory that this process has acts there (direct.go,
+//     shared.go).
+//  2. The Target has the requests take effect on its window (target.go, typed_target.go),
+//     in the turn that the Locks give them (locks.go; words.go, where a host's ranks share
+//     a lock), and answers or refuses them.
+//  3. The answers and refusals end the operation (origin.go, ops.go, refusal.go), and the
+//     acknowledgement that all has been applied ends the flush (access.go).
 //
-// Beside this way are exposure.go (post, start, complete and wait), types.go (datatypes that
-// ranks define at each other), express.go (what a target's XDP program executes), check.go
-// (checking mode), fetch.go (memory that a peer offers and that is in no window), and
-// evict.go (memory that goes). Records travel over a link. The package knows nothing of
-// messages, and of no rank but those that it has to do with: it tells the layer above,
-// through Others, of all records that are for others.
+// Beside this way are start.go and exposure.go (start and complete; post and wait), types.go
+// and types_target.go (datatypes that ranks define at each other), express.go (what a
+// target's XDP program executes), marks.go and check.go (checking mode), inquiry.go (what an
+// origin asks that has waited long), fetch.go (memory that a peer offers and that is in no
+// window), and evict.go (memory that goes). Records travel over a link. The package knows
+// nothing of messages, and of no rank but those that it has to do with: it tells the layer
+// above, through Others, of all records that are for others.
 package onesided
 
 import (
@@ -45,7 +48,7 @@ type Config struct {
 	OnConflict func(window.Conflict)
 }
 
-// Others are the rooms that share the bundles of the link with the operations. Records are
+// Others are the services that share the bundles of the link with the operations. Records are
 // passed by value, so that those of the data path stay on the stack.
 type Others interface {
 	// Request takes in a request of s that is about no window.
@@ -58,34 +61,13 @@ type Others interface {
 	Fetched(s *link.Session, id uint32, what any, err *mpierr.Error)
 }
 
-// Operations is one rank's end of all one-sided communication.
+// Operations is one rank's end of all one-sided communication. Its parts leave the fields of
+// each other alone. Locks know no other part, an Origin knows them, and a Target knows both.
 type Operations struct {
-	link   *link.Link
-	cfg    Config
-	totals *Totals
-
-	own   []*Access // to this rank's own windows
-	asked []*Access // whose locks were asked for; perhaps granted since
-
-	deferredPool []*deferred
-
-	opShare       link.Share
-	ops           []op
-	pending       int32 // of ops
-	freeOp        int32
-	fetches       []*fetch
-	locks         map[uint32]*lock            // of the windows, by id
-	wordsAt       int64                       // when to look at the words that somebody waits for; 0: nobody does
-	waiting       int                         // requests that wait for them
-	granted       []window.Grant[lockRequest] // scratch
-	walks         walks                       // scratch
-	turn          uint64                      // bundles of requests, and local calls, that have acted
-	directScratch *Direct                     // scratch
-
-	typedPool   []*Typed
-	scatterPool []*scatter
-
-	typeBytes int // of the datatypes that peers have defined here, as encoded
+	base
+	Locks
+	Origin
+	Target
 }
 
 // New returns operations over l. It panics if cfg contradicts itself, which is the
@@ -94,20 +76,11 @@ func New(l *link.Link, cfg Config) *Operations {
 	if cfg.MaxOps&(cfg.MaxOps-1) != 0 || cfg.MaxOps > maxOps {
 		panic("onesided: MaxOps is not a power of two up to 65536")
 	}
-	return &Operations{
-		link: l, cfg: cfg, totals: cfg.Totals,
-		locks:   map[uint32]*lock{},
-		freeOp:  link.None,
-		opShare: link.ShareOf(cfg.MaxOps),
-	}
-}
-
-// Windows returns the table of the windows that this rank exposes.
-func (x *Operations) Windows() *window.Table { return x.cfg.Windows }
-
-// opRoom reports whether one more operation may await an answer from s.
-func (x *Operations) opRoom(s *Peer) bool {
-	return x.opShare.Admits(s.Owed(), 1, int32(x.cfg.MaxOps)-x.pending)
+	x := &Operations{base: base{link: l, cfg: cfg, totals: cfg.Totals}}
+	x.Locks = Locks{base: &x.base, byWindow: map[uint32]*lock{}}
+	x.Origin = Origin{base: &x.base, locks: &x.Locks, freeOp: link.None, opShare: link.ShareOf(cfg.MaxOps)}
+	x.Target = Target{base: &x.base, locks: &x.Locks, origin: &x.Origin}
+	return x
 }
 
 // Totals counts what the operations did and what they refused.
@@ -129,11 +102,5 @@ type Usage struct {
 
 // Usage returns what x holds. It looks at every operation.
 func (x *Operations) Usage() Usage {
-	u := Usage{TypeBytes: x.typeBytes}
-	for i := range x.ops {
-		if x.ops[i].used {
-			u.Operations++
-		}
-	}
-	return u
+	return Usage{Operations: x.outstanding(), TypeBytes: x.typeBytes}
 }

@@ -12,7 +12,7 @@ import "slices"
 // same time, or has looked for since.
 
 // noteAsked remembers that a's lock was asked for.
-func (x *Operations) noteAsked(a *Access) {
+func (x *Origin) noteAsked(a *Access) {
 	a.polled.Store(false)
 	if len(x.asked) == cap(x.asked) {
 		x.forgetGranted()
@@ -20,7 +20,7 @@ func (x *Operations) noteAsked(a *Access) {
 	x.asked = append(x.asked, a)
 }
 
-func (x *Operations) forgetGranted() {
+func (x *Origin) forgetGranted() {
 	x.asked = slices.DeleteFunc(x.asked, func(a *Access) bool { return a.lock != locking })
 }
 
@@ -51,7 +51,7 @@ func (r *Request) Polled() {
 
 // BeginLock says that a call begins, which asks for a lock once a LockOrderWait is met. Its
 // goroutine may be the one that has looked for others until now.
-func (x *Operations) BeginLock() {
+func (x *Origin) BeginLock() {
 	x.forgetGranted()
 	for _, a := range x.asked {
 		a.polled.Store(false)

@@ -17,167 +17,67 @@ const (
 	longTransfer = 16 << 10 // bytes of a put whose last bundle takes nothing else
 )
 
-// op is an operation that awaits an answer from its target.
-type op struct {
-	next    int32 // the one before it at its target, or none; or the next in the free list
-	prev    int32 // the one after it at its target, unless it is the newest
-	gen     uint16
-	used    bool
-	sent    bool // all of it has been requested
-	seen    bool // it waits for long
-	asked   bool // the last inquiry was about it, and it has no answer yet
-	access  *Access
-	result  []byte
-	left    int // bytes of result still to come
-	request *Request
-	scatter *scatter // where a result with gaps goes, in place of result; nil for others
+// Origin makes requests of this rank's calls, and takes in what targets answer.
+type Origin struct {
+	*base
+	locks *Locks
+
+	own   []*Access // to this rank's own windows
+	asked []*Access // whose locks were asked for; perhaps granted since
+
+	opShare       link.Share
+	ops           []op
+	pending       int32 // of ops
+	freeOp        int32
+	fetches       []*fetch
+	directScratch *Direct // scratch
+
+	deferredPool []*deferred
+	typedPool    []*Typed
+	scatterPool  []*scatter
 }
 
-// Request follows one operation, for the request-based calls.
-type Request struct {
-	left   int32
-	err    *mpierr.Error
-	fetch  *fetch  // that it is part of, or nil
-	behind *Access // whose lock was asked for when it was issued, or nil
+// originSide is what an origin keeps about a peer.
+type originSide struct {
+	left      *mpierr.Error      // of what needs the peer, if it has left in good order
+	access    map[uint32]*Access // this rank's accesses at the peer, by window
+	lockOpen  *Access            // whose lock record started the open bundle of requests, while that is sealed
+	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
+	deferring []*Access          // those that keep calls back
+	newest    int32              // of the operations that await an answer of the peer, or none
+	inquiry   inquiry
+	types     *givenTypes // datatypes defined at the peer, or nil
+
+	// refusalsSeen is how many requests that no answer was due for the peer has refused,
+	// as far as this rank has heard: a flush waits until it has heard of all of them.
+	refusalsSeen uint32
 }
 
-// Met reports whether the operation has completed at the origin.
-func (r *Request) Met() bool { return r.left == 0 }
-
-// Err returns why the operation failed, or nil.
-func (r *Request) Err() error {
-	if r.err == nil {
-		return nil
-	}
-	return r.err
+// end ends what waits for s, which has left in good order.
+func (x *Origin) end(s *Peer, left *mpierr.Error) {
+	s.left = left
+	x.dropAllDeferred(s, left)
 }
 
-// newOp returns a free place in the table of operations, or none.
-func (x *Operations) newOp(a *Access, result []byte) int32 {
-	if !x.opRoom(a.session) {
-		return link.None
+// fail ends every call that waits for s, which is dead.
+func (x *Origin) fail(s *Peer) {
+	x.failOps(s)
+	for _, a := range s.access {
+		a.fail(s.Failure())
 	}
-	i := x.freeOp
-	if i == link.None {
-		n := len(x.ops)
-		// The table doubles up to its limit, so that a rank that has little
-		// outstanding has a small table.
-		grown := make([]op, min(max(64, 2*n), x.cfg.MaxOps))
-		copy(grown, x.ops)
-		x.ops = grown
-		for j := len(grown) - 1; j >= n; j-- {
-			grown[j].gen = 1
-			grown[j].next = x.freeOp
-			x.freeOp = int32(j)
-		}
-		i = x.freeOp
-	}
-	o := &x.ops[i]
-	x.freeOp = o.next
-	o.used, o.access, o.result, o.left, o.request = true, a, result, len(result), nil
-	x.enlist(i)
-	a.pending++
-	a.session.Owe(1)
-	x.pending++
-	return i
+	s.types, s.marks = nil, nil
 }
 
-// enlist puts operation i before the others at its target.
-func (x *Operations) enlist(i int32) {
-	o, s := &x.ops[i], x.ops[i].access.session
-	if o.next = s.newest; o.next != link.None {
-		x.ops[o.next].prev = i
+// lockBundle returns whose lock record started the open bundle of requests, or nil.
+func (s *Peer) lockBundle() *Access {
+	if s.Sealed() {
+		return s.lockOpen
 	}
-	s.newest = i
+	return nil
 }
 
-// delist takes operation i out from among the others at its target.
-func (x *Operations) delist(i int32) {
-	o := &x.ops[i]
-	if s := o.access.session; s.newest == i {
-		s.newest = o.next
-	} else {
-		x.ops[o.prev].next = o.next
-	}
-	if o.next != link.None {
-		x.ops[o.next].prev = o.prev
-	}
-}
-
-func (x *Operations) token(i int32) uint32 { return uint32(x.ops[i].gen)<<16 | uint32(i) }
-
-// find returns the operation that a token of s names, or none.
-func (x *Operations) find(s *Peer, token uint32) int32 {
-	i := int32(token & (maxOps - 1))
-	if int(i) >= len(x.ops) {
-		return link.None
-	}
-	o := &x.ops[i]
-	if !o.used || o.gen != uint16(token>>16) || o.access.session != s {
-		return link.None
-	}
-	return i
-}
-
-func (x *Operations) finish(i int32, err *mpierr.Error) {
-	o := &x.ops[i]
-	a := o.access
-	x.delist(i)
-	a.pending--
-	a.session.Owe(-1)
-	x.pending--
-	r := o.request
-	if r == nil && err != nil {
-		a.fail(err)
-	}
-	if err != nil && a.lock == locking && o.asksLock() {
-		a.lock = unlocked // the target is dead
-	}
-	if o.scatter != nil {
-		x.freeScatter(o.scatter)
-	}
-	gen := o.gen + 1
-	if gen == 0 {
-		gen = 1
-	}
-	*o = op{gen: gen, next: x.freeOp}
-	x.freeOp = i
-	if r != nil {
-		x.part(r, err)
-	}
-}
-
-// part ends a part of what r follows, which tells the error.
-func (x *Operations) part(r *Request, err *mpierr.Error) {
-	r.left--
-	if err != nil && r.err == nil {
-		r.err = err
-	}
-	if r.left == 0 && r.fetch != nil {
-		x.fetched(r.fetch)
-	}
-}
-
-// failOps ends all operations that await an answer from s, or were kept back.
-func (x *Operations) failOps(s *Peer) {
-	x.dropAllDeferred(s, s.Failure())
-	for s.newest != link.None {
-		x.finish(s.newest, s.Failure())
-	}
-	s.lockOpen = nil
-}
-
-// endOps ends the operations for which over returns true.
-func (x *Operations) endOps(err *mpierr.Error, over func(*op) bool) {
-	for i := range x.ops {
-		if o := &x.ops[i]; o.used && over(o) {
-			x.finish(int32(i), err)
-		}
-	}
-}
-
-// asksLock reports whether o is a request for a lock, which has no result.
-func (o *op) asksLock() bool { return o.result == nil && o.scatter == nil }
+// Waits reports whether a call waits for s that Ready would send.
+func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
 
 // Call is one communication call on its way out. The caller keeps it until Issue
 // reports that it is complete.
@@ -216,7 +116,7 @@ func (c *Call) end() int { return min(len(c.Result), c.base+maxResult) }
 // has not been granted or the target has not posted, is copied and acts later. The
 // error concerns the target as a whole; what goes wrong with one operation is told
 // by TakeError after a flush.
-func (x *Operations) Issue(c *Call) (bool, error) {
+func (x *Origin) Issue(c *Call) (bool, error) {
 	if a := c.Access; a.lock > locked || a.starts != a.posts || !a.queue.Empty() {
 		if err := a.Err(); err != nil {
 			x.abandon(c)
@@ -237,7 +137,7 @@ func (x *Operations) Issue(c *Call) (bool, error) {
 }
 
 // issueNow is Issue for a call that may act now.
-func (x *Operations) issueNow(c *Call) (bool, error) {
+func (x *Origin) issueNow(c *Call) (bool, error) {
 	a := c.Access
 	if a.ownWindow != nil {
 		return x.issueLocal(c)
@@ -317,7 +217,7 @@ func (x *Operations) issueNow(c *Call) (bool, error) {
 }
 
 // abandon ends a call that was begun and cannot go on.
-func (x *Operations) abandon(c *Call) {
+func (x *Origin) abandon(c *Call) {
 	if c.Access.session == nil {
 		return
 	}
@@ -328,7 +228,7 @@ func (x *Operations) abandon(c *Call) {
 
 // Drop ends a call of which Issue has sent only a part. The part that was sent takes
 // effect, and its answers go nowhere.
-func (x *Operations) Drop(c *Call) {
+func (x *Origin) Drop(c *Call) {
 	if c.Typed != nil {
 		x.done(c)
 	}
@@ -341,7 +241,7 @@ func (x *Operations) Drop(c *Call) {
 
 // requestRoom is room for a request of access a: inside its lock's bundle if
 // that is still open, and in no other lock's bundle.
-func (x *Operations) requestRoom(a *Access, n int) int32 {
+func (x *Origin) requestRoom(a *Access, n int) int32 {
 	s := a.session
 	if s.lockBundle() != a {
 		return s.Room(link.Request, n)
@@ -355,7 +255,7 @@ func (x *Operations) requestRoom(a *Access, n int) int32 {
 
 // fragment returns how many of the left bytes go into the next record, which
 // carries extra bytes besides: whole elements of the given size, and no crumbs.
-func (x *Operations) fragment(s *Peer, left, extra, element int) int {
+func (x *Origin) fragment(s *Peer, left, extra, element int) int {
 	n := s.Space(link.Request) - extra
 	if left <= n { // whole elements, as all that is left always is
 		return left
@@ -366,7 +266,7 @@ func (x *Operations) fragment(s *Peer, left, extra, element int) int {
 	return min(n-n%element, left)
 }
 
-func (x *Operations) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint8) []byte {
+func (x *Origin) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint8) []byte {
 	data, seq := x.link.Add(i, r, dataLen, flags)
 	a.lastSeq = seq
 	return data
@@ -379,7 +279,7 @@ func (c *Call) orderFlag() uint8 {
 	return wire.FlagOrdered
 }
 
-func (x *Operations) issueData(s *Peer, c *Call) bool {
+func (x *Origin) issueData(s *Peer, c *Call) bool {
 	r := wire.Record{Code: c.Code, Window: c.Access.window, Disp: c.Disp + uint64(c.at)}
 	element, flags := 8, uint8(0)
 	if c.Code == wire.CodeAccumulate {
@@ -407,7 +307,7 @@ func askable(payload, left int) int {
 	return wire.MaxPart - wire.MaxPart%most
 }
 
-func (x *Operations) issueGet(c *Call) bool {
+func (x *Origin) issueGet(c *Call) bool {
 	i := x.requestRoom(c.Access, wire.PartLen)
 	if i == link.None {
 		return false
@@ -419,7 +319,7 @@ func (x *Operations) issueGet(c *Call) bool {
 	return true
 }
 
-func (x *Operations) issueGetAccumulate(s *Peer, c *Call) bool {
+func (x *Origin) issueGetAccumulate(s *Peer, c *Call) bool {
 	n := x.fragment(s, c.end()-c.at, wire.PartLen, c.Basic.Size())
 	operand := n
 	if c.Op == datatype.NoOp {
@@ -442,7 +342,7 @@ func (x *Operations) issueGetAccumulate(s *Peer, c *Call) bool {
 	return true
 }
 
-func (x *Operations) issueCompareSwap(c *Call) bool {
+func (x *Origin) issueCompareSwap(c *Call) bool {
 	n := len(c.Result)
 	i := x.requestRoom(c.Access, 2*n)
 	if i == link.None {
@@ -457,7 +357,7 @@ func (x *Operations) issueCompareSwap(c *Call) bool {
 }
 
 // giveBack carries out what Leave asked for, now that the lock is held or was refused.
-func (x *Operations) giveBack(a *Access) bool {
+func (x *Origin) giveBack(a *Access) bool {
 	if l := &a.shared; l.byWord {
 		_, l.tell = l.word.Give(l.index)
 		a.lock, l.byWord = unlocked, false
@@ -474,7 +374,7 @@ type RoomWait Access
 
 // Met reports whether the wait is over.
 func (w *RoomWait) Met() bool {
-	x, a := w.ops, (*Access)(w)
+	x, a := w.origin, (*Access)(w)
 	s := a.session
 	if s == nil || s.Dead() || s.left != nil || a.keepsBack() && !a.unwanted {
 		return true
@@ -489,7 +389,7 @@ func (w *RoomWait) Met() bool {
 }
 
 // Answers takes in a bundle of responses of s.
-func (x *Operations) Answers(s *Peer, body []byte) {
+func (x *Origin) Answers(s *Peer, body []byte) {
 	var r wire.Record
 	for at := 0; at < len(body); {
 		n := wire.NextRecord(body[at:], &r)
@@ -502,7 +402,7 @@ func (x *Operations) Answers(s *Peer, body []byte) {
 	}
 }
 
-func (x *Operations) answer(s *Peer, r *wire.Record) {
+func (x *Origin) answer(s *Peer, r *wire.Record) {
 	switch r.Code {
 	case wire.CodeRefused:
 		x.takeRefusal(s, r)

@@ -8,41 +8,14 @@ import (
 // Peer is what the operations keep about the peer of one session.
 type Peer struct {
 	*link.Session
-	left      *mpierr.Error      // of what needs the peer, if it has left in good order
-	access    map[uint32]*Access // this rank's accesses at the peer, by window
-	lockOpen  *Access            // whose lock record started the open bundle of requests, while that is sealed
-	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
-	deferring []*Access          // those that keep calls back
-	posting   []*Access          // those whose posts the peer is to be told of
-	blocks    bool               // the peer may hold a lock that somebody waits for
-	newest    int32              // of the operations that await an answer of the peer, or none
-	inquiry   inquiry
-
-	// refusalsSeen is how many requests that no answer was due for the peer has refused,
-	// as far as this rank has heard: a flush waits until it has heard of all of them.
-	refusalsSeen uint32
-
-	types     *givenTypes // datatypes defined at the peer, or nil
-	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
+	originSide
+	targetSide
+	blocks bool // of Locks: the peer may hold a lock that somebody waits for
 }
 
 // NewPeer returns what the operations keep about the peer of a new session.
-func NewPeer(s *link.Session) Peer { return Peer{Session: s, newest: link.None} }
-
-// peer returns what x keeps about a rank, or nil if there is no session with it.
-func (x *Operations) peer(rank int) *Peer {
-	if s := x.link.Session(rank); s != nil {
-		return x.cfg.Peer(s)
-	}
-	return nil
-}
-
-// lockBundle returns whose lock record started the open bundle of requests, or nil.
-func (s *Peer) lockBundle() *Access {
-	if s.Sealed() {
-		return s.lockOpen
-	}
-	return nil
+func NewPeer(s *link.Session) Peer {
+	return Peer{Session: s, originSide: originSide{newest: link.None}}
 }
 
 // Ready sends what waits for s, as far as there is room.
@@ -58,37 +31,23 @@ func (x *Operations) Ready(s *Peer) {
 	}
 }
 
-// Waits reports whether a call waits for s that Ready would send.
-func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
-
 // Owes reports whether s owes something that the link does not know of.
-func (x *Operations) Owes(s *Peer) bool {
-	return len(s.deferring) > 0 || s.blocks && x.waiting > 0 || s.hidesRefusals()
-}
+func (x *Operations) Owes(s *Peer) bool { return s.Waits() || x.waitsFor(s) || s.hidesRefusals() }
 
 // EndPeer ends what waits for s, which has left in good order.
-func (x *Operations) EndPeer(s *Peer, left *mpierr.Error) {
-	s.left = left
-	x.dropAllDeferred(s, left)
-}
+func (x *Operations) EndPeer(s *Peer, left *mpierr.Error) { x.end(s, left) }
 
 // Fail ends every call that waits for s, which has ended. Release follows.
 func (x *Operations) Fail(s *Peer) {
-	x.failOps(s)
-	for _, a := range s.access {
-		a.fail(s.Failure())
-	}
+	x.Origin.fail(s)
+	x.forget(s)
 	x.dropWaits(s)
-	x.dropTypes(s)
-	s.marks, s.posting = nil, nil
+	x.Target.fail(s)
 }
 
 // Release gives up what s held here, which has ended, when nothing that it has sent can
 // take effect any more.
-func (x *Operations) Release(s *Peer) {
-	x.dropServed(s)
-	x.dropLocks(s)
-}
+func (x *Operations) Release(s *Peer) { x.drop(s) }
 
 // Sweep looks after what waits for no session in particular.
 func (x *Operations) Sweep() { x.lookAtWords() }

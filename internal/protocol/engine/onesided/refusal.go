@@ -23,23 +23,6 @@ var refusals = map[mpierr.Class]error{
 	mpierr.Group:    errors.New("refused by the target: this rank is not in the window's group"),
 }
 
-// sendRefusal tells the origin that the target did not do what r asked, and why.
-func (x *Operations) sendRefusal(s *Peer, r *wire.Record, class mpierr.Class) bool {
-	f := refusalOf(r, class)
-	a := f.Record()
-	i, data := s.Reserve(&a, wire.RefusalLen)
-	if i == link.None {
-		return false
-	}
-	f.Put(data)
-	x.link.Commit(i, wire.RefusalLen)
-	x.totals.Refused++
-	if f.Token == 0 {
-		s.Told.Sent++
-	}
-	return true
-}
-
 // refusalOf returns the refusal of r. It has a token if an answer to r is due.
 func refusalOf(r *wire.Record, class mpierr.Class) wire.Refusal {
 	f := wire.Refusal{Code: r.Code, Window: r.Window, Disp: r.Disp, Class: uint32(class)}
@@ -50,7 +33,7 @@ func refusalOf(r *wire.Record, class mpierr.Class) wire.Refusal {
 }
 
 // takeRefusal takes in a record by which the target refuses a request.
-func (x *Operations) takeRefusal(s *Peer, r *wire.Record) {
+func (x *Origin) takeRefusal(s *Peer, r *wire.Record) {
 	f, ok := r.Refusal()
 	if !ok {
 		x.totals.BadAnswers++
@@ -64,7 +47,7 @@ func (x *Operations) takeRefusal(s *Peer, r *wire.Record) {
 
 // refused takes in that the target refuses a request. It ends the operation, if an answer
 // was due.
-func (x *Operations) refused(s *Peer, f *wire.Refusal) {
+func (x *Origin) refused(s *Peer, f *wire.Refusal) {
 	err := refusal(f.Code, refusedClass(f.Class), s.Rank())
 	switch i := x.find(s, f.Token); {
 	case f.Token == 0:
@@ -80,7 +63,7 @@ func (x *Operations) refused(s *Peer, f *wire.Refusal) {
 }
 
 // refusedQuietly is refused for a request that no answer was due for.
-func (x *Operations) refusedQuietly(s *Peer, f *wire.Refusal, err *mpierr.Error) {
+func (x *Origin) refusedQuietly(s *Peer, f *wire.Refusal, err *mpierr.Error) {
 	if f.Code == wire.CodeType {
 		s.typeRefused(f.DefinedType())
 	}

@@ -2,8 +2,6 @@ package onesided
 
 import (
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
@@ -42,7 +40,7 @@ func (a *Access) Local() bool { return a.session == nil }
 // Direct reports whether a call may act on the memory of the target at once, where this
 // rank maps it or is the target itself: there is nothing that it could overtake, and it
 // need not wait for a lock or a post. Before a call acts so, its caller calls ExpectTarget.
-func (x *Operations) Direct(a *Access) bool {
+func (x *Origin) Direct(a *Access) bool {
 	s := a.session
 	if a.keepsBack() || a.lock == refused || !(*FlushWait)(a).Met() {
 		return false
@@ -55,7 +53,7 @@ func (x *Operations) Direct(a *Access) bool {
 
 // ExpectTarget notes that a call acts on the memory of a's target without asking it: that the
 // target still lives is looked after in the background.
-func (x *Operations) ExpectTarget(a *Access) {
+func (x *Origin) ExpectTarget(a *Access) {
 	if a.session != nil {
 		a.session.Expect()
 	}
@@ -63,7 +61,7 @@ func (x *Operations) ExpectTarget(a *Access) {
 
 // Refused records that a call which acted directly on the target was refused there.
 func (a *Access) Refused(c *Call, class mpierr.Class) {
-	rank := a.ops.cfg.Rank
+	rank := a.origin.cfg.Rank
 	if a.session != nil {
 		rank = a.session.Rank()
 	}
@@ -88,7 +86,7 @@ func (a *Access) takeWord(exclusive bool) bool {
 }
 
 // giveWord is Unlock for a lock that was taken by the word.
-func (x *Operations) giveWord(a *Access) bool {
+func (x *Origin) giveWord(a *Access) bool {
 	s, l := a.session, &a.shared
 	if l.byWord {
 		if !s.Dead() && !(*FlushWait)(a).Met() {
@@ -111,124 +109,4 @@ func (x *Operations) giveWord(a *Access) bool {
 	}
 	l.tell = false
 	return true
-}
-
-// takeGiven handles a peer's record that it has given up a lock by the word.
-func (x *Operations) takeGiven(id uint32) mpierr.Class {
-	if l := x.locks[id]; l != nil {
-		x.grant(id, l.Retry(x.granted[:0]))
-	}
-	return mpierr.Success
-}
-
-// wordPause is how long the owner leaves a lock by a word alone, between looks, while
-// requests wait for it.
-const wordPause = 2 * millisecond
-
-// lookAtWord grants l to requests that wait for it if the word is free. A process that
-// gives the word up tells the owner, unless it is stopped or dies before; so the owner
-// looks as well, and each time at who has it: the program notes for whom a moment after
-// it has taken the word.
-func (x *Operations) lookAtWord(id uint32, l *lock) {
-	if x.grant(id, l.Retry(x.granted[:0])); l.Waiting() == 0 {
-		return
-	}
-	x.watchWord(id, l)
-	if x.wordsAt == 0 {
-		x.wordsAt = x.link.Now + wordPause
-	}
-	x.link.WakeBy(x.wordsAt)
-}
-
-// lookAtWords looks at all words that somebody waits for, when that is due.
-func (x *Operations) lookAtWords() {
-	switch {
-	case x.wordsAt == 0:
-		return
-	case x.link.Now < x.wordsAt:
-		x.link.WakeBy(x.wordsAt)
-		return
-	}
-	x.wordsAt = 0
-	x.LookAtLocks()
-}
-
-// LookAtLocks looks at all words that somebody waits for.
-func (x *Operations) LookAtLocks() {
-	if x.waiting == 0 {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(x.locks)) {
-		if l := x.locks[id]; l.host != nil && l.Waiting() > 0 {
-			x.lookAtWord(id, l)
-		}
-	}
-}
-
-// sharer returns the session with the process that has an index in a window's lock,
-// nil if there is none that lives.
-func (x *Operations) sharer(h *window.Host, index int) *Peer {
-	if index >= len(h.Ranks) || h.Ranks[index] == window.InKernel {
-		return nil
-	}
-	if s := x.peer(h.Ranks[index]); s != nil && !s.Dead() {
-		return s
-	}
-	return nil
-}
-
-// gone reports whether the process with an index in a window's lock holds it no more. One
-// that has died holds it until nothing that it has sent can take effect.
-func (x *Operations) gone(h *window.Host, index int) bool {
-	if index < len(h.Ranks) {
-		if h.Ranks[index] == window.InKernel {
-			return false
-		}
-		if s := x.peer(h.Ranks[index]); s != nil && (!s.Dead() || x.link.Quiescing(s.Session)) {
-			return false
-		}
-	}
-	return true
-}
-
-// watchWord watches those who hold the lock of a window by its word while others wait. The
-// program holds it for the peer whose request it executes. If it was interrupted, the
-// peer's next frame has to come, or its death be noticed.
-func (x *Operations) watchWord(id uint32, l *lock) {
-	l.host.Lock.Holders(func(index int) {
-		if s := x.sharer(l.host, index); s != nil {
-			x.watchHolder(s)
-		} else if index < len(l.host.Ranks) && l.host.Ranks[index] == window.InKernel {
-			x.watchServed(id)
-		}
-	})
-}
-
-// watchServed watches those of which an exchange holds the lock of a window.
-func (x *Operations) watchServed(id uint32) {
-	x.link.EachServed(func(s *link.Session, slot int) {
-		if held, ok := x.cfg.Express.Holds(slot); ok && held == id {
-			x.watchHolder(x.cfg.Peer(s))
-		}
-	})
-}
-
-// dropServed gives up the lock that an exchange of s, which has ended, left held when the
-// program was interrupted.
-func (x *Operations) dropServed(s *Peer) {
-	if s.Slot() < 0 {
-		return
-	}
-	if id, held := x.cfg.Express.Abandon(s.Slot()); held {
-		if w := x.cfg.Windows.Lookup(id); w != nil {
-			dropWord(w, window.InKernel)
-		}
-	}
-}
-
-// dropWord gives up the lock of a window for a dead peer, or for the program.
-func dropWord(w *window.Window, rank int) {
-	if h := w.Host(); h != nil {
-		h.Lock.Give(h.IndexOf(rank))
-	}
 }

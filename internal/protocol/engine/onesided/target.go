@@ -8,10 +8,33 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
+// Target has the requests of peers take effect on the windows of this rank.
+type Target struct {
+	*base
+	locks     *Locks
+	origin    *Origin
+	walks     walks // scratch
+	typeBytes int   // of the datatypes that peers have defined here, as encoded
+}
+
+// targetSide is what a target keeps about a peer.
+type targetSide struct {
+	posting   []*Access   // those whose posts the peer is to be told of
+	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
+}
+
+// fail forgets what s, which is dead, was to be told and has defined.
+func (x *Target) fail(s *Peer) {
+	if s.peerTypes != nil {
+		x.typeBytes -= s.peerTypes.bytes
+	}
+	s.peerTypes, s.posting = nil, nil
+}
+
 // Apply lets the records of b, which s has sent, take effect, from where an earlier
 // attempt stopped. It returns false if no transmit slot was free for an answer: then it
 // must be called again, and goes on with the same record.
-func (x *Operations) Apply(s *Peer, b *link.Bundle) bool {
+func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 	x.turn++
 	var r wire.Record
 	for b.At < len(b.Body) {
@@ -27,7 +50,7 @@ func (x *Operations) Apply(s *Peer, b *link.Bundle) bool {
 			break
 		}
 		if r.Code == wire.CodeLock && b.At == 0 && !b.Upper.Begun && b.Upper.Refuse == mpierr.Success {
-			granted, class := x.acquire(s, &r)
+			granted, class := x.locks.acquire(s, &r)
 			switch {
 			case class != mpierr.Success:
 				b.Upper.Refuse = class
@@ -38,7 +61,7 @@ func (x *Operations) Apply(s *Peer, b *link.Bundle) bool {
 			default:
 				b.Upper = link.Memo{Begun: true, Key: r.Window, Token: r.Token}
 				b.At += n
-				x.enqueue(b)
+				x.locks.enqueue(b)
 				return true
 			}
 		}
@@ -60,7 +83,7 @@ func (x *Operations) Apply(s *Peer, b *link.Bundle) bool {
 // stuck is what applyRecord returns when there is no room for an answer.
 const stuck mpierr.Class = -1
 
-func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Class {
+func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Class {
 	if b.Upper.Refuse != mpierr.Success {
 		return b.Upper.Refuse
 	}
@@ -76,7 +99,7 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 	case wire.CodeComplete:
 		return x.takeComplete(s, r.Window)
 	case wire.CodeGiven:
-		return x.takeGiven(r.Window)
+		return x.locks.takeGiven(r.Window)
 	case wire.CodeType:
 		return x.takeType(s, r)
 	case wire.CodeMark:
@@ -109,7 +132,7 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 	case wire.CodeCompareSwap:
 		class = x.applyCompareSwap(s, w, r)
 	case wire.CodeUnlock:
-		return x.release(w.ID(), s.ID())
+		return x.locks.release(w.ID(), s.ID())
 	case wire.CodeLock:
 		return mpierr.RMASync // a lock record starts a bundle
 	default:
@@ -122,21 +145,7 @@ func (x *Operations) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr
 	return class
 }
 
-// windowFor returns the window that a request of s means, or nil and why it is refused: no
-// rank outside the window's group may do anything to it, nor a later life of a member.
-func (x *Operations) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
-	w := x.cfg.Windows.Lookup(id)
-	switch {
-	case w == nil:
-		return nil, mpierr.Win
-	case !w.Admits(s.Rank(), s.Life()):
-		x.totals.Outsiders++
-		return nil, mpierr.Group
-	}
-	return w, mpierr.Success
-}
-
-func (x *Operations) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) != wire.PartLen {
 		return mpierr.Intern
 	}
@@ -151,9 +160,29 @@ func (x *Operations) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) 
 	return x.answerGet(b, r.Token, offset, mem)
 }
 
+// applyFetch answers a get of a part of what this rank offers to the peer. Nothing else can
+// be done to an offer, and nothing by others.
+func (x *Target) applyFetch(b *link.Bundle, r *wire.Record) mpierr.Class {
+	data, ok := x.cfg.Others.Offered(b.Session, r.Window)
+	if !ok {
+		return mpierr.Win
+	}
+	if len(r.Data) != wire.PartLen {
+		return mpierr.Intern
+	}
+	offset, want := wire.Part(r.Data)
+	if want > wire.MaxPart {
+		return mpierr.Size
+	}
+	if n := uint64(len(data)); r.Disp > n || uint64(want) > n-r.Disp {
+		return mpierr.RMARange
+	}
+	return x.answerGet(b, r.Token, offset, data[r.Disp:][:want])
+}
+
 // answerGet answers a get with as many results as mem, what was asked for, needs, straight
 // into transmit slots. The results fill that of the operation from offset on.
-func (x *Operations) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpierr.Class {
+func (x *Target) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpierr.Class {
 	s := b.Session
 	for {
 		n := len(mem) - int(b.Done)
@@ -177,7 +206,7 @@ func (x *Operations) answerGet(b *link.Bundle, token, offset uint32, mem []byte)
 	}
 }
 
-func (x *Operations) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) < wire.PartLen {
 		return mpierr.Intern
 	}
@@ -197,7 +226,7 @@ func (x *Operations) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Recor
 	return class
 }
 
-func (x *Operations) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
 	n := len(r.Data) / 2
 	if 2*n != len(r.Data) || n > 8 {
 		return mpierr.Count
@@ -215,13 +244,42 @@ func (x *Operations) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record)
 }
 
 // respond sends an answer without data.
-func (x *Operations) respond(s *Peer, r *wire.Record) bool {
+func (x *base) respond(s *Peer, r *wire.Record) bool {
 	i, _ := s.Reserve(r, 0)
 	if i == link.None {
 		return false
 	}
 	x.link.Commit(i, 0)
 	return true
+}
+
+// sendRefusal tells the origin that the target did not do what r asked, and why.
+func (x *Target) sendRefusal(s *Peer, r *wire.Record, class mpierr.Class) bool {
+	f := refusalOf(r, class)
+	a := f.Record()
+	i, data := s.Reserve(&a, wire.RefusalLen)
+	if i == link.None {
+		return false
+	}
+	f.Put(data)
+	x.link.Commit(i, wire.RefusalLen)
+	x.totals.Refused++
+	if f.Token == 0 {
+		s.Told.Sent++
+	}
+	return true
+}
+
+// takeInquiry answers whether a request of s for the lock of a window waits; without a
+// token, that everything before has been answered.
+func (x *Target) takeInquiry(s *Peer, r *wire.Record) mpierr.Class {
+	if r.Token != 0 && !x.locks.waits(s, r.Window) {
+		return mpierr.Success // it has been granted or refused, which s hears first, or was never asked for
+	}
+	if !x.respond(s, &wire.Record{Code: wire.CodeWaits, Window: r.Window, Token: r.Token, Disp: r.Disp}) {
+		return stuck
+	}
+	return mpierr.Success
 }
 
 // answered reports whether the origin of a request expects an answer to it.

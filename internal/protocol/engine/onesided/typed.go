@@ -105,7 +105,7 @@ type scatter struct {
 // committed, their data is inside the memory, and the signatures of all begin with
 // that of the data; an absent origin or result is a zero Local. It belongs to the
 // engine again once Issue has reported that the call is complete.
-func (x *Operations) Typed(origin, result *Local, target *datatype.Type, count, size int) *Typed {
+func (x *Origin) Typed(origin, result *Local, target *datatype.Type, count, size int) *Typed {
 	var y *Typed
 	if n := len(x.typedPool); n > 0 {
 		y = x.typedPool[n-1]
@@ -132,14 +132,14 @@ func (y *Typed) set(origin, result *Local, target *datatype.Type, count, size in
 func (y *Typed) forget() { y.origin.mem, y.result.mem, y.target = nil, nil, nil }
 
 // done takes back what a completed call had, which must not keep memory alive.
-func (x *Operations) done(c *Call) {
+func (x *Origin) done(c *Call) {
 	y := c.Typed
 	c.Typed = nil
 	y.forget()
 	x.typedPool = append(x.typedPool, y)
 }
 
-func (x *Operations) freeScatter(sc *scatter) {
+func (x *Origin) freeScatter(sc *scatter) {
 	sc.mem = nil
 	x.scatterPool = append(x.scatterPool, sc)
 }
@@ -163,7 +163,7 @@ func (y *Typed) next(at, most int) (off int64, n int) {
 }
 
 // issueTyped is Issue for a call with derived datatypes at another rank.
-func (x *Operations) issueTyped(s *Peer, c *Call) (bool, error) {
+func (x *Origin) issueTyped(s *Peer, c *Call) (bool, error) {
 	if !x.sendTyped(s, c) {
 		return false, nil
 	}
@@ -171,7 +171,7 @@ func (x *Operations) issueTyped(s *Peer, c *Call) (bool, error) {
 	return true, nil
 }
 
-func (x *Operations) sendTyped(s *Peer, c *Call) bool {
+func (x *Origin) sendTyped(s *Peer, c *Call) bool {
 	y, a := c.Typed, c.Access
 	if y.size == 0 {
 		return true
@@ -213,7 +213,7 @@ func (x *Operations) sendTyped(s *Peer, c *Call) bool {
 }
 
 // beginTyped makes the next operation of a call that is answered.
-func (x *Operations) beginTyped(c *Call) bool {
+func (x *Origin) beginTyped(c *Call) bool {
 	y := c.Typed
 	y.end = y.size
 	if y.size-c.base > maxResult {
@@ -249,7 +249,7 @@ func (x *Operations) beginTyped(c *Call) bool {
 
 // issuePiece sends the next record of a typed call, in the bundles of the
 // untyped calls; d is the target's datatype if the record names it.
-func (x *Operations) issuePiece(s *Peer, c *Call, d *givenType) bool {
+func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 	y, a := c.Typed, c.Access
 	r := wire.Record{Code: c.Code, Window: a.window, Token: c.token, Flags: c.followed()}
 	extra, flags, end := 0, uint8(0), y.size

@@ -16,7 +16,7 @@ type walks struct {
 }
 
 // applyTyped lets a request take effect on memory that a datatype describes.
-func (x *Operations) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
 	var where wire.Layout
 	data, ok := where.Get(r.Data)
 	if !ok {
@@ -61,7 +61,7 @@ func (x *Operations) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wi
 
 // applyTypedGet is applyGet for a layout. No element is cut, so that each is read
 // whole.
-func (x *Operations) applyTypedGet(b *link.Bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
+func (x *Target) applyTypedGet(b *link.Bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
 	s := b.Session
 	if len(data) != wire.PartLen {
 		return mpierr.Intern

@@ -1,0 +1,47 @@
+package onesided
+
+import (
+	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/window"
+)
+
+// base is what the parts of the operations share: it knows none of them.
+type base struct {
+	link   *link.Link
+	cfg    Config
+	totals *Totals
+	turn   uint64 // bundles of requests, and local calls, that have acted
+}
+
+// Windows returns the table of the windows that this rank exposes.
+func (x *base) Windows() *window.Table { return x.cfg.Windows }
+
+// Time returns the time of this turn, as the link has it.
+func (x *base) Time() int64 { return x.link.Now }
+
+// Connect returns what the operations keep about a rank. If there is no session with it yet,
+// it begins one. It does not wait.
+func (x *base) Connect(rank int) *Peer { return x.cfg.Peer(x.link.Connect(rank)) }
+
+// peer returns what the operations keep about a rank, or nil if there is no session with it.
+func (x *base) peer(rank int) *Peer {
+	if s := x.link.Session(rank); s != nil {
+		return x.cfg.Peer(s)
+	}
+	return nil
+}
+
+// windowFor returns the window that a request of s means, or nil and why it is refused: no
+// rank outside the window's group may do anything to it, nor a later life of a member.
+func (x *base) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
+	w := x.cfg.Windows.Lookup(id)
+	switch {
+	case w == nil:
+		return nil, mpierr.Win
+	case !w.Admits(s.Rank(), s.Life()):
+		x.totals.Outsiders++
+		return nil, mpierr.Group
+	}
+	return w, mpierr.Success
+}
