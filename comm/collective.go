@@ -79,10 +79,15 @@ func (c *Comm) inTurn(ctx context.Context, op string, begin func(*collective.Com
 	if err := c.job.carry(ctx, k); err != nil {
 		return c.named(op, mpierr.NoRank, err)
 	}
-	if k.Err() == nil && result != nil {
+	switch err := k.Err(); {
+	case err != nil && c.job.closed():
+		return c.named(op, mpierr.NoRank, err)
+	case err != nil:
+		return err
+	case result != nil:
 		result(k)
 	}
-	return k.Err()
+	return nil
 }
 
 // collective is inTurn that tells c's handler.

@@ -80,9 +80,10 @@ func (c *Comm) rankOf(world int) int { return c.members.RankOf(world) }
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 
 // named returns err, which comes from the job, as the error of call op on c. Where it
-// concerns no rank itself, it is at the given one, which the call waits for.
+// concerns no rank itself, it is at the given one, which the call waits for. Once Job.Close
+// was called, that is what has ended the call.
 func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
-	if c.job.poller.Closed() {
+	if c.job.closed() {
 		err = errClosed
 	}
 	return c.members.Named(op, rank, err)

@@ -17,7 +17,7 @@ func (j *Job) find(ctx context.Context, rank int) {
 	peer, path, err := j.way(ctx, rank)
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
-	if j.poller.Closed() {
+	if j.closed() { // which ends what waits for the rank
 		return
 	}
 	if e.Dial(rank, path, peer.incarnation); err != nil {

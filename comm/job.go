@@ -286,6 +286,9 @@ func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspac
 	return userspace.Open(ctx, c)
 }
 
+// closed reports whether Close was called, or the poller was closed.
+func (j *Job) closed() bool { return j.life.Err() != nil || j.poller.Closed() }
+
 // goBackground runs f in a goroutine that Close waits for; f ends with its context.
 func (j *Job) goBackground(f func(ctx context.Context)) {
 	j.mu.Lock()

@@ -438,16 +438,28 @@ func TestFloodedRank(t *testing.T) {
 
 // TestClosedMessages closes a job while calls wait.
 func TestClosedMessages(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, places, _ := serve(t, 3) // rank 2 never joins
+	jobs := make([]*comm.Job, 2)
+	for rank := range jobs {
+		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs[rank] = j
+		defer jobs[rank].Close()
+	}
 	w := jobs[0].World()
 	results := make(chan error)
-	for _, source := range []int{0, 1, comm.AnySource} {
+	for _, source := range []int{0, 1, 2, comm.AnySource} {
 		go func() { _, err := comm.Recv(ctx, w, make([]byte, 1), source, 1); results <- err }()
 	}
-	go func() { results <- comm.Send(ctx, w, make([]byte, 1<<20), 1, 1) }()
+	for _, target := range []int{1, 2} {
+		go func() { results <- comm.Send(ctx, w, make([]byte, 1<<20), target, 1) }()
+	}
+	go func() { results <- w.Barrier(ctx) }()
 	time.Sleep(5 * time.Millisecond)
 	_ = jobs[0].Close()
-	for range 4 {
+	for range 7 {
 		if err := <-results; !errors.Is(err, mpierr.Closed) {
 			t.Errorf("a call that waited: %v", err)
 		}
