@@ -2,39 +2,90 @@ package comm
 
 import (
 	"context"
+	"errors"
+	"time"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
 
+// The rendezvous answers so many questions of a rank at a time. Each has a turn, so that ranks
+// which are there are found, however many are not.
+const (
+	searchesAtOnce = 256
+	searchTurn     = time.Second
+)
+
+var errTurnOver = errors.New("its turn is over")
+
 // seek looks in the background for the way to a rank that the engine has begun a session
-// with: until the rank has published its address, and then for as long as a silent peer is
-// waited for. It may be called with the engine's lock held.
+// with, until the rank has published its address. It may be called with the engine's lock
+// held.
 func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find(ctx, rank) }) }
 
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {
+	stop := whileWaiting(func(ctx context.Context, waited time.Duration) { j.tellAbsent(ctx, rank, waited) })
 	peer, path, err := j.way(ctx, rank)
+	for errors.Is(err, errTurnOver) {
+		peer, path, err = j.way(ctx, rank)
+	}
+	stop()
+	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
+		j.processEnded(ended)
+	}
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
-	if j.closed() { // which ends what waits for the rank
+	switch {
+	case j.closed(): // which ends what waits for the rank
 		return
-	}
-	if e.Dial(rank, path, peer.incarnation); err != nil {
-		e.Unreachable(rank, err) // a later process of the rank is let in all the same
+	case err != nil:
+		e.NotFound(rank, err)
+	default:
+		e.Dial(rank, path, peer.incarnation)
 	}
 	e.Tick()
 }
 
-// way returns where a rank is, and the way there.
+// way returns where a rank is, as it has last published, and the way there. It asks each time,
+// because the rank may be started anew elsewhere. Hellos are judged by the answer.
 func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.PathID, err error) {
-	if peer, err = j.peer(ctx, rank); err != nil {
+	select {
+	case j.searches <- struct{}{}:
+		defer func() { <-j.searches }()
+	case <-ctx.Done():
+		return peer, engine.NoPath, ctx.Err()
+	}
+	turn, end := context.WithTimeout(ctx, searchTurn)
+	defer end()
+	incarnation, place, err := j.store.Find(turn, rank)
+	if err != nil && turn.Err() != nil && ctx.Err() == nil {
+		err = errTurnOver
+	}
+	if err == nil {
+		peer, err = j.take(rank, incarnation, place)
+	}
+	if err != nil {
 		return peer, engine.NoPath, err
 	}
 	if own := j.poller.Device().LocalAddr().Addr(); own.Is4() != peer.addr.Addr().Is4() {
-		err := otherFamily(rank, peer.addr.Addr(), j.rank, own)
-		return peer, engine.NoPath, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
+		return peer, engine.NoPath, otherFamily(rank, peer.addr.Addr(), j.rank, own)
 	}
 	path, err = j.poller.Path(ctx, peer.addr)
 	return peer, path, err
+}
+
+// tellAbsent has the log say that somebody waits for a rank which has not joined.
+func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) {
+	s := j.poller.Lock().Session(rank)
+	awaited := s != nil && s.Awaited()
+	j.poller.UnlockQuiet()
+	if !awaited { // any more
+		return
+	}
+	who, err := j.store.Attendance(ctx)
+	if err != nil {
+		who = err.Error()
+	}
+	j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
 }

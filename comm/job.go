@@ -153,6 +153,8 @@ type Job struct {
 
 	directory directory // of the other ranks
 
+	searches chan struct{} // holds something for each search that goes on; see seek
+
 	contexts  ids // message contexts of communicators
 	windowIDs ids
 
@@ -187,7 +189,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express: cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
-		windows: &window.Table{},
+		windows: &window.Table{}, searches: make(chan struct{}, searchesAtOnce),
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {

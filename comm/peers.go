@@ -3,14 +3,12 @@ package comm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/mpierr"
 )
 
 // openStore joins the rendezvous, completes o.Place with what the launcher has told, and has
@@ -37,32 +35,6 @@ func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
 	}
 	o.Place = store.Place
 	return store, nil
-}
-
-// peer returns where a rank is, as it has last published; it waits until it has. It asks
-// each time, because the rank may be started anew elsewhere. Hellos are judged by the answer.
-func (j *Job) peer(ctx context.Context, rank int) (peer peerAddress, err error) {
-	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
-		who, err := j.store.Attendance(ctx)
-		if err != nil {
-			who = err.Error()
-		}
-		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
-	})
-	incarnation, place, err := j.store.Find(ctx, rank)
-	stop()
-	if err == nil {
-		peer, err = j.take(rank, incarnation, place)
-	}
-	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
-		j.processEnded(ended)
-	} else if ctx.Err() != nil {
-		return peer, fmt.Errorf("rank %d of the job has not joined: %w", rank, ctx.Err()) // which is no failure
-	}
-	if err != nil {
-		return peer, &mpierr.Error{Op: "connect", Class: mpierr.ProcFailed, Rank: rank, Err: err}
-	}
-	return peer, nil
 }
 
 // otherFamily says that two ranks have no address of one family.

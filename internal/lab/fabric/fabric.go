@@ -14,11 +14,11 @@ import (
 type Fabric struct {
 	T      testing.TB
 	Now    int64
-	Cut    []bool                                                         // frames from and to these ranks vanish
-	Filter func(from, to int, payload []byte) (copies int)                // of a frame that arrive; nil: one
-	Frames int                                                            // delivered
-	Rank   func(rank int) string                                          // describes a rank for failures; may be nil
-	Told   func(rank int, opened []link.Opened, fencing, closed []uint64) // what links announce; may be nil
+	Cut    []bool                                                           // frames from and to these ranks vanish
+	Filter func(from, to int, payload []byte) (copies int)                  // of a frame that arrive; nil: one
+	Frames int                                                              // delivered
+	Rank   func(rank int) string                                            // describes a rank for failures; may be nil
+	Told   func(rank int, opened []link.Opened, quiescing, closed []uint64) // what links announce; may be nil
 
 	links  []*link.Link
 	slabs  []*link.Slab
@@ -51,8 +51,8 @@ func (f *Fabric) Step() bool {
 	moved := false
 	for from, l := range f.links {
 		l.Tick()
-		if opened, fencing, closed := l.Announcements(); f.Told != nil {
-			f.Told(from, opened, fencing, closed)
+		if opened, quiescing, closed := l.Announcements(); f.Told != nil {
+			f.Told(from, opened, quiescing, closed)
 		}
 		for len(l.Output()) > 0 {
 			moved = true

@@ -185,7 +185,7 @@ func describeExpress(b []byte) string {
 	}
 	s := fmt.Sprintf("express %d try %d flags %x", h.Exchange, h.Try, h.Flags)
 	if h.Flags == wire.FlagResponse {
-		return s + fmt.Sprintf(" fate %d before %t %x", h.Fate, h.Before, body)
+		return s + fmt.Sprintf(" fate %d %x", h.Fate, body)
 	}
 	var r wire.Record
 	for range h.Records {

@@ -336,6 +336,30 @@ func TestHelloOfAnotherVersionIsTold(t *testing.T) {
 	}
 }
 
+// TestRefusalIsReadByAllVersions answers a hello as servers of all versions refuse it: with
+// the same kind, whose number must not change.
+func TestRefusalIsReadByAllVersions(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		m, _ := readMessage(c, maxMessageBytes)
+		refusal := append([]byte{132, byte(m.call), 0, 0, 0}, "it is of another version"...)
+		_, _ = c.Write(append([]byte{byte(len(refusal)), 0, 0, 0}, refusal...))
+	}()
+	_, err = Dial(testContext(t), rankAt("tcp:"+l.Addr().String(), 1, 2), nil)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "it is of another version") {
+		t.Errorf("got %v, want it refused", err)
+	}
+}
+
 func TestDialWaitsForServer(t *testing.T) {
 	addr := "unix:" + filepath.Join(t.TempDir(), "late")
 	got := make(chan error, 1)

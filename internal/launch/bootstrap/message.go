@@ -35,8 +35,8 @@ const (
 	kindOK      = 128 // to find and look: the incarnation, u64, and the place
 	kindFailed  = 129 // the call failed, for the reason in the body
 	kindAborted = 130 // it failed with AbortError
-	kindRefused = 131 // after a hello: the connection ends
-	kindAbsent  = 132 // there is no place yet
+	kindAbsent  = 131 // there is no place yet
+	kindRefused = 132 // after a hello: the connection ends; the number is the same in all versions
 	kindLeft    = 133 // the rank has left; its incarnation, u64
 	kindEnded   = 134 // EndedError: u32 rank, reason
 )

@@ -94,8 +94,6 @@ func exchange(payload []byte) string {
 		return s + ": " + records(requests)
 	case h.Fate == express.FateTaken:
 		return s + ": taken as a bundle"
-	case h.Before:
-		s += ", executed before"
 	}
 	var results []string
 	for ; len(body) > 0; body = body[8:] {

@@ -58,3 +58,35 @@ func TestConnectBeforeTheWayIsKnown(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyKnowsTheWay ends the search for a peer with an answer that says nothing of whether
+// it lives: what waits fails, and the next call looks again. The peer's own hello is welcome.
+func TestNobodyKnowsTheWay(t *testing.T) {
+	for _, who := range []string{"looks again", "is dialled"} {
+		t.Run(who, func(t *testing.T) {
+			sought := 0
+			f := newRanks(t, 2, func(c *link.Config) { c.Seek = func(int) { sought++ } })
+			e := f.e[0]
+			s := e.Connect(1).Upper.(*peer)
+			f.send(s, 8, 0)
+			e.NotFound(1, errors.New("the rendezvous has gone"))
+			if err := f.flush(s); !errors.Is(err, mpierr.ProcFailed) || !s.Unfound() || e.Session(1) != nil || e.Stats.PeersFailed != 0 {
+				t.Fatalf("failed with %v, unfound %v, session %v, %d failed", err, s.Unfound(), e.Session(1) != nil, e.Stats.PeersFailed)
+			}
+			if who == "is dialled" {
+				f.dial(1, 0)
+				f.Settle()
+			} else if e.Connect(1); sought != 2 {
+				t.Errorf("the way was sought %d times", sought)
+			}
+			again := f.dial(0, 1)
+			f.Until(1000*millisecond, again.Open)
+			f.transfer(again, 0, 100)
+			e.NotFound(1, errors.New("too late"))
+			if again.Err() != nil {
+				t.Error(again.Err())
+			}
+			f.AtRest()
+		})
+	}
+}

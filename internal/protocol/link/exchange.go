@@ -196,11 +196,8 @@ func (l *Link) exchangeTaken(s *Session) {
 // left for longer each time, until the program answers.
 func (l *Link) doubt(s *Session, h *express.Header) {
 	x := &s.exchange
-	switch {
-	case !byUser(h.Try):
+	if !byUser(h.Try) {
 		x.answered, x.doubts, x.away = true, 0, 0
-		return
-	case !h.Before: // user space executed it: no answer of the program was lost
 		return
 	}
 	if x.doubts++; x.doubts < doubtUnanswered || x.answered && x.doubts < doubtAnswered {

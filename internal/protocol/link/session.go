@@ -111,6 +111,7 @@ type acks struct {
 // liveness is whether the peer is there, and what it owes.
 type liveness struct {
 	state    sessionState
+	unfound  bool // dead because nobody could say where the peer is
 	err      *mpierr.Error
 	isActive bool
 	heard    int64 // when the peer was last heard
@@ -147,6 +148,12 @@ func (s *Session) Open() bool { return s.state == open }
 
 // Dead reports whether the session has ended.
 func (s *Session) Dead() bool { return s.state == dead }
+
+// Unfound reports whether the session is dead because nobody could say where the peer is.
+func (s *Session) Unfound() bool { return s.unfound }
+
+// Awaited reports whether somebody waits for the peer.
+func (s *Session) Awaited() bool { return s.watched > 0 || s.Holds() || s.link.cfg.Upper.Waits(s) }
 
 // Failure returns why the session is dead, or nil.
 func (s *Session) Failure() *mpierr.Error { return s.err }
@@ -215,6 +222,18 @@ func (l *Link) Unreachable(rank int, why error) {
 	}
 }
 
+// NotFound ends the session that Connect began with rank, and forgets it: nobody can say where
+// the rank is. Calls that wait for it fail with why, which says nothing of whether it lives.
+// The next Connect looks again.
+func (l *Link) NotFound(rank int, why error) {
+	if s := l.byRank[rank]; s != nil && s.path == NoPath && s.state == dialing {
+		s.unfound = true
+		s.Fail(why)
+		l.stats.PeersFailed--
+		l.makeWay(s)
+	}
+}
+
 func (l *Link) newSession(rank int, path PathID) *Session {
 	s := l.cfg.Upper.Begin()
 	s.link = l
@@ -269,6 +288,9 @@ func (s *Session) Fail(why error) {
 	l := s.link
 	s.state = dead
 	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
+	if s.unfound && errors.Is(why, mpierr.NoMem) { // here, and not the peer's
+		s.err.Class = mpierr.NoMem
+	}
 	l.stats.PeersFailed++
 	l.freeAll(s)
 	l.parked.drop(s)

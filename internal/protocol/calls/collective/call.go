@@ -98,6 +98,9 @@ func (k *Call) Step(e *engine.Engine) Need {
 	case working:
 		return Work
 	case transferring:
+		if t := &k.transfer; t.fault != nil && t.stage == described {
+			return k.fail(e, k.c.Named(k.op, mpierr.NoRank, t.why(e)))
+		}
 		switch need := k.transfer.Step(e); need {
 		case Done:
 			return k.taken(e)

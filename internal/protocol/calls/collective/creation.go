@@ -41,6 +41,8 @@ type Creation struct {
 	id    uint32            // of the new communicator, once known; at the leader it may be 0, for none
 	heard []*engine.Receive // the leader awaits all others; they await it
 
+	sought []int // members that it has connected to
+
 	suspects []*engine.Session // with members that others say they have lost
 	fault    error
 	err      error
@@ -188,10 +190,11 @@ func (k *Creation) gone() error {
 }
 
 // end ends the call with err, which names ranks of the job. The others are told of members
-// that this rank has lost meanwhile: they may not see it.
+// that this rank has lost meanwhile, for they may not see it. A member to which no way was
+// found counts as lost: the next call is one without it.
 func (k *Creation) end(err error) Need {
 	for _, w := range k.world {
-		if k.e.Gone(w) {
+		if k.e.Gone(w) || slices.Contains(k.sought, w) && k.e.Session(w) == nil {
 			k.e.TellGone(w)
 		}
 	}
@@ -243,6 +246,7 @@ func (k *Creation) send(to int, context uint32, tag int, data []byte) {
 func (k *Creation) listen(from int) {
 	r := &engine.Receive{Context: k.c.Context | SecondContext, Source: from, Tag: k.tag, Buffer: make([]byte, noticeLen)}
 	k.e.Connect(from)
+	k.sought = append(k.sought, from)
 	k.e.PostReceive(r)
 	k.heard = append(k.heard, r)
 }

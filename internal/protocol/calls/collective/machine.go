@@ -29,8 +29,8 @@ type Machine interface {
 	// Work computes and copies, and is called without the engine's lock.
 	Work()
 	// GiveUp has the next steps end the call with err: the caller's context has ended. A
-	// call that turns out to be complete goes on. One that is given up before its first step
-	// sends nothing.
+	// call that turns out to be complete goes on. A collective that is given up before its
+	// first step sends nothing.
 	GiveUp(err error)
 	// Drop ends the call at a rank that has left the job: its engine sends nothing more.
 	Drop(e *engine.Engine)

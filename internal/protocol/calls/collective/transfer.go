@@ -67,12 +67,8 @@ func (t *Transfer) Step(e *engine.Engine) Need {
 	return Done
 }
 
-// post begins both halves.
+// post begins both halves. A message that is there is taken even if the call was given up before.
 func (t *Transfer) post(e *engine.Engine) Need {
-	if t.fault != nil {
-		t.unsent, t.withdrawn = t.to != Nobody, t.from != Nobody
-		return t.end(e)
-	}
 	t.stage = posted
 	if t.from != Nobody {
 		if t.from != engine.AnySource {

@@ -68,6 +68,9 @@ func (v *View) TakeLeave(s *link.Session) bool {
 
 // TakeFailure takes in that s has ended.
 func (v *View) TakeFailure(s *link.Session) {
+	if s.Unfound() && !v.Reported(s.Rank()) {
+		return // others may know where it is
+	}
 	if v.Left(s) != nil && s.Failure().Err != link.ErrRestarted {
 		v.add(s.Rank(), s.Life()) // it had done its part
 	} else {

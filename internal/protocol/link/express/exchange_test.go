@@ -53,15 +53,14 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A done exchange is answered from its slot, and no other is. The answer tells of a lost one
-// of the program only if the request went round the program, and the program executed it.
+// A done exchange is answered from its slot, and no other is.
 func TestAnswers(t *testing.T) {
 	tables := openTables()
 	frame := make([]byte, MaxPayload)
 	answer := func(h Header) (Header, []byte) {
 		t.Helper()
 		got, body, fault := Decode(frame[:tables.Answer(0, frame, &h)])
-		want := Header{Session: peerSession, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: got.Fate, Before: got.Before}
+		want := Header{Session: peerSession, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: got.Fate}
 		if fault != wire.OK || got != want {
 			t.Fatalf("%v: %+v, want %+v", fault, got, want)
 		}
@@ -72,7 +71,7 @@ func TestAnswers(t *testing.T) {
 		p.Word, p.Outcome = WordOf(7, StateDone), Outcome{Length: 8, Fate: 1 << 2, Done: 3}.Pack()
 		p.Results[0] = 99
 		h, body := answer(Header{Exchange: 7, Try: 3, Flags: flags})
-		if h.Fate != 1<<2 || h.Before != (flags == wire.FlagUser) || len(body) != 8 || le.Uint64(body) != 99 {
+		if h.Fate != 1<<2 || len(body) != 8 || le.Uint64(body) != 99 {
 			t.Errorf("flags %d: %+v, %x", flags, h, body)
 		}
 		tables.Claim(0, 8)
@@ -82,7 +81,7 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 		tables.PublishTaken(0, 8)
-		if h, body := answer(Header{Exchange: 8, Try: 1, Flags: flags}); h.Fate != FateTaken || h.Before || len(body) != 0 {
+		if h, body := answer(Header{Exchange: 8, Try: 1, Flags: flags}); h.Fate != FateTaken || len(body) != 0 {
 			t.Errorf("flags %d: %+v, %x", flags, h, body)
 		}
 	}

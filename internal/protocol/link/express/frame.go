@@ -28,9 +28,6 @@ type Header struct {
 	Flags    uint8  // wire.FlagResponse of answers, wire.FlagUser of requests
 	Fate     uint8  // in answers
 	Ordered  bool   // in requests: the bundle would have been ordered
-	// Before is set in answers that user space gives to a request with wire.FlagUser that
-	// the program had executed: the program's answer was lost.
-	Before bool
 }
 
 const (
@@ -50,11 +47,7 @@ func Request(payload []byte, h Header) {
 	le.PutUint32(head, wire.Magic)
 	head[4], head[5], head[6], head[fateAt] = wire.Version, byte(wire.KindExpress), h.Flags, h.Fate
 	le.PutUint64(head[8:], h.Session)
-	credits := uint32(h.Records)
-	if h.Before {
-		credits = 1
-	}
-	le.PutUint32(head[creditsAt:], credits)
+	le.PutUint32(head[creditsAt:], uint32(h.Records))
 	le.PutUint64(head[24:], h.Try)
 	le.PutUint64(head[32:], h.Exchange)
 	if h.Ordered {
@@ -101,9 +94,8 @@ func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
 	sound := h.Session != 0 && h.Try != 0 && h.Exchange-1 < MaxExchange && le.Uint32(payload[76:]) == 0 &&
 		le.Uint64(payload[40:])|le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
 	if h.Flags == wire.FlagResponse {
-		h.Before = credits != 0
 		taken := h.Fate == FateTaken && len(body) == 0
-		sound = sound && (taken || h.Fate&FateTaken == 0) && credits <= 1 && order == 0
+		sound = sound && (taken || h.Fate&FateTaken == 0) && credits == 0 && order == 0
 	} else {
 		h.Records, h.Ordered = int(credits), order != 0
 		sound = sound && h.Fate == 0 && credits-1 < MaxRecords && order <= 1

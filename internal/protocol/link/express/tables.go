@@ -104,7 +104,7 @@ func (t *Tables) admit(rank uint32, life uint64) {
 }
 
 // CloseSlot ends slot i: no request of its session is claimed any more. A program that
-// has claimed one before may still be at it, until the device has fenced the session;
+// has claimed one before may still be at it, until the device has quiesced the session;
 // only then may Abandon be called, and OpenSlot again.
 func (t *Tables) CloseSlot(i int) { atomic.StoreUint64(&t.places[i].Session, 0) }
 
@@ -188,7 +188,7 @@ func (t *Tables) expose(place int, w *Window) {
 }
 
 // Retract ends Expose: no request for the window is claimed any more. A program that has
-// claimed one before may still be at it until the device has fenced the window.
+// claimed one before may still be at it until the device has quiesced the window.
 func (t *Tables) Retract(id uint32) {
 	for try := range tries {
 		place := placeOf(id, try)
