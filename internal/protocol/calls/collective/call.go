@@ -101,7 +101,7 @@ func (k *Call) Step(e *engine.Engine) Need {
 		if t := &k.transfer; t.fault != nil && t.stage == described {
 			return k.fail(e, k.c.Named(k.op, mpierr.NoRank, t.why(e)))
 		}
-		switch need := k.transfer.Step(e); need {
+		switch need := k.transfer.step(e); need {
 		case Done:
 			return k.taken(e)
 		case Last: // of the transfer

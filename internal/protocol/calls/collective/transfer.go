@@ -58,6 +58,16 @@ func (t *Transfer) Begin(c *Comm, send, recv Half) {
 
 // Step implements Machine.
 func (t *Transfer) Step(e *engine.Engine) Need {
+	first := t.stage == described
+	need := t.step(e)
+	if first && need == Done {
+		e.Tick() // nobody waits, and the message is to leave now
+	}
+	return need
+}
+
+// step is Step of a transfer that something follows.
+func (t *Transfer) step(e *engine.Engine) Need {
 	switch t.stage {
 	case described:
 		return t.post(e)
