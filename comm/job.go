@@ -71,10 +71,10 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
 )

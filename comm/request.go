@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 )
 

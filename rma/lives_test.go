@@ -6,9 +6,9 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/rma"
 )
 

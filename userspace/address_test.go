@@ -11,7 +11,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // in runs commands, with a space between words, in the namespace of a rank.

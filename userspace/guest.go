@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // enterDevice keeps the device open until guests is counted down again, for a

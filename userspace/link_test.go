@@ -18,8 +18,8 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // The transports that Config.Transport names.

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace/internal/seat"
 )
 

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
 

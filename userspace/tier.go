@@ -13,9 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/openfiles"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Tier is what a device offers whose XDP program executes small requests itself: the
@@ -125,7 +126,7 @@ func (t *Tier) close() {
 func (t *Tier) Unreached(reason error) {
 	if t.unreached.Add(1) == 1 {
 		t.log.Warn("the XDP program does not reach a window, whose requests this process executes; others of which that is true are counted",
-			"reason", mpierr.WithLimit(reason))
+			"reason", openfiles.Explain(reason))
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // openTier opens a device whose program executes requests of four sessions.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // silence lets rank's host answer ARP requests for its address, or not.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Path implements Device. It asks the kernel for the route and for the link

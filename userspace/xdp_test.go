@@ -18,9 +18,9 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // address returns rank's address of one family.

@@ -1,7 +1,7 @@
-// Package mpierr holds the one error type of the library and the error classes
-// of the standard's one-sided chapter (section 11.6). Package rma exports both
-// under its own name; this package exists so that the layers below rma can
-// return the same errors without importing it.
+// Package mpierr holds the one error type of the library, and the error classes of the
+// standard's one-sided chapter (section 11.6) and of its messages and communicators.
+// Packages rma, comm and datatype name the classes that their calls return, with Err in
+// front: rma.ErrRange is mpierr.RMARange.
 package mpierr
 
 import (

@@ -1,4 +1,5 @@
-package mpierr
+// Package openfiles explains that too many files are open.
+package openfiles
 
 import (
 	"errors"
@@ -7,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithLimit returns err with what to do about it if too many files are open, or else err.
-func WithLimit(err error) error {
+// Explain returns err with what to do about it if too many files are open, or else err.
+func Explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE):
 		var limit unix.Rlimit
