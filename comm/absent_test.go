@@ -7,7 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // joinAs joins as a rank, until the test ends.

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Keyval is a key of its own under which values of type T are cached with

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 func TestKeyval(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Buffer is memory with the type of its elements: the triple of address, count and

@@ -3,9 +3,9 @@ package comm
 import (
 	"context"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // carry steps m until it is over. It fails if the job is closed meanwhile; whatever else

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Comm is a communicator: a group of ranks and a message context of their own.

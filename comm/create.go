@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Split divides the ranks of c into communicators by colour, ordered by key and

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestSplitHalf has rank 2 vanish when rank 1 has heard of all that a new communicator

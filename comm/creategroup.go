@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 const createGroup = "comm create_group"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/rma"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestHalfAnExchange has one half of Sendrecv fail while nobody takes part in the other:

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestCommunicators divides, duplicates and creates communicators, uses all of them

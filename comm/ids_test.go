@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestIDsUsedUp makes communicators when the rank has no contexts left for them.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestMessages sends messages around the limits of frames between all ranks of several

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // meet has all ranks of a job begin sessions with each other.

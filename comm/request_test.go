@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestRequestsAfterClose closes the job of requests that nothing has completed: whichever

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Messages and collectives of buffers. The packed data travels: the elements one after

@@ -14,9 +14,9 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // speak is what is wrong with rank 1 of another version, as rank 0 says it.

@@ -3,7 +3,7 @@ package datatype
 import (
 	"strconv"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Order says which dimension of an array has its elements next to each other.

@@ -1,6 +1,6 @@
 package datatype
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // The constructors return a type that is not committed. Their errors have class
 // Type if an old type is nil or freed, Count if a count is negative, and Arg if

@@ -3,7 +3,7 @@ package datatype
 import (
 	"strconv"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Distribution says how a dimension of an array is divided among processes.

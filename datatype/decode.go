@@ -3,7 +3,7 @@ package datatype
 import (
 	"encoding/binary"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Decode returns the committed type that Encode was given. It takes b from

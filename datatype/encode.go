@@ -3,7 +3,7 @@ package datatype
 import (
 	"encoding/binary"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // MaxEncoded is the most bytes that Encode makes and Decode takes. Irregular

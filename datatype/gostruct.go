@@ -3,7 +3,7 @@ package datatype
 import (
 	"reflect"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // FromGo returns a committed datatype for variables of the Go type T; see

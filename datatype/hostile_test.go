@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // encodedList returns the encoding of a list with as many items as fit.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestRegularLayoutsAreSmall looks into what layouts are compiled to.

@@ -1,6 +1,6 @@
 package datatype
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // Op is a reduction operator of the accumulate calls (section 11.3.4). It goes
 // on the wire, so its values never change; the zero value is no operator.

@@ -1,6 +1,6 @@
 package datatype
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // Pack copies data out of mem, where displacement 0 is at mem[origin], to dst,
 // until dst is full or the data ends, and returns the bytes copied. The iterator

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/openfiles"
 )
 
 // programOfOurs is the name under which the kernel knows the classifier.
@@ -65,7 +65,7 @@ func load(o Options) (*Program, error) {
 		return p, nil
 	}
 	o.Slots = 0
-	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", mpierr.WithLimit(plain{reason})))
+	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", openfiles.Explain(plain{reason})))
 	if err == nil {
 		o.Logger.Warn("requests are executed by this process and not in XDP", "interface", o.Interface, "reason", p.noTier)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/openfiles"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // failure is what is known about the circumstances of an error.
@@ -40,7 +41,7 @@ func explain(op string, err error, f failure) error {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		advice = permissionAdvice(f.caps)
 	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
-		return mpierr.New(op, class, mpierr.NoRank, "interface %s: %w", f.ifname, mpierr.WithLimit(err))
+		return mpierr.New(op, class, mpierr.NoRank, "interface %s: %w", f.ifname, openfiles.Explain(err))
 	case errors.Is(err, unix.ENOSYS):
 		advice = fmt.Sprintf("kernel %s has no BPF: use the UDP transport", f.caps.Kernel)
 	case errors.Is(err, ebpf.ErrNotSupported):

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // FromMaps returns a Program that someone else attached, known by its maps. It

@@ -3,7 +3,7 @@ package loader
 import (
 	"fmt"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // InUseError says that an interface already has an XDP program, which Attach

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Mode is where the program runs.

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/internal/openfiles"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // MaxSlots is how many sessions a program executes requests of at most.
@@ -169,7 +170,7 @@ func CanExecute() error {
 	}
 	p, err := loadFor(o, nil)
 	if err != nil {
-		return mpierr.WithLimit(plain{err})
+		return openfiles.Explain(plain{err})
 	}
 	return errors.Join(p.tier.Release(), p.Close())
 }

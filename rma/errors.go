@@ -1,6 +1,6 @@
 package rma
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // Error is the error of every call: the operation, its class, the rank concerned
 // (or NoRank), and the cause. The rank is one of the window that the call was made

@@ -3,7 +3,7 @@ package window
 import (
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // MaxAttached is the number of regions that may be attached to one window.

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 func newDynamic(t interface{ Fatal(...any) }) *Window {

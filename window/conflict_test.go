@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestConflicting holds the definition against every pair of calls.

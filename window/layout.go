@@ -2,7 +2,7 @@ package window
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Layout is memory of a window that a datatype describes: Count entries of Type,

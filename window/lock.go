@@ -1,6 +1,6 @@
 package window
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // Lock is the lock of one window at its owner (section 11.5.3). Requests are
 // granted in the order they came: a shared request waits behind an exclusive

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // deadIndex is a process that the owner takes for dead.

@@ -1,6 +1,6 @@
 package window
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // Table finds the windows of a process by id. The zero value is empty.
 type Table struct {

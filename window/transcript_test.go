@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 var update = flag.Bool("update", false, "write what the transcripts' commands print into the transcripts")

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Config describes a window at its owner.

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 func newWindow(t testing.TB, size int) *Window {

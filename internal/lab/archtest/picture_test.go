@@ -12,7 +12,7 @@ import (
 )
 
 // everywhere are packages that so many others import that an arrow to them says nothing.
-var everywhere = []string{"internal/mpierr"}
+var everywhere = []string{"mpierr"}
 
 // arrows returns the imports between the library's packages, without those that follow
 // from others: where a imports b and b imports c, an arrow from a to c says nothing.

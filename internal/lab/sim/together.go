@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Ranks that do nothing but collectives: random ones, on the communicator of all, until

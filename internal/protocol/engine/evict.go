@@ -3,7 +3,7 @@ package engine
 import (
 	"errors"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
 

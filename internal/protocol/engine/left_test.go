@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestLeftWhilePulled has a sender leave, or die, when its messages were matched: before

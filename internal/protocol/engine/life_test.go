@@ -5,9 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // A peer falls silent in the midst of everything: every wait ends with the

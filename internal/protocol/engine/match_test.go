@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/message"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // content is what message number id of a given length says.

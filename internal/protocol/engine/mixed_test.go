@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // mix is a few ranks that do anything to messages while frames are lost and repeated, with

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestCollectiveFailsWithRestartedMember restarts a rank while nobody waits for it. It is

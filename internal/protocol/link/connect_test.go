@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestConnectBeforeTheWayIsKnown queues records for a peer that nobody knows the way to. They

@@ -1,8 +1,8 @@
 package link
 
 import (
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Bundle is a received bundle of requests on its way to taking effect.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // The error about a silent peer says where it was looked for, and whether a frame ever

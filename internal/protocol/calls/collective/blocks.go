@@ -3,7 +3,7 @@ package collective
 import (
 	"encoding/binary"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // refuse is Refuse unless err is nil.

@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Call is a collective at one rank, from its begin to its end. It is a sequence of

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Message contexts: the world's is 1, those of other communicators follow, and those of

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // The members of a group create a communicator around the leader, their lowest rank. The

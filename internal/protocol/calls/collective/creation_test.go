@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestBlamedMemberEndsItsCall has the first of a group break the new communicator, and say

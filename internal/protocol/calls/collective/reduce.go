@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Reduce begins the combination of all ranks' send, elements of basic, in recv at rank

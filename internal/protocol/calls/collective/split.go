@@ -6,8 +6,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Undefined is the colour of a rank that gets no communicator.

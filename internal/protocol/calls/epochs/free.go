@@ -1,6 +1,6 @@
 package epochs
 
-import "github.com/xdprma/xdprma/internal/mpierr"
+import "github.com/xdprma/xdprma/mpierr"
 
 // MayFree returns nil if the window may be freed; RMASync while an epoch is open.
 func (w *Window) MayFree() error { return w.epoch.Free() }

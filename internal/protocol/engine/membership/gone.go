@@ -1,8 +1,8 @@
 package membership
 
 import (
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // gone are the ranks that this one has lost: they have failed, or have left the job. It

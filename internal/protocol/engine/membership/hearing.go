@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // A rank speaks of its own losses alone, and nobody takes a rank for gone because another

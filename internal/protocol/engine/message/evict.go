@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Evict ends, with err, receives into memory that is about to be unmapped, and messages

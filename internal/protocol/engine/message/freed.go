@@ -3,7 +3,7 @@ package message
 import (
 	"errors"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // freed are the contexts that this rank has freed last. Other ranks may still send on

@@ -3,8 +3,8 @@ package message
 import (
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/engine/line"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // AnySource and AnyTag are the wildcards of a Receive.

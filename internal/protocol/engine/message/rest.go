@@ -3,8 +3,8 @@ package message
 import (
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // rest is what is still to come of the last message of a session: one that takes several

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestLateAnswerOfAClosedAccessTouchesNothing forgets an access while answers to it are

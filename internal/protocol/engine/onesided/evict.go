@@ -3,7 +3,7 @@ package onesided
 import (
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // Evict ends, with err, calls on any window whose results go to memory that is about to be

@@ -3,9 +3,9 @@ package onesided
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestUncheckedEpochsCount has epochs whose posts nobody is told of among others: they

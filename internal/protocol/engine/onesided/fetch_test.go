@@ -3,8 +3,8 @@ package onesided
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestFetchesAreForgotten gets what a peer offers many times, and something else that it

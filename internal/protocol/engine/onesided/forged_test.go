@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestForgedRequests has a peer ask for what no origin asks for.

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/fabric"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestLockGivenUpBeforeThePeerIsThere gives up a lock while the session is being opened,

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // locked runs do under an exclusive lock, all in as few frames as possible.

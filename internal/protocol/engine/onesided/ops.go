@@ -1,8 +1,8 @@
 package onesided
 
 import (
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // op is an operation that awaits an answer from its target.

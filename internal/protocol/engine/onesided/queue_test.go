@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestQueueOfALockOutlivesItsHolders has three ranks ask for a lock, to write a block under

@@ -2,8 +2,8 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // takenType is a datatype that a peer has defined here, or begins to.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 // TestPeerThatAppliesNothingIsGivenUp has a peer acknowledge all that it is sent, and

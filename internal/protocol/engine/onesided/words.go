@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/mpierr"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
 
