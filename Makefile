@@ -16,6 +16,9 @@ LIBRARY = github.com/xdprma/xdprma
 TOOL = GOWORK=off $(GO) -C tools tool -n
 # With DIFF=-diff, tidy changes nothing, and fails if there is something to change.
 DIFF ?=
+VULNDB ?= https://vuln.go.dev
+# Two versions of Go work: that of go.mod, and the next.
+OTHER_GO ?= $(if $(filter go1.26%,$(shell $(GO) env GOVERSION)),go1.27.4,go1.26.8)
 # The packages in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.
 ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim \
@@ -31,7 +34,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated check test race soak fuzz demo bench bench-peers lint tidy clean go clang
+.PHONY: help build generate check-generated check test race soak fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -93,6 +96,18 @@ tidy: go ## go mod tidy, for all modules
 	$(GO) -C cmd mod tidy $(DIFF) -modfile="$$copy/go.mod" && \
 	$(GO) mod edit -dropreplace=$(LIBRARY) "$$copy/go.mod" && cp "$$copy/go.mod" "$$copy/go.sum" cmd/
 
+vulnerabilities: go ## govulncheck: fail if code that is called has a known vulnerability (asks VULNDB, vuln.go.dev)
+	@tool=$$($(TOOL) govulncheck) && said=$$($$tool -db $(VULNDB) work 2>&1); status=$$?; echo "$$said"; \
+	case "$$status $$said" in "0 "*) ;; \
+	*"govulncheck: fetching vulnerabilities:"*) echo "NOT CHECKED for vulnerabilities: $(VULNDB) cannot be reached" ;; \
+	*) exit 1 ;; esac
+
+other-go: export GOTOOLCHAIN = $(OTHER_GO)
+other-go: go ## vet, and the short tests of pure packages, rma and comm, with OTHER_GO (go1.27.4), which Go fetches
+	@$(GO) version >&2
+	$(GO) vet work
+	$(TEST) -short ./rma ./comm ./datatype ./window $(addprefix ./,$(ALONE))
+
 generate: go clang ## compile the BPF programs; the objects are committed
 	$(GO) generate ./bpf/...
 
@@ -105,7 +120,7 @@ clean: ## remove what the other targets made
 	rm -rf bin
 
 go:
-	@command -v $(GO) >/dev/null || { echo "Go 1.26 is needed: https://go.dev/dl/"; exit 1; }
+	@command -v $(GO) >/dev/null || { echo "Go 1.26 or 1.27 is needed: https://go.dev/dl/"; exit 1; }
 
 clang:
 	@command -v clang-14 >/dev/null && command -v llvm-strip-14 >/dev/null && test -e /usr/include/bpf/bpf_helpers.h || { \
