@@ -21,7 +21,7 @@ VULNDB ?= https://vuln.go.dev
 OTHER_GO ?= $(if $(filter go1.26%,$(shell $(GO) env GOVERSION)),go1.27.4,go1.26.8)
 # The packages in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.
-ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim \
+ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim internal/lab/stranger \
 	internal/protocol/calls/collective internal/protocol/calls/epochs \
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
