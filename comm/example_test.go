@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -22,7 +24,7 @@ func ExampleComm_AllgatherBytes() {
 	var group sync.WaitGroup
 	for rank := range size {
 		group.Go(func() {
-			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			job, err := comm.Join(ctx, job.Config{Place: places[rank]})
 			check(err)
 			world := job.World()
 			blocks, err := world.AllgatherBytes(ctx, []byte{byte(10 * world.Rank())})
@@ -48,7 +50,7 @@ func ExampleSend() {
 	var group sync.WaitGroup
 	for rank := range places {
 		group.Go(func() {
-			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			job, err := comm.Join(ctx, job.Config{Place: places[rank]})
 			check(err)
 			world := job.World()
 			if world.Rank() == 0 {
@@ -83,7 +85,7 @@ func ExampleComm_SendBuffer() {
 	var group sync.WaitGroup
 	for rank := range places {
 		group.Go(func() {
-			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			job, err := comm.Join(ctx, job.Config{Place: places[rank]})
 			check(err)
 			world := job.World()
 			if world.Rank() == 0 {
@@ -92,7 +94,7 @@ func ExampleComm_SendBuffer() {
 					21, 22, 23, 24,
 					31, 32, 33, 34,
 				}
-				check(world.SendBuffer(ctx, comm.Typed(matrix[1:], 1, column), 1, 0))
+				check(world.SendBuffer(ctx, buffer.Typed(matrix[1:], 1, column), 1, 0))
 			} else {
 				row := make([]float64, rows)
 				_, err := comm.Recv(ctx, world, row, 0, 0)
@@ -118,7 +120,7 @@ func ExampleComm_CreateGroup() {
 	var group sync.WaitGroup
 	for rank := range size {
 		group.Go(func() {
-			job, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+			job, err := comm.Join(ctx, job.Config{Place: places[rank]})
 			check(err)
 			world := job.World()
 			check(world.Barrier(ctx))
