@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/buffer"
-	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
 
