@@ -25,7 +25,8 @@ ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal
 	internal/protocol/calls/collective internal/protocol/calls/epochs \
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
-	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire
+	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire \
+	window
 space := $(subst ,, )
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
@@ -106,7 +107,7 @@ other-go: export GOTOOLCHAIN = $(OTHER_GO)
 other-go: go ## vet, and the short tests of pure packages, rma and comm, with OTHER_GO (go1.27.4), which Go fetches
 	@$(GO) version >&2
 	$(GO) vet work
-	$(TEST) -short ./rma ./comm ./datatype ./window $(addprefix ./,$(ALONE))
+	$(TEST) -short ./rma ./comm ./datatype ./internal/protocol/engine/windows $(addprefix ./,$(ALONE))
 
 generate: go clang ## compile the BPF programs; the objects are committed
 	$(GO) generate ./bpf/...
