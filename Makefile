@@ -11,12 +11,11 @@ TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
 # The packages in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.
-ALONE := internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim \
+ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim \
 	internal/protocol/calls/collective internal/protocol/calls/epochs \
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
-	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire \
-	userspace/internal/seat
+	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire
 space := $(subst ,, )
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.

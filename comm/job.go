@@ -70,6 +70,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -127,7 +128,7 @@ type Place = bootstrap.Config
 type Options struct {
 	Place  Place
 	Limits Limits
-	Spin   userspace.PollerConfig
+	Spin   device.PollerConfig
 	Logger *slog.Logger   // nil: slog.Default()
 	Exit   func(code int) // what ErrorsAreFatal ends the process with; nil: os.Exit
 
@@ -140,7 +141,7 @@ type Options struct {
 type Job struct {
 	rank, size int
 	store      *bootstrap.Member
-	poller     *userspace.Poller
+	poller     *device.Poller
 	windows    *window.Table
 	world      *Comm
 	log        *slog.Logger
@@ -171,7 +172,7 @@ type Job struct {
 // Join makes this process a rank of the job that o.Place describes: it opens the
 // network device, publishes its address and starts serving. It blocks until the
 // rendezvous answers, not for the other ranks, unless Place.PMI is set, and as
-// userspace.Open does. Classes: Arg, also if another process has the rank or the ranks
+// device.Open does. Classes: Arg, also if another process has the rank or the ranks
 // were told of different sizes of the job; Unsupported; and Timeout if ctx ends or the
 // rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Options) (*Job, error) {
@@ -219,18 +220,18 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
-		Address: func(path userspace.PathID) string { return dev.Peer(path).String() },
-		Published: func(rank int, incarnation uint64, path userspace.PathID) engine.Verdict {
+		Address: func(path device.PathID) string { return dev.Peer(path).String() },
+		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},
 		Seek:       j.seek,
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 
 		Express:     tables,
-		Peer:        func(path userspace.PathID) (peer, local express.Endpoint) { return userspace.Ends(dev, path) },
+		Peer:        func(path device.PathID) (peer, local express.Endpoint) { return device.Ends(dev, path) },
 		AnswersLost: func(rank int) { go j.answersLost(rank) },
 	})
-	j.poller = userspace.NewPoller(dev, eng, o.Spin)
+	j.poller = device.NewPoller(dev, eng, o.Spin)
 	j.world = newComm(j, collective.WorldContext, nil)
 	j.directory.begin(j.lookUp)
 	if err := j.store.Publish(ctx, placeOf(self.addr)); err != nil {
@@ -265,27 +266,27 @@ func randomID() uint64 {
 // openDevice opens the network device that the process's place asks for, for ranks that
 // have met at the address rendezvous. Without an interface or address, or on the loopback
 // interface, XDP is not worth a try.
-func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (userspace.Device, error) {
+func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (device.Device, error) {
 	p := o.Place
-	c := userspace.Config{
-		Transport: string(p.Transport), Interface: p.Interface, Address: p.Address, Near: rendezvous, Port: p.Port, Queues: p.Queues,
-		RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames, Patience: o.Limits.DeadAfter, Job: p.FrameJob(), Logger: o.Logger,
+	c := device.Config{
+		Config: p.Config, Near: rendezvous, RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames,
+		Patience: o.Limits.DeadAfter, Job: p.FrameJob(), Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
 		// One for each peer, and one for a peer that starts again: what its earlier life had
 		// is of use again only when the device has quiesced that.
 		c.Sessions = min(p.Size, express.MaxRank)
 	}
-	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == bootstrap.Auto) {
-		c.Transport = userspace.TransportUDP
+	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == userspace.Auto) {
+		c.Transport = userspace.UDP
 	}
-	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.TransportUDP {
+	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.UDP {
 		var err error
 		if c.Address, err = p.LocalAddress(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return userspace.Open(ctx, c)
+	return device.Open(ctx, c)
 }
 
 // closed reports whether Close was called, or the poller was closed.
@@ -313,7 +314,7 @@ func (j *Job) Size() int { return j.size }
 func (j *Job) World() *Comm { return j.world }
 
 // Poller returns what drives the engine.
-func (j *Job) Poller() *userspace.Poller { return j.poller }
+func (j *Job) Poller() *device.Poller { return j.poller }
 
 // Checks reports whether windows are to look for conflicting accesses.
 func (j *Job) Checks() bool { return j.check }

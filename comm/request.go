@@ -7,8 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
 )
 
 // Request is the handle of an operation that goes on after the call that began it
@@ -16,8 +16,8 @@ import (
 // return what it ended with again, and the functions on several requests pass it
 // over, as they do nil. Any goroutine may use it.
 type Request struct {
-	poller *userspace.Poller
-	cond   userspace.Condition
+	poller *device.Poller
+	cond   device.Condition
 	finish func() error
 	lock   underLock // nil for messages
 
@@ -36,7 +36,7 @@ type underLock interface {
 // NewRequest returns the request of an operation that is over when cond is met.
 // finish, called once and without the engine's lock, returns its error, and must
 // not use the request. It is for packages that begin operations.
-func NewRequest(p *userspace.Poller, cond userspace.Condition, finish func() error) *Request {
+func NewRequest(p *device.Poller, cond device.Condition, finish func() error) *Request {
 	lock, _ := cond.(underLock)
 	return &Request{poller: p, cond: cond, finish: finish, lock: lock}
 }
@@ -60,7 +60,7 @@ func (r *Request) wait(ctx context.Context, all []*Request) error {
 }
 
 // await waits until cond is met, in a call that waits for the requests.
-func await(ctx context.Context, p *userspace.Poller, cond userspace.Condition, requests []*Request) error {
+func await(ctx context.Context, p *device.Poller, cond device.Condition, requests []*Request) error {
 	var few [8]underLock
 	locks := few[:0]
 	p.Lock()
@@ -150,7 +150,7 @@ func (c anyOf) Met() bool {
 
 // pollerOf returns the poller of the active requests, which are all of one node; nil if
 // there are none.
-func pollerOf(op string, requests []*Request) (p *userspace.Poller, err error) {
+func pollerOf(op string, requests []*Request) (p *device.Poller, err error) {
 	for _, r := range requests {
 		switch {
 		case !r.active():
@@ -165,7 +165,7 @@ func pollerOf(op string, requests []*Request) (p *userspace.Poller, err error) {
 
 // endSome ends the active requests that are over, at most most of them, and returns
 // their indexes and errors.
-func endSome(op string, p *userspace.Poller, requests []*Request, most int) (indexes []int, err error) {
+func endSome(op string, p *device.Poller, requests []*Request, most int) (indexes []int, err error) {
 	closed := p.Closed()
 	p.Lock()
 	for i, r := range requests {

@@ -15,8 +15,8 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
-	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // caller is one goroutine of a rank, with a communicator and a window of its own.
@@ -306,10 +306,10 @@ func TestCallsMeetClose(t *testing.T) {
 	once(t)
 	t.Parallel()
 	const size = 4
-	in := func(transport bootstrap.Transport, perHost int) func(t *testing.T) *job {
+	in := func(transport userspace.Transport, perHost int) func(t *testing.T) *job {
 		return func(t *testing.T) *job {
 			lab := newLabOf(t, netlab.Config{Ranks: size, RanksPerHost: perHost})
-			if transport == bootstrap.XDPNative {
+			if transport == userspace.XDPNative {
 				if err := lab.AcceptAnswers(); err != nil {
 					t.Fatal(err)
 				}
@@ -328,9 +328,9 @@ func TestCallsMeetClose(t *testing.T) {
 		"udp":                    at("", "", "", ""),
 		"a host":                 at("a", "a", "a", "a"),
 		"two hosts":              at("a", "a", "b", "b"),
-		"xdp-native":             in(bootstrap.XDPNative, 1),
-		"xdp-generic":            in(bootstrap.XDPGeneric, 1),
-		"xdp-native, two a host": in(bootstrap.XDPNative, 2),
+		"xdp-native":             in(userspace.XDPNative, 1),
+		"xdp-generic":            in(userspace.XDPGeneric, 1),
+		"xdp-native, two a host": in(userspace.XDPNative, 2),
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := join(t)

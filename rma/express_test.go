@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // executed returns how many requests a rank's XDP program has executed.
@@ -38,7 +38,7 @@ func awaitReach(j *job, w *rma.Win) {
 // TestCallsAreExecutedInXDP makes each kind of small call, under a lock of its own and
 // under one that is held, at a target whose program reaches the window.
 func TestCallsAreExecutedInXDP(t *testing.T) {
-	for _, transport := range []bootstrap.Transport{bootstrap.XDPNative, bootstrap.XDPGeneric} {
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric} {
 		t.Run(string(transport), func(t *testing.T) {
 			j := newLabJob(t, 2, transport, comm.Limits{})
 			wins := j.windows(64, 8)
@@ -82,7 +82,7 @@ func TestCallsAreExecutedInXDP(t *testing.T) {
 // nothing: no call is offered to them, and each rank says so.
 func TestProgramExecutesOverIPv4Alone(t *testing.T) {
 	lab := newLab(t, 2)
-	places := placesIn(t, lab, bootstrap.XDPNative)
+	places := placesIn(t, lab, userspace.XDPNative)
 	for rank := range places {
 		places[rank].Address = lab.Addr6(rank)
 	}
@@ -110,7 +110,7 @@ func TestProgramExecutesOverIPv4Alone(t *testing.T) {
 
 // TestReachHasLimits asks for windows that no program is to reach.
 func TestReachHasLimits(t *testing.T) {
-	j := newLabJob(t, 2, bootstrap.XDPNative, comm.Limits{ExpressWindow: 4096})
+	j := newLabJob(t, 2, userspace.XDPNative, comm.Limits{ExpressWindow: 4096})
 	for _, test := range []struct {
 		name  string
 		size  int
@@ -176,7 +176,7 @@ func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {
 			if err := lab.AcceptAnswers(); err != nil {
 				t.Fatal(err)
 			}
-			places := placesIn(t, lab, bootstrap.XDPNative)
+			places := placesIn(t, lab, userspace.XDPNative)
 			for i := range places {
 				places[i].NoExpress = without
 			}
@@ -196,7 +196,7 @@ func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {
 
 // Elements are whole where the program, user space and the owner are at them at once.
 func TestElementsAreWholeInReach(t *testing.T) {
-	elementsAreWhole(t, newLabJob(t, 4, bootstrap.XDPNative, comm.Limits{}), 4, 200, 2)
+	elementsAreWhole(t, newLabJob(t, 4, userspace.XDPNative, comm.Limits{}), 4, 200, 2)
 	withAndWithout(t, 4, func(t *testing.T, j *job) { elementsAreWhole(t, j, 8, 100, 1) })
 }
 
@@ -246,7 +246,7 @@ func freeWhileFramesArrive(_ *testing.T, j *job) {
 // answers, and one warning says what to do.
 func TestLostAnswersAreGotRound(t *testing.T) {
 	var log lockedBuffer
-	j := newJobIn(t, newLab(t, 3), bootstrap.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	j := newJobIn(t, newLab(t, 3), userspace.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	wins := j.windows(8, 8)
 	w, one, old := wins[0], int64(1), int64(0)
 	j.must(w.LockAll(j.ctx, 0))
@@ -292,7 +292,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 	if err := lab.AcceptAnswers(); err != nil {
 		t.Fatal(err)
 	}
-	j := newJobIn(t, lab, bootstrap.XDPNative, rma.Config{Limits: soon})
+	j := newJobIn(t, lab, userspace.XDPNative, rma.Config{Limits: soon})
 	wins := j.windows(8, 8)
 	awaitReach(j, wins[0])
 	awaitReach(j, wins[2])
@@ -315,7 +315,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 
 // A window of a part of the job's ranks admits those, whatever their ranks are in it.
 func TestWindowOfFewRanksIsInReach(t *testing.T) {
-	j := newLabJob(t, 3, bootstrap.XDPNative, comm.Limits{})
+	j := newLabJob(t, 3, userspace.XDPNative, comm.Limits{})
 	j.each(func(n *rma.Node) error {
 		color := comm.Undefined
 		if n.Rank() > 0 {

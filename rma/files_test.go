@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // envFewFiles says that the test runs in a process of its own.
@@ -37,7 +37,7 @@ func TestWindowWithoutFiles(t *testing.T) {
 		return
 	}
 	var log bytes.Buffer
-	j := newJobIn(t, newLab(t, 2), bootstrap.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	j := newJobIn(t, newLab(t, 2), userspace.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	freeAll(j, j.windows(8, 8))
 	if log.Len() > 0 {
 		t.Error(log.String())

@@ -15,6 +15,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // job is the ranks of a job, all in this process.
@@ -57,10 +58,10 @@ func newJobOf(t testing.TB, hosts []string, limits comm.Limits) *job {
 }
 
 // newLabJob is newJob for ranks that have an interface each, and a transport over XDP.
-func newLabJob(t testing.TB, size int, transport bootstrap.Transport, limits comm.Limits) *job {
+func newLabJob(t testing.TB, size int, transport userspace.Transport, limits comm.Limits) *job {
 	t.Helper()
 	lab := newLab(t, size)
-	if transport == bootstrap.XDPNative {
+	if transport == userspace.XDPNative {
 		if err := lab.AcceptAnswers(); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func newLabJobAt(t testing.TB, hosts []string, frames bool, limits comm.Limits) 
 	if err := lab.AcceptAnswers(); err != nil {
 		t.Fatal(err)
 	}
-	places := placesIn(t, lab, bootstrap.XDPNative)
+	places := placesIn(t, lab, userspace.XDPNative)
 	for rank, name := range hosts {
 		places[rank].Host, places[rank].Frames = name, frames
 	}
@@ -98,20 +99,20 @@ func newLabOf(t testing.TB, c netlab.Config) *netlab.Lab {
 }
 
 // newJobIn is newLabJob in a lab that there is.
-func newJobIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport, c rma.Config) *job {
+func newJobIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport, c rma.Config) *job {
 	t.Helper()
 	return joined(t, placesIn(t, lab, transport), lab.Do, c)
 }
 
 // placesIn returns the places of the ranks of a lab, each on a host of its own.
-func placesIn(t testing.TB, lab *netlab.Lab, transport bootstrap.Transport) (places []bootstrap.Config) {
+func placesIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport) (places []bootstrap.Config) {
 	t.Helper()
 	size := lab.Ranks()
 	l, err := bootstrap.Listen("unix:" + filepath.Join(t.TempDir(), "rendezvous"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := bootstrap.Config{Size: size, Job: bootstrap.NewJob(), Transport: transport, Port: bootstrap.DefaultPort}
+	first := bootstrap.Config{Config: userspace.Config{Transport: transport, Port: bootstrap.DefaultPort}, Size: size, Job: bootstrap.NewJob()}
 	server := bootstrap.Serve(l, first.Token())
 	t.Cleanup(func() { _ = server.Close() })
 	first.Rendezvous = server.Addr()

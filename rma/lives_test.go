@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestLaterLifeHasNoOldWindow starts a rank of a window anew. Its later life knows the
@@ -30,7 +31,7 @@ func TestLaterLifeHasNoOldWindow(t *testing.T) {
 		if err := lab.AcceptAnswers(); err != nil {
 			t.Fatal(err)
 		}
-		laterLife(t, placesIn(t, lab, bootstrap.XDPNative), lab.Do)
+		laterLife(t, placesIn(t, lab, userspace.XDPNative), lab.Do)
 	})
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
-	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -46,16 +46,16 @@ const ProcNull = comm.ProcNull
 type Win struct {
 	comm       *comm.Comm
 	inner      *comm.Comm // the same ranks, for the window's own messages
-	poller     *userspace.Poller
+	poller     *device.Poller
 	exposed    window.Memory // of this rank; nil without
 	own        *window.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
-	quietFree  bool              // every rank has set no_locks: Free does not synchronise
-	region     *userspace.Region // of this rank's memory, if its XDP program reaches it; else nil
-	host       *host             // memory that ranks of this host have in common; nil without
-	acting     atomic.Int32      // calls that act on memory at this moment, outside the engine's lock
+	quietFree  bool           // every rank has set no_locks: Free does not synchronise
+	region     *device.Region // of this rank's memory, if its XDP program reaches it; else nil
+	host       *host          // memory that ranks of this host have in common; nil without
+	acting     atomic.Int32   // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
 	hints   window.Hints

@@ -63,7 +63,7 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 		testenv.NeedsFeature(t, testenv.MultiBuffer)
 	}
 	j := &job{t: t, lab: lab, spec: s}
-	j.base = bootstrap.Config{Job: bootstrap.NewJob(), Size: s.ranks, Port: bootstrap.DefaultPort}
+	j.base = bootstrap.Config{Config: userspace.Config{Port: bootstrap.DefaultPort}, Job: bootstrap.NewJob(), Size: s.ranks}
 	socket := filepath.Join(lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job))
 	l, err := bootstrap.Listen("unix:" + socket)
 	if err != nil {
@@ -87,7 +87,7 @@ func (j *job) startRank(n int) *rank {
 		c.Address = j.lab.Addr6(n)
 	}
 	transports := j.spec.transports
-	c.Transport = bootstrap.Transport(transports[n%len(transports)])
+	c.Transport = userspace.Transport(transports[n%len(transports)])
 	exe, err := os.Executable()
 	if err != nil {
 		j.t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/loader"
-	"github.com/xdprma/xdprma/userspace"
 )
 
 func infoCommand() *cli.Command {
@@ -203,7 +203,7 @@ var loadExecutor = sync.OnceValue(loader.CanExecute)
 
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
-	memory := uint64(userspace.PacketMemory(f.MTU, 1))
+	memory := uint64(device.PacketMemory(f.MTU, 1))
 	switch missing := caps.Missing(); {
 	case isLoopback:
 		return "udp", "it is the loopback interface"

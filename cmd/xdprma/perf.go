@@ -17,6 +17,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 const perfDescription = `Measures one-sided communication between two ranks on this machine, and the
@@ -82,7 +83,7 @@ func perfCommand() *cli.Command {
 			&cli.StringFlag{Name: "bytes", Usage: "sizes of an operation, separated by commas; K and M mean 2^10 and 2^20"},
 			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
-			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: bootstrap.TransportNames},
+			&cli.StringFlag{Name: "transport", Value: string(userspace.Auto), Usage: userspace.TransportNames},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
@@ -125,7 +126,7 @@ type perfOptions struct {
 	bytes      []int
 	window     int
 	mtu        int
-	transport  bootstrap.Transport
+	transport  userspace.Transport
 	queues     int
 	duration   time.Duration
 	iterations int
@@ -146,7 +147,7 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 		bind: c.Bool("bind"), json: c.Bool("json"), save: c.String("save"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
-	if o.transport, err = bootstrap.ParseTransport(c.String("transport")); err != nil {
+	if o.transport, err = userspace.ParseTransport(c.String("transport")); err != nil {
 		return nil, usageError("%w", err)
 	}
 	if o.bytes, err = parseSizes(c.String("bytes")); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 const (
@@ -94,7 +95,7 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 	}
 	all = bootstrap.Config{NoExpress: all.NoExpress, Patience: all.Patience} // the command line says the rest
 	b.runner = runner{all: all, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
-		transports: slices.Repeat([]bootstrap.Transport{o.transport}, ranks)}
+		transports: slices.Repeat([]userspace.Transport{o.transport}, ranks)}
 	if err := b.network(); err != nil {
 		return err
 	}
@@ -111,8 +112,8 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 func (b *bench) learnMode() (string, error) {
 	switch t := b.o.transport; {
 	case b.lab == nil:
-		return string(bootstrap.UDP), nil
-	case t == bootstrap.UDP || t == bootstrap.XDPNative || t == bootstrap.XDPGeneric:
+		return string(userspace.UDP), nil
+	case t == userspace.UDP || t == userspace.XDPNative || t == userspace.XDPGeneric:
 		return string(t), nil
 	}
 	samples, err := b.runPlan(&perf.Plan{Points: []perf.Point{{Test: "barrier", Ranks: 2}}, Iterations: 1}, 2)
@@ -321,10 +322,10 @@ func (b *bench) takeFloorOn(device perf.FloorDevice, points []perf.FloorPoint, e
 
 // floorDevice is what the ranks use.
 func (b *bench) floorDevice() perf.FloorDevice {
-	switch bootstrap.Transport(b.mode) {
-	case bootstrap.UDP:
+	switch userspace.Transport(b.mode) {
+	case userspace.UDP:
 		return perf.FloorUDP
-	case bootstrap.XDPGeneric:
+	case userspace.XDPGeneric:
 		return perf.FloorXDPGeneric
 	}
 	return perf.FloorXDP

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/loader"
@@ -81,7 +82,7 @@ func runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
-			&cli.StringFlag{Name: "transport", Value: string(bootstrap.Auto), Usage: bootstrap.TransportNames},
+			&cli.StringFlag{Name: "transport", Value: string(userspace.Auto), Usage: userspace.TransportNames},
 			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
@@ -129,7 +130,7 @@ type runner struct {
 	timeout            time.Duration
 	keepGoing          bool
 	args               []string
-	transports         []bootstrap.Transport // one for each rank
+	transports         []userspace.Transport // one for each rank
 	console            *console
 
 	lab     *netlab.Lab // nil: the ranks share the loopback interface
@@ -162,7 +163,7 @@ func (r *runner) parse(transport, transports string) error {
 		}
 	}
 	for _, name := range names {
-		t, err := bootstrap.ParseTransport(name)
+		t, err := userspace.ParseTransport(name)
 		if err != nil {
 			return usageError("%w", err)
 		}
@@ -215,10 +216,10 @@ func (r *runner) network() error {
 	onlyUDP := true
 	for i, t := range r.transports {
 		switch t {
-		case bootstrap.UDP:
-		case bootstrap.Auto:
+		case userspace.UDP:
+		case userspace.Auto:
 			onlyUDP = false
-			r.transports[i] = bootstrap.UDP
+			r.transports[i] = userspace.UDP
 		default:
 			return fmt.Errorf("transport %s: %w; --transport udp works without", t, err)
 		}
@@ -246,15 +247,15 @@ func (r *runner) network() error {
 
 // inLab returns how frames travel with a transport on the interfaces of a lab, where nothing
 // is in its way.
-func inLab(t bootstrap.Transport) string {
-	return userspace.Ladder(string(t), loader.Features{Kind: "veth"})[0]
+func inLab(t userspace.Transport) userspace.Transport {
+	return device.Ladder(t, loader.Features{Kind: "veth"})[0]
 }
 
 // acceptAnswers has the lab carry what ranks answer from XDP in native mode, if one of
 // them asks for that. The ranks can do without. It turns UDP segmentation off, so ranks
 // that do not need it are better off without.
 func (r *runner) acceptAnswers() {
-	native := func(t bootstrap.Transport) bool { return inLab(t) == userspace.TransportXDPNative }
+	native := func(t userspace.Transport) bool { return inLab(t) == userspace.XDPNative }
 	if !slices.ContainsFunc(r.transports, native) {
 		return
 	}

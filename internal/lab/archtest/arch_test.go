@@ -49,23 +49,24 @@ var mayImport = map[string][]string{
 	"internal/protocol/calls/epochs":     {"datatype", "mpierr", "internal/protocol/engine/onesided", "window"},
 	"internal/protocol/calls/collective": {"datatype", "mpierr", "internal/protocol/engine"},
 
-	"bpf":                     {},
-	"bpf/faults":              {},
-	"bpf/floor":               {},
-	"afxdp":                   {},
-	"loader":                  {"bpf", "internal/openfiles", "mpierr"},
-	"userspace/internal/seat": {},
-	"userspace": {"afxdp", "internal/launch/hostaddr", "internal/openfiles", "mpierr", "internal/protocol/engine", "internal/protocol/link/express", "internal/protocol/wire",
-		"loader", "userspace/internal/seat"},
+	"bpf":                  {},
+	"bpf/faults":           {},
+	"bpf/floor":            {},
+	"afxdp":                {},
+	"loader":               {"bpf", "internal/openfiles", "mpierr"},
+	"userspace":            {"loader"},
+	"internal/device/seat": {},
+	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine", "internal/protocol/link/express",
+		"internal/protocol/wire", "loader", "mpierr", "userspace"},
 
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
 	"internal/launch/hostmem":   {},
-	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi"},
+	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "userspace"},
 
-	"comm": {"datatype", "internal/attribute", "internal/launch/bootstrap", "mpierr", "internal/protocol/calls/collective", "internal/protocol/engine",
+	"comm": {"datatype", "internal/attribute", "internal/device", "internal/launch/bootstrap", "mpierr", "internal/protocol/calls/collective", "internal/protocol/engine",
 		"internal/protocol/link/express", "internal/protocol/wire", "userspace", "window"},
-	"rma": {"comm", "datatype", "internal/attribute", "internal/launch/bootstrap", "internal/launch/hostmem", "mpierr", "internal/protocol/calls/epochs",
+	"rma": {"comm", "datatype", "internal/attribute", "internal/device", "internal/launch/bootstrap", "internal/launch/hostmem", "mpierr", "internal/protocol/calls/epochs",
 		"internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "userspace", "window"},
 
 	"internal/lab/testenv":        {},
@@ -73,7 +74,7 @@ var mayImport = map[string][]string{
 	"internal/lab/apicheck":       {},
 	"internal/lab/netlab":         {},
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
-	"internal/lab/testjob":        {"internal/launch/bootstrap"},
+	"internal/lab/testjob":        {"internal/launch/bootstrap", "userspace"},
 	"internal/lab/fabric":         {"internal/protocol/link"},
 	"internal/lab/program":        {"datatype", "window"},
 	"internal/lab/program/live":   {"comm", "datatype", "internal/lab/program", "rma", "window"},
@@ -92,7 +93,7 @@ var layers = []string{"calls", "engine", "link", "wire"}
 // pure are the packages, or the trees of them, that have no input or output, no clock and no
 // goroutine.
 var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/fabric", "internal/lab/program", "internal/lab/sim", "internal/lab/twin",
-	"internal/launch/pmi", "userspace/internal/seat"}
+	"internal/launch/pmi", "internal/device/seat"}
 
 // impureBelow are packages that stand below a pure one and are not pure.
 var impureBelow = []string{"internal/lab/program/live"}

@@ -12,7 +12,7 @@ import (
 
 // apart are pure packages whose tests do several runs at once, each with all that it needs
 // made anew.
-var apart = []string{"userspace/internal/seat", "internal/lab/sim"}
+var apart = []string{"internal/device/seat", "internal/lab/sim"}
 
 // self is this package.
 const self = "internal/lab/archtest"

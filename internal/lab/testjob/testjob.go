@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // EnvHostMemory is the environment variable with which ranks access each other's
@@ -31,8 +32,10 @@ func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err e
 		return nil, nil, err
 	}
 	first := bootstrap.Config{
-		Size: size, Job: bootstrap.NewJob(), Transport: bootstrap.UDP,
-		Address: netip.MustParseAddr("127.0.0.1"), Queues: 1, Frames: os.Getenv(EnvHostMemory) == "",
+		Size:   size,
+		Job:    bootstrap.NewJob(),
+		Frames: os.Getenv(EnvHostMemory) == "",
+		Config: userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1},
 	}
 	server = bootstrap.Serve(l, first.Token())
 	first.Rendezvous = server.Addr()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // enterNamespace puts the test into a network namespace of its own, until it ends.
@@ -113,7 +114,7 @@ func TestPassingAddressesAreNotTaken(t *testing.T) {
 	if a, err := (&Config{Rendezvous: "[fd77::9]:7000"}).LocalAddress(testContext(t)); err != nil || a.String() != "fd77::1" {
 		t.Errorf("on the way to the rendezvous: %v, %v", a, err)
 	}
-	if a := (&Config{Interface: "a"}).servingAddress(testContext(t)); a.String() != "fd77::1" {
+	if a := (&Config{Config: userspace.Config{Interface: "a"}}).servingAddress(testContext(t)); a.String() != "fd77::1" {
 		t.Errorf("of the interface: %v", a)
 	}
 }

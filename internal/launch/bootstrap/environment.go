@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // Defaults and limits of a Config.
@@ -21,44 +22,15 @@ const (
 	MaxQueues   = 64
 )
 
-// Transport says how frames travel.
-type Transport string
-
-// The transports. Auto takes the best that works; XDP takes the better of native
-// and generic mode on the interface and fails where neither works.
-const (
-	Auto       Transport = "auto"
-	XDP        Transport = "xdp"
-	XDPNative  Transport = "xdp-native"
-	XDPGeneric Transport = "xdp-generic"
-	UDP        Transport = "udp"
-)
-
-// TransportNames are what ParseTransport takes.
-const TransportNames = "auto, xdp, xdp-native, xdp-generic or udp"
-
-// ParseTransport returns the transport called s.
-func ParseTransport(s string) (Transport, error) {
-	if !slices.Contains(transports, Transport(s)) {
-		return "", fmt.Errorf("transport %q is not %s", s, TransportNames)
-	}
-	return Transport(s), nil
-}
-
-var transports = []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}
-
 // Config is the place of a process in its job.
 type Config struct {
+	userspace.Config // whose Transport is never empty where the environment says it
+
 	Rank, Size int
 	Job        uint64        // random, the same for all ranks, never 0, and told to nobody else
 	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one, and where PMI tells it
 	Serve      bool          // whether this rank serves the rendezvous
 	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
-	Transport  Transport     // never empty
-	Interface  string        // empty: the library chooses
-	Address    netip.Addr    // not valid: the library chooses
-	Port       uint16        // UDP port; 0: the system chooses
-	Queues     int           // at most so many of the interface's are used; 0: all
 	Host       string        // names the host, for those who share memory; empty: the kernel and network namespace do
 	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
@@ -168,7 +140,7 @@ func (v *variables) check(name string, value value, c *Config) {
 
 func fromVariables(lookup func(string) string) (Config, error) {
 	v := &variables{lookup: lookup}
-	c := Config{Size: 1, Rendezvous: v.get(EnvRendezvous), Transport: Auto}
+	c := Config{Config: userspace.Config{Transport: userspace.Auto}, Size: 1, Rendezvous: v.get(EnvRendezvous)}
 	switch {
 	case c.Rendezvous != "" || v.get(EnvRank) != "" || v.get(EnvSize) != "":
 		v.place(&c)

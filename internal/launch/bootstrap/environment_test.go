@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/xdprma/xdprma/userspace"
 )
 
 func lookupIn(env map[string]string) func(string) string {
@@ -29,7 +31,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		m[name] = value
 		return m
 	}
-	plain := Config{Size: 1, Transport: Auto}
+	plain := Config{Config: userspace.Config{Transport: userspace.Auto}, Size: 1}
 	place := func(rank, size int, serve bool) Config {
 		c := plain
 		c.Rank, c.Size, c.Serve, c.Job, c.Rendezvous = rank, size, serve, 1, "h:1"
@@ -106,8 +108,14 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		"no patience":                 {env: with(EnvPatience, "0s"), err: "XDPRMA_RENDEZVOUS_TIMEOUT"},
 		"singleton":                   {env: nil, want: plain},
 		"full": {env: full, want: Config{
-			Rank: 1, Size: 4, Job: 0xab, Rendezvous: "unix:/x", Transport: XDPNative,
-			Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2, Host: "left", Frames: true, NoExpress: true,
+			Rank:       1,
+			Size:       4,
+			Job:        0xab,
+			Rendezvous: "unix:/x",
+			Host:       "left",
+			Frames:     true,
+			NoExpress:  true,
+			Config:     userspace.Config{Transport: userspace.XDPNative, Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2},
 		}},
 		"rank 0 serves":      {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
 		"pmi":                {env: map[string]string{"PMI_RANK": "3", "PMI_SIZE": "4", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(3, 4, false)},
@@ -156,7 +164,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 				}
 				got.Job = 0
 			}
-			if got != test.want {
+			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 		})
@@ -217,13 +225,10 @@ func TestEnvironRoundTrip(t *testing.T) {
 		c := Config{
 			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
 			Job:       rapid.Uint64Min(1).Draw(t, "job"),
-			Transport: rapid.SampledFrom(transports).Draw(t, "transport"),
-			Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"),
-			Port:      rapid.Uint16Range(0, 60000).Draw(t, "port"),
-			Queues:    rapid.IntRange(0, MaxQueues).Draw(t, "queues"),
 			Host:      rapid.SampledFrom([]string{"", "left"}).Draw(t, "host"),
 			Frames:    rapid.Bool().Draw(t, "frames"),
 			NoExpress: rapid.Bool().Draw(t, "no express"),
+			Config:    userspace.Config{Transport: rapid.SampledFrom([]userspace.Transport{userspace.Auto, userspace.XDP, userspace.XDPNative, userspace.XDPGeneric, userspace.UDP}).Draw(t, "transport"), Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"), Port: rapid.Uint16Range(0, 60000).Draw(t, "port"), Queues: rapid.IntRange(0, MaxQueues).Draw(t, "queues")},
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")
 		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")

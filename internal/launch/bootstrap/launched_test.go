@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // mpiexec serves PMI 1.1 to the ranks of a job, each at a descriptor of its own.
@@ -49,7 +51,7 @@ func launch(t *testing.T, size int) []Config {
 			conn.Close()
 			<-done
 		})
-		places[rank] = Config{Rank: rank, Size: size, Job: NewJob(), Serve: rank == 0, Transport: UDP, Address: loopback, PMI: PMI{FD: pair[0]}}
+		places[rank] = Config{Config: userspace.Config{Transport: userspace.UDP, Address: loopback}, Rank: rank, Size: size, Job: NewJob(), Serve: rank == 0, PMI: PMI{FD: pair[0]}}
 	}
 	t.Cleanup(func() { // ranks that still wait
 		l.mu.Lock()
@@ -211,7 +213,7 @@ func TestWordsOfRank0AreChecked(t *testing.T) {
 func TestAddressForOtherHosts(t *testing.T) {
 	ctx := testContext(t)
 	named := netip.MustParseAddr("10.9.0.1")
-	if a := (&Config{Address: named, Interface: "lo"}).servingAddress(ctx); a != named {
+	if a := (&Config{Config: userspace.Config{Address: named, Interface: "lo"}}).servingAddress(ctx); a != named {
 		t.Errorf("with an address: %v", a)
 	}
 	for _, toward := range []string{"", "127.0.0.1", "no such host"} {

@@ -3,10 +3,11 @@ package bootstrap
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // The variables of the environment contract; Contract says what they mean.
@@ -49,7 +50,7 @@ var Contract = []Variable{
 	{EnvRendezvous, "where the ranks find each other: host:port, tcp:host:port or unix:/path", false, value{write: func(c *Config) string { return c.Rendezvous }}},
 	{EnvServe, "0: something else than rank 0 serves the rendezvous, as `xdprma run` does; 1, the default: rank 0 does", false, value{write: writeServe}},
 	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own", true, value{"a time with its unit, such as 90s or 10m", readPatience, writePatience}},
-	{EnvTransport, "how frames travel: " + TransportNames + "; by default auto", true, text(func(c *Config) *Transport { return &c.Transport }, TransportNames, func(t Transport) bool { return slices.Contains(transports, t) })},
+	{EnvTransport, "how frames travel: " + userspace.TransportNames + "; by default auto", true, text(func(c *Config) *userspace.Transport { return &c.Transport }, userspace.TransportNames, userspace.Transport.Valid)},
 	{EnvInterface, "the network interface; by default that of the address", false, text(func(c *Config) *string { return &c.Interface }, "the name of a network interface", isInterface)},
 	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached", false, value{"an IP address of a host", readAddress, writeAddress}},
 	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0", true, number(func(c *Config) *uint16 { return &c.Port }, 0, 65535)},

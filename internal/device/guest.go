@@ -1,0 +1,49 @@
+package device
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// enterDevice keeps the device open until guests is counted down again, for a
+// caller that uses it apart from the data path; false if it is closed.
+func (p *Poller) enterDevice() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	p.guests.Add(1)
+	return true
+}
+
+// Path resolves addr, as Device.Path does, at most until ctx ends. Close waits for
+// it. After Close the error is net.ErrClosed, and after the loss of the device the
+// reason of that.
+func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
+	if !p.enterDevice() {
+		return NoPath, errClosed
+	}
+	defer p.guests.Add(-1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.alive, cancel)()
+	id, err := p.dev.Path(ctx, addr)
+	if p.alive.Err() != nil {
+		return NoPath, pathError(addr, mpierr.Unsupported, context.Cause(p.alive))
+	}
+	return id, err
+}
+
+// Stats returns the device's counters; after Close, as they were then.
+func (p *Poller) Stats() (s userspace.Stats) {
+	if !p.enterDevice() {
+		return p.final
+	}
+	defer p.guests.Add(-1)
+	p.dev.Stats(&s)
+	return s
+}

@@ -1,0 +1,333 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/window"
+)
+
+// record is a log that a test reads while it is written.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *record) count(what string) int { return strings.Count(r.String(), what) }
+
+func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
+
+// linkMessage is a struct ifinfomsg.
+func linkMessage(family byte, index, flags uint32) []byte {
+	b := make([]byte, unix.SizeofIfInfomsg)
+	b[0] = family
+	binary.NativeEndian.PutUint32(b[4:], index)
+	binary.NativeEndian.PutUint32(b[8:], flags)
+	return b
+}
+
+// addressMessage is a struct ifaddrmsg with attributes, each of a kind and with an address.
+func addressMessage(index uint32, attributes ...any) []byte {
+	b := make([]byte, unix.SizeofIfAddrmsg)
+	binary.NativeEndian.PutUint32(b[4:], index)
+	for i := 0; i < len(attributes); i += 2 {
+		ip := netip.MustParseAddr(attributes[i+1].(string)).AsSlice()
+		b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(ip)))
+		b = binary.NativeEndian.AppendUint16(b, uint16(attributes[i].(int)))
+		b = append(b, ip...)
+	}
+	return b
+}
+
+func TestLinkMessages(t *testing.T) {
+	const up = unix.IFF_UP | unix.IFF_LOWER_UP
+	errno := func(e unix.Errno) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(-int32(e))) }
+	for _, c := range []struct {
+		name string
+		kind uint16
+		data []byte
+		want string // in the log, or empty
+		lost bool
+	}{
+		{"removed", unix.RTM_DELLINK, linkMessage(0, 7, up), "device is lost", true},
+		{"gone when asked for", unix.NLMSG_ERROR, errno(unix.ENODEV), "device is lost", true},
+		{"another error", unix.NLMSG_ERROR, errno(unix.EBUSY), "", false},
+		{"no error at all", unix.NLMSG_ERROR, nil, "", false},
+		{"another interface is removed", unix.RTM_DELLINK, linkMessage(0, 8, 0), "", false},
+		{"removed from a bridge", unix.RTM_DELLINK, linkMessage(unix.AF_BRIDGE, 7, up), "", false},
+		{"cut short", unix.RTM_DELLINK, linkMessage(0, 7, up)[:8], "", false},
+		{"set down", unix.RTM_NEWLINK, linkMessage(0, 7, 0), "is down", false},
+		{"without a carrier", unix.RTM_NEWLINK, linkMessage(0, 7, unix.IFF_UP), "is down", false},
+		{"up as before", unix.RTM_NEWLINK, linkMessage(0, 7, up), "", false},
+		{"something else", unix.RTM_NEWROUTE, linkMessage(0, 7, 0), "", false},
+		{"its address is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7"), "net.ipv6.conf.xr7.keep_addr_on_down", false},
+		{"its end of a link is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_LOCAL, "fd77::7", unix.IFA_ADDRESS, "fd77::8"), "was removed", false},
+		{"the other end is its address", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7", unix.IFA_LOCAL, "fd77::8"), "", false},
+		{"another address is removed", unix.RTM_DELADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::8"), "", false},
+		{"another interface's address is removed", unix.RTM_DELADDR, addressMessage(8, unix.IFA_ADDRESS, "fd77::7"), "", false},
+		{"no address is removed", unix.RTM_DELADDR, addressMessage(7), "", false},
+		{"an address is cut short", unix.RTM_DELADDR, addressMessage(7)[:6], "", false},
+		{"its address as before", unix.RTM_NEWADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7"), "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log record
+			told := 0
+			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.logger(), tell: func(error) { told++ }}
+			for range 3 {
+				l.take(c.kind, c.data)
+			}
+			lines := log.count("\n")
+			if c.want == "" && lines != 0 || c.want != "" && (lines != 1 || log.count(c.want) != 1) {
+				t.Errorf("want %q once: %v", c.want, &log)
+			}
+			if (told == 1) != c.lost || told > 1 || l.lost() != c.lost {
+				t.Errorf("told of its loss %d times", told)
+			}
+		})
+	}
+}
+
+// ended is met when the session with a rank is.
+type ended struct {
+	e    *engine.Engine
+	rank int
+}
+
+func (c ended) Met() bool { return c.e.Session(c.rank).Err() != nil }
+
+// A call that waits for a peer fails at once when the interface is removed, however
+// long peers may be silent, and so do later ones. The log says it once.
+func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
+		t.Run(string(transport), func(t *testing.T) {
+			l := labtest.New(t, netlab.Config{Ranks: 2})
+			var log record
+			var dev Device
+			err := l.Do(0, func() (err error) {
+				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 64, Logger: log.logger()})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := NewPoller(dev, engine.New(engine.Config{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(), Windows: &window.Table{},
+				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}), PollerConfig{})
+			defer p.Close()
+			peer := openEnd(t, l, 1, userspace.UDP, false)
+			path, err := p.Path(context.Background(), peer.dev.LocalAddr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := p.Lock()
+			e.Dial(1, path, 1)
+			p.Unlock()
+			var waits []<-chan error
+			for range 3 { // one drives, and the others are parked
+				waits = append(waits, start(func() error { return p.Wait(context.Background(), ended{e, 1}) }))
+			}
+			if out, err := l.Command(0, "ip", "link", "delete", l.Interface(0)).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, w := range waits {
+				if err := ends(t, "a wait", w); err != nil {
+					t.Error(err)
+				}
+			}
+			_, pathErr := p.Path(context.Background(), peer.dev.LocalAddr())
+			e = p.Lock()
+			e.Dial(2, path, 1)
+			p.Unlock()
+			p.Lock()
+			errs := []error{pathErr, e.Session(1).Err(), e.Session(2).Err()}
+			p.UnlockQuiet()
+			for i, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), "its interface "+l.Interface(0)) || !strings.Contains(err.Error(), "removed") {
+					t.Errorf("error %d: %v", i, err)
+				}
+			}
+			if !errors.Is(errs[1], mpierr.ProcFailed) {
+				t.Errorf("class of %v", errs[1])
+			}
+			if err := p.Close(); err != nil { // and the log is complete
+				t.Error(err)
+			}
+			// The kernel sets an interface down before it removes it.
+			if log.count("the device is lost") != 1 || log.count("the link of the interface is down") > 1 {
+				t.Errorf("the log: %v", &log)
+			}
+		})
+	}
+}
+
+// A link that goes down and comes up again is told of in one line each, and loses
+// nothing for good.
+func TestLinkThatFlapsIsToldOnce(t *testing.T) {
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
+		t.Run(string(transport), func(t *testing.T) {
+			l := labtest.New(t, netlab.Config{Ranks: 2})
+			var log record
+			var dev Device
+			err := l.Do(0, func() (err error) {
+				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 128, Logger: log.logger()})
+				return err
+			})
+			a := newEnd(t, dev, err)
+			lost := false
+			dev.OnLoss(func(error) { lost = true })
+			set := func(state string) {
+				if out, err := l.Command(0, "ip", "link", "set", l.Interface(0), state).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			for n := 1; n <= 2; n++ {
+				set("down")
+				testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == n })
+				dev.Transmit()
+				set("up")
+				testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == n })
+			}
+			a.close() // and the log is complete
+			if n := log.count("the link of the interface"); n != 4 || lost {
+				t.Errorf("%d lines, lost %v: %v", n, lost, &log)
+			}
+		})
+	}
+}
+
+// A link without a carrier is waited for, so that no peer is told of a rank that cannot be
+// reached, but not for ever.
+func TestOpenWaitsForACarrier(t *testing.T) {
+	defer func(was time.Duration) { carrierPatience = was }(carrierPatience)
+	carrierPatience = testenv.Limit
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
+		t.Run(string(transport), func(t *testing.T) {
+			in(t, l, 1, "ip link set xr1 down")
+			var log record
+			c := Config{Config: userspace.Config{Transport: transport, Interface: "xr0"}, Logger: log.logger()}
+			ctx, cancel := context.WithCancel(t.Context())
+			given := start(func() error {
+				dev, err := openAt(ctx, l, c)
+				if err == nil {
+					_ = dev.Close()
+				}
+				return err
+			})
+			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 1 })
+			cancel()
+			if err := ends(t, "the opening", given); !errors.Is(err, context.Canceled) {
+				t.Errorf("when the context ends: %v", err)
+			}
+			var dev Device
+			opened := start(func() (err error) {
+				dev, err = openAt(t.Context(), l, c)
+				return err
+			})
+			testenv.Await(t, "another line that the link is down", func() bool { return log.count("interface is down") == 2 })
+			in(t, l, 1, "ip link set xr1 up")
+			if err := ends(t, "the opening", opened); err != nil {
+				t.Fatal(err)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	in(t, l, 1, "ip link set xr1 down")
+	carrierPatience = 0
+	dev, err := openAt(t.Context(), l, Config{Config: userspace.Config{Interface: "xr0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An address that leaves the interface is told of in one line, and so is its return: the
+// kernel removes those of IPv6 when the interface is set down, unless it is told not to.
+func TestLostAddressIsTold(t *testing.T) {
+	const gone, back = "the address of this rank was removed", "has the address of this rank again"
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
+		t.Run(string(transport), func(t *testing.T) {
+			l := labtest.New(t, netlab.Config{Ranks: 2})
+			var log record
+			dev, err := openAt(t.Context(), l, Config{Config: userspace.Config{Transport: transport, Interface: "xr0", Address: l.Addr6(0)}, Logger: log.logger()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in(t, l, 0, "ip address add fd77::77/64 dev xr0 nodad", "ip address del fd77::77/64 dev xr0") // another one
+			for n := 1; n <= 2; n++ {
+				in(t, l, 0, "ip link set xr0 down")
+				testenv.Await(t, "a line that the address is gone", func() bool { return log.count(gone) == n })
+				in(t, l, 0, "ip link set xr0 up", "ip address add fd77::1/64 dev xr0 nodad")
+				testenv.Await(t, "a line that the address is back", func() bool { return log.count(back) == n })
+			}
+			in(t, l, 0, "sysctl -q -w net.ipv6.conf.xr0.keep_addr_on_down=1", "ip link set xr0 down") // as the line advises
+			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 3 })
+			in(t, l, 0, "ip link set xr0 up")
+			testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == 3 })
+			if err := dev.Close(); err != nil { // and the log is complete
+				t.Error(err)
+			}
+			if log.count(gone) != 2 || log.count(back) != 2 {
+				t.Errorf("the log: %v", &log)
+			}
+		})
+	}
+}
+
+// A device whose interface has gone before it is watched is lost from the start.
+func TestLinkThatIsGoneAtOpen(t *testing.T) {
+	l := labtest.New(t, netlab.Config{Ranks: 1})
+	var log record
+	var watch link
+	err := l.Do(0, func() error {
+		ifi, err := net.InterfaceByName(l.Interface(0))
+		if err != nil {
+			return err
+		}
+		ifi.Index += 1000
+		return watch.open(ifi, l.Addr(0), log.logger())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 1)
+	watch.onLoss(func(why error) { lost <- why })
+	if err := ends(t, "the look at the interface", lost); err == nil {
+		t.Error("it is not lost")
+	}
+	if err := watch.close(); err != nil {
+		t.Error(err)
+	}
+}

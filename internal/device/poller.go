@@ -1,0 +1,330 @@
+// Package device drives the protocol engine over a device. Its Poller gives
+// strong progress: a caller that waits drives progress itself, without a
+// hand-over between threads, and a background goroutine serves peers when no
+// caller does. Two devices exist: AF_XDP sockets behind the classifier, and a
+// UDP socket; both speak the same frames.
+package device
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/device/seat"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// Condition is something that a caller waits for. Met is called with the
+// engine's lock held, and must be cheap.
+type Condition interface{ Met() bool }
+
+// PollerConfig bounds how a Poller waits. Zero values mean the defaults.
+type PollerConfig struct {
+	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 50 µs
+	BackgroundSpin time.Duration // the background goroutine does; 0: 20 µs
+	MaxSleep       time.Duration // longest sleep in the kernel, and so the longest delay of what nobody waits for; 0: 5 ms
+}
+
+const (
+	batchFrames = 64                   // what an acknowledgement can name
+	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
+	minNap      = 50 * time.Microsecond
+	maxNap      = 2 * time.Millisecond
+	longNap     = 5 * time.Millisecond  // while a caller sleeps on the device
+	callGap     = 30 * time.Microsecond // callers whose calls follow that closely make progress themselves
+	callsATurn  = 16                    // by taking a turn this often
+	pollsALook  = 16                    // a driver looks at the clock this often
+)
+
+// Poller joins one device and one engine.
+type Poller struct {
+	cfg   PollerConfig
+	dev   Device
+	start time.Time
+
+	mu         sync.Mutex // guards the engine and the fields below
+	eng        *engine.Engine
+	waiters    *waiter // parked callers
+	free       *waiter
+	announcing bool
+	calls      uint32 // since a frame was last taken
+	unreaped   int    // slots given to the device since they were last reaped
+	reapEvery  int    // how many of them there may be
+	reaped     [4 * batchFrames]int32
+	ended      bool            // the device is closed
+	final      userspace.Stats // of the device, from then on
+
+	seat     atomic.Uint64 // a seat.State: who drives, sleeps, waits and uses the device
+	deadline atomic.Int64
+	called   atomic.Int64  // when a caller last had the lock
+	guests   atomic.Int64  // callers in Path or Stats
+	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
+	done     chan struct{} // closed when that goroutine has ended
+	gone     chan struct{} // closed when the device is closed, with the error closeErr
+	closeErr error
+
+	alive context.Context // ends, with the cause, when the device is lost
+	end   context.CancelCauseFunc
+
+	frames [batchFrames]Frame // of whoever has the seat
+}
+
+// NewPoller starts the background goroutine. It owns dev from now on; the engine
+// is reached through Lock alone.
+func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&cfg.CallerSpin, 50*time.Microsecond)
+	def(&cfg.BackgroundSpin, 20*time.Microsecond)
+	def(&cfg.MaxSleep, 5*time.Millisecond)
+	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
+	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
+	p.deadline.Store(engine.Never)
+	p.alive, p.end = context.WithCancelCause(context.Background())
+	go p.background()
+	dev.OnLoss(p.lose)
+	return p
+}
+
+// lose ends all sessions, because the device is lost.
+func (p *Poller) lose(why error) {
+	p.end(why)
+	if p.tell(seat.Enters) == seat.Refuse {
+		return
+	}
+	e := p.Lock()
+	e.Isolate(why)
+	p.Unlock()
+	p.tell(seat.Exits)
+}
+
+// Now returns the time on the engine's clock, in nanoseconds.
+func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
+
+// Device returns the device, for its Mode, Slab, LocalAddr and Tier, which stay after Close.
+// All other uses of the device go through the Poller.
+func (p *Poller) Device() Device { return p.dev }
+
+// Lock gives the caller the engine, and the engine the time, until Unlock, UnlockQuiet or
+// WaitLocked. It blocks while another holds it, never for a system call.
+func (p *Poller) Lock() *engine.Engine {
+	p.mu.Lock()
+	p.eng.Now = p.Now()
+	p.called.Store(p.eng.Now)
+	return p.eng
+}
+
+// UnlockQuiet ends a use of the engine that had it send nothing.
+func (p *Poller) UnlockQuiet() {
+	turn := p.countCall() && p.tell(seat.Enters) == seat.Go
+	p.mu.Unlock()
+	if turn {
+		p.turn()
+	}
+}
+
+// Unlock hands the frames that have become ready to the device, and to the
+// kernel once the engine is free again.
+func (p *Poller) Unlock() {
+	if p.Closed() {
+		p.mu.Unlock()
+		return
+	}
+	sent := p.drain()
+	rouse := p.waiters != nil && p.wakeMet()
+	turn := p.countCall()
+	enters := (sent || turn || rouse) && p.tell(seat.Enters) == seat.Go
+	p.mu.Unlock()
+	if !enters {
+		return
+	}
+	p.handOn(sent, rouse)
+	if turn {
+		p.turn()
+	} else {
+		p.tell(seat.Exits)
+	}
+}
+
+// handOn makes the system calls that follow from a use of the engine, which is free
+// again.
+func (p *Poller) handOn(sent, rouse bool) {
+	if rouse {
+		p.dev.Wake()
+	}
+	if sent {
+		p.dev.Transmit()
+	}
+}
+
+// countCall reports whether the caller is to take a turn at the device: callers
+// of any kind that call without pause keep the background goroutine away.
+func (p *Poller) countCall() bool {
+	p.calls++
+	return p.calls%callsATurn == 0
+}
+
+// turn serves peers once, unless somebody else does. The caller, which is inside, exits.
+func (p *Poller) turn() {
+	if p.tell(seat.Turns) != seat.Drive {
+		return
+	}
+	if n := p.dev.Receive(p.frames[:]); n > 0 || p.called.Load() >= p.deadline.Load() {
+		p.take(n, nil)
+	}
+	p.tell(seat.Leaves)
+}
+
+// Closed reports whether Close was called.
+func (p *Poller) Closed() bool { return p.state().Closed() }
+
+// drain moves the engine's output to the device. The device hears of a session
+// before the peer can; meanwhile the output of all callers waits. It reports
+// whether there is anything to transmit.
+func (p *Poller) drain() (sent bool) {
+	if p.announcing {
+		p.publishDeadline()
+		return false
+	}
+	// Others may begin sessions while the engine is unlocked: one round a rank at most.
+	for {
+		opened, quiescing, closed := p.eng.Announcements()
+		if len(opened)+len(quiescing)+len(closed) == 0 {
+			break
+		}
+		if p.tell(seat.Enters) == seat.Refuse { // the device is about to be closed
+			return false
+		}
+		p.announcing = true
+		p.mu.Unlock()
+		var refused []uint64
+		var why error
+		for _, s := range opened {
+			if err := p.openSession(s); err != nil {
+				refused, why = append(refused, s.ID), err
+			}
+		}
+		if len(quiescing) > 0 {
+			p.dev.Tier().Quiesce(func() { p.quiesced(quiescing) })
+		}
+		for _, id := range closed {
+			p.dev.SessionClosed(id)
+		}
+		p.mu.Lock()
+		for _, id := range refused {
+			p.eng.Refuse(id, why)
+		}
+		p.tell(seat.Exits)
+		p.announcing = false
+	}
+	if p.unreaped >= p.reapEvery || p.eng.NeedsReap() {
+		p.reap()
+	}
+	p.publishDeadline() // after Reaped, which lets parked bundles go on
+	out := p.eng.Output()
+	if len(out) > 0 {
+		n := p.dev.Enqueue(out)
+		p.eng.Took(n)
+		p.unreaped += n
+		if n < len(out) { // perhaps for want of what the device is done with
+			p.reap()
+			n = p.dev.Enqueue(p.eng.Output())
+			p.eng.Took(n)
+			p.unreaped += n
+		}
+	}
+	return len(out) > 0
+}
+
+// openSession tells the device of a session, unless the device is lost.
+func (p *Poller) openSession(s engine.Opened) error {
+	if p.alive.Err() != nil {
+		return context.Cause(p.alive)
+	}
+	if err := p.dev.SessionOpened(s.ID, int(s.Slot)); err != nil {
+		return fmt.Errorf("the device takes no more sessions: %w", err)
+	}
+	return nil
+}
+
+// quiesced tells the engine that nothing which dead sessions have sent can take effect any
+// more.
+func (p *Poller) quiesced(ids []uint64) {
+	if p.tell(seat.Enters) == seat.Refuse {
+		return
+	}
+	e := p.Lock()
+	for _, id := range ids {
+		e.Quiesced(id)
+	}
+	p.Unlock()
+	p.tell(seat.Exits)
+}
+
+// tick is the engine's Tick.
+func (p *Poller) tick() {
+	if p.unreaped > 0 && p.eng.Now >= p.deadline.Load() {
+		p.reap() // what the device still has cannot be sent again
+	}
+	p.eng.Tick()
+}
+
+// reap takes back the slots that the device is done with. It is off the way of
+// most operations: it happens when some have gathered, when the engine waits for
+// one, and when a deadline has passed.
+func (p *Poller) reap() {
+	p.unreaped = 0
+	for n := p.dev.Reap(p.reaped[:]); n > 0; n = p.dev.Reap(p.reaped[:]) {
+		p.eng.Reaped(p.reaped[:n])
+	}
+}
+
+// publishDeadline tells those without the engine's lock when it is due.
+func (p *Poller) publishDeadline() {
+	if d := p.eng.Deadline(); d != p.deadline.Load() { // a store costs several loads
+		p.deadline.Store(d)
+	}
+}
+
+var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
+
+// Close ends the background goroutine, unblocks all waiters with net.ErrClosed and
+// closes the device. It is idempotent, and calls at the same time wait for each other.
+func (p *Poller) Close() error {
+	if p.tell(seat.Closes) == seat.Done {
+		<-p.gone
+		return p.closeErr
+	}
+	for p.state().Inside() > 0 {
+		p.mu.Lock()
+		for w := p.waiters; w != nil; w = w.next {
+			w.signal()
+		}
+		p.mu.Unlock()
+		p.dev.Wake()
+		time.Sleep(50 * time.Microsecond)
+	}
+	p.dev.Wake()
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.guests.Load() > 0 {
+		p.mu.Unlock()
+		time.Sleep(50 * time.Microsecond)
+		p.mu.Lock()
+	}
+	p.dev.Stats(&p.final)
+	p.ended = true
+	p.closeErr = p.dev.Close()
+	p.dev.Slab().Detach() // callers that came too late may still use the engine
+	close(p.gone)
+	return p.closeErr
+}

@@ -1,0 +1,493 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/window"
+)
+
+// stage is a device without a network. Tests stop it at the calls that they set,
+// and it notes every call that the contract of Device does not allow.
+type stage struct {
+	t       *testing.T
+	slab    *Slab
+	full    error // SessionOpened's, where not nil
+	lost    func(error)
+	woken   chan struct{}
+	inCalls atomic.Int32
+	closed  atomic.Bool
+
+	opening, enqueueing, transmitting, resolving, waking, closing func() // called by the methods, where not nil
+
+	mu      sync.Mutex
+	arrived [][]byte // for Receive
+	flood   bool     // so that there is always something
+	known   map[uint64]bool
+	done    []int32
+}
+
+func newStage(t *testing.T) *stage {
+	return &stage{t: t, slab: engine.HeapSlab(32, 0, wire.MinPayload), woken: make(chan struct{}, 1), known: map[uint64]bool{}}
+}
+
+// enter notes the begin of a call and returns what notes its end.
+func (d *stage) enter(name string) func() {
+	d.inCalls.Add(1)
+	if d.closed.Load() {
+		d.t.Errorf("%s of a device that was closed", name)
+	}
+	return func() { d.inCalls.Add(-1) }
+}
+
+func at(f func()) {
+	if f != nil {
+		f()
+	}
+}
+
+func (d *stage) Receive(frames []Frame) int {
+	defer d.enter("Receive")()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.flood && len(d.arrived) == 0 {
+		d.arrived = append(d.arrived, []byte("no frame"))
+	}
+	n := min(len(frames), len(d.arrived))
+	for i := range frames[:n] {
+		frames[i] = Frame{Payload: d.arrived[i], Path: NoPath}
+	}
+	d.arrived = d.arrived[n:]
+	return n
+}
+
+func (d *stage) Release() { d.enter("Release")() }
+
+func (d *stage) Enqueue(outs []Out) int {
+	defer d.enter("Enqueue")()
+	at(d.enqueueing)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range outs {
+		var h wire.Header
+		var hello wire.Hello
+		b := d.slab.Payload(o.Slot)[:o.Len]
+		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] && d.full == nil {
+			d.t.Errorf("a hello tells rank %d of a session that the device does not know", hello.Target)
+		}
+		d.done = append(d.done, o.Slot)
+	}
+	return len(outs)
+}
+
+func (d *stage) Reap(slots []int32) int {
+	defer d.enter("Reap")()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := copy(slots, d.done)
+	d.done = d.done[n:]
+	return n
+}
+
+func (d *stage) Transmit() {
+	defer d.enter("Transmit")()
+	at(d.transmitting)
+}
+
+func (d *stage) Sleep(limit time.Duration) {
+	defer d.enter("Sleep")()
+	select {
+	case <-d.woken:
+	case <-time.After(limit):
+	}
+}
+
+func (d *stage) Wake() {
+	defer d.enter("Wake")()
+	at(d.waking)
+	select {
+	case d.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (d *stage) Tier() *Tier { return nil }
+
+func (d *stage) Joins() (frames, room int) { return 0, 0 }
+
+func (d *stage) SessionOpened(id uint64, _ int) error {
+	defer d.enter("SessionOpened")()
+	at(d.opening)
+	if d.full != nil {
+		return d.full
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[id] = true
+	return nil
+}
+
+func (d *stage) SessionClosed(uint64) { d.enter("SessionClosed")() }
+
+func (d *stage) Path(context.Context, netip.AddrPort) (PathID, error) {
+	defer d.enter("Path")()
+	at(d.resolving)
+	return 0, nil
+}
+
+func (d *stage) OnLoss(lost func(error))    { d.lost = lost }
+func (d *stage) Peer(PathID) netip.AddrPort { return netip.AddrPort{} }
+func (d *stage) Slab() *Slab                { return d.slab }
+func (d *stage) LocalAddr() netip.AddrPort  { return netip.AddrPort{} }
+func (d *stage) Mode() string               { return "stage" }
+
+func (d *stage) Stats(s *userspace.Stats) {
+	defer d.enter("Stats")()
+	s.RxFrames += 7
+}
+
+func (d *stage) Close() error {
+	at(d.closing)
+	d.closed.Store(true)
+	if d.inCalls.Load() > 0 {
+		d.t.Error("the device was closed during a call")
+	}
+	return nil
+}
+
+func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
+	id := uint64(0)
+	p := NewPoller(d, engine.New(engine.Config{
+		Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Windows: &window.Table{},
+		Rand: func() uint64 { id++; return id },
+	}), c)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// dial starts a session with a rank, as comm does.
+func dial(p *Poller, rank int) {
+	e := p.Lock()
+	e.Dial(rank, 0, 1)
+	e.Tick()
+	p.Unlock()
+}
+
+// ends waits for what a test has started.
+func ends(t *testing.T, what string, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(testenv.Limit):
+		t.Fatalf("%s does not end", what)
+		return nil
+	}
+}
+
+// is reports whether the seat's state says what.
+func (p *Poller) is(what string) bool { return strings.Contains(p.state().String(), what) }
+
+func start(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+type flag struct{ atomic.Bool }
+
+func (f *flag) Met() bool { return f.Load() }
+
+// The device stays open while it is told of a session, which happens with the
+// engine unlocked.
+func TestCloseDuringAnnouncement(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	d.opening = func() { in <- true; <-out }
+	p := newStaged(t, d, PollerConfig{})
+	dialed := start(func() error { dial(p, 1); return nil })
+	<-in
+	closed := start(p.Close)
+	<-p.done
+	time.Sleep(time.Millisecond) // lets Close go wrong
+	close(out)
+	_ = ends(t, "dial", dialed)
+	if err := ends(t, "Close", closed); err != nil {
+		t.Error(err)
+	}
+}
+
+// A session that the device cannot take fails at once, and says why.
+func TestSessionRefusedByDevice(t *testing.T) {
+	d := newStage(t)
+	d.full = errors.New("the map of sessions is full")
+	p := newStaged(t, d, PollerConfig{})
+	dial(p, 1)
+	e := p.Lock()
+	err := e.Session(1).Err()
+	p.Unlock()
+	if !errors.Is(err, d.full) || !errors.Is(err, mpierr.ProcFailed) {
+		t.Errorf("the session ended with %v", err)
+	}
+}
+
+// When Close returns to a second caller that came while the first was closing, the
+// device is closed.
+func TestCloseWaitsForAnotherClose(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	d.closing = func() { in <- true; <-out }
+	p := newStaged(t, d, PollerConfig{})
+	first := start(p.Close)
+	<-in
+	second := start(func() error {
+		err := p.Close()
+		if !d.closed.Load() {
+			t.Error("Close returned before the device was closed")
+		}
+		return err
+	})
+	time.Sleep(time.Millisecond) // lets the second go wrong
+	close(out)
+	if err := errors.Join(ends(t, "Close", first), ends(t, "another Close", second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A caller that takes its turn at the device while Close is at its end is not
+// locked out.
+func TestCloseDuringTurn(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool, 1), make(chan bool)
+	var p *Poller
+	var armed atomic.Bool
+	var once sync.Once
+	d.enqueueing = func() { once.Do(func() { in <- true; <-out }) }
+	d.transmitting = func() {
+		for range 100 { // until Close has the lock
+			if !armed.Load() || !p.mu.TryLock() {
+				return
+			}
+			p.mu.Unlock()
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+	p = newStaged(t, d, PollerConfig{})
+	e := p.Lock()
+	e.Dial(1, 0, 1)
+	e.Tick()
+	p.calls = callsATurn - 1
+	armed.Store(true)
+	called := start(func() error { p.Unlock(); return nil })
+	<-in
+	closed := start(p.Close)
+	<-p.done // it has nothing to do, so it does not ask for the lock
+	d.mu.Lock()
+	d.arrived = [][]byte{make([]byte, wire.HeaderLen)}
+	d.mu.Unlock()
+	close(out)
+	_ = ends(t, "Unlock", called)
+	_ = ends(t, "Close", closed)
+}
+
+// Sessions that begin while the device is told of another one are announced
+// before a frame speaks of them.
+func TestAnnouncementsComeFirst(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	var once sync.Once
+	d.opening = func() { once.Do(func() { in <- true; <-out }) }
+	p := newStaged(t, d, PollerConfig{})
+	dialed := start(func() error { dial(p, 1); return nil })
+	<-in
+	dial(p, 2)
+	close(out)
+	_ = ends(t, "dial", dialed)
+	testenv.Await(t, "both sessions announced", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.known) == 2
+	})
+}
+
+// A parked caller that is offered the seat just when it gives up leaves it to the
+// next one.
+func TestSeatIsPassedOn(t *testing.T) {
+	p := newStaged(t, newStage(t), PollerConfig{CallerSpin: 10 * time.Millisecond})
+	for range 50 {
+		var never, last flag
+		driving, stop := context.WithCancel(context.Background())
+		impatient, giveUp := context.WithCancel(context.Background())
+		driver := start(func() error { return p.Wait(driving, &never) })
+		testenv.Await(t, "a caller drives", func() bool { return p.is("a caller drives") })
+		patient := start(func() error { return p.Wait(context.Background(), &last) })
+		testenv.Await(t, "a caller is parked", func() bool { return p.is(" 1 parked") })
+		quitter := start(func() error { return p.Wait(impatient, &never) })
+		testenv.Await(t, "two callers are parked", func() bool { return p.is(" 2 parked") })
+		time.Sleep(50 * time.Microsecond) // lets them come to rest
+		p.mu.Lock()
+		stop()
+		for begin := time.Now(); p.is("a caller drives") && time.Since(begin) < 20*time.Millisecond; {
+		}
+		giveUp()
+		p.mu.Unlock()
+		if err := ends(t, "the driver", driver); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := ends(t, "the caller that gives up", quitter); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		last.Store(true)
+		if err := ends(t, "the caller that stays", patient); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Calls without pause keep the background goroutine away, so they serve peers
+// themselves, whatever calls they are.
+func TestCallsWithoutPauseServePeers(t *testing.T) {
+	var always flag
+	always.Store(true)
+	for name, call := range map[string]func(p *Poller){
+		"quiet": func(p *Poller) { p.Lock(); p.UnlockQuiet() },
+		"met":   func(p *Poller) { _ = p.Wait(context.Background(), &always) },
+		"sends": func(p *Poller) { p.Lock(); p.Unlock() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newStage(t)
+			p := newStaged(t, d, PollerConfig{})
+			for range 100 {
+				call(p)
+			}
+			for range 20 {
+				d.mu.Lock()
+				d.arrived = [][]byte{make([]byte, wire.HeaderLen)}
+				d.mu.Unlock()
+				calls := 0
+				for waiting := true; waiting; calls++ {
+					if calls == 1e5 {
+						t.Fatalf("a frame is not taken in %d calls", calls)
+					}
+					call(p)
+					d.mu.Lock()
+					waiting = len(d.arrived) > 0
+					d.mu.Unlock()
+				}
+			}
+		})
+	}
+}
+
+func TestWaitEndsWithClose(t *testing.T) {
+	p := newStaged(t, newStage(t), PollerConfig{})
+	var never flag
+	var waiters []<-chan error
+	for range 4 {
+		waiters = append(waiters, start(func() error { return p.Wait(context.Background(), &never) }))
+	}
+	testenv.Await(t, "all wait", func() bool { return p.state().Inside() == 4 })
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, w := range waiters {
+		if err := ends(t, "a waiter", w); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if err := p.Wait(context.Background(), &never); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// A wait ends with its context, and with Close, though frames come without a pause.
+func TestWaitEndsInFlood(t *testing.T) {
+	d := newStage(t)
+	d.flood = true
+	p := newStaged(t, d, PollerConfig{})
+	var never flag
+	ctx, cancel := context.WithCancel(context.Background())
+	first := start(func() error { return p.Wait(ctx, &never) })
+	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
+	cancel()
+	if err := ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	second := start(func() error { return p.Wait(context.Background(), &never) })
+	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
+	closing := start(p.Close)
+	if err := ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if err := ends(t, "Close", closing); err != nil {
+		t.Error(err)
+	}
+}
+
+// The device stays open while it resolves an address, and nothing uses it later.
+func TestPathAndStatsAroundClose(t *testing.T) {
+	d := newStage(t)
+	in, out := make(chan bool), make(chan bool)
+	d.resolving = func() { in <- true; <-out }
+	p := newStaged(t, d, PollerConfig{})
+	resolved := start(func() error { _, err := p.Path(t.Context(), netip.AddrPort{}); return err })
+	<-in
+	closed := start(p.Close)
+	<-p.done
+	time.Sleep(time.Millisecond) // lets Close go wrong
+	close(out)
+	if err := errors.Join(ends(t, "Path", resolved), ends(t, "Close", closed)); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Path(t.Context(), netip.AddrPort{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Path after Close: %v", err)
+	}
+	if s := p.Stats(); s.RxFrames != 7 {
+		t.Errorf("after Close, %d frames are left of 7", s.RxFrames)
+	}
+}
+
+// A caller that sleeps on the device is woken with the engine free, because that
+// is a system call.
+func TestWakeHoldsNoLock(t *testing.T) {
+	d := newStage(t)
+	var p *Poller
+	var mine flag
+	d.waking = func() {
+		for end := time.Now().Add(testenv.Limit); time.Now().Before(end); time.Sleep(10 * time.Microsecond) {
+			if !mine.Load() {
+				return
+			}
+			if p.mu.TryLock() {
+				p.mu.Unlock()
+				return
+			}
+		}
+		t.Error("Wake with the engine locked")
+	}
+	p = newStaged(t, d, PollerConfig{MaxSleep: testenv.Limit})
+	waiter := start(func() error { return p.Wait(context.Background(), &mine) })
+	testenv.Await(t, "the caller sleeps", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.waiters != nil && p.waiters.asleep
+	})
+	p.Lock()
+	mine.Store(true)
+	p.Unlock()
+	if err := ends(t, "the caller", waiter); err != nil {
+		t.Error(err)
+	}
+}

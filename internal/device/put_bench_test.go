@@ -1,0 +1,95 @@
+package device
+
+import (
+	"context"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/window"
+)
+
+// mirrored is a device whose Transmit also does the peer's work, so that one
+// goroutine makes whole round trips: a profile of it shows what both ends cost,
+// without the time that they wait for each other.
+type mirrored struct {
+	Device
+	peer   Device
+	engine *engine.Engine
+	now    func() int64
+	frames [8]Frame
+	slots  [8]int32
+}
+
+func (m *mirrored) Transmit() {
+	m.Device.Transmit()
+	n := m.peer.Receive(m.frames[:])
+	if n == 0 {
+		return
+	}
+	m.engine.Now = m.now()
+	for _, f := range m.frames[:n] {
+		m.engine.Receive(f.Payload, f.Path)
+	}
+	m.engine.Tick()
+	for opened, _, _ := m.engine.Announcements(); len(opened) > 0; opened, _, _ = m.engine.Announcements() {
+		for _, s := range opened {
+			_ = m.peer.SessionOpened(s.ID, int(s.Slot))
+		}
+	}
+	m.engine.Reaped(m.slots[:m.peer.Reap(m.slots[:])])
+	m.engine.Took(m.peer.Enqueue(m.engine.Output()))
+	m.peer.Transmit()
+	m.peer.Release()
+}
+
+// BenchmarkPutFlush puts 8 bytes and flushes, through poller, device and kernel,
+// with both ends on one processor.
+func BenchmarkPutFlush(b *testing.B) {
+	l := labtest.New(b, netlab.Config{Ranks: 2})
+	ends := [2]*end{openEnd(b, l, 0, userspace.XDPNative, false), openEnd(b, l, 1, userspace.XDPNative, false)}
+	next := uint64(testSession)
+	newEngine := func(rank int) *engine.Engine {
+		w, err := window.New(window.Config{
+			ID: 1, Flavor: window.FlavorCreate, Memory: window.Slice(make([]byte, 4096)), Size: 4096, DispUnit: 1, GroupSize: 2,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		windows := &window.Table{}
+		if err := windows.Add(w); err != nil {
+			b.Fatal(err)
+		}
+		return engine.New(engine.Config{
+			Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].dev.Slab(), Windows: windows,
+			Rand: func() uint64 { next++; return next },
+		})
+	}
+	m := &mirrored{Device: ends[0].dev, peer: ends[1].dev, engine: newEngine(1)}
+	p := NewPoller(m, newEngine(0), PollerConfig{})
+	defer p.Close()
+	m.now = p.Now
+	path := ends[0].path(ends[1].dev.LocalAddr())
+	e := p.Lock()
+	a := e.OpenAccess(e.Dial(1, path, 1), 1)
+	p.Unlock()
+	ctx, value := context.Background(), make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		e := p.Lock()
+		c := onesided.Call{Access: a, Code: wire.CodePut, Origin: value}
+		if done, err := e.Issue(&c); !done || err != nil {
+			b.Fatal(done, err)
+		}
+		p.Unlock()
+		e = p.Lock()
+		e.Flush(a)
+		if err := p.WaitLocked(ctx, (*onesided.FlushWait)(a)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

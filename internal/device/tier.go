@@ -1,0 +1,293 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/openfiles"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
+)
+
+// Tier is what a device offers whose XDP program executes small requests itself: the
+// tables that the program and the engine share, and memory of windows that the program
+// reaches.
+//
+// The program learns of memory, and forgets it, in the background: the kernel takes
+// milliseconds for it. Until then the engine executes the requests that the program will.
+// The methods may be called from any goroutine, also after the device was closed: then
+// there is no more memory to be had.
+type Tier struct {
+	log    *slog.Logger
+	kernel *loader.Tier
+	graces func() error // Quiesce of kernel, but for tests
+	tables *express.Tables
+	gate   chan struct{} // holds a token for each goroutine that waits in the kernel
+	work   sync.WaitGroup
+
+	unreached atomic.Uint64 // windows that the program should reach
+
+	mu     sync.Mutex // guards what follows, and what is said so of a Region
+	closed bool
+	chunks []bool                // indices in use
+	places [express.Windows]bool // of windows in the tables, in use
+}
+
+const (
+	waitsInKernel = 8                     // goroutines at a time; each has a thread
+	quiesceAgain  = 10 * time.Millisecond // after the kernel failed
+)
+
+// newTier returns the tier of a program, nil if it has none.
+func newTier(p *loader.Program, log *slog.Logger) *Tier {
+	kernel, err := p.Tier()
+	if err != nil {
+		return nil
+	}
+	t := &Tier{
+		log: log, kernel: kernel, graces: kernel.Quiesce, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
+		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)),
+	}
+	// The engine may look at the tables after the device was closed.
+	runtime.AddCleanup(t.tables, func(kernel *loader.Tier) { _ = kernel.Release() }, kernel)
+	return t
+}
+
+// Tables returns the tables, which stay after the device was closed. The engine's lock
+// guards what is changed in them.
+func (t *Tier) Tables() *express.Tables { return t.tables }
+
+// background runs f in a goroutine of its own, and returns false if the device is closed.
+// Of those goroutines only a few are in the kernel at a time.
+func (t *Tier) background(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.work.Go(func() {
+		t.gate <- struct{}{}
+		defer func() { <-t.gate }()
+		f()
+	})
+	return true
+}
+
+// Quiesce calls done, in a goroutine that holds no lock, once every run of the program that
+// has begun before is over. It does not if the device is closed before.
+func (t *Tier) Quiesce(done func()) {
+	t.background(func() {
+		if t.wait() {
+			done()
+		}
+	})
+}
+
+// wait waits until every run of the program is over that has begun before; false if the
+// device was closed.
+func (t *Tier) wait() bool {
+	for {
+		if t.graces() == nil {
+			return true
+		}
+		t.mu.Lock()
+		closed := t.closed // then close waits for this
+		t.mu.Unlock()
+		if closed {
+			return false
+		}
+		time.Sleep(quiesceAgain)
+	}
+}
+
+// close ends the work in the background, and lets nobody begin more.
+func (t *Tier) close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.work.Wait()
+}
+
+// Unreached notes that the program does not reach a window that it should, and why. The
+// first time it warns; Stats counts all. It may block, as a logger does.
+func (t *Tier) Unreached(reason error) {
+	if t.unreached.Add(1) == 1 {
+		t.log.Warn("the XDP program does not reach a window, whose requests this process executes; others of which that is true are counted",
+			"reason", openfiles.Explain(reason))
+	}
+}
+
+// Region is memory of one window that the program reaches.
+type Region struct {
+	tier  *Tier
+	file  int    // of the chunk
+	index int    // of the chunk
+	id    uint32 // of the window, if exposed
+	place int    // of the window, if exposed
+
+	// These are guarded by the tier's lock.
+	exposed   bool // has a place among the windows
+	tried     bool // to install the chunk
+	installed bool
+	gone      bool // the window is freed
+}
+
+// Allocate returns a file of at least size bytes of zeroed memory, which the programs of
+// all ranks of the host can reach. The caller maps it, and closes it. It blocks while the
+// kernel makes the memory, which takes about a millisecond for each MiB. The error has
+// class mpierr.NoMem if there are too many windows, or size is more than a quarter of the
+// memory that is left.
+func (t *Tier) Allocate(size int) (file int, err error) {
+	if size > alwaysLeft && size > memoryLeft(os.DirFS("/"))/shareOfRoom {
+		return -1, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%d bytes are more than a quarter of what is left", size)
+	}
+	i := t.lend()
+	if i < 0 {
+		return -1, t.full()
+	}
+	t.release(i)
+	return t.kernel.NewChunk(size)
+}
+
+func (t *Tier) full() error {
+	return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
+}
+
+// Reach lets this rank's program reach the memory of a file that Allocate has returned, here
+// or at another rank of the host. The file may be closed then. The error has class
+// mpierr.NoMem if there are too many windows.
+func (t *Tier) Reach(file int) (*Region, error) {
+	i := t.lend()
+	if i < 0 {
+		return nil, t.full()
+	}
+	own, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.release(i)
+		return nil, fmt.Errorf("keep descriptor %d: %w", file, err)
+	}
+	r := &Region{tier: t, file: own, index: i}
+	if !t.background(r.install) {
+		_ = unix.Close(own)
+		return nil, mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
+	}
+	return r, nil
+}
+
+// lend returns an index for a chunk, -1 if none is left.
+func (t *Tier) lend() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, used := range t.chunks {
+		if !used {
+			t.chunks[i] = true
+			return i
+		}
+	}
+	return -1
+}
+
+func (t *Tier) release(i int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.chunks[i] = false
+}
+
+// Expose lets the program and the engine execute requests for a window in the memory; the
+// chunk that w names is that of r. It returns false if the window's places in the tables are
+// taken. It is called with the engine's lock held.
+func (r *Region) Expose(w express.Window) bool {
+	r.tier.mu.Lock()
+	defer r.tier.mu.Unlock()
+	w.Chunk = r.index
+	place := r.tier.tables.Expose(w, func(place int) bool { return !r.tier.places[place] })
+	if place < 0 {
+		if !r.tier.closed { // a logger may block, which the engine's lock does not let it
+			r.tier.work.Go(func() { r.tier.Unreached(errNoPlace) })
+		}
+		return false
+	}
+	r.tier.places[place] = true
+	r.id, r.place, r.exposed = w.ID, place, true
+	return true
+}
+
+var errNoPlace = errors.New("its places are taken by other windows")
+
+// Retract ends Expose. It is called with the engine's lock held.
+func (r *Region) Retract() {
+	if r != nil && r.exposed {
+		r.tier.tables.Retract(r.id)
+	}
+}
+
+// install lets the program reach the memory.
+func (r *Region) install() {
+	t := r.tier
+	t.mu.Lock()
+	wanted := !r.gone && !t.closed
+	t.mu.Unlock()
+	if wanted {
+		if err := t.kernel.Install(r.index, r.file); err != nil {
+			wanted = false
+			t.Unreached(err)
+		}
+	}
+	t.mu.Lock()
+	r.tried, r.installed = true, wanted
+	gone := r.gone
+	t.mu.Unlock()
+	_ = unix.Close(r.file)
+	if gone {
+		r.remove()
+	}
+}
+
+// remove takes the memory from the program. Then its index and its place among the windows
+// can be used again: not before, since the program may still be at a request for it.
+func (r *Region) remove() {
+	t := r.tier
+	if r.installed {
+		if err := t.kernel.Remove(r.index); err != nil {
+			return // the device was closed
+		}
+	} else if !t.wait() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.chunks[r.index] = false
+	if r.exposed {
+		t.places[r.place] = false
+	}
+}
+
+// Close takes the memory from the program in the background; Retract was called before if
+// the window was exposed. Until the program has forgotten it, the kernel keeps the memory.
+// r may be nil. A second Close does nothing.
+func (r *Region) Close() {
+	if r == nil {
+		return
+	}
+	t := r.tier
+	t.mu.Lock()
+	again, tried := r.gone, r.tried
+	r.gone = true
+	t.mu.Unlock()
+	if !again && tried { // otherwise install sees that the window is gone
+		t.background(r.remove)
+	}
+}

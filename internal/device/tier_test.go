@@ -1,0 +1,241 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// openTier opens a device whose program executes requests of four sessions.
+func openTier(t *testing.T) (*XDP, *Tier) {
+	t.Helper()
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	var dev *XDP
+	if err := l.Do(0, func() (err error) {
+		dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: l.Interface(0)}, Sessions: 4})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	tier := dev.Tier()
+	if tier == nil {
+		_, err := dev.program.Tier()
+		t.Fatal(err)
+	}
+	return dev, tier
+}
+
+// region is memory that the program reaches, and this process maps.
+type region struct {
+	*Region
+	mem []byte
+}
+
+func allocate(t *testing.T, tier *Tier, size int) region {
+	t.Helper()
+	file, err := tier.Allocate(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := tier.Reach(file)
+	if err := errors.Join(err, unix.Close(file)); err != nil {
+		t.Fatal(err)
+	}
+	return region{r, mem}
+}
+
+func (r region) expose(id uint32) bool {
+	return r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true})
+}
+
+func (r region) close(t *testing.T) {
+	t.Helper()
+	r.Close()
+	if err := unix.Munmap(r.mem); err != nil {
+		t.Error(err)
+	}
+}
+
+// idle reports whether nothing of the tier is in use.
+func (t *Tier) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, used := range t.chunks {
+		if used {
+			return false
+		}
+	}
+	return t.places == [express.Windows]bool{}
+}
+
+// descriptors counts this process's maps and mappings of BPF.
+func descriptors(t *testing.T) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "bpf") {
+			n++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n + bytes.Count(maps, []byte("bpf-map"))
+}
+
+func TestRegionsLeaveNothing(t *testing.T) {
+	_, tier := openTier(t)
+	before := descriptors(t)
+	for i := range 40 {
+		r := allocate(t, tier, 100_000)
+		if bytes.Count(r.mem, []byte{0}) != 100_000 {
+			t.Fatal("the memory is not zero")
+		}
+		if i%3 > 0 && !r.expose(uint32(i)) {
+			t.Fatalf("window %d has no place", i)
+		}
+		if i%2 > 0 {
+			testenv.Await(t, "the chunk is installed", func() bool {
+				tier.mu.Lock()
+				defer tier.mu.Unlock()
+				return r.installed
+			})
+		}
+		r.mem[99_999] = 1
+		r.Retract()
+		r.close(t)
+		r.Close()
+	}
+	testenv.Await(t, "all is given back", tier.idle)
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors and mappings, %d before", after, before)
+	}
+}
+
+// A place among the windows is taken until the program has forgotten the window before.
+func TestPlaceOfAFreedWindowWaits(t *testing.T) {
+	_, tier := openTier(t)
+	first, second, third := allocate(t, tier, 8), allocate(t, tier, 8), allocate(t, tier, 8)
+	defer second.close(t)
+	defer third.close(t)
+	if !first.expose(3) {
+		t.Fatal("the first window has no place")
+	}
+	lock := tier.Tables().Find(3)
+	first.Retract()
+	if lock == nil || tier.Tables().Find(3) != nil {
+		t.Error("the lock was not there, or is after the window was retracted")
+	}
+	if !second.expose(3) || second.place == first.place {
+		t.Errorf("place %d, of the window that the program may be at, is given to another", first.place)
+	}
+	second.Retract()
+	first.close(t)
+	testenv.Await(t, "the place is free", func() bool {
+		if !third.expose(3) || third.place == first.place {
+			return true
+		}
+		third.Retract()
+		tier.mu.Lock()
+		defer tier.mu.Unlock()
+		tier.places[third.place] = false
+		return false
+	})
+	if third.place != first.place {
+		t.Error("no place for a third window")
+	}
+	third.Retract()
+}
+
+func TestTierIsBounded(t *testing.T) {
+	_, tier := openTier(t)
+	var regions []region
+	for range express.Chunks {
+		regions = append(regions, allocate(t, tier, 1))
+	}
+	if _, err := tier.Allocate(1); mpierr.ClassOf(err) != mpierr.NoMem {
+		t.Errorf("one more: %v", err)
+	}
+	for _, r := range regions {
+		r.close(t)
+	}
+	testenv.Await(t, "all is given back", tier.idle)
+	if _, err := tier.Allocate(1 << 46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
+		t.Errorf("64 TiB: %v", err)
+	}
+}
+
+// Memory outlives the device, and what is asked for later is refused.
+func TestTierAfterClose(t *testing.T) {
+	dev, tier := openTier(t)
+	r := allocate(t, tier, 5000)
+	if !r.expose(1) {
+		t.Fatal("no place")
+	}
+	var quiesced sync.WaitGroup
+	quiesced.Add(1)
+	tier.Quiesce(quiesced.Done)
+	quiesced.Wait()
+	if err := dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.mem[4999] = 1
+	tier.Tables().CloseSlot(3)
+	r.Retract()
+	r.close(t)
+	if _, err := tier.Allocate(1); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	tier.Quiesce(func() { t.Error("quiesced after Close") })
+	time.Sleep(time.Millisecond)
+}
+
+// A device closes though the kernel does not wait for running programs any more.
+func TestTierClosesWithoutAFence(t *testing.T) {
+	dev, tier := openTier(t)
+	tried := make(chan struct{}, 1)
+	tier.graces = func() error {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+		return errors.New("a test has it fail")
+	}
+	tier.Quiesce(func() { t.Error("quiesced") })
+	<-tried
+	if err := ends(t, "Close", start(dev.Close)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoTier(t *testing.T) {
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
+		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
+			t.Errorf("%s: a tier without sessions", transport)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// Package userspace says what a rank uses of the network, and what a process with more
+// privileges hands over to it: an XDP program, known by maps that may be pinned, and AF_XDP
+// sockets. A rank whose place has no Config of its own takes it from its environment; see
+// rma.Config.
+//
+// A process without CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF takes part in a job over XDP in
+// this way: a privileged one attaches a program with loader.Attach, pins its maps or sends
+// them, and makes a socket for each queue with socket(AF_XDP, SOCK_RAW, 0). The rank makes a
+// loader.Program of the maps with loader.FromPinned or loader.FromMaps, and joins with both
+// in its Config.
+package userspace
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/xdprma/xdprma/loader"
+)
+
+// Transport says how frames travel.
+type Transport string
+
+// The transports.
+const (
+	Auto       Transport = "auto"        // the better mode of XDP that works, else UDP
+	XDP        Transport = "xdp"         // the better mode of XDP that works
+	XDPNative  Transport = "xdp-native"  // XDP in the driver
+	XDPGeneric Transport = "xdp-generic" // XDP on any Ethernet interface
+	UDP        Transport = "udp"         // an ordinary UDP socket
+)
+
+// TransportNames are what ParseTransport takes.
+const TransportNames = "auto, xdp, xdp-native, xdp-generic or udp"
+
+// ParseTransport returns the transport called s.
+func ParseTransport(s string) (Transport, error) {
+	if t := Transport(s); t.Valid() {
+		return t, nil
+	}
+	return "", fmt.Errorf("transport %q is not %s", s, TransportNames)
+}
+
+// Valid reports whether t is one of the transports.
+func (t Transport) Valid() bool {
+	return slices.Contains([]Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}, t)
+}
+
+// Config is the network of a rank. Zero fields mean what they say as the default.
+type Config struct {
+	Transport Transport  // Auto by default, which without an interface and an address other than loopback's is UDP
+	Interface string     // by default the one that has Address
+	Address   netip.Addr // by default the best of Interface's, else that from which the rendezvous is reached
+	Port      uint16     // UDP port; by default the system chooses
+	Queues    int        // of XDP: at most so many are used, up to 64; by default all receive queues of the interface
+
+	// Program is a classifier that somebody else attached, for Address and Port, which are
+	// then required, and for at least as many queues. Its mode counts. It belongs to the
+	// library once the rank has joined. If that fails, the caller closes it.
+	Program *loader.Program
+	// SocketFDs are AF_XDP sockets on which nothing was set up, one for each of Queues. The
+	// library uses duplicates: the caller closes its own once the rank has joined, or they keep
+	// the interface's queues after the rank has left.
+	SocketFDs []int
+
+	// With a Program or SocketFDs Transport is Auto or one of XDP's; only its first choice is tried.
+}
+
+// External reports whether a program or sockets are handed over.
+func (c *Config) External() bool { return c.Program != nil || c.SocketFDs != nil }
+
+// Stats counts what a rank's network device did and what went wrong. All are totals since
+// the rank has joined.
+type Stats struct {
+	RxFrames, RxBytes uint64 // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
+	TxFrames, TxBytes uint64
+	RxDropped         uint64 // frames lost before the library saw them, for want of room
+	RxMalformed       uint64 // frames that reached user space and were not well formed
+	TxDropped         uint64 // frames that the kernel accepted and did not send
+	TxErrors          uint64 // failed transmit calls
+	Sleeps, Wakeups   uint64
+	Unreached         uint64            // windows that the XDP program should reach and does not; the log has the first one's reason
+	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
+}
