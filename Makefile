@@ -9,6 +9,16 @@ TIMES ?= 1
 export XDPRMA_TEST_UID := $(shell id -u)
 TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
+# The library, the commands (cmd) and the tools (tools) are modules of their own, so that who
+# imports the library has nothing to do with what the others need. "work" is the packages of
+# the library and the commands, by go.work.
+LIBRARY = github.com/xdprma/xdprma
+TOOL = GOWORK=off $(GO) -C tools tool -n
+# With DIFF=-diff, tidy changes nothing, and fails if there is something to change.
+DIFF ?=
+VULNDB ?= https://vuln.go.dev
+# Two versions of Go work: that of go.mod, and the next.
+OTHER_GO ?= $(if $(filter go1.26%,$(shell $(GO) env GOVERSION)),go1.27.4,go1.26.8)
 # The packages in which nothing runs at once, so that the race detector has
 # nothing to find in them. archtest holds the list to that.
 ALONE := internal/device/seat internal/lab/archtest internal/lab/fabric internal/lab/program internal/lab/sim \
@@ -24,7 +34,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated check-api check test race soak fuzz demo bench bench-peers lint clean go clang
+.PHONY: help build generate check-generated check-api check test race soak fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -32,20 +42,20 @@ help: ## this list
 
 build: go ## compile the command into bin/xdprma
 	@echo "compiling; the first time this fetches modules and takes a minute" >&2
-	@$(GO) build -v -o bin/ ./cmd/...
+	@$(GO) build -v -o bin/ ./cmd/xdprma
 
 test: go ## run all tests; without root, those that need it are skipped
 	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
-	@$(GO) build -v ./...
+	@$(GO) build -v work
 	@echo "testing; each package has a line when it is done, the slowest first" >&2
-	$(TEST) $(SLOWEST) ./...
+	$(TEST) $(SLOWEST) work
 
 race: go ## run the tests under the race detector, as CI does (needs a C compiler)
-	@all=$$($(GO) list ./...) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/xdprma/,$(ALONE)))') && \
+	@all=$$($(GO) list work) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/xdprma/,$(ALONE)))') && \
 	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$some
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
-	$(TEST) -short $(SLOWEST) ./...
+	$(TEST) -short $(SLOWEST) work
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
 	$(GO) test ./internal/lab/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
@@ -70,19 +80,39 @@ bench: build ## measure everything beside the bare AF_XDP floor; plots and resul
 
 bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU, ROUNDS, OFFLOADS=off; INSTALL=1 installs them)
 	@mkdir -p bench/out
-	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500)$(if $(OFFLOADS),-offloads-$(OFFLOADS)).json bash bench/peers/run.sh
+	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500)$(if $(OFFLOADS),-offloads-$(OFFLOADS)).json bash cmd/peers/run.sh
 
-lint: go ## gofmt, go mod tidy, go vet and staticcheck
+lint: go ## gofmt, go mod tidy, go vet and staticcheck, for all modules
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
-	$(GO) mod tidy -diff || { echo "run go mod tidy"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	@$(MAKE) -s tidy DIFF=-diff || { echo "run make tidy"; exit 1; }
+	$(GO) vet work
+	@tool=$$($(TOOL) staticcheck) && echo "$${tool##*/} work" && $$tool work
+
+# The commands' go.mod must not say that the library is here: go install refuses that.
+tidy: go ## go mod tidy, for all modules
+	@export GOWORK=off && $(GO) mod tidy $(DIFF) && $(GO) -C tools mod tidy $(DIFF) && \
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && cp cmd/go.mod cmd/go.sum "$$copy" && \
+	$(GO) mod edit -replace=$(LIBRARY)=$(CURDIR) "$$copy/go.mod" && \
+	$(GO) -C cmd mod tidy $(DIFF) -modfile="$$copy/go.mod" && \
+	$(GO) mod edit -dropreplace=$(LIBRARY) "$$copy/go.mod" && cp "$$copy/go.mod" "$$copy/go.sum" cmd/
+
+vulnerabilities: go ## govulncheck: fail if code that is called has a known vulnerability (asks VULNDB, vuln.go.dev)
+	@tool=$$($(TOOL) govulncheck) && said=$$($$tool -db $(VULNDB) work 2>&1); status=$$?; echo "$$said"; \
+	case "$$status $$said" in "0 "*) ;; \
+	*"govulncheck: fetching vulnerabilities:"*) echo "NOT CHECKED for vulnerabilities: $(VULNDB) cannot be reached" ;; \
+	*) exit 1 ;; esac
+
+other-go: export GOTOOLCHAIN = $(OTHER_GO)
+other-go: go ## vet, and the short tests of pure packages, rma and comm, with OTHER_GO (go1.27.4), which Go fetches
+	@$(GO) version >&2
+	$(GO) vet work
+	$(TEST) -short ./rma ./comm ./datatype ./window $(addprefix ./,$(ALONE))
 
 generate: go clang ## compile the BPF programs; the objects are committed
 	$(GO) generate ./bpf/...
 
 check-api: go ## compare the exported API with that of the last version; what is incompatible has to be in CHANGELOG.md
-	@apidiff=$$(GOWORK=off $(GO) tool -modfile=tools/go.mod -n apidiff) && $(GO) run ./internal/lab/apicheck "$$apidiff"
+	@tool=$$($(TOOL) apidiff) && $(GO) run ./internal/lab/apicheck "$$tool"
 
 check-generated: go clang ## fail if the committed BPF objects are not what the sources give
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
@@ -93,7 +123,7 @@ clean: ## remove what the other targets made
 	rm -rf bin
 
 go:
-	@command -v $(GO) >/dev/null || { echo "Go 1.26 is needed: https://go.dev/dl/"; exit 1; }
+	@command -v $(GO) >/dev/null || { echo "Go 1.26 or 1.27 is needed: https://go.dev/dl/"; exit 1; }
 
 clang:
 	@command -v clang-14 >/dev/null && command -v llvm-strip-14 >/dev/null && test -e /usr/include/bpf/bpf_helpers.h || { \

@@ -14,8 +14,8 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
-	"github.com/xdprma/xdprma/internal/lab/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/userspace"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 

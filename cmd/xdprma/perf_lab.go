@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/userspace"
 )

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // plotChart is one diagram with logarithmic axes.

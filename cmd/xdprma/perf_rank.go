@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )

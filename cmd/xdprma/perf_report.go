@@ -7,7 +7,7 @@ import (
 	"math"
 	"os"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // perfReport prints results as they come, and keeps them for a drawing.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // perfColumn is a column of a table; text is empty where it does not apply.

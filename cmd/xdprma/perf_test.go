@@ -20,7 +20,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 

@@ -22,9 +22,9 @@ import (
 	"strings"
 )
 
-// exempt are the folders whose packages may change with any version: programs, tests, and
+// exempt are the folders whose packages may change with any version: examples, tests, and
 // what serves the library alone. docs/stability.md names the latter.
-var exempt = []string{"afxdp", "bench", "bpf", "cmd", "examples", "loader", "vmtests", "window"}
+var exempt = []string{"afxdp", "bpf", "examples", "loader", "vmtests", "window"}
 
 func isExempt(pkg string) bool {
 	return slices.ContainsFunc(exempt, func(dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") })

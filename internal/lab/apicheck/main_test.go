@@ -56,7 +56,7 @@ func git(t *testing.T, dir string, args ...string) {
 
 func TestCheck(t *testing.T) {
 	testenv.NeedsCommand(t, "git", "git")
-	apidiff, err := run(root, "go", "tool", "-modfile=tools/go.mod", "-n", "apidiff")
+	apidiff, err := run(root, "go", "-C", "tools", "tool", "-n", "apidiff")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // print writes the table for people.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // The library is measured in four rounds of which the last lacks MPICH, on a

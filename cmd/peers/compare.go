@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/lab/perf"
+	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
 
 // kind says which figure of a test counts.

@@ -41,7 +41,7 @@ func run(out io.Writer, args []string) error {
 		}
 		return save(c, mtu, args[3])
 	}
-	return errors.New("usage: peers list, or peers table MTU DIR [OUT]; bench/peers/run.sh calls both")
+	return errors.New("usage: peers list, or peers table MTU DIR [OUT]; cmd/peers/run.sh calls both")
 }
 
 // list prints the tests that run.sh is to run.

@@ -63,7 +63,7 @@ done
 
 mpicc.mpich -O2 -o "$work/mpich" "$here/mpi/rma.c"
 mpicc.openmpi -O2 -o "$work/openmpi" "$here/mpi/rma.c"
-(cd "$top" && go build -o "$work/xdprma" ./cmd/xdprma && go build -o "$work/peers" ./bench/peers)
+(cd "$top" && go build -o "$work/xdprma" ./cmd/xdprma && go build -o "$work/peers" ./cmd/peers)
 
 # inside LIBRARY TEST COMMAND runs a launcher in the first namespace. Its processes
 # have a pid namespace, in which they end with it, and shared memory, of their own.
