@@ -35,7 +35,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated check test race soak fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
+.PHONY: help build generate check-generated check-api check test race soak fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -111,6 +111,9 @@ other-go: go ## vet, and the short tests of pure packages, rma and comm, with OT
 
 generate: go clang ## compile the BPF programs; the objects are committed
 	$(GO) generate ./bpf/...
+
+check-api: go ## compare the exported API with that of the last version; what is incompatible has to be in CHANGELOG.md
+	@tool=$$($(TOOL) apidiff) && $(GO) run ./internal/lab/apicheck "$$tool"
 
 check-generated: go clang ## fail if the committed BPF objects are not what the sources give
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \

@@ -46,13 +46,24 @@ func usageError(format string, args ...any) error {
 
 // commands are the constructors of the subcommands; each file of a subcommand
 // adds its own.
-var commands = []func() *cli.Command{runCommand, infoCommand, perfCommand, perfRankCommand}
+var commands = []func() *cli.Command{runCommand, infoCommand, perfCommand, perfRankCommand, manCommand}
+
+const completionDescription = `For the present shell, or in the shell's start-up file:
+  bash  source <(xdprma completion bash); this takes the package bash-completion
+  zsh   source <(xdprma completion zsh)
+  fish  xdprma completion fish | source`
 
 func main() {
 	app := &cli.Command{
-		Name:           "xdprma",
-		Usage:          "one-sided communication over AF_XDP: start jobs and inspect machines",
-		Version:        version(),
+		Name:                  "xdprma",
+		Usage:                 "one-sided communication over AF_XDP: start jobs and inspect machines",
+		Version:               version(),
+		EnableShellCompletion: true,
+		ConfigureShellCompletionCommand: func(c *cli.Command) {
+			c.Hidden = false
+			c.Usage = "print a script by which a shell completes commands and flags"
+			c.Description = completionDescription
+		},
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main does it
 		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
 			return &exitError{statusUsage, explained(err)}

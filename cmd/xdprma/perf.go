@@ -69,10 +69,10 @@ const perfFloor, perfCosts = "floor", "costs"
 func perfCommand() *cli.Command {
 	var list, costs strings.Builder
 	for _, t := range perf.Tests {
-		fmt.Fprintf(&list, "  %-25s%s\n", t.Name, t.About)
+		fmt.Fprintf(&list, "  %-26s%s\n", t.Name, t.About)
 	}
 	for _, c := range perf.Costs {
-		fmt.Fprintf(&costs, "  %-25s%s\n", c.Kind, c.About)
+		fmt.Fprintf(&costs, "  %-26s%s\n", c.Kind, c.About)
 	}
 	return &cli.Command{
 		Name:        "perf",
@@ -94,6 +94,12 @@ func perfCommand() *cli.Command {
 			&cli.StringFlag{Name: "save", Usage: "write these objects into this `file` as well as the tables"},
 			&cli.StringFlag{Name: "plot", Usage: "draw latency and bandwidth against size into this SVG `file`"},
 			&cli.StringFlag{Name: "cpuprofile", Hidden: true, Usage: "write the processor profiles of the ranks to this `file` with the rank appended"},
+		},
+		ShellComplete: func(ctx context.Context, c *cli.Command) {
+			cli.DefaultCompleteWithFlags(ctx, c)
+			for _, t := range perf.Tests {
+				fmt.Fprintf(c.Root().Writer, "%s:%s\n", t.Name, t.About)
+			}
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			o, err := parsePerf(c)
