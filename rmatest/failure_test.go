@@ -82,6 +82,14 @@ func TestFailures(t *testing.T) {
 			}
 			barrier(t, node)
 		}, []string{"rank 2: the sum is 7"}},
+		"consequence": {func(t *rmatest.T, node *rma.Node) {
+			if node.Rank() == 1 {
+				t.Fatal("the cause")
+			}
+			<-t.Context().Done()
+			t.Error("a consequence")
+			t.Fail()
+		}, []string{"rank 1: the cause"}},
 		"all fatal": {func(t *rmatest.T, node *rma.Node) { t.Fatal("the same") }, []string{": the same"}},
 		"panic": {func(t *rmatest.T, node *rma.Node) {
 			if node.Rank() == 1 {
@@ -280,15 +288,18 @@ func TestStop(t *testing.T) {
 func TestStoppedForGood(t *testing.T) {
 	t.Parallel()
 	var net rmatest.Network
+	stopped := make(chan struct{})
 	rmatest.Run(t, 2, func(t *rmatest.T, node *rma.Node) {
 		barrier(t, node)
 		if node.Rank() == 0 {
 			net.Stop(1)
+			close(stopped)
 			if err := node.World().Barrier(t.Context()); !errors.Is(err, rma.ErrProcFailed) {
 				t.Errorf("%v, want class process failed", err)
 			}
 			net.Resume(1)
 		} else {
+			<-stopped
 			_ = node.World().Barrier(t.Context())
 		}
 	}, &net, rmatest.Limits(comm.Limits{DeadAfter: 2 * time.Second}))

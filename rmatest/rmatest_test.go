@@ -1,6 +1,7 @@
 package rmatest_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -44,4 +45,45 @@ func BenchmarkFourRanks(b *testing.B) {
 
 func TestFaults(t *testing.T) {
 	rmatest.Run(t, 4, count, &rmatest.Network{Loss: 0.1, Duplication: 0.1, Reordering: 0.2, Delay: 100 * time.Microsecond})
+}
+
+// A job opens files for its rendezvous, and for memory that ranks share, and closes them.
+func TestNoFileIsLeft(t *testing.T) {
+	files := func() int {
+		t.Helper()
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	rmatest.Run(t, 4, count) // the runtime's poller has files of its own from now on
+	before := files()
+	rmatest.Run(t, 4, count, rmatest.Hosts(1), rmatest.Unchecked())
+	if after := files(); after != before {
+		t.Errorf("%d files are open, and %d were", after, before)
+	}
+}
+
+// Ranks of one host load and store each other's memory.
+func TestSharedMemory(t *testing.T) {
+	rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
+		ctx := t.Context()
+		host, err := node.World().SplitHost(ctx, 0)
+		t.Must(err)
+		if host.Size() != 2 {
+			t.Fatalf("%d ranks share the host of rank %d, want 2", host.Size(), node.Rank())
+		}
+		win, err := rma.AllocateShared(ctx, host, 8, 8, nil)
+		t.Must(err)
+		rma.Slice[int64](win.Memory())[0] = int64(node.Rank())
+		t.Must(win.Fence(ctx, 0))
+		other, err := win.SharedQuery(1 - host.Rank())
+		t.Must(err)
+		if got := rma.Slice[int64](other.Memory)[0]; got != int64(node.Rank()^1) {
+			t.Errorf("found %d", got)
+		}
+		t.Must(win.Fence(ctx, 0))
+		t.Must(win.Free(ctx))
+	}, rmatest.Hosts(2))
 }
