@@ -7,13 +7,15 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
 // joinAs joins as a rank, until the test ends.
-func joinAs(ctx context.Context, t *testing.T, place comm.Place) *comm.Job {
+func joinAs(ctx context.Context, t *testing.T, place bootstrap.Config) *comm.Job {
 	t.Helper()
-	j, err := comm.Join(ctx, comm.Options{Place: place, Limits: soon})
+	j, err := comm.Join(ctx, job.Config{Place: place, Limits: soon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,14 +10,16 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestMessagesAllocateNothing counts the allocations of messages to and fro, at both ranks
 // together, for they are one process here.
 func TestMessagesAllocateNothing(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	ctx, cancel := context.WithCancel(ctx)
 	echoed := make(chan error)
 	go func() { // rank 1
@@ -51,9 +53,9 @@ func TestMessagesAllocateNothing(t *testing.T) {
 			return err
 		},
 		"buffers": func() error {
-			err := w.SendBuffer(ctx, comm.Of(out), 1, 1)
+			err := w.SendBuffer(ctx, buffer.Of(out), 1, 1)
 			if err == nil {
-				_, err = w.RecvBuffer(ctx, comm.Of(in), 1, 2)
+				_, err = w.RecvBuffer(ctx, buffer.Of(in), 1, 2)
 			}
 			return err
 		},
@@ -81,7 +83,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 
 // TestCollectivesAllocateNothing does the same for collectives.
 func TestCollectivesAllocateNothing(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	turn := func(j *comm.Job, in, out, all []int64) error {
 		w := j.World()
 		return errors.Join(w.Barrier(ctx), comm.Bcast(ctx, w, in, 0), comm.Allreduce(ctx, w, in, out, datatype.Sum),

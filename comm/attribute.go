@@ -33,8 +33,8 @@ func NewKeyval[T any](copied func(c *Comm, value T) (copy T, ok bool, err error)
 }
 
 // Set caches value with c (MPI_Comm_set_attr). It replaces a former value, once the
-// key's callback has deleted that. Classes: Other if the callback fails: then
-// the former value stays; Comm after Comm.Free.
+// key's callback has deleted that. Classes: ErrOther if the callback fails: then
+// the former value stays; ErrComm after Comm.Free.
 func (k *Keyval[T]) Set(c *Comm, value T) (err error) {
 	defer c.handle(context.Background(), &err)
 	if c.freed.Load() {
@@ -53,7 +53,7 @@ func (k *Keyval[T]) Get(c *Comm) (value T, ok bool) {
 }
 
 // Delete removes the value that is cached with c, if there is one
-// (MPI_Comm_delete_attr). Class: Other if the key's callback fails: then the value
+// (MPI_Comm_delete_attr). Class: ErrOther if the key's callback fails: then the value
 // stays.
 func (k *Keyval[T]) Delete(c *Comm) (err error) {
 	defer c.handle(context.Background(), &err)

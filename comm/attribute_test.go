@@ -8,10 +8,11 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 func TestKeyval(t *testing.T) {
-	_, jobs := join(t, 1, comm.Limits{})
+	_, jobs := join(t, 1, userspace.Limits{})
 	c := jobs[0].World()
 	fail := errors.New("it will not go")
 	var gone []int
@@ -57,7 +58,7 @@ func TestKeyval(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	_, jobs := join(t, 1, comm.Limits{})
+	_, jobs := join(t, 1, userspace.Limits{})
 	c := jobs[0].World()
 	if c.Name() != "MPI_COMM_WORLD" {
 		t.Errorf("the world is called %q", c.Name())
@@ -70,7 +71,7 @@ func TestNames(t *testing.T) {
 // TestDupFails has the callbacks of a duplicate fail at one rank: no rank gets one, and
 // what the others have copied is deleted.
 func TestDupFails(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{})
+	ctx, jobs := join(t, 3, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w, bad, deleted := j.World(), j.Rank() == 1, 0
 		k := comm.NewKeyval(func(_ *comm.Comm, n int) (int, bool, error) {

@@ -8,44 +8,6 @@ import (
 	"github.com/xdprma/xdprma/mpierr"
 )
 
-// carry steps m until it is over. It fails if the job is closed meanwhile; whatever else
-// goes wrong, m knows.
-func (j *Job) carry(ctx context.Context, m collective.Machine) error {
-	p := j.poller
-	if err := ctx.Err(); err != nil {
-		m.GiveUp(err)
-	}
-	e := p.Lock()
-	for {
-		if p.Closed() {
-			m.Drop(e)
-			p.Unlock()
-			return errClosed
-		}
-		var err error
-		switch m.Step(e) {
-		case collective.Done:
-			p.Unlock()
-			return nil
-		case collective.Work:
-			p.UnlockQuiet()
-			m.Work()
-		case collective.Wait:
-			err = p.WaitLocked(ctx, m)
-		case collective.Last:
-			if err = p.WaitLocked(ctx, m); err == nil {
-				return nil
-			}
-		case collective.Finish:
-			_ = p.WaitLocked(context.Background(), m) // it fails if the job is closed
-		}
-		if err != nil {
-			m.GiveUp(err)
-		}
-		e = p.Lock()
-	}
-}
-
 // takeTurn waits until this rank is in no collective of c.
 func (c *Comm) takeTurn(ctx context.Context, op string) error {
 	select {
@@ -58,7 +20,7 @@ func (c *Comm) takeTurn(ctx context.Context, op string) error {
 		return nil
 	case <-ctx.Done():
 		err := c.named(op, mpierr.NoRank, ctx.Err())
-		c.job.inEngine(func(e *engine.Engine) { c.members.Break(e, c.members.Context, err) }) // the others wait
+		c.job.InEngine(func(e *engine.Engine) { c.members.Break(e, c.members.Context, err) }) // the others wait
 		return err
 	}
 }
@@ -76,11 +38,11 @@ func (c *Comm) inTurn(ctx context.Context, op string, begin func(*collective.Com
 	if c.freed.Load() {
 		k.Refuse(errFreed(op))
 	}
-	if err := c.job.carry(ctx, k); err != nil {
+	if err := c.job.Carry(ctx, k); err != nil {
 		return c.named(op, mpierr.NoRank, err)
 	}
 	switch err := k.Err(); {
-	case err != nil && c.job.closed():
+	case err != nil && c.job.Closed():
 		return c.named(op, mpierr.NoRank, err)
 	case err != nil:
 		return err
@@ -99,7 +61,7 @@ func (c *Comm) collective(ctx context.Context, op string, begin func(*collective
 // Barrier blocks until every rank of the communicator has called it (MPI_Barrier), or
 // ctx is done. It takes one message a rank in each of log2(Size) rounds. Stores of other
 // ranks before their call are visible after it. If a member fails or gives up, the
-// others get the class ProcFailed.
+// others get the class ErrProcFailed.
 func (c *Comm) Barrier(ctx context.Context) error {
 	return c.collective(ctx, "barrier", (*collective.Comm).Barrier)
 }

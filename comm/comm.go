@@ -1,10 +1,71 @@
+// Package comm holds groups and communicators and what their ranks do together:
+// collectives, and messages between two ranks. The ranks of a job come from rma.Join, and
+// the communicator of all of them from rma.Node.World.
+//
+// Functions such as Send and Bcast take slices of elements with a predefined datatype,
+// and go without a copy. Methods such as SendBuffer and BcastBuffer take a Buffer: memory
+// that a derived datatype describes, or Go structs, whose data is packed on the way.
+//
+// # Messages
+//
+// Send, Recv and their relatives are point-to-point communication (chapter 3 of the
+// standard). A receive matches a message of the same communicator with the source and
+// the tag that it asks for. Messages of one rank to another on a communicator are
+// matched in the order sent, and receives in the order posted. A message of up to 8 KiB
+// leaves with the send; a longer one stays in the sender's memory until a receive
+// matches it, so a blocking send may wait for the receive, as the standard's does. Each
+// rank keeps a bounded number of messages that it has not asked for: beyond, the senders
+// wait. Progress is the library's, whatever the program does.
+//
+// They fail with these classes: ErrRank and ErrTag for an invalid rank or tag; ErrComm after
+// Comm.Free; ErrTruncate if a message is longer than the memory for it; ErrProcFailed if the
+// other rank has failed, has left the job, or a collective has broken the communicator;
+// ErrTimeout, with the error of ctx, if that ends; ErrClosed after rma.Node.Close. A receive from
+// AnySource fails if any member has failed, since that member might have sent the
+// message, or if all others have left. A message that is there already can be received
+// in any case.
+//
+// # Collectives
+//
+// All ranks of a communicator call them in the same order, one after the other, with
+// slices of the same length. A rank that sees another length gets class ErrCount. They
+// block until this rank has its part. If a member fails or gives up, or its ctx ends,
+// the others get the class ErrProcFailed, and the communicator is broken: so are its later
+// collectives.
+//
+// # After a failure
+//
+// A rank of another build, which speaks another version of the frames, counts as failed
+// from the first call on that needs it. In the error of that, errors.Is finds the class
+// ErrUnsupported too.
+//
+// The survivors of a communicator c go on with one of their own:
+//
+//	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
+//		for {
+//			d, err := c.CreateGroup(ctx, c.Group().Difference(c.Failed()), tag)
+//			if !errors.Is(err, comm.ErrProcFailed) {
+//				return d, err
+//			}
+//		}
+//	}
+//
+// All survivors must call CreateGroup, so all must learn of the failure. A collective
+// tells them, even one that this rank only begins and gives up. They need not know of the
+// same failures: Failed may be empty at first. A member that lives and does not call is
+// waited for until ctx ends. If other ranks fail meanwhile, or later, the survivors call
+// CreateGroup again. They call it on c and not on the communicator that it returned,
+// because some may not have that one. Windows on c go on serving calls that need no
+// failed member. New windows are made on the new communicator.
 package comm
 
 import (
-	"net"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
+	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/inside"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
@@ -16,7 +77,7 @@ import (
 // be it because its context ended, the communicator is broken: that collective or
 // the next one fails at every member, so that none waits for one that has given up.
 type Comm struct {
-	job *Job
+	job *job.Job
 
 	errhandler atomic.Pointer[Errhandler]
 	name       atomic.Pointer[string]
@@ -27,23 +88,30 @@ type Comm struct {
 	members collective.Comm // carries collectives out; its turn and what goes on belong to whom busy lets in
 }
 
-func newComm(j *Job, context uint32, group []int) *Comm {
-	return commOf(j, collective.New(context, group, j.rank, j.size))
+func newComm(j *job.Job, context uint32, group []int) *Comm {
+	return commOf(j, collective.New(context, group, j.Rank(), j.Size()))
 }
 
-func commOf(j *Job, members collective.Comm) *Comm {
-	e := j.poller.Lock()
+func commOf(j *job.Job, members collective.Comm) *Comm {
+	e := j.Poller().Lock()
 	e.OpenContext(members.Context, members.Group)
-	j.poller.Unlock()
+	j.Poller().Unlock()
 	return &Comm{job: j, busy: make(chan struct{}, 1), members: members}
 }
 
-// ForWindow returns communicators of the same ranks for the messages of the window with
-// the given id. Their messages are apart from those of c, so that the window's
-// collectives and the program's do not disturb each other. The second communicator is
-// for calls that have to work even if a collective on the first was given up. Both are
-// nil if WindowID cannot have returned id.
-func (c *Comm) ForWindow(id uint32) (inner, ending *Comm) {
+func init() {
+	inside.World = func(j *job.Job) any { return newComm(j, collective.WorldContext, nil) }
+	inside.Job = func(c any) *job.Job { return c.(*Comm).job }
+	inside.ForWindow = func(c any, id uint32) (inner, ending any) { return c.(*Comm).forWindow(id) }
+	inside.Break = func(c, other any, err error) { c.(*Comm).breakWith(other.(*Comm), err) }
+	inside.Quiet = quiet
+	inside.Request = func(p *device.Poller, cond device.Condition, finish func() error) any {
+		return newRequest(p, cond, finish)
+	}
+}
+
+// forWindow is inside.ForWindow.
+func (c *Comm) forWindow(id uint32) (inner, ending *Comm) {
 	if id == 0 || id >= collective.SecondContext {
 		return nil, nil
 	}
@@ -67,9 +135,6 @@ func (c *Comm) Rank() int { return c.members.Rank }
 // Size returns the number of ranks in the communicator.
 func (c *Comm) Size() int { return c.members.Size }
 
-// Job returns the job that the communicator belongs to.
-func (c *Comm) Job() *Job { return c.job }
-
 // WorldRank returns the rank in the job of a rank of the communicator.
 func (c *Comm) WorldRank(rank int) int { return c.members.WorldRank(rank) }
 
@@ -77,33 +142,19 @@ func (c *Comm) WorldRank(rank int) int { return c.members.WorldRank(rank) }
 // is none of its.
 func (c *Comm) rankOf(world int) int { return c.members.RankOf(world) }
 
-var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
-
 // named returns err, which comes from the job, as the error of call op on c. Where it
 // concerns no rank itself, it is at the given one, which the call waits for. Once Job.Close
 // was called, that is what has ended the call.
 func (c *Comm) named(op string, rank int, err error) *mpierr.Error {
-	if c.job.closed() {
-		err = errClosed
+	if c.job.Closed() {
+		err = job.ErrClosed
 	}
 	return c.members.Named(op, rank, err)
 }
 
-// Break has c's collectives, and messages that are not there yet, fail at every member,
-// as a failed collective does: this rank has failed with err, of a call on another
-// communicator, and does not use c. It is for calls that make a communicator which others
-// may have then.
-func (c *Comm) Break(other *Comm, err error) {
-	c.job.inEngine(func(e *engine.Engine) {
+// breakWith is inside.Break.
+func (c *Comm) breakWith(other *Comm, err error) {
+	c.job.InEngine(func(e *engine.Engine) {
 		other.members.Renounce(e, &collective.Part{Context: c.members.Context, Group: c.members.Group}, err)
 	})
-}
-
-// inEngine has f use the engine, unless the job is closed.
-func (j *Job) inEngine(f func(e *engine.Engine)) {
-	e := j.poller.Lock()
-	defer j.poller.Unlock()
-	if !j.poller.Closed() {
-		f(e)
-	}
 }

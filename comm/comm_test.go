@@ -15,16 +15,18 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // soon is when a silent rank counts as dead in these tests. A few frames are
 // enough for them.
-var soon = comm.Limits{DeadAfter: 2 * time.Second, TxFrames: 64, RxFrames: 64}
+var soon = userspace.Limits{DeadAfter: 2 * time.Second, TxFrames: 64, RxFrames: 64}
 
 // serve returns the places of a job's ranks and the server of their rendezvous, which end
 // with the test, and a context for what the test waits for.
-func serve(t testing.TB, size int) (context.Context, []comm.Place, *bootstrap.Server) {
+func serve(t testing.TB, size int) (context.Context, []bootstrap.Config, *bootstrap.Server) {
 	t.Helper()
 	places, server, err := testjob.Serve(size)
 	if err != nil {
@@ -37,7 +39,7 @@ func serve(t testing.TB, size int) (context.Context, []comm.Place, *bootstrap.Se
 }
 
 // join returns the ranks of a job, all in this process.
-func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.Job) {
+func join(t testing.TB, size int, limits userspace.Limits) (context.Context, []*comm.Job) {
 	t.Helper()
 	ctx, places, _ := serve(t, size)
 	jobs := make([]*comm.Job, size)
@@ -50,7 +52,7 @@ func join(t testing.TB, size int, limits comm.Limits) (context.Context, []*comm.
 		})
 	})
 	for rank := range size {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: limits})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Limits: limits})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,12 +83,12 @@ func TestCollectives(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 7} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			// No sign of life helps a message along that was left lying.
-			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, DeadAfter: time.Hour})
+			ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, DeadAfter: time.Hour})
 			for _, length := range []int{0, 1, 1024, 1025, 5000} {
 				block := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank + 1)}, length) }
 				errs := each(jobs, func(j *comm.Job) error {
 					w := j.World()
-					if w.Rank() != j.Rank() || w.Size() != size || w.WorldRank(size-1) != size-1 || w.Job() != j {
+					if w.Rank() != j.Rank() || w.Size() != size || w.WorldRank(size-1) != size-1 {
 						return fmt.Errorf("rank %d of %d", w.Rank(), w.Size())
 					}
 					all, err := w.AllgatherBytes(ctx, block(j.Rank()))
@@ -122,7 +124,7 @@ func TestCollectives(t *testing.T) {
 // passed before the last one enters.
 func TestBarrierWaits(t *testing.T) {
 	const size = 4
-	ctx, jobs := join(t, size, comm.Limits{})
+	ctx, jobs := join(t, size, userspace.Limits{})
 	for last := range size {
 		passed := make(chan error, size)
 		for _, j := range jobs {
@@ -171,7 +173,7 @@ func TestDeadMember(t *testing.T) {
 
 // TestLeftMember closes a rank in good order. A barrier cannot succeed without it.
 func TestLeftMember(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{})
+	ctx, jobs := join(t, 3, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,7 @@ func TestLeftMember(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	for _, size := range []int{2, 5, 16} {
 		for _, met := range []bool{false, true} {
-			ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+			ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64})
 			if met { // the ranks have sessions with each other before
 				if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 					t.Fatal(err)
@@ -230,7 +232,7 @@ func TestGivenUp(t *testing.T) {
 }
 
 func TestTimedOut(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
 	_, err := jobs[0].World().AllgatherBytes(short, []byte{1})
@@ -242,7 +244,7 @@ func TestTimedOut(t *testing.T) {
 // TestBlocksDiffer passes blocks of different lengths, which is a mistake: it
 // fails everywhere.
 func TestBlocksDiffer(t *testing.T) {
-	ctx, jobs := join(t, 4, comm.Limits{})
+	ctx, jobs := join(t, 4, userspace.Limits{})
 	for rank, err := range each(jobs, func(j *comm.Job) error {
 		_, err := j.World().AllgatherBytes(ctx, make([]byte, 4+j.Rank()/3))
 		return err
@@ -254,7 +256,7 @@ func TestBlocksDiffer(t *testing.T) {
 }
 
 func TestBroadcastRoot(t *testing.T) {
-	ctx, jobs := join(t, 1, comm.Limits{})
+	ctx, jobs := join(t, 1, userspace.Limits{})
 	for _, root := range []int{-1, 1} {
 		c, err := jobs[0].World().Dup(ctx) // it breaks
 		if err != nil {
@@ -267,15 +269,15 @@ func TestBroadcastRoot(t *testing.T) {
 }
 
 func TestJoinRefused(t *testing.T) {
-	place := comm.Place{Size: 1}
-	for _, o := range []comm.Options{
+	place := bootstrap.Config{Size: 1}
+	for _, o := range []job.Config{
 		{},
-		{Place: comm.Place{Rank: 1, Size: 1}},
-		{Place: comm.Place{Rank: -1, Size: 1}},
-		{Place: comm.Place{Size: 2}},
-		{Place: place, Limits: comm.Limits{TxFrames: 31}},
-		{Place: place, Limits: comm.Limits{RxFrames: -1}},
-		{Place: place, Limits: comm.Limits{DeadAfter: -1}},
+		{Place: bootstrap.Config{Rank: 1, Size: 1}},
+		{Place: bootstrap.Config{Rank: -1, Size: 1}},
+		{Place: bootstrap.Config{Size: 2}},
+		{Place: place, Limits: userspace.Limits{TxFrames: 31}},
+		{Place: place, Limits: userspace.Limits{RxFrames: -1}},
+		{Place: place, Limits: userspace.Limits{DeadAfter: -1}},
 	} {
 		j, err := comm.Join(context.Background(), o)
 		if !errors.Is(err, mpierr.Arg) {
@@ -290,9 +292,9 @@ func TestJoinRefused(t *testing.T) {
 // TestBarePlaces joins ranks that know nothing of the network but the rendezvous.
 func TestBarePlaces(t *testing.T) {
 	ctx, places, _ := serve(t, 3)
-	for rank, err := range each(places, func(p comm.Place) error {
+	for rank, err := range each(places, func(p bootstrap.Config) error {
 		p.Transport, p.Address = "", netip.Addr{}
-		j, err := comm.Join(ctx, comm.Options{Place: p})
+		j, err := comm.Join(ctx, job.Config{Place: p})
 		if err != nil {
 			return err
 		}
@@ -306,7 +308,7 @@ func TestBarePlaces(t *testing.T) {
 
 // TestCloseTogether closes a job from many goroutines: none returns before it is closed.
 func TestCloseTogether(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	closers := make([]int, 8)
 	if err := errors.Join(each(closers, func(int) error {
 		if err := jobs[0].Close(); err != nil {
@@ -322,7 +324,7 @@ func TestCloseTogether(t *testing.T) {
 }
 
 func TestClosedJob(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	waiting := make(chan error)
 	go func() { waiting <- jobs[0].World().Barrier(ctx) }()
 	for range 2 {

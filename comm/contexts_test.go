@@ -7,17 +7,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestDupAtOnce duplicates several communicators of a rank at the same time: no
 // message of one is received on another.
 func TestDupAtOnce(t *testing.T) {
 	const comms = 8
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		from := make([]*comm.Comm, comms)
 		for i := range from {
@@ -71,7 +73,7 @@ func TestDupAtOnce(t *testing.T) {
 // TestBrokenElsewhere gives up a collective on a communicator of some ranks: the others,
 // which learn of it, have made theirs in the same way and are not concerned.
 func TestBrokenElsewhere(t *testing.T) {
-	ctx, jobs := join(t, 4, comm.Limits{})
+	ctx, jobs := join(t, 4, userspace.Limits{})
 	halves := make([]*comm.Comm, len(jobs))
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		half, err := j.World().Split(ctx, j.Rank()/2, 0)
@@ -101,11 +103,11 @@ func TestBrokenElsewhere(t *testing.T) {
 
 // TestRootAtOneRank passes a root that is no rank at one member: the others are told.
 func TestRootAtOneRank(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64})
+	ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64})
 	for name, call := range map[string]func(c *comm.Comm, root int) error{
 		"bcast":     func(c *comm.Comm, root int) error { return comm.Bcast(ctx, c, make([]int64, 4), root) },
 		"broadcast": func(c *comm.Comm, root int) error { return fails(c.BcastBytes(ctx, make([]byte, 4), root)) },
-		"buffer":    func(c *comm.Comm, root int) error { return c.BcastBuffer(ctx, comm.Of(make([]int64, 4)), root) },
+		"buffer":    func(c *comm.Comm, root int) error { return c.BcastBuffer(ctx, buffer.Of(make([]int64, 4)), root) },
 		"reduce": func(c *comm.Comm, root int) error {
 			return comm.Reduce(ctx, c, make([]int64, 4), make([]int64, 4), datatype.Sum, root)
 		},
@@ -142,7 +144,7 @@ func TestRootAtOneRank(t *testing.T) {
 // TestEndedContextSendsNothing calls a barrier with a context that has ended: the other
 // rank does not take that for its part, and is told.
 func TestEndedContextSendsNothing(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +161,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 // TestBusyContextEnds calls a collective while another goroutine is in one on the same
 // communicator, and ends its context: both end, at every member.
 func TestBusyContextEnds(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	w := jobs[0].World()
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 		t.Fatal(err)

@@ -34,9 +34,9 @@ func (c *Comm) split(ctx context.Context, op string, color, key int, prepare fun
 	}
 	defer c.endTurn()
 	var d *Comm
-	s := c.members.Split(op, c.job.contextID(), color, key)
+	s := c.members.Split(op, c.job.Contexts.Next(), color, key)
 	s.Prepare = func(p *collective.Part) error {
-		d = c.made(collective.New(p.Context, p.Group, c.job.rank, c.job.size))
+		d = c.made(collective.New(p.Context, p.Group, c.job.Rank(), c.job.Size()))
 		if prepare == nil {
 			return nil
 		}
@@ -47,7 +47,7 @@ func (c *Comm) split(ctx context.Context, op string, color, key int, prepare fun
 	if c.freed.Load() {
 		s.Refuse(errFreed(op))
 	}
-	if err := c.job.carry(ctx, s); err != nil {
+	if err := c.job.Carry(ctx, s); err != nil {
 		return nil, c.named(op, mpierr.NoRank, err)
 	}
 	if _, err := s.Result(); err != nil {
@@ -66,7 +66,7 @@ func (c *Comm) made(members collective.Comm) *Comm {
 // Dup returns a communicator of the same ranks whose messages are apart from c's
 // (MPI_Comm_dup). It is collective over c and blocks as Barrier does. The new
 // communicator has c's error handler, and the attributes that their keys' copy functions
-// keep. Class Other if a copy function fails: then Dup fails at every member.
+// keep. Class ErrOther if a copy function fails: then Dup fails at every member.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	var made *Comm
@@ -84,11 +84,11 @@ func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 // group's order. It returns nil to a process outside the group (MPI_Comm_create). It is
 // collective over c and blocks as Barrier does. All members of a group pass it; groups
 // without a common member may be passed at once, and each gets a communicator of its
-// own. Class Arg at every member of a group that has a process outside c, or that not
+// own. Class ErrArg at every member of a group that has a process outside c, or that not
 // all of its members have passed, and at whoever passes the former.
 func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
-	rank, color := g.find(c.job.rank), g.color()
+	rank, color := g.find(c.job.Rank()), g.color()
 	if rank == Undefined {
 		color = Undefined
 	}
@@ -121,11 +121,11 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 
 // Free ends this rank's use of c (MPI_Comm_free): the delete functions of its
 // attributes run. It is local and does not block. Requests that have begun and windows
-// that were created on c go on; calls on c fail with class Comm, except those that
+// that were created on c go on; calls on c fail with class ErrComm, except those that
 // only look at it. Messages on c that no receive has been begun for are dropped, be they
 // here or still to come, and their sends complete. Communicators that others are creating
-// with CreateGroup are not disturbed, unless they wait for this rank to call it. Classes: Arg for the world
-// communicator, which cannot be freed; Comm the second time; Other if a callback failed:
+// with CreateGroup are not disturbed, unless they wait for this rank to call it. Classes: ErrArg for the world
+// communicator, which cannot be freed; ErrComm the second time; ErrOther if a callback failed:
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
@@ -135,13 +135,13 @@ func (c *Comm) Free() (err error) {
 	if c.freed.Swap(true) {
 		return errFreed("comm free")
 	}
-	e := c.job.poller.Lock()
-	if !c.job.poller.Closed() {
+	e := c.job.Poller().Lock()
+	if !c.job.Poller().Closed() {
 		e.FreeContext(c.members.Context)
 		e.FreeContext(c.members.Context | collective.SecondContext) // of which others need nothing from this rank
 		e.Tick()
 	}
-	c.job.poller.Unlock()
+	c.job.Poller().Unlock()
 	return callbackError("comm free", c.attributes.Clear(c))
 }
 

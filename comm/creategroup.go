@@ -22,44 +22,44 @@ const createGroup = "comm create_group"
 // handler and no attributes.
 //
 // If a member of g is known to have failed (see Failed), or does so meanwhile, the call
-// fails at all with class ProcFailed, which names it. If two members that others hear
+// fails at all with class ErrProcFailed, which names it. If two members that others hear
 // have lost each other, it names one of them, with which the others part. Whoever is
 // told of a failure by another first listens for the rank itself, for up to
 // Limits.DeadAfter. If ctx ends at a member, or the member frees c, that member gets the
-// class Timeout, or Comm. The others get ProcFailed, which names the member; if they
+// class ErrTimeout, or ErrComm. The others get ErrProcFailed, which names the member; if they
 // have their communicator already, they find it broken. A member that never calls is
-// waited for until ctx ends. Other classes: Group if g has processes outside c, or not
-// this one; Tag; NoMem if there are no more communicators to be had; Closed.
+// waited for until ctx ends. Other classes: ErrGroup if g has processes outside c, or not
+// this one; ErrTag; ErrNoMem if there are no more communicators to be had; ErrClosed.
 func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	if err := c.checkTag(createGroup, tag); err != nil {
 		return nil, err
 	}
 	for _, w := range g.world {
-		if w >= c.job.size || c.rankOf(w) < 0 {
+		if w >= c.job.Size() || c.rankOf(w) < 0 {
 			return nil, mpierr.New(createGroup, mpierr.Group, mpierr.NoRank, "the group has processes that are not in the communicator")
 		}
 	}
-	if g.find(c.job.rank) == Undefined {
+	if g.find(c.job.Rank()) == Undefined {
 		return nil, mpierr.New(createGroup, mpierr.Group, mpierr.NoRank, "this process is not in the group: only its members call")
 	}
 	k := c.members.CreateGroup(g.world, tag, c.idFor(g))
-	if err := c.job.carry(ctx, k); err != nil {
+	if err := c.job.Carry(ctx, k); err != nil {
 		return nil, c.named(createGroup, mpierr.NoRank, err)
 	}
 	p, err := k.Result()
 	if err != nil {
 		return nil, err
 	}
-	return c.made(p.Made(c.job.rank, c.job.size)), nil
+	return c.made(p.Made(c.job.Rank(), c.job.Size())), nil
 }
 
 // idFor returns the id that the lowest rank of g, if it is this one, gives a communicator.
 func (c *Comm) idFor(g Group) uint32 {
-	if slices.Min(g.world) != c.job.rank {
+	if slices.Min(g.world) != c.job.Rank() {
 		return 0
 	}
-	return c.job.contextID()
+	return c.job.Contexts.Next()
 }
 
 // Failed returns the group of c's processes that this rank knows to have failed, or to
@@ -74,7 +74,7 @@ func (c *Comm) idFor(g Group) uint32 {
 // one. A rank that the others have parted with, because it and another had lost each other,
 // finds that they have failed.
 func (c *Comm) Failed() Group {
-	e := c.job.poller.Lock()
-	defer c.job.poller.UnlockQuiet()
+	e := c.job.Poller().Lock()
+	defer c.job.Poller().UnlockQuiet()
 	return c.Group().filter(e.Gone)
 }

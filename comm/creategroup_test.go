@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // survive creates a communicator of those that are left of c, as the package's comment says.
@@ -45,7 +47,7 @@ func uses(ctx context.Context, d *comm.Comm) error {
 	}
 	return errors.Join(
 		w.Fence(ctx, 0),
-		w.Accumulate(rma.Of(mine), 0, rma.At(0), rma.Sum),
+		w.Accumulate(buffer.Of(mine), 0, rma.At(0), rma.Sum),
 		w.Fence(ctx, 0),
 		func() error {
 			if got := rma.Slice[int64](w.Memory())[0]; d.Rank() == 0 && got != want {
@@ -220,7 +222,7 @@ func TestCreateGroupGivenUp(t *testing.T) {
 			}
 			for _, e := range endings {
 				// No sign of life, or death, helps along.
-				ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+				ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 				gone := make(chan bool)
 				if err := errors.Join(each(jobs, func(j *comm.Job) error {
 					w := j.World()
@@ -265,7 +267,7 @@ func TestCreateGroupGivenUp(t *testing.T) {
 // TestCreateGroupRaces ends the contexts of members at about the time when the call ends:
 // whoever has the communicator, nobody waits in it for others that do not.
 func TestCreateGroupRaces(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+	ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 	rounds, made := 300, make([]int, 3)
 	if testing.Short() {
 		rounds = 50
@@ -309,7 +311,7 @@ func TestCreateGroupRaces(t *testing.T) {
 // the communicator is broken.
 func TestCreateGroups(t *testing.T) {
 	const size = 4
-	ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+	ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		c, err := j.World().Dup(ctx)
 		if err != nil {
@@ -376,7 +378,7 @@ func TestCreateGroups(t *testing.T) {
 // TestCreateGroupFrees has each rank free the communicator as soon as it has its new one,
 // or if it is not in the group: the others get theirs.
 func TestCreateGroupFrees(t *testing.T) {
-	ctx, jobs := join(t, 4, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+	ctx, jobs := join(t, 4, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		for n := range 50 {
 			c, err := j.World().Dup(ctx)
@@ -412,7 +414,7 @@ func TestCreateGroupFrees(t *testing.T) {
 // TestCreateGroupLeft has a member leave the job in good order: it is as absent as one that
 // failed.
 func TestCreateGroupLeft(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+	ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		if err := j.World().Barrier(ctx); err != nil {
 			return err
@@ -432,7 +434,7 @@ func TestCreateGroupLeft(t *testing.T) {
 
 // TestCreateGroupRefused passes groups and tags that are none.
 func TestCreateGroupRefused(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
 		own, err := w.Split(ctx, w.Rank(), 0)
@@ -508,7 +510,7 @@ func TestCreateGroupHalf(t *testing.T) {
 func TestCreateGroupSpreads(t *testing.T) {
 	for knows := range 4 {
 		left := (knows + 1) % 4
-		ctx, jobs := join(t, 4, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		ctx, jobs := join(t, 4, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 		if err := errors.Join(each(without(jobs, (knows+2)%4, (knows+3)%4), func(j *comm.Job) error {
 			one := make([]byte, 1)
 			if j.Rank() == left {

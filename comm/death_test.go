@@ -11,6 +11,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -134,7 +135,7 @@ func TestLaterLifeIsNoMember(t *testing.T) {
 	ctx, places, _ := serve(t, 3)
 	var jobs []*comm.Job
 	begin := func(rank int) *comm.Job {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
 		if err != nil {
 			t.Fatal(err)
 		}

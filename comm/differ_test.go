@@ -14,13 +14,14 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestOneLengthDiffers has one rank pass a slice of another length to the collectives that
 // have no root: everybody is told, in that call or the next one.
 func TestOneLengthDiffers(t *testing.T) {
 	for _, size := range testenv.Cases([]int{3, 6}, 2, 5) {
-		ctx, jobs := join(t, size, comm.Limits{})
+		ctx, jobs := join(t, size, userspace.Limits{})
 		for odd := range size {
 			for _, n := range [][2]int{{0, 1}, {1, 0}, {3, 4000}, {4000, 3}, {900, 1100}} {
 				for _, gathers := range []bool{false, true} {
@@ -60,7 +61,7 @@ func TestSameBits(t *testing.T) {
 	special := []float64{0, math.Copysign(0, -1), math.NaN(), math.Float64frombits(0x7ff8_0000_0000_0123), math.Float64frombits(0xfff8_0000_0000_0456),
 		math.Inf(1), math.Inf(-1), 1e300, -1e300, 1e-300, 0.1, 0.3}
 	for _, size := range []int{1, 2, 3, 5, 6, 7, 8} {
-		ctx, jobs := join(t, size, comm.Limits{})
+		ctx, jobs := join(t, size, userspace.Limits{})
 		for _, n := range []int{1, 7, 1501} {
 			for _, op := range []datatype.Op{datatype.Sum, datatype.Prod, datatype.Max, datatype.Min} {
 				results, narrow := make([][]uint64, size), make([][]uint32, size)
@@ -95,7 +96,7 @@ func TestSameBits(t *testing.T) {
 // their memory again, and the communicators that were made after are not disturbed.
 func TestReductionsGivenUp(t *testing.T) {
 	const size = 5
-	ctx, jobs := join(t, size, comm.Limits{})
+	ctx, jobs := join(t, size, userspace.Limits{})
 	for round := range 24 {
 		n := []int{1, 2000, 30_000, 300_000}[round%4]
 		err := errors.Join(each(jobs, func(j *comm.Job) error {

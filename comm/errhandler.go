@@ -1,9 +1,6 @@
 package comm
 
-import (
-	"context"
-	"os"
-)
+import "context"
 
 // Errhandler is told the error of a call on a communicator, once, before the call
 // returns it (MPI_Comm_create_errhandler). It runs in the goroutine of the call and
@@ -39,32 +36,16 @@ func (c *Comm) CallErrhandler(err error) {
 	}
 }
 
-type innerKey struct{}
+type quietKey struct{}
 
-// Inner returns a context for calls on communicators that are part of another
-// call, whose own handler is told of errors: these do not tell theirs.
-func Inner(ctx context.Context) context.Context { return context.WithValue(ctx, innerKey{}, true) }
+// quiet is inside.Quiet.
+func quiet(ctx context.Context) context.Context { return context.WithValue(ctx, quietKey{}, true) }
 
 // handle tells c's handler of the error of an exported call, which starts with
 //
 //	defer c.handle(ctx, &err)
 func (c *Comm) handle(ctx context.Context, err *error) {
-	if *err != nil && ctx.Value(innerKey{}) == nil {
+	if *err != nil && ctx.Value(quietKey{}) == nil {
 		c.CallErrhandler(*err)
 	}
-}
-
-// Fatal logs an error with the given attributes and ends the process, or does
-// whatever Options.Exit says.
-func (j *Job) Fatal(err error, attributes ...any) {
-	j.log.Error("fatal error: the handler of errors is ErrorsAreFatal",
-		append([]any{"rank", j.rank, "error", err}, attributes...)...)
-	j.exit(1)
-}
-
-func (o *Options) exit() func(code int) {
-	if o.Exit == nil {
-		return os.Exit
-	}
-	return o.Exit
 }

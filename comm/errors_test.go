@@ -11,7 +11,9 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // ending is a way in which a context ends while a call waits.
@@ -46,7 +48,7 @@ func fails[T any](_ T, err error) error { return err }
 
 // TestContextEnds ends the context of every call that blocks.
 func TestContextEnds(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	one, two, long := make([]int64, 1), make([]int64, 2), make([]byte, 300_000)
 	for _, call := range []struct {
 		op   string
@@ -138,7 +140,7 @@ func TestContextEndsUnmet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	j, err := comm.Join(t.Context(), comm.Options{Place: places[0]})
+	j, err := comm.Join(t.Context(), job.Config{Place: places[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,7 @@ func TestContextEndsUnmet(t *testing.T) {
 	places[1].Rendezvous = "127.0.0.1:1" // nobody is there
 	for _, e := range endings {
 		short, cancel := e.begin(t.Context())
-		_, err := comm.Join(short, comm.Options{Place: places[1]})
+		_, err := comm.Join(short, job.Config{Place: places[1]})
 		if err := e.ended(err, "join", 1); err != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
@@ -60,7 +61,7 @@ func ExampleComm_SendBuffer() {
 				21, 22, 23, 24,
 				31, 32, 33, 34,
 			}
-			check(world.SendBuffer(ctx, comm.Typed(matrix[1:], 1, column), 1, 0))
+			check(world.SendBuffer(ctx, buffer.Typed(matrix[1:], 1, column), 1, 0))
 		} else {
 			row := make([]float64, rows)
 			_, err := comm.Recv(ctx, world, row, 0, 0)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestHalfAnExchange has one half of Sendrecv fail while nobody takes part in the other:
@@ -66,7 +68,7 @@ func TestIprobeTheDead(t *testing.T) {
 func TestGivenUpInTheMiddle(t *testing.T) {
 	const size, rounds = 4, 8
 	for round := range rounds {
-		ctx, jobs := join(t, size, comm.Limits{})
+		ctx, jobs := join(t, size, userspace.Limits{})
 		if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +100,7 @@ func TestGivenUpInTheMiddle(t *testing.T) {
 // MPI's calls do not wait for. They complete when it has.
 func TestRequestsAreLocal(t *testing.T) {
 	ctx, places, _ := serve(t, 2)
-	first, err := comm.Join(ctx, comm.Options{Place: places[0]})
+	first, err := comm.Join(ctx, job.Config{Place: places[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestRequestsAreLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := comm.Join(ctx, comm.Options{Place: places[1]})
+	second, err := comm.Join(ctx, job.Config{Place: places[1]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,8 @@ package comm
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"time"
 
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/link"
@@ -14,8 +13,8 @@ import (
 
 // LeadHalf is CreateGroup at the first of g, which lets only some go.
 func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
-	id := c.job.contextID()
-	k, p := c.members.CreateGroup(g.world, 0, id), c.job.poller
+	id := c.job.Contexts.Next()
+	k, p := c.members.CreateGroup(g.world, 0, id), c.job.Poller()
 	if k.Step(p.Lock()) != collective.Wait {
 		panic("the others have the id before they were told")
 	}
@@ -33,11 +32,11 @@ func (c *Comm) LeadHalf(ctx context.Context, g Group, some int) error {
 
 // SayLost tells a rank that this one has lost another, whatever the truth.
 func (c *Comm) SayLost(to, lost int) {
-	e := c.job.poller.Lock()
-	defer c.job.poller.Unlock()
+	e := c.job.Poller().Lock()
+	defer c.job.Poller().Unlock()
 	s := e.Session(to)
 	i := s.Room(link.Request, 0)
-	r := wire.Gone{By: uint32(c.job.rank), Rank: uint32(lost)}.Record()
+	r := wire.Gone{By: uint32(c.job.Rank()), Rank: uint32(lost)}.Record()
 	e.Append(i, &r, 0)
 	s.MarkDirty()
 	e.Tick()
@@ -45,17 +44,10 @@ func (c *Comm) SayLost(to, lost int) {
 
 // Lose ends this rank's session with another, as silence does.
 func (c *Comm) Lose(rank int) {
-	e := c.job.poller.Lock()
-	defer c.job.poller.Unlock()
+	e := c.job.Poller().Lock()
+	defer c.job.Poller().Unlock()
 	e.Session(rank).GiveUp(errors.New("it is taken for silent"))
 	e.Tick()
-}
-
-// SetLongWait has ranks wait in silence for another time, until restore is called.
-func SetLongWait(d time.Duration) (restore func()) {
-	was := longWait
-	longWait = d
-	return func() { longWait = was }
 }
 
 // SplitInSteps is Split, all of one colour, which calls between when this rank has its
@@ -64,11 +56,20 @@ func (c *Comm) SplitInSteps(ctx context.Context, between func()) (*Comm, error) 
 	return c.split(ctx, "comm split", 0, 0, func(*Comm) error { between(); return nil })
 }
 
-// PlaceOf returns what a rank at an address publishes.
-func PlaceOf(at netip.AddrPort) []byte { return placeOf(at) }
+// Job is a job with the communicator of its ranks.
+type Job struct {
+	*job.Job
+	world *Comm
+}
 
-// ParsePlace reads, as rank self, what another rank has published.
-func ParsePlace(rank, self int, place string) (netip.AddrPort, error) {
-	p, err := parsePeer(rank, self, 0, []byte(place))
-	return p.addr, err
+// World returns the communicator of all ranks.
+func (j *Job) World() *Comm { return j.world }
+
+// Join is job.Join.
+func Join(ctx context.Context, c job.Config) (*Job, error) {
+	j, err := job.Join(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Job{Job: j, world: newComm(j, collective.WorldContext, nil)}, nil
 }

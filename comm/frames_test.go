@@ -12,6 +12,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -36,7 +37,7 @@ func joinByHand(ctx context.Context, t *testing.T, place bootstrap.Config) *hand
 	if err := c.SetDeadline(time.Now().Add(testenv.Limit)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Publish(ctx, comm.PlaceOf(c.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
+	if err := m.Publish(ctx, job.PlaceOf(c.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
 		t.Fatal(err)
 	}
 	return &handMade{c, m}
@@ -77,7 +78,7 @@ func frameOf(kind wire.Kind, session uint64, h wire.Hello) []byte {
 // sees this knows nothing that the rendezvous takes for the token.
 func TestNoFrameHasTheToken(t *testing.T) {
 	ctx, places, _ := serve(t, 2)
-	j, err := comm.Join(ctx, comm.Options{Place: places[0]})
+	j, err := comm.Join(ctx, job.Config{Place: places[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestForgedHelloTakesNoRanksPlace(t *testing.T) {
 	jobs := make([]*comm.Job, 2)
 	join := func(rank int) {
 		t.Helper()
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ type Group struct {
 
 // Group returns the group of c's processes (MPI_Comm_group).
 func (c *Comm) Group() Group {
-	g := Group{world: make([]int, c.members.Size), self: c.job.rank}
+	g := Group{world: make([]int, c.members.Size), self: c.job.Rank()}
 	for i := range g.world {
 		g.world[i] = c.WorldRank(i)
 	}
@@ -44,7 +44,7 @@ func (g Group) find(world int) int {
 
 // Translate returns the ranks in other of the processes with the given ranks in g,
 // Undefined for those that are not in it (MPI_Group_translate_ranks). ProcNull stays
-// ProcNull. The error has class Rank if one is not in g.
+// ProcNull. The error has class ErrRank if one is not in g.
 func (g Group) Translate(ranks []int, other Group) ([]int, error) {
 	translated := make([]int, len(ranks))
 	for i, r := range ranks {
@@ -65,7 +65,7 @@ func (g Group) badRank(rank int) error {
 }
 
 // Incl returns the group of g's processes with the given ranks, in that order
-// (MPI_Group_incl). The error has class Rank for one that is not in g, or occurs
+// (MPI_Group_incl). The error has class ErrRank for one that is not in g, or occurs
 // twice.
 func (g Group) Incl(ranks []int) (Group, error) {
 	in := Group{self: g.self}
@@ -93,7 +93,7 @@ func (g Group) Excl(ranks []int) (Group, error) {
 type Range struct{ First, Last, Stride int }
 
 // RangeIncl is Incl with the ranks of ranges, one after the other
-// (MPI_Group_range_incl). The error has class Arg for a range whose stride does not
+// (MPI_Group_range_incl). The error has class ErrArg for a range whose stride does not
 // lead from First to Last.
 func (g Group) RangeIncl(ranges []Range) (Group, error) {
 	ranks, err := g.expand(ranges)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestCommunicators divides, duplicates and creates communicators, uses all of them
 // at once, and breaks one: the others go on.
 func TestCommunicators(t *testing.T) {
 	const size = 5
-	ctx, jobs := join(t, size, comm.Limits{})
+	ctx, jobs := join(t, size, userspace.Limits{})
 	broken := errors.New("broken")
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
@@ -91,7 +92,7 @@ func TestCommunicators(t *testing.T) {
 // every member of those learns so, and nobody gets a communicator that another has not.
 func TestCreate(t *testing.T) {
 	const size = 4
-	ctx, jobs := join(t, size, comm.Limits{})
+	ctx, jobs := join(t, size, userspace.Limits{})
 	refused := errors.New("refused")
 	for _, test := range []struct {
 		what   string
@@ -151,7 +152,7 @@ func TestCreate(t *testing.T) {
 // TestFreed uses a communicator after Free. Requests begun before go on, and Size, Rank
 // and Compare still answer.
 func TestFreed(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		c, err := j.World().Dup(ctx)
 		if err != nil {
@@ -195,7 +196,7 @@ func TestFreed(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	_, jobs := join(t, 4, comm.Limits{})
+	_, jobs := join(t, 4, userspace.Limits{})
 	g := jobs[1].World().Group()
 	of := func(ranks ...int) comm.Group {
 		in, err := g.Incl(ranks)
@@ -242,7 +243,7 @@ func TestGroups(t *testing.T) {
 }
 
 func TestGroupRanges(t *testing.T) {
-	_, jobs := join(t, 10, comm.Limits{TxFrames: 64, RxFrames: 64})
+	_, jobs := join(t, 10, userspace.Limits{TxFrames: 64, RxFrames: 64})
 	g := jobs[0].World().Group()
 	type ranges = []comm.Range
 	for _, test := range []struct {

@@ -5,16 +5,18 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
 const (
-	AnySource = engine.AnySource // a receive from any rank of the communicator (MPI_ANY_SOURCE)
-	AnyTag    = engine.AnyTag    // a receive of any tag (MPI_ANY_TAG)
-	MaxTag    = engine.MaxTag    // the largest tag; the least is 0 (MPI_TAG_UB)
+	AnySource = -1        // a receive from any rank of the communicator (MPI_ANY_SOURCE)
+	AnyTag    = -31       // a receive of any tag (MPI_ANY_TAG)
+	MaxTag    = 1<<31 - 1 // the largest tag; the least is 0 (MPI_TAG_UB)
 )
 
 // ProcNull is the rank of a process that does not exist: communication with it does
@@ -61,30 +63,30 @@ func (s Status) Entries(t *datatype.Type) int {
 // keeps a copy.
 func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (err error) {
 	defer c.handle(ctx, &err)
-	return c.sendTo(ctx, "send", bytesOf(buf), dest, tag)
+	return c.sendTo(ctx, "send", buffer.Of(buf).Memory(), dest, tag)
 }
 
 // Recv receives a message into buf, which may be longer (MPI_Recv). It blocks until
 // the message is there. One that is longer than buf fills it and fails with class
-// Truncate. If ctx ends before a message has been matched, the receive is withdrawn;
+// ErrTruncate. If ctx ends before a message has been matched, the receive is withdrawn;
 // one that is on its way is waited for, which the death of its sender ends too.
 func Recv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
-	return c.recvFrom(ctx, "recv", bytesOf(buf), source, tag, false)
+	return c.recvFrom(ctx, "recv", buffer.Of(buf).Memory(), source, tag, false)
 }
 
 // Isend begins Send, and returns its request (MPI_Isend): buf may be changed once it
 // has completed. It is local.
 func Isend[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
-	return c.isend(bytesOf(buf), dest, tag)
+	return c.isend(buffer.Of(buf).Memory(), dest, tag)
 }
 
 // Irecv begins Recv, and returns its request (MPI_Irecv): buf may be used, and status,
 // if it is not nil, says what was received, once it has completed. It is local.
 func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int, status *Status) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
-	return c.irecv(bytesOf(buf), source, tag, status)
+	return c.irecv(buffer.Of(buf).Memory(), source, tag, status)
 }
 
 // Sendrecv sends send to dest and receives into recv, both at once (MPI_Sendrecv):
@@ -92,7 +94,7 @@ func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, ta
 // both are done. If one fails, the other is given up as if ctx had ended.
 func Sendrecv[S, R datatype.Element](ctx context.Context, c *Comm, send []S, dest, sendTag int, recv []R, source, recvTag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
-	return c.sendrecv(ctx, bytesOf(send), dest, sendTag, bytesOf(recv), source, recvTag)
+	return c.sendrecv(ctx, buffer.Of(send).Memory(), dest, sendTag, buffer.Of(recv).Memory(), source, recvTag)
 }
 
 // Probe blocks until there is a message that a receive with the same source and tag
@@ -120,7 +122,7 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	r := c.receiveOf(nil, source, tag, true)
 	ok = e.TryReceive(r)
 	e.Tick()
-	c.job.poller.Unlock()
+	c.job.Poller().Unlock()
 	if !ok {
 		return Status{}, false, nil
 	}
@@ -177,7 +179,7 @@ func (c *Comm) transfer(ctx context.Context, op string, send, recv collective.Ha
 	t := transfers.Get().(*collective.Transfer)
 	t.Begin(&c.members, send, recv)
 	t.In.Probe = probe
-	if err := c.job.carry(ctx, t); err != nil {
+	if err := c.job.Carry(ctx, t); err != nil {
 		return Status{}, c.named(op, mpierr.NoRank, err) // the engine may still know t
 	}
 	sent, received := t.Errs()
@@ -236,8 +238,8 @@ func (c *Comm) isend(data []byte, dest, tag int) (*Request, error) {
 	}
 	p := &engine.Sending{To: e.Connect(c.WorldRank(dest)).Peer(), Context: c.members.Context, Tag: tag, Data: data}
 	e.PostSend(p)
-	c.job.poller.Unlock()
-	return NewRequest(c.job.poller, p, func() error {
+	c.job.Poller().Unlock()
+	return newRequest(c.job.Poller(), p, func() error {
 		if err := p.Err(); err != nil {
 			return c.ended(c.named("isend", dest, err))
 		}
@@ -248,10 +250,10 @@ func (c *Comm) isend(data []byte, dest, tag int) (*Request, error) {
 // enter locks the engine for a call that concerns a rank of c. With an error, nothing is
 // locked.
 func (c *Comm) enter(op string, rank int) (*engine.Engine, error) {
-	e := c.job.poller.Lock()
-	if c.job.poller.Closed() {
-		c.job.poller.Unlock()
-		return nil, c.named(op, rank, errClosed)
+	e := c.job.Poller().Lock()
+	if c.job.Poller().Closed() {
+		c.job.Poller().Unlock()
+		return nil, c.named(op, rank, job.ErrClosed)
 	}
 	return e, nil
 }
@@ -262,7 +264,7 @@ type met struct{}
 func (met) Met() bool { return true }
 
 func (c *Comm) nothing() *Request {
-	return NewRequest(c.job.poller, met{}, func() error { return nil })
+	return newRequest(c.job.Poller(), met{}, func() error { return nil })
 }
 
 // ended returns what a request of c ended with, and tells c's handler.
@@ -321,8 +323,8 @@ func (c *Comm) irecv(buf []byte, source, tag int, status *Status) (*Request, err
 	c.expect(e, source)
 	r := c.receiveOf(buf, source, tag, false)
 	e.PostReceive(r)
-	c.job.poller.Unlock()
-	return NewRequest(c.job.poller, r, func() error {
+	c.job.Poller().Unlock()
+	return newRequest(c.job.Poller(), r, func() error {
 		s, err := c.status("irecv", mpierr.NoRank, r, r.Err())
 		*status = s
 		return c.ended(err)

@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestMessages sends messages around the limits of frames between all ranks of several
 // communicators, themselves included.
 func TestMessages(t *testing.T) {
 	const size = 3
-	ctx, jobs := join(t, size, comm.Limits{})
+	ctx, jobs := join(t, size, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		back, err := j.World().Split(ctx, 0, -j.Rank())
 		if err != nil {
@@ -74,7 +76,7 @@ func messages(ctx context.Context, c *comm.Comm, n int) error {
 // TestSendrecv has all ranks pass large blocks round the ring at once, both ways.
 func TestSendrecv(t *testing.T) {
 	const size, n = 4, 1 << 17
-	ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+	ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
 		next, before := (w.Rank()+1)%size, (w.Rank()+size-1)%size
@@ -124,7 +126,7 @@ func TestSendrecv(t *testing.T) {
 // receive with and without wildcards: nothing overtakes, nothing is lost.
 func TestMessageOrder(t *testing.T) {
 	const size, each1, tags = 3, 300, 3
-	ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+	ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64})
 	seed := rand.Uint64()
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
@@ -180,7 +182,7 @@ func TestMessageOrder(t *testing.T) {
 }
 
 func TestMessagesRefused(t *testing.T) {
-	ctx, jobs := join(t, 1, comm.Limits{})
+	ctx, jobs := join(t, 1, userspace.Limits{})
 	w := jobs[0].World()
 	var told int
 	w.SetErrhandler(func(*comm.Comm, error) { told++ })
@@ -235,7 +237,7 @@ func TestMessagesRefused(t *testing.T) {
 
 // TestTruncated receives into buffers that are too short.
 func TestTruncated(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	for _, n := range []int{10, 100_000} {
 		for _, room := range []int{0, 7} {
 			if err := errors.Join(each(jobs, func(j *comm.Job) error {
@@ -268,7 +270,7 @@ func TestTruncated(t *testing.T) {
 // that they had posted: these take no message, and the callers may use their memory
 // again.
 func TestMessagesCancelled(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	const n = 300_000
 	ended := make(chan bool)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
@@ -404,7 +406,7 @@ func TestMessagesOfTheDead(t *testing.T) {
 // collectives; then it receives everything, the last message first.
 func TestFloodedRank(t *testing.T) {
 	const count, size = 4000, 3
-	ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+	ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
 		if w.Rank() > 0 {
@@ -441,7 +443,7 @@ func TestClosedMessages(t *testing.T) {
 	ctx, places, _ := serve(t, 3) // rank 2 never joins
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -475,7 +477,7 @@ func TestClosedMessages(t *testing.T) {
 // TestFreeWithMessages frees communicators on which messages wait that nobody receives,
 // again and again: they take nothing from those on other communicators.
 func TestFreeWithMessages(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
 		for range 50 {
@@ -533,7 +535,7 @@ func (c *looks) Err() error {
 // TestReceivesGivenUp gives up receives of long messages at any time: each has its
 // message, or leaves it to the next one, and does not use its buffer afterwards.
 func TestReceivesGivenUp(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	const rounds, length = 100, 1 << 20
 	errs := each(jobs, func(j *comm.Job) error {
 		c, rng := j.World(), rand.New(rand.NewPCG(1, 2))
@@ -576,7 +578,7 @@ func TestReceivesGivenUp(t *testing.T) {
 // receiver, which gets the messages.
 func TestSendAndClose(t *testing.T) {
 	for range 5 {
-		ctx, jobs := join(t, 4, comm.Limits{DeadAfter: time.Hour})
+		ctx, jobs := join(t, 4, userspace.Limits{DeadAfter: time.Hour})
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
 			if j.Rank() > 0 {

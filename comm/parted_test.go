@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // meet has all ranks of a job begin sessions with each other.
@@ -73,7 +75,7 @@ func TestLostPairParts(t *testing.T) {
 // same tag, as often as it takes: what is left of earlier calls does not keep them apart.
 func TestGivenUpOnceIsCalledAgain(t *testing.T) {
 	for quitter := range 3 {
-		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 		meet(ctx, t, jobs)
 		w := jobs[quitter].World()
 		over, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
@@ -104,7 +106,7 @@ func TestProcessStartedAgain(t *testing.T) {
 	var jobs []*comm.Job
 	defer func() { each(jobs, (*comm.Job).Close) }()
 	for i, rank := range []int{again, again, 0, 2} {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: soon})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Limits: soon})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +180,7 @@ func TestGroupsInTwoOrdersAgree(t *testing.T) {
 // ends of, while these do not call.
 func TestManyGivenUpCallsKeepNobodyApart(t *testing.T) {
 	for quitter := range 2 {
-		ctx, jobs := join(t, 3, comm.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
+		ctx, jobs := join(t, 3, userspace.Limits{TxFrames: 64, RxFrames: 64, DeadAfter: time.Hour})
 		meet(ctx, t, jobs)
 		w := jobs[quitter].World()
 		for range 300 {

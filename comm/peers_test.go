@@ -15,7 +15,9 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // logText is a log that is read while it is written.
@@ -72,7 +74,8 @@ func (t *logText) await(ctx context.Context, tb testing.TB, n int, parts ...stri
 // TestLongWaitsAreToldWithTheirCause joins a job whose rendezvous does not come, and one
 // of whose ranks do not: the log says again and again what is waited for, and why.
 func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
-	defer comm.SetLongWait(time.Millisecond)()
+	defer func(was time.Duration) { job.LongWait = was }(job.LongWait)
+	job.LongWait = time.Millisecond
 	limit, places, _ := serve(t, 4)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,7 +88,7 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(limit)
 		log := newLogText()
-		o := comm.Options{Place: places[1], Logger: slog.New(slog.NewTextHandler(log, nil))}
+		o := job.Config{Place: places[1], Logger: slog.New(slog.NewTextHandler(log, nil))}
 		o.Place.Rendezvous = test.address
 		ended := make(chan error)
 		go func() {
@@ -103,14 +106,14 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 	}
 
 	log := newLogText()
-	j, err := comm.Join(limit, comm.Options{Place: places[0], Logger: slog.New(slog.NewTextHandler(log, nil))})
+	j, err := comm.Join(limit, job.Config{Place: places[0], Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
 	disagrees := places[2]
 	disagrees.Size = 3
-	if _, err := comm.Join(limit, comm.Options{Place: disagrees}); !errors.Is(err, mpierr.Arg) || !errors.Is(err, bootstrap.ErrRefused) {
+	if _, err := comm.Join(limit, job.Config{Place: disagrees}); !errors.Is(err, mpierr.Arg) || !errors.Is(err, bootstrap.ErrRefused) {
 		t.Errorf("a rank with another size: got %v, want class arg", err)
 	}
 	waiting, giveUp := context.WithCancel(limit)
@@ -125,8 +128,8 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 
 // TestUnreachedRendezvousIsATimeout joins with a limit that the place has.
 func TestUnreachedRendezvousIsATimeout(t *testing.T) {
-	p := comm.Place{Rank: 1, Size: 2, Job: 1, Rendezvous: "127.0.0.1:1", Patience: time.Millisecond}
-	if _, err := comm.Join(context.Background(), comm.Options{Place: p}); !errors.Is(err, mpierr.Timeout) {
+	p := bootstrap.Config{Rank: 1, Size: 2, Job: 1, Rendezvous: "127.0.0.1:1", Patience: time.Millisecond}
+	if _, err := comm.Join(context.Background(), job.Config{Place: p}); !errors.Is(err, mpierr.Timeout) {
 		t.Errorf("got %v, want class timeout", err)
 	}
 }
@@ -137,7 +140,7 @@ func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
 	places[1].Address = netip.IPv6Loopback()
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +163,7 @@ func TestEndedProcessFailsItsPeersAtOnce(t *testing.T) {
 	jobs := make([]*comm.Job, 4)
 	const absent, met, stranger = 1, 2, 3
 	for _, rank := range []int{0, met, stranger} {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: comm.Limits{DeadAfter: time.Hour}})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Limits: userspace.Limits{DeadAfter: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +212,7 @@ func TestRankSpeaksForNoOther(t *testing.T) {
 	ctx, places, server := serve(t, 3)
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank]})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
 		if err != nil {
 			t.Fatal(err)
 		}

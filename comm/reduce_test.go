@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // value is element i of what a rank contributes.
@@ -90,7 +92,7 @@ func collectives(ctx context.Context, c *comm.Comm, n int) error {
 func TestTypedCollectives(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 7} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			ctx, jobs := join(t, size, comm.Limits{})
+			ctx, jobs := join(t, size, userspace.Limits{})
 			for _, n := range []int{0, 1, 200, 30_000} {
 				if err := errors.Join(each(jobs, func(j *comm.Job) error { return collectives(ctx, j.World(), n) })...); err != nil {
 					t.Fatal(err)
@@ -102,14 +104,14 @@ func TestTypedCollectives(t *testing.T) {
 
 // TestLargeCollectives moves more than a rank keeps of what it has not asked for.
 func TestLargeCollectives(t *testing.T) {
-	ctx, jobs := join(t, 3, comm.Limits{})
+	ctx, jobs := join(t, 3, userspace.Limits{})
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return collectives(ctx, j.World(), int(testenv.Seeds(700_000, 100_000))) })...); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestCollectivesRefused(t *testing.T) {
-	ctx, jobs := join(t, 1, comm.Limits{})
+	ctx, jobs := join(t, 1, userspace.Limits{})
 	one, two := make([]int64, 1), make([]int64, 2)
 	for i, test := range []struct {
 		got  func(c *comm.Comm) error
@@ -141,7 +143,7 @@ func TestCollectivesRefused(t *testing.T) {
 // TestMistakeOfAll has the ranks make the same mistake one after the other: the second
 // is told of it too, and not of the failure of the first.
 func TestMistakeOfAll(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	one, two := make([]int64, 1), make([]int64, 2)
 	for name, test := range map[string]struct {
 		call func(c *comm.Comm) error
@@ -154,8 +156,8 @@ func TestMistakeOfAll(t *testing.T) {
 		"alltoall":        {func(c *comm.Comm) error { return comm.Alltoall(ctx, c, one, two) }, mpierr.Count},
 		"reduce":          {func(c *comm.Comm) error { return comm.Reduce(ctx, c, one, two, datatype.Sum, c.Rank()) }, mpierr.Count},
 		"allreduce":       {func(c *comm.Comm) error { return comm.Allreduce(ctx, c, one, one, datatype.NoOp) }, mpierr.Op},
-		"allgather typed": {func(c *comm.Comm) error { return c.AllgatherBuffer(ctx, comm.Of(one), comm.Of(one)) }, mpierr.Count},
-		"bcast typed":     {func(c *comm.Comm) error { return c.BcastBuffer(ctx, comm.Typed(one, 1, nil), 0) }, mpierr.Type},
+		"allgather typed": {func(c *comm.Comm) error { return c.AllgatherBuffer(ctx, buffer.Of(one), buffer.Of(one)) }, mpierr.Count},
+		"bcast typed":     {func(c *comm.Comm) error { return c.BcastBuffer(ctx, buffer.Typed(one, 1, nil), 0) }, mpierr.Type},
 	} {
 		both := make([]*comm.Comm, 2)
 		if err := errors.Join(each(jobs, func(j *comm.Job) (err error) {
@@ -246,7 +248,7 @@ func pairOf[V datatype.PairValue](value, index int) datatype.Pair[V] {
 
 func TestPairsInCollectives(t *testing.T) {
 	for _, size := range []int{1, 2, 5} {
-		ctx, jobs := join(t, size, comm.Limits{})
+		ctx, jobs := join(t, size, userspace.Limits{})
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
 			return errors.Join(pairs(ctx, w, pairOf[int16]), pairs(ctx, w, pairOf[int32]), pairs(ctx, w, pairOf[int64]),
@@ -262,7 +264,7 @@ func TestPairsInCollectives(t *testing.T) {
 func TestLargeBlocks(t *testing.T) {
 	for _, size := range testenv.Cases([]int{2}, 5) {
 		const n = 5<<20 + 13
-		ctx, jobs := join(t, size, comm.Limits{TxFrames: 64, RxFrames: 64})
+		ctx, jobs := join(t, size, userspace.Limits{TxFrames: 64, RxFrames: 64})
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
 			if w.Rank() == size-1 {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -33,17 +34,15 @@ type underLock interface {
 	Polled()
 }
 
-// NewRequest returns the request of an operation that is over when cond is met.
-// finish, called once and without the engine's lock, returns its error, and must
-// not use the request. It is for packages that begin operations.
-func NewRequest(p *device.Poller, cond device.Condition, finish func() error) *Request {
+// newRequest is inside.Request.
+func newRequest(p *device.Poller, cond device.Condition, finish func() error) *Request {
 	lock, _ := cond.(underLock)
 	return &Request{poller: p, cond: cond, finish: finish, lock: lock}
 }
 
 // Wait blocks until the operation has completed at this rank, and returns its
-// error (MPI_Wait). If ctx ends first, the error has class Timeout, and the operation
-// goes on. Job.Close ends it, with class Closed.
+// error (MPI_Wait). If ctx ends first, the error has class ErrTimeout, and the operation
+// goes on. rma.Node.Close ends it, with class ErrClosed.
 func (r *Request) Wait(ctx context.Context) error { return r.wait(ctx, []*Request{r}) }
 
 // wait is Wait in a call that waits for all of the requests, r among them.
@@ -103,7 +102,7 @@ func (r *Request) end(op string) error {
 	if !r.poller.Closed() || r.met() {
 		r.err = r.finish()
 	} else {
-		r.err = mpierr.Named(op, mpierr.NoRank, errClosed)
+		r.err = mpierr.Named(op, mpierr.NoRank, job.ErrClosed)
 	}
 	r.inactive.Store(true)
 	return r.err

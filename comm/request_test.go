@@ -7,12 +7,13 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // TestRequestsAfterClose closes the job of requests that nothing has completed: whichever
 // call looks at them ends them.
 func TestRequestsAfterClose(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	w := jobs[0].World()
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func TestRequestsAfterClose(t *testing.T) {
 // what another one has ended.
 func TestRequestsOfManyWaiters(t *testing.T) {
 	const messages, waiters = 200, 4
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	bufs, requests := make([][1]int64, messages), []*comm.Request{nil}
 	for i := range bufs {
 		r, err := comm.Irecv(ctx, jobs[0].World(), bufs[i][:], 1, i, nil)

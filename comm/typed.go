@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/mpierr"
@@ -18,28 +19,23 @@ import (
 const maxPacked = 1 << 40
 
 // pack returns the data of b, the buffer that the call op sends.
-func (b *Buffer) pack(op string, rank int) ([]byte, error) {
-	if b.typ == nil {
+func pack(b *buffer.Buffer, op string, rank int) ([]byte, error) {
+	if b.Plain() {
 		return b.Memory(), nil
 	}
 	if err := b.Check(op, "send buffer", rank); err != nil {
 		return nil, err
 	}
-	size := b.n * b.typ.Size()
+	n, typ := b.Entries()
+	size := n * typ.Size()
 	if size > maxPacked {
-		return nil, mpierr.New(op, mpierr.Count, rank, "%d entries of %v have %d bytes", b.n, b.typ, size)
+		return nil, mpierr.New(op, mpierr.Count, rank, "%d entries of %v have %d bytes", n, typ, size)
 	}
 	var it datatype.Iter
-	it.Reset(b.typ, b.n)
+	it.Reset(typ, n)
 	data := make([]byte, size)
-	it.Pack(data, b.Memory(), b.origin())
+	it.Pack(data, b.Memory(), b.Origin())
 	return data, nil
-}
-
-// origin returns where displacement 0 lies in the memory of b.
-func (b *Buffer) origin() int64 {
-	lo, _, _ := b.typ.Bounds(b.n) // checked when b was made
-	return -lo
 }
 
 // A room is what a call receives into, and where that goes then.
@@ -52,19 +48,20 @@ type room struct {
 }
 
 // open makes r that of the call op for b.
-func (r *room) open(b *Buffer, op string, rank int) error {
-	if b.typ == nil {
+func (r *room) open(b *buffer.Buffer, op string, rank int) error {
+	if b.Plain() {
 		r.data = b.Memory()
 		return nil
 	}
 	if err := b.Check(op, "receive buffer", rank); err != nil {
 		return err
 	}
-	if b.typ.OverlapsSelf(b.n) {
-		return mpierr.New(op, mpierr.Type, rank, "%d entries of %v, which are received into, overlap: a byte is written to more than once", b.n, b.typ)
+	n, typ := b.Entries()
+	if typ.OverlapsSelf(n) {
+		return mpierr.New(op, mpierr.Type, rank, "%d entries of %v, which are received into, overlap: a byte is written to more than once", n, typ)
 	}
-	r.data, r.packed, r.mem, r.origin = make([]byte, b.n*b.typ.Size()), true, b.Memory(), b.origin()
-	r.it.Reset(b.typ, b.n) // now: the datatype may be freed before the message is there
+	r.data, r.packed, r.mem, r.origin = make([]byte, n*typ.Size()), true, b.Memory(), b.Origin()
+	r.it.Reset(typ, n) // now: the datatype may be freed before the message is there
 	return nil
 }
 
@@ -76,9 +73,9 @@ func (r *room) fill(n int) {
 }
 
 // SendBuffer is Send of a buffer.
-func (c *Comm) SendBuffer(ctx context.Context, buf Buffer, dest, tag int) (err error) {
+func (c *Comm) SendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int) (err error) {
 	defer c.handle(ctx, &err)
-	data, err := buf.pack("send", dest)
+	data, err := pack(&buf, "send", dest)
 	if err != nil {
 		return err
 	}
@@ -86,7 +83,7 @@ func (c *Comm) SendBuffer(ctx context.Context, buf Buffer, dest, tag int) (err e
 }
 
 // RecvBuffer is Recv into a buffer. Count of the status is the bytes of packed data.
-func (c *Comm) RecvBuffer(ctx context.Context, buf Buffer, source, tag int) (s Status, err error) {
+func (c *Comm) RecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
 	var in room
 	if err := in.open(&buf, "recv", source); err != nil {
@@ -98,9 +95,9 @@ func (c *Comm) RecvBuffer(ctx context.Context, buf Buffer, source, tag int) (s S
 }
 
 // IsendBuffer is Isend of a buffer. Unless that is Plain, it may be changed at once.
-func (c *Comm) IsendBuffer(ctx context.Context, buf Buffer, dest, tag int) (_ *Request, err error) {
+func (c *Comm) IsendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
-	data, err := buf.pack("isend", dest)
+	data, err := pack(&buf, "isend", dest)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func (c *Comm) IsendBuffer(ctx context.Context, buf Buffer, dest, tag int) (_ *R
 
 // IrecvBuffer is Irecv into a buffer, which has the data once the request was found to
 // be complete by Wait, Test or the functions on several requests.
-func (c *Comm) IrecvBuffer(ctx context.Context, buf Buffer, source, tag int, status *Status) (_ *Request, err error) {
+func (c *Comm) IrecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag int, status *Status) (_ *Request, err error) {
 	defer c.handle(ctx, &err)
 	var in room
 	if err := in.open(&buf, "irecv", source); err != nil {
@@ -132,9 +129,9 @@ func (c *Comm) IrecvBuffer(ctx context.Context, buf Buffer, source, tag int, sta
 }
 
 // SendrecvBuffer is Sendrecv of buffers.
-func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag int, recv Buffer, source, recvTag int) (s Status, err error) {
+func (c *Comm) SendrecvBuffer(ctx context.Context, send buffer.Buffer, dest, sendTag int, recv buffer.Buffer, source, recvTag int) (s Status, err error) {
 	defer c.handle(ctx, &err)
-	data, err := send.pack("sendrecv", dest)
+	data, err := pack(&send, "sendrecv", dest)
 	if err != nil {
 		return Status{}, err
 	}
@@ -149,11 +146,11 @@ func (c *Comm) SendrecvBuffer(ctx context.Context, send Buffer, dest, sendTag in
 
 // packedInTurn carries out what begin begins with packed data, that of send and memory for
 // recv's, as c's next collective. root is 0 where there is none.
-func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv Buffer, begin func(m *collective.Comm, send, recv []byte) *collective.Call) (err error) {
+func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv buffer.Buffer, begin func(m *collective.Comm, send, recv []byte) *collective.Call) (err error) {
 	defer c.handle(ctx, &err)
 	var in room
 	return c.inTurn(ctx, op, func(m *collective.Comm) *collective.Call {
-		data, err := send.pack(op, mpierr.NoRank)
+		data, err := pack(&send, op, mpierr.NoRank)
 		if err == nil {
 			err = in.open(&recv, op, mpierr.NoRank)
 		}
@@ -167,10 +164,10 @@ func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv
 // BcastBuffer is Bcast of a buffer. In this and the other collectives, ranks may use
 // datatypes of their own, whose data is of the same length. As with slices, a rank's
 // wrong buffer breaks the communicator.
-func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) error {
-	send, recv := Buffer{}, buf
+func (c *Comm) BcastBuffer(ctx context.Context, buf buffer.Buffer, root int) error {
+	send, recv := buffer.Buffer{}, buf
 	if c.members.Rank == root {
-		send, recv = buf, Buffer{}
+		send, recv = buf, buffer.Buffer{}
 	}
 	return c.packedInTurn(ctx, "bcast", root, send, recv, func(m *collective.Comm, send, recv []byte) *collective.Call {
 		if c.members.Rank == root {
@@ -182,29 +179,29 @@ func (c *Comm) BcastBuffer(ctx context.Context, buf Buffer, root int) error {
 
 // GatherBuffer is Gather of buffers: of the entries of recv at rank root, the first of
 // Size equal parts is rank 0's, and so on.
-func (c *Comm) GatherBuffer(ctx context.Context, send, recv Buffer, root int) error {
+func (c *Comm) GatherBuffer(ctx context.Context, send, recv buffer.Buffer, root int) error {
 	if c.members.Rank != root {
-		recv = Buffer{}
+		recv = buffer.Buffer{}
 	}
 	return c.packedInTurn(ctx, "gather", root, send, recv,
 		func(m *collective.Comm, send, recv []byte) *collective.Call { return m.Gather(send, recv, root) })
 }
 
 // ScatterBuffer is Scatter of buffers.
-func (c *Comm) ScatterBuffer(ctx context.Context, send, recv Buffer, root int) error {
+func (c *Comm) ScatterBuffer(ctx context.Context, send, recv buffer.Buffer, root int) error {
 	if c.members.Rank != root {
-		send = Buffer{}
+		send = buffer.Buffer{}
 	}
 	return c.packedInTurn(ctx, "scatter", root, send, recv,
 		func(m *collective.Comm, send, recv []byte) *collective.Call { return m.Scatter(send, recv, root) })
 }
 
 // AllgatherBuffer is Allgather of buffers.
-func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv Buffer) error {
+func (c *Comm) AllgatherBuffer(ctx context.Context, send, recv buffer.Buffer) error {
 	return c.packedInTurn(ctx, "allgather", 0, send, recv, (*collective.Comm).Allgather)
 }
 
 // AlltoallBuffer is Alltoall of buffers.
-func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv Buffer) error {
+func (c *Comm) AlltoallBuffer(ctx context.Context, send, recv buffer.Buffer) error {
 	return c.packedInTurn(ctx, "alltoall", 0, send, recv, (*collective.Comm).Alltoall)
 }

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // made returns a datatype that was just constructed, committed.
@@ -53,14 +55,14 @@ func shapes(n int) []shape {
 // memory returns what lies where a shape is, with the gaps, different for every rank.
 func (s shape) memory(rank int) []int64 { return part(rank, s.words+1) }
 
-func (s shape) buffer(mem []int64) comm.Buffer {
-	return comm.TypedAt(mem, s.origin, s.count, s.datatype)
+func (s shape) buffer(mem []int64) buffer.Buffer {
+	return buffer.TypedAt(mem, s.origin, s.count, s.datatype)
 }
 
 // packed returns the elements of the shape in mem.
 func (s shape) packed(mem []int64) []int64 {
 	data := make([]int64, s.count*s.datatype.Size()/8)
-	if _, err := datatype.Pack(comm.Of(data).Memory(), comm.Of(mem).Memory(), int64(8*s.origin), s.datatype, s.count, 0); err != nil {
+	if _, err := datatype.Pack(buffer.Of(data).Memory(), buffer.Of(mem).Memory(), int64(8*s.origin), s.datatype, s.count, 0); err != nil {
 		panic(err)
 	}
 	return data
@@ -69,7 +71,7 @@ func (s shape) packed(mem []int64) []int64 {
 // holds returns an error unless mem is what it was for rank, with data unpacked into it.
 func (s shape) holds(mem []int64, rank int, data []int64) error {
 	want := s.memory(rank)
-	if _, err := datatype.Unpack(comm.Of(want).Memory(), int64(8*s.origin), s.datatype, s.count, 0, comm.Of(data).Memory()); err != nil {
+	if _, err := datatype.Unpack(buffer.Of(want).Memory(), int64(8*s.origin), s.datatype, s.count, 0, buffer.Of(data).Memory()); err != nil {
 		panic(err)
 	}
 	if !slices.Equal(mem, want) {
@@ -81,7 +83,7 @@ func (s shape) holds(mem []int64, rank int, data []int64) error {
 // TestTypedMessages sends elements of every shape to every shape, from rank 0 to rank 1
 // and from rank 1 to itself.
 func TestTypedMessages(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	for _, n := range testenv.Cases([]int{0, 7, 1000}, 1, 150, 3000) {
 		if err := errors.Join(each(jobs, func(j *comm.Job) error {
 			w := j.World()
@@ -125,7 +127,7 @@ func typedMessages(ctx context.Context, w *comm.Comm, from, to shape) error {
 	if err != nil {
 		return err
 	}
-	r, err := w.IrecvBuffer(ctx, comm.TypedAt(again, to.origin, to.count, made(short, nil)), comm.AnySource, 2, &s)
+	r, err := w.IrecvBuffer(ctx, buffer.TypedAt(again, to.origin, to.count, made(short, nil)), comm.AnySource, 2, &s)
 	if err = errors.Join(err, short.Free(), r.Wait(ctx), to.holds(again, 1, data)); err != nil || s.Count != 8*len(data) {
 		return fmt.Errorf("irecv: %v, %w", s, err)
 	}
@@ -149,7 +151,7 @@ type sample struct {
 
 // TestStructMessages sends Go structs whole, and their parts to slices.
 func TestStructMessages(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	const n = 700
 	all := make([]sample, n)
 	values := make([]float64, n)
@@ -162,16 +164,16 @@ func TestStructMessages(t *testing.T) {
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()
 		if w.Rank() == 0 {
-			return errors.Join(w.SendBuffer(ctx, comm.OfStructs(all), 1, 0), w.SendBuffer(ctx, comm.Typed(all, n, field), 1, 1),
-				comm.Send(ctx, w, values, 1, 2), w.SendBuffer(ctx, comm.Value(&one.Value), 1, 3), w.SendBuffer(ctx, comm.Bytes([]byte("text")), 1, 4))
+			return errors.Join(w.SendBuffer(ctx, buffer.OfStructs(all), 1, 0), w.SendBuffer(ctx, buffer.Typed(all, n, field), 1, 1),
+				comm.Send(ctx, w, values, 1, 2), w.SendBuffer(ctx, buffer.Value(&one.Value), 1, 3), w.SendBuffer(ctx, buffer.Bytes([]byte("text")), 1, 4))
 		}
 		got, parts := make([]sample, n), make([]sample, n)
 		slice, value, text := make([]float64, n), 0.0, make([]byte, 4)
-		_, err := w.RecvBuffer(ctx, comm.OfStructs(got), 0, 0)
+		_, err := w.RecvBuffer(ctx, buffer.OfStructs(got), 0, 0)
 		_, err1 := comm.Recv(ctx, w, slice, 0, 1)
-		_, err2 := w.RecvBuffer(ctx, comm.Typed(parts, n, field), 0, 2)
-		_, err3 := w.RecvBuffer(ctx, comm.Value(&value), 0, 3)
-		_, err4 := w.RecvBuffer(ctx, comm.Bytes(text), 0, 4)
+		_, err2 := w.RecvBuffer(ctx, buffer.Typed(parts, n, field), 0, 2)
+		_, err3 := w.RecvBuffer(ctx, buffer.Value(&value), 0, 3)
+		_, err4 := w.RecvBuffer(ctx, buffer.Bytes(text), 0, 4)
 		if err := errors.Join(err, err1, err2, err3, err4); err != nil {
 			return err
 		}
@@ -191,7 +193,7 @@ func TestStructMessages(t *testing.T) {
 
 // TestTypedLengths receives messages that are longer than the buffer, and shorter.
 func TestTypedLengths(t *testing.T) {
-	ctx, jobs := join(t, 1, comm.Limits{})
+	ctx, jobs := join(t, 1, userspace.Limits{})
 	w := jobs[0].World()
 	every := made(datatype.Vector(3, 1, 2, datatype.Int64)) // of 5 words
 	for _, test := range []struct {
@@ -207,9 +209,9 @@ func TestTypedLengths(t *testing.T) {
 		{[]int64{1, 2, 3, 4, 5, 6}, [5]int64{1, 0, 2, 0, 3}, mpierr.Truncate, 2},
 		{make([]int64, 3*50_000), [5]int64{}, mpierr.Truncate, 50_000},
 	} {
-		receives := map[string]func(b comm.Buffer) (comm.Status, error){
-			"recv": func(b comm.Buffer) (comm.Status, error) { return w.RecvBuffer(ctx, b, 0, 0) },
-			"irecv": func(b comm.Buffer) (s comm.Status, err error) {
+		receives := map[string]func(b buffer.Buffer) (comm.Status, error){
+			"recv": func(b buffer.Buffer) (comm.Status, error) { return w.RecvBuffer(ctx, b, 0, 0) },
+			"irecv": func(b buffer.Buffer) (s comm.Status, err error) {
 				r, err := w.IrecvBuffer(ctx, b, 0, 0, &s)
 				return s, errors.Join(err, r.Wait(ctx))
 			},
@@ -220,7 +222,7 @@ func TestTypedLengths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := receive(comm.Typed(got[:], 1, every))
+			s, err := receive(buffer.Typed(got[:], 1, every))
 			if got != test.want || mpierr.ClassOf(err) != test.class && !(test.class == 0 && err == nil) {
 				t.Errorf("%s: %d elements: got %v, %v", name, len(test.sent), got, err)
 			}
@@ -236,7 +238,7 @@ func TestTypedLengths(t *testing.T) {
 	if (comm.Status{}).Entries(empty) != 0 || (comm.Status{Count: 8}).Entries(empty) != comm.Undefined {
 		t.Error("entries of a datatype without data")
 	}
-	if s, err := w.RecvBuffer(ctx, comm.Typed(make([]int64, 5), 1, every), comm.ProcNull, 0); err != nil || s.Source != comm.ProcNull {
+	if s, err := w.RecvBuffer(ctx, buffer.Typed(make([]int64, 5), 1, every), comm.ProcNull, 0); err != nil || s.Source != comm.ProcNull {
 		t.Errorf("from nobody: %v, %v", s, err)
 	}
 }
@@ -278,7 +280,7 @@ func typedCollectives(ctx context.Context, c *comm.Comm, n int) error {
 
 func TestDerivedCollectives(t *testing.T) {
 	for _, size := range testenv.Cases([]int{3}, 1, 2, 6) {
-		ctx, jobs := join(t, size, comm.Limits{})
+		ctx, jobs := join(t, size, userspace.Limits{})
 		for _, n := range []int{0, 1, 20, 500} {
 			if err := errors.Join(each(jobs, func(j *comm.Job) error { return typedCollectives(ctx, j.World(), n) })...); err != nil {
 				t.Fatalf("%d ranks, %d times: %v", size, n, err)
@@ -289,15 +291,15 @@ func TestDerivedCollectives(t *testing.T) {
 
 // TestBuffersRefused passes every wrong buffer to every call.
 func TestBuffersRefused(t *testing.T) {
-	ctx, jobs := join(t, 1, comm.Limits{})
+	ctx, jobs := join(t, 1, userspace.Limits{})
 	mem := make([]int64, 8)
-	before := bytes.Clone(comm.Of(mem).Memory())
+	before := bytes.Clone(buffer.Of(mem).Memory())
 	uncommitted, err := datatype.Vector(2, 1, 2, datatype.Int64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	freed := made(datatype.Vector(2, 1, 2, datatype.Int64))
-	late := comm.Typed(mem, 1, freed)
+	late := buffer.Typed(mem, 1, freed)
 	if err := freed.Free(); err != nil {
 		t.Fatal(err)
 	}
@@ -305,23 +307,23 @@ func TestBuffersRefused(t *testing.T) {
 	twice := made(datatype.Resized(vector, 0, 0))
 	for _, test := range []struct {
 		name string
-		b    comm.Buffer
+		b    buffer.Buffer
 		send mpierr.Class // of what sends it
 		recv mpierr.Class // of what receives into it
 	}{
-		{"not committed", comm.Typed(mem, 1, uncommitted), mpierr.Type, mpierr.Type},
-		{"no datatype", comm.Typed(mem, 1, nil), mpierr.Type, mpierr.Type},
+		{"not committed", buffer.Typed(mem, 1, uncommitted), mpierr.Type, mpierr.Type},
+		{"no datatype", buffer.Typed(mem, 1, nil), mpierr.Type, mpierr.Type},
 		{"freed", late, mpierr.Type, mpierr.Type},
-		{"pointers", comm.OfStructs([]*int{nil}), mpierr.Type, mpierr.Type},
-		{"pointers in memory", comm.Typed([]string{""}, 1, vector), mpierr.Type, mpierr.Type},
-		{"negative", comm.Typed(mem, -1, vector), mpierr.Count, mpierr.Count},
-		{"too many", comm.Typed(mem, 1<<62, vector), mpierr.Count, mpierr.Count},
-		{"outside", comm.Typed(mem, 4, vector), mpierr.Arg, mpierr.Arg},
-		{"before", comm.TypedAt(mem, -1, 1, vector), mpierr.Arg, mpierr.Arg},
-		{"bytes twice", comm.Typed(mem, 2, twice), 0, mpierr.Type},
-		{"more than there is", comm.Typed(mem, 1<<40, twice), mpierr.Count, mpierr.Type},
+		{"pointers", buffer.OfStructs([]*int{nil}), mpierr.Type, mpierr.Type},
+		{"pointers in memory", buffer.Typed([]string{""}, 1, vector), mpierr.Type, mpierr.Type},
+		{"negative", buffer.Typed(mem, -1, vector), mpierr.Count, mpierr.Count},
+		{"too many", buffer.Typed(mem, 1<<62, vector), mpierr.Count, mpierr.Count},
+		{"outside", buffer.Typed(mem, 4, vector), mpierr.Arg, mpierr.Arg},
+		{"before", buffer.TypedAt(mem, -1, 1, vector), mpierr.Arg, mpierr.Arg},
+		{"bytes twice", buffer.Typed(mem, 2, twice), 0, mpierr.Type},
+		{"more than there is", buffer.Typed(mem, 1<<40, twice), mpierr.Count, mpierr.Type},
 	} {
-		b, none := test.b, comm.Buffer{}
+		b, none := test.b, buffer.Buffer{}
 		for i, call := range []struct {
 			got  func(c *comm.Comm) error
 			want mpierr.Class
@@ -353,7 +355,7 @@ func TestBuffersRefused(t *testing.T) {
 			}
 		}
 	}
-	if !bytes.Equal(comm.Of(mem).Memory(), before) {
+	if !bytes.Equal(buffer.Of(mem).Memory(), before) {
 		t.Error("a call that was refused has changed the memory")
 	}
 }
@@ -361,22 +363,24 @@ func TestBuffersRefused(t *testing.T) {
 // TestTypedLengthsDiffer has ranks whose buffers have different lengths meet in
 // collectives: all fail, and none hangs.
 func TestTypedLengthsDiffer(t *testing.T) {
-	ctx, jobs := join(t, 2, comm.Limits{})
+	ctx, jobs := join(t, 2, userspace.Limits{})
 	every := made(datatype.Vector(3, 1, 2, datatype.Int64))
 	bad, err := datatype.Vector(3, 1, 2, datatype.Int64) // not committed
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, test := range []struct {
-		call func(c *comm.Comm, mine comm.Buffer) error
-		good comm.Buffer // at rank 0
-		bad  comm.Buffer // at rank 1
+		call func(c *comm.Comm, mine buffer.Buffer) error
+		good buffer.Buffer // at rank 0
+		bad  buffer.Buffer // at rank 1
 		want mpierr.Class
 	}{
-		{func(c *comm.Comm, b comm.Buffer) error { return c.BcastBuffer(ctx, b, 0) }, comm.Of(make([]int64, 3)), comm.Typed(make([]int64, 10), 2, every), mpierr.Count},
-		{func(c *comm.Comm, b comm.Buffer) error { return c.AllgatherBuffer(ctx, b, comm.Of(make([]int64, 6))) }, comm.Of(make([]int64, 3)), comm.Typed(make([]int64, 10), 2, every), mpierr.Count},
-		{func(c *comm.Comm, b comm.Buffer) error { return c.BcastBuffer(ctx, b, 0) }, comm.Of(make([]int64, 3)), comm.Typed(make([]int64, 5), 1, bad), mpierr.Type},
-		{func(c *comm.Comm, b comm.Buffer) error { return c.AlltoallBuffer(ctx, b, b) }, comm.Of(make([]int64, 2)), comm.Typed(make([]int64, 5), 1, bad), mpierr.Type},
+		{func(c *comm.Comm, b buffer.Buffer) error { return c.BcastBuffer(ctx, b, 0) }, buffer.Of(make([]int64, 3)), buffer.Typed(make([]int64, 10), 2, every), mpierr.Count},
+		{func(c *comm.Comm, b buffer.Buffer) error {
+			return c.AllgatherBuffer(ctx, b, buffer.Of(make([]int64, 6)))
+		}, buffer.Of(make([]int64, 3)), buffer.Typed(make([]int64, 10), 2, every), mpierr.Count},
+		{func(c *comm.Comm, b buffer.Buffer) error { return c.BcastBuffer(ctx, b, 0) }, buffer.Of(make([]int64, 3)), buffer.Typed(make([]int64, 5), 1, bad), mpierr.Type},
+		{func(c *comm.Comm, b buffer.Buffer) error { return c.AlltoallBuffer(ctx, b, b) }, buffer.Of(make([]int64, 2)), buffer.Typed(make([]int64, 5), 1, bad), mpierr.Type},
 	} {
 		var cs [2]*comm.Comm
 		if err := errors.Join(each(jobs, func(j *comm.Job) (err error) {
@@ -407,7 +411,9 @@ func TestTypedLengthsDiffer(t *testing.T) {
 }
 
 // ofPairs is generic in the type of its pairs, as datatype.Pair says.
-func ofPairs[P datatype.Pair[int64] | datatype.Pair[float64]](p []P) comm.Buffer { return comm.Of(p) }
+func ofPairs[P datatype.Pair[int64] | datatype.Pair[float64]](p []P) buffer.Buffer {
+	return buffer.Of(p)
+}
 
 // A generic function may take the pair, though not its value's type, as a parameter.
 func TestPairsInGenericCode(t *testing.T) {
@@ -418,7 +424,7 @@ func TestPairsInGenericCode(t *testing.T) {
 
 // A pointer that is nil is no element: the call that is given it says so.
 func TestNoValue(t *testing.T) {
-	b := comm.Value[int64](nil)
+	b := buffer.Value[int64](nil)
 	if err := b.Check("send", "send buffer", 3); mpierr.ClassOf(err) != mpierr.Arg || !strings.Contains(err.Error(), "nil") || b.Len() != 0 || len(b.Memory()) != 0 {
 		t.Errorf("%d elements, %v", b.Len(), err)
 	}

@@ -7,77 +7,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // speak is what is wrong with rank 1 of another version, as rank 0 says it.
 func speak(theirs string) string {
 	return fmt.Sprintf("rank 1 speaks %s of the frames and rank 0 version %d: start all ranks of a job from one build", theirs, wire.Version)
-}
-
-// TestPlacesOfAllVersions reads what ranks of this and other builds publish.
-func TestPlacesOfAllVersions(t *testing.T) {
-	own := fmt.Sprintf("version %d", wire.Version)
-	const older, noPlace = "an older version", "which is no place of a rank: start all ranks of a job from one build"
-	for _, test := range []struct{ place, at, theirs, fault string }{
-		{place: own + " of the frames at 127.0.0.1:7770", at: "127.0.0.1:7770"},
-		{place: own + " of the frames at [fe80::1]:7770", at: "[fe80::1]:7770"},
-		{place: "127.0.0.1:7770", theirs: older},
-		{place: "[fe80::1]:7770", theirs: older},
-		{place: "version 3 of the frames at 127.0.0.1:7770", theirs: "version 3"},
-		{place: "version 255 in words that are not known yet", theirs: "version 255"},
-		{place: "version 255", theirs: "version 255"},
-		{place: "", fault: noPlace},
-		{place: "127.0.0.1", fault: noPlace},
-		{place: "version", fault: noPlace},
-		{place: own, fault: noPlace},
-		{place: "version -3 of the frames at 127.0.0.1:7770", fault: noPlace},
-		{place: "version 256 of the frames at 127.0.0.1:7770", fault: noPlace},
-		{place: own + " of the frames at 127.0.0.1", fault: noPlace},
-		{place: own + " of the frames at 127.0.0.1:7770, or elsewhere", fault: noPlace},
-		{place: strings.TrimPrefix(own, "version ") + " of the frames at 127.0.0.1:7770", fault: noPlace},
-	} {
-		at, err := comm.ParsePlace(1, 0, test.place)
-		if test.at != "" {
-			if err != nil || at.String() != test.at {
-				t.Errorf("%q: got %v, %v, want %s", test.place, at, err, test.at)
-			}
-			continue
-		}
-		want := test.fault
-		if test.theirs != "" {
-			want = speak(test.theirs)
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || at.IsValid() {
-			t.Errorf("%q: got %v, %v, want %q", test.place, at, err, want)
-		}
-		if !errors.Is(err, mpierr.Unsupported) {
-			t.Errorf("%q: %v is not of class unsupported", test.place, err)
-		}
-	}
-}
-
-// TestPlaceIsNoAddressToOlderBuilds reads what a rank publishes as builds before version 4
-// did: they refuse it, with an error that has the version.
-func TestPlaceIsNoAddressToOlderBuilds(t *testing.T) {
-	for _, at := range []string{"127.0.0.1:7770", "[2001:db8::1]:7770"} {
-		place := string(comm.PlaceOf(netip.MustParseAddrPort(at)))
-		if _, err := netip.ParseAddrPort(place); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("version %d of the frames", wire.Version)) {
-			t.Errorf("%q: an older build reads it with %v", place, err)
-		}
-		if back, err := comm.ParsePlace(1, 0, place); err != nil || back.String() != at {
-			t.Errorf("%q: read as %v, %v", place, back, err)
-		}
-	}
 }
 
 // TestRankOfAnotherVersionIsRefusedAtOnce has ranks need one of another build, in all ways
@@ -120,8 +65,8 @@ func TestRankOfAnotherVersionIsRefusedAtOnce(t *testing.T) {
 			t.Run(call.name+", "+theirs, func(t *testing.T) {
 				ctx, places, _ := serve(t, 2)
 				log := newLogText()
-				j, err := comm.Join(ctx, comm.Options{
-					Place: places[0], Limits: comm.Limits{DeadAfter: time.Hour}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+				j, err := comm.Join(ctx, job.Config{
+					Place: places[0], Limits: userspace.Limits{DeadAfter: time.Hour}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -173,7 +118,7 @@ func TestRanksOfOneVersionGoOnTogether(t *testing.T) {
 	ctx, places, _ := serve(t, 3)
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, comm.Options{Place: places[rank], Limits: comm.Limits{DeadAfter: time.Hour}})
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Limits: userspace.Limits{DeadAfter: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +169,7 @@ func TestRanksOfOneVersionGoOnTogether(t *testing.T) {
 // TestRankFromTheRightBuildIsLetIn starts a rank again that was refused.
 func TestRankFromTheRightBuildIsLetIn(t *testing.T) {
 	ctx, places, _ := serve(t, 2)
-	j, err := comm.Join(ctx, comm.Options{Place: places[0], Limits: comm.Limits{DeadAfter: time.Hour}})
+	j, err := comm.Join(ctx, job.Config{Place: places[0], Limits: userspace.Limits{DeadAfter: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +180,7 @@ func TestRankFromTheRightBuildIsLetIn(t *testing.T) {
 		t.Fatalf("a send to the rank of an older build: %v", err)
 	}
 	h.Member.Close()
-	again, err := comm.Join(ctx, comm.Options{Place: places[1]})
+	again, err := comm.Join(ctx, job.Config{Place: places[1]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (o Order) dimension(i, dims int) int {
 
 // Subarray returns the part of an array of old that starts at starts and has
 // subSizes entries in each dimension of sizes. Its extent is that of the whole
-// array. Its error has class Arg if the part is empty or not inside the array.
+// array. Its error has class ErrArg if the part is empty or not inside the array.
 func Subarray(sizes, subSizes, starts []int, order Order, old *Type) (*Type, error) {
 	const op = "subarray"
 	if err := usable(op, old); err != nil {

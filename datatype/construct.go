@@ -3,7 +3,7 @@ package datatype
 import "github.com/xdprma/xdprma/mpierr"
 
 // The constructors return a type that is not committed. Their errors have class
-// Type if an old type is nil or freed, Count if a count is negative, and Arg if
+// ErrType if an old type is nil or freed, ErrCount if a count is negative, and ErrArg if
 // another argument is not allowed, if the layout reaches beyond 2^60 bytes, or
 // if its simplest form is nested more than 16 deep.
 

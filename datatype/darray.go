@@ -37,7 +37,7 @@ func (d Distribution) String() string {
 // old with globalSizes entries, divided over a grid of processes of the shape
 // procs. Ranks are laid out over the grid with the last dimension fastest,
 // whatever order says of the array. distArgs holds the entries of a block, or
-// DefaultArg. The extent is that of the whole array. Its error has class Arg if
+// DefaultArg. The extent is that of the whole array. Its error has class ErrArg if
 // the arguments do not fit each other.
 func DistributedArray(size, rank int, globalSizes []int, dists []Distribution, distArgs, procs []int, order Order, old *Type) (*Type, error) {
 	const op = "distributed_array"

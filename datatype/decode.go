@@ -9,7 +9,7 @@ import (
 // Decode returns the committed type that Encode was given. It takes b from
 // anyone: whatever b holds, the type has bounds that pass the checks of Bounds
 // or Decode fails, its iterators stay inside of them, and it takes time and memory in
-// proportion to b, at most eighty bytes for each of b's. Its error has class Type.
+// proportion to b, at most eighty bytes for each of b's. Its error has class ErrType.
 func Decode(b []byte) (*Type, error) {
 	const op = "decode"
 	if len(b) > MaxEncoded {

@@ -55,7 +55,7 @@ func predefined(b Basic) *Type {
 }
 
 // Commit makes t ready for communication. It has no effect on a type that is
-// committed, and fails with class Type if t is nil or freed.
+// committed, and fails with class ErrType if t is nil or freed.
 func (t *Type) Commit() error {
 	if err := usable("commit", t); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (t *Type) Commit() error {
 }
 
 // Free ends the use of t. Communication that has begun is not disturbed. It
-// fails with class Type if t is nil, predefined or freed already.
+// fails with class ErrType if t is nil, predefined or freed already.
 func (t *Type) Free() error {
 	switch {
 	case t == nil:
@@ -90,7 +90,7 @@ func (t *Type) Committed() bool {
 	return p != nil && p != freed
 }
 
-// usable returns an error of class Type if t cannot be built upon.
+// usable returns an error of class ErrType if t cannot be built upon.
 func usable(op string, t *Type) error {
 	if t == nil {
 		return fail(op, mpierr.Type, "no datatype")
@@ -149,7 +149,7 @@ func (p *compiled) contiguous() bool {
 }
 
 // Bounds returns the range [lo, hi) of bytes, counted from displacement 0, that
-// count entries touch: 0 and 0 if they have no bytes. Its error has class Count
+// count entries touch: 0 and 0 if they have no bytes. Its error has class ErrCount
 // if count is negative, or if some bound or the data's size exceeds 2^60.
 func (t *Type) Bounds(count int) (lo, hi int64, err error) {
 	lo, hi, ok := boundsOf(t.layout.ref, t.layout.extent(), int64(count))
@@ -180,7 +180,7 @@ func boundsOf(r ref, extent, count int64) (lo, hi int64, ok bool) {
 func (t *Type) Name() string { return t.name }
 
 // SetName names t for Name and String. It must not be called while t is used
-// elsewhere, and fails with class Type for a predefined datatype.
+// elsewhere, and fails with class ErrType for a predefined datatype.
 func (t *Type) SetName(name string) error {
 	if err := usable("set name", t); err != nil {
 		return err

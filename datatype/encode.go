@@ -46,8 +46,8 @@ const (
 
 // Encode returns what Decode makes a type of the same layout from. Names and the
 // way of construction are not part of it. Types with the same layout that were
-// made in the same way have the same encoding. Its error has class Type if t is
-// nil or not committed, and Size if the encoding would exceed MaxEncoded.
+// made in the same way have the same encoding. Its error has class ErrType if t is
+// nil or not committed, and ErrSize if the encoding would exceed MaxEncoded.
 func Encode(t *Type) ([]byte, error) {
 	const op = "encode"
 	if !t.Committed() {

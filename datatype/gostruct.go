@@ -15,7 +15,7 @@ func FromGo[T any]() (*Type, error) { return FromStruct(reflect.TypeFor[T]()) }
 // or a Pair. Padding and fields named _ are not part of the data. int and uint
 // are Int64 and Uint64, and byte is Uint8. Its extent is the variable's size.
 //
-// Its error has class Type if g is nil or has a field of another kind, such as a
+// Its error has class ErrType if g is nil or has a field of another kind, such as a
 // slice or pointer, and then names the field.
 func FromStruct(g reflect.Type) (*Type, error) {
 	const op = "from go"

@@ -42,8 +42,8 @@ func (it *Iter) Unpack(mem []byte, origin int64, src []byte) int {
 // Pack copies to dst the packed data of count entries of t, from the byte at
 // from on, and returns the bytes copied. The entries are in mem, with
 // displacement 0 at mem[origin]; origin itself may be outside of mem. It does
-// not block. Its error has class Type if t is not committed, Count as Bounds
-// has, and Arg if mem does not hold all the entries or from is beyond the data.
+// not block. Its error has class ErrType if t is not committed, ErrCount as Bounds
+// has, and ErrArg if mem does not hold all the entries or from is beyond the data.
 func Pack(dst, mem []byte, origin int64, t *Type, count int, from int64) (int, error) {
 	var it Iter
 	if err := begin(&it, "pack", mem, origin, t, count, from); err != nil {

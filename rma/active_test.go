@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -29,7 +29,7 @@ func others(n *rma.Node, self bool) (ranks []int) {
 func TestFence(t *testing.T) {
 	for _, size := range activeSizes {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			j := newJob(t, size, comm.Limits{})
+			j := newJob(t, size, rma.Limits{})
 			first, second := j.windows(8*(size+1), 8), j.windows(8, 8)
 			j.each(func(n *rma.Node) error {
 				a, b := first[n.Rank()], second[n.Rank()]
@@ -41,9 +41,9 @@ func TestFence(t *testing.T) {
 					v := int64(round*size + n.Rank() + 1)
 					for target := range size {
 						err := errors.Join(
-							a.Put(rma.Value(&v), target, rma.At(int64(n.Rank()))),
-							a.Accumulate(rma.Value(&v), target, rma.At(int64(size)), rma.Sum),
-							b.Accumulate(rma.Value(&v), target, rma.At(0), rma.Max),
+							a.Put(buffer.Value(&v), target, rma.At(int64(n.Rank()))),
+							a.Accumulate(buffer.Value(&v), target, rma.At(int64(size)), rma.Sum),
+							b.Accumulate(buffer.Value(&v), target, rma.At(0), rma.Max),
 						)
 						if err != nil {
 							return err
@@ -62,7 +62,7 @@ func TestFence(t *testing.T) {
 						return fmt.Errorf("round %d: the maximum is %d, want %d", round, rma.Slice[int64](b.Memory())[0], want)
 					}
 					neighbour := (n.Rank() + 1) % size
-					if err := errors.Join(a.Get(rma.Of(got), neighbour, rma.At(0)), a.Fence(j.ctx, rma.ModeNoStore|rma.ModeNoPut)); err != nil {
+					if err := errors.Join(a.Get(buffer.Of(got), neighbour, rma.At(0)), a.Fence(j.ctx, rma.ModeNoStore|rma.ModeNoPut)); err != nil {
 						return err
 					}
 					if got[n.Rank()] != v {
@@ -84,7 +84,7 @@ func TestFence(t *testing.T) {
 func TestPostStart(t *testing.T) {
 	for _, size := range activeSizes {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			j := newJob(t, size, comm.Limits{})
+			j := newJob(t, size, rma.Limits{})
 			wins := j.windows(8*(size+1), 8)
 			j.each(func(n *rma.Node) error {
 				w, group := wins[n.Rank()], others(n, true)
@@ -103,11 +103,11 @@ func TestPostStart(t *testing.T) {
 					next := (n.Rank() + 1) % size
 					for _, target := range group {
 						one := int64(1)
-						if err := errors.Join(w.Put(rma.Value(&v), target, rma.At(int64(n.Rank()))), w.Accumulate(rma.Value(&one), target, rma.At(int64(size)), rma.Sum)); err != nil {
+						if err := errors.Join(w.Put(buffer.Value(&v), target, rma.At(int64(n.Rank()))), w.Accumulate(buffer.Value(&one), target, rma.At(int64(size)), rma.Sum)); err != nil {
 							return err
 						}
 					}
-					if err := errors.Join(w.FetchAndOp(rma.Value(&v), rma.Value(&old), next, rma.At(int64(size)), rma.NoOp), w.Complete(j.ctx)); err != nil {
+					if err := errors.Join(w.FetchAndOp(buffer.Value(&v), buffer.Value(&old), next, rma.At(int64(size)), rma.NoOp), w.Complete(j.ctx)); err != nil {
 						return err
 					}
 					if old <= int64(round*size) || old > int64((round+1)*size) {
@@ -135,13 +135,13 @@ func TestPostStart(t *testing.T) {
 // TestWeakStart goes through a whole access epoch of puts, and a second one, before
 // the target has posted once; the data is a copy. A get waits for the post.
 func TestWeakStart(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(16, 8)
 	origin, target := wins[0], wins[1]
 	for v := int64(1); v <= 2; v++ {
 		x, big := v, make([]int64, 1)
 		big[0] = 10 * v
-		j.must(origin.Start(j.ctx, []int{1}, 0), origin.Put(rma.Value(&x), 1, rma.At(0)), origin.Put(rma.Of(big), 1, rma.At(1)), origin.Complete(j.ctx))
+		j.must(origin.Start(j.ctx, []int{1}, 0), origin.Put(buffer.Value(&x), 1, rma.At(0)), origin.Put(buffer.Of(big), 1, rma.At(1)), origin.Complete(j.ctx))
 		x, big[0] = -1, -1
 	}
 	mem := rma.Slice[int64](target.Memory())
@@ -157,7 +157,7 @@ func TestWeakStart(t *testing.T) {
 		}
 	}
 	got := int64(0)
-	j.must(origin.Start(j.ctx, []int{1}, 0), origin.Get(rma.Value(&got), 1, rma.At(1)))
+	j.must(origin.Start(j.ctx, []int{1}, 0), origin.Get(buffer.Value(&got), 1, rma.At(1)))
 	done := make(chan error, 1)
 	go func() { done <- origin.Complete(j.ctx) }()
 	select {
@@ -186,15 +186,15 @@ func TestWeakStart(t *testing.T) {
 // lock in the way. They must not wait for it.
 func TestOperationAfterLock(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	a, b := j.windows(16, 8), j.windows(16, 8)
 	holder, w := a[1], a[0] // rank 1 holds rank 1's lock, rank 0 asks for it
 	v, big, old := int64(7), make([]int64, 1), int64(0)
 	j.must(holder.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Lock(j.ctx, rma.LockExclusive, 1, 0))
 	// This sends the request too, and asks for no lock, which would come after that one.
-	j.must(b[0].Lock(j.ctx, rma.LockShared, 1, rma.ModeNoCheck), b[0].Put(rma.Value(&v), 1, rma.At(0)), b[0].Unlock(j.ctx, 1))
-	j.must(w.Put(rma.Value(&v), 1, rma.At(0)), w.Put(rma.Of(big), 1, rma.At(1)),
-		w.FetchAndOp(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum))
+	j.must(b[0].Lock(j.ctx, rma.LockShared, 1, rma.ModeNoCheck), b[0].Put(buffer.Value(&v), 1, rma.At(0)), b[0].Unlock(j.ctx, 1))
+	j.must(w.Put(buffer.Value(&v), 1, rma.At(0)), w.Put(buffer.Of(big), 1, rma.At(1)),
+		w.FetchAndOp(buffer.Value(&v), buffer.Value(&old), 1, rma.At(0), rma.Sum))
 	v, big[0] = 100, 100
 	mem := rma.Slice[int64](holder.Memory())
 	if mem[0] != 0 {
@@ -210,10 +210,10 @@ func TestOperationAfterLock(t *testing.T) {
 // TestActiveMisuse makes every mistake of active target synchronisation that one
 // rank can see, and goes on.
 func TestActiveMisuse(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(8, 8)[0]
 	v := int64(1)
-	put := func() error { return w.Put(rma.Value(&v), 1, rma.At(0)) }
+	put := func() error { return w.Put(buffer.Value(&v), 1, rma.At(0)) }
 	for i, c := range []struct {
 		got  error
 		want rma.Class
@@ -257,13 +257,13 @@ func TestActiveMisuse(t *testing.T) {
 // TestActiveAssertions gives the calls of active target synchronisation what they
 // take, and a fence what is not true: it is told, and the data is there all the same.
 func TestActiveAssertions(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	mem := rma.Slice[int64](wins[1].Memory())
 	fence := func(assert rma.Assert) []error {
 		return j.outcomes(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, assert) })
 	}
-	put := func(v int64) error { return wins[0].Put(rma.Value(&v), 1, rma.At(0)) }
+	put := func(v int64) error { return wins[0].Put(buffer.Value(&v), 1, rma.At(0)) }
 	j.must(fence(rma.ModeNoPrecede | rma.ModeNoStore | rma.ModeNoPut)...)
 	j.must(put(1))
 	if errs := fence(rma.ModeNoPrecede); !errors.Is(errs[0], rma.ErrAssert) || errs[1] != nil || mem[0] != 1 {
@@ -298,7 +298,7 @@ func second[T any](_ T, err error) error { return err }
 // TestLockWhileExposed asks for the lock of a window that its owner has exposed.
 func TestLockWhileExposed(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	j.must(wins[1].Post(j.ctx, nil, 0), wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
 	if err := wins[0].Unlock(j.ctx, 1); !errors.Is(err, rma.ErrRMASync) {
@@ -314,12 +314,12 @@ func TestLockWhileExposed(t *testing.T) {
 // TestActiveCancelled ends the context of calls that wait for a rank that does not
 // come. The error names it, and the window works afterwards.
 func TestActiveCancelled(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	short, cancel := context.WithTimeout(j.ctx, 10*time.Millisecond)
 	defer cancel()
 	got := int64(0)
-	j.must(wins[0].Start(j.ctx, []int{1}, 0), wins[0].Get(rma.Value(&got), 1, rma.At(0)))
+	j.must(wins[0].Start(j.ctx, []int{1}, 0), wins[0].Get(buffer.Value(&got), 1, rma.At(0)))
 	var e *rma.Error
 	if err := wins[0].Complete(short); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) || e.Rank != 1 {
 		t.Errorf("complete: got %v", err)
@@ -342,7 +342,7 @@ func TestActiveDeath(t *testing.T) {
 		j := newJob(t, 3, soon)
 		wins := j.windows(8, 8)
 		got := int64(0)
-		j.must(wins[0].Start(j.ctx, []int{2}, 0), wins[0].Get(rma.Value(&got), 2, rma.At(0)))
+		j.must(wins[0].Start(j.ctx, []int{2}, 0), wins[0].Get(buffer.Value(&got), 2, rma.At(0)))
 		j.must(wins[1].Post(j.ctx, []int{2}, 0))
 		go func() {
 			if leaves {
@@ -380,12 +380,12 @@ func TestActiveDeathPolled(t *testing.T) {
 
 // TestWeakWithOneself completes an epoch at the rank's own window before it posts.
 func TestWeakWithOneself(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	j.each(func(n *rma.Node) error { return nil })
 	w := j.windows(8, 8)[0]
 	v := int64(7)
 	for range 3 {
-		j.must(w.Start(j.ctx, []int{0}, 0), w.Put(rma.Value(&v), 0, rma.At(0)), w.Complete(j.ctx), w.Post(j.ctx, []int{0}, 0), w.Wait(j.ctx))
+		j.must(w.Start(j.ctx, []int{0}, 0), w.Put(buffer.Value(&v), 0, rma.At(0)), w.Complete(j.ctx), w.Post(j.ctx, []int{0}, 0), w.Wait(j.ctx))
 	}
 	if got := rma.Slice[int64](w.Memory())[0]; got != 7 {
 		t.Errorf("the window holds %d", got)
@@ -395,14 +395,14 @@ func TestWeakWithOneself(t *testing.T) {
 // TestRefusedCallIsNoUse begins other epochs after a fence under which calls were
 // refused: none was issued.
 func TestRefusedCallIsNoUse(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, 0) })
 	w, v := wins[0], int64(1)
-	if err := w.Put(rma.Value(&v), 1, rma.At(1)); !errors.Is(err, rma.ErrRange) {
+	if err := w.Put(buffer.Value(&v), 1, rma.At(1)); !errors.Is(err, rma.ErrRange) {
 		t.Errorf("put: %v", err)
 	}
-	if _, err := w.Rput(rma.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+	if _, err := w.Rput(buffer.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
 		t.Errorf("rput: %v", err)
 	}
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Unlock(j.ctx, 1))
@@ -411,11 +411,11 @@ func TestRefusedCallIsNoUse(t *testing.T) {
 // TestNobodyNeedsEpoch communicates with the null process: epochs are needed as for
 // others, and a window.
 func TestNobodyNeedsEpoch(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	w, v := wins[0], int64(1)
-	put := func() error { return w.Put(rma.Value(&v), rma.ProcNull, rma.At(0)) }
-	rput := func() error { return second(w.Rput(rma.Value(&v), rma.ProcNull, rma.At(0))) }
+	put := func() error { return w.Put(buffer.Value(&v), rma.ProcNull, rma.At(0)) }
+	rput := func() error { return second(w.Rput(buffer.Value(&v), rma.ProcNull, rma.At(0))) }
 	flush := func() error { return w.Flush(j.ctx, rma.ProcNull) }
 	for name, call := range map[string]func() error{"put": put, "rput": rput, "flush": flush} {
 		if err := call(); !errors.Is(err, rma.ErrRMASync) {

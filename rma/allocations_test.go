@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -17,7 +17,7 @@ import (
 // TestNoAllocations counts the allocations of the calls on the fast path, at
 // origin and target together, for they are one process here.
 func TestNoAllocations(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(128, 8)[0]
 	ctx := context.Background()
 	one, old := []int64{1}, []int64{0}
@@ -30,19 +30,19 @@ func TestNoAllocations(t *testing.T) {
 		call       func() error
 	}{
 		{"put, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Put(rma.Of(one), 1, rma.At(1)), w.Flush(ctx, 1))
+			return first(w.Put(buffer.Of(one), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},
 		{"get, flush_local", lockShared(w), unlock(w), func() error {
-			return first(w.Get(rma.Of(old), 1, rma.At(1)), w.FlushLocal(ctx, 1))
+			return first(w.Get(buffer.Of(old), 1, rma.At(1)), w.FlushLocal(ctx, 1))
 		}},
 		{"accumulate, flush_all", lockShared(w), unlock(w), func() error {
-			return first(w.Accumulate(rma.Of(one), 1, rma.At(1), rma.Sum), w.FlushAll(ctx))
+			return first(w.Accumulate(buffer.Of(one), 1, rma.At(1), rma.Sum), w.FlushAll(ctx))
 		}},
 		{"fetch_and_op, flush", lockShared(w), unlock(w), func() error {
-			return first(w.FetchAndOp(rma.Of(one), rma.Of(old), 1, rma.At(0), rma.Sum), w.Flush(ctx, 1))
+			return first(w.FetchAndOp(buffer.Of(one), buffer.Of(old), 1, rma.At(0), rma.Sum), w.Flush(ctx, 1))
 		}},
 		{"compare_and_swap, flush", lockShared(w), unlock(w), func() error {
-			return first(w.CompareAndSwap(rma.Of(one), rma.Of(one), rma.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
+			return first(w.CompareAndSwap(buffer.Of(one), buffer.Of(one), buffer.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
 		}},
 		{"fetch, swap, load", lockShared(w), unlock(w), func() error {
 			_, e1 := rma.Fetch(ctx, w, rma.Sum, int64(1), 1, rma.At(0))
@@ -51,25 +51,25 @@ func TestNoAllocations(t *testing.T) {
 			return first(e1, e2, e3)
 		}},
 		{"typed put, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Put(rma.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
+			return first(w.Put(buffer.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},
 		{"typed get, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Get(rma.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
+			return first(w.Get(buffer.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},
 		{"accumulate at a vector, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Accumulate(rma.Of(dense), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
+			return first(w.Accumulate(buffer.Of(dense), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
 		}},
 		{"typed get_accumulate, flush", lockShared(w), unlock(w), func() error {
-			return first(w.GetAccumulate(rma.Of(dense), rma.Typed(gaps, 1, vec), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
+			return first(w.GetAccumulate(buffer.Of(dense), buffer.Typed(gaps, 1, vec), 1, rma.At(1).As(1, vec), rma.Sum), w.Flush(ctx, 1))
 		}},
 		{"put of a struct, flush", lockShared(w), unlock(w), func() error {
-			return first(w.Put(rma.OfStructs(structs), 1, rma.At(1)), w.Flush(ctx, 1))
+			return first(w.Put(buffer.OfStructs(structs), 1, rma.At(1)), w.Flush(ctx, 1))
 		}},
 		{"lock, put, unlock", nothing, nothing, func() error {
-			return first(w.Lock(ctx, rma.LockExclusive, 1, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.Unlock(ctx, 1))
+			return first(w.Lock(ctx, rma.LockExclusive, 1, 0), w.Put(buffer.Of(one), 1, rma.At(1)), w.Unlock(ctx, 1))
 		}},
 		{"lock_all, put, unlock_all", nothing, nothing, func() error {
-			return first(w.LockAll(ctx, 0), w.Put(rma.Of(one), 1, rma.At(1)), w.UnlockAll(ctx))
+			return first(w.LockAll(ctx, 0), w.Put(buffer.Of(one), 1, rma.At(1)), w.UnlockAll(ctx))
 		}},
 	} {
 		j.must(c.begin())

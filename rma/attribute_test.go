@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
 func TestKeyval(t *testing.T) {
-	j := newJob(t, 1, comm.Limits{})
+	j := newJob(t, 1, rma.Limits{})
 	w, other := j.windows(8, 8)[0], j.windows(8, 8)[0]
 	var gone []int
 	fail := errors.New("it will not go")
@@ -64,7 +64,7 @@ func TestKeyval(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	j := newJob(t, 1, comm.Limits{})
+	j := newJob(t, 1, rma.Limits{})
 	w := j.windows(8, 8)[0]
 	if w.Name() != "" {
 		t.Errorf("a new window is called %q", w.Name())
@@ -78,7 +78,7 @@ func TestNames(t *testing.T) {
 // TestSetInfo changes hints: those that may change do, those settled at creation
 // do not, and one rank's mistake changes nothing anywhere.
 func TestSetInfo(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windowsOf(func(int) (int, int) { return 64, 1 }, rma.Info{"mpi_minimum_memory_alignment": "65536", "same_size": "true"})
 	expect := func(when string, want rma.Info) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestSetInfo(t *testing.T) {
 		"mpi_accumulate_granularity": "0", "same_size": "true", "same_disp_unit": "false", "mpi_minimum_memory_alignment": "65536"}
 	expect("at first", defaults)
 	for _, w := range wins {
-		if at := rma.Address(rma.Bytes(w.Memory())); at%65536 != 0 {
+		if at := rma.Address(buffer.Bytes(w.Memory())); at%65536 != 0 {
 			t.Errorf("the memory starts at %#x", at)
 		}
 	}
@@ -139,7 +139,7 @@ func TestSetInfo(t *testing.T) {
 // TestFreeWaits holds the synchronisation rule of Free: it waits for all ranks,
 // unless all have said that they use no locks.
 func TestFreeWaits(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windowsOf(func(int) (int, int) { return 8, 1 }, rma.Info{"no_locks": "true"})
 	j.must(wins[0].Free(j.ctx)) // rank 1 has not called it, nor does it run
 	j.must(wins[1].Free(j.ctx))
@@ -161,7 +161,7 @@ func TestFreeWaits(t *testing.T) {
 		}()
 		<-called
 		w := mixed[who]
-		j.must(w.Lock(j.ctx, rma.LockShared, 1-who, 0), w.Put(rma.Bytes(make([]byte, 8)), 1-who, rma.At(0)), w.Unlock(j.ctx, 1-who))
+		j.must(w.Lock(j.ctx, rma.LockShared, 1-who, 0), w.Put(buffer.Bytes(make([]byte, 8)), 1-who, rma.At(0)), w.Unlock(j.ctx, 1-who))
 		select {
 		case err := <-done:
 			t.Errorf("free did not wait: %v", err)
@@ -174,7 +174,7 @@ func TestFreeWaits(t *testing.T) {
 // TestFreeAlone ends a Free that waits in vain: the window is freed at this rank.
 func TestFreeAlone(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	ctx, cancel := context.WithCancel(j.ctx)
 	go cancel()
@@ -189,7 +189,7 @@ func TestFreeAlone(t *testing.T) {
 	}
 	var x int64
 	w := wins[1]
-	j.must(w.Lock(j.ctx, rma.LockShared, 0, rma.ModeNoCheck), w.Put(rma.Value(&x), 0, rma.At(0)))
+	j.must(w.Lock(j.ctx, rma.LockShared, 0, rma.ModeNoCheck), w.Put(buffer.Value(&x), 0, rma.At(0)))
 	if err := w.Unlock(j.ctx, 0); !errors.Is(err, rma.ErrWin) {
 		t.Errorf("the other rank got %v, want invalid window", err)
 	}
@@ -197,7 +197,7 @@ func TestFreeAlone(t *testing.T) {
 
 // TestFreeAfterClose frees a window whose node has been closed: its memory goes.
 func TestFreeAfterClose(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(8, 8)[0]
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), j.nodes[0].Close())
 	for range 2 {
@@ -212,7 +212,7 @@ func TestFreeAfterClose(t *testing.T) {
 
 // TestSizesAndUnitsDifferByRank has another size and unit on each rank, one of them none.
 func TestSizesAndUnitsDifferByRank(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	shape := func(rank int) (size, unit int) { return 12 * rank, 1 + 3*rank }
 	wins := j.windowsOf(shape, nil)
 	w := wins[0]
@@ -223,11 +223,11 @@ func TestSizesAndUnitsDifferByRank(t *testing.T) {
 		for i := range mem {
 			mem[i] = byte(target)
 		}
-		j.must(w.Put(rma.Bytes(mem), target, rma.At(0)), w.Flush(j.ctx, target))
+		j.must(w.Put(buffer.Bytes(mem), target, rma.At(0)), w.Flush(j.ctx, target))
 		if size > 0 {
-			j.must(w.Put(rma.Bytes([]byte{99}), target, rma.At(int64((size-1)/unit))))
+			j.must(w.Put(buffer.Bytes([]byte{99}), target, rma.At(int64((size-1)/unit))))
 		}
-		if err := w.Put(rma.Bytes(make([]byte, size+1)), target, rma.At(0)); !errors.Is(err, rma.ErrRange) {
+		if err := w.Put(buffer.Bytes(make([]byte, size+1)), target, rma.At(0)); !errors.Is(err, rma.ErrRange) {
 			t.Errorf("rank %d: got %v, want class outside the window", target, err)
 		}
 	}

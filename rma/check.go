@@ -26,7 +26,7 @@ func (w *Win) checker(id uint32) *window.Checker {
 	if !w.hints.Check {
 		return nil
 	}
-	c := window.NewChecker(id, w.comm.Job().Rank())
+	c := window.NewChecker(id, w.job.Rank())
 	c.SameOp = w.hints.SameOp
 	return c
 }

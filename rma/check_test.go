@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
@@ -17,7 +17,7 @@ import (
 // TestConflicts has one rank ask for checking mode. A program in order is not
 // reported; one that is not works as before, and is.
 func TestConflicts(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	wins := make([]*rma.Win, 3)
 	j.each(func(n *rma.Node) (err error) {
 		info := rma.Info{}
@@ -36,15 +36,15 @@ func TestConflicts(t *testing.T) {
 	each(func(w *rma.Win, _ int) error { return w.LockAll(j.ctx, 0) })
 	for _, w := range wins {
 		for target := range wins {
-			j.must(w.Put(rma.Bytes(data), target, rma.At(0)), w.Flush(j.ctx, target),
-				w.Get(rma.Bytes(back), target, rma.At(0)), w.FlushLocal(j.ctx, target))
+			j.must(w.Put(buffer.Bytes(data), target, rma.At(0)), w.Flush(j.ctx, target),
+				w.Get(buffer.Bytes(back), target, rma.At(0)), w.FlushLocal(j.ctx, target))
 		}
 	}
 	each(func(w *rma.Win, rank int) error {
 		one, old := int64(1), int64(0)
-		return errors.Join(w.Accumulate(rma.Value(&one), 1, rma.At(40000), rma.Sum),
-			w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(40000), rma.Sum),
-			w.UnlockAll(j.ctx), w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Put(rma.Bytes(data), 0, rma.At(0)), w.Unlock(j.ctx, 0))
+		return errors.Join(w.Accumulate(buffer.Value(&one), 1, rma.At(40000), rma.Sum),
+			w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(40000), rma.Sum),
+			w.UnlockAll(j.ctx), w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Put(buffer.Bytes(data), 0, rma.At(0)), w.Unlock(j.ctx, 0))
 	})
 	for rank, w := range wins {
 		if list, total := w.Conflicts(); total != 0 {
@@ -57,8 +57,8 @@ func TestConflicts(t *testing.T) {
 	// Ranks 0 and 2 put to the same bytes of rank 1 under shared locks.
 	j.must(wins[1].SetName("halo"))
 	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0), wins[2].Lock(j.ctx, rma.LockShared, 1, 0),
-		wins[0].Put(rma.Bytes(data), 1, rma.At(0)), wins[0].FlushLocal(j.ctx, 1),
-		wins[2].Put(rma.Bytes(data), 1, rma.At(19000)), wins[2].Flush(j.ctx, 1),
+		wins[0].Put(buffer.Bytes(data), 1, rma.At(0)), wins[0].FlushLocal(j.ctx, 1),
+		wins[2].Put(buffer.Bytes(data), 1, rma.At(19000)), wins[2].Flush(j.ctx, 1),
 		wins[0].Unlock(j.ctx, 1), wins[2].Unlock(j.ctx, 1))
 	list, total := wins[1].Conflicts()
 	if len(list) != 1 || total != 1 || list[0].Target != 1 || list[0].Start != 19000 || list[0].End != 20000 {
@@ -67,7 +67,7 @@ func TestConflicts(t *testing.T) {
 	if k := list[0]; k.First.Origin+k.Second.Origin != 2 || k.Name != "halo" || !errors.Is(k.Err(), rma.ErrRMAConflict) {
 		t.Errorf("got %v", k.Err())
 	}
-	if protocol, _ := j.nodes[1].Stats(); protocol.Conflicts != 1 {
+	if protocol := j.nodes[1].Stats(); protocol.Conflicts != 1 {
 		t.Errorf("%d conflicts counted", protocol.Conflicts)
 	}
 	each(func(w *rma.Win, _ int) error { return w.Free(j.ctx) })
@@ -80,7 +80,7 @@ func TestConflicts(t *testing.T) {
 // target synchronisation. However the puts follow each other, one epoch orders nothing,
 // and the next one everything.
 func TestEpochConflicts(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	wins := make([]*rma.Win, 3)
 	j.each(func(n *rma.Node) (err error) {
 		wins[n.Rank()], err = rma.Allocate(j.ctx, n.World(), 64, 1, rma.Info{"xdprma_check_conflicts": "true"})
@@ -99,7 +99,7 @@ func TestEpochConflicts(t *testing.T) {
 		t.Helper()
 		j.each(func(n *rma.Node) error {
 			w := wins[n.Rank()]
-			return errors.Join(w.Fence(j.ctx, 0), w.Put(rma.Bytes(data), 0, rma.At(at(n.Rank()))), w.Fence(j.ctx, 0))
+			return errors.Join(w.Fence(j.ctx, 0), w.Put(buffer.Bytes(data), 0, rma.At(at(n.Rank()))), w.Fence(j.ctx, 0))
 		})
 		expect(what, more)
 	}
@@ -113,7 +113,7 @@ func TestEpochConflicts(t *testing.T) {
 			if n.Rank() == 0 {
 				return errors.Join(w.Post(j.ctx, []int{1, 2}, 0), w.Wait(j.ctx))
 			}
-			return errors.Join(w.Start(j.ctx, []int{0}, 0), w.Put(rma.Bytes(data), 0, rma.At(at(n.Rank()))), w.Complete(j.ctx))
+			return errors.Join(w.Start(j.ctx, []int{0}, 0), w.Put(buffer.Bytes(data), 0, rma.At(at(n.Rank()))), w.Complete(j.ctx))
 		})
 		expect(what, more)
 	}
@@ -134,15 +134,15 @@ func TestConflictsTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	t.Setenv("XDPRMA_CHECK", "true")
-	if _, err := rma.Join(ctx, rma.Config{Place: &places[0]}); !errors.Is(err, rma.ErrArg) {
+	if _, err := rma.Join(ctx, testjob.Config(&places[0])); !errors.Is(err, rma.ErrArg) {
 		t.Errorf("a value that means nothing: %v", err)
 	}
 	t.Setenv("XDPRMA_CHECK", "1")
 	var log bytes.Buffer
 	told := make(chan rma.Conflict, 10)
-	n, err := rma.Join(ctx, rma.Config{
-		Place: &places[0], Logger: slog.New(slog.NewTextHandler(&log, nil)), OnConflict: func(c rma.Conflict) { told <- c },
-	})
+	c := testjob.Config(&places[0])
+	c.Logger, c.OnConflict = slog.New(slog.NewTextHandler(&log, nil)), func(c rma.Conflict) { told <- c }
+	n, err := rma.Join(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +150,8 @@ func TestConflictsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Lock(ctx, rma.LockShared, 0, 0), w.Put(rma.Bytes(make([]byte, 8)), 0, rma.At(0)),
-		w.Put(rma.Bytes(make([]byte, 8)), 0, rma.At(6)), w.Unlock(ctx, 0)); err != nil {
+	if err := errors.Join(w.Lock(ctx, rma.LockShared, 0, 0), w.Put(buffer.Bytes(make([]byte, 8)), 0, rma.At(0)),
+		w.Put(buffer.Bytes(make([]byte, 8)), 0, rma.At(6)), w.Unlock(ctx, 0)); err != nil {
 		t.Error(err)
 	}
 	select {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
@@ -28,7 +29,7 @@ type caller struct {
 	others []int // all ranks but this one
 	next   int   // the rank after this one
 
-	request *rma.Request
+	request *comm.Request
 	former  []int64
 	key     rma.Keyval[int]
 	commKey comm.Keyval[int]
@@ -37,7 +38,7 @@ type caller struct {
 func (c *caller) at() rma.Location { return rma.At(0).Within(c.ctx) }
 
 // wait waits for a request and keeps it.
-func (c *caller) wait(r *rma.Request, err error) error {
+func (c *caller) wait(r *comm.Request, err error) error {
 	if err != nil {
 		return err
 	}
@@ -66,52 +67,52 @@ var everyCall = []struct {
 	call  func(c *caller) error
 }{
 	{names: "Win.Put Win.Flush", begin: begin, call: func(c *caller) error {
-		return first(c.win.Put(rma.Value(new(int64)), c.next, c.at()), c.win.Flush(c.ctx, c.next))
+		return first(c.win.Put(buffer.Value(new(int64)), c.next, c.at()), c.win.Flush(c.ctx, c.next))
 	}},
 	{names: "Win.Put of much", begin: begin, call: func(c *caller) error {
-		return c.win.Put(rma.Of(make([]int64, closeElements)), c.next, c.at())
+		return c.win.Put(buffer.Of(make([]int64, closeElements)), c.next, c.at())
 	}},
 	{names: "Win.Put of a datatype", begin: begin, call: func(c *caller) error {
-		return first(c.win.Put(rma.Typed(make([]int64, 8), 1, everySecond), c.next, c.at().As(1, everySecond)), c.win.FlushAll(c.ctx))
+		return first(c.win.Put(buffer.Typed(make([]int64, 8), 1, everySecond), c.next, c.at().As(1, everySecond)), c.win.FlushAll(c.ctx))
 	}},
 	{names: "Win.Put of the own", begin: begin, call: func(c *caller) error {
-		return first(c.win.Put(rma.Value(new(int64)), c.node.Rank(), c.at()), c.win.Flush(c.ctx, c.node.Rank()))
+		return first(c.win.Put(buffer.Value(new(int64)), c.node.Rank(), c.at()), c.win.Flush(c.ctx, c.node.Rank()))
 	}},
 	{names: "Win.Get Win.FlushLocal", begin: begin, call: func(c *caller) error {
-		return first(c.win.Get(rma.Of(c.former), c.next, c.at()), c.win.FlushLocal(c.ctx, c.next))
+		return first(c.win.Get(buffer.Of(c.former), c.next, c.at()), c.win.FlushLocal(c.ctx, c.next))
 	}},
 	{names: "Win.Get of a datatype", begin: begin, call: func(c *caller) error {
-		return first(c.win.Get(rma.Typed(c.former[:8], 1, everySecond), c.next, c.at().As(1, everySecond)), c.win.FlushAll(c.ctx))
+		return first(c.win.Get(buffer.Typed(c.former[:8], 1, everySecond), c.next, c.at().As(1, everySecond)), c.win.FlushAll(c.ctx))
 	}},
 	{names: "Win.Accumulate Win.FlushLocalAll", begin: begin, call: func(c *caller) error {
-		return first(c.win.Accumulate(rma.Value(new(int64)), c.next, c.at(), rma.Sum), c.win.FlushLocalAll(c.ctx))
+		return first(c.win.Accumulate(buffer.Value(new(int64)), c.next, c.at(), rma.Sum), c.win.FlushLocalAll(c.ctx))
 	}},
 	{names: "Win.GetAccumulate Win.FlushAll", begin: begin, call: func(c *caller) error {
-		return first(c.win.GetAccumulate(rma.Of(make([]int64, closeElements)), rma.Of(c.former), c.next, c.at(), rma.Sum), c.win.FlushAll(c.ctx))
+		return first(c.win.GetAccumulate(buffer.Of(make([]int64, closeElements)), buffer.Of(c.former), c.next, c.at(), rma.Sum), c.win.FlushAll(c.ctx))
 	}},
 	{names: "Win.FetchAndOp", begin: begin, call: func(c *caller) error {
-		return first(c.win.FetchAndOp(rma.Value(new(int64)), rma.Value(&c.former[0]), c.next, c.at(), rma.Sum), c.win.Flush(c.ctx, c.next))
+		return first(c.win.FetchAndOp(buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at(), rma.Sum), c.win.Flush(c.ctx, c.next))
 	}},
 	{names: "Win.CompareAndSwap", begin: begin, call: func(c *caller) error {
-		return first(c.win.CompareAndSwap(rma.Value(new(int64)), rma.Value(new(int64)), rma.Value(&c.former[0]), c.next, c.at()), c.win.Flush(c.ctx, c.next))
+		return first(c.win.CompareAndSwap(buffer.Value(new(int64)), buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at()), c.win.Flush(c.ctx, c.next))
 	}},
 	{names: "Win.Rput Request.Wait", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.Rput(rma.Value(new(int64)), c.next, c.at()))
+		return c.wait(c.win.Rput(buffer.Value(new(int64)), c.next, c.at()))
 	}},
 	{names: "Win.Rget", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.Rget(rma.Of(c.former), c.next, c.at()))
+		return c.wait(c.win.Rget(buffer.Of(c.former), c.next, c.at()))
 	}},
 	{names: "Win.Raccumulate", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.Raccumulate(rma.Value(new(int64)), c.next, c.at(), rma.Sum))
+		return c.wait(c.win.Raccumulate(buffer.Value(new(int64)), c.next, c.at(), rma.Sum))
 	}},
 	{names: "Win.RgetAccumulate", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.RgetAccumulate(rma.Value(new(int64)), rma.Value(&c.former[0]), c.next, c.at(), rma.Sum))
+		return c.wait(c.win.RgetAccumulate(buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at(), rma.Sum))
 	}},
 	{names: "Win.RfetchAndOp", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.RfetchAndOp(rma.Value(new(int64)), rma.Value(&c.former[0]), c.next, c.at(), rma.Sum))
+		return c.wait(c.win.RfetchAndOp(buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at(), rma.Sum))
 	}},
 	{names: "Win.RcompareAndSwap", begin: begin, call: func(c *caller) error {
-		return c.wait(c.win.RcompareAndSwap(rma.Value(new(int64)), rma.Value(new(int64)), rma.Value(&c.former[0]), c.next, c.at()))
+		return c.wait(c.win.RcompareAndSwap(buffer.Value(new(int64)), buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at()))
 	}},
 	{names: "Fetch", begin: begin, call: func(c *caller) error {
 		return only(rma.Fetch(c.ctx, c.win, rma.Sum, int64(1), c.next, rma.At(0)))
@@ -185,7 +186,7 @@ var everyCall = []struct {
 	}},
 	{names: "Node.Close Node.MaxPayload Node.Mode Node.Rank Node.Size Node.Stats Node.World", local: true, call: func(c *caller) error {
 		_, _, _, _, _ = c.node.MaxPayload(), c.node.Mode(), c.node.Rank(), c.node.Size(), c.node.World()
-		_, _ = c.node.Stats()
+		_ = c.node.Stats()
 		return nil
 	}},
 	{names: "Comm.Barrier", call: func(c *caller) error { return c.comm.Barrier(c.ctx) }},
@@ -257,7 +258,7 @@ var everyCall = []struct {
 		return errors.Join(err, only(comm.TestSome(c.request)))
 	}},
 	{names: "Comm.Failed Comm.Group Comm.Compare Comm.Name Comm.SetName Comm.Rank Comm.Size Comm.WorldRank Comm.Job", local: true, call: func(c *caller) error {
-		_, _, _, _, _, _ = c.comm.Failed(), c.comm.Group(), c.comm.Compare(c.node.World()), c.comm.Name(), c.comm.WorldRank(0), c.comm.Job()
+		_, _, _, _, _ = c.comm.Failed(), c.comm.Group(), c.comm.Compare(c.node.World()), c.comm.Name(), c.comm.WorldRank(0)
 		c.comm.SetName("a name")
 		return nil
 	}},
@@ -322,7 +323,7 @@ func TestCallsMeetClose(t *testing.T) {
 		}
 	}
 	at := func(hosts ...string) func(t *testing.T) *job {
-		return func(t *testing.T) *job { return newJobAt(t, hosts, comm.Limits{}) }
+		return func(t *testing.T) *job { return newJobAt(t, hosts, rma.Limits{}) }
 	}
 	for name, join := range map[string]func(t *testing.T) *job{
 		"udp":                    at("", "", "", ""),

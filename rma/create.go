@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/window"
 )
@@ -94,7 +95,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
-	w := &Win{comm: c, poller: c.Job().Poller(), exposed: mem, hints: hints, targets: make([]target, c.Size())}
+	w := &Win{comm: c, job: inside.Job(c), poller: inside.Job(c).Poller(), exposed: mem, hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
 	if err != nil {
 		return nil, err
@@ -130,17 +131,16 @@ func (w *Win) members(proposals []proposal) window.Members {
 
 // propose exchanges what the ranks expose. It fails if anyone cannot go on.
 func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]proposal, error) {
-	job := w.comm.Job()
-	id := job.HostID()
+	id := w.job.HostID()
 	mine := proposal{
-		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
-		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || job.Checks(),
-		frames: job.Frames(), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
+		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: w.job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
+		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || w.job.Checks(),
+		frames: w.job.Frames(), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
 	}
 	if w.comm.Rank() == 0 {
-		mine.id = job.WindowID()
+		mine.id = w.job.WindowIDs.Next()
 	}
-	blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), mine.marshal())
+	blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}
@@ -234,15 +234,15 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 		})
 	}
 	if err != nil && !known && w.inner != nil { // others may have the window, and wait for this rank
-		w.inner.Break(w.comm, err)
-		w.ending.Break(w.comm, err)
+		inside.Break(w.inner, w.comm, err)
+		inside.Break(w.ending, w.comm, err)
 	}
 	return err
 }
 
 // add makes the window and tells the other ranks how that went.
 func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, error) {
-	w.inner, w.ending = w.comm.ForWindow(c.ID)
+	w.inner, w.ending = forWindow(w.comm, c.ID)
 	if fault == nil && w.inner == nil {
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
@@ -253,7 +253,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 		w.own, fault = window.New(c)
 	}
 	if fault == nil {
-		fault = w.comm.Job().Windows().Add(w.own)
+		fault = w.job.Windows().Add(w.own)
 	}
 	if fault != nil {
 		w.own = nil
@@ -261,7 +261,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 	}
 	w.poller.Unlock()
 	mine := report{failed: ClassOf(fault), mapped: w.host != nil, reach: w.region != nil}
-	blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), mine.marshal())
+	blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -27,7 +27,7 @@ func (j *job) dynamics() []*rma.Win {
 // it itself, have attached.
 func TestDynamic(t *testing.T) {
 	const ranks, words = 3, 1000 // more than a frame holds
-	j := newJob(t, ranks, comm.Limits{})
+	j := newJob(t, ranks, rma.Limits{})
 	wins := j.dynamics()
 	var memory [ranks][]int64
 	var where [ranks]int64
@@ -37,7 +37,7 @@ func TestDynamic(t *testing.T) {
 		}
 		mem := make([]byte, 8*(ranks*words+1))
 		memory[r] = rma.Slice[int64](mem)
-		where[r] = rma.Address(rma.Of(memory[r]))
+		where[r] = rma.Address(buffer.Of(memory[r]))
 		j.must(w.Attach(mem))
 	}
 	j.each(func(n *rma.Node) error {
@@ -49,9 +49,9 @@ func TestDynamic(t *testing.T) {
 			for i := range data {
 				data[i] = int64(100*n.Rank() + i)
 			}
-			err = errors.Join(err, w.Put(rma.Of(data), target, place), w.Flush(j.ctx, target),
-				w.Accumulate(rma.Of(data), target, place, rma.Sum),
-				w.GetAccumulate(rma.Of(data), rma.Of(back), target, place, rma.NoOp), w.Flush(j.ctx, target))
+			err = errors.Join(err, w.Put(buffer.Of(data), target, place), w.Flush(j.ctx, target),
+				w.Accumulate(buffer.Of(data), target, place, rma.Sum),
+				w.GetAccumulate(buffer.Of(data), buffer.Of(back), target, place, rma.NoOp), w.Flush(j.ctx, target))
 			for i := range back {
 				if back[i] != 2*data[i] {
 					return fmt.Errorf("element %d of rank %d: %d", i, target, back[i])
@@ -59,9 +59,9 @@ func TestDynamic(t *testing.T) {
 			}
 			one, old, first, swapped := int64(1), int64(0), 2*data[0], int64(-1-n.Rank())
 			counter := rma.At(where[target] + 8*ranks*words)
-			err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, counter, rma.Sum),
-				w.CompareAndSwap(rma.Value(&swapped), rma.Value(&first), rma.Value(&old), target, place), w.Flush(j.ctx, target),
-				w.Get(rma.Of(back), target, place), w.Flush(j.ctx, target))
+			err = errors.Join(err, w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), target, counter, rma.Sum),
+				w.CompareAndSwap(buffer.Value(&swapped), buffer.Value(&first), buffer.Value(&old), target, place), w.Flush(j.ctx, target),
+				w.Get(buffer.Of(back), target, place), w.Flush(j.ctx, target))
 		}
 		return errors.Join(err, w.UnlockAll(j.ctx), n.World().Barrier(j.ctx))
 	})
@@ -85,10 +85,10 @@ func TestDynamic(t *testing.T) {
 // TestDynamicRefused reaches for what is not attached: the target tells the
 // origin when it completes the operation.
 func TestDynamicRefused(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins, fixed := j.dynamics(), j.windows(8, 1)
 	w, mem, data := wins[0], make([]byte, 64), make([]byte, 64)
-	where := rma.Address(rma.Bytes(mem))
+	where := rma.Address(buffer.Bytes(mem))
 	refused := func(what string, err error, class rma.Class) {
 		t.Helper()
 		if !errors.Is(err, class) {
@@ -98,18 +98,18 @@ func TestDynamicRefused(t *testing.T) {
 	for target := range wins {
 		j.must(w.Lock(j.ctx, rma.LockShared, target, 0))
 		for what, at := range map[string]int64{"not attached": where, "null": 0, "a negative address": -4096, "the last address": math.MaxInt64} {
-			j.must(w.Put(rma.Bytes(data[:8]), target, rma.At(at)))
+			j.must(w.Put(buffer.Bytes(data[:8]), target, rma.At(at)))
 			refused("put: "+what, w.Flush(j.ctx, target), rma.ErrRange)
-			j.must(w.Get(rma.Bytes(data[:8]), target, rma.At(at)))
+			j.must(w.Get(buffer.Bytes(data[:8]), target, rma.At(at)))
 			refused("get: "+what, w.Flush(j.ctx, target), rma.ErrRange)
 		}
-		refused("an address that overflows", w.Put(rma.Bytes(data), target, rma.At(-1)), rma.ErrRange)
-		j.must(wins[target].Attach(mem), w.Put(rma.Bytes(data), target, rma.At(where)), w.Flush(j.ctx, target))
-		j.must(w.Put(rma.Bytes(data), target, rma.At(where+1)))
+		refused("an address that overflows", w.Put(buffer.Bytes(data), target, rma.At(-1)), rma.ErrRange)
+		j.must(wins[target].Attach(mem), w.Put(buffer.Bytes(data), target, rma.At(where)), w.Flush(j.ctx, target))
+		j.must(w.Put(buffer.Bytes(data), target, rma.At(where+1)))
 		refused("beyond the end", w.Flush(j.ctx, target), rma.ErrRange)
 		var x int64
-		refused("unaligned", w.Accumulate(rma.Value(&x), target, rma.At(where+1), rma.Sum), rma.ErrDisp)
-		j.must(wins[target].Detach(mem), w.Put(rma.Bytes(data), target, rma.At(where)))
+		refused("unaligned", w.Accumulate(buffer.Value(&x), target, rma.At(where+1), rma.Sum), rma.ErrDisp)
+		j.must(wins[target].Detach(mem), w.Put(buffer.Bytes(data), target, rma.At(where)))
 		err := w.Flush(j.ctx, target)
 		refused("detached", err, rma.ErrRange)
 		if !strings.Contains(err.Error(), "no memory attached") {
@@ -131,7 +131,7 @@ func TestDynamicRefused(t *testing.T) {
 // accumulates through all of them add up.
 func TestDynamicShares(t *testing.T) {
 	const ranks, times = 3, 300
-	j := newJob(t, ranks, comm.Limits{})
+	j := newJob(t, ranks, rma.Limits{})
 	first, second := j.dynamics(), j.dynamics()
 	mem := make([]byte, 16)
 	fixed := make([]*rma.Win, ranks)
@@ -144,7 +144,7 @@ func TestDynamicShares(t *testing.T) {
 		return err
 	})
 	j.must(first[0].Attach(mem), second[0].Attach(mem))
-	where := rma.Address(rma.Bytes(mem))
+	where := rma.Address(buffer.Bytes(mem))
 	j.each(func(n *rma.Node) error {
 		var err error
 		one := complex(1, 2) // 16 bytes: no processor instruction covers them
@@ -156,7 +156,7 @@ func TestDynamicShares(t *testing.T) {
 			case 2:
 				w, at = fixed[n.Rank()], rma.At(0)
 			}
-			err = errors.Join(err, w.Lock(j.ctx, rma.LockShared, 0, 0), w.Accumulate(rma.Value(&one), 0, at, rma.Sum), w.Unlock(j.ctx, 0))
+			err = errors.Join(err, w.Lock(j.ctx, rma.LockShared, 0, 0), w.Accumulate(buffer.Value(&one), 0, at, rma.Sum), w.Unlock(j.ctx, 0))
 		}
 		return errors.Join(err, n.World().Barrier(j.ctx))
 	})
@@ -167,8 +167,8 @@ func TestDynamicShares(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	words := make([]int64, 4)
-	base := rma.Address(rma.Of(words))
-	if got := rma.Address(rma.Value(&words[3])); got != rma.AddAddress(base, 24) || rma.SubAddress(got, base) != 24 || rma.SubAddress(base, got) != -24 {
+	base := rma.Address(buffer.Of(words))
+	if got := rma.Address(buffer.Value(&words[3])); got != rma.AddAddress(base, 24) || rma.SubAddress(got, base) != 24 || rma.SubAddress(base, got) != -24 {
 		t.Errorf("addresses %#x and %#x", base, got)
 	}
 	if rma.AddAddress(math.MaxInt64, 1) != math.MinInt64 || rma.SubAddress(math.MinInt64, math.MaxInt64) != 1 {
@@ -180,7 +180,7 @@ func TestAddresses(t *testing.T) {
 // datatype are attached, what lies between them is not.
 func TestDynamicDatatypes(t *testing.T) {
 	const regions, words = 300, 3 // several frames
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.dynamics()
 	w := wins[0]
 	j.must(w.LockAll(j.ctx, 0))
@@ -190,7 +190,7 @@ func TestDynamicDatatypes(t *testing.T) {
 		for range regions {
 			mem := make([]byte, 8*words, 8*words+64) // never two side by side
 			memory = append(memory, mem)
-			lengths, places = append(lengths, words), append(places, int(rma.Address(rma.Bytes(mem))))
+			lengths, places = append(lengths, words), append(places, int(rma.Address(buffer.Bytes(mem))))
 			j.must(wins[target].Attach(mem))
 		}
 		typ, err := datatype.Hindexed(lengths, places, datatype.Int64)
@@ -200,10 +200,10 @@ func TestDynamicDatatypes(t *testing.T) {
 		for i := range data {
 			data[i] = int64(i + 1)
 		}
-		j.must(w.Put(rma.Of(data), target, at), w.Flush(j.ctx, target),
-			w.Accumulate(rma.Of(data), target, at, rma.Sum),
-			w.GetAccumulate(rma.Of(data), rma.Of(old), target, at, rma.Sum), w.Flush(j.ctx, target),
-			w.Get(rma.Of(back), target, at), w.Flush(j.ctx, target), wins[target].Sync())
+		j.must(w.Put(buffer.Of(data), target, at), w.Flush(j.ctx, target),
+			w.Accumulate(buffer.Of(data), target, at, rma.Sum),
+			w.GetAccumulate(buffer.Of(data), buffer.Of(old), target, at, rma.Sum), w.Flush(j.ctx, target),
+			w.Get(buffer.Of(back), target, at), w.Flush(j.ctx, target), wins[target].Sync())
 		for i := range data {
 			if got := rma.Slice[int64](memory[i/words])[i%words]; got != 3*data[i] || back[i] != 3*data[i] || old[i] != 2*data[i] {
 				t.Fatalf("rank %d, element %d: %d there, got %d, before %d", target, i, got, back[i], old[i])
@@ -211,10 +211,10 @@ func TestDynamicDatatypes(t *testing.T) {
 		}
 		j.must(wins[target].Detach(memory[regions/2]))
 		for what, call := range map[string]func() error{
-			"put":            func() error { return w.Put(rma.Of(data), target, at) },
-			"get":            func() error { return w.Get(rma.Of(back), target, at) },
-			"accumulate":     func() error { return w.Accumulate(rma.Of(data), target, at, rma.Sum) },
-			"get_accumulate": func() error { return w.GetAccumulate(rma.Of(data), rma.Of(old), target, at, rma.Sum) },
+			"put":            func() error { return w.Put(buffer.Of(data), target, at) },
+			"get":            func() error { return w.Get(buffer.Of(back), target, at) },
+			"accumulate":     func() error { return w.Accumulate(buffer.Of(data), target, at, rma.Sum) },
+			"get_accumulate": func() error { return w.GetAccumulate(buffer.Of(data), buffer.Of(old), target, at, rma.Sum) },
 		} {
 			j.must(call())
 			if err := w.Flush(j.ctx, target); !errors.Is(err, rma.ErrRange) {
@@ -229,10 +229,10 @@ func TestDynamicDatatypes(t *testing.T) {
 // TestDetachMeanwhile attaches and detaches memory while another rank puts to it.
 // Once Detach has returned, nobody writes to it any more: the owner may.
 func TestDetachMeanwhile(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.dynamics()
 	mem := make([]int64, 500)
-	where := rma.Address(rma.Of(mem))
+	where := rma.Address(buffer.Of(mem))
 	stop, done, landed := make(chan bool), make(chan error), make(chan bool, 1)
 	go func() {
 		data := make([]int64, len(mem))
@@ -241,7 +241,7 @@ func TestDetachMeanwhile(t *testing.T) {
 		}
 		err := wins[0].LockAll(j.ctx, 0)
 		for put := true; put && err == nil; {
-			err = errors.Join(wins[0].Put(rma.Of(data), 1, rma.At(where)), wins[0].Flush(j.ctx, 1))
+			err = errors.Join(wins[0].Put(buffer.Of(data), 1, rma.At(where)), wins[0].Flush(j.ctx, 1))
 			if errors.Is(err, rma.ErrRange) {
 				err = nil // it was not attached
 			} else {

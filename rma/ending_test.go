@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -15,7 +16,7 @@ import (
 // cancelling it. The window works afterwards.
 func TestContextEnds(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	endings := map[error]func() (context.Context, context.CancelFunc){
 		context.DeadlineExceeded: func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(j.ctx, 5*time.Millisecond)
@@ -30,11 +31,11 @@ func TestContextEnds(t *testing.T) {
 	nothing := func(mine, other *rma.Win) error { return nil }
 	held := func(mine, other *rma.Win) error { // a lock that the other rank holds is asked for
 		return errors.Join(other.Lock(j.ctx, rma.LockExclusive, 1, 0), other.Flush(j.ctx, 1),
-			mine.Lock(j.ctx, rma.LockShared, 1, 0), mine.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+			mine.Lock(j.ctx, rma.LockShared, 1, 0), mine.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum))
 	}
 	heldForAll := func(mine, other *rma.Win) error {
 		return errors.Join(other.Lock(j.ctx, rma.LockExclusive, 1, 0), other.Flush(j.ctx, 1),
-			mine.LockAll(j.ctx, 0), mine.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+			mine.LockAll(j.ctx, 0), mine.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum))
 	}
 	release := func(mine, other *rma.Win) error { return errors.Join(other.Unlock(j.ctx, 1), mine.Unlock(j.ctx, 1)) }
 	releaseAll := func(mine, other *rma.Win) error { return errors.Join(other.Unlock(j.ctx, 1), mine.UnlockAll(j.ctx)) }
@@ -57,7 +58,7 @@ func TestContextEnds(t *testing.T) {
 		{"unlock_all", 1, heldForAll, func(ctx context.Context, w *rma.Win) error { return w.UnlockAll(ctx) }, releaseAll},
 		{"wait", rma.NoRank, held, func(ctx context.Context, w *rma.Win) error {
 			got := int64(0)
-			r, err := w.Rget(rma.Value(&got), 1, rma.At(0))
+			r, err := w.Rget(buffer.Value(&got), 1, rma.At(0))
 			if err != nil {
 				return err
 			}
@@ -65,7 +66,7 @@ func TestContextEnds(t *testing.T) {
 		}, release},
 		{"complete", 1, func(mine, other *rma.Win) error {
 			got := new(int64)
-			return errors.Join(mine.Start(j.ctx, []int{1}, 0), mine.Get(rma.Value(got), 1, rma.At(0)))
+			return errors.Join(mine.Start(j.ctx, []int{1}, 0), mine.Get(buffer.Value(got), 1, rma.At(0)))
 		}, func(ctx context.Context, w *rma.Win) error { return w.Complete(ctx) },
 			func(mine, other *rma.Win) error {
 				return errors.Join(other.Post(j.ctx, []int{0}, 0), other.Wait(j.ctx))
@@ -152,26 +153,26 @@ func TestErrorRanks(t *testing.T) {
 	one := int64(1)
 	w := wins[0]
 	for target := range size {
-		refused := func() error { return w.Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum) }
+		refused := func() error { return w.Accumulate(buffer.Value(&one), target, rma.At(0), rma.Sum) }
 		j.must(w.Lock(j.ctx, rma.LockShared, target, 0), refused())
 		at("flush", w.Flush(j.ctx, target), "accumulate", target, rma.ErrDisp)
 		j.must(refused())
 		at("flush_all", w.FlushAll(j.ctx), "accumulate", target, rma.ErrDisp)
 		former := int64(0)
-		r, err := w.RfetchAndOp(rma.Value(&one), rma.Value(&former), target, rma.At(0), rma.Sum)
+		r, err := w.RfetchAndOp(buffer.Value(&one), buffer.Value(&former), target, rma.At(0), rma.Sum)
 		j.must(err)
 		at("a request", r.Wait(j.ctx), "rfetch_and_op", target, rma.ErrDisp)
 		j.must(refused())
 		at("unlock", w.Unlock(j.ctx, target), "accumulate", target, rma.ErrDisp)
 		j.must(w.LockAll(j.ctx, 0), refused())
 		at("unlock_all", w.UnlockAll(j.ctx), "accumulate", target, rma.ErrDisp)
-		at("get", w.Get(rma.Value(&one), target, rma.At(0)), "get", target, rma.ErrRMASync)
+		at("get", w.Get(buffer.Value(&one), target, rma.At(0)), "get", target, rma.ErrRMASync)
 	}
 	const dead = 3
 	j.nodes[size-1-dead].Silence()
-	j.must(w.Lock(j.ctx, rma.LockShared, dead, rma.ModeNoCheck), w.Put(rma.Value(&one), dead, rma.At(0)))
+	j.must(w.Lock(j.ctx, rma.LockShared, dead, rma.ModeNoCheck), w.Put(buffer.Value(&one), dead, rma.At(0)))
 	at("flush of the dead", w.Flush(j.ctx, dead), "flush", dead, rma.ErrProcFailed)
-	at("put to the dead", w.Put(rma.Value(&one), dead, rma.At(0)), "put", dead, rma.ErrProcFailed)
+	at("put to the dead", w.Put(buffer.Value(&one), dead, rma.At(0)), "put", dead, rma.ErrProcFailed)
 	at("post to the dead", w.Post(j.ctx, []int{dead}, 0), "post", dead, rma.ErrProcFailed)
 	at("unlock of the dead", w.Unlock(j.ctx, dead), "unlock", dead, rma.ErrProcFailed)
 	at("fence with the dead", w.Fence(j.ctx, 0), "fence", dead, rma.ErrProcFailed)
@@ -179,7 +180,7 @@ func TestErrorRanks(t *testing.T) {
 
 // TestWindowOutlivesCommunicator frees a communicator before the window on it.
 func TestWindowOutlivesCommunicator(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	j.each(func(n *rma.Node) error {
 		c, err := n.World().Dup(j.ctx)
 		if err != nil {
@@ -196,7 +197,7 @@ func TestWindowOutlivesCommunicator(t *testing.T) {
 			return fmt.Errorf("another window: got %w, want class communicator", err)
 		}
 		v := int64(n.Rank() + 1)
-		err = errors.Join(w.Fence(j.ctx, 0), w.Put(rma.Value(&v), 1-n.Rank(), rma.At(0)), w.Fence(j.ctx, rma.ModeNoSucceed),
+		err = errors.Join(w.Fence(j.ctx, 0), w.Put(buffer.Value(&v), 1-n.Rank(), rma.At(0)), w.Fence(j.ctx, rma.ModeNoSucceed),
 			w.SetInfo(j.ctx, rma.Info{"accumulate_ordering": "none"}))
 		if got := rma.Slice[int64](w.Memory())[0]; got != int64(2-n.Rank()) {
 			err = errors.Join(err, fmt.Errorf("got %d", got))
@@ -208,13 +209,13 @@ func TestWindowOutlivesCommunicator(t *testing.T) {
 // TestLocalCallsDoNotWaitForConnections begins epochs with ranks that this one has not met,
 // within a context that has ended: none of these calls waits, and what is issued arrives.
 func TestLocalCallsDoNotWaitForConnections(t *testing.T) {
-	once(t)                                                    // a lock is waited for where memory is shared
-	j := newJob(t, 8, comm.Limits{TxFrames: 64, RxFrames: 64}) // whose collectives bring together ranks 1, 2 and 4 apart
+	once(t)                                                   // a lock is waited for where memory is shared
+	j := newJob(t, 8, rma.Limits{TxFrames: 64, RxFrames: 64}) // whose collectives bring together ranks 1, 2 and 4 apart
 	wins := j.windows(16, 8)
 	none, cancel := context.WithCancel(j.ctx)
 	cancel()
 	w, one := wins[0], int64(1)
-	put := func(target int) error { return w.Put(rma.Value(&one), target, rma.At(0).Within(none)) }
+	put := func(target int) error { return w.Put(buffer.Value(&one), target, rma.At(0).Within(none)) }
 	j.must(w.Lock(none, rma.LockShared, 3, 0), put(3), w.Unlock(j.ctx, 3))
 	j.must(w.LockAll(none, 0), put(5), put(6), w.UnlockAll(j.ctx))
 	j.must(w.Start(none, []int{1, 7}, 0), put(1), put(7))

@@ -12,7 +12,7 @@ func ErrorsReturn(*Win, error) {}
 // ErrorsAreFatal logs the error and ends the process (MPI_ERRORS_ARE_FATAL), by
 // Config.Exit if that is set.
 func ErrorsAreFatal(w *Win, err error) {
-	w.comm.Job().Fatal(err, "window", w.own.ID(), "name", w.Name())
+	w.job.Fatal(err, "window", w.own.ID(), "name", w.Name())
 }
 
 // SetErrhandler sets what is done with errors of calls on w

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
@@ -58,7 +59,7 @@ func failing(t *testing.T, ctx context.Context, object any, told *[]error, excep
 // TestErrhandlers calls everything on windows and communicators that can no longer
 // be used: the handler is told of every error, once.
 func TestErrhandlers(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	w, c := wins[0], j.nodes[0].World()
 	var told, toldOfComm []error
@@ -82,11 +83,13 @@ func TestErrhandlers(t *testing.T) {
 	number := rma.NewKeyval(func(*rma.Win, int) error { return errors.New("no") })
 	j.must(number.Set(w, 1))
 	for what, call := range map[string]func() error{
-		"a missing epoch":       func() error { return w.Put(rma.Bytes([]byte{1}), 1, rma.At(0)) },
-		"a bad rank":            func() error { return w.Lock(j.ctx, rma.LockShared, 9, 0) },
-		"a bad operator":        func() error { return w.Accumulate(rma.Of([]float64{1}), 1, rma.At(0), rma.BAnd) },
-		"two elements":          func() error { return w.FetchAndOp(rma.Of([]int64{1}), rma.Of([]int64{1, 2}), 1, rma.At(0), rma.Sum) },
-		"no comparison":         func() error { return w.CompareAndSwap(rma.Buffer{}, rma.Buffer{}, rma.Buffer{}, 1, rma.At(0)) },
+		"a missing epoch": func() error { return w.Put(buffer.Bytes([]byte{1}), 1, rma.At(0)) },
+		"a bad rank":      func() error { return w.Lock(j.ctx, rma.LockShared, 9, 0) },
+		"a bad operator":  func() error { return w.Accumulate(buffer.Of([]float64{1}), 1, rma.At(0), rma.BAnd) },
+		"two elements": func() error {
+			return w.FetchAndOp(buffer.Of([]int64{1}), buffer.Of([]int64{1, 2}), 1, rma.At(0), rma.Sum)
+		},
+		"no comparison":         func() error { return w.CompareAndSwap(buffer.Buffer{}, buffer.Buffer{}, buffer.Buffer{}, 1, rma.At(0)) },
 		"a callback":            func() error { return number.Delete(w) },
 		"another callback":      func() error { return number.Set(w, 2) },
 		"a refusal of a target": func() error { return refusedLater(j, w) },
@@ -149,7 +152,7 @@ func TestErrhandlers(t *testing.T) {
 func refusedLater(j *job, w *rma.Win) error {
 	d := j.dynamics()
 	d[0].SetErrhandler(func(_ *rma.Win, err error) { w.CallErrhandler(err) })
-	j.must(d[0].Lock(j.ctx, rma.LockShared, 1, 0), d[0].Put(rma.Bytes([]byte{1}), 1, rma.At(64)))
+	j.must(d[0].Lock(j.ctx, rma.LockShared, 1, 0), d[0].Put(buffer.Bytes([]byte{1}), 1, rma.At(64)))
 	err := d[0].Flush(j.ctx, 1)
 	j.must(d[0].Unlock(j.ctx, 1))
 	return err
@@ -164,10 +167,9 @@ func TestErrorsAreFatal(t *testing.T) {
 	defer stop()
 	var log bytes.Buffer
 	var codes []int
-	n, err := rma.Join(t.Context(), rma.Config{
-		Place: &places[0], Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Exit: func(code int) { codes = append(codes, code) },
-	})
+	c := testjob.Config(&places[0])
+	c.Logger, c.Exit = slog.New(slog.NewTextHandler(&log, nil)), func(code int) { codes = append(codes, code) }
+	n, err := rma.Join(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

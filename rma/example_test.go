@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
@@ -33,7 +34,7 @@ func Example_fetchAndOp() {
 		check(err)
 		ten, before := int64(10), int64(0)
 		check(win.Lock(ctx, rma.LockShared, 0, 0))
-		check(win.FetchAndOp(rma.Value(&ten), rma.Value(&before), 0, rma.At(0), rma.Sum))
+		check(win.FetchAndOp(buffer.Value(&ten), buffer.Value(&before), 0, rma.At(0), rma.Sum))
 		check(win.Unlock(ctx, 0)) // before is set from here on
 		check(node.World().Barrier(ctx))
 		if node.Rank() == 0 {
@@ -79,9 +80,9 @@ func ExampleWin_Put() {
 		if node.Rank() == 0 {
 			got := make([]float64, 2)
 			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
-			check(win.Put(rma.Of([]float64{1.5, 2.5}), 1, rma.At(1)))
+			check(win.Put(buffer.Of([]float64{1.5, 2.5}), 1, rma.At(1)))
 			check(win.Flush(ctx, 1)) // the put has taken effect
-			check(win.Get(rma.Of(got), 1, rma.At(1)))
+			check(win.Get(buffer.Of(got), 1, rma.At(1)))
 			check(win.Unlock(ctx, 1)) // got is filled
 			fmt.Println(got)
 		}
@@ -103,7 +104,7 @@ func ExampleWin_Accumulate() {
 		win, err := rma.Allocate(ctx, node.World(), 3*4, 4, nil)
 		check(err)
 		check(win.LockAll(ctx, 0))
-		check(win.Accumulate(rma.Of([]int32{1, 2, 3}), 1, rma.At(0), rma.Sum))
+		check(win.Accumulate(buffer.Of([]int32{1, 2, 3}), 1, rma.At(0), rma.Sum))
 		check(win.UnlockAll(ctx))
 		check(node.World().Barrier(ctx))
 		if node.Rank() == 1 {
@@ -130,9 +131,9 @@ func ExampleLocation_As() {
 			check(corner.Commit())
 			got := make([]float64, 6)
 			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
-			check(win.Put(rma.Of([]float64{1, 2, 3}), 1, rma.At(2).As(1, column)))
+			check(win.Put(buffer.Of([]float64{1, 2, 3}), 1, rma.At(2).As(1, column)))
 			check(win.Flush(ctx, 1))
-			check(win.Get(rma.Of(got), 1, rma.At(0).As(1, corner)))
+			check(win.Get(buffer.Of(got), 1, rma.At(0).As(1, corner)))
 			check(win.Unlock(ctx, 1))
 			fmt.Println(got)
 		}
@@ -152,13 +153,13 @@ func ExampleOfStructs() {
 		check(err)
 		if node.Rank() == 0 {
 			check(win.Lock(ctx, rma.LockExclusive, 1, 0))
-			check(win.Put(rma.OfStructs([]point{{X: 1, Y: 2}, {X: 3, Y: 4}}), 1, rma.At(5)))
+			check(win.Put(buffer.OfStructs([]point{{X: 1, Y: 2}, {X: 3, Y: 4}}), 1, rma.At(5)))
 			check(win.Flush(ctx, 1))
 			ys, err := datatype.HindexedBlock(1, []int{16, 24 + 16}, datatype.Float64)
 			check(err)
 			check(ys.Commit())
 			got := make([]float64, 2)
-			check(win.Get(rma.Of(got), 1, rma.At(5).As(1, ys)))
+			check(win.Get(buffer.Of(got), 1, rma.At(5).As(1, ys)))
 			check(win.Unlock(ctx, 1))
 			fmt.Println(got)
 		}
@@ -175,7 +176,7 @@ func ExampleWin_CompareAndSwap() {
 		check(err)
 		free, mine, before := uint64(0), uint64(node.Rank()+1), uint64(0)
 		check(win.LockAll(ctx, 0))
-		check(win.CompareAndSwap(rma.Value(&mine), rma.Value(&free), rma.Value(&before), 0, rma.At(0)))
+		check(win.CompareAndSwap(buffer.Value(&mine), buffer.Value(&free), buffer.Value(&before), 0, rma.At(0)))
 		check(win.UnlockAll(ctx))
 		if before == free {
 			claims <- 1
@@ -193,7 +194,7 @@ func ExampleError() {
 		check(err)
 		if node.Rank() == 0 {
 			check(win.Lock(ctx, rma.LockShared, 1, 0))
-			err := win.Put(rma.Of([]int64{1, 2}), 1, rma.At(0))
+			err := win.Put(buffer.Of([]int64{1, 2}), 1, rma.At(0))
 			fmt.Println(errors.Is(err, rma.ErrRange))
 			fmt.Println(err)
 			check(win.Unlock(ctx, 1))
@@ -211,7 +212,7 @@ func ExampleCreateDynamic() {
 		win, err := rma.CreateDynamic(ctx, node.World(), nil)
 		check(err)
 		series := []float64{1, 2, 3, 4}
-		address := rma.Address(rma.Of(series))
+		address := rma.Address(buffer.Of(series))
 		if node.Rank() == 1 {
 			check(win.Attach(rma.BytesOf(series)))
 		}
@@ -222,7 +223,7 @@ func ExampleCreateDynamic() {
 		if node.Rank() == 0 {
 			third := 0.0
 			check(win.Lock(ctx, rma.LockShared, 1, 0))
-			check(win.Get(rma.Value(&third), 1, rma.At(rma.AddAddress(address, 2*8))))
+			check(win.Get(buffer.Value(&third), 1, rma.At(rma.AddAddress(address, 2*8))))
 			check(win.Unlock(ctx, 1))
 			fmt.Println(third)
 		}
@@ -238,7 +239,7 @@ func ExampleWin_SetErrhandler() {
 		check(err)
 		if node.Rank() == 0 {
 			win.SetErrhandler(func(_ *rma.Win, err error) { fmt.Println("told:", rma.ClassOf(err)) })
-			_ = win.Put(rma.Of([]int64{1}), 1, rma.At(0)) // no epoch
+			_ = win.Put(buffer.Of([]int64{1}), 1, rma.At(0)) // no epoch
 		}
 		check(win.Free(ctx))
 	})

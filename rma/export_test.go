@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/window"
@@ -48,7 +49,7 @@ func (n *Node) LockWaits() int {
 // CreateInSteps is a collective creation of a window without memory, which calls between
 // before the last exchange of the ranks.
 func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, error) {
-	w := &Win{comm: c, poller: c.Job().Poller(), targets: make([]target, c.Size())}
+	w := &Win{comm: c, job: inside.Job(c), poller: inside.Job(c).Poller(), targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, 0, 1, nil)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 func (w *Win) fits(size int) bool {
 	limit := w.hints.Express
 	if limit == 0 {
-		limit = w.comm.Job().ExpressWindow()
+		limit = w.job.ExpressWindow()
 	}
 	return size <= limit && w.hints.MinAlignment <= os.Getpagesize()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
@@ -21,7 +22,7 @@ import (
 
 // executed returns how many requests a rank's XDP program has executed.
 func executed(n *rma.Node) uint64 {
-	_, device := n.Stats()
+	device := n.Stats().Device
 	return device.Filter["express_executed"]
 }
 
@@ -31,7 +32,7 @@ func awaitReach(j *job, w *rma.Win) {
 	j.t.Helper()
 	var got int64
 	for before := executed(j.nodes[1]); executed(j.nodes[1]) == before; {
-		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Get(rma.Value(&got), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Get(buffer.Value(&got), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 	}
 }
 
@@ -40,7 +41,7 @@ func awaitReach(j *job, w *rma.Win) {
 func TestCallsAreExecutedInXDP(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric} {
 		t.Run(string(transport), func(t *testing.T) {
-			j := newLabJob(t, 2, transport, comm.Limits{})
+			j := newLabJob(t, 2, transport, rma.Limits{})
 			wins := j.windows(64, 8)
 			for r, w := range wins {
 				if !w.Unattended(0) || !w.Unattended(1) || w.Unattended(2) || w.Info()["xdprma_express"] != "true" {
@@ -51,13 +52,13 @@ func TestCallsAreExecutedInXDP(t *testing.T) {
 			var old, got int64
 			one, two, put := int64(1), int64(2), []int64{7, 8, 9}
 			calls := func(again int64) {
-				j.must(w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
+				j.must(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
 				if old != again {
 					t.Fatalf("fetched %d, not %d", old, again)
 				}
-				j.must(w.CompareAndSwap(rma.Value(&two), rma.Value(&one), rma.Value(&old), 1, rma.At(0)), w.Flush(j.ctx, 1))
-				j.must(w.Put(rma.Of(put), 1, rma.At(3)), w.Flush(j.ctx, 1))
-				j.must(w.Get(rma.Value(&got), 1, rma.At(5)), w.Flush(j.ctx, 1))
+				j.must(w.CompareAndSwap(buffer.Value(&two), buffer.Value(&one), buffer.Value(&old), 1, rma.At(0)), w.Flush(j.ctx, 1))
+				j.must(w.Put(buffer.Of(put), 1, rma.At(3)), w.Flush(j.ctx, 1))
+				j.must(w.Get(buffer.Value(&got), 1, rma.At(5)), w.Flush(j.ctx, 1))
 				if got != 9 {
 					t.Fatalf("got %d", got)
 				}
@@ -91,13 +92,13 @@ func TestProgramExecutesOverIPv4Alone(t *testing.T) {
 	one, old := int64(1), int64(0)
 	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
 	for want := range int64(20) {
-		j.must(wins[0].FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Flush(j.ctx, 1))
+		j.must(wins[0].FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Flush(j.ctx, 1))
 		if old != want {
 			t.Fatalf("fetched %d, not %d", old, want)
 		}
 	}
 	j.must(wins[0].Unlock(j.ctx, 1))
-	if protocol, _ := j.nodes[0].Stats(); protocol.Exchanges != 0 {
+	if protocol := j.nodes[0].Stats(); protocol.Exchanges != 0 {
 		t.Errorf("%d calls were offered to the program", protocol.Exchanges)
 	}
 	for r, w := range wins {
@@ -110,7 +111,7 @@ func TestProgramExecutesOverIPv4Alone(t *testing.T) {
 
 // TestReachHasLimits asks for windows that no program is to reach.
 func TestReachHasLimits(t *testing.T) {
-	j := newLabJob(t, 2, userspace.XDPNative, comm.Limits{ExpressWindow: 4096})
+	j := newLabJob(t, 2, userspace.XDPNative, rma.Limits{ExpressWindow: 4096})
 	for _, test := range []struct {
 		name  string
 		size  int
@@ -184,7 +185,7 @@ func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {
 			test(t, j)
 			exchanges := uint64(0)
 			for _, n := range j.nodes {
-				protocol, _ := n.Stats()
+				protocol := n.Stats()
 				exchanges += protocol.Exchanges
 			}
 			if (exchanges == 0) != without {
@@ -196,7 +197,7 @@ func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {
 
 // Elements are whole where the program, user space and the owner are at them at once.
 func TestElementsAreWholeInReach(t *testing.T) {
-	elementsAreWhole(t, newLabJob(t, 4, userspace.XDPNative, comm.Limits{}), 4, 200, 2)
+	elementsAreWhole(t, newLabJob(t, 4, userspace.XDPNative, rma.Limits{}), 4, 200, 2)
 	withAndWithout(t, 4, func(t *testing.T, j *job) { elementsAreWhole(t, j, 8, 100, 1) })
 }
 
@@ -228,7 +229,7 @@ func freeWhileFramesArrive(_ *testing.T, j *job) {
 			err := w.LockAll(j.ctx, 0)
 			for v := uint64(1); err == nil; v++ {
 				puts.Add(1)
-				err = errors.Join(w.Put(rma.Value(&v), 1, rma.At(int64(v%512))), w.Flush(j.ctx, 1))
+				err = errors.Join(w.Put(buffer.Value(&v), 1, rma.At(int64(v%512))), w.Flush(j.ctx, 1))
 			}
 			if !errors.Is(err, rma.ErrWin) {
 				return err
@@ -251,13 +252,13 @@ func TestLostAnswersAreGotRound(t *testing.T) {
 	w, one, old := wins[0], int64(1), int64(0)
 	j.must(w.LockAll(j.ctx, 0))
 	for i := int64(0); i < 300 || !strings.Contains(log.String(), "get lost"); i++ {
-		j.must(w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
+		j.must(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
 		if old != i {
 			t.Fatalf("fetched %d, not %d", old, i)
 		}
 	}
 	j.must(w.UnlockAll(j.ctx))
-	if protocol, _ := j.nodes[0].Stats(); protocol.AnswersLost == 0 {
+	if protocol := j.nodes[0].Stats(); protocol.AnswersLost == 0 {
 		t.Error("nothing was counted")
 	}
 	if n := strings.Count(log.String(), "get lost"); n != 1 {
@@ -298,7 +299,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 	awaitReach(j, wins[2])
 	one, old := int64(1), int64(0)
 	j.must(wins[2].Lock(j.ctx, rma.LockExclusive, 1, 0),
-		wins[2].FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), wins[2].Flush(j.ctx, 1))
+		wins[2].FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), wins[2].Flush(j.ctx, 1))
 	j.must(lab.Do(2, func() error {
 		nic, err := netlink.LinkByName(lab.Interface(2))
 		if err != nil {
@@ -307,7 +308,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 		return netlink.LinkSetDown(nic)
 	}))
 	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0),
-		wins[0].FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Unlock(j.ctx, 1))
+		wins[0].FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Unlock(j.ctx, 1))
 	if old != 1 {
 		t.Errorf("fetched %d", old)
 	}
@@ -315,7 +316,7 @@ func TestLockOfALostOriginIsHandedOn(t *testing.T) {
 
 // A window of a part of the job's ranks admits those, whatever their ranks are in it.
 func TestWindowOfFewRanksIsInReach(t *testing.T) {
-	j := newLabJob(t, 3, userspace.XDPNative, comm.Limits{})
+	j := newLabJob(t, 3, userspace.XDPNative, rma.Limits{})
 	j.each(func(n *rma.Node) error {
 		color := comm.Undefined
 		if n.Rank() > 0 {
@@ -333,12 +334,12 @@ func TestWindowOfFewRanksIsInReach(t *testing.T) {
 		if few.Rank() == 0 {
 			for before := executed(j.nodes[1]); executed(j.nodes[1]) < before+3; {
 				err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 1, 0),
-					w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Unlock(j.ctx, 1))
+					w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Unlock(j.ctx, 1))
 				if err != nil {
 					return err
 				}
 			}
-			if _, device := j.nodes[1].Stats(); device.Filter["express_outsider"] != 0 {
+			if device := j.nodes[1].Stats().Device; device.Filter["express_outsider"] != 0 {
 				return fmt.Errorf("members were taken for outsiders: %v", device.Filter)
 			}
 		}
@@ -348,7 +349,7 @@ func TestWindowOfFewRanksIsInReach(t *testing.T) {
 
 // Ranks of one host that use frames have memory of the kernel each, and give it back.
 func TestFramesWithinAHostLeaveNoKernelMemory(t *testing.T) {
-	j := newLabJobAt(t, []string{"one", "one"}, true, comm.Limits{})
+	j := newLabJobAt(t, []string{"one", "one"}, true, rma.Limits{})
 	mapped := func() int {
 		maps, err := os.ReadFile("/proc/self/maps")
 		if err != nil {

@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
 // soon is when a silent rank counts as dead in these tests. They run side by side, because
 // the most of each is waiting for that.
-var soon = comm.Limits{DeadAfter: 2 * time.Second}
+var soon = rma.Limits{DeadAfter: 2 * time.Second}
 
 // TestSilentTarget lets a rank vanish without a word. Operations that were or will be
 // issued to it fail with the class for it. Operations to other ranks do not.
@@ -22,12 +22,12 @@ func TestSilentTarget(t *testing.T) {
 	j := newJob(t, 3, soon)
 	w := j.windows(8, 8)[0]
 	one, old := int64(1), int64(0)
-	j.must(w.LockAll(j.ctx, 0), w.Put(rma.Value(&one), 1, rma.At(0)), w.Put(rma.Value(&one), 2, rma.At(0)), w.FlushAll(j.ctx))
+	j.must(w.LockAll(j.ctx, 0), w.Put(buffer.Value(&one), 1, rma.At(0)), w.Put(buffer.Value(&one), 2, rma.At(0)), w.FlushAll(j.ctx))
 	j.nodes[1].Silence()
 	for name, call := range map[string]func() error{
-		"put":          func() error { return w.Put(rma.Value(&one), 1, rma.At(0)) },
-		"fetch_and_op": func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum) },
-		"get":          func() error { return w.Get(rma.Value(&old), 1, rma.At(0)) },
+		"put":          func() error { return w.Put(buffer.Value(&one), 1, rma.At(0)) },
+		"fetch_and_op": func() error { return w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum) },
+		"get":          func() error { return w.Get(buffer.Value(&old), 1, rma.At(0)) },
 	} {
 		err := call()
 		if err == nil {
@@ -38,7 +38,7 @@ func TestSilentTarget(t *testing.T) {
 			t.Errorf("%s: got %v, want class process failed at rank 1", name, err)
 		}
 	}
-	j.must(w.Put(rma.Value(&one), 2, rma.At(0)), w.Flush(j.ctx, 2))
+	j.must(w.Put(buffer.Value(&one), 2, rma.At(0)), w.Flush(j.ctx, 2))
 	if err := w.FlushAll(j.ctx); !errors.Is(err, rma.ErrProcFailed) {
 		t.Errorf("flush_all: got %v, want class process failed", err)
 	}
@@ -46,7 +46,7 @@ func TestSilentTarget(t *testing.T) {
 		t.Errorf("unlock_all: got %v, want class process failed", err)
 	}
 	// The living go on without it.
-	j.must(w.LockAll(j.ctx, 0), w.Get(rma.Value(&old), 2, rma.At(0)), w.FlushAll(j.ctx), w.UnlockAll(j.ctx))
+	j.must(w.LockAll(j.ctx, 0), w.Get(buffer.Value(&old), 2, rma.At(0)), w.FlushAll(j.ctx), w.UnlockAll(j.ctx))
 	if old != 1 {
 		t.Errorf("rank 2 holds %d", old)
 	}
@@ -97,7 +97,7 @@ func TestSilentCollective(t *testing.T) {
 // TestFlushCancelled ends a flush that waits for a lock, whose epoch goes on.
 func TestFlushCancelled(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
 	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
@@ -108,7 +108,7 @@ func TestFlushCancelled(t *testing.T) {
 		"flush_local":     func(ctx context.Context) error { return w.FlushLocal(ctx, 1) },
 		"flush_local_all": w.FlushLocalAll,
 	} {
-		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum))
 		ctx, cancel := context.WithCancel(j.ctx)
 		go cancel()
 		if err := flush(ctx); !errors.Is(err, context.Canceled) {
@@ -131,10 +131,10 @@ func TestCloseWakes(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, w *rma.Win) error{
 		"flush": func(ctx context.Context, w *rma.Win) error { return w.Flush(ctx, 1) },
 		"unlock": func(ctx context.Context, w *rma.Win) error {
-			return errors.Join(w.Put(rma.Bytes(make([]byte, size)), 1, rma.At(0)), w.Unlock(ctx, 1))
+			return errors.Join(w.Put(buffer.Bytes(make([]byte, size)), 1, rma.At(0)), w.Unlock(ctx, 1))
 		},
 	} {
-		j := newJob(t, 2, comm.Limits{})
+		j := newJob(t, 2, rma.Limits{})
 		wins := j.windows(size, 1)
 		j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0))
 		j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
@@ -17,7 +18,7 @@ import (
 // TestFreeMeetsFree lets a rank pass a barrier of the program while another one frees a
 // window: Free waits for Free, and for nothing else.
 func TestFreeMeetsFree(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	freed, passed := make(chan error, 1), make(chan error, 2)
 	go func() { freed <- wins[0].Free(j.ctx) }()
@@ -27,7 +28,7 @@ func TestFreeMeetsFree(t *testing.T) {
 	j.must(<-passed, <-passed)
 	one := int64(1)
 	for range 3 {
-		j.must(wins[1].Lock(j.ctx, rma.LockShared, 0, 0), wins[1].Put(rma.Value(&one), 0, rma.At(0)), wins[1].Unlock(j.ctx, 0))
+		j.must(wins[1].Lock(j.ctx, rma.LockShared, 0, 0), wins[1].Put(buffer.Value(&one), 0, rma.At(0)), wins[1].Unlock(j.ctx, 0))
 	}
 	select {
 	case err := <-freed:
@@ -39,7 +40,7 @@ func TestFreeMeetsFree(t *testing.T) {
 
 // TestFreeTwoAtOnce frees two windows from two goroutines, in opposite orders.
 func TestFreeTwoAtOnce(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	for range 5 {
 		wins := [2][]*rma.Win{j.windows(8, 8), j.windows(8, 8)}
 		var begun [2][2]chan bool // by window and rank
@@ -69,7 +70,7 @@ func TestFreeTwoAtOnce(t *testing.T) {
 // TestFreeAfterBrokenCollective gives up a barrier of the program, and a fence of the
 // window: it can be freed all the same.
 func TestFreeAfterBrokenCollective(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	short, cancel := context.WithTimeout(j.ctx, 5*time.Millisecond)
 	defer cancel()
@@ -88,7 +89,7 @@ func TestFreeAfterBrokenCollective(t *testing.T) {
 // TestFreeTells has Free return what nothing else has told: the failure of an operation
 // of a post and start epoch, and that of a target which has never posted.
 func TestFreeTells(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := make([]*rma.Win, 2)
 	j.each(func(n *rma.Node) (err error) { // the memory is not aligned, which the target alone knows
 		wins[n.Rank()], err = rma.Create(j.ctx, n.World(), make([]byte, 32)[1:], 1, nil)
@@ -100,14 +101,14 @@ func TestFreeTells(t *testing.T) {
 		if n.Rank() == 1 {
 			return errors.Join(w.Post(j.ctx, []int{0}, 0), w.Wait(j.ctx))
 		}
-		return errors.Join(w.Start(j.ctx, []int{1}, 0), w.Accumulate(rma.Value(&x), 1, rma.At(0), rma.Sum), w.Complete(j.ctx))
+		return errors.Join(w.Start(j.ctx, []int{1}, 0), w.Accumulate(buffer.Value(&x), 1, rma.At(0), rma.Sum), w.Complete(j.ctx))
 	})
 	errs := j.outcomes(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
 	if !errors.Is(errs[0], rma.ErrDisp) || errs[1] != nil {
 		t.Errorf("after a refused accumulate: %v", errs)
 	}
 	wins = j.windows(8, 8)
-	j.must(wins[0].Start(j.ctx, []int{1}, 0), wins[0].Put(rma.Value(&x), 1, rma.At(0)), wins[0].Complete(j.ctx))
+	j.must(wins[0].Start(j.ctx, []int{1}, 0), wins[0].Put(buffer.Value(&x), 1, rma.At(0)), wins[0].Complete(j.ctx))
 	errs = j.outcomes(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
 	if !errors.Is(errs[0], rma.ErrRMASync) || errs[1] != nil {
 		t.Errorf("after a start without a post: %v", errs)
@@ -123,7 +124,7 @@ func TestCallsBesideFreeGetErrors(t *testing.T) {
 	over := func(err error) bool { return errors.Is(err, rma.ErrClosed) || errors.Is(err, rma.ErrWin) }
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
 		for round := range 10 {
-			j := newJobAt(t, hosts, comm.Limits{})
+			j := newJobAt(t, hosts, rma.Limits{})
 			wins := j.windows(1<<16, 8)
 			w := wins[0]
 			data := make([]byte, 1<<16)
@@ -134,7 +135,7 @@ func TestCallsBesideFreeGetErrors(t *testing.T) {
 					for range 200 { // then Free finds no epoch open, if it has not before
 						err := w.Lock(j.ctx, rma.LockShared, target, 0)
 						if err == nil {
-							err = errors.Join(w.Put(rma.Bytes(data), target, rma.At(0)), w.Unlock(j.ctx, target))
+							err = errors.Join(w.Put(buffer.Bytes(data), target, rma.At(0)), w.Unlock(j.ctx, target))
 						}
 						select {
 						case begun <- struct{}{}:
@@ -175,11 +176,11 @@ func TestCallsBesideFreeGetErrors(t *testing.T) {
 // they are told, by frames and in memory.
 func TestFreedAlone(t *testing.T) {
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		wins := j.windows(8, 8)
 		w := wins[0]
 		x := int64(1)
-		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Put(rma.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Put(buffer.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 		cancelled, cancel := context.WithCancel(j.ctx)
 		cancel()
 		if err := wins[1].Free(cancelled); !errors.Is(err, context.Canceled) {
@@ -188,7 +189,7 @@ func TestFreedAlone(t *testing.T) {
 		for _, assert := range []rma.Assert{0, rma.ModeNoCheck} {
 			err := w.Lock(j.ctx, rma.LockShared, 1, assert)
 			if err == nil {
-				err = errors.Join(w.Put(rma.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+				err = errors.Join(w.Put(buffer.Value(&x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 			}
 			if !errors.Is(err, rma.ErrWin) {
 				t.Errorf("hosts %q, assertion %d: got %v, want invalid window", hosts, assert, err)
@@ -201,7 +202,7 @@ func TestFreedAlone(t *testing.T) {
 // TestCreateAtOnce creates windows on several communicators of the same ranks at the
 // same time: their ids do not collide.
 func TestCreateAtOnce(t *testing.T) {
-	j := newJob(t, 4, comm.Limits{})
+	j := newJob(t, 4, rma.Limits{})
 	comms := make([][]*comm.Comm, len(j.nodes))
 	j.each(func(n *rma.Node) error {
 		r, world := n.Rank(), n.World()
@@ -238,7 +239,7 @@ func TestCreateAtOnce(t *testing.T) {
 // TestAllocateTooMuch asks for memory that nobody has.
 func TestAllocateTooMuch(t *testing.T) {
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		for _, size := range []int{1 << 45, math.MaxInt} {
 			for shared, allocate := range map[bool]func(context.Context, *comm.Comm, int, int, rma.Info) (*rma.Win, error){false: rma.Allocate, true: rma.AllocateShared} {
 				if shared && hosts[0] != hosts[1] {
@@ -261,7 +262,7 @@ func TestAllocateTooMuch(t *testing.T) {
 // TestFenceGivenUpElsewhere gives up a fence on a window of some ranks: the others,
 // which have made theirs at the same time, are not concerned.
 func TestFenceGivenUpElsewhere(t *testing.T) {
-	j := newJob(t, 4, comm.Limits{})
+	j := newJob(t, 4, rma.Limits{})
 	wins := make([]*rma.Win, len(j.nodes))
 	j.each(func(n *rma.Node) error {
 		half, err := n.World().Split(j.ctx, n.Rank()/2, 0)
@@ -295,14 +296,14 @@ func TestFenceGivenUpElsewhere(t *testing.T) {
 func TestFreeWithAGetOutstanding(t *testing.T) {
 	once(t)
 	for _, freed := range []int{0, 1} { // the window of the get, and another one
-		j := newJob(t, 2, comm.Limits{})
+		j := newJob(t, 2, rma.Limits{})
 		wins := [2][]*rma.Win{j.windows(4096, 8), j.windows(4096, 8)}
 		j.each(func(n *rma.Node) error { return wins[0][n.Rank()].Fence(j.ctx, 0) })
-		before, _ := j.nodes[0].Stats()
+		before := j.nodes[0].Stats()
 		release := j.nodes[1].Hold()
 		over, cancel := context.WithCancel(j.ctx)
 		cancel()
-		j.must(wins[0][0].Get(rma.Bytes(wins[freed][0].Memory()), 1, rma.At(0)))
+		j.must(wins[0][0].Get(buffer.Bytes(wins[freed][0].Memory()), 1, rma.At(0)))
 		if err := wins[0][0].Fence(over, rma.ModeNoSucceed); !errors.Is(err, rma.ErrTimeout) {
 			t.Errorf("fence: %v", err)
 		}
@@ -311,7 +312,7 @@ func TestFreeWithAGetOutstanding(t *testing.T) {
 		}
 		release()
 		testenv.Await(t, "a late answer", func() bool {
-			after, _ := j.nodes[0].Stats()
+			after := j.nodes[0].Stats()
 			return after.BadAnswers > before.BadAnswers
 		})
 		j.close()

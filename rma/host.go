@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/window"
 )
@@ -103,7 +103,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 			return newError("allocate shared", class, NoRank, "%w", fault), nil
 		}
 		if fault != nil {
-			w.comm.Job().Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
+			w.job.Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
 		}
 	}
 	if h.segment == nil {
@@ -152,7 +152,7 @@ func (w *Win) share(ctx context.Context, h *host, size, align int, together bool
 		}
 	}
 	if together {
-		blocks, err := w.comm.AllgatherBytes(comm.Inner(ctx), place.Marshal())
+		blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), place.Marshal())
 		if err != nil {
 			h.close()
 			return nil, err

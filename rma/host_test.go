@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
@@ -85,7 +85,7 @@ func freeAll(j *job, wins []*rma.Win) {
 // TestSharedContiguous lays the windows of ranks end to end, those without bytes
 // too, and stores through the memory of one into that of all.
 func TestSharedContiguous(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a", "a"}, rma.Limits{})
 	wins := sharedWindows(j, nil, 1, 0, 24, 0, 9)
 	if got := wins[1].Flavor(); got != rma.FlavorShared {
 		t.Errorf("flavour %v", got)
@@ -110,7 +110,7 @@ func TestSharedContiguous(t *testing.T) {
 	}
 	// The calls that communicate find the same memory, at any alignment.
 	var got [9]byte
-	j.must(wins[0].Lock(j.ctx, rma.LockShared, 3, 0), wins[0].Get(rma.Of(got[:]), 3, rma.At(0)), wins[0].Unlock(j.ctx, 3))
+	j.must(wins[0].Lock(j.ctx, rma.LockShared, 3, 0), wins[0].Get(buffer.Of(got[:]), 3, rma.At(0)), wins[0].Unlock(j.ctx, 3))
 	if string(got[:]) != "nd three!" {
 		t.Errorf("got %q", got)
 	}
@@ -125,12 +125,12 @@ func TestSharedContiguous(t *testing.T) {
 
 // TestSharedNoncontig gives each rank whole pages, and with the alignment asked for.
 func TestSharedNoncontig(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a"}, rma.Limits{})
 	wins := sharedWindows(j, rma.Info{"alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "65536"}, 8, 8, 16, 8)
 	for r := range wins {
 		s, err := wins[0].SharedQuery(r)
 		j.must(err)
-		if at := uint64(rma.Address(rma.Of(s.Memory))); at%65536 != 0 || cap(s.Memory) != len(s.Memory) || s.DispUnit != 8 {
+		if at := uint64(rma.Address(buffer.Of(s.Memory))); at%65536 != 0 || cap(s.Memory) != len(s.Memory) || s.DispUnit != 8 {
 			t.Errorf("rank %d: at %#x, capacity %d, unit %d", r, at, cap(s.Memory), s.DispUnit)
 		}
 		rma.Slice[int64](s.Memory)[0] = int64(r + 1)
@@ -149,7 +149,7 @@ func TestSharedNoncontig(t *testing.T) {
 // TestSharedAgreed has windows lie apart only where all ranks have said so, and all
 // ranks told what holds.
 func TestSharedAgreed(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a"}, rma.Limits{})
 	for apart := range len(j.nodes) + 1 { // so many ranks set the key
 		wins := make([]*rma.Win, len(j.nodes))
 		j.each(func(n *rma.Node) (err error) {
@@ -171,7 +171,7 @@ func TestSharedAgreed(t *testing.T) {
 			first, err := w.SharedQuery(0)
 			second, err2 := w.SharedQuery(1)
 			j.must(err, err2)
-			if got := rma.SubAddress(rma.Address(rma.Of(second.Memory)), rma.Address(rma.Of(first.Memory))); got != gap {
+			if got := rma.SubAddress(rma.Address(buffer.Of(second.Memory)), rma.Address(buffer.Of(first.Memory))); got != gap {
 				t.Errorf("%d ranks set it: the windows lie %d bytes apart, not %d", apart, got, gap)
 			}
 		}
@@ -182,7 +182,7 @@ func TestSharedAgreed(t *testing.T) {
 // TestSharedRefused asks for shared memory across hosts, and for the memory of
 // windows that is not here.
 func TestSharedRefused(t *testing.T) {
-	j := newJobAt(t, []string{"a", "b", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "b", "a"}, rma.Limits{})
 	for _, err := range j.outcomes(func(n *rma.Node) error {
 		_, err := rma.AllocateShared(j.ctx, n.World(), 8, 8, nil)
 		return err
@@ -227,7 +227,7 @@ func TestSharedRefused(t *testing.T) {
 
 // TestAllocatedOnHosts queries an allocated window of ranks of two hosts.
 func TestAllocatedOnHosts(t *testing.T) {
-	j := newJobAt(t, []string{"a", "b", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "b", "a"}, rma.Limits{})
 	wins := j.windows(8, 8)
 	for r, want := range []bool{true, false, true} {
 		s, err := wins[0].SharedQuery(r)
@@ -241,7 +241,7 @@ func TestAllocatedOnHosts(t *testing.T) {
 	for _, r := range []int{0, 1} {
 		var got int64
 		w := wins[r]
-		j.must(w.Lock(j.ctx, rma.LockShared, 2, 0), w.Get(rma.Value(&got), 2, rma.At(0)), w.Unlock(j.ctx, 2))
+		j.must(w.Lock(j.ctx, rma.LockShared, 2, 0), w.Get(buffer.Value(&got), 2, rma.At(0)), w.Unlock(j.ctx, 2))
 		if got != 42 {
 			t.Errorf("rank %d got %d", r, got)
 		}
@@ -254,7 +254,7 @@ func TestAllocatedOnHosts(t *testing.T) {
 func TestPathsMeet(t *testing.T) {
 	const times = 300
 	hosts := []string{"a", "a", "a", "b", "b"}
-	j := newJobAt(t, hosts, comm.Limits{})
+	j := newJobAt(t, hosts, rma.Limits{})
 	wins := j.windows(64, 8)
 	j.each(func(n *rma.Node) error {
 		w := wins[n.Rank()]
@@ -263,16 +263,16 @@ func TestPathsMeet(t *testing.T) {
 			var v int64
 			err := errors.Join(
 				w.Lock(j.ctx, rma.LockShared, 0, 0),
-				w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum),
-				w.Accumulate(rma.Value(&narrow), 0, rma.At(1), rma.Sum),
-				w.Accumulate(rma.Value(&wide), 0, rma.At(2), rma.Sum), // of 16 bytes: no processor adds those at once
-				w.FetchAndOp(rma.Value(&one), rma.Value(&v), 0, rma.At(4), rma.Sum),
+				w.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum),
+				w.Accumulate(buffer.Value(&narrow), 0, rma.At(1), rma.Sum),
+				w.Accumulate(buffer.Value(&wide), 0, rma.At(2), rma.Sum), // of 16 bytes: no processor adds those at once
+				w.FetchAndOp(buffer.Value(&one), buffer.Value(&v), 0, rma.At(4), rma.Sum),
 				w.Unlock(j.ctx, 0),
 				w.Lock(j.ctx, rma.LockExclusive, 0, 0),
-				w.Get(rma.Value(&v), 0, rma.At(5)), w.Flush(j.ctx, 0),
+				w.Get(buffer.Value(&v), 0, rma.At(5)), w.Flush(j.ctx, 0),
 			)
 			v++
-			if err := errors.Join(err, w.Put(rma.Value(&v), 0, rma.At(5)), w.Unlock(j.ctx, 0)); err != nil {
+			if err := errors.Join(err, w.Put(buffer.Value(&v), 0, rma.At(5)), w.Unlock(j.ctx, 0)); err != nil {
 				return err
 			}
 		}
@@ -301,7 +301,7 @@ func TestHolderOnHostDies(t *testing.T) {
 	for _, r := range []int{3, 2, 0} {
 		w := wins[r]
 		x := int64(r)
-		j.must(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Put(rma.Value(&x), 0, rma.At(0)), w.Unlock(j.ctx, 0))
+		j.must(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Put(buffer.Value(&x), 0, rma.At(0)), w.Unlock(j.ctx, 0))
 	}
 }
 
@@ -316,7 +316,7 @@ func TestSilentOnHost(t *testing.T) {
 	j.nodes[1].Silence()
 	var err error
 	for ; err == nil && j.ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		err = errors.Join(w.FetchAndOp(rma.Buffer{}, rma.Value(&old), 1, rma.At(0), rma.NoOp), w.Flush(j.ctx, 1))
+		err = errors.Join(w.FetchAndOp(buffer.Buffer{}, buffer.Value(&old), 1, rma.At(0), rma.NoOp), w.Flush(j.ctx, 1))
 	}
 	if !errors.Is(err, rma.ErrProcFailed) {
 		t.Errorf("got %v, want process failed", err)
@@ -326,15 +326,15 @@ func TestSilentOnHost(t *testing.T) {
 // TestDirectRefused has calls on memory that is mapped refused where only the
 // memory itself can tell what is wrong: the windows of shared memory lie end to end.
 func TestDirectRefused(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a"}, rma.Limits{})
 	wins := sharedWindows(j, nil, 1, 4, 12)
 	w := wins[0]
 	x := int64(7)
 	vec, err := datatype.Vector(1, 1, 1, datatype.Int64)
 	vec = committed(t, vec, err)
 	for name, call := range map[string]func() error{
-		"accumulate": func() error { return w.Accumulate(rma.Value(&x), 1, rma.At(0), rma.Sum) },
-		"typed":      func() error { return w.Accumulate(rma.Value(&x), 1, rma.At(0).As(1, vec), rma.Sum) },
+		"accumulate": func() error { return w.Accumulate(buffer.Value(&x), 1, rma.At(0), rma.Sum) },
+		"typed":      func() error { return w.Accumulate(buffer.Value(&x), 1, rma.At(0).As(1, vec), rma.Sum) },
 	} {
 		j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), call())
 		if err := w.Unlock(j.ctx, 1); !errors.Is(err, rma.ErrDisp) {
@@ -343,7 +343,7 @@ func TestDirectRefused(t *testing.T) {
 	}
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0))
 	old := int64(0)
-	r, err := w.RfetchAndOp(rma.Value(&x), rma.Value(&old), 1, rma.At(0), rma.Sum)
+	r, err := w.RfetchAndOp(buffer.Value(&x), buffer.Value(&old), 1, rma.At(0), rma.Sum)
 	j.must(err)
 	var e *rma.Error
 	if err := r.Wait(j.ctx); !errors.Is(err, rma.ErrDisp) || !errors.As(err, &e) || e.Op != "rfetch_and_op" {
@@ -358,7 +358,7 @@ func TestDirectRefused(t *testing.T) {
 
 // BenchmarkHost measures calls between ranks of one host, in memory.
 func BenchmarkHost(b *testing.B) {
-	j := newJobAt(b, []string{"a", "a"}, comm.Limits{})
+	j := newJobAt(b, []string{"a", "a"}, rma.Limits{})
 	w := j.windows(1<<20, 8)[0]
 	x, old := []int64{1}, []int64{0}
 	large := make([]byte, 1<<20)
@@ -371,13 +371,13 @@ func BenchmarkHost(b *testing.B) {
 		begin, end func() error
 		call       func() error
 	}{
-		{"put", 0, begin, end, func() error { return w.Put(rma.Of(x), 1, rma.At(0)) }},
-		{"put-flush", 0, begin, end, func() error { return first(w.Put(rma.Of(x), 1, rma.At(0)), w.Flush(j.ctx, 1)) }},
-		{"fetch-and-op", 0, begin, end, func() error { return w.FetchAndOp(rma.Of(x), rma.Of(old), 1, rma.At(0), rma.Sum) }},
+		{"put", 0, begin, end, func() error { return w.Put(buffer.Of(x), 1, rma.At(0)) }},
+		{"put-flush", 0, begin, end, func() error { return first(w.Put(buffer.Of(x), 1, rma.At(0)), w.Flush(j.ctx, 1)) }},
+		{"fetch-and-op", 0, begin, end, func() error { return w.FetchAndOp(buffer.Of(x), buffer.Of(old), 1, rma.At(0), rma.Sum) }},
 		{"lock-put-unlock", 0, none, none, func() error {
-			return first(w.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Put(rma.Of(x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+			return first(w.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Put(buffer.Of(x), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 		}},
-		{"put-1MiB", 1 << 20, begin, end, func() error { return w.Put(rma.Of(large), 1, rma.At(0)) }},
+		{"put-1MiB", 1 << 20, begin, end, func() error { return w.Put(buffer.Of(large), 1, rma.At(0)) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			j.must(c.begin())
@@ -394,7 +394,7 @@ func BenchmarkHost(b *testing.B) {
 // its exclusive lock: Lock waits for it, though nothing is issued.
 func TestLoadsUnderLocks(t *testing.T) {
 	const times = 200
-	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a"}, rma.Limits{})
 	for _, info := range []rma.Info{nil, {"xdprma_check_conflicts": "true"}} {
 		wins := sharedWindows(j, info, 8, 8, 8, 8)
 		j.each(func(n *rma.Node) error {
@@ -430,7 +430,7 @@ func TestLoadsUnderLocks(t *testing.T) {
 // rank locks all: it may load and store its own memory then.
 func TestLockAllHoldsOwn(t *testing.T) {
 	for _, hosts := range [][]string{{"", ""}, {"a", "a"}} {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		wins := j.windows(8, 8)
 		j.must(wins[1].LockAll(j.ctx, 0))
 		one := int64(1)
@@ -438,7 +438,7 @@ func TestLockAllHoldsOwn(t *testing.T) {
 		go func() {
 			w := wins[0]
 			err := w.Lock(j.ctx, rma.LockExclusive, 1, 0)
-			locked <- errors.Join(err, w.Put(rma.Value(&one), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+			locked <- errors.Join(err, w.Put(buffer.Value(&one), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 		}()
 		testenv.Await(t, "the wait for the lock", func() bool { return j.nodes[1].LockWaits() > 0 })
 		if v := atomic.LoadInt64(&rma.Slice[int64](wins[1].Memory())[0]); v != 0 {
@@ -452,7 +452,7 @@ func TestLockAllHoldsOwn(t *testing.T) {
 // TestLockCancelledOnHost ends the context of a rank that waits for the lock of
 // another rank's memory: there is no epoch, and the request does not linger.
 func TestLockCancelledOnHost(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a"}, rma.Limits{})
 	wins := j.windows(8, 8)
 	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 0, 0))
 	for range 3 {
@@ -498,7 +498,7 @@ func TestLockOfDeadOnHost(t *testing.T) {
 // TestHostNotMapped has a rank of a host fail to map its memory: it and the others use
 // frames between them, and all find the same.
 func TestHostNotMapped(t *testing.T) {
-	j := newJobAt(t, []string{"a", "a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a", "a"}, rma.Limits{})
 	restore := rma.FailMaps(2)
 	wins := j.windows(8, 8)
 	restore()

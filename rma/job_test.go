@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -26,7 +25,7 @@ type job struct {
 }
 
 // newJob joins size ranks over UDP and closes them at the end of the test.
-func newJob(t testing.TB, size int, limits comm.Limits) *job {
+func newJob(t testing.TB, size int, limits rma.Limits) *job {
 	t.Helper()
 	return newJobOf(t, make([]string, size), limits)
 }
@@ -34,14 +33,14 @@ func newJob(t testing.TB, size int, limits comm.Limits) *job {
 // newJobAt is newJob for ranks that are told the names of their hosts. Where there
 // is a name, ranks of one host share memory; where there is none, the rank uses frames.
 // The run over host memory leaves such a test out.
-func newJobAt(t testing.TB, hosts []string, limits comm.Limits) *job {
+func newJobAt(t testing.TB, hosts []string, limits rma.Limits) *job {
 	t.Helper()
 	once(t)
 	return newJobOf(t, hosts, limits)
 }
 
 // newJobOf is newJobAt for tests that the run over host memory repeats.
-func newJobOf(t testing.TB, hosts []string, limits comm.Limits) *job {
+func newJobOf(t testing.TB, hosts []string, limits rma.Limits) *job {
 	t.Helper()
 	size := len(hosts)
 	places, stop, err := testjob.Places(size)
@@ -58,7 +57,7 @@ func newJobOf(t testing.TB, hosts []string, limits comm.Limits) *job {
 }
 
 // newLabJob is newJob for ranks that have an interface each, and a transport over XDP.
-func newLabJob(t testing.TB, size int, transport userspace.Transport, limits comm.Limits) *job {
+func newLabJob(t testing.TB, size int, transport userspace.Transport, limits rma.Limits) *job {
 	t.Helper()
 	lab := newLab(t, size)
 	if transport == userspace.XDPNative {
@@ -71,7 +70,7 @@ func newLabJob(t testing.TB, size int, transport userspace.Transport, limits com
 
 // newLabJobAt is newLabJob for ranks that are told the names of their hosts. Ranks of one
 // host share memory, unless all use frames.
-func newLabJobAt(t testing.TB, hosts []string, frames bool, limits comm.Limits) *job {
+func newLabJobAt(t testing.TB, hosts []string, frames bool, limits rma.Limits) *job {
 	t.Helper()
 	lab := newLab(t, len(hosts))
 	if err := lab.AcceptAnswers(); err != nil {
@@ -133,7 +132,8 @@ func joined(t testing.TB, places []bootstrap.Config, within func(rank int, join 
 	t.Cleanup(j.close)
 	for rank := range places {
 		if err := within(rank, func() (err error) {
-			c.Place = &places[rank]
+			at := testjob.Config(&places[rank])
+			c.Place, c.Network = at.Place, at.Network
 			j.nodes[rank], err = rma.Join(ctx, c)
 			return err
 		}); err != nil {

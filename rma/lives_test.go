@@ -3,9 +3,10 @@ package rma_test
 import (
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	launched "github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -40,12 +41,12 @@ func laterLife(t *testing.T, places []bootstrap.Config, within func(rank int, f 
 	j := joined(t, places, within, rma.Config{})
 	wins := j.windows(64, 8)
 	one := int64(1)
-	j.must(wins[reborn].Lock(j.ctx, rma.LockShared, 0, 0), wins[reborn].Put(rma.Value(&one), 0, rma.At(0)), wins[reborn].Unlock(j.ctx, 0))
+	j.must(wins[reborn].Lock(j.ctx, rma.LockShared, 0, 0), wins[reborn].Put(buffer.Value(&one), 0, rma.At(0)), wins[reborn].Unlock(j.ctx, 0))
 	id := rma.IDOf(wins[0])
 	j.must(j.nodes[reborn].Close())
-	var again *comm.Job
+	var again *launched.Job
 	if err := within(reborn, func() (err error) {
-		again, err = comm.Join(j.ctx, comm.Options{Place: places[reborn]})
+		again, err = launched.Join(j.ctx, launched.Config{Place: places[reborn]})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -76,5 +77,5 @@ func laterLife(t *testing.T, places []bootstrap.Config, within func(rank int, f 
 		}
 	}
 	// The other members go on.
-	j.must(wins[1].Lock(j.ctx, rma.LockShared, 0, 0), wins[1].Put(rma.Value(&one), 0, rma.At(1)), wins[1].Unlock(j.ctx, 0))
+	j.must(wins[1].Lock(j.ctx, rma.LockShared, 0, 0), wins[1].Put(buffer.Value(&one), 0, rma.At(1)), wins[1].Unlock(j.ctx, 0))
 }

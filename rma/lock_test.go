@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
@@ -18,7 +19,7 @@ import (
 // exclusive locks of several windows. Without exclusion, updates get lost.
 func TestExclusiveLocks(t *testing.T) {
 	const ranks, windows, times = 4, 4, 25
-	j := newJob(t, ranks, comm.Limits{})
+	j := newJob(t, ranks, rma.Limits{})
 	var all [windows][]*rma.Win
 	for i := range all {
 		all[i] = j.windows(16, 8)
@@ -29,15 +30,15 @@ func TestExclusiveLocks(t *testing.T) {
 			var v [2]int64
 			err := errors.Join(
 				w.Lock(j.ctx, rma.LockExclusive, target, 0),
-				w.Get(rma.Of(v[:]), target, rma.At(0)), w.Flush(j.ctx, target),
+				w.Get(buffer.Of(v[:]), target, rma.At(0)), w.Flush(j.ctx, target),
 			)
 			if v[1] != -v[0] {
 				return fmt.Errorf("saw the state %d of a change that another rank makes", v)
 			}
 			v[0]++
-			err = errors.Join(err, w.Put(rma.Of(v[:1]), target, rma.At(0)), w.Flush(j.ctx, target))
+			err = errors.Join(err, w.Put(buffer.Of(v[:1]), target, rma.At(0)), w.Flush(j.ctx, target))
 			v[1]--
-			err = errors.Join(err, w.Put(rma.Of(v[1:]), target, rma.At(1)), w.Unlock(j.ctx, target))
+			err = errors.Join(err, w.Put(buffer.Of(v[1:]), target, rma.At(1)), w.Unlock(j.ctx, target))
 			if err != nil {
 				return err
 			}
@@ -58,7 +59,7 @@ func TestExclusiveLocks(t *testing.T) {
 func TestLocksInOneOrder(t *testing.T) {
 	const times = 20
 	for _, hosts := range mixedHosts {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		all := [][]*rma.Win{j.windows(8, 8), j.windows(8, 8)}
 		j.each(func(n *rma.Node) error {
 			each := func(f func(w *rma.Win, target int) error) (err error) {
@@ -73,9 +74,9 @@ func TestLocksInOneOrder(t *testing.T) {
 				err := each(func(w *rma.Win, target int) error { return w.Lock(j.ctx, rma.LockExclusive, target, 0) })
 				err = errors.Join(err, each(func(w *rma.Win, target int) error {
 					v := int64(0)
-					err := errors.Join(w.Get(rma.Value(&v), target, rma.At(0)), w.Flush(j.ctx, target))
+					err := errors.Join(w.Get(buffer.Value(&v), target, rma.At(0)), w.Flush(j.ctx, target))
 					v++
-					return errors.Join(err, w.Put(rma.Value(&v), target, rma.At(0)))
+					return errors.Join(err, w.Put(buffer.Value(&v), target, rma.At(0)))
 				}))
 				err = errors.Join(err, each(func(w *rma.Win, target int) error { return w.Unlock(j.ctx, target) }))
 				if err != nil {
@@ -98,7 +99,7 @@ func TestLocksInOneOrder(t *testing.T) {
 // an operation under a lock that another rank holds. Another goroutine locks meanwhile, and
 // only then the first lock is given up.
 func TestLockBesideOneWaitedFor(t *testing.T) {
-	j := newJobAt(t, []string{"", ""}, comm.Limits{})
+	j := newJobAt(t, []string{"", ""}, rma.Limits{})
 	a, b := j.windows(8, 8), j.windows(8, 8)
 	w, other := a[0], b[0]
 	until := func(test func() (bool, error)) error {
@@ -109,22 +110,22 @@ func TestLockBesideOneWaitedFor(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	ways := map[string]func(r *rma.Request) error{
-		"wait":     func(r *rma.Request) error { return r.Wait(j.ctx) },
-		"wait all": func(r *rma.Request) error { return rma.WaitAll(j.ctx, nil, r) },
-		"wait any": func(r *rma.Request) error { _, err := rma.WaitAny(j.ctx, r); return err },
-		"test":     func(r *rma.Request) error { return until(r.Test) },
-		"test all": func(r *rma.Request) error { return until(func() (bool, error) { return rma.TestAll(nil, r) }) },
-		"test any": func(r *rma.Request) error {
-			return until(func() (bool, error) { _, done, err := rma.TestAny(r); return done, err })
+	ways := map[string]func(r *comm.Request) error{
+		"wait":     func(r *comm.Request) error { return r.Wait(j.ctx) },
+		"wait all": func(r *comm.Request) error { return comm.WaitAll(j.ctx, nil, r) },
+		"wait any": func(r *comm.Request) error { _, err := comm.WaitAny(j.ctx, r); return err },
+		"test":     func(r *comm.Request) error { return until(r.Test) },
+		"test all": func(r *comm.Request) error { return until(func() (bool, error) { return comm.TestAll(nil, r) }) },
+		"test any": func(r *comm.Request) error {
+			return until(func() (bool, error) { _, done, err := comm.TestAny(r); return done, err })
 		},
-		"load":  func(*rma.Request) error { _, err := rma.Load[int64](j.ctx, w, 1, rma.At(0)); return err },
-		"flush": func(*rma.Request) error { return w.Flush(j.ctx, 1) },
+		"load":  func(*comm.Request) error { _, err := rma.Load[int64](j.ctx, w, 1, rma.At(0)); return err },
+		"flush": func(*comm.Request) error { return w.Flush(j.ctx, 1) },
 	}
 	for name, wait := range ways {
 		var v int64
 		j.must(a[1].Lock(j.ctx, rma.LockExclusive, 1, 0), w.Lock(j.ctx, rma.LockExclusive, 1, 0))
-		r, err := w.Rget(rma.Value(&v), 1, rma.At(0))
+		r, err := w.Rget(buffer.Value(&v), 1, rma.At(0))
 		j.must(err)
 		waited := make(chan error, 1)
 		go func() { waited <- wait(r) }()
@@ -141,19 +142,19 @@ func TestLockBesideOneWaitedFor(t *testing.T) {
 // an exclusive request waits; it gets the lock when they have gone.
 func TestSharedLocks(t *testing.T) {
 	once(t)
-	j := newJob(t, 4, comm.Limits{})
+	j := newJob(t, 4, rma.Limits{})
 	wins := j.windows(8, 8)
 	for r := range 3 { // these hold it, and it is not the others that could keep them from it
 		one := int64(1)
-		j.must(wins[r].Lock(j.ctx, rma.LockShared, 0, 0), wins[r].Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), wins[r].Flush(j.ctx, 0))
+		j.must(wins[r].Lock(j.ctx, rma.LockShared, 0, 0), wins[r].Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum), wins[r].Flush(j.ctx, 0))
 	}
 	ten := int64(10)
-	j.must(wins[3].Lock(j.ctx, rma.LockExclusive, 0, 0), wins[3].Put(rma.Value(&ten), 0, rma.At(0)))
+	j.must(wins[3].Lock(j.ctx, rma.LockExclusive, 0, 0), wins[3].Put(buffer.Value(&ten), 0, rma.At(0)))
 	done := make(chan error)
 	go func() { done <- wins[3].Unlock(j.ctx, 0) }()
 	seen := int64(0)
 	for r := range 3 {
-		j.must(wins[r].Get(rma.Value(&seen), 0, rma.At(0)), wins[r].Flush(j.ctx, 0))
+		j.must(wins[r].Get(buffer.Value(&seen), 0, rma.At(0)), wins[r].Flush(j.ctx, 0))
 		if seen != 3 {
 			t.Errorf("rank %d saw %d while it held the lock", r, seen)
 		}
@@ -169,7 +170,7 @@ func TestSharedLocks(t *testing.T) {
 
 // TestFlushes completes gets by each of the flushes, in each kind of epoch.
 func TestFlushes(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	wins := j.windows(24, 8)
 	for r, w := range wins {
 		copy(rma.Slice[int64](w.Memory()), []int64{int64(r), int64(10 + r), 7})
@@ -214,7 +215,7 @@ func TestFlushes(t *testing.T) {
 			j.must(flush()) // nothing is outstanding, or nothing was ever issued
 			got := [3][2]int64{}
 			for target := range wins {
-				j.must(w.Get(rma.Of(got[target][:]), target, rma.At(0)))
+				j.must(w.Get(buffer.Of(got[target][:]), target, rma.At(0)))
 			}
 			j.must(flush())
 			if want := [3][2]int64{{0, 10}, {1, 11}, {2, 12}}; got != want {
@@ -224,7 +225,7 @@ func TestFlushes(t *testing.T) {
 		// The end of an epoch completes too.
 		got := [3]int64{}
 		for target := range wins {
-			j.must(w.Get(rma.Value(&got[target]), target, rma.At(2)))
+			j.must(w.Get(buffer.Value(&got[target]), target, rma.At(2)))
 		}
 		j.must(e.end())
 		if got != [3]int64{7, 7, 7} {
@@ -238,7 +239,7 @@ func TestFlushes(t *testing.T) {
 // and the lock is free afterwards.
 func TestUnlockCancelled(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	w, owner := wins[0], wins[1]
 	cancelled, cancel := context.WithCancel(j.ctx)
@@ -255,13 +256,13 @@ func TestUnlockCancelled(t *testing.T) {
 			if held {
 				j.must(owner.Lock(j.ctx, rma.LockExclusive, 1, 0))
 			}
-			j.must(e.begin(), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum))
+			j.must(e.begin(), w.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum))
 			err := e.end(cancelled)
 			if err != nil && !errors.Is(err, context.Canceled) || held && err == nil {
 				t.Fatalf("%s: got %v, want cancelled", name, err)
 			}
 			if held {
-				if err := w.Put(rma.Value(&one), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+				if err := w.Put(buffer.Value(&one), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
 					t.Errorf("%s: a put after it: got %v, want class sync", name, err)
 				}
 				if err := e.end(cancelled); !errors.Is(err, context.Canceled) {
@@ -285,7 +286,7 @@ func TestUnlockCancelled(t *testing.T) {
 // TestOwnLockCancelled ends the context while a rank waits for the lock of its
 // own window: there is no epoch, and the request does not linger.
 func TestOwnLockCancelled(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0), wins[0].Flush(j.ctx, 1))
 	cancelled, cancel := context.WithCancel(j.ctx)
@@ -304,11 +305,11 @@ func TestOwnLockCancelled(t *testing.T) {
 // while exclusive requests wait at both.
 func TestLockAllPasses(t *testing.T) {
 	once(t)
-	j := newJob(t, 6, comm.Limits{})
+	j := newJob(t, 6, rma.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
 	add := func(rank, target int) error {
-		return wins[rank].Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum)
+		return wins[rank].Accumulate(buffer.Value(&one), target, rma.At(0), rma.Sum)
 	}
 	done := make(chan error)
 	for i := range 2 {
@@ -350,7 +351,7 @@ func TestLockAllStarvesNobody(t *testing.T) {
 				done <- func() error {
 					w, mine, other := wins[rank], &epochs[rank], &epochs[3-rank]
 					for !stop.Load() {
-						err := errors.Join(w.LockAll(j.ctx, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Flush(j.ctx, 0))
+						err := errors.Join(w.LockAll(j.ctx, 0), w.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum), w.Flush(j.ctx, 0))
 						if err != nil {
 							return err
 						}
@@ -373,7 +374,7 @@ func TestLockAllStarvesNobody(t *testing.T) {
 		}
 		testenv.Await(t, "epochs of both", func() bool { return epochs[1].Load() >= 3 && epochs[2].Load() >= 3 })
 		w := wins[3]
-		err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Unlock(j.ctx, 0))
+		err := errors.Join(w.Lock(j.ctx, rma.LockExclusive, 0, 0), w.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum), w.Unlock(j.ctx, 0))
 		stop.Store(true)
 		j.must(err, <-done, <-done)
 		j.close()
@@ -383,10 +384,10 @@ func TestLockAllStarvesNobody(t *testing.T) {
 // TestLockAllPassesAtHome has a rank lock all while another one waits for its exclusive lock
 // behind a third one that has locked all: it does not wait for either.
 func TestLockAllPassesAtHome(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	wins := j.windows(8, 8)
 	one := int64(1)
-	j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(rma.Value(&one), 2, rma.At(0), rma.Sum), wins[0].FlushAll(j.ctx))
+	j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(buffer.Value(&one), 2, rma.At(0), rma.Sum), wins[0].FlushAll(j.ctx))
 	waits := make(chan error, 1)
 	go func() {
 		waits <- errors.Join(wins[1].Lock(j.ctx, rma.LockExclusive, 2, 0), wins[1].Flush(j.ctx, 2), wins[1].Unlock(j.ctx, 2))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -19,12 +20,12 @@ import (
 // inMemories runs f with windows of both kinds, of n elements on each rank.
 func inMemories(t *testing.T, ranks, n int, f func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64)) {
 	t.Run("created", func(t *testing.T) {
-		j := newJob(t, ranks, comm.Limits{})
+		j := newJob(t, ranks, rma.Limits{})
 		wins, mem := j.created(n)
 		f(t, j, wins, mem)
 	})
 	t.Run("allocated", func(t *testing.T) {
-		j := newJob(t, ranks, comm.Limits{})
+		j := newJob(t, ranks, rma.Limits{})
 		wins, mem := j.windows(8*n, 8), make([][]int64, ranks)
 		for r, w := range wins {
 			mem[r] = rma.Slice[int64](w.Memory())
@@ -107,7 +108,7 @@ func TestLoadsSeePuts(t *testing.T) {
 				values[k] = int64(1000*i + k + 1)
 			}
 			told := make(chan error)
-			go func() { told <- c.put(func() error { return origin.Put(rma.Of(values), 1, rma.At(0)) }) }()
+			go func() { told <- c.put(func() error { return origin.Put(buffer.Of(values), 1, rma.At(0)) }) }()
 			do := func(f func() error) {
 				if f != nil {
 					j.must(f())
@@ -139,7 +140,7 @@ func TestGetsSeeStores(t *testing.T) {
 	inMemories(t, 2, elements, func(t *testing.T, j *job, wins []*rma.Win, mem [][]int64) {
 		origin, owner := wins[0], wins[1]
 		got := make([]int64, elements)
-		get := func() error { return origin.Get(rma.Of(got), 1, rma.At(0)) }
+		get := func() error { return origin.Get(buffer.Of(got), 1, rma.At(0)) }
 		lockGet := func() error {
 			return errors.Join(origin.Lock(j.ctx, rma.LockShared, 1, 0), get(), origin.Unlock(j.ctx, 1))
 		}
@@ -201,11 +202,11 @@ func TestPolling(t *testing.T) {
 			before, old := round-1, int64(0)
 			switch round % 3 {
 			case 0:
-				return w.Put(rma.Value(&round), 1, rma.At(0))
+				return w.Put(buffer.Value(&round), 1, rma.At(0))
 			case 1:
-				return w.Accumulate(rma.Value(&round), 1, rma.At(0), rma.Replace)
+				return w.Accumulate(buffer.Value(&round), 1, rma.At(0), rma.Replace)
 			}
-			return w.CompareAndSwap(rma.Value(&round), rma.Value(&before), rma.Value(&old), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&round), buffer.Value(&before), buffer.Value(&old), 1, rma.At(0))
 		}
 		// The owner says over a channel that it has seen a round, before the next is put.
 		seen := make(chan bool)
@@ -217,7 +218,7 @@ func TestPolling(t *testing.T) {
 				for i := range values {
 					values[i] = round * int64(i)
 				}
-				err = errors.Join(w.Put(rma.Of(values), 1, rma.At(1)), w.Flush(j.ctx, 1), set(round))
+				err = errors.Join(w.Put(buffer.Of(values), 1, rma.At(1)), w.Flush(j.ctx, 1), set(round))
 				err = errors.Join(err, w.Flush(j.ctx, 1))
 				<-seen
 			}
@@ -257,8 +258,8 @@ func TestOwnerAtomics(t *testing.T) {
 			err := w.LockAll(j.ctx, 0)
 			for range times {
 				now := int64(0)
-				err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), 0, rma.At(0), rma.Sum),
-					w.Get(rma.Value(&now), 0, rma.At(1)), w.Flush(j.ctx, 0))
+				err = errors.Join(err, w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 0, rma.At(0), rma.Sum),
+					w.Get(buffer.Value(&now), 0, rma.At(1)), w.Flush(j.ctx, 0))
 				if now < last || now > times {
 					return fmt.Errorf("the clock went from %d to %d", last, now)
 				}
@@ -275,15 +276,15 @@ func TestOwnerAtomics(t *testing.T) {
 // TestOriginBuffers changes buffers as soon as the call has returned, and finds the
 // data of the call at the target.
 func TestOriginBuffers(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	for _, elements := range []int{1, 100, 50000} {
 		wins, mem := j.created(2 * elements)
 		w, data := wins[0], make([]int64, elements)
-		fill := func(v int64) rma.Buffer {
+		fill := func(v int64) buffer.Buffer {
 			for i := range data {
 				data[i] = v
 			}
-			return rma.Of(data)
+			return buffer.Of(data)
 		}
 		j.must(w.LockAll(j.ctx, 0), w.Put(fill(1), 1, rma.At(0)))
 		j.must(w.Accumulate(fill(2), 1, rma.At(int64(elements)), rma.Sum))
@@ -302,7 +303,7 @@ func TestOriginBuffers(t *testing.T) {
 // completes and reads.
 func TestFlushByAnother(t *testing.T) {
 	const goroutines, rounds = 4, 50
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins, mem := j.created(goroutines)
 	for i := range mem[1] {
 		mem[1][i] = int64(10 + i)
@@ -314,7 +315,7 @@ func TestFlushByAnother(t *testing.T) {
 		results, errs := make([]int64, goroutines), make([]error, goroutines)
 		var issued sync.WaitGroup
 		for g := range goroutines {
-			issued.Go(func() { errs[g] = w.Get(rma.Value(&results[g]), 1, rma.At(int64(g))) })
+			issued.Go(func() { errs[g] = w.Get(buffer.Value(&results[g]), 1, rma.At(int64(g))) })
 		}
 		issued.Wait()
 		j.must(errs...)
@@ -334,7 +335,7 @@ func TestFlushByAnother(t *testing.T) {
 // nothing else is touched.
 func TestElementsAreWhole(t *testing.T) {
 	for _, width := range []int{4, 8} {
-		elementsAreWhole(t, newJob(t, 4, comm.Limits{}), width, 500, 1)
+		elementsAreWhole(t, newJob(t, 4, rma.Limits{}), width, 500, 1)
 	}
 }
 
@@ -374,7 +375,7 @@ func elementsAreWhole(t *testing.T, j *job, width, elements, lead int) {
 		case 1:
 			err = w.LockAll(j.ctx, 0)
 			for err == nil && ended.Load() < 2 {
-				err = errors.Join(w.Get(rma.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
+				err = errors.Join(w.Get(buffer.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
 				for i := 0; i < elements && err == nil; i++ {
 					v := uint64(0)
 					for _, b := range data[i*width:][:width] {
@@ -390,7 +391,7 @@ func elementsAreWhole(t *testing.T, j *job, width, elements, lead int) {
 				for i := range data {
 					data[i] = byte(n.Rank() + 2*k)
 				}
-				err = errors.Join(w.Put(rma.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
+				err = errors.Join(w.Put(buffer.Bytes(data), 0, rma.At(int64(lead))), w.Flush(j.ctx, 0))
 			}
 		}
 		return errors.Join(err, w.UnlockAll(j.ctx))
@@ -407,7 +408,7 @@ func elementsAreWhole(t *testing.T, j *job, width, elements, lead int) {
 // has opened. A lock excludes other ranks, not other goroutines: a second one is
 // refused.
 func TestGoroutinesShareEpochs(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(8, 8)[0]
 	j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0))
 	done := make(chan error)
@@ -418,7 +419,7 @@ func TestGoroutinesShareEpochs(t *testing.T) {
 			done <- fmt.Errorf("a second lock: %v", again)
 			return
 		}
-		err := errors.Join(w.Put(rma.Value(&one), 1, rma.At(0)), w.Flush(j.ctx, 1), w.Get(rma.Value(&got), 1, rma.At(0)), w.Flush(j.ctx, 1))
+		err := errors.Join(w.Put(buffer.Value(&one), 1, rma.At(0)), w.Flush(j.ctx, 1), w.Get(buffer.Value(&got), 1, rma.At(0)), w.Flush(j.ctx, 1))
 		if got != 1 {
 			err = errors.Join(err, fmt.Errorf("got %d", got))
 		}
@@ -431,7 +432,7 @@ func TestGoroutinesShareEpochs(t *testing.T) {
 // with a call of Sync at either side of a barrier.
 func TestSharedStores(t *testing.T) {
 	const elements, rounds = 100, 100
-	j := newJobAt(t, []string{"a", "a"}, comm.Limits{})
+	j := newJobAt(t, []string{"a", "a"}, rma.Limits{})
 	wins := sharedWindows(j, nil, 8, 8*elements, 8*elements)
 	j.each(func(n *rma.Node) error {
 		w, me := wins[n.Rank()], int64(n.Rank())

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -14,11 +14,11 @@ import (
 // TestRefusedOperations makes every mistake of an operation that the library can
 // see, expects the class, and that nothing was written.
 func TestRefusedOperations(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	const size, unit = 64, 4
 	w := j.windows(size, unit)[0]
 	before := bytes.Repeat([]byte{7}, size)
-	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Put(rma.Bytes(before), 1, rma.At(0)), w.Flush(j.ctx, 1))
+	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Put(buffer.Bytes(before), 1, rma.At(0)), w.Flush(j.ctx, 1))
 
 	eight, big, one, old := make([]int64, 1), make([]int64, 9), int64(1), int64(0)
 	short, float, pair := int32(0), 1.0, make([]int64, 3)
@@ -27,66 +27,66 @@ func TestRefusedOperations(t *testing.T) {
 		class rma.Class
 		call  func() error
 	}{
-		{"put: negative displacement", rma.ErrDisp, func() error { return w.Put(rma.Of(eight), 1, rma.At(-1)) }},
-		{"get: negative displacement", rma.ErrDisp, func() error { return w.Get(rma.Of(eight), 1, rma.At(-1)) }},
-		{"put: displacement beyond the end", rma.ErrRange, func() error { return w.Put(rma.Of(eight), 1, rma.At(size/unit)) }},
-		{"put: the last bytes beyond the end", rma.ErrRange, func() error { return w.Put(rma.Of(eight), 1, rma.At(size/unit-1)) }},
-		{"put: displacement that overflows", rma.ErrRange, func() error { return w.Put(rma.Of(eight), 1, rma.At(1<<62)) }},
-		{"put: larger than the window", rma.ErrRange, func() error { return w.Put(rma.Of(big), 1, rma.At(0)) }},
-		{"get: larger than the window", rma.ErrRange, func() error { return w.Get(rma.Of(big), 1, rma.At(0)) }},
-		{"put: nothing, beyond the end", rma.ErrRange, func() error { return w.Put(rma.Bytes(nil), 1, rma.At(size/unit+1)) }},
-		{"accumulate: larger than the window", rma.ErrRange, func() error { return w.Accumulate(rma.Of(big), 1, rma.At(0), rma.Sum) }},
-		{"accumulate: unaligned", rma.ErrDisp, func() error { return w.Accumulate(rma.Of(eight), 1, rma.At(1), rma.Sum) }},
-		{"fetch_and_op: unaligned", rma.ErrDisp, func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(1), rma.Sum) }},
+		{"put: negative displacement", rma.ErrDisp, func() error { return w.Put(buffer.Of(eight), 1, rma.At(-1)) }},
+		{"get: negative displacement", rma.ErrDisp, func() error { return w.Get(buffer.Of(eight), 1, rma.At(-1)) }},
+		{"put: displacement beyond the end", rma.ErrRange, func() error { return w.Put(buffer.Of(eight), 1, rma.At(size/unit)) }},
+		{"put: the last bytes beyond the end", rma.ErrRange, func() error { return w.Put(buffer.Of(eight), 1, rma.At(size/unit-1)) }},
+		{"put: displacement that overflows", rma.ErrRange, func() error { return w.Put(buffer.Of(eight), 1, rma.At(1<<62)) }},
+		{"put: larger than the window", rma.ErrRange, func() error { return w.Put(buffer.Of(big), 1, rma.At(0)) }},
+		{"get: larger than the window", rma.ErrRange, func() error { return w.Get(buffer.Of(big), 1, rma.At(0)) }},
+		{"put: nothing, beyond the end", rma.ErrRange, func() error { return w.Put(buffer.Bytes(nil), 1, rma.At(size/unit+1)) }},
+		{"accumulate: larger than the window", rma.ErrRange, func() error { return w.Accumulate(buffer.Of(big), 1, rma.At(0), rma.Sum) }},
+		{"accumulate: unaligned", rma.ErrDisp, func() error { return w.Accumulate(buffer.Of(eight), 1, rma.At(1), rma.Sum) }},
+		{"fetch_and_op: unaligned", rma.ErrDisp, func() error { return w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(1), rma.Sum) }},
 		{"compare_and_swap: unaligned", rma.ErrDisp, func() error {
-			return w.CompareAndSwap(rma.Value(&one), rma.Value(&one), rma.Value(&old), 1, rma.At(1))
+			return w.CompareAndSwap(buffer.Value(&one), buffer.Value(&one), buffer.Value(&old), 1, rma.At(1))
 		}},
-		{"accumulate: no_op", rma.ErrOp, func() error { return w.Accumulate(rma.Of(eight), 1, rma.At(0), rma.NoOp) }},
-		{"accumulate: no operator", rma.ErrOp, func() error { return w.Accumulate(rma.Of(eight), 1, rma.At(0), 99) }},
-		{"accumulate: band on floats", rma.ErrOp, func() error { return w.Accumulate(rma.Value(&float), 1, rma.At(0), rma.BAnd) }},
-		{"accumulate: an empty buffer without type", rma.ErrType, func() error { return w.Accumulate(rma.Buffer{}, 1, rma.At(0), rma.Sum) }},
+		{"accumulate: no_op", rma.ErrOp, func() error { return w.Accumulate(buffer.Of(eight), 1, rma.At(0), rma.NoOp) }},
+		{"accumulate: no operator", rma.ErrOp, func() error { return w.Accumulate(buffer.Of(eight), 1, rma.At(0), 99) }},
+		{"accumulate: band on floats", rma.ErrOp, func() error { return w.Accumulate(buffer.Value(&float), 1, rma.At(0), rma.BAnd) }},
+		{"accumulate: an empty buffer without type", rma.ErrType, func() error { return w.Accumulate(buffer.Buffer{}, 1, rma.At(0), rma.Sum) }},
 		{"get_accumulate: two types", rma.ErrType, func() error {
-			return w.GetAccumulate(rma.Value(&float), rma.Value(&old), 1, rma.At(0), rma.Sum)
+			return w.GetAccumulate(buffer.Value(&float), buffer.Value(&old), 1, rma.At(0), rma.Sum)
 		}},
-		{"get_accumulate: two lengths", rma.ErrCount, func() error { return w.GetAccumulate(rma.Of(big), rma.Value(&old), 1, rma.At(0), rma.Sum) }},
-		{"fetch_and_op: several elements", rma.ErrCount, func() error { return w.FetchAndOp(rma.Of(big), rma.Of(big), 1, rma.At(0), rma.Sum) }},
-		{"fetch_and_op: no element", rma.ErrCount, func() error { return w.FetchAndOp(rma.Of(big[:0]), rma.Of(big[:0]), 1, rma.At(0), rma.Sum) }},
+		{"get_accumulate: two lengths", rma.ErrCount, func() error { return w.GetAccumulate(buffer.Of(big), buffer.Value(&old), 1, rma.At(0), rma.Sum) }},
+		{"fetch_and_op: several elements", rma.ErrCount, func() error { return w.FetchAndOp(buffer.Of(big), buffer.Of(big), 1, rma.At(0), rma.Sum) }},
+		{"fetch_and_op: no element", rma.ErrCount, func() error { return w.FetchAndOp(buffer.Of(big[:0]), buffer.Of(big[:0]), 1, rma.At(0), rma.Sum) }},
 		{"compare_and_swap: floats", rma.ErrType, func() error {
-			return w.CompareAndSwap(rma.Value(&float), rma.Value(&float), rma.Value(&float), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&float), buffer.Value(&float), buffer.Value(&float), 1, rma.At(0))
 		}},
 		{"compare_and_swap: two types", rma.ErrType, func() error {
-			return w.CompareAndSwap(rma.Value(&one), rma.Value(&short), rma.Value(&old), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&one), buffer.Value(&short), buffer.Value(&old), 1, rma.At(0))
 		}},
-		{"get_accumulate: buffers that overlap", rma.ErrArg, func() error { return w.GetAccumulate(rma.Of(pair[:2]), rma.Of(pair[1:]), 1, rma.At(0), rma.Sum) }},
+		{"get_accumulate: buffers that overlap", rma.ErrArg, func() error { return w.GetAccumulate(buffer.Of(pair[:2]), buffer.Of(pair[1:]), 1, rma.At(0), rma.Sum) }},
 		{"get_accumulate: buffers that overlap, the datatype at the target named", rma.ErrArg, func() error {
-			return w.GetAccumulate(rma.Of(pair[:2]), rma.Of(pair[1:]), 1, rma.At(0).As(2, datatype.Int64), rma.Sum)
+			return w.GetAccumulate(buffer.Of(pair[:2]), buffer.Of(pair[1:]), 1, rma.At(0).As(2, datatype.Int64), rma.Sum)
 		}},
-		{"fetch_and_op: one buffer for both", rma.ErrArg, func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(&one), 1, rma.At(0), rma.Sum) }},
+		{"fetch_and_op: one buffer for both", rma.ErrArg, func() error { return w.FetchAndOp(buffer.Value(&one), buffer.Value(&one), 1, rma.At(0), rma.Sum) }},
 		{"compare_and_swap: one buffer for both", rma.ErrArg, func() error {
-			return w.CompareAndSwap(rma.Value(&one), rma.Value(&old), rma.Value(&one), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&one), buffer.Value(&old), buffer.Value(&one), 1, rma.At(0))
 		}},
 		{"compare_and_swap: several elements", rma.ErrCount, func() error {
-			return w.CompareAndSwap(rma.Of(big), rma.Value(&one), rma.Value(&old), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Of(big), buffer.Value(&one), buffer.Value(&old), 1, rma.At(0))
 		}},
-		{"put: no value", rma.ErrArg, func() error { return w.Put(rma.Value[int64](nil), 1, rma.At(0)) }},
-		{"get: no value", rma.ErrArg, func() error { return w.Get(rma.Value[int64](nil), 1, rma.At(0)) }},
-		{"accumulate: no value", rma.ErrArg, func() error { return w.Accumulate(rma.Value[int64](nil), 1, rma.At(0), rma.Sum) }},
+		{"put: no value", rma.ErrArg, func() error { return w.Put(buffer.Value[int64](nil), 1, rma.At(0)) }},
+		{"get: no value", rma.ErrArg, func() error { return w.Get(buffer.Value[int64](nil), 1, rma.At(0)) }},
+		{"accumulate: no value", rma.ErrArg, func() error { return w.Accumulate(buffer.Value[int64](nil), 1, rma.At(0), rma.Sum) }},
 		{"get_accumulate: no value", rma.ErrArg, func() error {
-			return w.GetAccumulate(rma.Value(&one), rma.Value[int64](nil), 1, rma.At(0), rma.Sum)
+			return w.GetAccumulate(buffer.Value(&one), buffer.Value[int64](nil), 1, rma.At(0), rma.Sum)
 		}},
 		{"fetch_and_op: no value", rma.ErrArg, func() error {
-			return w.FetchAndOp(rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0), rma.Sum)
+			return w.FetchAndOp(buffer.Value[int64](nil), buffer.Value(&old), 1, rma.At(0), rma.Sum)
 		}},
 		{"fetch_and_op: no result", rma.ErrArg, func() error {
-			return w.FetchAndOp(rma.Value[int64](nil), rma.Value[int64](nil), 1, rma.At(0), rma.NoOp)
+			return w.FetchAndOp(buffer.Value[int64](nil), buffer.Value[int64](nil), 1, rma.At(0), rma.NoOp)
 		}},
 		{"compare_and_swap: no value", rma.ErrArg, func() error {
-			return w.CompareAndSwap(rma.Value(&one), rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&one), buffer.Value[int64](nil), buffer.Value(&old), 1, rma.At(0))
 		}},
-		{"put: rank too large", rma.ErrRank, func() error { return w.Put(rma.Of(eight), 2, rma.At(0)) }},
-		{"put: negative rank", rma.ErrRank, func() error { return w.Put(rma.Of(eight), -1, rma.At(0)) }},
-		{"get: no epoch on the target", rma.ErrRMASync, func() error { return w.Get(rma.Of(eight), 0, rma.At(0)) }},
-		{"put: no epoch on the target", rma.ErrRMASync, func() error { return w.Put(rma.Of(eight), 0, rma.At(0)) }},
+		{"put: rank too large", rma.ErrRank, func() error { return w.Put(buffer.Of(eight), 2, rma.At(0)) }},
+		{"put: negative rank", rma.ErrRank, func() error { return w.Put(buffer.Of(eight), -1, rma.At(0)) }},
+		{"get: no epoch on the target", rma.ErrRMASync, func() error { return w.Get(buffer.Of(eight), 0, rma.At(0)) }},
+		{"put: no epoch on the target", rma.ErrRMASync, func() error { return w.Put(buffer.Of(eight), 0, rma.At(0)) }},
 	} {
 		err := c.call()
 		var e *rma.Error
@@ -98,8 +98,8 @@ func TestRefusedOperations(t *testing.T) {
 		}
 	}
 	after := make([]byte, size)
-	j.must(w.FetchAndOp(rma.Value[int64](nil), rma.Value(&old), 1, rma.At(0), rma.NoOp)) // which ignores the origin
-	j.must(w.Get(rma.Bytes(after), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+	j.must(w.FetchAndOp(buffer.Value[int64](nil), buffer.Value(&old), 1, rma.At(0), rma.NoOp)) // which ignores the origin
+	j.must(w.Get(buffer.Bytes(after), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 	if !bytes.Equal(before, after) {
 		t.Errorf("something was written: %x", after)
 	}
@@ -108,7 +108,7 @@ func TestRefusedOperations(t *testing.T) {
 // TestRefusedByTarget issues what only the target can see to be wrong: an
 // accumulate on memory of the user that is not aligned.
 func TestRefusedByTarget(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := make([]*rma.Win, 2)
 	mem := make([]byte, 32)
 	j.each(func(n *rma.Node) (err error) {
@@ -119,16 +119,16 @@ func TestRefusedByTarget(t *testing.T) {
 	for target := range 2 {
 		w := wins[0]
 		j.must(w.Lock(j.ctx, rma.LockExclusive, target, 0))
-		j.must(w.Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum))
+		j.must(w.Accumulate(buffer.Value(&one), target, rma.At(0), rma.Sum))
 		if err := w.Flush(j.ctx, target); !errors.Is(err, rma.ErrDisp) {
 			t.Errorf("target %d: accumulate and flush: got %v, want class displacement", target, err)
 		}
 		j.must(w.Flush(j.ctx, target)) // an error is told once
-		j.must(w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, rma.At(0), rma.Sum))
+		j.must(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), target, rma.At(0), rma.Sum))
 		if err := w.Unlock(j.ctx, target); !errors.Is(err, rma.ErrDisp) {
 			t.Errorf("target %d: fetch_and_op and unlock: got %v, want class displacement", target, err)
 		}
-		j.must(w.Lock(j.ctx, rma.LockShared, target, 0), w.Get(rma.Bytes(after), target, rma.At(0)), w.Unlock(j.ctx, target))
+		j.must(w.Lock(j.ctx, rma.LockShared, target, 0), w.Get(buffer.Bytes(after), target, rma.At(0)), w.Unlock(j.ctx, target))
 		if !bytes.Equal(after, make([]byte, 31)) {
 			t.Errorf("target %d: something was written: %x", target, after)
 		}
@@ -138,7 +138,7 @@ func TestRefusedByTarget(t *testing.T) {
 
 // TestRefusedSynchronisation makes every mistake of a synchronisation call.
 func TestRefusedSynchronisation(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	ctx := j.ctx
 	wins := j.windows(8, 1)
 	w := wins[0]
@@ -232,13 +232,15 @@ func TestRefusedSynchronisation(t *testing.T) {
 func calls(ctx context.Context, w *rma.Win, target int) map[string]func() error {
 	one, old := int64(1), new(int64)
 	return map[string]func() error{
-		"put":            func() error { return w.Put(rma.Value(&one), target, rma.At(0)) },
-		"get":            func() error { return w.Get(rma.Value(old), target, rma.At(0)) },
-		"accumulate":     func() error { return w.Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum) },
-		"get_accumulate": func() error { return w.GetAccumulate(rma.Value(&one), rma.Value(old), target, rma.At(0), rma.Sum) },
-		"fetch_and_op":   func() error { return w.FetchAndOp(rma.Value(&one), rma.Value(old), target, rma.At(0), rma.Sum) },
+		"put":        func() error { return w.Put(buffer.Value(&one), target, rma.At(0)) },
+		"get":        func() error { return w.Get(buffer.Value(old), target, rma.At(0)) },
+		"accumulate": func() error { return w.Accumulate(buffer.Value(&one), target, rma.At(0), rma.Sum) },
+		"get_accumulate": func() error {
+			return w.GetAccumulate(buffer.Value(&one), buffer.Value(old), target, rma.At(0), rma.Sum)
+		},
+		"fetch_and_op": func() error { return w.FetchAndOp(buffer.Value(&one), buffer.Value(old), target, rma.At(0), rma.Sum) },
 		"swap": func() error {
-			return w.CompareAndSwap(rma.Value(&one), rma.Value(&one), rma.Value(old), target, rma.At(0))
+			return w.CompareAndSwap(buffer.Value(&one), buffer.Value(&one), buffer.Value(old), target, rma.At(0))
 		},
 		"flush":           func() error { return w.Flush(ctx, target) },
 		"flush_all":       func() error { return w.FlushAll(ctx) },
@@ -254,7 +256,7 @@ func calls(ctx context.Context, w *rma.Win, target int) map[string]func() error 
 }
 
 func TestUseAfterFree(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(8, 8)
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Free(j.ctx) })
 	for target := range 2 {
@@ -273,10 +275,10 @@ func TestUseAfterFree(t *testing.T) {
 // target is this rank or another, and to touch nothing.
 func TestUseAfterClose(t *testing.T) {
 	for _, open := range []bool{false, true} {
-		j := newJob(t, 2, comm.Limits{})
+		j := newJob(t, 2, rma.Limits{})
 		w := j.windows(8, 8)[0]
 		if open {
-			j.must(w.LockAll(j.ctx, 0), w.Put(rma.Bytes(make([]byte, 8)), 1, rma.At(0)), w.FlushAll(j.ctx))
+			j.must(w.LockAll(j.ctx, 0), w.Put(buffer.Bytes(make([]byte, 8)), 1, rma.At(0)), w.FlushAll(j.ctx))
 		}
 		j.must(j.nodes[0].Close(), j.nodes[0].Close())
 		for target := range 2 {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -17,7 +17,7 @@ var mixedHosts = [][]string{{"", "", ""}, {"a", "a", "a"}, {"a", "b", "a"}}
 func addOne(w *rma.Win, ranks []int) (err error) {
 	one := int64(1)
 	for _, r := range ranks {
-		err = errors.Join(err, w.Accumulate(rma.Value(&one), r, rma.At(0), rma.Sum))
+		err = errors.Join(err, w.Accumulate(buffer.Value(&one), r, rma.At(0), rma.Sum))
 	}
 	return err
 }
@@ -26,7 +26,7 @@ func addOne(w *rma.Win, ranks []int) (err error) {
 // one after the other, with assertions and without.
 func TestAllSynchronisation(t *testing.T) {
 	for _, hosts := range mixedHosts {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		wins := j.windows(8, 8)
 		j.each(func(n *rma.Node) error {
 			w, c, all, rest := wins[n.Rank()], n.World(), others(n, true), others(n, false)
@@ -71,7 +71,7 @@ func TestAllSynchronisation(t *testing.T) {
 func TestGoroutinesSynchronise(t *testing.T) {
 	const rounds = 100
 	for _, hosts := range mixedHosts {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		kinds := map[string]func(w *rma.Win, all []int) error{
 			"fence": func(w *rma.Win, all []int) error {
 				return first(w.Fence(j.ctx, 0), addOne(w, all), w.Fence(j.ctx, 0))

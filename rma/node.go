@@ -8,7 +8,7 @@
 //	node, err := rma.Join(ctx, rma.Config{})
 //	win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
 //	win.Lock(ctx, rma.LockShared, target, 0)
-//	win.FetchAndOp(rma.Of(one), rma.Of(old), target, rma.At(0), rma.Sum)
+//	win.FetchAndOp(buffer.Of(one), buffer.Of(old), target, rma.At(0), rma.Sum)
 //	win.Unlock(ctx, target)
 //
 // Fetch, Load and Swap are such calls on one value that wait for the result.
@@ -53,20 +53,25 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/launch/job"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
 )
 
 // Config says how a process joins its job. The zero value takes everything from
 // the environment that `xdprma run`, or another launcher, has set.
 type Config struct {
-	Place  *comm.Place  // rank, size, rendezvous and network; nil: from the environment
-	Limits comm.Limits  // sizes and times; zero fields mean their defaults
-	Logger *slog.Logger // warnings about the choice of transport; nil: slog.Default()
-	Exit   func(int)    // what ErrorsAreFatal ends the process with; nil: os.Exit
+	Place   *Place            // rank, size and rendezvous; nil: from the environment, as is Network then
+	Network *userspace.Config // transport, interface and address; nil: beside a Place, the library chooses
+	Limits  Limits            // sizes and times; zero fields mean their defaults
+	Logger  *slog.Logger      // warnings about the choice of transport; nil: slog.Default()
+	Exit    func(code int)    // what ErrorsAreFatal ends the process with; nil: os.Exit
 
 	// Check has all windows look for conflicting accesses, as the environment
 	// variable XDPRMA_CHECK=1 does, and the info key xdprma_check_conflicts for one
@@ -77,8 +82,41 @@ type Config struct {
 	OnConflict func(Conflict)
 }
 
+// Place is a process's place in its job, for programs that start their ranks by themselves.
+// docs/several-hosts.md says what each field means to the ranks.
+type Place struct {
+	Rank, Size int           // of Size ranks, counted from 0
+	Job        uint64        // random, the same for all ranks, never 0 in a job of several, and told to nobody else
+	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank
+	Serve      bool          // whether this rank serves the rendezvous; one does, or something else than a rank
+	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
+	Host       string        // names the host, for ranks that share memory; empty: the kernel and network namespace do
+	Frames     bool          // access windows of ranks of the same host by frames too, in this and all ranks of a communicator
+	NoExpress  bool          // this rank's XDP program executes no requests of others
+}
+
+// Limits bounds what a process keeps for the others.
+type Limits = userspace.Limits
+
+// place returns where c, which Join was given, puts this process.
+func (c *Config) place() (place bootstrap.Config, err error) {
+	if p := c.Place; p != nil {
+		place = bootstrap.Config{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
+			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress}
+	} else if place, err = bootstrap.FromEnvironment(); err != nil {
+		return place, err
+	}
+	if c.Network != nil {
+		place.Config = *c.Network
+	}
+	return place, nil
+}
+
 // Node is this process as a rank of a job.
-type Node struct{ job *comm.Job }
+type Node struct {
+	job   *job.Job
+	world *comm.Comm
+}
 
 // Join makes this process a rank of its job (MPI_Init). It opens the network and
 // starts to serve peers in the background; it waits for the rendezvous, not for
@@ -89,13 +127,9 @@ type Node struct{ job *comm.Job }
 // ErrTimeout if ctx ends or the rendezvous is not reached within a minute, or the time
 // that XDPRMA_RENDEZVOUS_TIMEOUT says.
 func Join(ctx context.Context, c Config) (*Node, error) {
-	place := c.Place
-	if place == nil {
-		p, err := bootstrap.FromEnvironment()
-		if err != nil {
-			return nil, newError("join", ErrArg, NoRank, "%w", err)
-		}
-		place = &p
+	place, err := c.place()
+	if err != nil {
+		return nil, newError("join", ErrArg, NoRank, "%w", err)
 	}
 	check := c.Check
 	switch value := os.Getenv(envCheck); value {
@@ -105,16 +139,16 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 	default:
 		return nil, newError("join", ErrArg, NoRank, "%s=%q is neither 0 nor 1", envCheck, value)
 	}
-	job, err := comm.Join(ctx, comm.Options{Place: *place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit,
+	j, err := job.Join(ctx, job.Config{Place: place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit,
 		Check: check, OnConflict: c.OnConflict})
 	if err != nil {
 		return nil, err
 	}
-	return &Node{job: job}, nil
+	return &Node{job: j, world: inside.World(j).(*comm.Comm)}, nil
 }
 
 // World returns the communicator of all ranks of the job (MPI_COMM_WORLD).
-func (n *Node) World() *comm.Comm { return n.job.World() }
+func (n *Node) World() *comm.Comm { return n.world }
 
 // Rank returns this process's rank in the job, from 0.
 func (n *Node) Rank() int { return n.job.Rank() }
@@ -129,13 +163,19 @@ func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
 // MaxPayload returns the bytes of one frame's payload that this rank sends at most.
 func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPayload }
 
-// Stats returns the counters of the protocol and of the network device since
-// Join. Nothing is lost without being counted in one of them.
-func (n *Node) Stats() (engine.Stats, userspace.Stats) {
+// Stats returns what this rank has counted since Join. It does not block.
+func (n *Node) Stats() stats.Stats {
 	e := n.job.Poller().Lock()
 	protocol := e.Stats
-	n.job.Poller().Unlock()
-	return protocol, n.job.Poller().Stats()
+	n.job.Poller().UnlockQuiet()
+	s := stats.Stats{Link: protocol.Link, Messages: protocol.Counts, OneSided: protocol.Totals,
+		Faults: map[string]uint64{}, Device: n.job.Poller().Stats()}
+	for fault, times := range protocol.Faults {
+		if times > 0 {
+			s.Faults[wire.Fault(fault).String()] = times
+		}
+	}
+	return s
 }
 
 // Close leaves the job (MPI_Finalize): peers hear of it, what is outstanding is

@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
@@ -17,17 +18,17 @@ import (
 // Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
 // Typed and As explain.
-func (w *Win) Put(origin Buffer, target int, at Location) error {
+func (w *Win) Put(origin buffer.Buffer, target int, at Location) error {
 	return w.report(w.put(nil, origin, target, at))
 }
 
 // put is Put with a request r to follow it, or without one where r is nil. get,
 // accumulate and so on relate to Get and Accumulate in the same way.
-func (w *Win) put(r *onesided.Request, origin Buffer, target int, at Location) error {
+func (w *Win) put(r *onesided.Request, origin buffer.Buffer, target int, at Location) error {
 	o := operation{Operation: epochs.Operation{Name: "put", Target: target}, at: at, align: 1}
 	o.Code, o.Origin, o.Request = wire.CodePut, origin.Memory(), r
 	if !origin.Plain() || at.typ != nil {
-		return w.issueTyped(&o, &origin, &Buffer{})
+		return w.issueTyped(&o, &origin, &buffer.Buffer{})
 	}
 	o.span = len(o.Origin)
 	return w.issue(&o, nil)
@@ -37,15 +38,15 @@ func (w *Win) put(r *onesided.Request, origin Buffer, target int, at Location) e
 // result holds the data after the next Flush, FlushLocal, Unlock or other call
 // that completes it, and must be left alone until then. It blocks as Put does, and
 // may overlap as there. Classes as for Put.
-func (w *Win) Get(result Buffer, target int, at Location) error {
+func (w *Win) Get(result buffer.Buffer, target int, at Location) error {
 	return w.report(w.get(nil, result, target, at))
 }
 
-func (w *Win) get(r *onesided.Request, result Buffer, target int, at Location) error {
+func (w *Win) get(r *onesided.Request, result buffer.Buffer, target int, at Location) error {
 	o := operation{Operation: epochs.Operation{Name: "get", Target: target}, at: at, align: 1}
 	o.Code, o.Result, o.Request = wire.CodeGet, result.Memory(), r
 	if !result.Plain() || at.typ != nil {
-		return w.issueTyped(&o, &Buffer{}, &result)
+		return w.issueTyped(&o, &buffer.Buffer{}, &result)
 	}
 	o.span = len(o.Result)
 	return w.issue(&o, nil)
@@ -57,11 +58,11 @@ func (w *Win) get(r *onesided.Request, result Buffer, target int, at Location) e
 // in the order issued, unless the info key accumulate_ordering says otherwise.
 // Derived datatypes must have elements of one predefined datatype. It blocks as Put
 // does. Classes as for Put, and ErrOp, ErrType.
-func (w *Win) Accumulate(origin Buffer, target int, at Location, op Op) error {
+func (w *Win) Accumulate(origin buffer.Buffer, target int, at Location, op Op) error {
 	return w.report(w.accumulate(nil, origin, target, at, op))
 }
 
-func (w *Win) accumulate(r *onesided.Request, origin Buffer, target int, at Location, op Op) error {
+func (w *Win) accumulate(r *onesided.Request, origin buffer.Buffer, target int, at Location, op Op) error {
 	const name = "accumulate"
 	if op == NoOp {
 		return newError(name, ErrOp, target, "no_op is for the calls that return a value")
@@ -69,7 +70,7 @@ func (w *Win) accumulate(r *onesided.Request, origin Buffer, target int, at Loca
 	o := operation{Operation: epochs.Operation{Name: name, Target: target}, at: at}
 	o.Code, o.Op, o.Basic, o.Origin, o.Request = wire.CodeAccumulate, op, origin.Basic(), origin.Memory(), r
 	if !origin.Plain() || at.typ != nil {
-		return w.issueTyped(&o, &origin, &Buffer{})
+		return w.issueTyped(&o, &origin, &buffer.Buffer{})
 	}
 	if err := checkOp(name, target, op, o.Basic); err != nil {
 		return err
@@ -83,11 +84,11 @@ func (w *Win) accumulate(r *onesided.Request, origin Buffer, target int, at Loca
 // type as origin and overlaps it nowhere. With NoOp, origin is ignored: an atomic
 // read. Classes as for Accumulate, and ErrArg where origin and result overlap, which
 // is not looked for in derived datatypes.
-func (w *Win) GetAccumulate(origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) GetAccumulate(origin, result buffer.Buffer, target int, at Location, op Op) error {
 	return w.report(w.getAccumulate(nil, origin, result, target, at, op))
 }
 
-func (w *Win) getAccumulate(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) getAccumulate(r *onesided.Request, origin, result buffer.Buffer, target int, at Location, op Op) error {
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		o := operation{Operation: epochs.Operation{Name: "get_accumulate", Target: target}, at: at, align: 1}
 		o.Code, o.Op, o.Request = wire.CodeGetAccumulate, op, r
@@ -98,15 +99,15 @@ func (w *Win) getAccumulate(r *onesided.Request, origin, result Buffer, target i
 
 // FetchAndOp is GetAccumulate on a single element (MPI_Fetch_and_op, section
 // 11.3.4), of a predefined datatype or a pair. Classes as for GetAccumulate.
-func (w *Win) FetchAndOp(origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) FetchAndOp(origin, result buffer.Buffer, target int, at Location, op Op) error {
 	return w.report(w.fetchAndOp(nil, origin, result, target, at, op))
 }
 
-func (w *Win) fetchAndOp(r *onesided.Request, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) fetchAndOp(r *onesided.Request, origin, result buffer.Buffer, target int, at Location, op Op) error {
 	const name = "fetch_and_op"
 	if !origin.Plain() || !result.Plain() || at.typ != nil {
 		if op == NoOp {
-			origin = Buffer{}
+			origin = buffer.Buffer{}
 		}
 		if err := single(name, target, at, origin, result); err != nil {
 			return err
@@ -119,7 +120,7 @@ func (w *Win) fetchAndOp(r *onesided.Request, origin, result Buffer, target int,
 }
 
 // fetch issues what returns the former values of predefined datatypes.
-func (w *Win) fetch(r *onesided.Request, name string, origin, result Buffer, target int, at Location, op Op) error {
+func (w *Win) fetch(r *onesided.Request, name string, origin, result buffer.Buffer, target int, at Location, op Op) error {
 	basic := result.Basic()
 	if err := checkOp(name, target, op, basic); err != nil {
 		return err
@@ -146,11 +147,11 @@ func (w *Win) fetch(r *onesided.Request, name string, origin, result Buffer, tar
 // (MPI_Compare_and_swap, section 11.3.4). All three are single elements of one
 // type: an integer, bool or byte; origin and result do not overlap. Classes as for
 // GetAccumulate.
-func (w *Win) CompareAndSwap(origin, compare, result Buffer, target int, at Location) error {
+func (w *Win) CompareAndSwap(origin, compare, result buffer.Buffer, target int, at Location) error {
 	return w.report(w.compareAndSwap(nil, origin, compare, result, target, at))
 }
 
-func (w *Win) compareAndSwap(r *onesided.Request, origin, compare, result Buffer, target int, at Location) error {
+func (w *Win) compareAndSwap(r *onesided.Request, origin, compare, result buffer.Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
 	if !origin.Plain() || !compare.Plain() || !result.Plain() || at.typ != nil {
 		if err := single(name, target, at, origin, compare, result); err != nil {

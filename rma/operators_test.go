@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -96,7 +96,7 @@ func onAny[T any](op rma.Op, a, b T) (T, bool) {
 // TestOperators holds every operation with every operator on every type against
 // a model, on another rank's window and on the caller's own.
 func TestOperators(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(4096, 1)
 	w := wins[0]
 	j.must(w.LockAll(j.ctx, 0))
@@ -148,13 +148,13 @@ func (b *bench) at() rma.Location { return rma.At(benchDisp) }
 // put and get set and read the window by Put and Get.
 func put[T datatype.Element](b *bench, values []T) {
 	b.Helper()
-	b.j.must(b.w.Put(rma.Of(values), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
+	b.j.must(b.w.Put(buffer.Of(values), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
 }
 
 func get[T datatype.Element](b *bench, n int) []T {
 	b.Helper()
 	got := make([]T, n)
-	b.j.must(b.w.Get(rma.Of(got), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
+	b.j.must(b.w.Get(buffer.Of(got), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
 	return got
 }
 
@@ -191,16 +191,16 @@ func testOperators[T interface {
 			put(b, before)
 		}
 		put(b, before)
-		err := b.w.Accumulate(rma.Of(operand), b.target, b.at(), op)
+		err := b.w.Accumulate(buffer.Of(operand), b.target, b.at(), op)
 		check("accumulate", err, defined && op != rma.NoOp, nil, want)
 
 		old := make([]T, len(before))
-		err = b.w.GetAccumulate(rma.Of(operand), rma.Of(old), b.target, b.at(), op)
+		err = b.w.GetAccumulate(buffer.Of(operand), buffer.Of(old), b.target, b.at(), op)
 		b.j.must(b.w.Flush(b.j.ctx, b.target))
 		check("get_accumulate", err, defined, old, want)
 
 		old = make([]T, 1)
-		err = b.w.FetchAndOp(rma.Value(&operand[0]), rma.Of(old), b.target, b.at(), op)
+		err = b.w.FetchAndOp(buffer.Value(&operand[0]), buffer.Of(old), b.target, b.at(), op)
 		b.j.must(b.w.Flush(b.j.ctx, b.target))
 		check("fetch_and_op", err, defined, old, append(want[:1:1], before[1:]...))
 	}
@@ -214,7 +214,7 @@ func testSwap[T interface {
 	for _, c := range []struct{ window, compare, want T }{{v[0], v[0], v[1]}, {v[0], v[1], v[0]}} {
 		put(b, []T{c.window})
 		var old T
-		b.j.must(b.w.CompareAndSwap(rma.Value(&v[1]), rma.Value(&c.compare), rma.Value(&old), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
+		b.j.must(b.w.CompareAndSwap(buffer.Value(&v[1]), buffer.Value(&c.compare), buffer.Value(&old), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
 		if got := get[T](b, 1); old != c.window || got[0] != c.want {
 			b.Errorf("%T: compare_and_swap of %v with %v returned %v and left %v, want %v", v, c.window, c.compare, old, got[0], c.want)
 		}
@@ -224,15 +224,15 @@ func testSwap[T interface {
 // testBytes does bitwise operations and compare and swap on data of type byte.
 func testBytes(b *bench) {
 	put(b, []byte{0xf0, 0x0f, 3})
-	b.j.must(b.w.Accumulate(rma.Bytes([]byte{0x3c, 0x3c, 5}), b.target, b.at(), rma.BXor))
+	b.j.must(b.w.Accumulate(buffer.Bytes([]byte{0x3c, 0x3c, 5}), b.target, b.at(), rma.BXor))
 	if got := get[byte](b, 3); !slices.Equal(got, []byte{0xcc, 0x33, 6}) {
 		b.Errorf("bxor on bytes left %x", got)
 	}
-	if err := b.w.Accumulate(rma.Bytes([]byte{1}), b.target, b.at(), rma.Sum); !errors.Is(err, rma.ErrOp) {
+	if err := b.w.Accumulate(buffer.Bytes([]byte{1}), b.target, b.at(), rma.Sum); !errors.Is(err, rma.ErrOp) {
 		b.Errorf("sum on bytes: got %v, want class op", err)
 	}
 	old := []byte{0}
-	b.j.must(b.w.CompareAndSwap(rma.Bytes([]byte{9}), rma.Bytes([]byte{0xcc}), rma.Bytes(old), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
+	b.j.must(b.w.CompareAndSwap(buffer.Bytes([]byte{9}), buffer.Bytes([]byte{0xcc}), buffer.Bytes(old), b.target, b.at()), b.w.Flush(b.j.ctx, b.target))
 	if got := get[byte](b, 1); old[0] != 0xcc || got[0] != 9 {
 		b.Errorf("compare_and_swap on bytes returned %x and left %x", old, got)
 	}
@@ -241,19 +241,19 @@ func testBytes(b *bench) {
 // TestNoOpIgnoresOrigin reads atomically with origins that would otherwise be
 // wrong: none, of another type or length, and the result itself.
 func TestNoOpIgnoresOrigin(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(64, 8)[0]
 	values, result, element := []int64{0, 1, 2, 3, 4, 5, 6, 7}, make([]int64, 4), int64(0)
 	for target := range 2 {
-		j.must(w.Lock(j.ctx, rma.LockExclusive, target, 0), w.Put(rma.Of(values), target, rma.At(0)), w.Flush(j.ctx, target))
-		for name, origin := range map[string]rma.Buffer{
-			"none": {}, "of another type": rma.Of([]float64{1}), "shorter": rma.Of([]int64{1}),
-			"longer": rma.Of(make([]int64, 20000)), "the result": rma.Of(result),
+		j.must(w.Lock(j.ctx, rma.LockExclusive, target, 0), w.Put(buffer.Of(values), target, rma.At(0)), w.Flush(j.ctx, target))
+		for name, origin := range map[string]buffer.Buffer{
+			"none": {}, "of another type": buffer.Of([]float64{1}), "shorter": buffer.Of([]int64{1}),
+			"longer": buffer.Of(make([]int64, 20000)), "the result": buffer.Of(result),
 		} {
 			clear(result)
 			element = 0
-			j.must(w.GetAccumulate(origin, rma.Of(result), target, rma.At(3), rma.NoOp),
-				w.FetchAndOp(origin, rma.Value(&element), target, rma.At(5), rma.NoOp), w.Flush(j.ctx, target))
+			j.must(w.GetAccumulate(origin, buffer.Of(result), target, rma.At(3), rma.NoOp),
+				w.FetchAndOp(origin, buffer.Value(&element), target, rma.At(5), rma.NoOp), w.Flush(j.ctx, target))
 			if !slices.Equal(result, values[3:7]) || element != 5 {
 				t.Errorf("target %d, origin %s: got %v and %d", target, name, result, element)
 			}

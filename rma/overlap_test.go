@@ -5,17 +5,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
-// TestOverlap has the origin's buffer overlap the memory at the target, in ways in which a
+// TestOverlap has the origin's local overlap the memory at the target, in ways in which a
 // call acts on memory that the process maps. A put and a get do what Go's copy does.
 func TestOverlap(t *testing.T) {
 	once(t)
 	const size = 300_000 // several turns of the engine
-	j := newJobAt(t, []string{"one", "one"}, comm.Limits{})
+	j := newJobAt(t, []string{"one", "one"}, rma.Limits{})
 	allocated, dynamic := j.windows(size, 1), j.dynamics()
 	own := allocated[0].Memory()
 	shared, err := allocated[0].SharedQuery(1)
@@ -24,7 +24,7 @@ func TestOverlap(t *testing.T) {
 	}
 	attached := make([]byte, size)
 	j.must(dynamic[0].Attach(attached))
-	at := rma.Address(rma.Bytes(attached))
+	at := rma.Address(buffer.Bytes(attached))
 	for _, test := range []struct {
 		name   string
 		win    *rma.Win
@@ -47,13 +47,13 @@ func TestOverlap(t *testing.T) {
 						}
 						testenv.Fill(test.mem, uint32(n))
 						want := slices.Clone(test.mem)
-						buffer, where := rma.Bytes(test.mem[origin:origin+n]), rma.At(test.base+int64(place))
+						local, where := buffer.Bytes(test.mem[origin:origin+n]), rma.At(test.base+int64(place))
 						if get {
 							copy(want[origin:origin+n], want[place:place+n])
-							j.must(test.win.Get(buffer, test.target, where))
+							j.must(test.win.Get(local, test.target, where))
 						} else {
 							copy(want[place:place+n], want[origin:origin+n])
-							j.must(test.win.Put(buffer, test.target, where))
+							j.must(test.win.Put(local, test.target, where))
 						}
 						j.must(test.win.Flush(j.ctx, test.target))
 						if !bytes.Equal(test.mem, want) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -43,7 +44,7 @@ var races = []struct {
 		wins, mem := j.created(1)
 		mem[1][0] = 1
 		result := int64(0)
-		j.must(wins[1].Sync(), wins[0].LockAll(j.ctx, 0), wins[0].Get(rma.Value(&result), 1, rma.At(0)))
+		j.must(wins[1].Sync(), wins[0].LockAll(j.ctx, 0), wins[0].Get(buffer.Value(&result), 1, rma.At(0)))
 		for result == 0 && j.ctx.Err() == nil {
 			runtime.Gosched()
 		}
@@ -51,13 +52,13 @@ var races = []struct {
 	{"neighbour in a word", true, func(j *job) {
 		wins, mem := j.created(1)
 		bytes, one := rma.Slice[int8](rma.BytesOf(mem[1])), int8(1)
-		j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum), wins[0].UnlockAll(j.ctx))
+		j.must(wins[0].LockAll(j.ctx, 0), wins[0].Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum), wins[0].UnlockAll(j.ctx))
 		bytes[1] = 2
 	}},
 	{"own put beside another rank's", true, func(j *job) {
 		wins, _ := j.created(100)
 		data := make([]int64, 100)
-		put := func(w *rma.Win) error { return w.Put(rma.Of(data), 1, rma.At(0)) }
+		put := func(w *rma.Win) error { return w.Put(buffer.Of(data), 1, rma.At(0)) }
 		j.must(wins[0].LockAll(j.ctx, 0), wins[1].LockAll(j.ctx, 0), put(wins[1]), wins[1].Flush(j.ctx, 1))
 		j.must(put(wins[1]), put(wins[0]), wins[0].Flush(j.ctx, 1)) // rank 1 has made no call between
 	}},
@@ -67,7 +68,7 @@ var races = []struct {
 			w, err := wins[n.Rank()], wins[n.Rank()].LockAll(j.ctx, 0)
 			for range 100 {
 				if n.Rank() != 1 {
-					err = errors.Join(err, w.Put(rma.Of(make([]int64, 100)), 1, rma.At(0)))
+					err = errors.Join(err, w.Put(buffer.Of(make([]int64, 100)), 1, rma.At(0)))
 				}
 			}
 			return errors.Join(err, w.UnlockAll(j.ctx))
@@ -78,7 +79,7 @@ var races = []struct {
 // putOne puts into rank 1's window and completes it.
 func putOne(j *job, w *rma.Win) {
 	one := int64(1)
-	j.must(w.LockAll(j.ctx, 0), w.Put(rma.Value(&one), 1, rma.At(0)), w.UnlockAll(j.ctx))
+	j.must(w.LockAll(j.ctx, 0), w.Put(buffer.Value(&one), 1, rma.At(0)), w.UnlockAll(j.ctx))
 }
 
 // TestRaceDetector runs each of the programs in a process of its own, which the
@@ -86,7 +87,7 @@ func putOne(j *job, w *rma.Win) {
 func TestRaceDetector(t *testing.T) {
 	for _, r := range races {
 		if os.Getenv(envRace) == r.name {
-			j := newJob(t, 3, comm.Limits{})
+			j := newJob(t, 3, rma.Limits{})
 			r.run(j)
 			for r.reported && j.ctx.Err() == nil { // some runs have an order by chance
 				r.run(j)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/lab/program/live"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -116,7 +115,7 @@ func outcome(t *testing.T, p *program.Program) ([][]program.Record, error) {
 			hosts[rank] = []string{"", "a", "b"}[(p.Seed>>rank+uint64(rank))%3]
 		}
 	}
-	j := newJobOf(t, hosts, comm.Limits{})
+	j := newJobOf(t, hosts, rma.Limits{})
 	defer j.close()
 	ctx, cancel := context.WithCancel(j.ctx)
 	defer cancel()

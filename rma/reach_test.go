@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -28,7 +28,7 @@ func awaitAll(j *job, w *rma.Win, targets ...int) {
 	var got int64
 	for _, r := range targets {
 		for before := executed(j.nodes[r]); executed(j.nodes[r]) == before; {
-			j.must(w.Lock(j.ctx, rma.LockShared, r, 0), w.Get(rma.Value(&got), r, rma.At(0)), w.Unlock(j.ctx, r))
+			j.must(w.Lock(j.ctx, rma.LockShared, r, 0), w.Get(buffer.Value(&got), r, rma.At(0)), w.Unlock(j.ctx, r))
 		}
 	}
 }
@@ -36,7 +36,7 @@ func awaitAll(j *job, w *rma.Win, targets ...int) {
 // TestHostIsInReach has a rank of another host find each window of a host at its place, by
 // the targets' programs, and the ranks of the host find the same by load and store.
 func TestHostIsInReach(t *testing.T) {
-	j := newLabJobAt(t, oneAway, false, comm.Limits{})
+	j := newLabJobAt(t, oneAway, false, rma.Limits{})
 	size := []int{70_000, 4096, 8}
 	wins := j.windowsOf(func(rank int) (int, int) { return size[rank], 1 }, nil)
 	for r, w := range wins {
@@ -60,7 +60,7 @@ func TestHostIsInReach(t *testing.T) {
 					at -= 4
 				}
 				want, got := bytes.Repeat([]byte{n, byte(r)}, 4), make([]byte, 8)
-				j.must(w.Put(rma.Of(want), r, rma.At(int64(at))), w.Flush(j.ctx, r), w.Get(rma.Of(got), r, rma.At(int64(at))), w.Flush(j.ctx, r))
+				j.must(w.Put(buffer.Of(want), r, rma.At(int64(at))), w.Flush(j.ctx, r), w.Get(buffer.Of(got), r, rma.At(int64(at))), w.Flush(j.ctx, r))
 				s, err := wins[1].SharedQuery(r)
 				j.must(err)
 				if !bytes.Equal(got, want) || !bytes.Equal(s.Memory[at:at+8], want) || !bytes.Equal(wins[r].Memory()[at:at+8], want) {
@@ -81,7 +81,7 @@ func TestHostIsInReach(t *testing.T) {
 func TestLockIsSharedWithHostAndProgram(t *testing.T) {
 	const times = 150
 	hosts := []string{"a", "a", "b", "c"}
-	j := newLabJobAt(t, hosts, false, comm.Limits{})
+	j := newLabJobAt(t, hosts, false, rma.Limits{})
 	wins := j.windows(64, 8)
 	awaitAll(j, wins[2], 1)
 	before := executed(j.nodes[1])
@@ -92,19 +92,19 @@ func TestLockIsSharedWithHostAndProgram(t *testing.T) {
 			err := errors.Join(
 				// One request, which the program executes if the lock is free.
 				w.Lock(j.ctx, rma.LockExclusive, 1, 0),
-				w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum),
-				w.FetchAndOp(rma.Value(&one), rma.Value(&v), 1, rma.At(1), rma.Sum),
+				w.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum),
+				w.FetchAndOp(buffer.Value(&one), buffer.Value(&v), 1, rma.At(1), rma.Sum),
 				w.Unlock(j.ctx, 1),
 				// This one is for user space.
 				w.Lock(j.ctx, rma.LockShared, 1, 0),
-				w.Accumulate(rma.Value(&real), 1, rma.At(2), rma.Sum),
+				w.Accumulate(buffer.Value(&real), 1, rma.At(2), rma.Sum),
 				w.Unlock(j.ctx, 1),
 				// A load and a store, with others kept out between them.
 				w.Lock(j.ctx, rma.LockExclusive, 1, 0),
-				w.Get(rma.Value(&v), 1, rma.At(3)), w.Flush(j.ctx, 1),
+				w.Get(buffer.Value(&v), 1, rma.At(3)), w.Flush(j.ctx, 1),
 			)
 			v++
-			if err := errors.Join(err, w.Put(rma.Value(&v), 1, rma.At(3)), w.Unlock(j.ctx, 1)); err != nil {
+			if err := errors.Join(err, w.Put(buffer.Value(&v), 1, rma.At(3)), w.Unlock(j.ctx, 1)); err != nil {
 				return err
 			}
 		}
@@ -132,7 +132,7 @@ func TestHolderBesideProgramDies(t *testing.T) {
 	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 1, 0))
 	j.nodes[0].Silence()
 	j.nodes[0] = nil // nothing is left of its device to be closed
-	j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum), w.Unlock(j.ctx, 1))
+	j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0), w.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum), w.Unlock(j.ctx, 1))
 	awaitAll(j, w, 1)
 	if got := rma.Slice[int64](wins[1].Memory())[0]; got != 1 {
 		t.Errorf("the sum is %d", got)
@@ -142,7 +142,7 @@ func TestHolderBesideProgramDies(t *testing.T) {
 // TestFreedWhereOthersMapIt frees a window while another rank of the host maps its memory,
 // and one of another host accesses it: calls are refused, and the memory stays.
 func TestFreedWhereOthersMapIt(t *testing.T) {
-	j := newLabJobAt(t, oneAway, false, comm.Limits{})
+	j := newLabJobAt(t, oneAway, false, rma.Limits{})
 	wins := j.windows(64, 8)
 	awaitAll(j, wins[2], 0, 1)
 	s, err := wins[0].SharedQuery(1)
@@ -157,7 +157,7 @@ func TestFreedWhereOthersMapIt(t *testing.T) {
 		w, v := wins[r], int64(1)
 		err := w.LockAll(j.ctx, 0)
 		for err == nil && j.ctx.Err() == nil {
-			err = first(w.Put(rma.Value(&v), 1, rma.At(0)), w.Flush(j.ctx, 1))
+			err = first(w.Put(buffer.Value(&v), 1, rma.At(0)), w.Flush(j.ctx, 1))
 		}
 		if !errors.Is(err, rma.ErrWin) {
 			t.Errorf("rank %d: got %v, want the class for a window that is gone", r, err)
@@ -169,7 +169,7 @@ func TestFreedWhereOthersMapIt(t *testing.T) {
 	}
 	var got int64
 	w := wins[2] // the window of rank 0 is in the same memory
-	j.must(w.Lock(j.ctx, rma.LockShared, 0, 0), w.Get(rma.Value(&got), 0, rma.At(0)), w.Unlock(j.ctx, 0))
+	j.must(w.Lock(j.ctx, rma.LockShared, 0, 0), w.Get(buffer.Value(&got), 0, rma.At(0)), w.Unlock(j.ctx, 0))
 	for _, r := range []int{0, 2} {
 		_ = wins[r].Free(given)
 	}
@@ -206,7 +206,7 @@ func kernelMemory(t *testing.T) map[string]bool {
 // TestHostInReachLeavesNothing makes and frees windows, also where a rank cannot map the
 // memory of its host: it uses frames then.
 func TestHostInReachLeavesNothing(t *testing.T) {
-	j := newLabJobAt(t, oneAway, false, comm.Limits{})
+	j := newLabJobAt(t, oneAway, false, rma.Limits{})
 	before := kernelMemory(t)
 	for range 3 {
 		freeAll(j, j.windows(100_000, 8))
@@ -216,7 +216,7 @@ func TestHostInReachLeavesNothing(t *testing.T) {
 	restore()
 	one := int64(1)
 	for _, w := range wins {
-		j.must(w.LockAll(j.ctx, 0), w.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum), w.Accumulate(rma.Value(&one), 1, rma.At(0), rma.Sum), w.UnlockAll(j.ctx))
+		j.must(w.LockAll(j.ctx, 0), w.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum), w.Accumulate(buffer.Value(&one), 1, rma.At(0), rma.Sum), w.UnlockAll(j.ctx))
 	}
 	for r := range 2 {
 		if got := rma.Slice[int64](wins[r].Memory())[0]; got != 3 {
@@ -255,7 +255,7 @@ func TestHostIsInReachWhereFramesAre(t *testing.T) {
 		{"checked", oneAway, false, []int{8, 8, 8}, rma.Info{"xdprma_check_conflicts": "true"}, []bool{false, false, false}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := newLabJobAt(t, test.hosts, test.frames, comm.Limits{})
+			j := newLabJobAt(t, test.hosts, test.frames, rma.Limits{})
 			wins := make([]*rma.Win, len(j.nodes))
 			j.each(func(n *rma.Node) (err error) {
 				info := rma.Info(nil)
@@ -278,7 +278,7 @@ func TestHostIsInReachWhereFramesAre(t *testing.T) {
 // TestSharedIsInReachOfFrames accesses windows of AllocateShared by frames, which programs
 // execute where the window begins at a multiple of 8 bytes of the memory.
 func TestSharedIsInReachOfFrames(t *testing.T) {
-	j := newLabJobAt(t, []string{"a", "a", "a"}, true, comm.Limits{})
+	j := newLabJobAt(t, []string{"a", "a", "a"}, true, rma.Limits{})
 	wins := sharedWindows(j, nil, 1, 16, 12, 8)
 	if w := wins[0]; !w.Unattended(1) || w.Unattended(2) {
 		t.Errorf("in reach: %v at 16 bytes, %v at 28", w.Unattended(1), w.Unattended(2))
@@ -287,8 +287,8 @@ func TestSharedIsInReachOfFrames(t *testing.T) {
 	want, got := []byte("twelve bytes"), make([]byte, 8)
 	j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0)) // which waits, for the memory can be loaded
 	for before := executed(j.nodes[1]); executed(j.nodes[1]) < before+6; {
-		j.must(w.Put(rma.Of(want[:8]), 1, rma.At(0)), w.Put(rma.Of(want[8:]), 1, rma.At(8)), w.Flush(j.ctx, 1))
-		j.must(w.Get(rma.Of(got), 1, rma.At(0)), w.Flush(j.ctx, 1))
+		j.must(w.Put(buffer.Of(want[:8]), 1, rma.At(0)), w.Put(buffer.Of(want[8:]), 1, rma.At(8)), w.Flush(j.ctx, 1))
+		j.must(w.Get(buffer.Of(got), 1, rma.At(0)), w.Flush(j.ctx, 1))
 		s, err := wins[2].SharedQuery(0)
 		j.must(err)
 		if all := s.Memory[:36]; !bytes.Equal(got, want[:8]) || string(all[16:28]) != string(want) || bytes.Count(all, []byte{0}) != 24 {
@@ -302,7 +302,7 @@ func TestSharedIsInReachOfFrames(t *testing.T) {
 // TestCallsUnderLockAllAreExecutedInXDP makes calls under a lock_all that several ranks
 // hold, of which each target's program executes those that come by themselves.
 func TestCallsUnderLockAllAreExecutedInXDP(t *testing.T) {
-	j := newLabJobAt(t, oneAway, false, comm.Limits{})
+	j := newLabJobAt(t, oneAway, false, rma.Limits{})
 	wins := j.windows(8, 8)
 	awaitAll(j, wins[2], 1)
 	for _, w := range wins {
@@ -318,7 +318,7 @@ func TestCallsUnderLockAllAreExecutedInXDP(t *testing.T) {
 				return
 			default:
 			}
-			if err := first(w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1)); err != nil {
+			if err := first(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1)); err != nil {
 				t.Error(err)
 				return
 			}
@@ -327,7 +327,7 @@ func TestCallsUnderLockAllAreExecutedInXDP(t *testing.T) {
 	})
 	one, old := int64(1), int64(0)
 	for executed(j.nodes[1]) < before+100 {
-		j.must(wins[2].FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum), wins[2].Flush(j.ctx, 1))
+		j.must(wins[2].FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), wins[2].Flush(j.ctx, 1))
 		atomic.AddInt64(&sum, 1)
 	}
 	close(stop)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -15,24 +16,24 @@ import (
 // in one of the ways there are: what it returns is there then.
 func TestRequests(t *testing.T) {
 	const size, rounds = 3, 12
-	j := newJob(t, size, comm.Limits{})
+	j := newJob(t, size, rma.Limits{})
 	wins := j.windows(8*64, 8)
-	wait := []func(r ...*rma.Request) error{
-		func(r ...*rma.Request) error { return rma.WaitAll(j.ctx, r...) },
-		func(r ...*rma.Request) error {
+	wait := []func(r ...*comm.Request) error{
+		func(r ...*comm.Request) error { return comm.WaitAll(j.ctx, r...) },
+		func(r ...*comm.Request) error {
 			for range r {
-				if _, err := rma.WaitAny(j.ctx, r...); err != nil {
+				if _, err := comm.WaitAny(j.ctx, r...); err != nil {
 					return err
 				}
 			}
-			if i, err := rma.WaitAny(j.ctx, r...); i != -1 || err != nil {
+			if i, err := comm.WaitAny(j.ctx, r...); i != -1 || err != nil {
 				return fmt.Errorf("wait_any of nothing: %d, %w", i, err)
 			}
 			return nil
 		},
-		func(r ...*rma.Request) error {
+		func(r ...*comm.Request) error {
 			for left := len(r) - 1; left > 0; { // one is nil
-				done, err := rma.WaitSome(j.ctx, r...)
+				done, err := comm.WaitSome(j.ctx, r...)
 				if err != nil || len(done) == 0 {
 					return fmt.Errorf("wait_some: %v, %w", done, err)
 				}
@@ -40,23 +41,23 @@ func TestRequests(t *testing.T) {
 			}
 			return nil
 		},
-		func(r ...*rma.Request) error {
+		func(r ...*comm.Request) error {
 			for {
-				if done, err := rma.TestAll(r...); done || err != nil {
+				if done, err := comm.TestAll(r...); done || err != nil {
 					return err
 				}
 			}
 		},
-		func(r ...*rma.Request) error {
+		func(r ...*comm.Request) error {
 			for {
-				if i, done, err := rma.TestAny(r...); done && i == -1 || err != nil {
+				if i, done, err := comm.TestAny(r...); done && i == -1 || err != nil {
 					return err
 				}
 			}
 		},
-		func(r ...*rma.Request) error {
+		func(r ...*comm.Request) error {
 			for left := len(r) - 1; left > 0; { // one is nil
-				done, err := rma.TestSome(r...)
+				done, err := comm.TestSome(r...)
 				if err != nil {
 					return err
 				}
@@ -70,24 +71,24 @@ func TestRequests(t *testing.T) {
 		if err := w.LockAll(j.ctx, 0); err != nil {
 			return err
 		}
-		var r []*rma.Request
+		var r []*comm.Request
 		var errs error
-		add := func(q *rma.Request, err error) { r, errs = append(r, q), errors.Join(errs, err) }
+		add := func(q *comm.Request, err error) { r, errs = append(r, q), errors.Join(errs, err) }
 		for round := range rounds {
 			r = nil
 			one, zero := int64(1), int64(round)
 			v := []int64{int64(100*n.Rank() + round), 7}
 			var got, sum, old, swapped int64
-			add(w.Rput(rma.Of(v), target, rma.At(0)))
-			add(w.Raccumulate(rma.Value(&one), target, rma.At(2), rma.Sum))
+			add(w.Rput(buffer.Of(v), target, rma.At(0)))
+			add(w.Raccumulate(buffer.Value(&one), target, rma.At(2), rma.Sum))
 			if err := w.Flush(j.ctx, target); err != nil { // what follows reads it
 				return err
 			}
-			add(w.Rget(rma.Value(&got), target, rma.At(0)))
-			add(w.RgetAccumulate(rma.Value(&one), rma.Value(&sum), target, rma.At(2), rma.NoOp))
-			add(w.RfetchAndOp(rma.Value(&one), rma.Value(&old), target, rma.At(3), rma.Sum))
+			add(w.Rget(buffer.Value(&got), target, rma.At(0)))
+			add(w.RgetAccumulate(buffer.Value(&one), buffer.Value(&sum), target, rma.At(2), rma.NoOp))
+			add(w.RfetchAndOp(buffer.Value(&one), buffer.Value(&old), target, rma.At(3), rma.Sum))
 			next := zero + 1
-			add(w.RcompareAndSwap(rma.Value(&next), rma.Value(&zero), rma.Value(&swapped), target, rma.At(4)))
+			add(w.RcompareAndSwap(buffer.Value(&next), buffer.Value(&zero), buffer.Value(&swapped), target, rma.At(4)))
 			if errs != nil {
 				return errs
 			}
@@ -111,14 +112,14 @@ func TestRequests(t *testing.T) {
 // context can end the wait, and the put beside it is done with at once.
 func TestRequestWaits(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(16, 8)
 	w, v, got := wins[0], int64(3), int64(0)
 	j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1, 0), w.Lock(j.ctx, rma.LockShared, 1, 0))
 	time.Sleep(2 * time.Millisecond) // lets the request for the lock leave by itself
-	put, err := w.Rput(rma.Value(&v), 1, rma.At(0))
+	put, err := w.Rput(buffer.Value(&v), 1, rma.At(0))
 	j.must(err, put.Wait(j.ctx))
-	get, err := w.Rget(rma.Value(&got), 1, rma.At(1))
+	get, err := w.Rget(buffer.Value(&got), 1, rma.At(1))
 	j.must(err)
 	if done, err := get.Test(); done || err != nil {
 		t.Errorf("a get without the lock: done %v, %v", done, err)
@@ -128,12 +129,12 @@ func TestRequestWaits(t *testing.T) {
 	if err := get.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	if i, err := rma.WaitAny(short, put, get); i != -1 || !errors.Is(err, context.DeadlineExceeded) {
+	if i, err := comm.WaitAny(short, put, get); i != -1 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("wait_any: %d, %v", i, err)
 	}
 	mem := rma.Slice[int64](wins[1].Memory())
 	mem[1] = 9
-	j.must(wins[1].Unlock(j.ctx, 1), rma.WaitAll(j.ctx, put, get), w.Unlock(j.ctx, 1), wins[1].Sync())
+	j.must(wins[1].Unlock(j.ctx, 1), comm.WaitAll(j.ctx, put, get), w.Unlock(j.ctx, 1), wins[1].Sync())
 	if got != 9 || mem[0] != 3 {
 		t.Errorf("got %d, the window holds %v", got, mem)
 	}
@@ -151,18 +152,18 @@ func TestRequestRefused(t *testing.T) {
 	old, is := int64(0), func(err error, class rma.Class, op string) bool {
 		return errors.Is(err, class) && errors.As(err, &e) && e.Op == op
 	}
-	for op, call := range map[string]func() (*rma.Request, error){
-		"rput":        func() (*rma.Request, error) { return w.Rput(rma.Value(&v), 1, rma.At(0)) },
-		"rget":        func() (*rma.Request, error) { return w.Rget(rma.Value(&v), 1, rma.At(0)) },
-		"raccumulate": func() (*rma.Request, error) { return w.Raccumulate(rma.Value(&v), 1, rma.At(0), rma.Sum) },
-		"rget_accumulate": func() (*rma.Request, error) {
-			return w.RgetAccumulate(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum)
+	for op, call := range map[string]func() (*comm.Request, error){
+		"rput":        func() (*comm.Request, error) { return w.Rput(buffer.Value(&v), 1, rma.At(0)) },
+		"rget":        func() (*comm.Request, error) { return w.Rget(buffer.Value(&v), 1, rma.At(0)) },
+		"raccumulate": func() (*comm.Request, error) { return w.Raccumulate(buffer.Value(&v), 1, rma.At(0), rma.Sum) },
+		"rget_accumulate": func() (*comm.Request, error) {
+			return w.RgetAccumulate(buffer.Value(&v), buffer.Value(&old), 1, rma.At(0), rma.Sum)
 		},
-		"rfetch_and_op": func() (*rma.Request, error) {
-			return w.RfetchAndOp(rma.Value(&v), rma.Value(&old), 1, rma.At(0), rma.Sum)
+		"rfetch_and_op": func() (*comm.Request, error) {
+			return w.RfetchAndOp(buffer.Value(&v), buffer.Value(&old), 1, rma.At(0), rma.Sum)
 		},
-		"rcompare_and_swap": func() (*rma.Request, error) {
-			return w.RcompareAndSwap(rma.Value(&v), rma.Value(&v), rma.Value(&old), 1, rma.At(0))
+		"rcompare_and_swap": func() (*comm.Request, error) {
+			return w.RcompareAndSwap(buffer.Value(&v), buffer.Value(&v), buffer.Value(&old), 1, rma.At(0))
 		},
 	} {
 		if r, err := call(); r != nil || !is(err, rma.ErrRMASync, op) {
@@ -170,18 +171,18 @@ func TestRequestRefused(t *testing.T) {
 		}
 	}
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, 0) })
-	if _, err := w.Rget(rma.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
+	if _, err := w.Rget(buffer.Value(&v), 1, rma.At(0)); !errors.Is(err, rma.ErrRMASync) {
 		t.Errorf("between fences: %v", err)
 	}
 	j.each(func(n *rma.Node) error { return wins[n.Rank()].Fence(j.ctx, rma.ModeNoSucceed) })
 	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0))
-	if _, err := w.Rget(rma.Value(&v), 1, rma.At(1)); !errors.Is(err, rma.ErrRange) {
+	if _, err := w.Rget(buffer.Value(&v), 1, rma.At(1)); !errors.Is(err, rma.ErrRange) {
 		t.Errorf("out of range: %v", err)
 	}
-	none, err := w.Rget(rma.Value(&v), rma.ProcNull, rma.At(1))
+	none, err := w.Rget(buffer.Value(&v), rma.ProcNull, rma.At(1))
 	j.must(err, none.Wait(j.ctx), w.Flush(j.ctx, 1))
 	j.nodes[1].Silence()
-	get, err := w.Rget(rma.Value(&v), 1, rma.At(0))
+	get, err := w.Rget(buffer.Value(&v), 1, rma.At(0))
 	j.must(err)
 	if err := get.Wait(j.ctx); !is(err, rma.ErrProcFailed, "rget") {
 		t.Errorf("of a dead target: %v", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
@@ -54,6 +56,12 @@ func (w *Win) gather(ctx context.Context, ending bool) error {
 		return w.ending.Barrier(ctx)
 	}
 	return w.inner.Barrier(ctx)
+}
+
+// forWindow returns the communicators of a window on c, nil if there is no such id.
+func forWindow(c *comm.Comm, id uint32) (inner, ending *comm.Comm) {
+	i, e := inside.ForWindow(c, id)
+	return i.(*comm.Comm), e.(*comm.Comm)
 }
 
 // open returns nil unless the node has been closed. It is called with the engine's lock

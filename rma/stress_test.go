@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -67,31 +67,31 @@ func (s *stress) once() error {
 	case 0:
 		lock = func(ctx context.Context) error { return w.Lock(ctx, rma.LockExclusive, target, 0) }
 		use = func() error {
-			if err := first(w.Get(rma.Value(&v), target, rma.At(0)), s.insist(flush)); err != nil {
+			if err := first(w.Get(buffer.Value(&v), target, rma.At(0)), s.insist(flush)); err != nil {
 				return err
 			}
 			v++
 			s.alone[target]++
-			return w.Put(rma.Value(&v), target, rma.At(0))
+			return w.Put(buffer.Value(&v), target, rma.At(0))
 		}
 	case 1:
 		use = func() error {
 			s.added[target]++
-			return w.Accumulate(rma.Value(&one), target, rma.At(1), rma.Sum)
+			return w.Accumulate(buffer.Value(&one), target, rma.At(1), rma.Sum)
 		}
 	case 2:
 		lock, unlock = func(ctx context.Context) error { return w.LockAll(ctx, 0) }, w.UnlockAll
 		use = func() (err error) {
 			for r := range s.size {
 				s.added[r]++
-				err = errors.Join(err, w.Accumulate(rma.Value(&one), r, rma.At(1), rma.Sum))
+				err = errors.Join(err, w.Accumulate(buffer.Value(&one), r, rma.At(1), rma.Sum))
 			}
 			return errors.Join(err, s.insist(w.FlushAll))
 		}
 	default:
 		use = func() error {
 			s.added[target]++
-			r, err := w.RfetchAndOp(rma.Value(&one), rma.Value(&v), target, rma.At(1), rma.Sum)
+			r, err := w.RfetchAndOp(buffer.Value(&one), buffer.Value(&v), target, rma.At(1), rma.Sum)
 			if err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func TestCallsGivenUpUnderStressLoseNothing(t *testing.T) {
 		rounds = 40
 	}
 	for _, hosts := range stressHosts {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		size := len(hosts)
 		var wins [2][]*rma.Win
 		for i := range wins {

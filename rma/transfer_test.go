@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -20,7 +20,7 @@ import (
 func TestAllPairs(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 7} {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
-			j := newJob(t, ranks, comm.Limits{})
+			j := newJob(t, ranks, rma.Limits{})
 			// The last rank of several exposes nothing.
 			shape := func(rank int) (size, unit int) {
 				if rank > 0 && rank == ranks-1 {
@@ -39,20 +39,20 @@ func TestAllPairs(t *testing.T) {
 				for target := range ranks {
 					size, unit := shape(target)
 					if size == 0 {
-						if e := w.Put(rma.Bytes([]byte{1}), target, rma.At(0)); !errors.Is(e, rma.ErrRange) {
+						if e := w.Put(buffer.Bytes([]byte{1}), target, rma.At(0)); !errors.Is(e, rma.ErrRange) {
 							err = errors.Join(err, fmt.Errorf("put to an empty window: %v", e))
 						}
-						err = errors.Join(err, w.Put(rma.Bytes(nil), target, rma.At(0)))
+						err = errors.Join(err, w.Put(buffer.Bytes(nil), target, rma.At(0)))
 						continue
 					}
 					mine, one, old := int64(1000+n.Rank()), int64(1), int64(0)
 					place := rma.At(int64((1 + n.Rank()) * 8 / unit))
-					err = errors.Join(err, w.Put(rma.Value(&mine), target, place))
+					err = errors.Join(err, w.Put(buffer.Value(&mine), target, place))
 					mine = -1 // the library has taken it over
 					for range times {
-						err = errors.Join(err, w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, rma.At(0), rma.Sum))
+						err = errors.Join(err, w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), target, rma.At(0), rma.Sum))
 					}
-					err = errors.Join(err, w.Flush(j.ctx, target), w.Get(rma.Value(&mine), target, place), w.Flush(j.ctx, target))
+					err = errors.Join(err, w.Flush(j.ctx, target), w.Get(buffer.Value(&mine), target, place), w.Flush(j.ctx, target))
 					if mine != int64(1000+n.Rank()) {
 						err = errors.Join(err, fmt.Errorf("read %d back from rank %d", mine, target))
 					}
@@ -80,7 +80,7 @@ func TestAllPairs(t *testing.T) {
 // the own window, at odd lengths and displacements, with each kind of operation.
 func TestLargeTransfers(t *testing.T) {
 	const size = 3 << 20
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(2*size, 1)
 	j.each(func(n *rma.Node) error {
 		w, me := wins[n.Rank()], n.Rank()
@@ -104,13 +104,13 @@ func TestLargeTransfers(t *testing.T) {
 					}
 				}
 			}
-			err = errors.Join(err, w.Put(rma.Of(data), target, rma.At(at+3)), w.Flush(j.ctx, target), w.Get(rma.Of(got), target, rma.At(at+3)))
+			err = errors.Join(err, w.Put(buffer.Of(data), target, rma.At(at+3)), w.Flush(j.ctx, target), w.Get(buffer.Of(got), target, rma.At(at+3)))
 			check("put and get", func(i int) int64 { return data[i] })
-			err = errors.Join(err, w.Put(rma.Of(data), target, rma.At(at)), w.Flush(j.ctx, target))
-			err = errors.Join(err, w.GetAccumulate(rma.Of(data), rma.Of(got), target, rma.At(at), rma.Sum))
+			err = errors.Join(err, w.Put(buffer.Of(data), target, rma.At(at)), w.Flush(j.ctx, target))
+			err = errors.Join(err, w.GetAccumulate(buffer.Of(data), buffer.Of(got), target, rma.At(at), rma.Sum))
 			check("get_accumulate", func(i int) int64 { return data[i] })
-			err = errors.Join(err, w.Accumulate(rma.Of(data), target, rma.At(at), rma.BXor))
-			err = errors.Join(err, w.GetAccumulate(rma.Buffer{}, rma.Of(got), target, rma.At(at), rma.NoOp))
+			err = errors.Join(err, w.Accumulate(buffer.Of(data), target, rma.At(at), rma.BXor))
+			err = errors.Join(err, w.GetAccumulate(buffer.Buffer{}, buffer.Of(got), target, rma.At(at), rma.NoOp))
 			check("accumulate", func(i int) int64 { return 2*data[i] ^ data[i] })
 		}
 		return errors.Join(err, w.UnlockAll(j.ctx), w.Free(j.ctx))
@@ -118,21 +118,21 @@ func TestLargeTransfers(t *testing.T) {
 }
 
 func TestProcNullAndZeroCounts(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(16, 8)[0]
 	one, old := int64(1), int64(42)
 	j.must(w.LockAll(j.ctx, 0))
 	for _, target := range []int{rma.ProcNull, 0, 1} {
-		none := rma.Of([]int64{})
+		none := buffer.Of([]int64{})
 		j.must(
 			w.Put(none, target, rma.At(2)), w.Get(none, target, rma.At(2)),
 			w.Accumulate(none, target, rma.At(2), rma.Sum), w.GetAccumulate(none, none, target, rma.At(2), rma.Sum),
 		)
 		if target == rma.ProcNull {
 			j.must(
-				w.Put(rma.Value(&one), target, rma.At(99)), w.Get(rma.Value(&old), target, rma.At(-1)),
-				w.FetchAndOp(rma.Value(&one), rma.Value(&old), target, rma.At(0), rma.Sum),
-				w.CompareAndSwap(rma.Value(&one), rma.Value(&one), rma.Value(&old), target, rma.At(0)),
+				w.Put(buffer.Value(&one), target, rma.At(99)), w.Get(buffer.Value(&old), target, rma.At(-1)),
+				w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), target, rma.At(0), rma.Sum),
+				w.CompareAndSwap(buffer.Value(&one), buffer.Value(&one), buffer.Value(&old), target, rma.At(0)),
 			)
 		}
 		j.must(w.Flush(j.ctx, target), w.FlushLocal(j.ctx, target))
@@ -147,7 +147,7 @@ func TestProcNullAndZeroCounts(t *testing.T) {
 // own at the target, and all count in one counter.
 func TestManyGoroutines(t *testing.T) {
 	const goroutines, times = 16, 100
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows((goroutines+1)*8, 8)
 	w := wins[0]
 	j.must(w.LockAll(j.ctx, 0))
@@ -159,9 +159,9 @@ func TestManyGoroutines(t *testing.T) {
 			for i := range int64(times) {
 				next, seen := i+1, int64(0)
 				err := errors.Join(
-					w.FetchAndOp(rma.Value(&one), rma.Value(&old), 1, rma.At(0), rma.Sum),
-					w.Get(rma.Value(&seen), 1, place), w.Flush(j.ctx, 1),
-					w.Put(rma.Value(&next), 1, place), w.Flush(j.ctx, 1),
+					w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum),
+					w.Get(buffer.Value(&seen), 1, place), w.Flush(j.ctx, 1),
+					w.Put(buffer.Value(&next), 1, place), w.Flush(j.ctx, 1),
 				)
 				if err != nil || seen != i {
 					errs[g] = fmt.Errorf("goroutine %d, turn %d: saw %d: %w", g, i, seen, err)
@@ -174,7 +174,7 @@ func TestManyGoroutines(t *testing.T) {
 	j.must(errs...)
 	j.must(w.UnlockAll(j.ctx))
 	all := make([]int64, goroutines+1)
-	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Get(rma.Of(all), 1, rma.At(0)), w.Unlock(j.ctx, 1))
+	j.must(w.Lock(j.ctx, rma.LockShared, 1, 0), w.Get(buffer.Of(all), 1, rma.At(0)), w.Unlock(j.ctx, 1))
 	if all[0] != goroutines*times {
 		t.Errorf("the counter is %d, want %d", all[0], goroutines*times)
 	}
@@ -188,7 +188,7 @@ func TestManyGoroutines(t *testing.T) {
 // TestOrdering issues accumulates that do not commute, without a flush between
 // them, and expects the order issued.
 func TestOrdering(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(8, 8)[0]
 	j.must(w.LockAll(j.ctx, 0))
 	for target := range 2 {
@@ -197,11 +197,11 @@ func TestOrdering(t *testing.T) {
 		for i := range olds {
 			v := int64(i)
 			if i%3 == 0 {
-				j.must(w.Accumulate(rma.Value(&v), target, rma.At(0), rma.Replace))
+				j.must(w.Accumulate(buffer.Value(&v), target, rma.At(0), rma.Replace))
 			} else {
-				j.must(w.Accumulate(rma.Value(&v), target, rma.At(0), rma.Sum))
+				j.must(w.Accumulate(buffer.Value(&v), target, rma.At(0), rma.Sum))
 			}
-			j.must(w.FetchAndOp(rma.Value(&v), rma.Of(olds[i:i+1]), target, rma.At(0), rma.NoOp))
+			j.must(w.FetchAndOp(buffer.Value(&v), buffer.Of(olds[i:i+1]), target, rma.At(0), rma.NoOp))
 		}
 		j.must(w.Flush(j.ctx, target))
 		for i, old := range olds {
@@ -225,7 +225,7 @@ func TestLargeDisplacements(t *testing.T) {
 	sparse, err := datatype.Resized(datatype.Byte, 0, far/2)
 	sparse = committed(t, sparse, err)
 	for _, hosts := range [][]string{{"", ""}, {"a", "a"}} {
-		j := newJobAt(t, hosts, comm.Limits{})
+		j := newJobAt(t, hosts, rma.Limits{})
 		wins := j.windowsOf(func(rank int) (size, unit int) { return 8 + rank*far + rank*4096, 1 }, nil)
 		units := make([]*rma.Win, 2)
 		j.each(func(n *rma.Node) (err error) {
@@ -237,25 +237,25 @@ func TestLargeDisplacements(t *testing.T) {
 			word, got, old := int64(42+rank), int64(0), int64(0)
 			flush := func() error { return w.Flush(j.ctx, 1) }
 			j.must(w.Lock(j.ctx, rma.LockExclusive, 1, 0),
-				w.Put(rma.Value(&word), 1, rma.At(far+8)), flush(), w.Get(rma.Value(&got), 1, rma.At(far+8)), flush(),
-				w.FetchAndOp(rma.Value(&word), rma.Value(&old), 1, rma.At(far+8), rma.Sum), flush())
+				w.Put(buffer.Value(&word), 1, rma.At(far+8)), flush(), w.Get(buffer.Value(&got), 1, rma.At(far+8)), flush(),
+				w.FetchAndOp(buffer.Value(&word), buffer.Value(&old), 1, rma.At(far+8), rma.Sum), flush())
 			if there := rma.Slice[int64](mem[far+8:])[0]; got != word || old != word || there != 2*word {
 				t.Errorf("%q, rank %d: put %d, got %d, fetched %d, and %d is there", hosts, rank, word, got, old, there)
 			}
 			in, out := []int64{7 + word, 8 + word}, make([]int64, 2)
-			j.must(w.Put(rma.Of(in), 1, rma.At(16).As(1, strided)), flush(), w.Get(rma.Of(out), 1, rma.At(16).As(1, strided)), flush())
+			j.must(w.Put(buffer.Of(in), 1, rma.At(16).As(1, strided)), flush(), w.Get(buffer.Of(out), 1, rma.At(16).As(1, strided)), flush())
 			if there := rma.Slice[int64](mem[far+16:])[0]; !slices.Equal(in, out) || there != in[1] {
 				t.Errorf("%q, rank %d: put %v over a stride, got %v, and %d is there", hosts, rank, in, out, there)
 			}
-			j.must(w.Put(rma.Bytes([]byte{1, 2, byte(word)}), 1, rma.At(40).As(3, sparse)), flush())
+			j.must(w.Put(buffer.Bytes([]byte{1, 2, byte(word)}), 1, rma.At(40).As(3, sparse)), flush())
 			if there := []byte{mem[40], mem[far/2+40], mem[far+40]}; !bytes.Equal(there, []byte{1, 2, byte(word)}) {
 				t.Errorf("%q, rank %d: %v is there, over extents of 2^31", hosts, rank, there)
 			}
-			if err := w.Put(rma.Value(&word), 1, rma.At(far+4096+1)); !errors.Is(err, rma.ErrRange) {
+			if err := w.Put(buffer.Value(&word), 1, rma.At(far+4096+1)); !errors.Is(err, rma.ErrRange) {
 				t.Errorf("%q, rank %d: beyond the end: %v", hosts, rank, err)
 			}
 			u := units[rank]
-			j.must(w.Unlock(j.ctx, 1), u.Lock(j.ctx, rma.LockExclusive, 1, 0), u.Put(rma.Bytes([]byte{byte(word)}), 1, rma.At(2)), u.Unlock(j.ctx, 1))
+			j.must(w.Unlock(j.ctx, 1), u.Lock(j.ctx, rma.LockExclusive, 1, 0), u.Put(buffer.Bytes([]byte{byte(word)}), 1, rma.At(2)), u.Unlock(j.ctx, 1))
 			if u.DispUnit() != 1<<31-1 || mem[2*(1<<31-1)] != byte(word) {
 				t.Errorf("%q, rank %d: %d is there, 2 units of %d bytes on", hosts, rank, mem[2*(1<<31-1)], u.DispUnit())
 			}

@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
@@ -33,7 +34,7 @@ type transfer struct {
 }
 
 // local returns b as the engine knows it.
-func local(b *Buffer) onesided.Local {
+func local(b *buffer.Buffer) onesided.Local {
 	mem := b.Memory()
 	if b.Plain() || len(mem) == 0 {
 		return onesided.Local{Mem: mem}
@@ -45,12 +46,12 @@ func local(b *Buffer) onesided.Local {
 
 // issueTyped checks and issues a call in which any datatype is derived, or that
 // names the target's.
-func (w *Win) issueTyped(o *operation, origin, result *Buffer) error {
+func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 	c, name, rank, at := &o.Call, o.Name, o.Target, &o.at
 	// The side that is written to may be longer than the data.
 	reads, writes := c.Code == wire.CodeGet, c.Code == wire.CodePut || c.Code == wire.CodeAccumulate
 	if c.Op == NoOp {
-		reads, origin = true, &Buffer{}
+		reads, origin = true, &buffer.Buffer{}
 	}
 	if err := origin.Check(name, "origin", rank); err != nil {
 		return err
@@ -148,7 +149,7 @@ func fits(name, side string, rank, n int, t *datatype.Type, room int, into *data
 }
 
 // single refuses what is not of a predefined datatype, in calls for one element.
-func single(name string, rank int, at Location, buffers ...Buffer) error {
+func single(name string, rank int, at Location, buffers ...buffer.Buffer) error {
 	for _, b := range buffers {
 		if err := b.Check(name, "buffer", rank); err != nil {
 			return err

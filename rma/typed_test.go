@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -75,7 +75,7 @@ func constructions(t testing.TB) map[string]*datatype.Type {
 // and target of each call, against data packed and unpacked in this process.
 func TestDatatypeConstructors(t *testing.T) {
 	const size, disp = 8192, 100 // the second in units of 8 bytes
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(size, 8)
 	w, ctx := wins[0], j.ctx
 	j.must(w.LockAll(ctx, 0))
@@ -92,7 +92,7 @@ func TestDatatypeConstructors(t *testing.T) {
 					before := pattern(size, 1)
 					copy(tw.Memory(), before)
 					mine := pattern(int(hi-lo)+16, 2)
-					buffer := rma.TypedAt(mine, int(8-lo), count, typ)
+					local := buffer.TypedAt(mine, int(8-lo), count, typ)
 					data := packed(t, mine, 8-lo, typ, count)
 					// with returns the window's bytes if data was written there.
 					with := func(data []byte) []byte {
@@ -112,24 +112,24 @@ func TestDatatypeConstructors(t *testing.T) {
 						}
 						copy(tw.Memory(), before)
 					}
-					ints := rma.Of(rma.Slice[int64](data))
-					holds("put", with(data), w.Put(buffer, target, at))
-					holds("put, same at both", with(data), w.Put(buffer, target, rma.At(disp)))
+					ints := buffer.Of(rma.Slice[int64](data))
+					holds("put", with(data), w.Put(local, target, at))
+					holds("put, same at both", with(data), w.Put(local, target, rma.At(disp)))
 					holds("put without gaps", with(data), w.Put(ints, target, at))
 					old := packed(t, before, disp*8, typ, count)
 					sum := make([]byte, n)
 					for i, v := range rma.Slice[int64](old) {
 						rma.Slice[int64](sum)[i] = v + rma.Slice[int64](data)[i]
 					}
-					holds("accumulate", with(sum), w.Accumulate(buffer, target, at, rma.Sum))
+					holds("accumulate", with(sum), w.Accumulate(local, target, at, rma.Sum))
 					got := make([]byte, n)
-					there := rma.Of(rma.Slice[int64](got))
+					there := buffer.Of(rma.Slice[int64](got))
 					holds("get without gaps", before, w.Get(there, target, at))
 					if !bytes.Equal(got, old) {
 						t.Error("get brought something else")
 					}
 					clear(got)
-					holds("get_accumulate", with(sum), w.GetAccumulate(buffer, there, target, at, rma.Sum))
+					holds("get_accumulate", with(sum), w.GetAccumulate(local, there, target, at, rma.Sum))
 					if !bytes.Equal(got, old) {
 						t.Error("get_accumulate brought something else")
 					}
@@ -138,8 +138,8 @@ func TestDatatypeConstructors(t *testing.T) {
 						t.Fatal(err)
 					}
 					for call, do := range map[string]func() error{
-						"get":            func() error { return w.Get(buffer, target, at) },
-						"get_accumulate": func() error { return w.GetAccumulate(rma.Buffer{}, buffer, target, rma.At(disp), rma.NoOp) },
+						"get":            func() error { return w.Get(local, target, at) },
+						"get_accumulate": func() error { return w.GetAccumulate(buffer.Buffer{}, local, target, rma.At(disp), rma.NoOp) },
 					} {
 						saved := bytes.Clone(mine)
 						holds(call, before, do())
@@ -165,7 +165,7 @@ type particle struct {
 
 // TestStructs moves Go structs, whole and field by field, and leaves padding alone.
 func TestStructs(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w, ctx := j.windows(1000*64, 1)[0], j.ctx
 	typ, err := datatype.FromGo[particle]()
 	j.must(err, w.Lock(ctx, rma.LockExclusive, 1, 0))
@@ -174,7 +174,7 @@ func TestStructs(t *testing.T) {
 		f := float64(i)
 		all[i] = particle{int64(i), uint8(i), [3]float64{f, -f, f / 3}, float32(i) / 7, [3]bool{i%2 == 0, i%3 == 0, true}}
 	}
-	j.must(w.Put(rma.OfStructs(all), 1, rma.At(0)), w.Flush(ctx, 1), w.Get(rma.OfStructs(back), 1, rma.At(0)), w.Flush(ctx, 1))
+	j.must(w.Put(buffer.OfStructs(all), 1, rma.At(0)), w.Flush(ctx, 1), w.Get(buffer.OfStructs(back), 1, rma.At(0)), w.Flush(ctx, 1))
 	if !slices.Equal(all, back) {
 		t.Error("what came back is not what was put")
 	}
@@ -182,14 +182,14 @@ func TestStructs(t *testing.T) {
 	// The mass of each, as a column.
 	column, err := datatype.Hvector(len(all), 1, typ.Extent(), datatype.Float32)
 	column = committed(t, column, err)
-	j.must(w.Get(rma.Of(masses), 1, rma.At(40).As(1, column)), w.Flush(ctx, 1))
+	j.must(w.Get(buffer.Of(masses), 1, rma.At(40).As(1, column)), w.Flush(ctx, 1))
 	for i, m := range masses {
 		if m != all[i].Mass {
 			t.Fatalf("mass %d is %v, want %v", i, m, all[i].Mass)
 		}
 	}
 	type withPointer struct{ P *int }
-	if err := w.Put(rma.OfStructs([]withPointer{{}}), 1, rma.At(0)); !errors.Is(err, rma.ErrType) {
+	if err := w.Put(buffer.OfStructs([]withPointer{{}}), 1, rma.At(0)); !errors.Is(err, rma.ErrType) {
 		t.Errorf("a struct with a pointer: %v", err)
 	}
 	j.must(w.Unlock(ctx, 1))
@@ -199,7 +199,7 @@ func TestStructs(t *testing.T) {
 // for MPI_MAXLOC does.
 func TestPairs(t *testing.T) {
 	const ranks, cells = 4, 300
-	j := newJob(t, ranks, comm.Limits{})
+	j := newJob(t, ranks, rma.Limits{})
 	wins := j.windows(cells*16, 16)
 	type pair = datatype.Pair[float64]
 	value := func(rank, cell int) float64 { return float64((rank*7919 + cell*104729) % 1009) }
@@ -213,14 +213,14 @@ func TestPairs(t *testing.T) {
 		lowest := slices.Repeat(least, cells)
 		err := w.LockAll(j.ctx, 0)
 		if n.Rank() == 0 {
-			err = errors.Join(err, w.Put(rma.Of(lowest), 0, rma.At(0)), w.FlushAll(j.ctx))
+			err = errors.Join(err, w.Put(buffer.Of(lowest), 0, rma.At(0)), w.FlushAll(j.ctx))
 		}
-		err = errors.Join(err, n.World().Barrier(j.ctx), w.Accumulate(rma.Of(mine[1:]), 0, rma.At(1), rma.MaxLoc))
+		err = errors.Join(err, n.World().Barrier(j.ctx), w.Accumulate(buffer.Of(mine[1:]), 0, rma.At(1), rma.MaxLoc))
 		old := make([]pair, 1)
-		err = errors.Join(err, w.FetchAndOp(rma.Of(mine[:1]), rma.Of(old), 0, rma.At(0), rma.MaxLoc),
+		err = errors.Join(err, w.FetchAndOp(buffer.Of(mine[:1]), buffer.Of(old), 0, rma.At(0), rma.MaxLoc),
 			w.FlushAll(j.ctx), n.World().Barrier(j.ctx))
 		got := make([]pair, cells)
-		err = errors.Join(err, w.Get(rma.Of(got), 0, rma.At(0)), w.UnlockAll(j.ctx))
+		err = errors.Join(err, w.Get(buffer.Of(got), 0, rma.At(0)), w.UnlockAll(j.ctx))
 		for c, g := range got {
 			want := pair{Value: -1}
 			for r := range ranks {
@@ -233,7 +233,7 @@ func TestPairs(t *testing.T) {
 			}
 		}
 		one := []int64{1}
-		if e := w.Accumulate(rma.Of(one), rma.ProcNull, rma.At(0), rma.MinLoc); !errors.Is(e, rma.ErrOp) {
+		if e := w.Accumulate(buffer.Of(one), rma.ProcNull, rma.At(0), rma.MinLoc); !errors.Is(e, rma.ErrOp) {
 			err = errors.Join(err, fmt.Errorf("MinLoc of int64: %v", e))
 		}
 		return err
@@ -243,7 +243,7 @@ func TestPairs(t *testing.T) {
 // TestTypedRefused gives each call what it must refuse, and sees that nothing has
 // changed.
 func TestTypedRefused(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(128, 8)
 	w, ctx := wins[0], j.ctx
 	vec, err := datatype.Vector(3, 1, 2, datatype.Int64)
@@ -259,62 +259,62 @@ func TestTypedRefused(t *testing.T) {
 	mixed, err := datatype.Struct([]int{1, 2}, []int{0, 8}, []*datatype.Type{datatype.Int64, datatype.Float64})
 	mixed = committed(t, mixed, err)
 	mem := make([]byte, 128)
-	good, ints := rma.Typed(mem, 1, vec), rma.Of(make([]int64, 3))
+	good, ints := buffer.Typed(mem, 1, vec), buffer.Of(make([]int64, 3))
 	at := rma.At(0)
-	one := rma.Of([]int64{1})
+	one := buffer.Of([]int64{1})
 	for target := range 2 {
 		j.must(w.Lock(ctx, rma.LockExclusive, target, 0))
-		put := func(b rma.Buffer, at rma.Location) error { return w.Put(b, target, at) }
-		get := func(b rma.Buffer, at rma.Location) error { return w.Get(b, target, at) }
-		acc := func(b rma.Buffer, at rma.Location, op rma.Op) error { return w.Accumulate(b, target, at, op) }
+		put := func(b buffer.Buffer, at rma.Location) error { return w.Put(b, target, at) }
+		get := func(b buffer.Buffer, at rma.Location) error { return w.Get(b, target, at) }
+		acc := func(b buffer.Buffer, at rma.Location, op rma.Op) error { return w.Accumulate(b, target, at, op) }
 		for _, c := range []struct {
 			what string
 			err  error
 			want rma.Class
 		}{
-			{"origin not committed", put(rma.Typed(mem, 1, raw), at), rma.ErrType},
-			{"origin freed", put(rma.Typed(mem, 1, gone), at), rma.ErrType},
-			{"origin without a datatype", put(rma.Typed(mem, 1, nil), at), rma.ErrType},
-			{"negative count at the origin", put(rma.Typed(mem, -1, vec), at), rma.ErrCount},
-			{"endless count at the origin", put(rma.Typed(mem, 1<<60, vec), at), rma.ErrCount},
-			{"memory with pointers", put(rma.Typed(make([]*int64, 9), 1, vec), at), rma.ErrType},
-			{"memory too short", put(rma.Typed(mem[:39], 1, vec), at), rma.ErrArg},
-			{"memory starts too late", put(rma.Typed(mem, 1, back), at), rma.ErrArg},
-			{"origin far away", put(rma.TypedAt(mem, 1<<62, 1, back), at), rma.ErrArg},
-			{"result not committed", get(rma.Typed(mem, 1, raw), at), rma.ErrType},
-			{"result overlaps itself", get(rma.Typed(mem, 1, overlap), at), rma.ErrType},
+			{"origin not committed", put(buffer.Typed(mem, 1, raw), at), rma.ErrType},
+			{"origin freed", put(buffer.Typed(mem, 1, gone), at), rma.ErrType},
+			{"origin without a datatype", put(buffer.Typed(mem, 1, nil), at), rma.ErrType},
+			{"negative count at the origin", put(buffer.Typed(mem, -1, vec), at), rma.ErrCount},
+			{"endless count at the origin", put(buffer.Typed(mem, 1<<60, vec), at), rma.ErrCount},
+			{"memory with pointers", put(buffer.Typed(make([]*int64, 9), 1, vec), at), rma.ErrType},
+			{"memory too short", put(buffer.Typed(mem[:39], 1, vec), at), rma.ErrArg},
+			{"memory starts too late", put(buffer.Typed(mem, 1, back), at), rma.ErrArg},
+			{"origin far away", put(buffer.TypedAt(mem, 1<<62, 1, back), at), rma.ErrArg},
+			{"result not committed", get(buffer.Typed(mem, 1, raw), at), rma.ErrType},
+			{"result overlaps itself", get(buffer.Typed(mem, 1, overlap), at), rma.ErrType},
 			{"target not committed", put(ints, at.As(1, raw)), rma.ErrType},
 			{"target freed", get(ints, at.As(1, gone)), rma.ErrType},
 			{"target without a datatype", put(ints, at.As(1, nil)), rma.ErrType},
 			{"negative count at the target", put(ints, at.As(-1, vec)), rma.ErrCount},
 			{"endless count at the target", put(ints, at.As(1<<59, vec)), rma.ErrCount},
-			{"target overlaps itself", put(rma.Of(make([]int64, 6)), at.As(1, overlap)), rma.ErrType},
-			{"accumulate to a target that overlaps itself", acc(rma.Of(make([]int64, 6)), at.As(1, overlap), rma.Sum), rma.ErrType},
-			{"entries overlap", put(rma.Of(make([]int64, 6)), at.As(2, must(datatype.Resized(vec, 0, 16)))), rma.ErrType},
-			{"other elements", put(rma.Of(make([]uint64, 3)), at.As(1, vec)), rma.ErrType},
-			{"bytes for numbers", put(rma.Bytes(mem[:24]), at.As(1, vec)), rma.ErrType},
-			{"other order", put(rma.Typed(mem, 2, mixed), at.As(6, datatype.Int64)), rma.ErrType},
-			{"other elements in a get", get(rma.Of(make([]uint64, 3)), at.As(1, vec)), rma.ErrType},
-			{"too much data", put(rma.Of(make([]int64, 4)), at.As(1, vec)), rma.ErrCount},
-			{"too small a result", get(rma.Of(make([]int64, 2)), at.As(1, vec)), rma.ErrCount},
+			{"target overlaps itself", put(buffer.Of(make([]int64, 6)), at.As(1, overlap)), rma.ErrType},
+			{"accumulate to a target that overlaps itself", acc(buffer.Of(make([]int64, 6)), at.As(1, overlap), rma.Sum), rma.ErrType},
+			{"entries overlap", put(buffer.Of(make([]int64, 6)), at.As(2, must(datatype.Resized(vec, 0, 16)))), rma.ErrType},
+			{"other elements", put(buffer.Of(make([]uint64, 3)), at.As(1, vec)), rma.ErrType},
+			{"bytes for numbers", put(buffer.Bytes(mem[:24]), at.As(1, vec)), rma.ErrType},
+			{"other order", put(buffer.Typed(mem, 2, mixed), at.As(6, datatype.Int64)), rma.ErrType},
+			{"other elements in a get", get(buffer.Of(make([]uint64, 3)), at.As(1, vec)), rma.ErrType},
+			{"too much data", put(buffer.Of(make([]int64, 4)), at.As(1, vec)), rma.ErrCount},
+			{"too small a result", get(buffer.Of(make([]int64, 2)), at.As(1, vec)), rma.ErrCount},
 			{"behind the window", put(good, rma.At(12)), rma.ErrRange},
 			{"target longer than the window", put(one, at.As(4, vec)), rma.ErrRange},
 			{"before the window", put(ints, rma.At(1).As(1, back)), rma.ErrRange},
 			{"far behind the window", get(good, rma.At(1<<55)), rma.ErrRange},
 			{"beyond all addresses", get(good, rma.At(1<<62)), rma.ErrRange},
 			{"negative displacement", put(good, rma.At(-1)), rma.ErrDisp},
-			{"accumulate of a mixture", acc(rma.Typed(mem, 1, mixed), at, rma.Sum), rma.ErrType},
+			{"accumulate of a mixture", acc(buffer.Typed(mem, 1, mixed), at, rma.Sum), rma.ErrType},
 			{"no such operator", acc(good, at, rma.MaxLoc), rma.ErrOp},
 			{"no_op", acc(good, at, rma.NoOp), rma.ErrOp},
-			{"get_accumulate to other elements", w.GetAccumulate(good, rma.Of(make([]uint64, 3)), target, at, rma.Sum), rma.ErrType},
+			{"get_accumulate to other elements", w.GetAccumulate(good, buffer.Of(make([]uint64, 3)), target, at, rma.Sum), rma.ErrType},
 			{"get_accumulate to less", w.GetAccumulate(good, one, target, at, rma.Sum), rma.ErrCount},
-			{"get_accumulate to a target that overlaps itself", w.GetAccumulate(rma.Of(make([]int64, 6)), rma.Typed(mem, 1, overlap), target, at, rma.Sum), rma.ErrType},
+			{"get_accumulate to a target that overlaps itself", w.GetAccumulate(buffer.Of(make([]int64, 6)), buffer.Typed(mem, 1, overlap), target, at, rma.Sum), rma.ErrType},
 			{"fetch_and_op of a derived datatype", w.FetchAndOp(good, one, target, at, rma.Sum), rma.ErrType},
 			{"fetch_and_op at a derived datatype", w.FetchAndOp(one, one, target, at.As(1, vec), rma.Sum), rma.ErrType},
 			{"fetch_and_op of two", w.FetchAndOp(one, one, target, at.As(2, datatype.Int64), rma.Sum), rma.ErrCount},
 			{"compare_and_swap of a derived datatype", w.CompareAndSwap(one, good, one, target, at), rma.ErrType},
 			{"compare_and_swap at a derived datatype", w.CompareAndSwap(one, one, one, target, at.As(1, vec)), rma.ErrType},
-			{"to nobody, not committed", w.Put(rma.Typed(mem, 1, raw), rma.ProcNull, at), rma.ErrType},
+			{"to nobody, not committed", w.Put(buffer.Typed(mem, 1, raw), rma.ProcNull, at), rma.ErrType},
 		} {
 			if !errors.Is(c.err, c.want) {
 				t.Errorf("%s: %v, want class %v", c.what, c.err, c.want)
@@ -324,13 +324,13 @@ func TestTypedRefused(t *testing.T) {
 		buf := make([]int64, 8)
 		j.must(
 			w.Put(good, rma.ProcNull, at),
-			put(rma.Typed(mem[:0], 0, vec), at), put(rma.Typed(mem, 1, must(datatype.Contiguous(0, datatype.Int64))), rma.At(16)),
-			put(one, at.As(2, vec)), get(rma.Of(buf), at.As(2, vec)),
-			put(rma.Typed(mem, 1, mixed), at.As(2, mixed)),
-			get(rma.Of(buf[:6]), at.As(1, overlap)), // read twice
+			put(buffer.Typed(mem[:0], 0, vec), at), put(buffer.Typed(mem, 1, must(datatype.Contiguous(0, datatype.Int64))), rma.At(16)),
+			put(one, at.As(2, vec)), get(buffer.Of(buf), at.As(2, vec)),
+			put(buffer.Typed(mem, 1, mixed), at.As(2, mixed)),
+			get(buffer.Of(buf[:6]), at.As(1, overlap)), // read twice
 			put(ints, rma.At(2).As(1, back)),
-			w.FetchAndOp(one, rma.Of(buf[:1]), target, at.As(1, datatype.Int64), rma.NoOp),
-			w.GetAccumulate(rma.Typed(mem, 1, raw), ints, target, at, rma.NoOp), // the origin is ignored
+			w.FetchAndOp(one, buffer.Of(buf[:1]), target, at.As(1, datatype.Int64), rma.NoOp),
+			w.GetAccumulate(buffer.Typed(mem, 1, raw), ints, target, at, rma.NoOp), // the origin is ignored
 			w.Unlock(ctx, target))
 		if !bytes.Equal(wins[target].Memory()[8:], make([]byte, 120)) {
 			t.Error("a refused call has changed the window")
@@ -352,7 +352,7 @@ func must(typ *datatype.Type, err error) *datatype.Type {
 // while the datatypes are freed.
 func TestTypedLarge(t *testing.T) {
 	const words = 200_000
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(3*words*8, 8)
 	j.each(func(n *rma.Node) error {
 		w, other, ctx := wins[n.Rank()], 1-n.Rank(), context.Background()
@@ -363,10 +363,10 @@ func TestTypedLarge(t *testing.T) {
 		back := slices.Repeat([]uint64{7}, 2*words)
 		two, three := must(datatype.Vector(words, 1, 2, datatype.Uint64)), must(datatype.Vector(words, 1, 3, datatype.Uint64))
 		err := errors.Join(w.LockAll(ctx, 0),
-			w.Put(rma.Typed(mine, 1, two), other, rma.At(0).As(1, three)), w.Flush(ctx, other),
-			w.Accumulate(rma.Typed(mine, 1, two), other, rma.At(0).As(1, three), rma.Sum),
+			w.Put(buffer.Typed(mine, 1, two), other, rma.At(0).As(1, three)), w.Flush(ctx, other),
+			w.Accumulate(buffer.Typed(mine, 1, two), other, rma.At(0).As(1, three), rma.Sum),
 			w.Flush(ctx, other),
-			w.Get(rma.Typed(back, 1, two), other, rma.At(0).As(1, three)))
+			w.Get(buffer.Typed(back, 1, two), other, rma.At(0).As(1, three)))
 		err = errors.Join(err, two.Free(), three.Free(), w.UnlockAll(ctx))
 		for i, v := range back {
 			want := 2 * mine[i]
@@ -384,7 +384,7 @@ func TestTypedLarge(t *testing.T) {
 // TestTypedKeptBack issues calls with derived datatypes before the target has
 // posted, gives up their memory and their datatypes at once, and completes them.
 func TestTypedKeptBack(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := j.windows(1000*8, 8)
 	started := make(chan bool)
 	j.each(func(n *rma.Node) error {
@@ -399,8 +399,8 @@ func TestTypedKeptBack(t *testing.T) {
 		two, three := must(datatype.Vector(300, 1, 2, datatype.Int64)), must(datatype.Vector(300, 1, 3, datatype.Int64))
 		mine, got := slices.Repeat([]int64{1000}, 600), make([]int64, 600)
 		err := errors.Join(w.Start(j.ctx, []int{1}, 0),
-			w.Accumulate(rma.Typed(mine, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
-			w.GetAccumulate(rma.Typed(mine, 1, two), rma.Typed(got, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
+			w.Accumulate(buffer.Typed(mine, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
+			w.GetAccumulate(buffer.Typed(mine, 1, two), buffer.Typed(got, 1, two), 1, rma.At(0).As(1, three), rma.Sum),
 			two.Free(), three.Free())
 		clear(mine)
 		close(started)
@@ -426,7 +426,7 @@ func TestTypedKeptBack(t *testing.T) {
 // TestTypedCounts gives counts beyond 32 bits of datatypes without extent, or
 // without data: they are counted, and nothing overflows.
 func TestTypedCounts(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(64, 8)[0]
 	still, err := datatype.Resized(datatype.Int64, 0, 0)
 	still = committed(t, still, err)
@@ -435,15 +435,15 @@ func TestTypedCounts(t *testing.T) {
 	x, none := []int64{5}, []int64{}
 	j.must(w.LockAll(j.ctx, 0))
 	for _, n := range []int{2, 1 << 40, 1 << 60, 1 << 61, 1 << 62} {
-		if err := w.Get(rma.Of(x), 1, rma.At(0).As(n, still)); !errors.Is(err, rma.ErrCount) {
+		if err := w.Get(buffer.Of(x), 1, rma.At(0).As(n, still)); !errors.Is(err, rma.ErrCount) {
 			t.Errorf("get of %d elements at one place, into one: %v", n, err)
 		}
-		if err := w.Put(rma.Typed(x, n, still), 1, rma.At(0).As(1, datatype.Int64)); !errors.Is(err, rma.ErrCount) {
+		if err := w.Put(buffer.Typed(x, n, still), 1, rma.At(0).As(1, datatype.Int64)); !errors.Is(err, rma.ErrCount) {
 			t.Errorf("put of %d elements from one place, to one: %v", n, err)
 		}
-		j.must(w.Put(rma.Typed(none, n, empty), 1, rma.At(0).As(n, empty)),
-			w.Get(rma.Typed(none, n, empty), 1, rma.At(0).As(1, empty)),
-			w.Accumulate(rma.Typed(none, n, empty), 1, rma.At(0).As(n, empty), rma.Sum))
+		j.must(w.Put(buffer.Typed(none, n, empty), 1, rma.At(0).As(n, empty)),
+			w.Get(buffer.Typed(none, n, empty), 1, rma.At(0).As(1, empty)),
+			w.Accumulate(buffer.Typed(none, n, empty), 1, rma.At(0).As(n, empty), rma.Sum))
 	}
 	j.must(w.UnlockAll(j.ctx))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
@@ -17,7 +18,7 @@ func Fetch[T datatype.Element](ctx context.Context, w *Win, op Op, value T, targ
 	c := cells.Get().(*cell)
 	origin, _, result := operandsOf[T](c)
 	*origin = value
-	if err = w.fetchAndOp(&c.request, Value(origin), Value(result), target, at.Within(ctx), op); err == nil {
+	if err = w.fetchAndOp(&c.request, buffer.Value(origin), buffer.Value(result), target, at.Within(ctx), op); err == nil {
 		err = w.awaitOwn(ctx, "fetch", target, &c.request)
 	}
 	return take(c, result, w.report(err))
@@ -37,7 +38,7 @@ func Swap[T datatype.Element](ctx context.Context, w *Win, compare, value T, tar
 	c := cells.Get().(*cell)
 	origin, other, result := operandsOf[T](c)
 	*origin, *other = value, compare
-	if err = w.compareAndSwap(&c.request, Value(origin), Value(other), Value(result), target, at.Within(ctx)); err == nil {
+	if err = w.compareAndSwap(&c.request, buffer.Value(origin), buffer.Value(other), buffer.Value(result), target, at.Within(ctx)); err == nil {
 		err = w.awaitOwn(ctx, "swap", target, &c.request)
 	}
 	return take(c, result, w.report(err))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -14,7 +14,7 @@ import (
 // TestFetchAndSwap makes calls on single values of several types, at the rank itself and at
 // another one.
 func TestFetchAndSwap(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	w, ctx := j.windows(64, 8)[0], j.ctx
 	if err := w.LockAll(ctx, 0); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestFetchAndSwap(t *testing.T) {
 // its result must not turn up in theirs.
 func TestFetchGivenUp(t *testing.T) {
 	once(t)
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	ws := j.windows(64, 8)
 	if err := ws[2].Lock(j.ctx, rma.LockExclusive, 1, 0); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestStructWindows(t *testing.T) {
 // target refuses: they succeed, and the next flush tells of the other one.
 func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
 	once(t)
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	wins := make([]*rma.Win, 2)
 	j.each(func(n *rma.Node) (err error) { // the memory is not aligned, which the target alone knows
 		wins[n.Rank()], err = rma.Create(j.ctx, n.World(), make([]byte, 32)[1:], 1, nil)
@@ -155,7 +155,7 @@ func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
 		func() error { _, err := rma.Fetch(j.ctx, w, rma.Sum, int64(5), 1, rma.At(7)); return err },
 		func() error { _, err := rma.Swap(j.ctx, w, int64(5), int64(6), 1, rma.At(7)); return err },
 	} {
-		j.must(w.Accumulate(rma.Value(&x), 1, rma.At(0), rma.Sum), call())
+		j.must(w.Accumulate(buffer.Value(&x), 1, rma.At(0), rma.Sum), call())
 		if err := w.Flush(j.ctx, 1); !errors.Is(err, rma.ErrDisp) {
 			t.Errorf("the accumulate: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/window"
 )
@@ -45,6 +46,7 @@ const ProcNull = comm.ProcNull
 // each other (section 11.2).
 type Win struct {
 	comm       *comm.Comm
+	job        *job.Job
 	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *device.Poller
 	exposed    window.Memory // of this rank; nil without
@@ -155,7 +157,7 @@ func (w *Win) hide(t epochs.Turn) {
 	w.region.Retract()
 	if w.own != nil {
 		t.ForgetWindow(w.own.ID())
-		w.comm.Job().Windows().Remove(w.own.ID())
+		w.job.Windows().Remove(w.own.ID())
 	}
 	w.host.retire(w.comm.Rank())
 }

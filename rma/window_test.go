@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
 
 func TestWindowAttributes(t *testing.T) {
-	j := newJob(t, 2, comm.Limits{})
+	j := newJob(t, 2, rma.Limits{})
 	j.each(func(n *rma.Node) error {
 		w, err := rma.Allocate(j.ctx, n.World(), 24, 8, rma.Info{"accumulate_ordering": "none", "unknown": "key"})
 		if err != nil {
@@ -36,7 +37,7 @@ func TestWindowAttributes(t *testing.T) {
 // TestWindowRefused lets one rank pass something wrong; the call fails at all
 // ranks with the same class, and the next one works.
 func TestWindowRefused(t *testing.T) {
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	for _, c := range []struct {
 		name       string
 		size, unit int
@@ -73,7 +74,7 @@ func TestWindowRefused(t *testing.T) {
 // order than they were made in.
 func TestManyWindows(t *testing.T) {
 	const windows = 8
-	j := newJob(t, 3, comm.Limits{})
+	j := newJob(t, 3, rma.Limits{})
 	var all [windows][]*rma.Win
 	for i := range all {
 		all[i] = j.windows(8*(i+1), 8)
@@ -84,7 +85,7 @@ func TestManyWindows(t *testing.T) {
 		for i := range all {
 			v := int64(10*n.Rank() + i)
 			w := all[i][n.Rank()]
-			err = errors.Join(err, w.Lock(j.ctx, rma.LockExclusive, next, 0), w.Put(rma.Value(&v), next, rma.At(int64(i))))
+			err = errors.Join(err, w.Lock(j.ctx, rma.LockExclusive, next, 0), w.Put(buffer.Value(&v), next, rma.At(int64(i))))
 		}
 		for i := range all {
 			err = errors.Join(err, all[i][n.Rank()].Unlock(j.ctx, next))

@@ -9,7 +9,7 @@
 //			t.Must(err)
 //			t.Must(win.Lock(ctx, rma.LockShared, 0, 0))
 //			one := int64(1)
-//			t.Must(win.Accumulate(rma.Value(&one), 0, rma.At(0), rma.Sum))
+//			t.Must(win.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum))
 //			t.Must(win.Unlock(ctx, 0))
 //			t.Must(node.World().Barrier(ctx))
 //			if got := rma.Slice[int64](win.Memory())[0]; node.Rank() == 0 && got != 4 {

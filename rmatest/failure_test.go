@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
@@ -123,7 +124,7 @@ func TestFailures(t *testing.T) {
 			t.Must(err)
 			t.Must(win.Fence(ctx, 0))
 			if v := int64(1); node.Rank() != 1 {
-				t.Must(win.Put(rma.Value(&v), 1, rma.At(0)))
+				t.Must(win.Put(buffer.Value(&v), 1, rma.At(0)))
 			}
 			t.Must(win.Fence(ctx, 0))
 			t.Must(win.Free(ctx))
@@ -240,13 +241,13 @@ func TestKill(t *testing.T) {
 		}
 		one := int64(1)
 		for {
-			err := errors.Join(win.Put(rma.Value(&one), 2, rma.At(0)), win.Flush(ctx, 2))
+			err := errors.Join(win.Put(buffer.Value(&one), 2, rma.At(0)), win.Flush(ctx, 2))
 			if errors.Is(err, rma.ErrProcFailed) {
 				break
 			}
 			t.Must(err)
 		}
-		t.Must(win.Put(rma.Value(&one), 1-node.Rank(), rma.At(0)))
+		t.Must(win.Put(buffer.Value(&one), 1-node.Rank(), rma.At(0)))
 		t.Must(win.Flush(ctx, 1-node.Rank()))
 		put.Done()
 		put.Wait()
@@ -270,7 +271,7 @@ func TestStop(t *testing.T) {
 			t.Must(win.Lock(ctx, rma.LockShared, 1, 0))
 			net.Stop(1)
 			net.Stop(1)
-			t.Must(win.Put(rma.Value(&one), 1, rma.At(0)))
+			t.Must(win.Put(buffer.Value(&one), 1, rma.At(0)))
 			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			if err := win.Flush(short, 1); !errors.Is(err, rma.ErrTimeout) {
 				t.Errorf("a rank that is stopped has answered: %v", err)
@@ -302,7 +303,7 @@ func TestStoppedForGood(t *testing.T) {
 			<-stopped
 			_ = node.World().Barrier(t.Context())
 		}
-	}, &net, rmatest.Limits(comm.Limits{DeadAfter: 2 * time.Second}))
+	}, &net, rmatest.Limits(rma.Limits{DeadAfter: 2 * time.Second}))
 }
 
 // The seed of a network with faults is told when a test fails, and no other.
@@ -328,7 +329,7 @@ func TestMisuse(t *testing.T) {
 		rmatest.Job(2, none, &rmatest.Network{Loss: 2}),
 		rmatest.Job(2, none, &rmatest.Network{Delay: -1}),
 		rmatest.Job(1, func(context.Context, *rma.Node) error { return rmatest.Job(1, none, &net) }, &net),
-		rmatest.Job(1, none, rmatest.Limits(comm.Limits{TxFrames: 1})),
+		rmatest.Job(1, none, rmatest.Limits(rma.Limits{TxFrames: 1})),
 	} {
 		if err == nil {
 			t.Error("a mistake was taken")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/device/memnet"
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
@@ -42,7 +43,7 @@ type trial struct {
 	name    string // of the job among all of this process
 	seed    uint64
 	network *memnet.Network
-	place   bootstrap.Config
+	place   rma.Place
 	server  *bootstrap.Server
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -89,16 +90,17 @@ func newJob(ctx context.Context, size int, options []Option) (*trial, error) {
 	if j.network, j.seed, err = s.network.serve(j); err != nil {
 		return nil, err
 	}
-	j.place = bootstrap.Config{Size: size, Job: bootstrap.NewJob(), Config: userspace.Config{Transport: userspace.UDP}}
-	j.name = j.place.Token()
+	secret := bootstrap.Config{Job: bootstrap.NewJob()}
+	j.place = rma.Place{Size: size, Job: secret.Job}
+	j.name = fmt.Sprintf("%016x", secret.FrameJob())
 	// A name that is not in the file system: nothing is left behind, and it takes no folder.
-	l, err := net.Listen("unix", fmt.Sprintf("@xdprma-test-%016x", j.place.FrameJob()))
+	l, err := net.Listen("unix", "@xdprma-test-"+j.name)
 	if err != nil {
 		s.network.leave()
 		return nil, fmt.Errorf("rmatest: %w", err)
 	}
 	j.ctx, j.cancel = context.WithCancel(ctx)
-	j.labelled(noRank, func() { j.server = bootstrap.Serve(l, j.place.Token()) })
+	j.labelled(noRank, func() { j.server = bootstrap.Serve(l, secret.Token()) })
 	j.place.Rendezvous = j.server.Addr()
 	for number := range size {
 		r := &rank{number: number, state: "joins"}
@@ -165,9 +167,9 @@ func (j *trial) run(program func(ctx context.Context, node *rma.Node) error) err
 func (j *trial) live(r *rank, program func(ctx context.Context, node *rma.Node) error) {
 	defer j.enter(r, "")
 	place := j.place
-	place.Rank, place.Address = r.number, memnet.Address(r.number)
-	place.Host = fmt.Sprint("host ", r.number*j.hosts/j.size)
-	c := rma.Config{Place: &place, Limits: j.limits, Check: j.check, OnConflict: j.conflict}
+	place.Rank, place.Host = r.number, fmt.Sprint("host ", r.number*j.hosts/j.size)
+	network := userspace.Config{Transport: userspace.UDP, Address: memnet.Address(r.number)}
+	c := rma.Config{Place: &place, Network: &network, Limits: j.limits, Check: j.check, OnConflict: j.conflict}
 	if j.logger != nil {
 		c.Logger = j.logger(r.number)
 	}
@@ -187,7 +189,7 @@ func (j *trial) live(r *rank, program func(ctx context.Context, node *rma.Node) 
 	if err := node.Close(); err != nil {
 		j.fail(r.number, err)
 	}
-	if protocol, _ := node.Stats(); protocol.Conflicts > 0 {
+	if node.Stats().OneSided.Conflicts > 0 {
 		<-j.told // by a goroutine of its own, which may be late
 	}
 }
@@ -212,7 +214,7 @@ func call(ctx context.Context, node *rma.Node, program func(ctx context.Context,
 // unfreed returns an error if a rank that has not closed its node has windows.
 func unfreed(node *rma.Node) error {
 	windows := 0
-	job := node.World().Job()
+	job := inside.Job(node.World())
 	job.Poller().Lock()
 	if !job.Poller().Closed() {
 		job.Windows().All(func(*window.Window) { windows++ })

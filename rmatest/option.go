@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/rma"
 )
 
 // Option changes how a job runs. A *Network is one.
@@ -25,7 +25,7 @@ func Unchecked() Option { return setting(func(s *settings) { s.check = false }) 
 
 // Limits sets the limits of all ranks. Without it they have 256 frames each way, and the
 // defaults besides.
-func Limits(l comm.Limits) Option { return setting(func(s *settings) { s.limits = l }) }
+func Limits(l rma.Limits) Option { return setting(func(s *settings) { s.limits = l }) }
 
 // Within ends a job that takes longer, with a report of the ranks that hang.
 func Within(d time.Duration) Option { return setting(func(s *settings) { s.limit = d }) }
@@ -33,7 +33,7 @@ func Within(d time.Duration) Option { return setting(func(s *settings) { s.limit
 type settings struct {
 	hosts   int // 0: one for each rank
 	check   bool
-	limits  comm.Limits
+	limits  rma.Limits
 	limit   time.Duration // 0: none
 	network *Network
 	logger  func(rank int) *slog.Logger
@@ -44,7 +44,7 @@ type settings struct {
 const frames = 256
 
 func newSettings(size int, options []Option) (settings, error) {
-	s := settings{check: true, limits: comm.Limits{RxFrames: frames, TxFrames: frames}}
+	s := settings{check: true, limits: rma.Limits{RxFrames: frames, TxFrames: frames}}
 	for _, o := range options {
 		o.set(&s)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
@@ -17,7 +18,7 @@ func count(t *rmatest.T, node *rma.Node) {
 	t.Must(win.LockAll(ctx, 0))
 	for _, target := range []int{node.Rank(), (node.Rank() + 1) % node.Size()} {
 		one := int64(1)
-		t.Must(win.Accumulate(rma.Value(&one), target, rma.At(0), rma.Sum))
+		t.Must(win.Accumulate(buffer.Value(&one), target, rma.At(0), rma.Sum))
 	}
 	t.Must(win.UnlockAll(ctx))
 	t.Must(node.World().Barrier(ctx))

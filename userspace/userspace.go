@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/xdprma/xdprma/loader"
 )
@@ -69,16 +70,14 @@ type Config struct {
 // External reports whether a program or sockets are handed over.
 func (c *Config) External() bool { return c.Program != nil || c.SocketFDs != nil }
 
-// Stats counts what a rank's network device did and what went wrong. All are totals since
-// the rank has joined.
-type Stats struct {
-	RxFrames, RxBytes uint64 // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
-	TxFrames, TxBytes uint64
-	RxDropped         uint64 // frames lost before the library saw them, for want of room
-	RxMalformed       uint64 // frames that reached user space and were not well formed
-	TxDropped         uint64 // frames that the kernel accepted and did not send
-	TxErrors          uint64 // failed transmit calls
-	Sleeps, Wakeups   uint64
-	Unreached         uint64            // windows that the XDP program should reach and does not; the log has the first one's reason
-	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
+// Limits bounds what a process keeps for the others; zero values mean the
+// defaults. Everything is allocated at open.
+type Limits struct {
+	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 1024
+	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
+	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
+
+	// ExpressWindow is the size in bytes of the largest window that is placed in memory of
+	// the kernel, in which the XDP program executes small requests; 0: 64 MiB.
+	ExpressWindow int
 }

@@ -3,6 +3,7 @@ package vmtests
 import (
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -23,8 +24,8 @@ func fences(s *self, win *rma.Win) error {
 			fill(data, s.rank, to, round)
 			one := int64(1)
 			err := all(
-				func() error { return win.Put(rma.Bytes(data), to, rma.At(int64(s.rank*n))) },
-				func() error { return win.Accumulate(rma.Value(&one), to, rma.At(sumAt), rma.Sum) },
+				func() error { return win.Put(buffer.Bytes(data), to, rma.At(int64(s.rank*n))) },
+				func() error { return win.Accumulate(buffer.Value(&one), to, rma.At(sumAt), rma.Sum) },
 			)
 			if err != nil {
 				return err
@@ -44,7 +45,7 @@ func fences(s *self, win *rma.Win) error {
 		}
 		next := (s.rank + 1) % s.size
 		if err := all(
-			func() error { return win.Get(rma.Bytes(got), next, rma.At(int64(s.rank*n))) },
+			func() error { return win.Get(buffer.Bytes(got), next, rma.At(int64(s.rank*n))) },
 			func() error { return win.Fence(s.ctx, rma.ModeNoPut) },
 		); err != nil {
 			return err
@@ -68,10 +69,10 @@ func postStart(s *self, win *rma.Win) error {
 		old, one := int64(-1), int64(1)
 		err := all(
 			func() error { return win.Start(s.ctx, after, 0) },
-			func() error { return win.Put(rma.Bytes(data), after[0], rma.At(0)) },
+			func() error { return win.Put(buffer.Bytes(data), after[0], rma.At(0)) },
 			func() error { return win.Post(s.ctx, before, 0) },
 			func() error {
-				return win.FetchAndOp(rma.Value(&one), rma.Value(&old), after[0], rma.At(largest-8), rma.Sum)
+				return win.FetchAndOp(buffer.Value(&one), buffer.Value(&old), after[0], rma.At(largest-8), rma.Sum)
 			},
 			func() error { return win.Complete(s.ctx) },
 			func() error { return win.Wait(s.ctx) },
@@ -104,15 +105,15 @@ func requests(s *self, win *rma.Win) error {
 		return err
 	}
 	got, want := make([]byte, parts*n), make([]byte, n)
-	pending := make([]*rma.Request, parts)
+	pending := make([]*comm.Request, parts)
 	for i := range parts {
 		var err error
-		if pending[i], err = win.Rget(rma.Bytes(got[i*n:(i+1)*n]), target, rma.At(int64(i*n))); err != nil {
+		if pending[i], err = win.Rget(buffer.Bytes(got[i*n:(i+1)*n]), target, rma.At(int64(i*n))); err != nil {
 			return err
 		}
 	}
 	for range parts {
-		i, err := rma.WaitAny(s.ctx, pending...)
+		i, err := comm.WaitAny(s.ctx, pending...)
 		if err != nil {
 			return err
 		}

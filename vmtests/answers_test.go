@@ -26,13 +26,13 @@ func asking(s *self) error {
 		return err
 	}
 	if s.rank == 0 {
-		before, _ := s.node.Stats()
+		before := s.node.Stats()
 		for n := range int64(times) {
 			if err := addTwo(s, win, 1, n); err != nil {
 				return err
 			}
 		}
-		after, _ := s.node.Stats()
+		after := s.node.Stats()
 		executed := after.Executed - before.Executed
 		if err := check(executed >= times/2 && after.AnswersLost == 0, "of %d requests the program executed %d, and its answers got lost %d times",
 			times, executed, after.AnswersLost); err != nil {
@@ -82,9 +82,9 @@ func TestContainersNeedNoProgramAtTheBridge(t *testing.T) {
 			checkNothingLost(j)
 			for _, r := range j.ranks {
 				r.rewind()
-				if c := j.counters(r); c.Mode != "xdp-generic" || c.Engine.Executed == 0 || c.Engine.AnswersLost != 0 {
+				if c := j.counters(r); c.Mode != "xdp-generic" || c.Executed == 0 || c.AnswersLost != 0 {
 					t.Errorf("rank %d used %s, programs executed %d of its requests, and answers got lost %d times",
-						r.n, c.Mode, c.Engine.Executed, c.Engine.AnswersLost)
+						r.n, c.Mode, c.Executed, c.AnswersLost)
 				}
 			}
 		})

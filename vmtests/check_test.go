@@ -16,7 +16,7 @@ func TestCheckingMode(t *testing.T) {
 	checkNothingLost(j)
 	for _, r := range j.ranks {
 		r.rewind()
-		if n := j.counters(r).Engine.Conflicts; n != 0 {
+		if n := j.counters(r).Conflicts; n != 0 {
 			t.Errorf("rank %d found %d conflicts", r.n, n)
 		}
 	}

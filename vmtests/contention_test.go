@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -20,7 +21,7 @@ func contention(s *self) error {
 	}
 	read := func(to int, v []int64) error {
 		return all(
-			func() error { return win.Get(rma.Of(v), to, rma.At(0)) },
+			func() error { return win.Get(buffer.Of(v), to, rma.At(0)) },
 			func() error { return win.Flush(s.ctx, to) },
 		)
 	}
@@ -31,9 +32,9 @@ func contention(s *self) error {
 			func() error { return win.Lock(s.ctx, rma.LockExclusive, to, 0) },
 			func() error { return read(to, v[:]) },
 			func() error { return check(v[0] == v[1], "an exclusive holder saw %d", v) },
-			func() error { v[0]++; return win.Put(rma.Of(v[:1]), to, rma.At(0)) },
+			func() error { v[0]++; return win.Put(buffer.Of(v[:1]), to, rma.At(0)) },
 			func() error { return win.Flush(s.ctx, to) },
-			func() error { v[1]++; return win.Put(rma.Of(v[1:]), to, rma.At(1)) },
+			func() error { v[1]++; return win.Put(buffer.Of(v[1:]), to, rma.At(1)) },
 			func() error { return win.Unlock(s.ctx, to) },
 			func() error { return win.Lock(s.ctx, rma.LockShared, to, 0) },
 			func() error { return read(to, v[:]) },
@@ -76,9 +77,9 @@ func addAtOnce(s *self) error {
 		for to := range s.size {
 			var seen complex128
 			err := all(
-				func() error { return win.Accumulate(rma.Value(&wide), to, rma.At(0), rma.Sum) },
-				func() error { return win.Accumulate(rma.Value(&one), to, rma.At(16), rma.Sum) },
-				func() error { return win.Accumulate(rma.Value(&small), to, rma.At(24), rma.Sum) },
+				func() error { return win.Accumulate(buffer.Value(&wide), to, rma.At(0), rma.Sum) },
+				func() error { return win.Accumulate(buffer.Value(&one), to, rma.At(16), rma.Sum) },
+				func() error { return win.Accumulate(buffer.Value(&small), to, rma.At(24), rma.Sum) },
 				func() error { seen, err = rma.Fetch(s.ctx, win, rma.Sum, wide, to, rma.At(32)); return err },
 				func() error { return check(imag(seen) == 2*real(seen), "half of an addition: %v", seen) },
 			)

@@ -3,6 +3,7 @@ package vmtests
 import (
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -47,12 +48,12 @@ func datatypes(s *self, win *rma.Win) error {
 		few := make([]int64, len(at))
 		err := all(
 			func() error { return win.Lock(s.ctx, rma.LockShared, to, 0) },
-			func() error { return win.Put(rma.OfStructs(matrix), to, place.As(n, column)) },
+			func() error { return win.Put(buffer.OfStructs(matrix), to, place.As(n, column)) },
 			func() error { return win.Flush(s.ctx, to) },
-			func() error { return win.Get(rma.Typed(back, n, column), to, place.As(n*n, datatype.Int64)) },
-			func() error { return win.Get(rma.Of(few), to, place.As(1, scattered)) },
+			func() error { return win.Get(buffer.Typed(back, n, column), to, place.As(n*n, datatype.Int64)) },
+			func() error { return win.Get(buffer.Of(few), to, place.As(1, scattered)) },
 			func() error { return win.Flush(s.ctx, to) },
-			func() error { return win.Accumulate(rma.Of(ones), to, place.As(1, inside), rma.Sum) },
+			func() error { return win.Accumulate(buffer.Of(ones), to, place.As(1, inside), rma.Sum) },
 			func() error { return win.Unlock(s.ctx, to) },
 		)
 		if err != nil {
@@ -75,7 +76,7 @@ func datatypes(s *self, win *rma.Win) error {
 	}
 	err := all(
 		func() error { return win.Lock(s.ctx, rma.LockShared, 0, 0) },
-		func() error { return win.Accumulate(rma.Of(pairs), 0, rma.At(half), rma.MaxLoc) },
+		func() error { return win.Accumulate(buffer.Of(pairs), 0, rma.At(half), rma.MaxLoc) },
 		func() error { return win.Unlock(s.ctx, 0) },
 		func() error { return s.world.Barrier(s.ctx) },
 	)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -23,7 +24,7 @@ func dynamic(s *self, _ *rma.Win) error {
 	if err := win.Attach(head); err != nil {
 		return err
 	}
-	address := binary.LittleEndian.AppendUint64(nil, uint64(rma.Address(rma.Bytes(head))))
+	address := binary.LittleEndian.AppendUint64(nil, uint64(rma.Address(buffer.Bytes(head))))
 	addresses, err := s.world.AllgatherBytes(s.ctx, address)
 	if err != nil {
 		return err
@@ -33,13 +34,13 @@ func dynamic(s *self, _ *rma.Win) error {
 		mem := make([]byte, 24)
 		node := rma.Slice[int64](mem)
 		node[2] = int64(s.rank*nodes + i)
-		place := []int64{int64(s.rank), rma.Address(rma.Of(node))}
+		place := []int64{int64(s.rank), rma.Address(buffer.Of(node))}
 		err := all(
 			func() error { return win.Lock(s.ctx, rma.LockExclusive, 0, 0) },
-			func() error { return win.Get(rma.Of(node[:2]), 0, headAt) },
+			func() error { return win.Get(buffer.Of(node[:2]), 0, headAt) },
 			func() error { return win.Flush(s.ctx, 0) },
 			func() error { return win.Attach(mem) },
-			func() error { return win.Put(rma.Of(place), 0, headAt) },
+			func() error { return win.Put(buffer.Of(place), 0, headAt) },
 			func() error { return win.Unlock(s.ctx, 0) },
 		)
 		if err != nil {
@@ -52,7 +53,7 @@ func dynamic(s *self, _ *rma.Win) error {
 	seen := map[int64]bool{}
 	node := make([]int64, 3)
 	get := func(n int, rank int, at rma.Location) error {
-		if err := win.Get(rma.Of(node[:n]), rank, at); err != nil {
+		if err := win.Get(buffer.Of(node[:n]), rank, at); err != nil {
 			return err
 		}
 		return win.Flush(s.ctx, rank)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -78,10 +79,10 @@ func putAndGet(s *self, win *rma.Win) error {
 			clear(got[:n])
 			err := all(
 				func() error { return win.Lock(s.ctx, rma.LockShared, to, 0) },
-				func() error { return win.Put(rma.Bytes(data[:n]), to, at) },
+				func() error { return win.Put(buffer.Bytes(data[:n]), to, at) },
 				func() error { fill(want[:n], s.rank, to, n); clear(data[:n]); return nil }, // it is ours again
 				func() error { return win.Flush(s.ctx, to) },
-				func() error { return win.Get(rma.Bytes(got[:n]), to, at) },
+				func() error { return win.Get(buffer.Bytes(got[:n]), to, at) },
 				func() error { return win.Unlock(s.ctx, to) },
 			)
 			if err != nil {
@@ -135,7 +136,7 @@ func accumulate(s *self, win *rma.Win) error {
 		}
 		targets, origins := s.partners(8 * n)
 		for _, to := range targets {
-			if err := win.Accumulate(rma.Of(values), to, rma.At(0), rma.Sum); err != nil {
+			if err := win.Accumulate(buffer.Of(values), to, rma.At(0), rma.Sum); err != nil {
 				return err
 			}
 		}
@@ -177,7 +178,7 @@ func getAccumulate(s *self, win *rma.Win) error {
 				return err
 			}
 			for round := range int32(3) {
-				if err := win.GetAccumulate(rma.Of(values), rma.Of(old), to, at, rma.Sum); err != nil {
+				if err := win.GetAccumulate(buffer.Of(values), buffer.Of(old), to, at, rma.Sum); err != nil {
 					return err
 				}
 				if err := win.Flush(s.ctx, to); err != nil {
@@ -190,7 +191,7 @@ func getAccumulate(s *self, win *rma.Win) error {
 				}
 			}
 			clear(values)
-			if err := win.Accumulate(rma.Of(values), to, at, rma.Replace); err != nil {
+			if err := win.Accumulate(buffer.Of(values), to, at, rma.Replace); err != nil {
 				return err
 			}
 			for i := range values {
@@ -216,9 +217,9 @@ func atomics(s *self, win *rma.Win) error {
 		to := (s.rank + i) % s.size
 		for range tickets {
 			err := all(
-				func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), to, rma.At(0), rma.Sum) },
+				func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(old), to, rma.At(0), rma.Sum) },
 				func() error { return win.Flush(s.ctx, to) },
-				func() error { return win.Accumulate(rma.Of(one), to, rma.At(marks+8*old[0]), rma.Sum) },
+				func() error { return win.Accumulate(buffer.Of(one), to, rma.At(marks+8*old[0]), rma.Sum) },
 			)
 			if err != nil {
 				return err
@@ -230,7 +231,7 @@ func atomics(s *self, win *rma.Win) error {
 				next := []int64{seen + 1}
 				err := all(
 					func() error {
-						return win.CompareAndSwap(rma.Of(next), rma.Value(&seen), rma.Of(old), to, rma.At(swapped))
+						return win.CompareAndSwap(buffer.Of(next), buffer.Value(&seen), buffer.Of(old), to, rma.At(swapped))
 					},
 					func() error { return win.Flush(s.ctx, to) },
 				)
@@ -267,7 +268,7 @@ func locks(s *self, win *rma.Win) error {
 		words := []int64{0, 0}
 		err := all(
 			func() error { return win.Lock(s.ctx, rma.LockExclusive, to, 0) },
-			func() error { return win.Get(rma.Of(words), to, rma.At(largest/2-8)) },
+			func() error { return win.Get(buffer.Of(words), to, rma.At(largest/2-8)) },
 			func() error { return win.Flush(s.ctx, to) },
 			func() error {
 				if words[0] != words[1] {
@@ -275,9 +276,9 @@ func locks(s *self, win *rma.Win) error {
 				}
 				words[0]++
 				words[1]++
-				return win.Put(rma.Of(words[:1]), to, rma.At(largest/2-8))
+				return win.Put(buffer.Of(words[:1]), to, rma.At(largest/2-8))
 			},
-			func() error { return win.Put(rma.Of(words[1:]), to, rma.At(largest/2)) },
+			func() error { return win.Put(buffer.Of(words[1:]), to, rma.At(largest/2)) },
 			func() error { return win.Unlock(s.ctx, to) },
 		)
 		if err != nil {
@@ -306,7 +307,7 @@ func lockAll(s *self, win *rma.Win) error {
 	}
 	for i := range values {
 		for to := range s.size {
-			if err := win.Put(rma.Of(values[i:i+1]), to, rma.At(int64(s.rank*largest+8*i))); err != nil {
+			if err := win.Put(buffer.Of(values[i:i+1]), to, rma.At(int64(s.rank*largest+8*i))); err != nil {
 				return err
 			}
 		}

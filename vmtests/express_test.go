@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -39,7 +40,7 @@ func acceptAnswers(t *testing.T, lab *netlab.Lab, transports ...string) *netlab.
 
 // inProgram returns how many requests this rank's XDP program has executed.
 func (s *self) inProgram() uint64 {
-	_, device := s.node.Stats()
+	device := s.node.Stats().Device
 	return device.Filter["express_executed"]
 }
 
@@ -58,7 +59,7 @@ func (s *self) awaitReach(win *rma.Win, targets ...int) error {
 					atomic.StoreInt64(reached, 1)
 				}
 			} else {
-				err := s.locked(win, rma.LockShared, to, func() error { return win.Get(rma.Value(&seen), to, rma.At(int64(last))) })
+				err := s.locked(win, rma.LockShared, to, func() error { return win.Get(buffer.Value(&seen), to, rma.At(int64(last))) })
 				if err != nil {
 					return err
 				}
@@ -139,8 +140,8 @@ func exclusive(s *self) error {
 func addTwo(s *self, win *rma.Win, to int, want int64) error {
 	one, a, b := int64(1), int64(0), int64(0)
 	err := s.locked(win, rma.LockExclusive, to,
-		func() error { return win.FetchAndOp(rma.Value(&one), rma.Value(&a), to, rma.At(0), rma.Sum) },
-		func() error { return win.FetchAndOp(rma.Value(&one), rma.Value(&b), to, rma.At(1), rma.Sum) },
+		func() error { return win.FetchAndOp(buffer.Value(&one), buffer.Value(&a), to, rma.At(0), rma.Sum) },
+		func() error { return win.FetchAndOp(buffer.Value(&one), buffer.Value(&b), to, rma.At(1), rma.Sum) },
 	)
 	return errors.Join(err, check(a == b && (want < 0 || a == want), "fetched %d and %d, want %d", a, b, want))
 }
@@ -149,12 +150,12 @@ func addTwo(s *self, win *rma.Win, to int, want int64) error {
 func addSlowly(s *self, win *rma.Win, to int) error {
 	var v [2]int64
 	return s.locked(win, rma.LockExclusive, to,
-		func() error { return win.Get(rma.Of(v[:]), to, rma.At(0)) },
+		func() error { return win.Get(buffer.Of(v[:]), to, rma.At(0)) },
 		func() error { return win.Flush(s.ctx, to) },
 		func() error { return check(v[0] == v[1], "an exclusive holder got %d", v) },
-		func() error { v[0]++; v[1]++; return win.Put(rma.Of(v[:1]), to, rma.At(0)) },
+		func() error { v[0]++; v[1]++; return win.Put(buffer.Of(v[:1]), to, rma.At(0)) },
 		func() error { return win.Flush(s.ctx, to) },
-		func() error { return win.Put(rma.Of(v[1:]), to, rma.At(1)) },
+		func() error { return win.Put(buffer.Of(v[1:]), to, rma.At(1)) },
 	)
 }
 
@@ -191,7 +192,7 @@ func unanswered(s *self) error {
 				return err
 			}
 		}
-		protocol, _ := s.node.Stats()
+		protocol := s.node.Stats()
 		left = protocol.AnswersLost
 		time.Sleep(time.Millisecond)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -87,7 +88,7 @@ func untilKilled(s *self, win, locked *rma.Win) error {
 	data := make([]byte, 20000)
 	for {
 		for to := range s.size {
-			if err := win.Put(rma.Bytes(data), to, rma.At(0)); err != nil {
+			if err := win.Put(buffer.Bytes(data), to, rma.At(0)); err != nil {
 				return err
 			}
 		}
@@ -102,7 +103,7 @@ func inheritLock(s *self, locked *rma.Win) error {
 	one, old := []int64{1}, []int64{0}
 	return all(
 		func() error { return locked.Lock(s.ctx, rma.LockExclusive, 0, 0) },
-		func() error { return locked.FetchAndOp(rma.Of(one), rma.Of(old), 0, rma.At(0), rma.Sum) },
+		func() error { return locked.FetchAndOp(buffer.Of(one), buffer.Of(old), 0, rma.At(0), rma.Sum) },
 		func() error { return locked.Unlock(s.ctx, 0) },
 	)
 }
@@ -110,7 +111,7 @@ func inheritLock(s *self, locked *rma.Win) error {
 func putUntilFailed(s *self, win *rma.Win) error {
 	data := make([]byte, 3000)
 	for {
-		err := win.Put(rma.Bytes(data), victim, rma.At(0))
+		err := win.Put(buffer.Bytes(data), victim, rma.At(0))
 		if err == nil {
 			err = win.Flush(s.ctx, victim)
 		}
@@ -144,7 +145,7 @@ func afterwards(s *self, win, locked *rma.Win) error {
 	for to := range victim {
 		err := all(
 			func() error { return locked.Lock(s.ctx, rma.LockExclusive, to, 0) },
-			func() error { return locked.FetchAndOp(rma.Of(one), rma.Of(old), to, rma.At(0), rma.Sum) },
+			func() error { return locked.FetchAndOp(buffer.Of(one), buffer.Of(old), to, rma.At(0), rma.Sum) },
 			func() error { return locked.Unlock(s.ctx, to) },
 		)
 		if err != nil {
@@ -251,7 +252,7 @@ func stranger(s *self) error {
 	data := make([]byte, 1000)
 	err = all(
 		func() error { return win.LockAll(s.ctx, 0) },
-		func() error { return win.Put(rma.Bytes(data), 1-s.rank, rma.At(0)) },
+		func() error { return win.Put(buffer.Bytes(data), 1-s.rank, rma.At(0)) },
 		func() error { return win.Flush(s.ctx, 1-s.rank) },
 		func() error { return s.world.Barrier(s.ctx) },
 	)
@@ -263,7 +264,7 @@ func stranger(s *self) error {
 		return err
 	}
 	for range 3 {
-		err := win.Put(rma.Bytes(data), 1, rma.At(0))
+		err := win.Put(buffer.Bytes(data), 1, rma.At(0))
 		if err == nil {
 			err = win.Flush(s.ctx, 1)
 		}
@@ -311,8 +312,8 @@ func TestRestartedRank(t *testing.T) {
 				}
 				j.ranks[1].tell("leave")
 				j.finish()
-				if c := j.counters(j.ranks[1]); c.Engine.Bundles != 0 && how == "is silent" {
-					t.Errorf("the new process took in %d bundles that were meant for the old one", c.Engine.Bundles)
+				if c := j.counters(j.ranks[1]); c.Bundles != 0 && how == "is silent" {
+					t.Errorf("the new process took in %d bundles that were meant for the old one", c.Bundles)
 				}
 			})
 		}

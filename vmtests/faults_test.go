@@ -16,6 +16,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // rates says how many of 1000 frames suffer which fault.
@@ -127,22 +128,22 @@ func TestFaults(t *testing.T) {
 				r.tell("stop")
 			}
 			j.finish()
-			var total counters
+			total := counters{Stats: stats.Stats{Faults: map[string]uint64{}}}
 			for _, r := range j.ranks {
 				c := j.counters(r)
-				total.Engine.Resent += c.Engine.Resent
-				total.Engine.Duplicates += c.Engine.Duplicates
-				total.Engine.Faults[wire.BadChecksum] += c.Engine.Faults[wire.BadChecksum]
-				t.Logf("rank %d: %s; resent %d, lost %d, timeouts %d, duplicates %d, faults %v", r.n, r.rounds(), c.Engine.Resent,
-					c.Engine.Lost, c.Engine.Timeouts, c.Engine.Duplicates, c.Engine.Faults)
+				total.Resent += c.Resent
+				total.Duplicates += c.Duplicates
+				total.Faults["checksum"] += c.Faults["checksum"]
+				t.Logf("rank %d: %s; resent %d, lost %d, timeouts %d, duplicates %d, faults %v", r.n, r.rounds(), c.Resent,
+					c.Lost, c.Timeouts, c.Duplicates, c.Faults)
 			}
-			if total.Engine.Resent == 0 {
+			if total.Resent == 0 {
 				t.Error("nothing was sent again")
 			}
-			if tt.rates.duplicate > 0 && total.Engine.Duplicates == 0 {
+			if tt.rates.duplicate > 0 && total.Duplicates == 0 {
 				t.Error("no duplicate was seen")
 			}
-			if tt.rates.corrupt > 0 && tt.transport != "udp" && total.Engine.Faults[wire.BadChecksum] == 0 {
+			if tt.rates.corrupt > 0 && tt.transport != "udp" && total.Faults["checksum"] == 0 {
 				t.Error("no bad checksum was seen")
 			}
 		})

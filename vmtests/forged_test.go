@@ -195,9 +195,9 @@ func checkCounted(t *testing.T, rank int, c counters, sent map[string]uint64) {
 	t.Helper()
 	counted := c.Device.Filter
 	if counted == nil {
-		f := &c.Engine.Faults
-		counted = map[string]uint64{"too_short": f[wire.Short], "bad_magic": f[wire.BadMagic], "bad_version": f[wire.BadVersion],
-			"unknown_kind": f[wire.BadKind]}
+		f := c.Faults
+		counted = map[string]uint64{"too_short": f["short"], "bad_magic": f["magic"], "bad_version": f["version"],
+			"unknown_kind": f["kind"]}
 	} else if counted["hello_limited"] == 0 {
 		t.Errorf("rank %d: the flood of hellos was not limited", rank)
 	}
@@ -207,8 +207,8 @@ func checkCounted(t *testing.T, rank int, c counters, sent map[string]uint64) {
 			t.Errorf("rank %d counted %d of %s, want %d", rank, got, name, want)
 		}
 	}
-	if c.Device.Filter == nil && c.Engine.Handshakes == 0 || c.Engine.Faults[wire.BadChecksum] == 0 {
-		t.Errorf("rank %d refused no handshake or saw no bad checksum: %+v", rank, c.Engine)
+	if c.Device.Filter == nil && c.Handshakes == 0 || c.Faults["checksum"] == 0 {
+		t.Errorf("rank %d refused no handshake or saw no bad checksum: %+v", rank, c.Link)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestForgedHelloBesideTheJob(t *testing.T) {
 			}
 			j.finish()
 			for _, r := range j.ranks {
-				if e := j.counters(r).Engine; e.Refuted+e.Unverified == 0 || e.PeersFailed != 0 {
+				if e := j.counters(r).Link; e.Refuted+e.Unverified == 0 || e.PeersFailed != 0 {
 					t.Errorf("rank %d: %d hellos were refuted and %d had no verdict, and %d peers have failed", r.n, e.Refuted, e.Unverified, e.PeersFailed)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -60,10 +61,10 @@ func worker(s *self, win *rma.Win, w, workers, rounds, bytes int) error {
 			fill(data, s.rank*workers+w, to, round)
 			at := rma.At(int64(8 + (s.rank*workers+w)*bytes))
 			err := all(
-				func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), to, rma.At(0), rma.Sum) },
-				func() error { return win.Put(rma.Bytes(data), to, at) },
+				func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(old), to, rma.At(0), rma.Sum) },
+				func() error { return win.Put(buffer.Bytes(data), to, at) },
 				func() error { return win.Flush(s.ctx, to) },
-				func() error { return win.Get(rma.Bytes(got), to, at) },
+				func() error { return win.Get(buffer.Bytes(got), to, at) },
 				func() error { return win.FlushLocal(s.ctx, to) },
 				func() error { return same(got, data) },
 			)

@@ -18,7 +18,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -196,9 +196,8 @@ func (j *job) await(r *rank, word string) string {
 
 // counters is what a rank prints before it leaves.
 type counters struct {
-	Mode   string
-	Engine engine.Stats
-	Device userspace.Stats
+	Mode string
+	stats.Stats
 }
 
 // counters returns what rank r counted.

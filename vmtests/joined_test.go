@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -28,7 +29,7 @@ func long(s *self) error {
 	data, got := make([]byte, size), make([]byte, size)
 	for round := range rounds {
 		fill(data, s.rank, to, round)
-		if err := win.Put(rma.Bytes(data), to, rma.At(int64(round%2)*size)); err != nil {
+		if err := win.Put(buffer.Bytes(data), to, rma.At(int64(round%2)*size)); err != nil {
 			return err
 		}
 		before, err := count(s, win, to, 2*size)
@@ -41,7 +42,7 @@ func long(s *self) error {
 		if err := win.Flush(s.ctx, to); err != nil {
 			return err
 		}
-		if err := win.Get(rma.Bytes(got), to, rma.At(int64(round%2)*size)); err != nil {
+		if err := win.Get(buffer.Bytes(got), to, rma.At(int64(round%2)*size)); err != nil {
 			return err
 		}
 		if err := win.Flush(s.ctx, to); err != nil {
@@ -67,7 +68,7 @@ func long(s *self) error {
 // count adds one to a counter of a rank, and returns what it was.
 func count(s *self, win *rma.Win, to int, at int64) (before int64, err error) {
 	one := int64(1)
-	if err := win.FetchAndOp(rma.Value(&one), rma.Value(&before), to, rma.At(at), rma.Sum); err != nil {
+	if err := win.FetchAndOp(buffer.Value(&one), buffer.Value(&before), to, rma.At(at), rma.Sum); err != nil {
 		return 0, err
 	}
 	return before, win.FlushLocal(s.ctx, to)
@@ -98,7 +99,7 @@ func TestLongTransfersGoJoined(t *testing.T) {
 			checkNothingLost(j)
 			for _, r := range j.ranks {
 				r.rewind()
-				e := j.counters(r).Engine
+				e := j.counters(r).Link
 				if e.Lost != 0 {
 					t.Errorf("rank %d takes %d bundles for lost", r.n, e.Lost)
 				}

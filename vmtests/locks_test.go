@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -34,7 +35,7 @@ func queue(s *self) error {
 		return err
 	}
 	one, old := []int64{1}, []int64{0}
-	add := func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), 0, rma.At(0), rma.Sum) }
+	add := func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(old), 0, rma.At(0), rma.Sum) }
 	locked := make(chan error, 1)
 	go func() { locked <- win.Lock(s.ctx, rma.LockExclusive, 0, 0) }()
 	waits := false
@@ -129,7 +130,7 @@ func suspended(s *self) error {
 	}
 	fmt.Println("ready")
 	for n := 0; ; n++ {
-		err := win.FetchAndOp(rma.Of(one), rma.Of(old), 1-s.rank, rma.At(0), rma.Sum)
+		err := win.FetchAndOp(buffer.Of(one), buffer.Of(old), 1-s.rank, rma.At(0), rma.Sum)
 		if err == nil {
 			err = win.Flush(s.ctx, 1-s.rank)
 		}

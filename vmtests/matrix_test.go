@@ -10,7 +10,6 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // ground is what ranks stand on: a transport, and how many share a host.
@@ -104,16 +103,16 @@ func checkNothingLost(j *job) {
 		if d := c.Device; d.RxDropped != 0 || d.RxMalformed != 0 || d.TxErrors != 0 {
 			j.t.Errorf("rank %d lost frames: %+v", r.n, d)
 		}
-		for fault, n := range c.Engine.Faults {
+		for fault, n := range c.Faults {
 			if n != 0 {
-				j.t.Errorf("rank %d got %d frames with fault %v", r.n, n, wire.Fault(fault))
+				j.t.Errorf("rank %d got %d frames with fault %v", r.n, n, fault)
 			}
 		}
-		if c.Engine.BadAcks+c.Engine.BadAnswers+c.Engine.OutOfSpan+c.Engine.Refused != 0 {
-			j.t.Errorf("rank %d found fault with its peers: %+v", r.n, c.Engine)
+		if c.BadAcks+c.BadAnswers+c.OutOfSpan+c.Refused != 0 {
+			j.t.Errorf("rank %d found fault with its peers: %+v", r.n, c.Link)
 		}
-		if c.Engine.PeersFailed != 0 {
-			j.t.Errorf("rank %d took %d peers for dead", r.n, c.Engine.PeersFailed)
+		if c.PeersFailed != 0 {
+			j.t.Errorf("rank %d took %d peers for dead", r.n, c.PeersFailed)
 		}
 	}
 }

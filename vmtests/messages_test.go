@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
@@ -77,7 +78,7 @@ func typedMessages(s *self) error {
 	// A rank's part of send is n columns, of recv n entries of each of its rows.
 	column := made(datatype.Resized(made(datatype.Vector(n, 1, columns, datatype.Int64)), 0, 8))
 	block := made(datatype.Resized(made(datatype.Vector(n, n, columns, datatype.Int64)), 0, n*8))
-	if err := s.world.AlltoallBuffer(s.ctx, comm.Typed(mine, columns, column), comm.Typed(transposed, s.size, block)); err != nil {
+	if err := s.world.AlltoallBuffer(s.ctx, buffer.Typed(mine, columns, column), buffer.Typed(transposed, s.size, block)); err != nil {
 		return err
 	}
 	if !slices.Equal(transposed, wanted) {
@@ -92,11 +93,11 @@ func typedMessages(s *self) error {
 	for i := range samples {
 		samples[i] = sample{uint8(s.rank), float64(i)}
 	}
-	r, err := s.world.IrecvBuffer(s.ctx, comm.OfStructs(got), before, 1, nil)
+	r, err := s.world.IrecvBuffer(s.ctx, buffer.OfStructs(got), before, 1, nil)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.world.SendBuffer(s.ctx, comm.OfStructs(samples), next, 1), r.Wait(s.ctx)); err != nil {
+	if err := errors.Join(s.world.SendBuffer(s.ctx, buffer.OfStructs(samples), next, 1), r.Wait(s.ctx)); err != nil {
 		return err
 	}
 	for i := range got {
@@ -104,7 +105,7 @@ func typedMessages(s *self) error {
 			return fmt.Errorf("sample %d of rank %d is %v, want %v", i, before, got[i], want)
 		}
 	}
-	if err := s.world.BcastBuffer(s.ctx, comm.OfStructs(got), s.size-1); err != nil {
+	if err := s.world.BcastBuffer(s.ctx, buffer.OfStructs(got), s.size-1); err != nil {
 		return err
 	}
 	if first := got[0]; int(first.Kind) != (s.size-1+s.size-1)%s.size {

@@ -29,7 +29,7 @@ var programs = map[string]func(*self) error{}
 // runProgram is main of a rank. It returns the exit status.
 func runProgram(name string) int {
 	ctx := context.Background() // the test ends what hangs
-	limits := comm.Limits{}
+	limits := rma.Limits{}
 	limits.DeadAfter, _ = time.ParseDuration(os.Getenv(envDeadAfter))
 	node, err := rma.Join(ctx, rma.Config{Limits: limits})
 	if err != nil {
@@ -46,7 +46,7 @@ func runProgram(name string) int {
 	}
 	err = program(s)
 	c := counters{Mode: node.Mode()}
-	c.Engine, c.Device = node.Stats()
+	c.Stats = node.Stats()
 	text, _ := json.Marshal(c)
 	fmt.Println("counters", string(text))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -43,7 +44,7 @@ func passive(s *self) error {
 		for range passiveOps {
 			err := all(
 				func() error { return win.Lock(s.ctx, rma.LockShared, 0, 0) },
-				func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), 0, rma.At(0), rma.Sum) },
+				func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(old), 0, rma.At(0), rma.Sum) },
 				func() error { return win.Unlock(s.ctx, 0) },
 			)
 			if err != nil {
@@ -135,7 +136,7 @@ func allToAll(s *self) error {
 		for i := range s.size {
 			to := (s.rank + i) % s.size
 			fill(data, s.rank, to, round)
-			if err := win.Put(rma.Bytes(data), to, rma.At(int64(s.rank*bytes))); err != nil {
+			if err := win.Put(buffer.Bytes(data), to, rma.At(int64(s.rank*bytes))); err != nil {
 				return err
 			}
 		}

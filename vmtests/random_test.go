@@ -88,7 +88,7 @@ func runOff(t *testing.T, lab *netlab.Lab, s spec) *job {
 	j := runSeeds(t, lab, s, testenv.Seeds(12, 3))
 	for _, r := range j.ranks {
 		r.rewind()
-		if n := j.counters(r).Engine.Exchanges; n != 0 {
+		if n := j.counters(r).Exchanges; n != 0 {
 			t.Errorf("rank %d sent %d requests to XDP programs", r.n, n)
 		}
 	}
@@ -187,7 +187,7 @@ func TestRandomProgramsOverFaults(t *testing.T) {
 		j := runRandom(t, lab, spec{transports: []string{"xdp-native"}, env: []string{"XDPRMA_CHECK=1"}})
 		for _, r := range j.ranks {
 			r.rewind()
-			if n := j.counters(r).Engine.Conflicts; n != 0 {
+			if n := j.counters(r).Conflicts; n != 0 {
 				t.Errorf("rank %d found %d conflicts", r.n, n)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -75,8 +76,8 @@ func served(s *self) error {
 	for n := range int64(epochs) {
 		n++
 		err := s.locked(guarded, rma.LockExclusive, victim,
-			func() error { return guarded.Put(rma.Value(&n), victim, own) },
-			func() error { return guarded.Accumulate(rma.Value(&one), victim, rma.At(0), rma.Sum) },
+			func() error { return guarded.Put(buffer.Value(&n), victim, own) },
+			func() error { return guarded.Accumulate(buffer.Value(&one), victim, rma.At(0), rma.Sum) },
 		)
 		if err != nil {
 			if s.bundles() == before {
@@ -101,7 +102,7 @@ const bundled = "bundled"
 
 // bundles returns how many ordinary bundles this rank has sent.
 func (s *self) bundles() uint64 {
-	protocol, _ := s.node.Stats()
+	protocol := s.node.Stats()
 	return protocol.Sent
 }
 
@@ -111,7 +112,7 @@ const epochs = 20
 // putLong makes a put that the program does not execute.
 func putLong(s *self, win *rma.Win) error {
 	return s.locked(win, rma.LockShared, victim, func() error {
-		return win.Put(rma.Bytes(make([]byte, beyond)), victim, rma.At(beyond/8-1))
+		return win.Put(buffer.Bytes(make([]byte, beyond)), victim, rma.At(beyond/8-1))
 	})
 }
 
@@ -121,13 +122,13 @@ func servedRound(s *self, win *rma.Win, round int64) error {
 	old, got := int64(0), int64(0)
 	flush := func() error { return win.Flush(s.ctx, victim) }
 	return all(
-		func() error { return win.Get(rma.Value(&got), victim, own) }, flush,
+		func() error { return win.Get(buffer.Value(&got), victim, own) }, flush,
 		func() error { return check(got == round, "got %d", got) },
 		func() error {
-			return win.CompareAndSwap(rma.Value(&round), rma.Value(&next), rma.Value(&old), victim, own)
+			return win.CompareAndSwap(buffer.Value(&round), buffer.Value(&next), buffer.Value(&old), victim, own)
 		}, flush,
 		func() error { return check(old == round, "swapped %d", old) },
-		func() error { return win.Put(rma.Value(&next), victim, own) }, flush,
+		func() error { return win.Put(buffer.Value(&next), victim, own) }, flush,
 		func() error {
 			seen, err := rma.Fetch(s.ctx, win, rma.Sum, int64(1), victim, rma.At(0))
 			return errors.Join(err, check(seen >= round, "fetched %d", seen))
@@ -236,8 +237,8 @@ func servedWhileStopped(t *testing.T, transport string) bool {
 	}
 	j.finish()
 	for _, r := range origins[:len(origins)-1] {
-		if c := j.counters(r); c.Engine.PeersFailed != 0 || c.Engine.AnswersLost != 0 {
-			t.Errorf("rank %d gave up on peers: %+v", r.n, c.Engine)
+		if c := j.counters(r); c.PeersFailed != 0 || c.AnswersLost != 0 {
+			t.Errorf("rank %d gave up on peers: %+v", r.n, c.Link)
 		}
 	}
 	return true

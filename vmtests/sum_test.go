@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -69,10 +70,10 @@ func sumRound(s *self, win *rma.Win, round int) error {
 		fill(data, s.rank, to, round)
 		copy(want, data)
 		err := all(
-			func() error { return win.FetchAndOp(rma.Of(one), rma.Of(old), to, rma.At(0), rma.Sum) },
-			func() error { return win.Put(rma.Bytes(data), to, at) },
+			func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(old), to, rma.At(0), rma.Sum) },
+			func() error { return win.Put(buffer.Bytes(data), to, at) },
 			func() error { return win.Flush(s.ctx, to) },
-			func() error { return win.Get(rma.Bytes(got), to, at) },
+			func() error { return win.Get(buffer.Bytes(got), to, at) },
 			func() error { return win.Flush(s.ctx, to) },
 			func() error { return same(got, want) },
 		)

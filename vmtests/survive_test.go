@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -82,7 +83,7 @@ func countTogether(ctx context.Context, c *comm.Comm) (int64, error) {
 	}
 	for {
 		err := all(
-			func() error { return win.FetchAndOp(rma.Of(one), rma.Of(next), 0, rma.At(0), rma.Sum) },
+			func() error { return win.FetchAndOp(buffer.Of(one), buffer.Of(next), 0, rma.At(0), rma.Sum) },
 			func() error { return win.Flush(ctx, 0) },
 		)
 		if err != nil {
@@ -96,7 +97,7 @@ func countTogether(ctx context.Context, c *comm.Comm) (int64, error) {
 			sum[0] += n
 		}
 		err = all(
-			func() error { return win.Accumulate(rma.Of(sum), 0, rma.At(1), rma.Sum) },
+			func() error { return win.Accumulate(buffer.Of(sum), 0, rma.At(1), rma.Sum) },
 			func() error { return win.Flush(ctx, 0) },
 		)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -42,7 +43,7 @@ func gets(s *self) error {
 			return err
 		}
 		err := all(
-			func() error { return win.Get(rma.Bytes(result), 1, rma.At(0)) },
+			func() error { return win.Get(buffer.Bytes(result), 1, rma.At(0)) },
 			func() error { return win.Flush(s.ctx, 1) },
 		)
 		fmt.Println("got", err)

@@ -48,16 +48,19 @@ func perfRankCommand() *cli.Command {
 				defer stop()
 			}
 			out := json.NewEncoder(os.Stdout)
-			return perfRank(ctx, place, &plan, func(s *perf.Sample) error { return out.Encode(s) })
+			return perfRank(ctx, &plan, func(s *perf.Sample) error { return out.Encode(s) })
 		},
 	}
 }
 
 // perfRank joins the job and measures.
-func perfRank(ctx context.Context, place bootstrap.Config, plan *perf.Plan, emit func(*perf.Sample) error) error {
+func perfRank(ctx context.Context, plan *perf.Plan, emit func(*perf.Sample) error) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	place.Frames = true // what is measured is the network, also on the loopback interface
-	node, err := rma.Join(ctx, rma.Config{Place: &place, Logger: log})
+	// Accesses go by the network, which is measured, also on the loopback interface.
+	if err := os.Setenv(bootstrap.EnvFrames, "1"); err != nil {
+		return err
+	}
+	node, err := rma.Join(ctx, rma.Config{Logger: log})
 	if err != nil {
 		return err
 	}

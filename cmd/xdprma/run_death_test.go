@@ -21,7 +21,7 @@ const envMourner = "XDPRMA_TEST_MOURNER"
 // mourn is a rank: rank 1 sends a message and dies, and rank 0 waits for another one.
 func mourn() error {
 	ctx := context.Background()
-	node, err := rma.Join(ctx, rma.Config{Limits: comm.Limits{DeadAfter: time.Hour}})
+	node, err := rma.Join(ctx, rma.Config{Limits: rma.Limits{DeadAfter: time.Hour}})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,8 @@ func ranks(t *testing.T, size int, by way, f func(ctx context.Context, node *rma
 		go func() {
 			place := places[rank]
 			place.Frames = !by.memory
-			c := rma.Config{Place: &place, Check: by.check, OnConflict: func(c rma.Conflict) { t.Error(c.Err()) }}
+			c := testjob.Config(&place)
+			c.Check, c.OnConflict = by.check, func(c rma.Conflict) { t.Error(c.Err()) }
 			node, err := rma.Join(ctx, c)
 			if err == nil {
 				err = f(ctx, node)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -26,8 +27,8 @@ func newField(ctx context.Context, c *comm.Comm, cells []float64) *field {
 
 // getBoundary reads the neighbours' outer cells.
 func (f *field) getBoundary() {
-	check(f.win.Get(rma.Value(&f.cells[leftCopy]), f.left, rma.At(last)))
-	check(f.win.Get(rma.Value(&f.cells[rightCopy]), f.right, rma.At(first)))
+	check(f.win.Get(buffer.Value(&f.cells[leftCopy]), f.left, rma.At(last)))
+	check(f.win.Get(buffer.Value(&f.cells[rightCopy]), f.right, rma.At(first)))
 }
 
 // mix updates the inner cells from their neighbours and from the other field.

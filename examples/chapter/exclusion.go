@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -20,7 +21,7 @@ type cell struct {
 
 // load reads atomically.
 func (c cell) load() (value int64) {
-	check(c.win.GetAccumulate(rma.Buffer{}, rma.Value(&value), c.rank, c.at, rma.NoOp))
+	check(c.win.GetAccumulate(buffer.Buffer{}, buffer.Value(&value), c.rank, c.at, rma.NoOp))
 	check(c.win.Flush(c.ctx, c.rank))
 	return value
 }
@@ -30,13 +31,13 @@ func (c cell) store(value int64) { c.combine(value, rma.Replace) }
 
 // combine updates atomically.
 func (c cell) combine(value int64, op rma.Op) {
-	check(c.win.Accumulate(rma.Value(&value), c.rank, c.at, op))
+	check(c.win.Accumulate(buffer.Value(&value), c.rank, c.at, op))
 	check(c.win.Flush(c.ctx, c.rank))
 }
 
 // swap replaces old by value, if old is there, and returns what was there.
 func (c cell) swap(value, old int64) (found int64) {
-	check(c.win.CompareAndSwap(rma.Value(&value), rma.Value(&old), rma.Value(&found), c.rank, c.at))
+	check(c.win.CompareAndSwap(buffer.Value(&value), buffer.Value(&old), buffer.Value(&found), c.rank, c.at))
 	check(c.win.Flush(c.ctx, c.rank))
 	return found
 }
@@ -45,10 +46,10 @@ func (c cell) swap(value, old int64) (found int64) {
 // at a time does it.
 func (c cell) increment() {
 	value := int64(0)
-	check(c.win.Get(rma.Value(&value), c.rank, c.at))
+	check(c.win.Get(buffer.Value(&value), c.rank, c.at))
 	check(c.win.Flush(c.ctx, c.rank))
 	value++
-	check(c.win.Put(rma.Value(&value), c.rank, c.at))
+	check(c.win.Put(buffer.Value(&value), c.rank, c.at))
 	check(c.win.Flush(c.ctx, c.rank))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
@@ -66,7 +67,7 @@ func gatherByDatatype(ctx context.Context, c *comm.Comm) {
 	check(win.Fence(ctx, 0))
 	for r := range c.Size() {
 		origin, target := scattered(here[r]), scattered(there[r])
-		check(win.Get(rma.Typed(a, 1, origin), r, rma.At(0).As(1, target)))
+		check(win.Get(buffer.Typed(a, 1, origin), r, rma.At(0).As(1, target)))
 		check(origin.Free()) // calls in progress keep what they need
 		check(target.Free())
 	}
@@ -87,7 +88,7 @@ func gatherByElement(ctx context.Context, c *comm.Comm) {
 
 	check(win.Fence(ctx, 0))
 	for i, g := range indices {
-		check(win.Get(rma.Value(&a[i]), g/blockLen, rma.At(int64(g%blockLen))))
+		check(win.Get(buffer.Value(&a[i]), g/blockLen, rma.At(int64(g%blockLen))))
 	}
 	check(win.Fence(ctx, 0))
 
@@ -114,7 +115,7 @@ func sumByIndex(ctx context.Context, c *comm.Comm) {
 
 	check(win.Fence(ctx, 0))
 	for i, g := range indices {
-		check(win.Accumulate(rma.Value(&a[i]), g/blockLen, rma.At(int64(g%blockLen)), rma.Sum))
+		check(win.Accumulate(buffer.Value(&a[i]), g/blockLen, rma.At(int64(g%blockLen)), rma.Sum))
 	}
 	check(win.Fence(ctx, 0))
 
@@ -132,7 +133,7 @@ func sumByIndex(ctx context.Context, c *comm.Comm) {
 	check(win.Fence(ctx, rma.ModeNoPrecede))
 	for r := range c.Size() {
 		origin, target := scattered(here[r]), scattered(there[r])
-		check(win.Accumulate(rma.Typed(a, 1, origin), r, rma.At(0).As(1, target), rma.Sum))
+		check(win.Accumulate(buffer.Typed(a, 1, origin), r, rma.At(0).As(1, target), rma.Sum))
 	}
 	check(win.Fence(ctx, rma.ModeNoSucceed))
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -38,7 +39,7 @@ func (l *list) newElement(v int64) place {
 	e := &element{nextDisp: nowhere.disp, nextRank: nowhere.rank, value: v}
 	check(l.win.Attach(rma.BytesOf(e[:])))
 	l.own = append(l.own, e)
-	return place{disp: rma.Address(rma.Of(e[:])), rank: int64(l.rank)}
+	return place{disp: rma.Address(buffer.Of(e[:])), rank: int64(l.rank)}
 }
 
 // link makes next follow tail if nothing does, and returns what follows tail.
@@ -46,15 +47,15 @@ func (l *list) newElement(v int64) place {
 // it, and others wait for it.
 func (l *list) link(tail, next place) (follows place) {
 	to := int(tail.rank)
-	check(l.win.CompareAndSwap(rma.Value(&next.rank), rma.Value(&nowhere.rank), rma.Value(&follows.rank), to, tail.at(nextRank)))
+	check(l.win.CompareAndSwap(buffer.Value(&next.rank), buffer.Value(&nowhere.rank), buffer.Value(&follows.rank), to, tail.at(nextRank)))
 	check(l.win.Flush(l.ctx, to))
 	if follows.rank == nowhere.rank {
-		check(l.win.Accumulate(rma.Value(&next.disp), to, tail.at(nextDisp), rma.Replace))
+		check(l.win.Accumulate(buffer.Value(&next.disp), to, tail.at(nextDisp), rma.Replace))
 		check(l.win.Flush(l.ctx, to))
 		return next
 	}
 	for follows.disp == nowhere.disp {
-		check(l.win.GetAccumulate(rma.Buffer{}, rma.Value(&follows.disp), to, tail.at(nextDisp), rma.NoOp))
+		check(l.win.GetAccumulate(buffer.Buffer{}, buffer.Value(&follows.disp), to, tail.at(nextDisp), rma.NoOp))
 		check(l.win.Flush(l.ctx, to))
 	}
 	return follows
@@ -97,7 +98,7 @@ func linkedList(ctx context.Context, c *comm.Comm) {
 	count := 0
 	for p := head; p != nowhere; count++ {
 		var e element
-		check(win.Get(rma.Of(e[:]), int(p.rank), p.at(0)))
+		check(win.Get(buffer.Of(e[:]), int(p.rank), p.at(0)))
 		check(win.Flush(ctx, int(p.rank)))
 		if v := e[value]; p == head {
 			equal(v, -1)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -23,16 +24,16 @@ func pipeline(ctx context.Context, c *comm.Comm) {
 	check(c.Barrier(ctx))
 
 	var data [buffers][chunkLen]float64
-	var puts [buffers]*rma.Request
+	var puts [buffers]*comm.Request
 	target := (c.Rank() + 1) % c.Size()
 	check(win.LockAll(ctx, 0))
 	for i := range chunks {
 		j := i
 		if i >= buffers {
-			j, err = rma.WaitAny(ctx, puts[:]...)
+			j, err = comm.WaitAny(ctx, puts[:]...)
 			check(err)
 		}
-		chunk, at := rma.Of(data[j][:]), rma.At(int64(i*chunkLen))
+		chunk, at := buffer.Of(data[j][:]), rma.At(int64(i*chunkLen))
 		get, err := win.Rget(chunk, target, at)
 		check(err)
 		check(get.Wait(ctx))
@@ -42,7 +43,7 @@ func pipeline(ctx context.Context, c *comm.Comm) {
 		puts[j], err = win.Rput(chunk, target, at)
 		check(err)
 	}
-	check(rma.WaitAll(ctx, puts[:]...))
+	check(comm.WaitAll(ctx, puts[:]...))
 	check(win.UnlockAll(ctx))
 
 	check(c.Barrier(ctx))

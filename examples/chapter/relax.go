@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -99,14 +100,14 @@ func (l *line) converged(ctx context.Context) bool {
 
 // putBoundary writes this rank's outer cells to the copies at its neighbours.
 func (l *line) putBoundary() {
-	check(l.win.Put(rma.Value(&l.cells[first]), l.left, rma.At(rightCopy)))
-	check(l.win.Put(rma.Value(&l.cells[last]), l.right, rma.At(leftCopy)))
+	check(l.win.Put(buffer.Value(&l.cells[first]), l.left, rma.At(rightCopy)))
+	check(l.win.Put(buffer.Value(&l.cells[last]), l.right, rma.At(leftCopy)))
 }
 
 // getBoundary reads the neighbours' outer cells to this rank's copies.
 func (l *line) getBoundary() {
-	check(l.win.Get(rma.Value(&l.cells[leftCopy]), l.left, rma.At(last)))
-	check(l.win.Get(rma.Value(&l.cells[rightCopy]), l.right, rma.At(first)))
+	check(l.win.Get(buffer.Value(&l.cells[leftCopy]), l.left, rma.At(last)))
+	check(l.win.Get(buffer.Value(&l.cells[rightCopy]), l.right, rma.At(first)))
 }
 
 // finish compares the cells and the number of steps with those of one process.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -25,7 +26,7 @@ func startPutComplete(ctx context.Context, c *comm.Comm) {
 	switch c.Rank() {
 	case processA:
 		check(win.Start(ctx, []int{processB}, 0))
-		check(win.Put(rma.Value(&x), processB, rma.At(0)))
+		check(win.Put(buffer.Value(&x), processB, rma.At(0)))
 		check(win.Complete(ctx))
 	case processB:
 		check(win.Post(ctx, []int{processA}, 0))
@@ -47,11 +48,11 @@ func lockPutUnlock(ctx context.Context, c *comm.Comm) {
 	at := rma.At(int64(1 + c.Rank()))
 
 	check(win.Lock(ctx, rma.LockExclusive, processB, 0))
-	check(win.Put(rma.Value(&mine), processB, at))
+	check(win.Put(buffer.Value(&mine), processB, at))
 	check(win.Unlock(ctx, processB))
 
 	check(win.Lock(ctx, rma.LockShared, processB, 0))
-	check(win.Get(rma.Value(&found), processB, at))
+	check(win.Get(buffer.Value(&found), processB, at))
 	check(win.Unlock(ctx, processB))
 	equal(found, mine)
 
@@ -62,16 +63,16 @@ func lockPutUnlock(ctx context.Context, c *comm.Comm) {
 		if c.Rank() == processB {
 			rma.Slice[int64](win.Memory())[0]++
 		} else {
-			check(win.Get(rma.Value(&found), processB, rma.At(0)))
+			check(win.Get(buffer.Value(&found), processB, rma.At(0)))
 			check(win.Flush(ctx, processB))
 			found++
-			check(win.Put(rma.Value(&found), processB, rma.At(0)))
+			check(win.Put(buffer.Value(&found), processB, rma.At(0)))
 		}
 		check(win.Unlock(ctx, processB))
 	}
 	check(c.Barrier(ctx))
 	check(win.Lock(ctx, rma.LockShared, processB, 0))
-	check(win.Get(rma.Value(&found), processB, rma.At(0)))
+	check(win.Get(buffer.Value(&found), processB, rma.At(0)))
 	check(win.Unlock(ctx, processB))
 	equal(found, int64(5*c.Size()))
 	check(win.Free(ctx))
@@ -100,7 +101,7 @@ func storeUnderLock(ctx context.Context, c *comm.Comm) {
 	if c.Rank() == processA {
 		got := int64(0)
 		check(win.Lock(ctx, rma.LockExclusive, processB, 0))
-		check(win.Get(rma.Value(&got), processB, rma.At(0)))
+		check(win.Get(buffer.Value(&got), processB, rma.At(0)))
 		check(win.Unlock(ctx, processB))
 		equal(got, 6)
 	}
@@ -122,7 +123,7 @@ func storeBeforeBarrier(ctx context.Context, c *comm.Comm) {
 	check(c.Barrier(ctx))
 	if c.Rank() == processA {
 		got := int64(0)
-		check(win.Get(rma.Value(&got), processB, rma.At(0)))
+		check(win.Get(buffer.Value(&got), processB, rma.At(0)))
 		check(win.FlushLocal(ctx, processB))
 		equal(got, 7)
 	}
@@ -137,7 +138,7 @@ func loadUnderLock(ctx context.Context, c *comm.Comm) {
 	if c.Rank() == processA {
 		value := int64(8)
 		check(win.Lock(ctx, rma.LockExclusive, processB, 0))
-		check(win.Put(rma.Value(&value), processB, rma.At(0)))
+		check(win.Put(buffer.Value(&value), processB, rma.At(0)))
 		check(win.Unlock(ctx, processB))
 	}
 	check(c.Barrier(ctx))
@@ -157,7 +158,7 @@ func loadAfterBarrier(ctx context.Context, c *comm.Comm) {
 	check(win.LockAll(ctx, 0))
 	if c.Rank() == processA {
 		value := int64(9)
-		check(win.Put(rma.Value(&value), processB, rma.At(0)))
+		check(win.Put(buffer.Value(&value), processB, rma.At(0)))
 		check(win.Flush(ctx, processB))
 	}
 	check(c.Barrier(ctx))
@@ -185,7 +186,7 @@ func storeBeforeLock(ctx context.Context, c *comm.Comm) {
 	if c.Rank() == processA {
 		got := int64(0)
 		check(win.Lock(ctx, rma.LockShared, processB, 0))
-		check(win.Get(rma.Value(&got), processB, rma.At(0)))
+		check(win.Get(buffer.Value(&got), processB, rma.At(0)))
 		check(win.Unlock(ctx, processB))
 		equal(got, 10)
 	}
@@ -210,14 +211,14 @@ func updateWhileExposed(ctx context.Context, c *comm.Comm) {
 		mem[1] = 12
 		check(win.Post(ctx, []int{processA, processB}, 0))
 		check(win.Start(ctx, []int{processA}, 0))
-		check(win.Put(rma.Value(&value), processA, rma.At(0)))
+		check(win.Put(buffer.Value(&value), processA, rma.At(0)))
 		check(win.Complete(ctx))
 		check(win.Wait(ctx))
 		equal(mem[0], 11) // from here on, not before
 	case processB:
 		early := int64(0) // Y may be read while A is exposed
 		check(win.Start(ctx, []int{processA}, 0))
-		check(win.Get(rma.Value(&early), processA, rma.At(1)))
+		check(win.Get(buffer.Value(&early), processA, rma.At(1)))
 		check(win.Complete(ctx))
 		equal(early, 12)
 	}
@@ -225,8 +226,8 @@ func updateWhileExposed(ctx context.Context, c *comm.Comm) {
 	if c.Rank() == processB {
 		got := make([]int64, 2)
 		check(win.Lock(ctx, rma.LockExclusive, processA, 0))
-		check(win.Get(rma.Of(got[:1]), processA, rma.At(0)))
-		check(win.Get(rma.Of(got[1:]), processA, rma.At(1)))
+		check(win.Get(buffer.Of(got[:1]), processA, rma.At(0)))
+		check(win.Get(buffer.Of(got[1:]), processA, rma.At(1)))
 		check(win.Unlock(ctx, processA))
 		equal([2]int64(got), [2]int64{11, 12})
 	}
@@ -242,7 +243,7 @@ func readWhileExposed(ctx context.Context, c *comm.Comm) {
 	if c.Rank() == processA {
 		value := int64(12)
 		check(win.Lock(ctx, rma.LockExclusive, processB, 0))
-		check(win.Put(rma.Value(&value), processB, rma.At(0)))
+		check(win.Put(buffer.Value(&value), processB, rma.At(0)))
 		check(win.Unlock(ctx, processB))
 	}
 	check(c.Barrier(ctx))
@@ -250,7 +251,7 @@ func readWhileExposed(ctx context.Context, c *comm.Comm) {
 		got := int64(0)
 		check(win.Post(ctx, []int{processB}, 0))
 		check(win.Start(ctx, []int{processB}, 0))
-		check(win.Get(rma.Value(&got), processB, rma.At(0)))
+		check(win.Get(buffer.Value(&got), processB, rma.At(0)))
 		check(win.Complete(ctx))
 		equal(got, 12)
 		check(win.Wait(ctx))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -18,7 +19,7 @@ func main() {
 
 	one, before := int64(1), int64(0)
 	check(win.Lock(ctx, rma.LockShared, 0, 0))
-	check(win.FetchAndOp(rma.Value(&one), rma.Value(&before), 0, rma.At(0), rma.Sum))
+	check(win.FetchAndOp(buffer.Value(&one), buffer.Value(&before), 0, rma.At(0), rma.Sum))
 	check(win.Unlock(ctx, 0)) // now before is set, and the sum is in rank 0's memory
 	fmt.Printf("rank %d of %d found %d (%s)\n", node.Rank(), node.Size(), before, node.Mode())
 

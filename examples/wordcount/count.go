@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -89,7 +90,7 @@ func (n *counter) count(ctx context.Context) error {
 	one, chunk := int64(1), int64(0)
 	for {
 		// The counter is an element in rank 0's memory; rank 0 does nothing for it.
-		if err := n.control.FetchAndOp(rma.Value(&one), rma.Value(&chunk), 0, rma.At(nextChunk), rma.Sum); err != nil {
+		if err := n.control.FetchAndOp(buffer.Value(&one), buffer.Value(&chunk), 0, rma.At(nextChunk), rma.Sum); err != nil {
 			return err
 		}
 		if err := n.control.Flush(ctx, 0); err != nil {
@@ -130,7 +131,7 @@ func (n *counter) countChunk(ctx context.Context, files []string) error {
 	if err := n.table.add(ctx, met); err != nil {
 		return err
 	}
-	return n.control.Accumulate(rma.Value(&total), 0, rma.At(wordsDone), rma.Sum)
+	return n.control.Accumulate(buffer.Value(&total), 0, rma.At(wordsDone), rma.Sum)
 }
 
 // showProgress prints a line a second until the function that it returns is called.
@@ -147,7 +148,7 @@ func (n *counter) showProgress(ctx context.Context, out io.Writer) (stop func())
 			case <-ticker.C:
 			}
 			var now [controls]int64
-			if n.control.GetAccumulate(rma.Buffer{}, rma.Of(now[:]), 0, rma.At(0), rma.NoOp) != nil || n.control.Flush(ctx, 0) != nil {
+			if n.control.GetAccumulate(buffer.Buffer{}, buffer.Of(now[:]), 0, rma.At(0), rma.NoOp) != nil || n.control.Flush(ctx, 0) != nil {
 				return // the count itself meets the same error
 			}
 			chunks := len(n.corpus.chunks)

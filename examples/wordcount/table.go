@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -66,7 +67,7 @@ func (t *table) add(ctx context.Context, words []*word) error {
 		return err
 	}
 	for _, w := range words {
-		if err := t.win.Accumulate(rma.Value(&w.count), w.rank, w.at(countAt), rma.Sum); err != nil {
+		if err := t.win.Accumulate(buffer.Value(&w.count), w.rank, w.at(countAt), rma.Sum); err != nil {
 			return err
 		}
 		w.count = 0 // the origin buffer is ours again
@@ -153,13 +154,13 @@ var (
 func (t *table) issue(s *search) error {
 	switch s.next {
 	case claim:
-		return t.win.CompareAndSwap(rma.Value(&claimedTag), rma.Value(&freeTag), rma.Value(&s.old), s.rank, s.at(tagAt))
+		return t.win.CompareAndSwap(buffer.Value(&claimedTag), buffer.Value(&freeTag), buffer.Value(&s.old), s.rank, s.at(tagAt))
 	case write:
-		return t.win.Put(rma.Bytes(s.text[:]), s.rank, s.at(textAt))
+		return t.win.Put(buffer.Bytes(s.text[:]), s.rank, s.at(textAt))
 	case publish:
-		return t.win.Accumulate(rma.Value(&s.hash), s.rank, s.at(tagAt), rma.Replace)
+		return t.win.Accumulate(buffer.Value(&s.hash), s.rank, s.at(tagAt), rma.Replace)
 	default:
-		return t.win.Get(rma.Bytes(s.result[:]), s.rank, s.at(textAt))
+		return t.win.Get(buffer.Bytes(s.result[:]), s.rank, s.at(textAt))
 	}
 }
 
@@ -212,7 +213,7 @@ func (t *table) read(ctx context.Context) (map[string]int64, error) {
 	for rank := range t.ranks {
 		for at := int64(0); at < t.slots*slotBytes; at += int64(len(piece)) {
 			part := piece[:min(int64(len(piece)), t.slots*slotBytes-at)]
-			if err := t.win.Get(rma.Bytes(part), rank, rma.At(at)); err != nil {
+			if err := t.win.Get(buffer.Bytes(part), rank, rma.At(at)); err != nil {
 				return nil, err
 			}
 			if err := t.win.Flush(ctx, rank); err != nil {

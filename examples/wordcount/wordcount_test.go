@@ -85,7 +85,7 @@ func runJob(t *testing.T, ranks int, c *corpus, slots int64) (string, []error) {
 	for rank := range ranks {
 		go func() {
 			defer func() { finished <- true }()
-			node, err := rma.Join(ctx, rma.Config{Place: &places[rank]})
+			node, err := rma.Join(ctx, testjob.Config(&places[rank]))
 			if err != nil {
 				errs[rank] = err
 				return

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // The seam's types belong to the engine, which fills the slots.
@@ -91,7 +91,7 @@ type Device interface {
 	// It becomes "udp" if no frame arrives by XDP although the program redirects them.
 	Mode() string
 	// Stats adds the device's counters to s.
-	Stats(s *userspace.Stats)
+	Stats(s *stats.Device)
 	// Close releases everything; no other method may be running or be called later.
 	Close() error
 }

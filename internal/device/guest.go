@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // enterDevice keeps the device open until guests is counted down again, for a
@@ -39,7 +39,7 @@ func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) 
 }
 
 // Stats returns the device's counters; after Close, as they were then.
-func (p *Poller) Stats() (s userspace.Stats) {
+func (p *Poller) Stats() (s stats.Device) {
 	if !p.enterDevice() {
 		return p.final
 	}

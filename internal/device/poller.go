@@ -16,7 +16,7 @@ import (
 	"github.com/xdprma/xdprma/internal/device/seat"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // Condition is something that a caller waits for. Met is called with the
@@ -56,8 +56,8 @@ type Poller struct {
 	unreaped   int    // slots given to the device since they were last reaped
 	reapEvery  int    // how many of them there may be
 	reaped     [4 * batchFrames]int32
-	ended      bool            // the device is closed
-	final      userspace.Stats // of the device, from then on
+	ended      bool         // the device is closed
+	final      stats.Device // of the device, from then on
 
 	seat     atomic.Uint64 // a seat.State: who drives, sleeps, waits and uses the device
 	deadline atomic.Int64

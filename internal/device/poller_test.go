@@ -15,7 +15,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -153,7 +153,7 @@ func (d *stage) Slab() *Slab                { return d.slab }
 func (d *stage) LocalAddr() netip.AddrPort  { return netip.AddrPort{} }
 func (d *stage) Mode() string               { return "stage" }
 
-func (d *stage) Stats(s *userspace.Stats) {
+func (d *stage) Stats(s *stats.Device) {
 	defer d.enter("Stats")()
 	s.RxFrames += 7
 }

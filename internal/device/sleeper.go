@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/device/seat"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // sleeper is what Sleep and Wake of a device over descriptors share. Wake makes
@@ -80,7 +80,7 @@ func (s *sleeper) tell(does func(seat.Rest) (seat.Rest, bool)) bool {
 	}
 }
 
-func (s *sleeper) addStats(to *userspace.Stats) {
+func (s *sleeper) addStats(to *stats.Device) {
 	to.Sleeps += s.sleeps.Load()
 	to.Wakeups += s.wakeups.Load()
 }

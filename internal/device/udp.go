@@ -13,7 +13,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 const (
@@ -239,7 +239,7 @@ func (u *UDP) Mode() string { return "udp" }
 // Stats implements Device. RxBytes and TxBytes count UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536
 // others are remembered.
-func (u *UDP) Stats(s *userspace.Stats) {
+func (u *UDP) Stats(s *stats.Device) {
 	u.tx.addStats(s)
 	u.rx.addStats(s)
 	u.sleeper.addStats(s)

@@ -13,7 +13,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 func TestMain(m *testing.M) {
@@ -128,7 +128,7 @@ func (e *end) receive(n int) (messages []Frame) {
 	return messages
 }
 
-func (e *end) stats() (s userspace.Stats) {
+func (e *end) stats() (s stats.Device) {
 	e.dev.Stats(&s)
 	return s
 }

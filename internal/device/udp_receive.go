@@ -3,7 +3,7 @@ package device
 import (
 	"sync/atomic"
 
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 	"golang.org/x/sys/unix"
 )
 
@@ -123,7 +123,7 @@ func (r *udpReceiver) release() {
 	}
 }
 
-func (r *udpReceiver) addStats(s *userspace.Stats) {
+func (r *udpReceiver) addStats(s *stats.Device) {
 	s.RxFrames += r.frames.Load()
 	s.RxBytes += r.bytes.Load()
 	s.RxMalformed += r.malformed.Load()

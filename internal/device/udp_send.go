@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 	"golang.org/x/sys/unix"
 )
 
@@ -225,7 +225,7 @@ func (t *udpSender) finish(n int) {
 	t.sending = t.sending[:copy(t.sending, t.sending[n:])]
 }
 
-func (t *udpSender) addStats(s *userspace.Stats) {
+func (t *udpSender) addStats(s *stats.Device) {
 	s.TxFrames += t.frames.Load()
 	s.TxBytes += t.bytes.Load()
 	s.TxDropped += t.dropped.Load()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/xdprma/xdprma/afxdp"
 	"github.com/xdprma/xdprma/loader"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // XDP is a Device over AF_XDP: one socket for each receive queue, and the
@@ -210,7 +210,7 @@ func (x *XDP) Mode() string {
 // includes handshakes that cannot be answered because the senders of 65536 others are
 // remembered. It does not include what a NIC with zero-copy drops for want of chunks: the
 // NIC's own counters do.
-func (x *XDP) Stats(s *userspace.Stats) {
+func (x *XDP) Stats(s *stats.Device) {
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)

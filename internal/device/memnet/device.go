@@ -11,7 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
+	"github.com/xdprma/xdprma/stats"
 )
 
 const (
@@ -248,7 +248,7 @@ func (d *Device) Mode() string { return "memory" }
 
 // Stats implements device.Device. RxDropped counts what found no room or nobody. Frames that
 // were lost on the way are counted nowhere, as on a wire.
-func (d *Device) Stats(s *userspace.Stats) {
+func (d *Device) Stats(s *stats.Device) {
 	s.RxFrames += d.rxFrames.Load()
 	s.RxBytes += d.rxBytes.Load()
 	s.TxFrames += d.txFrames.Load()

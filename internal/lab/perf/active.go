@@ -1,10 +1,13 @@
 package perf
 
-import "github.com/xdprma/xdprma/rma"
+import (
+	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/rma"
+)
 
 // fenceOnce puts to the peer and fences; a fence went before.
 func fenceOnce(r *rank, p Point) pass {
-	origin := rma.Bytes(r.out[:p.Bytes])
+	origin := buffer.Bytes(r.out[:p.Bytes])
 	return func() error {
 		if err := r.win.Put(origin, r.peer(), rma.At(0)); err != nil {
 			return err
@@ -15,7 +18,7 @@ func fenceOnce(r *rank, p Point) pass {
 
 // postOnce goes through an epoch of each kind with the peer.
 func postOnce(r *rank, p Point) pass {
-	origin, group := rma.Bytes(r.out[:p.Bytes]), []int{r.peer()}
+	origin, group := buffer.Bytes(r.out[:p.Bytes]), []int{r.peer()}
 	return func() error {
 		if err := r.win.Post(r.ctx, group, 0); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/rma"
@@ -20,7 +21,7 @@ func allreduceOnce(r *rank, p Point) pass {
 
 // putToAll puts to every other rank, and flushes them all at once.
 func putToAll(r *rank, p Point) pass {
-	origin := rma.Bytes(r.out[:p.Bytes])
+	origin := buffer.Bytes(r.out[:p.Bytes])
 	return func() error {
 		for i := 1; i < r.size; i++ {
 			if err := r.win.Put(origin, (r.id+i)%r.size, rma.At(0)); err != nil {

@@ -1,6 +1,9 @@
 package perf
 
-import "github.com/xdprma/xdprma/rma"
+import (
+	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/rma"
+)
 
 // words are single elements for the calls that work on one.
 type words struct{ one, compare, result int64 }
@@ -12,7 +15,7 @@ const smallest = 8
 func (r *rank) flush() error { return r.win.Flush(r.ctx, r.peer()) }
 
 func putOnce(r *rank, p Point) pass {
-	origin := rma.Bytes(r.out[:p.Bytes])
+	origin := buffer.Bytes(r.out[:p.Bytes])
 	return func() error {
 		if err := r.win.Put(origin, r.peer(), rma.At(0)); err != nil {
 			return err
@@ -22,7 +25,7 @@ func putOnce(r *rank, p Point) pass {
 }
 
 func getOnce(r *rank, p Point) pass {
-	result := rma.Bytes(r.in[:p.Bytes])
+	result := buffer.Bytes(r.in[:p.Bytes])
 	return func() error {
 		if err := r.win.Get(result, r.peer(), rma.At(0)); err != nil {
 			return err
@@ -32,7 +35,7 @@ func getOnce(r *rank, p Point) pass {
 }
 
 func accumulateOnce(r *rank, p Point) pass {
-	origin := rma.Of(make([]int64, p.Bytes/8))
+	origin := buffer.Of(make([]int64, p.Bytes/8))
 	return func() error {
 		if err := r.win.Accumulate(origin, r.peer(), rma.At(0), rma.Sum); err != nil {
 			return err
@@ -42,7 +45,7 @@ func accumulateOnce(r *rank, p Point) pass {
 }
 
 func getAccumulateOnce(r *rank, p Point) pass {
-	origin, result := rma.Of(make([]int64, p.Bytes/8)), rma.Of(make([]int64, p.Bytes/8))
+	origin, result := buffer.Of(make([]int64, p.Bytes/8)), buffer.Of(make([]int64, p.Bytes/8))
 	return func() error {
 		if err := r.win.GetAccumulate(origin, result, r.peer(), rma.At(0), rma.Sum); err != nil {
 			return err
@@ -53,7 +56,7 @@ func getAccumulateOnce(r *rank, p Point) pass {
 
 func fetchAndOpOnce(r *rank, _ Point) pass {
 	r.words.one = 1
-	one, result := rma.Value(&r.words.one), rma.Value(&r.words.result)
+	one, result := buffer.Value(&r.words.one), buffer.Value(&r.words.result)
 	return func() error {
 		if err := r.win.FetchAndOp(one, result, r.peer(), rma.At(0), rma.Sum); err != nil {
 			return err
@@ -65,7 +68,7 @@ func fetchAndOpOnce(r *rank, _ Point) pass {
 // compareAndSwapOnce succeeds or fails depending on what the window holds, which
 // costs the same.
 func compareAndSwapOnce(r *rank, _ Point) pass {
-	origin, compare, result := rma.Value(&r.words.one), rma.Value(&r.words.compare), rma.Value(&r.words.result)
+	origin, compare, result := buffer.Value(&r.words.one), buffer.Value(&r.words.compare), buffer.Value(&r.words.result)
 	return func() error {
 		if err := r.win.CompareAndSwap(origin, compare, result, r.peer(), rma.At(0)); err != nil {
 			return err
@@ -75,7 +78,7 @@ func compareAndSwapOnce(r *rank, _ Point) pass {
 }
 
 func lockPutUnlock(r *rank, p Point) pass {
-	origin := rma.Bytes(r.out[:p.Bytes])
+	origin := buffer.Bytes(r.out[:p.Bytes])
 	return func() error {
 		if err := r.win.Lock(r.ctx, rma.LockExclusive, r.peer(), 0); err != nil {
 			return err
@@ -91,7 +94,7 @@ func lockPutUnlock(r *rank, p Point) pass {
 // concurrent gets.
 
 func putWindow(r *rank, p Point) pass {
-	origin := rma.Bytes(r.out[:p.Bytes])
+	origin := buffer.Bytes(r.out[:p.Bytes])
 	return func() error {
 		for i := range p.Window {
 			if err := r.win.Put(origin, r.peer(), rma.At(int64(i*p.Bytes))); err != nil {
@@ -106,7 +109,7 @@ func getWindow(r *rank, p Point) pass {
 	return func() error {
 		for i := range p.Window {
 			at := i * p.Bytes
-			if err := r.win.Get(rma.Bytes(r.in[at:at+p.Bytes]), r.peer(), rma.At(int64(at))); err != nil {
+			if err := r.win.Get(buffer.Bytes(r.in[at:at+p.Bytes]), r.peer(), rma.At(int64(at))); err != nil {
 				return err
 			}
 		}
@@ -116,10 +119,10 @@ func getWindow(r *rank, p Point) pass {
 
 func fetchAndOpWindow(r *rank, p Point) pass {
 	r.words.one = 1
-	one, results := rma.Value(&r.words.one), make([]int64, p.Window)
+	one, results := buffer.Value(&r.words.one), make([]int64, p.Window)
 	return func() error {
 		for i := range p.Window {
-			if err := r.win.FetchAndOp(one, rma.Value(&results[i]), r.peer(), rma.At(int64(i*8)), rma.Sum); err != nil {
+			if err := r.win.FetchAndOp(one, buffer.Value(&results[i]), r.peer(), rma.At(int64(i*8)), rma.Sum); err != nil {
 				return err
 			}
 		}

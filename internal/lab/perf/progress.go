@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -81,7 +82,7 @@ func (r *rank) whileStopped(step pass, pause time.Duration) error {
 		return err
 	}
 	var bounds [2]int64
-	if err := r.win.Get(rma.Of(bounds[:]), r.peer(), rma.At(r.agreedAt(fromWord))); err != nil {
+	if err := r.win.Get(buffer.Of(bounds[:]), r.peer(), rma.At(r.agreedAt(fromWord))); err != nil {
 		return err
 	}
 	if err := r.flush(); err != nil {
@@ -108,7 +109,7 @@ func (r *rank) agreedAt(word int) int64 { return int64(r.room + 8*word) }
 func (r *rank) tell(phase int64) error {
 	r.words.one = phase
 	defer func() { r.words.one = 1 }()
-	if err := r.win.Put(rma.Value(&r.words.one), r.peer(), rma.At(r.agreedAt(phaseWord))); err != nil {
+	if err := r.win.Put(buffer.Value(&r.words.one), r.peer(), rma.At(r.agreedAt(phaseWord))); err != nil {
 		return err
 	}
 	return r.flush()

@@ -61,7 +61,7 @@ func Run(ctx context.Context, node *rma.Node, plan *Plan, emit func(*Sample) err
 
 // executed returns how many requests this rank's XDP program has executed.
 func (r *rank) executed() uint64 {
-	_, device := r.node.Stats()
+	device := r.node.Stats().Device
 	return device.Filter["express_executed"]
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -22,6 +23,13 @@ func Places(size int) (places []bootstrap.Config, stop func(), err error) {
 		return nil, nil, err
 	}
 	return places, func() { _ = server.Close() }, nil
+}
+
+// Config returns what has rma.Join take a place. It stands for places without PMI.
+func Config(p *bootstrap.Config) rma.Config {
+	network := p.Config
+	return rma.Config{Network: &network, Place: &rma.Place{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
+		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress}}
 }
 
 // Serve is Places for tests that play the launcher: it returns the server of the

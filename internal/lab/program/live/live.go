@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/rma"
@@ -90,7 +91,7 @@ func (m *machine) create(d *program.Window, shared bool) (err error) {
 			err = errors.Join(err, w.Attach(w.mem[from:to]))
 			from = to
 		}
-		mine := []int64{rma.Address(rma.Bytes(w.mem))}
+		mine := []int64{rma.Address(buffer.Bytes(w.mem))}
 		err = errors.Join(err, comm.Allgather(m.ctx, m.comm, mine, w.bases))
 	}
 	m.windows = append(m.windows, w)
@@ -162,12 +163,12 @@ func (m *machine) Sync(win int) error { return m.windows[win].Sync() }
 
 func (m *machine) Memory(win int) []byte { return m.windows[win].mem }
 
-// buffer returns a side of a call, whose memory is mem.
-func buffer(s *program.Side, mem []byte) rma.Buffer {
+// described returns a side of a call, whose memory is mem.
+func described(s *program.Side, mem []byte) buffer.Buffer {
 	if s.Layout == nil {
-		return rma.Buffer{}
+		return buffer.Buffer{}
 	}
-	return rma.TypedAt(mem, s.Base, s.Count, s.Type)
+	return buffer.TypedAt(mem, s.Base, s.Count, s.Type)
 }
 
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
@@ -180,12 +181,12 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	if c.At.Layout != nil {
 		at = at.As(c.At.Count, c.At.Type)
 	}
-	origin, into := buffer(&c.Origin, data), buffer(&c.Result, result)
-	other := rma.Buffer{}
+	origin, into := described(&c.Origin, data), described(&c.Result, result)
+	other := buffer.Buffer{}
 	if compare != nil {
-		other = rma.TypedAt(compare, 0, 1, c.Origin.Type)
+		other = buffer.TypedAt(compare, 0, 1, c.Origin.Type)
 	}
-	var r *rma.Request
+	var r *comm.Request
 	var err error
 	switch c.Code {
 	case program.Put:

@@ -25,7 +25,7 @@ func (m *machine) where(t *program.Talk) (*comm.Comm, int) {
 
 func (m *machine) Send(t *program.Talk, data []byte) (func() error, error) {
 	c, dest := m.where(t)
-	b := buffer(&t.Out, data)
+	b := described(&t.Out, data)
 	if !t.Requested {
 		return func() error { return c.SendBuffer(m.ctx, b, dest, t.Tag) }, nil
 	}
@@ -35,7 +35,7 @@ func (m *machine) Send(t *program.Talk, data []byte) (func() error, error) {
 
 func (m *machine) Recv(t *program.Talk, into []byte) (func() (program.Status, error), error) {
 	c, source := m.where(t)
-	b, tag := buffer(&t.In, into), t.Tag
+	b, tag := described(&t.In, into), t.Tag
 	if tag == program.Any {
 		tag = comm.AnyTag
 	}
@@ -58,7 +58,7 @@ func (m *machine) Recv(t *program.Talk, into []byte) (func() (program.Status, er
 
 func (m *machine) Collective(t *program.Talk, data, into []byte) error {
 	c, root := m.where(t)
-	send, recv := buffer(&t.Out, data), buffer(&t.In, into)
+	send, recv := described(&t.Out, data), described(&t.In, into)
 	switch t.Code {
 	case program.Bcast:
 		if c.Rank() == root {

@@ -18,6 +18,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // Config holds what Messages is told at the start.
@@ -170,11 +171,7 @@ func (x *Messages) Ready(s *Peer) {
 }
 
 // Counts counts what Messages did and what it refused. All are totals.
-type Counts struct {
-	Unexpected uint64 // messages that came before a receive was there
-	Dropped    uint64 // messages that nobody can receive: their communicator was freed here
-	Overdrawn  uint64 // messages refused because their sender had no credit for them
-}
+type Counts = stats.Messages
 
 // Usage says what Messages holds at this moment.
 type Usage struct {

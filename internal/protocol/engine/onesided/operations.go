@@ -26,6 +26,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -84,15 +85,7 @@ func New(l *link.Link, cfg Config) *Operations {
 }
 
 // Totals counts what the operations did and what they refused.
-type Totals struct {
-	BadAnswers   uint64 // answers to no operation of ours
-	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
-	Refused      uint64 // requests that this rank refused
-	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
-	Types        uint64 // datatypes that peers defined here
-	TypesRefused uint64 // pieces of definitions that this rank refused
-	Conflicts    uint64 // conflicting accesses found in checking mode
-}
+type Totals = stats.OneSided
 
 // Usage says what the operations hold at this moment.
 type Usage struct {

@@ -1,4 +1,4 @@
-package comm
+package buffer
 
 import (
 	"math"
@@ -15,7 +15,7 @@ import (
 // are not a slice of a predefined datatype, and so do the calls of package rma.
 //
 // Beside its other errors, a call that is given a Buffer fails with the classes that
-// Typed names, and with Type if it writes to the buffer, and its entries overlap.
+// Typed names, and with ErrType if it writes to the buffer, and its entries overlap.
 type Buffer struct {
 	// Four words, which a call is given in registers.
 	first *byte          // of a derived datatype: the first byte of data
@@ -44,7 +44,7 @@ func plain(mem []byte, basic datatype.Basic) Buffer {
 func Of[T datatype.Element](s []T) Buffer { return plain(bytesOf(s), datatype.BasicOf[T]()) }
 
 // Value returns the buffer that is the single element *p. A call that is given it fails with
-// class Arg if p is nil.
+// class ErrArg if p is nil.
 func Value[T datatype.Element](p *T) Buffer {
 	if p == nil {
 		return Buffer{typ: &badValue}
@@ -57,9 +57,9 @@ func Bytes(b []byte) Buffer { return plain(b, datatype.BasicByte) }
 
 // Typed returns the buffer of count entries of t in mem, with displacement 0 of
 // the first at mem[0]. mem is of a type that OfStructs takes; what t says of it
-// counts alone. A call that is given the buffer fails with class Type if t is nil or
-// not committed, or T holds pointers; with Count if count is negative or no
-// memory could be so large; and with Arg if mem does not hold all the entries'
+// counts alone. A call that is given the buffer fails with class ErrType if t is nil or
+// not committed, or T holds pointers; with ErrCount if count is negative or no
+// memory could be so large; and with ErrArg if mem does not hold all the entries'
 // data. The library reads or writes mem, and keeps it alive, until the operation
 // completes; t may be freed once the call has returned.
 func Typed[T any](mem []T, count int, t *datatype.Type) Buffer { return TypedAt(mem, 0, count, t) }
@@ -117,7 +117,7 @@ func goType[T any]() *datatype.Type {
 
 // OfStructs returns the buffer that is the slice s of a Go struct, or of another
 // type for which datatype.FromGo has a datatype; padding is not transferred. A
-// call that is given it fails with class Type if there is none: T has a field of no
+// call that is given it fails with class ErrType if there is none: T has a field of no
 // fixed size. To name the same datatype elsewhere, make another with
 // datatype.FromGo.
 func OfStructs[T any](s []T) Buffer {
@@ -161,8 +161,18 @@ func (b Buffer) Entries() (int, *datatype.Type) {
 	return b.Len(), datatype.Basic(b.n).Type()
 }
 
+// Origin returns where displacement 0 lies in the memory of b, which Check has found to be
+// right.
+func (b Buffer) Origin() int64 {
+	if b.typ == nil {
+		return 0
+	}
+	lo, _, _ := b.typ.Bounds(b.n) // checked when b was made
+	return -lo
+}
+
 // Check looks at b, the given side of the call op, by itself. It returns the errors that
-// Value, Typed and OfStructs list, and class Type if b's datatype was freed.
+// Value, Typed and OfStructs list, and class ErrType if b's datatype was freed.
 func (b Buffer) Check(op, side string, rank int) error {
 	switch b.typ {
 	case nil:

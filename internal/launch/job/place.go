@@ -1,4 +1,4 @@
-package comm
+package job
 
 import (
 	"fmt"
@@ -25,8 +25,8 @@ const (
 	placeAddress = "of the frames at "
 )
 
-// placeOf returns what a rank at an address publishes.
-func placeOf(addr netip.AddrPort) []byte {
+// PlaceOf returns what a rank at an address publishes.
+func PlaceOf(addr netip.AddrPort) []byte {
 	return fmt.Appendf(nil, placeVersion+"%d "+placeAddress+"%v", wire.Version, addr)
 }
 

@@ -1,4 +1,4 @@
-package comm
+package job
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (j *Job) find(ctx context.Context, rank int) {
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	switch {
-	case j.closed(): // which ends what waits for the rank
+	case j.Closed(): // which ends what waits for the rank
 		return
 	case err != nil:
 		e.NotFound(rank, err)

@@ -1,4 +1,4 @@
-package comm
+package job
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 
 // openStore joins the rendezvous, completes o.Place with what the launcher has told, and has
 // the log say what it waits for.
-func openStore(ctx context.Context, o *Options) (*bootstrap.Member, error) {
+func openStore(ctx context.Context, o *Config) (*bootstrap.Member, error) {
 	address, rank := cmp.Or(o.Place.Rendezvous, "told over PMI"), o.Place.Rank
 	var cause atomic.Pointer[string]
 	none := "it does not answer"
@@ -75,9 +75,9 @@ func (j *Job) processEnded(why *bootstrap.EndedError) {
 	}
 }
 
-// longWait is how long a rank waits for others in silence. It tells of a longer wait
+// LongWait is how long a rank waits for others in silence. It tells of a longer wait
 // again each time that this has become twice as long, or longestSilence longer.
-var longWait = 5 * time.Second
+var LongWait = 5 * time.Second
 
 const longestSilence = time.Minute
 
@@ -85,7 +85,7 @@ const longestSilence = time.Minute
 // call of tell goes on. The context of tell ends by stop.
 func whileWaiting(tell func(ctx context.Context, waited time.Duration)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	begin, silence := time.Now(), longWait
+	begin, silence := time.Now(), LongWait
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

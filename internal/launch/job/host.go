@@ -1,4 +1,4 @@
-package comm
+package job
 
 import (
 	"crypto/sha256"

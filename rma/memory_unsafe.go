@@ -3,16 +3,16 @@ package rma
 import (
 	"unsafe"
 
-	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
 )
 
 // BytesOf returns the memory of s, for Create and Attach: others' accumulates find
 // its elements aligned there. It is the same memory, not a copy.
-func BytesOf[T datatype.Element](s []T) []byte { return comm.Of(s).Memory() }
+func BytesOf[T datatype.Element](s []T) []byte { return buffer.Of(s).Memory() }
 
 // overlap reports whether b and o have bytes in common, gaps of derived datatypes counted.
-func overlap(b, o Buffer) bool {
+func overlap(b, o buffer.Buffer) bool {
 	m, n := b.Memory(), o.Memory()
 	p, q := uintptr(unsafe.Pointer(unsafe.SliceData(m))), uintptr(unsafe.Pointer(unsafe.SliceData(n)))
 	return len(m) > 0 && len(n) > 0 && p < q+uintptr(len(n)) && q < p+uintptr(len(m))
@@ -52,7 +52,7 @@ func StructSlice[T any](mem []byte) []T {
 }
 
 func mustBePlain[T any]() {
-	b := comm.OfStructs([]T(nil))
+	b := buffer.OfStructs([]T(nil))
 	if err := b.Check("struct", "memory", NoRank); err != nil {
 		panic("rma: a window cannot hold this type: " + err.Error())
 	}

@@ -1,62 +1,6 @@
-// Package comm holds groups and communicators and what their ranks do together:
-// joining a job, collectives, and messages between two ranks.
-//
-// Functions such as Send and Bcast take slices of elements with a predefined datatype,
-// and go without a copy. Methods such as SendBuffer and BcastBuffer take a Buffer: memory
-// that a derived datatype describes, or Go structs, whose data is packed on the way.
-//
-// # Messages
-//
-// Send, Recv and their relatives are point-to-point communication (chapter 3 of the
-// standard). A receive matches a message of the same communicator with the source and
-// the tag that it asks for. Messages of one rank to another on a communicator are
-// matched in the order sent, and receives in the order posted. A message of up to 8 KiB
-// leaves with the send; a longer one stays in the sender's memory until a receive
-// matches it, so a blocking send may wait for the receive, as the standard's does. Each
-// rank keeps a bounded number of messages that it has not asked for: beyond, the senders
-// wait. Progress is the library's, whatever the program does.
-//
-// They fail with these classes: Rank and Tag for an invalid rank or tag; Comm after
-// Comm.Free; Truncate if a message is longer than the memory for it; ProcFailed if the
-// other rank has failed, has left the job, or a collective has broken the communicator;
-// Timeout, with the error of ctx, if that ends; Closed after Job.Close. A receive from
-// AnySource fails if any member has failed, since that member might have sent the
-// message, or if all others have left. A message that is there already can be received
-// in any case.
-//
-// # Collectives
-//
-// All ranks of a communicator call them in the same order, one after the other, with
-// slices of the same length. A rank that sees another length gets class Count. They
-// block until this rank has its part. If a member fails or gives up, or its ctx ends,
-// the others get the class ProcFailed, and the communicator is broken: so are its later
-// collectives.
-//
-// # After a failure
-//
-// A rank of another build, which speaks another version of the frames, counts as failed
-// from the first call on that needs it. In the error of that, errors.Is finds the class
-// Unsupported too.
-//
-// The survivors of a communicator c go on with one of their own:
-//
-//	func survive(ctx context.Context, c *comm.Comm, tag int) (*comm.Comm, error) {
-//		for {
-//			d, err := c.CreateGroup(ctx, c.Group().Difference(c.Failed()), tag)
-//			if !errors.Is(err, rma.ErrProcFailed) {
-//				return d, err
-//			}
-//		}
-//	}
-//
-// All survivors must call CreateGroup, so all must learn of the failure. A collective
-// tells them, even one that this rank only begins and gives up. They need not know of the
-// same failures: Failed may be empty at first. A member that lives and does not call is
-// waited for until ctx ends. If other ranks fail meanwhile, or later, the survivors call
-// CreateGroup again. They call it on c and not on the communicator that it returned,
-// because some may not have that one. Windows on c go on serving calls that need no
-// failed member. New windows are made on the new communicator.
-package comm
+// Package job is a process's part in a job: where it meets the other ranks, and what drives
+// its end of the protocol.
+package job
 
 import (
 	"cmp"
@@ -67,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -80,18 +25,6 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// Limits bounds what a process keeps for the others; zero values mean the
-// defaults. Everything is allocated at open.
-type Limits struct {
-	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 1024
-	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024
-	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
-
-	// ExpressWindow is the size in bytes of the largest window that is placed in memory of
-	// the kernel, in which the XDP program executes small requests; 0: 64 MiB.
-	ExpressWindow int
-}
-
 const (
 	minRxFrames = 64
 	minTxFrames = 32
@@ -101,7 +34,7 @@ const (
 )
 
 // validate returns what is wrong with a place and limits that a program has set.
-func (o *Options) validate() error {
+func (o *Config) validate() error {
 	p, l := o.Place, o.Limits
 	switch {
 	case p.Size < 1 || p.Size > bootstrap.MaxRanks || p.Rank < 0 || p.Rank >= p.Size:
@@ -120,17 +53,13 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Place is a process's place in its job: rank, size, rendezvous and network, as
-// the environment gives them or a program sets them itself.
-type Place = bootstrap.Config
-
-// Options is how a process takes part in a job.
-type Options struct {
-	Place  Place
-	Limits Limits
+// Config is how a process takes part in a job.
+type Config struct {
+	Place  bootstrap.Config
+	Limits userspace.Limits
 	Spin   device.PollerConfig
 	Logger *slog.Logger   // nil: slog.Default()
-	Exit   func(code int) // what ErrorsAreFatal ends the process with; nil: os.Exit
+	Exit   func(code int) // what Fatal ends the process with; nil: os.Exit
 
 	Check      bool                  // have windows look for conflicting accesses
 	OnConflict func(window.Conflict) // told of those, in a goroutine of its own; may be nil
@@ -139,11 +68,13 @@ type Options struct {
 // Job is this process's part in a job: the ranks, the network device and the
 // engine.
 type Job struct {
+	Contexts  IDs // message contexts, for communicators whose first rank this is
+	WindowIDs IDs // for windows whose first rank this is
+
 	rank, size int
 	store      *bootstrap.Member
 	poller     *device.Poller
 	windows    *window.Table
-	world      *Comm
 	log        *slog.Logger
 	exit       func(code int)
 	check      bool
@@ -155,9 +86,6 @@ type Job struct {
 	directory directory // of the other ranks
 
 	searches chan struct{} // holds something for each search that goes on; see seek
-
-	contexts  ids // message contexts of communicators
-	windowIDs ids
 
 	mu         sync.Mutex      // guards the beginning and the end of background
 	life       context.Context // until Close, for what goes on in the background
@@ -175,7 +103,7 @@ type Job struct {
 // device.Open does. Classes: Arg, also if another process has the rank or the ranks
 // were told of different sizes of the job; Unsupported; and Timeout if ctx ends or the
 // rendezvous is not reached in time (Place.Patience).
-func Join(ctx context.Context, o Options) (*Job, error) {
+func Join(ctx context.Context, o Config) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -189,7 +117,8 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
-		express: cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
+		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
+		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
 		windows: &window.Table{}, searches: make(chan struct{}, searchesAtOnce),
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
@@ -201,7 +130,7 @@ func Join(ctx context.Context, o Options) (*Job, error) {
 	return j, nil
 }
 
-func (j *Job) start(ctx context.Context, o Options) error {
+func (j *Job) start(ctx context.Context, o Config) error {
 	earlier, _, _, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
 	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
 		return joinError(ctx, j.rank, err)
@@ -232,9 +161,11 @@ func (j *Job) start(ctx context.Context, o Options) error {
 		AnswersLost: func(rank int) { go j.answersLost(rank) },
 	})
 	j.poller = device.NewPoller(dev, eng, o.Spin)
-	j.world = newComm(j, collective.WorldContext, nil)
+	e := j.poller.Lock()
+	e.OpenContext(collective.WorldContext, nil)
+	j.poller.Unlock()
 	j.directory.begin(j.lookUp)
-	if err := j.store.Publish(ctx, placeOf(self.addr)); err != nil {
+	if err := j.store.Publish(ctx, PlaceOf(self.addr)); err != nil {
 		j.directory.close()
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)
@@ -266,7 +197,7 @@ func randomID() uint64 {
 // openDevice opens the network device that the process's place asks for, for ranks that
 // have met at the address rendezvous. Without an interface or address, or on the loopback
 // interface, XDP is not worth a try.
-func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (device.Device, error) {
+func openDevice(ctx context.Context, o Config, rendezvous netip.Addr) (device.Device, error) {
 	p := o.Place
 	c := device.Config{
 		Config: p.Config, Near: rendezvous, RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames,
@@ -289,8 +220,8 @@ func openDevice(ctx context.Context, o Options, rendezvous netip.Addr) (device.D
 	return device.Open(ctx, c)
 }
 
-// closed reports whether Close was called, or the poller was closed.
-func (j *Job) closed() bool { return j.life.Err() != nil || j.poller.Closed() }
+// Closed reports whether Close was called, or the poller was closed.
+func (j *Job) Closed() bool { return j.life.Err() != nil || j.poller.Closed() }
 
 // goBackground runs f in a goroutine that Close waits for; f ends with its context.
 func (j *Job) goBackground(f func(ctx context.Context)) {
@@ -309,9 +240,6 @@ func (j *Job) Incarnation() uint64 { return j.store.Incarnation }
 
 // Size returns the number of ranks in the job.
 func (j *Job) Size() int { return j.size }
-
-// World returns the communicator of all ranks (MPI_COMM_WORLD).
-func (j *Job) World() *Comm { return j.world }
 
 // Poller returns what drives the engine.
 func (j *Job) Poller() *device.Poller { return j.poller }
@@ -386,4 +314,19 @@ func (j *Job) close() error {
 		err = e
 	}
 	return err
+}
+
+// Fatal logs an error with the given attributes and ends the process, or does
+// whatever Config.Exit says.
+func (j *Job) Fatal(err error, attributes ...any) {
+	j.log.Error("fatal error: the handler of errors is ErrorsAreFatal",
+		append([]any{"rank", j.rank, "error", err}, attributes...)...)
+	j.exit(1)
+}
+
+func (o *Config) exit() func(code int) {
+	if o.Exit == nil {
+		return os.Exit
+	}
+	return o.Exit
 }

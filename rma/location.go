@@ -1,0 +1,50 @@
+package rma
+
+import (
+	"context"
+
+	"github.com/xdprma/xdprma/datatype"
+)
+
+// Location is a place in the target's window and, where As was called, what is
+// there.
+type Location struct {
+	disp  int64
+	typ   *datatype.Type // nil: what the origin has
+	count int
+	ctx   context.Context // bounds the wait for room; nil: nothing does
+}
+
+// At returns the place that lies disp displacement units of the target from the
+// start of its window.
+func At(disp int64) Location { return Location{disp: disp} }
+
+// Within bounds the wait for room to send by ctx. If ctx ends, the call fails with
+// ErrTimeout, and part of it may still take effect. Leave its result alone until the next
+// call that completes what was issued to the target. Without Within a call waits for as long
+// as the target lives and does not take what was issued before.
+func (l Location) Within(ctx context.Context) Location {
+	l.ctx = ctx
+	return l
+}
+
+// Op is a reduction operator of the accumulate calls (section 11.3.4).
+type Op = datatype.Op
+
+// The operators.
+const (
+	Sum     = datatype.Sum
+	Prod    = datatype.Prod
+	Min     = datatype.Min
+	Max     = datatype.Max
+	LAnd    = datatype.LAnd
+	LOr     = datatype.LOr
+	LXor    = datatype.LXor
+	BAnd    = datatype.BAnd
+	BOr     = datatype.BOr
+	BXor    = datatype.BXor
+	Replace = datatype.Replace // the new value replaces the old one
+	NoOp    = datatype.NoOp    // nothing changes: an atomic read
+	MinLoc  = datatype.MinLoc  // of pairs: the one with the smaller value
+	MaxLoc  = datatype.MaxLoc  // of pairs: the one with the larger value
+)

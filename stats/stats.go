@@ -1,0 +1,82 @@
+// Package stats is what a rank counts: rma.Node.Stats returns it. All counters are totals since
+// the rank has joined. Nothing is lost, or refused, without being counted in one of them.
+package stats
+
+// Stats are the counters of a rank.
+type Stats struct {
+	Link
+	Messages
+	OneSided
+	Faults map[string]uint64 // malformed frames and records, by what was wrong: "checksum", "version", ...
+	Device Device
+}
+
+// Link counts the frames of the protocol, and the bundles of records that they carry. Sequenced
+// bundles are sent until they are acknowledged. Express frames carry requests that the peer's
+// XDP program may execute.
+type Link struct {
+	Frames     uint64 // received, of any kind
+	Unknown    uint64 // frames of unknown sessions
+	Handshakes uint64 // handshake frames that were refused
+	Refuted    uint64 // of them, hellos that are not what their rank has published
+	Unverified uint64 // hellos that came before it was known what their rank has published
+	Resets     uint64 // peers that declared a session dead
+
+	Bundles        uint64 // received and taken in
+	Duplicates     uint64 // bundles received again
+	OutOfSpan      uint64 // bundles too far ahead
+	Parked         uint64 // bundles that had to wait for order or room
+	ParkingFull    uint64 // bundles left to be sent again for want of room
+	BadAcks        uint64 // acknowledgements of what was never sent
+	Sent           uint64 // bundles sent for the first time
+	Joined         uint64 // of them, by the way of joined frames
+	Resent         uint64 // bundles sent again
+	Acks           uint64 // frames sent only to acknowledge
+	Lost           uint64 // bundles found lost by later acknowledgements
+	Probes         uint64 // bundles sent again early, in case the last ones were lost
+	Timeouts       uint64 // retransmission timeouts
+	SlotsExhausted uint64 // times that no transmit slot was free
+	PeersFailed    uint64
+
+	Exchanges   uint64 // bundles sent as express frames
+	Repeated    uint64 // express frames sent again
+	Executed    uint64 // exchanges that the peer executed at once
+	Taken       uint64 // exchanges that the peer took as bundles
+	LateAnswers uint64 // answers to exchanges that were over
+	AnswersLost uint64 // times that exchanges with a peer were given up because its answers got lost
+
+	ExpressTaken    uint64 // express frames of peers that became bundles
+	ExpressAnswered uint64 // express frames of peers that user space answered
+	ExpressDropped  uint64 // express frames of peers left to be sent again
+}
+
+// Messages counts messages between two ranks. It does not count messages that were received without trouble.
+type Messages struct {
+	Unexpected uint64 // messages that came before a receive was there
+	Dropped    uint64 // messages that nobody can receive: their communicator was freed here
+	Overdrawn  uint64 // messages refused because their sender had no credit for them
+}
+
+// OneSided counts operations on windows. It does not count operations that went well.
+type OneSided struct {
+	BadAnswers   uint64 // answers to no operation of ours
+	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
+	Refused      uint64 // requests that this rank refused
+	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
+	Types        uint64 // datatypes that peers defined here
+	TypesRefused uint64 // pieces of definitions that this rank refused
+	Conflicts    uint64 // conflicting accesses found in checking mode
+}
+
+// Device counts what a rank's network device did and what went wrong.
+type Device struct {
+	RxFrames, RxBytes uint64 // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
+	TxFrames, TxBytes uint64
+	RxDropped         uint64 // frames lost before the library saw them, for want of room
+	RxMalformed       uint64 // frames that reached user space and were not well formed
+	TxDropped         uint64 // frames that the kernel accepted and did not send
+	TxErrors          uint64 // failed transmit calls
+	Sleeps, Wakeups   uint64
+	Unreached         uint64            // windows that the XDP program should reach and does not; the log has the first one's reason
+	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
+}
