@@ -17,9 +17,9 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 const xdpTX = 3
@@ -63,9 +63,9 @@ func (s *side) open() {
 		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank})
 	}
 	s.tables.CloseSlot(numSlots - 1)
-	both, member := window.NewMembers([]int{memberRank, strangeRank}, nil).Admit, window.NewMembers([]int{memberRank}, nil).Admit
+	both, member := windows.NewMembers([]int{memberRank, strangeRank}, nil).Admit, windows.NewMembers([]int{memberRank}, nil).Admit
 	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, Admits: both}
-	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], window.LockWordIn(s.chunks[0][wideLock:]))
+	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], windows.LockWordIn(s.chunks[0][wideLock:]))
 	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
 	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
 	for _, c := range s.chunks {
@@ -73,7 +73,7 @@ func (s *side) open() {
 			c[i] = byte(i*7 + i>>8)
 		}
 	}
-	clear(s.chunks[0][wideLock:][:window.LockWordLen])
+	clear(s.chunks[0][wideLock:][:windows.LockWordLen])
 }
 
 // heapSide is that of the twin in Go.
@@ -241,7 +241,7 @@ func (p *tier) compare(t testing.TB, other *side, whole bool) {
 			}
 		}
 	}
-	if got, want := p.chunks[0][wideLock:][:window.LockWordLen], other.chunks[0][wideLock:][:window.LockWordLen]; !bytes.Equal(got, want) {
+	if got, want := p.chunks[0][wideLock:][:windows.LockWordLen], other.chunks[0][wideLock:][:windows.LockWordLen]; !bytes.Equal(got, want) {
 		t.Errorf("lock %x, want %x", got, want)
 	}
 	if !whole {
@@ -342,7 +342,7 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	p := loadTier(t)
 	const life = 6
 	p.tables.Retract(wideWindow)
-	w := express.Window{ID: wideWindow, Base: wideBase, Admits: window.NewMembers([]int{memberRank}, []uint64{life}).Admit}
+	w := express.Window{ID: wideWindow, Base: wideBase, Admits: windows.NewMembers([]int{memberRank}, []uint64{life}).Admit}
 	p.tables.Expose(w, p.chunks[0][wideBase:][:wideLen], nil)
 	for n, test := range []struct {
 		life uint64

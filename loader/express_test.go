@@ -13,9 +13,9 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // TestAnswersArrive has the program of b execute requests that a socket of a sends over
@@ -56,7 +56,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Admits: window.NewMembers([]int{rank}, nil).Admit}, nil)
+			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Admits: windows.NewMembers([]int{rank}, nil).Admit}, nil)
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {

@@ -1,6 +1,9 @@
 package rma
 
-import "github.com/xdprma/xdprma/window"
+import (
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
+	"github.com/xdprma/xdprma/window"
+)
 
 // envCheck is the environment variable that does what Config.Check does.
 const envCheck = "XDPRMA_CHECK"
@@ -22,11 +25,11 @@ func (w *Win) Conflicts() (list []Conflict, total int) {
 
 // checker returns what looks for conflicts in the window to be, nil without
 // checking mode.
-func (w *Win) checker(id uint32) *window.Checker {
+func (w *Win) checker(id uint32) *windows.Checker {
 	if !w.hints.Check {
 		return nil
 	}
-	c := window.NewChecker(id, w.job.Rank())
+	c := windows.NewChecker(id, w.job.Rank())
 	c.SameOp = w.hints.SameOp
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -28,7 +29,7 @@ func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) 
 // 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
 // Memory that accumulates use must be aligned to their elements.
 func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorCreate, window.Slice(mem), len(mem), dispUnit, info)
+	return create(ctx, c, window.FlavorCreate, windows.Slice(mem), len(mem), dispUnit, info)
 }
 
 // proposal is what the ranks tell each other about a window to be.
@@ -85,9 +86,9 @@ func (p *proposal) unmarshal(b []byte) bool {
 
 // create creates a window on mem, or for the flavours that allocate on memory that
 // it makes.
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
 	defer func() { c.CallErrhandler(err) }()
-	hints, fault := window.ParseInfo(info)
+	hints, fault := windows.ParseInfo(info)
 	switch {
 	case fault != nil:
 	case size < 0:
@@ -108,7 +109,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 			return nil, named("window create", NoRank, err)
 		}
 	}
-	err = w.register(ctx, window.Config{
+	err = w.register(ctx, windows.Config{
 		Flavor: flavor, Memory: w.exposed, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
 	}, proposals, fault)
 	if err != nil {
@@ -121,12 +122,12 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem window.
 }
 
 // members returns the window's ranks as ranks of the job, in the lives that made it.
-func (w *Win) members(proposals []proposal) window.Members {
+func (w *Win) members(proposals []proposal) windows.Members {
 	group, lives := make([]int, len(proposals)), make([]uint64, len(proposals))
 	for r := range proposals {
 		group[r], lives[r] = w.comm.WorldRank(r), proposals[r].life
 	}
-	return window.NewMembers(group, lives)
+	return windows.NewMembers(group, lives)
 }
 
 // propose exchanges what the ranks expose. It fails if anyone cannot go on.
@@ -208,7 +209,7 @@ func (r *report) unmarshal(b []byte) bool {
 
 // register makes the window known to requests at every rank, or at none, before
 // anyone returns. Its id is of the first rank.
-func (w *Win) register(ctx context.Context, c window.Config, proposals []proposal, fault error) error {
+func (w *Win) register(ctx context.Context, c windows.Config, proposals []proposal, fault error) error {
 	if fault == nil {
 		fault = w.checkSame()
 	}
@@ -241,7 +242,7 @@ func (w *Win) register(ctx context.Context, c window.Config, proposals []proposa
 }
 
 // add makes the window and tells the other ranks how that went.
-func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, error) {
+func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report, error) {
 	w.inner, w.ending = forWindow(w.comm, c.ID)
 	if fault == nil && w.inner == nil {
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
@@ -250,7 +251,7 @@ func (w *Win) add(ctx context.Context, c window.Config, fault error) ([]report, 
 	t := w.turn()
 	w.expose(&c)
 	if fault == nil {
-		w.own, fault = window.New(c)
+		w.own, fault = windows.New(c)
 	}
 	if fault == nil {
 		fault = w.job.Windows().Add(w.own)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -62,7 +63,7 @@ func (w *Win) Detach(mem []byte) (err error) {
 // others reach it in a dynamic window once it is attached (MPI_Get_address). It
 // stays the same while the memory is attached; of memory that nothing keeps alive
 // it means nothing.
-func Address(b buffer.Buffer) int64 { return int64(window.Address(b.Memory())) }
+func Address(b buffer.Buffer) int64 { return int64(windows.Address(b.Memory())) }
 
 // AddAddress returns the address that lies disp bytes after base (MPI_Aint_add).
 // Addresses are unsigned, and the sum wraps as theirs does.

@@ -10,7 +10,7 @@ import (
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/window"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
 
 // Silence stops the node without a word to anyone, as a process that is killed
@@ -55,7 +55,7 @@ func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, err
 		return nil, err
 	}
 	between()
-	return w, w.register(ctx, window.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
+	return w, w.register(ctx, windows.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
 }
 
 // IDOf returns the id that requests for w carry.

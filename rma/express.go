@@ -4,8 +4,8 @@ import (
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
-	"github.com/xdprma/xdprma/window"
 )
 
 // The XDP program of a target executes small requests itself where it reaches the
@@ -77,7 +77,7 @@ func (w *Win) reachable(size int) {
 
 // expose has the XDP program execute requests for the window to be. It is called with the
 // engine's lock held. Without a place for the window its memory is as any other.
-func (w *Win) expose(c *window.Config) {
+func (w *Win) expose(c *windows.Config) {
 	if w.region == nil {
 		return
 	}

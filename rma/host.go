@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -21,7 +22,7 @@ type host struct {
 	ranks   []int // of the communicator, in order
 	maker   int   // the one of them that makes the memory
 	starts  []int // of their windows, in segment
-	locks   []*window.LockWord
+	locks   []*windows.LockWord
 	segment *hostmem.Segment // nil if it could not be mapped
 	end     int              // of the last window
 	backing backing          // of the segment: what it is to be, and then what it is
@@ -42,7 +43,7 @@ const (
 // planHost says which ranks of the host of rank me have memory in common for their windows,
 // and of what it is to be made. shares reports whether ranks of any host have some: then all
 // ranks take part in making it.
-func planHost(flavor window.Flavor, hints *window.Hints, me int, proposals []proposal) (h *host, shares bool, err error) {
+func planHost(flavor window.Flavor, hints *windows.Hints, me int, proposals []proposal) (h *host, shares bool, err error) {
 	h = &host{direct: !hints.Check, dense: flavor == window.FlavorShared && !hints.AllocSharedNoncontig}
 	count := map[uint64]int{}
 	most := 0
@@ -107,10 +108,10 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		w.exposed, fault = window.MapAnonymous(size, align)
+		w.exposed, fault = windows.MapAnonymous(size, align)
 		return fault, nil
 	}
-	w.host, w.exposed = h, window.Slice(h.part(me, size))
+	w.host, w.exposed = h, windows.Slice(h.part(me, size))
 	w.reachable(size)
 	return nil, nil
 }
@@ -137,7 +138,7 @@ func (h *host) layout(proposals []proposal, align int) int {
 
 // lockAt returns where in the segment the lock of its rank i is. The first place is the
 // segment's head.
-func lockAt(i int) int { return (i + 1) * window.LockWordLen }
+func lockAt(i int) int { return (i + 1) * windows.LockWordLen }
 
 // openSegment is hostmem.Open, but for tests.
 var openSegment = hostmem.Open
@@ -174,7 +175,7 @@ func (w *Win) share(ctx context.Context, h *host, size, align int, together bool
 		h.backing = inKernel
 	}
 	for i := range h.ranks {
-		h.locks = append(h.locks, window.LockWordIn(h.segment.Bytes()[lockAt(i):lockAt(i+1)]))
+		h.locks = append(h.locks, windows.LockWordIn(h.segment.Bytes()[lockAt(i):lockAt(i+1)]))
 	}
 	return nil, nil
 }
@@ -207,12 +208,12 @@ func (h *host) retire(rank int) {
 
 // lockOf returns the lock of a rank's window as its host's processes and its XDP program
 // use it, nil if they do not.
-func (h *host) lockOf(w *Win, rank int) *window.Host {
+func (h *host) lockOf(w *Win, rank int) *windows.Host {
 	i := h.index(rank)
 	if i < 0 || h.backing == inFile && !h.direct {
 		return nil
 	}
-	l := &window.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), window.InKernel}}
+	l := &windows.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), windows.InKernel}}
 	for _, r := range h.ranks {
 		if r != rank {
 			l.Ranks = append(l.Ranks, w.comm.WorldRank(r))
@@ -233,8 +234,8 @@ func (w *Win) mapHost(reports []report) error {
 			if r == me || !h.direct || !reports[r].mapped {
 				continue
 			}
-			view, err := window.New(window.Config{
-				ID: w.own.ID(), Flavor: w.own.Flavor(), Memory: window.Slice(h.part(r, int(t.size))), Size: int(t.size),
+			view, err := windows.New(windows.Config{
+				ID: w.own.ID(), Flavor: w.own.Flavor(), Memory: windows.Slice(h.part(r, int(t.size))), Size: int(t.size),
 				DispUnit: t.dispUnit, GroupSize: w.comm.Size(), Host: h.lockOf(w, r),
 			})
 			if err != nil {

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"github.com/xdprma/xdprma/window"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
 
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): hints that have a
@@ -19,7 +19,7 @@ func (w *Win) Info() Info {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	info := w.hints.Info()
-	info[window.KeyExpress] = strconv.FormatBool(w.region != nil)
+	info[windows.KeyExpress] = strconv.FormatBool(w.region != nil)
 	return info
 }
 

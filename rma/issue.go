@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -85,7 +86,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 		return err
 	}
 	t := &w.targets[o.Target]
-	disp, class := window.ByteDisp(o.at.disp, t.dispUnit)
+	disp, class := windows.ByteDisp(o.at.disp, t.dispUnit)
 	if class != 0 && w.own.Flavor() == window.FlavorDynamic {
 		disp, class = uint64(o.at.disp), 0 // any address may be asked for: the target knows
 	}
@@ -102,7 +103,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 	if first%uint64(o.align) != 0 && w.aligned() {
 		return newError(o.Name, ErrDisp, o.Target, "byte displacement %d is not a multiple of %d, the element's alignment", first, o.align)
 	}
-	o.Disp, o.Memory, o.Relaxed = disp, t.mapped, w.hints.Ordering == window.OrderNone
+	o.Disp, o.Memory, o.Relaxed = disp, t.mapped, w.hints.Ordering == windows.OrderNone
 	w.epochs.Used(o.Target)
 	return nil
 }

@@ -175,7 +175,7 @@ func TestMapping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{".", "../comm", "../window", "../datatype", "../internal/protocol/engine"}
+	dirs := []string{".", "../comm", "../buffer", "../internal/protocol/engine/windows", "../window", "../datatype", "../internal/protocol/engine"}
 	names, _ := declared(t, dirs...)
 	classes := classNames(t)
 	tests := map[string]*testFiles{} // by package
@@ -310,7 +310,7 @@ func TestMemoryModelPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tests := declared(t, ".", "../comm", "../window", "../datatype", "../examples/chapter")
+	_, tests := declared(t, ".", "../comm", "../internal/protocol/engine/windows", "../window", "../datatype", "../examples/chapter")
 	name := regexp.MustCompile(`\bTest[A-Z]\w+`)
 	rows, header := 0, true
 	for line := range strings.Lines(string(text)) {

@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -49,8 +50,8 @@ type Win struct {
 	job        *job.Job
 	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *device.Poller
-	exposed    window.Memory // of this rank; nil without
-	own        *window.Window
+	exposed    windows.Memory // of this rank; nil without
+	own        *windows.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
@@ -60,7 +61,7 @@ type Win struct {
 	acting     atomic.Int32   // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
-	hints   window.Hints
+	hints   windows.Hints
 	name    string
 	targets []target
 	epochs  *epochs.Window // its epochs, and those that it exposes its memory for
@@ -70,9 +71,9 @@ type Win struct {
 type target struct {
 	size     uint64
 	dispUnit int
-	mapped   *window.Window // where this process maps the target's memory; nil: it does not
-	loads    bool           // this process may load and store the target's memory
-	reach    bool           // the target's XDP program reaches its memory
+	mapped   *windows.Window // where this process maps the target's memory; nil: it does not
+	loads    bool            // this process may load and store the target's memory
+	reach    bool            // the target's XDP program reaches its memory
 }
 
 // Memory returns the memory that this rank exposes, nil once the window is

@@ -15,9 +15,9 @@ import (
 	"github.com/xdprma/xdprma/internal/device/memnet"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Job runs program as each of size ranks, all in this process, and returns when all have ended.
@@ -213,15 +213,15 @@ func call(ctx context.Context, node *rma.Node, program func(ctx context.Context,
 
 // unfreed returns an error if a rank that has not closed its node has windows.
 func unfreed(node *rma.Node) error {
-	windows := 0
+	count := 0
 	job := inside.Job(node.World())
 	job.Poller().Lock()
 	if !job.Poller().Closed() {
-		job.Windows().All(func(*window.Window) { windows++ })
+		job.Windows().All(func(*windows.Window) { count++ })
 	}
 	job.Poller().UnlockQuiet()
-	if windows > 0 {
-		return fmt.Errorf("it has returned and not freed its windows, %d in number: call Win.Free", windows)
+	if count > 0 {
+		return fmt.Errorf("it has returned and not freed its windows, %d in number: call Win.Free", count)
 	}
 	return nil
 }

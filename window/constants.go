@@ -1,9 +1,6 @@
-// Package window holds what a window is at its owner (memory, bounds, locks) and
-// at its users (access epochs), without any input or output: state machines and
-// memory accesses that the engine and the public API drive.
-//
-// Nothing here blocks or starts a goroutine. Unless said otherwise a value is
-// used by one goroutine at a time.
+// Package window has the names that the standard gives windows: kinds of locks, assertions,
+// flavours, info, and the conflicts that checking mode finds. Package rma has the windows, and
+// these names too.
 package window
 
 // LockType is the kind of a lock (section 11.5.3); values of the MPI 5.0 ABI.
@@ -70,3 +67,6 @@ type Model int32
 // ModelUnified, in which public and private copy of a window are one, is the
 // model of every window of this library.
 const ModelUnified Model = 321
+
+// Info holds hints and assertions by key, as the user gives them (section 11.2.1).
+type Info map[string]string

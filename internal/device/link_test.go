@@ -19,9 +19,9 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
-	"github.com/xdprma/xdprma/window"
 )
 
 // record is a log that a test reads while it is written.
@@ -139,7 +139,7 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := NewPoller(dev, engine.New(engine.Config{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(), Windows: &window.Table{},
+			p := NewPoller(dev, engine.New(engine.Config{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(), Windows: &windows.Table{},
 				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}), PollerConfig{})
 			defer p.Close()
 			peer := openEnd(t, l, 1, userspace.UDP, false)

@@ -13,10 +13,10 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
-	"github.com/xdprma/xdprma/window"
 )
 
 // stage is a device without a network. Tests stop it at the calls that they set,
@@ -170,7 +170,7 @@ func (d *stage) Close() error {
 func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
 	id := uint64(0)
 	p := NewPoller(d, engine.New(engine.Config{
-		Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Windows: &window.Table{},
+		Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Windows: &windows.Table{},
 		Rand: func() uint64 { id++; return id },
 	}), c)
 	t.Cleanup(func() { _ = p.Close() })

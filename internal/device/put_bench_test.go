@@ -8,6 +8,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
@@ -54,13 +55,13 @@ func BenchmarkPutFlush(b *testing.B) {
 	ends := [2]*end{openEnd(b, l, 0, userspace.XDPNative, false), openEnd(b, l, 1, userspace.XDPNative, false)}
 	next := uint64(testSession)
 	newEngine := func(rank int) *engine.Engine {
-		w, err := window.New(window.Config{
-			ID: 1, Flavor: window.FlavorCreate, Memory: window.Slice(make([]byte, 4096)), Size: 4096, DispUnit: 1, GroupSize: 2,
+		w, err := windows.New(windows.Config{
+			ID: 1, Flavor: window.FlavorCreate, Memory: windows.Slice(make([]byte, 4096)), Size: 4096, DispUnit: 1, GroupSize: 2,
 		})
 		if err != nil {
 			b.Fatal(err)
 		}
-		windows := &window.Table{}
+		windows := &windows.Table{}
 		if err := windows.Add(w); err != nil {
 			b.Fatal(err)
 		}

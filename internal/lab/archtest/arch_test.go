@@ -37,19 +37,22 @@ var mayImport = map[string][]string{
 	"buffer":             {"datatype", "mpierr"},
 	"window":             {"datatype", "mpierr"},
 
+	"internal/protocol/engine/windows": {"datatype", "mpierr", "window"},
+
 	"internal/protocol/wire":              {},
 	"internal/protocol/link/reliable":     {},
 	"internal/protocol/link/express":      {"internal/protocol/wire"},
-	"internal/protocol/link":              {"mpierr", "internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "stats"},
+	"internal/protocol/link":              {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/line":       {},
-	"internal/protocol/engine/membership": {"mpierr", "internal/protocol/link", "internal/protocol/wire"},
-	"internal/protocol/engine/message":    {"mpierr", "internal/protocol/engine/line", "internal/protocol/link", "internal/protocol/wire", "stats"},
-	"internal/protocol/engine/onesided": {"datatype", "mpierr", "internal/protocol/engine/line", "internal/protocol/link",
-		"internal/protocol/link/express", "internal/protocol/wire", "window", "stats"},
-	"internal/protocol/engine": {"mpierr", "internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
-		"internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "window"},
-	"internal/protocol/calls/epochs":     {"datatype", "mpierr", "internal/protocol/engine/onesided", "window"},
-	"internal/protocol/calls/collective": {"datatype", "mpierr", "internal/protocol/engine"},
+	"internal/protocol/engine/membership": {"internal/protocol/link", "internal/protocol/wire", "mpierr"},
+	"internal/protocol/engine/message":    {"internal/protocol/engine/line", "internal/protocol/link", "internal/protocol/wire", "mpierr", "stats"},
+	"internal/protocol/engine/onesided": {"datatype", "internal/protocol/engine/line", "internal/protocol/engine/windows", "internal/protocol/link",
+		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "stats", "window"},
+	"internal/protocol/engine": {"internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
+		"internal/protocol/engine/windows", "internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable",
+		"internal/protocol/wire", "mpierr", "window"},
+	"internal/protocol/calls/epochs":     {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "mpierr", "window"},
+	"internal/protocol/calls/collective": {"datatype", "internal/protocol/engine", "mpierr"},
 
 	"bpf":                  {},
 	"bpf/faults":           {},
@@ -58,8 +61,8 @@ var mayImport = map[string][]string{
 	"loader":               {"bpf", "internal/openfiles", "mpierr"},
 	"userspace":            {"loader"},
 	"internal/device/seat": {},
-	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine", "internal/protocol/link/express",
-		"internal/protocol/wire", "loader", "mpierr", "userspace", "stats"},
+	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine",
+		"internal/protocol/link/express", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
 
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
@@ -67,17 +70,17 @@ var mayImport = map[string][]string{
 	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "userspace"},
 
 	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/protocol/calls/collective", "internal/protocol/engine",
-		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "userspace", "window"},
+		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "userspace", "window"},
 	"internal/inside": {"internal/device", "internal/launch/job"},
 
-	"comm": {"buffer", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/job", "internal/protocol/calls/collective",
-		"internal/protocol/engine", "mpierr"},
-	"rma": {"buffer", "comm", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/bootstrap", "internal/launch/hostmem",
-		"internal/launch/job", "internal/protocol/calls/epochs", "internal/protocol/engine/onesided",
-		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "userspace", "window", "stats"},
+	"comm": {"buffer", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/job",
+		"internal/protocol/calls/collective", "internal/protocol/engine", "mpierr"},
+	"rma": {"buffer", "comm", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/bootstrap",
+		"internal/launch/hostmem", "internal/launch/job", "internal/protocol/calls/epochs", "internal/protocol/engine/onesided",
+		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
 
 	"internal/device/memnet": {"internal/device", "internal/protocol/engine", "mpierr", "stats"},
-	"rmatest":                {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "rma", "userspace", "window"},
+	"rmatest":                {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma", "userspace"},
 
 	"internal/lab/testenv":        {},
 	"internal/lab/ci":             {"internal/lab/testenv"},
@@ -87,9 +90,11 @@ var mayImport = map[string][]string{
 	"internal/lab/fabric":         {"internal/protocol/link"},
 	"internal/lab/program":        {"datatype", "window"},
 	"internal/lab/program/live":   {"buffer", "comm", "datatype", "internal/lab/program", "rma", "window"},
-	"internal/lab/twin":           {"datatype", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "window"},
-	"internal/lab/sim": {"datatype", "internal/lab/program", "internal/lab/twin", "mpierr", "internal/protocol/calls/collective", "internal/protocol/calls/epochs",
-		"internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/link/express", "internal/protocol/wire", "window"},
+	"internal/lab/twin": {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
+		"internal/protocol/wire", "window"},
+	"internal/lab/sim": {"datatype", "internal/lab/program", "internal/lab/twin", "internal/protocol/calls/collective", "internal/protocol/calls/epochs",
+		"internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
+		"internal/protocol/wire", "mpierr", "window"},
 }
 
 // The trees that use the library, as a user does: they may import anything.
@@ -114,8 +119,8 @@ var impure = []string{"net", "os", "syscall", "time", "crypto/rand", "math/rand"
 
 // impureAllowed lists the exceptions: file, then import.
 var impureAllowed = [][2]string{
-	{"window/memory.go", "os"}, // the page size
-	{"window/memory.go", "golang.org/x/sys/unix"},
+	{"internal/protocol/engine/windows/memory.go", "os"}, // the page size
+	{"internal/protocol/engine/windows/memory.go", "golang.org/x/sys/unix"},
 }
 
 // file is one source file, its name relative to the repository's root.

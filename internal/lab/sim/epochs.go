@@ -7,9 +7,9 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // epochsOf is a window as a task synchronises on it.
@@ -19,7 +19,7 @@ type epochsOf struct {
 }
 
 // newEpochs returns the synchronisation of a window. The contexts are those of its barriers.
-func (l *life) newEpochs(own *window.Window, contexts uint32, check bool, loads func(int) bool, open func(epochs.Turn, int) *onesided.Access) *epochsOf {
+func (l *life) newEpochs(own *windows.Window, contexts uint32, check bool, loads func(int) bool, open func(epochs.Turn, int) *onesided.Access) *epochsOf {
 	ranks := l.w.plan.ranks
 	return &epochsOf{
 		Window: epochs.New(epochs.Config{Rank: l.rank, Size: ranks, Own: own, Check: check, Loads: loads, Open: open}),

@@ -7,9 +7,9 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // A communication call that waits for room is given up now and then. Then any number of its
@@ -90,7 +90,7 @@ type place struct {
 	k      *link
 	sync   *epochs.Window
 	a      *onesided.Access
-	memory *window.Window // where the rank maps the window
+	memory *windows.Window // where the rank maps the window
 }
 
 // at returns the place of a window of those that tasks work on.

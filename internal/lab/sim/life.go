@@ -8,6 +8,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -30,7 +31,7 @@ type life struct {
 	cfg         engine.Config
 	e           *engine.Engine
 	mem         [numWindows][]byte
-	views       [numWindows]*window.Window
+	views       [numWindows]*windows.Window
 	ring        []byte
 	ringSync    *epochsOf
 	tickAt      int64
@@ -39,7 +40,7 @@ type life struct {
 	model       targetModel
 	answersLate bool // to calls that were given up may come answers
 	scratch     onesided.Direct
-	windows     *window.Table
+	windows     *windows.Table
 
 	generated [][]byte         // the windows of a generated program
 	freed     map[int]bool     // those of them that have been freed
@@ -58,7 +59,7 @@ type life struct {
 
 func (w *World) start(rank int, incarnation uint64) {
 	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, freed: map[int]bool{}, sends: map[bundleID]*sends{}}
-	l.windows = &window.Table{}
+	l.windows = &windows.Table{}
 	l.newXDP()
 	if p := w.cfg.Program; p != nil {
 		l.exposeProgram(p)
@@ -113,22 +114,22 @@ func (l *life) seek(to int) {
 	})
 }
 
-func (l *life) expose(id uint32, mem []byte, unit int) *window.Window {
-	return l.exposeWindow(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: len(mem), DispUnit: unit}, mem)
+func (l *life) expose(id uint32, mem []byte, unit int) *windows.Window {
+	return l.exposeWindow(windows.Config{ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(mem), Size: len(mem), DispUnit: unit}, mem)
 }
 
 // exposeWindow adds a window, in checking mode unless others or programs reach its memory,
 // which is nil if nobody can.
-func (l *life) exposeWindow(c window.Config, mem []byte) *window.Window {
+func (l *life) exposeWindow(c windows.Config, mem []byte) *windows.Window {
 	c.GroupSize = l.w.plan.ranks
 	if mem != nil {
 		c.Host = l.sharing(c.ID)
 	}
 	l.show(&c, mem)
 	if c.Host == nil {
-		c.Checker = window.NewChecker(c.ID, l.rank)
+		c.Checker = windows.NewChecker(c.ID, l.rank)
 	}
-	win, err := window.New(c)
+	win, err := windows.New(c)
 	if err == nil {
 		err = l.windows.Add(win)
 	}
@@ -144,11 +145,11 @@ const sharedWindow = numWindows
 
 // sharing returns what a window has in common with the processes of the rank's
 // host, nil if nothing. The windows of a second life are mapped by nobody.
-func (l *life) sharing(id uint32) *window.Host {
+func (l *life) sharing(id uint32) *windows.Host {
 	if id != sharedWindow || l.w.plan.hosts == 0 || l.incarnation > 1 {
 		return nil
 	}
-	h := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{l.rank}}
+	h := &windows.Host{Lock: windows.LockWordIn(make([]byte, windows.LockWordLen)), Ranks: []int{l.rank}}
 	for r := range l.w.plan.ranks {
 		if r != l.rank && l.w.sameHost(r, l.rank) {
 			h.Ranks = append(h.Ranks, r)
@@ -158,7 +159,7 @@ func (l *life) sharing(id uint32) *window.Host {
 }
 
 // maps reports whether a rank maps the memory of a window.
-func (w *World) maps(rank int, there *window.Window) bool {
+func (w *World) maps(rank int, there *windows.Window) bool {
 	h := there.Host()
 	return h != nil && w.plan.hosts > 0 && h.IndexOf(rank) >= 0
 }

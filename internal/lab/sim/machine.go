@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
@@ -31,8 +32,8 @@ type machineWindow struct {
 }
 
 type machineTarget struct {
-	base   uint64         // dynamic: the address of the memory
-	direct *window.Window // where this rank maps the memory
+	base   uint64          // dynamic: the address of the memory
+	direct *windows.Window // where this rank maps the memory
 }
 
 // exposeProgram makes a rank's windows of the program, with ids from 1 on.
@@ -45,7 +46,7 @@ func (l *life) exposeProgram(p *program.Program) {
 			l.expose(uint32(i+1), mem, d.Units[l.rank])
 			continue
 		}
-		own := l.exposeWindow(window.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1}, nil)
+		own := l.exposeWindow(windows.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1}, nil)
 		from := 0
 		for _, to := range d.Cuts[l.rank] {
 			if err := own.Attach(mem[from:to]); err != nil {
@@ -81,7 +82,7 @@ func (m *machine) window(i int) *machineWindow {
 	for rank, to := range w.nodes {
 		x, there := &mw.targets[rank], to.windows.Lookup(id)
 		if w.cfg.Program.Windows[i].Flavor == window.FlavorDynamic {
-			x.base = window.Address(to.generated[i])
+			x.base = windows.Address(to.generated[i])
 		}
 		if w.maps(l.rank, there) {
 			x.direct = there

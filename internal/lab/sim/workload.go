@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
@@ -35,10 +36,10 @@ type link struct {
 	to     *life
 	s      *engine.Session // nil to oneself
 	a      [numWindows]*onesided.Access
-	direct [numWindows]*window.Window // where the rank maps the target's memory
-	sync   [numWindows]*epochsOf      // with that life as the one target
-	locked [numWindows]bool           // a task has the lock or asks for it
-	sent   map[int]uint64             // messages, by task
+	direct [numWindows]*windows.Window // where the rank maps the target's memory
+	sync   [numWindows]*epochsOf       // with that life as the one target
+	locked [numWindows]bool            // a task has the lock or asks for it
+	sent   map[int]uint64              // messages, by task
 }
 
 // link returns the way to a life, and dials where it is new.

@@ -7,9 +7,9 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // tier says how the ranks' XDP programs behave in a run.
@@ -67,15 +67,15 @@ func (l *life) newXDP() {
 }
 
 // show lets the life's program reach a window, if the plan has it so.
-func (l *life) show(c *window.Config, mem []byte) {
+func (l *life) show(c *windows.Config, mem []byte) {
 	if mem == nil || l.xdp.twin == nil || !l.w.plan.tier.reached(c.ID) {
 		return
 	}
-	ranks := []int{l.rank, window.InKernel}
+	ranks := []int{l.rank, windows.InKernel}
 	if c.Host != nil {
 		ranks = append(ranks, c.Host.Ranks[1:]...)
 	}
-	c.Host = &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: ranks}
+	c.Host = &windows.Host{Lock: windows.LockWordIn(make([]byte, windows.LockWordLen)), Ranks: ranks}
 	if l.w.chance(0.1) { // there is no room for it
 		return
 	}

@@ -4,18 +4,18 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // step is one record of a request that may be executed.
 type step struct {
 	wire.Record
-	mem    []byte           // of the window, that the record is about
-	lock   *window.LockWord // of CodeLock and CodeUnlock
-	result int              // bytes
-	gone   bool             // its window is not exposed any more
+	mem    []byte            // of the window, that the record is about
+	lock   *windows.LockWord // of CodeLock and CodeUnlock
+	result int               // bytes
+	gone   bool              // its window is not exposed any more
 }
 
 // plan is a request all of whose records may be executed.

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // with returns r changed.
@@ -211,7 +211,7 @@ func TestMembersAreLives(t *testing.T) {
 	tt, exchange := newTarget(), uint64(0)
 	expose := func(group []int, lives []uint64) {
 		tt.Retract(id)
-		tt.Expose(express.Window{ID: id, Admits: window.NewMembers(group, lives).Admit}, tt.mem[:size], nil)
+		tt.Expose(express.Window{ID: id, Admits: windows.NewMembers(group, lives).Admit}, tt.mem[:size], nil)
 	}
 	greet := func(l uint64) {
 		tt.CloseSlot(0)

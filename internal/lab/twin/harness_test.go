@@ -7,9 +7,9 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 const (
@@ -83,9 +83,9 @@ type target struct {
 }
 
 func newTarget() target {
-	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, window.LockWordLen)}
+	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, windows.LockWordLen)}
 	t.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(express.Window{ID: id, Admits: window.NewMembers([]int{rank}, nil).Admit}, t.mem[:size], window.LockWordIn(t.words))
+	t.Expose(express.Window{ID: id, Admits: windows.NewMembers([]int{rank}, nil).Admit}, t.mem[:size], windows.LockWordIn(t.words))
 	return t
 }
 

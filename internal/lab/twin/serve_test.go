@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -137,8 +138,8 @@ func TestWindowGoesWhileInterrupted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tt := newTarget()
-			words := make([]byte, window.LockWordLen)
-			tt.Expose(express.Window{ID: gone}, make([]byte, 64), window.LockWordIn(words))
+			words := make([]byte, windows.LockWordLen)
+			tt.Expose(express.Window{ID: gone}, make([]byte, 64), windows.LockWordIn(words))
 			asked, stop := 0, c.after+1
 			if c.list[0].Code == wire.CodeLock {
 				stop-- // the lock is not asked about
@@ -213,21 +214,21 @@ func TestLocks(t *testing.T) {
 	const exclusive = wire.FlagExclusive
 	for _, c := range []struct {
 		name   string
-		before func(w *window.LockWord)
+		before func(w *windows.LockWord)
 		flags  uint8
 		v      Verdict
 		why    Reason
 	}{
-		{"free", func(*window.LockWord) {}, 0, Answer, None},
-		{"free, exclusive", func(*window.LockWord) {}, exclusive, Answer, None},
-		{"beside a shared one", func(w *window.LockWord) { w.Take(3, window.LockShared) }, 0, Answer, None},
-		{"exclusive beside a shared one", func(w *window.LockWord) { w.Take(3, window.LockShared) }, exclusive, ToUser, Locked},
-		{"beside an exclusive one", func(w *window.LockWord) { w.Take(3, window.LockExclusive) }, 0, ToUser, Locked},
-		{"held by the program on another processor", func(w *window.LockWord) { w.Take(process, window.LockShared) }, 0, ToUser, Locked},
-		{"retired", (*window.LockWord).Retire, 0, ToUser, Locked},
+		{"free", func(*windows.LockWord) {}, 0, Answer, None},
+		{"free, exclusive", func(*windows.LockWord) {}, exclusive, Answer, None},
+		{"beside a shared one", func(w *windows.LockWord) { w.Take(3, window.LockShared) }, 0, Answer, None},
+		{"exclusive beside a shared one", func(w *windows.LockWord) { w.Take(3, window.LockShared) }, exclusive, ToUser, Locked},
+		{"beside an exclusive one", func(w *windows.LockWord) { w.Take(3, window.LockExclusive) }, 0, ToUser, Locked},
+		{"held by the program on another processor", func(w *windows.LockWord) { w.Take(process, window.LockShared) }, 0, ToUser, Locked},
+		{"retired", (*windows.LockWord).Retire, 0, ToUser, Locked},
 	} {
 		tt := newTarget()
-		w := window.LockWordIn(tt.words)
+		w := windows.LockWordIn(tt.words)
 		c.before(w)
 		held := tt.held()
 		frame := request(1, lock(c.flags), put(0, "x"), unlock())

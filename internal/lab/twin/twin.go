@@ -5,11 +5,11 @@
 package twin
 
 import (
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
-	"github.com/xdprma/xdprma/window"
 )
 
-// process is the program's place in a window.LockWord.
+// process is the program's place in a windows.LockWord.
 const process = 1
 
 // Program plays the program of a rank.
@@ -22,7 +22,7 @@ type Program struct {
 // shown is a window as this process reaches it.
 type shown struct {
 	mem  []byte
-	lock *window.LockWord
+	lock *windows.LockWord
 }
 
 // New returns a program that serves requests by tables.
@@ -36,7 +36,7 @@ func (p *Program) SetInterrupt(interrupt func() bool) { p.interrupt = interrupt 
 
 // Expose is Tables.Expose of a window whose memory and lock are here; w need not say its size.
 // A nil lock is one that the program may not take.
-func (p *Program) Expose(w express.Window, mem []byte, lock *window.LockWord) (place int) {
+func (p *Program) Expose(w express.Window, mem []byte, lock *windows.LockWord) (place int) {
 	w.Size, w.Locks = uint64(len(mem)), lock != nil
 	if place = p.Tables.Expose(w, nil); place >= 0 {
 		p.shown[w.ID] = shown{mem, lock}

@@ -19,6 +19,7 @@ import (
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
@@ -74,7 +75,7 @@ type Job struct {
 	rank, size int
 	store      *bootstrap.Member
 	poller     *device.Poller
-	windows    *window.Table
+	windows    *windows.Table
 	log        *slog.Logger
 	exit       func(code int)
 	check      bool
@@ -119,7 +120,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
-		windows: &window.Table{}, searches: make(chan struct{}, searchesAtOnce),
+		windows: &windows.Table{}, searches: make(chan struct{}, searchesAtOnce),
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
@@ -272,7 +273,7 @@ func (j *Job) ExpressWindow() int { return j.express }
 
 // Windows returns the windows that this process exposes. It is used with the
 // engine's lock held.
-func (j *Job) Windows() *window.Table { return j.windows }
+func (j *Job) Windows() *windows.Table { return j.windows }
 
 // The limits of a graceful close.
 const (

@@ -6,8 +6,8 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // A round trip through both engines allocates nothing.
@@ -79,7 +79,7 @@ func TestIdleSessionIsSmall(t *testing.T) {
 	const peers, limit = 4096, 4096
 	slab := HeapSlab(64, 0, 1472)
 	id := uint64(0)
-	e := New(Config{Rank: 0, Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Windows: &window.Table{}, Rand: func() uint64 { id++; return id }})
+	e := New(Config{Rank: 0, Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, Rand: func() uint64 { id++; return id }})
 	hello := make([]byte, wire.HeaderLen+wire.HelloLen)
 	heap := func() uint64 {
 		runtime.GC()

@@ -17,6 +17,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/membership"
 	"github.com/xdprma/xdprma/internal/protocol/engine/message"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
@@ -31,14 +32,14 @@ const millisecond int64 = 1000_000
 // Config holds what an engine is told at the start. Times are in nanoseconds, on
 // a clock that has passed zero: 0 stands for no time at all.
 type Config struct {
-	Rank        int           // of this process in the job
-	Size        int           // ranks in the job
-	Job         uint64        // names the job in frames, the same at all its ranks
-	Incarnation uint64        // larger for each restart of this rank; not 0
-	Earlier     uint64        // the incarnation of the last process that had the rank before; 0: there was none
-	Rand        func() uint64 // session ids
-	Slab        *Slab         // transmit memory of the device
-	Windows     *window.Table // what this rank exposes
+	Rank        int            // of this process in the job
+	Size        int            // ranks in the job
+	Job         uint64         // names the job in frames, the same at all its ranks
+	Incarnation uint64         // larger for each restart of this rank; not 0
+	Earlier     uint64         // the incarnation of the last process that had the rank before; 0: there was none
+	Rand        func() uint64  // session ids
+	Slab        *Slab          // transmit memory of the device
+	Windows     *windows.Table // what this rank exposes
 
 	RxFrames      int   // frames that the device can hold for reading; 0: 1024
 	Joins         int   // frames that the device sends as one message, by the way of Joined; below 2: it has no such way

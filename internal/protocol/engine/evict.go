@@ -3,8 +3,8 @@ package engine
 import (
 	"errors"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 var errEvicted = errors.New("the memory has been freed with the window that it belongs to")
@@ -25,6 +25,6 @@ func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}
-	x, y := window.Address(a), window.Address(b)
+	x, y := windows.Address(a), windows.Address(b)
 	return x < y+uint64(len(b)) && y < x+uint64(len(a))
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -101,8 +102,8 @@ func receiveArbitrary(t *testing.T, input []byte) {
 		c.Parked, c.Express = 6, express.HeapTables(2)
 	})
 	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
-	w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2,
-		Checker: window.NewChecker(testWindow+1, 1)})
+	w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: windows.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2,
+		Checker: windows.NewChecker(testWindow+1, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

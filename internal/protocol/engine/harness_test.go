@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -39,14 +40,14 @@ func newRanks(t testing.TB, n, memory int, change func(*Config)) *ranks {
 // start gives rank a new life.
 func (f *ranks) start(rank int, incarnation uint64, size, memory int, change func(*Config)) {
 	f.mem[rank] = make([]byte, memory)
-	w, err := window.New(window.Config{
-		ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[rank]),
+	w, err := windows.New(windows.Config{
+		ID: testWindow, Flavor: window.FlavorCreate, Memory: windows.Slice(f.mem[rank]),
 		Size: memory, DispUnit: 1, GroupSize: size,
 	})
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	windows := &window.Table{}
+	windows := &windows.Table{}
 	if err := windows.Add(w); err != nil {
 		f.T.Fatal(err)
 	}

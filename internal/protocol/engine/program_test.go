@@ -6,6 +6,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -57,22 +58,22 @@ func (p *programs) equip(c *Config, memory int) []byte {
 	c.Express = express.NewTables(p.memory[c.Rank], make([]byte, express.Windows*express.WindowLen))
 	c.AnswersLost = func(rank int) { p.lost = append(p.lost, rank) }
 	p.tables[c.Rank], p.slots[c.Rank] = twin.New(c.Express), map[uint64]int32{}
-	c.Windows = &window.Table{}
+	c.Windows = &windows.Table{}
 	return p.show(c.Rank, c.Size, c.Windows, testWindow, memory)
 }
 
 // show gives a rank a window that its program reaches, and returns the memory of that.
-func (p *programs) show(rank, ranks int, windows *window.Table, id uint32, memory int) []byte {
-	mem, lock := make([]byte, memory), window.LockWordIn(make([]byte, window.LockWordLen))
+func (p *programs) show(rank, ranks int, table *windows.Table, id uint32, memory int) []byte {
+	mem, lock := make([]byte, memory), windows.LockWordIn(make([]byte, windows.LockWordLen))
 	if p.tables[rank].Expose(express.Window{ID: id}, mem, lock) < 0 {
 		p.T.Fatal("the place of the window is taken")
 	}
-	w, err := window.New(window.Config{
-		ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem), Size: memory, DispUnit: 1, GroupSize: ranks,
-		Host: &window.Host{Lock: lock, Ranks: []int{rank, window.InKernel}},
+	w, err := windows.New(windows.Config{
+		ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(mem), Size: memory, DispUnit: 1, GroupSize: ranks,
+		Host: &windows.Host{Lock: lock, Ranks: []int{rank, windows.InKernel}},
 	})
 	if err == nil {
-		err = windows.Add(w)
+		err = table.Add(w)
 	}
 	if err != nil {
 		p.T.Fatal(err)

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/xdprma/xdprma/internal/lab/twin"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
-	"github.com/xdprma/xdprma/window"
 )
 
 // program is the XDP program of a rank on the stage.
@@ -18,11 +18,11 @@ type program struct {
 }
 
 // newProgram gives a rank a program that reaches its memory.
-func newProgram(rank, size int, memory []byte) (*program, *window.Host) {
+func newProgram(rank, size int, memory []byte) (*program, *windows.Host) {
 	p := &program{tables: twin.New(express.HeapTables(size)), slots: map[uint64]int32{}}
-	lock := window.LockWordIn(make([]byte, window.LockWordLen))
+	lock := windows.LockWordIn(make([]byte, windows.LockWordLen))
 	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock)
-	return p, &window.Host{Lock: lock, Ranks: []int{rank, window.InKernel}}
+	return p, &windows.Host{Lock: lock, Ranks: []int{rank, windows.InKernel}}
 }
 
 // announced takes in what a rank's engine tells its device.

@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -123,18 +124,18 @@ func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n"
 func (s *stage) start(rank, size int, incarnation uint64) {
 	memory := make([]byte, stageMemory)
 	var tables *express.Tables
-	var host *window.Host
+	var host *windows.Host
 	if s.programs != nil {
 		s.programs[rank], host = newProgram(rank, size, memory)
 		tables = s.programs[rank].tables.Tables
 	}
-	w, err := window.New(window.Config{
-		ID: stageWindow, Flavor: window.FlavorCreate, Memory: window.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size, Host: host,
+	w, err := windows.New(windows.Config{
+		ID: stageWindow, Flavor: window.FlavorCreate, Memory: windows.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size, Host: host,
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	windows, slab := &window.Table{}, engine.HeapSlab(64, 0, s.payload)
+	windows, slab := &windows.Table{}, engine.HeapSlab(64, 0, s.payload)
 	if err := windows.Add(w); err != nil {
 		s.t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // lab is the ranks of a job, whose frames arrive when a test says so.
@@ -25,7 +25,7 @@ func newLab(ranks int) *lab {
 		slab := engine.HeapSlab(256, 0, 1400)
 		l.slabs = append(l.slabs, slab)
 		l.e = append(l.e, engine.New(engine.Config{
-			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Slab: slab, Windows: &window.Table{}, DeadAfter: 5e9,
+			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, DeadAfter: 5e9,
 			Rand: func() uint64 { ids++; return ids },
 		}))
 	}

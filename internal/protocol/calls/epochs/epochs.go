@@ -29,8 +29,8 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Turn is the one-sided operations of a rank, for as long as nobody else uses its engine. It
@@ -43,7 +43,7 @@ type Condition interface{ Met() bool }
 // Config describes a window to those who synchronise on it.
 type Config struct {
 	Rank, Size int                              // in the window's group
-	Own        *window.Window                   // what this rank exposes
+	Own        *windows.Window                  // what this rank exposes
 	NoLocks    bool                             // the info key no_locks is set: locks are refused
 	Check      bool                             // the window is in checking mode
 	Quiet      bool                             // Free does not wait for the other ranks
@@ -55,7 +55,7 @@ type Config struct {
 // its memory for. All its methods are called within a turn.
 type Window struct {
 	Config
-	epoch   *window.Epoch
+	epoch   *windows.Epoch
 	targets []target
 	touched []int // targets with an access
 	freed   bool
@@ -79,7 +79,7 @@ type target struct {
 
 // New returns the synchronisation of a window on which no epoch is open.
 func New(c Config) *Window {
-	return &Window{Config: c, epoch: window.NewEpoch(c.Rank, c.Size, c.NoLocks), targets: make([]target, c.Size)}
+	return &Window{Config: c, epoch: windows.NewEpoch(c.Rank, c.Size, c.NoLocks), targets: make([]target, c.Size)}
 }
 
 // Freed reports whether the window has been freed.

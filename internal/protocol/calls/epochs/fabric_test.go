@@ -8,6 +8,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -20,7 +21,7 @@ const (
 type stage struct {
 	*fabric.Fabric
 	e   []*engine.Engine
-	all []*window.Table
+	all []*windows.Table
 	w   []*epochs.Window
 	mem [][]byte
 }
@@ -33,7 +34,7 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 	s := &stage{Fabric: fabric.New(t, ranks)}
 	for r := range ranks {
 		id, slab := uint64(r+1)<<32, engine.HeapSlab(64, 0, 1472)
-		s.all = append(s.all, &window.Table{})
+		s.all = append(s.all, &windows.Table{})
 		s.e = append(s.e, engine.New(engine.Config{
 			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Windows: s.all[r], Slab: slab,
 			Rand: func() uint64 { id++; return id },
@@ -48,7 +49,7 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 func (s *stage) windows(id uint32, change func(*epochs.Config)) (w []*epochs.Window, mem [][]byte) {
 	for r, ranks := 0, len(s.e); r < ranks; r++ {
 		mem = append(mem, make([]byte, windowSize))
-		own, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(mem[r]), Size: len(mem[r]), DispUnit: 1, GroupSize: ranks})
+		own, err := windows.New(windows.Config{ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(mem[r]), Size: len(mem[r]), DispUnit: 1, GroupSize: ranks})
 		if err != nil {
 			s.T.Fatal(err)
 		}

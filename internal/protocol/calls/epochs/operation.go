@@ -3,18 +3,18 @@ package epochs
 import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Operation is a communication call on its way out. It is a value, which whoever makes the
 // call keeps until it is over. MayAccess must have said that it may be made, and Used have
 // been called.
 type Operation struct {
-	onesided.Call                // Issue sets Access and Typed
-	Name          string         // of the call, as errors name it
-	Target        int            // which rank of the window
-	Memory        *window.Window // where this process maps the target's memory; nil: it does not
+	onesided.Call                 // Issue sets Access and Typed
+	Name          string          // of the call, as errors name it
+	Target        int             // which rank of the window
+	Memory        *windows.Window // where this process maps the target's memory; nil: it does not
 
 	until Condition
 	err   error

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/line"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 type lockPhase uint8
@@ -24,8 +24,8 @@ const (
 // operations are outstanding there, and the lock.
 type Access struct {
 	origin    *Origin
-	session   *Peer          // nil where the target is this rank
-	ownWindow *window.Window // set where the target is this rank
+	session   *Peer           // nil where the target is this rank
+	ownWindow *windows.Window // set where the target is this rank
 	window    uint32
 	lastSeq   uint64 // the last bundle with an operation on it
 	pending   int32  // operations that await an answer
@@ -66,7 +66,7 @@ func (x *Origin) OpenAccess(s *Peer, id uint32) *Access {
 }
 
 // OpenLocal returns the access of this rank to its own window w.
-func (x *Origin) OpenLocal(w *window.Window) *Access {
+func (x *Origin) OpenLocal(w *windows.Window) *Access {
 	a := &Access{origin: x, ownWindow: w, window: w.ID()}
 	x.own = append(x.own, a)
 	return a

@@ -1,9 +1,9 @@
 package onesided
 
 import (
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // base is what the parts of the operations share: it knows none of them.
@@ -15,7 +15,7 @@ type base struct {
 }
 
 // Windows returns the table of the windows that this rank exposes.
-func (x *base) Windows() *window.Table { return x.cfg.Windows }
+func (x *base) Windows() *windows.Table { return x.cfg.Windows }
 
 // Time returns the time of this turn, as the link has it.
 func (x *base) Time() int64 { return x.link.Now }
@@ -34,7 +34,7 @@ func (x *base) peer(rank int) *Peer {
 
 // windowFor returns the window that a request of s means, or nil and why it is refused: no
 // rank outside the window's group may do anything to it, nor a later life of a member.
-func (x *base) windowFor(s *Peer, id uint32) (*window.Window, mpierr.Class) {
+func (x *base) windowFor(s *Peer, id uint32) (*windows.Window, mpierr.Class) {
 	w := x.cfg.Windows.Lookup(id)
 	switch {
 	case w == nil:

@@ -2,6 +2,7 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -33,11 +34,11 @@ func (x *base) completed(holder uint64, id uint32, onlyReads bool) {
 
 // forget lets the checkers of all windows forget s, which is dead.
 func (x *base) forget(s *Peer) {
-	x.cfg.Windows.All(func(w *window.Window) { w.Checker().End(s.ID()) })
+	x.cfg.Windows.All(func(w *windows.Window) { w.Checker().End(s.ID()) })
 }
 
 // note tells a window's checker of an access of n bytes.
-func (x *base) note(c *window.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
+func (x *base) note(c *windows.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
 	before := c.Total()
 	c.Turn(x.turn)
 	for _, k := range c.Note(holder, a, start, n, remember) {
@@ -49,13 +50,13 @@ func (x *base) note(c *window.Checker, holder uint64, a window.Access, start uin
 }
 
 // observe tells a window's checker of a request that has been applied.
-func (x *Target) observe(s *Peer, c *window.Checker, r *wire.Record) {
+func (x *Target) observe(s *Peer, c *windows.Checker, r *wire.Record) {
 	a, n, remember := accessOf(s, r, r.Data)
 	x.note(c, s.ID(), a, r.Disp, n, remember)
 }
 
 // observeTyped is observe for a request with a datatype, block by block.
-func (x *Target) observeTyped(s *Peer, c *window.Checker, r *wire.Record) {
+func (x *Target) observeTyped(s *Peer, c *windows.Checker, r *wire.Record) {
 	var where wire.Layout
 	data, _ := where.Get(r.Data)
 	a, n, remember := accessOf(s, r, data)

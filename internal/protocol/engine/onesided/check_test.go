@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -28,9 +29,9 @@ func newChecked(t testing.TB, change func(*setup)) *checked {
 	})
 	for r, e := range c.e {
 		e.Windows().Remove(testWindow)
-		w, err := window.New(window.Config{
-			ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(c.mem[r]),
-			Size: len(c.mem[r]), DispUnit: 1, GroupSize: 3, Checker: window.NewChecker(testWindow, r),
+		w, err := windows.New(windows.Config{
+			ID: testWindow, Flavor: window.FlavorCreate, Memory: windows.Slice(c.mem[r]),
+			Size: len(c.mem[r]), DispUnit: 1, GroupSize: 3, Checker: windows.NewChecker(testWindow, r),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,7 @@ func newChecked(t testing.TB, change func(*setup)) *checked {
 	return c
 }
 
-func (c *checked) checker() *window.Checker { return c.e[1].Windows().Lookup(testWindow).Checker() }
+func (c *checked) checker() *windows.Checker { return c.e[1].Windows().Lookup(testWindow).Checker() }
 
 // do issues a call and waits until the target has applied it, without a word to
 // the checker.

@@ -2,6 +2,7 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
@@ -23,10 +24,10 @@ type Direct struct {
 // Act lets c act on w, and returns why w refused it. If w refuses a part, the effect of
 // the parts before it stays, as it does where the parts travel. c.Typed is not looked
 // at.
-func Act(c *Call, w *window.Window) mpierr.Class { return actOn(c, w, 0, c.size()) }
+func Act(c *Call, w *windows.Window) mpierr.Class { return actOn(c, w, 0, c.size()) }
 
 // actOn is Act for the bytes of the target from one place to another.
-func actOn(c *Call, w *window.Window, from, to int) mpierr.Class {
+func actOn(c *Call, w *windows.Window, from, to int) mpierr.Class {
 	operand, result := c.Origin, c.Result
 	if len(operand) > 0 && c.Op != datatype.NoOp { // of a call that was kept back it may be empty and not nil
 		operand = operand[from:to]
@@ -38,7 +39,7 @@ func actOn(c *Call, w *window.Window, from, to int) mpierr.Class {
 }
 
 // act lets c act on w at a displacement, with an operand and room for a result.
-func (c *Call) act(w *window.Window, disp uint64, operand, result []byte) mpierr.Class {
+func (c *Call) act(w *windows.Window, disp uint64, operand, result []byte) mpierr.Class {
 	switch c.Code {
 	case wire.CodePut:
 		return w.Put(disp, operand)
@@ -56,7 +57,7 @@ func (c *Call) act(w *window.Window, disp uint64, operand, result []byte) mpierr
 
 // ActTyped is Act for a call with derived datatypes; its arguments are those of
 // Operations.Typed.
-func (d *Direct) ActTyped(c *Call, w *window.Window, origin, result *Local, target *datatype.Type, count, size int) mpierr.Class {
+func (d *Direct) ActTyped(c *Call, w *windows.Window, origin, result *Local, target *datatype.Type, count, size int) mpierr.Class {
 	d.typed.set(origin, result, target, count, size)
 	class := mpierr.Success
 	for at := 0; class == mpierr.Success && at < size; {
@@ -70,7 +71,7 @@ func (d *Direct) ActTyped(c *Call, w *window.Window, origin, result *Local, targ
 
 // step lets the next piece of a typed call act, from a place in its packed data, and
 // returns its displacement from c.Disp and its length.
-func (d *Direct) step(y *Typed, c *Call, w *window.Window, at int) (off int64, n int, class mpierr.Class) {
+func (d *Direct) step(y *Typed, c *Call, w *windows.Window, at int) (off int64, n int, class mpierr.Class) {
 	y.way = byPiece
 	off, n = y.next(at, min(localChunk, y.size-at))
 	disp, operand, result := c.Disp+uint64(off), d.chunks[0][:n], d.chunks[1][:n]
@@ -124,7 +125,7 @@ func (x *Origin) observeLocal(c *Call, disp uint64, n int) {
 
 // fromTheEnd reports whether a call writes to memory that begins within what it reads. Its
 // turns then go from the end to the start.
-func fromTheEnd(c *Call, w *window.Window) bool {
+func fromTheEnd(c *Call, w *windows.Window) bool {
 	mem, class := w.Slice(c.Disp, c.size())
 	switch {
 	case class != mpierr.Success:
@@ -137,7 +138,7 @@ func fromTheEnd(c *Call, w *window.Window) bool {
 	return false
 }
 
-func (x *Origin) issueTypedLocal(c *Call, w *window.Window) (bool, error) {
+func (x *Origin) issueTypedLocal(c *Call, w *windows.Window) (bool, error) {
 	y := c.Typed
 	if x.directScratch == nil {
 		x.directScratch = &Direct{}

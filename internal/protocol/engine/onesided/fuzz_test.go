@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
@@ -34,8 +35,8 @@ func FuzzTypedRequests(f *testing.F) {
 			whole[i] = 0xa5
 		}
 		fb := newRanks(t, 2, 8, func(c *setup) {
-			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(whole[guard : guard+size]), Size: size, DispUnit: 1, GroupSize: 2,
-				Checker: window.NewChecker(testWindow+1, 1)})
+			w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: windows.Slice(whole[guard : guard+size]), Size: size, DispUnit: 1, GroupSize: 2,
+				Checker: windows.NewChecker(testWindow+1, 1)})
 			if err == nil {
 				err = c.Windows.Add(w)
 			}

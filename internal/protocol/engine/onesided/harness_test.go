@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/fabric"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -18,7 +19,7 @@ type setup struct {
 	Job, Incarnation     uint64
 	Rand                 func() uint64
 	Slab                 *link.Slab
-	Windows              *window.Table
+	Windows              *windows.Table
 	RxFrames, Parked     int
 	Joins, JoinedRoom    int
 	MaxOps, MaxTypeBytes int
@@ -164,14 +165,14 @@ func newRanks(t testing.TB, n, memory int, change func(*setup)) *ranks {
 // start gives rank a new life.
 func (f *ranks) start(rank int, incarnation uint64, size, memory int, change func(*setup)) {
 	f.mem[rank] = make([]byte, memory)
-	w, err := window.New(window.Config{
-		ID: testWindow, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[rank]),
+	w, err := windows.New(windows.Config{
+		ID: testWindow, Flavor: window.FlavorCreate, Memory: windows.Slice(f.mem[rank]),
 		Size: memory, DispUnit: 1, GroupSize: size,
 	})
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	windows := &window.Table{}
+	windows := &windows.Table{}
 	if err := windows.Add(w); err != nil {
 		f.T.Fatal(err)
 	}

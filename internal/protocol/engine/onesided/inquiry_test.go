@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -258,9 +259,9 @@ func TestForgedFrameBesideOthers(t *testing.T) {
 }
 
 // expose gives rank 1 another window, and returns the access of rank 0 to it.
-func (f *ranks) expose(id uint32, size int) (w *window.Window, a *Access) {
+func (f *ranks) expose(id uint32, size int) (w *windows.Window, a *Access) {
 	f.T.Helper()
-	w, err := window.New(window.Config{ID: id, Flavor: window.FlavorCreate, Memory: window.Slice(make([]byte, size)), Size: size, DispUnit: 1, GroupSize: len(f.e)})
+	w, err := windows.New(windows.Config{ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(make([]byte, size)), Size: size, DispUnit: 1, GroupSize: len(f.e)})
 	if err == nil {
 		err = f.e[1].Windows().Add(w)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -32,8 +33,8 @@ func TestResultLargerThanRecordsCount(t *testing.T) {
 			memory[size-tail+i] = byte(i%251) + 1
 		}
 		f := newRanks(t, 2, 8, func(c *setup) {
-			w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
-				Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
+			w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
+				Memory: windows.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
 			if err == nil {
 				err = c.Windows.Add(w)
 			}
@@ -86,8 +87,8 @@ func TestTypedResultLargerThanRecordsCount(t *testing.T) {
 	const tail = 2 * entry
 	copy(memory[size-tail:], noise(tail))
 	f := newRanks(t, 2, 8, func(c *setup) {
-		w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
-			Memory: window.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
+		w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate,
+			Memory: windows.Slice(memory), Size: size, DispUnit: 1, GroupSize: 2})
 		if err == nil {
 			err = c.Windows.Add(w)
 		}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -15,9 +16,9 @@ import (
 type Locks struct {
 	*base
 	byWindow map[uint32]*lock
-	wordsAt  int64                       // when to look at the words that somebody waits for; 0: nobody does
-	waiting  int                         // requests that wait
-	granted  []window.Grant[lockRequest] // scratch
+	wordsAt  int64                        // when to look at the words that somebody waits for; 0: nobody does
+	waiting  int                          // requests that wait
+	granted  []windows.Grant[lockRequest] // scratch
 }
 
 // localHolder is this rank's own key in its windows' locks; others have the id
@@ -42,10 +43,10 @@ type waiter interface {
 // lock is a window's lock. The peers that hold it are asked for a sign of life while somebody
 // waits, so that the lock of one that died is released.
 type lock struct {
-	window.Lock[lockRequest]
-	host    *window.Host // nil if no other rank of the host maps the window
-	exposed bool         // by Post, so that it cannot be locked
-	counted int          // of Locks.waiting, those that wait here
+	windows.Lock[lockRequest]
+	host    *windows.Host // nil if no other rank of the host maps the window
+	exposed bool          // by Post, so that it cannot be locked
+	counted int           // of Locks.waiting, those that wait here
 }
 
 // acquire handles a peer's lock record.
@@ -213,7 +214,7 @@ func (x *Locks) release(id uint32, holder uint64) mpierr.Class {
 
 // grant goes on with those who now hold a lock. A peer's bundle goes on as a parked one, at
 // the next Tick.
-func (x *Locks) grant(id uint32, granted []window.Grant[lockRequest]) {
+func (x *Locks) grant(id uint32, granted []windows.Grant[lockRequest]) {
 	x.granted = granted
 	l := x.byWindow[id]
 	x.count(l)
@@ -245,7 +246,7 @@ func (x *Locks) dropWaits(s *Peer) {
 // drop releases what s, which has ended, holds.
 func (x *Locks) drop(s *Peer) {
 	x.dropServed(s)
-	x.cfg.Windows.All(func(w *window.Window) { dropWord(w, s.Rank()) })
+	x.cfg.Windows.All(func(w *windows.Window) { dropWord(w, s.Rank()) })
 	for _, id := range slices.Sorted(maps.Keys(x.byWindow)) {
 		l := x.byWindow[id]
 		x.grant(id, l.Retry(l.Drop(s.ID(), x.granted[:0])))

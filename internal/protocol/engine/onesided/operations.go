@@ -22,6 +22,7 @@
 package onesided
 
 import (
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -36,7 +37,7 @@ const millisecond int64 = 1000_000
 type Config struct {
 	Rank, Size   int             // of this process, and of the job
 	DeadAfter    int64           // silence after which a peer that owes an answer is dead
-	Windows      *window.Table   // what this rank exposes
+	Windows      *windows.Table  // what this rank exposes
 	Express      *express.Tables // what the link shares with this rank's XDP program; may be nil
 	MaxOps       int             // operations awaiting an answer, a power of two up to 65536
 	MaxTypeBytes int             // bytes of the datatypes that all peers have defined here, as encoded

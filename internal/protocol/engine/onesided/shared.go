@@ -3,10 +3,10 @@ package onesided
 import (
 	"errors"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Ranks of one host may map each other's windows. Then an origin takes and gives the
@@ -16,17 +16,19 @@ import (
 
 // sharedLock is the lock of a window that this rank maps.
 type sharedLock struct {
-	word   *window.LockWord // nil if it does not
-	index  int              // of this rank, in word
-	byWord bool             // the lock is held, and was taken by the word
-	tell   bool             // given up; the target is still to be told
+	word   *windows.LockWord // nil if it does not
+	index  int               // of this rank, in word
+	byWord bool              // the lock is held, and was taken by the word
+	tell   bool              // given up; the target is still to be told
 }
 
 var errTaken = errors.New("the target took this process for dead, and gave its lock to others")
 
 // Share says that this rank maps the window that a leads to, and has the given
 // index in its lock.
-func (a *Access) Share(word *window.LockWord, index int) { a.shared.word, a.shared.index = word, index }
+func (a *Access) Share(word *windows.LockWord, index int) {
+	a.shared.word, a.shared.index = word, index
+}
 
 // Window returns the id of the window that a leads to.
 func (a *Access) Window() uint32 { return a.window }

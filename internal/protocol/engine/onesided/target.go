@@ -2,10 +2,10 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // Target has the requests of peers take effect on the windows of this rank.
@@ -145,7 +145,7 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 	return class
 }
 
-func (x *Target) applyGet(b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyGet(b *link.Bundle, w *windows.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) != wire.PartLen {
 		return mpierr.Intern
 	}
@@ -206,7 +206,7 @@ func (x *Target) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpi
 	}
 }
 
-func (x *Target) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyGetAccumulate(s *Peer, w *windows.Window, r *wire.Record) mpierr.Class {
 	if len(r.Data) < wire.PartLen {
 		return mpierr.Intern
 	}
@@ -226,7 +226,7 @@ func (x *Target) applyGetAccumulate(s *Peer, w *window.Window, r *wire.Record) m
 	return class
 }
 
-func (x *Target) applyCompareSwap(s *Peer, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyCompareSwap(s *Peer, w *windows.Window, r *wire.Record) mpierr.Class {
 	n := len(r.Data) / 2
 	if 2*n != len(r.Data) || n > 8 {
 		return mpierr.Count

@@ -2,10 +2,10 @@ package onesided
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // walks are iterators for whoever needs one for the length of a call: they are
@@ -16,7 +16,7 @@ type walks struct {
 }
 
 // applyTyped lets a request take effect on memory that a datatype describes.
-func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wire.Record) mpierr.Class {
+func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *windows.Window, r *wire.Record) mpierr.Class {
 	var where wire.Layout
 	data, ok := where.Get(r.Data)
 	if !ok {
@@ -27,7 +27,7 @@ func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wire.R
 	if t == nil {
 		return mpierr.Type
 	}
-	l := window.Layout{Disp: r.Disp, Type: t, Count: int(where.Count)}
+	l := windows.Layout{Disp: r.Disp, Type: t, Count: int(where.Count)}
 	op, basic := datatype.Op(r.Op), datatype.Basic(r.Basic)
 	switch r.Code {
 	case wire.CodePut:
@@ -61,7 +61,7 @@ func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *window.Window, r *wire.R
 
 // applyTypedGet is applyGet for a layout. No element is cut, so that each is read
 // whole.
-func (x *Target) applyTypedGet(b *link.Bundle, w *window.Window, r *wire.Record, l *window.Layout, position uint64, data []byte) mpierr.Class {
+func (x *Target) applyTypedGet(b *link.Bundle, w *windows.Window, r *wire.Record, l *windows.Layout, position uint64, data []byte) mpierr.Class {
 	s := b.Session
 	if len(data) != wire.PartLen {
 		return mpierr.Intern

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -193,7 +194,7 @@ func TestTypeInLockQueueKeepsItsID(t *testing.T) {
 		if c.Rank != 1 {
 			return
 		}
-		w, err := window.New(window.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: window.Slice(other), Size: len(other), DispUnit: 1, GroupSize: 3})
+		w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: windows.Slice(other), Size: len(other), DispUnit: 1, GroupSize: 3})
 		if err == nil {
 			err = c.Windows.Add(w)
 		}

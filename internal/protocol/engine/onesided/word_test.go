@@ -3,6 +3,7 @@ package onesided
 import (
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -15,8 +16,8 @@ func TestWaitersNoticeAWordThatWasGivenUp(t *testing.T) {
 			continue // the sharer
 		}
 		f := newRanks(t, 3, 64, nil)
-		host := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{0, 1}}
-		w, err := window.New(window.Config{ID: 9, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
+		host := &windows.Host{Lock: windows.LockWordIn(make([]byte, windows.LockWordLen)), Ranks: []int{0, 1}}
+		w, err := windows.New(windows.Config{ID: 9, Flavor: window.FlavorCreate, Memory: windows.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
 		if err == nil {
 			err = f.e[0].Windows().Add(w)
 		}
@@ -58,8 +59,8 @@ func TestWaitersNoticeAWordThatWasGivenUp(t *testing.T) {
 func TestClosedAccessHasGivenTheWordUp(t *testing.T) {
 	for _, waited := range []bool{false, true} {
 		f := newRanks(t, 3, 64, nil)
-		host := &window.Host{Lock: window.LockWordIn(make([]byte, window.LockWordLen)), Ranks: []int{0, 1}}
-		w, err := window.New(window.Config{ID: 9, Flavor: window.FlavorCreate, Memory: window.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
+		host := &windows.Host{Lock: windows.LockWordIn(make([]byte, windows.LockWordLen)), Ranks: []int{0, 1}}
+		w, err := windows.New(windows.Config{ID: 9, Flavor: window.FlavorCreate, Memory: windows.Slice(f.mem[0]), Size: 64, DispUnit: 1, GroupSize: 3, Host: host})
 		if err == nil {
 			err = f.e[0].Windows().Add(w)
 		}

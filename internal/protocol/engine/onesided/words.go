@@ -4,9 +4,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/window"
 )
 
 // takeGiven handles a peer's record that it has given up a lock by the word.
@@ -63,8 +63,8 @@ func (x *Locks) LookAtLocks() {
 
 // sharer returns the session with the process that has an index in a window's lock,
 // nil if there is none that lives.
-func (x *Locks) sharer(h *window.Host, index int) *Peer {
-	if index >= len(h.Ranks) || h.Ranks[index] == window.InKernel {
+func (x *Locks) sharer(h *windows.Host, index int) *Peer {
+	if index >= len(h.Ranks) || h.Ranks[index] == windows.InKernel {
 		return nil
 	}
 	if s := x.peer(h.Ranks[index]); s != nil && !s.Dead() {
@@ -75,9 +75,9 @@ func (x *Locks) sharer(h *window.Host, index int) *Peer {
 
 // gone reports whether the process with an index in a window's lock holds it no more. One
 // that has died holds it until nothing that it has sent can take effect.
-func (x *Locks) gone(h *window.Host, index int) bool {
+func (x *Locks) gone(h *windows.Host, index int) bool {
 	if index < len(h.Ranks) {
-		if h.Ranks[index] == window.InKernel {
+		if h.Ranks[index] == windows.InKernel {
 			return false
 		}
 		if s := x.peer(h.Ranks[index]); s != nil && (!s.Dead() || x.link.Quiescing(s.Session)) {
@@ -94,7 +94,7 @@ func (x *Locks) watchWord(id uint32, l *lock) {
 	l.host.Lock.Holders(func(index int) {
 		if s := x.sharer(l.host, index); s != nil {
 			x.watchHolder(s)
-		} else if index < len(l.host.Ranks) && l.host.Ranks[index] == window.InKernel {
+		} else if index < len(l.host.Ranks) && l.host.Ranks[index] == windows.InKernel {
 			x.watchServed(id)
 		}
 	})
@@ -117,13 +117,13 @@ func (x *Locks) dropServed(s *Peer) {
 	}
 	if id, held := x.cfg.Express.Abandon(s.Slot()); held {
 		if w := x.cfg.Windows.Lookup(id); w != nil {
-			dropWord(w, window.InKernel)
+			dropWord(w, windows.InKernel)
 		}
 	}
 }
 
 // dropWord gives up the lock of a window for a dead peer, or for the program.
-func dropWord(w *window.Window, rank int) {
+func dropWord(w *windows.Window, rank int) {
 	if h := w.Host(); h != nil {
 		h.Lock.Give(h.IndexOf(rank))
 	}

@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"slices"
@@ -7,13 +7,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // model is the lock as the standard and fairness want it, without cleverness: a
 // list of all requests in the order they came, of which a prefix holds the lock.
 type model []struct {
 	holder uint64
-	kind   LockType
+	kind   window.LockType
 	ticket int
 	holds  bool
 }
@@ -30,7 +31,7 @@ func (m model) find(holder uint64) int {
 // settle grants what must be granted and returns the tickets, in order.
 func (m model) settle() (tickets []int) {
 	for i := range m {
-		if m[i].kind == LockExclusive && i > 0 || i > 0 && m[0].kind == LockExclusive {
+		if m[i].kind == window.LockExclusive && i > 0 || i > 0 && m[0].kind == window.LockExclusive {
 			break
 		}
 		if !m[i].holds {
@@ -42,7 +43,7 @@ func (m model) settle() (tickets []int) {
 }
 
 // held returns how holder holds the lock; ok is false if it does not, or waits.
-func held(l *Lock[int], holder uint64) (kind LockType, ok bool) {
+func held(l *Lock[int], holder uint64) (kind window.LockType, ok bool) {
 	n := l.nodes[holder]
 	if n == nil || n.waits {
 		return 0, false
@@ -68,7 +69,7 @@ func TestLockAgainstModel(t *testing.T) {
 		anyone := rapid.Uint64Range(1, 6)
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": func(t *rapid.T) {
-				holder, kind := anyone.Draw(t, "holder"), rapid.SampledFrom([]LockType{LockExclusive, LockShared, 0}).Draw(t, "kind")
+				holder, kind := anyone.Draw(t, "holder"), rapid.SampledFrom([]window.LockType{window.LockExclusive, window.LockShared, 0}).Draw(t, "kind")
 				ticket++
 				granted, class := l.Acquire(holder, kind, ticket)
 				switch {
@@ -102,7 +103,7 @@ func TestLockAgainstModel(t *testing.T) {
 				for at < len(m) && m[at].holds {
 					at++
 				}
-				m = slices.Insert(m, at, model{{holder: holder, kind: LockShared, ticket: ticket}}...)
+				m = slices.Insert(m, at, model{{holder: holder, kind: window.LockShared, ticket: ticket}}...)
 				if want := len(m.settle()) == 1; granted != want || class != mpierr.Success {
 					t.Fatalf("granted %v (%v), want %v", granted, class, want)
 				}
@@ -137,7 +138,7 @@ func TestLockAgainstModel(t *testing.T) {
 					}
 					if ok {
 						holders++
-						exclusive = exclusive || kind == LockExclusive
+						exclusive = exclusive || kind == window.LockExclusive
 					}
 				}
 				if l.Holders() != holders || l.Waiting() != len(m)-holders {
@@ -189,9 +190,9 @@ func TestLockDoesNotAllocate(t *testing.T) {
 	granted := make([]Grant[int], 0, 64)
 	round := func() {
 		for h := range uint64(40) {
-			kind := LockShared
+			kind := window.LockShared
 			if h%7 == 0 {
-				kind = LockExclusive
+				kind = window.LockExclusive
 			}
 			l.Acquire(h, kind, 1)
 		}
@@ -216,7 +217,7 @@ func TestEpochDoesNotAllocate(t *testing.T) {
 	e := NewEpoch(0, 8, false)
 	var err error
 	n := testing.AllocsPerRun(100, func() {
-		for _, f := range []error{e.Lock(3, LockShared, 0), e.Access(3), e.Flush(3), e.Unlock(3), e.LockAll(0), e.Access(7), e.UnlockAll()} {
+		for _, f := range []error{e.Lock(3, window.LockShared, 0), e.Access(3), e.Flush(3), e.Unlock(3), e.LockAll(0), e.Access(7), e.UnlockAll()} {
 			if f != nil {
 				err = f
 			}
@@ -229,7 +230,7 @@ func TestEpochDoesNotAllocate(t *testing.T) {
 
 func BenchmarkEpochAccess(b *testing.B) {
 	e := NewEpoch(0, 8, false)
-	if err := e.Lock(3, LockShared, 0); err != nil {
+	if err := e.Lock(3, window.LockShared, 0); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
@@ -243,8 +244,8 @@ func BenchmarkLock(b *testing.B) {
 	var l Lock[int]
 	var granted []Grant[int]
 	for b.Loop() {
-		l.Acquire(1, LockExclusive, 0)
-		l.Acquire(2, LockExclusive, 0)
+		l.Acquire(1, window.LockExclusive, 0)
+		l.Acquire(2, window.LockExclusive, 0)
 		granted, _ = l.Release(1, granted[:0])
 		granted, _ = l.Release(2, granted[:0])
 	}

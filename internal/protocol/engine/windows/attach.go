@@ -1,9 +1,10 @@
-package window
+package windows
 
 import (
 	"slices"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // MaxAttached is the number of regions that may be attached to one window.
@@ -60,7 +61,7 @@ func (w *Window) attachable(op string) error {
 	switch {
 	case w.freed.Load():
 		return mpierr.New(op, mpierr.Win, mpierr.NoRank, "the window has been freed")
-	case w.flavor != FlavorDynamic:
+	case w.flavor != window.FlavorDynamic:
 		return mpierr.New(op, mpierr.RMAFlavor, mpierr.NoRank, "the window is of flavour %s: only a dynamic one has memory attached", w.flavor)
 	}
 	return nil

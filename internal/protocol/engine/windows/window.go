@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"math/bits"
@@ -6,12 +6,13 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // Config describes a window at its owner.
 type Config struct {
 	ID        uint32 // how requests name the window; the same at all ranks
-	Flavor    Flavor
+	Flavor    window.Flavor
 	Memory    Memory   // nil for a window without memory; the window closes it
 	Size      int      // bytes exposed, from the start of Memory
 	DispUnit  int      // bytes that displacement 1 stands for
@@ -27,7 +28,7 @@ type Config struct {
 // the origin is told. It allocates nothing and does not block.
 type Window struct {
 	id        uint32
-	flavor    Flavor
+	flavor    window.Flavor
 	dispUnit  int
 	groupSize int
 	members   Members
@@ -54,7 +55,7 @@ func New(c Config) (*Window, error) {
 		return fail(mpierr.RMAFlavor, "%d is not a flavour", c.Flavor)
 	case c.Size < 0:
 		return fail(mpierr.Size, "size %d is negative", c.Size)
-	case c.Flavor == FlavorDynamic && c.Size != 0:
+	case c.Flavor == window.FlavorDynamic && c.Size != 0:
 		return fail(mpierr.Size, "a dynamic window starts without memory, not with %d bytes", c.Size)
 	case c.Size > len(mem):
 		return fail(mpierr.Base, "size %d exceeds the memory of %d bytes", c.Size, len(mem))
@@ -76,10 +77,10 @@ func (w *Window) Admits(rank int, life uint64) bool { return w.members.Admit(ran
 func (w *Window) ID() uint32 { return w.id }
 
 // Flavor returns how the window was created.
-func (w *Window) Flavor() Flavor { return w.flavor }
+func (w *Window) Flavor() window.Flavor { return w.flavor }
 
 // Model returns the memory model, which is unified.
-func (w *Window) Model() Model { return ModelUnified }
+func (w *Window) Model() window.Model { return window.ModelUnified }
 
 // Bytes returns the exposed memory, nil once the window is freed.
 func (w *Window) Bytes() []byte { return w.mem }
@@ -132,7 +133,7 @@ func ByteDisp(targetDisp int64, dispUnit int) (uint64, mpierr.Class) {
 // is an address; the class is Win if the window was freed and RMARange if they
 // are not all inside.
 func (w *Window) Slice(disp uint64, n int) ([]byte, mpierr.Class) {
-	if w.flavor == FlavorDynamic {
+	if w.flavor == window.FlavorDynamic {
 		return w.attached(disp, n)
 	}
 	if w.freed.Load() {

@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"errors"
@@ -10,19 +10,22 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // TestConflicting holds the definition against every pair of calls.
 func TestConflicting(t *testing.T) {
-	acc := func(op datatype.Op, b datatype.Basic) Access { return Access{Call: CallAccumulate, Op: op, Basic: b} }
-	fetch := func(op datatype.Op, b datatype.Basic) Access {
-		return Access{Call: CallGetAccumulate, Op: op, Basic: b}
+	acc := func(op datatype.Op, b datatype.Basic) window.Access {
+		return window.Access{Call: window.CallAccumulate, Op: op, Basic: b}
+	}
+	fetch := func(op datatype.Op, b datatype.Basic) window.Access {
+		return window.Access{Call: window.CallGetAccumulate, Op: op, Basic: b}
 	}
 	const i64, i32 = datatype.BasicInt64, datatype.BasicInt32
-	put, get := Access{Call: CallPut}, Access{Call: CallGet}
-	swap := Access{Call: CallCompareSwap, Basic: i64}
+	put, get := window.Access{Call: window.CallPut}, window.Access{Call: window.CallGet}
+	swap := window.Access{Call: window.CallCompareSwap, Basic: i64}
 	for _, test := range []struct {
-		a, b         Access
+		a, b         window.Access
 		want, sameOp bool // with the default, and with same_op
 	}{
 		{put, put, true, true},
@@ -44,11 +47,11 @@ func TestConflicting(t *testing.T) {
 		{swap, swap, false, false},
 		{swap, acc(datatype.Sum, i32), true, true},
 	} {
-		for _, pair := range [][2]Access{{test.a, test.b}, {test.b, test.a}} {
-			if got := pair[0].conflicts(pair[1], false); got != test.want {
+		for _, pair := range [][2]window.Access{{test.a, test.b}, {test.b, test.a}} {
+			if got := conflict(pair[0], pair[1], false); got != test.want {
 				t.Errorf("%v and %v: %v", pair[0], pair[1], got)
 			}
-			if got := pair[0].conflicts(pair[1], true); got != test.sameOp {
+			if got := conflict(pair[0], pair[1], true); got != test.sameOp {
 				t.Errorf("%v and %v with same_op: %v", pair[0], pair[1], got)
 			}
 		}
@@ -57,8 +60,8 @@ func TestConflicting(t *testing.T) {
 
 func TestConflictSays(t *testing.T) {
 	c := NewChecker(3, 1)
-	c.Note(10, Access{Origin: 0, Call: CallPut}, 8, 16, true)
-	news := c.Note(12, Access{Origin: 2, Call: CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}, 16, 16, true)
+	c.Note(10, window.Access{Origin: 0, Call: window.CallPut}, 8, 16, true)
+	news := c.Note(12, window.Access{Origin: 2, Call: window.CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}, 16, 16, true)
 	if len(news) != 1 {
 		t.Fatalf("%d conflicts", len(news))
 	}
@@ -71,7 +74,7 @@ func TestConflictSays(t *testing.T) {
 	if err := news[0].Err().Error(); !strings.Contains(err, `window "halo", bytes 16 to 24`) {
 		t.Errorf("of a window with a name: %s", err)
 	}
-	if s := (Access{Origin: 4, Call: CallCompareSwap, Basic: datatype.BasicInt64}).String(); !strings.Contains(s, "compare_and_swap of int64 by rank 4") {
+	if s := (window.Access{Origin: 4, Call: window.CallCompareSwap, Basic: datatype.BasicInt64}).String(); !strings.Contains(s, "compare_and_swap of int64 by rank 4") {
 		t.Error(s)
 	}
 }
@@ -79,9 +82,9 @@ func TestConflictSays(t *testing.T) {
 // TestCheckerOwnAccesses looks at the accesses of one origin: accumulates are
 // ordered, everything else is not until it completes.
 func TestCheckerOwnAccesses(t *testing.T) {
-	put, get, sum := Access{Call: CallPut}, Access{Call: CallGet}, Access{Call: CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}
-	read := Access{Call: CallGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicInt64}
-	max := Access{Call: CallAccumulate, Op: datatype.Max, Basic: datatype.BasicInt32}
+	put, get, sum := window.Access{Call: window.CallPut}, window.Access{Call: window.CallGet}, window.Access{Call: window.CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}
+	read := window.Access{Call: window.CallGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicInt64}
+	max := window.Access{Call: window.CallAccumulate, Op: datatype.Max, Basic: datatype.BasicInt32}
 	for _, test := range []struct {
 		name string
 		do   func(c *Checker)
@@ -118,7 +121,7 @@ func TestCheckerOwnAccesses(t *testing.T) {
 // TestCheckerBounds fills a checker beyond its limits.
 func TestCheckerBounds(t *testing.T) {
 	c := NewChecker(1, 0)
-	put := Access{Call: CallPut}
+	put := window.Access{Call: window.CallPut}
 	for i := range maxSpans + 10 {
 		c.Note(1, put, uint64(16*i), 8, true)
 	}
@@ -130,7 +133,7 @@ func TestCheckerBounds(t *testing.T) {
 		t.Errorf("%d spans after a gap was filled", c.Spans())
 	}
 	for i := range maxConflicts + 10 {
-		c.Note(2, Access{Origin: 2, Call: CallGet}, uint64(16*i+32), 8, false)
+		c.Note(2, window.Access{Origin: 2, Call: window.CallGet}, uint64(16*i+32), 8, false)
 	}
 	if list, total := c.Conflicts(); len(list) != maxConflicts || total != maxConflicts+10 {
 		t.Errorf("%d conflicts listed of %d", len(list), total)
@@ -145,7 +148,7 @@ func TestCheckerBounds(t *testing.T) {
 func TestConflictsAreCountedAsListed(t *testing.T) {
 	c := NewChecker(1, 0)
 	for origin := range 3 {
-		c.Note(uint64(origin), Access{Origin: origin, Call: CallPut}, 0, 8, true)
+		c.Note(uint64(origin), window.Access{Origin: origin, Call: window.CallPut}, 0, 8, true)
 	}
 	if list, total := c.Conflicts(); len(list) != 3 || total != 3 {
 		t.Errorf("%d conflicts are listed, and %d counted: want 3 pairs", len(list), total)
@@ -155,7 +158,7 @@ func TestConflictsAreCountedAsListed(t *testing.T) {
 // TestATurnIsBounded enters more accesses in one turn than may be compared in it.
 func TestATurnIsBounded(t *testing.T) {
 	c := NewChecker(1, 0)
-	get := func(holder uint64) Access { return Access{Origin: int(holder), Call: CallGet} }
+	get := func(holder uint64) window.Access { return window.Access{Origin: int(holder), Call: window.CallGet} }
 	for holder := range uint64(100) {
 		c.Note(holder, get(holder), 0, 8, true)
 	}
@@ -178,11 +181,11 @@ func TestATurnIsBounded(t *testing.T) {
 func TestCheckerModel(t *testing.T) {
 	type live struct {
 		holder uint64
-		a      Access
+		a      window.Access
 		at     int
 	}
 	type pair struct {
-		first, second Access
+		first, second window.Access
 		at            int
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -214,10 +217,10 @@ func TestCheckerModel(t *testing.T) {
 				model = rest
 				continue
 			}
-			a := Access{Origin: int(holder), Call: CallKind(rapid.IntRange(0, 4).Draw(t, "call"))}
-			if a.accumulates() {
+			a := window.Access{Origin: int(holder), Call: window.CallKind(rapid.IntRange(0, 4).Draw(t, "call"))}
+			if accumulates(a) {
 				a.Basic = rapid.SampledFrom([]datatype.Basic{datatype.BasicInt64, datatype.BasicUint64}).Draw(t, "type")
-				if a.Call != CallCompareSwap {
+				if a.Call != window.CallCompareSwap {
 					a.Op = rapid.SampledFrom([]datatype.Op{datatype.Sum, datatype.Replace, datatype.NoOp}).Draw(t, "op")
 				}
 			}
@@ -225,10 +228,10 @@ func TestCheckerModel(t *testing.T) {
 			remember := rapid.Bool().Draw(t, "remember")
 			c.Note(holder, a, uint64(at), n, remember)
 			for _, l := range model {
-				if l.at < at || l.at >= at+n || l.holder == holder && l.a.accumulates() && a.accumulates() {
+				if l.at < at || l.at >= at+n || l.holder == holder && accumulates(l.a) && accumulates(a) {
 					continue
 				}
-				if l.a.conflicts(a, c.SameOp) {
+				if conflict(l.a, a, c.SameOp) {
 					want[pair{l.a, a, l.at}] = true
 				}
 			}

@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 func newWindow(t testing.TB, size int) *Window {
@@ -19,7 +20,7 @@ func newWindow(t testing.TB, size int) *Window {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := New(Config{ID: 7, Flavor: FlavorAllocate, Memory: memory, Size: size, DispUnit: 8, GroupSize: 2})
+	w, err := New(Config{ID: 7, Flavor: window.FlavorAllocate, Memory: memory, Size: size, DispUnit: 8, GroupSize: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestMemory(t *testing.T) {
 }
 
 func TestNewChecks(t *testing.T) {
-	good := Config{Flavor: FlavorCreate, Memory: Slice(make([]byte, 64)), Size: 64, DispUnit: 1, GroupSize: 1}
+	good := Config{Flavor: window.FlavorCreate, Memory: Slice(make([]byte, 64)), Size: 64, DispUnit: 1, GroupSize: 1}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		class  mpierr.Class
@@ -82,9 +83,9 @@ func TestNewChecks(t *testing.T) {
 		"good":             {func(*Config) {}, mpierr.Success},
 		"no memory":        {func(c *Config) { c.Memory, c.Size = nil, 0 }, mpierr.Success},
 		"less than memory": {func(c *Config) { c.Size = 1 }, mpierr.Success},
-		"dynamic":          {func(c *Config) { c.Flavor, c.Memory, c.Size = FlavorDynamic, nil, 0 }, mpierr.Success},
+		"dynamic":          {func(c *Config) { c.Flavor, c.Memory, c.Size = window.FlavorDynamic, nil, 0 }, mpierr.Success},
 		"negative size":    {func(c *Config) { c.Size = -1 }, mpierr.Size},
-		"dynamic size":     {func(c *Config) { c.Flavor = FlavorDynamic }, mpierr.Size},
+		"dynamic size":     {func(c *Config) { c.Flavor = window.FlavorDynamic }, mpierr.Size},
 		"beyond memory":    {func(c *Config) { c.Size = 65 }, mpierr.Base},
 		"unit 0":           {func(c *Config) { c.DispUnit = 0 }, mpierr.Disp},
 		"unit -1":          {func(c *Config) { c.DispUnit = -1 }, mpierr.Disp},
@@ -97,7 +98,7 @@ func TestNewChecks(t *testing.T) {
 		if mpierr.ClassOf(err) != c.class || (err == nil) != (w != nil) {
 			t.Errorf("%s: %v, want %v", name, err, c.class)
 		}
-		if w != nil && (w.Size() != config.Size || w.DispUnit() != 1 || w.GroupSize() != 1 || w.Model() != ModelUnified || w.Flavor() != config.Flavor) {
+		if w != nil && (w.Size() != config.Size || w.DispUnit() != 1 || w.GroupSize() != 1 || w.Model() != window.ModelUnified || w.Flavor() != config.Flavor) {
 			t.Errorf("%s: attributes wrong: %+v", name, config)
 		}
 	}
@@ -226,7 +227,7 @@ func FuzzDataPath(f *testing.F) {
 	f.Add(uint8(255), uint8(255), uint64(31), []byte{9}, uint8(1))
 	f.Fuzz(func(t *testing.T, op, basic uint8, disp uint64, data []byte, n uint8) {
 		mem := make([]byte, 128)
-		w, err := New(Config{Flavor: FlavorCreate, Memory: Slice(mem[33:97]), Size: 64, DispUnit: 1, GroupSize: 1})
+		w, err := New(Config{Flavor: window.FlavorCreate, Memory: Slice(mem[33:97]), Size: 64, DispUnit: 1, GroupSize: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,11 +287,11 @@ func TestTableFindsWindowsById(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	defaults, err := ParseInfo(Info{"some_other_key": "whatever", "NO_LOCKS": "?"})
+	defaults, err := ParseInfo(window.Info{"some_other_key": "whatever", "NO_LOCKS": "?"})
 	if err != nil || defaults != (Hints{Ordering: OrderAll}) {
 		t.Fatalf("%+v, %v", defaults, err)
 	}
-	all := Info{"no_locks": "true", "accumulate_ordering": "waw, rar", "accumulate_ops": "same_op", "mpi_accumulate_granularity": "64",
+	all := window.Info{"no_locks": "true", "accumulate_ordering": "waw, rar", "accumulate_ops": "same_op", "mpi_accumulate_granularity": "64",
 		"same_size": "true", "same_disp_unit": "true", "alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "4096",
 		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem"}
 	h, err := ParseInfo(all)
@@ -309,25 +310,25 @@ func TestInfo(t *testing.T) {
 	if got := h.Info(); got["accumulate_ordering"] != "rar,waw" || got["mpi_accumulate_granularity"] != "0" || len(got) != len(all) {
 		t.Errorf("in use: %v", got)
 	}
-	changed, err := h.With(Info{"no_locks": "false"})
+	changed, err := h.With(window.Info{"no_locks": "false"})
 	if want.NoLocks = false; err != nil || changed != want {
 		t.Errorf("changing one key: %+v, %v", changed, err)
 	}
-	bad := Info{"no_locks": "yes", "accumulate_ordering": "rar,none", "accumulate_ops": "", "mpi_accumulate_granularity": "-1",
+	bad := window.Info{"no_locks": "yes", "accumulate_ordering": "rar,none", "accumulate_ops": "", "mpi_accumulate_granularity": "-1",
 		"same_size": "", "same_disp_unit": "True", "alloc_shared_noncontig": "1", "mpi_minimum_memory_alignment": "24",
 		"mpi_assert_memory_alloc_kinds": "system,,mpi"}
 	for key := range maps.Keys(bad) {
-		if got, err := h.With(Info{key: bad[key]}); !errors.Is(err, mpierr.Arg) || got != h {
+		if got, err := h.With(window.Info{key: bad[key]}); !errors.Is(err, mpierr.Arg) || got != h {
 			t.Errorf("%s=%q: %+v, %v", key, bad[key], got, err)
 		}
 	}
 }
 
 func TestConstants(t *testing.T) {
-	if LockExclusive.String() != "exclusive" || LockShared.String() != "shared" || LockType(0).String() != "invalid" {
+	if window.LockExclusive.String() != "exclusive" || window.LockShared.String() != "shared" || window.LockType(0).String() != "invalid" {
 		t.Error("names of lock types")
 	}
-	for f, name := range map[Flavor]string{310: "invalid", 311: "create", 312: "allocate", 313: "dynamic", 314: "shared", 315: "invalid"} {
+	for f, name := range map[window.Flavor]string{310: "invalid", 311: "create", 312: "allocate", 313: "dynamic", 314: "shared", 315: "invalid"} {
 		if f.String() != name || f.Valid() != (name != "invalid") {
 			t.Errorf("flavour %d is %s", f, f)
 		}

@@ -1,10 +1,11 @@
-package window
+package windows
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // Epoch is what a process knows about its own access epochs on one window, and
@@ -87,7 +88,7 @@ func (e *Epoch) AccessNone(op string, passive bool) error {
 // neither 0 nor ModeNoCheck; RMASync if target is locked, if another kind of epoch
 // is open, if target is this process and has posted, or if the window was created
 // with no_locks.
-func (e *Epoch) Lock(target int, kind LockType, assert Assert) error {
+func (e *Epoch) Lock(target int, kind window.LockType, assert window.Assert) error {
 	if !kind.Valid() {
 		return mpierr.New("lock", mpierr.Locktype, target, "%d is not a lock type", kind)
 	}
@@ -139,7 +140,7 @@ func (e *Epoch) CheckUnlock(target int) error {
 // neither 0 nor ModeNoCheck; RMASync if any target is locked, if another kind of
 // epoch is open, if this process has posted, or if the window was created with
 // no_locks.
-func (e *Epoch) LockAll(assert Assert) error {
+func (e *Epoch) LockAll(assert window.Assert) error {
 	if err := e.checkLock("lock_all", mpierr.NoRank, assert); err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (e *Epoch) LockAll(assert Assert) error {
 		return syncError("lock_all", mpierr.NoRank, "this process's window is exposed by Post: call Wait first")
 	}
 	e.endFence()
-	e.all = newAccess(LockShared, assert)
+	e.all = newAccess(window.LockShared, assert)
 	return nil
 }
 
@@ -186,8 +187,8 @@ func (e *Epoch) FlushAll() error {
 // Fence ends the epochs of the last fence and, unless assert has ModeNoSucceed,
 // begins new ones. Errors: Assert for assertions that a fence does not take;
 // RMASync if a target is locked or started, or this process has posted.
-func (e *Epoch) Fence(assert Assert) error {
-	const known = ModeNoStore | ModeNoPut | ModeNoPrecede | ModeNoSucceed
+func (e *Epoch) Fence(assert window.Assert) error {
+	const known = window.ModeNoStore | window.ModeNoPut | window.ModeNoPrecede | window.ModeNoSucceed
 	switch {
 	case assert&^known != 0:
 		return mpierr.New("fence", mpierr.Assert, mpierr.NoRank, "assertion %d: a fence takes ModeNoStore, ModeNoPut, ModeNoPrecede and ModeNoSucceed", assert)
@@ -201,7 +202,7 @@ func (e *Epoch) Fence(assert Assert) error {
 		return syncError("fence", mpierr.NoRank, "this process's window is exposed by Post: call Wait first")
 	}
 	e.all, e.fenceUsed = accessFence, false
-	if assert&ModeNoSucceed != 0 {
+	if assert&window.ModeNoSucceed != 0 {
 		e.all = accessNone
 	}
 	return nil
@@ -213,8 +214,8 @@ func (e *Epoch) Fenced() (open, used bool) { return e.all == accessFence, e.fenc
 // Start opens an access epoch on the targets of a group. Errors: Assert if assert
 // is neither 0 nor ModeNoCheck; Rank for one that is not among the window's or
 // occurs twice; RMASync if another access epoch is open.
-func (e *Epoch) Start(targets []int, assert Assert) error {
-	if assert&^ModeNoCheck != 0 {
+func (e *Epoch) Start(targets []int, assert window.Assert) error {
+	if assert&^window.ModeNoCheck != 0 {
 		return mpierr.New("start", mpierr.Assert, mpierr.NoRank, "assertion %d: a start takes none but ModeNoCheck", assert)
 	}
 	if err := e.checkGroup("start", targets); err != nil {
@@ -251,8 +252,8 @@ func (e *Epoch) Complete() error {
 // for assertions other than ModeNoCheck, ModeNoStore and ModeNoPut; Rank as for
 // Start; RMASync if the window is exposed already, by Post or by a fence, or if
 // this process holds the lock of its own window.
-func (e *Epoch) Post(origins []int, assert Assert) error {
-	if assert&^(ModeNoCheck|ModeNoStore|ModeNoPut) != 0 {
+func (e *Epoch) Post(origins []int, assert window.Assert) error {
+	if assert&^(window.ModeNoCheck|window.ModeNoStore|window.ModeNoPut) != 0 {
 		return mpierr.New("post", mpierr.Assert, mpierr.NoRank, "assertion %d: a post takes ModeNoCheck, ModeNoStore and ModeNoPut", assert)
 	}
 	if err := e.checkGroup("post", origins); err != nil {
@@ -337,7 +338,7 @@ func (e *Epoch) checkGroup(op string, ranks []int) error {
 
 // Locked returns how target is locked, singly or with all others, and with which
 // assertion; ok is false if it is not, or if target is out of range.
-func (e *Epoch) Locked(target int) (kind LockType, assert Assert, ok bool) {
+func (e *Epoch) Locked(target int) (kind window.LockType, assert window.Assert, ok bool) {
 	a := e.all
 	if uint(target) < uint(len(e.targets)) && e.targets[target] != accessNone {
 		a = e.targets[target]
@@ -346,18 +347,18 @@ func (e *Epoch) Locked(target int) (kind LockType, assert Assert, ok bool) {
 		return 0, 0, false
 	}
 	if a&accessNoCheck != 0 {
-		assert = ModeNoCheck
+		assert = window.ModeNoCheck
 	}
 	if a&accessKind == accessExclusive {
-		return LockExclusive, assert, true
+		return window.LockExclusive, assert, true
 	}
-	return LockShared, assert, true
+	return window.LockShared, assert, true
 }
 
 // LockedAll reports whether LockAll's epoch is open, and with which assertion.
-func (e *Epoch) LockedAll() (assert Assert, ok bool) {
+func (e *Epoch) LockedAll() (assert window.Assert, ok bool) {
 	if e.all&accessNoCheck != 0 {
-		assert = ModeNoCheck
+		assert = window.ModeNoCheck
 	}
 	return assert, e.all&accessKind != 0
 }
@@ -370,9 +371,9 @@ func (e *Epoch) checkRank(op string, target int) error {
 }
 
 // checkLock refuses what is wrong for every new lock.
-func (e *Epoch) checkLock(op string, target int, assert Assert) error {
+func (e *Epoch) checkLock(op string, target int, assert window.Assert) error {
 	switch {
-	case assert&^ModeNoCheck != 0:
+	case assert&^window.ModeNoCheck != 0:
 		return mpierr.New(op, mpierr.Assert, target, "assertion %d: a lock takes none but ModeNoCheck", assert)
 	case e.noLocks:
 		return syncError(op, target, "the window was created with the info key no_locks")
@@ -386,12 +387,12 @@ func (e *Epoch) checkLock(op string, target int, assert Assert) error {
 	return nil
 }
 
-func newAccess(kind LockType, assert Assert) accessState {
+func newAccess(kind window.LockType, assert window.Assert) accessState {
 	a := accessShared
-	if kind == LockExclusive {
+	if kind == window.LockExclusive {
 		a = accessExclusive
 	}
-	if assert&ModeNoCheck != 0 {
+	if assert&window.ModeNoCheck != 0 {
 		a |= accessNoCheck
 	}
 	return a

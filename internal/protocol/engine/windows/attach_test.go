@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"errors"
@@ -8,10 +8,11 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 func newDynamic(t interface{ Fatal(...any) }) *Window {
-	w, err := New(Config{ID: 7, Flavor: FlavorDynamic, DispUnit: 1, GroupSize: 2})
+	w, err := New(Config{ID: 7, Flavor: window.FlavorDynamic, DispUnit: 1, GroupSize: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

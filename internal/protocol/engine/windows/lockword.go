@@ -1,6 +1,7 @@
-package window
+package windows
 
 import (
+	"github.com/xdprma/xdprma/window"
 	"math/bits"
 	"sync/atomic"
 )
@@ -47,15 +48,15 @@ func (l *LockWord) Retired() bool { return atomic.LoadUint64(l.retired) != 0 }
 
 // Take takes the lock for a process, and returns false if others are in the way,
 // or it must ask the owner.
-func (l *LockWord) Take(index int, kind LockType) bool { return l.take(index, kind, wordClosed) }
+func (l *LockWord) Take(index int, kind window.LockType) bool { return l.take(index, kind, wordClosed) }
 
-func (l *LockWord) take(index int, kind LockType, blockers uint64) bool {
+func (l *LockWord) take(index int, kind window.LockType, blockers uint64) bool {
 	if uint(index) >= MaxSharers {
 		return false
 	}
 	next := uint64(1) << index
 	blockers |= wordExclusive | next
-	if kind == LockExclusive {
+	if kind == window.LockExclusive {
 		blockers |= wordHolders
 		next |= wordExclusive
 	}

@@ -1,4 +1,4 @@
-package window
+package windows
 
 // Members says which ranks of the job may access a window, and in which of their lives:
 // for each rank the incarnation, or one of the constants below. Nil: all may.

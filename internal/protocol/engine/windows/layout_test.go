@@ -1,10 +1,11 @@
-package window_test
+package windows_test
 
 import (
 	"bytes"
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
@@ -23,7 +24,7 @@ func vector(t *testing.T, count, block, stride int, old *datatype.Type) *datatyp
 // Blocks of a layout that lie in regions attached apart, with memory in between
 // that is not attached, and a block that is not.
 func TestLayoutOverRegions(t *testing.T) {
-	w, err := window.New(window.Config{Flavor: window.FlavorDynamic, DispUnit: 1, GroupSize: 1})
+	w, err := windows.New(windows.Config{Flavor: window.FlavorDynamic, DispUnit: 1, GroupSize: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestLayoutOverRegions(t *testing.T) {
 		}
 	}
 	two, four := vector(t, 2, 1, 8, datatype.Uint64), vector(t, 4, 1, 8, datatype.Uint64)
-	l := window.Layout{Disp: window.Address(memory), Type: two, Count: 1}
+	l := windows.Layout{Disp: windows.Address(memory), Type: two, Count: 1}
 	var it datatype.Iter
 	data := []byte("twelve bytes and")
 	if class := l.Put(w, &it, 0, data); class != mpierr.Success {

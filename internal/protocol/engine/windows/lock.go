@@ -1,6 +1,10 @@
-package window
+package windows
 
-import "github.com/xdprma/xdprma/mpierr"
+import (
+	"github.com/xdprma/xdprma/mpierr"
+
+	"github.com/xdprma/xdprma/window"
+)
 
 // Lock is the lock of one window at its owner (section 11.5.3). Requests are
 // granted in the order they came: a shared request waits behind an exclusive
@@ -32,7 +36,7 @@ type Grant[T any] struct {
 
 type node[T any] struct {
 	Grant[T]
-	kind       LockType
+	kind       window.LockType
 	waits      bool // stands in the queue, not among the holders
 	prev, next *node[T]
 }
@@ -45,7 +49,7 @@ func (l *Lock[T]) Share(word *LockWord, gone func(index int) bool) { l.word, l.g
 // Acquire asks for the lock. It returns true if holder holds it from now on, and
 // false if the request waits; a later call of Release or Drop then returns its
 // grant. Classes: Locktype; RMASync if holder holds the lock or waits already.
-func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool, class mpierr.Class) {
+func (l *Lock[T]) Acquire(holder uint64, kind window.LockType, ticket T) (granted bool, class mpierr.Class) {
 	return l.acquire(holder, kind, ticket, false)
 }
 
@@ -53,10 +57,10 @@ func (l *Lock[T]) Acquire(holder uint64, kind LockType, ticket T) (granted bool,
 // epochs, each holding the lock of one target, could wait for each other behind exclusive
 // requests.
 func (l *Lock[T]) Pass(holder uint64, ticket T) (granted bool, class mpierr.Class) {
-	return l.acquire(holder, LockShared, ticket, true)
+	return l.acquire(holder, window.LockShared, ticket, true)
 }
 
-func (l *Lock[T]) acquire(holder uint64, kind LockType, ticket T, passing bool) (granted bool, class mpierr.Class) {
+func (l *Lock[T]) acquire(holder uint64, kind window.LockType, ticket T, passing bool) (granted bool, class mpierr.Class) {
 	if !kind.Valid() {
 		return false, mpierr.Locktype
 	}
@@ -144,7 +148,7 @@ func (l *Lock[T]) Block() bool {
 	if l.word != nil {
 		l.evict()
 	}
-	if l.queue.head != nil || !l.admits(LockExclusive) {
+	if l.queue.head != nil || !l.admits(window.LockExclusive) {
 		return false
 	}
 	l.exclusive = true
@@ -197,9 +201,9 @@ func (l *Lock[T]) give() {
 
 // admits reports whether a request of this kind is compatible with the holders,
 // and takes the word for it, which the caller then holds.
-func (l *Lock[T]) admits(kind LockType) bool {
+func (l *Lock[T]) admits(kind window.LockType) bool {
 	switch {
-	case l.exclusive || kind == LockExclusive && l.holders.n > 0:
+	case l.exclusive || kind == window.LockExclusive && l.holders.n > 0:
 		return false
 	case l.holders.n > 0 || l.word == nil:
 		return true
@@ -209,7 +213,7 @@ func (l *Lock[T]) admits(kind LockType) bool {
 
 func (l *Lock[T]) hold(n *node[T]) {
 	n.waits = false
-	l.exclusive = n.kind == LockExclusive
+	l.exclusive = n.kind == window.LockExclusive
 	l.holders.insert(l.holders.tail, n, nil)
 }
 

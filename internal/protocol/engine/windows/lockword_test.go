@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // deadIndex is a process that the owner takes for dead.
@@ -17,7 +18,7 @@ func newWord() *LockWord { return LockWordIn(make([]byte, LockWordLen)) }
 // TestLockWord takes and gives a word as the processes of a host do.
 func TestLockWord(t *testing.T) {
 	w := newWord()
-	take := func(want bool, index int, kind LockType) {
+	take := func(want bool, index int, kind window.LockType) {
 		t.Helper()
 		if w.Take(index, kind) != want {
 			t.Fatalf("process %d, %v: not %v", index, kind, want)
@@ -29,24 +30,24 @@ func TestLockWord(t *testing.T) {
 			t.Fatalf("process %d gave it up: %v, %v", index, held, tell)
 		}
 	}
-	take(true, 1, LockShared)
-	take(true, 2, LockShared)
-	take(false, 2, LockShared) // it has it
-	take(false, 3, LockExclusive)
+	take(true, 1, window.LockShared)
+	take(true, 2, window.LockShared)
+	take(false, 2, window.LockShared) // it has it
+	take(false, 3, window.LockExclusive)
 	give(3, false, false)
 	give(1, true, false)
-	take(false, 3, LockExclusive)
+	take(false, 3, window.LockExclusive)
 	give(2, true, false)
-	take(true, MaxSharers-1, LockExclusive)
-	take(false, 1, LockShared)
-	take(false, 1, LockExclusive)
+	take(true, MaxSharers-1, window.LockExclusive)
+	take(false, 1, window.LockShared)
+	take(false, 1, window.LockExclusive)
 	w.close()
 	give(MaxSharers-1, true, true)
-	take(false, 1, LockShared)
-	take(false, 1, LockExclusive)
+	take(false, 1, window.LockShared)
+	take(false, 1, window.LockExclusive)
 	w.open()
-	take(true, 1, LockShared)
-	take(false, MaxSharers, LockShared)
+	take(true, 1, window.LockShared)
+	take(false, MaxSharers, window.LockShared)
 	give(MaxSharers, false, false)
 	give(-1, false, false)
 	var holders []int
@@ -62,7 +63,7 @@ func TestSharedLock(t *testing.T) {
 	var l Lock[int]
 	w := newWord()
 	l.Share(w, func(index int) bool { return index == deadIndex })
-	acquire := func(want bool, holder uint64, kind LockType) {
+	acquire := func(want bool, holder uint64, kind window.LockType) {
 		t.Helper()
 		if got, class := l.Acquire(holder, kind, 0); got != want || class != mpierr.Success {
 			t.Fatalf("holder %d: %v, %v", holder, got, class)
@@ -87,18 +88,18 @@ func TestSharedLock(t *testing.T) {
 		granted(list, want...)
 	}
 	// Shared holders of both kinds go together.
-	acquire(true, 10, LockShared)
-	if !w.Take(1, LockShared) {
+	acquire(true, 10, window.LockShared)
+	if !w.Take(1, window.LockShared) {
 		t.Fatal("a shared lock keeps another one away")
 	}
-	acquire(true, 11, LockShared)
+	acquire(true, 11, window.LockShared)
 	// An exclusive request closes the word to those who come later, and gets it
 	// when all have gone.
-	acquire(false, 12, LockExclusive)
-	if w.Take(2, LockShared) {
+	acquire(false, 12, window.LockExclusive)
+	if w.Take(2, window.LockShared) {
 		t.Fatal("a later process overtakes the request that waits")
 	}
-	acquire(false, 13, LockShared)
+	acquire(false, 13, window.LockShared)
 	release(10)
 	release(11)
 	if held, tell := w.Give(1); !held || !tell {
@@ -106,14 +107,14 @@ func TestSharedLock(t *testing.T) {
 	}
 	granted(l.Retry(nil), 12)
 	release(12, 13)
-	if !w.Take(2, LockShared) {
+	if !w.Take(2, window.LockShared) {
 		t.Fatal("the word stayed closed")
 	}
 	release(13)
 	// A waiter that gives up opens the word too.
-	acquire(false, 14, LockExclusive)
+	acquire(false, 14, window.LockExclusive)
 	granted(l.Drop(14, nil))
-	if !w.Take(3, LockShared) {
+	if !w.Take(3, window.LockShared) {
 		t.Fatal("the word stayed closed after the request was withdrawn")
 	}
 	// Blocking.
@@ -122,22 +123,22 @@ func TestSharedLock(t *testing.T) {
 	}
 	w.Give(2)
 	w.Give(3)
-	if !l.Block() || w.Take(2, LockShared) {
+	if !l.Block() || w.Take(2, window.LockShared) {
 		t.Fatal("not blocked")
 	}
 	granted(l.Unblock(nil))
-	if !w.Take(2, LockExclusive) {
+	if !w.Take(2, window.LockExclusive) {
 		t.Fatal("not free after the end of the block")
 	}
-	acquire(false, 15, LockShared)
+	acquire(false, 15, window.LockShared)
 	w.Give(2)
 	granted(l.Retry(nil), 15)
 	release(15)
 	// A process that was taken for dead takes the lock all the same, and loses it.
-	if !w.Take(deadIndex, LockExclusive) {
+	if !w.Take(deadIndex, window.LockExclusive) {
 		t.Fatal("the word stayed closed")
 	}
-	acquire(true, 16, LockExclusive)
+	acquire(true, 16, window.LockExclusive)
 	if held, _ := w.Give(deadIndex); held {
 		t.Error("the dead process holds the lock beside another")
 	}
@@ -163,7 +164,7 @@ func TestSharedLockExcludes(t *testing.T) {
 			g.Ticket <- true
 		}
 	}
-	viaOwner := func(holder uint64, kind LockType) {
+	viaOwner := func(holder uint64, kind window.LockType) {
 		ticket := make(chan bool, 1)
 		owner.Lock()
 		ok, _ := l.Acquire(holder, kind, ticket)
@@ -177,15 +178,15 @@ func TestSharedLockExcludes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, uint64(p)))
 		group.Go(func() {
 			for range times {
-				kind := LockExclusive
+				kind := window.LockExclusive
 				if rng.IntN(2) == 0 {
-					kind = LockShared
+					kind = window.LockShared
 				}
 				direct := !remote && w.Take(p+1, kind)
 				if !direct {
 					viaOwner(uint64(p), kind)
 				}
-				if kind == LockExclusive {
+				if kind == window.LockExclusive {
 					value++
 					runtime.Gosched()
 					wrote++
@@ -222,13 +223,13 @@ func TestBlockEvicts(t *testing.T) {
 	var l Lock[int]
 	w, dead := newWord(), false
 	l.Share(w, func(int) bool { return dead })
-	if !w.Take(3, LockExclusive) || l.Block() {
+	if !w.Take(3, window.LockExclusive) || l.Block() {
 		t.Fatal("the word is not held")
 	}
-	if dead = true; !l.Block() || w.Take(4, LockShared) {
+	if dead = true; !l.Block() || w.Take(4, window.LockShared) {
 		t.Error("not blocked for the dead")
 	}
-	if l.Unblock(nil); !w.Take(4, LockShared) {
+	if l.Unblock(nil); !w.Take(4, window.LockShared) {
 		t.Error("blocked for ever")
 	}
 }

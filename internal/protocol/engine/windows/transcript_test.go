@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"flag"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 var update = flag.Bool("update", false, "write what the transcripts' commands print into the transcripts")
@@ -78,7 +79,7 @@ func TestLockTranscripts(t *testing.T) {
 			holder := uint64(words[1][0])
 			switch words[0] {
 			case "exclusive", "shared", "other":
-				kind := map[string]LockType{"exclusive": LockExclusive, "shared": LockShared, "other": 300}[words[0]]
+				kind := map[string]window.LockType{"exclusive": window.LockExclusive, "shared": window.LockShared, "other": 300}[words[0]]
 				requests++
 				granted, class := l.Acquire(holder, kind, fmt.Sprint(words[1], requests))
 				switch {
@@ -103,9 +104,9 @@ func TestLockTranscripts(t *testing.T) {
 }
 
 func TestEpochTranscripts(t *testing.T) {
-	asserts := map[string]Assert{"nocheck": ModeNoCheck, "noput": ModeNoPut, "nocheck+noput": ModeNoCheck | ModeNoPut,
-		"nosucceed": ModeNoSucceed, "noprecede": ModeNoPrecede, "nostore": ModeNoStore}
-	kinds := map[string]LockType{"exclusive": LockExclusive, "shared": LockShared}
+	asserts := map[string]window.Assert{"nocheck": window.ModeNoCheck, "noput": window.ModeNoPut, "nocheck+noput": window.ModeNoCheck | window.ModeNoPut,
+		"nosucceed": window.ModeNoSucceed, "noprecede": window.ModeNoPrecede, "nostore": window.ModeNoStore}
+	kinds := map[string]window.LockType{"exclusive": window.LockExclusive, "shared": window.LockShared}
 	transcript(t, "epoch", func() func([]string) []string {
 		e := NewEpoch(0, 4, false)
 		return func(words []string) []string {

@@ -1,8 +1,9 @@
-package window
+package windows
 
 import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
 
 // Layout is memory of a window that a datatype describes: Count entries of Type,
@@ -57,7 +58,7 @@ func (l *Layout) place(w *Window, it *datatype.Iter, position uint64, n int, ele
 		return located{}, mpierr.RMARange
 	}
 	mem, class := w.Slice(l.Disp+uint64(lo), int(hi-lo))
-	if class == mpierr.RMARange && w.flavor == FlavorDynamic {
+	if class == mpierr.RMARange && w.flavor == window.FlavorDynamic {
 		mem = nil
 	} else if class != mpierr.Success {
 		return located{}, class

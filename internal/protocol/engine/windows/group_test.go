@@ -1,6 +1,7 @@
-package window
+package windows
 
 import (
+	"github.com/xdprma/xdprma/window"
 	"slices"
 	"testing"
 )
@@ -15,7 +16,7 @@ func TestWindowAdmitsItsGroup(t *testing.T) {
 		{nil, nil}, {[]int{}, nil}, {[]int{0}, nil}, {[]int{3, 200, 64}, nil},
 		{[]int{0}, []uint64{5}}, {[]int{3, 200, 64}, []uint64{5, 5, 7}}, {[]int{3, 4}, []uint64{0, 5}},
 	} {
-		c := Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: 1}
+		c := Config{Flavor: window.FlavorCreate, DispUnit: 1, GroupSize: 1}
 		if test.group != nil {
 			c.Members = NewMembers(test.group, test.lives)
 		}

@@ -1,4 +1,4 @@
-package window
+package windows
 
 import (
 	"math"
@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/window"
 )
-
-// Info holds hints and assertions by key, as the user gives them (section 11.2.1).
-type Info map[string]string
 
 // KeyExpress is the key of the library's own that says whether the XDP program is to reach
 // the window, and of windows up to how many bytes.
@@ -87,11 +85,11 @@ type Settled struct {
 // ParseInfo returns the hints that info sets, and the defaults for the others.
 // Unknown keys are ignored, as the standard wants. An error has class Arg and
 // names the key: a value that the key does not take.
-func ParseInfo(info Info) (Hints, error) { return Hints{Ordering: OrderAll}.With(info) }
+func ParseInfo(info window.Info) (Hints, error) { return Hints{Ordering: OrderAll}.With(info) }
 
 // With returns h with what info sets, as ParseInfo does; hints that info does
 // not mention stay as they are.
-func (h Hints) With(info Info) (Hints, error) {
+func (h Hints) With(info window.Info) (Hints, error) {
 	was := h
 	for _, key := range [...]struct {
 		name  string
@@ -118,8 +116,8 @@ func (h Hints) With(info Info) (Hints, error) {
 }
 
 // Info returns the hints in use: all that have a default, and those given.
-func (h Hints) Info() Info {
-	info := Info{
+func (h Hints) Info() window.Info {
+	info := window.Info{
 		keyNoLocks: strconv.FormatBool(h.NoLocks), keyOrdering: h.Ordering.String(), keyOps: opsSameNoOp,
 		keyGranularity: "0", keySameSize: strconv.FormatBool(h.SameSize),
 		keySameDispUnit: strconv.FormatBool(h.SameDispUnit), keyNoncontig: strconv.FormatBool(h.AllocSharedNoncontig),
