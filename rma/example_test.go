@@ -5,34 +5,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/rmatest"
 )
 
 // ranks runs program as two ranks inside this process. Programs call rma.Join with
 // an empty Config instead, and are started by `xdprma run`.
 func ranks(program func(ctx context.Context, node *rma.Node)) {
-	const size = 2
-	places, stop, err := testjob.Places(size)
-	check(err)
-	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Limit)
-	defer cancel()
-	var group sync.WaitGroup
-	for rank := range size {
-		group.Go(func() {
-			node, err := rma.Join(ctx, testjob.Config(&places[rank]))
-			check(err)
-			program(ctx, node)
-			check(node.Close())
-		})
-	}
-	group.Wait()
+	check(rmatest.Job(2, func(ctx context.Context, node *rma.Node) error {
+		program(ctx, node)
+		return nil
+	}))
 }
 
 func check(err error) {
@@ -43,7 +29,7 @@ func check(err error) {
 
 // Both ranks add to a counter in rank 0's memory.
 func Example_fetchAndOp() {
-	ranks(func(ctx context.Context, node *rma.Node) {
+	err := rmatest.Job(2, func(ctx context.Context, node *rma.Node) error {
 		win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
 		check(err)
 		ten, before := int64(10), int64(0)
@@ -54,8 +40,9 @@ func Example_fetchAndOp() {
 		if node.Rank() == 0 {
 			fmt.Println(rma.Slice[int64](win.Memory())[0])
 		}
-		check(win.Free(ctx))
+		return win.Free(ctx)
 	})
+	check(err)
 	// Output: 20
 }
 

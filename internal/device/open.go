@@ -36,11 +36,25 @@ type Config struct {
 	tryOnce bool // OpenXDP does not wait for queues that other sockets have
 }
 
+// Factory opens a device of another kind.
+type Factory func(Config) (Device, error)
+
+type factoryKey struct{}
+
+// WithFactory returns a context within which Open calls open, in place of looking for an
+// interface. It is for jobs that no network carries.
+func WithFactory(ctx context.Context, open Factory) context.Context {
+	return context.WithValue(ctx, factoryKey{}, open)
+}
+
 // Open opens the best device that Transport allows. The goroutine must run in
 // the network namespace of the interface. It blocks as OpenXDP does, and while the link of
 // an interface that is up has no carrier, for up to 15 seconds. It fails with the error of
 // ctx if that ends meanwhile. It uses duplicates of SocketFDs. Errors say what to do.
 func Open(ctx context.Context, config Config) (Device, error) {
+	if open, ok := ctx.Value(factoryKey{}).(Factory); ok {
+		return open(config)
+	}
 	c := config
 	if c.Transport == "" {
 		c.Transport = userspace.Auto

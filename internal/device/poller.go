@@ -2,7 +2,7 @@
 // strong progress: a caller that waits drives progress itself, without a
 // hand-over between threads, and a background goroutine serves peers when no
 // caller does. Two devices exist: AF_XDP sockets behind the classifier, and a
-// UDP socket; both speak the same frames.
+// UDP socket; both speak the same frames. Package memnet has a third one, for tests.
 package device
 
 import (
