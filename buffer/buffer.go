@@ -52,6 +52,9 @@ func Value[T datatype.Element](p *T) Buffer {
 	return plain(bytesOfValue(p), datatype.BasicOf[T]())
 }
 
+// Elements returns the buffer that is mem, as elements of the predefined datatype basic.
+func Elements(mem []byte, basic datatype.Basic) Buffer { return plain(mem, basic) }
+
 // Bytes returns the buffer that is b, as elements of type byte.
 func Bytes(b []byte) Buffer { return plain(b, datatype.BasicByte) }
 

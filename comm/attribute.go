@@ -73,13 +73,17 @@ func callbackError(op string, err error) error {
 func (c *Comm) SetName(name string) { c.name.Store(&name) }
 
 // Name returns the communicator's name (MPI_Comm_get_name): that of the world is
-// MPI_COMM_WORLD, others have none, unless they were given one.
+// MPI_COMM_WORLD, that of rma.Node.Self MPI_COMM_SELF, others have none, unless they were
+// given one.
 func (c *Comm) Name() string {
 	if name := c.name.Load(); name != nil {
 		return *name
 	}
-	if c.members.Context == collective.WorldContext {
+	switch {
+	case c.members.Context == collective.WorldContext:
 		return "MPI_COMM_WORLD"
+	case c.self:
+		return "MPI_COMM_SELF"
 	}
 	return ""
 }

@@ -83,6 +83,7 @@ type Comm struct {
 	name       atomic.Pointer[string]
 	attributes attribute.Set
 	freed      atomic.Bool
+	self       bool // of this rank alone, as long as the job
 
 	busy    chan struct{}   // holds something while a collective goes on: one at a time
 	members collective.Comm // carries collectives out; its turn and what goes on belong to whom busy lets in
@@ -101,6 +102,11 @@ func commOf(j *job.Job, members collective.Comm) *Comm {
 
 func init() {
 	inside.World = func(j *job.Job) any { return newComm(j, collective.WorldContext, nil) }
+	inside.Self = func(j *job.Job) any {
+		c := newComm(j, j.Contexts.Next(), []int{j.Rank()})
+		c.self = true
+		return c
+	}
 	inside.Job = func(c any) *job.Job { return c.(*Comm).job }
 	inside.ForWindow = func(c any, id uint32) (inner, ending any) { return c.(*Comm).forWindow(id) }
 	inside.Break = func(c, other any, err error) { c.(*Comm).breakWith(other.(*Comm), err) }

@@ -124,13 +124,13 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // that were created on c go on; calls on c fail with class ErrComm, except those that
 // only look at it. Messages on c that no receive has been begun for are dropped, be they
 // here or still to come, and their sends complete. Communicators that others are creating
-// with CreateGroup are not disturbed, unless they wait for this rank to call it. Classes: ErrArg for the world
-// communicator, which cannot be freed; ErrComm the second time; ErrOther if a callback failed:
+// with CreateGroup are not disturbed, unless they wait for this rank to call it. Classes: ErrArg for those of
+// rma.Node.World and Self, which cannot be freed; ErrComm the second time; ErrOther if a callback failed:
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
 	defer c.handle(context.Background(), &err)
-	if c.members.Context == collective.WorldContext {
-		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "the communicator of all ranks lasts as long as the job")
+	if c.members.Context == collective.WorldContext || c.self {
+		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "%s lasts as long as the job", c.Name())
 	}
 	if c.freed.Swap(true) {
 		return errFreed("comm free")

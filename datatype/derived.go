@@ -19,6 +19,7 @@ type Type struct {
 	name       string
 	made       string // the construction, as String shows it
 	predefined bool
+	ofGo       bool
 	layout     layout
 	compiled   atomic.Pointer[compiled] // nil before Commit, freed after Free
 }
@@ -65,6 +66,24 @@ func (t *Type) Commit() error {
 	}
 	return nil
 }
+
+// Commit returns t, which a constructor has returned, once it is committed, or the
+// constructor's error:
+//
+//	column, err := datatype.Commit(datatype.Vector(rows, 1, columns, datatype.Float64))
+func Commit(t *Type, err error) (*Type, error) {
+	if err == nil {
+		err = t.Commit()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// OfGo reports whether t is what FromGo or FromStruct has returned: any number of entries are
+// a slice of the Go type.
+func (t *Type) OfGo() bool { return t.ofGo }
 
 // Free ends the use of t. Communication that has begun is not disturbed. It
 // fails with class ErrType if t is nil, predefined or freed already.

@@ -30,7 +30,8 @@ func FromStruct(g reflect.Type) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, t.Commit()
+	t.ofGo = true
+	return Commit(t, nil)
 }
 
 var goPairs = map[reflect.Type]*Type{

@@ -1,6 +1,11 @@
 package rma
 
-import "context"
+import (
+	"context"
+	"slices"
+
+	"github.com/xdprma/xdprma/comm"
+)
 
 // Fence ends the epochs that the last fence began and begins new ones, at all
 // ranks of the window (MPI_Win_fence, section 11.5.1). It is collective. It blocks
@@ -16,25 +21,77 @@ import "context"
 // same) and ModeNoSucceed (none will be until the next one: no epoch begins).
 // Classes: ErrAssert, ErrRMASync while another epoch is open, ErrWin, and those of
 // the operations that it completes.
-func (w *Win) Fence(ctx context.Context, assert Assert) error {
-	return w.report(w.run(ctx, w.epochs.Fence(assert)))
+func (w *Win) Fence(ctx context.Context, assert ...Assert) error {
+	return w.report(w.run(ctx, w.epochs.Fence(union(assert))))
 }
 
-// Start begins an access epoch on the targets of a group, ranks of the window's
-// communicator (MPI_Win_start, section 11.5.2). Each of them opens its window with
+// Start begins an access epoch on targets, ranks of the window's communicator
+// (MPI_Win_start, section 11.5.2); ProcNull among them stands for nobody. Each of them opens its window with
 // Post. Start does not wait for that, nor do the calls that communicate: what is
 // issued before the post is kept here and sent when it comes. With ModeNoCheck the
 // posts have been made already, and with the same assertion. It blocks for nothing: it
 // connects to targets that it has not met in the background. Classes: ErrAssert,
 // ErrRank, ErrRMASync while another access epoch is open, ErrWin.
-func (w *Win) Start(_ context.Context, targets []int, assert Assert) (err error) {
-	defer w.handle(&err)
+func (w *Win) Start(_ context.Context, targets []int, assert ...Assert) error {
+	return w.report(w.start(targets, assert))
+}
+
+func (w *Win) start(targets []int, assert []Assert) error {
 	t := w.turn()
 	defer w.poller.Unlock()
 	if err := w.open("start"); err != nil {
 		return err
 	}
-	return w.epochs.Start(t, targets, assert)
+	return w.epochs.Start(t, present(targets), union(assert))
+}
+
+// StartGroup is Start on the processes of a group. Beside its errors: ErrGroup if one is not in
+// the window's communicator.
+func (w *Win) StartGroup(_ context.Context, targets comm.Group, assert ...Assert) error {
+	ranks, err := w.ranksOf("start", targets)
+	if err == nil {
+		err = w.start(ranks, assert)
+	}
+	return w.report(err)
+}
+
+// PostGroup is Post to the processes of a group. Beside its errors: ErrGroup if one is not in
+// the window's communicator.
+func (w *Win) PostGroup(_ context.Context, origins comm.Group, assert ...Assert) error {
+	ranks, err := w.ranksOf("post", origins)
+	if err == nil {
+		err = w.post(ranks, assert)
+	}
+	return w.report(err)
+}
+
+// ranksOf returns the ranks in the window's communicator of the processes of a group.
+func (w *Win) ranksOf(op string, g comm.Group) ([]int, error) {
+	ranks := make([]int, g.Size())
+	for i := range ranks {
+		ranks[i] = i
+	}
+	ranks, err := g.Translate(ranks, w.comm.Group())
+	if err == nil && slices.Contains(ranks, comm.Undefined) {
+		err = newError(op, ErrGroup, NoRank, "the group has processes that are not in the window's communicator")
+	}
+	return ranks, err
+}
+
+// union is what several assertions say together.
+func union(assert []Assert) (all Assert) {
+	for _, a := range assert {
+		all |= a
+	}
+	return all
+}
+
+// present returns ranks without ProcNull.
+func present(ranks []int) []int {
+	if !slices.Contains(ranks, ProcNull) {
+		return ranks
+	}
+	return slices.DeleteFunc(slices.Clone(ranks), func(r int) bool { return r == ProcNull })
 }
 
 // Complete ends the epoch that Start began (MPI_Win_complete, section 11.5.2). It
@@ -49,22 +106,25 @@ func (w *Win) Complete(ctx context.Context) error {
 	return w.report(w.run(ctx, w.epochs.Complete()))
 }
 
-// Post exposes this rank's window to the origins of a group, ranks of the window's
-// communicator, each of which begins its epoch with Start (MPI_Win_post, section
-// 11.5.2). It does not wait for them. Wait or Test ends the exposure. assert may
+// Post exposes this rank's window to origins, ranks of the window's communicator, each of
+// which begins its epoch with Start (MPI_Win_post, section 11.5.2); ProcNull among them
+// stands for nobody. It does not wait for them. Wait or Test ends the exposure. assert may
 // combine ModeNoCheck (nobody is told: origins call Start afterwards, with the same
 // assertion), ModeNoStore and ModeNoPut. It blocks for nothing: it connects to origins
 // that it has not met in the background. Classes: ErrAssert, ErrRank, ErrRMASync while the
 // window is exposed or locked, ErrWin, ErrProcFailed.
-func (w *Win) Post(_ context.Context, origins []int, assert Assert) (err error) {
-	defer w.handle(&err)
+func (w *Win) Post(_ context.Context, origins []int, assert ...Assert) error {
+	return w.report(w.post(origins, assert))
+}
+
+func (w *Win) post(origins []int, assert []Assert) error {
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.open("post"); err != nil {
 		return err
 	}
 	defer e.Tick() // the caller may have nothing to wait for
-	return w.epochs.Post(e.Operations, origins, assert)
+	return w.epochs.Post(e.Operations, present(origins), union(assert))
 }
 
 // Wait ends the exposure that Post began (MPI_Win_wait, section 11.5.2). It blocks

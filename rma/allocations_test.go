@@ -20,7 +20,7 @@ func TestNoAllocations(t *testing.T) {
 	j := newJob(t, 2, rma.Limits{})
 	w := j.windows(128, 8)[0]
 	ctx := context.Background()
-	one, old := []int64{1}, []int64{0}
+	one, old, of := []int64{1}, []int64{0}, rma.View[int64](w)
 	vec, err := datatype.Vector(3, 1, 2, datatype.Int64)
 	vec = committed(t, vec, err)
 	gaps, dense, structs := make([]int64, 5), make([]int64, 3), make([]particle, 1)
@@ -45,10 +45,16 @@ func TestNoAllocations(t *testing.T) {
 			return first(w.CompareAndSwap(buffer.Of(one), buffer.Of(one), buffer.Of(old), 1, rma.At(0)), w.Flush(ctx, 1))
 		}},
 		{"fetch, swap, load", lockShared(w), unlock(w), func() error {
-			_, e1 := rma.Fetch(ctx, w, rma.Sum, int64(1), 1, rma.At(0))
-			_, e2 := rma.Swap(ctx, w, 1, int64(2), 1, rma.At(0))
+			_, e1 := rma.Fetch(ctx, w, int64(1), 1, rma.At(0), rma.Sum)
+			_, _, e2 := rma.CompareAndSwap(ctx, w, 1, int64(2), 1, rma.At(0))
 			_, e3 := rma.Load[int64](ctx, w, 1, rma.At(0))
 			return first(e1, e2, e3)
+		}},
+		{"window of elements", lockShared(w), unlock(w), func() error {
+			_, e1 := of.Fetch(ctx, 1, 1, rma.At(0), rma.Sum)
+			_, _, e2 := of.CompareAndSwap(ctx, 1, 2, 1, rma.At(0))
+			e3 := first(of.PutValue(3, 1, rma.At(1)), of.Update(4, 1, rma.At(1), rma.Sum), of.Put(one, 1, rma.At(2)), of.Get(old, 1, rma.At(2)))
+			return first(e1, e2, e3, of.Store(ctx, 5, 1, rma.At(0)), of.Read(ctx, old, 1, rma.At(0)))
 		}},
 		{"typed put, flush", lockShared(w), unlock(w), func() error {
 			return first(w.Put(buffer.Typed(gaps, 1, vec), 1, rma.At(1)), w.Flush(ctx, 1))

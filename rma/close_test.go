@@ -115,26 +115,41 @@ var everyCall = []struct {
 		return c.wait(c.win.RcompareAndSwap(buffer.Value(new(int64)), buffer.Value(new(int64)), buffer.Value(&c.former[0]), c.next, c.at()))
 	}},
 	{names: "Fetch", begin: begin, call: func(c *caller) error {
-		return only(rma.Fetch(c.ctx, c.win, rma.Sum, int64(1), c.next, rma.At(0)))
+		return only(rma.Fetch(c.ctx, c.win, int64(1), c.next, rma.At(0), rma.Sum))
 	}},
 	{names: "Load", begin: begin, call: func(c *caller) error {
 		return only(rma.Load[int64](c.ctx, c.win, c.next, rma.At(0)))
 	}},
-	{names: "Swap", begin: begin, call: func(c *caller) error {
-		return only(rma.Swap(c.ctx, c.win, int64(0), int64(1), c.next, rma.At(0)))
+	{names: "Store WinOf.Store", begin: begin, call: func(c *caller) error {
+		return rma.Store(c.ctx, c.win, int64(1), c.next, rma.At(0))
+	}},
+	{names: "WinOf.Read", begin: begin, call: func(c *caller) error {
+		return rma.View[int64](c.win).Read(c.ctx, c.former, c.next, c.at())
+	}},
+	{names: "WinOf.PutValue WinOf.Update", begin: begin, call: func(c *caller) error {
+		w := rma.View[int64](c.win)
+		return first(w.PutValue(1, c.next, c.at()), w.Update(1, c.next, c.at(), rma.Sum), w.Flush(c.ctx, c.next))
+	}},
+	{names: "CompareAndSwap", begin: begin, call: func(c *caller) error {
+		_, _, err := rma.CompareAndSwap(c.ctx, c.win, int64(0), int64(1), c.next, rma.At(0))
+		return err
 	}},
 	{names: "Win.Lock Win.Unlock", call: func(c *caller) error {
 		return first(c.win.Lock(c.ctx, rma.LockExclusive, c.next, 0), c.win.Unlock(c.ctx, c.next))
 	}},
 	{names: "Win.Lock of one", call: func(c *caller) error {
-		return first(c.win.Lock(c.ctx, rma.LockExclusive, 0, 0), only(rma.Fetch(c.ctx, c.win, rma.Sum, int64(1), 0, rma.At(0))), c.win.Unlock(c.ctx, 0))
+		return first(c.win.Lock(c.ctx, rma.LockExclusive, 0, 0), only(rma.Fetch(c.ctx, c.win, int64(1), 0, rma.At(0), rma.Sum)), c.win.Unlock(c.ctx, 0))
 	}},
 	{names: "Win.LockAll Win.UnlockAll", call: func(c *caller) error {
-		return first(c.win.LockAll(c.ctx, 0), only(rma.Fetch(c.ctx, c.win, rma.Sum, int64(1), c.next, rma.At(0))), c.win.UnlockAll(c.ctx))
+		return first(c.win.LockAll(c.ctx, 0), only(rma.Fetch(c.ctx, c.win, int64(1), c.next, rma.At(0), rma.Sum)), c.win.UnlockAll(c.ctx))
 	}},
 	{names: "Win.Fence", call: func(c *caller) error { return c.win.Fence(c.ctx, 0) }},
 	{names: "Win.Post Win.Start Win.Complete Win.Wait", call: func(c *caller) error {
 		return first(c.win.Post(c.ctx, c.others, 0), c.win.Start(c.ctx, c.others, 0), c.win.Complete(c.ctx), c.win.Wait(c.ctx))
+	}},
+	{names: "Win.PostGroup Win.StartGroup", call: func(c *caller) error {
+		g, err := c.win.Group().Incl(c.others)
+		return first(err, c.win.PostGroup(c.ctx, g), c.win.StartGroup(c.ctx, g), c.win.Complete(c.ctx), c.win.Wait(c.ctx))
 	}},
 	{names: "Win.Test", begin: func(c *caller) error { return c.win.Post(c.ctx, c.others, 0) }, call: func(c *caller) error {
 		over, err := c.win.Test()
@@ -184,8 +199,8 @@ var everyCall = []struct {
 		_, _ = c.key.Get(c.win)
 		return first(c.win.SetName("a name"), c.key.Set(c.win, 1), c.key.Delete(c.win))
 	}},
-	{names: "Node.Close Node.MaxPayload Node.Mode Node.Rank Node.Size Node.Stats Node.World", local: true, call: func(c *caller) error {
-		_, _, _, _, _ = c.node.MaxPayload(), c.node.Mode(), c.node.Rank(), c.node.Size(), c.node.World()
+	{names: "Node.Close Node.MaxPayload Node.Mode Node.Rank Node.Size Node.Self Node.Stats Node.World", local: true, call: func(c *caller) error {
+		_, _, _, _, _, _ = c.node.MaxPayload(), c.node.Mode(), c.node.Rank(), c.node.Size(), c.node.World(), c.node.Self()
 		_ = c.node.Stats()
 		return nil
 	}},
@@ -257,7 +272,7 @@ var everyCall = []struct {
 		_, _, err := comm.TestAny(c.request)
 		return errors.Join(err, only(comm.TestSome(c.request)))
 	}},
-	{names: "Comm.Failed Comm.Group Comm.Compare Comm.Name Comm.SetName Comm.Rank Comm.Size Comm.WorldRank Comm.Job", local: true, call: func(c *caller) error {
+	{names: "Comm.Failed Comm.Group Comm.Compare Comm.Name Comm.SetName Comm.Rank Comm.Size Comm.WorldRank", local: true, call: func(c *caller) error {
 		_, _, _, _, _ = c.comm.Failed(), c.comm.Group(), c.comm.Compare(c.node.World()), c.comm.Name(), c.comm.WorldRank(0)
 		c.comm.SetName("a name")
 		return nil
@@ -289,7 +304,7 @@ func TestCallsAreListed(t *testing.T) {
 			listed[name] = true
 		}
 	}
-	others := []string{"Comm.Break", "Comm.ForWindow", // of package rma alone, and of its tests
+	others := []string{"Node.Abort", // which closes the node itself; and those of tests alone
 		"Win.Usage", "Node.Hold", "Node.LockWaits", "Node.Silence", "Node.SilenceWaiting"}
 	for _, of := range []reflect.Type{reflect.TypeFor[*rma.Win](), reflect.TypeFor[*rma.Node](), reflect.TypeFor[*comm.Comm](), reflect.TypeFor[*comm.Request]()} {
 		for i := range of.NumMethod() {

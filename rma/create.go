@@ -16,20 +16,21 @@ import (
 // (MPI_Win_allocate, section 11.2.2). It is collective over c: every rank calls it, with a
 // size and a displacement unit of its own, in bytes; size may be 0, and the unit at most
 // 2^31-1. The memory is zeroed and aligned to a page, or further by the info key
-// mpi_minimum_memory_alignment; Memory returns it. info may be nil. It blocks until all
+// mpi_minimum_memory_alignment; Memory returns it. Of several infos a later one counts; see
+// NoLocks and its like. It blocks until all
 // ranks have called it. Classes: ErrSize, ErrDisp, ErrNoMem, ErrArg for an info value,
 // ErrProcFailed. If it fails at one rank, it fails at all, but where a rank dies or gives up
 // at the last moment: then those that have the window learn so from its collectives, Free
 // among them.
-func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info)
+func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info ...Info) (*Win, error) {
+	return create(ctx, c, window.FlavorAllocate, nil, size, dispUnit, info, nil)
 }
 
 // Create creates a window on memory of the caller (MPI_Win_create, section
 // 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
 // Memory that accumulates use must be aligned to their elements.
-func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorCreate, windows.Slice(mem), len(mem), dispUnit, info)
+func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info ...Info) (*Win, error) {
+	return create(ctx, c, window.FlavorCreate, windows.Slice(mem), len(mem), dispUnit, info, nil)
 }
 
 // proposal is what the ranks tell each other about a window to be.
@@ -85,12 +86,14 @@ func (p *proposal) unmarshal(b []byte) bool {
 }
 
 // create creates a window on mem, or for the flavours that allocate on memory that
-// it makes.
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows.Memory, size, dispUnit int, info Info) (_ *Win, err error) {
+// it makes. With a fault, it fails at all ranks.
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows.Memory, size, dispUnit int, info []Info, fault error) (_ *Win, err error) {
 	defer func() { c.CallErrhandler(err) }()
-	hints, fault := windows.ParseInfo(info)
+	hints, wrong := windows.ParseInfo(merge(info))
 	switch {
 	case fault != nil:
+	case wrong != nil:
+		fault = wrong
 	case size < 0:
 		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:

@@ -15,8 +15,8 @@ import (
 // target's memory, which the target finds out with Address and tells the others.
 // Memory, Size and DispUnit are nil, 0 and 1. It is collective over c and blocks
 // until all ranks have called it. Classes: ErrArg for an info value, ErrProcFailed.
-func CreateDynamic(ctx context.Context, c *comm.Comm, info Info) (*Win, error) {
-	w, err := create(ctx, c, window.FlavorDynamic, nil, 0, 1, info)
+func CreateDynamic(ctx context.Context, c *comm.Comm, info ...Info) (*Win, error) {
+	w, err := create(ctx, c, window.FlavorDynamic, nil, 0, 1, info, nil)
 	if err != nil {
 		return nil, err
 	}

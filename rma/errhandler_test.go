@@ -270,7 +270,7 @@ func TestEveryCallReports(t *testing.T) {
 				}
 				if of, ok := sel.X.(*ast.SelectorExpr); ok && of.Sel.Name == "comm" && len(call.Args) > 0 {
 					if arg, ok := call.Args[0].(*ast.Ident); ok && arg.Name == "ctx" {
-						t.Errorf("%s: %s calls %s of the communicator without comm.Inner(ctx)", dir, namesOf(fn)[0], sel.Sel.Name)
+						t.Errorf("%s: %s calls %s of the communicator without inside.Quiet(ctx)", dir, namesOf(fn)[0], sel.Sel.Name)
 					}
 				}
 				return true
@@ -288,7 +288,7 @@ func onObject(fn *ast.FuncDecl) bool {
 		return false
 	}
 	name := namesOf(fn)[0]
-	return strings.HasPrefix(name, "Win.") || strings.HasPrefix(name, "Comm.") || strings.HasPrefix(name, "Keyval.")
+	return strings.HasPrefix(name, "Win.") || strings.HasPrefix(name, "WinOf.") || strings.HasPrefix(name, "Comm.") || strings.HasPrefix(name, "Keyval.")
 }
 
 func returnsError(fn *ast.FuncDecl) bool {

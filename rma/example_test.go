@@ -53,7 +53,7 @@ func ExampleFetch() {
 		check(err)
 		check(win.LockAll(ctx, 0))
 		for {
-			ticket, err := rma.Fetch(ctx, win, rma.Sum, int64(1), 0, rma.At(0))
+			ticket, err := rma.Fetch(ctx, win, int64(1), 0, rma.At(0), rma.Sum)
 			check(err)
 			if ticket >= 100 {
 				break

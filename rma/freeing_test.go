@@ -241,7 +241,7 @@ func TestAllocateTooMuch(t *testing.T) {
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
 		j := newJobAt(t, hosts, rma.Limits{})
 		for _, size := range []int{1 << 45, math.MaxInt} {
-			for shared, allocate := range map[bool]func(context.Context, *comm.Comm, int, int, rma.Info) (*rma.Win, error){false: rma.Allocate, true: rma.AllocateShared} {
+			for shared, allocate := range map[bool]func(context.Context, *comm.Comm, int, int, ...rma.Info) (*rma.Win, error){false: rma.Allocate, true: rma.AllocateShared} {
 				if shared && hosts[0] != hosts[1] {
 					continue
 				}

@@ -17,7 +17,12 @@ type Location struct {
 
 // At returns the place that lies disp displacement units of the target from the
 // start of its window.
-func At(disp int64) Location { return Location{disp: disp} }
+func At[I Integer](disp I) Location { return Location{disp: int64(disp)} }
+
+// Integer is the set of types that At takes.
+type Integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
+}
 
 // Within bounds the wait for room to send by ctx. If ctx ends, the call fails with
 // ErrTimeout, and part of it may still take effect. Leave its result alone until the next

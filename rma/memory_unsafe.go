@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/xdprma/xdprma/buffer"
@@ -40,8 +41,7 @@ func sliceOf[T any](mem []byte) []T {
 // datatype.FromGo has a datatype. It panics if there is none, as for types with pointers.
 func BytesOfStructs[T any](s []T) []byte {
 	mustBePlain[T]()
-	var t T
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
+	return memoryOf(s)
 }
 
 // StructSlice is Slice for such a type. Its layout is that of the Go type, which is the
@@ -58,7 +58,39 @@ func mustBePlain[T any]() {
 	}
 }
 
-// operandsOf returns where a call on elements of type T has its operands and its result.
-func operandsOf[T datatype.Element](c *cell) (origin, compare, result *T) {
-	return (*T)(unsafe.Pointer(&c.origin)), (*T)(unsafe.Pointer(&c.compare)), (*T)(unsafe.Pointer(&c.result))
+// MakeSlice returns a slice of n zeroed elements for CreateOf, Create and Attach, aligned to 64
+// bytes: as all calls on elements need it, and so that it shares no cache line with others.
+// Go aligns some elements to less, such as complex64 and pairs of two 4-byte fields. It panics
+// as make does, and if T has no datatype.
+func MakeSlice[T any](n int) []T {
+	const alignment = 64
+	mustBePlain[T]()
+	var t T
+	size := int(unsafe.Sizeof(t))
+	if size == 0 || n < 0 || n > (math.MaxInt-alignment)/size {
+		return make([]T, n)
+	}
+	mem := make([]uint64, (n*size+alignment)/8+1)
+	p := unsafe.Pointer(unsafe.SliceData(mem))
+	return unsafe.Slice((*T)(unsafe.Add(p, -uintptr(p)%alignment)), n)
+}
+
+func sizeOf[T any]() int {
+	var t T
+	return int(unsafe.Sizeof(t))
+}
+
+func memoryOf[T any](s []T) []byte {
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
+}
+
+// operand returns the place of one T, in at if that is large enough and T is of a predefined
+// datatype alone, so that it has no pointers.
+func operand[T any](basic datatype.Basic, at *[2]uint64) []T {
+	var t T
+	if basic == 0 || unsafe.Sizeof(t) > unsafe.Sizeof(*at) {
+		return make([]T, 1)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(at)), 1)
 }

@@ -6,12 +6,17 @@
 // other ranks' windows inside epochs:
 //
 //	node, err := rma.Join(ctx, rma.Config{})
-//	win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
-//	win.Lock(ctx, rma.LockShared, target, 0)
-//	win.FetchAndOp(buffer.Of(one), buffer.Of(old), target, rma.At(0), rma.Sum)
+//	win, err := rma.AllocateOf[int64](ctx, node.World(), 100) // numbers of each rank
+//	win.Lock(ctx, rma.LockShared, target)
+//	win.Put(values, target, rma.At(7))
+//	former, err := win.Fetch(ctx, 1, target, rma.At(0), rma.Sum)
 //	win.Unlock(ctx, target)
 //
-// Fetch, Load and Swap are such calls on one value that wait for the result.
+// Such a WinOf is a window of elements of one type: its memory is a slice, and displacements
+// count elements. Beneath it is a Win, with the calls of the standard as they are there, for
+// any memory: with buffers (package buffer), displacement units and derived datatypes (package
+// datatype). Both do the same things.
+//
 // Collectives and messages between ranks, such as Barrier, Allreduce and Send, are in
 // package comm, for the communicator that World returns; derived datatypes are in
 // package datatype.
@@ -116,6 +121,7 @@ func (c *Config) place() (place bootstrap.Config, err error) {
 type Node struct {
 	job   *job.Job
 	world *comm.Comm
+	self  *comm.Comm
 }
 
 // Join makes this process a rank of its job (MPI_Init). It opens the network and
@@ -144,11 +150,14 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Node{job: j, world: inside.World(j).(*comm.Comm)}, nil
+	return &Node{job: j, world: inside.World(j).(*comm.Comm), self: inside.Self(j).(*comm.Comm)}, nil
 }
 
 // World returns the communicator of all ranks of the job (MPI_COMM_WORLD).
 func (n *Node) World() *comm.Comm { return n.world }
+
+// Self returns the communicator of this rank alone (MPI_COMM_SELF).
+func (n *Node) Self() *comm.Comm { return n.self }
 
 // Rank returns this process's rank in the job, from 0.
 func (n *Node) Rank() int { return n.job.Rank() }
@@ -177,6 +186,11 @@ func (n *Node) Stats() stats.Stats {
 	}
 	return s
 }
+
+// Abort ends the process with a status, after it has logged why and left the job (MPI_Abort):
+// the other ranks' calls that need this one fail with ErrProcFailed, and a launcher such as
+// xdprma run ends them. It returns only where Config.Exit does. It may take as long as Close.
+func (n *Node) Abort(status int, why error) { n.job.Abort(status, why) }
 
 // Close leaves the job (MPI_Finalize): peers hear of it, what is outstanding is
 // delivered or given up within two seconds, and the network is released. Calls

@@ -12,8 +12,8 @@ import (
 // an epoch that gives access to target. origin may be changed once Put returns;
 // the data is at the target after the next Flush, Unlock or other call that
 // completes it. It does not wait for the target to do anything, nor for a connection; it
-// blocks while there is no room to send, which Location.Within bounds. The target has what
-// the origin has unless at says otherwise (see Location.As). Over memory that this process
+// blocks while there is no room to send, which Location.Within bounds. The target has a
+// slice of what the origin has unless at says otherwise (see Location.As). Over memory that this process
 // maps, origin may overlap the target as in Go's copy; docs/memory-model.md has the limits.
 // Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
@@ -109,7 +109,7 @@ func (w *Win) fetchAndOp(r *onesided.Request, origin, result buffer.Buffer, targ
 		if op == NoOp {
 			origin = buffer.Buffer{}
 		}
-		if err := single(name, target, at, origin, result); err != nil {
+		if err := onlyPredefined(name, target, at, origin, result); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (w *Win) CompareAndSwap(origin, compare, result buffer.Buffer, target int, 
 func (w *Win) compareAndSwap(r *onesided.Request, origin, compare, result buffer.Buffer, target int, at Location) error {
 	const name = "compare_and_swap"
 	if !origin.Plain() || !compare.Plain() || !result.Plain() || at.typ != nil {
-		if err := single(name, target, at, origin, compare, result); err != nil {
+		if err := onlyPredefined(name, target, at, origin, compare, result); err != nil {
 			return err
 		}
 	}

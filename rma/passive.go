@@ -14,7 +14,7 @@ import (
 // assertion ModeNoCheck no lock is asked for. Several targets may be locked at once,
 // also of several windows. Then Lock waits until the locks that were asked for before are
 // granted. So ranks that take their locks in one order do not wait for each other. A lock
-// that another goroutine waits for, in a flush, Unlock, Lock, Fetch, Load or Swap, or with
+// that another goroutine waits for, in a flush, Unlock, Lock, a call that waits for its value such as Fetch, or with
 // the request of an operation under it, holds nobody up. One that a goroutine has asked for
 // and does not wait for holds up the next Lock of every goroutine of the rank: flush its
 // target before waiting for something else, such as a message.
@@ -22,8 +22,8 @@ import (
 // the job yet, or that this rank has not met. If it fails, or ctx ends first, no
 // epoch is open, and the lock is given back as soon as it is held. Classes: ErrLocktype,
 // ErrRank, ErrAssert, ErrRMASync, ErrWin, ErrProcFailed.
-func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert Assert) error {
-	return w.report(w.run(ctx, w.epochs.Lock(kind, target, assert)))
+func (w *Win) Lock(ctx context.Context, kind LockType, target int, assert ...Assert) error {
+	return w.report(w.run(ctx, w.epochs.Lock(kind, target, union(assert))))
 }
 
 // Unlock ends the epoch that Lock started (MPI_Win_unlock, section 11.5.3). It
@@ -45,8 +45,8 @@ func (w *Win) Unlock(ctx context.Context, target int) error {
 // rank that holds an exclusive lock while it waits for the next one has no such way out:
 // beside it an epoch of LockAll with several targets may wait for ever. Classes:
 // ErrAssert, ErrRMASync, ErrWin.
-func (w *Win) LockAll(ctx context.Context, assert Assert) error {
-	return w.report(w.run(ctx, w.epochs.LockAll(assert)))
+func (w *Win) LockAll(ctx context.Context, assert ...Assert) error {
+	return w.report(w.run(ctx, w.epochs.LockAll(union(assert))))
 }
 
 // UnlockAll ends the epoch that LockAll started (MPI_Win_unlock_all, section

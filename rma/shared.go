@@ -15,8 +15,8 @@ import (
 // each rank. SharedQuery returns the memory of each rank. It is memory that XDP programs
 // reach only where accesses are to go by frames. Otherwise it is as Allocate. Classes: those
 // of Allocate, and ErrRMAShared if the ranks cannot share memory.
-func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info Info) (*Win, error) {
-	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info)
+func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info ...Info) (*Win, error) {
+	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info, nil)
 }
 
 // Shared is a rank's window as memory of this process.
@@ -39,6 +39,10 @@ type Shared struct {
 // dynamic window.
 func (w *Win) SharedQuery(rank int) (_ Shared, err error) {
 	defer w.handle(&err)
+	return w.shared(rank)
+}
+
+func (w *Win) shared(rank int) (Shared, error) {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if err := w.usable("shared_query"); err != nil {

@@ -11,8 +11,9 @@ import (
 // badType stands for a datatype at the target that is none.
 var badType datatype.Type
 
-// As returns l with count entries of t there, in place of the origin's count and
-// datatype; displacement 0 of t is at l. The signature of t must be that of the origin,
+// As returns l with count entries of t there; displacement 0 of t is at l. Without As there
+// is a slice of what the origin has, or for a get the result: of its Go type, or, where that is
+// described by a derived datatype, of the elements one after the other. The signature of t must be that of the origin,
 // or for a get that of the result. The side that is written to may be longer than the
 // data: its signature then goes on, after whole entries if elements are of several
 // kinds. The data must lie in the window. A call that is given it fails with ErrType if
@@ -61,8 +62,13 @@ func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 	}
 	y := transfer{Derived: epochs.Derived{Origin: local(origin), Result: local(result), Type: at.typ, Count: at.count}}
 	if y.Type == nil {
-		if y.Count, y.Type = origin.Entries(); reads {
-			y.Count, y.Type = result.Entries()
+		from := origin
+		if reads {
+			from = result
+		}
+		var err error
+		if y.Count, y.Type, err = standing(name, rank, from); err != nil {
+			return err
 		}
 	}
 	if !y.Type.Committed() {
@@ -122,6 +128,23 @@ func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 	return w.issue(o, &y)
 }
 
+// standing returns what stands at the target for b where the call does not say: a slice of the
+// same Go type, or the elements of a derived datatype without gaps.
+func standing(name string, rank int, b *buffer.Buffer) (int, *datatype.Type, error) {
+	n, t := b.Entries()
+	if b.Plain() || t.OfGo() {
+		return n, t, nil
+	}
+	basic, uniform := t.UniformBasic()
+	switch {
+	case uniform:
+		return n * t.Size() / basic.Size(), basic.Type(), nil
+	case n*t.Size() == 0:
+		return 0, datatype.Byte, nil
+	}
+	return 0, nil, newError(name, ErrType, rank, "%v has elements of several predefined datatypes: say what is at the target, with At(disp).As(count, datatype)", t)
+}
+
 // fits returns an error unless n entries of t fit in those of into, side of a
 // call: their signature is the same or goes on.
 func fits(name, side string, rank, n int, t *datatype.Type, room int, into *datatype.Type) error {
@@ -148,8 +171,8 @@ func fits(name, side string, rank, n int, t *datatype.Type, room int, into *data
 	return newError(name, ErrType, rank, "the signature of %d of %v is not that of %d of %v, the %s", n, t, room, into, side)
 }
 
-// single refuses what is not of a predefined datatype, in calls for one element.
-func single(name string, rank int, at Location, buffers ...buffer.Buffer) error {
+// onlyPredefined refuses what is not of a predefined datatype, in calls for one element.
+func onlyPredefined(name string, rank int, at Location, buffers ...buffer.Buffer) error {
 	for _, b := range buffers {
 		if err := b.Check(name, "buffer", rank); err != nil {
 			return err

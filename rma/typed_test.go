@@ -114,7 +114,7 @@ func TestDatatypeConstructors(t *testing.T) {
 					}
 					ints := buffer.Of(rma.Slice[int64](data))
 					holds("put", with(data), w.Put(local, target, at))
-					holds("put, same at both", with(data), w.Put(local, target, rma.At(disp)))
+					holds("put, a slice at the target", append(append(bytes.Clone(before[:disp*8]), data...), before[disp*8+len(data):]...), w.Put(local, target, rma.At(disp)))
 					holds("put without gaps", with(data), w.Put(ints, target, at))
 					old := packed(t, before, disp*8, typ, count)
 					sum := make([]byte, n)
@@ -139,7 +139,7 @@ func TestDatatypeConstructors(t *testing.T) {
 					}
 					for call, do := range map[string]func() error{
 						"get":            func() error { return w.Get(local, target, at) },
-						"get_accumulate": func() error { return w.GetAccumulate(buffer.Buffer{}, local, target, rma.At(disp), rma.NoOp) },
+						"get_accumulate": func() error { return w.GetAccumulate(buffer.Buffer{}, local, target, at, rma.NoOp) },
 					} {
 						saved := bytes.Clone(mine)
 						holds(call, before, do())
@@ -256,8 +256,13 @@ func TestTypedRefused(t *testing.T) {
 	overlap = committed(t, overlap, err)
 	back, err := datatype.Hvector(3, 1, -8, datatype.Int64)
 	back = committed(t, back, err)
-	mixed, err := datatype.Struct([]int{1, 2}, []int{0, 8}, []*datatype.Type{datatype.Int64, datatype.Float64})
-	mixed = committed(t, mixed, err)
+	mixed, err := datatype.Commit(datatype.Struct([]int{1, 2}, []int{0, 8}, []*datatype.Type{datatype.Int64, datatype.Float64}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := datatype.Commit(datatype.Vector(-1, 1, 1, datatype.Int64)); !errors.Is(err, datatype.ErrCount) {
+		t.Errorf("commit of a negative vector: %v, want class count", err)
+	}
 	mem := make([]byte, 128)
 	good, ints := buffer.Typed(mem, 1, vec), buffer.Of(make([]int64, 3))
 	at := rma.At(0)
@@ -297,7 +302,8 @@ func TestTypedRefused(t *testing.T) {
 			{"other elements in a get", get(buffer.Of(make([]uint64, 3)), at.As(1, vec)), rma.ErrType},
 			{"too much data", put(buffer.Of(make([]int64, 4)), at.As(1, vec)), rma.ErrCount},
 			{"too small a result", get(buffer.Of(make([]int64, 2)), at.As(1, vec)), rma.ErrCount},
-			{"behind the window", put(good, rma.At(12)), rma.ErrRange},
+			{"behind the window", put(good, rma.At(14)), rma.ErrRange},
+			{"a mixture at the target", put(buffer.Typed(mem, 1, mixed), at), rma.ErrType},
 			{"target longer than the window", put(one, at.As(4, vec)), rma.ErrRange},
 			{"before the window", put(ints, rma.At(1).As(1, back)), rma.ErrRange},
 			{"far behind the window", get(good, rma.At(1<<55)), rma.ErrRange},

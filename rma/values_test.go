@@ -21,29 +21,32 @@ func TestFetchAndSwap(t *testing.T) {
 	}
 	for target := range 2 {
 		for i, want := range []int64{0, 5, 10} {
-			if got, err := rma.Fetch(ctx, w, rma.Sum, int64(5), target, rma.At(0)); got != want || err != nil {
+			if got, err := rma.Fetch(ctx, w, int64(5), target, rma.At(0), rma.Sum); got != want || err != nil {
 				t.Errorf("fetch %d: %d, %v", i, got, err)
 			}
 		}
-		if got, err := rma.Swap(ctx, w, 15, int64(-1), target, rma.At(0)); got != 15 || err != nil {
+		if got, swapped, err := rma.CompareAndSwap(ctx, w, 15, int64(-1), target, rma.At(0)); got != 15 || !swapped || err != nil {
 			t.Errorf("swap: %d, %v", got, err)
 		}
-		if got, err := rma.Swap(ctx, w, 15, int64(7), target, rma.At(0)); got != -1 || err != nil {
+		if got, swapped, err := rma.CompareAndSwap(ctx, w, 15, int64(7), target, rma.At(0)); got != -1 || swapped || err != nil {
 			t.Errorf("a swap that compares with another value: %d, %v", got, err)
 		}
 		if got, err := rma.Load[int64](ctx, w, target, rma.At(0)); got != -1 || err != nil {
 			t.Errorf("load: %d, %v", got, err)
 		}
+		if err := rma.Store(ctx, w, int64(-1), target, rma.At(0)); err != nil {
+			t.Error(err)
+		}
 		if got, err := rma.Load[uint8](ctx, w, target, rma.At(0)); got != 255 || err != nil {
 			t.Errorf("load of a byte: %d, %v", got, err)
 		}
-		_, err := rma.Fetch(ctx, w, rma.Replace, complex(1, 2), target, rma.At(2))
-		if got, err2 := rma.Fetch(ctx, w, rma.Prod, complex(0, 1), target, rma.At(2)); got != complex(1, 2) || err != nil || err2 != nil {
+		_, err := rma.Fetch(ctx, w, complex(1, 2), target, rma.At(2), rma.Replace)
+		if got, err2 := rma.Fetch(ctx, w, complex(0, 1), target, rma.At(2), rma.Prod); got != complex(1, 2) || err != nil || err2 != nil {
 			t.Errorf("complex: %v, %v, %v", got, err, err2)
 		}
 		pair := datatype.Pair[int64]{Value: 3, Index: 4}
-		_, err = rma.Fetch(ctx, w, rma.Replace, pair, target, rma.At(4))
-		got, err2 := rma.Fetch(ctx, w, rma.MaxLoc, datatype.Pair[int64]{Value: 9, Index: 1}, target, rma.At(4))
+		_, err = rma.Fetch(ctx, w, pair, target, rma.At(4), rma.Replace)
+		got, err2 := rma.Fetch(ctx, w, datatype.Pair[int64]{Value: 9, Index: 1}, target, rma.At(4), rma.MaxLoc)
 		if got != pair || err != nil || err2 != nil {
 			t.Errorf("pair: %v, %v, %v", got, err, err2)
 		}
@@ -53,11 +56,11 @@ func TestFetchAndSwap(t *testing.T) {
 		if _, err := rma.Load[int64](ctx, w, target, rma.At(8)); !errors.Is(err, rma.ErrRange) {
 			t.Errorf("beyond the window: %v", err)
 		}
-		if _, err := rma.Fetch(ctx, w, rma.BAnd, 1.5, target, rma.At(0)); !errors.Is(err, rma.ErrOp) {
+		if _, err := rma.Fetch(ctx, w, 1.5, target, rma.At(0), rma.BAnd); !errors.Is(err, rma.ErrOp) {
 			t.Errorf("an operator that is not defined: %v", err)
 		}
 	}
-	if got, err := rma.Fetch(ctx, w, rma.Sum, int64(5), rma.ProcNull, rma.At(0)); got != 0 || err != nil {
+	if got, err := rma.Fetch(ctx, w, int64(5), rma.ProcNull, rma.At(0), rma.Sum); got != 0 || err != nil {
 		t.Errorf("null: %v, %v", got, err)
 	}
 	if err := w.UnlockAll(ctx); err != nil {
@@ -86,14 +89,14 @@ func TestFetchGivenUp(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(j.ctx, 20*time.Millisecond)
 	defer cancel()
-	if _, err := rma.Fetch(short, w, rma.Sum, int64(77), 1, rma.At(0)); !errors.Is(err, rma.ErrTimeout) {
+	if _, err := rma.Fetch(short, w, int64(77), 1, rma.At(0), rma.Sum); !errors.Is(err, rma.ErrTimeout) {
 		t.Errorf("the fetch: %v", err)
 	}
 	if err := ws[2].Unlock(j.ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		if got, err := rma.Fetch(j.ctx, w, rma.Sum, int64(1), 2, rma.At(0)); got != int64(i) || err != nil {
+		if got, err := rma.Fetch(j.ctx, w, int64(1), 2, rma.At(0), rma.Sum); got != int64(i) || err != nil {
 			t.Fatalf("fetch %d: %d, %v", i, got, err)
 		}
 	}
@@ -152,8 +155,8 @@ func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
 	w, x := wins[0], int64(1)
 	j.must(w.LockAll(j.ctx, 0))
 	for _, call := range []func() error{
-		func() error { _, err := rma.Fetch(j.ctx, w, rma.Sum, int64(5), 1, rma.At(7)); return err },
-		func() error { _, err := rma.Swap(j.ctx, w, int64(5), int64(6), 1, rma.At(7)); return err },
+		func() error { _, err := rma.Fetch(j.ctx, w, int64(5), 1, rma.At(7), rma.Sum); return err },
+		func() error { _, _, err := rma.CompareAndSwap(j.ctx, w, int64(5), int64(6), 1, rma.At(7)); return err },
 	} {
 		j.must(w.Accumulate(buffer.Value(&x), 1, rma.At(0), rma.Sum), call())
 		if err := w.Flush(j.ctx, 1); !errors.Is(err, rma.ErrDisp) {

@@ -19,7 +19,7 @@ func ExampleJob() {
 		if err := win.LockAll(ctx, 0); err != nil {
 			return err
 		}
-		_, err = rma.Fetch(ctx, win, rma.Sum, int64(1), 0, rma.At(0))
+		_, err = rma.Fetch(ctx, win, int64(1), 0, rma.At(0), rma.Sum)
 		err = errors.Join(err, win.UnlockAll(ctx), node.World().Barrier(ctx))
 		if node.Rank() == 0 {
 			fmt.Println("tickets:", rma.Slice[int64](win.Memory())[0])

@@ -80,7 +80,7 @@ func addAtOnce(s *self) error {
 				func() error { return win.Accumulate(buffer.Value(&wide), to, rma.At(0), rma.Sum) },
 				func() error { return win.Accumulate(buffer.Value(&one), to, rma.At(16), rma.Sum) },
 				func() error { return win.Accumulate(buffer.Value(&small), to, rma.At(24), rma.Sum) },
-				func() error { seen, err = rma.Fetch(s.ctx, win, rma.Sum, wide, to, rma.At(32)); return err },
+				func() error { seen, err = rma.Fetch(s.ctx, win, wide, to, rma.At(32), rma.Sum); return err },
 				func() error { return check(imag(seen) == 2*real(seen), "half of an addition: %v", seen) },
 			)
 			if err != nil {

@@ -187,7 +187,7 @@ func unanswered(s *self) error {
 			if to == s.rank {
 				continue
 			}
-			old, err := rma.Fetch(s.ctx, win, rma.Sum, int64(1), to, rma.At(int64(s.rank)))
+			old, err := rma.Fetch(s.ctx, win, int64(1), to, rma.At(int64(s.rank)), rma.Sum)
 			if err := errors.Join(err, check(old == rounds, "rank %d had %d after %d additions", to, old, rounds)); err != nil {
 				return err
 			}
@@ -242,7 +242,7 @@ func widowed(s *self) error {
 		if n == 100 {
 			fmt.Println("running")
 		}
-		if _, err := rma.Fetch(s.ctx, win, rma.Sum, int64(1), victim, rma.At(0)); err != nil {
+		if _, err := rma.Fetch(s.ctx, win, int64(1), victim, rma.At(0), rma.Sum); err != nil {
 			fmt.Println("noticed", failed(err), err)
 			break
 		}

@@ -130,7 +130,7 @@ func servedRound(s *self, win *rma.Win, round int64) error {
 		func() error { return check(old == round, "swapped %d", old) },
 		func() error { return win.Put(buffer.Value(&next), victim, own) }, flush,
 		func() error {
-			seen, err := rma.Fetch(s.ctx, win, rma.Sum, int64(1), victim, rma.At(0))
+			seen, err := rma.Fetch(s.ctx, win, int64(1), victim, rma.At(0), rma.Sum)
 			return errors.Join(err, check(seen >= round, "fetched %d", seen))
 		},
 	)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -14,18 +13,18 @@ func main() {
 	ctx := context.Background()
 	node, err := rma.Join(ctx, rma.Config{})
 	check(err)
-	win, err := rma.Allocate(ctx, node.World(), 8, 8, nil) // 8 bytes on each rank
+	win, err := rma.AllocateOf[int64](ctx, node.World(), 1) // one number on each rank
 	check(err)
 
-	one, before := int64(1), int64(0)
-	check(win.Lock(ctx, rma.LockShared, 0, 0))
-	check(win.FetchAndOp(buffer.Value(&one), buffer.Value(&before), 0, rma.At(0), rma.Sum))
-	check(win.Unlock(ctx, 0)) // now before is set, and the sum is in rank 0's memory
+	check(win.Lock(ctx, rma.LockShared, 0))
+	before, err := win.Fetch(ctx, 1, 0, rma.At(0), rma.Sum) // adds 1 to number 0 of rank 0
+	check(err)
+	check(win.Unlock(ctx, 0))
 	fmt.Printf("rank %d of %d found %d (%s)\n", node.Rank(), node.Size(), before, node.Mode())
 
 	check(node.World().Barrier(ctx))
 	if node.Rank() == 0 {
-		fmt.Println("counter:", rma.Slice[int64](win.Memory())[0])
+		fmt.Println("counter:", win.Memory()[0])
 	}
 	check(win.Free(ctx))
 	check(node.Close())

@@ -11,8 +11,10 @@ import (
 )
 
 var (
-	// World returns the communicator of all ranks of a job.
+	// World returns the communicator of all ranks of a job, for rma.Join.
 	World func(*job.Job) any
+	// Self returns a communicator of this rank alone.
+	Self func(*job.Job) any
 	// Job returns the job that a communicator belongs to.
 	Job func(c any) *job.Job
 	// ForWindow returns communicators of the same ranks for the messages of the window with the

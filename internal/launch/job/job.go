@@ -325,6 +325,13 @@ func (j *Job) Fatal(err error, attributes ...any) {
 	j.exit(1)
 }
 
+// Abort logs why, leaves the job and ends the process, or does whatever Config.Exit says.
+func (j *Job) Abort(status int, why error) {
+	j.log.Error("the program aborts the job", "rank", j.rank, "status", status, "error", why)
+	_ = j.Close() // there is a worse error to tell
+	j.exit(status)
+}
+
 func (o *Config) exit() func(code int) {
 	if o.Exit == nil {
 		return os.Exit

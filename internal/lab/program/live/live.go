@@ -178,10 +178,18 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		target = c.Target
 		at = rma.At(w.bases[target] + int64(c.Disp/w.units[target]))
 	}
-	if c.At.Layout != nil {
-		at = at.As(c.At.Count, c.At.Type)
-	}
 	origin, into := described(&c.Origin, data), described(&c.Result, result)
+	// In programs the target has what the origin has, gaps included.
+	where, gaps := c.Where(), false
+	switch where {
+	case &c.Origin:
+		gaps = !origin.Plain()
+	case &c.Result:
+		gaps = !into.Plain()
+	}
+	if c.At.Layout != nil || gaps {
+		at = at.As(where.Count, where.Type)
+	}
 	other := buffer.Buffer{}
 	if compare != nil {
 		other = buffer.TypedAt(compare, 0, 1, c.Origin.Type)

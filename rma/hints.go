@@ -1,0 +1,61 @@
+package rma
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
+)
+
+// merge returns what several infos say together: of a key that is there twice, the later value.
+func merge(info []Info) Info {
+	if len(info) < 2 {
+		for _, i := range info {
+			return i
+		}
+		return nil
+	}
+	all := Info{}
+	for _, i := range info {
+		maps.Copy(all, i)
+	}
+	return all
+}
+
+// NoLocks promises that the window is not locked (info key no_locks). If all ranks say so,
+// Free does not wait for the others.
+func NoLocks() Info { return Info{"no_locks": "true"} }
+
+// Unordered allows accumulates from one origin to one target to take effect in any order
+// (info key accumulate_ordering).
+func Unordered() Info { return Info{"accumulate_ordering": "none"} }
+
+// SameOp promises that concurrent accumulates of an element use the same operator, and no
+// NoOp beside it (info key accumulate_ops). Checking mode holds the program to it.
+func SameOp() Info { return Info{"accumulate_ops": "same_op"} }
+
+// SameSize promises that the window has the same size at all ranks (info key same_size); it
+// cannot be created otherwise.
+func SameSize() Info { return Info{"same_size": "true"} }
+
+// Noncontiguous allows the memory of ranks of AllocateShared to lie apart from each other (info key
+// alloc_shared_noncontig).
+func Noncontiguous() Info { return Info{"alloc_shared_noncontig": "true"} }
+
+// MinAlignment has the library align the memory that it allocates to a number of bytes, a power of
+// two (info key mpi_minimum_memory_alignment).
+func MinAlignment(bytes int) Info { return Info{"mpi_minimum_memory_alignment": strconv.Itoa(bytes)} }
+
+// Unattended says whether the XDP program is to reach the window, so that small calls do
+// without the target's process (info key xdprma_express). By default it does where it can, up
+// to Limits.ExpressWindow bytes.
+func Unattended(wanted bool) Info {
+	if wanted {
+		return Info{windows.KeyExpress: "true"}
+	}
+	return Info{windows.KeyExpress: "false"}
+}
+
+// CheckConflicts has the window look for conflicting accesses (info key
+// xdprma_check_conflicts); see Config.Check.
+func CheckConflicts() Info { return Info{"xdprma_check_conflicts": "true"} }
