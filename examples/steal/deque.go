@@ -15,8 +15,8 @@ const (
 	room    = 1024 // tasks that a deque holds: a ring
 )
 
-// deques are those of all ranks. What several ranks access at once is accessed by atomic calls
-// alone: of the accumulate family, which does not conflict with itself.
+// deques are those of all ranks. They are accessed by atomic calls alone, those of the accumulate
+// family, because several ranks may do so at once.
 type deques struct {
 	win    rma.WinOf[uint64]
 	rank   int
