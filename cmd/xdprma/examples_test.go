@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,11 +11,7 @@ import (
 // TestExamples runs the programs that people copy as processes, over each transport.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
-	for parent := dir; parent != os.TempDir() && len(parent) > 1; parent = filepath.Dir(parent) {
-		if err := os.Chmod(parent, 0o755); err != nil { // for nobody
-			t.Fatal(err)
-		}
-	}
+	testenv.ForAll(t, dir)
 	for _, example := range []struct {
 		name string
 		args []string
