@@ -71,7 +71,7 @@ func run(ctx context.Context, node *rma.Node, size, steps int) ([]float64, error
 	}
 	for step := range steps {
 		from, to := step%2*layer, (step+1)%2*layer
-		if err := exchange(ctx, win, node, size, step%2); err != nil {
+		if err := swapHalos(ctx, win, node, size, step%2); err != nil {
 			return nil, err
 		}
 		for row := 1; row <= rows; row++ {
@@ -82,10 +82,10 @@ func run(ctx context.Context, node *rma.Node, size, steps int) ([]float64, error
 	return plate, errors.Join(err, win.Free(ctx))
 }
 
-// exchange writes the outer rows of this rank into the halos of its neighbours, and returns when
+// swapHalos writes the outer rows of this rank into the halos of its neighbours, and returns when
 // theirs are here. Post and Start concern neighbours alone; a fence would have all ranks wait for
 // the slowest.
-func exchange(ctx context.Context, win rma.WinOf[float64], node *rma.Node, size, layer int) error {
+func swapHalos(ctx context.Context, win rma.WinOf[float64], node *rma.Node, size, layer int) error {
 	up, down := node.Rank()-1, node.Rank()+1
 	if up < 0 {
 		up = rma.ProcNull // nobody
