@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
@@ -249,13 +250,16 @@ func ExampleNoLocks() {
 // The other ranks hear of a death from the first call that needs the rank, and go on without it.
 func Example_death() {
 	var network rmatest.Network
+	var met sync.WaitGroup // by other means than the network's, from which the death takes frames
+	met.Add(3)
 	check(rmatest.Job(3, func(ctx context.Context, node *rma.Node) error {
 		world := node.World()
 		win, err := rma.AllocateOf[int64](ctx, world, 1)
 		check(err)
 		check(win.LockAll(ctx))
-		check(world.Barrier(ctx))
+		met.Done()
 		if node.Rank() == 2 {
+			met.Wait()
 			network.Kill(2)
 			return nil
 		}

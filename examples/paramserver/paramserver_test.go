@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/xdprma/xdprma/rma"
@@ -26,13 +27,17 @@ func TestParamserver(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out bytes.Buffer
+			var half sync.WaitGroup // ranks that are in the middle, so that none waits for the dead one before
+			half.Add(4)
 			rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
 				text := &out
 				if node.Rank() != 0 {
 					text = nil
 				}
 				die := func() {
+					half.Done()
 					if node.Rank() == test.dies {
+						half.Wait()
 						test.network.Kill(node.Rank())
 					}
 				}
