@@ -262,7 +262,7 @@ func nested(t testing.TB) []*Type {
 }
 
 func TestTransfersDoNotAllocate(t *testing.T) {
-	mem := aligned(1 << 16)
+	mem := make([]byte, 1<<16)
 	buf := make([]byte, 1<<14)
 	for _, typ := range nested(t) {
 		n := testing.AllocsPerRun(20, func() {
@@ -317,7 +317,7 @@ func BenchmarkWalk(b *testing.B) {
 		})
 		b.Run(fmt.Sprint(c.name, "/pack"), func(b *testing.B) {
 			_, hi, _ := c.typ.Bounds(1)
-			mem, dst := aligned(int(hi)), make([]byte, c.typ.Size())
+			mem, dst := make([]byte, hi), make([]byte, c.typ.Size())
 			b.SetBytes(int64(len(dst)))
 			for b.Loop() {
 				if _, err := Pack(dst, mem, 0, c.typ, 1, 0); err != nil {

@@ -44,6 +44,22 @@ func (o Op) String() string {
 	return opNames[o]
 }
 
+// defined has, for each operator, a bit for each datatype that it is defined for.
+var defined = func() (d [opCount]uint32) {
+	set := func(first, last Basic) uint32 { return 1<<(last+1) - 1<<first }
+	integers := set(BasicInt8, BasicUint64)
+	reals := integers | set(BasicFloat32, BasicFloat64)
+	numbers := reals | set(BasicComplex64, BasicComplex128)
+	pairs := set(BasicFloat32Int32, BasicInt16Int32)
+	logical, bytes := uint32(1<<BasicBool), uint32(1<<BasicByte)
+	d[Sum], d[Prod], d[Min], d[Max] = numbers, numbers, reals, reals
+	d[LAnd], d[LOr], d[LXor] = integers|logical, integers|logical, integers|logical
+	d[BAnd], d[BOr], d[BXor] = integers|bytes, integers|bytes, integers|bytes
+	d[MinLoc], d[MaxLoc] = pairs, pairs
+	d[Replace], d[NoOp] = numbers|logical|bytes|pairs, numbers|logical|bytes|pairs
+	return d
+}()
+
 // Check reports whether o can be applied to elements of type b: mpierr.Success,
 // mpierr.Type if b is no datatype, or mpierr.Op if o is no operator or not
 // defined for b. It is Defined for the data path: it allocates nothing.
@@ -55,7 +71,7 @@ func (o Op) Check(b Basic) mpierr.Class {
 	switch {
 	case !b.Valid():
 		return mpierr.Type
-	case !o.Valid() || kernels[o][b] == nil:
+	case !o.Valid() || defined[o]>>b&1 == 0:
 		return mpierr.Op
 	}
 	return mpierr.Success

@@ -1,6 +1,10 @@
 package datatype
 
-import "github.com/xdprma/xdprma/mpierr"
+import (
+	"github.com/xdprma/xdprma/mpierr"
+
+	"github.com/xdprma/xdprma/internal/words"
+)
 
 // Pack copies data out of mem, where displacement 0 is at mem[origin], to dst,
 // until dst is full or the data ends, and returns the bytes copied. The iterator
@@ -16,7 +20,7 @@ func (it *Iter) Pack(dst, mem []byte, origin int64) int {
 			break
 		}
 		at := origin + off
-		CopyOut(dst[done:done+n], mem[at:at+int64(n)])
+		words.CopyOut(dst[done:done+n], mem[at:at+int64(n)])
 		done += n
 	}
 	return done
@@ -33,7 +37,7 @@ func (it *Iter) Unpack(mem []byte, origin int64, src []byte) int {
 			break
 		}
 		at := origin + off
-		CopyIn(mem[at:at+int64(n)], src[done:done+n])
+		words.CopyIn(mem[at:at+int64(n)], src[done:done+n])
 		done += n
 	}
 	return done

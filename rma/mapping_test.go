@@ -310,7 +310,7 @@ func TestMemoryModelPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tests := declared(t, ".", "../comm", "../internal/protocol/engine/windows", "../window", "../datatype", "../examples/chapter")
+	_, tests := declared(t, ".", "../comm", "../internal/protocol/engine/windows", "../window", "../datatype", "../internal/elements", "../internal/words", "../examples/chapter")
 	name := regexp.MustCompile(`\bTest[A-Z]\w+`)
 	rows, header := 0, true
 	for line := range strings.Lines(string(text)) {

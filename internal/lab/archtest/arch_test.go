@@ -32,12 +32,14 @@ var mayImport = map[string][]string{
 	"mpierr":             {},
 	"internal/openfiles": {},
 	"internal/attribute": {},
-	"datatype":           {"mpierr"},
+	"datatype":           {"internal/words", "mpierr"},
+	"internal/words":     {},
+	"internal/elements":  {"datatype", "internal/words"},
 	"stats":              {},
 	"buffer":             {"datatype", "mpierr"},
 	"window":             {"datatype", "mpierr"},
 
-	"internal/protocol/engine/windows": {"datatype", "mpierr", "window"},
+	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/words", "mpierr", "window"},
 
 	"internal/protocol/wire":              {},
 	"internal/protocol/link/reliable":     {},
@@ -47,12 +49,12 @@ var mayImport = map[string][]string{
 	"internal/protocol/engine/membership": {"internal/protocol/link", "internal/protocol/wire", "mpierr"},
 	"internal/protocol/engine/message":    {"internal/protocol/engine/line", "internal/protocol/link", "internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/onesided": {"datatype", "internal/protocol/engine/line", "internal/protocol/engine/windows", "internal/protocol/link",
-		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "stats", "window"},
+		"internal/protocol/link/express", "internal/protocol/wire", "internal/words", "mpierr", "stats", "window"},
 	"internal/protocol/engine": {"internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
 		"internal/protocol/engine/windows", "internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable",
 		"internal/protocol/wire", "mpierr", "window"},
 	"internal/protocol/calls/epochs":     {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "mpierr", "window"},
-	"internal/protocol/calls/collective": {"datatype", "internal/protocol/engine", "mpierr"},
+	"internal/protocol/calls/collective": {"datatype", "internal/elements", "internal/protocol/engine", "mpierr"},
 
 	"bpf":                  {},
 	"bpf/faults":           {},
@@ -80,7 +82,8 @@ var mayImport = map[string][]string{
 		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
 
 	"internal/device/memnet": {"internal/device", "internal/protocol/engine", "mpierr", "stats"},
-	"rmatest":                {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma", "userspace"},
+	"rmatest": {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma",
+		"userspace"},
 
 	"internal/lab/testenv":        {},
 	"internal/lab/ci":             {"internal/lab/testenv"},
@@ -89,13 +92,13 @@ var mayImport = map[string][]string{
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
 	"internal/lab/testjob":        {"internal/launch/bootstrap", "rma", "userspace"},
 	"internal/lab/fabric":         {"internal/protocol/link"},
-	"internal/lab/program":        {"datatype", "window"},
+	"internal/lab/program":        {"datatype", "internal/elements", "window"},
 	"internal/lab/program/live":   {"buffer", "comm", "datatype", "internal/lab/program", "rma", "window"},
-	"internal/lab/twin": {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
-		"internal/protocol/wire", "window"},
-	"internal/lab/sim": {"datatype", "internal/lab/program", "internal/lab/twin", "internal/protocol/calls/collective", "internal/protocol/calls/epochs",
-		"internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
-		"internal/protocol/wire", "mpierr", "window"},
+	"internal/lab/twin": {"datatype", "internal/elements", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
+		"internal/protocol/wire", "internal/words", "window"},
+	"internal/lab/sim": {"datatype", "internal/elements", "internal/lab/program", "internal/lab/twin", "internal/protocol/calls/collective",
+		"internal/protocol/calls/epochs", "internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/engine/windows",
+		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "window"},
 }
 
 // The trees that use the library, as a user does: they may import anything.
@@ -107,7 +110,7 @@ var layers = []string{"calls", "engine", "link", "wire"}
 
 // pure are the packages, or the trees of them, that have no input or output, no clock and no
 // goroutine.
-var pure = []string{"datatype", "window", "internal/protocol", "internal/lab/fabric", "internal/lab/program", "internal/lab/sim", "internal/lab/twin",
+var pure = []string{"datatype", "window", "internal/words", "internal/elements", "internal/protocol", "internal/lab/fabric", "internal/lab/program", "internal/lab/sim", "internal/lab/twin",
 	"internal/launch/pmi", "internal/device/seat"}
 
 // impureBelow are packages that stand below a pure one and are not pure.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 )
 
 var le = binary.LittleEndian
@@ -87,7 +88,7 @@ func combine(op datatype.Op, at *Side, mem []byte, base int, operand []byte) {
 		}
 		place := mem[base+off : base+off+n]
 		copy(word, place)
-		datatype.Accumulate(op, b, word[:n], operand[:n])
+		elements.Accumulate(op, b, word[:n], operand[:n])
 		copy(place, word)
 		operand = operand[n:]
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -151,7 +152,7 @@ func (t *task) burst(k *link, win int, m *regionModel) {
 				c.Code, c.Result = wire.CodeGetAccumulate, make([]byte, combineSize)
 			}
 			was, will = m.combined, bytes.Clone(m.combined)
-			datatype.Accumulate(c.Op, c.Basic, will, c.Origin)
+			elements.Accumulate(c.Op, c.Basic, will, c.Origin)
 		}
 		put = put || c.Code == wire.CodePut
 		switch t.change(p, at, c, was, will) {

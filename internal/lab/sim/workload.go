@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
@@ -298,7 +299,7 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 		}
 		was, will := slices.Clone(mem), slices.Clone(mem)
 		if op != datatype.NoOp {
-			datatype.Accumulate(op, b, will, c.Origin)
+			elements.Accumulate(op, b, will, c.Origin)
 		}
 		became := t.change(t.haste(), k.at(win), c, mem, will)
 		if became == failed || !t.rise(k, win, m) {

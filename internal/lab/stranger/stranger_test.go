@@ -200,6 +200,67 @@ func TestAProgramOutside(t *testing.T) {
 	m := newProgram(t)
 	t.Run("modules", func(t *testing.T) { m.hasFewModules(t) })
 	t.Run("README", func(t *testing.T) { m.runsAsWritten(t) })
+	t.Run("rmatest", func(t *testing.T) { m.testsItself(t) })
+}
+
+// itsTest is a test of a program, whose ranks lose frames.
+const itsTest = `package main
+
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/rmatest"
+)
+
+func TestCounter(t *testing.T) {
+	network := rmatest.Network{Seed: 1, Loss: 0.05}
+	rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
+		ctx := t.Context()
+		win, err := rma.AllocateOf[int64](ctx, node.World(), 1)
+		t.Must(err)
+		t.Must(win.LockAll(ctx))
+		for range 25 {
+			t.Must(win.Update(1, 0, rma.At(0), rma.Sum))
+		}
+		t.Must(win.UnlockAll(ctx))
+		t.Must(node.World().Barrier(ctx))
+		counts := make([]int64, 1)
+		t.Must(comm.Allreduce(ctx, node.World(), win.Memory(), counts, datatype.Sum))
+		if counts[0] != 100 {
+			t.Errorf("the counter is %d, want 100", counts[0])
+		}
+		t.Must(win.Free(ctx))
+	}, &network)
+}
+`
+
+// testsItself runs the program's test, without privileges, and under the race detector where
+// there is a compiler for that.
+func (m *module) testsItself(t *testing.T) {
+	m.write(t, "main_test.go", itsTest)
+	testenv.ForAll(t, m.dir)
+	m.run(t, "go", "mod", "tidy")
+	for _, detector := range []bool{false, true} {
+		args := []string{"test", "-c", "-o", "prog.test"}
+		if detector {
+			if m.run(t, "go", "env", "CGO_ENABLED") != "1\n" {
+				continue
+			}
+			args = append(args, "-race")
+		}
+		m.run(t, "go", append(args, ".")...)
+		c := exec.CommandContext(t.Context(), filepath.Join(m.dir, "prog.test"), "-test.v", "-test.count=1")
+		c.Dir, c.WaitDelay = "/", 10*time.Second
+		if os.Geteuid() == 0 {
+			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestCounter") {
+			t.Errorf("race detector %t: %v\n%s", detector, err, out)
+		}
+	}
 }
 
 // hasFewModules holds what the library requires to what an importer needs, so that he has

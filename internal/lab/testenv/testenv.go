@@ -76,6 +76,17 @@ func Build(pkg, file string) error {
 	return nil
 }
 
+// ForAll lets everybody enter dir, a folder of t.TempDir, for a test that starts a program as
+// somebody else.
+func ForAll(t testing.TB, dir string) {
+	t.Helper()
+	for top := filepath.Clean(os.TempDir()); dir != top && len(dir) > 1; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Await waits until done says so, for something that others bring about, and ends the test
 // when that does not happen.
 func Await(t testing.TB, what string, done func() bool) {

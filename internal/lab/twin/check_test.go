@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -184,7 +185,7 @@ func TestOperators(t *testing.T) {
 					for _, place := range []int{0, n % 8} {
 						bytesOfOperand := le.AppendUint64(nil, operand)[:n]
 						want, result := le.AppendUint64(le.AppendUint64(nil, old), ^old), make([]byte, n)
-						datatype.GetAccumulate(op, b, want[place:place+n], bytesOfOperand, result)
+						elements.GetAccumulate(op, b, want[place:place+n], bytesOfOperand, result)
 						le.PutUint64(tt.mem, old)
 						le.PutUint64(tt.mem[8:], ^old)
 						r := record{wire.Record{Code: wire.CodeGetAccumulate, Window: id, Basic: uint8(b), Op: uint8(op), Disp: uint64(place)}, asked(n)}

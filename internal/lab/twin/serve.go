@@ -5,8 +5,10 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/internal/words"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -198,15 +200,15 @@ func (s *step) execute(result []byte) {
 	op, basic, data := datatype.Op(s.Op), datatype.Basic(s.Basic), s.Data
 	switch s.Code {
 	case wire.CodePut:
-		datatype.CopyIn(s.mem, data)
+		words.CopyIn(s.mem, data)
 	case wire.CodeGet:
-		datatype.CopyOut(result, s.mem)
+		words.CopyOut(result, s.mem)
 	case wire.CodeAccumulate:
-		datatype.Accumulate(op, basic, s.mem, data)
+		elements.Accumulate(op, basic, s.mem, data)
 	case wire.CodeGetAccumulate:
-		datatype.GetAccumulate(op, basic, s.mem, data[wire.PartLen:], result)
+		elements.GetAccumulate(op, basic, s.mem, data[wire.PartLen:], result)
 	case wire.CodeCompareSwap:
-		datatype.CompareAndSwap(basic, s.mem, data[:len(data)/2], data[len(data)/2:], result)
+		elements.CompareAndSwap(basic, s.mem, data[:len(data)/2], data[len(data)/2:], result)
 	}
 }
 

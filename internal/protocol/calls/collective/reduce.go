@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -43,7 +44,7 @@ func (k *Call) operands() {
 }
 
 // combine combines what has come into mine.
-func (k *Call) combine() { datatype.Combine(k.operator, k.basic, k.mine, k.theirs) }
+func (k *Call) combine() { elements.Combine(k.operator, k.basic, k.mine, k.theirs) }
 
 // reduce goes up a binomial tree.
 func reduce(k *Call) bool {

@@ -4,6 +4,7 @@ import (
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/internal/words"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
@@ -131,9 +132,9 @@ func fromTheEnd(c *Call, w *windows.Window) bool {
 	case class != mpierr.Success:
 		return false // the call is refused
 	case c.Code == wire.CodePut:
-		return datatype.BeginsWithin(mem, c.Origin)
+		return words.BeginsWithin(mem, c.Origin)
 	case c.Code == wire.CodeGet:
-		return datatype.BeginsWithin(c.Result, mem)
+		return words.BeginsWithin(c.Result, mem)
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/internal/words"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -197,7 +198,7 @@ func (x *Target) answerGet(b *link.Bundle, token, offset uint32, mem []byte) mpi
 		if i == link.None {
 			return stuck
 		}
-		datatype.CopyOut(data, mem[b.Done:int(b.Done)+n])
+		words.CopyOut(data, mem[b.Done:int(b.Done)+n])
 		x.link.Commit(i, n)
 		b.Done += uint32(n)
 		if int(b.Done) == len(mem) {

@@ -2,6 +2,8 @@ package windows
 
 import (
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
+	"github.com/xdprma/xdprma/internal/words"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
@@ -99,7 +101,7 @@ func (l *Layout) Put(w *Window, it *datatype.Iter, position uint64, data []byte)
 	}
 	for len(data) > 0 {
 		off, n, _, _ := it.Next(len(data))
-		datatype.CopyIn(s.block(off, n), data[:n])
+		words.CopyIn(s.block(off, n), data[:n])
 		data = data[n:]
 	}
 	return mpierr.Success
@@ -113,7 +115,7 @@ func (l *Layout) Get(w *Window, it *datatype.Iter, position uint64, dst []byte) 
 	}
 	for len(dst) > 0 {
 		off, n, _, _ := it.Next(len(dst))
-		datatype.CopyOut(dst[:n], s.block(off, n))
+		words.CopyOut(dst[:n], s.block(off, n))
 		dst = dst[n:]
 	}
 	return mpierr.Success
@@ -135,7 +137,7 @@ func (l *Layout) Accumulate(w *Window, it *datatype.Iter, op datatype.Op, b data
 	}
 	for len(data) > 0 {
 		off, n, _, _ := it.Next(len(data))
-		datatype.Accumulate(op, b, s.block(off, n), data[:n])
+		elements.Accumulate(op, b, s.block(off, n), data[:n])
 		data = data[n:]
 	}
 	return mpierr.Success
@@ -162,7 +164,7 @@ func (l *Layout) GetAccumulate(w *Window, it *datatype.Iter, op datatype.Op, b d
 		if data != nil {
 			operand, data = data[:n], data[n:]
 		}
-		datatype.GetAccumulate(op, b, s.block(off, n), operand, result[:n])
+		elements.GetAccumulate(op, b, s.block(off, n), operand, result[:n])
 		result = result[n:]
 	}
 	return mpierr.Success
@@ -183,7 +185,7 @@ func (l *Layout) elements(w *Window, it *datatype.Iter, b datatype.Basic, positi
 	}
 	for left := n; left > 0; {
 		off, n, _, _ := it.Next(left)
-		if !datatype.Aligned(b, s.block(off, n)) {
+		if !elements.Aligned(b, s.block(off, n)) {
 			return located{}, mpierr.Disp
 		}
 		left -= n

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/elements"
+	"github.com/xdprma/xdprma/internal/words"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
@@ -150,7 +152,7 @@ func (w *Window) Slice(disp uint64, n int) ([]byte, mpierr.Class) {
 func (w *Window) Put(disp uint64, data []byte) mpierr.Class {
 	mem, class := w.Slice(disp, len(data))
 	if class == mpierr.Success {
-		datatype.CopyIn(mem, data)
+		words.CopyIn(mem, data)
 	}
 	return class
 }
@@ -159,7 +161,7 @@ func (w *Window) Put(disp uint64, data []byte) mpierr.Class {
 func (w *Window) Get(disp uint64, dst []byte) mpierr.Class {
 	mem, class := w.Slice(disp, len(dst))
 	if class == mpierr.Success {
-		datatype.CopyOut(dst, mem)
+		words.CopyOut(dst, mem)
 	}
 	return class
 }
@@ -171,7 +173,7 @@ func (w *Window) elements(b datatype.Basic, disp uint64, n int) ([]byte, mpierr.
 		return nil, mpierr.Count
 	}
 	mem, class := w.Slice(disp, n)
-	if class == mpierr.Success && !datatype.Aligned(b, mem) {
+	if class == mpierr.Success && !elements.Aligned(b, mem) {
 		return nil, mpierr.Disp
 	}
 	return mem, class
@@ -190,7 +192,7 @@ func (w *Window) Accumulate(op datatype.Op, b datatype.Basic, disp uint64, data 
 	}
 	mem, class := w.elements(b, disp, len(data))
 	if class == mpierr.Success {
-		datatype.Accumulate(op, b, mem, data)
+		elements.Accumulate(op, b, mem, data)
 	}
 	return class
 }
@@ -207,7 +209,7 @@ func (w *Window) GetAccumulate(op datatype.Op, b datatype.Basic, disp uint64, da
 	}
 	mem, class := w.elements(b, disp, len(result))
 	if class == mpierr.Success {
-		datatype.GetAccumulate(op, b, mem, data, result)
+		elements.GetAccumulate(op, b, mem, data, result)
 	}
 	return class
 }
@@ -226,7 +228,7 @@ func (w *Window) CompareAndSwap(b datatype.Basic, disp uint64, compare, swap, re
 	}
 	mem, class := w.elements(b, disp, len(result))
 	if class == mpierr.Success {
-		datatype.CompareAndSwap(b, mem, compare, swap, result)
+		elements.CompareAndSwap(b, mem, compare, swap, result)
 	}
 	return class
 }

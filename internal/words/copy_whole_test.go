@@ -1,6 +1,6 @@
 //go:build !race
 
-package datatype
+package words
 
 import (
 	"math/rand/v2"

@@ -1,6 +1,12 @@
-package datatype
+// Package words copies memory of windows in whole words, and finds the words of elements.
+package words
 
-import "sync/atomic"
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
+
+var le = binary.LittleEndian
 
 // Put and get move data without a datatype, yet a reader of an aligned element
 // of 1, 2, 4 or 8 bytes must never see half of it. The runtime's memmove alone
@@ -28,13 +34,13 @@ const (
 func CopyIn(dst, src []byte) {
 	n := len(src)
 	dst = dst[:n]
-	at := address(dst)
+	at := Address(dst)
 	switch {
 	case n == 8 && at&7 == 0:
-		atomic.StoreUint64(word64(dst, 0), le.Uint64(src))
+		atomic.StoreUint64(Word64(dst, 0), le.Uint64(src))
 		return
 	case n == 4 && at&3 == 0:
-		atomic.StoreUint32(word32(dst, 0), le.Uint32(src))
+		atomic.StoreUint32(Word32(dst, 0), le.Uint32(src))
 		return
 	case BeginsWithin(dst, src):
 		copyBackward(dst, src, at, moveIn)
@@ -46,7 +52,7 @@ func CopyIn(dst, src []byte) {
 	}
 	if end := i + (n-i)&^7; end-i <= wordsMax {
 		for ; i < end; i += 8 {
-			*word64(dst, i) = le.Uint64(src[i:])
+			*Word64(dst, i) = le.Uint64(src[i:])
 		}
 	} else {
 		for i < end {
@@ -66,13 +72,13 @@ func CopyIn(dst, src []byte) {
 func CopyOut(dst, src []byte) {
 	n := len(dst)
 	src = src[:n]
-	at := address(src)
+	at := Address(src)
 	switch {
 	case n == 8 && at&7 == 0:
-		le.PutUint64(dst, atomic.LoadUint64(word64(src, 0)))
+		le.PutUint64(dst, atomic.LoadUint64(Word64(src, 0)))
 		return
 	case n == 4 && at&3 == 0:
-		le.PutUint32(dst, atomic.LoadUint32(word32(src, 0)))
+		le.PutUint32(dst, atomic.LoadUint32(Word32(src, 0)))
 		return
 	case BeginsWithin(dst, src):
 		copyBackward(dst, src, at, moveOut)
@@ -84,7 +90,7 @@ func CopyOut(dst, src []byte) {
 	}
 	if end := i + (n-i)&^7; end-i <= wordsMax {
 		for ; i < end; i += 8 {
-			le.PutUint64(dst[i:], *word64(src, i))
+			le.PutUint64(dst[i:], *Word64(src, i))
 		}
 	} else {
 		for i < end {
@@ -99,7 +105,7 @@ func CopyOut(dst, src []byte) {
 // BeginsWithin reports whether the memory of dst begins within that of src, after its start.
 // Then copying from the start on would overwrite what is yet to be read.
 func BeginsWithin(dst, src []byte) bool {
-	distance := address(dst) - address(src)
+	distance := Address(dst) - Address(src)
 	return distance > 0 && distance < uintptr(len(src))
 }
 
@@ -138,7 +144,7 @@ func piece(at uintptr, left int) int {
 func moveIn(dst, src []byte, i, size int) int {
 	switch size {
 	case 4:
-		*word32(dst, i) = le.Uint32(src[i:])
+		*Word32(dst, i) = le.Uint32(src[i:])
 	case 2:
 		*word16(dst, i) = le.Uint16(src[i:])
 	default:
@@ -151,7 +157,7 @@ func moveIn(dst, src []byte, i, size int) int {
 func moveOut(dst, src []byte, i, size int) int {
 	switch size {
 	case 4:
-		le.PutUint32(dst[i:], *word32(src, i))
+		le.PutUint32(dst[i:], *Word32(src, i))
 	case 2:
 		le.PutUint16(dst[i:], *word16(src, i))
 	default:

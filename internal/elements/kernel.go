@@ -1,10 +1,14 @@
-package datatype
+// Package elements combines elements of window memory, each atomically.
+package elements
 
 import (
 	"encoding/binary"
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/words"
 )
 
 var le = binary.LittleEndian
@@ -32,12 +36,12 @@ type kernel func(dst, operand, result []byte)
 // It panics if op is not defined for b, if dst is not aligned for b or not a
 // whole number of elements, or if the lengths differ; callers check what comes
 // from a peer with Op.Check, Aligned and Basic.Size.
-func Accumulate(op Op, b Basic, dst, operand []byte) {
+func Accumulate(op datatype.Op, b datatype.Basic, dst, operand []byte) {
 	k := find(op, b, dst)
 	if len(operand) != len(dst) {
-		panic("datatype: operand and window slice differ in length")
+		panic("elements: operand and window slice differ in length")
 	}
-	if op != NoOp {
+	if op != datatype.NoOp {
 		k(dst, operand, nil)
 	}
 }
@@ -45,13 +49,13 @@ func Accumulate(op Op, b Basic, dst, operand []byte) {
 // GetAccumulate is Accumulate, and stores in result the little-endian values
 // that the elements of dst had before. result must be as long as dst and overlap
 // neither dst nor operand. With NoOp, operand is not looked at and may be nil.
-func GetAccumulate(op Op, b Basic, dst, operand, result []byte) {
+func GetAccumulate(op datatype.Op, b datatype.Basic, dst, operand, result []byte) {
 	k := find(op, b, dst)
-	if op == NoOp {
+	if op == datatype.NoOp {
 		operand = result // any bytes of the right number
 	}
 	if len(operand) != len(dst) || len(result) != len(dst) {
-		panic("datatype: operand, result and window slice differ in length")
+		panic("elements: operand, result and window slice differ in length")
 	}
 	if len(dst) > 0 {
 		k(dst, operand, result)
@@ -62,24 +66,24 @@ func GetAccumulate(op Op, b Basic, dst, operand, result []byte) {
 // if it equals compare, and stores in result the value it had before. It is
 // atomic as Accumulate is. It panics unless b.Comparable, dst is aligned, and
 // all four slices are one element long.
-func CompareAndSwap(b Basic, dst, compare, swap, result []byte) {
+func CompareAndSwap(b datatype.Basic, dst, compare, swap, result []byte) {
 	size := b.Size()
 	if !b.Comparable() || !Aligned(b, dst) {
-		panic("datatype: compare-and-swap of a type it is not defined for, or not aligned")
+		panic("elements: compare-and-swap of a type it is not defined for, or not aligned")
 	}
 	if len(dst) != size || len(compare) != size || len(swap) != size || len(result) != size {
-		panic("datatype: compare-and-swap of more or less than one element")
+		panic("elements: compare-and-swap of more or less than one element")
 	}
 	switch size {
 	case 8:
-		p, want, next := word64(dst, 0), le.Uint64(compare), le.Uint64(swap)
+		p, want, next := words.Word64(dst, 0), le.Uint64(compare), le.Uint64(swap)
 		old := atomic.LoadUint64(p)
 		for old == want && !atomic.CompareAndSwapUint64(p, old, next) {
 			old = atomic.LoadUint64(p)
 		}
 		le.PutUint64(result, old)
 	case 4:
-		p, want, next := word32(dst, 0), le.Uint32(compare), le.Uint32(swap)
+		p, want, next := words.Word32(dst, 0), le.Uint32(compare), le.Uint32(swap)
 		old := atomic.LoadUint32(p)
 		for old == want && !atomic.CompareAndSwapUint32(p, old, next) {
 			old = atomic.LoadUint32(p)
@@ -99,16 +103,16 @@ func CompareAndSwap(b Basic, dst, compare, swap, result []byte) {
 
 // Aligned reports whether elements of type b at the start of dst can be
 // accumulated. An empty dst is always aligned.
-func Aligned(b Basic, dst []byte) bool {
-	return len(dst) == 0 || address(dst)&uintptr(b.Align()-1) == 0
+func Aligned(b datatype.Basic, dst []byte) bool {
+	return len(dst) == 0 || words.Address(dst)&uintptr(b.Align()-1) == 0
 }
 
-func find(op Op, b Basic, dst []byte) kernel {
+func find(op datatype.Op, b datatype.Basic, dst []byte) kernel {
 	if !op.Valid() || !b.Valid() || kernels[op][b] == nil {
-		panic("datatype: operator not defined for the datatype")
+		panic("elements: operator not defined for the datatype")
 	}
 	if len(dst)&(b.Size()-1) != 0 || !Aligned(b, dst) {
-		panic("datatype: window slice not aligned, or not a whole number of elements")
+		panic("elements: window slice not aligned, or not a whole number of elements")
 	}
 	return kernels[op][b]
 }
@@ -119,7 +123,7 @@ func find(op Op, b Basic, dst []byte) kernel {
 func lift8(f func(a, b uint64) uint64) kernel {
 	return func(dst, operand, result []byte) {
 		for i := 0; i < len(dst); i += 8 {
-			p, v := word64(dst, i), le.Uint64(operand[i:])
+			p, v := words.Word64(dst, i), le.Uint64(operand[i:])
 			old := atomic.LoadUint64(p)
 			for next := f(old, v); next != old && !atomic.CompareAndSwapUint64(p, old, next); next = f(old, v) {
 				old = atomic.LoadUint64(p)
@@ -134,7 +138,7 @@ func lift8(f func(a, b uint64) uint64) kernel {
 func lift4(f func(a, b uint32) uint32) kernel {
 	return func(dst, operand, result []byte) {
 		for i := 0; i < len(dst); i += 4 {
-			p, v := word32(dst, i), le.Uint32(operand[i:])
+			p, v := words.Word32(dst, i), le.Uint32(operand[i:])
 			old := atomic.LoadUint32(p)
 			for next := f(old, v); next != old && !atomic.CompareAndSwapUint32(p, old, next); next = f(old, v) {
 				old = atomic.LoadUint32(p)
@@ -163,7 +167,7 @@ func liftNarrow(size int, f func(a, b uint32) uint32) kernel {
 // updateNarrow replaces the element of 1 or 2 bytes at dst[i] by f of itself and
 // v, and returns what it was.
 func updateNarrow(dst []byte, i, size int, v uint32, f func(a, b uint32) uint32) uint32 {
-	p, shift := container(dst, i)
+	p, shift := words.Container(dst, i)
 	mask := uint32(1)<<(8*size) - 1
 	for {
 		all := atomic.LoadUint32(p)
@@ -201,7 +205,7 @@ type wide struct{ low, high uint64 }
 
 func liftWide(f func(a, b wide) wide) kernel {
 	return func(dst, operand, result []byte) {
-		base := address(dst)
+		base := words.Address(dst)
 		for i := 0; i < len(dst); i += 16 {
 			v := loadWide(operand[i:])
 			lock := &wideLocks[(base+uintptr(i))>>4%uintptr(len(wideLocks))]
@@ -237,7 +241,7 @@ func storeWide(b []byte, w wide) {
 func add8(dst, operand, result []byte) {
 	for i := 0; i < len(dst); i += 8 {
 		v := le.Uint64(operand[i:])
-		sum := atomic.AddUint64(word64(dst, i), v)
+		sum := atomic.AddUint64(words.Word64(dst, i), v)
 		if result != nil {
 			le.PutUint64(result[i:], sum-v)
 		}
@@ -247,7 +251,7 @@ func add8(dst, operand, result []byte) {
 func add4(dst, operand, result []byte) {
 	for i := 0; i < len(dst); i += 4 {
 		v := le.Uint32(operand[i:])
-		sum := atomic.AddUint32(word32(dst, i), v)
+		sum := atomic.AddUint32(words.Word32(dst, i), v)
 		if result != nil {
 			le.PutUint32(result[i:], sum-v)
 		}
@@ -256,7 +260,7 @@ func add4(dst, operand, result []byte) {
 
 func swap8(dst, operand, result []byte) {
 	for i := 0; i < len(dst); i += 8 {
-		old := atomic.SwapUint64(word64(dst, i), le.Uint64(operand[i:]))
+		old := atomic.SwapUint64(words.Word64(dst, i), le.Uint64(operand[i:]))
 		if result != nil {
 			le.PutUint64(result[i:], old)
 		}
@@ -265,7 +269,7 @@ func swap8(dst, operand, result []byte) {
 
 func swap4(dst, operand, result []byte) {
 	for i := 0; i < len(dst); i += 4 {
-		old := atomic.SwapUint32(word32(dst, i), le.Uint32(operand[i:]))
+		old := atomic.SwapUint32(words.Word32(dst, i), le.Uint32(operand[i:]))
 		if result != nil {
 			le.PutUint32(result[i:], old)
 		}
