@@ -1,4 +1,4 @@
-// Package buffer describes memory that calls read or write. The calls of package rma take a
+// Package buffer describes memory that calls read or write. The calls of rma.Win take a
 // Buffer, and so do those methods of comm.Comm whose names end in Buffer.
 //
 // Of is a slice of numbers, Value a single one, and OfStructs a slice of structs. Typed is memory

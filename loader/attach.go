@@ -5,7 +5,7 @@
 //
 // The program is called the classifier, because it decides for each frame that arrives: the
 // AF_XDP socket of the receive queue gets it, the kernel does, or nobody. Frames of the library
-// begin with a session id. Two ranks agree on the id with hellos, which are frames without a
+// carry a session id. Two ranks agree on the id with hellos, which are frames without a
 // session; other frames with an id that was not allowed are dropped. The wire format is in
 // docs/wire.md.
 //

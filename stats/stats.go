@@ -2,8 +2,8 @@
 // the rank has joined. Nothing is lost, or refused, without being counted in one of them.
 //
 // On a path that loses nothing, Link.Resent stays near 0, and so does all that Device and
-// Stats.Faults count as dropped or malformed. Window.Conflicts and OneSided.Refused speak of
-// mistakes in a program. Link counts what travels between ranks:
+// Stats.Faults count as dropped or malformed. OneSided.Conflicts and OneSided.Refused speak
+// of mistakes in a program. Link counts what travels between ranks:
 //
 //   - A frame is one UDP datagram.
 //   - A session is what two ranks agree on before they exchange anything else; they open it

@@ -1,7 +1,7 @@
 // Package userspace says what a rank uses of the network, and what a process with more
 // privileges hands over to it: an XDP program, known by maps that may be pinned, and AF_XDP
-// sockets. rma.Config.Network is a Config, and rma.Config.Limits are Limits. A program that
-// leaves both out is told by its environment, which is what most do.
+// sockets. rma.Config.Network is a Config, and rma.Config.Limits are Limits. Without
+// a Network the environment of the process says what to use, unless the program gives a Place.
 //
 // # A rank without privileges
 //
