@@ -30,19 +30,19 @@ type Socket struct {
 
 // Info says what a Socket got, which may be less than its Config asked for.
 type Info struct {
-	IfIndex     int
-	Queue       int
-	ChunkSize   int // bytes
-	RxChunks    int
-	TxChunks    int
-	TxSize      int // descriptors that may be in flight
-	MaxFrame    int // bytes of the largest frame that can be received
-	ZeroCopy    bool
-	MultiBuffer bool
-	NeedWakeup  bool
-	HugePages   bool
-	SendBuffer  int // bytes as the kernel accounts them, twice what was set
-	TxBudget    int // descriptors a system call sends in copy mode
+	IfIndex     int  // index of the interface
+	Queue       int  // receive and transmit queue, from 0
+	ChunkSize   int  // bytes
+	RxChunks    int  // of the receive area
+	TxChunks    int  // of the transmit area
+	TxSize      int  // descriptors that may be in flight
+	MaxFrame    int  // bytes of the largest frame that can be received
+	ZeroCopy    bool // whether the driver and the socket exchange frames without a copy
+	MultiBuffer bool // whether a frame may take several chunks
+	NeedWakeup  bool // whether the kernel says when a wakeup is needed
+	HugePages   bool // whether the UMEM is in huge pages
+	SendBuffer  int  // bytes as the kernel accounts them, twice what was set
+	TxBudget    int  // descriptors a system call sends in copy mode
 }
 
 // Open creates a socket, or takes over Config.FD, gives the kernel all receive

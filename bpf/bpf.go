@@ -1,5 +1,10 @@
-// Package bpf holds the XDP programs, compiled and embedded. The C sources are
-// the truth about their maps, their counters and the header of a frame.
+// Package bpf holds the XDP programs, compiled and embedded, for package loader. It is no API:
+// its names are generated from the C sources and change with them, without notice. It stands
+// beside the sources, where the compiler's output is embedded and checked against them.
+// Programs use package loader.
+//
+// The C sources are the truth about the maps of the programs, their counters and the header of a
+// frame.
 //
 // Classifier and Express are the same program with the same maps, names and types; Express
 // executes small requests as well. Each is loaded into a ClassifierObjects.

@@ -1,3 +1,9 @@
+// Package buffer describes memory that calls read or write. The calls of rma.Win take a
+// Buffer, and so do those methods of comm.Comm whose names end in Buffer.
+//
+// Of is a slice of numbers, Value a single one, and OfStructs a slice of structs. Typed is memory
+// of which a datatype says what is data, such as a column of a matrix. Making a Buffer copies
+// nothing. The call that is given it says what is wrong with it.
 package buffer
 
 import (

@@ -3,7 +3,7 @@
 // the communicator of all of them from rma.Node.World.
 //
 // Functions such as Send and Bcast take slices of elements with a predefined datatype,
-// and go without a copy. Methods such as SendBuffer and BcastBuffer take a Buffer: memory
+// and go without a copy. Methods such as SendBuffer and BcastBuffer take a buffer.Buffer: memory
 // that a derived datatype describes, or Go structs, whose data is packed on the way.
 //
 // # Messages

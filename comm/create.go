@@ -11,8 +11,8 @@ import (
 // Split divides the ranks of c into communicators by colour, ordered by key and
 // then by rank (MPI_Comm_split). It is collective over c and blocks as Barrier
 // does. A rank whose colour is Undefined gets nil; other colours are not negative
-// (Arg). The new communicator has c's error handler and no attributes. If the call fails at
-// a member, those that have their communicator nevertheless find it broken.
+// (class ErrArg). The new communicator has c's error handler and no attributes. If the call
+// fails at a member, those that have their communicator nevertheless find it broken.
 func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
 	defer c.handle(ctx, &err)
 	wrong := color < 0 && color != Undefined

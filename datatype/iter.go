@@ -3,8 +3,7 @@ package datatype
 import "sort"
 
 // Iter walks the memory of some entries of a type in packed order, piece by
-// piece. It is a value of a few hundred bytes that needs no allocation: keep it
-// on the stack or inside what describes a transfer. The zero value is at the end
+// piece. It is a value of a few hundred bytes that needs no allocation. The zero value is at the end
 // of nothing. A copy walks on by itself.
 type Iter struct {
 	off    int64 // the next byte, counted from displacement 0

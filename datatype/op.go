@@ -23,9 +23,9 @@ const (
 	NoOp    Op = 12 // a: an atomic read, for the calls that return the old value
 	MinLoc  Op = 13 // the pair with the smaller value; of equal values, that with the lower index
 	MaxLoc  Op = 14 // the pair with the larger value; of equal values, that with the lower index
-
-	opCount = 15
 )
+
+const opCount = 15
 
 var opNames = [opCount]string{
 	Sum: "sum", Prod: "prod", Min: "min", Max: "max", LAnd: "land", LOr: "lor", LXor: "lxor",

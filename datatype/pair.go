@@ -16,8 +16,8 @@ type PairValue interface {
 // Where V is a type parameter, Go does not take Pair[V] for an Element, whatever V may be. A
 // generic function has the pair as its type parameter: func f[P Pair[int64] | Pair[float64]](p []P).
 type Pair[V PairValue] struct {
-	Value V
-	Index int32
+	Value V     // what is compared
+	Index int32 // where it was found
 }
 
 // The datatypes of pairs.

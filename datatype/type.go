@@ -1,13 +1,23 @@
-// Package datatype holds the datatypes that a window's memory is described
-// with, the reduction operators of the accumulate calls, and the kernels that
-// apply them to memory. It is pure: no input or output, no goroutine.
+// Package datatype holds the datatypes that memory is described with (chapter 5 of the
+// standard), and the operators of the accumulate calls.
 //
-// A Type is predefined, or made by a constructor such as Vector or FromGo. An
-// Iter, and Pack and Unpack, walk the memory that a number of its entries
-// describe; Encode and Decode carry it to another process.
+// A Type says which bytes of memory are data: those of a column of a matrix, or of some fields
+// of a struct. It is predefined, or made by a constructor such as Vector, Subarray or FromGo.
+// One that was made is committed before it is used, save that of FromGo, which is committed
+// already. buffer.Typed takes it for memory of this process, and rma.Location.As for a place in
+// a target's window. A call carries the elements from one to the other, in order and without
+// gaps: this is the packed data, which Pack and Unpack make and read as well.
 //
-// Values travel and are stored little-endian; the kernels assume a
-// little-endian machine with 64-bit words.
+// An Op combines elements, in the accumulate calls of package rma and in the reductions of
+// package comm.
+//
+// The library itself uses the rest, and so may others that treat memory as it does: Iter walks
+// the data piece by piece, Encode and Decode carry a Type to another process, and Accumulate,
+// Combine, CompareAndSwap, CopyIn and CopyOut access memory that others access at the same time.
+// None of them does input or output, or starts a goroutine.
+//
+// Values travel and are stored little-endian, on machines that are little-endian and have 64-bit
+// words. Sections named in comments are those of the standard's one-sided chapter.
 package datatype
 
 import "reflect"

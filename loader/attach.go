@@ -1,6 +1,13 @@
-// Package loader attaches the classifier to a network interface and controls it:
+// Package loader attaches the library's XDP program to a network interface and controls it:
 // which sockets frames go to, which sessions are let through, what is counted.
-// It also finds out what an interface and a process can do.
+// It also finds out what an interface and a process can do. A program that calls rma.Join needs
+// none of it.
+//
+// The program is called the classifier, because it decides for each frame that arrives: the
+// AF_XDP socket of the receive queue gets it, the kernel does, or nobody. Frames of the library
+// carry a session id. Two ranks agree on the id with hellos, which are frames without a
+// session; other frames with an id that was not allowed are dropped. The wire format is in
+// docs/wire.md.
 //
 // The program is attached by a BPF link that is not pinned. It detaches when the
 // Program is closed and when the process dies, however it dies.

@@ -15,8 +15,8 @@ import (
 
 // Features is what an interface and its driver can do, as far as the kernel says.
 type Features struct {
-	Interface string
-	Index     int
+	Interface string // its name
+	Index     int    // by which the kernel knows it
 	Kind      string // "veth", "bond", ...; "device" for hardware
 	Driver    string // empty if unknown
 	MTU       int    // bytes
@@ -78,8 +78,8 @@ func (p ProgramInfo) String() string {
 
 // FeatureSet is a set of features by the kernel's names, or not Known.
 type FeatureSet struct {
-	Known bool
-	Names []string
+	Known bool     // whether the kernel has said anything
+	Names []string // of the features that are there
 }
 
 // Has reports whether the feature is known to be there.

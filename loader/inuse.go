@@ -9,8 +9,8 @@ import (
 // InUseError says that an interface already has an XDP program, which Attach
 // never replaces.
 type InUseError struct {
-	Interface string
-	Program   ProgramInfo
+	Interface string      // its name
+	Program   ProgramInfo // that it has
 }
 
 func (e *InUseError) Error() string {

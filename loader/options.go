@@ -39,7 +39,7 @@ type Options struct {
 	Port    uint16
 	Queues  int    // receive queues that get a socket; default 1
 	Mode    Mode   // default Native
-	Job     uint64 // whose hellos reach the sockets; 0: of any job
+	Job     uint64 // the hash of a job, which hellos carry; others do not reach the sockets; 0: those of any job do
 	Longest int    // bytes of the longest UDP payload for the sockets; 0: of any length
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
 	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
@@ -47,7 +47,7 @@ type Options struct {
 	// Slots is the number of sessions, at most MaxSlots, whose small requests the program may
 	// execute. A program that cannot leaves all requests to the sockets; see Program.Tier.
 	Slots  int
-	Logger *slog.Logger // told why the tier was not possible; default: silent
+	Logger *slog.Logger // told why the program cannot execute requests; default: silent
 }
 
 const (

@@ -174,8 +174,8 @@ func (p *Program) ForgetSession(id uint64) {
 }
 
 // Counters returns how many frames met each fate since the program was loaded,
-// summed over the CPUs, under the names of enum counter in bpf/classifier.c in
-// lower case without prefix: "passed", "redirected", "unknown_session".
+// summed over the CPUs. The names are those of enum counter in bpf/counter.h, which explains
+// them, in lower case without prefix: "passed", "redirected", "unknown_session".
 func (p *Program) Counters() (map[string]uint64, error) {
 	sums := make(map[string]uint64, len(p.names))
 	err := p.use(func() error {

@@ -17,8 +17,9 @@ import (
 const MaxSlots = 4096
 
 // Tier is what a process shares with a program that executes small requests itself: the
-// tables of package express, and the memory of windows. Its methods may be called from
-// any goroutine. They are system calls, and some wait for all that runs in the kernel's
+// tables that say which requests it may execute for whom, and the memory of windows, in
+// chunks. It serves the library alone: bpf/express.h and docs/wire.md say what is in the
+// tables. Its methods may be called from any goroutine. They are system calls, and some wait for all that runs in the kernel's
 // network code, which takes milliseconds: no lock should be held meanwhile.
 type Tier struct {
 	program        *Program
@@ -74,10 +75,10 @@ func newChunkMap(inner *ebpf.MapSpec, pages int) (*ebpf.Map, error) {
 	return ebpf.NewMap(spec)
 }
 
-// Slots returns the memory of the sessions' slots, until Release.
+// Slots returns the table of the sessions that have a slot, until Release.
 func (t *Tier) Slots() []byte { return t.slots }
 
-// Windows returns the memory in which windows are described, until Release.
+// Windows returns the table of the windows, until Release.
 func (t *Tier) Windows() []byte { return t.windows }
 
 // NewChunk makes zeroed memory of at least the given size, in whole pages of a

@@ -1,7 +1,10 @@
 // Package mpierr holds the one error type of the library, and the error classes of the
 // standard's one-sided chapter (section 11.6) and of its messages and communicators.
-// Packages rma, comm and datatype name the classes that their calls return, with Err in
-// front: rma.ErrRange is mpierr.RMARange.
+//
+// An Error names the call, the class, the rank concerned and the cause. errors.Is finds the class
+// and errors.As the Error, however it is wrapped. Packages rma, comm and datatype name the
+// classes that their calls return, with Err in front: rma.ErrRange is mpierr.RMARange. Programs
+// need this package where they take an Error apart, or make one of their own.
 package mpierr
 
 import (

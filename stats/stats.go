@@ -1,5 +1,17 @@
-// Package stats is what a rank counts: rma.Node.Stats returns it. All counters are totals since
+// Package stats has the counters of a rank, which rma.Node.Stats returns. All are totals since
 // the rank has joined. Nothing is lost, or refused, without being counted in one of them.
+//
+// On a path that loses nothing, Link.Resent stays near 0, and so does all that Device and
+// Stats.Faults count as dropped or malformed. OneSided.Conflicts and OneSided.Refused speak
+// of mistakes in a program. Link counts what travels between ranks:
+//
+//   - A frame is one UDP datagram.
+//   - A session is what two ranks agree on before they exchange anything else; they open it
+//     with hellos, and other handshake frames.
+//   - A bundle is a frame of requests, or of answers, which is sent again until it is
+//     acknowledged.
+//   - An express frame carries a few small requests, which the XDP program of the peer may
+//     execute. The frame and its answer are an exchange.
 package stats
 
 // Stats are the counters of a rank.
@@ -8,12 +20,10 @@ type Stats struct {
 	Messages
 	OneSided
 	Faults map[string]uint64 // malformed frames and records, by what was wrong: "checksum", "version", ...
-	Device Device
+	Device Device            // what carries the frames
 }
 
-// Link counts the frames of the protocol, and the bundles of records that they carry. Sequenced
-// bundles are sent until they are acknowledged. Express frames carry requests that the peer's
-// XDP program may execute.
+// Link counts frames, bundles and express frames between ranks; see the head of this page.
 type Link struct {
 	Frames     uint64 // received, of any kind
 	Unknown    uint64 // frames of unknown sessions
@@ -24,7 +34,7 @@ type Link struct {
 
 	Bundles        uint64 // received and taken in
 	Duplicates     uint64 // bundles received again
-	OutOfSpan      uint64 // bundles too far ahead
+	OutOfSpan      uint64 // bundles too far ahead of those that had come
 	Parked         uint64 // bundles that had to wait for order or room
 	ParkingFull    uint64 // bundles left to be sent again for want of room
 	BadAcks        uint64 // acknowledgements of what was never sent
@@ -35,8 +45,8 @@ type Link struct {
 	Lost           uint64 // bundles found lost by later acknowledgements
 	Probes         uint64 // bundles sent again early, in case the last ones were lost
 	Timeouts       uint64 // retransmission timeouts
-	SlotsExhausted uint64 // times that no transmit slot was free
-	PeersFailed    uint64
+	SlotsExhausted uint64 // times that there was no room for another frame; see userspace.Limits
+	PeersFailed    uint64 // sessions that ended because the peer was silent, or is lost otherwise
 
 	Exchanges   uint64 // bundles sent as express frames
 	Repeated    uint64 // express frames sent again
@@ -50,7 +60,8 @@ type Link struct {
 	ExpressDropped  uint64 // express frames of peers left to be sent again
 }
 
-// Messages counts messages between two ranks. It does not count messages that were received without trouble.
+// Messages counts messages between two ranks. It does not count messages that were received
+// without trouble.
 type Messages struct {
 	Unexpected uint64 // messages that came before a receive was there
 	Dropped    uint64 // messages that nobody can receive: their communicator was freed here
@@ -70,13 +81,13 @@ type OneSided struct {
 
 // Device counts what a rank's network device did and what went wrong.
 type Device struct {
-	RxFrames, RxBytes uint64 // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
-	TxFrames, TxBytes uint64
-	RxDropped         uint64 // frames lost before the library saw them, for want of room
-	RxMalformed       uint64 // frames that reached user space and were not well formed
-	TxDropped         uint64 // frames that the kernel accepted and did not send
-	TxErrors          uint64 // failed transmit calls
-	Sleeps, Wakeups   uint64
+	RxFrames, RxBytes uint64            // malformed ones too; bytes as the socket counts them: whole frames with AF_XDP, payload with UDP
+	TxFrames, TxBytes uint64            // bytes as for RxBytes
+	RxDropped         uint64            // frames lost before the library saw them, for want of room
+	RxMalformed       uint64            // frames that reached user space and were not well formed
+	TxDropped         uint64            // frames that the kernel accepted and did not send
+	TxErrors          uint64            // failed transmit calls
+	Sleeps, Wakeups   uint64            // times that the library slept until a frame came, and that a call of the program ended that sleep
 	Unreached         uint64            // windows that the XDP program should reach and does not; the log has the first one's reason
-	Filter            map[string]uint64 // the classifier's counters by name; nil without XDP
+	Filter            map[string]uint64 // the XDP program's counters by name, as loader.Program.Counters has them; nil without XDP
 }

@@ -1,13 +1,15 @@
 // Package userspace says what a rank uses of the network, and what a process with more
 // privileges hands over to it: an XDP program, known by maps that may be pinned, and AF_XDP
-// sockets. A rank whose place has no Config of its own takes it from its environment; see
-// rma.Config.
+// sockets. rma.Config.Network is a Config, and rma.Config.Limits are Limits. Without
+// a Network the environment of the process says what to use, unless the program gives a Place.
+//
+// # A rank without privileges
 //
 // A process without CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF takes part in a job over XDP in
 // this way: a privileged one attaches a program with loader.Attach, pins its maps or sends
 // them, and makes a socket for each queue with socket(AF_XDP, SOCK_RAW, 0). The rank makes a
 // loader.Program of the maps with loader.FromPinned or loader.FromMaps, and joins with both
-// in its Config.
+// in its Config. The example shows both sides.
 package userspace
 
 import (
@@ -71,7 +73,7 @@ type Config struct {
 func (c *Config) External() bool { return c.Program != nil || c.SocketFDs != nil }
 
 // Limits bounds what a process keeps for the others; zero values mean the
-// defaults. Everything is allocated at open.
+// defaults. Everything is allocated when the rank joins.
 type Limits struct {
 	RxFrames  int           // frames held for reading, from 64 to 65536; 0: 1024
 	TxFrames  int           // frames held until acknowledged, from 32 to 65536; 0: 1024

@@ -12,11 +12,11 @@ type CallKind uint8
 
 // The calls.
 const (
-	CallPut CallKind = iota
-	CallGet
-	CallAccumulate
-	CallGetAccumulate
-	CallCompareSwap
+	CallPut           CallKind = iota
+	CallGet                    // the target is read
+	CallAccumulate             // also with Replace
+	CallGetAccumulate          // FetchAndOp too
+	CallCompareSwap            // MPI_Compare_and_swap
 )
 
 // String returns the call's name in the standard.
@@ -26,8 +26,8 @@ func (k CallKind) String() string {
 
 // Access is a kind of access to a window: by whom, and how.
 type Access struct {
-	Origin int // rank in the job
-	Call   CallKind
+	Origin int            // rank in the job
+	Call   CallKind       // what it did
 	Op     datatype.Op    // of accumulate and get_accumulate
 	Basic  datatype.Basic // of the accumulate calls
 }

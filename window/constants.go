@@ -1,6 +1,11 @@
 // Package window has the names that the standard gives windows: kinds of locks, assertions,
 // flavours, info, and the conflicts that checking mode finds. Package rma has the windows, and
-// these names too.
+// most of these names too. Sections named in comments are those of the standard's one-sided
+// chapter.
+//
+// Checking mode looks for accesses to the same memory that nothing orders. rma.Config.Check turns
+// it on, and so does the environment variable XDPRMA_CHECK=1. rma.Win.Conflicts returns what it
+// has found.
 package window
 
 // LockType is the kind of a lock (section 11.5.3); values of the MPI 5.0 ABI.

@@ -1,6 +1,6 @@
 // Package faults makes a wire that loses, damages and duplicates frames by a
-// schedule, for tests. It serves a topology in which a relay stands between two
-// hosts with one port to each:
+// schedule. It serves the tests of this module, and is no API. It takes a topology in which
+// a relay stands between two hosts with one port to each:
 //
 //	host A --- from [relay] to --- host B
 //

@@ -1,5 +1,6 @@
 // Package floor has the kernel answer bare requests: the least that XDP does to fetch
 // a word, add to it and send the old value back. Measurements compare with it.
+// It is no API.
 package floor
 
 import (

@@ -1,6 +1,6 @@
 // Package archtest holds the repository to its architecture: which package may
 // import which, which are pure, where unsafe may stand, that exported names are
-// explained, and that files stay short.
+// explained and show what users can name, and that files stay short.
 package archtest
 
 import (
@@ -343,6 +343,47 @@ func typeName(t ast.Expr) string {
 	}
 }
 
+// selfEvident are fields whose names are words of the standard that say all.
+var selfEvident = []string{"comm.Status.Tag"}
+
+// explained checks that every exported field of a public type is spoken of: by a comment of
+// its own, by one above it and the fields next to it, or by the comment of its type.
+func explained(f *file) (faults []string) {
+	if f.test || f.generated || f.ast.Name.Name == "main" || !isPublic(f.dir()) {
+		return nil
+	}
+	line := func(p token.Pos) int { return f.fset.Position(p).Line }
+	for _, d := range f.ast.Decls {
+		d, ok := d.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, s := range d.Specs {
+			t, ok := s.(*ast.TypeSpec)
+			if !ok || !t.Name.IsExported() {
+				continue
+			}
+			fields, ok := t.Type.(*ast.StructType)
+			if !ok {
+				continue
+			}
+			said, last := false, 0 // whether a comment above speaks for the fields that follow each other, and where the last one ends
+			for _, field := range fields.Fields.List {
+				said = field.Doc != nil || said && line(field.Pos()) == last+1
+				last = line(field.End())
+				for _, name := range field.Names {
+					ofType := regexp.MustCompile(`\b` + name.Name + `\b`).MatchString(t.Doc.Text() + soleDoc(d).Text())
+					full := f.ast.Name.Name + "." + t.Name.Name + "." + name.Name
+					if name.IsExported() && !said && field.Comment == nil && !ofType && !slices.Contains(selfEvident, full) {
+						faults = append(faults, fmt.Sprintf("%v: no comment says what the field %s is", f.fset.Position(name.Pos()), full))
+					}
+				}
+			}
+		}
+	}
+	return faults
+}
+
 // relative finds a sentence that opens with a relative clause.
 var relative = regexp.MustCompile(`(?:^|[.:;?!]\s+|\n\n\s*|- )((?:What|Who|Those) \S+)`)
 
@@ -371,7 +412,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, openings} {
+		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, explained, openings} {
 			faults = append(faults, rule(f)...)
 		}
 	}
