@@ -1,9 +1,9 @@
-// Halo computes how heat spreads over a plate. The rows of the plate are divided among the ranks.
-// Each needs the rows next to its own, its halo, which the neighbours write into its memory.
+// Halo spreads heat over a plate whose rows are divided among the ranks. In a step each cell
+// becomes the mean of its four neighbours. A rank therefore needs the last row of the rank above
+// and the first row of the rank below. It keeps copies of them, its halo, around its own rows.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,148 +17,161 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
+// plate is what is computed: a grid of cells, and for how many steps.
+type plate struct{ rows, columns, steps int }
+
 func main() {
-	size := flag.Int("size", 120, "rows and columns of the plate")
-	steps := flag.Int("steps", 2000, "steps of time")
-	file := flag.String("o", "", "the file for a picture; none without a name")
+	var p plate
+	flag.IntVar(&p.rows, "rows", 160, "rows of the grid, at least one for each rank")
+	flag.IntVar(&p.columns, "columns", 240, "columns of the grid")
+	flag.IntVar(&p.steps, "steps", 5000, "how many steps to compute")
+	path := flag.String("o", "halo.png", "the file that rank 0 writes the picture to")
 	flag.Parse()
 	ctx := context.Background()
 	node, err := rma.Join(ctx, rma.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	plate, err := run(ctx, node, *size, *steps)
-	if err == nil && node.Rank() == 0 {
-		fmt.Printf("halo: OK, the middle of the plate has %.2f degrees\n", plate[*size/2*(*size)+*size/2])
-		err = draw(plate, *size, *file)
-	}
+	err = run(ctx, node, p, func(cells []float64) error { return draw(p, cells, *path) })
 	if err := errors.Join(err, node.Close()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// heat returns the temperature of a place at the start: the upper edge and a spot are hot. The
-// edges stay as they are.
-func heat(row, column, size int) float64 {
-	dr, dc := row-2*size/3, column-size/3
-	if row == 0 || dr*dr+dc*dc < size*size/100 {
-		return 100
-	}
-	return 0
+// part is one rank's rows. Its window has two grids, one for the even and one for the odd steps:
+// a step reads one and writes the other. Row 0 of a grid is the halo above, and the last row is
+// that below.
+type part struct {
+	plate
+	win          rma.WinOf[float64]
+	rank, size   int
+	above, below int // the neighbours; ProcNull at the edges of the plate
 }
 
-// rowsOf returns the first row of a rank, and the one after its last.
-func rowsOf(rank, ranks, size int) (first, end int) {
-	return rank * size / ranks, (rank + 1) * size / ranks
-}
-
-// run computes, and returns the plate at rank 0.
-func run(ctx context.Context, node *rma.Node, size, steps int) ([]float64, error) {
-	first, end := rowsOf(node.Rank(), node.Size(), size)
-	rows := end - first
-	if size < node.Size() {
-		return nil, fmt.Errorf("%d ranks cannot divide %d rows", node.Size(), size)
+// run computes the plate, and has rank 0 show all its cells, row by row.
+func run(ctx context.Context, node *rma.Node, p plate, show func(cells []float64) error) error {
+	if p.rows < node.Size() || p.columns < 1 || p.steps < 0 {
+		return fmt.Errorf("there cannot be %d steps on %d rows of %d columns with %d ranks: each rank needs a row", p.steps, p.rows, p.columns, node.Size())
 	}
-	// Two layers, now and next, each of this rank's rows between two of the halo.
-	layer := (rows + 2) * size
-	win, err := rma.AllocateOf[float64](ctx, node.World(), 2*layer)
-	if err != nil {
-		return nil, err
+	h := &part{plate: p, rank: node.Rank(), size: node.Size(), above: node.Rank() - 1, below: node.Rank() + 1}
+	if h.above < 0 {
+		h.above = rma.ProcNull
 	}
-	grid := win.Memory()
-	for i := range rows * size {
-		grid[size+i] = heat(first+i/size, i%size, size)
+	if h.below == h.size {
+		h.below = rma.ProcNull
 	}
-	for step := range steps {
-		from, to := step%2*layer, (step+1)%2*layer
-		if err := swapHalos(ctx, win, node, size, step%2); err != nil {
-			return nil, err
-		}
-		for row := 1; row <= rows; row++ {
-			advance(grid[to+row*size:][:size], grid[from+(row-1)*size:][:3*size], size, first+row-1)
+	var err error
+	if h.win, err = rma.AllocateOf[float64](ctx, node.World(), h.at(h.rank, 2, 0)); err != nil {
+		return err
+	}
+	for step := range p.steps {
+		if err := h.step(ctx, step); err != nil {
+			return err
 		}
 	}
-	plate, err := gather(ctx, win, node, size, steps%2)
-	return plate, errors.Join(err, win.Free(ctx))
+	cells, err := h.gather(ctx)
+	if err == nil && h.rank == 0 {
+		err = show(cells)
+	}
+	return errors.Join(err, h.win.Free(ctx))
 }
 
-// swapHalos writes the outer rows of this rank into the halos of its neighbours, and returns when
-// theirs are here. Post and Start concern neighbours alone; a fence would have all ranks wait for
-// the slowest.
-func swapHalos(ctx context.Context, win rma.WinOf[float64], node *rma.Node, size, layer int) error {
-	up, down := node.Rank()-1, node.Rank()+1
-	if up < 0 {
-		up = rma.ProcNull // nobody
+// step computes this rank's rows of a grid, and exchanges the outer ones with the neighbours.
+// Post tells the neighbours that they may write to the halo, and Wait waits until they have.
+// A rank thus waits for two others, where a fence waits for all.
+func (h *part) step(ctx context.Context, step int) error {
+	from, to, last := step%2, (step+1)%2, h.ownRows(h.rank)
+	neighbours := []int{h.above, h.below}
+	if err := errors.Join(h.win.Post(ctx, neighbours), h.win.Start(ctx, neighbours)); err != nil {
+		return err
 	}
-	if down == node.Size() {
-		down = rma.ProcNull
-	}
-	first, end := rowsOf(node.Rank(), node.Size(), size)
-	mine := win.Memory()[layer*(end-first+2)*size:]
-	// The row after the last one of the rank above.
-	at := 0
-	if up != rma.ProcNull {
-		f, e := rowsOf(up, node.Size(), size)
-		at = (layer*(e-f+2) + e - f + 1) * size
-	}
-	below := 0
-	if down != rma.ProcNull {
-		f, e := rowsOf(down, node.Size(), size)
-		below = layer * (e - f + 2) * size
-	}
-	neighbours := []int{up, down}
-	return cmp.Or( // the first error
-		win.Post(ctx, neighbours), // this rank's halo may be written
-		win.Start(ctx, neighbours),
-		win.Put(mine[size:2*size], up, rma.At(at)),
-		win.Put(mine[(end-first)*size:][:size], down, rma.At(below)),
-		win.Complete(ctx),
-		win.Wait(ctx), // and it has been
+	h.update(from, to, 1)
+	h.update(from, to, last)
+	err := errors.Join(
+		h.win.Put(h.row(to, 1), h.above, rma.At(h.at(h.above, to, h.ownRows(h.above)+1))),
+		h.win.Put(h.row(to, last), h.below, rma.At(h.at(h.below, to, 0))),
+		h.win.Complete(ctx),
 	)
-}
-
-// advance computes a row from the three around it. The edges of the plate stay.
-func advance(to, around []float64, size, row int) {
-	copy(to, around[size:2*size])
-	if row == 0 || row == size-1 {
-		return
-	}
-	for c := 1; c < size-1; c++ {
-		to[c] = 0.25 * (around[c] + around[size+c-1] + around[size+c+1] + around[2*size+c])
-	}
-}
-
-// gather returns the whole plate at rank 0, which reads it from the others' memory.
-func gather(ctx context.Context, win rma.WinOf[float64], node *rma.Node, size, layer int) (plate []float64, err error) {
-	if err := node.World().Barrier(ctx); err != nil || node.Rank() != 0 {
-		return nil, err
-	}
-	plate = make([]float64, size*size)
-	if err := win.LockAll(ctx); err != nil {
-		return nil, err
-	}
-	for rank := range node.Size() {
-		first, end := rowsOf(rank, node.Size(), size)
-		at := (layer*(end-first+2) + 1) * size
-		if err := win.Get(plate[first*size:end*size], rank, rma.At(at)); err != nil {
-			return nil, err
-		}
-	}
-	return plate, win.UnlockAll(ctx)
-}
-
-// draw makes a picture of the plate.
-func draw(plate []float64, size int, file string) error {
-	if file == "" {
-		return nil
-	}
-	picture := image.NewRGBA(image.Rect(0, 0, size, size))
-	for i, t := range plate {
-		picture.Set(i%size, i/size, color.RGBA{uint8(t * 2.55), uint8(t * t / 40), uint8(90 - 0.9*t), 255})
-	}
-	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
-	return errors.Join(png.Encode(f, picture), f.Close())
+	for row := 2; row < last; row++ { // while the outer rows are on their way
+		h.update(from, to, row)
+	}
+	return h.win.Wait(ctx)
+}
+
+// update computes a row of grid to.
+func (h *part) update(from, to, row int) {
+	up, old, down, now := h.row(from, row-1), h.row(from, row), h.row(from, row+1), h.row(to, row)
+	for column := range now {
+		heat, held := h.held(h.firstRow(h.rank)+row-1, column)
+		if !held {
+			heat = (up[column] + down[column] + old[column-1] + old[column+1]) / 4
+		}
+		now[column] = heat
+	}
+}
+
+// held returns the heat of cells that keep it: a hot disc, half of a ring around it, which is
+// cold, and the edges, which are cold too.
+func (p plate) held(row, column int) (heat float64, held bool) {
+	if row == 0 || column == 0 || row == p.rows-1 || column == p.columns-1 {
+		return 0, true
+	}
+	y, x := float64(row)/float64(p.rows)-0.5, (float64(column)-float64(p.columns)/2)/float64(p.rows)
+	switch distance := x*x + y*y; {
+	case distance < 0.01:
+		return 1, true
+	case distance > 0.05 && distance < 0.06 && x < y:
+		return 0, true
+	}
+	return 0, false
+}
+
+// gather returns all cells at rank 0. The first fence makes each rank's rows visible to others,
+// and the second one completes the gets.
+func (h *part) gather(ctx context.Context) ([]float64, error) {
+	err := h.win.Fence(ctx, rma.ModeNoPrecede)
+	var cells []float64
+	if h.rank == 0 {
+		cells = make([]float64, h.rows*h.columns)
+		for rank := range h.size {
+			into := cells[h.firstRow(rank)*h.columns : h.firstRow(rank+1)*h.columns]
+			err = errors.Join(err, h.win.Get(into, rank, rma.At(h.at(rank, h.steps%2, 1))))
+		}
+	}
+	return cells, errors.Join(err, h.win.Fence(ctx, rma.ModeNoSucceed))
+}
+
+// firstRow returns the first row of the plate that is a rank's.
+func (h *part) firstRow(rank int) int { return rank * h.rows / h.size }
+
+// ownRows returns how many rows a rank has.
+func (h *part) ownRows(rank int) int { return h.firstRow(rank+1) - h.firstRow(rank) }
+
+// at returns the displacement of a row in the window of a rank, whose grids have two rows of halo.
+func (h *part) at(rank, grid, row int) int { return (grid*(h.ownRows(rank)+2) + row) * h.columns }
+
+// row returns a row of this rank's window.
+func (h *part) row(grid, row int) []float64 {
+	return h.win.Memory()[h.at(h.rank, grid, row):][:h.columns]
+}
+
+// draw writes a picture of the cells.
+func draw(p plate, cells []float64, path string) error {
+	colours := make(color.Palette, 256) // from black over red and yellow to white
+	for i := range colours {
+		part := func(from int) uint8 { return uint8(min(max(3*(i-from), 0), 255)) }
+		colours[i] = color.RGBA{part(0), part(85), part(170), 255}
+	}
+	picture := image.NewPaletted(image.Rect(0, 0, p.columns, p.rows), colours)
+	for i, heat := range cells {
+		picture.Pix[i] = uint8(255 * heat)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(png.Encode(file, picture), file.Close())
 }

@@ -1,56 +1,101 @@
 package main
 
 import (
-	"bytes"
-	"errors"
-	"strings"
-	"sync"
+	"math"
 	"testing"
 
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
 
-func TestParamserver(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		dies    int
-		want    string
+// watched is what one rank has seen of a run.
+type watched struct {
+	losses []float64
+	ranks  int // that were left in the end
+	line   []float64
+}
+
+// fit runs the program as four ranks, of which victim dies in the middle, and returns what each
+// has seen. With a victim of -1 nobody dies. If ahead is a rank, it
+// kills the victim and takes the step for done, as where the victim dies in the barrier behind it.
+func fit(t *testing.T, victim, ahead int, net *rmatest.Network, options ...rmatest.Option) [4]watched {
+	const rounds = 30
+	var seen [4]watched
+	rmatest.Run(t, len(seen), func(t *rmatest.T, node *rma.Node) {
+		w := &seen[node.Rank()]
+		w.losses = make([]float64, rounds)
+		t.Must(run(t.Context(), node, rounds, func(s *session, loss float64) {
+			w.losses[s.round] = loss
+			if s.round == rounds/2 && s.win.Comm().Size() == len(seen) {
+				switch {
+				case node.Rank() == ahead:
+					s.round++
+					net.Kill(victim)
+				case node.Rank() == victim && ahead < 0:
+					net.Kill(victim)
+				}
+			}
+			w.ranks, w.line = s.win.Comm().Size(), s.line
+		}))
+	}, append(options, net)...)
+	for rank, w := range seen {
+		if rank != victim && w.losses[rounds-1] == 0 {
+			t.Errorf("rank %d has not taken all %d steps", rank, rounds)
+		}
+	}
+	return seen
+}
+
+// check says what is wrong with what a rank has seen that has lived to the end.
+func (w watched) check(t *testing.T, rank, ranks int) {
+	t.Helper()
+	for round := 1; round < len(w.losses); round++ {
+		if w.losses[round] >= w.losses[round-1] && w.losses[round-1] != 0 {
+			t.Errorf("rank %d: the loss rose from %g to %g in round %d", rank, w.losses[round-1], w.losses[round], round)
+		}
+	}
+	for i, want := range line {
+		if math.Abs(w.line[i]-want) > 0.2 {
+			t.Errorf("rank %d found %.2f, want %.2f", rank, w.line, line)
+			break
+		}
+	}
+	if w.ranks != ranks {
+		t.Errorf("rank %d was one of %d in the end, want %d", rank, w.ranks, ranks)
+	}
+}
+
+// TestFit has the loss go down in each round, also when a worker dies, or the server.
+func TestFit(t *testing.T) {
+	for name, test := range map[string]struct {
 		network *rmatest.Network
 		options []rmatest.Option
 	}{
-		{"frames", -1, "OK, 4 of 4 ranks", &rmatest.Network{}, nil},
-		{"shared memory", -1, "OK, 4 of 4 ranks", &rmatest.Network{}, []rmatest.Option{rmatest.Unchecked(), rmatest.Hosts(1)}},
-		{"lossy", -1, "OK, 4 of 4 ranks", &rmatest.Network{Seed: 4, Loss: 0.02, Duplication: 0.02, Reordering: 0.05}, nil},
-		{"a death", 2, "OK, 3 of 4 ranks", &rmatest.Network{}, nil},
-		{"a death, lossy", 1, "OK, 3 of 4 ranks", &rmatest.Network{Seed: 4, Loss: 0.02}, nil},
+		"frames":        {network: &rmatest.Network{}},
+		"shared memory": {&rmatest.Network{}, []rmatest.Option{rmatest.Unchecked(), rmatest.Hosts(1)}},
+		"lossy":         {network: &rmatest.Network{Seed: 1, Loss: 0.02, Duplication: 0.02, Reordering: 0.05}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			var out bytes.Buffer
-			var half sync.WaitGroup // ranks that are in the middle, so that none waits for the dead one before
-			half.Add(4)
-			rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
-				text := &out
-				if node.Rank() != 0 {
-					text = nil
+		for fate, victim := range map[string]int{"nobody dies": -1, "a worker dies": 2, "the server dies": 0} {
+			t.Run(name+", "+fate, func(t *testing.T) {
+				ranks := 4
+				if victim >= 0 {
+					ranks--
 				}
-				die := func() {
-					half.Done()
-					if node.Rank() == test.dies {
-						half.Wait()
-						test.network.Kill(node.Rank())
+				for rank, w := range fit(t, victim, -1, test.network, test.options...) {
+					if rank != victim {
+						w.check(t, rank, ranks)
 					}
 				}
-				if err := run(t.Context(), node, 300, die, text); node.Rank() != test.dies {
-					t.Must(err)
-				} else if err == nil || errors.Is(err, rma.ErrArg) {
-					t.Errorf("the dead rank: %v", err)
-				}
-			}, append(test.options, test.network)...)
-			if !strings.Contains(out.String(), test.want) || !strings.Contains(out.String(), "loss 0.00") {
-				t.Errorf("got %s", &out)
-			}
-			t.Log(out.String())
-		})
+			})
+		}
+	}
+}
+
+// TestRoundsAreAgreedOn has a rank be a round ahead of the others when they go on.
+func TestRoundsAreAgreedOn(t *testing.T) {
+	for rank, w := range fit(t, 2, 1, &rmatest.Network{}) {
+		if rank != 2 {
+			w.check(t, rank, 3)
+		}
 	}
 }
