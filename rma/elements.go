@@ -3,6 +3,7 @@ package rma
 import (
 	"context"
 	"math"
+	"reflect"
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
@@ -44,7 +45,8 @@ func CreateOf[T any](ctx context.Context, c *comm.Comm, mem []T, info ...Info) (
 
 // View returns w as a window of elements of type T. Displacements count in the unit that the
 // target chose: in elements only if that is the size of T. Of a dynamic window they are
-// addresses. If T has no datatype, the calls fail with ErrType.
+// addresses. If T has no datatype, as types with pointers, the calls fail with ErrType, and Memory
+// panics.
 func View[T any](w *Win) WinOf[T] {
 	basic, _ := kindOf[T]() // the calls say what is wrong
 	return WinOf[T]{Win: w, basic: basic}
@@ -61,7 +63,11 @@ func elements[T any](w *Win, err error) (WinOf[T], error) {
 // if T has no datatype.
 func kindOf[T any]() (datatype.Basic, error) {
 	b := buffer.OfStructs([]T(nil))
-	return b.Basic(), b.Check("window create", "window", NoRank)
+	if b.Check("window create", "window", NoRank) == nil {
+		return b.Basic(), nil
+	}
+	_, why := datatype.FromGo[T]()
+	return 0, newError("window create", ErrType, NoRank, "a window cannot hold elements of type %v: %w", reflect.TypeFor[T](), why)
 }
 
 // extent returns the bytes of n elements and of one, or why there can be no window of them.
@@ -91,14 +97,26 @@ func (w WinOf[T]) over(s []T) buffer.Buffer {
 }
 
 // Memory returns the memory that this rank exposes, nil once the window is freed; see
-// Win.Memory. It panics if the memory of a View is not aligned for T.
-func (w WinOf[T]) Memory() []T { return sliceOf[T](w.Win.Memory()) }
+// Win.Memory. Of a View it panics if the memory is not aligned for T, or T has no datatype, as
+// types with pointers.
+func (w WinOf[T]) Memory() []T {
+	if w.basic == 0 {
+		mustBePlain[T]()
+	}
+	return sliceOf[T](w.Win.Memory())
+}
 
 // Shared returns the memory of a rank's window as this process can load and store it, nil
 // where it cannot; see Win.SharedQuery, whose errors it has.
 func (w WinOf[T]) Shared(rank int) ([]T, error) {
 	s, err := w.shared(rank)
-	return sliceOf[T](s.Memory), w.report(err)
+	if err == nil && w.basic == 0 {
+		_, err = kindOf[T]()
+	}
+	if err != nil {
+		return nil, w.report(err)
+	}
+	return sliceOf[T](s.Memory), nil
 }
 
 // Put is Win.Put of values.

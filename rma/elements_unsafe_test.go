@@ -135,8 +135,49 @@ func TestElementsRefused(t *testing.T) {
 		if err := v.PutValue("pointer", 0, rma.At(0)); !errors.Is(err, rma.ErrType) {
 			t.Errorf("put of a string: got %v, want class type", err)
 		}
+		for name, memory := range map[string]func(){
+			"pointers": func() { rma.View[*int](w).Memory() },
+			"strings":  func() { rma.View[string](w).Memory() },
+			"anything": func() { rma.View[any](w).Memory() },
+			"structs":  func() { rma.View[struct{ p *int }](w).Memory() },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("the window's bytes are taken for %s", name)
+					}
+				}()
+				memory()
+			}()
+		}
+		if _, err := rma.View[*int](w).Shared(n.Rank()); !errors.Is(err, rma.ErrType) {
+			t.Errorf("memory as pointers: got %v, want class type", err)
+		}
 		return first(w.UnlockAll(ctx), w.Free(ctx))
 	})
+}
+
+// TestNobodyHasZero reads at nobody after a call has read something at somebody.
+func TestNobodyHasZero(t *testing.T) {
+	j := newJob(t, 1, rma.Limits{})
+	w, err := rma.AllocateOf[int64](j.ctx, j.nodes[0].World(), 1)
+	j.must(err, w.LockAll(j.ctx))
+	for range 10 {
+		j.must(w.Store(j.ctx, 4711, 0, rma.At(0)))
+		if got, err := w.Load(j.ctx, 0, rma.At(0)); got != 4711 || err != nil {
+			t.Fatal(got, err)
+		}
+		if got, err := w.Load(j.ctx, rma.ProcNull, rma.At(0)); got != 0 || err != nil {
+			t.Errorf("load at nobody: %d, %v", got, err)
+		}
+		if got, err := w.Fetch(j.ctx, 5, rma.ProcNull, rma.At(0), rma.Sum); got != 0 || err != nil {
+			t.Errorf("fetch at nobody: %d, %v", got, err)
+		}
+		if got, swapped, err := w.CompareAndSwap(j.ctx, 4711, 5, rma.ProcNull, rma.At(0)); got != 0 || swapped || err != nil {
+			t.Errorf("compare and swap at nobody: %d, %t, %v", got, swapped, err)
+		}
+	}
+	j.must(w.UnlockAll(j.ctx), w.Free(j.ctx))
 }
 
 // TestHintsAreTaken holds the functions that return info to the keys and values that a window

@@ -52,9 +52,8 @@ func StructSlice[T any](mem []byte) []T {
 }
 
 func mustBePlain[T any]() {
-	b := buffer.OfStructs([]T(nil))
-	if err := b.Check("struct", "memory", NoRank); err != nil {
-		panic("rma: a window cannot hold this type: " + err.Error())
+	if _, err := kindOf[T](); err != nil {
+		panic("rma: " + err.Error())
 	}
 }
 

@@ -37,8 +37,8 @@ func single[T datatype.Element](w *Win) WinOf[T] {
 // FetchAndOp of one value, with the wait for its result, in an epoch of Lock or LockAll.
 // With NoOp it is Load. It blocks until the result is here; ctx bounds all of that. If it ends
 // first, the error has class ErrTimeout, and the operation may have taken effect. Other
-// operations at the target go on, and it does not wait for them. Errors: as for
-// Win.RfetchAndOp.
+// operations at the target go on, and it does not wait for them. With ProcNull it returns 0.
+// Errors: as for Win.RfetchAndOp.
 func (w WinOf[T]) Fetch(ctx context.Context, value T, target int, at Location, op Op) (former T, err error) {
 	defer w.handle(&err)
 	return w.fetchOne(ctx, value, target, at, op)
@@ -47,7 +47,8 @@ func (w WinOf[T]) Fetch(ctx context.Context, value T, target int, at Location, o
 func (w WinOf[T]) fetchOne(ctx context.Context, value T, target int, at Location, op Op) (former T, err error) {
 	c := cells.Get().(*cell)
 	origin, result := operand[T](w.basic, &c.origin), operand[T](w.basic, &c.result)
-	origin[0] = value
+	var none T
+	origin[0], result[0] = value, none // which stays with ProcNull
 	if err = w.fetchAndOp(&c.request, w.over(origin), w.over(result), target, at.Within(ctx), op); err == nil {
 		err = w.awaitOwn(ctx, "fetch_and_op", target, &c.request)
 	}
@@ -75,7 +76,8 @@ func (w WinOf[T]) CompareAndSwap(ctx context.Context, old, new T, target int, at
 	defer w.handle(&err)
 	c := cells.Get().(*cell)
 	origin, compare, result := operand[T](w.basic, &c.origin), operand[T](w.basic, &c.compare), operand[T](w.basic, &c.result)
-	origin[0], compare[0] = new, old
+	var none T
+	origin[0], compare[0], result[0] = new, old, none
 	if err = w.compareAndSwap(&c.request, w.over(origin), w.over(compare), w.over(result), target, at.Within(ctx)); err == nil {
 		err = w.awaitOwn(ctx, "compare_and_swap", target, &c.request)
 	}

@@ -5,14 +5,13 @@
 //	func TestCounter(t *testing.T) {
 //		rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
 //			ctx := t.Context()
-//			win, err := rma.Allocate(ctx, node.World(), 8, 8, nil)
+//			win, err := rma.AllocateOf[int64](ctx, node.World(), 1)
 //			t.Must(err)
-//			t.Must(win.Lock(ctx, rma.LockShared, 0, 0))
-//			one := int64(1)
-//			t.Must(win.Accumulate(buffer.Value(&one), 0, rma.At(0), rma.Sum))
+//			t.Must(win.Lock(ctx, rma.LockShared, 0))
+//			t.Must(win.Update(1, 0, rma.At(0), rma.Sum))
 //			t.Must(win.Unlock(ctx, 0))
 //			t.Must(node.World().Barrier(ctx))
-//			if got := rma.Slice[int64](win.Memory())[0]; node.Rank() == 0 && got != 4 {
+//			if got := win.Memory()[0]; node.Rank() == 0 && got != 4 {
 //				t.Errorf("the counter is %d, want 4", got)
 //			}
 //			t.Must(win.Free(ctx))
@@ -26,7 +25,8 @@
 //
 // The T that the function is given is a testing.TB of its rank, and Fatal ends the rank. It
 // ends the others too, as a panic does: their contexts end, and what becomes of them is not
-// reported. A rank that returns with a window that it has not freed fails the test as well. So
+// reported. Calls that need the other ranks, such as Win.Free, belong into T.Cleanup and not into
+// defer: only then they do not wait for ranks that a failure has not ended yet. A rank that returns with a window that it has not freed fails the test as well. So
 // do conflicting accesses, and goroutines of the library that are there when all ranks have
 // closed. Shortly before the test's deadline, or when the time of Within is over, the job ends
 // with a report that says which ranks hang, and where.

@@ -342,3 +342,53 @@ func TestMisuse(t *testing.T) {
 	}()
 	net.Stop(0)
 }
+
+// A panic ends the other ranks before the cleanups, which may wait for them, and it is what the
+// test tells.
+func TestPanicBeforeCleanup(t *testing.T) {
+	t.Parallel()
+	for name, cleanup := range map[string]func(t *rmatest.T, win rma.WinOf[int64]){
+		"collective": func(t *rmatest.T, win rma.WinOf[int64]) { t.Must(win.Free(t.Context())) },
+		"fatal":      func(t *rmatest.T, _ rma.WinOf[int64]) { t.Fatal("from a cleanup") },
+	} {
+		r := record(t, 2, time.Time{}, func(t *rmatest.T, node *rma.Node) {
+			win, err := rma.AllocateOf[int64](t.Context(), node.World(), 1)
+			t.Must(err)
+			t.Cleanup(func() { cleanup(t, win) })
+			if node.Rank() == 1 {
+				panic("out of luck")
+			}
+			_ = node.World().Barrier(t.Context())
+		})
+		if len(r.lines) != 1 || !strings.HasPrefix(r.lines[0], "rank 1: panic: out of luck\n") {
+			t.Errorf("%s: %q", name, r.lines)
+		}
+	}
+}
+
+// Stop does nothing to a rank that was killed, and a rank that is stopped goes on when nobody
+// else is left.
+func TestStopDoesNotHang(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(net *rmatest.Network){
+		"of a killed rank":   func(net *rmatest.Network) { net.Kill(1); net.Stop(1) },
+		"without an end":     func(net *rmatest.Network) { net.Stop(1) },
+		"and then killed":    func(net *rmatest.Network) { net.Stop(1); net.Kill(1) },
+		"of all but a dead":  func(net *rmatest.Network) { net.Stop(1); net.Stop(0); net.Kill(2) },
+		"of a rank and back": func(net *rmatest.Network) { net.Stop(1); net.Resume(1); net.Stop(1) },
+	} {
+		var net rmatest.Network
+		var begun sync.WaitGroup
+		begun.Add(3)
+		if err := rmatest.Job(3, func(ctx context.Context, node *rma.Node) error {
+			begun.Done()
+			begun.Wait()
+			if node.Rank() == 2 {
+				stop(&net)
+			}
+			return nil
+		}, &net, rmatest.Within(testenv.Limit/2)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -189,6 +189,7 @@ func (j *trial) live(r *rank, program func(ctx context.Context, node *rma.Node) 
 	if err := node.Close(); err != nil {
 		j.fail(r.number, err)
 	}
+	j.server.Ended(r.number, "its function has returned") // for those who have not met it
 	if node.Stats().OneSided.Conflicts > 0 {
 		<-j.told // by a goroutine of its own, which may be late
 	}
@@ -202,7 +203,7 @@ func call(ctx context.Context, node *rma.Node, program func(ctx context.Context,
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				err = panicked(p)
 			}
 		}()
 		err = program(ctx, node)
@@ -210,6 +211,9 @@ func call(ctx context.Context, node *rma.Node, program func(ctx context.Context,
 	<-done
 	return err
 }
+
+// panicked returns the error of a panic that goes on.
+func panicked(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
 
 // unfreed returns an error if a rank that has not closed its node has windows.
 func unfreed(node *rma.Node) error {
@@ -231,6 +235,17 @@ func (j *trial) enter(r *rank, state string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r.state = state
+	for _, r := range j.ranks {
+		if r.state != "" && !r.stopped {
+			return
+		}
+	}
+	for _, r := range j.ranks { // nobody else is left to do it
+		if r.stopped {
+			r.stopped = false
+			go j.network.Resume(r.number)
+		}
+	}
 }
 
 // heard reports whether what a rank says counts: that of one that was killed does not, nor
@@ -279,10 +294,10 @@ func (j *trial) conflict(c rma.Conflict) {
 func (j *trial) stop(rank int) {
 	j.network.Stop(rank)
 	j.mu.Lock()
-	failed := j.err != nil
-	j.ranks[rank].stopped = !failed
+	over := j.err != nil || j.ranks[rank].killed
+	j.ranks[rank].stopped = !over
 	j.mu.Unlock()
-	if failed {
+	if over {
 		j.network.Resume(rank)
 	}
 }

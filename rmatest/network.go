@@ -80,7 +80,8 @@ func (n *Network) serving(rank int) *trial {
 // Stop has a rank stand still until Resume, as a process that is stopped: it neither receives
 // nor sends nor answers, and its own calls that need the network wait, whatever becomes of
 // their contexts. Other ranks count it as failed after Limits.DeadAfter if it owes an answer. It
-// does nothing for a rank that is stopped, or once the job has failed, which resumes all ranks.
+// does nothing for a rank that is stopped or killed. All ranks are resumed when the job fails, and
+// when nobody else is left.
 func (n *Network) Stop(rank int) { n.serving(rank).stop(rank) }
 
 // Resume has a rank go on after Stop. It finds the frames that were sent to it meanwhile, up to

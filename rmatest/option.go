@@ -1,6 +1,7 @@
 package rmatest
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,8 +24,8 @@ func Hosts(n int) Option { return setting(func(s *settings) { s.hosts = n }) }
 // loads and stores, and conflicting accesses are not found.
 func Unchecked() Option { return setting(func(s *settings) { s.check = false }) }
 
-// Limits sets the limits of all ranks. Without it they have 256 frames each way, and the
-// defaults besides.
+// Limits sets the limits of all ranks. Fields that are 0 stand for 256 frames each way, a DeadAfter
+// of a minute, since a busy machine may keep a rank waiting for long, and the defaults besides.
 func Limits(l rma.Limits) Option { return setting(func(s *settings) { s.limits = l }) }
 
 // Within ends a job that takes longer, with a report of the ranks that hang.
@@ -44,10 +45,12 @@ type settings struct {
 const frames = 256
 
 func newSettings(size int, options []Option) (settings, error) {
-	s := settings{check: true, limits: rma.Limits{RxFrames: frames, TxFrames: frames}}
+	s := settings{check: true}
 	for _, o := range options {
 		o.set(&s)
 	}
+	s.limits.RxFrames, s.limits.TxFrames = cmp.Or(s.limits.RxFrames, frames), cmp.Or(s.limits.TxFrames, frames)
+	s.limits.DeadAfter = cmp.Or(s.limits.DeadAfter, time.Minute)
 	if s.network == nil {
 		s.network = &Network{}
 	}

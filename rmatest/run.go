@@ -24,9 +24,15 @@ func Run(t testing.TB, size int, program func(t *T, node *rma.Node), options ...
 	j.logger = func(rank int) *slog.Logger {
 		return slog.New(&logs{slog.NewTextHandler(&log{&T{TB: t, job: j, rank: rank}}, nil)})
 	}
-	err = j.run(func(ctx context.Context, node *rma.Node) error {
+	err = j.run(func(ctx context.Context, node *rma.Node) (err error) {
 		rank := &T{TB: t, job: j, rank: node.Rank(), ctx: ctx, skipping: skipped}
 		defer rank.unwind()
+		defer func() { // before the cleanups, which may wait for the other ranks: a panic ends these
+			if p := recover(); p != nil {
+				j.fail(rank.rank, panicked(p))
+				err = errTold
+			}
+		}()
 		program(rank, node)
 		return nil
 	})

@@ -32,8 +32,10 @@ func (b *inbox) clear() { *b = inbox{number: b.number} }
 func (b *inbox) put(l letter) {
 	b.number++
 	if l.number = b.number; l.due == 0 {
-		if b.first == mostWaiting { // the inbox was never empty for long
-			b.now, b.first = b.now[:copy(b.now, b.now[b.first:])], 0
+		if b.first >= mostWaiting { // the inbox was never empty for long
+			n := copy(b.now, b.now[b.first:])
+			clear(b.now[n:])
+			b.now, b.first = b.now[:n], 0
 		}
 		b.now = append(b.now, l)
 		return

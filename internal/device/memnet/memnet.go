@@ -79,12 +79,15 @@ func (n *Network) Open(rank int, c device.Config) (device.Device, error) {
 }
 
 // Stop stops a rank, as a process that is stopped: from now on it neither receives nor sends.
-// It does nothing for one that is stopped. It waits for no other goroutine for long.
+// It does nothing for one that is stopped or killed. It waits for no other goroutine for long.
 func (n *Network) Stop(rank int) {
 	d := n.devices[rank]
 	d.control.Lock()
 	defer d.control.Unlock()
-	if !d.stopped {
+	d.mu.Lock()
+	dead := d.reason != nil
+	d.mu.Unlock()
+	if !d.stopped && !dead { // Kill resumes what it finds stopped after this look
 		d.stopped = true
 		d.gate.Lock()
 	}
