@@ -1,0 +1,223 @@
+package secure
+
+import (
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+const (
+	// TrailerLen is how many bytes the protection of a frame takes behind its payload.
+	TrailerLen = numberLen + TagLen
+
+	numberLen = 8
+
+	// epochBits is how many of a number's low bits count within one key. AES-GCM keeps its
+	// bounds for more frames of 9 KB than that (RFC 9001, appendix B).
+	epochBits = 24
+
+	// keepFormer is how long frames under the former key are accepted after the first one
+	// under the present key, in nanoseconds.
+	keepFormer = int64(10e9)
+)
+
+// Guard signs the frames of one session to its peer, and checks those from it. Each frame has
+// a number of its own in its direction, which is the nonce. The number's high bits are the
+// epoch: each epoch has its key, derived from that before it, which is then forgotten.
+type Guard struct {
+	out outward
+	in  inward
+
+	// The nonces lie here, and not on the stack, since a cipher is called by its interface.
+	nonceOut, nonceIn [12]byte
+}
+
+type outward struct {
+	number uint64 // of the next frame
+	chain  [32]byte
+	aead   cipher.AEAD
+}
+
+type inward struct {
+	epoch   uint64
+	chain   [32]byte // of the epoch
+	present cipher.AEAD
+	former  cipher.AEAD // of the epoch before; nil: none
+	next    cipher.AEAD // of the epoch after; nil: not derived yet
+	began   int64       // when the first frame of the epoch came
+	seen    window
+}
+
+// NewGuard returns the guard of a session with the keys of its handshake.
+func NewGuard(c Chains) *Guard {
+	return &Guard{
+		out: outward{chain: c.Send, aead: keyOf(c.Send)},
+		in:  inward{chain: c.Receive, present: keyOf(c.Receive)},
+	}
+}
+
+// expand derives n bytes from a chain's key.
+func expand(chain *[32]byte, label string, n int) []byte {
+	b, err := hkdf.Expand(sha256.New, chain[:], label, n)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func keyOf(chain [32]byte) cipher.AEAD { return newGCM(expand(&chain, "key", 16)) }
+
+func after(chain [32]byte) (next [32]byte) {
+	copy(next[:], expand(&chain, "next", len(next)))
+	return next
+}
+
+// Seal writes number and tag into the last TrailerLen bytes of frame, which are free for them.
+func (g *Guard) Seal(frame []byte) {
+	o := &g.out
+	at := len(frame) - TagLen
+	binary.LittleEndian.PutUint64(frame[at-numberLen:], o.number)
+	binary.LittleEndian.PutUint64(g.nonceOut[4:], o.number)
+	o.aead.Seal(frame[at:at], g.nonceOut[:], nil, frame[:at])
+	if o.number++; o.number&(1<<epochBits-1) == 0 {
+		o.advance()
+	}
+}
+
+func (o *outward) advance() {
+	o.chain = after(o.chain)
+	o.aead = keyOf(o.chain)
+}
+
+// Renew has the next frame begin an epoch. The peer must have had a frame of the present one:
+// it accepts those of the next epoch alone.
+func (g *Guard) Renew() {
+	o := &g.out
+	if o.number&(1<<epochBits-1) != 0 {
+		o.number = (o.number>>epochBits + 1) << epochBits
+		o.advance()
+	}
+}
+
+// Sealed returns how many numbers have been used up, counting those that Renew passed over.
+func (g *Guard) Sealed() uint64 { return g.out.number }
+
+// Verdict is what a guard finds out about a frame.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Genuine  Verdict = iota
+	Replayed         // its number has come before, or is too old to know
+	Forged           // not from the peer, or altered
+)
+
+// Open checks a frame that has come at the time now, in nanoseconds, and returns what is
+// before its trailer. It takes nothing in of one that is not genuine.
+func (g *Guard) Open(frame []byte, now int64) ([]byte, Verdict) {
+	at := len(frame) - TagLen
+	if at < numberLen {
+		return nil, Forged
+	}
+	in := &g.in
+	number := binary.LittleEndian.Uint64(frame[at-numberLen:])
+	if !in.seen.fresh(number) {
+		return nil, Replayed
+	}
+	epoch := number >> epochBits
+	aead := in.key(epoch, now)
+	if aead == nil {
+		return nil, Forged
+	}
+	binary.LittleEndian.PutUint64(g.nonceIn[4:], number)
+	if _, err := aead.Open(nil, g.nonceIn[:], frame[at:], frame[:at]); err != nil {
+		return nil, Forged
+	}
+	in.seen.mark(number)
+	if epoch > in.epoch {
+		in.advance(now)
+	}
+	return frame[:at-numberLen], Genuine
+}
+
+// key returns the key of an epoch, or nil where there is none.
+func (in *inward) key(epoch uint64, now int64) cipher.AEAD {
+	if in.former != nil && now-in.began > keepFormer {
+		in.former = nil
+	}
+	switch epoch {
+	case in.epoch:
+		return in.present
+	case in.epoch + 1:
+		if in.next == nil { // once, however many frames claim to be of it
+			in.next = keyOf(after(in.chain))
+		}
+		return in.next
+	case in.epoch - 1:
+		return in.former
+	}
+	return nil
+}
+
+func (in *inward) advance(now int64) {
+	in.epoch++
+	in.chain = after(in.chain)
+	in.former, in.present, in.next = in.present, in.next, nil
+	in.began = now
+}
+
+// Span is how many numbers before the largest one that has come a guard accepts at least.
+const Span = 64 * (windowWords - 1)
+
+const windowWords = 65
+
+// window knows which numbers have come (RFC 6479).
+type window struct {
+	next  uint64 // one more than the largest
+	words [windowWords]uint64
+}
+
+// fresh reports whether a number has not come, as far as that is known.
+func (w *window) fresh(number uint64) bool {
+	if number >= w.next {
+		return true
+	}
+	if (w.next-1)>>6-number>>6 >= windowWords {
+		return false
+	}
+	return w.words[number>>6%windowWords]&(1<<(number&63)) == 0
+}
+
+// mark takes in that a fresh number has come.
+func (w *window) mark(number uint64) {
+	if number >= w.next {
+		from := uint64(0) // the first word that has nothing in it yet
+		if w.next > 0 {
+			from = (w.next-1)>>6 + 1
+		}
+		to := number >> 6
+		if to+1 > windowWords && from < to+1-windowWords {
+			from = to + 1 - windowWords
+		}
+		for ; from <= to; from++ {
+			w.words[from%windowWords] = 0
+		}
+		w.next = number + 1
+	}
+	w.words[number>>6%windowWords] |= 1 << (number & 63)
+}
+
+// ExpressKeys are the keys of the codes of express frames, each of one kind in one direction.
+type ExpressKeys struct {
+	Requests, Answers struct{ Sent, Received [16]byte }
+}
+
+// Express derives the keys of express frames.
+func (c *Chains) Express() (k ExpressKeys) {
+	copy(k.Requests.Sent[:], expand(&c.Send, "express request", 16))
+	copy(k.Answers.Sent[:], expand(&c.Send, "express answer", 16))
+	copy(k.Requests.Received[:], expand(&c.Receive, "express request", 16))
+	copy(k.Answers.Received[:], expand(&c.Receive, "express answer", 16))
+	return k
+}
