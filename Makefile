@@ -25,7 +25,7 @@ ALONE := datatype internal/device/seat internal/lab/archtest internal/lab/fabric
 	internal/protocol/calls/collective internal/protocol/calls/epochs \
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
-	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/wire \
+	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/siphash internal/protocol/wire \
 	window
 space := $(subst ,, )
 RANKS ?= 4
