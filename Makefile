@@ -26,7 +26,7 @@ ALONE := datatype internal/device/seat internal/lab/archtest internal/lab/fabric
 	internal/protocol/engine internal/protocol/engine/line internal/protocol/engine/membership \
 	internal/protocol/engine/message internal/protocol/engine/onesided \
 	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/secure \
-	internal/protocol/wire window
+	internal/protocol/siphash internal/protocol/wire window
 space := $(subst ,, )
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 
 	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/words", "mpierr", "window"},
 
+	"internal/protocol/siphash":           {},
 	"internal/protocol/wire":              {},
 	"internal/protocol/secure":            {},
 	"internal/protocol/link/reliable":     {},
@@ -107,7 +108,7 @@ var users = []string{"cmd/", "examples/", "vmtests/"}
 
 // layers are the folders of internal/protocol, the highest first, which is the order in which
 // a listing shows them. A layer uses itself and those after it.
-var layers = []string{"calls", "engine", "link", "wire", "secure"}
+var layers = []string{"calls", "engine", "link", "wire", "secure", "siphash"}
 
 // pure are the packages, or the trees of them, that have no input or output, no clock and no
 // goroutine.
