@@ -41,12 +41,13 @@ var mayImport = map[string][]string{
 
 	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/words", "mpierr", "window"},
 
-	"internal/protocol/siphash":           {},
-	"internal/protocol/wire":              {},
-	"internal/protocol/secure":            {},
-	"internal/protocol/link/reliable":     {},
-	"internal/protocol/link/express":      {"internal/protocol/wire"},
-	"internal/protocol/link":              {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "mpierr", "stats"},
+	"internal/protocol/siphash":       {},
+	"internal/protocol/wire":          {"internal/protocol/secure", "internal/protocol/siphash"},
+	"internal/protocol/secure":        {},
+	"internal/protocol/link/reliable": {},
+	"internal/protocol/link/express":  {"internal/protocol/wire"},
+	"internal/protocol/link": {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/secure", "internal/protocol/siphash",
+		"internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/line":       {},
 	"internal/protocol/engine/membership": {"internal/protocol/link", "internal/protocol/wire", "mpierr"},
 	"internal/protocol/engine/message":    {"internal/protocol/engine/line", "internal/protocol/link", "internal/protocol/wire", "mpierr", "stats"},
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 		"internal/protocol/link/express", "internal/protocol/wire", "internal/words", "mpierr", "stats", "window"},
 	"internal/protocol/engine": {"internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
 		"internal/protocol/engine/windows", "internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable",
-		"internal/protocol/wire", "mpierr", "window"},
+		"internal/protocol/secure", "internal/protocol/wire", "mpierr", "window"},
 	"internal/protocol/calls/epochs":     {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "mpierr", "window"},
 	"internal/protocol/calls/collective": {"datatype", "internal/elements", "internal/protocol/engine", "mpierr"},
 
@@ -94,13 +95,14 @@ var mayImport = map[string][]string{
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
 	"internal/lab/testjob":        {"internal/launch/bootstrap", "rma", "userspace"},
 	"internal/lab/fabric":         {"internal/protocol/link"},
+	"internal/lab/credentials":    {"internal/protocol/link", "internal/protocol/secure"},
 	"internal/lab/program":        {"datatype", "internal/elements", "window"},
 	"internal/lab/program/live":   {"buffer", "comm", "datatype", "internal/lab/program", "rma", "window"},
 	"internal/lab/twin": {"datatype", "internal/elements", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",
 		"internal/protocol/wire", "internal/words", "window"},
-	"internal/lab/sim": {"datatype", "internal/elements", "internal/lab/program", "internal/lab/twin", "internal/protocol/calls/collective",
+	"internal/lab/sim": {"datatype", "internal/elements", "internal/lab/credentials", "internal/lab/program", "internal/lab/twin", "internal/protocol/calls/collective",
 		"internal/protocol/calls/epochs", "internal/protocol/engine", "internal/protocol/engine/onesided", "internal/protocol/engine/windows",
-		"internal/protocol/link/express", "internal/protocol/wire", "mpierr", "window"},
+		"internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/wire", "mpierr", "window"},
 }
 
 // The trees that use the library, as a user does: they may import anything.

@@ -55,10 +55,11 @@ type life struct {
 	passing []*passing // the last is there
 	witness witness
 	sends   map[bundleID]*sends
+	numbers map[uint64]uint64 // of signed frames, by session: one more than the last
 }
 
 func (w *World) start(rank int, incarnation uint64) {
-	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, freed: map[int]bool{}, sends: map[bundleID]*sends{}}
+	l := &life{w: w, rank: rank, incarnation: incarnation, alive: true, tickAt: engine.Never, links: map[*life]*link{}, freed: map[int]bool{}, sends: map[bundleID]*sends{}, numbers: map[uint64]uint64{}}
 	l.windows = &windows.Table{}
 	l.newXDP()
 	if p := w.cfg.Program; p != nil {
@@ -81,6 +82,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		Express: l.xdp.tables(), RxFrames: w.between(8, 1024), Joins: w.plan.joined.most, JoinsFrom: w.between(1, 8000), JoinedRoom: int(w.span(0, 1<<20)), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
 	}
 	l.cfg.Seek = l.seek
+	l.join()
 	l.cfg.OnConflict = func(c window.Conflict) { w.failf("the programs are in order, and yet: %v", c.Err()) }
 	l.e = engine.New(l.cfg)
 	l.e.Now = l.w.now
@@ -108,7 +110,7 @@ func (l *life) seek(to int) {
 	w := l.w
 	w.queue.push(w.now+w.span(0, []int64{0, 100 * microsecond, 5 * millisecond}[w.rng.IntN(3)]), func() {
 		if l.alive {
-			l.e.Dial(to, engine.PathID(to), w.nodes[to].incarnation)
+			l.dial(w.nodes[to])
 			w.run(l)
 		}
 	})
@@ -269,6 +271,7 @@ func (w *World) transmit(l *life) {
 		out = out[n:]
 		for _, o := range message {
 			w.countSend(l, l.cfg.Slab.Payload(o.Slot)[:o.Len])
+			l.checkNumber(l.cfg.Slab.Payload(o.Slot)[:o.Len])
 		}
 		delay := w.span(0, 10*microsecond)
 		if w.chance(w.plan.slowDevice) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -22,8 +23,10 @@ type plan struct {
 	joined              joined
 	faultsEnd           int64 // from then on the network only delays, but for faults that last for good
 	tier                tier
-	hosts               int  // ranks are on that many hosts, and share the memory of one window there; 0: none do
-	witnesses           bool // each rank looks whether the others answer it in time
+	hosts               int          // ranks are on that many hosts, and share the memory of one window there; 0: none do
+	keyed               bool         // the job has a key
+	level               secure.Level // of its frames
+	witnesses           bool         // each rank looks whether the others answer it in time
 	faults              []fault
 }
 
@@ -64,8 +67,8 @@ func (w *World) sendJoined(from, to int, frames [][]byte) {
 }
 
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, witnesses %t",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.witnesses)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, witnesses %t, key %t, level %v",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.witnesses, p.keyed, p.level)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -101,6 +104,10 @@ func (w *World) newPlan() plan {
 	w.newFaults(&p)
 	if !w.cfg.Together { // which is about messages alone
 		w.newTier(&p)
+	}
+	if w.cfg.Tamper == nil { // which makes frames that look right
+		p.keyed = w.cfg.Seed%4 > 1
+		p.level = []secure.Level{secure.None, secure.Sign}[w.cfg.Seed%2]
 	}
 	if w.cfg.shape != nil {
 		w.cfg.shape(&p, w.now)
@@ -152,7 +159,7 @@ func (w *World) carry(from, to int, payload []byte) {
 		}
 	}
 	for i := range p.faults {
-		if f := &p.faults[i]; f.kind == restart && w.now < f.from && f.victims[from] && wire.IsHandshake(payload) {
+		if f := &p.faults[i]; f.kind == restart && w.now < f.from && f.victims[from] && wire.IsGreeting(payload) {
 			// It comes again when the sender lives its next life.
 			w.queue.push(f.to+w.span(0, replayedUntil), func() { w.arrive(from, to, payload, false) })
 		}
@@ -182,6 +189,7 @@ func (w *World) carry(from, to int, payload []byte) {
 
 // malformed counts the frames that an engine has taken for malformed.
 func malformed(e *engine.Engine) (n uint64) {
+	n = e.Stats.Unknown + e.Stats.Handshakes // where a code or tag is all that shows damage, it is looked at last
 	for _, c := range e.Stats.Faults {
 		n += c
 	}
@@ -237,8 +245,15 @@ func describeFrame(b []byte) string {
 	if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
 		return describeExpress(b)
 	}
+	if wire.IsGreeting(b) && len(b) == wire.GreetingLen {
+		return fmt.Sprintf("handshake of kind %d, code %x", b[5], b[len(b)-8:])
+	}
 	var h wire.Header
-	if f := h.Decode(b); f != wire.OK {
+	f := h.Parse(b)
+	if f == wire.OK && h.Checksum != 0 {
+		f = h.Decode(b)
+	}
+	if f != wire.OK {
 		return "damaged: " + f.String()
 	}
 	s := fmt.Sprintf("kind %d flags %x packet %d seq %d ack %d/%x applied %d/%d order %d", h.Kind, h.Flags, h.Packet, h.Sequence,
@@ -247,7 +262,7 @@ func describeFrame(b []byte) string {
 		return s
 	}
 	var r wire.Record
-	for body := b[wire.HeaderLen:]; len(body) > 0; {
+	for body := b[wire.HeaderLen:]; len(body) > 0; { // and the trailer, if it is signed
 		n := wire.NextRecord(body, &r)
 		if n == 0 {
 			return s + " BAD RECORD"

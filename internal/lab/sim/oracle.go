@@ -230,7 +230,10 @@ func (w *World) countSend(l *life, b []byte) {
 	id := bundleID{session: le.Uint64(b[8:]), seq: le.Uint64(b[32:]), response: b[6]&wire.FlagResponse != 0}
 	switch wire.Kind(b[5]) {
 	case wire.KindHello:
-		id.seq = le.Uint64(b[wire.HeaderLen+24:]) // the id of the session that it is for
+		id.seq = le.Uint64(b[len(b)-8:]) // the code
+		if !w.plan.keyed {
+			id.seq = le.Uint64(b[wire.HeaderLen+24:]) // the id of the session that it is for
+		}
 	case wire.KindData:
 		var piece wire.PieceOf
 		if id.seq == 0 && piece.Decode(b[wire.HeaderLen:]) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -38,7 +37,7 @@ func (l *life) ringEpochs() *epochsOf {
 		if rank == l.rank {
 			return t.OpenLocal(own)
 		}
-		return l.access(l.e.Dial(rank, engine.PathID(rank), l.w.nodes[rank].incarnation), ringWindow)
+		return l.access(l.dial(l.w.nodes[rank]), ringWindow)
 	})
 }
 

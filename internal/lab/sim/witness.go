@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -45,7 +44,7 @@ func (t *task) bearWitness() {
 		if to == t.l || t.l.quiet {
 			continue
 		}
-		s := t.l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
+		s := t.l.dial(to)
 		a := t.l.access(s, witnessWindow)
 		there := t.l.only(a, to.windows.Lookup(witnessWindow).Checker() != nil)
 		switch n := w.rng.IntN(10); {

@@ -52,7 +52,7 @@ func (t *task) link(to *life) *link {
 	}
 	k = &link{to: to, sent: map[int]uint64{}}
 	if to != l {
-		k.s = l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
+		k.s = l.dial(to)
 	}
 	for i := range k.a {
 		if to == l {

@@ -67,6 +67,12 @@ type Config struct {
 	// out and calls Learned. It is called as OnConflict is. Nil: all hellos are believed.
 	Published func(rank int, incarnation uint64, path PathID) Verdict
 
+	// Credentials are what this rank is known by in a job with a key; nil: the job has none. Sessions
+	// begin with DialBy then, and handshakes are authenticated. Offload, if not nil, runs work
+	// elsewhere and then done as a call of the engine, or returns false: see link.Config.
+	Credentials *link.Credentials
+	Offload     func(work, done func()) bool
+
 	// Seek looks for the way to a rank that the engine has begun a session with, and calls
 	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
 	Seek func(rank int)
@@ -118,7 +124,7 @@ func New(cfg Config) *Engine {
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Published: cfg.Published,
-		Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+		Credentials: cfg.Credentials, Offload: cfg.Offload, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier,

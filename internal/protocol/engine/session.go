@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/message"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // Session is everything that one rank keeps about another. The link's part of it is in
@@ -45,6 +46,11 @@ func (e *Engine) Session(rank int) *Session {
 // until it opens, and fail if it does not.
 func (e *Engine) Dial(rank int, path PathID, peer uint64) *Session {
 	return sessionOf(e.Link.Dial(rank, path, peer))
+}
+
+// DialBy is Dial in a job with a key, by the ticket of the rank.
+func (e *Engine) DialBy(path PathID, ticket *secure.Ticket) *Session {
+	return sessionOf(e.Link.DialBy(path, ticket))
 }
 
 // Connect returns the session with rank, nil for this rank. If there is none yet, it begins

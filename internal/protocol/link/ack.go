@@ -191,7 +191,7 @@ func (l *Link) lose(s *Session, i int32) {
 		p.tries = 0
 		return
 	}
-	if p.tries >= doubtAfter && p.pieces == 0 && p.length > wire.MinPayload && s.maxPayload > wire.MinPayload {
+	if p.tries >= doubtAfter && p.pieces == 0 && int(p.length) > l.minPayload && s.maxPayload > l.minPayload {
 		l.shrink(s)
 	}
 	if p.sends >= 4 {

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -22,7 +24,9 @@ const (
 // ranks are a few ranks that a fabric joins.
 type ranks struct {
 	*fabric.Fabric
-	e []*rank
+	e     []*rank
+	keyed bool // the job has a key
+	level secure.Level
 }
 
 // rank is a link, below a layer that sends numbered records.
@@ -34,7 +38,15 @@ type rank struct {
 
 // newRanks returns n ranks, of which none has a session yet.
 func newRanks(t testing.TB, n int, change func(*link.Config)) *ranks {
-	f := &ranks{Fabric: fabric.New(t, n), e: make([]*rank, n)}
+	return begin(&ranks{Fabric: fabric.New(t, n), e: make([]*rank, n)}, n, change)
+}
+
+// newMembers is newRanks for a job with a key.
+func newMembers(t testing.TB, n int, level secure.Level, change func(*link.Config)) *ranks {
+	return begin(&ranks{Fabric: fabric.New(t, n), e: make([]*rank, n), keyed: true, level: level}, n, change)
+}
+
+func begin(f *ranks, n int, change func(*link.Config)) *ranks {
 	f.Rank = func(r int) string { return fmt.Sprintf("%+v", f.e[r].Stats) }
 	for r := range n {
 		f.start(r, 1, n, change)
@@ -50,6 +62,9 @@ func (f *ranks) start(r int, life uint64, size int, change func(*link.Config)) {
 		Rank: r, Size: size, Job: testJob, Incarnation: life, Rand: func() uint64 { id++; return id },
 		Slab: link.HeapSlab(64, 0, 1472), RxFrames: 1024, Parked: 2048, DeadAfter: testLimit,
 		Congestion: func() reliable.Congestion { return reliable.NewAIMD() }, Seek: func(int) {}, Upper: above, Stats: &k.Stats,
+	}
+	if f.keyed {
+		c.Credentials, c.Job = credentials.Of(r, life, f.level), credentials.Secrets.Job
 	}
 	if change != nil {
 		change(&c)
@@ -213,6 +228,9 @@ func (p *peer) over() bool { return p.answered() && (p.Dead() || p.last < p.Acke
 func (p *peer) answered() bool { return p.Dead() || len(p.asked) == 0 }
 
 func (f *ranks) dial(from, to int) *peer {
+	if f.keyed {
+		return f.e[from].DialBy(link.PathID(to), credentials.Ticket(to, f.e[to].life, f.level)).Upper.(*peer)
+	}
 	return f.e[from].Dial(to, link.PathID(to), f.e[to].life).Upper.(*peer)
 }
 

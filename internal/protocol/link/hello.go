@@ -11,7 +11,7 @@ func (l *Link) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 		Job: l.cfg.Job, Incarnation: l.cfg.Incarnation, Peer: s.peer, Session: s.localID,
 		Rank: uint32(l.cfg.Rank), Target: uint32(s.rank),
 		MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits, Echo: echo,
-		Express: l.tier(s), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
+		Express: tier(s.serving.table), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
 	var body [wire.HelloLen]byte
 	h.Encode(body[:])
@@ -123,7 +123,8 @@ func (l *Link) takeHello(path PathID, h *wire.Hello) {
 	case s.path == NoPath:
 		s.path = path
 	}
-	l.establish(s, h)
+	terms := h.Terms()
+	l.establish(s, h.Incarnation, &terms)
 	l.sendHandshake(wire.KindHelloAck, s, h.Session)
 }
 
@@ -134,19 +135,22 @@ func (l *Link) receiveHelloAck(s *Session, body []byte) {
 		l.stats.Handshakes++
 		return
 	}
-	l.establish(s, &h)
+	terms := h.Terms()
+	l.establish(s, h.Incarnation, &terms)
 }
 
-func (l *Link) establish(s *Session, h *wire.Hello) {
+// establish opens a session with a life of the peer, by the terms of its handshake.
+func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	s.heard = l.Now
 	s.expired = 0
 	if s.state != dialing {
 		return
 	}
 	s.state = open
-	s.remoteID, s.peer = h.Session, h.Incarnation
+	s.remoteID, s.peer, s.greeting = h.Session, life, nil
 	s.credits = int32(min(h.Credits, reliable.Span/2))
-	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload)
+	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload) - l.trailer
+	s.renewAt = l.Now + renewAfter
 	l.seekLength(s)
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
 	l.openRuns(s, h)

@@ -68,10 +68,9 @@ func (l *Link) probe(s *Session) {
 	r.packet, r.dueAt = 0, l.Now+ackDelay
 	if l.freeSlots > l.ackReserve {
 		i := l.allocSlot()
-		b := l.cfg.Slab.Payload(i)[:r.length]
-		clear(b[wire.HeaderLen:])
+		clear(l.cfg.Slab.Payload(i)[wire.HeaderLen:r.length])
 		due := s.acks
-		r.packet, r.sentAt, r.dueAt = l.loose(s, i, len(b), wire.FlagAckNow, 0, Single), l.Now, l.Now+probeAfter
+		r.packet, r.sentAt, r.dueAt = l.loose(s, i, r.length, wire.FlagAckNow, 0, Single), l.Now, l.Now+probeAfter
 		s.acks = due // the probe may not arrive
 	}
 	l.WakeBy(r.dueAt)
@@ -94,7 +93,7 @@ func (l *Link) probed(s *Session, h *wire.Header) {
 // shrink has frames to s be as short as every path carries, for a long one was lost
 // several times, until it is known that longer ones pass.
 func (l *Link) shrink(s *Session) {
-	s.maxPayload = wire.MinPayload
+	s.maxPayload = l.minPayload
 	l.seekLength(s)
 }
 
@@ -102,8 +101,7 @@ func (l *Link) shrink(s *Session) {
 // returns its packet number.
 func (l *Link) loose(s *Session, i int32, n int, flags uint8, order uint32, w Way) uint64 {
 	p := slot{flags: flags, packet: s.nextPacket(w), order: order, way: w}
-	l.stamp(s, l.cfg.Slab.Payload(i)[:n], wire.KindData, &p)
-	l.outputOnce(i, n, s.path)
+	l.outputOnce(i, l.stamp(s, i, n, wire.KindData, &p), s.path)
 	l.out[len(l.out)-1].Way = w
 	return p.packet
 }

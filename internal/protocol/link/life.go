@@ -149,7 +149,11 @@ func (l *Link) keepAlive(s *Session) {
 	}
 	if s.state == dialing {
 		s.expired++
-		l.sendHandshake(wire.KindHello, s, 0)
+		if l.cfg.Credentials != nil {
+			l.greet(s)
+		} else {
+			l.sendHandshake(wire.KindHello, s, 0)
+		}
 		s.rtt.Expired()
 		s.pingAt = l.Now + s.rtt.Timeout()
 		return

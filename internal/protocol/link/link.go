@@ -60,6 +60,8 @@ type Config struct {
 	Published   func(int, uint64, PathID) Verdict           // on a rank that claims to be of an incarnation, and at the end of a path; nil: all are confirmed
 	Express     *express.Tables                             // what this rank shares with its XDP program; nil: it serves no exchanges
 	Peer        func(PathID) (peer, local express.Endpoint) // of a path, for the program; may be nil
+	Credentials *Credentials                                // of this rank, in a job with a key; nil: it has none
+	Offload     func(work, done func()) bool                // runs work elsewhere, and then done as a call of the link; false: it has no time; nil: both run at once
 	AnswersLost func(rank int)                              // told when the answers of a peer's program get lost; may be nil
 	Upper       Upper
 	Stats       *Stats
@@ -122,6 +124,12 @@ type Link struct {
 	parked     parkingLot
 	arriving   Bundle // scratch
 
+	trailer    int                  // bytes behind the payload of each frame, of which the checksums are apart
+	minPayload int                  // what every path carries, without them
+	answers    map[int]*answered    // by rank: the hello of it that was answered, of which no frame has come
+	waiting    map[uint64]*answered // by id: likewise
+	answering  map[int]bool         // by rank: a hello of it is computed
+
 	claims    map[int]claim // by rank: the last hello without a verdict
 	byRank    map[int]*Session
 	byID      map[uint64]*Session
@@ -165,6 +173,10 @@ func New(cfg Config) *Link {
 		slotShare: ShareOf(cfg.Slab.Slots),
 		slots:     make([]slot, cfg.Slab.Slots),
 		out:       make([]Out, 0, cfg.Slab.Slots),
+		trailer:   cfg.trailer(),
+		answers:   map[int]*answered{},
+		waiting:   map[uint64]*answered{},
+		answering: map[int]bool{},
 		claims:    map[int]claim{},
 		byRank:    map[int]*Session{},
 		byID:      map[uint64]*Session{},
@@ -172,6 +184,7 @@ func New(cfg Config) *Link {
 		freeHead:  None,
 		quiescing: map[uint64]*Session{},
 	}
+	l.minPayload = wire.MinPayload - l.trailer
 	if cfg.Express != nil {
 		l.served = make([]*Session, cfg.Express.Len())
 		for i := range int32(cfg.Express.Len()) {

@@ -3,6 +3,7 @@ package link
 import (
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -11,8 +12,8 @@ import (
 // sent in pieces, which the peer joins before it looks at them.
 
 const (
-	pieceLen     = wire.MinPayload - wire.HeaderLen - wire.PieceLen // bytes of a bundle's records, but for the last piece
-	maxJoining   = 8                                                // bundles of a session of which pieces are kept
+	pieceLen     = wire.MinPayload - wire.HeaderLen - wire.PieceLen - secure.TrailerLen // bytes of a bundle's records, but for the last piece
+	maxJoining   = 8                                                                    // bundles of a session of which pieces are kept
 	maxPieces    = 64
 	maxJoinedLen = maxPieces * pieceLen
 )
@@ -30,10 +31,10 @@ func (l *Link) sendPieces(s *Session, i int32) {
 		}
 		j := l.allocSlot()
 		part := records[at:min(at+pieceLen, len(records))]
-		b := l.cfg.Slab.Payload(j)[:wire.HeaderLen+wire.PieceLen+len(part)]
+		b := l.cfg.Slab.Payload(j)
 		wire.PieceOf{Sequence: s.remoteSeq(p), Offset: uint32(at), Total: uint32(len(records))}.Put(b[wire.HeaderLen:])
 		copy(b[wire.HeaderLen+wire.PieceLen:], part)
-		l.loose(s, j, len(b), p.flags, p.order, Single)
+		l.loose(s, j, wire.HeaderLen+wire.PieceLen+len(part), p.flags, p.order, Single)
 	}
 }
 

@@ -14,21 +14,16 @@ func (l *Link) Receive(payload []byte, path PathID) {
 		l.receiveExpress(payload)
 		return
 	}
+	if l.cfg.Credentials != nil && wire.IsGreeting(payload) {
+		l.receiveGreeting(path, payload)
+		return
+	}
 	var h wire.Header
-	if f := h.Decode(payload); f != wire.OK {
-		l.stats.Faults[f]++
+	s, payload := l.believe(payload, &h, path)
+	if s == nil {
 		return
 	}
 	body := payload[wire.HeaderLen:]
-	if h.Kind == wire.KindHello {
-		l.receiveHello(path, body)
-		return
-	}
-	s := l.sessionByID(h.Session)
-	if s == nil {
-		l.stats.Unknown++
-		return
-	}
 	if s.state == dead {
 		l.answerDead(s)
 		return
@@ -84,9 +79,14 @@ func (l *Link) Refuse(id uint64, why error) {
 
 // answerDead tells a peer, now and then, that it has been given up.
 func (l *Link) answerDead(s *Session) {
-	if s.remoteID != 0 && l.Now >= s.resetAt {
-		s.resetAt = l.Now + 100*millisecond
-		l.sendControl(wire.KindReset, s.remoteID, s.path, nil)
+	if s.remoteID == 0 || l.Now < s.resetAt || l.trailer > 0 && s.guard == nil {
+		return
+	}
+	s.resetAt = l.Now + 100*millisecond
+	if l.freeSlots > 0 {
+		i := l.allocSlot()
+		h := wire.Header{Kind: wire.KindReset, Session: s.remoteID, Credits: l.credits}
+		l.outputOnce(i, l.protect(s, i, wire.HeaderLen, &h), s.path)
 	}
 }
 

@@ -51,7 +51,7 @@ type runs struct {
 }
 
 // openRuns takes in what a peer says of its end of the way.
-func (l *Link) openRuns(s *Session, h *wire.Hello) {
+func (l *Link) openRuns(s *Session, h *wire.Terms) {
 	s.runs = runs{pause: leastPause}
 	if l.cfg.Joins >= leastRun {
 		s.runs.room = int(min(h.Joined, 1<<24))
@@ -59,7 +59,7 @@ func (l *Link) openRuns(s *Session, h *wire.Hello) {
 }
 
 // longestRun returns how many frames to s a message holds.
-func (l *Link) longestRun(s *Session) int { return min(l.cfg.Joins, maxRun/s.maxPayload) }
+func (l *Link) longestRun(s *Session) int { return min(l.cfg.Joins, maxRun/(s.maxPayload+l.trailer)) }
 
 // landed takes in that a bundle of a run has arrived. A message may have limit frames.
 func (r *runs) landed(limit int) {
@@ -241,9 +241,8 @@ func (l *Link) probeRuns(s *Session) {
 	r.probe, r.until = s.ways[Joined].nextPacket, l.Now+reliable.MaxTimeout
 	for range leastRun {
 		i := l.allocSlot()
-		b := l.cfg.Slab.Payload(i)[:s.maxPayload]
-		clear(b[wire.HeaderLen:])
-		l.loose(s, i, len(b), wire.FlagAckNow, 0, Joined)
+		clear(l.cfg.Slab.Payload(i)[wire.HeaderLen:s.maxPayload])
+		l.loose(s, i, s.maxPayload, wire.FlagAckNow, 0, Joined)
 		l.out[len(l.out)-1].More = true
 	}
 	l.out[len(l.out)-1].More = false

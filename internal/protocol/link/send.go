@@ -297,7 +297,7 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.class == Request && p.flags&wire.FlagAckNow != 0 {
 		s.promptSeq = max(s.promptSeq, p.seq)
 	}
-	if int(p.length) <= s.maxPayload && (p.tries <= doubtAfter || p.length <= wire.MinPayload) {
+	if int(p.length) <= s.maxPayload && (p.tries <= doubtAfter || int(p.length) <= l.minPayload) {
 		if p.sends == 1 && s.runs.room > 0 {
 			l.leave(s, i)
 		} else {
@@ -321,8 +321,8 @@ func (l *Link) transmit(s *Session, i int32) {
 func (l *Link) launch(s *Session, i int32, w Way, more bool) {
 	p := &l.slots[i]
 	p.way, p.packet, p.pieces, p.inDevice = w, s.nextPacket(w), 0, true
-	l.stamp(s, l.cfg.Slab.Payload(i)[:p.length], wire.KindData, p)
-	l.out = append(l.out, Out{Slot: i, Len: p.length, Path: s.path, Way: w, More: more})
+	n := l.stamp(s, i, int(p.length), wire.KindData, p)
+	l.out = append(l.out, Out{Slot: i, Len: int32(n), Path: s.path, Way: w, More: more})
 	if w == Joined {
 		l.stats.Joined++
 	}
@@ -345,9 +345,10 @@ func (s *Session) nextPacket(w Way) uint64 {
 	return s.ways[w].nextPacket - 1
 }
 
-// stamp writes the header of a frame to s. It acknowledges what came by one of the ways: the
-// one by which most came since the last acknowledgement.
-func (l *Link) stamp(s *Session, b []byte, kind wire.Kind, p *slot) {
+// stamp writes the header of a frame to s with a payload of n bytes in slot i, protects the
+// frame, and returns its length. It acknowledges what came by one of the ways: the one by which
+// most came since the last acknowledgement.
+func (l *Link) stamp(s *Session, i int32, n int, kind wire.Kind, p *slot) int {
 	w := Single
 	if s.acks.came[Joined].unacked > s.acks.came[Single].unacked {
 		w = Joined
@@ -368,10 +369,11 @@ func (l *Link) stamp(s *Session, b []byte, kind wire.Kind, p *slot) {
 	if w == Joined {
 		h.Flags |= wire.FlagOfJoined
 	}
-	h.Encode(b)
+	n = l.protect(s, i, n, &h)
 	if came.unacked = 0; s.acks.came[Joined].unacked+s.acks.came[Single].unacked == 0 {
 		s.acks.at, s.acks.now = 0, false
 	}
+	return n
 }
 
 // remoteSeq returns the sequence that bundle p has at the peer. A frame without a sequence
@@ -423,10 +425,9 @@ func (l *Link) sendAcks(s *Session) {
 			return
 		}
 		i := l.allocSlot()
-		b := l.cfg.Slab.Payload(i)[:wire.HeaderLen]
-		l.stamp(s, b, wire.KindAck, nil)
+		n := l.stamp(s, i, wire.HeaderLen, wire.KindAck, nil)
 		l.stats.Acks++
-		l.outputOnce(i, len(b), s.path)
+		l.outputOnce(i, n, s.path)
 	}
 }
 

@@ -35,17 +35,38 @@ func (NoExchanges) Quiesced(*Session) {}
 
 // lendTable gives a new session a place in the tables, if one is left.
 func (l *Link) lendTable(s *Session) {
-	s.serving.table = None
-	if n := len(l.freeTables); n > 0 {
-		s.serving.table = l.freeTables[n-1]
-		l.freeTables = l.freeTables[:n-1]
+	if a := l.answers[s.rank]; a != nil {
+		s.serving.table = a.table
+	} else {
+		s.serving.table = l.takeTable()
+	}
+	if s.serving.table != None {
 		l.served[s.serving.table] = s
 	}
 }
 
-// tier returns how long the express frames may be that s may send: 0 if none.
-func (l *Link) tier(s *Session) uint32 {
-	if s.serving.table == None {
+// takeTable takes a place in the tables, if one is left, or returns None.
+func (l *Link) takeTable() int32 {
+	n := len(l.freeTables)
+	if n == 0 || l.trailer > 0 {
+		return None
+	}
+	table := l.freeTables[n-1]
+	l.freeTables = l.freeTables[:n-1]
+	return table
+}
+
+// returnTable takes back a place in the tables that takeTable gave out.
+func (l *Link) returnTable(table int32) {
+	if table != None {
+		l.freeTables = append(l.freeTables, table)
+	}
+}
+
+// tier returns how long the express frames may be that are served at a place in the tables: 0 if
+// none.
+func tier(table int32) uint32 {
+	if table == None {
 		return 0
 	}
 	return express.MaxPayload
@@ -114,6 +135,10 @@ const kindAt = 5
 
 // receiveExpress takes in an express frame.
 func (l *Link) receiveExpress(payload []byte) {
+	if l.trailer > 0 {
+		l.stats.Faults[wire.BadCode]++ // no session has keys for these
+		return
+	}
 	h, body, fault := express.Decode(payload)
 	if fault != wire.OK {
 		l.stats.Faults[fault]++

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -38,9 +38,14 @@ type Session struct {
 type identity struct {
 	rank     int
 	path     PathID
-	localID  uint64 // in frames to this rank
-	remoteID uint64 // in frames to the peer
-	peer     uint64 // the peer's incarnation, 0 while unknown
+	localID  uint64              // in frames to this rank
+	remoteID uint64              // in frames to the peer
+	peer     uint64              // the peer's incarnation, 0 while unknown
+	greeting *greeting           // until the session opens; nil in a job without a key
+	guard    *secure.Guard       // protects frames; nil: checksums do
+	codes    *secure.ExpressKeys // likewise express frames
+	renewAt  int64               // when frames to the peer get the next key
+	epoch    [numWays]uint64     // the first packets under the present one
 }
 
 // outgoing is what is on its way to the peer. Of each class there is its own.
@@ -239,7 +244,7 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	s.link = l
 	s.identity = identity{rank: rank, path: path}
 	s.outgoing = outgoing{
-		maxPayload: wire.MinPayload, credits: 1,
+		maxPayload: l.minPayload, credits: 1,
 		nextSeq: [NumClasses]uint64{1, 1}, sentSeq: [NumClasses]uint64{1, 1}, acked: [NumClasses]uint64{1, 1},
 		open: [NumClasses]int32{None, None}, leaving: newSlotList(), congestion: l.cfg.Congestion(),
 	}
@@ -252,12 +257,22 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	for s.localID == 0 || l.byID[s.localID] != nil || l.quiescing[s.localID] != nil {
-		s.localID = l.cfg.Rand()
+	if a := l.answers[rank]; a != nil {
+		s.localID = a.localID // which the device knows already
+	} else {
+		s.localID = l.newID()
+		l.opened = append(l.opened, Opened{s.localID, s.serving.table})
 	}
 	l.byID[s.localID], l.byRank[rank] = s, s
-	l.opened = append(l.opened, Opened{s.localID, s.serving.table})
 	return s
+}
+
+// newID returns a session id that is not in use.
+func (l *Link) newID() (id uint64) {
+	for id == 0 || l.byID[id] != nil || l.waiting[id] != nil || l.quiescing[id] != nil {
+		id = l.cfg.Rand()
+	}
+	return id
 }
 
 // makeWay removes a dead session that a newer one replaces.
@@ -292,6 +307,9 @@ func (s *Session) Fail(why error) {
 		s.err.Class = mpierr.NoMem
 	}
 	l.stats.PeersFailed++
+	if a := l.answers[s.rank]; a != nil && a.localID == s.localID {
+		l.withdraw(a)
+	}
 	l.freeAll(s)
 	l.parked.drop(s)
 	l.cfg.Upper.Failed(s)

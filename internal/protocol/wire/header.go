@@ -28,6 +28,7 @@ const (
 	KindAck      Kind = 4 // carries acknowledgements alone
 	KindReset    Kind = 5 // says that the session is dead at the sender
 	KindExpress  Kind = 6 // carries requests that the target's XDP program may execute; see internal/protocol/link/express
+	KindTicket   Kind = 7 // answers a hello for an earlier life of its sender; where handshakes are authenticated
 )
 
 // Flags of a frame.
@@ -87,11 +88,19 @@ func checksum(b []byte) uint32 {
 // Encode writes h to the start of b and then the checksum over all of b, which
 // holds the complete payload of the frame.
 func (h *Header) Encode(b []byte) {
+	h.Put(b)
+	h.Checksum = checksum(b)
+	binary.LittleEndian.PutUint32(b[checksumOffset:], h.Checksum)
+}
+
+// Put writes h to the start of b with the checksum 0, for a frame that is signed.
+func (h *Header) Put(b []byte) {
 	_ = b[HeaderLen-1]
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], Magic)
 	b[4], b[5], b[6], b[7] = Version, byte(h.Kind), h.Flags, 0
 	le.PutUint64(b[8:], h.Session)
+	le.PutUint32(b[checksumOffset:], 0)
 	le.PutUint32(b[20:], h.Credits)
 	le.PutUint64(b[24:], h.Packet)
 	le.PutUint64(b[32:], h.Sequence)
@@ -101,8 +110,6 @@ func (h *Header) Encode(b []byte) {
 	le.PutUint64(b[64:], h.AckResponses)
 	le.PutUint32(b[72:], h.Order)
 	le.PutUint32(b[76:], h.Refusals)
-	h.Checksum = checksum(b)
-	le.PutUint32(b[checksumOffset:], h.Checksum)
 }
 
 // Fault says why a frame was not accepted; each is counted by its own name.
@@ -119,26 +126,51 @@ const (
 	BadChecksum       // damaged on the way
 	BadRecord         // a record that does not fit its frame or has no meaning
 	BadFrame          // fields that contradict each other
+	BadCode           // a code that nobody with the key has made
+	BadTag            // a tag that the peer of the session has not made
+	Replayed          // a signed frame that has come before
 	NumFaults         // how many there are
 )
 
 func (f Fault) String() string {
-	return [NumFaults]string{"ok", "short", "magic", "version", "kind", "flags", "checksum", "record", "frame"}[f]
+	return [NumFaults]string{"ok", "short", "magic", "version", "kind", "flags", "checksum", "record", "frame", "code", "tag", "replay"}[f]
 }
 
-// Decode reads the header of the payload b into h and verifies everything that
-// needs no state: form, version, kind, flags and checksum. It writes to b, and
-// leaves it as it was. KindExpress is of another layout: internal/protocol/link/express decodes it.
+// Decode does what Parse does, and verifies the checksum. It writes to b, and leaves it as it
+// was.
 func (h *Header) Decode(b []byte) Fault {
-	if len(b) < HeaderLen {
-		return Short
+	if f := h.Parse(b); f != OK {
+		return f
 	}
-	le := binary.LittleEndian
+	sum := checksum(b)
+	binary.LittleEndian.PutUint32(b[checksumOffset:], h.Checksum)
+	if h.Checksum != sum {
+		return BadChecksum
+	}
+	return OK
+}
+
+// Form says whether b is long enough for a header, and has magic and version of one.
+func Form(b []byte) Fault {
 	switch {
-	case le.Uint32(b[0:]) != Magic:
+	case len(b) < HeaderLen:
+		return Short
+	case binary.LittleEndian.Uint32(b) != Magic:
 		return BadMagic
 	case b[4] != Version:
 		return BadVersion
+	}
+	return OK
+}
+
+// Parse reads the header of the payload b into h and verifies its form, version, kind and
+// flags. KindExpress is of another layout: internal/protocol/link/express decodes it.
+func (h *Header) Parse(b []byte) Fault {
+	if f := Form(b); f != OK {
+		return f
+	}
+	le := binary.LittleEndian
+	switch {
 	case b[5] < byte(KindHello) || b[5] > byte(KindReset):
 		return BadKind
 	case b[6]&^flagsKnown != 0 || b[7] != 0:
@@ -158,11 +190,6 @@ func (h *Header) Decode(b []byte) Fault {
 	h.Refusals = le.Uint32(b[76:])
 	if (h.Session == 0) != (h.Kind == KindHello) || h.Flags&FlagJoined != 0 && h.Kind != KindData {
 		return BadFrame
-	}
-	sum := checksum(b)
-	le.PutUint32(b[checksumOffset:], h.Checksum)
-	if h.Checksum != sum {
-		return BadChecksum
 	}
 	return OK
 }

@@ -20,6 +20,11 @@ type Hello struct {
 	Joined      uint32 // bytes in flight with FlagJoined that the sender accepts for each of its credits; 0: no such frames
 }
 
+// Terms returns the part of h that Greeting has under the keys of the handshake.
+func (h *Hello) Terms() Terms {
+	return Terms{Session: h.Session, MaxPayload: h.MaxPayload, Credits: h.Credits, Express: h.Express, Joined: h.Joined}
+}
+
 // Encode writes h to b, which has room for HelloLen bytes.
 func (h *Hello) Encode(b []byte) {
 	_ = b[HelloLen-1]

@@ -1,0 +1,120 @@
+package link
+
+import (
+	"encoding/binary"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+const (
+	renewAfter = 120_000 * millisecond // a direction of a session goes on with another key
+	renewAgain = 1000 * millisecond    // when it cannot
+)
+
+// protect writes the header h to the frame with a payload of n bytes in slot i, and what shows
+// the peer that the frame is from here and whole. It returns the frame's length.
+func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
+	b := l.cfg.Slab.Payload(i)
+	if s.guard == nil {
+		h.Encode(b[:n])
+		return n
+	}
+	if l.Now >= s.renewAt {
+		l.renew(s)
+	}
+	h.Put(b)
+	n += secure.TrailerLen
+	s.guard.Seal(b[:n])
+	return n
+}
+
+// renew has the frames to s go on with the next key, if the peer has had one under the present
+// key, without which it would not know the next.
+func (l *Link) renew(s *Session) {
+	s.renewAt = l.Now + renewAgain
+	had := false
+	for w := range s.ways {
+		had = had || s.ways[w].ackLargest >= max(1, s.epoch[w])
+	}
+	if !had {
+		return
+	}
+	s.guard.Renew()
+	s.renewAt = l.Now + renewAfter
+	for w := range s.ways {
+		s.epoch[w] = s.ways[w].nextPacket
+	}
+}
+
+// believe returns the session that a frame belongs to, and the frame without what protects it,
+// if it is from the peer and whole; else it counts why not, and returns no session. It looks at
+// nothing of a frame but the session's id before that is known.
+func (l *Link) believe(frame []byte, h *wire.Header, path PathID) (*Session, []byte) {
+	if l.trailer > 0 {
+		s, payload := l.authentic(frame)
+		if s == nil {
+			return nil, nil
+		}
+		if f := h.Parse(payload); f != wire.OK {
+			l.stats.Faults[f]++
+			return nil, nil
+		}
+		return s, payload
+	}
+	if f := h.Decode(frame); f != wire.OK {
+		l.stats.Faults[f]++
+		return nil, nil
+	}
+	if h.Kind == wire.KindHello {
+		l.receiveHello(path, frame[wire.HeaderLen:])
+		return nil, nil
+	}
+	s := l.sessionByID(h.Session)
+	if len(l.waiting) > 0 {
+		if a := l.waiting[h.Session]; a != nil {
+			s = l.arise(a)
+		}
+	}
+	if s == nil {
+		l.stats.Unknown++
+	}
+	return s, frame
+}
+
+// authentic is believe of a signed frame, whose header is still to be looked at.
+func (l *Link) authentic(frame []byte) (*Session, []byte) {
+	if f := wire.Form(frame); f != wire.OK {
+		l.stats.Faults[f]++
+		return nil, nil
+	}
+	id := binary.LittleEndian.Uint64(frame[sessionAt:])
+	s := l.sessionByID(id)
+	var a *answered
+	var guard *secure.Guard
+	if s != nil && s.guard != nil {
+		guard = s.guard
+	} else if a = l.waiting[id]; a != nil {
+		guard = a.guard
+	} else {
+		l.stats.Unknown++
+		return nil, nil
+	}
+	payload, verdict := guard.Open(frame, l.Now)
+	switch {
+	case verdict == secure.Replayed:
+		l.stats.Faults[wire.Replayed]++
+		return nil, nil
+	case verdict != secure.Genuine:
+		l.stats.Faults[wire.BadTag]++
+		return nil, nil
+	case a != nil:
+		if s = l.arise(a); s == nil {
+			l.stats.Unknown++
+		}
+	}
+	return s, payload
+}
+
+// sessionAt is where a frame names its session.
+const sessionAt = 8
