@@ -52,19 +52,20 @@ const (
 	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 15
 	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 16
 	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 17
-	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 18
-	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 19
-	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 20
-	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 21
-	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 22
-	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 23
-	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 24
-	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 25
-	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 26
-	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 27
-	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 28
-	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 29
-	ClassifierCounterCOUNTERS                     ClassifierCounter = 30
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CODE     ClassifierCounter = 18
+	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 19
+	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 20
+	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 21
+	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 22
+	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 23
+	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 24
+	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 25
+	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 27
+	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 28
+	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 29
+	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 30
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 31
 )
 
 type ClassifierPorts struct {

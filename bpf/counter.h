@@ -24,6 +24,7 @@ enum counter {
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
 	COUNTER_EXPRESS_BAD_FORM,     /* dropped: contradicts the protocol */
 	COUNTER_EXPRESS_BAD_CHECKSUM, /* dropped: damaged on the way */
+	COUNTER_EXPRESS_BAD_CODE,     /* dropped: damaged, or not of its session's origin */
 	COUNTER_EXPRESS_STALE,        /* dropped: of an exchange that is not the next */
 	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
 	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */

@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/siphash":           {},
 	"internal/protocol/wire":              {},
 	"internal/protocol/link/reliable":     {},
-	"internal/protocol/link/express":      {"internal/protocol/wire"},
+	"internal/protocol/link/express":      {"internal/protocol/siphash", "internal/protocol/wire"},
 	"internal/protocol/link":              {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/line":       {},
 	"internal/protocol/engine/membership": {"internal/protocol/link", "internal/protocol/wire", "mpierr"},

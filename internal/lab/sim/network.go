@@ -222,7 +222,7 @@ func (w *World) receive(l *life, r received) {
 	if w.cfg.Trace != nil {
 		w.tracef("%d -> %d  %s", r.from, l.rank, describeFrame(r.payload))
 	}
-	if h, _, fault := express.Decode(r.payload); fault == wire.OK && h.Fate > express.FateTaken {
+	if h, _, fault := express.Decode(r.payload, nil); fault == wire.OK && h.Fate > express.FateTaken {
 		w.partly++
 	}
 	before := malformed(l.e)

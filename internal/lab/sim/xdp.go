@@ -179,7 +179,7 @@ func (w *World) interrupted(from, to int, since int64) bool {
 }
 
 func describeExpress(b []byte) string {
-	h, body, fault := express.Decode(b)
+	h, body, fault := express.Decode(b, nil)
 	if fault != wire.OK {
 		return "damaged: " + fault.String()
 	}

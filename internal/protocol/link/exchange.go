@@ -105,7 +105,7 @@ func (l *Link) sendExchange(s *Session) {
 	if byUser(x.tries) {
 		h.Flags = wire.FlagUser
 	}
-	express.Request(l.cfg.Slab.Payload(x.bundle)[:x.length], h)
+	express.Request(l.cfg.Slab.Payload(x.bundle)[:x.length], h, nil)
 	p.inDevice = true
 	l.out = append(l.out, Out{Slot: x.bundle, Len: int32(x.length), Path: s.path})
 }

@@ -114,7 +114,7 @@ const kindAt = 5
 
 // receiveExpress takes in an express frame.
 func (l *Link) receiveExpress(payload []byte) {
-	h, body, fault := express.Decode(payload)
+	h, body, fault := express.Decode(payload, nil)
 	if fault != wire.OK {
 		l.stats.Faults[fault]++
 		return

@@ -119,11 +119,12 @@ const (
 	BadChecksum       // damaged on the way
 	BadRecord         // a record that does not fit its frame or has no meaning
 	BadFrame          // fields that contradict each other
+	BadCode           // damaged, or not made with the session's key
 	NumFaults         // how many there are
 )
 
 func (f Fault) String() string {
-	return [NumFaults]string{"ok", "short", "magic", "version", "kind", "flags", "checksum", "record", "frame"}[f]
+	return [NumFaults]string{"ok", "short", "magic", "version", "kind", "flags", "checksum", "record", "frame", "code"}[f]
 }
 
 // Decode reads the header of the payload b into h and verifies everything that
