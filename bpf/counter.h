@@ -16,6 +16,7 @@ enum counter {
 	COUNTER_UNKNOWN_KIND,    /* dropped */
 	COUNTER_UNKNOWN_SESSION, /* dropped */
 	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
+	COUNTER_BAD_CODE,        /* dropped: a handshake that nobody made who has the job's key */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */

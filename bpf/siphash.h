@@ -66,7 +66,7 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u8 *b, const vo
 		__u64 at = (len & ~31ULL) + 8 * i;
 		if (at >= len)
 			break;
-		siphash_word(&s, *(const __u64 *)(b + (at & mask)));
+		siphash_word(&s, *(const __u64 *)(b + ((*zero + at) & mask & ~7ULL)));
 	}
 	siphash_word(&s, len << 56);
 	s.v2 ^= 0xff;

@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/words", "mpierr", "window"},
 
 	"internal/protocol/siphash":           {},
-	"internal/protocol/wire":              {},
+	"internal/protocol/wire":              {"internal/protocol/siphash"},
 	"internal/protocol/link/reliable":     {},
 	"internal/protocol/link/express":      {"internal/protocol/siphash", "internal/protocol/wire"},
 	"internal/protocol/link":              {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/wire", "mpierr", "stats"},
@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"userspace":            {"loader"},
 	"internal/device/seat": {},
 	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine",
-		"internal/protocol/link/express", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
+		"internal/protocol/link/express", "internal/protocol/siphash", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
 
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},

@@ -28,6 +28,7 @@ const (
 	KindAck      Kind = 4 // carries acknowledgements alone
 	KindReset    Kind = 5 // says that the session is dead at the sender
 	KindExpress  Kind = 6 // carries requests that the target's XDP program may execute; see internal/protocol/link/express
+	KindTicket   Kind = 7 // of a job with a key alone: says who the sender is now
 )
 
 // Flags of a frame.
@@ -171,5 +172,5 @@ func (h *Header) Decode(b []byte) Fault {
 // IsHandshake reports whether payload claims to be a frame on which a device
 // must remember the way back to the sender.
 func IsHandshake(payload []byte) bool {
-	return len(payload) >= HeaderLen && payload[5] <= byte(KindHelloAck)
+	return len(payload) >= HeaderLen && (payload[5] <= byte(KindHelloAck) || payload[5] == byte(KindTicket))
 }
