@@ -11,6 +11,7 @@
  */
 #include "counter.h"
 #include "express.h"
+#include "hello.h"
 #include "kernel.h"
 #include "parse.h"
 #include "wire.h"
@@ -28,6 +29,10 @@ struct config {
 	__u64 job;            /* whose hellos are let through; 0: of any */
 	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
 	__u64 hello_burst;    /* ns of unused rate that may be saved up */
+	__u64 keyed;          /* 1: handshakes have codes */
+	__u64 hello_key[2];   /* by this key */
+	__u64 value_interval; /* like hello_interval, for those whose codes have the same low bits */
+	__u64 value_burst;
 };
 
 struct {
@@ -61,14 +66,6 @@ struct {
 	__type(value, __u32);
 } xsks SEC(".maps");
 
-/* Until when each CPU's allowance of handshakes is used up, in bpf_ktime_get_ns. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} hello_used SEC(".maps");
-
 /* Counts what goes on to the UDP socket. The process that reads the socket maps it, and looks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -88,24 +85,6 @@ static __noinline int count(enum counter which, int verdict)
 	return verdict;
 }
 
-/*
- * A token bucket kept as one time stamp: each handshake advances it by the
- * interval, and it may run ahead of the clock by the burst.
- */
-static __always_inline int hello_allowed(const struct config *cfg)
-{
-	__u32 zero = 0;
-	__u64 now = bpf_ktime_get_ns();
-	__u64 *stored = bpf_map_lookup_elem(&hello_used, &zero);
-	if (!stored)
-		return 0;
-	__u64 used = *stored > now ? *stored : now;
-	if (used + cfg->hello_interval > now + cfg->hello_burst)
-		return 0;
-	*stored = used + cfg->hello_interval;
-	return 1;
-}
-
 /* Whether a hello is of our job. Hellos of others take nothing of its allowance. */
 static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_header *h,
 					 __u32 len, const struct config *cfg)
@@ -115,6 +94,20 @@ static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_h
 		return 1;
 	return len == WIRE_HEADER_LEN + WIRE_HELLO_LEN &&
 	       (void *)(hello + 1) <= (void *)(long)ctx->data_end && hello->job == cfg->job;
+}
+
+/* Whether a hello is within the limit on all. */
+static __always_inline int hello_allowed(const struct config *cfg)
+{
+	__u32 zero = 0;
+	return hello_takes(bpf_map_lookup_elem(&hello_used, &zero), cfg->hello_interval, cfg->hello_burst);
+}
+
+/* Whether handshakes with such a code are within the limit on their own. */
+static __always_inline int value_allowed(const struct config *cfg, __u64 code)
+{
+	__u32 index = code & (HELLO_VALUES - 1);
+	return hello_takes(bpf_map_lookup_elem(&value_used, &index), cfg->value_interval, cfg->value_burst);
 }
 
 /* Leaves a frame to the kernel's UDP socket, and tells who reads it there. */
@@ -136,6 +129,29 @@ static __always_inline int to_user(struct xdp_md *ctx, enum counter why)
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
 		return to_stack(COUNTER_NO_SOCKET);
 	return count(why, XDP_REDIRECT);
+}
+
+/*
+ * Decides about a handshake of a job with a key, looking at a copy: its end need not be in the
+ * frame's first buffer. Only who knows the key can make one, but everybody can send a captured
+ * one again. So one without a session is limited by its value, before the limit on all.
+ */
+static __always_inline int keyed_hello(struct xdp_md *ctx, const struct datagram *d, __u64 session,
+				       const struct config *cfg)
+{
+	struct hello_work *w = hello_work();
+	if (!w || d->len != WIRE_KEYED_HELLO_LEN || bpf_xdp_load_bytes(ctx, d->offset, w->payload, WIRE_KEYED_HELLO_LEN))
+		return count(COUNTER_OTHER_JOB, XDP_DROP);
+	if (cfg->job && w->hello.hello.job != cfg->job)
+		return count(COUNTER_OTHER_JOB, XDP_DROP);
+	w->key[0] = cfg->hello_key[0];
+	w->key[1] = cfg->hello_key[1];
+	__u64 code = w->hello.code;
+	if (hello_code() != code)
+		return count(COUNTER_BAD_CODE, XDP_DROP);
+	if (session == 0 && (!value_allowed(cfg, code) || !hello_allowed(cfg)))
+		return count(COUNTER_HELLO_LIMITED, XDP_DROP);
+	return to_user(ctx, COUNTER_REDIRECTED);
 }
 
 #ifdef EXECUTES
@@ -175,11 +191,14 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return count(COUNTER_BAD_MAGIC, XDP_DROP);
 	if (h->version != WIRE_VERSION)
 		return count(COUNTER_BAD_VERSION, XDP_DROP);
-	if (h->kind < WIRE_HELLO || h->kind > WIRE_KIND_LAST)
+	if (h->kind < WIRE_HELLO || h->kind > (cfg->keyed ? WIRE_TICKET : WIRE_EXPRESS))
 		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
 
 	__u64 session = h->session;
-	if (h->kind == WIRE_HELLO && session == 0) {
+	int handshake = h->kind <= WIRE_HELLO_ACK || h->kind == WIRE_TICKET;
+	if (session == 0 && handshake && h->kind != WIRE_HELLO_ACK) {
+		if (cfg->keyed)
+			return keyed_hello(ctx, d, session, cfg);
 		if (!hello_is_ours(ctx, h, d->len, cfg))
 			return count(COUNTER_OTHER_JOB, XDP_DROP);
 		if (!hello_allowed(cfg))
@@ -191,6 +210,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
 	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
 		return to_stack(COUNTER_JOINED);
+	if (cfg->keyed && handshake)
+		return keyed_hello(ctx, d, session, cfg);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
 		return express(ctx, d, *slot - 1, cfg);

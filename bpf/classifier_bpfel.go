@@ -29,6 +29,10 @@ type ClassifierConfig struct {
 	Job           uint64
 	HelloInterval uint64
 	HelloBurst    uint64
+	Keyed         uint64
+	HelloKey      [2]uint64
+	ValueInterval uint64
+	ValueBurst    uint64
 }
 
 type ClassifierCounter uint32
@@ -45,26 +49,28 @@ const (
 	ClassifierCounterCOUNTER_UNKNOWN_KIND         ClassifierCounter = 8
 	ClassifierCounterCOUNTER_UNKNOWN_SESSION      ClassifierCounter = 9
 	ClassifierCounterCOUNTER_OTHER_JOB            ClassifierCounter = 10
-	ClassifierCounterCOUNTER_HELLO_LIMITED        ClassifierCounter = 11
-	ClassifierCounterCOUNTER_NO_SOCKET            ClassifierCounter = 12
-	ClassifierCounterCOUNTER_JOINED               ClassifierCounter = 13
-	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 14
-	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 15
-	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 16
-	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 17
-	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 18
-	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 19
-	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 20
-	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 21
-	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 22
-	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 23
-	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 24
-	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 25
-	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 26
-	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 27
-	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 28
-	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 29
-	ClassifierCounterCOUNTERS                     ClassifierCounter = 30
+	ClassifierCounterCOUNTER_BAD_CODE             ClassifierCounter = 11
+	ClassifierCounterCOUNTER_HELLO_LIMITED        ClassifierCounter = 12
+	ClassifierCounterCOUNTER_NO_SOCKET            ClassifierCounter = 13
+	ClassifierCounterCOUNTER_JOINED               ClassifierCounter = 14
+	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 15
+	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 16
+	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 17
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 18
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CODE     ClassifierCounter = 19
+	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 20
+	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 21
+	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 22
+	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 23
+	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 24
+	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 25
+	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 27
+	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 28
+	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 29
+	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 30
+	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 31
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 32
 )
 
 type ClassifierPorts struct {
@@ -82,8 +88,10 @@ const (
 	ClassifierMapCounters        = "counters"
 	ClassifierMapDoorbell        = "doorbell"
 	ClassifierMapHelloUsed       = "hello_used"
+	ClassifierMapHelloWorkMap    = "hello_work_map"
 	ClassifierMapSessions        = "sessions"
 	ClassifierMapSlots           = "slots"
+	ClassifierMapValueUsed       = "value_used"
 	ClassifierMapWindows         = "windows"
 	ClassifierMapWorkMap         = "work_map"
 	ClassifierMapXsks            = "xsks"
@@ -139,16 +147,18 @@ type ClassifierProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierMapSpecs struct {
-	Chunks    *ebpf.MapSpec `ebpf:"chunks"`
-	ConfigMap *ebpf.MapSpec `ebpf:"config_map"`
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Doorbell  *ebpf.MapSpec `ebpf:"doorbell"`
-	HelloUsed *ebpf.MapSpec `ebpf:"hello_used"`
-	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
-	Slots     *ebpf.MapSpec `ebpf:"slots"`
-	Windows   *ebpf.MapSpec `ebpf:"windows"`
-	WorkMap   *ebpf.MapSpec `ebpf:"work_map"`
-	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
+	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
+	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
+	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
+	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
+	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	ValueUsed    *ebpf.MapSpec `ebpf:"value_used"`
+	Windows      *ebpf.MapSpec `ebpf:"windows"`
+	WorkMap      *ebpf.MapSpec `ebpf:"work_map"`
+	Xsks         *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // ClassifierVariableSpecs contains global variables before they are loaded into the kernel.
@@ -177,16 +187,18 @@ func (o *ClassifierObjects) Close() error {
 //
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierMaps struct {
-	Chunks    *ebpf.Map `ebpf:"chunks"`
-	ConfigMap *ebpf.Map `ebpf:"config_map"`
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Doorbell  *ebpf.Map `ebpf:"doorbell"`
-	HelloUsed *ebpf.Map `ebpf:"hello_used"`
-	Sessions  *ebpf.Map `ebpf:"sessions"`
-	Slots     *ebpf.Map `ebpf:"slots"`
-	Windows   *ebpf.Map `ebpf:"windows"`
-	WorkMap   *ebpf.Map `ebpf:"work_map"`
-	Xsks      *ebpf.Map `ebpf:"xsks"`
+	Chunks       *ebpf.Map `ebpf:"chunks"`
+	ConfigMap    *ebpf.Map `ebpf:"config_map"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Doorbell     *ebpf.Map `ebpf:"doorbell"`
+	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
+	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
+	Sessions     *ebpf.Map `ebpf:"sessions"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	ValueUsed    *ebpf.Map `ebpf:"value_used"`
+	Windows      *ebpf.Map `ebpf:"windows"`
+	WorkMap      *ebpf.Map `ebpf:"work_map"`
+	Xsks         *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *ClassifierMaps) Close() error {
@@ -196,8 +208,10 @@ func (m *ClassifierMaps) Close() error {
 		m.Counters,
 		m.Doorbell,
 		m.HelloUsed,
+		m.HelloWorkMap,
 		m.Sessions,
 		m.Slots,
+		m.ValueUsed,
 		m.Windows,
 		m.WorkMap,
 		m.Xsks,

@@ -35,6 +35,7 @@ const (
 	unknownKind    = bpf.ClassifierCounterCOUNTER_UNKNOWN_KIND
 	unknownSession = bpf.ClassifierCounterCOUNTER_UNKNOWN_SESSION
 	otherJob       = bpf.ClassifierCounterCOUNTER_OTHER_JOB
+	badHelloCode   = bpf.ClassifierCounterCOUNTER_BAD_CODE
 	helloLimited   = bpf.ClassifierCounterCOUNTER_HELLO_LIMITED
 	noSocket       = bpf.ClassifierCounterCOUNTER_NO_SOCKET
 	joined         = bpf.ClassifierCounterCOUNTER_JOINED

@@ -16,6 +16,7 @@ enum counter {
 	COUNTER_UNKNOWN_KIND,    /* dropped */
 	COUNTER_UNKNOWN_SESSION, /* dropped */
 	COUNTER_OTHER_JOB,       /* dropped: a hello of another job, or of no hello's length */
+	COUNTER_BAD_CODE,        /* dropped: a handshake that nobody made who has the job's key */
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */
@@ -24,6 +25,7 @@ enum counter {
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
 	COUNTER_EXPRESS_BAD_FORM,     /* dropped: contradicts the protocol */
 	COUNTER_EXPRESS_BAD_CHECKSUM, /* dropped: damaged on the way */
+	COUNTER_EXPRESS_BAD_CODE,     /* dropped: damaged, or not of its session's origin */
 	COUNTER_EXPRESS_STALE,        /* dropped: of an exchange that is not the next */
 	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
 	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */

@@ -50,9 +50,10 @@ struct express_slot {
 	__be16 local_port;
 	__u64 outcome; /* length of results | fate << 32 | records done << 40 */
 	__u64 locked;  /* window id + 1 */
-	__u64 pad;
+	__u64 keyed;   /* 1: frames have codes in place of checksums */
 	__u8 results[EXPRESS_MAX_RESULTS];
-	__u8 rest[64];
+	__u64 keys[2][2]; /* of requests, and of answers */
+	__u8 rest[32];
 };
 
 /* The flag of a window whose lock the program may take. */

@@ -21,8 +21,10 @@ const (
 	ExpressMapCounters        = "counters"
 	ExpressMapDoorbell        = "doorbell"
 	ExpressMapHelloUsed       = "hello_used"
+	ExpressMapHelloWorkMap    = "hello_work_map"
 	ExpressMapSessions        = "sessions"
 	ExpressMapSlots           = "slots"
+	ExpressMapValueUsed       = "value_used"
 	ExpressMapWindows         = "windows"
 	ExpressMapWorkMap         = "work_map"
 	ExpressMapXsks            = "xsks"
@@ -78,16 +80,18 @@ type ExpressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ExpressMapSpecs struct {
-	Chunks    *ebpf.MapSpec `ebpf:"chunks"`
-	ConfigMap *ebpf.MapSpec `ebpf:"config_map"`
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Doorbell  *ebpf.MapSpec `ebpf:"doorbell"`
-	HelloUsed *ebpf.MapSpec `ebpf:"hello_used"`
-	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
-	Slots     *ebpf.MapSpec `ebpf:"slots"`
-	Windows   *ebpf.MapSpec `ebpf:"windows"`
-	WorkMap   *ebpf.MapSpec `ebpf:"work_map"`
-	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
+	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
+	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
+	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
+	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
+	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	ValueUsed    *ebpf.MapSpec `ebpf:"value_used"`
+	Windows      *ebpf.MapSpec `ebpf:"windows"`
+	WorkMap      *ebpf.MapSpec `ebpf:"work_map"`
+	Xsks         *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // ExpressVariableSpecs contains global variables before they are loaded into the kernel.
@@ -116,16 +120,18 @@ func (o *ExpressObjects) Close() error {
 //
 // It can be passed to LoadExpressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ExpressMaps struct {
-	Chunks    *ebpf.Map `ebpf:"chunks"`
-	ConfigMap *ebpf.Map `ebpf:"config_map"`
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Doorbell  *ebpf.Map `ebpf:"doorbell"`
-	HelloUsed *ebpf.Map `ebpf:"hello_used"`
-	Sessions  *ebpf.Map `ebpf:"sessions"`
-	Slots     *ebpf.Map `ebpf:"slots"`
-	Windows   *ebpf.Map `ebpf:"windows"`
-	WorkMap   *ebpf.Map `ebpf:"work_map"`
-	Xsks      *ebpf.Map `ebpf:"xsks"`
+	Chunks       *ebpf.Map `ebpf:"chunks"`
+	ConfigMap    *ebpf.Map `ebpf:"config_map"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Doorbell     *ebpf.Map `ebpf:"doorbell"`
+	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
+	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
+	Sessions     *ebpf.Map `ebpf:"sessions"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	ValueUsed    *ebpf.Map `ebpf:"value_used"`
+	Windows      *ebpf.Map `ebpf:"windows"`
+	WorkMap      *ebpf.Map `ebpf:"work_map"`
+	Xsks         *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *ExpressMaps) Close() error {
@@ -135,8 +141,10 @@ func (m *ExpressMaps) Close() error {
 		m.Counters,
 		m.Doorbell,
 		m.HelloUsed,
+		m.HelloWorkMap,
 		m.Sessions,
 		m.Slots,
+		m.ValueUsed,
 		m.Windows,
 		m.WorkMap,
 		m.Xsks,

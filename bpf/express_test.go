@@ -19,6 +19,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -26,7 +27,7 @@ const xdpTX = 3
 
 // The ranks and windows of the tests, the same for the program and its twin.
 const (
-	numSlots    = 4
+	numSlots    = 6
 	memberRank  = 3
 	strangeRank = 70
 	peerSession = 0x0102030405060708
@@ -47,6 +48,22 @@ var le = binary.LittleEndian
 // rank that may not use smallWindow, one is closed.
 func sessionOf(i int) uint64 { return session + uint64(i) }
 
+// keysOf are the keys of slot i: each second one has some.
+func keysOf(i int) *express.Keys {
+	if i%2 == 0 {
+		return nil
+	}
+	return &express.Keys{Requests: siphash.Key{byte(i), 1}, Answers: siphash.Key{byte(i), 2}}
+}
+
+// keyOf is the key of requests of slot i.
+func keyOf(i int) *siphash.Key {
+	if keys := keysOf(i); keys != nil {
+		return &keys.Requests
+	}
+	return nil
+}
+
 // side is the memory of one of the twins.
 type side struct {
 	tables         *twin.Program
@@ -60,7 +77,7 @@ func (s *side) open() {
 		if i == numSlots-2 {
 			rank = strangeRank
 		}
-		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank})
+		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank, Keys: keysOf(i)})
 	}
 	s.tables.CloseSlot(numSlots - 1)
 	both, member := windows.NewMembers([]int{memberRank, strangeRank}, nil).Admit, windows.NewMembers([]int{memberRank}, nil).Admit
@@ -149,7 +166,10 @@ type record struct {
 }
 
 // request returns the payload of a request that is well formed.
-func request(h express.Header, list ...record) []byte {
+func request(h express.Header, list ...record) []byte { return signed(nil, h, list...) }
+
+// signed returns one with the code by a key.
+func signed(key *siphash.Key, h express.Header, list ...record) []byte {
 	b, results := make([]byte, wire.HeaderLen, express.MaxPayload), 0
 	for _, r := range list {
 		at := len(b)
@@ -163,7 +183,7 @@ func request(h express.Header, list ...record) []byte {
 		b = append(b, make([]byte, n-len(b))...)
 	}
 	h.Records = len(list)
-	express.Request(b, h)
+	express.Request(b, h, key)
 	return b
 }
 
@@ -275,6 +295,13 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 	}
 	if v == twin.Answer {
 		compareAnswer(t, frame, out, again[:n])
+		var key *siphash.Key
+		if keys := keysOf(i); keys != nil {
+			key = &keys.Answers
+		}
+		if _, _, fault := express.Decode(out[42:], key); fault != wire.OK {
+			t.Fatalf("the answer has the fault %v: %x", fault, out[42:])
+		}
 	}
 	if p.compare(t, other, false); t.Failed() {
 		t.Fatalf("%v, %v\n%x", v, why, payload)
@@ -287,7 +314,6 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 func TestPath(t *testing.T) {
 	p := loadTier(t)
 	from, to := express.Endpoint{IP: [4]byte{10, 0, 0, 1}, Port: 9999}, express.Endpoint{IP: [4]byte{10, 0, 0, 2}, Port: portBase}
-	executed := bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED
 	exchange := uint64(0)
 	put := func(flags uint8) []byte {
 		return request(express.Header{Session: session, Exchange: exchange, Try: 1, Flags: flags},
@@ -330,7 +356,7 @@ func TestPath(t *testing.T) {
 	expect("padded", packet{payload: put(0), pad: 20}, executed)
 	frame := packet{payload: put(0), pad: 20}.bytes()
 	_, out := p.exec(t, frame)
-	h, body, fault := express.Decode(out[42:])
+	h, body, fault := express.Decode(out[42:], nil)
 	if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
 		t.Errorf("the answer to a padded frame: %+v, %x, %v", h, body, fault)
 	}
@@ -392,7 +418,7 @@ func TestInterruptedExchange(t *testing.T) {
 			t.Errorf("%s: taken or answered in user space", test.name)
 		}
 		verdict, out := p.exec(t, packet{payload: payload}.bytes())
-		if h, _, fault := express.Decode(out[42:]); verdict != xdpTX || fault != wire.OK || h.Fate != test.fate {
+		if h, _, fault := express.Decode(out[42:], nil); verdict != xdpTX || fault != wire.OK || h.Fate != test.fate {
 			t.Errorf("%s: verdict %d, %v, fate %#b", test.name, verdict, fault, h.Fate)
 		}
 		if n := le.Uint64(p.chunks[0][wideBase:]); n != test.sum {
@@ -432,7 +458,7 @@ func TestDuplicatesOnTwoProcessors(t *testing.T) {
 					runtime.Gosched()
 					continue
 				}
-				if _, body, fault := express.Decode(out); fault != wire.OK || le.Uint64(body) != 3*(n-1) {
+				if _, body, fault := express.Decode(out, nil); fault != wire.OK || le.Uint64(body) != 3*(n-1) {
 					t.Errorf("exchange %d fetched %d, want %d (%v)", n, le.Uint64(body), 3*(n-1), fault)
 					return
 				}

@@ -5,6 +5,7 @@
 
 #include "operate.h"
 #include "parse.h"
+#include "siphash.h"
 #include "xxh64.h"
 
 enum {
@@ -44,12 +45,26 @@ __noinline int express_checksum(__u32 end)
 	return xxh64(w->payload, len, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
 }
 
-/* Whether the header is one of a request. */
+/*
+ * The code of the payload up to end, whose field of it is 0, by one of the keys of a slot's
+ * session.
+ */
+__noinline __u64 express_code(__u32 end, __u32 slot_index, __u32 of_answer)
+{
+	struct express_work *w = express_work();
+	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!w || !slot || end < WIRE_HEADER_LEN || end > EXPRESS_MAX_PAYLOAD)
+		return 0;
+	STORE(&w->end, end);
+	return siphash(slot->keys[opaque(of_answer) & 1], w->payload, &w->end, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
+}
+
+/* Whether the header is one of a request, but for what tells that it came as it was sent. */
 static __always_inline int express_form(const struct wire_header *h)
 {
 	return (h->flags == 0 || h->flags == WIRE_FLAG_USER) && h->reserved == 0 && h->credits - 1 < EXPRESS_MAX_RECORDS &&
 	       h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
-	       (h->ack_largest | h->ack_bits | h->ack_requests | h->ack_responses) == 0 && h->order <= 1 && h->refusals == 0;
+	       (h->ack_bits | h->ack_requests | h->ack_responses) == 0 && h->order <= 1 && h->refusals == 0;
 }
 
 /* Whether the frame came along the path of the slot's session. */
@@ -62,6 +77,24 @@ static __always_inline int express_on_path(struct xdp_md *ctx, const struct expr
 		return 0;
 	return f.ip->saddr == slot->peer_ip && f.ip->daddr == slot->local_ip &&
 	       f.udp->source == slot->peer_port && f.udp->dest == slot->local_port;
+}
+
+/*
+ * Whether the request of len bytes came as the slot's origin has sent it. Checksum and code
+ * are 0 afterwards.
+ */
+static __always_inline int express_came_as_sent(struct wire_header *h, const struct express_slot *slot, __u32 slot_index, __u32 len)
+{
+	__u32 sum = h->checksum;
+	__u64 code = h->ack_largest;
+
+	h->checksum = 0;
+	h->ack_largest = 0;
+	if (LOAD(&slot->keyed))
+		return sum == 0 && express_code(len, slot_index, 0) == code ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_CODE;
+	if (code)
+		return COUNTER_EXPRESS_BAD_FORM;
+	return (__u32)express_checksum(len) == sum ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_CHECKSUM;
 }
 
 /* Checks all records of the request that the work begins with. */
@@ -154,16 +187,14 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	struct wire_header *h = &w->header;
 	if (!express_form(h))
 		return COUNTER_EXPRESS_BAD_FORM;
-	__u32 sum = h->checksum;
-	h->checksum = 0;
-	if ((__u32)express_checksum(len) != sum)
-		return COUNTER_EXPRESS_BAD_CHECKSUM;
-
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
 	if (!slot || LOAD(&slot->session) != h->session)
 		return COUNTER_EXPRESS_NO_SLOT;
 	if (!express_on_path(ctx, slot))
 		return COUNTER_EXPRESS_PATH;
+	int reason = express_came_as_sent(h, slot, slot_index, len);
+	if (reason != COUNTER_EXPRESS_EXECUTED)
+		return reason;
 	if (h->flags & WIRE_FLAG_USER)
 		return COUNTER_EXPRESS_USER;
 
@@ -174,7 +205,7 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	if (word != begun && word != state_word(n - 1, EXPRESS_STATE_DONE))
 		return word >> 2 == n ? COUNTER_EXPRESS_BUSY : COUNTER_EXPRESS_STALE;
 	w->goes_on = word == begun;
-	int reason = express_check_all(w, slot->rank, len);
+	reason = express_check_all(w, slot->rank, len);
 	if (reason != COUNTER_EXPRESS_EXECUTED)
 		return reason;
 	if (__sync_val_compare_and_swap(&slot->word, word, state_word(n, EXPRESS_STATE_PROGRAM)) != word)
@@ -292,7 +323,10 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 	if (LOAD_ORDERED(&slot->word) != state_word(h->sequence, EXPRESS_STATE_DONE))
 		return COUNTER_EXPRESS_BUSY;
 	__u32 end = WIRE_HEADER_LEN + results;
-	h->checksum = express_checksum(end);
+	if (LOAD(&slot->keyed))
+		h->ack_largest = express_code(end, slot_index, 1);
+	else
+		h->checksum = express_checksum(end);
 	if (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS, w->payload, WIRE_HEADER_LEN))
 		return COUNTER_EXPRESS_BAD_FORM;
 	/* A frame that stays longer than its datagram is no fault. */

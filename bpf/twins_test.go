@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ func TestTwinsAgree(t *testing.T) {
 	for n := 0; n < frames || n < 1_000_000 && len(missing()) > 0; n++ { // some outcomes are rare
 		i := f.below(numSlots + 1)
 		if f.IntN(3) > 0 {
-			i = 0
+			i = f.IntN(2) // without keys, or with
 		}
 		if i < numSlots {
 			f.disturb(i, &p.side, other)
@@ -89,13 +90,17 @@ func TestTwinsAgreeOnTheCorpus(t *testing.T) {
 		if len(frame) > 1400 {
 			continue // longer than a frame is
 		}
-		for _, s := range []*side{&p.side, other} {
-			s.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
-		}
 		copy(frame[32:40], head[32:40])
-		le.PutUint32(frame[16:], express.Checksum(frame))
-		for range 2 {
-			p.both(t, other, 0, frame, &times)
+		for i := range 2 { // without keys, and with
+			for _, s := range []*side{&p.side, other} {
+				s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: memberRank, Keys: keysOf(i)})
+			}
+			le.PutUint64(frame[8:], sessionOf(i))
+			again := bytes.Clone(frame)
+			express.Sign(again, keyOf(i))
+			for range 2 {
+				p.both(t, other, i, again, &times)
+			}
 		}
 	}
 	p.compare(t, other, true)
@@ -186,11 +191,11 @@ func (f source) next(i int, other *side) []byte {
 	if f.one(60) {
 		f.Shuffle(len(list), func(a, b int) { list[a], list[b] = list[b], list[a] })
 	}
-	b := request(h, list[:min(len(list), express.MaxRecords)]...)
+	b := signed(keyOf(i), h, list[:min(len(list), express.MaxRecords)]...)
 	if len(b) > express.MaxPayload {
 		b = b[:express.MaxPayload]
 	}
-	return f.damage(b)
+	return f.forge(f.damage(b, i), i)
 }
 
 // expect makes a compare_and_swap compare with the value that is there.
@@ -204,8 +209,37 @@ func (f source) expect(r *record, other *side) {
 	}
 }
 
-// damage changes some frames, and makes the checksum of some of them right again.
-func (f source) damage(b []byte) []byte {
+// forge gives some frames of slot i a code or checksum that is not the sender's.
+func (f source) forge(b []byte, i int) []byte {
+	if !f.one(20) {
+		return b
+	}
+	sum, code := b[16:20], b[40:48]
+	switch f.IntN(7) {
+	case 0: // of the other level
+		if keyOf(i) != nil {
+			express.Sign(b, nil)
+		} else {
+			express.Sign(b, keyOf(1))
+		}
+	case 1: // of another session
+		express.Sign(b, keyOf((i|1)+2))
+	case 2: // of an answer
+		express.Sign(b, &keysOf(i|1).Answers)
+	case 3:
+		clear(code)
+	case 4:
+		code[f.IntN(8)] ^= 1 << f.IntN(8)
+	case 5: // a code, and a checksum
+		le.PutUint32(sum, express.Checksum(b))
+	case 6:
+		sum[f.IntN(4)] ^= 1 << f.IntN(8)
+	}
+	return b
+}
+
+// damage changes some frames, and makes the checksum or code of some of them right again.
+func (f source) damage(b []byte, i int) []byte {
 	if !f.one(5) {
 		return b
 	}
@@ -223,7 +257,7 @@ func (f source) damage(b []byte) []byte {
 		b[at] ^= 1 << f.IntN(8)
 	}
 	if !f.one(5) {
-		le.PutUint32(b[16:], express.Checksum(b))
+		express.Sign(b, keyOf(i))
 	}
 	return b
 }

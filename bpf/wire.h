@@ -13,6 +13,7 @@ enum {
 	WIRE_VERSION = 4,
 	WIRE_HEADER_LEN = 80,
 	WIRE_HELLO_LEN = 64,
+	WIRE_KEYED_HELLO_LEN = 312, /* with the header */
 };
 
 enum wire_kind {
@@ -22,7 +23,7 @@ enum wire_kind {
 	WIRE_ACK = 4,
 	WIRE_RESET = 5,
 	WIRE_EXPRESS = 6,
-	WIRE_KIND_LAST = WIRE_EXPRESS,
+	WIRE_TICKET = 7, /* with keys alone */
 };
 
 enum {
@@ -56,5 +57,15 @@ _Static_assert(sizeof(struct wire_header) == WIRE_HEADER_LEN, "header length");
 struct wire_hello {
 	__u64 job;
 };
+
+/* A whole handshake of a job with a key. */
+struct wire_keyed_hello {
+	struct wire_header header;
+	struct wire_hello hello;
+	__u8 rest[216];
+	__u64 code;
+};
+
+_Static_assert(sizeof(struct wire_keyed_hello) == WIRE_KEYED_HELLO_LEN, "handshake length");
 
 #endif

@@ -122,6 +122,17 @@ func TestOptions(t *testing.T) {
 	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 || addressOf(c.Address) != good.Address {
 		t.Errorf("config %+v", c)
 	}
+	keyed := good
+	keyed.HelloKey = &[16]byte{0: 1, 15: 2}
+	if keyed, err = keyed.withDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	if c := keyed.config(); c.Keyed != 1 || c.HelloKey != [2]uint64{1, 2 << 56} || c.HelloInterval != 5e4 || c.HelloBurst != 8192*5e4 || c.ValueInterval != 1e8 || c.ValueBurst != 8e8 {
+		t.Errorf("config with a key %+v", c)
+	}
+	if c := o.config(); c.Keyed != 0 || c.HelloKey != [2]uint64{} {
+		t.Errorf("config without one %+v", c)
+	}
 	for name, change := range map[string]func(*Options){
 		"no interface":    func(o *Options) { o.Interface = "" },
 		"no address":      func(o *Options) { o.Address = netip.Addr{} },

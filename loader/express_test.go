@@ -73,7 +73,7 @@ func TestAnswersArrive(t *testing.T) {
 				copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
 				answer := make([]byte, 2048)
 				for try, end := uint64(1), time.Now().Add(testenv.Limit); time.Now().Before(end); try++ {
-					express.Request(b, express.Header{Session: session, Exchange: exchange, Try: try, Records: 1})
+					express.Request(b, express.Header{Session: session, Exchange: exchange, Try: try, Records: 1}, nil)
 					_, err := conn.Write(b)
 					must(t, err)
 					must(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
@@ -81,7 +81,7 @@ func TestAnswersArrive(t *testing.T) {
 					if err != nil {
 						continue // lost, or refused while the interface comes up
 					}
-					h, body, fault := express.Decode(answer[:n])
+					h, body, fault := express.Decode(answer[:n], nil)
 					if fault != wire.OK || h.Session != peerSession || h.Flags != wire.FlagResponse {
 						t.Fatalf("answer %+v: %v", h, fault)
 					}

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -41,8 +42,12 @@ type Options struct {
 	Mode    Mode   // default Native
 	Job     uint64 // the hash of a job, which hellos carry; others do not reach the sockets; 0: those of any job do
 	Longest int    // bytes of the longest UDP payload for the sockets; 0: of any length
+	// HelloKey is the key of Job by which handshakes have codes, of SipHash-2-4. No other
+	// handshakes reach the sockets. nil: handshakes have no codes.
+	HelloKey *[16]byte
 	// HelloRate and HelloBurst limit these hellos on each CPU: HelloRate a second,
-	// HelloBurst at once. Defaults 1000 and 1024. Hellos of other jobs do not count.
+	// HelloBurst at once. Defaults 1000 and 1024, and with a HelloKey 20000 and 8192. Hellos of
+	// other jobs do not count.
 	HelloRate, HelloBurst int
 	// Slots is the number of sessions, at most MaxSlots, whose small requests the program may
 	// execute. A program that cannot leaves all requests to the sockets; see Program.Tier.
@@ -53,10 +58,22 @@ type Options struct {
 const (
 	defaultHelloRate  = 1000
 	defaultHelloBurst = 1024
-	maxHelloRate      = 1_000_000_000 // one a nanosecond, the clock's unit
-	maxHelloBurst     = 1 << 20
-	maxPayload        = 1<<16 - 1
-	maxQueues         = 1 << 16 // the kernel numbers a frame's queue with 16 bits
+
+	// With a key nobody but members makes new hellos, but captured ones can be sent again, as often
+	// as somebody likes. A member repeats a hello after 4 ms, and so on up to 200 ms, for 5 s: that
+	// is what the limit for each value lets through. The limit on all is what 2000 captured hellos
+	// use up at most, so fewer leave it to new ones. Of 4096 values 3000 captured hellos have a
+	// half: a new hello is alone with its value every second time, and else, where each of them is
+	// sent 50 times a second, one of its repetitions in seven passes.
+	keyedHelloRate  = 20_000
+	keyedHelloBurst = 8192
+	valueRate       = 10
+	valueBurst      = 8
+
+	maxHelloRate  = 1_000_000_000 // one a nanosecond, the clock's unit
+	maxHelloBurst = 1 << 20
+	maxPayload    = 1<<16 - 1
+	maxQueues     = 1 << 16 // the kernel numbers a frame's queue with 16 bits
 )
 
 // withDefaults returns o complete, or says what is wrong with it.
@@ -64,11 +81,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Queues == 0 {
 		o.Queues = 1
 	}
+	rate, burst := defaultHelloRate, defaultHelloBurst
+	if o.HelloKey != nil {
+		rate, burst = keyedHelloRate, keyedHelloBurst
+	}
 	if o.HelloRate == 0 {
-		o.HelloRate = defaultHelloRate
+		o.HelloRate = rate
 	}
 	if o.HelloBurst == 0 {
-		o.HelloBurst = defaultHelloBurst
+		o.HelloBurst = burst
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -105,11 +126,11 @@ func badOption(format string, args ...any) error {
 
 // config is what the program is told.
 func (o Options) config() bpf.ClassifierConfig {
-	interval, generic := uint64(1_000_000_000/o.HelloRate), uint64(0)
+	interval, generic := uint64(second/o.HelloRate), uint64(0)
 	if o.Mode == Generic {
 		generic = 1
 	}
-	return bpf.ClassifierConfig{
+	c := bpf.ClassifierConfig{
 		Address:       addressFor(o.Address),
 		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
 		Longest:       uint32(o.Longest),
@@ -117,5 +138,14 @@ func (o Options) config() bpf.ClassifierConfig {
 		Job:           o.Job,
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),
+		ValueInterval: second / valueRate,
+		ValueBurst:    second / valueRate * valueBurst,
 	}
+	if o.HelloKey != nil {
+		c.Keyed = 1
+		c.HelloKey = [2]uint64{binary.LittleEndian.Uint64(o.HelloKey[:8]), binary.LittleEndian.Uint64(o.HelloKey[8:])}
+	}
+	return c
 }
+
+const second = 1_000_000_000 // in ns

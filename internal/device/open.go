@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
@@ -30,6 +31,7 @@ type Config struct {
 	MTU      int           // bytes of the largest IP packet; by default the interface's MTU. UDP sends at most 8952 bytes of payload all the same
 	Patience time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job      uint64        // whose handshakes are answered; 0: of any job
+	HelloKey *siphash.Key  // by which the handshakes of Job have codes; nil: they have none
 	Sessions int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none, as with IPv6
 	Logger   *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -19,7 +20,9 @@ const (
 
 // ours reports whether a handshake is of the job that a device serves, so that
 // strangers cannot fill its table of paths. The engine counts those that are not.
-func ours(job uint64, handshake []byte) bool { return job == 0 || wire.IsHandshakeOf(job, handshake) }
+func (b *base) ours(handshake []byte, from netip.AddrPort) bool {
+	return wire.IsHandshakeOf(b.job, b.helloKey, handshake, from.Addr().As16(), from.Port())
+}
 
 // pathTable gives each distinct way to a peer a PathID. A path is never changed
 // or forgotten, so reading one takes no lock.

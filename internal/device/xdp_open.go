@@ -40,7 +40,7 @@ const (
 // with a warning after one, or until ctx ends. It waits up to five seconds for an address
 // that is tentative. Errors say what to do.
 func OpenXDP(ctx context.Context, config Config) (*XDP, error) {
-	x := &XDP{base: base{job: config.Job}}
+	x := &XDP{base: base{job: config.Job, helloKey: config.HelloKey}}
 	adopted, err := x.open(ctx, config)
 	if err != nil {
 		if config.Program != nil {
@@ -76,7 +76,7 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Address: c.Address, Port: x.local.addr.Port(),
-			Queues: c.Queues, Mode: mode, Job: c.Job, Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
+			Queues: c.Queues, Mode: mode, Job: c.Job, HelloKey: (*[16]byte)(c.HelloKey), Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -130,6 +131,37 @@ func TestXDPHearsItsJobAmongStrangers(t *testing.T) {
 			sameMessages(t, b.receive(1), [][]byte{own})
 		}
 		if f := b.stats().Filter; f["other_job"] != each*strangers || f["hello_limited"] != 0 {
+			t.Errorf("%s: the filter counted %v", transport, f)
+		}
+		b.close()
+	}
+}
+
+// With a key, the program lets handshakes with the right code through, and a path is learned from
+// those that come from the address of their ticket.
+func TestXDPLearnsFromHoldersOfItsKey(t *testing.T) {
+	const job = 0x5eed
+	key := siphash.Key{1}
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric} {
+		var dev Device
+		err := l.Do(1, func() (err error) {
+			dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: "xr1"}, Job: job, HelloKey: &key, Slots: 128})
+			return err
+		})
+		b := newEnd(t, dev, err)
+		member, thief := forge(dev.(*XDP), "10.77.0.9:7"), forge(dev.(*XDP), "10.77.0.8:7")
+		link := newPacketSocket(t, l, 0)
+		link.send(buildFrame(member, keyedHello(job, &siphash.Key{2}, member[0].addr)))
+		link.send(buildFrame(thief, keyedHello(job, &key, member[0].addr)))
+		if got := b.receive(1); got[0].Path != NoPath {
+			t.Errorf("%s: a path was learned from a captured hello", transport)
+		}
+		link.send(buildFrame(member, keyedHello(job, &key, member[0].addr)))
+		if got := b.receive(1); got[0].Path == NoPath || dev.Peer(got[0].Path) != member[0].addr {
+			t.Errorf("%s: path %d was learned", transport, got[0].Path)
+		}
+		if f := b.stats().Filter; f["bad_code"] != 1 || f["redirected"] != 2 {
 			t.Errorf("%s: the filter counted %v", transport, f)
 		}
 		b.close()

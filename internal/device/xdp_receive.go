@@ -52,7 +52,7 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 		return false
 	}
 	*frame = Frame{Payload: d.payload, Path: NoPath}
-	if wire.IsHandshake(d.payload) && ours(x.job, d.payload) && d.plausible() {
+	if wire.IsHandshake(d.payload) && x.ours(d.payload, d.origin().addr) && d.plausible() {
 		frame.Path = x.learn(&d, queue)
 	}
 	return true

@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/wire":          {"internal/protocol/secure", "internal/protocol/siphash"},
 	"internal/protocol/secure":        {},
 	"internal/protocol/link/reliable": {},
-	"internal/protocol/link/express":  {"internal/protocol/wire"},
+	"internal/protocol/link/express":  {"internal/protocol/siphash", "internal/protocol/wire"},
 	"internal/protocol/link": {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/secure", "internal/protocol/siphash",
 		"internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/line":       {},
@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"userspace":            {"loader"},
 	"internal/device/seat": {},
 	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine",
-		"internal/protocol/link/express", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
+		"internal/protocol/link/express", "internal/protocol/siphash", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
 
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},

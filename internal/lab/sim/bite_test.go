@@ -91,25 +91,25 @@ func TestOraclesBite(t *testing.T) {
 		}},
 		{"an exchange again under the next number", func() func(int, int, []byte) [][]byte {
 			return func(_, _ int, b []byte) [][]byte {
-				h, _, fault := express.Decode(b)
+				h, _, fault := express.Decode(b, nil)
 				if fault != wire.OK || h.Flags == wire.FlagResponse {
 					return [][]byte{b}
 				}
 				c := bytes.Clone(b)
 				h.Exchange++
-				express.Request(c, h)
+				express.Request(c, h, nil)
 				return [][]byte{b, c}
 			}
 		}},
 		{"wrong results of exchanges", func() func(int, int, []byte) [][]byte {
 			return func(_, _ int, b []byte) [][]byte {
-				h, body, fault := express.Decode(b)
+				h, body, fault := express.Decode(b, nil)
 				if fault != wire.OK || h.Flags != wire.FlagResponse || len(body) == 0 {
 					return [][]byte{b}
 				}
 				c := bytes.Clone(b)
 				c[wire.HeaderLen] ^= 1
-				express.Request(c, h)
+				express.Request(c, h, nil)
 				return [][]byte{c}
 			}
 		}},

@@ -43,7 +43,7 @@ func (l *life) dial(to *life) *engine.Session {
 // checkNumber fails the run if the number of a signed frame has been used before in its session:
 // a key must not see it twice.
 func (l *life) checkNumber(frame []byte) {
-	if !l.w.plan.keyed || l.w.plan.level != secure.Sign || wire.IsGreeting(frame) || frame[5] == byte(wire.KindExpress) {
+	if !l.w.plan.keyed || l.w.plan.level != secure.Sign || wire.IsHandshake(frame) || frame[5] == byte(wire.KindExpress) {
 		return
 	}
 	session := binary.LittleEndian.Uint64(frame[8:])

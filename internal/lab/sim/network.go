@@ -159,7 +159,7 @@ func (w *World) carry(from, to int, payload []byte) {
 		}
 	}
 	for i := range p.faults {
-		if f := &p.faults[i]; f.kind == restart && w.now < f.from && f.victims[from] && wire.IsGreeting(payload) {
+		if f := &p.faults[i]; f.kind == restart && w.now < f.from && f.victims[from] && wire.IsHandshake(payload) {
 			// It comes again when the sender lives its next life.
 			w.queue.push(f.to+w.span(0, replayedUntil), func() { w.arrive(from, to, payload, false) })
 		}
@@ -230,7 +230,7 @@ func (w *World) receive(l *life, r received) {
 	if w.cfg.Trace != nil {
 		w.tracef("%d -> %d  %s", r.from, l.rank, describeFrame(r.payload))
 	}
-	if h, _, fault := express.Decode(r.payload); fault == wire.OK && h.Fate > express.FateTaken {
+	if h, _, fault := express.Read(r.payload); fault == wire.OK && h.Fate > express.FateTaken {
 		w.partly++
 	}
 	before := malformed(l.e)
@@ -245,7 +245,7 @@ func describeFrame(b []byte) string {
 	if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
 		return describeExpress(b)
 	}
-	if wire.IsGreeting(b) && len(b) == wire.GreetingLen {
+	if wire.IsHandshake(b) && len(b) == wire.GreetingLen {
 		return fmt.Sprintf("handshake of kind %d, code %x", b[5], b[len(b)-8:])
 	}
 	var h wire.Header

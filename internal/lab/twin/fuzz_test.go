@@ -49,7 +49,7 @@ func FuzzServe(f *testing.F) {
 			}
 			return
 		}
-		h, _, fault := express.Decode(frame[:n])
+		h, _, fault := express.Decode(frame[:n], nil)
 		if fault != wire.OK || h.Fate != express.FateDone {
 			t.Errorf("answer %+v: %v", h, fault)
 		}

@@ -71,7 +71,7 @@ func requestOf(h express.Header, list ...record) []byte {
 		b = append(b, make([]byte, n-len(b))...)
 	}
 	h.Session, h.Records = session, len(list)
-	express.Request(b, h)
+	express.Request(b, h, nil)
 	return b
 }
 
@@ -119,8 +119,8 @@ func (tt target) expect(t *testing.T, frame []byte, v Verdict, why Reason) []byt
 	if v != Answer {
 		return nil
 	}
-	h, body, fault := express.Decode(frame[:n])
-	asked, _, _ := express.Decode(before)
+	h, body, fault := express.Decode(frame[:n], nil)
+	asked, _, _ := express.Decode(before, nil)
 	if fault != wire.OK || h.Session != peerSession || h.Exchange != asked.Exchange || h.Try != asked.Try || h.Flags != wire.FlagResponse {
 		t.Fatalf("answer %+v to %+v: %v", h, asked, fault)
 	}

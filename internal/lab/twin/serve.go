@@ -34,6 +34,7 @@ const (
 	Repeated                  // the exchange was done before [Answer]
 	BadForm                   // the frame contradicts the protocol [Drop]
 	BadChecksum               // it was damaged on the way [Drop]
+	BadCode                   // it was damaged, or is not of its session's origin [Drop]
 	Stale                     // the exchange is an earlier one, or not the next [Drop]
 	Busy                      // the exchange is under way [Drop]
 	User                      // the frame is for user space [ToUser]
@@ -50,7 +51,7 @@ const (
 )
 
 var reasonNames = [NumReasons]string{
-	"executed", "repeated", "bad_form", "bad_checksum", "stale", "busy", "user", "no_slot", "path",
+	"executed", "repeated", "bad_form", "bad_checksum", "bad_code", "stale", "busy", "user", "no_slot", "path",
 	"no_window", "outsider", "bounds", "operation", "locked", "interrupted", "awaited",
 }
 
@@ -64,15 +65,23 @@ func (p *Program) Serve(i int, frame []byte) (n int, v Verdict, why Reason) {
 	if len(frame) >= wire.HeaderLen && frame[6]&wire.FlagResponse != 0 {
 		return 0, ToUser, None
 	}
-	h, body, fault := express.Decode(frame)
+	h, body, fault := express.Read(frame)
 	switch {
-	case fault == wire.BadChecksum:
-		return 0, Drop, BadChecksum
 	case fault != wire.OK:
 		return 0, Drop, BadForm
 	case uint(i) >= uint(p.Len()) || atomic.LoadUint64(&p.Place(i).Session) != h.Session:
 		return 0, ToUser, NoSlot
-	case h.Flags == wire.FlagUser:
+	}
+	switch express.Verify(frame, p.RequestKey(i)) {
+	case wire.OK:
+	case wire.BadChecksum:
+		return 0, Drop, BadChecksum
+	case wire.BadCode:
+		return 0, Drop, BadCode
+	default:
+		return 0, Drop, BadForm
+	}
+	if h.Flags == wire.FlagUser {
 		return 0, ToUser, User
 	}
 	s := p.Place(i)

@@ -278,7 +278,7 @@ func TestDuplicatesAtOnce(t *testing.T) {
 					frame := request(n, lock(wire.FlagExclusive), fetch(datatype.Sum, 3), unlock())
 					end, v, why := tt.Serve(0, frame)
 					if v == Answer {
-						if _, body, _ := express.Decode(frame[:end]); le.Uint64(body) != 3*(n-1) {
+						if _, body, _ := express.Decode(frame[:end], nil); le.Uint64(body) != 3*(n-1) {
 							t.Errorf("exchange %d fetched %d", n, le.Uint64(body))
 						}
 						break

@@ -268,7 +268,7 @@ func TestNoPlaceInTheTables(t *testing.T) {
 	}
 	frame := make([]byte, wire.HeaderLen+wire.RecordLen)
 	wire.PutRecord(frame[wire.HeaderLen:], &wire.Record{Code: wire.CodePing}, 0)
-	express.Request(frame, express.Header{Session: sessionAt(b).PeerID(), Exchange: 1, Try: 1, Records: 1})
+	express.Request(frame, express.Header{Session: sessionAt(b).PeerID(), Exchange: 1, Try: 1, Records: 1}, nil)
 	p.e[1].Receive(frame, 2)
 	if p.e[1].Stats.ExpressDropped != 1 {
 		t.Error("an express frame of a peer that is not offered the tier was not dropped")

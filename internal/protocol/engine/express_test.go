@@ -196,7 +196,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	answer := func(h express.Header, n int) []byte {
 		b := make([]byte, wire.HeaderLen+n)
 		h.Session, h.Flags = sessionAt(a).ID(), wire.FlagResponse
-		express.Request(b, h)
+		express.Request(b, h, nil)
 		return b
 	}
 	p.admit = func(_, _ int, b []byte) bool { return !isExpress(b) }

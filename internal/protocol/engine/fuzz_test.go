@@ -82,15 +82,15 @@ func FuzzReceive(f *testing.F) {
 			b = append(b, 0)
 		}
 		h := express.Header{Session: 1, Exchange: 1, Try: 1, Records: 1}
-		express.Request(b, h)
+		express.Request(b, h, nil)
 		f.Add(append([]byte{byte(len(b) / 8)}, b...))
 		h.Flags, h.Records, h.Fate = wire.FlagResponse, 0, express.FateTaken
-		express.Request(b[:wire.HeaderLen], h)
+		express.Request(b[:wire.HeaderLen], h, nil)
 		f.Add(append([]byte{wire.HeaderLen / 8}, b[:wire.HeaderLen]...))
 	}
 	answer := make([]byte, wire.HeaderLen+16)
 	for _, fate := range []uint8{express.FateDone, 1 << 1, 0xfe} {
-		express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse, Fate: fate})
+		express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse, Fate: fate}, nil)
 		f.Add(append([]byte{byte(len(answer) / 8)}, answer...))
 	}
 	f.Fuzz(receiveArbitrary)

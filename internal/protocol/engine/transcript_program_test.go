@@ -47,7 +47,7 @@ func (s *stage) meetsProgram(f *frame) bool {
 	if p == nil || !f.express() {
 		return false
 	}
-	h, _, _ := express.Decode(f.payload)
+	h, _, _ := express.Decode(f.payload, nil)
 	if h.Flags == wire.FlagResponse {
 		return false
 	}
@@ -72,7 +72,7 @@ func (f *frame) express() bool { return wire.Kind(f.payload[5]) == wire.KindExpr
 // number returns which transmission f is.
 func (f *frame) number() uint64 {
 	if f.express() {
-		h, _, _ := express.Decode(f.payload)
+		h, _, _ := express.Decode(f.payload, nil)
 		return h.Try
 	}
 	return f.header().Packet
@@ -80,7 +80,7 @@ func (f *frame) number() uint64 {
 
 // exchange describes an express frame.
 func exchange(payload []byte) string {
-	h, body, fault := express.Decode(payload)
+	h, body, fault := express.Decode(payload, nil)
 	if fault != wire.OK {
 		panic("an engine has sent a malformed express frame: " + fault.String())
 	}

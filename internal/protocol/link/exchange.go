@@ -3,6 +3,7 @@ package link
 import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -105,7 +106,11 @@ func (l *Link) sendExchange(s *Session) {
 	if byUser(x.tries) {
 		h.Flags = wire.FlagUser
 	}
-	express.Request(l.cfg.Slab.Payload(x.bundle)[:x.length], h)
+	var key *siphash.Key
+	if s.codes != nil {
+		key = (*siphash.Key)(&s.codes.Requests.Sent)
+	}
+	express.Request(l.cfg.Slab.Payload(x.bundle)[:x.length], h, key)
 	p.inDevice = true
 	l.out = append(l.out, Out{Slot: x.bundle, Len: int32(x.length), Path: s.path})
 }

@@ -184,7 +184,7 @@ func TestOldHelloOpensNothing(t *testing.T) {
 		f.Filter = nil
 		replay := func(to int) {
 			for _, m := range old {
-				if m.to == to && wire.IsGreeting(m.payload) {
+				if m.to == to && wire.IsHandshake(m.payload) {
 					f.e[to].Receive(bytes.Clone(m.payload), link.PathID(m.from))
 				}
 			}
@@ -289,7 +289,7 @@ func TestKeysAreRenewed(t *testing.T) {
 	f := newMembers(t, 2, secure.Sign, nil)
 	largest := map[int]uint64{}
 	f.taped(func(from, _ int, b []byte) int {
-		if !wire.IsGreeting(b) {
+		if !wire.IsHandshake(b) {
 			at := len(b) - secure.TrailerLen
 			number := uint64(0)
 			for i := range 8 {

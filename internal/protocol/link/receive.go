@@ -14,7 +14,7 @@ func (l *Link) Receive(payload []byte, path PathID) {
 		l.receiveExpress(payload)
 		return
 	}
-	if l.cfg.Credentials != nil && wire.IsGreeting(payload) {
+	if l.cfg.Credentials != nil && wire.IsHandshake(payload) {
 		l.receiveGreeting(path, payload)
 		return
 	}

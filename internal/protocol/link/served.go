@@ -3,12 +3,15 @@ package link
 import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // serving is what a target keeps about the exchanges of a peer.
 type serving struct {
-	table int32 // place in the tables that this rank shares with its program, or None
+	table         int32  // place in the tables that this rank shares with its program, or None
+	exchange, try uint64 // of the last request that was new
 }
 
 // Opened is a session that has become valid.
@@ -48,7 +51,7 @@ func (l *Link) lendTable(s *Session) {
 // takeTable takes a place in the tables, if one is left, or returns None.
 func (l *Link) takeTable() int32 {
 	n := len(l.freeTables)
-	if n == 0 || l.trailer > 0 {
+	if n == 0 {
 		return None
 	}
 	table := l.freeTables[n-1]
@@ -78,6 +81,9 @@ func (l *Link) openTable(s *Session) {
 		return
 	}
 	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank), Life: s.peer}
+	if s.codes != nil {
+		slot.Keys = &express.Keys{Requests: s.codes.Requests.Received, Answers: s.codes.Answers.Sent}
+	}
 	if l.cfg.Peer != nil {
 		slot.Peer, slot.Local = l.cfg.Peer(s.path)
 	}
@@ -135,16 +141,19 @@ const kindAt = 5
 
 // receiveExpress takes in an express frame.
 func (l *Link) receiveExpress(payload []byte) {
-	if l.trailer > 0 {
-		l.stats.Faults[wire.BadCode]++ // no session has keys for these
-		return
+	h, body, fault := express.Read(payload)
+	s := l.sessionByID(h.Session)
+	if fault == wire.OK {
+		fault = l.verify(s, &h, payload)
 	}
-	h, body, fault := express.Decode(payload)
 	if fault != wire.OK {
 		l.stats.Faults[fault]++
 		return
 	}
-	switch s := l.sessionByID(h.Session); {
+	if a := l.waiting[h.Session]; a != nil {
+		s = l.arise(a)
+	}
+	switch {
 	case s == nil:
 		l.stats.Unknown++
 	case s.state == dead:
@@ -154,10 +163,34 @@ func (l *Link) receiveExpress(payload []byte) {
 	case h.Flags == wire.FlagResponse:
 		l.receiveAnswer(s, &h, body)
 	default:
-		s.heard, s.expired = l.Now, 0
+		if h.Exchange > s.serving.exchange || h.Exchange == s.serving.exchange && h.Try > s.serving.try {
+			s.serving.exchange, s.serving.try = h.Exchange, h.Try
+			s.heard, s.expired = l.Now, 0 // one that comes again says nothing of the peer
+		}
 		l.serve(s, &h, body)
 		l.cfg.Upper.Served()
 	}
+}
+
+// verify says whether an express frame is whole and, where frames are signed, from the peer. s is
+// its session, or nil.
+func (l *Link) verify(s *Session, h *express.Header, payload []byte) wire.Fault {
+	if l.trailer == 0 {
+		return express.Verify(payload, nil)
+	}
+	var codes *secure.ExpressKeys
+	if a := l.waiting[h.Session]; a != nil {
+		codes = a.codes
+	} else if s != nil {
+		codes = s.codes
+	}
+	switch {
+	case codes == nil:
+		return wire.BadCode // there is no session that could have made it
+	case h.Flags == wire.FlagResponse:
+		return express.Verify(payload, (*siphash.Key)(&codes.Answers.Received))
+	}
+	return express.Verify(payload, (*siphash.Key)(&codes.Requests.Received))
 }
 
 // serve takes a request of s that the program has not executed as the bundle that it would

@@ -45,8 +45,8 @@ func (g *Greeting) Put(payload []byte, key *siphash.Key) {
 	le.PutUint32(payload[targetAt+4:], 0)
 	clear(payload[noiseAt:codeAt])
 	copy(payload[noiseAt:codeAt], g.Noise)
-	g.Code = siphash.Sum64(key, payload[:codeAt])
-	le.PutUint64(payload[codeAt:], g.Code)
+	SignHandshake(payload, key)
+	g.Code = le.Uint64(payload[codeAt:])
 }
 
 // Get reads g from payload, and looks whether the code is one that key makes. Nothing else of
@@ -67,15 +67,10 @@ func (g *Greeting) Get(payload []byte, key *siphash.Key) Fault {
 		TargetLife: le.Uint64(payload[targetLifeAt:]), Target: le.Uint32(payload[targetAt:]),
 		Noise: payload[noiseAt:codeAt], Code: g.Code,
 	}
-	if !IsGreeting(payload) || (g.Session != 0) != (g.Kind == KindHelloAck) {
+	if !IsHandshake(payload) || (g.Session != 0) != (g.Kind == KindHelloAck) {
 		return BadFrame
 	}
 	return OK
-}
-
-// IsGreeting reports whether payload claims to be a handshake frame of a job with a key.
-func IsGreeting(payload []byte) bool {
-	return len(payload) >= HeaderLen && (payload[5] <= byte(KindHelloAck) || payload[5] == byte(KindTicket))
 }
 
 // Prologue returns what both ends of a handshake must have alike: what its hello has before the

@@ -197,5 +197,5 @@ func (h *Header) Parse(b []byte) Fault {
 // IsHandshake reports whether payload claims to be a frame on which a device
 // must remember the way back to the sender.
 func IsHandshake(payload []byte) bool {
-	return len(payload) >= HeaderLen && payload[5] <= byte(KindHelloAck)
+	return len(payload) >= HeaderLen && (payload[5] <= byte(KindHelloAck) || payload[5] == byte(KindTicket))
 }

@@ -42,13 +42,6 @@ func (h *Hello) Encode(b []byte) {
 	le.PutUint32(b[60:], h.Joined)
 }
 
-// IsHandshakeOf reports whether payload is a handshake frame by its form, and of the
-// given job by what it says. Nothing verifies the claim: a device looks here before
-// it remembers the way back to the sender.
-func IsHandshakeOf(job uint64, payload []byte) bool {
-	return IsHandshake(payload) && len(payload) == HeaderLen+HelloLen && binary.LittleEndian.Uint64(payload[HeaderLen:]) == job
-}
-
 // Decode reads h from b and reports whether b has the right length and the
 // fields make sense by themselves.
 func (h *Hello) Decode(b []byte) bool {

@@ -34,7 +34,7 @@ func (t *Tables) Answer(i int, frame []byte, h *Header) (n int) {
 	if atomic.LoadUint64(&p.Word) != done {
 		return 0 // the origin has the answer, and went on
 	}
-	Request(frame[:n], Header{Session: remote, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: o.Fate})
+	Request(frame[:n], Header{Session: remote, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: o.Fate}, p.key(ofAnswers))
 	return n
 }
 

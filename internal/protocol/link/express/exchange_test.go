@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	frame := make([]byte, MaxPayload)
 	answer := func(h Header) (Header, []byte) {
 		t.Helper()
-		got, body, fault := Decode(frame[:tables.Answer(0, frame, &h)])
+		got, body, fault := Decode(frame[:tables.Answer(0, frame, &h)], nil)
 		want := Header{Session: peerSession, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: got.Fate}
 		if fault != wire.OK || got != want {
 			t.Fatalf("%v: %+v, want %+v", fault, got, want)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -34,14 +35,15 @@ const (
 	fateAt     = 7
 	checksumAt = 16
 	creditsAt  = 20
+	codeAt     = 40 // the field ack_largest
 )
 
 // MaxExchange is the last number of an exchange.
 const MaxExchange = 1<<62 - 1
 
-// Request writes h, a request's or an answer's, to the start of payload, and then the
-// checksum over all of it.
-func Request(payload []byte, h Header) {
+// Request writes h, a request's or an answer's, to the start of payload, and then signs all
+// of it.
+func Request(payload []byte, h Header, key *siphash.Key) {
 	head := payload[:wire.HeaderLen]
 	clear(head)
 	le.PutUint32(head, wire.Magic)
@@ -53,7 +55,18 @@ func Request(payload []byte, h Header) {
 	if h.Ordered {
 		le.PutUint32(head[72:], 1)
 	}
-	le.PutUint32(head[checksumAt:], Checksum(payload))
+	Sign(payload, key)
+}
+
+// Sign writes the code of payload by a key; without one, the checksum.
+func Sign(payload []byte, key *siphash.Key) {
+	le.PutUint32(payload[checksumAt:], 0)
+	le.PutUint64(payload[codeAt:], 0)
+	if key != nil {
+		le.PutUint64(payload[codeAt:], siphash.Sum64(key, payload))
+	} else {
+		le.PutUint32(payload[checksumAt:], Checksum(payload))
+	}
 }
 
 // Checksum returns the checksum of payload, whose field of it counts as zero.
@@ -66,10 +79,43 @@ func Checksum(payload []byte) uint32 {
 	return sum
 }
 
-// Decode reads the header of a frame of the tier and verifies everything that needs no
-// state. body is what follows the header: of a request the records, see Records; of an
-// answer the results. It writes to payload, and leaves it as it was.
-func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
+// Decode does what Read and Verify do, for those who know the key before they look.
+func Decode(payload []byte, key *siphash.Key) (h Header, body []byte, f wire.Fault) {
+	if h, body, f = Read(payload); f == wire.OK {
+		f = Verify(payload, key)
+	}
+	if f != wire.OK {
+		body = nil
+	}
+	return h, body, f
+}
+
+// Verify says whether payload, which Read has read, came as it was sent: by its code, of which
+// nobody makes a right one without the key; without a key, by its checksum. It writes to
+// payload, and leaves it as it was.
+func Verify(payload []byte, key *siphash.Key) wire.Fault {
+	sum, code := le.Uint32(payload[checksumAt:]), le.Uint64(payload[codeAt:])
+	if key == nil {
+		switch {
+		case code != 0:
+			return wire.BadFrame
+		case sum != Checksum(payload):
+			return wire.BadChecksum
+		}
+		return wire.OK
+	}
+	le.PutUint64(payload[codeAt:], 0)
+	want := siphash.Sum64(key, payload)
+	le.PutUint64(payload[codeAt:], code)
+	if sum != 0 || code != want {
+		return wire.BadCode
+	}
+	return wire.OK
+}
+
+// Read reads the header of a frame of the tier and verifies its form. body is what follows the
+// header: of a request the records, see Records; of an answer the results.
+func Read(payload []byte) (h Header, body []byte, f wire.Fault) {
 	if len(payload) < wire.HeaderLen {
 		return h, nil, wire.Short
 	}
@@ -92,7 +138,7 @@ func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
 	}
 	body = payload[wire.HeaderLen:]
 	sound := h.Session != 0 && h.Try != 0 && h.Exchange-1 < MaxExchange && le.Uint32(payload[76:]) == 0 &&
-		le.Uint64(payload[40:])|le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
+		le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
 	if h.Flags == wire.FlagResponse {
 		taken := h.Fate == FateTaken && len(body) == 0
 		sound = sound && (taken || h.Fate&FateTaken == 0) && credits == 0 && order == 0
@@ -100,11 +146,8 @@ func Decode(payload []byte) (h Header, body []byte, f wire.Fault) {
 		h.Records, h.Ordered = int(credits), order != 0
 		sound = sound && h.Fate == 0 && credits-1 < MaxRecords && order <= 1
 	}
-	switch {
-	case !sound:
+	if !sound {
 		return h, nil, wire.BadFrame
-	case le.Uint32(payload[checksumAt:]) != Checksum(payload):
-		return h, nil, wire.BadChecksum
 	}
 	return h, body, wire.OK
 }

@@ -11,6 +11,7 @@ package express
 import (
 	"reflect"
 
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -39,19 +40,20 @@ const FlagLock = 1
 
 // Place is what a target keeps of a session. The C side is struct express_slot.
 type Place struct {
-	Word        uint64 `c:"word"`         // exchange<<2 | state
-	Session     uint64 `c:"session"`      // id in requests; 0: not in use
-	PeerSession uint64 `c:"peer_session"` // id in answers
-	Rank        uint32 `c:"rank"`         // of the origin in the job
-	PeerIP      uint32 `c:"peer_ip"`      // as in the frame, like the three that follow; all 0: not checked
-	LocalIP     uint32 `c:"local_ip"`
-	PeerPort    uint16 `c:"peer_port"`
-	LocalPort   uint16 `c:"local_port"`
-	Outcome     uint64 `c:"outcome"` // see Outcome
-	Locked      uint64 `c:"locked"`  // window id + 1 whose lock an exchange under way holds; 0: none
-	_           uint64
+	Word        uint64                 `c:"word"`         // exchange<<2 | state
+	Session     uint64                 `c:"session"`      // id in requests; 0: not in use
+	PeerSession uint64                 `c:"peer_session"` // id in answers
+	Rank        uint32                 `c:"rank"`         // of the origin in the job
+	PeerIP      uint32                 `c:"peer_ip"`      // as in the frame, like the three that follow; all 0: not checked
+	LocalIP     uint32                 `c:"local_ip"`
+	PeerPort    uint16                 `c:"peer_port"`
+	LocalPort   uint16                 `c:"local_port"`
+	Outcome     uint64                 `c:"outcome"` // see Outcome
+	Locked      uint64                 `c:"locked"`  // window id + 1 whose lock an exchange under way holds; 0: none
+	Keyed       uint64                 `c:"keyed"`   // 1: frames have codes in place of checksums
 	Results     [MaxResults / 8]uint64 `c:"results"`
-	_           [8]uint64
+	Keys        [2]siphash.Key         `c:"keys"` // of requests, and of answers
+	_           [4]uint64
 }
 
 // Exposed is a window that the program reaches. The C side is struct express_window.
@@ -65,6 +67,12 @@ type Exposed struct {
 	_       [3]uint64
 	Members [MaxRank / 64]uint64 `c:"members"` // bit: the rank may access the window
 }
+
+// The keys of a slot.
+const (
+	ofRequests = iota
+	ofAnswers
+)
 
 // Outcome is what a slot says of its exchange beside the results.
 type Outcome struct {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 )
 
 // Tables are the memory that a rank shares with its program: a slot for each session,
@@ -61,6 +63,12 @@ type Slot struct {
 	// Where its requests come from and arrive. If neither is zero, the program passes
 	// those of other places on to user space.
 	Peer, Local Endpoint
+	Keys        *Keys // by which its frames have codes; nil: they have checksums
+}
+
+// Keys are those of the express frames of one direction of a session.
+type Keys struct {
+	Requests, Answers siphash.Key
 }
 
 // OpenSlot begins slot i, in which no exchange has been made.
@@ -77,10 +85,24 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 		localIP, localPort = s.Local.words()
 	}
 	p.PeerIP, p.LocalIP, p.PeerPort, p.LocalPort = peerIP, localIP, peerPort, localPort
+	p.Keyed, p.Keys = 0, [2]siphash.Key{}
+	if s.Keys != nil {
+		p.Keyed, p.Keys = 1, [2]siphash.Key{s.Keys.Requests, s.Keys.Answers}
+	}
 	atomic.StoreUint64(&p.Outcome, 0)
 	atomic.StoreUint64(&p.Locked, 0)
 	t.admit(s.Rank, s.Life)
 	atomic.StoreUint64(&p.Session, s.Session)
+}
+
+// RequestKey returns the key of the requests of slot i, nil if they have checksums.
+func (t *Tables) RequestKey(i int) *siphash.Key { return t.places[i].key(ofRequests) }
+
+func (p *Place) key(i int) *siphash.Key {
+	if p.Keyed == 0 {
+		return nil
+	}
+	return &p.Keys[i]
 }
 
 // admit has the windows admit a rank in its present life, or not. For the program, a rank is
