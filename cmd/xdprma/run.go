@@ -299,7 +299,9 @@ func (r *runner) rendezvous() error {
 	}
 	c := r.all
 	c.Job = bootstrap.NewJob()
-	r.server = bootstrap.Serve(l, c.Token())
+	if r.server, err = bootstrap.Serve(l, &c); err != nil {
+		return err
+	}
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	return nil
 }

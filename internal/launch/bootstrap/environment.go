@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
 	NoExpress  bool          // the XDP program executes no requests of others
+	Key        *secure.Key   // the job's; nil: it has none
+	Security   Security      // the level that this process asks for
 }
 
 // Token returns the job's secret, as Serve and Dial take it.

@@ -2,10 +2,13 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // drainTimeout bounds how long a rank that serves the rendezvous stays for the others.
@@ -24,6 +27,34 @@ type Member struct {
 	Rendezvous netip.Addr
 	// Place is the rank's, with what the launcher has told.
 	Place Config
+
+	credentials *credentials // nil: the job has no key
+}
+
+// Secrets returns what the members of this run of the job derive from its key; ok is false if
+// the job has none.
+func (m *Member) Secrets() (s secure.Secrets, ok bool) {
+	if m.credentials == nil {
+		return s, false
+	}
+	return m.Place.Key.Secrets(m.credentials.run), true
+}
+
+// SigningKey returns the public key of the rendezvous, by which tickets are verified; nil if
+// the job has no key.
+func (m *Member) SigningKey() ed25519.PublicKey {
+	if m.credentials == nil {
+		return nil
+	}
+	return m.credentials.signing
+}
+
+// Level returns how far the frames of the job are protected.
+func (m *Member) Level() secure.Level {
+	if m.credentials == nil {
+		return secure.None
+	}
+	return m.credentials.level
 }
 
 // Open joins the rendezvous that c names, as the rank that c says. It blocks until the
@@ -51,18 +82,23 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*Member, error) {
 	switch {
 	case c.Rendezvous == "":
+		authority, err := c.newAuthority(nil)
+		if err != nil {
+			return nil, err
+		}
 		members := newMembers()
 		incarnation, _, _, err := members.tryEnter(c.Rank, c.Size, "")
 		if err != nil {
 			return nil, err
 		}
-		return &Member{rendezvous: &local{newBoard(), members, c.Rank, c.Size, incarnation}, Incarnation: incarnation}, nil
+		return &Member{rendezvous: &local{newBoard(), members, authority, c.Rank, c.Size, incarnation},
+			Incarnation: incarnation, credentials: authority.credentials()}, nil
 	case !c.Serve:
 		client, err := Dial(ctx, &c, failed)
 		if err != nil {
 			return nil, err
 		}
-		return &Member{rendezvous: client, Incarnation: client.incarnation, Rendezvous: host(client.conn.RemoteAddr())}, nil
+		return &Member{rendezvous: client, Incarnation: client.incarnation, credentials: client.credentials, Rendezvous: host(client.conn.RemoteAddr())}, nil
 	}
 	if l == nil {
 		var err error
@@ -70,15 +106,18 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 			return nil, err
 		}
 	}
-	s := newServer(l, c.Token())
+	s, err := newServer(l, &c)
+	if err != nil {
+		return nil, err
+	}
 	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
 	s.start()
-	return &Member{rendezvous: &serving{local{s.board, s.members, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
-		Rendezvous: host(l.Addr()), Notice: c.servedHere(l.Addr())}, nil
+	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
+		credentials: s.authority.credentials(), Rendezvous: host(l.Addr()), Notice: c.servedHere(l.Addr())}, nil
 }
 
 // host returns the address of one host in at, or none.
@@ -90,19 +129,19 @@ func host(at net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap()
 }
 
-// Find returns what a rank has last published, and the incarnation of the process that
-// did, blocking until there is something. It returns ErrLeft with the incarnation of one
-// that has left. Once the rank's process is known to have ended, it returns an *EndedError.
-func (m *Member) Find(ctx context.Context, rank int) (incarnation uint64, place []byte, err error) {
-	incarnation, place, _, err = m.find(ctx, rank, true)
+// Find returns what a rank has last published, blocking until there is something. It returns
+// ErrLeft with the incarnation of one that has left. Once the rank's process is known to have
+// ended, it returns an *EndedError.
+func (m *Member) Find(ctx context.Context, rank int) (p Published, err error) {
+	p, _, err = m.find(ctx, rank, true)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("waiting for the place of rank %d: %w", rank, err)
 	}
-	return incarnation, place, err
+	return p, err
 }
 
 // FindNow is Find without waiting: found is false if the rank has published nothing yet.
-func (m *Member) FindNow(ctx context.Context, rank int) (incarnation uint64, place []byte, found bool, err error) {
+func (m *Member) FindNow(ctx context.Context, rank int) (p Published, found bool, err error) {
 	return m.find(ctx, rank, false)
 }
 

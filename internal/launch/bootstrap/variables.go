@@ -26,6 +26,8 @@ const (
 	EnvHost       = "XDPRMA_HOST"
 	EnvFrames     = "XDPRMA_FRAMES"
 	EnvExpress    = "XDPRMA_EXPRESS"
+	EnvKeyFile    = "XDPRMA_KEY_FILE"
+	EnvSecurity   = "XDPRMA_SECURITY"
 )
 
 // Variable is an environment variable that a rank reads.
