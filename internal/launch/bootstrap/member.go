@@ -20,8 +20,8 @@ type Member struct {
 	// Incarnation numbers this process among those that have had its rank, one after the
 	// other: it is larger than that of each earlier one, whatever became of the clocks.
 	Incarnation uint64
-	// Notice is what an operator should know of the rendezvous, or empty.
-	Notice string
+	// Notices are what an operator should know of the rendezvous and the environment.
+	Notices []string
 	// Rendezvous is the address at which it was reached or is served. It is not valid over a
 	// unix socket, or where it is served at all addresses.
 	Rendezvous netip.Addr
@@ -75,6 +75,7 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 		return nil, err
 	}
 	m.Place = c
+	m.Notices = append(m.Notices, c.Warnings...)
 	return m, nil
 }
 
@@ -98,7 +99,9 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 		if err != nil {
 			return nil, err
 		}
-		return &Member{rendezvous: client, Incarnation: client.incarnation, credentials: client.credentials, Rendezvous: host(client.conn.RemoteAddr())}, nil
+		at := client.conn.RemoteAddr()
+		return &Member{rendezvous: client, Incarnation: client.incarnation, credentials: client.credentials,
+			Rendezvous: host(at), Notices: c.notices(at)}, nil
 	}
 	if l == nil {
 		var err error
@@ -117,7 +120,15 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 	}
 	s.start()
 	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
-		credentials: s.authority.credentials(), Rendezvous: host(l.Addr()), Notice: c.servedHere(l.Addr())}, nil
+		credentials: s.authority.credentials(), Rendezvous: host(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
+}
+
+// notices returns what an operator should know of a rendezvous at an address.
+func (c *Config) notices(at net.Addr) []string {
+	if c.environment && c.Key == nil && c.Size > 1 && !withinHost(at) {
+		return []string{unauthenticated}
+	}
+	return nil
 }
 
 // host returns the address of one host in at, or none.

@@ -24,6 +24,12 @@ const Auto Security = "auto"
 // SecurityNames lists what a process may ask for.
 const SecurityNames = "auto, " + secure.LevelNames
 
+// valid reports whether a process may ask for s.
+func (s Security) valid() bool {
+	_, _, err := s.level()
+	return err == nil
+}
+
 // level returns the level that s asks for, if it asks for one.
 func (s Security) level() (level secure.Level, asks bool, err error) {
 	if s == "" || s == Auto {
