@@ -55,11 +55,9 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 	if err := c.checkSecurity(); err != nil {
 		return nil, err
 	}
-	var security *tls.Config
-	if c.Key != nil {
-		if security, err = pinned(c.Key); err != nil {
-			return nil, err
-		}
+	security, err := c.tls()
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
@@ -160,7 +158,7 @@ func greet(ctx context.Context, conn net.Conn, place *Config, security *tls.Conf
 		return nil, nil, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 	}
 	c := &Client{conn: conn, calls: make(map[uint32]chan message), ended: make(chan struct{})}
-	c.incarnation, c.credentials, err = parseWelcome(m.body, security != nil)
+	c.incarnation, c.credentials, err = parseWelcome(m.body, place)
 	return c, r, err
 }
 

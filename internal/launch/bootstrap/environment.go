@@ -41,7 +41,8 @@ type Config struct {
 	Security   Security      // the level that this process asks for
 	Warnings   []string      // of what an operator should know of the environment
 
-	environment bool // a launcher has said all this by the environment
+	meeting     *meeting // over PMI; nil: none, or all ranks have the key
+	environment bool     // a launcher has said all this by the environment
 }
 
 // Token returns the job's secret, as Serve and Dial take it.

@@ -37,7 +37,7 @@ func (m *Member) Secrets() (s secure.Secrets, ok bool) {
 	if m.credentials == nil {
 		return s, false
 	}
-	return m.Place.Key.Secrets(m.credentials.run), true
+	return m.credentials.key.Secrets(m.credentials.run), true
 }
 
 // SigningKey returns the public key of the rendezvous, by which tickets are verified; nil if
@@ -73,6 +73,9 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 	m, err := open(ctx, c, l, failed)
 	if err != nil {
 		return nil, err
+	}
+	if m.credentials != nil {
+		c.Key = &m.credentials.key
 	}
 	m.Place = c
 	m.Notices = append(m.Notices, c.Warnings...)
@@ -125,7 +128,7 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 
 // notices returns what an operator should know of a rendezvous at an address.
 func (c *Config) notices(at net.Addr) []string {
-	if c.environment && c.Key == nil && c.Size > 1 && !withinHost(at) {
+	if c.environment && c.Key == nil && c.meeting == nil && c.Size > 1 && !withinHost(at) {
 		return []string{unauthenticated}
 	}
 	return nil

@@ -17,7 +17,8 @@ import (
 //
 //	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, token; the
 //	         answer is the rank's incarnation, u64, and where the job has a key the
-//	         run, 32 bytes, the public key that signs tickets, 32, and the level, u8
+//	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, and for
+//	         ranks that have met over PMI without a key the key, 32
 //	publish  the rank's place; the server knows the rank and its incarnation
 //	leave    nothing
 //	find     u32 rank; answered once something is known of it

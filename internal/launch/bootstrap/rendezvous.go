@@ -24,6 +24,11 @@
 // A member of the job that is on the way between another and the rendezvous can take the place
 // of either: the key that both show is one that it has too.
 //
+// Ranks that meet over PMI, and have no key, make a certificate each, and tell its fingerprint
+// over PMI. Each shows the rendezvous that it has its own, and is given the job's key there. A
+// member cannot take the place of another, or of rank 0. Somebody who changes what PMI carries
+// can.
+//
 // Without a key the rendezvous is neither encrypted nor authenticated beyond the job id in a
 // connection's first message. It keeps strangers and other jobs out by mistake
 // or guesswork; it does not withstand somebody who reads its connections.

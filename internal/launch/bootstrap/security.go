@@ -48,7 +48,7 @@ func (c *Config) checkSecurity() error {
 	if err != nil {
 		return err
 	}
-	if level > secure.None && c.Key == nil {
+	if level > secure.None && c.Key == nil && c.meeting == nil {
 		return fmt.Errorf("the level of security %v takes a job key, and this process has none: "+howToGetAKey, level)
 	}
 	return nil
@@ -69,6 +69,9 @@ type authority struct {
 	job    uint64 // as tickets name it
 	signer ed25519.PrivateKey
 	level  secure.Level
+
+	key     secure.Key
+	meeting *meeting // nil: all ranks have the key
 }
 
 // newAuthority returns the authority of a job that is served at an address, nil where the job
@@ -77,7 +80,7 @@ func (c *Config) newAuthority(at net.Addr) (*authority, error) {
 	if err := c.checkSecurity(); err != nil || c.Key == nil {
 		return nil, err
 	}
-	a := &authority{}
+	a := &authority{key: *c.Key, meeting: c.meeting}
 	var asks bool
 	var err error
 	if a.level, asks, err = c.Security.level(); err != nil {
@@ -87,12 +90,23 @@ func (c *Config) newAuthority(at net.Addr) (*authority, error) {
 		a.level = secure.Sign
 	}
 	_, _ = rand.Read(a.run[:]) // never fails
-	a.job = c.Key.Secrets(a.run).Job
+	a.job = a.key.Secrets(a.run).Job
 	if _, a.signer, err = ed25519.GenerateKey(nil); err != nil {
 		return nil, err
 	}
-	a.tls, err = pinned(c.Key)
+	a.tls, err = c.tls()
 	return a, err
+}
+
+// tls returns what the rendezvous is spoken with over; nil for a job without a key.
+func (c *Config) tls() (*tls.Config, error) {
+	switch {
+	case c.meeting != nil:
+		return c.meeting.tls()
+	case c.Key != nil:
+		return pinned(c.Key)
+	}
+	return nil, nil
 }
 
 // credentials returns what the authority tells the ranks; nil without one.
@@ -100,7 +114,20 @@ func (a *authority) credentials() *credentials {
 	if a == nil {
 		return nil
 	}
-	return &credentials{a.run, a.signer.Public().(ed25519.PublicKey), a.level}
+	return &credentials{a.key, a.run, a.signer.Public().(ed25519.PublicKey), a.level}
+}
+
+// welcome returns the answer to a hello.
+func (a *authority) welcome(incarnation uint64) []byte {
+	return appendWelcome(nil, incarnation, a.credentials(), a != nil && a.meeting != nil)
+}
+
+// checkRank returns an error unless the other end of a connection may speak as a rank.
+func (a *authority) checkRank(conn net.Conn, rank int) error {
+	if a == nil {
+		return nil
+	}
+	return a.meeting.checkRank(conn, rank)
 }
 
 var (
@@ -151,6 +178,7 @@ func (c *Config) askedLevel() byte {
 
 // credentials are what the rendezvous of a job with a key tells each rank.
 type credentials struct {
+	key     secure.Key
 	run     secure.Run
 	signing ed25519.PublicKey // of tickets
 	level   secure.Level
@@ -158,21 +186,29 @@ type credentials struct {
 
 const credentialsLen = len(secure.Run{}) + ed25519.PublicKeySize + 1
 
-// appendWelcome appends the answer to a hello to b.
-func appendWelcome(b []byte, incarnation uint64, c *credentials) []byte {
+// appendWelcome appends the answer to a hello to b. It hands over the key, too, to a rank that
+// has none.
+func appendWelcome(b []byte, incarnation uint64, c *credentials, handKey bool) []byte {
 	b = binary.LittleEndian.AppendUint64(b, incarnation)
 	if c == nil {
 		return b
 	}
 	b = append(append(b, c.run[:]...), c.signing...)
-	return append(b, byte(c.level))
+	b = append(b, byte(c.level))
+	if handKey {
+		b = append(b, c.key[:]...)
+	}
+	return b
 }
 
-// parseWelcome reads the answer to the hello of a process that has a job key, or has none.
-func parseWelcome(b []byte, keyed bool) (incarnation uint64, c *credentials, err error) {
-	want := 8
+// parseWelcome reads the answer to the hello of a process with a place.
+func parseWelcome(b []byte, place *Config) (incarnation uint64, c *credentials, err error) {
+	want, keyed := 8, place.Key != nil || place.meeting != nil
 	if keyed {
 		want += credentialsLen
+	}
+	if place.meeting != nil {
+		want += len(secure.Key{})
 	}
 	if len(b) != want {
 		return 0, nil, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
@@ -180,7 +216,12 @@ func parseWelcome(b []byte, keyed bool) (incarnation uint64, c *credentials, err
 	incarnation = binary.LittleEndian.Uint64(b)
 	if keyed {
 		b = b[8:]
-		c = &credentials{secure.Run(b), b[len(secure.Run{}) : credentialsLen-1], secure.Level(b[credentialsLen-1])}
+		c = &credentials{run: secure.Run(b), signing: b[len(secure.Run{}) : credentialsLen-1], level: secure.Level(b[credentialsLen-1])}
+		if place.meeting != nil {
+			c.key = secure.Key(b[credentialsLen:])
+		} else {
+			c.key = *place.Key
+		}
 		if !c.level.Valid() {
 			return 0, nil, fmt.Errorf("%w: %v in the answer to a hello", errMalformed, c.level)
 		}

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
@@ -204,7 +205,7 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	defer leave()
 	c.client = local{s.board, s.members, s.authority, m.rank, m.size, incarnation}
-	if !c.answer(message{kind: kindOK, call: m.call, body: appendWelcome(nil, incarnation, s.authority.credentials())}) {
+	if !c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation)}) {
 		return
 	}
 	for {
@@ -255,7 +256,7 @@ func (c *connection) greet() (m message, r *bufio.Reader, known bool) {
 		c.refuse(m, user)
 		return m, nil, false
 	}
-	if err := c.server.admits(m.body); err != nil {
+	if err := cmp.Or(c.server.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
 		c.refuse(m, err)
 		return m, nil, false
 	}
