@@ -225,8 +225,8 @@ func TestRankSpeaksForNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	_, place, err := m.Find(ctx, 1)
-	if err := errors.Join(err, m.Publish(ctx, place)); err != nil {
+	other, err := m.Find(ctx, 1)
+	if err := errors.Join(err, m.Publish(ctx, other.Place)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(each([]*comm.Comm{jobs[0].World(), jobs[1].World()}, func(c *comm.Comm) error {

@@ -112,7 +112,10 @@ func placesIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport) (pla
 		t.Fatal(err)
 	}
 	first := bootstrap.Config{Config: userspace.Config{Transport: transport, Port: bootstrap.DefaultPort}, Size: size, Job: bootstrap.NewJob()}
-	server := bootstrap.Serve(l, first.Token())
+	server, err := bootstrap.Serve(l, &first)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = server.Close() })
 	first.Rendezvous = server.Addr()
 	for rank := range size {

@@ -100,7 +100,12 @@ func newJob(ctx context.Context, size int, options []Option) (*trial, error) {
 		return nil, fmt.Errorf("rmatest: %w", err)
 	}
 	j.ctx, j.cancel = context.WithCancel(ctx)
-	j.labelled(noRank, func() { j.server = bootstrap.Serve(l, secret.Token()) })
+	j.labelled(noRank, func() { j.server, err = bootstrap.Serve(l, &secret) })
+	if err != nil {
+		j.cancel()
+		s.network.leave()
+		return nil, fmt.Errorf("rmatest: %w", err)
+	}
 	j.place.Rendezvous = j.server.Addr()
 	for number := range size {
 		r := &rank{number: number, state: "joins"}

@@ -69,7 +69,9 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.server = bootstrap.Serve(l, j.base.Token())
+	if j.server, err = bootstrap.Serve(l, &j.base); err != nil {
+		t.Fatal(err)
+	}
 	j.base.Rendezvous = j.server.Addr()
 	t.Cleanup(j.cleanUp)
 	for r := range s.ranks {

@@ -350,7 +350,7 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 	if err := r.rendezvous(); err != nil {
 		return nil, err
 	}
-	defer r.server.Close()
+	defer r.endRendezvous()
 	r.configure()
 	timeout := perfStartTime + time.Duration(points)*perfSlack*max(plan.Duration, time.Second)
 	if plan.Iterations > 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -40,6 +41,9 @@ star hold for all ranks if they are in the environment, unless an option says ot
 Where the ranks share the loopback interface, rank r has the port XDPRMA_PORT + r.
 
 VARIABLES
+The job has a key of its own, in a file that goes with it. Whatever --security says, only
+its ranks are let in; with sign, each frame is authenticated too.
+
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
@@ -87,6 +91,7 @@ func runCommand() *cli.Command {
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
 			&cli.BoolFlag{Name: "frames", Usage: "access windows of ranks of the same host by frames too"},
+			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated"},
 			&cli.BoolFlag{Name: "keep-going", Usage: "let the other ranks go on when one fails"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
 		},
@@ -102,6 +107,12 @@ func runCommand() *cli.Command {
 			}
 			if c.IsSet("frames") {
 				all.Frames = c.Bool("frames")
+			}
+			if c.IsSet("security") {
+				if _, err := secure.ParseLevel(c.String("security")); err != nil {
+					return usageError("--security: %w", err)
+				}
+				all.Security = bootstrap.Security(c.String("security"))
 			}
 			r := &runner{
 				all: all, ported: ported, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
@@ -189,7 +200,7 @@ func (r *runner) run() (status int, err error) {
 	if err := r.rendezvous(); err != nil {
 		return 0, err
 	}
-	defer r.server.Close()
+	defer r.endRendezvous()
 	r.configure()
 	j, err := r.job(program)
 	if err != nil {
@@ -299,9 +310,46 @@ func (r *runner) rendezvous() error {
 	}
 	c := r.all
 	c.Job = bootstrap.NewJob()
-	r.server = bootstrap.Serve(l, c.Token())
+	if c.Security == "" || c.Security == bootstrap.Auto {
+		c.Security = bootstrap.Security(secure.None.String()) // the ranks are of one host
+	}
+	if err := r.makeKey(&c); err != nil {
+		l.Close()
+		return err
+	}
+	if r.server, err = bootstrap.Serve(l, &c); err != nil {
+		return errors.Join(err, os.Remove(c.KeyFile))
+	}
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	return nil
+}
+
+// makeKey makes the job's key, and a file from which the ranks read it. A descriptor would not
+// do: wrappers close those.
+func (r *runner) makeKey(c *bootstrap.Config) error {
+	dir := os.TempDir()
+	if r.lab != nil {
+		dir = r.lab.Dir()
+	}
+	f, err := os.CreateTemp(dir, "xdprma-key-*") // of mode 0600
+	if err != nil {
+		return fmt.Errorf("cannot make a file for the job's key: %w", err)
+	}
+	key := secure.NewKey()
+	_, err = f.WriteString(key.Text() + "\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	c.Key, c.KeyFile = &key, f.Name()
+	return nil
+}
+
+// endRendezvous ends it, and removes the key.
+func (r *runner) endRendezvous() {
+	_ = r.server.Close()
+	if err := os.Remove(r.configs[0].KeyFile); err != nil {
+		r.console.logf("warning: the job's key stays behind: %v", err)
+	}
 }
 
 // configure gives each rank its place.

@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
 	"internal/launch/hostmem":   {},
-	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "userspace"},
+	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
 
 	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/protocol/calls/collective", "internal/protocol/engine",
 		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "userspace", "window"},

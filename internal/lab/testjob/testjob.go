@@ -45,7 +45,9 @@ func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err e
 		Frames: os.Getenv(EnvHostMemory) == "",
 		Config: userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1},
 	}
-	server = bootstrap.Serve(l, first.Token())
+	if server, err = bootstrap.Serve(l, &first); err != nil {
+		return nil, nil, err
+	}
 	first.Rendezvous = server.Addr()
 	for rank := range size {
 		place := first

@@ -79,21 +79,21 @@ func isDeadSocket(path string) bool {
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
-// servedHere returns a warning if a name that may mean another host's address to others
-// means loopback's to this one, which serves there; or an empty string. Debian gives each
+// servedHere returns a warning, and only one, if a name that may mean another host's address to others
+// means loopback's to this one, which serves there. Debian gives each
 // host's name the address 127.0.1.1.
-func (c *Config) servedHere(at net.Addr) string {
+func (c *Config) servedHere(at net.Addr) []string {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok || c.Size == 1 || !tcp.IP.IsLoopback() {
-		return ""
+		return nil
 	}
 	_, address, _ := splitAddress(c.Rendezvous) // it is listened at
 	host, port, _ := net.SplitHostPort(address)
 	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
-		return "" // said on purpose
+		return nil // said on purpose
 	}
-	return fmt.Sprintf("the name %s means %v on this host: no other host reaches the rendezvous; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
-		host, tcp.IP, EnvRendezvous, port)
+	return []string{fmt.Sprintf("the name %s means %v on this host: no other host reaches the rendezvous; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
+		host, tcp.IP, EnvRendezvous, port)}
 }
 
 // LocalAddress returns the address of this machine from which c.Rendezvous is reached, or a

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 )
@@ -27,6 +28,9 @@ type notice struct {
 	incarnation uint64
 	place       []byte
 	err         error // ErrLeft or an *EndedError
+
+	ticket   []byte // what was last signed for a process of the rank
+	ticketed uint64 // the incarnation of that process
 }
 
 func newBoard() *board {
@@ -41,22 +45,43 @@ func (b *board) of(rank int) *notice {
 	return b.ranks[rank]
 }
 
+// speaking returns what has been said of a rank that says something more, unless its process
+// has ended for good. It is called with the lock held.
+func (b *board) speaking(rank int) (*notice, error) {
+	n := b.of(rank)
+	if b.err != nil {
+		return nil, b.err
+	}
+	if _, ended := errors.AsType[*EndedError](n.err); ended {
+		return nil, fmt.Errorf("rank %d has ended, and says nothing any more", rank)
+	}
+	return n, nil
+}
+
 // say sets what is said of a rank, unless its process has ended for good.
 func (b *board) say(rank int, incarnation uint64, place []byte, why error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.of(rank)
-	if b.err != nil {
-		return b.err
-	}
-	if _, ended := errors.AsType[*EndedError](n.err); ended {
-		return fmt.Errorf("rank %d has ended, and says nothing any more", rank)
+	n, err := b.speaking(rank)
+	if err != nil {
+		return err
 	}
 	if !n.found {
 		close(n.said)
 	}
 	n.found, n.incarnation, n.place, n.err = true, incarnation, slices.Clone(place), why
 	return nil
+}
+
+// keep sets the ticket of a rank, which belongs to what a process of the incarnation says.
+func (b *board) keep(rank int, incarnation uint64, ticket []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.speaking(rank)
+	if err == nil {
+		n.ticket, n.ticketed = ticket, incarnation
+	}
+	return err
 }
 
 // ended says that no other process will have a rank.
@@ -109,6 +134,7 @@ func (b *board) end(err error) {
 type local struct {
 	board       *board
 	members     *members
+	authority   *authority // nil: the job has no key
 	rank, size  int
 	incarnation uint64
 }
@@ -124,9 +150,17 @@ func (l *local) Leave(context.Context) error {
 	return l.board.say(l.rank, l.incarnation, nil, ErrLeft)
 }
 
-func (l *local) find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error) {
+func (l *local) Sign(_ context.Context, static [32]byte, at netip.AddrPort) ([]byte, error) {
+	ticket, err := l.authority.ticket(l.rank, l.incarnation, static, at)
+	if err != nil {
+		return nil, err
+	}
+	return ticket, l.board.keep(l.rank, l.incarnation, ticket)
+}
+
+func (l *local) find(ctx context.Context, rank int, wait bool) (p Published, found bool, err error) {
 	if rank < 0 || rank >= l.size {
-		return 0, nil, false, fmt.Errorf("rank %d of a job of %d ranks was looked for", rank, l.size)
+		return p, false, fmt.Errorf("rank %d of a job of %d ranks was looked for", rank, l.size)
 	}
 	var n notice
 	err = l.board.await(ctx, func() <-chan struct{} {
@@ -135,7 +169,11 @@ func (l *local) find(ctx context.Context, rank int, wait bool) (incarnation uint
 		}
 		return n.said
 	})
-	return n.incarnation, n.place, n.found, cmp.Or(err, n.err)
+	p = Published{Incarnation: n.incarnation, Place: n.place}
+	if n.err == nil && n.ticketed == n.incarnation {
+		p.Ticket = n.ticket
+	}
+	return p, n.found, cmp.Or(err, n.err)
 }
 
 func (l *local) End(ctx context.Context, n int) (e *EndedError, err error) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // TestMain fails when a test leaves a goroutine of this package behind.
@@ -61,11 +62,20 @@ func testContext(t testing.TB) context.Context {
 
 func serveAt(t testing.TB, addr string) *Server {
 	t.Helper()
+	return serveAs(t, addr, &Config{Job: testJob})
+}
+
+// serveAs serves the job of c.
+func serveAs(t testing.TB, addr string, c *Config) *Server {
+	t.Helper()
 	l, err := Listen(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Serve(l, token)
+	s, err := Serve(l, c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -89,8 +99,16 @@ func dial(t testing.TB, addr string) *Client {
 // dialNext is dial, and returns the rank too.
 func dialNext(t testing.TB, addr string) (c *Client, rank int) {
 	t.Helper()
+	return dialWith(t, addr, nil)
+}
+
+// dialWith is dialNext with a job key.
+func dialWith(t testing.TB, addr string, key *secure.Key) (c *Client, rank int) {
+	t.Helper()
 	rank = int(lastRank.Add(1))
-	c, err := Dial(testContext(t), rankAt(addr, rank, manyRanks), nil)
+	place := rankAt(addr, rank, manyRanks)
+	place.Key = key
+	c, err := Dial(testContext(t), place, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,26 +129,38 @@ func everyRendezvous(t *testing.T, f func(t *testing.T, a, b rendezvous, own int
 			f(t, a, dial(t, s.Addr()), rank)
 		})
 	}
+	for name, addr := range map[string]string{"tcp with a key": "127.0.0.1:0", "unix with a key": "unix:"} {
+		t.Run(name, func(t *testing.T) {
+			if addr == "unix:" {
+				addr += filepath.Join(t.TempDir(), "s")
+			}
+			key := secure.NewKey()
+			s := serveAs(t, addr, &Config{Job: testJob, Key: &key})
+			a, rank := dialWith(t, s.Addr(), &key)
+			b, _ := dialWith(t, s.Addr(), &key)
+			f(t, a, b, rank)
+		})
+	}
 	t.Run("server", func(t *testing.T) {
 		s := serveAt(t, "127.0.0.1:0")
-		f(t, &local{s.board, s.members, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
+		f(t, &local{s.board, s.members, s.authority, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
 	})
 	t.Run("local", func(t *testing.T) {
 		b, m := newBoard(), newMembers()
-		f(t, &local{b, m, 0, 2, 1}, &local{b, m, 1, 2, 2}, 0)
+		f(t, &local{b, m, nil, 0, 2, 1}, &local{b, m, nil, 1, 2, 2}, 0)
 	})
 }
 
 func TestPlaceIsSeenByAll(t *testing.T) {
 	everyRendezvous(t, func(t *testing.T, a, b rendezvous, own int) {
 		ctx := testContext(t)
-		if _, place, found, err := b.find(ctx, own, false); err != nil || found {
-			t.Fatalf("looked, and found %q, %v, before anything was published", place, err)
+		if p, found, err := b.find(ctx, own, false); err != nil || found {
+			t.Fatalf("looked, and found %q, %v, before anything was published", p.Place, err)
 		}
 		got := make(chan string, 1)
 		go func() {
-			_, place, found, err := b.find(ctx, own, true)
-			got <- fmt.Sprint(len(place), found, err)
+			p, found, err := b.find(ctx, own, true)
+			got <- fmt.Sprint(len(p.Place), found, err)
 		}()
 		for i, place := range [][]byte{bytes.Repeat([]byte("x"), MaxPlaceBytes), {}, []byte("1")} {
 			if err := a.Publish(ctx, place); err != nil {
@@ -142,8 +172,8 @@ func TestPlaceIsSeenByAll(t *testing.T) {
 				}
 			}
 			for _, wait := range []bool{false, true} {
-				if _, w, found, err := b.find(ctx, own, wait); err != nil || !found || !bytes.Equal(place, w) {
-					t.Fatalf("published %d bytes, found %d, %t, %v", len(place), len(w), found, err)
+				if p, found, err := b.find(ctx, own, wait); err != nil || !found || !bytes.Equal(place, p.Place) {
+					t.Fatalf("published %d bytes, found %d, %t, %v", len(place), len(p.Place), found, err)
 				}
 			}
 		}
@@ -157,7 +187,7 @@ func TestPlacesAndRanksBeyondTheLimitsAreRefused(t *testing.T) {
 			t.Errorf("got %v, want ErrLimit", err)
 		}
 		for _, rank := range []int{-1, manyRanks, 1 << 31} {
-			if _, _, found, err := b.find(ctx, rank, true); err == nil || found {
+			if _, found, err := b.find(ctx, rank, true); err == nil || found {
 				t.Errorf("rank %d: found %t, %v", rank, found, err)
 			}
 		}
@@ -178,7 +208,7 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 			go cancel()
 			var err error
 			if i%2 == 0 {
-				_, _, _, err = a.find(ctx, own, true)
+				_, _, err = a.find(ctx, own, true)
 			} else {
 				_, err = a.End(ctx, 0)
 			}
@@ -190,7 +220,7 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 		if err := a.Publish(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, _, err := b.find(ctx, own, true); err != nil {
+		if _, _, err := b.find(ctx, own, true); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -199,12 +229,12 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 func TestAbortReachesEveryCall(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	a, rank := dialNext(t, s.Addr())
-	own := &local{s.board, s.members, 0, manyRanks, 1}
+	own := &local{s.board, s.members, s.authority, 0, manyRanks, 1}
 	ctx := testContext(t)
 	blocked := make(chan error, 4)
 	for _, x := range []rendezvous{a, own} {
 		go func() {
-			_, _, _, err := x.find(ctx, rank, true)
+			_, _, err := x.find(ctx, rank, true)
 			blocked <- err
 		}()
 		go func() {
@@ -226,7 +256,7 @@ func TestCloseUnblocksCalls(t *testing.T) {
 		ctx := testContext(t)
 		blocked := make(chan error, 1)
 		go func() {
-			_, _, _, err := a.find(ctx, own, true)
+			_, _, err := a.find(ctx, own, true)
 			blocked <- err
 		}()
 		a.Close()
@@ -244,7 +274,7 @@ func TestCallsEndWithTheServer(t *testing.T) {
 	c, rank := dialNext(t, s.Addr())
 	blocked := make(chan error, 1)
 	go func() {
-		_, _, _, err := c.find(testContext(t), rank, true)
+		_, _, err := c.find(testContext(t), rank, true)
 		blocked <- err
 	}()
 	s.Close()
@@ -260,7 +290,7 @@ func meet(ctx context.Context, m *Member, size int) error {
 		return err
 	}
 	for rank := range size {
-		if _, _, err := m.Find(ctx, rank); err != nil {
+		if _, err := m.Find(ctx, rank); err != nil {
 			return err
 		}
 	}
@@ -274,7 +304,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "its job id is another one") {
 		t.Errorf("wrong token: %v", err)
 	}
-	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)})
+	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(askAuto, token)})
 	publish := appendMessage(nil, message{kind: kindPublish, call: 1, body: []byte("stolen")})
 	for name, sent := range map[string][]byte{
 		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -285,12 +315,20 @@ func TestStrangersAreRefused(t *testing.T) {
 		"answer as question": append(bytes.Clone(hello), 5, 0, 0, 0, kindOK, 0, 0, 0, 0),
 		"short find":         append(bytes.Clone(hello), 6, 0, 0, 0, kindFind, 0, 0, 0, 0, 1),
 		"long find":          append(bytes.Clone(hello), 10, 0, 0, 0, kindFind, 0, 0, 0, 0, 1, 0, 0, 0, 0),
+		"short sign": append(bytes.Clone(hello), appendMessage(nil,
+			message{kind: kindSign, call: 1, body: make([]byte, signBytes-1)})...),
+		"long sign": append(bytes.Clone(hello), appendMessage(nil,
+			message{kind: kindSign, call: 1, body: make([]byte, signBytes+1)})...),
+		"TLS":             []byte(tlsHandshake + "\x00\x10 and more of that"),
+		"no level":        appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic)}),
+		"the token alone": appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)}),
+		"level unknown":   appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(0xff, token)}),
 		"long place": append(bytes.Clone(hello), appendMessage(nil,
 			message{kind: kindPublish, call: 1, body: make([]byte, MaxPlaceBytes+placeHead+1)})...),
 		"same find twice": append(bytes.Clone(hello), bytes.Repeat(
 			appendMessage(nil, message{kind: kindFind, call: 9, number: 7}), 2)...),
 		"another job's hello, then a place": append(appendMessage(nil,
-			message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + "00000000000000ab")}), publish...),
+			message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(askAuto, "00000000000000ab")}), publish...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("tcp", s.listener.Addr().String())
@@ -305,8 +343,8 @@ func TestStrangersAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, place, found, _ := good.find(testContext(t), 7, false); found { // the strangers' connections have ended
-		t.Errorf("a stranger published %q", place)
+	if p, found, _ := good.find(testContext(t), 7, false); found { // the strangers' connections have ended
+		t.Errorf("a stranger published %q", p.Place)
 	}
 	if err := good.Publish(testContext(t), nil); err != nil {
 		t.Errorf("the good client suffered: %v", err)
@@ -456,12 +494,13 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 //fuzz:inputs 45000
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
-		{kind: kindHello, rank: 1, size: 2, body: []byte(helloMagic + token)},
+		{kind: kindHello, rank: 1, size: 2, body: helloBody(askAuto, token)},
 		{kind: kindPublish, call: 7, body: []byte("place")},
 		{kind: kindFind, call: 1 << 31, number: 1 << 31},
 		{kind: kindLook, call: 3, number: 7},
 		{kind: kindEnd, call: 4},
 		{kind: kindAbsent, call: 3},
+		{kind: kindSign, call: 5, body: make([]byte, signBytes)},
 		{kind: kindFailed, body: []byte("why")},
 	} {
 		f.Add(appendMessage(nil, m)[lengthFieldBytes:])

@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 const (
@@ -27,6 +31,7 @@ const (
 type Client struct {
 	conn        net.Conn
 	incarnation uint64
+	credentials *credentials // nil: the job has no key
 	routines    sync.WaitGroup
 
 	mu    sync.Mutex
@@ -47,10 +52,17 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkSecurity(); err != nil {
+		return nil, err
+	}
+	security, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	for pause := dialPauseMin; ; pause = min(2*pause, dialPauseMax) {
-		client, err := dialOnce(ctx, network, address, c)
+		client, err := dialOnce(ctx, network, address, c, security)
 		if err == nil {
 			return client, nil
 		}
@@ -98,7 +110,7 @@ func explainDial(err error) error {
 	return fmt.Errorf("%s (%w)", why, err)
 }
 
-func dialOnce(ctx context.Context, network, address string, place *Config) (*Client, error) {
+func dialOnce(ctx context.Context, network, address string, place *Config, security *tls.Config) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	var d net.Dialer
@@ -107,8 +119,7 @@ func dialOnce(ctx context.Context, network, address string, place *Config) (*Cli
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	r := bufio.NewReader(conn)
-	incarnation, err := greet(conn, r, place)
+	c, r, err := greet(ctx, conn, place, security)
 	if !stop() && (err == nil || errors.Is(err, net.ErrClosed)) {
 		err = ctx.Err()
 	}
@@ -116,27 +127,39 @@ func dialOnce(ctx context.Context, network, address string, place *Config) (*Cli
 		conn.Close()
 		return nil, err
 	}
-	c := &Client{conn: conn, incarnation: incarnation, calls: make(map[uint32]chan message), ended: make(chan struct{})}
 	c.routines.Go(func() { c.receive(r) })
 	return c, nil
 }
 
-// greet says hello and returns this process's incarnation.
-func greet(conn net.Conn, r *bufio.Reader, place *Config) (uint64, error) {
-	hello := message{kind: kindHello, rank: place.Rank, size: place.Size, body: []byte(helloMagic + place.Token())}
-	if _, err := conn.Write(appendMessage(nil, hello)); err != nil {
-		return 0, err
+// greet begins TLS over conn, unless security is nil, and says hello. It returns the client,
+// which has yet to receive by the reader.
+func greet(ctx context.Context, conn net.Conn, place *Config, security *tls.Config) (*Client, *bufio.Reader, error) {
+	if err := checkUser(conn); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	if security != nil {
+		var err error
+		if conn, err = shakeHands(ctx, tls.Client(conn, security)); err != nil {
+			return nil, nil, explainTLS(err)
+		}
+	}
+	hello := message{kind: kindHello, rank: place.Rank, size: place.Size, body: helloBody(place.askedLevel(), place.Token())}
+	if _, err := conn.Write(appendMessage(nil, hello)); err != nil {
+		return nil, nil, explainTLS(err)
+	}
+	r := bufio.NewReader(conn)
 	m, err := readMessage(r, maxMessageBytes)
 	switch {
 	case err != nil:
-		return 0, err
-	case m.kind == kindOK && len(m.body) == 8:
-		return binary.LittleEndian.Uint64(m.body), nil
+		return nil, nil, explainTLS(err)
 	case m.kind == kindRefused:
-		return 0, fmt.Errorf("%w: %s", ErrRefused, m.body)
+		return nil, nil, fmt.Errorf("%w: %s", ErrRefused, m.body)
+	case m.kind != kindOK:
+		return nil, nil, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 	}
-	return 0, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
+	c := &Client{conn: conn, calls: make(map[uint32]chan message), ended: make(chan struct{})}
+	c.incarnation, c.credentials, err = parseWelcome(m.body, place)
+	return c, r, err
 }
 
 // Publish makes known where this rank is.
@@ -154,7 +177,22 @@ func (c *Client) Leave(ctx context.Context) error {
 	return err
 }
 
-func (c *Client) find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error) {
+// Sign has the rendezvous sign the ticket of this process.
+func (c *Client) Sign(ctx context.Context, static [32]byte, at netip.AddrPort) ([]byte, error) {
+	switch {
+	case c.credentials == nil:
+		return nil, errUnsigned
+	case !at.IsValid():
+		return nil, errTicketAddress
+	}
+	ticket, err := c.call(ctx, message{kind: kindSign, body: appendSign(nil, static, at)})
+	if err == nil && !secure.VerifyTicket(ticket, c.credentials.signing) {
+		return nil, fmt.Errorf("%w: the ticket of this rank", errMalformed)
+	}
+	return ticket, err
+}
+
+func (c *Client) find(ctx context.Context, rank int, wait bool) (p Published, found bool, err error) {
 	m := message{kind: kindLook, number: rank}
 	if wait {
 		m.kind = kindFind
@@ -162,13 +200,15 @@ func (c *Client) find(ctx context.Context, rank int, wait bool) (incarnation uin
 	b, err := c.call(ctx, m)
 	switch {
 	case errors.Is(err, errAbsent):
-		return 0, nil, false, nil
+		return p, false, nil
 	case err != nil && !errors.Is(err, ErrLeft):
-		return 0, nil, false, err
-	case len(b) < placeHead:
-		return 0, nil, false, fmt.Errorf("%w: the place of rank %d", errMalformed, rank)
+		return p, false, err
 	}
-	return binary.LittleEndian.Uint64(b), b[placeHead:], true, err
+	p, malformed := parsePublished(b)
+	if malformed != nil {
+		return p, false, fmt.Errorf("what rank %d has published: %w", rank, malformed)
+	}
+	return p, true, err
 }
 
 // errAbsent is that a rank has published nothing.

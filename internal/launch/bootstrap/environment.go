@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -35,6 +36,13 @@ type Config struct {
 	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
 	NoExpress  bool          // the XDP program executes no requests of others
+	Key        *secure.Key   // the job's; nil: it has none
+	KeyFile    string        // where it has been read; may be empty
+	Security   Security      // the level that this process asks for
+	Warnings   []string      // of what an operator should know of the environment
+
+	meeting     *meeting // over PMI; nil: none, or all ranks have the key
+	environment bool     // a launcher has said all this by the environment
 }
 
 // Token returns the job's secret, as Serve and Dial take it.
@@ -93,7 +101,8 @@ func ForAll() (c Config, ported bool, err error) {
 // FromEnvironment reads the environment contract. Its errors name the variable
 // that is missing or invalid.
 func FromEnvironment() (Config, error) {
-	c, err := fromVariables(os.Getenv)
+	c, err := fromVariables(environment)
+	c.environment = true
 	if err != nil {
 		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
 	}
@@ -152,6 +161,7 @@ func fromVariables(lookup func(string) string) (Config, error) {
 		v.refuseLostRanks()
 	}
 	v.take(&c, true)
+	v.key(&c)
 	if c.Job == 0 {
 		v.newJob(&c)
 	}

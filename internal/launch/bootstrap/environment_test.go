@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -146,6 +147,10 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		"address of all":       {env: with(EnvAddress, "0.0.0.0"), err: "XDPRMA_ADDRESS"},
 		"port":                 {env: with(EnvPort, "65536"), err: "XDPRMA_PORT"},
 		"queues":               {env: with(EnvQueues, "0"), err: "XDPRMA_QUEUES"},
+		"security":             {env: with(EnvSecurity, "seal"), err: `XDPRMA_SECURITY="seal" is not auto, none or sign`},
+		"a key file of srun":   {env: srun(EnvKeyFile, "/nonexistent/key"), err: "XDPRMA_KEY_FILE"},
+		"a key of torchrun":    {env: torchrun(EnvKey, "ab"), err: "XDPRMA_KEY: a job key has 64 hexadecimal digits"},
+		"a key file of a pod":  {env: map[string]string{"JOB_COMPLETION_INDEX": "1", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1", EnvKeyFile: "/nonexistent/key"}, err: "XDPRMA_KEY_FILE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := fromVariables(lookupIn(test.env))
@@ -221,6 +226,8 @@ func TestFromEnvironmentNamesTheLauncher(t *testing.T) {
 
 // FromEnvironment reads back the Config that Environ has written.
 func TestEnvironRoundTrip(t *testing.T) {
+	key := secure.NewKey()
+	file := keyFile(t, key.Text(), 0o600)
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
 			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
@@ -234,6 +241,10 @@ func TestEnvironRoundTrip(t *testing.T) {
 		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")
 		c.Patience = time.Duration(rapid.IntRange(0, 1e6).Draw(t, "patience"))
 		c.Serve = c.Rank == 0 && rapid.Bool().Draw(t, "serve")
+		if rapid.Bool().Draw(t, "keyed") {
+			c.Key, c.KeyFile = &key, file
+		}
+		c.Security = rapid.SampledFrom([]Security{"", Auto, "none", "sign"}).Draw(t, "security")
 		if rapid.Bool().Draw(t, "addressed") {
 			c.Address = netip.MustParseAddr("fd77::1")
 		}

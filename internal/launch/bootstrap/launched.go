@@ -17,6 +17,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/launch/hostaddr"
 	"github.com/xdprma/xdprma/internal/launch/pmi"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // PMI says where a launcher that speaks PMI lets the ranks exchange a few words.
@@ -35,6 +36,8 @@ type learned struct {
 	done       bool
 	job        uint64
 	rendezvous string
+	meeting    *meeting    // nil: the rank has the job's key
+	key        *secure.Key // of the meeting, at rank 0
 	err        error
 }
 
@@ -64,7 +67,17 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 			failed(errors.New("the launcher has all ranks wait at its PMI until each has come"))
 		}
 		l.done = true
-		l.job, l.rendezvous, l.err = c.learn(ctx)
+		if c.Key == nil {
+			l.meeting, l.err = newMeeting()
+			c.meeting = l.meeting
+		}
+		if l.err == nil {
+			l.job, l.rendezvous, l.err = c.learn(ctx)
+		}
+		if c.Rank == 0 && c.meeting != nil {
+			key := secure.NewKey()
+			l.key = &key
+		}
 	}
 	if l.err != nil {
 		if listener != nil {
@@ -73,6 +86,9 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 		return nil, l.err
 	}
 	c.Job, c.Rendezvous = l.job, l.rendezvous
+	if l.meeting != nil {
+		c.meeting, c.Key = l.meeting, l.key
+	}
 	if c.Rank == 0 && listener == nil {
 		return Listen(c.Rendezvous)
 	}
@@ -120,12 +136,18 @@ func (c *Config) announce(conn io.ReadWriter) (job uint64, rendezvous string, er
 			return 0, "", err
 		}
 	}
+	if err := c.meeting.tell(client, c.Rank); err != nil {
+		return 0, "", err
+	}
 	if err := client.Fence(); err != nil {
 		return 0, "", err
 	}
 	told, err := client.Get(pmiKey)
 	if err != nil {
 		return 0, "", fmt.Errorf("rank 0 has told nothing over PMI; is it another program, or of another version? %w", err)
+	}
+	if err := c.meeting.hear(client, c.Rank, c.Size); err != nil {
+		return 0, "", err
 	}
 	if err := client.Finalize(); err != nil {
 		return 0, "", err

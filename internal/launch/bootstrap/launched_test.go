@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -22,14 +23,14 @@ type mpiexec struct {
 	size int
 
 	mu      sync.Mutex
-	value   string // of the one key
+	values  map[string]string
 	waiting int
 	all     chan struct{} // closed when all ranks are at the barrier
 }
 
 // launch starts a server and returns the ranks' places.
 func launch(t *testing.T, size int) []Config {
-	l := &mpiexec{size: size, all: make(chan struct{})}
+	l := &mpiexec{size: size, values: map[string]string{}, all: make(chan struct{})}
 	places := make([]Config, size)
 	for rank := range places {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -77,7 +78,7 @@ func (l *mpiexec) serve(conn net.Conn) {
 			answer = "cmd=my_kvsname kvsname=kvs"
 		case "cmd=put":
 			l.mu.Lock()
-			l.value = strings.TrimPrefix(words[3], "value=")
+			l.values[words[2]] = strings.TrimPrefix(words[3], "value=")
 			l.mu.Unlock()
 			answer = "cmd=put_result rc=0"
 		case "cmd=barrier_in":
@@ -90,7 +91,7 @@ func (l *mpiexec) serve(conn net.Conn) {
 			answer = "cmd=barrier_out"
 		case "cmd=get":
 			l.mu.Lock()
-			answer = "cmd=get_result rc=0 value=" + l.value
+			answer = "cmd=get_result rc=0 value=" + l.values[words[2]]
 			l.mu.Unlock()
 		case "cmd=finalize":
 			answer = "cmd=finalize_ack"
@@ -116,6 +117,7 @@ func TestRanksMeetOverPMI(t *testing.T) {
 	places := launch(t, size)
 	known := make([]learned, size)
 	results := make(chan error, size)
+	met := make(chan secure.Secrets, 2*size)
 	ended := make(chan struct{}) // the rendezvous of the first life, with rank 0
 	for rank, place := range places {
 		go func() {
@@ -131,6 +133,11 @@ func TestRanksMeetOverPMI(t *testing.T) {
 					}
 					if err := meet(ctx, m, size); err != nil {
 						return err
+					}
+					secrets, ok := m.Secrets()
+					met <- secrets
+					if !ok || len(m.Notices) > 0 {
+						return fmt.Errorf("rank %d has secrets: %t, and tells %q", rank, ok, m.Notices)
 					}
 					if err := m.Close(); err != nil {
 						return err
@@ -151,6 +158,112 @@ func TestRanksMeetOverPMI(t *testing.T) {
 	for range size {
 		if err := <-results; err != nil {
 			t.Error(err)
+		}
+	}
+	close(met)
+	runs := map[secure.Secrets]int{}
+	for secrets := range met {
+		runs[secrets]++
+	}
+	if len(runs) != 2 || len(met) != 0 {
+		t.Errorf("the ranks have %d sets of secrets in two runs", len(runs))
+	}
+	for secrets, ranks := range runs {
+		if ranks != size || secrets == (secure.Secrets{}) {
+			t.Errorf("%d ranks have the same secrets", ranks)
+		}
+	}
+}
+
+// meetOverPMI has a job's ranks learn all that PMI tells. The first serves.
+func meetOverPMI(t *testing.T, places []Config) (errs []error) {
+	t.Helper()
+	var all sync.WaitGroup
+	errs = make([]error, len(places))
+	for rank := range places {
+		all.Go(func() {
+			listener, err := new(learned).complete(testContext(t), &places[rank], nil)
+			if errs[rank] = err; listener == nil {
+				return
+			}
+			s, err := Serve(listener, &places[rank])
+			if err != nil {
+				errs[rank] = err
+				return
+			}
+			t.Cleanup(func() { s.Close() })
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// TestOnlyRanksThatMetOverPMIAreLetIn connects with certificates of strangers and of another
+// rank, by somebody who has read all that PMI carried.
+func TestOnlyRanksThatMetOverPMIAreLetIn(t *testing.T) {
+	places := launch(t, 3)
+	if err := errors.Join(meetOverPMI(t, places)...); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := newMeeting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.ranks = places[1].meeting.ranks
+	var keys []secure.Key
+	for _, test := range []struct {
+		name   string
+		change func(*Config)
+		want   string // in the error; empty: it is let in
+	}{
+		{"a stranger", func(c *Config) { c.meeting = stranger }, "refused this process"},
+		{"another rank", func(c *Config) { c.meeting = places[2].meeting }, "its certificate is that of another rank"},
+		{"no certificate", func(c *Config) { c.meeting = nil }, "this process has none"},
+		{"a key", func(c *Config) {
+			key := secure.NewKey()
+			c.Key, c.meeting = &key, nil
+		}, "the job keys differ"},
+		{"rank 0 is another", func(c *Config) {
+			c.meeting = &meeting{own: c.meeting.own, ranks: []fingerprint{stranger.fingerprint()}}
+		}, "the job keys differ"},
+		{"rank 1", func(*Config) {}, ""},
+		{"rank 2", func(c *Config) { *c = places[2] }, ""},
+	} {
+		c := places[1]
+		test.change(&c)
+		m, err := open(testContext(t), c, nil, nil)
+		if err == nil {
+			keys = append(keys, m.credentials.key)
+			m.Close()
+		}
+		if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+	if len(keys) != 2 || keys[0] != keys[1] || keys[0] != *places[0].Key {
+		t.Errorf("%d ranks have keys, which differ", len(keys))
+	}
+}
+
+// TestKeyOfSomeRanksIsToldOverPMI gives a key to all ranks, and to some.
+func TestKeyOfSomeRanksIsToldOverPMI(t *testing.T) {
+	key := secure.NewKey()
+	for name, has := range map[string][2]bool{"both": {true, true}, "rank 0": {true, false}, "rank 1": {false, true}} {
+		places := launch(t, 2)
+		for rank := range places {
+			if has[rank] {
+				places[rank].Key = &key
+			}
+		}
+		err := errors.Join(meetOverPMI(t, places)...)
+		if name != "both" {
+			if err == nil || !strings.Contains(err.Error(), "one has a job key, and the other none") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || places[0].meeting != nil || *places[0].Key != key {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -4,22 +4,31 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // TestIdleConnectionsKeepNoMemberOut joins while others hold connections to the
-// rendezvous that say nothing.
+// rendezvous that say nothing, or begin with TLS and go no further.
 func TestIdleConnectionsKeepNoMemberOut(t *testing.T) {
-	for _, idle := range []int{512, 3000} {
-		t.Run(fmt.Sprint(idle), func(t *testing.T) {
-			s := serveAt(t, "127.0.0.1:0")
-			for range idle {
+	key := secure.NewKey()
+	for _, test := range []struct {
+		idle int
+		key  *secure.Key
+	}{{512, nil}, {3000, nil}, {512, &key}, {3000, &key}} {
+		t.Run(fmt.Sprint(test.idle, " ", test.key), func(t *testing.T) {
+			s := serveAs(t, "127.0.0.1:0", &Config{Job: testJob, Key: test.key})
+			for i := range test.idle {
 				c, err := net.Dial("tcp", s.listener.Addr().String())
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer c.Close()
+				if test.key != nil && i%2 == 0 {
+					_, _ = c.Write([]byte(tlsHandshake + "\x02\x00\x01\x00")) // the lobby may have closed it
+				}
 			}
-			m, err := join(t, s, 1, 2)
+			m, err := joinWith(t, s, 1, 2, test.key)
 			if err != nil {
 				t.Fatal(err)
 			}

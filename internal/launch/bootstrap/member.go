@@ -2,10 +2,13 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // drainTimeout bounds how long a rank that serves the rendezvous stays for the others.
@@ -17,13 +20,41 @@ type Member struct {
 	// Incarnation numbers this process among those that have had its rank, one after the
 	// other: it is larger than that of each earlier one, whatever became of the clocks.
 	Incarnation uint64
-	// Notice is what an operator should know of the rendezvous, or empty.
-	Notice string
+	// Notices are what an operator should know of the rendezvous and the environment.
+	Notices []string
 	// Rendezvous is the address at which it was reached or is served. It is not valid over a
 	// unix socket, or where it is served at all addresses.
 	Rendezvous netip.Addr
 	// Place is the rank's, with what the launcher has told.
 	Place Config
+
+	credentials *credentials // nil: the job has no key
+}
+
+// Secrets returns what the members of this run of the job derive from its key; ok is false if
+// the job has none.
+func (m *Member) Secrets() (s secure.Secrets, ok bool) {
+	if m.credentials == nil {
+		return s, false
+	}
+	return m.credentials.key.Secrets(m.credentials.run), true
+}
+
+// SigningKey returns the public key of the rendezvous, by which tickets are verified; nil if
+// the job has no key.
+func (m *Member) SigningKey() ed25519.PublicKey {
+	if m.credentials == nil {
+		return nil
+	}
+	return m.credentials.signing
+}
+
+// Level returns how far the frames of the job are protected.
+func (m *Member) Level() secure.Level {
+	if m.credentials == nil {
+		return secure.None
+	}
+	return m.credentials.level
 }
 
 // Open joins the rendezvous that c names, as the rank that c says. It blocks until the
@@ -43,7 +74,11 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.credentials != nil {
+		c.Key = &m.credentials.key
+	}
 	m.Place = c
+	m.Notices = append(m.Notices, c.Warnings...)
 	return m, nil
 }
 
@@ -51,18 +86,25 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*Member, error) {
 	switch {
 	case c.Rendezvous == "":
+		authority, err := c.newAuthority(nil)
+		if err != nil {
+			return nil, err
+		}
 		members := newMembers()
 		incarnation, _, _, err := members.tryEnter(c.Rank, c.Size, "")
 		if err != nil {
 			return nil, err
 		}
-		return &Member{rendezvous: &local{newBoard(), members, c.Rank, c.Size, incarnation}, Incarnation: incarnation}, nil
+		return &Member{rendezvous: &local{newBoard(), members, authority, c.Rank, c.Size, incarnation},
+			Incarnation: incarnation, credentials: authority.credentials()}, nil
 	case !c.Serve:
 		client, err := Dial(ctx, &c, failed)
 		if err != nil {
 			return nil, err
 		}
-		return &Member{rendezvous: client, Incarnation: client.incarnation, Rendezvous: host(client.conn.RemoteAddr())}, nil
+		at := client.conn.RemoteAddr()
+		return &Member{rendezvous: client, Incarnation: client.incarnation, credentials: client.credentials,
+			Rendezvous: host(at), Notices: c.notices(at)}, nil
 	}
 	if l == nil {
 		var err error
@@ -70,15 +112,26 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 			return nil, err
 		}
 	}
-	s := newServer(l, c.Token())
+	s, err := newServer(l, &c)
+	if err != nil {
+		return nil, err
+	}
 	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
 	s.start()
-	return &Member{rendezvous: &serving{local{s.board, s.members, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
-		Rendezvous: host(l.Addr()), Notice: c.servedHere(l.Addr())}, nil
+	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
+		credentials: s.authority.credentials(), Rendezvous: host(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
+}
+
+// notices returns what an operator should know of a rendezvous at an address.
+func (c *Config) notices(at net.Addr) []string {
+	if c.environment && c.Key == nil && c.meeting == nil && c.Size > 1 && !withinHost(at) {
+		return []string{unauthenticated}
+	}
+	return nil
 }
 
 // host returns the address of one host in at, or none.
@@ -90,19 +143,19 @@ func host(at net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap()
 }
 
-// Find returns what a rank has last published, and the incarnation of the process that
-// did, blocking until there is something. It returns ErrLeft with the incarnation of one
-// that has left. Once the rank's process is known to have ended, it returns an *EndedError.
-func (m *Member) Find(ctx context.Context, rank int) (incarnation uint64, place []byte, err error) {
-	incarnation, place, _, err = m.find(ctx, rank, true)
+// Find returns what a rank has last published, blocking until there is something. It returns
+// ErrLeft with the incarnation of one that has left. Once the rank's process is known to have
+// ended, it returns an *EndedError.
+func (m *Member) Find(ctx context.Context, rank int) (p Published, err error) {
+	p, _, err = m.find(ctx, rank, true)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("waiting for the place of rank %d: %w", rank, err)
 	}
-	return incarnation, place, err
+	return p, err
 }
 
 // FindNow is Find without waiting: found is false if the rank has published nothing yet.
-func (m *Member) FindNow(ctx context.Context, rank int) (incarnation uint64, place []byte, found bool, err error) {
+func (m *Member) FindNow(ctx context.Context, rank int) (p Published, found bool, err error) {
 	return m.find(ctx, rank, false)
 }
 

@@ -112,6 +112,14 @@ func (m *members) refuse(rank int, from, why string) error {
 	return m.refuseLocked(rank, from, why)
 }
 
+// turnAway takes in that a process was refused before it said which rank it is.
+func (m *members) turnAway(from, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused++
+	m.refusal = fmt.Sprintf("a process at %s: %s", from, why)
+}
+
 func (m *members) refuseLocked(rank int, from, why string) error {
 	m.refused++
 	m.refusal = fmt.Sprintf("a process at %s as rank %d: %s", from, rank, why)

@@ -9,12 +9,21 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // join connects as a rank, until the test ends.
 func join(t *testing.T, s *Server, rank, size int) (*Member, error) {
 	t.Helper()
-	m, err := Open(testContext(t), *rankAt(s.Addr(), rank, size), nil)
+	return joinWith(t, s, rank, size, nil)
+}
+
+// joinWith is join with a job key.
+func joinWith(t *testing.T, s *Server, rank, size int, key *secure.Key) (*Member, error) {
+	t.Helper()
+	place := rankAt(s.Addr(), rank, size)
+	place.Key = key
+	m, err := Open(testContext(t), *place, nil)
 	if err == nil {
 		t.Cleanup(func() { m.Close() })
 	}
@@ -138,12 +147,12 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, found, err := waiter.FindNow(ctx, 2); found || err != nil {
+	if _, found, err := waiter.FindNow(ctx, 2); found || err != nil {
 		t.Errorf("a rank that has published nothing: found %t, %v", found, err)
 	}
 	found := make(chan error, 1)
 	go func() {
-		_, _, err := waiter.Find(ctx, 1)
+		_, err := waiter.Find(ctx, 1)
 		found <- err
 	}()
 	ends := make(chan *EndedError)
@@ -159,11 +168,11 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	if err := late.Publish(ctx, []byte("here")); err != nil {
 		t.Fatal(err)
 	}
-	if life, place, err := waiter.Find(ctx, 2); err != nil || string(place) != "here" || life != late.Incarnation {
-		t.Errorf("found %q of incarnation %d, %v", place, life, err)
+	if p, err := waiter.Find(ctx, 2); err != nil || string(p.Place) != "here" || p.Incarnation != late.Incarnation {
+		t.Errorf("found %q of incarnation %d, %v", p.Place, p.Incarnation, err)
 	}
-	if life, place, found, err := waiter.FindNow(ctx, 2); err != nil || !found || string(place) != "here" || life != late.Incarnation {
-		t.Errorf("looked, and found %q of incarnation %d, %v", place, life, err)
+	if p, found, err := waiter.FindNow(ctx, 2); err != nil || !found || string(p.Place) != "here" || p.Incarnation != late.Incarnation {
+		t.Errorf("looked, and found %q of incarnation %d, %v", p.Place, p.Incarnation, err)
 	}
 	check := func(when string, err error, rank int) {
 		t.Helper()
@@ -182,9 +191,9 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	}
 	for _, m := range []*Member{waiter, late} {
 		for rank := 1; rank <= 2; rank++ {
-			_, _, err := m.Find(ctx, rank)
+			_, err := m.Find(ctx, rank)
 			check("who comes later", err, rank)
-			_, _, _, err = m.FindNow(ctx, rank)
+			_, _, err = m.FindNow(ctx, rank)
 			check("who looks later", err, rank)
 		}
 	}
@@ -259,11 +268,11 @@ func TestLeftRankIsNotLookedFor(t *testing.T) {
 		if err := errors.Join(m.Publish(ctx, []byte("here")), m.Leave(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		if life, _, err := other.Find(ctx, 1); !errors.Is(err, ErrLeft) || life != m.Incarnation {
-			t.Errorf("found incarnation %d, %v", life, err)
+		if p, err := other.Find(ctx, 1); !errors.Is(err, ErrLeft) || p.Incarnation != m.Incarnation {
+			t.Errorf("found incarnation %d, %v", p.Incarnation, err)
 		}
-		if life, _, found, err := other.FindNow(ctx, 1); !errors.Is(err, ErrLeft) || !found || life != m.Incarnation {
-			t.Errorf("looked, and found %t, incarnation %d, %v", found, life, err)
+		if p, found, err := other.FindNow(ctx, 1); !errors.Is(err, ErrLeft) || !found || p.Incarnation != m.Incarnation {
+			t.Errorf("looked, and found %t, incarnation %d, %v", found, p.Incarnation, err)
 		}
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
@@ -276,7 +285,7 @@ func TestLeftRankIsNotLookedFor(t *testing.T) {
 	if err := again.Publish(ctx, []byte("there")); err != nil {
 		t.Fatal(err)
 	}
-	if life, place, err := other.Find(ctx, 1); err != nil || string(place) != "there" || life != again.Incarnation {
-		t.Errorf("found %q of incarnation %d, %v", place, life, err)
+	if p, err := other.Find(ctx, 1); err != nil || string(p.Place) != "there" || p.Incarnation != again.Incarnation {
+		t.Errorf("found %q of incarnation %d, %v", p.Place, p.Incarnation, err)
 	}
 }

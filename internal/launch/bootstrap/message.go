@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // A message, in either direction, is a little-endian u32 with the length of the
@@ -12,8 +15,10 @@ import (
 // its other messages ask, and the server's answers carry the call of what they
 // answer. Bodies:
 //
-//	hello    u32 rank, u32 size, magic, version, token; the answer is the rank's
-//	         incarnation, u64
+//	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, token; the
+//	         answer is the rank's incarnation, u64, and where the job has a key the
+//	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, and for
+//	         ranks that have met over PMI without a key the key, 32
 //	publish  the rank's place; the server knows the rank and its incarnation
 //	leave    nothing
 //	find     u32 rank; answered once something is known of it
@@ -21,6 +26,8 @@ import (
 //	end      u32 n; answered once n+1 ranks have ended
 //	cancel   nothing; not answered
 //	who      nothing; the answer says in words which ranks are there
+//	sign     static key, 32 bytes, address, 16, and port, u16; the answer is the ticket of
+//	         this rank and incarnation
 //	answers  what was asked for, the words of an error, or nothing
 const (
 	kindHello   = 1
@@ -31,26 +38,28 @@ const (
 	kindEnd     = 6
 	kindCancel  = 7
 	kindWho     = 8
+	kindSign    = 9
 
-	kindOK      = 128 // to find and look: the incarnation, u64, and the place
+	kindOK      = 128 // to find and look: the incarnation, u64, ticket or zeros, and place
 	kindFailed  = 129 // the call failed, for the reason in the body
 	kindAborted = 130 // it failed with AbortError
 	kindAbsent  = 131 // there is no place yet
 	kindRefused = 132 // after a hello: the connection ends; the number is the same in all versions
-	kindLeft    = 133 // the rank has left; its incarnation, u64
+	kindLeft    = 133 // the rank has left; as kindOK to find, with no place
 	kindEnded   = 134 // EndedError: u32 rank, reason
 )
 
 const (
 	protocol         = "XRBS"
-	protocolVersion  = "\x05"
+	protocolVersion  = "\x06"
 	helloMagic       = protocol + protocolVersion
 	maxMessageBytes  = 5 + placeHead + MaxPlaceBytes // without the length field
 	helloHead        = 4 + 4                         // rank and size
-	maxHelloBytes    = 5 + helloHead + len(helloMagic) + maxTokenBytes
+	maxHelloBytes    = 5 + helloHead + len(helloMagic) + 1 + maxTokenBytes
 	maxTokenBytes    = 256
 	minMessageBytes  = 5
-	placeHead        = 8 // the incarnation before a place
+	placeHead        = 8 + secure.TicketLen // incarnation and ticket, before a place
+	signBytes        = 32 + 16 + 2          // what is to be signed
 	lengthFieldBytes = 4
 )
 
@@ -119,9 +128,51 @@ func parseMessage(buf []byte) (message, error) {
 		}
 		m.rank, m.size = int(binary.LittleEndian.Uint32(m.body)), int(binary.LittleEndian.Uint32(m.body[4:]))
 		m.body = m.body[helloHead:]
+	case kindSign:
+		if len(m.body) != signBytes {
+			return message{}, fmt.Errorf("%w: %d bytes to be signed", errMalformed, len(m.body))
+		}
 	case kindPublish, kindLeave, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}
 	return m, nil
+}
+
+// helloBody returns the body of a hello of this version.
+func helloBody(askedLevel byte, token string) []byte {
+	return append(append([]byte(helloMagic), askedLevel), token...)
+}
+
+// appendSign appends what a rank wants to have signed to b.
+func appendSign(b []byte, static [32]byte, at netip.AddrPort) []byte {
+	address := at.Addr().As16()
+	b = append(append(b, static[:]...), address[:]...)
+	return binary.LittleEndian.AppendUint16(b, at.Port())
+}
+
+// parseSign reads what a rank wants to have signed, of signBytes bytes.
+func parseSign(b []byte) (static [32]byte, at netip.AddrPort) {
+	address := netip.AddrFrom16([16]byte(b[32:])).Unmap()
+	return [32]byte(b), netip.AddrPortFrom(address, binary.LittleEndian.Uint16(b[48:]))
+}
+
+// appendPublished appends what a rank has published to b.
+func appendPublished(b []byte, p Published) []byte {
+	b = binary.LittleEndian.AppendUint64(b, p.Incarnation)
+	ticket := [secure.TicketLen]byte{}
+	copy(ticket[:], p.Ticket)
+	return append(append(b, ticket[:]...), p.Place...)
+}
+
+// parsePublished reads what a rank has published.
+func parsePublished(b []byte) (p Published, err error) {
+	if len(b) < placeHead {
+		return p, fmt.Errorf("%w: a place of %d bytes", errMalformed, len(b))
+	}
+	p = Published{Incarnation: binary.LittleEndian.Uint64(b), Place: b[placeHead:]}
+	if ticket := [secure.TicketLen]byte(b[8:]); ticket != ([secure.TicketLen]byte{}) {
+		p.Ticket = ticket[:]
+	}
+	return p, nil
 }

@@ -43,16 +43,16 @@ func TestRanksSpeakForThemselves(t *testing.T) {
 			if _, err := conn.Write(appendMessage(nil, forged.m)); err != nil {
 				t.Fatal(err)
 			}
-			life, place, found, err := m.FindNow(ctx, 1)
+			p, found, err := m.FindNow(ctx, 1)
 			if !forged.place {
 				if err == nil {
 					t.Error("the connection was left open")
 				}
-			} else if err != nil || !found || life != m.Incarnation || string(place) != string(forged.m.body) {
-				t.Errorf("the rank is %q in life %d, %t, %v; want %q in life %d", place, life, found, err, forged.m.body, m.Incarnation)
+			} else if err != nil || !found || p.Incarnation != m.Incarnation || string(p.Place) != string(forged.m.body) {
+				t.Errorf("the rank is %q in life %d, %t, %v; want %q in life %d", p.Place, p.Incarnation, found, err, forged.m.body, m.Incarnation)
 			}
-			if life, place, err := other.Find(ctx, 0); err != nil || life != other.Incarnation || string(place) != "here" {
-				t.Errorf("the other rank is %q in life %d, %v", place, life, err)
+			if p, err := other.Find(ctx, 0); err != nil || p.Incarnation != other.Incarnation || string(p.Place) != "here" {
+				t.Errorf("the other rank is %q in life %d, %v", p.Place, p.Incarnation, err)
 			}
 			if len(s.board.ends) > 0 {
 				t.Errorf("ends: %v", s.board.ends)

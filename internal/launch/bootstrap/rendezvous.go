@@ -19,15 +19,28 @@
 //
 // # Trust
 //
-// The rendezvous is neither encrypted nor authenticated beyond the job id in a
+// The rendezvous of a job with a key speaks TLS 1.3, and each end shows the other that it has
+// the key. It signs a ticket for each rank, which tells the others who has which static key.
+// A member of the job that is on the way between another and the rendezvous can take the place
+// of either: the key that both show is one that it has too.
+//
+// Ranks that meet over PMI, and have no key, make a certificate each, and tell its fingerprint
+// over PMI. Each shows the rendezvous that it has its own, and is given the job's key there. A
+// member cannot take the place of another, or of rank 0. Somebody who changes what PMI carries
+// can.
+//
+// Without a key the rendezvous is neither encrypted nor authenticated beyond the job id in a
 // connection's first message. It keeps strangers and other jobs out by mistake
-// or guesswork; it does not withstand somebody who reads its connections. A rank speaks
-// for itself alone: no message names the rank or the incarnation that it is from.
+// or guesswork; it does not withstand somebody who reads its connections.
+//
+// At a unix socket both ends are of one user, or one is root's. A rank speaks for itself
+// alone: no message names the rank or the incarnation that it is from.
 package bootstrap
 
 import (
 	"context"
 	"errors"
+	"net/netip"
 )
 
 // Limits of the rendezvous. A call that exceeds one fails with ErrLimit and changes nothing.
@@ -63,6 +76,13 @@ type EndedError struct {
 // Error returns how the process ended.
 func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
 
+// Published is what is known of a rank.
+type Published struct {
+	Incarnation uint64 // of the process that has last published or left
+	Place       []byte // what it has published
+	Ticket      []byte // what the rendezvous has signed for the process; nil: nothing
+}
+
 // rendezvous is what a rank says to the others, and hears of them. All methods may be called
 // concurrently, and those without another word block for one round trip. After Close they
 // return an error that wraps net.ErrClosed, and after an abort an *AbortError.
@@ -72,8 +92,12 @@ type rendezvous interface {
 	// Leave makes known that this rank has left the job: from then on, Find fails with
 	// ErrLeft, until another process publishes a place of the rank.
 	Leave(ctx context.Context) error
+	// Sign has the rendezvous sign and keep the ticket of this process, with its static key
+	// and the address of its frames, and returns the ticket. From then on it is part of what
+	// the others find. Without a job key it fails.
+	Sign(ctx context.Context, static [32]byte, at netip.AddrPort) ([]byte, error)
 	// find is Member.Find, or without waiting Member.FindNow.
-	find(ctx context.Context, rank int, wait bool) (incarnation uint64, place []byte, found bool, err error)
+	find(ctx context.Context, rank int, wait bool) (p Published, found bool, err error)
 	// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
 	// one. Only a launcher tells of ends.
 	End(ctx context.Context, n int) (*EndedError, error)

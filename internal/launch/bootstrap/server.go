@@ -3,8 +3,10 @@ package bootstrap
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,11 +28,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // takes the job for one of another size than the first did, or whose number another
 // connected process has, is refused.
 type Server struct {
-	listener net.Listener
-	token    string
-	board    *board
-	members  *members
-	lobby    lobby // connections without a hello
+	listener  net.Listener
+	token     string
+	authority *authority // nil: the job has no key
+	board     *board
+	members   *members
+	lobby     lobby // connections without a hello
 
 	mu       sync.Mutex
 	clients  map[net.Conn]struct{} // connections with one
@@ -40,21 +43,28 @@ type Server struct {
 	routines sync.WaitGroup
 }
 
-// Serve accepts clients that know the token at l, in the background, until
-// Close. The server owns l from then on.
-func Serve(l net.Listener, token string) *Server {
-	s := newServer(l, token)
-	s.start()
-	return s
+// Serve accepts clients of the job of c at l, in the background, until Close: those that know
+// its Token and have its Key. The server owns l from then on, also if this fails.
+func Serve(l net.Listener, c *Config) (*Server, error) {
+	s, err := newServer(l, c)
+	if err == nil {
+		s.start()
+	}
+	return s, err
 }
 
-func newServer(l net.Listener, token string) *Server {
+func newServer(l net.Listener, c *Config) (*Server, error) {
+	a, err := c.newAuthority(l.Addr())
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
 	return &Server{
-		listener: l, token: token, board: newBoard(), members: newMembers(),
+		listener: l, token: c.Token(), authority: a, board: newBoard(), members: newMembers(),
 		clients: make(map[net.Conn]struct{}),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
-	}
+	}, nil
 }
 
 func (s *Server) start() { s.routines.Go(s.accept) }
@@ -173,14 +183,13 @@ func (s *Server) leave(c net.Conn) {
 
 // serve runs one client's connection to its end.
 func (s *Server) serve(conn net.Conn) {
-	defer conn.Close()
+	defer conn.Close() // without TLS's end: messages say how long they are
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &connection{server: s, conn: conn, ctx: ctx, waits: make(map[uint32]context.CancelFunc)}
 	defer c.routines.Wait()
 	defer cancel()
 
-	r := bufio.NewReader(conn)
-	m, known := c.greet(r)
+	m, r, known := c.greet()
 	if !s.lobby.leave(conn) || !known {
 		return
 	}
@@ -195,8 +204,8 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	defer leave()
-	c.client = local{s.board, s.members, m.rank, m.size, incarnation}
-	if !c.answer(message{kind: kindOK, call: m.call, body: binary.LittleEndian.AppendUint64(nil, incarnation)}) {
+	c.client = local{s.board, s.members, s.authority, m.rank, m.size, incarnation}
+	if !c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation)}) {
 		return
 	}
 	for {
@@ -211,7 +220,7 @@ func (s *Server) serve(conn net.Conn) {
 // connection is the server's side of one client.
 type connection struct {
 	server   *Server
-	conn     net.Conn
+	conn     net.Conn        // over TLS, once that has begun
 	ctx      context.Context // ends with the connection
 	routines sync.WaitGroup
 
@@ -223,28 +232,74 @@ type connection struct {
 	writing sync.Mutex
 }
 
-// greet reads the hello and reports whether it comes from a process of the job.
-func (c *connection) greet(r *bufio.Reader) (message, bool) {
+// greet begins TLS, if the job has a key, reads the hello, and reports whether it comes from a
+// process of the job. More of its messages come by r.
+func (c *connection) greet() (m message, r *bufio.Reader, known bool) {
+	user := checkUser(c.conn)
 	if tcp, ok := c.conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive) // without it a lost host is noticed later
 	}
-	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
+	c.conn.SetDeadline(time.Now().Add(helloTimeout))
+	if !c.secure() {
+		return m, nil, false
+	}
+	r = bufio.NewReader(c.conn)
+	if begin, err := r.Peek(len(tlsHandshake)); err == nil && string(begin) == tlsHandshake {
+		c.turnAway("it has a job key, and the rendezvous has none")
+		return m, nil, false
+	}
 	m, err := readMessage(r, maxHelloBytes)
 	if err != nil || m.kind != kindHello {
-		return m, false
+		return m, nil, false
 	}
-	theirs, ok := bytes.CutPrefix(m.body, []byte(protocol))
+	if user != nil {
+		c.refuse(m, user)
+		return m, nil, false
+	}
+	if err := cmp.Or(c.server.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
+		c.refuse(m, err)
+		return m, nil, false
+	}
+	c.conn.SetDeadline(time.Time{})
+	return m, r, true
+}
+
+// secure begins TLS if the job has a key, and reports whether the client has the key too.
+func (c *connection) secure() bool {
+	if c.server.authority == nil {
+		return true
+	}
+	conn, err := shakeHands(c.ctx, tls.Server(c.conn, c.server.authority.tls))
 	switch {
-	case ok && len(theirs) > 0 && theirs[0] != protocolVersion[0]:
-		c.refuse(m, fmt.Errorf("it speaks version %d of the rendezvous, which speaks version %d: start all ranks of a job, and the launcher, from one build",
-			theirs[0], protocolVersion[0]))
-		return m, false
-	case subtle.ConstantTimeCompare(m.body, []byte(helloMagic+c.server.token)) != 1:
-		c.refuse(m, errors.New("its job id is another one"))
-		return m, false
+	case err == nil:
+		c.conn = conn
+		return true
+	case isPlain(err):
+		c.turnAway("the job has a key, and this process has none: name it by " + EnvKeyFile)
+	case errors.Is(err, errOtherKey), isAlert(err):
+		c.server.members.turnAway(c.conn.RemoteAddr().String(), errOtherKey.Error())
 	}
-	c.conn.SetReadDeadline(time.Time{})
-	return m, true
+	return false
+}
+
+// turnAway refuses a client that has not come to say hello.
+func (c *connection) turnAway(why string) {
+	c.server.members.turnAway(c.conn.RemoteAddr().String(), why)
+	c.refuse(message{}, errors.New(why))
+}
+
+// admits returns why a process with the body of a hello takes no part in the job, or nil.
+func (s *Server) admits(hello []byte) error {
+	theirs, ok := bytes.CutPrefix(hello, []byte(protocol))
+	if ok && len(theirs) > 0 && theirs[0] != protocolVersion[0] {
+		return fmt.Errorf("it speaks version %d of the rendezvous, which speaks version %d: start all ranks of a job, and the launcher, from one build",
+			theirs[0], protocolVersion[0])
+	}
+	level, token := len(helloMagic), len(helloMagic)+1
+	if len(hello) < token || subtle.ConstantTimeCompare(hello[token:], []byte(s.token)) != 1 || string(hello[:level]) != helloMagic {
+		return errors.New("its job id is another one")
+	}
+	return s.authority.agrees(hello[level])
 }
 
 // refuse answers a hello that its sender may not say.
@@ -255,7 +310,7 @@ func (c *connection) refuse(m message, why error) {
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPublish, kindLeave, kindLook, kindWho:
+	case kindPublish, kindLeave, kindLook, kindWho, kindSign:
 		return c.answer(c.ask(c.ctx, m))
 	case kindFind, kindEnd:
 		return c.wait(m)
@@ -281,12 +336,15 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		err = c.client.Publish(ctx, m.body)
 	case kindLeave:
 		err = c.client.Leave(ctx)
+	case kindSign:
+		static, at := parseSign(m.body)
+		body, err = c.client.Sign(ctx, static, at)
 	case kindFind, kindLook:
-		incarnation, place, found, e := c.client.find(ctx, m.number, m.kind == kindFind)
+		p, found, e := c.client.find(ctx, m.number, m.kind == kindFind)
 		if err = e; err == nil && !found {
 			err = errAbsent
 		}
-		body = append(binary.LittleEndian.AppendUint64(nil, incarnation), place...)
+		body = appendPublished(nil, p)
 	case kindEnd:
 		var ended *EndedError
 		if ended, err = c.client.End(ctx, m.number); err == nil {

@@ -58,12 +58,12 @@ func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.
 	}
 	turn, end := context.WithTimeout(ctx, searchTurn)
 	defer end()
-	incarnation, place, err := j.store.Find(turn, rank)
+	p, err := j.store.Find(turn, rank)
 	if err != nil && turn.Err() != nil && ctx.Err() == nil {
 		err = errTurnOver
 	}
 	if err == nil {
-		peer, err = j.take(rank, incarnation, place)
+		peer, err = j.take(rank, p.Incarnation, p.Place)
 	}
 	if err != nil {
 		return peer, engine.NoPath, err

@@ -117,13 +117,13 @@ func (d *directory) at(rank int) *listing {
 // lookUp asks the rendezvous what a rank has published, of which a hello has come, and has
 // the engine judge the hello again.
 func (j *Job) lookUp(ctx context.Context, rank int) {
-	incarnation, place, found, err := j.store.FindNow(ctx, rank)
+	p, found, err := j.store.FindNow(ctx, rank)
 	var ended *bootstrap.EndedError
 	switch {
 	case errors.As(err, &ended):
 		j.directory.ended(rank)
 	case err == nil && found:
-		_, _ = j.take(rank, incarnation, place) // which tells what is wrong with it
+		_, _ = j.take(rank, p.Incarnation, p.Place) // which tells what is wrong with it
 	}
 	if err != nil && ended == nil && !errors.Is(err, bootstrap.ErrLeft) && ctx.Err() == nil {
 		j.warnUnknown.Do(func() {

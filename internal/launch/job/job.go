@@ -132,7 +132,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 }
 
 func (j *Job) start(ctx context.Context, o Config) error {
-	earlier, _, _, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
+	earlier, _, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
 	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
 		return joinError(ctx, j.rank, err)
 	}
@@ -147,7 +147,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	}
 	joins, room := dev.Joins()
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier,
+		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier.Incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path device.PathID) string { return dev.Peer(path).String() },

@@ -30,8 +30,8 @@ func openStore(ctx context.Context, o *Config) (*bootstrap.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if store.Notice != "" {
-		o.Logger.Warn(store.Notice)
+	for _, notice := range store.Notices {
+		o.Logger.Warn(notice)
 	}
 	o.Place = store.Place
 	return store, nil
