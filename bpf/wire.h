@@ -10,7 +10,7 @@
 
 enum {
 	WIRE_MAGIC = 0x414d5258, /* the bytes "XRMA" */
-	WIRE_VERSION = 4,
+	WIRE_VERSION = 5,
 	WIRE_HEADER_LEN = 80,
 	WIRE_HELLO_LEN = 64,
 	WIRE_KEYED_HELLO_LEN = 312, /* with the header */

@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
 
 	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/protocol/calls/collective", "internal/protocol/engine",
-		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "userspace", "window"},
+		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/siphash", "internal/protocol/wire", "mpierr", "userspace", "window"},
 	"internal/inside": {"internal/device", "internal/launch/job"},
 
 	"comm": {"buffer", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/job",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // The rendezvous answers so many questions of a rank at a time. Each has a turn, so that ranks
@@ -26,9 +27,9 @@ func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) { j.tellAbsent(ctx, rank, waited) })
-	peer, path, err := j.way(ctx, rank)
+	peer, path, ticket, err := j.way(ctx, rank)
 	for errors.Is(err, errTurnOver) {
-		peer, path, err = j.way(ctx, rank)
+		peer, path, ticket, err = j.way(ctx, rank)
 	}
 	stop()
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
@@ -41,6 +42,8 @@ func (j *Job) find(ctx context.Context, rank int) {
 		return
 	case err != nil:
 		e.NotFound(rank, err)
+	case ticket != nil:
+		e.DialBy(path, ticket)
 	default:
 		e.Dial(rank, path, peer.incarnation)
 	}
@@ -48,13 +51,14 @@ func (j *Job) find(ctx context.Context, rank int) {
 }
 
 // way returns where a rank is, as it has last published, and the way there. It asks each time,
-// because the rank may be started anew elsewhere. Hellos are judged by the answer.
-func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.PathID, err error) {
+// because the rank may be started anew elsewhere. Hellos are judged by the answer. In a job with a
+// key there is a ticket, too.
+func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.PathID, ticket *secure.Ticket, err error) {
 	select {
 	case j.searches <- struct{}{}:
 		defer func() { <-j.searches }()
 	case <-ctx.Done():
-		return peer, engine.NoPath, ctx.Err()
+		return peer, engine.NoPath, nil, ctx.Err()
 	}
 	turn, end := context.WithTimeout(ctx, searchTurn)
 	defer end()
@@ -65,14 +69,17 @@ func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.
 	if err == nil {
 		peer, err = j.take(rank, p.Incarnation, p.Place)
 	}
+	if _, keyed := j.store.Secrets(); keyed && err == nil {
+		ticket, err = j.ticketOf(rank, &p, peer.addr)
+	}
 	if err != nil {
-		return peer, engine.NoPath, err
+		return peer, engine.NoPath, nil, err
 	}
 	if own := j.poller.Device().LocalAddr().Addr(); own.Is4() != peer.addr.Addr().Is4() {
-		return peer, engine.NoPath, otherFamily(rank, peer.addr.Addr(), j.rank, own)
+		return peer, engine.NoPath, nil, otherFamily(rank, peer.addr.Addr(), j.rank, own)
 	}
 	path, err = j.poller.Path(ctx, peer.addr)
-	return peer, path, err
+	return peer, path, ticket, err
 }
 
 // tellAbsent has the log say that somebody waits for a rank which has not joined.

@@ -21,6 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 	"github.com/xdprma/xdprma/window"
@@ -86,6 +87,7 @@ type Job struct {
 
 	directory directory // of the other ranks
 
+	tasks    chan task     // for the engine; see offload
 	searches chan struct{} // holds something for each search that goes on; see seek
 
 	mu         sync.Mutex      // guards the beginning and the end of background
@@ -120,7 +122,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
-		windows: &windows.Table{}, searches: make(chan struct{}, searchesAtOnce),
+		windows: &windows.Table{}, searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
 	}
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
@@ -136,8 +138,14 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
 		return joinError(ctx, j.rank, err)
 	}
-	dev, err := openDevice(ctx, o, j.store.Rendezvous)
+	frameJob, helloKey := j.frameJob(&o.Place)
+	dev, err := openDevice(ctx, o, j.store.Rendezvous, frameJob, helloKey)
 	if err != nil {
+		return joinError(ctx, j.rank, err)
+	}
+	credentials, err := j.credentials(ctx, dev.LocalAddr())
+	if err != nil {
+		_ = dev.Close()
 		return joinError(ctx, j.rank, err)
 	}
 	self := peerAddress{addr: dev.LocalAddr(), incarnation: j.store.Incarnation}
@@ -147,13 +155,14 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	}
 	joins, room := dev.Joins()
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: o.Place.FrameJob(), Incarnation: self.incarnation, Earlier: earlier.Incarnation,
+		Rank: j.rank, Size: j.size, Job: frameJob, Incarnation: self.incarnation, Earlier: earlier.Incarnation,
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path device.PathID) string { return dev.Peer(path).String() },
 		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},
+		Credentials: credentials, Offload: j.offload,
 		Seek:       j.seek,
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 
@@ -173,6 +182,9 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	}
 	if j.size > 1 {
 		j.goBackground(j.watchEnds)
+	}
+	if credentials != nil {
+		j.goBackground(j.compute)
 	}
 	return nil
 }
@@ -198,11 +210,11 @@ func randomID() uint64 {
 // openDevice opens the network device that the process's place asks for, for ranks that
 // have met at the address rendezvous. Without an interface or address, or on the loopback
 // interface, XDP is not worth a try.
-func openDevice(ctx context.Context, o Config, rendezvous netip.Addr) (device.Device, error) {
+func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64, helloKey *siphash.Key) (device.Device, error) {
 	p := o.Place
 	c := device.Config{
 		Config: p.Config, Near: rendezvous, RxFrames: o.Limits.RxFrames, Slots: o.Limits.TxFrames,
-		Patience: o.Limits.DeadAfter, Job: p.FrameJob(), Logger: o.Logger,
+		Patience: o.Limits.DeadAfter, Job: job, HelloKey: helloKey, Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
 		// One for each peer, and one for a peer that starts again: what its earlier life had

@@ -70,7 +70,7 @@ type Config struct {
 	// Credentials are what this rank is known by in a job with a key; nil: the job has none. Sessions
 	// begin with DialBy then, and handshakes are authenticated. Offload, if not nil, runs work
 	// elsewhere and then done as a call of the engine, or returns false: see link.Config.
-	Credentials *link.Credentials
+	Credentials *Credentials
 	Offload     func(work, done func()) bool
 
 	// Seek looks for the way to a rank that the engine has begun a session with, and calls

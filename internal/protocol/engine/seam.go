@@ -17,6 +17,8 @@ type (
 	Opened = link.Opened
 	// Slab is the memory of a device's transmit slots.
 	Slab = link.Slab
+	// Credentials are what a rank proves who it is with, in a job with a key.
+	Credentials = link.Credentials
 	// Verdict is what is known of a hello's claims.
 	Verdict = link.Verdict
 )

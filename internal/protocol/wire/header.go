@@ -13,7 +13,7 @@ import (
 // Fixed values of the header.
 const (
 	Magic     = 0x414d5258 // the bytes "XRMA"
-	Version   = 4
+	Version   = 5
 	HeaderLen = 80
 )
 

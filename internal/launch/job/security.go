@@ -1,0 +1,95 @@
+package job
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
+)
+
+// frameJob returns what frames name the job by, and the key of the codes of handshakes, nil in a
+// job without a key.
+func (j *Job) frameJob(p *bootstrap.Config) (job uint64, hello *siphash.Key) {
+	if s, ok := j.store.Secrets(); ok {
+		return s.Job, (*siphash.Key)(&s.Hello)
+	}
+	return p.FrameJob(), nil
+}
+
+// credentials returns those of this process, whose device is at an address; nil in a job without a
+// key. The static key is of this process alone, and ends with it.
+func (j *Job) credentials(ctx context.Context, at netip.AddrPort) (*engine.Credentials, error) {
+	secrets, keyed := j.store.Secrets()
+	if !keyed {
+		return nil, nil
+	}
+	static := freshKey()
+	ticket, err := j.store.Sign(ctx, [32]byte(static.PublicKey().Bytes()), at)
+	if err != nil {
+		return nil, fmt.Errorf("have the rendezvous sign who this rank is: %w", err)
+	}
+	return &engine.Credentials{
+		Level: j.store.Level(), Secrets: secrets, Static: static, Ticket: ticket, Signer: j.store.SigningKey(), Fresh: freshKey,
+	}, nil
+}
+
+func freshKey() *ecdh.PrivateKey {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // the system's randomness never fails
+	}
+	return key
+}
+
+var errTicket = errors.New("the rendezvous has given out a ticket of it that is not signed, or of another rank, life or address: is it of another build?")
+
+// ticketOf returns the ticket in what a rank has published, which is at an address.
+func (j *Job) ticketOf(rank int, p *bootstrap.Published, at netip.AddrPort) (*secure.Ticket, error) {
+	t, ok := secure.ParseTicket(p.Ticket)
+	if !ok || !secure.VerifyTicket(p.Ticket, j.store.SigningKey()) || int(t.Rank) != rank || t.Incarnation != p.Incarnation || t.Address != at {
+		return nil, fmt.Errorf("rank %d: %w", rank, errTicket)
+	}
+	return &t, nil
+}
+
+// task is work that takes too long to be done with the engine's lock held, and what follows with
+// the lock.
+type task struct{ work, done func() }
+
+const mostTasks = 1024 // that wait; a handshake that finds more comes again
+
+// offload has a task done in the background. It is called with the engine's lock held, does not
+// block, and returns false if too many wait.
+func (j *Job) offload(work, done func()) bool {
+	select {
+	case j.tasks <- task{work, done}:
+		return true
+	default:
+		return false
+	}
+}
+
+// compute does tasks, one after the other, until Close.
+func (j *Job) compute(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case t := <-j.tasks:
+			t.work()
+			e := j.poller.Lock()
+			if !j.poller.Closed() {
+				t.done()
+				e.Tick()
+			}
+			j.poller.Unlock()
+		}
+	}
+}
