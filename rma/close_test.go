@@ -199,9 +199,9 @@ var everyCall = []struct {
 		_, _ = c.key.Get(c.win)
 		return first(c.win.SetName("a name"), c.key.Set(c.win, 1), c.key.Delete(c.win))
 	}},
-	{names: "Node.Close Node.MaxPayload Node.Mode Node.Rank Node.Size Node.Self Node.Stats Node.World", local: true, call: func(c *caller) error {
+	{names: "Node.Close Node.MaxPayload Node.Mode Node.Rank Node.Security Node.Size Node.Self Node.Stats Node.World", local: true, call: func(c *caller) error {
 		_, _, _, _, _, _ = c.node.MaxPayload(), c.node.Mode(), c.node.Rank(), c.node.Size(), c.node.World(), c.node.Self()
-		_ = c.node.Stats()
+		_, _ = c.node.Stats(), c.node.Security()
 		return nil
 	}},
 	{names: "Comm.Barrier", call: func(c *caller) error { return c.comm.Barrier(c.ctx) }},

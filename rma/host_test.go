@@ -22,16 +22,26 @@ import (
 
 // noMemory are the tests to which it is all one how ranks access memory: those of the
 // pages of docs, and of what judges programs.
-var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory"}
+var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory", "TestOverSignedFrames"}
 
 // overHostMemory tells whether this is the run that TestOverHostMemory makes.
 func overHostMemory() bool { return os.Getenv(testjob.EnvHostMemory) != "" }
 
+// repeated tells whether this is a run that TestOverHostMemory or TestOverSignedFrames makes.
+func repeated() bool { return overHostMemory() || os.Getenv(testjob.EnvSigned) != "" }
+
 // TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory. Several processes do so at once, because the
 // most of it is waiting.
-func TestOverHostMemory(t *testing.T) {
-	if overHostMemory() {
+func TestOverHostMemory(t *testing.T) { repeat(t, testjob.EnvHostMemory) }
+
+// TestOverSignedFrames runs the tests of this package once more, with ranks that sign their
+// frames.
+func TestOverSignedFrames(t *testing.T) { repeat(t, testjob.EnvSigned) }
+
+// repeat runs the tests of this package in processes with an environment variable.
+func repeat(t *testing.T, variable string) {
+	if repeated() {
 		return
 	}
 	list, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=^(Test|Example)").Output()
@@ -58,7 +68,7 @@ func TestOverHostMemory(t *testing.T) {
 				args = append(args, "-test.short")
 			}
 			c := exec.CommandContext(t.Context(), os.Args[0], args...)
-			c.Env = append(os.Environ(), testjob.EnvHostMemory+"=1")
+			c.Env = append(os.Environ(), variable+"=1")
 			if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS\n") {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -111,7 +111,8 @@ func placesIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport) (pla
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := bootstrap.Config{Config: userspace.Config{Transport: transport, Port: bootstrap.DefaultPort}, Size: size, Job: bootstrap.NewJob()}
+	first := testjob.Secured()
+	first.Config, first.Size, first.Job = userspace.Config{Transport: transport, Port: bootstrap.DefaultPort}, size, bootstrap.NewJob()
 	server, err := bootstrap.Serve(l, &first)
 	if err != nil {
 		t.Fatal(err)

@@ -64,6 +64,7 @@ import (
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/launch/job"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
@@ -98,6 +99,14 @@ type Place struct {
 	Host       string        // names the host, for ranks that share memory; empty: the kernel and network namespace do
 	Frames     bool          // access windows of ranks of the same host by frames too, in this and all ranks of a communicator
 	NoExpress  bool          // this rank's XDP program executes no requests of others
+
+	// Key is the job's: 32 random bytes that its ranks have and nobody else. With it the
+	// rendezvous and all handshakes are authenticated, and frames as Security says. Nil: nothing
+	// is.
+	Key *[32]byte
+	// Security is "none", "sign", for frames that are authenticated, or "auto", the default: it
+	// is that of whoever serves the rendezvous, and there sign if other hosts can reach it.
+	Security string
 }
 
 // Limits bounds what a process keeps for the others.
@@ -107,7 +116,8 @@ type Limits = userspace.Limits
 func (c *Config) place() (place bootstrap.Config, err error) {
 	if p := c.Place; p != nil {
 		place = bootstrap.Config{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress}
+			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress,
+			Key: (*secure.Key)(p.Key), Security: bootstrap.Security(p.Security)}
 	} else if place, err = bootstrap.FromEnvironment(); err != nil {
 		return place, err
 	}
@@ -168,6 +178,10 @@ func (n *Node) Size() int { return n.job.Size() }
 // Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
 // "xdp-generic" or "udp". It becomes "udp" if XDP turns out not to deliver frames.
 func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
+
+// Security says how far the frames of the job are protected: "none", by a checksum against damage
+// alone, or "sign", each by a tag that only its sender can make. docs/wire.md has both.
+func (n *Node) Security() string { return n.job.Security().String() }
 
 // MaxPayload returns the bytes of one frame's payload that this rank sends at most.
 func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPayload }

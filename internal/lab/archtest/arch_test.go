@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 		"internal/protocol/calls/collective", "internal/protocol/engine", "mpierr"},
 	"rma": {"buffer", "comm", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/bootstrap",
 		"internal/launch/hostmem", "internal/launch/job", "internal/protocol/calls/epochs", "internal/protocol/engine/onesided",
-		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
+		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
 
 	"internal/device/memnet": {"internal/device", "internal/protocol/engine", "mpierr", "stats"},
 	"rmatest": {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma",
@@ -93,7 +93,7 @@ var mayImport = map[string][]string{
 	"internal/lab/apicheck":       {},
 	"internal/lab/netlab":         {},
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
-	"internal/lab/testjob":        {"internal/launch/bootstrap", "rma", "userspace"},
+	"internal/lab/testjob":        {"internal/launch/bootstrap", "internal/protocol/secure", "rma", "userspace"},
 	"internal/lab/fabric":         {"internal/protocol/link"},
 	"internal/lab/credentials":    {"internal/protocol/link", "internal/protocol/secure"},
 	"internal/lab/program":        {"datatype", "internal/elements", "window"},

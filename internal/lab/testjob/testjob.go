@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -14,6 +15,19 @@ import (
 // EnvHostMemory is the environment variable with which ranks access each other's
 // windows as ranks of one host do. Without it they use frames.
 const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
+
+// EnvSigned is the environment variable with which ranks sign their frames.
+const EnvSigned = "XDPRMA_TEST_SIGNED"
+
+// Secured is what the ranks of a job that tests make have: a key, and signed frames, where
+// EnvSigned asks for them.
+func Secured() (c bootstrap.Config) {
+	if os.Getenv(EnvSigned) != "" {
+		key := secure.NewKey()
+		c.Key, c.Security = &key, bootstrap.Security(secure.Sign.String())
+	}
+	return c
+}
 
 // Places returns the places of all ranks of a new job, and a function that ends
 // their rendezvous, to be called when all of them have closed.
@@ -29,7 +43,7 @@ func Places(size int) (places []bootstrap.Config, stop func(), err error) {
 func Config(p *bootstrap.Config) rma.Config {
 	network := p.Config
 	return rma.Config{Network: &network, Place: &rma.Place{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress}}
+		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, Key: (*[32]byte)(p.Key), Security: string(p.Security)}}
 }
 
 // Serve is Places for tests that play the launcher: it returns the server of the
@@ -39,12 +53,9 @@ func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	first := bootstrap.Config{
-		Size:   size,
-		Job:    bootstrap.NewJob(),
-		Frames: os.Getenv(EnvHostMemory) == "",
-		Config: userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1},
-	}
+	first := Secured()
+	first.Size, first.Job, first.Frames = size, bootstrap.NewJob(), os.Getenv(EnvHostMemory) == ""
+	first.Config = userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1}
 	if server, err = bootstrap.Serve(l, &first); err != nil {
 		return nil, nil, err
 	}

@@ -40,6 +40,9 @@ func (j *Job) credentials(ctx context.Context, at netip.AddrPort) (*engine.Crede
 	}, nil
 }
 
+// Security returns how far the frames of the job are protected.
+func (j *Job) Security() secure.Level { return j.store.Level() }
+
 func freshKey() *ecdh.PrivateKey {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
