@@ -17,6 +17,7 @@ import (
 	"github.com/xdprma/xdprma/cmd/internal/perf"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -84,6 +85,7 @@ func perfCommand() *cli.Command {
 			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
 			&cli.StringFlag{Name: "transport", Value: string(userspace.Auto), Usage: userspace.TransportNames},
+			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
@@ -133,6 +135,7 @@ type perfOptions struct {
 	window     int
 	mtu        int
 	transport  userspace.Transport
+	security   bootstrap.Security
 	queues     int
 	duration   time.Duration
 	iterations int
@@ -153,6 +156,10 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 		bind: c.Bool("bind"), json: c.Bool("json"), save: c.String("save"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
+	if _, err = secure.ParseLevel(c.String("security")); err != nil {
+		return nil, usageError("--security: %w", err)
+	}
+	o.security = bootstrap.Security(c.String("security"))
 	if o.transport, err = userspace.ParseTransport(c.String("transport")); err != nil {
 		return nil, usageError("%w", err)
 	}

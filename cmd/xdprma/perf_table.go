@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/xdprma/xdprma/cmd/internal/perf"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // perfColumn is a column of a table; text is empty where it does not apply.
@@ -49,6 +50,9 @@ func writePerfTable(w io.Writer, results []*perf.Result, under string) error {
 	}
 	first := results[0]
 	title := fmt.Sprintf("%s (%s, MTU %d, %d ranks", first.Test, first.Mode, first.MTU, first.Ranks)
+	if first.Level == secure.Sign.String() {
+		title += ", signed"
+	}
 	if under != "" {
 		title += "; floor: " + floorText(under)
 	}

@@ -39,6 +39,7 @@ type Sample struct {
 	Allocs  uint64        // by the origin's process in the timed loop
 	CPU     time.Duration `json:",omitempty"` // processor time of the origin's process, of the test idle
 	Mode    string        // how frames travelled
+	Level   string        // of their security
 	MTU     int           // bytes of the largest IP packet
 
 	// WhileStopped is how many passes began and finished while the target was

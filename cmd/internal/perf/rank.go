@@ -71,7 +71,7 @@ func (r *rank) measure(p Point, emit func(*Sample) error) error {
 	if !ok {
 		return fmt.Errorf("there is no such test")
 	}
-	r.sample = &Sample{Point: p, Mode: r.node.Mode(), MTU: r.node.MaxPayload() + ipUDP}
+	r.sample = &Sample{Point: p, Mode: r.node.Mode(), Level: r.node.Security(), MTU: r.node.MaxPayload() + ipUDP}
 	r.duration = r.plan.Duration * time.Duration(max(t.Stretch, 1))
 	r.histogram.reset()
 	runtime.GC()

@@ -29,9 +29,10 @@ type Result struct {
 	// Ratio is latency to the floor's or throughput to the floor's; of the test
 	// idle it is processor time to time.
 	Ratio float64 `json:"ratio,omitempty"`
-	Mode  string  `json:"mode"`  // how frames travelled
-	MTU   int     `json:"mtu"`   // bytes of the largest IP packet
-	Ranks int     `json:"ranks"` // that took part
+	Mode  string  `json:"mode"`            // how frames travelled
+	Level string  `json:"level,omitempty"` // of their security
+	MTU   int     `json:"mtu"`             // bytes of the largest IP packet
+	Ranks int     `json:"ranks"`           // that took part
 	// WhileStopped is how many operations began and finished while the target was
 	// stopped. The latencies are then of all that were under way.
 	WhileStopped *uint64  `json:"finished_while_stopped,omitempty"`
@@ -56,7 +57,7 @@ func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error
 	if !ok {
 		return nil, fmt.Errorf("there is no test %q", p.Test)
 	}
-	r := &Result{Test: p.Test, Bytes: p.Bytes, Window: p.Window, Ranks: p.Ranks, Mode: samples[0].Mode, MTU: samples[0].MTU}
+	r := &Result{Test: p.Test, Bytes: p.Bytes, Window: p.Window, Ranks: p.Ranks, Mode: samples[0].Mode, Level: samples[0].Level, MTU: samples[0].MTU}
 	h := newHistogram()
 	var ops, passes, allocs uint64
 	var elapsed, cpu time.Duration

@@ -56,7 +56,8 @@ var errTicket = errors.New("the rendezvous has given out a ticket of it that is 
 // ticketOf returns the ticket in what a rank has published, which is at an address.
 func (j *Job) ticketOf(rank int, p *bootstrap.Published, at netip.AddrPort) (*secure.Ticket, error) {
 	t, ok := secure.ParseTicket(p.Ticket)
-	if !ok || !secure.VerifyTicket(p.Ticket, j.store.SigningKey()) || int(t.Rank) != rank || t.Incarnation != p.Incarnation || t.Address != at {
+	if !ok || !secure.VerifyTicket(p.Ticket, j.store.SigningKey()) || int(t.Rank) != rank || t.Incarnation != p.Incarnation ||
+		t.Address != netip.AddrPortFrom(at.Addr().WithZone(""), at.Port()) { // which names the zone of its own host
 		return nil, fmt.Errorf("rank %d: %w", rank, errTicket)
 	}
 	return &t, nil
