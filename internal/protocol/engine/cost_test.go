@@ -1,12 +1,17 @@
 package engine
 
 import (
+	"bytes"
+	"crypto/ecdh"
 	"runtime"
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -74,13 +79,37 @@ func TestRoundTripsDoNotAllocate(t *testing.T) {
 	f.atRest()
 }
 
-// An idle session is small: a rank may have thousands.
+// An idle session is small: a rank may have thousands. One whose frames are signed takes at most
+// as much again.
 func TestIdleSessionIsSmall(t *testing.T) {
-	const peers, limit = 4096, 4096
+	const limit = 4096
+	plain := idleSession(t, 4096, nil, func(e *Engine, r int) {
+		hello := make([]byte, wire.HeaderLen+wire.HelloLen)
+		h := wire.Hello{Job: testJob, Incarnation: 1, Session: uint64(r), Rank: uint32(r), Target: 0, MaxPayload: 1472, Credits: 64}
+		h.Encode(hello[wire.HeaderLen:])
+		(&wire.Header{Kind: wire.KindHello}).Encode(hello)
+		e.Receive(hello, PathID(r))
+	})
+	signed := idleSession(t, 512, credentials.Of(0, 1, secure.Sign), func(e *Engine, r int) {
+		peer := newSigner(t, r, 0)
+		e.Receive(peer.hello, PathID(r))
+		e.Receive(peer.first(t, sent(e)), PathID(r))
+	})
+	t.Logf("%d bytes a session with one access, %d if it is signed", plain, signed)
+	if plain > limit || signed > plain+limit {
+		t.Errorf("sessions take %d and %d bytes", plain, signed)
+	}
+}
+
+// idleSession returns the bytes that a session with one access takes at rank 0, which greet opens.
+func idleSession(t *testing.T, peers int, own *Credentials, greet func(e *Engine, r int)) uint64 {
 	slab := HeapSlab(64, 0, 1472)
 	id := uint64(0)
-	e := New(Config{Rank: 0, Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, Rand: func() uint64 { id++; return id }})
-	hello := make([]byte, wire.HeaderLen+wire.HelloLen)
+	c := Config{Rank: 0, Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, Rand: func() uint64 { id++; return id }}
+	if own != nil {
+		c.Credentials, c.Job = own, credentials.Secrets.Job
+	}
+	e := New(c)
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()
@@ -91,23 +120,71 @@ func TestIdleSessionIsSmall(t *testing.T) {
 	e.Now = 1000
 	before := heap()
 	for r := 1; r <= peers; r++ {
-		h := wire.Hello{Job: testJob, Incarnation: 1, Session: uint64(r), Rank: uint32(r), Target: 0, MaxPayload: 1472, Credits: 64}
-		h.Encode(hello[wire.HeaderLen:])
-		(&wire.Header{Kind: wire.KindHello}).Encode(hello)
-		e.Receive(hello, PathID(r))
+		greet(e, r)
+		if s := e.Session(r); s == nil || !s.Open() {
+			t.Fatalf("the session with rank %d is not open", r)
+		}
 		e.OpenAccess(e.Session(r), 1)
 		e.Tick()
 		e.Announcements()
-		for len(e.Output()) > 0 {
-			slot := e.Output()[0].Slot
-			e.Took(1)
-			e.Reaped([]int32{slot})
-		}
+		sent(e)
 	}
-	each := (heap() - before) / peers
-	t.Logf("%d bytes a session with one access", each)
-	if each > limit {
-		t.Errorf("%d bytes a session, want at most %d", each, limit)
-	}
+	each := (heap() - before) / uint64(peers)
 	runtime.KeepAlive(e)
+	return each
+}
+
+// sent takes the frames that e has ready, and returns the last one.
+func sent(e *Engine) (frame []byte) {
+	for len(e.Output()) > 0 {
+		o := e.Output()[0]
+		frame = bytes.Clone(e.cfg.Slab.Payload(o.Slot)[:o.Len])
+		e.Took(1)
+		e.Reaped([]int32{o.Slot})
+	}
+	return frame
+}
+
+// signer is a rank that opens a session by hand.
+type signer struct {
+	hello     []byte
+	initiator *secure.Initiator
+}
+
+func newSigner(t *testing.T, rank, to int) *signer {
+	own := credentials.Of(rank, 1, secure.Sign)
+	static, err := ecdh.X25519().NewPublicKey(credentials.Ticket(to, 1, secure.Sign).Static[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signer{hello: make([]byte, wire.GreetingLen)}
+	g := wire.Greeting{Kind: wire.KindHello, Ticket: own.Ticket, TargetLife: 1, Target: uint32(to)}
+	key := siphash.Key(own.Secrets.Hello)
+	g.Put(s.hello, &key)
+	terms := wire.Terms{Session: uint64(rank), MaxPayload: 1472, Credits: 64}
+	ends := secure.Ends{Prologue: wire.Prologue(s.hello), PSK: &own.Secrets.PSK, Static: own.Static, Peer: static}
+	if s.initiator, g.Noise, err = secure.Initiate(nil, ends, own.Fresh(), terms.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	g.Put(s.hello, &key)
+	return s
+}
+
+// first returns the first frame of the session, an acknowledgement of nothing.
+func (s *signer) first(t *testing.T, answer []byte) []byte {
+	var g wire.Greeting
+	key := siphash.Key(credentials.Secrets.Hello)
+	if f := g.Get(answer, &key); f != wire.OK {
+		t.Fatal(f)
+	}
+	payload, chains, err := s.initiator.Finish(g.Noise)
+	var terms wire.Terms
+	if err != nil || !terms.Read(payload) {
+		t.Fatal(err)
+	}
+	frame := make([]byte, wire.HeaderLen+secure.TrailerLen)
+	h := wire.Header{Kind: wire.KindAck, Session: terms.Session, Credits: 64, AckRequests: 1, AckResponses: 1}
+	h.Put(frame)
+	secure.NewGuard(chains).Seal(frame)
+	return frame
 }
