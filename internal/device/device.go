@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/stats"
 )
 
@@ -99,14 +98,14 @@ type Device interface {
 
 // base is what all devices have, and those methods of Device that are the same for all.
 type base struct {
-	job      uint64       // whose handshakes are answered; 0: of any
-	helloKey *siphash.Key // by which they have codes; nil: by none
-	slab     *Slab
-	tier     *Tier // nil without an XDP program that executes requests
-	sleeper  sleeper
-	link     link
-	close    sync.Once
-	err      error // of close
+	job     uint64 // whose handshakes are answered; 0: of any
+	keyed   bool   // it has a key
+	slab    *Slab
+	tier    *Tier // nil without an XDP program that executes requests
+	sleeper sleeper
+	link    link
+	close   sync.Once
+	err     error // of close
 
 	unknownPaths atomic.Uint64 // handshakes whose sender was one too many
 }

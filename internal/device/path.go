@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -18,10 +17,12 @@ const (
 	maxPaths   = 1 << 17 // paths in all
 )
 
-// ours reports whether a handshake is of the job that a device serves, so that
-// strangers cannot fill its table of paths. The engine counts those that are not.
-func (b *base) ours(handshake []byte, from netip.AddrPort) bool {
-	return wire.IsHandshakeOf(b.job, b.helloKey, handshake, from.Addr().As16(), from.Port())
+// teaches reports whether a frame is a handshake of the job that a device serves, from which it
+// learns the way back, so that strangers cannot fill its table of paths. The engine counts those
+// that are not. Where the job has a key, it asks for the way to a rank by Path, and nothing is learned:
+// others can send a captured handshake.
+func (b *base) teaches(payload []byte) bool {
+	return !b.keyed && wire.IsHandshake(payload) && (b.job == 0 || wire.IsHandshakeOf(b.job, payload))
 }
 
 // pathTable gives each distinct way to a peer a PathID. A path is never changed

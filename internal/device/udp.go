@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -47,7 +46,7 @@ var _ Device = (*UDP)(nil)
 // interface. It does not block. The goroutine must run in the network namespace that the
 // device is to use.
 func OpenUDP(config Config) (*UDP, error) {
-	u := &UDP{base: base{job: config.Job, helloKey: config.HelloKey}, fd: -1}
+	u := &UDP{base: base{job: config.Job, keyed: config.HelloKey != nil}, fd: -1}
 	if err := u.open(config); err != nil {
 		_ = u.Close() // the first error is the one to tell
 		return nil, err
@@ -153,14 +152,11 @@ func (u *UDP) Receive(frames []Frame) int {
 func (u *UDP) learn(frames []Frame) {
 	for i := range frames {
 		frames[i].Path = NoPath
-		if !wire.IsHandshake(frames[i].Payload) {
+		if !u.teaches(frames[i].Payload) {
 			continue
 		}
 		from := &u.rx.names[u.rx.delivered[i]]
 		from.clean()
-		if !u.ours(frames[i].Payload, from.addr()) {
-			continue
-		}
 		if frames[i].Path = u.paths.intern(from, maxLearned); frames[i].Path == NoPath {
 			u.unknownPaths.Add(1)
 		}

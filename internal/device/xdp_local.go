@@ -29,7 +29,7 @@ func (x *XDP) reservePort() error {
 		return err
 	}
 	x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
-	x.stack = &UDP{base: base{job: x.job, helloKey: x.helloKey}, fd: fd, local: x.local.addr, zone: x.ifi.Index}
+	x.stack = &UDP{base: base{job: x.job, keyed: x.keyed}, fd: fd, local: x.local.addr, zone: x.ifi.Index}
 	return nil
 }
 

@@ -40,7 +40,7 @@ const (
 // with a warning after one, or until ctx ends. It waits up to five seconds for an address
 // that is tentative. Errors say what to do.
 func OpenXDP(ctx context.Context, config Config) (*XDP, error) {
-	x := &XDP{base: base{job: config.Job, helloKey: config.HelloKey}}
+	x := &XDP{base: base{job: config.Job, keyed: config.HelloKey != nil}}
 	adopted, err := x.open(ctx, config)
 	if err != nil {
 		if config.Program != nil {

@@ -1,8 +1,6 @@
 package device
 
-import (
-	"github.com/xdprma/xdprma/internal/protocol/wire"
-)
+import ()
 
 // Receive implements Device.
 func (x *XDP) Receive(frames []Frame) int {
@@ -52,7 +50,7 @@ func (x *XDP) deliver(raw []byte, queue int, frame *Frame) bool {
 		return false
 	}
 	*frame = Frame{Payload: d.payload, Path: NoPath}
-	if wire.IsHandshake(d.payload) && x.ours(d.payload, d.origin().addr) && d.plausible() {
+	if x.teaches(d.payload) && d.plausible() {
 		frame.Path = x.learn(&d, queue)
 	}
 	return true

@@ -10,7 +10,7 @@ import (
 )
 
 // join gives a life its credentials, if the plan is a job with a key. Work that the engine has
-// done elsewhere takes a while, and now and then there is nobody to do it.
+// done elsewhere, and a search for a way, take a while and fail now and then.
 func (l *life) join() {
 	w := l.w
 	if !w.plan.keyed {
@@ -29,6 +29,18 @@ func (l *life) join() {
 			}
 		})
 		return true
+	}
+	l.cfg.Route = func(t *secure.Ticket, done func(engine.PathID)) {
+		path := engine.PathID(t.Rank)
+		if w.chance(0.05) {
+			path = engine.NoPath
+		}
+		w.queue.push(w.now+w.span(0, 300*microsecond), func() {
+			if l.alive {
+				done(path)
+				w.run(l)
+			}
+		})
 	}
 }
 

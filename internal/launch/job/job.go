@@ -162,7 +162,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},
-		Credentials: credentials, Offload: j.offload,
+		Credentials: credentials, Offload: j.offload, Route: j.route,
 		Seek:       j.seek,
 		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
 

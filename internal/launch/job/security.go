@@ -97,3 +97,25 @@ func (j *Job) compute(ctx context.Context) {
 		}
 	}
 }
+
+// route finds the way to the address in a ticket, in the background, and calls done with it, or with
+// NoPath. It is called with the engine's lock held, and done is. The way is the one that this host's
+// tables know, and not that by which a frame came: others can send a captured one.
+func (j *Job) route(t *secure.Ticket, done func(engine.PathID)) {
+	at := t.Address
+	if own := j.poller.Device().LocalAddr().Addr(); at.Addr().IsLinkLocalUnicast() {
+		at = netip.AddrPortFrom(at.Addr().WithZone(own.Zone()), at.Port())
+	}
+	j.goBackground(func(ctx context.Context) {
+		path, err := j.poller.Path(ctx, at)
+		if err != nil {
+			path = engine.NoPath // its next hello tries again
+		}
+		e := j.poller.Lock()
+		defer j.poller.Unlock()
+		if !j.poller.Closed() {
+			done(path)
+			e.Tick()
+		}
+	})
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -72,6 +73,7 @@ type Config struct {
 	// elsewhere and then done as a call of the engine, or returns false: see link.Config.
 	Credentials *Credentials
 	Offload     func(work, done func()) bool
+	Route       func(*secure.Ticket, func(PathID))
 
 	// Seek looks for the way to a rank that the engine has begun a session with, and calls
 	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
@@ -124,7 +126,7 @@ func New(cfg Config) *Engine {
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Published: cfg.Published,
-		Credentials: cfg.Credentials, Offload: cfg.Offload, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+		Credentials: cfg.Credentials, Offload: cfg.Offload, Route: cfg.Route, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier,

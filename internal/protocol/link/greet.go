@@ -20,8 +20,8 @@ import (
 //   - The first frame under the new keys opens the session at the other end, and ends an
 //     earlier life of its sender. Before, nothing has changed there that anybody notices.
 //
-// So a hello that comes again, from whomever, is answered again at the ticket's address, and that
-// is all. If both dial, the one of higher rank answers, and forgets its own hello.
+// So a hello that comes again, from whomever, is answered again at the ticket's address, to which
+// Config.Route finds the way, and that is all. If both dial, the one of higher rank answers, and forgets its own hello.
 
 // Credentials are what a rank is known by, in a job with a key.
 type Credentials struct {
@@ -185,13 +185,9 @@ func (l *Link) receiveGreeting(path PathID, payload []byte) {
 // takeGreeting takes in a hello whose code is right: it is of a member, who may have sent it long ago.
 func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secure.Ticket) {
 	rank := int(t.Rank)
-	if path == NoPath {
-		l.stats.Handshakes++
-		return
-	}
 	if g.TargetLife != l.cfg.Incarnation { // it wants an earlier life of this rank, and cannot know the present one's key
 		l.stats.Handshakes++
-		l.sendTicket(path, t)
+		l.sendTicket(path, g, t)
 		return
 	}
 	if a := l.answers[rank]; a != nil && a.life == t.Incarnation {
@@ -247,7 +243,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	if l.answering[rank] {
 		return // it comes again
 	}
-	a := &answered{rank: rank, life: t.Incarnation, path: path, code: g.Code, table: None}
+	a := &answered{rank: rank, life: t.Incarnation, code: g.Code, table: None}
 	dials := l.dialing(rank, a.life)
 	if dials != nil {
 		a.localID, a.table = dials.localID, dials.serving.table
@@ -259,6 +255,24 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	ticket := hello[wire.HeaderLen : wire.HeaderLen+secure.TicketLen]
 	terms := l.terms(a.localID, a.table)
 	sound := false
+	end := func(path PathID) {
+		delete(l.answering, rank)
+		if path == NoPath || !l.welcome(rank, a.life) || l.dialing(rank, a.life) != dials { // if things have changed, the hello comes again
+			if dials == nil {
+				l.returnTable(a.table)
+			}
+			return
+		}
+		if before := l.answers[rank]; before != nil {
+			l.withdraw(before)
+		}
+		a.path = path
+		l.answers[rank], l.waiting[a.localID] = a, a
+		if dials == nil {
+			l.opened = append(l.opened, Opened{a.localID, a.table})
+		}
+		l.sendWhole(a.answer, a.path)
+	}
 	l.answering[rank] = true
 	started := l.offload(func() {
 		if !secure.VerifyTicket(ticket, id.Signer) {
@@ -282,31 +296,26 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		a.guard, a.codes = id.guard(&chains)
 		sound = true
 	}, func() {
-		delete(l.answering, rank)
 		if !sound {
 			l.stats.Handshakes++
 			l.stats.Refuted++
-		}
-		if !sound || !l.welcome(rank, a.life) || l.dialing(rank, a.life) != dials { // if things have changed, the hello comes again
-			if dials == nil {
-				l.returnTable(a.table)
-			}
+			end(NoPath)
 			return
 		}
-		if before := l.answers[rank]; before != nil {
-			l.withdraw(before)
-		}
-		l.answers[rank], l.waiting[a.localID] = a, a
-		if dials == nil {
-			l.opened = append(l.opened, Opened{a.localID, a.table})
-		}
-		l.sendWhole(a.answer, a.path)
+		l.route(t, path, end)
 	})
 	if !started {
-		delete(l.answering, rank)
-		if dials == nil {
-			l.returnTable(a.table)
-		}
+		end(NoPath)
+	}
+}
+
+// route has f called with the way to the address in a ticket, NoPath if there is none. Where the
+// link is not told how to find it, it is the way that a frame came by.
+func (l *Link) route(t *secure.Ticket, came PathID, f func(PathID)) {
+	if l.cfg.Route != nil {
+		l.cfg.Route(t, f)
+	} else {
+		f(came)
 	}
 }
 
@@ -405,13 +414,34 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 	own.busy = own.busy && started
 }
 
-// sendTicket tells the sender of a hello for an earlier life of this rank who is here now.
-func (l *Link) sendTicket(path PathID, to *secure.Ticket) {
-	id := l.cfg.Credentials
-	g := wire.Greeting{Kind: wire.KindTicket, Ticket: id.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
-	frame := make([]byte, wire.GreetingLen)
-	g.Put(frame, id.code())
-	l.sendWhole(frame, path)
+// sendTicket tells the sender of a hello for an earlier life of this rank who is here now. There is
+// one at a time for each rank, as with answers.
+func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) {
+	rank, id := int(to.Rank), l.cfg.Credentials
+	if l.answering[rank] {
+		return
+	}
+	ticket, sound := append([]byte(nil), hello.Ticket...), false
+	end := func(path PathID) {
+		if delete(l.answering, rank); path == NoPath {
+			return
+		}
+		g := wire.Greeting{Kind: wire.KindTicket, Ticket: id.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
+		frame := make([]byte, wire.GreetingLen)
+		g.Put(frame, id.code())
+		l.sendWhole(frame, path)
+	}
+	l.answering[rank] = true
+	started := l.offload(func() { sound = secure.VerifyTicket(ticket, id.Signer) }, func() {
+		if sound {
+			l.route(to, path, end)
+		} else {
+			end(NoPath)
+		}
+	})
+	if !started {
+		end(NoPath)
+	}
 }
 
 // takeTicket takes in that a rank that this one dials has started again.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -62,6 +63,7 @@ type Config struct {
 	Peer        func(PathID) (peer, local express.Endpoint) // of a path, for the program; may be nil
 	Credentials *Credentials                                // of this rank, in a job with a key; nil: it has none
 	Offload     func(work, done func()) bool                // runs work elsewhere, and then done as a call of the link; false: it has no time; nil: both run at once
+	Route       func(*secure.Ticket, func(PathID))          // finds the way to the address in a ticket, and calls the function with it or NoPath, as a call of the link; nil: it is the way that a frame came by
 	AnswersLost func(rank int)                              // told when the answers of a peer's program get lost; may be nil
 	Upper       Upper
 	Stats       *Stats
