@@ -12,6 +12,12 @@
 //     acknowledged.
 //   - An express frame carries a few small requests, which the XDP program of the peer may
 //     execute. The frame and its answer are an exchange.
+//
+// Stats.Faults has the names of what was wrong with frames and records that were dropped. "short",
+// "magic", "version", "kind", "flags" and "frame" are malformed, "checksum" is damaged, and "record"
+// is a mistake of the peer. In a job with a key "code" is a handshake or an express frame that nobody
+// with the key has made, "tag" a frame that does not come from the peer as it was sent, and "replay"
+// one that has come before. Many of these three are an attack, or a bad network.
 package stats
 
 // Stats are the counters of a rank.
@@ -19,7 +25,7 @@ type Stats struct {
 	Link
 	Messages
 	OneSided
-	Faults map[string]uint64 // malformed frames and records, by what was wrong: "checksum", "version", ...
+	Faults map[string]uint64 // frames and records that were dropped, by what was wrong; see the head of this page
 	Device Device            // what carries the frames
 }
 
@@ -28,7 +34,7 @@ type Link struct {
 	Frames     uint64 // received, of any kind
 	Unknown    uint64 // frames of unknown sessions
 	Handshakes uint64 // handshake frames that were refused
-	Refuted    uint64 // of them, hellos that are not what their rank has published
+	Refuted    uint64 // of them, hellos that are not what their rank has published or, in a job with a key, not from it
 	Unverified uint64 // hellos that came before it was known what their rank has published
 	Resets     uint64 // peers that declared a session dead
 

@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
 	"internal/lab/testjob":        {"internal/launch/bootstrap", "internal/protocol/secure", "rma", "userspace"},
 	"internal/lab/fabric":         {"internal/protocol/link"},
-	"internal/lab/credentials":    {"internal/protocol/link", "internal/protocol/secure"},
+	"internal/lab/credentials":    {"internal/protocol/link", "internal/protocol/secure", "internal/protocol/siphash", "internal/protocol/wire"},
 	"internal/lab/program":        {"datatype", "internal/elements", "window"},
 	"internal/lab/program/live":   {"buffer", "comm", "datatype", "internal/lab/program", "rma", "window"},
 	"internal/lab/twin": {"datatype", "internal/elements", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "internal/protocol/link/express",

@@ -7,10 +7,13 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // Secrets are those of the job that all members are of.
@@ -37,6 +40,27 @@ func Ticket(rank int, life uint64, level secure.Level) *secure.Ticket {
 	b := signed(rank, life, level)
 	t, _ := secure.ParseTicket(b[:])
 	return &t
+}
+
+// Answerer returns the chains of a rank in one of its lives that has answered that hello, its first
+// one. It is for tests of a member that does not follow the protocol.
+func Answerer(rank int, life uint64, level secure.Level, hello []byte) (secure.Chains, error) {
+	own := Of(rank, life, level)
+	var g wire.Greeting
+	if f := g.Get(hello, (*siphash.Key)(&Secrets.Hello)); f != wire.OK {
+		return secure.Chains{}, fmt.Errorf("the hello has the fault %q", f)
+	}
+	from, _ := secure.ParseTicket(g.Ticket)
+	peer, err := ecdh.X25519().NewPublicKey(from.Static[:])
+	if err != nil {
+		return secure.Chains{}, err
+	}
+	r, _, err := secure.Respond(secure.Ends{Prologue: wire.Prologue(hello), PSK: &Secrets.PSK, Static: own.Static, Peer: peer}, g.Noise)
+	if err != nil {
+		return secure.Chains{}, err
+	}
+	_, chains, err := r.Answer(nil, own.Fresh(), nil) // which do not depend on the payload
+	return chains, err
 }
 
 func signed(rank int, life uint64, level secure.Level) [secure.TicketLen]byte {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
@@ -17,6 +20,34 @@ import (
 //
 //fuzz:inputs 15000
 func FuzzReceive(f *testing.F) {
+	addFrames(f)
+	f.Fuzz(func(t *testing.T, input []byte) { receiveArbitrary(t, input, false) })
+}
+
+// FuzzReceiveFromMember is FuzzReceive where the job has a key, and a member of it sends the
+// frames: they have right tags and codes.
+//
+//fuzz:inputs 4000
+func FuzzReceiveFromMember(f *testing.F) {
+	addFrames(f)
+	for _, life := range []uint64{1, 2} {
+		for _, kind := range []wire.Kind{wire.KindHello, wire.KindHelloAck, wire.KindTicket} {
+			g := wire.Greeting{Kind: kind, Ticket: credentials.Of(0, life, secure.Sign).Ticket, TargetLife: 1, Target: 1}
+			b := make([]byte, wire.GreetingLen)
+			g.Put(b, helloKey)
+			f.Add(append([]byte{wire.GreetingLen / 8}, b...))
+		}
+	}
+	short := make([]byte, wire.HeaderLen-8) // with its trailer as long as a header
+	short[5] = byte(wire.KindData)
+	f.Add(append([]byte{byte(len(short) / 8)}, short...))
+	f.Fuzz(func(t *testing.T, input []byte) { receiveArbitrary(t, input, true) })
+}
+
+var helloKey = (*siphash.Key)(&credentials.Secrets.Hello)
+
+// addFrames adds frames of all kinds to what f begins with.
+func addFrames(f *testing.F) {
 	frame := func(h wire.Header, body []byte) []byte {
 		b := append(make([]byte, wire.HeaderLen), body...)
 		for len(b)%8 != 0 {
@@ -93,14 +124,90 @@ func FuzzReceive(f *testing.F) {
 		express.Request(answer, express.Header{Session: 1, Exchange: 1, Try: 1, Flags: wire.FlagResponse, Fate: fate}, nil)
 		f.Add(append([]byte{byte(len(answer) / 8)}, answer...))
 	}
-	f.Fuzz(receiveArbitrary)
 }
 
-func receiveArbitrary(t *testing.T, input []byte) {
+// member is a rank that makes frames of its own, which its peer believes.
+type member struct {
+	guard *secure.Guard
+	codes secure.ExpressKeys
+}
+
+// answerer returns rank 0 of life 1 as one that has answered the hello.
+func answerer(t *testing.T, hello []byte) *member {
+	chains, err := credentials.Answerer(0, 1, secure.Sign, hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{secure.NewGuard(chains), chains.Express()}
+	m.guard.Seal(make([]byte, secure.TrailerLen))
+	m.guard.Renew() // the engine of rank 0 has used numbers before
+	return m
+}
+
+// sign makes a frame of what b says, in a session with the given id.
+func (m *member) sign(b []byte, id uint64) []byte {
+	if len(b) < 16 {
+		return b
+	}
+	le.PutUint32(b, wire.Magic)
+	b[4] = wire.Version
+	switch kind := wire.Kind(b[5]); {
+	case kind == wire.KindExpress && len(b) < wire.HeaderLen:
+		return b
+	case kind == wire.KindExpress:
+		le.PutUint64(b[8:], id)
+		key := &m.codes.Requests.Sent
+		if b[6] == wire.FlagResponse {
+			key = &m.codes.Answers.Sent
+		}
+		express.Sign(b, (*siphash.Key)(key))
+		return b
+	case wire.IsHandshake(b):
+		if kind == wire.KindHelloAck {
+			le.PutUint64(b[8:], id)
+		}
+		if len(b) == wire.GreetingLen {
+			wire.SignHandshake(b, helloKey)
+		}
+		return b
+	}
+	le.PutUint64(b[8:], id)
+	b = append(b, make([]byte, secure.TrailerLen)...)
+	m.guard.Seal(b)
+	return b
+}
+
+// mend gives a frame its session, and the checksum that it then has.
+func mend(b []byte, id uint64) []byte {
+	if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
+		le.PutUint64(b[8:], id)
+		le.PutUint32(b[16:], express.Checksum(b))
+	}
+	var h wire.Header
+	if f := h.Decode(b); f != wire.Short && f != wire.BadMagic && f != wire.BadVersion && f != wire.BadKind && f != wire.BadFlags {
+		if h.Session = id; h.Kind == wire.KindHello {
+			h.Session = 0
+		}
+		h.Encode(b)
+	}
+	return b
+}
+
+func receiveArbitrary(t *testing.T, input []byte, keyed bool) {
 	const guard = 64
 	fb := newRanks(t, 2, 64, func(c *Config) {
 		c.Parked, c.Express = 6, express.HeapTables(2)
+		if keyed {
+			c.Credentials, c.Job = credentials.Of(c.Rank, c.Incarnation, secure.Sign), credentials.Secrets.Job
+		}
 	})
+	var hello []byte
+	fb.Filter = func(_, _ int, b []byte) int {
+		if kindOfFrame(b) == wire.KindHello {
+			hello = bytes.Clone(b)
+		}
+		return 1
+	}
 	whole := bytes.Repeat([]byte{0xa5}, guard+64+guard)
 	w, err := windows.New(windows.Config{ID: testWindow + 1, Flavor: window.FlavorCreate, Memory: windows.Slice(whole[guard : guard+64]), Size: 64, DispUnit: 1, GroupSize: 2,
 		Checker: windows.NewChecker(testWindow+1, 1)})
@@ -114,6 +221,10 @@ func receiveArbitrary(t *testing.T, input []byte) {
 	a := fb.access(1, 0) // rank 1 has operations of its own that answers may name, one in an exchange
 	a.SetReach(true)
 	fb.Filter = func(_, _ int, _ []byte) int { return 0 }
+	made := mend
+	if keyed {
+		made = answerer(t, hello).sign
+	}
 	result := bytes.Repeat([]byte{0xa5}, guard+16+guard)
 	e.Issue(&onesided.Call{Access: a, Code: wire.CodeGet, Result: result[guard : guard+16 : guard+16]})
 	e.Flush(a)
@@ -129,20 +240,13 @@ func receiveArbitrary(t *testing.T, input []byte) {
 		n := min(int(input[0])*8, len(input)-1)
 		b := bytes.Clone(input[1 : 1+n])
 		input = input[1+n:]
-		if len(b) >= wire.HeaderLen && wire.Kind(b[5]) == wire.KindExpress {
-			le.PutUint64(b[8:], sessionAt(a).ID())
-			le.PutUint32(b[16:], express.Checksum(b))
-		}
-		var h wire.Header
-		if f := h.Decode(b); f != wire.Short && f != wire.BadMagic && f != wire.BadVersion && f != wire.BadKind && f != wire.BadFlags {
-			if h.Session = sessionAt(a).ID(); h.Kind == wire.KindHello {
-				h.Session = 0
-			}
-			h.Encode(b)
-		}
+		b = made(b, sessionAt(a).ID())
 		fb.Advance(fb.Now + 100*microsecond)
 		e.Receive(b, 0)
 		fb.Step()
+	}
+	if x := &e.Stats.Faults; keyed && x[wire.BadTag]+x[wire.BadCode]+x[wire.Replayed] > 0 {
+		t.Errorf("the member's frames are not believed: %v", x)
 	}
 	fb.Pass(30_000 * millisecond)
 	if !receive.Met() || !send.Met() || bytes.Count(send.Data, []byte{0x5a}) != len(send.Data) {

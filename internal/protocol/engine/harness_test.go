@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -68,6 +69,9 @@ func (f *ranks) start(rank int, incarnation uint64, size, memory int, change fun
 }
 
 func (f *ranks) dial(from, to int) *Session {
+	if own := f.e[from].cfg.Credentials; own != nil {
+		return f.e[from].DialBy(PathID(to), credentials.Ticket(to, f.e[to].cfg.Incarnation, own.Level))
+	}
 	return f.e[from].Dial(to, PathID(to), f.e[to].cfg.Incarnation)
 }
 

@@ -13,11 +13,16 @@ import (
 type frame struct {
 	from, to int
 	payload  []byte
+	trailer  int // bytes at the end that are the number and the tag
 }
 
 // header decodes the frame's header.
 func (f *frame) header() (h wire.Header) {
-	if fault := h.Decode(f.payload); fault != wire.OK {
+	read := h.Decode
+	if f.trailer > 0 {
+		read = h.Parse
+	}
+	if fault := read(f.unsigned()); fault != wire.OK {
 		panic("an engine has sent a malformed frame: " + fault.String())
 	}
 	return h
@@ -29,17 +34,23 @@ func (f *frame) String() string {
 	if f.express() {
 		return s + exchange(f.payload)
 	}
-	h := f.header()
+	if f.greeting() {
+		return s + greeting(f.payload)
+	}
+	h, body := f.header(), f.unsigned()[wire.HeaderLen:]
+	if f.trailer > 0 {
+		s += fmt.Sprintf("number %d, ", binary.LittleEndian.Uint64(f.payload[len(f.payload)-f.trailer:]))
+	}
 	switch h.Kind {
 	case wire.KindHello, wire.KindHelloAck:
-		return s + handshake(h.Kind, f.payload[wire.HeaderLen:])
+		return s + handshake(h.Kind, body)
 	case wire.KindReset:
 		return s + "reset"
 	case wire.KindAck:
 		return s + "ack" + acknowledgement(&h)
 	}
 	if h.Sequence == 0 {
-		return s + fmt.Sprintf("packet %d, %s", h.Packet, loose(f.payload)) + acknowledgement(&h)
+		return s + fmt.Sprintf("packet %d, %s", h.Packet, loose(f.unsigned())) + acknowledgement(&h)
 	}
 	class := "request"
 	if h.Flags&wire.FlagResponse != 0 {
@@ -55,7 +66,7 @@ func (f *frame) String() string {
 	if h.Flags&wire.FlagAckNow != 0 {
 		s += ", ack now"
 	}
-	return s + ": " + records(f.payload[wire.HeaderLen:]) + acknowledgement(&h)
+	return s + ": " + records(body) + acknowledgement(&h)
 }
 
 // loose describes a frame without a sequence of its own.

@@ -59,7 +59,7 @@ func (s *stage) meetsProgram(f *frame) bool {
 	}
 	s.say("      program of rank %d %s exchange %d: %s", f.to, does, h.Exchange, why)
 	if verdict == twin.Answer && !p.mute {
-		a := frame{f.to, f.from, b[:n]}
+		a := s.frame(f.to, f.from, b[:n])
 		s.flying = append(s.flying, a)
 		s.say("%s", &a)
 	}
@@ -74,6 +74,9 @@ func (f *frame) number() uint64 {
 	if f.express() {
 		h, _, _ := express.Decode(f.payload, nil)
 		return h.Try
+	}
+	if f.greeting() {
+		return 0
 	}
 	return f.header().Packet
 }

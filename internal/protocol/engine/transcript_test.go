@@ -100,6 +100,7 @@ type stage struct {
 	narrow   int          // the longest payload that gets through, if not 0
 	calls    []*call
 	pending  []func() // what the commands of this paragraph do
+	members           // in a job with a key
 }
 
 // call is a call that waits.
@@ -140,10 +141,12 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 		s.t.Fatal(err)
 	}
 	id := uint64(rank+1)<<32 + incarnation<<16
-	e := engine.New(engine.Config{
+	cfg := engine.Config{
 		Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Windows: windows, Express: tables,
 		Rand: func() uint64 { id++; return id },
-	})
+	}
+	s.join(&cfg)
+	e := engine.New(cfg)
 	e.Now = s.now
 	if rank == len(s.ranks) {
 		s.ranks, s.slabs, s.memory = append(s.ranks, e), append(s.slabs, slab), append(s.memory, memory)
@@ -175,7 +178,7 @@ func (s *stage) transmit(show bool) {
 			s.announced(rank)
 			for len(e.Output()) > 0 {
 				o := e.Output()[0]
-				f := frame{rank, int(o.Path), append([]byte(nil), s.slabs[rank].Payload(o.Slot)[:o.Len]...)}
+				f := s.frame(rank, int(o.Path), append([]byte(nil), s.slabs[rank].Payload(o.Slot)[:o.Len]...))
 				if s.flying = append(s.flying, f); show {
 					s.say("%s", &f)
 				}
@@ -287,15 +290,16 @@ func (s *stage) deliver(wanted func(*frame) bool, count map[string]int) {
 			count[way]++
 		default:
 			count[way]++
+			s.arrived = append(s.arrived, f)
 			s.ranks[f.to].Receive(f.payload, engine.PathID(f.from))
 		}
 	}
 	s.flying = append(rest, s.flying...)
 }
 
-// wantedFrames reads "0->1 packet 3", or less of it.
+// wantedFrames reads "0->1 packet 3", "0->1 hello", or less of it.
 func (s *stage) wantedFrames(words []string) func(*frame) bool {
-	way, packet := "", uint64(0)
+	way, packet, hello := "", uint64(0), len(words) == 2 && words[1] == "hello"
 	if len(words) > 0 {
 		way = words[0]
 	}
@@ -303,7 +307,7 @@ func (s *stage) wantedFrames(words []string) func(*frame) bool {
 		packet = uint64(s.number(words[2]))
 	}
 	return func(f *frame) bool {
-		return (way == "" || way == fmt.Sprintf("%d->%d", f.from, f.to)) && (packet == 0 || f.number() == packet)
+		return (way == "" || way == fmt.Sprintf("%d->%d", f.from, f.to)) && (packet == 0 || f.number() == packet) && (!hello || wire.Kind(f.payload[5]) == wire.KindHello)
 	}
 }
 
@@ -377,6 +381,7 @@ func init() {
 			if w[len(w)-1] == "programs" {
 				s.programs = map[int]*program{}
 			}
+			s.takeKey(w)
 			for r := range s.number(w[0]) {
 				s.start(r, s.number(w[0]), 1)
 			}
@@ -422,11 +427,12 @@ func init() {
 		"mute":      func(s *stage, w []string) { s.programs[s.number(w[0])].mute = true },
 		"exchanges": func(s *stage, w []string) { s.tellExchanges(s.number(w[0])) },
 		"bye":       func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye() },
+		"alter":     func(s *stage, w []string) { s.alter(w) },
+		"replay":    func(s *stage, w []string) { s.replay(w) },
+		"faults":    func(s *stage, w []string) { s.tellFaults(s.number(w[0])) },
 	}
 	for name, do := range map[string]func(s *stage, from, to int, w []string){
-		"dial": func(s *stage, from, to int, w []string) {
-			s.ranks[from].Dial(to, engine.PathID(to), uint64(s.option(w, "incarnation")))
-		},
+		"dial": func(s *stage, from, to int, w []string) { s.dial(from, to, uint64(s.option(w, "incarnation"))) },
 		"put": func(s *stage, from, to int, w []string) {
 			s.issue(from, to, &onesided.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w)})
 		},
