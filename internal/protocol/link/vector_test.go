@@ -173,7 +173,8 @@ func dump(title string, b []byte, cuts ...cut) string {
 
 // TestReferenceWithKey has two ranks with fixed keys meet, as the example in docs/wire.md says,
 // and compares all that comes of it with what the page shows. Then it has the ranks believe the
-// page's frames.
+// page's frames. The bytes were once compared with those of a program in Python that does what the
+// page says and shares no code with this one.
 func TestReferenceWithKey(t *testing.T) {
 	v := newVector(t)
 	secrets := v.key.Secrets(v.run)

@@ -22,7 +22,7 @@ type Kind uint8
 
 // The kinds of frames.
 const (
-	KindHello    Kind = 1 // asks for a session; the only kind whose session field is 0
+	KindHello    Kind = 1 // asks for a session; its session field is 0, as that of KindTicket, and no other
 	KindHelloAck Kind = 2 // accepts one
 	KindData     Kind = 3 // carries a bundle of records, reliably
 	KindAck      Kind = 4 // carries acknowledgements alone
