@@ -21,6 +21,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/loader"
 )
 
@@ -58,6 +59,7 @@ type machine struct {
 	HugePagesFree       uint64          `json:"huge_pages_free"`
 	HugePagesTotal      uint64          `json:"huge_pages_total"`
 	HugePageBytes       uint64          `json:"huge_page_bytes"`
+	Security            string          `json:"security"`          // of the ranks that this environment starts
 	RunInNamespaces     bool            `json:"run_in_namespaces"` // whether `xdprma run` makes namespaces
 	RunInNamespacesNote string          `json:"run_in_namespaces_note,omitempty"`
 	Interfaces          []port          `json:"interfaces"`
@@ -111,6 +113,8 @@ func inspect(names []string) (*machine, error) {
 		m.readHugePages(f)
 		f.Close()
 	}
+	place, err := bootstrap.FromEnvironment()
+	m.Security = securityOf(&place, err)
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list the network interfaces: %w", err)
@@ -139,6 +143,19 @@ func inspect(names []string) (*machine, error) {
 		m.Interfaces = append(m.Interfaces, p)
 	}
 	return m, nil
+}
+
+// securityOf says how the ranks would be protected that an environment places, which could not be
+// read for the reason err, unless that is nil.
+func securityOf(place *bootstrap.Config, err error) string {
+	switch {
+	case err != nil:
+		return "unknown: " + err.Error()
+	case place.Key == nil:
+		return "none, and nothing is authenticated: the environment names no job key (`xdprma key > job.key` makes one, and " + bootstrap.EnvKeyFile +
+			" names it); `xdprma run` makes one for each job"
+	}
+	return fmt.Sprintf("%s, with the job key of %s", cmp.Or(place.Security, bootstrap.Auto), cmp.Or(place.KeyFile, bootstrap.EnvKey))
 }
 
 // readHugePages reads the lines of /proc/meminfo that concern huge pages.
@@ -258,6 +275,7 @@ func (m *machine) print(w io.Writer) error {
 		line("memory lock", "%d KiB", *m.MemlockBytes>>10)
 	}
 	line("huge pages", "%d free of %d, %d KiB each", m.HugePagesFree, m.HugePagesTotal, m.HugePageBytes>>10)
+	line("security", "%s", m.Security)
 	if m.RunInNamespaces {
 		line("xdprma run", "gives each rank a network namespace")
 	} else {

@@ -13,6 +13,8 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/loader"
 )
 
@@ -72,6 +74,23 @@ func TestInterfaceThatIsDown(t *testing.T) {
 		}
 		if p := describe(link, loader.Caps{}, loader.Features{}); strings.Contains(p.Reason, advice) == up {
 			t.Errorf("up is %v: got %s", up, p.Reason)
+		}
+	}
+}
+
+func TestInfoSaysTheSecurity(t *testing.T) {
+	for _, c := range []struct {
+		place bootstrap.Config
+		err   error
+		want  string
+	}{
+		{bootstrap.Config{}, nil, "nothing is authenticated"},
+		{bootstrap.Config{Key: &secure.Key{}, KeyFile: "job.key"}, nil, "auto, with the job key of job.key"},
+		{bootstrap.Config{Key: &secure.Key{}, Security: "sign"}, nil, "sign, with the job key of XDPRMA_KEY"},
+		{bootstrap.Config{}, errors.New("too many readers"), "unknown: too many readers"},
+	} {
+		if got := securityOf(&c.place, c.err); !strings.Contains(got, c.want) {
+			t.Errorf("%q, want %q in it", got, c.want)
 		}
 	}
 }
