@@ -41,11 +41,11 @@ func TestSessionsOpenUnderFlood(t *testing.T) {
 	var over atomic.Bool
 	var flood sync.WaitGroup
 	var sent atomic.Uint64
-	flood.Go(func() { sent.Store(hellos.flood(t, lab, &over)) })
+	flood.Go(func() { hellos.flood(t, lab, &sent, &over) })
 	defer flood.Wait()
 	defer over.Store(true)
-	time.Sleep(50 * time.Millisecond) // so that the flood is there first
-	begin := time.Now()
+	testenv.Await(t, "the flood", func() bool { return sent.Load() > 2000 })
+	begin, before := time.Now(), sent.Load()
 	var all sync.WaitGroup
 	for rank := first + 1; rank <= peers; rank++ {
 		all.Go(func() {
@@ -67,7 +67,7 @@ func TestSessionsOpenUnderFlood(t *testing.T) {
 	flood.Wait()
 	s := j.nodes[0].Stats()
 	t.Logf("%d sessions opened in %v, beside %d hellos (%.0f a second); the program counted %v, the rank %v",
-		peers-first, took, sent.Load(), float64(sent.Load())/time.Since(begin).Seconds(), s.Device.Filter, s.Faults)
+		peers-first, took, sent.Load()-before, float64(sent.Load()-before)/took.Seconds(), s.Device.Filter, s.Faults)
 	if total != peers*(peers+1)/2 || s.PeersFailed > 0 {
 		t.Errorf("the sum is %d, and %d peers have failed", total, s.PeersFailed)
 	}
@@ -164,8 +164,8 @@ func packetSocket(t *testing.T, lab *netlab.Lab, rank int) (fd int, to unix.Sock
 }
 
 // flood sends what was captured to rank 0 from the last rank's interface until over, each frame as it
-// was, and then with another bit changed each time. It returns how many it has sent.
-func (c *captured) flood(t *testing.T, lab *netlab.Lab, over *atomic.Bool) (sent uint64) {
+// was, and then with another bit changed each time. It counts those that it has sent.
+func (c *captured) flood(t *testing.T, lab *netlab.Lab, sent *atomic.Uint64, over *atomic.Bool) {
 	from := lab.Ranks() - 1
 	fd, to := packetSocket(t, lab, from)
 	defer unix.Close(fd)
@@ -180,9 +180,8 @@ func (c *captured) flood(t *testing.T, lab *netlab.Lab, over *atomic.Bool) (sent
 				b[headersLen+bit/8] ^= 1 << (bit % 8)
 			}
 			if unix.Sendto(fd, b, 0, &to) == nil {
-				sent++
+				sent.Add(1)
 			}
 		}
 	}
-	return sent
 }
