@@ -264,7 +264,7 @@ func (o *perfOptions) floorPoints(ranks perf.FloorDevice, inKernel bool) []perf.
 		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8})
 	}
 	points = append(points, perf.FloorPoint{Kind: perf.Stream},
-		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.SignedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
 	if ranks == perf.FloorXDPGeneric {
 		points = append(points, perf.FloorPoint{Kind: perf.JoinedStream})
 	}

@@ -165,7 +165,9 @@ func RunFloor(ctx context.Context, stream io.ReadWriteCloser, at FloorPlace, pla
 
 // measure runs one point at both sides at the same time.
 func (s *side) measure(t talk, id int, p FloorPoint, emit func(*FloorSample) error) error {
-	s.checking(p.Kind == CheckedStream)
+	if s.checking(p.Kind == CheckedStream); p.Kind == SignedStream {
+		s.signing()
+	}
 	runtime.GC()
 	if id != 0 {
 		if err := s.answering(p.Kind == Kernel); err != nil {

@@ -166,7 +166,9 @@ func TestUDPLineCarriesFrames(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer l.close()
-				l.checking(true)
+				if l.checking(true); joined {
+					l.signing()
+				}
 				ends[i] = l
 			}
 			for i, l := range ends {
@@ -198,6 +200,9 @@ func TestUDPLineCarriesFrames(t *testing.T) {
 						arrived += got
 					}
 				}
+			}
+			if ends[1].forged > 0 {
+				t.Errorf("%d frames were refused", ends[1].forged)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -29,6 +30,8 @@ type line interface {
 	// checking says whether frames are filled from memory and copied to it, with a
 	// checksum at both ends.
 	checking(on bool)
+	// signing is checking with signed frames in place of checksums.
+	signing()
 	// answering says whether the kernel answers frames on this side, and keeps them
 	// from receive.
 	answering(inKernel bool) error
@@ -49,21 +52,38 @@ type bulk struct {
 	mem []byte
 	at  int
 	sum uint32 // of all that was copied, so that no compiler leaves it out
+
+	guard  *secure.Guard // signs frames and checks them; nil: checksums do
+	forged uint64        // frames that it has refused
 }
 
 // bulkLen is larger than a processor's own caches want to keep beside the rings.
 const bulkLen = 1 << 20
 
 func (b *bulk) checking(on bool) {
-	b.mem = nil
+	b.mem, b.guard = nil, nil
 	if on {
 		b.mem = make([]byte, bulkLen)
 	}
 }
 
+func (b *bulk) signing() {
+	b.checking(true)
+	b.guard = secure.NewGuard(secure.Chains{}) // of both directions
+}
+
+// signs reports whether a frame is signed: it has a trailer, and something before it.
+func (b *bulk) signs(frame []byte) bool { return b.guard != nil && len(frame) > secure.TrailerLen }
+
 // fill copies the next bytes of the memory to a frame.
 func (b *bulk) fill(frame []byte) {
-	if b.mem != nil {
+	switch {
+	case b.mem == nil:
+	case b.signs(frame):
+		data := frame[:len(frame)-secure.TrailerLen]
+		copy(data, b.piece(len(data)))
+		b.guard.Seal(frame)
+	default:
 		copy(frame, b.piece(len(frame)))
 		b.sum ^= wire.Checksum(frame)
 	}
@@ -71,7 +91,16 @@ func (b *bulk) fill(frame []byte) {
 
 // drain copies a frame to the next bytes of the memory.
 func (b *bulk) drain(frame []byte) {
-	if b.mem != nil {
+	switch {
+	case b.mem == nil:
+	case b.signs(frame):
+		data, verdict := b.guard.Open(frame, 0)
+		if verdict != secure.Genuine {
+			b.forged++
+			return
+		}
+		copy(b.piece(len(data)), data)
+	default:
 		b.sum ^= wire.Checksum(frame)
 		copy(b.piece(len(frame)), frame)
 	}

@@ -59,7 +59,8 @@ type FloorKind string
 // operation each if Bytes is not 0, in a window that keeps the receiver from
 // overflowing. CheckedStream is Stream with what no reliable transfer can do
 // without: the sender copies every frame's bytes from memory and the receiver to
-// memory, and both compute the checksum that frames of the library carry. Kernel is
+// memory, and both compute the checksum that frames of the library carry. SignedStream is the
+// same with the tag of signed frames. Kernel is
 // an echo of one small frame, answered by the XDP program of the other side, which
 // fetches a word and adds to it: no thread of that side runs. JoinedStream is Stream of UDP
 // frames that the kernel keeps joined as long as it can, where an XDP program in generic
@@ -69,6 +70,7 @@ const (
 	Kernel        FloorKind = "floor-kernel"
 	Stream        FloorKind = "floor-stream"
 	CheckedStream FloorKind = "floor-stream-checked"
+	SignedStream  FloorKind = "floor-stream-signed"
 	JoinedStream  FloorKind = "floor-stream-joined"
 )
 
