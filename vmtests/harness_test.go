@@ -3,6 +3,8 @@ package vmtests
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -38,6 +41,8 @@ type spec struct {
 	transports []string // one a rank; a single one is for all
 	v6         bool
 	deadAfter  time.Duration // 0: the library's default
+	key        *secure.Key   // the job's, which then signs its frames; nil: it has none
+	overTCP    bool          // the rendezvous is at the address of rank 0's host, for all to reach
 	env        []string
 	change     func(rank int, c *bootstrap.Config, cmd *exec.Cmd) // before a rank starts
 }
@@ -64,12 +69,11 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 	}
 	j := &job{t: t, lab: lab, spec: s}
 	j.base = bootstrap.Config{Config: userspace.Config{Port: bootstrap.DefaultPort}, Job: bootstrap.NewJob(), Size: s.ranks}
-	socket := filepath.Join(lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job))
-	l, err := bootstrap.Listen("unix:" + socket)
-	if err != nil {
-		t.Fatal(err)
+	if s.key != nil {
+		j.base.Key, j.base.KeyFile, j.base.Security = s.key, keyFile(t, s.key), "sign"
 	}
-	if j.server, err = bootstrap.Serve(l, &j.base); err != nil {
+	var err error
+	if j.server, err = bootstrap.Serve(j.listen(), &j.base); err != nil {
 		t.Fatal(err)
 	}
 	j.base.Rendezvous = j.server.Addr()
@@ -78,6 +82,33 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 		j.ranks = append(j.ranks, j.startRank(r))
 	}
 	return j
+}
+
+// listen returns where the job's rendezvous is served.
+func (j *job) listen() (l net.Listener) {
+	j.t.Helper()
+	at, host := "unix:"+filepath.Join(j.lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job)), 0
+	if j.spec.overTCP {
+		at = "tcp:" + netip.AddrPortFrom(j.lab.Addr(host), 0).String()
+	}
+	err := j.lab.Do(host, func() (err error) {
+		l, err = bootstrap.Listen(at)
+		return err
+	})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return l
+}
+
+// keyFile writes a key to a file.
+func keyFile(t *testing.T, k *secure.Key) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "job.key")
+	if err := os.WriteFile(path, []byte(k.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // startRank starts a process for a rank, which may be a second one.
