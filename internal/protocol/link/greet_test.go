@@ -358,3 +358,69 @@ func TestGreetingWithoutHands(t *testing.T) {
 		f.both()
 	})
 }
+
+// TestRefusedHelloIsForgotten has the device refuse the session of a hello that was answered, of which
+// no frame has come. A later session with the rank has another id, which the device knows.
+func TestRefusedHelloIsForgotten(t *testing.T) {
+	eachLevel(t, func(t *testing.T, level secure.Level) {
+		f := newMembers(t, 2, level, nil)
+		refused, known := uint64(0), map[uint64]bool{}
+		f.Told = func(r int, opened []link.Opened, _, closed []uint64) {
+			for _, o := range opened {
+				if known[o.ID] = true; r == 1 && refused == 0 {
+					refused, known[o.ID] = o.ID, false
+					f.e[1].Refuse(o.ID, link.ErrReset)
+				}
+			}
+			for _, id := range closed {
+				delete(known, id)
+			}
+		}
+		f.Filter = func(from, _ int, b []byte) int {
+			if from == 0 && kindOf(b) == wire.KindHello {
+				return 1
+			}
+			return 0
+		}
+		f.dial(0, 1)
+		f.Settle()
+		if refused == 0 {
+			t.Fatal("nothing was refused")
+		}
+		if p := f.dial(1, 0); !known[p.ID()] && p.ID() == refused {
+			t.Error("the session has the id that was refused")
+		}
+	})
+}
+
+// TestPeerThatDialsIsFound has the search for a rank fail after its hello was answered, and before its
+// first frame. The session opens all the same, or ends if that frame never comes.
+func TestPeerThatDialsIsFound(t *testing.T) {
+	eachLevel(t, func(t *testing.T, level secure.Level) {
+		for _, dies := range []bool{false, true} {
+			f := newMembers(t, 2, level, nil)
+			held := true
+			f.taped(func(from, _ int, b []byte) int {
+				if from == 0 && held && kindOf(b) != wire.KindHello {
+					return 0
+				}
+				return 1
+			})
+			f.e[1].Connect(0)
+			q, p := f.at(1, 0), f.dial(0, 1)
+			f.Until(1000*millisecond, p.Open)
+			f.e[1].NotFound(0, link.ErrReset)
+			if q.Dead() || f.at(1, 0) != q {
+				t.Fatal("the session has ended")
+			}
+			if dies {
+				f.Cut[0] = true
+				f.Until(3*testLimit, q.Dead)
+				continue
+			}
+			held = false
+			f.transfer(p, 0, 100)
+			f.transfer(q, 1, 100)
+		}
+	})
+}

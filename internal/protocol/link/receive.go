@@ -72,6 +72,9 @@ func (l *Link) sessionByID(id uint64) *Session {
 
 // Refuse ends the session with the given id, which the device cannot serve.
 func (l *Link) Refuse(id uint64, why error) {
+	if a := l.waiting[id]; a != nil {
+		l.withdraw(a)
+	}
 	if s := l.byID[id]; s != nil {
 		s.Fail(why)
 	}

@@ -229,14 +229,21 @@ func (l *Link) Unreachable(rank int, why error) {
 
 // NotFound ends the session that Connect began with rank, and forgets it: nobody can say where
 // the rank is. Calls that wait for it fail with why, which says nothing of whether it lives.
-// The next Connect looks again.
+// The next Connect looks again. A rank whose hello was answered has been found: it may have opened
+// the session at its end.
 func (l *Link) NotFound(rank int, why error) {
-	if s := l.byRank[rank]; s != nil && s.path == NoPath && s.state == dialing {
-		s.unfound = true
-		s.Fail(why)
-		l.stats.PeersFailed--
-		l.makeWay(s)
+	s := l.byRank[rank]
+	if s == nil || s.path != NoPath || s.state != dialing {
+		return
 	}
+	if a := l.answers[rank]; a != nil {
+		l.Dial(rank, a.path, a.life)
+		return
+	}
+	s.unfound = true
+	s.Fail(why)
+	l.stats.PeersFailed--
+	l.makeWay(s)
 }
 
 func (l *Link) newSession(rank int, path PathID) *Session {

@@ -34,9 +34,10 @@ type Guard struct {
 }
 
 type outward struct {
-	number uint64 // of the next frame
-	chain  [32]byte
-	aead   cipher.AEAD
+	number  uint64 // of the next frame
+	renewed uint64 // the epoch that Renew has last known of
+	chain   [32]byte
+	aead    cipher.AEAD
 }
 
 type inward struct {
@@ -90,14 +91,17 @@ func (o *outward) advance() {
 	o.aead = keyOf(o.chain)
 }
 
-// Renew has the next frame begin an epoch. The peer must have had a frame of the present one:
-// it accepts those of the next epoch alone.
+// Renew has the next frame begin an epoch. The peer must have had a frame of the present one since
+// the last call: it accepts those of the next epoch alone. If the numbers have run into another
+// epoch since then, its key is a new one, and the peer may lack all its frames: then Renew leaves
+// it at that.
 func (g *Guard) Renew() {
 	o := &g.out
-	if o.number&(1<<epochBits-1) != 0 {
-		o.number = (o.number>>epochBits + 1) << epochBits
+	if o.number>>epochBits == o.renewed && o.number&(1<<epochBits-1) != 0 {
+		o.number = (o.renewed + 1) << epochBits
 		o.advance()
 	}
+	o.renewed = o.number >> epochBits
 }
 
 // Sealed returns how many numbers have been used up, counting those that Renew passed over.

@@ -93,6 +93,27 @@ func TestGuardRenews(t *testing.T) {
 	}
 }
 
+// TestGuardRenewsNoEpochThatHasJustBegun has the numbers run into an epoch whose first frame gets
+// lost, before a renewal: the peer knows the key of this epoch, and not of the one after.
+func TestGuardRenewsNoEpochThatHasJustBegun(t *testing.T) {
+	a, b := guards()
+	a.out.number = 1<<epochBits - 1
+	b.Open(sealed(a, "last"), 0)
+	sealed(a, "lost")
+	a.Renew()
+	if _, v := b.Open(sealed(a, "arrives"), 0); v != Genuine {
+		t.Fatalf("the frame after the renewal: %v", v)
+	}
+	a.Renew()
+	next := sealed(a, "next")
+	if n := binary.LittleEndian.Uint64(next[4:]); n != 2<<epochBits {
+		t.Errorf("the number after the next renewal is %d", n)
+	}
+	if _, v := b.Open(next, 0); v != Genuine {
+		t.Errorf("the frame after the next renewal: %v", v)
+	}
+}
+
 // TestGuardForgetsFormerKeys shows that late frames of the former epoch are accepted for a
 // while, and then no more.
 func TestGuardForgetsFormerKeys(t *testing.T) {
