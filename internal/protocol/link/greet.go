@@ -202,10 +202,12 @@ func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secu
 	if s != nil && s.peer == t.Incarnation {
 		switch s.state {
 		case open: // its sender may lack the first frame of this session, or the hello is an old one
+			l.stats.Handshakes++
 			s.acks.now = true
 			s.MarkDirty()
 			return
 		case dead:
+			l.stats.Handshakes++
 			l.answerDead(s)
 			return
 		}
