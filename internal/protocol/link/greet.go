@@ -239,10 +239,10 @@ func (l *Link) welcome(rank int, life uint64) bool {
 	return l.cfg.Rank > rank // both dial
 }
 
-// answer has a hello verified and answered. There is one at a time of each rank.
+// answer has a hello verified and answered. There is one at a time of each life of a rank.
 func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Ticket) {
 	rank, id := int(t.Rank), l.cfg.Credentials
-	if l.answering[rank] {
+	if l.answering[rank] >= t.Incarnation {
 		return // it comes again
 	}
 	a := &answered{rank: rank, life: t.Incarnation, code: g.Code, table: None}
@@ -258,7 +258,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	terms := l.terms(a.localID, a.table)
 	sound := false
 	end := func(path PathID) {
-		delete(l.answering, rank)
+		l.answeredLife(rank, a.life)
 		if path == NoPath || !l.welcome(rank, a.life) || l.dialing(rank, a.life) != dials { // if things have changed, the hello comes again
 			if dials == nil {
 				l.returnTable(a.table)
@@ -275,7 +275,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		}
 		l.sendWhole(a.answer, a.path)
 	}
-	l.answering[rank] = true
+	l.answering[rank] = a.life
 	started := l.offload(func() {
 		if !secure.VerifyTicket(ticket, id.Signer) {
 			return
@@ -308,6 +308,14 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	})
 	if !started {
 		end(NoPath)
+	}
+}
+
+// answeredLife takes in that nothing is computed for a life of a rank any more. A later life does not
+// wait for that: the way to where an earlier one was may take seconds not to be found.
+func (l *Link) answeredLife(rank int, life uint64) {
+	if l.answering[rank] == life {
+		delete(l.answering, rank)
 	}
 }
 
@@ -417,15 +425,15 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 }
 
 // sendTicket tells the sender of a hello for an earlier life of this rank who is here now. There is
-// one at a time for each rank, as with answers.
+// one at a time, as with answers.
 func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) {
 	rank, id := int(to.Rank), l.cfg.Credentials
-	if l.answering[rank] {
+	if l.answering[rank] >= to.Incarnation {
 		return
 	}
 	ticket, sound := append([]byte(nil), hello.Ticket...), false
 	end := func(path PathID) {
-		if delete(l.answering, rank); path == NoPath {
+		if l.answeredLife(rank, to.Incarnation); path == NoPath {
 			return
 		}
 		g := wire.Greeting{Kind: wire.KindTicket, Ticket: id.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
@@ -433,7 +441,7 @@ func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) 
 		g.Put(frame, id.code())
 		l.sendWhole(frame, path)
 	}
-	l.answering[rank] = true
+	l.answering[rank] = to.Incarnation
 	started := l.offload(func() { sound = secure.VerifyTicket(ticket, id.Signer) }, func() {
 		if sound {
 			l.route(to, path, end)

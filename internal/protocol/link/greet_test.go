@@ -424,3 +424,31 @@ func TestPeerThatDialsIsFound(t *testing.T) {
 		}
 	})
 }
+
+// TestOldHelloHoldsNobodyUp has the way to where an earlier life was never be found. A hello of the
+// present life is answered meanwhile, whether the old one was to be answered by a ticket or not.
+func TestOldHelloHoldsNobodyUp(t *testing.T) {
+	eachLevel(t, func(t *testing.T, level secure.Level) {
+		for _, target := range []uint64{1, 2} {
+			routed := 0
+			f := newMembers(t, 2, level, nil)
+			old := f.taped(func(int, int, []byte) int { return 0 })
+			f.dial(0, 1)
+			f.Settle()
+			f.Filter = nil
+			f.start(1, target, 2, func(c *link.Config) {
+				c.Route = func(t *secure.Ticket, done func(link.PathID)) {
+					if routed++; t.Incarnation > 1 {
+						done(link.PathID(t.Rank))
+					}
+				}
+			})
+			f.start(0, 2, 2, nil)
+			f.e[1].Receive((*old)[0].payload, 0)
+			if routed != 1 {
+				t.Fatalf("%d ways were looked for", routed)
+			}
+			f.transfer(f.dial(0, 1), 0, 100)
+		}
+	})
+}

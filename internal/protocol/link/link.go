@@ -130,7 +130,7 @@ type Link struct {
 	minPayload int                  // what every path carries, without them
 	answers    map[int]*answered    // by rank: the hello of it that was answered, of which no frame has come
 	waiting    map[uint64]*answered // by id: likewise
-	answering  map[int]bool         // by rank: a hello of it is computed
+	answering  map[int]uint64       // by rank: the life of it whose hello is computed
 
 	claims    map[int]claim // by rank: the last hello without a verdict
 	byRank    map[int]*Session
@@ -178,7 +178,7 @@ func New(cfg Config) *Link {
 		trailer:   cfg.trailer(),
 		answers:   map[int]*answered{},
 		waiting:   map[uint64]*answered{},
-		answering: map[int]bool{},
+		answering: map[int]uint64{},
 		claims:    map[int]claim{},
 		byRank:    map[int]*Session{},
 		byID:      map[uint64]*Session{},
