@@ -1,7 +1,5 @@
 package device
 
-import ()
-
 // Receive implements Device.
 func (x *XDP) Receive(frames []Frame) int {
 	n, malformed := 0, 0
