@@ -1,6 +1,7 @@
 package vmtests
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,7 @@ type attack struct {
 
 const (
 	mostKept  = 256 // frames of a kind
+	mostRead  = 512 // frames at a time
 	mostAsked = 100 // times for counters: what goes through the kernel's UDP may be late
 )
 
@@ -109,10 +111,11 @@ func kindOf(payload []byte) string {
 	return "request"
 }
 
-// look reads what has passed.
+// look reads what has passed, but no more than some frames: ranks may send faster than this reads.
 func (s *siege) look() {
 	const ipAt, udpAt, payloadAt = 14, 34, 42 // IPv4 without options
-	for b := make([]byte, 1<<16); ; {
+	b := make([]byte, 1<<16)
+	for range mostRead {
 		n, _, err := unix.Recvfrom(s.tap, b, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -128,10 +131,16 @@ func (s *siege) look() {
 		rest := slices.Clone(b[payloadAt:min(n, udpAt+int(binary.BigEndian.Uint16(b[udpAt+4:])))])
 		for len(rest) >= wire.HeaderLen && binary.LittleEndian.Uint32(rest) == wire.Magic {
 			end := len(rest)
-			for i := wire.HeaderLen; i+16 <= len(rest); i++ { // frames of one session, which the kernel takes apart later
-				if [6]byte(rest[i:]) == [6]byte(rest) && [8]byte(rest[i+8:]) == [8]byte(rest[8:]) {
-					end = i
-					break
+			if kindOf(rest) == "joined" { // with frames of the same session, which the kernel takes apart later
+				for i := wire.HeaderLen; ; i++ {
+					next := bytes.Index(rest[i:], rest[:6])
+					if i += next; next < 0 || i+16 > len(rest) {
+						break
+					}
+					if [8]byte(rest[i+8:]) == [8]byte(rest[8:]) {
+						end = i
+						break
+					}
 				}
 			}
 			s.note(shot{from, to, rest[:end:end]})
