@@ -228,7 +228,7 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 	if err == nil {
 		err = w.mapHost(reports)
 		for r := range reports {
-			w.targets[r].reach = reports[r].reach
+			w.targets[r].reach = reports[r].reach && w.inClear()
 		}
 	}
 	if err == nil {

@@ -6,14 +6,22 @@ import (
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // The XDP program of a target executes small requests itself where it reaches the
 // window's memory. That is memory in the kernel, which Allocate and AllocateShared make
 // where ranks use frames: one piece for the ranks of a host, whose programs all reach it.
 
+// inClear reports whether requests for the window may travel as XDP programs execute them. These
+// cannot decrypt.
+func (w *Win) inClear() bool { return w.hints.InClear || w.job.Security() < secure.Seal }
+
 // fits reports whether this rank's window may be in memory of the kernel.
 func (w *Win) fits(size int) bool {
+	if !w.inClear() {
+		return false
+	}
 	limit := w.hints.Express
 	if limit == 0 {
 		limit = w.job.ExpressWindow()

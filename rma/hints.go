@@ -56,6 +56,12 @@ func Unattended(wanted bool) Info {
 	return Info{windows.KeyExpress: "false"}
 }
 
+// InClear allows small requests for the window to travel unencrypted in a job at the level of security
+// seal, so that XDP programs execute them (info key xdprma_in_clear). They are authenticated even so.
+// Each rank's value holds for its own requests and for those to its memory. At the other levels it
+// changes nothing.
+func InClear() Info { return Info{windows.KeyInClear: "true"} }
+
 // CheckConflicts has the window look for conflicting accesses (info key
 // xdprma_check_conflicts); see Config.Check.
 func CheckConflicts() Info { return Info{"xdprma_check_conflicts": "true"} }

@@ -22,22 +22,22 @@ import (
 
 // noMemory are the tests to which it is all one how ranks access memory: those of the
 // pages of docs, and of what judges programs.
-var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory", "TestOverSignedFrames"}
+var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory", "TestOverSealedFrames"}
 
 // overHostMemory tells whether this is the run that TestOverHostMemory makes.
 func overHostMemory() bool { return os.Getenv(testjob.EnvHostMemory) != "" }
 
-// repeated tells whether this is a run that TestOverHostMemory or TestOverSignedFrames makes.
-func repeated() bool { return overHostMemory() || os.Getenv(testjob.EnvSigned) != "" }
+// repeated tells whether this is a run that TestOverHostMemory or TestOverSealedFrames makes.
+func repeated() bool { return overHostMemory() || os.Getenv(testjob.EnvSealed) != "" }
 
 // TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory. Several processes do so at once, because the
 // most of it is waiting.
 func TestOverHostMemory(t *testing.T) { repeat(t, testjob.EnvHostMemory) }
 
-// TestOverSignedFrames runs the tests of this package once more, with ranks that sign their
+// TestOverSealedFrames runs the tests of this package once more, with ranks that seal their
 // frames.
-func TestOverSignedFrames(t *testing.T) { repeat(t, testjob.EnvSigned) }
+func TestOverSealedFrames(t *testing.T) { repeat(t, testjob.EnvSealed) }
 
 // repeat runs the tests of this package in processes with an environment variable.
 func repeat(t *testing.T, variable string) {

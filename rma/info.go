@@ -27,7 +27,7 @@ func (w *Win) Info() Info {
 // info does not mention stay. It is collective, blocks until all ranks have called it,
 // and concerns operations issued afterwards. The creation of a window settles no_locks,
 // same_size, same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment,
-// xdprma_check_conflicts and xdprma_express for good: SetInfo checks their values and ignores them.
+// xdprma_check_conflicts, xdprma_express and xdprma_in_clear for good: SetInfo checks their values and ignores them.
 // Classes: ErrArg for a value, at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)

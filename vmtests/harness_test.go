@@ -41,7 +41,8 @@ type spec struct {
 	transports []string // one a rank; a single one is for all
 	v6         bool
 	deadAfter  time.Duration // 0: the library's default
-	key        *secure.Key   // the job's, which then signs its frames; nil: it has none
+	key        *secure.Key   // the job's; nil: it has none
+	level      secure.Level  // of the frames of a job with a key
 	overTCP    bool          // the rendezvous is at the address of rank 0's host, for all to reach
 	env        []string
 	change     func(rank int, c *bootstrap.Config, cmd *exec.Cmd) // before a rank starts
@@ -70,7 +71,7 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 	j := &job{t: t, lab: lab, spec: s}
 	j.base = bootstrap.Config{Config: userspace.Config{Port: bootstrap.DefaultPort}, Job: bootstrap.NewJob(), Size: s.ranks}
 	if s.key != nil {
-		j.base.Key, j.base.KeyFile, j.base.Security = s.key, keyFile(t, s.key), "sign"
+		j.base.Key, j.base.KeyFile, j.base.Security = s.key, keyFile(t, s.key), bootstrap.Security(s.level.String())
 	}
 	var err error
 	if j.server, err = bootstrap.Serve(j.listen(), &j.base); err != nil {

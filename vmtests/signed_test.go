@@ -43,7 +43,7 @@ func besieged(s *self) error {
 	if _, again := s.restarted(); again && s.rank == restarts {
 		return anew(s)
 	}
-	win, err := rma.Allocate(s.ctx, s.world, s.size*shareBytes, 1, nil)
+	win, err := rma.Allocate(s.ctx, s.world, s.size*shareBytes, 1, rma.InClear()) // or XDP programs would have no part in a job that seals
 	if err != nil {
 		return err
 	}
@@ -181,13 +181,15 @@ func anew(s *self) error {
 type walls struct {
 	transport string
 	express   bool
+	level     secure.Level
 }
 
 func (w walls) name() string {
-	if w.express || w.transport == "udp" {
-		return w.transport
+	name := w.transport
+	if !w.express && w.transport != "udp" {
+		name += " without express"
 	}
-	return w.transport + " without express"
+	return name + ", " + w.level.String()
 }
 
 func (w walls) env() []string {
@@ -209,14 +211,15 @@ func (w walls) kinds() []string {
 	return kinds
 }
 
-// Whoever is on the path of a job that signs its frames can do nothing but have them lost.
+// Whoever is on the path of a job that signs or seals its frames can do nothing but have them lost.
 func TestAttacksOnSignedJob(t *testing.T) {
 	t.Parallel()
-	for _, w := range testenv.Cases([]walls{{"xdp-native", true}, {"udp", false}}, walls{"xdp-native", false}) {
+	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}},
+		walls{"xdp-native", true, secure.Seal}, walls{"xdp-native", false, secure.Sign}, walls{"udp", false, secure.Sign}) {
 		t.Run(w.name(), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), w.transport)
 			s, key := besiege(t, lab, 0), secure.NewKey()
-			s.j = start(t, lab, spec{program: "besieged", ranks: 2, transports: []string{w.transport}, key: &key, overTCP: true, env: w.env()})
+			s.j = start(t, lab, spec{program: "besieged", ranks: 2, transports: []string{w.transport}, key: &key, level: w.level, overTCP: true, env: w.env()})
 			for _, r := range s.j.ranks {
 				s.j.await(r, "running")
 			}
@@ -230,6 +233,7 @@ func TestAttacksOnSignedJob(t *testing.T) {
 					}
 				}
 			}
+			s.spy(w.level == secure.Seal)
 			s.intrude()
 			for _, a := range slices.Concat(s.offPath(), s.forged(), s.changed()) {
 				s.run(a)
@@ -282,11 +286,11 @@ func (s *siege) intrude() {
 // those who have worked with the earlier one.
 func TestAttacksOnRestartedRank(t *testing.T) {
 	t.Parallel()
-	for _, w := range testenv.Cases([]walls{{"xdp-native", true}, {"udp", false}}) {
+	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}}) {
 		t.Run(w.name(), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 4}), w.transport)
 			s, key := besiege(t, lab, restarts), secure.NewKey()
-			s.j = start(t, lab, spec{program: "besieged", ranks: 3, transports: []string{w.transport}, deadAfter: deadAfter, key: &key, overTCP: true, env: w.env()})
+			s.j = start(t, lab, spec{program: "besieged", ranks: 3, transports: []string{w.transport}, deadAfter: deadAfter, key: &key, level: w.level, overTCP: true, env: w.env()})
 			for _, r := range s.j.ranks {
 				s.j.await(r, "running")
 			}

@@ -85,7 +85,7 @@ func perfCommand() *cli.Command {
 			&cli.IntFlag{Name: "window", Usage: "operations outstanding in tests of bandwidth and rate; default: by test and size"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
 			&cli.StringFlag{Name: "transport", Value: string(userspace.Auto), Usage: userspace.TransportNames},
-			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated"},
+			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated, and encrypted"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.DurationFlag{Name: "duration", Value: 500 * time.Millisecond, Usage: "length of each measurement"},
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
@@ -264,7 +264,7 @@ func (o *perfOptions) floorPoints(ranks perf.FloorDevice, inKernel bool) []perf.
 		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8})
 	}
 	points = append(points, perf.FloorPoint{Kind: perf.Stream},
-		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.SignedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
+		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.SignedStream}, perf.FloorPoint{Kind: perf.SealedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})
 	if ranks == perf.FloorXDPGeneric {
 		points = append(points, perf.FloorPoint{Kind: perf.JoinedStream})
 	}

@@ -50,8 +50,11 @@ func writePerfTable(w io.Writer, results []*perf.Result, under string) error {
 	}
 	first := results[0]
 	title := fmt.Sprintf("%s (%s, MTU %d, %d ranks", first.Test, first.Mode, first.MTU, first.Ranks)
-	if first.Level == secure.Sign.String() {
+	switch first.Level {
+	case secure.Sign.String():
 		title += ", signed"
+	case secure.Seal.String():
+		title += ", sealed"
 	}
 	if under != "" {
 		title += "; floor: " + floorText(under)

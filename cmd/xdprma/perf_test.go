@@ -277,7 +277,7 @@ func TestPerfWithoutPrivileges(t *testing.T) {
 	if s := c.run(t); s != 0 {
 		t.Fatalf("status %d: %s", s, &c.stderr)
 	}
-	if n := strings.Count(c.stdout.String(), `{"test":"floor-`); n != 6 {
+	if n := strings.Count(c.stdout.String(), `{"test":"floor-`); n != 7 {
 		t.Errorf("%d floors in %s", n, &c.stdout)
 	}
 	var measured bytes.Buffer

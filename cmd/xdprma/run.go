@@ -91,7 +91,7 @@ func runCommand() *cli.Command {
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
 			&cli.BoolFlag{Name: "frames", Usage: "access windows of ranks of the same host by frames too"},
-			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated"},
+			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated, and encrypted"},
 			&cli.BoolFlag{Name: "keep-going", Usage: "let the other ranks go on when one fails"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
 		},

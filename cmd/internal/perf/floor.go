@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // FloorPlace is one side of a floor: 0 measures, 1 answers.
@@ -165,8 +167,13 @@ func RunFloor(ctx context.Context, stream io.ReadWriteCloser, at FloorPlace, pla
 
 // measure runs one point at both sides at the same time.
 func (s *side) measure(t talk, id int, p FloorPoint, emit func(*FloorSample) error) error {
-	if s.checking(p.Kind == CheckedStream); p.Kind == SignedStream {
-		s.signing()
+	switch p.Kind {
+	case SignedStream:
+		s.protecting(secure.Sign)
+	case SealedStream:
+		s.protecting(secure.Seal)
+	default:
+		s.checking(p.Kind == CheckedStream)
 	}
 	runtime.GC()
 	if id != 0 {

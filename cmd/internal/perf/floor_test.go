@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 // floorLab makes namespaces, and returns what a floor needs to know of two of them.
@@ -167,7 +168,7 @@ func TestUDPLineCarriesFrames(t *testing.T) {
 				}
 				defer l.close()
 				if l.checking(true); joined {
-					l.signing()
+					l.protecting(secure.Seal)
 				}
 				ends[i] = l
 			}

@@ -30,8 +30,8 @@ type line interface {
 	// checking says whether frames are filled from memory and copied to it, with a
 	// checksum at both ends.
 	checking(on bool)
-	// signing is checking with signed frames in place of checksums.
-	signing()
+	// protecting is checking with frames of a level of security, which have tags in place of checksums.
+	protecting(level secure.Level)
 	// answering says whether the kernel answers frames on this side, and keeps them
 	// from receive.
 	answering(inKernel bool) error
@@ -53,7 +53,7 @@ type bulk struct {
 	at  int
 	sum uint32 // of all that was copied, so that no compiler leaves it out
 
-	guard  *secure.Guard // signs frames and checks them; nil: checksums do
+	guard  *secure.Guard // protects frames; nil: checksums do
 	forged uint64        // frames that it has refused
 }
 
@@ -67,19 +67,19 @@ func (b *bulk) checking(on bool) {
 	}
 }
 
-func (b *bulk) signing() {
+func (b *bulk) protecting(level secure.Level) {
 	b.checking(true)
-	b.guard = secure.NewGuard(secure.Chains{}) // of both directions
+	b.guard = secure.NewGuard(secure.Chains{}, secure.Suite{Level: level, Header: wire.HeaderLen}) // of both directions
 }
 
-// signs reports whether a frame is signed: it has a trailer, and something before it.
-func (b *bulk) signs(frame []byte) bool { return b.guard != nil && len(frame) > secure.TrailerLen }
+// guarded reports whether a frame has a trailer, and something before it.
+func (b *bulk) guarded(frame []byte) bool { return b.guard != nil && len(frame) > secure.TrailerLen }
 
 // fill copies the next bytes of the memory to a frame.
 func (b *bulk) fill(frame []byte) {
 	switch {
 	case b.mem == nil:
-	case b.signs(frame):
+	case b.guarded(frame):
 		data := frame[:len(frame)-secure.TrailerLen]
 		copy(data, b.piece(len(data)))
 		b.guard.Seal(frame)
@@ -93,7 +93,7 @@ func (b *bulk) fill(frame []byte) {
 func (b *bulk) drain(frame []byte) {
 	switch {
 	case b.mem == nil:
-	case b.signs(frame):
+	case b.guarded(frame):
 		data, verdict := b.guard.Open(frame, 0)
 		if verdict != secure.Genuine {
 			b.forged++

@@ -60,7 +60,8 @@ type FloorKind string
 // overflowing. CheckedStream is Stream with what no reliable transfer can do
 // without: the sender copies every frame's bytes from memory and the receiver to
 // memory, and both compute the checksum that frames of the library carry. SignedStream is the
-// same with the tag of signed frames. Kernel is
+// same with the tags of signed frames, and SealedStream with those and the encryption of sealed
+// ones. Kernel is
 // an echo of one small frame, answered by the XDP program of the other side, which
 // fetches a word and adds to it: no thread of that side runs. JoinedStream is Stream of UDP
 // frames that the kernel keeps joined as long as it can, where an XDP program in generic
@@ -71,6 +72,7 @@ const (
 	Stream        FloorKind = "floor-stream"
 	CheckedStream FloorKind = "floor-stream-checked"
 	SignedStream  FloorKind = "floor-stream-signed"
+	SealedStream  FloorKind = "floor-stream-sealed"
 	JoinedStream  FloorKind = "floor-stream-joined"
 )
 

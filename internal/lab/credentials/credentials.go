@@ -27,7 +27,7 @@ func Of(rank int, life uint64, level secure.Level) *link.Credentials {
 	ticket := signed(rank, life, level)
 	return &link.Credentials{
 		Level: level, Secrets: Secrets, Static: private("static", rank, life, 0), Ticket: ticket[:],
-		Signer: signer.Public().(ed25519.PublicKey),
+		Signer: signer.Public().(ed25519.PublicKey), AES: true,
 		Fresh: func() *ecdh.PrivateKey {
 			made++
 			return private("fresh", rank, life, made)

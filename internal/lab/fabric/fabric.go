@@ -20,9 +20,10 @@ type Fabric struct {
 	Rank   func(rank int) string                                            // describes a rank for failures; may be nil
 	Told   func(rank int, opened []link.Opened, quiescing, closed []uint64) // what links announce; may be nil
 
-	links  []*link.Link
-	slabs  []*link.Slab
-	reaped [1]int32
+	links    []*link.Link
+	slabs    []*link.Slab
+	reaped   [1]int32
+	arriving []byte // scratch
 }
 
 const millisecond int64 = 1e6
@@ -77,7 +78,8 @@ func (f *Fabric) Deliver(from, to int, payload []byte) {
 	}
 	for range copies {
 		f.Frames++
-		f.links[to].Receive(payload, link.PathID(from))
+		f.arriving = append(f.arriving[:0], payload...) // the link may decrypt it where it lies
+		f.links[to].Receive(f.arriving, link.PathID(from))
 	}
 }
 

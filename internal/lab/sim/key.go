@@ -52,16 +52,16 @@ func (l *life) dial(to *life) *engine.Session {
 	return l.e.Dial(to.rank, engine.PathID(to.rank), to.incarnation)
 }
 
-// checkNumber fails the run if the number of a signed frame has been used before in its session:
+// checkNumber fails the run if the number of a frame has been used before in its session:
 // a key must not see it twice.
 func (l *life) checkNumber(frame []byte) {
-	if !l.w.plan.keyed || l.w.plan.level != secure.Sign || wire.IsHandshake(frame) || frame[5] == byte(wire.KindExpress) {
+	if !l.w.plan.keyed || l.w.plan.level < secure.Sign || wire.IsHandshake(frame) || frame[5] == byte(wire.KindExpress) {
 		return
 	}
 	session := binary.LittleEndian.Uint64(frame[8:])
-	number := binary.LittleEndian.Uint64(frame[len(frame)-secure.TrailerLen:])
+	number := secure.Number(frame)
 	if number < l.numbers[session] {
-		l.w.failf("rank %d signs number %d of session %x after number %d", l.rank, number, session, l.numbers[session]-1)
+		l.w.failf("rank %d uses number %d of session %x after number %d", l.rank, number, session, l.numbers[session]-1)
 	}
 	l.numbers[session] = number + 1
 }

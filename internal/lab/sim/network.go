@@ -107,7 +107,7 @@ func (w *World) newPlan() plan {
 	}
 	if w.cfg.Tamper == nil { // which makes frames that look right
 		p.keyed = w.cfg.Seed%4 > 1
-		p.level = []secure.Level{secure.None, secure.Sign}[w.cfg.Seed%2]
+		p.level = []secure.Level{secure.None, secure.Sign, secure.Seal}[w.cfg.Seed%3]
 	}
 	if w.cfg.shape != nil {
 		w.cfg.shape(&p, w.now)
@@ -166,7 +166,7 @@ func (w *World) carry(from, to int, payload []byte) {
 	}
 	for range copies {
 		late := p.delay + w.span(0, p.jitter)
-		b, damaged := payload, false
+		b, damaged := bytes.Clone(payload), false // the receiver may decrypt it where it lies
 		if w.faulty() {
 			if w.chance(p.stray) {
 				late += w.span(0, 3*millisecond)
@@ -175,7 +175,6 @@ func (w *World) carry(from, to int, payload []byte) {
 				}
 			}
 			if damaged = w.chance(p.damage); damaged {
-				b = bytes.Clone(payload)
 				bit := w.rng.IntN(len(b) * 8)
 				b[bit/8] ^= 1 << (bit % 8)
 				if w.chance(0.3) {

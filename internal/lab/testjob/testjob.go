@@ -16,15 +16,15 @@ import (
 // windows as ranks of one host do. Without it they use frames.
 const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
 
-// EnvSigned is the environment variable with which ranks sign their frames.
-const EnvSigned = "XDPRMA_TEST_SIGNED"
+// EnvSealed is the environment variable with which ranks seal their frames.
+const EnvSealed = "XDPRMA_TEST_SEALED"
 
-// Secured is what the ranks of a job that tests make have: a key, and signed frames, where
-// EnvSigned asks for them.
+// Secured is what the ranks of a job that tests make have: a key, and sealed frames, where
+// EnvSealed asks for them.
 func Secured() (c bootstrap.Config) {
-	if os.Getenv(EnvSigned) != "" {
+	if os.Getenv(EnvSealed) != "" {
 		key := secure.NewKey()
-		c.Key, c.Security = &key, bootstrap.Security(secure.Sign.String())
+		c.Key, c.Security = &key, bootstrap.Security(secure.Seal.String())
 	}
 	return c
 }

@@ -37,6 +37,7 @@ func (j *Job) credentials(ctx context.Context, at netip.AddrPort) (*engine.Crede
 	}
 	return &engine.Credentials{
 		Level: j.store.Level(), Secrets: secrets, Static: static, Ticket: ticket, Signer: j.store.SigningKey(), Fresh: freshKey,
+		AES: computesAES(),
 	}, nil
 }
 

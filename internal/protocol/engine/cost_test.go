@@ -161,7 +161,7 @@ func newSigner(t *testing.T, rank, to int) *signer {
 	g := wire.Greeting{Kind: wire.KindHello, Ticket: own.Ticket, TargetLife: 1, Target: uint32(to)}
 	key := siphash.Key(own.Secrets.Hello)
 	g.Put(s.hello, &key)
-	terms := wire.Terms{Session: uint64(rank), MaxPayload: 1472, Credits: 64}
+	terms := wire.Terms{Session: uint64(rank), MaxPayload: 1472, AES: true, Credits: 64}
 	ends := secure.Ends{Prologue: wire.Prologue(s.hello), PSK: &own.Secrets.PSK, Static: own.Static, Peer: static}
 	if s.initiator, g.Noise, err = secure.Initiate(nil, ends, own.Fresh(), terms.Bytes()); err != nil {
 		t.Fatal(err)
@@ -185,6 +185,6 @@ func (s *signer) first(t *testing.T, answer []byte) []byte {
 	frame := make([]byte, wire.HeaderLen+secure.TrailerLen)
 	h := wire.Header{Kind: wire.KindAck, Session: terms.Session, Credits: 64, AckRequests: 1, AckResponses: 1}
 	h.Put(frame)
-	secure.NewGuard(chains).Seal(frame)
+	secure.NewGuard(chains, secure.Suite{Level: secure.Sign}).Seal(frame)
 	return frame
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -39,7 +40,7 @@ func (f *frame) String() string {
 	}
 	h, body := f.header(), f.unsigned()[wire.HeaderLen:]
 	if f.trailer > 0 {
-		s += fmt.Sprintf("number %d, ", binary.LittleEndian.Uint64(f.payload[len(f.payload)-f.trailer:]))
+		s += fmt.Sprintf("number %d, ", secure.Number(f.payload))
 	}
 	switch h.Kind {
 	case wire.KindHello, wire.KindHelloAck:

@@ -31,11 +31,12 @@ type Credentials struct {
 	Ticket  []byte                  // that the rendezvous has signed for Static
 	Signer  ed25519.PublicKey       // of the rendezvous
 	Fresh   func() *ecdh.PrivateKey // returns a random key; called in what Offload computes
+	AES     bool                    // the processor has instructions for AES-GCM
 }
 
 // trailer returns how many bytes of each frame protect it.
 func (c *Config) trailer() int {
-	if c.Credentials != nil && c.Credentials.Level == secure.Sign {
+	if c.Credentials != nil && c.Credentials.Level >= secure.Sign {
 		return secure.TrailerLen
 	}
 	return 0
@@ -138,7 +139,7 @@ func (l *Link) greet(s *Session) {
 // terms returns what this rank tells a peer.
 func (l *Link) terms(id uint64, table int32) wire.Terms {
 	return wire.Terms{
-		Session: id, MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits,
+		Session: id, MaxPayload: uint32(l.cfg.Slab.MaxPayload), AES: l.cfg.Credentials.AES, Credits: l.credits,
 		Express: tier(table), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
 }
@@ -295,7 +296,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		ack := wire.Greeting{Kind: wire.KindHelloAck, Session: a.terms.Session, Ticket: id.Ticket, TargetLife: a.life, Target: t.Rank, Noise: message}
 		a.answer = make([]byte, wire.GreetingLen)
 		ack.Put(a.answer, id.code())
-		a.guard, a.codes = id.guard(&chains)
+		a.guard, a.codes = id.guard(&chains, &a.terms)
 		sound = true
 	}, func() {
 		if !sound {
@@ -338,13 +339,17 @@ func (l *Link) dialing(rank int, life uint64) *Session {
 	return nil
 }
 
-// guard returns what protects the frames of a session.
-func (id *Credentials) guard(c *secure.Chains) (*secure.Guard, *secure.ExpressKeys) {
-	if id.Level != secure.Sign {
+// guard returns what protects the frames of a session whose peer has the given terms.
+func (id *Credentials) guard(c *secure.Chains, theirs *wire.Terms) (*secure.Guard, *secure.ExpressKeys) {
+	if id.Level < secure.Sign {
 		return nil, nil
 	}
+	suite := secure.Suite{Level: id.Level, Cipher: secure.AES, Header: wire.HeaderLen}
+	if !id.AES || !theirs.AES {
+		suite.Cipher = secure.ChaCha
+	}
 	keys := c.Express()
-	return secure.NewGuard(*c), &keys
+	return secure.NewGuard(*c, suite), &keys
 }
 
 // withdraw ends the wait for the first frame after a hello.
@@ -403,7 +408,7 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 		theirs, c, err := own.initiator.Finish(noise)
 		if sound = err == nil && terms.Read(theirs); sound {
 			chains = c
-			guard, codes = l.cfg.Credentials.guard(&chains)
+			guard, codes = l.cfg.Credentials.guard(&chains, &terms)
 		}
 	}, func() {
 		own.busy = false

@@ -13,7 +13,16 @@ import (
 
 // eachLevel runs a test in jobs with a key, at each level.
 func eachLevel(t *testing.T, test func(t *testing.T, level secure.Level)) {
-	for _, level := range []secure.Level{secure.None, secure.Sign} {
+	atLevels(t, test, secure.None, secure.Sign, secure.Seal)
+}
+
+// eachTag is eachLevel of those at which frames have tags.
+func eachTag(t *testing.T, test func(t *testing.T, level secure.Level)) {
+	atLevels(t, test, secure.Sign, secure.Seal)
+}
+
+func atLevels(t *testing.T, test func(t *testing.T, level secure.Level), levels ...secure.Level) {
+	for _, level := range levels {
 		t.Run(level.String(), func(t *testing.T) { test(t, level) })
 	}
 }
@@ -139,38 +148,40 @@ func (f *ranks) quiet(r int) string {
 	return s
 }
 
-// TestSignedFramesAreBelievedOnce delivers each frame of a session again, altered in each bit, cut
+// TestFramesAreBelievedOnce delivers each frame of a session again, altered in each bit, cut
 // at each length, and to its sender. Nothing of that has an effect.
-func TestSignedFramesAreBelievedOnce(t *testing.T) {
-	f := newMembers(t, 2, secure.Sign, nil)
-	tape := f.taped(nil)
-	f.both()
-	f.Filter = nil
-	before := []string{f.quiet(0), f.quiet(1)}
-	for _, m := range *tape {
-		for bit := range 8 * len(m.payload) {
-			if bit > 8*wire.HeaderLen+64 && bit < 8*(len(m.payload)-secure.TrailerLen) && bit%13 != 0 {
-				continue // a sample of the records
+func TestFramesAreBelievedOnce(t *testing.T) {
+	eachTag(t, func(t *testing.T, level secure.Level) {
+		f := newMembers(t, 2, level, nil)
+		tape := f.taped(nil)
+		f.both()
+		f.Filter = nil
+		before := []string{f.quiet(0), f.quiet(1)}
+		for _, m := range *tape {
+			for bit := range 8 * len(m.payload) {
+				if bit > 8*wire.HeaderLen+64 && bit < 8*(len(m.payload)-secure.TrailerLen) && bit%13 != 0 {
+					continue // a sample of the records
+				}
+				b := bytes.Clone(m.payload)
+				b[bit/8] ^= 1 << (bit % 8)
+				f.e[m.to].Receive(b, link.PathID(m.from))
 			}
-			b := bytes.Clone(m.payload)
-			b[bit/8] ^= 1 << (bit % 8)
-			f.e[m.to].Receive(b, link.PathID(m.from))
+			for n := range m.payload {
+				f.e[m.to].Receive(bytes.Clone(m.payload[:n]), link.PathID(m.from))
+			}
+			f.e[m.from].Receive(bytes.Clone(m.payload), link.PathID(m.to))
+			f.e[m.to].Receive(bytes.Clone(m.payload), link.PathID(m.from))
 		}
-		for n := range m.payload {
-			f.e[m.to].Receive(m.payload[:n], link.PathID(m.from))
+		for r := range f.e {
+			if after := f.quiet(r); after != before[r] {
+				t.Errorf("rank %d has changed:\n%s\n%s", r, before[r], after)
+			}
+			if s := &f.e[r].Stats; s.Faults[wire.BadTag] == 0 || s.Faults[wire.Replayed] == 0 || s.Faults[wire.BadCode] == 0 || s.Faults[wire.BadChecksum] != 0 {
+				t.Errorf("rank %d has counted %v", r, s.Faults)
+			}
 		}
-		f.e[m.from].Receive(bytes.Clone(m.payload), link.PathID(m.to))
-		f.e[m.to].Receive(bytes.Clone(m.payload), link.PathID(m.from))
-	}
-	for r := range f.e {
-		if after := f.quiet(r); after != before[r] {
-			t.Errorf("rank %d has changed:\n%s\n%s", r, before[r], after)
-		}
-		if s := &f.e[r].Stats; s.Faults[wire.BadTag] == 0 || s.Faults[wire.Replayed] == 0 || s.Faults[wire.BadCode] == 0 || s.Faults[wire.BadChecksum] != 0 {
-			t.Errorf("rank %d has counted %v", r, s.Faults)
-		}
-	}
-	f.both()
+		f.both()
+	})
 }
 
 // TestOldHelloOpensNothing sends captured handshake frames again, when the sender lives another life,
@@ -255,7 +266,7 @@ func TestGreetingOfStrangersIsRefused(t *testing.T) {
 		for name, change := range map[string]func(id *link.Credentials){
 			"code":  func(id *link.Credentials) { id.Secrets.Hello[0] ^= 1 },
 			"psk":   func(id *link.Credentials) { id.Secrets.PSK[0] ^= 1 },
-			"level": func(id *link.Credentials) { id.Ticket = credentials.Of(0, 1, secure.Sign-level).Ticket },
+			"level": func(id *link.Credentials) { id.Ticket = credentials.Of(0, 1, (level+1)%3).Ticket },
 			"ticket": func(id *link.Credentials) {
 				id.Ticket = bytes.Clone(id.Ticket)
 				id.Ticket[16] ^= 4
@@ -286,35 +297,33 @@ func TestGreetingOfStrangersIsRefused(t *testing.T) {
 
 // TestKeysAreRenewed lets minutes pass with traffic, in which both directions go on with new keys.
 func TestKeysAreRenewed(t *testing.T) {
-	f := newMembers(t, 2, secure.Sign, nil)
-	largest := map[int]uint64{}
-	f.taped(func(from, _ int, b []byte) int {
-		if !wire.IsHandshake(b) {
-			at := len(b) - secure.TrailerLen
-			number := uint64(0)
-			for i := range 8 {
-				number |= uint64(b[at+i]) << (8 * i)
+	eachTag(t, func(t *testing.T, level secure.Level) {
+		f := newMembers(t, 2, level, nil)
+		largest := map[int]uint64{}
+		f.taped(func(from, _ int, b []byte) int {
+			if !wire.IsHandshake(b) {
+				number := secure.Number(b)
+				if number < largest[from] {
+					t.Fatalf("rank %d goes back from number %d to %d", from, largest[from], number)
+				}
+				largest[from] = number + 1
 			}
-			if number < largest[from] {
-				t.Fatalf("rank %d goes back from number %d to %d", from, largest[from], number)
-			}
-			largest[from] = number + 1
+			return 1
+		})
+		for range 8 {
+			f.both()
+			f.Pass(50_000 * millisecond)
 		}
-		return 1
-	})
-	for range 8 {
 		f.both()
-		f.Pass(50_000 * millisecond)
-	}
-	f.both()
-	for r := range f.e {
-		if epochs := largest[r] >> 24; epochs < 2 || epochs > 3 {
-			t.Errorf("rank %d is at epoch %d after 400 s", r, epochs)
+		for r := range f.e {
+			if epochs := largest[r] >> 24; epochs < 2 || epochs > 3 {
+				t.Errorf("rank %d is at epoch %d after 400 s", r, epochs)
+			}
+			if s := &f.e[r].Stats; s.Faults[wire.BadTag]+s.Faults[wire.Replayed] > 0 {
+				t.Errorf("rank %d has refused frames of the other: %v", r, s.Faults)
+			}
 		}
-		if s := &f.e[r].Stats; s.Faults[wire.BadTag]+s.Faults[wire.Replayed] > 0 {
-			t.Errorf("rank %d has refused frames of the other: %v", r, s.Faults)
-		}
-	}
+	})
 }
 
 // TestForgedResetEndsNothing sends a reset that anybody can write.

@@ -13,7 +13,8 @@ const (
 )
 
 // protect writes the header h to the frame with a payload of n bytes in slot i, and what shows
-// the peer that the frame is from here and whole. It returns the frame's length.
+// the peer that the frame is from here and whole. It returns the frame's length. At the level seal
+// the rest of the frame is encrypted afterwards.
 func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
 	b := l.cfg.Slab.Payload(i)
 	if s.guard == nil {
@@ -25,8 +26,40 @@ func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
 	}
 	h.Put(b)
 	n += secure.TrailerLen
-	s.guard.Seal(b[:n])
+	l.slots[i].sealed = s.guard.Encrypts()
+	if s.guard.Seal(b[:n]) {
+		l.forget(s)
+	}
 	return n
+}
+
+// unseal makes the records of bundle i, which is to be sent again, what they were before it was
+// sent. The slot is the only place where they are.
+func (l *Link) unseal(s *Session, i int32) {
+	p := &l.slots[i]
+	if !p.sealed {
+		return
+	}
+	if !s.guard.Unseal(l.cfg.Slab.Payload(i)[:p.length+secure.TrailerLen]) {
+		panic("link: somebody else has written to a slot that waits for its acknowledgement")
+	}
+	p.sealed = false
+}
+
+// forget has the guard of s, at the beginning of an epoch, forget the keys that no bundle which may
+// be sent again is sealed with.
+func (l *Link) forget(s *Session) {
+	if !s.guard.Encrypts() {
+		return
+	}
+	oldest := s.guard.Sealed()
+	for i := range l.slots {
+		p := &l.slots[i]
+		if p.session == s && p.sealed && (p.state == slotFlight || p.state == slotQueued) {
+			oldest = min(oldest, secure.Number(l.cfg.Slab.Payload(int32(i))[:p.length+secure.TrailerLen]))
+		}
+	}
+	s.guard.Forget(oldest)
 }
 
 // renew has the frames to s go on with the next key, if the peer has had one under the present
@@ -41,6 +74,7 @@ func (l *Link) renew(s *Session) {
 		return
 	}
 	s.guard.Renew()
+	l.forget(s)
 	s.renewAt = l.Now + renewAfter
 	for w := range s.ways {
 		s.epoch[w] = s.ways[w].nextPacket
@@ -82,7 +116,7 @@ func (l *Link) believe(frame []byte, h *wire.Header, path PathID) (*Session, []b
 	return s, frame
 }
 
-// authentic is believe of a signed frame, whose header is still to be looked at.
+// authentic is believe of a frame with a trailer, whose header is still to be looked at.
 func (l *Link) authentic(frame []byte) (*Session, []byte) {
 	if f := wire.Form(frame); f != wire.OK {
 		l.stats.Faults[f]++

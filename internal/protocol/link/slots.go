@@ -33,6 +33,7 @@ type slot struct {
 	flags      uint8
 	extra      bool // sent beyond the window
 	inDevice   bool // between output and Reap: must not be written
+	sealed     bool // encrypted: the records are to be had by unseal
 	way        Way  // that it was sent by last
 	session    *Session
 	length     int32 // of the payload, header included

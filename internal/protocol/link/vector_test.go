@@ -80,6 +80,7 @@ func (v *vector) member(t testing.TB, rank int) (*link.Link, *link.Slab, *link.S
 		Credentials: &link.Credentials{
 			Level: secure.Sign, Secrets: v.key.Secrets(v.run), Static: v.static[rank], Ticket: ticket,
 			Signer: v.signer.Public().(ed25519.PublicKey), Fresh: func() *ecdh.PrivateKey { return v.fresh[rank] },
+			AES: true,
 		},
 	})
 	l.Now, above.layer.link = 1, l
@@ -192,7 +193,8 @@ func TestReferenceWithKey(t *testing.T) {
 	}
 
 	// The frames that follow, with the header of the page's first example.
-	ofA, ofB := secure.NewGuard(first), secure.NewGuard(second)
+	suite := secure.Suite{Level: secure.Sign, Header: wire.HeaderLen}
+	ofA, ofB := secure.NewGuard(first, suite), secure.NewGuard(second, suite)
 	text := []byte("hello, window")
 	put := make([]byte, wire.HeaderLen+wire.RecordSize(len(text))+secure.TrailerLen)
 	copy(wire.PutRecord(put[wire.HeaderLen:], &wire.Record{Code: wire.CodePut, Window: 2, Disp: 64}, len(text)), text)
@@ -201,7 +203,9 @@ func TestReferenceWithKey(t *testing.T) {
 		Packet: 7, Sequence: 5, AckLargest: 9, AckBits: 0xff, AckRequests: 6, AckResponses: 3,
 	}
 	h.Put(put)
+	sealed := bytes.Clone(put)
 	ofA.Seal(put)
+	secure.NewGuard(first, secure.Suite{Level: secure.Seal, Header: wire.HeaderLen}).Seal(sealed)
 	acks := make([]byte, wire.HeaderLen+secure.TrailerLen)
 	h = wire.Header{Kind: wire.KindAck, Session: v.ids[0], Credits: 512, AckLargest: 7, AckRequests: 6, AckResponses: 3}
 	h.Put(acks)
@@ -212,7 +216,7 @@ func TestReferenceWithKey(t *testing.T) {
 
 	_, ticket := v.ticket(0)
 	record := func(n int) []cut { return []cut{{24, "put into window 2 at 64"}, {n, "its data"}} }
-	trailer := []cut{{8, "number"}, {16, "tag"}}
+	trailer := []cut{{16, "tag"}, {8, "number"}}
 	line := func(name string, b []byte) string { return fmt.Sprintf("%-28s %x\n", name, b) }
 	blocks := []string{
 		"what is given\n" +
@@ -229,6 +233,7 @@ func TestReferenceWithKey(t *testing.T) {
 			line("requests of rank 0", keys.Requests.Sent[:]) + line("answers to rank 0", keys.Answers.Received[:]) +
 			line("requests of rank 1", keys.Requests.Received[:]) + line("answers to rank 1", keys.Answers.Sent[:]),
 		dump("the put, 144 bytes", put, append(append(headerCuts[:len(headerCuts):len(headerCuts)], record(16)...), trailer...)...),
+		dump("the put at the level seal, 144 bytes", sealed, append(append(headerCuts[:len(headerCuts):len(headerCuts)], cut{40, "the record and its data, encrypted"}), trailer...)...),
 		dump("an ack of rank 1, 104 bytes", acks, append(headerCuts[:len(headerCuts):len(headerCuts)], trailer...)...),
 		dump("an express request, 112 bytes", request, append([]cut{
 			{8, "magic, version, kind, flags"}, {8, "session"}, {8, "checksum, number of records"}, {8, "packet number"}, {8, "sequence"},
@@ -270,7 +275,7 @@ func TestReferenceWithKey(t *testing.T) {
 		t.Errorf("frames of the page are not believed: %v, %+v", statsA.Faults, *statsB)
 	}
 	// The page's numbers are read back, so that a slip of this test's own dump shows.
-	for i, frame := range map[int][]byte{3: hello, 4: ack, 6: put, 7: acks, 8: request} {
+	for i, frame := range map[int][]byte{3: hello, 4: ack, 6: put, 7: sealed, 8: acks, 9: request} {
 		var read []byte
 		for _, m := range regexp.MustCompile(`(?m)^[0-9a-f]{4}  ((?:[0-9a-f]{2} ?)+)`).FindAllStringSubmatch(blocks[i], -1) {
 			part, err := hex.DecodeString(strings.ReplaceAll(m[1], " ", ""))

@@ -5,16 +5,19 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 )
 
 const (
-	// TrailerLen is how many bytes the protection of a frame takes behind its payload.
-	TrailerLen = numberLen + TagLen
+	// TrailerLen is how many bytes the protection of a frame takes behind its payload: its
+	// tag, and then its number.
+	TrailerLen = TagLen + numberLen
 
 	numberLen = 8
 
 	// epochBits is how many of a number's low bits count within one key. AES-GCM keeps its
-	// bounds for more frames of 9 KB than that (RFC 9001, appendix B).
+	// bounds for more frames of 9 KB than that (RFC 9001, appendix B), and so does
+	// ChaCha20-Poly1305.
 	epochBits = 24
 
 	// keepFormer is how long frames under the former key are accepted after the first one
@@ -22,12 +25,13 @@ const (
 	keepFormer = int64(10e9)
 )
 
-// Guard signs the frames of one session to its peer, and checks those from it. Each frame has
+// Guard protects the frames of one session to its peer, and checks those from it. Each frame has
 // a number of its own in its direction, which is the nonce. The number's high bits are the
 // epoch: each epoch has its key, derived from that before it, which is then forgotten.
 type Guard struct {
-	out outward
-	in  inward
+	suite Suite
+	out   outward
+	in    inward
 
 	// The nonces lie here, and not on the stack, since a cipher is called by its interface.
 	nonceOut, nonceIn [12]byte
@@ -38,6 +42,13 @@ type outward struct {
 	renewed uint64 // the epoch that Renew has last known of
 	chain   [32]byte
 	aead    cipher.AEAD
+	former  []epochKey // that Unseal may need, oldest first
+}
+
+// epochKey is the key of an epoch that is over.
+type epochKey struct {
+	epoch uint64
+	aead  cipher.AEAD
 }
 
 type inward struct {
@@ -51,10 +62,11 @@ type inward struct {
 }
 
 // NewGuard returns the guard of a session with the keys of its handshake.
-func NewGuard(c Chains) *Guard {
+func NewGuard(c Chains, s Suite) *Guard {
 	return &Guard{
-		out: outward{chain: c.Send, aead: keyOf(c.Send)},
-		in:  inward{chain: c.Receive, present: keyOf(c.Receive)},
+		suite: s,
+		out:   outward{chain: c.Send, aead: s.key(&c.Send)},
+		in:    inward{chain: c.Receive, present: s.key(&c.Receive)},
 	}
 }
 
@@ -67,29 +79,68 @@ func expand(chain *[32]byte, label string, n int) []byte {
 	return b
 }
 
-func keyOf(chain [32]byte) cipher.AEAD { return newGCM(expand(&chain, "key", 16)) }
-
 func after(chain [32]byte) (next [32]byte) {
 	copy(next[:], expand(&chain, "next", len(next)))
 	return next
 }
 
-// Seal writes number and tag into the last TrailerLen bytes of frame, which are free for them.
-func (g *Guard) Seal(frame []byte) {
+// Seal writes tag and number into the last TrailerLen bytes of frame, which are free for them,
+// and encrypts what is before them and not in clear. It reports whether the next frame begins
+// an epoch.
+func (g *Guard) Seal(frame []byte) (renewed bool) {
 	o := &g.out
-	at := len(frame) - TagLen
-	binary.LittleEndian.PutUint64(frame[at-numberLen:], o.number)
+	at := len(frame) - TrailerLen
+	clear := g.suite.clear(at)
+	binary.LittleEndian.PutUint64(frame[at+TagLen:], o.number)
 	binary.LittleEndian.PutUint64(g.nonceOut[4:], o.number)
-	o.aead.Seal(frame[at:at], g.nonceOut[:], nil, frame[:at])
+	o.aead.Seal(frame[clear:clear], g.nonceOut[:], frame[clear:at], frame[:clear])
 	if o.number++; o.number&(1<<epochBits-1) == 0 {
-		o.advance()
+		g.advance(o.number>>epochBits - 1)
+		return true
 	}
+	return false
 }
 
-func (o *outward) advance() {
+// advance goes on from an epoch to the next one.
+func (g *Guard) advance(from uint64) {
+	o := &g.out
+	if g.Encrypts() {
+		o.former = append(o.former, epochKey{from, o.aead})
+	}
 	o.chain = after(o.chain)
-	o.aead = keyOf(o.chain)
+	o.aead = g.suite.key(&o.chain)
 }
+
+// Encrypts reports whether Seal encrypts frames. Such a frame is opened by Unseal before it is
+// sealed again.
+func (g *Guard) Encrypts() bool { return g.suite.Level >= Seal }
+
+// Unseal makes a frame what it was before Seal, except for the trailer. It reports whether the
+// frame is as Seal has left it.
+func (g *Guard) Unseal(frame []byte) bool {
+	at, number := len(frame)-TrailerLen, Number(frame)
+	aead := g.out.aead
+	if epoch := number >> epochBits; epoch != g.out.number>>epochBits {
+		i := slices.IndexFunc(g.out.former, func(k epochKey) bool { return k.epoch == epoch })
+		if i < 0 {
+			return false
+		}
+		aead = g.out.former[i].aead
+	}
+	clear := g.suite.clear(at)
+	binary.LittleEndian.PutUint64(g.nonceOut[4:], number)
+	_, err := aead.Open(frame[clear:clear], g.nonceOut[:], frame[clear:at+TagLen], frame[:clear])
+	return err == nil
+}
+
+// Forget drops the keys of epochs before that of a number: nothing that they have sealed is to be
+// opened any more.
+func (g *Guard) Forget(before uint64) {
+	g.out.former = slices.DeleteFunc(g.out.former, func(k epochKey) bool { return k.epoch < before>>epochBits })
+}
+
+// Number returns the number of a frame that has one.
+func Number(frame []byte) uint64 { return binary.LittleEndian.Uint64(frame[len(frame)-numberLen:]) }
 
 // Renew has the next frame begin an epoch. The peer must have had a frame of the present one since
 // the last call: it accepts those of the next epoch alone. If the numbers have run into another
@@ -98,8 +149,8 @@ func (o *outward) advance() {
 func (g *Guard) Renew() {
 	o := &g.out
 	if o.number>>epochBits == o.renewed && o.number&(1<<epochBits-1) != 0 {
+		g.advance(o.renewed)
 		o.number = (o.renewed + 1) << epochBits
-		o.advance()
 	}
 	o.renewed = o.number >> epochBits
 }
@@ -118,35 +169,37 @@ const (
 )
 
 // Open checks a frame that has come at the time now, in nanoseconds, and returns what is
-// before its trailer. It takes nothing in of one that is not genuine.
+// before its trailer, decrypted where it lies. It takes nothing in of one that is not genuine, which
+// may be altered then.
 func (g *Guard) Open(frame []byte, now int64) ([]byte, Verdict) {
-	at := len(frame) - TagLen
-	if at < numberLen {
+	at := len(frame) - TrailerLen
+	if at < 0 {
 		return nil, Forged
 	}
 	in := &g.in
-	number := binary.LittleEndian.Uint64(frame[at-numberLen:])
+	number := Number(frame)
 	if !in.seen.fresh(number) {
 		return nil, Replayed
 	}
 	epoch := number >> epochBits
-	aead := in.key(epoch, now)
+	aead := in.key(epoch, now, g.suite)
 	if aead == nil {
 		return nil, Forged
 	}
+	clear := g.suite.clear(at)
 	binary.LittleEndian.PutUint64(g.nonceIn[4:], number)
-	if _, err := aead.Open(nil, g.nonceIn[:], frame[at:], frame[:at]); err != nil {
+	if _, err := aead.Open(frame[clear:clear], g.nonceIn[:], frame[clear:at+TagLen], frame[:clear]); err != nil {
 		return nil, Forged
 	}
 	in.seen.mark(number)
 	if epoch > in.epoch {
 		in.advance(now)
 	}
-	return frame[:at-numberLen], Genuine
+	return frame[:at], Genuine
 }
 
 // key returns the key of an epoch, or nil where there is none.
-func (in *inward) key(epoch uint64, now int64) cipher.AEAD {
+func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
 	if in.former != nil && now-in.began > keepFormer {
 		in.former = nil
 	}
@@ -155,7 +208,8 @@ func (in *inward) key(epoch uint64, now int64) cipher.AEAD {
 		return in.present
 	case in.epoch + 1:
 		if in.next == nil { // once, however many frames claim to be of it
-			in.next = keyOf(after(in.chain))
+			next := after(in.chain)
+			in.next = suite.key(&next)
 		}
 		return in.next
 	case in.epoch - 1:

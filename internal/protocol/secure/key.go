@@ -46,12 +46,13 @@ type Level uint8
 const (
 	None Level = iota // the beginning of a session is authenticated, if the job has a key
 	Sign              // each frame is authenticated
+	Seal              // what a frame says of windows and messages is encrypted, too
 )
 
-var nameOfLevel = [...]string{None: "none", Sign: "sign"}
+var nameOfLevel = [...]string{None: "none", Sign: "sign", Seal: "seal"}
 
 // LevelNames lists the levels in words.
-const LevelNames = "none or sign"
+const LevelNames = "none, sign or seal"
 
 // String returns the level's name.
 func (l Level) String() string {

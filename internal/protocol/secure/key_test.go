@@ -74,7 +74,7 @@ func TestLevelsHaveNames(t *testing.T) {
 			t.Errorf("%q: %v, %v", name, l, err)
 		}
 	}
-	if l := Sign + 1; l.Valid() || l.String() != "level 2" {
+	if l := Seal + 1; l.Valid() || l.String() != "level 3" {
 		t.Errorf("%v is valid: %t", l, l.Valid())
 	}
 }

@@ -94,9 +94,9 @@ func TestWhatIsNoTicketIsRefused(t *testing.T) {
 	}
 	for _, at := range []int{22, 23} {
 		odd := b
-		odd[at] = 2
+		odd[at] = 3
 		if _, ok := ParseTicket(odd[:]); ok {
-			t.Errorf("taken with a 2 at %d", at)
+			t.Errorf("taken with a 3 at %d", at)
 		}
 	}
 }

@@ -80,10 +80,14 @@ func Prologue(hello []byte) []byte { return hello[HeaderLen:noiseAt] }
 // TermsLen is the length of Terms.
 const TermsLen = 24
 
+// termsAES is the flag of terms with AES.
+const termsAES = 1
+
 // Terms are what a rank tells its peer as part of a handshake.
 type Terms struct {
 	Session    uint64 // the id that the sender wants to see in frames addressed to it
-	MaxPayload uint32 // largest UDP payload that the sender receives
+	MaxPayload uint32 // largest UDP payload that the sender receives; it is below 2^16
+	AES        bool   // the sender's processor computes AES
 	Credits    uint32 // bundles of each class that the sender accepts in flight
 	Express    uint32 // longest payload of KindExpress that the sender serves; 0: none
 	Joined     uint32 // bytes in flight with FlagJoined that the sender accepts for each of its credits; 0: no such frames
@@ -93,8 +97,13 @@ type Terms struct {
 func (t *Terms) Bytes() []byte {
 	b := make([]byte, 0, TermsLen)
 	le := binary.LittleEndian
+	flags := uint16(0)
+	if t.AES {
+		flags = termsAES
+	}
 	b = le.AppendUint64(b, t.Session)
-	b = le.AppendUint32(b, t.MaxPayload)
+	b = le.AppendUint16(b, uint16(t.MaxPayload))
+	b = le.AppendUint16(b, flags)
 	b = le.AppendUint32(b, t.Credits)
 	b = le.AppendUint32(b, t.Express)
 	return le.AppendUint32(b, t.Joined)
@@ -106,9 +115,10 @@ func (t *Terms) Read(b []byte) bool {
 		return false
 	}
 	le := binary.LittleEndian
+	flags := le.Uint16(b[10:])
 	*t = Terms{
-		Session: le.Uint64(b), MaxPayload: le.Uint32(b[8:]), Credits: le.Uint32(b[12:]),
+		Session: le.Uint64(b), MaxPayload: uint32(le.Uint16(b[8:])), AES: flags&termsAES != 0, Credits: le.Uint32(b[12:]),
 		Express: le.Uint32(b[16:]), Joined: le.Uint32(b[20:]),
 	}
-	return t.Session != 0 && t.MaxPayload >= MinPayload && t.Credits > 0
+	return flags&^termsAES == 0 && t.Session != 0 && t.MaxPayload >= MinPayload && t.Credits > 0
 }

@@ -14,6 +14,10 @@ import (
 // the window, and of windows up to how many bytes.
 const KeyExpress = "xdprma_express"
 
+// KeyInClear is the key of the library's own that says whether requests for the window may travel
+// unencrypted in a job that encrypts frames, so that the XDP program executes them.
+const KeyInClear = "xdprma_in_clear"
+
 // The other keys that a window understands.
 const (
 	keyNoLocks            = "no_locks"
@@ -79,6 +83,7 @@ type Settled struct {
 	AllocSharedNoncontig bool // the shared memory of ranks need not be contiguous: of a window, if all have set it
 	MinAlignment         int  // bytes that allocated memory is aligned to, a power of two; 0 if not given
 	Check                bool // look for conflicting accesses
+	InClear              bool // the XDP program is to reach the memory although frames are encrypted otherwise
 	Express              int  // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
 }
 
@@ -106,6 +111,7 @@ func (h Hints) With(info window.Info) (Hints, error) {
 		{keyAssertMemoryKinds, h.parseMemoryKinds},
 		{keyCheck, parseBool(&h.Check)},
 		{KeyExpress, h.parseExpress},
+		{KeyInClear, parseBool(&h.InClear)},
 	} {
 		value, ok := info[key.name]
 		if ok && !key.parse(strings.TrimSpace(value)) {
@@ -130,6 +136,9 @@ func (h Hints) Info() window.Info {
 	}
 	if h.Check {
 		info[keyCheck] = "true"
+	}
+	if h.InClear {
+		info[KeyInClear] = "true"
 	}
 	switch {
 	case h.Express < 0:

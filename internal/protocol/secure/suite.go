@@ -1,0 +1,43 @@
+package secure
+
+import (
+	"crypto/cipher"
+
+	"golang.org/x/crypto/chacha20poly1305"
+)
+
+// Suite says how the frames of a session are protected. Both ends have the same.
+type Suite struct {
+	Level  Level // Sign or Seal
+	Cipher Cipher
+	Header int // bytes at the start of each frame that are not encrypted
+}
+
+// Cipher is what makes tags, and encrypts.
+type Cipher uint8
+
+// The ciphers.
+const (
+	AES    Cipher = iota // AES-128-GCM
+	ChaCha               // ChaCha20-Poly1305, for processors that compute no AES
+)
+
+// clear returns how many of the n bytes before a frame's trailer are not encrypted.
+func (s Suite) clear(n int) int {
+	if s.Level < Seal {
+		return n
+	}
+	return min(n, s.Header)
+}
+
+// key returns the cipher with the key of a chain.
+func (s Suite) key(chain *[32]byte) cipher.AEAD {
+	if s.Cipher == AES {
+		return newGCM(expand(chain, "key", 16))
+	}
+	aead, err := chacha20poly1305.New(expand(chain, "key", chacha20poly1305.KeySize))
+	if err != nil {
+		panic(err)
+	}
+	return aead
+}
