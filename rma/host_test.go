@@ -22,22 +22,22 @@ import (
 
 // noMemory are the tests to which it is all one how ranks access memory: those of the
 // pages of docs, and of what judges programs.
-var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory", "TestOverSealedFrames"}
+var noMemory = []string{"TestRandomProgramsBite", "TestMapping", "TestExamplesOfChapter", "TestMemoryModelPage", "TestOverHostMemory", "TestOverProtectedFrames"}
 
 // overHostMemory tells whether this is the run that TestOverHostMemory makes.
 func overHostMemory() bool { return os.Getenv(testjob.EnvHostMemory) != "" }
 
-// repeated tells whether this is a run that TestOverHostMemory or TestOverSealedFrames makes.
-func repeated() bool { return overHostMemory() || os.Getenv(testjob.EnvSealed) != "" }
+// repeated tells whether this is a run that TestOverHostMemory or TestOverProtectedFrames makes.
+func repeated() bool { return overHostMemory() || os.Getenv(testjob.EnvProtected) != "" }
 
 // TestOverHostMemory runs the tests of this package once more, with ranks that
 // access each other's windows in memory. Several processes do so at once, because the
 // most of it is waiting.
 func TestOverHostMemory(t *testing.T) { repeat(t, testjob.EnvHostMemory) }
 
-// TestOverSealedFrames runs the tests of this package once more, with ranks that seal their
-// frames.
-func TestOverSealedFrames(t *testing.T) { repeat(t, testjob.EnvSealed) }
+// TestOverProtectedFrames runs the tests of this package once more, with ranks that seal their
+// frames, or sign them where XDP programs are to execute requests.
+func TestOverProtectedFrames(t *testing.T) { repeat(t, testjob.EnvProtected) }
 
 // repeat runs the tests of this package in processes with an environment variable.
 func repeat(t *testing.T, variable string) {

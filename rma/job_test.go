@@ -13,6 +13,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -106,12 +107,17 @@ func newJobIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport, c rm
 // placesIn returns the places of the ranks of a lab, each on a host of its own.
 func placesIn(t testing.TB, lab *netlab.Lab, transport userspace.Transport) (places []bootstrap.Config) {
 	t.Helper()
+	return placesAt(t, lab, transport, testjob.Protected(secure.Sign)) // at the level seal no program would execute anything
+}
+
+// placesAt is placesIn for ranks that have the security of first.
+func placesAt(t testing.TB, lab *netlab.Lab, transport userspace.Transport, first bootstrap.Config) (places []bootstrap.Config) {
+	t.Helper()
 	size := lab.Ranks()
 	l, err := bootstrap.Listen("unix:" + filepath.Join(t.TempDir(), "rendezvous"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := testjob.Secured()
 	first.Config, first.Size, first.Job = userspace.Config{Transport: transport, Port: bootstrap.DefaultPort}, size, bootstrap.NewJob()
 	server, err := bootstrap.Serve(l, &first)
 	if err != nil {

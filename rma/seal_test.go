@@ -7,6 +7,7 @@ import (
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -18,8 +19,7 @@ func TestSealedWindowsAreLeftToProcesses(t *testing.T) {
 	if err := lab.AcceptAnswers(); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(testjob.EnvSealed, "1")
-	j := newJobIn(t, lab, userspace.XDPNative, rma.Config{})
+	j := joined(t, placesAt(t, lab, userspace.XDPNative, testjob.At(secure.Seal)), lab.Do, rma.Config{})
 	for allowed := range 4 {
 		t.Run(fmt.Sprintf("%02b", allowed), func(t *testing.T) {
 			wins := make([]*rma.Win, 2)

@@ -16,16 +16,22 @@ import (
 // windows as ranks of one host do. Without it they use frames.
 const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
 
-// EnvSealed is the environment variable with which ranks seal their frames.
-const EnvSealed = "XDPRMA_TEST_SEALED"
+// EnvProtected is the environment variable with which ranks protect their frames.
+const EnvProtected = "XDPRMA_TEST_PROTECTED"
 
-// Secured is what the ranks of a job that tests make have: a key, and sealed frames, where
-// EnvSealed asks for them.
-func Secured() (c bootstrap.Config) {
-	if os.Getenv(EnvSealed) != "" {
-		key := secure.NewKey()
-		c.Key, c.Security = &key, bootstrap.Security(secure.Seal.String())
+// Protected is what the ranks of a job that tests make have where EnvProtected is set: a key, and a
+// level of security.
+func Protected(level secure.Level) (c bootstrap.Config) {
+	if os.Getenv(EnvProtected) != "" {
+		c = At(level)
 	}
+	return c
+}
+
+// At is what the ranks of a job with a level of security have.
+func At(level secure.Level) (c bootstrap.Config) {
+	key := secure.NewKey()
+	c.Key, c.Security = &key, bootstrap.Security(level.String())
 	return c
 }
 
@@ -53,7 +59,7 @@ func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	first := Secured()
+	first := Protected(secure.Seal)
 	first.Size, first.Job, first.Frames = size, bootstrap.NewJob(), os.Getenv(EnvHostMemory) == ""
 	first.Config = userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1}
 	if server, err = bootstrap.Serve(l, &first); err != nil {
