@@ -20,8 +20,9 @@ const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
 const EnvSigned = "XDPRMA_TEST_SIGNED"
 
 // Secured is what the ranks of a job that tests make have: a key, and signed frames, where
-// EnvSigned asks for them.
+// EnvSigned asks for them. Their process keeps its capabilities, for other ranks and tests.
 func Secured() (c bootstrap.Config) {
+	c.KeepCaps = true
 	if os.Getenv(EnvSigned) != "" {
 		key := secure.NewKey()
 		c.Key, c.Security = &key, bootstrap.Security(secure.Sign.String())
@@ -43,7 +44,7 @@ func Places(size int) (places []bootstrap.Config, stop func(), err error) {
 func Config(p *bootstrap.Config) rma.Config {
 	network := p.Config
 	return rma.Config{Network: &network, Place: &rma.Place{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, Key: (*[32]byte)(p.Key), Security: string(p.Security)}}
+		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCapabilities: p.KeepCaps, Key: (*[32]byte)(p.Key), Security: string(p.Security)}}
 }
 
 // Serve is Places for tests that play the launcher: it returns the server of the

@@ -36,6 +36,7 @@ type Config struct {
 	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
 	NoExpress  bool          // the XDP program executes no requests of others
+	KeepCaps   bool          // the process keeps capabilities of which the rank has no more use
 	Key        *secure.Key   // the job's; nil: it has none
 	KeyFile    string        // where it has been read; may be empty
 	Security   Security      // the level that this process asks for
