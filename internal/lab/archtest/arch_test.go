@@ -72,7 +72,8 @@ var mayImport = map[string][]string{
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
 	"internal/launch/hostmem":   {},
-	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
+	"internal/launch/lent":      {"loader", "userspace"},
+	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/lent", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
 
 	"internal/launch/capability": {},
 	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/launch/capability", "internal/protocol/calls/collective", "internal/protocol/engine",

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/launch/lent"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -104,6 +105,9 @@ func ForAll() (c Config, ported bool, err error) {
 func FromEnvironment() (Config, error) {
 	c, err := fromVariables(environment)
 	c.environment = true
+	if err == nil {
+		err = lent.Borrow(&c.Config, os.Getenv)
+	}
 	if err != nil {
 		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
 	}
