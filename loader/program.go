@@ -233,6 +233,15 @@ func (p *Program) Mode() Mode { return p.mode }
 // reads it.
 func (p *Program) Maps() Maps { return p.maps }
 
+// LinkFD returns the file descriptor of the link by which the program is attached, -1 after
+// FromMaps. It belongs to p. The program stays attached for as long as somebody has a duplicate.
+func (p *Program) LinkFD() int {
+	if l, ok := p.link.(interface{ FD() int }); ok {
+		return l.FD()
+	}
+	return -1
+}
+
 // Close detaches what Attach attached, and releases everything. It may be called
 // again.
 func (p *Program) Close() error {

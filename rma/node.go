@@ -100,6 +100,12 @@ type Place struct {
 	Frames     bool          // access windows of ranks of the same host by frames too, in this and all ranks of a communicator
 	NoExpress  bool          // this rank's XDP program executes no requests of others
 
+	// KeepCapabilities has the process keep all its capabilities. By default a rank that has set
+	// up XDP takes those from all threads of the process that it does not need any more, for good:
+	// CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and CAP_BPF where its XDP program executes no
+	// requests. Set it where a process has several ranks, or joins again, or has other use for them.
+	KeepCapabilities bool
+
 	// Key is the job's: 32 random bytes that its ranks have and nobody else. With it the
 	// rendezvous and all handshakes are authenticated, and frames as Security says. Nil: nothing
 	// is.
@@ -116,7 +122,7 @@ type Limits = userspace.Limits
 func (c *Config) place() (place bootstrap.Config, err error) {
 	if p := c.Place; p != nil {
 		place = bootstrap.Config{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress,
+			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCaps: p.KeepCapabilities,
 			Key: (*secure.Key)(p.Key), Security: bootstrap.Security(p.Security)}
 	} else if place, err = bootstrap.FromEnvironment(); err != nil {
 		return place, err
@@ -137,7 +143,8 @@ type Node struct {
 // Join makes this process a rank of its job (MPI_Init). It opens the network and
 // starts to serve peers in the background; it waits for the rendezvous, not for
 // the other ranks, and up to ten seconds, with a warning, for a queue of the interface that
-// another AF_XDP socket has. A process that no launcher has started is a job of one rank.
+// another AF_XDP socket has. A rank that has set up XDP gives up capabilities that it does not need
+// any more; see Place.KeepCapabilities. A process that no launcher has started is a job of one rank.
 // Errors name what is missing and what to do. Classes: ErrUnsupported; ErrArg, also if
 // another process has the rank, or other ranks were told of another size of the job; and
 // ErrTimeout if ctx ends or the rendezvous is not reached within a minute, or the time

@@ -9,7 +9,8 @@
 // this way: a privileged one attaches a program with loader.Attach, pins its maps or sends
 // them, and makes a socket for each queue with socket(AF_XDP, SOCK_RAW, 0). The rank makes a
 // loader.Program of the maps with loader.FromPinned or loader.FromMaps, and joins with both
-// in its Config. The example shows both sides.
+// in its Config. The example shows both sides. `xdprma lend` is such a privileged process, for any
+// rank that takes its network from the environment.
 package userspace
 
 import (

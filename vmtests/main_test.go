@@ -23,6 +23,12 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(4)
 		}
+		if os.Getenv(envOddThread) != "" {
+			if err := addOddThread(); err != nil {
+				fmt.Println(err)
+				os.Exit(4)
+			}
+		}
 		os.Exit(runProgram(name))
 	}
 	os.Exit(func() int {

@@ -1,6 +1,7 @@
 package vmtests
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,24 @@ const (
 	envDropCaps = "VMTESTS_DROP_CAPABILITIES" // numbers, separated by commas
 	envMemLock  = "VMTESTS_MEMLOCK"           // bytes
 )
+
+// envOddThread has a rank start with a thread that has fewer capabilities than the others.
+const envOddThread = "VMTESTS_ODD_THREAD"
+
+// addOddThread makes that thread, which stays.
+func addOddThread() error {
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		err := unix.Capget(&header, &data[0])
+		data[0].Effective &^= 1 << unix.CAP_CHOWN
+		made <- errors.Join(err, unix.Capset(&header, &data[0]))
+		select {}
+	}()
+	return <-made
+}
 
 // giveUp makes the process start itself again without what the environment says
 // it must not have. A process of root gets on exec all capabilities that its

@@ -76,7 +76,7 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	}
 	if x.program = c.Program; x.program == nil {
 		x.program, err = loader.Attach(loader.Options{Interface: c.Interface, Address: c.Address, Port: x.local.addr.Port(),
-			Queues: c.Queues, Mode: mode, Job: c.Job, HelloKey: (*[16]byte)(c.HelloKey), Longest: c.MTU - udpLen - ipLen(c.Address), Slots: c.Sessions, Logger: c.Logger})
+			Queues: c.Queues, Mode: mode, Job: c.Job, HelloKey: (*[16]byte)(c.HelloKey), Longest: LongestPayload(c.MTU, c.Address), Slots: c.Sessions, Logger: c.Logger})
 		if err != nil {
 			return 0, err
 		}
@@ -236,6 +236,10 @@ func (x *XDP) openSocket(ctx context.Context, c *Config, config afxdp.Config, qu
 func framesPerQueue(rxFrames, queues int) int {
 	return max(min(rxFrames, fullQueues*rxFrames/queues), rxFrames/2, minRxFrames)
 }
+
+// LongestPayload returns how many bytes of UDP payload a frame between addresses like ip has at
+// most, where IP packets have up to mtu.
+func LongestPayload(mtu int, ip netip.Addr) int { return mtu - udpLen - ipLen(ip) }
 
 // PacketMemory returns how many bytes of memory an XDP device with the defaults locks
 // for its frames, on an interface with the given MTU and so many queues.

@@ -72,10 +72,12 @@ var mayImport = map[string][]string{
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
 	"internal/launch/hostmem":   {},
-	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
+	"internal/launch/lent":      {"loader", "userspace"},
+	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/lent", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
 
-	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/protocol/calls/collective", "internal/protocol/engine",
-		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/siphash", "internal/protocol/wire", "mpierr", "userspace", "window"},
+	"internal/launch/capability": {},
+	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/launch/capability", "internal/protocol/calls/collective", "internal/protocol/engine",
+		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/siphash", "internal/protocol/wire", "loader", "mpierr", "userspace", "window"},
 	"internal/inside": {"internal/device", "internal/launch/job"},
 
 	"comm": {"buffer", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/job",

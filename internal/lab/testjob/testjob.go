@@ -19,9 +19,10 @@ const EnvHostMemory = "XDPRMA_TEST_HOST_MEMORY"
 // EnvProtected is the environment variable with which ranks protect their frames.
 const EnvProtected = "XDPRMA_TEST_PROTECTED"
 
-// Protected is what the ranks of a job that tests make have where EnvProtected is set: a key, and a
-// level of security.
+// Protected is what the ranks of a job that tests make have: a key and a level of security where
+// EnvProtected is set. Their process keeps its capabilities, for other ranks and tests.
 func Protected(level secure.Level) (c bootstrap.Config) {
+	c.KeepCaps = true
 	if os.Getenv(EnvProtected) != "" {
 		c = At(level)
 	}
@@ -31,6 +32,7 @@ func Protected(level secure.Level) (c bootstrap.Config) {
 // At is what the ranks of a job with a level of security have.
 func At(level secure.Level) (c bootstrap.Config) {
 	key := secure.NewKey()
+	c.KeepCaps = true
 	c.Key, c.Security = &key, bootstrap.Security(level.String())
 	return c
 }
@@ -49,7 +51,7 @@ func Places(size int) (places []bootstrap.Config, stop func(), err error) {
 func Config(p *bootstrap.Config) rma.Config {
 	network := p.Config
 	return rma.Config{Network: &network, Place: &rma.Place{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, Key: (*[32]byte)(p.Key), Security: string(p.Security)}}
+		Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCapabilities: p.KeepCaps, Key: (*[32]byte)(p.Key), Security: string(p.Security)}}
 }
 
 // Serve is Places for tests that play the launcher: it returns the server of the

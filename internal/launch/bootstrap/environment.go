@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/launch/lent"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	PMI        PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames     bool          // even ranks of one host access each other's windows by frames
 	NoExpress  bool          // the XDP program executes no requests of others
+	KeepCaps   bool          // the process keeps capabilities of which the rank has no more use
 	Key        *secure.Key   // the job's; nil: it has none
 	KeyFile    string        // where it has been read; may be empty
 	Security   Security      // the level that this process asks for
@@ -103,6 +105,9 @@ func ForAll() (c Config, ported bool, err error) {
 func FromEnvironment() (Config, error) {
 	c, err := fromVariables(environment)
 	c.environment = true
+	if err == nil {
+		err = lent.Borrow(&c.Config, os.Getenv)
+	}
 	if err != nil {
 		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
 	}

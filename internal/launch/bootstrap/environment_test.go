@@ -22,7 +22,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 	full := map[string]string{
 		EnvRank: "1", EnvSize: "4", EnvJob: "ab", EnvRendezvous: "unix:/x", EnvServe: "0",
 		EnvTransport: "xdp-native", EnvInterface: "xr1", EnvAddress: "10.77.0.2", EnvPort: "9000", EnvQueues: "2",
-		EnvHost: "left", EnvFrames: "1", EnvExpress: "off",
+		EnvHost: "left", EnvFrames: "1", EnvExpress: "off", EnvCaps: "keep",
 	}
 	with := func(name, value string) map[string]string {
 		m := map[string]string{}
@@ -116,6 +116,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 			Host:       "left",
 			Frames:     true,
 			NoExpress:  true,
+			KeepCaps:   true,
 			Config:     userspace.Config{Transport: userspace.XDPNative, Interface: "xr1", Address: netip.MustParseAddr("10.77.0.2"), Port: 9000, Queues: 2},
 		}},
 		"rank 0 serves":      {env: map[string]string{EnvRank: "0", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1"}, want: place(0, 2, true)},
@@ -146,6 +147,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		"address":              {env: with(EnvAddress, "10.77"), err: "XDPRMA_ADDRESS"},
 		"address of all":       {env: with(EnvAddress, "0.0.0.0"), err: "XDPRMA_ADDRESS"},
 		"port":                 {env: with(EnvPort, "65536"), err: "XDPRMA_PORT"},
+		"capabilities":         {env: with(EnvCaps, "all"), err: `XDPRMA_CAPABILITIES="all" is not drop or keep`},
 		"queues":               {env: with(EnvQueues, "0"), err: "XDPRMA_QUEUES"},
 		"security":             {env: with(EnvSecurity, "seal"), err: `XDPRMA_SECURITY="seal" is not auto, none or sign`},
 		"a key file of srun":   {env: srun(EnvKeyFile, "/nonexistent/key"), err: "XDPRMA_KEY_FILE"},
@@ -235,6 +237,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 			Host:      rapid.SampledFrom([]string{"", "left"}).Draw(t, "host"),
 			Frames:    rapid.Bool().Draw(t, "frames"),
 			NoExpress: rapid.Bool().Draw(t, "no express"),
+			KeepCaps:  rapid.Bool().Draw(t, "keep capabilities"),
 			Config:    userspace.Config{Transport: rapid.SampledFrom([]userspace.Transport{userspace.Auto, userspace.XDP, userspace.XDPNative, userspace.XDPGeneric, userspace.UDP}).Draw(t, "transport"), Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"), Port: rapid.Uint16Range(0, 60000).Draw(t, "port"), Queues: rapid.IntRange(0, MaxQueues).Draw(t, "queues")},
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")

@@ -26,6 +26,7 @@ const (
 	EnvHost       = "XDPRMA_HOST"
 	EnvFrames     = "XDPRMA_FRAMES"
 	EnvExpress    = "XDPRMA_EXPRESS"
+	EnvCaps       = "XDPRMA_CAPABILITIES"
 	EnvKeyFile    = "XDPRMA_KEY_FILE"
 	EnvKey        = "XDPRMA_KEY"
 	EnvSecurity   = "XDPRMA_SECURITY"
@@ -61,6 +62,7 @@ var Contract = []Variable{
 	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace", false, text(func(c *Config) *string { return &c.Host }, "a name", func(string) bool { return true })},
 	{EnvFrames, "1: access windows of ranks of the same host by frames too, in this and all ranks of a communicator", true, choice(func(c *Config) *bool { return &c.Frames }, "0", "1")},
 	{EnvExpress, "off: the XDP program executes no requests; on, the default: it executes small ones where it can", true, choice(func(c *Config) *bool { return &c.NoExpress }, "on", "off")},
+	{EnvCaps, "keep: a rank that has set up XDP keeps capabilities that it does not need any more; drop, the default: it gives them up", true, choice(func(c *Config) *bool { return &c.KeepCaps }, "drop", "keep")},
 	{EnvKeyFile, "a file with the job's key, which `xdprma key` makes: the same key for all ranks, and for them alone; others than the owner and the group may not read it, and others than the owner may not write it", false, value{write: func(c *Config) string { return c.KeyFile }}},
 	{EnvKey, "the key itself, where there is no way to have a file; others of the user can read it, so there is a warning", false, value{write: func(*Config) string { return "" }}},
 	{EnvSecurity, "how far frames are protected in a job with a key, the same for all ranks: none, where the key is for joining and for opening sessions; sign, where each frame is authenticated; auto, the default: what the rendezvous has, which is none at a unix socket or a loopback address, and else sign", true, text(func(c *Config) *Security { return &c.Security }, SecurityNames, Security.valid)},

@@ -130,6 +130,9 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		_ = store.Close()
 		return nil, err
 	}
+	if !o.Place.KeepCaps {
+		j.dropCapabilities(&o.Place.Config)
+	}
 	return j, nil
 }
 
