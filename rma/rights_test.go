@@ -28,10 +28,10 @@ func TestRights(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			once(t)
 			j := test.join(t)
-			t.Run("others may read", func(t *testing.T) { othersMayRead(t, j) })
-			t.Run("one may add", func(t *testing.T) { oneMayAdd(t, j) })
-			t.Run("locks", func(t *testing.T) { locksAreRefused(t, j) })
-			t.Run("active target", func(t *testing.T) { activeTargetNeedsNoLock(t, j) })
+			othersMayRead(t, j)
+			oneMayAdd(t, j)
+			locksAreRefused(t, j)
+			activeTargetNeedsNoLock(t, j)
 		})
 	}
 }
