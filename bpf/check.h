@@ -17,6 +17,11 @@ enum {
 	RECORD_UNLOCK = 7,
 	RECORD_EXCLUSIVE = 1, /* flag of a lock */
 
+	MAY_READ = 1,
+	MAY_WRITE = 2,
+	MAY_ACCUMULATE = 4,
+	MAY_LOCK = 8,
+
 	BASIC_INT8 = 1,
 	BASIC_INT64 = 4,
 	BASIC_UINT64 = 8,
@@ -68,11 +73,17 @@ static __always_inline int combines(const struct express_step *s, __u64 disp, __
 	return n == size || (is_single(s->op) && size >= 4 && n <= size * EXPRESS_MAX_ELEMENTS);
 }
 
+/* The right that the operator of an accumulate needs. */
+static __always_inline __u32 changes(__u32 op)
+{
+	return op == OP_REPLACE ? MAY_WRITE : MAY_ACCUMULATE;
+}
+
 /*
- * Fills in what a record with n bytes of data needs, and returns whether it is one that
- * is executed here. part is the first word of the data.
+ * Fills in what a record with n bytes of data needs, and returns the rights that it needs:
+ * 0 if it is none that is executed here. part is the first word of the data.
  */
-static __always_inline int record_form(struct express_step *s, __u64 disp, __u32 n, __u64 part)
+static __always_inline __u32 record_form(struct express_step *s, __u64 disp, __u32 n, __u64 part)
 {
 	__u32 size = integer_size(s->basic), want = part >> 32;
 	int asks = n >= RECORD_PART && (__u32)part == 0 && want <= EXPRESS_MAX_RESULTS;
@@ -82,24 +93,26 @@ static __always_inline int record_form(struct express_step *s, __u64 disp, __u32
 		return 0;
 	switch (s->code) {
 	case RECORD_LOCK:
-	case RECORD_UNLOCK:
-		return n == 0;
+	case RECORD_UNLOCK: /* of a lock in the same request */
+		return n == 0 ? MAY_LOCK : 0;
 	case RECORD_PUT:
 		s->span = n;
-		return is_whole(disp, n);
+		return is_whole(disp, n) ? MAY_WRITE : 0;
 	case RECORD_GET:
 		s->span = s->result = want;
-		return asks && n == RECORD_PART && is_whole(disp, want);
+		return asks && n == RECORD_PART && is_whole(disp, want) ? MAY_READ : 0;
 	case RECORD_ACCUMULATE:
 		s->span = n;
-		return combines(s, disp, n);
+		return combines(s, disp, n) ? changes(s->op) : 0;
 	case RECORD_GET_ACCUMULATE:
 		s->span = s->result = want;
 		s->data += RECORD_PART;
-		return asks && n == RECORD_PART + (s->op == OP_NO_OP ? 0 : want) && combines(s, disp, want);
+		if (!asks || n != RECORD_PART + (s->op == OP_NO_OP ? 0 : want) || !combines(s, disp, want))
+			return 0;
+		return s->op == OP_NO_OP ? MAY_READ : MAY_READ | changes(s->op);
 	case RECORD_COMPARE_SWAP:
 		s->span = s->result = size;
-		return size && n == 2 * size && (disp & (size - 1)) == 0;
+		return size && n == 2 * size && (disp & (size - 1)) == 0 ? MAY_READ | MAY_WRITE : 0;
 	}
 	return 0;
 }
@@ -129,7 +142,8 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 	s->window = id;
 	s->data = next + RECORD_LEN;
 	s->at = w->results;
-	if (!record_form(s, disp, n, *express_word(w, next + RECORD_LEN)))
+	__u32 needs = record_form(s, disp, n, *express_word(w, next + RECORD_LEN));
+	if (!needs)
 		return COUNTER_EXPRESS_OPERATION;
 	w->next = next + RECORD_LEN + padded(n);
 
@@ -139,8 +153,9 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 		return COUNTER_EXPRESS_NO_WINDOW;
 	__u64 r = opaque(rank);
 	if (window && (r >= EXPRESS_MAX_RANK ||
-		       !(window->members[opaque(r / 64) & (EXPRESS_MAX_RANK / 64 - 1)] >> (r & 63) & 1)))
-		return COUNTER_EXPRESS_OUTSIDER;
+		       needs & ~(window->rights[opaque(r / EXPRESS_RANKS) & (EXPRESS_MAX_RANK / EXPRESS_RANKS - 1)] >>
+				 (r % EXPRESS_RANKS * EXPRESS_RIGHTS))))
+		return COUNTER_EXPRESS_NO_ACCESS;
 
 	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK) {
 		if (s->code == RECORD_LOCK ? k != 0 || count == 1 :

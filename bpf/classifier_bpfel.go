@@ -64,7 +64,7 @@ const (
 	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 23
 	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 24
 	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 25
-	ClassifierCounterCOUNTER_EXPRESS_OUTSIDER     ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS    ClassifierCounter = 26
 	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 27
 	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 28
 	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 29

@@ -32,7 +32,7 @@ enum counter {
 	COUNTER_EXPRESS_NO_SLOT,      /* its session has none */
 	COUNTER_EXPRESS_PATH,         /* from elsewhere, or not over plain IPv4 */
 	COUNTER_EXPRESS_NO_WINDOW,    /* of no window in reach */
-	COUNTER_EXPRESS_OUTSIDER,     /* of an origin that may not access the window */
+	COUNTER_EXPRESS_NO_ACCESS,    /* of an origin that may not do that with the window */
 	COUNTER_EXPRESS_BOUNDS,       /* outside of the window, or not in one page of it */
 	COUNTER_EXPRESS_OPERATION,    /* with a record that is not executed here */
 	COUNTER_EXPRESS_LOCKED,       /* the lock is not free */

@@ -21,6 +21,8 @@ enum {
 	EXPRESS_MAX_RESULTS = EXPRESS_MAX_PAYLOAD - WIRE_HEADER_LEN,
 	EXPRESS_MAX_ELEMENTS = 16,
 	EXPRESS_MAX_RANK = 4096,
+	EXPRESS_RIGHTS = 4, /* bits */
+	EXPRESS_RANKS = 64 / EXPRESS_RIGHTS, /* whose rights are in one word */
 	EXPRESS_WINDOWS = 256,
 	EXPRESS_PLACES = 8, /* where a window may be */
 	EXPRESS_CHUNKS = 256,
@@ -67,7 +69,7 @@ struct express_window {
 	__u32 flags;
 	__u64 lock; /* where in the chunk its lock is: the word, and LOCK_RETIRED words behind */
 	__u64 pad[3];
-	__u64 members[EXPRESS_MAX_RANK / 64];
+	__u64 rights[EXPRESS_MAX_RANK / EXPRESS_RANKS]; /* of each rank, EXPRESS_RIGHTS bits */
 };
 
 struct express_page {
@@ -76,7 +78,7 @@ struct express_page {
 
 /* The two have the size of their values in the process's memory. */
 _Static_assert(sizeof(struct express_slot) == 1280, "slot length");
-_Static_assert(sizeof(struct express_window) == 576, "window length");
+_Static_assert(sizeof(struct express_window) == 2112, "window length");
 
 /* A slot for each session whose requests the program executes; user space sets the size. */
 struct {

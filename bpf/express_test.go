@@ -21,6 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 const xdpTX = 3
@@ -45,7 +46,7 @@ const (
 var le = binary.LittleEndian
 
 // sessionOf is the session of slot i. The slots of the last two differ: one belongs to a
-// rank that may not use smallWindow, one is closed.
+// rank that may not use smallWindow and has some rights to wideWindow, one is closed.
 func sessionOf(i int) uint64 { return session + uint64(i) }
 
 // keysOf are the keys of slot i: each second one has some.
@@ -80,11 +81,12 @@ func (s *side) open() {
 		s.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: rank, Keys: keysOf(i)})
 	}
 	s.tables.CloseSlot(numSlots - 1)
-	both, member := windows.NewMembers([]int{memberRank, strangeRank}, nil).Admit, windows.NewMembers([]int{memberRank}, nil).Admit
-	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, Admits: both}
+	both := windows.NewMembers([]int{memberRank, strangeRank}, nil, []window.Rights{window.MayAll, window.MayRead | window.MayAccumulate}).Bits
+	member := windows.NewMembers([]int{memberRank}, nil, nil).Bits
+	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, Rights: both}
 	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], windows.LockWordIn(s.chunks[0][wideLock:]))
-	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
-	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Admits: member}, s.chunks[1][:smallLen], nil)
+	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, Rights: member}, s.chunks[1][:smallLen], nil)
+	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Rights: member}, s.chunks[1][:smallLen], nil)
 	for _, c := range s.chunks {
 		for i := range c {
 			c[i] = byte(i*7 + i>>8)
@@ -368,14 +370,14 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	p := loadTier(t)
 	const life = 6
 	p.tables.Retract(wideWindow)
-	w := express.Window{ID: wideWindow, Base: wideBase, Admits: windows.NewMembers([]int{memberRank}, []uint64{life}).Admit}
+	w := express.Window{ID: wideWindow, Base: wideBase, Rights: windows.NewMembers([]int{memberRank}, []uint64{life}, nil).Bits}
 	p.tables.Expose(w, p.chunks[0][wideBase:][:wideLen], nil)
 	for n, test := range []struct {
 		life uint64
 		want bpf.ClassifierCounter
 	}{
-		{life - 1, bpf.ClassifierCounterCOUNTER_EXPRESS_OUTSIDER}, {life, bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED},
-		{life + 1, bpf.ClassifierCounterCOUNTER_EXPRESS_OUTSIDER},
+		{life - 1, bpf.ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS}, {life, bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED},
+		{life + 1, bpf.ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS},
 	} {
 		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Life: test.life})
 		at, value := p.chunks[0][wideBase:][:8], byte(n+1)
@@ -388,6 +390,61 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 		}
 		if changed := at[0] == value; changed != (test.life == life) {
 			t.Errorf("life %d: the window has changed: %t", test.life, changed)
+		}
+	}
+}
+
+// The program executes of a rank what its owner gives it the right to, and nothing else, whatever
+// rights its neighbours have.
+func TestRightsOfRecords(t *testing.T) {
+	p := loadTier(t)
+	one, part := []byte{1, 0, 0, 0, 0, 0, 0, 0}, make([]byte, wire.PartLen)
+	wire.PutPart(part, 0, 8)
+	asked := slices.Concat(part, one)
+	of := func(c wire.Code, op datatype.Op, data []byte) record {
+		return record{wire.Record{Code: c, Window: wideWindow, Basic: uint8(datatype.BasicUint64), Op: uint8(op)}, data}
+	}
+	tests := []struct {
+		needs window.Rights
+		record
+	}{
+		{window.MayWrite, of(wire.CodePut, 0, one)},
+		{window.MayRead, of(wire.CodeGet, 0, part)},
+		{window.MayAccumulate, of(wire.CodeAccumulate, datatype.Sum, one)},
+		{window.MayWrite, of(wire.CodeAccumulate, datatype.Replace, one)},
+		{window.MayRead, of(wire.CodeGetAccumulate, datatype.NoOp, part)},
+		{window.MayRead | window.MayAccumulate, of(wire.CodeGetAccumulate, datatype.Prod, asked)},
+		{window.MayRead | window.MayWrite, of(wire.CodeGetAccumulate, datatype.Replace, asked)},
+		{window.MayRead | window.MayWrite, of(wire.CodeCompareSwap, 0, slices.Concat(one, one))},
+	}
+	for rights := window.MayNothing; rights <= window.MayAll; rights++ {
+		p.tables.Retract(wideWindow)
+		others := ^rights & window.MayAll
+		given := windows.NewMembers([]int{memberRank - 1, memberRank, memberRank + 1}, nil, []window.Rights{others, rights, others})
+		p.tables.Expose(express.Window{ID: wideWindow, Base: wideBase, Rights: given.Bits, Locks: true, LockAt: wideLock},
+			p.chunks[0][wideBase:][:wideLen], windows.LockWordIn(p.chunks[0][wideLock:]))
+		for i, test := range tests {
+			for _, locked := range []bool{false, true} {
+				list, needs := []record{test.record}, test.needs
+				if locked {
+					lock, unlock := of(wire.CodeLock, 0, nil), of(wire.CodeUnlock, 0, nil)
+					lock.Basic, unlock.Basic = 0, 0
+					list, needs = []record{lock, test.record, unlock}, needs|window.MayLock
+				}
+				want := bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED
+				if needs&^rights != 0 {
+					want = bpf.ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS
+				}
+				p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+				before, mem := p.counted(t, want), bytes.Clone(p.chunks[0])
+				p.exec(t, packet{payload: request(express.Header{Session: session, Exchange: 1, Try: 1}, list...)}.bytes())
+				if p.counted(t, want) != before+1 {
+					t.Errorf("rights %v, record %d, under a lock %t: counter %d did not advance", rights, i, locked, want)
+				}
+				if want != executed && !bytes.Equal(p.chunks[0], mem) {
+					t.Errorf("rights %v, record %d, under a lock %t: the memory has changed", rights, i, locked)
+				}
+			}
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestAnswersArrive(t *testing.T) {
 				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
 				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
 			})
-			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Admits: windows.NewMembers([]int{rank}, nil).Admit}, nil)
+			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, nil)
 			must(t, p.AllowSession(session, 2))
 
 			part := func(n int, operand ...byte) []byte {

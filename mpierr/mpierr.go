@@ -25,6 +25,7 @@ type Class int32
 // The classes of the standard that the library raises.
 const (
 	Success     Class = 0  // no error
+	Access      Class = 20 // the owner of a window does not give the origin the right
 	Arg         Class = 13 // an argument is invalid and no other class says why
 	Assert      Class = 22 // invalid assertion
 	Comm        Class = 5  // the communicator has been freed
@@ -60,7 +61,7 @@ const (
 )
 
 var names = map[Class]string{
-	Success: "success", Arg: "invalid argument", Assert: "invalid assertion",
+	Success: "success", Access: "no right to the window", Arg: "invalid argument", Assert: "invalid assertion",
 	Base: "invalid base", Comm: "invalid communicator", Count: "invalid count", Disp: "invalid displacement",
 	Group: "invalid group", Intern: "internal error", Locktype: "invalid lock type", NoMem: "out of memory",
 	Op: "invalid operator", Other: "a callback failed", Rank: "invalid rank", RMAAttach: "memory cannot be attached",

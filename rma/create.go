@@ -44,7 +44,7 @@ type proposal struct {
 	failed   Class
 	noLocks  bool
 	check    bool
-	frames   bool // accesses are to go by frames
+	frames   bool // accesses are to go by frames, since the rank says so, or memory that others map cannot be guarded
 	apart    bool // memory need not be contiguous
 	fits     bool // in memory that XDP programs reach
 	tier     bool // the rank has such a program
@@ -96,6 +96,10 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 		fault = wrong
 	case size < 0:
 		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
+	case hints.Rules.Check(c.Size()) != nil:
+		fault = hints.Rules.Check(c.Size())
+	case flavor == window.FlavorShared && hints.Rules.Restrict(c.Size(), c.Rank()):
+		fault = newError("allocate shared", ErrArg, NoRank, "%w", windows.Unguarded())
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
@@ -124,13 +128,15 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 	return w, nil
 }
 
-// members returns the window's ranks as ranks of the job, in the lives that made it.
+// members returns the window's ranks as ranks of the job, in the lives that made it, with the
+// rights to this rank's memory.
 func (w *Win) members(proposals []proposal) windows.Members {
-	group, lives := make([]int, len(proposals)), make([]uint64, len(proposals))
+	group, lives, rights := make([]int, len(proposals)), make([]uint64, len(proposals)), make([]window.Rights, len(proposals))
 	for r := range proposals {
-		group[r], lives[r] = w.comm.WorldRank(r), proposals[r].life
+		group[r], lives[r], rights[r] = w.comm.WorldRank(r), proposals[r].life, w.hints.Rules.Of(r)
 	}
-	return windows.NewMembers(group, lives)
+	rights[w.comm.Rank()] = window.MayAll
+	return windows.NewMembers(group, lives, rights)
 }
 
 // propose exchanges what the ranks expose. It fails if anyone cannot go on.
@@ -139,7 +145,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	mine := proposal{
 		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: w.job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
 		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || w.job.Checks(),
-		frames: w.job.Frames(), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
+		frames: w.job.Frames() || w.hints.Rules.Restrict(w.comm.Size(), w.comm.Rank()), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
 	}
 	if w.comm.Rank() == 0 {
 		mine.id = w.job.WindowIDs.Next()

@@ -17,6 +17,7 @@ const NoRank = mpierr.NoRank
 // The classes that the library raises. The standard's classes have the values of the MPI
 // 5.0 ABI.
 const (
+	ErrAccess      = mpierr.Access // see Access
 	ErrArg         = mpierr.Arg
 	ErrAssert      = mpierr.Assert
 	ErrBase        = mpierr.Base

@@ -92,7 +92,7 @@ func (w *Win) expose(c *windows.Config) {
 	h := w.host
 	i := h.index(w.comm.Rank())
 	if !w.region.Expose(express.Window{
-		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Admits: c.Members.Admit,
+		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
 		Locks: true, LockAt: uint64(lockAt(i)),
 	}) {
 		w.region.Close()

@@ -339,7 +339,7 @@ func TestWindowOfFewRanksIsInReach(t *testing.T) {
 					return err
 				}
 			}
-			if device := j.nodes[1].Stats().Device; device.Filter["express_outsider"] != 0 {
+			if device := j.nodes[1].Stats().Device; device.Filter["express_no_access"] != 0 {
 				return fmt.Errorf("members were taken for outsiders: %v", device.Filter)
 			}
 		}

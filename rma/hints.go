@@ -1,7 +1,9 @@
 package rma
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -61,6 +63,24 @@ func Unattended(wanted bool) Info {
 // Each rank's value holds for its own requests and for those to its memory. At the other levels it
 // changes nothing.
 func InClear() Info { return Info{windows.KeyInClear: "true"} }
+
+// Access says what other ranks of the window may do with this rank's memory (info key
+// xdprma_access): those in except what is said there, by their ranks in the communicator, and all
+// others what others says. The default is MayAll for all. Each rank speaks for its own memory, and may
+// itself do everything there. The target refuses what an origin has no right to, and the call fails
+// at the origin with class ErrAccess: a lock, and what returns a value, itself, a put or accumulate
+// at the flush after it. If ModeNoCheck is asserted, no lock is asked for, and nobody needs
+// MayLock.
+//
+// If a rank lets others do less than all, ranks of one host use frames for the window, because memory
+// that they map cannot be guarded; AllocateShared fails with class ErrArg.
+func Access(others Rights, except map[int]Rights) Info {
+	text := others.String()
+	for _, rank := range slices.Sorted(maps.Keys(except)) {
+		text += fmt.Sprintf("; %d: %v", rank, except[rank])
+	}
+	return Info{windows.KeyAccess: text}
+}
 
 // CheckConflicts has the window look for conflicting accesses (info key
 // xdprma_check_conflicts); see Config.Check.

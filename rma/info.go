@@ -11,7 +11,8 @@ import (
 // Info returns the hints in use (MPI_Win_get_info, section 11.2.7): hints that have a
 // default, and hints that the program gave and the library knows. For memory that the
 // library has allocated, mpi_minimum_memory_alignment is the alignment in force. The
-// value of alloc_shared_noncontig is the one that all ranks agree in. The value of
+// value of alloc_shared_noncontig is the one that all ranks agree in. The key
+// xdprma_access is there if this rank gave it, with ranks in order. The value of
 // xdprma_express says whether this rank's XDP program reaches the window. The value of
 // mpi_accumulate_granularity is 0: the library updates element by element, whatever the
 // program asked for.
@@ -27,13 +28,17 @@ func (w *Win) Info() Info {
 // info does not mention stay. It is collective, blocks until all ranks have called it,
 // and concerns operations issued afterwards. The creation of a window settles no_locks,
 // same_size, same_disp_unit, alloc_shared_noncontig, mpi_minimum_memory_alignment,
-// xdprma_check_conflicts, xdprma_express and xdprma_in_clear for good: SetInfo checks their values and ignores them.
+// xdprma_check_conflicts, xdprma_express, xdprma_in_clear and xdprma_access for good: SetInfo checks
+// their values and ignores them.
 // Classes: ErrArg for a value, at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
 	err = w.usable("window set_info")
 	next, fault := w.hints.With(info)
+	if fault == nil {
+		fault = next.Rules.Check(w.comm.Size())
+	}
 	w.poller.Unlock()
 	if err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 // then each starts at a page, or further aligned as for Allocate, and Info says so at
 // each rank. SharedQuery returns the memory of each rank. It is memory that XDP programs
 // reach only where accesses are to go by frames. Otherwise it is as Allocate. Classes: those
-// of Allocate, and ErrRMAShared if the ranks cannot share memory.
+// of Allocate, also ErrArg if the info restricts others (see Access), and ErrRMAShared if the
+// ranks cannot share memory.
 func AllocateShared(ctx context.Context, c *comm.Comm, size, dispUnit int, info ...Info) (*Win, error) {
 	return create(ctx, c, window.FlavorShared, nil, size, dispUnit, info, nil)
 }
@@ -31,8 +32,8 @@ type Shared struct {
 // SharedQuery returns the memory of a rank's window as this process can load and store
 // it (MPI_Win_shared_query, section 11.2.3). ProcNull stands for the lowest rank whose
 // window has bytes. All ranks can reach a window of AllocateShared. The ranks of the
-// owner's host can reach a window of Allocate, unless accesses are to go by frames or
-// are checked. A rank can always reach its own window, also one of Create. Where the
+// owner's host can reach a window of Allocate, unless accesses are to go by frames, as where
+// a rank restricts others (see Access), or are checked. A rank can always reach its own window, also one of Create. Where the
 // process cannot reach the memory, the slice is nil. A program that loads and stores
 // beside others uses sync/atomic, or synchronises as section 11.5 says. The memory is
 // gone after Free. It does not block. Classes: ErrRank, ErrWin; ErrRMAFlavor for a

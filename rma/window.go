@@ -23,6 +23,19 @@ type (
 	Info     = window.Info     // hints and assertions by key
 )
 
+// Rights are what a window's owner lets another rank do with its memory; see Access.
+type Rights = window.Rights
+
+// The rights; package window says which call needs which.
+const (
+	MayRead       = window.MayRead
+	MayWrite      = window.MayWrite
+	MayAccumulate = window.MayAccumulate
+	MayLock       = window.MayLock
+	MayNothing    = window.MayNothing
+	MayAll        = window.MayAll
+)
+
 // Constants of the standard, with the values of the MPI 5.0 ABI.
 const (
 	LockExclusive  = window.LockExclusive

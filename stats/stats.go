@@ -80,6 +80,7 @@ type OneSided struct {
 	Deferred     uint64 // calls kept back until a lock was granted or a target had posted
 	Refused      uint64 // requests that this rank refused
 	Outsiders    uint64 // requests of ranks that are not in the group of the window or communicator
+	Denied       uint64 // requests that the window's owner gives their origin no right to; those under a refused lock too
 	Types        uint64 // datatypes that peers defined here
 	TypesRefused uint64 // pieces of definitions that this rank refused
 	Conflicts    uint64 // conflicting accesses found in checking mode

@@ -65,8 +65,8 @@ func TestRunMakesAKeyForItsJob(t *testing.T) {
 		{name: "an option", env: []string{"XDPRMA_SECURITY=none"}, args: []string{"--security", "sign"}, level: "sign"},
 		{name: "the environment", env: []string{"XDPRMA_SECURITY=sign"}, level: "sign"},
 		{name: "left to the rendezvous", env: []string{"XDPRMA_SECURITY=auto"}, level: "none"},
-		{name: "an unknown level", args: []string{"--security", "seal"}, problem: `--security: the level of security "seal" is not none or sign`},
-		{name: "an unknown level in the environment", env: []string{"XDPRMA_SECURITY=seal"}, problem: `XDPRMA_SECURITY="seal" is not auto, none or sign`},
+		{name: "an unknown level", args: []string{"--security", "hide"}, problem: `--security: the level of security "hide" is not none, sign or seal`},
+		{name: "an unknown level in the environment", env: []string{"XDPRMA_SECURITY=hide"}, problem: `XDPRMA_SECURITY="hide" is not auto, none, sign or seal`},
 	} {
 		for _, root := range []bool{false, true} {
 			t.Run(fmt.Sprint(test.name, ", as root ", root), func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // step is one record of a request that may be executed.
@@ -46,8 +47,8 @@ func (p *Program) check(r *plan, rank uint32, body []byte, n int) Reason {
 		switch {
 		case s.gone && !r.goesOn:
 			return NoWindow
-		case !s.gone && (rank >= express.MaxRank || atomic.LoadUint64(&e.Members[rank/64])>>(rank%64)&1 == 0):
-			return Outsider
+		case !s.gone && !e.May(rank, needs(&s.Record)):
+			return NoAccess
 		}
 		switch {
 		case s.Code == wire.CodeLock, s.Code == wire.CodeUnlock:
@@ -80,6 +81,15 @@ func (p *Program) check(r *plan, rank uint32, body []byte, n int) Reason {
 		return BadForm
 	}
 	return None
+}
+
+// needs returns the rights that a record needs. An unlock is of a lock in the same request, and
+// needs the right of that.
+func needs(r *wire.Record) uint8 {
+	if r.Code == wire.CodeUnlock {
+		return uint8(window.MayLock)
+	}
+	return uint8(onesided.Needs(r))
 }
 
 // locks reports whether the record of a lock that was just read is in its place in a

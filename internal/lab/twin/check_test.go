@@ -9,6 +9,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/window"
 )
 
 // with returns r changed.
@@ -117,9 +118,9 @@ func TestRequestsForUserSpace(t *testing.T) {
 	}
 	tt := newTarget()
 	tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank + 1})
-	tt.expect(t, request(1, put(0, "x")), ToUser, Outsider)
+	tt.expect(t, request(1, put(0, "x")), ToUser, NoAccess)
 	tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: express.MaxRank})
-	tt.expect(t, request(1, put(0, "x")), ToUser, Outsider)
+	tt.expect(t, request(1, put(0, "x")), ToUser, NoAccess)
 	tt.CloseSlot(0)
 	tt.expect(t, request(1, put(0, "x")), ToUser, NoSlot)
 	if _, v, why := tt.Serve(-1, request(1, put(0, "x"))); v != ToUser || why != NoSlot {
@@ -212,7 +213,7 @@ func TestMembersAreLives(t *testing.T) {
 	tt, exchange := newTarget(), uint64(0)
 	expose := func(group []int, lives []uint64) {
 		tt.Retract(id)
-		tt.Expose(express.Window{ID: id, Admits: windows.NewMembers(group, lives).Admit}, tt.mem[:size], nil)
+		tt.Expose(express.Window{ID: id, Rights: windows.NewMembers(group, lives, nil).Bits}, tt.mem[:size], nil)
 	}
 	greet := func(l uint64) {
 		tt.CloseSlot(0)
@@ -228,17 +229,61 @@ func TestMembersAreLives(t *testing.T) {
 	}
 	expose([]int{rank}, []uint64{life}) // before any session
 	greet(early)
-	expect(ToUser, Outsider)
+	expect(ToUser, NoAccess)
 	greet(life)
 	expect(Answer, None)
 	expose([]int{rank}, []uint64{life}) // during the session
 	expect(Answer, None)
 	greet(late)
-	expect(ToUser, Outsider)
+	expect(ToUser, NoAccess)
 	expose([]int{rank}, []uint64{life}) // during the session of another life
-	expect(ToUser, Outsider)
+	expect(ToUser, NoAccess)
 	expose([]int{rank + 1}, []uint64{late})
-	expect(ToUser, Outsider)
+	expect(ToUser, NoAccess)
 	expose([]int{rank + 1, rank}, []uint64{life, late})
 	expect(Answer, None)
+}
+
+// TestRightsOfRecords has a rank with each set of rights ask for each kind of record, under a
+// lock and without: what it has no right to goes to user space, and its neighbours in the
+// window's table have other rights.
+func TestRightsOfRecords(t *testing.T) {
+	accumulate := func(op datatype.Op) record {
+		return record{wire.Record{Code: wire.CodeAccumulate, Window: id, Basic: uint8(datatype.BasicUint64), Op: uint8(op)}, make([]byte, 8)}
+	}
+	noOp := record{wire.Record{Code: wire.CodeGetAccumulate, Window: id, Basic: uint8(datatype.BasicUint64), Op: uint8(datatype.NoOp)}, asked(8)}
+	swap := record{wire.Record{Code: wire.CodeCompareSwap, Window: id, Basic: uint8(datatype.BasicUint64)}, make([]byte, 16)}
+	tests := []struct {
+		needs window.Rights
+		record
+	}{
+		{window.MayWrite, put(0, "x")}, {window.MayRead, get(0, 8)}, {window.MayRead, noOp},
+		{window.MayAccumulate, accumulate(datatype.Sum)}, {window.MayWrite, accumulate(datatype.Replace)},
+		{window.MayRead | window.MayAccumulate, fetch(datatype.BXor, 1)}, {window.MayRead | window.MayWrite, fetch(datatype.Replace, 1)},
+		{window.MayRead | window.MayWrite, swap},
+	}
+	for rights := window.MayNothing; rights <= window.MayAll; rights++ {
+		tt, exchange := newTarget(), uint64(0)
+		tt.Retract(id)
+		others := ^rights & window.MayAll
+		tt.Expose(express.Window{ID: id, Rights: windows.NewMembers([]int{rank - 1, rank, rank + 1}, nil, []window.Rights{others, rights, others}).Bits, Locks: true},
+			tt.mem[:size], windows.LockWordIn(tt.words))
+		for _, test := range tests {
+			for _, locked := range []bool{false, true} {
+				list, needs := []record{test.record}, test.needs
+				if locked {
+					list, needs = []record{lock(0), test.record, unlock()}, needs|window.MayLock
+				}
+				if needs&^rights != 0 {
+					tt.expect(t, request(exchange+1, list...), ToUser, NoAccess)
+					continue
+				}
+				exchange++
+				tt.expect(t, request(exchange, list...), Answer, None)
+			}
+		}
+		if tt.held() != 0 {
+			t.Errorf("rights %v: the lock is held: %x", rights, tt.held())
+		}
+	}
 }

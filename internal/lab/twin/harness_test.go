@@ -85,7 +85,7 @@ type target struct {
 func newTarget() target {
 	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, windows.LockWordLen)}
 	t.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(express.Window{ID: id, Admits: windows.NewMembers([]int{rank}, nil).Admit}, t.mem[:size], windows.LockWordIn(t.words))
+	t.Expose(express.Window{ID: id, Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, t.mem[:size], windows.LockWordIn(t.words))
 	return t
 }
 

@@ -41,7 +41,7 @@ const (
 	NoSlot                    // its session has no slot [ToUser]
 	Path                      // it came from elsewhere, or not over plain IPv4 [ToUser]; only the program looks
 	NoWindow                  // no such window is exposed [ToUser]
-	Outsider                  // the origin may not access the window [ToUser]
+	NoAccess                  // the origin may not do that with the window [ToUser]
 	Bounds                    // outside of the window, or not in one page of memory [ToUser]
 	Operation                 // a record that the tier does not execute [ToUser]
 	Locked                    // the window's lock is not free [ToUser]
@@ -52,7 +52,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"executed", "repeated", "bad_form", "bad_checksum", "bad_code", "stale", "busy", "user", "no_slot", "path",
-	"no_window", "outsider", "bounds", "operation", "locked", "interrupted", "awaited",
+	"no_window", "no_access", "bounds", "operation", "locked", "interrupted", "awaited",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -149,7 +149,7 @@ func TestEnvironmentGivesThePlaceOrNamesTheMistake(t *testing.T) {
 		"port":                 {env: with(EnvPort, "65536"), err: "XDPRMA_PORT"},
 		"capabilities":         {env: with(EnvCaps, "all"), err: `XDPRMA_CAPABILITIES="all" is not drop or keep`},
 		"queues":               {env: with(EnvQueues, "0"), err: "XDPRMA_QUEUES"},
-		"security":             {env: with(EnvSecurity, "seal"), err: `XDPRMA_SECURITY="seal" is not auto, none or sign`},
+		"security":             {env: with(EnvSecurity, "hide"), err: `XDPRMA_SECURITY="hide" is not auto, none, sign or seal`},
 		"a key file of srun":   {env: srun(EnvKeyFile, "/nonexistent/key"), err: "XDPRMA_KEY_FILE"},
 		"a key of torchrun":    {env: torchrun(EnvKey, "ab"), err: "XDPRMA_KEY: a job key has 64 hexadecimal digits"},
 		"a key file of a pod":  {env: map[string]string{"JOB_COMPLETION_INDEX": "1", EnvSize: "2", EnvJob: "1", EnvRendezvous: "h:1", EnvKeyFile: "/nonexistent/key"}, err: "XDPRMA_KEY_FILE"},

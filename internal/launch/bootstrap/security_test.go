@@ -62,7 +62,7 @@ func TestSignWithoutAKeySaysHowToGetOne(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := Open(testContext(t), Config{Size: 1, Security: "seal"}, nil); err == nil || !strings.Contains(err.Error(), `"seal"`) {
+	if _, err := Open(testContext(t), Config{Size: 1, Security: "hide"}, nil); err == nil || !strings.Contains(err.Error(), `"hide"`) {
 		t.Errorf("an unknown level: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package onesided
 import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
-	"github.com/xdprma/xdprma/mpierr"
 )
 
 // base is what the parts of the operations share: it knows none of them.
@@ -30,18 +29,4 @@ func (x *base) peer(rank int) *Peer {
 		return x.cfg.Peer(s)
 	}
 	return nil
-}
-
-// windowFor returns the window that a request of s means, or nil and why it is refused: no
-// rank outside the window's group may do anything to it, nor a later life of a member.
-func (x *base) windowFor(s *Peer, id uint32) (*windows.Window, mpierr.Class) {
-	w := x.cfg.Windows.Lookup(id)
-	switch {
-	case w == nil:
-		return nil, mpierr.Win
-	case !w.Admits(s.Rank(), s.Life()):
-		x.totals.Outsiders++
-		return nil, mpierr.Group
-	}
-	return w, mpierr.Success
 }

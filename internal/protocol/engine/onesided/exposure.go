@@ -60,11 +60,11 @@ func (x *Target) sendPosts(s *Peer) {
 }
 
 // takePost handles a peer's post record.
-func (x *Target) takePost(s *Peer, id uint32) mpierr.Class {
-	if w, class := x.windowFor(s, id); w == nil {
+func (x *Target) takePost(s *Peer, r *wire.Record) mpierr.Class {
+	if w, class := x.windowFor(s, r); w == nil {
 		return class
 	}
-	a := x.origin.OpenAccess(s, id)
+	a := x.origin.OpenAccess(s, r.Window)
 	if a.open() {
 		return mpierr.RMASync // it has posted and not waited
 	}

@@ -51,7 +51,7 @@ type lock struct {
 
 // acquire handles a peer's lock record.
 func (x *Locks) acquire(s *Peer, r *wire.Record) (granted bool, class mpierr.Class) {
-	if w, class := x.windowFor(s, r.Window); w == nil {
+	if w, class := x.windowFor(s, r); w == nil {
 		return false, class
 	}
 	ask, ok := r.Lock()

@@ -16,7 +16,7 @@ func TestOutsidersAreRefused(t *testing.T) {
 	const id, outsider = 9, 2
 	f := newRanks(t, 3, 64, nil)
 	mem := make([]byte, 64)
-	w, err := windows.New(windows.Config{ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(mem), Size: 64, DispUnit: 1, GroupSize: 2, Members: windows.NewMembers([]int{0, 1}, nil)})
+	w, err := windows.New(windows.Config{ID: id, Flavor: window.FlavorCreate, Memory: windows.Slice(mem), Size: 64, DispUnit: 1, GroupSize: 2, Members: windows.NewMembers([]int{0, 1}, nil, nil)})
 	if err == nil {
 		err = f.e[0].Windows().Add(w)
 	}

@@ -3,6 +3,7 @@ package onesided
 import (
 	"errors"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
@@ -21,6 +22,7 @@ var refusals = map[mpierr.Class]error{
 	mpierr.Disp:     errors.New("refused by the target: the address there is not aligned to the elements"),
 	mpierr.Win:      errors.New("refused by the target: it has freed the window"),
 	mpierr.Group:    errors.New("refused by the target: this rank is not in the window's group"),
+	mpierr.Access:   errors.New("refused by the target: its info key " + windows.KeyAccess + " does not give this rank that right"),
 }
 
 // refusalOf returns the refusal of r. It has a token if an answer to r is due.

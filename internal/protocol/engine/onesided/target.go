@@ -96,7 +96,7 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 	case wire.CodeBye, wire.CodeMessage, wire.CodeOffer, wire.CodeRest, wire.CodeTaken, wire.CodeWithdrawn, wire.CodeRevoke, wire.CodeGone:
 		return x.cfg.Others.Request(b.Session, *r)
 	case wire.CodePost:
-		return x.takePost(s, r.Window)
+		return x.takePost(s, r)
 	case wire.CodeComplete:
 		return x.takeComplete(s, r.Window)
 	case wire.CodeGiven:
@@ -107,7 +107,7 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 		x.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
 	}
-	w, class := x.windowFor(s, r.Window)
+	w, class := x.windowFor(s, r)
 	if w == nil {
 		if class == mpierr.Win && r.Code == wire.CodeGet && r.Flags&wire.FlagTyped == 0 {
 			return x.applyFetch(b, r)
@@ -265,6 +265,7 @@ func (x *Target) sendRefusal(s *Peer, r *wire.Record, class mpierr.Class) bool {
 	f.Put(data)
 	x.link.Commit(i, wire.RefusalLen)
 	x.totals.Refused++
+	x.countRefusal(class)
 	if f.Token == 0 {
 		s.Told.Sent++
 	}

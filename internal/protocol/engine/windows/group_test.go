@@ -18,7 +18,7 @@ func TestWindowAdmitsItsGroup(t *testing.T) {
 	} {
 		c := Config{Flavor: window.FlavorCreate, DispUnit: 1, GroupSize: 1}
 		if test.group != nil {
-			c.Members = NewMembers(test.group, test.lives)
+			c.Members = NewMembers(test.group, test.lives, nil)
 		}
 		w, err := New(c)
 		if err != nil {
@@ -28,7 +28,7 @@ func TestWindowAdmitsItsGroup(t *testing.T) {
 			for _, life := range []uint64{0, 4, 5, 6, 7} {
 				i := slices.Index(test.group, rank)
 				want := test.group == nil || i >= 0 && (test.lives == nil || life != 0 && test.lives[i] == life)
-				if got := w.Admits(rank, life); got != want {
+				if _, got := w.Rights(rank, life); got != want {
 					t.Errorf("group %v, lives %v: rank %d in life %d: %v", test.group, test.lives, rank, life, got)
 				}
 			}

@@ -18,6 +18,10 @@ const KeyExpress = "xdprma_express"
 // unencrypted in a job that encrypts frames, so that the XDP program executes them.
 const KeyInClear = "xdprma_in_clear"
 
+// KeyAccess is the key of the library's own that says what other ranks may do with a rank's
+// memory.
+const KeyAccess = "xdprma_access"
+
 // The other keys that a window understands.
 const (
 	keyNoLocks            = "no_locks"
@@ -77,14 +81,15 @@ type Hints struct {
 
 // Settled are the hints that the creation of a window settles for good.
 type Settled struct {
-	NoLocks              bool // no passive target synchronisation
-	SameSize             bool // all ranks expose the same size
-	SameDispUnit         bool // all ranks have the same displacement unit
-	AllocSharedNoncontig bool // the shared memory of ranks need not be contiguous: of a window, if all have set it
-	MinAlignment         int  // bytes that allocated memory is aligned to, a power of two; 0 if not given
-	Check                bool // look for conflicting accesses
-	InClear              bool // the XDP program is to reach the memory although frames are encrypted otherwise
-	Express              int  // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
+	NoLocks              bool   // no passive target synchronisation
+	SameSize             bool   // all ranks expose the same size
+	SameDispUnit         bool   // all ranks have the same displacement unit
+	AllocSharedNoncontig bool   // the shared memory of ranks need not be contiguous: of a window, if all have set it
+	MinAlignment         int    // bytes that allocated memory is aligned to, a power of two; 0 if not given
+	Check                bool   // look for conflicting accesses
+	InClear              bool   // the XDP program is to reach the memory although frames are encrypted otherwise
+	Express              int    // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
+	Rules                *Rules // the rights of others to this rank's memory; nil if not given
 }
 
 // ParseInfo returns the hints that info sets, and the defaults for the others.
@@ -112,6 +117,7 @@ func (h Hints) With(info window.Info) (Hints, error) {
 		{keyCheck, parseBool(&h.Check)},
 		{KeyExpress, h.parseExpress},
 		{KeyInClear, parseBool(&h.InClear)},
+		{KeyAccess, h.parseRules},
 	} {
 		value, ok := info[key.name]
 		if ok && !key.parse(strings.TrimSpace(value)) {
@@ -147,6 +153,9 @@ func (h Hints) Info() window.Info {
 		info[KeyExpress] = "true"
 	case h.Express > 0:
 		info[KeyExpress] = strconv.Itoa(h.Express)
+	}
+	if h.Rules != nil {
+		info[KeyAccess] = h.Rules.String()
 	}
 	if h.MemoryKinds != "" {
 		info[keyAssertMemoryKinds] = h.MemoryKinds
@@ -211,6 +220,11 @@ func (h *Hints) parseExpress(value string) bool {
 	n, err := strconv.Atoi(value)
 	h.Express = n
 	return err == nil && n > 0
+}
+
+func (h *Hints) parseRules(value string) (ok bool) {
+	h.Rules, ok = ParseRules(value)
+	return ok
 }
 
 func (h *Hints) parseMemoryKinds(value string) bool {

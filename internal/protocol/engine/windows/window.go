@@ -19,7 +19,7 @@ type Config struct {
 	Size      int      // bytes exposed, from the start of Memory
 	DispUnit  int      // bytes that displacement 1 stands for
 	GroupSize int      // ranks of the communicator
-	Members   Members  // those, in their present lives; nil: all ranks may access the window
+	Members   Members  // those, in their present lives, and their rights; nil: all ranks may do all
 	Checker   *Checker // set in checking mode
 	Host      *Host    // nil where no other process of the host maps the memory
 }
@@ -72,8 +72,11 @@ func New(c Config) (*Window, error) {
 	}, nil
 }
 
-// Admits reports whether a rank of the job, in the given incarnation, may access the window.
-func (w *Window) Admits(rank int, life uint64) bool { return w.members.Admit(rank, life) }
+// Rights returns what a rank of the job, in the given incarnation, may do with the window, and
+// whether it is in the window's group.
+func (w *Window) Rights(rank int, life uint64) (r window.Rights, isMember bool) {
+	return w.members.Rights(rank, life)
+}
 
 // ID returns the id that requests carry.
 func (w *Window) ID() uint32 { return w.id }

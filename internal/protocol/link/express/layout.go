@@ -10,6 +10,7 @@ package express
 
 import (
 	"reflect"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -23,7 +24,7 @@ const (
 	MaxRank    = 4096
 
 	SlotLen   = 1280 // bytes for each session
-	WindowLen = 576  // bytes for each window
+	WindowLen = 2112 // bytes for each window
 	Windows   = 256  // places for windows that one rank exposes at a time
 	Chunks    = 256  // pieces of memory in which windows lie
 	PageLen   = 1 << 16
@@ -33,6 +34,14 @@ const (
 const (
 	noChunk = 1<<32 - 1
 	noBase  = 1 << 47
+)
+
+// The rights of a rank to a window are rightsLen bits, which stand in one word with those of
+// others.
+const (
+	rightsLen = 4
+	perWord   = 64 / rightsLen
+	allRights = 1<<rightsLen - 1
 )
 
 // FlagLock is the flag of an exposed window whose lock the program may take.
@@ -58,14 +67,14 @@ type Place struct {
 
 // Exposed is a window that the program reaches. The C side is struct express_window.
 type Exposed struct {
-	ID      uint64 `c:"id"`    // window id + 1; 0: none
-	Base    uint64 `c:"base"`  // of the window in its chunk
-	Size    uint64 `c:"size"`  // of the window
-	Chunk   uint32 `c:"chunk"` // index
-	Flags   uint32 `c:"flags"`
-	Lock    uint64 `c:"lock"` // where in the chunk its lock word is
-	_       [3]uint64
-	Members [MaxRank / 64]uint64 `c:"members"` // bit: the rank may access the window
+	ID     uint64 `c:"id"`    // window id + 1; 0: none
+	Base   uint64 `c:"base"`  // of the window in its chunk
+	Size   uint64 `c:"size"`  // of the window
+	Chunk  uint32 `c:"chunk"` // index
+	Flags  uint32 `c:"flags"`
+	Lock   uint64 `c:"lock"` // where in the chunk its lock word is
+	_      [3]uint64
+	Rights [MaxRank / perWord]uint64 `c:"rights"` // of each rank, rightsLen bits
 }
 
 // The keys of a slot.
@@ -86,6 +95,11 @@ func (o Outcome) Pack() uint64 { return uint64(o.Length) | uint64(o.Fate)<<32 | 
 
 // UnpackOutcome is the inverse of Pack.
 func UnpackOutcome(v uint64) Outcome { return Outcome{uint32(v), uint8(v >> 32), uint8(v >> 40)} }
+
+// May reports whether a rank has all the rights that a request needs.
+func (e *Exposed) May(rank uint32, needs uint8) bool {
+	return rank < MaxRank && uint64(needs)&^(atomic.LoadUint64(&e.Rights[rank/perWord])>>(rank%perWord*rightsLen)) == 0
+}
 
 // SlotFields lists the fields of a session's slot, for comparison with the C struct.
 func SlotFields() []wire.HeaderField { return fields(reflect.TypeFor[Place]()) }

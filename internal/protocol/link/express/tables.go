@@ -14,8 +14,8 @@ import (
 type Tables struct {
 	places  []Place
 	windows []Exposed
-	admits  [Windows]func(rank int, life uint64) bool // of the windows
-	lives   map[uint32]uint64                         // by rank: the incarnation of the last session that got a slot
+	rights  [Windows]func(rank int, life uint64) uint8 // to the windows
+	lives   map[uint32]uint64                          // by rank: the incarnation of the last session that got a slot
 }
 
 // NewTables returns the tables in memory that is aligned to 8 bytes and zero at first:
@@ -91,7 +91,7 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 	}
 	atomic.StoreUint64(&p.Outcome, 0)
 	atomic.StoreUint64(&p.Locked, 0)
-	t.admit(s.Rank, s.Life)
+	t.greet(s.Rank, s.Life)
 	atomic.StoreUint64(&p.Session, s.Session)
 }
 
@@ -105,9 +105,9 @@ func (p *Place) key(i int) *siphash.Key {
 	return &p.Keys[i]
 }
 
-// admit has the windows admit a rank in its present life, or not. For the program, a rank is
-// one bit in a window: it stands for the life whose session has a slot.
-func (t *Tables) admit(rank uint32, life uint64) {
+// greet gives a rank the rights of its present life. For the program, a rank has one place in a
+// window: it stands for the life whose session has a slot.
+func (t *Tables) greet(rank uint32, life uint64) {
 	if rank >= MaxRank || t.lives[rank] == life {
 		return
 	}
@@ -116,12 +116,9 @@ func (t *Tables) admit(rank uint32, life uint64) {
 		if t.windows[i].ID == 0 {
 			continue
 		}
-		set, bit := &t.windows[i].Members[rank/64], uint64(1)<<(rank%64)
-		if t.admits[i](int(rank), life) {
-			atomic.OrUint64(set, bit)
-		} else {
-			atomic.AndUint64(set, ^bit)
-		}
+		word, at := &t.windows[i].Rights[rank/perWord], rank%perWord*rightsLen
+		atomic.AndUint64(word, ^(uint64(allRights) << at))
+		atomic.OrUint64(word, uint64(t.rights[i](int(rank), life)&allRights)<<at)
 	}
 }
 
@@ -147,12 +144,12 @@ func (t *Tables) Holds(i int) (id uint32, ok bool) {
 // Window is a window that the program reaches.
 type Window struct {
 	ID     uint32
-	Chunk  int                              // index of the chunk in which it lies
-	Base   uint64                           // where in the chunk, a multiple of 8
-	Size   uint64                           // bytes
-	Admits func(rank int, life uint64) bool // whether a rank may access it in one of its lives; nil: all may
-	Locks  bool                             // the program may take its lock
-	LockAt uint64                           // where in the chunk that is
+	Chunk  int                               // index of the chunk in which it lies
+	Base   uint64                            // where in the chunk, a multiple of 8
+	Size   uint64                            // bytes
+	Rights func(rank int, life uint64) uint8 // what a rank may do in one of its lives, as bits that records need; nil: all
+	Locks  bool                              // the program may take its lock
+	LockAt uint64                            // where in the chunk that is
 }
 
 // tries is how many places there are for a window.
@@ -192,20 +189,19 @@ func (t *Tables) expose(place int, w *Window) {
 	}
 	atomic.StoreUint32(&e.Flags, flags)
 	atomic.StoreUint64(&e.Lock, w.LockAt)
-	admits := w.Admits
-	if admits == nil {
-		admits = func(int, uint64) bool { return true }
+	rights := w.Rights
+	if rights == nil {
+		rights = func(int, uint64) uint8 { return allRights }
 	}
-	for i := range e.Members {
-		var set uint64
-		for bit := range 64 {
-			if rank := i*64 + bit; admits(rank, t.lives[uint32(rank)]) {
-				set |= 1 << bit
-			}
+	for i := range e.Rights {
+		var word uint64
+		for k := range perWord {
+			rank := i*perWord + k
+			word |= uint64(rights(rank, t.lives[uint32(rank)])&allRights) << (k * rightsLen)
 		}
-		atomic.StoreUint64(&e.Members[i], set)
+		atomic.StoreUint64(&e.Rights[i], word)
 	}
-	t.admits[place] = admits
+	t.rights[place] = rights
 	atomic.StoreUint64(&e.ID, uint64(w.ID)+1)
 }
 
@@ -227,8 +223,8 @@ func (e *Exposed) clear() {
 	atomic.StoreUint64(&e.Size, 0)
 	atomic.StoreUint32(&e.Chunk, noChunk)
 	atomic.StoreUint32(&e.Flags, 0)
-	for i := range e.Members {
-		atomic.StoreUint64(&e.Members[i], 0)
+	for i := range e.Rights {
+		atomic.StoreUint64(&e.Rights[i], 0)
 	}
 }
 

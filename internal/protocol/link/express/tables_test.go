@@ -38,7 +38,7 @@ func TestRetractLeavesNothing(t *testing.T) {
 	e := &tables.windows[id]
 	tables.Expose(Window{ID: id, Size: 64, Locks: true}, nil)
 	tables.Retract(neighbour()) // is not there
-	if e.ID != id+1 || e.Size != 64 || e.Members[0] != ^uint64(0) {
+	if e.ID != id+1 || e.Size != 64 || e.Rights[0] != ^uint64(0) {
 		t.Fatal("another window was retracted")
 	}
 	tables.Retract(id)
