@@ -29,7 +29,8 @@ const (
 // compiled are the modules that are compiled into each program that imports the library.
 var compiled = []string{
 	"github.com/cespare/xxhash/v2", "github.com/cilium/ebpf", "github.com/klauspost/cpuid/v2", "github.com/vishvananda/netlink",
-	"github.com/vishvananda/netns", "github.com/zeebo/xxh3", "golang.org/x/sys",
+	"github.com/vishvananda/netns", "github.com/zeebo/xxh3", "golang.org/x/crypto", "golang.org/x/sys",
+	"kernel.org/pub/linux/libs/security/libcap/psx",
 }
 
 // requirements are the modules in the library's go.mod, in order: those, and what its tests need.
