@@ -131,6 +131,10 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
+	// Whoever is lent the map must not have the program take other frames.
+	if err := objects.ConfigMap.Freeze(); err != nil {
+		return nil, errors.Join(fmt.Errorf("freeze what the program is told: %w", err), objects.Close())
+	}
 	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters, Config: objects.ConfigMap}
 	p, err := newProgram(maps, o.Mode)
 	if err != nil {

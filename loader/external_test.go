@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"runtime"
@@ -107,6 +108,9 @@ func TestFromMaps(t *testing.T) {
 	}
 	if _, err := p.Counters(); err != nil {
 		t.Errorf("the maps were closed: %v", err)
+	}
+	if err := p.Maps().Config.Put(uint32(0), make([]byte, p.Maps().Config.ValueSize())); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("whoever has the maps can have the program take other frames: %v", err)
 	}
 	swapped := p.Maps()
 	swapped.Sessions, swapped.Counters = swapped.Counters, swapped.Sessions

@@ -117,7 +117,8 @@ func (w *Win) expose(c *windows.Config) {
 // Now and then a call waits all the same: the background goroutine sends what nobody waits for
 // yet to the process, after some 200 µs and sooner if it has other work. A program that makes
 // calls in a tight loop meets that within a second or two. The same is true of calls between
-// ranks of one network namespace that use frames, which no program sees.
+// ranks of one network namespace that use frames, which no program sees, and of calls that the target
+// gives this rank no right to: its process refuses them.
 func (w *Win) Unattended(target int) bool {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()

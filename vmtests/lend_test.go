@@ -123,6 +123,16 @@ func TestLendRefuses(t *testing.T) {
 		}
 		nothingAttached(t, lab)
 	}
+	// With descriptors of root's, of which the program gets that of PMI alone.
+	for begin, then := range map[string]string{
+		`exec 9</etc/passwd; unset PMI_FD;`: `test ! -e /proc/self/fd/9`,
+		`exec 5</etc/passwd; PMI_FD=5`:      `test "$PMI_FD" = 9 && grep -q root <&9`,
+	} {
+		cmd := lab.Command(0, "sh", "-c", begin+` "$@"`, "sh", helper, "lend", "--interface", at, "--user", "nobody", "--", "sh", "-c", then)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s %s: %v\n%s", begin, then, err, out)
+		}
+	}
 	// Without privileges.
 	cmd := lab.Command(0, "setpriv", "--bounding-set", "-all", "--inh-caps", "-all", helper, "lend", "--interface", at, "--user", "nobody", "--", "true")
 	out, _ := cmd.CombinedOutput()

@@ -165,7 +165,7 @@ func (l *lender) run() error {
 	if err := l.becomeUser(); err != nil {
 		return err
 	}
-	err = syscall.Exec(program, l.args, slices.Concat(l.environ(loan), listens))
+	err = syscall.Exec(program, l.args, l.environ(loan, listens))
 	return &exitError{startStatus(err), fmt.Errorf("%s, as %s: %w", program, l.user.Username, err)}
 }
 
@@ -234,6 +234,7 @@ func (l *lender) becomeUser() error {
 		what string
 		take func() error
 	}{
+		{"leave the terminal", leaveTerminal},
 		{"set groups", func() error { return syscall.Setgroups(l.groups) }},
 		{"set the group", func() error { return syscall.Setresgid(gid, gid, gid) }},
 		{"set the user", func() error { return syscall.Setresuid(uid, uid, uid) }},
@@ -247,14 +248,29 @@ func (l *lender) becomeUser() error {
 	return nil
 }
 
-// environ returns what the program learns of the network, beside what this process has.
-func (l *lender) environ(loan lent.Loan) []string {
-	n := l.network
-	told := []string{
-		bootstrap.EnvInterface + "=" + n.Interface, bootstrap.EnvAddress + "=" + n.Address.WithZone("").String(),
-		bootstrap.EnvPort + "=" + strconv.Itoa(int(n.Port)), bootstrap.EnvTransport + "=" + string(n.Transport),
-		bootstrap.EnvQueues + "=" + strconv.Itoa(len(loan.Sockets)),
+// leaveTerminal has this process have no controlling terminal, into which the program could type for
+// the shell of root. Whoever leads a session has a terminal of its own.
+func leaveTerminal() error {
+	if sid, err := unix.Getsid(0); err != nil || sid == os.Getpid() {
+		return err
 	}
+	tty, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // there is none
+	}
+	defer unix.Close(tty)
+	return unix.IoctlSetInt(tty, unix.TIOCNOTTY, 0)
+}
+
+// environ returns what the program learns of the network and its descriptors, beside what this
+// process has.
+func (l *lender) environ(loan lent.Loan, listens []string) []string {
+	n := l.network
+	told := append(listens,
+		bootstrap.EnvInterface+"="+n.Interface, bootstrap.EnvAddress+"="+n.Address.WithZone("").String(),
+		bootstrap.EnvPort+"="+strconv.Itoa(int(n.Port)), bootstrap.EnvTransport+"="+string(n.Transport),
+		bootstrap.EnvQueues+"="+strconv.Itoa(len(loan.Sockets)),
+	)
 	own := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
 		return strings.HasPrefix(name, "LISTEN_") || slices.ContainsFunc(told, func(t string) bool { return strings.HasPrefix(t, name+"=") })

@@ -65,7 +65,7 @@ var Contract = []Variable{
 	{EnvCaps, "keep: a rank that has set up XDP keeps capabilities that it does not need any more; drop, the default: it gives them up", true, choice(func(c *Config) *bool { return &c.KeepCaps }, "drop", "keep")},
 	{EnvKeyFile, "a file with the job's key, which `xdprma key` makes: the same key for all ranks, and for them alone; others than the owner and the group may not read it, and others than the owner may not write it", false, value{write: func(c *Config) string { return c.KeyFile }}},
 	{EnvKey, "the key itself, where there is no way to have a file; others of the user can read it, so there is a warning", false, value{write: func(*Config) string { return "" }}},
-	{EnvSecurity, "how far frames are protected in a job with a key, the same for all ranks: none, where the key is for joining and for opening sessions; sign, where each frame is authenticated; auto, the default: what the rendezvous has, which is none at a unix socket or a loopback address, and else sign", true, text(func(c *Config) *Security { return &c.Security }, SecurityNames, Security.valid)},
+	{EnvSecurity, "how far frames are protected in a job with a key, the same for all ranks: none, where the key is for joining and for opening sessions; sign, where each frame is authenticated; seal, where it is encrypted, too; auto, the default: what the rendezvous has, which is none at a unix socket or a loopback address, and else sign", true, text(func(c *Config) *Security { return &c.Security }, SecurityNames, Security.valid)},
 	{"XDPRMA_CHECK", "1: look for conflicting accesses to windows", false, value{}},
 }
 

@@ -6,6 +6,7 @@ package lent
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -37,6 +38,9 @@ const (
 
 const first = 3 // descriptor
 
+// envPMI names the descriptor by which a rank speaks with its launcher.
+const envPMI = "PMI_FD"
+
 // Loan is what is handed over.
 type Loan struct {
 	Classifier *loader.Program
@@ -44,9 +48,9 @@ type Loan struct {
 }
 
 // Lend gives the calling thread the descriptors of a loan where the protocol wants them, to be
-// inherited by the program that the thread executes, and returns its variables. The goroutine must
-// be locked to its thread, which has descriptors of its own from then on: the runtime goes on
-// with the others.
+// inherited by the program that the thread executes, and returns its variables. Of others, the program
+// has the first three and that of PMI, behind those of the loan. The goroutine must be locked to its
+// thread, which has descriptors of its own from then on: the runtime goes on with the others.
 func (l Loan) Lend() (environ []string, err error) {
 	m := l.Classifier.Maps()
 	names := []string{sockets, sessions, counters, config, link}
@@ -54,11 +58,17 @@ func (l Loan) Lend() (environ []string, err error) {
 	for _, fd := range l.Sockets {
 		names, fds = append(names, queue), append(fds, fd)
 	}
+	last := first + len(fds)
+	pmi, launched := strconv.Atoi(os.Getenv(envPMI))
+	if launched == nil {
+		fds, last = append(fds, pmi), last+1
+		names = append(names, envPMI)
+	}
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return nil, fmt.Errorf("have file descriptors of this thread's own: %w", err)
 	}
 	for i, fd := range fds { // out of the way of the others
-		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, first+len(fds)); err != nil {
+		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, last); err != nil {
 			return nil, fmt.Errorf("hand over file descriptor %d, %s: %w", fd, names[i], err)
 		}
 	}
@@ -67,7 +77,14 @@ func (l Loan) Lend() (environ []string, err error) {
 			return nil, fmt.Errorf("hand over %s as file descriptor %d: %w", names[i], first+i, err)
 		}
 	}
-	return []string{EnvPID + "=" + strconv.Itoa(os.Getpid()), EnvCount + "=" + strconv.Itoa(len(fds)), EnvNames + "=" + strings.Join(names, ":")}, nil
+	if err := unix.CloseRange(uint(last), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("keep other file descriptors from the program: %w", err)
+	}
+	if launched == nil {
+		environ = append(environ, envPMI+"="+strconv.Itoa(last-1))
+		fds, names = fds[:len(fds)-1], names[:len(names)-1]
+	}
+	return append(environ, EnvPID+"="+strconv.Itoa(os.Getpid()), EnvCount+"="+strconv.Itoa(len(fds)), EnvNames+"="+strings.Join(names, ":")), nil
 }
 
 // Borrow takes a loan into c if the environment says that this process has one. The descriptors

@@ -18,6 +18,9 @@ const (
 func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
 	b := l.cfg.Slab.Payload(i)
 	if s.guard == nil {
+		if l.trailer > 0 {
+			panic("link: a frame would leave without protection")
+		}
 		h.Encode(b[:n])
 		return n
 	}
@@ -53,13 +56,25 @@ func (l *Link) forget(s *Session) {
 		return
 	}
 	oldest := s.guard.Sealed()
-	for i := range l.slots {
-		p := &l.slots[i]
-		if p.session == s && p.sealed && (p.state == slotFlight || p.state == slotQueued) {
-			oldest = min(oldest, secure.Number(l.cfg.Slab.Payload(int32(i))[:p.length+secure.TrailerLen]))
-		}
+	for w := range s.ways {
+		oldest = min(oldest, l.oldestSealed(&s.ways[w].flight))
+	}
+	for c := range s.again {
+		oldest = min(oldest, l.oldestSealed(&s.again[c]))
 	}
 	s.guard.Forget(oldest)
+}
+
+// oldestSealed returns the lowest number that a bundle of a list is sealed with, or the largest number
+// that there is.
+func (l *Link) oldestSealed(list *slotList) (oldest uint64) {
+	oldest = ^uint64(0)
+	for i := list.head; i != None; i = l.slots[i].next {
+		if p := &l.slots[i]; p.sealed {
+			oldest = min(oldest, secure.Number(l.cfg.Slab.Payload(i)[:p.length+secure.TrailerLen]))
+		}
+	}
+	return oldest
 }
 
 // renew has the frames to s go on with the next key, if the peer has had one under the present

@@ -17,7 +17,7 @@ const (
 
 	// epochBits is how many of a number's low bits count within one key. AES-GCM keeps its
 	// bounds for more frames of 9 KB than that (RFC 9001, appendix B), and so does
-	// ChaCha20-Poly1305.
+	// ChaCha20-Poly1305. Frames of 64 KB, which loopback alone has, take AES-GCM to twice those blocks.
 	epochBits = 24
 
 	// keepFormer is how long frames under the former key are accepted after the first one
