@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +117,8 @@ func TestAnyNumberOfRanksCountsTheSame(t *testing.T) {
 		if !strings.HasSuffix(out, want) {
 			t.Errorf("%d ranks: got\n%s, want it to end in\n%s", ranks, out, want)
 		}
-		if top := fmt.Sprintf("%10d common\n", files*2000); !strings.HasPrefix(out, top) {
+		counts := regexp.MustCompile("(?m)^chunk .*\n").ReplaceAllString(out, "") // without what a slow count says meanwhile
+		if top := fmt.Sprintf("%10d common\n", files*2000); !strings.HasPrefix(counts, top) {
 			t.Errorf("%d ranks: the most frequent word is wrong:\n%s", ranks, out)
 		}
 	}
