@@ -38,6 +38,7 @@ const mostSteps = 4
 type spec struct {
 	program    string
 	ranks      int      // default: all of the lab
+	host       int      // that rank 0 is on; the others follow
 	transports []string // one a rank; a single one is for all
 	v6         bool
 	deadAfter  time.Duration // 0: the library's default
@@ -88,7 +89,7 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 // listen returns where the job's rendezvous is served.
 func (j *job) listen() (l net.Listener) {
 	j.t.Helper()
-	at, host := "unix:"+filepath.Join(j.lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job)), 0
+	at, host := "unix:"+filepath.Join(j.lab.Dir(), fmt.Sprintf("rendezvous-%x", j.base.Job)), j.spec.host
 	if j.spec.overTCP {
 		at = "tcp:" + netip.AddrPortFrom(j.lab.Addr(host), 0).String()
 	}
@@ -115,10 +116,10 @@ func keyFile(t *testing.T, k *secure.Key) string {
 // startRank starts a process for a rank, which may be a second one.
 func (j *job) startRank(n int) *rank {
 	j.t.Helper()
-	c := j.base
-	c.Rank, c.Interface, c.Address = n, j.lab.Interface(n), j.lab.Addr(n)
+	c, host := j.base, j.spec.host+n
+	c.Rank, c.Interface, c.Address = n, j.lab.Interface(host), j.lab.Addr(host)
 	if j.spec.v6 {
-		c.Address = j.lab.Addr6(n)
+		c.Address = j.lab.Addr6(host)
 	}
 	transports := j.spec.transports
 	c.Transport = userspace.Transport(transports[n%len(transports)])
@@ -134,7 +135,7 @@ func (j *job) startRank(n int) *rank {
 	}
 	cmd.Env = append(cmd.Env, c.Environ()...)
 	r := newRank(n, cmd)
-	if err := r.start(func(cmd *exec.Cmd) error { return j.lab.Start(n, cmd) }); err != nil {
+	if err := r.start(func(cmd *exec.Cmd) error { return j.lab.Start(host, cmd) }); err != nil {
 		j.t.Fatal(err)
 	}
 	return r
@@ -232,6 +233,9 @@ func (j *job) await(r *rank, word string) string {
 type counters struct {
 	Mode string
 	stats.Stats
+	Heap     uint64        // bytes that are in use
+	Calls    int           // that pulse has timed
+	P50, P99 time.Duration // of these
 }
 
 // counters returns what rank r counted.

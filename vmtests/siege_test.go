@@ -14,13 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
-	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -38,20 +35,13 @@ type siege struct {
 	sated    bool            // it keeps no more frames
 	last     map[string]shot // of each kind and direction
 	sessions map[int]uint64  // that frames to each rank name
+	calm     []counters      // of each rank, while nothing was sent to it
 }
 
 // shot is a frame that somebody sends.
 type shot struct {
 	from, to int // whose addresses it has
 	payload  []byte
-}
-
-// attack is a way to send frames that must have no effect.
-type attack struct {
-	name   string
-	counts []string // the refusals of which there is one for each frame; nil: there need be none
-	also   bool     // a few genuine frames may be counted there, too
-	shot   func(n int) shot
 }
 
 const (
@@ -261,16 +251,23 @@ func everyRefusal() (names []string) {
 	return names
 }
 
-// count returns what all ranks have refused until now.
-func (s *siege) count() map[string]uint64 {
+// ask returns what each rank has counted until now. Each does two more rounds first.
+func (s *siege) ask() []counters {
 	s.t.Helper()
 	for _, r := range s.j.ranks {
 		r.tell("count")
 	}
+	told := make([]counters, len(s.j.ranks))
+	for i, r := range s.j.ranks {
+		must(s.t, json.Unmarshal([]byte(s.j.await(r, "now ")), &told[i]))
+	}
+	return told
+}
+
+// refused returns what all ranks have refused.
+func refused(told []counters) map[string]uint64 {
 	sum := map[string]uint64{}
-	for _, r := range s.j.ranks {
-		var c counters
-		must(s.t, json.Unmarshal([]byte(s.j.await(r, "now ")), &c))
+	for _, c := range told {
 		for name, n := range refusals(c) {
 			sum[name] += n
 		}
@@ -286,22 +283,67 @@ func frames() int {
 	return int(testenv.Seeds(2000, 500))
 }
 
-// run carries out an attack, and looks whether the ranks go on and have counted its frames.
-func (s *siege) run(a attack) {
+// fire sends the frames of an attack, and returns how many.
+func (s *siege) fire(shot func(n int) shot) (sent uint64) {
 	s.t.Helper()
 	const burst = 64 // which finds room
-	before, sent := s.count(), uint64(frames())
 	for n := range frames() {
-		s.send(a.shot(n))
+		s.send(shot(n))
 		if n%burst == burst-1 {
 			s.look()
 		}
 	}
+	return uint64(frames())
+}
+
+// rest sees how the ranks fare while the attacker is as busy as ever, with his own host.
+func (s *siege) rest() {
+	s.t.Helper()
+	s.ask()
+	s.fire(func(int) shot {
+		f := s.any("request")
+		f.from, f.to = s.lab.Ranks()-1, s.lab.Ranks()-1 // no rank of the job
+		return f
+	})
+	s.calm = s.ask()
+	s.t.Logf("undisturbed: %v", fares(s.calm))
+}
+
+// fares says how ranks fare.
+func fares(told []counters) (text []string) {
+	for rank, c := range told {
+		text = append(text, fmt.Sprintf("rank %d: %d calls, half in %v, 99 %% in %v, %d kB in use", rank, c.Calls, c.P50, c.P99, c.Heap>>10))
+	}
+	return text
+}
+
+// checkFares compares how ranks fare under attack with how they did before: they have no more
+// memory, and in a long attack, which measures it, calls take no longer.
+func (s *siege) checkFares(name string, told []counters) {
+	s.t.Helper()
+	const long, slower, grown = 100_000, 2, 4 << 20 // frames; times; bytes
+	s.t.Logf("%s: %v", name, fares(told))
+	for rank, c := range told {
+		if was := s.calm[rank]; was.Calls > 0 && (c.Heap > was.Heap+grown || frames() >= long && c.P99 > slower*was.P99) {
+			s.t.Errorf("%s: rank %d has %d bytes in use and 99 %% of its calls took %v, where it had %d and took %v", name, rank, c.Heap, c.P99, was.Heap, was.P99)
+		}
+	}
+}
+
+// run carries out an attack, and looks whether the ranks go on and have counted its frames.
+func (s *siege) run(a attack) {
+	s.t.Helper()
+	before := refused(s.ask())
+	sent, told := s.fire(a.shot), s.ask()
+	s.checkFares(a.name, told)
 	var grown map[string]uint64
 	total := uint64(0)
 	for asked := 0; asked < mostAsked && (asked == 0 || a.counts != nil && total+grown["dropped"] < sent); asked++ {
+		if asked > 0 {
+			told = s.ask()
+		}
 		grown, total = map[string]uint64{}, 0
-		for name, n := range s.count() {
+		for name, n := range refused(told) {
 			if n -= before[name]; n > 0 {
 				grown[name] = n
 			}
@@ -314,141 +356,6 @@ func (s *siege) run(a attack) {
 	if a.counts != nil && total+grown["dropped"] < sent || !a.also && total > sent {
 		s.t.Errorf("%s: %d frames were sent, and %d refused: %v", a.name, sent, total, grown)
 	}
-}
-
-// Where things are in a frame.
-const (
-	kindAt     = 5
-	flagsAt    = 6
-	sessionAt  = 8
-	sequenceAt = 32 // of an express frame the number of the exchange
-	jobAt      = wire.HeaderLen
-	lifeAt     = jobAt + 8
-)
-
-// offPath are attacks by somebody who has seen one hello.
-func (s *siege) offPath() []attack {
-	le := binary.LittleEndian
-	from := func(n int, f shot) shot { // from the attacker's address, or from that which the hello came from
-		if n%2 == 0 {
-			f.from = attacker
-		}
-		return f
-	}
-	return []attack{
-		{"hello of a later life", []string{"bad_code", "fault code"}, false, func(n int) shot {
-			f := from(n, s.any("hello"))
-			le.PutUint64(f.payload[lifeAt:], 1<<63+uint64(n))
-			return f
-		}},
-		{"hello with another ticket and code", []string{"bad_code", "fault code"}, false, func(n int) shot {
-			f := from(n, s.any("hello"))
-			for i := lifeAt; i < len(f.payload); i += 8 {
-				le.PutUint64(f.payload[i:], s.random.Uint64())
-			}
-			return f
-		}},
-		{"hello as without a key", []string{"other_job", "fault frame"}, false, func(n int) shot {
-			f := from(n, s.any("hello"))
-			f.payload = hello(s.random, le.Uint64(f.payload[jobAt:]), uint32(1-f.to), uint32(f.to))
-			return f
-		}},
-		{"hello again from another address", []string{"hello_limited", "handshakes"}, false, func(int) shot { return from(0, s.any("hello")) }},
-		{"hello again", nil, true, func(int) shot { return s.any("hello") }}, // it is answered, or limited
-	}
-}
-
-// forged are frames by somebody who knows all but the keys.
-func (s *siege) forged() []attack {
-	tag, code := []string{"fault tag", "fault replay"}, []string{"express_bad_code", "fault code"}
-	data := func(like string, change func(h *wire.Header), record *wire.Record) func(int) shot {
-		return func(n int) shot {
-			f := s.latest(like)
-			var h wire.Header
-			h.Parse(f.payload)
-			trailer := f.payload[len(f.payload)-secure.TrailerLen:]
-			change(&h)
-			var body []byte
-			if record != nil {
-				body = put(record)
-			}
-			f.payload = frame(h, body) // with a checksum
-			if n%3 > 0 {
-				h.Put(f.payload)
-				f.payload = append(f.payload, trailer...) // with that of another frame
-			}
-			if n%3 == 2 {
-				renumber(f.payload, n)
-			}
-			return f
-		}
-	}
-	next := func(h *wire.Header) { h.Packet, h.Sequence = h.Packet+1, h.Sequence+1 }
-	million := binary.LittleEndian.AppendUint64(nil, 1_000_000)
-	add := &wire.Record{Code: wire.CodeAccumulate, Basic: uint8(datatype.BasicInt64), Op: uint8(datatype.Sum), Window: s.window(), Data: million}
-	return []attack{
-		{"request in the place of the next", tag, false, data("request", next, add)},
-		{"request for the UDP socket", tag, false, data("request", func(h *wire.Header) { next(h); h.Flags |= wire.FlagJoined }, add)},
-		{"response in the place of the next", tag, false, data("response", next, &wire.Record{Code: wire.CodeResult, Token: 1, Data: million})},
-		{"bye", tag, false, data("request", next, &wire.Record{Code: wire.CodeBye})},
-		{"ack of everything", tag, false, data("request", func(h *wire.Header) {
-			*h = wire.Header{Kind: wire.KindAck, Session: h.Session, Credits: h.Credits, AckBits: ^uint64(0),
-				AckLargest: h.AckLargest + 100, AckRequests: h.AckRequests + 100, AckResponses: h.AckResponses + 100}
-		}, nil)},
-		{"reset", tag, false, data("request", func(h *wire.Header) { *h = wire.Header{Kind: wire.KindReset, Session: h.Session} }, nil)},
-		{"express request that comes next", code, false, func(n int) shot {
-			return s.exchange("express request", n, express.Header{Exchange: 1, Records: 1}, put(add))
-		}},
-		{"express answer", code, false, func(n int) shot {
-			return s.exchange("express answer", n, express.Header{Exchange: uint64(n & 1), Flags: wire.FlagResponse}, million)
-		}},
-	}
-}
-
-// put returns a record as it stands in a frame.
-func put(r *wire.Record) []byte {
-	b := make([]byte, wire.RecordSize(len(r.Data)))
-	copy(wire.PutRecord(b, r, len(r.Data)), r.Data)
-	return b
-}
-
-// exchange returns an express frame of a session that one of a kind has passed in. Its header
-// counts exchanges from the last one on.
-func (s *siege) exchange(kind string, n int, h express.Header, body []byte) shot {
-	if s.kept[kind] == nil { // no XDP program executes anything
-		kind = "request"
-	}
-	f := s.latest(kind)
-	h.Session, h.Try = binary.LittleEndian.Uint64(f.payload[sessionAt:]), 1
-	h.Exchange += binary.LittleEndian.Uint64(f.payload[sequenceAt:])
-	key := &siphash.Key{byte(n)}
-	if n%3 == 0 {
-		key = nil // with a checksum
-	}
-	f.payload = append(make([]byte, wire.HeaderLen), body...)
-	express.Request(f.payload, h, key)
-	return f
-}
-
-// renumber gives a signed frame a number that has not come yet, of this key or a later one.
-func renumber(payload []byte, n int) {
-	if len(payload) >= wire.HeaderLen+secure.TrailerLen {
-		number := payload[len(payload)-8:]
-		binary.LittleEndian.PutUint64(number, binary.LittleEndian.Uint64(number)+[]uint64{1 << 20, 1 << 24, 1 << 40}[n/3%3])
-	}
-}
-
-// window returns the window that requests are for.
-func (s *siege) window() uint32 {
-	for _, kind := range []string{"express request", "request", "joined"} {
-		for _, f := range s.kept[kind] {
-			var r wire.Record
-			if wire.NextRecord(f.payload[wire.HeaderLen:], &r) > 0 && r.Code == wire.CodeGetAccumulate {
-				return r.Window
-			}
-		}
-	}
-	return 1 // nobody can read which
 }
 
 // spy looks for records in the frames that have passed. By chance a sealed one might look like a record.
@@ -468,62 +375,4 @@ func (s *siege) spy(sealed bool) {
 	if sealed && readable > 1 || !sealed && readable == 0 {
 		s.t.Errorf("%d of %d frames can be read, and sealed are they: %t", readable, seen, sealed)
 	}
-}
-
-// changed are frames that have passed, sent again as they were or not quite so.
-func (s *siege) changed() []attack {
-	everything := everyRefusal()
-	var attacks []attack
-	for _, kind := range s.kinds() {
-		counts, also := []string{"fault replay"}, false
-		switch kind {
-		case "hello":
-			continue // see offPath
-		case "hello-ack":
-			counts = []string{"handshakes"}
-		case "express request":
-			counts, also = []string{"express_stale", "express_repeated", "express_busy", "express left", "express answered"}, true
-		case "express answer":
-			counts, also = []string{"late answers"}, true
-		}
-		attacks = append(attacks,
-			attack{kind + " again", counts, also, func(int) shot { return s.any(kind) }},
-			attack{kind + " again from elsewhere", counts, also, func(int) shot { f := s.any(kind); f.from = attacker; return f }},
-		)
-	}
-	bit := func(f shot, n int) shot {
-		if n%2 == 0 && slices.Contains([]wire.Kind{wire.KindData, wire.KindAck, wire.KindReset}, wire.Kind(f.payload[kindAt])) {
-			renumber(f.payload, n) // or it would be refused before its tag is looked at
-		}
-		at := s.random.IntN(8 * len(f.payload))
-		f.payload[at/8] ^= 1 << (at % 8)
-		return f
-	}
-	for _, kind := range s.kinds() {
-		attacks = append(attacks,
-			attack{kind + " with another bit", everything, true, func(n int) shot { return bit(s.any(kind), n) }},
-			attack{kind + " cut", everything, true, func(int) shot { f := s.any(kind); f.payload = f.payload[:s.random.IntN(len(f.payload))]; return f }},
-			attack{kind + " to its sender", everything, true, func(n int) shot {
-				f := s.any(kind)
-				f.from, f.to = []int{f.to, attacker}[n%2], f.from
-				return f
-			}},
-		)
-		if kind == "hello" {
-			continue
-		}
-		attacks = append(attacks, attack{kind + " in the other direction", everything, true, func(int) shot {
-			f := s.any(kind)
-			f.from, f.to = f.to, f.from
-			binary.LittleEndian.PutUint64(f.payload[sessionAt:], s.sessions[f.to])
-			return f
-		}})
-	}
-	return append(attacks,
-		attack{"everything at once", everything, true, func(n int) shot {
-			if before := s.passed; n%2 == 0 {
-				testenv.Await(s.t, "a frame", func() bool { s.look(); return s.passed > before })
-			}
-			return s.newest
-		}})
 }

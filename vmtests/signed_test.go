@@ -2,7 +2,6 @@ package vmtests
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,13 +63,13 @@ func besieged(s *self) error {
 	for to := range s.size {
 		living = append(living, to)
 	}
-	rounds, report, stopped := int64(0), int64(-1), false
+	rounds, report, stopped, p := int64(0), int64(-1), false, &pulse{}
 	for ; !stopped; rounds++ {
 		for _, to := range slices.Clone(living) {
 			if to == s.rank {
 				continue
 			}
-			err := workAt(s, win, to, rounds)
+			err := workAt(s, win, p, to, rounds)
 			if errors.Is(err, rma.ErrProcFailed) && to == restarts && left == nil {
 				living = slices.DeleteFunc(living, func(n int) bool { return n == to })
 				left = slices.Clone(win.Memory()[to*shareBytes:][:shareBytes])
@@ -83,7 +82,7 @@ func besieged(s *self) error {
 		case 10:
 			fmt.Println("running")
 		case report:
-			tellCounters(s)
+			p.tell(s)
 		}
 		select {
 		case line := <-said:
@@ -116,15 +115,14 @@ func besieged(s *self) error {
 	return errors.Join(win.UnlockAll(s.ctx), win.Free(s.ctx))
 }
 
-func tellCounters(s *self) {
-	text, _ := json.Marshal(counters{Mode: s.node.Mode(), Stats: s.node.Stats()})
-	fmt.Println("now", string(text))
-}
-
 // workAt is what besieged does at one rank in a round.
-func workAt(s *self, win *rma.Win, to int, round int64) error {
+func workAt(s *self, win *rma.Win, p *pulse, to int, round int64) error {
 	at := int64(s.rank * shareBytes)
-	old, err := rma.Fetch(s.ctx, win, int64(1), to, rma.At(at), rma.Sum)
+	old := int64(0)
+	err := p.beat(func() (err error) {
+		old, err = rma.Fetch(s.ctx, win, int64(1), to, rma.At(at), rma.Sum)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -173,7 +171,7 @@ func anew(s *self) error {
 		if strings.TrimSpace(line) == "stop" {
 			return nil
 		}
-		tellCounters(s)
+		new(pulse).tell(s)
 	}
 }
 
@@ -226,7 +224,7 @@ func TestAttacksOnSignedJob(t *testing.T) {
 			s.await(w.kinds()...)
 			sessions := maps.Clone(s.sessions)
 			t.Logf("frames of the kinds %q have passed", s.kinds())
-			if before := s.count(); before["dropped"] == 0 {
+			if before := refused(s.ask()); before["dropped"] == 0 {
 				for name, n := range before {
 					if n > 0 && (strings.HasPrefix(name, "fault") || strings.Contains(name, "bad")) { // others are of frames that come late
 						t.Errorf("before the attacks, %d frames are counted as %s", n, name)
@@ -235,6 +233,7 @@ func TestAttacksOnSignedJob(t *testing.T) {
 			}
 			s.spy(w.level == secure.Seal)
 			s.intrude()
+			s.rest()
 			for _, a := range slices.Concat(s.offPath(), s.forged(), s.changed()) {
 				s.run(a)
 			}
@@ -260,18 +259,25 @@ func checkUnmoved(t *testing.T, rank int, c counters) {
 	}
 }
 
-// intrude has processes without the job's key come to its rendezvous. It admits none.
+// intrude has processes come to the job's rendezvous that do not have its key, or that ask for
+// another level of security. It admits none.
 func (s *siege) intrude() {
 	s.t.Helper()
 	other := secure.NewKey()
-	for name, key := range map[string]*secure.Key{"no key": nil, "another key": &other} {
+	for name, with := range map[string]struct {
+		key   *secure.Key
+		level bootstrap.Security
+	}{
+		"no key": {nil, bootstrap.Auto}, "another key": {&other, bootstrap.Auto},
+		"a lower level": {s.j.spec.key, bootstrap.Security((s.j.spec.level - 1).String())},
+	} {
 		s.j.spec.change = func(_ int, c *bootstrap.Config, _ *exec.Cmd) {
-			c.Rank, c.Key, c.KeyFile, c.Security = restarts, nil, "", bootstrap.Auto
-			if key != nil {
-				c.Key, c.KeyFile = key, keyFile(s.t, key)
+			c.Rank, c.Key, c.KeyFile, c.Security = restarts, nil, "", with.level
+			if with.key != nil {
+				c.Key, c.KeyFile = with.key, keyFile(s.t, with.key)
 			}
 		}
-		r := s.j.startRank(s.lab.Ranks() - 1)
+		r := s.j.startRank(s.lab.Ranks() - 1 - s.j.spec.host)
 		s.j.ended(r)
 		if why := r.output(); r.cmd.ProcessState.ExitCode() != 3 || !strings.Contains(why, "refused this process") {
 			s.t.Errorf("with %s, a process at the rendezvous: %v, %s", name, r.cmd.ProcessState, why)
@@ -308,6 +314,7 @@ func TestAttacksOnRestartedRank(t *testing.T) {
 			s.j.spec.env = append(s.j.spec.env, "VMTESTS_AGAIN=talks")
 			s.j.ranks[restarts] = s.j.startRank(restarts)
 			s.j.await(s.j.ranks[restarts], "ready")
+			s.calm = s.ask()
 			for _, kind := range s.kinds() {
 				s.run(attack{"earlier " + kind, everyRefusal(), true, func(int) shot { return s.any(kind) }})
 			}

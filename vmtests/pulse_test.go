@@ -1,0 +1,34 @@
+package vmtests
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// pulse is how a rank fares: how long its calls take, and what memory it has.
+type pulse struct{ took []time.Duration }
+
+// beat carries out a call and notes how long it took.
+func (p *pulse) beat(call func() error) error {
+	began := time.Now()
+	err := call()
+	p.took = append(p.took, time.Since(began))
+	return err
+}
+
+// tell prints the counters of a rank, with its pulse since the last time.
+func (p *pulse) tell(s *self) {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	c := counters{Mode: s.node.Mode(), Stats: s.node.Stats(), Heap: m.HeapAlloc}
+	if slices.Sort(p.took); len(p.took) > 0 {
+		c.Calls, c.P50, c.P99 = len(p.took), p.took[len(p.took)/2], p.took[len(p.took)*99/100]
+	}
+	p.took = p.took[:0]
+	text, _ := json.Marshal(c)
+	fmt.Println("now", string(text))
+}
