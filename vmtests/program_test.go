@@ -36,6 +36,10 @@ func runProgram(name string) int {
 		fmt.Println("join:", err)
 		return 3
 	}
+	if err := confine(); err != nil {
+		fmt.Println("confine:", err)
+		return 4
+	}
 	s := &self{ctx: ctx, node: node, world: node.World(), rank: node.Rank(), size: node.Size(), in: bufio.NewReader(os.Stdin)}
 	fmt.Println("joined", node.Mode())
 	fmt.Println("pid", os.Getpid())

@@ -1,0 +1,257 @@
+package vmtests
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+)
+
+// Tests of ranks that may make the system calls of docs/confinement.md, and no others.
+
+// The groups of calls that ranks over each transport make, when they share no memory.
+var callsOver = map[string][]string{
+	"udp":         {"go", "frames"},
+	"xdp-native":  {"go", "frames", "xdp", "express"},
+	"xdp-generic": {"go", "frames", "xdp", "express"},
+}
+
+// envTrespass has the trespass program make a call that no rank makes.
+const envTrespass = "VMTESTS_TRESPASS"
+
+// trespasses are such calls.
+var trespasses = map[string]func() error{
+	"execve":     func() error { return syscall.Exec("/proc/self/exe", []string{"again"}, nil) },
+	"mount":      func() error { return unix.Mount("none", "/", "tmpfs", 0, "") },
+	"ptrace":     func() error { return unix.PtraceAttach(1) },
+	"unshare":    func() error { return unix.Unshare(unix.CLONE_NEWUSER) },
+	"bpf":        func() error { return trapped(unix.SYS_BPF, unix.BPF_PROG_LOAD) },
+	"AF_PACKET":  func() error { _, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); return err },
+	"x32's read": func() error { return trapped(1<<30|unix.SYS_READ, 0) },
+}
+
+// trapped makes a call that must not return.
+func trapped(number, argument uintptr) error {
+	_, _, errno := unix.Syscall(number, argument, 0, 0)
+	return errno
+}
+
+func init() {
+	programs["trespass"] = func(*self) error {
+		return fmt.Errorf("the call returned: %w", trespasses[os.Getenv(envTrespass)]())
+	}
+}
+
+// confined returns the variable that has ranks make the calls of some groups alone, without
+// one call, if that is not empty.
+func confined(t *testing.T, without string, groups ...string) string {
+	t.Helper()
+	documented, err := documentedCalls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if builtWithCgo() {
+		groups = append(slices.Clone(groups), "cgo")
+	}
+	var calls []string
+	for _, group := range groups {
+		if len(documented[group]) == 0 {
+			t.Fatalf("docs/confinement.md has no calls of the group %q", group)
+		}
+		calls = append(calls, documented[group]...)
+	}
+	all := len(calls)
+	if calls = slices.DeleteFunc(calls, func(c string) bool { return c == without }); without != "" && len(calls) == all {
+		t.Fatalf("%q is not among the calls of %q", without, groups)
+	}
+	return envConfined + "=" + strings.Join(calls, " ")
+}
+
+// A name in docs/confinement.md that these tests do not know is an error, and so is a name that
+// they know and the page does not have.
+func TestConfinementIsOfKnownCalls(t *testing.T) {
+	documented, err := documentedCalls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	for group, calls := range documented {
+		if _, err := filterOf(calls); err != nil {
+			t.Errorf("group %s: %v", group, err)
+		}
+		for _, call := range calls {
+			name, argument, _ := strings.Cut(strings.TrimSuffix(call, ")"), "(")
+			has[name], has[argument] = true, true
+		}
+	}
+	for name := range systemCalls {
+		if !has[name] {
+			t.Errorf("docs/confinement.md does not name %s", name)
+		}
+	}
+	for name := range firstArguments {
+		if !has[name] {
+			t.Errorf("docs/confinement.md does not name %s", name)
+		}
+	}
+	for _, bad := range [][]string{{"execve"}, {"bpf(BPF_PROG_LOAD)"}, {"bpf", "bpf(BPF_MAP_CREATE)"}} {
+		if _, err := filterOf(bad); err == nil {
+			t.Errorf("there is a filter of %q", bad)
+		}
+	}
+}
+
+// Ranks make no calls but the documented ones, whatever they do in good order.
+func TestConfinedRanks(t *testing.T) {
+	key := secure.NewKey()
+	socket, host0 := filepath.Join(t.TempDir(), "rendezvous"), netip.Addr{}
+	for _, c := range []struct {
+		name    string
+		ground  ground
+		program string
+		more    []string // groups
+		spec    spec
+	}{
+		{"udp", onUDP, "exchange", nil, spec{}},
+		{"native", onXDP, "exchange", nil, spec{}},
+		{"generic", ground{"", "xdp-generic", 1}, "exclusive", nil, spec{}},
+		{"one host", onMemory, "exchange", []string{"host"}, spec{}},
+		{"pairs", onBoth, "goroutines", []string{"host"}, spec{}},
+		{"IPv6", onXDP, "goroutines", nil, spec{v6: true}},
+		{"seal over TCP", onXDP, "exchange", nil, spec{key: &key, level: secure.Seal, overTCP: true}},
+		{"sign over UDP", onUDP, "goroutines", nil, spec{key: &key, level: secure.Sign, overTCP: true}},
+		{"a rank that has left", onUDP, "abandoned", nil, spec{}},
+		{"rank 0 serves", onUDP, "goroutines", []string{"serve"}, spec{change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) {
+			c.Rendezvous, c.Serve = "unix:"+socket, true
+		}}},
+		{"rank 0 serves TCP", onXDP, "goroutines", []string{"serve"}, spec{key: &key, change: func(n int, c *bootstrap.Config, _ *exec.Cmd) {
+			if n == 0 {
+				host0 = c.Address
+			}
+			c.Rendezvous, c.Serve = "tcp:"+netip.AddrPortFrom(host0, 7000).String(), true
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.spec.program = c.program
+			c.spec.env = []string{confined(t, "", append(slices.Clone(callsOver[c.ground.transport]), c.more...)...)}
+			c.ground.job(t, 3, c.spec).finish()
+		})
+	}
+}
+
+// Without XDP programs that execute requests, a rank over XDP needs fewer calls.
+func TestConfinedRanksWithoutExpress(t *testing.T) {
+	env := []string{"XDPRMA_EXPRESS=off", confined(t, "", "go", "frames", "xdp")}
+	onXDP.job(t, 2, spec{program: "exchange", env: env}).finish()
+}
+
+// The death of a peer takes no other calls.
+func TestConfinedRanksNoticeDeath(t *testing.T) {
+	for _, g := range []ground{onUDP, onXDP, onMemory} {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			env := []string{confined(t, "", append(slices.Clone(callsOver[g.transport]), "host")...)}
+			j := g.job(t, 4, spec{program: "bereaved", deadAfter: deadAfter, env: env})
+			for _, r := range j.ranks {
+				j.await(r, "ready")
+			}
+			j.ranks[victim].kill()
+			<-j.ranks[victim].done
+			j.ranks = j.ranks[:victim]
+			for _, step := range [][2]string{{"noticed", "go on"}, {"done", "leave"}} {
+				for _, r := range j.ranks {
+					j.await(r, step[0])
+				}
+				for _, r := range j.ranks {
+					r.tell(step[1])
+				}
+			}
+			j.finish()
+		})
+	}
+}
+
+// A confined rank is stopped and goes on, warns of its link, and ends by a signal.
+func TestConfinedRanksTakeSignals(t *testing.T) {
+	for _, transport := range []string{"udp", "xdp-native"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			lab := labtest.New(t, netlab.Config{Ranks: 2})
+			j := start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit,
+				env: []string{confined(t, "", callsOver[transport]...)}})
+			for _, r := range j.ranks {
+				j.await(r, "running")
+			}
+			j.ranks[1].signal(unix.SIGSTOP)
+			time.Sleep(50 * time.Millisecond) // rank 0 works at it
+			j.ranks[1].signal(unix.SIGCONT)
+			onLink(t, lab, netlink.LinkSetDown)
+			testenv.Await(t, "a warning", func() bool { return strings.Contains(j.ranks[0].output(), "the link of the interface is down") })
+			onLink(t, lab, netlink.LinkSetUp)
+			for _, r := range j.ranks {
+				r.tell("stop")
+			}
+			j.finish()
+
+			j = start(t, lab, spec{program: "sum", transports: []string{transport}, deadAfter: testenv.Limit,
+				env: []string{confined(t, "", callsOver[transport]...)}})
+			for _, r := range j.ranks {
+				j.await(r, "running")
+			}
+			for _, r := range j.ranks {
+				r.signal(unix.SIGTERM)
+				<-r.done
+				if got := r.cmd.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != unix.SIGTERM {
+					t.Errorf("rank %d: %v", r.n, r.cmd.ProcessState)
+				}
+			}
+		})
+	}
+}
+
+// A call that is not in the list ends the rank: one of the library, if the list lacked it, and
+// one that a rank has no business to make.
+func TestConfinementStopsRanks(t *testing.T) {
+	type breach struct{ name, program, without, trespass string }
+	breaches := []breach{{"a needed call is missing", "goroutines", "sendmmsg", ""}}
+	for name := range trespasses {
+		breaches = append(breaches, breach{name, "trespass", "", name})
+	}
+	for _, b := range breaches {
+		t.Run(b.name, func(t *testing.T) {
+			groups := append(slices.Clone(callsOver["udp"]), "host") // which has sockets
+			env := []string{confined(t, b.without, groups...), envTrespass + "=" + b.trespass}
+			if b.trespass == "bpf" {
+				env[0] += " bpf(BPF_MAP_CREATE)"
+			}
+			j := onUDP.job(t, 2, spec{program: b.program, deadAfter: deadAfter, env: env})
+			var died error
+			for _, r := range j.ranks {
+				j.ended(r)
+				if strings.Contains(r.output(), "SIGSYS: bad system call") && !r.cmd.ProcessState.Success() {
+					died = errors.New(r.cmd.ProcessState.String())
+				}
+			}
+			if died == nil {
+				t.Error("no rank has died of it")
+			}
+		})
+	}
+}
