@@ -239,13 +239,17 @@ func (n *node) routeFrom(a *net.IPNet, link netlink.Link, table int) error {
 // awaitReady blocks until rank's interface has a carrier and its addresses are
 // in use.
 func (l *Lab) awaitReady(rank int, n *node) error {
-	name := l.Interface(rank)
+	return n.awaitUp(l.Interface(rank), func() bool { return n.owns(l.Addr(rank)) && (!hasIPv6() || n.owns(l.Addr6(rank))) })
+}
+
+// awaitUp blocks until an interface carries traffic and ready says so, too.
+func (n *node) awaitUp(name string, ready func() bool) error {
 	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(readyPoll) {
 		link, err := n.handle.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", name, err)
 		}
-		if link.Attrs().OperState == netlink.OperUp && n.owns(l.Addr(rank)) && (!hasIPv6() || n.owns(l.Addr6(rank))) {
+		if link.Attrs().OperState == netlink.OperUp && ready() {
 			return nil
 		}
 		if time.Now().After(deadline) {

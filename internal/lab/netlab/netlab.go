@@ -64,6 +64,7 @@ type Lab struct {
 	bridge *node   // nil with two ranks or fewer, each in its namespace
 
 	passing []link.Link // programs at the bridge's ports
+	relays  []*Relay
 
 	close    sync.Once
 	closeErr error
@@ -187,6 +188,9 @@ func (l *Lab) Close() error {
 			nodes = append(nodes, l.bridge)
 		}
 		errs := []error{l.refuseAnswers()}
+		for _, r := range l.relays {
+			errs = append(errs, r.close())
+		}
 		for _, n := range nodes {
 			errs = append(errs, n.remove())
 		}
