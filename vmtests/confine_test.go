@@ -28,7 +28,7 @@ var systemCalls = map[string]uint32{
 	"listen": unix.SYS_LISTEN, "madvise": unix.SYS_MADVISE, "memfd_create": unix.SYS_MEMFD_CREATE, "mmap": unix.SYS_MMAP,
 	"mprotect": unix.SYS_MPROTECT, "mremap": unix.SYS_MREMAP, "munmap": unix.SYS_MUNMAP, "nanosleep": unix.SYS_NANOSLEEP,
 	"openat": unix.SYS_OPENAT, "pidfd_getfd": unix.SYS_PIDFD_GETFD, "pidfd_open": unix.SYS_PIDFD_OPEN, "ppoll": unix.SYS_PPOLL,
-	"pread64": unix.SYS_PREAD64, "prlimit64": unix.SYS_PRLIMIT64, "read": unix.SYS_READ, "readlinkat": unix.SYS_READLINKAT,
+	"prctl": unix.SYS_PRCTL, "pread64": unix.SYS_PREAD64, "prlimit64": unix.SYS_PRLIMIT64, "read": unix.SYS_READ, "readlinkat": unix.SYS_READLINKAT,
 	"recvfrom": unix.SYS_RECVFROM, "recvmmsg": unix.SYS_RECVMMSG, "recvmsg": unix.SYS_RECVMSG,
 	"restart_syscall": unix.SYS_RESTART_SYSCALL, "rseq": unix.SYS_RSEQ, "rt_sigaction": unix.SYS_RT_SIGACTION,
 	"rt_sigprocmask": unix.SYS_RT_SIGPROCMASK, "rt_sigreturn": unix.SYS_RT_SIGRETURN,
@@ -42,6 +42,7 @@ var systemCalls = map[string]uint32{
 var firstArguments = map[string]uint32{
 	"AF_UNIX": unix.AF_UNIX, "BPF_MAP_CREATE": unix.BPF_MAP_CREATE, "BPF_MAP_DELETE_ELEM": unix.BPF_MAP_DELETE_ELEM,
 	"BPF_MAP_LOOKUP_ELEM": unix.BPF_MAP_LOOKUP_ELEM, "BPF_MAP_UPDATE_ELEM": unix.BPF_MAP_UPDATE_ELEM,
+	"PR_SET_VMA": unix.PR_SET_VMA,
 }
 
 // documentedCalls returns the calls of each group in the table of docs/confinement.md.

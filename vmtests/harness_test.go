@@ -234,6 +234,7 @@ type counters struct {
 	Mode string
 	stats.Stats
 	Heap     uint64        // bytes that are in use
+	Taken    uint64        // bytes that the heap has taken, which it never gives back
 	Calls    int           // that pulse has timed
 	P50, P99 time.Duration // of these
 }

@@ -90,3 +90,18 @@ func all(steps ...func() error) error {
 
 // lookupEnv is os.LookupEnv, for what a test tells a program.
 func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }
+
+// lines returns what the test says, line by line.
+func (s *self) lines() <-chan string {
+	said := make(chan string)
+	go func() {
+		for {
+			line, err := s.in.ReadString('\n')
+			if err != nil {
+				return // nobody will ever say anything
+			}
+			said <- strings.TrimSpace(line)
+		}
+	}()
+	return said
+}

@@ -21,14 +21,19 @@ func (p *pulse) beat(call func() error) error {
 
 // tell prints the counters of a rank, with its pulse since the last time.
 func (p *pulse) tell(s *self) {
+	text, _ := json.Marshal(p.counters(s))
+	fmt.Println("now", string(text))
+}
+
+// counters returns the counters of a rank, with its pulse since the last time.
+func (p *pulse) counters(s *self) counters {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
-	c := counters{Mode: s.node.Mode(), Stats: s.node.Stats(), Heap: m.HeapAlloc}
+	c := counters{Mode: s.node.Mode(), Stats: s.node.Stats(), Heap: m.HeapAlloc, Taken: m.HeapSys}
 	if slices.Sort(p.took); len(p.took) > 0 {
 		c.Calls, c.P50, c.P99 = len(p.took), p.took[len(p.took)/2], p.took[len(p.took)*99/100]
 	}
 	p.took = p.took[:0]
-	text, _ := json.Marshal(c)
-	fmt.Println("now", string(text))
+	return c
 }
