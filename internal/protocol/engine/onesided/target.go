@@ -33,8 +33,8 @@ func (x *Target) fail(s *Peer) {
 }
 
 // Apply lets the records of b, which s has sent, take effect, from where an earlier
-// attempt stopped. It returns false if no transmit slot was free for an answer: then it
-// must be called again, and goes on with the same record.
+// attempt stopped. It returns false if no transmit slot was free for an answer, or a datatype has
+// to wait: then it must be called again, and goes on with the same record.
 func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 	x.turn++
 	var r wire.Record
@@ -81,7 +81,7 @@ func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 	return true
 }
 
-// stuck is what applyRecord returns when there is no room for an answer.
+// stuck is what applyRecord returns when there is no room for an answer, or a datatype has to wait.
 const stuck mpierr.Class = -1
 
 func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Class {

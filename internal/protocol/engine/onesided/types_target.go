@@ -15,8 +15,26 @@ type takenType struct {
 
 // takenTypes are the datatypes that a peer has defined here, by id.
 type takenTypes struct {
-	list  []takenType
-	bytes int // of all encodings
+	list      []takenType
+	bytes     int   // of all encodings
+	decodedBy int64 // when all that has been decoded would have been, at the rate of decodeTime
+}
+
+// To decode an encoding takes far longer than to receive it, and others wait meanwhile. So each peer has
+// a rate at which its datatypes are decoded, beyond as many as it may have defined at once.
+const (
+	decodeTime  int64 = 250 // ns for each byte: several times what it takes
+	decodeAhead       = decodeTime * wire.MaxTypeBytes
+)
+
+// decodes takes in that n bytes are to be decoded now. If it is too early, it returns false and when they
+// may be.
+func (p *takenTypes) decodes(n int, now int64) (at int64, ok bool) {
+	if at := p.decodedBy - decodeAhead; at > now {
+		return at, false
+	}
+	p.decodedBy = max(p.decodedBy, now) + decodeTime*int64(n)
+	return now, true
 }
 
 // peerType returns the datatype that the peer calls id, or nil.
@@ -30,7 +48,8 @@ func (s *Peer) peerType(id uint32) *datatype.Type {
 // takeType takes in a piece of a datatype's encoding. Pieces come in order, the
 // first of them takes the place of what had the id before. Classes: Type if it is
 // no such piece, or the whole is no encoding; Size if the peer defines more than
-// it may, NoMem if all peers together do.
+// it may, NoMem if all peers together do. It is stuck while the
+// peer has had too much decoded.
 func (x *Target) takeType(s *Peer, r *wire.Record) mpierr.Class {
 	piece := r.TypePiece()
 	id, offset := piece.Type, int(piece.Offset)
@@ -52,6 +71,12 @@ func (x *Target) takeType(s *Peer, r *wire.Record) mpierr.Class {
 		x.dropType(p, d)
 	case d.t != nil || offset != d.size:
 		return mpierr.Type
+	}
+	if piece.Last {
+		if at, ok := p.decodes(d.size+len(r.Data), x.link.Now); !ok {
+			x.link.WakeBy(at)
+			return stuck
+		}
 	}
 	switch n := len(r.Data); {
 	case d.size+n > datatype.MaxEncoded || p.bytes+n > wire.MaxTypeBytes:

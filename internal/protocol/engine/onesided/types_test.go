@@ -130,6 +130,41 @@ func TestManyTypes(t *testing.T) {
 	}
 }
 
+// A rank that defines more and more is made to wait, and nobody else.
+func TestDefinitionsTakeTheirTime(t *testing.T) {
+	const types, words, room = 40, 4000, 31 * 8
+	f := newRanks(t, 3, types*words*room, nil)
+	a, other := f.access(0, 1), f.access(2, 1)
+	var checks []func()
+	bytes, before, slowest := 0, f.Now, int64(0)
+	for i := range types {
+		typ := scattered(uint64(i), words)
+		bytes += len(must(datatype.Encode(typ)))
+		checks = append(checks, typedPut(f, a, typ, i*words*room))
+		f.e[0].Flush(a)
+		f.issue(f.e[2], &Call{Access: other, Code: wire.CodePut, Disp: 0, Origin: []byte{0}})
+		began := f.Now
+		if err := f.flush(f.e[2], other); err != nil {
+			t.Fatal(err)
+		}
+		slowest = max(slowest, f.Now-began)
+	}
+	if err := f.flush(f.e[0], a); err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range checks {
+		check()
+	}
+	least := decodeTime * int64(bytes-wire.MaxTypeBytes-datatype.MaxEncoded)
+	if took := f.Now - before; took < least || took > 4*least || slowest > millisecond {
+		t.Errorf("%d bytes of definitions took %d us, want %d; the other rank waited for up to %d us", bytes, took/1000, least/1000, slowest/1000)
+	}
+	if s := f.e[1].Stats; s.Types != types || s.TypesRefused != 0 {
+		t.Errorf("%d definitions, %d refused", s.Types, s.TypesRefused)
+	}
+	f.atRest()
+}
+
 // Under a lock that another rank holds first, with a definition that cannot wait
 // in the lock's queue, and with one that is there already.
 func TestTypedUnderContendedLock(t *testing.T) {
