@@ -74,6 +74,21 @@ func (s *self) listen(want string) error {
 	return nil
 }
 
+// lines returns a channel of the lines that the test says from now on.
+func (s *self) lines() <-chan string {
+	said := make(chan string)
+	go func() {
+		for {
+			line, err := s.in.ReadString('\n')
+			if err != nil {
+				return // nobody will ever say anything
+			}
+			said <- strings.TrimSpace(line)
+		}
+	}()
+	return said
+}
+
 // all runs steps until one fails.
 func all(steps ...func() error) error {
 	for i, step := range steps {

@@ -3,7 +3,6 @@ package vmtests
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -264,13 +263,8 @@ func everyRefusal() (names []string) {
 // count returns what all ranks have refused until now.
 func (s *siege) count() map[string]uint64 {
 	s.t.Helper()
-	for _, r := range s.j.ranks {
-		r.tell("count")
-	}
 	sum := map[string]uint64{}
-	for _, r := range s.j.ranks {
-		var c counters
-		must(s.t, json.Unmarshal([]byte(s.j.await(r, "now ")), &c))
+	for _, c := range s.j.now() {
 		for name, n := range refusals(c) {
 			sum[name] += n
 		}

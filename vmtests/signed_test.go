@@ -50,16 +50,7 @@ func besieged(s *self) error {
 	if err := win.LockAll(s.ctx, 0); err != nil {
 		return err
 	}
-	said := make(chan string)
-	go func() {
-		for {
-			line, err := s.in.ReadString('\n')
-			if err != nil {
-				return // nobody will ever say anything
-			}
-			said <- strings.TrimSpace(line)
-		}
-	}()
+	said := s.lines()
 	living, left := []int{}, []byte(nil) // what a rank that has failed left here
 	for to := range s.size {
 		living = append(living, to)
