@@ -78,20 +78,7 @@ func (s *self) listen(want string) error {
 	return nil
 }
 
-// all runs steps until one fails.
-func all(steps ...func() error) error {
-	for i, step := range steps {
-		if err := step(); err != nil {
-			return fmt.Errorf("step %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// lookupEnv is os.LookupEnv, for what a test tells a program.
-func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }
-
-// lines returns what the test says, line by line.
+// lines returns a channel of the lines that the test says from now on.
 func (s *self) lines() <-chan string {
 	said := make(chan string)
 	go func() {
@@ -105,3 +92,16 @@ func (s *self) lines() <-chan string {
 	}()
 	return said
 }
+
+// all runs steps until one fails.
+func all(steps ...func() error) error {
+	for i, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// lookupEnv is os.LookupEnv, for what a test tells a program.
+func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }

@@ -3,7 +3,6 @@ package vmtests
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -251,19 +250,6 @@ func everyRefusal() (names []string) {
 	return names
 }
 
-// ask returns what each rank has counted until now. Each does two more rounds first.
-func (s *siege) ask() []counters {
-	s.t.Helper()
-	for _, r := range s.j.ranks {
-		r.tell("count")
-	}
-	told := make([]counters, len(s.j.ranks))
-	for i, r := range s.j.ranks {
-		must(s.t, json.Unmarshal([]byte(s.j.await(r, "now ")), &told[i]))
-	}
-	return told
-}
-
 // refused returns what all ranks have refused.
 func refused(told []counters) map[string]uint64 {
 	sum := map[string]uint64{}
@@ -299,13 +285,13 @@ func (s *siege) fire(shot func(n int) shot) (sent uint64) {
 // rest sees how the ranks fare while the attacker is as busy as ever, with his own host.
 func (s *siege) rest() {
 	s.t.Helper()
-	s.ask()
+	s.j.now()
 	s.fire(func(int) shot {
 		f := s.any("request")
 		f.from, f.to = s.lab.Ranks()-1, s.lab.Ranks()-1 // no rank of the job
 		return f
 	})
-	s.calm = s.ask()
+	s.calm = s.j.now()
 	s.t.Logf("undisturbed: %v", fares(s.calm))
 }
 
@@ -333,14 +319,14 @@ func (s *siege) checkFares(name string, told []counters) {
 // run carries out an attack, and looks whether the ranks go on and have counted its frames.
 func (s *siege) run(a attack) {
 	s.t.Helper()
-	before := refused(s.ask())
-	sent, told := s.fire(a.shot), s.ask()
+	before := refused(s.j.now())
+	sent, told := s.fire(a.shot), s.j.now()
 	s.checkFares(a.name, told)
 	var grown map[string]uint64
 	total := uint64(0)
 	for asked := 0; asked < mostAsked && (asked == 0 || a.counts != nil && total+grown["dropped"] < sent); asked++ {
 		if asked > 0 {
-			told = s.ask()
+			told = s.j.now()
 		}
 		grown, total = map[string]uint64{}, 0
 		for name, n := range refused(told) {

@@ -37,7 +37,7 @@ const (
 // besieged works at all others until the test says "stop": it adds to a word, and puts and
 // gets another word and a pattern, and looks at each result. Each origin has its share of a
 // window. When the test says "count", the rank does two more rounds and prints its counters:
-// whatever arrived before has been taken in.
+// whatever arrived before has been taken in. Its pulse is that of its calls to the last of the others.
 func besieged(s *self) error {
 	if _, again := s.restarted(); again && s.rank == restarts {
 		return anew(s)
@@ -54,13 +54,21 @@ func besieged(s *self) error {
 	for to := range s.size {
 		living = append(living, to)
 	}
-	rounds, report, stopped, p := int64(0), int64(-1), false, &pulse{}
+	p, timed := &pulse{}, s.size-1 // at the last of the others
+	if s.rank == timed {
+		timed--
+	}
+	rounds, report, stopped := int64(0), int64(-1), false
 	for ; !stopped; rounds++ {
 		for _, to := range slices.Clone(living) {
 			if to == s.rank {
 				continue
 			}
-			err := workAt(s, win, p, to, rounds)
+			var beats *pulse
+			if to == timed {
+				beats = p
+			}
+			err := workAt(s, win, beats, to, rounds)
 			if errors.Is(err, rma.ErrProcFailed) && to == restarts && left == nil {
 				living = slices.DeleteFunc(living, func(n int) bool { return n == to })
 				left = slices.Clone(win.Memory()[to*shareBytes:][:shareBytes])
@@ -215,7 +223,7 @@ func TestAttacksOnSignedJob(t *testing.T) {
 			s.await(w.kinds()...)
 			sessions := maps.Clone(s.sessions)
 			t.Logf("frames of the kinds %q have passed", s.kinds())
-			if before := refused(s.ask()); before["dropped"] == 0 {
+			if before := refused(s.j.now()); before["dropped"] == 0 {
 				for name, n := range before {
 					if n > 0 && (strings.HasPrefix(name, "fault") || strings.Contains(name, "bad")) { // others are of frames that come late
 						t.Errorf("before the attacks, %d frames are counted as %s", n, name)
@@ -305,7 +313,7 @@ func TestAttacksOnRestartedRank(t *testing.T) {
 			s.j.spec.env = append(s.j.spec.env, "VMTESTS_AGAIN=talks")
 			s.j.ranks[restarts] = s.j.startRank(restarts)
 			s.j.await(s.j.ranks[restarts], "ready")
-			s.calm = s.ask()
+			s.calm = s.j.now()
 			for _, kind := range s.kinds() {
 				s.run(attack{"earlier " + kind, everyRefusal(), true, func(int) shot { return s.any(kind) }})
 			}
