@@ -117,6 +117,13 @@ func TestConfinementIsOfKnownCalls(t *testing.T) {
 	}
 }
 
+// onNamedHost has ranks 0 and 1 share memory, though they have different network namespaces.
+func onNamedHost(n int, c *bootstrap.Config, _ *exec.Cmd) {
+	if n < 2 {
+		c.Host = "named"
+	}
+}
+
 // Ranks make no calls but the documented ones, whatever they do in good order.
 func TestConfinedRanks(t *testing.T) {
 	key := secure.NewKey()
@@ -137,6 +144,7 @@ func TestConfinedRanks(t *testing.T) {
 		{"seal over TCP", onXDP, "exchange", nil, spec{key: &key, level: secure.Seal, overTCP: true}},
 		{"sign over UDP", onUDP, "goroutines", nil, spec{key: &key, level: secure.Sign, overTCP: true}},
 		{"a rank that has left", onUDP, "abandoned", nil, spec{}},
+		{"one host, several networks", onXDP, "exchange", []string{"host"}, spec{change: onNamedHost}},
 		{"rank 0 serves", onUDP, "goroutines", []string{"serve"}, spec{change: func(_ int, c *bootstrap.Config, _ *exec.Cmd) {
 			c.Rendezvous, c.Serve = "unix:"+socket, true
 		}}},
@@ -229,19 +237,27 @@ func TestConfinedRanksTakeSignals(t *testing.T) {
 // A call that is not in the list ends the rank: one of the library, if the list lacked it, and
 // one that a rank has no business to make.
 func TestConfinementStopsRanks(t *testing.T) {
-	type breach struct{ name, program, without, trespass string }
-	breaches := []breach{{"a needed call is missing", "goroutines", "sendmmsg", ""}}
+	type breach struct {
+		name, program, without, trespass string
+		ground                           ground
+		ranks                            int
+	}
+	breaches := []breach{
+		{"frames without sendmmsg", "goroutines", "sendmmsg", "", onUDP, 2},
+		{"maps without bpf", "goroutines", "bpf(BPF_MAP_CREATE)", "", onXDP, 3},
+		{"memory without pidfd_open", "goroutines", "pidfd_open", "", onXDP, 3},
+	}
 	for name := range trespasses {
-		breaches = append(breaches, breach{name, "trespass", "", name})
+		breaches = append(breaches, breach{name, "trespass", "", name, onUDP, 2})
 	}
 	for _, b := range breaches {
 		t.Run(b.name, func(t *testing.T) {
-			groups := append(slices.Clone(callsOver["udp"]), "host") // which has sockets
+			groups := append(slices.Clone(callsOver[b.ground.transport]), "host") // which has sockets
 			env := []string{confined(t, b.without, groups...), envTrespass + "=" + b.trespass}
 			if b.trespass == "bpf" {
 				env[0] += " bpf(BPF_MAP_CREATE)"
 			}
-			j := onUDP.job(t, 2, spec{program: b.program, deadAfter: deadAfter, env: env})
+			j := b.ground.job(t, b.ranks, spec{program: b.program, deadAfter: deadAfter, env: env, change: onNamedHost})
 			var died error
 			for _, r := range j.ranks {
 				j.ended(r)
