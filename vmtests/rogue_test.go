@@ -35,7 +35,8 @@ type betrayal struct {
 
 const (
 	lockForEver = "locks for ever"
-	getsEach    = 4 // in a bundle; with many more the rogue takes its victims for dead, because their answers take so long
+	longest     = 30 * time.Second // of an attack with many frames
+	getsEach    = 4                // in a bundle; with many more the rogue takes its victims for dead, because their answers take so long
 )
 
 // betrayals are the attacks, in their order.
@@ -90,7 +91,7 @@ func turn(s *self, p *premises) error {
 		}
 		fmt.Println("attacks")
 		n, began := 0, time.Now()
-		for enough := false; !enough || n < least; n++ {
+		for enough := false; !enough || n < least && time.Since(began) < longest; n++ {
 			if err := betrayals[i].round(r, n); err != nil {
 				return fmt.Errorf("%s, the time %d: %w", name, n, err)
 			}
