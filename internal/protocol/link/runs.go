@@ -33,7 +33,9 @@ const (
 
 	mostSilent = 2 // timeouts in a row
 
-	mostBatch = 192 << 10 // bytes
+	mostBatch     = 192 << 10 // bytes of a batch
+	aloneBatch    = 64 << 10  // bytes of one that goes frame by frame
+	fewestBundles = 8         // of that
 )
 
 // runs is what an origin knows of the way of joined frames to a peer.
@@ -161,11 +163,12 @@ func (l *Link) leastJoined() int { return cmp.Or(l.cfg.JoinsFrom, leastBytes) }
 // written before they leave: at least so many, and half of what is left if that is more. The
 // target works on that while the rest is written. Where the end would go frame by frame, it
 // is part of the batch. The more bytes a batch has, the longer do others wait for the engine.
+// Without runs a batch has at most least, and fewer where frames are long and take long to seal.
 func (s *Session) Batch(left, least int) int {
-	if s.runs.most < leastRun {
-		return least
-	}
 	each := s.maxPayload - wire.HeaderLen - wire.RecordLen
+	if s.runs.most < leastRun {
+		return min(least, max(fewestBundles, aloneBatch/each))
+	}
 	n := max(least, left/each/2)
 	if left-n*each < s.link.leastJoined() {
 		n = max(n, left/each+1)

@@ -29,11 +29,11 @@ func TestRunsAreEven(t *testing.T) {
 
 // A long transfer is written by halves, and its end does not go by itself as crumbs.
 func TestBatchesOfATransfer(t *testing.T) {
-	for _, payload := range []int{1472, 8972} {
+	for payload, alone := range map[int]int{1472: 32, 8972: fewestBundles} {
 		s := &Session{link: &Link{}}
 		s.maxPayload = payload
-		if n := s.Batch(1<<20, 32); n != 32 {
-			t.Errorf("a batch of %d where no frames are joined", n)
+		if n := s.Batch(1<<20, 32); n != alone {
+			t.Errorf("a batch of %d where no frames of %d bytes are joined, want %d", n, payload, alone)
 		}
 		s.runs.most = 44
 		each := s.maxPayload - wire.HeaderLen - wire.RecordLen
