@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,6 +254,9 @@ func TestAttacksByInsider(t *testing.T) {
 				t.Logf("rank %d before: p99 %v, heap %d KiB, in use %d KiB", i, st.P99, st.Taken>>10, st.Heap>>10)
 			}
 			for _, a := range betrayals {
+				if !strings.HasPrefix(a.name, *attackOnly) {
+					continue
+				}
 				withstand(j, a, first)
 			}
 			killRogue(j)

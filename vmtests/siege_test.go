@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -319,6 +320,9 @@ func (s *siege) checkFares(name string, told []counters) {
 // run carries out an attack, and looks whether the ranks go on and have counted its frames.
 func (s *siege) run(a attack) {
 	s.t.Helper()
+	if !strings.HasPrefix(a.name, *attackOnly) {
+		return
+	}
 	before := refused(s.j.now())
 	sent, told := s.fire(a.shot), s.j.now()
 	s.checkFares(a.name, told)

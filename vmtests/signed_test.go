@@ -24,7 +24,10 @@ import (
 // Tests of a job that signs its frames, with somebody on its path who reads all of them and
 // sends what he likes, from whatever address.
 
-var attackFrames = flag.Int("attack.frames", 0, "attacks on a job that signs: frames of each attack; 0 for some thousands")
+var (
+	attackFrames = flag.Int("attack.frames", 0, "attacks on a job that signs: frames of each attack; 0 for some thousands")
+	attackOnly   = flag.String("attack.only", "", "attacks on a job that signs: only those whose name begins so")
+)
 
 func init() { programs["besieged"] = besieged }
 
