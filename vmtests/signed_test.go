@@ -26,6 +26,7 @@ import (
 
 var (
 	attackFrames = flag.Int("attack.frames", 0, "attacks on a job that signs: frames of each attack; 0 for some thousands")
+	attackRate   = flag.Int("attack.rate", 0, "attacks on a job that signs: frames a second, to measure how long calls take meanwhile; 0 for as many as possible")
 	attackOnly   = flag.String("attack.only", "", "attacks on a job that signs: only those whose name begins so")
 )
 
