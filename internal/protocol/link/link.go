@@ -74,7 +74,8 @@ type Upper interface {
 	// Begin returns a new session, with its Upper set.
 	Begin() *Session
 	// Apply lets the records of a bundle of requests take effect. It returns false, and is
-	// called again, if there is no room for an answer now: At and Done say how far it came.
+	// called again, if there is no room for an answer now, or it is too early: At and Done say how
+	// far it came. In the latter case Apply has asked for a Tick.
 	Apply(b *Bundle) bool
 	// Answers takes in the records of a bundle of responses.
 	Answers(s *Session, body []byte)

@@ -30,12 +30,12 @@ type Memo struct {
 }
 
 // parkingLot keeps copies of bundles that cannot be applied yet: they came
-// before their turn, or no transmit slot was free for their answers. It is
+// before their turn, no transmit slot was free for their answers, or it is too early. It is
 // bounded; what finds no room is not acknowledged and comes again.
 //
 // The last third of it is kept for bundles whose turn it is: a lot full of bundles that
 // wait for them would otherwise never empty. A bundle whose turn it is waits only for a
-// slot, which an answer gives back.
+// slot, which an answer gives back, or for a time soon to come.
 type parkingLot struct {
 	limit [numRows]int32
 	share [numRows]Share

@@ -28,7 +28,8 @@ type givenType struct {
 type givenTypes struct {
 	byType map[*datatype.Type]*givenType
 	byID   []*givenType
-	bytes  int // of all encodings
+	bytes  int      // of all encodings
+	ended  []uint32 // ids without a datatype for which the peer is still to be told so
 }
 
 // given returns the entry of t at the peer, new if there is none; nil if there is
@@ -54,11 +55,17 @@ func (s *Peer) given(t *datatype.Type) *givenType {
 		delete(g.byType, old.t)
 		g.byID[old.id] = nil
 		g.bytes -= len(old.encoding)
+		if len(old.encoding) > 0 {
+			g.ended = append(g.ended, old.id)
+		}
 	}
 	id := slices.Index(g.byID, nil)
 	if id < 0 {
 		id = len(g.byID)
 		g.byID = append(g.byID, nil)
+	}
+	if i := slices.Index(g.ended, uint32(id)); i >= 0 {
+		g.ended = slices.Delete(g.ended, i, i+1) // the definition that follows tells it
 	}
 	d := &givenType{t: t, id: uint32(id), encoding: encoding}
 	g.byType[t], g.byID[id] = d, d
@@ -89,9 +96,20 @@ func (s *Peer) oldestType() *givenType {
 }
 
 // define issues what has not been issued of d's definition, for access a, and
-// reports whether that was all.
+// reports whether that was all. Before a definition begins, the peer is told of the ids that
+// stand for nothing any more: it counts the bytes of their encodings until then.
 func (x *Origin) define(a *Access, d *givenType) bool {
 	s := a.session
+	for g := s.types; d.issued == 0 && len(d.encoding) > 0 && len(g.ended) > 0; {
+		i := s.Room(link.Request, 0)
+		if i == link.None {
+			return false
+		}
+		last := len(g.ended) - 1
+		r := wire.TypePiece{Window: a.window, Type: g.ended[last]}.Record()
+		x.add(a, i, &r, 0, wire.FlagOrdered)
+		g.ended = g.ended[:last]
+	}
 	for d.issued < len(d.encoding) {
 		n := len(d.encoding) - d.issued
 		if left := s.Space(link.Request); n > left {

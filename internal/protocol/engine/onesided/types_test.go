@@ -130,6 +130,31 @@ func TestManyTypes(t *testing.T) {
 	}
 }
 
+// Datatypes take the place of smaller ones, for which the target counts no bytes any more.
+func TestLargerTypesTakeThePlaceOfSmaller(t *testing.T) {
+	const room = 31 * 8
+	f := newRanks(t, 2, 3000*room, nil)
+	a := f.access(0, 1)
+	weather(rand.New(rand.NewPCG(3, 2)), f)
+	random := rand.New(rand.NewPCG(5, 1))
+	for i := range 300 {
+		words := 100 + 20*(i%100) + random.IntN(100)
+		check := typedPut(f, a, scattered(uint64(i), words), 0)
+		if err := f.flush(f.e[0], a); err != nil {
+			t.Fatalf("datatype %d, of %d blocks: %v", i, words, err)
+		}
+		check()
+		if given, taken := a.session.types.bytes, f.e[1].Usage().TypeBytes; taken > wire.MaxTypeBytes || given > taken {
+			t.Fatalf("the origin counts %d bytes of definitions, the target %d", given, taken)
+		}
+	}
+	if s := f.e[1].Stats; s.TypesRefused != 0 || s.Types != 300 {
+		t.Errorf("%d definitions, %d refused", s.Types, s.TypesRefused)
+	}
+	f.Filter = nil
+	f.atRest()
+}
+
 // A rank that defines more and more is made to wait, and nobody else.
 func TestDefinitionsTakeTheirTime(t *testing.T) {
 	const types, words, room = 40, 4000, 31 * 8
