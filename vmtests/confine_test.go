@@ -42,7 +42,7 @@ var systemCalls = map[string]uint32{
 var firstArguments = map[string]uint32{
 	"AF_UNIX": unix.AF_UNIX, "BPF_MAP_CREATE": unix.BPF_MAP_CREATE, "BPF_MAP_DELETE_ELEM": unix.BPF_MAP_DELETE_ELEM,
 	"BPF_MAP_LOOKUP_ELEM": unix.BPF_MAP_LOOKUP_ELEM, "BPF_MAP_UPDATE_ELEM": unix.BPF_MAP_UPDATE_ELEM,
-	"PR_SET_VMA": unix.PR_SET_VMA,
+	"CLONE_THREAD": unix.CLONE_THREAD, "PR_SET_VMA": unix.PR_SET_VMA,
 }
 
 // documentedCalls returns the calls of each group in the table of docs/confinement.md.
@@ -108,50 +108,81 @@ const (
 	atFirstArgument = 16
 )
 
-// filterOf returns a filter that allows calls, each with a first argument in brackets or with any.
+// rule is what a filter does about one system call.
+type rule struct {
+	arguments []uint32 // the first argument is one of these; none: any
+	then      uint32   // what the filter returns
+}
+
+// partsOf returns the parts of a call as docs/confinement.md writes it: name(argument), or
+// name=ENOSYS.
+func partsOf(call string) (name, argument, failure string) {
+	name, failure, _ = strings.Cut(call, "=")
+	name, argument, _ = strings.Cut(strings.TrimSuffix(name, ")"), "(")
+	return name, argument, failure
+}
+
+// rulesOf returns the rules, by the numbers of the calls, that allow calls.
+func rulesOf(calls []string) (map[uint32]rule, error) {
+	rules := map[uint32]rule{}
+	for _, call := range slices.Compact(slices.Sorted(slices.Values(calls))) {
+		name, argument, failure := partsOf(call)
+		number, known := systemCalls[name]
+		value, valid := firstArguments[argument]
+		if has := argument != ""; !known || has != valid || failure != "" && failure != "ENOSYS" {
+			return nil, fmt.Errorf("docs/confinement.md names %q, whose number this test does not know: add it to systemCalls or firstArguments", call)
+		}
+		r, again := rules[number]
+		if again && (len(r.arguments) == 0 || !valid) {
+			return nil, fmt.Errorf("docs/confinement.md names %q, and the same call otherwise", call)
+		}
+		r.then = unix.SECCOMP_RET_ALLOW
+		if failure != "" {
+			r.then = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+		}
+		if valid {
+			r.arguments = append(r.arguments, value)
+		}
+		rules[number] = r
+	}
+	return rules, nil
+}
+
+// filterOf returns a filter that allows calls.
 func filterOf(calls []string) ([]unix.SockFilter, error) {
 	architecture, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !known {
 		return nil, fmt.Errorf("docs/confinement.md says nothing of %s", runtime.GOARCH)
 	}
-	arguments := map[uint32][]uint32{} // none: any
-	for _, call := range slices.Compact(slices.Sorted(slices.Values(calls))) {
-		name, argument, has := strings.Cut(strings.TrimSuffix(call, ")"), "(")
-		number, known := systemCalls[name]
-		value, valid := firstArguments[argument]
-		if !known || has && !valid {
-			return nil, fmt.Errorf("docs/confinement.md names %q, whose number this test does not know: add it to systemCalls or firstArguments", call)
-		}
-		if before, again := arguments[number]; again && has != (len(before) > 0) {
-			return nil, fmt.Errorf("docs/confinement.md names %q, with an argument and without", call)
-		}
-		if has {
-			arguments[number] = append(arguments[number], value)
-		} else {
-			arguments[number] = nil
-		}
+	rules, err := rulesOf(calls)
+	if err != nil {
+		return nil, err
 	}
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
 	end := func(with uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: with} }
-	skipUnless := func(equals uint32, skip int) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: equals, Jf: uint8(skip)}
+	skipUnless := func(test uint16, value uint32, skip int) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, K: value, Jf: uint8(skip)}
 	}
 	filter := []unix.SockFilter{
 		load(atArchitecture),
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: architecture, Jt: 1}, end(unix.SECCOMP_RET_KILL_PROCESS),
 		load(atNumber), // those of x32 are none of the list
 	}
-	for _, number := range slices.Sorted(maps.Keys(arguments)) {
-		values := arguments[number]
-		if len(values) == 0 {
-			filter = append(filter, skipUnless(number, 1), end(unix.SECCOMP_RET_ALLOW))
+	for _, number := range slices.Sorted(maps.Keys(rules)) {
+		r := rules[number]
+		if len(r.arguments) == 0 {
+			filter = append(filter, skipUnless(unix.BPF_JEQ, number, 1), end(r.then))
 			continue
 		}
-		filter = append(filter, skipUnless(number, 2+2*len(values)), load(atFirstArgument))
-		for _, value := range values {
-			filter = append(filter, skipUnless(value, 1), end(unix.SECCOMP_RET_ALLOW))
+		filter = append(filter, skipUnless(unix.BPF_JEQ, number, 2+2*len(r.arguments)), load(atFirstArgument))
+		test := uint16(unix.BPF_JEQ)
+		if number == unix.SYS_CLONE {
+			test = unix.BPF_JSET // one flag of several
+		}
+		for _, value := range r.arguments {
+			filter = append(filter, skipUnless(test, value, 1), end(r.then))
 		}
 		filter = append(filter, end(unix.SECCOMP_RET_TRAP))
 	}

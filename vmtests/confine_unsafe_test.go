@@ -18,8 +18,11 @@ func installFilter(filter []unix.SockFilter) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}
 	differs, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
 		uintptr(unsafe.Pointer(&program)))
-	if errno != 0 || differs != 0 {
-		return fmt.Errorf("install a filter of %d instructions: %w; thread %d differs", len(filter), errno, differs)
+	if errno != 0 {
+		return fmt.Errorf("install a filter of %d instructions: %w", len(filter), errno)
+	}
+	if differs != 0 {
+		return fmt.Errorf("install a filter of %d instructions: thread %d has another one", len(filter), differs)
 	}
 	return nil
 }

@@ -35,26 +35,40 @@ var callsOver = map[string][]string{
 // envTrespass has the trespass program make a call that no rank makes.
 const envTrespass = "VMTESTS_TRESPASS"
 
-// trespasses are such calls.
-var trespasses = map[string]func() error{
-	"execve":     func() error { return syscall.Exec("/proc/self/exe", []string{"again"}, nil) },
-	"mount":      func() error { return unix.Mount("none", "/", "tmpfs", 0, "") },
-	"ptrace":     func() error { return unix.PtraceAttach(1) },
-	"unshare":    func() error { return unix.Unshare(unix.CLONE_NEWUSER) },
-	"bpf":        func() error { return trapped(unix.SYS_BPF, unix.BPF_PROG_LOAD) },
-	"AF_PACKET":  func() error { _, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); return err },
-	"x32's read": func() error { return trapped(1<<30|unix.SYS_READ, 0) },
+// trespasses are the numbers of such calls, and arguments with which they fail, and harm nothing,
+// where no filter stops them.
+var trespasses = map[string][]uintptr{
+	"execve":     {unix.SYS_EXECVE}, // of no path
+	"fork":       {unix.SYS_CLONE, unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_FS | uintptr(unix.SIGCHLD)},
+	"mount":      {unix.SYS_MOUNT}, // at no path
+	"ptrace":     {unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(os.Getpid())},
+	"unshare":    {unix.SYS_UNSHARE, unix.CLONE_NEWUSER}, // a process of several threads may not
+	"bpf":        {unix.SYS_BPF, unix.BPF_PROG_LOAD},
+	"AF_PACKET":  {unix.SYS_SOCKET, unix.AF_PACKET},
+	"x32's read": {1<<30 | unix.SYS_READ},
 }
 
-// trapped makes a call that must not return.
-func trapped(number, argument uintptr) error {
-	_, _, errno := unix.Syscall(number, argument, 0, 0)
+// trespass makes a call that returns only where no filter traps it.
+func trespass(number uintptr, arguments ...uintptr) error {
+	all := [3]uintptr{}
+	copy(all[:], arguments)
+	_, _, errno := unix.Syscall(number, all[0], all[1], all[2])
 	return errno
 }
 
+// aboutToTrespass is what the program says last.
+const aboutToTrespass = "about to trespass"
+
 func init() {
 	programs["trespass"] = func(*self) error {
-		return fmt.Errorf("the call returned: %w", trespasses[os.Getenv(envTrespass)]())
+		if builtWithCgo() {
+			if err := trespass(unix.SYS_CLONE3); !errors.Is(err, unix.ENOSYS) {
+				return fmt.Errorf("clone3 under a filter: %w, want %w", err, unix.ENOSYS)
+			}
+		}
+		fmt.Println(aboutToTrespass)
+		call := trespasses[os.Getenv(envTrespass)]
+		return fmt.Errorf("the call returned: %w", trespass(call[0], call[1:]...))
 	}
 }
 
@@ -62,12 +76,18 @@ func init() {
 // one call, if that is not empty.
 func confined(t *testing.T, without string, groups ...string) string {
 	t.Helper()
+	if builtWithCgo() {
+		groups = append(slices.Clone(groups), "cgo")
+	}
+	return confinedTo(t, without, groups...)
+}
+
+// confinedTo is confined for a program that may be built otherwise than this one.
+func confinedTo(t *testing.T, without string, groups ...string) string {
+	t.Helper()
 	documented, err := documentedCalls()
 	if err != nil {
 		t.Fatal(err)
-	}
-	if builtWithCgo() {
-		groups = append(slices.Clone(groups), "cgo")
 	}
 	var calls []string
 	for _, group := range groups {
@@ -96,7 +116,7 @@ func TestConfinementIsOfKnownCalls(t *testing.T) {
 			t.Errorf("group %s: %v", group, err)
 		}
 		for _, call := range calls {
-			name, argument, _ := strings.Cut(strings.TrimSuffix(call, ")"), "(")
+			name, argument, _ := partsOf(call)
 			has[name], has[argument] = true, true
 		}
 	}
@@ -110,7 +130,7 @@ func TestConfinementIsOfKnownCalls(t *testing.T) {
 			t.Errorf("docs/confinement.md does not name %s", name)
 		}
 	}
-	for _, bad := range [][]string{{"execve"}, {"bpf(BPF_PROG_LOAD)"}, {"bpf", "bpf(BPF_MAP_CREATE)"}} {
+	for _, bad := range [][]string{{"execve"}, {"bpf(BPF_PROG_LOAD)"}, {"bpf", "bpf(BPF_MAP_CREATE)"}, {"clone3=EPERM"}, {"clone3", "clone3=ENOSYS"}} {
 		if _, err := filterOf(bad); err == nil {
 			t.Errorf("there is a filter of %q", bad)
 		}
@@ -168,6 +188,24 @@ func TestConfinedRanks(t *testing.T) {
 func TestConfinedRanksWithoutExpress(t *testing.T) {
 	env := []string{"XDPRMA_EXPRESS=off", confined(t, "", "go", "frames", "xdp")}
 	onXDP.job(t, 2, spec{program: "exchange", env: env}).finish()
+}
+
+// A program that is built without cgo does not need the C library's calls.
+func TestConfinedRanksWithoutCgo(t *testing.T) {
+	testenv.NeedsRoot(t)
+	program := filepath.Join(t.TempDir(), "vmtests")
+	build := exec.Command("go", "test", "-c", "-ldflags=-w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests without cgo: %v\n%s", err, out)
+	}
+	instead := func(_ int, _ *bootstrap.Config, cmd *exec.Cmd) { cmd.Path, cmd.Args = program, []string{program} }
+	for _, g := range []ground{onUDP, onXDP} {
+		t.Run(g.name, func(t *testing.T) {
+			env := []string{confinedTo(t, "", callsOver[g.transport]...)}
+			g.job(t, 3, spec{program: "goroutines", env: env, change: instead}).finish()
+		})
+	}
 }
 
 // The death of a peer takes no other calls.
@@ -235,20 +273,21 @@ func TestConfinedRanksTakeSignals(t *testing.T) {
 }
 
 // A call that is not in the list ends the rank: one of the library, if the list lacked it, and
-// one that a rank has no business to make.
+// one that a rank has no business to make. The stack shows that it was this call.
 func TestConfinementStopsRanks(t *testing.T) {
 	type breach struct {
 		name, program, without, trespass string
+		caller                           string // the function that makes the call
 		ground                           ground
 		ranks                            int
 	}
 	breaches := []breach{
-		{"frames without sendmmsg", "goroutines", "sendmmsg", "", onUDP, 2},
-		{"maps without bpf", "goroutines", "bpf(BPF_MAP_CREATE)", "", onXDP, 3},
-		{"memory without pidfd_open", "goroutines", "pidfd_open", "", onXDP, 3},
+		{"frames without sendmmsg", "goroutines", "sendmmsg", "", "device.sendMessages", onUDP, 2},
+		{"maps without bpf", "goroutines", "bpf(BPF_MAP_CREATE)", "", "sys.MapCreate", onXDP, 3},
+		{"memory without pidfd_open", "goroutines", "pidfd_open", "", "unix.PidfdOpen", onXDP, 3},
 	}
 	for name := range trespasses {
-		breaches = append(breaches, breach{name, "trespass", "", name, onUDP, 2})
+		breaches = append(breaches, breach{name, "trespass", "", name, "vmtests.trespass", onUDP, 2})
 	}
 	for _, b := range breaches {
 		t.Run(b.name, func(t *testing.T) {
@@ -258,16 +297,33 @@ func TestConfinementStopsRanks(t *testing.T) {
 				env[0] += " bpf(BPF_MAP_CREATE)"
 			}
 			j := b.ground.job(t, b.ranks, spec{program: b.program, deadAfter: deadAfter, env: env, change: onNamedHost})
-			var died error
+			died := false
 			for _, r := range j.ranks {
 				j.ended(r)
-				if strings.Contains(r.output(), "SIGSYS: bad system call") && !r.cmd.ProcessState.Success() {
-					died = errors.New(r.cmd.ProcessState.String())
+				before, stack := trap(r.output())
+				if stack == "" || r.cmd.ProcessState.Success() {
+					continue
+				}
+				died = true
+				if !strings.Contains(stack, b.caller+"(") {
+					t.Errorf("rank %d was not trapped in %s:\n%s", r.n, b.caller, stack)
+				}
+				if b.trespass != "" && !strings.Contains(before, aboutToTrespass) {
+					t.Errorf("rank %d was trapped before its trespass", r.n)
 				}
 			}
-			if died == nil {
+			if !died {
 				t.Error("no rank has died of it")
 			}
 		})
 	}
+}
+
+// trap returns what a rank said before a trap ended it, and the stack of the goroutine that made
+// the call: empty if there was no trap.
+func trap(output string) (before, stack string) {
+	before, after, _ := strings.Cut(output, "SIGSYS: bad system call")
+	_, stack, _ = strings.Cut(after, "\ngoroutine ")
+	stack, _, _ = strings.Cut(stack, "\n\n")
+	return before, stack
 }
