@@ -36,7 +36,10 @@ const (
 	// of datatypes (128 KiB as encoded, eighty bytes for each), as much for one that is being read, 3 MiB of
 	// bundles that wait (2048 of an MTU), and less than 1 MiB of messages.
 	mostGrown = 64 << 20
-	asks      = 5 // of the honest ranks during an attack, each of them two rounds and more
+	// besideRogue is how long a rank is silent before it is dead: an attack may keep it from others for
+	// long. The honest ranks wait for so long for the locks of the rogue that is killed.
+	besideRogue = 10 * time.Second
+	asks        = 5 // of the honest ranks during an attack, each of them two rounds and more
 )
 
 // premises are what the ranks of insider work on.
@@ -140,7 +143,10 @@ func workBeside(s *self, p *premises) error {
 	if err != nil {
 		return err
 	}
-	said, beats := s.lines(), &pulse{}
+	if _, err := rma.Load[int64](s.ctx, p.shared, other, rma.At(0)); err != nil { // which takes the lock
+		return err
+	}
+	said, beats, locked := s.lines(), &pulse{}, make(chan error, 1)
 	rounds, tell := int64(0), int64(-1)
 	for stopped := false; !stopped; rounds++ {
 		old, err := rma.Fetch(s.ctx, p.readable, int64(1), other, rma.At(int64(other*shareBytes)), rma.Sum)
@@ -168,14 +174,19 @@ func workBeside(s *self, p *premises) error {
 				err = p.shared.UnlockAll(s.ctx)
 				fmt.Println("released")
 			case "lock":
-				err = s.locked(p.shared, rma.LockExclusive, other)
-				fmt.Println("locked")
+				fmt.Println("asks")
+				go func() { locked <- s.locked(p.shared, rma.LockExclusive, other) }()
 			case "stop":
 				stopped = true
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", line, err)
 			}
+		case err := <-locked:
+			if err != nil {
+				return fmt.Errorf("lock: %w", err)
+			}
+			fmt.Println("locked")
 		default:
 		}
 		time.Sleep(100 * time.Microsecond) // work, which leaves the processors to others
@@ -245,7 +256,7 @@ func TestAttacksByInsider(t *testing.T) {
 		t.Run(w.name(), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), w.transport)
 			key := secure.NewKey()
-			j := start(t, lab, spec{program: "insider", transports: []string{w.transport}, key: &key, level: w.level, overTCP: true, env: w.env()})
+			j := start(t, lab, spec{program: "insider", transports: []string{w.transport}, deadAfter: besideRogue, key: &key, level: w.level, overTCP: true, env: w.env()})
 			for _, r := range j.ranks {
 				j.await(r, "running")
 			}
@@ -254,7 +265,7 @@ func TestAttacksByInsider(t *testing.T) {
 				t.Logf("rank %d before: p99 %v, heap %d KiB, in use %d KiB", i, st.P99, st.Taken>>10, st.Heap>>10)
 			}
 			for _, a := range betrayals {
-				if !strings.HasPrefix(a.name, *attackOnly) {
+				if !strings.HasPrefix(a.name, *attackOnly) && a.name != lockForEver {
 					continue
 				}
 				withstand(j, a, first)
@@ -278,12 +289,23 @@ func killRogue(j *job) {
 	j.t.Helper()
 	for _, r := range j.ranks[:rogueRank] {
 		r.tell("lock")
+		j.await(r, "asks")
+	}
+	for range asks {
+		standings(j)
+	}
+	for _, r := range j.ranks[:rogueRank] {
+		if strings.Contains(r.output(), "\nlocked") {
+			j.t.Errorf("rank %d has a lock that the rogue holds", r.n)
+		}
 	}
 	j.ranks[rogueRank].kill()
 	<-j.ranks[rogueRank].done
+	from := time.Now()
 	for _, r := range j.ranks[:rogueRank] {
 		j.await(r, "locked")
 	}
+	j.t.Logf("the locks of the rogue are free after %v", time.Since(from).Round(time.Millisecond))
 }
 
 // withstand has the rogue attack, and looks how the others fare.
@@ -299,15 +321,24 @@ func withstand(j *job, a betrayal, first [rogueRank]standing) {
 	before, began := standings(j), time.Now()
 	rogue.tell(fmt.Sprint(frames(), " ", a.name))
 	j.await(rogue, "attacks")
+	if a.name == lockForEver {
+		if err := j.await(rogue, "granted "); err != "<nil>" {
+			j.t.Fatalf("the rogue has not got its locks: %s", err)
+		}
+	}
 	now := standings(j)
 	for range asks - 1 {
 		now = standings(j)
 	}
 	rogue.tell("enough")
-	said := j.await(rogue, "done ")
+	var got haul
+	must(j.t, json.Unmarshal([]byte(j.await(rogue, "done ")), &got))
 	took := time.Since(began)
 	after := standings(j)
-	j.t.Logf("%s, %v: %s", a.name, took.Round(time.Millisecond), said)
+	j.t.Logf("%s, %v: %+v", a.name, took.Round(time.Millisecond), got)
+	if got.Answers == 0 && a.counts == nil || got.Got < got.Asked/2 { // some answers may still be under way
+		j.t.Errorf("%s: it has not got what it asks for: %+v", a.name, got)
+	}
 	for i := range after {
 		g := grown(before[i], after[i])
 		j.t.Logf("  rank %d: p99 of %d calls %v, before of %d calls %v; %d rounds; heap %d KiB, in use %d KiB: %v",

@@ -32,7 +32,10 @@ func TestAnotherJobAtThePort(t *testing.T) {
 				}
 				s.await(w.kinds()...)
 			}
-			sessions := maps.Clone(both[0].sessions)
+			var sessions [2]map[int]uint64
+			for i, s := range both {
+				sessions[i] = maps.Clone(s.sessions)
+			}
 			for i, s := range both {
 				s.rest()
 				for _, a := range s.foreign(both[1-i], ranks*(1-2*i)) {
@@ -50,8 +53,10 @@ func TestAnotherJobAtThePort(t *testing.T) {
 					checkUnmoved(t, r.n, s.j.counters(r))
 				}
 			}
-			if s := both[0]; !maps.Equal(s.sessions, sessions) {
-				t.Errorf("the sessions are %x, and were %x", s.sessions, sessions)
+			for i, s := range both {
+				if s.look(); !maps.Equal(s.sessions, sessions[i]) {
+					t.Errorf("job %d: the sessions are %x, and were %x", i, s.sessions, sessions[i])
+				}
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package vmtests
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -29,7 +30,7 @@ import (
 // betrayal is an attack by a member of the job.
 type betrayal struct {
 	name   string
-	counts []string // refusals of which an honest rank counts some
+	counts []string // refusals of which an honest rank counts some; none: the rogue tells what it has achieved
 	round  func(r *rogue, n int) error
 }
 
@@ -46,17 +47,18 @@ var betrayals = []betrayal{
 	{"requests at random", []string{"denied", "outsiders", "refused"}, (*rogue).anyRequest},
 	{"responses", []string{"bad answers"}, (*rogue).response},
 	{"about others", []string{"outsiders", "refused"}, (*rogue).aboutOthers},
-	{"gets", []string{"bundles"}, (*rogue).get},
-	{"gets, and takes no answers", []string{"bundles"}, (*rogue).getDeaf},
+	{"gets", nil, (*rogue).get},
+	{"gets, and takes no answers", nil, (*rogue).getDeaf},
 	{"waits", []string{"refused"}, (*rogue).waitForLock},
 	{"datatypes", []string{"types"}, (*rogue).define},
 	{"nested datatypes", []string{"types"}, (*rogue).defineNested},
+	{"costly datatypes", []string{"types"}, (*rogue).defineCostly},
 	{"small datatypes", []string{"types"}, (*rogue).defineSmall},
 	{"small calls", []string{"denied"}, (*rogue).call},
 	{"messages", []string{"overdrawn", "outsiders"}, (*rogue).message},
-	{lockForEver, nil, (*rogue).lock},
 	{"fuzzed", []string{"fault record", "refused"}, (*rogue).fuzzed},
 	{"farewell", []string{"refused"}, (*rogue).farewell},
+	{lockForEver, []string{"refused"}, (*rogue).lock}, // the last: it holds the lock when it is killed
 }
 
 // rogue is a rank that has turned on the others.
@@ -67,6 +69,16 @@ type rogue struct {
 	inEngine func(func(*engine.Engine))
 	random   *rand.Rand
 	large    []byte // an encoding of a datatype
+	costly   []byte // another
+	asked    uint64 // bytes of windows, in one attack
+}
+
+// haul is how an attack went for the rogue.
+type haul struct {
+	Times      int
+	Took, Over time.Duration // until the last was sent, and until all were carried out
+	Asked, Got uint64        // bytes that it asked for with gets, and that came to it
+	Answers    uint64        // that came to it, of requests that its engine has not made
 }
 
 // turn does what the test says.
@@ -90,7 +102,8 @@ func turn(s *self, p *premises) error {
 			return fmt.Errorf("no attack %q", name)
 		}
 		fmt.Println("attacks")
-		n, began := 0, time.Now()
+		r.asked = 0
+		before, n, began := s.node.Stats(), 0, time.Now()
 		for enough := false; !enough || n < least && time.Since(began) < longest; n++ {
 			if err := betrayals[i].round(r, n); err != nil {
 				return fmt.Errorf("%s, the time %d: %w", name, n, err)
@@ -108,7 +121,9 @@ func turn(s *self, p *premises) error {
 				return err
 			}
 		}
-		fmt.Printf("done %d times in %v, over after %v\n", n, took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		now := s.node.Stats()
+		text, _ := json.Marshal(haul{n, took, time.Since(began), r.asked, now.Device.RxBytes - before.Device.RxBytes, now.BadAnswers - before.BadAnswers})
+		fmt.Println("done", string(text))
 	}
 	return nil
 }
@@ -236,8 +251,13 @@ func (r *rogue) aboutOthers(n int) error {
 // get asks for as much of a window as a few records can.
 func (r *rogue) get(n int) error {
 	one := make([]byte, wire.RecordSize(wire.PartLen))
-	rec := wire.Record{Code: wire.CodeGet, Window: pick(r, r.Readable, r.Shared), Token: r.random.Uint32()}
-	wire.PutPart(wire.PutRecord(one, &rec, wire.PartLen), 0, wire.MaxPart)
+	id, win := r.Shared, r.shared
+	if r.random.IntN(2) == 0 {
+		id, win = r.Readable, r.readable
+	}
+	rec, size := wire.Record{Code: wire.CodeGet, Window: id, Token: r.random.Uint32()}, min(wire.MaxPart, win.Size())
+	wire.PutPart(wire.PutRecord(one, &rec, wire.PartLen), 0, uint32(size))
+	r.asked += getsEach * uint64(size)
 	return r.sendRaw(victimOf(n), link.Request, slices.Repeat(one, getsEach))
 }
 
@@ -253,12 +273,32 @@ func (r *rogue) waitForLock(n int) error {
 	return r.ask(victimOf(n), wire.Lock{Window: r.Shared, Token: r.random.Uint32(), Exclusive: true}.Record())
 }
 
-// lock takes the lock that it has asked for, or asks again.
+// lock takes the lock at each victim, never gives it up, and asks again now and then.
 func (r *rogue) lock(n int) error {
-	if n%100 > 1 {
+	switch {
+	case n == 0:
+		return r.takeLocks()
+	case n%100 > 1:
+		time.Sleep(100 * time.Microsecond) // it has nothing to do
 		return nil
 	}
 	return r.waitForLock(n)
+}
+
+// takeLocks says so once it has been granted all locks.
+func (r *rogue) takeLocks() error {
+	err := r.shared.UnlockAll(r.ctx)
+	for to := range rogueRank {
+		err = errors.Join(err, r.ask(to, wire.Record{Code: wire.CodeUnlock, Window: r.Shared})) // it may hold what it has waited for
+	}
+	for to := range rogueRank {
+		err = errors.Join(err, r.shared.Lock(r.ctx, rma.LockExclusive, to))
+		if err == nil {
+			_, err = rma.Load[int64](r.ctx, r.shared, to, rma.At(0)) // which needs the lock
+		}
+	}
+	fmt.Println("granted", err)
+	return err
 }
 
 // define defines a datatype of many blocks, in place of the one before.
@@ -292,6 +332,50 @@ func (r *rogue) defineNested(n int) error {
 		}
 	}
 	return r.defineType(n, t)
+}
+
+// defineCostly defines a datatype as large as one may be, of what takes longest to decode: loops of short lists.
+func (r *rogue) defineCostly(n int) error {
+	if r.costly == nil {
+		var err error
+		if r.costly, err = costlyDatatype(); err != nil {
+			return err
+		}
+	}
+	return r.defineAs(victimOf(n), uint32(n%wire.MaxTypes), r.costly)
+}
+
+func costlyDatatype() ([]byte, error) {
+	const least = 16 // bytes of an item's encoding
+	var loops [2]*datatype.Type
+	for i, pair := range [2][]*datatype.Type{{datatype.Int8, datatype.Byte}, {datatype.Byte, datatype.Int8}} {
+		list, err := datatype.Struct([]int{1, 1}, []int{0, 8}, pair)
+		if err == nil {
+			loops[i], err = datatype.Hvector(2, 1, 60, list)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for items := datatype.MaxEncoded / least; ; items-- {
+		lengths, disps, types := slices.Repeat([]int{1}, items), make([]int, items), make([]*datatype.Type, items)
+		for i, at := 0, 0; i < items; i++ {
+			disps[i], types[i] = at, loops[i%2]
+			at += 5000 + (i+1)%7
+		}
+		t, err := datatype.Commit(datatype.Struct(lengths, disps, types))
+		if err != nil {
+			return nil, err
+		}
+		b, err := datatype.Encode(t)
+		switch {
+		case errors.Is(err, rma.ErrSize): // a few bytes too long
+			continue
+		case err == nil && len(b) < datatype.MaxEncoded-2*least:
+			return nil, fmt.Errorf("the encoding of %d items has %d bytes, which is not as large as it may be", items, len(b))
+		}
+		return b, err
+	}
 }
 
 func (r *rogue) defineSmall(n int) error {

@@ -106,9 +106,10 @@ func TestMemberThatAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}}, walls{"xdp-native", false, secure.Sign}) {
 		t.Run(w.name(), func(t *testing.T) {
+			needsJoined(t, w)
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), w.transport)
 			m, key := meddle(t, lab, deaf), secure.NewKey()
-			j := start(t, lab, spec{program: "unheard", transports: []string{w.transport}, deadAfter: deadAfter, key: &key, level: w.level, overTCP: true, env: w.env(),
+			j := start(t, lab, spec{program: "unheard", transports: []string{w.transport}, deadAfter: besideFloods, key: &key, level: w.level, overTCP: true, env: w.env(),
 				change: func(rank int, _ *bootstrap.Config, cmd *exec.Cmd) {
 					if rank == deaf { // it goes on though it hears nothing
 						cmd.Env = append(cmd.Env, envDeadAfter+"="+testenv.Limit.String())

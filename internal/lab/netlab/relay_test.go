@@ -91,6 +91,7 @@ func TestRelayPassesFrames(t *testing.T) {
 // TCP and datagrams that the kernel carries joined go through a relay.
 func TestRelayPassesJoinedDatagrams(t *testing.T) {
 	l := newLab(t, Config{Ranks: 3})
+	testenv.NeedsFeature(t, testenv.JoinedDatagrams)
 	to := listen(t, l, 1, l.Addr(1))
 	var most atomic.Int64
 	r := intercept(t, l, to.LocalAddr().(*net.UDPAddr).AddrPort(), func(r *Relay, f *Frame) {
@@ -146,7 +147,7 @@ func passTCP(t *testing.T, l *Lab, from, to int) {
 		sent <- l.Do(from, func() error {
 			c, err := (&net.Dialer{Timeout: testenv.Limit, FallbackDelay: -1}).Dial("tcp4", server.Addr().String())
 			if err != nil {
-				return err
+				return errors.Join(err, server.Close()) // nobody comes whom it could accept
 			}
 			_, err = c.Write(data)
 			return errors.Join(err, c.Close())
@@ -154,11 +155,14 @@ func passTCP(t *testing.T, l *Lab, from, to int) {
 	}()
 	c, err := server.Accept()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, <-sent))
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(testenv.Limit)); err != nil {
+		t.Fatal(err)
+	}
 	got, err := io.ReadAll(c)
-	if err := errors.Join(err, <-sent); err != nil || !bytes.Equal(got, data) {
+	if err := errors.Join(err, c.Close(), <-sent); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("TCP from rank %d to rank %d: %d bytes of %d, %v", from, to, len(got), len(data), err)
 	}
 }
@@ -211,17 +215,33 @@ func TestRelayChangesFrames(t *testing.T) {
 func TestCloseRemovesRelay(t *testing.T) {
 	l := newLab(t, Config{Ranks: 3})
 	server, kept := echo(t, l, 1, l.Addr(1)), make(chan *Frame, 1)
+	var seen atomic.Int64
 	r := intercept(t, l, server, func(r *Relay, f *Frame) {
 		select {
 		case kept <- f:
 		default:
 		}
+		seen.Add(1)
 		r.Pass(f)
 	})
-	exchange(t, listen(t, l, 0, l.Addr(0)), server, []byte("one"))
+	from, end, ended := listen(t, l, 0, l.Addr(0)), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				_, _ = from.WriteToUDPAddrPort([]byte("one"), server) // which fails once the link is gone
+			}
+		}
+	}()
+	testenv.Await(t, "traffic through the relay", func() bool { return seen.Load() >= 100 })
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+	close(end)
+	<-ended
 	lost := r.Lost()
 	if r.Pass(<-kept); r.Lost() != lost+1 {
 		t.Errorf("%d frames got lost, want %d", r.Lost(), lost+1)

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"sync"
@@ -31,6 +32,9 @@ var (
 	TxBudget = &Feature{"XDP_MAX_TX_SKB_BUDGET", "6.17", sync.OnceValue(lacksTxBudget)}
 	// Bonding is bonds of network interfaces.
 	Bonding = &Feature{"bonds, CONFIG_BONDING", "2.2", sync.OnceValue(lacksBonding)}
+	// JoinedDatagrams is UDP datagrams that the kernel carries joined, as a packet socket with
+	// PACKET_VNET_HDR reads them.
+	JoinedDatagrams = &Feature{"joined UDP datagrams on packet sockets, VIRTIO_NET_HDR_GSO_UDP_L4", "6.2", sync.OnceValue(lacksJoinedDatagrams)}
 	// SplitTestRun is a test run of an XDP program on a frame that is split where the
 	// test says.
 	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
@@ -70,19 +74,65 @@ func lacksTxBudget() bool {
 	return errors.Is(unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, budget), unix.ENOPROTOOPT)
 }
 
-// lacksBonding makes a bond in a network namespace that nobody else sees. Its thread, and
-// the namespace with it, ends with the goroutine, which stays locked to it.
-func lacksBonding() bool {
+// inNamespace calls try in a network namespace that nobody else sees. Its thread, and the
+// namespace with it, ends with the goroutine, which stays locked to it.
+func inNamespace(try func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
-			err = netlink.LinkAdd(netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond"}))
+			err = try()
 		}
 		result <- err
 	}()
-	return errors.Is(<-result, unix.EOPNOTSUPP)
+	return <-result
+}
+
+// lacksBonding makes a bond.
+func lacksBonding() bool {
+	return errors.Is(inNamespace(func() error {
+		return netlink.LinkAdd(netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond"}))
+	}), unix.EOPNOTSUPP)
+}
+
+// lacksJoinedDatagrams sends two datagrams at once over the loopback interface, and reads them
+// there as one frame. An error of what comes before the reading says nothing of the feature.
+func lacksJoinedDatagrams() bool {
+	lacks := false
+	_ = inNamespace(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			return err
+		}
+		tap, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(tap)
+		from, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(from)
+		ip := binary.NativeEndian.Uint16([]byte{unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff})
+		err = errors.Join(
+			unix.SetsockoptInt(tap, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+			unix.SetsockoptTimeval(tap, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(Limit.Seconds())}),
+			unix.Bind(tap, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: lo.Attrs().Index}),
+			unix.SetsockoptInt(from, unix.SOL_UDP, unix.UDP_SEGMENT, 100),
+			unix.Sendto(from, make([]byte, 200), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}),
+		)
+		if err == nil {
+			_, err = unix.Read(tap, make([]byte, 1<<16))
+			lacks = errors.Is(err, unix.EINVAL)
+		}
+		return err
+	})
+	return lacks
 }
 
 // lacksSplitTestRun runs a program that passes everything on a frame of which only the
