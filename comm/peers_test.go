@@ -246,3 +246,52 @@ func TestRankSpeaksForNoOther(t *testing.T) {
 		}
 	}
 }
+
+// TestRankThatCannotJoinFailsItsPeers has one of three ranks fail to join: the others are told
+// why, also the one that does not speak with it, which waits at the barrier for the other.
+func TestRankThatCannotJoinFailsItsPeers(t *testing.T) {
+	ctx, places, _ := serve(t, 3)
+	const absent = 1
+	var worlds []*comm.Comm
+	for _, rank := range []int{0, 2} {
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Limits: userspace.Limits{DeadAfter: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		worlds = append(worlds, j.World())
+	}
+	errs := make(chan error)
+	for _, c := range worlds {
+		go func() { errs <- c.Barrier(ctx) }()
+	}
+	place := places[absent]
+	place.Transport, place.Interface, place.Address = userspace.UDP, "xr-no-such", netip.Addr{}
+	if _, err := comm.Join(ctx, job.Config{Place: place}); !errors.Is(err, mpierr.Unsupported) {
+		t.Errorf("the rank joins: %v", err)
+	}
+	for range worlds {
+		err := <-errs
+		if e, ok := errors.AsType[*mpierr.Error](err); !ok || e.Class != mpierr.ProcFailed || e.Rank != absent ||
+			!strings.Contains(err.Error(), "could not join the job") || !strings.Contains(err.Error(), "xr-no-such") {
+			t.Errorf("a barrier: %v", err)
+		}
+	}
+}
+
+// TestRankThatDoesNotJoinIsNotWaitedForForEver has a rank not come.
+func TestRankThatDoesNotJoinIsNotWaitedForForEver(t *testing.T) {
+	ctx, places, _ := serve(t, 2)
+	places[0].JoinTimeout = time.Millisecond
+	j, err := comm.Join(ctx, job.Config{Place: places[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for range 2 {
+		_, err = comm.Recv(ctx, j.World(), make([]byte, 1), 1, 0)
+		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), bootstrap.EnvJoin) || !strings.Contains(err.Error(), "never seen: 1") {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -91,14 +91,15 @@ type Config struct {
 // Place is a process's place in its job, for programs that start their ranks by themselves.
 // docs/several-hosts.md says what each field means to the ranks.
 type Place struct {
-	Rank, Size int           // of Size ranks, counted from 0
-	Job        uint64        // random, the same for all ranks, never 0 in a job of several, and told to nobody else
-	Rendezvous string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank
-	Serve      bool          // whether this rank serves the rendezvous; one does, or something else than a rank
-	Patience   time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
-	Host       string        // names the host, for ranks that share memory; empty: the kernel and network namespace do
-	Frames     bool          // access windows of ranks of the same host by frames too, in this and all ranks of a communicator
-	NoExpress  bool          // this rank's XDP program executes no requests of others
+	Rank, Size  int           // of Size ranks, counted from 0
+	Job         uint64        // random, the same for all ranks, never 0 in a job of several, and told to nobody else
+	Rendezvous  string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank
+	Serve       bool          // whether this rank serves the rendezvous; one does, or something else than a rank
+	Patience    time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
+	JoinTimeout time.Duration // how long ranks have to join, counted from the joining of this one; 0: ten minutes
+	Host        string        // names the host, for ranks that share memory; empty: the kernel and network namespace do
+	Frames      bool          // access windows of ranks of the same host by frames too, in this and all ranks of a communicator
+	NoExpress   bool          // this rank's XDP program executes no requests of others
 
 	// KeepCapabilities has the process keep all its capabilities. By default a rank that has set
 	// up XDP takes those from all threads of the process that it does not need any more, for good:
@@ -122,7 +123,7 @@ type Limits = userspace.Limits
 func (c *Config) place() (place bootstrap.Config, err error) {
 	if p := c.Place; p != nil {
 		place = bootstrap.Config{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
-			Patience: p.Patience, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCaps: p.KeepCapabilities,
+			Patience: p.Patience, JoinTimeout: p.JoinTimeout, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCaps: p.KeepCapabilities,
 			Key: (*secure.Key)(p.Key), Security: bootstrap.Security(p.Security)}
 	} else if place, err = bootstrap.FromEnvironment(); err != nil {
 		return place, err

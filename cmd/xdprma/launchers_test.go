@@ -23,15 +23,7 @@ func TestHelloUnderMpiexec(t *testing.T) {
 	if err := testenv.Build("../../examples/hello", hello); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
-	defer cancel()
-	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", "-n", "4", hello)
-	mpiexec.WaitDelay = testenv.Limit
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "XDPRMA_") {
-			mpiexec.Env = append(mpiexec.Env, e)
-		}
-	}
+	mpiexec := underMpiexec(t, "-n", "4", hello)
 	out, err := mpiexec.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -47,6 +39,37 @@ func TestHelloUnderMpiexec(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(found, want) || !strings.Contains(string(out), "counter: 4\n") {
 		t.Errorf("got\n%s", out)
+	}
+}
+
+// underMpiexec returns a command that has mpiexec.hydra start ranks, with nothing set.
+func underMpiexec(t *testing.T, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	t.Cleanup(cancel)
+	mpiexec := exec.CommandContext(ctx, "mpiexec.hydra", args...)
+	mpiexec.WaitDelay = testenv.Limit
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "XDPRMA_") {
+			mpiexec.Env = append(mpiexec.Env, e)
+		}
+	}
+	return mpiexec
+}
+
+// TestMpiexecEndsAJobThatCannotJoin has one of three ranks ask for an interface that there is
+// not. The others would wait for it.
+func TestMpiexecEndsAJobThatCannotJoin(t *testing.T) {
+	testenv.NeedsCommand(t, "mpiexec.hydra", "mpich")
+	hello := filepath.Join(t.TempDir(), "hello")
+	if err := testenv.Build("../../examples/hello", hello); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"0", "2"} {
+		script := `test $PMI_RANK = ` + bad + ` && export XDPRMA_INTERFACE=xr-no-such; exec "$0"`
+		out, err := underMpiexec(t, "-n", "3", "sh", "-c", script, hello).CombinedOutput()
+		if want := "this rank cannot join the job, and so its launcher is asked to end the job rank=" + bad; err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v, want %q in\n%s", err, want, out)
+		}
 	}
 }
 

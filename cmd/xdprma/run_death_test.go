@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,38 +14,47 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )
 
 // envMourner makes this test binary a rank of the job that the environment names.
 const envMourner = "XDPRMA_TEST_MOURNER"
 
+// envDies says which rank of two dies, if not rank 1.
+const envDies = "XDPRMA_TEST_DIES"
+
 // mourn is a rank: rank 1 sends a message and dies, and rank 0 waits for another one.
 func mourn() error {
+	dies := 1
+	if os.Getenv(envDies) != "" {
+		dies = 0
+	}
 	ctx := context.Background()
 	node, err := rma.Join(ctx, rma.Config{Limits: rma.Limits{DeadAfter: time.Hour}})
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	if node.Rank() == 1 {
-		if err := comm.Send(ctx, node.World(), []byte{1}, 0, 0); err != nil {
+	if node.Rank() == dies {
+		if err := comm.Send(ctx, node.World(), []byte{1}, 1-dies, 0); err != nil {
 			return err
 		}
-		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), 0, 0); err != nil {
+		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), 1-dies, 0); err != nil {
 			return err
 		}
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
 	}
 	if os.Getenv(envMourner) == "met" {
-		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), 1, 0); err != nil {
+		if _, err := comm.Recv(ctx, node.World(), make([]byte, 1), dies, 0); err != nil {
 			return err
 		}
-		if err := comm.Send(ctx, node.World(), []byte{1}, 1, 0); err != nil {
+		if err := comm.Send(ctx, node.World(), []byte{1}, dies, 0); err != nil {
 			return err
 		}
 	}
-	_, err = comm.Recv(ctx, node.World(), make([]byte, 1), 1, 0)
+	_, err = comm.Recv(ctx, node.World(), make([]byte, 1), dies, 0)
 	if !errors.Is(err, rma.ErrProcFailed) {
 		return fmt.Errorf("a receive from a rank that has died: %v", err)
 	}
@@ -70,6 +81,41 @@ func TestRunTellsTheOthersOfADeath(t *testing.T) {
 		c.Env = append(os.Environ(), envMourner+"="+test.name)
 		if s := c.run(t); s != test.status || !strings.Contains(c.stdout.String(), "[0] ") || !strings.Contains(c.stdout.String(), test.reason) {
 			t.Errorf("%s: status %d, want %d; rank 0 said %q, want %q; %s", test.name, s, test.status, &c.stdout, test.reason, &c.stderr)
+		}
+	}
+}
+
+// TestDeathWithoutALauncherIsTold starts two ranks by hand, and has one of them die, of which
+// rank 0 serves the rendezvous: the other is told, though silence means nothing within an hour.
+func TestDeathWithoutALauncherIsTold(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dies := range []int{0, 1} {
+		at := "unix:" + filepath.Join(t.TempDir(), "rendezvous")
+		var ranks [2]*exec.Cmd
+		var out [2]strings.Builder
+		for rank := range ranks {
+			c := exec.CommandContext(t.Context(), self)
+			c.Env = append(os.Environ(), envMourner+"=met", bootstrap.EnvRendezvous+"="+at, bootstrap.EnvJob+"=aa",
+				bootstrap.EnvSize+"=2", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank))
+			if dies == 0 {
+				c.Env = append(c.Env, envDies+"=0")
+			}
+			c.Stdout, c.Stderr, c.WaitDelay = &out[rank], &out[rank], testenv.Limit
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ranks[rank] = c
+		}
+		for rank, c := range ranks {
+			if err := c.Wait(); (err != nil) != (rank == dies) {
+				t.Errorf("rank %d of which %d dies: %v", rank, dies, err)
+			}
+		}
+		if said := out[1-dies].String(); !strings.Contains(said, fmt.Sprintf("(rank %d): process failed: its process has ended", dies)) {
+			t.Errorf("rank %d dies, and the other says %q", dies, said)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (b *board) speaking(rank int) (*notice, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	if _, ended := errors.AsType[*EndedError](n.err); ended {
+	if ended, ok := errors.AsType[*EndedError](n.err); ok && ended.Incarnation == 0 {
 		return nil, fmt.Errorf("rank %d has ended, and says nothing any more", rank)
 	}
 	return n, nil
@@ -63,14 +63,18 @@ func (b *board) say(rank int, incarnation uint64, place []byte, why error) error
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, err := b.speaking(rank)
-	if err != nil {
-		return err
+	if err == nil {
+		n.set(incarnation, place, why)
 	}
+	return err
+}
+
+// set says something of the rank. It is called with the board's lock held.
+func (n *notice) set(incarnation uint64, place []byte, why error) {
 	if !n.found {
 		close(n.said)
 	}
 	n.found, n.incarnation, n.place, n.err = true, incarnation, slices.Clone(place), why
-	return nil
 }
 
 // keep sets the ticket of a rank, which belongs to what a process of the incarnation says.
@@ -84,13 +88,16 @@ func (b *board) keep(rank int, incarnation uint64, ticket []byte) error {
 	return err
 }
 
-// ended says that no other process will have a rank.
+// ended says that a process takes no part in the job any more, unless it has left, or another
+// has its rank.
 func (b *board) ended(e *EndedError) {
-	if b.say(e.Rank, 0, nil, e) != nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n, err := b.speaking(e.Rank)
+	if err != nil || e.Incarnation != 0 && (n.incarnation > e.Incarnation || n.incarnation == e.Incarnation && n.err != nil) {
+		return
+	}
+	n.set(e.Incarnation, nil, e)
 	b.ends = append(b.ends, e)
 	close(b.news)
 	b.news = make(chan struct{})
@@ -148,6 +155,11 @@ func (l *local) Publish(_ context.Context, place []byte) error {
 
 func (l *local) Leave(context.Context) error {
 	return l.board.say(l.rank, l.incarnation, nil, ErrLeft)
+}
+
+func (l *local) Fail(_ context.Context, why string) error {
+	l.board.ended(&EndedError{Rank: l.rank, Incarnation: l.incarnation, Reason: truncate("it could not join the job: " + why)})
+	return nil
 }
 
 func (l *local) Sign(_ context.Context, static [32]byte, at netip.AddrPort) ([]byte, error) {

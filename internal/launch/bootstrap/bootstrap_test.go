@@ -284,17 +284,17 @@ func TestCallsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// meet publishes a rank's place, and waits until all ranks of a job have.
+// meet publishes a rank's place, waits until all ranks of a job have, and leaves.
 func meet(ctx context.Context, m *Member, size int) error {
 	if err := m.Publish(ctx, nil); err != nil {
 		return err
 	}
 	for rank := range size {
-		if _, err := m.Find(ctx, rank); err != nil {
+		if _, err := m.Find(ctx, rank); err != nil && !errors.Is(err, ErrLeft) {
 			return err
 		}
 	}
-	return nil
+	return m.Leave(ctx)
 }
 
 func TestStrangersAreRefused(t *testing.T) {

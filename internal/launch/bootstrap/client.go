@@ -31,6 +31,7 @@ const (
 type Client struct {
 	conn        net.Conn
 	incarnation uint64
+	server      int          // the rank that serves the rendezvous, or noRank; of receive
 	credentials *credentials // nil: the job has no key
 	routines    sync.WaitGroup
 
@@ -38,6 +39,7 @@ type Client struct {
 	next  uint32
 	calls map[uint32]chan message // of capacity 1
 	err   error                   // why the connection ended
+	lost  *EndedError             // that the serving rank's process has ended, until somebody is told
 	ended chan struct{}           // closed when err is set
 
 	writing sync.Mutex
@@ -158,7 +160,7 @@ func greet(ctx context.Context, conn net.Conn, place *Config, security *tls.Conf
 		return nil, nil, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 	}
 	c := &Client{conn: conn, calls: make(map[uint32]chan message), ended: make(chan struct{})}
-	c.incarnation, c.credentials, err = parseWelcome(m.body, place)
+	c.incarnation, c.server, c.credentials, err = parseWelcome(m.body, place)
 	return c, r, err
 }
 
@@ -174,6 +176,12 @@ func (c *Client) Publish(ctx context.Context, place []byte) error {
 // Leave makes known that this rank has left the job.
 func (c *Client) Leave(ctx context.Context) error {
 	_, err := c.call(ctx, message{kind: kindLeave})
+	return err
+}
+
+// Fail makes known why this process does not join.
+func (c *Client) Fail(ctx context.Context, why string) error {
+	_, err := c.call(ctx, message{kind: kindFail, body: []byte(truncate(why))})
 	return err
 }
 
@@ -214,11 +222,18 @@ func (c *Client) find(ctx context.Context, rank int, wait bool) (p Published, fo
 // errAbsent is that a rank has published nothing.
 var errAbsent = errors.New("there is no place yet")
 
-// End returns the n-th end of a rank's process, blocking until there is one.
+// End returns the n-th end of a rank's process, blocking until there is one. The end of the
+// process that serves the rendezvous is the last one.
 func (c *Client) End(ctx context.Context, n int) (*EndedError, error) {
 	_, err := c.call(ctx, message{kind: kindEnd, number: n})
-	if ended, ok := errors.AsType[*EndedError](err); ok {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ended, ok := errors.AsType[*EndedError](err)
+	if lost := c.lost; err != c.err && ok {
 		return ended, nil
+	} else if lost != nil {
+		c.lost = nil
+		return lost, nil
 	}
 	return nil, cmp.Or(err, fmt.Errorf("%w: end number %d", errMalformed, n))
 }
@@ -231,7 +246,7 @@ func (c *Client) Attendance(ctx context.Context) (string, error) {
 
 // Close disconnects and unblocks all calls. It is idempotent.
 func (c *Client) Close() error {
-	c.fail(fmt.Errorf("the rendezvous client: %w", net.ErrClosed))
+	c.disconnect(fmt.Errorf("the rendezvous client: %w", net.ErrClosed))
 	c.routines.Wait()
 	return nil
 }
@@ -300,7 +315,7 @@ func (c *Client) send(m message) error {
 	defer c.writing.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := c.conn.Write(b); err != nil {
-		return c.fail(fmt.Errorf("the connection to the rendezvous failed: %w", err))
+		return c.disconnect(fmt.Errorf("the connection to the rendezvous failed: %w", err))
 	}
 	return nil
 }
@@ -310,8 +325,11 @@ func (c *Client) receive(r *bufio.Reader) {
 	for {
 		m, err := readMessage(r, maxMessageBytes)
 		if err != nil {
-			c.fail(fmt.Errorf("the connection to the rendezvous ended: %w", err))
+			c.connectionEnded(err)
 			return
+		}
+		if m.kind == kindClosing {
+			c.server = noRank // it leaves in good order
 		}
 		c.mu.Lock()
 		answer := c.calls[m.call]
@@ -323,9 +341,31 @@ func (c *Client) receive(r *bufio.Reader) {
 	}
 }
 
-// fail closes the connection for the reason err, unless it has ended before, and
+// connectionEnded takes in that the connection ended with err. The system closes that of a process which
+// ends. One to a host that is gone fails in another way, as a network does that fails.
+func (c *Client) connectionEnded(err error) {
+	if c.server == noRank || !closedByEnd(err) {
+		c.disconnect(fmt.Errorf("the connection to the rendezvous ended: %w", err))
+		return
+	}
+	ended := &EndedError{Rank: c.server, Reason: fmt.Sprintf("its process has ended: the rendezvous, which rank %d served, closed the connection (%v)", c.server, err)}
+	c.mu.Lock()
+	if c.err == nil {
+		c.lost = ended
+	}
+	c.mu.Unlock()
+	c.disconnect(fmt.Errorf("rank %d: %w", c.server, ended))
+}
+
+// closedByEnd reports whether err is what a connection fails with when the process at the other
+// end has ended.
+func closedByEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET)
+}
+
+// disconnect closes the connection for the reason err, unless it has ended before, and
 // returns the reason.
-func (c *Client) fail(err error) error {
+func (c *Client) disconnect(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
@@ -350,10 +390,12 @@ func result(m message) ([]byte, error) {
 	case kindLeft:
 		return m.body, ErrLeft
 	case kindEnded:
-		if len(m.body) < 4 {
+		if len(m.body) < 12 {
 			return nil, fmt.Errorf("%w: an end of %d bytes", errMalformed, len(m.body))
 		}
-		return nil, &EndedError{Rank: int(binary.LittleEndian.Uint32(m.body)), Reason: string(m.body[4:])}
+		return nil, &EndedError{Rank: int(binary.LittleEndian.Uint32(m.body)), Incarnation: binary.LittleEndian.Uint64(m.body[4:]), Reason: string(m.body[12:])}
+	case kindClosing:
+		return nil, fmt.Errorf("the rendezvous has ended: %s", m.body)
 	case kindFailed:
 		return nil, fmt.Errorf("the rendezvous failed: %s", m.body)
 	}

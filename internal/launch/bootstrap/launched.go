@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +36,7 @@ type learned struct {
 	done       bool
 	job        uint64
 	rendezvous string
+	session    *session    // until the rank has joined, or has failed to; nil: none
 	meeting    *meeting    // nil: the rank has the job's key
 	key        *secure.Key // of the meeting, at rank 0
 	err        error
@@ -72,7 +73,7 @@ func (l *learned) complete(ctx context.Context, c *Config, failed func(error)) (
 			c.meeting = l.meeting
 		}
 		if l.err == nil {
-			l.job, l.rendezvous, l.err = c.learn(ctx)
+			l.job, l.rendezvous, l.err = l.learn(ctx, c)
 		}
 		if c.Rank == 0 && c.meeting != nil {
 			key := secure.NewKey()
@@ -109,28 +110,59 @@ func (p *PMI) inherited() error {
 	return nil
 }
 
-// learn agrees with all ranks on rank 0's Job and Rendezvous over the descriptor, and closes that.
-func (c *Config) learn(ctx context.Context) (job uint64, rendezvous string, err error) {
+// session is a process's PMI, from the launcher's point of view an unfinished one.
+type session struct {
+	conn   *os.File
+	client *pmi.Client // nil: it has not begun
+}
+
+// end ends the session, if there is one: in good order, or by having the launcher end the job,
+// for the reason why. It may be called several times.
+func (l *learned) end(why error) (err error) {
+	l.mu.Lock()
+	s := l.session
+	l.session = nil
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	defer s.conn.Close()
+	_ = s.conn.SetDeadline(time.Now().Add(endTimeout))
+	switch {
+	case s.client == nil:
+		return nil
+	case why != nil:
+		return s.client.Abort(why.Error())
+	}
+	return s.client.Finalize()
+}
+
+// endTimeout bounds how long a launcher has to take that PMI ends.
+const endTimeout = 10 * time.Second
+
+// learn agrees with all ranks on rank 0's Job and Rendezvous over the descriptor. It begins the
+// session.
+func (l *learned) learn(ctx context.Context, c *Config) (job uint64, rendezvous string, err error) {
 	_ = unix.SetNonblock(c.PMI.FD, true) // so that the end of ctx ends a read
-	conn := os.NewFile(uintptr(c.PMI.FD), "PMI")
-	defer conn.Close()
+	l.session = &session{conn: os.NewFile(uintptr(c.PMI.FD), "PMI")}
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.session.conn.SetDeadline(time.Now()) })
 	defer stop()
-	job, rendezvous, err = c.announce(conn)
+	job, rendezvous, err = c.announce(l.session)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("not all ranks came to the launcher's PMI (%s says how long to wait): %w; %w", EnvPatience, ctx.Err(), err)
 	}
 	return job, rendezvous, err
 }
 
-// announce makes rank 0's Job and Rendezvous known over a connection to a PMI server.
-func (c *Config) announce(conn io.ReadWriter) (job uint64, rendezvous string, err error) {
-	client, err := pmi.Init(conn, pmi.V2, pmi.Identity{Rank: c.Rank, Size: c.Size, Job: c.PMI.Job})
+// announce makes rank 0's Job and Rendezvous known over PMI.
+func (c *Config) announce(s *session) (job uint64, rendezvous string, err error) {
+	client, err := pmi.Init(s.conn, pmi.V2, pmi.Identity{Rank: c.Rank, Size: c.Size, Job: c.PMI.Job})
 	if err != nil {
 		return 0, "", err
 	}
+	s.client = client
 	if c.Rank == 0 {
 		if err := client.Put(pmiKey, c.Token()+"@"+c.Rendezvous); err != nil {
 			return 0, "", err
@@ -147,9 +179,6 @@ func (c *Config) announce(conn io.ReadWriter) (job uint64, rendezvous string, er
 		return 0, "", fmt.Errorf("rank 0 has told nothing over PMI; is it another program, or of another version? %w", err)
 	}
 	if err := c.meeting.hear(client, c.Rank, c.Size); err != nil {
-		return 0, "", err
-	}
-	if err := client.Finalize(); err != nil {
 		return 0, "", err
 	}
 	return parseTold(told)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -25,11 +26,17 @@ type mpiexec struct {
 	mu      sync.Mutex
 	values  map[string]string
 	waiting int
+	ends    []string      // how ranks have ended their part
 	all     chan struct{} // closed when all ranks are at the barrier
 }
 
 // launch starts a server and returns the ranks' places.
 func launch(t *testing.T, size int) []Config {
+	_, places := launchBy(t, size)
+	return places
+}
+
+func launchBy(t *testing.T, size int) (*mpiexec, []Config) {
 	l := &mpiexec{size: size, values: map[string]string{}, all: make(chan struct{})}
 	places := make([]Config, size)
 	for rank := range places {
@@ -61,7 +68,7 @@ func launch(t *testing.T, size int) []Config {
 			close(l.all)
 		}
 	})
-	return places
+	return l, places
 }
 
 func (l *mpiexec) serve(conn net.Conn) {
@@ -94,9 +101,60 @@ func (l *mpiexec) serve(conn net.Conn) {
 			answer = "cmd=get_result rc=0 value=" + l.values[words[2]]
 			l.mu.Unlock()
 		case "cmd=finalize":
+			l.end("finalize")
 			answer = "cmd=finalize_ack"
+		case "cmd=abort":
+			l.end(strings.Join(words[1:], " "))
+			return
 		}
 		fmt.Fprintln(conn, answer)
+	}
+}
+
+func (l *mpiexec) end(how string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ends = append(l.ends, how)
+}
+
+// TestLauncherIsToldHowJoiningEnds has a rank join, and one fail to. Before, the launcher takes
+// an end of the process for a failure.
+func TestLauncherIsToldHowJoiningEnds(t *testing.T) {
+	for why, want := range map[error]string{nil: "finalize", errors.New("no such interface"): "exitcode=1"} {
+		l, places := launchBy(t, 2)
+		known := make([]learned, 2)
+		var all sync.WaitGroup
+		for rank := range places {
+			all.Go(func() {
+				listener, err := known[rank].complete(testContext(t), &places[rank], nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if listener != nil {
+					listener.Close()
+				}
+			})
+		}
+		all.Wait()
+		if len(l.ends) > 0 {
+			t.Errorf("before a rank has joined, the launcher was told %q", l.ends)
+		}
+		for range 2 { // once counts
+			if err := known[1].end(why); err != nil {
+				t.Error(err)
+			}
+		}
+		testenv.Await(t, "the launcher to be told", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.ends) > 0
+		})
+		if len(l.ends) != 1 || l.ends[0] != want {
+			t.Errorf("the launcher was told %q, want %q", l.ends, want)
+		}
+		if err := known[0].end(nil); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,8 +12,12 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
-// drainTimeout bounds how long a rank that serves the rendezvous stays for the others.
-const drainTimeout = 5 * time.Second
+// How long a rank that serves the rendezvous stays for the others.
+const (
+	drainTimeout = 5 * time.Second        // until they have left
+	failTimeout  = 2 * time.Second        // until all have come, if it cannot join itself
+	tellTimeout  = 250 * time.Millisecond // until they have heard of that
+)
 
 // Member is a rank's part in the rendezvous of its job.
 type Member struct {
@@ -67,11 +72,13 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 	if c.PMI.FD != 0 {
 		var err error
 		if l, err = thisProcess.complete(ctx, &c, failed); err != nil {
+			_ = thisProcess.end(err)
 			return nil, fmt.Errorf("join over the launcher's PMI: %w", err)
 		}
 	}
 	m, err := open(ctx, c, l, failed)
 	if err != nil {
+		_ = thisProcess.end(err)
 		return nil, err
 	}
 	if m.credentials != nil {
@@ -112,7 +119,7 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 			return nil, err
 		}
 	}
-	s, err := newServer(l, &c)
+	s, err := newServer(l, &c, c.Rank)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +150,23 @@ func host(at net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap()
 }
 
+// Joined tells the launcher, if it speaks PMI, that this process takes part. From now on it takes
+// the end of the process for one in good order if its exit status is 0.
+func (m *Member) Joined() error {
+	if err := thisProcess.end(nil); err != nil {
+		return fmt.Errorf("join over the launcher's PMI: %w", err)
+	}
+	return nil
+}
+
+// Fail tells the others why this process does not join, and has a launcher that speaks PMI end
+// the job. It ends the rank's part in the rendezvous.
+func (m *Member) Fail(ctx context.Context, why error) {
+	_ = m.rendezvous.Fail(ctx, why.Error()) // without it they see the connection end
+	_ = m.Close()
+	_ = thisProcess.end(why) // which may end this process
+}
+
 // Find returns what a rank has last published, blocking until there is something. It returns
 // ErrLeft with the incarnation of one that has left. Once the rank's process is known to have
 // ended, it returns an *EndedError.
@@ -165,11 +189,37 @@ type serving struct {
 	server *Server
 }
 
+// Fail tells the others that this rank does not join, also those that come a little later: once
+// the rendezvous is closed they learn no more than that.
+func (s *serving) Fail(ctx context.Context, why string) error {
+	s.server.Ended(s.rank, "it could not join the job: "+why)
+	ctx, cancel := context.WithTimeout(ctx, failTimeout)
+	defer cancel()
+	for !s.members.complete() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(tellTimeout) // in which they ask
+	return s.server.Close()
+}
+
 // Close waits until the other ranks have closed theirs, at most five seconds,
 // because the rendezvous ends with this process.
 func (s *serving) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	s.server.drain(ctx)
+	s.farewell()
 	return s.server.Close()
+}
+
+// errClosing ends the rendezvous in good order.
+var errClosing = errors.New("served the rendezvous, and has left the job")
+
+// farewell tells the ranks that are still there that this one has left: otherwise they would take
+// the end of their connections for that of a process that has died.
+func (s *serving) farewell() {
+	s.board.end(fmt.Errorf("rank %d %w", s.rank, errClosing))
+	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+	defer cancel()
+	s.server.settle(ctx)
 }

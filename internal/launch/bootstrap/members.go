@@ -100,6 +100,13 @@ func (m *members) end(rank int) {
 	m.ranks[rank].ended = true
 }
 
+// complete reports whether all ranks of the job have come.
+func (m *members) complete() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.ranks) == m.size
+}
+
 func (m *members) place(rank int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

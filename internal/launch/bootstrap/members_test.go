@@ -176,7 +176,7 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	}
 	check := func(when string, err error, rank int) {
 		t.Helper()
-		if e, ok := errors.AsType[*EndedError](err); !ok || e.Rank != rank || e.Reason != "it was killed" {
+		if e, ok := errors.AsType[*EndedError](err); !ok || e.Rank != rank || e.Reason != "its process has ended: it was killed" {
 			t.Errorf("%s: %v", when, err)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // answer. Bodies:
 //
 //	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, token; the
-//	         answer is the rank's incarnation, u64, and where the job has a key the
+//	         answer is the rank's incarnation, u64, the rank that serves the rendezvous, u32,
+//	         or 2^32-1 if that is something else, and where the job has a key the
 //	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, and for
 //	         ranks that have met over PMI without a key the key, 32
 //	publish  the rank's place; the server knows the rank and its incarnation
@@ -26,6 +27,7 @@ import (
 //	end      u32 n; answered once n+1 ranks have ended
 //	cancel   nothing; not answered
 //	who      nothing; the answer says in words which ranks are there
+//	fail     why the rank does not join, in words
 //	sign     static key, 32 bytes, address, 16, and port, u16; the answer is the ticket of
 //	         this rank and incarnation
 //	answers  what was asked for, the words of an error, or nothing
@@ -39,6 +41,7 @@ const (
 	kindCancel  = 7
 	kindWho     = 8
 	kindSign    = 9
+	kindFail    = 10
 
 	kindOK      = 128 // to find and look: the incarnation, u64, ticket or zeros, and place
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -46,7 +49,8 @@ const (
 	kindAbsent  = 131 // there is no place yet
 	kindRefused = 132 // after a hello: the connection ends; the number is the same in all versions
 	kindLeft    = 133 // the rank has left; as kindOK to find, with no place
-	kindEnded   = 134 // EndedError: u32 rank, reason
+	kindClosing = 135 // the rendezvous ends in good order, for the reason in the body
+	kindEnded   = 134 // EndedError: u32 rank, u64 incarnation, reason
 )
 
 const (
@@ -132,7 +136,7 @@ func parseMessage(buf []byte) (message, error) {
 		if len(m.body) != signBytes {
 			return message{}, fmt.Errorf("%w: %d bytes to be signed", errMalformed, len(m.body))
 		}
-	case kindPublish, kindLeave, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded:
+	case kindPublish, kindLeave, kindFail, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}
@@ -142,6 +146,13 @@ func parseMessage(buf []byte) (message, error) {
 // helloBody returns the body of a hello of this version.
 func helloBody(askedLevel byte, token string) []byte {
 	return append(append([]byte(helloMagic), askedLevel), token...)
+}
+
+// appendEnded appends that a process takes no part any more to b.
+func appendEnded(b []byte, e *EndedError) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.Rank))
+	b = binary.LittleEndian.AppendUint64(b, e.Incarnation)
+	return append(b, e.Reason...)
 }
 
 // appendSign appends what a rank wants to have signed to b.

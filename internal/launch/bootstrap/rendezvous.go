@@ -66,15 +66,16 @@ type AbortError struct{ Reason string }
 // Error returns the reason that was given.
 func (e *AbortError) Error() string { return "the job was aborted: " + e.Reason }
 
-// EndedError is that the process of a rank has ended, and that no other will have its
-// rank.
+// EndedError is that a process with a rank takes no part in the job any more: it has ended,
+// without having left the job, or could not join.
 type EndedError struct {
-	Rank   int
-	Reason string
+	Rank        int
+	Incarnation uint64 // of the process; 0: no other will have its rank
+	Reason      string
 }
 
-// Error returns how the process ended.
-func (e *EndedError) Error() string { return "its process has ended: " + e.Reason }
+// Error returns why that is so.
+func (e *EndedError) Error() string { return e.Reason }
 
 // Published is what is known of a rank.
 type Published struct {
@@ -92,6 +93,11 @@ type rendezvous interface {
 	// Leave makes known that this rank has left the job: from then on, Find fails with
 	// ErrLeft, until another process publishes a place of the rank.
 	Leave(ctx context.Context) error
+	// Fail makes known why this process does not join: whoever waits for its rank gets an
+	// *EndedError, until another process publishes a place of the rank. If this rank serves the
+	// rendezvous, all ranks get an *AbortError, and Fail waits a moment for those that have not
+	// come yet.
+	Fail(ctx context.Context, why string) error
 	// Sign has the rendezvous sign and keep the ticket of this process, with its static key
 	// and the address of its frames, and returns the ticket. From then on it is part of what
 	// the others find. Without a job key it fails.
@@ -99,7 +105,7 @@ type rendezvous interface {
 	// find is Member.Find, or without waiting Member.FindNow.
 	find(ctx context.Context, rank int, wait bool) (p Published, found bool, err error)
 	// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
-	// one. Only a launcher tells of ends.
+	// one.
 	End(ctx context.Context, n int) (*EndedError, error)
 	// Attendance returns in words which ranks of the job are there and which are not, and
 	// which process was last refused.

@@ -117,9 +117,9 @@ func (a *authority) credentials() *credentials {
 	return &credentials{a.key, a.run, a.signer.Public().(ed25519.PublicKey), a.level}
 }
 
-// welcome returns the answer to a hello.
-func (a *authority) welcome(incarnation uint64) []byte {
-	return appendWelcome(nil, incarnation, a.credentials(), a != nil && a.meeting != nil)
+// welcome returns the answer to a hello at a rendezvous that the rank by serves.
+func (a *authority) welcome(incarnation uint64, by int) []byte {
+	return appendWelcome(nil, incarnation, by, a.credentials(), a != nil && a.meeting != nil)
 }
 
 // checkRank returns an error unless the other end of a connection may speak as a rank.
@@ -188,8 +188,9 @@ const credentialsLen = len(secure.Run{}) + ed25519.PublicKeySize + 1
 
 // appendWelcome appends the answer to a hello to b. It hands over the key, too, to a rank that
 // has none.
-func appendWelcome(b []byte, incarnation uint64, c *credentials, handKey bool) []byte {
+func appendWelcome(b []byte, incarnation uint64, by int, c *credentials, handKey bool) []byte {
 	b = binary.LittleEndian.AppendUint64(b, incarnation)
+	b = binary.LittleEndian.AppendUint32(b, uint32(by))
 	if c == nil {
 		return b
 	}
@@ -202,8 +203,9 @@ func appendWelcome(b []byte, incarnation uint64, c *credentials, handKey bool) [
 }
 
 // parseWelcome reads the answer to the hello of a process with a place.
-func parseWelcome(b []byte, place *Config) (incarnation uint64, c *credentials, err error) {
-	want, keyed := 8, place.Key != nil || place.meeting != nil
+func parseWelcome(b []byte, place *Config) (incarnation uint64, by int, c *credentials, err error) {
+	const head = 8 + 4
+	want, keyed := head, place.Key != nil || place.meeting != nil
 	if keyed {
 		want += credentialsLen
 	}
@@ -211,11 +213,11 @@ func parseWelcome(b []byte, place *Config) (incarnation uint64, c *credentials, 
 		want += len(secure.Key{})
 	}
 	if len(b) != want {
-		return 0, nil, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
+		return 0, noRank, nil, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
 	}
-	incarnation = binary.LittleEndian.Uint64(b)
+	incarnation, by = binary.LittleEndian.Uint64(b), int(int32(binary.LittleEndian.Uint32(b[8:])))
 	if keyed {
-		b = b[8:]
+		b = b[head:]
 		c = &credentials{run: secure.Run(b), signing: b[len(secure.Run{}) : credentialsLen-1], level: secure.Level(b[credentialsLen-1])}
 		if place.meeting != nil {
 			c.key = secure.Key(b[credentialsLen:])
@@ -223,8 +225,8 @@ func parseWelcome(b []byte, place *Config) (incarnation uint64, c *credentials, 
 			c.key = *place.Key
 		}
 		if !c.level.Valid() {
-			return 0, nil, fmt.Errorf("%w: %v in the answer to a hello", errMalformed, c.level)
+			return 0, noRank, nil, fmt.Errorf("%w: %v in the answer to a hello", errMalformed, c.level)
 		}
 	}
-	return incarnation, c, nil
+	return incarnation, by, c, nil
 }

@@ -7,11 +7,11 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +30,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 type Server struct {
 	listener  net.Listener
 	token     string
+	rank      int        // that serves, or noRank
 	authority *authority // nil: the job has no key
 	board     *board
 	members   *members
@@ -41,26 +42,31 @@ type Server struct {
 	left     chan struct{} // signalled when a client leaves
 	stopped  chan struct{} // closed by Close
 	routines sync.WaitGroup
+	awaited  atomic.Int32 // calls of clients that have no answer yet
 }
+
+// noRank is in the place of the rank that serves the rendezvous where something else does.
+const noRank = -1
 
 // Serve accepts clients of the job of c at l, in the background, until Close: those that know
 // its Token and have its Key. The server owns l from then on, also if this fails.
 func Serve(l net.Listener, c *Config) (*Server, error) {
-	s, err := newServer(l, c)
+	s, err := newServer(l, c, noRank)
 	if err == nil {
 		s.start()
 	}
 	return s, err
 }
 
-func newServer(l net.Listener, c *Config) (*Server, error) {
+// newServer returns a server that is part of a rank, or of something else.
+func newServer(l net.Listener, c *Config, rank int) (*Server, error) {
 	a, err := c.newAuthority(l.Addr())
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
 	return &Server{
-		listener: l, token: c.Token(), authority: a, board: newBoard(), members: newMembers(),
+		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: newMembers(),
 		clients: make(map[net.Conn]struct{}),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -87,7 +93,7 @@ func (s *Server) Abort(reason string) { s.board.end(&AbortError{Reason: truncate
 // is told so; the others learn it by Member.End. It does not block.
 func (s *Server) Ended(rank int, reason string) {
 	s.members.end(rank)
-	s.board.ended(&EndedError{Rank: rank, Reason: truncate(reason)})
+	s.board.ended(&EndedError{Rank: rank, Reason: truncate("its process has ended: " + reason)})
 }
 
 // drain blocks until no client is connected or ctx ends.
@@ -106,6 +112,13 @@ func (s *Server) drain(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// settle blocks until no call of a client waits for an answer, or ctx ends.
+func (s *Server) settle(ctx context.Context) {
+	for s.awaited.Load() > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -205,15 +218,18 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	defer leave()
 	c.client = local{s.board, s.members, s.authority, m.rank, m.size, incarnation}
-	if !c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation)}) {
+	if !c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation, s.rank)}) {
 		return
 	}
-	for {
-		m, err := readMessage(r, maxMessageBytes)
-		if err != nil || !c.handle(m) {
-			conn.Close() // an answer being written must not hold up the end
-			return
+	for err == nil {
+		if m, err = readMessage(r, maxMessageBytes); err == nil && !c.handle(m) {
+			break
 		}
+	}
+	conn.Close() // an answer being written must not hold up the end
+	if err != nil && closedByEnd(err) {
+		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
+			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}
 }
 
@@ -310,7 +326,7 @@ func (c *connection) refuse(m message, why error) {
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPublish, kindLeave, kindLook, kindWho, kindSign:
+	case kindPublish, kindLeave, kindFail, kindLook, kindWho, kindSign:
 		return c.answer(c.ask(c.ctx, m))
 	case kindFind, kindEnd:
 		return c.wait(m)
@@ -336,6 +352,8 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		err = c.client.Publish(ctx, m.body)
 	case kindLeave:
 		err = c.client.Leave(ctx)
+	case kindFail:
+		err = c.client.Fail(ctx, string(m.body))
 	case kindSign:
 		static, at := parseSign(m.body)
 		body, err = c.client.Sign(ctx, static, at)
@@ -371,7 +389,9 @@ func (c *connection) wait(m message) bool {
 	c.waits[m.call] = cancel
 	c.mu.Unlock()
 
+	c.server.awaited.Add(1)
 	c.routines.Go(func() {
+		defer c.server.awaited.Add(-1)
 		a := c.ask(ctx, m)
 		canceled := ctx.Err() != nil
 		cancel()
@@ -408,11 +428,13 @@ func outcome(call uint32, body []byte, err error) message {
 	case isAborted:
 		return message{kind: kindAborted, call: call, body: []byte(aborted.Reason)}
 	case isEnded:
-		return message{kind: kindEnded, call: call, body: append(binary.LittleEndian.AppendUint32(nil, uint32(ended.Rank)), ended.Reason...)}
+		return message{kind: kindEnded, call: call, body: appendEnded(nil, ended)}
 	case errors.Is(err, ErrLeft):
 		return message{kind: kindLeft, call: call, body: body}
 	case errors.Is(err, errAbsent):
 		return message{kind: kindAbsent, call: call}
+	case errors.Is(err, errClosing):
+		return message{kind: kindClosing, call: call, body: []byte(truncate(err.Error()))}
 	}
 	return message{kind: kindFailed, call: call, body: []byte(truncate(err.Error()))}
 }

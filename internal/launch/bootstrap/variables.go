@@ -18,6 +18,8 @@ const (
 	EnvRendezvous = "XDPRMA_RENDEZVOUS"
 	EnvServe      = "XDPRMA_RENDEZVOUS_SERVE"
 	EnvPatience   = "XDPRMA_RENDEZVOUS_TIMEOUT"
+	EnvJoin       = "XDPRMA_JOIN_TIMEOUT"
+	EnvDeadAfter  = "XDPRMA_DEAD_AFTER"
 	EnvTransport  = "XDPRMA_TRANSPORT"
 	EnvInterface  = "XDPRMA_INTERFACE"
 	EnvAddress    = "XDPRMA_ADDRESS"
@@ -53,7 +55,9 @@ var Contract = []Variable{
 	{EnvJob, "1 to 16 hexadecimal digits, not zero, the same for all ranks and chosen at random for each job; it is also the secret that admits a rank to the rendezvous, and frames carry only a hash of it", false, value{"1 to 16 hexadecimal digits other than 0", readJob, (*Config).Token}},
 	{EnvRendezvous, "where the ranks find each other: host:port, tcp:host:port or unix:/path", false, value{write: func(c *Config) string { return c.Rendezvous }}},
 	{EnvServe, "0: something else than rank 0 serves the rendezvous, as `xdprma run` does; 1, the default: rank 0 does", false, value{write: writeServe}},
-	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own", true, value{"a time with its unit, such as 90s or 10m", readPatience, writePatience}},
+	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own", true, duration(func(c *Config) *time.Duration { return &c.Patience })},
+	{EnvJoin, "how long ranks have to join, such as 30s or 1h, counted at each rank from its own joining: calls that wait for one which has not joined by then fail; by default 10m", true, duration(func(c *Config) *time.Duration { return &c.JoinTimeout })},
+	{EnvDeadAfter, "how long a rank that owes an answer may be silent, such as 30s or 1h, before it counts as failed; it has to be the same for all ranks, and holds whatever Limits.DeadAfter the program sets; by default 5s", true, duration(func(c *Config) *time.Duration { return &c.DeadAfter })},
 	{EnvTransport, "how frames travel: " + userspace.TransportNames + "; by default auto", true, text(func(c *Config) *userspace.Transport { return &c.Transport }, userspace.TransportNames, userspace.Transport.Valid)},
 	{EnvInterface, "the network interface; by default that of the address", false, text(func(c *Config) *string { return &c.Interface }, "the name of a network interface", isInterface)},
 	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached", false, value{"an IP address of a host", readAddress, writeAddress}},
@@ -126,17 +130,22 @@ func writeServe(c *Config) string {
 	return ""
 }
 
-func readPatience(c *Config, s string) bool {
-	d, err := time.ParseDuration(s)
-	c.Patience = d
-	return err == nil && d > 0
-}
-
-func writePatience(c *Config) string {
-	if c.Patience == 0 {
-		return ""
+// duration is a time in a field, which is 0 where nothing need be said.
+func duration(field func(*Config) *time.Duration) value {
+	return value{
+		takes: "a time with its unit, such as 90s or 10m",
+		read: func(c *Config, s string) bool {
+			d, err := time.ParseDuration(s)
+			*field(c) = d
+			return err == nil && d > 0
+		},
+		write: func(c *Config) string {
+			if *field(c) == 0 {
+				return ""
+			}
+			return field(c).String()
+		},
 	}
-	return c.Patience.String()
 }
 
 func isInterface(name string) bool { return !strings.ContainsAny(name, "/ \t\n") && len(name) <= 15 }

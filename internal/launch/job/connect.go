@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
@@ -28,8 +29,11 @@ func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find
 func (j *Job) find(ctx context.Context, rank int) {
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) { j.tellAbsent(ctx, rank, waited) })
 	peer, path, ticket, err := j.way(ctx, rank)
-	for errors.Is(err, errTurnOver) {
+	for errors.Is(err, errTurnOver) && time.Now().Before(j.joinBy) {
 		peer, path, ticket, err = j.way(ctx, rank)
+	}
+	if errors.Is(err, errTurnOver) {
+		err = j.tooLate(ctx, rank)
 	}
 	stop()
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
@@ -82,6 +86,23 @@ func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.
 	return peer, path, ticket, err
 }
 
+// tooLate returns that a rank has not joined in time.
+func (j *Job) tooLate(ctx context.Context, rank int) error {
+	return fmt.Errorf("rank %d has not joined the job in time (%s says how long ranks have for that): %s",
+		rank, bootstrap.EnvJoin, j.attendance(ctx))
+}
+
+// attendance says which ranks have joined, as far as the rendezvous can be asked.
+func (j *Job) attendance(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, searchTurn)
+	defer cancel()
+	who, err := j.store.Attendance(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	return who
+}
+
 // tellAbsent has the log say that somebody waits for a rank which has not joined.
 func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) {
 	s := j.poller.Lock().Session(rank)
@@ -90,9 +111,5 @@ func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) {
 	if !awaited { // any more
 		return
 	}
-	who, err := j.store.Attendance(ctx)
-	if err != nil {
-		who = err.Error()
-	}
-	j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
+	j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", j.attendance(ctx), "waited", waited)
 }

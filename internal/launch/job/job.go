@@ -33,6 +33,7 @@ const (
 	maxFrames   = 1 << 16
 
 	defaultExpressWindow = 64 << 20
+	defaultJoinTimeout   = 10 * time.Minute
 )
 
 // validate returns what is wrong with a place and limits that a program has set.
@@ -86,6 +87,7 @@ type Job struct {
 	express    int // bytes of the largest window in memory that the XDP program reaches
 
 	directory directory // of the other ranks
+	joinBy    time.Time // calls that wait for a rank which has not joined by then fail
 
 	tasks    chan task     // for the engine; see offload
 	searches chan struct{} // holds something for each search that goes on; see seek
@@ -110,6 +112,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Limits.DeadAfter = cmp.Or(o.Place.DeadAfter, o.Limits.DeadAfter)
 	if err := o.validate(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
@@ -124,10 +127,11 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
 		windows: &windows.Table{}, searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
 	}
+	j.joinBy = time.Now().Add(cmp.Or(o.Place.JoinTimeout, defaultJoinTimeout))
 	j.life, j.endLife = context.WithCancel(context.Background())
 	if err := j.start(ctx, o); err != nil {
 		j.endLife()
-		_ = store.Close()
+		j.failToJoin(&o, err)
 		return nil, err
 	}
 	if !o.Place.KeepCaps {
@@ -138,7 +142,9 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 
 func (j *Job) start(ctx context.Context, o Config) error {
 	earlier, _, err := j.store.FindNow(ctx, j.rank) // what an earlier process has published
-	if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
+	if ended, ok := errors.AsType[*bootstrap.EndedError](err); ok && ended.Incarnation != 0 {
+		earlier.Incarnation = ended.Incarnation
+	} else if err != nil && !errors.Is(err, bootstrap.ErrLeft) {
 		return joinError(ctx, j.rank, err)
 	}
 	frameJob, helloKey := j.frameJob(&o.Place)
@@ -183,6 +189,11 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		_ = j.poller.Close()
 		return joinError(ctx, j.rank, err)
 	}
+	if err := j.store.Joined(); err != nil {
+		j.directory.close()
+		_ = j.poller.Close()
+		return joinError(ctx, j.rank, err)
+	}
 	if j.size > 1 {
 		j.goBackground(j.watchEnds)
 	}
@@ -190,6 +201,16 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		j.goBackground(j.compute)
 	}
 	return nil
+}
+
+// failToJoin tells the others that this rank does not join.
+func (j *Job) failToJoin(o *Config, why error) {
+	if o.Place.PMI.FD != 0 { // the launcher may end this process before it can say so itself
+		j.log.Error("this rank cannot join the job, and so its launcher is asked to end the job", "rank", j.rank, "error", why)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
+	defer cancel()
+	j.store.Fail(ctx, why)
 }
 
 // joinError returns the error of what went wrong while joining.
@@ -200,6 +221,9 @@ func joinError(ctx context.Context, rank int, err error) error {
 		class = mpierr.Timeout
 	case errors.Is(err, bootstrap.ErrRefused):
 		class = mpierr.Arg
+	}
+	if _, ended := errors.AsType[*bootstrap.EndedError](err); ended {
+		class = mpierr.ProcFailed
 	}
 	return &mpierr.Error{Op: "join", Class: class, Rank: rank, Err: err}
 }

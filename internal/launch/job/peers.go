@@ -47,7 +47,7 @@ func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
 // or wait to be received.
 const onTheWay = 100 * time.Millisecond
 
-// watchEnds has the peers whose processes end, as the launcher tells, counted as failed
+// watchEnds has the peers whose processes end, as the rendezvous tells, counted as failed
 // without waiting for their silence. It ends with the rendezvous.
 func (j *Job) watchEnds(ctx context.Context) {
 	for n := 0; ; n++ {
@@ -70,7 +70,7 @@ func (j *Job) processEnded(why *bootstrap.EndedError) {
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
-		e.Ended(why.Rank, why)
+		e.Ended(why.Rank, why.Incarnation, why)
 		e.Tick()
 	}
 }

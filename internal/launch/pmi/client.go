@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
+	"strings"
 )
 
 // ErrNoKey is wrapped by the error of a Get of a key that nobody has put.
@@ -185,6 +186,23 @@ func (c *Client) Finalize() error {
 	}
 	_, err := c.call("finalize", answers)
 	return err
+}
+
+// Abort has the launcher end the job, this process with it, and say why. It does not wait for
+// that: there is no answer.
+func (c *Client) Abort(why string) error {
+	m := message{"abort", []field{{"exitcode", "1"}}}
+	if c.version == V2 {
+		m.fields = []field{{"isworld", "TRUE"}, {"msg", strings.NewReplacer(";", ",", "\x00", "").Replace(why)}}
+	}
+	b, err := appendMessage(nil, c.version, m)
+	if err == nil {
+		_, err = c.conn.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("PMI command abort: %w", err)
+	}
+	return nil
 }
 
 // call sends a command and returns the answer. It is an error if the server says that

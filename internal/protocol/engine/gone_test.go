@@ -56,7 +56,7 @@ func TestGoneSpreads(t *testing.T) {
 	}
 	f.e[1].Revoke(5, 3) // the context is over already; rank 3 lives
 	f.Cut[3] = true
-	f.e[2].Ended(3, errors.New("killed"))
+	f.e[2].Ended(3, 0, errors.New("killed"))
 	f.e[2].Revoke(5, 3) // as before, but rank 3 is lost
 	f.Until(4*testLimit, func() bool { return f.e[0].Gone(3) && f.e[1].Gone(3) })
 }
@@ -234,7 +234,7 @@ func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 	why := errors.New("killed")
 	r := f.receive(0, met, 5, 1, 8)
 	for _, rank := range []int{met, left, stranger, -1, 4} {
-		f.e[0].Ended(rank, why)
+		f.e[0].Ended(rank, 0, why)
 	}
 	if f.e[0].Gone(-1) || f.e[0].Gone(0) || f.e[0].Gone(4) {
 		t.Error("this rank, or one that there is not, is gone")

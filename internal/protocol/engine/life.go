@@ -5,15 +5,21 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// Ended takes in that the process of a rank has ended, as its launcher says: what waits
-// for it fails, with the reason why.
-func (e *Engine) Ended(rank int, why error) {
-	if s := e.Session(rank); s != nil {
+// Ended takes in that a process with a rank has ended, as the rendezvous says: what waits for it
+// fails, with the reason why. No other process will have the rank if life, the incarnation
+// of the process, is 0.
+func (e *Engine) Ended(rank int, life uint64, why error) {
+	if s := e.Session(rank); s != nil && life != 0 && s.Life() > life {
+		return
+	} else if s != nil {
+		if life != 0 {
+			e.Dial(rank, NoPath, life) // a later process of the rank is let in
+		}
 		failed := e.Stats.PeersFailed
 		if s.Fail(why); s.Left() != nil {
 			e.Stats.PeersFailed = failed // it has left in good order
 		}
-	} else if rank >= 0 && rank < e.cfg.Size {
+	} else if life == 0 && rank >= 0 && rank < e.cfg.Size {
 		e.AddGone(rank)
 	}
 }

@@ -1,0 +1,180 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+)
+
+// serveJob has rank 0 serve a job, and others of its ranks join.
+func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) {
+	t.Helper()
+	c := Config{Job: testJob, Size: 4, Rendezvous: "127.0.0.1:0", Serve: true, Key: key}
+	first, err := open(testContext(t), c, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { first.Close() })
+	c.Rendezvous, c.Serve = first.rendezvous.(*serving).server.Addr(), false
+	var members []*Member
+	for _, rank := range ranks {
+		c.Rank = rank
+		m, err := open(testContext(t), c, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		members = append(members, m)
+	}
+	return first, members
+}
+
+// TestEndOfAConnectionTellsOfItsProcess has ranks go without a word: one that others wait for,
+// one that has published its place, and one that has left in good order, of which nothing is said.
+// Another process may have the rank later.
+func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
+	key := secure.NewKey()
+	for _, key := range []*secure.Key{nil, &key} {
+		ctx := testContext(t)
+		first, ranks := serveJob(t, key, 1, 2, 3)
+		dead, left, witness := ranks[0], ranks[1], ranks[2]
+		waits := make(chan error)
+		go func() {
+			_, err := witness.Find(ctx, 1)
+			waits <- err
+		}()
+		if err := errors.Join(left.Publish(ctx, nil), left.Leave(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		_ = left.rendezvous.(*Client).conn.Close()
+		_ = dead.rendezvous.(*Client).conn.Close()
+		check := func(when string, err error) {
+			t.Helper()
+			e, ok := errors.AsType[*EndedError](err)
+			if !ok || e.Rank != 1 || e.Incarnation != dead.Incarnation || !strings.Contains(e.Reason, "closed its connection") {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		check("who waited", <-waits)
+		for _, m := range []*Member{first, witness} {
+			ended, err := m.End(ctx, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			check("an end", ended)
+			_, err = m.Find(ctx, 1)
+			check("who comes later", err)
+			if _, err := m.Find(ctx, 2); !errors.Is(err, ErrLeft) {
+				t.Errorf("of one that has left: %v", err)
+			}
+		}
+		again, err := open(ctx, Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: first.rendezvous.(*serving).server.Addr(), Key: key}, nil, nil)
+		if err == nil {
+			err = again.Publish(ctx, []byte("here again"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := witness.Find(ctx, 1); err != nil || string(p.Place) != "here again" {
+			t.Errorf("the next process is at %q, %v", p.Place, err)
+		}
+		again.Close()
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		if ended, err := witness.End(short, 1); err == nil && ended.Rank != 1 {
+			t.Errorf("one that has left is said to have ended: %v", ended)
+		}
+		cancel()
+	}
+}
+
+// TestEndOfTheServingProcessIsTold has rank 0, which serves the rendezvous, die, and leave.
+func TestEndOfTheServingProcessIsTold(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		ctx := testContext(t)
+		first, ranks := serveJob(t, nil, 1)
+		ends, finds := make(chan *EndedError, 1), make(chan error, 1)
+		go func() {
+			ended, err := ranks[0].End(ctx, 0)
+			if dies != (err == nil) {
+				t.Errorf("rank 0 dies %t: the end is %v", dies, err)
+			}
+			ends <- ended
+		}()
+		go func() {
+			_, err := ranks[0].Find(ctx, 2)
+			finds <- err
+		}()
+		server := first.rendezvous.(*serving).server
+		for server.awaited.Load() < 2 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		want := "has left the job"
+		if dies {
+			server.mu.Lock()
+			for c := range server.clients {
+				c.Close()
+			}
+			server.mu.Unlock()
+			want = "its process has ended"
+		} else {
+			first.rendezvous.(*serving).farewell()
+			server.Close()
+		}
+		if err := <-finds; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rank 0 dies %t: who looks for another rank gets %v", dies, err)
+		}
+		if ended := <-ends; dies && (ended == nil || ended.Rank != 0 || ended.Incarnation != 0) {
+			t.Errorf("the end of rank 0: %+v", ended)
+		}
+		if ended, err := ranks[0].End(ctx, 1); err == nil {
+			t.Errorf("rank 0 has ended twice: %v", ended)
+		}
+	}
+}
+
+// TestFailureToJoinIsTold has a rank fail to join that others wait for, and rank 0, which serves
+// the rendezvous: one that comes later is told, too.
+func TestFailureToJoinIsTold(t *testing.T) {
+	ctx := testContext(t)
+	first, ranks := serveJob(t, nil, 1, 2)
+	why := errors.New(`there is no interface "eth9"`)
+	check := func(when string, rank int, err error) {
+		t.Helper()
+		if e, ok := errors.AsType[*EndedError](err); !ok || e.Rank != rank || !strings.Contains(e.Reason, "it could not join the job: "+why.Error()) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	ranks[0].Fail(ctx, why)
+	for _, m := range []*Member{first, ranks[1]} {
+		_, err := m.Find(ctx, 1)
+		check("who waits", 1, err)
+		ended, err := m.End(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("an end", 1, ended)
+	}
+	failed := make(chan struct{})
+	go func() {
+		defer close(failed)
+		first.Fail(ctx, why)
+	}()
+	ended, err := ranks[1].End(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("an end", 0, ended)
+	late, err := open(ctx, Config{Job: testJob, Size: 4, Rank: 3, Rendezvous: first.rendezvous.(*serving).server.Addr()}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = late.Find(ctx, 0)
+	check("who comes later", 0, err)
+	late.Close()
+	ranks[1].Close()
+	<-failed
+}
