@@ -132,13 +132,19 @@ func (l *learned) end(why error) (err error) {
 	case s.client == nil:
 		return nil
 	case why != nil:
+		time.Sleep(readTimeout)
 		return s.client.Abort(why.Error())
 	}
 	return s.client.Finalize()
 }
 
-// endTimeout bounds how long a launcher has to take that PMI ends.
-const endTimeout = 10 * time.Second
+const (
+	endTimeout = 10 * time.Second // bounds how long a launcher takes to hear that PMI ends
+	// readTimeout is how long a launcher has to read what the process has written before it is
+	// asked to end the job: mpiexec.hydra drops what it has not read by then, and with it the
+	// reason.
+	readTimeout = 200 * time.Millisecond
+)
 
 // learn agrees with all ranks on rank 0's Job and Rendezvous over the descriptor. It begins the
 // session.
