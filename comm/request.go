@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -145,6 +146,14 @@ func (c anyOf) Met() bool {
 		}
 	}
 	return false
+}
+
+// Awaits says in words what is waited for.
+func (c anyOf) Awaits() string {
+	if a, ok := c[0].cond.(interface{ Awaits() string }); ok && len(c) == 1 {
+		return a.Awaits()
+	}
+	return fmt.Sprintf("one of %d requests", len(c))
 }
 
 // pollerOf returns the poller of the active requests, which are all of one node; nil if

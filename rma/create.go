@@ -103,6 +103,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
+	warnMisspelled(inside.Job(c), merge(info))
 	w := &Win{comm: c, job: inside.Job(c), poller: inside.Job(c).Poller(), exposed: mem, hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
 	if err != nil {

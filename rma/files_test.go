@@ -37,7 +37,7 @@ func TestWindowWithoutFiles(t *testing.T) {
 		return
 	}
 	var log bytes.Buffer
-	j := newJobIn(t, newLab(t, 2), userspace.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	j := newJobIn(t, newLab(t, 2), userspace.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	freeAll(j, j.windows(8, 8))
 	if log.Len() > 0 {
 		t.Error(log.String())

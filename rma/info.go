@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
+	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
 
@@ -35,6 +36,7 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
 	w.poller.Lock()
 	err = w.usable("window set_info")
+	warnMisspelled(w.job, info)
 	next, fault := w.hints.With(info)
 	if fault == nil {
 		fault = next.Rules.Check(w.comm.Size())
@@ -63,4 +65,12 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 		k.SameOp = w.hints.SameOp
 	}
 	return nil
+}
+
+// warnMisspelled has the log tell of info keys that have no meaning and are like one that has. The
+// standard wants them ignored.
+func warnMisspelled(j *job.Job, info Info) {
+	for written, meant := range windows.Misspelled(info) {
+		j.Logger().Warn("an info key has no meaning, and is ignored: is another one meant?", "key", written, "like", meant)
+	}
 }

@@ -76,7 +76,7 @@ type Config struct {
 	Place   *Place            // rank, size and rendezvous; nil: from the environment, as is Network then
 	Network *userspace.Config // transport, interface and address; nil: beside a Place, the library chooses
 	Limits  Limits            // sizes and times; zero fields mean their defaults
-	Logger  *slog.Logger      // warnings about the choice of transport; nil: slog.Default()
+	Logger  *slog.Logger      // what the rank tells; nil: as XDPRMA_LOG says, by default the warnings and errors by slog.Default()
 	Exit    func(code int)    // what ErrorsAreFatal ends the process with; nil: os.Exit
 
 	// Check has all windows look for conflicting accesses, as the environment

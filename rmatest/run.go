@@ -22,7 +22,7 @@ func Run(t testing.TB, size int, program func(t *T, node *rma.Node), options ...
 	j.heed(t)
 	skipped := &skipping{}
 	j.logger = func(rank int) *slog.Logger {
-		return slog.New(&logs{slog.NewTextHandler(&log{&T{TB: t, job: j, rank: rank}}, nil)})
+		return slog.New(&logs{slog.NewTextHandler(&log{&T{TB: t, job: j, rank: rank}}, &slog.HandlerOptions{Level: slog.LevelWarn})})
 	}
 	err = j.run(func(ctx context.Context, node *rma.Node) (err error) {
 		rank := &T{TB: t, job: j, rank: node.Rank(), ctx: ctx, skipping: skipped}

@@ -96,6 +96,18 @@ type Device interface {
 	Close() error
 }
 
+// Interface returns the name of the interface that a device uses, and the number of its queues
+// that XDP has: none over UDP.
+func Interface(d Device) (name string, queues int) {
+	switch d := d.(type) {
+	case *XDP:
+		return d.ifi.Name, len(d.sockets)
+	case *UDP:
+		return d.link.name, 0
+	}
+	return "", 0
+}
+
 // base is what all devices have, and those methods of Device that are the same for all.
 type base struct {
 	job     uint64 // whose handshakes are answered; 0: of any

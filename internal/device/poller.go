@@ -51,6 +51,7 @@ type Poller struct {
 	eng        *engine.Engine
 	waiters    *waiter // parked callers
 	free       *waiter
+	slow       waiter // what the driver waits for, if it has waited for a while
 	announcing bool
 	calls      uint32 // since a frame was last taken
 	unreaped   int    // slots given to the device since they were last reaped

@@ -49,6 +49,7 @@ type waiter struct {
 	cond   Condition
 	wake   chan struct{} // capacity 1
 	asleep bool          // sleeps on the device: Wake reaches it
+	since  int64         // when its call began to wait; of parked callers
 	next   *waiter
 }
 

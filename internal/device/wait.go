@@ -72,17 +72,17 @@ func (p *Poller) obey(ctx context.Context, cond Condition) error {
 		p.tell(seat.Exits)
 		return err
 	}
-	met := false
+	met, since := false, p.called.Load()
 	for order := p.tell(seat.Waits); order != seat.Done; {
 		switch order {
 		case seat.Drive:
-			met = p.drive(ctx, cond)
+			met = p.drive(ctx, cond, since)
 			order = p.tell(seat.Leaves)
 		case seat.Claim:
 			p.claim()
 			order = p.tell(seat.Claimed)
 		case seat.Park:
-			met, order = p.park(ctx, cond)
+			met, order = p.park(ctx, cond, since)
 		}
 	}
 	switch {
@@ -102,7 +102,17 @@ func (p *Poller) claim() {
 }
 
 // drive polls until cond is met (true), or ctx is done or the poller is closed.
-func (p *Poller) drive(ctx context.Context, cond Condition) bool {
+func (p *Poller) drive(ctx context.Context, cond Condition, since int64) (met bool) {
+	slow := false
+	met = p.poll(ctx, cond, since, &slow)
+	if slow {
+		p.setSlow(nil, 0)
+	}
+	return met
+}
+
+// poll is drive. It notes that the caller has waited for a while in slow, and in the poller.
+func (p *Poller) poll(ctx context.Context, cond Condition, since int64, slow *bool) bool {
 	last := p.called.Load()
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
@@ -113,7 +123,10 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 			if p.take(n, cond) {
 				return true
 			}
-			last = p.Now()
+			if last = p.Now(); !*slow && last-since > int64(slowDriver) {
+				*slow = true
+				p.setSlow(cond, since)
+			}
 			continue
 		}
 		if !look {
@@ -132,6 +145,10 @@ func (p *Poller) drive(ctx context.Context, cond Condition) bool {
 		case quiet < p.cfg.CallerSpin:
 			yield()
 		default:
+			if !*slow && now-since > int64(slowDriver) {
+				*slow = true
+				p.setSlow(cond, since)
+			}
 			if p.rest(cond) {
 				return true
 			}
@@ -178,7 +195,7 @@ func (p *Poller) sleep() {
 
 // park blocks without driving until cond is met, or the caller should look again: the
 // driver has left, ctx is done, or the poller is closed. It returns what is next.
-func (p *Poller) park(ctx context.Context, cond Condition) (met bool, next seat.Order) {
+func (p *Poller) park(ctx context.Context, cond Condition, since int64) (met bool, next seat.Order) {
 	p.mu.Lock()
 	if cond.Met() {
 		p.mu.Unlock()
@@ -186,6 +203,7 @@ func (p *Poller) park(ctx context.Context, cond Condition) (met bool, next seat.
 		return true, seat.Done
 	}
 	w := p.register(cond, false)
+	w.since = since
 	p.mu.Unlock()
 	if p.tell(seat.Parks) == seat.Block {
 		select {

@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"mpierr":             {},
 	"internal/openfiles": {},
 	"internal/attribute": {},
+	"internal/spelling":  {},
 	"datatype":           {"internal/words", "mpierr"},
 	"internal/words":     {},
 	"internal/elements":  {"datatype", "internal/words"},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	"buffer":             {"datatype", "mpierr"},
 	"window":             {"datatype", "mpierr"},
 
-	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/words", "mpierr", "window"},
+	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/spelling", "internal/words", "mpierr", "window"},
 
 	"internal/protocol/siphash":       {},
 	"internal/protocol/wire":          {"internal/protocol/secure", "internal/protocol/siphash"},
@@ -73,7 +74,7 @@ var mayImport = map[string][]string{
 	"internal/launch/hostaddr":  {},
 	"internal/launch/hostmem":   {},
 	"internal/launch/lent":      {"loader", "userspace"},
-	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/lent", "internal/launch/pmi", "internal/protocol/secure", "userspace"},
+	"internal/launch/bootstrap": {"internal/launch/hostaddr", "internal/launch/lent", "internal/launch/pmi", "internal/protocol/secure", "internal/spelling", "userspace"},
 
 	"internal/launch/capability": {},
 	"internal/launch/job": {"internal/device", "internal/launch/bootstrap", "internal/launch/capability", "internal/protocol/calls/collective", "internal/protocol/engine",

@@ -43,6 +43,7 @@ type Config struct {
 	Key         *secure.Key   // the job's; nil: it has none
 	KeyFile     string        // where it has been read; may be empty
 	Security    Security      // the level that this process asks for
+	Log         string        // the level of the log, where a program gives no logger; may be empty
 	Warnings    []string      // of what an operator should know of the environment
 
 	meeting     *meeting // over PMI; nil: none, or all ranks have the key
@@ -107,6 +108,7 @@ func ForAll() (c Config, ported bool, err error) {
 func FromEnvironment() (Config, error) {
 	c, err := fromVariables(environment)
 	c.environment = true
+	c.Warnings = append(c.Warnings, misspelled(os.Environ())...)
 	if err == nil {
 		err = lent.Borrow(&c.Config, os.Getenv)
 	}

@@ -2,8 +2,10 @@ package bootstrap
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -264,4 +266,31 @@ func TestEnvironRoundTrip(t *testing.T) {
 			t.Fatalf("got  %+v\nwant %+v", got, c)
 		}
 	})
+}
+
+func TestMisspelledVariablesAreWarnedOf(t *testing.T) {
+	environ := []string{"XDPRMA_INTERFASE=eth0", "xdprma_port=1", "XDPRMA_RANK=1", "XDPRMA_TEST_RNAK=1", "XDPRMA_COLOUR_OF_PLOTS=red", "HOME=/", "XDPRMA_CHECK=1"}
+	want := []string{"XDPRMA_INTERFASE has no meaning: is XDPRMA_INTERFACE meant?", "xdprma_port has no meaning: is XDPRMA_PORT meant?"}
+	if got := misspelled(environ); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestLoggerHasTheLevelOfTheEnvironment(t *testing.T) {
+	ctx := testContext(t)
+	for level, least := range map[string]slog.Level{"": slog.LevelWarn, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} {
+		c, err := fromVariables(func(name string) string {
+			if name == EnvLog {
+				return level
+			}
+			return ""
+		})
+		log := c.Logger()
+		if err != nil || !log.Enabled(ctx, least) || log.Enabled(ctx, least-1) || log.With("a", 1).Enabled(ctx, least-1) {
+			t.Errorf("%s=%s: %v, %v", EnvLog, level, log.Handler(), err)
+		}
+	}
+	if _, err := fromVariables(func(name string) string { return map[string]string{EnvLog: "loud"}[name] }); err == nil || !strings.Contains(err.Error(), `XDPRMA_LOG="loud" is not debug, info, warn or error`) {
+		t.Errorf("%v", err)
+	}
 }

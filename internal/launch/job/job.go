@@ -61,7 +61,7 @@ type Config struct {
 	Place  bootstrap.Config
 	Limits userspace.Limits
 	Spin   device.PollerConfig
-	Logger *slog.Logger   // nil: slog.Default()
+	Logger *slog.Logger   // nil: what Place says
 	Exit   func(code int) // what Fatal ends the process with; nil: os.Exit
 
 	Check      bool                  // have windows look for conflicting accesses
@@ -110,7 +110,7 @@ type Job struct {
 // rendezvous is not reached in time (Place.Patience).
 func Join(ctx context.Context, o Config) (*Job, error) {
 	if o.Logger == nil {
-		o.Logger = slog.Default()
+		o.Logger = o.Place.Logger()
 	}
 	o.Limits.DeadAfter = cmp.Or(o.Place.DeadAfter, o.Limits.DeadAfter)
 	if err := o.validate(); err != nil {
@@ -137,6 +137,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	if !o.Place.KeepCaps {
 		j.dropCapabilities(&o.Place.Config)
 	}
+	j.log.Info("joined", j.describe()...)
 	return j, nil
 }
 
@@ -196,11 +197,21 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	}
 	if j.size > 1 {
 		j.goBackground(j.watchEnds)
+		silence := LongWait
+		j.goBackground(func(ctx context.Context) { j.tellWaits(ctx, silence) })
 	}
 	if credentials != nil {
 		j.goBackground(j.compute)
 	}
 	return nil
+}
+
+// describe returns what the log says of this rank when it has joined.
+func (j *Job) describe() []any {
+	d := j.poller.Device()
+	name, queues := device.Interface(d)
+	return []any{"rank", j.rank, "size", j.size, "mode", d.Mode(), "interface", name, "address", d.LocalAddr(),
+		"queues", queues, "security", j.Security().String()}
 }
 
 // failToJoin tells the others that this rank does not join.

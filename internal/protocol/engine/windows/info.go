@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/xdprma/xdprma/internal/spelling"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/window"
 )
@@ -101,10 +102,24 @@ func ParseInfo(info window.Info) (Hints, error) { return Hints{Ordering: OrderAl
 // not mention stay as they are.
 func (h Hints) With(info window.Info) (Hints, error) {
 	was := h
-	for _, key := range [...]struct {
-		name  string
-		parse func(value string) bool
-	}{
+	for _, key := range h.keys() {
+		value, ok := info[key.name]
+		if ok && !key.parse(strings.TrimSpace(value)) {
+			return was, mpierr.New("window info", mpierr.Arg, mpierr.NoRank, "info key %s does not take the value %q", key.name, value)
+		}
+	}
+	return h, nil
+}
+
+// key is an info key, and how its value is taken.
+type key struct {
+	name  string
+	parse func(value string) bool
+}
+
+// keys lists the keys of hints, for which they parse values.
+func (h *Hints) keys() []key {
+	return []key{
 		{keyNoLocks, parseBool(&h.NoLocks)},
 		{keyOrdering, h.parseOrdering},
 		{keyOps, h.parseOps},
@@ -118,13 +133,23 @@ func (h Hints) With(info window.Info) (Hints, error) {
 		{KeyExpress, h.parseExpress},
 		{KeyInClear, parseBool(&h.InClear)},
 		{KeyAccess, h.parseRules},
-	} {
-		value, ok := info[key.name]
-		if ok && !key.parse(strings.TrimSpace(value)) {
-			return was, mpierr.New("window info", mpierr.Arg, mpierr.NoRank, "info key %s does not take the value %q", key.name, value)
+	}
+}
+
+// Misspelled returns the keys in info that have no meaning, and are so like one that has that it
+// may be meant, with that.
+func Misspelled(info window.Info) map[string]string {
+	var names []string
+	for _, k := range new(Hints).keys() {
+		names = append(names, k.name)
+	}
+	meant := map[string]string{}
+	for written := range info {
+		if near, like := spelling.Nearest(written, names); like && near != written {
+			meant[written] = near
 		}
 	}
-	return h, nil
+	return meant
 }
 
 // Info returns the hints in use: all that have a default, and those given.

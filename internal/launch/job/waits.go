@@ -1,0 +1,79 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/device"
+)
+
+// awaits is what a condition can be, that says in words what is waited for. It is called with the
+// engine's lock held.
+type awaits interface{ Awaits() string }
+
+// lookAtWaits is how often a rank looks for calls that have waited for long.
+const lookAtWaits = time.Second
+
+// tellWaits has the log tell of calls that wait for long, and of locks of this rank's windows
+// that others wait for: their ranks do not know who holds them. It is told of each again when it
+// has waited for twice as long, or longestSilence longer, first after some silence.
+func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
+	tick := time.NewTicker(min(lookAtWaits, silence))
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		j.tellLongWaits(now.Sub(last), silence)
+		last = now
+	}
+}
+
+// wait is what a call has waited for.
+type wait struct {
+	what   string
+	waited time.Duration
+}
+
+// tellLongWaits is tellWaits once. The last time is so long ago.
+func (j *Job) tellLongWaits(ago, silence time.Duration) {
+	var calls []wait
+	j.poller.EachWait(func(cond device.Condition, waited time.Duration) {
+		if !isDue(waited-ago, waited, silence) {
+			return
+		}
+		what := "other ranks"
+		if a, ok := cond.(awaits); ok {
+			what = a.Awaits()
+		}
+		calls = append(calls, wait{what, waited})
+	})
+	for _, c := range calls { // out of the engine's lock
+		j.log.Warn("a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
+	}
+	e := j.poller.Lock()
+	waits := e.LockWaits()
+	now := e.Now
+	j.poller.UnlockQuiet()
+	for _, l := range waits {
+		waited := time.Duration(now - l.Since)
+		if isDue(waited-ago, waited, silence) {
+			j.log.Warn("the lock of a window of this rank is waited for", "rank", j.rank, "window", l.Window,
+				"by rank", l.Waiter, "held by ranks", l.Holders, "waited", waited.Round(time.Millisecond))
+		}
+	}
+}
+
+// isDue reports whether a wait is to be told of that had lasted for before, and has for now, which
+// is longer.
+func isDue(before, now, silence time.Duration) bool {
+	for due := silence; due <= now; due, silence = due+silence, min(2*silence, longestSilence) {
+		if due > before {
+			return true
+		}
+	}
+	return false
+}
