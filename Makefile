@@ -9,9 +9,9 @@ TIMES ?= 1
 export XDPRMA_TEST_UID := $(shell id -u)
 TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
-# The library, the commands (cmd) and the tools (tools) are modules of their own, so that who
-# imports the library has nothing to do with what the others need. "work" is the packages of
-# the library and the commands, by go.work.
+# The library, the commands (cmd), the recipes (deploy) and the tools (tools) are modules of their
+# own, so that who imports the library has nothing to do with what the others need. "work" is the
+# packages of all but tools, by go.work.
 LIBRARY = github.com/xdprma/xdprma
 TOOL = GOWORK=off $(GO) -C tools tool -n
 # With DIFF=-diff, tidy changes nothing, and fails if there is something to change.
@@ -89,13 +89,14 @@ lint: go ## gofmt, go mod tidy, go vet and staticcheck, for all modules
 	$(GO) vet work
 	@tool=$$($(TOOL) staticcheck) && echo "$${tool##*/} work" && $$tool work
 
-# The commands' go.mod must not say that the library is here: go install refuses that.
+# The go.mod of cmd must not say that the library is here: go install refuses that. Nor does deploy's.
 tidy: go ## go mod tidy, for all modules
 	@export GOWORK=off && $(GO) mod tidy $(DIFF) && $(GO) -C tools mod tidy $(DIFF) && \
-	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && cp cmd/go.mod cmd/go.sum "$$copy" && \
-	$(GO) mod edit -replace=$(LIBRARY)=$(CURDIR) "$$copy/go.mod" && \
-	$(GO) -C cmd mod tidy $(DIFF) -modfile="$$copy/go.mod" && \
-	$(GO) mod edit -dropreplace=$(LIBRARY) "$$copy/go.mod" && cp "$$copy/go.mod" "$$copy/go.sum" cmd/
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && for module in cmd deploy; do \
+		cp $$module/go.mod $$module/go.sum "$$copy" && \
+		$(GO) mod edit -replace=$(LIBRARY)=$(CURDIR) "$$copy/go.mod" && \
+		$(GO) -C $$module mod tidy $(DIFF) -modfile="$$copy/go.mod" && \
+		$(GO) mod edit -dropreplace=$(LIBRARY) "$$copy/go.mod" && cp "$$copy/go.mod" "$$copy/go.sum" $$module/ || exit; done
 
 vulnerabilities: go ## govulncheck: fail if code that is called has a known vulnerability (asks VULNDB, vuln.go.dev)
 	@tool=$$($(TOOL) govulncheck) && said=$$($$tool -db $(VULNDB) work 2>&1); status=$$?; echo "$$said"; \

@@ -109,7 +109,7 @@ var mayImport = map[string][]string{
 }
 
 // The trees that use the library, as a user does: they may import anything.
-var users = []string{"cmd/", "examples/", "vmtests/"}
+var users = []string{"cmd/", "deploy/", "examples/", "vmtests/"}
 
 // layers are the folders of internal/protocol, the highest first, which is the order in which
 // a listing shows them. A layer uses itself and those after it.
