@@ -14,7 +14,7 @@ import (
 // looks now and then whether it is needed.
 func (p *Poller) background() {
 	defer close(p.done)
-	pause := minNap
+	pause, calm := minNap, p.cfg.MaxSleep
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for order := p.look(); order != seat.Done; {
@@ -22,11 +22,12 @@ func (p *Poller) background() {
 		case seat.Drive:
 			var served bool
 			if served, order = p.serve(); served {
-				pause = minNap
+				pause, calm = minNap, p.cfg.MaxSleep
 			}
 			continue
 		case seat.Sleep:
-			p.sleep()
+			p.sleep(calm)
+			calm = max(calm, p.cfg.LongSleep)
 		case seat.Nap:
 			p.nap(timer, pause)
 			pause = min(2*pause, maxNap)

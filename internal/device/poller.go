@@ -27,7 +27,8 @@ type Condition interface{ Met() bool }
 type PollerConfig struct {
 	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 50 µs
 	BackgroundSpin time.Duration // the background goroutine does; 0: 20 µs
-	MaxSleep       time.Duration // longest sleep in the kernel, and so the longest delay of what nobody waits for; 0: 5 ms
+	MaxSleep       time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
+	LongSleep      time.Duration // longest sleep of who has slept so long, and nothing came; 0: 500 ms
 }
 
 const (
@@ -35,10 +36,11 @@ const (
 	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = 2 * time.Millisecond
-	longNap     = 5 * time.Millisecond  // while a caller sleeps on the device
-	callGap     = 30 * time.Microsecond // callers whose calls follow that closely make progress themselves
-	callsATurn  = 16                    // by taking a turn this often
-	pollsALook  = 16                    // a driver looks at the clock this often
+	longWait    = 100 * time.Millisecond // of a caller that sleeps for long
+	longNap     = time.Second            // while a caller sleeps on the device
+	callGap     = 30 * time.Microsecond  // callers whose calls follow that closely make progress themselves
+	callsATurn  = 16                     // by taking a turn this often
+	pollsALook  = 16                     // a driver looks at the clock this often
 )
 
 // Poller joins one device and one engine.
@@ -53,6 +55,7 @@ type Poller struct {
 	free       *waiter
 	slow       waiter // what the driver waits for, if it has waited for a while
 	announcing bool
+	oversleeps bool   // who sleeps on the device does so for too long, and is to be woken
 	calls      uint32 // since a frame was last taken
 	unreaped   int    // slots given to the device since they were last reaped
 	reapEvery  int    // how many of them there may be
@@ -62,6 +65,7 @@ type Poller struct {
 
 	seat     atomic.Uint64 // a seat.State: who drives, sleeps, waits and uses the device
 	deadline atomic.Int64
+	asleep   atomic.Int64  // until when somebody sleeps on the device; 0: nobody does
 	called   atomic.Int64  // when a caller last had the lock
 	guests   atomic.Int64  // callers in Path or Stats
 	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
@@ -86,6 +90,7 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.CallerSpin, 50*time.Microsecond)
 	def(&cfg.BackgroundSpin, 20*time.Microsecond)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
+	def(&cfg.LongSleep, 500*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
@@ -140,7 +145,7 @@ func (p *Poller) Unlock() {
 		return
 	}
 	sent := p.drain()
-	rouse := p.waiters != nil && p.wakeMet()
+	rouse := p.rouses()
 	turn := p.countCall()
 	enters := (sent || turn || rouse) && p.tell(seat.Enters) == seat.Go
 	p.mu.Unlock()
@@ -288,11 +293,25 @@ func (p *Poller) reap() {
 	}
 }
 
-// publishDeadline tells those without the engine's lock when it is due.
+// publishDeadline tells those without the engine's lock when it is due. Who sleeps has looked at
+// it before, or finds it changed: see sleep.
 func (p *Poller) publishDeadline() {
 	if d := p.eng.Deadline(); d != p.deadline.Load() { // a store costs several loads
 		p.deadline.Store(d)
+		if until := p.asleep.Load(); until-d > int64(p.cfg.MaxSleep) {
+			p.oversleeps = true
+		}
 	}
+}
+
+// rouses wakes the parked callers whose condition holds, and reports whether who sleeps on the
+// device is to be woken, once the engine is free again.
+func (p *Poller) rouses() (rouse bool) {
+	rouse, p.oversleeps = p.oversleeps, false
+	if p.waiters != nil && p.wakeMet() {
+		rouse = true
+	}
+	return rouse
 }
 
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}

@@ -21,14 +21,10 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	}
 	p.tick()
 	sent := p.drain()
-	if p.waiters != nil {
-		p.wakeMet() // nobody sleeps on the device: who does and registers has the seat
-	}
+	rouse := p.rouses() // the background goroutine: a caller that sleeps on the device has the seat
 	met = cond != nil && cond.Met()
 	p.mu.Unlock()
-	if sent {
-		p.dev.Transmit()
-	}
+	p.handOn(sent, rouse)
 	if n > 0 {
 		p.dev.Release()
 	}
@@ -51,7 +47,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	p.tick()
 	met := cond.Met()
 	sent := p.drain()
-	rouse := p.waiters != nil && p.wakeMet()
+	rouse := p.rouses()
 	turn := p.countCall()
 	p.mu.Unlock()
 	p.handOn(sent, rouse)
@@ -103,16 +99,31 @@ func (p *Poller) claim() {
 
 // drive polls until cond is met (true), or ctx is done or the poller is closed.
 func (p *Poller) drive(ctx context.Context, cond Condition, since int64) (met bool) {
-	slow := false
-	met = p.poll(ctx, cond, since, &slow)
-	if slow {
+	d := driver{poller: p, ctx: ctx, cond: cond, since: since, calm: p.cfg.MaxSleep}
+	met = d.poll()
+	if d.slow {
 		p.setSlow(nil, 0)
+	}
+	if d.stop != nil {
+		d.stop()
 	}
 	return met
 }
 
-// poll is drive. It notes that the caller has waited for a while in slow, and in the poller.
-func (p *Poller) poll(ctx context.Context, cond Condition, since int64, slow *bool) bool {
+// driver is a caller in the seat.
+type driver struct {
+	poller *Poller
+	ctx    context.Context
+	cond   Condition
+	since  int64         // when its call began to wait
+	slow   bool          // it has waited for a while, and can be found by EachWait
+	calm   time.Duration // how long it sleeps at most
+	stop   func() bool   // unless it is nil: the end of ctx wakes it
+}
+
+// poll is drive.
+func (d *driver) poll() bool {
+	p, ctx, cond := d.poller, d.ctx, d.cond
 	last := p.called.Load()
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
@@ -123,10 +134,8 @@ func (p *Poller) poll(ctx context.Context, cond Condition, since int64, slow *bo
 			if p.take(n, cond) {
 				return true
 			}
-			if last = p.Now(); !*slow && last-since > int64(slowDriver) {
-				*slow = true
-				p.setSlow(cond, since)
-			}
+			last = p.Now()
+			d.noteSlow(last)
 			continue
 		}
 		if !look {
@@ -145,46 +154,80 @@ func (p *Poller) poll(ctx context.Context, cond Condition, since int64, slow *bo
 		case quiet < p.cfg.CallerSpin:
 			yield()
 		default:
-			if !*slow && now-since > int64(slowDriver) {
-				*slow = true
-				p.setSlow(cond, since)
-			}
-			if p.rest(cond) {
+			d.noteSlow(now)
+			met, slept := p.rest(cond, d.calm)
+			if met {
 				return true
 			}
-			last = p.Now() - int64(p.cfg.CallerSpin) + int64(p.cfg.BackgroundSpin)
+			last = p.Now() - int64(p.cfg.CallerSpin)
+			if slept {
+				d.calm = d.longer()
+				polls = pollsALook - 1 // one look at the device tells whether anything has come
+			} else {
+				last += int64(p.cfg.BackgroundSpin)
+			}
 		}
 	}
 }
 
+// noteSlow has EachWait find the driver once it has waited for a while.
+func (d *driver) noteSlow(now int64) {
+	if !d.slow && now-d.since > int64(slowDriver) {
+		d.slow = true
+		d.poller.setSlow(d.cond, d.since)
+	}
+}
+
+// longer returns how long the driver may sleep the next time: for long, once the end of its
+// context wakes it. At first it learns of that by looking, which costs shorter waits no memory.
+func (d *driver) longer() time.Duration {
+	if d.poller.Now()-d.since < int64(longWait) {
+		return d.calm
+	}
+	if d.stop == nil && d.ctx.Done() != nil {
+		d.stop = context.AfterFunc(d.ctx, d.poller.wake)
+	}
+	return max(d.calm, d.poller.cfg.LongSleep)
+}
+
+// wake wakes who sleeps on the device.
+func (p *Poller) wake() {
+	if p.tell(seat.Enters) == seat.Go {
+		p.dev.Wake()
+		p.tell(seat.Exits)
+	}
+}
+
 // rest sleeps on the device until something arrives or is due, and reports whether cond
-// is met. Others may meet it without a frame, so it is registered. If the background
+// is met, and whether it has slept. Others may meet it without a frame, so it is registered. If the background
 // goroutine sleeps there, it is woken, so that it goes to nap elsewhere: the caller looks
 // at the device once more before it tries again.
-func (p *Poller) rest(cond Condition) (met bool) {
+func (p *Poller) rest(cond Condition, d time.Duration) (met, slept bool) {
 	if p.tell(seat.Tires) == seat.Rouse {
 		p.dev.Wake()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return cond.Met()
+		return cond.Met(), false
 	}
 	p.mu.Lock()
 	if met = cond.Met(); !met {
 		w := p.register(cond, true)
 		p.mu.Unlock()
-		p.sleep()
+		p.sleep(d)
 		p.mu.Lock()
 		p.recycle(w)
 		met = cond.Met()
 	}
 	p.mu.Unlock()
 	p.tell(seat.Rises)
-	return met
+	return met, true
 }
 
-// sleep sleeps on the device, for somebody who has the bed.
-func (p *Poller) sleep() {
-	d := p.cfg.MaxSleep
+// sleep sleeps on the device for d at most, for somebody who has the bed. It says until when
+// before it looks at the deadline: who brings that forward wakes it.
+func (p *Poller) sleep(d time.Duration) {
+	p.asleep.Store(p.Now() + int64(d))
+	defer p.asleep.Store(0)
 	if until := p.deadline.Load(); until != engine.Never {
 		d = min(d, time.Duration(until-p.Now()))
 	}
