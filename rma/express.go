@@ -102,7 +102,8 @@ func (w *Win) expose(c *windows.Config) {
 
 // Unattended reports whether small calls at a target can do without its process: the window
 // is in memory that this process maps, or in memory where the target's XDP program executes
-// them, over IPv4. It is false for a rank outside the window's. In mapped memory no lock, call,
+// them, over IPv4. It is false for a rank outside the window's. Once answers of the program get
+// lost, as Stats.AnswersLost counts, it is false until one has come again. In mapped memory no lock, call,
 // flush or unlock waits for a target that computes or is stopped. The program serves these:
 //
 //   - a lock, calls and the unlock, without a flush between;
@@ -120,11 +121,14 @@ func (w *Win) expose(c *windows.Config) {
 // ranks of one network namespace that use frames, which no program sees, and of calls that the target
 // gives this rank no right to: its process refuses them.
 func (w *Win) Unattended(target int) bool {
-	w.poller.Lock()
+	e := w.poller.Lock()
 	defer w.poller.UnlockQuiet()
 	if uint(target) >= uint(len(w.targets)) || w.epochs.Freed() {
 		return false
 	}
-	t := &w.targets[target]
-	return t.mapped != nil || t.reach
+	if t := &w.targets[target]; t.mapped != nil || !t.reach {
+		return t.mapped != nil
+	}
+	s := e.Session(w.comm.WorldRank(target))
+	return s == nil || !s.AnswersLost()
 }

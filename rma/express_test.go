@@ -251,6 +251,9 @@ func TestLostAnswersAreGotRound(t *testing.T) {
 	wins := j.windows(8, 8)
 	w, one, old := wins[0], int64(1), int64(0)
 	j.must(w.LockAll(j.ctx, 0))
+	if !w.Unattended(1) {
+		t.Fatal("the window is not in reach")
+	}
 	for i := int64(0); i < 300 || !strings.Contains(log.String(), "get lost"); i++ {
 		j.must(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
 		if old != i {
@@ -260,6 +263,9 @@ func TestLostAnswersAreGotRound(t *testing.T) {
 	j.must(w.UnlockAll(j.ctx))
 	if protocol := j.nodes[0].Stats(); protocol.AnswersLost == 0 {
 		t.Error("nothing was counted")
+	}
+	if w.Unattended(1) {
+		t.Error("calls are said to do without the target's process, whose program's answers get lost")
 	}
 	if n := strings.Count(log.String(), "get lost"); n != 1 {
 		t.Errorf("%d warnings", n)

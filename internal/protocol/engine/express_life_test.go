@@ -177,7 +177,7 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 	for range 5 {
 		add()
 	}
-	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 3 || len(p.lost) != 1 || p.lost[0] != 1 {
+	if e.Stats.AnswersLost != 1 || e.Stats.Exchanges != 3 || e.Stats.Repeated != 3 || len(p.lost) != 1 || p.lost[0] != 1 || !e.Session(1).AnswersLost() {
 		t.Errorf("after the first exchanges: told %v, %+v", p.lost, e.Stats)
 	}
 	p.Advance(p.Now + 1100*millisecond)
@@ -197,7 +197,7 @@ func TestTierIsLeftAndFoundAgain(t *testing.T) {
 	for range 4 {
 		add()
 	}
-	if e.Stats.Exchanges != 10 || e.Stats.AnswersLost != 2 {
+	if e.Stats.Exchanges != 10 || e.Stats.AnswersLost != 2 || e.Session(1).AnswersLost() {
 		t.Errorf("the tier is not found again: %+v", e.Stats)
 	}
 	p.mode = mute

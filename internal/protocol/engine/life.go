@@ -25,8 +25,10 @@ func (e *Engine) Ended(rank int, life uint64, why error) {
 }
 
 // Bye tells every living peer that this rank will issue nothing more. It leaves out a
-// peer that has yet to hear of this rank and that nothing is to be sent to.
+// peer that has yet to hear of this rank and that nothing is to be sent to. Peers that wait for
+// a lock here are refused.
 func (e *Engine) Bye() {
+	e.RefuseWaiters()
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
 		s := e.Session(rank)
 		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {

@@ -20,7 +20,10 @@ import (
 // than here.
 
 const (
-	userFrom = 3 // the try that first asks for user space, as each second one does from then on
+	// The try that first asks for user space, as each second one does from then on: the second
+	// while no answer of the program has come, or else the third.
+	userFromUnanswered = 2
+	userFromAnswered   = 3
 
 	// After so many lost answers of the program in a row, the origin leaves the tier. Where
 	// an answer of the program has come before, it takes more of them: frames that are lost
@@ -77,6 +80,9 @@ func (l *Link) tryExchange(s *Session) {
 	x.number++
 	x.bundle, x.records, x.length, x.results = i, n, length, results
 	x.tries, x.firstAt = 0, l.Now
+	if x.rtt == (reliable.RTT{}) {
+		x.rtt = s.rtt // or an answer that never comes would be waited for as on an unknown path
+	}
 	p.state = slotExchanged
 	s.sentSeq[Request] = p.seq + 1
 	s.promptSeq = max(s.promptSeq, p.seq)
@@ -92,8 +98,8 @@ func (l *Link) tryExchange(s *Session) {
 	s.markActive()
 }
 
-// sendExchange sends the frame of the exchange with s. Each second repetition goes round
-// the peer's program, which may be unable to answer.
+// sendExchange sends the frame of the exchange with s. Each second one goes round the peer's
+// program, which may be unable to answer.
 func (l *Link) sendExchange(s *Session) {
 	x := &s.exchange
 	p := &l.slots[x.bundle]
@@ -103,7 +109,7 @@ func (l *Link) sendExchange(s *Session) {
 		Session: s.remoteID, Exchange: x.number, Try: x.tries, Records: x.records,
 		Ordered: p.flags&wire.FlagOrdered != 0,
 	}
-	if byUser(x.tries) {
+	if x.byUser(x.tries) {
 		h.Flags = wire.FlagUser
 	}
 	var key *siphash.Key
@@ -116,7 +122,17 @@ func (l *Link) sendExchange(s *Session) {
 }
 
 // byUser reports whether a try asks the peer's user space.
-func byUser(try uint64) bool { return try >= userFrom && (try-userFrom)%2 == 0 }
+func (x *exchanging) byUser(try uint64) bool {
+	from := uint64(userFromUnanswered)
+	if x.answered {
+		from = userFromAnswered
+	}
+	return try >= from && (try-from)%2 == 0
+}
+
+// AnswersLost reports whether the tier of the peer was left because answers of its program got
+// lost, and the program has not answered since.
+func (s *Session) AnswersLost() bool { return s.exchange.away != 0 }
 
 // repeatExchange sends the frame of the exchange with s again, which is due. The first
 // repetition is early, and says nothing yet of the peer.
@@ -156,7 +172,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	if h.Try == x.tries {
 		x.rtt.Sample(l.Now - x.sentAt)
 	}
-	if byUser(h.Try) {
+	if x.byUser(h.Try) {
 		s.heard, s.expired = l.Now, 0
 	}
 	if !executed {
@@ -201,7 +217,7 @@ func (l *Link) exchangeTaken(s *Session) {
 // left for longer each time, until the program answers.
 func (l *Link) doubt(s *Session, h *express.Header) {
 	x := &s.exchange
-	if !byUser(h.Try) {
+	if !x.byUser(h.Try) {
 		x.answered, x.doubts, x.away = true, 0, 0
 		return
 	}

@@ -18,6 +18,7 @@ type Locks struct {
 	byWindow map[uint32]*lock
 	wordsAt  int64                        // when to look at the words that somebody waits for; 0: nobody does
 	waiting  int                          // requests that wait
+	leaving  bool                         // this rank has left: nobody waits here any more
 	granted  []windows.Grant[lockRequest] // scratch
 }
 
@@ -62,7 +63,12 @@ func (x *Locks) acquire(s *Peer, r *wire.Record) (granted bool, class mpierr.Cla
 	if l.exposed {
 		return false, mpierr.RMASync
 	}
-	return x.ask(l, s.ID(), &ask, lockRequest{peer: s, since: x.link.Now})
+	granted, class = x.ask(l, s.ID(), &ask, lockRequest{peer: s, since: x.link.Now})
+	if x.leaving && !granted && class == mpierr.Success {
+		x.grant(r.Window, l.Drop(s.ID(), x.granted[:0]))
+		return false, mpierr.ProcFailed
+	}
+	return granted, class
 }
 
 // acquireOwn asks for the lock of one of this rank's own windows. If it has to wait,
@@ -163,11 +169,38 @@ func (x *Locks) ForgetWindow(id uint32) {
 			r.local.denied(mpierr.Win)
 			return
 		}
-		r.bundle.Upper.Refuse = mpierr.Win
-		r.bundle.At = 0
-		r.bundle.Upper.Begun = false
-		x.link.Resume(r.bundle)
+		x.refuse(r.bundle, mpierr.Win)
 	})
+}
+
+// refuse has all of a bundle refused that has waited for a lock.
+func (x *Locks) refuse(b *link.Bundle, class mpierr.Class) {
+	b.Upper.Refuse, b.Upper.Begun, b.At = class, false, 0
+	x.link.Resume(b)
+}
+
+// RefuseWaiters refuses the requests of peers that wait for a lock, now and from now on: this rank
+// leaves the job, and would soon be silent to them. It still serves all others.
+func (x *Locks) RefuseWaiters() {
+	x.leaving = true
+	for _, id := range slices.Sorted(maps.Keys(x.byWindow)) {
+		l := x.byWindow[id]
+		var waiters []lockRequest
+		l.EachWaiter(func(r *lockRequest) { waiters = append(waiters, *r) })
+		for _, r := range waiters {
+			if r.peer == nil || l.Waiter(r.peer.ID()) == nil {
+				continue // of this rank, whose calls end with it; or granted, as one before it waits no more
+			}
+			x.grant(id, l.Drop(r.peer.ID(), x.granted[:0]))
+			x.refuse(r.bundle, mpierr.ProcFailed)
+		}
+	}
+}
+
+// leave releases what s, which has left in good order, holds, and forgets what it waits for.
+func (x *Locks) leave(s *Peer) {
+	x.dropWaits(s)
+	x.dropHeld(s)
 }
 
 // enqueue keeps the rest of a bundle until its lock is granted. The bundle no
@@ -246,6 +279,10 @@ func (x *Locks) dropWaits(s *Peer) {
 // drop releases what s, which has ended, holds.
 func (x *Locks) drop(s *Peer) {
 	x.dropServed(s)
+	x.dropHeld(s)
+}
+
+func (x *Locks) dropHeld(s *Peer) {
 	x.cfg.Windows.All(func(w *windows.Window) { dropWord(w, s.Rank()) })
 	for _, id := range slices.Sorted(maps.Keys(x.byWindow)) {
 		l := x.byWindow[id]

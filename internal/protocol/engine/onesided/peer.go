@@ -34,8 +34,13 @@ func (x *Operations) Ready(s *Peer) {
 // Owes reports whether s owes something that the link does not know of.
 func (x *Operations) Owes(s *Peer) bool { return s.Waits() || x.waitsFor(s) || s.hidesRefusals() }
 
-// EndPeer ends what waits for s, which has left in good order.
-func (x *Operations) EndPeer(s *Peer, left *mpierr.Error) { x.end(s, left) }
+// EndPeer ends what waits for s, which has left in good order, and gives up what s holds here:
+// all that it has issued has been applied, but for what waited for a lock.
+func (x *Operations) EndPeer(s *Peer, left *mpierr.Error) {
+	x.Origin.end(s, left)
+	x.leave(s)
+	x.Target.end(s)
+}
 
 // Fail ends every call that waits for s, which has ended. Release follows.
 func (x *Operations) Fail(s *Peer) {

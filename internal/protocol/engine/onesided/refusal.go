@@ -18,11 +18,12 @@ var errRefused = errors.New("refused by the target")
 // refusals says what a target has most likely refused for, which the class alone goes
 // back to tell.
 var refusals = map[mpierr.Class]error{
-	mpierr.RMARange: errors.New("refused by the target: it has no memory attached there"),
-	mpierr.Disp:     errors.New("refused by the target: the address there is not aligned to the elements"),
-	mpierr.Win:      errors.New("refused by the target: it has freed the window"),
-	mpierr.Group:    errors.New("refused by the target: this rank is not in the window's group"),
-	mpierr.Access:   errors.New("refused by the target: its info key " + windows.KeyAccess + " does not give this rank that right"),
+	mpierr.RMARange:   errors.New("refused by the target: it has no memory attached there"),
+	mpierr.Disp:       errors.New("refused by the target: the address there is not aligned to the elements"),
+	mpierr.Win:        errors.New("refused by the target: it has freed the window"),
+	mpierr.ProcFailed: errors.New("refused by the target: it, or this rank, has left the job"),
+	mpierr.Group:      errors.New("refused by the target: this rank is not in the window's group"),
+	mpierr.Access:     errors.New("refused by the target: its info key " + windows.KeyAccess + " does not give this rank that right"),
 }
 
 // refusalOf returns the refusal of r. It has a token if an answer to r is due.

@@ -22,7 +22,11 @@ type Target struct {
 type targetSide struct {
 	posting   []*Access   // those whose posts the peer is to be told of
 	peerTypes *takenTypes // datatypes that the peer has defined here, or nil
+	hasLeft   bool        // the peer has left in good order, and holds no lock any more
 }
+
+// end takes in that s has left in good order.
+func (x *Target) end(s *Peer) { s.hasLeft = true }
 
 // fail forgets what s, which is dead, was to be told and has defined.
 func (x *Target) fail(s *Peer) {
@@ -37,6 +41,9 @@ func (x *Target) fail(s *Peer) {
 // to wait: then it must be called again, and goes on with the same record.
 func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 	x.turn++
+	if b.Upper.Begun && s.hasLeft { // its lock was granted, and given up when the peer left
+		return true
+	}
 	var r wire.Record
 	for b.At < len(b.Body) {
 		n := wire.NextRecord(b.Body[b.At:], &r)
@@ -50,7 +57,7 @@ func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 			b.At = len(b.Body)
 			break
 		}
-		if r.Code == wire.CodeLock && b.At == 0 && !b.Upper.Begun && b.Upper.Refuse == mpierr.Success {
+		if r.Code == wire.CodeLock && b.At == 0 && !b.Upper.Begun && b.Upper.Refuse == mpierr.Success && !s.hasLeft {
 			granted, class := x.locks.acquire(s, &r)
 			switch {
 			case class != mpierr.Success:
@@ -106,6 +113,9 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 	case wire.CodeMark:
 		x.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
 		return mpierr.Success
+	}
+	if s.hasLeft {
+		return mpierr.ProcFailed // others may hold its locks now
 	}
 	w, class := x.windowFor(s, r)
 	if w == nil {
