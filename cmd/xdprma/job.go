@@ -161,17 +161,28 @@ func catchSignals() (signals chan os.Signal, stop func()) {
 func (j *job) run(signals <-chan os.Signal) int {
 	j.exits = make(chan ended, len(j.processes))
 	j.outcomes = make(map[int]outcome)
-	running := 0
+	begun, running := 0, 0
 	for _, p := range j.processes {
-		started := make(chan error, 1)
-		go func() { j.exits <- ended{p.rank, p.run(started)} }()
-		running++
-		if err := <-started; err != nil {
-			j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
+		if j.ending {
 			break
 		}
+		started := make(chan error, 1)
+		go func() { j.exits <- ended{p.rank, p.run(started)} }()
+		begun++
+		running++
+		for starting := true; starting; { // which may take long on another host
+			select {
+			case err := <-started:
+				if starting = false; err != nil {
+					j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
+				}
+			case e := <-j.exits:
+				running--
+				j.exited(e)
+			}
+		}
 	}
-	for _, p := range j.processes[running:] {
+	for _, p := range j.processes[begun:] {
 		for _, s := range []*stream{p.stdout, p.stderr} {
 			s.started()
 			s.finish()

@@ -285,6 +285,7 @@ func (l *farLab) statuses(t *testing.T) {
 		{"too many ranks", []string{"-n", "3", "--", "true"}, statusUsage, "2 hosts have 2 slots"},
 		{"no such key", []string{"--ssh", strings.Replace(l.ssh, "/user'", "/host'", 1), "--", "true"}, 255, "Permission denied"},
 		{"nobody listens", []string{"--ssh", strings.Replace(l.ssh, sshPort, "9", 1), "--", "true"}, 255, ": ssh: connect to host"},
+		{"many on a host that is not there", []string{"--hosts", b + ",10.77.0.99:50", "--ssh", l.ssh + " -o ConnectTimeout=1", "--", "sleep", "1000"}, 255, "could not be started on host 10.77.0.99: ssh: connect"},
 		{"lost", []string{"--", "sh", "-c", `test $XDPRMA_RANK = 1 || exec sleep 1000; p=$PPID; while read -r _ name _ parent _ </proc/$p/stat && [ "$name" != "(sshd)" ]; do p=$parent; done; kill -9 $p; exec sleep 1000`},
 			255, "the connection to host " + b + " ended"},
 	} {
