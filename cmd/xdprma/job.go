@@ -25,13 +25,30 @@ type process struct {
 	start  func(*exec.Cmd) error
 	stdout *stream
 	stderr *stream
+	far    *remote // nil: the rank is on this machine, and is the process itself
 
 	mu    sync.Mutex
 	alive bool // the process exists and has not been reaped, so its group id is its own
 }
 
-// signal sends s to the process and its descendants, unless it has ended.
+// signal sends s to the rank and its descendants, unless it has ended.
 func (p *process) signal(s unix.Signal) {
+	if p.far != nil && p.far.order(s) {
+		if s == unix.SIGKILL {
+			time.AfterFunc(grace, p.kill) // where the connection hangs
+		}
+		return
+	}
+	if p.far != nil {
+		s = unix.SIGKILL // the end of the connection is enough
+	}
+	p.signalGroup(s)
+}
+
+// kill ends the process and its group on this machine.
+func (p *process) kill() { p.signalGroup(unix.SIGKILL) }
+
+func (p *process) signalGroup(s unix.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.alive {
@@ -41,7 +58,7 @@ func (p *process) signal(s unix.Signal) {
 
 // run starts the process, tells on started how that went, and returns when the
 // process has ended and its output has been passed on.
-func (p *process) run(started chan<- error) *os.ProcessState {
+func (p *process) run(started chan<- error) *outcome {
 	// The kernel sends Pdeathsig when the thread that started the process ends,
 	// so that thread must stay as long as the process.
 	runtime.LockOSThread()
@@ -51,9 +68,12 @@ func (p *process) run(started chan<- error) *os.ProcessState {
 	err := p.start(p.cmd)
 	p.stdout.started()
 	p.stderr.started()
-	defer p.stdout.finish()
-	defer p.stderr.finish()
+	finish := func() {
+		p.stdout.finish()
+		p.stderr.finish()
+	}
 	if err != nil {
+		finish()
 		started <- err
 		return nil
 	}
@@ -62,12 +82,31 @@ func (p *process) run(started chan<- error) *os.ProcessState {
 	p.mu.Unlock()
 	started <- nil
 	p.awaitEnd()
-	p.signal(unix.SIGKILL) // what the process left running in its group
+	p.kill() // what the process left running in its group
 	p.mu.Lock()
 	p.alive = false
 	p.mu.Unlock()
 	p.cmd.Wait()
-	return p.cmd.ProcessState
+	finish()
+	o := outcomeOf(p.cmd.ProcessState)
+	if p.far != nil {
+		o = p.far.over(o)
+	}
+	return &o
+}
+
+// outcome is how a rank ended.
+type outcome struct {
+	status int    // for the job
+	reason string // goes on after the rank
+}
+
+func outcomeOf(state *os.ProcessState) outcome {
+	wait := state.Sys().(syscall.WaitStatus)
+	if wait.Signaled() {
+		return outcome{statusSignal + int(wait.Signal()), "was killed by " + unix.SignalName(wait.Signal())}
+	}
+	return outcome{wait.ExitStatus(), fmt.Sprintf("exited with status %d", wait.ExitStatus())}
 }
 
 // awaitEnd blocks until the process has ended, and does not reap it: until then
@@ -81,10 +120,10 @@ func (p *process) awaitEnd() {
 	}
 }
 
-// ended is the end of one process; state is nil if it never started.
+// ended is the end of one process; its outcome is nil if it never started.
 type ended struct {
-	rank  int
-	state *os.ProcessState
+	rank int
+	*outcome
 }
 
 // job is a set of processes that live and die together, unless it keeps going.
@@ -95,6 +134,7 @@ type job struct {
 	keepGoing bool          // a rank that fails does not end the others
 	abort     func(reason string)
 	tellEnd   func(rank int, reason string) // tells the other ranks
+	statuses  bool                          // the outcomes are printed in the end
 
 	exits      chan ended
 	status     int
@@ -102,6 +142,7 @@ type job struct {
 	graceOver  <-chan time.Time
 	interrupts int
 	messages   sync.WaitGroup
+	outcomes   map[int]outcome // of the ranks that have ended
 }
 
 // caught are the signals that the job sees; SIGPIPE only so that it does not end
@@ -119,17 +160,29 @@ func catchSignals() (signals chan os.Signal, stop func()) {
 // exit status.
 func (j *job) run(signals <-chan os.Signal) int {
 	j.exits = make(chan ended, len(j.processes))
-	running := 0
+	j.outcomes = make(map[int]outcome)
+	begun, running := 0, 0
 	for _, p := range j.processes {
-		started := make(chan error, 1)
-		go func() { j.exits <- ended{p.rank, p.run(started)} }()
-		running++
-		if err := <-started; err != nil {
-			j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
+		if j.ending {
 			break
 		}
+		started := make(chan error, 1)
+		go func() { j.exits <- ended{p.rank, p.run(started)} }()
+		begun++
+		running++
+		for starting := true; starting; { // which may take long on another host
+			select {
+			case err := <-started:
+				if starting = false; err != nil {
+					j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
+				}
+			case e := <-j.exits:
+				running--
+				j.exited(e)
+			}
+		}
 	}
-	for _, p := range j.processes[running:] {
+	for _, p := range j.processes[begun:] {
 		for _, s := range []*stream{p.stdout, p.stderr} {
 			s.started()
 			s.finish()
@@ -157,7 +210,21 @@ func (j *job) run(signals <-chan os.Signal) int {
 		}
 	}
 	j.messages.Wait()
+	if j.statuses {
+		j.printStatuses()
+	}
 	return j.status
+}
+
+// printStatuses prints how each rank ended.
+func (j *job) printStatuses() {
+	for _, p := range j.processes {
+		o, ok := j.outcomes[p.rank]
+		if !ok {
+			o.reason = "was not started"
+		}
+		j.console.logf("rank %d %s", p.rank, o.reason)
+	}
 }
 
 // startStatus is the exit status for a program that could not be started.
@@ -171,14 +238,11 @@ func startStatus(err error) int {
 // exited ends the job if a rank failed, or says so and lets the others go on. Ranks that
 // go on are told of every end, because a rank that has ended cannot answer them.
 func (j *job) exited(e ended) {
-	if e.state == nil {
+	if e.outcome == nil {
 		return
 	}
-	wait := e.state.Sys().(syscall.WaitStatus)
-	status, reason := wait.ExitStatus(), fmt.Sprintf("exited with status %d", wait.ExitStatus())
-	if wait.Signaled() {
-		status, reason = statusSignal+int(wait.Signal()), "was killed by "+unix.SignalName(wait.Signal())
-	}
+	status, reason := e.status, e.reason
+	j.outcomes[e.rank] = *e.outcome
 	switch {
 	case j.ending:
 		return

@@ -93,14 +93,20 @@ func (w *lineWriter) Flush() {
 	}
 }
 
+// sink takes what a process writes. Flush says that nothing more comes.
+type sink interface {
+	io.Writer
+	Flush()
+}
+
 // stream copies what a process writes to a pipe.
 type stream struct {
 	r, w *os.File // w is the process's end
-	to   *lineWriter
+	to   sink
 	done sync.WaitGroup
 }
 
-func newStream(to *lineWriter) (*stream, error) {
+func newStream(to sink) (*stream, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -159,3 +165,24 @@ func (s *stream) drain(buf []byte) {
 		total += n
 	}
 }
+
+// logFile has one output of a rank.
+type logFile struct {
+	file    *os.File
+	console *console
+	failed  bool
+}
+
+// Write takes p; it never fails, and says so once where the file takes no more.
+func (l *logFile) Write(p []byte) (int, error) {
+	if !l.failed {
+		if _, err := l.file.Write(p); err != nil {
+			l.failed = true
+			l.console.logf("warning: output is lost: %v", err)
+		}
+	}
+	return len(p), nil
+}
+
+// Flush closes the file.
+func (l *logFile) Flush() { l.file.Close() }

@@ -26,7 +26,9 @@ import (
 	"github.com/xdprma/xdprma/userspace"
 )
 
-const runDescription = `Starts N ranks of a program on this machine and waits for them. With root, or
+const runDescription = `Starts N ranks of a program on this machine, or by ssh on others, and waits for them.
+
+On this machine: with root, or
 CAP_NET_ADMIN and CAP_SYS_ADMIN, each rank has a network namespace of its own,
 xr-<pid>-<rank>, and a veth interface that carries XDP. Without, the ranks share
 the loopback interface and speak UDP, and --mtu and --queues mean nothing.
@@ -44,13 +46,23 @@ VARIABLES
 The job has a key of its own, in a file that goes with it. Whatever --security says, only
 its ranks are let in; with sign, each frame is authenticated too.
 
+With --hosts or --hostfile the ranks run on these hosts, each by a process of ssh: they fill
+the slots of a host before those of the next. The hosts need sh, setsid and the program, and
+no xdprma. A rank has the variables of its place, those that --env names, and otherwise those of
+its host. Its directory is that of xdprma run, or --wdir. Where a port is set, or an interface,
+the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
+When the connection to a host ends, and also when xdprma run is killed, its ranks are killed.
+
+With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
+than processors are an error.
+
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
 with --keep-going they go on, and are told at once that the rank has ended.
 
-Exit status: that of the rank that failed first, 128+n if signal n killed it; 124
-after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
+Exit status: that of the rank that failed first, 128+n if signal n killed it, that of ssh,
+mostly 255, where a host was not reached or the connection to it ended; 124 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
 the program cannot be run, 127 if it is not found.`
 
 // variableList describes the environment variables of a rank, one after the other.
@@ -80,11 +92,22 @@ func runCommand() *cli.Command {
 	stopAfterProgram := 1
 	return &cli.Command{
 		Name:        "run",
-		Usage:       "start the ranks of a job on this machine",
+		Usage:       "start the ranks of a job on this machine or, by ssh, on others",
 		ArgsUsage:   "-- program [argument...]",
 		Description: strings.Replace(runDescription, "VARIABLES\n", variableList()+"\n", 1),
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks"},
+			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks; with --hosts or --hostfile by default as many as there are slots"},
+			&cli.StringFlag{Name: "hosts", Usage: "start the ranks by ssh on these hosts, name[:slots] separated by commas; an IPv6 address stands in brackets"},
+			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2, and comments behind #"},
+			&cli.StringFlag{Name: "ssh", Value: defaultSSH, Usage: "the command that connects to a host, in words and quotes as for a shell"},
+			&cli.StringFlag{Name: "address", Usage: "IP address of this host, and maybe a TCP port, at which the ranks on other hosts find each other; by default that from which the first of them is reached"},
+			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts"},
+			&cli.StringFlag{Name: "wdir", Usage: "the ranks' working directory; by default that of xdprma run"},
+			&cli.StringSliceFlag{Name: "env", Usage: "a variable of the ranks, NAME=value, or NAME for that of xdprma run; may be given several times"},
+			&cli.StringFlag{Name: "bind", Value: bindNone, Usage: "none, or core: the i-th rank of a host has its i-th processor for itself"},
+			&cli.BoolFlag{Name: "prefix", Value: true, Usage: "put [rank] before each line of a rank's output"},
+			&cli.StringFlag{Name: "log-dir", Usage: "a directory for the ranks' output, rank.N.out and rank.N.err, which then is not shown"},
+			&cli.BoolFlag{Name: "statuses", Usage: "say in the end how each rank ended"},
 			&cli.IntFlag{Name: "mtu", Value: netlab.DefaultMTU, Usage: "MTU of the ranks' interfaces, in bytes"},
 			&cli.StringFlag{Name: "transport", Value: string(userspace.Auto), Usage: userspace.TransportNames},
 			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
@@ -118,7 +141,11 @@ func runCommand() *cli.Command {
 				all: all, ported: ported, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
 				perHost: c.Int("ranks-per-host"),
 				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
+				bare: !c.Bool("prefix"), logDir: c.String("log-dir"), folder: c.String("wdir"), statuses: c.Bool("statuses"),
 				console: newConsole(os.Stdout, os.Stderr),
+			}
+			if err := r.parseHow(c); err != nil {
+				return err
 			}
 			if err := r.parse(transport, c.String("transports")); err != nil {
 				return err
@@ -143,6 +170,13 @@ type runner struct {
 	args               []string
 	transports         []userspace.Transport // one for each rank
 	console            *console
+	bare               bool     // no prefix stands before the lines of output
+	logDir             string   // empty: the output is shown
+	folder             string   // the ranks' working directory; empty: that of this process
+	env                []string // NAME=value, of all ranks
+	bind               bool     // each rank has a processor
+	statuses           bool
+	far                *far // nil: the ranks are on this machine
 
 	lab     *netlab.Lab // nil: the ranks share the loopback interface
 	answers bool        // the lab carries answers from XDP in native mode
@@ -185,6 +219,9 @@ func (r *runner) parse(transport, transports string) error {
 
 // run starts the job, waits for its end and returns its exit status.
 func (r *runner) run() (status int, err error) {
+	if r.far != nil {
+		return r.runFar()
+	}
 	program, err := exec.LookPath(r.args[0])
 	if err != nil {
 		return 0, &exitError{startStatus(err), err}
@@ -369,21 +406,24 @@ func (r *runner) configure() {
 	}
 }
 
+func (r *runner) newJob() *job {
+	return &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, statuses: r.statuses, abort: r.server.Abort, tellEnd: r.server.Ended}
+}
+
 // job prepares the processes.
 func (r *runner) job(program string) (*job, error) {
-	j := &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, abort: r.server.Abort, tellEnd: r.server.Ended}
+	j := r.newJob()
 	inherited := bootstrap.Inherited(os.Environ())
+	processors, err := r.processors()
+	if err != nil {
+		return nil, err
+	}
 	for rank := range r.configs {
-		prefix := fmt.Sprintf("[%d] ", rank)
-		stdout, err := newStream(&lineWriter{console: r.console, dst: r.console.out, prefix: prefix})
+		stdout, stderr, err := r.streams(rank, nil)
 		if err != nil {
 			return nil, err
 		}
-		stderr, err := newStream(&lineWriter{console: r.console, dst: r.console.err, prefix: prefix})
-		if err != nil {
-			return nil, err
-		}
-		cmd := &exec.Cmd{Path: program, Args: r.args, Env: slices.Concat(inherited, r.configs[rank].Environ())}
+		cmd := &exec.Cmd{Path: program, Args: r.args, Dir: r.folder, Env: slices.Concat(inherited, r.env, r.configs[rank].Environ())}
 		if rank == 0 {
 			if in := standardInput(); in != nil {
 				cmd.Stdin = in
@@ -392,6 +432,9 @@ func (r *runner) job(program string) (*job, error) {
 		start := (*exec.Cmd).Start
 		if r.lab != nil {
 			start = func(cmd *exec.Cmd) error { return r.lab.Start(rank, cmd) }
+		}
+		if processors != nil {
+			start = startBound(processors[rank], start)
 		}
 		j.processes = append(j.processes, &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr})
 	}

@@ -293,7 +293,7 @@ func (p *Poller) reap() {
 	}
 }
 
-// publishDeadline tells those without the engine's lock when it is due. Who sleeps has looked at
+// publishDeadline tells those without the engine's lock when it is due. A sleeper has looked at
 // it before, or finds it changed: see sleep.
 func (p *Poller) publishDeadline() {
 	if d := p.eng.Deadline(); d != p.deadline.Load() { // a store costs several loads
@@ -304,7 +304,7 @@ func (p *Poller) publishDeadline() {
 	}
 }
 
-// rouses wakes the parked callers whose condition holds, and reports whether who sleeps on the
+// rouses wakes the parked callers whose condition holds, and reports whether the one who sleeps on the
 // device is to be woken, once the engine is free again.
 func (p *Poller) rouses() (rouse bool) {
 	rouse, p.oversleeps = p.oversleeps, false

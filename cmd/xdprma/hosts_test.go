@@ -1,0 +1,176 @@
+package main
+
+import (
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestHostsAreRead(t *testing.T) {
+	for list, want := range map[string][]host{
+		"a":                       {{"a", 1}},
+		"a,b:2":                   {{"a", 1}, {"b", 2}},
+		"a:2, u@b ,a":             {{"a", 3}, {"u@b", 1}},
+		"[fd00::1],[fe80::1%e]:4": {{"fd00::1", 1}, {"fe80::1%e", 4}},
+		"10.0.0.1:1":              {{"10.0.0.1", 1}},
+	} {
+		if got, err := parseHosts(list); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v, %v; want %v", list, got, err, want)
+		}
+	}
+	for list, problem := range map[string]string{
+		"":           `"" is not the name`,
+		"a,,b":       `"" is not the name`,
+		"a:":         `"none" slots`,
+		"a:0":        `"0" slots`,
+		"a:x":        `"x" slots`,
+		"a:70000":    `1 to 65536`,
+		"fd00::1":    "in brackets",
+		"[fd00::1":   "[address]",
+		"[fd00::1]2": "[address]",
+		"[fd00::1]:": `"none" slots`,
+		"[a]":        "no IPv6 address",
+		"-oProxy=x":  "not the name",
+		"a b":        "not the name",
+		":3":         "not the name",
+	} {
+		if got, err := parseHosts(list); err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%q: %v, %v; want %q", list, got, err, problem)
+		}
+	}
+}
+
+func TestHostfileIsRead(t *testing.T) {
+	got, err := readHostfile(strings.NewReader("# ours\na slots=2 # big\n\n b:3\n[fd00::1] slots=4\na"))
+	if want := []host{{"a", 3}, {"b", 3}, {"fd00::1", 4}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for file, problem := range map[string]string{
+		"":                "no host",
+		"# nothing":       "no host",
+		"a\nb 2":          `line 2 is "b 2"`,
+		"a slots=":        "line 1",
+		"a slots=x":       `"x" slots`,
+		"a slots=2 max=3": "line 1",
+		"a:2 slots=2":     "twice",
+	} {
+		if got, err := readHostfile(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%q: %v, %v; want %q", file, got, err, problem)
+		}
+	}
+}
+
+func TestRanksFillHosts(t *testing.T) {
+	hosts := []host{{"a", 2}, {"b", 2}}
+	all := []place{{"a", 0}, {"a", 1}, {"b", 0}, {"b", 1}}
+	for ranks, want := range map[int][]place{0: all, 4: all, 3: all[:3], 1: all[:1]} {
+		if got, err := spread(hosts, ranks); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d ranks: %v, %v; want %v", ranks, got, err, want)
+		}
+	}
+	if _, err := spread(hosts, 5); err == nil || !strings.Contains(err.Error(), "5 ranks do not fit: 2 hosts have 4 slots") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWordsAreSplit(t *testing.T) {
+	for line, want := range map[string][]string{
+		"":                            nil,
+		" ssh  -p 22 ":                {"ssh", "-p", "22"},
+		`ssh -o 'A=b c' "d \"e\\ \f"`: {"ssh", "-o", "A=b c", `d "e\ \f`},
+		`a\ b '' c"d"'e'`:             {"a b", "", "cde"},
+		`'\'`:                         {`\`},
+	} {
+		if got, err := splitWords(line); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v; want %q", line, got, err, want)
+		}
+	}
+	for _, line := range []string{`a "b`, `a 'b`, `a \`} {
+		if got, err := splitWords(line); err == nil {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+}
+
+func TestVariablesAreRead(t *testing.T) {
+	set := func(name string) (string, bool) { return "there", name == "SET" }
+	got, err := parseVariables([]string{"SET", "A=", "B=x=y\nz", "XDPRMA_CHECK=1"}, set)
+	if want := []string{"SET=there", "A=", "B=x=y\nz", "XDPRMA_CHECK=1"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	for said, problem := range map[string]string{"MISSING": "not set", "": "NAME", "1A=x": "NAME", "A B=x": "NAME", "XDPRMA_RANK=1": "itself"} {
+		if got, err := parseVariables([]string{said}, set); err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%q: %q, %v; want %q", said, got, err, problem)
+		}
+	}
+}
+
+// A word that is quoted comes out of a shell as it went in, in one line.
+func TestShellsTakeQuotedWords(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringOf(rapid.RuneFrom([]rune("ab \n\t'\"\\$`!*?~#;&|<>(){}[]=ä"))).Draw(t, "word")
+		line := `n=$(echo; echo x) n=${n%x}; printf %s ` + quote(word)
+		if strings.Contains(line, "\n") {
+			t.Fatalf("%q has several lines", line)
+		}
+		out, err := exec.Command("sh", "-c", line).Output()
+		if err != nil || string(out) != word {
+			t.Fatalf("%q becomes %q: %v", word, out, err)
+		}
+	})
+}
+
+// The script is one line for any values, and shells can parse it.
+func TestScriptIsOneLine(t *testing.T) {
+	r := remoteRank{mark: "m:", key: "00", folder: "/a b\n'c'", env: []string{"A=x\ny", "B='"}, args: []string{"p q", "\n", "{key}"}, input: true, bind: true, slot: 1}
+	s := r.script()
+	if strings.Contains(s, "\n") || strings.Contains(strings.ReplaceAll(s, "{key}", ""), "{key") {
+		t.Errorf("%q", s)
+	}
+	if out, err := exec.Command("sh", "-n", "-c", s).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s\n%s", err, out, s)
+	}
+	for _, c := range []string{"\n", "\\", "!"} { // the C shell takes these apart even in quotes
+		if strings.Contains(sshCommand, c) {
+			t.Errorf("the command for the login shell has %q", c)
+		}
+	}
+}
+
+// However output is cut into writes, the marks are taken out of it, and nothing else is.
+func TestMarksAreTakenOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const mark = "aab:"
+		parts := rapid.SliceOf(rapid.StringMatching(`[ab\n]{0,6}`)).Draw(t, "parts")
+		var whole, want string
+		var words []string
+		for i, p := range parts {
+			want += p
+			whole += p
+			if i%2 == 1 {
+				whole += mark + "end 3 why\n"
+				words = append(words, "end 3 why")
+			}
+		}
+		var got collected
+		var heard []string
+		m := &markReader{to: &got, mark: []byte(mark), heard: func(w string) { heard = append(heard, w) }}
+		for len(whole) > 0 {
+			n := rapid.IntRange(1, len(whole)).Draw(t, "n")
+			m.Write([]byte(whole[:n]))
+			whole = whole[n:]
+		}
+		m.Flush()
+		if got.String() != want || !slices.Equal(heard, words) {
+			t.Fatalf("passed on %q and heard %q, want %q and %q", got.String(), heard, want, words)
+		}
+	})
+}
+
+type collected struct{ strings.Builder }
+
+func (*collected) Flush() {}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultSSH asks for nothing, and notices within some seconds that a host does not answer.
+const defaultSSH = "ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+
+// maxConnecting is how many connections to a host are opened at once; sshd drops some of more
+// than ten (MaxStartups).
+const maxConnecting = 8
+
+// remote is a rank on another host, by a process of ssh on this one.
+type remote struct {
+	ssh        []string // the command, to which the host is added
+	host       string
+	script     string        // see supervisor
+	mark       string        // what begins the supervisor's own words
+	input      *os.File      // what the rank reads; nil: nothing
+	connecting chan struct{} // has a member for each connection to the host that has not begun
+	orders     chan string   // lines for the supervisor
+
+	mu      sync.Mutex
+	begun   bool
+	closed  bool   // orders is
+	ends    int    // outputs that have ended
+	end     string // what the supervisor said of the rank's end; empty: nothing yet
+	problem string // why the rank has been ended from here
+	said    string // end of what ssh said before the supervisor
+	feeder  *os.Process
+}
+
+// sshTo returns a process of ssh on which command runs at the host.
+func (r *remote) sshTo(command string) *exec.Cmd {
+	args := slices.Concat(r.ssh, []string{r.host, command})
+	return &exec.Cmd{Path: args[0], Args: args, Env: os.Environ()}
+}
+
+// connect starts the process of ssh. It blocks while many others connect to the host.
+func (r *remote) connect(cmd *exec.Cmd) error {
+	r.connecting <- struct{}{}
+	in, orders, err := os.Pipe()
+	if err == nil {
+		cmd.Stdin = in
+		err = cmd.Start()
+		in.Close()
+	}
+	if err != nil {
+		orders.Close() // of none is no harm
+		<-r.connecting
+		return fmt.Errorf("connect to host %s: %w", r.host, err)
+	}
+	go func() {
+		defer orders.Close()
+		for line := range r.orders { // a write fails when ssh has ended
+			if _, err := io.WriteString(orders, line+"\n"); err != nil {
+				return
+			}
+		}
+	}()
+	r.orders <- r.script
+	return nil
+}
+
+// order passes a signal on, and reports false if the rank has not begun.
+func (r *remote) order(s unix.Signal) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return true
+	}
+	if !r.begun {
+		if r.problem == "" {
+			r.problem = "was ended by " + unix.SignalName(s) + " before it began on host " + r.host
+		}
+		return false
+	}
+	select {
+	case r.orders <- strings.TrimPrefix(unix.SignalName(s), "SIG"):
+	default: // many wait already
+	}
+	return true
+}
+
+// hear takes the supervisor's words in an output. kill ends the connection.
+func (r *remote) hear(word string, kill func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind, rest, _ := strings.Cut(word, " ")
+	switch {
+	case kind == "begin" && !r.begun:
+		r.begun = true
+		<-r.connecting
+		if r.input != nil {
+			go r.feed(rest, kill)
+		}
+	case kind == "end":
+		r.end = rest
+		if r.ends++; r.ends == 2 {
+			// Something that the rank has left behind may hold the outputs, and so ssh.
+			time.AfterFunc(grace, kill)
+		}
+	}
+}
+
+// feed carries the rank's standard input, by a connection of its own, until that ends.
+func (r *remote) feed(folder string, kill func()) {
+	runtime.LockOSThread() // see process.run
+	defer runtime.UnlockOSThread()
+	cmd := r.sshTo(sshCommand)
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	in, w, err := os.Pipe()
+	if err == nil {
+		cmd.Stdin = in
+		err = cmd.Start()
+		in.Close()
+	}
+	if err == nil {
+		r.mu.Lock()
+		r.feeder = cmd.Process
+		over := r.end != ""
+		r.mu.Unlock()
+		if over {
+			r.endFeeder()
+		}
+		go func() {
+			defer w.Close()
+			if _, err := io.WriteString(w, feederScript(folder)+"\n"); err == nil {
+				io.Copy(w, r.input)
+			}
+		}()
+		err = cmd.Wait()
+	}
+	const failed = 255 // of ssh itself; the rank need not read all
+	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() != failed {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.end == "" {
+		r.problem = fmt.Sprintf("lost its standard input on host %s: %s", r.host, lastLine(said.String(), err.Error()))
+		kill()
+	}
+}
+
+// remember keeps the end of what ssh says before the supervisor begins.
+func (r *remote) remember(text []byte) {
+	const most = 4 << 10
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun {
+		r.said += string(text)
+		r.said = r.said[max(0, len(r.said)-most):]
+	}
+}
+
+func (r *remote) endFeeder() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.feeder != nil {
+		_ = r.feeder.Kill()
+	}
+}
+
+// over tidies up behind the process of ssh, and returns how the rank ended.
+func (r *remote) over(ssh outcome) outcome {
+	r.mu.Lock()
+	if !r.begun {
+		<-r.connecting
+	}
+	close(r.orders)
+	r.closed = true
+	begun, end, problem, said := r.begun, r.end, r.problem, r.said
+	r.mu.Unlock()
+	r.endFeeder()
+	failed := ssh.status
+	if failed == 0 {
+		failed = statusFailed
+	}
+	status, cause, _ := strings.Cut(end, " ")
+	n, err := strconv.Atoi(status)
+	switch {
+	case end != "" && err == nil && cause != "":
+		return outcome{n, fmt.Sprintf("could not be started on host %s: %s", r.host, cause)}
+	case end != "" && err == nil:
+		return outcome{n, ofShell(n) + " on host " + r.host}
+	case problem != "":
+		return outcome{failed, problem}
+	case !begun:
+		return outcome{failed, fmt.Sprintf("could not be started on host %s: %s", r.host, lastLine(said, "ssh "+ssh.reason))}
+	}
+	return outcome{failed, fmt.Sprintf("is lost: the connection to host %s ended (ssh %s)", r.host, ssh.reason)}
+}
+
+// ofShell says in words what a shell's status means.
+func ofShell(status int) string {
+	if name := unix.SignalName(unix.Signal(status - statusSignal)); status > statusSignal && name != "" {
+		return "was killed by " + name
+	}
+	return fmt.Sprintf("exited with status %d", status)
+}
+
+// lastLine returns the last line of text that is not empty, or else.
+func lastLine(text, otherwise string) string {
+	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
+	if len(lines) == 0 {
+		return otherwise
+	}
+	return lines[len(lines)-1]
+}
+
+// markReader passes output on, and takes the supervisor's words out of it: what stands between
+// a mark and the end of the line.
+type markReader struct {
+	to      sink
+	mark    []byte
+	heard   func(word string)
+	passed  func(text []byte) // sees what is passed on; may be nil
+	pending []byte            // may be a part of a mark or of its line
+}
+
+// Write takes p, and never fails.
+func (m *markReader) Write(p []byte) (int, error) {
+	n := len(p)
+	m.pending = append(m.pending, p...)
+	for {
+		at := bytes.Index(m.pending, m.mark)
+		if at < 0 {
+			at = len(m.pending) - begunMark(m.pending, m.mark)
+			m.pass(at)
+			return n, nil
+		}
+		m.pass(at)
+		end := bytes.IndexByte(m.pending, '\n')
+		if end < 0 {
+			return n, nil
+		}
+		m.heard(string(m.pending[len(m.mark):end]))
+		m.pending = append(m.pending[:0], m.pending[end+1:]...)
+	}
+}
+
+func (m *markReader) pass(n int) {
+	if n == 0 {
+		return
+	}
+	if m.passed != nil {
+		m.passed(m.pending[:n])
+	}
+	m.to.Write(m.pending[:n])
+	m.pending = append(m.pending[:0], m.pending[n:]...)
+}
+
+// Flush passes on what has turned out to be no mark.
+func (m *markReader) Flush() {
+	m.pass(len(m.pending))
+	m.to.Flush()
+}
+
+// begunMark returns how many bytes at the end of text are the beginning of a mark.
+func begunMark(text, mark []byte) int {
+	for n := min(len(text), len(mark)-1); n > 0; n-- {
+		if bytes.HasSuffix(text, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}
