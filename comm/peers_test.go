@@ -220,7 +220,7 @@ func TestRankSpeaksForNoOther(t *testing.T) {
 		defer jobs[rank].Close()
 	}
 	const liar = 2
-	m, err := bootstrap.Open(ctx, places[liar], nil)
+	m, err := bootstrap.Open(ctx, places[liar], nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
