@@ -25,7 +25,7 @@ type handMade struct {
 // joinByHand makes a rank of places a handMade one, whose address is published.
 func joinByHand(ctx context.Context, t *testing.T, place bootstrap.Config) *handMade {
 	t.Helper()
-	m, err := bootstrap.Open(ctx, place, nil)
+	m, err := bootstrap.Open(ctx, place, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -220,7 +221,7 @@ func TestRankSpeaksForNoOther(t *testing.T) {
 		defer jobs[rank].Close()
 	}
 	const liar = 2
-	m, err := bootstrap.Open(ctx, places[liar], nil)
+	m, err := bootstrap.Open(ctx, places[liar], nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,6 +277,17 @@ func TestRankThatCannotJoinFailsItsPeers(t *testing.T) {
 			!strings.Contains(err.Error(), "could not join the job") || !strings.Contains(err.Error(), "xr-no-such") {
 			t.Errorf("a barrier: %v", err)
 		}
+	}
+}
+
+// TestMissingInterfaceComesBeforeTheRendezvous has a rank name an interface that is not there, and a
+// rendezvous that nobody serves.
+func TestMissingInterfaceComesBeforeTheRendezvous(t *testing.T) {
+	place := bootstrap.Config{Rank: 1, Size: 2, Job: 5, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "nobody")}
+	place.Interface = "xr-no-such"
+	_, err := comm.Join(t.Context(), job.Config{Place: place})
+	if !errors.Is(err, mpierr.Unsupported) || !strings.Contains(err.Error(), "xr-no-such") || strings.Contains(err.Error(), "rendezvous") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -47,8 +47,8 @@ func Attach(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if features.Program != nil {
-		return nil, inUse("attach", features)
+	if err := features.Free(); err != nil {
+		return nil, err
 	}
 	p, err := load(o)
 	if err != nil {
@@ -170,9 +170,9 @@ func (p *Program) attach(f Features) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		// Someone attached between our look and our attempt.
 		if now, probeErr := Probe(f.Interface); probeErr == nil && now.Program != nil {
-			return inUse("attach", now)
+			return now.Free()
 		}
-		return inUse("attach", Features{Interface: f.Interface, Program: &ProgramInfo{}})
+		return Features{Interface: f.Interface, Program: &ProgramInfo{}}.Free()
 	}
 	return explain("attach", err, circumstances(p.mode, f))
 }

@@ -175,6 +175,9 @@ func TestSecondAttach(t *testing.T) {
 			if !errors.As(err, &used) || used.Program != (ProgramInfo{ID: id, Name: programOfOurs}) {
 				t.Errorf("%v: %v", mode, err)
 			}
+			if self := fmt.Sprintf("%d (", os.Getpid()); !strings.HasPrefix(used.Process, self) {
+				t.Errorf("%v: it is of process %s, want %s", mode, used.Process, self)
+			}
 			if mpierr.ClassOf(err) != mpierr.Unsupported {
 				t.Errorf("%v: class %v", mode, mpierr.ClassOf(err))
 			}

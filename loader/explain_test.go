@@ -59,14 +59,17 @@ func TestExplain(t *testing.T) {
 
 func TestInUseError(t *testing.T) {
 	for _, tt := range []struct {
-		p    ProgramInfo
-		want string
+		p       ProgramInfo
+		process string
+		want    string
 	}{
-		{ProgramInfo{7, "katran"}, `interface eth0 already has XDP program 7 "katran"; stop what attached it`},
-		{ProgramInfo{7, programOfOurs}, "another process uses this interface"},
-		{ProgramInfo{7, ""}, "XDP program 7 (name unknown)"},
+		{ProgramInfo{7, "katran"}, "", `interface eth0 already has XDP program 7 "katran"; stop what attached it`},
+		{ProgramInfo{7, "katran"}, "12 (lb)", `program 7 "katran" of process 12 (lb); stop what attached it`},
+		{ProgramInfo{7, programOfOurs}, "12 (hello)", `"xdprma_classify" of process 12 (hello); an interface serves one rank over XDP, which is another one: ` +
+			"give this rank another interface, or the UDP transport at any port (XDPRMA_TRANSPORT=udp with XDPRMA_PORT=0)"},
+		{ProgramInfo{7, ""}, "", "XDP program 7 (name unknown)"},
 	} {
-		if got := (&InUseError{"eth0", tt.p}).Error(); !strings.Contains(got, tt.want) {
+		if got := (&InUseError{"eth0", tt.p, tt.process}).Error(); !strings.Contains(got, tt.want) {
 			t.Errorf("%s", got)
 		}
 	}

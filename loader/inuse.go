@@ -1,7 +1,11 @@
 package loader
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/xdprma/xdprma/mpierr"
 )
@@ -11,17 +15,49 @@ import (
 type InUseError struct {
 	Interface string      // its name
 	Program   ProgramInfo // that it has
+	Process   string      // which process holds it, by number and name; empty if /proc does not show it to the caller
 }
 
 func (e *InUseError) Error() string {
 	advice := "stop what attached it, or use another interface or the UDP transport"
 	if e.Program.Name == programOfOurs {
-		advice = "another process uses this interface: give each its own, or use the UDP transport"
+		advice = "an interface serves one rank over XDP, which is another one: give this rank another interface, " +
+			"or the UDP transport at any port (XDPRMA_TRANSPORT=udp with XDPRMA_PORT=0)"
 	}
-	return fmt.Sprintf("interface %s already has XDP program %v; %s", e.Interface, e.Program, advice)
+	of := ""
+	if e.Process != "" {
+		of = " of process " + e.Process
+	}
+	return fmt.Sprintf("interface %s already has XDP program %v%s; %s", e.Interface, e.Program, of, advice)
 }
 
-func inUse(op string, f Features) error {
-	return &mpierr.Error{Op: op, Class: mpierr.Unsupported, Rank: mpierr.NoRank,
-		Err: &InUseError{Interface: f.Interface, Program: *f.Program}}
+// Free returns nil if Attach finds no XDP program on the interface, and else an error of class
+// Unsupported in which errors.As finds an InUseError. To name a process it looks through /proc.
+func (f Features) Free() error {
+	if f.Program == nil {
+		return nil
+	}
+	return &mpierr.Error{Op: "attach", Class: mpierr.Unsupported, Rank: mpierr.NoRank,
+		Err: &InUseError{Interface: f.Interface, Program: *f.Program, Process: holder(f.Program.ID)}}
+}
+
+// holder returns a process that has a program open, or a link that attaches it, or nothing.
+func holder(program uint32) string {
+	if program == 0 {
+		return ""
+	}
+	says := fmt.Appendf(nil, "\nprog_id:\t%d\n", program)
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // a process that is not shown to this one has none
+	for _, file := range files {
+		if kind, err := os.Readlink(file); err != nil || kind != "anon_inode:bpf-prog" && kind != "anon_inode:bpf_link" {
+			continue
+		}
+		process, fd := filepath.Dir(filepath.Dir(file)), filepath.Base(file)
+		if about, err := os.ReadFile(filepath.Join(process, "fdinfo", fd)); err != nil || !bytes.Contains(about, says) {
+			continue
+		}
+		name, _ := os.ReadFile(filepath.Join(process, "comm")) // it may have ended
+		return strings.TrimSpace(fmt.Sprintf("%s (%s)", filepath.Base(process), bytes.TrimSpace(name)))
+	}
+	return ""
 }

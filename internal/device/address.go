@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/xdprma/xdprma/internal/launch/hostaddr"
+	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // settlePatience is how long a device waits for an address that is tentative. The kernel
@@ -27,6 +29,42 @@ func zoned(ip netip.Addr, index int) netip.Addr {
 		return ip.WithZone(strconv.Itoa(index))
 	}
 	return ip.WithZone("")
+}
+
+// Present returns an error unless this host has the interface and the address that c names, the
+// address being one of the interface's. It looks for nothing that c does not name. It does not block.
+func Present(ctx context.Context, c *userspace.Config) error {
+	if _, ok := ctx.Value(factoryKey{}).(Factory); ok || c.Interface == "" && !c.Address.IsValid() {
+		return nil
+	}
+	ifi, err := interfaceFor(c)
+	if err != nil {
+		return openError(mpierr.Arg, err)
+	}
+	ip := c.Address.WithZone("")
+	if !ip.IsValid() || ip.IsLoopback() {
+		return nil
+	}
+	all, err := hostaddr.List()
+	if err != nil {
+		return openError(mpierr.Unsupported, err)
+	}
+	if !slices.ContainsFunc(hostaddr.OnLink(all, ifi.Index), func(a hostaddr.Address) bool { return a.IP == ip }) {
+		return openError(mpierr.Arg, noAddress(ifi, ip, nil, all))
+	}
+	return nil
+}
+
+// interfaceFor returns the interface that c names, or the one of its address.
+func interfaceFor(c *userspace.Config) (*net.Interface, error) {
+	if c.Interface == "" {
+		return interfaceOf(c.Address)
+	}
+	ifi, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		err = fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
+	}
+	return ifi, err
 }
 
 // addressOf returns the address of ifi, without a zone, at which peers reach a device:

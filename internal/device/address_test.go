@@ -214,3 +214,30 @@ func TestAddressErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestPresent names interfaces and addresses that this host has, and has not.
+func TestPresent(t *testing.T) {
+	at := netip.MustParseAddr
+	for want, c := range map[string]userspace.Config{
+		"":                                   {},
+		"interface xr-none: ":                {Interface: "xr-none"},
+		"no interface has the address":       {Address: at("192.0.2.1")},
+		"interface lo does not have":         {Interface: "lo", Address: at("192.0.2.1")},
+		"(`ip link` lists those there are)":  {Interface: "xr-none", Address: at("127.0.0.1")},
+		"no interface has the address fe80:": {Address: at("fe80::7%lo")},
+	} {
+		err := Present(t.Context(), &c)
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || mpierr.ClassOf(err) != mpierr.Arg) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+	}
+	for _, c := range []userspace.Config{{Interface: "lo"}, {Address: at("127.0.0.1")}, {Interface: "lo", Address: at("127.0.0.77")}} {
+		if err := Present(t.Context(), &c); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	carried := WithFactory(t.Context(), func(Config) (Device, error) { return nil, nil })
+	if err := Present(carried, &userspace.Config{Interface: "xr-none"}); err != nil {
+		t.Errorf("no network carries the job: %v", err)
+	}
+}

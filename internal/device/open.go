@@ -178,7 +178,7 @@ func (c *Config) climb(ctx context.Context, rungs []userspace.Transport, open op
 		}
 		if rungs[i+1] == userspace.UDP && !free(c.Address, c.Port) {
 			// Another rank has the interface, and with it the port.
-			c.Logger.Warn("the UDP port is taken, the system chooses another", "address", c.Address, "port", c.Port)
+			reason += fmt.Sprintf("; UDP port %d of %v is taken as well, so the system chooses another", c.Port, c.Address)
 			c.Port = 0
 		}
 	}
@@ -236,18 +236,11 @@ func orDefault(field *int, value int) {
 }
 
 // locate completes the interface and the address by each other.
-func (c *Config) locate(ctx context.Context) (err error) {
-	var ifi *net.Interface
-	switch {
-	case c.Interface == "" && !c.Address.IsValid():
+func (c *Config) locate(ctx context.Context) error {
+	if c.Interface == "" && !c.Address.IsValid() {
 		return fmt.Errorf("name an interface or one of this machine's addresses")
-	case c.Interface == "":
-		ifi, err = interfaceOf(c.Address)
-	default:
-		if ifi, err = net.InterfaceByName(c.Interface); err != nil {
-			err = fmt.Errorf("interface %s: %w (`ip link` lists those there are)", c.Interface, err)
-		}
 	}
+	ifi, err := interfaceFor(&c.Config)
 	if err != nil {
 		return err
 	}

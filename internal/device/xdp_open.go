@@ -105,6 +105,11 @@ func (x *XDP) normalize(ctx context.Context, c *Config) error {
 	if x.ifi, err = net.InterfaceByName(c.Interface); err != nil {
 		return openError(mpierr.Arg, err)
 	}
+	if c.Program == nil { // another rank of the interface is likely to have the port, too, which is the lesser news
+		if err := features.Free(); err != nil {
+			return err
+		}
+	}
 	if len(x.ifi.HardwareAddr) != 6 || x.ifi.Flags&net.FlagLoopback != 0 {
 		return openError(mpierr.Unsupported, fmt.Errorf("interface %s is not an Ethernet interface: use the UDP transport", c.Interface))
 	}

@@ -112,7 +112,8 @@ func TestXDPInterfaceTaken(t *testing.T) {
 		return err
 	})
 	b := newEnd(t, dev, err)
-	if b.dev.Mode() != string(userspace.UDP) || !strings.Contains(log.String(), "using=udp") || !strings.Contains(log.String(), "the UDP port is taken") {
+	if b.dev.Mode() != string(userspace.UDP) || !strings.Contains(log.String(), "using=udp") || strings.Count(log.String(), "level=WARN") != 1 ||
+		!strings.Contains(log.String(), "an interface serves one rank over XDP") || !strings.Contains(log.String(), "is taken as well, so the system chooses another") {
 		t.Errorf("mode %s: %s", b.dev.Mode(), &log)
 	}
 	exchange(t, a, b)
@@ -346,7 +347,7 @@ func TestXDPErrors(t *testing.T) {
 		want   string
 		config Config
 	}{
-		{0, "another process has UDP port", Config{Config: userspace.Config{Interface: "xr0", Port: taken}}},
+		{0, "an interface serves one rank over XDP", Config{Config: userspace.Config{Interface: "xr0", Port: taken}}},
 		{0, "already has XDP program", Config{Config: userspace.Config{Interface: "xr0"}}},
 		{1, "no interface", Config{Config: userspace.Config{Interface: "xr7"}}},
 		{1, "not an Ethernet interface", Config{Config: userspace.Config{Interface: "lo"}}},

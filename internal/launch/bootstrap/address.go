@@ -51,10 +51,13 @@ func Listen(addr string) (net.Listener, error) {
 		}
 		l, err = net.Listen(network, address)
 	}
-	if err != nil {
-		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w (another job has the place, or another process is rank 0 of this one)", addr, err)
-		}
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w (another job has the place, or another process is rank 0 of this one)", addr, err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("rank 0 serves the rendezvous at %s, and this host does not have that address: is %s=0 right here? Start rank 0 on the host that has it, or set %s to an address of this host for all ranks: %w",
+			addr, EnvRank, EnvRendezvous, err)
+	case err != nil:
 		return nil, fmt.Errorf("cannot serve the rendezvous at %s: %w", addr, err)
 	}
 	if network == "unix" {
@@ -79,9 +82,11 @@ func isDeadSocket(path string) bool {
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
-// servedHere returns a warning, and only one, if a name that may mean another host's address to others
-// means loopback's to this one, which serves there. Debian gives each
-// host's name the address 127.0.1.1.
+// debianHost is the address that Debian gives each host's name on the host itself.
+var debianHost = netip.AddrFrom4([4]byte{127, 0, 1, 1})
+
+// servedHere returns a warning, and only one, if what is likely to be meant for the address of this
+// host, which serves there, is loopback's.
 func (c *Config) servedHere(at net.Addr) []string {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok || c.Size == 1 || !tcp.IP.IsLoopback() {
@@ -89,10 +94,10 @@ func (c *Config) servedHere(at net.Addr) []string {
 	}
 	_, address, _ := splitAddress(c.Rendezvous) // it is listened at
 	host, port, _ := net.SplitHostPort(address)
-	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
-		return nil // said on purpose
+	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip != debianHost {
+		return nil // said on purpose; members tell, should ranks not come
 	}
-	return []string{fmt.Sprintf("the name %s means %v on this host: no other host reaches the rendezvous; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
+	return []string{fmt.Sprintf("the rendezvous is at %s, which means %v on this host: no other host reaches it; with ranks on others set %s to 0.0.0.0:%s at rank 0, or to its IP address",
 		host, tcp.IP, EnvRendezvous, port)}
 }
 

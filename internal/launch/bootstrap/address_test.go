@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -129,7 +130,7 @@ func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
 		{":0", "::1", "invalid IP", "::1"},
 		{"unix:" + path, "unix:" + path, "invalid IP", "invalid IP"},
 	} {
-		first, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: test.serve, Serve: true}, nil)
+		first, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: test.serve, Serve: true}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +139,7 @@ func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
 		if tcp, ok := at.(*net.TCPAddr); ok {
 			dial = net.JoinHostPort(cmp.Or(test.dial, tcp.IP.String()), strconv.Itoa(tcp.Port))
 		}
-		second, err := Open(testContext(t), Config{Rank: 1, Size: 2, Job: testJob, Rendezvous: dial}, nil)
+		second, err := Open(testContext(t), Config{Rank: 1, Size: 2, Job: testJob, Rendezvous: dial}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,9 +152,10 @@ func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
 	}
 }
 
+var debian = &net.TCPAddr{IP: net.ParseIP("127.0.1.1"), Port: 7000}
+
 // TestLoopbackBehindAHostNameIsTold serves where a host's own name leads to loopback.
 func TestLoopbackBehindAHostNameIsTold(t *testing.T) {
-	debian := &net.TCPAddr{IP: net.ParseIP("127.0.1.1")}
 	for _, test := range []struct {
 		rendezvous string
 		size       int
@@ -164,7 +166,8 @@ func TestLoopbackBehindAHostNameIsTold(t *testing.T) {
 		{"tcp:node1:7000", 4, debian, true},
 		{"node1:7000", 1, debian, false},
 		{"node1:7000", 4, &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}, false},
-		{"127.0.1.1:7000", 4, debian, false},
+		{"127.0.1.1:7000", 4, debian, true},
+		{"127.0.0.1:7000", 4, &net.TCPAddr{IP: net.ParseIP("127.0.0.1")}, false},
 		{"localhost:7000", 4, &net.TCPAddr{IP: net.IPv6loopback}, false},
 		{"unix:/x", 4, &net.UnixAddr{Name: "/x"}, false},
 	} {
@@ -187,6 +190,7 @@ func TestCauseOfAFailedConnectionIsNamed(t *testing.T) {
 	}{
 		{op(unix.ECONNREFUSED), "nobody listens"},
 		{op(unix.ENOENT), "nobody listens"},
+		{&net.OpError{Op: "dial", Addr: debian, Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}, "the address means this host itself: if rank 0 runs on another one, set XDPRMA_RENDEZVOUS"},
 		{op(unix.EHOSTUNREACH), "no route"},
 		{op(unix.ENETUNREACH), "no route"},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "node9", IsNotFound: true}}, "unknown"},
@@ -205,8 +209,72 @@ func TestCauseOfAFailedConnectionIsNamed(t *testing.T) {
 func TestTakenPlaceOfTheRendezvousIsExplained(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	at := netip.MustParseAddrPort(s.listener.Addr().String())
-	_, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: at.String(), Serve: true}, nil)
+	_, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: at.String(), Serve: true}, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "another process is rank 0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestForeignPlaceOfTheRendezvousIsExplained serves at an address that no host has.
+func TestForeignPlaceOfTheRendezvousIsExplained(t *testing.T) {
+	_, err := Open(testContext(t), Config{Size: 2, Job: testJob, Rendezvous: "192.0.2.7:7000", Serve: true}, nil, nil)
+	for _, want := range []string{"192.0.2.7:7000", "this host does not have that address", "is XDPRMA_RANK=0 right here?", "set XDPRMA_RENDEZVOUS"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// TestCutAttemptHidesNoReason dials where nobody listens. Once that has failed somebody does, and
+// the caller gives up while no answer comes.
+func TestCutAttemptHidesNoReason(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rendezvous")
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	var listener net.Listener
+	_, err := Dial(ctx, rankAt("unix:"+path, 1, 2), func(error) {
+		if listener != nil {
+			return
+		}
+		var err error
+		if listener, err = net.Listen("unix", path); err != nil {
+			t.Error(err)
+			cancel()
+			return
+		}
+		go func() {
+			if conn, err := listener.Accept(); err == nil {
+				defer conn.Close()
+				cancel()
+			}
+		}()
+	})
+	if listener != nil {
+		listener.Close()
+	}
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "nobody listens there yet") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAttemptsWithTheirTimeAreNotCutShort has attempts fail at different times before the end.
+func TestAttemptsWithTheirTimeAreNotCutShort(t *testing.T) {
+	begun := time.Now()
+	timeout := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	for _, test := range []struct {
+		limit time.Duration // of the caller, from the attempt's beginning
+		err   error
+		want  bool
+	}{
+		{time.Hour, timeout, false},
+		{tryTimeout - time.Second, timeout, true},
+		{tryTimeout - time.Second, unix.ECONNREFUSED, false},
+		{-time.Second, unix.ECONNREFUSED, true},
+	} {
+		ctx, cancel := context.WithDeadline(t.Context(), begun.Add(test.limit))
+		if got := cutShort(ctx, begun, test.err); got != test.want {
+			t.Errorf("%v with %v to go: %v, want %v", test.err, test.limit, got, test.want)
+		}
+		cancel()
 	}
 }

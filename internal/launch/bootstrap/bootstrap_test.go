@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -146,7 +147,7 @@ func everyRendezvous(t *testing.T, f func(t *testing.T, a, b rendezvous, own int
 		f(t, &local{s.board, s.members, s.authority, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
 	})
 	t.Run("local", func(t *testing.T) {
-		b, m := newBoard(), newMembers()
+		b, m := newBoard(), newMembers(slog.New(slog.DiscardHandler))
 		f(t, &local{b, m, nil, 0, 2, 1}, &local{b, m, nil, 1, 2, 2}, 0)
 	})
 }
@@ -440,7 +441,7 @@ func TestListenReplacesDeadSocket(t *testing.T) {
 }
 
 func TestServingRankStaysForTheOthers(t *testing.T) {
-	alone, err := Open(testContext(t), Config{Size: 1}, nil)
+	alone, err := Open(testContext(t), Config{Size: 1}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +451,7 @@ func TestServingRankStaysForTheOthers(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank := range 3 {
 		ranks.Go(func() {
-			s, err := Open(testContext(t), Config{Rank: rank, Size: 3, Job: 5, Rendezvous: addr, Serve: rank == 0}, nil)
+			s, err := Open(testContext(t), Config{Rank: rank, Size: 3, Job: 5, Rendezvous: addr, Serve: rank == 0}, nil, nil)
 			if err != nil {
 				t.Error(err)
 				return

@@ -63,7 +63,9 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 	}
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
+	var reason error // of the last attempt that nothing has cut short
 	for pause := dialPauseMin; ; pause = min(2*pause, dialPauseMax) {
+		begun := time.Now()
 		client, err := dialOnce(ctx, network, address, c, security)
 		if err == nil {
 			return client, nil
@@ -71,15 +73,17 @@ func Dial(ctx context.Context, c *Config, failed func(error)) (*Client, error) {
 		if errors.Is(err, ErrRefused) {
 			return nil, fmt.Errorf("rendezvous at %s: %w", c.Rendezvous, err)
 		}
-		err = explainDial(err)
+		if reason == nil || !cutShort(ctx, begun, err) {
+			reason = explainDial(err)
+		}
 		if failed != nil && ctx.Err() == nil {
-			failed(err)
+			failed(reason)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("cannot reach the rendezvous at %s (is rank 0, or the launcher, running there? %s says how long to try): %w; the last attempt: %w",
-				c.Rendezvous, EnvPatience, ctx.Err(), err)
+				c.Rendezvous, EnvPatience, ctx.Err(), reason)
 		}
 	}
 }
@@ -92,24 +96,47 @@ func (c *Config) patient(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, cmp.Or(c.Patience, dialTimeout))
 }
 
+// cutShort reports whether an attempt that has begun at a time had not the time of other attempts,
+// because ctx ends: its error err says nothing of the rendezvous.
+func cutShort(ctx context.Context, begun time.Time, err error) bool {
+	end, limited := ctx.Deadline()
+	return ctx.Err() != nil || limited && end.Sub(begun) < tryTimeout && timedOut(err)
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
 // explainDial returns why a rendezvous was not reached, in words for an operator.
 func explainDial(err error) error {
 	var dns *net.DNSError
-	var timeout net.Error
 	why := "the connection failed"
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		why = "the host is unknown here"
+	case errors.Is(err, unix.ECONNREFUSED) && dialledItself(err):
+		why = "nobody listens there yet, and the address means this host itself: if rank 0 runs on another one, set " + EnvRendezvous + " to an address of that"
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		why = "nobody listens there yet"
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		why = "there is no route to the host, or it is down"
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case timedOut(err):
 		why = "the host does not answer: it is down, or a firewall drops the connection"
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
 		why = "the connection was closed"
 	}
 	return fmt.Errorf("%s (%w)", why, err)
+}
+
+// dialledItself reports whether a connection failed that led to the loopback interface.
+func dialledItself(err error) bool {
+	op, _ := errors.AsType[*net.OpError](err)
+	if op == nil {
+		return false
+	}
+	tcp, ok := op.Addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 func dialOnce(ctx context.Context, network, address string, place *Config, security *tls.Config) (*Client, error) {

@@ -14,7 +14,7 @@ import (
 func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) {
 	t.Helper()
 	c := Config{Job: testJob, Size: 4, Rendezvous: "127.0.0.1:0", Serve: true, Key: key}
-	first, err := open(testContext(t), c, nil, nil)
+	first, err := Open(testContext(t), c, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) 
 	var members []*Member
 	for _, rank := range ranks {
 		c.Rank = rank
-		m, err := open(testContext(t), c, nil, nil)
+		m, err := Open(testContext(t), c, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 				t.Errorf("of one that has left: %v", err)
 			}
 		}
-		again, err := open(ctx, Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: first.rendezvous.(*serving).server.Addr(), Key: key}, nil, nil)
+		again, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: first.rendezvous.(*serving).server.Addr(), Key: key}, nil, nil)
 		if err == nil {
 			err = again.Publish(ctx, []byte("here again"))
 		}
@@ -168,7 +168,7 @@ func TestFailureToJoinIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("an end", 0, ended)
-	late, err := open(ctx, Config{Job: testJob, Size: 4, Rank: 3, Rendezvous: first.rendezvous.(*serving).server.Addr()}, nil, nil)
+	late, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: 3, Rendezvous: first.rendezvous.(*serving).server.Addr()}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func FromEnvironment() (Config, error) {
 		err = lent.Borrow(&c.Config, os.Getenv)
 	}
 	if err != nil {
-		return Config{}, fmt.Errorf("%w (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)", err, EnvRendezvous, EnvJob)
+		return Config{}, err
 	}
 	return c, nil
 }
@@ -128,6 +128,12 @@ func (v *variables) fail(format string, args ...any) {
 	if v.err == nil {
 		v.err = fmt.Errorf(format, args...)
 	}
+}
+
+// lack is fail where the environment does not say what a launcher has to say.
+func (v *variables) lack(format string, args ...any) {
+	v.fail(format+" (`xdprma run` sets the XDPRMA variables, and `srun --mpi=pmi2` and `mpiexec.hydra` need none; with other launchers set %s and %s)",
+		append(args, EnvRendezvous, EnvJob)...)
 }
 
 // get returns the value of name; an empty variable counts as absent.
@@ -184,11 +190,11 @@ func fromVariables(lookup func(string) string) (Config, error) {
 func (v *variables) place(c *Config) {
 	rankName, sizeName := v.first(rankNames), v.first(sizeNames)
 	if rankName == "" {
-		v.fail("%s is not set, and neither is a known launcher's variable (%s)", EnvRank, strings.Join(rankNames[1:], ", "))
+		v.lack("%s is not set, and neither is a known launcher's variable (%s)", EnvRank, strings.Join(rankNames[1:], ", "))
 		return
 	}
 	if sizeName == "" {
-		v.fail("%s is not set, and neither is a known launcher's variable (%s)", EnvSize, strings.Join(sizeNames[1:], ", "))
+		v.lack("%s is not set, and neither is a known launcher's variable (%s)", EnvSize, strings.Join(sizeNames[1:], ", "))
 		return
 	}
 	c.Size = v.number(sizeName, 1, MaxRanks, 1)
@@ -198,7 +204,7 @@ func (v *variables) place(c *Config) {
 	}
 	if c.Rendezvous == "" {
 		if c.Size > 1 {
-			v.fail("%s is not set, in a job of %d ranks", EnvRendezvous, c.Size)
+			v.lack("%s is not set, in a job of %d ranks", EnvRendezvous, c.Size)
 		}
 		return
 	}
@@ -223,7 +229,7 @@ func (v *variables) newJob(c *Config) {
 	case c.Rendezvous != "" && v.torch():
 		v.fail("%s is not set, and %s=%q is no UUID: give torchrun --rdzv-id=$(uuidgen), the same on all hosts", EnvJob, envTorchRun, v.get(envTorchRun))
 	case c.Rendezvous != "":
-		v.fail("%s is not set", EnvJob)
+		v.lack("%s is not set", EnvJob)
 	}
 	c.Job = NewJob()
 }

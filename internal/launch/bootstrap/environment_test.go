@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -220,11 +221,30 @@ func TestOneOfSeveralIsNoJobOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestFromEnvironmentNamesTheLauncher(t *testing.T) {
-	t.Setenv(EnvRank, "1")
-	t.Setenv(EnvSize, "")
-	if _, err := FromEnvironment(); err == nil || !strings.Contains(err.Error(), "xdprma run") {
-		t.Errorf("got %v", err)
+// TestLauncherIsNamedWhereItsWordIsMissing leaves out what a launcher says, or says something wrong.
+func TestLauncherIsNamedWhereItsWordIsMissing(t *testing.T) {
+	place := map[string]string{EnvRank: "1", EnvSize: "2", EnvRendezvous: "10.0.0.1:7000", EnvJob: "77"}
+	for _, test := range []struct {
+		name, value string
+		launcher    bool
+		want        string
+	}{
+		{EnvSize, "", true, "XDPRMA_SIZE is not set"},
+		{EnvRank, "", true, "XDPRMA_RANK is not set"},
+		{EnvRendezvous, "", true, "XDPRMA_RENDEZVOUS is not set, in a job of 2 ranks"},
+		{EnvJob, "", true, "XDPRMA_JOB is not set"},
+		{EnvRank, "2", false, "XDPRMA_RANK=2 is not below XDPRMA_SIZE=2"},
+		{EnvPort, "x", false, `XDPRMA_PORT="x" is not a number from 0 to 65535`},
+		{EnvFrames, "yes", false, `XDPRMA_FRAMES="yes" is not 0 or 1`},
+		{EnvRendezvous, "10.0.0.1", false, "want host:port"},
+		{EnvJob, "0", false, `XDPRMA_JOB="0" is not 1 to 16 hexadecimal digits`},
+	} {
+		env := maps.Clone(place)
+		env[test.name] = test.value
+		_, err := fromVariables(lookupIn(env))
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "`xdprma run`") != test.launcher {
+			t.Errorf("%s=%q: %v, want %q, and a launcher: %v", test.name, test.value, err, test.want, test.launcher)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func TestKeyInTheEnvironmentIsTakenOut(t *testing.T) {
 		if s, set := os.LookupEnv(EnvKey); set {
 			t.Errorf("it still says %q", s)
 		}
-		m, err := Open(testContext(t), c, nil)
+		m, err := Open(testContext(t), c, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestJobWithoutAKeyIsWarned(t *testing.T) {
 		{"by a program", Config{Size: 2, Rendezvous: "0.0.0.0:0"}, false},
 	} {
 		test.c.Job, test.c.Serve = testJob, true
-		m, err := Open(testContext(t), test.c, nil)
+		m, err := Open(testContext(t), test.c, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,7 @@ func (l *learned) join(ctx context.Context, c Config, failed func(error)) (*Memb
 	if err != nil {
 		return nil, c, err
 	}
-	m, err := open(ctx, c, listener, failed)
+	m, err := open(ctx, c, listener, c.Logger(), failed)
 	return m, c, err
 }
 
@@ -289,7 +289,7 @@ func TestOnlyRanksThatMetOverPMIAreLetIn(t *testing.T) {
 	} {
 		c := places[1]
 		test.change(&c)
-		m, err := open(testContext(t), c, nil, nil)
+		m, err := open(testContext(t), c, nil, c.Logger(), nil)
 		if err == nil {
 			keys = append(keys, m.credentials.key)
 			m.Close()
@@ -357,7 +357,7 @@ func TestDescriptorThatIsNotThere(t *testing.T) {
 	for fd, want := range map[int]string{1 << 20: unix.EBADF.Error(), int(other.Fd()): "neither a socket nor a pipe"} {
 		for rank := range 2 {
 			place := Config{Rank: rank, Size: 2, Job: 1, Serve: rank == 0, PMI: PMI{FD: fd}}
-			_, err := Open(testContext(t), place, nil)
+			_, err := Open(testContext(t), place, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("PMI_FD=%d", fd)) {
 				t.Errorf("got %v, want %q", err, want)
 			}

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -64,10 +65,14 @@ func (m *Member) Level() secure.Level {
 
 // Open joins the rendezvous that c names, as the rank that c says. It blocks until the
 // rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
-// attempt has failed. Where a launcher speaks PMI it waits for all ranks as well. Its error
+// attempt has failed. Log, or without one c.Logger, is told of processes that the rendezvous turns away,
+// if this rank serves it. Where a launcher speaks PMI it waits for all ranks as well. Its error
 // wraps ErrRefused if another process has the rank, or if others were told of another size
 // of the job.
-func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
+func Open(ctx context.Context, c Config, log *slog.Logger, failed func(error)) (*Member, error) {
+	if log == nil {
+		log = c.Logger()
+	}
 	var l net.Listener
 	if c.PMI.FD != 0 {
 		var err error
@@ -76,7 +81,7 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 			return nil, fmt.Errorf("join over the launcher's PMI: %w", err)
 		}
 	}
-	m, err := open(ctx, c, l, failed)
+	m, err := open(ctx, c, l, log, failed)
 	if err != nil {
 		_ = thisProcess.end(err)
 		return nil, err
@@ -90,17 +95,17 @@ func Open(ctx context.Context, c Config, failed func(error)) (*Member, error) {
 }
 
 // open is Open where the rendezvous is known, and l listens there unless that is nil.
-func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*Member, error) {
+func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, failed func(error)) (*Member, error) {
 	switch {
 	case c.Rendezvous == "":
 		authority, err := c.newAuthority(nil)
 		if err != nil {
 			return nil, err
 		}
-		members := newMembers()
+		members := newMembers(log)
 		incarnation, _, _, err := members.tryEnter(c.Rank, c.Size, "")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 		}
 		return &Member{rendezvous: &local{newBoard(), members, authority, c.Rank, c.Size, incarnation},
 			Incarnation: incarnation, credentials: authority.credentials()}, nil
@@ -119,14 +124,14 @@ func open(ctx context.Context, c Config, l net.Listener, failed func(error)) (*M
 			return nil, err
 		}
 	}
-	s, err := newServer(l, &c, c.Rank)
+	s, err := newServer(l, &c, log, c.Rank)
 	if err != nil {
 		return nil, err
 	}
 	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others
 	if err != nil {
 		l.Close()
-		return nil, err
+		return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 	}
 	s.start()
 	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,

@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,13 +18,20 @@ const leaveLimit = 2 * time.Second
 type members struct {
 	now   func() time.Time
 	limit time.Duration // leaveLimit
+	log   *slog.Logger
+	alone string // why other hosts do not reach the rendezvous; empty: they do
 
 	mu      sync.Mutex
 	size    int // 0 until the first rank has come
 	ranks   map[int]*entry
-	refused int    // how often a process was refused what it wanted
-	refusal string // the last time
+	refused int       // how often a process was refused what it wanted
+	refusal string    // the last time
+	told    time.Time // when the log was last told so
 }
+
+// refusalPause is the least time between two lines of the log of processes that were refused:
+// whoever reaches the rendezvous can be refused as often as he likes.
+const refusalPause = time.Second
 
 // entry is one rank.
 type entry struct {
@@ -32,8 +41,8 @@ type entry struct {
 	ended       bool          // no other process will come
 }
 
-func newMembers() *members {
-	return &members{now: time.Now, limit: leaveLimit, ranks: map[int]*entry{}}
+func newMembers(log *slog.Logger) *members {
+	return &members{now: time.Now, limit: leaveLimit, log: log, ranks: map[int]*entry{}}
 }
 
 // enter takes a process in as a rank of the job, until leave is called, and returns its
@@ -44,8 +53,11 @@ func (m *members) enter(rank, size int, from string, stopped <-chan struct{}) (i
 	defer limit.Stop()
 	for {
 		incarnation, leave, before, err := m.tryEnter(rank, size, from)
+		if err != nil {
+			return 0, nil, m.refuse(rank, from, err.Error())
+		}
 		if before == nil {
-			return incarnation, leave, err
+			return incarnation, leave, nil
 		}
 		select {
 		case <-before:
@@ -64,13 +76,13 @@ func (m *members) tryEnter(rank, size int, from string) (incarnation uint64, lea
 	r := m.ranks[rank]
 	switch {
 	case m.size != 0 && size != m.size:
-		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("it was told that the job has %d ranks, and others that it has %d", size, m.size))
+		return 0, nil, nil, fmt.Errorf("it was told that the job has %d ranks, and others that it has %d", size, m.size)
 	case size > MaxRanks:
-		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks))
+		return 0, nil, nil, fmt.Errorf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks)
 	case rank < 0 || rank >= size:
-		return 0, nil, nil, m.refuseLocked(rank, from, fmt.Sprintf("a job of %d ranks has none of that number", size))
+		return 0, nil, nil, fmt.Errorf("a job of %d ranks has none of that number", size)
 	case r != nil && r.ended:
-		return 0, nil, nil, m.refuseLocked(rank, from, "this rank has ended")
+		return 0, nil, nil, errors.New("this rank has ended")
 	case r != nil && r.gone != nil:
 		return 0, nil, r.gone, nil
 	case r == nil:
@@ -113,24 +125,26 @@ func (m *members) place(rank int) string {
 	return m.ranks[rank].from
 }
 
+// refuse is turnAway for a process that has said which rank it is, and returns what it is told.
 func (m *members) refuse(rank int, from, why string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.refuseLocked(rank, from, why)
+	m.turnAway(fmt.Sprintf("%s as rank %d", from, rank), why)
+	return fmt.Errorf("rank %d: %s", rank, why)
 }
 
-// turnAway takes in that a process was refused before it said which rank it is.
+// turnAway takes in that a process was refused.
 func (m *members) turnAway(from, why string) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.refused++
 	m.refusal = fmt.Sprintf("a process at %s: %s", from, why)
-}
-
-func (m *members) refuseLocked(rank int, from, why string) error {
-	m.refused++
-	m.refusal = fmt.Sprintf("a process at %s as rank %d: %s", from, rank, why)
-	return fmt.Errorf("rank %d: %s", rank, why)
+	refused, now := m.refused, m.now()
+	tell := now.Sub(m.told) >= refusalPause
+	if tell {
+		m.told = now
+	}
+	m.mu.Unlock()
+	if tell {
+		m.log.Warn("a process was turned away from the rendezvous", "process", from, "reason", why, "turned_away", refused)
+	}
 }
 
 // describe says who is there and who is not, for somebody who waits.
@@ -156,6 +170,9 @@ func (m *members) describe() string {
 		if len(list.ranks) > 0 {
 			text += "; " + list.name + ": " + listRanks(list.ranks)
 		}
+	}
+	if len(missing) > 0 && m.alone != "" {
+		text += "; " + m.alone
 	}
 	if m.refused > 0 {
 		text += fmt.Sprintf("; refused %d times, the last time: %s", m.refused, m.refusal)

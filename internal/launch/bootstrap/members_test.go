@@ -1,8 +1,10 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +25,7 @@ func joinWith(t *testing.T, s *Server, rank, size int, key *secure.Key) (*Member
 	t.Helper()
 	place := rankAt(s.Addr(), rank, size)
 	place.Key = key
-	m, err := Open(testContext(t), *place, nil)
+	m, err := Open(testContext(t), *place, nil, nil)
 	if err == nil {
 		t.Cleanup(func() { m.Close() })
 	}
@@ -53,7 +55,7 @@ func TestIncarnationsNeverRunBack(t *testing.T) {
 	if want := uint64(time.Unix(4600, 0).UnixNano()); last != want {
 		t.Errorf("incarnation %d, want the time %d", last, want)
 	}
-	alone, err := Open(testContext(t), Config{Size: 1}, nil)
+	alone, err := Open(testContext(t), Config{Size: 1}, nil, nil)
 	if err != nil || alone.Incarnation == 0 {
 		t.Errorf("a job of one rank: incarnation 0, %v", err)
 	}
@@ -107,7 +109,7 @@ func TestRestartedRankWaitsForItsPredecessor(t *testing.T) {
 	}
 	after := make(chan outcome)
 	go func() {
-		m, err := Open(testContext(t), *rankAt(s.Addr(), 1, 2), nil)
+		m, err := Open(testContext(t), *rankAt(s.Addr(), 1, 2), nil, nil)
 		after <- outcome{m, err}
 	}()
 	for { // until the second process is there
@@ -224,7 +226,7 @@ func TestWhoIsMissingIsListedBriefly(t *testing.T) {
 		<-left
 	}
 	who, err := m.Attendance(testContext(t))
-	const want = "1 of 1000 ranks are connected; never seen: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 982 more; not connected any more: 500"
+	const want = "1 of 1000 ranks are connected; never seen: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 982 more; not connected any more: 500; the rendezvous is served at 127.0.0.1, which processes of this host alone reach"
 	if err != nil || who != want {
 		t.Errorf("got %q, %v\nwant %q", who, err, want)
 	}
@@ -242,7 +244,7 @@ func TestPatienceEndsJoining(t *testing.T) {
 		if c.Patience > testenv.Limit {
 			t.Fatalf("no attempt found that nobody listens: %v", causes)
 		}
-		_, err := Open(context.Background(), *c, func(err error) { causes = append(causes, err) })
+		_, err := Open(context.Background(), *c, nil, func(err error) { causes = append(causes, err) })
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), EnvPatience) {
 			t.Errorf("got %v, want a time-out that names %s", err, EnvPatience)
 		}
@@ -287,5 +289,47 @@ func TestLeftRankIsNotLookedFor(t *testing.T) {
 	}
 	if p, err := other.Find(ctx, 1); err != nil || string(p.Place) != "there" || p.Incarnation != again.Incarnation {
 		t.Errorf("found %q of incarnation %d, %v", p.Place, p.Incarnation, err)
+	}
+}
+
+// TestTurnedAwayProcessesAreLogged has processes of another job come, many at once.
+func TestTurnedAwayProcessesAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	place := Config{Size: 2, Job: testJob, Rendezvous: "127.0.0.1:0", Serve: true}
+	m, err := Open(testContext(t), place, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.rendezvous.(*serving).server
+	now := time.Now()
+	s.members.mu.Lock()
+	s.members.now = func() time.Time { return now }
+	s.members.mu.Unlock()
+	for range 100 {
+		_, err := Dial(testContext(t), &Config{Rank: 1, Size: 2, Job: testJob + 1, Rendezvous: s.Addr()}, nil)
+		if !errors.Is(err, ErrRefused) {
+			t.Fatal(err)
+		}
+	}
+	who, err := m.Attendance(testContext(t))
+	for _, want := range []string{"never seen: 1", "served at 127.0.0.1, which processes of this host alone reach",
+		"refused 100 times, the last time: a process at 127.0.0.1:", "its job id is another one"} {
+		if err != nil || !strings.Contains(who, want) {
+			t.Errorf("attendance %q, %v: no %q", who, err, want)
+		}
+	}
+	s.members.mu.Lock()
+	now = now.Add(refusalPause)
+	s.members.mu.Unlock()
+	_, err = Dial(testContext(t), &Config{Rank: 2, Size: 2, Job: testJob, Rendezvous: s.Addr()}, nil)
+	if !errors.Is(err, ErrRefused) {
+		t.Fatal(err)
+	}
+	m.Close()
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "turned away") || !strings.Contains(lines[0], "process=127.0.0.1:") || !strings.Contains(lines[0], "its job id is another one") ||
+		!strings.Contains(lines[1], "as rank 2") || !strings.Contains(lines[1], "turned_away=101") {
+		t.Errorf("the log has %q", lines)
 	}
 }

@@ -57,12 +57,12 @@ func TestSignWithoutAKeySaysHowToGetOne(t *testing.T) {
 		{Size: 2, Security: "sign", Rendezvous: "127.0.0.1:0", Serve: true},
 		{Size: 2, Rank: 1, Security: "sign", Rendezvous: "127.0.0.1:1"},
 	} {
-		_, err := Open(testContext(t), c, nil)
+		_, err := Open(testContext(t), c, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "xdprma key > job.key") || !strings.Contains(err.Error(), EnvKeyFile) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := Open(testContext(t), Config{Size: 1, Security: "hide"}, nil); err == nil || !strings.Contains(err.Error(), `"hide"`) {
+	if _, err := Open(testContext(t), Config{Size: 1, Security: "hide"}, nil, nil); err == nil || !strings.Contains(err.Error(), `"hide"`) {
 		t.Errorf("an unknown level: %v", err)
 	}
 }
@@ -75,13 +75,13 @@ func TestRankLearnsWhatItsKeyIsFor(t *testing.T) {
 	var before secure.Secrets
 	for _, level := range []secure.Level{secure.None, secure.Sign} {
 		place := Config{Size: 2, Job: testJob, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "s"), Serve: true, Key: &key, Security: Security(level.String())}
-		first, err := Open(ctx, place, nil)
+		first, err := Open(ctx, place, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer first.Close()
 		place.Rank, place.Serve, place.Security = 1, false, Auto
-		second, err := Open(ctx, place, nil)
+		second, err := Open(ctx, place, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestJobWithoutAKeySignsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, err := Open(testContext(t), Config{Size: 1}, nil)
+	alone, err := Open(testContext(t), Config{Size: 1}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestProcessesThatDisagreeOnSecurityAreTold(t *testing.T) {
 				place := *rankAt(s.Addr(), 1, 2)
 				place.Key, place.Security = test.rank.Key, test.rank.Security
 				attempts := 0
-				_, err := Open(testContext(t), place, func(error) { attempts++ })
+				_, err := Open(testContext(t), place, nil, func(error) { attempts++ })
 				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want) || attempts > 0 {
 					t.Errorf("after %d attempts: %v, want %q", attempts, err, test.want)
 				}

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -49,9 +50,9 @@ type Server struct {
 const noRank = -1
 
 // Serve accepts clients of the job of c at l, in the background, until Close: those that know
-// its Token and have its Key. The server owns l from then on, also if this fails.
+// its Token and have its Key. The log, at the level of c, tells of others. The server owns l from then on, also if this fails.
 func Serve(l net.Listener, c *Config) (*Server, error) {
-	s, err := newServer(l, c, noRank)
+	s, err := newServer(l, c, c.Logger(), noRank)
 	if err == nil {
 		s.start()
 	}
@@ -59,14 +60,18 @@ func Serve(l net.Listener, c *Config) (*Server, error) {
 }
 
 // newServer returns a server that is part of a rank, or of something else.
-func newServer(l net.Listener, c *Config, rank int) (*Server, error) {
+func newServer(l net.Listener, c *Config, log *slog.Logger, rank int) (*Server, error) {
 	a, err := c.newAuthority(l.Addr())
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
+	members := newMembers(log)
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		members.alone = fmt.Sprintf("the rendezvous is served at %v, which processes of this host alone reach", tcp.IP)
+	}
 	return &Server{
-		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: newMembers(),
+		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: members,
 		clients: make(map[net.Conn]struct{}),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -211,7 +216,7 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	defer s.leave(conn)
-	incarnation, leave, err := s.members.enter(m.rank, m.size, conn.RemoteAddr().String(), s.stopped)
+	incarnation, leave, err := s.members.enter(m.rank, m.size, from(conn), s.stopped)
 	if err != nil {
 		c.refuse(m, err)
 		return
@@ -231,6 +236,14 @@ func (s *Server) serve(conn net.Conn) {
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
 			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}
+}
+
+// from returns where the client of a connection is, in words for an operator.
+func from(conn net.Conn) string {
+	if conn.RemoteAddr().Network() == "unix" {
+		return "the unix socket"
+	}
+	return conn.RemoteAddr().String()
 }
 
 // connection is the server's side of one client.
@@ -261,19 +274,15 @@ func (c *connection) greet() (m message, r *bufio.Reader, known bool) {
 	}
 	r = bufio.NewReader(c.conn)
 	if begin, err := r.Peek(len(tlsHandshake)); err == nil && string(begin) == tlsHandshake {
-		c.turnAway("it has a job key, and the rendezvous has none")
+		c.turnAway(m, "it has a job key, and the rendezvous has none")
 		return m, nil, false
 	}
 	m, err := readMessage(r, maxHelloBytes)
 	if err != nil || m.kind != kindHello {
 		return m, nil, false
 	}
-	if user != nil {
-		c.refuse(m, user)
-		return m, nil, false
-	}
-	if err := cmp.Or(c.server.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
-		c.refuse(m, err)
+	if err := cmp.Or(user, c.server.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
+		c.turnAway(m, err.Error())
 		return m, nil, false
 	}
 	c.conn.SetDeadline(time.Time{})
@@ -291,17 +300,18 @@ func (c *connection) secure() bool {
 		c.conn = conn
 		return true
 	case isPlain(err):
-		c.turnAway("the job has a key, and this process has none: name it by " + EnvKeyFile)
+		c.turnAway(message{}, "the job has a key, and this process has none: name it by "+EnvKeyFile)
 	case errors.Is(err, errOtherKey), isAlert(err):
-		c.server.members.turnAway(c.conn.RemoteAddr().String(), errOtherKey.Error())
+		c.server.members.turnAway(from(c.conn), errOtherKey.Error())
 	}
 	return false
 }
 
-// turnAway refuses a client that has not come to say hello.
-func (c *connection) turnAway(why string) {
-	c.server.members.turnAway(c.conn.RemoteAddr().String(), why)
-	c.refuse(message{}, errors.New(why))
+// turnAway refuses a client that has not shown that it is of the job, in answer to m if it has said
+// hello.
+func (c *connection) turnAway(m message, why string) {
+	c.server.members.turnAway(from(c.conn), why)
+	c.refuse(m, errors.New(why))
 }
 
 // admits returns why a process with the body of a hello takes no part in the job, or nil.

@@ -116,6 +116,11 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	if err := o.validate(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
+	if err := device.Present(ctx, &o.Place.Config); err != nil {
+		err = joinError(ctx, o.Place.Rank, err)
+		o.tellAbsence(ctx, err)
+		return nil, err
+	}
 	store, err := openStore(ctx, &o)
 	if err != nil {
 		return nil, joinError(ctx, o.Place.Rank, err)
@@ -212,6 +217,16 @@ func (j *Job) describe() []any {
 	name, queues := device.Interface(d)
 	return []any{"rank", j.rank, "size", j.size, "mode", d.Mode(), "interface", name, "address", d.LocalAddr(),
 		"queues", queues, "security", j.Security().String()}
+}
+
+// tellAbsence has the rendezvous, if it can be reached at once, tell the others that a rank which
+// has not opened it does not join.
+func (o *Config) tellAbsence(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(ctx, byeLimit)
+	defer cancel()
+	if store, err := bootstrap.Open(ctx, o.Place, o.Logger, nil); err == nil {
+		store.Fail(ctx, why)
+	}
 }
 
 // failToJoin tells the others that this rank does not join.

@@ -22,7 +22,7 @@ func openStore(ctx context.Context, o *Config) (*bootstrap.Member, error) {
 		o.Logger.Warn("the rendezvous cannot be reached yet", "address", address, "rank", rank,
 			"cause", *cause.Load(), "waited", waited)
 	})
-	store, err := bootstrap.Open(ctx, o.Place, func(err error) {
+	store, err := bootstrap.Open(ctx, o.Place, o.Logger, func(err error) {
 		text := err.Error()
 		cause.Store(&text)
 	})
