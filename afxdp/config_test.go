@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 		{stepMemory, unix.ENOMEM, plain, "RLIMIT_MEMLOCK"},
 		{stepRegister, unix.ENOBUFS, plain, "CAP_IPC_LOCK"},
 		{stepRegister, unix.EINVAL, plain, ""},
-		{stepRings, unix.ENOMEM, plain, "fewer chunks"},
+		{stepRings, unix.ENOMEM, plain, "fewer queues (XDPRMA_QUEUES)"},
 		{stepBind, unix.EBUSY, plain, "another AF_XDP socket is bound to this queue"},
 		{stepBind, unix.EOPNOTSUPP, plain, "try Copy"},
 		{stepBind, unix.EOPNOTSUPP, force, "no zero-copy"},

@@ -46,7 +46,7 @@ func hintFor(at step, err error, c *Config) string {
 	case is(unix.EMFILE), is(unix.ENFILE):
 		return "raise the limit on open files (ulimit -n)"
 	case is(unix.ENOBUFS), is(unix.ENOMEM):
-		return fmt.Sprintf("raise RLIMIT_MEMLOCK (ulimit -l) above the %d KiB of packet memory, grant CAP_IPC_LOCK, or use fewer chunks", c.umemSize()>>10)
+		return fmt.Sprintf("raise RLIMIT_MEMLOCK (ulimit -l) above the %d KiB of packet memory, grant CAP_IPC_LOCK, or use fewer queues (XDPRMA_QUEUES), each of which has chunks of its own", c.umemSize()>>10)
 	case at == stepAdopt:
 		return "the descriptor that was passed in must be an AF_XDP socket on which nothing was set up yet"
 	case at == stepBind:

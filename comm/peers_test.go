@@ -127,6 +127,25 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 	}
 }
 
+// TestAutoWithoutInterfaceSaysUDP joins with a transport and a place that leave XDP out.
+func TestAutoWithoutInterfaceSaysUDP(t *testing.T) {
+	for _, transport := range []userspace.Transport{userspace.Auto, userspace.UDP} {
+		limit, places, _ := serve(t, 2)
+		var log bytes.Buffer
+		place := places[0]
+		place.Transport, place.Interface, place.Address = transport, "", netip.Addr{}
+		j, err := comm.Join(limit, job.Config{Place: place, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = j.Close()
+		told := strings.Contains(log.String(), "the transport auto means UDP here")
+		if told != (transport == userspace.Auto) || told && !strings.Contains(log.String(), bootstrap.EnvInterface) {
+			t.Errorf("%s: %s", transport, &log)
+		}
+	}
+}
+
 // TestUnreachedRendezvousIsATimeout joins with a limit that the place has.
 func TestUnreachedRendezvousIsATimeout(t *testing.T) {
 	p := bootstrap.Config{Rank: 1, Size: 2, Job: 1, Rendezvous: "127.0.0.1:1", Patience: time.Millisecond}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -203,7 +204,10 @@ func describe(link *netlink.LinkAttrs, caps loader.Caps, f loader.Features) port
 
 // canExecute says whether the XDP program of an interface executes small requests itself.
 func canExecute(p port) (can bool, note string) {
-	if p.Mode == "udp" {
+	switch p.Mode {
+	case noMode:
+		return false, "no rank can join at it"
+	case "udp":
 		return false, "without XDP the process executes all requests"
 	}
 	if err := loadExecutor(); err != nil {
@@ -218,10 +222,17 @@ func canExecute(p port) (can bool, note string) {
 // loadExecutor tries the program once.
 var loadExecutor = sync.OnceValue(loader.CanExecute)
 
+// noMode is the mode of an interface at which no rank can join.
+const noMode = "none"
+
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
 	memory := uint64(device.PacketMemory(f.MTU, 1))
+	least := device.LeastMTU(netip.IPv4Unspecified())
 	switch missing := caps.Missing(); {
+	case f.MTU < least:
+		return noMode, fmt.Sprintf("its MTU is %d, and a rank at it cannot join below %d, with an address of IPv6 below %d: raise it (ip link set %s mtu 1500)",
+			f.MTU, least, device.LeastMTU(netip.IPv6Unspecified()), f.Interface)
 	case isLoopback:
 		return "udp", "it is the loopback interface"
 	case len(missing) > 0:

@@ -40,6 +40,7 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 		features     loader.Features
 		mode, reason string
 	}{
+		"short frames":     {caps: all, features: loader.Features{Interface: "nic", MTU: 1000}, mode: "none", reason: "its MTU is 1000, and a rank at it cannot join below 1260, with an address of IPv6 below 1280: raise it (ip link set nic mtu"},
 		"no capabilities":  {caps: loader.Caps{}, features: driver("basic", "redirect"), mode: "udp", reason: "CAP_BPF"},
 		"no BPF":           {caps: refused, features: driver("basic", "redirect"), mode: "udp", reason: "locked down"},
 		"program there":    {caps: all, features: taken, mode: "udp", reason: `5 "lb"`},
@@ -57,6 +58,9 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 		"zero-copy":        {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.features.MTU == 0 {
+				test.features.MTU = 1500
+			}
 			mode, reason := choose(test.loopback, test.caps, test.features)
 			if mode != test.mode || !strings.Contains(reason, test.reason) {
 				t.Errorf("got %s: %s", mode, reason)

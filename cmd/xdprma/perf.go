@@ -112,7 +112,10 @@ func perfCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			report, err := newPerfReport(os.Stdout, o.json, o.save)
+			if place.Launched() && place.Rank != 0 { // rank 0 reports
+				o.save, o.plot = "", ""
+			}
+			report, err := newPerfReport(os.Stdout, o.json, o.save, o.plot)
 			if err != nil {
 				return err
 			}
@@ -121,7 +124,7 @@ func perfCommand() *cli.Command {
 			} else {
 				err = perfInLabs(o, report)
 			}
-			return errors.Join(err, report.finish(o.plot))
+			return errors.Join(err, report.finish())
 		},
 	}
 }

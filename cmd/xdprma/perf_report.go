@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"time"
 
 	"github.com/xdprma/xdprma/cmd/internal/perf"
 )
@@ -15,32 +17,68 @@ type perfReport struct {
 	out     io.Writer
 	json    bool
 	saved   *os.File // gets an object a line, whatever out gets; may be nil
+	plot    *os.File // gets the drawing; may be nil
+	origin  func() perfOrigin
 	begun   bool
 	results []*perf.Result
 	err     error // the first of writing
 }
 
-// newPerfReport reports to out, and into the file save unless that is empty.
-func newPerfReport(out io.Writer, json bool, save string) (*perfReport, error) {
-	p := &perfReport{out: out, json: json}
+// perfOrigin says when and where a result was measured.
+type perfOrigin struct {
+	Time    time.Time `json:"time"`
+	Host    string    `json:"host"`
+	Version string    `json:"version"` // of this command
+}
+
+// perfRecord is a result in JSON.
+type perfRecord struct {
+	*perf.Result
+	perfOrigin
+}
+
+// thisOrigin is that of what has just been measured.
+func thisOrigin() perfOrigin {
+	host, _ := os.Hostname() // it is for the reader alone
+	return perfOrigin{time.Now().UTC().Truncate(time.Second), host, version()}
+}
+
+// newPerfReport reports to out, and into the files save and plot unless their names are empty.
+// They are opened now, so that nothing is measured in vain.
+func newPerfReport(out io.Writer, json bool, save, plot string) (*perfReport, error) {
+	p := &perfReport{out: out, json: json, origin: thisOrigin}
+	var err error
 	if save != "" {
-		f, err := os.Create(save)
-		if err != nil {
-			return nil, err
-		}
-		p.saved = f
+		p.saved, err = os.Create(save)
+	}
+	if err == nil && plot != "" {
+		p.plot, err = os.Create(plot)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
+}
+
+// close closes the files.
+func (p *perfReport) close() error {
+	var errs []error
+	for _, f := range []*os.File{p.saved, p.plot} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // add prints the results of one test. under names what its floor ran on.
 func (p *perfReport) add(results []*perf.Result, under string) {
 	p.results = append(p.results, results...)
 	if p.saved != nil {
-		p.fail(writePerfJSON(p.saved, results))
+		p.fail(writePerfJSON(p.saved, results, p.origin()))
 	}
 	if p.json {
-		p.fail(writePerfJSON(p.out, results))
+		p.fail(writePerfJSON(p.out, results, p.origin()))
 		return
 	}
 	if !p.begun {
@@ -58,28 +96,17 @@ func (p *perfReport) fail(err error) {
 	}
 }
 
-// finish closes the file of results, and draws what there is into an SVG file if
-// one is named.
-func (p *perfReport) finish(plot string) error {
-	if p.saved != nil {
-		p.fail(p.saved.Close())
+// finish draws what there is, if a file for that was named, and closes the files.
+func (p *perfReport) finish() error {
+	if p.err == nil && p.plot != nil && len(p.results) > 0 {
+		p.fail(writePerfPlot(p.plot, p.results))
 	}
-	if p.err != nil || plot == "" || len(p.results) == 0 {
-		return p.err
-	}
-	f, err := os.Create(plot)
-	if err != nil {
-		return err
-	}
-	err = writePerfPlot(f, p.results)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	p.fail(p.close())
+	return p.err
 }
 
 // writePerfJSON writes an object a line, with six digits after the point.
-func writePerfJSON(w io.Writer, results []*perf.Result) error {
+func writePerfJSON(w io.Writer, results []*perf.Result, origin perfOrigin) error {
 	e := json.NewEncoder(w)
 	for _, r := range results {
 		rounded := *r
@@ -94,7 +121,7 @@ func writePerfJSON(w io.Writer, results []*perf.Result) error {
 				*f = &shorter
 			}
 		}
-		if err := e.Encode(&rounded); err != nil {
+		if err := e.Encode(perfRecord{&rounded, origin}); err != nil {
 			return err
 		}
 	}

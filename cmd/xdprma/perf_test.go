@@ -74,12 +74,15 @@ func TestPerfJSON(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "results.json")
 	for _, json := range []bool{true, false} {
 		var b bytes.Buffer
-		report, err := newPerfReport(&b, json, saved)
+		report, err := newPerfReport(&b, json, saved, "")
 		if err != nil {
 			t.Fatal(err)
 		}
+		report.origin = func() perfOrigin {
+			return perfOrigin{time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), "node1", "v0.4.0"}
+		}
 		report.add(perfSample(), "")
-		if err := report.finish(""); err != nil {
+		if err := report.finish(); err != nil {
 			t.Fatal(err)
 		}
 		if json {
@@ -91,8 +94,14 @@ func TestPerfJSON(t *testing.T) {
 		}
 		golden(t, "perf.json", copied)
 	}
-	if _, err := newPerfReport(io.Discard, false, t.TempDir()); err == nil {
-		t.Error("a directory was opened for results")
+	for _, plot := range []bool{false, true} {
+		names := [2]string{filepath.Join(t.TempDir(), "results.json"), t.TempDir()}
+		if plot {
+			names[0], names[1] = names[1], names[0]
+		}
+		if _, err := newPerfReport(io.Discard, false, names[0], names[1]); err == nil {
+			t.Errorf("a directory was opened to write to, of %q", names)
+		}
 	}
 }
 
@@ -227,17 +236,17 @@ func perfResults(t *testing.T, b *bytes.Buffer, floor bool) []perf.Result {
 	for line := range strings.Lines(b.String()) {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.DisallowUnknownFields()
-		var r perf.Result
+		var r perfRecord
 		if err := d.Decode(&r); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
-		results = append(results, r)
+		results = append(results, *r.Result)
 		test, known := perf.Find(r.Test)
 		figure := r.P50
 		if known && test.Kind != perf.Latency {
 			figure = r.MBPerS
 		}
-		if !known || figure <= 0 || r.Mode == "" || r.MTU == 0 || r.AllocsPerOp == nil || floor && r.Ratio <= 0 {
+		if !known || r.Time.IsZero() || r.Host == "" || r.Version == "" || figure <= 0 || r.Mode == "" || r.MTU == 0 || r.AllocsPerOp == nil || floor && r.Ratio <= 0 {
 			t.Errorf("incomplete: %s", line)
 		}
 	}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -53,6 +54,14 @@ func Present(ctx context.Context, c *userspace.Config) error {
 		return openError(mpierr.Arg, noAddress(ifi, ip, nil, all))
 	}
 	return nil
+}
+
+// notOfRank says why no rank that a device at local reaches has the address addr.
+func notOfRank(addr, local netip.AddrPort) error {
+	if addr.Addr().Is4() == local.Addr().Is4() {
+		return errors.New("it is not the address and port of one rank")
+	}
+	return fmt.Errorf("IPv4 does not reach IPv6, and this rank is at %v: give all ranks addresses of one family", local)
 }
 
 // interfaceFor returns the interface that c names, or the one of its address.

@@ -217,7 +217,7 @@ func (c *Config) normalize(ifi *net.Interface) error {
 	}
 	orDefault(&c.Slots, defaultSlots)
 	orDefault(&c.MTU, ifi.MTU)
-	least := wire.MinPayload + udpLen + ipLen(c.Address)
+	least := LeastMTU(c.Address)
 	switch {
 	case c.Slots < 1 || c.Slots > maxSlots:
 		return openError(mpierr.Arg, fmt.Errorf("%d transmit slots are not within 1 and %d", c.Slots, maxSlots))
@@ -228,6 +228,10 @@ func (c *Config) normalize(ifi *net.Interface) error {
 	}
 	return nil
 }
+
+// LeastMTU returns the bytes of the largest IP packet that an interface must carry at least, for a
+// device at an address like ip to open on it.
+func LeastMTU(ip netip.Addr) int { return wire.MinPayload + udpLen + ipLen(ip) }
 
 func orDefault(field *int, value int) {
 	if *field == 0 {

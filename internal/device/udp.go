@@ -198,7 +198,7 @@ func (u *UDP) clearError() { _, _ = unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, un
 // Path implements Device; it does not block.
 func (u *UDP) Path(_ context.Context, addr netip.AddrPort) (PathID, error) {
 	if addr.Addr().Is4() != u.local.Addr().Is4() || addr.Port() == 0 || addr.Addr().IsUnspecified() {
-		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", u.local))
+		return NoPath, pathError(addr, mpierr.Arg, notOfRank(addr, u.local))
 	}
 	sa, err := encode(netip.AddrPortFrom(zoned(addr.Addr(), u.zone), addr.Port()))
 	if err != nil {

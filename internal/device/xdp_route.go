@@ -19,7 +19,7 @@ import (
 func (x *XDP) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 	ip := addr.Addr()
 	if ip.Is4() != x.local.addr.Addr().Is4() || addr.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() {
-		return NoPath, pathError(addr, mpierr.Arg, fmt.Errorf("it is not of the same kind as the device's address %v", x.local.addr))
+		return NoPath, pathError(addr, mpierr.Arg, notOfRank(addr, x.local.addr))
 	}
 	hop, err := x.nextHop(ip)
 	if errors.Is(err, errLocal) {

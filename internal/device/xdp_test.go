@@ -375,9 +375,9 @@ func TestXDPErrors(t *testing.T) {
 		"10.77.0.200:5": "does not answer on interface xr0",
 		"192.0.2.1:5":   "no route",
 		"10.77.0.255:5": "not to one machine",
-		"224.0.0.1:5":   "not of the same kind",
-		"[fd77::2]:5":   "not of the same kind",
-		"10.77.0.2:0":   "not of the same kind",
+		"224.0.0.1:5":   "not the address and port of one rank",
+		"[fd77::2]:5":   "IPv4 does not reach IPv6",
+		"10.77.0.2:0":   "not the address and port of one rank",
 	} {
 		if _, err := a.dev.Path(t.Context(), netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("path to %s, want %q: %v", addr, want, err)

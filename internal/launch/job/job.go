@@ -276,6 +276,10 @@ func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == userspace.Auto) {
 		c.Transport = userspace.UDP
+		if p.Size > 1 {
+			o.Logger.Info("the transport auto means UDP here: XDP takes an interface by name, or an address of one other than loopback's",
+				"rank", p.Rank, "interface", bootstrap.EnvInterface, "address", bootstrap.EnvAddress)
+		}
 	}
 	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.UDP {
 		var err error

@@ -23,7 +23,7 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	}
 	s.credits = int32(min(max(h.Credits, 1), reliable.Span/2))
 	if requests > s.acked[Request] || h.AckResponses > s.acked[Response] {
-		s.overdue = false
+		s.overdue = 0
 	}
 	if requests > s.acked[Request] {
 		s.acked[Request], s.applies.moved = requests, true
@@ -217,7 +217,10 @@ func (l *Link) seekOverdue(s *Session, p *slot) {
 	case o.seq != p.seq:
 		o.seq, o.since = p.seq, p.sentAt
 	case p.sentAt-o.since >= l.cfg.DeadAfter:
-		s.overdue = true
+		s.overdue = p.length
+		if p.pieces > 0 {
+			s.overdue = wire.MinPayload
+		}
 		l.WakeBy(l.Now)
 	}
 }

@@ -148,7 +148,7 @@ func (l *Link) repeatExchange(s *Session) {
 	}
 	// As with a bundle that does not arrive: the peer lives, and does not answer.
 	if x.tries >= 4 && x.sentAt-x.firstAt >= l.cfg.DeadAfter && s.heard > x.firstAt {
-		s.overdue = true
+		s.overdue = l.slots[x.bundle].length
 		l.WakeBy(l.Now)
 		return
 	}
@@ -183,7 +183,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	p := &l.slots[x.bundle]
 	i := x.bundle
 	x.bundle, x.dueAt = None, 0
-	s.overdue = false
+	s.overdue = 0
 	x.skipped++
 	s.acked[Request] = p.seq + 1
 	s.applies.moved = true
@@ -207,7 +207,7 @@ func (l *Link) exchangeTaken(s *Session) {
 	}
 	l.discard(s, x.bundle)
 	x.bundle, x.dueAt = None, 0
-	s.overdue = false
+	s.overdue = 0
 	l.stats.Taken++
 	s.MarkDirty()
 }

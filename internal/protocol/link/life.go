@@ -90,8 +90,8 @@ func (l *Link) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	if s.overdue {
-		s.GiveUp(errUnheard)
+	if s.overdue != 0 {
+		s.GiveUp(l.unheard(s))
 		return
 	}
 	if s.acks.at != 0 && l.Now >= s.acks.at {

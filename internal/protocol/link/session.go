@@ -77,7 +77,7 @@ type outgoing struct {
 		seq   uint64
 		since int64
 	}
-	overdue bool // it has not arrived for too long
+	overdue int32 // bytes of the longest frame of what has not arrived for too long; 0: there is none
 	isDirty bool
 	isLate  bool
 }
@@ -174,7 +174,7 @@ func (s *Session) Err() error {
 // Why a session ends.
 var (
 	errSilent    = errors.New("not heard of within the limit")
-	errUnheard   = errors.New("it has not acknowledged within the limit what it was sent")
+	errUnheard   = errors.New("it has not acknowledged what it was sent")
 	errStuck     = errors.New("it lives, and has applied nothing within twice the limit of what it was sent")
 	ErrReset     = errors.New("it has declared this process dead, or has restarted")
 	ErrRestarted = errors.New("it has restarted")

@@ -1,18 +1,49 @@
 package link
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
 
 // silence says, of a peer that has been silent for too long, where it was looked for and
 // whether it was ever heard: one that never was may not run, or a firewall may stop it.
 func (l *Link) silence(s *Session) error {
-	who := "it"
-	if l.cfg.Address != nil {
-		who = l.cfg.Address(s.path)
-	}
+	who := l.whereabouts(s)
 	if s.state == dialing {
 		return fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who)
 	}
+	return fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard))
+}
+
+// longFrame is a payload in bytes that each path is likely to carry, since it is longer than any
+// frame without data, and shorter than the least MTU of a link of IPv4 in use.
+const longFrame = 548
+
+// unheard says, of a peer that lives and lacks what it was sent, which frames do not get there.
+func (l *Link) unheard(s *Session) error {
+	err := fmt.Errorf("%w within the limit of %s, though a frame from it came %s ago: UDP payloads of %d bytes to %s get lost",
+		errUnheard, seconds(l.cfg.DeadAfter), seconds(l.Now-s.heard), s.overdue, l.whereabouts(s))
+	if s.overdue <= longFrame {
+		return fmt.Errorf("%w; see that no firewall on the way stops UDP in this direction", err)
+	}
+	return fmt.Errorf("%w; if shorter ones arrive, the MTU of a link on the way is too small for them: `ping -M do -s %d` to the peer's host shows it, and frames need an MTU of %d bytes",
+		err, s.overdue, wire.MinPayload+headers)
+}
+
+// headers are the bytes of the headers of IPv6 and UDP.
+const headers = 48
+
+// whereabouts returns where the peer is looked for.
+func (l *Link) whereabouts(s *Session) string {
+	if l.cfg.Address == nil {
+		return "it"
+	}
+	return l.cfg.Address(s.path)
+}
+
+// seconds writes a time in nanoseconds.
+func seconds(t int64) string {
 	const tenths = 100 * millisecond
-	ago := (l.Now - s.heard) / tenths
-	return fmt.Errorf("%w: the last frame from %s came %d.%d s ago", errSilent, who, ago/10, ago%10)
+	return fmt.Sprintf("%d.%d s", t/tenths/10, t/tenths%10)
 }

@@ -7,8 +7,52 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 )
+
+// The error about a peer that lives and does not get what it is sent says how long it is. Long ones
+// suggest the MTU.
+func TestLostFramesAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		puts int
+		lost func(b []byte, h *wire.Header) bool // on the way to the peer
+		want string
+	}{
+		{100, func(b []byte, _ *wire.Header) bool { return len(b) > 1000 }, "`ping -M do -s 1232` to the peer's host shows it, and frames need an MTU of 1280 bytes"},
+		{1, func(_ []byte, h *wire.Header) bool { return h.Kind == wire.KindData && h.Sequence != 0 }, "see that no firewall on the way stops UDP in this direction"},
+	} {
+		f := newRanks(t, 2, func(c *link.Config) {
+			c.DeadAfter = 1000 * millisecond
+			c.Address = func(p link.PathID) string { return fmt.Sprint("the host behind path ", p) }
+		})
+		s, back := f.open(0, 1), f.open(1, 0)
+		f.Pass(3000 * millisecond) // until nothing is outstanding
+		f.Filter = func(from, _ int, b []byte) int {
+			var h wire.Header
+			if h.Decode(b); from == 0 && c.lost(b, &h) {
+				return 0
+			}
+			return 1
+		}
+		for range c.puts {
+			s.put(8, 0, 0)
+		}
+		s.push()
+		for end := f.Now + 20000*millisecond; !s.Dead() && f.Now < end; f.Pass(millisecond) {
+			if f.Now%(300*millisecond) < millisecond && !back.Dead() { // rank 1 is heard
+				back.ask(8)
+			}
+		}
+		err := s.Err()
+		if !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "within the limit of 1.0 s") || !strings.Contains(err.Error(), "(rank 1)") ||
+			!strings.Contains(err.Error(), " to the host behind path ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d puts: %v", c.puts, err)
+		} else {
+			t.Log(err)
+		}
+	}
+}
 
 // The error about a silent peer says where it was looked for, and whether a frame ever
 // came from there.
