@@ -145,7 +145,7 @@ func (p *Poller) Unlock() {
 		return
 	}
 	sent := p.drain()
-	rouse := p.rouses()
+	rouse := p.rouses(false)
 	turn := p.countCall()
 	enters := (sent || turn || rouse) && p.tell(seat.Enters) == seat.Go
 	p.mu.Unlock()
@@ -163,11 +163,11 @@ func (p *Poller) Unlock() {
 // handOn makes the system calls that follow from a use of the engine, which is free
 // again.
 func (p *Poller) handOn(sent, rouse bool) {
-	if rouse {
-		p.dev.Wake()
-	}
 	if sent {
 		p.dev.Transmit()
+	}
+	if rouse {
+		p.dev.Wake()
 	}
 }
 
@@ -298,16 +298,17 @@ func (p *Poller) reap() {
 func (p *Poller) publishDeadline() {
 	if d := p.eng.Deadline(); d != p.deadline.Load() { // a store costs several loads
 		p.deadline.Store(d)
-		if until := p.asleep.Load(); until-d > int64(p.cfg.MaxSleep) {
-			p.oversleeps = true
-		}
+		p.oversleeps = p.asleep.Load()-d > int64(p.cfg.MaxSleep)
 	}
 }
 
 // rouses wakes the parked callers whose condition holds, and reports whether the one who sleeps on the
-// device is to be woken, once the engine is free again.
-func (p *Poller) rouses() (rouse bool) {
-	rouse, p.oversleeps = p.oversleeps, false
+// device is to be woken, once the engine is free again. A caller that goes on to drive keeps the
+// deadline itself.
+func (p *Poller) rouses(drives bool) (rouse bool) {
+	if !drives {
+		rouse, p.oversleeps = p.oversleeps, false
+	}
 	if p.waiters != nil && p.wakeMet() {
 		rouse = true
 	}

@@ -21,8 +21,8 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	}
 	p.tick()
 	sent := p.drain()
-	rouse := p.rouses() // the background goroutine: a caller that sleeps on the device has the seat
 	met = cond != nil && cond.Met()
+	rouse := p.rouses(cond != nil && !met) // the background goroutine: a caller that sleeps on the device has the seat
 	p.mu.Unlock()
 	p.handOn(sent, rouse)
 	if n > 0 {
@@ -47,7 +47,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	p.tick()
 	met := cond.Met()
 	sent := p.drain()
-	rouse := p.rouses()
+	rouse := p.rouses(!met) // or it parks: see there
 	turn := p.countCall()
 	p.mu.Unlock()
 	p.handOn(sent, rouse)
@@ -106,6 +106,9 @@ func (p *Poller) drive(ctx context.Context, cond Condition, since int64) (met bo
 	}
 	if d.stop != nil {
 		d.stop()
+	}
+	if !met {
+		p.leaveDeadline()
 	}
 	return met
 }
@@ -223,13 +226,27 @@ func (p *Poller) rest(cond Condition, d time.Duration) (met, slept bool) {
 	return met, true
 }
 
+// leaveDeadline leaves the deadline that a caller has brought forward to whoever sleeps on the
+// device.
+func (p *Poller) leaveDeadline() {
+	p.mu.Lock()
+	late := p.oversleeps
+	p.oversleeps = false
+	p.mu.Unlock()
+	if late {
+		p.dev.Wake()
+	}
+}
+
 // sleep sleeps on the device for d at most, for somebody who has the bed. It says until when
 // before it looks at the deadline: who brings that forward wakes it.
 func (p *Poller) sleep(d time.Duration) {
-	p.asleep.Store(p.Now() + int64(d))
+	now := p.Now()
+	p.asleep.Store(now + int64(d))
 	defer p.asleep.Store(0)
 	if until := p.deadline.Load(); until != engine.Never {
-		d = min(d, time.Duration(until-p.Now()))
+		d = min(d, time.Duration(until-now))
+		p.asleep.Store(now + int64(d))
 	}
 	if d > 0 {
 		p.dev.Sleep(d)
@@ -248,6 +265,7 @@ func (p *Poller) park(ctx context.Context, cond Condition, since int64) (met boo
 	w := p.register(cond, false)
 	w.since = since
 	p.mu.Unlock()
+	p.leaveDeadline()
 	if p.tell(seat.Parks) == seat.Block {
 		select {
 		case <-w.wake:

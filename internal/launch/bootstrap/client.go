@@ -31,7 +31,8 @@ const (
 type Client struct {
 	conn        net.Conn
 	incarnation uint64
-	server      int          // the rank that serves the rendezvous, or noRank; of receive
+	server      int          // the rank that serves the rendezvous, or noRank
+	closing     string       // why it has said that it ends; of receive
 	credentials *credentials // nil: the job has no key
 	routines    sync.WaitGroup
 
@@ -356,7 +357,7 @@ func (c *Client) receive(r *bufio.Reader) {
 			return
 		}
 		if m.kind == kindClosing {
-			c.server = noRank // it leaves in good order
+			c.closing = string(m.body) // it leaves in good order
 		}
 		c.mu.Lock()
 		answer := c.calls[m.call]
@@ -371,7 +372,11 @@ func (c *Client) receive(r *bufio.Reader) {
 // connectionEnded takes in that the connection ended with err. The system closes that of a process which
 // ends. One to a host that is gone fails in another way, as a network does that fails.
 func (c *Client) connectionEnded(err error) {
-	if c.server == noRank || !closedByEnd(err) {
+	switch {
+	case c.closing != "":
+		c.disconnect(fmt.Errorf("the rendezvous has ended: %s", c.closing))
+		return
+	case c.server == noRank || !closedByEnd(err) || !c.serverIsGone():
 		c.disconnect(fmt.Errorf("the connection to the rendezvous ended: %w", err))
 		return
 	}
@@ -384,10 +389,26 @@ func (c *Client) connectionEnded(err error) {
 	c.disconnect(fmt.Errorf("rank %d: %w", c.server, ended))
 }
 
+// serverIsGone reports whether nobody listens any more where the rendezvous was: one that lives may
+// have closed this connection alone.
+func (c *Client) serverIsGone() bool {
+	at := c.conn.RemoteAddr()
+	for range 3 { // the system closes what a process has open one after the other
+		conn, err := net.DialTimeout(at.Network(), at.String(), time.Second)
+		if err != nil {
+			return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
+		}
+		conn.Close()
+		time.Sleep(50 * time.Millisecond)
+	}
+	return false
+}
+
 // closedByEnd reports whether err is what a connection fails with when the process at the other
-// end has ended.
+// end has ended. It may fail otherwise then, but what resets connections does so to those of
+// processes that live, too.
 func closedByEnd(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // disconnect closes the connection for the reason err, unless it has ended before, and

@@ -114,11 +114,8 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 		}
 		want := "has left the job"
 		if dies {
-			server.mu.Lock()
-			for c := range server.clients {
-				c.Close()
-			}
-			server.mu.Unlock()
+			server.listener.Close()
+			server.cut()
 			want = "its process has ended"
 		} else {
 			first.rendezvous.(*serving).farewell()
@@ -132,6 +129,39 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 		}
 		if ended, err := ranks[0].End(ctx, 1); err == nil {
 			t.Errorf("rank 0 has ended twice: %v", ended)
+		}
+	}
+}
+
+// cut closes the connections of all clients, as the system does when the process ends.
+func (s *Server) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.clients {
+		c.Close()
+	}
+}
+
+// TestConnectionAloneIsNoProcess closes the connection to a rendezvous that lives, and has a rank
+// that serves one leave while another has no call that waits.
+func TestConnectionAloneIsNoProcess(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		ctx := testContext(t)
+		first, ranks := serveJob(t, nil, 1)
+		server, client := first.rendezvous.(*serving).server, ranks[0].rendezvous.(*Client)
+		if leaves {
+			first.rendezvous.(*serving).farewell()
+			server.Close()
+		} else {
+			server.cut()
+		}
+		<-client.ended
+		ended, err := ranks[0].End(ctx, 0)
+		if ended != nil || err == nil || strings.Contains(err.Error(), "its process has ended") {
+			t.Errorf("leaves %t: the end of a process is told: %v, %v", leaves, ended, err)
+		}
+		if leaves && !strings.Contains(err.Error(), "has left the job") {
+			t.Errorf("rank 0 has left: %v", err)
 		}
 	}
 }

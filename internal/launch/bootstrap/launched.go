@@ -150,10 +150,11 @@ const (
 // session.
 func (l *learned) learn(ctx context.Context, c *Config) (job uint64, rendezvous string, err error) {
 	_ = unix.SetNonblock(c.PMI.FD, true) // so that the end of ctx ends a read
-	l.session = &session{conn: os.NewFile(uintptr(c.PMI.FD), "PMI")}
+	conn := os.NewFile(uintptr(c.PMI.FD), "PMI")
+	l.session = &session{conn: conn}
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = l.session.conn.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
 	job, rendezvous, err = c.announce(l.session)
 	if err != nil && ctx.Err() != nil {

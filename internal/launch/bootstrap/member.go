@@ -220,11 +220,9 @@ func (s *serving) Close() error {
 // errClosing ends the rendezvous in good order.
 var errClosing = errors.New("served the rendezvous, and has left the job")
 
-// farewell tells the ranks that are still there that this one has left: otherwise they would take
-// the end of their connections for that of a process that has died.
+// farewell tells the ranks that are still there that this one has left.
 func (s *serving) farewell() {
-	s.board.end(fmt.Errorf("rank %d %w", s.rank, errClosing))
 	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
 	defer cancel()
-	s.server.settle(ctx)
+	s.server.farewell(ctx, fmt.Errorf("rank %d %w", s.rank, errClosing))
 }

@@ -95,8 +95,7 @@ type rendezvous interface {
 	Leave(ctx context.Context) error
 	// Fail makes known why this process does not join: whoever waits for its rank gets an
 	// *EndedError, until another process publishes a place of the rank. If this rank serves the
-	// rendezvous, all ranks get an *AbortError, and Fail waits a moment for those that have not
-	// come yet.
+	// rendezvous, no other process can, and Fail waits a moment for ranks that have not come yet.
 	Fail(ctx context.Context, why string) error
 	// Sign has the rendezvous sign and keep the ticket of this process, with its static key
 	// and the address of its frames, and returns the ticket. From then on it is part of what

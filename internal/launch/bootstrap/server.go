@@ -38,7 +38,7 @@ type Server struct {
 	lobby     lobby // connections without a hello
 
 	mu       sync.Mutex
-	clients  map[net.Conn]struct{} // connections with one
+	clients  map[net.Conn]*connection // those with one
 	closed   bool
 	left     chan struct{} // signalled when a client leaves
 	stopped  chan struct{} // closed by Close
@@ -72,7 +72,7 @@ func newServer(l net.Listener, c *Config, log *slog.Logger, rank int) (*Server, 
 	}
 	return &Server{
 		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: members,
-		clients: make(map[net.Conn]struct{}),
+		clients: make(map[net.Conn]*connection),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}, nil
@@ -118,6 +118,29 @@ func (s *Server) drain(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// farewell tells all clients that the rendezvous ends in good order, and why. Otherwise they would
+// take the end of their connections for that of a process that has died. It blocks until ctx ends
+// at most.
+func (s *Server) farewell(ctx context.Context, why error) {
+	s.board.end(why) // answers those that wait
+	s.mu.Lock()
+	var told sync.WaitGroup
+	for _, c := range s.clients {
+		told.Go(func() { c.answer(message{kind: kindClosing, body: []byte(truncate(why.Error()))}) })
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		told.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.settle(ctx)
 }
 
 // settle blocks until no call of a client waits for an answer, or ctx ends.
@@ -176,7 +199,7 @@ func (s *Server) pauseAfter(err error) bool {
 }
 
 // enter takes in a connection that has said hello.
-func (s *Server) enter(c net.Conn) error {
+func (s *Server) enter(c *connection, conn net.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -185,7 +208,7 @@ func (s *Server) enter(c net.Conn) error {
 	case len(s.clients) >= MaxClients:
 		return fmt.Errorf("%d processes are connected, which is the limit", len(s.clients))
 	}
-	s.clients[c] = struct{}{}
+	s.clients[conn] = c
 	return nil
 }
 
@@ -211,7 +234,7 @@ func (s *Server) serve(conn net.Conn) {
 	if !s.lobby.leave(conn) || !known {
 		return
 	}
-	if err := s.enter(conn); err != nil {
+	if err := s.enter(c, conn); err != nil {
 		c.refuse(m, err)
 		return
 	}
@@ -231,8 +254,8 @@ func (s *Server) serve(conn net.Conn) {
 			break
 		}
 	}
-	conn.Close() // an answer being written must not hold up the end
-	if err != nil && closedByEnd(err) {
+	conn.Close()                                            // an answer being written must not hold up the end
+	if s.rank != noRank && err != nil && closedByEnd(err) { // a launcher tells of ends by itself
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
 			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}

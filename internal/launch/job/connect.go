@@ -36,7 +36,8 @@ func (j *Job) find(ctx context.Context, rank int) {
 		err = j.tooLate(ctx, rank)
 	}
 	stop()
-	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) {
+	// Of a rank that may come again nothing is kept, so that the next call looks for it.
+	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) && ended.Incarnation == 0 {
 		j.processEnded(ended)
 	}
 	e := j.poller.Lock()

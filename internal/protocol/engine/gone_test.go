@@ -251,3 +251,46 @@ func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestEndOfOneLife tells an engine of ends of processes that others with their rank may follow.
+func TestEndOfOneLife(t *testing.T) {
+	why := errors.New("killed")
+	unsought := func(c *Config) { c.Seek = func(int) {} }
+
+	// Another life has ended, too, before this rank could hear of it.
+	f := newRanks(t, 2, 8, unsought)
+	f.dial(0, 1)
+	f.Settle()
+	life := f.e[0].Session(1).Life()
+	f.Cut[1] = true
+	f.e[0].Ended(1, life, why)
+	f.e[0].Ended(1, life+1, why)
+	p := &Sending{To: f.e[0].Connect(1).Peer(), Context: 1, Tag: 1, Data: make([]byte, 8)}
+	f.e[0].PostSend(p)
+	f.e[0].Tick()
+	f.Settle()
+	if !p.Met() || !errors.Is(p.Err(), why) {
+		t.Errorf("a send after the end of a later life: %v, %v", p.Met(), p.Err())
+	}
+
+	// An earlier one ended while this rank still looks for the one that lives.
+	f = newRanks(t, 2, 8, unsought)
+	f.start(1, 2, 2, 8, unsought)
+	f.e[0].Connect(1)
+	f.e[0].Ended(1, 1, why)
+	f.dial(0, 1)
+	f.Settle()
+	f.e[0].Ended(1, 1, why)
+	if s := f.e[0].Session(1); !s.Open() {
+		t.Errorf("the rank that lives is taken for dead: %v", s.Err())
+	}
+
+	// One that was looked for could not join, and the next one can.
+	f = newRanks(t, 2, 8, unsought)
+	f.e[0].Connect(1)
+	f.e[0].Ended(1, 1, why)
+	f.e[0].NotFound(1, why)
+	if s := f.e[0].Connect(1); s.Dead() {
+		t.Errorf("the rank is not looked for again: %v", s.Err())
+	}
+}

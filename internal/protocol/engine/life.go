@@ -9,17 +9,16 @@ import (
 // fails, with the reason why. No other process will have the rank if life, the incarnation
 // of the process, is 0.
 func (e *Engine) Ended(rank int, life uint64, why error) {
-	if s := e.Session(rank); s != nil && life != 0 && s.Life() > life {
-		return
-	} else if s != nil {
-		if life != 0 {
-			e.Dial(rank, NoPath, life) // a later process of the rank is let in
-		}
+	s := e.Session(rank)
+	if life != 0 && (s == nil || s.Life() == 0 || s.Life() > life) {
+		return // the search for the rank finds out, or it has found a later process
+	}
+	if s != nil {
 		failed := e.Stats.PeersFailed
 		if s.Fail(why); s.Left() != nil {
 			e.Stats.PeersFailed = failed // it has left in good order
 		}
-	} else if life == 0 && rank >= 0 && rank < e.cfg.Size {
+	} else if rank >= 0 && rank < e.cfg.Size {
 		e.AddGone(rank)
 	}
 }
