@@ -36,6 +36,7 @@ type betrayal struct {
 
 const (
 	lockForEver = "locks for ever"
+	saysBye     = "farewell"
 	longest     = 30 * time.Second // of an attack with many frames
 	getsEach    = 4                // in a bundle; with many more the rogue takes its victims for dead, because their answers take so long
 )
@@ -57,8 +58,8 @@ var betrayals = []betrayal{
 	{"small calls", []string{"denied"}, (*rogue).call},
 	{"messages", []string{"overdrawn", "outsiders"}, (*rogue).message},
 	{"fuzzed", []string{"fault record", "refused"}, (*rogue).fuzzed},
-	{"farewell", []string{"refused"}, (*rogue).farewell},
-	{lockForEver, []string{"refused"}, (*rogue).lock}, // the last: it holds the lock when it is killed
+	{lockForEver, []string{"refused"}, (*rogue).lock}, // it holds the locks when it ends
+	{saysBye, []string{"refused"}, (*rogue).farewell}, // after which no process does anything for it
 }
 
 // rogue is a rank that has turned on the others.
@@ -117,8 +118,8 @@ func turn(s *self, p *premises) error {
 		took := time.Since(began)
 		for to := range rogueRank { // what has been sent may take its time
 			word := onesided.Call{Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Basic: datatype.BasicInt64, Result: make([]byte, 8)}
-			if err := r.issue(to, p.Shared, &word); errors.Is(err, rma.ErrProcFailed) {
-				return err
+			if err := r.issue(to, p.Shared, &word); errors.Is(err, rma.ErrProcFailed) && name != saysBye {
+				return fmt.Errorf("%s: a call at rank %d afterwards: %w", name, to, err)
 			}
 		}
 		now := s.node.Stats()
@@ -453,6 +454,14 @@ func (r *rogue) fuzzed(n int) error {
 			at %= 64 // the code, the operator, the length
 		}
 		b[at/8] ^= 1 << (at % 8)
+	}
+	for at, n := 0, 0; at < len(b); at += n {
+		if n = wire.NextRecord(b[at:], &rec); n == 0 {
+			break
+		}
+		if rec.Code == wire.CodeBye { // see farewell
+			return nil
+		}
 	}
 	return r.sendRaw(victimOf(n), pick(r, link.Request, link.Request, link.Response), b)
 }
