@@ -33,7 +33,7 @@ func zoned(ip netip.Addr, index int) netip.Addr {
 }
 
 // Present returns an error unless this host has the interface and the address that c names, the
-// address being one of the interface's. It looks for nothing that c does not name. It does not block.
+// address being one of the interface's. A name that c leaves out is not looked for. It does not block.
 func Present(ctx context.Context, c *userspace.Config) error {
 	if _, ok := ctx.Value(factoryKey{}).(Factory); ok || c.Interface == "" && !c.Address.IsValid() {
 		return nil
