@@ -376,7 +376,7 @@ func (c *Client) connectionEnded(err error) {
 	case c.closing != "":
 		c.disconnect(fmt.Errorf("the rendezvous has ended: %s", c.closing))
 		return
-	case c.server == noRank || !closedByEnd(err) || !c.serverIsGone():
+	case c.server == noRank || !closedByEnd(err) && !errors.Is(err, unix.ECONNRESET) || !c.serverIsGone():
 		c.disconnect(fmt.Errorf("the connection to the rendezvous ended: %w", err))
 		return
 	}
@@ -393,20 +393,23 @@ func (c *Client) connectionEnded(err error) {
 // have closed this connection alone.
 func (c *Client) serverIsGone() bool {
 	at := c.conn.RemoteAddr()
-	for range 3 { // the system closes what a process has open one after the other
+	for range 20 { // the system closes what a process has open one after the other
 		conn, err := net.DialTimeout(at.Network(), at.String(), time.Second)
 		if err != nil {
 			return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 		}
 		conn.Close()
-		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-c.ended:
+			return false
+		}
 	}
 	return false
 }
 
 // closedByEnd reports whether err is what a connection fails with when the process at the other
-// end has ended. It may fail otherwise then, but what resets connections does so to those of
-// processes that live, too.
+// end has ended. A reset may be one, too, but networks reset connections of processes that live.
 func closedByEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -254,8 +256,9 @@ func (s *Server) serve(conn net.Conn) {
 			break
 		}
 	}
-	conn.Close()                                            // an answer being written must not hold up the end
-	if s.rank != noRank && err != nil && closedByEnd(err) { // a launcher tells of ends by itself
+	conn.Close()                                                             // an answer being written must not hold up the end
+	reset := errors.Is(err, unix.ECONNRESET) && withinHost(conn.LocalAddr()) // there is no network
+	if s.rank != noRank && (reset || closedByEnd(err)) {                     // a launcher tells of ends by itself
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
 			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}

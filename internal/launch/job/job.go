@@ -116,10 +116,11 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	if err := o.validate(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}
-	if err := device.Present(ctx, &o.Place.Config); err != nil {
-		err = joinError(ctx, o.Place.Rank, err)
-		o.tellAbsence(ctx, err)
-		return nil, err
+	if o.Place.PMI.FD == 0 { // which all ranks have to come to first
+		if err := device.Present(ctx, &o.Place.Config); err != nil {
+			o.tellAbsence(ctx, err)
+			return nil, joinError(ctx, o.Place.Rank, err)
+		}
 	}
 	store, err := openStore(ctx, &o)
 	if err != nil {
@@ -219,7 +220,7 @@ func (j *Job) describe() []any {
 		"queues", queues, "security", j.Security().String()}
 }
 
-// tellAbsence has the rendezvous, if it can be reached at once, tell the others that a rank which
+// tellAbsence has the rendezvous, if it can be reached soon, tell the others that a rank which
 // has not opened it does not join.
 func (o *Config) tellAbsence(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, byeLimit)
@@ -233,6 +234,9 @@ func (o *Config) tellAbsence(ctx context.Context, why error) {
 func (j *Job) failToJoin(o *Config, why error) {
 	if o.Place.PMI.FD != 0 { // the launcher may end this process before it can say so itself
 		j.log.Error("this rank cannot join the job, and so its launcher is asked to end the job", "rank", j.rank, "error", why)
+	}
+	if e, ok := errors.AsType[*mpierr.Error](why); ok {
+		why = e.Err // the others know of whom and what it speaks
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
 	defer cancel()
