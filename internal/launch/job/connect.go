@@ -1,9 +1,11 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
@@ -14,7 +16,8 @@ import (
 // The rendezvous answers so many questions of a rank at a time. Each has a turn, so that ranks
 // which are there are found, however many are not.
 const (
-	searchesAtOnce = 256
+	looksAtOnce    = 16  // answered at once, if not too many ask
+	searchesAtOnce = 256 // for ranks that are not there
 	searchTurn     = time.Second
 )
 
@@ -27,10 +30,15 @@ func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find
 
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {
-	stop := whileWaiting(func(ctx context.Context, waited time.Duration) { j.tellAbsent(ctx, rank, waited) })
-	peer, path, ticket, err := j.way(ctx, rank)
+	var absent atomic.Bool // the rendezvous has said so; else it is what keeps this rank waiting
+	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
+		if absent.Load() {
+			j.tellAbsent(ctx, rank, waited)
+		}
+	})
+	peer, path, ticket, err := j.way(ctx, rank, &absent)
 	for errors.Is(err, errTurnOver) && time.Now().Before(j.joinBy) {
-		peer, path, ticket, err = j.way(ctx, rank)
+		peer, path, ticket, err = j.way(ctx, rank, &absent)
 	}
 	if errors.Is(err, errTurnOver) {
 		err = j.tooLate(ctx, rank)
@@ -58,19 +66,8 @@ func (j *Job) find(ctx context.Context, rank int) {
 // way returns where a rank is, as it has last published, and the way there. It asks each time,
 // because the rank may be started anew elsewhere. Hellos are judged by the answer. In a job with a
 // key there is a ticket, too.
-func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.PathID, ticket *secure.Ticket, err error) {
-	select {
-	case j.searches <- struct{}{}:
-		defer func() { <-j.searches }()
-	case <-ctx.Done():
-		return peer, engine.NoPath, nil, ctx.Err()
-	}
-	turn, end := context.WithTimeout(ctx, searchTurn)
-	defer end()
-	p, err := j.store.Find(turn, rank)
-	if err != nil && turn.Err() != nil && ctx.Err() == nil {
-		err = errTurnOver
-	}
+func (j *Job) way(ctx context.Context, rank int, absent *atomic.Bool) (peer peerAddress, path engine.PathID, ticket *secure.Ticket, err error) {
+	p, err := j.ask(ctx, rank, absent)
 	if err == nil {
 		peer, err = j.take(rank, p.Incarnation, p.Place)
 	}
@@ -85,6 +82,37 @@ func (j *Job) way(ctx context.Context, rank int) (peer peerAddress, path engine.
 	}
 	path, err = j.poller.Path(ctx, peer.addr)
 	return peer, path, ticket, err
+}
+
+// ask asks the rendezvous for a rank. A rank that is there takes no turn: where all ask for all, a
+// turn would be over before the answer. absent is set if the rank is not there.
+func (j *Job) ask(ctx context.Context, rank int, absent *atomic.Bool) (p bootstrap.Published, err error) {
+	found := false
+	turnedAway := inTurn(ctx, j.looks, func() { p, found, err = j.store.FindNow(ctx, rank) })
+	if found || turnedAway != nil || err != nil {
+		return p, cmp.Or(turnedAway, err)
+	}
+	absent.Store(true)
+	turnedAway = inTurn(ctx, j.searches, func() {
+		turn, end := context.WithTimeout(ctx, searchTurn)
+		defer end()
+		if p, err = j.store.Find(turn, rank); err != nil && turn.Err() != nil && ctx.Err() == nil {
+			err = errTurnOver
+		}
+	})
+	return p, cmp.Or(turnedAway, err)
+}
+
+// inTurn calls f when there is room for one more in turns.
+func inTurn(ctx context.Context, turns chan struct{}, f func()) error {
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+		f()
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // tooLate returns that a rank has not joined in time.

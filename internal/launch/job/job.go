@@ -90,6 +90,7 @@ type Job struct {
 	joinBy    time.Time // calls that wait for a rank which has not joined by then fail
 
 	tasks    chan task     // for the engine; see offload
+	looks    chan struct{} // likewise, of questions that are answered at once
 	searches chan struct{} // holds something for each search that goes on; see seek
 
 	mu         sync.Mutex      // guards the beginning and the end of background
@@ -131,7 +132,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
-		windows: &windows.Table{}, searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
+		windows: &windows.Table{}, looks: make(chan struct{}, looksAtOnce), searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
 	}
 	j.joinBy = time.Now().Add(cmp.Or(o.Place.JoinTimeout, defaultJoinTimeout))
 	j.life, j.endLife = context.WithCancel(context.Background())
