@@ -42,7 +42,8 @@ func (p *pair) ask(pause int64) {
 }
 
 func newPair(wake, path, most int64) *pair {
-	return &pair{wake: wake, path: path, origin: newPatience(wake, most), target: newPatience(wake, most), asleep: [2]bool{true, true}}
+	p := patience{least: min(2*wake, most), most: most}
+	return &pair{wake: wake, path: path, origin: p, target: p, asleep: [2]bool{true, true}}
 }
 
 // Two ranks that both sleep find each other awake where the budget allows it.
@@ -69,7 +70,7 @@ func TestPairWakesUp(t *testing.T) {
 }
 
 // Whatever the path is like, an operation takes no longer than if both always slept, and each side polls
-// no longer than it may: far away, where no polling helps, than sleeping costs.
+// no longer than it may: where the peer is too far away for polling, no longer than at least.
 func TestPollingIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wake := rapid.Int64Range(1, 500*microsecond).Draw(t, "wake")
@@ -86,7 +87,7 @@ func TestPollingIsBounded(t *testing.T) {
 		for range 30 {
 			p.ask(0)
 		}
-		if max(p.polled[0], p.polled[1]) > min(2*wake, most) {
+		if max(p.polled[0], p.polled[1]) > p.origin.least {
 			t.Fatalf("the sides poll for %v, and nothing comes in time", p.polled)
 		}
 	})

@@ -32,8 +32,9 @@ type PollerConfig struct {
 }
 
 const (
-	batchFrames = 64                   // what an acknowledgement can name
-	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
+	batchFrames = 64                    // what an acknowledgement can name
+	tightSpin   = 5 * time.Microsecond  // after it, a spinning caller lets others have the core
+	leastSpin   = 50 * time.Microsecond // of a caller, which costs little where others want the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = 2 * time.Millisecond
 	longWait    = 100 * time.Millisecond // of a caller that sleeps for long
@@ -46,6 +47,7 @@ const (
 // Poller joins one device and one engine.
 type Poller struct {
 	cfg   PollerConfig
+	wakes time.Duration // a peer that sleeps wakes up meanwhile, and answers; no longer than Spin
 	dev   Device
 	start time.Time
 
@@ -95,7 +97,8 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	def(&cfg.LongSleep, 500*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
-	p.patience = newPatience(int64(cfg.Wake), int64(cfg.Spin))
+	p.wakes = min(2*cfg.Wake, cfg.Spin)
+	p.patience = patience{least: int64(max(p.wakes, min(leastSpin, cfg.Spin))), most: int64(cfg.Spin)}
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
 	p.alive, p.end = context.WithCancelCause(context.Background())

@@ -25,9 +25,12 @@ func newAnswering(t *testing.T, c PollerConfig, after int) *answering {
 	a := &answering{stage: newStage(t), after: after}
 	a.receiving = func() { a.look(false) }
 	a.sleeping = func() { a.look(true) }
-	a.poller = newStaged(t, a.stage, c)
-	a.poller.tell(seat.Enters) // so that the background goroutine does not drive
-	t.Cleanup(func() { a.poller.tell(seat.Exits) })
+	p := newStaged(t, a.stage, c)
+	p.tell(seat.Enters) // so that the background goroutine does not drive
+	t.Cleanup(func() { p.tell(seat.Exits) })
+	a.mu.Lock() // the background goroutine looks
+	a.poller = p
+	a.mu.Unlock()
 	return a
 }
 
@@ -35,7 +38,7 @@ func (a *answering) look(sleeps bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if sleeps {
-		if !a.poller.is("a caller is in bed") {
+		if a.poller == nil || !a.poller.is("a caller is in bed") {
 			return
 		}
 		a.sleeps++
@@ -77,7 +80,7 @@ func (a *answering) ask(times int) (sleeps int) {
 // A caller sleeps where it may not poll for long enough, polls where sleeping is dearer than
 // any wait, and else learns how long to poll.
 func TestCallersPollForAsLongAsItHelps(t *testing.T) {
-	const never, looks, times = 1 << 30, 64, 400
+	const never, looks, times = 1 << 30, 4000, 200
 	for _, c := range []struct {
 		what        string
 		config      PollerConfig

@@ -172,7 +172,7 @@ func (d *driver) poll() bool {
 				d.calm = d.longer()
 				polls = pollsALook - 1 // one look at the device tells whether anything has come
 			} else {
-				until = p.Now() + p.patience.least
+				until = p.Now() + int64(p.wakes)
 			}
 		}
 	}
