@@ -13,7 +13,6 @@ const microsecond = 1000
 type pair struct {
 	wake, path     int64    // how long it takes to wake up, and how long there and back
 	origin, target patience //
-	asked          int64    // how long the target has been quiet when the origin asks
 	took           int64    // the last operation
 	polled         [2]int64 // in vain or not, during the last operation, by origin and target
 	asleep         [2]bool  // who was, when its frame came

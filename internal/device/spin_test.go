@@ -80,7 +80,7 @@ func (a *answering) ask(times int) (sleeps int) {
 // A caller sleeps where it may not poll for long enough, polls where sleeping is dearer than
 // any wait, and else learns how long to poll.
 func TestCallersPollForAsLongAsItHelps(t *testing.T) {
-	const never, looks, times = 1 << 30, 4000, 200
+	const never, looks, times = 1 << 30, 2000, 100
 	for _, c := range []struct {
 		what        string
 		config      PollerConfig

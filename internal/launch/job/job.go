@@ -53,7 +53,7 @@ func (o *Config) validate() error {
 	case l.DeadAfter < 0:
 		return fmt.Errorf("DeadAfter %v is negative", l.DeadAfter)
 	case l.Spin < 0:
-		return fmt.Errorf("Spin %v is negative", l.Spin)
+		return fmt.Errorf("the limit Spin %v is negative", l.Spin)
 	}
 	return nil
 }
