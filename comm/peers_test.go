@@ -103,15 +103,20 @@ func TestUnreachedRendezvousIsATimeout(t *testing.T) {
 	}
 }
 
-// TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6.
+// TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6: the one whose family is
+// not the rendezvous's is told when it joins, and both when they speak.
 func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
 	ctx, places, _ := serve(t, 2)
 	places[1].Address = netip.IPv6Loopback()
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
+		var log logs.Log
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Logger: log.Logger()})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if n := log.Lines("not of the family", "rank=1", "address=::1", "rendezvous=127.0.0.1", bootstrap.EnvAddress); n != rank || log.Lines("not of the family") != rank {
+			t.Errorf("rank %d is warned %d times:\n%s", rank, n, &log)
 		}
 		jobs[rank] = j
 		defer jobs[rank].Close()
@@ -254,11 +259,21 @@ func TestRankThatCannotJoinFailsItsPeers(t *testing.T) {
 }
 
 // TestMissingInterfaceComesBeforeTheRendezvous has a rank name an interface that is not there, and a
-// rendezvous that nobody serves.
+// rendezvous that nobody serves: the log says so while the rank still tries to tell the others.
 func TestMissingInterfaceComesBeforeTheRendezvous(t *testing.T) {
+	limit, _, _ := serve(t, 2)
+	ctx, giveUp := context.WithCancel(limit)
 	place := bootstrap.Config{Rank: 1, Size: 2, Job: 5, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "nobody")}
 	place.Interface = "xr-no-such"
-	_, err := comm.Join(t.Context(), job.Config{Place: place})
+	var log logs.Log
+	ended := make(chan error)
+	go func() {
+		_, err := comm.Join(ctx, job.Config{Place: place, Logger: log.Logger()})
+		ended <- err
+	}()
+	log.Await(limit, t, 1, "level=ERROR", "this rank cannot join the job", "rank=1", "xr-no-such", "`ip link` lists those there are")
+	giveUp()
+	err := <-ended
 	if !errors.Is(err, mpierr.Unsupported) || !strings.Contains(err.Error(), "xr-no-such") || strings.Contains(err.Error(), "rendezvous") {
 		t.Errorf("%v", err)
 	}
