@@ -51,14 +51,15 @@ the slots of a host before those of the next. The hosts need sh, setsid and the 
 no xdprma. A rank has the variables of its place, those that --env names, and otherwise those of
 its host. Its directory is that of xdprma run, or --wdir. Where a port is set, or an interface,
 the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
-When the connection to a host ends, and also when xdprma run is killed, its ranks are killed.
+When xdprma run is killed, its connections end, and each host kills its ranks. Where this machine
+dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
 
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
 
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
-them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
+them. One that comes while ranks are being started ends the job. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
 with --keep-going they go on, and are told at once that the rank has ended.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it, that of ssh,

@@ -113,8 +113,6 @@ func (r *runner) runFar() (status int, err error) {
 		return 0, fmt.Errorf("--ssh: %w", err)
 	}
 	r.far.ssh[0] = ssh
-	signals, stop := catchSignals()
-	defer stop()
 	if !r.far.address.IsValid() {
 		if r.far.address, err = r.far.findAddress(); err != nil {
 			return 0, err
@@ -149,6 +147,8 @@ func (r *runner) runFar() (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	signals, stop := catchSignals() // before, where names may be waited for, they end this process: it has made nothing that stays
+	defer stop()
 	return j.run(signals), nil
 }
 
@@ -169,7 +169,7 @@ func (r *runner) farJob(key string) (*job, error) {
 			connecting[at.host] = make(chan struct{}, maxConnecting)
 		}
 		f := &remote{ssh: r.far.ssh, host: at.host, mark: "xdprma:" + hex.EncodeToString(mark) + ":", connecting: connecting[at.host],
-			orders: make(chan string, 64)}
+			orders: make(chan string, 64), givenUp: make(chan struct{})}
 		if rank == 0 {
 			f.input = farInput()
 		}
