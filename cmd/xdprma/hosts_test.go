@@ -3,6 +3,7 @@ package main
 import (
 	"os/exec"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestVariablesAreRead(t *testing.T) {
 func TestShellsTakeQuotedWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringOf(rapid.RuneFrom([]rune("ab \n\t'\"\\$`!*?~#;&|<>(){}[]=ä"))).Draw(t, "word")
-		line := `n=$(echo; echo x) n=${n%x}; printf %s ` + quote(word)
+		line := `_n=$(echo; echo x) _n=${_n%x}; printf %s ` + quote(word)
 		if strings.Contains(line, "\n") {
 			t.Fatalf("%q has several lines", line)
 		}
@@ -133,6 +134,14 @@ func TestScriptIsOneLine(t *testing.T) {
 	}
 	if out, err := exec.Command("sh", "-n", "-c", s).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s\n%s", err, out, s)
+	}
+	if n := strings.Count(s, "kill "); n != 1 || !strings.Contains(s, `kill -s "$s" 0`) {
+		t.Errorf("%d commands kill processes, and not the one alone that kills its own group", n)
+	}
+	for _, m := range regexp.MustCompile(`(?:^|[ ({;])(?:for |read -r )?(_[a-z])(?:=| in|\b)`).FindAllStringSubmatch(s, -1) {
+		if !strings.Contains(sshCommand, m[1]+" ") && !strings.Contains(sshCommand, m[1]+";") {
+			t.Errorf("%s is not unset", m[1])
+		}
 	}
 	for _, c := range []string{"\n", "\\", "!"} { // the C shell takes these apart even in quotes
 		if strings.Contains(sshCommand, c) {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +14,54 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
+
+// sshHere stands in for ssh, and runs the command on this machine.
+const sshHere = `sh -c 'exec sh -c "$1"'`
+
+// TestHostsVariables has the host's environment export what the scripts use: the rank has no variable
+// of theirs, and its own as they were.
+func TestHostsVariables(t *testing.T) {
+	own := []string{"HOME=/", "d=1", "n=1", "s=1", "w=1"}
+	c := command(t, "run", "--hosts", "127.0.0.1", "--ssh", sshHere, "--bind", "core", "--env", "A=a\nb", "--env", "w=2", "--", "env")
+	c.Env = append(slices.Clone(own), "PATH="+os.Getenv("PATH"))
+	for letter := 'a'; letter <= 'z'; letter++ {
+		c.Env = append(c.Env, fmt.Sprintf("_%c=leaked", letter))
+	}
+	s := c.run(t)
+	var got []string
+	for _, line := range sortedLines(&c.stdout) {
+		if line = strings.TrimPrefix(line, "[0] "); !regexp.MustCompile("^(XDPRMA_[A-Z_]+|PATH|OLDPWD|PWD|SHLVL|_)=").MatchString(line) {
+			got = append(got, line)
+		}
+	}
+	got = slices.DeleteFunc(got, func(line string) bool { // a letter that no script uses is the host's own
+		return line[0] == '_' && !strings.Contains(sshCommand, " "+line[:2])
+	})
+	if want := []string{"A=a", "HOME=/", "b", "d=1", "n=1", "s=1", "w=2"}; s != 0 || !slices.Equal(got, want) {
+		t.Errorf("status %d: %q, want %q: %s", s, got, want, &c.stderr)
+	}
+}
+
+// TestFarRanksLeaveNothing has ranks of a host end before what they started: nothing of that is
+// there any more when xdprma run ends, nor of what carries signals and input.
+func TestFarRanksLeaveNothing(t *testing.T) {
+	c := command(t, "run", "--hosts", "127.0.0.1", "--ssh", sshHere, "--", "sh", "-c", "trap '' TERM; sleep 1000 & echo $! $XDPRMA_KEY_FILE")
+	in, err := c.StdinPipe() // stays open
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	lines, rest := startAndAwait(t, c, 1)
+	io.Copy(io.Discard, rest)
+	if s := c.finish(t); s != 0 {
+		t.Errorf("status %d: %s", s, &c.stderr)
+	}
+	words := strings.Fields(lines[0])
+	awaitDeath(t, words[1])
+	folder := filepath.Dir(words[2])
+	folderGone(t, words[2])
+	testenv.Await(t, "the end of those that use "+folder, func() bool { return len(holders(t, folder)) == 0 })
+}
 
 // TestRunEndsWhileRanksAreBeingStarted has hosts that neither let ssh in nor refuse it: a signal and
 // the timeout end the job all the same, also where more ranks wait than connections are opened at once.
