@@ -224,13 +224,13 @@ func ofShell(status int) string {
 	return fmt.Sprintf("exited with status %d", status)
 }
 
-// lastLine returns the last line of text that is not empty, or else.
+// lastLine returns the last line of text that is not empty, without its full stop, or else.
 func lastLine(text, otherwise string) string {
 	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
 	if len(lines) == 0 {
 		return otherwise
 	}
-	return lines[len(lines)-1]
+	return strings.TrimSuffix(lines[len(lines)-1], ".")
 }
 
 // markReader passes output on, and takes the supervisor's words out of it: what stands between

@@ -99,10 +99,10 @@ func runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks; with --hosts or --hostfile by default as many as there are slots"},
 			&cli.StringFlag{Name: "hosts", Usage: "start the ranks by ssh on these hosts, name[:slots] separated by commas; an IPv6 address stands in brackets"},
-			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2, and comments behind #"},
+			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2 interface=eth0, and comments behind #"},
 			&cli.StringFlag{Name: "ssh", Value: defaultSSH, Usage: "the command that connects to a host, in words and quotes as for a shell"},
 			&cli.StringFlag{Name: "address", Usage: "IP address of this host, and maybe a TCP port, at which the ranks on other hosts find each other; by default that from which the first of them is reached"},
-			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts"},
+			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts, unless the hostfile has one for its host"},
 			&cli.StringFlag{Name: "wdir", Usage: "the ranks' working directory; by default that of xdprma run"},
 			&cli.StringSliceFlag{Name: "env", Usage: "a variable of the ranks, NAME=value, or NAME for that of xdprma run; may be given several times"},
 			&cli.StringFlag{Name: "bind", Value: bindNone, Usage: "none, or core: the i-th rank of a host has its i-th processor for itself"},

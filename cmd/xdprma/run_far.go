@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -25,7 +26,7 @@ type far struct {
 	places  []place // of the ranks
 	ssh     []string
 	address netip.AddrPort // of the rendezvous; invalid: to be found
-	ifname  string         // of the ranks; may be empty
+	ifname  string         // of the ranks whose place has none; may be empty
 }
 
 // parseHow reads the options that say where ranks run, and with what. It sets the number of ranks
@@ -131,7 +132,7 @@ func (r *runner) runFar() (status int, err error) {
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	for rank := range r.configs {
 		c := &r.configs[rank]
-		c.Rank, c.Size, c.Rendezvous, c.Transport, c.Interface = rank, r.ranks, r.server.Addr(), r.transports[rank], r.far.ifname
+		c.Rank, c.Size, c.Rendezvous, c.Transport, c.Interface = rank, r.ranks, r.server.Addr(), r.transports[rank], cmp.Or(r.far.places[rank].ifname, r.far.ifname)
 		if !r.ported && c.Interface != "" {
 			c.Port = bootstrap.DefaultPort
 		}
