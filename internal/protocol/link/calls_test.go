@@ -54,8 +54,8 @@ func TestCallsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWaitingForATurnIsNoSilence has as many ranks be silent as have turns. Those after them are
-// given up later than they.
+// TestWaitingForATurnIsNoSilence has more ranks be silent than have turns. The last ones are given
+// up later than the first.
 func TestWaitingForATurnIsNoSilence(t *testing.T) {
 	const ranks = 18
 	f := newRanks(t, ranks, nil)
