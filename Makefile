@@ -42,7 +42,7 @@ help: ## this list
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 build: go ## compile the command into bin/xdprma
-	@echo "compiling; the first time this fetches modules and takes a minute" >&2
+	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
 	@$(GO) build -v -o bin/ ./cmd/xdprma
 
 test: go ## run all tests; without root, those that need it are skipped

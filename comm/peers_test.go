@@ -9,68 +9,17 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 )
-
-// logText is a log that is read while it is written.
-type logText struct {
-	mu      sync.Mutex
-	b       bytes.Buffer
-	written chan struct{} // of capacity 1
-}
-
-func newLogText() *logText { return &logText{written: make(chan struct{}, 1)} }
-
-func (t *logText) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	select {
-	case t.written <- struct{}{}:
-	default:
-	}
-	return t.b.Write(b)
-}
-
-func (t *logText) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
-}
-
-// await blocks until n lines have all the parts, and fails the test if ctx ends before.
-func (t *logText) await(ctx context.Context, tb testing.TB, n int, parts ...string) {
-	tb.Helper()
-	for {
-		found := 0
-		for line := range strings.Lines(t.String()) {
-			all := true
-			for _, part := range parts {
-				all = all && strings.Contains(line, part)
-			}
-			if all {
-				found++
-			}
-		}
-		if found >= n {
-			return
-		}
-		select {
-		case <-t.written:
-		case <-ctx.Done():
-			tb.Errorf("the log has not %d lines with %q:\n%s", n, parts, t)
-			return
-		}
-	}
-}
 
 // TestLongWaitsAreToldWithTheirCause joins a job whose rendezvous does not come, and one
 // of whose ranks do not: the log says again and again what is waited for, and why.
@@ -88,8 +37,8 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 		{"nobody answers", "tcp:" + silent.Addr().String(), "it does not answer"},
 	} {
 		ctx, cancel := context.WithCancel(limit)
-		log := newLogText()
-		o := job.Config{Place: places[1], Logger: slog.New(slog.NewTextHandler(log, nil))}
+		var log logs.Log
+		o := job.Config{Place: places[1], Logger: log.Logger()}
 		o.Place.Rendezvous = test.address
 		ended := make(chan error)
 		go func() {
@@ -99,15 +48,15 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 			}
 			ended <- err
 		}()
-		log.await(limit, t, 3, "rendezvous", test.address, test.cause)
+		log.Await(limit, t, 3, "rendezvous", test.address, test.cause)
 		cancel()
 		if err := <-ended; !errors.Is(err, mpierr.Timeout) {
 			t.Errorf("%s: got %v, want class timeout", test.name, err)
 		}
 	}
 
-	log := newLogText()
-	j, err := comm.Join(limit, job.Config{Place: places[0], Logger: slog.New(slog.NewTextHandler(log, nil))})
+	var log logs.Log
+	j, err := comm.Join(limit, job.Config{Place: places[0], Logger: log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +69,7 @@ func TestLongWaitsAreToldWithTheirCause(t *testing.T) {
 	waiting, giveUp := context.WithCancel(limit)
 	ended := make(chan error)
 	go func() { ended <- j.World().Barrier(waiting) }()
-	log.await(limit, t, 3, "rank=", "never seen: 1, 2, 3", "as rank 2: it was told that the job has 3 ranks")
+	log.Await(limit, t, 3, "rank=", "never seen: 1, 2, 3", "as rank 2: it was told that the job has 3 ranks")
 	giveUp()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("barrier: %v", err)
@@ -154,15 +103,20 @@ func TestUnreachedRendezvousIsATimeout(t *testing.T) {
 	}
 }
 
-// TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6.
+// TestRanksOfTwoFamiliesAreTold has a rank with IPv4 speak to one with IPv6: the one whose family is
+// not the rendezvous's is told when it joins, and both when they speak.
 func TestRanksOfTwoFamiliesAreTold(t *testing.T) {
 	ctx, places, _ := serve(t, 2)
 	places[1].Address = netip.IPv6Loopback()
 	jobs := make([]*comm.Job, 2)
 	for rank := range jobs {
-		j, err := comm.Join(ctx, job.Config{Place: places[rank]})
+		var log logs.Log
+		j, err := comm.Join(ctx, job.Config{Place: places[rank], Logger: log.Logger()})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if n := log.Lines("not of the family", "rank=1", "address=::1", "rendezvous=127.0.0.1", bootstrap.EnvAddress); n != rank || log.Lines("not of the family") != rank {
+			t.Errorf("rank %d is warned %d times:\n%s", rank, n, &log)
 		}
 		jobs[rank] = j
 		defer jobs[rank].Close()
@@ -305,11 +259,21 @@ func TestRankThatCannotJoinFailsItsPeers(t *testing.T) {
 }
 
 // TestMissingInterfaceComesBeforeTheRendezvous has a rank name an interface that is not there, and a
-// rendezvous that nobody serves.
+// rendezvous that nobody serves: the log says so while the rank still tries to tell the others.
 func TestMissingInterfaceComesBeforeTheRendezvous(t *testing.T) {
+	limit, _, _ := serve(t, 2)
+	ctx, giveUp := context.WithCancel(limit)
 	place := bootstrap.Config{Rank: 1, Size: 2, Job: 5, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "nobody")}
 	place.Interface = "xr-no-such"
-	_, err := comm.Join(t.Context(), job.Config{Place: place})
+	var log logs.Log
+	ended := make(chan error)
+	go func() {
+		_, err := comm.Join(ctx, job.Config{Place: place, Logger: log.Logger()})
+		ended <- err
+	}()
+	log.Await(limit, t, 1, "level=ERROR", "this rank cannot join the job", "rank=1", "xr-no-such", "`ip link` lists those there are")
+	giveUp()
+	err := <-ended
 	if !errors.Is(err, mpierr.Unsupported) || !strings.Contains(err.Error(), "xr-no-such") || strings.Contains(err.Error(), "rendezvous") {
 		t.Errorf("%v", err)
 	}

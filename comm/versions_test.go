@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -64,9 +64,9 @@ func TestRankOfAnotherVersionIsRefusedAtOnce(t *testing.T) {
 			want := speak(theirs)
 			t.Run(call.name+", "+theirs, func(t *testing.T) {
 				ctx, places, _ := serve(t, 2)
-				log := newLogText()
+				var log logs.Log
 				j, err := comm.Join(ctx, job.Config{
-					Place: places[0], Limits: userspace.Limits{DeadAfter: time.Hour}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+					Place: places[0], Limits: userspace.Limits{DeadAfter: time.Hour}, Logger: log.Logger(),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -92,8 +92,8 @@ func TestRankOfAnotherVersionIsRefusedAtOnce(t *testing.T) {
 				if err := j.Close(); err != nil { // what goes on in the background may log
 					t.Error(err)
 				}
-				if n := strings.Count(log.String(), "frames and rank 0"); n != 1 {
-					t.Errorf("the log tells of it %d times:\n%s", n, log)
+				if n := log.Lines("frames and rank 0"); n != 1 {
+					t.Errorf("the log tells of it %d times:\n%s", n, &log)
 				}
 			})
 		}

@@ -228,11 +228,11 @@ func TestForeignProgram(t *testing.T) {
 	}
 }
 
-// The program goes with its process, even one that is killed.
+// The program is said to be its process's while that lives, and goes with it, even if it is killed.
 func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 	l := newLab(t, shape{})
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childEnv+"=b")
+	child.Env = append(os.Environ(), childEnv+"=b", "XDPRMA_RANK=3")
 	stdin, err := child.StdinPipe()
 	must(t, err)
 	defer stdin.Close()
@@ -258,6 +258,12 @@ func TestProgramGoesWithItsKilledProcess(t *testing.T) {
 	info := l.attached(t)
 	if info == nil || info.Name != programOfOurs {
 		t.Fatalf("attached by the child: %v", info)
+	}
+	comm, err := os.ReadFile("/proc/self/comm") // the child is of the same program
+	must(t, err)
+	want := fmt.Sprintf("of process %d (%s, XDPRMA_RANK=3); an interface serves one rank over XDP", child.Process.Pid, bytes.TrimSpace(comm))
+	if err := (Features{Interface: "b", Program: info}).Free(); !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 	must(t, child.Process.Signal(unix.SIGKILL))
 	child.Wait()

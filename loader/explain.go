@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -64,18 +65,33 @@ func explain(op string, err error, f failure) error {
 	return mpierr.New(op, class, mpierr.NoRank, "%s: %w", advice, err)
 }
 
-// plain is an error without the advice that the BPF library adds for programmers. It
-// does not hold for the kernels that are supported, which do not count the memory of
-// maps and programs against the limit on locked memory.
+// plain is an error of the BPF library in words for operators.
 type plain struct{ error }
 
-// Error returns the error's text without the advice, and of a refusal by the verifier the
+// inPlainWords are parts of the BPF library's texts, and what stands in their place. Its advice to
+// programmers does not hold for the kernels that are supported, which do not count the memory of
+// maps and programs against the limit on locked memory.
+var inPlainWords = []struct {
+	part *regexp.Regexp
+	text string
+}{
+	{regexp.MustCompile(` \(MEMLOCK may be too low[^)]*\)`), ""},
+	{regexp.MustCompile(`^assign values: field \w+: `), ""},
+	{regexp.MustCompile(`^program (\w+): map (\w+): map create: `), "the kernel does not make the map $2 of the XDP program $1: "},
+	{regexp.MustCompile(`^program (\w+): load program: `), "the kernel does not load the XDP program $1: "},
+}
+
+// Error returns the error's text in plain words, and of a refusal by the verifier the
 // line that says why.
 func (p plain) Error() string {
 	if why := refusal(p.error); why != "" {
 		return "the kernel's verifier refuses the program: " + why
 	}
-	return strings.ReplaceAll(p.error.Error(), " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", "")
+	text := p.error.Error()
+	for _, w := range inPlainWords {
+		text = w.part.ReplaceAllString(text, w.text)
+	}
+	return text
 }
 
 // Unwrap returns the error as it was.

@@ -75,12 +75,19 @@ func TestInUseError(t *testing.T) {
 	}
 }
 
-// The BPF library's advice to programmers does not reach operators.
+// The BPF library's names of its own parts, and its advice to programmers, do not reach operators.
 func TestErrorsSpeakToOperators(t *testing.T) {
-	err := fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM)
-	got := explain("attach", err, failure{ifname: "eth0"})
-	if !errors.Is(got, unix.EPERM) || strings.Contains(got.Error(), "rlimit") || !strings.Contains(got.Error(), "map create: operation not permitted") {
-		t.Errorf("%v", got)
+	const field = "assign values: field XdprmaClassify: program xdprma_classify: "
+	for text, want := range map[string]string{
+		field + "map config_map: map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)": "the kernel does not make the map config_map of the XDP program xdprma_classify: operation not permitted",
+		field + "load program: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)":               "the kernel does not load the XDP program xdprma_classify: operation not permitted",
+		"map create: %w": "map create: operation not permitted",
+	} {
+		got := explain("attach", fmt.Errorf(text, unix.EPERM), failure{ifname: "eth0"})
+		advice := "missing CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW: run as root, grant cap_bpf,cap_net_admin,cap_net_raw, or use the UDP transport: "
+		if !errors.Is(got, unix.EPERM) || got.Error() != "attach: unsupported: "+advice+want {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }
 

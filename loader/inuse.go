@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/xdprma/xdprma/mpierr"
@@ -15,7 +16,7 @@ import (
 type InUseError struct {
 	Interface string      // its name
 	Program   ProgramInfo // that it has
-	Process   string      // which process holds it, by number and name; empty if /proc does not show it to the caller
+	Process   string      // which process holds it, by number, name and XDPRMA_RANK; empty if /proc does not show it to the caller
 }
 
 func (e *InUseError) Error() string {
@@ -57,7 +58,21 @@ func holder(program uint32) string {
 			continue
 		}
 		name, _ := os.ReadFile(filepath.Join(process, "comm")) // it may have ended
-		return strings.TrimSpace(fmt.Sprintf("%s (%s)", filepath.Base(process), bytes.TrimSpace(name)))
+		return fmt.Sprintf("%s (%s%s)", filepath.Base(process), bytes.TrimSpace(name), rankOf(process))
+	}
+	return ""
+}
+
+// rankOf returns which rank the environment says that a process was started as, in words that follow
+// its name, or nothing. Only root and the process's user may read that.
+func rankOf(process string) string {
+	environ, _ := os.ReadFile(filepath.Join(process, "environ"))
+	for variable := range strings.SplitSeq(string(environ), "\x00") {
+		if value, ok := strings.CutPrefix(variable, "XDPRMA_RANK="); ok {
+			if rank, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32); err == nil {
+				return fmt.Sprintf(", XDPRMA_RANK=%d", rank)
+			}
+		}
 	}
 	return ""
 }

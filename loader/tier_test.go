@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
 // tier returns what a program with four slots shares.
@@ -139,6 +140,23 @@ func TestAttachWithoutTier(t *testing.T) {
 	}
 	if l.attached(t) == nil {
 		t.Error("nothing is attached")
+	}
+}
+
+// If the kernel does not make a map, the error says so in plain words.
+func TestRefusedMapIsNamed(t *testing.T) {
+	testenv.NeedsRoot(t)
+	defer func() { executing = bpf.LoadExpress }()
+	executing = func() (*ebpf.CollectionSpec, error) {
+		spec, err := bpf.LoadExpress()
+		if err == nil {
+			spec.Maps[bpf.ClassifierMapSessions].MaxEntries = 1 << 31
+		}
+		return spec, err
+	}
+	const want = "the kernel does not make the map sessions of the XDP program xdprma_classify: argument list too long"
+	if err := CanExecute(); !errors.Is(err, unix.E2BIG) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

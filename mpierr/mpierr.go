@@ -69,7 +69,7 @@ var names = map[Class]string{
 	RMAShared: "memory cannot be shared", RMASync: "wrong synchronisation",
 	Size: "invalid size", Tag: "invalid tag", Truncate: "message truncated", Type: "invalid datatype", Win: "invalid window",
 	RMAFlavor: "wrong window flavour", ProcFailed: "process failed", Closed: "closed",
-	Unsupported: "unsupported", Timeout: "given up",
+	Unsupported: "unsupported", Timeout: "timed out or cancelled",
 }
 
 // Error returns the class in words.

@@ -29,6 +29,16 @@ func TestNamedErrorKeepsClassAndRankOfItsCause(t *testing.T) {
 	}
 }
 
+// TestEndOfContextIsNamed has contexts end in both ways.
+func TestEndOfContextIsNamed(t *testing.T) {
+	for _, cause := range []error{context.DeadlineExceeded, context.Canceled} {
+		err := Named("barrier", NoRank, cause)
+		if want := "barrier: timed out or cancelled: " + cause.Error(); err.Error() != want || !errors.Is(err, Timeout) || !errors.Is(err, cause) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 func TestClassIsFoundInWrappedErrors(t *testing.T) {
 	tag := &Error{Class: Tag}
 	for _, c := range []struct {

@@ -2,14 +2,13 @@ package rma_test
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -234,12 +233,12 @@ func TestAbort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	var log lockedBuffer
+	var log logs.Log
 	status := make(chan int, 1)
 	nodes := make([]*rma.Node, 2)
 	for rank := range places {
 		c := testjob.Config(&places[rank])
-		c.Logger, c.Exit = slog.New(slog.NewTextHandler(&log, nil)), func(code int) { status <- code }
+		c.Logger, c.Exit = log.Logger(), func(code int) { status <- code }
 		if nodes[rank], err = rma.Join(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -255,8 +254,8 @@ func TestAbort(t *testing.T) {
 	if err := <-met; !errors.Is(err, rma.ErrProcFailed) {
 		t.Errorf("the other rank: got %v, want class process failed", err)
 	}
-	if got := <-status; got != 3 || !strings.Contains(log.String(), "the input is damaged") {
-		t.Errorf("status %d, log %s", got, log.String())
+	if got := <-status; got != 3 || log.Lines("the input is damaged") == 0 {
+		t.Errorf("status %d, log %s", got, &log)
 	}
 	if self := nodes[1].Self(); self.Size() != 1 || self.Name() != "MPI_COMM_SELF" || self.WorldRank(0) != 1 || !errors.Is(self.Free(), comm.ErrArg) {
 		t.Errorf("the communicator of oneself: %d ranks, %s", self.Size(), self.Name())

@@ -1,14 +1,11 @@
 package rma_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,6 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -246,15 +244,15 @@ func freeWhileFramesArrive(_ *testing.T, j *job) {
 // Answers of a program get lost where the other end of its veth has none. Then the process
 // answers, and one warning says what to do.
 func TestLostAnswersAreGotRound(t *testing.T) {
-	var log lockedBuffer
-	j := newJobIn(t, newLab(t, 3), userspace.XDPNative, rma.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log logs.Log
+	j := newJobIn(t, newLab(t, 3), userspace.XDPNative, rma.Config{Logger: log.Logger()})
 	wins := j.windows(8, 8)
 	w, one, old := wins[0], int64(1), int64(0)
 	j.must(w.LockAll(j.ctx, 0))
 	if !w.Unattended(1) {
 		t.Fatal("the window is not in reach")
 	}
-	for i := int64(0); i < 300 || !strings.Contains(log.String(), "get lost"); i++ {
+	for i := int64(0); i < 300 || log.Lines("get lost") == 0; i++ {
 		j.must(w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), w.Flush(j.ctx, 1))
 		if old != i {
 			t.Fatalf("fetched %d, not %d", old, i)
@@ -267,28 +265,10 @@ func TestLostAnswersAreGotRound(t *testing.T) {
 	if w.Unattended(1) {
 		t.Error("calls are said to do without the target's process, whose program's answers get lost")
 	}
-	if n := strings.Count(log.String(), "get lost"); n != 1 {
+	if n := log.Lines("get lost"); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
 	freeAll(j, wins)
-}
-
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // The lock of an origin that is not heard of any more goes to another one, after the

@@ -1,48 +1,18 @@
 package rma_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	launch "github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/rma"
 )
-
-// logText is what ranks have logged.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-// has reports whether a line has all the parts.
-func (l *logText) has(parts ...string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
-		all := true
-		for _, part := range parts {
-			all = all && strings.Contains(line, part)
-		}
-		if all {
-			return true
-		}
-	}
-	return false
-}
 
 // TestLongWaitsAreTold has ranks wait for what does not come: the log of each says for what, and
 // that of a window's owner who holds its lock.
@@ -55,7 +25,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	var log logText
+	var log logs.Log
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	nodes, wins := make([]*rma.Node, 3), make([]*rma.Win, 3)
@@ -63,7 +33,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 	for rank := range nodes {
 		all.Go(func() {
 			c := testjob.Config(&places[rank])
-			c.Logger = slog.New(slog.NewTextHandler(&log, nil)).With("self", rank)
+			c.Logger = log.Logger().With("self", rank)
 			n, err := rma.Join(ctx, c)
 			if err != nil {
 				t.Error(err)
@@ -86,11 +56,11 @@ func TestLongWaitsAreTold(t *testing.T) {
 		}
 		all.Wait()
 	}()
-	if !log.has("level=INFO", "msg=joined", "rank=1", "size=3", "mode=udp", "interface=lo", "address=127.0.0.1:", "security=") {
-		t.Errorf("a rank that has joined does not say so:\n%s", &log.b)
+	if log.Lines("level=INFO", "msg=joined", "rank=1", "size=3", "mode=udp", "interface=lo", "address=127.0.0.1:", "security=") == 0 {
+		t.Errorf("a rank that has joined does not say so:\n%s", &log)
 	}
-	if !log.has("info key has no meaning", "key=no_lock", "like=no_locks") || log.has("colour") {
-		t.Errorf("of a misspelled key the log says:\n%s", &log.b)
+	if log.Lines("info key has no meaning", "key=no_lock", "like=no_locks") == 0 || log.Lines("colour") != 0 {
+		t.Errorf("of a misspelled key the log says:\n%s", &log)
 	}
 	if err := wins[2].Lock(ctx, rma.LockExclusive, 0, 0); err != nil {
 		t.Fatal(err)
@@ -125,7 +95,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 		{"self=2", "has waited for long", "a message from rank 1"},
 		{"self=1", "has waited for long", "barrier: a message from rank"},
 	} {
-		testenv.Await(t, strings.Join(want, " "), func() bool { return log.has(want...) })
+		log.Await(ctx, t, 1, want...)
 	}
 	giveUp()
 	all.Wait()

@@ -20,6 +20,7 @@ func TestAddressesFitTheRendezvous(t *testing.T) {
 		rendezvous [2]string
 	}{
 		{"one rank with IPv6 alone", [2]string{"", "ip address del 10.77.0.2/24 dev xr1"}, [2]string{"[fd77::1]:7000", "[fd77::1]:7000"}},
+		{"served at all addresses", [2]string{"", ""}, [2]string{"[::]:7000", "[fd77::1]:7000"}},
 		{"link-local", [2]string{
 			"ip address flush dev xr0; ip address add fe80::1/64 dev xr0 nodad",
 			"ip address flush dev xr1; ip address add fe80::2/64 dev xr1 nodad",

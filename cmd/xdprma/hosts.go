@@ -16,20 +16,22 @@ import (
 
 // host is one machine of a job, as the user calls it.
 type host struct {
-	name  string // as ssh takes it, such as n1, user@n1 or fd00::1
-	slots int    // most ranks that run there
+	name   string // as ssh takes it, such as n1, user@n1 or fd00::1
+	slots  int    // most ranks that run there
+	ifname string // of these ranks; empty: what holds for all
 }
 
 // place is where one rank runs.
 type place struct {
-	host string
-	slot int // number of the rank among those of its host
+	host   string
+	slot   int // number of the rank among those of its host
+	ifname string
 }
 
 // parseHosts reads the value of --hosts.
 func parseHosts(list string) (hosts []host, err error) {
 	for _, item := range strings.Split(list, ",") {
-		if hosts, err = addHost(hosts, strings.TrimSpace(item), ""); err != nil {
+		if hosts, err = addHost(hosts, strings.TrimSpace(item), "", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -45,14 +47,15 @@ func readHostfile(r io.Reader) (hosts []host, err error) {
 		if len(words) == 0 {
 			continue
 		}
-		slots := ""
-		if len(words) == 2 {
-			slots, _ = strings.CutPrefix(words[1], "slots=")
+		said := map[string]string{}
+		for _, word := range words[1:] {
+			name, value, _ := strings.Cut(word, "=")
+			if name != "slots" && name != "interface" || value == "" || said[name] != "" {
+				return nil, fmt.Errorf("line %d is %q: write name, name:slots or name slots=2 interface=eth0", n, strings.TrimSpace(text))
+			}
+			said[name] = value
 		}
-		if len(words) > 2 || len(words) == 2 && (slots == "" || slots == words[1]) {
-			return nil, fmt.Errorf("line %d is %q: write name, name:slots or name slots=2", n, strings.TrimSpace(text))
-		}
-		if hosts, err = addHost(hosts, words[0], slots); err != nil {
+		if hosts, err = addHost(hosts, words[0], said["slots"], said["interface"]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -80,8 +83,8 @@ func loadHostfile(path string) ([]host, error) {
 }
 
 // addHost adds what item names, name or name:slots, where slots does not say their number. The
-// slots of a host that is named twice add up.
-func addHost(hosts []host, item, slots string) ([]host, error) {
+// slots of a host that is named twice add up; with another interface they are others.
+func addHost(hosts []host, item, slots, ifname string) ([]host, error) {
 	name, said := item, ""
 	if rest, ok := strings.CutPrefix(item, "["); ok {
 		var closed bool
@@ -122,12 +125,12 @@ func addHost(hosts []host, item, slots string) ([]host, error) {
 		return nil, fmt.Errorf("%q is not the name of a host", name)
 	}
 	for i := range hosts {
-		if hosts[i].name == name {
+		if hosts[i].name == name && hosts[i].ifname == ifname {
 			hosts[i].slots += n
 			return hosts, nil
 		}
 	}
-	return append(hosts, host{name, n}), nil
+	return append(hosts, host{name, n, ifname}), nil
 }
 
 // spread gives each rank a place: the slots of a host are filled before those of the next. With
@@ -141,11 +144,13 @@ func spread(hosts []host, ranks int) (places []place, err error) {
 		ranks = total
 	}
 	if ranks > total || ranks > bootstrap.MaxRanks {
-		return nil, fmt.Errorf("%d ranks do not fit: %d hosts have %d slots, and a job has at most %d ranks; name more hosts, or more slots as in name:slots", ranks, len(hosts), total, bootstrap.MaxRanks)
+		return nil, fmt.Errorf("%d ranks do not fit: the hosts have %d slots, and a job has at most %d ranks; name more hosts, or more slots as in name:slots", ranks, total, bootstrap.MaxRanks)
 	}
+	used := map[string]int{} // slots of each host
 	for _, h := range hosts {
 		for slot := 0; slot < h.slots && len(places) < ranks; slot++ {
-			places = append(places, place{h.name, slot})
+			places = append(places, place{h.name, used[h.name], h.ifname})
+			used[h.name]++
 		}
 	}
 	return places, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"os/exec"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,11 +13,11 @@ import (
 
 func TestHostsAreRead(t *testing.T) {
 	for list, want := range map[string][]host{
-		"a":                       {{"a", 1}},
-		"a,b:2":                   {{"a", 1}, {"b", 2}},
-		"a:2, u@b ,a":             {{"a", 3}, {"u@b", 1}},
-		"[fd00::1],[fe80::1%e]:4": {{"fd00::1", 1}, {"fe80::1%e", 4}},
-		"10.0.0.1:1":              {{"10.0.0.1", 1}},
+		"a":                       {{"a", 1, ""}},
+		"a,b:2":                   {{"a", 1, ""}, {"b", 2, ""}},
+		"a:2, u@b ,a":             {{"a", 3, ""}, {"u@b", 1, ""}},
+		"[fd00::1],[fe80::1%e]:4": {{"fd00::1", 1, ""}, {"fe80::1%e", 4, ""}},
+		"10.0.0.1:1":              {{"10.0.0.1", 1, ""}},
 	} {
 		if got, err := parseHosts(list); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %v, %v; want %v", list, got, err, want)
@@ -45,18 +46,22 @@ func TestHostsAreRead(t *testing.T) {
 }
 
 func TestHostfileIsRead(t *testing.T) {
-	got, err := readHostfile(strings.NewReader("# ours\na slots=2 # big\n\n b:3\n[fd00::1] slots=4\na"))
-	if want := []host{{"a", 3}, {"b", 3}, {"fd00::1", 4}}; err != nil || !reflect.DeepEqual(got, want) {
+	got, err := readHostfile(strings.NewReader("# ours\na slots=2 # big\n\n b:3\n[fd00::1] slots=4\na\n" +
+		"a interface=eth1\nc interface=eth0 slots=2\nd:2 interface=eth0\na:3 interface=eth1"))
+	if want := []host{{"a", 3, ""}, {"b", 3, ""}, {"fd00::1", 4, ""}, {"a", 4, "eth1"}, {"c", 2, "eth0"}, {"d", 2, "eth0"}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	for file, problem := range map[string]string{
-		"":                "no host",
-		"# nothing":       "no host",
-		"a\nb 2":          `line 2 is "b 2"`,
-		"a slots=":        "line 1",
-		"a slots=x":       `"x" slots`,
-		"a slots=2 max=3": "line 1",
-		"a:2 slots=2":     "twice",
+		"":                  "no host",
+		"# nothing":         "no host",
+		"a\nb 2":            `line 2 is "b 2"`,
+		"a slots=":          "line 1",
+		"a slots=x":         `"x" slots`,
+		"a slots=2 max=3":   "line 1",
+		"a slots=2 slots=3": "line 1",
+		"a interface=":      `write name, name:slots or name slots=2 interface=eth0`,
+		"a interface":       "line 1",
+		"a:2 slots=2":       "twice",
 	} {
 		if got, err := readHostfile(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%q: %v, %v; want %q", file, got, err, problem)
@@ -65,14 +70,14 @@ func TestHostfileIsRead(t *testing.T) {
 }
 
 func TestRanksFillHosts(t *testing.T) {
-	hosts := []host{{"a", 2}, {"b", 2}}
-	all := []place{{"a", 0}, {"a", 1}, {"b", 0}, {"b", 1}}
+	hosts := []host{{"a", 2, ""}, {"b", 1, "eth0"}, {"b", 1, "eth1"}}
+	all := []place{{"a", 0, ""}, {"a", 1, ""}, {"b", 0, "eth0"}, {"b", 1, "eth1"}}
 	for ranks, want := range map[int][]place{0: all, 4: all, 3: all[:3], 1: all[:1]} {
 		if got, err := spread(hosts, ranks); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d ranks: %v, %v; want %v", ranks, got, err, want)
 		}
 	}
-	if _, err := spread(hosts, 5); err == nil || !strings.Contains(err.Error(), "5 ranks do not fit: 2 hosts have 4 slots") {
+	if _, err := spread(hosts, 5); err == nil || !strings.Contains(err.Error(), "5 ranks do not fit: the hosts have 4 slots") {
 		t.Errorf("%v", err)
 	}
 }
@@ -113,7 +118,7 @@ func TestVariablesAreRead(t *testing.T) {
 func TestShellsTakeQuotedWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringOf(rapid.RuneFrom([]rune("ab \n\t'\"\\$`!*?~#;&|<>(){}[]=ä"))).Draw(t, "word")
-		line := `n=$(echo; echo x) n=${n%x}; printf %s ` + quote(word)
+		line := `_n=$(echo; echo x) _n=${_n%x}; printf %s ` + quote(word)
 		if strings.Contains(line, "\n") {
 			t.Fatalf("%q has several lines", line)
 		}
@@ -133,6 +138,14 @@ func TestScriptIsOneLine(t *testing.T) {
 	}
 	if out, err := exec.Command("sh", "-n", "-c", s).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s\n%s", err, out, s)
+	}
+	if n := strings.Count(s, "kill "); n != 1 || !strings.Contains(s, `kill -s "$s" 0`) {
+		t.Errorf("%d commands kill processes, and not the one alone that kills its own group", n)
+	}
+	for _, m := range regexp.MustCompile(`(?:^|[ ({;])(?:for |read -r )?(_[a-z])(?:=| in|\b)`).FindAllStringSubmatch(s, -1) {
+		if !strings.Contains(sshCommand, m[1]+" ") && !strings.Contains(sshCommand, m[1]+";") {
+			t.Errorf("%s is not unset", m[1])
+		}
 	}
 	for _, c := range []string{"\n", "\\", "!"} { // the C shell takes these apart even in quotes
 		if strings.Contains(sshCommand, c) {

@@ -28,7 +28,8 @@ type process struct {
 	far    *remote // nil: the rank is on this machine, and is the process itself
 
 	mu    sync.Mutex
-	alive bool // the process exists and has not been reaped, so its group id is its own
+	alive bool        // the process exists and has not been reaped, so its group id is its own
+	early unix.Signal // came before that
 }
 
 // signal sends s to the rank and its descendants, unless it has ended.
@@ -53,6 +54,18 @@ func (p *process) signalGroup(s unix.Signal) {
 	defer p.mu.Unlock()
 	if p.alive {
 		unix.Kill(-p.cmd.Process.Pid, s)
+	} else {
+		p.early = s
+	}
+}
+
+// born says that the process exists, and sends what came before.
+func (p *process) born() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alive = true
+	if p.early != 0 {
+		unix.Kill(-p.cmd.Process.Pid, p.early)
 	}
 }
 
@@ -77,9 +90,7 @@ func (p *process) run(started chan<- error) *outcome {
 		started <- err
 		return nil
 	}
-	p.mu.Lock()
-	p.alive = true
-	p.mu.Unlock()
+	p.born()
 	started <- nil
 	p.awaitEnd()
 	p.kill() // what the process left running in its group
@@ -156,50 +167,39 @@ func catchSignals() (signals chan os.Signal, stop func()) {
 	return signals, func() { signal.Stop(signals) }
 }
 
-// run starts all processes, returns when all have ended, and returns the job's
-// exit status.
+// run starts all processes, one after the other, returns when all have ended, and returns the
+// job's exit status.
 func (j *job) run(signals <-chan os.Signal) int {
 	j.exits = make(chan ended, len(j.processes))
 	j.outcomes = make(map[int]outcome)
-	begun, running := 0, 0
-	for _, p := range j.processes {
-		if j.ending {
-			break
-		}
-		started := make(chan error, 1)
-		go func() { j.exits <- ended{p.rank, p.run(started)} }()
-		begun++
-		running++
-		for starting := true; starting; { // which may take long on another host
-			select {
-			case err := <-started:
-				if starting = false; err != nil {
-					j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", p.rank, err))
-				}
-			case e := <-j.exits:
-				running--
-				j.exited(e)
-			}
-		}
-	}
-	for _, p := range j.processes[begun:] {
-		for _, s := range []*stream{p.stdout, p.stderr} {
-			s.started()
-			s.finish()
-		}
-	}
 	var timeout <-chan time.Time
 	if j.timeout > 0 {
 		timeout = time.After(j.timeout)
 	}
 	broken := j.console.broken
-	for running > 0 {
+	begun, running := 0, 0
+	var starting chan error // has how the start of the last that was begun went; nil: that is known
+	for {
+		if starting == nil && begun < len(j.processes) && !j.ending {
+			p, started := j.processes[begun], make(chan error, 1)
+			go func() { j.exits <- ended{p.rank, p.run(started)} }()
+			starting = started
+			begun++
+			running++
+		}
+		if starting == nil && running == 0 {
+			break
+		}
 		select {
+		case err := <-starting: // which may take long on another host
+			if starting = nil; err != nil {
+				j.end(startStatus(err), fmt.Sprintf("rank %d could not be started: %v", j.processes[begun-1].rank, err))
+			}
 		case e := <-j.exits:
 			running--
 			j.exited(e)
 		case s := <-signals:
-			j.forward(s.(unix.Signal))
+			j.forward(s.(unix.Signal), begun == len(j.processes))
 		case <-timeout:
 			j.end(statusTimeout, fmt.Sprintf("the job has run for %v", j.timeout))
 		case <-broken:
@@ -207,6 +207,12 @@ func (j *job) run(signals <-chan os.Signal) int {
 			j.end(statusSignal+int(unix.SIGPIPE), "nobody reads the output")
 		case <-j.graceOver:
 			j.signalAll(unix.SIGKILL)
+		}
+	}
+	for _, p := range j.processes[begun:] {
+		for _, s := range []*stream{p.stdout, p.stderr} {
+			s.started()
+			s.finish()
 		}
 	}
 	j.messages.Wait()
@@ -229,6 +235,9 @@ func (j *job) printStatuses() {
 
 // startStatus is the exit status for a program that could not be started.
 func startStatus(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.status
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 		return statusNotFound
 	}
@@ -271,8 +280,9 @@ func (j *job) end(status int, reason string) {
 	j.graceOver = time.After(grace)
 }
 
-// forward passes a signal on; the second SIGINT means that the first was not obeyed.
-func (j *job) forward(s unix.Signal) {
+// forward passes a signal on, or ends the job if the start of some ranks has not begun: these
+// could not obey it. The second SIGINT means that the first was not obeyed.
+func (j *job) forward(s unix.Signal, complete bool) {
 	if s == unix.SIGPIPE {
 		return
 	}
@@ -280,6 +290,10 @@ func (j *job) forward(s unix.Signal) {
 		if j.interrupts++; j.interrupts > 1 {
 			s = unix.SIGKILL
 		}
+	}
+	if !complete && !j.ending {
+		j.end(statusSignal+int(s), unix.SignalName(s)+" came before all ranks had been started")
+		return
 	}
 	j.signalAll(s)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +34,7 @@ type remote struct {
 	input      *os.File      // what the rank reads; nil: nothing
 	connecting chan struct{} // has a member for each connection to the host that has not begun
 	orders     chan string   // lines for the supervisor
+	givenUp    chan struct{} // closed when the rank is to end before it has begun
 
 	mu      sync.Mutex
 	begun   bool
@@ -39,6 +42,7 @@ type remote struct {
 	ends    int    // outputs that have ended
 	end     string // what the supervisor said of the rank's end; empty: nothing yet
 	problem string // why the rank has been ended from here
+	status  int    // of the rank, where there is a problem; 0: that of ssh
 	said    string // end of what ssh said before the supervisor
 	feeder  *os.Process
 }
@@ -49,9 +53,16 @@ func (r *remote) sshTo(command string) *exec.Cmd {
 	return &exec.Cmd{Path: args[0], Args: args, Env: os.Environ()}
 }
 
-// connect starts the process of ssh. It blocks while many others connect to the host.
+// connect starts the process of ssh. It blocks while many others connect to the host, unless the
+// rank is given up.
 func (r *remote) connect(cmd *exec.Cmd) error {
-	r.connecting <- struct{}{}
+	select {
+	case r.connecting <- struct{}{}:
+	case <-r.givenUp:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return &exitError{r.status, errors.New("it " + r.problem)}
+	}
 	in, orders, err := os.Pipe()
 	if err == nil {
 		cmd.Stdin = in
@@ -84,7 +95,8 @@ func (r *remote) order(s unix.Signal) bool {
 	}
 	if !r.begun {
 		if r.problem == "" {
-			r.problem = "was ended by " + unix.SignalName(s) + " before it began on host " + r.host
+			r.problem, r.status = "was ended by "+unix.SignalName(s)+" before it began on host "+r.host, statusSignal+int(s)
+			close(r.givenUp)
 		}
 		return false
 	}
@@ -188,10 +200,7 @@ func (r *remote) over(ssh outcome) outcome {
 	begun, end, problem, said := r.begun, r.end, r.problem, r.said
 	r.mu.Unlock()
 	r.endFeeder()
-	failed := ssh.status
-	if failed == 0 {
-		failed = statusFailed
-	}
+	failed := cmp.Or(r.status, ssh.status, statusFailed)
 	status, cause, _ := strings.Cut(end, " ")
 	n, err := strconv.Atoi(status)
 	switch {
@@ -215,13 +224,13 @@ func ofShell(status int) string {
 	return fmt.Sprintf("exited with status %d", status)
 }
 
-// lastLine returns the last line of text that is not empty, or else.
+// lastLine returns the last line of text that is not empty, without its full stop, or else.
 func lastLine(text, otherwise string) string {
 	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
 	if len(lines) == 0 {
 		return otherwise
 	}
-	return lines[len(lines)-1]
+	return strings.TrimSuffix(lines[len(lines)-1], ".")
 }
 
 // markReader passes output on, and takes the supervisor's words out of it: what stands between

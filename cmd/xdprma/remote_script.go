@@ -8,52 +8,57 @@ import (
 // sshCommand is the command that ssh hands to the user's shell on the other host, whichever that is.
 // It has no secrets, because a command line is for all to see: these come by the standard
 // input, in one line, which is a script. A shell reads no further than the line.
-const sshCommand = `exec sh -c 'IFS= read -r s && eval "$s"'`
+//
+// The variables of the scripts begin with _ and are unset first: what the user's environment exports
+// under their names would pass them on to the rank.
+const sshCommand = `exec sh -c 'set +a; unset _a _c _d _i _n _q _s _u _w _x; IFS= read -r _s && eval "$_s"'`
 
 // supervisor is the script of a rank's host. Behind its line the standard input carries the
 // signals for the rank, a name a line. When that ends, and be it because the connection is
 // lost, the rank is killed. In the end the rank's process group is killed, and the rank's folder is
 // removed.
 //
-// The rank runs in the foreground, as a shell has background processes ignore SIGINT; so
-// it tells the reader of signals its process id by a pipe in the folder. Descriptor 3 is the
-// standard input, 4 and 5 are the outputs, which the shell's own messages keep off.
+// No process is killed by its id, which may be another's by then. A reader in the rank's own group
+// sends the signals to its group. The orders come by a pipe in the folder, which is open for both
+// directions, so that opening it never blocks. The status of the rank comes when the reader, too, has ended.
+//
+// The rank runs in the foreground, as a shell has background processes ignore SIGINT.
+// Descriptor 3 is the standard input, 4 and 5 are the outputs, which the shell's own messages keep off,
+// 6 is the pipe, and 7 is open as long as the reader lives.
+//
+// The rank may never have opened its input: the last command opens it, which frees a feeder that waits for that.
 //
 // Words in braces are filled in.
-const supervisor = `n=$(echo; echo x) n=${n%x}; exec 3<&0 4>&1 5>&2 2>/dev/null; u=$(umask); umask 077; ` +
+const supervisor = `_n=$(echo; echo x) _n=${_n%x}; exec 3<&0 4>&1 5>&2 2>/dev/null; _u=$(umask); umask 077; ` +
 	`say() { (echo "{mark}$1" >&4); (echo "{mark}$1" >&5); }; ` +
-	`k() { kill -s "$1" -- "-$p" || kill -s "$1" "$p"; }; ` +
-	`d=$(mktemp -d "${TMPDIR:-/tmp}/xdprma-XXXXXX") && mkfifo "$d/pipe" "$d/in" && echo {key} >"$d/key" || ` +
-	`{ rm -rf "$d"; say "end 125 cannot make files in ${TMPDIR:-/tmp}"; exit 125; }; ` +
-	`{ read -r p <"$d/pipe"; while read -r s; do k "$s"; done; k KILL; rm -rf "$d"; } <&3 >/dev/null 4>&- 5>&- & r=$!; ` +
-	`say "begin $d"; umask "$u"; ` +
-	`( c=; fail() { echo "$2" >"$d/why"; exit "$1"; }; ` +
-	`CDPATH= cd {folder} 2>&- || fail 126 {no folder}; {exports}export XDPRMA_KEY_FILE="$d/key"; ` +
-	`command -v {program} >/dev/null || fail 127 {no program}; {bind}` +
-	`exec sh -c {start} sh "$d" "{input}" $c {command} ) >&4 2>&5 3<&- 4>&- 5>&-; s=$?; w=; ` +
-	`read -r p <"$d/pid" && k KILL; kill "$r"; rm -f "$d/in"; read -r p <"$d/feeder" && kill "$p"; ` +
-	`read -r w <"$d/why"; rm -rf "$d"; say "end $s $w"; exit "$s"`
+	`_d=$(mktemp -d "${TMPDIR:-/tmp}/xdprma-XXXXXX") && mkfifo "$_d/orders" && {input} "$_d/in" && echo {key} >"$_d/key" || ` +
+	`{ rm -rf "$_d"; say "end 125 cannot make files in ${TMPDIR:-/tmp}"; exit 125; }; ` +
+	`exec 6<>"$_d/orders"; { cat; echo KILL; rm -rf "$_d"; } <&3 >&6 3<&- 4>&- 5>&- 6>&- & ` +
+	`say "begin $_d"; umask "$_u"; ` +
+	`_s=$( ( fail() { echo "$2" >"$_d/why"; exit "$1"; }; ` +
+	`CDPATH= cd {folder} 2>&- || fail 126 {no folder}; {bind}{exports}export XDPRMA_KEY_FILE="$_d/key"; ` +
+	`command -v {program} >/dev/null || fail 127 {no program}; ` +
+	`exec setsid sh -c {start} "$_d" $_c {command} ) 7>&1 >&4 2>&5 3<&- 4>&- 5>&-; _s=$?; echo KILL >&6; echo "$_s" ); ` +
+	`read -r _w <"$_d/why"; rm -rf "$_d" 7<>"$_d/in"; say "end $_s $_w"; exit "$_s"`
 
-// start becomes the rank. Its id is told before its input is opened, which blocks until there is
-// some.
-const start = `d=$1 i=$2; shift 2; echo $$ >"$d/pid"; echo $$ >"$d/pipe"; exec setsid "$@" <"$i"`
+// start becomes the rank. The reader of signals is no child of it, as a program may wait for all its children.
+// The input blocks until there is some.
+const start = `( { trap "" HUP INT QUIT TERM; while read -r s; do kill -s "$s" 0; done; } <&6 >/dev/null 2>&1 & ); ` +
+	`exec "$@" <"$0/in" 6<&- 7>&-`
 
 // bindSlot has taskset bind the rank to the processor of its slot, of those that the session
 // may use.
-const bindSlot = `i={slot} q=0; for x in $(sed -n "s/^Cpus_allowed_list:[^0-9]*//p" /proc/self/status | tr , " "); do ` +
-	`a=${x%-*}; while [ "$a" -le "${x#*-}" ]; do [ "$q" = "$i" ] && c="taskset -c $a"; a=$((a+1)) q=$((q+1)); done; done; ` +
-	`[ "$c" ] || fail 125 "--bind core: the host has $q processors, and this is its rank $i, counted from 0"; `
+const bindSlot = `_i={slot} _q=0; for _x in $(sed -n "s/^Cpus_allowed_list:[^0-9]*//p" /proc/self/status | tr , " "); do ` +
+	`_a=${_x%-*}; while [ "$_a" -le "${_x#*-}" ]; do [ "$_q" = "$_i" ] && _c="taskset -c $_a"; _a=$((_a+1)) _q=$((_q+1)); done; done; ` +
+	`[ "$_c" ] || fail 125 "--bind core: the host has $_q processors, and this is its rank $_i, counted from 0"; `
 
-// feeder is the script of rank 0's second connection, which carries its standard input. A
-// child tells its process id before it opens the pipe, so that the supervisor can end it; the
-// script ends well all the same, so that a failure is one of the connection.
-const feeder = `trap "" PIPE; sh -c {feed} {folder} 2>/dev/null; exit 0`
-
-const feed = `echo $$ >"$0/feeder" && [ -p "$0/in" ] && exec cat >"$0/in"`
+// feeder is the script of rank 0's second connection, which carries its standard input. It ends
+// well, so that a failure is one of the connection.
+const feeder = `exec 2>/dev/null; trap "" PIPE; [ -p {folder}/in ] && cat >{folder}/in; exit 0`
 
 // feederScript returns the feeder's line, without its end, for the folder of a supervisor.
 func feederScript(folder string) string {
-	return strings.NewReplacer("{feed}", quote(feed), "{folder}", quote(folder)).Replace(feeder)
+	return strings.ReplaceAll(feeder, "{folder}", quote(folder))
 }
 
 // remoteRank is what the supervisor of a rank is told.
@@ -78,9 +83,9 @@ func (r *remoteRank) script() string {
 	for _, a := range r.args {
 		command.WriteString(quote(a) + " ")
 	}
-	input, bind := "/dev/null", ""
+	input, bind := "ln -s /dev/null", ""
 	if r.input {
-		input = "$d/in"
+		input = "mkfifo"
 	}
 	if r.bind {
 		bind = strings.ReplaceAll(bindSlot, "{slot}", fmt.Sprint(r.slot))
@@ -93,7 +98,7 @@ func (r *remoteRank) script() string {
 	).Replace(supervisor)
 }
 
-// quote returns text as one word of a shell's line, in a script that has the end of a line in n.
+// quote returns text as one word of a shell's line, in a script that has the end of a line in _n.
 func quote(text string) string {
-	return "'" + strings.NewReplacer("'", `'\''`, "\n", `'"$n"'`).Replace(text) + "'"
+	return "'" + strings.NewReplacer("'", `'\''`, "\n", `'"$_n"'`).Replace(text) + "'"
 }

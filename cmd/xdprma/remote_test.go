@@ -146,12 +146,19 @@ func TestRunOnHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, transport := range []string{"udp", "xdp-generic"} {
-			slots, args := 2, []string{"--transport", transport, "--statuses", "--", hello}
+			slots, hosts := 2, ""
 			if transport != "udp" { // an interface has one rank over XDP
-				slots = 1
-				args = []string{"--transport", transport, "--statuses", "--", "sh", "-c", `XDPRMA_INTERFACE=xr$XDPRMA_RANK exec "$0"`, hello}
+				slots, hosts = 1, fmt.Sprintf("%s interface=%s\n%s interface=%s\n", l.Addr(0), l.Interface(0), l.Addr(1), l.Interface(1))
 			}
+			args := []string{"--transport", transport, "--statuses", "--", hello}
 			c := l.run(t, slots, args...)
+			if hosts != "" {
+				file := filepath.Join(l.dir, "hosts")
+				if err := os.WriteFile(file, []byte(hosts), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				c = l.command(t, append([]string{"run", "--ssh", l.ssh, "--hostfile", file}, args...)...)
+			}
 			s := c.run(t)
 			found := regexp.MustCompile(`(?m)^\[(\d)\] rank (\d) of (\d) found \d \(`+transport+`\)$`).FindAllString(c.stdout.String(), -1)
 			if s != 0 || len(found) != 2*slots || !strings.Contains(c.stdout.String(), fmt.Sprintf("[0] counter: %d\n", 2*slots)) ||
@@ -282,7 +289,7 @@ func (l *farLab) statuses(t *testing.T) {
 		{"no program", []string{"--", "no-such-program"}, statusNotFound, ": no program no-such-program is found"},
 		{"no folder", []string{"--wdir", "/none", "--", "true"}, statusNotRunnable, "cannot enter the folder /none"},
 		{"too few processors", []string{"--hosts", fmt.Sprint(b, ":", runtime.NumCPU()+1), "--bind", "core", "--", "sleep", "1000"}, 125, fmt.Sprintf("the host has %d processors, and this is its rank %[1]d,", runtime.NumCPU())},
-		{"too many ranks", []string{"-n", "3", "--", "true"}, statusUsage, "2 hosts have 2 slots"},
+		{"too many ranks", []string{"-n", "3", "--", "true"}, statusUsage, "the hosts have 2 slots"},
 		{"no such key", []string{"--ssh", strings.Replace(l.ssh, "/user'", "/host'", 1), "--", "true"}, 255, "Permission denied"},
 		{"nobody listens", []string{"--ssh", strings.Replace(l.ssh, sshPort, "9", 1), "--", "true"}, 255, ": ssh: connect to host"},
 		{"many on a host that is not there", []string{"--hosts", b + ",10.77.0.99:50", "--ssh", l.ssh + " -o ConnectTimeout=1", "--", "sleep", "1000"}, 255, "could not be started on host 10.77.0.99: ssh: connect"},
@@ -323,17 +330,34 @@ func (l *farLab) killed(t *testing.T) {
 	for _, line := range lines {
 		words := strings.Fields(line)
 		pids, files = append(pids, words[1:4]...), append(files, words[4])
-		if pid, err := os.ReadFile(filepath.Join(filepath.Dir(words[4]), "feeder")); err == nil {
-			pids = append(pids, strings.TrimSpace(string(pid)))
+		folder := filepath.Dir(words[4])
+		pids = append(pids, holders(t, folder)...)
+		if words[0] == "[0]" {
+			if with := holders(t, folder+"/in"); len(with) != 3 {
+				t.Errorf("%q have the input, which are to be the rank, its child and the feeder", with)
+			}
 		}
-	}
-	if len(pids) != 4*3+1 {
-		t.Errorf("processes %q", pids)
 	}
 	c.Process.Kill()
 	c.Wait()
 	awaitDeath(t, pids...)
 	folderGone(t, files...)
+}
+
+// holders returns the processes that have a file open whose name begins with path.
+func holders(t *testing.T, path string) (pids []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, path) {
+			pids = append(pids, strings.Split(l, "/")[2])
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
 }
 
 // TestRunOptionsOfOutput has ranks of this machine told and shown what options say.

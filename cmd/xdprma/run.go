@@ -51,14 +51,15 @@ the slots of a host before those of the next. The hosts need sh, setsid and the 
 no xdprma. A rank has the variables of its place, those that --env names, and otherwise those of
 its host. Its directory is that of xdprma run, or --wdir. Where a port is set, or an interface,
 the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
-When the connection to a host ends, and also when xdprma run is killed, its ranks are killed.
+When xdprma run is killed, its connections end, and each host kills its ranks. Where this machine
+dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
 
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
 
 Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
 input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
-them. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
+them. One that comes while ranks are being started ends the job. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
 with --keep-going they go on, and are told at once that the rank has ended.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it, that of ssh,
@@ -98,10 +99,10 @@ func runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks; with --hosts or --hostfile by default as many as there are slots"},
 			&cli.StringFlag{Name: "hosts", Usage: "start the ranks by ssh on these hosts, name[:slots] separated by commas; an IPv6 address stands in brackets"},
-			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2, and comments behind #"},
+			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2 interface=eth0, and comments behind #"},
 			&cli.StringFlag{Name: "ssh", Value: defaultSSH, Usage: "the command that connects to a host, in words and quotes as for a shell"},
 			&cli.StringFlag{Name: "address", Usage: "IP address of this host, and maybe a TCP port, at which the ranks on other hosts find each other; by default that from which the first of them is reached"},
-			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts"},
+			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts, unless the hostfile has one for its host"},
 			&cli.StringFlag{Name: "wdir", Usage: "the ranks' working directory; by default that of xdprma run"},
 			&cli.StringSliceFlag{Name: "env", Usage: "a variable of the ranks, NAME=value, or NAME for that of xdprma run; may be given several times"},
 			&cli.StringFlag{Name: "bind", Value: bindNone, Usage: "none, or core: the i-th rank of a host has its i-th processor for itself"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -25,7 +26,7 @@ type far struct {
 	places  []place // of the ranks
 	ssh     []string
 	address netip.AddrPort // of the rendezvous; invalid: to be found
-	ifname  string         // of the ranks; may be empty
+	ifname  string         // of the ranks whose place has none; may be empty
 }
 
 // parseHow reads the options that say where ranks run, and with what. It sets the number of ranks
@@ -113,8 +114,6 @@ func (r *runner) runFar() (status int, err error) {
 		return 0, fmt.Errorf("--ssh: %w", err)
 	}
 	r.far.ssh[0] = ssh
-	signals, stop := catchSignals()
-	defer stop()
 	if !r.far.address.IsValid() {
 		if r.far.address, err = r.far.findAddress(); err != nil {
 			return 0, err
@@ -133,7 +132,7 @@ func (r *runner) runFar() (status int, err error) {
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	for rank := range r.configs {
 		c := &r.configs[rank]
-		c.Rank, c.Size, c.Rendezvous, c.Transport, c.Interface = rank, r.ranks, r.server.Addr(), r.transports[rank], r.far.ifname
+		c.Rank, c.Size, c.Rendezvous, c.Transport, c.Interface = rank, r.ranks, r.server.Addr(), r.transports[rank], cmp.Or(r.far.places[rank].ifname, r.far.ifname)
 		if !r.ported && c.Interface != "" {
 			c.Port = bootstrap.DefaultPort
 		}
@@ -149,6 +148,8 @@ func (r *runner) runFar() (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	signals, stop := catchSignals() // before, where names may be waited for, they end this process: it has made nothing that stays
+	defer stop()
 	return j.run(signals), nil
 }
 
@@ -169,7 +170,7 @@ func (r *runner) farJob(key string) (*job, error) {
 			connecting[at.host] = make(chan struct{}, maxConnecting)
 		}
 		f := &remote{ssh: r.far.ssh, host: at.host, mark: "xdprma:" + hex.EncodeToString(mark) + ":", connecting: connecting[at.host],
-			orders: make(chan string, 64)}
+			orders: make(chan string, 64), givenUp: make(chan struct{})}
 		if rank == 0 {
 			f.input = farInput()
 		}

@@ -1,20 +1,18 @@
 package device
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -23,28 +21,6 @@ import (
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 )
-
-// record is a log that a test reads while it is written.
-type record struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *record) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(b)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
-func (r *record) count(what string) int { return strings.Count(r.String(), what) }
-
-func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
 
 // linkMessage is a struct ifinfomsg.
 func linkMessage(family byte, index, flags uint32) []byte {
@@ -99,14 +75,14 @@ func TestLinkMessages(t *testing.T) {
 		{"its address as before", unix.RTM_NEWADDR, addressMessage(7, unix.IFA_ADDRESS, "fd77::7"), "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var log record
+			var log logs.Log
 			told := 0
-			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.logger(), tell: func(error) { told++ }}
+			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.Logger(), tell: func(error) { told++ }}
 			for range 3 {
 				l.take(c.kind, c.data)
 			}
-			lines := log.count("\n")
-			if c.want == "" && lines != 0 || c.want != "" && (lines != 1 || log.count(c.want) != 1) {
+			lines := log.Lines()
+			if c.want == "" && lines != 0 || c.want != "" && (lines != 1 || log.Lines(c.want) != 1) {
 				t.Errorf("want %q once: %v", c.want, &log)
 			}
 			if (told == 1) != c.lost || told > 1 || l.lost() != c.lost {
@@ -130,10 +106,10 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
 		t.Run(string(transport), func(t *testing.T) {
 			l := labtest.New(t, netlab.Config{Ranks: 2})
-			var log record
+			var log logs.Log
 			var dev Device
 			err := l.Do(0, func() (err error) {
-				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 64, Logger: log.logger()})
+				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 64, Logger: log.Logger()})
 				return err
 			})
 			if err != nil {
@@ -181,7 +157,7 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 				t.Error(err)
 			}
 			// The kernel sets an interface down before it removes it.
-			if log.count("the device is lost") != 1 || log.count("the link of the interface is down") > 1 {
+			if log.Lines("the device is lost") != 1 || log.Lines("the link of the interface is down") > 1 {
 				t.Errorf("the log: %v", &log)
 			}
 		})
@@ -194,10 +170,10 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
 		t.Run(string(transport), func(t *testing.T) {
 			l := labtest.New(t, netlab.Config{Ranks: 2})
-			var log record
+			var log logs.Log
 			var dev Device
 			err := l.Do(0, func() (err error) {
-				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 128, Logger: log.logger()})
+				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 128, Logger: log.Logger()})
 				return err
 			})
 			a := newEnd(t, dev, err)
@@ -210,13 +186,13 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 			}
 			for n := 1; n <= 2; n++ {
 				set("down")
-				testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == n })
+				testenv.Await(t, "a line that the link is down", func() bool { return log.Lines("interface is down") == n })
 				dev.Transmit()
 				set("up")
-				testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == n })
+				testenv.Await(t, "a line that the link is up", func() bool { return log.Lines("is up again") == n })
 			}
 			a.close() // and the log is complete
-			if n := log.count("the link of the interface"); n != 4 || lost {
+			if n := log.Lines("the link of the interface"); n != 4 || lost {
 				t.Errorf("%d lines, lost %v: %v", n, lost, &log)
 			}
 		})
@@ -232,8 +208,8 @@ func TestOpenWaitsForACarrier(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
 		t.Run(string(transport), func(t *testing.T) {
 			in(t, l, 1, "ip link set xr1 down")
-			var log record
-			c := Config{Config: userspace.Config{Transport: transport, Interface: "xr0"}, Logger: log.logger()}
+			var log logs.Log
+			c := Config{Config: userspace.Config{Transport: transport, Interface: "xr0"}, Logger: log.Logger()}
 			ctx, cancel := context.WithCancel(t.Context())
 			given := start(func() error {
 				dev, err := openAt(ctx, l, c)
@@ -242,7 +218,7 @@ func TestOpenWaitsForACarrier(t *testing.T) {
 				}
 				return err
 			})
-			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 1 })
+			testenv.Await(t, "a line that the link is down", func() bool { return log.Lines("interface is down") == 1 })
 			cancel()
 			if err := ends(t, "the opening", given); !errors.Is(err, context.Canceled) {
 				t.Errorf("when the context ends: %v", err)
@@ -252,7 +228,7 @@ func TestOpenWaitsForACarrier(t *testing.T) {
 				dev, err = openAt(t.Context(), l, c)
 				return err
 			})
-			testenv.Await(t, "another line that the link is down", func() bool { return log.count("interface is down") == 2 })
+			testenv.Await(t, "another line that the link is down", func() bool { return log.Lines("interface is down") == 2 })
 			in(t, l, 1, "ip link set xr1 up")
 			if err := ends(t, "the opening", opened); err != nil {
 				t.Fatal(err)
@@ -280,26 +256,26 @@ func TestLostAddressIsTold(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
 		t.Run(string(transport), func(t *testing.T) {
 			l := labtest.New(t, netlab.Config{Ranks: 2})
-			var log record
-			dev, err := openAt(t.Context(), l, Config{Config: userspace.Config{Transport: transport, Interface: "xr0", Address: l.Addr6(0)}, Logger: log.logger()})
+			var log logs.Log
+			dev, err := openAt(t.Context(), l, Config{Config: userspace.Config{Transport: transport, Interface: "xr0", Address: l.Addr6(0)}, Logger: log.Logger()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			in(t, l, 0, "ip address add fd77::77/64 dev xr0 nodad", "ip address del fd77::77/64 dev xr0") // another one
 			for n := 1; n <= 2; n++ {
 				in(t, l, 0, "ip link set xr0 down")
-				testenv.Await(t, "a line that the address is gone", func() bool { return log.count(gone) == n })
+				testenv.Await(t, "a line that the address is gone", func() bool { return log.Lines(gone) == n })
 				in(t, l, 0, "ip link set xr0 up", "ip address add fd77::1/64 dev xr0 nodad")
-				testenv.Await(t, "a line that the address is back", func() bool { return log.count(back) == n })
+				testenv.Await(t, "a line that the address is back", func() bool { return log.Lines(back) == n })
 			}
 			in(t, l, 0, "sysctl -q -w net.ipv6.conf.xr0.keep_addr_on_down=1", "ip link set xr0 down") // as the line advises
-			testenv.Await(t, "a line that the link is down", func() bool { return log.count("interface is down") == 3 })
+			testenv.Await(t, "a line that the link is down", func() bool { return log.Lines("interface is down") == 3 })
 			in(t, l, 0, "ip link set xr0 up")
-			testenv.Await(t, "a line that the link is up", func() bool { return log.count("is up again") == 3 })
+			testenv.Await(t, "a line that the link is up", func() bool { return log.Lines("is up again") == 3 })
 			if err := dev.Close(); err != nil { // and the log is complete
 				t.Error(err)
 			}
-			if log.count(gone) != 2 || log.count(back) != 2 {
+			if log.Lines(gone) != 2 || log.Lines(back) != 2 {
 				t.Errorf("the log: %v", &log)
 			}
 		})
@@ -309,7 +285,7 @@ func TestLostAddressIsTold(t *testing.T) {
 // A device whose interface has gone before it is watched is lost from the start.
 func TestLinkThatIsGoneAtOpen(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 1})
-	var log record
+	var log logs.Log
 	var watch link
 	err := l.Do(0, func() error {
 		ifi, err := net.InterfaceByName(l.Interface(0))
@@ -317,7 +293,7 @@ func TestLinkThatIsGoneAtOpen(t *testing.T) {
 			return err
 		}
 		ifi.Index += 1000
-		return watch.open(ifi, l.Addr(0), log.logger())
+		return watch.open(ifi, l.Addr(0), log.Logger())
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -309,8 +310,8 @@ func TestUDPForgedRuns(t *testing.T) {
 // The kernel cuts no messages for a socket that computes no checksums, as over an
 // interface that cannot. Joined frames are lost then, and others are not.
 func TestUDPWithoutSegmentation(t *testing.T) {
-	var log record
-	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 128, MTU: 1328, Logger: log.logger()})
+	var log logs.Log
+	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 128, MTU: 1328, Logger: log.Logger()})
 	a, b := newEnd(t, dev, err), newUDP(t, loopback4)
 	if err := unix.SetsockoptInt(dev.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
@@ -325,7 +326,7 @@ func TestUDPWithoutSegmentation(t *testing.T) {
 	if s := a.stats(); s.TxFrames != 3 || s.TxErrors != 1 || s.TxDropped != 60 {
 		t.Errorf("%+v", s)
 	}
-	if log.count("one by one") != 1 {
+	if log.Lines("one by one") != 1 {
 		t.Errorf("%v", &log)
 	}
 }

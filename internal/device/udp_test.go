@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -128,15 +129,15 @@ func TestUDPSleepsWhileAnotherSends(t *testing.T) {
 // Frames that the kernel refuses are told of with the peer's address and the cause, ever
 // more rarely.
 func TestUDPTellsOfRefusedFrames(t *testing.T) {
-	var log record
-	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 1, Logger: log.logger()})
+	var log logs.Log
+	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 1, Logger: log.Logger()})
 	a := newEnd(t, dev, err)
 	b := newUDP(t, loopback4)
 	path := a.path(b.dev.LocalAddr())
 	dev.slab.MaxPayload = 1 << 20
 	dev.slab.Mem = make([]byte, 1<<20)
 	const frames = 100
-	before := log.count("\n")
+	before := log.Lines()
 	for range frames {
 		a.dev.Enqueue([]Out{{Slot: 0, Len: 70000, Path: path}})
 		a.dev.Transmit()
@@ -145,8 +146,8 @@ func TestUDPTellsOfRefusedFrames(t *testing.T) {
 	if s := a.stats(); s.TxDropped != frames {
 		t.Errorf("%d frames dropped", s.TxDropped)
 	}
-	lines := log.count("\n") - before
-	if lines != 7 || log.count(b.dev.LocalAddr().String()) != lines || log.count("message too long") != lines {
+	lines := log.Lines() - before
+	if lines != 7 || log.Lines(b.dev.LocalAddr().String()) != lines || log.Lines("message too long") != lines {
 		t.Errorf("%d lines: %v", lines, &log)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -438,10 +439,10 @@ func TestXDPFromOutside(t *testing.T) {
 
 func TestXDPDeviceGone(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
-	var log record
+	var log logs.Log
 	var dev Device
 	err := l.Do(0, func() (err error) {
-		dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: "xr0"}, Logger: log.logger()})
+		dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: "xr0"}, Logger: log.Logger()})
 		return err
 	})
 	a := newEnd(t, dev, err)
@@ -456,7 +457,7 @@ func TestXDPDeviceGone(t *testing.T) {
 	a.dev.Transmit()
 	a.stats()
 	a.close() // whoever noticed it first has told of it by then
-	if n := log.count("the device is lost"); n != 1 {
+	if n := log.Lines("the device is lost"); n != 1 {
 		t.Errorf("told %d times: %v", n, &log)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
@@ -45,7 +46,7 @@ func trialLab(t *testing.T) *netlab.Lab {
 }
 
 // openApart opens a device of rank 1 on one interface whose program runs on another one.
-func openApart(t *testing.T, l *netlab.Lab, mode loader.Mode, device, program string, addr netip.Addr, log *record) *end {
+func openApart(t *testing.T, l *netlab.Lab, mode loader.Mode, device, program string, addr netip.Addr, log *logs.Log) *end {
 	t.Helper()
 	var dev Device
 	err := l.Do(1, func() error {
@@ -53,7 +54,7 @@ func openApart(t *testing.T, l *netlab.Lab, mode loader.Mode, device, program st
 		if err != nil {
 			return err
 		}
-		if dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: device, Address: addr, Port: 4000, Program: p}, Slots: 128, Logger: log.logger()}); err != nil {
+		if dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: device, Address: addr, Port: 4000, Program: p}, Slots: 128, Logger: log.Logger()}); err != nil {
 			_ = p.Close() // it is not the device's
 		}
 		return err
@@ -87,7 +88,7 @@ func TestRedirectedFramesAreLost(t *testing.T) {
 	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 		t.Run(mode.String(), func(t *testing.T) {
 			l := trialLab(t)
-			var log record
+			var log logs.Log
 			b := openApart(t, l, mode, "upper", "xr1", address20, &log)
 			if got := b.dev.Mode(); got != "xdp-"+mode.String() {
 				t.Errorf("mode %s at first", got)
@@ -98,7 +99,7 @@ func TestRedirectedFramesAreLost(t *testing.T) {
 				t.Errorf("mode %s in the end", got)
 			}
 			b.dev.(*XDP).trial.work.Wait()
-			if text := log.String(); log.count("level=WARN") != 1 || !strings.Contains(text, "reach no socket") {
+			if text := log.String(); log.Lines("level=WARN") != 1 || !strings.Contains(text, "reach no socket") {
 				t.Errorf("log:\n%s", text)
 			}
 		})
@@ -109,11 +110,11 @@ func TestRedirectedFramesAreLost(t *testing.T) {
 // device says so once.
 func TestFramesComeAnotherWay(t *testing.T) {
 	l := trialLab(t)
-	var log record
+	var log logs.Log
 	b := openApart(t, l, loader.Generic, "xr1", "upper", l.Addr(1), &log)
 	a := openEnd(t, l, 0, userspace.UDP, false)
 	exchange(t, a, b)
-	told := func() int { return log.count("level=WARN") }
+	told := func() int { return log.Lines("level=WARN") }
 	testenv.Await(t, "a warning", func() bool { return told() > 0 })
 	if text := log.String(); !strings.Contains(text, "none by XDP") || !strings.Contains(text, a.dev.LocalAddr().String()) {
 		t.Errorf("log:\n%s", text)
@@ -155,18 +156,18 @@ func TestFramesArriveByXDP(t *testing.T) {
 				name, addr = "upper", address20
 				ipCommands(t, l, 1, append(c.upper, "link set dev upper up", "address add 10.77.0.20/24 dev upper")...)
 			}
-			var log record
+			var log logs.Log
 			var dev Device
 			err := l.Do(1, func() (err error) {
-				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: c.transport, Interface: name, Address: addr}, Slots: 128, Logger: log.logger()})
+				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: c.transport, Interface: name, Address: addr}, Slots: 128, Logger: log.Logger()})
 				return err
 			})
 			b := newEnd(t, dev, err)
-			before := log.count("level=WARN") // native mode may not have been possible
+			before := log.Lines("level=WARN") // native mode may not have been possible
 			a := openEnd(t, l, 0, userspace.UDP, false)
 			exchange(t, a, b)
 			b.dev.(*XDP).trial.work.Wait()
-			if b.dev.Mode() != c.opened || log.count("level=WARN") != before || b.stats().Filter["no_socket"] != 0 {
+			if b.dev.Mode() != c.opened || log.Lines("level=WARN") != before || b.stats().Filter["no_socket"] != 0 {
 				t.Errorf("mode %s, want %s; log:\n%s", b.dev.Mode(), c.opened, log.String())
 			}
 		})

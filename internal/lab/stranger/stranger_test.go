@@ -157,19 +157,42 @@ func pack(file, prefix, from string) error {
 	return w.Close()
 }
 
-// program returns the program in README.md.
-func program(t *testing.T) string {
+// blocks returns what stands between ``` and ``` in README.md: the program first, then the commands that
+// make it, then those that run it.
+func blocks(t *testing.T) []string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, found := strings.Cut(string(readme), "```go\n")
-	text, _, ended := strings.Cut(text, "```\n")
-	if !found || !ended {
-		t.Fatal("README.md has no program between ```go and ```")
+	var found []string
+	for i, part := range strings.Split(string(readme), "```") {
+		if i%2 == 1 {
+			found = append(found, part)
+		}
 	}
-	return text
+	if len(found) < 3 || !strings.HasPrefix(found[0], "go\n") {
+		t.Fatal("README.md has not a program between ```go and ```, and commands in the two blocks after it")
+	}
+	return found
+}
+
+// follow runs the commands in a block of README.md, but for those that take privileges, and returns
+// what each has printed.
+func (m *module) follow(t *testing.T, block string) (printed []string) {
+	t.Helper()
+	for line := range strings.Lines(block) {
+		command, _, _ := strings.Cut(line, "#")
+		words := strings.Fields(command)
+		if len(words) == 0 || words[0] == "sudo" {
+			continue
+		}
+		if words[0] == "xdprma" {
+			words[0] = filepath.Join(m.bin, words[0])
+		}
+		printed = append(printed, m.run(t, words[0], words[1:]...))
+	}
+	return printed
 }
 
 // required returns the modules that one module of the build list requires.
@@ -191,9 +214,9 @@ func (m *module) required(t *testing.T, of string) []string {
 func newProgram(t *testing.T) *module {
 	t.Helper()
 	m := newModule(t)
-	m.write(t, "main.go", program(t))
-	m.run(t, "go", "mod", "init", "prog")
-	m.run(t, "go", "mod", "tidy")
+	text := blocks(t)
+	m.write(t, "main.go", strings.TrimPrefix(text[0], "go\n"))
+	m.follow(t, text[1])
 	return m
 }
 
@@ -283,16 +306,14 @@ func (m *module) hasFewModules(t *testing.T) {
 	}
 }
 
-// runsAsWritten builds and starts the program with the README's commands.
+// runsAsWritten starts the program with the README's commands.
 func (m *module) runsAsWritten(t *testing.T) {
 	m.run(t, "go", "vet", "./...")
-	m.run(t, "go", "build", "-o", "prog", ".")
-	m.run(t, "go", "install", commands+"/xdprma@latest")
-	xdprma := filepath.Join(m.bin, "xdprma")
-	if out := m.run(t, xdprma, "--version"); !strings.Contains(out, version) {
+	printed := m.follow(t, blocks(t)[2])
+	if out := m.run(t, filepath.Join(m.bin, "xdprma"), "--version"); !strings.Contains(out, version) {
 		t.Errorf("xdprma --version printed %q, without %s", out, version)
 	}
-	out := m.run(t, xdprma, "run", "-n", "2", "--transport", "udp", "--", "./prog")
+	out := printed[len(printed)-1]
 	for _, want := range []string{"rank 0 of 2 found", "rank 1 of 2 found", "counter: 2"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the program printed no %q:\n%s", want, out)

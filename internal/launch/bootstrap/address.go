@@ -101,29 +101,42 @@ func (c *Config) servedHere(at net.Addr) []string {
 		host, tcp.IP, EnvRendezvous, port)}
 }
 
-// LocalAddress returns the address of this machine from which c.Rendezvous is reached, or a
+// LocalAddress returns the address of this machine from which the rendezvous is reached, or a
 // lasting one in place of a temporary one, so that ranks on other machines reach it too;
 // without a rendezvous, or with one on a unix socket, that is the loopback address. At a
 // rendezvous that is served at all addresses (0.0.0.0 or ::), or under a name that means
-// loopback here, it is the address from which this machine reaches others. It sends nothing,
-// but blocks while a host name is looked up, at most until ctx ends.
-func (c *Config) LocalAddress(ctx context.Context) (netip.Addr, error) {
+// loopback here, it is the address from which this machine reaches others. Reached is the address
+// to which c.Rendezvous has led, whose name may have others; without it the name is looked up. It
+// sends nothing, but blocks while a host name is looked up, at most until ctx ends.
+func (c *Config) LocalAddress(ctx context.Context, reached netip.Addr) (netip.Addr, error) {
 	network, address, err := splitAddress(c.Rendezvous)
 	if err != nil || network != "tcp" {
 		return loopback, nil
 	}
-	host, _, _ := net.SplitHostPort(address) // it has been split before
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		return outwardAddress(ctx), nil
+	if everywhere, family := servedEverywhere(address); everywhere {
+		return outwardAddress(ctx, family), nil
+	}
+	host, port, _ := net.SplitHostPort(address) // it has been split before
+	if reached.IsValid() {
+		address = net.JoinHostPort(reached.String(), port)
 	}
 	local, err := sourceAddress(ctx, address)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find the way to the rendezvous at %s: %w (%s names an address to use)", c.Rendezvous, err, EnvAddress)
 	}
 	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && local.IsLoopback() {
-		return outwardAddress(ctx), nil // it is this host's own name, which Debian gives the address 127.0.1.1
+		return outwardAddress(ctx, local), nil // it is this host's own name, which Debian gives the address 127.0.1.1
 	}
 	return local, nil
+}
+
+// servedEverywhere reports whether a rendezvous at an address, a host and port, is served at all
+// addresses of its host, which are of both families. Said by 0.0.0.0 or ::, family is that address,
+// and else not valid.
+func servedEverywhere(address string) (everywhere bool, family netip.Addr) {
+	host, _, _ := net.SplitHostPort(address) // it has been split before
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified(), ip
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -144,25 +157,36 @@ func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
 	return hostaddr.Lasting(list, local), nil
 }
 
+// examples are addresses of no host, one of each family.
+var examples = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9"), netip.MustParseAddrPort("[2001:db8::1]:9")}
+
 // outwardAddress returns the address that this machine uses on its default route.
 // Without such a route it returns the one that hostaddr.Choose prefers among those that
-// others may reach it at, and without such an address that of the loopback interface.
-func outwardAddress(ctx context.Context) netip.Addr {
-	for _, example := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // addresses of no host
-		if local, err := sourceAddress(ctx, example); err == nil && !local.IsLoopback() {
+// others may reach it at, and without such an address that of the loopback interface. It is of
+// the family of near, if that is valid and the machine has one.
+func outwardAddress(ctx context.Context, near netip.Addr) netip.Addr {
+	for _, to := range examples {
+		if near.IsValid() && near.Is4() != to.Addr().Is4() {
+			continue
+		}
+		if local, err := sourceAddress(ctx, to.String()); err == nil && !local.IsLoopback() {
 			return local
 		}
 	}
 	list, _ := hostaddr.List() // none is the answer then
-	if a := choose(list); a.IsValid() {
+	a := choose(list, near)
+	switch {
+	case near.IsValid() && (!a.IsValid() || a.Is4() != near.Is4()):
+		return outwardAddress(ctx, netip.Addr{})
+	case a.IsValid():
 		return a
 	}
 	return loopback
 }
 
 // choose returns the address of a list that other hosts may reach, whatever they call
-// the link to it, or none.
-func choose(list []hostaddr.Address) netip.Addr {
-	a, _ := hostaddr.Choose(slices.DeleteFunc(list, func(a hostaddr.Address) bool { return !a.IP.IsGlobalUnicast() }), netip.Addr{})
+// the link to it, or none. It prefers the family of near, if that is valid.
+func choose(list []hostaddr.Address, near netip.Addr) netip.Addr {
+	a, _ := hostaddr.Choose(slices.DeleteFunc(list, func(a hostaddr.Address) bool { return !a.IP.IsGlobalUnicast() }), near)
 	return a.IP
 }

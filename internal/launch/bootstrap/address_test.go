@@ -49,17 +49,21 @@ func enterNamespace(t *testing.T) {
 
 // TestServingEverywhereAnnouncesNoLoopback has rank 0 serve at all addresses of a host
 // that has one interface, without and with a route to other networks, and of a host that
-// has none.
+// has none. Where there are addresses of both families, 0.0.0.0 and :: choose.
 func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
 	enterNamespace(t)
-	check := func(when, want string) {
+	checkFor := func(when, want string, hosts ...string) {
 		t.Helper()
-		for _, host := range []string{"0.0.0.0", "[::]", ""} {
-			got, err := (&Config{Rendezvous: host + ":7000"}).LocalAddress(testContext(t))
+		for _, host := range hosts {
+			got, err := (&Config{Rendezvous: host + ":7000"}).LocalAddress(testContext(t), netip.Addr{})
 			if err != nil || got.String() != want {
 				t.Errorf("%s, at %q: %v, %v, want %s", when, host, got, err, want)
 			}
 		}
+	}
+	check := func(when, want string) {
+		t.Helper()
+		checkFor(when, want, "0.0.0.0", "[::]", "")
 	}
 	do := func(err error) {
 		t.Helper()
@@ -88,7 +92,19 @@ func TestServingEverywhereAnnouncesNoLoopback(t *testing.T) {
 		everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 		do(netlink.RouteAdd(&netlink.Route{Dst: everywhere, Gw: net.ParseIP("10.2.0.9"), LinkIndex: link.Attrs().Index}))
 		check("a route by the second interface", "10.2.0.1")
+		six := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP("fd77::1"), Mask: net.CIDRMask(64, 128)}, Flags: unix.IFA_F_NODAD}
+		do(netlink.AddrAdd(link, six))
+		checkFor("addresses of both families", "10.2.0.1", "0.0.0.0", "")
+		checkFor("addresses of both families", "fd77::1", "[::]")
 	}
+	for _, name := range []string{"a1", "a2"} {
+		link, err := netlink.LinkByName(name)
+		do(err)
+		list, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		do(err)
+		do(netlink.AddrDel(link, &list[0]))
+	}
+	check("IPv6 alone", "fd77::1")
 }
 
 // TestPassingAddressesAreNotTaken has the kernel prefer a temporary address, on the way to
@@ -112,7 +128,7 @@ func TestPassingAddressesAreNotTaken(t *testing.T) {
 		defer conn.Close()
 		return !strings.HasPrefix(conn.LocalAddr().String(), "[fd77::1]")
 	})
-	if a, err := (&Config{Rendezvous: "[fd77::9]:7000"}).LocalAddress(testContext(t)); err != nil || a.String() != "fd77::1" {
+	if a, err := (&Config{Rendezvous: "[fd77::9]:7000"}).LocalAddress(testContext(t), netip.Addr{}); err != nil || a.String() != "fd77::1" {
 		t.Errorf("on the way to the rendezvous: %v, %v", a, err)
 	}
 	if a := (&Config{Config: userspace.Config{Interface: "a"}}).servingAddress(testContext(t)); a.String() != "fd77::1" {
@@ -126,7 +142,8 @@ func TestMembersKnowTheAddressOfTheRendezvous(t *testing.T) {
 	for _, test := range []struct{ serve, dial, server, client string }{
 		{"127.0.0.1:0", "", "127.0.0.1", "127.0.0.1"},
 		{"[::1]:0", "", "::1", "::1"},
-		{"0.0.0.0:0", "127.0.0.1", "invalid IP", "127.0.0.1"},
+		{"0.0.0.0:0", "127.0.0.1", "0.0.0.0", "127.0.0.1"},
+		{"[::]:0", "::1", "::", "::1"},
 		{":0", "::1", "invalid IP", "::1"},
 		{"unix:" + path, "unix:" + path, "invalid IP", "invalid IP"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -479,15 +480,21 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 		}
 	}
 	for rendezvous, addr := range want {
-		got, err := (&Config{Rendezvous: rendezvous}).LocalAddress(testContext(t))
+		got, err := (&Config{Rendezvous: rendezvous}).LocalAddress(testContext(t), netip.Addr{})
 		if err != nil || got.String() != addr {
 			t.Errorf("rendezvous %q: got %v, %v, want %s", rendezvous, got, err, addr)
+		}
+	}
+	for _, reached := range []netip.Addr{netip.IPv6Loopback(), netip.MustParseAddr(loopback)} { // by a name that leads to both
+		got, err := (&Config{Rendezvous: "localhost:1"}).LocalAddress(testContext(t), reached)
+		if err != nil || got != reached {
+			t.Errorf("from localhost, at %v: got %v, %v", reached, got, err)
 		}
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := Config{Rendezvous: "host.invalid:1"}
-	if _, err := c.LocalAddress(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), EnvAddress) {
+	if _, err := c.LocalAddress(ended, netip.Addr{}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), EnvAddress) {
 		t.Errorf("got %v, want it to be cancelled and to name %s", err, EnvAddress)
 	}
 }

@@ -214,7 +214,7 @@ func (c *Config) servingAddress(ctx context.Context) netip.Addr {
 	}
 	if i, err := net.InterfaceByName(c.Interface); err == nil {
 		list, _ := hostaddr.List() // none is the answer then
-		if a := choose(hostaddr.OnLink(list, i.Index)); a.IsValid() {
+		if a := choose(hostaddr.OnLink(list, i.Index), netip.Addr{}); a.IsValid() {
 			return a
 		}
 	}
@@ -223,5 +223,5 @@ func (c *Config) servingAddress(ctx context.Context) netip.Addr {
 			return a
 		}
 	}
-	return outwardAddress(ctx)
+	return outwardAddress(ctx, netip.Addr{})
 }

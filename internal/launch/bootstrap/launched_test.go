@@ -388,8 +388,8 @@ func TestAddressForOtherHosts(t *testing.T) {
 		t.Errorf("with an address: %v", a)
 	}
 	for _, toward := range []string{"", "127.0.0.1", "no such host"} {
-		if a := (&Config{PMI: PMI{Toward: toward}}).servingAddress(ctx); a != outwardAddress(ctx) {
-			t.Errorf("toward %q: %v, want %v", toward, a, outwardAddress(ctx))
+		if a := (&Config{PMI: PMI{Toward: toward}}).servingAddress(ctx); a != outwardAddress(ctx, netip.Addr{}) {
+			t.Errorf("toward %q: %v, want %v", toward, a, outwardAddress(ctx, netip.Addr{}))
 		}
 	}
 }

@@ -28,8 +28,9 @@ type Member struct {
 	Incarnation uint64
 	// Notices are what an operator should know of the rendezvous and the environment.
 	Notices []string
-	// Rendezvous is the address at which it was reached or is served. It is not valid over a
-	// unix socket, or where it is served at all addresses.
+	// Rendezvous is the address at which it was reached or is served, whose family that of the rank
+	// follows. It is not valid over a unix socket, or where it is served at all addresses, unless
+	// 0.0.0.0 or :: says so.
 	Rendezvous netip.Addr
 	// Place is the rank's, with what the launcher has told.
 	Place Config
@@ -135,7 +136,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 	}
 	s.start()
 	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
-		credentials: s.authority.credentials(), Rendezvous: host(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
+		credentials: s.authority.credentials(), Rendezvous: c.servedAt(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
 }
 
 // notices returns what an operator should know of a rendezvous at an address.
@@ -153,6 +154,17 @@ func host(at net.Addr) netip.Addr {
 		return netip.Addr{}
 	}
 	return tcp.AddrPort().Addr().Unmap()
+}
+
+// servedAt returns the address at which this rank serves the rendezvous, as Member.Rendezvous has it,
+// where its listener is at an address.
+func (c *Config) servedAt(at net.Addr) netip.Addr {
+	if network, address, err := splitAddress(c.Rendezvous); err == nil && network == "tcp" {
+		if everywhere, family := servedEverywhere(address); everywhere {
+			return family
+		}
+	}
+	return host(at)
 }
 
 // Joined tells the launcher, if it speaks PMI, that this process takes part. From now on it takes

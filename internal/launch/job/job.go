@@ -161,6 +161,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	if err != nil {
 		return joinError(ctx, j.rank, err)
 	}
+	j.checkFamily(dev.LocalAddr().Addr())
 	credentials, err := j.credentials(ctx, dev.LocalAddr())
 	if err != nil {
 		_ = dev.Close()
@@ -223,10 +224,15 @@ func (j *Job) describe() []any {
 }
 
 // tellAbsence has the rendezvous, if it can be reached soon, tell the others that a rank which
-// has not opened it does not join.
+// has not opened it does not join. Where that takes a while, the log says first why: the operator
+// need not wait for it.
 func (o *Config) tellAbsence(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, byeLimit)
 	defer cancel()
+	late := time.AfterFunc(absencePatience, func() {
+		o.Logger.Error("this rank cannot join the job, and tries to tell the others before it says so", "rank", o.Place.Rank, "error", why)
+	})
+	defer late.Stop()
 	if store, err := bootstrap.Open(ctx, o.Place, o.Logger, nil); err == nil {
 		store.Fail(ctx, why)
 	}
@@ -289,7 +295,7 @@ func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64
 	}
 	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.UDP {
 		var err error
-		if c.Address, err = p.LocalAddress(ctx); err != nil {
+		if c.Address, err = p.LocalAddress(ctx, rendezvous); err != nil {
 			return nil, err
 		}
 	}
@@ -355,6 +361,8 @@ const (
 	byeLimit    = 2 * time.Second
 	lingerLimit = 250 * time.Millisecond
 )
+
+const absencePatience = 50 * time.Millisecond // until the log is told of an absence that others are told of
 
 // Close leaves the job: it tells the peers, waits until they have everything
 // that this process has sent (at most two seconds), and releases the network.

@@ -37,6 +37,16 @@ func openStore(ctx context.Context, o *Config) (*bootstrap.Member, error) {
 	return store, nil
 }
 
+// checkFamily warns of an address of this rank that is not of the family in which it has reached the
+// rendezvous, and others take theirs.
+func (j *Job) checkFamily(own netip.Addr) {
+	at := j.store.Rendezvous
+	if j.size > 1 && at.IsValid() && !at.IsUnspecified() && at.Is4() != own.Is4() {
+		j.log.Warn("the address of this rank is not of the family of the rendezvous's, which ranks without "+bootstrap.EnvAddress+
+			" follow, and IPv4 does not reach IPv6: set it at all ranks to addresses of one family", "rank", j.rank, "address", own, "rendezvous", at)
+	}
+}
+
 // otherFamily says that two ranks have no address of one family.
 func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
 	return fmt.Errorf("rank %d is at %v and rank %d at %v, and IPv4 does not reach IPv6: set %s to an address of the same family at all ranks",

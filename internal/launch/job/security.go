@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -68,7 +69,10 @@ func (j *Job) ticketOf(rank int, p *bootstrap.Published, at netip.AddrPort) (*se
 // the lock.
 type task struct{ work, done func() }
 
-const mostTasks = 1024 // that wait; a handshake that finds more comes again
+const (
+	mostTasks   = 1024 // that wait; a handshake that finds more comes again
+	tasksAtOnce = 8    // between two uses of the engine, which may have to be waited for
+)
 
 // offload has a task done in the background. It is called with the engine's lock held, does not
 // block, and returns false if too many wait.
@@ -81,21 +85,31 @@ func (j *Job) offload(work, done func()) bool {
 	}
 }
 
-// compute does tasks, one after the other, until Close.
+// compute does tasks, in turn, until Close.
 func (j *Job) compute(ctx context.Context) {
+	var worked []task
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case t := <-j.tasks:
 			t.work()
-			e := j.poller.Lock()
-			if !j.poller.Closed() {
-				t.done()
-				e.Tick()
-			}
-			j.poller.Unlock()
+			worked = append(worked, t)
 		}
+		if len(worked) < tasksAtOnce && len(j.tasks) > 0 {
+			continue
+		}
+		e := j.poller.Lock()
+		if !j.poller.Closed() {
+			for _, t := range worked {
+				t.done()
+			}
+			e.Tick()
+		}
+		j.poller.Unlock()
+		clear(worked)
+		worked = worked[:0]
+		runtime.Gosched() // frames come first, also those of other ranks of the process
 	}
 }
 

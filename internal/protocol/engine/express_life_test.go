@@ -317,8 +317,9 @@ func TestInterruptedProgramHoldsALock(t *testing.T) {
 			if p.Cut[0] = tt.dies; !tt.dies {
 				// User space has nothing to go on with: it leaves the exchange to the program.
 				p.admit = func(_, _ int, b []byte) bool { return !isRequest(b) || b[6]&wire.FlagUser != 0 }
-				p.Pass(100 * millisecond)
-				if s := &p.e[1].Stats; (*onesided.FlushWait)(a).Met() || s.ExpressDropped == 0 || le.Uint64(p.mem[1]) != 0 {
+				s := &p.e[1].Stats
+				p.Until(1000*millisecond, func() bool { return s.ExpressDropped > 0 })
+				if (*onesided.FlushWait)(a).Met() || le.Uint64(p.mem[1]) != 0 {
 					t.Errorf("user space: %d dropped, %d", s.ExpressDropped, le.Uint64(p.mem[1]))
 				}
 				interrupt, p.admit = false, nil

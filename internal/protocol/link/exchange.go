@@ -80,7 +80,7 @@ func (l *Link) tryExchange(s *Session) {
 	x.number++
 	x.bundle, x.records, x.length, x.results = i, n, length, results
 	x.tries, x.firstAt = 0, l.Now
-	if x.rtt == (reliable.RTT{}) {
+	if !x.rtt.Sampled() {
 		x.rtt = s.rtt // or an answer that never comes would be waited for as on an unknown path
 	}
 	p.state = slotExchanged

@@ -21,7 +21,8 @@ import (
 //     earlier life of its sender. Before, nothing has changed there that anybody notices.
 //
 // So a hello that comes again, from whomever, is answered again at the ticket's address, to which
-// Config.Route finds the way, and that is all. If both dial, the one of higher rank answers, and forgets its own hello.
+// Config.Route finds the way, and that is all. If both have made hellos, the one of higher rank answers, and
+// forgets its own.
 
 // Credentials are what a rank is known by, in a job with a key.
 type Credentials struct {
@@ -66,6 +67,7 @@ type answered struct {
 	path    PathID
 	localID uint64
 	table   int32 // of the session that it becomes, if there is none that has one
+	taken   bool  // a session has localID and table
 	code    uint64
 	answer  []byte
 	terms   wire.Terms
@@ -102,17 +104,20 @@ func (l *Link) offload(work, done func()) bool {
 	return true
 }
 
-// greet sends the session's hello, or has it made first.
-func (l *Link) greet(s *Session) {
+// greet sends the session's hello, or has it made first. It reports whether the peer is to do
+// something now, and not this rank.
+func (l *Link) greet(s *Session) bool {
 	g := s.greeting
 	switch {
 	case g == nil || l.yielded(s):
-		return
+		return true
+	case g.busy:
+		return false
 	case g.hello != nil:
 		l.sendWhole(g.hello, s.path)
-		return
-	case g.busy:
-		return
+		return true
+	case s.expired < callHellos && l.answering[s.rank] != nil || s.expired == 0 && l.answers[s.rank] != nil:
+		return true // the peer's hello was first, and is as good
 	}
 	id := l.cfg.Credentials
 	hello := make([]byte, wire.GreetingLen)
@@ -131,9 +136,12 @@ func (l *Link) greet(s *Session) {
 			return
 		}
 		g.hello, g.initiator = hello, initiator
-		l.sendWhole(hello, s.path)
+		s.pingAt = l.Now // to send it
+		l.keepAlive(s)
+		l.WakeBy(s.pingAt)
 	})
 	g.busy = g.busy && started
+	return false
 }
 
 // terms returns what this rank tells a peer.
@@ -237,19 +245,18 @@ func (l *Link) welcome(rank int, life uint64) bool {
 	case s.state != dialing:
 		return false
 	}
-	return l.cfg.Rank > rank // both dial
+	return l.cfg.Rank > rank || s.greeting == nil || s.greeting.hello == nil && !s.greeting.busy // both dial
 }
 
 // answer has a hello verified and answered. There is one at a time of each life of a rank.
 func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Ticket) {
 	rank, id := int(t.Rank), l.cfg.Credentials
-	if l.answering[rank] >= t.Incarnation {
+	if l.isAnswering(rank, t.Incarnation) {
 		return // it comes again
 	}
-	a := &answered{rank: rank, life: t.Incarnation, code: g.Code, table: None}
-	dials := l.dialing(rank, a.life)
-	if dials != nil {
-		a.localID, a.table = dials.localID, dials.serving.table
+	a := &answered{rank: rank, life: t.Incarnation, code: g.Code}
+	if s := l.dialing(rank, a.life); s != nil {
+		a.localID, a.table, a.taken = s.localID, s.serving.table, true
 	} else {
 		a.localID, a.table = l.newID(), l.takeTable()
 	}
@@ -260,8 +267,9 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	sound := false
 	end := func(path PathID) {
 		l.answeredLife(rank, a.life)
-		if path == NoPath || !l.welcome(rank, a.life) || l.dialing(rank, a.life) != dials { // if things have changed, the hello comes again
-			if dials == nil {
+		s := l.dialing(rank, a.life)
+		if path == NoPath || !l.welcome(rank, a.life) || a.taken != (s != nil) || s != nil && s.localID != a.localID { // if things have changed, the hello comes again
+			if !a.taken {
 				l.returnTable(a.table)
 			}
 			return
@@ -271,12 +279,12 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		}
 		a.path = path
 		l.answers[rank], l.waiting[a.localID] = a, a
-		if dials == nil {
+		if !a.taken {
 			l.opened = append(l.opened, Opened{a.localID, a.table})
 		}
 		l.sendWhole(a.answer, a.path)
 	}
-	l.answering[rank] = a.life
+	l.answering[rank] = a
 	started := l.offload(func() {
 		if !secure.VerifyTicket(ticket, id.Signer) {
 			return
@@ -312,10 +320,16 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	}
 }
 
+// isAnswering reports whether something is computed for a life of a rank, or a later one.
+func (l *Link) isAnswering(rank int, life uint64) bool {
+	a := l.answering[rank]
+	return a != nil && a.life >= life
+}
+
 // answeredLife takes in that nothing is computed for a life of a rank any more. A later life does not
 // wait for that: the way to where an earlier one was may take seconds not to be found.
 func (l *Link) answeredLife(rank int, life uint64) {
-	if l.answering[rank] == life {
+	if a := l.answering[rank]; a != nil && a.life == life {
 		delete(l.answering, rank)
 	}
 }
@@ -416,7 +430,7 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 		case !sound:
 			l.stats.Handshakes++
 		case s.state == dialing && s.greeting == own && !l.yielded(s):
-			if a := l.answers[s.rank]; a != nil { // the peer went by this rank's hello
+			if a := l.answers[s.rank]; a != nil && a.localID == s.localID { // the peer went by this rank's hello
 				l.withdraw(a)
 			}
 			s.guard, s.codes = guard, codes
@@ -433,7 +447,7 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 // one at a time, as with answers.
 func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) {
 	rank, id := int(to.Rank), l.cfg.Credentials
-	if l.answering[rank] >= to.Incarnation {
+	if l.isAnswering(rank, to.Incarnation) {
 		return
 	}
 	ticket, sound := append([]byte(nil), hello.Ticket...), false
@@ -446,7 +460,7 @@ func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) 
 		g.Put(frame, id.code())
 		l.sendWhole(frame, path)
 	}
-	l.answering[rank] = to.Incarnation
+	l.answering[rank] = &answered{rank: rank, life: to.Incarnation}
 	started := l.offload(func() { sound = secure.VerifyTicket(ticket, id.Signer) }, func() {
 		if sound {
 			l.route(to, path, end)

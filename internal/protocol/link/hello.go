@@ -146,12 +146,12 @@ func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	if s.state != dialing {
 		return
 	}
-	s.state = open
+	s.state, s.rtt = open, l.rtt.Guess()
+	l.endTurn(s)
 	s.remoteID, s.peer, s.greeting = h.Session, life, nil
 	s.credits = int32(min(h.Credits, reliable.Span/2))
 	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload) - l.trailer
 	s.renewAt = l.Now + renewAfter
-	l.seekLength(s)
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
 	l.openRuns(s, h)
 	l.openTable(s)

@@ -6,8 +6,8 @@ import (
 )
 
 // A path may carry shorter frames than both of its ends do, and lose longer ones without
-// a word. So a session begins with the payload that every path carries, and sends a probe
-// of the payload that it would like. When that is acknowledged, frames may be as long.
+// a word. So a session begins with the payload that every path carries. The first bundle that takes
+// up half of that has it send a probe of the payload that it would like. When that is acknowledged, frames may be as long.
 // When a long frame is lost again and again, the session goes back to the beginning.
 
 const (
@@ -27,10 +27,12 @@ type pathLength struct {
 	dueAt   int64 // when it counts as lost, or the next one is due; 0: see pending
 	tries   int
 	pending bool // there is more to find out
+	sought  bool // it was begun
 }
 
 // seekLength begins to find out what the path to s carries.
 func (l *Link) seekLength(s *Session) {
+	s.length.sought = true
 	s.length.most, s.length.tries = s.length.limit, 0
 	s.length.length = s.length.limit
 	l.probeNext(s)

@@ -40,7 +40,7 @@ func (s *Session) Await() {
 		return
 	}
 	s.markActive()
-	if s.path == NoPath {
+	if s.path == NoPath || s.call == callWaits {
 		return
 	}
 	l := s.link
@@ -128,7 +128,7 @@ func (l *Link) timers(s *Session) {
 // after the limit. Several timeouts must have passed too, so that a pause of
 // this process is not taken for the silence of all others.
 func (l *Link) keepAlive(s *Session) {
-	if s.path == NoPath { // whoever looks for the way says so when there is none
+	if s.path == NoPath || s.call == callWaits { // whoever looks for the way says so when there is none
 		return
 	}
 	if s.state != dialing && !s.owes() {
@@ -148,11 +148,20 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.state == dialing {
-		s.expired++
-		if l.cfg.Credentials != nil {
-			l.greet(s)
-		} else {
+		switch {
+		case s.expired > 0 && !l.repeats.take(l.Now):
+			l.stats.Withheld++
+			s.pingAt = l.Now + s.rtt.Timeout()
+			return
+		case l.cfg.Credentials == nil:
 			l.sendHandshake(wire.KindHello, s, 0)
+		case !l.greet(s): // this rank takes its time, and not the peer
+			s.waiting = l.Now
+			s.pingAt = l.Now + s.rtt.Timeout()
+			return
+		}
+		if s.expired++; s.expired == callHellos {
+			l.endTurn(s)
 		}
 		s.rtt.Expired()
 		s.pingAt = l.Now + s.rtt.Timeout()

@@ -248,7 +248,7 @@ func TestParkedHoldsUpAndLetsGo(t *testing.T) {
 			return 1
 		}
 		for range 2 {
-			a.put(1000, 0, wire.FlagOrdered)
+			a.put(500, 0, wire.FlagOrdered)
 			a.Push(a.Next(link.Request) - 1)
 			f.Step()
 		}

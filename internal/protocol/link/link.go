@@ -131,7 +131,9 @@ type Link struct {
 	minPayload int                  // what every path carries, without them
 	answers    map[int]*answered    // by rank: the hello of it that was answered, of which no frame has come
 	waiting    map[uint64]*answered // by id: likewise
-	answering  map[int]uint64       // by rank: the life of it whose hello is computed
+	answering  map[int]*answered    // by rank: the hello of it that is verified now, and its answer computed
+	calls      int                  // sessions that have a turn to be dialed
+	callers    []*Session           // those that wait for one
 
 	claims    map[int]claim // by rank: the last hello without a verdict
 	byRank    map[int]*Session
@@ -156,6 +158,8 @@ type Link struct {
 	// because peers go on with their old share until they hear of a smaller one. A
 	// silent peer sends nothing, and takes no share.
 	credits uint32
+	rtt     reliable.RTT // over all sessions
+	repeats repeats
 }
 
 // New returns a link. It panics if cfg contradicts itself, which is the caller's bug.
@@ -179,7 +183,7 @@ func New(cfg Config) *Link {
 		trailer:   cfg.trailer(),
 		answers:   map[int]*answered{},
 		waiting:   map[uint64]*answered{},
-		answering: map[int]uint64{},
+		answering: map[int]*answered{},
 		claims:    map[int]claim{},
 		byRank:    map[int]*Session{},
 		byID:      map[uint64]*Session{},

@@ -23,6 +23,9 @@ const (
 func (l *Link) sendPieces(s *Session, i int32) {
 	p := &l.slots[i]
 	records := l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length]
+	if p.way != Single {
+		p.first = 0
+	}
 	p.way, p.packet, p.pieces = Single, s.ways[Single].nextPacket, int32((len(records)-1)/pieceLen)
 	for at := 0; at < len(records); at += pieceLen {
 		if l.freeSlots <= l.ackReserve {

@@ -7,14 +7,30 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// TestPayloadGrowsWithTheFirstExchange opens a session over a path that carries all that
-// its ends do: without any time passing they use it.
-func TestPayloadGrowsWithTheFirstExchange(t *testing.T) {
+// TestPayloadGrowsWithTheFirstLongBundle opens a session over a path that carries all that
+// its ends do. Each end uses it once it has something to send that is not short, without any time passing.
+func TestPayloadGrowsWithTheFirstLongBundle(t *testing.T) {
 	f := newRanks(t, 2, nil)
 	a := f.open(0, 1)
+	there := f.at(1, 0)
+	for range 10 {
+		f.transfer(a, 0, 500)
+	}
+	if a.MaxPayload() != wire.MinPayload || there.MaxPayload() != wire.MinPayload {
+		t.Errorf("short bundles had the lengths %d and %d found out", a.MaxPayload(), there.MaxPayload())
+	}
+	now := f.Now
+	f.send(a, 700, 0)
+	a.push()
 	f.Settle()
-	if there := f.e[1].Session(0); a.MaxPayload() != 1472 || there.MaxPayload() != 1472 {
-		t.Errorf("frames of %d and %d bytes", a.MaxPayload(), there.MaxPayload())
+	if a.MaxPayload() != 1472 || there.MaxPayload() != wire.MinPayload {
+		t.Errorf("frames of %d bytes with a longer bundle, and of %d the other way", a.MaxPayload(), there.MaxPayload())
+	}
+	f.ask(a, 700) // the answer is long
+	a.push()
+	f.Settle()
+	if there.MaxPayload() != 1472 || f.Now != now {
+		t.Errorf("answers have %d bytes, after %d ms", there.MaxPayload(), (f.Now-now)/millisecond)
 	}
 	f.AtRest()
 }
@@ -90,7 +106,7 @@ func TestPathThatShrinksCostsAMoment(t *testing.T) {
 func TestLongFramesPassAgain(t *testing.T) {
 	f := newRanks(t, 2, nil)
 	a := f.open(0, 1)
-	f.Pass(millisecond)
+	f.transfer(a, 0, 1000)
 	lost, passes := 0, false
 	f.Filter = func(_, _ int, b []byte) int {
 		passes = passes || a.MaxPayload() < 1300
@@ -117,7 +133,7 @@ func TestLostProbesTakeNoAcknowledgementsWithThem(t *testing.T) {
 	f.Carries(1300)
 	a := f.open(0, 1)
 	for range 30 {
-		f.send(a, 8, 0)
+		f.send(a, 700, 0)
 		if err := f.flush(a); err != nil {
 			t.Fatal(err)
 		}

@@ -282,6 +282,9 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.sends == 0 {
 		p.firstAt = l.Now
 		l.stats.Sent++
+		if !s.length.sought && 2*int(p.length) > s.maxPayload {
+			l.seekLength(s)
+		}
 		s.sentSeq[p.class] = max(s.sentSeq[p.class], p.seq+1)
 		if p.flags&wire.FlagOrdered != 0 { // not before: an exchange takes no place in the order
 			s.order++
@@ -321,7 +324,13 @@ func (l *Link) transmit(s *Session, i int32) {
 // shares its message.
 func (l *Link) launch(s *Session, i int32, w Way, more bool) {
 	p := &l.slots[i]
+	if p.sends > 1 && p.way != w {
+		p.first = 0
+	}
 	p.way, p.packet, p.pieces, p.inDevice = w, s.nextPacket(w), 0, true
+	if p.sends == 1 {
+		p.first = p.packet
+	}
 	n := l.stamp(s, i, int(p.length), wire.KindData, p)
 	l.out = append(l.out, Out{Slot: i, Len: int32(n), Path: s.path, Way: w, More: more})
 	if w == Joined {

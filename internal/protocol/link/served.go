@@ -36,12 +36,18 @@ func (NoExchanges) Served() {}
 // Quiesced implements Upper.
 func (NoExchanges) Quiesced(*Session) {}
 
-// lendTable gives a new session a place in the tables, if one is left.
-func (l *Link) lendTable(s *Session) {
-	if a := l.answers[s.rank]; a != nil {
-		s.serving.table = a.table
+// name gives a new session its id, and a place in the tables, if one is left: those that the
+// answer to the peer's hello names, if there is one.
+func (l *Link) name(s *Session) {
+	a := l.answers[s.rank]
+	if a == nil {
+		a = l.answering[s.rank]
+	}
+	if a != nil && a.localID != 0 {
+		a.taken = true
+		s.localID, s.serving.table = a.localID, a.table
 	} else {
-		s.serving.table = l.takeTable()
+		s.localID, s.serving.table = l.newID(), l.takeTable()
 	}
 	if s.serving.table != None {
 		l.served[s.serving.table] = s

@@ -116,6 +116,7 @@ type acks struct {
 // liveness is whether the peer is there, and what it owes.
 type liveness struct {
 	state    sessionState
+	call     calling
 	unfound  bool // dead because nobody could say where the peer is
 	err      *mpierr.Error
 	isActive bool
@@ -201,10 +202,7 @@ func (l *Link) Dial(rank int, path PathID, peer uint64) *Session {
 		s = l.newSession(rank, path)
 	}
 	s.peer = peer
-	s.waiting = l.Now
-	s.pingAt = l.Now // the first hello is due at once
-	s.MarkDirty()
-	l.WakeBy(l.Now)
+	l.call(s)
 	return s
 }
 
@@ -260,14 +258,11 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	}
 	s.heard = l.Now
 	s.exchange.bundle = None
-	l.lendTable(s)
+	l.name(s)
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
-	if a := l.answers[rank]; a != nil {
-		s.localID = a.localID // which the device knows already
-	} else {
-		s.localID = l.newID()
+	if l.answers[rank] == nil { // else the device knows it already
 		l.opened = append(l.opened, Opened{s.localID, s.serving.table})
 	}
 	l.byID[s.localID], l.byRank[rank] = s, s
@@ -309,6 +304,7 @@ func (s *Session) Fail(why error) {
 	}
 	l := s.link
 	s.state = dead
+	l.endTurn(s)
 	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
 	if s.unfound && errors.Is(why, mpierr.NoMem) { // here, and not the peer's
 		s.err.Class = mpierr.NoMem

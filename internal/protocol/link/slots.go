@@ -43,6 +43,7 @@ type slot struct {
 	pieces     int32  // besides the first, that it was sent in last
 	order      uint32
 	packet     uint64
+	first      uint64 // the packet that it was sent in for the first time; 0: in pieces, or by another way than now
 	seq        uint64
 	sentAt     int64
 	firstAt    int64 // when it was sent for the first time

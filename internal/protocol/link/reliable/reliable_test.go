@@ -140,6 +140,39 @@ func TestTimeoutFollowsTheRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSlowRoundTrips has round trips take longer than backing off may.
+func TestSlowRoundTrips(t *testing.T) {
+	for _, c := range []struct{ trip, least, most int64 }{
+		{MaxTimeout / 2, MaxTimeout / 2, MaxTimeout},
+		{2 * MaxTimeout, 2 * MaxTimeout, 3 * MaxTimeout},
+		{10 * SlowTimeout, SlowTimeout, SlowTimeout},
+	} {
+		var r RTT
+		for range 100 {
+			r.Sample(c.trip)
+		}
+		if got := r.Timeout(); got < c.least || got > c.most {
+			t.Errorf("after trips of %d: %d", c.trip, got)
+		}
+		g := r.Guess()
+		if g.Sampled() || g.Timeout() != min(r.Timeout(), MaxTimeout) {
+			t.Errorf("a guess after trips of %d: %d", c.trip, g.Timeout())
+		}
+		g.Sample(MinProbe)
+		if got := g.Timeout(); got != MinTimeout {
+			t.Errorf("a trip is seen, and the guess counts: %d", got)
+		}
+	}
+	if (&RTT{}).Guess() != (RTT{}) {
+		t.Error("a guess by nothing")
+	}
+	fast := RTT{}
+	fast.Sample(1000)
+	if g := fast.Guess(); g.Timeout() != 4*MinTimeout {
+		t.Errorf("a guess after fast trips: %d", g.Timeout())
+	}
+}
+
 func TestCongestionWindowStaysInBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewAIMD()

@@ -1,11 +1,13 @@
 package reliable
 
 // The bounds of the retransmission timeout, and the least patience before a probe, in
-// nanoseconds.
+// nanoseconds. Backing off ends at MaxTimeout; a peer that is known to be slower than that gets
+// up to SlowTimeout.
 const (
-	MinTimeout int64 = 4_000_000
-	MaxTimeout int64 = 200_000_000
-	MinProbe   int64 = 500_000
+	MinTimeout  int64 = 4_000_000
+	MaxTimeout  int64 = 200_000_000
+	SlowTimeout int64 = 1_000_000_000
+	MinProbe    int64 = 500_000
 )
 
 // RTT estimates the round trip and derives the retransmission timeout from it,
@@ -13,7 +15,24 @@ const (
 type RTT struct {
 	smoothed int64
 	variance int64
+	guess    int64 // of the timeout, before any round trip is seen
 	backoff  uint8
+}
+
+// Credible returns what to make of a round trip during which something was sent again. It may be
+// as long as it seems, or the path failed for a while and lost all that was sent later.
+func (r *RTT) Credible(rtt int64) int64 { return min(rtt, 2*r.base()) }
+
+// Sampled reports whether a round trip was seen.
+func (r *RTT) Sampled() bool { return r.smoothed != 0 }
+
+// Guess returns an estimate for a peer of which nothing is known yet, by what r knows of others:
+// where all are slow because they share few processors, a new one is, too.
+func (r *RTT) Guess() RTT {
+	if !r.Sampled() {
+		return RTT{}
+	}
+	return RTT{guess: min(r.base(), MaxTimeout)}
 }
 
 // Sample takes in one measured round trip and ends any backing off.
@@ -33,12 +52,16 @@ func (r *RTT) Sample(rtt int64) {
 
 // Timeout returns how long to wait for an acknowledgement.
 func (r *RTT) Timeout() int64 {
-	t := r.smoothed + 4*r.variance
-	if r.smoothed == 0 {
-		t = 4 * MinTimeout
+	t := r.base()
+	return min(t<<r.backoff, max(t, MaxTimeout))
+}
+
+// base is Timeout without backing off.
+func (r *RTT) base() int64 {
+	if !r.Sampled() {
+		return max(r.guess, 4*MinTimeout)
 	}
-	t = max(t, MinTimeout) << r.backoff
-	return min(t, MaxTimeout)
+	return min(max(r.smoothed+4*r.variance, MinTimeout), SlowTimeout)
 }
 
 // Probe returns how long to wait before one bundle is sent again in case it was lost
@@ -46,7 +69,7 @@ func (r *RTT) Timeout() int64 {
 // frame.
 func (r *RTT) Probe() int64 {
 	t := r.Timeout()
-	if r.smoothed == 0 || r.backoff > 0 {
+	if !r.Sampled() || r.backoff > 0 {
 		return t
 	}
 	return min(t, max(2*r.smoothed+4*r.variance, MinProbe))

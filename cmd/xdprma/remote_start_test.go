@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+)
+
+// sshHere stands in for ssh, and runs the command on this machine.
+const sshHere = `sh -c 'exec sh -c "$1"'`
+
+// TestHostsVariables has the host's environment export what the scripts use: the rank has no variable
+// of theirs, and its own as they were.
+func TestHostsVariables(t *testing.T) {
+	own := []string{"HOME=/", "d=1", "n=1", "s=1", "w=1"}
+	c := command(t, "run", "--hosts", "127.0.0.1", "--ssh", sshHere, "--bind", "core", "--env", "A=a\nb", "--env", "w=2", "--", "env")
+	c.Env = append(slices.Clone(own), "PATH="+os.Getenv("PATH"))
+	for letter := 'a'; letter <= 'z'; letter++ {
+		c.Env = append(c.Env, fmt.Sprintf("_%c=leaked", letter))
+	}
+	s := c.run(t)
+	var got []string
+	for _, line := range sortedLines(&c.stdout) {
+		if line = strings.TrimPrefix(line, "[0] "); !regexp.MustCompile("^(XDPRMA_[A-Z_]+|PATH|OLDPWD|PWD|SHLVL|_)=").MatchString(line) {
+			got = append(got, line)
+		}
+	}
+	got = slices.DeleteFunc(got, func(line string) bool { // a letter that no script uses is the host's own
+		return line[0] == '_' && !strings.Contains(sshCommand, " "+line[:2])
+	})
+	if want := []string{"A=a", "HOME=/", "b", "d=1", "n=1", "s=1", "w=2"}; s != 0 || !slices.Equal(got, want) {
+		t.Errorf("status %d: %q, want %q: %s", s, got, want, &c.stderr)
+	}
+}
+
+// TestFarRanksLeaveNothing has ranks of a host end before what they started: nothing of that is
+// there any more when xdprma run ends, nor of what carries signals and input.
+func TestFarRanksLeaveNothing(t *testing.T) {
+	c := command(t, "run", "--hosts", "127.0.0.1", "--ssh", sshHere, "--", "sh", "-c", "trap '' TERM; sleep 1000 & echo $! $XDPRMA_KEY_FILE")
+	in, err := c.StdinPipe() // stays open
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	lines, rest := startAndAwait(t, c, 1)
+	io.Copy(io.Discard, rest)
+	if s := c.finish(t); s != 0 {
+		t.Errorf("status %d: %s", s, &c.stderr)
+	}
+	words := strings.Fields(lines[0])
+	awaitDeath(t, words[1])
+	folder := filepath.Dir(words[2])
+	folderGone(t, words[2])
+	testenv.Await(t, "the end of those that use "+folder, func() bool { return len(holders(t, folder)) == 0 })
+}
+
+// TestRunEndsWhileRanksAreBeingStarted has hosts that neither let ssh in nor refuse it: a signal and
+// the timeout end the job all the same, also where more ranks wait than connections are opened at once.
+func TestRunEndsWhileRanksAreBeingStarted(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		args   []string
+		signal unix.Signal // 0: none
+		begun  int         // processes of ssh
+		status int
+		said   string
+	}{
+		{"interrupt", []string{"--hosts", "a,b"}, unix.SIGINT, 2, 130, "rank 0 was ended by SIGINT before it began on host a"},
+		{"end", []string{"--hosts", "a"}, unix.SIGTERM, 1, 143, "rank 0 was ended by SIGTERM before it began on host a"},
+		{"interrupt before all", []string{"--hosts", "a:20,b"}, unix.SIGINT, maxConnecting, 130, "SIGINT came before all ranks had been started"},
+		{"interrupt before the last", []string{"--hosts", "a:9"}, unix.SIGINT, maxConnecting, 130, "was ended by SIGINT before it began on host a"},
+		{"end before all", []string{"--hosts", "a:20", "--keep-going"}, unix.SIGTERM, maxConnecting, 143, "SIGTERM came before all"},
+		{"timeout", []string{"--hosts", "a", "--timeout", "1s"}, 0, 1, statusTimeout, "the job has run for 1s"},
+		{"timeout before all", []string{"--hosts", "a:20", "--timeout", "1s"}, 0, maxConnecting, statusTimeout, "the job has run for 1s"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir() // has a file for each process of ssh
+			begun := func() []string {
+				files, _ := filepath.Glob(filepath.Join(dir, "*"))
+				return files
+			}
+			ssh := fmt.Sprintf(`sh -c 'sleep 1000 & echo $! >%s/$$; wait'`, dir)
+			c := command(t, append(append([]string{"run", "--address", "127.0.0.1", "--ssh", ssh, "--statuses"}, test.args...), "--", "true")...)
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if test.signal != 0 {
+				testenv.Await(t, "the processes of ssh", func() bool { return len(begun()) == test.begun })
+				c.Process.Signal(test.signal)
+			}
+			if s := c.finish(t); s != test.status || !strings.Contains(c.stderr.String(), test.said) {
+				t.Errorf("status %d, want %d: %s, want %q", s, test.status, &c.stderr, test.said)
+			}
+			for _, file := range begun() {
+				child, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				awaitDeath(t, filepath.Base(file))
+				if child := strings.TrimSpace(string(child)); child != "" {
+					awaitDeath(t, child)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package link_test
+
+import (
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
+)
+
+// TestCallsTakeTurns has a rank dial many others. It calls a few at a time, and the silence of
+// those that wait for their turn counts from their turn on.
+func TestCallsTakeTurns(t *testing.T) {
+	const ranks, turns = 40, 16
+	for _, keyed := range []bool{false, true} {
+		f := newRanks(t, ranks, nil)
+		if keyed {
+			f = newMembers(t, ranks, secure.Sign, nil)
+		}
+		called, answers := map[int]int{}, false
+		f.Filter = func(from, to int, b []byte) int {
+			if kindOf(b) == wire.KindHello && from == 0 {
+				called[to]++
+			}
+			if answers || from == 0 {
+				return 1
+			}
+			return 0
+		}
+		var all []*peer
+		for to := 1; to < ranks; to++ {
+			all = append(all, f.dial(0, to))
+		}
+		f.Pass(10 * millisecond)
+		if len(called) != turns {
+			t.Errorf("%d ranks are called at once, not %d", len(called), turns)
+		}
+		f.Pass(1000 * millisecond) // the first calls give up their turns
+		if len(called) != ranks-1 {
+			t.Errorf("%d ranks are called while others are silent, not all %d", len(called), ranks-1)
+		}
+		answers = true
+		f.Until(1000*millisecond, func() bool {
+			for _, p := range all {
+				if !p.Open() {
+					return false
+				}
+			}
+			return true
+		})
+		for _, p := range all {
+			f.transfer(p, 0, 100)
+		}
+	}
+}
+
+// TestWaitingForATurnIsNoSilence has more ranks be silent than have turns. The last ones are given
+// up later than the first.
+func TestWaitingForATurnIsNoSilence(t *testing.T) {
+	const ranks = 18
+	f := newRanks(t, ranks, nil)
+	f.Filter = func(int, int, []byte) int { return 0 }
+	first := f.dial(0, 1)
+	var last *peer
+	for to := 2; to < ranks; to++ {
+		last = f.dial(0, to)
+	}
+	f.Until(2*testLimit, first.Dead)
+	if last.Dead() {
+		t.Error("a peer that was called later was given up at the same time")
+	}
+	f.Until(testLimit, last.Dead)
+}
+
+// TestHelloThatIsThereIsAnswered has a rank dial another whose hello is being verified. It answers
+// that hello, and sends none.
+func TestHelloThatIsThereIsAnswered(t *testing.T) {
+	for _, dialer := range []int{0, 1} {
+		var later []func()
+		f := newMembers(t, 2, secure.Seal, nil)
+		f.start(1-dialer, 1, 2, func(c *link.Config) {
+			c.Offload = func(work, done func()) bool {
+				later = append(later, func() { work(); done() })
+				return true
+			}
+		})
+		hellos := [2]int{}
+		f.Filter = func(from, _ int, b []byte) int {
+			if kindOf(b) == wire.KindHello {
+				hellos[from]++
+			}
+			return 1
+		}
+		a := f.dial(dialer, 1-dialer)
+		f.Until(100*millisecond, func() bool { return len(later) == 1 })
+		b := f.dial(1-dialer, dialer)
+		f.Pass(millisecond)
+		for len(later) > 0 {
+			later[0]()
+			later = later[1:]
+		}
+		f.Until(100*millisecond, func() bool { return a.Open() && b.Open() })
+		if hellos[1-dialer] != 0 {
+			t.Errorf("rank %d has a hello to answer, and sends %d", 1-dialer, hellos[1-dialer])
+		}
+		f.both()
+	}
+}
+
+// TestSlowPeerIsSentLittleTwice has acknowledgements take longer than the longest timeout of a
+// peer that is silent. Once that is known, nothing is sent again, nor to a peer of which less is known.
+func TestSlowPeerIsSentLittleTwice(t *testing.T) {
+	f := newRanks(t, 3, nil)
+	slow := func(p *peer) (again uint64) {
+		before := f.e[0].Stats.Resent
+		release := f.Detain(p.Rank(), 0)
+		p.put(8, 0, wire.FlagAckNow)
+		f.Pass(300 * millisecond)
+		release()
+		f.Until(millisecond, p.over)
+		return f.e[0].Stats.Resent - before
+	}
+	p := f.open(0, 1)
+	if slow(p) == 0 {
+		t.Error("nothing is sent again before the round trip is known")
+	}
+	for range 20 {
+		slow(p)
+	}
+	if again := slow(p); again > 0 {
+		t.Errorf("a bundle was sent again %d times", again)
+	}
+	if again := slow(f.open(0, 2)); again > 1 {
+		t.Errorf("a bundle to another peer was sent again %d times", again)
+	}
+}
+
+// TestRepeatsAreFew has all of many peers be silent for a while. They are not sent everything again
+// and again, and all goes on when they answer.
+func TestRepeatsAreFew(t *testing.T) {
+	const ranks = 61
+	f := newRanks(t, ranks, func(c *link.Config) { c.Slab, c.DeadAfter = link.HeapSlab(1024, 0, 1472), 60_000*millisecond })
+	var all []*peer
+	for to := 1; to < ranks; to++ {
+		all = append(all, f.open(0, to))
+	}
+	f.Pass(1000 * millisecond)
+	f.Cut[0] = true
+	for _, p := range all {
+		f.send(p, 8, 0)
+		p.push()
+	}
+	f.Pass(10_000 * millisecond)
+	if s := f.e[0].Stats; s.Resent > 64+1000 || s.Resent < 500 || s.Withheld == 0 {
+		t.Errorf("%d bundles were sent again in 10 s, and %d withheld", s.Resent, s.Withheld)
+	}
+	f.Cut[0] = false
+	for _, p := range all {
+		if err := f.flush(p); err != nil {
+			t.Fatal(err)
+		}
+		f.once(p, 0)
+	}
+	f.AtRest()
+}
+
+// TestLateAnswerOfAnEarlierLife has an answer of a rank be looked at when a hello of its next life
+// has been answered. The session with that life opens all the same.
+func TestLateAnswerOfAnEarlierLife(t *testing.T) {
+	f := newMembers(t, 2, secure.Seal, nil)
+	var later []func()
+	delays := false
+	f.start(1, 1, 2, func(c *link.Config) {
+		c.Offload = func(work, done func()) bool {
+			if delays {
+				later = append(later, func() { work(); done() })
+			} else {
+				work()
+				done()
+			}
+			return true
+		}
+	})
+	f.dial(1, 0)
+	f.Filter = func(from, _ int, b []byte) int {
+		delays = delays || from == 0 && kindOf(b) == wire.KindHelloAck
+		return 1
+	}
+	f.Until(100*millisecond, func() bool { return len(later) == 1 }) // the answer has come
+	f.Filter, delays = nil, false
+	f.start(0, 2, 2, nil)
+	p := f.dial(0, 1)
+	f.Step() // its hello is answered
+	f.Cut[0] = true
+	f.Step()
+	later[0]()
+	f.Settle()
+	f.Cut[0] = false
+	f.transfer(p, 0, 1000)
+}
