@@ -50,7 +50,7 @@ func (p *Poller) look() seat.Order {
 // serve polls until a caller wants the seat, or the device has been quiet for a while.
 // It reports whether there was anything to serve, and what is next.
 func (p *Poller) serve() (served bool, next seat.Order) {
-	last := p.Now() - int64(p.cfg.BackgroundSpin)
+	last := p.Now() - int64(p.wakes)
 	for !p.state().Wanted() {
 		now := p.Now()
 		switch n := p.dev.Receive(p.frames[:]); {
@@ -59,7 +59,7 @@ func (p *Poller) serve() (served bool, next seat.Order) {
 			if n > 0 {
 				served, last = true, now
 			}
-		case now-last >= int64(p.cfg.BackgroundSpin):
+		case now-last >= int64(p.wakes):
 			p.dev.Transmit() // what the kernel has not taken before
 			return served, p.tell(seat.Quiets)
 		}

@@ -25,15 +25,16 @@ type Condition interface{ Met() bool }
 
 // PollerConfig bounds how a Poller waits. Zero values mean the defaults.
 type PollerConfig struct {
-	CallerSpin     time.Duration // a waiting caller polls this long after the last frame; 0: 50 µs
-	BackgroundSpin time.Duration // the background goroutine does; 0: 20 µs
-	MaxSleep       time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
-	LongSleep      time.Duration // longest sleep of who has slept so long, and nothing came; 0: 500 ms
+	Spin      time.Duration // longest polling after a frame, before sleep; 0: 200 µs, or twice Wake if that is more
+	Wake      time.Duration // how long it takes to wake a thread; 0: it is measured
+	MaxSleep  time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
+	LongSleep time.Duration // longest sleep of who has slept so long, and nothing came; 0: 500 ms
 }
 
 const (
-	batchFrames = 64                   // what an acknowledgement can name
-	tightSpin   = 5 * time.Microsecond // after it, a spinning caller lets others have the core
+	batchFrames = 64                    // what an acknowledgement can name
+	tightSpin   = 5 * time.Microsecond  // after it, a spinning caller lets others have the core
+	leastSpin   = 50 * time.Microsecond // of a caller, which costs little where others want the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = 2 * time.Millisecond
 	longWait    = 100 * time.Millisecond // of a caller that sleeps for long
@@ -46,6 +47,7 @@ const (
 // Poller joins one device and one engine.
 type Poller struct {
 	cfg   PollerConfig
+	wakes time.Duration // a peer that sleeps wakes up meanwhile, and answers; no longer than Spin
 	dev   Device
 	start time.Time
 
@@ -76,7 +78,8 @@ type Poller struct {
 	alive context.Context // ends, with the cause, when the device is lost
 	end   context.CancelCauseFunc
 
-	frames [batchFrames]Frame // of whoever has the seat
+	frames   [batchFrames]Frame // of whoever has the seat
+	patience patience           // the same; least and most are constant
 }
 
 // NewPoller starts the background goroutine. It owns dev from now on; the engine
@@ -87,11 +90,15 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 			*d = v
 		}
 	}
-	def(&cfg.CallerSpin, 50*time.Microsecond)
-	def(&cfg.BackgroundSpin, 20*time.Microsecond)
+	if cfg.Wake == 0 {
+		cfg.Wake = wakeTime()
+	}
+	def(&cfg.Spin, max(200*time.Microsecond, 2*cfg.Wake))
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	def(&cfg.LongSleep, 500*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
+	p.wakes = min(2*cfg.Wake, cfg.Spin)
+	p.patience = patience{least: int64(max(p.wakes, min(leastSpin, cfg.Spin))), most: int64(cfg.Spin)}
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
 	p.alive, p.end = context.WithCancelCause(context.Background())

@@ -30,7 +30,7 @@ type stage struct {
 	inCalls atomic.Int32
 	closed  atomic.Bool
 
-	opening, enqueueing, transmitting, resolving, waking, closing func() // called by the methods, where not nil
+	opening, enqueueing, transmitting, resolving, receiving, sleeping, waking, closing func() // called by the methods, where not nil
 
 	mu      sync.Mutex
 	arrived [][]byte // for Receive
@@ -60,6 +60,7 @@ func at(f func()) {
 
 func (d *stage) Receive(frames []Frame) int {
 	defer d.enter("Receive")()
+	at(d.receiving)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.flood && len(d.arrived) == 0 {
@@ -108,6 +109,7 @@ func (d *stage) Transmit() {
 
 func (d *stage) Sleep(limit time.Duration) {
 	defer d.enter("Sleep")()
+	at(d.sleeping)
 	select {
 	case <-d.woken:
 	case <-time.After(limit):
@@ -325,7 +327,7 @@ func TestAnnouncementsComeFirst(t *testing.T) {
 // A parked caller that is offered the seat just when it gives up leaves it to the
 // next one.
 func TestSeatIsPassedOn(t *testing.T) {
-	p := newStaged(t, newStage(t), PollerConfig{CallerSpin: 10 * time.Millisecond})
+	p := newStaged(t, newStage(t), PollerConfig{Spin: 10 * time.Millisecond, Wake: 5 * time.Millisecond})
 	for range 50 {
 		var never, last flag
 		driving, stop := context.WithCancel(context.Background())

@@ -9,10 +9,11 @@ import (
 )
 
 // take gives the first n received frames to the engine and sends what follows
-// from them, and reports whether cond, if not nil, is met. The caller has the seat.
-func (p *Poller) take(n int, cond Condition) (met bool) {
+// from them, and reports whether cond, if not nil, is met, and the time. The caller has the seat.
+func (p *Poller) take(n int, cond Condition) (met bool, now int64) {
 	p.mu.Lock()
-	p.eng.Now = p.Now()
+	now = p.Now()
+	p.eng.Now = now
 	if n > 0 {
 		p.calls = 0
 	}
@@ -28,7 +29,7 @@ func (p *Poller) take(n int, cond Condition) (met bool) {
 	if n > 0 {
 		p.dev.Release()
 	}
-	return met
+	return met, now
 }
 
 // Wait blocks until cond is met, ctx is done or the poller is closed. It sends
@@ -93,7 +94,7 @@ func (p *Poller) obey(ctx context.Context, cond Condition) error {
 // claim waits for the background goroutine to leave the seat, which it does as soon
 // as it sees that a caller wants to drive.
 func (p *Poller) claim() {
-	for begin := p.Now(); p.state().BackgroundDrives() && p.Now()-begin < int64(p.cfg.CallerSpin); {
+	for begin := p.Now(); p.state().BackgroundDrives() && p.Now()-begin < p.patience.most; {
 	}
 }
 
@@ -122,23 +123,27 @@ type driver struct {
 	slow   bool          // it has waited for a while, and can be found by EachWait
 	calm   time.Duration // how long it sleeps at most
 	stop   func() bool   // unless it is nil: the end of ctx wakes it
+	slept  bool          // since the last frame
 }
 
 // poll is drive.
 func (d *driver) poll() bool {
 	p, ctx, cond := d.poller, d.ctx, d.cond
-	last := p.called.Load()
+	last := p.called.Load() // when a frame came, or the wait began
+	until := last + p.patience.spin()
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
 		if look && (p.Closed() || ctx.Err() != nil) { // however many frames there are
 			return false
 		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
-			if p.take(n, cond) {
+			met, now := p.take(n, cond)
+			d.learn(now - last)
+			if met {
 				return true
 			}
-			last = p.Now()
-			d.noteSlow(last)
+			last, until = now, now+p.patience.spin()
+			d.noteSlow(now)
 			continue
 		}
 		if !look {
@@ -146,15 +151,15 @@ func (d *driver) poll() bool {
 		}
 		now := p.Now()
 		if now >= p.deadline.Load() {
-			if p.take(0, cond) {
+			if met, _ := p.take(0, cond); met {
 				return true
 			}
 		} else {
 			p.dev.Transmit() // what the kernel has not taken before
 		}
-		switch quiet := time.Duration(now - last); {
-		case quiet < tightSpin:
-		case quiet < p.cfg.CallerSpin:
+		switch {
+		case now-last < int64(tightSpin):
+		case now < until:
 			yield()
 		default:
 			d.noteSlow(now)
@@ -162,15 +167,25 @@ func (d *driver) poll() bool {
 			if met {
 				return true
 			}
-			last = p.Now() - int64(p.cfg.CallerSpin)
 			if slept {
+				d.slept = true
 				d.calm = d.longer()
 				polls = pollsALook - 1 // one look at the device tells whether anything has come
 			} else {
-				last += int64(p.cfg.BackgroundSpin)
+				until = p.Now() + int64(p.wakes)
 			}
 		}
 	}
+}
+
+// learn notes how long it was quiet before a frame came. The driver does not know when that was
+// if it slept, but how long it takes to wake up.
+func (d *driver) learn(quiet int64) {
+	if d.slept {
+		d.slept = false
+		quiet -= int64(d.poller.cfg.Wake)
+	}
+	d.poller.patience.note(quiet)
 }
 
 // noteSlow has EachWait find the driver once it has waited for a while.

@@ -52,6 +52,8 @@ func (o *Config) validate() error {
 		return fmt.Errorf("ExpressWindow %d is negative", l.ExpressWindow)
 	case l.DeadAfter < 0:
 		return fmt.Errorf("DeadAfter %v is negative", l.DeadAfter)
+	case l.Spin < 0:
+		return fmt.Errorf("the limit Spin %v is negative", l.Spin)
 	}
 	return nil
 }
@@ -60,7 +62,6 @@ func (o *Config) validate() error {
 type Config struct {
 	Place  bootstrap.Config
 	Limits userspace.Limits
-	Spin   device.PollerConfig
 	Logger *slog.Logger   // nil: what Place says
 	Exit   func(code int) // what Fatal ends the process with; nil: os.Exit
 
@@ -188,7 +189,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Peer:        func(path device.PathID) (peer, local express.Endpoint) { return device.Ends(dev, path) },
 		AnswersLost: func(rank int) { go j.answersLost(rank) },
 	})
-	j.poller = device.NewPoller(dev, eng, o.Spin)
+	j.poller = device.NewPoller(dev, eng, device.PollerConfig{Spin: o.Limits.Spin})
 	e := j.poller.Lock()
 	e.OpenContext(collective.WorldContext, nil)
 	j.poller.Unlock()
