@@ -51,7 +51,6 @@ type Link struct {
 	Lost           uint64 // bundles found lost by later acknowledgements
 	Probes         uint64 // bundles sent again early, in case the last ones were lost
 	Timeouts       uint64 // retransmission timeouts
-	Withheld       uint64 // bundles and hellos that were not sent again yet, because little of what was sent before had arrived
 	SlotsExhausted uint64 // times that there was no room for another frame; see userspace.Limits
 	PeersFailed    uint64 // sessions that ended because the peer was silent, or is lost otherwise
 

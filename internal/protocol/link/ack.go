@@ -66,7 +66,7 @@ func (l *Link) settle(s *Session, w Way, largest, bits uint64) {
 		p := &l.slots[i]
 		if p.packet > largest {
 			if p.first == largest && largest != 0 { // it was sent again too early
-				l.sample(s, s.rtt.Credible(l.Now-p.firstAt))
+				s.rtt.Sample(s.rtt.Credible(l.Now - p.firstAt))
 				l.landed(s, i)
 				acked++
 			}
@@ -76,7 +76,8 @@ func (l *Link) settle(s *Session, w Way, largest, bits uint64) {
 		switch {
 		case reliable.Has(largest, bits, p.packet) || p.pieces > 0 && p.pieceArrived(largest, bits) || p.seq < s.acked[p.class]:
 			if p.packet == largest && p.flags&wire.FlagAckNow != 0 {
-				l.sample(s, l.Now-p.sentAt)
+				s.rtt.Sample(l.Now - p.sentAt)
+				l.rtt.Sample(l.Now - p.sentAt)
 			}
 			l.landed(s, i)
 			acked++
@@ -100,12 +101,6 @@ func (l *Link) settle(s *Session, w Way, largest, bits uint64) {
 		s.congestion.Lost(fresh)
 		s.goesOn()
 	}
-}
-
-// sample takes in a round trip to the peer of s.
-func (l *Link) sample(s *Session, rtt int64) {
-	s.rtt.Sample(rtt)
-	l.rtt.Sample(rtt)
 }
 
 // settleApplied takes out of flight what has been sent by way w first and is known to be
@@ -169,7 +164,6 @@ func (l *Link) lookAgain(s *Session) {
 // landed removes a bundle that the peer has from flight.
 func (l *Link) landed(s *Session, i int32) {
 	l.ground(s, i)
-	l.repeats.arrived()
 	if p := &l.slots[i]; p.way == Joined {
 		s.runs.landed(l.longestRun(s))
 	}
@@ -253,11 +247,6 @@ func (l *Link) timeout(s *Session, w Way) {
 		i, at = l.oldest(s, w)
 	}
 	if t.resendAt = at; at == 0 || at > l.Now {
-		return
-	}
-	if !l.repeats.take(l.Now) {
-		l.stats.Withheld++
-		t.resendAt = l.Now + s.rtt.Timeout()
 		return
 	}
 	probe, patience := !t.probed, s.rtt.Probe()

@@ -5,7 +5,7 @@ package link
 // that is not answered after some hellos goes on, and gives its turn to the next.
 const (
 	mostCalls  = 16
-	callHellos = 3
+	callHellos = 2
 )
 
 // calling is what a session that is dialed has to do with turns.

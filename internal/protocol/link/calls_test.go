@@ -1,10 +1,14 @@
 package link_test
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -135,35 +139,6 @@ func TestSlowPeerIsSentLittleTwice(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreFew has all of many peers be silent for a while. They are not sent everything again
-// and again, and all goes on when they answer.
-func TestRepeatsAreFew(t *testing.T) {
-	const ranks = 61
-	f := newRanks(t, ranks, func(c *link.Config) { c.Slab, c.DeadAfter = link.HeapSlab(1024, 0, 1472), 60_000*millisecond })
-	var all []*peer
-	for to := 1; to < ranks; to++ {
-		all = append(all, f.open(0, to))
-	}
-	f.Pass(1000 * millisecond)
-	f.Cut[0] = true
-	for _, p := range all {
-		f.send(p, 8, 0)
-		p.push()
-	}
-	f.Pass(10_000 * millisecond)
-	if s := f.e[0].Stats; s.Resent > 64+1000 || s.Resent < 500 || s.Withheld == 0 {
-		t.Errorf("%d bundles were sent again in 10 s, and %d withheld", s.Resent, s.Withheld)
-	}
-	f.Cut[0] = false
-	for _, p := range all {
-		if err := f.flush(p); err != nil {
-			t.Fatal(err)
-		}
-		f.once(p, 0)
-	}
-	f.AtRest()
-}
-
 // TestLateAnswerOfAnEarlierLife has an answer of a rank be looked at when a hello of its next life
 // has been answered. The session with that life opens all the same.
 func TestLateAnswerOfAnEarlierLife(t *testing.T) {
@@ -197,4 +172,58 @@ func TestLateAnswerOfAnEarlierLife(t *testing.T) {
 	f.Settle()
 	f.Cut[0] = false
 	f.transfer(p, 0, 1000)
+}
+
+// TestIDIsTakenOnce has a session fail while a hello of its peer is answered under its id. The next
+// session with the peer has another id.
+func TestIDIsTakenOnce(t *testing.T) {
+	f := newMembers(t, 2, secure.Seal, nil)
+	var route []func()
+	f.start(1, 1, 2, func(c *link.Config) {
+		c.Route = func(_ *secure.Ticket, done func(link.PathID)) { route = append(route, func() { done(0) }) }
+	})
+	first := f.e[1].Connect(0).ID()
+	p := f.dial(0, 1)
+	f.Settle()
+	if len(route) != 1 {
+		t.Fatalf("%d hellos are answered", len(route))
+	}
+	f.e[1].NotFound(0, errors.New("nobody knows"))
+	if again := f.e[1].Connect(0).ID(); again == first {
+		t.Errorf("the id %x names two sessions", first)
+	}
+	route[0]()
+	f.Until(100*millisecond, func() bool { return len(route) == 2 }) // the hello comes again
+	route[1]()
+	f.transfer(p, 0, 1000)
+}
+
+// TestForgedTicketsStopNoCall has a member send tickets that it has made up, and looking at one takes long. A peer
+// that is silent is called all the same, and given up in time.
+func TestForgedTicketsStopNoCall(t *testing.T) {
+	f := newMembers(t, 2, secure.Seal, nil)
+	var later []func()
+	f.start(0, 1, 2, func(c *link.Config) {
+		c.Offload = func(work, done func()) bool {
+			later = append(later, func() { work(); done() })
+			return true
+		}
+	})
+	f.Cut[1] = true
+	p := f.dial(0, 1)
+	f.Settle()
+	later[0]() // its hello
+	forged := make([]byte, wire.GreetingLen)
+	g := wire.Greeting{Kind: wire.KindTicket, Ticket: bytes.Clone(credentials.Of(1, 2, secure.Seal).Ticket), TargetLife: 1}
+	g.Ticket[len(g.Ticket)-1] ^= 1
+	g.Put(forged, (*siphash.Key)(&credentials.Secrets.Hello))
+	for end := f.Now + testLimit + 200*millisecond; f.Now < end; f.Pass(millisecond) {
+		f.e[0].Receive(bytes.Clone(forged), 1)
+	}
+	if len(later) < 2 {
+		t.Error("no forged ticket was verified")
+	}
+	if !p.Dead() {
+		t.Error("a silent peer is not given up")
+	}
 }

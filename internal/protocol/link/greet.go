@@ -104,20 +104,19 @@ func (l *Link) offload(work, done func()) bool {
 	return true
 }
 
-// greet sends the session's hello, or has it made first. It reports whether the peer is to do
-// something now, and not this rank.
-func (l *Link) greet(s *Session) bool {
+// greet sends the session's hello, or has it made first.
+func (l *Link) greet(s *Session) {
 	g := s.greeting
 	switch {
 	case g == nil || l.yielded(s):
-		return true
-	case g.busy:
-		return false
+		return
 	case g.hello != nil:
 		l.sendWhole(g.hello, s.path)
-		return true
+		return
+	case g.busy:
+		return
 	case s.expired < callHellos && l.answering[s.rank] != nil || s.expired == 0 && l.answers[s.rank] != nil:
-		return true // the peer's hello was first, and is as good
+		return // the peer's hello was first, and is as good
 	}
 	id := l.cfg.Credentials
 	hello := make([]byte, wire.GreetingLen)
@@ -136,12 +135,13 @@ func (l *Link) greet(s *Session) bool {
 			return
 		}
 		g.hello, g.initiator = hello, initiator
-		s.pingAt = l.Now // to send it
-		l.keepAlive(s)
-		l.WakeBy(s.pingAt)
+		l.sendWhole(hello, s.path)
+		if s.expired > 0 { // the peer has heard nothing before
+			s.waiting, s.expired, s.pingAt = l.Now, 1, l.Now+s.rtt.Timeout()
+			l.WakeBy(s.pingAt)
+		}
 	})
 	g.busy = g.busy && started
-	return false
 }
 
 // terms returns what this rank tells a peer.

@@ -6,8 +6,8 @@ import (
 )
 
 // A path may carry shorter frames than both of its ends do, and lose longer ones without
-// a word. So a session begins with the payload that every path carries. The first bundle that takes
-// up half of that has it send a probe of the payload that it would like. When that is acknowledged, frames may be as long.
+// a word. So a session begins with the payload that every path carries. The first bundle, of
+// either end, that takes up half of that has it send a probe of the payload that it would like. When that is acknowledged, frames may be as long.
 // When a long frame is lost again and again, the session goes back to the beginning.
 
 const (
@@ -28,6 +28,14 @@ type pathLength struct {
 	tries   int
 	pending bool // there is more to find out
 	sought  bool // it was begun
+}
+
+// wantLength begins to find out what the path to s carries, if there is a bundle of n bytes that is long
+// enough for that to matter.
+func (l *Link) wantLength(s *Session, n int) {
+	if !s.length.sought && 2*n > s.maxPayload {
+		l.seekLength(s)
+	}
 }
 
 // seekLength begins to find out what the path to s carries.

@@ -148,17 +148,10 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.state == dialing {
-		switch {
-		case s.expired > 0 && !l.repeats.take(l.Now):
-			l.stats.Withheld++
-			s.pingAt = l.Now + s.rtt.Timeout()
-			return
-		case l.cfg.Credentials == nil:
+		if l.cfg.Credentials != nil {
+			l.greet(s)
+		} else {
 			l.sendHandshake(wire.KindHello, s, 0)
-		case !l.greet(s): // this rank takes its time, and not the peer
-			s.waiting = l.Now
-			s.pingAt = l.Now + s.rtt.Timeout()
-			return
 		}
 		if s.expired++; s.expired == callHellos {
 			l.endTurn(s)

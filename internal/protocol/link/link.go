@@ -159,7 +159,6 @@ type Link struct {
 	// silent peer sends nothing, and takes no share.
 	credits uint32
 	rtt     reliable.RTT // over all sessions
-	repeats repeats
 }
 
 // New returns a link. It panics if cfg contradicts itself, which is the caller's bug.

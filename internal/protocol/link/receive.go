@@ -127,6 +127,7 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 			return
 		}
 		l.stats.Bundles++
+		l.wantLength(s, len(body))
 	}
 	l.arrived(s, h)
 }

@@ -282,9 +282,7 @@ func (l *Link) transmit(s *Session, i int32) {
 	if p.sends == 0 {
 		p.firstAt = l.Now
 		l.stats.Sent++
-		if !s.length.sought && 2*int(p.length) > s.maxPayload {
-			l.seekLength(s)
-		}
+		l.wantLength(s, int(p.length))
 		s.sentSeq[p.class] = max(s.sentSeq[p.class], p.seq+1)
 		if p.flags&wire.FlagOrdered != 0 { // not before: an exchange takes no place in the order
 			s.order++

@@ -40,10 +40,10 @@ func (NoExchanges) Quiesced(*Session) {}
 // answer to the peer's hello names, if there is one.
 func (l *Link) name(s *Session) {
 	a := l.answers[s.rank]
-	if a == nil {
-		a = l.answering[s.rank]
+	if b := l.answering[s.rank]; a == nil && b != nil && b.localID != 0 && !b.taken {
+		a = b
 	}
-	if a != nil && a.localID != 0 {
+	if a != nil {
 		a.taken = true
 		s.localID, s.serving.table = a.localID, a.table
 	} else {
