@@ -3,6 +3,8 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,34 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 			t.Errorf("one that has left is said to have ended: %v", ended)
 		}
 		cancel()
+	}
+}
+
+// TestEndBeforeAnAnswerIsTold has a rank end when it has asked something: its end shows when the
+// answer is written.
+func TestEndBeforeAnAnswerIsTold(t *testing.T) {
+	ctx := testContext(t)
+	c := Config{Job: testJob, Size: 4, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "rendezvous"), Serve: true}
+	first, err := Open(ctx, c, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	c.Serve, c.Rank = false, 1
+	dead, err := Open(ctx, c, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	conn := dead.rendezvous.(*Client).conn.(*net.UnixConn)
+	if err := conn.CloseRead(); err != nil { // so that writing to it fails, as to that of a process that has ended
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(appendMessage(nil, message{kind: kindWho, call: 1000})); err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := first.End(ctx, 0); err != nil || ended.Rank != 1 || ended.Incarnation != dead.Incarnation {
+		t.Errorf("rank 1 has ended, and rank 0 is told %+v, %v", ended, err)
 	}
 }
 

@@ -248,17 +248,18 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	defer leave()
 	c.client = local{s.board, s.members, s.authority, m.rank, m.size, incarnation}
-	if !c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation, s.rank)}) {
-		return
-	}
-	for err == nil {
-		if m, err = readMessage(r, maxMessageBytes); err == nil && !c.handle(m) {
-			break
+	ok := c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation, s.rank)})
+	for ok && err == nil {
+		if m, err = readMessage(r, maxMessageBytes); err == nil {
+			ok = c.handle(m)
 		}
 	}
-	conn.Close()                                                             // an answer being written must not hold up the end
-	reset := errors.Is(err, unix.ECONNRESET) && withinHost(conn.LocalAddr()) // there is no network
-	if s.rank != noRank && (reset || closedByEnd(err)) {                     // a launcher tells of ends by itself
+	conn.Close() // an answer being written must not hold up the end
+	c.writing.Lock()
+	err = cmp.Or(c.unwritten, err)
+	c.writing.Unlock()
+	reset := (errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)) && withinHost(conn.LocalAddr()) // there is no network
+	if s.rank != noRank && (reset || closedByEnd(err)) {                                                     // a launcher tells of ends by itself
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
 			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}
@@ -284,7 +285,8 @@ type connection struct {
 	mu    sync.Mutex // guards waits
 	waits map[uint32]context.CancelFunc
 
-	writing sync.Mutex
+	writing   sync.Mutex
+	unwritten error // why an answer could not be written: the connection is closed since
 }
 
 // greet begins TLS, if the job has a key, reads the hello, and reports whether it comes from a
@@ -448,6 +450,7 @@ func (c *connection) answer(m message) bool {
 	defer c.writing.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := c.conn.Write(b); err != nil {
+		c.unwritten = cmp.Or(c.unwritten, err)
 		c.conn.Close()
 		return false
 	}
