@@ -31,7 +31,7 @@ func sendTo(fd int) unix.Errno {
 
 // receiveFrom makes the driver look at the fill ring of fd.
 func receiveFrom(fd int) unix.Errno {
-	_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 

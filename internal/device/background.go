@@ -30,7 +30,7 @@ func (p *Poller) background() {
 			calm = max(calm, p.cfg.LongSleep)
 		case seat.Nap:
 			p.nap(timer, pause)
-			pause = min(2*pause, maxNap)
+			pause = min(2*pause, max(maxNap, time.Duration(p.Now()-p.called.Load())))
 		case seat.LongNap:
 			p.nap(timer, longNap)
 		}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,10 +18,18 @@ import (
 type sleeper struct {
 	event int           // an eventfd
 	polls []unix.PollFd // the eventfd, then the device's descriptors
+	ready int           // how many of polls are
 	state atomic.Uint32 // a seat.Rest
+
+	gate gate               // to polls
+	look func(uintptr) bool // sets ready, and reports whether it is not 0
 
 	sleeps, wakeups atomic.Uint64
 }
+
+// longSleep is the shortest sleep by the gate, which wakes up later than a thread that blocks, and
+// has no shorter times.
+const longSleep = time.Millisecond
 
 // open prepares waiting for fds, which stay the caller's.
 func (s *sleeper) open(fds ...int) error {
@@ -32,6 +41,14 @@ func (s *sleeper) open(fds ...int) error {
 	s.polls = append(s.polls, unix.PollFd{Fd: int32(event), Events: unix.POLLIN})
 	for _, fd := range fds {
 		s.polls = append(s.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	s.look = func(uintptr) bool {
+		s.ready = pollNow(s.polls)
+		return s.ready > 0
+	}
+	if err := s.gate.open(s.polls); err != nil {
+		s.polls = nil
+		return errors.Join(err, unix.Close(event))
 	}
 	return nil
 }
@@ -45,17 +62,21 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 	}
 	s.sleeps.Add(1)
 	s.polls[len(s.polls)-1].Events = events
-	timeout := unix.NsecToTimespec(int64(d))
-	n, err := unix.Ppoll(s.polls, &timeout, nil)
-	s.state.Store(uint32(seat.Awake))
-	if err != nil { // interrupted by a signal; nothing else can be wrong with these arguments
-		return 0
+	if d < longSleep || events != unix.POLLIN {
+		timeout := unix.NsecToTimespec(int64(d))
+		n, err := unix.Ppoll(s.polls, &timeout, nil)
+		if s.ready = n; err != nil { // interrupted by a signal; nothing else can be wrong with these arguments
+			s.ready = 0
+		}
+	} else {
+		s.gate.wait(d, s.look)
 	}
-	if s.polls[0].Revents != 0 {
+	s.state.Store(uint32(seat.Awake))
+	if s.ready > 0 && s.polls[0].Revents != 0 {
 		var count [8]byte
 		_, _ = unix.Read(s.event, count[:]) // resets it; it cannot fail when readable
 	}
-	return n
+	return s.ready
 }
 
 // wake implements Device.Wake.
@@ -90,5 +111,5 @@ func (s *sleeper) close() error {
 		return nil
 	}
 	s.polls = nil
-	return unix.Close(s.event)
+	return errors.Join(s.gate.close(), unix.Close(s.event))
 }

@@ -66,9 +66,12 @@ func (m *mmsghdr) segment(c *segmentSize) int {
 	return int(m.length)
 }
 
+// The scheduler is not told of the calls that send and receive, as they wait for nothing: it would
+// wake the runtime's monitor for each.
+
 // sendMessages sends a prefix of messages and returns its length.
 func sendMessages(fd int, messages []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(messages))),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(messages))),
 		uintptr(len(messages)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -78,7 +81,7 @@ func sendMessages(fd int, messages []mmsghdr) (int, unix.Errno) {
 
 // receiveMessages fills a prefix of messages and returns its length.
 func receiveMessages(fd int, messages []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(messages))),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(messages))),
 		uintptr(len(messages)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno

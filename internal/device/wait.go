@@ -221,7 +221,11 @@ func (p *Poller) wake() {
 // goroutine sleeps there, it is woken, so that it goes to nap elsewhere: the caller looks
 // at the device once more before it tries again.
 func (p *Poller) rest(cond Condition, d time.Duration) (met, slept bool) {
-	if p.tell(seat.Tires) == seat.Rouse {
+	tires := seat.Tires
+	if d > p.cfg.MaxSleep {
+		tires = seat.Retires
+	}
+	if p.tell(tires) == seat.Rouse {
 		p.dev.Wake()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -259,13 +263,23 @@ func (p *Poller) sleep(d time.Duration) {
 	now := p.Now()
 	p.asleep.Store(now + int64(d))
 	defer p.asleep.Store(0)
-	if until := p.deadline.Load(); until != engine.Never {
-		d = min(d, time.Duration(until-now))
+	if until := p.deadline.Load(); until != engine.Never && until-now < int64(d) {
+		d = min(d, time.Duration(p.nextDeadline()-now))
 		p.asleep.Store(now + int64(d))
 	}
 	if d > 0 {
 		p.dev.Sleep(d)
 	}
+}
+
+// nextDeadline returns the deadline, which it finds anew if it is to come.
+func (p *Poller) nextDeadline() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.eng.Now = p.Now()
+	p.eng.LookAhead()
+	p.publishDeadline()
+	return p.deadline.Load()
 }
 
 // park blocks without driving until cond is met, or the caller should look again: the

@@ -61,7 +61,8 @@ type XDP struct {
 	rung   uint64 // doorbell, when it was looked at last
 	listen int    // looks at stack that are left since something came
 
-	retry atomic.Bool // the kernel did not take everything; see Sleep
+	retry atomic.Bool   // the kernel did not take everything; see Sleep
+	idle  time.Duration // of whoever sleeps: how long nothing has come
 
 	rxMalformed atomic.Uint64
 }
@@ -150,6 +151,10 @@ func (x *XDP) Transmit() {
 // retryPause is the longest Sleep while the kernel has not taken all frames.
 const retryPause = 500 * time.Microsecond
 
+// goneCheck is how long nothing has come when the sockets are asked whether the interface is still
+// there. The link usually tells first.
+const goneCheck = 100 * time.Millisecond
+
 // Sleep implements Device.
 func (x *XDP) Sleep(d time.Duration) {
 	if x.retry.Load() {
@@ -168,12 +173,22 @@ func (x *XDP) Sleep(d time.Duration) {
 			x.stack.clearError()
 		}
 	}
-	// A device that was removed shows neither in poll nor, when nothing is sent,
-	// in Transmit.
-	if ready == 0 && !x.link.lost() {
-		if _, err := x.sockets[0].Wait(0, -1); err != nil {
-			x.link.lose(err)
-		}
+	if ready > 0 {
+		x.idle = 0
+	} else if x.idle += d; x.idle >= goneCheck {
+		x.idle = 0
+		x.checkGone()
+	}
+}
+
+// checkGone asks whether the interface was removed, which shows neither in poll nor, when nothing
+// is sent, in Transmit.
+func (x *XDP) checkGone() {
+	if x.link.lost() {
+		return
+	}
+	if _, err := x.sockets[0].Wait(0, -1); err != nil {
+		x.link.lose(err)
 	}
 }
 

@@ -208,7 +208,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{"a caller leaves the seat to nobody", without(Pass, Leaves), "contexts end", "a caller waits, and none drives"},
 		{"a caller that gives up keeps the seat from others", without(Pass, Goes), "contexts end", "a caller waits, and none drives"},
 		{"the background goroutine leaves the seat to nobody", without(Pass, Yields), "contexts end", "a caller waits, and none drives"},
-		{"a caller that slept leaves the background goroutine asleep", without(Nudge, Leaves), "contexts end", "nobody would notice"},
+		{"a caller that slept for long leaves the background goroutine asleep", without(Nudge, Leaves), "contexts end", "nobody would notice"},
 		{"Close leaves the background goroutine asleep", without(Nudge, Closes), "Close", "Close does not end"},
 		{"a caller blocks without a look at the seat", instead(Parks, func(_, to State, _ Order) (State, Order) {
 			return to, Block
@@ -238,7 +238,7 @@ func TestMistakesAreFound(t *testing.T) {
 			return from&^(backgroundDrives|wanted) | backgroundInBed, Sleep
 		}), "contexts end", "a caller waits, and none drives"},
 		{"two sleep on the device", instead(Tires, func(from, _ State, _ Order) (State, Order) {
-			return from&^backgroundInBed | slept | callerInBed, Sleep
+			return from&^backgroundInBed | callerInBed, Sleep
 		}), "contexts end", "two sleep"},
 		{"the background goroutine naps for long while a caller polls", instead(LooksBusy, func(_, to State, o Order) (State, Order) {
 			if o == Nap {
@@ -247,7 +247,7 @@ func TestMistakesAreFound(t *testing.T) {
 			return to, o
 		}), "contexts end", "nobody would notice"},
 		{"the seat remembers the sleep of who has left", instead(Leaves, func(from, to State, o Order) (State, Order) {
-			return to | from&slept, o
+			return to | from&retired, o
 		}), "contexts end", "nobody would notice"},
 		{"the bed stays made for who has left it", instead(Rises, func(from, to State, o Order) (State, Order) {
 			return to | callerInBed, o

@@ -285,16 +285,18 @@ func (x *explorer) drives(me self, a actor) {
 			return
 		}
 		x.report(me, Tires, ofCaller)
+		x.report(me, Retires, ofCaller)
 	}
 }
 
-// bed adds the steps of a caller from Tires to Rises.
+// bed adds the steps of a caller from Tires or Retires to Rises.
 func (x *explorer) bed(me self, a actor) {
 	switch a.at {
 	case beds:
 		switch {
 		case x.registersFirst:
 			x.report(me, Tires, map[Order]place{Sleep: lies, Rouse: rouses})
+			x.report(me, Retires, map[Order]place{Sleep: lies, Rouse: rouses})
 		case a.met:
 			x.add(false, func(m *model) { me(m).at = risesMet })
 		default:

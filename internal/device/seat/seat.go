@@ -14,7 +14,7 @@ import "fmt"
 //     the seat. The background goroutine gives the seat up, so that a caller can take it
 //     without waking anybody.
 //   - The background goroutine naps away from the device while callers make progress. Its
-//     nap is long while the caller in the seat sleeps.
+//     nap is long while the caller in the seat sleeps for long.
 //   - Callers that cannot drive are parked.
 //   - All callers that use the device, in whatever way, are inside. Nobody enters after
 //     Closes.
@@ -28,8 +28,8 @@ const (
 	backgroundInBed
 	napsShort
 	napsLong
-	slept  // the caller in the seat has wanted to sleep
-	wanted // a caller waits for the background goroutine to leave the seat
+	retired // the caller in the seat has wanted to sleep for long
+	wanted  // a caller waits for the background goroutine to leave the seat
 	closed
 
 	oneParked State = 1 << 16
@@ -52,7 +52,7 @@ func (s State) Closed() bool { return s&closed != 0 }
 func (s State) String() string {
 	text := fmt.Sprintf("%d inside, %d parked", s.Inside(), s.parked())
 	for i, what := range [...]string{"a caller drives", "the background goroutine drives", "a caller is in bed",
-		"the background goroutine is in bed", "it naps", "it naps for long", "the driver has slept", "the seat is wanted", "closed"} {
+		"the background goroutine is in bed", "it naps", "it naps for long", "the driver has retired", "the seat is wanted", "closed"} {
 		if s>>i&1 != 0 {
 			text += ", " + what
 		}
@@ -75,7 +75,7 @@ const (
 	Go      Order = iota // go on with whatever it was
 	Refuse               // the poller is closed: keep away from the device
 	Done                 // the caller is not inside any more, the background goroutine ends
-	Drive                // with the seat. A caller: Tires, Leaves. The background goroutine: Quiets, Yields
+	Drive                // with the seat. A caller: Tires, Retires, Leaves. The background goroutine: Quiets, Yields
 	Claim                // wait briefly for the background goroutine to leave the seat: Claimed
 	Park                 // register to be woken by others: Parks, or if the condition is met Exits
 	Block                // until woken, then register no longer: Unparks, Goes
@@ -108,7 +108,8 @@ const (
 	Parks                // registered: Block, Look
 	Unparks              // not registered any more, and its condition is not met: Drive, Park, Done
 	Goes                 // not registered any more, its condition is met or it gives up: Done
-	Tires                // of driving, there has been nothing for long: Sleep, Rouse
+	Tires                // of driving, there has been nothing for a while: Sleep, Rouse
+	Retires              // the same, and it is going to sleep for long
 	Rises                // from its sleep on the device: Drive
 	Leaves               // the seat, its condition is met or it gives up: Done
 )
@@ -165,9 +166,12 @@ func (s State) onCaller(e Event) (State, Order) {
 	case Goes:
 		s -= oneParked + oneInside
 		return s, Done | s.pass()
-	case Tires:
+	case Tires, Retires:
 		s.must(s&callerDrives != 0 && s&callerInBed == 0, e)
-		if s |= slept; s&backgroundInBed != 0 {
+		if e == Retires {
+			s |= retired
+		}
+		if s&backgroundInBed != 0 {
 			return s, Rouse
 		}
 		return s | callerInBed, Sleep
@@ -177,10 +181,10 @@ func (s State) onCaller(e Event) (State, Order) {
 	case Leaves:
 		s.must(s&callerDrives != 0 && s&callerInBed == 0, e)
 		order := Done
-		if s&slept != 0 {
+		if s&retired != 0 {
 			order |= s.nudge()
 		}
-		s = s&^(callerDrives|slept) - oneInside
+		s = s&^(callerDrives|retired) - oneInside
 		return s, order | s.pass()
 	}
 	panic(fmt.Sprintf("seat: event %d does not exist", e))
@@ -214,7 +218,7 @@ func (s State) onBackground(e Event) (State, Order) {
 		return s, Done
 	case e == LooksCalm && s&taken == 0 && s.Inside() == 0:
 		return s | backgroundDrives, Drive
-	case s&slept != 0:
+	case s&retired != 0:
 		return s | napsLong, LongNap
 	}
 	return s | napsShort, Nap

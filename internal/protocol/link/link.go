@@ -223,6 +223,15 @@ func (l *Link) Announcements() (opened []Opened, quiescing, closed []uint64) {
 	return opened, quiescing, closed
 }
 
+// LookAhead finds the deadline anew for somebody who is about to sleep until then: what has been sent
+// meanwhile may have made the old one void. It leaves the deadline alone while something waits for
+// Tick or Output, which is in no session's timers.
+func (l *Link) LookAhead() {
+	if l.Now < l.deadline && len(l.dirty)+len(l.stalled)+len(l.leaving)+int(l.parked.n) == 0 {
+		l.expire()
+	}
+}
+
 // WakeBy sees to it that Tick runs at time t, or before.
 func (l *Link) WakeBy(t int64) {
 	if t < l.deadline {
@@ -250,7 +259,7 @@ func (l *Link) Tick() {
 }
 
 // expire looks at every session with something outstanding and finds the next
-// deadline. It runs when a deadline has passed, not once a packet.
+// deadline. It runs when a deadline has passed or ends a sleep early, not once a packet.
 func (l *Link) expire() {
 	l.deadline, l.silent = Never, 0
 	l.cfg.Upper.Sweep()

@@ -93,3 +93,28 @@ func TestRefusedBundlesComeAgainWithTheirTurn(t *testing.T) {
 	})
 	f.once(a, 0)
 }
+
+// TestVoidDeadline has an acknowledgement ride on what follows, which makes its timer void: only
+// LookAhead sees that, and it loses no timer that is still to come.
+func TestVoidDeadline(t *testing.T) {
+	f := newRanks(t, 2, nil)
+	a := f.open(0, 1)
+	f.transfer(a, 0, 8)
+	f.Pass(1000 * millisecond)
+	e := f.e[1]
+	a.put(8, 0, 0)
+	f.Settle()
+	f.at(1, 0).put(8, 0, 0) // carries the acknowledgement
+	f.Settle()
+	before := e.Deadline()
+	e.LookAhead()
+	after := e.Deadline()
+	if before == link.Never || after <= before {
+		t.Errorf("the deadline was in %d µs, and is in %d", (before-f.Now)/microsecond, (after-f.Now)/microsecond)
+	}
+	e.LookAhead()
+	if again := e.Deadline(); again != after {
+		t.Errorf("the deadline is in %d µs, and then in %d", (after-f.Now)/microsecond, (again-f.Now)/microsecond)
+	}
+	f.transfer(a, 0, 8)
+}
