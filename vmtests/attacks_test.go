@@ -176,6 +176,8 @@ func (s *siege) changed() []attack {
 			continue // see offPath
 		case "hello-ack":
 			counts = []string{"handshakes"}
+		case "ticket": // as a rank sends where the handshake takes long
+			counts = []string{"handshakes", "hello_limited"}
 		case "express request":
 			counts, also = []string{"express_stale", "express_repeated", "express_busy", "express left", "express answered"}, true
 		case "express answer":

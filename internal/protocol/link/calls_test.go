@@ -3,6 +3,7 @@ package link_test
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/credentials"
@@ -225,5 +226,54 @@ func TestForgedTicketsStopNoCall(t *testing.T) {
 	}
 	if !p.Dead() {
 		t.Error("a silent peer is not given up")
+	}
+}
+
+// TestPeerAtWorkIsNotGivenUp has a peer take several times the limit to compute its part of a handshake,
+// whoever dials. It is given up if it never ends.
+func TestPeerAtWorkIsNotGivenUp(t *testing.T) {
+	for _, c := range []struct {
+		slow    int
+		dialers []int
+	}{{1, []int{0}}, {1, []int{0, 1}}, {1, []int{1, 0}}, {0, []int{1}}, {0, []int{0, 1}}, {0, []int{1, 0}}} {
+		var later []func()
+		f := newMembers(t, 2, secure.Seal, nil)
+		f.start(c.slow, 1, 2, func(c *link.Config) {
+			c.Offload = func(work, done func()) bool {
+				later = append(later, func() { work(); done() })
+				return true
+			}
+		})
+		var all []*peer
+		for _, from := range c.dialers {
+			all = append(all, f.dial(from, 1-from))
+			f.Pass(millisecond)
+		}
+		open := func() bool { return f.at(0, 1) != nil && f.at(0, 1).Open() && f.at(1, 0) != nil && f.at(1, 0).Open() }
+		for rounds := 0; !open(); rounds++ {
+			if rounds > 10 {
+				t.Fatalf("rank %d is slow, %v dial: the session does not open", c.slow, c.dialers)
+			}
+			f.Pass(3 * testLimit)
+			for _, p := range all {
+				if p.Dead() {
+					t.Fatalf("rank %d is slow, %v dial: %v", c.slow, c.dialers, p.Err())
+				}
+			}
+			now := later
+			later = nil
+			for _, work := range now {
+				work()
+			}
+			f.Pass(millisecond)
+		}
+		f.transfer(f.at(0, 1), 0, 1000)
+	}
+	f := newMembers(t, 2, secure.Seal, nil)
+	f.start(1, 1, 2, func(c *link.Config) { c.Offload = func(_, _ func()) bool { return true } })
+	p := f.dial(0, 1)
+	f.Until(14*testLimit, p.Dead)
+	if !strings.Contains(p.Err().Error(), "was working at the handshake") {
+		t.Error(p.Err())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdh"
 	"crypto/ed25519"
 
+	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -55,24 +56,27 @@ func (id *Credentials) ends(hello []byte, peer *ecdh.PublicKey) secure.Ends {
 type greeting struct {
 	peer      *ecdh.PublicKey
 	hello     []byte // nil: not made yet
+	sentAt    int64  // the last time
 	initiator *secure.Initiator
-	busy      bool // something of it is computed
+	busy      bool   // something of it is computed
+	crossed   uint64 // the code of a hello of the peer that goes without an answer
 }
 
 // answered is a hello of a peer that this rank has answered. The session opens with the first
 // frame that comes for it.
 type answered struct {
-	rank    int
-	life    uint64
-	path    PathID
-	localID uint64
-	table   int32 // of the session that it becomes, if there is none that has one
-	taken   bool  // a session has localID and table
-	code    uint64
-	answer  []byte
-	terms   wire.Terms
-	guard   *secure.Guard // nil at the level None
-	codes   *secure.ExpressKeys
+	rank      int
+	life      uint64
+	path      PathID
+	localID   uint64
+	table     int32 // of the session that it becomes, if there is none that has one
+	taken     bool  // a session has localID and table
+	reassured bool  // the way to tell its sender so is looked for
+	code      uint64
+	answer    []byte
+	terms     wire.Terms
+	guard     *secure.Guard // nil at the level None
+	codes     *secure.ExpressKeys
 }
 
 // DialBy is Dial in a job with a key, by the ticket of the rank, which the rendezvous has given
@@ -111,6 +115,7 @@ func (l *Link) greet(s *Session) {
 	case g == nil || l.yielded(s):
 		return
 	case g.hello != nil:
+		g.sentAt = l.Now
 		l.sendWhole(g.hello, s.path)
 		return
 	case g.busy:
@@ -134,7 +139,7 @@ func (l *Link) greet(s *Session) {
 		if g.busy = false; initiator == nil || s.state != dialing || s.greeting != g || l.yielded(s) {
 			return
 		}
-		g.hello, g.initiator = hello, initiator
+		g.hello, g.initiator, g.sentAt = hello, initiator, l.Now
 		l.sendWhole(hello, s.path)
 		if s.expired > 0 { // the peer has heard nothing before
 			s.waiting, s.expired, s.pingAt = l.Now, 1, l.Now+s.rtt.Timeout()
@@ -150,6 +155,12 @@ func (l *Link) terms(id uint64, table int32) wire.Terms {
 		Session: id, MaxPayload: uint32(l.cfg.Slab.MaxPayload), AES: l.cfg.Credentials.AES, Credits: l.credits,
 		Express: tier(table), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
+}
+
+// unasked reports whether the peer of s, which is dialed, cannot have anything to answer, as this rank's
+// hello is not made yet.
+func (l *Link) unasked(s *Session) bool {
+	return s.state == dialing && s.greeting != nil && s.greeting.hello == nil && !l.yielded(s)
 }
 
 // yielded reports whether s, whose hello crossed one of the peer, leaves it to the peer's.
@@ -223,9 +234,56 @@ func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secu
 	}
 	if !l.welcome(rank, t.Incarnation) {
 		l.stats.Handshakes++
+		if s != nil && s.state == dialing && s.peer == t.Incarnation && s.greeting != nil {
+			if s.greeting.crossed == g.Code {
+				l.reassure(path, t)
+			}
+			s.greeting.crossed = g.Code
+		}
 		return
 	}
 	l.answer(path, hello, g, t)
+}
+
+// reassure tells a rank whose hello or answer comes again, while this rank is still at work, that it
+// has come: computing takes long where many ranks share a processor. The ticket's signature is not verified
+// by then, so there is one search for the way at a time, and one frame for a frame.
+func (l *Link) reassure(came PathID, to *secure.Ticket) {
+	rank, life := int(to.Rank), to.Incarnation
+	if s := l.byRank[rank]; s != nil && s.path != NoPath {
+		l.sendWhole(l.ownTicket(to), s.path)
+		return
+	}
+	a := l.answering[rank]
+	if a == nil || a.reassured {
+		return
+	}
+	a.reassured = true
+	l.route(to, came, func(path PathID) {
+		if a.reassured = false; path != NoPath && l.isAnswering(rank, life) {
+			l.sendWhole(l.ownTicket(to), path)
+		}
+	})
+}
+
+// ownTicket returns the frame that says to a rank who this one is.
+func (l *Link) ownTicket(to *secure.Ticket) []byte {
+	g := wire.Greeting{Kind: wire.KindTicket, Ticket: l.cfg.Credentials.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
+	frame := make([]byte, wire.GreetingLen)
+	g.Put(frame, l.cfg.Credentials.code())
+	return frame
+}
+
+// longestWork is how many times DeadAfter a peer may work at a handshake.
+const longestWork = 12
+
+// lives takes in that a peer which is dialed answers, and has not proved yet who it is. Anybody can
+// have captured such a frame, so it counts for a time only. The peer's hello does not count: it does not
+// say that anything of this rank gets there.
+func (l *Link) lives(s *Session) {
+	if l.Now-s.waiting < longestWork*l.cfg.DeadAfter {
+		s.heard = l.Now
+	}
 }
 
 // welcome reports whether a hello of a rank in one of its lives, which is not answered yet, may
@@ -252,6 +310,9 @@ func (l *Link) welcome(rank int, life uint64) bool {
 func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Ticket) {
 	rank, id := int(t.Rank), l.cfg.Credentials
 	if l.isAnswering(rank, t.Incarnation) {
+		if l.answering[rank].code == g.Code {
+			l.reassure(path, t)
+		}
 		return // it comes again
 	}
 	a := &answered{rank: rank, life: t.Incarnation, code: g.Code}
@@ -283,6 +344,9 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 			l.opened = append(l.opened, Opened{a.localID, a.table})
 		}
 		l.sendWhole(a.answer, a.path)
+		if s != nil {
+			s.waiting = l.Now // the peer has heard nothing before
+		}
 	}
 	l.answering[rank] = a
 	started := l.offload(func() {
@@ -408,8 +472,13 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 		return
 	}
 	own := s.greeting
-	if s.state != dialing || own.busy || l.yielded(s) {
+	if s.state != dialing {
 		return // it has come before
+	}
+	l.lives(s)
+	if own.busy || l.yielded(s) {
+		l.reassure(NoPath, t)
+		return
 	}
 	noise := append([]byte(nil), g.Noise...)
 	var chains secure.Chains
@@ -446,7 +515,7 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 // sendTicket tells the sender of a hello for an earlier life of this rank who is here now. There is
 // one at a time, as with answers.
 func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) {
-	rank, id := int(to.Rank), l.cfg.Credentials
+	rank, signer := int(to.Rank), l.cfg.Credentials.Signer
 	if l.isAnswering(rank, to.Incarnation) {
 		return
 	}
@@ -455,13 +524,10 @@ func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) 
 		if l.answeredLife(rank, to.Incarnation); path == NoPath {
 			return
 		}
-		g := wire.Greeting{Kind: wire.KindTicket, Ticket: id.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
-		frame := make([]byte, wire.GreetingLen)
-		g.Put(frame, id.code())
-		l.sendWhole(frame, path)
+		l.sendWhole(l.ownTicket(to), path)
 	}
 	l.answering[rank] = &answered{rank: rank, life: to.Incarnation}
-	started := l.offload(func() { sound = secure.VerifyTicket(ticket, id.Signer) }, func() {
+	started := l.offload(func() { sound = secure.VerifyTicket(ticket, signer) }, func() {
 		if sound {
 			l.route(to, path, end)
 		} else {
@@ -473,10 +539,19 @@ func (l *Link) sendTicket(path PathID, hello *wire.Greeting, to *secure.Ticket) 
 	}
 }
 
-// takeTicket takes in that a rank that this one dials has started again.
+// takeTicket takes in that a rank that this one dials has started again, or that it lives and is at work.
 func (l *Link) takeTicket(g *wire.Greeting, t *secure.Ticket) {
 	s := l.byRank[int(t.Rank)]
-	if s == nil || s.state != dialing || s.greeting == nil || s.greeting.busy || t.Incarnation <= s.peer || g.TargetLife != l.cfg.Incarnation {
+	if s == nil || s.state != dialing || s.greeting == nil || t.Incarnation < s.peer || g.TargetLife != l.cfg.Incarnation {
+		l.stats.Handshakes++
+		return
+	}
+	if t.Incarnation == s.peer {
+		l.lives(s)
+		s.pingAt = max(s.pingAt, s.greeting.sentAt+reliable.SlowTimeout) // the answer comes by itself
+		return
+	}
+	if s.greeting.busy {
 		l.stats.Handshakes++
 		return
 	}

@@ -51,6 +51,25 @@ func (s *Session) Await() {
 	l.WakeBy(s.pingAt)
 }
 
+// excused is how late Tick may run after the deadline, in nanoseconds, without this rank having
+// lacked a processor.
+const excused = 50 * millisecond
+
+// excuse has a time in which this rank lacked a processor not count as silence of the peer, which
+// may share its host: neither could do anything. Where it was much of the time all limits are longer by that much.
+func (s *Session) excuse(late int64) {
+	for _, t := range [...]*int64{&s.heard, &s.waiting, &s.applies.since, &s.exchange.firstAt} {
+		if *t != 0 {
+			*t = min(*t+late, s.link.Now)
+		}
+	}
+	for c := range s.oldest {
+		if o := &s.oldest[c]; o.since != 0 {
+			o.since += late
+		}
+	}
+}
+
 // Holds reports whether something is on its way to s, or waits to be sent.
 func (s *Session) Holds() bool { return s.held[Request]+s.held[Response] > 0 }
 
@@ -143,7 +162,7 @@ func (l *Link) keepAlive(s *Session) {
 	if l.Now < s.pingAt {
 		return
 	}
-	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter {
+	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter && !l.unasked(s) {
 		s.GiveUp(l.silence(s))
 		return
 	}

@@ -261,10 +261,14 @@ func (l *Link) Tick() {
 // expire looks at every session with something outstanding and finds the next
 // deadline. It runs when a deadline has passed or ends a sleep early, not once a packet.
 func (l *Link) expire() {
+	late := l.Now - l.deadline
 	l.deadline, l.silent = Never, 0
 	l.cfg.Upper.Sweep()
 	for i := 0; i < len(l.active); {
 		s := l.active[i]
+		if late > excused {
+			s.excuse(late)
+		}
 		l.timers(s)
 		if s.Idle() {
 			s.isActive = false

@@ -10,6 +10,9 @@ import (
 // whether it was ever heard: one that never was may not run, or a firewall may stop it.
 func (l *Link) silence(s *Session) error {
 	who := l.whereabouts(s)
+	if s.state == dialing && s.heard > s.waiting {
+		return fmt.Errorf("%w: %s was working at the handshake, which began %s ago, when last heard, %s ago", errSilent, who, seconds(l.Now-s.waiting), seconds(l.Now-s.heard))
+	}
 	if s.state == dialing {
 		return fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who)
 	}

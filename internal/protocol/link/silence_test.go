@@ -84,3 +84,30 @@ func TestSilenceNamesThePeer(t *testing.T) {
 		}
 	}
 }
+
+// TestLateRankExcusesOthers has a rank run only once a second, as on a host that lacks processors. The time
+// that it missed is no silence of its peer, which it gives up in the end.
+func TestLateRankExcusesOthers(t *testing.T) {
+	for _, dials := range []bool{true, false} {
+		f := newRanks(t, 2, nil)
+		var p *peer
+		if dials {
+			f.Cut[1] = true
+			p = f.dial(0, 1)
+		} else {
+			p = f.open(0, 1)
+			f.Pass(millisecond)
+			f.Cut[1] = true
+			p.ask(8)
+			p.push()
+		}
+		jumps := 0
+		for ; !p.Dead() && jumps < 1000; jumps++ {
+			f.Advance(f.Now + 1000*millisecond)
+			f.Settle()
+		}
+		if jumps < 10 || jumps == 1000 {
+			t.Errorf("dials %t: a silent peer is given up after running %d times, which took as many seconds", dials, jumps)
+		}
+	}
+}
