@@ -13,29 +13,24 @@ import (
 // gate lets a goroutine wait for descriptors by Go's own poller. A thread that blocks in a system
 // call keeps its processor of the Go scheduler until the runtime's monitor takes it away, and keeps
 // the monitor awake until then: that costs more than the sleep itself, and time that other pollers
-// of the process lack. The gate is open while somebody waits, and shut otherwise, because each
-// frame would wake a thread.
+// of the process lack. The gate is an epoll instance, which Go's poller watches. It is open, which
+// means that the descriptors are in it, while somebody waits, and shut otherwise: each frame would run
+// through it, and wake a thread.
 type gate struct {
-	inner int // an epoll instance of the descriptors
-	outer int // one of inner alone, if the gate is open; it belongs to file
+	fds   []unix.PollFd
+	epoll int // belongs to file
 	file  *os.File
 	conn  syscall.RawConn // of file
 }
 
 // open makes the gate to descriptors that can be polled. It is shut.
 func (g *gate) open(fds []unix.PollFd) (err error) {
-	if g.inner, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	g.fds = fds
+	if g.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make an epoll instance: %w: raise the limit on open files (ulimit -n)", err)
 	}
-	if g.outer, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return errors.Join(fmt.Errorf("make an epoll instance: %w: raise the limit on open files (ulimit -n)", err), unix.Close(g.inner))
-	}
-	err = unix.SetNonblock(g.outer, true) // only then Go's poller takes it
-	g.file = os.NewFile(uintptr(g.outer), "gate")
-	for _, p := range fds {
-		err = errors.Join(err, unix.EpollCtl(g.inner, unix.EPOLL_CTL_ADD, int(p.Fd), &unix.EpollEvent{Events: unix.EPOLLIN}))
-	}
-	err = errors.Join(err, unix.EpollCtl(g.outer, unix.EPOLL_CTL_ADD, g.inner, &unix.EpollEvent{}))
+	err = unix.SetNonblock(g.epoll, true) // only then Go's poller takes it
+	g.file = os.NewFile(uintptr(g.epoll), "gate")
 	if err == nil {
 		if g.conn, err = g.file.SyscallConn(); err == nil {
 			err = g.file.SetReadDeadline(time.Time{}) // an error where Go's poller has not taken it
@@ -48,17 +43,30 @@ func (g *gate) open(fds []unix.PollFd) (err error) {
 }
 
 // wait blocks until ready, which it calls at once and whenever a descriptor may have become ready
-// to be read, returns true; or until d has passed, which it measures in milliseconds.
-func (g *gate) wait(d time.Duration, ready func(uintptr) bool) {
+// to be read, returns true; or until d has passed, which it measures in milliseconds. It returns false at once
+// if the kernel lacks memory for that.
+func (g *gate) wait(d time.Duration, ready func(uintptr) bool) (waited bool) {
+	defer g.shut()
+	for i := range g.fds {
+		if !addTo(g.epoll, int(g.fds[i].Fd)) {
+			return false
+		}
+	}
 	_ = g.file.SetReadDeadline(time.Now().Add(d))
-	control(g.outer, g.inner, unix.EPOLLIN)
 	_ = g.conn.Read(ready) // an error says that d has passed
-	control(g.outer, g.inner, 0)
+	return true
+}
+
+// shut takes out of the gate what is in it.
+func (g *gate) shut() {
+	for i := range g.fds {
+		removeFrom(g.epoll, int(g.fds[i].Fd))
+	}
 }
 
 func (g *gate) close() error {
 	if g.file == nil {
 		return nil
 	}
-	return errors.Join(g.file.Close(), unix.Close(g.inner))
+	return g.file.Close()
 }

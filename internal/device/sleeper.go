@@ -62,14 +62,12 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 	}
 	s.sleeps.Add(1)
 	s.polls[len(s.polls)-1].Events = events
-	if d < longSleep || events != unix.POLLIN {
+	if d < longSleep || events != unix.POLLIN || !s.gate.wait(d, s.look) {
 		timeout := unix.NsecToTimespec(int64(d))
 		n, err := unix.Ppoll(s.polls, &timeout, nil)
 		if s.ready = n; err != nil { // interrupted by a signal; nothing else can be wrong with these arguments
 			s.ready = 0
 		}
-	} else {
-		s.gate.wait(d, s.look)
 	}
 	s.state.Store(uint32(seat.Awake))
 	if s.ready > 0 && s.polls[0].Revents != 0 {

@@ -19,8 +19,14 @@ func pollNow(fds []unix.PollFd) int {
 	return int(n)
 }
 
-// control changes what an epoll instance waits for at fd.
-func control(epoll, fd int, events uint32) {
-	e := unix.EpollEvent{Events: events}
-	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_MOD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+// addTo has an epoll instance tell when fd can be read.
+func addTo(epoll, fd int) bool {
+	e := unix.EpollEvent{Events: unix.EPOLLIN}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	return errno == 0
+}
+
+// removeFrom ends what addTo began, if it did.
+func removeFrom(epoll, fd int) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0)
 }
