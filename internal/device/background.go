@@ -27,15 +27,21 @@ func (p *Poller) background() {
 			continue
 		case seat.Sleep:
 			p.sleep(calm)
-			calm = max(calm, p.cfg.LongSleep)
+			pause, calm = min(pause, maxNap), max(calm, p.cfg.LongSleep)
 		case seat.Nap:
 			p.nap(timer, pause)
-			pause = min(2*pause, max(maxNap, time.Duration(p.Now()-p.called.Load())))
+			pause = nextNap(pause, time.Duration(p.Now()-p.called.Load()), p.cfg.MaxSleep)
 		case seat.LongNap:
 			p.nap(timer, longNap)
 		}
 		order = p.look()
 	}
+}
+
+// nextNap returns how long the next nap is: a longer one the longer the caller waits whose call came
+// last. Nobody serves peers until its end, once that caller has what it waits for.
+func nextNap(pause, waits, most time.Duration) time.Duration {
+	return min(2*pause, max(maxNap, min(waits, most)))
 }
 
 // look asks whether the background goroutine is needed. It is not while callers make

@@ -18,12 +18,12 @@ import (
 // through it, and wake a thread.
 type gate struct {
 	fds   []unix.PollFd
-	epoll int // belongs to file
-	file  *os.File
+	epoll int             // belongs to file
+	file  *os.File        // nil: there is no gate
 	conn  syscall.RawConn // of file
 }
 
-// open makes the gate to descriptors that can be polled. It is shut.
+// open makes the gate to descriptors that can be polled. It is shut. After an error there is no gate.
 func (g *gate) open(fds []unix.PollFd) (err error) {
 	g.fds = fds
 	if g.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -37,15 +37,19 @@ func (g *gate) open(fds []unix.PollFd) (err error) {
 		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("wait by epoll: %w", err), g.close())
+		err = errors.Join(fmt.Errorf("wait by epoll: %w", err), g.close())
+		g.file = nil
 	}
-	return nil
+	return err
 }
 
 // wait blocks until ready, which it calls at once and whenever a descriptor may have become ready
 // to be read, returns true; or until d has passed, which it measures in milliseconds. It returns false at once
-// if the kernel lacks memory for that.
+// if there is no gate, or the kernel lacks memory for that.
 func (g *gate) wait(d time.Duration, ready func(uintptr) bool) (waited bool) {
+	if g.file == nil {
+		return false
+	}
 	defer g.shut()
 	for i := range g.fds {
 		if !addTo(g.epoll, int(g.fds[i].Fd)) {

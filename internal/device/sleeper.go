@@ -46,10 +46,7 @@ func (s *sleeper) open(fds ...int) error {
 		s.ready = pollNow(s.polls)
 		return s.ready > 0
 	}
-	if err := s.gate.open(s.polls); err != nil {
-		s.polls = nil
-		return errors.Join(err, unix.Close(event))
-	}
+	_ = s.gate.open(s.polls) // where something forbids it, all sleeps go by ppoll
 	return nil
 }
 
@@ -61,7 +58,7 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 		return 0
 	}
 	s.sleeps.Add(1)
-	s.polls[len(s.polls)-1].Events = events
+	s.polls[len(s.polls)-1].Events, s.ready = events, 0
 	if d < longSleep || events != unix.POLLIN || !s.gate.wait(d, s.look) {
 		timeout := unix.NsecToTimespec(int64(d))
 		n, err := unix.Ppoll(s.polls, &timeout, nil)

@@ -44,9 +44,13 @@ func signal(t *testing.T, fd int) {
 // ready, by wake, and by time.
 func TestSleepEnds(t *testing.T) {
 	const long = time.Minute
-	for _, short := range []bool{false, true} {
-		fd := newEvent(t)
+	for _, way := range []string{"gate", "ppoll", "no gate"} {
+		fd, short := newEvent(t), way == "ppoll"
 		s := newSleeper(t, fd)
+		if way == "no gate" {
+			_ = s.gate.close()
+			s.gate.file = nil
+		}
 		d := 5 * time.Millisecond
 		if short {
 			d = 500 * time.Microsecond

@@ -6,9 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These calls wait for nothing, so the scheduler is not told of them.
-
-// pollNow returns how many of fds are ready.
+// pollNow returns how many of fds are ready. It waits for nothing, so the scheduler is not told of the call.
 func pollNow(fds []unix.PollFd) int {
 	var none unix.Timespec
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
@@ -19,10 +17,11 @@ func pollNow(fds []unix.PollFd) int {
 	return int(n)
 }
 
-// addTo has an epoll instance tell when fd can be read.
+// addTo has an epoll instance tell when fd can be read. As that instance is itself in one, the kernel takes a
+// lock of the whole system for this, whose holder may lack a processor: the scheduler is told of the call.
 func addTo(epoll, fd int) bool {
 	e := unix.EpollEvent{Events: unix.EPOLLIN}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
 	return errno == 0
 }
 

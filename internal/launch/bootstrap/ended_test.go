@@ -6,9 +6,12 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
@@ -33,6 +36,99 @@ func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) 
 		members = append(members, m)
 	}
 	return first, members
+}
+
+// closing is a connection that says when it is closed, and when something is written after that.
+type closing struct {
+	net.Conn
+	once   sync.Once
+	closed func()
+	late   chan struct{} // of capacity 1
+	over   atomic.Bool
+}
+
+func (c *closing) Close() error {
+	err := c.Conn.Close()
+	c.over.Store(true)
+	c.once.Do(c.closed)
+	return err
+}
+
+func (c *closing) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if c.over.Load() {
+		select {
+		case c.late <- struct{}{}:
+		default:
+		}
+	}
+	return n, err
+}
+
+// closings is a listener whose connections are closings.
+type closings struct {
+	net.Listener
+	accepted chan *closing
+}
+
+func (l closings) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	wrapped := &closing{Conn: c, closed: func() {}, late: make(chan struct{}, 1)}
+	l.accepted <- wrapped
+	return wrapped, nil
+}
+
+// TestEndsAtOnceAreAllTold has a rank die while another's end is being seen to: the answer that
+// tells the latter of the former fails then, which says nothing of its own end.
+func TestEndsAtOnceAreAllTold(t *testing.T) {
+	ctx := testContext(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan *closing, 4)
+	c := Config{Job: testJob, Size: 4}
+	server, err := newServer(closings{l, accepted}, &c, c.Logger(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.start()
+	defer server.Close()
+	join := func(rank int) (*Member, *closing) {
+		m, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: rank, Rendezvous: server.Addr()}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m, <-accepted
+	}
+	one, _ := join(1)
+	two, ends := join(2)
+	witness, _ := join(3)
+	go func() { _, _ = two.End(ctx, 0) }()
+	testenv.Await(t, "the call for ends", func() bool { return server.awaited.Load() > 0 })
+	ends.closed = func() {
+		_ = one.rendezvous.(*Client).conn.Close()
+		select {
+		case <-ends.late:
+		case <-ctx.Done():
+		}
+	}
+	_ = two.rendezvous.(*Client).conn.Close()
+	told := map[int]bool{}
+	for i := range 2 {
+		e, err := witness.End(ctx, i)
+		if err != nil {
+			t.Fatalf("told of %v, then %v", told, err)
+		}
+		told[e.Rank] = true
+	}
+	if !told[1] || !told[2] {
+		t.Errorf("told of %v, not of 1 and 2", told)
+	}
 }
 
 // TestEndOfAConnectionTellsOfItsProcess has ranks go without a word: one that others wait for,

@@ -254,10 +254,12 @@ func (s *Server) serve(conn net.Conn) {
 			ok = c.handle(m)
 		}
 	}
-	conn.Close() // an answer being written must not hold up the end
-	c.writing.Lock()
-	err = cmp.Or(c.unwritten, err)
-	c.writing.Unlock()
+	conn.Close()           // an answer being written must not hold up the end
+	if !closedByEnd(err) { // else an answer may have failed since, by that end
+		c.writing.Lock()
+		err = cmp.Or(c.unwritten, err)
+		c.writing.Unlock()
+	}
 	reset := (errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)) && withinHost(conn.LocalAddr()) // there is no network
 	if s.rank != noRank && (reset || closedByEnd(err)) {                                                     // a launcher tells of ends by itself
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,

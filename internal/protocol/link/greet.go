@@ -3,6 +3,7 @@ package link
 import (
 	"crypto/ecdh"
 	"crypto/ed25519"
+	"fmt"
 
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
@@ -57,6 +58,7 @@ type greeting struct {
 	peer      *ecdh.PublicKey
 	hello     []byte // nil: not made yet
 	sentAt    int64  // the last time
+	since     int64  // when it was first due
 	initiator *secure.Initiator
 	busy      bool   // something of it is computed
 	crossed   uint64 // the code of a hello of the peer that goes without an answer
@@ -111,8 +113,14 @@ func (l *Link) offload(work, done func()) bool {
 // greet sends the session's hello, or has it made first.
 func (l *Link) greet(s *Session) {
 	g := s.greeting
+	if g == nil {
+		return
+	}
+	if g.since == 0 {
+		g.since = l.Now
+	}
 	switch {
-	case g == nil || l.yielded(s):
+	case l.yielded(s):
 		return
 	case g.hello != nil:
 		g.sentAt = l.Now
@@ -130,13 +138,17 @@ func (l *Link) greet(s *Session) {
 	terms := l.terms(s.localID, s.serving.table)
 	var initiator *secure.Initiator
 	g.busy = true
+	var err error
 	started := l.offload(func() {
-		var err error
 		if initiator, head.Noise, err = secure.Initiate(nil, id.ends(hello, g.peer), id.Fresh(), terms.Bytes()); err == nil {
 			head.Put(hello, id.code())
 		}
 	}, func() {
-		if g.busy = false; initiator == nil || s.state != dialing || s.greeting != g || l.yielded(s) {
+		switch g.busy = false; {
+		case s.state != dialing || s.greeting != g || l.yielded(s):
+			return
+		case initiator == nil:
+			s.Fail(fmt.Errorf("a handshake with it cannot begin: its ticket's key: %w", err))
 			return
 		}
 		g.hello, g.initiator, g.sentAt = hello, initiator, l.Now
@@ -157,10 +169,10 @@ func (l *Link) terms(id uint64, table int32) wire.Terms {
 	}
 }
 
-// unasked reports whether the peer of s, which is dialed, cannot have anything to answer, as this rank's
-// hello is not made yet.
+// unasked reports whether the peer of s, which is dialed, cannot have anything to answer, as this rank has
+// not come to make its hello yet.
 func (l *Link) unasked(s *Session) bool {
-	return s.state == dialing && s.greeting != nil && s.greeting.hello == nil && !l.yielded(s)
+	return s.state == dialing && s.greeting != nil && s.greeting.hello == nil && l.working(s) && !l.yielded(s)
 }
 
 // yielded reports whether s, whose hello crossed one of the peer, leaves it to the peer's.
@@ -274,14 +286,19 @@ func (l *Link) ownTicket(to *secure.Ticket) []byte {
 	return frame
 }
 
-// longestWork is how many times DeadAfter a peer may work at a handshake.
+// longestWork is how many times DeadAfter a handshake may take that one of the two is working at.
 const longestWork = 12
+
+// working reports whether that time is not over for the session s, which is dialed.
+func (l *Link) working(s *Session) bool {
+	return l.Now-s.greeting.since < longestWork*l.cfg.DeadAfter
+}
 
 // lives takes in that a peer which is dialed answers, and has not proved yet who it is. Anybody can
 // have captured such a frame, so it counts for a time only. The peer's hello does not count: it does not
 // say that anything of this rank gets there.
 func (l *Link) lives(s *Session) {
-	if l.Now-s.waiting < longestWork*l.cfg.DeadAfter {
+	if l.working(s) {
 		s.heard = l.Now
 	}
 }

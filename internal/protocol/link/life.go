@@ -52,11 +52,15 @@ func (s *Session) Await() {
 }
 
 // excused is how late Tick may run after the deadline, in nanoseconds, without this rank having
-// lacked a processor.
-const excused = 50 * millisecond
+// lacked a processor. No more than so many per cent of the time are excused: a rank that runs late all the
+// time, or takes itself for late, notices deaths, only later.
+const (
+	excused   = 50 * millisecond
+	excusable = 75
+)
 
 // excuse has a time in which this rank lacked a processor not count as silence of the peer, which
-// may share its host: neither could do anything. Where it was much of the time all limits are longer by that much.
+// may share its host: neither could do anything.
 func (s *Session) excuse(late int64) {
 	for _, t := range [...]*int64{&s.heard, &s.waiting, &s.applies.since, &s.exchange.firstAt} {
 		if *t != 0 {

@@ -148,6 +148,7 @@ type Link struct {
 	late      []*Session // those of which something lost is still in the device
 	stalled   []*Session // those with something to send that there was no room for
 	deadline  int64
+	expiredAt int64 // when the timers were last looked at
 
 	freeTables []int32             // places in cfg.Express
 	served     []*Session          // by place, nil where it is free
@@ -227,7 +228,7 @@ func (l *Link) Announcements() (opened []Opened, quiescing, closed []uint64) {
 // meanwhile may have made the old one void. It leaves the deadline alone while something waits for
 // Tick or Output, which is in no session's timers.
 func (l *Link) LookAhead() {
-	if l.Now < l.deadline && len(l.dirty)+len(l.stalled)+len(l.leaving)+int(l.parked.n) == 0 {
+	if l.Now < l.deadline && len(l.dirty)+len(l.stalled)+len(l.leaving)+len(l.out)+int(l.parked.n) == 0 {
 		l.expire()
 	}
 }
@@ -261,8 +262,8 @@ func (l *Link) Tick() {
 // expire looks at every session with something outstanding and finds the next
 // deadline. It runs when a deadline has passed or ends a sleep early, not once a packet.
 func (l *Link) expire() {
-	late := l.Now - l.deadline
-	l.deadline, l.silent = Never, 0
+	late := min(l.Now-l.deadline, (l.Now-l.expiredAt)*excusable/100)
+	l.deadline, l.silent, l.expiredAt = Never, 0, l.Now
 	l.cfg.Upper.Sweep()
 	for i := 0; i < len(l.active); {
 		s := l.active[i]

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/credentials"
 	"github.com/xdprma/xdprma/internal/protocol/link"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 )
@@ -110,4 +113,80 @@ func TestLateRankExcusesOthers(t *testing.T) {
 			t.Errorf("dials %t: a silent peer is given up after running %d times, which took as many seconds", dials, jumps)
 		}
 	}
+}
+
+// TestLateRankNoticesDeaths has a rank run late all the time, while it deals with a third one, which has its
+// timers be due at once. All the same it gives up a dead peer before four times the limit is over, and a little.
+func TestLateRankNoticesDeaths(t *testing.T) {
+	for _, period := range []int64{20, 60, 100, 1000} {
+		f := newRanks(t, 3, nil)
+		dead, lives := f.open(0, 1), f.open(0, 2)
+		f.Pass(millisecond)
+		f.Cut[1] = true
+		dead.ask(8)
+		dead.push()
+		begin := f.Now
+		for !dead.Dead() && f.Now-begin < 10*testLimit {
+			f.Advance(f.Now + period*millisecond)
+			lives.put(8, 0, 0)
+			f.Settle()
+			lives.put(8, 0, 0)
+		}
+		if took := f.Now - begin; took > 5*testLimit || lives.Dead() {
+			t.Errorf("a rank that runs every %d ms notices a death after %d ms; the one that lives is dead: %t", period, took/millisecond, lives.Dead())
+		}
+	}
+}
+
+// TestReplayedTicketsProlongNothingForEver has somebody repeat what a peer that is dead said of itself, to
+// a rank that runs late.
+func TestReplayedTicketsProlongNothingForEver(t *testing.T) {
+	for _, period := range []int64{20, 100} {
+		f := newMembers(t, 3, secure.Seal, nil)
+		other := f.open(0, 2)
+		f.Cut[1] = true
+		g := wire.Greeting{Kind: wire.KindTicket, Ticket: credentials.Of(1, 1, secure.Seal).Ticket, TargetLife: 1, Target: 0}
+		frame := make([]byte, wire.GreetingLen)
+		g.Put(frame, (*siphash.Key)(&credentials.Secrets.Hello))
+		p := f.dial(0, 1)
+		p.ask(8)
+		begin := f.Now
+		for !p.Dead() && f.Now-begin < 30*testLimit {
+			f.Advance(f.Now + period*millisecond)
+			f.e[0].Receive(frame, 1)
+			other.put(8, 0, 0)
+			f.Settle()
+			other.put(8, 0, 0)
+		}
+		if took := f.Now - begin; took < 12*testLimit || took > 17*testLimit {
+			t.Errorf("a rank that runs every %d ms gives it up after %d ms", period, took/millisecond)
+		}
+	}
+}
+
+// TestHelloThatIsNeverMadeEnds has a rank call one whose key allows no handshake, and be without time to
+// make its own hello.
+func TestHelloThatIsNeverMadeEnds(t *testing.T) {
+	t.Run("key", func(t *testing.T) {
+		f := newMembers(t, 2, secure.Seal, nil)
+		ticket := credentials.Ticket(1, 1, secure.Seal)
+		ticket.Static = [32]byte{} // of low order
+		p := f.e[0].DialBy(link.PathID(1), ticket).Upper.(*peer)
+		p.ask(8)
+		f.Settle()
+		if err := p.Err(); !errors.Is(err, mpierr.ProcFailed) || !strings.Contains(err.Error(), "its ticket's key") {
+			t.Error(err)
+		}
+	})
+	t.Run("time", func(t *testing.T) {
+		f := newMembers(t, 2, secure.Seal, func(c *link.Config) {
+			c.Offload = func(_, _ func()) bool { return false }
+		})
+		p := f.dial(0, 1)
+		p.ask(8)
+		f.Until(14*testLimit, p.over)
+		if !errors.Is(p.Err(), mpierr.ProcFailed) {
+			t.Error(p.Err())
+		}
+	})
 }
