@@ -6,7 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollNow returns how many of fds are ready. It waits for nothing, so the scheduler is not told of the call.
+// These calls wait for nothing, but for a lock that the kernel holds for microseconds as epoll instances
+// are in others. So the scheduler is not told of them: that would keep the monitor of the runtime awake,
+// which costs more than the sleep.
+
+// pollNow returns how many of fds are ready.
 func pollNow(fds []unix.PollFd) int {
 	var none unix.Timespec
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
@@ -17,11 +21,10 @@ func pollNow(fds []unix.PollFd) int {
 	return int(n)
 }
 
-// addTo has an epoll instance tell when fd can be read. As that instance is itself in one, the kernel takes a
-// lock of the whole system for this, whose holder may lack a processor: the scheduler is told of the call.
+// addTo has an epoll instance tell when fd can be read.
 func addTo(epoll, fd int) bool {
 	e := unix.EpollEvent{Events: unix.EPOLLIN}
-	_, _, errno := unix.Syscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
 	return errno == 0
 }
 
