@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -16,10 +17,7 @@ import (
 // a barrier.
 func TestManyRanksPutToAll(t *testing.T) {
 	once(t)
-	ranks := 64
-	if testing.Short() {
-		ranks = 32
-	}
+	ranks := testenv.Ranks(64)
 	var limits rma.Limits
 	if os.Getenv(testjob.EnvProtected) != "" { // each of the handshakes takes a millisecond of a processor, and many times that under the race detector
 		limits.DeadAfter = time.Minute

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,9 @@ its host. Its directory is that of xdprma run, or --wdir. Where a port is set, o
 the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
 When xdprma run is killed, its connections end, and each host kills its ranks. Where this machine
 dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
+
+Where more than 16 ranks share a processor here, each waits long for it. So one that is silent counts
+as failed after more than 5 seconds, in proportion, unless XDPRMA_DEAD_AFTER is set.
 
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
@@ -240,6 +244,7 @@ func (r *runner) run() (status int, err error) {
 	}
 	defer r.endRendezvous()
 	r.configure()
+	r.patience()
 	j, err := r.job(program)
 	if err != nil {
 		return 0, err
@@ -403,6 +408,25 @@ func (r *runner) configure() {
 		} else {
 			c.Address, c.Port = loopback, r.ports[rank]
 			c.Host = fmt.Sprintf("%s-%d", c.Token(), rank/r.perHost) // as namespaces would have it
+		}
+	}
+}
+
+// crowd is how many ranks may share a processor before they take each other's waits for it for
+// silence; ranks that are more get so much more time. Their ends are told by this process at once, all the same.
+const (
+	crowd       = 16
+	crowdsLimit = 5 * time.Second
+)
+
+// patience has many ranks that share few processors wait longer before one that is silent counts as
+// failed, unless the environment says how long.
+func (r *runner) patience() {
+	if shared := r.ranks / runtime.NumCPU(); shared > crowd && r.all.DeadAfter == 0 {
+		limit := (crowdsLimit * time.Duration(shared) / crowd).Round(time.Second)
+		r.console.logf("%d ranks share each processor: one that is silent counts as failed after %v; %s says otherwise", shared, limit, bootstrap.EnvDeadAfter)
+		for rank := range r.configs {
+			r.configs[rank].DeadAfter = limit
 		}
 	}
 }

@@ -277,3 +277,68 @@ func TestPeerAtWorkIsNotGivenUp(t *testing.T) {
 		t.Error(p.Err())
 	}
 }
+
+// TestRepeatsThatComeTogetherAreAnsweredOnce has a rank without a processor for long find many repeats of
+// a hello at once, before its answer is there and after that. A repeat that comes later is answered again.
+func TestRepeatsThatComeTogetherAreAnsweredOnce(t *testing.T) {
+	var later []func()
+	f := newMembers(t, 2, secure.Seal, nil)
+	f.start(1, 1, 2, func(c *link.Config) {
+		c.Offload = func(work, done func()) bool {
+			later = append(later, func() { work(); done() })
+			return true
+		}
+	})
+	var hello []byte
+	sent := map[wire.Kind]int{}
+	f.Filter = func(from, _ int, b []byte) int {
+		if from == 1 {
+			sent[kindOf(b)]++
+			return 0
+		}
+		hello = bytes.Clone(b)
+		return 0
+	}
+	f.dial(0, 1)
+	f.Until(100*millisecond, func() bool { return hello != nil })
+	repeat := func(times int) {
+		for range times {
+			f.e[1].Receive(bytes.Clone(hello), 0)
+		}
+		f.Settle()
+	}
+	repeat(20)
+	if sent[wire.KindTicket] != 1 || len(later) != 1 {
+		t.Errorf("of a hello at work its sender is told %d times, %d are worked at", sent[wire.KindTicket], len(later))
+	}
+	later[0]()
+	repeat(20)
+	if sent[wire.KindHelloAck] != 1 {
+		t.Errorf("20 hellos that come at once are answered %d times", sent[wire.KindHelloAck])
+	}
+	f.Pass(5 * millisecond)
+	repeat(1)
+	if sent[wire.KindHelloAck] != 2 {
+		t.Errorf("a hello that comes again later makes it %d answers", sent[wire.KindHelloAck])
+	}
+}
+
+// TestLongLimitMakesHellosRare has a peer be silent until a limit of a minute is over. No more hellos are
+// sent than a limit of seconds leaves time for.
+func TestLongLimitMakesHellosRare(t *testing.T) {
+	for _, limit := range []int64{5000 * millisecond, 60_000 * millisecond} {
+		f := newMembers(t, 2, secure.Seal, func(c *link.Config) { c.DeadAfter = limit })
+		hellos := 0
+		f.Filter = func(_, _ int, b []byte) int {
+			if kindOf(b) == wire.KindHello {
+				hellos++
+			}
+			return 0
+		}
+		p := f.dial(0, 1)
+		f.Until(2*limit, p.Dead)
+		if hellos < 20 || hellos > 60 {
+			t.Errorf("%d hellos are sent before the limit of %d s is over", hellos, limit/(1000*millisecond))
+		}
+	}
+}

@@ -59,6 +59,7 @@ type greeting struct {
 	hello     []byte // nil: not made yet
 	sentAt    int64  // the last time
 	since     int64  // when it was first due
+	toldAt    int64  // when the peer was last told that its hello or answer has come
 	initiator *secure.Initiator
 	busy      bool   // something of it is computed
 	crossed   uint64 // the code of a hello of the peer that goes without an answer
@@ -74,6 +75,7 @@ type answered struct {
 	table     int32 // of the session that it becomes, if there is none that has one
 	taken     bool  // a session has localID and table
 	reassured bool  // the way to tell its sender so is looked for
+	toldAt    int64 // when its sender was last told or answered
 	code      uint64
 	answer    []byte
 	terms     wire.Terms
@@ -169,12 +171,6 @@ func (l *Link) terms(id uint64, table int32) wire.Terms {
 	}
 }
 
-// unasked reports whether the peer of s, which is dialed, cannot have anything to answer, as this rank has
-// not come to make its hello yet.
-func (l *Link) unasked(s *Session) bool {
-	return s.state == dialing && s.greeting != nil && s.greeting.hello == nil && l.working(s) && !l.yielded(s)
-}
-
 // yielded reports whether s, whose hello crossed one of the peer, leaves it to the peer's.
 func (l *Link) yielded(s *Session) bool {
 	a := l.answers[s.rank]
@@ -223,10 +219,11 @@ func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secu
 		return
 	}
 	if a := l.answers[rank]; a != nil && a.life == t.Incarnation {
-		if a.code == g.Code {
-			l.sendWhole(a.answer, a.path)
-		} else {
+		switch {
+		case a.code != g.Code:
 			l.stats.Handshakes++ // one session for each pair of incarnations
+		case l.again(&a.toldAt):
+			l.sendWhole(a.answer, a.path)
 		}
 		return
 	}
@@ -255,52 +252,6 @@ func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secu
 		return
 	}
 	l.answer(path, hello, g, t)
-}
-
-// reassure tells a rank whose hello or answer comes again, while this rank is still at work, that it
-// has come: computing takes long where many ranks share a processor. The ticket's signature is not verified
-// by then, so there is one search for the way at a time, and one frame for a frame.
-func (l *Link) reassure(came PathID, to *secure.Ticket) {
-	rank, life := int(to.Rank), to.Incarnation
-	if s := l.byRank[rank]; s != nil && s.path != NoPath {
-		l.sendWhole(l.ownTicket(to), s.path)
-		return
-	}
-	a := l.answering[rank]
-	if a == nil || a.reassured {
-		return
-	}
-	a.reassured = true
-	l.route(to, came, func(path PathID) {
-		if a.reassured = false; path != NoPath && l.isAnswering(rank, life) {
-			l.sendWhole(l.ownTicket(to), path)
-		}
-	})
-}
-
-// ownTicket returns the frame that says to a rank who this one is.
-func (l *Link) ownTicket(to *secure.Ticket) []byte {
-	g := wire.Greeting{Kind: wire.KindTicket, Ticket: l.cfg.Credentials.Ticket, TargetLife: to.Incarnation, Target: to.Rank}
-	frame := make([]byte, wire.GreetingLen)
-	g.Put(frame, l.cfg.Credentials.code())
-	return frame
-}
-
-// longestWork is how many times DeadAfter a handshake may take that one of the two is working at.
-const longestWork = 12
-
-// working reports whether that time is not over for the session s, which is dialed.
-func (l *Link) working(s *Session) bool {
-	return l.Now-s.greeting.since < longestWork*l.cfg.DeadAfter
-}
-
-// lives takes in that a peer which is dialed answers, and has not proved yet who it is. Anybody can
-// have captured such a frame, so it counts for a time only. The peer's hello does not count: it does not
-// say that anything of this rank gets there.
-func (l *Link) lives(s *Session) {
-	if l.working(s) {
-		s.heard = l.Now
-	}
 }
 
 // welcome reports whether a hello of a rank in one of its lives, which is not answered yet, may
@@ -360,6 +311,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		if !a.taken {
 			l.opened = append(l.opened, Opened{a.localID, a.table})
 		}
+		a.toldAt = l.Now
 		l.sendWhole(a.answer, a.path)
 		if s != nil {
 			s.waiting = l.Now // the peer has heard nothing before
@@ -565,7 +517,7 @@ func (l *Link) takeTicket(g *wire.Greeting, t *secure.Ticket) {
 	}
 	if t.Incarnation == s.peer {
 		l.lives(s)
-		s.pingAt = max(s.pingAt, s.greeting.sentAt+reliable.SlowTimeout) // the answer comes by itself
+		s.pingAt = max(s.pingAt, s.greeting.sentAt+max(reliable.SlowTimeout, l.cfg.DeadAfter/8)) // the answer comes by itself
 		return
 	}
 	if s.greeting.busy {

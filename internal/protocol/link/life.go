@@ -180,7 +180,7 @@ func (l *Link) keepAlive(s *Session) {
 			l.endTurn(s)
 		}
 		s.rtt.Expired()
-		s.pingAt = l.Now + s.rtt.Timeout()
+		s.pingAt = l.Now + max(s.rtt.Timeout(), l.rareHello(s))
 		return
 	}
 	s.pingAt = l.Now + l.pingAfter(s)
@@ -204,6 +204,15 @@ func (l *Link) keepAlive(s *Session) {
 		l.ask(s)
 	}
 	l.service(s)
+}
+
+// rareHello is how long to wait after a hello that was not the first ones: there is time for so many of
+// them that not all are lost, and where the limit is long for want of processors, so is each answer.
+func (l *Link) rareHello(s *Session) int64 {
+	if s.expired <= callHellos {
+		return 0
+	}
+	return l.cfg.DeadAfter / 40
 }
 
 // progress is when a peer last went on with what it was sent.

@@ -155,8 +155,14 @@ func TestSlowRoundTrips(t *testing.T) {
 			t.Errorf("after trips of %d: %d", c.trip, got)
 		}
 		g := r.Guess()
-		if g.Sampled() || g.Timeout() != min(r.Timeout(), MaxTimeout) {
+		if g.Sampled() || g.Timeout() != r.Timeout() {
 			t.Errorf("a guess after trips of %d: %d", c.trip, g.Timeout())
+		}
+		for range 10 {
+			g.Expired()
+		}
+		if got := g.Timeout(); got != min(max(MaxTimeout, 4*r.Timeout()), SlowTimeout) {
+			t.Errorf("backing off after trips of %d: %d", c.trip, got)
 		}
 		g.Sample(MinProbe)
 		if got := g.Timeout(); got != MinTimeout {

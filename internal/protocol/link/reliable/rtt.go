@@ -32,7 +32,7 @@ func (r *RTT) Guess() RTT {
 	if !r.Sampled() {
 		return RTT{}
 	}
-	return RTT{guess: min(r.base(), MaxTimeout)}
+	return RTT{guess: r.base()}
 }
 
 // Sample takes in one measured round trip and ends any backing off.
@@ -53,8 +53,11 @@ func (r *RTT) Sample(rtt int64) {
 // Timeout returns how long to wait for an acknowledgement.
 func (r *RTT) Timeout() int64 {
 	t := r.base()
-	return min(t<<r.backoff, max(t, MaxTimeout))
+	return min(t<<r.backoff, r.longest())
 }
+
+// longest is how far the timeout backs off.
+func (r *RTT) longest() int64 { return max(MaxTimeout, min(4*r.base(), SlowTimeout)) }
 
 // base is Timeout without backing off.
 func (r *RTT) base() int64 {
@@ -77,7 +80,7 @@ func (r *RTT) Probe() int64 {
 
 // Expired doubles the timeout, up to its bound, until the next progress.
 func (r *RTT) Expired() {
-	if r.Timeout() < MaxTimeout {
+	if r.Timeout() < r.longest() {
 		r.backoff++
 	}
 }

@@ -1,0 +1,19 @@
+package testenv
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// Ranks returns how many ranks a test of many has: some, half of them in a short run, or what the
+// environment says, as so many keep the machine from doing anything else.
+func Ranks(some int) int {
+	if n, err := strconv.Atoi(os.Getenv("XDPRMA_TEST_RANKS")); err == nil {
+		return n
+	}
+	if testing.Short() {
+		return some / 2
+	}
+	return some
+}
