@@ -81,9 +81,10 @@ type Limits struct {
 	DeadAfter time.Duration // silence after which a peer that owes an answer has failed; 0: 5 s
 
 	// Spin is how long a call that waits may poll after each frame, with a processor to itself, before
-	// it sleeps; 0: 200 µs, or twice what it takes to wake a thread, if that is more. By polling a call
+	// it sleeps; 0: 200 µs, or five times what it takes to wake a thread, if that is more. By polling a call
 	// learns of a frame sooner, by what it takes to wake its thread. It polls for about twice as
-	// long as it usually waits for a frame. If that is likely to be longer than Spin, it soon sleeps.
+	// long as it usually waits for a frame. If that is likely to be longer than Spin, it soon sleeps;
+	// unless Spin is set, it then tries four times as long now and then, and ever more rarely in vain.
 	Spin time.Duration
 
 	// ExpressWindow is the size in bytes of the largest window that is placed in memory of

@@ -2,6 +2,7 @@ package device
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -11,7 +12,7 @@ const microsecond = 1000
 // A pair is an origin that asks its target again and again, and waits for each answer. Both poll as
 // their patience says, and sleep then.
 type pair struct {
-	wake, path     int64    // how long it takes to wake up, and how long there and back
+	wake, path     int64    // how long it takes to wake up, whatever patience says, and how long there and back
 	origin, target patience //
 	took           int64    // the last operation
 	polled         [2]int64 // in vain or not, during the last operation, by origin and target
@@ -21,10 +22,11 @@ type pair struct {
 // await returns when somebody who has been quiet takes the frame that came after so long.
 func (p *patience) await(came, wake int64) (taken, polled int64, slept bool) {
 	spin := p.spin()
-	p.note(came)
 	if came <= spin {
+		p.note(came, false)
 		return came, came, false
 	}
+	p.note(came+wake, true)
 	return came + wake, spin, true
 }
 
@@ -41,7 +43,7 @@ func (p *pair) ask(pause int64) {
 }
 
 func newPair(wake, path, most int64) *pair {
-	p := patience{least: min(2*wake, most), most: most}
+	p := newPatience(time.Duration(min(2*wake, most)), time.Duration(most), time.Duration(most), time.Duration(wake))
 	return &pair{wake: wake, path: path, origin: p, target: p, asleep: [2]bool{true, true}}
 }
 
@@ -65,6 +67,53 @@ func TestPairWakesUp(t *testing.T) {
 				t.Errorf("an operation takes %d ns, asleep %v; %d µs are possible", p.took, p.asleep, c.took)
 			}
 		})
+	}
+}
+
+// Where waking is dearer than is known of the machine, so that each sees the other come late, trials show that
+// the two are close: whether both begin at the same time or one has done something else before.
+func TestPairFindsOutThatItIsClose(t *testing.T) {
+	const known, wake, path = 200 * microsecond, 1000 * microsecond, 470 * microsecond
+	for _, ahead := range []int{0, 7, 30, 1000} {
+		p := newPair(wake, path, 0)
+		p.origin = newPatience(2*known, 5*known, 20*known, known)
+		p.target = p.origin
+		for range ahead {
+			p.target.note(20*wake, true)
+		}
+		ops := 0
+		for ; p.took != path; ops++ {
+			if p.ask(0); ops == 10_000 {
+				t.Fatalf("target %d waits ahead: an operation takes %d µs after %d", ahead, p.took/microsecond, ops)
+			}
+		}
+		t.Logf("target %d waits ahead: %d operations", ahead, ops)
+		for range 10_000 {
+			if p.ask(0); p.took != path {
+				t.Fatalf("then one takes %d µs", p.took/microsecond)
+			}
+		}
+	}
+}
+
+// Trials cost little where the peer is far away.
+func TestTrialsAreRare(t *testing.T) {
+	const known = 100 * microsecond
+	for _, path := range []int64{600 * microsecond, 1900 * microsecond, 5000 * microsecond} {
+		p := newPair(known, path, 0)
+		p.origin = newPatience(2*known, 5*known, 20*known, known)
+		p.target = p.origin
+		p.target.next = 1 << 30 // is never awake
+		const ops = 20_000
+		polled := int64(0)
+		for i := range int64(ops) {
+			p.path = path - path/10 + i*7919%100*path/500
+			p.ask(0)
+			polled += p.polled[0]
+		}
+		if mean := polled / ops; mean > p.origin.least+p.origin.least/20 {
+			t.Errorf("%d µs away: an operation polls for %d µs, at least for %d", path/microsecond, mean/microsecond, p.origin.least/microsecond)
+		}
 	}
 }
 

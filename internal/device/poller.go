@@ -25,7 +25,7 @@ type Condition interface{ Met() bool }
 
 // PollerConfig bounds how a Poller waits. Zero values mean the defaults.
 type PollerConfig struct {
-	Spin      time.Duration // longest polling after a frame, before sleep; 0: 200 µs, or twice Wake if that is more
+	Spin      time.Duration // longest polling after a frame, before sleep; 0: 200 µs, or five times Wake if that is more, and in trials four times as long
 	Wake      time.Duration // how long it takes to wake a thread; 0: it is measured
 	MaxSleep  time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
 	LongSleep time.Duration // longest sleep of who has slept so long, and nothing came; 0: 500 ms
@@ -79,7 +79,7 @@ type Poller struct {
 	end   context.CancelCauseFunc
 
 	frames   [batchFrames]Frame // of whoever has the seat
-	patience patience           // the same; least and most are constant
+	patience patience           // the same; its bounds are constant
 }
 
 // NewPoller starts the background goroutine. It owns dev from now on; the engine
@@ -93,12 +93,14 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	if cfg.Wake == 0 {
 		cfg.Wake = wakeTime()
 	}
-	def(&cfg.Spin, max(200*time.Microsecond, 2*cfg.Wake))
+	longest := cfg.Spin
+	def(&cfg.Spin, max(200*time.Microsecond, 5*cfg.Wake))
+	def(&longest, 4*cfg.Spin)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	def(&cfg.LongSleep, 500*time.Millisecond)
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.wakes = min(2*cfg.Wake, cfg.Spin)
-	p.patience = patience{least: int64(max(p.wakes, min(leastSpin, cfg.Spin))), most: int64(cfg.Spin)}
+	p.patience = newPatience(max(p.wakes, min(leastSpin, cfg.Spin)), cfg.Spin, longest, cfg.Wake)
 	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
 	p.deadline.Store(engine.Never)
 	p.alive, p.end = context.WithCancelCause(context.Background())

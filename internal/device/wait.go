@@ -138,7 +138,8 @@ func (d *driver) poll() bool {
 		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
 			met, now := p.take(n, cond)
-			d.learn(now - last)
+			p.patience.note(now-last, d.slept)
+			d.slept = false
 			if met {
 				return true
 			}
@@ -176,16 +177,6 @@ func (d *driver) poll() bool {
 			}
 		}
 	}
-}
-
-// learn notes how long it was quiet before a frame came. The driver does not know when that was
-// if it slept, but how long it takes to wake up.
-func (d *driver) learn(quiet int64) {
-	if d.slept {
-		d.slept = false
-		quiet -= int64(d.poller.cfg.Wake)
-	}
-	d.poller.patience.note(quiet)
 }
 
 // noteSlow has EachWait find the driver once it has waited for a while.
