@@ -56,7 +56,7 @@ When xdprma run is killed, its connections end, and each host kills its ranks. W
 dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
 
 Where more than 16 ranks share a processor here, each waits long for it. So one that is silent counts
-as failed after more than 5 seconds, in proportion, unless XDPRMA_DEAD_AFTER is set.
+as failed after more than 5 seconds, in proportion, unless the program or XDPRMA_DEAD_AFTER says when.
 
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
@@ -420,13 +420,13 @@ const (
 )
 
 // patience has many ranks that share few processors wait longer before one that is silent counts as
-// failed, unless the environment says how long.
+// failed, unless the environment or the program says how long.
 func (r *runner) patience() {
 	if shared := r.ranks / runtime.NumCPU(); shared > crowd && r.all.DeadAfter == 0 {
-		limit := (crowdsLimit * time.Duration(shared) / crowd).Round(time.Second)
-		r.console.logf("%d ranks share each processor: one that is silent counts as failed after %v; %s says otherwise", shared, limit, bootstrap.EnvDeadAfter)
+		limit := (crowdsLimit*time.Duration(shared)/crowd + time.Second - 1).Truncate(time.Second)
+		r.console.logf("%d ranks share each processor: one that is silent counts as failed after %v, unless the program or %s says otherwise", shared, limit, bootstrap.EnvDeadAfter)
 		for rank := range r.configs {
-			r.configs[rank].DeadAfter = limit
+			r.configs[rank].SilenceByDefault = limit
 		}
 	}
 }

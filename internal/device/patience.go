@@ -16,16 +16,18 @@ type patience struct {
 
 	usual int64 // a mean of how long it was quiet lately, with nothing counted for more than most
 	took  int64 // a mean of how long it took until that was noticed, with nothing counted for much more than longest
-	far   int   // how often in a row, trials apart, it was usually quiet for too long to poll
+	near  int   // how often in a row it was usually quiet for no longer than it polls
+	far   int   // how often it was for longer, since the last trial
 	next  int   // how often it is before the next trial
-	trial int   // how many times more the present trial polls in vain; 0: there is none
+	trial int   // how many times more the present trial polls for longer; 0: there is none
 }
 
 const (
 	firstTrial = 16   // times that it was quiet for too long before it polls for longer
-	rareTrial  = 4096 // the same, after several trials in vain
+	rareTrial  = 4096 // the same, after several trials
 	longTrial  = 16   // times that it polls for longer then
-	shortTrial = 4    // the same, after the peer was sooner
+	shortTrial = 8    // the same, after the peer was sooner
+	settled    = 64   // times near in a row after which trials are as at first
 )
 
 func newPatience(least, most, longest, wake time.Duration) patience {
@@ -44,19 +46,28 @@ func (p *patience) note(quiet int64, slept bool) {
 	p.usual += (max(0, min(came, p.most)) - p.usual) / 8
 	switch {
 	case !p.isFar():
-		p.far, p.next, p.trial = 0, firstTrial, 0
+		p.trial = 0
+		if p.near++; p.near >= settled {
+			p.far, p.next = 0, firstTrial
+		}
+		return
 	case p.trial > 0 && quiet > p.longest:
 		p.trial = 0
-	case p.trial > 0 && quiet > p.most:
-		p.trial--
 	case p.trial > 0:
+		p.trial--
 	case sooner && p.far >= p.next/4:
-		p.far, p.trial = 0, shortTrial
+		p.try(shortTrial, 2)
 	default:
 		if p.far++; p.far >= p.next {
-			p.far, p.next, p.trial = 0, min(4*p.next, rareTrial), longTrial
+			p.try(longTrial, 4)
 		}
 	}
+	p.near = 0
+}
+
+// try begins a trial. The next one is rarer by a factor, unless this one shows that the peer is near.
+func (p *patience) try(times, rarer int) {
+	p.far, p.trial, p.next = 0, times, min(rarer*p.next, rareTrial)
 }
 
 // isFar reports whether the next frame will most likely come too late to poll for it.

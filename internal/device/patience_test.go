@@ -1,6 +1,8 @@
 package device
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +115,39 @@ func TestTrialsAreRare(t *testing.T) {
 		}
 		if mean := polled / ops; mean > p.origin.least+p.origin.least/20 {
 			t.Errorf("%d µs away: an operation polls for %d µs, at least for %d", path/microsecond, mean/microsecond, p.origin.least/microsecond)
+		}
+	}
+}
+
+// Nor do they cost much where it is quiet for now longer, now shorter. Each pattern stands in parts of longest.
+func TestTrialsAreRareWhateverComes(t *testing.T) {
+	const known = 50 * microsecond
+	rng := rand.New(rand.NewPCG(1, 2))
+	repeat := func(pattern ...float64) func(int) float64 {
+		return func(i int) float64 { return pattern[i%len(pattern)] }
+	}
+	mixed := slices.Concat(slices.Repeat([]float64{0.95}, 36), make([]float64, 4))
+	for what, quiet := range map[string]func(int) float64{
+		"sooner now and then": repeat(0.95, 0.95, 0.95, 0.95, 0.5),
+		"sooner more rarely":  repeat(0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.5),
+		"near now and then":   repeat(mixed...),
+		"any":                 func(int) float64 { return 0.3 + 0.7*rng.Float64() },
+		"exponential":         func(int) float64 { return rng.ExpFloat64() },
+		"just in time":        repeat(0.95 / 4),
+	} {
+		p := newPatience(2*known, 5*known, 20*known, known)
+		var polled, least float64
+		const times = 200_000
+		for i := range times {
+			q := int64(quiet(i) * 20 * known)
+			polled += float64(min(q, p.spin()))
+			without := p
+			without.trial = 0
+			least += float64(min(q, without.spin()))
+			p.note(q, q > p.spin())
+		}
+		if more := (polled - least) / least; more > 0.1 {
+			t.Errorf("%s: trials have it poll for %.0f %% longer", what, 100*more)
 		}
 	}
 }

@@ -32,9 +32,10 @@ type PollerConfig struct {
 }
 
 const (
-	batchFrames = 64                    // what an acknowledgement can name
-	tightSpin   = 5 * time.Microsecond  // after it, a spinning caller lets others have the core
-	leastSpin   = 50 * time.Microsecond // of a caller, which costs little where others want the core
+	batchFrames = 64                     // what an acknowledgement can name
+	tightSpin   = 5 * time.Microsecond   // after it, a spinning caller lets others have the core
+	claimFor    = 200 * time.Microsecond // after which the background goroutine has left the seat, unless it lacks the core
+	leastSpin   = 50 * time.Microsecond  // of a caller, which costs little where others want the core
 	minNap      = 50 * time.Microsecond
 	maxNap      = 2 * time.Millisecond
 	longWait    = 100 * time.Millisecond // of a caller that sleeps for long

@@ -94,7 +94,7 @@ func (p *Poller) obey(ctx context.Context, cond Condition) error {
 // claim waits for the background goroutine to leave the seat, which it does as soon
 // as it sees that a caller wants to drive.
 func (p *Poller) claim() {
-	for begin := p.Now(); p.state().BackgroundDrives() && p.Now()-begin < p.patience.most; {
+	for begin := p.Now(); p.state().BackgroundDrives() && p.Now()-begin < int64(max(claimFor, p.wakes)); {
 	}
 }
 

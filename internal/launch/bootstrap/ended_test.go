@@ -42,7 +42,7 @@ func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) 
 type closing struct {
 	net.Conn
 	once   sync.Once
-	closed func()
+	closed atomic.Pointer[func()]
 	late   chan struct{} // of capacity 1
 	over   atomic.Bool
 }
@@ -50,7 +50,9 @@ type closing struct {
 func (c *closing) Close() error {
 	err := c.Conn.Close()
 	c.over.Store(true)
-	c.once.Do(c.closed)
+	if f := c.closed.Load(); f != nil {
+		c.once.Do(*f)
+	}
 	return err
 }
 
@@ -76,7 +78,7 @@ func (l closings) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	wrapped := &closing{Conn: c, closed: func() {}, late: make(chan struct{}, 1)}
+	wrapped := &closing{Conn: c, late: make(chan struct{}, 1)}
 	l.accepted <- wrapped
 	return wrapped, nil
 }
@@ -110,13 +112,14 @@ func TestEndsAtOnceAreAllTold(t *testing.T) {
 	witness, _ := join(3)
 	go func() { _, _ = two.End(ctx, 0) }()
 	testenv.Await(t, "the call for ends", func() bool { return server.awaited.Load() > 0 })
-	ends.closed = func() {
+	others := func() {
 		_ = one.rendezvous.(*Client).conn.Close()
 		select {
 		case <-ends.late:
 		case <-ctx.Done():
 		}
 	}
+	ends.closed.Store(&others)
 	_ = two.rendezvous.(*Client).conn.Close()
 	told := map[int]bool{}
 	for i := range 2 {

@@ -28,23 +28,24 @@ const (
 type Config struct {
 	userspace.Config // whose Transport is never empty where the environment says it
 
-	Rank, Size  int
-	Job         uint64        // random, the same for all ranks, never 0, and told to nobody else
-	Rendezvous  string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one, and where PMI tells it
-	Serve       bool          // whether this rank serves the rendezvous
-	Patience    time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
-	JoinTimeout time.Duration // how long ranks have to join, from the joining of this one; 0: ten minutes
-	DeadAfter   time.Duration // how long a rank may be silent, whatever the program's limit; 0: that
-	Host        string        // names the host, for those who share memory; empty: the kernel and network namespace do
-	PMI         PMI           // where Job and Rendezvous are told, if that is not by the environment
-	Frames      bool          // even ranks of one host access each other's windows by frames
-	NoExpress   bool          // the XDP program executes no requests of others
-	KeepCaps    bool          // the process keeps capabilities of which the rank has no more use
-	Key         *secure.Key   // the job's; nil: it has none
-	KeyFile     string        // where it has been read; may be empty
-	Security    Security      // the level that this process asks for
-	Log         string        // the level of the log, where a program gives no logger; may be empty
-	Warnings    []string      // of what an operator should know of the environment
+	Rank, Size       int
+	Job              uint64        // random, the same for all ranks, never 0, and told to nobody else
+	Rendezvous       string        // host:port, tcp:host:port or unix:/path; empty for a job of one rank without one, and where PMI tells it
+	Serve            bool          // whether this rank serves the rendezvous
+	Patience         time.Duration // how long to try to reach the rendezvous, where a context sets no limit; 0: a minute
+	JoinTimeout      time.Duration // how long ranks have to join, from the joining of this one; 0: ten minutes
+	DeadAfter        time.Duration // how long a rank may be silent, whatever the program's limit; 0: that
+	SilenceByDefault time.Duration // the same, where neither that nor the program says anything; 0: five seconds
+	Host             string        // names the host, for those who share memory; empty: the kernel and network namespace do
+	PMI              PMI           // where Job and Rendezvous are told, if that is not by the environment
+	Frames           bool          // even ranks of one host access each other's windows by frames
+	NoExpress        bool          // the XDP program executes no requests of others
+	KeepCaps         bool          // the process keeps capabilities of which the rank has no more use
+	Key              *secure.Key   // the job's; nil: it has none
+	KeyFile          string        // where it has been read; may be empty
+	Security         Security      // the level that this process asks for
+	Log              string        // the level of the log, where a program gives no logger; may be empty
+	Warnings         []string      // of what an operator should know of the environment
 
 	meeting     *meeting // over PMI; nil: none, or all ranks have the key
 	environment bool     // a launcher has said all this by the environment

@@ -20,6 +20,7 @@ const (
 	EnvPatience   = "XDPRMA_RENDEZVOUS_TIMEOUT"
 	EnvJoin       = "XDPRMA_JOIN_TIMEOUT"
 	EnvDeadAfter  = "XDPRMA_DEAD_AFTER"
+	EnvSilence    = "XDPRMA_DEAD_AFTER_DEFAULT"
 	EnvLog        = "XDPRMA_LOG"
 	EnvTransport  = "XDPRMA_TRANSPORT"
 	EnvInterface  = "XDPRMA_INTERFACE"
@@ -59,6 +60,7 @@ var Contract = []Variable{
 	{EnvPatience, "how long to try to reach the rendezvous, such as 90s or 10m; by default a minute, unless the program sets a limit of its own", true, duration(func(c *Config) *time.Duration { return &c.Patience })},
 	{EnvJoin, "how long ranks have to join, such as 30s or 1h, counted at each rank from its own joining: calls that wait for one which has not joined by then fail; by default 10m", true, duration(func(c *Config) *time.Duration { return &c.JoinTimeout })},
 	{EnvDeadAfter, "how long a rank that owes an answer may be silent, such as 30s or 1h, before it counts as failed; it has to be the same for all ranks, and holds whatever Limits.DeadAfter the program sets; by default 5s", true, duration(func(c *Config) *time.Duration { return &c.DeadAfter })},
+	{EnvSilence, "how long it may be silent where neither XDPRMA_DEAD_AFTER nor the program says so; `xdprma run` sets it where many ranks share a processor", false, duration(func(c *Config) *time.Duration { return &c.SilenceByDefault })},
 	{EnvLog, "what a program that gives the library no logger has on its standard error: debug, info, warn or error, and what is graver; by default warn, by the default logger of log/slog", true, value{"debug, info, warn or error", readLog, func(c *Config) string { return c.Log }}},
 	{EnvTransport, "how frames travel: " + userspace.TransportNames + "; by default auto", true, text(func(c *Config) *userspace.Transport { return &c.Transport }, userspace.TransportNames, userspace.Transport.Valid)},
 	{EnvInterface, "the network interface; by default that of the address", false, text(func(c *Config) *string { return &c.Interface }, "the name of a network interface", isInterface)},

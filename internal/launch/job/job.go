@@ -114,7 +114,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	if o.Logger == nil {
 		o.Logger = o.Place.Logger()
 	}
-	o.Limits.DeadAfter = cmp.Or(o.Place.DeadAfter, o.Limits.DeadAfter)
+	o.Limits.DeadAfter = cmp.Or(o.Place.DeadAfter, o.Limits.DeadAfter, o.Place.SilenceByDefault)
 	if err := o.validate(); err != nil {
 		return nil, &mpierr.Error{Op: "join", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: err}
 	}

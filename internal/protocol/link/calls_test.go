@@ -3,6 +3,7 @@ package link_test
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -323,22 +324,57 @@ func TestRepeatsThatComeTogetherAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestLongLimitMakesHellosRare has a peer be silent until a limit of a minute is over. No more hellos are
-// sent than a limit of seconds leaves time for.
-func TestLongLimitMakesHellosRare(t *testing.T) {
-	for _, limit := range []int64{5000 * millisecond, 60_000 * millisecond} {
-		f := newMembers(t, 2, secure.Seal, func(c *link.Config) { c.DeadAfter = limit })
-		hellos := 0
-		f.Filter = func(_, _ int, b []byte) int {
-			if kindOf(b) == wire.KindHello {
-				hellos++
-			}
+// lossy has three of ten frames get lost.
+func lossy() func(int, int, []byte) int {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return func(int, int, []byte) int {
+		if rng.IntN(10) < 3 {
 			return 0
 		}
-		p := f.dial(0, 1)
-		f.Until(2*limit, p.Dead)
-		if hellos < 20 || hellos > 60 {
-			t.Errorf("%d hellos are sent before the limit of %d s is over", hellos, limit/(1000*millisecond))
+		return 1
+	}
+}
+
+// TestLongLimitDelaysNoHandshake has frames get lost where silence counts late: greetings are repeated no later
+// for that than after a second, or two where the peer has said that it is at work.
+func TestLongLimitDelaysNoHandshake(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		for _, limit := range []int64{5000, 40_000, 3_600_000} {
+			for range 50 {
+				change := func(c *link.Config) { c.DeadAfter = limit * millisecond }
+				f := newRanks(t, 2, change)
+				if keyed {
+					f = newMembers(t, 2, secure.Sign, change)
+				}
+				f.Filter = lossy()
+				p := f.dial(0, 1)
+				f.Until(4000*millisecond, p.Open)
+			}
+		}
+	}
+}
+
+// TestSlowPeerDelaysNoOthers has a rank know one that answers late, and then dial others, while frames get lost.
+// Each is found long before the limit.
+func TestSlowPeerDelaysNoOthers(t *testing.T) {
+	for range 5 {
+		f := newRanks(t, 24, nil)
+		slow := f.open(0, 1)
+		for range 12 {
+			release := f.Detain(1, 0)
+			slow.put(8, 0, 1)
+			slow.push()
+			f.Pass(300 * millisecond)
+			release()
+			f.Until(2000*millisecond, slow.over)
+		}
+		f.Filter = lossy()
+		var others []*peer
+		for rank := 2; rank < 24; rank++ {
+			others = append(others, f.dial(0, rank))
+		}
+		for _, p := range others {
+			f.Until(testLimit/2, p.Open)
 		}
 	}
 }

@@ -517,7 +517,7 @@ func (l *Link) takeTicket(g *wire.Greeting, t *secure.Ticket) {
 	}
 	if t.Incarnation == s.peer {
 		l.lives(s)
-		s.pingAt = max(s.pingAt, s.greeting.sentAt+max(reliable.SlowTimeout, l.cfg.DeadAfter/8)) // the answer comes by itself
+		s.pingAt = max(s.pingAt, s.greeting.sentAt+min(max(reliable.SlowTimeout, l.cfg.DeadAfter/8), 2*reliable.SlowTimeout)) // the answer comes by itself
 		return
 	}
 	if s.greeting.busy {

@@ -180,7 +180,7 @@ func (l *Link) keepAlive(s *Session) {
 			l.endTurn(s)
 		}
 		s.rtt.Expired()
-		s.pingAt = l.Now + max(s.rtt.Timeout(), l.rareHello(s))
+		s.pingAt = l.Now + min(s.rtt.Timeout(), l.nextHello())
 		return
 	}
 	s.pingAt = l.Now + l.pingAfter(s)
@@ -206,13 +206,10 @@ func (l *Link) keepAlive(s *Session) {
 	l.service(s)
 }
 
-// rareHello is how long to wait after a hello that was not the first ones: there is time for so many of
-// them that not all are lost, and where the limit is long for want of processors, so is each answer.
-func (l *Link) rareHello(s *Session) int64 {
-	if s.expired <= callHellos {
-		return 0
-	}
-	return l.cfg.DeadAfter / 40
+// nextHello is how long to wait after a hello at most, however slow others are: there is time for so many of
+// them until the limit that not all are lost.
+func (l *Link) nextHello() int64 {
+	return max(reliable.MaxTimeout, min(l.cfg.DeadAfter/25, reliable.SlowTimeout))
 }
 
 // progress is when a peer last went on with what it was sent.

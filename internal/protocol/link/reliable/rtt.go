@@ -32,7 +32,7 @@ func (r *RTT) Guess() RTT {
 	if !r.Sampled() {
 		return RTT{}
 	}
-	return RTT{guess: r.base()}
+	return RTT{guess: min(r.base(), MaxTimeout)}
 }
 
 // Sample takes in one measured round trip and ends any backing off.
