@@ -1,17 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	encoding "encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -69,5 +74,34 @@ func TestRunManyRanks(t *testing.T) {
 	c := command(t, "run", "-n", strconv.Itoa(ranks), "--transport", "udp", "--env", envMany+"=1", "--", self)
 	if s := c.run(t); s != 0 || strings.Count(c.stdout.String(), "all have put") != ranks {
 		t.Errorf("status %d, %d of %d ranks are done: %.4000s", s, strings.Count(c.stdout.String(), "all have put"), ranks, &c.stderr)
+	}
+}
+
+// TestPatienceFollowsTheCrowd sees that silence counts later where more ranks share a processor, but where
+// the environment says when.
+func TestPatienceFollowsTheCrowd(t *testing.T) {
+	for _, c := range []struct {
+		shared    int // ranks a processor
+		said, set time.Duration
+	}{
+		{1, 0, 0},
+		{16, 0, 0},
+		{17, 0, 6 * time.Second},
+		{128, 0, 40 * time.Second},
+		{128, time.Second, 0},
+	} {
+		var stderr bytes.Buffer
+		r := &runner{ranks: c.shared * runtime.NumCPU(), console: newConsole(io.Discard, &stderr)}
+		r.all.DeadAfter = c.said
+		r.configs = make([]bootstrap.Config, r.ranks)
+		r.patience()
+		for rank := range r.configs {
+			if got := r.configs[rank].SilenceByDefault; got != c.set {
+				t.Fatalf("%d ranks a processor, %v said: rank %d is told %v, not %v", c.shared, c.said, rank, got, c.set)
+			}
+		}
+		if told := fmt.Sprintf("%d ranks share each processor: one that is silent counts as failed after %v,", c.shared, c.set); (c.set != 0) != strings.Contains(stderr.String(), told) {
+			t.Errorf("%d ranks a processor: %q", c.shared, &stderr)
+		}
 	}
 }
