@@ -15,12 +15,16 @@ enum {
 	RECORD_COMPARE_SWAP = 5,
 	RECORD_LOCK = 6,
 	RECORD_UNLOCK = 7,
+	RECORD_NOTIFY = 21,
 	RECORD_EXCLUSIVE = 1, /* flag of a lock */
+	RECORD_IF_DONE = 1,   /* of a notification */
+	RECORD_NOTIFIES = 8,  /* of a put or accumulate */
 
 	MAY_READ = 1,
 	MAY_WRITE = 2,
 	MAY_ACCUMULATE = 4,
 	MAY_LOCK = 8,
+	MAY_SOMETHING = 16, /* any of these */
 
 	BASIC_INT8 = 1,
 	BASIC_INT64 = 4,
@@ -89,9 +93,13 @@ static __always_inline __u32 record_form(struct express_step *s, __u64 disp, __u
 	int asks = n >= RECORD_PART && (__u32)part == 0 && want <= EXPRESS_MAX_RESULTS;
 
 	s->span = s->result = 0;
-	if (s->flags && (s->code != RECORD_LOCK || s->flags != RECORD_EXCLUSIVE))
+	s->counts = s->code == RECORD_NOTIFY ||
+		    (s->flags == RECORD_NOTIFIES && (s->code == RECORD_PUT || s->code == RECORD_ACCUMULATE));
+	if (s->flags && !s->counts && (s->code != RECORD_LOCK || s->flags != RECORD_EXCLUSIVE))
 		return 0;
 	switch (s->code) {
+	case RECORD_NOTIFY:
+		return n == 0 && s->flags <= RECORD_IF_DONE ? MAY_SOMETHING : 0;
 	case RECORD_LOCK:
 	case RECORD_UNLOCK: /* of a lock in the same request */
 		return n == 0 ? MAY_LOCK : 0;
@@ -117,6 +125,13 @@ static __always_inline __u32 record_form(struct express_step *s, __u64 disp, __u
 	return 0;
 }
 
+/* The rights in the low bits of v. */
+static __always_inline __u32 rights_of(__u64 v)
+{
+	__u32 all = v & ((1 << EXPRESS_RIGHTS) - 1);
+	return all ? all | MAY_SOMETHING : 0;
+}
+
 /* Reads record k of count of a request from a rank. Returns why it is not executed here. */
 __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 {
@@ -129,7 +144,8 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 	if (next + RECORD_LEN > end)
 		return COUNTER_EXPRESS_BAD_FORM;
 	__u64 codes = *express_word(w, next);
-	__u32 id = *express_word(w, next + 8);
+	__u64 names = *express_word(w, next + 8);
+	__u32 id = names, token = names >> 32;
 	__u64 disp = *express_word(w, next + 16);
 	__u32 n = codes >> 32;
 	if (n > end - next - RECORD_LEN || padded(n) > end - next - RECORD_LEN)
@@ -153,9 +169,19 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 		return COUNTER_EXPRESS_NO_WINDOW;
 	__u64 r = opaque(rank);
 	if (window && (r >= EXPRESS_MAX_RANK ||
-		       needs & ~(window->rights[opaque(r / EXPRESS_RANKS) & (EXPRESS_MAX_RANK / EXPRESS_RANKS - 1)] >>
-				 (r % EXPRESS_RANKS * EXPRESS_RIGHTS))))
+		       needs & ~rights_of(window->rights[opaque(r / EXPRESS_RANKS) & (EXPRESS_MAX_RANK / EXPRESS_RANKS - 1)] >>
+					  (r % EXPRESS_RANKS * EXPRESS_RIGHTS))))
 		return COUNTER_EXPRESS_NO_ACCESS;
+	if (window && s->counts) {
+		if (token >= window->counts)
+			return COUNTER_EXPRESS_BOUNDS;
+		__u64 counter = window->counters + (__u64)token * sizeof(struct express_counter);
+		s->sync = window->sync;
+		s->counter_page = counter / EXPRESS_PAGE;
+		s->counter = counter % EXPRESS_PAGE;
+		if (!express_page(s->sync, s->counter_page))
+			return COUNTER_EXPRESS_BOUNDS;
+	}
 
 	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK) {
 		if (s->code == RECORD_LOCK ? k != 0 || count == 1 :
@@ -164,7 +190,7 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 		return !window || window->flags & EXPRESS_WINDOW_LOCK ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_LOCKED;
 	}
 	w->results += padded(s->result);
-	if (!window)
+	if (!window || s->code == RECORD_NOTIFY)
 		return COUNTER_EXPRESS_EXECUTED;
 	__u64 size = window->size, at = window->base + disp;
 	if (disp > size || s->span > size - disp)

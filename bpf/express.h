@@ -67,9 +67,18 @@ struct express_window {
 	__u64 size;
 	__u32 chunk;
 	__u32 flags;
-	__u64 lock; /* where in the chunk its lock is: the word, and LOCK_RETIRED words behind */
-	__u64 pad[3];
+	__u64 lock; /* where in the chunk sync its lock is: the word, and LOCK_RETIRED words behind */
+	__u64 counters; /* where in that chunk its counters are */
+	__u32 counts;   /* how many */
+	__u32 sync;
+	__u64 pad;
 	__u64 rights[EXPRESS_MAX_RANK / EXPRESS_RANKS]; /* of each rank, EXPRESS_RIGHTS bits */
+};
+
+/* A counter of notifications. */
+struct express_counter {
+	__u64 count;
+	__u64 awaited; /* the number at which the owner is to be told; 0: it is not */
 };
 
 struct express_page {
@@ -130,6 +139,10 @@ struct express_step {
 	__u32 result; /* bytes */
 	__u32 at;     /* where in the results its own begins */
 	__u32 gone;   /* 1: its window is not exposed any more */
+	__u32 counts; /* 1: a counter counts up then */
+	__u32 sync;   /* chunk of the counter */
+	__u32 counter_page;
+	__u32 counter; /* where in that page it is */
 };
 
 /* A request that a CPU is at. */

@@ -41,6 +41,11 @@ const (
 	wideLen     = 2*express.PageLen - 40
 	wideLock    = 2*express.PageLen + 8192 // behind it
 	smallLen    = 4096 + 20
+
+	// The counters of wideWindow end with the chunk.
+	numCounting = 32
+	wideCounts  = 3*express.PageLen - numCounting*windows.CounterLen
+	smallCounts = wideCounts - 4*windows.CounterLen // of smallWindow, in another chunk than its memory
 )
 
 var le = binary.LittleEndian
@@ -83,16 +88,18 @@ func (s *side) open() {
 	s.tables.CloseSlot(numSlots - 1)
 	both := windows.NewMembers([]int{memberRank, strangeRank}, nil, []window.Rights{window.MayAll, window.MayRead | window.MayAccumulate}).Bits
 	member := windows.NewMembers([]int{memberRank}, nil, nil).Bits
-	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, Rights: both}
-	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], windows.LockWordIn(s.chunks[0][wideLock:]))
-	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, Rights: member}, s.chunks[1][:smallLen], nil)
-	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Rights: member}, s.chunks[1][:smallLen], nil)
+	wide := express.Window{ID: wideWindow, Chunk: 0, Base: wideBase, LockAt: wideLock, CountersAt: wideCounts, Rights: both}
+	s.tables.Expose(wide, s.chunks[0][wideBase:][:wideLen], windows.LockWordIn(s.chunks[0][wideLock:]), windows.CountersIn(s.chunks[0][wideCounts:]))
+	s.tables.Expose(express.Window{ID: smallWindow, Chunk: 1, CountersAt: smallCounts, Rights: member},
+		s.chunks[1][:smallLen], nil, windows.CountersIn(s.chunks[0][smallCounts:wideCounts]))
+	s.tables.Expose(express.Window{ID: nextWindow, Chunk: 1, Rights: member}, s.chunks[1][:smallLen], nil, nil)
 	for _, c := range s.chunks {
 		for i := range c {
 			c[i] = byte(i*7 + i>>8)
 		}
 	}
 	clear(s.chunks[0][wideLock:][:windows.LockWordLen])
+	clear(s.chunks[0][smallCounts:])
 }
 
 // heapSide is that of the twin in Go.
@@ -371,7 +378,7 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	const life = 6
 	p.tables.Retract(wideWindow)
 	w := express.Window{ID: wideWindow, Base: wideBase, Rights: windows.NewMembers([]int{memberRank}, []uint64{life}, nil).Bits}
-	p.tables.Expose(w, p.chunks[0][wideBase:][:wideLen], nil)
+	p.tables.Expose(w, p.chunks[0][wideBase:][:wideLen], nil, nil)
 	for n, test := range []struct {
 		life uint64
 		want bpf.ClassifierCounter
@@ -422,7 +429,7 @@ func TestRightsOfRecords(t *testing.T) {
 		others := ^rights & window.MayAll
 		given := windows.NewMembers([]int{memberRank - 1, memberRank, memberRank + 1}, nil, []window.Rights{others, rights, others})
 		p.tables.Expose(express.Window{ID: wideWindow, Base: wideBase, Rights: given.Bits, Locks: true, LockAt: wideLock},
-			p.chunks[0][wideBase:][:wideLen], windows.LockWordIn(p.chunks[0][wideLock:]))
+			p.chunks[0][wideBase:][:wideLen], windows.LockWordIn(p.chunks[0][wideLock:]), nil)
 		for i, test := range tests {
 			for _, locked := range []bool{false, true} {
 				list, needs := []record{test.record}, test.needs

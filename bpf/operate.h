@@ -247,7 +247,7 @@ static __always_inline __u64 *lock_word(__u32 id)
 	if (!window)
 		return NULL;
 	__u64 at = window->lock;
-	struct express_page *page = express_page(window->chunk, at / EXPRESS_PAGE);
+	struct express_page *page = express_page(window->sync, at / EXPRESS_PAGE);
 	return page ? (void *)(page->bytes + (opaque(at) & 0xff80)) : NULL;
 }
 
@@ -275,7 +275,7 @@ __noinline int express_lock(__u32 id, __u32 exclusive)
 /* How a record went. */
 enum express_step_end {
 	STEP_DONE,
-	STEP_AWAITED, /* the lock was given up, and requests wait at its owner */
+	STEP_AWAITED, /* the owner is to look: requests wait for the lock, or somebody for the notification */
 	STEP_REFUSED, /* its window is gone */
 	STEP_STUCK,   /* others were in the way all the time */
 };
@@ -291,27 +291,10 @@ static __always_inline int express_unlock(__u32 id)
 	return __sync_fetch_and_and(word, ~(LOCK_OURS | LOCK_EXCLUSIVE)) & LOCK_CLOSED ? STEP_AWAITED : STEP_DONE;
 }
 
-/* Executes record k of the request of a slot. Returns an express_step_end. */
-__noinline int express_execute(__u32 k, __u32 slot_index)
+/* Executes a record on a page of its window. Returns STEP_STUCK if it came to no end. */
+static __always_inline int operate(struct express_work *w, const struct express_step *s, struct express_slot *slot,
+				   struct express_page *page)
 {
-	struct express_work *w = express_work();
-	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
-	if (!w || !slot)
-		return STEP_STUCK;
-	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
-	if (s->code == RECORD_LOCK) /* was taken before */
-		return STEP_DONE;
-	if (s->code == RECORD_UNLOCK) {
-		int end = s->gone ? STEP_REFUSED : express_unlock(s->window);
-		if (end != STEP_STUCK)
-			STORE(&slot->locked, 0);
-		return end;
-	}
-	if (s->gone)
-		return STEP_REFUSED;
-	struct express_page *page = express_page(s->chunk, s->page);
-	if (!page)
-		return STEP_STUCK;
 	switch (s->code) {
 	case RECORD_PUT:
 		put(w, s, page);
@@ -333,6 +316,51 @@ __noinline int express_execute(__u32 k, __u32 slot_index)
 		}
 	}
 	return update(w, s, slot, page) ? STEP_DONE : STEP_STUCK;
+}
+
+/*
+ * Counts up the counter of a record whose operation has been executed. The owner writes at
+ * which number it is to be told before it looks at the count for the last time, and this
+ * looks afterwards: so one of them sees the other.
+ */
+__noinline int express_count(__u32 k)
+{
+	struct express_work *w = express_work();
+	if (!w)
+		return STEP_STUCK;
+	const struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
+	struct express_page *page = express_page(s->sync, s->counter_page);
+	if (!page)
+		return STEP_STUCK;
+	struct express_counter *c = (void *)(page->bytes + (opaque(s->counter) & 0xfff0));
+	__u64 count = __sync_fetch_and_add(&c->count, 1) + 1, awaited = LOAD(&c->awaited);
+	return awaited && count >= awaited ? STEP_AWAITED : STEP_DONE;
+}
+
+/* Executes record k of the request of a slot, but for its notification. Returns an express_step_end. */
+__noinline int express_execute(__u32 k, __u32 slot_index)
+{
+	struct express_work *w = express_work();
+	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!w || !slot)
+		return STEP_STUCK;
+	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
+	if (s->code == RECORD_LOCK) /* was taken before */
+		return STEP_DONE;
+	if (s->code == RECORD_UNLOCK) {
+		int end = s->gone ? STEP_REFUSED : express_unlock(s->window);
+		if (end != STEP_STUCK)
+			STORE(&slot->locked, 0);
+		return end;
+	}
+	if (s->gone)
+		return STEP_REFUSED;
+	if (s->counts && !express_page(s->sync, s->counter_page)) /* before it is too late */
+		return STEP_STUCK;
+	if (s->code == RECORD_NOTIFY)
+		return STEP_DONE;
+	struct express_page *page = express_page(s->chunk, s->page);
+	return page ? operate(w, s, slot, page) : STEP_STUCK;
 }
 
 #endif

@@ -145,8 +145,8 @@ static __always_inline int express_goes_on(struct express_work *w, struct expres
 /*
  * Executes the claimed request from record done on. The slot's outcome says how far it
  * came, and which records were refused.
- * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the lock was given
- * up, and requests wait for it.
+ * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the owner is to look,
+ * since requests wait for the lock, or somebody for the notification.
  */
 static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u32 slot_index, __u32 done)
 {
@@ -163,7 +163,10 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
 			end = express_execute(k, slot_index);
 		if (end == STEP_STUCK)
 			return COUNTER_EXPRESS_INTERRUPTED;
-		awaited = end == STEP_AWAITED;
+		if (end == STEP_DONE && LOAD(&w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)].counts))
+			end = express_count(k);
+		if (end == STEP_AWAITED)
+			awaited = 1;
 		__u64 fate = LOAD(&slot->outcome) >> 32 & 0xff;
 		STORE(&slot->outcome, outcome_of(k + 1, fate | (__u64)(end == STEP_REFUSED) << k));
 	}

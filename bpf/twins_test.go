@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/twin"
+	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -147,6 +148,9 @@ func (f source) disturb(i int, sides ...*side) {
 			le.PutUint64(s.chunks[0][lock:], 1<<63)
 		case 7:
 			le.PutUint64(s.chunks[0][lock+64:], 1)
+		case 15: // somebody waits for a notification
+			at := smallCounts + int(word>>2%(numCounting+4))*windows.CounterLen
+			le.PutUint64(s.chunks[0][at+8:], le.Uint64(s.chunks[0][at:])+word>>8%4)
 		case 8, 9, 10, 11, 12:
 			le.PutUint64(s.chunks[0][lock:], 0)
 			le.PutUint64(s.chunks[0][lock+64:], 0)
@@ -313,8 +317,21 @@ func (f source) record() record {
 	if f.one(50) {
 		r.Code = wire.Code(f.IntN(40))
 	}
+	if f.one(10) {
+		r = wire.Record{Code: wire.CodeNotify, Window: r.Window, Flags: uint8(f.IntN(2)), Token: r.Token}
+		data = f.data(f.IntN(30) / 29)
+	}
+	if f.one(3) {
+		r.Token = uint32(f.IntN(numCounting + 1))
+		if r.Window == smallWindow {
+			r.Token %= 5
+		}
+		if r.Code != wire.CodeNotify && !f.one(20) {
+			r.Flags = wire.FlagNotify
+		}
+	}
 	if f.one(100) {
-		r.Flags = uint8(f.IntN(4))
+		r.Flags = uint8(f.IntN(16))
 	}
 	r.Disp = f.place(limit)
 	switch {

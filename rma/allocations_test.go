@@ -18,8 +18,9 @@ import (
 // origin and target together, for they are one process here.
 func TestNoAllocations(t *testing.T) {
 	j := newJob(t, 2, rma.Limits{})
-	w := j.windows(128, 8)[0]
-	ctx := context.Background()
+	wins := j.windowsOf(func(int) (int, int) { return 128, 8 }, rma.Counters(2))
+	w, told := wins[0], wins[1]
+	ctx, times := context.Background(), uint64(0)
 	one, old, of := []int64{1}, []int64{0}, rma.View[int64](w)
 	vec, err := datatype.Vector(3, 1, 2, datatype.Int64)
 	vec = committed(t, vec, err)
@@ -31,6 +32,13 @@ func TestNoAllocations(t *testing.T) {
 	}{
 		{"put, flush", lockShared(w), unlock(w), func() error {
 			return first(w.Put(buffer.Of(one), 1, rma.At(1)), w.Flush(ctx, 1))
+		}},
+		{"notified put, wait_notified", lockShared(w), unlock(w), func() error {
+			times++
+			e1 := first(w.Put(buffer.Of(one), 1, rma.At(1).Notify(1)), w.Notify(ctx, 1, 0), w.FlushLocal(ctx, 1))
+			_, e2 := told.WaitNotified(ctx, 0, times)
+			_, _, e3 := told.WaitAnyNotified(ctx, times, 0, 1)
+			return first(e1, e2, e3)
 		}},
 		{"get, flush_local", lockShared(w), unlock(w), func() error {
 			return first(w.Get(buffer.Of(old), 1, rma.At(1)), w.FlushLocal(ctx, 1))

@@ -158,6 +158,18 @@ var everyCall = []struct {
 		}
 		return err
 	}},
+	{names: "Win.Notify Win.Put that notifies", begin: begin, call: func(c *caller) error {
+		return first(c.win.Put(buffer.Value(new(int64)), c.next, c.at().Notify(0)), c.win.Notify(c.ctx, c.next, 0), c.win.Flush(c.ctx, c.next))
+	}},
+	{names: "Win.WaitNotified", call: func(c *caller) error { return only(c.win.WaitNotified(c.ctx, 0, 1<<62)) }},
+	{names: "Win.WaitAnyNotified", call: func(c *caller) error {
+		_, _, err := c.win.WaitAnyNotified(c.ctx, 1<<62, 0)
+		return err
+	}},
+	{names: "Win.Notified Win.ResetNotified", local: true, call: func(c *caller) error {
+		_, err := c.win.Notified(0)
+		return first(err, only(c.win.ResetNotified(0)))
+	}},
 	{names: "Win.Sync", begin: begin, call: func(c *caller) error { return c.win.Sync() }},
 	{names: "Win.SetInfo", call: func(c *caller) error { return c.win.SetInfo(c.ctx, nil) }},
 	{names: "Win.SharedQuery", call: func(c *caller) error { return only(c.win.SharedQuery(c.next)) }},
@@ -386,7 +398,7 @@ func newCaller(j *job, n *rma.Node) (*caller, error) {
 	c := &caller{ctx: j.ctx, node: n, others: others(n, false), next: (n.Rank() + 1) % n.Size(), former: make([]int64, closeElements)}
 	var err error
 	if c.comm, err = n.World().Dup(j.ctx); err == nil {
-		c.win, err = rma.Allocate(j.ctx, c.comm, 8*closeElements, 8, nil)
+		c.win, err = rma.Allocate(j.ctx, c.comm, 8*closeElements, 8, rma.Counters(1))
 	}
 	return c, err
 }

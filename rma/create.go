@@ -40,6 +40,7 @@ type proposal struct {
 	life     uint64 // the rank's incarnation
 	dispUnit uint32
 	id       uint32 // of the window, if the rank is its first
+	counters uint32 // of notifications
 	align    uint32 // of memory that is allocated
 	failed   Class
 	noLocks  bool
@@ -50,7 +51,7 @@ type proposal struct {
 	tier     bool // the rank has such a program
 }
 
-const proposalLen = 41
+const proposalLen = 45
 
 func (p *proposal) marshal() []byte {
 	b := make([]byte, proposalLen)
@@ -67,6 +68,7 @@ func (p *proposal) marshal() []byte {
 		}
 	}
 	le.PutUint64(b[33:], p.life)
+	le.PutUint32(b[41:], p.counters)
 	return b
 }
 
@@ -81,7 +83,7 @@ func (p *proposal) unmarshal(b []byte) bool {
 	for i, set := range []*bool{&p.noLocks, &p.check, &p.frames, &p.apart, &p.fits, &p.tier} {
 		*set = b[32]>>i&1 != 0
 	}
-	p.life = le.Uint64(b[33:])
+	p.life, p.counters = le.Uint64(b[33:]), le.Uint32(b[41:])
 	return true
 }
 
@@ -119,6 +121,7 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 	}
 	err = w.register(ctx, windows.Config{
 		Flavor: flavor, Memory: w.exposed, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
+		Counters: w.counters(c.Rank(), proposals),
 	}, proposals, fault)
 	if err != nil {
 		w.hide(w.turn())
@@ -137,6 +140,7 @@ func (w *Win) members(proposals []proposal) windows.Members {
 		group[r], lives[r], rights[r] = w.comm.WorldRank(r), proposals[r].life, w.hints.Rules.Of(r)
 	}
 	rights[w.comm.Rank()] = window.MayAll
+	w.ranks = group
 	return windows.NewMembers(group, lives, rights)
 }
 
@@ -145,7 +149,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	id := w.job.HostID()
 	mine := proposal{
 		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: w.job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
-		align: uint32(w.hints.MinAlignment), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || w.job.Checks(),
+		align: uint32(w.hints.MinAlignment), counters: uint32(w.hints.Counters), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || w.job.Checks(),
 		frames: w.job.Frames() || w.hints.Rules.Restrict(w.comm.Size(), w.comm.Rank()), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
 	}
 	if w.comm.Rank() == 0 {
@@ -168,7 +172,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 		w.quietFree = w.quietFree && p.noLocks
 		w.hints.AllocSharedNoncontig = w.hints.AllocSharedNoncontig && p.apart
 		w.hints.Check = w.hints.Check || p.check
-		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit)}
+		w.targets[r] = target{size: p.size, dispUnit: int(p.dispUnit), counters: int(p.counters)}
 	}
 	return proposals, fault
 }
@@ -233,7 +237,7 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 		}
 	}
 	if err == nil {
-		err = w.mapHost(reports)
+		err = w.mapHost(reports, proposals)
 		for r := range reports {
 			w.targets[r].reach = reports[r].reach && w.inClear()
 		}

@@ -78,3 +78,6 @@ func (n *Node) Hold() (release func()) {
 	n.job.Poller().Lock()
 	return n.job.Poller().Unlock
 }
+
+// Acting returns how many calls use a window's memory at this moment.
+func Acting(w *Win) int32 { return w.acting.Load() }

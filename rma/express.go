@@ -93,7 +93,7 @@ func (w *Win) expose(c *windows.Config) {
 	i := h.index(w.comm.Rank())
 	if !w.region.Expose(express.Window{
 		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
-		Locks: true, LockAt: uint64(lockAt(i)),
+		Locks: true, LockAt: uint64(lockAt(i)), Counters: c.Counters.Len(), CountersAt: uint64(h.counts[i]),
 	}) {
 		w.region.Close()
 		w.region = nil

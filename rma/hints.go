@@ -82,6 +82,10 @@ func Access(others Rights, except map[int]Rights) Info {
 	return Info{windows.KeyAccess: text}
 }
 
+// Counters gives this rank's window n counters of notifications, from 0 to 65536 (info key
+// xdprma_counters). The default is none. See Location.Notify.
+func Counters(n int) Info { return Info{windows.KeyCounters: strconv.Itoa(n)} }
+
 // CheckConflicts has the window look for conflicting accesses (info key
 // xdprma_check_conflicts); see Config.Check.
 func CheckConflicts() Info { return Info{"xdprma_check_conflicts": "true"} }

@@ -16,12 +16,13 @@ import (
 )
 
 // host is memory that the ranks of this rank's host have in common for a window: a
-// lock for each, then the windows of each. A rank can have such memory by itself, which
+// lock for each, then the counters of each, and the windows of each. A rank can have such memory by itself, which
 // its XDP program reaches.
 type host struct {
 	ranks   []int // of the communicator, in order
 	maker   int   // the one of them that makes the memory
 	starts  []int // of their windows, in segment
+	counts  []int // of their counters, likewise
 	locks   []*windows.LockWord
 	segment *hostmem.Segment // nil if it could not be mapped
 	end     int              // of the last window
@@ -120,7 +121,12 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 // take; -1 if they are too many.
 func (h *host) layout(proposals []proposal, align int) int {
 	round := func(n uint64) uint64 { return (n + uint64(align) - 1) &^ (uint64(align) - 1) }
-	at := round(uint64(lockAt(len(h.ranks))))
+	at := uint64(lockAt(len(h.ranks)))
+	for _, r := range h.ranks {
+		h.counts = append(h.counts, int(at))
+		at += uint64(proposals[r].counters) * windows.CounterLen
+	}
+	at = round(at)
 	for _, r := range h.ranks {
 		if !h.dense {
 			at = round(at)
@@ -199,6 +205,19 @@ func (h *host) part(rank, size int) []byte {
 	return h.segment.Bytes()[at : at+size : end]
 }
 
+// counters returns those of a rank's window, nil if there are none or they are not here.
+func (w *Win) counters(rank int, proposals []proposal) *windows.Counters {
+	n := int(proposals[rank].counters)
+	switch h := w.host; {
+	case n == 0:
+		return nil
+	case h != nil:
+		at := h.counts[h.index(rank)]
+		return windows.CountersIn(h.segment.Bytes()[at:][:n*windows.CounterLen])
+	}
+	return windows.NewCounters(n)
+}
+
 // retire tells the host that a rank's window is no more, though its memory is there.
 func (h *host) retire(rank int) {
 	if i := h.index(rank); i >= 0 && h.segment != nil {
@@ -224,7 +243,7 @@ func (h *host) lockOf(w *Win, rank int) *windows.Host {
 
 // mapHost finds the windows that calls may act on at once: this rank's own, and
 // those of its host. It is called when all ranks have mapped what they can.
-func (w *Win) mapHost(reports []report) error {
+func (w *Win) mapHost(reports []report, proposals []proposal) error {
 	me := w.comm.Rank()
 	if h := w.host; h != nil {
 		h.segment.Seal()
@@ -236,7 +255,7 @@ func (w *Win) mapHost(reports []report) error {
 			}
 			view, err := windows.New(windows.Config{
 				ID: w.own.ID(), Flavor: w.own.Flavor(), Memory: windows.Slice(h.part(r, int(t.size))), Size: int(t.size),
-				DispUnit: t.dispUnit, GroupSize: w.comm.Size(), Host: h.lockOf(w, r),
+				DispUnit: t.dispUnit, GroupSize: w.comm.Size(), Host: h.lockOf(w, r), Counters: w.counters(r, proposals),
 			})
 			if err != nil {
 				return err

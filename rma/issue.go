@@ -7,6 +7,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -22,12 +23,14 @@ type operation struct {
 // derived datatypes.
 func (w *Win) issue(o *operation, y *transfer) error {
 	t := w.turn()
-	if err := w.admit(o, y); err != nil || o.span == 0 {
+	if err := w.admit(o, y); err != nil || o.span == 0 && o.Notify == 0 {
 		w.poller.UnlockQuiet()
 		return err
 	}
 	var derived *epochs.Derived
-	if y != nil {
+	if o.span == 0 { // there is nothing but the notification
+		o.Call = onesided.Call{Code: wire.CodeNotify, Notify: o.Notify}
+	} else if y != nil {
 		derived = &y.Derived
 	}
 	status := w.epochs.Issue(t, &o.Operation, derived)
@@ -63,13 +66,20 @@ func (w *Win) act(o *operation, y *epochs.Derived) {
 	w.acting.Add(1)
 	defer w.acting.Add(-1)
 	w.poller.UnlockQuiet()
+	awaited := false
 	if y == nil {
-		o.Act(nil, nil)
-		return
+		awaited = o.Act(nil, nil)
+	} else {
+		d := directs.Get().(*onesided.Direct)
+		awaited = o.Act(y, d)
+		directs.Put(d)
 	}
-	d := directs.Get().(*onesided.Direct)
-	o.Act(y, d)
-	directs.Put(d)
+	if awaited {
+		e := w.poller.Lock()
+		e.Rouse(o.Access)
+		e.Tick()
+		w.poller.Unlock()
+	}
 }
 
 // admit refuses what the origin can see to be wrong, and completes o. One that touches
@@ -104,6 +114,12 @@ func (w *Win) admit(o *operation, y *transfer) error {
 		return newError(o.Name, ErrDisp, o.Target, "byte displacement %d is not a multiple of %d, the element's alignment", first, o.align)
 	}
 	o.Disp, o.Memory, o.Relaxed = disp, t.mapped, w.hints.Ordering == windows.OrderNone
+	if at := &o.at; at.notify {
+		if err := t.checkCounter(o.Name, o.Target, at.counter); err != nil {
+			return err
+		}
+		o.Notify = uint32(at.counter) + 1
+	}
 	w.epochs.Used(o.Target)
 	return nil
 }

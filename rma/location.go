@@ -9,10 +9,12 @@ import (
 // Location is a place in the target's window and, where As was called, what is
 // there.
 type Location struct {
-	disp  int64
-	typ   *datatype.Type // nil: what the origin has
-	count int
-	ctx   context.Context // bounds the wait for room; nil: nothing does
+	disp    int64
+	typ     *datatype.Type // nil: what the origin has
+	count   int
+	ctx     context.Context // bounds the wait for room; nil: nothing does
+	notify  bool            // counter counts up
+	counter int
 }
 
 // At returns the place that lies disp displacement units of the target from the
@@ -30,6 +32,21 @@ type Integer interface {
 // as the target lives and does not take what was issued before.
 func (l Location) Within(ctx context.Context) Location {
 	l.ctx = ctx
+	return l
+}
+
+// Notify has a counter of the target's window count up by one, once the call has acted there: what was
+// put or combined is visible, and what a get or fetch reads has been read (as in the proposals for
+// notified operations in mpi-forum/mpi-issues 59). The target waits for that by
+// Win.WaitNotified. A call that moves no data counts, too. If the target refuses the call, it does not
+// count, but where only a part of a long transfer is refused. The counters are numbered from 0; the info key
+// xdprma_counters, see Counters, has each rank say how many its window has. If there is no such counter,
+// the call fails with ErrArg.
+//
+// It leaves as any call does, with the next call of this rank that waits, or after 5 ms at the latest:
+// FlushLocal has it leave at once.
+func (l Location) Notify(counter int) Location {
+	l.notify, l.counter = true, counter
 	return l
 }
 

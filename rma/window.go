@@ -77,6 +77,7 @@ type Win struct {
 	hints   windows.Hints
 	name    string
 	targets []target
+	ranks   []int          // of the job, by their rank in the window
 	epochs  *epochs.Window // its epochs, and those that it exposes its memory for
 }
 
@@ -84,6 +85,7 @@ type Win struct {
 type target struct {
 	size     uint64
 	dispUnit int
+	counters int             // of notifications
 	mapped   *windows.Window // where this process maps the target's memory; nil: it does not
 	loads    bool            // this process may load and store the target's memory
 	reach    bool            // the target's XDP program reaches its memory

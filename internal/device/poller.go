@@ -23,6 +23,28 @@ import (
 // engine's lock held, and must be cheap.
 type Condition interface{ Met() bool }
 
+// A Watched condition can become met without a frame: others change memory that it looks at.
+// A caller that spins looks there, too. One that sleeps arms the condition before, so that a frame comes then.
+type Watched interface {
+	Condition
+	Changed() bool // whether Met should be asked; called without the engine's lock
+	Arm()          // with the engine's lock held, as Disarm is
+	Disarm()
+}
+
+// arm arms cond, if it is to be.
+func arm(cond Condition) {
+	if w, ok := cond.(Watched); ok {
+		w.Arm()
+	}
+}
+
+func disarm(cond Condition) {
+	if w, ok := cond.(Watched); ok {
+		w.Disarm()
+	}
+}
+
 // PollerConfig bounds how a Poller waits. Zero values mean the defaults.
 type PollerConfig struct {
 	Spin      time.Duration // longest polling after a frame, before sleep; 0: 200 µs, or five times Wake if that is more, and in trials four times as long

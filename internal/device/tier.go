@@ -207,12 +207,12 @@ func (t *Tier) release(i int) {
 }
 
 // Expose lets the program and the engine execute requests for a window in the memory; the
-// chunk that w names is that of r. It returns false if the window's places in the tables are
+// chunks that w names are that of r. It returns false if the window's places in the tables are
 // taken. It is called with the engine's lock held.
 func (r *Region) Expose(w express.Window) bool {
 	r.tier.mu.Lock()
 	defer r.tier.mu.Unlock()
-	w.Chunk = r.index
+	w.Chunk, w.Sync = r.index, r.index
 	place := r.tier.tables.Expose(w, func(place int) bool { return !r.tier.places[place] })
 	if place < 0 {
 		if !r.tier.closed { // a logger may block, which the engine's lock does not let it

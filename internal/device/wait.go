@@ -101,6 +101,7 @@ func (p *Poller) claim() {
 // drive polls until cond is met (true), or ctx is done or the poller is closed.
 func (p *Poller) drive(ctx context.Context, cond Condition, since int64) (met bool) {
 	d := driver{poller: p, ctx: ctx, cond: cond, since: since, calm: p.cfg.MaxSleep}
+	d.watched, _ = cond.(Watched)
 	met = d.poll()
 	if d.slow {
 		p.setSlow(nil, 0)
@@ -116,14 +117,15 @@ func (p *Poller) drive(ctx context.Context, cond Condition, since int64) (met bo
 
 // driver is a caller in the seat.
 type driver struct {
-	poller *Poller
-	ctx    context.Context
-	cond   Condition
-	since  int64         // when its call began to wait
-	slow   bool          // it has waited for a while, and can be found by EachWait
-	calm   time.Duration // how long it sleeps at most
-	stop   func() bool   // unless it is nil: the end of ctx wakes it
-	slept  bool          // since the last frame
+	poller  *Poller
+	ctx     context.Context
+	cond    Condition
+	watched Watched       // cond, if it is; else nil
+	since   int64         // when its call began to wait
+	slow    bool          // it has waited for a while, and can be found by EachWait
+	calm    time.Duration // how long it sleeps at most
+	stop    func() bool   // unless it is nil: the end of ctx wakes it
+	slept   bool          // since the last frame
 }
 
 // poll is drive.
@@ -146,6 +148,15 @@ func (d *driver) poll() bool {
 			last, until = now, now+p.patience.spin()
 			d.noteSlow(now)
 			continue
+		}
+		if d.watched != nil && d.watched.Changed() {
+			met, now := p.take(0, cond)
+			p.patience.note(now-last, d.slept)
+			d.slept = false
+			if met {
+				return true
+			}
+			last, until = now, now+p.patience.spin()
 		}
 		if !look {
 			continue
@@ -223,6 +234,7 @@ func (p *Poller) rest(cond Condition, d time.Duration) (met, slept bool) {
 		return cond.Met(), false
 	}
 	p.mu.Lock()
+	arm(cond)
 	if met = cond.Met(); !met {
 		w := p.register(cond, true)
 		p.mu.Unlock()
@@ -231,6 +243,7 @@ func (p *Poller) rest(cond Condition, d time.Duration) (met, slept bool) {
 		p.recycle(w)
 		met = cond.Met()
 	}
+	disarm(cond)
 	p.mu.Unlock()
 	p.tell(seat.Rises)
 	return met, true
@@ -277,7 +290,9 @@ func (p *Poller) nextDeadline() int64 {
 // driver has left, ctx is done, or the poller is closed. It returns what is next.
 func (p *Poller) park(ctx context.Context, cond Condition, since int64) (met bool, next seat.Order) {
 	p.mu.Lock()
+	arm(cond)
 	if cond.Met() {
+		disarm(cond)
 		p.mu.Unlock()
 		p.tell(seat.Exits)
 		return true, seat.Done
@@ -294,6 +309,7 @@ func (p *Poller) park(ctx context.Context, cond Condition, since int64) (met boo
 	}
 	p.mu.Lock()
 	p.recycle(w)
+	disarm(cond)
 	met = cond.Met()
 	p.mu.Unlock()
 	if met || ctx.Err() != nil {

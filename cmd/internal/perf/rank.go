@@ -24,7 +24,8 @@ type rank struct {
 
 	out, in []byte // buffers of the origin: what goes out, what comes back
 	words   words
-	room    int // bytes of the window for operations; behind them lie the agreed words
+	heard   uint64 // notifications that this rank has waited for
+	room    int    // bytes of the window for operations; behind them lie the agreed words
 
 	// Of the current point.
 	histogram *histogram
@@ -46,7 +47,7 @@ func Run(ctx context.Context, node *rma.Node, plan *Plan, emit func(*Sample) err
 	}
 	r.room = (room + 7) &^ 7
 	r.out, r.in = make([]byte, r.room), make([]byte, r.room)
-	win, err := rma.Allocate(ctx, node.World(), r.room+8*agreedWords, 1, nil)
+	win, err := rma.Allocate(ctx, node.World(), r.room+8*agreedWords, 1, rma.Counters(2))
 	if err != nil {
 		return err
 	}

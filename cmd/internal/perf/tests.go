@@ -60,6 +60,7 @@ var Tests = slices.Concat([]Test{
 	{Name: "post-start", About: "both ranks post, start, put to each other, complete and wait", Bytes: word, run: active(postOnce)},
 	{Name: "barrier", About: "barrier of two ranks", run: together(barrierOnce, 1)},
 	{Name: "message-latency", About: "a message to the other rank, and one back", Bytes: latencySizes, run: together(messageOnce, 1)},
+	{Name: "notify-latency", About: "a notified put to the other rank, which waits for it, and one back", Bytes: latencySizes, run: together(notifyOnce, 1)},
 	{Name: "allreduce-latency", About: "allreduce (sum of int64) of two ranks", Unit: 8, Bytes: latencySizes, run: together(allreduceOnce, 1)},
 	{Name: "put-bandwidth", About: "windows of puts, each flushed", Kind: Bandwidth, Bytes: bandwidthSizes, run: originOnly(putWindow)},
 	{Name: "get-bandwidth", About: "windows of gets, each flushed", Kind: Bandwidth, Bytes: bandwidthSizes, run: originOnly(getWindow)},
@@ -67,6 +68,7 @@ var Tests = slices.Concat([]Test{
 	{Name: "get-bibandwidth", About: "get-bandwidth by both ranks at once", Kind: Bandwidth, Bytes: bandwidthSizes, run: bothWays(getWindow)},
 	{Name: "message-bandwidth", About: "windows of messages, each answered", Kind: Bandwidth, Bytes: bandwidthSizes, run: oneWay(messageWindow)},
 	{Name: "put-rate", About: "puts a second", Kind: Rate, Bytes: word, Windows: rateWindows, run: originOnly(putWindow)},
+	{Name: "notify-rate", About: "notified puts a second", Kind: Rate, Bytes: word, Windows: rateWindows, run: originOnly(notifiedWindow)},
 	{Name: "get-rate", About: "gets a second", Kind: Rate, Bytes: word, Windows: rateWindows, run: originOnly(getWindow)},
 	{Name: "fetch-and-op-rate", About: "fetch_and_op (sum of int64) a second", Kind: Rate, Bytes: word, Fixed: true, Windows: rateWindows, run: originOnly(fetchAndOpWindow)},
 }, progressTests(), []Test{

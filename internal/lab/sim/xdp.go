@@ -79,7 +79,7 @@ func (l *life) show(c *windows.Config, mem []byte) {
 	if l.w.chance(0.1) { // there is no room for it
 		return
 	}
-	if l.xdp.twin.Expose(express.Window{ID: c.ID}, mem, c.Host.Lock) < 0 {
+	if l.xdp.twin.Expose(express.Window{ID: c.ID}, mem, c.Host.Lock, c.Counters) < 0 {
 		panic("sim: two windows in one place")
 	}
 }

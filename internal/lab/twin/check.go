@@ -16,6 +16,7 @@ type step struct {
 	mem    []byte            // of the window, that the record is about
 	lock   *windows.LockWord // of CodeLock and CodeUnlock
 	result int               // bytes
+	counts *windows.Counters // of which that of the token counts up; nil: none does
 	gone   bool              // its window is not exposed any more
 }
 
@@ -47,8 +48,13 @@ func (p *Program) check(r *plan, rank uint32, body []byte, n int) Reason {
 		switch {
 		case s.gone && !r.goesOn:
 			return NoWindow
-		case !s.gone && !e.May(rank, needs(&s.Record)):
+		case !s.gone && (!e.MayAny(rank) || !e.May(rank, needs(&s.Record))):
 			return NoAccess
+		case !s.gone && s.Notifies():
+			if s.Token >= atomic.LoadUint32(&e.Counts) {
+				return Bounds
+			}
+			s.counts = p.shown[s.Window].counters
 		}
 		switch {
 		case s.Code == wire.CodeLock, s.Code == wire.CodeUnlock:
@@ -62,7 +68,7 @@ func (p *Program) check(r *plan, rank uint32, body []byte, n int) Reason {
 				return Locked
 			}
 			s.lock = p.shown[s.Window].lock
-		case !s.gone:
+		case !s.gone && s.Code != wire.CodeNotify:
 			size := atomic.LoadUint64(&e.Size)
 			if s.Disp > size || uint64(span) > size-s.Disp || !onOnePage(atomic.LoadUint64(&e.Base)+s.Disp, span, s.Code) {
 				return Bounds

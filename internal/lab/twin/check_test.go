@@ -213,7 +213,7 @@ func TestMembersAreLives(t *testing.T) {
 	tt, exchange := newTarget(), uint64(0)
 	expose := func(group []int, lives []uint64) {
 		tt.Retract(id)
-		tt.Expose(express.Window{ID: id, Rights: windows.NewMembers(group, lives, nil).Bits}, tt.mem[:size], nil)
+		tt.Expose(express.Window{ID: id, Rights: windows.NewMembers(group, lives, nil).Bits}, tt.mem[:size], nil, nil)
 	}
 	greet := func(l uint64) {
 		tt.CloseSlot(0)
@@ -267,7 +267,7 @@ func TestRightsOfRecords(t *testing.T) {
 		tt.Retract(id)
 		others := ^rights & window.MayAll
 		tt.Expose(express.Window{ID: id, Rights: windows.NewMembers([]int{rank - 1, rank, rank + 1}, nil, []window.Rights{others, rights, others}).Bits, Locks: true},
-			tt.mem[:size], windows.LockWordIn(tt.words))
+			tt.mem[:size], windows.LockWordIn(tt.words), nil)
 		for _, test := range tests {
 			for _, locked := range []bool{false, true} {
 				list, needs := []record{test.record}, test.needs

@@ -31,9 +31,9 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := mended(b)
 		around := make([]byte, 2*express.PageLen+16)
-		tt := target{New(express.HeapTables(2)), around[8 : len(around)-8], make([]byte, windows.LockWordLen)}
+		tt := target{New(express.HeapTables(2)), around[8 : len(around)-8], make([]byte, windows.LockWordLen), windows.NewCounters(counters)}
 		tt.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
-		tt.Expose(express.Window{ID: id}, tt.mem[:size], windows.LockWordIn(tt.words))
+		tt.Expose(express.Window{ID: id}, tt.mem[:size], windows.LockWordIn(tt.words), tt.counters)
 		other := *tt.Place(1)
 		before := bytes.Clone(frame)
 		n, v, why := tt.Serve(0, frame)

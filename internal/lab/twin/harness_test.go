@@ -17,6 +17,7 @@ const (
 	rank                 = 3
 	id                   = 5                      // of the window
 	size                 = 2*express.PageLen - 40 // of the window
+	counters             = 4
 )
 
 // record is one record of a request, and its data.
@@ -78,14 +79,15 @@ func requestOf(h express.Header, list ...record) []byte {
 // target is a rank with one session and one window.
 type target struct {
 	*Program
-	mem   []byte
-	words []byte // of the window's lock
+	mem      []byte
+	words    []byte // of the window's lock
+	counters *windows.Counters
 }
 
 func newTarget() target {
-	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, windows.LockWordLen)}
+	t := target{New(express.HeapTables(2)), make([]byte, 2*express.PageLen), make([]byte, windows.LockWordLen), windows.NewCounters(counters)}
 	t.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: rank})
-	t.Expose(express.Window{ID: id, Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, t.mem[:size], windows.LockWordIn(t.words))
+	t.Expose(express.Window{ID: id, Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, t.mem[:size], windows.LockWordIn(t.words), t.counters)
 	return t
 }
 

@@ -46,7 +46,7 @@ const (
 	Operation                 // a record that the tier does not execute [ToUser]
 	Locked                    // the window's lock is not free [ToUser]
 	Interrupted               // others changed an element all the time [ToUser]
-	Awaited                   // executed, and the owner of the lock is waiting for it [ToUser]
+	Awaited                   // executed, and the owner waits for the lock, or for the notification [ToUser]
 	NumReasons
 )
 
@@ -175,7 +175,6 @@ func (p *Program) run(s *express.Place, r *plan, done int) (why Reason) {
 				return Interrupted
 			}
 			o := outcomeOf(s)
-			why = None
 			switch {
 			case t.gone:
 				o.Fate |= 1 << k
@@ -186,6 +185,9 @@ func (p *Program) run(s *express.Place, r *plan, done int) (why Reason) {
 			default:
 				clear(result[:express.Padded(t.result)])
 				t.execute(result[:t.result])
+				if t.counts != nil && t.counts.Count(t.Token) {
+					why = Awaited
+				}
 				for i := 0; i < t.result; i += 8 {
 					atomic.StoreUint64(&s.Results[(at+i)/8], le.Uint64(result[i:]))
 				}

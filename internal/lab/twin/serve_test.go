@@ -139,7 +139,7 @@ func TestWindowGoesWhileInterrupted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tt := newTarget()
 			words := make([]byte, windows.LockWordLen)
-			tt.Expose(express.Window{ID: gone}, make([]byte, 64), windows.LockWordIn(words))
+			tt.Expose(express.Window{ID: gone}, make([]byte, 64), windows.LockWordIn(words), nil)
 			asked, stop := 0, c.after+1
 			if c.list[0].Code == wire.CodeLock {
 				stop-- // the lock is not asked about
@@ -246,7 +246,7 @@ func TestLocks(t *testing.T) {
 	}
 	tt := newTarget()
 	tt.Retract(id)
-	tt.Expose(express.Window{ID: id}, tt.mem[:size], nil)
+	tt.Expose(express.Window{ID: id}, tt.mem[:size], nil, nil)
 	tt.expect(t, request(1, lock(0), put(0, "x"), unlock()), ToUser, Locked)
 }
 

@@ -21,8 +21,9 @@ type Program struct {
 
 // shown is a window as this process reaches it.
 type shown struct {
-	mem  []byte
-	lock *windows.LockWord
+	mem      []byte
+	lock     *windows.LockWord
+	counters *windows.Counters
 }
 
 // New returns a program that serves requests by tables.
@@ -34,12 +35,12 @@ func New(tables *express.Tables) *Program {
 // element all fail, before each record on memory for which interrupt returns true.
 func (p *Program) SetInterrupt(interrupt func() bool) { p.interrupt = interrupt }
 
-// Expose is Tables.Expose of a window whose memory and lock are here; w need not say its size.
-// A nil lock is one that the program may not take.
-func (p *Program) Expose(w express.Window, mem []byte, lock *windows.LockWord) (place int) {
-	w.Size, w.Locks = uint64(len(mem)), lock != nil
+// Expose is Tables.Expose of a window whose memory, lock and counters are here; w need not say its
+// size, nor how many counters there are. A nil lock is one that the program may not take.
+func (p *Program) Expose(w express.Window, mem []byte, lock *windows.LockWord, counters *windows.Counters) (place int) {
+	w.Size, w.Locks, w.Counters = uint64(len(mem)), lock != nil, counters.Len()
 	if place = p.Tables.Expose(w, nil); place >= 0 {
-		p.shown[w.ID] = shown{mem, lock}
+		p.shown[w.ID] = shown{mem, lock, counters}
 	}
 	return place
 }

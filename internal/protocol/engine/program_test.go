@@ -65,7 +65,7 @@ func (p *programs) equip(c *Config, memory int) []byte {
 // show gives a rank a window that its program reaches, and returns the memory of that.
 func (p *programs) show(rank, ranks int, table *windows.Table, id uint32, memory int) []byte {
 	mem, lock := make([]byte, memory), windows.LockWordIn(make([]byte, windows.LockWordLen))
-	if p.tables[rank].Expose(express.Window{ID: id}, mem, lock) < 0 {
+	if p.tables[rank].Expose(express.Window{ID: id}, mem, lock, nil) < 0 {
 		p.T.Fatal("the place of the window is taken")
 	}
 	w, err := windows.New(windows.Config{

@@ -21,7 +21,7 @@ type program struct {
 func newProgram(rank, size int, memory []byte) (*program, *windows.Host) {
 	p := &program{tables: twin.New(express.HeapTables(size)), slots: map[uint64]int32{}}
 	lock := windows.LockWordIn(make([]byte, windows.LockWordLen))
-	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock)
+	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock, nil)
 	return p, &windows.Host{Lock: lock, Ranks: []int{rank, windows.InKernel}}
 }
 

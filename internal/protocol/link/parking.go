@@ -27,6 +27,7 @@ type Memo struct {
 	Key    uint32
 	Token  uint32
 	Refuse mpierr.Class // refuse what is left for this reason
+	Denied bool         // the record before was refused
 }
 
 // parkingLot keeps copies of bundles that cannot be applied yet: they came

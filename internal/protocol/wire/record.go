@@ -27,6 +27,7 @@ const (
 	CodeRest          Code = 19 // more of the data of the last CodeMessage
 	CodeRevoke        Code = 17 // a context is over, because a rank failed; see Revocation
 	CodeGone          Code = 20 // a rank has lost another, which has failed or left the job; see Gone
+	CodeNotify        Code = 21 // the window's counter Token counts up
 	CodeMark          Code = 24 // checking mode: the sender has completed what it issued before on the window
 	CodeInquiry       Code = 25 // asks whether the lock request Token waits; without a token, for an answer once all before is answered
 	CodePost          Code = 12 // the sender's window is exposed to the receiver
@@ -50,6 +51,8 @@ const (
 	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
 	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
 	FlagReads     uint8 = 1 // of CodeMark: only what changes nothing has completed
+	FlagNotify    uint8 = 8 // of CodePut and CodeAccumulate: then the window's counter Token counts up
+	FlagIfDone    uint8 = 1 // of CodeNotify: only if the record before it was not refused
 	FlagFollowed  uint8 = 4 // of what changes nothing, in checking mode: no CodeMark will tell that it has completed
 )
 
@@ -90,7 +93,7 @@ type Record struct {
 	Op     uint8 // reduction operator, see package datatype
 	Flags  uint8
 	Window uint32
-	Token  uint32 // names the operation at its origin; 0 where no answer is due
+	Token  uint32 // names the operation at its origin; 0 where no answer is due; of a notification: a counter
 	Disp   uint64 // byte displacement in the target's window
 	Data   []byte
 }
@@ -186,7 +189,7 @@ func (l *Layout) Get(b []byte) (rest []byte, ok bool) {
 var names = [256]string{
 	CodePut: "put", CodeGet: "get", CodeAccumulate: "accumulate", CodeGetAccumulate: "get_accumulate",
 	CodeCompareSwap: "compare_and_swap", CodeLock: "lock", CodeUnlock: "unlock", CodeMessage: "message", CodePing: "ping",
-	CodeBye: "bye", CodeType: "type", CodeMark: "mark", CodeInquiry: "inquiry", CodePost: "post",
+	CodeBye: "bye", CodeType: "type", CodeMark: "mark", CodeNotify: "notify", CodeInquiry: "inquiry", CodePost: "post",
 	CodeComplete: "complete", CodeGiven: "given", CodeOffer: "offer", CodeTaken: "taken", CodeWithdrawn: "withdrawn",
 	CodeRest: "rest", CodeRevoke: "revoke", CodeGone: "gone", CodeResult: "result", CodeGranted: "granted",
 	CodeRefused: "refused", CodeCredit: "credit", CodeWaits: "waits",
@@ -194,6 +197,11 @@ var names = [256]string{
 
 // String returns the code's name.
 func (c Code) String() string { return cmp.Or(names[c], "unknown") }
+
+// Notifies reports whether a counter counts up with r.
+func (r *Record) Notifies() bool {
+	return r.Code == CodeNotify || r.Flags&FlagNotify != 0 && (r.Code == CodePut || r.Code == CodeAccumulate)
+}
 
 // Fetches reports whether c asks for a result, among the requests that communicate.
 func (c Code) Fetches() bool {

@@ -67,8 +67,9 @@ func (w *Window) Issue(t Turn, o *Operation, y *Derived) Status {
 }
 
 // Act lets an operation that Acts act on the target's memory, outside of a turn. Where
-// derived datatypes are used it needs d. Then the operation is over.
-func (o *Operation) Act(y *Derived, d *onesided.Direct) {
+// derived datatypes are used it needs d. Then the operation is over. awaited says that the target is to look for those who
+// wait for the notification: see onesided.Origin.Rouse.
+func (o *Operation) Act(y *Derived, d *onesided.Direct) (awaited bool) {
 	var class mpierr.Class
 	if y == nil {
 		class = onesided.Act(&o.Call, o.Memory)
@@ -77,7 +78,9 @@ func (o *Operation) Act(y *Derived, d *onesided.Direct) {
 	}
 	if class != mpierr.Success {
 		o.Access.Refused(&o.Call, class)
+		return false
 	}
+	return o.Count(o.Memory)
 }
 
 // GiveUp ends an operation that waits, because of why. Any number of its parts, from the

@@ -93,12 +93,13 @@ type arrival struct {
 // without a receive in the order of their arrival. No receive matches a message of
 // the other list. Messages of one sender arrive in the order sent.
 type matching struct {
-	posted   line.Line[Receive]
-	arrivals line.Line[arrival]
-	free     []*arrival
-	bytes    int // cost of the arrivals
-	ownBytes int // of them, those of this rank itself
-	anyone   int // posted receives from AnySource
+	posted    line.Line[Receive]
+	arrivals  line.Line[arrival]
+	free      []*arrival
+	bytes     int // cost of the arrivals
+	ownBytes  int // of them, those of this rank itself
+	anyone    int // posted receives from AnySource, and calls that wait for any rank otherwise
+	strangers int // of the latter
 
 	starved bool  // senders wait for credit that the limit did not allow
 	probed  bool  // somebody has looked for messages since the last sweep
@@ -238,6 +239,16 @@ func (x *Messages) sweepSoon() {
 	x.link.WakeBy(x.match.sweepAt)
 }
 
+// AwaitAnyone adds to the number of calls that wait for something of any rank, and that its failure is
+// to end: also that of a rank which there is no session with yet.
+func (x *Messages) AwaitAnyone(calls int) {
+	x.match.anyone += calls
+	x.match.strangers += calls
+	if calls > 0 {
+		x.sweepSoon()
+	}
+}
+
 // Sweep watches all ranks, or none, until the next one.
 func (x *Messages) Sweep() {
 	m := &x.match
@@ -249,6 +260,9 @@ func (x *Messages) Sweep() {
 		interest := m.anyone > 0 || m.probed || x.sendsForMany()
 		m.probed = false
 		for rank := range x.cfg.Size {
+			if m.strangers > 0 {
+				x.link.Connect(rank)
+			}
 			s := x.peer(rank)
 			if s == nil || s.Dead() {
 				continue

@@ -68,7 +68,7 @@ func (x *Origin) gate(c *Call) (done, stop bool) {
 
 func (x *Origin) deferCall(c *Call) {
 	a := c.Access
-	if c.Typed == nil && c.size() == 0 && c.Code != wire.CodeComplete && c.Code != wire.CodeUnlock {
+	if c.Typed == nil && c.size() == 0 && !c.says() {
 		return
 	}
 	d := x.newDeferred(c)
@@ -90,6 +90,15 @@ func (x *Origin) deferCall(c *Call) {
 		a.session.deferring = append(a.session.deferring, a)
 		a.session.Await() // if the peer dies, the calls must fail
 	}
+}
+
+// says reports whether c is a call that tells the target something and touches no memory.
+func (c *Call) says() bool {
+	switch c.Code {
+	case wire.CodeComplete, wire.CodeUnlock, wire.CodeNotify, wire.CodePing:
+		return true
+	}
+	return false
 }
 
 // answered reports whether the caller must leave memory alone until an answer.

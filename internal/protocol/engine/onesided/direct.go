@@ -25,7 +25,12 @@ type Direct struct {
 // Act lets c act on w, and returns why w refused it. If w refuses a part, the effect of
 // the parts before it stays, as it does where the parts travel. c.Typed is not looked
 // at.
-func Act(c *Call, w *windows.Window) mpierr.Class { return actOn(c, w, 0, c.size()) }
+func Act(c *Call, w *windows.Window) mpierr.Class {
+	if c.says() {
+		return mpierr.Success
+	}
+	return actOn(c, w, 0, c.size())
+}
 
 // actOn is Act for the bytes of the target from one place to another.
 func actOn(c *Call, w *windows.Window, from, to int) mpierr.Class {
@@ -91,10 +96,13 @@ func (x *Origin) issueLocal(c *Call) (bool, error) {
 	a := c.Access
 	w := a.ownWindow
 	x.turn++
-	if c.Code == wire.CodeComplete {
+	switch {
+	case c.Code == wire.CodeComplete:
 		return x.tellComplete(a), nil
-	}
-	if c.Typed != nil {
+	case c.Code == wire.CodeNotify:
+		x.countOwn(c)
+		return true, nil
+	case c.Typed != nil:
 		return x.issueTypedLocal(c, w)
 	}
 	size := c.size()
@@ -110,8 +118,11 @@ func (x *Origin) issueLocal(c *Call) (bool, error) {
 	if a.checked {
 		x.observeLocal(c, c.Disp+uint64(from), n)
 	}
-	c.at += n
-	return c.at == size, nil
+	if c.at += n; c.at < size {
+		return false, nil
+	}
+	x.countOwn(c)
+	return true, nil
 }
 
 // observeLocal is observe for n bytes of a call on this rank's own window.
@@ -148,7 +159,8 @@ func (x *Origin) issueTypedLocal(c *Call, w *windows.Window) (bool, error) {
 		off, n, class := x.directScratch.step(y, c, w, c.at)
 		if class != mpierr.Success {
 			c.Access.Refused(c, class)
-			break
+			x.done(c)
+			return true, nil
 		}
 		if c.Access.checked {
 			x.observeLocal(c, c.Disp+uint64(off), n)
@@ -157,6 +169,7 @@ func (x *Origin) issueTypedLocal(c *Call, w *windows.Window) (bool, error) {
 			return false, nil
 		}
 	}
+	x.countOwn(c)
 	x.done(c)
 	return true, nil
 }

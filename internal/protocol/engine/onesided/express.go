@@ -76,10 +76,15 @@ const maxElements = 16
 
 // Form says what a record that communicates needs: the bytes of the window from its
 // displacement on, and the length of its result, which an answer pads to a multiple of 8.
-// It returns false for a record that the tier never executes. Records of locks need nothing.
+// It returns false for a record that the tier never executes. Records of locks and notifications need nothing.
 func Form(r *wire.Record) (span, result int, ok bool) {
 	n, none := len(r.Data), r.Flags == 0
+	if r.Flags == wire.FlagNotify && r.Notifies() {
+		none = true
+	}
 	switch r.Code {
+	case wire.CodeNotify:
+		return 0, 0, r.Flags <= wire.FlagIfDone && n == 0
 	case wire.CodeLock:
 		return 0, 0, r.Flags <= wire.FlagExclusive && n == 0
 	case wire.CodeUnlock:

@@ -93,10 +93,12 @@ type Call struct {
 	Result  []byte         // where the answer goes; it must not move or be used until then
 	Typed   *Typed         // set where derived datatypes are used, in place of Origin and Result
 	Request *Request       // followed where not nil
+	Notify  uint32         // counter of the target's window that counts up once the call has acted there, from 1; 0: none
 
 	at    int    // bytes issued
 	base  int    // where the result of the current operation starts
 	token uint32 // of the operation; 0 before there is one
+	first uint64 // bundle of the first request, if a counter counts up; 0 before there is one
 }
 
 // size returns the bytes that the call touches at the target.
@@ -156,6 +158,10 @@ func (x *Origin) issueNow(c *Call) (bool, error) {
 		return x.tellComplete(a), nil
 	case c.Code == wire.CodeUnlock:
 		return x.giveBack(a), nil
+	case c.Code == wire.CodeNotify || c.Notify != 0 && c.at > 0 && c.at == c.size():
+		return x.notify(c), nil
+	case c.Code == wire.CodePing:
+		return x.sendRouse(a), nil
 	}
 	switch {
 	case c.size() == 0:
@@ -198,6 +204,7 @@ func (x *Origin) issueNow(c *Call) (bool, error) {
 		if !sent {
 			return false, nil
 		}
+		c.begun()
 		if c.token == 0 || c.at < c.end() {
 			continue
 		}
@@ -207,7 +214,7 @@ func (x *Origin) issueNow(c *Call) (bool, error) {
 			return false, nil
 		}
 	}
-	if c.at < c.size() {
+	if c.at < c.size() || c.Notify != 0 && c.Code.Fetches() && !x.notify(c) {
 		return false, nil
 	}
 	if c.Code == wire.CodePut && c.at >= longTransfer {
@@ -290,6 +297,9 @@ func (x *Origin) issueData(s *Peer, c *Call) bool {
 	i := x.requestRoom(c.Access, n)
 	if i == link.None {
 		return false
+	}
+	if c.at+n == len(c.Origin) {
+		flags |= x.notifyWith(c, &r, i)
 	}
 	copy(x.add(c.Access, i, &r, n, flags), c.Origin[c.at:])
 	c.at += n

@@ -73,9 +73,11 @@ func (x *Target) Apply(s *Peer, b *link.Bundle) bool {
 				return true
 			}
 		}
-		if class := x.applyRecord(s, b, &r); class == stuck || class != mpierr.Success && !x.sendRefusal(s, &r, class) {
+		class := x.applyRecord(s, b, &r)
+		if class == stuck || class != mpierr.Success && !x.sendRefusal(s, &r, class) {
 			return false
 		}
+		b.Upper.Denied = class != mpierr.Success
 		b.At += n
 		b.Done = 0
 	}
@@ -124,6 +126,21 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 		}
 		return class
 	}
+	if r.Notifies() && int(r.Token) >= w.Counters().Len() {
+		return mpierr.Arg
+	}
+	if r.Code == wire.CodeNotify {
+		x.takeNotify(s, b, w, r)
+		return mpierr.Success
+	}
+	if class = x.applyTo(s, b, w, r); class == mpierr.Success && r.Notifies() {
+		x.count(s, w, r.Token)
+	}
+	return class
+}
+
+// applyTo has a request that communicates take effect on a window, or the end of a lock.
+func (x *Target) applyTo(s *Peer, b *link.Bundle, w *windows.Window, r *wire.Record) (class mpierr.Class) {
 	if r.Flags&wire.FlagTyped != 0 {
 		class = x.applyTyped(s, b, w, r)
 		if w.Checker() != nil && class == mpierr.Success {

@@ -176,6 +176,9 @@ func (x *Origin) sendTyped(s *Peer, c *Call) bool {
 	if y.size == 0 {
 		return true
 	}
+	if c.at == y.size { // but for its notification
+		return x.notify(c)
+	}
 	var d *givenType
 	if y.way == byType {
 		if d = s.given(y.target); d == nil || len(d.encoding) == 0 {
@@ -195,11 +198,12 @@ func (x *Origin) sendTyped(s *Peer, c *Call) bool {
 	}
 	for range issueBudget {
 		if c.at == y.size {
-			return true
+			return x.notified(c)
 		}
 		if !x.issuePiece(s, c, d) {
 			return false
 		}
+		c.begun()
 		if c.token == 0 || c.at < y.end {
 			continue
 		}
@@ -209,7 +213,7 @@ func (x *Origin) sendTyped(s *Peer, c *Call) bool {
 			return false
 		}
 	}
-	return c.at == y.size
+	return c.at == y.size && x.notified(c)
 }
 
 // beginTyped makes the next operation of a call that is answered.
@@ -284,6 +288,9 @@ func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 		return false
 	}
 	r.Disp = c.Disp + uint64(off)
+	if c.at+n == y.size {
+		flags |= x.notifyWith(c, &r, i)
+	}
 	data := x.add(a, i, &r, extra+sent, flags)
 	if d != nil {
 		data = wire.Layout{Type: d.id, Count: uint64(y.count), Position: uint64(c.at)}.Put(data)

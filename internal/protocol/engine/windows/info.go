@@ -19,6 +19,10 @@ const KeyExpress = "xdprma_express"
 // unencrypted in a job that encrypts frames, so that the XDP program executes them.
 const KeyInClear = "xdprma_in_clear"
 
+// KeyCounters is the key of the library's own that says how many counters of notifications a rank's
+// window has.
+const KeyCounters = "xdprma_counters"
+
 // KeyAccess is the key of the library's own that says what other ranks may do with a rank's
 // memory.
 const KeyAccess = "xdprma_access"
@@ -90,6 +94,7 @@ type Settled struct {
 	Check                bool   // look for conflicting accesses
 	InClear              bool   // the XDP program is to reach the memory although frames are encrypted otherwise
 	Express              int    // bytes up to which memory is to be where the XDP program reaches it: 0: as Limits say; negative: never
+	Counters             int    // of notifications, that this rank's window has
 	Rules                *Rules // the rights of others to this rank's memory; nil if not given
 }
 
@@ -133,6 +138,7 @@ func (h *Hints) keys() []key {
 		{KeyExpress, h.parseExpress},
 		{KeyInClear, parseBool(&h.InClear)},
 		{KeyAccess, h.parseRules},
+		{KeyCounters, h.parseCounters},
 	}
 }
 
@@ -178,6 +184,9 @@ func (h Hints) Info() window.Info {
 		info[KeyExpress] = "true"
 	case h.Express > 0:
 		info[KeyExpress] = strconv.Itoa(h.Express)
+	}
+	if h.Counters > 0 {
+		info[KeyCounters] = strconv.Itoa(h.Counters)
 	}
 	if h.Rules != nil {
 		info[KeyAccess] = h.Rules.String()
@@ -245,6 +254,12 @@ func (h *Hints) parseExpress(value string) bool {
 	n, err := strconv.Atoi(value)
 	h.Express = n
 	return err == nil && n > 0
+}
+
+func (h *Hints) parseCounters(value string) bool {
+	n, err := strconv.Atoi(value)
+	h.Counters = n
+	return err == nil && n >= 0 && n <= MaxCounters
 }
 
 func (h *Hints) parseRules(value string) (ok bool) {

@@ -15,13 +15,14 @@ import (
 type Config struct {
 	ID        uint32 // how requests name the window; the same at all ranks
 	Flavor    window.Flavor
-	Memory    Memory   // nil for a window without memory; the window closes it
-	Size      int      // bytes exposed, from the start of Memory
-	DispUnit  int      // bytes that displacement 1 stands for
-	GroupSize int      // ranks of the communicator
-	Members   Members  // those, in their present lives, and their rights; nil: all ranks may do all
-	Checker   *Checker // set in checking mode
-	Host      *Host    // nil where no other process of the host maps the memory
+	Memory    Memory    // nil for a window without memory; the window closes it
+	Size      int       // bytes exposed, from the start of Memory
+	DispUnit  int       // bytes that displacement 1 stands for
+	GroupSize int       // ranks of the communicator
+	Members   Members   // those, in their present lives, and their rights; nil: all ranks may do all
+	Checker   *Checker  // set in checking mode
+	Host      *Host     // nil where no other process of the host maps the memory
+	Counters  *Counters // of notifications; nil: there are none
 }
 
 // Window is a window at its owner, the target of requests. Its data path (Put,
@@ -39,6 +40,7 @@ type Window struct {
 	memory    Memory
 	checker   *Checker
 	host      *Host
+	counters  *Counters
 	regions   []region // attached to a dynamic window, by address
 }
 
@@ -68,7 +70,7 @@ func New(c Config) (*Window, error) {
 	}
 	return &Window{
 		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize, members: c.Members,
-		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker, host: c.Host,
+		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker, host: c.Host, counters: c.Counters,
 	}, nil
 }
 
@@ -105,6 +107,9 @@ func (w *Window) Checker() *Checker { return w.checker }
 
 // Host returns what the window has in common with other processes of the host, or nil.
 func (w *Window) Host() *Host { return w.host }
+
+// Counters returns those that notified operations count up, nil if there are none.
+func (w *Window) Counters() *Counters { return w.counters }
 
 // Free ends the window and closes its memory; a second call does nothing. No
 // other method may be running; the data path then answers mpierr.Win.

@@ -67,14 +67,17 @@ type Place struct {
 
 // Exposed is a window that the program reaches. The C side is struct express_window.
 type Exposed struct {
-	ID     uint64 `c:"id"`    // window id + 1; 0: none
-	Base   uint64 `c:"base"`  // of the window in its chunk
-	Size   uint64 `c:"size"`  // of the window
-	Chunk  uint32 `c:"chunk"` // index
-	Flags  uint32 `c:"flags"`
-	Lock   uint64 `c:"lock"` // where in the chunk its lock word is
-	_      [3]uint64
-	Rights [MaxRank / perWord]uint64 `c:"rights"` // of each rank, rightsLen bits
+	ID       uint64 `c:"id"`    // window id + 1; 0: none
+	Base     uint64 `c:"base"`  // of the window in its chunk
+	Size     uint64 `c:"size"`  // of the window
+	Chunk    uint32 `c:"chunk"` // index
+	Flags    uint32 `c:"flags"`
+	Lock     uint64 `c:"lock"`     // where in the chunk of the lock its word is
+	Counters uint64 `c:"counters"` // where in that chunk its counters are
+	Counts   uint32 `c:"counts"`   // how many counters there are
+	Sync     uint32 `c:"sync"`     // index of the chunk of the lock and the counters
+	_        uint64
+	Rights   [MaxRank / perWord]uint64 `c:"rights"` // of each rank, rightsLen bits
 }
 
 // The keys of a slot.
@@ -99,6 +102,11 @@ func UnpackOutcome(v uint64) Outcome { return Outcome{uint32(v), uint8(v >> 32),
 // May reports whether a rank has all the rights that a request needs.
 func (e *Exposed) May(rank uint32, needs uint8) bool {
 	return rank < MaxRank && uint64(needs)&^(atomic.LoadUint64(&e.Rights[rank/perWord])>>(rank%perWord*rightsLen)) == 0
+}
+
+// MayAny reports whether a rank has any right at all.
+func (e *Exposed) MayAny(rank uint32) bool {
+	return rank < MaxRank && atomic.LoadUint64(&e.Rights[rank/perWord])>>(rank%perWord*rightsLen)&allRights != 0
 }
 
 // SlotFields lists the fields of a session's slot, for comparison with the C struct.

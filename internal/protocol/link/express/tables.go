@@ -143,13 +143,16 @@ func (t *Tables) Holds(i int) (id uint32, ok bool) {
 
 // Window is a window that the program reaches.
 type Window struct {
-	ID     uint32
-	Chunk  int                               // index of the chunk in which it lies
-	Base   uint64                            // where in the chunk, a multiple of 8
-	Size   uint64                            // bytes
-	Rights func(rank int, life uint64) uint8 // what a rank may do in one of its lives, as bits that records need; nil: all
-	Locks  bool                              // the program may take its lock
-	LockAt uint64                            // where in the chunk that is
+	ID         uint32
+	Chunk      int                               // index of the chunk in which it lies
+	Base       uint64                            // where in the chunk, a multiple of 8
+	Size       uint64                            // bytes
+	Rights     func(rank int, life uint64) uint8 // what a rank may do in one of its lives, as bits that records need; nil: all
+	Locks      bool                              // the program may take its lock
+	LockAt     uint64                            // where in the chunk Sync that is
+	Counters   int                               // of notifications
+	CountersAt uint64                            // where in the chunk Sync they are, a multiple of 16
+	Sync       int                               // index of the chunk in which the lock and the counters lie
 }
 
 // tries is how many places there are for a window.
@@ -189,6 +192,9 @@ func (t *Tables) expose(place int, w *Window) {
 	}
 	atomic.StoreUint32(&e.Flags, flags)
 	atomic.StoreUint64(&e.Lock, w.LockAt)
+	atomic.StoreUint64(&e.Counters, w.CountersAt)
+	atomic.StoreUint32(&e.Counts, uint32(w.Counters))
+	atomic.StoreUint32(&e.Sync, uint32(w.Sync))
 	rights := w.Rights
 	if rights == nil {
 		rights = func(int, uint64) uint8 { return allRights }
@@ -223,6 +229,8 @@ func (e *Exposed) clear() {
 	atomic.StoreUint64(&e.Size, 0)
 	atomic.StoreUint32(&e.Chunk, noChunk)
 	atomic.StoreUint32(&e.Flags, 0)
+	atomic.StoreUint32(&e.Counts, 0)
+	atomic.StoreUint32(&e.Sync, noChunk)
 	for i := range e.Rights {
 		atomic.StoreUint64(&e.Rights[i], 0)
 	}

@@ -42,7 +42,7 @@ func TestRetractLeavesNothing(t *testing.T) {
 		t.Fatal("another window was retracted")
 	}
 	tables.Retract(id)
-	if want := (Exposed{Base: noBase, Chunk: noChunk}); *e != want || tables.windows[0] != want {
+	if want := (Exposed{Base: noBase, Chunk: noChunk, Sync: noChunk}); *e != want || tables.windows[0] != want {
 		t.Errorf("left behind: %+v", *e)
 	}
 	if tables.Expose(Window{ID: neighbour(), Chunk: 2, Size: 8}, nil) != id || e.Chunk != 2 || e.Size != 8 {

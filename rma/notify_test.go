@@ -1,0 +1,209 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+// overAll runs f with jobs of a number of ranks over UDP, over memory of one host, and over XDP.
+func overAll(t *testing.T, ranks int, f func(t *testing.T, j *job)) {
+	for name, start := range map[string]func(t *testing.T) *job{
+		"udp": func(t *testing.T) *job { return newJobOf(t, make([]string, ranks), rma.Limits{}) },
+		"host memory": func(t *testing.T) *job {
+			hosts := make([]string, ranks)
+			for i := range hosts {
+				hosts[i] = "host"
+			}
+			return newJobAt(t, hosts, rma.Limits{})
+		},
+		"xdp native":  func(t *testing.T) *job { return newLabJob(t, ranks, userspace.XDPNative, rma.Limits{}) },
+		"xdp generic": func(t *testing.T) *job { return newLabJob(t, ranks, userspace.XDPGeneric, rma.Limits{}) },
+	} {
+		t.Run(name, func(t *testing.T) { f(t, start(t)) })
+	}
+}
+
+const notifyWords = 16 << 10 // of the windows of the tests here
+
+// notifying makes windows with counters.
+func (j *job) notifying(counters int) []*rma.Win {
+	return j.windowsOf(func(int) (int, int) { return 8 * notifyWords, 8 }, rma.Counters(counters))
+}
+
+// TestNotifiedOperations makes each kind of call notify, small and large, and looks at the target
+// as soon as it is notified.
+func TestNotifiedOperations(t *testing.T) {
+	overAll(t, 2, func(t *testing.T, j *job) {
+		wins := j.notifying(3)
+		w, target := wins[0], rma.View[int64](wins[1])
+		vec, err := datatype.Vector(notifyWords/4, 1, 2, datatype.Int64)
+		vec = committed(t, vec, err)
+		one, old, many, result := make([]int64, 1), make([]int64, 1), make([]int64, notifyWords), make([]int64, notifyWords)
+		for i := range many {
+			many[i] = int64(i)
+		}
+		count := uint64(0)
+		check := func(name string, at int, want int64, call func() error) {
+			t.Helper()
+			count++
+			j.must(call(), w.FlushLocal(j.ctx, 1))
+			n, err := wins[1].WaitNotified(j.ctx, 1, count)
+			if j.must(err); n != count {
+				t.Fatalf("%s: notified %d times, not %d", name, n, count)
+			}
+			if got := target.Memory()[at]; got != want {
+				t.Fatalf("%s: notified, and element %d is %d, not %d", name, at, got, want)
+			}
+		}
+		j.must(w.LockAll(j.ctx))
+		for round := range int64(20) {
+			one[0] = round
+			at := func(i int) rma.Location { return rma.At(i).Notify(1) }
+			check("put", 3, round, func() error { return w.Put(buffer.Of(one), 1, at(3)) })
+			check("accumulate", 3, 2*round, func() error { return w.Accumulate(buffer.Of(one), 1, at(3), rma.Sum) })
+			check("get", 3, 2*round, func() error { return w.Get(buffer.Of(old), 1, at(3)) })
+			check("fetch_and_op", 3, 3*round, func() error { return w.FetchAndOp(buffer.Of(one), buffer.Of(old), 1, at(3), rma.Sum) })
+			check("long put", notifyWords-1, notifyWords-1, func() error { return w.Put(buffer.Of(many), 1, at(0)) })
+			check("long accumulate", notifyWords-1, 2*notifyWords-2, func() error { return w.Accumulate(buffer.Of(many), 1, at(0), rma.Sum) })
+			check("long get", 5, 10, func() error { return w.Get(buffer.Of(result), 1, at(0)) })
+			check("put of a vector", 2*(notifyWords/4-1), notifyWords/4-1, func() error { return w.Put(buffer.Of(many[:notifyWords/4]), 1, at(0).As(1, vec)) })
+			check("get of a vector", 0, 0, func() error { return w.Get(buffer.Of(result[:notifyWords/4]), 1, at(0).As(1, vec)) })
+			check("compare_and_swap", 0, 0, func() error {
+				return w.CompareAndSwap(buffer.Of(one), buffer.Of(one), buffer.Of(old), 1, at(0))
+			})
+			check("put of nothing", 0, 0, func() error { return w.Put(buffer.Of(one[:0]), 1, at(0)) })
+			check("notify", notifyWords-1, round, func() error {
+				many[notifyWords-1] = round
+				defer func() { many[notifyWords-1] = notifyWords - 1 }()
+				return errors.Join(w.Put(buffer.Of(many), 1, rma.At(0)), w.Notify(j.ctx, 1, 1))
+			})
+		}
+		j.must(w.UnlockAll(j.ctx))
+		if n, err := wins[1].ResetNotified(1); n != count || err != nil {
+			t.Errorf("%d notifications, not %d; %v", n, count, err)
+		}
+		for i := range 3 {
+			if n, err := wins[1].Notified(i); n != 0 || err != nil {
+				t.Errorf("counter %d: %d; %v", i, n, err)
+			}
+		}
+	})
+}
+
+// TestNotificationsWake has targets wait that spin, that sleep and that are parked.
+func TestNotificationsWake(t *testing.T) {
+	overAll(t, 3, func(t *testing.T, j *job) {
+		wins := j.notifying(8)
+		j.must(wins[0].LockAll(j.ctx), wins[2].LockAll(j.ctx))
+		value := int64(7)
+		for _, pause := range []time.Duration{0, 20 * time.Microsecond, 2 * time.Millisecond, 30 * time.Millisecond} {
+			for range 10 {
+				done := make(chan error)
+				for counter := range 4 {
+					go func() {
+						_, err := wins[1].WaitNotified(j.ctx, counter, 3)
+						done <- err
+					}()
+				}
+				go func() {
+					i, n, err := wins[1].WaitAnyNotified(j.ctx, 2, 7, 6, 5)
+					if err == nil && (i != 6 || n != 2) {
+						err = fmt.Errorf("counter %d is %d", i, n)
+					}
+					done <- err
+				}()
+				for range 3 {
+					time.Sleep(pause)
+					for counter := range 4 {
+						origin := wins[counter%2*2]
+						j.must(origin.Put(buffer.Value(&value), 1, rma.At(counter).Notify(counter)), origin.FlushLocal(j.ctx, 1))
+					}
+				}
+				for range 2 {
+					j.must(wins[0].Notify(j.ctx, 1, 6), wins[0].FlushLocal(j.ctx, 1))
+				}
+				for range 5 {
+					j.must(<-done)
+				}
+				for counter := range 8 {
+					_, err := wins[1].ResetNotified(counter)
+					j.must(err)
+				}
+			}
+		}
+		j.must(wins[0].UnlockAll(j.ctx), wins[2].UnlockAll(j.ctx))
+	})
+}
+
+// TestNotificationsToOneself waits for notifications that a rank makes of its own window.
+func TestNotificationsToOneself(t *testing.T) {
+	j := newJob(t, 1, rma.Limits{})
+	for _, info := range []rma.Info{nil, rma.CheckConflicts()} {
+		w, err := rma.Allocate(j.ctx, j.nodes[0].World(), 64, 8, rma.Counters(1), info)
+		j.must(err)
+		done := make(chan error)
+		go func() {
+			_, err := w.WaitNotified(j.ctx, 0, 2)
+			done <- err
+		}()
+		value := int64(9)
+		j.must(w.LockAll(j.ctx), w.Put(buffer.Value(&value), 0, rma.At(1).Notify(0)))
+		time.Sleep(time.Millisecond)
+		j.must(w.Notify(j.ctx, 0, 0), <-done, w.UnlockAll(j.ctx), w.Free(j.ctx))
+	}
+}
+
+// TestNotificationsMisused gives what the calls refuse.
+func TestNotificationsMisused(t *testing.T) {
+	j := newJob(t, 2, rma.Limits{})
+	w, plain := j.notifying(2)[0], j.windows(64, 8)[0]
+	value := int64(1)
+	gone, cancel := context.WithCancel(j.ctx)
+	cancel()
+	j.must(w.LockAll(j.ctx), plain.LockAll(j.ctx))
+	for name, test := range map[string]struct {
+		want rma.Class
+		call func() error
+	}{
+		"put":                {rma.ErrArg, func() error { return w.Put(buffer.Value(&value), 1, rma.At(0).Notify(2)) }},
+		"put, negative":      {rma.ErrArg, func() error { return w.Put(buffer.Value(&value), 1, rma.At(0).Notify(-1)) }},
+		"notify":             {rma.ErrArg, func() error { return w.Notify(j.ctx, 1, 2) }},
+		"notify, no rank":    {rma.ErrRank, func() error { return w.Notify(j.ctx, 2, 0) }},
+		"window without any": {rma.ErrArg, func() error { return plain.Notify(j.ctx, 1, 0) }},
+		"notified":           {rma.ErrArg, func() error { return only(w.Notified(2)) }},
+		"reset":              {rma.ErrArg, func() error { return only(w.ResetNotified(-1)) }},
+		"wait":               {rma.ErrArg, func() error { return only(w.WaitNotified(j.ctx, 2, 1)) }},
+		"wait, any":          {rma.ErrArg, func() error { _, _, err := w.WaitAnyNotified(j.ctx, 1, 0, 2); return err }},
+		"wait, none":         {rma.ErrArg, func() error { _, _, err := w.WaitAnyNotified(j.ctx, 1); return err }},
+		"wait, given up":     {rma.ErrTimeout, func() error { return only(w.WaitNotified(gone, 0, 1)) }},
+	} {
+		if err := test.call(); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+	j.must(w.Notify(j.ctx, rma.ProcNull, 99), w.UnlockAll(j.ctx), plain.UnlockAll(j.ctx))
+	if err := w.Notify(j.ctx, 1, 0); !errors.Is(err, rma.ErrRMASync) {
+		t.Errorf("notify without an epoch: %v", err)
+	}
+	waits := make(chan error)
+	ctx, cancel := context.WithCancel(j.ctx)
+	go func() { waits <- only(w.WaitNotified(ctx, 0, 1)) }()
+	for rma.Acting(w) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := w.Free(j.ctx); !errors.Is(err, rma.ErrRMASync) {
+		t.Fatalf("free while a call waits for a notification: %v", err)
+	}
+	cancel()
+	if err := <-waits; !errors.Is(err, rma.ErrTimeout) {
+		t.Errorf("wait, canceled: %v", err)
+	}
+}
