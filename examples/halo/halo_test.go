@@ -39,8 +39,9 @@ func TestHalo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, p := range []plate{{rows: 22, columns: 31, steps: 41}, {rows: 4, columns: 9, steps: 8}} {
-				for _, ranks := range []int{1, 4} {
-					var got []float64
+				for i, way := range []string{"notify", "post", "fence", "notify"} {
+					ranks, got := []int{1, 4}[min(i, 1)], []float64(nil)
+					p.by = way
 					rmatest.Run(t, ranks, func(t *rmatest.T, node *rma.Node) {
 						t.Must(run(t.Context(), node, p, func(cells []float64) error { got = cells; return nil }))
 					}, options...)
@@ -55,7 +56,7 @@ func TestHalo(t *testing.T) {
 
 func TestTooFewRows(t *testing.T) {
 	err := rmatest.Job(3, func(ctx context.Context, node *rma.Node) error {
-		return run(ctx, node, plate{rows: 2, columns: 5, steps: 1}, nil)
+		return run(ctx, node, plate{rows: 2, columns: 5, steps: 1, by: "notify"}, nil)
 	})
 	if err == nil || !strings.Contains(err.Error(), "each rank needs a row") {
 		t.Errorf("two rows were divided among three ranks: %v", err)

@@ -1,6 +1,7 @@
 // Halo spreads heat over a plate whose rows are divided among the ranks. In a step each cell
 // becomes the mean of its four neighbours. A rank therefore needs the last row of the rank above
-// and the first row of the rank below. It keeps copies of them, its halo, around its own rows.
+// and the first row of the rank below. It keeps copies of them, its halo, around its own rows. Neighbours
+// let each other know of new rows in one of three ways, which ways.go has.
 package main
 
 import (
@@ -13,18 +14,23 @@ import (
 	"image/png"
 	"log"
 	"os"
+	"time"
 
 	"github.com/xdprma/xdprma/rma"
 )
 
 // plate is what is computed: a grid of cells, and for how many steps.
-type plate struct{ rows, columns, steps int }
+type plate struct {
+	rows, columns, steps int
+	by                   string // how ranks exchange rows: a name of ways
+}
 
 func main() {
 	var p plate
 	flag.IntVar(&p.rows, "rows", 160, "rows of the grid, at least one for each rank")
 	flag.IntVar(&p.columns, "columns", 240, "columns of the grid")
 	flag.IntVar(&p.steps, "steps", 5000, "how many steps to compute")
+	flag.StringVar(&p.by, "way", "notify", "how ranks exchange rows: notify, post or fence")
 	path := flag.String("o", "halo.png", "the file that rank 0 writes the picture to")
 	flag.Parse()
 	ctx := context.Background()
@@ -44,6 +50,7 @@ func main() {
 type part struct {
 	plate
 	win          rma.WinOf[float64]
+	way          way
 	rank, size   int
 	above, below int // the neighbours; ProcNull at the edges of the plate
 }
@@ -53,7 +60,11 @@ func run(ctx context.Context, node *rma.Node, p plate, show func(cells []float64
 	if p.rows < node.Size() || p.columns < 1 || p.steps < 0 {
 		return fmt.Errorf("there cannot be %d steps on %d rows of %d columns with %d ranks: each rank needs a row", p.steps, p.rows, p.columns, node.Size())
 	}
-	h := &part{plate: p, rank: node.Rank(), size: node.Size(), above: node.Rank() - 1, below: node.Rank() + 1}
+	how, ok := ways[p.by]
+	if !ok {
+		return fmt.Errorf("there is no way %q to exchange rows: take notify, post or fence", p.by)
+	}
+	h := &part{plate: p, way: how, rank: node.Rank(), size: node.Size(), above: node.Rank() - 1, below: node.Rank() + 1}
 	if h.above < 0 {
 		h.above = rma.ProcNull
 	}
@@ -61,13 +72,23 @@ func run(ctx context.Context, node *rma.Node, p plate, show func(cells []float64
 		h.below = rma.ProcNull
 	}
 	var err error
-	if h.win, err = rma.AllocateOf[float64](ctx, node.World(), h.at(h.rank, 2, 0)); err != nil {
+	if h.win, err = rma.AllocateOf[float64](ctx, node.World(), h.at(h.rank, 2, 0), rma.Counters(2)); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := h.way.open(ctx, h); err != nil {
 		return err
 	}
 	for step := range p.steps {
 		if err := h.step(ctx, step); err != nil {
 			return err
 		}
+	}
+	if err := h.way.close(ctx, h); err != nil {
+		return err
+	}
+	if h.rank == 0 {
+		log.Printf("%s: %.2f us a step", p.by, float64(time.Since(start).Microseconds())/float64(max(p.steps, 1)))
 	}
 	cells, err := h.gather(ctx)
 	if err == nil && h.rank == 0 {
@@ -77,20 +98,17 @@ func run(ctx context.Context, node *rma.Node, p plate, show func(cells []float64
 }
 
 // step computes this rank's rows of a grid, and exchanges the outer ones with the neighbours.
-// Post tells the neighbours that they may write to the halo, and Wait waits until they have.
-// A rank thus waits for two others, where a fence waits for all.
 func (h *part) step(ctx context.Context, step int) error {
 	from, to, last := step%2, (step+1)%2, h.ownRows(h.rank)
-	neighbours := []int{h.above, h.below}
-	if err := errors.Join(h.win.Post(ctx, neighbours), h.win.Start(ctx, neighbours)); err != nil {
+	if err := h.way.begin(ctx, h); err != nil {
 		return err
 	}
 	h.update(from, to, 1)
 	h.update(from, to, last)
 	err := errors.Join(
-		h.win.Put(h.row(to, 1), h.above, rma.At(h.at(h.above, to, h.ownRows(h.above)+1))),
-		h.win.Put(h.row(to, last), h.below, rma.At(h.at(h.below, to, 0))),
-		h.win.Complete(ctx),
+		h.put(h.row(to, 1), h.above, h.at(h.above, to, h.ownRows(h.above)+1), fromBelow),
+		h.put(h.row(to, last), h.below, h.at(h.below, to, 0), fromAbove),
+		h.way.sent(ctx, h),
 	)
 	if err != nil {
 		return err
@@ -98,7 +116,7 @@ func (h *part) step(ctx context.Context, step int) error {
 	for row := 2; row < last; row++ { // while the outer rows are on their way
 		h.update(from, to, row)
 	}
-	return h.win.Wait(ctx)
+	return h.way.end(ctx, h, uint64(step)+1)
 }
 
 // update computes a row of grid to.

@@ -150,10 +150,12 @@ func (d *driver) poll() bool {
 			continue
 		}
 		if d.watched != nil && d.watched.Changed() {
-			met, now := p.take(0, cond)
+			p.mu.Lock()
+			met := cond.Met()
+			p.mu.Unlock()
+			now := p.Now()
 			p.patience.note(now-last, d.slept)
-			d.slept = false
-			if met {
+			if d.slept = false; met {
 				return true
 			}
 			last, until = now, now+p.patience.spin()

@@ -66,7 +66,7 @@ func (l *Link) tryExchange(s *Session) {
 	}
 	i := s.queue[Request].head
 	p := &l.slots[i]
-	if p.flags&wire.FlagAckNow == 0 || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq || int(p.length) > x.limit {
+	if p.flags&wire.FlagAckNow == 0 && !p.prompt || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq || int(p.length) > x.limit {
 		return
 	}
 	payload := l.cfg.Slab.Payload(i)

@@ -97,6 +97,10 @@ func (l *Link) Add(i int32, r *wire.Record, dataLen int, flags uint8) (data []by
 // Mark adds flags to the bundle in slot i.
 func (l *Link) Mark(i int32, flags uint8) { l.slots[i].flags |= flags }
 
+// Prompt lets the bundle in slot i be an exchange although nobody waits for its end: somebody may
+// wait for its effect.
+func (l *Link) Prompt(i int32) { l.slots[i].prompt = true }
+
 // Sequence returns the sequence of the bundle in slot i.
 func (l *Link) Sequence(i int32) uint64 { return l.slots[i].seq }
 

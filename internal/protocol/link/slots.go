@@ -32,6 +32,7 @@ type slot struct {
 	class      Class
 	flags      uint8
 	extra      bool // sent beyond the window
+	prompt     bool // may be an exchange although nobody waits for it
 	inDevice   bool // between output and Reap: must not be written
 	sealed     bool // encrypted: the records are to be had by unseal
 	way        Way  // that it was sent by last

@@ -29,10 +29,11 @@ func (x *Origin) notifyWith(c *Call, r *wire.Record, i int32) uint8 {
 	}
 	r.Flags |= wire.FlagNotify
 	r.Token = c.Notify - 1
+	x.link.Prompt(i)
 	if c.first != 0 && c.first != x.link.Sequence(i) {
-		return wire.FlagAckNow | wire.FlagAfterAll
+		return wire.FlagAfterAll
 	}
-	return wire.FlagAckNow
+	return 0
 }
 
 // notified sends what is left of the notification of c, which has been issued otherwise.
@@ -49,11 +50,12 @@ func (x *Origin) notify(c *Call) bool {
 		return false
 	}
 	r := wire.Record{Code: wire.CodeNotify, Window: a.window, Token: c.Notify - 1}
-	flags := wire.FlagAckNow | wire.FlagAfterAll
+	flags := wire.FlagAfterAll
 	if c.first != 0 && c.first == x.link.Sequence(i) {
-		r.Flags, flags = wire.FlagIfDone, wire.FlagAckNow
+		r.Flags, flags = wire.FlagIfDone, 0
 	}
 	x.add(a, i, &r, 0, flags)
+	x.link.Prompt(i)
 	return true
 }
 
