@@ -207,3 +207,82 @@ func TestNotificationsMisused(t *testing.T) {
 		t.Errorf("wait, canceled: %v", err)
 	}
 }
+
+// TestNotifiedWaitsEnd has ranks die and leave that a call might be notified by, also one that the
+// waiting rank has no session with.
+func TestNotifiedWaitsEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(n *rma.Node)
+		left int // ranks that stay
+	}{
+		"death":     {(*rma.Node).Silence, 3},
+		"departure": {func(n *rma.Node) { _ = n.Close() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(t, 4, rma.Limits{DeadAfter: 300 * time.Millisecond})
+			wins := j.notifying(2)
+			waits := make(chan error)
+			for range 2 {
+				go func() {
+					_, _, err := wins[0].WaitAnyNotified(j.ctx, 1, 0, 1)
+					waits <- err
+				}()
+			}
+			for rma.Acting(wins[0]) < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			for rank := test.left; rank < 4; rank++ {
+				test.end(j.nodes[rank])
+			}
+			for range 2 {
+				err := <-waits
+				var e *rma.Error
+				if !errors.As(err, &e) || e.Class != rma.ErrProcFailed || e.Rank < test.left {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestNotificationsOfEpochs has operations notify that are kept back until the target posts or gives a
+// lock, and some that travel with their lock.
+func TestNotificationsOfEpochs(t *testing.T) {
+	overAll(t, 2, func(t *testing.T, j *job) {
+		wins := j.notifying(1)
+		value, count := int64(0), uint64(0)
+		told := func() {
+			t.Helper()
+			count++
+			_, err := wins[1].WaitNotified(j.ctx, 0, count)
+			j.must(err)
+			if got := rma.View[int64](wins[1]).Memory()[2]; got != value {
+				t.Fatalf("notified of %d, and there is %d", value, got)
+			}
+		}
+		put := func() error { return wins[0].Put(buffer.Value(&value), 1, rma.At(2).Notify(0)) }
+		for range 20 {
+			value++
+			j.must(wins[0].Start(j.ctx, []int{1}), put(), wins[0].Complete(j.ctx))
+			if n, err := wins[1].Notified(0); n != count || err != nil {
+				t.Fatalf("%d notifications before the post, not %d; %v", n, count, err)
+			}
+			j.must(wins[1].Post(j.ctx, []int{0}))
+			told()
+			j.must(wins[1].Wait(j.ctx))
+			value++
+			j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 1), put(), wins[0].Unlock(j.ctx, 1))
+			told()
+			value++
+			held := make(chan error)
+			j.must(wins[1].Lock(j.ctx, rma.LockExclusive, 1))
+			go func() { held <- first(wins[0].Lock(j.ctx, rma.LockShared, 1), put(), wins[0].Unlock(j.ctx, 1)) }()
+			time.Sleep(100 * time.Microsecond)
+			if n, err := wins[1].Notified(0); n != count || err != nil {
+				t.Fatalf("%d notifications before the lock, not %d; %v", n, count, err)
+			}
+			j.must(wins[1].Unlock(j.ctx, 1), <-held)
+			told()
+		}
+	})
+}

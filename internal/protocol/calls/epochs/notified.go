@@ -27,9 +27,8 @@ type Others interface {
 
 // Begin makes the wait one for counters of w. It keeps the memory of the wait before.
 func (x *NotifiedWait) Begin(w *Window, atLeast uint64, counters, ranks []int, others Others) {
-	*x = NotifiedWait{Ranks: ranks, Others: others, Counter: -1, CounterWait: windows.CounterWait{
-		Counters: w.Own.Counters(), Which: append(x.Which[:0], counters...), AtLeast: atLeast,
-	}}
+	x.Ranks, x.Others, x.Counter, x.Number, x.Lost = ranks, others, -1, 0, nil
+	x.Counters, x.Which, x.AtLeast = w.Own.Counters(), append(x.Which[:0], counters...), atLeast
 }
 
 // Met reports whether the wait is over.

@@ -260,7 +260,7 @@ func (x *Messages) Sweep() {
 		interest := m.anyone > 0 || m.probed || x.sendsForMany()
 		m.probed = false
 		for rank := range x.cfg.Size {
-			if m.strangers > 0 {
+			if m.strangers > 0 && rank != x.cfg.Rank {
 				x.link.Connect(rank)
 			}
 			s := x.peer(rank)

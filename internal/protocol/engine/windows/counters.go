@@ -56,6 +56,7 @@ type CounterWait struct {
 	Counters *Counters
 	Which    []int  // of the counters
 	AtLeast  uint64 // the number
+	sorted   []int  // Which, in order, while the wait is armed
 }
 
 // Done returns the first of the counters that has got to the number, -1 if none has.
@@ -72,25 +73,24 @@ func (w *CounterWait) Done() int {
 // with the engine's lock held, and Done again afterwards.
 func (w *CounterWait) Arm() {
 	c := w.Counters
+	w.sorted = append(w.sorted[:0], w.Which...)
+	slices.Sort(w.sorted)
 	c.waits = append(c.waits, w)
-	c.publish(w)
+	for _, i := range w.Which {
+		if at := &c.all[i].awaited; atomic.LoadUint64(at) == 0 || w.AtLeast < atomic.LoadUint64(at) {
+			atomic.StoreUint64(at, w.AtLeast)
+		}
+	}
 }
 
-// Disarm ends Arm. It is called with the engine's lock held.
+// Disarm ends Arm. It is called with the engine's lock held. Other waits stay armed all the while.
 func (w *CounterWait) Disarm() {
 	c := w.Counters
-	if i := slices.Index(c.waits, w); i >= 0 {
-		c.waits = slices.Delete(c.waits, i, i+1)
-	}
-	c.publish(w)
-}
-
-// publish writes, for each counter that w waits for, the least number that somebody waits for.
-func (c *Counters) publish(w *CounterWait) {
+	c.waits = slices.DeleteFunc(c.waits, func(other *CounterWait) bool { return other == w })
 	for _, i := range w.Which {
 		least := uint64(0)
 		for _, other := range c.waits {
-			if slices.Contains(other.Which, i) && (least == 0 || other.AtLeast < least) {
+			if _, waits := slices.BinarySearch(other.sorted, i); waits && (least == 0 || other.AtLeast < least) {
 				least = other.AtLeast
 			}
 		}
