@@ -186,6 +186,7 @@ func TestHintsAreTaken(t *testing.T) {
 	for key, info := range map[string]rma.Info{
 		"no_locks": rma.NoLocks(), "accumulate_ordering": rma.Unordered(), "accumulate_ops": rma.SameOp(), "same_size": rma.SameSize(),
 		"alloc_shared_noncontig": rma.Noncontiguous(), "mpi_minimum_memory_alignment": rma.MinAlignment(1 << 13), "xdprma_check_conflicts": rma.CheckConflicts(),
+		"xdprma_ordered": rma.Ordered(),
 	} {
 		w, err := rma.Allocate(j.ctx, j.nodes[0].World(), 8, 8, info)
 		if err != nil {

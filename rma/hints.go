@@ -32,6 +32,15 @@ func NoLocks() Info { return Info{"no_locks": "true"} }
 // (info key accumulate_ordering).
 func Unordered() Info { return Info{"accumulate_ordering": "none"} }
 
+// Ordered has all operations of this rank at a target take effect in the order issued, puts and gets
+// as well as accumulates (info key xdprma_ordered). A get returns what was put before it, without a
+// flush between. A flush is still what says that an operation is complete. Each rank's value holds for
+// its own operations. Operations of other ranks, at other targets, and on other windows are not ordered by it, and
+// neither are those of goroutines that do not order their calls. SetInfo may change the key: operations
+// issued while it is true are in order among each other; an earlier one may take effect after them unless it
+// was flushed. The price is that a frame that is lost holds up all those after it.
+func Ordered() Info { return Info{windows.KeyOrdered: "true"} }
+
 // SameOp promises that concurrent accumulates of an element use the same operator, and no
 // NoOp beside it (info key accumulate_ops). Checking mode holds the program to it.
 func SameOp() Info { return Info{"accumulate_ops": "same_op"} }

@@ -113,7 +113,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 	if first%uint64(o.align) != 0 && w.aligned() {
 		return newError(o.Name, ErrDisp, o.Target, "byte displacement %d is not a multiple of %d, the element's alignment", first, o.align)
 	}
-	o.Disp, o.Memory, o.Relaxed = disp, t.mapped, w.hints.Ordering == windows.OrderNone
+	o.Disp, o.Memory, o.Order = disp, t.mapped, w.order()
 	if at := &o.at; at.notify {
 		if err := t.checkCounter(o.Name, o.Target, at.counter); err != nil {
 			return err
@@ -122,6 +122,17 @@ func (w *Win) admit(o *operation, y *transfer) error {
 	}
 	w.epochs.Used(o.Target)
 	return nil
+}
+
+// order returns which operations the hints have take effect in the order issued.
+func (w *Win) order() onesided.Order {
+	switch {
+	case w.hints.Ordered:
+		return onesided.OrderAll
+	case w.hints.Ordering == windows.OrderNone:
+		return onesided.OrderNone
+	}
+	return onesided.OrderAccumulates
 }
 
 // aligned reports whether windows are known to start at aligned addresses.

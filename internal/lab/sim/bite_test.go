@@ -139,6 +139,19 @@ func TestOraclesBite(t *testing.T) {
 	}
 }
 
+// TestOraclesBiteOnOrderUntold leaves the targets of ordered windows untold that they are.
+func TestOraclesBiteOnOrderUntold(t *testing.T) {
+	const seeds = 100
+	for seed := range uint64(seeds) {
+		r := Run(Config{Seed: seed, unordered: true, shape: func(p *plan, _ int64) { p.ordered = 1<<numWindows - 1 }})
+		if r.Err != nil {
+			t.Logf("seed %d: %.160s", seed, r.Err)
+			return
+		}
+	}
+	t.Errorf("%d seeds noticed nothing", seeds)
+}
+
 // TestOraclesBiteOnCallsLeftUndropped leaves calls that are given up as they are, so that
 // their answers go on to be awaited, and written to their results.
 func TestOraclesBiteOnCallsLeftUndropped(t *testing.T) {

@@ -92,16 +92,25 @@ type place struct {
 	sync   *epochs.Window
 	a      *onesided.Access
 	memory *windows.Window // where the rank maps the window
+	order  bool            // all operations there take effect in the order issued
 }
 
 // at returns the place of a window of those that tasks work on.
-func (k *link) at(win int) place { return place{k, k.sync[win].Window, k.a[win], k.direct[win]} }
+func (k *link) at(win int) place {
+	return place{k, k.sync[win].Window, k.a[win], k.direct[win], k.to.w.plan.isOrdered(win)}
+}
+
+// isOrdered reports whether all operations on a window keep their order.
+func (p *plan) isOrdered(win int) bool { return p.ordered>>win&1 != 0 }
 
 // try issues a call that p may end. A call that travels may have derived datatypes in place
 // of what it has; blocks says in which order these come.
 func (t *task) try(p patience, at place, c onesided.Call) (became outcome, blocks []block) {
 	start := t.w.now
 	o := epochs.Operation{Call: c, Name: "call", Target: at.k.to.rank, Memory: at.memory}
+	if at.order && !t.w.cfg.unordered {
+		o.Order = onesided.OrderAll
+	}
 	var y *epochs.Derived
 	if t.w.chance(0.2) && (at.memory == nil || t.w.chance(0.3)) {
 		y, blocks = t.disguise(&o.Call)
@@ -141,7 +150,7 @@ func (t *task) insist(at place, c onesided.Call) bool {
 // wait.
 func (t *task) burst(k *link, win int, m *regionModel) {
 	w, at := t.w, k.at(win)
-	put := false // puts to one place would need an order
+	put := false // puts to one place need an order
 	for range 60 {
 		p := patience{w.now + w.span(0, []int64{0, 100 * microsecond}[w.rng.IntN(2)])}
 		c := onesided.Call{Code: wire.CodePut, Disp: t.region(), Origin: t.random(dataSize)}
@@ -154,7 +163,7 @@ func (t *task) burst(k *link, win int, m *regionModel) {
 			was, will = m.combined, bytes.Clone(m.combined)
 			elements.Accumulate(c.Op, c.Basic, will, c.Origin)
 		}
-		put = put || c.Code == wire.CodePut
+		put = put || c.Code == wire.CodePut && !at.order
 		switch t.change(p, at, c, was, will) {
 		case failed:
 			return

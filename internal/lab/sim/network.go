@@ -26,6 +26,7 @@ type plan struct {
 	hosts               int          // ranks are on that many hosts, and share the memory of one window there; 0: none do
 	keyed               bool         // the job has a key
 	level               secure.Level // of its frames
+	ordered             uint64       // bit i: all operations on window i of the tasks keep their order
 	witnesses           bool         // each rank looks whether the others answer it in time
 	faults              []fault
 }
@@ -67,8 +68,8 @@ func (w *World) sendJoined(from, to int, frames [][]byte) {
 }
 
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, witnesses %t, key %t, level %v",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.witnesses, p.keyed, p.level)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, ordered %b, witnesses %t, key %t, level %v",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.ordered, p.witnesses, p.keyed, p.level)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -109,6 +110,7 @@ func (w *World) newPlan() plan {
 		p.keyed = w.cfg.Seed%4 > 1
 		p.level = []secure.Level{secure.None, secure.Sign, secure.Seal}[w.cfg.Seed%3]
 	}
+	p.ordered = w.cfg.Seed / 12 % (1 << numWindows)
 	if w.cfg.shape != nil {
 		w.cfg.shape(&p, w.now)
 	}

@@ -50,7 +50,7 @@ func (t *task) ringOrigin() {
 		if t.failed(k, s.Window.Start(t.turn(), []int{next}, 0), w.now) {
 			return
 		}
-		at := place{k, s.Window, s.Opened(next), nil}
+		at := place{k: k, sync: s.Window, a: s.Opened(next)}
 		block := ringBlock(t.l.rank, epoch)
 		cut := 8 * w.rng.IntN(ringSize/8)
 		count, result := bytes.Clone(one), []byte(nil)

@@ -118,7 +118,11 @@ func (t *task) workload() {
 			t.burst(k, win, m[win])
 			continue
 		}
-		switch w.rng.IntN(9) {
+		kinds := 9
+		if w.plan.isOrdered(win) {
+			kinds = 12
+		}
+		switch w.rng.IntN(kinds) {
 		case 0, 1:
 			t.doing = "put and get"
 			t.putAndGet(k, win, m[win])
@@ -145,6 +149,9 @@ func (t *task) workload() {
 		case 8:
 			t.doing = "send"
 			t.send(k)
+		default:
+			t.doing = "keep the order"
+			t.keepOrder(k, win, m[win])
 		}
 	}
 }
@@ -337,8 +344,12 @@ func (t *task) count(k *link, win int) {
 		result, start := make([]byte, 8), w.now
 		before := t.inPassing(k)
 		c.issued++
+		order := onesided.OrderAccumulates
+		if w.chance(0.5) {
+			order = onesided.OrderNone
+		}
 		became, _ := t.try(t.haste(), k.at(win), onesided.Call{
-			Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Relaxed: w.chance(0.5),
+			Code: wire.CodeGetAccumulate, Basic: datatype.BasicUint64, Op: datatype.Sum, Order: order,
 			Disp: counterAt + uint64(i)*8, Origin: one, Result: result, Request: &r,
 		})
 		if became == failed || became == givenUp && !t.dismiss(k.at(win), result) {

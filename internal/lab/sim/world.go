@@ -52,6 +52,7 @@ type Config struct {
 	Tamper func(from, to int, payload []byte) [][]byte
 
 	shape     func(p *plan, now int64) // changes the plan, for tests of one scenario
+	unordered bool                     // the targets are not told of order that windows promise, to prove that the oracles notice
 	undropped bool                     // calls that are given up are left as they are, to prove that the oracles notice
 }
 

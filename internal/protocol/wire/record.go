@@ -46,14 +46,15 @@ const (
 
 // Flags of records.
 const (
-	FlagExclusive uint8 = 1 // of CodeLock: the lock is exclusive
-	FlagPassing   uint8 = 2 // of CodeLock: the lock is shared, and passes requests that wait
-	FlagLast      uint8 = 1 // of CodeType: the encoding ends with this piece
-	FlagTyped     uint8 = 2 // of what communicates: the data starts with a Layout
-	FlagReads     uint8 = 1 // of CodeMark: only what changes nothing has completed
-	FlagNotify    uint8 = 8 // of CodePut and CodeAccumulate: then the window's counter Token counts up
-	FlagIfDone    uint8 = 1 // of CodeNotify: only if the record before it was not refused
-	FlagFollowed  uint8 = 4 // of what changes nothing, in checking mode: no CodeMark will tell that it has completed
+	FlagExclusive uint8 = 1  // of CodeLock: the lock is exclusive
+	FlagPassing   uint8 = 2  // of CodeLock: the lock is shared, and passes requests that wait
+	FlagLast      uint8 = 1  // of CodeType: the encoding ends with this piece
+	FlagTyped     uint8 = 2  // of what communicates: the data starts with a Layout
+	FlagReads     uint8 = 1  // of CodeMark: only what changes nothing has completed
+	FlagNotify    uint8 = 8  // of CodePut and CodeAccumulate: then the window's counter Token counts up
+	FlagIfDone    uint8 = 1  // of CodeNotify: only if the record before it was not refused
+	FlagFollowed  uint8 = 4  // of what changes nothing, in checking mode: no CodeMark will tell that it has completed
+	FlagInOrder   uint8 = 16 // of what communicates, in checking mode: all of its origin that have the flag take effect in the order issued
 )
 
 // RecordLen is the length of a record's fixed part; data follows and is padded

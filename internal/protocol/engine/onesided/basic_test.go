@@ -94,7 +94,7 @@ func TestAtomics(t *testing.T) {
 		{Call{Code: wire.CodeGetAccumulate, Op: datatype.NoOp, Result: old}, 12, 12},
 		{Call{Code: wire.CodeCompareSwap, Compare: word(1), Origin: word(2), Result: old}, 12, 12},
 		{Call{Code: wire.CodeCompareSwap, Compare: word(12), Origin: word(2), Result: old}, 12, 2},
-		{Call{Code: wire.CodeAccumulate, Op: datatype.Replace, Origin: word(9), Relaxed: true}, 0, 9},
+		{Call{Code: wire.CodeAccumulate, Op: datatype.Replace, Origin: word(9), Order: OrderNone}, 0, 9},
 	}
 	for i := range calls {
 		c := &calls[i]

@@ -38,10 +38,10 @@ func (x *base) forget(s *Peer) {
 }
 
 // note tells a window's checker of an access of n bytes.
-func (x *base) note(c *windows.Checker, holder uint64, a window.Access, start uint64, n int, remember bool) {
+func (x *base) note(c *windows.Checker, holder uint64, a window.Access, start uint64, n int, remember, ordered bool) {
 	before := c.Total()
 	c.Turn(x.turn)
-	for _, k := range c.Note(holder, a, start, n, remember) {
+	for _, k := range c.Note(holder, a, start, n, remember, ordered) {
 		if x.cfg.OnConflict != nil {
 			x.cfg.OnConflict(k)
 		}
@@ -52,7 +52,7 @@ func (x *base) note(c *windows.Checker, holder uint64, a window.Access, start ui
 // observe tells a window's checker of a request that has been applied.
 func (x *Target) observe(s *Peer, c *windows.Checker, r *wire.Record) {
 	a, n, remember := accessOf(s, r, r.Data)
-	x.note(c, s.ID(), a, r.Disp, n, remember)
+	x.note(c, s.ID(), a, r.Disp, n, remember, r.Flags&wire.FlagInOrder != 0)
 }
 
 // observeTyped is observe for a request with a datatype, block by block.
@@ -66,7 +66,7 @@ func (x *Target) observeTyped(s *Peer, c *windows.Checker, r *wire.Record) {
 	c.Turn(x.turn)
 	for n > 0 && it.Remaining() > 0 && !c.Spent() {
 		off, block, _, _ := it.Next(n)
-		x.note(c, s.ID(), a, r.Disp+uint64(off), block, remember)
+		x.note(c, s.ID(), a, r.Disp+uint64(off), block, remember, r.Flags&wire.FlagInOrder != 0)
 		n -= block
 	}
 }

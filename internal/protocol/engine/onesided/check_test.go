@@ -306,7 +306,7 @@ func TestCheckerForgetsTheDead(t *testing.T) {
 func TestChecksOfABundleAreBounded(t *testing.T) {
 	c := newChecked(t, nil)
 	for i := range uint64(1000) {
-		c.checker().Note(1<<32+i, window.Access{Origin: 1, Call: window.CallGet}, 0, 1, true)
+		c.checker().Note(1<<32+i, window.Access{Origin: 1, Call: window.CallGet}, 0, 1, true, false)
 	}
 	typ := committed(datatype.Vector(1<<15-1, 1, 2, datatype.Byte))
 	result := make([]byte, 1<<15-1)

@@ -132,7 +132,7 @@ func (x *Origin) observeLocal(c *Call, disp uint64, n int) {
 		a.Op, a.Basic = c.Op, c.Basic
 	}
 	remember := !a.Reads() || c.Request == nil
-	x.note(c.Access.ownWindow.Checker(), localHolder, a, disp, n, remember)
+	x.note(c.Access.ownWindow.Checker(), localHolder, a, disp, n, remember, c.Order == OrderAll)
 }
 
 // fromTheEnd reports whether a call writes to memory that begins within what it reads. Its

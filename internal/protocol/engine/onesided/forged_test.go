@@ -64,20 +64,3 @@ func TestForgedRequests(t *testing.T) {
 		t.Errorf("a lock of no type: %v", class)
 	}
 }
-
-// TestRelaxedIsNotOrdered has accumulates that need no order go without.
-func TestRelaxedIsNotOrdered(t *testing.T) {
-	f := newRanks(t, 2, 64, nil)
-	a := f.access(0, 1)
-	for _, relaxed := range []bool{false, true} {
-		ordered := false
-		f.Filter = func(from, _ int, b []byte) int {
-			ordered = ordered || from == 0 && b[6]&wire.FlagOrdered != 0
-			return 1
-		}
-		f.issue(f.e[0], &Call{Access: a, Code: wire.CodeAccumulate, Basic: datatype.BasicInt64, Op: datatype.Sum, Origin: word(1), Relaxed: relaxed})
-		if err := f.flush(f.e[0], a); err != nil || ordered == relaxed {
-			t.Errorf("relaxed %v: ordered %v, %v", relaxed, ordered, err)
-		}
-	}
-}

@@ -76,11 +76,17 @@ func (x *Origin) sendMark(a *Access) bool {
 	return true
 }
 
-// followed returns the flag of a request whose completion the caller sees by its
-// Request, and that nobody else tells the target of.
-func (c *Call) followed() uint8 {
-	if !c.Access.checked || c.Request == nil || c.Code != wire.CodeGet && (c.Code != wire.CodeGetAccumulate || c.Op != datatype.NoOp) {
+// checkFlags returns the flags of c's records that a checker goes by. The caller of one that is
+// followed sees its completion by its Request, and nobody else tells the target of that.
+func (c *Call) checkFlags() (flags uint8) {
+	if !c.Access.checked {
 		return 0
 	}
-	return wire.FlagFollowed
+	if c.Order == OrderAll {
+		flags = wire.FlagInOrder
+	}
+	if c.Request != nil && (c.Code == wire.CodeGet || c.Code == wire.CodeGetAccumulate && c.Op == datatype.NoOp) {
+		flags |= wire.FlagFollowed
+	}
+	return flags
 }

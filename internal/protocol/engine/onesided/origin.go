@@ -79,6 +79,16 @@ func (s *Peer) lockBundle() *Access {
 // Waits reports whether a call waits for s that Ready would send.
 func (s *Peer) Waits() bool { return len(s.deferring) > 0 }
 
+// Order says after which calls of this rank at the target a call takes effect: all those before
+// it of which the order is told too.
+type Order uint8
+
+const (
+	OrderAccumulates Order = iota // it is told of accumulates, compare and swap among them
+	OrderNone                     // of none
+	OrderAll                      // of puts and gets, too
+)
+
 // Call is one communication call on its way out. The caller keeps it until Issue
 // reports that it is complete.
 type Call struct {
@@ -86,7 +96,7 @@ type Call struct {
 	Code    wire.Code      // CodePut, CodeGet, CodeAccumulate, CodeGetAccumulate or CodeCompareSwap
 	Basic   datatype.Basic // of the accumulate calls
 	Op      datatype.Op    // of the accumulate calls
-	Relaxed bool           // an accumulate that need not be ordered
+	Order   Order          // after which calls it takes effect
 	Disp    uint64         // bytes from the start of the target's window
 	Origin  []byte         // what is put, or combined; compare and swap: the new value
 	Compare []byte         // compare and swap: the value to compare with
@@ -279,25 +289,28 @@ func (x *Origin) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint
 	return data
 }
 
+// orderFlag returns the flag of the bundles that c travels in.
 func (c *Call) orderFlag() uint8 {
-	if c.Relaxed {
-		return 0
+	accumulates := c.Code != wire.CodePut && c.Code != wire.CodeGet
+	if c.Order == OrderAll || c.Order == OrderAccumulates && accumulates {
+		return wire.FlagOrdered
 	}
-	return wire.FlagOrdered
+	return 0
 }
 
 func (x *Origin) issueData(s *Peer, c *Call) bool {
-	r := wire.Record{Code: c.Code, Window: c.Access.window, Disp: c.Disp + uint64(c.at)}
-	element, flags := 8, uint8(0)
+	r := wire.Record{Code: c.Code, Window: c.Access.window, Disp: c.Disp + uint64(c.at), Flags: c.checkFlags()}
+	element := 8
 	if c.Code == wire.CodeAccumulate {
 		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)
-		element, flags = c.Basic.Size(), c.orderFlag()
+		element = c.Basic.Size()
 	}
 	n := x.fragment(s, len(c.Origin)-c.at, 0, element)
 	i := x.requestRoom(c.Access, n)
 	if i == link.None {
 		return false
 	}
+	flags := c.orderFlag()
 	if c.at+n == len(c.Origin) {
 		flags |= x.notifyWith(c, &r, i)
 	}
@@ -323,8 +336,8 @@ func (x *Origin) issueGet(c *Call) bool {
 		return false
 	}
 	n := askable(c.Access.session.MaxPayload(), c.end()-c.at)
-	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.followed()}
-	wire.PutPart(x.add(c.Access, i, &r, wire.PartLen, 0), uint32(c.at-c.base), uint32(n))
+	r := wire.Record{Code: wire.CodeGet, Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at), Flags: c.checkFlags()}
+	wire.PutPart(x.add(c.Access, i, &r, wire.PartLen, c.orderFlag()), uint32(c.at-c.base), uint32(n))
 	c.at += n
 	return true
 }
@@ -340,7 +353,7 @@ func (x *Origin) issueGetAccumulate(s *Peer, c *Call) bool {
 		return false
 	}
 	r := wire.Record{
-		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op), Flags: c.followed(),
+		Code: wire.CodeGetAccumulate, Basic: uint8(c.Basic), Op: uint8(c.Op), Flags: c.checkFlags(),
 		Window: c.Access.window, Token: c.token, Disp: c.Disp + uint64(c.at),
 	}
 	data := x.add(c.Access, i, &r, wire.PartLen+operand, c.orderFlag())
@@ -358,7 +371,7 @@ func (x *Origin) issueCompareSwap(c *Call) bool {
 	if i == link.None {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Window: c.Access.window, Token: c.token, Disp: c.Disp}
+	r := wire.Record{Code: wire.CodeCompareSwap, Basic: uint8(c.Basic), Flags: c.checkFlags(), Window: c.Access.window, Token: c.token, Disp: c.Disp}
 	data := x.add(c.Access, i, &r, 2*n, c.orderFlag())
 	copy(data, c.Compare)
 	copy(data[n:], c.Origin)

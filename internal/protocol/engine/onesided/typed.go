@@ -255,8 +255,8 @@ func (x *Origin) beginTyped(c *Call) bool {
 // untyped calls; d is the target's datatype if the record names it.
 func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 	y, a := c.Typed, c.Access
-	r := wire.Record{Code: c.Code, Window: a.window, Token: c.token, Flags: c.followed()}
-	extra, flags, end := 0, uint8(0), y.size
+	r := wire.Record{Code: c.Code, Window: a.window, Token: c.token, Flags: c.checkFlags()}
+	extra, flags, end := 0, c.orderFlag(), y.size
 	if d != nil {
 		r.Flags |= wire.FlagTyped
 		extra = wire.LayoutLen
@@ -270,7 +270,6 @@ func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 	}
 	if c.Code != wire.CodePut && c.Code != wire.CodeGet {
 		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)
-		flags |= c.orderFlag()
 	}
 	_, n := y.next(c.at, end-c.at)
 	if c.Code == wire.CodeGet {

@@ -242,7 +242,7 @@ func typedCall(t *testing.T, r *rand.Rand, f *ranks, a *Access, target int, wher
 	first := max(0, (-lo+7)/8)
 	disp := 8 * (first + r.Int64N(1+(int64(len(f.mem[target]))-hi)/8-first))
 	basic := tt.Basic()
-	c := Call{Access: a, Code: code, Disp: uint64(disp), Basic: basic, Op: datatype.Sum, Relaxed: r.IntN(4) == 0}
+	c := Call{Access: a, Code: code, Disp: uint64(disp), Basic: basic, Op: datatype.Sum, Order: Order(r.IntN(3))}
 	want, data := bytes.Clone(f.mem[target]), gather(origin)
 	var old []byte
 	for _, p := range toff {

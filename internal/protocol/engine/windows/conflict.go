@@ -59,9 +59,10 @@ type Checker struct {
 
 // track is the bytes that one holder has accessed in one way.
 type track struct {
-	holder uint64
-	access window.Access
-	spans  []span // disjoint and not adjacent, by start
+	holder  uint64
+	access  window.Access
+	ordered bool
+	spans   []span // disjoint and not adjacent, by start
 }
 
 // span is the bytes from start to before end.
@@ -124,8 +125,9 @@ func (c *Checker) Spent() bool {
 
 // Note enters an access of holder to n bytes from start on, and returns those
 // conflicts with earlier ones that are new in the list. With remember false the
-// access is over: it is compared, and forgotten.
-func (c *Checker) Note(holder uint64, a window.Access, start uint64, n int, remember bool) []window.Conflict {
+// access is over: it is compared, and forgotten. Ordered accesses of one holder do not conflict
+// with each other, and neither do its accumulates.
+func (c *Checker) Note(holder uint64, a window.Access, start uint64, n int, remember, ordered bool) []window.Conflict {
 	if c == nil || n <= 0 || start+uint64(n) < start || c.Spent() {
 		return nil
 	}
@@ -134,11 +136,11 @@ func (c *Checker) Note(holder uint64, a window.Access, start uint64, n int, reme
 	c.looks += 1 + len(c.tracks)
 	var own *track
 	for _, t := range c.tracks {
-		if t.holder == holder && t.access == a {
+		if t.holder == holder && t.access == a && t.ordered == ordered {
 			own = t
 		}
-		if t.holder == holder && accumulates(t.access) && accumulates(a) {
-			continue // they are ordered
+		if t.holder == holder && (t.ordered && ordered || accumulates(t.access) && accumulates(a)) {
+			continue
 		}
 		if !conflict(t.access, a, c.SameOp) {
 			continue
@@ -151,7 +153,7 @@ func (c *Checker) Note(holder uint64, a window.Access, start uint64, n int, reme
 		}
 	}
 	if remember {
-		c.remember(own, holder, a, s)
+		c.remember(own, track{holder: holder, access: a, ordered: ordered}, s)
 	}
 	return c.list[before:]
 }
@@ -176,8 +178,9 @@ func (t *track) first(start uint64) int {
 	return sort.Search(len(t.spans), func(i int) bool { return t.spans[i].end >= start })
 }
 
-// remember adds s to the holder's track, and makes one of all spans that touch it.
-func (c *Checker) remember(t *track, holder uint64, a window.Access, s span) {
+// remember adds s to the holder's track, and makes one of all spans that touch it. If there is no
+// track yet, begun becomes it.
+func (c *Checker) remember(t *track, begun track, s span) {
 	i, j := 0, 0
 	if t != nil {
 		i = t.first(s.start)
@@ -190,7 +193,7 @@ func (c *Checker) remember(t *track, holder uint64, a window.Access, s span) {
 		return
 	}
 	if t == nil {
-		t = &track{holder: holder, access: a}
+		t = &begun
 		c.tracks = append(c.tracks, t)
 	}
 	c.looks += (len(t.spans) - j) / 16 // which move

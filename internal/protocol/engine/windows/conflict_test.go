@@ -60,8 +60,8 @@ func TestConflicting(t *testing.T) {
 
 func TestConflictSays(t *testing.T) {
 	c := NewChecker(3, 1)
-	c.Note(10, window.Access{Origin: 0, Call: window.CallPut}, 8, 16, true)
-	news := c.Note(12, window.Access{Origin: 2, Call: window.CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}, 16, 16, true)
+	c.Note(10, window.Access{Origin: 0, Call: window.CallPut}, 8, 16, true, false)
+	news := c.Note(12, window.Access{Origin: 2, Call: window.CallAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64}, 16, 16, true, false)
 	if len(news) != 1 {
 		t.Fatalf("%d conflicts", len(news))
 	}
@@ -90,20 +90,27 @@ func TestCheckerOwnAccesses(t *testing.T) {
 		do   func(c *Checker)
 		want int
 	}{
-		{"two puts", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, 4, 8, true) }, 1},
-		{"two puts side by side", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, 8, 8, true) }, 0},
-		{"two puts, flushed", func(c *Checker) { c.Note(1, put, 0, 8, true); c.End(1); c.Note(1, put, 4, 8, true) }, 0},
-		{"another's flush", func(c *Checker) { c.Note(1, put, 0, 8, true); c.End(2); c.Note(1, put, 4, 8, true) }, 1},
-		{"get and put", func(c *Checker) { c.Note(1, get, 0, 8, true); c.Note(1, put, 0, 8, true) }, 1},
-		{"get, locally complete, and put", func(c *Checker) { c.Note(1, get, 0, 8, true); c.EndReads(1); c.Note(1, put, 0, 8, true) }, 0},
-		{"put, locally complete, and get", func(c *Checker) { c.Note(1, put, 0, 8, true); c.EndReads(1); c.Note(1, get, 0, 8, true) }, 1},
-		{"get that is followed, and put", func(c *Checker) { c.Note(1, get, 0, 8, false); c.Note(1, put, 0, 8, true) }, 0},
-		{"put, and get that is followed", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, get, 0, 8, false) }, 1},
-		{"no_op, locally complete, and put", func(c *Checker) { c.Note(1, read, 0, 8, true); c.EndReads(1); c.Note(2, put, 0, 8, true) }, 0},
-		{"sum, locally complete, and put", func(c *Checker) { c.Note(1, sum, 0, 8, true); c.EndReads(1); c.Note(2, put, 0, 8, true) }, 1},
-		{"accumulates", func(c *Checker) { c.Note(1, sum, 0, 8, true); c.Note(1, max, 0, 8, true) }, 0},
-		{"nothing", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, 4, 0, true); c.Note(1, put, 4, -1, true) }, 0},
-		{"a range that wraps", func(c *Checker) { c.Note(1, put, 0, 8, true); c.Note(1, put, math.MaxUint64, 8, true) }, 0},
+		{"two puts", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.Note(1, put, 4, 8, true, false) }, 1},
+		{"two puts side by side", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.Note(1, put, 8, 8, true, false) }, 0},
+		{"two puts, flushed", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.End(1); c.Note(1, put, 4, 8, true, false) }, 0},
+		{"another's flush", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.End(2); c.Note(1, put, 4, 8, true, false) }, 1},
+		{"get and put", func(c *Checker) { c.Note(1, get, 0, 8, true, false); c.Note(1, put, 0, 8, true, false) }, 1},
+		{"get, locally complete, and put", func(c *Checker) { c.Note(1, get, 0, 8, true, false); c.EndReads(1); c.Note(1, put, 0, 8, true, false) }, 0},
+		{"put, locally complete, and get", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.EndReads(1); c.Note(1, get, 0, 8, true, false) }, 1},
+		{"get that is followed, and put", func(c *Checker) { c.Note(1, get, 0, 8, false, false); c.Note(1, put, 0, 8, true, false) }, 0},
+		{"put, and get that is followed", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.Note(1, get, 0, 8, false, false) }, 1},
+		{"no_op, locally complete, and put", func(c *Checker) { c.Note(1, read, 0, 8, true, false); c.EndReads(1); c.Note(2, put, 0, 8, true, false) }, 0},
+		{"sum, locally complete, and put", func(c *Checker) { c.Note(1, sum, 0, 8, true, false); c.EndReads(1); c.Note(2, put, 0, 8, true, false) }, 1},
+		{"put and get, in order", func(c *Checker) { c.Note(1, put, 0, 8, true, true); c.Note(1, get, 0, 8, true, true) }, 0},
+		{"put in order, and get in none", func(c *Checker) { c.Note(1, put, 0, 8, true, true); c.Note(1, get, 0, 8, true, false) }, 1},
+		{"two puts in order, of two origins", func(c *Checker) { c.Note(1, put, 0, 8, true, true); c.Note(2, put, 0, 8, true, true) }, 1},
+		{"accumulates", func(c *Checker) { c.Note(1, sum, 0, 8, true, false); c.Note(1, max, 0, 8, true, false) }, 0},
+		{"nothing", func(c *Checker) {
+			c.Note(1, put, 0, 8, true, false)
+			c.Note(1, put, 4, 0, true, false)
+			c.Note(1, put, 4, -1, true, false)
+		}, 0},
+		{"a range that wraps", func(c *Checker) { c.Note(1, put, 0, 8, true, false); c.Note(1, put, math.MaxUint64, 8, true, false) }, 0},
 	} {
 		c := NewChecker(1, 0)
 		test.do(c)
@@ -113,7 +120,7 @@ func TestCheckerOwnAccesses(t *testing.T) {
 	}
 	var none *Checker
 	none.End(1)
-	if list, n := none.Conflicts(); none.Note(1, put, 0, 8, true) != nil || list != nil || n != 0 || none.Dropped() != 0 || none.Spans() != 0 {
+	if list, n := none.Conflicts(); none.Note(1, put, 0, 8, true, false) != nil || list != nil || n != 0 || none.Dropped() != 0 || none.Spans() != 0 {
 		t.Error("a nil checker found something")
 	}
 }
@@ -123,17 +130,17 @@ func TestCheckerBounds(t *testing.T) {
 	c := NewChecker(1, 0)
 	put := window.Access{Call: window.CallPut}
 	for i := range maxSpans + 10 {
-		c.Note(1, put, uint64(16*i), 8, true)
+		c.Note(1, put, uint64(16*i), 8, true, false)
 	}
 	if c.Spans() != maxSpans || c.Dropped() != 10 {
 		t.Errorf("%d spans, %d dropped", c.Spans(), c.Dropped())
 	}
-	c.Note(1, put, 8, 8, true) // joins two
+	c.Note(1, put, 8, 8, true, false) // joins two
 	if c.Spans() != maxSpans-1 {
 		t.Errorf("%d spans after a gap was filled", c.Spans())
 	}
 	for i := range maxConflicts + 10 {
-		c.Note(2, window.Access{Origin: 2, Call: window.CallGet}, uint64(16*i+32), 8, false)
+		c.Note(2, window.Access{Origin: 2, Call: window.CallGet}, uint64(16*i+32), 8, false, false)
 	}
 	if list, total := c.Conflicts(); len(list) != maxConflicts || total != maxConflicts+10 {
 		t.Errorf("%d conflicts listed of %d", len(list), total)
@@ -148,7 +155,7 @@ func TestCheckerBounds(t *testing.T) {
 func TestConflictsAreCountedAsListed(t *testing.T) {
 	c := NewChecker(1, 0)
 	for origin := range 3 {
-		c.Note(uint64(origin), window.Access{Origin: origin, Call: window.CallPut}, 0, 8, true)
+		c.Note(uint64(origin), window.Access{Origin: origin, Call: window.CallPut}, 0, 8, true, false)
 	}
 	if list, total := c.Conflicts(); len(list) != 3 || total != 3 {
 		t.Errorf("%d conflicts are listed, and %d counted: want 3 pairs", len(list), total)
@@ -160,18 +167,18 @@ func TestATurnIsBounded(t *testing.T) {
 	c := NewChecker(1, 0)
 	get := func(holder uint64) window.Access { return window.Access{Origin: int(holder), Call: window.CallGet} }
 	for holder := range uint64(100) {
-		c.Note(holder, get(holder), 0, 8, true)
+		c.Note(holder, get(holder), 0, 8, true, false)
 	}
 	c.Turn(1)
 	for i := range uint64(10_000) {
-		c.Note(0, get(0), 16*i, 8, true)
+		c.Note(0, get(0), 16*i, 8, true, false)
 	}
 	if spans := c.Spans(); spans > maxLooks/100+100 || c.Dropped() < 8000 || !c.Spent() {
 		t.Errorf("%d spans are remembered, %d accesses left out", spans, c.Dropped())
 	}
 	before := c.Dropped()
 	c.Turn(2)
-	c.Note(0, get(0), 1<<20, 8, true)
+	c.Note(0, get(0), 1<<20, 8, true, false)
 	if c.Dropped() != before || c.Spent() {
 		t.Error("the next turn is bounded by the one before")
 	}
@@ -180,9 +187,10 @@ func TestATurnIsBounded(t *testing.T) {
 // TestCheckerModel compares a checker with a list of all accesses, byte by byte.
 func TestCheckerModel(t *testing.T) {
 	type live struct {
-		holder uint64
-		a      window.Access
-		at     int
+		holder  uint64
+		a       window.Access
+		at      int
+		ordered bool
 	}
 	type pair struct {
 		first, second window.Access
@@ -225,10 +233,10 @@ func TestCheckerModel(t *testing.T) {
 				}
 			}
 			at, n := rapid.IntRange(0, 30).Draw(t, "at"), rapid.IntRange(1, 10).Draw(t, "n")
-			remember := rapid.Bool().Draw(t, "remember")
-			c.Note(holder, a, uint64(at), n, remember)
+			remember, ordered := rapid.Bool().Draw(t, "remember"), rapid.Bool().Draw(t, "ordered")
+			c.Note(holder, a, uint64(at), n, remember, ordered)
 			for _, l := range model {
-				if l.at < at || l.at >= at+n || l.holder == holder && accumulates(l.a) && accumulates(a) {
+				if l.at < at || l.at >= at+n || l.holder == holder && (l.ordered && ordered || accumulates(l.a) && accumulates(a)) {
 					continue
 				}
 				if conflict(l.a, a, c.SameOp) {
@@ -236,7 +244,7 @@ func TestCheckerModel(t *testing.T) {
 				}
 			}
 			for i := at; remember && i < at+n; i++ {
-				model = append(model, live{holder, a, i})
+				model = append(model, live{holder, a, i, ordered})
 			}
 		}
 		list, got := c.Conflicts()

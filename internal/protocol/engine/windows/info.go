@@ -27,6 +27,10 @@ const KeyCounters = "xdprma_counters"
 // memory.
 const KeyAccess = "xdprma_access"
 
+// KeyOrdered is the key of the library's own that says whether a rank's operations take effect in the
+// order issued.
+const KeyOrdered = "xdprma_ordered"
+
 // The other keys that a window understands.
 const (
 	keyNoLocks            = "no_locks"
@@ -80,6 +84,7 @@ func (o Ordering) String() string {
 type Hints struct {
 	Settled
 	Ordering    Ordering // which accumulates keep their order; all by default
+	Ordered     bool     // all operations keep their order, whatever Ordering says
 	SameOp      bool     // concurrent accumulates to an address all use one operator, not even NoOp beside it
 	MemoryKinds string   // comma-separated kinds of memory used with the window; empty if not given
 }
@@ -139,6 +144,7 @@ func (h *Hints) keys() []key {
 		{KeyInClear, parseBool(&h.InClear)},
 		{KeyAccess, h.parseRules},
 		{KeyCounters, h.parseCounters},
+		{KeyOrdered, parseBool(&h.Ordered)},
 	}
 }
 
@@ -173,6 +179,9 @@ func (h Hints) Info() window.Info {
 	}
 	if h.Check {
 		info[keyCheck] = "true"
+	}
+	if h.Ordered {
+		info[KeyOrdered] = "true"
 	}
 	if h.InClear {
 		info[KeyInClear] = "true"

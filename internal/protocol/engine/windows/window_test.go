@@ -293,11 +293,11 @@ func TestInfo(t *testing.T) {
 	}
 	all := window.Info{"no_locks": "true", "accumulate_ordering": "waw, rar", "accumulate_ops": "same_op", "mpi_accumulate_granularity": "64",
 		"same_size": "true", "same_disp_unit": "true", "alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "4096",
-		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem"}
+		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem", "xdprma_ordered": "true"}
 	h, err := ParseInfo(all)
 	want := Hints{
 		Settled:  Settled{NoLocks: true, SameSize: true, SameDispUnit: true, AllocSharedNoncontig: true, MinAlignment: 4096},
-		Ordering: OrderRAR | OrderWAW, SameOp: true, MemoryKinds: "system,mpi:alloc_mem",
+		Ordering: OrderRAR | OrderWAW, Ordered: true, SameOp: true, MemoryKinds: "system,mpi:alloc_mem",
 	}
 	if err != nil || h != want {
 		t.Errorf("%+v, %v", h, err)
@@ -316,7 +316,7 @@ func TestInfo(t *testing.T) {
 	}
 	bad := window.Info{"no_locks": "yes", "accumulate_ordering": "rar,none", "accumulate_ops": "", "mpi_accumulate_granularity": "-1",
 		"same_size": "", "same_disp_unit": "True", "alloc_shared_noncontig": "1", "mpi_minimum_memory_alignment": "24",
-		"mpi_assert_memory_alloc_kinds": "system,,mpi"}
+		"mpi_assert_memory_alloc_kinds": "system,,mpi", "xdprma_ordered": "yes"}
 	for key := range maps.Keys(bad) {
 		if got, err := h.With(window.Info{key: bad[key]}); !errors.Is(err, mpierr.Arg) || got != h {
 			t.Errorf("%s=%q: %+v, %v", key, bad[key], got, err)
