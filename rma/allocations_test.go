@@ -46,6 +46,9 @@ func TestNoAllocations(t *testing.T) {
 		{"accumulate, flush_all", lockShared(w), unlock(w), func() error {
 			return first(w.Accumulate(buffer.Of(one), 1, rma.At(1), rma.Sum), w.FlushAll(ctx))
 		}},
+		{"accumulate, flush_ranks", lockShared(w), unlock(w), func() error {
+			return first(w.Accumulate(buffer.Of(one), 1, rma.At(1), rma.Sum), w.FlushRanks(ctx, 1, 1, 1))
+		}},
 		{"fetch_and_op, flush", lockShared(w), unlock(w), func() error {
 			return first(w.FetchAndOp(buffer.Of(one), buffer.Of(old), 1, rma.At(0), rma.Sum), w.Flush(ctx, 1))
 		}},

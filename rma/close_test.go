@@ -84,6 +84,10 @@ var everyCall = []struct {
 	{names: "Win.Get of a datatype", begin: begin, call: func(c *caller) error {
 		return first(c.win.Get(buffer.Typed(c.former[:8], 1, everySecond), c.next, c.at().As(1, everySecond)), c.win.FlushAll(c.ctx))
 	}},
+	{names: "Win.FlushRanks Win.FlushLocalRanks", begin: begin, call: func(c *caller) error {
+		put := func() error { return c.win.Put(buffer.Value(new(int64)), c.next, c.at()) }
+		return first(put(), c.win.FlushRanks(c.ctx, c.next, c.comm.Rank()), put(), c.win.FlushLocalRanks(c.ctx, c.next))
+	}},
 	{names: "Win.Accumulate Win.FlushLocalAll", begin: begin, call: func(c *caller) error {
 		return first(c.win.Accumulate(buffer.Value(new(int64)), c.next, c.at(), rma.Sum), c.win.FlushLocalAll(c.ctx))
 	}},

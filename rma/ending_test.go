@@ -54,6 +54,8 @@ func TestContextEnds(t *testing.T) {
 		{"flush_local", 1, held, func(ctx context.Context, w *rma.Win) error { return w.FlushLocal(ctx, 1) }, release},
 		{"flush_all", 1, held, func(ctx context.Context, w *rma.Win) error { return w.FlushAll(ctx) }, release},
 		{"flush_local_all", 1, held, func(ctx context.Context, w *rma.Win) error { return w.FlushLocalAll(ctx) }, release},
+		{"flush_ranks", 1, held, func(ctx context.Context, w *rma.Win) error { return w.FlushRanks(ctx, 1, 1) }, release},
+		{"flush_local_ranks", 1, held, func(ctx context.Context, w *rma.Win) error { return w.FlushLocalRanks(ctx, 1) }, release},
 		{"unlock", 1, held, func(ctx context.Context, w *rma.Win) error { return w.Unlock(ctx, 1) }, release},
 		{"unlock_all", 1, heldForAll, func(ctx context.Context, w *rma.Win) error { return w.UnlockAll(ctx) }, releaseAll},
 		{"wait", rma.NoRank, held, func(ctx context.Context, w *rma.Win) error {

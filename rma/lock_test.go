@@ -186,8 +186,10 @@ func TestFlushes(t *testing.T) {
 		"flush_local": func() error {
 			return errors.Join(w.FlushLocal(j.ctx, 0), w.FlushLocal(j.ctx, 1), w.FlushLocal(j.ctx, 2))
 		},
-		"flush_all":       func() error { return w.FlushAll(j.ctx) },
-		"flush_local_all": func() error { return w.FlushLocalAll(j.ctx) },
+		"flush_ranks":       func() error { return w.FlushRanks(j.ctx, 2, 0, rma.ProcNull, 1, 2) },
+		"flush_local_ranks": func() error { return w.FlushLocalRanks(j.ctx, 0, 1, 2, 2, 2, 2, 2, rma.ProcNull, 1) },
+		"flush_all":         func() error { return w.FlushAll(j.ctx) },
+		"flush_local_all":   func() error { return w.FlushLocalAll(j.ctx) },
 	}
 	lock := func(assert rma.Assert) func() error {
 		return func() (err error) {

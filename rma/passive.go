@@ -83,6 +83,21 @@ func (w *Win) FlushLocalAll(ctx context.Context) error {
 	return w.report(w.run(ctx, w.epochs.FlushAll("flush_local_all", epochs.AtOrigin)))
 }
 
+// FlushRanks is Flush for several targets at once: all are asked before any is waited for. The standard
+// has no such call. A target may be named twice, and ProcNull stands for nobody. If one of them
+// is in no passive target epoch, none is flushed. With ProcNull alone, or nothing, the call does nothing in a
+// passive target epoch. It returns the first error in the order of targets, which names its rank. Classes: ErrRank,
+// ErrRMASync, ErrWin, and those of the operations. If ctx ends first, the operations stay outstanding
+// and the epochs open.
+func (w *Win) FlushRanks(ctx context.Context, targets ...int) error {
+	return w.report(w.run(ctx, w.epochs.FlushRanks("flush_ranks", targets, epochs.AtTarget)))
+}
+
+// FlushLocalRanks is FlushLocal for several targets at once, as FlushRanks is Flush.
+func (w *Win) FlushLocalRanks(ctx context.Context, targets ...int) error {
+	return w.report(w.run(ctx, w.epochs.FlushRanks("flush_local_ranks", targets, epochs.AtOrigin)))
+}
+
 // Sync orders this process's own loads and stores of the window's memory with
 // the accesses of others (MPI_Win_sync, section 11.5.4). It completes nothing and
 // does not block. For the race detector it is a point of synchronisation with

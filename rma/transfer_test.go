@@ -135,7 +135,7 @@ func TestProcNullAndZeroCounts(t *testing.T) {
 				w.CompareAndSwap(buffer.Value(&one), buffer.Value(&one), buffer.Value(&old), target, rma.At(0)),
 			)
 		}
-		j.must(w.Flush(j.ctx, target), w.FlushLocal(j.ctx, target))
+		j.must(w.Flush(j.ctx, target), w.FlushLocal(j.ctx, target), w.FlushRanks(j.ctx, target, 1, target), w.FlushLocalRanks(j.ctx, target))
 	}
 	j.must(w.FlushAll(j.ctx), w.FlushLocalAll(j.ctx), w.UnlockAll(j.ctx))
 	if old != 42 {

@@ -187,6 +187,9 @@ func (m *machine) Flush(win, target int, local bool) error {
 		if target == program.Every {
 			return w.Window.FlushAll("flush_all", done)
 		}
+		if m.t.w.chance(0.3) {
+			return w.Window.FlushRanks("flush_ranks", []int{target, target}, done)
+		}
 		return w.Window.Flush("flush", target, done)
 	})
 }

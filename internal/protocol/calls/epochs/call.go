@@ -54,7 +54,11 @@ type Call struct {
 
 	one      bool   // it concerns one target, lock_all one after the other
 	target   int    // which
-	ranks    []int  // the targets of others
+	ranks    []int  // the targets of others, unless they are few
+	few      [8]int // in memory that needs no allocation
+	n        int    // how many these are
+	listed   bool   // its caller names them
+	opened   int    // of a list: how many targets had an access when it began
 	next     int    // the place in ranks of the target that is asked or waited for
 	waits    bool   // its accesses know that it waits
 	used     bool   // fence: operations were issued since the last one
@@ -96,7 +100,7 @@ func (c *Call) setWaits(waits bool) {
 		calls = -1
 	}
 	for i := range c.count() {
-		if a := c.w.targets[c.at(i)].access; a != nil {
+		if a := c.access(c.at(i)); a != nil {
 			a.Waiting(calls)
 		}
 	}
@@ -208,28 +212,43 @@ func (c *Call) begin(stage uint8) { c.stage, c.next = stage, 0 }
 
 // count returns how many targets the call concerns.
 func (c *Call) count() int {
-	if c.one {
+	switch {
+	case c.one:
 		return 1
+	case c.ranks != nil:
+		return len(c.ranks)
 	}
-	return len(c.ranks)
+	return c.n
 }
 
 // at returns one of them.
 func (c *Call) at(i int) int {
-	if c.one {
+	switch {
+	case c.one:
 		return c.target
+	case c.ranks != nil:
+		return c.ranks[i]
 	}
-	return c.ranks[i]
+	return c.few[i]
+}
+
+// access returns the access to one of them, nil if there is none. To one of a list there is
+// none if there was none when the call began: nothing of this call was issued there.
+func (c *Call) access(rank int) *onesided.Access {
+	if x := &c.w.targets[rank]; !c.listed || x.place < c.opened {
+		return x.access
+	}
+	return nil
 }
 
 // each returns the next target that the call has something to do for, and false once
-// there is none. A call for several targets leaves out targets that were not accessed in
+// there is none. A call for all targets leaves out targets that were not accessed in
 // this epoch, because they may have died since an earlier one, which is no failure of
 // this epoch.
 func (c *Call) each() (rank int, x *target, more bool) {
 	for ; c.next < c.count(); c.next++ {
 		rank = c.at(c.next)
-		if x = &c.w.targets[rank]; x.access != nil && (c.one || x.used) {
+		if x = &c.w.targets[rank]; c.access(rank) != nil && (c.one || c.listed || x.used) {
 			return rank, x, true
 		}
 	}

@@ -71,6 +71,7 @@ type Window struct {
 // target is what an origin knows of its epochs at one rank.
 type target struct {
 	access    *onesided.Access // nil until first used
+	place     int              // in touched, from then on
 	used      bool             // accessed in this epoch
 	lazy      bool             // LockAll's lock has been asked for
 	releasing bool             // an unlock has begun, and not yet been waited for
@@ -99,6 +100,7 @@ func (w *Window) access(t Turn, rank int) *onesided.Access {
 	if x.access == nil {
 		x.access = w.Open(t, rank)
 		x.access.SetChecked(w.Check)
+		x.place = len(w.touched)
 		w.touched = append(w.touched, rank)
 	}
 	return x.access

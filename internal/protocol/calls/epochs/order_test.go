@@ -88,10 +88,16 @@ func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
 	for name, wait := range map[string]func(w *epochs.Window) epochs.Call{
 		"flush":     func(w *epochs.Window) epochs.Call { return w.Flush("flush", 0, epochs.AtTarget) },
 		"flush all": func(w *epochs.Window) epochs.Call { return w.FlushAll("flush_all", epochs.AtOrigin) },
-		"unlock":    func(w *epochs.Window) epochs.Call { return w.Unlock(0) },
+		"flush ranks": func(w *epochs.Window) epochs.Call {
+			return w.FlushRanks("flush_ranks", []int{0, 0, 2}, epochs.AtTarget)
+		},
+		"unlock": func(w *epochs.Window) epochs.Call { return w.Unlock(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := held(t)
+			if name == "flush ranks" {
+				s.must(1, s.w[1].Lock(window.LockShared, 2, window.ModeNoCheck))
+			}
 			var waiting [2]epochs.Call
 			for i := range waiting {
 				if waiting[i] = wait(s.w[1]); s.step(1, &waiting[i]) != epochs.Waits {

@@ -210,6 +210,27 @@ func (w *Window) Flush(name string, target int, done Completion) Call {
 	return Call{w: w, name: name, kind: flush, one: true, target: target, done: done}
 }
 
+// FlushRanks is Flush for several targets at once, each of which may be named more than once. All
+// are asked before any is waited for.
+func (w *Window) FlushRanks(name string, targets []int, done Completion) Call {
+	c := Call{w: w, name: name, kind: flush, listed: true, done: done}
+	many := len(targets) > len(c.few)
+	if many {
+		c.ranks = make([]int, 0, len(targets))
+	}
+	for _, rank := range targets {
+		switch {
+		case rank == NoTarget:
+		case many:
+			c.ranks = append(c.ranks, rank)
+		default:
+			c.few[c.n] = rank
+			c.n++
+		}
+	}
+	return c
+}
+
 // FlushAll is Flush for all targets.
 func (w *Window) FlushAll(name string, done Completion) Call {
 	return Call{w: w, name: name, kind: flush, done: done}
@@ -229,10 +250,19 @@ func (c *Call) stepFlush(t Turn) Status {
 }
 
 func (c *Call) checkFlush() error {
-	if c.one && c.target != NoTarget {
+	switch {
+	case c.one && c.target != NoTarget:
 		return named(c.name, c.target, c.w.epoch.Flush(c.target))
+	case c.listed:
+		c.opened = len(c.w.touched)
+		for i := range c.count() {
+			if err := c.w.epoch.Flush(c.at(i)); err != nil {
+				return named(c.name, c.at(i), err)
+			}
+		}
+	default:
+		c.ranks = c.w.touched
 	}
-	c.ranks = c.w.touched
 	return named(c.name, mpierr.NoRank, c.w.epoch.FlushAll())
 }
 
