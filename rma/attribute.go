@@ -12,7 +12,7 @@ type Keyval[T any] struct{ key attribute.Key }
 // NewKeyval returns a new key. If deleted is not nil, it is called with a window
 // and the value that is about to go: by Delete, by Set for the former value, and
 // by Win.Free before the window ends, the youngest value first. There is no copy
-// callback: nothing duplicates a window.
+// callback: a duplicate has no attributes.
 func NewKeyval[T any](deleted func(w *Win, value T) error) *Keyval[T] {
 	k := &Keyval[T]{}
 	if deleted != nil {

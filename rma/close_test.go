@@ -191,6 +191,13 @@ var everyCall = []struct {
 		}
 		return w.Free(c.ctx)
 	}},
+	{names: "Win.Dup", call: func(c *caller) error {
+		w, err := c.win.Dup(c.ctx)
+		if err != nil {
+			return err
+		}
+		return w.Free(c.ctx)
+	}},
 	{names: "CreateDynamic Win.Attach Win.Detach", call: func(c *caller) error {
 		w, err := rma.CreateDynamic(c.ctx, c.comm, nil)
 		if err != nil {

@@ -30,7 +30,7 @@ func Allocate(ctx context.Context, c *comm.Comm, size, dispUnit int, info ...Inf
 // 11.2.1), which the library keeps alive until Free. Otherwise it is as Allocate.
 // Memory that accumulates use must be aligned to their elements.
 func Create(ctx context.Context, c *comm.Comm, mem []byte, dispUnit int, info ...Info) (*Win, error) {
-	return create(ctx, c, window.FlavorCreate, windows.Slice(mem), len(mem), dispUnit, info, nil)
+	return create(ctx, c, window.FlavorCreate, mem, len(mem), dispUnit, info, nil)
 }
 
 // proposal is what the ranks tell each other about a window to be.
@@ -89,7 +89,7 @@ func (p *proposal) unmarshal(b []byte) bool {
 
 // create creates a window on mem, or for the flavours that allocate on memory that
 // it makes. With a fault, it fails at all ranks.
-func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows.Memory, size, dispUnit int, info []Info, fault error) (_ *Win, err error) {
+func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem []byte, size, dispUnit int, info []Info, fault error) (_ *Win, err error) {
 	defer func() { c.CallErrhandler(err) }()
 	hints, wrong := windows.ParseInfo(merge(info))
 	switch {
@@ -98,15 +98,13 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 		fault = wrong
 	case size < 0:
 		fault = newError("window create", ErrSize, NoRank, "size %d is negative", size)
-	case hints.Rules.Check(c.Size()) != nil:
-		fault = hints.Rules.Check(c.Size())
-	case flavor == window.FlavorShared && hints.Rules.Restrict(c.Size(), c.Rank()):
-		fault = newError("allocate shared", ErrArg, NoRank, "%w", windows.Unguarded())
+	case checkRules(c, flavor, &hints) != nil:
+		fault = checkRules(c, flavor, &hints)
 	case dispUnit <= 0 || dispUnit > math.MaxInt32:
 		fault = newError("window create", ErrDisp, NoRank, "displacement unit %d is not between 1 and 2^31-1", dispUnit)
 	}
 	warnMisspelled(inside.Job(c), merge(info))
-	w := &Win{comm: c, job: inside.Job(c), poller: inside.Job(c).Poller(), exposed: mem, hints: hints, targets: make([]target, c.Size())}
+	w := &Win{comm: c, makers: c, job: inside.Job(c), poller: inside.Job(c).Poller(), exposed: &exposed{bytes: mem, windows: 1}, hints: hints, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, size, dispUnit, fault)
 	if err != nil {
 		return nil, err
@@ -119,17 +117,30 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem windows
 			return nil, named("window create", NoRank, err)
 		}
 	}
-	err = w.register(ctx, windows.Config{
-		Flavor: flavor, Memory: w.exposed, Size: size, DispUnit: dispUnit, GroupSize: c.Size(), Members: w.members(proposals), Host: w.host.lockOf(w, c.Rank()),
-		Counters: w.counters(c.Rank(), proposals),
-	}, proposals, fault)
-	if err != nil {
-		w.hide(w.turn())
-		w.poller.Unlock()
-		_ = w.release()
+	if err = w.register(ctx, windows.Config{Flavor: flavor, Size: size, DispUnit: dispUnit}, proposals, fault); err != nil {
+		w.abandon()
 		return nil, err
 	}
 	return w, nil
+}
+
+// checkRules says why this rank cannot restrict others as hints say.
+func checkRules(c *comm.Comm, flavor window.Flavor, hints *windows.Hints) error {
+	if err := hints.Rules.Check(c.Size()); err != nil {
+		return err
+	}
+	if flavor == window.FlavorShared && hints.Rules.Restrict(c.Size(), c.Rank()) {
+		return newError("allocate shared", ErrArg, NoRank, "%w", windows.Unguarded())
+	}
+	return nil
+}
+
+// abandon gives up what there is of a window that could not be made.
+func (w *Win) abandon() {
+	e := w.poller.Lock()
+	defer w.poller.Unlock()
+	w.hide(e.Operations)
+	_ = w.release(e.Evict)
 }
 
 // members returns the window's ranks as ranks of the job, in the lives that made it, with the
@@ -155,7 +166,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	if w.comm.Rank() == 0 {
 		mine.id = w.job.WindowIDs.Next()
 	}
-	blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
+	blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}
@@ -227,7 +238,9 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 	if fault == nil {
 		fault = w.checkSame()
 	}
-	c.ID = proposals[0].id
+	me := w.comm.Rank()
+	c.ID, c.Memory, c.GroupSize = proposals[0].id, windows.Slice(w.exposed.bytes), w.comm.Size()
+	c.Members, c.Host = w.members(proposals), w.host.lockOf(w, me)
 	reports, err := w.add(ctx, c, fault)
 	known := err != nil && reports != nil // to all
 	for r := range reports {
@@ -244,7 +257,7 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 	}
 	if err == nil {
 		w.epochs = epochs.New(epochs.Config{
-			Rank: w.comm.Rank(), Size: w.comm.Size(), Own: w.own, NoLocks: w.hints.NoLocks, Check: w.hints.Check, Quiet: w.quietFree,
+			Rank: me, Size: w.comm.Size(), Own: w.own, NoLocks: w.hints.NoLocks, Check: w.hints.Check, Quiet: w.quietFree,
 			Loads: func(target int) bool { return w.targets[target].loads }, Open: w.connect,
 		})
 	}
@@ -276,7 +289,7 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 	}
 	w.poller.Unlock()
 	mine := report{failed: ClassOf(fault), mapped: w.host != nil, reach: w.region != nil}
-	blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
+	blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}

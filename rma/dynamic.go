@@ -20,15 +20,21 @@ func CreateDynamic(ctx context.Context, c *comm.Comm, info ...Info) (*Win, error
 	if err != nil {
 		return nil, err
 	}
+	w.reachAll()
+	return w, nil
+}
+
+// reachAll lets calls name any address of the targets of a dynamic window.
+func (w *Win) reachAll() {
 	for r := range w.targets {
 		w.targets[r].size = math.MaxUint64 // what is attached is known to the target alone
 	}
-	return w, nil
 }
 
 // Attach exposes mem to the other ranks of a dynamic window (MPI_Win_attach,
 // section 11.2.4). It is local and does not block. The library keeps mem alive
-// until Detach or Free. One access may reach over several regions if each starts
+// until Detach, or until the window and its duplicates are freed, which have the same
+// attached (see Dup). One access may reach over several regions if each starts
 // where the one before ends and all were cut from one slice. The same memory may
 // be attached to other windows, and be that of other windows. Accumulates need
 // elements at aligned addresses. Classes: ErrWin; ErrRMAFlavor if the window is

@@ -9,7 +9,6 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
-	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -40,7 +39,7 @@ func AllocateSharedOf[T any](ctx context.Context, c *comm.Comm, n int, info ...I
 // CreateOf is Create on the memory of mem; see MakeSlice.
 func CreateOf[T any](ctx context.Context, c *comm.Comm, mem []T, info ...Info) (WinOf[T], error) {
 	size, unit, fault := extent[T](len(mem))
-	return elements[T](create(ctx, c, window.FlavorCreate, windows.Slice(memoryOf(mem)), size, unit, info, fault))
+	return elements[T](create(ctx, c, window.FlavorCreate, memoryOf(mem), size, unit, info, fault))
 }
 
 // View returns w as a window of elements of type T. Displacements count in the unit that the
@@ -57,6 +56,12 @@ func elements[T any](w *Win, err error) (WinOf[T], error) {
 		return WinOf[T]{}, err
 	}
 	return View[T](w), nil
+}
+
+// Dup is Win.Dup, which returns a window of the same elements.
+func (w WinOf[T]) Dup(ctx context.Context, info ...Info) (_ WinOf[T], err error) {
+	defer w.handle(&err)
+	return elements[T](w.dup(ctx, merge(info)))
 }
 
 // kindOf returns the predefined datatype that all of a T is of, 0 if that is not so. It fails

@@ -17,7 +17,8 @@ func ErrorsAreFatal(w *Win, err error) {
 
 // SetErrhandler sets what is done with errors of calls on w
 // (MPI_Win_set_errhandler); nil is ErrorsReturn. It is local. Errors of calls that
-// create windows go to the handler of the communicator.
+// create windows go to the handler of the communicator, those of Dup to the window's, which the
+// duplicate has, too.
 func (w *Win) SetErrhandler(h Errhandler) { w.errhandler.Store(&h) }
 
 // Errhandler returns the error handler of w (MPI_Win_get_errhandler).

@@ -49,13 +49,13 @@ func (n *Node) LockWaits() int {
 // CreateInSteps is a collective creation of a window without memory, which calls between
 // before the last exchange of the ranks.
 func CreateInSteps(ctx context.Context, c *comm.Comm, between func()) (*Win, error) {
-	w := &Win{comm: c, job: inside.Job(c), poller: inside.Job(c).Poller(), targets: make([]target, c.Size())}
+	w := &Win{comm: c, makers: c, job: inside.Job(c), poller: inside.Job(c).Poller(), exposed: &exposed{windows: 1}, targets: make([]target, c.Size())}
 	proposals, err := w.propose(ctx, 0, 1, nil)
 	if err != nil {
 		return nil, err
 	}
 	between()
-	return w, w.register(ctx, windows.Config{Flavor: FlavorCreate, DispUnit: 1, GroupSize: c.Size()}, proposals, nil)
+	return w, w.register(ctx, windows.Config{Flavor: FlavorCreate, DispUnit: 1}, proposals, nil)
 }
 
 // IDOf returns the id that requests for w carry.

@@ -93,7 +93,7 @@ func (w *Win) expose(c *windows.Config) {
 	i := h.index(w.comm.Rank())
 	if !w.region.Expose(express.Window{
 		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
-		Locks: true, LockAt: uint64(lockAt(i)), Counters: c.Counters.Len(), CountersAt: uint64(h.counts[i]),
+		Locks: len(h.locks) > 0 && h.apart == nil, LockAt: uint64(lockAt(i)), Counters: counters, CountersAt: uint64(h.counts[i]),
 	}) {
 		w.region.Close()
 		w.region = nil
@@ -106,7 +106,7 @@ func (w *Win) expose(c *windows.Config) {
 // lost, as Stats.AnswersLost counts, it is false until one has come again. In mapped memory no lock, call,
 // flush or unlock waits for a target that computes or is stopped. The program serves these:
 //
-//   - a lock, calls and the unlock, without a flush between;
+//   - a lock, calls and the unlock, without a flush between, unless the window is a duplicate;
 //   - under a lock that the target has granted, calls and the flush after them.
 //
 // These wait for the target's process: the first call and flush under a lock, because the lock

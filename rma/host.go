@@ -19,17 +19,18 @@ import (
 // lock for each, then the counters of each, and the windows of each. A rank can have such memory by itself, which
 // its XDP program reaches.
 type host struct {
-	ranks   []int // of the communicator, in order
-	maker   int   // the one of them that makes the memory
-	starts  []int // of their windows, in segment
-	counts  []int // of their counters, likewise
-	locks   []*windows.LockWord
-	segment *hostmem.Segment // nil if it could not be mapped
-	end     int              // of the last window
-	backing backing          // of the segment: what it is to be, and then what it is
-	alone   bool             // no other rank is to map it
-	direct  bool             // calls may act on it
-	dense   bool             // each window starts where the one before ends
+	ranks   []int               // of the communicator, in order
+	maker   int                 // the one of them that makes the memory
+	starts  []int               // of their windows, in segment
+	counts  []int               // of their counters, likewise
+	locks   []*windows.LockWord // none where the owner alone uses them
+	segment *hostmem.Segment    // nil if it could not be mapped
+	apart   *hostmem.Segment    // in which the locks lie if the window is a duplicate; else nil
+	end     int                 // of the last window
+	backing backing             // of the segment: what it is to be, and then what it is
+	alone   bool                // no other rank is to map it
+	direct  bool                // calls may act on it
+	dense   bool                // each window starts where the one before ends
 }
 
 // backing is what memory is made of.
@@ -109,10 +110,14 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 	}
 	if h.segment == nil {
-		w.exposed, fault = windows.MapAnonymous(size, align)
+		mapping, fault := windows.MapAnonymous(size, align)
+		if fault == nil {
+			*w.exposed = exposed{bytes: mapping.Bytes(), mapped: mapping.Bytes(), unmap: mapping.Close, windows: 1}
+		}
 		return fault, nil
 	}
-	w.host, w.exposed = h, windows.Slice(h.part(me, size))
+	w.host = h
+	*w.exposed = exposed{bytes: h.part(me, size), mapped: h.segment.Bytes(), unmap: h.segment.Close, windows: 1}
 	w.reachable(size)
 	return nil, nil
 }
@@ -159,9 +164,11 @@ func (w *Win) share(ctx context.Context, h *host, size, align int, together bool
 		}
 	}
 	if together {
-		blocks, err := w.comm.AllgatherBytes(inside.Quiet(ctx), place.Marshal())
+		blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), place.Marshal())
 		if err != nil {
-			h.close()
+			if h.segment != nil {
+				_ = h.segment.Close()
+			}
 			return nil, err
 		}
 		if w.comm.Rank() != h.maker {
@@ -220,7 +227,7 @@ func (w *Win) counters(rank int, proposals []proposal) *windows.Counters {
 
 // retire tells the host that a rank's window is no more, though its memory is there.
 func (h *host) retire(rank int) {
-	if i := h.index(rank); i >= 0 && h.segment != nil {
+	if i := h.index(rank); i >= 0 && len(h.locks) > 0 {
 		h.locks[i].Retire()
 	}
 }
@@ -229,7 +236,7 @@ func (h *host) retire(rank int) {
 // use it, nil if they do not.
 func (h *host) lockOf(w *Win, rank int) *windows.Host {
 	i := h.index(rank)
-	if i < 0 || h.backing == inFile && !h.direct {
+	if i < 0 || len(h.locks) == 0 || h.backing == inFile && !h.direct {
 		return nil
 	}
 	l := &windows.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), windows.InKernel}}
@@ -247,6 +254,9 @@ func (w *Win) mapHost(reports []report, proposals []proposal) error {
 	me := w.comm.Rank()
 	if h := w.host; h != nil {
 		h.segment.Seal()
+		if h.apart != nil {
+			h.apart.Seal()
+		}
 		for _, r := range h.ranks {
 			t := &w.targets[r]
 			t.loads = t.size > 0 && w.own.Flavor() == window.FlavorShared
@@ -270,10 +280,10 @@ func (w *Win) mapHost(reports []report, proposals []proposal) error {
 	return nil
 }
 
-// close unmaps the segment.
+// close unmaps what the window has for itself: the locks of a duplicate.
 func (h *host) close() error {
-	if h == nil || h.segment == nil {
+	if h == nil || h.apart == nil {
 		return nil
 	}
-	return h.segment.Close()
+	return h.apart.Close()
 }

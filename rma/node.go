@@ -50,7 +50,8 @@
 // # Concurrency
 //
 // All calls may be made by any goroutine. Synchronisation calls on one window and
-// target by several goroutines at once have one epoch between them.
+// target by several goroutines at once have one epoch between them; with a duplicate each (Win.Dup)
+// they have epochs of their own.
 // docs/memory-model.md says which loads see which updates, and what is atomic.
 package rma
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/buffer"
-	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -229,11 +227,7 @@ func TestHostInReachLeavesNothing(t *testing.T) {
 	freeAll(j, wins)
 	// Which are left, and not how many: what earlier tests have left to the garbage collector
 	// may go meanwhile.
-	testenv.Await(t, "the maps and mappings of BPF of the windows to go", func() bool {
-		left := kernelMemory(t)
-		maps.DeleteFunc(left, func(one string, _ bool) bool { return before[one] })
-		return len(left) == 0
-	})
+	awaitNoMoreKernelMemory(t, before)
 }
 
 // TestHostIsInReachWhereFramesAre has memory in the kernel where some rank uses frames, and

@@ -61,9 +61,10 @@ const ProcNull = comm.ProcNull
 type Win struct {
 	comm       *comm.Comm
 	job        *job.Job
+	makers     *comm.Comm // its ranks as they make it: comm, or inner of the window that it duplicates
 	inner      *comm.Comm // the same ranks, for the window's own messages
 	poller     *device.Poller
-	exposed    windows.Memory // of this rank; nil without
+	exposed    *exposed // memory of this rank
 	own        *windows.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
@@ -120,8 +121,8 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // blocks until all ranks have called it, unless all have created the window with
 // the info key no_locks: then it does not wait. Attributes are deleted first, the
 // youngest first. The memory of Allocate is gone afterwards, and memory attached is
-// detached. Classes: ErrRMASync while an epoch is open, ErrWin the second time:
-// then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
+// detached, unless a duplicate has it still (see Dup). Classes: ErrRMASync while an epoch is
+// open, ErrWin the second time: then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
 // ranks were not waited for, and the window is freed at this rank all the same;
 // what still arrives for it is refused with ErrWin. ErrOther: an attribute's callback
 // failed. The window is freed all the same, as it is after an error of what post and start
@@ -154,14 +155,13 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		return err // by another goroutine, meanwhile
 	}
 	w.epochs.Close(e.Operations)
-	e.Evict(w.mapped())
 	w.hide(e.Operations)
 	for w.acting.Load() > 0 { // copies that came before; none begins any more
 		w.poller.Unlock()
 		time.Sleep(freePause)
 		w.poller.Lock()
 	}
-	if err := w.release(); fault == nil {
+	if err := w.release(e.Evict); fault == nil {
 		fault = err
 	}
 	return fault
@@ -178,29 +178,18 @@ func (w *Win) hide(t epochs.Turn) {
 	w.host.retire(w.comm.Rank())
 }
 
-// release gives up the memory of the window, which is hidden.
-func (w *Win) release() (err error) {
+// release gives up the window's part in its memory. The window is hidden, and nobody is at the
+// memory through it. It is called with the engine's lock held.
+func (w *Win) release(evict func(mem []byte)) error {
 	if w.own != nil {
-		err = w.own.Free() // which closes the memory
-	} else if w.exposed != nil {
-		err = w.exposed.Close()
+		_ = w.own.Free()
 	}
 	w.region.Close()
-	if fault := w.host.close(); err == nil {
+	err := w.host.close()
+	if fault := w.exposed.leave(evict); err == nil {
 		err = fault
 	}
 	return err
-}
-
-// mapped returns the memory that Free unmaps: that of the host's ranks, or this rank's own.
-func (w *Win) mapped() []byte {
-	switch {
-	case w.host != nil && w.host.segment != nil:
-		return w.host.segment.Bytes()
-	case w.own.Flavor() == window.FlavorAllocate:
-		return w.own.Bytes()
-	}
-	return nil
 }
 
 // freePause is how long Free waits for calls of other goroutines between looks.

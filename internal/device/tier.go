@@ -132,17 +132,26 @@ func (t *Tier) Unreached(reason error) {
 
 // Region is memory of one window that the program reaches.
 type Region struct {
-	tier  *Tier
-	file  int    // of the chunk
-	index int    // of the chunk
+	chunk *chunk
 	id    uint32 // of the window, if exposed
 	place int    // of the window, if exposed
 
 	// These are guarded by the tier's lock.
-	exposed   bool // has a place among the windows
-	tried     bool // to install the chunk
+	exposed bool // has a place among the windows
+	gone    bool // the window is freed
+}
+
+// chunk is a file's memory in the table of the program. Windows on the same memory share it.
+type chunk struct {
+	tier  *Tier
+	file  int
+	index int
+
+	// These are guarded by the tier's lock.
+	regions   int     // that are not gone
+	last      *Region // the last of them that went
+	tried     bool    // to install it
 	installed bool
-	gone      bool // the window is freed
 }
 
 // Allocate returns a file of at least size bytes of zeroed memory, which the programs of
@@ -179,12 +188,25 @@ func (t *Tier) Reach(file int) (*Region, error) {
 		t.release(i)
 		return nil, fmt.Errorf("keep descriptor %d: %w", file, err)
 	}
-	r := &Region{tier: t, file: own, index: i}
-	if !t.background(r.install) {
+	c := &chunk{tier: t, file: own, index: i, regions: 1}
+	if !t.background(c.install) {
 		_ = unix.Close(own)
 		return nil, mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
 	}
-	return r, nil
+	return &Region{chunk: c}, nil
+}
+
+// Share returns the same memory as r for another window, in the same place of the program's
+// memory: it goes when both are closed. r is not closed, and may be nil: then so is the result.
+func (r *Region) Share() *Region {
+	if r == nil {
+		return nil
+	}
+	t := r.chunk.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.chunk.regions++
+	return &Region{chunk: r.chunk}
 }
 
 // lend returns an index for a chunk, -1 if none is left.
@@ -210,17 +232,18 @@ func (t *Tier) release(i int) {
 // chunks that w names are that of r. It returns false if the window's places in the tables are
 // taken. It is called with the engine's lock held.
 func (r *Region) Expose(w express.Window) bool {
-	r.tier.mu.Lock()
-	defer r.tier.mu.Unlock()
-	w.Chunk, w.Sync = r.index, r.index
-	place := r.tier.tables.Expose(w, func(place int) bool { return !r.tier.places[place] })
+	t := r.chunk.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.Chunk, w.Sync = r.chunk.index, r.chunk.index
+	place := t.tables.Expose(w, func(place int) bool { return !t.places[place] })
 	if place < 0 {
-		if !r.tier.closed { // a logger may block, which the engine's lock does not let it
-			r.tier.work.Go(func() { r.tier.Unreached(errNoPlace) })
+		if !t.closed { // a logger may block, which the engine's lock does not let it
+			t.work.Go(func() { t.Unreached(errNoPlace) })
 		}
 		return false
 	}
-	r.tier.places[place] = true
+	t.places[place] = true
 	r.id, r.place, r.exposed = w.ID, place, true
 	return true
 }
@@ -230,38 +253,38 @@ var errNoPlace = errors.New("its places are taken by other windows")
 // Retract ends Expose. It is called with the engine's lock held.
 func (r *Region) Retract() {
 	if r != nil && r.exposed {
-		r.tier.tables.Retract(r.id)
+		r.chunk.tier.tables.Retract(r.id)
 	}
 }
 
 // install lets the program reach the memory.
-func (r *Region) install() {
-	t := r.tier
+func (c *chunk) install() {
+	t := c.tier
 	t.mu.Lock()
-	wanted := !r.gone && !t.closed
+	wanted := c.regions > 0 && !t.closed
 	t.mu.Unlock()
 	if wanted {
-		if err := t.kernel.Install(r.index, r.file); err != nil {
+		if err := t.kernel.Install(c.index, c.file); err != nil {
 			wanted = false
 			t.Unreached(err)
 		}
 	}
 	t.mu.Lock()
-	r.tried, r.installed = true, wanted
-	gone := r.gone
+	c.tried, c.installed = true, wanted
+	gone := c.regions == 0
 	t.mu.Unlock()
-	_ = unix.Close(r.file)
+	_ = unix.Close(c.file)
 	if gone {
-		r.remove()
+		c.remove()
 	}
 }
 
-// remove takes the memory from the program. Then its index and its place among the windows
-// can be used again: not before, since the program may still be at a request for it.
-func (r *Region) remove() {
-	t := r.tier
-	if r.installed {
-		if err := t.kernel.Remove(r.index); err != nil {
+// remove takes the memory from the program. Then its index and the place of the last window can
+// be used again: not before, since the program may still be at a request for it.
+func (c *chunk) remove() {
+	t := c.tier
+	if c.installed {
+		if err := t.kernel.Remove(c.index); err != nil {
 			return // the device was closed
 		}
 	} else if !t.wait() {
@@ -269,25 +292,44 @@ func (r *Region) remove() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.chunks[r.index] = false
+	t.chunks[c.index] = false
+	c.last.vacate()
+}
+
+// vacate lets other windows have the place of r, at which the program is no more. It is called
+// with the tier's lock held.
+func (r *Region) vacate() {
 	if r.exposed {
-		t.places[r.place] = false
+		r.chunk.tier.places[r.place] = false
 	}
 }
 
-// Close takes the memory from the program in the background; Retract was called before if
-// the window was exposed. Until the program has forgotten it, the kernel keeps the memory.
-// r may be nil. A second Close does nothing.
+// Close takes the memory from the program in the background, once no other window shares it;
+// Retract was called before if the window was exposed. Until the program has forgotten it, the
+// kernel keeps the memory. r may be nil. A second Close does nothing.
 func (r *Region) Close() {
 	if r == nil {
 		return
 	}
-	t := r.tier
+	c, t := r.chunk, r.chunk.tier
 	t.mu.Lock()
-	again, tried := r.gone, r.tried
+	if r.gone {
+		t.mu.Unlock()
+		return
+	}
 	r.gone = true
+	c.regions--
+	c.last = r
+	shared, tried := c.regions > 0, c.tried
 	t.mu.Unlock()
-	if !again && tried { // otherwise install sees that the window is gone
-		t.background(r.remove)
+	switch {
+	case shared:
+		t.Quiesce(func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			r.vacate()
+		})
+	case tried: // otherwise install sees that the last window is gone
+		t.background(c.remove)
 	}
 }

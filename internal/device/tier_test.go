@@ -121,7 +121,7 @@ func TestRegionsLeaveNothing(t *testing.T) {
 			testenv.Await(t, "the chunk is installed", func() bool {
 				tier.mu.Lock()
 				defer tier.mu.Unlock()
-				return r.installed
+				return r.chunk.installed
 			})
 		}
 		r.mem[99_999] = 1
@@ -237,5 +237,59 @@ func TestNoTier(t *testing.T) {
 		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
 			t.Errorf("%s: a tier without sessions", transport)
 		}
+	}
+}
+
+// Windows that share memory have places of their own. Each place is free once the window is gone,
+// and the memory with the last of them, in whatever order they go and whether the program has the
+// memory by then or not.
+func TestSharedRegionsGoOneByOne(t *testing.T) {
+	_, tier := openTier(t)
+	before := descriptors(t)
+	for i := range 24 {
+		r := allocate(t, tier, 8)
+		regions := []*Region{r.Region, r.Share(), r.Share()}
+		for k, of := range regions {
+			if !of.Expose(express.Window{ID: uint32(3*i + k), Size: 8}) {
+				t.Fatalf("window %d has no place", 3*i+k)
+			}
+			if e := tier.Tables().Find(uint32(3*i + k)); e == nil || e.Chunk != uint32(r.chunk.index) {
+				t.Fatalf("window %d is exposed as %+v", 3*i+k, e)
+			}
+		}
+		if i%2 > 0 {
+			testenv.Await(t, "the chunk is installed", func() bool {
+				tier.mu.Lock()
+				defer tier.mu.Unlock()
+				return r.chunk.installed
+			})
+		}
+		for k := range regions {
+			of := regions[(k+i)%3]
+			tier.mu.Lock()
+			used := tier.chunks[r.chunk.index]
+			tier.mu.Unlock()
+			if !used {
+				t.Fatalf("the chunk is given back while %d windows have it", 3-k)
+			}
+			of.Retract()
+			of.Close()
+			of.Close()
+			if k == 0 && i%3 == 0 {
+				testenv.Await(t, "the place is given back", func() bool {
+					tier.mu.Lock()
+					defer tier.mu.Unlock()
+					return !tier.places[of.place]
+				})
+			}
+		}
+		r.close(t)
+	}
+	testenv.Await(t, "all is given back", tier.idle)
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors and mappings, %d before", after, before)
+	}
+	if (*Region)(nil).Share() != nil {
+		t.Error("no region is shared")
 	}
 }

@@ -16,6 +16,9 @@ type region struct {
 	mem   []byte // not empty
 }
 
+// Attached is the memory that is attached to a dynamic window, and to its duplicates.
+type Attached struct{ regions []region } // by address
+
 func (r *region) end() uint64 { return r.start + uint64(len(r.mem)) }
 
 // Attach exposes mem in a dynamic window (section 11.2.4): displacements are
@@ -27,16 +30,16 @@ func (w *Window) Attach(mem []byte) error {
 		return err
 	}
 	r := region{Address(mem), mem}
-	i, _ := w.regionFrom(r.start)
-	overlap := i < len(w.regions) && w.regions[i].start < r.end() || i > 0 && w.regions[i-1].end() > r.start
+	i, _ := w.attached.from(r.start)
+	overlap := i < len(w.attached.regions) && w.attached.regions[i].start < r.end() || i > 0 && w.attached.regions[i-1].end() > r.start
 	switch {
 	case overlap:
 		return mpierr.New("attach", mpierr.RMAAttach, mpierr.NoRank,
 			"part of the %d bytes at %#x is attached to this window: detach it first", len(mem), r.start)
-	case len(w.regions) == MaxAttached:
+	case len(w.attached.regions) == MaxAttached:
 		return mpierr.New("attach", mpierr.RMAAttach, mpierr.NoRank, "%d regions are attached: detach one, or attach larger ones", MaxAttached)
 	}
-	w.regions = slices.Insert(w.regions, i, r)
+	w.attached.regions = slices.Insert(w.attached.regions, i, r)
 	return nil
 }
 
@@ -47,10 +50,10 @@ func (w *Window) Detach(mem []byte) error {
 		return err
 	}
 	start := Address(mem)
-	i, found := w.regionFrom(start)
+	i, found := w.attached.from(start)
 	switch {
 	case found:
-		w.regions = slices.Delete(w.regions, i, i+1)
+		w.attached.regions = slices.Delete(w.attached.regions, i, i+1)
 	case len(mem) > 0:
 		return mpierr.New("detach", mpierr.Base, mpierr.NoRank, "no region that starts at %#x is attached to this window", start)
 	}
@@ -67,42 +70,42 @@ func (w *Window) attachable(op string) error {
 	return nil
 }
 
-// regionFrom returns the place of the first region that starts at address or
+// from returns the place of the first region that starts at address or
 // later, and whether it starts there.
-func (w *Window) regionFrom(address uint64) (int, bool) {
-	return slices.BinarySearchFunc(w.regions, address, func(r region, a uint64) int {
+func (a *Attached) from(address uint64) (int, bool) {
+	return slices.BinarySearchFunc(a.regions, address, func(r region, at uint64) int {
 		switch {
-		case r.start < a:
+		case r.start < at:
 			return -1
-		case r.start > a:
+		case r.start > at:
 			return 1
 		}
 		return 0
 	})
 }
 
-// attached returns n bytes of attached memory from an address on. They may go
+// inAttached returns n bytes of attached memory from an address on. They may go
 // beyond one region if the next starts where it ends and both were cut from one
 // slice: memory that only happens to be adjacent is no one object of Go.
-func (w *Window) attached(address uint64, n int) ([]byte, mpierr.Class) {
+func (w *Window) inAttached(address uint64, n int) ([]byte, mpierr.Class) {
 	if w.freed.Load() {
 		return nil, mpierr.Win
 	}
-	i, found := w.regionFrom(address)
+	i, found := w.attached.from(address)
 	if !found {
 		i--
 	}
-	if i < 0 || n < 0 || address > w.regions[i].end() {
+	if i < 0 || n < 0 || address > w.attached.regions[i].end() {
 		return nil, mpierr.RMARange
 	}
-	r := &w.regions[i]
+	r := &w.attached.regions[i]
 	offset := address - r.start
 	if uint64(n) > uint64(cap(r.mem))-offset {
 		return nil, mpierr.RMARange
 	}
 	end := address + uint64(n)
-	for at := r.end(); at < end; at = w.regions[i].end() {
-		if i++; i == len(w.regions) || w.regions[i].start != at {
+	for at := r.end(); at < end; at = w.attached.regions[i].end() {
+		if i++; i == len(w.attached.regions) || w.attached.regions[i].start != at {
 			return nil, mpierr.RMARange
 		}
 	}

@@ -21,6 +21,7 @@ type Config struct {
 	GroupSize int       // ranks of the communicator
 	Members   Members   // those, in their present lives, and their rights; nil: all ranks may do all
 	Checker   *Checker  // set in checking mode
+	Attached  *Attached // to a dynamic window that this one duplicates; nil: nothing yet
 	Host      *Host     // nil where no other process of the host maps the memory
 	Counters  *Counters // of notifications; nil: there are none
 }
@@ -41,7 +42,7 @@ type Window struct {
 	checker   *Checker
 	host      *Host
 	counters  *Counters
-	regions   []region // attached to a dynamic window, by address
+	attached  *Attached // to a dynamic window; nil once it is freed
 }
 
 // New checks c and returns the window. Errors: Size, Disp, RMAFlavor, Base if
@@ -68,9 +69,12 @@ func New(c Config) (*Window, error) {
 	case c.GroupSize <= 0:
 		return fail(mpierr.Arg, "a group of %d ranks", c.GroupSize)
 	}
+	if c.Flavor == window.FlavorDynamic && c.Attached == nil {
+		c.Attached = new(Attached)
+	}
 	return &Window{
 		id: c.ID, flavor: c.Flavor, dispUnit: c.DispUnit, groupSize: c.GroupSize, members: c.Members,
-		mem: mem[:c.Size:c.Size], memory: c.Memory, checker: c.Checker, host: c.Host, counters: c.Counters,
+		mem: mem[:c.Size:c.Size], memory: c.Memory, attached: c.Attached, checker: c.Checker, host: c.Host, counters: c.Counters,
 	}, nil
 }
 
@@ -105,6 +109,9 @@ func (w *Window) GroupSize() int { return w.groupSize }
 // checking mode.
 func (w *Window) Checker() *Checker { return w.checker }
 
+// Attached returns the memory that is attached to a dynamic window, nil once it is freed.
+func (w *Window) Attached() *Attached { return w.attached }
+
 // Host returns what the window has in common with other processes of the host, or nil.
 func (w *Window) Host() *Host { return w.host }
 
@@ -118,7 +125,7 @@ func (w *Window) Free() error {
 		return nil
 	}
 	memory := w.memory
-	w.mem, w.memory, w.regions = nil, nil, nil
+	w.mem, w.memory, w.attached = nil, nil, nil
 	if memory == nil {
 		return nil
 	}
@@ -144,7 +151,7 @@ func ByteDisp(targetDisp int64, dispUnit int) (uint64, mpierr.Class) {
 // are not all inside.
 func (w *Window) Slice(disp uint64, n int) ([]byte, mpierr.Class) {
 	if w.flavor == window.FlavorDynamic {
-		return w.attached(disp, n)
+		return w.inAttached(disp, n)
 	}
 	if w.freed.Load() {
 		return nil, mpierr.Win

@@ -1,0 +1,86 @@
+package rma_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/xdprma/xdprma/rma"
+)
+
+// TestDupFails has a rank die, or give up, or fail to map the locks. Then no rank has a duplicate,
+// and all can free the window.
+func TestDupFails(t *testing.T) {
+	hosts := []string{"a", "a", "b"}
+	t.Run("no locks", func(t *testing.T) {
+		j := newJobAt(t, hosts, rma.Limits{})
+		wins := j.windows(64, 8)
+		files := openFiles(t)
+		for range 3 {
+			restore := rma.FailMaps(1)
+			errs := j.outcomes(func(n *rma.Node) error { return only(wins[n.Rank()].Dup(j.ctx)) })
+			restore()
+			for r, err := range errs {
+				if !errors.Is(err, rma.ErrNoMem) {
+					t.Errorf("rank %d got %v", r, err)
+				}
+			}
+		}
+		if n := openFiles(t); n != files {
+			t.Errorf("%d files are open, %d before", n, files)
+		}
+		freeAll(j, dupAll(j, wins))
+		freeAll(j, wins)
+	})
+	t.Run("a rank dies", func(t *testing.T) {
+		j := newJobAt(t, hosts, soon)
+		wins := j.windows(64, 8)
+		for r, err := range j.outcomes(func(n *rma.Node) error {
+			if n.Rank() == 2 {
+				n.Silence()
+				return rma.ErrProcFailed
+			}
+			return only(wins[n.Rank()].Dup(j.ctx))
+		}) {
+			if !errors.Is(err, rma.ErrProcFailed) {
+				t.Errorf("rank %d got %v", r, err)
+			}
+		}
+		j.freeHere(wins[:2])
+	})
+	t.Run("a rank gives up", func(t *testing.T) {
+		j := newJobAt(t, hosts, rma.Limits{})
+		wins := j.windows(64, 8)
+		for r, err := range j.outcomes(func(n *rma.Node) error {
+			ctx := j.ctx
+			if n.Rank() == 2 {
+				return nil // never calls
+			}
+			if n.Rank() == 1 {
+				given, giveUp := context.WithTimeout(ctx, 10*time.Millisecond)
+				defer giveUp()
+				ctx = given
+			}
+			return only(wins[n.Rank()].Dup(ctx))
+		}) {
+			if (err == nil) != (r == 2) {
+				t.Errorf("rank %d got %v", r, err)
+			}
+		}
+		j.freeHere(wins)
+	})
+}
+
+// freeHere frees windows whose ranks may be gone, and holds Free to giving the memory back.
+func (j *job) freeHere(wins []*rma.Win) {
+	j.t.Helper()
+	for _, w := range wins {
+		given, giveUp := context.WithCancel(j.ctx)
+		giveUp()
+		_ = w.Free(given)
+		if w.Memory() != nil {
+			j.t.Error("the window has memory")
+		}
+	}
+}
