@@ -137,6 +137,7 @@ func checkRules(c *comm.Comm, flavor window.Flavor, hints *windows.Hints) error 
 
 // abandon gives up what there is of a window that could not be made.
 func (w *Win) abandon() {
+	w.host.seal()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	w.hide(e.Operations)

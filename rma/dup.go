@@ -56,16 +56,15 @@ func (w *Win) dup(ctx context.Context, set Info) (*Win, error) {
 	if fault == nil {
 		fault = checkRules(w.comm, c.Flavor, &hints)
 	}
-	if err := d.duplicate(ctx, w.host, c, fault); err != nil {
+	if err := d.duplicate(ctx, w, c, fault); err != nil {
 		d.abandon()
 		return nil, named("window dup", NoRank, err)
 	}
 	return d, nil
 }
 
-// duplicate makes the window, whose memory is there, as create does. of is the host of the
-// window that it duplicates.
-func (w *Win) duplicate(ctx context.Context, of *host, c windows.Config, fault error) error {
+// duplicate makes the window as create does. Its memory is there: that of the window of.
+func (w *Win) duplicate(ctx context.Context, of *Win, c windows.Config, fault error) error {
 	proposals, err := w.propose(ctx, c.Size, c.DispUnit, fault)
 	if err != nil {
 		return err
@@ -75,8 +74,13 @@ func (w *Win) duplicate(ctx context.Context, of *host, c windows.Config, fault e
 		w.region = nil
 	}
 	if c.Flavor == window.FlavorAllocate || c.Flavor == window.FlavorShared {
-		if fault, err = w.duplicateHost(ctx, of, proposals); err != nil {
+		if fault, err = w.duplicateHost(ctx, of.host, proposals); err != nil {
 			return err
+		}
+		for r := range proposals {
+			if proposals[r].size != of.targets[r].size { // its part of the host's memory is as it was
+				fault = malformed(r)
+			}
 		}
 	}
 	if err := w.register(ctx, c, proposals, fault); err != nil {

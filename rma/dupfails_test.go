@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -32,6 +33,29 @@ func TestDupFails(t *testing.T) {
 		}
 		freeAll(j, dupAll(j, wins))
 		freeAll(j, wins)
+	})
+	t.Run("no memory in common", func(t *testing.T) {
+		j := newJobAt(t, hosts, rma.Limits{})
+		restore := rma.FailMaps(1)
+		wins := j.windows(64, 8)
+		restore()
+		dups, one := dupAll(j, wins), int64(1)
+		j.each(func(n *rma.Node) error {
+			errs := []error(nil)
+			for _, w := range []*rma.Win{wins[n.Rank()], dups[n.Rank()]} {
+				for to := range n.Size() {
+					errs = append(errs, w.Lock(j.ctx, rma.LockExclusive, to, 0), w.Accumulate(buffer.Value(&one), to, rma.At(0), rma.Sum), w.Unlock(j.ctx, to))
+				}
+			}
+			return errors.Join(append(errs, n.World().Barrier(j.ctx))...)
+		})
+		freeAll(j, wins)
+		for r, w := range dups {
+			if got := rma.Slice[int64](w.Memory())[0]; got != 6 {
+				t.Errorf("rank %d has %d", r, got)
+			}
+		}
+		freeAll(j, dups)
 	})
 	t.Run("a rank dies", func(t *testing.T) {
 		j := newJobAt(t, hosts, soon)

@@ -253,10 +253,7 @@ func (h *host) lockOf(w *Win, rank int) *windows.Host {
 func (w *Win) mapHost(reports []report, proposals []proposal) error {
 	me := w.comm.Rank()
 	if h := w.host; h != nil {
-		h.segment.Seal()
-		if h.apart != nil {
-			h.apart.Seal()
-		}
+		h.seal()
 		for _, r := range h.ranks {
 			t := &w.targets[r]
 			t.loads = t.size > 0 && w.own.Flavor() == window.FlavorShared
@@ -278,6 +275,17 @@ func (w *Win) mapHost(reports []report, proposals []proposal) error {
 		w.targets[me].mapped = w.own
 	}
 	return nil
+}
+
+// seal ends the time in which others can map the memory. It may wait for one that is at it.
+func (h *host) seal() {
+	if h == nil {
+		return
+	}
+	h.segment.Seal()
+	if h.apart != nil {
+		h.apart.Seal()
+	}
 }
 
 // close unmaps what the window has for itself: the locks of a duplicate.
