@@ -241,7 +241,7 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 	}
 	me := w.comm.Rank()
 	c.ID, c.Memory, c.GroupSize = proposals[0].id, windows.Slice(w.exposed.bytes), w.comm.Size()
-	c.Members, c.Host = w.members(proposals), w.host.lockOf(w, me)
+	c.Members, c.Host, c.Counters = w.members(proposals), w.host.lockOf(w, me), w.counters(me, proposals)
 	reports, err := w.add(ctx, c, fault)
 	known := err != nil && reports != nil // to all
 	for r := range reports {

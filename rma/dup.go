@@ -3,13 +3,14 @@ package rma
 import (
 	"context"
 	"os"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
 
 // Dup returns a duplicate: another window on the same memory, of the same ranks, flavor, sizes
-// and displacement units. Its epochs and locks are its own, so that two goroutines or two
+// and displacement units. Its epochs, locks and counters of notifications are its own, so that two goroutines or two
 // libraries, each with a duplicate, synchronise without regard to each other. Calls on both find
 // each other's data, and accumulates through both are atomic to each other. A lock of one does
 // not exclude the holders of the other.
@@ -24,7 +25,7 @@ import (
 // locked, or checked, or that the XDP program does not reach although it reaches the window; the
 // other way round is not possible, since that needs other memory. With Access a rank says
 // what others may do with its memory by the duplicate. The window's rights stay as they are. The
-// XDP program leaves the locks of a duplicate to the process.
+// XDP program leaves the locks and counters of a duplicate to the process.
 //
 // It is collective over the window, as a fence is, and allowed in any epoch. It blocks until all
 // ranks have called it. Classes: ErrWin; ErrArg for an info value, or info that restricts others
@@ -92,8 +93,8 @@ func (w *Win) duplicate(ctx context.Context, of *Win, c windows.Config, fault er
 	return nil
 }
 
-// duplicateHost gives the window the host of another one, with locks of its own if ranks act on
-// the memory directly. All ranks take part, because not all know which of them do. fault is of
+// duplicateHost gives the window the host of another one, with locks and counters of its own in
+// common memory if ranks act on the memory directly. All ranks take part, because not all know which of them do. fault is of
 // this rank.
 func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal) (fault, err error) {
 	me := w.comm.Rank()
@@ -101,7 +102,11 @@ func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal)
 	if of != nil && len(of.ranks) > 1 && of.allow(&w.hints, proposals) {
 		locks = &host{ranks: of.ranks, maker: of.maker, backing: inFile, direct: true}
 	}
-	if fault, err = w.share(ctx, locks, lockAt(len(locks.ranks)), os.Getpagesize(), true); err != nil {
+	bare := slices.Clone(proposals)
+	for r := range bare {
+		bare[r].size = 0
+	}
+	if fault, err = w.share(ctx, locks, locks.layout(bare, os.Getpagesize()), os.Getpagesize(), true); err != nil {
 		return nil, err
 	}
 	if fault != nil {
@@ -109,7 +114,7 @@ func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal)
 	}
 	if of != nil {
 		h := *of
-		h.direct, h.locks, h.apart = locks.direct, locks.locks, locks.segment
+		h.direct, h.locks, h.counts, h.sync = locks.direct, locks.locks, locks.counts, locks.segment
 		w.host = &h
 	}
 	return nil, nil

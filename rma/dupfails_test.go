@@ -3,12 +3,51 @@ package rma_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/rma"
 )
+
+// TestDupCountersAreItsOwn has ranks notify one by a duplicate, and by the window.
+func TestDupCountersAreItsOwn(t *testing.T) {
+	test := func(t *testing.T, j *job) {
+		wins := j.windowsOf(func(int) (int, int) { return 64, 8 }, rma.Counters(2))
+		dups := dupAll(j, wins)
+		more := dupAll(j, wins, rma.Counters(3))
+		for i, all := range [][]*rma.Win{dups, wins, more} {
+			j.each(func(n *rma.Node) error {
+				w, v := all[n.Rank()], int64(i)
+				err := first(w.LockAll(j.ctx, 0), w.FlushAll(j.ctx))
+				for to := range n.Size() {
+					for range 5 {
+						err = first(err, w.Put(buffer.Value(&v), to, rma.At(n.Rank()).Notify(1)), w.Flush(j.ctx, to))
+					}
+				}
+				if err := first(err, w.UnlockAll(j.ctx)); err != nil {
+					return err
+				}
+				got, err := w.WaitNotified(j.ctx, 1, uint64(5*n.Size()))
+				if err == nil && got != uint64(5*n.Size()) {
+					err = fmt.Errorf("notified %d times", got)
+				}
+				return errors.Join(err, n.World().Barrier(j.ctx))
+			})
+			for r := range all {
+				if got, err := more[r].Notified(1); err != nil || i < 2 && got != 0 {
+					t.Errorf("rank %d: another window was notified %d times: %v", r, got, err)
+				}
+			}
+		}
+		for _, all := range [][]*rma.Win{wins, more, dups} {
+			freeAll(j, all)
+		}
+	}
+	dupGrounds(t, test)
+	t.Run("in reach", func(t *testing.T) { test(t, newLabJobAt(t, oneAway, false, rma.Limits{})) })
+}
 
 // TestDupFails has a rank die, or give up, or fail to map the locks. Then no rank has a duplicate,
 // and all can free the window.

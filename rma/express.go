@@ -91,10 +91,14 @@ func (w *Win) expose(c *windows.Config) {
 	}
 	h := w.host
 	i := h.index(w.comm.Rank())
-	if !w.region.Expose(express.Window{
+	reached := express.Window{
 		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
-		Locks: len(h.locks) > 0 && h.apart == nil, LockAt: uint64(lockAt(i)), Counters: counters, CountersAt: uint64(h.counts[i]),
-	}) {
+	}
+	if h.sync == h.segment {
+		reached.Locks, reached.LockAt = true, uint64(lockAt(i))
+		reached.Counters, reached.CountersAt = c.Counters.Len(), uint64(h.counts[i])
+	}
+	if !w.region.Expose(reached) {
 		w.region.Close()
 		w.region = nil
 	}

@@ -22,10 +22,10 @@ type host struct {
 	ranks   []int               // of the communicator, in order
 	maker   int                 // the one of them that makes the memory
 	starts  []int               // of their windows, in segment
-	counts  []int               // of their counters, likewise
+	counts  []int               // of their counters, in sync
 	locks   []*windows.LockWord // none where the owner alone uses them
 	segment *hostmem.Segment    // nil if it could not be mapped
-	apart   *hostmem.Segment    // in which the locks lie if the window is a duplicate; else nil
+	sync    *hostmem.Segment    // in which locks and counters lie: segment, or one of its own of a duplicate; nil: in none
 	end     int                 // of the last window
 	backing backing             // of the segment: what it is to be, and then what it is
 	alone   bool                // no other rank is to map it
@@ -116,6 +116,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 		return fault, nil
 	}
+	h.sync = h.segment
 	w.host = h
 	*w.exposed = exposed{bytes: h.part(me, size), mapped: h.segment.Bytes(), unmap: h.segment.Close, windows: 1}
 	w.reachable(size)
@@ -218,9 +219,9 @@ func (w *Win) counters(rank int, proposals []proposal) *windows.Counters {
 	switch h := w.host; {
 	case n == 0:
 		return nil
-	case h != nil:
+	case h != nil && h.sync != nil:
 		at := h.counts[h.index(rank)]
-		return windows.CountersIn(h.segment.Bytes()[at:][:n*windows.CounterLen])
+		return windows.CountersIn(h.sync.Bytes()[at:][:n*windows.CounterLen])
 	}
 	return windows.NewCounters(n)
 }
@@ -283,15 +284,15 @@ func (h *host) seal() {
 		return
 	}
 	h.segment.Seal()
-	if h.apart != nil {
-		h.apart.Seal()
+	if h.sync != nil {
+		h.sync.Seal()
 	}
 }
 
-// close unmaps what the window has for itself: the locks of a duplicate.
+// close unmaps what the window has for itself: the locks and counters of a duplicate.
 func (h *host) close() error {
-	if h == nil || h.apart == nil {
+	if h == nil || h.sync == nil || h.sync == h.segment {
 		return nil
 	}
-	return h.apart.Close()
+	return h.sync.Close()
 }
