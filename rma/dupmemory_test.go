@@ -116,7 +116,7 @@ func TestDupMapsAreGivenBack(t *testing.T) {
 // TestDupKeepsResults has results of another window's calls in memory of a window. They arrive
 // after that was freed, as long as a duplicate has the memory, and are given up with the last.
 func TestDupKeepsResults(t *testing.T) {
-	j := newJob(t, 2, rma.Limits{})
+	j := newJobAt(t, []string{"", ""}, rma.Limits{})
 	wins := j.windows(4096, 8)
 	dups := dupAll(j, wins)
 	from := j.windows(8, 8)

@@ -29,7 +29,7 @@ func (w *Win) issue(o *operation, y *transfer) error {
 	}
 	var derived *epochs.Derived
 	if o.span == 0 { // there is nothing but the notification
-		o.Call = onesided.Call{Code: wire.CodeNotify, Notify: o.Notify}
+		o.Call = onesided.Call{Code: wire.CodeNotify, Notify: o.Notify, Order: o.Order}
 	} else if y != nil {
 		derived = &y.Derived
 	}

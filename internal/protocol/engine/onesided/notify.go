@@ -54,6 +54,9 @@ func (x *Origin) notify(c *Call) bool {
 	if c.first != 0 && c.first == x.link.Sequence(i) {
 		r.Flags, flags = wire.FlagIfDone, 0
 	}
+	if c.Order == OrderAll {
+		flags |= wire.FlagOrdered
+	}
 	x.add(a, i, &r, 0, flags)
 	x.link.Prompt(i)
 	return true
