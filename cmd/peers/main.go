@@ -48,7 +48,7 @@ func run(out io.Writer, args []string) error {
 func list(out io.Writer) error {
 	for _, t := range tests {
 		each := max(t.ranks/2, 1)
-		if _, err := fmt.Fprintln(out, each, t.name, max(t.bytes, least), max(t.window, 1), t.ours()); err != nil {
+		if _, err := fmt.Fprintln(out, each, t.theirs(), max(t.bytes, least), max(t.window, 1), t.ours()); err != nil {
 			return err
 		}
 	}
