@@ -141,10 +141,17 @@ func record(r *wire.Record) string {
 	if r.Token != 0 {
 		operation = fmt.Sprintf(", operation %x", r.Token)
 	}
+	if r.Notifies() {
+		operation = fmt.Sprintf(", counts at counter %d", r.Token)
+	}
 	at := fmt.Sprintf("%s window %d at %d", r.Code, r.Window, r.Disp)
 	switch r.Code {
 	case wire.CodePut, wire.CodeAccumulate:
-		return at + " " + value(r.Data)
+		return at + " " + value(r.Data) + operation
+	case wire.CodeNotify:
+		if r.Flags&wire.FlagIfDone != 0 {
+			operation += " if that was done"
+		}
 	case wire.CodeGet:
 		_, n := wire.Part(r.Data)
 		return at + fmt.Sprintf(", %d bytes", n) + operation

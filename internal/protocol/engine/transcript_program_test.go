@@ -18,10 +18,10 @@ type program struct {
 }
 
 // newProgram gives a rank a program that reaches its memory.
-func newProgram(rank, size int, memory []byte) (*program, *windows.Host) {
+func newProgram(rank, size int, memory []byte, counters *windows.Counters) (*program, *windows.Host) {
 	p := &program{tables: twin.New(express.HeapTables(size)), slots: map[uint64]int32{}}
 	lock := windows.LockWordIn(make([]byte, windows.LockWordLen))
-	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock, nil)
+	p.tables.Expose(express.Window{ID: stageWindow}, memory, lock, counters)
 	return p, &windows.Host{Lock: lock, Ranks: []int{rank, windows.InKernel}}
 }
 

@@ -112,9 +112,10 @@ type call struct {
 }
 
 const (
-	stageWindow = 1
-	stageMemory = 4096
-	stageJob    = 7
+	stageWindow   = 1
+	stageMemory   = 4096
+	stageCounters = 4
+	stageJob      = 7
 
 	travelTime = 10_000 // of a frame, in nanoseconds
 )
@@ -123,15 +124,16 @@ func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n"
 
 // start gives a rank a life.
 func (s *stage) start(rank, size int, incarnation uint64) {
-	memory := make([]byte, stageMemory)
+	memory, counters := make([]byte, stageMemory), windows.NewCounters(stageCounters)
 	var tables *express.Tables
 	var host *windows.Host
 	if s.programs != nil {
-		s.programs[rank], host = newProgram(rank, size, memory)
+		s.programs[rank], host = newProgram(rank, size, memory, counters)
 		tables = s.programs[rank].tables.Tables
 	}
 	w, err := windows.New(windows.Config{
 		ID: stageWindow, Flavor: window.FlavorCreate, Memory: windows.Slice(memory), Size: stageMemory, DispUnit: 1, GroupSize: size, Host: host,
+		Counters: counters,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -416,9 +418,11 @@ func init() {
 				}
 			}
 		},
-		"tick":   func(s *stage, w []string) { s.pass(s.duration(w[0]), false) },
-		"run":    func(s *stage, w []string) { s.pass(s.duration(w[0]), true) },
-		"memory": func(s *stage, w []string) { s.memoryAt(s.number(w[0]), s.option(w, "disp"), s.option(w, "len")) },
+		"tick":          func(s *stage, w []string) { s.pass(s.duration(w[0]), false) },
+		"run":           func(s *stage, w []string) { s.pass(s.duration(w[0]), true) },
+		"memory":        func(s *stage, w []string) { s.memoryAt(s.number(w[0]), s.option(w, "disp"), s.option(w, "len")) },
+		"notified":      func(s *stage, w []string) { s.tellNotified(s.number(w[0]), w[1:]) },
+		"wait_notified": func(s *stage, w []string) { s.waitNotified(s.number(w[0]), w[1:]) },
 		"usage": func(s *stage, w []string) {
 			u := s.ranks[s.number(w[0])].Usage()
 			s.say("      rank %s holds: slots %d, operations %d, bundles parked %d, bundles in the queue of a lock %d",
@@ -434,12 +438,15 @@ func init() {
 	for name, do := range map[string]func(s *stage, from, to int, w []string){
 		"dial": func(s *stage, from, to int, w []string) { s.dial(from, to, uint64(s.option(w, "incarnation"))) },
 		"put": func(s *stage, from, to int, w []string) {
-			s.issue(from, to, &onesided.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w)})
+			s.issue(from, to, &onesided.Call{Code: wire.CodePut, Disp: uint64(s.option(w, "disp")), Origin: s.data(w), Notify: s.counter(w)})
 		},
 		"add": func(s *stage, from, to int, w []string) {
 			s.issue(from, to, &onesided.Call{
 				Code: wire.CodeAccumulate, Op: datatype.Sum, Basic: datatype.BasicInt64, Disp: uint64(s.option(w, "disp")), Origin: word64(s.option(w, "value")),
 			})
+		},
+		"notify": func(s *stage, from, to int, w []string) {
+			s.issue(from, to, &onesided.Call{Code: wire.CodeNotify, Notify: s.counter(w)})
 		},
 		"get":          (*stage).get,
 		"fetch_and_op": (*stage).fetch,
@@ -474,7 +481,7 @@ func (s *stage) issue(from, to int, c *onesided.Call) {
 func (s *stage) get(from, to int, w []string) {
 	var r onesided.Request
 	into := make([]byte, s.option(w, "len"))
-	s.issue(from, to, &onesided.Call{Code: wire.CodeGet, Disp: uint64(s.option(w, "disp")), Result: into, Request: &r})
+	s.issue(from, to, &onesided.Call{Code: wire.CodeGet, Disp: uint64(s.option(w, "disp")), Result: into, Request: &r, Notify: s.counter(w)})
 	s.await(fmt.Sprintf("get at rank %d", from), r.Met, func() string {
 		if r.Err() != nil {
 			return r.Err().Error()
