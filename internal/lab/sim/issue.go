@@ -35,7 +35,11 @@ func (t *task) carryOut(p patience, w *epochs.Window, o *epochs.Operation, y *ep
 		switch {
 		case status == epochs.Acts:
 			t.w.direct++
-			o.Act(y, &t.l.scratch)
+			awaited := o.Act(y, &t.l.scratch)
+			if awaited {
+				t.turn().Rouse(o.Access)
+			}
+			t.w.countedHere(o, awaited)
 			return nil
 		case status == epochs.Over:
 			return o.Err()

@@ -34,6 +34,7 @@ type life struct {
 	views       [numWindows]*windows.Window
 	ring        []byte
 	ringSync    *epochsOf
+	notified    notified
 	tickAt      int64
 	tasks       []*task
 	links       map[*life]*link
@@ -72,6 +73,7 @@ func (w *World) start(rank int, incarnation uint64) {
 		}
 		l.ring = make([]byte, ringLength)
 		l.expose(ringWindow, l.ring, 1)
+		l.exposeNotified()
 	}
 	l.witness.mem = make([]byte, witnessLength)
 	l.expose(witnessWindow, l.witness.mem, 1)
@@ -144,13 +146,13 @@ func (l *life) exposeWindow(c windows.Config, mem []byte) *windows.Window {
 }
 
 // sharedWindow is the window whose memory the ranks of a host share, of generated
-// programs too.
+// programs too. So is that of notified operations.
 const sharedWindow = numWindows
 
 // sharing returns what a window has in common with the processes of the rank's
 // host, nil if nothing. The windows of a second life are mapped by nobody.
 func (l *life) sharing(id uint32) *windows.Host {
-	if id != sharedWindow || l.w.plan.hosts == 0 || l.incarnation > 1 {
+	if id != sharedWindow && (id != notifiedWindow || l.w.cfg.Program != nil) || l.w.plan.hosts == 0 || l.incarnation > 1 {
 		return nil
 	}
 	h := &windows.Host{Lock: windows.LockWordIn(make([]byte, windows.LockWordLen)), Ranks: []int{l.rank}}
@@ -241,6 +243,7 @@ func (w *World) run(l *life) {
 			return
 		}
 		l.e.Tick()
+		w.checkNotified(l)
 		if n := l.e.Usage().LockWaits; n != l.lockWaits {
 			l.lockWaits, l.lockMoved = n, w.now
 		}

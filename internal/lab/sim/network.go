@@ -28,6 +28,7 @@ type plan struct {
 	level               secure.Level // of its frames
 	ordered             uint64       // bit i: all operations on window i of the tasks keep their order
 	witnesses           bool         // each rank looks whether the others answer it in time
+	notifies            bool         // ranks issue notified operations
 	faults              []fault
 }
 
@@ -68,8 +69,8 @@ func (w *World) sendJoined(from, to int, frames [][]byte) {
 }
 
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, ordered %b, witnesses %t, key %t, level %v",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.ordered, p.witnesses, p.keyed, p.level)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, ordered %b, witnesses %t, notifies %t, key %t, level %v",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.ordered, p.witnesses, p.notifies, p.keyed, p.level)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -111,6 +112,7 @@ func (w *World) newPlan() plan {
 		p.level = []secure.Level{secure.None, secure.Sign, secure.Seal}[w.cfg.Seed%3]
 	}
 	p.ordered = w.cfg.Seed / 12 % (1 << numWindows)
+	p.notifies = w.notifies()
 	if w.cfg.shape != nil {
 		w.cfg.shape(&p, w.now)
 	}
@@ -240,6 +242,7 @@ func (w *World) receive(l *life, r received) {
 		w.failf("a damaged frame from %d to %d was not noticed", r.from, l.rank)
 	}
 	w.checkOrder(l)
+	w.checkNotified(l)
 }
 
 func describeFrame(b []byte) string {

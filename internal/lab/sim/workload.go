@@ -90,6 +90,10 @@ func (l *life) spawnWorkload() {
 		l.spawn(l.w.plan.tasks+1, false, (*task).ringOrigin)
 		l.spawn(l.w.plan.tasks+2, false, (*task).ringTarget)
 	}
+	if l.w.plan.notifies {
+		l.spawn(l.w.plan.tasks+3, false, (*task).notifier)
+		l.spawn(l.w.plan.tasks+4, false, (*task).notifiedWaiter)
+	}
 }
 
 func (t *task) workload() {

@@ -54,6 +54,7 @@ type Config struct {
 	shape     func(p *plan, now int64) // changes the plan, for tests of one scenario
 	unordered bool                     // the targets are not told of order that windows promise, to prove that the oracles notice
 	undropped bool                     // calls that are given up are left as they are, to prove that the oracles notice
+	deaf      bool                     // nobody who counts knows that somebody sleeps until then, likewise
 }
 
 // Result tells what a run did.

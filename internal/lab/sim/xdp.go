@@ -138,11 +138,16 @@ func (w *World) toProgram(l *life, r received) bool {
 		w.failf("the program of rank %d executed a damaged frame", l.rank)
 	}
 	w.checkOrder(l)
+	w.servedNotified(l, verdict)
 	w.freePassing(l, why)
 	w.noteInterruption(r.from, l.rank, why, verdict)
 	switch verdict {
 	case twin.ToUser:
-		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
+		full := w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
+		if full && len(l.notified.sleepers) > 0 {
+			w.queue.push(w.now+w.span(0, millisecond), func() { w.run(l) }) // nobody sleeps beside a full socket
+		}
+		return full
 	case twin.Answer:
 		if w.during(mute, l.rank) != nil {
 			w.hit(mute)
