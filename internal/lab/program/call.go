@@ -216,6 +216,10 @@ func (g *generator) issue(rank int, c *Call, passive bool) bool {
 	if c.Requested {
 		g.requests[rank] = append(g.requests[rank], len(g.p.Scripts[rank]))
 	}
+	if c.Target != Null && c.Where().Size() > 0 && g.chance(0.1) {
+		c.Notifies = true
+		g.notified[c.Win][c.Target][OfCalls]++
+	}
 	if c.Shared < 0 {
 		var mem []byte
 		if c.Target != Null {

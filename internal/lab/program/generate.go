@@ -41,6 +41,7 @@ func Generate(seed uint64, ranks int) *Program {
 	}
 	for win := range g.p.Windows {
 		for r := range g.p.Ranks {
+			g.waitNotified(r, win)
 			g.check(r, win)
 		}
 	}
@@ -58,6 +59,8 @@ type generator struct {
 	regions  []region // of the round that is being made
 	swaps    uint64   // values for compare and swap that were used
 	tags     int      // of messages that were used
+
+	notified [][][NumCounters]uint64 // by window, rank and counter: the notifications that were issued
 }
 
 // place is where an origin accesses.
@@ -90,7 +93,7 @@ func (g *generator) window() {
 		mem = append(mem, make([]byte, size))
 	}
 	g.p.Windows = append(g.p.Windows, w)
-	g.mem = append(g.mem, mem)
+	g.mem, g.notified = append(g.mem, mem), append(g.notified, make([][NumCounters]uint64, g.p.Ranks))
 }
 
 func (g *generator) emit(rank int, s Step) { g.p.Scripts[rank] = append(g.p.Scripts[rank], s) }
@@ -354,8 +357,14 @@ func (g *generator) sharedLocks(win int, inner func()) {
 		if i == 0 {
 			inner()
 		}
+		told := !last && g.chance(0.4)
 		for r := range g.p.Ranks {
 			switch {
+			case told:
+				for _, t := range targets[r] {
+					g.emit(r, Step{Code: Notify, Win: win, Target: t, Counter: OfAll})
+					g.notified[win][t][OfAll]++
+				}
 			case last && every[r]:
 				g.emit(r, Step{Code: UnlockAll, Win: win})
 			case last:
@@ -370,10 +379,27 @@ func (g *generator) sharedLocks(win int, inner func()) {
 				}
 			}
 		}
+		if told { // the targets know, and the origins do not
+			for r := range g.p.Ranks {
+				g.waitNotified(r, win)
+				g.check(r, win)
+			}
+			g.all(Step{Code: Barrier})
+			continue
+		}
 		g.completed(win)
 		g.all(Step{Code: Barrier})
 		if looks {
 			g.checked(win)
+		}
+	}
+}
+
+// waitNotified has a rank wait for all notifications that were issued to it.
+func (g *generator) waitNotified(rank, win int) {
+	for counter, n := range g.notified[win][rank] {
+		if n > 0 {
+			g.emit(rank, Step{Code: WaitNotified, Win: win, Counter: counter, Number: n})
 		}
 	}
 }

@@ -81,6 +81,15 @@ const (
 	Send     // a message
 	Recv
 	Collective
+	Notify       // of all that was issued to Target
+	WaitNotified // for Number of Counter
+)
+
+// The counters of each window.
+const (
+	OfAll       = iota // of Notify
+	OfCalls            // of calls that notify
+	NumCounters        // how many there are
 )
 
 // Step is one thing that a rank does.
@@ -93,6 +102,8 @@ type Step struct {
 	Exclusive bool
 	Local     bool
 	Testing   bool
+	Counter   int // of Notify and WaitNotified
+	Number    uint64
 	Offset    int
 	Memory    []byte
 	Shared    []int // Check: those whose words are not in Memory, but reported
@@ -117,6 +128,7 @@ const (
 type Call struct {
 	Code      CallCode
 	Requested bool // the call that has a request
+	Notifies  bool // at counter OfCalls
 	Win       int
 	Target    int
 	Disp      int // bytes from the start of the target's window, a multiple of its unit

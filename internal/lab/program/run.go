@@ -24,6 +24,8 @@ type Machine interface {
 	UnlockAll(win int) error
 	Flush(win, target int, local bool) error // target may be Every
 	Sync(win int) error
+	Notify(win, target, counter int) error
+	WaitNotified(win, counter int, atLeast uint64) (number uint64, err error)
 	Memory(win int) []byte // of this rank
 
 	// Issue begins a call. data and compare may be changed once it returns; result
@@ -106,6 +108,14 @@ func (r *runner) step(i int, s *Step) error {
 		return r.completing(r.m.Flush(s.Win, s.Target, s.Local), s.Win, s.Target)
 	case Sync:
 		return r.m.Sync(s.Win)
+	case Notify:
+		return r.m.Notify(s.Win, s.Target, s.Counter)
+	case WaitNotified:
+		n, err := r.m.WaitNotified(s.Win, s.Counter, s.Number)
+		if err == nil && n != s.Number { // others come later
+			err = fmt.Errorf("counter %d of window %d is %d, not %d", s.Counter, s.Win, n, s.Number)
+		}
+		return err
 	case Transfer:
 		return r.issue(i, s.Call)
 	case Await:

@@ -40,7 +40,7 @@ func (k SharedKind) String() string {
 // String returns the call's name in the standard, with transfer for communication.
 func (c Code) String() string {
 	return [...]string{"barrier", "fence", "post", "start", "complete", "wait", "lock", "unlock", "lock_all", "unlock_all", "flush",
-		"sync", "transfer", "await", "check", "store", "send", "recv", "collective"}[c]
+		"sync", "transfer", "await", "check", "store", "send", "recv", "collective", "notify", "wait_notified"}[c]
 }
 
 // String returns the call's name in the standard.

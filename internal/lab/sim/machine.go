@@ -43,10 +43,15 @@ func (l *life) exposeProgram(p *program.Program) {
 		mem := make([]byte, d.Sizes[l.rank], max(16, d.Sizes[l.rank])) // aligned
 		l.generated = append(l.generated, mem)
 		if d.Flavor != window.FlavorDynamic {
-			l.expose(uint32(i+1), mem, d.Units[l.rank])
+			l.exposeWindow(windows.Config{
+				ID: uint32(i + 1), Flavor: window.FlavorCreate, Memory: windows.Slice(mem), Size: len(mem), DispUnit: d.Units[l.rank],
+				Counters: windows.NewCounters(program.NumCounters),
+			}, mem)
 			continue
 		}
-		own := l.exposeWindow(windows.Config{ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1}, nil)
+		own := l.exposeWindow(windows.Config{
+			ID: uint32(i + 1), Flavor: d.Flavor, DispUnit: 1, Counters: windows.NewCounters(program.NumCounters),
+		}, nil)
 		from := 0
 		for _, to := range d.Cuts[l.rank] {
 			if err := own.Attach(mem[from:to]); err != nil {
@@ -196,6 +201,28 @@ func (m *machine) Flush(win, target int, local bool) error {
 
 func (m *machine) Sync(int) error { return nil }
 
+func (m *machine) Notify(win, target, counter int) error {
+	w := m.windows[win]
+	if err := w.MayAccess("notify", target, false); err != nil {
+		return err
+	}
+	w.Used(target)
+	o := epochs.Operation{Name: "notify", Target: target, Memory: w.targets[target].direct}
+	o.Call = onesided.Call{Code: wire.CodeNotify, Notify: uint32(counter) + 1}
+	return m.t.carryOut(endless, w.Window, &o, nil)
+}
+
+func (m *machine) WaitNotified(win, counter int, atLeast uint64) (uint64, error) {
+	x := &sleeper{}
+	x.Begin(m.windows[win].Window, atLeast, []int{counter}, nil, m.t.l.e)
+	for !m.t.waitNotified(m.t.impatience(), x) {
+	}
+	if x.Counter < 0 {
+		return 0, x.Lost
+	}
+	return x.Number, nil
+}
+
 func (m *machine) Memory(win int) []byte { return m.t.l.generated[win] }
 
 func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() error, error) {
@@ -217,6 +244,9 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	call := onesided.Call{Code: callCodes[c.Code], Op: c.Op, Basic: c.Basic(), Disp: x.base + uint64(c.Disp), Compare: compare}
 	if c.Requested {
 		call.Request = r
+	}
+	if c.Notifies {
+		call.Notify = program.OfCalls + 1
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
 	var y *epochs.Derived

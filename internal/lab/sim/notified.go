@@ -42,12 +42,13 @@ type notified struct {
 
 // series is what is known of the operations that a life of an origin has issued at a target.
 type series struct {
-	slots  []slot
-	used   int               // bytes
-	issued [numCounts]uint64 // notifications, that of a call under way too
-	sure   [numCounts]uint64 // those that will come, unless a rank fails
-	seen   [numCounts]uint64
-	before []before // each notification of all
+	slots   []slot
+	ordered bool              // the operations take effect in the order issued
+	used    int               // bytes
+	issued  [numCounts]uint64 // notifications, that of a call under way too
+	sure    [numCounts]uint64 // those that will come, unless a rank fails
+	seen    [numCounts]uint64
+	before  []before // each notification of all
 }
 
 // slot is memory that one operation uses.
@@ -102,11 +103,18 @@ func (x *notified) whole(s, k int) bool {
 	return true
 }
 
-// written returns how many of the first slots that notified operations write to are whole.
+// written returns how many of the slots that notified operations write to are whole; in a series
+// in order, how many that follow each other from the first on.
 func (x *notified) written(s int) (n uint64) {
-	for k := range x.series[s].slots {
-		if slot := &x.series[s].slots[k]; slot.notifies && !slot.reads && x.whole(s, k) {
+	y := &x.series[s]
+	for k := range y.slots {
+		slot := &y.slots[k]
+		switch {
+		case !slot.notifies || slot.reads:
+		case x.whole(s, k):
 			n++
+		case y.ordered && !slot.torn:
+			return n
 		}
 	}
 	return n
@@ -179,7 +187,8 @@ func (t *task) notifiedAt(to *life) place {
 		return at
 	}
 	k, there := t.link(to), to.notified.window
-	at := place{k: k}
+	at := place{k: k, order: t.w.chance(0.3)}
+	to.notified.series[seriesOf(l)].ordered = at.order
 	if to == l {
 		at.a = l.e.OpenLocal(there)
 	} else {
@@ -413,16 +422,7 @@ func (t *task) notifiedWaiter() {
 		}
 		x.Begin(own, n, which, []int{from.rank}, l.e)
 		t.doing = x.Awaits()
-		met := x.Met()
-		switch {
-		case met:
-		case w.chance(0.7):
-			met = t.sleepUntil(p, x)
-		default: // it looks again and again, and is told nothing
-			for met = x.Met(); !met && w.now < p.until; met = x.Met() {
-				t.sleep(w.span(10*microsecond, millisecond))
-			}
-		}
+		met := t.waitNotified(p, x)
 		w.checkNotified(l)
 		switch {
 		case !met:
@@ -439,9 +439,19 @@ func (t *task) notifiedWaiter() {
 	}
 }
 
-// sleepUntil waits as who sleeps does.
-func (t *task) sleepUntil(p patience, x *sleeper) (met bool) {
+// waitNotified waits for x, asleep or not, and reports whether it is met. p may end it before.
+func (t *task) waitNotified(p patience, x *sleeper) (met bool) {
 	y := &t.l.notified
+	if x.Met() {
+		return true
+	}
+	if t.w.chance(0.3) { // it looks again and again, and is told nothing
+		for met = x.Met(); !met && t.w.now < p.until; met = x.Met() {
+			t.sleep(t.w.span(10*microsecond, millisecond))
+		}
+		return met
+	}
+	x.told = false
 	if !t.w.cfg.deaf {
 		x.Arm()
 	}
@@ -471,7 +481,7 @@ func (w *World) countedHere(o *epochs.Operation, tells bool) {
 	for _, l := range w.lives {
 		for _, x := range l.notified.sleepers {
 			i := int(o.Notify) - 1
-			if o.Memory == l.notified.window && slices.Contains(x.Which, i) && x.Counters.Read(i) >= x.AtLeast && !x.told {
+			if o.Memory.Counters() == x.Counters && slices.Contains(x.Which, i) && x.Counters.Read(i) >= x.AtLeast && !x.told {
 				w.tell(l, x, tells)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -44,25 +45,26 @@ func TestOraclesBiteOnNotifications(t *testing.T) {
 		return func(_, _ int, b []byte) [][]byte { return [][]byte{notifications(b, f)} }
 	}
 	tests := []struct {
-		name   string
-		notice string // in what the oracle says
-		config Config
+		name     string
+		notice   string // in what the oracle says
+		programs string // in what is said of generated programs; "": they do not notice
+		config   Config
 	}{
-		{"notifications that are dropped", "after a flush", Config{Tamper: each(func(record []byte) {
+		{"notifications that are dropped", "after a flush", "programs still run", Config{Tamper: each(func(record []byte) {
 			if record[3] &^= wire.FlagNotify; wire.Code(record[0]) == wire.CodeNotify {
 				record[0], record[3] = byte(wire.CodePing), 0
 			}
 		})}},
-		{"notifications of what has not acted", "slots are whole", Config{Tamper: each(func(record []byte) {
+		{"notifications of what has not acted", "slots are whole", "bytes are wrong", Config{Tamper: each(func(record []byte) {
 			record[0], record[3] = byte(wire.CodeNotify), 0
 		})}},
-		{"notifications that are not after all", "series", Config{Tamper: func(_, _ int, b []byte) [][]byte {
+		{"notifications that are not after all", "series", "bytes are wrong", Config{Tamper: func(_, _ int, b []byte) [][]byte {
 			if notifies, others := false, false; isRequest(b) {
 				eachRecord(b, func(code wire.Code, record []byte) {
 					var r wire.Record
 					wire.NextRecord(record, &r)
 					notifies = notifies || r.Notifies()
-					others = others || r.Window != notifiedWindow || code == wire.CodeMark || code == wire.CodeUnlock
+					others = others || code > wire.CodeCompareSwap && code != wire.CodeNotify
 				})
 				if notifies && !others { // which the fence may be for
 					b = resign(b, func(h *wire.Header) { h.Flags &^= wire.FlagAfterAll })
@@ -70,7 +72,7 @@ func TestOraclesBiteOnNotifications(t *testing.T) {
 			}
 			return [][]byte{b}
 		}}},
-		{"notifications that count twice", "were issued", Config{Tamper: func(_, _ int, b []byte) [][]byte {
+		{"notifications that count twice", "were issued", "counter", Config{Tamper: func(_, _ int, b []byte) [][]byte {
 			var more []byte
 			if isRequest(b) {
 				notifications(b, func(record []byte) {
@@ -83,19 +85,30 @@ func TestOraclesBiteOnNotifications(t *testing.T) {
 			}
 			return [][]byte{b}
 		}}},
-		{"nobody knows who sleeps", "sleeps", Config{deaf: true}},
+		{"notifications without order", "slots are whole", "", Config{unordered: true}},
+		{"nobody knows who sleeps", "sleeps", "sleeps", Config{deaf: true}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		notices := func(t *testing.T, notice string, config func(c *Config)) {
 			for seed := range uint64(seeds) {
 				c := tt.config
-				c.Seed, c.shape = seed, func(p *plan, _ int64) { p.notifies = true }
-				if r := Run(c); r.Err != nil && strings.Contains(r.Err.Error(), tt.notice) {
+				c.Seed = seed
+				config(&c)
+				if r := Run(c); r.Err != nil && strings.Contains(r.Err.Error(), notice) {
 					t.Logf("seed %d: %.160s", seed, r.Err)
 					return
 				}
 			}
 			t.Errorf("%d seeds noticed nothing", seeds)
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			notices(t, tt.notice, func(c *Config) { c.shape = func(p *plan, _ int64) { p.notifies = true } })
+		})
+		if tt.programs == "" {
+			continue
+		}
+		t.Run(tt.name+", generated programs", func(t *testing.T) {
+			notices(t, tt.programs, func(c *Config) { c.Program = program.Generate(c.Seed, program.Ranks(c.Seed)) })
 		})
 	}
 }
@@ -104,7 +117,8 @@ func TestOraclesBiteOnNotifications(t *testing.T) {
 func TestNotificationsAreHandedOn(t *testing.T) {
 	awaited := 0
 	for seed := uint64(0); seed < 200 && awaited == 0; seed++ {
-		awaited += Run(Config{Seed: seed, shape: func(p *plan, _ int64) { p.notifies = true }}).reasons[twin.Awaited]
+		r := Run(Config{Seed: seed, shape: func(p *plan, _ int64) { p.notifies, p.hosts, p.tier = true, 0, tier{windows: 1<<64 - 1, serves: 1} }})
+		awaited += r.reasons[twin.Awaited]
 	}
 	if awaited == 0 {
 		t.Error("no program has handed a notification on")

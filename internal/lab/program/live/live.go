@@ -65,17 +65,18 @@ type win struct {
 func (m *machine) create(d *program.Window, shared bool) (err error) {
 	rank := m.comm.Rank()
 	size, unit := d.Sizes[rank], d.Units[rank]
+	info := rma.Counters(program.NumCounters)
 	w := win{mem: make([]byte, size), units: d.Units, bases: make([]int64, m.comm.Size())}
 	switch d.Flavor {
 	case window.FlavorCreate:
-		w.Win, err = rma.Create(m.ctx, m.comm, w.mem, unit, nil)
+		w.Win, err = rma.Create(m.ctx, m.comm, w.mem, unit, info)
 	case window.FlavorAllocate:
-		allocate, info := rma.Allocate, rma.Info(nil)
+		allocate := rma.Allocate
 		if shared {
 			allocate = rma.AllocateShared
 			for _, n := range d.Sizes {
 				if n%8 != 0 { // the next rank's elements would not be aligned
-					info = rma.Info{"alloc_shared_noncontig": "true"}
+					info["alloc_shared_noncontig"] = "true"
 				}
 			}
 		}
@@ -83,7 +84,7 @@ func (m *machine) create(d *program.Window, shared bool) (err error) {
 			w.mem = w.Memory()
 		}
 	case window.FlavorDynamic:
-		if w.Win, err = rma.CreateDynamic(m.ctx, m.comm, nil); err != nil {
+		if w.Win, err = rma.CreateDynamic(m.ctx, m.comm, info); err != nil {
 			return err
 		}
 		from := 0
@@ -161,6 +162,14 @@ func (m *machine) Flush(win, target int, local bool) error {
 
 func (m *machine) Sync(win int) error { return m.windows[win].Sync() }
 
+func (m *machine) Notify(win, target, counter int) error {
+	return m.windows[win].Notify(m.ctx, target, counter)
+}
+
+func (m *machine) WaitNotified(win, counter int, atLeast uint64) (uint64, error) {
+	return m.windows[win].WaitNotified(m.ctx, counter, atLeast)
+}
+
 func (m *machine) Memory(win int) []byte { return m.windows[win].mem }
 
 // described returns a side of a call, whose memory is mem.
@@ -189,6 +198,9 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 	}
 	if c.At.Layout != nil || gaps {
 		at = at.As(where.Count, where.Type)
+	}
+	if c.Notifies {
+		at = at.Notify(program.OfCalls)
 	}
 	other := buffer.Buffer{}
 	if compare != nil {
