@@ -107,11 +107,3 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func nothing() error { return nil }
-
-func lockShared(w *rma.Win) func() error {
-	return func() error { return w.Lock(context.Background(), rma.LockShared, 1, 0) }
-}
-
-func unlock(w *rma.Win) func() error {
-	return func() error { return w.Unlock(context.Background(), 1) }
-}

@@ -232,3 +232,11 @@ func first(errs ...error) error {
 	}
 	return nil
 }
+
+func lockShared(w *rma.Win) func() error {
+	return func() error { return w.Lock(context.Background(), rma.LockShared, 1, 0) }
+}
+
+func unlock(w *rma.Win) func() error {
+	return func() error { return w.Unlock(context.Background(), 1) }
+}

@@ -38,8 +38,9 @@ func (l Location) Within(ctx context.Context) Location {
 // Notify has a counter of the target's window count up by one, once the call has acted there: what was
 // put or combined is visible, and what a get or fetch reads has been read (as in the proposals for
 // notified operations in mpi-forum/mpi-issues 59). The target waits for that by
-// Win.WaitNotified. A call that moves no data counts, too. If the target refuses the call, it does not
-// count, but where only a part of a long transfer is refused. The counters are numbered from 0; the info key
+// Win.WaitNotified. A call that moves no data counts, too. A call that fits a frame and that the target refuses does
+// not count. A longer one may count although it is refused, but for the last part of a put or accumulate: the
+// flush says so. The counters are numbered from 0; the info key
 // xdprma_counters, see Counters, has each rank say how many its window has. If there is no such counter,
 // the call fails with ErrArg.
 //

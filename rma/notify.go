@@ -47,9 +47,10 @@ func (w *Win) readCounter(op string, counter int, read func(*windows.Counters, i
 
 // WaitNotified blocks until one of this rank's own counters is at least atLeast, and returns its
 // number. All that was notified of by then is visible. It needs no epoch. Several goroutines
-// may wait, for one counter or for several. It fails with ErrProcFailed if a rank of the window has failed, or all others
-// have left, since the notification might have been theirs; call it again to wait for others, after
-// a look at Notified. Classes: ErrArg if there is no such counter, ErrWin, ErrTimeout, ErrProcFailed.
+// may wait, for one counter or for several. If it has to wait and a rank of the window has failed, or all others have
+// left, it fails with ErrProcFailed, since the notification might have been theirs. So do all later calls: survivors
+// look at Notified, or go on with a window of their own (comm.CreateGroup). Classes: ErrArg if there is no such counter,
+// ErrWin, also if the window is freed meanwhile, ErrTimeout, ErrProcFailed.
 func (w *Win) WaitNotified(ctx context.Context, counter int, atLeast uint64) (n uint64, err error) {
 	defer w.handle(&err)
 	one := [1]int{counter}
@@ -57,17 +58,26 @@ func (w *Win) WaitNotified(ctx context.Context, counter int, atLeast uint64) (n 
 	return n, err
 }
 
-// WaitAnyNotified is WaitNotified for the first of several counters to be at least atLeast. It
+// mostAwaited bounds how many counters one call waits for: each look at them is a look at all.
+const mostAwaited = 1024
+
+// WaitAnyNotified is WaitNotified for the first of several counters to be at least atLeast, up to 1024. It
 // returns which: if there are more, the one that stands before the others in counters.
 func (w *Win) WaitAnyNotified(ctx context.Context, atLeast uint64, counters ...int) (counter int, n uint64, err error) {
 	defer w.handle(&err)
 	if len(counters) == 0 {
 		return -1, 0, newError("wait_notified", ErrArg, NoRank, "no counter is given, so the wait would have no end")
 	}
+	if len(counters) > mostAwaited {
+		return -1, 0, newError("wait_notified", ErrArg, NoRank, "%d counters are given: one call waits for at most %d", len(counters), mostAwaited)
+	}
 	return w.waitNotified(ctx, atLeast, counters)
 }
 
 func (w *Win) waitNotified(ctx context.Context, atLeast uint64, counters []int) (counter int, n uint64, err error) {
+	x := notifiedWaits.Get().(*epochs.NotifiedWait)
+	defer func() { x.Clear(); notifiedWaits.Put(x) }()
+	x.Name(counters)
 	e := w.poller.Lock()
 	for _, i := range counters {
 		if err := w.checkOwn("wait_notified", i); err != nil {
@@ -77,19 +87,23 @@ func (w *Win) waitNotified(ctx context.Context, atLeast uint64, counters []int) 
 	}
 	w.acting.Add(1) // Free leaves the counters alone
 	defer w.acting.Add(-1)
-	x := notifiedWaits.Get().(*epochs.NotifiedWait)
-	x.Begin(w.epochs, atLeast, counters, w.ranks, e)
+	x.Begin(w.epochs, atLeast, w.ranks, e)
 	err = w.poller.WaitLocked(ctx, x)
+	if x.Waits() {
+		w.poller.Lock()
+		x.End()
+		w.poller.UnlockQuiet()
+	}
 	rank := NoRank
 	switch {
 	case x.Counter >= 0:
 		err = nil
-	case err == nil:
+	case err == nil && x.Lost != nil:
 		rank, err = slices.Index(w.ranks, x.Lost.Rank), x.Lost
+	case err == nil:
+		err = newError("wait_notified", ErrWin, NoRank, "the window has been freed meanwhile")
 	}
-	counter, n = x.Counter, x.Number
-	notifiedWaits.Put(x)
-	return counter, n, named("wait_notified", rank, err)
+	return x.Counter, x.Number, named("wait_notified", rank, err)
 }
 
 var notifiedWaits = sync.Pool{New: func() any { return new(epochs.NotifiedWait) }}

@@ -183,6 +183,7 @@ func TestNotificationsMisused(t *testing.T) {
 		"wait":               {rma.ErrArg, func() error { return only(w.WaitNotified(j.ctx, 2, 1)) }},
 		"wait, any":          {rma.ErrArg, func() error { _, _, err := w.WaitAnyNotified(j.ctx, 1, 0, 2); return err }},
 		"wait, none":         {rma.ErrArg, func() error { _, _, err := w.WaitAnyNotified(j.ctx, 1); return err }},
+		"wait, too many":     {rma.ErrArg, func() error { _, _, err := w.WaitAnyNotified(j.ctx, 1, make([]int, 1025)...); return err }},
 		"wait, given up":     {rma.ErrTimeout, func() error { return only(w.WaitNotified(gone, 0, 1)) }},
 	} {
 		if err := test.call(); !errors.Is(err, test.want) {
@@ -212,29 +213,32 @@ func TestNotificationsMisused(t *testing.T) {
 // waiting rank has no session with.
 func TestNotifiedWaitsEnd(t *testing.T) {
 	for name, test := range map[string]struct {
-		end  func(n *rma.Node)
-		left int // ranks that stay
+		end   func(n *rma.Node)
+		left  int // ranks that stay
+		waits int
 	}{
-		"death":     {(*rma.Node).Silence, 3},
-		"departure": {func(n *rma.Node) { _ = n.Close() }, 1},
+		"death":               {(*rma.Node).Silence, 3, 1},
+		"death, two wait":     {(*rma.Node).Silence, 3, 2},
+		"departure":           {func(n *rma.Node) { _ = n.Close() }, 1, 1},
+		"departure, two wait": {func(n *rma.Node) { _ = n.Close() }, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJob(t, 4, rma.Limits{DeadAfter: 300 * time.Millisecond})
 			wins := j.notifying(2)
 			waits := make(chan error)
-			for range 2 {
+			for range test.waits {
 				go func() {
 					_, _, err := wins[0].WaitAnyNotified(j.ctx, 1, 0, 1)
 					waits <- err
 				}()
 			}
-			for rma.Acting(wins[0]) < 2 {
+			for int(rma.Acting(wins[0])) < test.waits {
 				time.Sleep(time.Millisecond)
 			}
 			for rank := test.left; rank < 4; rank++ {
 				test.end(j.nodes[rank])
 			}
-			for range 2 {
+			for range test.waits {
 				err := <-waits
 				var e *rma.Error
 				if !errors.As(err, &e) || e.Class != rma.ErrProcFailed || e.Rank < test.left {
@@ -285,4 +289,47 @@ func TestNotificationsOfEpochs(t *testing.T) {
 			told()
 		}
 	})
+}
+
+// TestFreeEndsNotifiedWaits has a wait begin while Free waits for the other ranks.
+func TestFreeEndsNotifiedWaits(t *testing.T) {
+	j := newJob(t, 2, rma.Limits{})
+	wins := j.notifying(1)
+	freed, waits := make(chan error), make(chan error)
+	go func() { freed <- wins[0].Free(j.ctx) }()
+	time.Sleep(10 * time.Millisecond) // most often it waits by then
+	go func() { waits <- only(wins[0].WaitNotified(j.ctx, 0, 1)) }()
+	time.Sleep(10 * time.Millisecond)
+	j.must(wins[1].Free(j.ctx), <-freed)
+	if err := <-waits; !errors.Is(err, rma.ErrWin) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedOperationsDoNotNotify has a target refuse small operations of each kind, many in a bundle.
+func TestRefusedOperationsDoNotNotify(t *testing.T) {
+	j := newJob(t, 2, rma.Limits{})
+	for denied, call := range map[rma.Rights]func(w *rma.Win, one, old []int64) error{
+		rma.MayRead:  func(w *rma.Win, _, old []int64) error { return w.Get(buffer.Of(old), 1, rma.At(0).Notify(0)) },
+		rma.MayWrite: func(w *rma.Win, one, _ []int64) error { return w.Put(buffer.Of(one), 1, rma.At(0).Notify(0)) },
+		rma.MayAccumulate: func(w *rma.Win, one, old []int64) error {
+			return w.FetchAndOp(buffer.Of(one), buffer.Of(old), 1, rma.At(0).Notify(0), rma.Sum)
+		},
+	} {
+		wins := j.windowsOf(func(int) (int, int) { return 64, 8 }, rma.Info{
+			"xdprma_counters": "1", "xdprma_access": (rma.MayAll &^ denied).String(),
+		})
+		one, old := []int64{1}, make([]int64, 500)
+		j.must(wins[0].LockAll(j.ctx))
+		for i := range old {
+			j.must(call(wins[0], one, old[i:i+1]))
+		}
+		if err := wins[0].Flush(j.ctx, 1); !errors.Is(err, rma.ErrAccess) {
+			t.Errorf("without the right %v: %v", denied, err)
+		}
+		if n, err := wins[1].Notified(0); n != 0 || err != nil {
+			t.Errorf("without the right %v: %d notifications; %v", denied, n, err)
+		}
+		j.must(wins[0].UnlockAll(j.ctx))
+	}
 }

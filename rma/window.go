@@ -122,7 +122,7 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // the info key no_locks: then it does not wait. Attributes are deleted first, the
 // youngest first. The memory of Allocate is gone afterwards, and memory attached is
 // detached, unless a duplicate has it still (see Dup). Classes: ErrRMASync while an epoch is
-// open, ErrWin the second time: then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
+// open, or a call of another goroutine goes on, WaitNotified among them; ErrWin the second time: then nothing has happened. ErrProcFailed, ErrClosed, or the end of ctx: the other
 // ranks were not waited for, and the window is freed at this rank all the same;
 // what still arrives for it is refused with ErrWin. ErrOther: an attribute's callback
 // failed. The window is freed all the same, as it is after an error of what post and start

@@ -214,9 +214,11 @@ func (m *machine) Notify(win, target, counter int) error {
 
 func (m *machine) WaitNotified(win, counter int, atLeast uint64) (uint64, error) {
 	x := &sleeper{}
-	x.Begin(m.windows[win].Window, atLeast, []int{counter}, nil, m.t.l.e)
+	x.Name([]int{counter})
+	x.Begin(m.windows[win].Window, atLeast, nil, m.t.l.e)
 	for !m.t.waitNotified(m.t.impatience(), x) {
 	}
+	x.End()
 	if x.Counter < 0 {
 		return 0, x.Lost
 	}

@@ -420,9 +420,11 @@ func (t *task) notifiedWaiter() {
 			}
 			which[i] = numCounts*s + kind
 		}
-		x.Begin(own, n, which, []int{from.rank}, l.e)
+		x.Name(which)
+		x.Begin(own, n, []int{from.rank}, l.e)
 		t.doing = x.Awaits()
 		met := t.waitNotified(p, x)
+		x.End()
 		w.checkNotified(l)
 		switch {
 		case !met:

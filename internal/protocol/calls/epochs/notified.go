@@ -11,25 +11,45 @@ import (
 // none may ever. Notifications can come without a frame, as device.Watched has it.
 type NotifiedWait struct {
 	windows.CounterWait
-	Ranks  []int // of the job, that may notify
-	Others Others
+	Counter int           // that has got there, -1 if none has
+	Number  uint64        // of it, then
+	Lost    *mpierr.Error // why none may ever
 
-	Counter int    // that has got there, -1 if none has
-	Number  uint64 // of it, then
-	Lost    *mpierr.Error
+	window *Window
+	ranks  []int // of the job, that may notify
+	others Others
+	waits  bool
 }
 
 // Others knows of the ranks that may notify.
 type Others interface {
 	LostMember(members []int) (err, left *mpierr.Error)
-	AwaitAnyone(calls int)
+	Expect(ranks []int)
+	Unexpect(ranks []int)
 }
 
-// Begin makes the wait one for counters of w. It keeps the memory of the wait before.
-func (x *NotifiedWait) Begin(w *Window, atLeast uint64, counters, ranks []int, others Others) {
-	x.Ranks, x.Others, x.Counter, x.Number, x.Lost = ranks, others, -1, 0, nil
-	x.Counters, x.Which, x.AtLeast = w.Own.Counters(), append(x.Which[:0], counters...), atLeast
+// Begin begins to wait for counters of w, as Name says, which some ranks of the job may count up.
+// It is called with the engine's lock held, as End is.
+func (x *NotifiedWait) Begin(w *Window, atLeast uint64, ranks []int, others Others) {
+	x.window, x.ranks, x.others, x.Counter = w, ranks, others, -1
+	x.Counters, x.AtLeast = w.Own.Counters(), atLeast
+	if x.waits = x.Done() < 0; x.waits {
+		others.Expect(ranks)
+	}
 }
+
+// Waits reports whether there is anything to wait for. Then End is to be called.
+func (x *NotifiedWait) Waits() bool { return x.waits }
+
+// End ends Begin, if it Waits.
+func (x *NotifiedWait) End() {
+	if x.waits {
+		x.others.Unexpect(x.ranks)
+	}
+}
+
+// Clear makes the wait one that may begin again. It keeps memory.
+func (x *NotifiedWait) Clear() { *x = NotifiedWait{CounterWait: x.CounterWait.Cleared()} }
 
 // Met reports whether the wait is over.
 func (x *NotifiedWait) Met() bool {
@@ -40,29 +60,21 @@ func (x *NotifiedWait) Met() bool {
 		x.Number = max(x.AtLeast, x.Counters.Read(x.Counter))
 		return true
 	}
-	err, left := x.Others.LostMember(x.Ranks)
+	err, left := x.others.LostMember(x.ranks)
 	if x.Lost = err; err == nil {
 		x.Lost = left
 	}
-	return x.Lost != nil
+	return x.Lost != nil || x.window.freed
 }
 
 // Changed implements device.Watched.
 func (x *NotifiedWait) Changed() bool { return x.Done() >= 0 }
 
-// Arm implements device.Watched.
-func (x *NotifiedWait) Arm() {
-	x.CounterWait.Arm()
-	x.Others.AwaitAnyone(1)
-}
-
-// Disarm implements device.Watched.
-func (x *NotifiedWait) Disarm() {
-	x.CounterWait.Disarm()
-	x.Others.AwaitAnyone(-1)
-}
-
 // Awaits says in words what the call waits for.
 func (x *NotifiedWait) Awaits() string {
+	const shown = 4
+	if n := len(x.Which); n > shown {
+		return fmt.Sprintf("wait_notified: %d notifications at one of %d counters, %v and others", x.AtLeast, n, x.Which[:shown])
+	}
 	return fmt.Sprintf("wait_notified: %d notifications at one of the counters %v", x.AtLeast, x.Which)
 }

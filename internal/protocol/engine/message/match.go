@@ -93,13 +93,13 @@ type arrival struct {
 // without a receive in the order of their arrival. No receive matches a message of
 // the other list. Messages of one sender arrive in the order sent.
 type matching struct {
-	posted    line.Line[Receive]
-	arrivals  line.Line[arrival]
-	free      []*arrival
-	bytes     int // cost of the arrivals
-	ownBytes  int // of them, those of this rank itself
-	anyone    int // posted receives from AnySource, and calls that wait for any rank otherwise
-	strangers int // of the latter
+	posted   line.Line[Receive]
+	arrivals line.Line[arrival]
+	free     []*arrival
+	bytes    int     // cost of the arrivals
+	ownBytes int     // of them, those of this rank itself
+	anyone   int     // posted receives from AnySource, and calls that wait for any of some ranks otherwise
+	expected [][]int // for each of the latter, these ranks
 
 	starved bool  // senders wait for credit that the limit did not allow
 	probed  bool  // somebody has looked for messages since the last sweep
@@ -239,13 +239,30 @@ func (x *Messages) sweepSoon() {
 	x.link.WakeBy(x.match.sweepAt)
 }
 
-// AwaitAnyone adds to the number of calls that wait for something of any rank, and that its failure is
-// to end: also that of a rank which there is no session with yet.
-func (x *Messages) AwaitAnyone(calls int) {
-	x.match.anyone += calls
-	x.match.strangers += calls
-	if calls > 0 {
-		x.sweepSoon()
+// Expect says that a call waits for something of any of some ranks, nil standing for all, until Unexpect.
+// Their failure is noticed even if there is no session with them yet.
+func (x *Messages) Expect(ranks []int) {
+	x.match.anyone++
+	x.match.expected = append(x.match.expected, ranks)
+	x.sweepSoon()
+}
+
+// Unexpect ends Expect, which was called with the same ranks.
+func (x *Messages) Unexpect(ranks []int) {
+	m := &x.match
+	m.anyone--
+	i := slices.IndexFunc(m.expected, func(other []int) bool { return slices.Equal(other, ranks) })
+	m.expected = slices.Delete(m.expected, i, i+1)
+}
+
+// greetExpected begins sessions with the ranks that calls wait for and that there are none with.
+func (x *Messages) greetExpected() {
+	for _, ranks := range x.match.expected {
+		for rank := range x.cfg.Size {
+			if rank != x.cfg.Rank && (ranks == nil || slices.Contains(ranks, rank)) {
+				x.link.Connect(rank)
+			}
+		}
 	}
 }
 
@@ -259,10 +276,8 @@ func (x *Messages) Sweep() {
 		m.sweepAt = 0
 		interest := m.anyone > 0 || m.probed || x.sendsForMany()
 		m.probed = false
+		x.greetExpected()
 		for rank := range x.cfg.Size {
-			if m.strangers > 0 && rank != x.cfg.Rank {
-				x.link.Connect(rank)
-			}
 			s := x.peer(rank)
 			if s == nil || s.Dead() {
 				continue

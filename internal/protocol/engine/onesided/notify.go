@@ -14,6 +14,15 @@ import (
 // Where this process maps the target's memory, it counts there itself. The target then has
 // nothing to receive, so it is roused by a frame if somebody sleeps until that count.
 
+// roomFor returns how much room a request with n bytes of data asks for: if c is answered and
+// notifies, that follows in the same bundle.
+func (c *Call) roomFor(n int) int {
+	if c.Notify != 0 && c.Code.Fetches() {
+		return (n+7)&^7 + wire.RecordLen
+	}
+	return n
+}
+
 // begun notes the bundle of the first request of c.
 func (c *Call) begun() {
 	if c.Notify != 0 && c.first == 0 {

@@ -331,7 +331,7 @@ func askable(payload, left int) int {
 }
 
 func (x *Origin) issueGet(c *Call) bool {
-	i := x.requestRoom(c.Access, wire.PartLen)
+	i := x.requestRoom(c.Access, c.roomFor(wire.PartLen))
 	if i == link.None {
 		return false
 	}
@@ -348,7 +348,7 @@ func (x *Origin) issueGetAccumulate(s *Peer, c *Call) bool {
 	if c.Op == datatype.NoOp {
 		operand = 0
 	}
-	i := x.requestRoom(c.Access, wire.PartLen+operand)
+	i := x.requestRoom(c.Access, c.roomFor(wire.PartLen+operand))
 	if i == link.None {
 		return false
 	}
@@ -367,7 +367,7 @@ func (x *Origin) issueGetAccumulate(s *Peer, c *Call) bool {
 
 func (x *Origin) issueCompareSwap(c *Call) bool {
 	n := len(c.Result)
-	i := x.requestRoom(c.Access, 2*n)
+	i := x.requestRoom(c.Access, c.roomFor(2*n))
 	if i == link.None {
 		return false
 	}

@@ -282,7 +282,7 @@ func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 	if c.Code == wire.CodeGet || c.Op == datatype.NoOp {
 		sent = 0
 	}
-	i := x.requestRoom(a, extra+sent)
+	i := x.requestRoom(a, c.roomFor(extra+sent))
 	if i == link.None {
 		return false
 	}

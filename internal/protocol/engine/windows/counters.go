@@ -54,9 +54,21 @@ func (c *Counters) Reset(i int) uint64 { return atomic.SwapUint64(&c.all[i].coun
 // CounterWait waits for one of some counters to get to a number.
 type CounterWait struct {
 	Counters *Counters
-	Which    []int  // of the counters
+	Which    []int  // of the counters; see Name
 	AtLeast  uint64 // the number
-	sorted   []int  // Which, in order, while the wait is armed
+	sorted   []int  // Which, in order
+}
+
+// Name says which counters w waits for. It needs no lock.
+func (w *CounterWait) Name(counters []int) {
+	w.Which = append(w.Which[:0], counters...)
+	w.sorted = append(w.sorted[:0], counters...)
+	slices.Sort(w.sorted)
+}
+
+// Cleared returns a wait for no counters, with the memory of w.
+func (w *CounterWait) Cleared() CounterWait {
+	return CounterWait{Which: w.Which[:0], sorted: w.sorted[:0]}
 }
 
 // Done returns the first of the counters that has got to the number, -1 if none has.
@@ -73,8 +85,6 @@ func (w *CounterWait) Done() int {
 // with the engine's lock held, and Done again afterwards.
 func (w *CounterWait) Arm() {
 	c := w.Counters
-	w.sorted = append(w.sorted[:0], w.Which...)
-	slices.Sort(w.sorted)
 	c.waits = append(c.waits, w)
 	for _, i := range w.Which {
 		if at := &c.all[i].awaited; atomic.LoadUint64(at) == 0 || w.AtLeast < atomic.LoadUint64(at) {

@@ -14,7 +14,8 @@ func TestCountersTellWhoWaits(t *testing.T) {
 	for range 20_000 {
 		switch r.IntN(3) {
 		case 0:
-			w := &CounterWait{Counters: c, Which: r.Perm(5)[:1+r.IntN(4)]}
+			w := &CounterWait{Counters: c}
+			w.Name(r.Perm(5)[:1+r.IntN(4)])
 			w.AtLeast = c.Read(w.Which[0]) + 1 + uint64(r.IntN(4))
 			w.Arm()
 			armed = append(armed, w)
@@ -63,7 +64,8 @@ func TestNoWaitIsMissed(t *testing.T) {
 		for i := range counts {
 			all.Go(func() { told[i] = c.Count(0) })
 		}
-		w := CounterWait{Counters: c, Which: []int{0}, AtLeast: counts}
+		w := CounterWait{Counters: c, AtLeast: counts}
+		w.Name([]int{0})
 		w.Arm()
 		done := w.Done() >= 0
 		all.Wait()
