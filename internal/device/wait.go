@@ -140,12 +140,15 @@ func (d *driver) poll() bool {
 		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
 			met, now := p.take(n, cond)
-			p.patience.note(now-last, d.slept)
+			if d.watched == nil || met { // other frames say nothing of how long a notification takes
+				p.patience.note(now-last, d.slept)
+				last = now
+			}
 			d.slept = false
 			if met {
 				return true
 			}
-			last, until = now, now+p.patience.spin()
+			until = now + p.patience.spin()
 			d.noteSlow(now)
 			continue
 		}
