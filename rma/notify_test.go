@@ -333,3 +333,30 @@ func TestRefusedOperationsDoNotNotify(t *testing.T) {
 		j.must(wins[0].UnlockAll(j.ctx))
 	}
 }
+
+// TestNotificationsAreExecutedInXDP notifies by thousands of counters. The target's program executes each put and
+// counts; its process has no part in it, and nobody waits.
+func TestNotificationsAreExecutedInXDP(t *testing.T) {
+	const counters = 5000
+	j := newLabJob(t, 2, userspace.XDPNative, rma.Limits{})
+	wins := j.notifying(counters)
+	awaitReach(j, wins[0])
+	w := wins[0]
+	j.must(w.LockAll(j.ctx), w.Put(buffer.Value(new(int64)), 1, rma.At(0)), w.Flush(j.ctx, 1))
+	before := executed(j.nodes[1])
+	for i := range counters {
+		value := int64(i)
+		j.must(w.Put(buffer.Value(&value), 1, rma.At(i).Notify(i)), w.Flush(j.ctx, 1))
+	}
+	// Now and then one waits for the process, more often on a busy machine: see Win.Unattended.
+	if n := executed(j.nodes[1]) - before; n < counters/2 {
+		t.Errorf("the program has executed %d of %d notified puts", n, counters)
+	}
+	for i := range counters {
+		n, err := wins[1].Notified(i)
+		if got := rma.View[int64](wins[1]).Memory()[i]; n != 1 || err != nil || got != int64(i) {
+			t.Fatalf("counter %d: %d, and there is %d; %v", i, n, got, err)
+		}
+	}
+	j.must(w.UnlockAll(j.ctx))
+}

@@ -10,6 +10,11 @@ func messageOnce(r *rank, p Point) pass {
 		return err
 	}
 	send := func() error { return comm.Send(r.ctx, world, out, r.peer(), 0) }
+	return r.thereAndBack(send, receive)
+}
+
+// thereAndBack has rank 0 send and then receive, and the other one receive first.
+func (r *rank) thereAndBack(send, receive func() error) pass {
 	first, second := send, receive
 	if r.id != 0 {
 		first, second = receive, send

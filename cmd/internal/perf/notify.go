@@ -15,16 +15,7 @@ func notifyOnce(r *rank, p Point) pass {
 		_, err := r.win.WaitNotified(r.ctx, 0, r.heard)
 		return err
 	}
-	first, second := put, wait
-	if r.id != 0 {
-		first, second = wait, put
-	}
-	return func() error {
-		if err := first(); err != nil {
-			return err
-		}
-		return second()
-	}
+	return r.thereAndBack(put, wait)
 }
 
 // notifiedWindow is putWindow with a notification of each put. No call waits for them.

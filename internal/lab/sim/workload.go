@@ -290,7 +290,6 @@ func (t *task) get(k *link, win int, m *regionModel) {
 // them: they take effect in the order issued.
 func (t *task) combine(k *link, win int, m *regionModel) {
 	w := t.w
-	type fetched struct{ got, want []byte }
 	var results []fetched
 	for range w.between(1, 6) {
 		b := datatype.Basic(w.between(1, 14))
@@ -320,12 +319,20 @@ func (t *task) combine(k *link, win int, m *regionModel) {
 			results = append(results, fetched{c.Result, was})
 		}
 	}
+	t.completed(k, win, m, results, "fetched")
+}
+
+// fetched is what a call has got, and what it must be.
+type fetched struct{ got, want []byte }
+
+// completed flushes what was issued, and compares the memory and what was fetched with what they must be.
+func (t *task) completed(k *link, win int, m *regionModel, results []fetched, what string) {
 	if !t.flush(k, k.a[win]) {
 		return
 	}
 	t.compare(k, win, m)
 	for _, r := range results {
-		t.sameBytes(k, "fetched", r.got, r.want)
+		t.sameBytes(k, what, r.got, r.want)
 	}
 }
 
