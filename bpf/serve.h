@@ -119,10 +119,13 @@ static __always_inline int express_check_all(struct express_work *w, __u32 rank,
 	return len == (w->next > results ? w->next : results) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
 }
 
-/* What is said of an exchange of which so many records are done. */
-static __always_inline __u64 outcome_of(__u64 done, __u64 fate)
+/* In an outcome: the owner is to look, and may not have yet. Its process takes that away. */
+#define OUTCOME_AWAITED (1ULL << 48)
+
+/* What is said of an exchange of which so many records are done. kept has refusals, and whether the owner is to look. */
+static __always_inline __u64 outcome_of(__u64 done, __u64 kept)
 {
-	return done << 40 | fate << 32;
+	return done << 40 | (kept & (0xffULL << 32 | OUTCOME_AWAITED));
 }
 
 static __always_inline __u64 progress_of(__u64 outcome)
@@ -144,14 +147,13 @@ static __always_inline int express_goes_on(struct express_work *w, struct expres
 
 /*
  * Executes the claimed request from record done on. The slot's outcome says how far it
- * came, and which records were refused.
- * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the owner is to look,
- * since requests wait for the lock, or somebody for the notification.
+ * came, which records were refused, and whether the owner is to look, since requests wait for
+ * the lock, or somebody for the notification.
+ * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the owner is to look.
  */
 static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u32 slot_index, __u32 done)
 {
 	__u32 count = w->header.credits;
-	int awaited = 0;
 
 	for (int k = 0; k < EXPRESS_MAX_RECORDS; k++) {
 		if (k >= count)
@@ -165,13 +167,16 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
 			return COUNTER_EXPRESS_INTERRUPTED;
 		if (end == STEP_DONE && LOAD(&w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)].counts))
 			end = express_count(k);
+		__u64 kept = LOAD(&slot->outcome);
 		if (end == STEP_AWAITED)
-			awaited = 1;
-		__u64 fate = LOAD(&slot->outcome) >> 32 & 0xff;
-		STORE(&slot->outcome, outcome_of(k + 1, fate | (__u64)(end == STEP_REFUSED) << k));
+			kept |= OUTCOME_AWAITED;
+		if (end == STEP_REFUSED)
+			kept |= 1ULL << (32 + k);
+		STORE(&slot->outcome, outcome_of(k + 1, kept));
 	}
-	STORE(&slot->outcome, w->results | LOAD(&slot->outcome));
-	return awaited ? COUNTER_EXPRESS_AWAITED : COUNTER_EXPRESS_EXECUTED;
+	__u64 outcome = LOAD(&slot->outcome);
+	STORE(&slot->outcome, w->results | outcome);
+	return outcome & OUTCOME_AWAITED ? COUNTER_EXPRESS_AWAITED : COUNTER_EXPRESS_EXECUTED;
 }
 
 /*
@@ -203,8 +208,8 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 
 	__u64 n = h->sequence, word = LOAD_ORDERED(&slot->word);
 	__u64 begun = state_word(n, EXPRESS_STATE_INTERRUPTED), done = state_word(n, EXPRESS_STATE_DONE);
-	if (word == done)
-		return COUNTER_EXPRESS_REPEATED;
+	if (word == done) /* the frame that the owner was to look at may have been lost */
+		return LOAD(&slot->outcome) & OUTCOME_AWAITED ? COUNTER_EXPRESS_AWAITED : COUNTER_EXPRESS_REPEATED;
 	if (word != begun && word != state_word(n - 1, EXPRESS_STATE_DONE))
 		return word >> 2 == n ? COUNTER_EXPRESS_BUSY : COUNTER_EXPRESS_STALE;
 	w->goes_on = word == begun;

@@ -125,7 +125,7 @@ func (f source) disturb(i int, sides ...*side) {
 			le.PutUint64(s.slots[at:], word|3^1)
 		case 1: // interrupted before its first record, or later
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2)
-			le.PutUint64(s.slots[at+40:], word>>2%4<<40|word>>5%2<<33)
+			le.PutUint64(s.slots[at+40:], word>>6%2<<48|word>>2%4<<40|word>>5%2<<33)
 			le.PutUint64(s.slots[at+48:], word>>4%2*(wideWindow+1)) // whose lock it holds
 		case 2: // taken as a bundle, or executed but for some records
 			fate := uint64(express.FateTaken)
@@ -133,7 +133,7 @@ func (f source) disturb(i int, sides ...*side) {
 				fate = word >> 2 & 0xfe
 			}
 			le.PutUint64(s.slots[at:], (word>>2+1)<<2|3)
-			le.PutUint64(s.slots[at+40:], fate<<32)
+			le.PutUint64(s.slots[at+40:], word>>6%2<<48|fate<<32)
 		case 3: // done at last
 			le.PutUint64(s.slots[at:], word|3)
 		case 4: // held by another

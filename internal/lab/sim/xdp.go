@@ -143,11 +143,7 @@ func (w *World) toProgram(l *life, r received) bool {
 	w.noteInterruption(r.from, l.rank, why, verdict)
 	switch verdict {
 	case twin.ToUser:
-		full := w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
-		if full && len(l.notified.sleepers) > 0 {
-			w.queue.push(w.now+w.span(0, millisecond), func() { w.run(l) }) // nobody sleeps beside a full socket
-		}
-		return full
+		return w.faulty() && w.chance(w.plan.tier.interrupt) // the socket has no room
 	case twin.Answer:
 		if w.during(mute, l.rank) != nil {
 			w.hit(mute)

@@ -51,6 +51,10 @@ func lock(flags uint8) record {
 	return record{wire.Record{Code: wire.CodeLock, Window: id, Flags: flags}, nil}
 }
 
+func notify(counter uint32) record {
+	return record{wire.Record{Code: wire.CodeNotify, Window: id, Token: counter}, nil}
+}
+
 func unlock() record { return record{wire.Record{Code: wire.CodeUnlock, Window: id}, nil} }
 
 // request returns the payload of a request of exchange n.

@@ -88,6 +88,8 @@ func (p *Program) Serve(i int, frame []byte) (n int, v Verdict, why Reason) {
 	begun, done := express.WordOf(h.Exchange, express.StateInterrupted), express.WordOf(h.Exchange, express.StateDone)
 	w := atomic.LoadUint64(&s.Word)
 	switch {
+	case w == done && outcomeOf(s).Awaited:
+		return 0, ToUser, Awaited
 	case w == done:
 		return p.answer(i, frame, &h, Repeated)
 	case w == begun, w == express.WordOf(h.Exchange-1, express.StateDone):
@@ -179,14 +181,13 @@ func (p *Program) run(s *express.Place, r *plan, done int) (why Reason) {
 			case t.gone:
 				o.Fate |= 1 << k
 			case t.Code == wire.CodeUnlock:
-				if _, tell := t.lock.Give(process); tell {
-					why = Awaited
-				}
+				_, tell := t.lock.Give(process)
+				o.Awaited = o.Awaited || tell
 			default:
 				clear(result[:express.Padded(t.result)])
 				t.execute(result[:t.result])
 				if t.counts != nil && t.counts.Count(t.Token) {
-					why = Awaited
+					o.Awaited = true
 				}
 				for i := 0; i < t.result; i += 8 {
 					atomic.StoreUint64(&s.Results[(at+i)/8], le.Uint64(result[i:]))
@@ -203,7 +204,10 @@ func (p *Program) run(s *express.Place, r *plan, done int) (why Reason) {
 	o := outcomeOf(s)
 	o.Length = uint32(r.results)
 	atomic.StoreUint64(&s.Outcome, o.Pack())
-	return why
+	if o.Awaited {
+		return Awaited
+	}
+	return None
 }
 
 // execute executes a record that is not of a lock.

@@ -250,7 +250,7 @@ func TestLocks(t *testing.T) {
 	tt.expect(t, request(1, lock(0), put(0, "x"), unlock()), ToUser, Locked)
 }
 
-// Where requests wait at the lock's owner, user space hears of it.
+// Where requests wait at the lock's owner, user space hears of it, until it has answered.
 func TestAwaitedLock(t *testing.T) {
 	const closed = 1 << 63
 	tt := newTarget()
@@ -263,7 +263,39 @@ func TestAwaitedLock(t *testing.T) {
 	if tt.mem[0] != 'x' || tt.held() != closed || tt.Place(0).Locked != 0 {
 		t.Errorf("%q, lock %#x", tt.mem[0], tt.held())
 	}
+	tt.told(t, frame)
+}
+
+// told has the frame of an exchange, which user space is to look at, come twice before user space gets it, and
+// once more afterwards.
+func (tt target) told(t *testing.T, frame []byte) {
+	t.Helper()
+	tt.expect(t, frame, ToUser, Awaited)
+	tt.expect(t, frame, ToUser, Awaited)
+	h, _, _ := express.Read(frame)
+	if tt.Answer(0, make([]byte, express.MaxPayload), &h) == 0 {
+		t.Error("user space has no answer")
+	}
 	tt.expect(t, frame, Answer, Repeated)
+}
+
+// TestAwaitedNotification has a request of several notifications interrupted behind the one that
+// somebody waits for.
+func TestAwaitedNotification(t *testing.T) {
+	tt := newTarget()
+	wait := windows.CounterWait{Counters: tt.counters, AtLeast: 1}
+	wait.Name([]int{1})
+	wait.Arm()
+	stop := 2
+	tt.SetInterrupt(func() bool { stop--; return stop == 0 })
+	frame := request(1, notify(1), put(0, "x"))
+	tt.expect(t, frame, ToUser, Interrupted)
+	if wait.Done() < 0 || tt.mem[0] != 0 {
+		t.Fatalf("counted to %d, and the window has %q", tt.counters.Read(1), tt.mem[0])
+	}
+	tt.told(t, frame)
+	tt.expect(t, request(2, put(0, "y")), Answer, None)
+	tt.expect(t, request(3, notify(1)), ToUser, Awaited)
 }
 
 // The same requests, served by several goroutines, are executed once.

@@ -18,14 +18,16 @@ const (
 func WordOf(exchange, state uint64) uint64 { return exchange<<2 | state }
 
 // Answer writes the answer to the request h of slot i into frame, and returns its length: 0
-// if the exchange is not the last one, or not done.
+// if the exchange is not the last one, or not done. The program need not tell the process of the
+// exchange any more.
 func (t *Tables) Answer(i int, frame []byte, h *Header) (n int) {
 	p := &t.places[i]
 	done := WordOf(h.Exchange, StateDone)
 	if atomic.LoadUint64(&p.Word) != done {
 		return 0
 	}
-	o := UnpackOutcome(atomic.LoadUint64(&p.Outcome))
+	outcome := atomic.LoadUint64(&p.Outcome)
+	o := UnpackOutcome(outcome)
 	n = wire.HeaderLen + int(o.Length)
 	for at := wire.HeaderLen; at < n; at += 8 {
 		le.PutUint64(frame[at:], atomic.LoadUint64(&p.Results[(at-wire.HeaderLen)/8]))
@@ -33,6 +35,9 @@ func (t *Tables) Answer(i int, frame []byte, h *Header) (n int) {
 	remote := atomic.LoadUint64(&p.PeerSession)
 	if atomic.LoadUint64(&p.Word) != done {
 		return 0 // the origin has the answer, and went on
+	}
+	if o.Awaited { // until this answer leaves, the origin cannot go on
+		atomic.CompareAndSwapUint64(&p.Outcome, outcome, outcome&^awaitedBit)
 	}
 	Request(frame[:n], Header{Session: remote, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: o.Fate}, p.key(ofAnswers))
 	return n

@@ -91,13 +91,28 @@ type Outcome struct {
 	Length uint32 // of the results
 	Fate   uint8
 	Done   uint8 // records
+
+	// Awaited: the process is to look for those who wait for a lock or a notification, and may not
+	// have yet. Until it has, the program leaves the answer to it.
+	Awaited bool
 }
 
+// awaitedBit is Awaited in a slot.
+const awaitedBit = 1 << 48
+
 // Pack returns o as it stands in a slot.
-func (o Outcome) Pack() uint64 { return uint64(o.Length) | uint64(o.Fate)<<32 | uint64(o.Done)<<40 }
+func (o Outcome) Pack() uint64 {
+	v := uint64(o.Length) | uint64(o.Fate)<<32 | uint64(o.Done)<<40
+	if o.Awaited {
+		v |= awaitedBit
+	}
+	return v
+}
 
 // UnpackOutcome is the inverse of Pack.
-func UnpackOutcome(v uint64) Outcome { return Outcome{uint32(v), uint8(v >> 32), uint8(v >> 40)} }
+func UnpackOutcome(v uint64) Outcome {
+	return Outcome{uint32(v), uint8(v >> 32), uint8(v >> 40), v&awaitedBit != 0}
+}
 
 // May reports whether a rank has all the rights that a request needs.
 func (e *Exposed) May(rank uint32, needs uint8) bool {
