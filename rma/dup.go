@@ -24,8 +24,7 @@ import (
 // change, except alloc_shared_noncontig and mpi_minimum_memory_alignment. So it can be one that is not
 // locked, or checked, or that the XDP program does not reach although it reaches the window; the
 // other way round is not possible, since that needs other memory. With Access a rank says
-// what others may do with its memory by the duplicate. The window's rights stay as they are. The
-// XDP program leaves the locks and counters of a duplicate to the process.
+// what others may do with its memory by the duplicate. The window's rights stay as they are.
 //
 // It is collective over the window, as a fence is, and allowed in any epoch. It blocks until all
 // ranks have called it. Classes: ErrWin; ErrArg for an info value, or info that restricts others
@@ -93,20 +92,25 @@ func (w *Win) duplicate(ctx context.Context, of *Win, c windows.Config, fault er
 	return nil
 }
 
-// duplicateHost gives the window the host of another one, with locks and counters of its own in
-// common memory if ranks act on the memory directly. All ranks take part, because not all know which of them do. fault is of
-// this rank.
+// duplicateHost gives the window the host of another one, with locks and counters of its own: in
+// common memory if ranks act on the memory directly, in the kernel if XDP programs reach it. All ranks take part,
+// because not all know which of them act directly. fault is of this rank.
 func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal) (fault, err error) {
 	me := w.comm.Rank()
-	locks := &host{ranks: []int{me}, maker: me}
+	sync := &host{ranks: []int{me}, maker: me, alone: true}
 	if of != nil && len(of.ranks) > 1 && of.allow(&w.hints, proposals) {
-		locks = &host{ranks: of.ranks, maker: of.maker, backing: inFile, direct: true}
+		sync = &host{ranks: of.ranks, maker: of.maker, backing: inFile, direct: true}
+	}
+	if of != nil && of.backing == inKernel && !w.hints.Check {
+		if maker := sync.kernelMaker(proposals, len(sync.ranks) < len(proposals)); maker >= 0 {
+			sync.maker, sync.backing = maker, inKernel
+		}
 	}
 	bare := slices.Clone(proposals)
 	for r := range bare {
 		bare[r].size = 0
 	}
-	if fault, err = w.share(ctx, locks, locks.layout(bare, os.Getpagesize()), os.Getpagesize(), true); err != nil {
+	if fault, err = w.share(ctx, sync, sync.layout(bare, os.Getpagesize()), os.Getpagesize(), true); err != nil {
 		return nil, err
 	}
 	if fault != nil {
@@ -114,8 +118,12 @@ func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal)
 	}
 	if of != nil {
 		h := *of
-		h.direct, h.locks, h.counts, h.sync = locks.direct, locks.locks, locks.counts, locks.segment
+		h.direct, h.sync = sync.direct, nil
+		if sync.segment != nil {
+			h.sync = sync
+		}
 		w.host = &h
+		w.reachSync()
 	}
 	return nil, nil
 }

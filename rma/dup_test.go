@@ -234,15 +234,14 @@ func TestDupInReach(t *testing.T) {
 				j.each(func(n *rma.Node) error { return duplicates(j.ctx, n, rma.FlavorAllocate, order) })
 			}
 			awaitNoMoreKernelMemory(t, before)
-			wins := j.windows(64, 8)
+			wins := j.windowsOf(func(int) (int, int) { return 64, 8 }, rma.Counters(1))
 			dups := dupAll(j, wins)
 			bare := dupAll(j, wins, rma.Unattended(false))
 			if !dups[2].Unattended(0) || dups[0].Info()["xdprma_express"] != "true" || bare[2].Unattended(0) || bare[0].Info()["xdprma_express"] != "false" {
 				t.Errorf("in reach %v, info %v; without %v, info %v", dups[2].Unattended(0), dups[0].Info(), bare[2].Unattended(0), bare[0].Info())
 			}
 			freeAll(j, wins)
-			// The program executes what is asked for under a lock that the process has granted,
-			// and leaves the lock itself to the process.
+			// The program executes what is asked for under a lock that the process has granted.
 			w, one, old := dups[2], int64(1), int64(0)
 			j.must(w.LockAll(j.ctx, 0), w.Flush(j.ctx, 0))
 			for done, i := executed(j.nodes[0]), int64(0); i < 100 || executed(j.nodes[0]) < done+50; i++ {
@@ -252,11 +251,40 @@ func TestDupInReach(t *testing.T) {
 				}
 			}
 			j.must(w.UnlockAll(j.ctx))
+			countLocked(j, dups, 0)
 			j.must(w.Lock(j.ctx, rma.LockExclusive, 0, 0), bare[0].Lock(j.ctx, rma.LockExclusive, 0, 0), bare[0].Unlock(j.ctx, 0), w.Unlock(j.ctx, 0))
 			freeAll(j, bare)
 			freeAll(j, dups)
 			awaitNoMoreKernelMemory(t, before)
 		})
+	}
+}
+
+// countLocked has all ranks count in a word of a rank and notify it, each time under an exclusive
+// lock, until its program has executed some locks: they travel with what is done under them.
+func countLocked(j *job, wins []*rma.Win, to int) {
+	j.t.Helper()
+	var sum atomic.Int64
+	done := executed(j.nodes[to])
+	j.each(func(n *rma.Node) error {
+		w, one, old, v := wins[n.Rank()], int64(1), int64(0), int64(0)
+		for i := 0; i < 100 || executed(j.nodes[to]) < done+50; i++ {
+			err := first(w.Lock(j.ctx, rma.LockExclusive, to, 0), w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), to, rma.At(1).Notify(0), rma.Sum),
+				w.Unlock(j.ctx, to),
+				w.Lock(j.ctx, rma.LockExclusive, to, 0), w.Get(buffer.Value(&v), to, rma.At(2)), w.Flush(j.ctx, to))
+			v++
+			if err = first(err, w.Put(buffer.Value(&v), to, rma.At(2).Notify(0)), w.Unlock(j.ctx, to)); err != nil {
+				return err
+			}
+			sum.Add(1)
+		}
+		return nil
+	})
+	words := rma.Slice[int64](wins[to].Memory())
+	n, err := wins[to].Notified(0)
+	j.must(err)
+	if want := sum.Load(); words[1] != want || words[2] != want || n != uint64(2*want) {
+		j.t.Errorf("counted %d and %d of %d, and notified %d times", words[1], words[2], want, n)
 	}
 }
 

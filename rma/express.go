@@ -81,6 +81,19 @@ func (w *Win) reachable(size int) {
 	if w.region, err = tier.Reach(w.host.segment.File()); err != nil {
 		tier.Unreached(err)
 	}
+	w.syncRegion = w.region
+}
+
+// reachSync has this rank's XDP program reach the locks and counters of a duplicate, if it reaches the
+// memory and they are in the kernel, too.
+func (w *Win) reachSync() {
+	if s := w.host.sync; w.region == nil || s == nil || s.backing != inKernel {
+		return
+	}
+	tier, err := w.poller.Device().Tier(), error(nil)
+	if w.syncRegion, err = tier.Reach(w.host.sync.segment.File()); err != nil {
+		tier.Unreached(err)
+	}
 }
 
 // expose has the XDP program execute requests for the window to be. It is called with the
@@ -89,16 +102,16 @@ func (w *Win) expose(c *windows.Config) {
 	if w.region == nil {
 		return
 	}
-	h := w.host
-	i := h.index(w.comm.Rank())
+	h, me := w.host, w.comm.Rank()
 	reached := express.Window{
-		ID: c.ID, Base: uint64(h.starts[i]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
+		ID: c.ID, Base: uint64(h.starts[h.index(me)]), Size: uint64(len(c.Memory.Bytes())), Rights: c.Members.Bits,
 	}
-	if h.sync == h.segment {
+	if w.syncRegion != nil {
+		i := h.sync.index(me)
 		reached.Locks, reached.LockAt = true, uint64(lockAt(i))
-		reached.Counters, reached.CountersAt = c.Counters.Len(), uint64(h.counts[i])
+		reached.Counters, reached.CountersAt = c.Counters.Len(), uint64(h.sync.counts[i])
 	}
-	if !w.region.Expose(reached) {
+	if !w.region.Expose(reached, w.syncRegion) {
 		w.region.Close()
 		w.region = nil
 	}
@@ -110,7 +123,7 @@ func (w *Win) expose(c *windows.Config) {
 // lost, as Stats.AnswersLost counts, it is false until one has come again. In mapped memory no lock, call,
 // flush or unlock waits for a target that computes or is stopped. The program serves these:
 //
-//   - a lock, calls and the unlock, without a flush between, unless the window is a duplicate;
+//   - a lock, calls and the unlock, without a flush between;
 //   - under a lock that the target has granted, calls and the flush after them.
 //
 // These wait for the target's process: the first call and flush under a lock, because the lock

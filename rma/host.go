@@ -17,15 +17,15 @@ import (
 
 // host is memory that the ranks of this rank's host have in common for a window: a
 // lock for each, then the counters of each, and the windows of each. A rank can have such memory by itself, which
-// its XDP program reaches.
+// its XDP program reaches. The locks and counters of a duplicate are in a host of their own.
 type host struct {
 	ranks   []int               // of the communicator, in order
 	maker   int                 // the one of them that makes the memory
 	starts  []int               // of their windows, in segment
-	counts  []int               // of their counters, in sync
+	counts  []int               // of their counters
 	locks   []*windows.LockWord // none where the owner alone uses them
 	segment *hostmem.Segment    // nil if it could not be mapped
-	sync    *hostmem.Segment    // in which locks and counters lie: segment, or one of its own of a duplicate; nil: in none
+	sync    *host               // that has the locks and counters: itself, but for a duplicate; nil: none has
 	end     int                 // of the last window
 	backing backing             // of the segment: what it is to be, and then what it is
 	alone   bool                // no other rank is to map it
@@ -116,7 +116,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		}
 		return fault, nil
 	}
-	h.sync = h.segment
+	h.sync = h
 	w.host = h
 	*w.exposed = exposed{bytes: h.part(me, size), mapped: h.segment.Bytes(), unmap: h.segment.Close, windows: 1}
 	w.reachable(size)
@@ -220,28 +220,35 @@ func (w *Win) counters(rank int, proposals []proposal) *windows.Counters {
 	case n == 0:
 		return nil
 	case h != nil && h.sync != nil:
-		at := h.counts[h.index(rank)]
-		return windows.CountersIn(h.sync.Bytes()[at:][:n*windows.CounterLen])
+		at := h.sync.counts[h.sync.index(rank)]
+		return windows.CountersIn(h.sync.segment.Bytes()[at:][:n*windows.CounterLen])
 	}
 	return windows.NewCounters(n)
 }
 
 // retire tells the host that a rank's window is no more, though its memory is there.
 func (h *host) retire(rank int) {
-	if i := h.index(rank); i >= 0 && len(h.locks) > 0 {
-		h.locks[i].Retire()
+	if h == nil || h.sync == nil {
+		return
+	}
+	if i := h.sync.index(rank); i >= 0 && len(h.sync.locks) > 0 {
+		h.sync.locks[i].Retire()
 	}
 }
 
 // lockOf returns the lock of a rank's window as its host's processes and its XDP program
 // use it, nil if they do not.
 func (h *host) lockOf(w *Win, rank int) *windows.Host {
-	i := h.index(rank)
-	if i < 0 || len(h.locks) == 0 || h.backing == inFile && !h.direct {
+	if h == nil || h.sync == nil {
 		return nil
 	}
-	l := &windows.Host{Lock: h.locks[i], Ranks: []int{w.comm.WorldRank(rank), windows.InKernel}}
-	for _, r := range h.ranks {
+	s := h.sync
+	i := s.index(rank)
+	if i < 0 || len(s.locks) == 0 || s.backing == inFile && !h.direct {
+		return nil
+	}
+	l := &windows.Host{Lock: s.locks[i], Ranks: []int{w.comm.WorldRank(rank), windows.InKernel}}
+	for _, r := range s.ranks {
 		if r != rank {
 			l.Ranks = append(l.Ranks, w.comm.WorldRank(r))
 		}
@@ -285,14 +292,14 @@ func (h *host) seal() {
 	}
 	h.segment.Seal()
 	if h.sync != nil {
-		h.sync.Seal()
+		h.sync.segment.Seal()
 	}
 }
 
 // close unmaps what the window has for itself: the locks and counters of a duplicate.
 func (h *host) close() error {
-	if h == nil || h.sync == nil || h.sync == h.segment {
+	if h == nil || h.sync == nil || h.sync == h {
 		return nil
 	}
-	return h.sync.Close()
+	return h.sync.segment.Close()
 }

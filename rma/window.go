@@ -71,6 +71,7 @@ type Win struct {
 	attributes attribute.Set
 	quietFree  bool           // every rank has set no_locks: Free does not synchronise
 	region     *device.Region // of this rank's memory, if its XDP program reaches it; else nil
+	syncRegion *device.Region // of its lock and counters, likewise: region, but for a duplicate
 	host       *host          // memory that ranks of this host have in common; nil without
 	acting     atomic.Int32   // calls that act on memory at this moment, outside the engine's lock
 
@@ -185,6 +186,7 @@ func (w *Win) release(evict func(mem []byte)) error {
 		_ = w.own.Free()
 	}
 	w.region.Close()
+	w.syncRegion.Close()
 	err := w.host.close()
 	if fault := w.exposed.leave(evict); err == nil {
 		err = fault

@@ -228,14 +228,18 @@ func (t *Tier) release(i int) {
 	t.chunks[i] = false
 }
 
-// Expose lets the program and the engine execute requests for a window in the memory; the
-// chunks that w names are that of r. It returns false if the window's places in the tables are
-// taken. It is called with the engine's lock held.
-func (r *Region) Expose(w express.Window) bool {
+// Expose lets the program and the engine execute requests for a window in the memory, whose lock
+// and counters are in that of sync, nil if w has none. r and sync say which chunks those are. It
+// returns false if the window's places in the tables are taken. It is called with the engine's
+// lock held.
+func (r *Region) Expose(w express.Window, sync *Region) bool {
 	t := r.chunk.tier
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w.Chunk, w.Sync = r.chunk.index, r.chunk.index
+	w.Chunk = r.chunk.index
+	if sync != nil {
+		w.Sync = sync.chunk.index
+	}
 	place := t.tables.Expose(w, func(place int) bool { return !t.places[place] })
 	if place < 0 {
 		if !t.closed { // a logger may block, which the engine's lock does not let it

@@ -64,7 +64,7 @@ func allocate(t *testing.T, tier *Tier, size int) region {
 }
 
 func (r region) expose(id uint32) bool {
-	return r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true})
+	return r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true}, r.Region)
 }
 
 func (r region) close(t *testing.T) {
@@ -248,12 +248,13 @@ func TestSharedRegionsGoOneByOne(t *testing.T) {
 	before := descriptors(t)
 	for i := range 24 {
 		r := allocate(t, tier, 8)
-		regions := []*Region{r.Region, r.Share(), r.Share()}
+		regions, syncs := []*Region{r.Region, r.Share(), r.Share()}, make([]region, 3)
 		for k, of := range regions {
-			if !of.Expose(express.Window{ID: uint32(3*i + k), Size: 8}) {
+			syncs[k] = allocate(t, tier, 64)
+			if !of.Expose(express.Window{ID: uint32(3*i + k), Size: 8}, syncs[k].Region) {
 				t.Fatalf("window %d has no place", 3*i+k)
 			}
-			if e := tier.Tables().Find(uint32(3*i + k)); e == nil || e.Chunk != uint32(r.chunk.index) {
+			if e := tier.Tables().Find(uint32(3*i + k)); e == nil || e.Chunk != uint32(r.chunk.index) || e.Sync != uint32(syncs[k].chunk.index) {
 				t.Fatalf("window %d is exposed as %+v", 3*i+k, e)
 			}
 		}
@@ -275,6 +276,7 @@ func TestSharedRegionsGoOneByOne(t *testing.T) {
 			of.Retract()
 			of.Close()
 			of.Close()
+			syncs[(k+i)%3].close(t)
 			if k == 0 && i%3 == 0 {
 				testenv.Await(t, "the place is given back", func() bool {
 					tier.mu.Lock()
