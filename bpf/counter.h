@@ -37,7 +37,7 @@ enum counter {
 	COUNTER_EXPRESS_OPERATION,    /* with a record that is not executed here */
 	COUNTER_EXPRESS_LOCKED,       /* the lock is not free */
 	COUNTER_EXPRESS_INTERRUPTED,  /* others were in the way all the time */
-	COUNTER_EXPRESS_AWAITED,      /* executed; requests wait for the lock, or somebody for the notification */
+	COUNTER_EXPRESS_AWAITED,      /* executed, now or before; requests wait for the lock, or somebody for the notification */
 	COUNTERS,
 };
 

@@ -277,8 +277,8 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 	}
 	c.Checker = w.checker(c.ID)
 	t := w.turn()
-	w.expose(&c)
 	if fault == nil {
+		w.expose(&c)
 		w.own, fault = windows.New(c)
 	}
 	if fault == nil {

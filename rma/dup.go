@@ -24,7 +24,8 @@ import (
 // change, except alloc_shared_noncontig and mpi_minimum_memory_alignment. So it can be one that is not
 // locked, or checked, or that the XDP program does not reach although it reaches the window; the
 // other way round is not possible, since that needs other memory. With Access a rank says
-// what others may do with its memory by the duplicate. The window's rights stay as they are.
+// what others may do with its memory by the duplicate. The window's rights stay as they are. A
+// duplicate that the XDP program reaches has at least 64 KiB of memory in the kernel for its lock and counters.
 //
 // It is collective over the window, as a fence is, and allowed in any epoch. It blocks until all
 // ranks have called it. Classes: ErrWin; ErrArg for an info value, or info that restricts others

@@ -269,6 +269,9 @@ func countLocked(j *job, wins []*rma.Win, to int) {
 	j.each(func(n *rma.Node) error {
 		w, one, old, v := wins[n.Rank()], int64(1), int64(0), int64(0)
 		for i := 0; i < 100 || executed(j.nodes[to]) < done+50; i++ {
+			if i == 100_000 {
+				return fmt.Errorf("the program of rank %d has executed %d requests", to, executed(j.nodes[to])-done)
+			}
 			err := first(w.Lock(j.ctx, rma.LockExclusive, to, 0), w.FetchAndOp(buffer.Value(&one), buffer.Value(&old), to, rma.At(1).Notify(0), rma.Sum),
 				w.Unlock(j.ctx, to),
 				w.Lock(j.ctx, rma.LockExclusive, to, 0), w.Get(buffer.Value(&v), to, rma.At(2)), w.Flush(j.ctx, to))

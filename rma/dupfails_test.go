@@ -53,10 +53,7 @@ func TestDupCountersAreItsOwn(t *testing.T) {
 // and all can free the window.
 func TestDupFails(t *testing.T) {
 	hosts := []string{"a", "a", "b"}
-	t.Run("no locks", func(t *testing.T) {
-		j := newJobAt(t, hosts, rma.Limits{})
-		wins := j.windows(64, 8)
-		files := openFiles(t)
+	noLocks := func(t *testing.T, j *job, wins []*rma.Win) {
 		for range 3 {
 			restore := rma.FailMaps(1)
 			errs := j.outcomes(func(n *rma.Node) error { return only(wins[n.Rank()].Dup(j.ctx)) })
@@ -67,11 +64,27 @@ func TestDupFails(t *testing.T) {
 				}
 			}
 		}
+	}
+	t.Run("no locks", func(t *testing.T) {
+		j := newJobAt(t, hosts, rma.Limits{})
+		wins := j.windows(64, 8)
+		files := openFiles(t)
+		noLocks(t, j, wins)
 		if n := openFiles(t); n != files {
 			t.Errorf("%d files are open, %d before", n, files)
 		}
 		freeAll(j, dupAll(j, wins))
 		freeAll(j, wins)
+	})
+	t.Run("no locks, in reach", func(t *testing.T) {
+		j := newLabJobAt(t, oneAway, false, rma.Limits{})
+		before := kernelMemory(t)
+		wins := j.windows(64, 8)
+		awaitReach(j, wins[2])
+		noLocks(t, j, wins)
+		freeAll(j, dupAll(j, wins))
+		freeAll(j, wins)
+		awaitNoMoreKernelMemory(t, before)
 	})
 	t.Run("no memory in common", func(t *testing.T) {
 		j := newJobAt(t, hosts, rma.Limits{})

@@ -11,7 +11,8 @@ import (
 
 // The XDP program of a target executes small requests itself where it reaches the
 // window's memory. That is memory in the kernel, which Allocate and AllocateShared make
-// where ranks use frames: one piece for the ranks of a host, whose programs all reach it.
+// where ranks use frames: one piece for the ranks of a host, whose programs all reach it. Dup makes
+// such a piece for the locks and counters of a duplicate.
 
 // inClear reports whether requests for the window may travel as XDP programs execute them. These
 // cannot decrypt.
@@ -113,7 +114,8 @@ func (w *Win) expose(c *windows.Config) {
 	}
 	if !w.region.Expose(reached, w.syncRegion) {
 		w.region.Close()
-		w.region = nil
+		w.syncRegion.Close()
+		w.region, w.syncRegion = nil, nil
 	}
 }
 

@@ -24,6 +24,10 @@ func executed(n *rma.Node) uint64 {
 	return device.Filter["express_executed"]
 }
 
+// handedOn returns how many requests the node's program has executed, and then handed on since
+// somebody waits for what they do.
+func handedOn(n *rma.Node) uint64 { return n.Stats().Device.Filter["express_awaited"] }
+
 // awaitReach reads from rank 1 until its program answers, which learns of the window in
 // the background.
 func awaitReach(j *job, w *rma.Win) {

@@ -172,7 +172,7 @@ func (t *Tier) Allocate(size int) (file int, err error) {
 }
 
 func (t *Tier) full() error {
-	return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d windows", len(t.chunks))
+	return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d pieces of memory, one for the windows of a host and one for each duplicate", len(t.chunks))
 }
 
 // Reach lets this rank's program reach the memory of a file that Allocate has returned, here
