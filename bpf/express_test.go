@@ -478,7 +478,7 @@ func TestInterruptedExchange(t *testing.T) {
 		slot := p.tables.Place(0)
 		slot.Word, slot.Outcome = express.WordOf(1, express.StateInterrupted), express.Outcome{Done: 2}.Pack()
 		clear(p.chunks[0][wideBase:][:8])
-		if p.tables.Claim(0, 1) || p.tables.Answer(0, make([]byte, express.MaxPayload), &express.Header{Exchange: 1, Try: 1}) != 0 {
+		if p.tables.Claim(0, 1) || p.tables.Answer(0, make([]byte, express.MaxPayload), &express.Header{Exchange: 1, Try: 1}, true) != 0 {
 			t.Errorf("%s: taken or answered in user space", test.name)
 		}
 		verdict, out := p.exec(t, packet{payload: payload}.bytes())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -271,6 +272,42 @@ func TestLostAnswersAreGotRound(t *testing.T) {
 	}
 	if n := log.Lines("get lost"); n != 1 {
 		t.Errorf("%d warnings", n)
+	}
+	freeAll(j, wins)
+}
+
+// TestLostAnswersWhereSomebodyWaits is the same for a target that waits for each second notification. Its
+// process answers that, unasked, which says nothing of the program's answers.
+func TestLostAnswersWhereSomebodyWaits(t *testing.T) {
+	const most = 2000
+	j := newJobIn(t, newLab(t, 3), userspace.XDPNative, rma.Config{})
+	wins := j.windowsOf(func(int) (int, int) { return 8, 8 }, rma.Counters(1))
+	waits := make(chan error)
+	ctx, stop := context.WithCancel(j.ctx)
+	go func() {
+		var err error
+		for n := uint64(0); err == nil; {
+			n, err = wins[1].WaitNotified(ctx, 0, n+2)
+		}
+		waits <- err
+	}()
+	w, one := wins[0], int64(1)
+	j.must(w.LockAll(j.ctx, 0), w.Flush(j.ctx, 1))
+	calls := 0
+	for ; calls < most && j.nodes[0].Stats().AnswersLost == 0; calls++ {
+		j.must(w.Accumulate(buffer.Value(&one), 1, rma.At(0).Notify(0), rma.Sum), w.Flush(j.ctx, 1))
+		time.Sleep(time.Millisecond) // so that the target sleeps
+	}
+	if calls == most || w.Unattended(1) {
+		t.Errorf("after %d calls the program's answers are not said to get lost", calls)
+	}
+	j.must(w.UnlockAll(j.ctx))
+	stop()
+	if err := <-waits; !errors.Is(err, rma.ErrTimeout) {
+		t.Error(err)
+	}
+	if n, err := wins[1].Notified(0); n != uint64(calls) || err != nil {
+		t.Errorf("notified %d times by %d calls: %v", n, calls, err)
 	}
 	freeAll(j, wins)
 }

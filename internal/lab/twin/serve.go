@@ -233,7 +233,7 @@ func (p *Program) answer(i int, frame []byte, h *express.Header, why Reason) (in
 	if wire.HeaderLen+int(outcomeOf(p.Place(i)).Length) > len(frame) {
 		return 0, Drop, BadForm
 	}
-	n := p.Answer(i, frame, h)
+	n := p.Answer(i, frame, h, false)
 	if n == 0 {
 		return 0, Drop, Busy
 	}

@@ -273,7 +273,7 @@ func (tt target) told(t *testing.T, frame []byte) {
 	tt.expect(t, frame, ToUser, Awaited)
 	tt.expect(t, frame, ToUser, Awaited)
 	h, _, _ := express.Read(frame)
-	if tt.Answer(0, make([]byte, express.MaxPayload), &h) == 0 {
+	if tt.Answer(0, make([]byte, express.MaxPayload), &h, true) == 0 {
 		t.Error("user space has no answer")
 	}
 	tt.expect(t, frame, Answer, Repeated)

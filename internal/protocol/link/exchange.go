@@ -172,7 +172,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	if h.Try == x.tries {
 		x.rtt.Sample(l.Now - x.sentAt)
 	}
-	if x.byUser(h.Try) {
+	if h.User {
 		s.heard, s.expired = l.Now, 0
 	}
 	if !executed {
@@ -214,11 +214,15 @@ func (l *Link) exchangeTaken(s *Session) {
 
 // doubt takes in how the exchange was answered. It leaves the tier of a peer whose program
 // executes exchanges and whose answers get lost: they would all wait for user space. It is
-// left for longer each time, until the program answers.
+// left for longer each time, until the program answers. Where user space has answered a try that the
+// program handed on, since somebody waits there, nothing is known of the program's answers.
 func (l *Link) doubt(s *Session, h *express.Header) {
 	x := &s.exchange
-	if !x.byUser(h.Try) {
+	if !h.User {
 		x.answered, x.doubts, x.away = true, 0, 0
+		return
+	}
+	if !x.byUser(h.Try) {
 		return
 	}
 	if x.doubts++; x.doubts < doubtUnanswered || x.answered && x.doubts < doubtAnswered {

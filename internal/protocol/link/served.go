@@ -218,7 +218,7 @@ func (l *Link) serve(s *Session, h *express.Header, body []byte) {
 		return
 	}
 	i := l.allocSlot()
-	n := l.cfg.Express.Answer(s.Slot(), l.cfg.Slab.Payload(i), h)
+	n := l.cfg.Express.Answer(s.Slot(), l.cfg.Slab.Payload(i), h, true)
 	if n == 0 {
 		l.stats.ExpressDropped++
 		l.freeSlot(i)

@@ -18,9 +18,9 @@ const (
 func WordOf(exchange, state uint64) uint64 { return exchange<<2 | state }
 
 // Answer writes the answer to the request h of slot i into frame, and returns its length: 0
-// if the exchange is not the last one, or not done. The program need not tell the process of the
-// exchange any more.
-func (t *Tables) Answer(i int, frame []byte, h *Header) (n int) {
+// if the exchange is not the last one, or not done. user says that user space answers, and not
+// its program, which then need not tell it of the exchange any more.
+func (t *Tables) Answer(i int, frame []byte, h *Header, user bool) (n int) {
 	p := &t.places[i]
 	done := WordOf(h.Exchange, StateDone)
 	if atomic.LoadUint64(&p.Word) != done {
@@ -36,10 +36,10 @@ func (t *Tables) Answer(i int, frame []byte, h *Header) (n int) {
 	if atomic.LoadUint64(&p.Word) != done {
 		return 0 // the origin has the answer, and went on
 	}
-	if o.Awaited { // until this answer leaves, the origin cannot go on
+	if user && o.Awaited { // until this answer leaves, the origin cannot go on
 		atomic.CompareAndSwapUint64(&p.Outcome, outcome, outcome&^awaitedBit)
 	}
-	Request(frame[:n], Header{Session: remote, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: o.Fate}, p.key(ofAnswers))
+	Request(frame[:n], Header{Session: remote, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: o.Fate, User: user}, p.key(ofAnswers))
 	return n
 }
 

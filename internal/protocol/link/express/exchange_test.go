@@ -59,8 +59,8 @@ func TestAnswers(t *testing.T) {
 	frame := make([]byte, MaxPayload)
 	answer := func(h Header) (Header, []byte) {
 		t.Helper()
-		got, body, fault := Decode(frame[:tables.Answer(0, frame, &h)], nil)
-		want := Header{Session: peerSession, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: got.Fate}
+		got, body, fault := Decode(frame[:tables.Answer(0, frame, &h, true)], nil)
+		want := Header{Session: peerSession, Exchange: h.Exchange, Try: h.Try, Flags: wire.FlagResponse, Fate: got.Fate, User: true}
 		if fault != wire.OK || got != want {
 			t.Fatalf("%v: %+v, want %+v", fault, got, want)
 		}
@@ -76,7 +76,7 @@ func TestAnswers(t *testing.T) {
 		}
 		tables.Claim(0, 8)
 		for _, n := range []uint64{6, 7, 8, 9} {
-			if tables.Answer(0, frame, &Header{Exchange: n, Try: 1}) != 0 {
+			if tables.Answer(0, frame, &Header{Exchange: n, Try: 1}, true) != 0 {
 				t.Errorf("exchange %d was answered while the 8th is under way", n)
 			}
 		}

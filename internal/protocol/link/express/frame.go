@@ -29,6 +29,7 @@ type Header struct {
 	Flags    uint8  // wire.FlagResponse of answers, wire.FlagUser of requests
 	Fate     uint8  // in answers
 	Ordered  bool   // in requests: the bundle would have been ordered
+	User     bool   // in answers: user space has made it, and not the program
 }
 
 const (
@@ -52,7 +53,7 @@ func Request(payload []byte, h Header, key *siphash.Key) {
 	le.PutUint32(head[creditsAt:], uint32(h.Records))
 	le.PutUint64(head[24:], h.Try)
 	le.PutUint64(head[32:], h.Exchange)
-	if h.Ordered {
+	if h.Ordered || h.User {
 		le.PutUint32(head[72:], 1)
 	}
 	Sign(payload, key)
@@ -140,8 +141,9 @@ func Read(payload []byte) (h Header, body []byte, f wire.Fault) {
 	sound := h.Session != 0 && h.Try != 0 && h.Exchange-1 < MaxExchange && le.Uint32(payload[76:]) == 0 &&
 		le.Uint64(payload[48:])|le.Uint64(payload[56:])|le.Uint64(payload[64:]) == 0
 	if h.Flags == wire.FlagResponse {
+		h.User = order != 0
 		taken := h.Fate == FateTaken && len(body) == 0
-		sound = sound && (taken || h.Fate&FateTaken == 0) && credits == 0 && order == 0
+		sound = sound && (taken || h.Fate&FateTaken == 0) && credits == 0 && order <= 1
 	} else {
 		h.Records, h.Ordered = int(credits), order != 0
 		sound = sound && h.Fate == 0 && credits-1 < MaxRecords && order <= 1

@@ -58,7 +58,7 @@ func TestAnswersAreSigned(t *testing.T) {
 		if keys != nil {
 			requests, answers = &keys.Requests, &keys.Answers
 		}
-		n := tables.Answer(0, frame, &Header{Exchange: 1, Try: 1})
+		n := tables.Answer(0, frame, &Header{Exchange: 1, Try: 1}, false)
 		if _, _, fault := Decode(frame[:n], answers); fault != wire.OK {
 			t.Errorf("keys %v: the answer has the fault %v", keys, fault)
 		}
