@@ -21,7 +21,7 @@ func (c *classifier) withKey(t testing.TB, burst, total uint64) {
 	const hour = 3600e9 // so that nothing is allowed anew while a test runs
 	c.cfg.Keyed, c.cfg.HelloKey = 1, [2]uint64{le.Uint64(helloKey[:8]), le.Uint64(helloKey[8:])}
 	c.cfg.ValueInterval, c.cfg.ValueBurst = hour, burst*hour
-	c.cfg.HelloInterval, c.cfg.HelloBurst = hour/1024, total*(hour/1024)
+	c.cfg.HelloInterval, c.cfg.HelloBurst = hour, total*hour
 	c.configure(t)
 }
 

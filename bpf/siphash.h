@@ -36,6 +36,27 @@ static __always_inline void siphash_word(struct siphash *s, __u64 word)
 	s->v0 ^= word;
 }
 
+static __always_inline struct siphash siphash_begin(const __u64 key[2])
+{
+	struct siphash s = {
+		key[0] ^ 0x736f6d6570736575ULL, key[1] ^ 0x646f72616e646f6dULL,
+		key[0] ^ 0x6c7967656e657261ULL, key[1] ^ 0x7465646279746573ULL,
+	};
+	return s;
+}
+
+/* The code of len bytes, all of which were taken. */
+static __always_inline __u64 siphash_end(struct siphash *s, __u64 len)
+{
+	siphash_word(s, len << 56);
+	s->v2 ^= 0xff;
+	siphash_round(s);
+	siphash_round(s);
+	siphash_round(s);
+	siphash_round(s);
+	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
+}
+
 /*
  * The code of the first *end bytes at b, a multiple of 8 and 32 * stripes at most. Bits of an
  * offset outside of mask are 0 for each word of b. zero is a place that holds 0.
@@ -47,10 +68,7 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u8 *b, const vo
 				     const volatile __u32 *zero)
 {
 	__u64 len = *end;
-	struct siphash s = {
-		key[0] ^ 0x736f6d6570736575ULL, key[1] ^ 0x646f72616e646f6dULL,
-		key[0] ^ 0x6c7967656e657261ULL, key[1] ^ 0x7465646279746573ULL,
-	};
+	struct siphash s = siphash_begin(key);
 
 	for (int i = 0; i < stripes; i++) {
 		if (32 * i + 32 > len)
@@ -68,13 +86,7 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u8 *b, const vo
 			break;
 		siphash_word(&s, *(const __u64 *)(b + ((*zero + at) & mask & ~7ULL)));
 	}
-	siphash_word(&s, len << 56);
-	s.v2 ^= 0xff;
-	siphash_round(&s);
-	siphash_round(&s);
-	siphash_round(&s);
-	siphash_round(&s);
-	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+	return siphash_end(&s, len);
 }
 
 #endif
