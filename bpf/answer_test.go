@@ -4,33 +4,52 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// onesSum is the sum of 16-bit words, in the arithmetic of checksums.
-func onesSum(b ...[]byte) uint16 {
-	sum := uint32(0)
-	for _, part := range b {
-		for ; len(part) > 1; part = part[2:] {
-			sum += uint32(binary.BigEndian.Uint16(part))
+// compareAnswer checks that out is the frame in turned round, with another payload. Over
+// IPv4 it has no UDP checksum.
+func compareAnswer(t testing.TB, in, out parts, payload []byte) {
+	t.Helper()
+	be := binary.BigEndian
+	if !bytes.Equal(out.payload, payload) {
+		t.Fatalf("answer of %d bytes\n%x, want\n%x", len(out.payload), out.payload, payload)
+	}
+	if turned := slices.Concat(in.link[6:12], in.link[0:6], in.link[12:]); !bytes.Equal(out.link, turned) {
+		t.Fatalf("Ethernet header %x, want %x", out.link, turned)
+	}
+	half := len(in.addresses()) / 2
+	if turned := slices.Concat(in.addresses()[half:], in.addresses()[:half]); !bytes.Equal(out.addresses(), turned) {
+		t.Fatalf("addresses %x, want %x", out.addresses(), turned)
+	}
+	udpLen := uint16(8 + len(payload))
+	if !bytes.Equal(out.udp[0:2], in.udp[2:4]) || !bytes.Equal(out.udp[2:4], in.udp[0:2]) || be.Uint16(out.udp[4:]) != udpLen {
+		t.Fatalf("UDP header %x to %x", out.udp, in.udp)
+	}
+	if in.v6 {
+		if want := be.AppendUint16([]byte{6 << 4, 0, 0, 0}, udpLen); !bytes.Equal(out.ip[:8], append(want, unix.IPPROTO_UDP, 64)) {
+			t.Fatalf("IP header %x to %x", out.ip, in.ip)
 		}
+		if out.whole() != 0xffff || out.checksum() == 0 {
+			t.Fatalf("the UDP checksum %#x is wrong", out.checksum())
+		}
+		return
 	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
+	if onesSum(out.ip) != 0xffff || be.Uint16(out.ip[2:]) != 20+udpLen || out.ip[8] != 64 || out.checksum() != 0 {
+		t.Fatalf("IP header %x to %x, checksum %#x", out.ip, in.ip, out.checksum())
 	}
-	return uint16(sum)
-}
-
-// pseudoHeader is what the checksum of a plain UDP frame covers beside the datagram.
-func pseudoHeader(frame []byte) []byte {
-	return append(bytes.Clone(frame[26:34]), 0, 17, frame[38], frame[39])
 }
 
 // The answer to a request with a partial checksum has a partial one too in generic mode. All
-// others have none.
+// others have none over IPv4, and a whole one over IPv6.
 func TestChecksumsOfAnswers(t *testing.T) {
 	p := loadTier(t)
 	part := make([]byte, wire.PartLen)
@@ -44,41 +63,147 @@ func TestChecksumsOfAnswers(t *testing.T) {
 	} {
 		for _, sum := range []struct {
 			name    string
-			of      func(pseudo, datagram []byte) uint16
+			of      func(parts) uint16
 			partial bool
 		}{
-			{"none", func(_, _ []byte) uint16 { return 0 }, false},
-			{"whole", func(pseudo, datagram []byte) uint16 { return ^onesSum(pseudo, datagram) }, false},
-			{"partial", func(pseudo, _ []byte) uint16 { return onesSum(pseudo) }, true},
+			{"none", func(parts) uint16 { return 0 }, false},
+			{"whole", func(f parts) uint16 { return ^f.whole() }, false},
+			{"partial", parts.pseudo, true},
 		} {
 			for generic := range uint64(2) {
-				t.Run(fmt.Sprintf("%s, %s, generic %d", ask.name, sum.name, generic), func(t *testing.T) {
-					p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
-					p.cfg.Generic = generic
-					p.configure(t)
-					for exchange, tries := uint64(1), 0; tries < 4; tries++ {
-						exchange += uint64(tries % 2)
-						frame := packet{payload: requestOf(exchange, tries, ask.record)}.bytes()
-						binary.BigEndian.PutUint16(frame[40:], sum.of(pseudoHeader(frame), frame[34:]))
-						verdict, out := p.exec(t, frame)
-						if verdict != xdpTX {
-							t.Fatalf("exchange %d: verdict %d", exchange, verdict)
+				for _, shape := range shapes {
+					t.Run(fmt.Sprintf("%s, %s, generic %d, %v", ask.name, sum.name, generic, shape), func(t *testing.T) {
+						p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+						p.cfg.Generic = generic
+						p.at(t, shape.v6)
+						for exchange, tries := uint64(1), 0; tries < 4; tries++ {
+							exchange += uint64(tries % 2)
+							shape.payload = requestOf(exchange, tries, ask.record)
+							in := shape.bytes()
+							binary.BigEndian.PutUint16(shape.parts(in).udp[6:], sum.of(shape.parts(in)))
+							verdict, out := p.exec(t, in)
+							if verdict != xdpTX {
+								t.Fatalf("exchange %d: verdict %d", exchange, verdict)
+							}
+							answer := shape.parts(out)
+							switch got := answer.checksum(); {
+							case sum.partial && generic == 1:
+								if got != answer.pseudo() {
+									t.Errorf("exchange %d: the answer's checksum is %#x, want %#x", exchange, got, answer.pseudo())
+								}
+							case shape.v6:
+								if got == 0 || answer.whole() != 0xffff {
+									t.Errorf("exchange %d: the answer's checksum %#x is wrong", exchange, got)
+								}
+							case got != 0:
+								t.Errorf("exchange %d: the answer's checksum is %#x, want none", exchange, got)
+							}
 						}
-						want := uint16(0)
-						if sum.partial && generic == 1 {
-							want = onesSum(pseudoHeader(out))
-						}
-						if got := binary.BigEndian.Uint16(out[40:]); got != want {
-							t.Errorf("exchange %d: the answer's checksum is %#x, want %#x", exchange, got, want)
-						}
-					}
-				})
+					})
+				}
 			}
 		}
+	}
+}
+
+// A checksum that would be 0 over IPv6, where that means none, is 0xffff.
+func TestChecksumOfAnAnswerIsNotZero(t *testing.T) {
+	p := loadTier(t)
+	p.at(t, true)
+	shape := packet{v6: true}
+	for try := uint64(1); ; try++ {
+		// The checksum covers the same the other way round, but for the payload.
+		shape.payload = make([]byte, wire.HeaderLen)
+		express.Request(shape.payload, express.Header{Session: peerSession, Exchange: 1, Try: try, Flags: wire.FlagResponse}, nil)
+		if shape.parts(shape.bytes()).whole() != 0xffff {
+			continue
+		}
+		shape.payload = requestOf(1, int(try-1), record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
+		verdict, out := p.exec(t, shape.bytes())
+		if answer := shape.parts(out); verdict != xdpTX || answer.checksum() != 0xffff || answer.whole() != 0xffff {
+			t.Errorf("try %d: verdict %d, checksum %#x", try, verdict, answer.checksum())
+		}
+		return
 	}
 }
 
 // requestOf is the payload of a request of one record.
 func requestOf(exchange uint64, try int, r record) []byte {
 	return request(express.Header{Session: session, Exchange: exchange, Try: uint64(try + 1)}, r)
+}
+
+// endpointOf is an address and a port as a slot has them.
+func endpointOf(a netip.Addr, port uint16) (e express.Endpoint) {
+	copy(e.IP[:], a.AsSlice())
+	e.Port = port
+	return e
+}
+
+// The program looks where a request came from. Requests from elsewhere, those with IPv4
+// options, and answers are for user space.
+func TestPath(t *testing.T) {
+	p := loadTier(t)
+	put := func(flags uint8) []byte {
+		return request(express.Header{Session: session, Exchange: 1, Try: 1, Flags: flags},
+			record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
+	}
+	expect := func(name string, frame packet, want bpf.ClassifierCounter) {
+		t.Helper()
+		before := p.counted(t, want)
+		if p.exec(t, frame.bytes()); p.counted(t, want) != before+1 {
+			t.Errorf("%s, %v: counter %d did not advance", name, frame, want)
+		}
+	}
+	for _, shape := range shapes {
+		p.at(t, shape.v6)
+		own, peer := own4, from4
+		if shape.v6 {
+			own, peer = own6, from6
+		}
+		// Another address differs in its first or its last byte.
+		first, last := endpointOf(peer, fromPort), endpointOf(peer, fromPort)
+		first.IP[0]++
+		last.IP[peer.BitLen()/8-1]++
+		from, to := endpointOf(peer, fromPort), endpointOf(own, portBase)
+		ownFirst, ownLast := to, to
+		ownFirst.IP[0]++
+		ownLast.IP[own.BitLen()/8-1]++
+		shape.payload = put(0)
+		for _, at := range []struct {
+			name        string
+			peer, local express.Endpoint
+			want        bpf.ClassifierCounter
+		}{
+			{"unknown path", express.Endpoint{}, express.Endpoint{}, executed},
+			{"its path", from, to, executed},
+			{"another address", first, to, otherPath},
+			{"another address in the end", last, to, otherPath},
+			{"another port", endpointOf(peer, fromPort-1), to, otherPath},
+			{"another address here", from, ownFirst, otherPath},
+			{"another address here in the end", from, ownLast, otherPath},
+			{"another port here", from, endpointOf(own, portBase+1), otherPath},
+		} {
+			p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Peer: at.peer, Local: at.local})
+			expect(at.name, shape, at.want)
+		}
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+		if !shape.v6 {
+			for _, options := range []int{4, 20, 40} {
+				with := shape
+				with.options = options
+				expect("with options", with, otherPath)
+			}
+		}
+		shape.payload = put(wire.FlagResponse)
+		expect("an answer", shape, redirected)
+		shape.payload = put(wire.FlagUser)
+		expect("for user space", shape, bpf.ClassifierCounterCOUNTER_EXPRESS_USER)
+		shape.payload, shape.pad = put(0), 20
+		expect("padded", shape, executed)
+		_, out := p.exec(t, shape.bytes())
+		h, body, fault := express.Decode(shape.parts(out).payload, nil)
+		if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
+			t.Errorf("%v: the answer to a padded frame: %+v, %x, %v", shape, h, body, fault)
+		}
+	}
 }

@@ -30,7 +30,7 @@ enum counter {
 	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
 	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */
 	COUNTER_EXPRESS_NO_SLOT,      /* its session has none */
-	COUNTER_EXPRESS_PATH,         /* from elsewhere, or not over plain IPv4 */
+	COUNTER_EXPRESS_PATH,         /* from elsewhere, or with IPv4 options */
 	COUNTER_EXPRESS_NO_WINDOW,    /* of no window in reach */
 	COUNTER_EXPRESS_NO_ACCESS,    /* of an origin that may not do that with the window */
 	COUNTER_EXPRESS_BOUNDS,       /* outside of the window, or not in one page of it */

@@ -46,16 +46,16 @@ struct express_slot {
 	__u64 session;
 	__u64 peer_session;
 	__u32 rank;
-	__be32 peer_ip; /* with the three that follow; all 0: not checked */
-	__be32 local_ip;
-	__be16 peer_port;
+	__be16 peer_port; /* 0: where a request comes from and arrives is not checked */
 	__be16 local_port;
+	__u64 peer_ip[2]; /* as in struct address */
+	__u64 local_ip[2];
 	__u64 outcome; /* length of results | fate << 32 | records done << 40 */
 	__u64 locked;  /* window id + 1 */
 	__u64 keyed;   /* 1: frames have codes in place of checksums */
 	__u8 results[EXPRESS_MAX_RESULTS];
 	__u64 keys[2][2]; /* of requests, and of answers */
-	__u8 rest[32];
+	__u8 rest[8];
 };
 
 /* The flag of a window whose lock the program may take. */
@@ -156,6 +156,8 @@ struct express_work {
 	__u32 end;     /* of the payload */
 	__u32 results; /* bytes */
 	__u32 goes_on; /* 1: some records were done before */
+	__u32 ip;      /* where the IP header begins in the frame */
+	__u32 payload_at; /* where the payload does */
 	__u32 zero;    /* 0, which the verifier does not know: see below */
 };
 

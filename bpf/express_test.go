@@ -117,6 +117,7 @@ func heapSide() *side {
 type tier struct {
 	*classifier
 	side
+	runs int // of both
 }
 
 // mapped returns the memory of an array.
@@ -232,33 +233,6 @@ func xdpVerdict(v twin.Verdict) uint32 {
 	return [...]uint32{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect}[v]
 }
 
-// compareAnswer checks that out is the frame in turned round, with another payload.
-func compareAnswer(t testing.TB, in, out, payload []byte) {
-	t.Helper()
-	be := binary.BigEndian
-	if len(out) != 42+len(payload) || !bytes.Equal(out[42:], payload) {
-		t.Fatalf("answer of %d bytes\n%x, want\n%x", len(out)-42, out[42:], payload)
-	}
-	turned := slices.Concat(in[6:12], in[0:6], in[12:14])
-	if !bytes.Equal(out[:14], turned) {
-		t.Fatalf("Ethernet header %x, want %x", out[:14], turned)
-	}
-	ip, udp := out[14:34], out[34:42]
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(be.Uint16(ip[i:]))
-	}
-	if sum>>16+sum&0xffff != 0xffff {
-		t.Fatalf("the IP header's sum is wrong: %x", ip)
-	}
-	if be.Uint16(ip[2:]) != uint16(28+len(payload)) || !bytes.Equal(ip[12:16], in[30:34]) || !bytes.Equal(ip[16:20], in[26:30]) || ip[8] != 64 {
-		t.Fatalf("IP header %x to %x", ip, in[14:34])
-	}
-	if !bytes.Equal(udp[0:2], in[36:38]) || !bytes.Equal(udp[2:4], in[34:36]) || be.Uint16(udp[4:]) != uint16(8+len(payload)) || be.Uint16(udp[6:]) != 0 {
-		t.Fatalf("UDP header %x to %x", udp, in[34:42])
-	}
-}
-
 // compare checks that the program and its twin have the same memory.
 func (p *tier) compare(t testing.TB, other *side, whole bool) {
 	t.Helper()
@@ -290,10 +264,14 @@ func (p *tier) compare(t testing.TB, other *side, whole bool) {
 }
 
 // both has the program and its twin serve a request of slot i, and checks that they do
-// the same. It returns what both say.
+// the same. The frames have all shapes in turn. It returns what both say.
 func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[numCounters]uint64) (twin.Verdict, twin.Reason) {
 	t.Helper()
-	frame := packet{payload: payload}.bytes()
+	p.runs++
+	shape := shapes[p.runs%len(shapes)]
+	p.at(t, shape.v6)
+	shape.payload = payload
+	frame := shape.bytes()
 	verdict, out := p.exec(t, frame)
 	again := bytes.Clone(payload)
 	n, v, why := other.tables.Serve(i, again)
@@ -303,72 +281,19 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, xdpVerdict(v), counter, got, times[counter], v, why, payload)
 	}
 	if v == twin.Answer {
-		compareAnswer(t, frame, out, again[:n])
+		compareAnswer(t, shape.parts(frame), shape.parts(out), again[:n])
 		var key *siphash.Key
 		if keys := keysOf(i); keys != nil {
 			key = &keys.Answers
 		}
-		if _, _, fault := express.Decode(out[42:], key); fault != wire.OK {
-			t.Fatalf("the answer has the fault %v: %x", fault, out[42:])
+		if _, _, fault := express.Decode(again[:n], key); fault != wire.OK {
+			t.Fatalf("the answer has the fault %v: %x", fault, again[:n])
 		}
 	}
 	if p.compare(t, other, false); t.Failed() {
 		t.Fatalf("%v, %v\n%x", v, why, payload)
 	}
 	return v, why
-}
-
-// The program looks where a request came from, and answers over plain IPv4 alone. Other
-// requests, and answers, are for user space.
-func TestPath(t *testing.T) {
-	p := loadTier(t)
-	from, to := express.Endpoint{IP: [4]byte{10, 0, 0, 1}, Port: 9999}, express.Endpoint{IP: [4]byte{10, 0, 0, 2}, Port: portBase}
-	exchange := uint64(0)
-	put := func(flags uint8) []byte {
-		return request(express.Header{Session: session, Exchange: exchange, Try: 1, Flags: flags},
-			record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
-	}
-	expect := func(name string, frame packet, want bpf.ClassifierCounter) {
-		t.Helper()
-		before := p.counted(t, want)
-		if p.exec(t, frame.bytes()); p.counted(t, want) != before+1 {
-			t.Errorf("%s: counter %d did not advance", name, want)
-		}
-	}
-	for _, at := range []struct {
-		name        string
-		peer, local express.Endpoint
-		want        bpf.ClassifierCounter
-	}{
-		{"unknown path", express.Endpoint{}, express.Endpoint{}, executed},
-		{"its path", from, to, executed},
-		{"another address", express.Endpoint{IP: [4]byte{10, 0, 0, 3}, Port: 9999}, to, otherPath},
-		{"another port", express.Endpoint{IP: from.IP, Port: 9998}, to, otherPath},
-		{"another address here", from, express.Endpoint{IP: [4]byte{10, 0, 1, 2}, Port: portBase}, otherPath},
-		{"another port here", from, express.Endpoint{IP: to.IP, Port: portBase + 1}, otherPath},
-	} {
-		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Peer: at.peer, Local: at.local})
-		exchange = 1
-		expect(at.name, packet{payload: put(0)}, at.want)
-	}
-	p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
-	for _, frame := range []packet{
-		{v6: true, payload: put(0)}, {vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)}, {options: 4, payload: put(0)},
-		{options: 4, vlans: []uint16{unix.ETH_P_8021Q}, payload: put(0)},
-	} {
-		p.at(t, frame.v6)
-		expect("not plain IPv4", frame, otherPath)
-	}
-	p.at(t, false)
-	expect("an answer", packet{payload: put(wire.FlagResponse)}, redirected)
-	expect("for user space", packet{payload: put(wire.FlagUser)}, bpf.ClassifierCounterCOUNTER_EXPRESS_USER)
-	expect("padded", packet{payload: put(0), pad: 20}, executed)
-	frame := packet{payload: put(0), pad: 20}.bytes()
-	_, out := p.exec(t, frame)
-	h, body, fault := express.Decode(out[42:], nil)
-	if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
-		t.Errorf("the answer to a padded frame: %+v, %x, %v", h, body, fault)
-	}
 }
 
 // The program admits a rank to a window in the life that the window was made with, and in

@@ -31,7 +31,7 @@ struct datagram {
 	void *payload; /* of UDP; its first byte need not be in the first buffer */
 	__u64 offset;  /* of the payload from the frame's start */
 	__u64 len;     /* of the payload */
-	__u64 plain;   /* over IPv4 without options, in Ethernet without VLAN tags */
+	__u64 ip;      /* where its IP header begins, if that has no options; else 0 */
 };
 
 /* A place in the frame, as a pointer and as a number. */
@@ -132,6 +132,7 @@ static __always_inline enum parsed parse(struct xdp_md *ctx, const struct addres
 	__u32 ip_payload = 0;
 
 	__be16 proto = parse_link(&c, end);
+	__u32 ip = c.at;
 	if (own && proto != bpf_htons(own->protocol))
 		return PARSED_OTHER;
 	if (proto == bpf_htons(ETH_P_IP))
@@ -155,8 +156,7 @@ static __always_inline enum parsed parse(struct xdp_md *ctx, const struct addres
 	out->payload = c.p;
 	out->offset = c.at;
 	out->len = len - sizeof(*udp);
-	out->plain = proto == bpf_htons(ETH_P_IP) &&
-		     c.at == sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr);
+	out->ip = proto == bpf_htons(ETH_P_IP) && c.at != ip + sizeof(struct iphdr) + sizeof(*udp) ? 0 : ip;
 	return PARSED_OURS;
 }
 

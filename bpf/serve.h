@@ -9,25 +9,32 @@
 #include "xxh64.h"
 
 enum {
-	/* Headers below a payload that this program answers: without VLAN tags and options. */
-	EXPRESS_HEADERS = sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr),
 	EXPRESS_MAX_EXCHANGE_BITS = 62,
+	EXPRESS_SUMMED = 512, /* bytes that the kernel adds up at once */
+	EXPRESS_HOPS = 64,
 };
 
-/* The headers of a frame that this program answers. */
-struct express_headers {
-	struct ethhdr *eth;
-	struct iphdr *ip;
-	struct udphdr *udp;
+/* What this program answers has one of these behind Ethernet and its VLAN tags. */
+struct express_ipv4 {
+	struct iphdr ip;
+	struct udphdr udp;
 };
 
-/* Finds them. Returns 0 if they are not in the frame's first buffer. */
-static __always_inline int express_headers(struct xdp_md *ctx, struct express_headers *f)
+struct express_ipv6 {
+	struct ipv6hdr ip;
+	struct udphdr udp;
+};
+
+/* Whether the frame came over IPv6. */
+static __always_inline int express_over_ipv6(const struct express_work *w)
 {
-	f->eth = (void *)(long)ctx->data;
-	f->ip = (void *)(f->eth + 1);
-	f->udp = (void *)(f->ip + 1);
-	return (void *)(f->udp + 1) <= (void *)(long)ctx->data_end;
+	return w->payload_at - w->ip == sizeof(struct express_ipv6);
+}
+
+/* The frame's IP header, with a mask that all places of it are within. */
+static __always_inline void *express_ip(struct xdp_md *ctx, const struct express_work *w)
+{
+	return (void *)(long)ctx->data + (opaque(w->ip) & 31);
 }
 
 static __always_inline __u64 state_word(__u64 exchange, __u64 state)
@@ -68,15 +75,21 @@ static __always_inline int express_form(const struct wire_header *h)
 }
 
 /* Whether the frame came along the path of the slot's session. */
-static __always_inline int express_on_path(struct xdp_md *ctx, const struct express_slot *slot)
+static __always_inline int express_on_path(struct xdp_md *ctx, const struct express_work *w, const struct express_slot *slot)
 {
-	struct express_headers f;
-	if (!(slot->peer_ip | slot->local_ip | slot->peer_port | slot->local_port))
+	void *end = (void *)(long)ctx->data_end;
+
+	if (!slot->peer_port)
 		return 1;
-	if (!express_headers(ctx, &f))
-		return 0;
-	return f.ip->saddr == slot->peer_ip && f.ip->daddr == slot->local_ip &&
-	       f.udp->source == slot->peer_port && f.udp->dest == slot->local_port;
+	if (express_over_ipv6(w)) {
+		const struct express_ipv6 *f = express_ip(ctx, w);
+		return (void *)(f + 1) <= end && f->udp.source == slot->peer_port && f->udp.dest == slot->local_port &&
+		       f->ip.saddr[0] == slot->peer_ip[0] && f->ip.saddr[1] == slot->peer_ip[1] &&
+		       f->ip.daddr[0] == slot->local_ip[0] && f->ip.daddr[1] == slot->local_ip[1];
+	}
+	const struct express_ipv4 *f = express_ip(ctx, w);
+	return (void *)(f + 1) <= end && f->udp.source == slot->peer_port && f->udp.dest == slot->local_port &&
+	       f->ip.saddr == slot->peer_ip[0] && f->ip.daddr == slot->local_ip[0];
 }
 
 /*
@@ -180,17 +193,20 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
 }
 
 /*
- * Executes the request of len bytes that the frame holds, or finds its answer. slot is
- * that of its session. With COUNTER_EXPRESS_EXECUTED and COUNTER_EXPRESS_REPEATED, it is to
+ * Executes the request of len bytes that the frame holds, or finds its answer. ip and payload
+ * say where in the frame its IP header and the request begin, and slot_index which slot its
+ * session has. With COUNTER_EXPRESS_EXECUTED and COUNTER_EXPRESS_REPEATED, it is to
  * be answered.
  */
-__noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
+__noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len, __u32 ip, __u32 payload)
 {
 	struct express_work *w = express_work();
 	len = opaque(len);
 	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
 		return COUNTER_EXPRESS_BAD_FORM;
-	if (bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS, w->payload, len))
+	w->ip = ip;
+	w->payload_at = payload;
+	if (bpf_xdp_load_bytes(ctx, payload, w->payload, len))
 		return COUNTER_EXPRESS_BAD_FORM;
 	struct wire_header *h = &w->header;
 	if (!express_form(h))
@@ -198,7 +214,7 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
 	if (!slot || LOAD(&slot->session) != h->session)
 		return COUNTER_EXPRESS_NO_SLOT;
-	if (!express_on_path(ctx, slot))
+	if (!express_on_path(ctx, w, slot))
 		return COUNTER_EXPRESS_PATH;
 	int reason = express_came_as_sent(h, slot, slot_index, len);
 	if (reason != COUNTER_EXPRESS_EXECUTED)
@@ -245,21 +261,39 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len)
 	return reason;
 }
 
-static __always_inline __u16 folded(__u32 sum)
+static __always_inline __u16 folded(__u64 sum)
 {
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* The sum of the addresses, the protocol and the length, which a partial checksum consists of. */
-static __always_inline __u16 pseudo_sum(const struct iphdr *ip, __be16 len)
+/* The sum of the answer up to end, to be folded. */
+static __always_inline __u64 express_sum(struct express_work *w, __u64 end)
 {
-	const __u16 *half = (const void *)&ip->saddr;
-	return folded((__u32)half[0] + half[1] + half[2] + half[3] + bpf_htons(IPPROTO_UDP) + len);
+	__u64 sum = 0;
+#pragma unroll
+	for (int i = 0; i < EXPRESS_MAX_PAYLOAD; i += EXPRESS_SUMMED) {
+		if (end <= i)
+			break;
+		__u64 n = opaque(end - i);
+		if (n > EXPRESS_SUMMED)
+			n = EXPRESS_SUMMED;
+		sum += (__u32)bpf_csum_diff(NULL, 0, (void *)(w->payload + i), n, 0);
+	}
+	return sum;
+}
+
+/* The sum of the pseudo header, which a partial checksum consists of. It is not 0. */
+static __always_inline __u16 pseudo_sum(__u64 addresses, __be16 len)
+{
+	return folded(addresses + bpf_htons(IPPROTO_UDP) + len);
 }
 
 /*
- * Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes.
+ * Swaps the ports, and sets the length for a payload of len bytes and the checksum: a partial
+ * one or none. addresses is the sum of both IP addresses.
  *
  * A socket of this machine sends requests with a partial checksum, to which a hop that cannot
  * leave it so adds the rest. In generic mode the kernel has the answer for partial as well,
@@ -268,36 +302,81 @@ static __always_inline __u16 pseudo_sum(const struct iphdr *ip, __be16 len)
  * that a partial one would be. Then the answer's is wrong, and it gets lost; the repeated
  * request has another checksum.
  */
-static __always_inline int express_return(struct xdp_md *ctx, __u32 len, int generic)
+static __always_inline void return_udp(struct udphdr *udp, __u64 addresses, __u32 len, int generic)
 {
-	struct express_headers f;
-	if (!express_headers(ctx, &f))
-		return 0;
-	__u8 mac[6];
-	__builtin_memcpy(mac, f.eth->dest, 6);
-	__builtin_memcpy(f.eth->dest, f.eth->source, 6);
-	__builtin_memcpy(f.eth->source, mac, 6);
-	__be32 ip = f.ip->saddr;
-	f.ip->saddr = f.ip->daddr;
-	f.ip->daddr = ip;
-	__be16 port = f.udp->source;
-	f.udp->source = f.udp->dest;
-	f.udp->dest = port;
+	int partial = generic && udp->check == pseudo_sum(addresses, udp->len);
+	__be16 port = udp->source;
+	udp->source = udp->dest;
+	udp->dest = port;
+	udp->len = bpf_htons(sizeof(*udp) + len);
+	udp->check = partial ? pseudo_sum(addresses, udp->len) : 0;
+}
 
-	__be16 udp_len = bpf_htons(sizeof(struct udphdr) + len);
-	int partial = generic && f.udp->check == pseudo_sum(f.ip, f.udp->len);
-	f.udp->len = udp_len;
-	f.udp->check = partial ? pseudo_sum(f.ip, udp_len) : 0;
-	f.ip->tot_len = bpf_htons(sizeof(struct iphdr) + sizeof(struct udphdr) + len);
-	f.ip->id = 0;
-	f.ip->frag_off = bpf_htons(0x4000); /* not to be fragmented */
-	f.ip->ttl = 64;
-	f.ip->check = 0;
+static __always_inline void return_ipv4(struct express_ipv4 *f, __u32 len, int generic)
+{
+	__be32 from = f->ip.saddr;
+	f->ip.saddr = f->ip.daddr;
+	f->ip.daddr = from;
+	return_udp(&f->udp, (__u64)f->ip.saddr + from, len, generic);
+	f->ip.tot_len = bpf_htons(sizeof(*f) + len);
+	f->ip.id = 0;
+	f->ip.frag_off = bpf_htons(0x4000); /* not to be fragmented */
+	f->ip.ttl = EXPRESS_HOPS;
+	f->ip.check = 0;
 	__u32 sum = 0;
 #pragma unroll
-	for (int i = 0; i < (int)sizeof(struct iphdr) / 2; i++)
-		sum += *((__u16 *)f.ip + i);
-	f.ip->check = ~folded(sum);
+	for (int i = 0; i < (int)sizeof(f->ip) / 2; i++)
+		sum += *((__u16 *)&f->ip + i);
+	f->ip.check = ~folded(sum);
+}
+
+/* Likewise. IPv6 wants a checksum; sum is that of the payload. */
+static __always_inline void return_ipv6(struct express_ipv6 *f, __u32 len, __u64 sum, int generic)
+{
+	__u64 addresses = 0;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		__u64 from = f->ip.saddr[i], to = f->ip.daddr[i];
+		addresses += (from & 0xffffffff) + (from >> 32) + (to & 0xffffffff) + (to >> 32);
+		f->ip.saddr[i] = to;
+		f->ip.daddr[i] = from;
+	}
+	return_udp(&f->udp, addresses, len, generic);
+	f->ip.version_class_flow = bpf_htonl(6U << 28);
+	f->ip.payload_len = f->udp.len;
+	f->ip.hop_limit = EXPRESS_HOPS;
+	if (f->udp.check)
+		return;
+	__u16 whole = ~folded(sum + pseudo_sum(addresses, f->udp.len) + f->udp.source + f->udp.dest + f->udp.len);
+	f->udp.check = whole ? whole : 0xffff; /* 0 means that there is none */
+}
+
+/*
+ * Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes, whose
+ * sum over IPv6 is given. VLAN tags stay as they came.
+ */
+static __always_inline int express_return(struct xdp_md *ctx, const struct express_work *w, __u32 len, __u64 sum, int generic)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	__u8 mac[6];
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	__builtin_memcpy(mac, eth->dest, 6);
+	__builtin_memcpy(eth->dest, eth->source, 6);
+	__builtin_memcpy(eth->source, mac, 6);
+	if (express_over_ipv6(w)) {
+		struct express_ipv6 *f = express_ip(ctx, w);
+		if ((void *)(f + 1) > end)
+			return 0;
+		return_ipv6(f, len, sum, generic);
+	} else {
+		struct express_ipv4 *f = express_ip(ctx, w);
+		if ((void *)(f + 1) > end)
+			return 0;
+		return_ipv4(f, len, generic);
+	}
 	return 1;
 }
 
@@ -319,8 +398,8 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 	 * Results come in whole words. A size must not be 0, and the verifier of Linux 6.1 does
 	 * not learn from a comparison with 0 that it is not.
 	 */
-	if (results >= 8 && (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, slot->results, results) ||
-			     bpf_xdp_load_bytes(ctx, EXPRESS_HEADERS + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
+	if (results >= 8 && (bpf_xdp_store_bytes(ctx, w->payload_at + WIRE_HEADER_LEN, slot->results, results) ||
+			     bpf_xdp_load_bytes(ctx, w->payload_at + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
 		return COUNTER_EXPRESS_BAD_FORM;
 	h->flags = WIRE_FLAG_RESPONSE;
 	h->reserved = outcome >> 32;
@@ -335,11 +414,12 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 		h->ack_largest = express_code(end, slot_index, 1);
 	else
 		h->checksum = express_checksum(end);
-	if (bpf_xdp_store_bytes(ctx, EXPRESS_HEADERS, w->payload, WIRE_HEADER_LEN))
+	if (bpf_xdp_store_bytes(ctx, w->payload_at, w->payload, WIRE_HEADER_LEN))
 		return COUNTER_EXPRESS_BAD_FORM;
 	/* A frame that stays longer than its datagram is no fault. */
-	bpf_xdp_adjust_tail(ctx, (int)(EXPRESS_HEADERS + end) - (int)bpf_xdp_get_buff_len(ctx));
-	return express_return(ctx, end, generic) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
+	bpf_xdp_adjust_tail(ctx, (int)(w->payload_at + end) - (int)bpf_xdp_get_buff_len(ctx));
+	__u64 sum = express_over_ipv6(w) ? express_sum(w, end) : 0;
+	return express_return(ctx, w, end, sum, generic) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
 }
 
 #endif

@@ -53,8 +53,8 @@ func TestAnswersArrive(t *testing.T) {
 			here := conn.LocalAddr().(*net.UDPAddr)
 			tables.OpenSlot(2, express.Slot{
 				Session: session, PeerSession: peerSession, Rank: rank,
-				Peer:  express.Endpoint{IP: [4]byte(addrA), Port: uint16(here.Port)},
-				Local: express.Endpoint{IP: [4]byte(addrB), Port: port},
+				Peer:  express.Endpoint{IP: [16]byte{addrA[0], addrA[1], addrA[2], addrA[3]}, Port: uint16(here.Port)},
+				Local: express.Endpoint{IP: [16]byte{addrB[0], addrB[1], addrB[2], addrB[3]}, Port: port},
 			})
 			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, nil)
 			must(t, p.AllowSession(session, 2))

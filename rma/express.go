@@ -121,7 +121,7 @@ func (w *Win) expose(c *windows.Config) {
 
 // Unattended reports whether small calls at a target can do without its process: the window
 // is in memory that this process maps, or in memory where the target's XDP program executes
-// them, over IPv4. It is false for a rank outside the window's. Once answers of the program get
+// them. It is false for a rank outside the window's. Once answers of the program get
 // lost, as Stats.AnswersLost counts, it is false until one has come again. In mapped memory no lock, call,
 // flush or unlock waits for a target that computes or is stopped. The program serves these:
 //

@@ -42,9 +42,22 @@ func awaitReach(j *job, w *rma.Win) {
 // TestCallsAreExecutedInXDP makes each kind of small call, under a lock of its own and
 // under one that is held, at a target whose program reaches the window.
 func TestCallsAreExecutedInXDP(t *testing.T) {
-	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric} {
-		t.Run(string(transport), func(t *testing.T) {
-			j := newLabJob(t, 2, transport, rma.Limits{})
+	for _, test := range []struct {
+		transport userspace.Transport
+		v6        bool
+	}{
+		{userspace.XDPNative, false}, {userspace.XDPGeneric, false},
+		{userspace.XDPNative, true}, {userspace.XDPGeneric, true},
+	} {
+		t.Run(fmt.Sprintf("%s, IPv6 %v", test.transport, test.v6), func(t *testing.T) {
+			lab := newLab(t, 2)
+			places := placesIn(t, lab, test.transport)
+			for rank := range places {
+				if test.v6 {
+					places[rank].Address = lab.Addr6(rank)
+				}
+			}
+			j := joined(t, places, lab.Do, rma.Config{})
 			wins := j.windows(64, 8)
 			for r, w := range wins {
 				if !w.Unattended(0) || !w.Unattended(1) || w.Unattended(2) || w.Info()["xdprma_express"] != "true" {
@@ -77,39 +90,12 @@ func TestCallsAreExecutedInXDP(t *testing.T) {
 				calls(again)
 			}
 			j.must(w.UnlockAll(j.ctx))
+			if lost := j.nodes[0].Stats().AnswersLost; lost != 0 {
+				t.Errorf("the answers got lost %d times", lost)
+			}
 			freeAll(j, wins)
 		})
 	}
-}
-
-// TestProgramExecutesOverIPv4Alone has ranks with addresses of IPv6, whose programs answer
-// nothing: no call is offered to them, and each rank says so.
-func TestProgramExecutesOverIPv4Alone(t *testing.T) {
-	lab := newLab(t, 2)
-	places := placesIn(t, lab, userspace.XDPNative)
-	for rank := range places {
-		places[rank].Address = lab.Addr6(rank)
-	}
-	j := joined(t, places, lab.Do, rma.Config{})
-	wins := j.windows(64, 8)
-	one, old := int64(1), int64(0)
-	j.must(wins[0].Lock(j.ctx, rma.LockShared, 1, 0))
-	for want := range int64(20) {
-		j.must(wins[0].FetchAndOp(buffer.Value(&one), buffer.Value(&old), 1, rma.At(0), rma.Sum), wins[0].Flush(j.ctx, 1))
-		if old != want {
-			t.Fatalf("fetched %d, not %d", old, want)
-		}
-	}
-	j.must(wins[0].Unlock(j.ctx, 1))
-	if protocol := j.nodes[0].Stats(); protocol.Exchanges != 0 {
-		t.Errorf("%d calls were offered to the program", protocol.Exchanges)
-	}
-	for r, w := range wins {
-		if w.Unattended(1-r) || w.Info()["xdprma_express"] != "false" || !strings.HasPrefix(j.nodes[r].Mode(), "xdp") {
-			t.Errorf("rank %d: unattended %v, mode %s, info %v", r, w.Unattended(1-r), j.nodes[r].Mode(), w.Info())
-		}
-	}
-	freeAll(j, wins)
 }
 
 // TestReachHasLimits asks for windows that no program is to reach.

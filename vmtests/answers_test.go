@@ -48,14 +48,17 @@ func asking(s *self) error {
 func TestAnswersReachUDPSockets(t *testing.T) {
 	for _, test := range []struct {
 		transport string
-		sums      bool
-	}{{"xdp-generic", true}, {"xdp-generic", false}, {"xdp-native", true}, {"xdp-native", false}} {
-		t.Run(fmt.Sprintf("%s, sums at the port %v", test.transport, test.sums), func(t *testing.T) {
+		sums, v6  bool
+	}{
+		{"xdp-generic", true, false}, {"xdp-generic", false, false}, {"xdp-native", true, false}, {"xdp-native", false, false},
+		{"xdp-generic", true, true}, {"xdp-generic", false, true}, {"xdp-native", true, true}, {"xdp-native", false, true},
+	} {
+		t.Run(fmt.Sprintf("%s, sums at the port %v, IPv6 %v", test.transport, test.sums, test.v6), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), test.transport)
 			if test.sums {
 				sumAtPort(t, lab, 0)
 			}
-			j := start(t, lab, spec{program: "asking", ranks: 2, transports: []string{"udp", test.transport}})
+			j := start(t, lab, spec{program: "asking", ranks: 2, transports: []string{"udp", test.transport}, v6: test.v6})
 			j.finish()
 			checkNothingLost(j)
 		})

@@ -214,9 +214,9 @@ func canExecute(p port) (can bool, note string) {
 		return false, "the kernel or this process cannot have the program: " + err.Error()
 	}
 	if p.Kind == "veth" {
-		return true, "small requests over IPv4, whatever the other end of this veth has; with the transport xdp-native, if it has an XDP program in native mode too"
+		return true, "small requests, whatever the other end of this veth has; with the transport xdp-native, if it has an XDP program in native mode too"
 	}
-	return true, "small requests over IPv4"
+	return true, "small requests"
 }
 
 // loadExecutor tries the program once.

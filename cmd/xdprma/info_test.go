@@ -184,7 +184,7 @@ func TestInfoWithinRank(t *testing.T) {
 	c := command(t, "run", "-n", "2", "--queues", "3", "--mtu", "3000", "--", binary, "info")
 	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[1] xr1: up, kind veth, driver veth, MTU 3000, queues 3 rx 3 tx\n") ||
 		!strings.Contains(c.stdout.String(), "[1]   mode          xdp-generic: on veth") ||
-		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests over IPv4, whatever the other end of this veth has") ||
+		!strings.Contains(c.stdout.String(), "[1]   XDP executes  yes: small requests, whatever the other end of this veth has") ||
 		!strings.Contains(c.stdout.String(), "[1]   joined frames yes: ") {
 		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
 	}

@@ -32,7 +32,7 @@ type Config struct {
 	Patience time.Duration // of XDP: how long Path waits for the network's answer; 5 s by default
 	Job      uint64        // whose handshakes are answered; 0: of any job
 	HelloKey *siphash.Key  // by which the handshakes of Job have codes; nil: they have none
-	Sessions int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none, as with IPv6
+	Sessions int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none
 	Logger   *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 
 	tryOnce bool // OpenXDP does not wait for queues that other sockets have

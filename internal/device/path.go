@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -78,13 +79,13 @@ func (t *pathTable[T]) get(id PathID) *T {
 	panic(fmt.Sprintf("userspace: a frame for path %d, which the device did not give out", id))
 }
 
-// Ends returns where the frames of a path come from and arrive, if the XDP program can
-// check that: over IPv4 alone.
+// Ends returns where the frames of a path come from and arrive, for the XDP program.
 func Ends(dev Device, id PathID) (peer, local express.Endpoint) {
-	a, b := dev.Peer(id), dev.LocalAddr()
-	if a.Addr().Unmap().Is4() && b.Addr().Unmap().Is4() {
-		peer = express.Endpoint{IP: a.Addr().Unmap().As4(), Port: a.Port()}
-		local = express.Endpoint{IP: b.Addr().Unmap().As4(), Port: b.Port()}
-	}
-	return peer, local
+	return endOf(dev.Peer(id)), endOf(dev.LocalAddr())
+}
+
+func endOf(a netip.AddrPort) (e express.Endpoint) {
+	copy(e.IP[:], a.Addr().AsSlice())
+	e.Port = a.Port()
+	return e
 }

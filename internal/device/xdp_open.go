@@ -123,9 +123,6 @@ func (x *XDP) normalize(ctx context.Context, c *Config) error {
 		return err
 	}
 	x.log = c.Logger
-	if c.Address.Is6() {
-		c.Sessions = 0 // the program would pass each request on; see serve.h
-	}
 	orDefault(&c.Queues, max(1, min(features.RxQueues, maxQueues)))
 	orDefault(&c.RxFrames, defaultRxFrames)
 	if err := c.check(); err != nil {

@@ -39,7 +39,7 @@ const (
 	Busy                      // the exchange is under way [Drop]
 	User                      // the frame is for user space [ToUser]
 	NoSlot                    // its session has no slot [ToUser]
-	Path                      // it came from elsewhere, or not over plain IPv4 [ToUser]; only the program looks
+	Path                      // it came from elsewhere, or with IPv4 options [ToUser]; only the program looks
 	NoWindow                  // no such window is exposed [ToUser]
 	NoAccess                  // the origin may not do that with the window [ToUser]
 	Bounds                    // outside of the window, or not in one page of memory [ToUser]

@@ -53,16 +53,16 @@ type Place struct {
 	Session     uint64                 `c:"session"`      // id in requests; 0: not in use
 	PeerSession uint64                 `c:"peer_session"` // id in answers
 	Rank        uint32                 `c:"rank"`         // of the origin in the job
-	PeerIP      uint32                 `c:"peer_ip"`      // as in the frame, like the three that follow; all 0: not checked
-	LocalIP     uint32                 `c:"local_ip"`
-	PeerPort    uint16                 `c:"peer_port"`
+	PeerPort    uint16                 `c:"peer_port"`    // as in the frame, like the three that follow; 0: they are not checked
 	LocalPort   uint16                 `c:"local_port"`
+	PeerIP      [2]uint64              `c:"peer_ip"` // of IPv4 the first four bytes, the rest is 0
+	LocalIP     [2]uint64              `c:"local_ip"`
 	Outcome     uint64                 `c:"outcome"` // see Outcome
 	Locked      uint64                 `c:"locked"`  // window id + 1 whose lock an exchange under way holds; 0: none
 	Keyed       uint64                 `c:"keyed"`   // 1: frames have codes in place of checksums
 	Results     [MaxResults / 8]uint64 `c:"results"`
 	Keys        [2]siphash.Key         `c:"keys"` // of requests, and of answers
-	_           [4]uint64
+	_           uint64
 }
 
 // Exposed is a window that the program reaches. The C side is struct express_window.

@@ -1,7 +1,6 @@
 package express
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
 
@@ -43,15 +42,15 @@ func (t *Tables) Len() int { return len(t.places) }
 // Place returns the memory of slot i.
 func (t *Tables) Place(i int) *Place { return &t.places[i] }
 
-// Endpoint is an address over IPv4. Its zero value stands for any.
+// Endpoint is an address with a port. Its zero value stands for any.
 type Endpoint struct {
-	IP   [4]byte
+	IP   [16]byte // as in a frame: of IPv4 the first four bytes, the rest is 0
 	Port uint16
 }
 
 // words returns e as the program reads it from a frame.
-func (e Endpoint) words() (ip uint32, port uint16) {
-	return binary.LittleEndian.Uint32(e.IP[:]), bits.ReverseBytes16(e.Port)
+func (e Endpoint) words() (ip [2]uint64, port uint16) {
+	return [2]uint64{le.Uint64(e.IP[:8]), le.Uint64(e.IP[8:])}, bits.ReverseBytes16(e.Port)
 }
 
 // Slot describes the session that a slot is for.
@@ -78,13 +77,11 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 	atomic.StoreUint64(&p.Word, WordOf(0, StateDone))
 	atomic.StoreUint64(&p.PeerSession, s.PeerSession)
 	atomic.StoreUint32(&p.Rank, s.Rank)
-	var peerIP, localIP uint32
-	var peerPort, localPort uint16
+	p.PeerPort = 0
 	if (s.Peer != Endpoint{}) && (s.Local != Endpoint{}) {
-		peerIP, peerPort = s.Peer.words()
-		localIP, localPort = s.Local.words()
+		p.PeerIP, p.PeerPort = s.Peer.words()
+		p.LocalIP, p.LocalPort = s.Local.words()
 	}
-	p.PeerIP, p.LocalIP, p.PeerPort, p.LocalPort = peerIP, localIP, peerPort, localPort
 	p.Keyed, p.Keys = 0, [2]siphash.Key{}
 	if s.Keys != nil {
 		p.Keyed, p.Keys = 1, [2]siphash.Key{s.Keys.Requests, s.Keys.Answers}
