@@ -2,11 +2,14 @@ package vmtests
 
 import (
 	"fmt"
+	"net/netip"
+	"os/exec"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -89,6 +92,37 @@ func TestContainersNeedNoProgramAtTheBridge(t *testing.T) {
 					t.Errorf("rank %d used %s, programs executed %d of its requests, and answers got lost %d times",
 						r.n, c.Mode, c.Executed, c.AnswersLost)
 				}
+			}
+		})
+	}
+}
+
+// Ranks on VLAN interfaces above veths, and one with a socket there, are answered by programs as
+// others are.
+func TestAnswersOnVLANInterfaces(t *testing.T) {
+	testenv.NeedsRoot(t)
+	testenv.NeedsFeature(t, testenv.VLANs)
+	for _, v6 := range testenv.Cases([]bool{true}, false) {
+		t.Run(fmt.Sprintf("IPv6 %v", v6), func(t *testing.T) {
+			lab := labtest.New(t, netlab.Config{Ranks: 3})
+			addresses := make([]netip.Addr, lab.Ranks())
+			for rank := range addresses {
+				addresses[rank] = netip.AddrFrom4([4]byte{10, 78, 0, byte(rank + 1)})
+				if v6 {
+					addresses[rank] = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x78, 15: byte(rank + 1)})
+				}
+				commands := fmt.Sprintf("ip link add link %s name tagged type vlan id 7; sysctl -q -w net.ipv6.conf.tagged.accept_dad=0; ip link set dev tagged up; ip address add %v/%d dev tagged",
+					lab.Interface(rank), addresses[rank], addresses[rank].BitLen()*3/4)
+				if out, err := lab.Command(rank, "sh", "-e", "-c", commands).CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v: %s", commands, err, out)
+				}
+			}
+			for _, transports := range [][]string{{"xdp-generic"}, {"udp", "xdp-generic", "udp"}} {
+				j := start(t, lab, spec{program: "asking", transports: transports, change: func(rank int, p *bootstrap.Config, _ *exec.Cmd) {
+					p.Interface, p.Address = "tagged", addresses[rank]
+				}})
+				j.finish()
+				checkNothingLost(j)
 			}
 		})
 	}

@@ -142,8 +142,12 @@ func servedRound(s *self, win *rma.Win, round int64) error {
 func TestStoppedRanksAreServed(t *testing.T) {
 	testenv.NeedsRoot(t)
 	t.Parallel()
-	for _, transport := range testenv.Cases([]string{"xdp-native"}, "xdp-generic") {
-		t.Run(transport, func(t *testing.T) {
+	type kind struct {
+		transport string
+		v6        bool
+	}
+	for _, k := range testenv.Cases([]kind{{"xdp-native", false}, {"xdp-generic", true}}, kind{"xdp-generic", false}, kind{"xdp-native", true}) {
+		t.Run(fmt.Sprintf("%s, IPv6 %v", k.transport, k.v6), func(t *testing.T) {
 			t.Parallel()
 			end := time.Now().Add(testenv.Limit)
 			for again := true; again; {
@@ -151,7 +155,7 @@ func TestStoppedRanksAreServed(t *testing.T) {
 					t.Fatal("all origins needed the process, again and again")
 				}
 				again = false // unless a try says so at its end
-				t.Run("try", func(t *testing.T) { again = !servedWhileStopped(t, transport) })
+				t.Run("try", func(t *testing.T) { again = !servedWhileStopped(t, k.transport, k.v6) })
 			}
 		})
 	}
@@ -159,9 +163,9 @@ func TestStoppedRanksAreServed(t *testing.T) {
 
 // servedWhileStopped has a rank serve while its process is stopped, and reports whether
 // there was an origin that never needed the process.
-func servedWhileStopped(t *testing.T, transport string) bool {
+func servedWhileStopped(t *testing.T, transport string, v6 bool) bool {
 	lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 4}), transport)
-	j := start(t, lab, spec{program: "served", transports: []string{transport}, deadAfter: deadAfter})
+	j := start(t, lab, spec{program: "served", transports: []string{transport}, v6: v6, deadAfter: deadAfter})
 	for _, r := range j.ranks {
 		j.await(r, "ready")
 	}

@@ -3,6 +3,7 @@ package testenv
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -32,6 +33,8 @@ var (
 	TxBudget = &Feature{"XDP_MAX_TX_SKB_BUDGET", "6.17", sync.OnceValue(lacksTxBudget)}
 	// Bonding is bonds of network interfaces.
 	Bonding = &Feature{"bonds, CONFIG_BONDING", "2.2", sync.OnceValue(lacksBonding)}
+	// VLANs is VLAN interfaces.
+	VLANs = &Feature{"VLAN interfaces, CONFIG_VLAN_8021Q", "2.4", sync.OnceValue(lacksVLANs)}
 	// JoinedDatagrams is UDP datagrams that the kernel carries joined, as a packet socket with
 	// PACKET_VNET_HDR reads them.
 	JoinedDatagrams = &Feature{"joined UDP datagrams on packet sockets, VIRTIO_NET_HDR_GSO_UDP_L4", "6.2", sync.OnceValue(lacksJoinedDatagrams)}
@@ -93,6 +96,17 @@ func inNamespace(try func() error) error {
 func lacksBonding() bool {
 	return errors.Is(inNamespace(func() error {
 		return netlink.LinkAdd(netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond"}))
+	}), unix.EOPNOTSUPP)
+}
+
+// lacksVLANs makes a VLAN interface on a veth: the loopback interface carries no tags.
+func lacksVLANs() bool {
+	return errors.Is(inNamespace(func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth"}, PeerName: "peer"}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return fmt.Errorf("%v", err) // which says nothing of the feature
+		}
+		return netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "tagged", ParentIndex: veth.Attrs().Index}, VlanId: 7})
 	}), unix.EOPNOTSUPP)
 }
 
