@@ -30,6 +30,8 @@ func BenchmarkExchange(b *testing.B) {
 	p := loadTier(b)
 	part := make([]byte, wire.PartLen)
 	wire.PutPart(part, 0, 8)
+	wide := make([]byte, wire.PartLen)
+	wire.PutPart(wide, 0, 1024)
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
 	sum := wire.Record{Window: wideWindow, Basic: uint8(datatype.BasicInt64), Op: uint8(datatype.Sum)}
 	op := func(c wire.Code) wire.Record {
@@ -71,6 +73,7 @@ func BenchmarkExchange(b *testing.B) {
 		{"put-8", []record{{op(wire.CodePut), one}}},
 		{"put-1128", []record{{op(wire.CodePut), make([]byte, 1128)}}},
 		{"get-8", []record{{op(wire.CodeGet), part}}},
+		{"get-1024", []record{{op(wire.CodeGet), wide}}},
 		{"fetch_and_op", []record{{op(wire.CodeGetAccumulate), append(part[:8:8], one...)}}},
 		{"compare_and_swap", []record{{op(wire.CodeCompareSwap), append(one[:8:8], one...)}}},
 		{"locked-fetch_and_op", []record{
@@ -79,9 +82,12 @@ func BenchmarkExchange(b *testing.B) {
 			{wire.Record{Code: wire.CodeUnlock, Window: wideWindow}, nil},
 		}},
 	} {
-		for i, level := range []string{"", "-with-code"} {
-			b.Run(tt.name+level, func(b *testing.B) {
-				frame := packet{payload: signed(keyOf(i), express.Header{Session: sessionOf(i), Exchange: 1, Try: 1}, tt.list...)}.bytes()
+		for n, kind := range []string{"", "-with-code", "-over-IPv6"} {
+			i := n % 2 // the slots without keys, and with
+			b.Run(tt.name+kind, func(b *testing.B) {
+				v6 := n == 2
+				p.at(b, v6)
+				frame := packet{v6: v6, payload: signed(keyOf(i), express.Header{Session: sessionOf(i), Exchange: 1, Try: 1}, tt.list...)}.bytes()
 				var spent time.Duration
 				for b.Loop() {
 					p.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: memberRank, Keys: keysOf(i)})

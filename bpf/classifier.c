@@ -159,8 +159,6 @@ static __always_inline int keyed_hello(struct xdp_md *ctx, const struct datagram
 static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index,
 				   const struct config *cfg)
 {
-	if (!d->ip)
-		return to_user(ctx, COUNTER_EXPRESS_PATH);
 	int reason = express_serve(ctx, slot_index, d->len, d->ip, d->offset);
 	if (reason == COUNTER_EXPRESS_EXECUTED || reason == COUNTER_EXPRESS_REPEATED) {
 		int failed = express_answer(ctx, slot_index, d->len, cfg->generic);

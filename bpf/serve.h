@@ -194,14 +194,16 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
 
 /*
  * Executes the request of len bytes that the frame holds, or finds its answer. ip and payload
- * say where in the frame its IP header and the request begin, and slot_index which slot its
- * session has. With COUNTER_EXPRESS_EXECUTED and COUNTER_EXPRESS_REPEATED, it is to
- * be answered.
+ * say where in the frame its IP header and the request begin, ip as in struct datagram, and
+ * slot_index which slot its session has. With COUNTER_EXPRESS_EXECUTED and
+ * COUNTER_EXPRESS_REPEATED, it is to be answered.
  */
 __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len, __u32 ip, __u32 payload)
 {
 	struct express_work *w = express_work();
 	len = opaque(len);
+	if (!ip)
+		return COUNTER_EXPRESS_PATH;
 	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
 		return COUNTER_EXPRESS_BAD_FORM;
 	w->ip = ip;
