@@ -383,6 +383,25 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
 }
 
 /*
+ * Puts size bytes of a slot's results into the frame and behind the header in the work, and returns 0 if
+ * there is no room. Results come in whole words. The verifier has to see that the size is not 0, so
+ * it is compared twice: of both limits the compiler makes one comparison, of a difference, from which
+ * Linux before 6.18 does not learn about the size.
+ */
+__noinline int express_results(struct xdp_md *ctx, __u32 slot_index, __u64 size)
+{
+	struct express_work *w = express_work();
+	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!w || !slot || size < 8)
+		return 0;
+	size = opaque(size);
+	if (size > EXPRESS_MAX_RESULTS)
+		return 0;
+	__u32 at = w->payload_at + WIRE_HEADER_LEN;
+	return !bpf_xdp_store_bytes(ctx, at, slot->results, size) && !bpf_xdp_load_bytes(ctx, at, w->payload + WIRE_HEADER_LEN, size);
+}
+
+/*
  * Makes the frame, whose request of len bytes is done, the answer. Otherwise it returns
  * why the frame is to be dropped: the exchange is over, or the frame is too short.
  */
@@ -396,12 +415,7 @@ __noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, i
 	__u64 outcome = LOAD(&slot->outcome), results = opaque(outcome & 0xffffffff);
 	if (results > EXPRESS_MAX_RESULTS || WIRE_HEADER_LEN + results > len)
 		return COUNTER_EXPRESS_BAD_FORM;
-	/*
-	 * Results come in whole words. A size must not be 0, and the verifier of Linux 6.1 does
-	 * not learn from a comparison with 0 that it is not.
-	 */
-	if (results >= 8 && (bpf_xdp_store_bytes(ctx, w->payload_at + WIRE_HEADER_LEN, slot->results, results) ||
-			     bpf_xdp_load_bytes(ctx, w->payload_at + WIRE_HEADER_LEN, w->payload + WIRE_HEADER_LEN, results)))
+	if (results && !express_results(ctx, slot_index, results))
 		return COUNTER_EXPRESS_BAD_FORM;
 	h->flags = WIRE_FLAG_RESPONSE;
 	h->reserved = outcome >> 32;

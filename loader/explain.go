@@ -122,7 +122,7 @@ func refusal(err error) string {
 // isStatistics reports whether a line of the verifier's log is of those that end it whatever
 // came of the program.
 func isStatistics(line string) bool {
-	for _, begin := range []string{"processed ", "verification time ", "stack depth "} {
+	for _, begin := range []string{"processed ", "verification time ", "stack depth ", "subprog "} {
 		if strings.HasPrefix(line, begin) {
 			return true
 		}

@@ -96,7 +96,7 @@ func TestErrorsSpeakToOperators(t *testing.T) {
 func TestRefusalIsNamed(t *testing.T) {
 	const access, register = "invalid access to map value, value_size=1280 off=64 size=0", "R3 min value is outside of the allowed memory range"
 	caps := Caps{NetRaw: true, NetAdmin: true, BPF: true, Kernel: "6.1.0"}
-	end := []string{"verification time 1200 usec", "stack depth 64+0+32", "processed 46044 insns (limit 1000000) max_states_per_insn 4 total_states 2 peak_states 2 mark_read 1"}
+	end := []string{"verification time 1200 usec", "stack depth 64+0+32", "subprog 0 (<unknown>) main insns_self 1 insns_total 1 stack 0", "processed 46044 insns (limit 1000000) max_states_per_insn 4 total_states 2 peak_states 2 mark_read 1"}
 	for want, log := range map[string][]string{
 		access + ": " + register: slices.Concat([]string{"57: (85) call bpf_xdp_store_bytes#190", access, register}, end),
 		register:                 {register, ""},
