@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -35,12 +34,6 @@ type Features struct {
 	Program *ProgramInfo // the XDP program that is attached, or nil
 }
 
-// ProgramInfo names an attached XDP program.
-type ProgramInfo struct {
-	ID   uint32 // 0 if several are attached
-	Name string // empty if the caller may not know (it takes CAP_SYS_ADMIN)
-}
-
 var (
 	errNoRedirect = errors.New("the driver cannot redirect in native mode")
 	errBond       = errors.New("the interfaces of the bond would run the program, and what they redirect reaches no socket of the bond")
@@ -66,14 +59,6 @@ func (f Features) GenericFirst() string {
 		return "on veth it executes small requests as fast as native XDP, needs nothing of the far end, and leaves UDP segmentation whole"
 	}
 	return ""
-}
-
-// String returns the program's id and name.
-func (p ProgramInfo) String() string {
-	if p.Name == "" {
-		return fmt.Sprintf("%d (name unknown)", p.ID)
-	}
-	return fmt.Sprintf("%d %q", p.ID, p.Name)
 }
 
 // FeatureSet is a set of features by the kernel's names, or not Known.
@@ -131,7 +116,7 @@ func Probe(ifname string) (Features, error) {
 		Driver: driver(ifname),
 	}
 	if a.Xdp != nil && a.Xdp.Attached {
-		f.Program = &ProgramInfo{ID: a.Xdp.ProgId, Name: programName(a.Xdp.ProgId)}
+		f.Program = inspect(a.Xdp.ProgId, a.Xdp.AttachMode)
 	}
 	f.readChannels()
 	f.readOffloads()
@@ -151,23 +136,6 @@ func driver(ifname string) string {
 		return ""
 	}
 	return unix.ByteSliceToString(info.Driver[:])
-}
-
-// programName resolves an XDP program's id, or returns nothing.
-func programName(id uint32) string {
-	if id == 0 {
-		return ""
-	}
-	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-	if err != nil {
-		return ""
-	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
-		return ""
-	}
-	return info.Name
 }
 
 // readChannels replaces the allocated queues by those in use.

@@ -20,8 +20,14 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	advice := "stop what attached it, or use another interface or the UDP transport"
-	if e.Program.Name == programOfOurs {
+	const elsewhere = "give this rank an interface of its own, which may be a macvlan above this one, or the UDP transport (XDPRMA_TRANSPORT=udp)"
+	advice := "stop what attached it, or " + elsewhere
+	switch {
+	case e.Program.Name == dispatcher:
+		advice = "`xdp-loader unload " + e.Interface + " --all` removes it with the programs that it calls; or " + elsewhere
+	case owners[e.Program.Name] != "":
+		advice = owners[e.Program.Name] + " attaches it again when it is gone: " + elsewhere
+	case e.Program.Name == programOfOurs:
 		advice = "an interface serves one rank over XDP, which is another one: give this rank another interface, " +
 			"or the UDP transport at any port (XDPRMA_TRANSPORT=udp with XDPRMA_PORT=0)"
 	}

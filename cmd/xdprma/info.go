@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -243,7 +244,9 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "udp", fmt.Sprintf("this process may lock %d KiB of memory, and frames take %d: raise the limit (ulimit -l), or grant CAP_IPC_LOCK",
 			caps.MemLock>>10, memory>>10)
 	case f.Program != nil:
-		return "udp", "another XDP program is attached, " + f.Program.String() + ", and it is never replaced"
+		var used *loader.InUseError
+		errors.As(f.Free(), &used)
+		return "udp", used.Error()
 	case f.NoNative() != nil:
 		return "xdp-generic", f.NoNative().Error()
 	case f.GenericFirst() != "":

@@ -158,18 +158,22 @@ type opener func(_ context.Context, transport userspace.Transport, tryOnce bool)
 func (c *Config) climb(ctx context.Context, rungs []userspace.Transport, open opener) (Device, error) {
 	var failed []string
 	var reason string
+	news := "a better transport is not possible here"
 	busy := false // a queue stayed taken, which it is in all modes
 	for i, transport := range rungs {
 		d, err := open(ctx, transport, busy)
 		switch {
 		case err == nil && len(failed) > 0:
-			c.Logger.Warn("a better transport is not possible here", "using", transport,
+			c.Logger.Warn(news, "using", transport,
 				"tried", strings.Join(failed, ", "), "interface", c.Interface, "reason", reason)
 			return d, nil
 		case err == nil:
 			return d, nil
 		case i == len(rungs)-1, ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return nil, fmt.Errorf("transport %s on interface %s: %w", transport, c.Interface, err)
+		}
+		if used := (*loader.InUseError)(nil); errors.As(err, &used) {
+			news = "another XDP program is on the interface and stays there: this rank does without XDP"
 		}
 		busy = errors.Is(err, unix.EBUSY)
 		failed = append(failed, string(transport))

@@ -95,6 +95,7 @@ var mayImport = map[string][]string{
 	"internal/lab/ci":             {"internal/lab/testenv"},
 	"internal/lab/apicheck":       {},
 	"internal/lab/logs":           {},
+	"internal/lab/foreign":        {},
 	"internal/lab/netlab":         {},
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},
 	"internal/lab/testjob":        {"internal/launch/bootstrap", "internal/protocol/secure", "rma", "userspace"},

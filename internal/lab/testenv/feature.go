@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,8 @@ var (
 	// JoinedDatagrams is UDP datagrams that the kernel carries joined, as a packet socket with
 	// PACKET_VNET_HDR reads them.
 	JoinedDatagrams = &Feature{"joined UDP datagrams on packet sockets, VIRTIO_NET_HDR_GSO_UDP_L4", "6.2", sync.OnceValue(lacksJoinedDatagrams)}
+	// Replacement is programs that take the place of a function of another one (BPF_PROG_TYPE_EXT).
+	Replacement = &Feature{"BPF programs that replace a function of another", "5.7", sync.OnceValue(lacksReplacement)}
 	// SplitTestRun is a test run of an XDP program on a frame that is split where the
 	// test says.
 	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
@@ -164,4 +167,11 @@ func lacksSplitTestRun() bool {
 	context := struct{ Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32 }{DataEnd: 64}
 	_, err = p.Run(&ebpf.RunOptions{Data: make([]byte, 256), Context: context, Repeat: 1})
 	return errors.Is(err, unix.EINVAL)
+}
+
+// lacksReplacement loads such a program. Some kernels refuse it to everybody, as if a privilege were
+// missing.
+func lacksReplacement() bool {
+	err := features.HaveProgramType(ebpf.Extension)
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM)
 }
