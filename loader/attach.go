@@ -35,7 +35,8 @@ const programOfOurs = bpf.ClassifierProgXdprmaClassify
 // none.
 //
 // It needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.18. It never replaces a program:
-// if there is one, errors.As finds an InUseError. Errors say what to do; their
+// if there is one, errors.As finds an InUseError. libxdp's dispatcher it enters if that keeps a
+// place for it, by a program "xdprma_slot", which takes CAP_SYS_ADMIN; it may wait for libxdp's lock. Errors say what to do; their
 // class is mpierr.Arg for bad options and mpierr.Unsupported for what this
 // machine or process cannot do. The caller must keep the Program and Close it.
 func Attach(opts Options) (*Program, error) {
@@ -50,11 +51,17 @@ func Attach(opts Options) (*Program, error) {
 	if err := features.Free(); err != nil {
 		return nil, err
 	}
+	if features.Program != nil {
+		if o.place, err = features.Program.open(o.Mode); err != nil {
+			return nil, err
+		}
+		defer o.place.in.Close()
+	}
 	p, err := load(o)
 	if err != nil {
 		return nil, explain("attach", err, circumstances(o.Mode, features))
 	}
-	if err := p.attach(features); err != nil {
+	if err := p.attach(features, o.place); err != nil {
 		_ = p.Close() // nothing is attached: err is what matters
 		return nil, err
 	}
@@ -112,6 +119,9 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		return nil, err
 	}
 	spec.Programs[programOfOurs].Flags = programFlags(o.Mode)
+	if o.place != nil {
+		o.place.shape(spec.Programs[programOfOurs])
+	}
 	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
 	if noTier == nil {
 		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
@@ -152,14 +162,25 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	return p, nil
 }
 
-// attach puts the program on the interface.
-func (p *Program) attach(f Features) error {
+// attach puts the program on the interface, or into a place of the dispatcher there.
+func (p *Program) attach(f Features, in *place) error {
 	flags := link.XDPGenericMode
 	if p.mode == Native {
 		flags = link.XDPDriverMode
 		if err := f.NoNative(); err != nil {
 			return explain("attach", fmt.Errorf("%w: %w", err, unix.EOPNOTSUPP), circumstances(p.mode, f))
 		}
+	}
+	if in != nil {
+		l, err := in.attach(p.objects.XdprmaClassify)
+		if errors.Is(err, unix.EBUSY) {
+			return f.inUse()
+		}
+		if err != nil {
+			return explain("attach", fmt.Errorf("enter libxdp's dispatcher: %w", err), circumstances(p.mode, f))
+		}
+		p.link = l
+		return nil
 	}
 	l, err := link.AttachXDP(link.XDPOptions{
 		Program: p.objects.XdprmaClassify, Interface: f.Index, Flags: flags})

@@ -315,7 +315,7 @@ func TestLongFrames(t *testing.T) {
 					l.inB(t, func() {
 						f, err := Probe("b")
 						must(t, err)
-						if err := p.attach(f); (err == nil) != (mode == Native) {
+						if err := p.attach(f, nil); (err == nil) != (mode == Native) {
 							t.Errorf("natively, with an MTU of 9000 at the far end: %v", err)
 						}
 					})

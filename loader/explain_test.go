@@ -67,7 +67,7 @@ func TestInUseError(t *testing.T) {
 		{ProgramInfo{ID: 7, Name: "katran", Mode: "native"}, "12 (lb)", `program 7 "katran" in native mode of process 12 (lb); stop what attached it, or give this rank an interface of its own`},
 		{ProgramInfo{ID: 7, Name: "cil_xdp_entry", Mode: "native", Of: "of Cilium"}, "", `"cil_xdp_entry" in native mode (of Cilium); Cilium attaches it again when it is gone: give this rank`},
 		{ProgramInfo{ID: 7, Name: dispatcher, Mode: "generic", Of: dispatcherOf([]string{"filter", "lb"})}, "",
-			`"xdp_dispatcher" in generic mode (libxdp's dispatcher; programs in it: 2, "filter", "lb"); ` + "`xdp-loader unload eth0 --all` removes it"},
+			`"xdp_dispatcher" in generic mode (libxdp's dispatcher; programs in it: 2, "filter", "lb"); ` + "have it keep a place for a rank"},
 		{ProgramInfo{ID: 7, Name: dispatcher, Of: dispatcherOf(nil)}, "", `(libxdp's dispatcher; programs in it: 0);`},
 		{ProgramInfo{ID: 7, Name: "one", Mode: "several modes"}, "", `7 "one" and others, one in each of several modes; stop`},
 		{ProgramInfo{ID: 7, Name: programOfOurs}, "12 (hello)", `"xdprma_classify" of process 12 (hello); an interface serves one rank over XDP, which is another one: ` +

@@ -116,7 +116,7 @@ func Probe(ifname string) (Features, error) {
 		Driver: driver(ifname),
 	}
 	if a.Xdp != nil && a.Xdp.Attached {
-		f.Program = inspect(a.Xdp.ProgId, a.Xdp.AttachMode)
+		f.Program = inspect(a.Index, a.Xdp.ProgId, a.Xdp.AttachMode)
 	}
 	f.readChannels()
 	f.readOffloads()

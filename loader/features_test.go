@@ -115,7 +115,7 @@ func TestNativeOfNoUse(t *testing.T) {
 		if tt.why == nil {
 			continue
 		}
-		err := (&Program{mode: Native}).attach(tt.f)
+		err := (&Program{mode: Native}).attach(tt.f, nil)
 		if !errors.Is(err, mpierr.Unsupported) || !errors.Is(err, tt.why) || !strings.Contains(err.Error(), "use generic mode") {
 			t.Errorf("%+v: attach: %v", tt.f, err)
 		}

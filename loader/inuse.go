@@ -24,7 +24,7 @@ func (e *InUseError) Error() string {
 	advice := "stop what attached it, or " + elsewhere
 	switch {
 	case e.Program.Name == dispatcher:
-		advice = "`xdp-loader unload " + e.Interface + " --all` removes it with the programs that it calls; or " + elsewhere
+		advice = "have it keep a place for a rank (docs/transports.md says how), which serves one at a time; or " + elsewhere
 	case owners[e.Program.Name] != "":
 		advice = owners[e.Program.Name] + " attaches it again when it is gone: " + elsewhere
 	case e.Program.Name == programOfOurs:
@@ -38,12 +38,18 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("interface %s already has XDP program %v%s; %s", e.Interface, e.Program, of, advice)
 }
 
-// Free returns nil if Attach finds no XDP program on the interface, and else an error of class
+// Free returns nil if Attach finds no XDP program on the interface, or libxdp's dispatcher with a place
+// that is kept for one of this library, and else an error of class
 // Unsupported in which errors.As finds an InUseError. To name a process it looks through /proc.
 func (f Features) Free() error {
-	if f.Program == nil {
+	if f.Program == nil || f.Program.place != "" {
 		return nil
 	}
+	return f.inUse()
+}
+
+// inUse is the error that the interface has a program.
+func (f Features) inUse() error {
 	return &mpierr.Error{Op: "attach", Class: mpierr.Unsupported, Rank: mpierr.NoRank,
 		Err: &InUseError{Interface: f.Interface, Program: *f.Program, Process: holder(f.Program.ID)}}
 }

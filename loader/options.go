@@ -53,6 +53,8 @@ type Options struct {
 	// execute. A program that cannot leaves all requests to the sockets; see Program.Tier.
 	Slots  int
 	Logger *slog.Logger // told why the program cannot execute requests; default: silent
+
+	place *place // where the program goes in libxdp's dispatcher; nil: it has the interface
 }
 
 const (

@@ -244,9 +244,10 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "udp", fmt.Sprintf("this process may lock %d KiB of memory, and frames take %d: raise the limit (ulimit -l), or grant CAP_IPC_LOCK",
 			caps.MemLock>>10, memory>>10)
 	case f.Program != nil:
-		var used *loader.InUseError
-		errors.As(f.Free(), &used)
-		return "udp", used.Error()
+		if used := (*loader.InUseError)(nil); errors.As(f.Free(), &used) {
+			return "udp", used.Error()
+		}
+		return "xdp-" + f.Program.Mode, "libxdp's dispatcher keeps a place for it"
 	case f.NoNative() != nil:
 		return "xdp-generic", f.NoNative().Error()
 	case f.GenericFirst() != "":

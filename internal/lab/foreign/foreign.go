@@ -5,6 +5,8 @@ package foreign
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -82,6 +84,18 @@ func function(name string) *btf.Func {
 // returns is a function that returns a number.
 func returns(name string, number int32) asm.Instructions {
 	return asm.Instructions{btf.WithFuncMetadata(asm.Mov.Imm(asm.R0, number).WithSymbol(name), function(name)), asm.Return()}
+}
+
+// Pin pins the parts in a directory, under libxdp's names. From then on the pins alone keep them in
+// their places.
+func (p *Program) Pin(dir string) error {
+	errs := []error{os.MkdirAll(dir, 0o700)}
+	for i, part := range p.parts {
+		errs = append(errs, part.Pin(filepath.Join(dir, fmt.Sprintf("prog%d-prog", i))),
+			p.links[i].Pin(filepath.Join(dir, fmt.Sprintf("prog%d-link", i))), p.links[i].Close())
+	}
+	p.links = nil
+	return errors.Join(errs...)
 }
 
 // Frames returns how many frames the program has had.
