@@ -259,6 +259,9 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 	case !f.XDP.Has("xsk-zerocopy"):
 		return "xdp-native", "driver " + f.Driver + " has native XDP, but no zero-copy"
 	}
+	if f.CopyFirst() != "" {
+		return "xdp-native", f.CopyFirst()
+	}
 	return "xdp-native-zerocopy", "driver " + f.Driver + " has native XDP and zero-copy"
 }
 

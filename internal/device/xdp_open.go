@@ -130,6 +130,7 @@ func (x *XDP) normalize(ctx context.Context, c *Config) error {
 	}
 	c.Queues = min(c.Queues, max(1, features.RxQueues))
 	x.senders = max(1, features.TxQueues)
+	x.copyFirst = features.CopyFirst() != ""
 	x.cuts = features.Offloads.Known && !features.Offloads.Has("tx-udp-segmentation")
 	if c.Queues < features.RxQueues {
 		c.Logger.Warn("some queues have no AF_XDP socket, what arrives there takes the slower way through the kernel: use all queues",
@@ -201,8 +202,8 @@ func (x *XDP) openFirst(ctx context.Context, c *Config) (slab *Slab, adopted int
 		if c.tryOnce {
 			memory.Patience = 1
 		}
-		if x.program.Mode() != loader.Native {
-			memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs
+		if x.program.Mode() != loader.Native || x.tier != nil && x.copyFirst {
+			memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs, or hinders ours
 		}
 		adopted, err := x.openSocket(ctx, c, memory, 0)
 		short := errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
