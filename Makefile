@@ -35,7 +35,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated check-api check test race soak many fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
+.PHONY: help build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -64,6 +64,9 @@ soak: go ## simulate SEEDS (50000) random networks, several minutes
 many: go ## 256 ranks of one process, and 200 processes in namespaces (as root), put to all others (2 minutes)
 	XDPRMA_TEST_RANKS=256 $(TEST) -run '^TestManyRanksPutToAll$$' ./rma
 	XDPRMA_TEST_RANKS=200 $(TEST) -run '^TestRunManyRanks$$' ./cmd/xdprma
+
+vm: go ## tests and examples on other kernels and NICs, in virtual machines; writes docs/kernels.md (an hour or two; MACHINES="-only PATTERN", MIRROR)
+	$(GO) run ./vmtests/machines -mirror "$(MIRROR)" $(MACHINES)
 
 fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it
 	@failed=0; for file in $$(grep -rl --include=*_test.go '^//fuzz:inputs' .); do \

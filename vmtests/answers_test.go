@@ -111,7 +111,7 @@ func TestAnswersOnVLANInterfaces(t *testing.T) {
 				if v6 {
 					addresses[rank] = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x78, 15: byte(rank + 1)})
 				}
-				commands := fmt.Sprintf("ip link add link %s name tagged type vlan id 7; sysctl -q -w net.ipv6.conf.tagged.accept_dad=0; ip link set dev tagged up; ip address add %v/%d dev tagged",
+				commands := fmt.Sprintf("ip link add link %s name tagged type vlan id 7; ip link set dev tagged up; ip address add %v/%d dev tagged nodad",
 					lab.Interface(rank), addresses[rank], addresses[rank].BitLen()*3/4)
 				if out, err := lab.Command(rank, "sh", "-e", "-c", commands).CombinedOutput(); err != nil {
 					t.Fatalf("%s: %v: %s", commands, err, out)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -193,12 +194,7 @@ func TestConfinedRanksWithoutExpress(t *testing.T) {
 // A program that is built without cgo does not need the C library's calls.
 func TestConfinedRanksWithoutCgo(t *testing.T) {
 	testenv.NeedsRoot(t)
-	program := filepath.Join(t.TempDir(), "vmtests")
-	build := exec.Command("go", "test", "-c", "-ldflags=-w", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the tests without cgo: %v\n%s", err, out)
-	}
+	program := withoutCgo(t)
 	instead := func(_ int, _ *bootstrap.Config, cmd *exec.Cmd) { cmd.Path, cmd.Args = program, []string{program} }
 	for _, g := range []ground{onUDP, onXDP} {
 		t.Run(g.name, func(t *testing.T) {
@@ -206,6 +202,20 @@ func TestConfinedRanksWithoutCgo(t *testing.T) {
 			g.job(t, 3, spec{program: "goroutines", env: env, change: instead}).finish()
 		})
 	}
+}
+
+// withoutCgo returns the path of these tests' program as built without cgo, which may be this one.
+func withoutCgo(t *testing.T) string {
+	if own, ok := debug.ReadBuildInfo(); ok && slices.Contains(own.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"}) {
+		return os.Args[0]
+	}
+	program := filepath.Join(t.TempDir(), "vmtests")
+	build := exec.Command("go", "test", "-c", "-ldflags=-w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests without cgo: %v\n%s", err, out)
+	}
+	return program
 }
 
 // The death of a peer takes no other calls.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/xdprma/xdprma/vmtests/machines/plan"
+)
+
+// The text between these lines of the page is written anew.
+const (
+	pageBegin = "<!-- make vm writes from here -->\n"
+	pageEnd   = "<!-- to here -->\n"
+)
+
+// writePage puts what works where into the page.
+func writePage(path string, report []outcome, how string, took time.Duration) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	head, rest, ok1 := strings.Cut(string(page), pageBegin)
+	_, tail, ok2 := strings.Cut(rest, pageEnd)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("%s has no lines %q and %q", path, pageBegin, pageEnd)
+	}
+	return os.WriteFile(path, []byte(head+pageBegin+"\n"+tables(report, how, took)+"\n"+pageEnd+tail), 0o644)
+}
+
+// tables are what make vm found, for the page.
+func tables(report []outcome, how string, took time.Duration) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "Last run on %s, by %s, in %v.\n\n", time.Now().UTC().Format(time.DateOnly), how, took.Round(time.Minute))
+	row := func(cells ...string) { fmt.Fprintf(&t, "| %s |\n", strings.Join(cells, " | ")) }
+	rule := func(n int) { fmt.Fprintf(&t, "|%s\n", strings.Repeat(" --- |", n)) }
+
+	row(append(append([]string{"tests on"}, suites...), "skipped, because the kernel has none")...)
+	rule(len(suites) + 2)
+	for _, o := range report {
+		if o.machine.nic.driver != "" {
+			continue
+		}
+		cells, missing := []string{o.machine.kernel.release}, []string{}
+		for _, s := range suites {
+			r, _ := o.of(s)
+			cells = append(cells, verdict(r))
+			missing = append(missing, lacks(r.Output)...)
+		}
+		row(append(cells, strings.Join(unique(missing), "; "))...)
+	}
+
+	t.WriteString("\n")
+	row("ranks on", "NIC", "link", "chapter's examples", "wordcount", "served while its process is stopped")
+	rule(6)
+	for _, o := range report {
+		for _, l := range links {
+			if o.machine.nic.driver == "" {
+				continue
+			}
+			cells := []string{o.machine.kernel.release, o.machine.nic.name, l.name}
+			for _, j := range jobs {
+				r, _ := o.of(stepName(l.name, j.name))
+				cells = append(cells, cell(r))
+			}
+			row(cells...)
+		}
+	}
+	return t.String()
+}
+
+// cell is a verdict in one word.
+func cell(r plan.Result) string {
+	n, stopped := whileStopped(r.Output)
+	switch {
+	case r.Failed != "" || !stopped:
+		return verdict(r)
+	case n > 0:
+		return "yes"
+	}
+	return "no"
+}
+
+// stepName is the name of what ranks do over a link.
+func stepName(link, job string) string { return link + ", " + job }

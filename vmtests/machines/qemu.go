@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xdprma/xdprma/vmtests/machines/plan"
+)
+
+// emulator is QEMU, and how it runs the machine's processors.
+type emulator struct {
+	path    string
+	env     []string
+	options []string
+}
+
+// findQEMU returns $QEMU, or that of the backports to the machine's own Debian, which it fetches: of
+// 7.2 it is known that it crashes under newer kernels, and that it has no igb.
+func findQEMU(d *debian, cache, backports string) (*emulator, error) {
+	if own := os.Getenv("QEMU"); own != "" {
+		return &emulator{path: own}, nil
+	}
+	dir := filepath.Join(cache, "qemu")
+	if !exists(dir) {
+		if err := d.fetch(dir, backports, "/var/lib/dpkg/status", "qemu-system-x86"); err != nil {
+			return nil, fmt.Errorf("QEMU is needed, 8.0 or newer, and cannot be fetched: install it, and name its path as QEMU: %w", err)
+		}
+	}
+	path := filepath.Join(dir, "usr/bin/qemu-system-x86_64")
+	if _, err := os.Stat(path); err != nil { // the machine has that very version
+		path, err = exec.LookPath("qemu-system-x86_64")
+		return &emulator{path: path}, err
+	}
+	libraries := filepath.Join(dir, "usr/lib/x86_64-linux-gnu")
+	return &emulator{
+		path: path,
+		env:  []string{"LD_LIBRARY_PATH=" + libraries, "QEMU_MODULE_DIR=" + filepath.Join(libraries, "qemu")},
+		options: []string{"-L", filepath.Join(dir, "usr/share/qemu"), "-L", filepath.Join(dir, "usr/share/seabios"),
+			"-L", "/usr/share/qemu", "-L", "/usr/share/seabios"},
+	}, nil
+}
+
+// The ways to run a machine's processors.
+var (
+	byKVM       = []string{"-accel", "kvm", "-cpu", "host"}
+	bySoftware  = []string{"-accel", "tcg,thread=multi", "-cpu", "Haswell-v4"}
+	probingTime = 30 * time.Second
+)
+
+// choose has a machine boot by KVM, and takes software emulation if it does not.
+func (q *emulator) choose(m *machine, files []string, log string) string {
+	slow := q.options
+	if _, err := os.Stat("/dev/kvm"); err == nil {
+		q.options = slices.Concat(slow, byKVM)
+		ctx, stop := context.WithTimeout(context.Background(), probingTime)
+		defer stop()
+		booted := false
+		err := q.boot(ctx, m, files, log, func(r plan.Result) { booted = r.Failed == "" })
+		if err == nil && booted {
+			return "KVM"
+		}
+	}
+	q.options = slices.Concat(slow, bySoftware)
+	return "software emulation"
+}
+
+// boot starts a machine and hands on its results as they come, until it turns itself off.
+// The prints of its kernel and its programs go to log.
+func (q *emulator) boot(ctx context.Context, m *machine, files []string, log string, result func(plan.Result)) error {
+	initrd := strings.TrimSuffix(log, ".log") + ".initrd"
+	if err := concatenate(initrd, files); err != nil {
+		return err
+	}
+	defer os.Remove(initrd)
+	args := slices.Concat(q.options, []string{
+		"-smp", "2", "-m", "3072", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.kernel.image, "-initrd", initrd,
+		"-append", "console=ttyS0 rdinit=/init panic=-1 loglevel=4",
+		"-serial", "file:" + log, "-serial", "stdio",
+	}, m.nic.devices())
+	cmd := exec.CommandContext(ctx, q.path, args...)
+	cmd.Env = append(os.Environ(), q.env...)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	reports := json.NewDecoder(out)
+	for err == nil {
+		var r plan.Result
+		if err = reports.Decode(&r); err == nil {
+			result(r)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	err = errors.Join(err, cmd.Wait())
+	if err != nil && problems.Len() > 0 {
+		err = fmt.Errorf("%w\n%s", err, problems.String())
+	}
+	return err
+}
+
+func concatenate(path string, files []string) error {
+	out, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		in, err := os.Open(name)
+		if err != nil {
+			return errors.Join(err, out.Close())
+		}
+		_, err = io.Copy(out, in)
+		in.Close()
+		if err != nil {
+			return errors.Join(err, out.Close())
+		}
+		if end, err := out.Seek(0, io.SeekCurrent); err != nil || out.Truncate((end+3)&^3) != nil {
+			return errors.Join(err, out.Close())
+		}
+		if _, err := out.Seek(0, io.SeekEnd); err != nil {
+			return errors.Join(err, out.Close())
+		}
+	}
+	return out.Close()
+}
