@@ -64,7 +64,7 @@ func write(path string, fill func(*archive) error) error {
 
 // files makes what a machine begins with: archives that follow each other.
 type files struct {
-	cache, built, userland string
+	cache, built, userland, perftest string
 }
 
 // of returns the archives of a machine: the project, and its own kernel modules, programs and steps.
@@ -80,8 +80,8 @@ func (f *files) of(m *machine) ([]string, error) {
 			a.link(dir, "usr/"+dir)
 		}
 		a.tree("", f.userland)
-		if m.extra != "" {
-			a.tree("", m.extra)
+		if m.perftest {
+			a.tree("", f.perftest)
 		}
 		modules := drivers
 		if m.nic.driver != "" {

@@ -24,7 +24,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.cache, "cache", "vmtests/machines/cache", "keep packages, kernels and logs in this `folder`")
 	flag.StringVar(&o.mirror, "mirror", "", "get packages from this mirror of Debian; default: the one of this machine's apt")
-	flag.StringVar(&o.only, "only", "", "boot only machines whose name matches this `pattern`, and leave the page as it is")
+	flag.StringVar(&o.only, "only", "", "boot only machines whose name matches this `pattern`; of the others the page has what was found before")
 	flag.StringVar(&o.suites, "suites", "bookworm,trixie,trixie-backports", "try the newest kernels of these suites, from old to new")
 	flag.StringVar(&o.page, "page", "docs/kernels.md", "write what works where into this `file`")
 	flag.StringVar(&o.steps, "steps", "", "carry out only steps whose name matches this `pattern`, and leave the page as it is")
@@ -91,41 +91,34 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 
-	userland := filepath.Join(cache, "userland")
-	if err := d.fetch(userland, "trixie", "", "coreutils", "dash", "iproute2"); err != nil {
+	files := &files{cache: cache, built: built, userland: filepath.Join(cache, "userland"), perftest: filepath.Join(cache, "perftest")}
+	err1 = d.fetch(files.userland, "trixie", "", "coreutils", "dash", "iproute2")
+	err2 = d.fetch(files.perftest, "trixie", "", perftest...)
+	version, err3 := command("git", "describe", "--always", "--dirty")
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	files := &files{cache: cache, built: built, userland: userland}
-	var report []outcome
-	how := ""
+	how := q.choose(kernels[0], files, filepath.Join(logs, "probe.log"))
+	fmt.Println("the machines' processors run by", how)
+
+	booted, failed := 0, 0
+	var report []*outcome
 	for _, m := range matrix(kernels, o.full, o.tests) {
 		m.steps = slices.DeleteFunc(m.steps, func(s plan.Step) bool { return !steps.MatchString(s.Name) })
 		if len(m.steps) == 0 || !only.MatchString(m.name) {
-			continue
-		}
-		initrd, err := files.of(m)
-		if err != nil {
-			return err
-		}
-		if how == "" {
-			empty := *m
-			empty.steps = nil
-			probe, err := files.of(&empty)
+			old, err := kept(logs, m)
 			if err != nil {
 				return err
 			}
-			how = q.choose(&empty, probe, filepath.Join(logs, "probe.log"))
-			fmt.Println("machines run by", how)
-			if initrd, err = files.of(m); err != nil {
-				return err
-			}
+			report = append(report, old)
+			continue
 		}
-		log := filepath.Join(logs, strings.NewReplacer(" ", "-", ",", "").Replace(m.name)+".log")
+		log := filepath.Join(logs, fileName(m.name)+".log")
 		fmt.Printf("%s (%s)\n", m.name, log)
-		found := outcome{machine: m, begin: time.Now()}
-		err = q.boot(ctx, m, initrd, log, func(r plan.Result) {
-			found.results = append(found.results, r)
-			fmt.Println("  " + found.line(r))
+		found, begin := &outcome{machine: m, Date: time.Now().UTC().Format(time.DateOnly) + " " + strings.TrimSpace(version), How: how}, time.Now()
+		err := q.boot(ctx, m, files, log, func(r plan.Result) {
+			found.Results = append(found.Results, r)
+			fmt.Println("  " + line(r))
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -133,22 +126,24 @@ func run(ctx context.Context, o *options) error {
 		if err != nil {
 			fmt.Println("  QEMU:", err)
 		}
-		found.took = time.Since(found.begin)
-		found.complete(m, err)
+		found.Took = time.Since(begin)
+		found.complete(err)
+		booted, failed = booted+1, failed+found.failures()
 		report = append(report, found)
-	}
-	if len(report) == 0 {
-		return fmt.Errorf("no machine has a name like %q", o.only)
-	}
-	fmt.Printf("%d machines in %v\n", len(report), time.Since(begin).Round(time.Second))
-	if o.only+o.steps+o.tests == "" {
-		if err := writePage(o.page, report, how, time.Since(begin)); err != nil {
-			return err
+		if o.steps+o.tests == "" {
+			if err := found.keep(logs); err != nil {
+				return err
+			}
 		}
 	}
-	failed := 0
-	for _, f := range report {
-		failed += f.failures()
+	if booted == 0 {
+		return fmt.Errorf("no machine has a name like %q and steps like %q", o.only, o.steps)
+	}
+	fmt.Printf("%d machines in %v\n", booted, time.Since(begin).Round(time.Second))
+	if o.steps+o.tests == "" {
+		if err := writePage(o.page, report); err != nil {
+			return err
+		}
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d steps failed; the logs are in %s", failed, logs)

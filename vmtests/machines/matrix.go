@@ -12,11 +12,11 @@ import (
 
 // machine boots once, and carries out its steps.
 type machine struct {
-	name   string
-	kernel *kernel
-	nic    nic
-	extra  string // a folder of programs that it has beside the project's; empty: none
-	steps  []plan.Step
+	name     string
+	kernel   *kernel
+	nic      nic
+	perftest bool // it has these programs, too
+	steps    []plan.Step
 }
 
 // nic is a kind of network interface, of which a machine has two that are joined.
@@ -139,5 +139,6 @@ func matrix(kernels []*kernel, full bool, tests string) (all []*machine) {
 			all = append(all, &machine{name: k.release + " " + n.name, kernel: k, nic: n, steps: linkSteps()})
 		}
 	}
-	return all
+	last := kernels[len(kernels)-1]
+	return append(all, &machine{name: last.release + " beside Soft-RoCE", kernel: last, perftest: true, steps: contestSteps()})
 }

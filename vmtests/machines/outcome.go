@@ -2,7 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -10,17 +14,43 @@ import (
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
 )
 
-// outcome is what came of a machine.
+// outcome is what came of a machine. It is kept in a file until the machine runs again.
 type outcome struct {
 	machine *machine
-	begin   time.Time
-	took    time.Duration
-	results []plan.Result
+	Date    string // of the run, and which commit of the project it was
+	How     string // the machine's processors ran
+	Took    time.Duration
+	Results []plan.Result
 }
 
+// keep writes an outcome to its file in a folder.
+func (o *outcome) keep(dir string) error {
+	content, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, fileName(o.machine.name)+".json"), content, 0o644)
+}
+
+// kept reads the outcome of a machine's last run. It has no results if there was none.
+func kept(dir string, m *machine) (*outcome, error) {
+	o := &outcome{machine: m}
+	content, err := os.ReadFile(filepath.Join(dir, fileName(m.name)+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, o)
+	}
+	return o, err
+}
+
+// fileName is a machine's name in names of files.
+func fileName(machine string) string { return strings.ReplaceAll(machine, " ", "-") }
+
 // complete adds the steps that never ended, because the machine did.
-func (o *outcome) complete(m *machine, err error) {
-	for _, s := range m.steps {
+func (o *outcome) complete(err error) {
+	for _, s := range o.machine.steps {
 		if _, ok := o.of(s.Name); ok {
 			continue
 		}
@@ -28,13 +58,13 @@ func (o *outcome) complete(m *machine, err error) {
 		if err != nil {
 			r.Failed += ": " + err.Error()
 		}
-		o.results = append(o.results, r)
+		o.Results = append(o.Results, r)
 	}
 }
 
 // of returns the result of a step.
 func (o *outcome) of(step string) (plan.Result, bool) {
-	for _, r := range o.results {
+	for _, r := range o.Results {
 		if r.Step == step {
 			return r, true
 		}
@@ -43,7 +73,7 @@ func (o *outcome) of(step string) (plan.Result, bool) {
 }
 
 func (o *outcome) failures() (n int) {
-	for _, r := range o.results {
+	for _, r := range o.Results {
 		if r.Failed != "" {
 			n++
 		}
@@ -52,7 +82,7 @@ func (o *outcome) failures() (n int) {
 }
 
 // line is a result for a person who waits.
-func (o *outcome) line(r plan.Result) string {
+func line(r plan.Result) string {
 	text := fmt.Sprintf("%-22s %-30s %4.0f s", r.Step, verdict(r), r.Took.Seconds())
 	if r.Failed == "" {
 		return text

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ const (
 )
 
 // writePage puts what works where into the page.
-func writePage(path string, report []outcome, how string, took time.Duration) error {
+func writePage(path string, report []*outcome) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -26,20 +27,19 @@ func writePage(path string, report []outcome, how string, took time.Duration) er
 	if !ok1 || !ok2 {
 		return fmt.Errorf("%s has no lines %q and %q", path, pageBegin, pageEnd)
 	}
-	return os.WriteFile(path, []byte(head+pageBegin+"\n"+tables(report, how, took)+"\n"+pageEnd+tail), 0o644)
+	return os.WriteFile(path, []byte(head+pageBegin+"\n"+tables(report)+"\n"+pageEnd+tail), 0o644)
 }
 
-// tables are what make vm found, for the page.
-func tables(report []outcome, how string, took time.Duration) string {
+// tables show what the last run of each machine found.
+func tables(report []*outcome) string {
 	var t strings.Builder
-	fmt.Fprintf(&t, "Last run on %s, by %s, in %v.\n\n", time.Now().UTC().Format(time.DateOnly), how, took.Round(time.Minute))
 	row := func(cells ...string) { fmt.Fprintf(&t, "| %s |\n", strings.Join(cells, " | ")) }
 	rule := func(n int) { fmt.Fprintf(&t, "|%s\n", strings.Repeat(" --- |", n)) }
 
-	row(append(append([]string{"tests on"}, suites...), "skipped, because the kernel has none")...)
-	rule(len(suites) + 2)
+	row(slices.Concat([]string{"tests on"}, suites, []string{"skipped, because the kernel has none", "run"})...)
+	rule(len(suites) + 3)
 	for _, o := range report {
-		if o.machine.nic.driver != "" {
+		if o.machine.nic.driver != "" || o.machine.perftest {
 			continue
 		}
 		cells, missing := []string{o.machine.kernel.release}, []string{}
@@ -48,12 +48,12 @@ func tables(report []outcome, how string, took time.Duration) string {
 			cells = append(cells, verdict(r))
 			missing = append(missing, lacks(r.Output)...)
 		}
-		row(append(cells, strings.Join(unique(missing), "; "))...)
+		row(append(cells, strings.Join(unique(missing), "; "), o.run())...)
 	}
 
 	t.WriteString("\n")
-	row("ranks on", "NIC", "link", "chapter's examples", "wordcount", "served while its process is stopped")
-	rule(6)
+	row("ranks on", "NIC", "link", "chapter's examples", "wordcount", "served while its process is stopped", "run")
+	rule(7)
 	for _, o := range report {
 		for _, l := range links {
 			if o.machine.nic.driver == "" {
@@ -64,10 +64,23 @@ func tables(report []outcome, how string, took time.Duration) string {
 				r, _ := o.of(stepName(l.name, j.name))
 				cells = append(cells, cell(r))
 			}
-			row(cells...)
+			row(append(cells, o.run())...)
+		}
+	}
+	for _, o := range report {
+		if o.machine.perftest {
+			t.WriteString("\n" + contestTable(o))
 		}
 	}
 	return t.String()
+}
+
+// run says when it was, how, and for how long.
+func (o *outcome) run() string {
+	if o.Date == "" {
+		return "not yet"
+	}
+	return fmt.Sprintf("%s, %s, %v", o.Date, o.How, o.Took.Round(time.Second))
 }
 
 // cell is a verdict in one word.

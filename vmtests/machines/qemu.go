@@ -57,14 +57,14 @@ var (
 )
 
 // choose has a machine boot by KVM, and takes software emulation if it does not.
-func (q *emulator) choose(m *machine, files []string, log string) string {
+func (q *emulator) choose(k *kernel, files *files, log string) string {
 	slow := q.options
 	if _, err := os.Stat("/dev/kvm"); err == nil {
 		q.options = slices.Concat(slow, byKVM)
 		ctx, stop := context.WithTimeout(context.Background(), probingTime)
 		defer stop()
 		booted := false
-		err := q.boot(ctx, m, files, log, func(r plan.Result) { booted = r.Failed == "" })
+		err := q.boot(ctx, &machine{name: "probe", kernel: k}, files, log, func(r plan.Result) { booted = r.Failed == "" })
 		if err == nil && booted {
 			return "KVM"
 		}
@@ -75,9 +75,13 @@ func (q *emulator) choose(m *machine, files []string, log string) string {
 
 // boot starts a machine and hands on its results as they come, until it turns itself off.
 // The prints of its kernel and its programs go to log.
-func (q *emulator) boot(ctx context.Context, m *machine, files []string, log string, result func(plan.Result)) error {
+func (q *emulator) boot(ctx context.Context, m *machine, files *files, log string, result func(plan.Result)) error {
+	archives, err := files.of(m)
+	if err != nil {
+		return err
+	}
 	initrd := strings.TrimSuffix(log, ".log") + ".initrd"
-	if err := concatenate(initrd, files); err != nil {
+	if err := concatenate(initrd, archives); err != nil {
 		return err
 	}
 	defer os.Remove(initrd)

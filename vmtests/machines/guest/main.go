@@ -6,6 +6,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +32,9 @@ func main() {
 
 func work() error {
 	if err := mountAll(); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Setenv("PATH", "/usr/bin:/usr/sbin"), os.Setenv("HOME", "/tmp")); err != nil {
 		return err
 	}
 	report, err := os.OpenFile(plan.Report, os.O_WRONLY|unix.O_NOCTTY, 0)

@@ -163,10 +163,6 @@ func (p *pair) part() (err error) {
 
 // giveBack moves an interface back to where join found it. A veth and a VLAN interface end.
 func (p *pair) giveBack(id int, to netns.NsHandle) error {
-	var problem error
-	if p.plan.RDMA {
-		problem = netlink.RdmaLinkDel(fmt.Sprintf("rxe%d", id))
-	}
 	name := plan.Interface
 	if p.plan.VLAN != 0 {
 		name = trunk
@@ -175,19 +171,18 @@ func (p *pair) giveBack(id int, to netns.NsHandle) error {
 	var absent netlink.LinkNotFoundError
 	if p.plan.Veth {
 		if errors.As(err, &absent) { // it went with its other end
-			return problem
+			return nil
 		}
-		return errors.Join(problem, err, netlink.LinkDel(link))
+		return errors.Join(err, netlink.LinkDel(link)) // and what is above it
+	}
+	if err == nil && p.plan.VLAN != 0 {
+		var vlan netlink.Link
+		if vlan, err = netlink.LinkByName(plan.Interface); err == nil {
+			err = netlink.LinkDel(vlan)
+		}
 	}
 	if err != nil {
-		return errors.Join(problem, err)
+		return err
 	}
-	if p.plan.VLAN != 0 {
-		vlan, err := netlink.LinkByName(plan.Interface)
-		if err != nil {
-			return err
-		}
-		problem = errors.Join(problem, netlink.LinkDel(vlan))
-	}
-	return errors.Join(problem, netlink.LinkSetDown(link), netlink.LinkSetName(link, fmt.Sprintf("nic%d", id)), netlink.LinkSetNsFd(link, int(to)))
+	return errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, fmt.Sprintf("nic%d", id)), netlink.LinkSetNsFd(link, int(to)))
 }

@@ -90,7 +90,7 @@ func newProcess(ctx context.Context, s plan.Step, id int) *rank {
 	args := s.Args[id]
 	p := &rank{cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.cmd.Dir = s.Dir
-	p.cmd.Env = append([]string{"PATH=/bin:/usr/bin:/usr/sbin:/sbin", "HOME=/tmp"}, s.Env...)
+	p.cmd.Env = append(os.Environ(), s.Env...)
 	out := io.MultiWriter(p, os.Stdout)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.WaitDelay = 5 * time.Second // for what it has started and left
