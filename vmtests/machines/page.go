@@ -33,6 +33,7 @@ func writePage(path string, report []*outcome) error {
 // tables show what the last run of each machine found.
 func tables(report []*outcome) string {
 	var t strings.Builder
+	report = slices.DeleteFunc(slices.Clone(report), func(o *outcome) bool { return o.Date == "" }) // it never ran
 	row := func(cells ...string) { fmt.Fprintf(&t, "| %s |\n", strings.Join(cells, " | ")) }
 	rule := func(n int) { fmt.Fprintf(&t, "|%s\n", strings.Repeat(" --- |", n)) }
 
@@ -75,11 +76,8 @@ func tables(report []*outcome) string {
 	return t.String()
 }
 
-// run says when it was, how, and for how long.
+// run says when the machine ran, how, and for how long.
 func (o *outcome) run() string {
-	if o.Date == "" {
-		return "not yet"
-	}
 	return fmt.Sprintf("%s, %s, %v", o.Date, o.How, o.Took.Round(time.Second))
 }
 
