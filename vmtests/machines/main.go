@@ -64,6 +64,10 @@ func run(ctx context.Context, o *options) error {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return err
 	}
+	// With a go.mod the folder is no part of the library's module, and of no archive of that.
+	if err := os.WriteFile(filepath.Join(cache, "go.mod"), []byte("module cache\n"), 0o644); err != nil {
+		return err
+	}
 	codename, err := ownCodename()
 	if err != nil {
 		return err
