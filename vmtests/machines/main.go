@@ -73,11 +73,17 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	wanted, backports := strings.Split(o.suites, ","), codename+"-backports"
-	d, err := openDebian(filepath.Join(cache, "apt"), o.mirror, unique(append([]string{codename, backports}, wanted...)))
+	// Packages for this machine come from lists of their own: of two suites apt takes the newer
+	// libraries, which need a newer libc than the machine has.
+	own, err := openDebian(filepath.Join(cache, "apt-own"), o.mirror, []string{codename, backports})
 	if err != nil {
 		return err
 	}
-	q, err := findQEMU(d, cache, backports)
+	q, err := findQEMU(own, cache, backports)
+	if err != nil {
+		return err
+	}
+	d, err := openDebian(filepath.Join(cache, "apt"), o.mirror, wanted)
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,10 @@ func findQEMU(d *debian, cache, backports string) (*emulator, error) {
 		return &emulator{path: path}, err
 	}
 	libraries := filepath.Join(dir, "usr/lib/x86_64-linux-gnu")
+	older := filepath.Join(dir, "lib/x86_64-linux-gnu") // where packages of bookworm have them
 	return &emulator{
 		path: path,
-		env:  []string{"LD_LIBRARY_PATH=" + libraries, "QEMU_MODULE_DIR=" + filepath.Join(libraries, "qemu")},
+		env:  []string{"LD_LIBRARY_PATH=" + libraries + ":" + older, "QEMU_MODULE_DIR=" + filepath.Join(libraries, "qemu")},
 		options: []string{"-L", filepath.Join(dir, "usr/share/qemu"), "-L", filepath.Join(dir, "usr/share/seabios"),
 			"-L", "/usr/share/qemu", "-L", "/usr/share/seabios"},
 	}, nil
