@@ -159,7 +159,7 @@ func RunFloor(ctx context.Context, stream io.ReadWriteCloser, at FloorPlace, pla
 			err = s.measure(t, at.Side, p, emit)
 		}
 		if err != nil {
-			return fmt.Errorf("%s, %d bytes: %w", p.Kind, p.Bytes, err)
+			return fmt.Errorf("%s, %d bytes, %s, MTU %d: %w; on side %d: %s", p.Kind, p.Bytes, l.mode(), l.payload()+ipUDP, err, at.Side, l.counts())
 		}
 	}
 	return t.gather() // nobody leaves while frames are on their way

@@ -36,6 +36,8 @@ type line interface {
 	// from receive.
 	answering(inKernel bool) error
 	mode() string
+	// counts tells what became of frames here, for an error.
+	counts() string
 	close() error
 }
 

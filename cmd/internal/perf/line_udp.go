@@ -80,6 +80,7 @@ func (l *udpLine) udp() *udpLine   { return l }
 func (l *udpLine) payload() int    { return l.most }
 func (l *udpLine) burst() int      { return l.segments }
 func (l *udpLine) mode() string    { return "udp" }
+func (l *udpLine) counts() string  { return "nstat tells what the kernel dropped" }
 func (l *udpLine) address() []byte { return []byte(l.local.String()) }
 
 func (l *udpLine) window() int {

@@ -158,6 +158,15 @@ func (l *xdpLine) mode() string {
 	return "xdp-generic"
 }
 
+func (l *xdpLine) counts() string {
+	c, err := l.socket.Stats()
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d frames sent and %d of them dropped at once, %d received, %d dropped for want of room",
+		c.TxFrames, c.TxLost, c.RxFrames, c.KernelRxDropped+c.KernelRxRingFull)
+}
+
 // connect writes the Ethernet header into every transmit frame.
 func (l *xdpLine) connect(peer []byte) error {
 	if len(peer) != 6 || len(l.ifi.HardwareAddr) != 6 {
