@@ -72,6 +72,16 @@ func (f Features) CopyFirst() string {
 	return ""
 }
 
+// ZeroCopyRoom returns how many bytes a frame may have that the driver receives by zero-copy into
+// a buffer with the given room.
+func (f Features) ZeroCopyRoom(room int) int {
+	switch f.Driver {
+	case "igb", "igc", "ixgbe":
+		return room &^ 1023 // they tell the NIC the room in whole KiB (SRRCTL.BSIZEPACKET), the last for 82599 alone
+	}
+	return room
+}
+
 // FeatureSet is a set of features by the kernel's names, or not Known.
 type FeatureSet struct {
 	Known bool     // whether the kernel has said anything

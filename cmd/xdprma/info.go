@@ -228,7 +228,7 @@ const noMode = "none"
 
 // choose predicts how frames travel with the transport auto, and says why.
 func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason string) {
-	memory := uint64(device.PacketMemory(f.MTU, 1))
+	memory := uint64(device.PacketMemory(f, 1))
 	least := device.LeastMTU(netip.IPv4Unspecified())
 	switch missing := caps.Missing(); {
 	case f.MTU < least:

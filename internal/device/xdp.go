@@ -45,6 +45,7 @@ type XDP struct {
 	heard      atomic.Bool       // stack has something to read; see Sleep
 	joins      bool              // long transfers go through stack
 	copyFirst  bool              // zero-copy hinders a program that executes requests
+	chunk      int               // bytes of a chunk of packet memory
 	cuts       bool              // the kernel cuts joined frames before they leave the interface
 	doorbell   *atomic.Uint64    // rung for what comes to stack; nil if the program is from outside
 	detours    pathTable[PathID] // paths of stack that peers were heard on

@@ -25,8 +25,8 @@ const (
 	// headroom of a slot: the headers of IPv6 end there, and of IPv4, so that the
 	// payload is aligned to 8 bytes.
 	headroom = 64
-	smallMTU = 1500 // up to here a chunk of smallChunk bytes holds a frame
-	// smallChunk and largeChunk are the sizes of the UMEM's chunks.
+	// smallChunk and largeChunk are the sizes of the UMEM's chunks: the small ones where a frame
+	// has room in one.
 	smallChunk, largeChunk = 2048, 4096
 	// linkLen is what a frame has on top of its IP packet, with two VLAN tags.
 	linkLen = ethernetLen + 2*vlanLen
@@ -130,7 +130,7 @@ func (x *XDP) normalize(ctx context.Context, c *Config) error {
 	}
 	c.Queues = min(c.Queues, max(1, features.RxQueues))
 	x.senders = max(1, features.TxQueues)
-	x.copyFirst = features.CopyFirst() != ""
+	x.copyFirst, x.chunk = features.CopyFirst() != "", chunkSize(c.MTU, features)
 	x.cuts = features.Offloads.Known && !features.Offloads.Has("tx-udp-segmentation")
 	if c.Queues < features.RxQueues {
 		c.Logger.Warn("some queues have no AF_XDP socket, what arrives there takes the slower way through the kernel: use all queues",
@@ -195,7 +195,7 @@ func (x *XDP) openSockets(ctx context.Context, c *Config) (adopted int, err erro
 // may not be locked, fewer queues have to do.
 func (x *XDP) openFirst(ctx context.Context, c *Config) (slab *Slab, adopted int, err error) {
 	for {
-		slab, memory := layout(c)
+		slab, memory := layout(c, x.chunk)
 		memory.IfIndex, memory.Interface = x.ifi.Index, x.ifi.Name
 		memory.Sharers = c.Queues - 1
 		memory.Logger = x.log
@@ -245,18 +245,23 @@ func framesPerQueue(rxFrames, queues int) int {
 func LongestPayload(mtu int, ip netip.Addr) int { return mtu - udpLen - ipLen(ip) }
 
 // PacketMemory returns how many bytes of memory an XDP device with the defaults locks
-// for its frames, on an interface with the given MTU and so many queues.
-func PacketMemory(mtu, queues int) int {
-	_, m := layout(&Config{Config: userspace.Config{Queues: queues}, MTU: mtu, Slots: defaultSlots, RxFrames: defaultRxFrames})
+// for its frames, on such an interface with so many queues.
+func PacketMemory(on loader.Features, queues int) int {
+	c := Config{Config: userspace.Config{Queues: queues}, MTU: on.MTU, Slots: defaultSlots, RxFrames: defaultRxFrames}
+	_, m := layout(&c, chunkSize(on.MTU, on))
 	return (m.TxChunks + queues*m.RxChunks) * m.ChunkSize
 }
 
-// layout decides how slots and received frames lie in the UMEM's chunks.
-func layout(c *Config) (*Slab, afxdp.Config) {
-	chunk := largeChunk
-	if c.MTU <= smallMTU {
-		chunk = smallChunk
+// chunkSize returns the size of chunks for frames of an MTU.
+func chunkSize(mtu int, on loader.Features) int {
+	if linkLen+mtu <= on.ZeroCopyRoom(smallChunk-unix.XDP_PACKET_HEADROOM) {
+		return smallChunk
 	}
+	return largeChunk
+}
+
+// layout decides how slots and received frames lie in the UMEM's chunks.
+func layout(c *Config, chunk int) (*Slab, afxdp.Config) {
 	payload := c.MTU - udpLen - ipLen(c.Address)
 	perSlot := (headroom + payload + chunk - 1) / chunk
 	room := chunk - unix.XDP_PACKET_HEADROOM

@@ -130,9 +130,9 @@ func TestXDPInterfaceTaken(t *testing.T) {
 // The payload of a slot is aligned for the copy into it, in every layout.
 func TestXDPLayout(t *testing.T) {
 	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
-		for _, mtu := range []int{1328, 1500, 1501, 3498, 3800, 3900, 9000, 60000, 65535} {
+		for _, mtu := range []int{1328, 1500, 1770, 1771, 3498, 3800, 3900, 9000, 60000, 65535} {
 			c := Config{Config: userspace.Config{Address: netip.MustParseAddr(ip), Queues: 1}, MTU: mtu, Slots: 8, RxFrames: 64}
-			slab, memory := layout(&c)
+			slab, memory := layout(&c, chunkSize(mtu, loader.Features{}))
 			if slab.Headroom%8 != 0 || slab.Stride%memory.ChunkSize != 0 || slab.Headroom < maxHeadersLen ||
 				slab.Headroom+slab.MaxPayload > slab.Stride || slab.Stride*slab.Slots != memory.TxChunks*memory.ChunkSize {
 				t.Errorf("MTU %d: %+v in %+v", mtu, slab, memory)
@@ -141,6 +141,21 @@ func TestXDPLayout(t *testing.T) {
 			if !memory.MultiBuffer && linkLen+mtu > single || memory.RxChunks/c.RxFrames*single < linkLen+mtu {
 				t.Errorf("MTU %d: received frames do not fit %+v", mtu, memory)
 			}
+		}
+	}
+}
+
+// A chunk has room for a whole frame, also by a driver that counts its room in whole KiB.
+func TestChunkSize(t *testing.T) {
+	for _, test := range []struct {
+		driver     string
+		mtu, chunk int
+	}{
+		{"veth", 1500, smallChunk}, {"veth", 1770, smallChunk}, {"veth", 1771, largeChunk},
+		{"igb", 1002, smallChunk}, {"igb", 1003, largeChunk}, {"igc", 1500, largeChunk}, {"ixgbe", 1500, largeChunk},
+	} {
+		if got := chunkSize(test.mtu, loader.Features{Driver: test.driver}); got != test.chunk {
+			t.Errorf("%s at an MTU of %d has chunks of %d bytes, want %d", test.driver, test.mtu, got, test.chunk)
 		}
 	}
 }
