@@ -206,16 +206,28 @@ func TestConfinedRanksWithoutCgo(t *testing.T) {
 
 // withoutCgo returns the path of these tests' program as built without cgo, which may be this one.
 func withoutCgo(t *testing.T) string {
-	if own, ok := debug.ReadBuildInfo(); ok && slices.Contains(own.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"}) {
+	if ownWithoutCgo() {
 		return os.Args[0]
 	}
 	program := filepath.Join(t.TempDir(), "vmtests")
-	build := exec.Command("go", "test", "-c", "-ldflags=-w", "-o", program, ".")
+	buildWithoutCgo(t, "test", "-c", "-ldflags=-w", "-o", program, ".")
+	return program
+}
+
+// ownWithoutCgo reports whether this program, and with it others of the tests, is built without cgo.
+func ownWithoutCgo() bool {
+	own, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(own.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"})
+}
+
+// buildWithoutCgo has the go command carry out args.
+func buildWithoutCgo(t *testing.T, args ...string) {
+	t.Helper()
+	build := exec.Command("go", args...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the tests without cgo: %v\n%s", err, out)
+		t.Fatalf("go %v without cgo: %v\n%s", args, err, out)
 	}
-	return program
 }
 
 // The death of a peer takes no other calls.

@@ -18,11 +18,9 @@ import (
 // of a user together, and leaves room for two ranks.
 var others = []string{"nobody", "daemon"}
 
-// asOthers has ranks run as these users, by `xdprma lend`.
-func asOthers(t *testing.T) func(int, *bootstrap.Config, *exec.Cmd) {
+// asOthers has ranks run as these users, by `xdprma lend`, whose program is helper.
+func asOthers(t *testing.T, helper string) func(int, *bootstrap.Config, *exec.Cmd) {
 	t.Helper()
-	testenv.NeedsRoot(t)
-	helper := programPath(t, "../cmd/xdprma")
 	// They may not enter the folder in which go test has built this program.
 	program := filepath.Join(t.TempDir(), "rank")
 	testenv.ForAll(t, filepath.Dir(program))
@@ -46,9 +44,25 @@ func asOthers(t *testing.T) func(int, *bootstrap.Config, *exec.Cmd) {
 // Ranks without privileges work over XDP, by what `xdprma lend` passes on. When they end nothing
 // is attached, even if they are killed.
 func TestLend(t *testing.T) {
-	change := asOthers(t)
-	for _, transport := range []string{"xdp-native", "xdp-generic"} {
-		for _, killed := range []bool{false, true} {
+	testenv.NeedsRoot(t)
+	lends(t, programPath(t, "../cmd/xdprma"), []string{"xdp-native", "xdp-generic"}, []bool{false, true})
+}
+
+// A program without cgo becomes another user by the runtime's means, and not by the C library's.
+func TestLendWithoutCgo(t *testing.T) {
+	testenv.NeedsRoot(t)
+	helper := programPath(t, "../cmd/xdprma")
+	if !ownWithoutCgo() {
+		helper = filepath.Join(t.TempDir(), "xdprma")
+		buildWithoutCgo(t, "build", "-ldflags=-w", "-o", helper, "../cmd/xdprma")
+	}
+	lends(t, helper, []string{"xdp-native"}, []bool{false})
+}
+
+func lends(t *testing.T, helper string, transports []string, kills []bool) {
+	change := asOthers(t, helper)
+	for _, transport := range transports {
+		for _, killed := range kills {
 			name := transport
 			program := "privileges"
 			if killed {

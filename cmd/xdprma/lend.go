@@ -158,11 +158,11 @@ func (l *lender) run() error {
 	}
 	defer loan.Classifier.Close()
 	runtime.LockOSThread() // it execs, with what it has
-	listens, err := loan.Lend()
-	if err != nil {
+	if err := l.becomeUser(); err != nil {
 		return err
 	}
-	if err := l.becomeUser(); err != nil {
+	listens, err := loan.Lend()
+	if err != nil {
 		return err
 	}
 	err = syscall.Exec(program, l.args, l.environ(loan, listens))

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,9 @@ type Loan struct {
 // Lend gives the calling thread the descriptors of a loan where the protocol wants them, to be
 // inherited by the program that the thread executes, and returns its variables. Of others, the program
 // has the first three and that of PMI, behind those of the loan. The goroutine must be locked to its
-// thread, which has descriptors of its own from then on: the runtime goes on with the others.
+// thread, which has descriptors of its own from then on: the runtime goes on with the others. So
+// no garbage is collected any more, and nothing else must stop the world from this thread, as
+// syscall.Setuid does: the runtime would look at its epoll descriptor there, which is another file.
 func (l Loan) Lend() (environ []string, err error) {
 	m := l.Classifier.Maps()
 	names := []string{sockets, sessions, counters, config, link}
@@ -64,6 +67,7 @@ func (l Loan) Lend() (environ []string, err error) {
 		fds, last = append(fds, pmi), last+1
 		names = append(names, envPMI)
 	}
+	debug.SetGCPercent(-1)
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return nil, fmt.Errorf("have file descriptors of this thread's own: %w", err)
 	}
