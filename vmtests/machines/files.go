@@ -62,6 +62,12 @@ func write(path string, fill func(*archive) error) error {
 	return a.close()
 }
 
+// The users that tests run programs as.
+const (
+	users  = "root:x:0:0::/tmp:/bin/sh\ndaemon:x:1:1::/tmp:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n"
+	groups = "root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n"
+)
+
 // files makes what a machine begins with: archives that follow each other.
 type files struct {
 	cache, built, userland, perftest string
@@ -80,6 +86,8 @@ func (f *files) of(m *machine) ([]string, error) {
 			a.link(dir, "usr/"+dir)
 		}
 		a.tree("", f.userland)
+		a.data("/etc/passwd", 0o644, []byte(users))
+		a.data("/etc/group", 0o644, []byte(groups))
 		if m.perftest {
 			a.tree("", f.perftest)
 		}

@@ -102,7 +102,7 @@ func run(ctx context.Context, o *options) error {
 	}
 
 	files := &files{cache: cache, built: built, userland: filepath.Join(cache, "userland"), perftest: filepath.Join(cache, "perftest")}
-	err1 = d.fetch(files.userland, "trixie", "", "coreutils", "dash", "iproute2")
+	err1 = d.fetch(files.userland, "trixie", "", "coreutils", "dash", "grep", "iproute2")
 	err2 = d.fetch(files.perftest, "trixie", "", perftest...)
 	version, err3 := command("git", "describe", "--always", "--dirty")
 	if err := errors.Join(err1, err2, err3); err != nil {

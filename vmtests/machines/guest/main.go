@@ -1,7 +1,7 @@
 //go:build linux
 
-// Guest is the first process of a virtual machine. It carries out the steps that it finds in
-// a file, writes what came of them to a serial line, and turns the machine off.
+// Guest is the first process of a virtual machine. It has another carry out the steps that it finds
+// in a file and write what came of them to a serial line, and then turns the machine off.
 package main
 
 import (
@@ -18,22 +18,48 @@ import (
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
 )
 
+// worker is the argument of the second process, which carries out the steps.
+const worker = "work"
+
 func main() {
-	if os.Getpid() != 1 {
+	job := reap
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == worker:
+		job = work
+	case os.Getpid() != 1:
 		fmt.Fprintln(os.Stderr, "guest: it turns the machine off; only a virtual machine of make vm starts it")
 		os.Exit(2)
 	}
-	if err := work(); err != nil {
+	if err := job(); err != nil {
 		fmt.Println("guest:", err)
+	}
+	if os.Getpid() != 1 {
+		return
 	}
 	unix.Sync()
 	fmt.Println("guest: cannot turn the machine off:", unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 }
 
-func work() error {
+// reap starts the worker, and until it ends takes note of the end of all processes whose parents
+// have ended: tests wait for that.
+func reap() error {
 	if err := mountAll(); err != nil {
 		return err
 	}
+	p, err := os.StartProcess("/proc/self/exe", []string{"guest", worker}, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	for err == nil {
+		var pid int
+		if pid, err = unix.Wait4(-1, nil, 0, nil); pid == p.Pid {
+			return nil
+		}
+		if err == unix.EINTR {
+			err = nil
+		}
+	}
+	return err
+}
+
+func work() error {
 	if err := errors.Join(os.Setenv("PATH", "/usr/bin:/usr/sbin"), os.Setenv("HOME", "/tmp")); err != nil {
 		return err
 	}
