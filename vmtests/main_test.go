@@ -1,6 +1,7 @@
 package vmtests
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 // the tests, and fails if they left anything behind.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(envProgram); name != "" {
-		if err := giveUp(); err != nil {
+		if err := errors.Join(dispatch(), giveUp()); err != nil {
 			fmt.Println(err)
 			os.Exit(4)
 		}

@@ -42,9 +42,11 @@ func New(name string, parts ...string) (*Program, error) {
 		asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
 	}
 	var functions asm.Instructions
-	for i := range parts {
-		slot := fmt.Sprint("prog", i)
-		body = append(body, asm.Mov.Reg(asm.R1, asm.R6), asm.Call.Label(slot))
+	for i := range parts { // the first that does not pass a frame on decides
+		slot, next := fmt.Sprint("prog", i), fmt.Sprint("after", i)
+		body = append(body, asm.Mov.Reg(asm.R1, asm.R6), asm.Call.Label(slot),
+			asm.JEq.Imm(asm.R0, pass, next), asm.JEq.Imm(asm.R0, unattached, next), asm.Return(),
+			asm.Mov.Imm(asm.R0, pass).WithSymbol(next))
 		functions = append(functions, returns(slot, unattached)...)
 	}
 	body = append(body, asm.Mov.Imm(asm.R0, pass), asm.Return())
