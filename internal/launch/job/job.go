@@ -343,8 +343,8 @@ func (j *Job) conflict(c window.Conflict) {
 func (j *Job) answersLost(rank int) {
 	j.warnLost.Do(func() {
 		j.log.Warn("a rank executes requests in XDP, and its answers get lost: its process answers instead, which is slower; "+
-			"attach an XDP program that passes all frames to the other end of its veth, as `xdprma run` does, "+
-			"or give it the transport auto or xdp-generic, whose answers need no program there", "rank", rank)
+			"give it the transport xdp-generic, whose answers every driver sends (auto does so on a veth); "+
+			"or, on a veth, attach an XDP program that passes all frames to the other end, as `xdprma run` does", "rank", rank)
 	})
 }
 
