@@ -22,8 +22,9 @@ type debian struct {
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// openDebian reads the lists of the suites, unless it did so within a day.
-func openDebian(dir, mirror string, suites []string) (*debian, error) {
+// openDebian reads the lists of the suites, unless it did so within a day. The packages are for machines
+// with processors of the kind arch.
+func openDebian(dir, arch, mirror string, suites []string) (*debian, error) {
 	for _, c := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
 		if _, err := exec.LookPath(c); err != nil {
 			return nil, fmt.Errorf("kernels come from Debian's packages, and this machine has no %s: run this on a machine with Debian", c)
@@ -44,6 +45,7 @@ func openDebian(dir, mirror string, suites []string) (*debian, error) {
 	d.options = []string{
 		"-oDir::Etc::sourcelist=" + list, "-oDir::Etc::sourceparts=-", "-oDir::Etc::preferencesparts=-", "-oDir::State::Lists=" + lists,
 		"-oDir::Cache=" + dir, "-oAPT::Sandbox::User=root", "-oAcquire::Languages=none",
+		"-oAPT::Architecture=" + arch, "-oAPT::Architectures=" + arch,
 	}
 	for _, sub := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -57,7 +59,7 @@ func openDebian(dir, mirror string, suites []string) (*debian, error) {
 	if err := os.WriteFile(list, []byte(sources.String()), 0o644); err != nil {
 		return nil, err
 	}
-	fmt.Printf("reading the lists of %s at %s\n", strings.Join(suites, ", "), mirror)
+	fmt.Printf("reading the lists of %s for %s at %s\n", strings.Join(suites, ", "), arch, mirror)
 	if _, err := d.tool("apt-get", "-oAPT::Update::Error-Mode=any", "update"); err != nil {
 		return nil, fmt.Errorf("packages cannot be fetched: look at the network, or name a mirror of Debian as MIRROR: %w", err)
 	}

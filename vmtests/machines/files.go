@@ -11,15 +11,15 @@ import (
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
 )
 
-// build compiles what the machines run, and returns an archive of it and of the project's files.
-func build(cache string) (string, error) {
+// build compiles what machines of a kind run, and returns an archive of it and of the project's files.
+func build(cache, arch string) (string, error) {
 	out := filepath.Join(cache, "programs")
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
 	compile := func(args ...string) error {
 		cmd := exec.Command("go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the machines have no C library
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch) // the machines have no C library
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, text)
 		}

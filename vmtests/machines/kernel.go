@@ -15,14 +15,15 @@ import (
 
 // kernel is one of Debian's kernels, unpacked.
 type kernel struct {
+	arch           *arch
 	suite, release string
 	image          string
 	modules        map[string]string // the files of its modules, by name
 }
 
 // fetchKernel returns the newest kernel of a suite.
-func fetchKernel(d *debian, cache, suite string) (*kernel, error) {
-	names, err := d.newest(suite, "linux-image-amd64", regexp.MustCompile(`^linux-(image|binary|modules)-[0-9]`))
+func fetchKernel(d *debian, cache, suite string, a *arch) (*kernel, error) {
+	names, err := d.newest(suite, "linux-image-"+a.name, regexp.MustCompile(`^linux-(image|binary|modules)-[0-9]`))
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func fetchKernel(d *debian, cache, suite string) (*kernel, error) {
 	if err := d.unpack(dir, names); err != nil {
 		return nil, err
 	}
-	k := &kernel{suite: suite, modules: map[string]string{}}
+	k := &kernel{arch: a, suite: suite, modules: map[string]string{}}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		name := e.Name()
 		if strings.HasPrefix(name, "vmlinuz") {

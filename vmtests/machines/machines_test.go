@@ -13,9 +13,9 @@ import (
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
 )
 
-// sampleMatrix is of two kernels that are not there.
+// sampleMatrix is of kernels that are not there.
 func sampleMatrix() []*machine {
-	return matrix([]*kernel{{release: "6.1.0-50-amd64"}, {release: "7.3.4"}}, false, "")
+	return matrix([]*kernel{{release: "6.1.0-50-amd64", arch: arches[0]}, {release: "7.3.4", arch: arches[0]}, {release: "7.3.4-arm64", arch: arches[1]}}, false, "")
 }
 
 func TestVerdicts(t *testing.T) {

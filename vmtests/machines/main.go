@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -75,42 +76,24 @@ func run(ctx context.Context, o *options) error {
 	wanted, backports := strings.Split(o.suites, ","), codename+"-backports"
 	// Packages for this machine come from lists of their own: of two suites apt takes the newer
 	// libraries, which need a newer libc than the machine has.
-	own, err := openDebian(filepath.Join(cache, "apt-own"), o.mirror, []string{codename, backports})
-	if err != nil {
-		return err
-	}
-	q, err := findQEMU(own, cache, backports)
-	if err != nil {
-		return err
-	}
-	d, err := openDebian(filepath.Join(cache, "apt"), o.mirror, wanted)
+	own, err := openDebian(filepath.Join(cache, "apt-own"), runtime.GOARCH, o.mirror, []string{codename, backports})
 	if err != nil {
 		return err
 	}
 	var kernels []*kernel
-	for _, s := range wanted {
-		k, err := fetchKernel(d, cache, s)
+	for _, a := range arches {
+		of, err := a.kernels(cache, o.mirror, wanted)
 		if err != nil {
 			return err
 		}
-		kernels = append(kernels, k)
+		kernels = append(kernels, of...)
 	}
-	fmt.Println("building the tests and examples")
-	built, err := build(cache)
+	version, err := command("git", "describe", "--always", "--dirty")
 	if err != nil {
 		return err
 	}
 
-	files := &files{cache: cache, built: built, userland: filepath.Join(cache, "userland"), perftest: filepath.Join(cache, "perftest")}
-	err1 = d.fetch(files.userland, "trixie", "", "coreutils", "dash", "grep", "iproute2")
-	err2 = d.fetch(files.perftest, "trixie", "", perftest...)
-	version, err3 := command("git", "describe", "--always", "--dirty")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	how := q.choose(kernels[0], files, filepath.Join(logs, "probe.log"))
-	fmt.Println("the machines' processors run by", how)
-
+	hosts := map[*arch]*host{}
 	booted, failed := 0, 0
 	var report []*outcome
 	for _, m := range matrix(kernels, o.full, o.tests) {
@@ -123,10 +106,17 @@ func run(ctx context.Context, o *options) error {
 			report = append(report, old)
 			continue
 		}
+		h := hosts[m.kernel.arch]
+		if h == nil {
+			if h, err = newHost(m.kernel, own, o, cache, backports, wanted); err != nil {
+				return err
+			}
+			hosts[m.kernel.arch] = h
+		}
 		log := filepath.Join(logs, fileName(m.name)+".log")
 		fmt.Printf("%s (%s)\n", m.name, log)
-		found, begin := &outcome{machine: m, Date: time.Now().UTC().Format(time.DateOnly) + " " + strings.TrimSpace(version), How: how}, time.Now()
-		err := q.boot(ctx, m, files, log, func(r plan.Result) {
+		found, begin := &outcome{machine: m, Date: time.Now().UTC().Format(time.DateOnly) + " " + strings.TrimSpace(version), How: h.how}, time.Now()
+		err := h.boot(ctx, m, h.files, log, func(r plan.Result) {
 			found.Results = append(found.Results, r)
 			fmt.Println("  " + line(r))
 		})

@@ -127,18 +127,20 @@ func linkSteps() (steps []plan.Step) {
 	return steps
 }
 
-// matrix returns all machines, for kernels from the oldest to the newest.
+// matrix returns all machines, for kernels from the oldest to the newest of each kind of processor.
 func matrix(kernels []*kernel, full bool, tests string) (all []*machine) {
 	for i, k := range kernels {
-		newest := i == len(kernels)-1
+		newest := i == len(kernels)-1 || kernels[i+1].arch != k.arch
 		all = append(all, &machine{name: k.release + " tests", kernel: k, steps: testSteps(full, tests)})
 		for _, n := range nics {
-			if n.newest && !newest {
+			if n.newest && !newest || k.arch.onlyNewest && n.driver != "virtio_net" {
 				continue
 			}
 			all = append(all, &machine{name: k.release + " " + n.name, kernel: k, nic: n, steps: linkSteps()})
 		}
+		if newest && !k.arch.onlyNewest {
+			all = append(all, &machine{name: k.release + " beside Soft-RoCE", kernel: k, perftest: true, steps: contestSteps()})
+		}
 	}
-	last := kernels[len(kernels)-1]
-	return append(all, &machine{name: last.release + " beside Soft-RoCE", kernel: last, perftest: true, steps: contestSteps()})
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -23,44 +24,44 @@ type emulator struct {
 	options []string
 }
 
-// findQEMU returns $QEMU, or that of the backports to the machine's own Debian, which it fetches: of
+// findQEMU returns the one that the environment names, or that of the backports to the machine's own Debian, which it fetches: of
 // 7.2 it is known that it crashes under newer kernels, and that it has no igb.
-func findQEMU(d *debian, cache, backports string) (*emulator, error) {
-	if own := os.Getenv("QEMU"); own != "" {
-		return &emulator{path: own}, nil
+func findQEMU(d *debian, cache, backports string, a *arch) (*emulator, error) {
+	if own := os.Getenv(a.path); own != "" {
+		return &emulator{path: own, options: a.board}, nil
 	}
 	dir := filepath.Join(cache, "qemu")
 	if !exists(dir) {
-		if err := d.fetch(dir, backports, "/var/lib/dpkg/status", "qemu-system-x86"); err != nil {
-			return nil, fmt.Errorf("QEMU is needed, 8.0 or newer, and cannot be fetched: install it, and name its path as QEMU: %w", err)
+		if err := d.fetch(dir, backports, "/var/lib/dpkg/status", a.from); err != nil {
+			return nil, fmt.Errorf("%s is needed, 8.0 or newer, and cannot be fetched: install it, and name its path as %s: %w", a.qemu, a.path, err)
 		}
 	}
-	path := filepath.Join(dir, "usr/bin/qemu-system-x86_64")
+	path := filepath.Join(dir, "usr/bin", a.qemu)
 	if _, err := os.Stat(path); err != nil { // the machine has that very version
-		path, err = exec.LookPath("qemu-system-x86_64")
-		return &emulator{path: path}, err
+		path, err = exec.LookPath(a.qemu)
+		return &emulator{path: path, options: a.board}, err
 	}
 	libraries := filepath.Join(dir, "usr/lib/x86_64-linux-gnu")
 	older := filepath.Join(dir, "lib/x86_64-linux-gnu") // where packages of bookworm have them
 	return &emulator{
 		path: path,
 		env:  []string{"LD_LIBRARY_PATH=" + libraries + ":" + older, "QEMU_MODULE_DIR=" + filepath.Join(libraries, "qemu")},
-		options: []string{"-L", filepath.Join(dir, "usr/share/qemu"), "-L", filepath.Join(dir, "usr/share/seabios"),
-			"-L", "/usr/share/qemu", "-L", "/usr/share/seabios"},
+		options: append([]string{"-L", filepath.Join(dir, "usr/share/qemu"), "-L", filepath.Join(dir, "usr/share/seabios"),
+			"-L", "/usr/share/qemu", "-L", "/usr/share/seabios"}, a.board...),
 	}, nil
 }
 
 // The ways to run a machine's processors.
 var (
 	byKVM       = []string{"-accel", "kvm", "-cpu", "host"}
-	bySoftware  = []string{"-accel", "tcg,thread=multi", "-cpu", "Haswell-v4"}
+	bySoftware  = []string{"-accel", "tcg,thread=multi", "-cpu"}
 	probingTime = 30 * time.Second
 )
 
 // choose has a machine boot by KVM, and takes software emulation if it does not.
 func (q *emulator) choose(k *kernel, files *files, log string) string {
 	slow := q.options
-	if _, err := os.Stat("/dev/kvm"); err == nil {
+	if _, err := os.Stat("/dev/kvm"); err == nil && k.arch.name == runtime.GOARCH {
 		q.options = slices.Concat(slow, byKVM)
 		ctx, stop := context.WithTimeout(context.Background(), probingTime)
 		defer stop()
@@ -70,7 +71,7 @@ func (q *emulator) choose(k *kernel, files *files, log string) string {
 			return "KVM"
 		}
 	}
-	q.options = slices.Concat(slow, bySoftware)
+	q.options = slices.Concat(slow, bySoftware, []string{k.arch.processor})
 	return "software emulation"
 }
 
@@ -88,7 +89,7 @@ func (q *emulator) boot(ctx context.Context, m *machine, files *files, log strin
 	defer os.Remove(initrd)
 	args := slices.Concat(q.options, []string{
 		"-smp", "2", "-m", "3072", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.kernel.image, "-initrd", initrd,
-		"-append", "console=ttyS0 rdinit=/init panic=-1 loglevel=4",
+		"-append", fmt.Sprintf("console=%[1]s0 rdinit=/init panic=-1 loglevel=4 %[2]s=/dev/%[1]s1", m.kernel.arch.serial, plan.Report),
 		"-serial", "file:" + log, "-serial", "stdio",
 	}, m.nic.devices())
 	cmd := exec.CommandContext(ctx, q.path, args...)

@@ -63,7 +63,7 @@ func work() error {
 	if err := errors.Join(os.Setenv("PATH", "/usr/bin:/usr/sbin"), os.Setenv("HOME", "/tmp")); err != nil {
 		return err
 	}
-	report, err := os.OpenFile(plan.Report, os.O_WRONLY|unix.O_NOCTTY, 0)
+	report, err := os.OpenFile(os.Getenv(plan.Report), os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
 	}

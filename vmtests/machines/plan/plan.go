@@ -9,8 +9,9 @@ const (
 	Job = "/job.json"
 	// Modules is the folder of the kernel's modules, whose names begin with the order of their loading.
 	Modules = "/modules"
-	// Report is the device to which it writes Results, as JSON.
-	Report = "/dev/ttyS1"
+	// Report is the variable of the guest's environment that names the device to which it writes
+	// Results, as JSON. The kernel's command line sets it.
+	Report = "XDPRMA_REPORT"
 )
 
 // Interface is the name of each rank's network interface, in a namespace of its own.
