@@ -47,7 +47,7 @@ func New(name string, parts ...string) (*Program, error) {
 		body = append(body, asm.Mov.Reg(asm.R1, asm.R6), asm.Call.Label(slot),
 			asm.JEq.Imm(asm.R0, pass, next), asm.JEq.Imm(asm.R0, unattached, next), asm.Return(),
 			asm.Mov.Imm(asm.R0, pass).WithSymbol(next))
-		functions = append(functions, returns(slot, unattached)...)
+		functions = append(functions, stub(slot)...)
 	}
 	body = append(body, asm.Mov.Imm(asm.R0, pass), asm.Return())
 	if p.Program, err = ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Name: name, License: "GPL", Instructions: append(body, functions...)}); err != nil {
@@ -81,6 +81,15 @@ func function(name string) *btf.Func {
 		Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
 		Params: []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Struct{Name: "xdp_md", Size: 24}}}},
 	}}
+}
+
+// stub is a function that a part can replace. It changes the frame's end by 0 bytes, as in libxdp since
+// 1.5.5: a kernel that asks lets a part change frames only where the function says that it does.
+func stub(name string) asm.Instructions {
+	return asm.Instructions{
+		btf.WithFuncMetadata(asm.Mov.Imm(asm.R2, 0).WithSymbol(name), function(name)),
+		asm.FnXdpAdjustTail.Call(), asm.Mov.Imm(asm.R0, unattached), asm.Return(),
+	}
 }
 
 // returns is a function that returns a number.
