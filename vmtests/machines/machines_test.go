@@ -105,6 +105,21 @@ func TestMachinesDiffer(t *testing.T) {
 	}
 }
 
+// Kinds of processors with onlyNewest are tried with virtio_net, and what is the newest kernel is so for
+// each kind.
+func TestMachinesOfEachArch(t *testing.T) {
+	var names []string
+	for _, m := range sampleMatrix() {
+		if m.kernel.arch.onlyNewest || m.nic.newest || m.perftest {
+			names = append(names, m.name)
+		}
+	}
+	want := []string{"7.3.4 virtio_net with IOMMU", "7.3.4 beside Soft-RoCE", "7.3.4-arm64 tests", "7.3.4-arm64 virtio_net", "7.3.4-arm64 virtio_net with IOMMU"}
+	if !slices.Equal(names, want) {
+		t.Errorf("machines %q, want %q", names, want)
+	}
+}
+
 // The form of an archive: each part begins at a multiple of four, the folders come before what is in
 // them, and the end is marked.
 func TestArchive(t *testing.T) {
