@@ -8,22 +8,23 @@ import (
 
 // arch is a kind of processor, on whose machines the project is tried.
 type arch struct {
-	name       string // for Go and for Debian
-	folder     string // what is of it in the cache
-	qemu       string // QEMU's program
-	from       string // the package with it
-	path       string // the variable of the environment that names another
-	board      []string
-	processor  string // which one software emulates
-	serial     string // the kernel's name of a serial line, without its number
-	onlyNewest bool   // of the suites its newest kernel alone is tried, and only with virtio_net
+	name       string   // for Go and for Debian
+	folder     string   // what is of it in the cache
+	qemu       string   // QEMU's program
+	oldest     string   // version of it that does
+	from       string   // the package with it
+	path       string   // the variable of the environment that names another
+	board      []string // QEMU's options for the machine
+	processor  string   // which one software emulates
+	serial     string   // the kernel's name of a serial line, without its number
+	onlyNewest bool     // of the suites its newest kernel alone is tried, and only with virtio_net
 }
 
-// arches are all kinds. QEMU's other boards for ARM have no PCI, or no second serial line.
+// arches are all kinds. QEMU's board virt has a second serial line from 9.1 on.
 var arches = []*arch{
-	{name: "amd64", qemu: "qemu-system-x86_64", from: "qemu-system-x86", path: "QEMU", processor: "Haswell-v4", serial: "ttyS"},
+	{name: "amd64", qemu: "qemu-system-x86_64", oldest: "8.0", from: "qemu-system-x86", path: "QEMU", processor: "Haswell-v4", serial: "ttyS"},
 	{
-		name: "arm64", folder: "arm64", qemu: "qemu-system-aarch64", from: "qemu-system-arm", path: "QEMU_ARM64",
+		name: "arm64", folder: "arm64", qemu: "qemu-system-aarch64", oldest: "9.1", from: "qemu-system-arm", path: "QEMU_ARM64",
 		board: []string{"-M", "virt"}, processor: "neoverse-n1", serial: "ttyAMA", onlyNewest: true,
 	},
 }

@@ -33,7 +33,7 @@ func findQEMU(d *debian, cache, backports string, a *arch) (*emulator, error) {
 	dir := filepath.Join(cache, "qemu")
 	if !exists(dir) {
 		if err := d.fetch(dir, backports, "/var/lib/dpkg/status", a.from); err != nil {
-			return nil, fmt.Errorf("%s is needed, 8.0 or newer, and cannot be fetched: install it, and name its path as %s: %w", a.qemu, a.path, err)
+			return nil, fmt.Errorf("%s is needed, %s or newer, and cannot be fetched: install it, and name its path as %s: %w", a.qemu, a.oldest, a.path, err)
 		}
 	}
 	path := filepath.Join(dir, "usr/bin", a.qemu)
