@@ -60,13 +60,16 @@ func reap() error {
 }
 
 func work() error {
-	if err := errors.Join(os.Setenv("PATH", "/usr/bin:/usr/sbin"), os.Setenv("HOME", "/tmp")); err != nil {
+	to := os.Getenv(plan.Report)
+	if err := errors.Join(os.Unsetenv(plan.Report), os.Setenv("PATH", "/usr/bin:/usr/sbin"), os.Setenv("HOME", "/tmp")); err != nil {
 		return err
 	}
-	report, err := os.OpenFile(os.Getenv(plan.Report), os.O_WRONLY|unix.O_NOCTTY, 0)
+	report, err := os.OpenFile(to, os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
 	}
+	// The machine must not turn off before the line has sent all (tcdrain).
+	defer func() { _ = unix.IoctlSetInt(int(report.Fd()), unix.TCSBRK, 1) }()
 	out := json.NewEncoder(report)
 	begin := time.Now()
 	if err := loadModules(); err != nil {

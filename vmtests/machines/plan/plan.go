@@ -11,7 +11,7 @@ const (
 	Modules = "/modules"
 	// Report is the variable of the guest's environment that names the device to which it writes
 	// Results, as JSON. The kernel's command line sets it.
-	Report = "XDPRMA_REPORT"
+	Report = "GUEST_REPORT"
 )
 
 // Interface is the name of each rank's network interface, in a namespace of its own.
