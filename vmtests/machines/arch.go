@@ -78,7 +78,7 @@ func newHost(k *kernel, own *debian, o *options, cache, backports string, suites
 		return nil, err
 	}
 	f := &files{cache: folder, built: built, userland: filepath.Join(folder, "userland"), perftest: filepath.Join(folder, "perftest")}
-	err = d.fetch(f.userland, "trixie", "", "coreutils", "dash", "grep", "iproute2")
+	err = d.fetch(f.userland, "trixie", "", "coreutils", "dash", "grep", "iproute2", "util-linux")
 	if !a.onlyNewest {
 		err = errors.Join(err, d.fetch(f.perftest, "trixie", "", perftest...))
 	}
