@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 // arch is a kind of processor, on whose machines the project is tried.
@@ -29,9 +30,12 @@ var arches = []*arch{
 	},
 }
 
+// userland is the suite that the programs in a machine are from, whatever its kernel.
+const userland = "trixie"
+
 // packages are Debian's for such processors.
 func (a *arch) packages(cache, mirror string, suites []string) (*debian, error) {
-	return openDebian(filepath.Join(cache, a.folder, "apt"), a.name, mirror, suites)
+	return openDebian(filepath.Join(cache, a.folder, "apt"), a.name, mirror, unique(append(slices.Clone(suites), userland)))
 }
 
 // kernels returns those that are tried, from old to new.
@@ -78,9 +82,9 @@ func newHost(k *kernel, own *debian, o *options, cache, backports string, suites
 		return nil, err
 	}
 	f := &files{cache: folder, built: built, userland: filepath.Join(folder, "userland"), perftest: filepath.Join(folder, "perftest")}
-	err = d.fetch(f.userland, "trixie", "", "coreutils", "dash", "grep", "iproute2", "util-linux")
+	err = d.fetch(f.userland, userland, "", "coreutils", "dash", "grep", "iproute2", "util-linux")
 	if !a.onlyNewest {
-		err = errors.Join(err, d.fetch(f.perftest, "trixie", "", perftest...))
+		err = errors.Join(err, d.fetch(f.perftest, userland, "", perftest...))
 	}
 	if err != nil {
 		return nil, err

@@ -46,10 +46,16 @@ func TestVerdicts(t *testing.T) {
 func TestPageKeepsWhatWasFound(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "kernels.md")
-	if err := os.WriteFile(page, []byte("# Before\n"+pageBegin+"old\n"+pageEnd+"after\n"), 0o644); err != nil {
+	const (
+		elsewhere = "| 9.9 | 3 passed | as another machine found |\n"
+		there     = "| 9.9 | igb | plain | yes |\n| 9.9 | igb | VLAN | no |\n"
+	)
+	old := "\n| tests on |\n| --- |\n| 6.1.0-50-amd64 | old |\n" + elsewhere + "| 9.8 | old |\n\n| ranks on |\n| --- |\n" + there + "| 9.9 | vmxnet3 | old |\n\n"
+	if err := os.WriteFile(page, []byte("# Before\n"+pageBegin+old+pageEnd+"after\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	report := []*outcome{{machine: &machine{name: "never", kernel: &kernel{release: "9.9"}}}}
+	never := &kernel{release: "9.9"}
+	report := []*outcome{{machine: &machine{name: "never", kernel: never}}, {machine: &machine{name: "never igb", kernel: never, nic: nic{name: "igb", driver: "igb"}}}}
 	for i, m := range sampleMatrix() {
 		o := &outcome{machine: m, Date: "2026-11-28 abc", How: "KVM", Took: time.Minute}
 		if i == 0 {
@@ -74,13 +80,19 @@ func TestPageKeepsWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(content)
-	for _, part := range []string{"# Before\n" + pageBegin, pageEnd + "after\n", "| 6.1.0-50-amd64 | 1 passed |", "| FAILED 1 | FAILED 1 | FAILED 1 |", "2026-11-28 abc, KVM, 1m0s"} {
+	for _, part := range []string{"# Before\n" + pageBegin, pageEnd + "after\n", "| 6.1.0-50-amd64 | 1 passed |", "| FAILED 1 | FAILED 1 | FAILED 1 |", "2026-11-28 abc, KVM, 1m0s", elsewhere, there} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %q in %s", part, text)
 		}
 	}
-	if strings.Contains(text, "old") || strings.Contains(text, "9.9") {
-		t.Errorf("the old table is still there, or a machine that never ran: %s", text)
+	if strings.Contains(text, "old") || strings.Count(text, "9.9") != 3 {
+		t.Errorf("old rows of machines that ran, or that there are no more: %s", text)
+	}
+	if err := writePage(page, report); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(page); err != nil || string(again) != text {
+		t.Errorf("the second time it is another page: %v\n%s", err, again)
 	}
 }
 
@@ -166,5 +178,32 @@ func TestContestFigures(t *testing.T) {
 	}
 	if _, ok := contests[0].theirFigure("Unable to open\n"); ok {
 		t.Error("a failure has a figure")
+	}
+}
+
+// A machine that reports what nobody can read is ended, and its error says so; nothing of it stays.
+func TestBootEnds(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "qemu")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho garbage\nexec sleep 100\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"built", "userland", "perftest"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &files{cache: dir, built: filepath.Join(dir, "built.cpio"), userland: filepath.Join(dir, "userland")}
+	if err := os.WriteFile(f.built, []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q := &emulator{path: path}
+	m := &machine{name: "m", kernel: &kernel{arch: arches[0]}}
+	err := q.boot(t.Context(), m, f, filepath.Join(dir, "m.log"), func(plan.Result) { t.Error("a result") })
+	if err == nil || !strings.Contains(err.Error(), "invalid character 'g'") {
+		t.Errorf("boot: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.initrd")); err != nil || len(left) > 0 {
+		t.Errorf("%q stays: %v", left, err)
 	}
 }

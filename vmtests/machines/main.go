@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
@@ -32,7 +33,8 @@ func main() {
 	flag.StringVar(&o.tests, "run", "", "run only tests whose name matches this `pattern`, and leave the page as it is")
 	flag.BoolVar(&o.full, "full", false, "run the tests that -short leaves out, too")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	runtime.LockOSThread() // QEMU ends with the thread that starts it
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, &o); err != nil {
 		fmt.Fprintln(os.Stderr, "machines:", err)
@@ -158,7 +160,7 @@ func ownCodename() (string, error) {
 		return "", err
 	}
 	_, rest, ok := strings.Cut(string(about), "\nVERSION_CODENAME=")
-	if !ok {
+	if !ok || !strings.Contains("\n"+string(about), "\nID=debian\n") {
 		return "", errors.New("/etc/os-release names no version of Debian: this needs a machine with Debian")
 	}
 	name, _, _ := strings.Cut(rest, "\n")

@@ -19,6 +19,16 @@ type machine struct {
 	steps    []plan.Step
 }
 
+// limit is how long it may take.
+func (m *machine) limit() time.Duration {
+	const start = 5 * time.Minute
+	limit := start
+	for _, s := range m.steps {
+		limit += s.Limit
+	}
+	return limit
+}
+
 // nic is a kind of network interface, of which a machine has two that are joined.
 type nic struct {
 	name   string

@@ -23,24 +23,34 @@ func writePage(path string, report []*outcome) error {
 		return err
 	}
 	head, rest, ok1 := strings.Cut(string(page), pageBegin)
-	_, tail, ok2 := strings.Cut(rest, pageEnd)
+	old, tail, ok2 := strings.Cut(rest, pageEnd)
 	if !ok1 || !ok2 {
 		return fmt.Errorf("%s has no lines %q and %q", path, pageBegin, pageEnd)
 	}
-	return os.WriteFile(path, []byte(head+pageBegin+"\n"+tables(report)+"\n"+pageEnd+tail), 0o644)
+	return os.WriteFile(path, []byte(head+pageBegin+"\n"+tables(report, strings.Split(old, "\n\n"))+"\n"+pageEnd+tail), 0o644)
 }
 
-// tables show what the last run of each machine found.
-func tables(report []*outcome) string {
+// tables show what the last run of each machine found. Of a machine that never ran here, rows of the
+// page's old tables stay.
+func tables(report []*outcome, old []string) string {
 	var t strings.Builder
-	report = slices.DeleteFunc(slices.Clone(report), func(o *outcome) bool { return o.Date == "" }) // it never ran
+	stay := func(o *outcome, table int, cells ...string) bool {
+		if o.Date == "" && table < len(old) {
+			for line := range strings.Lines(old[table] + "\n") {
+				if strings.HasPrefix(line, "| "+strings.Join(cells, " | ")+" | ") {
+					t.WriteString(line)
+				}
+			}
+		}
+		return o.Date == ""
+	}
 	row := func(cells ...string) { fmt.Fprintf(&t, "| %s |\n", strings.Join(cells, " | ")) }
 	rule := func(n int) { fmt.Fprintf(&t, "|%s\n", strings.Repeat(" --- |", n)) }
 
 	row(slices.Concat([]string{"tests on"}, suites, []string{"skipped, because the kernel has none", "run"})...)
 	rule(len(suites) + 3)
 	for _, o := range report {
-		if o.machine.nic.driver != "" || o.machine.perftest {
+		if o.machine.nic.driver != "" || o.machine.perftest || stay(o, 0, o.machine.kernel.release) {
 			continue
 		}
 		cells, missing := []string{o.machine.kernel.release}, []string{}
@@ -56,10 +66,10 @@ func tables(report []*outcome) string {
 	row("ranks on", "NIC", "link", "chapter's examples", "wordcount", "served while its process is stopped", "run")
 	rule(7)
 	for _, o := range report {
+		if o.machine.nic.driver == "" || stay(o, 1, o.machine.kernel.release, o.machine.nic.name) {
+			continue
+		}
 		for _, l := range links {
-			if o.machine.nic.driver == "" {
-				continue
-			}
 			cells := []string{o.machine.kernel.release, o.machine.nic.name, l.name}
 			for _, j := range jobs {
 				r, _ := o.of(stepName(l.name, j.name))
@@ -69,8 +79,12 @@ func tables(report []*outcome) string {
 		}
 	}
 	for _, o := range report {
-		if o.machine.perftest {
+		switch {
+		case !o.machine.perftest:
+		case o.Date != "":
 			t.WriteString("\n" + contestTable(o))
+		case len(old) > 2:
+			t.WriteString("\n" + strings.TrimSpace(old[2]) + "\n")
 		}
 	}
 	return t.String()

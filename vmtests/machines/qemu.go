@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
@@ -70,6 +71,7 @@ func (q *emulator) choose(k *kernel, files *files, log string) string {
 		if err == nil && booted {
 			return "KVM"
 		}
+		fmt.Printf("KVM does not work (may this user write to /dev/kvm?): no machine has booted within %v: %v\n", probingTime, err)
 	}
 	q.options = slices.Concat(slow, bySoftware, []string{k.arch.processor})
 	return "software emulation"
@@ -83,10 +85,13 @@ func (q *emulator) boot(ctx context.Context, m *machine, files *files, log strin
 		return err
 	}
 	initrd := strings.TrimSuffix(log, ".log") + ".initrd"
+	defer os.Remove(initrd)
 	if err := concatenate(initrd, archives); err != nil {
 		return err
 	}
-	defer os.Remove(initrd)
+	limit := m.limit()
+	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the machine goes on after %v", limit))
+	defer stop()
 	args := slices.Concat(q.options, []string{
 		"-smp", "2", "-m", "3072", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.kernel.image, "-initrd", initrd,
 		"-append", fmt.Sprintf("console=%[1]s0 rdinit=/init panic=-1 loglevel=4 %[2]s=/dev/%[1]s1", m.kernel.arch.serial, plan.Report),
@@ -94,6 +99,7 @@ func (q *emulator) boot(ctx context.Context, m *machine, files *files, log strin
 	}, m.nic.devices())
 	cmd := exec.CommandContext(ctx, q.path, args...)
 	cmd.Env = append(os.Environ(), q.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.StdoutPipe()
@@ -112,8 +118,13 @@ func (q *emulator) boot(ctx context.Context, m *machine, files *files, log strin
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
+	} else {
+		stop() // nobody reads what else it writes
 	}
 	err = errors.Join(err, cmd.Wait())
+	if late := context.Cause(ctx); late != nil && err != nil {
+		err = fmt.Errorf("%w: %w", late, err)
+	}
 	if err != nil && problems.Len() > 0 {
 		err = fmt.Errorf("%w\n%s", err, problems.String())
 	}
@@ -135,10 +146,11 @@ func concatenate(path string, files []string) error {
 		if err != nil {
 			return errors.Join(err, out.Close())
 		}
-		if end, err := out.Seek(0, io.SeekCurrent); err != nil || out.Truncate((end+3)&^3) != nil {
-			return errors.Join(err, out.Close())
+		end, err := out.Seek(0, io.SeekCurrent)
+		if err == nil {
+			_, err = out.WriteString(padding(int(end)))
 		}
-		if _, err := out.Seek(0, io.SeekEnd); err != nil {
+		if err != nil {
 			return errors.Join(err, out.Close())
 		}
 	}
