@@ -45,10 +45,11 @@ func asOthers(t *testing.T, helper string) func(int, *bootstrap.Config, *exec.Cm
 // is attached, even if they are killed.
 func TestLend(t *testing.T) {
 	testenv.NeedsRoot(t)
-	lends(t, programPath(t, "../cmd/xdprma"), []string{"xdp-native", "xdp-generic"}, []bool{false, true})
+	lends(t, programPath(t, "../cmd/xdprma"), []string{"xdp-native", "xdp-generic"}, []bool{false, true}, nil)
 }
 
-// A program without cgo becomes another user by the runtime's means, and not by the C library's.
+// A program without cgo becomes another user by the runtime's means, and not by the C library's. The
+// limit on memory is for its ranks: it would have the program collect garbage all the time.
 func TestLendWithoutCgo(t *testing.T) {
 	testenv.NeedsRoot(t)
 	helper := programPath(t, "../cmd/xdprma")
@@ -56,10 +57,10 @@ func TestLendWithoutCgo(t *testing.T) {
 		helper = filepath.Join(t.TempDir(), "xdprma")
 		buildWithoutCgo(t, "build", "-ldflags=-w", "-o", helper, "../cmd/xdprma")
 	}
-	lends(t, helper, []string{"xdp-native"}, []bool{false})
+	lends(t, helper, []string{"xdp-native"}, []bool{false}, []string{"GOMEMLIMIT=1MiB"})
 }
 
-func lends(t *testing.T, helper string, transports []string, kills []bool) {
+func lends(t *testing.T, helper string, transports []string, kills []bool, env []string) {
 	change := asOthers(t, helper)
 	for _, transport := range transports {
 		for _, killed := range kills {
@@ -70,7 +71,7 @@ func lends(t *testing.T, helper string, transports []string, kills []bool) {
 			}
 			t.Run(name, func(t *testing.T) {
 				lab := labtest.New(t, netlab.Config{Ranks: 2})
-				j := start(t, lab, spec{program: program, transports: []string{transport}, overTCP: true, change: change})
+				j := start(t, lab, spec{program: program, transports: []string{transport}, overTCP: true, change: change, env: env})
 				if killed {
 					for _, r := range j.ranks {
 						j.await(r, "running")

@@ -67,6 +67,7 @@ func (l Loan) Lend() (environ []string, err error) {
 		fds, last = append(fds, pmi), last+1
 		names = append(names, envPMI)
 	}
+	debug.SetMemoryLimit(math.MaxInt64) // of $GOMEMLIMIT, which is meant for the program
 	debug.SetGCPercent(-1)
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return nil, fmt.Errorf("have file descriptors of this thread's own: %w", err)
