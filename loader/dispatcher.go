@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -109,6 +110,10 @@ func (p *place) shape(spec *ebpf.ProgramSpec) {
 	spec.AttachTarget, spec.AttachTo = p.in, p.function
 }
 
+// placeFree is how long the placeholder may keep its place after its link is gone: the kernel may still
+// have readers of the pin.
+const placeFree = 2 * time.Second
+
 // attach puts a program into the place, under the lock that libxdp has. The link is not pinned: when
 // it goes, frames pass to the dispatcher's next program, and the place is free for another rank. A
 // symbolic link stays in the stead of the placeholder's, since libxdp removes a file of that name.
@@ -121,10 +126,12 @@ func (p *place) attach(program *ebpf.Program) (link.Link, error) {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir.Name(), err)
 	}
+	deadline := time.Now()
 	theirs, err := link.LoadPinnedLink(p.pin, nil)
 	if err == nil {
 		err = os.Remove(p.pin)
-		_ = theirs.Close() // the placeholder is out of its place when this returns
+		_ = theirs.Close()
+		deadline = deadline.Add(placeFree)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -132,5 +139,11 @@ func (p *place) attach(program *ebpf.Program) (link.Link, error) {
 	if err := os.Symlink(placeholder, p.pin); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the dispatcher was replaced meanwhile, try again: %w", err)
 	}
-	return link.AttachFreplace(p.in, p.function, program)
+	for {
+		l, err := link.AttachFreplace(p.in, p.function, program)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return l, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

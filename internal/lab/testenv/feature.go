@@ -173,5 +173,5 @@ func lacksSplitTestRun() bool {
 // missing.
 func lacksReplacement() bool {
 	err := features.HaveProgramType(ebpf.Extension)
-	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM)
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) && features.HaveProgramType(ebpf.XDP) == nil
 }
