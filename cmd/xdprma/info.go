@@ -247,7 +247,12 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		if used := (*loader.InUseError)(nil); errors.As(f.Free(), &used) {
 			return "udp", used.Error()
 		}
-		return "xdp-" + f.Program.Mode, "libxdp's dispatcher keeps a place for it"
+		const place = "libxdp's dispatcher keeps a place for it"
+		if f.Program.Mode == loader.Native.String() {
+			mode, why := native(f)
+			return mode, place + "; " + why
+		}
+		return "xdp-" + f.Program.Mode, place
 	case f.NoNative() != nil:
 		return "xdp-generic", f.NoNative().Error()
 	case f.GenericFirst() != "":
@@ -256,10 +261,16 @@ func choose(isLoopback bool, caps loader.Caps, f loader.Features) (mode, reason 
 		return "xdp", "the kernel does not say whether the driver has native XDP: native is tried first, then generic"
 	case !f.XDP.Has("basic") || !f.XDP.Has("redirect"):
 		return "xdp-generic", "driver " + f.Driver + " has no native XDP with redirect"
+	}
+	return native(f)
+}
+
+// native says how frames travel in native mode.
+func native(f loader.Features) (mode, reason string) {
+	switch {
 	case !f.XDP.Has("xsk-zerocopy"):
 		return "xdp-native", "driver " + f.Driver + " has native XDP, but no zero-copy"
-	}
-	if f.CopyFirst() != "" {
+	case f.CopyFirst() != "":
 		return "xdp-native", f.CopyFirst()
 	}
 	return "xdp-native-zerocopy", "driver " + f.Driver + " has native XDP and zero-copy"
