@@ -26,8 +26,12 @@ func BenchmarkClassify(b *testing.B) {
 
 // BenchmarkExchange has the kernel run the program on a request that is the next of its
 // session each time, and reports the time of one run, answer included.
-func BenchmarkExchange(b *testing.B) {
-	p := loadTier(b)
+func BenchmarkExchange(b *testing.B) { benchmarkExchange(b, loadTier(b)) }
+
+// BenchmarkExchangeWithoutPerfmon does it with the program for a process without CAP_PERFMON.
+func BenchmarkExchangeWithoutPerfmon(b *testing.B) { benchmarkExchange(b, loadForm(b, false)) }
+
+func benchmarkExchange(b *testing.B, p *tier) {
 	part := make([]byte, wire.PartLen)
 	wire.PutPart(part, 0, 8)
 	wide := make([]byte, wire.PartLen)

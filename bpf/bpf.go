@@ -7,7 +7,7 @@
 // frame.
 //
 // Classifier and Express are the same program with the same maps, names and types; Express
-// executes small requests as well. Each is loaded into a ClassifierObjects.
+// executes small requests as well. Unrolled is Express without loops, for processes without CAP_PERFMON. Each is loaded into a ClassifierObjects.
 //
 // The classifier sees a frame as the driver hands it over. A VLAN tag that the
 // device has already taken off (receive offload) is invisible to it.
@@ -15,3 +15,4 @@ package bpf
 
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000

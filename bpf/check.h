@@ -53,7 +53,7 @@ static __always_inline __u32 integer_size(__u32 basic)
 }
 
 /* Whether n bytes at disp are moved without tearing an element. */
-static __always_inline int is_whole(__u64 disp, __u32 n)
+static __always_inline int is_whole(__u64 disp, __u64 n)
 {
 	if (n == 0)
 		return 0;
@@ -69,7 +69,7 @@ static __always_inline int is_single(__u32 op)
 }
 
 /* Whether the accumulate s on n bytes at disp is executed here. */
-static __always_inline int combines(const struct express_step *s, __u64 disp, __u32 n)
+static __always_inline int combines(const struct express_step *s, __u64 disp, __u64 n)
 {
 	__u32 size = integer_size(s->basic);
 	if (size == 0 || n == 0 || (n & (size - 1)) || (disp & (size - 1)) || s->op < OP_SUM || s->op > OP_NO_OP)
@@ -87,10 +87,10 @@ static __always_inline __u32 changes(__u32 op)
  * Fills in what a record with n bytes of data needs, and returns the rights that it needs:
  * 0 if it is none that is executed here. part is the first word of the data.
  */
-static __always_inline __u32 record_form(struct express_step *s, __u64 disp, __u32 n, __u64 part)
+static __always_inline __u64 record_form(struct express_step *s, __u64 disp, __u64 n, __u64 part)
 {
-	__u32 size = integer_size(s->basic), want = part >> 32;
-	int asks = n >= RECORD_PART && (__u32)part == 0 && want <= EXPRESS_MAX_RESULTS;
+	__u64 size = opaque(integer_size(s->basic)), want = opaque(part >> 32);
+	__u64 asks = opaque(n >= RECORD_PART && (__u32)part == 0 && want <= EXPRESS_MAX_RESULTS);
 
 	s->span = s->result = 0;
 	s->counts = s->code == RECORD_NOTIFY ||
@@ -132,22 +132,32 @@ static __always_inline __u32 rights_of(__u64 v)
 	return all ? all | MAY_SOMETHING : 0;
 }
 
+/* Whether record k of count may be there: a lock comes first, and its end last. */
+static __always_inline int in_order(const struct express_work *w, const struct express_step *s, __u64 k, __u64 count)
+{
+	const struct express_step *first = &w->steps[0];
+
+	if (s->code == RECORD_LOCK)
+		return k == 0 && count != 1;
+	return s->code != RECORD_UNLOCK ||
+	       (k == count - 1 && k != 0 && first->code == RECORD_LOCK && first->window == s->window);
+}
+
 /* Reads record k of count of a request from a rank. Returns why it is not executed here. */
-__noinline int express_check(__u32 k, __u32 count, __u32 rank)
+__noinline int express_check(__u64 k, __u64 count, __u64 rank)
 {
 	struct express_work *w = express_work();
 	if (!w || k >= EXPRESS_MAX_RECORDS)
 		return COUNTER_EXPRESS_BAD_FORM;
-	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
-	const struct express_step *first = &w->steps[0];
-	__u32 next = w->next, end = w->end;
+	struct express_step *s = express_step(w, k);
+	__u64 next = opaque(w->next), end = opaque(w->end);
 	if (next + RECORD_LEN > end)
 		return COUNTER_EXPRESS_BAD_FORM;
 	__u64 codes = *express_word(w, next);
 	__u64 names = *express_word(w, next + 8);
 	__u32 id = names, token = names >> 32;
 	__u64 disp = *express_word(w, next + 16);
-	__u32 n = codes >> 32;
+	__u64 n = opaque(codes >> 32);
 	if (n > end - next - RECORD_LEN || padded(n) > end - next - RECORD_LEN)
 		return COUNTER_EXPRESS_BAD_FORM;
 
@@ -158,21 +168,28 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 	s->window = id;
 	s->data = next + RECORD_LEN;
 	s->at = w->results;
-	__u32 needs = record_form(s, disp, n, *express_word(w, next + RECORD_LEN));
+	__u64 needs = record_form(s, disp, n, *express_word(w, next + RECORD_LEN));
 	if (!needs)
 		return COUNTER_EXPRESS_OPERATION;
 	w->next = next + RECORD_LEN + padded(n);
 
 	struct express_window *window = express_window(id);
-	s->gone = !window;
-	if (!window && !w->goes_on)
-		return COUNTER_EXPRESS_NO_WINDOW;
+	if (!window) {
+		s->gone = 1;
+		if (!w->goes_on)
+			return COUNTER_EXPRESS_NO_WINDOW;
+		if (!in_order(w, s, k, count))
+			return COUNTER_EXPRESS_OPERATION;
+		w->results += padded(s->result);
+		return COUNTER_EXPRESS_EXECUTED;
+	}
+	s->gone = 0;
 	__u64 r = opaque(rank);
-	if (window && (r >= EXPRESS_MAX_RANK ||
-		       needs & ~rights_of(window->rights[opaque(r / EXPRESS_RANKS) & (EXPRESS_MAX_RANK / EXPRESS_RANKS - 1)] >>
-					  (r % EXPRESS_RANKS * EXPRESS_RIGHTS))))
+	if (r >= EXPRESS_MAX_RANK ||
+	    needs & ~rights_of(window->rights[opaque(r / EXPRESS_RANKS) & (EXPRESS_MAX_RANK / EXPRESS_RANKS - 1)] >>
+			       (r % EXPRESS_RANKS * EXPRESS_RIGHTS)))
 		return COUNTER_EXPRESS_NO_ACCESS;
-	if (window && s->counts) {
+	if (s->counts) {
 		if (token >= window->counts)
 			return COUNTER_EXPRESS_BOUNDS;
 		__u64 counter = window->counters + (__u64)token * sizeof(struct express_counter);
@@ -183,14 +200,12 @@ __noinline int express_check(__u32 k, __u32 count, __u32 rank)
 			return COUNTER_EXPRESS_BOUNDS;
 	}
 
-	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK) {
-		if (s->code == RECORD_LOCK ? k != 0 || count == 1 :
-		    k != count - 1 || k == 0 || first->code != RECORD_LOCK || first->window != id)
-			return COUNTER_EXPRESS_OPERATION;
-		return !window || window->flags & EXPRESS_WINDOW_LOCK ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_LOCKED;
-	}
+	if (!in_order(w, s, k, count))
+		return COUNTER_EXPRESS_OPERATION;
+	if (s->code == RECORD_LOCK || s->code == RECORD_UNLOCK)
+		return window->flags & EXPRESS_WINDOW_LOCK ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_LOCKED;
 	w->results += padded(s->result);
-	if (!window || s->code == RECORD_NOTIFY)
+	if (s->code == RECORD_NOTIFY)
 		return COUNTER_EXPRESS_EXECUTED;
 	__u64 size = window->size, at = window->base + disp;
 	if (disp > size || s->span > size - disp)

@@ -170,7 +170,7 @@ struct {
 
 static __always_inline struct express_work *express_work(void)
 {
-	__u32 zero = 0;
+	__u64 zero = 0;
 	return bpf_map_lookup_elem(&work_map, &zero);
 }
 
@@ -208,7 +208,17 @@ static __always_inline __u64 *express_word(struct express_work *w, __u64 at)
 	return (void *)(w->payload + (opaque(at) & 0x7f8));
 }
 
-static __always_inline struct express_page *express_page(__u32 chunk, __u32 page)
+/* Record k of the request. */
+static __always_inline struct express_step *express_step(struct express_work *w, __u64 k)
+{
+	return &w->steps[opaque(PASS(w, k)) & (EXPRESS_MAX_RECORDS - 1)];
+}
+
+/*
+ * The page of a chunk. Its keys are words on the stack, as are others that come from registers: see
+ * struct datagram.
+ */
+static __always_inline struct express_page *express_page(__u64 chunk, __u64 page)
 {
 	void *pages = bpf_map_lookup_elem(&chunks, &chunk);
 	if (!pages)
@@ -217,35 +227,36 @@ static __always_inline struct express_page *express_page(__u32 chunk, __u32 page
 }
 
 /* The window with an id if it is in a place. */
-static __always_inline struct express_window *express_window_at(__u32 place, __u32 id)
+static __always_inline struct express_window *express_window_at(__u64 place, __u32 id)
 {
-	__u32 index = place % EXPRESS_WINDOWS;
+	__u64 index = place % EXPRESS_WINDOWS;
 	struct express_window *window = bpf_map_lookup_elem(&windows, &index);
 	return window && LOAD(&window->id) == (__u64)id + 1 ? window : NULL;
 }
 
-/* The exposed window with an id. Its places are those of Go's placeOf. */
+/*
+ * The exposed window with an id. Its places are those of Go's placeOf. What is found is looked
+ * up once more, so that NULL is one of two ways of a lookup: without CAP_PERFMON the verifier
+ * follows a known NULL to what a processor might do with it by mistake.
+ */
 static __always_inline struct express_window *express_window(__u32 id)
 {
-	__u32 place = id ^ id >> 16;
+	__u32 folded = id ^ id >> 16;
+	__u64 place = opaque(folded ^ folded >> 8), step = opaque(id * 0x9e3779b1U >> 24 | 1), found = EXPRESS_WINDOWS;
 
-	place ^= place >> 8;
-	struct express_window *window = express_window_at(place, id);
-	if (window)
-		return window;
-	__u32 step = id * 0x9e3779b1U >> 24 | 1;
 #pragma unroll
-	for (int i = 1; i < EXPRESS_PLACES; i++) {
-		window = express_window_at(place + i * step, id);
-		if (window)
-			return window;
+	for (int i = 0; i < EXPRESS_PLACES; i++) {
+		if (express_window_at(place + i * step, id)) {
+			found = (place + i * step) % EXPRESS_WINDOWS;
+			break;
+		}
 	}
-	return NULL;
+	return bpf_map_lookup_elem(&windows, &found);
 }
 
-static __always_inline __u32 padded(__u32 n)
+static __always_inline __u64 padded(__u64 n)
 {
-	return (n + 7) & ~7U;
+	return (n + 7) & ~7ULL;
 }
 
 #endif

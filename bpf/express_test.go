@@ -133,15 +133,56 @@ func mapped(t testing.TB, m *ebpf.Map) []byte {
 	return b[:n:n]
 }
 
+// withoutPerfmon calls f on a thread that has neither CAP_PERFMON nor CAP_SYS_ADMIN, which includes it.
+func withoutPerfmon(f func()) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		defer close(done)
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN} {
+			data[c/32].Effective &^= 1 << (c % 32)
+			data[c/32].Permitted &^= 1 << (c % 32)
+		}
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		f()
+	}()
+	return <-done
+}
+
 func loadTier(t testing.TB) *tier {
 	t.Helper()
+	return loadForm(t, true)
+}
+
+// loadForm loads the form of the program for processes with CAP_PERFMON, or the other one without it.
+func loadForm(t testing.TB, perfmon bool) *tier {
+	t.Helper()
 	testenv.NeedsRoot(t)
-	spec, err := bpf.LoadExpress()
+	read := bpf.LoadExpress
+	if !perfmon {
+		testenv.NeedsFeature(t, testenv.LongPrograms)
+		read = bpf.LoadUnrolled
+	}
+	spec, err := read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec.Maps[bpf.ClassifierMapSlots].MaxEntries = numSlots
-	p := &tier{classifier: loadSpec(t, spec)}
+	p := &tier{}
+	if perfmon {
+		p.classifier = loadSpec(t, spec)
+	} else if err := withoutPerfmon(func() { p.classifier = loadSpec(t, spec) }); err != nil || p.classifier == nil {
+		t.Fatalf("not loaded without CAP_PERFMON: %v", err)
+	}
 	for i := range p.chunks {
 		inner := spec.Maps[bpf.ClassifierMapChunks].InnerMap.Copy()
 		inner.MaxEntries = uint32(3 - 2*i)

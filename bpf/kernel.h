@@ -25,6 +25,17 @@ typedef __u32 __wsum;
 
 #define NULL ((void *)0)
 
+/*
+ * Before a loop that ends after a number of passes known here. Without CAP_PERFMON the verifier also
+ * goes on where a loop ends, as a processor may do by mistake, and finds no end of it. So programs for
+ * processes without it have none. They are slower with long requests, whose code is in no cache.
+ */
+#ifdef UNROLL
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED
+#endif
+
 enum xdp_action {
 	XDP_ABORTED,
 	XDP_DROP,

@@ -28,8 +28,9 @@ static __always_inline void put(struct express_work *w, const struct express_ste
 {
 	__u64 span = s->span, words = span / 8;
 
+UNROLLED
 	for (int i = 0; i < MAX_WORDS; i++) {
-		if (i >= words)
+		if (i >= opaque(words))
 			break;
 		__u64 from = LOAD(&s->data) + 8 * i, to = LOAD(&s->offset) + 8 * i;
 		STORE((__u64 *)(page->bytes + (opaque(to) & 0xfff8)), *express_word(w, from));
@@ -54,8 +55,9 @@ static __always_inline void get(struct express_slot *slot, const struct express_
 {
 	__u64 span = s->span, words = span / 8, rest = span % 8;
 
+UNROLLED
 	for (int i = 0; i < MAX_WORDS; i++) {
-		if (i >= words)
+		if (i >= opaque(words))
 			break;
 		__u64 from = LOAD(&s->offset) + 8 * i, to = LOAD(&s->at) + 8 * i;
 		put_result(slot, to, LOAD((__u64 *)(page->bytes + (opaque(from) & 0xfff8))));
@@ -103,8 +105,9 @@ static __always_inline void swap_all8(struct express_work *w, const struct expre
 {
 	__u32 n = s->span / 8;
 
+UNROLLED
 	for (int i = 0; i < EXPRESS_MAX_ELEMENTS; i++) {
-		if (i >= n)
+		if (i >= opaque(n))
 			break;
 		__u64 from = LOAD(&s->data) + 8 * i, to = LOAD(&s->offset) + 8 * i;
 		__u64 old = swap8((__u64 *)(page->bytes + (opaque(to) & 0xfff8)), LOAD(&s->op), *express_word(w, from));
@@ -119,8 +122,9 @@ static __always_inline void swap_all4(struct express_work *w, const struct expre
 	__u64 pair = 0;
 	__u32 n = s->span / 4;
 
+UNROLLED
 	for (int i = 0; i < EXPRESS_MAX_ELEMENTS; i++) {
-		if (i >= n)
+		if (i >= opaque(n))
 			break;
 		__u64 from = LOAD(&s->data) + 4 * i, to = LOAD(&s->offset) + 4 * i;
 		__u32 v = *(__u32 *)(w->payload + (opaque(from) & 0x7fc));
@@ -133,10 +137,9 @@ static __always_inline void swap_all4(struct express_work *w, const struct expre
 
 /* An operator on one element, with its operands in the low bits. */
 struct combine {
-	__u32 code;
-	__u32 op;
-	__u32 is_signed;
-	__u32 above; /* bits of a word above the element */
+	const struct express_step *s;
+	__u64 is_signed;
+	__u64 above; /* bits of a word above the element */
 	__u64 operand;
 	__u64 compare;
 };
@@ -153,9 +156,9 @@ static __always_inline __u64 combine(const struct combine *c, __u64 a)
 {
 	__u64 b = c->operand;
 
-	if (c->code == RECORD_COMPARE_SWAP)
+	if (LOAD(&c->s->code) == RECORD_COMPARE_SWAP)
 		return a == c->compare ? b : a;
-	switch (c->op) {
+	switch (LOAD(&c->s->op)) {
 	case OP_SUM:
 		return a + b;
 	case OP_PROD:
@@ -185,6 +188,7 @@ static __always_inline __u64 combine(const struct combine *c, __u64 a)
 /* Combines into an element of 8 bytes. Returns 0 if others change it all the time. */
 static __always_inline int update8(__u64 *p, const struct combine *c, __u64 *old)
 {
+UNROLLED
 	for (int i = 0; i < EXPRESS_TRIES; i++) {
 		__u64 a = LOAD(p), next = combine(c, a);
 		*old = a;
@@ -199,6 +203,7 @@ static __always_inline int update4(__u32 *p, __u32 shift, const struct combine *
 {
 	__u64 mask = ~0ULL >> c->above;
 
+UNROLLED
 	for (int i = 0; i < EXPRESS_TRIES; i++) {
 		__u32 all = LOAD(p);
 		__u64 a = all >> shift & mask, next = combine(c, a) & mask;
@@ -214,13 +219,13 @@ static __always_inline int update4(__u32 *p, __u32 shift, const struct combine *
 static __always_inline int update(struct express_work *w, const struct express_step *s,
 				  struct express_slot *slot, struct express_page *page)
 {
-	__u32 size = integer_size(s->basic), answers = s->result;
+	__u64 size = opaque(integer_size(s->basic)), answers = opaque(s->result);
 	__u64 data = s->data, at = s->at, offset = s->offset, old = 0;
 	__u64 mask = ~0ULL >> ((64 - 8 * size) & 63);
 	__u64 first = *express_word(w, data), second = *express_word(w, data + 8);
 	struct combine c = {
-		.code = s->code, .op = s->op, .is_signed = s->basic <= BASIC_INT64,
-		.above = (64 - 8 * size) & 63, .operand = first & mask,
+		.s = s, .is_signed = opaque(s->basic <= BASIC_INT64),
+		.above = opaque((64 - 8 * size) & 63), .operand = first & mask,
 	};
 	if (s->code == RECORD_COMPARE_SWAP) {
 		c.compare = first & mask;
@@ -252,7 +257,7 @@ static __always_inline __u64 *lock_word(__u32 id)
 }
 
 /* Takes a window's lock for this program. Returns 0 if it is not free. */
-__noinline int express_lock(__u32 id, __u32 exclusive)
+__noinline int express_lock(__u64 id, __u64 exclusive)
 {
 	__u64 *word = lock_word(id);
 	if (!word || LOAD(word + LOCK_RETIRED))
@@ -262,6 +267,7 @@ __noinline int express_lock(__u32 id, __u32 exclusive)
 		next |= LOCK_EXCLUSIVE;
 		blockers |= LOCK_HOLDERS;
 	}
+UNROLLED
 	for (int i = 0; i < EXPRESS_TRIES; i++) {
 		__u64 v = LOAD(word);
 		if (v & blockers)
@@ -323,12 +329,12 @@ static __always_inline int operate(struct express_work *w, const struct express_
  * which number it is to be told before it looks at the count for the last time, and this
  * looks afterwards: so one of them sees the other.
  */
-__noinline int express_count(__u32 k)
+__noinline int express_count(__u64 k)
 {
 	struct express_work *w = express_work();
 	if (!w)
 		return STEP_STUCK;
-	const struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
+	const struct express_step *s = express_step(w, k);
 	struct express_page *page = express_page(s->sync, s->counter_page);
 	if (!page)
 		return STEP_STUCK;
@@ -338,13 +344,13 @@ __noinline int express_count(__u32 k)
 }
 
 /* Executes record k of the request of a slot, but for its notification. Returns an express_step_end. */
-__noinline int express_execute(__u32 k, __u32 slot_index)
+__noinline int express_execute(__u64 k, __u64 slot_index)
 {
 	struct express_work *w = express_work();
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
 	if (!w || !slot)
 		return STEP_STUCK;
-	struct express_step *s = &w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)];
+	struct express_step *s = express_step(w, k);
 	if (s->code == RECORD_LOCK) /* was taken before */
 		return STEP_DONE;
 	if (s->code == RECORD_UNLOCK) {

@@ -31,10 +31,17 @@ static __always_inline int express_over_ipv6(const struct express_work *w)
 	return w->payload_at - w->ip == sizeof(struct express_ipv6);
 }
 
-/* The frame's IP header, with a mask that all places of it are within. */
+/* The frame's IP header, behind up to two VLAN tags. For the moves see ADVANCE. */
 static __always_inline void *express_ip(struct xdp_md *ctx, const struct express_work *w)
 {
-	return (void *)(long)ctx->data + (opaque(w->ip) & 31);
+	struct cursor c = {.p = (void *)(long)ctx->data};
+
+	ADVANCE(&c, sizeof(struct ethhdr));
+	if (w->ip > sizeof(struct ethhdr))
+		ADVANCE(&c, sizeof(struct vlanhdr));
+	if (w->ip > sizeof(struct ethhdr) + sizeof(struct vlanhdr))
+		ADVANCE(&c, sizeof(struct vlanhdr));
+	return c.p;
 }
 
 static __always_inline __u64 state_word(__u64 exchange, __u64 state)
@@ -43,7 +50,7 @@ static __always_inline __u64 state_word(__u64 exchange, __u64 state)
 }
 
 /* The checksum of the payload up to end, whose field of it is 0. */
-__noinline int express_checksum(__u32 end)
+__noinline int express_checksum(__u64 end)
 {
 	struct express_work *w = express_work();
 	__u64 len = opaque(end);
@@ -56,7 +63,7 @@ __noinline int express_checksum(__u32 end)
  * The code of the payload up to end, whose field of it is 0, by one of the keys of a slot's
  * session.
  */
-__noinline __u64 express_code(__u32 end, __u32 slot_index, __u32 of_answer)
+__noinline __u64 express_code(__u64 end, __u64 slot_index, __u64 of_answer)
 {
 	struct express_work *w = express_work();
 	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
@@ -96,7 +103,7 @@ static __always_inline int express_on_path(struct xdp_md *ctx, const struct expr
  * Whether the request of len bytes came as the slot's origin has sent it. Checksum and code
  * are 0 afterwards.
  */
-static __always_inline int express_came_as_sent(struct wire_header *h, const struct express_slot *slot, __u32 slot_index, __u32 len)
+static __always_inline int express_came_as_sent(struct wire_header *h, const struct express_slot *slot, __u64 slot_index, __u32 len)
 {
 	__u32 sum = h->checksum;
 	__u64 code = h->ack_largest;
@@ -111,13 +118,14 @@ static __always_inline int express_came_as_sent(struct wire_header *h, const str
 }
 
 /* Checks all records of the request that the work begins with. */
-static __always_inline int express_check_all(struct express_work *w, __u32 rank, __u32 len)
+static __always_inline int express_check_all(struct express_work *w, __u64 rank, __u32 len)
 {
 	__u32 count = w->header.credits;
 
 	w->next = WIRE_HEADER_LEN;
 	w->end = len;
 	w->results = 0;
+UNROLLED
 	for (int k = 0; k < EXPRESS_MAX_RECORDS; k++) {
 		if (k >= count)
 			break;
@@ -125,7 +133,7 @@ static __always_inline int express_check_all(struct express_work *w, __u32 rank,
 		if (reason != COUNTER_EXPRESS_EXECUTED)
 			return reason;
 	}
-	const struct express_step *last = &w->steps[opaque(count - 1) & (EXPRESS_MAX_RECORDS - 1)];
+	const struct express_step *last = express_step(w, count - 1);
 	if ((w->steps[0].code == RECORD_LOCK) != (last->code == RECORD_UNLOCK))
 		return COUNTER_EXPRESS_OPERATION;
 	__u32 results = WIRE_HEADER_LEN + w->results;
@@ -151,7 +159,7 @@ static __always_inline __u64 progress_of(__u64 outcome)
  * done. One that has the exchange's number and other records may not: it would keep a lock
  * for good, or give up one that another session holds.
  */
-static __always_inline int express_goes_on(struct express_work *w, struct express_slot *slot, __u32 done)
+static __always_inline int express_goes_on(struct express_work *w, struct express_slot *slot, __u64 done)
 {
 	__u64 held = w->steps[0].code == RECORD_LOCK ? (__u64)w->steps[0].window + 1 : 0;
 
@@ -164,21 +172,23 @@ static __always_inline int express_goes_on(struct express_work *w, struct expres
  * the lock, or somebody for the notification.
  * COUNTER_EXPRESS_INTERRUPTED: not to the end. COUNTER_EXPRESS_AWAITED: the owner is to look.
  */
-static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u32 slot_index, __u32 done)
+static __always_inline int express_run(struct express_work *w, struct express_slot *slot, __u64 slot_index, __u64 done)
 {
-	__u32 count = w->header.credits;
+	__u64 count = w->header.credits;
 
+UNROLLED
 	for (int k = 0; k < EXPRESS_MAX_RECORDS; k++) {
-		if (k >= count)
+		if (k >= opaque(count))
 			break;
 		if (k < done)
 			continue;
 		int end = STEP_STUCK;
+UNROLLED
 		for (int i = 0; i < EXPRESS_ROUNDS && end == STEP_STUCK; i++)
 			end = express_execute(k, slot_index);
 		if (end == STEP_STUCK)
 			return COUNTER_EXPRESS_INTERRUPTED;
-		if (end == STEP_DONE && LOAD(&w->steps[opaque(k) & (EXPRESS_MAX_RECORDS - 1)].counts))
+		if (end == STEP_DONE && LOAD(&express_step(w, k)->counts))
 			end = express_count(k);
 		__u64 kept = LOAD(&slot->outcome);
 		if (end == STEP_AWAITED)
@@ -198,7 +208,7 @@ static __always_inline int express_run(struct express_work *w, struct express_sl
  * slot_index which slot its session has. With COUNTER_EXPRESS_EXECUTED and
  * COUNTER_EXPRESS_REPEATED, it is to be answered.
  */
-__noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len, __u32 ip, __u32 payload)
+__noinline int express_serve(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
 {
 	struct express_work *w = express_work();
 	len = opaque(len);
@@ -231,15 +241,15 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len, __
 	if (word != begun && word != state_word(n - 1, EXPRESS_STATE_DONE))
 		return word >> 2 == n ? COUNTER_EXPRESS_BUSY : COUNTER_EXPRESS_STALE;
 	w->goes_on = word == begun;
-	reason = express_check_all(w, slot->rank, len);
+	reason = express_check_all(w, opaque(slot->rank), len);
 	if (reason != COUNTER_EXPRESS_EXECUTED)
 		return reason;
 	if (__sync_val_compare_and_swap(&slot->word, word, state_word(n, EXPRESS_STATE_PROGRAM)) != word)
 		return COUNTER_EXPRESS_BUSY;
 
-	__u32 from = 0;
+	__u64 from = 0;
 	if (word == begun) {
-		from = progress_of(LOAD(&slot->outcome));
+		from = opaque(progress_of(LOAD(&slot->outcome)));
 		if (!express_goes_on(w, slot, from)) {
 			__sync_lock_test_and_set(&slot->word, begun);
 			return COUNTER_EXPRESS_BAD_FORM;
@@ -255,7 +265,7 @@ __noinline int express_serve(struct xdp_md *ctx, __u32 slot_index, __u64 len, __
 		}
 		STORE(&slot->outcome, outcome_of(from, 0));
 	}
-	reason = express_run(w, slot, slot_index, from);
+	reason = express_run(w, slot, slot_index, opaque(from));
 	__u64 end = done;
 	if (reason == COUNTER_EXPRESS_INTERRUPTED) /* with nothing done, it was not begun */
 		end = progress_of(LOAD(&slot->outcome)) ? begun : word;
@@ -282,7 +292,7 @@ static __always_inline __u64 express_sum(struct express_work *w, __u64 end)
 		__u64 n = opaque(end - i);
 		if (n > EXPRESS_SUMMED)
 			n = EXPRESS_SUMMED;
-		sum += (__u32)bpf_csum_diff(NULL, 0, (void *)(w->payload + i), n, 0);
+		sum += (__u32)bpf_csum_diff(NULL, 0, (void *)(w->payload + i), opaque(n) & (2 * EXPRESS_SUMMED - 1), 0);
 	}
 	return sum;
 }
@@ -361,13 +371,16 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	__u8 mac[6];
 
 	if ((void *)(eth + 1) > end)
 		return 0;
-	__builtin_memcpy(mac, eth->dest, 6);
-	__builtin_memcpy(eth->dest, eth->source, 6);
-	__builtin_memcpy(eth->source, mac, 6);
+	__u16 *dest = (void *)eth->dest, *source = (void *)eth->source; /* in registers, not by way of the stack */
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		__u16 mac = dest[i];
+		dest[i] = source[i];
+		source[i] = mac;
+	}
 	if (express_over_ipv6(w)) {
 		struct express_ipv6 *f = express_ip(ctx, w);
 		if ((void *)(f + 1) > end)
@@ -388,7 +401,7 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
  * it is compared twice: of both limits the compiler makes one comparison, of a difference, from which
  * Linux before 6.18 does not learn about the size.
  */
-__noinline int express_results(struct xdp_md *ctx, __u32 slot_index, __u64 size)
+__noinline int express_results(struct xdp_md *ctx, __u64 slot_index, __u64 size)
 {
 	struct express_work *w = express_work();
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
@@ -405,7 +418,7 @@ __noinline int express_results(struct xdp_md *ctx, __u32 slot_index, __u64 size)
  * Makes the frame, whose request of len bytes is done, the answer. Otherwise it returns
  * why the frame is to be dropped: the exchange is over, or the frame is too short.
  */
-__noinline int express_answer(struct xdp_md *ctx, __u32 slot_index, __u64 len, int generic)
+__noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, int generic)
 {
 	struct express_work *w = express_work();
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);

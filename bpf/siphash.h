@@ -70,6 +70,7 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u8 *b, const vo
 	__u64 len = *end;
 	struct siphash s = siphash_begin(key);
 
+UNROLLED
 	for (int i = 0; i < stripes; i++) {
 		if (32 * i + 32 > len)
 			break;
@@ -80,6 +81,7 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u8 *b, const vo
 		siphash_word(&s, w[3]);
 	}
 	len = *end;
+UNROLLED
 	for (int i = 0; i < 3; i++) {
 		__u64 at = (len & ~31ULL) + 8 * i;
 		if (at >= len)

@@ -19,7 +19,13 @@ import (
 // The program and its twin in Go do the same with the same frames: they say the same,
 // give the same answers, and leave the same memory behind.
 func TestTwinsAgree(t *testing.T) {
-	p, other := loadTier(t), heapSide()
+	for name, perfmon := range map[string]bool{"with CAP_PERFMON": true, "without CAP_PERFMON": false} {
+		t.Run(name, func(t *testing.T) { twinsAgree(t, loadForm(t, perfmon)) })
+	}
+}
+
+func twinsAgree(t *testing.T, p *tier) {
+	other := heapSide()
 	seed, frames := rand.Uint64(), 100_000
 	if testing.Short() {
 		frames = 10_000

@@ -42,6 +42,7 @@ static __always_inline __u64 xxh64(const __u8 *b, __u64 len, int stripes, __u64 
 {
 	__u64 v1 = XXH64_P1 + XXH64_P2, v2 = XXH64_P2, v3 = 0, v4 = -XXH64_P1;
 
+UNROLLED
 	for (int i = 0; i < stripes; i++) {
 		if (32 * i + 32 > len)
 			break;
@@ -57,11 +58,12 @@ static __always_inline __u64 xxh64(const __u8 *b, __u64 len, int stripes, __u64 
 	hash = xxh64_merge(hash, v3);
 	hash = xxh64_merge(hash, v4) + len;
 
+UNROLLED
 	for (int i = 0; i < 3; i++) {
 		__u64 at = (len & ~31ULL) + 8 * i;
 		if (at >= len)
 			break;
-		const __u64 *w = (const void *)(b + (at & mask));
+		const __u64 *w = (const void *)(b + ((*zero + at) & mask & ~7ULL));
 		hash = xxh64_rotate(hash ^ xxh64_round(0, *w), 27) * XXH64_P1 + XXH64_P4;
 	}
 	return xxh64_finish(hash);

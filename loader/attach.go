@@ -79,11 +79,20 @@ func load(o Options) (*Program, error) {
 		return p, nil
 	}
 	o.Slots = 0
-	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", openfiles.Explain(plain{reason})))
+	p, err := loadFor(o, fmt.Errorf("the program that executes requests cannot be loaded: %w", whyNoTier(reason)))
 	if err == nil {
 		o.Logger.Warn("requests are executed by this process and not in XDP", "interface", o.Interface, "reason", p.noTier)
 	}
 	return p, err
+}
+
+// whyNoTier says in plain words why the program that executes requests is not loaded.
+func whyNoTier(err error) error {
+	why := openfiles.Explain(plain{err})
+	if caps, fault := Capabilities(); fault == nil && !caps.Perfmon && refusal(err) != "" {
+		return fmt.Errorf("missing CAP_PERFMON, without which kernel %s does not take it: run as root, or grant it: %w", caps.Kernel, why)
+	}
+	return why
 }
 
 // programFlags returns the flags of a program for a mode. Natively it takes frames in
@@ -98,21 +107,22 @@ func programFlags(mode Mode) uint32 {
 	return unix.BPF_F_XDP_HAS_FRAGS
 }
 
-// executing is bpf.LoadExpress, but for tests.
-var executing = bpf.LoadExpress
-
-var errNoPerfmon = errors.New("missing CAP_PERFMON: run as root, or grant it")
+// executing reads the program that executes requests, in the form for processes that have CAP_PERFMON or do
+// not; tests replace it.
+var executing = func(perfmon bool) (*ebpf.CollectionSpec, error) {
+	if perfmon {
+		return bpf.LoadExpress()
+	}
+	return bpf.LoadUnrolled()
+}
 
 // loadFor makes the program and its maps. noTier is why it is not to execute requests, or
 // nil.
 func loadFor(o Options, noTier error) (*Program, error) {
 	read := bpf.LoadClassifier
 	if noTier == nil {
-		// Without the capability the verifier goes through more than it can.
-		if caps, err := Capabilities(); err == nil && !caps.Perfmon {
-			return nil, errNoPerfmon
-		}
-		read = executing
+		caps, err := Capabilities()
+		read = func() (*ebpf.CollectionSpec, error) { return executing(err != nil || caps.Perfmon) }
 	}
 	spec, err := read()
 	if err != nil {

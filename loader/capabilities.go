@@ -14,7 +14,7 @@ type Caps struct {
 	NetRaw   bool   // CAP_NET_RAW: AF_XDP sockets
 	NetAdmin bool   // CAP_NET_ADMIN: attach to an interface
 	BPF      bool   // CAP_BPF, or CAP_SYS_ADMIN, which includes it: load programs
-	Perfmon  bool   // CAP_PERFMON, or CAP_SYS_ADMIN: programs that execute requests
+	Perfmon  bool   // CAP_PERFMON, or CAP_SYS_ADMIN: programs are not checked for what a processor may do by mistake
 	SysAdmin bool   // CAP_SYS_ADMIN: namespaces
 	IPCLock  bool   // CAP_IPC_LOCK: the frames' memory is not counted against MemLock
 	MemLock  uint64 // soft RLIMIT_MEMLOCK in bytes; math.MaxUint64 is unlimited

@@ -5,9 +5,12 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/datatype"
@@ -20,14 +23,38 @@ import (
 
 // TestAnswersArrive has the program of b execute requests that a socket of a sends over
 // the veth pair, and answer them to it past b's user space, in either mode. In native mode
-// the end that gets answers needs a program, too.
+// the end that gets answers needs a program, too. Without CAP_PERFMON the verifier asks for more, and
+// has the kernel put instructions into the program.
 func TestAnswersArrive(t *testing.T) {
 	const session, peerSession, rank, id = 7, 8, 3, 5
-	for _, mode := range []Mode{Native, Generic} {
-		t.Run(mode.String(), func(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		mode Mode
+		caps []int
+	}{
+		{"native", Native, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON}},
+		{"generic", Generic, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON}},
+		{"without CAP_PERFMON", Native, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN}},
+	} {
+		mode := tt.mode
+		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t, shape{})
-			p := l.attach(t, Options{Slots: 4, Mode: mode})
+			var p *Program
+			must(t, onThread(func() (err error) {
+				if err := netns.Set(l.b); err != nil {
+					return err
+				}
+				if err := keepOnly(tt.caps...); err != nil {
+					return err
+				}
+				p, err = Attach(Options{Interface: "b", Address: at, Port: port, Slots: 4, Mode: mode})
+				return err
+			}))
+			t.Cleanup(func() { must(t, p.Close()) })
 			tier, err := p.Tier()
+			if err != nil && !slices.Contains(tt.caps, unix.CAP_PERFMON) && strings.Contains(err.Error(), "missing CAP_PERFMON") {
+				testenv.NeedsFeature(t, testenv.LongPrograms)
+			}
 			must(t, err)
 			t.Cleanup(func() { must(t, tier.Release()) })
 			l.in(t, l.a, func() {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
-	"github.com/xdprma/xdprma/internal/openfiles"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -171,7 +170,7 @@ func CanExecute() error {
 	}
 	p, err := loadFor(o, nil)
 	if err != nil {
-		return openfiles.Explain(plain{err})
+		return whyNoTier(err)
 	}
 	return errors.Join(p.tier.Release(), p.Close())
 }

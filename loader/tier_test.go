@@ -12,8 +12,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/vishvananda/netns"
-
 	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
@@ -125,8 +123,8 @@ func TestAttachWithoutTier(t *testing.T) {
 	}
 	must(t, p.Close())
 
-	defer func() { executing = bpf.LoadExpress }()
-	executing = func() (*ebpf.CollectionSpec, error) {
+	defer func(f func(bool) (*ebpf.CollectionSpec, error)) { executing = f }(executing)
+	executing = func(bool) (*ebpf.CollectionSpec, error) {
 		spec, err := bpf.LoadExpress()
 		if err == nil {
 			spec.Maps[bpf.ClassifierMapSlots].Flags &^= unix.BPF_F_MMAPABLE // it cannot be mapped
@@ -146,8 +144,8 @@ func TestAttachWithoutTier(t *testing.T) {
 // If the kernel does not make a map, the error says so in plain words.
 func TestRefusedMapIsNamed(t *testing.T) {
 	testenv.NeedsRoot(t)
-	defer func() { executing = bpf.LoadExpress }()
-	executing = func() (*ebpf.CollectionSpec, error) {
+	defer func(f func(bool) (*ebpf.CollectionSpec, error)) { executing = f }(executing)
+	executing = func(bool) (*ebpf.CollectionSpec, error) {
 		spec, err := bpf.LoadExpress()
 		if err == nil {
 			spec.Maps[bpf.ClassifierMapSessions].MaxEntries = 1 << 31
@@ -163,8 +161,8 @@ func TestRefusedMapIsNamed(t *testing.T) {
 // If the verifier refuses the program that executes requests, the warning says why.
 func TestRefusedTierSaysWhy(t *testing.T) {
 	l := newLab(t, shape{})
-	defer func() { executing = bpf.LoadExpress }()
-	executing = func() (*ebpf.CollectionSpec, error) {
+	defer func(f func(bool) (*ebpf.CollectionSpec, error)) { executing = f }(executing)
+	executing = func(bool) (*ebpf.CollectionSpec, error) {
 		spec, err := bpf.LoadExpress()
 		if err == nil {
 			p := spec.Programs[bpf.ClassifierProgXdprmaClassify]
@@ -179,26 +177,4 @@ func TestRefusedTierSaysWhy(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// Without CAP_PERFMON the classifier alone is loaded, and says why.
-func TestTierNeedsPerfmon(t *testing.T) {
-	l := newLab(t, shape{})
-	must(t, onThread(func() error {
-		if err := netns.Set(l.b); err != nil {
-			return err
-		}
-		if err := keepOnly(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
-			return err
-		}
-		p, err := Attach(Options{Interface: "b", Address: at, Port: port, Slots: 4})
-		if err != nil {
-			return err
-		}
-		tier, why := p.Tier()
-		if tier != nil || !errors.Is(why, errNoPerfmon) {
-			err = fmt.Errorf("tier %v, reason %v", tier, why)
-		}
-		return errors.Join(err, p.Close())
-	}))
 }

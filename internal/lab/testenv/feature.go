@@ -41,6 +41,9 @@ var (
 	JoinedDatagrams = &Feature{"joined UDP datagrams on packet sockets, VIRTIO_NET_HDR_GSO_UDP_L4", "6.2", sync.OnceValue(lacksJoinedDatagrams)}
 	// Replacement is programs that take the place of a function of another one (BPF_PROG_TYPE_EXT).
 	Replacement = &Feature{"BPF programs that replace a function of another", "5.7", sync.OnceValue(lacksReplacement)}
+	// LongPrograms is that the verifier comes to an end with the program that executes requests in
+	// its form without loops, for a process without CAP_PERFMON. That of Linux 6.1 does not.
+	LongPrograms = &Feature{"a verifier that ends on long programs without CAP_PERFMON", "6.12", sync.OnceValue(lacksLongPrograms)}
 	// SplitTestRun is a test run of an XDP program on a frame that is split where the
 	// test says.
 	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
@@ -57,6 +60,17 @@ func NeedsFeature(t testing.TB, f *Feature) {
 
 // A feature is missing if the kernel says that it does not know it. After any other
 // failure the test goes on, and fails for what is wrong.
+
+// lacksLongPrograms goes by the version: to try it takes the program itself.
+func lacksLongPrograms() bool {
+	var kernel unix.Utsname
+	var major, minor int
+	if err := unix.Uname(&kernel); err != nil {
+		return false
+	}
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(kernel.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major < 6 || major == 6 && minor < 12)
+}
 
 // lacksMultiBuffer binds to an interface that does not exist: a kernel looks at the flags
 // before it looks for the interface.
