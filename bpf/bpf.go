@@ -7,7 +7,8 @@
 // frame.
 //
 // Classifier and Express are the same program with the same maps, names and types; Express
-// executes small requests as well. Unrolled is Express without loops, for processes without CAP_PERFMON. Each is loaded into a ClassifierObjects.
+// executes small requests as well. Unrolled is Express without loops, for processes without
+// CAP_PERFMON. Each is loaded into a ClassifierObjects.
 //
 // The classifier sees a frame as the driver hands it over. A VLAN tag that the
 // device has already taken off (receive offload) is invisible to it.
