@@ -43,7 +43,7 @@ func compareAnswer(t testing.TB, in, out parts, payload []byte) {
 		}
 		return
 	}
-	if onesSum(out.ip) != 0xffff || be.Uint16(out.ip[2:]) != 20+udpLen || out.ip[8] != 64 || out.checksum() != 0 {
+	if onesSum(out.ip) != 0xffff || be.Uint16(out.ip[2:]) != 20+udpLen || out.ip[1] != 0 || out.ip[8] != 64 || out.checksum() != 0 {
 		t.Fatalf("IP header %x to %x, checksum %#x", out.ip, in.ip, out.checksum())
 	}
 }

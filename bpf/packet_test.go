@@ -58,7 +58,7 @@ func (p packet) bytes() []byte {
 		b = append(b, from6.AsSlice()...)
 	} else {
 		b = be.AppendUint16(b, unix.ETH_P_IP)
-		b = append(b, byte(0x40|(20+p.options)/4), 0)
+		b = append(b, byte(0x40|(20+p.options)/4), 0xb8)
 		b = be.AppendUint16(b, uint16(20+p.options+udpLen+p.ipLen))
 		b = append(b, 0, 0)
 		b = be.AppendUint16(b, p.fragment)

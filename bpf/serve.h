@@ -330,6 +330,7 @@ static __always_inline void return_ipv4(struct express_ipv4 *f, __u32 len, int g
 	f->ip.saddr = f->ip.daddr;
 	f->ip.daddr = from;
 	return_udp(&f->udp, (__u64)f->ip.saddr + from, len, generic);
+	f->ip.tos = 0;
 	f->ip.tot_len = bpf_htons(sizeof(*f) + len);
 	f->ip.id = 0;
 	f->ip.frag_off = bpf_htons(0x4000); /* not to be fragmented */
