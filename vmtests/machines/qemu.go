@@ -23,6 +23,7 @@ type emulator struct {
 	path    string
 	env     []string
 	options []string
+	told    string // what kernels are told for that
 }
 
 // findQEMU returns the one that the environment names, or that of the backports to the machine's own Debian, which it fetches: of
@@ -59,6 +60,11 @@ var (
 	probingTime = 30 * time.Second
 )
 
+// steady has a kernel trust the counter of emulated processors, and take them for such as guard their kernel themselves.
+// The counter is steady, but so slow that the kernel comes to doubt it, and from then on each look at the clock is a
+// system call. And to change page tables at each system call takes an emulated processor longer than a put.
+const steady = "tsc=reliable mitigations=off"
+
 // choose has a machine boot by KVM, and takes software emulation if it does not.
 func (q *emulator) choose(k *kernel, files *files, log string) string {
 	slow := q.options
@@ -74,6 +80,7 @@ func (q *emulator) choose(k *kernel, files *files, log string) string {
 		fmt.Printf("KVM does not work (may this user write to /dev/kvm?): no machine has booted within %v: %v\n", probingTime, err)
 	}
 	q.options = slices.Concat(slow, bySoftware, []string{k.arch.processor})
+	q.told = steady
 	return "software emulation"
 }
 
@@ -94,7 +101,7 @@ func (q *emulator) boot(ctx context.Context, m *machine, files *files, log strin
 	defer stop()
 	args := slices.Concat(q.options, []string{
 		"-smp", "2", "-m", "3072", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.kernel.image, "-initrd", initrd,
-		"-append", fmt.Sprintf("console=%[1]s0 rdinit=/init panic=-1 loglevel=4 %[2]s=/dev/%[1]s1", m.kernel.arch.serial, plan.Report),
+		"-append", fmt.Sprintf("console=%[1]s0 rdinit=/init panic=-1 loglevel=4 %[2]s=/dev/%[1]s1 %[3]s", m.kernel.arch.serial, plan.Report, q.told),
 		"-serial", "file:" + log, "-serial", "stdio",
 	}, m.nic.devices())
 	cmd := exec.CommandContext(ctx, q.path, args...)
