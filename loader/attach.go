@@ -16,6 +16,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -89,6 +90,10 @@ func load(o Options) (*Program, error) {
 // whyNoTier says in plain words why the program that executes requests is not loaded.
 func whyNoTier(err error) error {
 	why := openfiles.Explain(plain{err})
+	// A kernel that asks lets a replacement change frames only where the dispatcher's function says that it does.
+	if strings.HasPrefix(refusal(err), "Extension program changes packet data") {
+		return fmt.Errorf("the dispatcher is of libxdp before 1.5.5, in which this kernel lets no program change frames: have a newer libxdp make it: %w", why)
+	}
 	if caps, fault := Capabilities(); fault == nil && !caps.Perfmon && refusal(err) != "" {
 		return fmt.Errorf("missing CAP_PERFMON, without which kernel %s does not take it: run as root, or grant it: %w", caps.Kernel, why)
 	}

@@ -128,6 +128,14 @@ func TestRefusalIsNamed(t *testing.T) {
 	}
 }
 
+// The reason why requests are not executed in a dispatcher names the libxdp that helps.
+func TestOldDispatcherIsNamed(t *testing.T) {
+	err := &ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"Extension program changes packet data, while original does not", "processed 0 insns"}}
+	if got := whyNoTier(err).Error(); !strings.Contains(got, "libxdp before 1.5.5") || !strings.Contains(got, err.Log[0]) {
+		t.Error(got)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	good := Options{Interface: "eth0", Address: netip.MustParseAddr("10.8.0.2"), Port: 4791}
 	o, err := good.withDefaults()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // arch is a kind of processor, on whose machines the project is tried.
@@ -32,6 +33,9 @@ var arches = []*arch{
 
 // userland is the suite that the programs in a machine are from, whatever its kernel.
 const userland = "trixie"
+
+// utilities are the packages of programs that all machines have.
+var utilities = []string{"coreutils", "dash", "grep", "iproute2", "util-linux", "xdp-tools"}
 
 // packages are Debian's for such processors.
 func (a *arch) packages(cache, mirror string, suites []string) (*debian, error) {
@@ -81,8 +85,8 @@ func newHost(k *kernel, own *debian, o *options, cache, backports string, suites
 	if err != nil {
 		return nil, err
 	}
-	f := &files{cache: folder, built: built, userland: filepath.Join(folder, "userland"), perftest: filepath.Join(folder, "perftest")}
-	err = d.fetch(f.userland, userland, "", "coreutils", "dash", "grep", "iproute2", "util-linux")
+	f := &files{cache: folder, built: built, userland: filepath.Join(folder, strings.Join(utilities, "+")), perftest: filepath.Join(folder, "perftest")}
+	err = d.fetch(f.userland, userland, "", utilities...)
 	if !a.onlyNewest {
 		err = errors.Join(err, d.fetch(f.perftest, userland, "", perftest...))
 	}

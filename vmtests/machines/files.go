@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/xdprma/xdprma/bpf/slot"
 	"github.com/xdprma/xdprma/vmtests/machines/plan"
 )
 
@@ -41,6 +42,7 @@ func build(cache, arch string) (string, error) {
 	return path, write(path, func(a *archive) error {
 		a.link("/init", commands+"/guest")
 		a.tree(commands, out)
+		a.data(commands+"/"+slotObject, 0o644, slot.Object())
 		for name := range strings.FieldsSeq(tracked) {
 			a.file(sources+"/"+name, name)
 		}

@@ -104,7 +104,7 @@ func TestMachinesDiffer(t *testing.T) {
 			t.Errorf("two machines are called %s", m.name)
 		}
 		names[fileName(m.name)] = true
-		if n := strings.Count(strings.Join(m.nic.devices(), " "), "hubid=0"); m.nic.driver != "" && n != 2 {
+		if n := strings.Count(strings.Join(m.nic.devices(), " "), "hubid=0"); m.nic.device != "" && n != 2 {
 			t.Errorf("%s has %d NICs", m.name, n)
 		}
 		steps := map[string]bool{}

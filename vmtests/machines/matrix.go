@@ -33,14 +33,15 @@ func (m *machine) limit() time.Duration {
 type nic struct {
 	name   string
 	driver string   // the kernel's module; empty: the machine has no NIC
-	device string   // how QEMU makes one; # is its number
+	device string   // how QEMU makes one; # is its number; empty: the kernel makes veth pairs
 	before []string // what else QEMU needs for that
 	newest bool     // it is tried on the newest kernel alone
+	links  []way    // over it
 }
 
 // devices returns QEMU's options.
 func (n nic) devices() (options []string) {
-	if n.driver == "" {
+	if n.device == "" {
 		return nil
 	}
 	options = slices.Clone(n.before)
@@ -53,18 +54,19 @@ func (n nic) devices() (options []string) {
 
 // nics are the kinds.
 var nics = []nic{
-	{name: "virtio_net", driver: "virtio_net", device: "virtio-net-pci,romfile=,mrg_rxbuf=on"},
+	{name: "virtio_net", driver: "virtio_net", device: "virtio-net-pci,romfile=,mrg_rxbuf=on", links: bare},
 	{
 		// Zero-copy takes addresses of devices from the kernel (VIRTIO_F_ACCESS_PLATFORM).
-		name: "virtio_net with IOMMU", driver: "virtio_net", newest: true,
+		name: "virtio_net with IOMMU", driver: "virtio_net", newest: true, links: bare,
 		device: "virtio-net-pci,romfile=,mrg_rxbuf=on,iommu_platform=on,disable-legacy=on",
 	},
 	{
 		// It has several queues. QEMU needs a bus for each, for their virtual functions.
-		name: "igb", driver: "igb", device: "igb,romfile=,bus=port#",
+		name: "igb", driver: "igb", device: "igb,romfile=,bus=port#", links: bare,
 		before: []string{"-M", "q35", "-device", "pcie-root-port,id=port0,chassis=1", "-device", "pcie-root-port,id=port1,chassis=2"},
 	},
-	{name: "vmxnet3", driver: "vmxnet3", device: "vmxnet3,romfile="},
+	{name: "vmxnet3", driver: "vmxnet3", device: "vmxnet3,romfile=", links: bare},
+	{name: "veth", driver: "veth", links: dispatched},
 }
 
 // drivers are modules that tests need: kinds of interfaces and what is at them. The kernel cannot
@@ -78,6 +80,8 @@ var drivers = []string{
 const (
 	sources  = "/src"
 	commands = "/programs"
+
+	slotObject = "xdprma_slot.o" // among the commands
 )
 
 // suites are the packages whose tests run on every kernel. They make their own interfaces.
@@ -101,17 +105,35 @@ func testSteps(full bool, tests string) (steps []plan.Step) {
 	return steps
 }
 
-// links are those that two ranks of a machine are tried over.
-var links = []struct {
+// way is how two ranks of a machine are tried over its NICs.
+type way struct {
 	name      string
 	mtu, vlan int
 	env       string
-}{
-	{"plain", 1500, 0, "XDPRMA_TRANSPORT=auto"},
-	{"no program executes", 1500, 0, "XDPRMA_EXPRESS=off"},
-	{"generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic"},
-	{"VLAN", 1500, 7, "XDPRMA_TRANSPORT=auto"},
-	{"MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=auto"},
+	loader    string // the mode in which xdp-loader puts a program on the interface before, that keeps the rank's place; empty: none is
+}
+
+var (
+	bare = []way{
+		{"plain", 1500, 0, "XDPRMA_TRANSPORT=auto", ""},
+		{"no program executes", 1500, 0, "XDPRMA_EXPRESS=off", ""},
+		{"generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", ""},
+		{"VLAN", 1500, 7, "XDPRMA_TRANSPORT=auto", ""},
+		{"MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=auto", ""},
+	}
+	dispatched = []way{
+		{"dispatcher, generic", 1500, 0, "XDPRMA_TRANSPORT=auto", "skb"},
+		{"dispatcher, native", 1500, 0, "XDPRMA_TRANSPORT=auto", "native"},
+	}
+)
+
+// around has a program run between xdp-loader's loading and unloading.
+func (w *way) around(args []string) []string {
+	if w.loader == "" {
+		return args
+	}
+	const script = `xdp-loader load --mode "$0" "$1" "$2" && shift 2 && "$@" && xdp-loader unload ` + plan.Interface + ` --all`
+	return append([]string{"/bin/sh", "-c", script, w.loader, plan.Interface, commands + "/" + slotObject}, args...)
 }
 
 // jobs are for two ranks over each link.
@@ -125,11 +147,12 @@ var jobs = []struct {
 }
 
 // linkSteps run programs of two ranks over the machine's NICs.
-func linkSteps() (steps []plan.Step) {
-	for _, l := range links {
+func linkSteps(n nic) (steps []plan.Step) {
+	for _, l := range n.links {
 		for _, j := range jobs {
+			args := l.around(j.args)
 			steps = append(steps, plan.Step{
-				Name: stepName(l.name, j.name), Pair: &plan.Pair{MTU: l.mtu, VLAN: l.vlan}, Args: [][]string{j.args, j.args},
+				Name: stepName(l.name, j.name), Pair: &plan.Pair{Veth: n.device == "", MTU: l.mtu, VLAN: l.vlan}, Args: [][]string{args, args},
 				Env: []string{l.env}, Dir: sources, Limit: 5 * time.Minute,
 			})
 		}
@@ -146,7 +169,7 @@ func matrix(kernels []*kernel, full bool, tests string) (all []*machine) {
 			if n.newest && !newest || k.arch.onlyNewest && n.driver != "virtio_net" {
 				continue
 			}
-			all = append(all, &machine{name: k.release + " " + n.name, kernel: k, nic: n, steps: linkSteps()})
+			all = append(all, &machine{name: k.release + " " + n.name, kernel: k, nic: n, steps: linkSteps(n)})
 		}
 		if newest && !k.arch.onlyNewest {
 			all = append(all, &machine{name: k.release + " beside Soft-RoCE", kernel: k, perftest: true, steps: contestSteps()})

@@ -69,7 +69,7 @@ func tables(report []*outcome, old []string) string {
 		if o.machine.nic.driver == "" || stay(o, 1, o.machine.kernel.release, o.machine.nic.name) {
 			continue
 		}
-		for _, l := range links {
+		for _, l := range o.machine.nic.links {
 			cells := []string{o.machine.kernel.release, o.machine.nic.name, l.name}
 			for _, j := range jobs {
 				r, _ := o.of(stepName(l.name, j.name))
@@ -101,7 +101,7 @@ func cell(r plan.Result) string {
 	switch {
 	case r.Failed != "" || !stopped:
 		return verdict(r)
-	case n > 0:
+	case n > 1: // one may have been on its way back
 		return "yes"
 	}
 	return "no"

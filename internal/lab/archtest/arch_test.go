@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 	"bpf":                  {},
 	"bpf/faults":           {},
 	"bpf/floor":            {},
+	"bpf/slot":             {},
 	"afxdp":                {},
 	"loader":               {"bpf", "internal/openfiles", "mpierr"},
 	"userspace":            {"loader"},
