@@ -32,6 +32,7 @@ func NeedsRoot(t testing.TB) {
 	if os.Geteuid() != 0 {
 		Lacks(t, "this test needs root to create network namespaces or load BPF programs")
 	}
+	tellStolen(t)
 }
 
 // Lacks skips a test that the machine does not have enough for, with the reason. When
