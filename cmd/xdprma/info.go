@@ -271,7 +271,7 @@ func native(f loader.Features) (mode, reason string) {
 	case !f.XDP.Has("xsk-zerocopy"):
 		return "xdp-native", "driver " + f.Driver + " has native XDP, but no zero-copy"
 	case f.CopyFirst() != "":
-		return "xdp-native", f.CopyFirst()
+		return "xdp-native", f.CopyFirst() + "; XDPRMA_EXPRESS=off has ranks use it"
 	}
 	return "xdp-native-zerocopy", "driver " + f.Driver + " has native XDP and zero-copy"
 }

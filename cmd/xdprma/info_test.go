@@ -55,7 +55,7 @@ func TestModeIsTheBestThatWorks(t *testing.T) {
 		"veth":             {caps: all, features: veth, mode: "xdp-generic", reason: "nothing of the far end"},
 		"veth, old kernel": {caps: all, features: loader.Features{Kind: "veth"}, mode: "xdp-generic", reason: "nothing of the far end"},
 		"no zero-copy":     {caps: all, features: driver("basic", "redirect", "rx-sg"), mode: "xdp-native", reason: "no zero-copy"},
-		"copy first":       {caps: all, features: loader.Features{Driver: "virtio_net", XDP: driver("basic", "redirect", "xsk-zerocopy").XDP}, mode: "xdp-native", reason: "virtio_net drops"},
+		"copy first":       {caps: all, features: loader.Features{Driver: "virtio_net", XDP: driver("basic", "redirect", "xsk-zerocopy").XDP}, mode: "xdp-native", reason: "virtio_net drops the answers of an XDP program that executes requests; XDPRMA_EXPRESS=off"},
 		"zero-copy":        {caps: all, features: driver("basic", "redirect", "xsk-zerocopy"), mode: "xdp-native-zerocopy", reason: "zero-copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
