@@ -65,7 +65,7 @@ many: go ## 256 ranks of one process, and 200 processes in namespaces (as root),
 	XDPRMA_TEST_RANKS=256 $(TEST) -run '^TestManyRanksPutToAll$$' ./rma
 	XDPRMA_TEST_RANKS=200 $(TEST) -run '^TestRunManyRanks$$' ./cmd/xdprma
 
-vm: go ## tests and examples on other kernels and NICs, in virtual machines; writes docs/kernels.md (three hours without KVM; MACHINES="-only PATTERN", MIRROR)
+vm: go ## tests and examples on other kernels and NICs, in virtual machines; writes docs/kernels.md (hours without KVM; MACHINES="-only PATTERN", MIRROR)
 	$(GO) run ./vmtests/machines -mirror "$(MIRROR)" $(MACHINES)
 
 fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it

@@ -18,13 +18,20 @@ type arch struct {
 	path       string   // the variable of the environment that names another
 	board      []string // QEMU's options for the machine
 	processor  string   // which one software emulates
+	told       string   // what a kernel is told where software emulates its processors
 	serial     string   // the kernel's name of a serial line, without its number
 	onlyNewest bool     // of the suites its newest kernel alone is tried, and only with virtio_net
 }
 
+// steady has a kernel trust the counter of emulated processors. It is steady, but so slow that the kernel comes to
+// doubt it, and from then on each look at the clock is a system call. And it has the kernel change no page tables at
+// system calls, which takes an emulated processor longer than a put, and which processors of today do not need. All
+// else that guards against spying stays, because the verifier asks more of programs then.
+const steady = "tsc=reliable pti=off"
+
 // arches are all kinds. QEMU's board virt has a second serial line from 9.1 on.
 var arches = []*arch{
-	{name: "amd64", qemu: "qemu-system-x86_64", oldest: "8.0", from: "qemu-system-x86", path: "QEMU", processor: "Haswell-v4", serial: "ttyS"},
+	{name: "amd64", qemu: "qemu-system-x86_64", oldest: "8.0", from: "qemu-system-x86", path: "QEMU", processor: "Haswell-v4", told: steady, serial: "ttyS"},
 	{
 		name: "arm64", folder: "arm64", qemu: "qemu-system-aarch64", oldest: "9.1", from: "qemu-system-arm", path: "QEMU_ARM64",
 		board: []string{"-M", "virt"}, processor: "neoverse-n1", serial: "ttyAMA", onlyNewest: true,
@@ -62,6 +69,9 @@ func (a *arch) kernels(cache, mirror string, suites []string) (all []*kernel, er
 	return all, nil
 }
 
+// setOf is the name of a folder with packages of the userland.
+func setOf(packages []string) string { return userland + "+" + strings.Join(packages, "+") }
+
 // host is what boots machines of one kind of processor.
 type host struct {
 	*emulator
@@ -85,7 +95,7 @@ func newHost(k *kernel, own *debian, o *options, cache, backports string, suites
 	if err != nil {
 		return nil, err
 	}
-	f := &files{cache: folder, built: built, userland: filepath.Join(folder, strings.Join(utilities, "+")), perftest: filepath.Join(folder, "perftest")}
+	f := &files{cache: folder, built: built, userland: filepath.Join(folder, setOf(utilities)), perftest: filepath.Join(folder, setOf(perftest))}
 	err = d.fetch(f.userland, userland, "", utilities...)
 	if !a.onlyNewest {
 		err = errors.Join(err, d.fetch(f.perftest, userland, "", perftest...))

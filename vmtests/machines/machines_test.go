@@ -18,6 +18,18 @@ func sampleMatrix() []*machine {
 	return matrix([]*kernel{{release: "6.1.0-50-amd64", arch: arches[0]}, {release: "7.3.4", arch: arches[0]}, {release: "7.3.4-arm64", arch: arches[1]}}, false, "")
 }
 
+// Ranks run between xdp-loader's loading and unloading where a link says so, and only there.
+func TestStepsInDispatchers(t *testing.T) {
+	for _, m := range sampleMatrix() {
+		for _, s := range m.steps {
+			shell := len(s.Args) > 0 && s.Args[0][0] == "/bin/sh"
+			if shell != strings.HasPrefix(s.Name, "dispatcher, ") || shell && !slices.Contains(s.Args[0], commands+"/"+slotObject) {
+				t.Errorf("%s: step %q runs %q", m.name, s.Name, s.Args)
+			}
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		result plan.Result
@@ -55,7 +67,7 @@ func TestPageKeepsWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	never := &kernel{release: "9.9"}
-	report := []*outcome{{machine: &machine{name: "never", kernel: never}}, {machine: &machine{name: "never igb", kernel: never, nic: nic{name: "igb", driver: "igb"}}}}
+	report := []*outcome{{machine: &machine{name: "never", kernel: never}}, {machine: &machine{name: "never igb", kernel: never, nic: nic{name: "igb", driver: "igb", links: bare}}}}
 	for i, m := range sampleMatrix() {
 		o := &outcome{machine: m, Date: "2026-11-28 abc", How: "KVM", Took: time.Minute}
 		if i == 0 {
@@ -104,7 +116,7 @@ func TestMachinesDiffer(t *testing.T) {
 			t.Errorf("two machines are called %s", m.name)
 		}
 		names[fileName(m.name)] = true
-		if n := strings.Count(strings.Join(m.nic.devices(), " "), "hubid=0"); m.nic.device != "" && n != 2 {
+		if n := strings.Count(strings.Join(m.nic.devices(), " "), "hubid=0"); m.nic.driver != "" && n != 2 {
 			t.Errorf("%s has %d NICs", m.name, n)
 		}
 		steps := map[string]bool{}
@@ -113,6 +125,9 @@ func TestMachinesDiffer(t *testing.T) {
 				t.Errorf("%s: step %q is there twice, or has no limit or no program", m.name, s.Name)
 			}
 			steps[s.Name] = true
+			if s.Pair != nil && s.Pair.Veth != (m.nic.driver == "") {
+				t.Errorf("%s: step %q is not over the machine's NICs, or there are none", m.name, s.Name)
+			}
 		}
 	}
 }

@@ -33,15 +33,15 @@ func (m *machine) limit() time.Duration {
 type nic struct {
 	name   string
 	driver string   // the kernel's module; empty: the machine has no NIC
-	device string   // how QEMU makes one; # is its number; empty: the kernel makes veth pairs
+	device string   // how QEMU makes one; # is its number
 	before []string // what else QEMU needs for that
 	newest bool     // it is tried on the newest kernel alone
-	links  []way    // over it
+	links  []way    // over it, or over veth pairs if the machine has no NIC
 }
 
 // devices returns QEMU's options.
 func (n nic) devices() (options []string) {
-	if n.device == "" {
+	if n.driver == "" {
 		return nil
 	}
 	options = slices.Clone(n.before)
@@ -66,7 +66,7 @@ var nics = []nic{
 		before: []string{"-M", "q35", "-device", "pcie-root-port,id=port0,chassis=1", "-device", "pcie-root-port,id=port1,chassis=2"},
 	},
 	{name: "vmxnet3", driver: "vmxnet3", device: "vmxnet3,romfile=", links: bare},
-	{name: "veth", driver: "veth", links: dispatched},
+	{name: "veth", links: dispatched},
 }
 
 // drivers are modules that tests need: kinds of interfaces and what is at them. The kernel cannot
@@ -122,8 +122,8 @@ var (
 		{"MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=auto", ""},
 	}
 	dispatched = []way{
-		{"dispatcher, generic", 1500, 0, "XDPRMA_TRANSPORT=auto", "skb"},
-		{"dispatcher, native", 1500, 0, "XDPRMA_TRANSPORT=auto", "native"},
+		{"dispatcher, generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", "skb"},
+		{"dispatcher, native", 1500, 0, "XDPRMA_TRANSPORT=xdp-native", "native"},
 	}
 )
 
@@ -152,7 +152,7 @@ func linkSteps(n nic) (steps []plan.Step) {
 		for _, j := range jobs {
 			args := l.around(j.args)
 			steps = append(steps, plan.Step{
-				Name: stepName(l.name, j.name), Pair: &plan.Pair{Veth: n.device == "", MTU: l.mtu, VLAN: l.vlan}, Args: [][]string{args, args},
+				Name: stepName(l.name, j.name), Pair: &plan.Pair{Veth: n.driver == "", MTU: l.mtu, VLAN: l.vlan}, Args: [][]string{args, args},
 				Env: []string{l.env}, Dir: sources, Limit: 5 * time.Minute,
 			})
 		}

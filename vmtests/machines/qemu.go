@@ -60,11 +60,6 @@ var (
 	probingTime = 30 * time.Second
 )
 
-// steady has a kernel trust the counter of emulated processors, and take them for such as guard their kernel themselves.
-// The counter is steady, but so slow that the kernel comes to doubt it, and from then on each look at the clock is a
-// system call. And to change page tables at each system call takes an emulated processor longer than a put.
-const steady = "tsc=reliable mitigations=off"
-
 // choose has a machine boot by KVM, and takes software emulation if it does not.
 func (q *emulator) choose(k *kernel, files *files, log string) string {
 	slow := q.options
@@ -80,7 +75,9 @@ func (q *emulator) choose(k *kernel, files *files, log string) string {
 		fmt.Printf("KVM does not work (may this user write to /dev/kvm?): no machine has booted within %v: %v\n", probingTime, err)
 	}
 	q.options = slices.Concat(slow, bySoftware, []string{k.arch.processor})
-	q.told = steady
+	if q.told = k.arch.told; q.told != "" {
+		return "software emulation, " + q.told
+	}
 	return "software emulation"
 }
 

@@ -12,6 +12,8 @@ const (
 	// stopTime is how long a target is stopped, and stopMargin how much longer its
 	// origin goes on at least.
 	stopTime, stopMargin = 3 * time.Second, time.Second
+	// stopDelay is how long after its announcement the target has surely stopped, on a slow machine, too.
+	stopDelay = 100 * time.Millisecond
 	// lookPause is how often a target looks whether it is to go on.
 	lookPause = 2 * time.Millisecond
 )
@@ -94,7 +96,7 @@ func (r *rank) whileStopped(step pass, pause time.Duration) error {
 		if s.end > from && s.begin < to {
 			r.histogram.record(time.Duration(s.end - s.begin))
 		}
-		if s.begin >= from && s.end <= to {
+		if s.begin >= from+stopDelay.Nanoseconds() && s.end <= to {
 			finished++
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -93,6 +94,8 @@ func newProcess(ctx context.Context, s plan.Step, id int) *rank {
 	p.cmd.Env = append(os.Environ(), s.Env...)
 	out := io.MultiWriter(p, os.Stdout)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what a shell has started ends with it
+	p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 	p.cmd.WaitDelay = 5 * time.Second // for what it has started and left
 	return p
 }
