@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,8 +29,19 @@ type process struct {
 	far    *remote // nil: the rank is on this machine, and is the process itself
 
 	mu    sync.Mutex
-	alive bool        // the process exists and has not been reaped, so its group id is its own
-	early unix.Signal // came before that
+	begun bool        // the process has been made
+	alive bool        // it has not been reaped, so its group id is its own
+	early unix.Signal // came before it was made
+}
+
+// hasBegun reports whether the rank has been started, on whatever host: a signal can be passed on to it.
+func (p *process) hasBegun() bool {
+	if p.far != nil {
+		return p.far.hasBegun()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun
 }
 
 // signal sends s to the rank and its descendants, unless it has ended.
@@ -63,7 +75,7 @@ func (p *process) signalGroup(s unix.Signal) {
 func (p *process) born() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.alive = true
+	p.begun, p.alive = true, true
 	if p.early != 0 {
 		unix.Kill(-p.cmd.Process.Pid, p.early)
 	}
@@ -199,7 +211,7 @@ func (j *job) run(signals <-chan os.Signal) int {
 			running--
 			j.exited(e)
 		case s := <-signals:
-			j.forward(s.(unix.Signal), begun == len(j.processes))
+			j.forward(s.(unix.Signal))
 		case <-timeout:
 			j.end(statusTimeout, fmt.Sprintf("the job has run for %v", j.timeout))
 		case <-broken:
@@ -280,9 +292,9 @@ func (j *job) end(status int, reason string) {
 	j.graceOver = time.After(grace)
 }
 
-// forward passes a signal on, or ends the job if the start of some ranks has not begun: these
-// could not obey it. The second SIGINT means that the first was not obeyed.
-func (j *job) forward(s unix.Signal, complete bool) {
+// forward passes a signal on, or ends the job if some ranks have not been started: these could not
+// obey it. The second SIGINT means that the first was not obeyed.
+func (j *job) forward(s unix.Signal) {
 	if s == unix.SIGPIPE {
 		return
 	}
@@ -291,11 +303,28 @@ func (j *job) forward(s unix.Signal, complete bool) {
 			s = unix.SIGKILL
 		}
 	}
-	if !complete && !j.ending {
-		j.end(statusSignal+int(s), unix.SignalName(s)+" came before all ranks had been started")
+	if waiting := j.waiting(); waiting != "" && !j.ending {
+		j.end(statusSignal+int(s), unix.SignalName(s)+" came before "+waiting)
 		return
 	}
 	j.signalAll(s)
+}
+
+// waiting says which ranks have not begun, or nothing.
+func (j *job) waiting() string {
+	waiting := slices.DeleteFunc(slices.Clone(j.processes), (*process).hasBegun)
+	if len(waiting) == 0 {
+		return ""
+	}
+	first := fmt.Sprintf("rank %d", waiting[0].rank)
+	where := ""
+	if far := waiting[0].far; far != nil {
+		where = " on host " + far.host
+	}
+	if len(waiting) == 1 {
+		return first + " had begun" + where
+	}
+	return fmt.Sprintf("%d ranks had begun, of which %s%s is the first", len(waiting), first, where)
 }
 
 func (j *job) signalAll(s unix.Signal) {

@@ -86,6 +86,13 @@ func (r *remote) connect(cmd *exec.Cmd) error {
 	return nil
 }
 
+// hasBegun reports whether the rank has begun on its host, or never will.
+func (r *remote) hasBegun() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.begun || r.closed
+}
+
 // order passes a signal on, and reports false if the rank has not begun.
 func (r *remote) order(s unix.Signal) bool {
 	r.mu.Lock()

@@ -74,11 +74,11 @@ func TestRunEndsWhileRanksAreBeingStarted(t *testing.T) {
 		status int
 		said   string
 	}{
-		{"interrupt", []string{"--hosts", "a,b"}, unix.SIGINT, 2, 130, "rank 0 was ended by SIGINT before it began on host a"},
-		{"end", []string{"--hosts", "a"}, unix.SIGTERM, 1, 143, "rank 0 was ended by SIGTERM before it began on host a"},
-		{"interrupt before all", []string{"--hosts", "a:20,b"}, unix.SIGINT, maxConnecting, 130, "SIGINT came before all ranks had been started"},
-		{"interrupt before the last", []string{"--hosts", "a:9"}, unix.SIGINT, maxConnecting, 130, "was ended by SIGINT before it began on host a"},
-		{"end before all", []string{"--hosts", "a:20", "--keep-going"}, unix.SIGTERM, maxConnecting, 143, "SIGTERM came before all"},
+		{"interrupt", []string{"--hosts", "a,b"}, unix.SIGINT, 2, 130, "SIGINT came before 2 ranks had begun, of which rank 0 on host a is the first; ending the job"},
+		{"end", []string{"--hosts", "a"}, unix.SIGTERM, 1, 143, "SIGTERM came before rank 0 had begun on host a; ending the job"},
+		{"interrupt before all", []string{"--hosts", "a:20,b"}, unix.SIGINT, maxConnecting, 130, "SIGINT came before 21 ranks had begun, of which rank 0 on host a is the first"},
+		{"interrupt before the last", []string{"--hosts", "a:9"}, unix.SIGINT, maxConnecting, 130, "SIGINT came before 9 ranks had begun, of which rank 0 on host a is the first"},
+		{"end before all", []string{"--hosts", "a:20", "--keep-going"}, unix.SIGTERM, maxConnecting, 143, "SIGTERM came before 20 ranks had begun, of which rank 0 on host a is the first"},
 		{"timeout", []string{"--hosts", "a", "--timeout", "1s"}, 0, 1, statusTimeout, "the job has run for 1s"},
 		{"timeout before all", []string{"--hosts", "a:20", "--timeout", "1s"}, 0, maxConnecting, statusTimeout, "the job has run for 1s"},
 	} {
