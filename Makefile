@@ -35,7 +35,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
+.PHONY: help all-parts build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -51,9 +51,16 @@ test: go ## run all tests; without root, those that need it are skipped
 	@echo "testing; each package has a line when it is done, the slowest first" >&2
 	$(TEST) $(SLOWEST) work
 
-race: go ## run the tests under the race detector, as CI does (needs a C compiler)
+race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a third of them)
 	@all=$$($(GO) list work) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/xdprma/,$(ALONE)))') && \
-	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $(SLOWEST) $$some
+	case "$(GROUP)" in \
+	vmtests | rma) some=./$(GROUP) ;; \
+	others) some=$$(echo "$$some" | grep -vxE '.*/xdprma/(vmtests|rma)') ;; \
+	"") some="$(SLOWEST) $$some" ;; \
+	*) echo "GROUP is $(GROUP), it must be vmtests, rma or others" >&2; exit 1 ;; esac && \
+	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $$some
+
+all-parts: test race other-go many fuzz demo ## all that runs of CI take turns at
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
 	$(TEST) -short $(SLOWEST) work

@@ -16,6 +16,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -363,16 +364,18 @@ func TestCallsMeetClose(t *testing.T) {
 	at := func(hosts ...string) func(t *testing.T) *job {
 		return func(t *testing.T) *job { return newJobAt(t, hosts, rma.Limits{}) }
 	}
-	for name, join := range map[string]func(t *testing.T) *job{
-		"udp":                    at("", "", "", ""),
-		"a host":                 at("a", "a", "a", "a"),
-		"two hosts":              at("a", "a", "b", "b"),
-		"xdp-native":             in(userspace.XDPNative, 1),
-		"xdp-generic":            in(userspace.XDPGeneric, 1),
-		"xdp-native, two a host": in(userspace.XDPNative, 2),
-	} {
-		t.Run(name, func(t *testing.T) {
-			j := join(t)
+	type way struct {
+		name string
+		join func(t *testing.T) *job
+	}
+	for _, w := range slices.Concat(testenv.OneOf(
+		way{"udp", at("", "", "", "")}, way{"a host", at("a", "a", "a", "a")}, way{"two hosts", at("a", "a", "b", "b")},
+	), testenv.OneOf(
+		way{"xdp-native", in(userspace.XDPNative, 1)}, way{"xdp-generic", in(userspace.XDPGeneric, 1)},
+		way{"xdp-native, two a host", in(userspace.XDPNative, 2)},
+	)) {
+		t.Run(w.name, func(t *testing.T) {
+			j := w.join(t)
 			var under sync.WaitGroup
 			closed := make([]chan struct{}, size)
 			for rank := range closed {

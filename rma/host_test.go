@@ -44,6 +44,7 @@ func repeat(t *testing.T, variable string) {
 	if repeated() {
 		return
 	}
+	testenv.Only(t, testenv.Again)
 	list, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=^(Test|Example)").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -250,6 +250,7 @@ func ofInsider(st standing) map[string]uint64 {
 // A member of a job that turns on the others changes nothing that it has no right to, and the others
 // go on, whatever it sends.
 func TestAttacksByInsider(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}},
 		walls{"xdp-native", true, secure.Seal}, walls{"udp", false, secure.Sign}) {

@@ -15,6 +15,7 @@ import (
 // Two jobs that have been given one key work side by side at the same port, and what the ranks
 // of one have said to each other is nothing to those of the other.
 func TestAnotherJobAtThePort(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}}, walls{"xdp-native", true, secure.Seal}) {
 		t.Run(w.name(), func(t *testing.T) {

@@ -200,6 +200,7 @@ func (m *meddler) alter(payload []byte) {
 
 // Whatever a relay in the link of a rank does, the job gets right results, until it loses all.
 func TestRelayOnPathOfSignedJob(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}},
 		walls{"xdp-native", true, secure.Seal}, walls{"xdp-native", false, secure.Sign}, walls{"udp", false, secure.Sign}) {

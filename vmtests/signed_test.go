@@ -214,6 +214,7 @@ func (w walls) kinds() []string {
 
 // Whoever is on the path of a job that signs or seals its frames can do nothing but have them lost.
 func TestAttacksOnSignedJob(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}},
 		walls{"xdp-native", true, secure.Seal}, walls{"xdp-native", false, secure.Sign}, walls{"udp", false, secure.Sign}) {
@@ -294,6 +295,7 @@ func (s *siege) intrude() {
 // Frames to and from the earlier life of a rank are nothing to its present one, and nothing to
 // those who have worked with the earlier one.
 func TestAttacksOnRestartedRank(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}}) {
 		t.Run(w.name(), func(t *testing.T) {

@@ -103,6 +103,7 @@ func pour(s *self, win *rma.Win, to int) error {
 // it takes no answers, and nothing else: they go on together, and hold no more for it than there
 // is room for.
 func TestMemberThatAcknowledgesNothing(t *testing.T) {
+	testenv.Only(t, testenv.Attacks)
 	t.Parallel()
 	for _, w := range testenv.Cases([]walls{{"xdp-native", true, secure.Sign}, {"udp", false, secure.Seal}}, walls{"xdp-native", false, secure.Sign}) {
 		t.Run(w.name(), func(t *testing.T) {

@@ -1,9 +1,10 @@
 // Command ci reads what `go test -json` wrote, a file a step, and says how it went: the
-// output of tests that failed, then each package's line, the slowest packages of each step,
-// the tests that were skipped, how many inputs fuzz targets were tried with, and as its
-// last line "N passed, N failed".
+// output of tests that failed, then each package's line, the slowest packages and tests of each
+// step, the tests that were skipped, which parts were left to other runs, how many inputs fuzz
+// targets were tried with, and as its last line "N passed, N failed".
 // It fails if a test failed, if nothing passed in a step, or if a test was skipped for any other
-// reason than a feature that the kernel lacks: where CI runs, every test can.
+// reason than a feature that the kernel lacks, or a part that another run has: where CI runs, every
+// test can.
 //
 //	go run ./internal/lab/ci file.json...
 package main
@@ -43,6 +44,7 @@ type report struct {
 	failures       []string // output of what failed
 	skipped        []string // tests, as package.Test
 	unfit          []string // tests that the kernel lacks a feature for, with its name
+	left           []string // tests of parts that other runs have, with the part
 	targets        int      // that were fuzzed
 	inputs         int      // that they were tried with
 	output         map[string][]string
@@ -50,8 +52,9 @@ type report struct {
 
 // step is what one file tells.
 type step struct {
-	name string
-	took map[string]float64 // seconds, by package
+	name  string
+	took  map[string]float64 // seconds, by package
+	tests map[string]float64 // seconds, by package and test
 }
 
 func main() {
@@ -88,7 +91,7 @@ func run(w io.Writer, files []string) (bool, error) {
 
 // read takes in what the tests of a step printed.
 func (r *report) read(name string, in io.Reader) error {
-	r.steps = append(r.steps, step{name: name, took: map[string]float64{}})
+	r.steps = append(r.steps, step{name: name, took: map[string]float64{}, tests: map[string]float64{}})
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
@@ -103,8 +106,13 @@ func (r *report) read(name string, in io.Reader) error {
 
 func (r *report) add(e *event) {
 	key := e.Package + "." + e.Test
-	if e.Test == "" && e.Elapsed > 0 { // a package that fuzz targets are in ends once for each
-		r.steps[len(r.steps)-1].took[e.Package] += e.Elapsed
+	of := &r.steps[len(r.steps)-1]
+	switch {
+	case e.Elapsed == 0:
+	case e.Test == "": // a package that fuzz targets are in ends once for each
+		of.took[e.Package] += e.Elapsed
+	case !strings.Contains(e.Test, "/"):
+		of.tests[key] += e.Elapsed
 	}
 	switch e.Action {
 	case "output":
@@ -134,21 +142,25 @@ func (r *report) add(e *event) {
 	}
 }
 
-// slowest names the packages that took longest, and how long.
-func (s *step) slowest() (list []string) {
-	const most = 5
-	names := slices.SortedFunc(maps.Keys(s.took), func(a, b string) int {
-		return cmp.Or(cmp.Compare(s.took[b], s.took[a]), cmp.Compare(a, b))
+// slowest names what took longest, and how long.
+func slowest(most int, took map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(took), func(a, b string) int {
+		return cmp.Or(cmp.Compare(took[b], took[a]), cmp.Compare(a, b))
 	})
+	var list []string
 	for _, name := range names[:min(most, len(names))] {
-		list = append(list, fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), s.took[name]))
+		list = append(list, fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), took[name]))
 	}
-	return list
+	return strings.Join(list, ", ")
 }
 
-// skip notes that a test was skipped, and whether the kernel was the reason.
+// skip notes that a test was skipped, and whether the kernel was the reason, or the part.
 func (r *report) skip(test string) {
 	for _, line := range r.output[test] {
+		if _, part, ok := strings.Cut(line, testenv.NotInTurn); ok {
+			r.left = append(r.left, strings.TrimPrefix(test, module)+": "+strings.TrimSpace(part))
+			return
+		}
 		if _, feature, ok := strings.Cut(line, testenv.MissingFeature); ok {
 			r.unfit = append(r.unfit, test+": "+strings.TrimSpace(feature))
 			return
@@ -191,7 +203,10 @@ func (r *report) write(w io.Writer) bool {
 	}
 	for _, s := range r.steps {
 		if len(s.took) > 0 {
-			fmt.Fprintf(w, "slowest of %s: %s\n", s.name, strings.Join(s.slowest(), ", "))
+			fmt.Fprintf(w, "slowest of %s: %s\n", s.name, slowest(5, s.took))
+		}
+		if len(s.tests) > 0 {
+			fmt.Fprintf(w, "slowest tests of %s: %s\n", s.name, slowest(20, s.tests))
 		}
 	}
 	for _, name := range r.skipped {
@@ -199,6 +214,10 @@ func (r *report) write(w io.Writer) bool {
 	}
 	for _, name := range r.unfit {
 		fmt.Fprintln(w, "not on this kernel:", name)
+	}
+	slices.Sort(r.left)
+	for _, name := range slices.Compact(r.left) { // race leaves out what test does
+		fmt.Fprintln(w, "left to another run:", name)
 	}
 	if r.targets > 0 {
 		fmt.Fprintf(w, "%d targets fuzzed with %d inputs\n", r.targets, r.inputs)

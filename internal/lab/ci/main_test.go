@@ -34,6 +34,9 @@ func TestSummaryFailsForEachTestThatDidNotRun(t *testing.T) {
 		"skipped": {pass + `{"Action":"skip","Package":"p","Test":"TestC"}`, false, "ok  \tp\t0.1s\nskipped: p.TestC\n1 passed, 0 failed\n"},
 		"not on this kernel": {pass + `{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:1: ` + testenv.MissingFeature + `warp (Linux 99)\n"}
 {"Action":"skip","Package":"p","Test":"TestC"}`, true, "ok  \tp\t0.1s\nnot on this kernel: p.TestC: warp (Linux 99)\n1 passed, 0 failed\n"},
+		"of another part": {pass + strings.Repeat(`{"Action":"output","Package":"`+module+`p","Test":"TestC","Output":"    c_test.go:1: `+testenv.NotInTurn+`attacks\n"}
+{"Action":"skip","Package":"`+module+`p","Test":"TestC"}
+`, 2), true, "ok  \tp\t0.1s\nleft to another run: p.TestC: attacks\n1 passed, 0 failed\n"},
 		"fuzzed": {pass + `{"Action":"output","Package":"p","Test":"FuzzA","Output":"fuzz: elapsed: 3s, execs: 70 (20/sec), new interesting: 0 (total: 3)\n"}
 {"Action":"output","Package":"p","Test":"FuzzA","Output":"fuzz: elapsed: 5s, execs: 100 (20/sec), new interesting: 0 (total: 3)\n"}
 {"Action":"pass","Package":"p","Test":"FuzzA"}
@@ -104,7 +107,7 @@ func TestSlowestPackagesOfEachStep(t *testing.T) {
 	}
 	var out strings.Builder
 	r.write(&out)
-	for _, want := range []string{"slowest of test: comm 7 s, rma 4 s, a 1 s, b 1 s, c 1 s\n", "slowest of fuzz: a 5 s\n"} {
+	for _, want := range []string{"slowest of test: comm 7 s, rma 4 s, a 1 s, b 1 s, c 1 s\n", "slowest of fuzz: a 5 s\n", "slowest tests of test: rma.TestA 90 s\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -25,11 +25,11 @@ var (
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
 func TestSim(t *testing.T) {
-	runSeeds(t, "TestSim", testenv.Seeds(*flagSeeds, *flagSeeds/8), func(seed uint64) Config { return Config{Seed: seed} })
+	runSeeds(t, "TestSim", *flagSeeds, func(seed uint64) Config { return Config{Seed: seed} })
 }
 
-// runSeeds runs the seeds that the flags name.
-func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) Config) {
+// runSeeds runs the seeds that the flags name, or this run's share of so many.
+func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Config) {
 	if *flagSeed >= 0 {
 		c := config(uint64(*flagSeed))
 		if testing.Verbose() {
@@ -43,6 +43,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		return
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each seed makes a job anew, and with it much garbage
+	first, seeds := testenv.Span(all, *flagSeeds/8)
 	var next, failures, frames, direct, givenUp, halfWay atomic.Uint64
 	var total Result
 	var met [numKinds]int // seeds in which a fault of each kind had an effect
@@ -56,7 +57,7 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 				if i >= seeds || failures.Load() >= *flagFail {
 					return
 				}
-				seed := *flagFrom + i
+				seed := *flagFrom + first + i
 				r := Run(config(seed))
 				frames.Add(uint64(r.Frames))
 				direct.Add(uint64(r.Direct))
@@ -79,8 +80,8 @@ func runSeeds(t *testing.T, name string, seeds uint64, config func(seed uint64) 
 		})
 	}
 	group.Wait()
-	t.Logf("%d seeds, %d frames delivered, %d calls in shared memory, %d given up (%d seen half-way), %.0f seeds/s",
-		seeds, frames.Load(), direct.Load(), givenUp.Load(), halfWay.Load(), float64(seeds)/time.Since(start).Seconds())
+	t.Logf("%d seeds from %d, %d frames delivered, %d calls in shared memory, %d given up (%d seen half-way), %.0f seeds/s",
+		seeds, *flagFrom+first, frames.Load(), direct.Load(), givenUp.Load(), halfWay.Load(), float64(seeds)/time.Since(start).Seconds())
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)
@@ -107,7 +108,7 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
-	runSeeds(t, "TestPrograms", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
+	runSeeds(t, "TestPrograms", 2**flagSeeds, func(seed uint64) Config {
 		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed))}
 	})
 }
@@ -116,7 +117,7 @@ func TestPrograms(t *testing.T) {
 // kinds, and give them up: all get the same, nobody waits for ever, and those that are left
 // go on.
 func TestTogether(t *testing.T) {
-	runSeeds(t, "TestTogether", testenv.Seeds(2**flagSeeds, *flagSeeds/8), func(seed uint64) Config {
+	runSeeds(t, "TestTogether", 2**flagSeeds, func(seed uint64) Config {
 		return Config{Seed: seed, Together: true}
 	})
 }

@@ -221,6 +221,7 @@ func newProgram(t *testing.T) *module {
 }
 
 func TestAProgramOutside(t *testing.T) {
+	testenv.Only(t, testenv.Stranger)
 	m := newProgram(t)
 	t.Run("modules", func(t *testing.T) { m.hasFewModules(t) })
 	t.Run("README", func(t *testing.T) { m.runsAsWritten(t) })

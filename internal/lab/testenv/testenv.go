@@ -112,20 +112,3 @@ func Await(t testing.TB, what string, done func() bool) {
 		time.Sleep(pause)
 	}
 }
-
-// Seeds returns how many seeds a test goes through: all, or few with -short, as under
-// the race detector, which has little more to find in more of the same.
-func Seeds(all, few uint64) uint64 {
-	if testing.Short() {
-		return few
-	}
-	return all
-}
-
-// Cases returns what a test goes through: few and more, or with -short few alone.
-func Cases[T any](few []T, more ...T) []T {
-	if testing.Short() {
-		return few
-	}
-	return append(slices.Clip(few), more...)
-}
