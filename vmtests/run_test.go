@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
@@ -70,12 +69,7 @@ func launch(t *testing.T, env []string, args ...string) *rank {
 }
 
 // leftovers lists what a launcher has in place.
-func leftovers(r *rank) []string {
-	pid := strconv.Itoa(r.cmd.Process.Pid)
-	names, _ := filepath.Glob("/run/netns/xr-" + pid + "-*")
-	records, _ := filepath.Glob("/run/xdprma/" + pid + "*")
-	return append(names, records...)
-}
+func leftovers(r *rank) []string { return netlab.LeaksOf(r.cmd.Process.Pid) }
 
 // over waits until a launcher has ended, with that exit status and nothing left.
 func over(t *testing.T, r *rank, status int) {

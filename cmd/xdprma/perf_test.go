@@ -480,7 +480,7 @@ func TestPerfInterrupted(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Await(t, "its network", func() bool { return len(c.leftovers(t)) > 2 })
+		testenv.Await(t, "its network", func() bool { return len(c.leftovers()) > 2 })
 		if err := c.Process.Signal(unix.SIGINT); err != nil {
 			t.Fatal(err)
 		}

@@ -359,7 +359,7 @@ func (l *farLab) killed(t *testing.T) {
 	folderGone(t, files...)
 }
 
-// holders returns the processes that have a file open whose name begins with path.
+// holders returns the processes that have a file open which is path, or below it, removed or not.
 func holders(t *testing.T, path string) (pids []string) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -367,12 +367,30 @@ func holders(t *testing.T, path string) (pids []string) {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, path) {
+		if to, err := os.Readlink(l); err == nil && (to == path || to == path+" (deleted)" || strings.HasPrefix(to, path+"/")) {
 			pids = append(pids, strings.Split(l, "/")[2])
 		}
 	}
 	slices.Sort(pids)
 	return slices.Compact(pids)
+}
+
+// A folder is not held by a process that has a file in another one whose name begins so.
+func TestHoldersAreOfOneFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "1")
+	for name, want := range map[string]int{dir: 1, dir + "0": 0} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(name, "in"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := holders(t, dir); len(got) != want {
+			t.Errorf("with %s open, processes %q have something in %s", f.Name(), got, dir)
+		}
+		f.Close()
+	}
 }
 
 // TestRunOptionsOfOutput has ranks of this machine told and shown what options say.

@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
@@ -88,22 +88,13 @@ func (c *invocation) finish(t *testing.T) int {
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		t.Fatalf("%v\n%s%s", err, &c.stdout, &c.stderr)
 	}
-	if left := c.leftovers(t); len(left) > 0 {
+	if left := c.leftovers(); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	return c.ProcessState.ExitCode()
 }
 
-func (c *invocation) leftovers(t *testing.T) []string {
-	t.Helper()
-	pid := strconv.Itoa(c.Process.Pid)
-	names, err := filepath.Glob("/run/netns/xr-" + pid + "-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, _ := filepath.Glob("/run/xdprma/" + pid)
-	return append(names, records...)
-}
+func (c *invocation) leftovers() []string { return netlab.LeaksOf(c.Process.Pid) }
 
 func (c *invocation) run(t *testing.T) int {
 	t.Helper()
@@ -531,7 +522,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 	if s := command(t, "run", "--", "true").run(t); s != 0 {
 		t.Errorf("next run: status %d", s)
 	}
-	if left := c.leftovers(t); len(left) > 0 {
+	if left := c.leftovers(); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

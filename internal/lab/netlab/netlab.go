@@ -18,7 +18,8 @@
 //
 // CleanStale removes the remains of a killed process: the directory
 // /run/xdprma/<pid> records when the process started, so that a process that
-// has been given the same pid since is not taken for it.
+// has been given the same pid since is not taken for it, and its PID namespace, in
+// which alone the pid says whether it lives.
 package netlab
 
 import (

@@ -315,11 +315,51 @@ func TestStaleSeesReusedPid(t *testing.T) {
 	}
 	defer os.RemoveAll(recordDir(pid))
 	for recorded, want := range map[string]bool{start: false, start + "0": true} {
-		if err := writeRecord(recordDir(pid), recorded); err != nil {
+		if err := writeRecord(recordDir(pid), recorded, pidSpace()); err != nil {
 			t.Fatal(err)
 		}
 		if got := stale(pid); got != want {
 			t.Errorf("recorded %s, started %s: stale is %v", recorded, start, got)
+		}
+	}
+}
+
+// A process in another PID namespace is not taken for dead: its pid is another process's here, or nobody's.
+func TestOtherPidSpacesAreLeftAlone(t *testing.T) {
+	testenv.NeedsRoot(t)
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	pid := ended.Process.Pid
+	defer os.RemoveAll(recordDir(pid))
+	for _, c := range []struct {
+		space string
+		stale bool
+	}{{pidSpace(), true}, {"pid:[1]", false}} {
+		if err := writeRecord(recordDir(pid), "1", c.space); err != nil {
+			t.Fatal(err)
+		}
+		if got := stale(pid); got != c.stale {
+			t.Errorf("recorded in %s, seen from %s: stale is %v", c.space, pidSpace(), got)
+		}
+	}
+	if err := writeRecord(recordDir(pid), "1", pidSpace()); err == nil {
+		t.Error("the record of a process in another PID namespace is overwritten")
+	}
+}
+
+// A process has nothing of one whose pid begins like its own.
+func TestLeaksAreOfOneProcess(t *testing.T) {
+	testenv.NeedsRoot(t)
+	newLab(t, Config{Ranks: 1})
+	own := LeaksOf(os.Getpid())
+	if len(own) != 2 {
+		t.Errorf("this process has %q", own)
+	}
+	for _, thing := range LeaksOf(os.Getpid() / 10) { // which may have a lab, too
+		if slices.Contains(own, thing) {
+			t.Errorf("process %d has %s", os.Getpid()/10, thing)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func claim() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := writeRecord(recordDir(pid), start); err != nil {
+		if err := writeRecord(recordDir(pid), start, pidSpace()); err != nil {
 			return "", err
 		}
 		labs.made = 0
@@ -51,7 +51,23 @@ func claim() (string, error) {
 	return fmt.Sprintf("xr-%d-%d.", pid, labs.made), nil
 }
 
-func writeRecord(dir, start string) error {
+// pidSpace names the PID namespace of this process.
+func pidSpace() string {
+	name, _ := os.Readlink("/proc/self/ns/pid") // nothing where /proc does not tell
+	return name
+}
+
+// elsewhere reports whether a record is that of a process in another PID namespace, such as a container's
+// that has this /run. Its pid says nothing here of whether it lives.
+func elsewhere(dir string) bool {
+	space, err := os.ReadFile(filepath.Join(dir, "space"))
+	return err == nil && string(space) != pidSpace()
+}
+
+func writeRecord(dir, start, space string) error {
+	if elsewhere(dir) {
+		return fmt.Errorf("%s is the record of a process in another PID namespace: remove it if that has ended", dir)
+	}
 	// An earlier process with this pid left it.
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -60,6 +76,9 @@ func writeRecord(dir, start string) error {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "space"), []byte(space), 0o600); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "start"), []byte(start), 0o600)
@@ -99,7 +118,7 @@ func startTime(pid int) (string, error) {
 
 // stale reports whether the process that had this pid when it made a lab is dead.
 func stale(pid int) bool {
-	if pid == os.Getpid() {
+	if pid == os.Getpid() || elsewhere(recordDir(pid)) {
 		return false
 	}
 	start, err := startTime(pid)
@@ -180,19 +199,22 @@ func removeStale(name string) error {
 // Leaks returns what labs of this process have in place: the names of their
 // namespaces, which hold all their links, and the record's path. A test's
 // TestMain asserts that there is nothing in the end.
-func Leaks() []string {
+func Leaks() []string { return LeaksOf(os.Getpid()) }
+
+// LeaksOf returns what labs of a process have in place, or had when it ended.
+func LeaksOf(of int) []string {
 	names, err := named()
 	if err != nil {
 		return []string{err.Error()}
 	}
 	var leaks []string
 	for name, pid := range names {
-		if pid == os.Getpid() {
+		if pid == of {
 			leaks = append(leaks, name)
 		}
 	}
-	if _, err := os.Stat(recordDir(os.Getpid())); err == nil {
-		leaks = append(leaks, recordDir(os.Getpid()))
+	if _, err := os.Stat(recordDir(of)); err == nil {
+		leaks = append(leaks, recordDir(of))
 	}
 	return leaks
 }
