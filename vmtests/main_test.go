@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -50,8 +51,12 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// inventory lists this process's file descriptors, children, and the links of its
-// network namespace.
+// strayLink matches the names that tests give links. Other programs of the machine, such as a container
+// engine, may make links in this process's network namespace at any time, and nothing says who made one.
+var strayLink = regexp.MustCompile(`^(xr[0-9]+|peer|bridge|tagged)$`)
+
+// inventory lists this process's file descriptors and children, and links in its
+// network namespace that tests may have made.
 func inventory() []string {
 	if r, w, err := os.Pipe(); err == nil { // the runtime opens its own descriptors with the first pollable file
 		r.Close()
@@ -73,9 +78,21 @@ func inventory() []string {
 	}
 	links, _ := netlink.LinkList()
 	for _, l := range links {
-		all = append(all, "link "+l.Attrs().Name)
+		if strayLink.MatchString(l.Attrs().Name) {
+			all = append(all, "link "+l.Attrs().Name)
+		}
 	}
 	return all
+}
+
+// A link that somebody else makes while the tests run is not taken for theirs.
+func TestStrayLinks(t *testing.T) {
+	for name, want := range map[string]bool{"xr0": true, "xr12": true, "peer": true, "bridge": true, "tagged": true,
+		"lo": false, "veth1a2b3c": false, "docker0": false, "br-0a1b": false, "xrm": false} {
+		if got := strayLink.MatchString(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
 
 // built is the programs that tests start, built when the first test asks for one.
