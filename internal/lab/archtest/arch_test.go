@@ -1,6 +1,7 @@
 // Package archtest holds the repository to its architecture: which package may
 // import which, which are pure, where unsafe may stand, that exported names are
-// explained and show what users can name, and that files stay short.
+// explained and show what users can name, that files stay short, and which may look at
+// what is of the whole machine.
 package archtest
 
 import (
@@ -424,7 +425,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, explained, openings} {
+		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, explained, openings, shared} {
 			faults = append(faults, rule(f)...)
 		}
 	}
