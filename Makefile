@@ -35,7 +35,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help all-parts build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint tidy vulnerabilities other-go clean go clang
+.PHONY: help all-parts build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint vet staticcheck tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -60,7 +60,7 @@ race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmt
 	*) echo "GROUP is $(GROUP), it must be vmtests, rma or others" >&2; exit 1 ;; esac && \
 	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $$some
 
-all-parts: test race other-go many fuzz demo ## all that runs of CI take turns at
+all-parts: lint vulnerabilities test race other-go many fuzz ## all that runs of CI take turns at
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
 	$(TEST) -short $(SLOWEST) work
@@ -97,10 +97,14 @@ bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU,
 	@mkdir -p bench/out
 	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500)$(if $(OFFLOADS),-offloads-$(OFFLOADS)).json bash cmd/peers/run.sh
 
-lint: go ## gofmt, go mod tidy, go vet and staticcheck, for all modules
+lint: vet staticcheck ## gofmt, go mod tidy, go vet and staticcheck, for all modules
+
+vet: go
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
 	@$(MAKE) -s tidy DIFF=-diff || { echo "run make tidy"; exit 1; }
 	$(GO) vet work
+
+staticcheck: go
 	@tool=$$($(TOOL) staticcheck) && echo "$${tool##*/} work" && $$tool work
 
 # The go.mod of cmd must not say that the library is here: go install refuses that. Nor does deploy's.

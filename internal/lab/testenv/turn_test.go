@@ -83,11 +83,13 @@ func TestCIHasEachPart(t *testing.T) {
 	}
 	for line := range strings.Lines(string(run)) {
 		if step, ok := strings.CutPrefix(line, "in_turn "); ok {
-			want = append(want, strings.TrimSpace(step))
+			part, _, _ := strings.Cut(step, " ")
+			want = append(want, part)
 		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)
+	want = slices.Compact(want)
 	if !slices.Equal(got, want) {
 		t.Errorf(".ci/run has the parts %q, want %q", got, want)
 	}
