@@ -19,7 +19,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
@@ -179,9 +178,7 @@ func loadFor(o Options, noTier error) (*Program, error) {
 
 // attach puts the program on the interface, or into a place of the dispatcher there.
 func (p *Program) attach(f Features, in *place) error {
-	flags := link.XDPGenericMode
 	if p.mode == Native {
-		flags = link.XDPDriverMode
 		if err := f.NoNative(); err != nil {
 			return explain("attach", fmt.Errorf("%w: %w", err, unix.EOPNOTSUPP), circumstances(p.mode, f))
 		}
@@ -194,16 +191,19 @@ func (p *Program) attach(f Features, in *place) error {
 		if err != nil {
 			return explain("attach", fmt.Errorf("enter libxdp's dispatcher: %w", err), circumstances(p.mode, f))
 		}
-		p.link = l
+		p.link, p.at = l, site{dispatcher: true}
 		return nil
 	}
-	l, err := link.AttachXDP(link.XDPOptions{
-		Program: p.objects.XdprmaClassify, Interface: f.Index, Flags: flags})
+	at, err := siteOf(f)
+	if err != nil {
+		return err
+	}
+	l, err := at.attach(p)
 	if err == nil {
-		p.link = l
+		p.link, p.at = l, at
 		return nil
 	}
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+	if isOccupied(err) {
 		// Someone attached between our look and our attempt.
 		if now, probeErr := Probe(f.Interface); probeErr == nil && now.Program != nil {
 			return now.Free()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,19 +61,37 @@ func holder(program uint32) string {
 		return ""
 	}
 	says := fmt.Appendf(nil, "\nprog_id:\t%d\n", program)
-	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // a process that is not shown to this one has none
-	for _, file := range files {
-		if kind, err := os.Readlink(file); err != nil || kind != "anon_inode:bpf-prog" && kind != "anon_inode:bpf_link" {
+	for _, number := range namesIn("/proc") {
+		if _, err := strconv.Atoi(number); err != nil {
 			continue
 		}
-		process, fd := filepath.Dir(filepath.Dir(file)), filepath.Base(file)
-		if about, err := os.ReadFile(filepath.Join(process, "fdinfo", fd)); err != nil || !bytes.Contains(about, says) {
-			continue
+		process := filepath.Join("/proc", number)
+		for _, fd := range namesIn(filepath.Join(process, "fd")) { // none of a process that is not shown to this one
+			kind, err := os.Readlink(filepath.Join(process, "fd", fd))
+			if err != nil || kind != "anon_inode:bpf-prog" && kind != "anon_inode:bpf_link" {
+				continue
+			}
+			if about, err := os.ReadFile(filepath.Join(process, "fdinfo", fd)); err != nil || !bytes.Contains(about, says) {
+				continue
+			}
+			name, _ := os.ReadFile(filepath.Join(process, "comm")) // it may have ended
+			return fmt.Sprintf("%s (%s%s)", number, bytes.TrimSpace(name), rankOf(process))
 		}
-		name, _ := os.ReadFile(filepath.Join(process, "comm")) // it may have ended
-		return fmt.Sprintf("%s (%s%s)", filepath.Base(process), bytes.TrimSpace(name), rankOf(process))
 	}
 	return ""
+}
+
+// namesIn returns the names in a folder, as far as they can be had. It takes none of the calls that
+// docs/confinement.md does not name.
+func namesIn(dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names
 }
 
 // rankOf returns which rank the environment says that a process was started as, in words that follow

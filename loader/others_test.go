@@ -182,6 +182,9 @@ func TestPlaceInDispatcher(t *testing.T) {
 					return c["no_socket"] == 1
 				})
 				l.ping(t)
+				if err := p.CanAttachAgain(); !errors.Is(err, errDispatcher) {
+					t.Errorf("it can be attached again: %v", err)
+				}
 				l.inB(t, func() {
 					var used *InUseError
 					if _, err := Attach(Options{Interface: "b", Address: at, Port: port, Mode: mode}); !errors.As(err, &used) || !strings.Contains(err.Error(), with) {

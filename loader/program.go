@@ -47,6 +47,8 @@ type Program struct {
 	link    link.Link
 	objects *bpf.ClassifierObjects
 
+	at site // where Attach has attached it
+
 	doorbell []byte // mapped; nil after FromMaps
 
 	tier   *Tier // nil if the program executes no requests
@@ -234,8 +236,10 @@ func (p *Program) Mode() Mode { return p.mode }
 func (p *Program) Maps() Maps { return p.maps }
 
 // LinkFD returns the file descriptor of the link by which the program is attached, -1 after
-// FromMaps. It belongs to p. The program stays attached for as long as somebody has a duplicate.
+// FromMaps. It belongs to p, and AttachAgain replaces it. The program stays attached for as long as somebody has a duplicate.
 func (p *Program) LinkFD() int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	if l, ok := p.link.(interface{ FD() int }); ok {
 		return l.FD()
 	}

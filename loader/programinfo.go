@@ -58,11 +58,20 @@ func programName(id uint32) string {
 		return ""
 	}
 	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
-		return ""
+	return nameOf(p.FD())
+}
+
+// Describe describes the program with an id that an interface has in a mode, both as the kernel's
+// attribute IFLA_XDP says, and names a process that has it open, as far as the caller may know. It looks
+// through /proc.
+func Describe(id, mode uint32) (p ProgramInfo, process string) {
+	p = ProgramInfo{ID: id, Name: programName(id), Mode: attachModes[mode]}
+	if owner := owners[p.Name]; owner != "" {
+		p.Of = "of " + owner
+	} else if p.Name == dispatcher {
+		p.Of = "libxdp's dispatcher"
 	}
-	return info.Name
+	return p, holder(id)
 }
 
 // String returns the program's id and name, its mode, and to what it belongs.
