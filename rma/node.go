@@ -186,6 +186,7 @@ func (n *Node) Size() int { return n.job.Size() }
 
 // Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
 // "xdp-generic" or "udp". It becomes "udp" if XDP turns out not to deliver frames.
+// It is "udp" while another tool has taken the rank's XDP program from the interface.
 func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
 
 // Security says how far the frames of the job are protected: "none", by a checksum against damage

@@ -5,24 +5,31 @@ import (
 	"net"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/foreign"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/userspace"
 )
 
 var takenFrom = []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric}
 
-// TestProgramIsTakenAway detaches the XDP program of a rank that runs. Its frames come through the
-// kernel from then on, and calls go on.
+// TestProgramIsTakenAway has another program in the place of that of a rank that runs. Its frames come through
+// the kernel meanwhile, and calls go on. When the other one is gone, the rank's program is back, gets the
+// frames, and executes requests.
 func TestProgramIsTakenAway(t *testing.T) {
 	for _, transport := range takenFrom {
 		t.Run(string(transport), func(t *testing.T) {
-			const taken, rounds = 1, 3
+			const taken = 1
 			lab := newLab(t, 2)
 			j := newJobIn(t, lab, transport, rma.Config{})
 			wins := j.windows(64, 8)
-			var seen [rounds][2]uint64 // frames that each rank's program has had by the end of each round
-			for round := range rounds {
+			total := int64(0)
+			round := func() (frames [2]uint64, executed uint64) { // that each rank's program has had so far, and that of the one executed
+				total += 50
 				j.each(func(n *rma.Node) error {
 					w, to := rma.View[int64](wins[n.Rank()]), 1-n.Rank()
 					err := w.LockAll(j.ctx)
@@ -31,26 +38,69 @@ func TestProgramIsTakenAway(t *testing.T) {
 						err = errors.Join(err, failed)
 					}
 					counted, failed := w.Load(j.ctx, to, rma.At(0))
-					if counted != int64(50*(round+1)) {
-						t.Errorf("round %d: rank %d counted %d", round, n.Rank(), counted)
+					if counted != total {
+						t.Errorf("rank %d counted %d, want %d", n.Rank(), counted, total)
 					}
 					err = errors.Join(err, failed, w.UnlockAll(j.ctx), n.World().Barrier(j.ctx))
-					for _, frames := range n.Stats().Device.Filter {
-						seen[round][n.Rank()] += frames
+					for _, had := range n.Stats().Device.Filter {
+						frames[n.Rank()] += had
 					}
 					return err
 				})
-				if round == 0 {
-					takeProgram(t, lab, taken)
-				}
+				return frames, j.nodes[1-taken].Stats().Executed
+			}
+			mode := func(want string) {
+				t.Helper()
+				testenv.Await(t, "the mode "+want, func() bool { return j.nodes[taken].Mode() == want })
+			}
+			before, executed := round()
+			gone := replaceProgram(t, lab, taken, transport)
+			mode("udp")
+			first, _ := round() // some frames may have been with the program when it went
+			away, _ := round()
+			gone()
+			mode(string(transport))
+			back, again := round()
+			if before[taken] == 0 || away[taken] != first[taken] || away[1-taken] == first[1-taken] || back[taken] == away[taken] {
+				t.Errorf("the programs of ranks 0 and 1 had %d frames, %d and %d while that of rank %d was away, and %d then", before, first, away, taken, back)
+			}
+			if executed == 0 || again == executed {
+				t.Errorf("the program of rank %d had executed %d requests before, and %d in the end", taken, executed, again)
+			}
+			if n := j.nodes[taken].Stats().Device.FilterTaken; n == 0 || j.nodes[1-taken].Stats().Device.FilterTaken != 0 {
+				t.Errorf("taken %d times, and %d from the other rank", n, j.nodes[1-taken].Stats().Device.FilterTaken)
 			}
 			freeAll(j, wins)
-			// Some frames may have been with the program when it went.
-			if seen[0][taken] == 0 || seen[2][taken] != seen[1][taken] || seen[2][1-taken] == seen[1][1-taken] {
-				t.Errorf("the programs of ranks 0 and 1 have had %d frames; that of rank %d was taken after the first", seen, taken)
-			}
 		})
 	}
+}
+
+// replaceProgram puts another program in the place of that of a rank, until the returned function is called.
+func replaceProgram(t *testing.T, lab *netlab.Lab, rank int, transport userspace.Transport) (gone func()) {
+	t.Helper()
+	other, err := foreign.New("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	flags := link.XDPGenericMode
+	if transport == userspace.XDPNative {
+		flags = link.XDPDriverMode
+	}
+	index := indexOf(t, lab, rank)
+	var theirs link.Link
+	for theirs == nil { // the rank may be faster
+		takeProgram(t, lab, rank)
+		err := lab.Do(rank, func() (err error) {
+			theirs, err = link.AttachXDP(link.XDPOptions{Program: other.Program, Interface: index, Flags: flags})
+			return err
+		})
+		if err != nil && !errors.Is(err, unix.EBUSY) {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { theirs.Close() })
+	return func() { theirs.Close() }
 }
 
 // TestTakingLeavesOtherLabsAlone has a lab that is older. Its ranks have programs and interfaces of the
@@ -78,14 +128,11 @@ func TestTakingLeavesOtherLabsAlone(t *testing.T) {
 	}
 }
 
-// takeProgram takes the program of a rank's interface away, and sees that it has none.
+// takeProgram takes the program of a rank's interface away.
 func takeProgram(t *testing.T, lab *netlab.Lab, rank int) {
 	t.Helper()
 	if err := lab.TakeProgram(rank); err != nil {
 		t.Fatal(err)
-	}
-	if id, err := lab.Program(rank); err != nil || id != 0 {
-		t.Errorf("the interface of rank %d has program %d: %v", rank, id, err)
 	}
 }
 

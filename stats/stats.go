@@ -96,5 +96,6 @@ type Device struct {
 	TxErrors          uint64            // failed transmit calls
 	Sleeps, Wakeups   uint64            // times that the library slept until a frame came, and that a call of the program ended that sleep
 	Unreached         uint64            // windows that the XDP program should reach and does not; the log has the first one's reason
+	FilterTaken       uint64            // times that the XDP program was found taken from the interface; the log says by what
 	Filter            map[string]uint64 // the XDP program's counters by name, as loader.Program.Counters has them; nil without XDP
 }

@@ -88,7 +88,8 @@ type Device interface {
 	// itself.
 	LocalAddr() netip.AddrPort
 	// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native", "xdp-generic" or "udp".
-	// It becomes "udp" if no frame arrives by XDP although the program redirects them.
+	// It becomes "udp" if no frame arrives by XDP although the program redirects them. It is
+	// "udp" while the program is away from the interface, from where another tool has taken it.
 	Mode() string
 	// Stats adds the device's counters to s.
 	Stats(s *stats.Device)
@@ -106,6 +107,15 @@ func Interface(d Device) (name string, queues int) {
 		return d.link.name, 0
 	}
 	return "", 0
+}
+
+// Trouble says, in words that follow the news that a peer is silent, what may keep frames from a device,
+// and nothing if nothing is known to. It may be called with the engine's lock held.
+func Trouble(d Device) string {
+	if x, ok := d.(*XDP); ok {
+		return x.presence.trouble()
+	}
+	return ""
 }
 
 // base is what all devices have, and those methods of Device that are the same for all.

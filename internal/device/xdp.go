@@ -49,7 +49,8 @@ type XDP struct {
 	cuts       bool              // the kernel cuts joined frames before they leave the interface
 	doorbell   *atomic.Uint64    // rung for what comes to stack; nil if the program is from outside
 	detours    pathTable[PathID] // paths of stack that peers were heard on
-	trial      *trial            // whether frames come to the sockets at all
+	watch      watch             // looks whether frames come to the sockets at all, and whether the program is there
+	presence   presence          // of the program on the interface
 	passes     atomic.Bool       // they do not, and the program leaves all to stack
 
 	// The driver's.
@@ -206,11 +207,17 @@ func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
 func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }
 
 // Mode implements Device. It returns "xdp-native-zerocopy" only if all queues
-// have zero-copy, and "udp" once the program had to leave all frames to the kernel.
+// have zero-copy. It returns "udp" once the program had to leave all frames to the kernel, and
+// while it is away from the interface.
 func (x *XDP) Mode() string {
-	if x.passes.Load() {
+	if x.passes.Load() || x.presence.away.Load() {
 		return "udp"
 	}
+	return x.attachedMode()
+}
+
+// attachedMode returns how frames travel if they travel by XDP.
+func (x *XDP) attachedMode() string {
 	if x.program.Mode() != loader.Native {
 		return "xdp-generic"
 	}
@@ -232,6 +239,7 @@ func (x *XDP) Stats(s *stats.Device) {
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)
 	x.stack.Stats(s)
+	s.FilterTaken += x.presence.times.Load()
 	if x.tier != nil {
 		s.Unreached += x.tier.unreached.Load()
 	}
@@ -263,7 +271,7 @@ func (x *XDP) Stats(s *stats.Device) {
 // the program, closes the sockets, and unmaps the memory last.
 func (x *XDP) Close() error {
 	x.close.Do(func() {
-		x.trial.stop()
+		x.watch.stop()
 		x.tier.close()
 		errs := []error{x.link.close()}
 		if x.program != nil {
@@ -282,6 +290,7 @@ func (x *XDP) Close() error {
 		if x.neighbours != nil {
 			x.neighbours.Close()
 		}
+		x.presence.close()
 		x.err = errors.Join(errs...)
 	})
 	return x.err

@@ -83,12 +83,17 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	} else if to := x.program.LocalAddr(); to != x.local.addr {
 		return 0, openError(mpierr.Arg, fmt.Errorf("the program from outside takes frames to %v, and this device is at %v: give both the same address and port", to, x.local.addr))
 	}
+	if err := x.presence.open(x); err != nil {
+		return 0, openError(mpierr.Unsupported, err)
+	}
 	x.joins, x.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
 	x.tier = newTier(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
-	x.startTrial()
+	if err := x.watch.start(x); err != nil {
+		return adopted, openError(mpierr.Unsupported, err)
+	}
 	return adopted, nil
 }
 

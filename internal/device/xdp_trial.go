@@ -3,8 +3,6 @@ package device
 import (
 	"errors"
 	"net/netip"
-	"sync"
-	"time"
 
 	"github.com/xdprma/xdprma/loader"
 )
@@ -21,12 +19,10 @@ import (
 // device and needs no luck, because nothing is lost for good: the UDP socket that holds the
 // port receives what the program leaves to the kernel, and peers repeat what was dropped.
 //
-// A goroutine of its own looks now and then, and the way of frames is not touched. A look is
+// The device's watch looks now and then, and the way of frames is not touched. A look is
 // two system calls, and one more for each further socket.
 type trial struct {
 	device *XDP
-	end    chan struct{}
-	work   sync.WaitGroup
 
 	before     uint64 // frames that the program had redirected when the trial began
 	redirected uint64 // those since, at the last look
@@ -35,30 +31,14 @@ type trial struct {
 	told       bool // that peers are heard by the UDP socket
 }
 
-const (
-	trialFirst = 100 * time.Millisecond // between looks, at first
-	trialMost  = time.Second            // between looks, later
-	trialPaths = 64                     // of the UDP socket that one look asks the kernel about
-)
+// trialPaths are the paths of the UDP socket that one look asks the kernel about.
+const trialPaths = 64
 
-// startTrial begins the trial. The sockets of all queues are in the program's map.
-func (x *XDP) startTrial() {
-	x.trial = &trial{device: x, end: make(chan struct{})}
-	x.trial.before, _ = x.program.Redirected() // an error comes again
-	x.trial.work.Go(x.trial.run)
-}
-
-func (t *trial) run() {
-	for pause := trialFirst; ; pause = min(2*pause, trialMost) {
-		select {
-		case <-t.end:
-			return
-		case <-time.After(pause):
-		}
-		if t.look() {
-			return
-		}
-	}
+// newTrial begins a trial. The sockets of all queues are in the program's map.
+func newTrial(x *XDP) *trial {
+	t := &trial{device: x}
+	t.before, _ = x.program.Redirected() // an error comes again
+	return t
 }
 
 // look reports whether the trial is over. It judges the program's count of the look before:
@@ -82,7 +62,10 @@ func (t *trial) look() (over bool) {
 		return true
 	}
 	t.redirected = n - t.before
-	if t.redirected == 0 && !t.told {
+	switch {
+	case x.presence.away.Load():
+		t.peer, t.paths = netip.AddrPort{}, x.detours.len() // that peers are heard there has another reason
+	case t.redirected == 0 && !t.told:
 		t.detour()
 	}
 	return false
@@ -111,15 +94,6 @@ func (t *trial) detour() {
 			return
 		}
 	}
-}
-
-// stop ends the trial.
-func (t *trial) stop() {
-	if t == nil {
-		return
-	}
-	close(t.end)
-	t.work.Wait()
 }
 
 // passToKernel has the program leave all frames to the kernel, after it has redirected some

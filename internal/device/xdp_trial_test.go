@@ -98,7 +98,7 @@ func TestRedirectedFramesAreLost(t *testing.T) {
 			if got := b.dev.Mode(); got != "udp" {
 				t.Errorf("mode %s in the end", got)
 			}
-			b.dev.(*XDP).trial.work.Wait()
+			<-b.dev.(*XDP).watch.tried
 			if text := log.String(); log.Lines("level=WARN") != 1 || !strings.Contains(text, "reach no socket") {
 				t.Errorf("log:\n%s", text)
 			}
@@ -120,10 +120,9 @@ func TestFramesComeAnotherWay(t *testing.T) {
 		t.Errorf("log:\n%s", text)
 	}
 	x := b.dev.(*XDP)
-	x.trial.stop()
-	x.trial.end = make(chan struct{}) // for Close
+	x.watch.stop()
 	for range 10 {
-		x.trial.look()
+		x.watch.trial.look()
 	}
 	if told() != 1 {
 		t.Errorf("log:\n%s", log.String())
@@ -166,7 +165,7 @@ func TestFramesArriveByXDP(t *testing.T) {
 			before := log.Lines("level=WARN") // native mode may not have been possible
 			a := openEnd(t, l, 0, userspace.UDP, false)
 			exchange(t, a, b)
-			b.dev.(*XDP).trial.work.Wait()
+			<-b.dev.(*XDP).watch.tried
 			if b.dev.Mode() != c.opened || log.Lines("level=WARN") != before || b.stats().Filter["no_socket"] != 0 {
 				t.Errorf("mode %s, want %s; log:\n%s", b.dev.Mode(), c.opened, log.String())
 			}

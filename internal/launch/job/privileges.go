@@ -3,6 +3,7 @@ package job
 import (
 	"strings"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/launch/capability"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/userspace"
@@ -15,7 +16,8 @@ import (
 // CAP_PERFMON. It stays, because it is for many other things, for which the program may have it.
 func (j *Job) dropCapabilities(c *userspace.Config) {
 	handedOver := c.Program != nil && c.SocketFDs != nil
-	if handedOver || !strings.HasPrefix(j.poller.Device().Mode(), "xdp-") {
+	_, xdp := j.poller.Device().(*device.XDP) // its mode may be another, as while its program is away
+	if handedOver || !xdp {
 		return
 	}
 	unwanted := []capability.Capability{capability.NetAdmin, capability.NetRaw, capability.Perfmon}
