@@ -178,6 +178,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path device.PathID) string { return dev.Peer(path).String() },
+		Trouble: func() string { return device.Trouble(dev) },
 		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},
@@ -343,7 +344,7 @@ func (j *Job) conflict(c window.Conflict) {
 func (j *Job) answersLost(rank int) {
 	j.warnLost.Do(func() {
 		j.log.Warn("a rank executes requests in XDP, and its answers get lost: its process answers instead, which is slower; "+
-			"give it the transport xdp-generic, whose answers every driver sends (auto does so on a veth); "+
+			"unless its log says that its XDP program was taken, give it the transport xdp-generic, whose answers every driver sends (auto does so on a veth); "+
 			"or, on a veth, attach an XDP program that passes all frames to the other end, as `xdprma run` does", "rank", rank)
 	})
 }

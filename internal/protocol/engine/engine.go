@@ -79,8 +79,10 @@ type Config struct {
 	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
 	Seek func(rank int)
 
-	// Address, if not nil, tells where a path leads, for errors.
+	// Address, if not nil, tells where a path leads, for errors. Trouble, if not nil, tells what may keep
+	// frames from this rank, or nothing: see link.Config.
 	Address func(PathID) string
+	Trouble func() string
 
 	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
 	// mode. It is called within a call of the engine, and must not call it.
@@ -125,7 +127,7 @@ func New(cfg Config) *Engine {
 	e.Link = link.New(link.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Published: cfg.Published,
+		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Trouble: cfg.Trouble, Published: cfg.Published,
 		Credentials: cfg.Credentials, Offload: cfg.Offload, Route: cfg.Route, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{

@@ -7,30 +7,52 @@ import (
 )
 
 // silence says, of a peer that has been silent for too long, where it was looked for and
-// whether it was ever heard: one that never was may not run, or a firewall may stop it.
+// whether it was ever heard: one that never was may not run, or a firewall may stop it. Trouble of this rank
+// that keeps frames from it is the likelier reason.
 func (l *Link) silence(s *Session) error {
 	who := l.whereabouts(s)
 	if s.state == dialing && s.heard > s.waiting {
 		return fmt.Errorf("%w: %s was working at the handshake, which began %s ago, when last heard, %s ago", errSilent, who, seconds(l.Now-s.waiting), seconds(l.Now-s.heard))
 	}
 	if s.state == dialing {
-		return fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who)
+		advice := "see that the rank runs, and that no firewall on the way stops UDP"
+		if trouble := l.trouble(); trouble != "" {
+			advice = trouble
+		}
+		return fmt.Errorf("%w: no frame has ever come from %s; %s", errSilent, who, advice)
 	}
-	return fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard))
+	err := fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard))
+	if trouble := l.trouble(); trouble != "" {
+		err = fmt.Errorf("%w; %s", err, trouble)
+	}
+	return err
+}
+
+// trouble says what may keep frames from this rank, or nothing.
+func (l *Link) trouble() string {
+	if l.cfg.Trouble == nil {
+		return ""
+	}
+	return l.cfg.Trouble()
 }
 
 // longFrame is a payload in bytes that each path is likely to carry, since it is longer than any
 // frame without data, and shorter than the least MTU of a link of IPv4 in use.
 const longFrame = 548
 
-// unheard says, of a peer that lives and lacks what it was sent, which frames do not get there.
+// unheard says, of a peer that lives and lacks what it was sent, which frames do not get there. Frames to a
+// veth may get lost after its XDP program was taken, which the peer's log says, and this rank does not learn.
 func (l *Link) unheard(s *Session) error {
 	err := fmt.Errorf("%w within the limit of %s, though a frame from it came %s ago: UDP payloads of %d bytes to %s get lost",
 		errUnheard, seconds(l.cfg.DeadAfter), seconds(l.Now-s.heard), s.overdue, l.whereabouts(s))
-	if s.overdue <= longFrame {
-		return fmt.Errorf("%w; see that no firewall on the way stops UDP in this direction", err)
+	if trouble := l.trouble(); trouble != "" {
+		return fmt.Errorf("%w; %s", err, trouble)
 	}
-	return fmt.Errorf("%w; if shorter ones arrive, the MTU of a link on the way is too small for them: `ping -M do -s %d` to the peer's host shows it, and frames need an MTU of %d bytes",
+	err = fmt.Errorf("%w; unless the log of the peer says that its XDP program was taken", err)
+	if s.overdue <= longFrame {
+		return fmt.Errorf("%w, see that no firewall on the way stops UDP in this direction", err)
+	}
+	return fmt.Errorf("%w, the MTU of a link on the way is too small for them if shorter ones arrive: `ping -M do -s %d` to the peer's host shows it, and frames need an MTU of %d bytes",
 		err, s.overdue, wire.MinPayload+headers)
 }
 
