@@ -22,7 +22,7 @@ var systemCalls = map[string]uint32{
 	"clock_gettime": unix.SYS_CLOCK_GETTIME, "clone": unix.SYS_CLONE, "clone3": unix.SYS_CLONE3, "close": unix.SYS_CLOSE,
 	"connect": unix.SYS_CONNECT, "epoll_ctl": unix.SYS_EPOLL_CTL, "epoll_pwait": unix.SYS_EPOLL_PWAIT,
 	"eventfd2": unix.SYS_EVENTFD2, "exit": unix.SYS_EXIT, "exit_group": unix.SYS_EXIT_GROUP, "fcntl": unix.SYS_FCNTL,
-	"fstat": unix.SYS_FSTAT, "ftruncate": unix.SYS_FTRUNCATE, "futex": unix.SYS_FUTEX, "geteuid": unix.SYS_GETEUID,
+	"fstat": unix.SYS_FSTAT, "getdents64": unix.SYS_GETDENTS64, "ftruncate": unix.SYS_FTRUNCATE, "futex": unix.SYS_FUTEX, "geteuid": unix.SYS_GETEUID,
 	"getpeername": unix.SYS_GETPEERNAME, "getpid": unix.SYS_GETPID, "getrandom": unix.SYS_GETRANDOM,
 	"getsockname": unix.SYS_GETSOCKNAME, "getsockopt": unix.SYS_GETSOCKOPT, "gettid": unix.SYS_GETTID, "kill": unix.SYS_KILL,
 	"listen": unix.SYS_LISTEN, "madvise": unix.SYS_MADVISE, "memfd_create": unix.SYS_MEMFD_CREATE, "mmap": unix.SYS_MMAP,
@@ -40,7 +40,8 @@ var systemCalls = map[string]uint32{
 
 // firstArguments are all that docs/confinement.md may name.
 var firstArguments = map[string]uint32{
-	"AF_UNIX": unix.AF_UNIX, "BPF_MAP_CREATE": unix.BPF_MAP_CREATE, "BPF_MAP_DELETE_ELEM": unix.BPF_MAP_DELETE_ELEM,
+	"AF_UNIX": unix.AF_UNIX, "BPF_LINK_CREATE": unix.BPF_LINK_CREATE, "BPF_OBJ_GET_INFO_BY_FD": unix.BPF_OBJ_GET_INFO_BY_FD,
+	"BPF_PROG_GET_FD_BY_ID": unix.BPF_PROG_GET_FD_BY_ID, "BPF_MAP_CREATE": unix.BPF_MAP_CREATE, "BPF_MAP_DELETE_ELEM": unix.BPF_MAP_DELETE_ELEM,
 	"BPF_MAP_LOOKUP_ELEM": unix.BPF_MAP_LOOKUP_ELEM, "BPF_MAP_UPDATE_ELEM": unix.BPF_MAP_UPDATE_ELEM,
 	"CLONE_THREAD": unix.CLONE_THREAD, "PR_SET_VMA": unix.PR_SET_VMA,
 }
