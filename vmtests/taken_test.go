@@ -98,7 +98,6 @@ func TestConfinedRankGivesWay(t *testing.T) {
 	for _, r := range j.ranks {
 		j.await(r, "running")
 	}
-	testenv.NeedsRoot(t)
 	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{ // without maps: the BPF library tries more about such a program
 		Name: "other", Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
 	})
