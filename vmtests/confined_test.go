@@ -232,7 +232,7 @@ func buildWithoutCgo(t *testing.T, args ...string) {
 
 // The death of a peer takes no other calls.
 func TestConfinedRanksNoticeDeath(t *testing.T) {
-	for _, g := range []ground{onUDP, onXDP, onMemory} {
+	for _, g := range testenv.OneOf(onUDP, onXDP, onMemory) {
 		t.Run(g.name, func(t *testing.T) { // not beside the others: emulated processors do not serve twelve ranks in time
 			env := []string{confined(t, "", append(slices.Clone(callsOver[g.transport]), "host")...)}
 			j := g.job(t, 4, spec{program: "bereaved", deadAfter: deadAfter, env: env})
@@ -312,6 +312,7 @@ func TestConfinementStopsRanks(t *testing.T) {
 	}
 	for _, b := range breaches {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()                                                          // the most of it is waiting
 			groups := append(slices.Clone(callsOver[b.ground.transport]), "host") // which has sockets
 			env := []string{confined(t, b.without, groups...), envTrespass + "=" + b.trespass}
 			if b.trespass == "bpf" {
