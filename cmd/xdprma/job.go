@@ -29,12 +29,20 @@ type process struct {
 	far    *remote // nil: the rank is on this machine, and is the process itself
 
 	mu    sync.Mutex
-	begun bool        // the process has been made
-	alive bool        // it has not been reaped, so its group id is its own
-	early unix.Signal // came before it was made
+	begun bool        // the process is being made, or has been
+	alive bool        // it exists and has not been reaped, so its group id is its own
+	early unix.Signal // came before that
 }
 
-// hasBegun reports whether the rank has been started, on whatever host: a signal can be passed on to it.
+// begin says that the process is being made: a signal that comes from now on waits for it.
+func (p *process) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = true
+}
+
+// hasBegun reports whether a signal can be passed on to the rank, on whatever host. The process of a rank on
+// this machine may say something before its start is over.
 func (p *process) hasBegun() bool {
 	if p.far != nil {
 		return p.far.hasBegun()
@@ -75,7 +83,7 @@ func (p *process) signalGroup(s unix.Signal) {
 func (p *process) born() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begun, p.alive = true, true
+	p.alive = true
 	if p.early != 0 {
 		unix.Kill(-p.cmd.Process.Pid, p.early)
 	}
@@ -194,6 +202,7 @@ func (j *job) run(signals <-chan os.Signal) int {
 	for {
 		if starting == nil && begun < len(j.processes) && !j.ending {
 			p, started := j.processes[begun], make(chan error, 1)
+			p.begin()
 			go func() { j.exits <- ended{p.rank, p.run(started)} }()
 			starting = started
 			begun++
