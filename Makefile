@@ -28,6 +28,13 @@ ALONE := datatype internal/device/seat internal/lab/archtest internal/lab/fabric
 	internal/protocol/link internal/protocol/link/express internal/protocol/link/reliable internal/protocol/secure \
 	internal/protocol/siphash internal/protocol/wire window
 space := $(subst ,, )
+# What awk prints of the packages, for each group of the race tests; without one, for all.
+WITHOUT = $$0 !~ "/xdprma/($(subst $(space),|,$(1)))$$"
+group_vmtests = $$0 ~ "/xdprma/vmtests$$"
+group_rma = $$0 ~ "/xdprma/rma$$"
+group_others = $(call WITHOUT,$(strip $(ALONE) vmtests rma))
+group_ = $(call WITHOUT,$(strip $(ALONE)))
+group = $(or $(group_$(1)),$(error the group $(1) is none of vmtests, rma, others))
 RANKS ?= 4
 # With root the ranks talk over XDP in namespaces of their own.
 TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
@@ -45,19 +52,15 @@ build: go ## compile the command into bin/xdprma
 	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
 	@$(GO) build -v -o bin/ ./cmd/xdprma
 
-test: go ## run all tests; without root, those that need it are skipped
+test: go ## run all tests; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
 	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
 	@$(GO) build -v work
 	@echo "testing; each package has a line when it is done, the slowest first" >&2
-	$(TEST) $(SLOWEST) work
+	@some=$$($(GO) list $(SLOWEST) work | awk '$(if $(LEAVE),!($(call group,$(LEAVE))),1)') && \
+	$(TEST) $$some
 
-race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a third of them)
-	@all=$$($(GO) list work) && some=$$(echo "$$all" | grep -vxE '$(subst $(space),|,$(addprefix .*/xdprma/,$(ALONE)))') && \
-	case "$(GROUP)" in \
-	vmtests | rma) some=./$(GROUP) ;; \
-	others) some=$$(echo "$$some" | grep -vxE '.*/xdprma/(vmtests|rma)') ;; \
-	"") some="$(SLOWEST) $$some" ;; \
-	*) echo "GROUP is $(GROUP), it must be vmtests, rma or others" >&2; exit 1 ;; esac && \
+race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a part of them)
+	@some=$$($(GO) list $(SLOWEST) work | awk '$(call group,$(GROUP))') && \
 	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $$some
 
 all-parts: lint vulnerabilities test race other-go many fuzz ## all that runs of CI take turns at
