@@ -78,8 +78,8 @@ many: go ## 256 ranks of one process, and 200 processes in namespaces (as root),
 vm: go ## tests and examples on other kernels and NICs, in virtual machines; writes docs/kernels.md (hours without KVM; MACHINES="-only PATTERN", MIRROR)
 	$(GO) run ./vmtests/machines -mirror "$(MIRROR)" $(MACHINES)
 
-fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it (HALF=0 or 1: in every other file)
-	@failed=0; for file in $$(grep -rl --include=*_test.go '^//fuzz:inputs' . | sort | awk '$(if $(HALF),NR % 2 == $(HALF),1)'); do \
+fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand beside it
+	@failed=0; for file in $$(grep -rl --include=*_test.go '^//fuzz:inputs' .); do \
 		for target in $$(sed -n '/^\/\/fuzz:inputs /{N;s/.* \([0-9]*\)\nfunc \(Fuzz[A-Za-z0-9_]*\).*/\2:\1/p}' $$file); do \
 			$(GO) test $(TESTFLAGS) -run '^$$' -fuzz "^$${target%:*}\$$" -fuzztime $$(($${target#*:} * $(TIMES)))x -fuzzminimizetime 100x $${file%/*} || failed=1; \
 		done; done; exit $$failed
