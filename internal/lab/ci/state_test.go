@@ -52,6 +52,15 @@ func TestStateIsOfOneRun(t *testing.T) {
 		return pid
 	}
 	ours, theirs := start("A=b", "GOTMPDIR="+work+"/go"), start("GOTMPDIR="+work+"/gone")
+	const contained = "1999999999" // the pid of nothing here
+	dir := filepath.Join("/run/xdprma", contained)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.WriteFile(filepath.Join(dir, "space"), []byte("pid:[1]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c := exec.Command("../../../.ci/state", work)
 	c.Env = append(os.Environ(), "TMPDIR=/tmp")
 	out, err := c.CombinedOutput()
@@ -59,6 +68,9 @@ func TestStateIsOfOneRun(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	lines := strings.Split(string(out), "\n")
+	if line := "run directory " + contained; slices.Contains(lines, line) {
+		t.Errorf("%q is listed, which is of another PID namespace\n%s", line, out)
+	}
 	for pid, want := range map[string]bool{ours: true, theirs: false} {
 		for _, line := range []string{"process " + pid + " " + copied, "run directory " + pid} {
 			if slices.Contains(lines, line) != want {

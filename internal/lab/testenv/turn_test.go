@@ -41,6 +41,24 @@ func TestTurnsGoThroughAll(t *testing.T) {
 	}
 }
 
+// Runs that have the same part and the same race tests go through all cases as well, however many there are.
+func TestEachPartGoesThroughAllCases(t *testing.T) {
+	for length := range 12 {
+		var list []int
+		for i := range length + 1 {
+			list = append(list, i)
+		}
+		met := map[[2]uint64]bool{}
+		for n := range uint64(round * len(list)) {
+			t.Setenv(envTurn, strconv.FormatUint(n, 10))
+			met[[2]uint64{n % round, uint64(OneOf(list...)[0])}] = true
+		}
+		if len(met) != round*len(list) {
+			t.Errorf("of %d cases in each of %d kinds of runs, %d are tried", len(list), round, len(met))
+		}
+	}
+}
+
 // Where nobody says which turn it is, all is tried.
 func TestWithoutTurnsAllIsTried(t *testing.T) {
 	for _, turn := range []string{"", "all"} {
@@ -92,5 +110,10 @@ func TestCIHasEachPart(t *testing.T) {
 	want = slices.Compact(want)
 	if !slices.Equal(got, want) {
 		t.Errorf(".ci/run has the parts %q, want %q", got, want)
+	}
+	_, list, _ = strings.Cut(string(run), "\ngroups=(")
+	list, _, _ = strings.Cut(list, ")")
+	if n := len(got) * len(strings.Fields(list)); n != round {
+		t.Errorf(".ci/run has a round of %d runs, and tests choose for one of %d", n, round)
 	}
 }
