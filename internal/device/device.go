@@ -109,11 +109,11 @@ func Interface(d Device) (name string, queues int) {
 	return "", 0
 }
 
-// Trouble says, in words that follow the news that a peer is silent, what may keep frames from a device,
-// and nothing if nothing is known to. It may be called with the engine's lock held.
-func Trouble(d Device) string {
+// Trouble says, in words that follow the news that a peer is silent, what may have kept frames from a device
+// meanwhile, and nothing if nothing is known to have. It may be called with the engine's lock held.
+func Trouble(d Device, silent time.Duration) string {
 	if x, ok := d.(*XDP); ok {
-		return x.presence.trouble()
+		return x.presence.trouble(silent)
 	}
 	return ""
 }

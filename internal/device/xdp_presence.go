@@ -21,19 +21,22 @@ import (
 //
 // A program that was taken is attached again once the interface has been free for a look: whoever took it
 // may be about to attach another one, which would fail otherwise. Another one is never replaced. If the
-// program is taken again and again, each attempt waits for longer, and ever fewer lines tell of it.
+// program is taken again and again, each attempt waits for longer, and ever fewer lines tell of it, unless it
+// is away for long.
 type presence struct {
 	device *XDP
 	socket *nl.SocketHandle // asks the kernel
 	id     uint32           // of the interface's program at the start; 0: ours runs elsewhere
 
-	away  atomic.Bool
-	times atomic.Uint64 // that it was taken
-	heard atomic.Int64  // when a look found it away last, in Unix nanoseconds; 0: never
+	began  time.Time
+	away   atomic.Bool
+	times  atomic.Uint64 // that it was taken
+	absent atomic.Int64  // when a look found it away last, after began; 0: never
 
 	// The watch's.
 	recent int  // times that it was taken, with no minute between that it stayed
 	stayed int  // looks since it was attached again
+	waited int  // looks since it was taken
 	free   int  // looks one after the other at which the interface had no program
 	tell   bool // what happens until the program has stayed
 	told   bool // why it is not attached again
@@ -42,8 +45,7 @@ type presence struct {
 const (
 	stayLooks  = int(time.Minute / lookMost) // after which what happened before does not count
 	mostRecent = 7                           // an attempt waits for no more than 64 looks
-	// recently is how long an absence is a likely reason for silence.
-	recently = time.Minute
+	longAway   = int(time.Minute / lookMost) // after so many looks an absence is told of, however many there were
 )
 
 // IFLA_XDP_ATTACHED and others of linux/if_link.h, XDP_ATTACHED_NONE, and RTEXT_FILTER_SKIP_STATS.
@@ -62,7 +64,7 @@ func (p *presence) open(x *XDP) error {
 	if err != nil {
 		return fmt.Errorf("open a route netlink socket: %w", err)
 	}
-	p.device, p.socket = x, &nl.SocketHandle{Socket: s}
+	p.device, p.socket, p.began = x, &nl.SocketHandle{Socket: s}, time.Now()
 	now, err := p.ask()
 	p.id = now.ours
 	return err
@@ -73,6 +75,8 @@ func (p *presence) close() {
 		p.socket.Close()
 	}
 }
+
+func (p *presence) now() int64 { return int64(time.Since(p.began)) }
 
 // known reports whether the program was on the interface at the start.
 func (p *presence) known() bool { return p.id != 0 }
@@ -159,12 +163,18 @@ func (p *presence) stays() {
 
 // taken takes in that the program is no longer on the interface.
 func (p *presence) taken(now attached) {
-	p.heard.Store(time.Now().UnixNano())
+	p.absent.Store(p.now())
 	p.recent++
 	p.tell = p.recent&(p.recent-1) == 0
-	p.free, p.told = 0, now.mode != attachedNone
+	p.waited, p.free = 0, 0
 	p.times.Add(1)
 	p.away.Store(true)
+	p.sayTaken(now)
+}
+
+// sayTaken says that the program is away, and what is there.
+func (p *presence) sayTaken(now attached) {
+	p.told = now.mode != attachedNone
 	by, next := []any{"by", "somebody who attached no other, as `bpftool link detach` does"}, "it is attached again"
 	if now.mode != attachedNone {
 		by, next = p.other(now), "another one is there, which stays, and this rank's is attached again once that is gone"
@@ -178,7 +188,11 @@ func (p *presence) taken(now attached) {
 
 // waits takes in that the program is still away, and attaches it again when it is time.
 func (p *presence) waits(now attached) {
-	p.heard.Store(time.Now().UnixNano())
+	p.absent.Store(p.now())
+	if p.waited++; p.waited == longAway && !p.tell {
+		p.tell = true
+		p.sayTaken(now)
+	}
 	if p.device.program.CanAttachAgain() != nil {
 		return
 	}
@@ -221,15 +235,15 @@ func (p *presence) say(text string, attributes ...any) {
 	}
 }
 
-// trouble says that the program is away, or was a short while ago, and else nothing. It may be called by any
-// goroutine.
-func (p *presence) trouble() string {
-	at := p.heard.Load()
-	ago := time.Since(time.Unix(0, at))
+// trouble says that the program was away while a peer was silent for so long, and else nothing. It may be
+// called by any goroutine.
+func (p *presence) trouble(silent time.Duration) string {
+	at := p.absent.Load()
+	ago := time.Duration(p.now() - at)
 	switch {
 	case p.away.Load():
 		return "the XDP program of this rank was taken from its interface and is away, and frames to this rank may get lost meanwhile"
-	case at != 0 && ago < recently:
+	case at != 0 && ago < silent:
 		return fmt.Sprintf("the XDP program of this rank was taken from its interface until %.1f s ago, and frames to this rank may have got lost meanwhile", ago.Seconds())
 	}
 	return ""

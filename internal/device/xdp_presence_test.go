@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	ebpflink "github.com/cilium/ebpf/link"
 
@@ -163,7 +164,7 @@ func TestProgramGivesWay(t *testing.T) {
 			}
 			theirs := w.attach(stranger, c.other)
 			w.look(3)
-			if w.b.dev.Mode() != "udp" || Trouble(w.b.dev) == "" || w.id() == id || w.log.Lines(`\"stranger\" in `+c.mode+" mode", "process=", "interface=xr1") != 1 {
+			if w.b.dev.Mode() != "udp" || Trouble(w.b.dev, 0) == "" || w.id() == id || w.log.Lines(`\"stranger\" in `+c.mode+" mode", "process=", "interface=xr1") != 1 {
 				t.Errorf("mode %s, program %d, was %d:\n%s", w.b.dev.Mode(), w.id(), id, w.log.String())
 			}
 			if c.later {
@@ -212,6 +213,39 @@ func TestProgramIsTakenAgainAndAgain(t *testing.T) {
 	w.look(2)
 	w.says(6, 0, 6)
 	if w.log.Lines(wasTaken, "times=21") != 1 {
+		t.Errorf("log:\n%s", w.log.String())
+	}
+}
+
+// A program that was taken for good is told of, even if it was taken before and lines are spared. An absence that
+// is over is trouble for who has been silent since then.
+func TestProgramStaysAway(t *testing.T) {
+	stranger, err := foreign.New("stranger")
+	if err != nil {
+		testenv.NeedsRoot(t)
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	w := newWatched(t, userspace.XDPGeneric)
+	w.byHand()
+	for range 2 {
+		w.take()
+		w.look(4)
+	}
+	w.says(2, 0, 2)
+	if now, before := Trouble(w.b.dev, 0), Trouble(w.b.dev, time.Hour); now != "" || !strings.Contains(before, "was taken from its interface until 0.") {
+		t.Errorf("trouble of now: %q, of an hour: %q", now, before)
+	}
+	w.take()
+	theirs := w.attach(stranger, ebpflink.XDPGenericMode)
+	defer theirs.Close()
+	w.look(longAway)
+	w.says(2, 0, 2)
+	w.look(1)
+	w.says(3, 0, 2)
+	w.look(10 * longAway)
+	w.says(3, 0, 2)
+	if w.log.Lines(wasTaken, "stranger", "times=3") != 1 {
 		t.Errorf("log:\n%s", w.log.String())
 	}
 }

@@ -178,7 +178,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
 		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
 		Address: func(path device.PathID) string { return dev.Peer(path).String() },
-		Trouble: func() string { return device.Trouble(dev) },
+		Trouble: func(silent int64) string { return device.Trouble(dev, time.Duration(silent)) },
 		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 			return j.directory.judge(rank, incarnation, dev.Peer(path))
 		},

@@ -79,10 +79,10 @@ type Config struct {
 	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
 	Seek func(rank int)
 
-	// Address, if not nil, tells where a path leads, for errors. Trouble, if not nil, tells what may keep
-	// frames from this rank, or nothing: see link.Config.
+	// Address, if not nil, tells where a path leads, for errors. Trouble, if not nil, tells what may have
+	// kept frames from this rank meanwhile, or nothing: see link.Config.
 	Address func(PathID) string
-	Trouble func() string
+	Trouble func(silent int64) string
 
 	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
 	// mode. It is called within a call of the engine, and must not call it.

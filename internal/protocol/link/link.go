@@ -58,7 +58,7 @@ type Config struct {
 	Congestion  func() reliable.Congestion                  // of a session
 	Seek        func(rank int)                              // looks for the way to a rank that Connect has begun a session with
 	Address     func(PathID) string                         // where a path leads, for errors; may be nil
-	Trouble     func() string                               // what may keep frames from this rank, for errors, or nothing; may be nil
+	Trouble     func(silent int64) string                   // what may have kept frames from this rank meanwhile, for errors, or nothing; may be nil
 	Published   func(int, uint64, PathID) Verdict           // on a rank that claims to be of an incarnation, and at the end of a path; nil: all are confirmed
 	Express     *express.Tables                             // what this rank shares with its XDP program; nil: it serves no exchanges
 	Peer        func(PathID) (peer, local express.Endpoint) // of a path, for the program; may be nil

@@ -8,32 +8,27 @@ import (
 
 // silence says, of a peer that has been silent for too long, where it was looked for and
 // whether it was ever heard: one that never was may not run, or a firewall may stop it. Trouble of this rank
-// that keeps frames from it is the likelier reason.
+// meanwhile may be the reason as well.
 func (l *Link) silence(s *Session) error {
 	who := l.whereabouts(s)
 	if s.state == dialing && s.heard > s.waiting {
 		return fmt.Errorf("%w: %s was working at the handshake, which began %s ago, when last heard, %s ago", errSilent, who, seconds(l.Now-s.waiting), seconds(l.Now-s.heard))
 	}
 	if s.state == dialing {
-		advice := "see that the rank runs, and that no firewall on the way stops UDP"
-		if trouble := l.trouble(); trouble != "" {
-			advice = trouble
-		}
-		return fmt.Errorf("%w: no frame has ever come from %s; %s", errSilent, who, advice)
+		return l.withTrouble(fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who), l.Now-s.waiting)
 	}
-	err := fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard))
-	if trouble := l.trouble(); trouble != "" {
-		err = fmt.Errorf("%w; %s", err, trouble)
-	}
-	return err
+	return l.withTrouble(fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard)), l.Now-s.heard)
 }
 
-// trouble says what may keep frames from this rank, or nothing.
-func (l *Link) trouble() string {
+// withTrouble adds to an error what may have kept frames from this rank for some of that time, in nanoseconds.
+func (l *Link) withTrouble(err error, silent int64) error {
 	if l.cfg.Trouble == nil {
-		return ""
+		return err
 	}
-	return l.cfg.Trouble()
+	if trouble := l.cfg.Trouble(silent); trouble != "" {
+		return fmt.Errorf("%w; %s", err, trouble)
+	}
+	return err
 }
 
 // longFrame is a payload in bytes that each path is likely to carry, since it is longer than any
@@ -45,9 +40,6 @@ const longFrame = 548
 func (l *Link) unheard(s *Session) error {
 	err := fmt.Errorf("%w within the limit of %s, though a frame from it came %s ago: UDP payloads of %d bytes to %s get lost",
 		errUnheard, seconds(l.cfg.DeadAfter), seconds(l.Now-s.heard), s.overdue, l.whereabouts(s))
-	if trouble := l.trouble(); trouble != "" {
-		return fmt.Errorf("%w; %s", err, trouble)
-	}
 	err = fmt.Errorf("%w; unless the log of the peer says that its XDP program was taken", err)
 	if s.overdue <= longFrame {
 		return fmt.Errorf("%w, see that no firewall on the way stops UDP in this direction", err)

@@ -15,23 +15,21 @@ import (
 )
 
 // The error about a peer that lives and does not get what it is sent says how long it is. Long ones
-// suggest the MTU. Trouble of this rank that explains it stands in place of guesses.
+// suggest the MTU.
 func TestLostFramesAreNamed(t *testing.T) {
 	for _, c := range []struct {
-		puts    int
-		lost    func(b []byte, h *wire.Header) bool // on the way to the peer
-		trouble string
-		want    string
+		puts int
+		lost func(b []byte, h *wire.Header) bool // on the way to the peer
+		want string
 	}{
-		{100, func(b []byte, _ *wire.Header) bool { return len(b) > 1000 }, "", "`ping -M do -s 1232` to the peer's host shows it, and frames need an MTU of 1280 bytes"},
-		{100, func(b []byte, _ *wire.Header) bool { return len(b) > 1000 }, "", "unless the log of the peer says that its XDP program was taken, the MTU of a link on the way is"},
-		{1, func(_ []byte, h *wire.Header) bool { return h.Kind == wire.KindData && h.Sequence != 0 }, "", "unless the log of the peer says that its XDP program was taken, see that no firewall on the way stops UDP in this direction"},
-		{1, func(_ []byte, h *wire.Header) bool { return h.Kind == wire.KindData && h.Sequence != 0 }, "this is why", "get lost; this is why"},
+		{100, func(b []byte, _ *wire.Header) bool { return len(b) > 1000 }, "`ping -M do -s 1232` to the peer's host shows it, and frames need an MTU of 1280 bytes"},
+		{100, func(b []byte, _ *wire.Header) bool { return len(b) > 1000 }, "unless the log of the peer says that its XDP program was taken, the MTU of a link on the way is"},
+		{1, func(_ []byte, h *wire.Header) bool { return h.Kind == wire.KindData && h.Sequence != 0 }, "unless the log of the peer says that its XDP program was taken, see that no firewall on the way stops UDP in this direction"},
 	} {
 		f := newRanks(t, 2, func(conf *link.Config) {
 			conf.DeadAfter = 1000 * millisecond
 			conf.Address = func(p link.PathID) string { return fmt.Sprint("the host behind path ", p) }
-			conf.Trouble = func() string { return c.trouble }
+			conf.Trouble = func(int64) string { return "frames to this rank get lost" } // but not those to the peer
 		})
 		s, back := f.open(0, 1), f.open(1, 0)
 		f.Pass(3000 * millisecond) // until nothing is outstanding
@@ -71,12 +69,17 @@ func TestSilenceNamesThePeer(t *testing.T) {
 	}{
 		{false, "", "no frame has ever come from the host behind path 1; see that the rank runs, and that no firewall"},
 		{true, "", "the last frame from the host behind path"},
-		{false, "this is why", "no frame has ever come from the host behind path 1; this is why"},
+		{false, "this is why", "and that no firewall on the way stops UDP; this is why"},
 		{true, "this is why", " ago; this is why"},
 	} {
 		f := newRanks(t, 2, func(conf *link.Config) {
 			conf.Address = func(p link.PathID) string { return fmt.Sprint("the host behind path ", p) }
-			conf.Trouble = func() string { return c.trouble }
+			conf.Trouble = func(silent int64) string {
+				if silent < 1000*millisecond {
+					t.Errorf("asked for %v", silent)
+				}
+				return c.trouble
+			}
 		})
 		s := f.dial(0, 1)
 		if c.heard {
