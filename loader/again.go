@@ -14,14 +14,14 @@ import (
 // site is where a program was attached.
 type site struct {
 	index      int    // of the interface, in its network namespace
-	namespace  string // names that network namespace
+	namespace  string // names that network namespace; empty where /proc does not
 	dispatcher bool   // it is a place in libxdp's dispatcher instead
 }
 
 // siteOf returns an interface of the thread's network namespace as a site.
-func siteOf(f Features) (site, error) {
-	namespace, err := ownNamespace()
-	return site{index: f.Index, namespace: namespace}, err
+func siteOf(f Features) site {
+	namespace, _ := ownNamespace() // only AttachAgain needs it
+	return site{index: f.Index, namespace: namespace}
 }
 
 // ownNamespace names the network namespace of the calling thread.
@@ -47,6 +47,7 @@ func isOccupied(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is
 
 var (
 	errLent       = errors.New("another process has attached it, and this one cannot: start the rank again")
+	errNoProc     = errors.New("/proc did not tell in which network namespace it was, when it was attached: start the rank again")
 	errDispatcher = errors.New("it was in libxdp's dispatcher, in the place of which is another one: start the rank again once the programs of others are loaded")
 )
 
@@ -57,6 +58,8 @@ func (p *Program) CanAttachAgain() error {
 		return errLent
 	case p.at.dispatcher:
 		return errDispatcher
+	case p.at.namespace == "":
+		return errNoProc
 	}
 	return nil
 }

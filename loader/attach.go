@@ -194,10 +194,7 @@ func (p *Program) attach(f Features, in *place) error {
 		p.link, p.at = l, site{dispatcher: true}
 		return nil
 	}
-	at, err := siteOf(f)
-	if err != nil {
-		return err
-	}
+	at := siteOf(f)
 	l, err := at.attach(p)
 	if err == nil {
 		p.link, p.at = l, at

@@ -91,9 +91,7 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
-	if err := x.watch.start(x); err != nil {
-		return adopted, openError(mpierr.Unsupported, err)
-	}
+	x.watch.start(x)
 	return adopted, nil
 }
 

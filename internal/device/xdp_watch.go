@@ -26,24 +26,23 @@ const (
 
 // start starts the goroutine, which runs in the caller's network namespace. The sockets of all queues are in
 // the program's map.
-func (w *watch) start(x *XDP) error {
+func (w *watch) start(x *XDP) {
 	namespace, err := ownNamespace()
-	if err != nil {
-		return err
-	}
-	defer namespace.Close()
 	w.trial = newTrial(x)
 	w.end, w.tried = make(chan struct{}), make(chan struct{})
 	entered := make(chan error)
 	w.work.Go(func() {
-		entered <- enter(namespace)
+		if err == nil {
+			err = enter(namespace)
+			namespace.Close()
+		}
+		entered <- err
 		w.run(x)
 	})
 	if err := <-entered; err != nil {
 		x.log.Debug("the interface is in a network namespace that this process cannot enter again: if another tool takes the XDP program, it stays away",
 			"interface", x.ifi.Name, "error", err)
 	}
-	return nil
 }
 
 // ownNamespace opens the network namespace of the calling thread.

@@ -315,7 +315,7 @@ func TestStaleSeesReusedPid(t *testing.T) {
 	}
 	defer os.RemoveAll(recordDir(pid))
 	for recorded, want := range map[string]bool{start: false, start + "0": true} {
-		if err := writeRecord(recordDir(pid), recorded, pidSpace()); err != nil {
+		if err := unheldRecord(pid, recorded, pidSpace()); err != nil {
 			t.Fatal(err)
 		}
 		if got := stale(pid); got != want {
@@ -333,20 +333,34 @@ func TestOtherPidSpacesAreLeftAlone(t *testing.T) {
 	}
 	pid := ended.Process.Pid
 	defer os.RemoveAll(recordDir(pid))
-	for _, c := range []struct {
-		space string
-		stale bool
-	}{{pidSpace(), true}, {"pid:[1]", false}} {
-		if err := writeRecord(recordDir(pid), "1", c.space); err != nil {
+	for _, space := range []string{pidSpace(), "pid:[1]"} {
+		holder, err := writeRecord(recordDir(pid), "1", space)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := stale(pid); got != c.stale {
-			t.Errorf("recorded in %s, seen from %s: stale is %v", c.space, pidSpace(), got)
+		if stale(pid) {
+			t.Errorf("the record of a living process in %s, seen from %s, is stale", space, pidSpace())
+		}
+		if _, err := writeRecord(recordDir(pid), "1", pidSpace()); err == nil {
+			t.Errorf("the record of a living process in %s is overwritten", space)
+		}
+		holder.Close() // as it is when the process ends
+		if !stale(pid) {
+			t.Errorf("the record of a process in %s that has ended, seen from %s, is not stale", space, pidSpace())
 		}
 	}
-	if err := writeRecord(recordDir(pid), "1", pidSpace()); err == nil {
-		t.Error("the record of a process in another PID namespace is overwritten")
+	if err := unheldRecord(pid, "1", pidSpace()); err != nil {
+		t.Errorf("the record of a process that has ended stays: %v", err)
 	}
+}
+
+// unheldRecord writes a record of which no process says that it lives.
+func unheldRecord(pid int, start, space string) error {
+	holder, err := writeRecord(recordDir(pid), start, space)
+	if err == nil {
+		err = holder.Close()
+	}
+	return err
 }
 
 // A process has nothing of one whose pid begins like its own.

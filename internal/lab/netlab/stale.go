@@ -21,10 +21,11 @@ const recordRoot = "/run/xdprma"
 
 func recordDir(pid int) string { return filepath.Join(recordRoot, strconv.Itoa(pid)) }
 
-// labs counts the labs of this process.
+// labs counts the labs of this process, which holds a lock on its record while there are any.
 var labs struct {
 	sync.Mutex
 	open, made int
+	lock       *os.File
 }
 
 // claim records this process, if it has no lab yet, and returns what the names
@@ -38,7 +39,7 @@ func claim() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := writeRecord(recordDir(pid), start, pidSpace()); err != nil {
+		if labs.lock, err = writeRecord(recordDir(pid), start, pidSpace()); err != nil {
 			return "", err
 		}
 		labs.made = 0
@@ -64,24 +65,51 @@ func elsewhere(dir string) bool {
 	return err == nil && string(space) != pidSpace()
 }
 
-func writeRecord(dir, start, space string) error {
-	if elsewhere(dir) {
-		return fmt.Errorf("%s is the record of a process in another PID namespace: remove it if that has ended", dir)
+// lock locks a record until the file is closed, or this process ends.
+func lock(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// held reports whether a living process has a record, in whatever PID namespace. Many may ask at once.
+func held(dir string) bool {
+	f, err := lock(dir, unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// writeRecord writes a record, and returns the file that holds it.
+func writeRecord(dir, start, space string) (*os.File, error) {
+	if held(dir) {
+		return nil, fmt.Errorf("%s is the record of a process in another PID namespace, which has the same number and lives: give each container a /run of its own", dir)
 	}
 	// An earlier process with this pid left it.
 	if err := os.RemoveAll(dir); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(recordRoot, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "space"), []byte(space), 0o600); err != nil {
-		return err
+	holder, err := lock(dir, unix.LOCK_EX) // it waits for who asks
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(dir, "space"), []byte(space), 0o600),
+			os.WriteFile(filepath.Join(dir, "start"), []byte(start), 0o600))
 	}
-	return os.WriteFile(filepath.Join(dir, "start"), []byte(start), 0o600)
+	return holder, err
 }
 
 // release takes the record away with the process's last lab.
@@ -91,7 +119,7 @@ func release() error {
 	if labs.open--; labs.open > 0 {
 		return nil
 	}
-	return os.RemoveAll(recordDir(os.Getpid()))
+	return errors.Join(os.RemoveAll(recordDir(os.Getpid())), labs.lock.Close())
 }
 
 // startTime returns when a process started, in clock ticks since boot, as
@@ -118,14 +146,18 @@ func startTime(pid int) (string, error) {
 
 // stale reports whether the process that had this pid when it made a lab is dead.
 func stale(pid int) bool {
-	if pid == os.Getpid() || elsewhere(recordDir(pid)) {
+	dir := recordDir(pid)
+	switch {
+	case pid == os.Getpid() || held(dir):
 		return false
+	case elsewhere(dir):
+		return true
 	}
 	start, err := startTime(pid)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	recorded, err := os.ReadFile(filepath.Join(recordDir(pid), "start"))
+	recorded, err := os.ReadFile(filepath.Join(dir, "start"))
 	return err == nil && len(recorded) > 0 && string(recorded) != start
 }
 
