@@ -215,6 +215,15 @@ func (n *node) check(t *testing.T, mode string) {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// The runtime makes what it mounts on, and two that do so at the same time may fail.
+	for _, at := range []string{"proc", "dev", "sys", "etc", n.container().VolumeMounts[0].MountPath} {
+		if err := os.MkdirAll(filepath.Join(root, at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc", "hosts"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	command := image(t, root)
 	printed := make([]chan string, n.lab.Ranks())
 	for i := range printed {
