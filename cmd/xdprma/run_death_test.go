@@ -96,8 +96,11 @@ func TestDeathWithoutALauncherIsTold(t *testing.T) {
 		at := "unix:" + filepath.Join(t.TempDir(), "rendezvous")
 		var ranks [2]*exec.Cmd
 		var out [2]strings.Builder
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+		defer cancel()
 		for rank := range ranks {
-			c := exec.CommandContext(t.Context(), self)
+			c := exec.CommandContext(ctx, self)
+			c.Cancel = func() error { return c.Process.Signal(unix.SIGQUIT) } // a rank that hangs says where
 			c.Env = append(os.Environ(), envMourner+"=met", bootstrap.EnvRendezvous+"="+at, bootstrap.EnvJob+"=aa",
 				bootstrap.EnvSize+"=2", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank))
 			if dies == 0 {

@@ -336,16 +336,22 @@ func (c *Client) forget(call uint32) {
 }
 
 // send writes m. A failure ends the connection, for the stream may have been cut
-// within a message.
+// within a message. Why the other end has closed it, receive finds out: that may be a death,
+// which a call that comes just then must not hide.
 func (c *Client) send(m message) error {
 	b := appendMessage(nil, m)
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := c.conn.Write(b); err != nil {
-		return c.disconnect(fmt.Errorf("the connection to the rendezvous failed: %w", err))
+	_, err := c.conn.Write(b)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		c.conn.SetReadDeadline(time.Now().Add(writeTimeout)) // it may be closed for writing alone
+		return nil
 	}
-	return nil
+	return c.disconnect(fmt.Errorf("the connection to the rendezvous failed: %w", err))
 }
 
 // receive hands answers to their calls until the connection ends.

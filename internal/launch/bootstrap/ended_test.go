@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -258,6 +259,35 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 		}
 		if ended, err := ranks[0].End(ctx, 1); err == nil {
 			t.Errorf("rank 0 has ended twice: %v", ended)
+		}
+	}
+}
+
+// TestEndIsToldToWhoAsksTooLate has rank 0, which serves the rendezvous, die while another rank is
+// about to ask something: the call that fails must not hide the death.
+func TestEndIsToldToWhoAsksTooLate(t *testing.T) {
+	for round := range 20 {
+		ctx := testContext(t)
+		c := Config{Job: testJob, Size: 4, Rendezvous: fmt.Sprintf("unix:%s/%d", t.TempDir(), round), Serve: true}
+		first, err := Open(ctx, c, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		c.Serve, c.Rank = false, 1
+		other, err := Open(ctx, c, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		server := first.rendezvous.(*serving).server
+		server.listener.Close()
+		server.cut()
+		if _, err := other.Attendance(ctx); err == nil || !strings.Contains(err.Error(), "its process has ended") {
+			t.Errorf("round %d: who asks a rendezvous whose rank has died: %v", round, err)
+		}
+		if ended, err := other.End(ctx, 0); ended == nil || ended.Rank != 0 {
+			t.Errorf("round %d: the end of rank 0: %v, %v", round, ended, err)
 		}
 	}
 }
