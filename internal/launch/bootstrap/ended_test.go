@@ -266,9 +266,13 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 // TestEndIsToldToWhoAsksTooLate has rank 0, which serves the rendezvous, die while another rank is
 // about to ask something: the call that fails must not hide the death.
 func TestEndIsToldToWhoAsksTooLate(t *testing.T) {
+	key := secure.NewKey()
 	for round := range 20 {
 		ctx := testContext(t)
 		c := Config{Job: testJob, Size: 4, Rendezvous: fmt.Sprintf("unix:%s/%d", t.TempDir(), round), Serve: true}
+		if round%2 == 1 {
+			c.Key = &key
+		}
 		first, err := Open(ctx, c, nil, nil)
 		if err != nil {
 			t.Fatal(err)
