@@ -60,11 +60,11 @@ func (s *sleeper) sleep(d time.Duration, events int16) int {
 	s.sleeps.Add(1)
 	s.polls[len(s.polls)-1].Events, s.ready = events, 0
 	if d < longSleep || events != unix.POLLIN || !s.gate.wait(d, s.look) {
-		timeout := unix.NsecToTimespec(int64(d))
-		n, err := unix.Ppoll(s.polls, &timeout, nil)
-		if s.ready = n; err != nil { // interrupted by a signal; nothing else can be wrong with these arguments
-			s.ready = 0
+		timeout, err := unix.NsecToTimespec(int64(d)), error(unix.EINTR)
+		for err == unix.EINTR { // by a signal of the runtime; the kernel leaves in timeout what remains
+			s.ready, err = unix.Ppoll(s.polls, &timeout, nil)
 		}
+		s.ready = max(s.ready, 0) // nothing else can be wrong with these arguments
 	}
 	s.state.Store(uint32(seat.Awake))
 	if s.ready > 0 && s.polls[0].Revents != 0 {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -80,6 +81,35 @@ func TestSleepEnds(t *testing.T) {
 		signal(t, fd)
 		if n := s.sleep(long, events); n != 1 || s.polls[1].Revents != unix.POLLIN {
 			t.Errorf("%d descriptors are ready, the second with %x, not 1 and %x", n, s.polls[1].Revents, unix.POLLIN)
+		}
+	}
+}
+
+// TestSignalEndsNoSleep sends signals to a thread that sleeps for less than a gate can, as the
+// runtime does that wants a goroutine to make room.
+func TestSignalEndsNoSleep(t *testing.T) {
+	const d = longSleep - 100*time.Microsecond
+	s := newSleeper(t, newEvent(t))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread, over := unix.Gettid(), make(chan struct{})
+	var signals sync.WaitGroup
+	defer signals.Wait()
+	defer close(over)
+	signals.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(50 * time.Microsecond):
+				_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG)
+			}
+		}
+	})
+	for range 100 {
+		begin := time.Now()
+		if n, slept := s.sleep(d, unix.POLLIN), time.Since(begin); n != 0 || slept < d {
+			t.Fatalf("a sleep of %v ended with %d descriptors after %v", d, n, slept)
 		}
 	}
 }
