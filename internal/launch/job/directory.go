@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -99,8 +100,11 @@ func (d *directory) learn(rank int, p peerAddress) (news bool) {
 	return true
 }
 
-// ended takes in that no process will have the rank any more.
-func (d *directory) ended(rank int) { d.learn(rank, peerAddress{incarnation: math.MaxUint64}) }
+// ended takes in that a process of a rank has ended, or if its incarnation is 0, that no process will
+// have the rank any more.
+func (d *directory) ended(rank int, incarnation uint64) {
+	d.learn(rank, peerAddress{incarnation: cmp.Or(incarnation, math.MaxUint64)})
+}
 
 func (d *directory) at(rank int) *listing {
 	l := d.ranks[rank]
@@ -118,14 +122,15 @@ func (d *directory) at(rank int) *listing {
 // the engine judge the hello again.
 func (j *Job) lookUp(ctx context.Context, rank int) {
 	p, found, err := j.store.FindNow(ctx, rank)
-	var ended *bootstrap.EndedError
+	ended, ok := errors.AsType[*bootstrap.EndedError](err)
+	ok = ok && ended.Rank == rank // else it is that of the rank which has served the rendezvous
 	switch {
-	case errors.As(err, &ended):
-		j.directory.ended(rank)
+	case ok:
+		j.directory.ended(rank, ended.Incarnation)
 	case err == nil && found:
 		_, _ = j.take(rank, p.Incarnation, p.Place) // which tells what is wrong with it
 	}
-	if err != nil && ended == nil && !errors.Is(err, bootstrap.ErrLeft) && ctx.Err() == nil {
+	if err != nil && !ok && !errors.Is(err, bootstrap.ErrLeft) && ctx.Err() == nil {
 		j.warnUnknown.Do(func() {
 			j.log.Warn("the rendezvous cannot be asked who a rank is: ranks that this one has not met cannot reach it", "rank", rank, "error", err)
 		})
