@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ const (
 	dialPauseMin = 5 * time.Millisecond
 	dialPauseMax = 200 * time.Millisecond
 	tryTimeout   = 10 * time.Second // bounds one attempt of several
+	goneTimeout  = 10 * time.Second // by then the system has closed what a process had open that has ended
 )
 
 // Client is a rank's part in a rendezvous that is served elsewhere.
@@ -336,8 +338,8 @@ func (c *Client) forget(call uint32) {
 }
 
 // send writes m. A failure ends the connection, for the stream may have been cut
-// within a message. Why the other end has closed it, receive finds out: that may be a death,
-// which a call that comes just then must not hide.
+// within a message. If the other end has closed it, send returns nil, and receive finds out why: that
+// may be a death, which a call that comes just then must not hide.
 func (c *Client) send(m message) error {
 	b := appendMessage(nil, m)
 	c.writing.Lock()
@@ -382,7 +384,7 @@ func (c *Client) connectionEnded(err error) {
 	case c.closing != "":
 		c.disconnect(fmt.Errorf("the rendezvous has ended: %s", c.closing))
 		return
-	case c.server == noRank || !closedByEnd(err) && !errors.Is(err, unix.ECONNRESET) || !c.serverIsGone():
+	case c.server == noRank || !mayBeEnd(err) || !c.serverIsGone():
 		c.disconnect(fmt.Errorf("the connection to the rendezvous ended: %w", err))
 		return
 	}
@@ -396,15 +398,19 @@ func (c *Client) connectionEnded(err error) {
 }
 
 // serverIsGone reports whether nobody listens any more where the rendezvous was: one that lives may
-// have closed this connection alone.
+// have closed this connection alone. The system closes what a process has open one after the other, the
+// listener among the last, and what is in between may take long. Until then it takes connections, and
+// resets them; and what else may go wrong with one says nothing of the process.
 func (c *Client) serverIsGone() bool {
 	at := c.conn.RemoteAddr()
-	for range 20 { // the system closes what a process has open one after the other
+	for end := time.Now().Add(goneTimeout); time.Now().Before(end); {
 		conn, err := net.DialTimeout(at.Network(), at.String(), time.Second)
-		if err != nil {
-			return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
+		switch {
+		case err == nil:
+			conn.Close()
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+			return true
 		}
-		conn.Close()
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-c.ended:
@@ -418,6 +424,12 @@ func (c *Client) serverIsGone() bool {
 // end has ended. A reset may be one, too, but networks reset connections of processes that live.
 func closedByEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// mayBeEnd reports whether a connection that failed with err may have been closed by the end of a process.
+// It is not read any more some time after it could not be written.
+func mayBeEnd(err error) bool {
+	return closedByEnd(err) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // disconnect closes the connection for the reason err, unless it has ended before, and

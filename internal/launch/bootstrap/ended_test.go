@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,6 +297,45 @@ func TestEndIsToldToWhoAsksTooLate(t *testing.T) {
 	}
 }
 
+// TestSlowEndIsTold has rank 0, which serves the rendezvous, die, and the system close the listener
+// some time after the connections.
+func TestSlowEndIsTold(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	first, ranks := serveJob(t, nil, 1)
+	server := first.rendezvous.(*serving).server
+	server.cut()
+	time.AfterFunc(3*time.Second, func() { server.listener.Close() })
+	if ended, err := ranks[0].End(ctx, 0); ended == nil || ended.Rank != 0 {
+		t.Errorf("the end of rank 0: %v, %v", ended, err)
+	}
+}
+
+// TestLastProbeIsReset has clients see whether a rendezvous is gone just while its listener is closed,
+// which resets connections that nobody has accepted.
+func TestLastProbeIsReset(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &Client{conn: conn, ended: make(chan struct{})}
+		gone := make(chan bool)
+		go func() { gone <- c.serverIsGone() }()
+		runtime.Gosched()
+		l.Close()
+		if !<-gone {
+			t.Fatal("a rendezvous whose listener is closed is not gone")
+		}
+		conn.Close()
+	}
+}
+
 // cut closes the connections of all clients, as the system does when the process ends.
 func (s *Server) cut() {
 	s.mu.Lock()
@@ -308,6 +348,7 @@ func (s *Server) cut() {
 // TestConnectionAloneIsNoProcess closes the connection to a rendezvous that lives, and has a rank
 // that serves one leave while another has no call that waits.
 func TestConnectionAloneIsNoProcess(t *testing.T) {
+	t.Parallel()
 	for _, leaves := range []bool{false, true} {
 		ctx := testContext(t)
 		first, ranks := serveJob(t, nil, 1)

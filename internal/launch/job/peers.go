@@ -63,7 +63,10 @@ func (j *Job) watchEnds(ctx context.Context) {
 	for n := 0; ; n++ {
 		ended, err := j.store.End(ctx, n)
 		if err != nil {
-			return // without these news, silence tells
+			if ctx.Err() == nil {
+				j.log.Info("the rendezvous tells of no more deaths; from now on silence does", "rank", j.rank, "error", err)
+			}
+			return
 		}
 		j.goBackground(func(ctx context.Context) {
 			select {
