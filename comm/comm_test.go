@@ -151,6 +151,7 @@ func TestBarrierWaits(t *testing.T) {
 // TestDeadMember lets a rank vanish. The barrier fails at all others, also at
 // those that never exchange a message with the dead one.
 func TestDeadMember(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	for _, size := range []int{2, 4, 16} {
 		ctx, jobs := join(t, size, soon)
 		if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {

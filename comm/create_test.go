@@ -12,6 +12,7 @@ import (
 // TestSplitHalf has rank 2 vanish when rank 1 has heard of all that a new communicator
 // needs, and rank 0 has not: no rank waits in the new one for those that do not have it.
 func TestSplitHalf(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	ctx, jobs := join(t, 3, soon)
 	near := make(chan bool)
 	// silence waits until a rank has sent the others what it can, and has it vanish.

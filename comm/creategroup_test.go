@@ -172,6 +172,7 @@ func TestSurvivorsOfMany(t *testing.T) {
 // TestCreateGroupDeaths kills each member of a group while the others wait for it: the call
 // fails at all and names it.
 func TestCreateGroupDeaths(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	for dead := range 3 {
 		ctx, jobs := join(t, 4, soon)
 		var split sync.WaitGroup
@@ -477,6 +478,7 @@ func TestCreateGroupRefused(t *testing.T) {
 // does not wait in the new communicator for members that do not have it, and all go on
 // without the leader.
 func TestCreateGroupHalf(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	ctx, jobs := join(t, 4, soon)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error {
 		w := j.World()

@@ -182,6 +182,7 @@ func TestContextEndsUnmet(t *testing.T) {
 // TestErrorRanks fails in many ways on a communicator whose ranks are not those of the
 // job: errors name its ranks.
 func TestErrorRanks(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	const size = 4
 	ctx, jobs := join(t, size, soon)
 	at := func(what string, rank int, err error, classes ...mpierr.Class) error {

@@ -15,6 +15,7 @@ import (
 // TestHalfAnExchange has one half of Sendrecv fail while nobody takes part in the other:
 // the call ends with the error of the half that failed.
 func TestHalfAnExchange(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	ctx, jobs := join(t, 3, soon)
 	if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {
 		t.Fatal(err)
@@ -48,6 +49,7 @@ func TestHalfAnExchange(t *testing.T) {
 // TestIprobeTheDead asks again and again for a message of a rank that was killed before
 // this one had anything to do with it.
 func TestIprobeTheDead(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	ctx, jobs := join(t, 3, soon)
 	_ = jobs[1].Poller().Close()
 	for {

@@ -318,6 +318,7 @@ func TestMessagesCancelled(t *testing.T) {
 
 // TestMessagesOfTheDead lets a rank vanish that others wait for, or leave.
 func TestMessagesOfTheDead(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	for _, leaves := range []bool{false, true} {
 		ctx, jobs := join(t, 3, soon)
 		if err := errors.Join(each(jobs, func(j *comm.Job) error { return j.World().Barrier(ctx) })...); err != nil {

@@ -281,6 +281,7 @@ func TestMissingInterfaceComesBeforeTheRendezvous(t *testing.T) {
 
 // TestRankThatDoesNotJoinIsNotWaitedForForEver has a rank not come.
 func TestRankThatDoesNotJoinIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel() // the most of it is waiting
 	ctx, places, _ := serve(t, 2)
 	places[0].JoinTimeout = time.Millisecond
 	j, err := comm.Join(ctx, job.Config{Place: places[0]})

@@ -28,6 +28,7 @@ func isRequest(b []byte) bool {
 // Each of these breaks a promise of the protocol in a way that checksums do not
 // show. If the oracles are any good, a few seeds are enough to notice.
 func TestOraclesBite(t *testing.T) {
+	t.Parallel()
 	const seeds = 200
 	tests := []struct {
 		name   string

@@ -9,6 +9,7 @@ import (
 // TestBoundsHold runs scenarios in which a call lasts for several limits, one after the
 // other, and no longer.
 func TestBoundsHold(t *testing.T) {
+	t.Parallel()
 	victims := func(p *plan, rank int) []bool {
 		v := make([]bool, p.ranks)
 		v[rank] = true

@@ -40,6 +40,7 @@ func notifications(b []byte, f func(record []byte)) []byte {
 // TestOraclesBiteOnNotifications breaks what is promised of notified operations, as
 // TestOraclesBite does.
 func TestOraclesBiteOnNotifications(t *testing.T) {
+	t.Parallel()
 	const seeds = 400
 	each := func(f func(record []byte)) func(int, int, []byte) [][]byte {
 		return func(_, _ int, b []byte) [][]byte { return [][]byte{notifications(b, f)} }

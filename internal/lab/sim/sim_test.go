@@ -25,6 +25,7 @@ var (
 
 // TestSim runs many seeds, each a job of its own with faults of its own.
 func TestSim(t *testing.T) {
+	t.Parallel()
 	runSeeds(t, "TestSim", *flagSeeds, func(seed uint64) Config { return Config{Seed: seed} })
 }
 
@@ -95,6 +96,7 @@ func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Co
 }
 
 func TestSameSeedSameRun(t *testing.T) {
+	t.Parallel()
 	for seed := range testenv.Seeds(24, 3) {
 		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
 		if a.Hash != b.Hash || a.Frames != b.Frames || a.Elapsed != b.Elapsed {
@@ -108,6 +110,7 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // TestPrograms carries out generated programs over a bad network.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	runSeeds(t, "TestPrograms", 2**flagSeeds, func(seed uint64) Config {
 		return Config{Seed: seed, Program: program.Generate(seed, program.Ranks(seed))}
 	})
@@ -117,6 +120,7 @@ func TestPrograms(t *testing.T) {
 // kinds, and give them up: all get the same, nobody waits for ever, and those that are left
 // go on.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	runSeeds(t, "TestTogether", 2**flagSeeds, func(seed uint64) Config {
 		return Config{Seed: seed, Together: true}
 	})
@@ -125,6 +129,7 @@ func TestTogether(t *testing.T) {
 // TestEveryFaultIsMet sees that the seeds bring each kind of fault about, and that it has
 // an effect, and that communication calls are given up half-way.
 func TestEveryFaultIsMet(t *testing.T) {
+	t.Parallel()
 	var met [numKinds]bool
 	halfWay := 0
 	for seed := uint64(0); seed < 150 && (slices.Contains(met[:], false) || halfWay == 0); seed++ {
@@ -147,6 +152,7 @@ func TestEveryFaultIsMet(t *testing.T) {
 // TestProgramsMeetEverything sees that the seeds bring about all that can become of a
 // frame that a program looks at, and of the exchanges of an origin.
 func TestProgramsMeetEverything(t *testing.T) {
+	t.Parallel()
 	var reasons [twin.NumReasons]int
 	var total Result
 	s := &total.Stats

@@ -47,6 +47,7 @@ func TestTogetherOraclesBite(t *testing.T) {
 // ranks fail, restart and are given up. No oracle notices anything: no rank that lives is
 // taken for gone, and all that are left come to one group.
 func TestLiarEvictsNobody(t *testing.T) {
+	t.Parallel()
 	lies := 0
 	for seed := range testenv.Seeds(400, 90) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -98,6 +99,7 @@ func eachRecord(b []byte, f func(code wire.Code, record []byte)) []byte {
 
 // TestTogetherSameSeedSameRun runs seeds twice, frame by frame.
 func TestTogetherSameSeedSameRun(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(60) {
 		a, b := Run(Config{Seed: seed, Together: true}), Run(Config{Seed: seed, Together: true})
 		if a.Hash != b.Hash || a.Frames != b.Frames || a.Elapsed != b.Elapsed {
