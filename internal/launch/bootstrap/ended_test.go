@@ -20,7 +20,13 @@ import (
 // serveJob has rank 0 serve a job, and others of its ranks join.
 func serveJob(t *testing.T, key *secure.Key, ranks ...int) (*Member, []*Member) {
 	t.Helper()
-	c := Config{Job: testJob, Size: 4, Rendezvous: "127.0.0.1:0", Serve: true, Key: key}
+	return serveJobAt(t, "127.0.0.1:0", key, ranks...)
+}
+
+// serveJobAt is serveJob with the rendezvous at an address.
+func serveJobAt(t *testing.T, address string, key *secure.Key, ranks ...int) (*Member, []*Member) {
+	t.Helper()
+	c := Config{Job: testJob, Size: 4, Rendezvous: address, Serve: true, Key: key}
 	first, err := Open(testContext(t), c, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -198,18 +204,8 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 // answer is written.
 func TestEndBeforeAnAnswerIsTold(t *testing.T) {
 	ctx := testContext(t)
-	c := Config{Job: testJob, Size: 4, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "rendezvous"), Serve: true}
-	first, err := Open(ctx, c, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	c.Serve, c.Rank = false, 1
-	dead, err := Open(ctx, c, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dead.Close()
+	first, ranks := serveJobAt(t, "unix:"+filepath.Join(t.TempDir(), "rendezvous"), nil, 1)
+	dead := ranks[0]
 	conn := dead.rendezvous.(*Client).conn.(*net.UnixConn)
 	if err := conn.CloseRead(); err != nil { // so that writing to it fails, as to that of a process that has ended
 		t.Fatal(err)
@@ -270,21 +266,8 @@ func TestEndIsToldToWhoAsksTooLate(t *testing.T) {
 	key := secure.NewKey()
 	for round := range 20 {
 		ctx := testContext(t)
-		c := Config{Job: testJob, Size: 4, Rendezvous: fmt.Sprintf("unix:%s/%d", t.TempDir(), round), Serve: true}
-		if round%2 == 1 {
-			c.Key = &key
-		}
-		first, err := Open(ctx, c, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer first.Close()
-		c.Serve, c.Rank = false, 1
-		other, err := Open(ctx, c, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.Close()
+		first, ranks := serveJobAt(t, fmt.Sprintf("unix:%s/%d", t.TempDir(), round), []*secure.Key{nil, &key}[round%2], 1)
+		other := ranks[0]
 		server := first.rendezvous.(*serving).server
 		server.listener.Close()
 		server.cut()
