@@ -103,6 +103,7 @@ type Poller struct {
 
 	frames   [batchFrames]Frame // of whoever has the seat
 	patience patience           // the same; its bounds are constant
+	crowd    crowd              // the same
 }
 
 // NewPoller starts the background goroutine. It owns dev from now on; the engine

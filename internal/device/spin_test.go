@@ -1,6 +1,7 @@
 package device
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ type answering struct {
 	after  int
 
 	// guarded by the stage's lock
-	left   int // looks before the answer
+	crowd  *crowd // what a caller that looks takes its processor for; nil: what it finds
+	left   int    // looks before the answer
 	asked  bool
 	sleeps int // of callers
 }
@@ -37,6 +39,9 @@ func newAnswering(t *testing.T, c PollerConfig, after int) *answering {
 func (a *answering) look(sleeps bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.crowd != nil && a.poller != nil && !sleeps {
+		a.poller.crowd = *a.crowd
+	}
 	if sleeps {
 		if a.poller == nil || !a.poller.is("a caller is in bed") {
 			return
@@ -77,22 +82,28 @@ func (a *answering) ask(times int) (sleeps int) {
 	return a.sleeps
 }
 
-// A caller sleeps where it may not poll for long enough, polls where sleeping is dearer than
-// any wait, and else learns how long to poll.
+// A caller sleeps where it may not poll for long enough or somebody computes, polls where sleeping is
+// dearer than any wait, and else learns how long to poll.
 func TestCallersPollForAsLongAsItHelps(t *testing.T) {
 	const never, looks, times = 1 << 30, 2000, 100
+	alone, beside := crowd{}, crowd{until: math.MaxInt64} // whatever else this machine does
 	for _, c := range []struct {
 		what        string
+		crowd       crowd
 		config      PollerConfig
 		after       int
 		least, most int // sleeps, of the second half
 	}{
-		{"it may not poll", PollerConfig{Spin: 1, Wake: time.Second}, never, times, times},
-		{"sleeping is dear", PollerConfig{Spin: time.Hour, Wake: time.Hour}, looks, 0, 0},
-		{"polling helps", PollerConfig{Spin: time.Hour, Wake: 1}, looks, 0, times / 2},
+		{"it may not poll", alone, PollerConfig{Spin: 1, Wake: time.Second}, never, times, times},
+		{"sleeping is dear", alone, PollerConfig{Spin: time.Hour, Wake: time.Hour}, looks / 10, 0, 0},
+		{"polling helps", alone, PollerConfig{Spin: time.Hour, Wake: 1}, looks, 0, times / 2},
+		{"somebody computes on its processor", beside, PollerConfig{Spin: time.Hour, Wake: 1}, never, times, times},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			a := newAnswering(t, c.config, c.after)
+			a.mu.Lock()
+			a.crowd = &c.crowd
+			a.mu.Unlock()
 			a.ask(times)
 			if n := a.ask(times); n < c.least || n > c.most {
 				t.Errorf("in %d waits the caller sleeps %d times, want %d to %d", times, n, c.least, c.most)

@@ -126,13 +126,43 @@ type driver struct {
 	calm    time.Duration // how long it sleeps at most
 	stop    func() bool   // unless it is nil: the end of ctx wakes it
 	slept   bool          // since the last frame
+	tight   int64         // until then it keeps the processor
+	until   int64         // until then it polls
+}
+
+// quietSince has the driver poll for as long as is worth it after the last frame.
+func (d *driver) quietSince(last int64) {
+	spin := d.poller.patience.spin()
+	d.tight, d.until = last+int64(tightSpin), last+spin
+	if d.poller.crowd.here(last) {
+		d.until = last + min(spin, int64(crowdSpin))
+		d.tight = d.until
+	}
+}
+
+// pollOn has it poll for a while more, without a frame: the background goroutine gets out of its way.
+func (d *driver) pollOn(now int64) {
+	d.until = now + int64(d.poller.wakes)
+	if d.poller.crowd.here(now) {
+		d.until = min(d.until, now+int64(crowdSpin))
+		d.tight = d.until
+	}
+}
+
+// yield lets another thread that is ready have this processor. If that computes with it, the
+// driver polls no longer.
+func (d *driver) yield(now int64) {
+	yield()
+	if d.poller.crowd.note(now, d.poller.Now()) {
+		d.until = now
+	}
 }
 
 // poll is drive.
 func (d *driver) poll() bool {
 	p, ctx, cond := d.poller, d.ctx, d.cond
 	last := p.called.Load() // when a frame came, or the wait began
-	until := last + p.patience.spin()
+	d.quietSince(last)
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
 		if look && (p.Closed() || ctx.Err() != nil) { // however many frames there are
@@ -148,7 +178,7 @@ func (d *driver) poll() bool {
 			if met {
 				return true
 			}
-			until = now + p.patience.spin()
+			d.quietSince(now)
 			d.noteSlow(now)
 			continue
 		}
@@ -161,7 +191,8 @@ func (d *driver) poll() bool {
 			if d.slept = false; met {
 				return true
 			}
-			last, until = now, now+p.patience.spin()
+			last = now
+			d.quietSince(now)
 		}
 		if !look {
 			continue
@@ -175,9 +206,9 @@ func (d *driver) poll() bool {
 			p.dev.Transmit() // what the kernel has not taken before
 		}
 		switch {
-		case now-last < int64(tightSpin):
-		case now < until:
-			yield()
+		case now < d.tight:
+		case now < d.until:
+			d.yield(now)
 		default:
 			d.noteSlow(now)
 			met, slept := p.rest(cond, d.calm)
@@ -189,7 +220,7 @@ func (d *driver) poll() bool {
 				d.calm = d.longer()
 				polls = pollsALook - 1 // one look at the device tells whether anything has come
 			} else {
-				until = p.Now() + int64(p.wakes)
+				d.pollOn(p.Now())
 			}
 		}
 	}

@@ -1,0 +1,40 @@
+package device
+
+import "time"
+
+// crowd knows whether other threads compute on the processor of a caller that polls. Yields tell:
+// a thread that polls, too, gives the processor back after microseconds, one that computes keeps
+// it for a slice of the scheduler's, which is 0.7 ms at least. Where somebody computes, the caller
+// polls for less long, without yielding, and sleeps then: the kernel runs a thread that wakes up
+// ahead of one that computes. Now and then the caller yields again, to find out whether that has
+// ended. crowd has no clock; times are in nanoseconds.
+type crowd struct {
+	until int64 // it is taken for crowded until then
+	pause int64 // how long it is before the next yield, after two that lost the processor; 0: none did lately
+}
+
+const (
+	lostAfter  = 500 * time.Microsecond // who has the processor back only then has lost it to one that computes
+	firstPause = 20 * time.Millisecond
+	mostPause  = 640 * time.Millisecond // so at most some hundredths of the time go into yields
+	crowdSpin  = 20 * time.Microsecond  // the longest polling where somebody computes; about what falling asleep and waking up take
+)
+
+// here reports whether others are taken to compute.
+func (c *crowd) here(now int64) bool { return now < c.until }
+
+// note learns how long a yield took, and reports whether others are taken to compute now. One that
+// lost the processor does not show that: a rank that polls has something to compute itself at times.
+func (c *crowd) note(from, to int64) bool {
+	if to-from < int64(lostAfter) {
+		if c.pause -= c.pause / 8; c.pause < int64(firstPause)/2 {
+			c.pause = 0
+		}
+		return false
+	}
+	if c.pause > 0 {
+		c.until = to + c.pause
+	}
+	c.pause = min(max(2*c.pause, int64(firstPause)), int64(mostPause))
+	return c.here(to)
+}
