@@ -96,9 +96,9 @@ bench: build ## measure everything beside the bare AF_XDP floor; plots and resul
 			--transport $(TRANSPORT) --plot bench/out/mtu-$$mtu.svg --save bench/out/mtu-$$mtu.json || exit; done; fi
 	@cat bench/out/mtu-*.json >bench/out/results.json && echo "see bench/out: results.json, mtu-*.svg"
 
-bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU, ROUNDS, OFFLOADS=off; INSTALL=1 installs them)
+bench-peers: go ## measure MPICH and Open MPI beside this library (as root; MTU, ROUNDS, OFFLOADS=off, BUSY=2; INSTALL=1 installs them)
 	@mkdir -p bench/out
-	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500)$(if $(OFFLOADS),-offloads-$(OFFLOADS)).json bash cmd/peers/run.sh
+	OUT=$(CURDIR)/bench/out/peers-$(or $(MTU),1500)$(if $(OFFLOADS),-offloads-$(OFFLOADS))$(if $(BUSY),-busy-$(BUSY)).json bash cmd/peers/run.sh
 
 lint: vet staticcheck ## gofmt, go mod tidy, go vet and staticcheck, for all modules
 

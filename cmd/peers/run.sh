@@ -3,13 +3,15 @@
 # namespaces joined by a veth pair, and prints medians over rounds and ratios.
 # Run it as root: make bench-peers. Environment: MTU (1500), ROUNDS (3),
 # OUT (a file for the results as JSON), INSTALL=1 installs the Debian packages, OFFLOADS=off
-# has the kernel cut long messages into frames before the veth, as they travel on a wire.
+# has the kernel cut long messages into frames before the veth, as they travel on a wire,
+# BUSY (0) is how many processes compute meanwhile, bound to no processor.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 mtu=${MTU:-1500}
 rounds=${ROUNDS:-3}
 offloads=${OFFLOADS:-on}
+busy=${BUSY:-0}
 limit=20 # seconds that one test of one library may take
 packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
 
@@ -34,7 +36,9 @@ done
 a=xrpeer-$$-a
 b=xrpeer-$$-b
 work=$(mktemp -d)
+computing=()
 cleanup() {
+	[ ${#computing[@]} = 0 ] || kill "${computing[@]}" 2>/dev/null || true
 	ip netns del "$a" 2>/dev/null || true
 	ip netns del "$b" 2>/dev/null || true
 	rm -rf "$work" "/etc/netns/$a" "/etc/netns/$b"
@@ -115,6 +119,11 @@ floor() {
 	"$work/xdprma" perf floor --bytes 8 --mtu "$mtu" --json 2>/dev/null | sed "s/^/$round /" >>"$work/ours" || true
 }
 
+for _ in $(seq "$busy"); do
+	setpriv --pdeathsig KILL bash -c 'while :; do :; done' &
+	computing+=($!)
+done
+
 : >"$work/figures"
 : >"$work/failures"
 : >"$work/ours"
@@ -132,4 +141,5 @@ for round in $(seq "$rounds"); do
 		sed "s/^\[0\] /$round /" >>"$work/ours" || failure xdprma scale $?
 done
 [ ! -t 2 ] || printf '\r\033[K' >&2
+[ "$busy" = 0 ] || echo "beside $busy processes that compute"
 "$work/peers" table "$mtu" "$work" ${OUT:+"$OUT"}

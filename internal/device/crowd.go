@@ -4,7 +4,7 @@ import "time"
 
 // crowd knows whether other threads compute on the processor of a caller that polls. Yields tell:
 // a thread that polls, too, gives the processor back after microseconds, one that computes keeps
-// it for a slice of the scheduler's, which is 0.7 ms at least. Where somebody computes, the caller
+// it for a slice of the scheduler's, mostly more than a millisecond. Where somebody computes, the caller
 // polls for less long, without yielding, and sleeps then: the kernel runs a thread that wakes up
 // ahead of one that computes. Now and then the caller yields again, to find out whether that has
 // ended. crowd has no clock; times are in nanoseconds.
@@ -14,7 +14,7 @@ type crowd struct {
 }
 
 const (
-	lostAfter  = 500 * time.Microsecond // who has the processor back only then has lost it to one that computes
+	lostAfter  = time.Millisecond // who has the processor back only then has lost it to one that computes
 	firstPause = 20 * time.Millisecond
 	mostPause  = 640 * time.Millisecond // so at most some hundredths of the time go into yields
 	crowdSpin  = 20 * time.Microsecond  // the longest polling where somebody computes; about what falling asleep and waking up take
