@@ -85,7 +85,8 @@ type Limits struct {
 	// learns of a frame sooner, by what it takes to wake its thread. It polls for about twice as
 	// long as it usually waits for a frame. If that is likely to be longer than Spin, it soon sleeps;
 	// unless Spin is set, it then tries four times as long now and then, and ever more rarely in vain.
-	// Beside a thread that computes on the same processor it polls for 20 µs at most.
+	// Beside a thread that computes on the same processor it polls for 20 µs, and for up to 150 µs
+	// if the frame usually comes by half of that.
 	Spin time.Duration
 
 	// ExpressWindow is the size in bytes of the largest window that is placed in memory of

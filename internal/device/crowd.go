@@ -5,7 +5,7 @@ import "time"
 // crowd knows whether other threads compute on the processor of a caller that polls. Yields tell:
 // a thread that polls, too, gives the processor back after microseconds, one that computes keeps
 // it for a slice of the scheduler's, mostly more than a millisecond. Where somebody computes, the caller
-// polls for less long, without yielding, and sleeps then: the kernel runs a thread that wakes up
+// polls without yielding, for less long, and sleeps then: the kernel runs a thread that wakes up
 // ahead of one that computes. Now and then the caller yields again, to find out whether that has
 // ended. crowd has no clock; times are in nanoseconds.
 type crowd struct {
@@ -17,7 +17,8 @@ const (
 	lostAfter  = time.Millisecond // who has the processor back only then has lost it to one that computes
 	firstPause = 20 * time.Millisecond
 	mostPause  = 640 * time.Millisecond // so at most some hundredths of the time go into yields
-	crowdSpin  = 20 * time.Microsecond  // the longest polling where somebody computes; about what falling asleep and waking up take
+	crowdSpin  = 20 * time.Microsecond  // of polling where somebody computes; about what falling asleep and waking up take
+	crowdMost  = 150 * time.Microsecond // the same, if the frame usually comes by then
 )
 
 // here reports whether others are taken to compute.

@@ -84,3 +84,13 @@ func (p *patience) spin() int64 {
 	}
 	return max(p.least, min(2*p.usual, p.most))
 }
+
+// spinBeside returns the same where others compute on this processor, which polling takes from
+// them, and who polls for long gets it back late: only for a frame that usually comes soon.
+func (p *patience) spinBeside() int64 {
+	beside := int64(crowdSpin)
+	if 2*p.usual <= int64(crowdMost) {
+		beside = max(beside, 2*p.usual)
+	}
+	return min(beside, p.spin())
+}

@@ -175,3 +175,26 @@ func TestPollingIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// Beside who computes, a caller polls for a frame that usually comes soon, and else hardly.
+func TestSpinBeside(t *testing.T) {
+	for _, c := range []struct{ quiet, most, want int64 }{ // µs
+		{0, 200, 20},
+		{8, 200, 20},
+		{30, 200, 60},
+		{74, 200, 148},
+		{80, 200, 20},
+		{5000, 200, 20},
+		{80, 1000, 20},
+		{30, 40, 40},
+		{30, 1, 1},
+	} {
+		p := newPatience(time.Duration(min(50, c.most)*microsecond), time.Duration(c.most*microsecond), time.Duration(c.most*microsecond), 0)
+		for range 100 {
+			p.note(c.quiet*microsecond, false)
+		}
+		if got := p.spinBeside(); got > c.want*microsecond || got < c.want*microsecond-100 {
+			t.Errorf("frames come after %d µs, it may poll for %d: it polls for %d ns, want %d", c.quiet, c.most, got, c.want*microsecond)
+		}
+	}
+}

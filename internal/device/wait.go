@@ -132,12 +132,13 @@ type driver struct {
 
 // quietSince has the driver poll for as long as is worth it after the last frame.
 func (d *driver) quietSince(last int64) {
-	spin := d.poller.patience.spin()
-	d.tight, d.until = last+int64(tightSpin), last+spin
-	if d.poller.crowd.here(last) {
-		d.until = last + min(spin, int64(crowdSpin))
+	p := d.poller
+	if p.crowd.here(last) {
+		d.until = last + p.patience.spinBeside()
 		d.tight = d.until
+		return
 	}
+	d.tight, d.until = last+int64(tightSpin), last+p.patience.spin()
 }
 
 // pollOn has it poll for a while more, without a frame: the background goroutine gets out of its way.
