@@ -24,7 +24,7 @@ const (
 	statusSignal      = 128 // plus the number of the signal that killed a rank
 )
 
-// exitError ends xdprma with a status, after printing err unless that is nil.
+// exitError ends xdprma with a status, after printing err. If that is nil, all has been said.
 type exitError struct {
 	status int
 	err    error
@@ -32,7 +32,7 @@ type exitError struct {
 
 func (e *exitError) Error() string {
 	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.status)
+		return ""
 	}
 	return e.err.Error()
 }
@@ -46,7 +46,7 @@ func usageError(format string, args ...any) error {
 
 // commands are the constructors of the subcommands; each file of a subcommand
 // adds its own.
-var commands = []func() *cli.Command{runCommand, lendCommand, keyCommand, infoCommand, perfCommand, perfRankCommand, manCommand}
+var commands = []func() *cli.Command{runCommand, lendCommand, keyCommand, infoCommand, perfCommand, perfRankCommand, perfBusyCommand, manCommand}
 
 const completionDescription = `For the present shell, or in the shell's start-up file:
   bash  source <(xdprma completion bash); this takes the package bash-completion
@@ -118,8 +118,8 @@ func status(err error) int {
 	if !ok {
 		exit = &exitError{statusFailed, err}
 	}
-	if exit.err != nil {
-		fmt.Fprintln(os.Stderr, "xdprma:", exit.err)
+	if text := strings.TrimSpace(err.Error()); text != "" {
+		fmt.Fprintln(os.Stderr, "xdprma:", text)
 	}
 	return exit.status
 }

@@ -48,6 +48,9 @@ how many more than in the step before, and for how many each side is busy with i
 the median. A cost at the side that waits for the other does not slow the stream.
 On a veth the kernel's part of receiving is done while the sender sends.
 
+With --busy, so many processes compute beside ranks and floors, on whichever
+processors the kernel gives them.
+
 Inside a job that something else has started, perf measures between the job's
 ranks, and takes no floor.
 
@@ -91,6 +94,7 @@ func perfCommand() *cli.Command {
 			&cli.IntFlag{Name: "iterations", Usage: "length of each measurement in passes of its loop; overrides --duration"},
 			&cli.IntFlag{Name: "rounds", Value: defaultRounds, Usage: "jobs that share each measurement, with the floor taken before, between and after them"},
 			&cli.IntFlag{Name: "ranks", Value: perf.MaxRanks, Usage: "most ranks of the scale tests"},
+			&cli.IntFlag{Name: "busy", Usage: "processes that compute meanwhile"},
 			&cli.BoolFlag{Name: "bind", Value: true, Usage: "keep each of two ranks, and each side of a floor, on a processor of its own, as MPI launchers do; not in tests of progress and idleness"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON object for each result, one a line"},
 			&cli.StringFlag{Name: "save", Usage: "write these objects into this `file` as well as the tables"},
@@ -119,6 +123,7 @@ func perfCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			report.busy = o.busy
 			if place.Launched() {
 				err = perfInJob(ctx, place, o, report)
 			} else {
@@ -144,6 +149,7 @@ type perfOptions struct {
 	iterations int
 	rounds     int
 	ranks      int
+	busy       int
 	bind       bool
 	json       bool
 	save       string
@@ -155,7 +161,7 @@ type perfOptions struct {
 func parsePerf(c *cli.Command) (*perfOptions, error) {
 	o := &perfOptions{
 		window: c.Int("window"), mtu: c.Int("mtu"), queues: c.Int("queues"),
-		duration: c.Duration("duration"), iterations: c.Int("iterations"), rounds: c.Int("rounds"), ranks: c.Int("ranks"),
+		duration: c.Duration("duration"), iterations: c.Int("iterations"), rounds: c.Int("rounds"), ranks: c.Int("ranks"), busy: c.Int("busy"),
 		bind: c.Bool("bind"), json: c.Bool("json"), save: c.String("save"), plot: c.String("plot"), profile: c.String("cpuprofile"),
 	}
 	var err error
@@ -182,6 +188,8 @@ func parsePerf(c *cli.Command) (*perfOptions, error) {
 		return nil, usageError("--iterations is %d, it must not be negative", o.iterations)
 	case o.rounds < 1 || o.rounds > maxRounds:
 		return nil, usageError("--rounds is %d, it must be 1 to %d", o.rounds, maxRounds)
+	case o.busy < 0 || o.busy > maxBusy:
+		return nil, usageError("--busy is %d, it must be 0 to %d", o.busy, maxBusy)
 	case o.ranks < 2 || o.ranks > perf.MaxRanks:
 		return nil, usageError("--ranks is %d, it must be 2 to %d", o.ranks, perf.MaxRanks)
 	}

@@ -34,9 +34,14 @@ const (
 )
 
 // perfInLabs measures in networks that it makes itself.
-func perfInLabs(o *perfOptions, report *perfReport) error {
+func perfInLabs(o *perfOptions, report *perfReport) (err error) {
 	signals, stop := catchSignals()
 	defer stop()
+	busy, err := startBusy(o.busy)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, busy.end()) }()
 	var pairs, scales []perf.Test
 	for _, t := range o.tests {
 		if t.Scale {

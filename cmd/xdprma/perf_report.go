@@ -19,16 +19,18 @@ type perfReport struct {
 	saved   *os.File // gets an object a line, whatever out gets; may be nil
 	plot    *os.File // gets the drawing; may be nil
 	origin  func() perfOrigin
+	busy    int // processes that compute meanwhile
 	begun   bool
 	results []*perf.Result
 	err     error // the first of writing
 }
 
-// perfOrigin says when and where a result was measured.
+// perfOrigin says when, where and beside what a result was measured.
 type perfOrigin struct {
 	Time    time.Time `json:"time"`
 	Host    string    `json:"host"`
-	Version string    `json:"version"` // of this command
+	Version string    `json:"version"`        // of this command
+	Busy    int       `json:"busy,omitempty"` // processes that computed meanwhile
 }
 
 // perfRecord is a result in JSON.
@@ -40,7 +42,7 @@ type perfRecord struct {
 // thisOrigin is that of what has just been measured.
 func thisOrigin() perfOrigin {
 	host, _ := os.Hostname() // it is for the reader alone
-	return perfOrigin{time.Now().UTC().Truncate(time.Second), host, version()}
+	return perfOrigin{Time: time.Now().UTC().Truncate(time.Second), Host: host, Version: version()}
 }
 
 // newPerfReport reports to out, and into the files save and plot unless their names are empty.
@@ -74,15 +76,21 @@ func (p *perfReport) close() error {
 // add prints the results of one test. under names what its floor ran on.
 func (p *perfReport) add(results []*perf.Result, under string) {
 	p.results = append(p.results, results...)
+	origin := p.origin()
+	origin.Busy = p.busy
 	if p.saved != nil {
-		p.fail(writePerfJSON(p.saved, results, p.origin()))
+		p.fail(writePerfJSON(p.saved, results, origin))
 	}
 	if p.json {
-		p.fail(writePerfJSON(p.out, results, p.origin()))
+		p.fail(writePerfJSON(p.out, results, origin))
 		return
 	}
 	if !p.begun {
-		_, err := fmt.Fprintf(p.out, "%s; latency in µs, MB/s of 10^6 payload bytes, Mop/s of 10^6 operations\n", perfMachine())
+		beside := ""
+		if p.busy > 0 {
+			beside = fmt.Sprintf("; processes that compute meanwhile: %d", p.busy)
+		}
+		_, err := fmt.Fprintf(p.out, "%s%s; latency in µs, MB/s of 10^6 payload bytes, Mop/s of 10^6 operations\n", perfMachine(), beside)
 		p.fail(err)
 		p.begun = true
 	}

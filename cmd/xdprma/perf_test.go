@@ -79,7 +79,7 @@ func TestPerfJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		report.origin = func() perfOrigin {
-			return perfOrigin{time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), "node1", "v0.4.0"}
+			return perfOrigin{Time: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Host: "node1", Version: "v0.4.0"}
 		}
 		report.add(perfSample(), "")
 		if err := report.finish(); err != nil {
@@ -218,6 +218,8 @@ func TestPerfArguments(t *testing.T) {
 		"--iterations is -5":     {"barrier", "--iterations=-5"},
 		"--rounds is 0":          {"barrier", "--rounds", "0"},
 		"--ranks is 9":           {"scale", "--ranks", "9"},
+		"--busy is -1":           {"barrier", "--busy=-1"},
+		"--busy is 257":          {"barrier", "--busy", "257"},
 		`transport "rdma" is not auto, xdp, xdp-native, xdp-generic or udp`: {"barrier", "--transport", "rdma"},
 	} {
 		_, err := parsePerfLine(args...)
@@ -414,6 +416,64 @@ func TestPerfTargetStopped(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Processes compute beside what is measured, each result says so, and none of them is left.
+func TestPerfBusy(t *testing.T) {
+	modes(t, func(t *testing.T, command func(...string) *invocation) {
+		c := command("perf", "put-latency", "--busy", "2", "--bytes", "8", "--json", "--iterations", "20", "--rounds", "1")
+		if s := c.run(t); s != 0 {
+			t.Fatalf("status %d: %s", s, &c.stderr)
+		}
+		if n := strings.Count(c.stdout.String(), `"busy":2`); n != 1 {
+			t.Errorf("%d results say that 2 processes computed: %s", n, &c.stdout)
+		}
+	})
+}
+
+// Processes that compute end with a measurement that is killed, and one that ends before it fails it.
+func TestPerfBusyEnds(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		c := nobody(command(t, "perf", "put-latency", "--transport", "udp", "--busy", "1", "--duration", "60s", "--rounds", "1"))
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		computes := 0
+		testenv.Await(t, "a process that computes", func() bool {
+			for _, pid := range c.children(t) {
+				if argument(pid, 1) == perfBusyName {
+					computes = pid
+				}
+			}
+			return computes > 0
+		})
+		kill, signal := computes, unix.SIGTERM
+		if whole {
+			kill, signal = c.Process.Pid, unix.SIGKILL
+		}
+		if err := unix.Kill(kill, signal); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Await(t, "its end", func() bool { return argument(computes, 1) != perfBusyName })
+		if !whole {
+			if err := c.Process.Signal(unix.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := c.finish(t); s == 0 || !whole && !strings.Contains(c.stderr.String(), "was to compute beside the measurement") {
+			t.Errorf("killed, %v; status %d: %s", whole, s, &c.stderr)
+		}
+	}
+}
+
+// argument returns an argument of a process, and nothing if it has ended.
+func argument(pid, i int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	arguments := strings.Split(string(b), "\x00")
+	if i >= len(arguments) {
+		return ""
+	}
+	return arguments[i]
 }
 
 // stopped reports whether a process is stopped by a signal.
