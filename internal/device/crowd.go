@@ -18,7 +18,7 @@ const (
 	firstPause = 20 * time.Millisecond
 	mostPause  = 640 * time.Millisecond // so at most some hundredths of the time go into yields
 	crowdSpin  = 20 * time.Microsecond  // of polling where somebody computes; about what falling asleep and waking up take
-	crowdMost  = 150 * time.Microsecond // the same, if the frame usually comes by then
+	crowdMost  = 150 * time.Microsecond // the same, if the frame usually comes by half of it
 )
 
 // here reports whether others are taken to compute.
