@@ -7,10 +7,11 @@ import "time"
 // it for a slice of the scheduler's, mostly more than a millisecond. Where somebody computes, the caller
 // polls without yielding, for less long, and sleeps then: the kernel runs a thread that wakes up
 // ahead of one that computes. Now and then the caller yields again, to find out whether that has
-// ended. crowd has no clock; times are in nanoseconds.
+// ended. A poller has one crowd, whichever processors its callers are on. crowd has no clock; times
+// are in nanoseconds.
 type crowd struct {
 	until int64 // it is taken for crowded until then
-	pause int64 // how long it is before the next yield, after two that lost the processor; 0: none did lately
+	pause int64 // how long it is before the next yield, after one more that loses the processor; 0: none of the last yields did
 }
 
 const (
@@ -26,6 +27,8 @@ func (c *crowd) here(now int64) bool { return now < c.until }
 
 // note learns how long a yield took, and reports whether others are taken to compute now. One that
 // lost the processor does not show that: a rank that polls has something to compute itself at times.
+// Two with few others between do, however much time is between: if it is much, a caller that is
+// mistaken polls for less long than it might, for mostPause at most.
 func (c *crowd) note(from, to int64) bool {
 	if to-from < int64(lostAfter) {
 		if c.pause -= c.pause / 8; c.pause < int64(firstPause)/2 {

@@ -34,8 +34,9 @@ func newPatience(least, most, longest, wake time.Duration) patience {
 	return patience{least: int64(least), most: int64(most), longest: int64(longest), wake: int64(wake), next: firstTrial}
 }
 
-// note learns that a frame was noticed when it had been quiet for so long, and whether by waking up.
-func (p *patience) note(quiet int64, slept bool) {
+// note learns that a frame was noticed when it had been quiet for so long, whether by waking up, and
+// whether beside others that compute, where there are no trials.
+func (p *patience) note(quiet int64, slept, beside bool) {
 	noticed := min(quiet, 2*p.longest)
 	sooner := noticed < p.took/4*3
 	p.took += (noticed - p.took) / 8
@@ -44,6 +45,9 @@ func (p *patience) note(quiet int64, slept bool) {
 		came -= p.wake
 	}
 	p.usual += (max(0, min(came, p.most)) - p.usual) / 8
+	if beside {
+		return
+	}
 	switch {
 	case !p.isFar():
 		p.trial = 0
@@ -85,8 +89,9 @@ func (p *patience) spin() int64 {
 	return max(p.least, min(2*p.usual, p.most))
 }
 
-// spinBeside returns the same where others compute on this processor, which polling takes from
-// them, and who polls for long gets it back late: only for a frame that usually comes soon.
+// spinBeside returns how long to poll where others compute on this processor. Polling takes it from
+// them, and the kernel gives it back late to a caller that has polled for long. So that polls for
+// longer than crowdSpin only if the next frame usually comes soon.
 func (p *patience) spinBeside() int64 {
 	beside := int64(crowdSpin)
 	if 2*p.usual <= int64(crowdMost) {

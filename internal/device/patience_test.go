@@ -25,10 +25,10 @@ type pair struct {
 func (p *patience) await(came, wake int64) (taken, polled int64, slept bool) {
 	spin := p.spin()
 	if came <= spin {
-		p.note(came, false)
+		p.note(came, false, false)
 		return came, came, false
 	}
-	p.note(came+wake, true)
+	p.note(came+wake, true, false)
 	return came + wake, spin, true
 }
 
@@ -81,7 +81,7 @@ func TestPairFindsOutThatItIsClose(t *testing.T) {
 		p.origin = newPatience(2*known, 5*known, 20*known, known)
 		p.target = p.origin
 		for range ahead {
-			p.target.note(20*wake, true)
+			p.target.note(20*wake, true, false)
 		}
 		ops := 0
 		for ; p.took != path; ops++ {
@@ -144,7 +144,7 @@ func TestTrialsAreRareWhateverComes(t *testing.T) {
 			without := p
 			without.trial = 0
 			least += float64(min(q, without.spin()))
-			p.note(q, q > p.spin())
+			p.note(q, q > p.spin(), false)
 		}
 		if more := (polled - least) / least; more > 0.1 {
 			t.Errorf("%s: trials have it poll for %.0f %% longer", what, 100*more)
@@ -176,6 +176,20 @@ func TestPollingIsBounded(t *testing.T) {
 	})
 }
 
+// Trials, which are none beside who computes, are not used up there.
+func TestTrialsWaitForAnEmptyProcessor(t *testing.T) {
+	p := newPatience(20*microsecond, 50*microsecond, 200*microsecond, 10*microsecond)
+	for range 100_000 {
+		p.note(1000*microsecond, true, true)
+	}
+	for n := 0; p.trial == 0; n++ {
+		if n > firstTrial {
+			t.Fatalf("after long beside somebody who computes there is no trial in %d waits", n)
+		}
+		p.note(1000*microsecond, true, false)
+	}
+}
+
 // Beside who computes, a caller polls for a frame that usually comes soon, and else hardly.
 func TestSpinBeside(t *testing.T) {
 	for _, c := range []struct{ quiet, most, want int64 }{ // µs
@@ -191,7 +205,7 @@ func TestSpinBeside(t *testing.T) {
 	} {
 		p := newPatience(time.Duration(min(50, c.most)*microsecond), time.Duration(c.most*microsecond), time.Duration(c.most*microsecond), 0)
 		for range 100 {
-			p.note(c.quiet*microsecond, false)
+			p.note(c.quiet*microsecond, false, false)
 		}
 		if got := p.spinBeside(); got > c.want*microsecond || got < c.want*microsecond-100 {
 			t.Errorf("frames come after %d µs, it may poll for %d: it polls for %d ns, want %d", c.quiet, c.most, got, c.want*microsecond)

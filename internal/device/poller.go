@@ -51,6 +51,8 @@ type PollerConfig struct {
 	Wake      time.Duration // how long it takes to wake a thread; 0: it is measured
 	MaxSleep  time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
 	LongSleep time.Duration // longest sleep of who has slept so long, and nothing came; 0: 500 ms
+
+	yield func() // lets another thread have the processor of a caller that polls; nil: the kernel's; tests replace it
 }
 
 const (
@@ -122,6 +124,9 @@ func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
 	def(&longest, 4*cfg.Spin)
 	def(&cfg.MaxSleep, 5*time.Millisecond)
 	def(&cfg.LongSleep, 500*time.Millisecond)
+	if cfg.yield == nil {
+		cfg.yield = yield
+	}
 	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.wakes = min(2*cfg.Wake, cfg.Spin)
 	p.patience = newPatience(max(p.wakes, min(leastSpin, cfg.Spin)), cfg.Spin, longest, cfg.Wake)

@@ -1,11 +1,13 @@
 package device
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device/seat"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -21,12 +23,16 @@ type answering struct {
 	left   int    // looks before the answer
 	asked  bool
 	sleeps int // of callers
+	yields int // of callers, unless the test has them yield to something else
 }
 
 func newAnswering(t *testing.T, c PollerConfig, after int) *answering {
 	a := &answering{stage: newStage(t), after: after}
 	a.receiving = func() { a.look(false) }
 	a.sleeping = func() { a.look(true) }
+	if c.yield == nil {
+		c.yield = a.yield
+	}
 	p := newStaged(t, a.stage, c)
 	p.tell(seat.Enters) // so that the background goroutine does not drive
 	t.Cleanup(func() { p.tell(seat.Exits) })
@@ -58,28 +64,36 @@ func (a *answering) look(sleeps bool) {
 	}
 }
 
+func (a *answering) yield() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.yields++
+}
+
 func (a *answering) Met() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.asked && len(a.arrived) == 0
 }
 
-// ask returns how often callers sleep while they wait for so many answers, one after the other.
-func (a *answering) ask(times int) (sleeps int) {
+// ask returns how often callers sleep and yield while they wait for so many answers, one after the other.
+func (a *answering) ask(times int) (sleeps, yields int) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), testenv.Limit)
+	defer cancel()
 	a.mu.Lock()
-	a.sleeps = 0
+	a.sleeps, a.yields = 0, 0
 	a.mu.Unlock()
 	for range times {
 		a.mu.Lock()
 		a.asked, a.left = true, a.after
 		a.mu.Unlock()
-		if err := a.poller.Wait(a.t.Context(), a); err != nil {
+		if err := a.poller.Wait(ctx, a); err != nil {
 			a.t.Fatal(err)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.sleeps
+	return a.sleeps, a.yields
 }
 
 // A caller sleeps where it may not poll for long enough or somebody computes, polls where sleeping is
@@ -93,11 +107,12 @@ func TestCallersPollForAsLongAsItHelps(t *testing.T) {
 		config      PollerConfig
 		after       int
 		least, most int // sleeps, of the second half
+		yields      bool
 	}{
-		{"it may not poll", alone, PollerConfig{Spin: 1, Wake: time.Second}, never, times, times},
-		{"sleeping is dear", alone, PollerConfig{Spin: time.Hour, Wake: time.Hour}, looks / 10, 0, 0},
-		{"polling helps", alone, PollerConfig{Spin: time.Hour, Wake: 1}, looks, 0, times / 2},
-		{"somebody computes on its processor", beside, PollerConfig{Spin: time.Hour, Wake: 1}, never, times, times},
+		{"it may not poll", alone, PollerConfig{Spin: 1, Wake: time.Second}, never, times, times, false},
+		{"sleeping is dear", alone, PollerConfig{Spin: time.Hour, Wake: time.Hour}, looks, 0, 0, true},
+		{"polling helps", alone, PollerConfig{Spin: time.Hour, Wake: 1}, looks, 0, times / 2, true},
+		{"somebody computes on its processor", beside, PollerConfig{Spin: time.Hour, Wake: 1}, never, times, times, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			a := newAnswering(t, c.config, c.after)
@@ -105,9 +120,55 @@ func TestCallersPollForAsLongAsItHelps(t *testing.T) {
 			a.crowd = &c.crowd
 			a.mu.Unlock()
 			a.ask(times)
-			if n := a.ask(times); n < c.least || n > c.most {
-				t.Errorf("in %d waits the caller sleeps %d times, want %d to %d", times, n, c.least, c.most)
+			sleeps, yields := a.ask(times)
+			if sleeps < c.least || sleeps > c.most {
+				t.Errorf("in %d waits the caller sleeps %d times, want %d to %d", times, sleeps, c.least, c.most)
+			}
+			if yields > 0 != c.yields {
+				t.Errorf("it yields %d times, want that it does: %v", yields, c.yields)
 			}
 		})
+	}
+}
+
+// A caller that polls yields until it has lost its processor twice. Then it sleeps.
+func TestCallerYieldsUntilSomebodyComputes(t *testing.T) {
+	var a *answering
+	a = newAnswering(t, PollerConfig{Spin: time.Hour, Wake: time.Hour, yield: func() {
+		a.yield()
+		time.Sleep(2 * lostAfter)
+	}}, 1<<30)
+	if sleeps, yields := a.ask(1); sleeps != 1 || yields != 2 {
+		t.Errorf("a caller that loses its processor whenever it yields does so %d times, and sleeps %d times; want 2 and 1", yields, sleeps)
+	}
+}
+
+func TestDriverPollsFor(t *testing.T) {
+	const now, last = 10_000_000, 9_000_000
+	for _, c := range []struct {
+		what         string
+		crowd        int64 // until when others compute
+		wakes        int64 // µs
+		tight, until int64 // after a frame
+		tight2       int64 // after it has found somebody else asleep on the device
+		until2       int64
+	}{
+		{"alone", 0, 30, last + 5000, now + 50_000, last + 5000, now + 30_000},
+		{"beside who computes", now + 1, 30, now + 20_000, now + 20_000, now + 20_000, now + 20_000},
+		{"beside who computes, where it may hardly poll", now + 1, 5, now + 20_000, now + 20_000, now + 5000, now + 5000},
+		{"beside who has computed", now, 30, last + 5000, now + 50_000, last + 5000, now + 30_000},
+	} {
+		p := &Poller{wakes: time.Duration(c.wakes * microsecond), crowd: crowd{until: c.crowd}}
+		p.patience = newPatience(50*time.Microsecond, 200*time.Microsecond, 800*time.Microsecond, 10*time.Microsecond)
+		d := driver{poller: p}
+		if d.quietFrom(now, last); d.tight != c.tight || d.until != c.until {
+			t.Errorf("%s: after a frame it keeps the processor until %d and polls until %d, want %d and %d", c.what, d.tight, d.until, c.tight, c.until)
+		}
+		if d.pollOn(now); d.tight != c.tight2 || d.until != c.until2 {
+			t.Errorf("%s: while it wakes another one it keeps the processor until %d and polls until %d, want %d and %d", c.what, d.tight, d.until, c.tight2, c.until2)
+		}
+		if d.noticed(now, last); (p.patience.near > 0) != (c.crowd <= now) {
+			t.Errorf("%s: it counts %d frames towards trials", c.what, p.patience.near)
+		}
 	}
 }

@@ -130,15 +130,22 @@ type driver struct {
 	until   int64         // until then it polls
 }
 
-// quietSince has the driver poll for as long as is worth it after the last frame.
-func (d *driver) quietSince(last int64) {
+// quietFrom has the driver poll for as long as is worth it from now on. last is when the last frame
+// came that says something of how long the next one takes.
+func (d *driver) quietFrom(now, last int64) {
 	p := d.poller
-	if p.crowd.here(last) {
-		d.until = last + p.patience.spinBeside()
+	if p.crowd.here(now) {
+		d.until = now + p.patience.spinBeside()
 		d.tight = d.until
 		return
 	}
-	d.tight, d.until = last+int64(tightSpin), last+p.patience.spin()
+	d.tight, d.until = last+int64(tightSpin), now+p.patience.spin()
+}
+
+// noticed tells the patience that a frame came, the first one since last.
+func (d *driver) noticed(now, last int64) {
+	p := d.poller
+	p.patience.note(now-last, d.slept, p.crowd.here(now))
 }
 
 // pollOn has it poll for a while more, without a frame: the background goroutine gets out of its way.
@@ -153,7 +160,7 @@ func (d *driver) pollOn(now int64) {
 // yield lets another thread that is ready have this processor. If that computes with it, the
 // driver polls no longer.
 func (d *driver) yield(now int64) {
-	yield()
+	d.poller.cfg.yield()
 	if d.poller.crowd.note(now, d.poller.Now()) {
 		d.until = now
 	}
@@ -163,7 +170,7 @@ func (d *driver) yield(now int64) {
 func (d *driver) poll() bool {
 	p, ctx, cond := d.poller, d.ctx, d.cond
 	last := p.called.Load() // when a frame came, or the wait began
-	d.quietSince(last)
+	d.quietFrom(last, last)
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
 		if look && (p.Closed() || ctx.Err() != nil) { // however many frames there are
@@ -172,14 +179,14 @@ func (d *driver) poll() bool {
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
 			met, now := p.take(n, cond)
 			if d.watched == nil || met { // other frames say nothing of how long a notification takes
-				p.patience.note(now-last, d.slept)
+				d.noticed(now, last)
 				last = now
 			}
 			d.slept = false
 			if met {
 				return true
 			}
-			d.quietSince(now)
+			d.quietFrom(now, last)
 			d.noteSlow(now)
 			continue
 		}
@@ -188,12 +195,12 @@ func (d *driver) poll() bool {
 			met := cond.Met()
 			p.mu.Unlock()
 			now := p.Now()
-			p.patience.note(now-last, d.slept)
+			d.noticed(now, last)
 			if d.slept = false; met {
 				return true
 			}
 			last = now
-			d.quietSince(now)
+			d.quietFrom(now, now)
 		}
 		if !look {
 			continue
