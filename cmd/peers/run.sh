@@ -4,7 +4,7 @@
 # Run it as root: make bench-peers. Environment: MTU (1500), ROUNDS (3),
 # OUT (a file for the results as JSON), INSTALL=1 installs the Debian packages, OFFLOADS=off
 # has the kernel cut long messages into frames before the veth, as they travel on a wire,
-# BUSY (0) is how many processes compute meanwhile, bound to no processor.
+# BUSY (0) is how many processes compute meanwhile, on whichever processors they get.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -25,6 +25,7 @@ for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 	break
 done
+[[ $busy =~ ^[0-9]+$ ]] || { echo "BUSY is '$busy', it must be a number of processes"; exit 1; }
 [ "$offloads" = on ] || command -v ethtool >/dev/null || { echo "ethtool is missing, which OFFLOADS=$offloads needs"; exit 1; }
 
 # What an earlier run left when it was killed.
@@ -141,5 +142,5 @@ for round in $(seq "$rounds"); do
 		sed "s/^\[0\] /$round /" >>"$work/ours" || failure xdprma scale $?
 done
 [ ! -t 2 ] || printf '\r\033[K' >&2
-[ "$busy" = 0 ] || echo "beside $busy processes that compute"
+[ ${#computing[@]} = 0 ] || echo "beside ${#computing[@]} processes that compute"
 "$work/peers" table "$mtu" "$work" ${OUT:+"$OUT"}

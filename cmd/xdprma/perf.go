@@ -48,7 +48,7 @@ how many more than in the step before, and for how many each side is busy with i
 the median. A cost at the side that waits for the other does not slow the stream.
 On a veth the kernel's part of receiving is done while the sender sends.
 
-With --busy, so many processes compute beside ranks and floors, on whichever
+With --busy N, N processes compute beside ranks and floors, on whichever
 processors the kernel gives them.
 
 Inside a job that something else has started, perf measures between the job's
@@ -115,6 +115,9 @@ func perfCommand() *cli.Command {
 			place, err := bootstrap.FromEnvironment()
 			if err != nil {
 				return err
+			}
+			if place.Launched() && o.busy > 0 {
+				return usageError("--busy does not work inside a job: start the processes that compute beside it yourself")
 			}
 			if place.Launched() && place.Rank != 0 { // rank 0 reports
 				o.save, o.plot = "", ""

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"syscall"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
@@ -17,7 +16,7 @@ import (
 const perfBusyName = "perf-busy"
 
 // maxBusy is the most processes that compute beside a measurement.
-const maxBusy = 256
+const maxBusy = 64
 
 // perfBusyCommand computes until its standard input ends, which it does with whoever started it.
 func perfBusyCommand() *cli.Command {
@@ -61,14 +60,20 @@ func startBusy(n int) (started busyProcesses, err error) {
 	return started, nil
 }
 
-// end ends them. It is an error if one has not computed until now.
+// end ends them. It is an error if one has ended before, or is stopped.
 func (b busyProcesses) end() error {
 	var errs []error
 	for _, cmd := range b {
-		_ = cmd.Process.Kill() // what matters is how it has ended
-		_ = cmd.Wait()
-		if state := cmd.ProcessState; state.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
-			errs = append(errs, fmt.Errorf("process %d was to compute beside the measurement, and has ended: %v", cmd.Process.Pid, state))
+		var news unix.Siginfo
+		const options = unix.WEXITED | unix.WSTOPPED | unix.WNOHANG | unix.WNOWAIT
+		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &news, options, nil)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // how it ends by that does not matter
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("does process %d compute: %w", cmd.Process.Pid, err))
+		case news.Signo != 0:
+			errs = append(errs, fmt.Errorf("process %d was to compute beside the measurement, and somebody has ended or stopped it: %v", cmd.Process.Pid, cmd.ProcessState))
 		}
 	}
 	return errors.Join(errs...)

@@ -14,9 +14,6 @@ func perfInJob(ctx context.Context, place bootstrap.Config, o *perfOptions, repo
 	if o.costs || o.floor && len(o.tests) == 0 {
 		return fmt.Errorf("%s and %s are not measured inside a job: run xdprma perf with them by itself", perfFloor, perfCosts)
 	}
-	if o.busy > 0 {
-		return usageError("--busy is not for a rank of a job, whose processors are its launcher's affair: start what computes beside it")
-	}
 	plan := &perf.Plan{Bind: o.bind, Duration: o.duration, Iterations: o.iterations}
 	for _, t := range o.tests {
 		if place.Size < 2 || place.Size > 2 && !t.Scale {

@@ -35,8 +35,9 @@ const (
 
 var plotColors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#542788"}
 
-// writePerfPlot draws latency and bandwidth against size, with their floors, as SVG.
-func writePerfPlot(w io.Writer, results []*perf.Result) error {
+// writePerfPlot draws latency and bandwidth against size, with their floors, as SVG. busy is how many
+// processes computed meanwhile.
+func writePerfPlot(w io.Writer, results []*perf.Result, busy int) error {
 	latency, bandwidth := plotChart{title: "latency p50, µs"}, plotChart{title: "bandwidth, MB/s"}
 	for _, r := range results {
 		t, known := perf.Find(r.Test)
@@ -54,7 +55,11 @@ func writePerfPlot(w io.Writer, results []*perf.Result) error {
 	height := 0
 	for _, c := range []plotChart{latency, bandwidth} {
 		if len(c.series) > 0 {
-			c.title += fmt.Sprintf(" (%s, MTU %d)", results[0].Mode, results[0].MTU)
+			c.title += fmt.Sprintf(" (%s, MTU %d", results[0].Mode, results[0].MTU)
+			if busy > 0 {
+				c.title += fmt.Sprintf(", --busy %d", busy)
+			}
+			c.title += ")"
 			fmt.Fprintf(&b, `<g transform="translate(0,%d)">`+"\n", height)
 			c.draw(&b)
 			b.WriteString("</g>\n")

@@ -107,7 +107,7 @@ func (p *perfReport) fail(err error) {
 // finish draws what there is, if a file for that was named, and closes the files.
 func (p *perfReport) finish() error {
 	if p.err == nil && p.plot != nil && len(p.results) > 0 {
-		p.fail(writePerfPlot(p.plot, p.results))
+		p.fail(writePerfPlot(p.plot, p.results, p.busy))
 	}
 	p.fail(p.close())
 	return p.err

@@ -109,7 +109,7 @@ func TestPerfJSON(t *testing.T) {
 // each size, and a name for each line.
 func TestPerfPlot(t *testing.T) {
 	var b bytes.Buffer
-	if err := writePerfPlot(&b, perfSample()); err != nil {
+	if err := writePerfPlot(&b, perfSample(), 2); err != nil {
 		t.Fatal(err)
 	}
 	var svg struct {
@@ -124,8 +124,8 @@ func TestPerfPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := [][]string{
-		{"latency p50, µs (xdp-native, MTU 1500)", "8", "32K", "put-latency", "floor"},
-		{"bandwidth, MB/s (xdp-native, MTU 1500)", "1K", "1M", "put-bandwidth", "floor"},
+		{"latency p50, µs (xdp-native, MTU 1500, --busy 2)", "8", "32K", "put-latency", "floor"},
+		{"bandwidth, MB/s (xdp-native, MTU 1500, --busy 2)", "1K", "1M", "put-bandwidth", "floor"},
 	}
 	if len(svg.Charts) != len(want) {
 		t.Fatalf("%d charts, want %d", len(svg.Charts), len(want))
@@ -150,7 +150,7 @@ func TestPerfPlot(t *testing.T) {
 			}
 		}
 	}
-	if err := writePerfPlot(io.Discard, perfSample()[5:]); err == nil {
+	if err := writePerfPlot(io.Discard, perfSample()[5:], 0); err == nil {
 		t.Error("nothing to draw, and no error")
 	}
 }
@@ -162,7 +162,7 @@ func TestPlotDrawsMedians(t *testing.T) {
 			results = append(results, &perf.Result{Test: "put-latency", Bytes: 8, P50: v})
 		}
 		var b strings.Builder
-		if err := writePerfPlot(&b, results); err != nil {
+		if err := writePerfPlot(&b, results, 0); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -219,7 +219,7 @@ func TestPerfArguments(t *testing.T) {
 		"--rounds is 0":          {"barrier", "--rounds", "0"},
 		"--ranks is 9":           {"scale", "--ranks", "9"},
 		"--busy is -1":           {"barrier", "--busy=-1"},
-		"--busy is 257":          {"barrier", "--busy", "257"},
+		"--busy is 65":           {"barrier", "--busy", "65"},
 		`transport "rdma" is not auto, xdp, xdp-native, xdp-generic or udp`: {"barrier", "--transport", "rdma"},
 	} {
 		_, err := parsePerfLine(args...)
@@ -416,54 +416,6 @@ func TestPerfTargetStopped(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Processes compute beside what is measured, each result says so, and none of them is left.
-func TestPerfBusy(t *testing.T) {
-	modes(t, func(t *testing.T, command func(...string) *invocation) {
-		c := command("perf", "put-latency", "--busy", "2", "--bytes", "8", "--json", "--iterations", "20", "--rounds", "1")
-		if s := c.run(t); s != 0 {
-			t.Fatalf("status %d: %s", s, &c.stderr)
-		}
-		if n := strings.Count(c.stdout.String(), `"busy":2`); n != 1 {
-			t.Errorf("%d results say that 2 processes computed: %s", n, &c.stdout)
-		}
-	})
-}
-
-// Processes that compute end with a measurement that is killed, and one that ends before it fails it.
-func TestPerfBusyEnds(t *testing.T) {
-	for _, whole := range []bool{true, false} {
-		c := nobody(command(t, "perf", "put-latency", "--transport", "udp", "--busy", "1", "--duration", "60s", "--rounds", "1"))
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		computes := 0
-		testenv.Await(t, "a process that computes", func() bool {
-			for _, pid := range c.children(t) {
-				if argument(pid, 1) == perfBusyName {
-					computes = pid
-				}
-			}
-			return computes > 0
-		})
-		kill, signal := computes, unix.SIGTERM
-		if whole {
-			kill, signal = c.Process.Pid, unix.SIGKILL
-		}
-		if err := unix.Kill(kill, signal); err != nil {
-			t.Fatal(err)
-		}
-		testenv.Await(t, "its end", func() bool { return argument(computes, 1) != perfBusyName })
-		if !whole {
-			if err := c.Process.Signal(unix.SIGINT); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s := c.finish(t); s == 0 || !whole && !strings.Contains(c.stderr.String(), "was to compute beside the measurement") {
-			t.Errorf("killed, %v; status %d: %s", whole, s, &c.stderr)
-		}
-	}
 }
 
 // argument returns an argument of a process, and nothing if it has ended.
