@@ -86,7 +86,7 @@ type Limits struct {
 	// long as it usually waits for a frame. If that is likely to be longer than Spin, it soon sleeps;
 	// unless Spin is set, it then tries four times as long now and then, and ever more rarely in vain.
 	// Beside a thread that computes on the same processor it polls for 20 µs, and for up to 150 µs
-	// if the frame usually comes by half of that. All calls of the rank go by what one of them has found
+	// if the frame usually comes by half of that, but never for longer than Spin. All calls of the rank go by what one of them has found
 	// out about such a thread, for 0.64 s at most.
 	Spin time.Duration
 

@@ -17,7 +17,7 @@ type crowd struct {
 const (
 	lostAfter  = time.Millisecond // who has the processor back only then has lost it to one that computes
 	firstPause = 20 * time.Millisecond
-	mostPause  = 640 * time.Millisecond // so at most some hundredths of the time go into yields
+	mostPause  = 640 * time.Millisecond // so at most a few hundredths of the time go into yields
 	crowdSpin  = 20 * time.Microsecond  // of polling where somebody computes; about what falling asleep and waking up take
 	crowdMost  = 150 * time.Microsecond // the same, if the frame usually comes by half of it
 )

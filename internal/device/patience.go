@@ -34,8 +34,8 @@ func newPatience(least, most, longest, wake time.Duration) patience {
 	return patience{least: int64(least), most: int64(most), longest: int64(longest), wake: int64(wake), next: firstTrial}
 }
 
-// note learns that a frame was noticed when it had been quiet for so long, whether by waking up, and
-// whether beside others that compute, where there are no trials.
+// note learns that a frame was noticed when it had been quiet for so long, and whether by waking up.
+// Beside others that compute there are no trials, so none is counted then.
 func (p *patience) note(quiet int64, slept, beside bool) {
 	noticed := min(quiet, 2*p.longest)
 	sooner := noticed < p.took/4*3
@@ -90,8 +90,8 @@ func (p *patience) spin() int64 {
 }
 
 // spinBeside returns how long to poll where others compute on this processor. Polling takes it from
-// them, and the kernel gives it back late to a caller that has polled for long. So that polls for
-// longer than crowdSpin only if the next frame usually comes soon.
+// them, and the kernel gives it back late to a caller that has polled for long. A caller therefore
+// polls for longer than crowdSpin only if the next frame usually comes soon.
 func (p *patience) spinBeside() int64 {
 	beside := int64(crowdSpin)
 	if 2*p.usual <= int64(crowdMost) {

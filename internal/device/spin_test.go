@@ -3,6 +3,8 @@ package device
 import (
 	"context"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +26,8 @@ type answering struct {
 	asked  bool
 	sleeps int // of callers
 	yields int // of callers, unless the test has them yield to something else
+	others int // frames for others to come, one every 20 looks
+	looks  int
 }
 
 func newAnswering(t *testing.T, c PollerConfig, after int) *answering {
@@ -47,6 +51,10 @@ func (a *answering) look(sleeps bool) {
 	defer a.mu.Unlock()
 	if a.crowd != nil && a.poller != nil && !sleeps {
 		a.poller.crowd = *a.crowd
+	}
+	if a.looks++; a.others > 0 && a.looks%20 == 0 {
+		a.arrived = append(a.arrived, make([]byte, wire.HeaderLen))
+		a.others--
 	}
 	if sleeps {
 		if a.poller == nil || !a.poller.is("a caller is in bed") {
@@ -140,6 +148,82 @@ func TestCallerYieldsUntilSomebodyComputes(t *testing.T) {
 	}}, 1<<30)
 	if sleeps, yields := a.ask(1); sleeps != 1 || yields != 2 {
 		t.Errorf("a caller that loses its processor whenever it yields does so %d times, and sleeps %d times; want 2 and 1", yields, sleeps)
+	}
+}
+
+// Beside somebody who computes, a driver that waits for the background goroutine to leave the bed neither
+// yields nor keeps the processor.
+func TestDriverGivesWay(t *testing.T) {
+	d := newStage(t)
+	stays := make(chan struct{})
+	d.sleeping = func() { <-stays }
+	leave := sync.OnceFunc(func() { close(stays) })
+	var roused, looks, from, to atomic.Int64
+	d.receiving = func() { looks.Add(1) }
+	d.waking = func() {
+		switch roused.Add(1) {
+		case 2: // after the first one the driver may poll
+			from.Store(looks.Load())
+		case 10:
+			to.Store(looks.Load())
+		}
+	}
+	var yields atomic.Int64
+	p := newStaged(t, d, PollerConfig{Wake: time.Hour, yield: func() { yields.Add(1) }})
+	t.Cleanup(leave)
+	testenv.Await(t, "the background goroutine in bed", func() bool { return p.is("the background goroutine is in bed") })
+	p.crowd = crowd{until: math.MaxInt64}
+	begin := p.Now()
+	var met flag
+	waiter := start(func() error { return p.Wait(t.Context(), &met) })
+	testenv.Await(t, "a driver that rouses it again", func() bool { return roused.Load() >= 10 })
+	n := roused.Load()
+	if most := (p.Now()-begin)/int64(crowdSpin) + 2; n > most {
+		t.Errorf("it is roused %d times, and %d times at most by a driver that sleeps between", n, most)
+	}
+	if n := to.Load() - from.Load(); n > 8*pollsALook {
+		t.Errorf("it looks at the device %d times, and sleeps 8 times: want %d", n, 8*pollsALook)
+	}
+	leave()
+	testenv.Await(t, "the driver in bed", func() bool { return p.is("a caller is in bed") })
+	p.Lock()
+	met.Store(true)
+	p.Unlock()
+	if err := ends(t, "the driver", waiter); err != nil {
+		t.Error(err)
+	}
+	if yields.Load() > 0 {
+		t.Errorf("it yields %d times", yields.Load())
+	}
+}
+
+// othersCame is a condition that is watched: that the frames for others have come.
+type othersCame struct{ *answering }
+
+func (o othersCame) Met() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.others == 0
+}
+
+func (othersCame) Changed() bool { return false }
+func (othersCame) Arm()          {}
+func (othersCame) Disarm()       {}
+
+// A caller that waits for a notification keeps its processor for the first microseconds, and not anew
+// with each frame for others.
+func TestOtherFramesDoNotKeepTheProcessor(t *testing.T) {
+	a := newAnswering(t, PollerConfig{Spin: time.Hour, Wake: time.Hour}, 0)
+	a.mu.Lock()
+	a.others = 1000
+	a.mu.Unlock()
+	if err := a.poller.Wait(t.Context(), othersCame{a}); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sleeps > 0 || a.yields < 500 {
+		t.Errorf("among 1000 frames for others it sleeps %d times and yields %d times, want 0 and most times", a.sleeps, a.yields)
 	}
 }
 

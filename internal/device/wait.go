@@ -126,6 +126,7 @@ type driver struct {
 	calm    time.Duration // how long it sleeps at most
 	stop    func() bool   // unless it is nil: the end of ctx wakes it
 	slept   bool          // since the last frame
+	roused  bool          // it has woken who sleeps on the device, and not slept there since
 	tight   int64         // until then it keeps the processor
 	until   int64         // until then it polls
 }
@@ -157,12 +158,26 @@ func (d *driver) pollOn(now int64) {
 	}
 }
 
+// giveWay waits for the background goroutine, which is woken, to get out of the way. Where others
+// compute, that may need this processor. So if it takes longer, the driver sleeps, away from the device.
+func (d *driver) giveWay() {
+	now := d.poller.Now()
+	if d.roused && d.poller.crowd.here(now) {
+		time.Sleep(crowdSpin)
+		return
+	}
+	d.roused = true
+	d.pollOn(now)
+}
+
 // yield lets another thread that is ready have this processor. If that computes with it, the
 // driver polls no longer.
-func (d *driver) yield(now int64) {
-	d.poller.cfg.yield()
-	if d.poller.crowd.note(now, d.poller.Now()) {
-		d.until = now
+func (d *driver) yield() {
+	p := d.poller
+	from := p.Now()
+	p.cfg.yield()
+	if p.crowd.note(from, p.Now()) {
+		d.until = from
 	}
 }
 
@@ -216,7 +231,7 @@ func (d *driver) poll() bool {
 		switch {
 		case now < d.tight:
 		case now < d.until:
-			d.yield(now)
+			d.yield()
 		default:
 			d.noteSlow(now)
 			met, slept := p.rest(cond, d.calm)
@@ -224,11 +239,11 @@ func (d *driver) poll() bool {
 				return true
 			}
 			if slept {
-				d.slept = true
+				d.slept, d.roused = true, false
 				d.calm = d.longer()
 				polls = pollsALook - 1 // one look at the device tells whether anything has come
 			} else {
-				d.pollOn(p.Now())
+				d.giveWay()
 			}
 		}
 	}
