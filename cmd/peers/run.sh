@@ -15,6 +15,7 @@ busy=${BUSY:-0}
 limit=20 # seconds that one test of one library may take
 packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
 
+[[ $busy =~ ^[0-9]{1,2}$ ]] || { echo "BUSY is '$busy', it must be a number of processes, at most 99"; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "run this as root: it makes network namespaces"; exit 1; }
 for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	command -v $tool >/dev/null && continue
@@ -25,7 +26,6 @@ for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 	break
 done
-[[ $busy =~ ^[0-9]+$ ]] || { echo "BUSY is '$busy', it must be a number of processes"; exit 1; }
 [ "$offloads" = on ] || command -v ethtool >/dev/null || { echo "ethtool is missing, which OFFLOADS=$offloads needs"; exit 1; }
 
 # What an earlier run left when it was killed.
@@ -142,5 +142,8 @@ for round in $(seq "$rounds"); do
 		sed "s/^\[0\] /$round /" >>"$work/ours" || failure xdprma scale $?
 done
 [ ! -t 2 ] || printf '\r\033[K' >&2
+for pid in "${computing[@]}"; do
+	kill -0 "$pid" || { echo "process $pid was to compute beside the measurement, and has ended"; exit 1; }
+done
 [ ${#computing[@]} = 0 ] || echo "beside ${#computing[@]} processes that compute"
 "$work/peers" table "$mtu" "$work" ${OUT:+"$OUT"}

@@ -25,7 +25,7 @@ func perfBusyCommand() *cli.Command {
 		Hidden: true,
 		Usage:  "a process that computes beside xdprma perf",
 		Action: func(context.Context, *cli.Command) error {
-			runtime.GOMAXPROCS(1)
+			runtime.GOMAXPROCS(2) // one for who waits for the end, which the loop may not let in
 			go func() {
 				for n := 0; ; n++ {
 				}
@@ -35,6 +35,9 @@ func perfBusyCommand() *cli.Command {
 		},
 	}
 }
+
+// The codes of a child that is stopped and of one that has been continued, in sigaction(2).
+const cldStopped, cldContinued = 5, 6
 
 // busyProcesses are those that compute beside a measurement, on whichever processors the kernel
 // gives them.
@@ -60,20 +63,24 @@ func startBusy(n int) (started busyProcesses, err error) {
 	return started, nil
 }
 
-// end ends them. It is an error if one has ended before, or is stopped.
+// end ends them. It is an error if one has ended before, or was stopped.
 func (b busyProcesses) end() error {
 	var errs []error
 	for _, cmd := range b {
 		var news unix.Siginfo
-		const options = unix.WEXITED | unix.WSTOPPED | unix.WNOHANG | unix.WNOWAIT
+		const options = unix.WEXITED | unix.WSTOPPED | unix.WCONTINUED | unix.WNOHANG | unix.WNOWAIT
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &news, options, nil)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // how it ends by that does not matter
+		pid, state := cmd.Process.Pid, cmd.ProcessState
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("does process %d compute: %w", cmd.Process.Pid, err))
-		case news.Signo != 0:
-			errs = append(errs, fmt.Errorf("process %d was to compute beside the measurement, and somebody has ended or stopped it: %v", cmd.Process.Pid, cmd.ProcessState))
+			errs = append(errs, fmt.Errorf("does process %d compute: %w", pid, err))
+		case news.Signo == 0:
+		case news.Code == cldStopped || news.Code == cldContinued:
+			errs = append(errs, fmt.Errorf("process %d was to compute beside the measurement, and was stopped meanwhile", pid))
+		default:
+			errs = append(errs, fmt.Errorf("process %d was to compute beside the measurement, and has ended: %v", pid, state))
 		}
 	}
 	return errors.Join(errs...)
