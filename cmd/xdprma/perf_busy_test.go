@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,14 +103,13 @@ func TestPerfInJobRefusesBusy(t *testing.T) {
 // computed reports whether a process has computed for 50 ms.
 func computed(t *testing.T, pid int) bool {
 	t.Helper()
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // it may have ended
-	_, fields, _ := strings.Cut(string(stat), ") ")
-	if f := strings.Fields(fields); len(f) > 11 {
-		ticks, err := strconv.Atoi(f[11]) // of 10 ms, in user mode
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ticks >= 5
+	fields := statFields(pid)
+	if len(fields) <= 11 {
+		return false
 	}
-	return false
+	ticks, err := strconv.Atoi(fields[11]) // of 10 ms, in user mode
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticks >= 5
 }

@@ -428,11 +428,17 @@ func argument(pid, i int) string {
 	return arguments[i]
 }
 
+// statFields returns the fields of a process's /proc/PID/stat from its state on, and none if it has ended.
+func statFields(pid int) []string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, fields, _ := strings.Cut(string(b), ") ")
+	return strings.Fields(fields)
+}
+
 // stopped reports whether a process is stopped by a signal.
 func stopped(pid int) bool {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // a process that has ended is not stopped
-	_, state, _ := strings.Cut(string(b), ") ")
-	return strings.HasPrefix(state, "T")
+	fields := statFields(pid)
+	return len(fields) > 0 && fields[0] == "T"
 }
 
 // An origin that is killed while its target is stopped leaves no stopped process.
