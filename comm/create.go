@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
+	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
@@ -135,13 +136,11 @@ func (c *Comm) Free() (err error) {
 	if c.freed.Swap(true) {
 		return errFreed("comm free")
 	}
-	e := c.job.Poller().Lock()
-	if !c.job.Poller().Closed() {
+	c.job.InEngine(func(e *engine.Engine) {
 		e.FreeContext(c.members.Context)
 		e.FreeContext(c.members.Context | collective.SecondContext) // of which others need nothing from this rank
 		e.Tick()
-	}
-	c.job.Poller().Unlock()
+	})
 	return callbackError("comm free", c.attributes.Clear(c))
 }
 

@@ -329,7 +329,7 @@ func TestCallsAreListed(t *testing.T) {
 		}
 	}
 	others := []string{"Node.Abort", // which closes the node itself; and those of tests alone
-		"Win.Usage", "Node.Hold", "Node.LockWaits", "Node.Silence", "Node.SilenceWaiting"}
+		"Win.Usage", "Node.PanicInEngine", "Node.Hold", "Node.LockWaits", "Node.Silence", "Node.SilenceWaiting"}
 	for _, of := range []reflect.Type{reflect.TypeFor[*rma.Win](), reflect.TypeFor[*rma.Node](), reflect.TypeFor[*comm.Comm](), reflect.TypeFor[*comm.Request]()} {
 		for i := range of.NumMethod() {
 			if name := of.Elem().Name() + "." + of.Method(i).Name; !listed[name] && !slices.Contains(others, name) {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -138,6 +139,7 @@ func checkRules(c *comm.Comm, flavor window.Flavor, hints *windows.Hints) error 
 // abandon gives up what there is of a window that could not be made.
 func (w *Win) abandon() {
 	w.host.seal()
+	defer device.Guard()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	w.hide(e.Operations)
@@ -276,6 +278,7 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
 	c.Checker = w.checker(c.ID)
+	defer device.Guard()
 	t := w.turn()
 	if fault == nil {
 		w.expose(&c)

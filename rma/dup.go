@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
@@ -39,6 +40,7 @@ func (w *Win) Dup(ctx context.Context, info ...Info) (_ *Win, err error) {
 
 func (w *Win) dup(ctx context.Context, set Info) (*Win, error) {
 	warnMisspelled(w.job, set)
+	defer device.Guard()
 	w.poller.Lock()
 	if err := w.usable("window dup"); err != nil {
 		w.poller.UnlockQuiet()

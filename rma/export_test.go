@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -81,3 +82,10 @@ func (n *Node) Hold() (release func()) {
 
 // Acting returns how many calls use a window's memory at this moment.
 func Acting(w *Win) int32 { return w.acting.Load() }
+
+// PanicInEngine panics as a fault of the engine does in a call.
+func (n *Node) PanicInEngine() {
+	defer device.Guard()
+	n.job.Poller().Lock()
+	panic("a fault of the engine")
+}

@@ -34,14 +34,8 @@ func (w *Win) Info() Info {
 // Classes: ErrArg for a value, at all ranks if at one; ErrWin; ErrProcFailed.
 func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	defer w.handle(&err)
-	w.poller.Lock()
-	err = w.usable("window set_info")
 	warnMisspelled(w.job, info)
-	next, fault := w.hints.With(info)
-	if fault == nil {
-		fault = next.Rules.Check(w.comm.Size())
-	}
-	w.poller.Unlock()
+	next, fault, err := w.hintsWith(info)
 	if err != nil {
 		return err
 	}
@@ -65,6 +59,20 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 		k.SameOp = w.hints.SameOp
 	}
 	return nil
+}
+
+// hintsWith returns the hints that the window has with info, and what is wrong with that. It fails if the window is not
+// to be used.
+func (w *Win) hintsWith(info Info) (next windows.Hints, fault, err error) {
+	w.poller.Lock()
+	defer w.poller.UnlockQuiet()
+	if err := w.usable("window set_info"); err != nil {
+		return next, nil, err
+	}
+	if next, fault = w.hints.With(info); fault == nil {
+		fault = next.Rules.Check(w.comm.Size())
+	}
+	return next, fault, nil
 }
 
 // warnMisspelled has the log tell of info keys that have no meaning and are like one that has. The

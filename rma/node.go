@@ -62,6 +62,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/launch/job"
@@ -198,6 +199,7 @@ func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPaylo
 
 // Stats returns what this rank has counted since Join. It does not block.
 func (n *Node) Stats() stats.Stats {
+	defer device.Guard()
 	e := n.job.Poller().Lock()
 	protocol := e.Stats
 	n.job.Poller().UnlockQuiet()

@@ -102,9 +102,9 @@ func (w *Win) FlushLocalRanks(ctx context.Context, targets ...int) error {
 // the accesses of others (MPI_Win_sync, section 11.5.4). It completes nothing and
 // does not block. For the race detector it is a point of synchronisation with
 // everything that has been applied to the window.
-func (w *Win) Sync() error {
+func (w *Win) Sync() (err error) {
+	defer w.handle(&err)
 	w.poller.Lock()
-	err := w.usable("sync")
-	w.poller.UnlockQuiet()
-	return w.report(err)
+	defer w.poller.UnlockQuiet()
+	return w.usable("sync")
 }

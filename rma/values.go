@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
@@ -120,7 +121,8 @@ func (w WinOf[T]) Update(value T, target int, at Location, op Op) error {
 
 // awaitOwn waits for the one operation that r follows, and returns its error.
 func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *onesided.Request) error {
-	if e := w.poller.Lock(); target != ProcNull {
+	defer device.Guard()
+	if e := w.poller.Lock(); !r.Met() { // or nothing may have been issued
 		e.FlushUnmarked(w.epochs.Opened(target)) // asks for a prompt answer
 	}
 	r.Waiting(1)

@@ -130,8 +130,25 @@ func (w *Win) DispUnit() int { return w.own.DispUnit() }
 // epochs had left outstanding, and after ErrRMASync because a target of Start has not posted.
 func (w *Win) Free(ctx context.Context) (err error) {
 	defer w.handle(&err)
+	if err := w.mayFree(); err != nil {
+		return err
+	}
+	fault := callbackError("window free", w.attributes.Clear(w))
+	if err := w.run(ctx, w.epochs.Free()); fault == nil {
+		fault = err
+	}
+	_ = w.inner.Free() // what still comes for the window's collectives is dropped
+	if err := w.dismantle(); fault == nil {
+		fault = err
+	}
+	return fault
+}
+
+// mayFree returns nil if Free may free the window.
+func (w *Win) mayFree() error {
 	w.poller.Lock()
-	err = w.usable("window free")
+	defer w.poller.UnlockQuiet()
+	err := w.usable("window free")
 	switch {
 	case err == nil:
 		err = w.epochs.MayFree()
@@ -141,15 +158,12 @@ func (w *Win) Free(ctx context.Context) (err error) {
 	case !w.epochs.Freed():
 		err = nil // the node was closed, which has ended all epochs: the memory can go
 	}
-	w.poller.Unlock()
-	if err != nil {
-		return err
-	}
-	fault := callbackError("window free", w.attributes.Clear(w))
-	if err := w.run(ctx, w.epochs.Free()); fault == nil {
-		fault = err
-	}
-	_ = w.inner.Free() // what still comes for the window's collectives is dropped
+	return err
+}
+
+// dismantle takes the window apart, of which nothing is used any more.
+func (w *Win) dismantle() error {
+	defer device.Guard()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.epochs.Usable("window free"); err != nil {
@@ -162,10 +176,7 @@ func (w *Win) Free(ctx context.Context) (err error) {
 		time.Sleep(freePause)
 		w.poller.Lock()
 	}
-	if err := w.release(e.Evict); fault == nil {
-		fault = err
-	}
-	return fault
+	return w.release(e.Evict)
 }
 
 // hide takes the window, as far as it is there, from requests, from other ranks of the host

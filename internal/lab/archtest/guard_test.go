@@ -1,0 +1,65 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// takesEngine matches what a call is made of that takes the engine's lock.
+var takesEngine = regexp.MustCompile(`^(.*[pP]oller(\(\))?\.Lock|p\.Lock|w\.turn|c\.enter)$`)
+
+// underGuard lists functions that take the engine's lock for those that call them, which defer device.Guard.
+var underGuard = []string{"rma.turn", "rma.act", "comm.enter"}
+
+// guarded checks that in the calls of programs, which may recover from a panic, who takes the engine's lock defers
+// device.Guard, or, if it only reads, gives the lock back in any case.
+func guarded(f *file) (faults []string) {
+	if f.test || !slices.Contains([]string{"rma", "comm"}, f.dir()) && f.name != "internal/launch/job/carry.go" {
+		return nil
+	}
+	for _, d := range f.ast.Decls {
+		d, ok := d.(*ast.FuncDecl)
+		if !ok || slices.Contains(underGuard, f.dir()+"."+d.Name.Name) {
+			continue
+		}
+		takes, defers := false, false
+		ast.Inspect(d, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				takes = takes || takesEngine.MatchString(types.ExprString(n.Fun))
+			case *ast.DeferStmt:
+				call := types.ExprString(n.Call.Fun)
+				defers = defers || call == "device.Guard" || regexp.MustCompile(`[pP]oller(\(\))?\.UnlockQuiet$`).MatchString(call)
+			}
+			return true
+		})
+		if takes && !defers {
+			faults = append(faults, fmt.Sprintf("%v: %s takes the engine's lock: defer device.Guard, so that a panic ends the rank",
+				f.fset.Position(d.Pos()), d.Name.Name))
+		}
+	}
+	return faults
+}
+
+func TestUnguardedLocksAreFound(t *testing.T) {
+	for body, faults := range map[string]int{
+		"e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":                          1,
+		"t := w.turn(); defer w.poller.Unlock(); t.Tick()":                           1,
+		"defer device.Guard(); e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":    0,
+		"w.job.Poller().Lock(); defer w.job.Poller().UnlockQuiet(); return w.freed":  0,
+		"w.mu.Lock(); defer w.mu.Unlock()":                                           0,
+		"f := func() { e := j.Poller().Lock(); e.Tick(); j.Poller().Unlock() }; f()": 1,
+	} {
+		f, err := parse("rma/x.go", []byte("package rma\nfunc (w *Win) f() {"+body+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := guarded(f); len(got) != faults {
+			t.Errorf("%s: %q, want %d", body, got, faults)
+		}
+	}
+}
