@@ -435,6 +435,12 @@ func statFields(pid int) []string {
 	return strings.Fields(fields)
 }
 
+// gone reports whether a process has ended, with all its threads, so that its parent can know.
+func gone(pid int) bool {
+	fields := statFields(pid)
+	return len(fields) < 18 || fields[0] == "Z" && fields[17] == "1"
+}
+
 // stopped reports whether a process is stopped by a signal.
 func stopped(pid int) bool {
 	fields := statFields(pid)
