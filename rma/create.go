@@ -278,6 +278,9 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 		fault = newError("window create", ErrNoMem, 0, "the ids of windows that this rank is the first of are used up")
 	}
 	c.Checker = w.checker(c.ID)
+	if fault == nil {
+		w.reserve(ctx, c.ID)
+	}
 	defer device.Guard()
 	t := w.turn()
 	if fault == nil {

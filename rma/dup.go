@@ -126,7 +126,7 @@ func (w *Win) duplicateHost(ctx context.Context, of *host, proposals []proposal)
 			h.sync = sync
 		}
 		w.host = &h
-		w.reachSync()
+		w.reachSync(ctx)
 	}
 	return nil, nil
 }

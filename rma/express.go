@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"context"
 	"os"
 
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
@@ -54,17 +55,17 @@ func (h *host) kernelMaker(proposals []proposal, far bool) int {
 
 // makeSegment allocates in the kernel if that is wanted and possible, else in a file shared by
 // the host's ranks. It returns nil if no other rank needs it.
-func (w *Win) makeSegment(h *host, size, align int) (*hostmem.Segment, error) {
+func (w *Win) makeSegment(ctx context.Context, h *host, size, align int) (*hostmem.Segment, error) {
 	if h.backing == inKernel {
 		tier := w.poller.Device().Tier()
-		file, err := tier.Allocate(size)
+		file, err := tier.Allocate(ctx, size)
 		if err == nil {
 			var s *hostmem.Segment
 			if s, err = hostmem.Adopt(file, align); err == nil {
 				return s, nil
 			}
 		}
-		tier.Unreached(err)
+		w.unreached(ctx, err)
 	}
 	if h.alone {
 		return nil, nil
@@ -73,32 +74,54 @@ func (w *Win) makeSegment(h *host, size, align int) (*hostmem.Segment, error) {
 }
 
 // reachable has this rank's XDP program reach the host's memory, if it is of the kernel.
-func (w *Win) reachable(size int) {
+func (w *Win) reachable(ctx context.Context, size int) {
 	tier := w.poller.Device().Tier()
 	if h := w.host; tier == nil || size == 0 || h.backing != inKernel || h.starts[h.index(w.comm.Rank())]%8 != 0 {
 		return
 	}
 	var err error
-	if w.region, err = tier.Reach(w.host.segment.File()); err != nil {
-		tier.Unreached(err)
+	if w.region, err = tier.Reach(ctx, w.host.segment.File()); err != nil {
+		w.unreached(ctx, err)
 	}
 	w.syncRegion = w.region
 }
 
 // reachSync has this rank's XDP program reach the locks and counters of a duplicate, if it reaches the
 // memory and they are in the kernel, too.
-func (w *Win) reachSync() {
+func (w *Win) reachSync(ctx context.Context) {
 	if s := w.host.sync; w.region == nil || s == nil || s.backing != inKernel {
 		return
 	}
 	tier, err := w.poller.Device().Tier(), error(nil)
-	if w.syncRegion, err = tier.Reach(w.host.sync.segment.File()); err != nil {
-		tier.Unreached(err)
+	if w.syncRegion, err = tier.Reach(ctx, w.host.sync.segment.File()); err != nil {
+		w.unreached(ctx, err)
+	}
+}
+
+// unreached notes that the XDP program does not reach the window, unless ctx has ended: then there is
+// to be no window.
+func (w *Win) unreached(ctx context.Context, reason error) {
+	if ctx.Err() == nil {
+		w.poller.Device().Tier().Unreached(reason)
+	}
+}
+
+// reserve takes a place for the window with which the XDP program finds it. Without one its memory is
+// as any other. It may wait for a freed window to give up its place.
+func (w *Win) reserve(ctx context.Context, id uint32) {
+	if w.region == nil {
+		return
+	}
+	if err := w.region.Reserve(ctx, id); err != nil {
+		w.unreached(ctx, err)
+		w.region.Close()
+		w.syncRegion.Close()
+		w.region, w.syncRegion = nil, nil
 	}
 }
 
 // expose has the XDP program execute requests for the window to be. It is called with the
-// engine's lock held. Without a place for the window its memory is as any other.
+// engine's lock held.
 func (w *Win) expose(c *windows.Config) {
 	if w.region == nil {
 		return
@@ -112,11 +135,7 @@ func (w *Win) expose(c *windows.Config) {
 		reached.Locks, reached.LockAt = true, uint64(lockAt(i))
 		reached.Counters, reached.CountersAt = c.Counters.Len(), uint64(h.sync.counts[i])
 	}
-	if !w.region.Expose(reached, w.syncRegion) {
-		w.region.Close()
-		w.syncRegion.Close()
-		w.region, w.syncRegion = nil, nil
-	}
+	w.region.Expose(reached, w.syncRegion)
 }
 
 // Unattended reports whether small calls at a target can do without its process: the window

@@ -119,7 +119,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 	h.sync = h
 	w.host = h
 	*w.exposed = exposed{bytes: h.part(me, size), mapped: h.segment.Bytes(), unmap: h.segment.Close, windows: 1}
-	w.reachable(size)
+	w.reachable(ctx, size)
 	return nil, nil
 }
 
@@ -160,7 +160,7 @@ var openSegment = hostmem.Open
 func (w *Win) share(ctx context.Context, h *host, size, align int, together bool) (fault, err error) {
 	var place hostmem.Place
 	if w.comm.Rank() == h.maker && h.backing != inProcess {
-		if h.segment, fault = w.makeSegment(h, size, align); h.segment != nil {
+		if h.segment, fault = w.makeSegment(ctx, h, size, align); h.segment != nil {
 			place = h.segment.Place()
 		}
 	}

@@ -1,12 +1,14 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +27,8 @@ import (
 //
 // The program learns of memory, and forgets it, in the background: the kernel takes
 // milliseconds for it. Until then the engine executes the requests that the program will.
-// The methods may be called from any goroutine, also after the device was closed: then
+// Places and memory of freed windows come back in the background, too: who lacks some waits for
+// them. The methods may be called from any goroutine, also after the device was closed: then
 // there is no more memory to be had.
 type Tier struct {
 	log    *slog.Logger
@@ -36,11 +39,14 @@ type Tier struct {
 	work   sync.WaitGroup
 
 	unreached atomic.Uint64 // windows that the program should reach
+	ended     chan struct{} // closed once closed is true
 
-	mu     sync.Mutex // guards what follows, and what is said so of a Region
-	closed bool
-	chunks []bool                // indices in use
-	places [express.Windows]bool // of windows in the tables, in use
+	mu        sync.Mutex // guards what follows, and what is said so of a Region
+	closed    bool
+	chunks    []bool                // indices in use
+	places    [express.Windows]bool // of windows in the tables, in use
+	leaving   []*Region             // that are gone and still have something, the oldest first
+	quiescing []func()              // what the next wait for runs of the program is for
 }
 
 const (
@@ -56,7 +62,7 @@ func newTier(p *loader.Program, log *slog.Logger) *Tier {
 	}
 	t := &Tier{
 		log: log, kernel: kernel, graces: kernel.Quiesce, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
-		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)),
+		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)), ended: make(chan struct{}),
 	}
 	// The engine may look at the tables after the device was closed.
 	runtime.AddCleanup(t.tables, func(kernel *loader.Tier) { _ = kernel.Release() }, kernel)
@@ -84,13 +90,28 @@ func (t *Tier) background(f func()) bool {
 }
 
 // Quiesce calls done, in a goroutine that holds no lock, once every run of the program that
-// has begun before is over. It does not if the device is closed before.
+// has begun before is over. It does not if the device is closed before. One wait in the kernel is
+// for all that came before it began.
 func (t *Tier) Quiesce(done func()) {
-	t.background(func() {
-		if t.wait() {
+	t.mu.Lock()
+	t.quiescing = append(t.quiescing, done)
+	first := len(t.quiescing) == 1
+	t.mu.Unlock()
+	if first {
+		t.background(t.quiesce)
+	}
+}
+
+func (t *Tier) quiesce() {
+	t.mu.Lock()
+	list := t.quiescing
+	t.quiescing = nil
+	t.mu.Unlock()
+	if t.wait() {
+		for _, done := range list {
 			done()
 		}
-	})
+	}
 }
 
 // wait waits until every run of the program is over that has begun before; false if the
@@ -100,13 +121,11 @@ func (t *Tier) wait() bool {
 		if t.graces() == nil {
 			return true
 		}
-		t.mu.Lock()
-		closed := t.closed // then close waits for this
-		t.mu.Unlock()
-		if closed {
+		select {
+		case <-t.ended: // then close waits for this
 			return false
+		case <-time.After(quiesceAgain):
 		}
-		time.Sleep(quiesceAgain)
 	}
 }
 
@@ -116,9 +135,39 @@ func (t *Tier) close() {
 		return
 	}
 	t.mu.Lock()
-	t.closed = true
+	if !t.closed {
+		t.closed = true
+		close(t.ended)
+	}
 	t.mu.Unlock()
 	t.work.Wait()
+}
+
+// insist calls try until it succeeds. Something may be lacking that is on the way back from windows
+// which are freed, so try is called again with each of these that has given all back, and no more once
+// all have. Then insist returns the last error, and before if ctx ends or the device is closed.
+func (t *Tier) insist(ctx context.Context, try func() error) error {
+	t.mu.Lock()
+	leaving := slices.Clone(t.leaving)
+	t.mu.Unlock()
+	for {
+		err := try()
+		if err == nil || len(leaving) == 0 {
+			return err
+		}
+		select {
+		case <-leaving[0].back:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.ended:
+			return errTierClosed()
+		}
+		leaving = leaving[1:]
+	}
+}
+
+func errTierClosed() error {
+	return mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
 }
 
 // Unreached notes that the program does not reach a window that it should, and why. The
@@ -132,13 +181,12 @@ func (t *Tier) Unreached(reason error) {
 
 // Region is memory of one window that the program reaches.
 type Region struct {
-	chunk *chunk
-	id    uint32 // of the window, if exposed
-	place int    // of the window, if exposed
-
-	// These are guarded by the tier's lock.
-	exposed bool // has a place among the windows
-	gone    bool // the window is freed
+	chunk   *chunk
+	place   int           // in the tables that Reserve has taken, -1 if none
+	id      uint32        // of the window, if exposed
+	exposed bool          // the window is in the tables
+	gone    bool          // the window is freed; guarded by the tier's lock
+	back    chan struct{} // closed when the region, which is gone, has given all back
 }
 
 // chunk is a file's memory in the table of the program. Windows on the same memory share it.
@@ -156,32 +204,45 @@ type chunk struct {
 
 // Allocate returns a file of at least size bytes of zeroed memory, which the programs of
 // all ranks of the host can reach. The caller maps it, and closes it. It blocks while the
-// kernel makes the memory, which takes about a millisecond for each MiB. The error has
+// kernel makes the memory, which takes about a millisecond for each MiB, and while memory
+// of freed windows comes back without which there is not enough. The error has
 // class mpierr.NoMem if there are too many windows, or size is more than a quarter of the
 // memory that is left.
-func (t *Tier) Allocate(size int) (file int, err error) {
+func (t *Tier) Allocate(ctx context.Context, size int) (file int, err error) {
+	err = t.insist(ctx, func() (err error) {
+		file, err = t.allocate(size)
+		return err
+	})
+	return file, err
+}
+
+func (t *Tier) allocate(size int) (file int, err error) {
 	if size > alwaysLeft && size > memoryLeft(os.DirFS("/"))/shareOfRoom {
 		return -1, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "%d bytes are more than a quarter of what is left", size)
 	}
-	i := t.lend()
-	if i < 0 {
-		return -1, t.full()
+	i, err := t.lend()
+	if err != nil {
+		return -1, err
 	}
 	t.release(i)
 	return t.kernel.NewChunk(size)
 }
 
-func (t *Tier) full() error {
-	return mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d pieces of memory, one for the windows of a host and one for each duplicate", len(t.chunks))
+// Reach lets this rank's program reach the memory of a file that Allocate has returned, here
+// or at another rank of the host. The file may be closed then. It blocks while a freed window
+// has to give up its memory first. The error has class mpierr.NoMem if there are too many windows.
+func (t *Tier) Reach(ctx context.Context, file int) (r *Region, err error) {
+	err = t.insist(ctx, func() (err error) {
+		r, err = t.reach(file)
+		return err
+	})
+	return r, err
 }
 
-// Reach lets this rank's program reach the memory of a file that Allocate has returned, here
-// or at another rank of the host. The file may be closed then. The error has class
-// mpierr.NoMem if there are too many windows.
-func (t *Tier) Reach(file int) (*Region, error) {
-	i := t.lend()
-	if i < 0 {
-		return nil, t.full()
+func (t *Tier) reach(file int) (*Region, error) {
+	i, err := t.lend()
+	if err != nil {
+		return nil, err
 	}
 	own, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -191,10 +252,12 @@ func (t *Tier) Reach(file int) (*Region, error) {
 	c := &chunk{tier: t, file: own, index: i, regions: 1}
 	if !t.background(c.install) {
 		_ = unix.Close(own)
-		return nil, mpierr.New("allocate", mpierr.Closed, mpierr.NoRank, "%w", net.ErrClosed)
+		return nil, errTierClosed()
 	}
-	return &Region{chunk: c}, nil
+	return c.region(), nil
 }
+
+func (c *chunk) region() *Region { return &Region{chunk: c, place: -1, back: make(chan struct{})} }
 
 // Share returns the same memory as r for another window, in the same place of the program's
 // memory: it goes when both are closed. r is not closed, and may be nil: then so is the result.
@@ -206,20 +269,19 @@ func (r *Region) Share() *Region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r.chunk.regions++
-	return &Region{chunk: r.chunk}
+	return r.chunk.region()
 }
 
-// lend returns an index for a chunk, -1 if none is left.
-func (t *Tier) lend() int {
+// lend returns an index for a chunk.
+func (t *Tier) lend() (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, used := range t.chunks {
-		if !used {
-			t.chunks[i] = true
-			return i
-		}
+	i := slices.Index(t.chunks, false)
+	if i < 0 {
+		return -1, mpierr.New("allocate", mpierr.NoMem, mpierr.NoRank, "the XDP program reaches at most %d pieces of memory, one for the windows of a host and one for each duplicate", len(t.chunks))
 	}
-	return -1
+	t.chunks[i] = true
+	return i, nil
 }
 
 func (t *Tier) release(i int) {
@@ -228,31 +290,38 @@ func (t *Tier) release(i int) {
 	t.chunks[i] = false
 }
 
-// Expose lets the program and the engine execute requests for a window in the memory, whose lock
-// and counters are in that of sync, nil if w has none. r and sync say which chunks those are. It
-// returns false if the window's places in the tables are taken. It is called with the engine's
-// lock held.
-func (r *Region) Expose(w express.Window, sync *Region) bool {
+// Reserve takes a place in the tables for a window with an id, which is to be exposed in the memory.
+// It blocks while all places for the id are taken and a freed window has one of them. It is called
+// once, without the engine's lock.
+func (r *Region) Reserve(ctx context.Context, id uint32) error {
 	t := r.chunk.tier
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	return t.insist(ctx, func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if r.place = express.PlaceFor(id, func(place int) bool { return !t.places[place] }); r.place < 0 {
+			return errNoPlace
+		}
+		t.places[r.place] = true
+		return nil
+	})
+}
+
+var errNoPlace = errors.New("its places are taken by other windows")
+
+// Expose lets the program and the engine execute requests for a window in the memory, at the place
+// that Reserve has taken for its id. The lock and counters of the window
+// are in the memory of sync, nil if it has none. r and sync say which chunks those are. It is called
+// with the engine's lock held.
+func (r *Region) Expose(w express.Window, sync *Region) {
 	w.Chunk = r.chunk.index
 	if sync != nil {
 		w.Sync = sync.chunk.index
 	}
-	place := t.tables.Expose(w, func(place int) bool { return !t.places[place] })
-	if place < 0 {
-		if !t.closed { // a logger may block, which the engine's lock does not let it
-			t.work.Go(func() { t.Unreached(errNoPlace) })
-		}
-		return false
+	if r.chunk.tier.tables.Expose(w, func(place int) bool { return place == r.place }) < 0 {
+		panic("device: a window is exposed without a place that Reserve has taken for it")
 	}
-	t.places[place] = true
-	r.id, r.place, r.exposed = w.ID, place, true
-	return true
+	r.id, r.exposed = w.ID, true
 }
-
-var errNoPlace = errors.New("its places are taken by other windows")
 
 // Retract ends Expose. It is called with the engine's lock held.
 func (r *Region) Retract() {
@@ -283,29 +352,38 @@ func (c *chunk) install() {
 	}
 }
 
-// remove takes the memory from the program. Then its index and the place of the last window can
-// be used again: not before, since the program may still be at a request for it.
+// remove takes the memory from the program, which may still be at a request for it, and then gives
+// back what the last window had.
 func (c *chunk) remove() {
 	t := c.tier
-	if c.installed {
-		if err := t.kernel.Remove(c.index); err != nil {
-			return // the device was closed
-		}
-	} else if !t.wait() {
+	if !c.installed {
+		t.Quiesce(c.giveBack)
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.chunks[c.index] = false
+	t.background(func() {
+		if t.kernel.Remove(c.index) == nil { // else the device was closed
+			c.giveBack()
+		}
+	})
+}
+
+// giveBack lets others have the index of the memory, and the place of the last window.
+func (c *chunk) giveBack() {
+	c.tier.release(c.index)
 	c.last.vacate()
 }
 
-// vacate lets other windows have the place of r, at which the program is no more. It is called
-// with the tier's lock held.
+// vacate lets other windows have the place of r, at which the program is no more, and tells those
+// who wait for what r had.
 func (r *Region) vacate() {
-	if r.exposed {
-		r.chunk.tier.places[r.place] = false
+	t := r.chunk.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.place >= 0 {
+		t.places[r.place] = false
 	}
+	t.leaving = slices.DeleteFunc(t.leaving, func(of *Region) bool { return of == r })
+	close(r.back)
 }
 
 // Close takes the memory from the program in the background, once no other window shares it;
@@ -324,16 +402,13 @@ func (r *Region) Close() {
 	r.gone = true
 	c.regions--
 	c.last = r
+	t.leaving = append(t.leaving, r)
 	shared, tried := c.regions > 0, c.tried
 	t.mu.Unlock()
 	switch {
 	case shared:
-		t.Quiesce(func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			r.vacate()
-		})
+		t.Quiesce(r.vacate)
 	case tried: // otherwise install sees that the last window is gone
-		t.background(c.remove)
+		c.remove()
 	}
 }

@@ -48,7 +48,7 @@ type region struct {
 
 func allocate(t *testing.T, tier *Tier, size int) region {
 	t.Helper()
-	file, err := tier.Allocate(size)
+	file, err := tier.Allocate(t.Context(), size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,15 +56,19 @@ func allocate(t *testing.T, tier *Tier, size int) region {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := tier.Reach(file)
+	r, err := tier.Reach(t.Context(), file)
 	if err := errors.Join(err, unix.Close(file)); err != nil {
 		t.Fatal(err)
 	}
 	return region{r, mem}
 }
 
-func (r region) expose(id uint32) bool {
-	return r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true}, r.Region)
+func (r region) expose(t *testing.T, id uint32) {
+	t.Helper()
+	if err := r.Reserve(t.Context(), id); err != nil {
+		t.Fatalf("window %d: %v", id, err)
+	}
+	r.Expose(express.Window{ID: id, Size: uint64(len(r.mem)), Locks: true}, r.Region)
 }
 
 func (r region) close(t *testing.T) {
@@ -114,8 +118,8 @@ func TestRegionsLeaveNothing(t *testing.T) {
 		if bytes.Count(r.mem, []byte{0}) != 100_000 {
 			t.Fatal("the memory is not zero")
 		}
-		if i%3 > 0 && !r.expose(uint32(i)) {
-			t.Fatalf("window %d has no place", i)
+		if i%3 > 0 {
+			r.expose(t, uint32(i))
 		}
 		if i%2 > 0 {
 			testenv.Await(t, "the chunk is installed", func() bool {
@@ -141,30 +145,19 @@ func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 	first, second, third := allocate(t, tier, 8), allocate(t, tier, 8), allocate(t, tier, 8)
 	defer second.close(t)
 	defer third.close(t)
-	if !first.expose(3) {
-		t.Fatal("the first window has no place")
-	}
+	first.expose(t, 3)
 	lock := tier.Tables().Find(3)
 	first.Retract()
 	if lock == nil || tier.Tables().Find(3) != nil {
 		t.Error("the lock was not there, or is after the window was retracted")
 	}
-	if !second.expose(3) || second.place == first.place {
+	if second.expose(t, 3); second.place == first.place {
 		t.Errorf("place %d, of the window that the program may be at, is given to another", first.place)
 	}
 	second.Retract()
 	first.close(t)
-	testenv.Await(t, "the place is free", func() bool {
-		if !third.expose(3) || third.place == first.place {
-			return true
-		}
-		third.Retract()
-		tier.mu.Lock()
-		defer tier.mu.Unlock()
-		tier.places[third.place] = false
-		return false
-	})
-	if third.place != first.place {
+	<-first.back
+	if third.expose(t, 3); third.place != first.place {
 		t.Error("no place for a third window")
 	}
 	third.Retract()
@@ -176,14 +169,14 @@ func TestTierIsBounded(t *testing.T) {
 	for range express.Chunks {
 		regions = append(regions, allocate(t, tier, 1))
 	}
-	if _, err := tier.Allocate(1); mpierr.ClassOf(err) != mpierr.NoMem {
+	if _, err := tier.Allocate(t.Context(), 1); mpierr.ClassOf(err) != mpierr.NoMem {
 		t.Errorf("one more: %v", err)
 	}
 	for _, r := range regions {
 		r.close(t)
 	}
 	testenv.Await(t, "all is given back", tier.idle)
-	if _, err := tier.Allocate(1 << 46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
+	if _, err := tier.Allocate(t.Context(), 1<<46); mpierr.ClassOf(err) != mpierr.NoMem || !tier.idle() {
 		t.Errorf("64 TiB: %v", err)
 	}
 }
@@ -192,9 +185,7 @@ func TestTierIsBounded(t *testing.T) {
 func TestTierAfterClose(t *testing.T) {
 	dev, tier := openTier(t)
 	r := allocate(t, tier, 5000)
-	if !r.expose(1) {
-		t.Fatal("no place")
-	}
+	r.expose(t, 1)
 	var quiesced sync.WaitGroup
 	quiesced.Add(1)
 	tier.Quiesce(quiesced.Done)
@@ -206,7 +197,7 @@ func TestTierAfterClose(t *testing.T) {
 	tier.Tables().CloseSlot(3)
 	r.Retract()
 	r.close(t)
-	if _, err := tier.Allocate(1); !errors.Is(err, net.ErrClosed) {
+	if _, err := tier.Allocate(t.Context(), 1); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	tier.Quiesce(func() { t.Error("quiesced after Close") })
@@ -251,9 +242,10 @@ func TestSharedRegionsGoOneByOne(t *testing.T) {
 		regions, syncs := []*Region{r.Region, r.Share(), r.Share()}, make([]region, 3)
 		for k, of := range regions {
 			syncs[k] = allocate(t, tier, 64)
-			if !of.Expose(express.Window{ID: uint32(3*i + k), Size: 8}, syncs[k].Region) {
-				t.Fatalf("window %d has no place", 3*i+k)
+			if err := of.Reserve(t.Context(), uint32(3*i+k)); err != nil {
+				t.Fatalf("window %d: %v", 3*i+k, err)
 			}
+			of.Expose(express.Window{ID: uint32(3*i + k), Size: 8}, syncs[k].Region)
 			if e := tier.Tables().Find(uint32(3*i + k)); e == nil || e.Chunk != uint32(r.chunk.index) || e.Sync != uint32(syncs[k].chunk.index) {
 				t.Fatalf("window %d is exposed as %+v", 3*i+k, e)
 			}

@@ -165,17 +165,27 @@ func placeOf(id uint32, try int) int {
 	return int((place + uint32(try)*step) % Windows)
 }
 
-// Expose lets the program reach a window. may says of a place whether it may be used; nil: all
-// may. Expose returns the place, -1 if none of those for the window is free.
-func (t *Tables) Expose(w Window, may func(place int) bool) (place int) {
+// PlaceFor returns the first of the places for a window with an id that may be used, -1 if there is
+// none.
+func PlaceFor(id uint32, may func(place int) bool) int {
 	for try := range tries {
-		place = placeOf(w.ID, try)
-		if atomic.LoadUint64(&t.windows[place].ID) == 0 && (may == nil || may(place)) {
-			t.expose(place, &w)
+		if place := placeOf(id, try); may(place) {
 			return place
 		}
 	}
 	return -1
+}
+
+// Expose lets the program reach a window. may says of a place whether it may be used; nil: all
+// may. Expose returns the place, -1 if none of those for the window is free.
+func (t *Tables) Expose(w Window, may func(place int) bool) (place int) {
+	place = PlaceFor(w.ID, func(place int) bool {
+		return atomic.LoadUint64(&t.windows[place].ID) == 0 && (may == nil || may(place))
+	})
+	if place >= 0 {
+		t.expose(place, &w)
+	}
+	return place
 }
 
 func (t *Tables) expose(place int, w *Window) {
