@@ -283,9 +283,9 @@ func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64
 		Patience: o.Limits.DeadAfter, Job: job, HelloKey: helloKey, Logger: o.Logger,
 	}
 	if !p.NoExpress && p.Size > 1 {
-		// One for each peer, and one for a peer that starts again: what its earlier life had
+		// Two for each peer, since all may start again at once: what their earlier lives had
 		// is of use again only when the device has quiesced that.
-		c.Sessions = min(p.Size, express.MaxRank)
+		c.Sessions = min(2*p.Size, express.MaxRank)
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == userspace.Auto) {
 		c.Transport = userspace.UDP
