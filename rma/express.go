@@ -31,6 +31,15 @@ func (w *Win) fits(size int) bool {
 	return size <= limit && w.hints.MinAlignment <= os.Getpagesize()
 }
 
+// tellTooLarge says once that a window is beyond the limit that nobody has set for it in particular.
+// Where it is not to be in reach anyway, nothing is said.
+func (w *Win) tellTooLarge(size int) {
+	limit, tier := w.job.ExpressWindow(), w.poller.Device().Tier()
+	if tier != nil && size > limit && w.hints.Express == 0 && !w.hints.Check && w.inClear() {
+		tier.TooLarge(size, limit)
+	}
+}
+
 // kernelMaker returns the first rank of this host that has a program, if the memory of the host
 // is to be of the kernel: somebody uses frames, and all windows fit. It returns -1 if not.
 // far says that there are ranks on other hosts.

@@ -157,6 +157,29 @@ func TestReachHasLimits(t *testing.T) {
 	}
 }
 
+// TestLargeWindowIsTold makes windows that are beyond a limit. The first beyond that of all windows is
+// told of, and none for which the program says that it is not to be in reach.
+func TestLargeWindowIsTold(t *testing.T) {
+	var log logs.Log
+	j := newJobIn(t, newLab(t, 2), userspace.XDPNative, rma.Config{Logger: log.Logger(), Limits: rma.Limits{ExpressWindow: 4096}})
+	large := func(int) (int, int) { return 4097, 1 }
+	for _, info := range []rma.Info{
+		{"xdprma_express": "false"}, {"xdprma_express": "4096"}, {"xdprma_express": "true"}, {"xdprma_check_conflicts": "true"},
+	} {
+		freeAll(j, j.windowsOf(large, info))
+	}
+	freeAll(j, j.windows(4096, 1))
+	if n := log.Lines("of so many bytes"); n > 0 {
+		t.Errorf("%d windows too many are told of: %s", n, log.String())
+	}
+	for range 2 {
+		freeAll(j, j.windowsOf(large, nil))
+	}
+	if n := log.Lines("level=INFO", "of so many bytes", "bytes=4097", "limit=4096"); n != 2 {
+		t.Errorf("two ranks tell of %d windows: %s", n, log.String())
+	}
+}
+
 // withAndWithout calls test with ranks whose XDP programs execute requests, and with ranks
 // whose programs pass all on.
 func withAndWithout(t *testing.T, size int, test func(*testing.T, *job)) {

@@ -88,6 +88,9 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		return nil, err
 	}
 	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
+	if len(h.ranks) < len(proposals) || !h.direct {
+		w.tellTooLarge(size)
+	}
 	if w.hints.MinAlignment = align; h.dense {
 		w.hints.MinAlignment = 0
 	}

@@ -39,6 +39,7 @@ type Tier struct {
 	work   sync.WaitGroup
 
 	unreached atomic.Uint64 // windows that the program should reach
+	toldLarge sync.Once
 	ended     chan struct{} // closed once closed is true
 
 	mu        sync.Mutex // guards what follows, and what is said so of a Region
@@ -177,6 +178,15 @@ func (t *Tier) Unreached(reason error) {
 		t.log.Warn("the XDP program does not reach a window, whose requests this process executes; others of which that is true are counted",
 			"reason", openfiles.Explain(reason))
 	}
+}
+
+// TooLarge notes that a window has more bytes than the program may reach. The first time it says
+// so. It may block, as a logger does.
+func (t *Tier) TooLarge(size, limit int) {
+	t.toldLarge.Do(func() {
+		t.log.Info("the XDP program does not reach a window of so many bytes, whose requests this process executes; others of which that is true are not told of",
+			"bytes", size, "limit", limit, "hint", "Limits.ExpressWindow and the info key xdprma_express set another limit")
+	})
 }
 
 // Region is memory of one window that the program reaches.
