@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/rmatest"
 )
 
 // way says how ranks of a test reach each other's windows.
@@ -74,6 +76,15 @@ func TestChapter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChapterOverLoss runs the examples, each of which compares its results.
+func TestChapterOverLoss(t *testing.T) {
+	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+		rmatest.Run(t, 3, func(t *rmatest.T, node *rma.Node) {
+			t.Must(runAll(t.Context(), node, examples, io.Discard))
+		}, net, rmatest.Unchecked())
+	})
 }
 
 // TestProgramRunsAllExamples runs all examples as the program does.

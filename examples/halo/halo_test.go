@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
@@ -50,6 +51,25 @@ func TestHalo(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestHaloOverLoss takes so many steps that rows of one step get lost and those of the next arrive.
+func TestHaloOverLoss(t *testing.T) {
+	for way := range ways {
+		t.Run(way, func(t *testing.T) {
+			p := plate{rows: 22, columns: 31, steps: 201, by: way}
+			want := alone(p)
+			lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+				var got []float64
+				rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
+					t.Must(run(t.Context(), node, p, func(cells []float64) error { got = cells; return nil }))
+				}, net, rmatest.Unchecked())
+				if !slices.Equal(got, want) {
+					t.Error("the plate differs from that which is computed without ranks")
+				}
+			})
 		})
 	}
 }

@@ -72,7 +72,7 @@ func run(ctx context.Context, node *rma.Node, p plate, show func(cells []float64
 		h.below = rma.ProcNull
 	}
 	var err error
-	if h.win, err = rma.AllocateOf[float64](ctx, node.World(), h.at(h.rank, 2, 0), rma.Counters(2)); err != nil {
+	if h.win, err = rma.AllocateOf[float64](ctx, node.World(), h.at(h.rank, 2, 0), rma.Counters(counters)); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -106,8 +106,8 @@ func (h *part) step(ctx context.Context, step int) error {
 	h.update(from, to, 1)
 	h.update(from, to, last)
 	err := errors.Join(
-		h.put(h.row(to, 1), h.above, h.at(h.above, to, h.ownRows(h.above)+1), fromBelow),
-		h.put(h.row(to, last), h.below, h.at(h.below, to, 0), fromAbove),
+		h.put(h.row(to, 1), h.above, h.at(h.above, to, h.ownRows(h.above)+1), fromBelow+to),
+		h.put(h.row(to, last), h.below, h.at(h.below, to, 0), fromAbove+to),
 		h.way.sent(ctx, h),
 	)
 	if err != nil {

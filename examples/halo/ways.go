@@ -7,8 +7,8 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
-// way is how neighbours let each other know of rows that they have put. Two grids
-// are enough: a rank is at most one step ahead of its neighbours, since it waits for their rows of
+// way is how neighbours let each other know of rows that they have put. Two grids are enough to
+// write to: a rank is at most one step ahead of its neighbours, since it waits for their rows of
 // each step. So it writes to the grid of which they have read the halo in the step before.
 type way struct {
 	notifies    bool                                                   // puts do
@@ -18,10 +18,17 @@ type way struct {
 	end         func(ctx context.Context, h *part, steps uint64) error // until the neighbours' rows are here
 }
 
-// The counters of a window, in the way of notifications.
+// The counters of a window, in the way of notifications: one for each neighbour and grid. A row
+// may overtake the one of the step before, which goes to the other grid. So a counter for both
+// would not say which of them is here.
+//
+// With a counter for each grid, a row is the only one on its way that a counter counts. For the
+// neighbour puts the row of step s+2 after it has got this rank's row of step s+1, and this rank puts that one after
+// it has got the neighbour's row of step s, and read it.
 const (
-	fromAbove = iota
-	fromBelow
+	fromAbove = 0 // and the grid
+	fromBelow = 2 // and the grid
+	counters  = 4
 )
 
 func nothing(context.Context, *part) error { return nil }
@@ -67,11 +74,12 @@ func (h *part) put(row []float64, neighbour, disp, counter int) error {
 	return h.win.Put(row, neighbour, at)
 }
 
-// await waits until a neighbour has notified this rank of the rows of so many steps.
-func (h *part) await(ctx context.Context, neighbour, counter int, steps uint64) error {
+// await waits until a neighbour has notified this rank of its row of the last of so many steps.
+func (h *part) await(ctx context.Context, neighbour, from int, steps uint64) error {
 	if neighbour == rma.ProcNull {
 		return nil
 	}
-	_, err := h.win.WaitNotified(ctx, counter, steps)
+	// The row of every second step goes to the same grid: that of the first one to grid 1.
+	_, err := h.win.WaitNotified(ctx, from+int(steps%2), (steps+1)/2)
 	return err
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
@@ -29,6 +32,34 @@ func TestHistogram(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHistogramOverLoss compares each bin with one that is counted without ranks.
+func TestHistogramOverLoss(t *testing.T) {
+	const ranks, numbers, bins = 3, 2000, 10
+	counts := make([]int, bins)
+	for rank := range ranks {
+		random := rand.New(rand.NewPCG(7, uint64(rank)))
+		for range numbers {
+			counts[binOf(random.NormFloat64(), bins)]++
+		}
+	}
+	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+		var out bytes.Buffer
+		rmatest.Run(t, ranks, func(t *rmatest.T, node *rma.Node) {
+			text := &out
+			if node.Rank() != 0 {
+				text = nil
+			}
+			t.Must(run(t.Context(), node, numbers, bins, text))
+		}, net, rmatest.Unchecked())
+		lines := strings.Split(out.String(), "\n")
+		for bin, n := range counts {
+			if !strings.Contains(lines[min(bin, len(lines)-1)], fmt.Sprintf(" %7d #", n)) {
+				t.Errorf("bin %d is to have %d numbers:\n%s", bin, n, &out)
+			}
+		}
+	})
 }
 
 func TestBins(t *testing.T) {

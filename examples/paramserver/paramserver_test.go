@@ -4,9 +4,12 @@ import (
 	"math"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
+
+const rounds = 30 // that a test takes
 
 // watched is what one rank has seen of a run.
 type watched struct {
@@ -19,7 +22,6 @@ type watched struct {
 // has seen. With a victim of -1 nobody dies. If ahead is a rank, it
 // kills the victim and takes the step for done, as where the victim dies in the barrier behind it.
 func fit(t *testing.T, victim, ahead int, net *rmatest.Network, options ...rmatest.Option) [4]watched {
-	const rounds = 30
 	var seen [4]watched
 	rmatest.Run(t, len(seen), func(t *rmatest.T, node *rma.Node) {
 		w := &seen[node.Rank()]
@@ -97,5 +99,45 @@ func TestRoundsAreAgreedOn(t *testing.T) {
 		if rank != 2 {
 			w.check(t, rank, 3)
 		}
+	}
+}
+
+// TestFitOverLoss compares the line with that which one process finds. The order of additions
+// changes its last digits.
+func TestFitOverLoss(t *testing.T) {
+	alone := &session{line: make([]float64, len(line))}
+	for i := range points {
+		alone.points = append(alone.points, pointAt(i))
+	}
+	for range rounds - 1 { // a rank pulls before each of the steps
+		_, step := alone.gradient()
+		for i := range step {
+			alone.line[i] += step[i]
+		}
+	}
+	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+		for rank, w := range fit(t, -1, -1, net, rmatest.Unchecked()) {
+			for i, want := range alone.line {
+				if math.Abs(w.line[i]-want) > 1e-9 {
+					t.Errorf("rank %d found %v, want %v", rank, w.line, alone.line)
+					break
+				}
+			}
+		}
+	})
+}
+
+// TestFitOverLossAndDeath has the survivors find the line.
+func TestFitOverLossAndDeath(t *testing.T) {
+	for fate, victim := range map[string]int{"a worker dies": 2, "the server dies": 0} {
+		t.Run(fate, func(t *testing.T) {
+			lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+				for rank, w := range fit(t, victim, -1, net, rmatest.Unchecked()) {
+					if rank != victim {
+						w.check(t, rank, 3)
+					}
+				}
+			})
+		})
 	}
 }

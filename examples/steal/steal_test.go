@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
@@ -43,4 +44,22 @@ func TestSteal(t *testing.T) {
 			t.Log(out.String())
 		})
 	}
+}
+
+func TestStealOverLoss(t *testing.T) {
+	const branches = 600
+	want := fmt.Sprintf("steal: %d nodes", serial(branches))
+	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+		var out bytes.Buffer
+		rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
+			text := &out
+			if node.Rank() != 0 {
+				text = nil
+			}
+			t.Must(run(t.Context(), node, branches, 100, text))
+		}, net, rmatest.Unchecked())
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+	})
 }

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/lossy"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
+	"github.com/xdprma/xdprma/rmatest"
 )
 
 func TestEachWord(t *testing.T) {
@@ -122,6 +124,26 @@ func TestAnyNumberOfRanksCountsTheSame(t *testing.T) {
 			t.Errorf("%d ranks: the most frequent word is wrong:\n%s", ranks, out)
 		}
 	}
+}
+
+// TestCountOverLoss has rank 0 compare the whole table with a count of its own.
+func TestCountOverLoss(t *testing.T) {
+	const files = 12
+	c := writeCorpus(t, files)
+	want := fmt.Sprintf("wordcount: OK ranks=4 words=%d distinct=%d ", files*6000, 1+97+files)
+	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
+		var out bytes.Buffer
+		rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
+			w := io.Discard
+			if node.Rank() == 0 {
+				w = &out
+			}
+			t.Must(run(t.Context(), node, c, 128, w))
+		}, net, rmatest.Unchecked())
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s, want in it\n%s", &out, want)
+		}
+	})
 }
 
 func TestFullTable(t *testing.T) {
