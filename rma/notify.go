@@ -13,7 +13,8 @@ import (
 
 // Notify has a counter of the target's window count up by one, once everything that this rank has
 // issued to target on the window has completed there: a flush that tells the target, and that the
-// origin need not wait for (flush_notify in mpi-forum/mpi-issues 59). It needs an epoch that gives access to target. It
+// origin need not wait for (flush_notify in mpi-forum/mpi-issues 59). So it also counts after what this rank has
+// notified target of before. It needs an epoch that gives access to target. It
 // blocks while there is no room to send, which ctx bounds, and never for the target. It leaves as
 // Location.Notify says. With nothing issued before it is a notification without data. Classes: ErrRank, ErrRMASync,
 // ErrArg if there is no such counter, ErrWin, ErrProcFailed; ErrTimeout, and it may count all the same.
@@ -47,8 +48,9 @@ func (w *Win) readCounter(op string, counter int, read func(*windows.Counters, i
 }
 
 // WaitNotified blocks until one of this rank's own counters is at least atLeast, and returns its
-// number. All that was notified of by then is visible. It needs no epoch. Several goroutines
-// may wait, for one counter or for several. If it has to wait and a rank of the window has failed, or all others have
+// number. All that was notified of by then is visible. The number says how many operations have counted, and not
+// which: one that an origin has issued later may count first, unless that is Notify, or the window has the info key
+// xdprma_ordered. It needs no epoch. Several goroutines may wait, for one counter or for several. If it has to wait and a rank of the window has failed, or all others have
 // left, it fails with ErrProcFailed, since the notification might have been theirs. So do all later calls: survivors
 // look at Notified, or go on with a window of their own (comm.CreateGroup). Classes: ErrArg if there is no such counter,
 // ErrWin, also if the window is freed meanwhile, ErrTimeout, ErrProcFailed.
