@@ -34,9 +34,14 @@
 // # What is tested
 //
 // Each rank has a host of its own and is in checking mode, so all accesses go by frames, and
-// those that nothing orders are found. Hosts puts several ranks on a host. They have memory in
-// common for rma.AllocateShared. With Unchecked, they access each other's other windows by
-// loads and stores as well, as on a real host.
+// those that nothing orders are found if they overlap in time: an access that is complete before
+// the other one arrives is not compared with it. Notifications that count in another order
+// than the program expects are not found; they show in the results with Unchecked, over a Network
+// with loss.
+//
+// Hosts puts several ranks on a host. They have memory in common for rma.AllocateShared. With
+// Unchecked, they access each other's other windows by loads and stores as well, as on a real
+// host.
 //
 // # Faults
 //
