@@ -315,14 +315,16 @@ func (j *trial) resume(rank int) {
 	j.network.Resume(rank)
 }
 
-// kill is Network.Kill.
+// kill is Network.Kill. The rank learns of its death last: it may close its node at once, and
+// nobody is to hear of that.
 func (j *trial) kill(rank int) {
 	j.mu.Lock()
 	j.ranks[rank].killed = true
 	j.mu.Unlock()
-	j.ranks[rank].cancel(ErrDead)
-	j.network.Kill(rank, ErrDead)
+	j.network.Silence(rank, ErrDead)
 	j.server.Ended(rank, "the test has killed it")
+	j.network.Kill(rank, ErrDead)
+	j.ranks[rank].cancel(ErrDead)
 }
 
 // repeat says how to have the same faults again.

@@ -105,15 +105,23 @@ func (n *Network) Resume(rank int) {
 	}
 }
 
-// Kill takes the device of a rank away for good, for a reason that the rank is told. Nothing
-// that it has begun to send arrives, and nothing reaches it.
-func (n *Network) Kill(rank int, reason error) {
+// Silence has nothing reach a rank any more, and nothing that it sends arrive. It is the first half
+// of Kill, and the rank is not told yet.
+func (n *Network) Silence(rank int, reason error) {
 	d := n.devices[rank]
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.reason == nil {
 		d.reason = reason
 		d.inbox.clear()
 	}
+}
+
+// Kill takes the device of a rank away for good, for a reason that the rank is told.
+func (n *Network) Kill(rank int, reason error) {
+	n.Silence(rank, reason)
+	d := n.devices[rank]
+	d.mu.Lock()
 	lost := d.lost
 	d.lost = nil
 	d.mu.Unlock()
