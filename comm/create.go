@@ -139,7 +139,7 @@ func (c *Comm) Free() (err error) {
 	c.job.InEngine(func(e *engine.Engine) {
 		e.FreeContext(c.members.Context)
 		e.FreeContext(c.members.Context | collective.SecondContext) // of which others need nothing from this rank
-		e.Tick()
+		c.job.Poller().Tick()
 	})
 	return callbackError("comm free", c.attributes.Clear(c))
 }

@@ -123,7 +123,7 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	c.expect(e, source)
 	r := c.receiveOf(nil, source, tag, true)
 	ok = e.TryReceive(r)
-	e.Tick()
+	c.job.Poller().Tick()
 	c.job.Poller().Unlock()
 	if !ok {
 		return Status{}, false, nil

@@ -120,8 +120,8 @@ func (r *Request) met() bool {
 // the requests.
 func (r *Request) poll(all []*Request) bool {
 	defer device.Guard()
-	e := r.poller.Lock()
-	e.Tick()
+	r.poller.Lock()
+	r.poller.Tick()
 	met := r.cond.Met()
 	polled(all)
 	r.poller.Unlock()
@@ -290,8 +290,8 @@ func testSome(op string, requests []*Request, most int) (indexes []int, active b
 		return nil, false, err
 	}
 	defer device.Guard()
-	e := p.Lock()
-	e.Tick()
+	p.Lock()
+	p.Tick()
 	polled(requests)
 	p.Unlock()
 	indexes, err = endSome(op, p, requests, most)

@@ -126,7 +126,7 @@ func (w *Win) post(origins []int, assert []Assert) error {
 	if err := w.open("post"); err != nil {
 		return err
 	}
-	defer e.Tick() // the caller may have nothing to wait for
+	defer w.poller.Tick() // the caller may have nothing to wait for
 	return w.epochs.Post(e.Operations, present(origins), union(assert))
 }
 

@@ -79,7 +79,7 @@ func (w *Win) act(o *operation, y *epochs.Derived) {
 	if awaited {
 		e := w.poller.Lock()
 		e.Rouse(o.Access)
-		e.Tick()
+		w.poller.Tick()
 		w.poller.Unlock()
 	}
 }

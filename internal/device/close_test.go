@@ -22,7 +22,7 @@ func TestUseAfterClose(t *testing.T) {
 		"an old session": func(p *Poller) error {
 			e := p.Lock()
 			e.Session(1).Expect()
-			e.Tick()
+			p.Tick()
 			p.Unlock()
 			return net.ErrClosed
 		},

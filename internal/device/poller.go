@@ -313,10 +313,11 @@ func (p *Poller) quiesced(ids []uint64) {
 	p.tell(seat.Exits)
 }
 
-// tick is the engine's Tick.
-func (p *Poller) tick() {
-	if p.unreaped > 0 && p.eng.Now >= p.deadline.Load() {
-		p.reap() // what the device still has cannot be sent again
+// Tick is the engine's, for a caller that has the lock. It takes back what the device is done with
+// before a deadline that has passed is looked at: the engine does not send again what the device has.
+func (p *Poller) Tick() {
+	if p.unreaped > 0 && p.eng.Now >= p.deadline.Load() && !p.Closed() { // the caller need not be inside
+		p.reap()
 	}
 	p.eng.Tick()
 }

@@ -183,7 +183,7 @@ func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
 func dial(p *Poller, rank int) {
 	e := p.Lock()
 	e.Dial(rank, 0, 1)
-	e.Tick()
+	p.Tick()
 	p.Unlock()
 }
 
@@ -491,5 +491,24 @@ func TestWakeHoldsNoLock(t *testing.T) {
 	p.Unlock()
 	if err := ends(t, "the caller", waiter); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTickTakesBackBeforeADeadline has a caller find a deadline passed before anybody else does, as one
+// that calls without pause always does: what is due again is no longer with the device.
+func TestTickTakesBackBeforeADeadline(t *testing.T) {
+	d := newStage(t)
+	p := newStaged(t, d, PollerConfig{})
+	dial(p, 1)
+	e := p.Lock()
+	defer p.Unlock()
+	for p.Now() <= e.Deadline() {
+	}
+	e.Now = p.Now()
+	p.Tick()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.done) > 0 {
+		t.Errorf("the slots %v were not taken back", d.done)
 	}
 }

@@ -20,7 +20,7 @@ func (p *Poller) take(n int, cond Condition) (met bool, now int64) {
 	for i := range p.frames[:n] {
 		p.eng.Receive(p.frames[i].Payload, p.frames[i].Path)
 	}
-	p.tick()
+	p.Tick()
 	sent := p.drain()
 	met = cond != nil && cond.Met()
 	rouse := p.rouses(cond != nil && !met) // the background goroutine: a caller that sleeps on the device has the seat
@@ -45,7 +45,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 		p.mu.Unlock()
 		return errClosed
 	}
-	p.tick()
+	p.Tick()
 	met := cond.Met()
 	sent := p.drain()
 	rouse := p.rouses(!met) // or it parks: see there

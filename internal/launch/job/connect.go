@@ -60,7 +60,7 @@ func (j *Job) find(ctx context.Context, rank int) {
 	default:
 		e.Dial(rank, path, peer.incarnation)
 	}
-	e.Tick()
+	j.poller.Tick()
 }
 
 // way returns where a rank is, as it has last published, and the way there. It asks each time,

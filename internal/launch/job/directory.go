@@ -139,6 +139,6 @@ func (j *Job) lookUp(ctx context.Context, rank int) {
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
 		e.Learned(rank)
-		e.Tick()
+		j.poller.Tick()
 	}
 }

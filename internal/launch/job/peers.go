@@ -84,7 +84,7 @@ func (j *Job) processEnded(why *bootstrap.EndedError) {
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
 		e.Ended(why.Rank, why.Incarnation, why)
-		e.Tick()
+		j.poller.Tick()
 	}
 }
 

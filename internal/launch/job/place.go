@@ -83,7 +83,7 @@ func (j *Job) take(rank int, incarnation uint64, place []byte) (peerAddress, err
 	if !j.poller.Closed() {
 		e.Dial(rank, engine.NoPath, incarnation) // so that a later process of the rank is let in
 		e.Unreachable(rank, err)
-		e.Tick()
+		j.poller.Tick()
 	}
 	return peer, err
 }

@@ -99,12 +99,12 @@ func (j *Job) compute(ctx context.Context) {
 		if len(worked) < tasksAtOnce && len(j.tasks) > 0 {
 			continue
 		}
-		e := j.poller.Lock()
+		j.poller.Lock()
 		if !j.poller.Closed() {
 			for _, t := range worked {
 				t.done()
 			}
-			e.Tick()
+			j.poller.Tick()
 		}
 		j.poller.Unlock()
 		clear(worked)
@@ -126,11 +126,11 @@ func (j *Job) route(t *secure.Ticket, done func(engine.PathID)) {
 		if err != nil {
 			path = engine.NoPath // its next hello tries again
 		}
-		e := j.poller.Lock()
+		j.poller.Lock()
 		defer j.poller.Unlock()
 		if !j.poller.Closed() {
 			done(path)
-			e.Tick()
+			j.poller.Tick()
 		}
 	})
 }
