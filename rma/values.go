@@ -64,7 +64,9 @@ func (w WinOf[T]) Load(ctx context.Context, target int, at Location) (value T, e
 }
 
 // Store replaces the element at the target, in one piece, and returns when that has happened.
-// It is Fetch with Replace.
+// It is Fetch with Replace. A Load or Fetch of this rank that follows is ordered after it, as all
+// accumulates of one origin at one element are. A Read or Put takes a Flush between: MPI orders them
+// by that alone, and checking mode reports them.
 func (w WinOf[T]) Store(ctx context.Context, value T, target int, at Location) error {
 	_, err := w.fetchOne(ctx, value, target, at, Replace)
 	return w.report(err)
@@ -90,7 +92,7 @@ func (w WinOf[T]) CompareAndSwap(ctx context.Context, old, new T, target int, at
 // Read is Get with the wait for its data, in an epoch of Lock or LockAll. It blocks until into
 // is filled; if ctx ends first, into is to be left alone until the next call that completes
 // what was issued to the target. Other operations at the target go on. Errors: as for
-// Win.Rget.
+// Win.Rget. After a Store, Fetch or CompareAndSwap of the same element it takes a Flush; Load takes none.
 func (w WinOf[T]) Read(ctx context.Context, into []T, target int, at Location) error {
 	c := cells.Get().(*cell)
 	err := w.get(&c.request, w.over(into), target, at.Within(ctx))

@@ -129,6 +129,20 @@ func TestFailures(t *testing.T) {
 			t.Must(win.Fence(ctx, 0))
 			t.Must(win.Free(ctx))
 		}, []string{"conflicting accesses", "put by rank", "bytes 0 to 8"}},
+		"store and read": {func(t *rmatest.T, node *rma.Node) {
+			ctx := t.Context()
+			win, err := rma.AllocateOf[int64](ctx, node.World(), 1)
+			t.Must(err)
+			if node.Rank() == 0 {
+				t.Must(win.Lock(ctx, rma.LockShared, 1))
+				t.Must(win.Store(ctx, 7, 1, rma.At(0)))
+				_, err := win.Load(ctx, 1, rma.At(0)) // which needs no flush
+				t.Must(err)
+				t.Must(win.Read(ctx, make([]int64, 1), 1, rma.At(0)))
+				t.Must(win.Unlock(ctx, 1))
+			}
+			t.Must(win.Free(ctx))
+		}, []string{"get_accumulate with replace of int64 by rank 0 and get by rank 0", "a Flush between them"}},
 	} {
 		r := record(t, 3, time.Time{}, test.program)
 		if !r.failed || len(r.lines) != 1 {

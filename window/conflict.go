@@ -66,6 +66,10 @@ func (c Conflict) Err() error {
 	if c.Name != "" {
 		name = fmt.Sprintf("%q", c.Name)
 	}
+	hint := ""
+	if c.First.Origin == c.Second.Origin {
+		hint = "; in an epoch of a lock a Flush between them does that, and a result that has come back does not"
+	}
 	return mpierr.New("check", mpierr.RMAConflict, c.Target,
-		"window %s, bytes %d to %d: %s and %s are not ordered by synchronisation", name, c.Start, c.End, c.First, c.Second)
+		"window %s, bytes %d to %d: %s and %s are not ordered by synchronisation%s", name, c.Start, c.End, c.First, c.Second, hint)
 }
