@@ -89,7 +89,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 	})
 	wait(func(ctx context.Context) error { return nodes[1].World().Barrier(ctx) })
 	for _, want := range [][]string{
-		{"self=0", "has waited for long", "the lock of window", "of this rank", "waited="},
+		{"self=0", "level=INFO", "has waited for long", "the lock of window", "of this rank", "waited="},
 		{"self=0", "the lock of a window of this rank is waited for", "by rank", "held by ranks\"=[2]"},
 		{"self=1", "has waited for long", "the lock of window", "at rank 0"},
 		{"self=2", "has waited for long", "a message from rank 1"},

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
@@ -10,6 +11,19 @@ import (
 // awaits is what a condition can be, that says in words what is waited for. It is called with the
 // engine's lock held.
 type awaits interface{ Awaits() string }
+
+// idles is what a condition can be, that says whether what is waited for need not ever come. It is
+// called as Awaits is.
+type idles interface{ Idles() bool }
+
+// levelOf returns how a wait is told of. Many are in order, as that for a rank which computes, so it is no
+// warning before it has lasted for longestSilence.
+func levelOf(waited time.Duration, idle bool) slog.Level {
+	if idle || waited < longestSilence {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
 
 // lookAtWaits is how often a rank looks for calls that have waited for long.
 const lookAtWaits = time.Second
@@ -35,6 +49,7 @@ func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
 // wait is what a call has waited for.
 type wait struct {
 	what   string
+	idle   bool
 	waited time.Duration
 }
 
@@ -45,14 +60,17 @@ func (j *Job) tellLongWaits(ago, silence time.Duration) {
 		if !isDue(waited-ago, waited, silence) {
 			return
 		}
-		what := "other ranks"
+		c := wait{what: "other ranks", waited: waited}
 		if a, ok := cond.(awaits); ok {
-			what = a.Awaits()
+			c.what = a.Awaits()
 		}
-		calls = append(calls, wait{what, waited})
+		if i, ok := cond.(idles); ok {
+			c.idle = i.Idles()
+		}
+		calls = append(calls, c)
 	})
 	for _, c := range calls { // out of the engine's lock
-		j.log.Warn("a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
+		j.log.Log(context.Background(), levelOf(c.waited, c.idle), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
 	}
 	e := j.poller.Lock()
 	waits := e.LockWaits()
@@ -61,7 +79,7 @@ func (j *Job) tellLongWaits(ago, silence time.Duration) {
 	for _, l := range waits {
 		waited := time.Duration(now - l.Since)
 		if isDue(waited-ago, waited, silence) {
-			j.log.Warn("the lock of a window of this rank is waited for", "rank", j.rank, "window", l.Window,
+			j.log.Log(context.Background(), levelOf(waited, false), "the lock of a window of this rank is waited for", "rank", j.rank, "window", l.Window,
 				"by rank", l.Waiter, "held by ranks", l.Holders, "waited", waited.Round(time.Millisecond))
 		}
 	}

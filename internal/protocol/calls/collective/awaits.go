@@ -22,6 +22,12 @@ func (t *Transfer) Awaits() string {
 	return "its end"
 }
 
+// Idles reports whether what the call waits for need not ever come.
+func (k *Call) Idles() bool { return k.transfer.Idles() }
+
+// Idles reports whether the transfer waits for a message from whoever sends one, as a server does.
+func (t *Transfer) Idles() bool { return !t.received() && t.from == engine.AnySource }
+
 // Awaits says in words what the call waits for.
 func (k *Creation) Awaits() string { return "the other members of a new communicator" }
 
