@@ -29,7 +29,7 @@
 // defer: only then they do not wait for ranks that a failure has not ended yet. A rank that returns with a window that it has not freed fails the test as well. So
 // do conflicting accesses, and goroutines of the library that are there when all ranks have
 // closed. Shortly before the test's deadline, or when the time of Within is over, the job ends
-// with a report that says which ranks hang, and where.
+// with a report that says which ranks hang, what they wait for, and where.
 //
 // # What is tested
 //

@@ -175,10 +175,14 @@ func TestHang(t *testing.T) {
 		}
 	}, &net)
 	text := strings.Join(r.lines, "\n")
-	for _, want := range []string{"have not ended within", "rank 1 runs and is stopped:", "rank 2 runs:", "rank 3 runs:", "TestHang", "of that:\nrank 3"} {
+	for _, want := range []string{"have not ended within", "rank 1 runs and is stopped:", "rank 2 runs:", "rank 3 runs:",
+		"rank 2 runs:\n    it waits for a message from rank 3, since ", "TestHang", "comm.Recv", "of that:\nrank 3"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s\ndoes not say %q", text, want)
 		}
+	}
+	if strings.Contains(text, "internal/device") {
+		t.Errorf("%s\nshows the inside of the library", text)
 	}
 	if strings.Contains(text, "rank 0 ") {
 		t.Errorf("%s\nnames rank 0, which has ended", text)

@@ -65,7 +65,8 @@ type rank struct {
 	cancel context.CancelCauseFunc
 
 	// These are guarded by the job's lock.
-	state   string // in words, for a report; empty: it has ended
+	state   string    // in words, for a report; empty: it has ended
+	node    *rma.Node // nil until it has joined
 	stopped bool
 	killed  bool
 }
@@ -183,6 +184,9 @@ func (j *trial) live(r *rank, program func(ctx context.Context, node *rma.Node) 
 		j.fail(r.number, err)
 		return
 	}
+	j.mu.Lock()
+	r.node = node
+	j.mu.Unlock()
 	j.enter(r, "runs")
 	if err = call(r.ctx, node, program); err == nil {
 		err = unfreed(node)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -55,21 +56,10 @@ type wait struct {
 
 // tellLongWaits is tellWaits once. The last time is so long ago.
 func (j *Job) tellLongWaits(ago, silence time.Duration) {
-	var calls []wait
-	j.poller.EachWait(func(cond device.Condition, waited time.Duration) {
-		if !isDue(waited-ago, waited, silence) {
-			return
+	for _, c := range j.waits() { // out of the engine's lock
+		if !isDue(c.waited-ago, c.waited, silence) {
+			continue
 		}
-		c := wait{what: "other ranks", waited: waited}
-		if a, ok := cond.(awaits); ok {
-			c.what = a.Awaits()
-		}
-		if i, ok := cond.(idles); ok {
-			c.idle = i.Idles()
-		}
-		calls = append(calls, c)
-	})
-	for _, c := range calls { // out of the engine's lock
 		j.log.Log(context.Background(), levelOf(c.waited, c.idle), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
 	}
 	e := j.poller.Lock()
@@ -83,6 +73,30 @@ func (j *Job) tellLongWaits(ago, silence time.Duration) {
 				"by rank", l.Waiter, "held by ranks", l.Holders, "waited", waited.Round(time.Millisecond))
 		}
 	}
+}
+
+// waits returns what calls of this rank wait for, if they have for more than a second.
+func (j *Job) waits() (calls []wait) {
+	j.poller.EachWait(func(cond device.Condition, waited time.Duration) {
+		c := wait{what: "other ranks", waited: waited}
+		if a, ok := cond.(awaits); ok {
+			c.what = a.Awaits()
+		}
+		if i, ok := cond.(idles); ok {
+			c.idle = i.Idles()
+		}
+		calls = append(calls, c)
+	})
+	return calls
+}
+
+// Waits says in words what calls of this rank wait for, and for how long they have, if that is more than
+// a second.
+func (j *Job) Waits() (texts []string) {
+	for _, c := range j.waits() {
+		texts = append(texts, fmt.Sprintf("%s, since %v", c.what, c.waited.Round(time.Millisecond)))
+	}
+	return texts
 }
 
 // isDue reports whether a wait is to be told of that had lasted for before, and has for now, which
