@@ -3,6 +3,7 @@ package rma
 import (
 	"context"
 	"os"
+	"slices"
 
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -31,12 +32,14 @@ func (w *Win) fits(size int) bool {
 	return size <= limit && w.hints.MinAlignment <= os.Getpagesize()
 }
 
-// tellTooLarge says once that a window is beyond the limit that nobody has set for it in particular.
+// tellTooLarge says once that a window is beyond the limit that nobody has set for it in particular. The
+// first of the ranks of which that is true says it for all.
 // Where it is not to be in reach anyway, nothing is said.
-func (w *Win) tellTooLarge(size int) {
+func (w *Win) tellTooLarge(proposals []proposal) {
 	limit, tier := w.job.ExpressWindow(), w.poller.Device().Tier()
-	if tier != nil && size > limit && w.hints.Express == 0 && !w.hints.Check && w.inClear() {
-		tier.TooLarge(size, limit)
+	first := slices.IndexFunc(proposals, func(p proposal) bool { return p.size > uint64(limit) })
+	if tier != nil && first == w.comm.Rank() && w.hints.Express == 0 && !w.hints.Check && w.inClear() {
+		tier.TooLarge(int(proposals[first].size), limit)
 	}
 }
 

@@ -89,7 +89,7 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 	}
 	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
 	if len(h.ranks) < len(proposals) || !h.direct {
-		w.tellTooLarge(size)
+		w.tellTooLarge(proposals)
 	}
 	if w.hints.MinAlignment = align; h.dense {
 		w.hints.MinAlignment = 0

@@ -454,3 +454,46 @@ func TestSharedStores(t *testing.T) {
 		return err
 	})
 }
+
+// TestNotificationsHandOver has two ranks overwrite each other's word in turn. Each loads its own, and only its
+// put that notifies says that it may be overwritten.
+func TestNotificationsHandOver(t *testing.T) {
+	const rounds = 200
+	j := newJob(t, 2, rma.Limits{})
+	ways := map[string]func(w rma.WinOf[int64], value int64, other int) error{
+		"put that notifies": func(w rma.WinOf[int64], value int64, other int) error {
+			return w.PutValue(value, other, rma.At(0).Notify(0))
+		},
+		"put and notify": func(w rma.WinOf[int64], value int64, other int) error {
+			return errors.Join(w.PutValue(value, other, rma.At(0)), w.Notify(j.ctx, other, 0))
+		},
+	}
+	turns := func(w rma.WinOf[int64], rank int, way func(w rma.WinOf[int64], value int64, other int) error) error {
+		mem, other, err := w.Memory(), 1-rank, w.LockAll(j.ctx)
+		for round := uint64(1); err == nil && round <= rounds; round++ {
+			if rank == 1 {
+				_, err = w.WaitNotified(j.ctx, 0, round)
+			}
+			err = errors.Join(err, way(w, mem[0]+1, other), w.FlushLocal(j.ctx, other))
+			if err == nil && rank == 0 {
+				_, err = w.WaitNotified(j.ctx, 0, round)
+			}
+		}
+		if want := int64(2*rounds - rank); err == nil && mem[0] != want {
+			err = fmt.Errorf("the word is %d, want %d", mem[0], want)
+		}
+		return errors.Join(err, w.UnlockAll(j.ctx), w.Free(j.ctx))
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			j.each(func(n *rma.Node) error {
+				created, err := rma.CreateOf(j.ctx, n.World(), make([]int64, 1), rma.Counters(1))
+				allocated, err2 := rma.AllocateOf[int64](j.ctx, n.World(), 1, rma.Counters(1))
+				if err := errors.Join(err, err2); err != nil {
+					return err
+				}
+				return errors.Join(turns(created, n.Rank(), way), turns(allocated, n.Rank(), way))
+			})
+		})
+	}
+}

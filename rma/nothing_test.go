@@ -16,6 +16,7 @@ import (
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 	"github.com/xdprma/xdprma/userspace"
@@ -359,14 +360,18 @@ func TestNothingToDo(t *testing.T) {
 			}
 		})
 	}
-	for name, join := range map[string]func(t *testing.T) *job{
-		"udp":         func(t *testing.T) *job { return newJobAt(t, []string{"", ""}, rma.Limits{}) },
-		"host memory": func(t *testing.T) *job { return newJobAt(t, []string{"a", "a"}, rma.Limits{}) },
-		"xdp-native":  func(t *testing.T) *job { return newLabJob(t, 2, userspace.XDPNative, rma.Limits{}) },
-		"xdp-generic": func(t *testing.T) *job { return newLabJob(t, 2, userspace.XDPGeneric, rma.Limits{}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			j := join(t)
+	type transport struct {
+		name string
+		join func(t *testing.T) *job
+	}
+	for _, over := range append(testenv.OneOf(
+		transport{"xdp-native", func(t *testing.T) *job { return newLabJob(t, 2, userspace.XDPNative, rma.Limits{}) }},
+		transport{"xdp-generic", func(t *testing.T) *job { return newLabJob(t, 2, userspace.XDPGeneric, rma.Limits{}) }},
+	), transport{"udp", func(t *testing.T) *job { return newJobAt(t, []string{"", ""}, rma.Limits{}) }},
+		transport{"host memory", func(t *testing.T) *job { return newJobAt(t, []string{"a", "a"}, rma.Limits{}) }},
+	) {
+		t.Run(over.name, func(t *testing.T) {
+			j := over.join(t)
 			j.each(func(n *rma.Node) error { return idle(j.ctx, n, false) })
 		})
 	}

@@ -184,8 +184,8 @@ func (t *Tier) Unreached(reason error) {
 // so. It may block, as a logger does.
 func (t *Tier) TooLarge(size, limit int) {
 	t.toldLarge.Do(func() {
-		t.log.Info("the XDP program does not reach a window of so many bytes, whose requests this process executes; others of which that is true are not told of",
-			"bytes", size, "limit", limit, "hint", "Limits.ExpressWindow and the info key xdprma_express set another limit")
+		t.log.Warn("the XDP program does not reach a window of so many bytes, whose requests the ranks' processes execute; others of which that is true are not told of",
+			"bytes", size, "limit", limit, "hint", "Limits.ExpressWindow and the info key xdprma_express set another limit; with xdprma_express=false nothing is said")
 	})
 }
 

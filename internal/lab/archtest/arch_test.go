@@ -426,7 +426,7 @@ func short(f *file) []string {
 func check(f *file) []string {
 	faults := short(f)
 	if f.ast != nil {
-		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, explained, openings, shared, guarded} {
+		for _, rule := range []func(*file) []string{direction, layered, purity, safety, complete, sized, documented, explained, openings, shared, guarded, ticked} {
 			faults = append(faults, rule(f)...)
 		}
 	}

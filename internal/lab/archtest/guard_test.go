@@ -45,20 +45,36 @@ func guarded(f *file) (faults []string) {
 	return faults
 }
 
+// ticked checks that callers have the poller's Tick, which first takes back what the device is done with, and not the
+// engine's: the engine does not send again what it believes the device to have.
+func ticked(f *file) (faults []string) {
+	if f.test || !under(f.dir(), []string{"rma", "comm", "internal/launch/job"}) {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if c, ok := n.(*ast.CallExpr); ok && types.ExprString(c.Fun) == "e.Tick" {
+			faults = append(faults, fmt.Sprintf("%v: have the poller tick, not the engine", f.fset.Position(c.Pos())))
+		}
+		return true
+	})
+	return faults
+}
+
 func TestUnguardedLocksAreFound(t *testing.T) {
 	for body, faults := range map[string]int{
-		"e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":                          1,
-		"t := w.turn(); defer w.poller.Unlock(); t.Tick()":                           1,
-		"defer device.Guard(); e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":    0,
-		"w.job.Poller().Lock(); defer w.job.Poller().UnlockQuiet(); return w.freed":  0,
-		"w.mu.Lock(); defer w.mu.Unlock()":                                           0,
-		"f := func() { e := j.Poller().Lock(); e.Tick(); j.Poller().Unlock() }; f()": 1,
+		"e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":                          1,
+		"t := w.turn(); defer w.poller.Unlock(); t.Bye()":                           1,
+		"defer device.Guard(); e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":    0,
+		"w.job.Poller().Lock(); defer w.job.Poller().UnlockQuiet(); return w.freed": 0,
+		"w.mu.Lock(); defer w.mu.Unlock()":                                          0,
+		"f := func() { e := j.Poller().Lock(); e.Bye(); j.Poller().Unlock() }; f()": 1,
+		"defer device.Guard(); e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":   1,
 	} {
 		f, err := parse("rma/x.go", []byte("package rma\nfunc (w *Win) f() {"+body+"}"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := guarded(f); len(got) != faults {
+		if got := append(guarded(f), ticked(f)...); len(got) != faults {
 			t.Errorf("%s: %q, want %d", body, got, faults)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func Networks(t *testing.T, test func(t *testing.T, net *rmatest.Network)) {
 	first, seeds := testenv.Span(50, 3)
 	for seed := first + 1; seed <= first+seeds; seed++ { // 0 is no seed
-		for _, percent := range []float64{2, 5} {
+		for _, percent := range testenv.OneOf(2.0, 5.0) {
 			t.Run(fmt.Sprintf("%g%%,seed=%d", percent, seed), func(t *testing.T) {
 				t.Parallel() // it mostly waits
 				test(t, &rmatest.Network{Seed: seed, Loss: percent / 100, Duplication: 0.02, Reordering: 0.05})
