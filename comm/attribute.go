@@ -1,8 +1,6 @@
 package comm
 
 import (
-	"context"
-
 	"github.com/xdprma/xdprma/internal/attribute"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/mpierr"
@@ -36,7 +34,7 @@ func NewKeyval[T any](copied func(c *Comm, value T) (copy T, ok bool, err error)
 // key's callback has deleted that. Classes: ErrOther if the callback fails: then
 // the former value stays; ErrComm after Comm.Free.
 func (k *Keyval[T]) Set(c *Comm, value T) (err error) {
-	defer c.handle(context.Background(), &err)
+	defer c.handle(&err)
 	if c.freed.Load() {
 		return errFreed("set_attr")
 	}
@@ -56,7 +54,7 @@ func (k *Keyval[T]) Get(c *Comm) (value T, ok bool) {
 // (MPI_Comm_delete_attr). Class: ErrOther if the key's callback fails: then the value
 // stays.
 func (k *Keyval[T]) Delete(c *Comm) (err error) {
-	defer c.handle(context.Background(), &err)
+	defer c.handle(&err)
 	return callbackError("delete_attr", c.attributes.Delete(c, &k.key))
 }
 

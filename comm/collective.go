@@ -54,7 +54,7 @@ func (c *Comm) inTurn(ctx context.Context, op string, begin func(*collective.Com
 
 // collective is inTurn that tells c's handler.
 func (c *Comm) collective(ctx context.Context, op string, begin func(*collective.Comm) *collective.Call) (err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.inTurn(ctx, op, begin, nil)
 }
 
@@ -62,14 +62,20 @@ func (c *Comm) collective(ctx context.Context, op string, begin func(*collective
 // ctx is done. It takes one message a rank in each of log2(Size) rounds. Stores of other
 // ranks before their call are visible after it. If a member fails or gives up, the
 // others get the class ErrProcFailed.
-func (c *Comm) Barrier(ctx context.Context) error {
-	return c.collective(ctx, "barrier", (*collective.Comm).Barrier)
+func (c *Comm) Barrier(ctx context.Context) (err error) {
+	defer c.handle(&err)
+	return c.barrier(ctx, "barrier")
+}
+
+// barrier is Barrier as a part of the call op.
+func (c *Comm) barrier(ctx context.Context, op string) error {
+	return c.inTurn(ctx, op, func(m *collective.Comm) *collective.Call { return m.Barrier(op) }, nil)
 }
 
 // AllgatherBytes gives every rank the blocks of all ranks, by rank, in memory of their
 // own (MPI_Allgather). All blocks have the same length. It blocks as Barrier does.
 func (c *Comm) AllgatherBytes(ctx context.Context, mine []byte) (blocks [][]byte, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.gatherAll(ctx, "allgather", mine)
 }
 
@@ -83,7 +89,7 @@ func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks []
 // BcastBytes gives every rank what rank root passes (MPI_Bcast); other ranks'
 // data is ignored. It blocks until this rank has its copy.
 func (c *Comm) BcastBytes(ctx context.Context, data []byte, root int) (all []byte, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	err = c.inTurn(ctx, "broadcast", func(m *collective.Comm) *collective.Call { return m.BcastBytes(data, root) },
 		func(k *collective.Call) { all = k.Data() })
 	return all, err

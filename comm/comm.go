@@ -60,6 +60,7 @@
 package comm
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
@@ -111,7 +112,10 @@ func init() {
 	inside.Job = func(c any) *job.Job { return c.(*Comm).job }
 	inside.ForWindow = func(c any, id uint32) (inner, ending any) { return c.(*Comm).forWindow(id) }
 	inside.Break = func(c, other any, err error) { c.(*Comm).breakWith(other.(*Comm), err) }
-	inside.Quiet = quiet
+	inside.Barrier = func(ctx context.Context, c any, op string) error { return c.(*Comm).barrier(ctx, op) }
+	inside.Gather = func(ctx context.Context, c any, op string, mine []byte) ([][]byte, error) {
+		return c.(*Comm).gatherAll(ctx, op, mine)
+	}
 	inside.Request = func(p *device.Poller, cond device.Condition, finish func() error) any {
 		return newRequest(p, cond, finish)
 	}
@@ -122,8 +126,13 @@ func (c *Comm) forWindow(id uint32) (inner, ending *Comm) {
 	if id == 0 || id >= collective.SecondContext {
 		return nil, nil
 	}
-	id |= collective.WindowContext
-	return newComm(c.job, id, c.members.Group), newComm(c.job, id|collective.SecondContext, c.members.Group)
+	title := func() string { return c.job.Windows().Title(id) }
+	of := func(context uint32) *Comm {
+		d := newComm(c.job, context|collective.WindowContext, c.members.Group)
+		d.members.Title = title
+		return d
+	}
+	return of(id), of(id | collective.SecondContext)
 }
 
 // Compare returns how c and other relate (MPI_Comm_compare): Identical if they are

@@ -15,7 +15,7 @@ import (
 // (class ErrArg). The new communicator has c's error handler and no attributes. If the call
 // fails at a member, those that have their communicator nevertheless find it broken.
 func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	wrong := color < 0 && color != Undefined
 	if wrong {
 		color = Undefined // the others must not wait for this rank
@@ -69,7 +69,7 @@ func (c *Comm) made(members collective.Comm) *Comm {
 // communicator has c's error handler, and the attributes that their keys' copy functions
 // keep. Class ErrOther if a copy function fails: then Dup fails at every member.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	var made *Comm
 	d, err := c.split(ctx, "comm dup", 0, 0, func(d *Comm) error {
 		made = d
@@ -88,7 +88,7 @@ func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 // own. Class ErrArg at every member of a group that has a process outside c, or that not
 // all of its members have passed, and at whoever passes the former.
 func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	rank, color := g.find(c.job.Rank()), g.color()
 	if rank == Undefined {
 		color = Undefined
@@ -109,7 +109,7 @@ func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
 // the same running kernel and network namespace (MPI_Comm_split_type with
 // MPI_COMM_TYPE_SHARED). Otherwise it is as Split with the given key.
 func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	const op = "comm split_type"
 	mine := c.job.HostID()
 	blocks, err := c.gatherAll(ctx, op, mine[:])
@@ -129,7 +129,7 @@ func (c *Comm) SplitHost(ctx context.Context, key int) (_ *Comm, err error) {
 // rma.Node.World and Self, which cannot be freed; ErrComm the second time; ErrOther if a callback failed:
 // c is freed all the same.
 func (c *Comm) Free() (err error) {
-	defer c.handle(context.Background(), &err)
+	defer c.handle(&err)
 	if c.members.Context == collective.WorldContext || c.self {
 		return mpierr.New("comm free", mpierr.Arg, mpierr.NoRank, "%s lasts as long as the job", c.Name())
 	}

@@ -31,7 +31,7 @@ const createGroup = "comm create_group"
 // waited for until ctx ends. Other classes: ErrGroup if g has processes outside c, or not
 // this one; ErrTag; ErrNoMem if there are no more communicators to be had; ErrClosed.
 func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	if err := c.checkTag(createGroup, tag); err != nil {
 		return nil, err
 	}

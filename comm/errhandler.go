@@ -1,7 +1,5 @@
 package comm
 
-import "context"
-
 // Errhandler is told the error of a call on a communicator, once, before the call
 // returns it (MPI_Comm_create_errhandler). It runs in the goroutine of the call and
 // may use the communicator.
@@ -36,16 +34,9 @@ func (c *Comm) CallErrhandler(err error) {
 	}
 }
 
-type quietKey struct{}
-
-// quiet is inside.Quiet.
-func quiet(ctx context.Context) context.Context { return context.WithValue(ctx, quietKey{}, true) }
-
 // handle tells c's handler of the error of an exported call, which starts with
 //
-//	defer c.handle(ctx, &err)
-func (c *Comm) handle(ctx context.Context, err *error) {
-	if *err != nil && ctx.Value(quietKey{}) == nil {
-		c.CallErrhandler(*err)
-	}
+//	defer c.handle(&err)
+func (c *Comm) handle(err *error) {
+	c.CallErrhandler(*err)
 }

@@ -63,7 +63,7 @@ func (s Status) Entries(t *datatype.Type) int {
 // dest hears that it is withdrawn, dest receives it all the same. Until then the library
 // keeps a copy.
 func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.sendTo(ctx, "send", buffer.Of(buf).Memory(), dest, tag)
 }
 
@@ -72,21 +72,21 @@ func Send[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag i
 // ErrTruncate. If ctx ends before a message has been matched, the receive is withdrawn;
 // one that is on its way is waited for, which the death of its sender ends too.
 func Recv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int) (s Status, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.recvFrom(ctx, "recv", buffer.Of(buf).Memory(), source, tag, false)
 }
 
 // Isend begins Send, and returns its request (MPI_Isend): buf may be changed once it
 // has completed. It is local.
 func Isend[T datatype.Element](ctx context.Context, c *Comm, buf []T, dest, tag int) (_ *Request, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.isend(buffer.Of(buf).Memory(), dest, tag)
 }
 
 // Irecv begins Recv, and returns its request (MPI_Irecv): buf may be used, and status,
 // if it is not nil, says what was received, once it has completed. It is local.
 func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, tag int, status *Status) (_ *Request, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.irecv(buffer.Of(buf).Memory(), source, tag, status)
 }
 
@@ -94,21 +94,21 @@ func Irecv[T datatype.Element](ctx context.Context, c *Comm, buf []T, source, ta
 // ranks that exchange in a ring do not wait for each other in vain. It blocks until
 // both are done. If one fails, the other is given up as if ctx had ended.
 func Sendrecv[S, R datatype.Element](ctx context.Context, c *Comm, send []S, dest, sendTag int, recv []R, source, recvTag int) (s Status, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.sendrecv(ctx, buffer.Of(send).Memory(), dest, sendTag, buffer.Of(recv).Memory(), source, recvTag)
 }
 
 // Probe blocks until there is a message that a receive with the same source and tag
 // would get, and returns its source, tag and length (MPI_Probe).
 func (c *Comm) Probe(ctx context.Context, source, tag int) (s Status, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	return c.recvFrom(ctx, "probe", nil, source, tag, true)
 }
 
 // Iprobe is Probe that does not block: ok tells whether there is a message
 // (MPI_Iprobe).
 func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
-	defer c.handle(context.Background(), &err)
+	defer c.handle(&err)
 	if err := c.checkReceive("iprobe", source, tag); err != nil {
 		return Status{}, false, err
 	}

@@ -74,7 +74,7 @@ func (r *room) fill(n int) {
 
 // SendBuffer is Send of a buffer.
 func (c *Comm) SendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int) (err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	data, err := pack(&buf, "send", dest)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *Comm) SendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int)
 
 // RecvBuffer is Recv into a buffer. Count of the status is the bytes of packed data.
 func (c *Comm) RecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag int) (s Status, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	var in room
 	if err := in.open(&buf, "recv", source); err != nil {
 		return Status{}, err
@@ -96,7 +96,7 @@ func (c *Comm) RecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag in
 
 // IsendBuffer is Isend of a buffer. Unless that is Plain, it may be changed at once.
 func (c *Comm) IsendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int) (_ *Request, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	data, err := pack(&buf, "isend", dest)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (c *Comm) IsendBuffer(ctx context.Context, buf buffer.Buffer, dest, tag int
 // IrecvBuffer is Irecv into a buffer, which has the data once the request was found to
 // be complete by Wait, Test or the functions on several requests.
 func (c *Comm) IrecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag int, status *Status) (_ *Request, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	var in room
 	if err := in.open(&buf, "irecv", source); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (c *Comm) IrecvBuffer(ctx context.Context, buf buffer.Buffer, source, tag i
 
 // SendrecvBuffer is Sendrecv of buffers.
 func (c *Comm) SendrecvBuffer(ctx context.Context, send buffer.Buffer, dest, sendTag int, recv buffer.Buffer, source, recvTag int) (s Status, err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	data, err := pack(&send, "sendrecv", dest)
 	if err != nil {
 		return Status{}, err
@@ -147,7 +147,7 @@ func (c *Comm) SendrecvBuffer(ctx context.Context, send buffer.Buffer, dest, sen
 // packedInTurn carries out what begin begins with packed data, that of send and memory for
 // recv's, as c's next collective. root is 0 where there is none.
 func (c *Comm) packedInTurn(ctx context.Context, op string, root int, send, recv buffer.Buffer, begin func(m *collective.Comm, send, recv []byte) *collective.Call) (err error) {
-	defer c.handle(ctx, &err)
+	defer c.handle(&err)
 	var in room
 	return c.inTurn(ctx, op, func(m *collective.Comm) *collective.Call {
 		data, err := pack(&send, op, mpierr.NoRank)

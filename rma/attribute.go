@@ -69,10 +69,7 @@ func (w *Win) SetName(name string) (err error) {
 	if err := w.epochs.Usable("set_name"); err != nil {
 		return err
 	}
-	w.name = name
-	if c := w.own.Checker(); c != nil {
-		c.Name = name
-	}
+	w.own.SetName(name)
 	return nil
 }
 
@@ -80,7 +77,7 @@ func (w *Win) SetName(name string) (err error) {
 func (w *Win) Name() string {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()
-	return w.name
+	return w.own.Name()
 }
 
 // alive returns nil unless the window has been freed.

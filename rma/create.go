@@ -169,7 +169,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	if w.comm.Rank() == 0 {
 		mine.id = w.job.WindowIDs.Next()
 	}
-	blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
+	blocks, err := inside.Gather(ctx, w.makers, w.making(), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}
@@ -271,6 +271,14 @@ func (w *Win) register(ctx context.Context, c windows.Config, proposals []propos
 	return err
 }
 
+// making is the call that makes the window.
+func (w *Win) making() string {
+	if w.makers == w.comm {
+		return "window create"
+	}
+	return "window dup"
+}
+
 // add makes the window and tells the other ranks how that went.
 func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report, error) {
 	w.inner, w.ending = forWindow(w.comm, c.ID)
@@ -296,7 +304,7 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 	}
 	w.poller.Unlock()
 	mine := report{failed: ClassOf(fault), mapped: w.host != nil, reach: w.region != nil}
-	blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), mine.marshal())
+	blocks, err := inside.Gather(ctx, w.makers, w.making(), mine.marshal())
 	if err != nil {
 		return nil, named("window create", NoRank, err)
 	}

@@ -270,7 +270,7 @@ func TestEveryCallReports(t *testing.T) {
 				}
 				if of, ok := sel.X.(*ast.SelectorExpr); ok && of.Sel.Name == "comm" && len(call.Args) > 0 {
 					if arg, ok := call.Args[0].(*ast.Ident); ok && arg.Name == "ctx" {
-						t.Errorf("%s: %s calls %s of the communicator without inside.Quiet(ctx)", dir, namesOf(fn)[0], sel.Sel.Name)
+						t.Errorf("%s: %s calls %s of the communicator instead of one of package inside", dir, namesOf(fn)[0], sel.Sel.Name)
 					}
 				}
 				return true

@@ -168,7 +168,7 @@ func (w *Win) share(ctx context.Context, h *host, size, align int, together bool
 		}
 	}
 	if together {
-		blocks, err := w.makers.AllgatherBytes(inside.Quiet(ctx), place.Marshal())
+		blocks, err := inside.Gather(ctx, w.makers, w.making(), place.Marshal())
 		if err != nil {
 			if h.segment != nil {
 				_ = h.segment.Close()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
+	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
@@ -39,7 +40,7 @@ func (w *Win) SetInfo(ctx context.Context, info Info) (err error) {
 	if err != nil {
 		return err
 	}
-	blocks, err := w.ending.AllgatherBytes(ctx, binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
+	blocks, err := inside.Gather(ctx, w.ending, "window set_info", binary.LittleEndian.AppendUint32(nil, uint32(ClassOf(fault))))
 	if err != nil {
 		return named("window set_info", NoRank, err)
 	}

@@ -30,7 +30,7 @@ func (w *Win) run(ctx context.Context, c epochs.Call) error {
 		var err error
 		if status == epochs.Gathers {
 			w.poller.Unlock()
-			err = w.gather(ctx, c.Ends())
+			err = w.gather(ctx, c.Name(), c.Ends())
 			t = w.turn()
 			status = c.Met(t, err)
 			continue
@@ -52,12 +52,12 @@ func (w *Win) run(ctx context.Context, c epochs.Call) error {
 	return c.Err()
 }
 
-// gather has the ranks of the window meet.
-func (w *Win) gather(ctx context.Context, ending bool) error {
+// gather has the ranks of the window meet in the call op.
+func (w *Win) gather(ctx context.Context, op string, ending bool) error {
 	if ending {
-		return w.ending.Barrier(ctx)
+		return inside.Barrier(ctx, w.ending, op)
 	}
-	return w.inner.Barrier(ctx)
+	return inside.Barrier(ctx, w.inner, op)
 }
 
 // forWindow returns the communicators of a window on c, nil if there is no such id.

@@ -2,6 +2,7 @@ package rma_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -18,28 +19,16 @@ import (
 // that of a window's owner who holds its lock.
 func TestLongWaitsAreTold(t *testing.T) {
 	once(t)
-	defer func(was time.Duration) { launch.LongWait = was }(launch.LongWait)
-	launch.LongWait = 10 * time.Millisecond
-	places, stop, err := testjob.Places(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	var log logs.Log
+	tellSoon(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
-	nodes, wins := make([]*rma.Node, 3), make([]*rma.Win, 3)
+	var log logs.Log
+	nodes := joinAndTell(ctx, t, 3, &log)
+	wins := make([]*rma.Win, 3)
 	var all sync.WaitGroup
-	for rank := range nodes {
+	for rank, n := range nodes {
 		all.Go(func() {
-			c := testjob.Config(&places[rank])
-			c.Logger = log.Logger().With("self", rank)
-			n, err := rma.Join(ctx, c)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			nodes[rank] = n
+			var err error
 			info := rma.Info{"no_lock": "true", "colour": "red"}
 			if wins[rank], err = rma.Allocate(ctx, n.World(), 64, 1, info); err != nil {
 				t.Error(err)
@@ -50,12 +39,6 @@ func TestLongWaitsAreTold(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	defer func() {
-		for _, n := range nodes {
-			all.Go(func() { _ = n.Close() })
-		}
-		all.Wait()
-	}()
 	if log.Lines("level=INFO", "msg=joined", "rank=1", "size=3", "mode=udp", "interface=lo", "address=127.0.0.1:", "security=") == 0 {
 		t.Errorf("a rank that has joined does not say so:\n%s", &log)
 	}
@@ -88,15 +71,101 @@ func TestLongWaitsAreTold(t *testing.T) {
 		return err
 	})
 	wait(func(ctx context.Context) error { return nodes[1].World().Barrier(ctx) })
+	if err := errors.Join(wins[0].SetName("halo"), wins[2].SetName("halo")); err != nil {
+		t.Fatal(err)
+	}
+	wait(func(ctx context.Context) error { _, err := wins[2].Dup(ctx); return err })
+	wait(func(ctx context.Context) error { return wins[2].SetInfo(ctx, rma.Info{}) })
 	for _, want := range [][]string{
-		{"self=0", "level=INFO", "has waited for long", "the lock of window", "of this rank", "waited="},
-		{"self=0", "the lock of a window of this rank is waited for", "by rank", "held by ranks\"=[2]"},
+		{"self=0", "level=INFO", "has waited for long", `the lock of window \"halo\" of this rank`, "waited="},
+		{"self=0", "the lock of a window of this rank is waited for", "window=halo", "by rank", "held by ranks\"=[2]"},
 		{"self=1", "has waited for long", "the lock of window", "at rank 0"},
-		{"self=2", "has waited for long", "a message from rank 1"},
+		{"self=2", "has waited for long", "a message from rank 1 with tag 5"},
 		{"self=1", "has waited for long", "barrier: a message from rank"},
+		{"self=2", "has waited for long", `dup of window \"halo\": a message from rank`},
+		{"self=2", "has waited for long", `set_info of window \"halo\": a message from rank`},
 	} {
 		log.Await(ctx, t, 1, want...)
 	}
 	giveUp()
 	all.Wait()
+}
+
+// TestCallsThatCreateAreNamed has a rank wait for one that does not call: the log says in which call, though
+// that is made of others.
+func TestCallsThatCreateAreNamed(t *testing.T) {
+	once(t)
+	tellSoon(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	defer cancel()
+	var all sync.WaitGroup
+	for want, call := range map[string]func(ctx context.Context, n *rma.Node) error{
+		"window create: a message from rank 1": func(ctx context.Context, n *rma.Node) error {
+			_, err := rma.AllocateOf[int64](ctx, n.World(), 8)
+			return err
+		},
+		"comm dup: a message from rank 1": func(ctx context.Context, n *rma.Node) error {
+			_, err := n.World().Dup(ctx)
+			return err
+		},
+		"comm create_group: the other members of the group": func(ctx context.Context, n *rma.Node) error {
+			_, err := n.World().CreateGroup(ctx, n.World().Group(), 0)
+			return err
+		},
+	} {
+		var log logs.Log
+		n := joinAndTell(ctx, t, 2, &log)[0]
+		all.Go(func() {
+			waiting, giveUp := context.WithCancel(ctx)
+			all.Go(func() {
+				if call(waiting, n) == nil {
+					t.Errorf("%s has ended", want)
+				}
+			})
+			log.Await(ctx, t, 1, "self=0", "has waited for long", want)
+			giveUp()
+		})
+	}
+	all.Wait()
+}
+
+// tellSoon has ranks tell of each wait that they find.
+func tellSoon(t *testing.T) {
+	was := launch.LongWait
+	t.Cleanup(func() { launch.LongWait = was })
+	launch.LongWait = 10 * time.Millisecond
+}
+
+// joinAndTell has ranks join a job that ends with the test. Each has its number in the log.
+func joinAndTell(ctx context.Context, t *testing.T, size int, log *logs.Log) []*rma.Node {
+	t.Helper()
+	places, stop, err := testjob.Places(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	nodes := make([]*rma.Node, size)
+	var all sync.WaitGroup
+	for rank := range nodes {
+		all.Go(func() {
+			c := testjob.Config(&places[rank])
+			c.Logger = log.Logger().With("self", rank)
+			n, err := rma.Join(ctx, c)
+			if err != nil {
+				t.Error(err)
+			}
+			nodes[rank] = n
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for _, n := range nodes {
+			all.Go(func() { _ = n.Close() })
+		}
+		all.Wait()
+	})
+	return nodes
 }

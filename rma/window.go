@@ -77,7 +77,6 @@ type Win struct {
 
 	// The fields below are used with the engine's lock held.
 	hints   windows.Hints
-	name    string
 	targets []target
 	ranks   []int          // of the job, by their rank in the window
 	epochs  *epochs.Window // its epochs, and those that it exposes its memory for

@@ -169,14 +169,14 @@ func TestHang(t *testing.T) {
 		case 0:
 			net.Stop(1)
 		case 1, 2:
-			_, _ = comm.Recv(t.Context(), node.World(), make([]byte, 1), 3, 0)
+			_, _ = comm.Recv(t.Context(), node.World(), make([]byte, 1), 3, 5)
 		case 3:
 			<-forever
 		}
 	}, &net)
 	text := strings.Join(r.lines, "\n")
 	for _, want := range []string{"have not ended within", "rank 1 runs and is stopped:", "rank 2 runs:", "rank 3 runs:",
-		"rank 2 runs:\n    it waits for a message from rank 3, since ", "TestHang", "comm.Recv", "of that:\nrank 3"} {
+		"rank 2 runs:\n    it waits for a message from rank 3 with tag 5, since ", "TestHang", "comm.Recv", "of that:\nrank 3"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s\ndoes not say %q", text, want)
 		}

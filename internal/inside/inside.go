@@ -28,9 +28,11 @@ var (
 	// communicator, and does not use c. It is for calls that make a communicator which others
 	// may have then.
 	Break func(c, other any, err error)
-	// Quiet returns a context for calls on communicators that are part of another call, whose
-	// own handler is told of errors: these do not tell theirs.
-	Quiet func(context.Context) context.Context
+	// Barrier is Comm.Barrier of c as a part of the call op, whose own handler is told of errors:
+	// c's is not.
+	Barrier func(ctx context.Context, c any, op string) error
+	// Gather is Comm.AllgatherBytes likewise.
+	Gather func(ctx context.Context, c any, op string, mine []byte) ([][]byte, error)
 	// Request returns, as a *comm.Request, the request of an operation that is over when cond
 	// is met. finish, called once and without the engine's lock, returns its error, and must
 	// not use the request.

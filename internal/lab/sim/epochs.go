@@ -58,7 +58,7 @@ func (t *task) synchronise(p patience, w *epochsOf, c epochs.Call) error {
 			if c.Ends() {
 				in = &w.ending
 			}
-			barrier := in.Barrier()
+			barrier := in.Barrier(c.Name())
 			t.carry(p, barrier)
 			status = c.Met(t.turn(), barrier.Err())
 		case t.awaitWith(p, c.Until().Met):

@@ -168,7 +168,7 @@ func TestNumbersOfRanks(t *testing.T) {
 		sizes = sizes[:2]
 	}
 	one := datatype.BasicUint64
-	barrier := func(r *resident) *collective.Call { return r.comm.Barrier() }
+	barrier := func(r *resident) *collective.Call { return r.comm.Barrier("barrier") }
 	reduced := func(r *resident) *collective.Call {
 		return r.comm.Allreduce(make([]byte, 8), make([]byte, 8), datatype.Sum, one)
 	}

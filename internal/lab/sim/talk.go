@@ -90,7 +90,7 @@ func unpack(s *program.Side, mem, data []byte) error {
 	return err
 }
 
-func (m *machine) Barrier() error { return m.collective(m.comms[0].Barrier()) }
+func (m *machine) Barrier() error { return m.collective(m.comms[0].Barrier("barrier")) }
 
 // collective carries out a collective whose members live and do not give it up.
 func (m *machine) collective(k *collective.Call) error {

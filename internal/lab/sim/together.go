@@ -64,7 +64,7 @@ func (t *task) together() {
 	m.contexts = []uint32{m.world.Context}
 	for c := &m.world; c != nil && !m.collectives(c); c = m.survive() {
 		m.doing = fmt.Sprintf("tells that communicator %d is broken", c.Context)
-		t.carry(patience{t.w.now}, c.Barrier())
+		t.carry(patience{t.w.now}, c.Barrier("barrier"))
 		if _, broken := t.l.e.Revoked(c.Context); !broken {
 			t.w.failf("rank %d: a collective on communicator %d has failed, and it is not broken", t.l.rank, c.Context)
 		}
@@ -313,7 +313,7 @@ func (s *together) is(ok bool, got, want []byte) bool {
 	return ok
 }
 
-func (s *together) barrier() bool { return s.carried(s.c.Barrier()) }
+func (s *together) barrier() bool { return s.carried(s.c.Barrier("barrier")) }
 
 func (s *together) bcast() bool {
 	data, want := make([]byte, 8*s.words), s.block(s.root, 0)

@@ -5,8 +5,9 @@ import "math/bits"
 // Each collective has an algorithm: a function that is called again and again, takes in
 // what the transfer before has brought, and describes the next one. step counts the calls.
 
-// Barrier begins a barrier. It takes one message a rank in each of log2(Size) rounds.
-func (c *Comm) Barrier() *Call { return c.begin("barrier", 0, barrier) }
+// Barrier begins a barrier, as a part of the call op. It takes one message a rank in each of
+// log2(Size) rounds.
+func (c *Comm) Barrier(op string) *Call { return c.begin(op, 0, barrier) }
 
 func barrier(k *Call) bool {
 	c, dist := k.c, 1<<k.steps

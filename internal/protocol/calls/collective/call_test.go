@@ -144,12 +144,12 @@ func TestHalfFailedCallWaitsForWhatIsOnItsWay(t *testing.T) {
 func TestGivenUpBeforeItBeginsSendsNothing(t *testing.T) {
 	l := newLab(2)
 	c := []Comm{New(WorldContext, nil, 0, 2), New(WorldContext, nil, 1, 2)}
-	k := c[0].Barrier()
+	k := c[0].Barrier("barrier")
 	k.GiveUp(errEnough)
 	if need := l.step(0, k); need != Done || !errors.Is(k.Err(), mpierr.Timeout) {
 		t.Fatalf("needs %d: %v", need, k.Err())
 	}
-	other := c[1].Barrier()
+	other := c[1].Barrier("barrier")
 	l.step(1, other)
 	l.pump()
 	if l.step(1, other); !errors.Is(other.Err(), mpierr.ProcFailed) {

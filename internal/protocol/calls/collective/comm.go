@@ -44,6 +44,7 @@ type Comm struct {
 	Group   []int // ranks in the job, nil for all of them
 	Rank    int
 	Size    int
+	Title   func() string // of the window whose calls it serves; nil: it is a program's. Called with the engine's lock held
 
 	greeted bool // all members have been called; see Greet
 

@@ -74,7 +74,7 @@ func (x *NotifiedWait) Changed() bool { return x.Done() >= 0 }
 func (x *NotifiedWait) Awaits() string {
 	const shown = 4
 	if n := len(x.Which); n > shown {
-		return fmt.Sprintf("wait_notified: %d notifications at one of %d counters, %v and others", x.AtLeast, n, x.Which[:shown])
+		return fmt.Sprintf("wait_notified on %s: %d notifications at one of %d counters, %v and others", x.window.Own.Title(), x.AtLeast, n, x.Which[:shown])
 	}
-	return fmt.Sprintf("wait_notified: %d notifications at one of the counters %v", x.AtLeast, x.Which)
+	return fmt.Sprintf("wait_notified on %s: %d notifications at one of the counters %v", x.window.Own.Title(), x.AtLeast, x.Which)
 }

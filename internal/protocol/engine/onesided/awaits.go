@@ -4,10 +4,11 @@ import "fmt"
 
 // place names a's window.
 func (a *Access) place() string {
+	title := a.origin.cfg.Windows.Title(a.window)
 	if a.session == nil {
-		return fmt.Sprintf("window %d of this rank", a.window)
+		return title + " of this rank"
 	}
-	return fmt.Sprintf("window %d at rank %d", a.window, a.session.Rank())
+	return fmt.Sprintf("%s at rank %d", title, a.session.Rank())
 }
 
 // Awaits says in words what the wait is for.
@@ -45,7 +46,7 @@ func (w *LockOrderWait) Awaits() string {
 
 // Awaits says in words what the wait is for.
 func (w *ExposureWait) Awaits() string {
-	return fmt.Sprintf("rank %d to complete its access epoch on window %d of this rank", w.session.Rank(), w.window)
+	return fmt.Sprintf("rank %d to complete its access epoch on %s of this rank", w.session.Rank(), w.origin.cfg.Windows.Title(w.window))
 }
 
 // Awaits says in words what the wait is for.
@@ -58,10 +59,10 @@ func (r *Request) Awaits() string {
 
 // WaitForLock is that somebody waits for the lock of one of its windows.
 type WaitForLock struct {
-	Window  uint32
-	Waiter  int   // the rank that waits
-	Holders []int // those that hold the lock
-	Since   int64 // on the engine's clock, in nanoseconds
+	Window  string // its name, or its id in digits
+	Waiter  int    // the rank that waits
+	Holders []int  // those that hold the lock
+	Since   int64  // on the engine's clock, in nanoseconds
 }
 
 // LockWaits lists who waits for the locks of this rank's windows, the first of each.
@@ -79,7 +80,7 @@ func (x *Locks) LockWaits() (waits []WaitForLock) {
 		if l.Waiting() == 0 {
 			continue
 		}
-		w := WaitForLock{Window: id, Waiter: -1}
+		w := WaitForLock{Window: x.cfg.Windows.Name(id), Waiter: -1}
 		l.EachHolder(func(r *lockRequest) { w.Holders = append(w.Holders, rank(r)) })
 		l.EachWaiter(func(r *lockRequest) {
 			if w.Waiter < 0 {

@@ -1,6 +1,10 @@
 package windows
 
-import "github.com/xdprma/xdprma/mpierr"
+import (
+	"fmt"
+
+	"github.com/xdprma/xdprma/mpierr"
+)
 
 // Table finds the windows of a process by id. The zero value is empty.
 type Table struct {
@@ -36,6 +40,22 @@ func (t *Table) Lookup(id uint32) *Window {
 		t.recent = w
 	}
 	return w
+}
+
+// Name returns the name of the window with that id, the id in digits if it has none.
+func (t *Table) Name(id uint32) string {
+	if w := t.byID[id]; w != nil && w.name != "" {
+		return w.name
+	}
+	return fmt.Sprint(id)
+}
+
+// Title is Window.Title of the window with that id, which may be gone.
+func (t *Table) Title(id uint32) string {
+	if w := t.byID[id]; w != nil {
+		return w.Title()
+	}
+	return fmt.Sprintf("window %d", id)
 }
 
 // All calls f with every window, in no particular order.

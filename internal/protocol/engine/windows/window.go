@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 
@@ -32,6 +33,7 @@ type Config struct {
 // the origin is told. It allocates nothing and does not block.
 type Window struct {
 	id        uint32
+	name      string
 	flavor    window.Flavor
 	dispUnit  int
 	groupSize int
@@ -86,6 +88,25 @@ func (w *Window) Rights(rank int, life uint64) (r window.Rights, isMember bool) 
 
 // ID returns the id that requests carry.
 func (w *Window) ID() uint32 { return w.id }
+
+// Name returns what SetName has set, empty at first. The engine's lock is held, as for SetName.
+func (w *Window) Name() string { return w.name }
+
+// Title names the window in a sentence: by its name, or by its id if it has none.
+func (w *Window) Title() string {
+	if w.name != "" {
+		return fmt.Sprintf("window %q", w.name)
+	}
+	return fmt.Sprintf("window %d", w.id)
+}
+
+// SetName gives the window a name for messages.
+func (w *Window) SetName(name string) {
+	w.name = name
+	if w.checker != nil {
+		w.checker.Name = name
+	}
+}
 
 // Flavor returns how the window was created.
 func (w *Window) Flavor() window.Flavor { return w.flavor }
