@@ -158,6 +158,16 @@ func (c anyOf) Awaits() string {
 	return fmt.Sprintf("one of %d requests", len(c))
 }
 
+// Idles reports whether what is waited for need not ever come, of any of the requests.
+func (c anyOf) Idles() bool {
+	for _, r := range c {
+		if i, ok := r.cond.(interface{ Idles() bool }); !ok || !i.Idles() {
+			return false
+		}
+	}
+	return true
+}
+
 // pollerOf returns the poller of the active requests, which are all of one node; nil if
 // there are none.
 func pollerOf(op string, requests []*Request) (p *device.Poller, err error) {

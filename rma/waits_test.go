@@ -129,10 +129,81 @@ func TestCallsThatCreateAreNamed(t *testing.T) {
 	all.Wait()
 }
 
+// TestServersAreNotWarned has a rank wait for messages of any rank, as servers do, and for others: the first of
+// these waits are no warning, however long they last.
+func TestServersAreNotWarned(t *testing.T) {
+	once(t)
+	tellSoon(t)
+	launch.LongestSilence = launch.LongWait
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	defer cancel()
+	var log logs.Log
+	world := joinAndTell(ctx, t, 2, &log)[0].World()
+	irecv := func(source, tag int) *comm.Request {
+		r, err := comm.Irecv(ctx, world, make([]byte, 1), source, tag, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return r
+	}
+	recv := func(source, tag int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := comm.Recv(ctx, world, make([]byte, 1), source, tag)
+			return err
+		}
+	}
+	const someone = comm.AnySource
+	waiting, giveUp := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	calls := []struct {
+		what, level string
+		call        func(ctx context.Context) error
+	}{
+		{`"a message from any rank"`, "level=INFO", recv(someone, comm.AnyTag)},
+		{`"a message from any rank with tag 1"`, "level=INFO", recv(someone, 1)},
+		{`"a message from any rank with tag 2"`, "level=INFO", func(ctx context.Context) error {
+			_, err := world.Probe(ctx, someone, 2)
+			return err
+		}},
+		{`"a message from any rank with tag 3"`, "level=INFO", func(ctx context.Context) error { return irecv(someone, 3).Wait(ctx) }},
+		{`"one of 2 requests"`, "level=INFO", func(ctx context.Context) error {
+			_, err := comm.WaitAny(ctx, irecv(someone, 4), irecv(someone, 5))
+			return err
+		}},
+		{`"one of 3 requests"`, "level=WARN", func(ctx context.Context) error {
+			_, err := comm.WaitAny(ctx, irecv(someone, 6), irecv(someone, 7), irecv(1, 8))
+			return err
+		}},
+		{`"a message from rank 1 with tag 9"`, "level=WARN", recv(1, 9)},
+		{`"a message from rank 1 with tag 10"`, "level=WARN", func(ctx context.Context) error { return irecv(1, 10).Wait(ctx) }},
+		{`"rank 1 to take a message with tag 11"`, "level=WARN", func(ctx context.Context) error {
+			return comm.Send(ctx, world, make([]byte, 1<<20), 1, 11)
+		}},
+		{`"barrier: a message from rank 1"`, "level=WARN", world.Barrier},
+	}
+	for _, c := range calls {
+		all.Go(func() {
+			if c.call(waiting) == nil {
+				t.Errorf("a wait for %s has ended", c.what)
+			}
+		})
+	}
+	for _, c := range calls {
+		log.Await(ctx, t, 1, "has waited for long", c.what, c.level)
+	}
+	for _, c := range calls {
+		if n := log.Lines("has waited for long", c.what) - log.Lines("has waited for long", c.what, c.level); n != 0 {
+			t.Errorf("%d lines of another level than %s about a wait for %s:\n%s", n, c.level, c.what, &log)
+		}
+	}
+	giveUp()
+	all.Wait()
+}
+
 // tellSoon has ranks tell of each wait that they find.
 func tellSoon(t *testing.T) {
-	was := launch.LongWait
-	t.Cleanup(func() { launch.LongWait = was })
+	first, longest := launch.LongWait, launch.LongestSilence
+	t.Cleanup(func() { launch.LongWait, launch.LongestSilence = first, longest })
 	launch.LongWait = 10 * time.Millisecond
 }
 

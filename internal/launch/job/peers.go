@@ -89,10 +89,11 @@ func (j *Job) processEnded(why *bootstrap.EndedError) {
 }
 
 // LongWait is how long a rank waits for others in silence. It tells of a longer wait
-// again each time that this has become twice as long, or longestSilence longer.
-var LongWait = 5 * time.Second
-
-const longestSilence = time.Minute
+// again each time that this has become twice as long, or LongestSilence longer.
+var (
+	LongWait       = 5 * time.Second
+	LongestSilence = time.Minute
+)
 
 // whileWaiting calls tell from time to time until stop is called, which returns when no
 // call of tell goes on. The context of tell ends by stop.
@@ -102,7 +103,7 @@ func whileWaiting(tell func(ctx context.Context, waited time.Duration)) (stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ; ; silence = min(2*silence, longestSilence) {
+		for ; ; silence = min(2*silence, LongestSilence) {
 			select {
 			case <-time.After(silence):
 				tell(ctx, time.Since(begin).Round(time.Millisecond))

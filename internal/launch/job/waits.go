@@ -18,9 +18,9 @@ type awaits interface{ Awaits() string }
 type idles interface{ Idles() bool }
 
 // levelOf returns how a wait is told of. Many are in order, as that for a rank which computes, so it is no
-// warning before it has lasted for longestSilence.
+// warning before it has lasted for LongestSilence.
 func levelOf(waited time.Duration, idle bool) slog.Level {
-	if idle || waited < longestSilence {
+	if idle || waited < LongestSilence {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
@@ -31,7 +31,7 @@ const lookAtWaits = time.Second
 
 // tellWaits has the log tell of calls that wait for long, and of locks of this rank's windows
 // that others wait for: their ranks do not know who holds them. It is told of each again when it
-// has waited for twice as long, or longestSilence longer, first after some silence.
+// has waited for twice as long, or LongestSilence longer, first after some silence.
 func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
 	tick := time.NewTicker(min(lookAtWaits, silence))
 	defer tick.Stop()
@@ -102,7 +102,7 @@ func (j *Job) Waits() (texts []string) {
 // isDue reports whether a wait is to be told of that had lasted for before, and has for now, which
 // is longer.
 func isDue(before, now, silence time.Duration) bool {
-	for due := silence; due <= now; due, silence = due+silence, min(2*silence, longestSilence) {
+	for due := silence; due <= now; due, silence = due+silence, min(2*silence, LongestSilence) {
 		if due > before {
 			return true
 		}

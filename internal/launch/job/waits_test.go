@@ -15,7 +15,7 @@ func TestLevelOfWaits(t *testing.T) {
 		want   slog.Level
 	}{
 		{LongWait, false, slog.LevelInfo},
-		{longestSilence, false, slog.LevelWarn},
+		{LongestSilence, false, slog.LevelWarn},
 		{LongWait, true, slog.LevelInfo},
 		{time.Hour, true, slog.LevelInfo},
 	} {
