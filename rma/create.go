@@ -113,14 +113,18 @@ func create(ctx context.Context, c *comm.Comm, flavor window.Flavor, mem []byte,
 	if flavor == window.FlavorCreate {
 		w.hints.MinAlignment = 0 // the user's memory is as it is
 	}
+	var apart error // why ranks of this host do not share memory
 	if flavor == window.FlavorAllocate || flavor == window.FlavorShared {
-		if fault, err = w.allocate(ctx, flavor, proposals); err != nil {
+		if apart, fault, err = w.allocate(ctx, flavor, proposals); err != nil {
 			return nil, named("window create", NoRank, err)
 		}
 	}
 	if err = w.register(ctx, windows.Config{Flavor: flavor, Size: size, DispUnit: dispUnit}, proposals, fault); err != nil {
 		w.abandon()
 		return nil, err
+	}
+	if apart != nil { // and the window is there all the same
+		w.job.Logger().Warn("ranks of this host cannot share memory; they use frames", "error", apart)
 	}
 	return w, nil
 }

@@ -2,8 +2,11 @@ package rma
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -81,6 +84,13 @@ func (w *Win) makeSegment(ctx context.Context, h *host, size, align int) (*hostm
 	}
 	if h.alone {
 		return nil, nil
+	}
+	if size < 0 {
+		most := uint64(0)
+		for _, r := range h.ranks {
+			most = max(most, w.targets[r].size)
+		}
+		return nil, fmt.Errorf("the windows of %d ranks of a host, the largest with %d bytes, are larger together than any memory: %w", len(h.ranks), most, unix.ENOMEM)
 	}
 	return hostmem.New(size, align)
 }

@@ -3,15 +3,19 @@ package rma_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/comm"
+	"github.com/xdprma/xdprma/internal/lab/logs"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/lab/testjob"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -256,6 +260,41 @@ func TestAllocateTooMuch(t *testing.T) {
 			}
 		}
 		j.close()
+	}
+}
+
+// TestTooMuchForAHostIsNoWindowByFrames asks on a host whose ranks share memory for more than there are
+// addresses. The error says how much, and no warning speaks of a window that there is not.
+func TestTooMuchForAHostIsNoWindowByFrames(t *testing.T) {
+	once(t)
+	places, stop, err := testjob.Places(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	for rank := range places {
+		places[rank].Host, places[rank].Frames = "a", false
+	}
+	var log logs.Log
+	j := joined(t, places, func(_ int, join func() error) error { return join() }, rma.Config{Logger: log.Logger()})
+	const size = 1 << 62
+	for shared, allocate := range map[bool]func(context.Context, *comm.Comm, int, int, ...rma.Info) (*rma.Win, error){false: rma.Allocate, true: rma.AllocateShared} {
+		told := false
+		for _, err := range j.outcomes(func(n *rma.Node) error {
+			_, err := allocate(j.ctx, n.World(), size*n.Rank()+8*(1-n.Rank()), 1)
+			return err
+		}) {
+			if !errors.Is(err, rma.ErrNoMem) {
+				t.Errorf("shared %v: %v", shared, err)
+			}
+			told = told || err != nil && strings.Contains(err.Error(), fmt.Sprint(size)) && !strings.Contains(err.Error(), "-1 bytes")
+		}
+		if !told {
+			t.Errorf("shared %v: no rank says how much was asked for", shared)
+		}
+	}
+	if log.Lines("they use frames") != 0 {
+		t.Errorf("the log:\n%s", &log)
 	}
 }
 

@@ -80,12 +80,13 @@ func planHost(flavor window.Flavor, hints *windows.Hints, me int, proposals []pr
 
 // allocate makes the memory of a window that the library allocates: memory that the
 // ranks of a host share, where there are several, or memory of this rank alone. fault is
-// what is wrong at this rank, err what all ranks see.
-func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (fault, err error) {
+// what is wrong at this rank, err what all ranks see, and
+// apart why the memory is of this rank alone, where ranks were to share it.
+func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []proposal) (apart, fault, err error) {
 	me := w.comm.Rank()
 	h, shares, err := planHost(flavor, &w.hints, me, proposals)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	size, align := int(proposals[me].size), max(w.hints.MinAlignment, os.Getpagesize())
 	if len(h.ranks) < len(proposals) || !h.direct {
@@ -98,18 +99,15 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		align = max(align, int(proposals[r].align))
 	}
 	if h.backing != inProcess || shares {
-		if fault, err = w.share(ctx, h, h.layout(proposals, align), align, shares); err != nil {
-			return nil, err
+		if apart, err = w.share(ctx, h, h.layout(proposals, align), align, shares); err != nil {
+			return nil, nil, err
 		}
-		if flavor == window.FlavorShared && fault != nil {
+		if flavor == window.FlavorShared && apart != nil {
 			class := ErrRMAShared
-			if errors.Is(fault, unix.ENOMEM) || ClassOf(fault) == ErrNoMem {
+			if errors.Is(apart, unix.ENOMEM) || ClassOf(apart) == ErrNoMem {
 				class = ErrNoMem
 			}
-			return newError("allocate shared", class, NoRank, "%w", fault), nil
-		}
-		if fault != nil {
-			w.job.Logger().Warn("ranks of this host cannot share memory; they use frames", "error", fault)
+			return nil, newError("allocate shared", class, NoRank, "%w", apart), nil
 		}
 	}
 	if h.segment == nil {
@@ -117,13 +115,13 @@ func (w *Win) allocate(ctx context.Context, flavor window.Flavor, proposals []pr
 		if fault == nil {
 			*w.exposed = exposed{bytes: mapping.Bytes(), mapped: mapping.Bytes(), unmap: mapping.Close, windows: 1}
 		}
-		return fault, nil
+		return apart, fault, nil
 	}
 	h.sync = h
 	w.host = h
 	*w.exposed = exposed{bytes: h.part(me, size), mapped: h.segment.Bytes(), unmap: h.segment.Close, windows: 1}
 	w.reachable(ctx, size)
-	return nil, nil
+	return nil, nil, nil
 }
 
 // layout says where the locks and windows lie, and returns the bytes that they
