@@ -158,7 +158,13 @@ func (v *variables) take(c *Config, own bool) {
 
 // check lets a value read what name says, if anything.
 func (v *variables) check(name string, value value, c *Config) {
-	if s := v.get(name); s != "" && !value.read(c, s) {
+	s := v.get(name)
+	switch {
+	case s == "" || value.read(c, s):
+	case name == EnvPort && strings.HasPrefix(s, "tcp://"):
+		v.fail("%s=%q is not %s: Kubernetes sets it for a service of the name xdprma; set enableServiceLinks: false in the pod's spec, or name the service otherwise",
+			name, s, value.takes)
+	default:
 		v.fail("%s=%q is not %s", name, s, value.takes)
 	}
 }

@@ -235,6 +235,7 @@ func TestLauncherIsNamedWhereItsWordIsMissing(t *testing.T) {
 		{EnvJob, "", true, "XDPRMA_JOB is not set"},
 		{EnvRank, "2", false, "XDPRMA_RANK=2 is not below XDPRMA_SIZE=2"},
 		{EnvPort, "x", false, `XDPRMA_PORT="x" is not a number from 0 to 65535`},
+		{EnvPort, "tcp://10.0.0.1:7000", false, "set enableServiceLinks: false in the pod's spec"},
 		{EnvFrames, "yes", false, `XDPRMA_FRAMES="yes" is not 0 or 1`},
 		{EnvRendezvous, "10.0.0.1", false, "want host:port"},
 		{EnvJob, "0", false, `XDPRMA_JOB="0" is not 1 to 16 hexadecimal digits`},
