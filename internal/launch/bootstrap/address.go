@@ -28,12 +28,37 @@ func splitAddress(addr string) (network, address string, err error) {
 	address = strings.TrimPrefix(addr, "tcp:")
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
+		if meant := bracketed(address); meant != "" {
+			return "", "", fmt.Errorf("rendezvous address %q: an IPv6 address takes brackets: %s", addr, meant)
+		}
 		return "", "", fmt.Errorf("rendezvous address %q: want host:port or unix:/path: %w", addr, err)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", "", fmt.Errorf("rendezvous address %q: the port must be a number from 0 to 65535", addr)
 	}
 	return "tcp", address, nil
+}
+
+// bracketed returns the form that an address lacks which is that of an IPv6 host and a port, or of the
+// host alone; empty: it is none.
+func bracketed(address string) string {
+	at := strings.LastIndexByte(address, ':')
+	if at < 0 {
+		return ""
+	}
+	host, port := address[:at], address[at+1:]
+	if _, err := strconv.ParseUint(port, 10, 16); err == nil && isIPv6(host) {
+		return net.JoinHostPort(host, port)
+	}
+	if isIPv6(address) {
+		return net.JoinHostPort(address, "PORT")
+	}
+	return ""
+}
+
+func isIPv6(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Is6()
 }
 
 // Listen opens a listener at a rendezvous address: host:port, tcp:host:port or

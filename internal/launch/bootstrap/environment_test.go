@@ -238,6 +238,10 @@ func TestLauncherIsNamedWhereItsWordIsMissing(t *testing.T) {
 		{EnvPort, "tcp://10.0.0.1:7000", false, "set enableServiceLinks: false in the pod's spec"},
 		{EnvFrames, "yes", false, `XDPRMA_FRAMES="yes" is not 0 or 1`},
 		{EnvRendezvous, "10.0.0.1", false, "want host:port"},
+		{EnvRendezvous, "fd77::1:7002", false, "an IPv6 address takes brackets: [fd77::1]:7002"},
+		{EnvRendezvous, "tcp:fe80::1%eth0:7002", false, "an IPv6 address takes brackets: [fe80::1%eth0]:7002"},
+		{EnvRendezvous, "fd77::a", false, "an IPv6 address takes brackets: [fd77::a]:PORT"},
+		{EnvRendezvous, "a:b:7002", false, "want host:port"},
 		{EnvJob, "0", false, `XDPRMA_JOB="0" is not 1 to 16 hexadecimal digits`},
 	} {
 		env := maps.Clone(place)
