@@ -247,7 +247,7 @@ func TestProcessesThatDisagreeOnSecurityAreTold(t *testing.T) {
 				place.Key, place.Security = test.rank.Key, test.rank.Security
 				attempts := 0
 				_, err := Open(testContext(t), place, nil, func(error) { attempts++ })
-				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want) || attempts > 0 {
+				if !errors.Is(err, ErrRefused) || strings.Count(err.Error(), test.want) != 1 || attempts > 0 {
 					t.Errorf("after %d attempts: %v, want %q", attempts, err, test.want)
 				}
 				if test.counted != "" {

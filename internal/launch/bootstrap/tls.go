@@ -102,8 +102,10 @@ func explainTLS(err error) error {
 	switch {
 	case isPlain(err):
 		return fmt.Errorf("%w: this process has a job key, and the rendezvous has none: name the same key to all ranks by %s, or to none (%w)", ErrRefused, EnvKeyFile, err)
-	case errors.Is(err, errOtherKey), isAlert(err):
-		return fmt.Errorf("%w: %w: this process has another one than the rendezvous; name the same to all ranks by %s (%w)", ErrRefused, errOtherKey, EnvKeyFile, err)
+	case isAlert(err):
+		return fmt.Errorf("%w (%w)", explainTLS(errOtherKey), err)
+	case errors.Is(err, errOtherKey):
+		return fmt.Errorf("%w: %w: this process has another one than the rendezvous; name the same to all ranks by %s", ErrRefused, err, EnvKeyFile)
 	}
 	return err
 }
