@@ -149,6 +149,7 @@ func TestJobWithoutAKeyIsWarned(t *testing.T) {
 		warned bool
 	}{
 		{"between hosts", Config{Size: 2, Rendezvous: "0.0.0.0:0", environment: true}, true},
+		{"a rank that another one serves", Config{Rank: 1, Size: 2, Rendezvous: "0.0.0.0:0", environment: true}, false},
 		{"with a key", Config{Size: 2, Rendezvous: "0.0.0.0:0", environment: true, Key: &key}, false},
 		{"within a host", Config{Size: 2, Rendezvous: "127.0.0.1:0", environment: true}, false},
 		{"at a unix socket", Config{Size: 2, Rendezvous: "unix:" + filepath.Join(t.TempDir(), "s"), environment: true}, false},

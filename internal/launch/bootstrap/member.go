@@ -139,9 +139,10 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 		credentials: s.authority.credentials(), Rendezvous: c.servedAt(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
 }
 
-// notices returns what an operator should know of a rendezvous at an address.
+// notices returns what an operator should know of a rendezvous at an address. Rank 0 says it for all, which
+// know the same.
 func (c *Config) notices(at net.Addr) []string {
-	if c.environment && c.Key == nil && c.meeting == nil && c.Size > 1 && !withinHost(at) {
+	if c.environment && c.Rank == 0 && c.Key == nil && c.meeting == nil && c.Size > 1 && !withinHost(at) {
 		return []string{unauthenticated}
 	}
 	return nil
