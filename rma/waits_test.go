@@ -200,6 +200,40 @@ func TestServersAreNotWarned(t *testing.T) {
 	all.Wait()
 }
 
+// TestAbsentRankIsWarnedOfOnce has a rank wait for one that never joins: the warning says which, and there is
+// none for each call besides.
+func TestAbsentRankIsWarnedOfOnce(t *testing.T) {
+	once(t)
+	tellSoon(t)
+	launch.LongestSilence = launch.LongWait
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	defer cancel()
+	places, stop, err := testjob.Places(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	var log logs.Log
+	c := testjob.Config(&places[0])
+	c.Logger = log.Logger()
+	n, err := rma.Join(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	waiting, giveUp := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer giveUp()
+	all.Go(func() { _, _ = comm.Recv(waiting, n.World(), make([]byte, 1), 1, 5) })
+	log.Await(ctx, t, 1, "level=WARN", "a rank has not joined the job yet", "rank=1")
+	all.Go(func() { _ = n.World().Barrier(waiting) })
+	log.Await(ctx, t, 1, "level=INFO", "has waited for long", "barrier: a message from rank 1")
+	if log.Lines("level=WARN", "barrier: a message from rank 1") != 0 {
+		t.Errorf("there are two warnings:\n%s", &log)
+	}
+}
+
 // tellSoon has ranks tell of each wait that they find.
 func tellSoon(t *testing.T) {
 	first, longest := launch.LongWait, launch.LongestSilence

@@ -31,9 +31,11 @@ func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {
 	var absent atomic.Bool // the rendezvous has said so; else it is what keeps this rank waiting
+	told := false
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
-		if absent.Load() {
-			j.tellAbsent(ctx, rank, waited)
+		if tells := absent.Load() && j.tellAbsent(ctx, rank, waited); tells != told {
+			told = tells
+			j.countMissing(tells)
 		}
 	})
 	peer, path, ticket, err := j.way(ctx, rank, &absent)
@@ -44,6 +46,9 @@ func (j *Job) find(ctx context.Context, rank int) {
 		err = j.tooLate(ctx, rank)
 	}
 	stop()
+	if told {
+		j.countMissing(false)
+	}
 	// Of a rank that may come again nothing is kept, so that the next call looks for it.
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) && ended.Incarnation == 0 {
 		j.processEnded(ended)
@@ -132,13 +137,23 @@ func (j *Job) attendance(ctx context.Context) string {
 	return who
 }
 
-// tellAbsent has the log say that somebody waits for a rank which has not joined.
-func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) {
-	s := j.poller.Lock().Session(rank)
-	awaited := s != nil && s.Awaited()
-	j.poller.UnlockQuiet()
-	if !awaited { // any more
-		return
+// countMissing notes that the log tells of one rank more which has not joined, or of one less.
+func (j *Job) countMissing(more bool) {
+	if more {
+		j.missing.Add(1)
+	} else {
+		j.missing.Add(-1)
 	}
-	j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", j.attendance(ctx), "waited", waited)
+}
+
+// tellAbsent has the log say that somebody waits for a rank which has not joined, and reports whether that
+// is so.
+func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) (awaited bool) {
+	s := j.poller.Lock().Session(rank)
+	awaited = s != nil && s.Awaited()
+	j.poller.UnlockQuiet()
+	if awaited { // still
+		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", j.attendance(ctx), "waited", waited)
+	}
+	return awaited
 }

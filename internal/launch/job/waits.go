@@ -56,11 +56,12 @@ type wait struct {
 
 // tellLongWaits is tellWaits once. The last time is so long ago.
 func (j *Job) tellLongWaits(ago, silence time.Duration) {
-	for _, c := range j.waits() { // out of the engine's lock
+	absent := j.missing.Load() > 0 // a warning says which rank, and it is what calls wait for
+	for _, c := range j.waits() {  // out of the engine's lock
 		if !isDue(c.waited-ago, c.waited, silence) {
 			continue
 		}
-		j.log.Log(context.Background(), levelOf(c.waited, c.idle), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
+		j.log.Log(context.Background(), levelOf(c.waited, c.idle || absent), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
 	}
 	e := j.poller.Lock()
 	waits := e.LockWaits()
