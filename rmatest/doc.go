@@ -31,6 +31,9 @@
 // closed. Shortly before the test's deadline, or when the time of Within is over, the job ends
 // with a report that says which ranks hang, what they wait for, and where.
 //
+// A job cannot run in a bubble of testing/synctest: its ranks meet over a socket, and a goroutine that waits for
+// one keeps the clock of the bubble from going on. All its times are those of the real clock.
+//
 // # What is tested
 //
 // Each rank has a host of its own and is in checking mode, so all accesses go by frames, and
