@@ -91,7 +91,8 @@ func TestSetInfo(t *testing.T) {
 		}
 	}
 	defaults := rma.Info{"no_locks": "false", "accumulate_ordering": "rar,raw,war,waw", "accumulate_ops": "same_op_no_op",
-		"mpi_accumulate_granularity": "0", "same_size": "true", "same_disp_unit": "false", "mpi_minimum_memory_alignment": "65536"}
+		"mpi_accumulate_granularity": "0", "same_size": "true", "same_disp_unit": "false", "mpi_minimum_memory_alignment": "65536", "alloc_shared_noncontig": "false",
+		"xdprma_ordered": "false", "xdprma_counters": "0", "xdprma_check_conflicts": "false", "xdprma_in_clear": "false", "xdprma_access": "all", "xdprma_express": "false"}
 	expect("at first", defaults)
 	for _, w := range wins {
 		if at := rma.Address(buffer.Bytes(w.Memory())); at%65536 != 0 {

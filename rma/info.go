@@ -10,14 +10,13 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
 
-// Info returns the hints in use (MPI_Win_get_info, section 11.2.7): hints that have a
-// default, and hints that the program gave and the library knows. For memory that the
-// library has allocated, mpi_minimum_memory_alignment is the alignment in force. The
-// value of alloc_shared_noncontig is the one that all ranks agree in. The key
-// xdprma_access is there if this rank gave it, with ranks in order. The value of
-// xdprma_express says whether this rank's XDP program reaches the window. The value of
-// mpi_accumulate_granularity is 0: the library updates element by element, whatever the
-// program asked for.
+// Info returns the hints in use (MPI_Win_get_info, section 11.2.7): each that the library knows, with the
+// value that the program gave or the default. Two may be missing: mpi_minimum_memory_alignment, the
+// alignment in force, where the library has not aligned the memory, and mpi_assert_memory_alloc_kinds
+// if it was not given. Some values are not as given. The values of alloc_shared_noncontig and
+// xdprma_check_conflicts are those that hold for all ranks. The value of xdprma_express says whether this
+// rank's XDP program reaches the window. The value of mpi_accumulate_granularity is 0: the library
+// updates element by element.
 func (w *Win) Info() Info {
 	w.poller.Lock()
 	defer w.poller.UnlockQuiet()

@@ -124,7 +124,7 @@ func TestOrdered(t *testing.T) {
 					}
 					t.Must(w.UnlockAll(ctx))
 					t.Must(w.SetInfo(ctx, rma.Info{"xdprma_ordered": "false"}))
-					if got := w.Info()["xdprma_ordered"]; got != "" {
+					if got := w.Info()["xdprma_ordered"]; got != "false" {
 						t.Errorf("the window is not ordered any more, and says %q", got)
 					}
 					t.Must(w.Free(ctx))

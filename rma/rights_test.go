@@ -111,7 +111,7 @@ func othersMayRead(t *testing.T, j *job) {
 		t.Errorf("the memory is %x, want %x", wins[0].Memory(), before)
 	}
 	j.must(wins[0].Lock(j.ctx, rma.LockExclusive, 0), wins[0].Put(buffer.Value(&one), 0, rma.At(0)), wins[0].Unlock(j.ctx, 0))
-	if wins[0].Memory()[0] != 1 || wins[0].Info()["xdprma_access"] != "read,lock" || wins[1].Info()["xdprma_access"] != "" {
+	if wins[0].Memory()[0] != 1 || wins[0].Info()["xdprma_access"] != "read,lock" || wins[1].Info()["xdprma_access"] != "all" {
 		t.Errorf("the owner's put: %x; info %v", wins[0].Memory()[:8], wins[0].Info())
 	}
 	freeAll(j, wins)

@@ -164,41 +164,24 @@ func Misspelled(info window.Info) map[string]string {
 	return meant
 }
 
-// Info returns the hints in use: all that have a default, and those given.
+// Info returns the hints in use, given or by default. Without a default are the alignment, the
+// kinds of memory, and KeyExpress, whose value the window itself knows.
 func (h Hints) Info() window.Info {
 	info := window.Info{
 		keyNoLocks: strconv.FormatBool(h.NoLocks), keyOrdering: h.Ordering.String(), keyOps: opsSameNoOp,
 		keyGranularity: "0", keySameSize: strconv.FormatBool(h.SameSize),
 		keySameDispUnit: strconv.FormatBool(h.SameDispUnit), keyNoncontig: strconv.FormatBool(h.AllocSharedNoncontig),
+		keyCheck: strconv.FormatBool(h.Check), KeyOrdered: strconv.FormatBool(h.Ordered),
+		KeyInClear: strconv.FormatBool(h.InClear), KeyCounters: strconv.Itoa(h.Counters), KeyAccess: window.MayAll.String(),
 	}
 	if h.SameOp {
 		info[keyOps] = opsSame
 	}
-	if h.MinAlignment != 0 {
-		info[keyMinAlignment] = strconv.Itoa(h.MinAlignment)
-	}
-	if h.Check {
-		info[keyCheck] = "true"
-	}
-	if h.Ordered {
-		info[KeyOrdered] = "true"
-	}
-	if h.InClear {
-		info[KeyInClear] = "true"
-	}
-	switch {
-	case h.Express < 0:
-		info[KeyExpress] = "false"
-	case h.Express == math.MaxInt:
-		info[KeyExpress] = "true"
-	case h.Express > 0:
-		info[KeyExpress] = strconv.Itoa(h.Express)
-	}
-	if h.Counters > 0 {
-		info[KeyCounters] = strconv.Itoa(h.Counters)
-	}
 	if h.Rules != nil {
 		info[KeyAccess] = h.Rules.String()
+	}
+	if h.MinAlignment != 0 {
+		info[keyMinAlignment] = strconv.Itoa(h.MinAlignment)
 	}
 	if h.MemoryKinds != "" {
 		info[keyAssertMemoryKinds] = h.MemoryKinds

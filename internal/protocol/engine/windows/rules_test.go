@@ -80,13 +80,13 @@ func TestRulesKnowTheGroup(t *testing.T) {
 	}
 }
 
-// TestRulesInInfo looks for the rules in what a window says of itself: only if they were given.
+// TestRulesInInfo looks for the rules in what a window says of itself.
 func TestRulesInInfo(t *testing.T) {
 	h, err := ParseInfo(window.Info{KeyAccess: "lock,read;1:all"})
 	if got := h.Info()[KeyAccess]; err != nil || got != "read,lock; 1: all" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if h, err = ParseInfo(nil); err != nil || h.Info()[KeyAccess] != "" {
+	if h, err = ParseInfo(nil); err != nil || h.Info()[KeyAccess] != "all" {
 		t.Errorf("%v, %v", h.Info(), err)
 	}
 }

@@ -293,18 +293,28 @@ func TestInfo(t *testing.T) {
 	}
 	all := window.Info{"no_locks": "true", "accumulate_ordering": "waw, rar", "accumulate_ops": "same_op", "mpi_accumulate_granularity": "64",
 		"same_size": "true", "same_disp_unit": "true", "alloc_shared_noncontig": "true", "mpi_minimum_memory_alignment": "4096",
-		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem", "xdprma_ordered": "true"}
+		"mpi_assert_memory_alloc_kinds": "system, mpi:alloc_mem", "xdprma_ordered": "true",
+		"xdprma_check_conflicts": "true", "xdprma_in_clear": "true", "xdprma_counters": "7", "xdprma_access": "read,lock"}
 	h, err := ParseInfo(all)
 	want := Hints{
-		Settled:  Settled{NoLocks: true, SameSize: true, SameDispUnit: true, AllocSharedNoncontig: true, MinAlignment: 4096},
+		Settled: Settled{NoLocks: true, SameSize: true, SameDispUnit: true, AllocSharedNoncontig: true, MinAlignment: 4096,
+			Check: true, InClear: true, Counters: 7, Rules: h.Rules},
 		Ordering: OrderRAR | OrderWAW, Ordered: true, SameOp: true, MemoryKinds: "system,mpi:alloc_mem",
 	}
 	if err != nil || h != want {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for _, h := range []Hints{h, defaults, {}} {
-		if again, err := ParseInfo(h.Info()); err != nil || again != h {
+		again, err := ParseInfo(h.Info())
+		if again.Rules = h.Rules; err != nil || again != h || len(h.Info()) < len(all)-2 {
 			t.Errorf("%v parses as %+v, %v", h.Info(), again, err)
+		}
+	}
+	given := window.Info{"xdprma_ordered": "false", "xdprma_counters": "0", "xdprma_check_conflicts": "false", "xdprma_in_clear": "false", "xdprma_access": "all"}
+	unchanged, err := ParseInfo(given)
+	for key, value := range given {
+		if got := unchanged.Info()[key]; err != nil || got != value || defaults.Info()[key] != value {
+			t.Errorf("%s is %q where %q was given, %v, and %q by default", key, got, value, err, defaults.Info()[key])
 		}
 	}
 	if got := h.Info(); got["accumulate_ordering"] != "rar,waw" || got["mpi_accumulate_granularity"] != "0" || len(got) != len(all) {
