@@ -1,9 +1,9 @@
 // Package stats has the counters of a rank, which rma.Node.Stats returns. All are totals since
 // the rank has joined. Nothing is lost, or refused, without being counted in one of them.
 //
-// On a path that loses nothing, Link.Resent stays near 0, and so does all that Device and
-// Stats.Faults count as dropped or malformed. OneSided.Conflicts and OneSided.Refused speak
-// of mistakes in a program. Link counts what travels between ranks:
+// On a path that loses nothing, Link.Resent and Link.Repeated stay near 0 at the rank that sends,
+// and so does all that Device and Stats.Faults count as dropped or malformed. OneSided.Conflicts
+// and OneSided.Refused speak of mistakes in a program. Link counts what travels between ranks:
 //
 //   - A frame is one UDP datagram.
 //   - A session is what two ranks agree on before they exchange anything else; they open it
@@ -46,9 +46,9 @@ type Link struct {
 	BadAcks        uint64 // acknowledgements of what was never sent
 	Sent           uint64 // bundles sent for the first time
 	Joined         uint64 // of them, by the way of joined frames
-	Resent         uint64 // bundles sent again
+	Resent         uint64 // bundles sent again, for what Lost, Probes and Timeouts count
 	Acks           uint64 // frames sent only to acknowledge
-	Lost           uint64 // bundles found lost by later acknowledgements
+	Lost           uint64 // bundles found lost by acknowledgements of later ones; near 0 with one bundle on the way at a time
 	Probes         uint64 // bundles sent again early, in case the last ones were lost
 	Timeouts       uint64 // retransmission timeouts
 	SlotsExhausted uint64 // times that there was no room for another frame; see userspace.Limits
