@@ -113,8 +113,9 @@ type Place struct {
 	// rendezvous and all handshakes are authenticated, and frames as Security says. Nil: nothing
 	// is.
 	Key *[32]byte
-	// Security is "none", "sign", for frames that are authenticated, or "auto", the default: it
-	// is that of whoever serves the rendezvous, and there sign if other hosts can reach it.
+	// Security is "none", "sign", for frames that are authenticated, "seal", for frames that are
+	// encrypted, too, or "auto", the default: it is that of whoever serves the rendezvous, and there
+	// sign if other hosts can reach it. Sign and seal take a Key.
 	Security string
 }
 
@@ -191,7 +192,8 @@ func (n *Node) Size() int { return n.job.Size() }
 func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
 
 // Security says how far the frames of the job are protected: "none", by a checksum against damage
-// alone, or "sign", each by a tag that only its sender can make. docs/wire.md has both.
+// alone; "sign", each by a tag that only its sender can make; or "seal", where their data is encrypted,
+// too. docs/wire.md has them all.
 func (n *Node) Security() string { return n.job.Security().String() }
 
 // MaxPayload returns the bytes of one frame's payload that this rank sends at most.

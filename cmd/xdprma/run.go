@@ -45,7 +45,7 @@ Where the ranks share the loopback interface, rank r has the port XDPRMA_PORT + 
 
 VARIABLES
 The job has a key of its own, in a file that goes with it. Whatever --security says, only
-its ranks are let in; with sign, each frame is authenticated too.
+its ranks are let in; with sign, each frame is authenticated too, and with seal encrypted as well.
 
 With --hosts or --hostfile the ranks run on these hosts, each by a process of ssh: they fill
 the slots of a host before those of the next. The hosts need sh, setsid and the program, and

@@ -35,7 +35,9 @@ func (s Security) level() (level secure.Level, asks bool, err error) {
 	if s == "" || s == Auto {
 		return secure.None, false, nil
 	}
-	level, err = secure.ParseLevel(string(s))
+	if level, err = secure.ParseLevel(string(s)); err != nil {
+		err = fmt.Errorf("the level of security %q is not %s", string(s), SecurityNames)
+	}
 	return level, true, err
 }
 

@@ -62,7 +62,7 @@ func TestSignWithoutAKeySaysHowToGetOne(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := Open(testContext(t), Config{Size: 1, Security: "hide"}, nil, nil); err == nil || !strings.Contains(err.Error(), `"hide"`) {
+	if _, err := Open(testContext(t), Config{Size: 1, Security: "hide"}, nil, nil); err == nil || !strings.Contains(err.Error(), `"hide" is not auto, none, sign or seal`) {
 		t.Errorf("an unknown level: %v", err)
 	}
 }
