@@ -17,6 +17,9 @@ TOOL = GOWORK=off $(GO) -C tools tool -n
 # With DIFF=-diff, tidy changes nothing, and fails if there is something to change.
 DIFF ?=
 VULNDB ?= https://vuln.go.dev
+# What make build makes names its commit, whatever GOFLAGS says, if git trusts the folder. Go does not look
+# into the work trees of git worktree.
+STAMP = -buildvcs=$(if $(shell git rev-parse HEAD 2>/dev/null),auto,false)
 # Two versions of Go work: that of go.mod, and the next.
 OTHER_GO ?= $(if $(filter go1.26%,$(shell $(GO) env GOVERSION)),go1.27.4,go1.26.8)
 # The packages in which nothing runs at once, so that the race detector has
@@ -50,7 +53,7 @@ help: ## this list
 
 build: go ## compile the command into bin/xdprma
 	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
-	@$(GO) build -v -o bin/ ./cmd/xdprma
+	@$(GO) build -v $(STAMP) -o bin/ ./cmd/xdprma
 
 test: go ## run all tests; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
 	@echo "compiling; the first time this fetches modules and takes some minutes" >&2

@@ -39,7 +39,7 @@ func TestLongWaitsAreTold(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	if log.Lines("level=INFO", "msg=joined", "rank=1", "size=3", "mode=udp", "interface=lo", "address=127.0.0.1:", "security=") == 0 {
+	if log.Lines("level=INFO", "msg=joined", "rank=1", "size=3", "mode=udp", "interface=lo", "address=127.0.0.1:", "security=", "version=") == 0 {
 		t.Errorf("a rank that has joined does not say so:\n%s", &log)
 	}
 	if log.Lines("info key has no meaning", "key=no_lock", "like=no_locks") == 0 || log.Lines("colour") != 0 {

@@ -223,7 +223,7 @@ func (j *Job) describe() []any {
 	d := j.poller.Device()
 	name, queues := device.Interface(d)
 	return []any{"rank", j.rank, "size", j.size, "mode", d.Mode(), "interface", name, "address", d.LocalAddr(),
-		"queues", queues, "security", j.Security().String()}
+		"queues", queues, "security", j.Security().String(), "version", version()}
 }
 
 // tellAbsence has the rendezvous, if it can be reached soon, tell the others that a rank which
