@@ -17,8 +17,8 @@ import (
 // datatype.Pair, or an array or struct of such; the calls that combine and compare elements
 // take those that are one predefined datatype, and the others fail with ErrType or ErrCount.
 //
-// It is a Win as well: synchronisation is that of Win, and so are the calls on buffers, as
-// w.Win.Put. AllocateOf, AllocateSharedOf and CreateOf make it; View makes one of any window.
+// It is a Win as well, and has all of its calls: go doc rma.Win.Lock and the like document
+// synchronisation, notifications and Free. The calls on buffers are w.Win.Put and so on. AllocateOf, AllocateSharedOf and CreateOf make it; View makes one of any window.
 type WinOf[T any] struct {
 	*Win
 	basic datatype.Basic // that all of a T is of; 0 if that is not so

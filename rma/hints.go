@@ -78,8 +78,8 @@ func InClear() Info { return Info{windows.KeyInClear: "true"} }
 // others what others says. The default is MayAll for all. Each rank speaks for its own memory, and may
 // itself do everything there. The target refuses what an origin has no right to, and the call fails
 // at the origin with class ErrAccess: a lock, and what returns a value, itself, a put or accumulate
-// at the flush after it. If ModeNoCheck is asserted, no lock is asked for, and nobody needs
-// MayLock.
+// at the flush after it. A lock may fail late, with the first call under it that waits; then all calls
+// under it fail. If ModeNoCheck is asserted, no lock is asked for, and nobody needs MayLock.
 //
 // If a rank lets others do less than all, ranks of one host use frames for the window, because memory
 // that they map cannot be guarded; AllocateShared fails with class ErrArg.

@@ -119,7 +119,10 @@ type Place struct {
 	Security string
 }
 
-// Limits bounds what a process keeps for the others.
+// Limits bounds what a process keeps for the others. Fields that are 0 have a default: RxFrames and
+// TxFrames, the frames that it has room for, 1024; DeadAfter, 5 s of silence after which a rank has failed;
+// Spin, 200 µs of polling before a call sleeps; and ExpressWindow, 64 MiB, up to which windows are within
+// reach of the XDP program. userspace.Limits says more of each.
 type Limits = userspace.Limits
 
 // place returns where c, which Join was given, puts this process.

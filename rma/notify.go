@@ -52,8 +52,9 @@ func (w *Win) readCounter(op string, counter int, read func(*windows.Counters, i
 // which: one that an origin has issued later may count first, unless that is Notify, or the window has the info key
 // xdprma_ordered. It needs no epoch. Several goroutines may wait, for one counter or for several. If it has to wait and a rank of the window has failed, or all others have
 // left, it fails with ErrProcFailed, since the notification might have been theirs. So do all later calls: survivors
-// look at Notified, or go on with a window of their own (comm.CreateGroup). Classes: ErrArg if there is no such counter,
-// ErrWin, also if the window is freed meanwhile, ErrTimeout, ErrProcFailed.
+// look at Notified, or go on with a window of their own (comm.CreateGroup). While it waits, Free fails with ErrRMASync.
+// Classes: ErrArg if there is no such counter; ErrWin, also if it was called while Free waited for the other
+// ranks; ErrTimeout; ErrProcFailed.
 func (w *Win) WaitNotified(ctx context.Context, counter int, atLeast uint64) (n uint64, err error) {
 	defer w.handle(&err)
 	one := [1]int{counter}

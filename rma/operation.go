@@ -17,7 +17,8 @@ import (
 // maps, origin may overlap the target as in Go's copy; docs/memory-model.md has the limits.
 // Classes: ErrRank, ErrRMASync, ErrDisp, ErrRange, ErrWin,
 // ErrProcFailed; with derived datatypes also ErrType, ErrCount and ErrArg, which
-// Typed and As explain.
+// Typed and As explain. Put fails with ErrAccess under a lock that the target has refused;
+// without the right to write, the next Flush does (see Access).
 func (w *Win) Put(origin buffer.Buffer, target int, at Location) error {
 	return w.report(w.put(nil, origin, target, at))
 }

@@ -16,12 +16,24 @@ import (
 
 // Names of the standard for windows; see package window.
 type (
-	LockType = window.LockType // of Win.Lock
-	Assert   = window.Assert   // assertions of synchronisation calls
+	LockType = window.LockType // of Win.Lock: LockExclusive or LockShared
 	Flavor   = window.Flavor   // how a window was created
 	Model    = window.Model    // a window's memory model
-	Info     = window.Info     // hints and assertions by key
 )
+
+// Assert is a set of assertions of synchronisation calls (section 11.5.5). A call takes several:
+//
+//   - ModeNoCheck: there is no conflicting lock, or the matching call has been made
+//   - ModeNoPrecede: the fence completes no operations of the caller
+//   - ModeNoPut: the local window will not be updated until the next synchronisation
+//   - ModeNoStore: the local window was not stored to since the last synchronisation
+//   - ModeNoSucceed: the fence starts no operations of the caller
+type Assert = window.Assert
+
+// Info has hints and assertions by key (section 11.2.1). It is a map[string]string. The functions that
+// return an Info write those of one key each; calls that take several go by all of them.
+// docs/mpi-mapping.md lists the keys.
+type Info = window.Info
 
 // Rights are what a window's owner lets another rank do with its memory; see Access.
 type Rights = window.Rights
