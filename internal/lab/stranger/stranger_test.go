@@ -226,6 +226,7 @@ func TestAProgramOutside(t *testing.T) {
 	t.Run("modules", func(t *testing.T) { m.hasFewModules(t) })
 	t.Run("README", func(t *testing.T) { m.runsAsWritten(t) })
 	t.Run("rmatest", func(t *testing.T) { m.testsItself(t) })
+	t.Run("checkout", func(t *testing.T) { m.takesACheckout(t) })
 }
 
 // itsTest is a test of a program, whose ranks lose frames.
@@ -304,6 +305,22 @@ func (m *module) hasFewModules(t *testing.T) {
 		if slices.Contains(apart, path) {
 			t.Errorf("the build list of a program that imports rma has %s, which the commands alone need", path)
 		}
+	}
+}
+
+// takesACheckout builds the program with the library in the checkout, as the README's comment says.
+func (m *module) takesACheckout(t *testing.T) {
+	_, command, found := strings.Cut(blocks(t)[1], ": go mod edit ")
+	command, _, _ = strings.Cut(command, "\n")
+	checkout, err := filepath.Abs(root)
+	if err != nil || !found {
+		t.Fatalf("README.md has no go mod edit: %v", err)
+	}
+	m.run(t, "go", append([]string{"mod", "edit"}, strings.Fields(strings.ReplaceAll(command, "PATH", checkout))...)...)
+	m.run(t, "go", "mod", "tidy")
+	m.run(t, "go", "build", "-o", "prog", ".")
+	if used := m.run(t, "go", "list", "-m", library); !strings.Contains(used, checkout) {
+		t.Errorf("the program is built with %s", used)
 	}
 }
 
