@@ -175,11 +175,12 @@ func (w *Win) expose(c *windows.Config) {
 // go, from one wait to the next, the program executes up to 8 records of about a kilobyte in
 // all, on integers and bytes; docs/wire.md says which.
 //
-// Now and then a call waits all the same: the background goroutine sends what nobody waits for
-// yet to the process, after some 200 µs and sooner if it has other work. A program that makes
-// calls in a tight loop meets that within a second or two. The same is true of calls between
-// ranks of one network namespace that use frames, which no program sees, and of calls that the target
-// gives this rank no right to: its process refuses them.
+// Now and then one waits all the same: the background goroutine sends what nobody waits for
+// yet, after some 200 µs and sooner if it has other work. The process then serves a lock whose unlock had
+// not been issued, with all that follows up to it, and calls of a stream: those made while
+// others were on their way, and the next few. The process also serves calls between
+// ranks of one network namespace that use frames, which no program sees, and calls that the target
+// gives this rank no right to, which it refuses.
 func (w *Win) Unattended(target int) bool {
 	e := w.poller.Lock()
 	defer w.poller.UnlockQuiet()

@@ -96,8 +96,8 @@ func served(s *self) error {
 }
 
 // bundled says that a call of an origin needed the process: the origin's background
-// goroutine had sent it as an ordinary bundle before the origin waited for it. The busier
-// the machine, the more often that happens.
+// goroutine had sent a lock before its unlock, or one of the first calls after the long put before the
+// origin waited for it. The busier the machine, the more often that happens.
 const bundled = "bundled"
 
 // bundles returns how many ordinary bundles this rank has sent.

@@ -31,6 +31,7 @@ func TestStoppedTargetAnswersExchanges(t *testing.T) {
 	get := onesided.Call{Access: a, Code: wire.CodeGet, Result: make([]byte, 8), Request: &request}
 	a.SetReach(false)
 	p.issue(p.e[0], &get)
+	p.e[0].Tick()
 	a.SetReach(true)
 	start := p.Now
 	p.Until(7500*millisecond, request.Met)
@@ -38,6 +39,26 @@ func TestStoppedTargetAnswersExchanges(t *testing.T) {
 		t.Errorf("the get: %v", request.Err())
 	}
 	t.Logf("found dead after %d ms", (p.Now-start)/millisecond)
+	p.Cut[1] = true
+	p.atRest()
+}
+
+// A call that is sent before its caller waits is served by a stopped target, too.
+func TestStoppedTargetAnswersWhatLeavesEarly(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.Pass(millisecond)
+	p.stopped[1] = true
+	for i := range uint64(20) {
+		result := make([]byte, 8)
+		p.issue(p.e[0], &onesided.Call{
+			Access: a, Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1), Result: result,
+		})
+		p.e[0].Tick()
+		if err := p.flush(p.e[0], a); err != nil || le.Uint64(result) != i {
+			t.Fatalf("round %d: %d, %v", i, le.Uint64(result), err)
+		}
+	}
 	p.Cut[1] = true
 	p.atRest()
 }

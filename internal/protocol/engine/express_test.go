@@ -99,7 +99,7 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// Bundles that the program cannot execute, or that nobody waits for, travel as ever.
+// Bundles that the program cannot execute travel as ever.
 func TestWhatIsNoExchange(t *testing.T) {
 	p := newPrograms(t, 2, 1<<16, nil)
 	a := p.access(0, 1)
@@ -130,13 +130,47 @@ func TestWhatIsNoExchange(t *testing.T) {
 	if err := p.flush(e, a); err != nil || e.Stats.Exchanges != 0 {
 		t.Errorf("too many records: %v, %d exchanges", err, e.Stats.Exchanges)
 	}
-	p.issue(e, &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(1)})
-	e.Tick() // nobody waits for it
-	a.SetReach(false)
-	p.fetchAdd(0, a, 0)
-	if e.Stats.Exchanges != 0 {
-		t.Errorf("%d exchanges", e.Stats.Exchanges)
+	p.atRest()
+}
+
+// A bundle for which nobody waits yet is an exchange, unless bundles lately began before others were
+// applied: in a stream all that follows would wait for it.
+func TestStreamsAreNoExchanges(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	e := p.e[0]
+	p.Pass(millisecond)
+	put := func() (exchange bool) {
+		before := e.Stats.Exchanges
+		p.atOnce(0, a, false, []onesided.Call{{Code: wire.CodePut, Origin: word(1)}})
+		e.Tick()
+		return e.Stats.Exchanges > before
 	}
+	flush := func() {
+		if err := p.flush(e, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !put() {
+		t.Error("the first call is no exchange")
+	}
+	for window := range 3 {
+		if put() {
+			t.Errorf("window %d: two exchanges at a time", window)
+		}
+		flush()
+		if put() {
+			t.Errorf("window %d: all of it waits for its first call", window)
+		}
+	}
+	put()
+	flush()
+	for n := 0; !put(); n++ {
+		if flush(); n == 10 {
+			t.Fatal("no call is an exchange after the stream")
+		}
+	}
+	flush()
 	p.atRest()
 }
 

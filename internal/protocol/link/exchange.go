@@ -7,9 +7,9 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-// An exchange is a bundle of requests that its origin waits for, sent as an express frame.
-// The target's XDP program executes it and answers. Where the program cannot, the frame
-// reaches the target's link, which does it in the program's place or takes the bundle as
+// An exchange is a bundle of requests that its origin waits for, or is likely to, sent as an
+// express frame. The target's XDP program executes it and answers. Where the program cannot, the
+// frame reaches the target's link, which does it in the program's place or takes the bundle as
 // any other. The origin repeats the frame until an answer comes. The target remembers the
 // last exchange of each session, so nothing is done twice.
 //
@@ -33,6 +33,10 @@ const (
 
 	leastAway = 1000 * millisecond    // that the tier is left for the first time
 	mostAway  = leastAway * (1 << 12) // more than an hour
+
+	// After so many bundles in a row that each began when all before was applied, the origin is
+	// taken for one that waits for each of its calls, see promptLone.
+	loneBefore = 4
 )
 
 // exchanging is what an origin keeps about exchanges with a peer.
@@ -44,6 +48,7 @@ type exchanging struct {
 	records int    // of it
 	length  int    // of its frame
 	results int    // bytes of its answer
+	lone    uint64 // from this sequence on a bundle is likely to be waited for soon, see promptLone
 	tries   uint64
 	firstAt int64
 	sentAt  int64
@@ -96,6 +101,17 @@ func (l *Link) tryExchange(s *Session) {
 		l.WakeBy(s.pingAt)
 	}
 	s.markActive()
+}
+
+// promptLone lets the open bundle of requests be an exchange although nobody waits for it yet. A
+// caller that loses its processor between a call and the wait for it finds that the background
+// goroutine has sent the call. As a bundle it would wait for the target's process. But in a stream
+// the calls behind it would wait for the exchange, so it is none where bundles lately began
+// before others were applied.
+func (s *Session) promptLone() {
+	if i := s.open[Request]; i != None && s.link.slots[i].seq >= s.exchange.lone {
+		s.link.Prompt(i)
+	}
 }
 
 // sendExchange sends the frame of the exchange with s. Each second one goes round the peer's

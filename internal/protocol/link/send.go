@@ -70,6 +70,9 @@ func (s *Session) OpenBundle(c Class) int32 {
 	if c == Response {
 		p.flags = wire.FlagResponse
 	}
+	if c == Request && s.acked[c] != p.seq {
+		s.exchange.lone = p.seq + loneBefore
+	}
 	s.nextSeq[c]++
 	s.open[c] = i
 	s.held[c]++
@@ -411,6 +414,7 @@ func (l *Link) service(s *Session) {
 		return
 	}
 	l.cfg.Upper.Ready(s)
+	s.promptLone()
 	for c := range NumClasses {
 		s.CloseBundle(c)
 	}
@@ -446,7 +450,9 @@ func (l *Link) sendAcks(s *Session) {
 // ping adds a record that only asks to be acknowledged at once. It returns false if there
 // is no room.
 func (l *Link) ping(s *Session) bool {
+	lone := s.exchange.lone
 	i := s.Room(Request, 0)
+	s.exchange.lone = lone // it says nothing of how calls follow each other
 	if i == None {
 		return false
 	}
