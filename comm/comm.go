@@ -95,7 +95,7 @@ func newComm(j *job.Job, context uint32, group []int) *Comm {
 }
 
 func commOf(j *job.Job, members collective.Comm) *Comm {
-	defer device.Guard()
+	defer j.Poller().Guard()
 	e := j.Poller().Lock()
 	e.OpenContext(members.Context, members.Group)
 	j.Poller().Unlock()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -115,7 +114,7 @@ func (c *Comm) Iprobe(source, tag int) (s Status, ok bool, err error) {
 	if source == ProcNull {
 		return nullStatus, true, nil
 	}
-	defer device.Guard()
+	defer c.job.Poller().Guard()
 	e, err := c.enter("iprobe", source)
 	if err != nil {
 		return Status{}, false, err
@@ -234,7 +233,7 @@ func (c *Comm) isend(data []byte, dest, tag int) (*Request, error) {
 	if dest == ProcNull {
 		return c.nothing(), nil
 	}
-	defer device.Guard()
+	defer c.job.Poller().Guard()
 	e, err := c.enter("isend", dest)
 	if err != nil {
 		return nil, err
@@ -250,7 +249,7 @@ func (c *Comm) isend(data []byte, dest, tag int) (*Request, error) {
 	}), nil
 }
 
-// enter locks the engine for a call that concerns a rank of c, and defers device.Guard. With an error,
+// enter locks the engine for a call that concerns a rank of c, and defers its Guard. With an error,
 // nothing is locked.
 func (c *Comm) enter(op string, rank int) (*engine.Engine, error) {
 	e := c.job.Poller().Lock()
@@ -319,7 +318,7 @@ func (c *Comm) irecv(buf []byte, source, tag int, status *Status) (*Request, err
 		*status = nullStatus
 		return c.nothing(), nil
 	}
-	defer device.Guard()
+	defer c.job.Poller().Guard()
 	e, err := c.enter("irecv", source)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (r *Request) wait(ctx context.Context, all []*Request) error {
 func await(ctx context.Context, p *device.Poller, cond device.Condition, requests []*Request) error {
 	var few [8]underLock
 	locks := few[:0]
-	defer device.Guard()
+	defer p.Guard()
 	p.Lock()
 	for _, r := range requests {
 		if r.active() && r.lock != nil {
@@ -119,7 +119,7 @@ func (r *Request) met() bool {
 // poll sends what is ready and reports whether r is over, in a call that looks for all of
 // the requests.
 func (r *Request) poll(all []*Request) bool {
-	defer device.Guard()
+	defer r.poller.Guard()
 	r.poller.Lock()
 	r.poller.Tick()
 	met := r.cond.Met()
@@ -187,7 +187,7 @@ func pollerOf(op string, requests []*Request) (p *device.Poller, err error) {
 // their indexes and errors.
 func endSome(op string, p *device.Poller, requests []*Request, most int) (indexes []int, err error) {
 	closed := p.Closed()
-	defer device.Guard()
+	defer p.Guard()
 	p.Lock()
 	for i, r := range requests {
 		if len(indexes) == most {
@@ -299,7 +299,7 @@ func testSome(op string, requests []*Request, most int) (indexes []int, active b
 	if p == nil {
 		return nil, false, err
 	}
-	defer device.Guard()
+	defer p.Guard()
 	p.Lock()
 	p.Tick()
 	polled(requests)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/device"
 )
 
 // Fence ends the epochs that the last fence began and begins new ones, at all
@@ -38,7 +37,7 @@ func (w *Win) Start(_ context.Context, targets []int, assert ...Assert) error {
 }
 
 func (w *Win) start(targets []int, assert []Assert) error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	t := w.turn()
 	defer w.poller.Unlock()
 	if err := w.open("start"); err != nil {
@@ -120,7 +119,7 @@ func (w *Win) Post(_ context.Context, origins []int, assert ...Assert) error {
 }
 
 func (w *Win) post(origins []int, assert []Assert) error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.open("post"); err != nil {
@@ -144,7 +143,7 @@ func (w *Win) Wait(ctx context.Context) error {
 // true, be it because an origin is found to be dead. Classes as for Wait.
 func (w *Win) Test() (over bool, err error) {
 	defer w.handle(&err)
-	defer device.Guard()
+	defer w.poller.Guard()
 	t := w.turn()
 	defer w.poller.Unlock()
 	if err := w.open("test"); err != nil {

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -143,7 +142,7 @@ func checkRules(c *comm.Comm, flavor window.Flavor, hints *windows.Hints) error 
 // abandon gives up what there is of a window that could not be made.
 func (w *Win) abandon() {
 	w.host.seal()
-	defer device.Guard()
+	defer w.poller.Guard()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	w.hide(e.Operations)
@@ -293,7 +292,7 @@ func (w *Win) add(ctx context.Context, c windows.Config, fault error) ([]report,
 	if fault == nil {
 		w.reserve(ctx, c.ID)
 	}
-	defer device.Guard()
+	defer w.poller.Guard()
 	t := w.turn()
 	if fault == nil {
 		w.expose(&c)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/window"
 )
@@ -40,7 +39,7 @@ func (w *Win) Dup(ctx context.Context, info ...Info) (_ *Win, err error) {
 
 func (w *Win) dup(ctx context.Context, set Info) (*Win, error) {
 	warnMisspelled(w.job, set)
-	defer device.Guard()
+	defer w.poller.Guard()
 	w.poller.Lock()
 	if err := w.usable("window dup"); err != nil {
 		w.poller.UnlockQuiet()

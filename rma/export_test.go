@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/hostmem"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -85,7 +84,7 @@ func Acting(w *Win) int32 { return w.acting.Load() }
 
 // PanicInEngine panics as a fault of the engine does in a call.
 func (n *Node) PanicInEngine() {
-	defer device.Guard()
+	defer n.job.Poller().Guard()
 	n.job.Poller().Lock()
 	panic("a fault of the engine")
 }

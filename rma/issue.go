@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -23,7 +22,7 @@ type operation struct {
 // issue checks an operation against what the origin knows, and carries it out. y is set for
 // derived datatypes.
 func (w *Win) issue(o *operation, y *transfer) error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	t := w.turn()
 	if err := w.admit(o, y); err != nil || o.span == 0 && o.Notify == 0 {
 		w.poller.UnlockQuiet()

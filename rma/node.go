@@ -62,7 +62,6 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/launch/job"
@@ -204,7 +203,7 @@ func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPaylo
 
 // Stats returns what this rank has counted since Join. It does not block.
 func (n *Node) Stats() stats.Stats {
-	defer device.Guard()
+	defer n.job.Poller().Guard()
 	e := n.job.Poller().Lock()
 	protocol := e.Stats
 	n.job.Poller().UnlockQuiet()

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -82,7 +81,7 @@ func (w *Win) waitNotified(ctx context.Context, atLeast uint64, counters []int) 
 	x := notifiedWaits.Get().(*epochs.NotifiedWait)
 	defer func() { x.Clear(); notifiedWaits.Put(x) }()
 	x.Name(counters)
-	defer device.Guard()
+	defer w.poller.Guard()
 	e := w.poller.Lock()
 	for _, i := range counters {
 		if err := w.checkOwn("wait_notified", i); err != nil {

@@ -5,7 +5,6 @@ import (
 	"net"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
@@ -19,7 +18,7 @@ func (w *Win) turn() epochs.Turn {
 // run carries out a synchronisation call: it takes a step in a turn of the engine, and
 // waits in between.
 func (w *Win) run(ctx context.Context, c epochs.Call) error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	t := w.turn()
 	if err := w.open(c.Name()); err != nil {
 		w.poller.UnlockQuiet()

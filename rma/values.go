@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 )
 
@@ -123,7 +122,7 @@ func (w WinOf[T]) Update(value T, target int, at Location, op Op) error {
 
 // awaitOwn waits for the one operation that r follows, and returns its error.
 func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *onesided.Request) error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	if e := w.poller.Lock(); !r.Met() { // or nothing may have been issued
 		e.FlushUnmarked(w.epochs.Opened(target)) // asks for a prompt answer
 	}

@@ -174,7 +174,7 @@ func (w *Win) mayFree() error {
 
 // dismantle takes the window apart, of which nothing is used any more.
 func (w *Win) dismantle() error {
-	defer device.Guard()
+	defer w.poller.Guard()
 	e := w.poller.Lock()
 	defer w.poller.Unlock()
 	if err := w.epochs.Usable("window free"); err != nil {

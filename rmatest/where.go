@@ -52,11 +52,18 @@ func (r *rank) waits() string {
 	if r.node == nil || r.stopped {
 		return ""
 	}
-	var b strings.Builder
-	for _, w := range inside.Job(r.node.World()).Waits() {
-		fmt.Fprintf(&b, "\n    it waits for %s", w)
+	answer := make(chan []string, 1)
+	go func() { answer <- inside.Job(r.node.World()).Waits() }()
+	select {
+	case waits := <-answer:
+		var b strings.Builder
+		for _, w := range waits {
+			fmt.Fprintf(&b, "\n    it waits for %s", w)
+		}
+		return b.String()
+	case <-time.After(time.Second): // the report must come all the same
+		return "\n    its engine does not answer"
 	}
-	return b.String()
 }
 
 // fromCall leaves out of frames those that the library's call has itself called: they say nothing of

@@ -218,6 +218,7 @@ func (p *Poller) countCall() bool {
 
 // turn serves peers once, unless somebody else does. The caller, which is inside, exits.
 func (p *Poller) turn() {
+	defer guardSeat()
 	if p.tell(seat.Turns) != seat.Drive {
 		return
 	}

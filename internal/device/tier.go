@@ -53,6 +53,7 @@ type Tier struct {
 const (
 	waitsInKernel = 8                     // goroutines at a time; each has a thread
 	quiesceAgain  = 10 * time.Millisecond // after the kernel failed
+	longestReturn = 5 * time.Second       // that a window waits for what others give back; it takes some ten milliseconds
 )
 
 // newTier returns the tier of a program, nil if it has none.
@@ -146,18 +147,21 @@ func (t *Tier) close() {
 
 // insist calls try until it succeeds. Something may be lacking that is on the way back from windows
 // which are freed, so try is called again with each of these that has given all back, and no more once
-// all have. Then insist returns the last error, and before if ctx ends or the device is closed.
+// all have, or have not for longestReturn. Then insist returns the last error, and before if ctx ends or the device is closed.
 func (t *Tier) insist(ctx context.Context, try func() error) error {
 	t.mu.Lock()
 	leaving := slices.Clone(t.leaving)
 	t.mu.Unlock()
-	for {
-		err := try()
-		if err == nil || len(leaving) == 0 {
-			return err
-		}
+	err := try()
+	if err == nil || len(leaving) == 0 {
+		return err
+	}
+	tired := time.After(longestReturn)
+	for ; err != nil && len(leaving) > 0; err = try() {
 		select {
 		case <-leaving[0].back:
+		case <-tired:
+			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.ended:
@@ -165,6 +169,7 @@ func (t *Tier) insist(ctx context.Context, try func() error) error {
 		}
 		leaving = leaving[1:]
 	}
+	return err
 }
 
 func errTierClosed() error {

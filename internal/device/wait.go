@@ -41,6 +41,10 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 
 // WaitLocked is Wait for a caller that has the lock, which it gives up.
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
+	if ctx == nil {
+		p.mu.Unlock()
+		panic("xdprma: a call that waits was given a nil context")
+	}
 	if p.tell(seat.Enters) == seat.Refuse { // before tick, which asks the device
 		p.mu.Unlock()
 		return errClosed
@@ -65,6 +69,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 
 // obey does what the seat's machine orders a caller that waits, until that is done.
 func (p *Poller) obey(ctx context.Context, cond Condition) error {
+	defer guardSeat()
 	if err := ctx.Err(); err != nil {
 		p.tell(seat.Exits)
 		return err

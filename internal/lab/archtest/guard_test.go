@@ -12,11 +12,14 @@ import (
 // takesEngine matches what a call is made of that takes the engine's lock.
 var takesEngine = regexp.MustCompile(`^(.*[pP]oller(\(\))?\.Lock|p\.Lock|w\.turn|c\.enter)$`)
 
-// underGuard lists functions that take the engine's lock for those that call them, which defer device.Guard.
+// givesBack matches what is deferred to give the lock back after a panic, or to end the process.
+var givesBack = regexp.MustCompile(`([pP]oller(\(\))?|^p)\.(Guard|UnlockQuiet)$`)
+
+// underGuard lists functions that take the engine's lock for those that call them, which defer its Guard.
 var underGuard = []string{"rma.turn", "rma.act", "comm.enter"}
 
 // guarded checks that in the calls of programs, which may recover from a panic, who takes the engine's lock defers
-// device.Guard, or, if it only reads, gives the lock back in any case.
+// the Guard of the poller, or, if it only reads, gives the lock back in any case.
 func guarded(f *file) (faults []string) {
 	if f.test || !slices.Contains([]string{"rma", "comm"}, f.dir()) && f.name != "internal/launch/job/carry.go" {
 		return nil
@@ -33,12 +36,12 @@ func guarded(f *file) (faults []string) {
 				takes = takes || takesEngine.MatchString(types.ExprString(n.Fun))
 			case *ast.DeferStmt:
 				call := types.ExprString(n.Call.Fun)
-				defers = defers || call == "device.Guard" || regexp.MustCompile(`[pP]oller(\(\))?\.UnlockQuiet$`).MatchString(call)
+				defers = defers || givesBack.MatchString(call)
 			}
 			return true
 		})
 		if takes && !defers {
-			faults = append(faults, fmt.Sprintf("%v: %s takes the engine's lock: defer device.Guard, so that a panic ends the rank",
+			faults = append(faults, fmt.Sprintf("%v: %s takes the engine's lock: defer its Guard, so that a panic ends the rank",
 				f.fset.Position(d.Pos()), d.Name.Name))
 		}
 	}
@@ -64,11 +67,11 @@ func TestUnguardedLocksAreFound(t *testing.T) {
 	for body, faults := range map[string]int{
 		"e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":                          1,
 		"t := w.turn(); defer w.poller.Unlock(); t.Bye()":                           1,
-		"defer device.Guard(); e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":    0,
+		"defer w.poller.Guard(); e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":  0,
 		"w.job.Poller().Lock(); defer w.job.Poller().UnlockQuiet(); return w.freed": 0,
 		"w.mu.Lock(); defer w.mu.Unlock()":                                          0,
 		"f := func() { e := j.Poller().Lock(); e.Bye(); j.Poller().Unlock() }; f()": 1,
-		"defer device.Guard(); e := w.poller.Lock(); e.Tick(); w.poller.Unlock()":   1,
+		"defer w.poller.Guard(); e := w.poller.Lock(); e.Tick(); w.poller.Unlock()": 1,
 	} {
 		f, err := parse("rma/x.go", []byte("package rma\nfunc (w *Win) f() {"+body+"}"))
 		if err != nil {

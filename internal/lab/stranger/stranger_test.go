@@ -316,7 +316,7 @@ func (m *module) takesACheckout(t *testing.T) {
 	if err != nil || !found {
 		t.Fatalf("README.md has no go mod edit: %v", err)
 	}
-	m.run(t, "go", append([]string{"mod", "edit"}, strings.Fields(strings.ReplaceAll(command, "PATH", checkout))...)...)
+	m.run(t, "go", append([]string{"mod", "edit"}, strings.Fields(strings.ReplaceAll(command, "../xdprma", checkout))...)...)
 	m.run(t, "go", "mod", "tidy")
 	m.run(t, "go", "build", "-o", "prog", ".")
 	if used := m.run(t, "go", "list", "-m", library); !strings.Contains(used, checkout) {

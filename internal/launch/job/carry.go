@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
@@ -20,7 +19,7 @@ func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 	if err := ctx.Err(); err != nil {
 		m.GiveUp(err)
 	}
-	defer device.Guard()
+	defer p.Guard()
 	e := p.Lock()
 	for {
 		if p.Closed() {
@@ -54,7 +53,7 @@ func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 
 // InEngine has f use the engine, unless the job is closed.
 func (j *Job) InEngine(f func(e *engine.Engine)) {
-	defer device.Guard()
+	defer j.poller.Guard()
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {

@@ -381,7 +381,7 @@ func (j *Job) close() error {
 	j.endLife()
 	j.mu.Unlock()
 	j.background.Wait()
-	defer device.Guard()
+	defer j.poller.Guard()
 	e := j.poller.Lock()
 	e.Bye()
 	j.poller.Unlock()
