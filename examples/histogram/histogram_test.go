@@ -1,8 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -12,6 +13,12 @@ import (
 	"github.com/xdprma/xdprma/rmatest"
 )
 
+func output(t *testing.T, ranks, numbers, bins int, options ...rmatest.Option) string {
+	return lossy.Output(t, ranks, func(ctx context.Context, node *rma.Node, out io.Writer) error {
+		return run(ctx, node, numbers, bins, out)
+	}, options...)
+}
+
 func TestHistogram(t *testing.T) {
 	for name, options := range map[string][]rmatest.Option{
 		"frames":        nil,
@@ -19,16 +26,8 @@ func TestHistogram(t *testing.T) {
 		"lossy":         {&rmatest.Network{Seed: 1, Loss: 0.02, Duplication: 0.02, Reordering: 0.05}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			rmatest.Run(t, 3, func(t *rmatest.T, node *rma.Node) {
-				text := &out
-				if node.Rank() != 0 {
-					text = nil
-				}
-				t.Must(run(t.Context(), node, 2000, 10, text))
-			}, options...)
-			if !strings.HasSuffix(out.String(), "histogram: OK, 6000 numbers\n") {
-				t.Errorf("got %s", &out)
+			if out := output(t, 3, 2000, 10, options...); !strings.HasSuffix(out, "histogram: OK, 6000 numbers\n") {
+				t.Errorf("got %s", out)
 			}
 		})
 	}
@@ -45,18 +44,11 @@ func TestHistogramOverLoss(t *testing.T) {
 		}
 	}
 	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
-		var out bytes.Buffer
-		rmatest.Run(t, ranks, func(t *rmatest.T, node *rma.Node) {
-			text := &out
-			if node.Rank() != 0 {
-				text = nil
-			}
-			t.Must(run(t.Context(), node, numbers, bins, text))
-		}, net, rmatest.Unchecked())
-		lines := strings.Split(out.String(), "\n")
+		out := output(t, ranks, numbers, bins, net, rmatest.Unchecked())
+		lines := strings.Split(out, "\n")
 		for bin, n := range counts {
 			if !strings.Contains(lines[min(bin, len(lines)-1)], fmt.Sprintf(" %7d #", n)) {
-				t.Errorf("bin %d is to have %d numbers:\n%s", bin, n, &out)
+				t.Errorf("bin %d is to have %d numbers:\n%s", bin, n, out)
 			}
 		}
 	})

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -12,17 +13,15 @@ import (
 	"github.com/xdprma/xdprma/rmatest"
 )
 
+func output(t *testing.T, ranks, visits int, options ...rmatest.Option) string {
+	return lossy.Output(t, ranks, func(ctx context.Context, node *rma.Node, out io.Writer) error {
+		return run(ctx, node, visits, out)
+	}, options...)
+}
+
 func TestKv(t *testing.T) {
-	var out bytes.Buffer
-	rmatest.Run(t, 3, func(t *rmatest.T, node *rma.Node) {
-		text := &out
-		if node.Rank() != 0 {
-			text = nil
-		}
-		t.Must(run(t.Context(), node, 300, text))
-	})
-	if !strings.HasPrefix(out.String(), "kv: OK, 900 visits") {
-		t.Errorf("got %s", &out)
+	if out := output(t, 3, 300); !strings.HasPrefix(out, "kv: OK, 900 visits") {
+		t.Errorf("got %s", out)
 	}
 }
 
@@ -40,15 +39,7 @@ func TestKvOverLoss(t *testing.T) {
 		}
 	}
 	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
-		var out bytes.Buffer
-		rmatest.Run(t, ranks, func(t *rmatest.T, node *rma.Node) {
-			text := &out
-			if node.Rank() != 0 {
-				text = nil
-			}
-			t.Must(run(t.Context(), node, visits, text))
-		}, net, rmatest.Unchecked())
-		if got, want := out.String(), fmt.Sprintf("kv: OK, %d visits, most of page 1: %d\n", ranks*visits, most); got != want {
+		if got, want := output(t, ranks, visits, net, rmatest.Unchecked()), fmt.Sprintf("kv: OK, %d visits, most of page 1: %d\n", ranks*visits, most); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})

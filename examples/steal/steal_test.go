@@ -1,8 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -21,6 +22,12 @@ func serial(branches int) (count int) {
 	return count
 }
 
+func output(t *testing.T, branches, effort int, options ...rmatest.Option) string {
+	return lossy.Output(t, 4, func(ctx context.Context, node *rma.Node, out io.Writer) error {
+		return run(ctx, node, branches, effort, out)
+	}, options...)
+}
+
 func TestSteal(t *testing.T) {
 	const branches = 600
 	want := fmt.Sprintf("steal: %d nodes", serial(branches))
@@ -30,18 +37,11 @@ func TestSteal(t *testing.T) {
 		"lossy":         {&rmatest.Network{Seed: 2, Loss: 0.01, Duplication: 0.01, Reordering: 0.05}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
-				text := &out
-				if node.Rank() != 0 {
-					text = nil
-				}
-				t.Must(run(t.Context(), node, branches, 1000, text))
-			}, options...)
-			if !strings.HasPrefix(out.String(), want) {
-				t.Errorf("got %s, want %s", &out, want)
+			out := output(t, branches, 1000, options...)
+			if !strings.HasPrefix(out, want) {
+				t.Errorf("got %s, want %s", out, want)
 			}
-			t.Log(out.String())
+			t.Log(out)
 		})
 	}
 }
@@ -50,16 +50,8 @@ func TestStealOverLoss(t *testing.T) {
 	const branches = 600
 	want := fmt.Sprintf("steal: %d nodes", serial(branches))
 	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
-		var out bytes.Buffer
-		rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
-			text := &out
-			if node.Rank() != 0 {
-				text = nil
-			}
-			t.Must(run(t.Context(), node, branches, 100, text))
-		}, net, rmatest.Unchecked())
-		if !strings.HasPrefix(out.String(), want) {
-			t.Errorf("got %s, want %s", &out, want)
+		if out := output(t, branches, 100, net, rmatest.Unchecked()); !strings.HasPrefix(out, want) {
+			t.Errorf("got %s, want %s", out, want)
 		}
 	})
 }

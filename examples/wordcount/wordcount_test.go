@@ -132,16 +132,11 @@ func TestCountOverLoss(t *testing.T) {
 	c := writeCorpus(t, files)
 	want := fmt.Sprintf("wordcount: OK ranks=4 words=%d distinct=%d ", files*6000, 1+97+files)
 	lossy.Networks(t, func(t *testing.T, net *rmatest.Network) {
-		var out bytes.Buffer
-		rmatest.Run(t, 4, func(t *rmatest.T, node *rma.Node) {
-			w := io.Discard
-			if node.Rank() == 0 {
-				w = &out
-			}
-			t.Must(run(t.Context(), node, c, 128, w))
+		out := lossy.Output(t, 4, func(ctx context.Context, node *rma.Node, out io.Writer) error {
+			return run(ctx, node, c, 128, out)
 		}, net, rmatest.Unchecked())
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("got\n%s, want in it\n%s", &out, want)
+		if !strings.Contains(out, want) {
+			t.Errorf("got\n%s, want in it\n%s", out, want)
 		}
 	})
 }

@@ -97,7 +97,7 @@ var mayImport = map[string][]string{
 	"internal/lab/ci":             {"internal/lab/testenv"},
 	"internal/lab/apicheck":       {},
 	"internal/lab/logs":           {},
-	"internal/lab/lossy":          {"internal/lab/testenv", "rmatest"},
+	"internal/lab/lossy":          {"internal/lab/testenv", "rma", "rmatest"},
 	"internal/lab/foreign":        {},
 	"internal/lab/netlab":         {},
 	"internal/lab/netlab/labtest": {"internal/lab/netlab", "internal/lab/testenv"},

@@ -1,4 +1,4 @@
-// Package lossy has tests run a job of rmatest over many networks that lose frames.
+// Package lossy has tests run jobs of rmatest as examples are run, over many networks that lose frames.
 package lossy
 
 import (
