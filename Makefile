@@ -55,12 +55,12 @@ build: go ## compile the command into bin/xdprma
 	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
 	@$(GO) build -v $(STAMP) -o bin/ ./cmd/xdprma
 
-test: go ## run all tests; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
+test: go ## run all tests, and each benchmark once; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
 	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
 	@$(GO) build -v work
 	@echo "testing; each package has a line when it is done, the slowest first" >&2
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(if $(LEAVE),!($(call group,$(LEAVE))),1)') && \
-	$(TEST) $$some
+	$(TEST) -bench . -benchtime 1x $$some
 
 race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a part of them)
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(call group,$(GROUP))') && \

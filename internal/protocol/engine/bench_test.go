@@ -51,7 +51,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 }
 
 // BenchmarkExchange takes the time of both engines of an exchange, which the target's
-// executes in the place of its program.
+// takes as a bundle in the place of its program.
 func BenchmarkExchange(b *testing.B) {
 	value, result := word(1), make([]byte, 8)
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func BenchmarkExchange(b *testing.B) {
 				a.Unlocked()
 				p.Advance(p.Now + 1000)
 			}
-			if n := p.e[0].Stats.Executed; n < uint64(b.N) {
+			if n := p.e[0].Stats.Taken; n < uint64(b.N) {
 				b.Errorf("%d exchanges of %d", n, b.N)
 			}
 		})
