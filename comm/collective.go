@@ -87,7 +87,7 @@ func (c *Comm) gatherAll(ctx context.Context, op string, mine []byte) (blocks []
 }
 
 // BcastBytes gives every rank what rank root passes (MPI_Bcast); other ranks'
-// data is ignored. It blocks until this rank has its copy.
+// data is ignored. All name the same root, as for Bcast. It blocks until this rank has its copy.
 func (c *Comm) BcastBytes(ctx context.Context, data []byte, root int) (all []byte, err error) {
 	defer c.handle(&err)
 	err = c.inTurn(ctx, "broadcast", func(m *collective.Comm) *collective.Call { return m.BcastBytes(data, root) },

@@ -27,11 +27,12 @@
 //
 // # Collectives
 //
-// All ranks of a communicator call them in the same order, one after the other, with
-// slices of the same length. A rank that sees another length gets class ErrCount. They
-// block until this rank has its part. If a member fails or gives up, or its ctx ends,
-// the others get the class ErrProcFailed, and the communicator is broken: so are its later
-// collectives.
+// All ranks of a communicator call them in the same order, one after the other, with the
+// same root and operator, and with slices of the same length. They block until this rank has its
+// part. A rank that sees another length gets class ErrCount. Of different roots or operators
+// nobody need be told: if each of two ranks is the root of a Bcast, both send, neither receives, and
+// both return nil. If a member fails or gives up, or its ctx ends, the others get the class
+// ErrProcFailed, and the communicator is broken: so are its later collectives.
 //
 // # After a failure
 //

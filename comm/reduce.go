@@ -8,7 +8,8 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 )
 
-// Bcast gives every rank rank root's buf (MPI_Bcast).
+// Bcast gives every rank rank root's buf (MPI_Bcast). All name the same root: nobody need be told of
+// different ones, see the package's comment.
 func Bcast[T datatype.Element](ctx context.Context, c *Comm, buf []T, root int) error {
 	data := buffer.Of(buf).Memory()
 	return c.collective(ctx, "bcast", func(m *collective.Comm) *collective.Call { return m.Bcast(data, root) })
