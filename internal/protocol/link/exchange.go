@@ -34,7 +34,7 @@ const (
 	leastAway = 1000 * millisecond    // that the tier is left for the first time
 	mostAway  = leastAway * (1 << 12) // more than an hour
 
-	// After so many bundles in a row that each began when all before was applied, the origin is
+	// With so many bundles in a row that each began when all before was applied, the origin is
 	// taken for one that waits for each of its calls, see promptLone.
 	loneBefore = 4
 )
@@ -48,7 +48,7 @@ type exchanging struct {
 	records int    // of it
 	length  int    // of its frame
 	results int    // bytes of its answer
-	lone    uint64 // from this sequence on a bundle is likely to be waited for soon, see promptLone
+	crowded int    // so many more bundles are to begin alone before one is likely to be waited for, see promptLone
 	tries   uint64
 	firstAt int64
 	sentAt  int64
@@ -109,7 +109,7 @@ func (l *Link) tryExchange(s *Session) {
 // the calls behind it would wait for the exchange, so it is none where bundles lately began
 // before others were applied.
 func (s *Session) promptLone() {
-	if i := s.open[Request]; i != None && s.link.slots[i].seq >= s.exchange.lone {
+	if i := s.open[Request]; i != None && s.exchange.crowded == 0 {
 		s.link.Prompt(i)
 	}
 }

@@ -70,8 +70,12 @@ func (s *Session) OpenBundle(c Class) int32 {
 	if c == Response {
 		p.flags = wire.FlagResponse
 	}
-	if c == Request && s.acked[c] != p.seq {
-		s.exchange.lone = p.seq + loneBefore
+	if x := &s.exchange; c == Request {
+		if s.acked[c] != p.seq {
+			x.crowded = loneBefore
+		} else {
+			x.crowded = max(0, x.crowded-1)
+		}
 	}
 	s.nextSeq[c]++
 	s.open[c] = i
@@ -450,9 +454,9 @@ func (l *Link) sendAcks(s *Session) {
 // ping adds a record that only asks to be acknowledged at once. It returns false if there
 // is no room.
 func (l *Link) ping(s *Session) bool {
-	lone := s.exchange.lone
+	crowded := s.exchange.crowded
 	i := s.Room(Request, 0)
-	s.exchange.lone = lone // it says nothing of how calls follow each other
+	s.exchange.crowded = crowded // it says nothing of how calls follow each other
 	if i == None {
 		return false
 	}
