@@ -45,7 +45,7 @@ TRANSPORT ?= $(if $(filter 0,$(shell id -u)),auto,udp)
 TREE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help all-parts build generate check-generated check-api check test race soak many vm fuzz demo bench bench-peers lint vet staticcheck tidy vulnerabilities other-go clean go clang
+.PHONY: help all-parts build generate check-generated check-api check test race soak many vm fuzz benchmarks demo bench bench-peers lint vet staticcheck tidy vulnerabilities other-go clean go clang
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -55,18 +55,18 @@ build: go ## compile the command into bin/xdprma
 	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
 	@$(GO) build -v $(STAMP) -o bin/ ./cmd/xdprma
 
-test: go ## run all tests, and each benchmark once; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
+test: go ## run all tests; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
 	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
 	@$(GO) build -v work
 	@echo "testing; each package has a line when it is done, the slowest first" >&2
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(if $(LEAVE),!($(call group,$(LEAVE))),1)') && \
-	$(TEST) -bench . -benchtime 1x $$some
+	$(TEST) $$some
 
 race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a part of them)
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(call group,$(GROUP))') && \
 	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $$some
 
-all-parts: lint vulnerabilities test race other-go many fuzz ## all that runs of CI take turns at
+all-parts: lint vulnerabilities benchmarks test race other-go many fuzz ## all that runs of CI take turns at
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
 	$(TEST) -short $(SLOWEST) work
@@ -86,6 +86,10 @@ fuzz: go ## try each fuzz target with TIMES (1) times the inputs that stand besi
 		for target in $$(sed -n '/^\/\/fuzz:inputs /{N;s/.* \([0-9]*\)\nfunc \(Fuzz[A-Za-z0-9_]*\).*/\2:\1/p}' $$file); do \
 			$(GO) test $(TESTFLAGS) -run '^$$' -fuzz "^$${target%:*}\$$" -fuzztime $$(($${target#*:} * $(TIMES)))x -fuzzminimizetime 100x $${file%/*} || failed=1; \
 		done; done; exit $$failed
+
+benchmarks: go ## run each benchmark once, to see that it works (as root, or those that need it are skipped)
+	@some=$$(grep -rl --include=*_test.go '^func Benchmark' . | xargs -n 1 dirname | sort -u) && \
+	timeout 10m $(TEST) -run '^$$' -bench . -benchtime 1x $$some
 
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
 	@$(GO) build -v -o bin/wordcount ./examples/wordcount
