@@ -15,6 +15,9 @@ func (c *Comm) takeTurn(ctx context.Context, op string) error {
 		return nil
 	default:
 	}
+	if ctx == nil {
+		ctx = context.Background() // what it begins is refused
+	}
 	select {
 	case c.busy <- struct{}{}:
 		return nil

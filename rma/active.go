@@ -39,11 +39,12 @@ func (w *Win) Start(_ context.Context, targets []int, assert ...Assert) error {
 func (w *Win) start(targets []int, assert []Assert) error {
 	defer w.poller.Guard()
 	t := w.turn()
-	defer w.poller.Unlock()
-	if err := w.open("start"); err != nil {
-		return err
+	err := w.open("start")
+	if err == nil {
+		err = w.epochs.Start(t, present(targets), union(assert))
 	}
-	return w.epochs.Start(t, present(targets), union(assert))
+	w.poller.Unlock()
+	return err
 }
 
 // StartGroup is Start on the processes of a group. Beside its errors: ErrGroup if one is not in
@@ -121,12 +122,13 @@ func (w *Win) Post(_ context.Context, origins []int, assert ...Assert) error {
 func (w *Win) post(origins []int, assert []Assert) error {
 	defer w.poller.Guard()
 	e := w.poller.Lock()
-	defer w.poller.Unlock()
-	if err := w.open("post"); err != nil {
-		return err
+	err := w.open("post")
+	if err == nil {
+		err = w.epochs.Post(e.Operations, present(origins), union(assert))
+		w.poller.Tick() // the caller may have nothing to wait for
 	}
-	defer w.poller.Tick() // the caller may have nothing to wait for
-	return w.epochs.Post(e.Operations, present(origins), union(assert))
+	w.poller.Unlock()
+	return err
 }
 
 // Wait ends the exposure that Post began (MPI_Win_wait, section 11.5.2). It blocks
@@ -145,9 +147,9 @@ func (w *Win) Test() (over bool, err error) {
 	defer w.handle(&err)
 	defer w.poller.Guard()
 	t := w.turn()
-	defer w.poller.Unlock()
-	if err := w.open("test"); err != nil {
-		return false, err
+	if err = w.open("test"); err == nil {
+		over, err = w.epochs.Test(t)
 	}
-	return w.epochs.Test(t)
+	w.poller.Unlock()
+	return over, err
 }

@@ -144,9 +144,9 @@ func (w *Win) abandon() {
 	w.host.seal()
 	defer w.poller.Guard()
 	e := w.poller.Lock()
-	defer w.poller.Unlock()
 	w.hide(e.Operations)
 	_ = w.release(e.Evict)
+	w.poller.Unlock()
 }
 
 // members returns the window's ranks as ranks of the job, in the lives that made it, with the

@@ -84,7 +84,5 @@ func Acting(w *Win) int32 { return w.acting.Load() }
 
 // PanicInEngine panics as a fault of the engine does in a call.
 func (n *Node) PanicInEngine() {
-	defer n.job.Poller().Guard()
-	n.job.Poller().Lock()
-	panic("a fault of the engine")
+	n.job.InEngine(func(*engine.Engine) { panic("a fault of the engine") })
 }

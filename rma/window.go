@@ -176,18 +176,19 @@ func (w *Win) mayFree() error {
 func (w *Win) dismantle() error {
 	defer w.poller.Guard()
 	e := w.poller.Lock()
-	defer w.poller.Unlock()
-	if err := w.epochs.Usable("window free"); err != nil {
-		return err // by another goroutine, meanwhile
+	err := w.epochs.Usable("window free") // another goroutine may have taken it apart meanwhile
+	if err == nil {
+		w.epochs.Close(e.Operations)
+		w.hide(e.Operations)
+		for w.acting.Load() > 0 { // copies that came before; none begins any more
+			w.poller.Unlock()
+			time.Sleep(freePause)
+			w.poller.Lock()
+		}
+		err = w.release(e.Evict)
 	}
-	w.epochs.Close(e.Operations)
-	w.hide(e.Operations)
-	for w.acting.Load() > 0 { // copies that came before; none begins any more
-		w.poller.Unlock()
-		time.Sleep(freePause)
-		w.poller.Lock()
-	}
-	return w.release(e.Evict)
+	w.poller.Unlock()
+	return err
 }
 
 // hide takes the window, as far as it is there, from requests, from other ranks of the host

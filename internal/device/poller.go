@@ -7,6 +7,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -201,6 +202,10 @@ func (p *Poller) Unlock() {
 // handOn makes the system calls that follow from a use of the engine, which is free
 // again.
 func (p *Poller) handOn(sent, rouse bool) {
+	if !sent && !rouse {
+		return
+	}
+	defer guardSeat()
 	if sent {
 		p.dev.Transmit()
 	}
@@ -250,19 +255,7 @@ func (p *Poller) drain() (sent bool) {
 		}
 		p.announcing = true
 		p.mu.Unlock()
-		var refused []uint64
-		var why error
-		for _, s := range opened {
-			if err := p.openSession(s); err != nil {
-				refused, why = append(refused, s.ID), err
-			}
-		}
-		if len(quiescing) > 0 {
-			p.dev.Tier().Quiesce(func() { p.quiesced(quiescing) })
-		}
-		for _, id := range closed {
-			p.dev.SessionClosed(id)
-		}
+		refused, why := p.announce(opened, quiescing, closed)
 		p.mu.Lock()
 		for _, id := range refused {
 			p.eng.Refuse(id, why)
@@ -287,6 +280,23 @@ func (p *Poller) drain() (sent bool) {
 		}
 	}
 	return len(out) > 0
+}
+
+// announce tells the device of sessions, and returns those that it refuses, and why. The caller is inside.
+func (p *Poller) announce(opened []engine.Opened, quiescing, closed []uint64) (refused []uint64, why error) {
+	defer guardSeat()
+	for _, s := range opened {
+		if err := p.openSession(s); err != nil {
+			refused, why = append(refused, s.ID), err
+		}
+	}
+	if len(quiescing) > 0 {
+		p.dev.Tier().Quiesce(func() { p.quiesced(quiescing) })
+	}
+	for _, id := range closed {
+		p.dev.SessionClosed(id)
+	}
+	return refused, why
 }
 
 // openSession tells the device of a session, unless the device is lost.
@@ -354,6 +364,9 @@ func (p *Poller) rouses(drives bool) (rouse bool) {
 	}
 	return rouse
 }
+
+// ErrNoContext is what ends a call that waits and was given no context.
+var ErrNoContext = &mpierr.Error{Op: "wait", Class: mpierr.Arg, Rank: mpierr.NoRank, Err: errors.New("the context is nil: pass context.Background() for none")}
 
 var errClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoRank, Err: net.ErrClosed}
 

@@ -43,7 +43,7 @@ func (p *Poller) Wait(ctx context.Context, cond Condition) error {
 func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	if ctx == nil {
 		p.mu.Unlock()
-		panic("xdprma: a call that waits was given a nil context")
+		return ErrNoContext
 	}
 	if p.tell(seat.Enters) == seat.Refuse { // before tick, which asks the device
 		p.mu.Unlock()

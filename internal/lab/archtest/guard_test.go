@@ -15,6 +15,9 @@ var takesEngine = regexp.MustCompile(`^(.*[pP]oller(\(\))?\.Lock|p\.Lock|w\.turn
 // givesBack matches what is deferred to give the lock back after a panic, or to end the process.
 var givesBack = regexp.MustCompile(`([pP]oller(\(\))?|^p)\.(Guard|UnlockQuiet)$`)
 
+// unlocksEngine matches what is not to be deferred.
+var unlocksEngine = regexp.MustCompile(`([pP]oller(\(\))?|^p)\.Unlock$`)
+
 // underGuard lists functions that take the engine's lock for those that call them, which defer its Guard.
 var underGuard = []string{"rma.turn", "rma.act", "comm.enter"}
 
@@ -29,7 +32,7 @@ func guarded(f *file) (faults []string) {
 		if !ok || slices.Contains(underGuard, f.dir()+"."+d.Name.Name) {
 			continue
 		}
-		takes, defers := false, false
+		takes, defers, unlocks := false, false, false
 		ast.Inspect(d, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
@@ -37,11 +40,16 @@ func guarded(f *file) (faults []string) {
 			case *ast.DeferStmt:
 				call := types.ExprString(n.Call.Fun)
 				defers = defers || givesBack.MatchString(call)
+				unlocks = unlocks || unlocksEngine.MatchString(call)
 			}
 			return true
 		})
 		if takes && !defers {
 			faults = append(faults, fmt.Sprintf("%v: %s takes the engine's lock: defer its Guard, so that a panic ends the rank",
+				f.fset.Position(d.Pos()), d.Name.Name))
+		}
+		if unlocks {
+			faults = append(faults, fmt.Sprintf("%v: %s defers the engine's Unlock, which after a panic would send what a broken engine has",
 				f.fset.Position(d.Pos()), d.Name.Name))
 		}
 	}
@@ -66,7 +74,8 @@ func ticked(f *file) (faults []string) {
 func TestUnguardedLocksAreFound(t *testing.T) {
 	for body, faults := range map[string]int{
 		"e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":                          1,
-		"t := w.turn(); defer w.poller.Unlock(); t.Bye()":                           1,
+		"t := w.turn(); defer w.poller.Unlock(); t.Bye()":                           2,
+		"defer w.poller.Guard(); t := w.turn(); defer w.poller.Unlock(); t.Bye()":   1,
 		"defer w.poller.Guard(); e := w.poller.Lock(); e.Bye(); w.poller.Unlock()":  0,
 		"w.job.Poller().Lock(); defer w.job.Poller().UnlockQuiet(); return w.freed": 0,
 		"w.mu.Lock(); defer w.mu.Unlock()":                                          0,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
@@ -16,7 +17,9 @@ var ErrClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoR
 // goes wrong, m knows.
 func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 	p := j.poller
-	if err := ctx.Err(); err != nil {
+	if ctx == nil {
+		m.GiveUp(device.ErrNoContext)
+	} else if err := ctx.Err(); err != nil {
 		m.GiveUp(err)
 	}
 	defer p.Guard()
@@ -34,7 +37,7 @@ func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 			return nil
 		case collective.Work:
 			p.UnlockQuiet()
-			m.Work()
+			j.work(ctx, m)
 		case collective.Wait:
 			err = p.WaitLocked(ctx, m)
 		case collective.Last:
@@ -51,12 +54,25 @@ func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 	}
 }
 
+// work has m compute, without the engine's lock. If a function of the program panics in it, m is carried to its end
+// before that goes on: the program may recover, and the other ranks wait for this one.
+func (j *Job) work(ctx context.Context, m collective.Machine) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = j.Carry(ctx, m)
+		}
+	}()
+	m.Work()
+	returned = true
+}
+
 // InEngine has f use the engine, unless the job is closed.
 func (j *Job) InEngine(f func(e *engine.Engine)) {
 	defer j.poller.Guard()
 	e := j.poller.Lock()
-	defer j.poller.Unlock()
 	if !j.poller.Closed() {
 		f(e)
 	}
+	j.poller.Unlock()
 }

@@ -23,7 +23,8 @@ type Part struct {
 // are, and then whether they have theirs. It implements Machine.
 type Split struct {
 	// Work calls Prepare, unless it is nil, with the part of this rank, before anybody
-	// has it. An error of Prepare fails the call at all members of the part.
+	// has it. An error of Prepare fails the call at all members of the part, and so does a panic: the
+	// machine can be carried on all the same.
 	Prepare func(*Part) error
 
 	c     *Comm
@@ -110,9 +111,17 @@ func (s *Split) Work() {
 		s.call.Work()
 		return
 	}
+	defer s.tellFault()
 	if s.part, s.fault = s.mine(); s.part != nil && s.Prepare != nil {
+		s.fault = errUnprepared
 		s.fault = s.Prepare(s.part)
 	}
+}
+
+var errUnprepared = errors.New("a callback of the program has panicked")
+
+// tellFault begins the second collective, in which all say whether they have their part.
+func (s *Split) tellFault() {
 	var failed [1]byte
 	if s.fault != nil {
 		failed[0] = 1
