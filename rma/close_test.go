@@ -328,7 +328,7 @@ func TestCallsAreListed(t *testing.T) {
 			listed[name] = true
 		}
 	}
-	others := []string{"Node.Abort", // which closes the node itself; and those of tests alone
+	others := []string{"Node.Abort", "Node.CloseWith", // which close the node themselves; and those of tests alone
 		"Win.Usage", "Node.PanicInEngine", "Node.Hold", "Node.LockWaits", "Node.Silence", "Node.SilenceWaiting"}
 	for _, of := range []reflect.Type{reflect.TypeFor[*rma.Win](), reflect.TypeFor[*rma.Node](), reflect.TypeFor[*comm.Comm](), reflect.TypeFor[*comm.Request]()} {
 		for i := range of.NumMethod() {

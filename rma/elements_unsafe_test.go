@@ -3,6 +3,7 @@ package rma_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -252,8 +253,8 @@ func TestAbort(t *testing.T) {
 	}
 	go func() { met <- nodes[1].World().Barrier(t.Context()) }()
 	nodes[0].Abort(3, errors.New("the input is damaged"))
-	if err := <-met; !errors.Is(err, rma.ErrProcFailed) {
-		t.Errorf("the other rank: got %v, want class process failed", err)
+	if err := <-met; !errors.Is(err, rma.ErrProcFailed) || !strings.Contains(err.Error(), "it has aborted the job: the input is damaged") {
+		t.Errorf("the other rank: got %v, want class process failed and the reason", err)
 	}
 	if got := <-status; got != 3 || log.Lines("the input is damaged") == 0 {
 		t.Errorf("status %d, log %s", got, &log)

@@ -28,7 +28,7 @@ type job struct {
 // newJob joins size ranks over UDP and closes them at the end of the test.
 func newJob(t testing.TB, size int, limits rma.Limits) *job {
 	t.Helper()
-	return newJobOf(t, make([]string, size), limits)
+	return newJobOf(t, make([]string, size), rma.Config{Limits: limits})
 }
 
 // newJobAt is newJob for ranks that are told the names of their hosts. Where there
@@ -37,11 +37,11 @@ func newJob(t testing.TB, size int, limits rma.Limits) *job {
 func newJobAt(t testing.TB, hosts []string, limits rma.Limits) *job {
 	t.Helper()
 	once(t)
-	return newJobOf(t, hosts, limits)
+	return newJobOf(t, hosts, rma.Config{Limits: limits})
 }
 
 // newJobOf is newJobAt for tests that the run over host memory repeats.
-func newJobOf(t testing.TB, hosts []string, limits rma.Limits) *job {
+func newJobOf(t testing.TB, hosts []string, c rma.Config) *job {
 	t.Helper()
 	size := len(hosts)
 	places, stop, err := testjob.Places(size)
@@ -54,7 +54,7 @@ func newJobOf(t testing.TB, hosts []string, limits rma.Limits) *job {
 		}
 	}
 	t.Cleanup(stop)
-	return joined(t, places, func(_ int, join func() error) error { return join() }, rma.Config{Limits: limits})
+	return joined(t, places, func(_ int, join func() error) error { return join() }, c)
 }
 
 // newLabJob is newJob for ranks that have an interface each, and a transport over XDP.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -72,5 +74,43 @@ func TestOwnerLeavesHeldLock(t *testing.T) {
 	j.must(j.nodes[owner].Close())
 	if err := w.Flush(j.ctx, owner); !errors.Is(err, rma.ErrProcFailed) {
 		t.Errorf("got %v, want class process failed", err)
+	}
+}
+
+// TestEndsSayWhy has a rank end in each way that tells the others why its program has failed. They wait for it, meet it
+// for the first time afterwards, or share its memory.
+func TestEndsSayWhy(t *testing.T) {
+	once(t)
+	why := errors.New("open /nothere")
+	for _, end := range []struct {
+		name, said string
+		run        func(n *rma.Node) error
+	}{
+		{"with an error", "its program has failed: open /nothere", func(n *rma.Node) error { return n.CloseWith(why) }},
+		{"by a panic", "its program has failed: panic: open /nothere", func(n *rma.Node) (err error) {
+			defer func() { err, _ = recover().(error) }()
+			defer n.Close()
+			panic(why)
+		}},
+		{"by an abort", "it has aborted the job: open /nothere", func(n *rma.Node) error { n.Abort(1, why); return why }},
+	} {
+		for _, hosts := range [][]string{{"", "", ""}, {"host", "host", "host"}} {
+			j := newJobOf(t, hosts, rma.Config{Limits: patient, Exit: func(int) {}})
+			j.windows(8, 8)
+			waits := make(chan error)
+			go func() {
+				_, err := comm.Recv(j.ctx, j.nodes[0].World(), make([]byte, 1), 1, 7)
+				waits <- err
+			}()
+			if err := end.run(j.nodes[1]); !errors.Is(err, why) {
+				t.Errorf("%s: got %v", end.name, err)
+			}
+			later := comm.Send(j.ctx, j.nodes[2].World(), make([]byte, 100_000), 1, 7)
+			for when, err := range map[string]error{"who waits": <-waits, "who comes later": later} {
+				if !errors.Is(err, rma.ErrProcFailed) || !strings.Contains(err.Error(), end.said) {
+					t.Errorf("%s, %q: %s gets %v, want %q", end.name, hosts, when, err, end.said)
+				}
+			}
+		}
 	}
 }

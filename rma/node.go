@@ -57,12 +57,15 @@ package rma
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/inside"
+	"github.com/xdprma/xdprma/internal/lastwords"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
@@ -218,12 +221,30 @@ func (n *Node) Stats() stats.Stats {
 }
 
 // Abort ends the process with a status, after it has logged why and left the job (MPI_Abort):
-// the other ranks' calls that need this one fail with ErrProcFailed, and a launcher such as
+// the other ranks' calls that need this one fail with ErrProcFailed and say why, and a launcher such as
 // xdprma run ends them. It returns only where Config.Exit does. It may take as long as Close.
 func (n *Node) Abort(status int, why error) { n.job.Abort(status, why) }
 
 // Close leaves the job (MPI_Finalize): peers hear of it, what is outstanding is
 // delivered or given up within two seconds, and the network is released. Calls
 // that wait return net.ErrClosed. Windows that were not freed can no longer be
-// used. Close is idempotent.
-func (n *Node) Close() error { return n.job.Close() }
+// used. Close is idempotent. Where it is deferred and the goroutine panics, the others hear that the
+// program has failed, as by CloseWith, and the panic goes on.
+func (n *Node) Close() error {
+	if p := recover(); p != nil {
+		_ = n.CloseWith(fmt.Errorf("panic: %v", p))
+		panic(p)
+	}
+	return n.job.Close()
+}
+
+// CloseWith is Close for a program that ends with err, and returns err joined with the error of Close.
+// Unless err is nil, the program has failed: the other ranks' calls that need this one fail with
+// ErrProcFailed and say why, and xdprma run does. A program ends well by
+//
+//	if err := node.CloseWith(run(ctx, node)); err != nil {
+//		log.Fatal(err)
+//	}
+func (n *Node) CloseWith(err error) error {
+	return errors.Join(err, n.job.CloseFor(lastwords.Failed(err)))
+}

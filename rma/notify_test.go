@@ -16,7 +16,7 @@ import (
 // overAll runs f with jobs of a number of ranks over UDP, over memory of one host, and over XDP.
 func overAll(t *testing.T, ranks int, f func(t *testing.T, j *job)) {
 	for name, start := range map[string]func(t *testing.T) *job{
-		"udp": func(t *testing.T) *job { return newJobOf(t, make([]string, ranks), rma.Limits{}) },
+		"udp": func(t *testing.T) *job { return newJobOf(t, make([]string, ranks), rma.Config{}) },
 		"host memory": func(t *testing.T) *job {
 			hosts := make([]string, ranks)
 			for i := range hosts {

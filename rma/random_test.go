@@ -115,7 +115,7 @@ func outcome(t *testing.T, p *program.Program) ([][]program.Record, error) {
 			hosts[rank] = []string{"", "a", "b"}[(p.Seed>>rank+uint64(rank))%3]
 		}
 	}
-	j := newJobOf(t, hosts, rma.Limits{})
+	j := newJobOf(t, hosts, rma.Config{})
 	defer j.close()
 	ctx, cancel := context.WithCancel(j.ctx)
 	defer cancel()

@@ -21,7 +21,7 @@ func TestRights(t *testing.T) {
 		join func(t *testing.T) *job
 	}{
 		{"udp", func(t *testing.T) *job { return newJob(t, 3, rma.Limits{}) }},
-		{"one host", func(t *testing.T) *job { return newJobOf(t, []string{"a", "a", "a"}, rma.Limits{}) }},
+		{"one host", func(t *testing.T) *job { return newJobOf(t, []string{"a", "a", "a"}, rma.Config{}) }},
 		{"xdp-native", func(t *testing.T) *job { return newLabJob(t, 3, userspace.XDPNative, rma.Limits{}) }},
 		{"xdp-generic", func(t *testing.T) *job { return newLabJob(t, 3, userspace.XDPGeneric, rma.Limits{}) }},
 	} {

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
-// grace is how long ranks have between SIGTERM and SIGKILL.
-const grace = 3 * time.Second
+const (
+	lastWords = time.Second     // until ranks get SIGTERM when one has failed: another may know why, and be about to say so
+	grace     = 3 * time.Second // from then until SIGKILL
+)
 
 // process is one rank of a job.
 type process struct {
@@ -113,6 +117,7 @@ func (p *process) run(started chan<- error) *outcome {
 	p.born()
 	started <- nil
 	p.awaitEnd()
+	at := time.Now()
 	p.kill() // what the process left running in its group
 	p.mu.Lock()
 	p.alive = false
@@ -120,8 +125,10 @@ func (p *process) run(started chan<- error) *outcome {
 	p.cmd.Wait()
 	finish()
 	o := outcomeOf(p.cmd.ProcessState)
+	o.at = at
 	if p.far != nil {
 		o = p.far.over(o)
+		o.at = at
 	}
 	return &o
 }
@@ -130,14 +137,15 @@ func (p *process) run(started chan<- error) *outcome {
 type outcome struct {
 	status int    // for the job
 	reason string // goes on after the rank
+	at     time.Time
 }
 
 func outcomeOf(state *os.ProcessState) outcome {
 	wait := state.Sys().(syscall.WaitStatus)
 	if wait.Signaled() {
-		return outcome{statusSignal + int(wait.Signal()), "was killed by " + unix.SignalName(wait.Signal())}
+		return outcome{status: statusSignal + int(wait.Signal()), reason: "was killed by " + unix.SignalName(wait.Signal())}
 	}
-	return outcome{wait.ExitStatus(), fmt.Sprintf("exited with status %d", wait.ExitStatus())}
+	return outcome{status: wait.ExitStatus(), reason: fmt.Sprintf("exited with status %d", wait.ExitStatus())}
 }
 
 // awaitEnd blocks until the process has ended, and does not reap it: until then
@@ -159,16 +167,17 @@ type ended struct {
 
 // job is a set of processes that live and die together, unless it keeps going.
 type job struct {
-	processes []*process
-	console   *console
-	timeout   time.Duration // 0: none
-	keepGoing bool          // a rank that fails does not end the others
-	abort     func(reason string)
-	tellEnd   func(rank int, reason string) // tells the other ranks
-	statuses  bool                          // the outcomes are printed in the end
+	processes  []*process
+	console    *console
+	timeout    time.Duration // 0: none
+	keepGoing  bool          // a rank that fails does not end the others
+	rendezvous *bootstrap.Server
+	statuses   bool // the outcomes are printed in the end
 
 	exits      chan ended
 	status     int
+	failing    bool             // a rank has failed, for which the job ends soon
+	wordsOver  <-chan time.Time // then it does
 	ending     bool
 	graceOver  <-chan time.Time
 	interrupts int
@@ -200,7 +209,7 @@ func (j *job) run(signals <-chan os.Signal) int {
 	begun, running := 0, 0
 	var starting chan error // has how the start of the last that was begun went; nil: that is known
 	for {
-		if starting == nil && begun < len(j.processes) && !j.ending {
+		if starting == nil && begun < len(j.processes) && !j.failing && !j.ending {
 			p, started := j.processes[begun], make(chan error, 1)
 			p.begin()
 			go func() { j.exits <- ended{p.rank, p.run(started)} }()
@@ -223,12 +232,17 @@ func (j *job) run(signals <-chan os.Signal) int {
 			j.forward(s.(unix.Signal))
 		case <-timeout:
 			j.end(statusTimeout, fmt.Sprintf("the job has run for %v", j.timeout))
+		case <-j.wordsOver:
+			j.endFailed()
 		case <-broken:
 			broken = nil
 			j.end(statusSignal+int(unix.SIGPIPE), "nobody reads the output")
 		case <-j.graceOver:
 			j.signalAll(unix.SIGKILL)
 		}
+	}
+	if j.failing {
+		j.endFailed()
 	}
 	for _, p := range j.processes[begun:] {
 		for _, s := range []*stream{p.stdout, p.stderr} {
@@ -250,7 +264,7 @@ func (j *job) printStatuses() {
 		if !ok {
 			o.reason = "was not started"
 		}
-		j.console.logf("rank %d %s", p.rank, o.reason)
+		j.console.logf("rank %d %s%s", p.rank, o.reason, j.saidBy(p.rank))
 	}
 }
 
@@ -265,27 +279,28 @@ func startStatus(err error) int {
 	return statusNotRunnable
 }
 
-// exited ends the job if a rank failed, or says so and lets the others go on. Ranks that
-// go on are told of every end, because a rank that has ended cannot answer them.
+// exited has the job end soon if a rank failed, or says so and lets the others go on. These are told of
+// every end, because a rank that has ended cannot answer them.
 func (j *job) exited(e ended) {
 	if e.outcome == nil {
 		return
 	}
-	status, reason := e.status, e.reason
 	j.outcomes[e.rank] = *e.outcome
 	switch {
 	case j.ending:
 		return
-	case status != 0 && !j.keepGoing:
-		j.end(status, fmt.Sprintf("rank %d %s", e.rank, reason))
-		return
-	case status != 0:
-		if j.status == 0 {
-			j.status = status
+	case e.status != 0 && !j.keepGoing:
+		if !j.failing {
+			j.failing, j.wordsOver = true, time.After(lastWords)
 		}
-		j.messages.Go(func() { j.console.logf("rank %d %s; the others go on", e.rank, reason) })
+	case e.status != 0:
+		if j.status == 0 {
+			j.status = e.status
+		}
+		said := j.saidBy(e.rank)
+		j.messages.Go(func() { j.console.logf("rank %d %s%s; the others go on", e.rank, e.reason, said) })
 	}
-	j.tellEnd(e.rank, "it "+reason)
+	j.rendezvous.Ended(e.rank, "it "+e.reason)
 }
 
 // end makes all ranks end; the first reason counts.
@@ -295,7 +310,7 @@ func (j *job) end(status int, reason string) {
 	}
 	j.ending, j.status = true, status
 	j.signalAll(unix.SIGTERM)
-	j.abort(reason)
+	j.rendezvous.Abort(reason)
 	// Aside, because somebody who does not read the output must not delay the end.
 	j.messages.Go(func() { j.console.logf("%s; ending the job", reason) })
 	j.graceOver = time.After(grace)

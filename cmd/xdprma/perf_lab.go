@@ -370,7 +370,7 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 		}
 		defer func() { streams[0].Close(); streams[1].Close() }()
 	}
-	j := &job{console: r.console, timeout: timeout, abort: r.server.Abort, tellEnd: r.server.Ended}
+	j := &job{console: r.console, timeout: timeout, rendezvous: r.server}
 	for rank := range ranks {
 		p, err := r.perfProcess(rank, b.self, append(slices.Concat([]string{b.self, perfRankName}, args), string(text)))
 		if err != nil {

@@ -64,11 +64,7 @@ func perfRank(ctx context.Context, plan *perf.Plan, emit func(*perf.Sample) erro
 	if err != nil {
 		return err
 	}
-	if err := perf.Run(ctx, node, plan, emit); err != nil {
-		_ = node.Close() // the first error is the one to tell
-		return err
-	}
-	return node.Close()
+	return node.CloseWith(perf.Run(ctx, node, plan, emit))
 }
 
 // floorStream is the descriptor of a side of a floor that leads to the other side.

@@ -212,15 +212,15 @@ func (r *remote) over(ssh outcome) outcome {
 	n, err := strconv.Atoi(status)
 	switch {
 	case end != "" && err == nil && cause != "":
-		return outcome{n, fmt.Sprintf("could not be started on host %s: %s", r.host, cause)}
+		return outcome{status: n, reason: fmt.Sprintf("could not be started on host %s: %s", r.host, cause)}
 	case end != "" && err == nil:
-		return outcome{n, ofShell(n) + " on host " + r.host}
+		return outcome{status: n, reason: ofShell(n) + " on host " + r.host}
 	case problem != "":
-		return outcome{failed, problem}
+		return outcome{status: failed, reason: problem}
 	case !begun:
-		return outcome{failed, fmt.Sprintf("could not be started on host %s: %s", r.host, lastLine(said, "ssh "+ssh.reason))}
+		return outcome{status: failed, reason: fmt.Sprintf("could not be started on host %s: %s", r.host, lastLine(said, "ssh "+ssh.reason))}
 	}
-	return outcome{failed, fmt.Sprintf("is lost: the connection to host %s ended (ssh %s)", r.host, ssh.reason)}
+	return outcome{status: failed, reason: fmt.Sprintf("is lost: the connection to host %s ended (ssh %s)", r.host, ssh.reason)}
 }
 
 // ofShell says in words what a shell's status means.

@@ -432,7 +432,7 @@ func (r *runner) patience() {
 }
 
 func (r *runner) newJob() *job {
-	return &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, statuses: r.statuses, abort: r.server.Abort, tellEnd: r.server.Ended}
+	return &job{console: r.console, timeout: r.timeout, keepGoing: r.keepGoing, statuses: r.statuses, rendezvous: r.server}
 }
 
 // job prepares the processes.

@@ -107,11 +107,7 @@ func start(ctx context.Context, chosen []example) error {
 	if err != nil {
 		return err
 	}
-	err = runAll(ctx, node, chosen, os.Stdout)
-	if e := node.Close(); err == nil {
-		err = e
-	}
-	return err
+	return node.CloseWith(runAll(ctx, node, chosen, os.Stdout))
 }
 
 // runAll runs examples on the world communicator, up to the first that fails.

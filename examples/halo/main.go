@@ -39,7 +39,7 @@ func main() {
 		log.Fatal(err)
 	}
 	err = run(ctx, node, p, func(cells []float64) error { return draw(p, cells, *path) })
-	if err := errors.Join(err, node.Close()); err != nil {
+	if err := node.CloseWith(err); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := errors.Join(run(ctx, node, *numbers, *bins, os.Stdout), node.Close()); err != nil {
+	if err := node.CloseWith(run(ctx, node, *numbers, *bins, os.Stdout)); err != nil {
 		log.Fatal(err)
 	}
 }

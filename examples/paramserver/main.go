@@ -45,7 +45,7 @@ func main() {
 			fmt.Printf("round %d, %d ranks: the loss is %.4f\n", s.round, s.win.Comm().Size(), loss)
 		}
 	})
-	if err := errors.Join(err, node.Close()); err != nil {
+	if err := node.CloseWith(err); err != nil {
 		log.Fatal(err)
 	}
 }

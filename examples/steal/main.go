@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -24,7 +23,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := errors.Join(run(ctx, node, *branches, *effort, os.Stdout), node.Close()); err != nil {
+	if err := node.CloseWith(run(ctx, node, *branches, *effort, os.Stdout)); err != nil {
 		log.Fatal(err)
 	}
 }

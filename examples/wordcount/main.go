@@ -52,11 +52,7 @@ func start(ctx context.Context, dir string, slots int64) error {
 	if slots <= 0 {
 		slots = defaultSlots(c.bytes, node.Size())
 	}
-	err = run(ctx, node, c, slots, os.Stdout)
-	if e := node.Close(); err == nil {
-		err = e
-	}
-	return err
+	return node.CloseWith(run(ctx, node, c, slots, os.Stdout))
 }
 
 // defaultSlots returns how many slots of each rank are plenty: even text in which

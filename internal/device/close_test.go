@@ -27,7 +27,7 @@ func TestUseAfterClose(t *testing.T) {
 			return net.ErrClosed
 		},
 		"a new session": func(p *Poller) error { dial(p, 2); return net.ErrClosed },
-		"goodbye":       func(p *Poller) error { p.Lock().Bye(); p.Unlock(); return net.ErrClosed },
+		"goodbye":       func(p *Poller) error { p.Lock().Bye(""); p.Unlock(); return net.ErrClosed },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newStage(t)

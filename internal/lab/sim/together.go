@@ -89,11 +89,11 @@ func (m *member) known() bool {
 func (m *member) leave() {
 	m.doing = "has left"
 	m.a.left[m.l.rank] = true
-	m.l.e.Bye()
+	m.l.e.Bye("")
 	m.l.spawn(1, true, func(t *task) {
 		for !t.w.net.calm {
 			t.sleep(second)
-			t.l.e.Bye()
+			t.l.e.Bye("")
 		}
 	})
 }

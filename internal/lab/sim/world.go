@@ -204,7 +204,7 @@ func Run(cfg Config) (result Result) {
 		}
 	}
 	for _, l := range w.alive() {
-		l.e.Bye()
+		l.e.Bye("")
 		w.run(l)
 	}
 	w.settle()

@@ -9,6 +9,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/xdprma/xdprma/internal/lastwords"
 )
 
 // board is what the ranks of a job and their launcher have said.
@@ -28,9 +31,16 @@ type notice struct {
 	incarnation uint64
 	place       []byte
 	err         error // ErrLeft or an *EndedError
+	parting     Parting
 
 	ticket   []byte // what was last signed for a process of the rank
 	ticketed uint64 // the incarnation of that process
+}
+
+// Parting is how a rank has begun to leave the job.
+type Parting struct {
+	At  time.Time // zero: it has not
+	Why string    // what it has said of a failure of its program; empty: nothing
 }
 
 func newBoard() *board {
@@ -66,6 +76,9 @@ func (b *board) say(rank int, incarnation uint64, place []byte, why error) error
 	if err == nil {
 		n.set(incarnation, place, why)
 	}
+	if err == nil && why == nil {
+		n.parting = Parting{} // that of an earlier process
+	}
 	return err
 }
 
@@ -86,6 +99,28 @@ func (b *board) keep(rank int, incarnation uint64, ticket []byte) error {
 		n.ticket, n.ticketed = ticket, incarnation
 	}
 	return err
+}
+
+// part takes in that a process begins to leave the job. The first that is said of a rank counts.
+func (b *board) part(rank int, incarnation uint64, why string) error {
+	why = lastwords.Of(why)
+	b.mu.Lock()
+	n, err := b.speaking(rank)
+	if err == nil && n.parting.At.IsZero() {
+		n.parting = Parting{time.Now(), why}
+	}
+	b.mu.Unlock()
+	if err == nil && why != "" {
+		b.ended(&EndedError{Rank: rank, Incarnation: incarnation, Reason: why})
+	}
+	return err
+}
+
+// parted returns how a rank has begun to leave.
+func (b *board) parted(rank int) Parting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of(rank).parting
 }
 
 // ended says that a process takes no part in the job any more, unless it has left, or another
@@ -153,13 +188,19 @@ func (l *local) Publish(_ context.Context, place []byte) error {
 	return l.board.say(l.rank, l.incarnation, place, nil)
 }
 
+func (l *local) Part(_ context.Context, why string) error {
+	return l.board.part(l.rank, l.incarnation, why)
+}
+
 func (l *local) Leave(context.Context) error {
+	if l.board.parted(l.rank).Why != "" {
+		return nil
+	}
 	return l.board.say(l.rank, l.incarnation, nil, ErrLeft)
 }
 
 func (l *local) Fail(_ context.Context, why string) error {
-	l.board.ended(&EndedError{Rank: l.rank, Incarnation: l.incarnation, Reason: truncate("it could not join the job: " + why)})
-	return nil
+	return l.board.part(l.rank, l.incarnation, "it could not join the job: "+why)
 }
 
 func (l *local) Sign(_ context.Context, static [32]byte, at netip.AddrPort) ([]byte, error) {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lastwords"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
@@ -203,6 +204,12 @@ func (c *Client) Publish(ctx context.Context, place []byte) error {
 	return err
 }
 
+// Part makes known that this rank begins to leave the job.
+func (c *Client) Part(ctx context.Context, why string) error {
+	_, err := c.call(ctx, message{kind: kindPart, body: []byte(lastwords.Of(why))})
+	return err
+}
+
 // Leave makes known that this rank has left the job.
 func (c *Client) Leave(ctx context.Context) error {
 	_, err := c.call(ctx, message{kind: kindLeave})
@@ -211,7 +218,7 @@ func (c *Client) Leave(ctx context.Context) error {
 
 // Fail makes known why this process does not join.
 func (c *Client) Fail(ctx context.Context, why string) error {
-	_, err := c.call(ctx, message{kind: kindFail, body: []byte(truncate(why))})
+	_, err := c.call(ctx, message{kind: kindFail, body: []byte(lastwords.Of(why))})
 	return err
 }
 

@@ -395,3 +395,62 @@ func TestFailureToJoinIsTold(t *testing.T) {
 	ranks[1].Close()
 	<-failed
 }
+
+// TestPartingSaysWhy has ranks leave whose programs have failed, the one that serves the rendezvous too. The others
+// are told why, now and later, whatever is said of their processes afterwards; and when they began to.
+func TestPartingSaysWhy(t *testing.T) {
+	ctx := testContext(t)
+	for _, rank := range []int{0, 1} {
+		first, members := serveJob(t, nil, 1, 2)
+		server := first.rendezvous.(*serving).server
+		culprit := append([]*Member{first}, members...)[rank]
+		witness := members[1]
+		if at := server.Parting(rank); !at.At.IsZero() {
+			t.Errorf("rank %d has begun to leave at %v", rank, at.At)
+		}
+		if err := errors.Join(culprit.Publish(ctx, []byte("here")), culprit.Part(ctx, "open /nothere"), culprit.Part(ctx, "a later one"), culprit.Leave(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if p := server.Parting(rank); p.At.IsZero() || p.Why != "open /nothere" {
+			t.Errorf("rank %d has left at %v: %q", rank, p.At, p.Why)
+		}
+		if ended, err := witness.End(ctx, 0); err != nil || ended.Rank != rank || ended.Reason != "open /nothere" {
+			t.Errorf("rank %d: told of %v, %v", rank, ended, err)
+		}
+		if rank == 1 {
+			server.Ended(rank, "it exited with status 1")
+		}
+		if _, err := witness.Find(ctx, rank); err == nil || err.Error() != "open /nothere" {
+			t.Errorf("rank %d: looked for later: %v", rank, err)
+		}
+		if rank > 0 {
+			continue
+		}
+		first.rendezvous.(*serving).farewell()
+		if _, err := witness.Find(ctx, 1); err == nil || !strings.Contains(err.Error(), "has left the job: open /nothere") {
+			t.Errorf("the rendezvous ends with %v", err)
+		}
+	}
+}
+
+// TestPartingIsForgotten has another process take the rank of one that has begun to leave.
+func TestPartingIsForgotten(t *testing.T) {
+	ctx := testContext(t)
+	first, members := serveJob(t, nil, 1)
+	server := first.rendezvous.(*serving).server
+	if err := members[0].Part(ctx, "why"); err != nil {
+		t.Fatal(err)
+	}
+	_ = members[0].Close()
+	again, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: server.Addr()}, nil, nil)
+	if err == nil {
+		err = again.Publish(ctx, []byte("here again"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if p := server.Parting(1); !p.At.IsZero() {
+		t.Errorf("the new process has left at %v: %q", p.At, p.Why)
+	}
+}

@@ -237,5 +237,9 @@ var errClosing = errors.New("served the rendezvous, and has left the job")
 func (s *serving) farewell() {
 	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
 	defer cancel()
-	s.server.farewell(ctx, fmt.Errorf("rank %d %w", s.rank, errClosing))
+	why := fmt.Errorf("rank %d %w", s.rank, errClosing)
+	if words := s.board.parted(s.rank).Why; words != "" {
+		why = fmt.Errorf("%w: %s", why, words)
+	}
+	s.server.farewell(ctx, why)
 }

@@ -21,6 +21,7 @@ import (
 //	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, and for
 //	         ranks that have met over PMI without a key the key, 32
 //	publish  the rank's place; the server knows the rank and its incarnation
+//	part     why the rank begins to leave, in words, or nothing
 //	leave    nothing
 //	find     u32 rank; answered once something is known of it
 //	look     u32 rank; likewise, at once
@@ -42,6 +43,7 @@ const (
 	kindWho     = 8
 	kindSign    = 9
 	kindFail    = 10
+	kindPart    = 11
 
 	kindOK      = 128 // to find and look: the incarnation, u64, ticket or zeros, and place
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -55,7 +57,7 @@ const (
 
 const (
 	protocol         = "XRBS"
-	protocolVersion  = "\x06"
+	protocolVersion  = "\x07"
 	helloMagic       = protocol + protocolVersion
 	maxMessageBytes  = 5 + placeHead + MaxPlaceBytes // without the length field
 	helloHead        = 4 + 4                         // rank and size
@@ -136,7 +138,7 @@ func parseMessage(buf []byte) (message, error) {
 		if len(m.body) != signBytes {
 			return message{}, fmt.Errorf("%w: %d bytes to be signed", errMalformed, len(m.body))
 		}
-	case kindPublish, kindLeave, kindFail, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
+	case kindPublish, kindLeave, kindFail, kindPart, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

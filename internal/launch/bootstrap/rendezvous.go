@@ -90,8 +90,12 @@ type Published struct {
 type rendezvous interface {
 	// Publish makes known where this rank is: it sets what Find returns.
 	Publish(ctx context.Context, place []byte) error
+	// Part makes known that this rank begins to leave the job, before the others hear so by frames: the
+	// launcher can tell then who was first. If why is not empty, its program has failed, as why says:
+	// whoever needs the rank gets an *EndedError, as after Fail.
+	Part(ctx context.Context, why string) error
 	// Leave makes known that this rank has left the job: from then on, Find fails with
-	// ErrLeft, until another process publishes a place of the rank.
+	// ErrLeft, until another process publishes a place of the rank, unless it has parted for a reason.
 	Leave(ctx context.Context) error
 	// Fail makes known why this process does not join: whoever waits for its rank gets an
 	// *EndedError, until another process publishes a place of the rank. If this rank serves the

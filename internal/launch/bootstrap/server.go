@@ -95,13 +95,17 @@ func (s *Server) Addr() string {
 // *AbortError. It does not block.
 func (s *Server) Abort(reason string) { s.board.end(&AbortError{Reason: truncate(reason)}) }
 
-// Ended makes known that the process of a rank has ended, for the given reason, and that
-// no other will have this rank. A member that waits for the rank's place, now or later,
+// Ended makes known that the process of a rank has ended, for the given reason unless it has given one
+// itself, and that no other will have this rank. A member that waits for the rank's place, now or later,
 // is told so; the others learn it by Member.End. It does not block.
 func (s *Server) Ended(rank int, reason string) {
 	s.members.end(rank)
-	s.board.ended(&EndedError{Rank: rank, Reason: truncate("its process has ended: " + reason)})
+	reason = cmp.Or(s.board.parted(rank).Why, truncate("its process has ended: "+reason))
+	s.board.ended(&EndedError{Rank: rank, Reason: reason})
 }
+
+// Parting returns how a rank has begun to leave the job, as it says itself.
+func (s *Server) Parting(rank int) Parting { return s.board.parted(rank) }
 
 // drain blocks until no client is connected or ctx ends.
 func (s *Server) drain(ctx context.Context) error {
@@ -366,7 +370,7 @@ func (c *connection) refuse(m message, why error) {
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPublish, kindLeave, kindFail, kindLook, kindWho, kindSign:
+	case kindPublish, kindLeave, kindFail, kindPart, kindLook, kindWho, kindSign:
 		return c.answer(c.ask(c.ctx, m))
 	case kindFind, kindEnd:
 		return c.wait(m)
@@ -392,6 +396,8 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		err = c.client.Publish(ctx, m.body)
 	case kindLeave:
 		err = c.client.Leave(ctx)
+	case kindPart:
+		err = c.client.Part(ctx, string(m.body))
 	case kindFail:
 		err = c.client.Fail(ctx, string(m.body))
 	case kindSign:

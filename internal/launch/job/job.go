@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/lastwords"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -81,7 +82,7 @@ type Job struct {
 	poller     *device.Poller
 	windows    *windows.Table
 	log        *slog.Logger
-	exit       func(code int)
+	exit       func(code int) // nil: os.Exit
 	check      bool
 	onConflict func(window.Conflict)
 	host       string
@@ -131,7 +132,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		return nil, joinError(ctx, o.Place.Rank, err)
 	}
 	j := &Job{
-		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.exit(),
+		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.Exit,
 		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
@@ -371,21 +372,27 @@ const absencePatience = 50 * time.Millisecond // until the log is told of an abs
 // that this process has sent (at most two seconds), and releases the network.
 // Waiters get net.ErrClosed. It is idempotent, and calls at the same time wait for
 // each other.
-func (j *Job) Close() error {
-	j.closing.Do(func() { j.closeErr = j.close() })
+func (j *Job) Close() error { return j.CloseFor("") }
+
+// CloseFor is Close that tells the others why the program has failed, unless why is empty.
+func (j *Job) CloseFor(why string) error {
+	j.closing.Do(func() { j.closeErr = j.close(why) })
 	return j.closeErr
 }
 
-func (j *Job) close() error {
+func (j *Job) close(why string) error {
 	j.mu.Lock()
 	j.endLife()
 	j.mu.Unlock()
 	j.background.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), lingerLimit)
+	_ = j.store.Part(ctx, why) // before the others fail for it: the launcher names who was first
+	cancel()
 	defer j.poller.Guard()
 	e := j.poller.Lock()
-	e.Bye()
+	e.Bye(why)
 	j.poller.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), byeLimit)
+	ctx, cancel = context.WithTimeout(context.Background(), byeLimit)
 	// A frame that is not acknowledged by then never will be: the peer is gone.
 	_ = j.poller.Wait(ctx, &engine.ByeWait{Engine: e})
 	cancel()
@@ -404,24 +411,28 @@ func (j *Job) close() error {
 	return err
 }
 
-// Fatal logs an error with the given attributes and ends the process, or does
+// Fatal logs an error with the given attributes, leaves the job, and ends the process; or it logs, and does
 // whatever Config.Exit says.
 func (j *Job) Fatal(err error, attributes ...any) {
 	j.log.Error("fatal error: the handler of errors is ErrorsAreFatal",
 		append([]any{"rank", j.rank, "error", err}, attributes...)...)
-	j.exit(1)
+	if j.exit == nil {
+		_ = j.CloseFor(lastwords.Failed(err)) // there is a worse error to tell
+	}
+	j.end(1)
 }
 
 // Abort logs why, leaves the job and ends the process, or does whatever Config.Exit says.
 func (j *Job) Abort(status int, why error) {
 	j.log.Error("the program aborts the job", "rank", j.rank, "status", status, "error", why)
-	_ = j.Close() // there is a worse error to tell
-	j.exit(status)
+	_ = j.CloseFor(lastwords.Aborted(why)) // likewise
+	j.end(status)
 }
 
-func (o *Config) exit() func(code int) {
-	if o.Exit == nil {
-		return os.Exit
+// end ends the process, or does whatever Config.Exit says.
+func (j *Job) end(status int) {
+	if j.exit == nil {
+		os.Exit(status)
 	}
-	return o.Exit
+	j.exit(status)
 }

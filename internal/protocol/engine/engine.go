@@ -115,8 +115,9 @@ type Engine struct {
 	*membership.View
 	*message.Messages
 	*onesided.Operations
-	cfg   Config
-	Stats Stats
+	cfg       Config
+	Stats     Stats
+	lastWords string // what Bye says
 }
 
 // New returns an engine. It panics if cfg contradicts itself, which is the

@@ -63,7 +63,7 @@ func TestFreeAfterBye(t *testing.T) {
 	f.Settle()
 	f.send(0, 1, 1, 1, content(1, 20_000))
 	f.Settle()
-	f.e[0].Bye()
+	f.e[0].Bye("")
 	f.Settle()
 	before := f.e[1].Stats.Sent
 	f.Cut[0] = true

@@ -20,7 +20,7 @@ func TestGoneSpreads(t *testing.T) {
 	f.dial(0, 1)
 	f.dial(1, 2)
 	f.Settle()
-	f.e[left].Bye()
+	f.e[left].Bye("")
 	f.Settle()
 	f.Cut[gone], f.Cut[left] = true, true
 	r := f.receive(0, gone, 5, 1, 8)
@@ -183,7 +183,7 @@ func TestLeaverIsNoReasonToPart(t *testing.T) {
 	if rank, found := f.e[1].Dispute([]int{0, 1, 2, 3}); !found || rank != lives {
 		t.Errorf("rank 1 parts with rank %d, %v", rank, found)
 	}
-	f.e[leaves].Bye()
+	f.e[leaves].Bye("")
 	f.Pass(testLimit)
 	for _, by := range []int{1, 3} {
 		if rank, found := f.e[by].Dispute([]int{0, 1, 2, 3}); found || !f.e[by].Gone(leaves) || f.e[by].Gone(lives) {
@@ -229,7 +229,7 @@ func TestEndedProcessIsNotWaitedFor(t *testing.T) {
 	f.dial(0, met)
 	f.dial(0, left)
 	f.Settle()
-	f.e[left].Bye()
+	f.e[left].Bye("")
 	f.Settle()
 	why := errors.New("killed")
 	r := f.receive(0, met, 5, 1, 8)

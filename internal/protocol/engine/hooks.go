@@ -96,7 +96,7 @@ func (o *others) Request(from *link.Session, r wire.Record) mpierr.Class {
 	s := sessionOf(from)
 	switch r.Code {
 	case wire.CodeBye:
-		(*Engine)(o).takeBye(s)
+		(*Engine)(o).takeBye(s, r.Data)
 		return mpierr.Success
 	case wire.CodeMessage, wire.CodeOffer:
 		return o.countOutsider(o.TakeMessage(&s.mail, &r))

@@ -37,7 +37,7 @@ func TestLeftWhilePulled(t *testing.T) {
 						f.Cut[0] = true
 						s.Fail(link.ErrReset)
 					} else {
-						f.e[0].Bye()
+						f.e[0].Bye("")
 					}
 					f.Pass(1000 * millisecond)
 					for i, r := range receives {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/xdprma/xdprma/internal/lastwords"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -23,11 +24,12 @@ func (e *Engine) Ended(rank int, life uint64, why error) {
 	}
 }
 
-// Bye tells every living peer that this rank will issue nothing more. It leaves out a
-// peer that has yet to hear of this rank and that nothing is to be sent to. Peers that wait for
-// a lock here are refused.
-func (e *Engine) Bye() {
+// Bye tells every living peer that this rank will issue nothing more, and if why is not empty, that its
+// program has failed, and how. It leaves out a peer that has yet to hear of this rank and that nothing
+// is to be sent to. Peers that wait for a lock here are refused.
+func (e *Engine) Bye(why string) {
 	e.RefuseWaiters()
+	e.lastWords = lastwords.Of(why)
 	for rank := range e.cfg.Size { // not the map: the same calls give the same frames
 		s := e.Session(rank)
 		if s == nil || s.Dead() || s.Dialing() && !s.Holds() {
@@ -47,20 +49,23 @@ func (e *Engine) sayBye(s *Session) {
 	if s.mail.HasNews() {
 		e.TellNews(&s.mail) // who has left does not say so any more
 	}
-	i := s.Room(link.Request, 0)
+	i := s.Room(link.Request, len(e.lastWords))
 	if i == link.None || s.mail.HasNews() {
 		return // the acknowledgement that brings room has s served again
 	}
 	s.leaving = false
 	s.MarkDirty()
-	e.Append(i, &wire.Record{Code: wire.CodeBye}, 0)
+	copy(e.Append(i, &wire.Record{Code: wire.CodeBye}, len(e.lastWords)), e.lastWords)
 	e.Mark(i, wire.FlagAckNow|wire.FlagAfterAll)
 }
 
-// takeBye takes in that s will issue nothing more.
-func (e *Engine) takeBye(s *Session) {
-	if !e.TakeLeave(&s.Session) {
+// takeBye takes in that s will issue nothing more, and why if its program has failed.
+func (e *Engine) takeBye(s *Session, why []byte) {
+	if !e.TakeLeave(&s.Session, lastwords.Of(string(why))) {
 		return
+	}
+	if len(why) > 0 {
+		e.Stats.PeersFailed++
 	}
 	e.Operations.EndPeer(&s.ops, s.Left())
 	e.Messages.EndPeer(&s.mail, s.Left())

@@ -59,7 +59,7 @@ func TestByeWhileDialing(t *testing.T) {
 	f := newRanks(t, 3, 8, nil)
 	f.dial(0, 2) // nothing is for this one
 	p := f.send(0, 1, 1, 7, content(1, 8))
-	f.e[0].Bye()
+	f.e[0].Bye("")
 	wait := &ByeWait{f.e[0]}
 	if !p.Met() || wait.Met() {
 		t.Fatal("the message has not been taken over, or is taken for delivered")

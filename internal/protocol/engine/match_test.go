@@ -318,7 +318,7 @@ func TestMessageEnds(t *testing.T) {
 			f.Cut[1] = true
 			f.Pass(20_000 * millisecond)
 		case "leaves":
-			f.e[1].Bye()
+			f.e[1].Bye("")
 			f.Pass(1000 * millisecond)
 		case "breaks":
 			f.e[1].Revoke(1, 1)
@@ -359,7 +359,7 @@ func TestMessageEnds(t *testing.T) {
 			t.Errorf("rank 1 %s: a send after it: %v", how, p.Err())
 		}
 		if how == "leaves" {
-			f.e[2].Bye()
+			f.e[2].Bye("")
 			f.Pass(1000 * millisecond)
 			if !errors.Is(other.Err(), mpierr.ProcFailed) {
 				t.Errorf("everybody has left, and a receive from any source waits: %v", other.Err())
@@ -519,7 +519,7 @@ func TestCollectiveNeedsAll(t *testing.T) {
 				t.Errorf("the next collective: %v, %v", r.Err(), p.Err())
 			}
 		} else {
-			f.e[2].Bye()
+			f.e[2].Bye("")
 			f.Pass(20_000 * millisecond)
 			if r.Met() || p.Met() {
 				t.Errorf("ended by one that has left: %v, %v", r.Err(), p.Err())

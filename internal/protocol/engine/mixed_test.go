@@ -150,7 +150,7 @@ func (m *mix) act() {
 	case n == 95 && at != 0:
 		m.take(0, at, context, AnyTag, 100_000)
 		m.post(at, 0, context, 1, 50_000)
-		m.e[at].Bye()
+		m.e[at].Bye("")
 		m.gone[at] = true
 	}
 }

@@ -55,7 +55,7 @@ func TestUnknownFirstLife(t *testing.T) {
 	if f.Pass(4 * testLimit); f.e[0].Gone(1) || r.Met() {
 		t.Fatalf("the wait is over: %t, %v", r.Met(), r.Err())
 	}
-	f.e[1].Bye()
+	f.e[1].Bye("")
 	if f.Settle(); !f.e[0].Gone(1) || !r.Met() || !errors.Is(r.Err(), mpierr.ProcFailed) {
 		t.Errorf("after the farewell: over %t, %v", r.Met(), r.Err())
 	}

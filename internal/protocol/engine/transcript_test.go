@@ -430,7 +430,7 @@ func init() {
 		},
 		"mute":      func(s *stage, w []string) { s.programs[s.number(w[0])].mute = true },
 		"exchanges": func(s *stage, w []string) { s.tellExchanges(s.number(w[0])) },
-		"bye":       func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye() },
+		"bye":       func(s *stage, w []string) { s.ranks[s.number(w[0])].Bye("") },
 		"alter":     func(s *stage, w []string) { s.alter(w) },
 		"replay":    func(s *stage, w []string) { s.replay(w) },
 		"faults":    func(s *stage, w []string) { s.tellFaults(s.number(w[0])) },

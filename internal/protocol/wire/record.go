@@ -19,7 +19,7 @@ const (
 	CodeUnlock        Code = 7  // releases the lock
 	CodeMessage       Code = 8  // message between two ranks, or its start; see Message
 	CodePing          Code = 9  // asks only to be acknowledged
-	CodeBye           Code = 10 // the sender will issue nothing more
+	CodeBye           Code = 10 // the sender will issue nothing more; with data, because its program has failed, as the data says in words
 	CodeType          Code = 11 // a piece of a datatype's encoding, for the typed requests that follow; see TypePiece
 	CodeOffer         Code = 15 // message that the receiver may get as from a window; see Offer
 	CodeTaken         Code = 16 // the offer Window is over: the sender has the message, or wants no more of it

@@ -31,12 +31,13 @@ type View struct {
 	gone     gone
 	reported map[int]bool // ranks that others say they have lost, or that have lost others
 	revoked  revocations
-	left     int // peers that have left the job in good order
+	left     int // peers that have left the job
 }
 
 // Member is what a view keeps about the peer of one session.
 type Member struct {
 	left     *mpierr.Error // nil unless the peer has left
+	badly    bool          // it has left because its program has failed
 	told     int           // revocations passed on to the peer
 	toldGone int           // ranks that are gone, of which it was told
 	hearing
@@ -47,22 +48,28 @@ func New(l *link.Link, cfg Config) *View { return &View{link: l, cfg: cfg} }
 
 var errLeft = errors.New("it has left the job")
 
-// Left returns the error of calls that need the peer, if it has left in good order and
-// will issue nothing more; or nil.
+// Left returns the error of calls that need the peer, if it has left, in good order or after a
+// failure of its program, and will issue nothing more; or nil.
 func (m *Member) Left() *mpierr.Error { return m.left }
 
 // Left is Member.Left of the peer of s.
 func (v *View) Left(s *link.Session) *mpierr.Error { return v.cfg.Member(s).left }
 
-// TakeLeave takes in that s will issue nothing more, and reports whether that is new.
-func (v *View) TakeLeave(s *link.Session) bool {
+// TakeLeave takes in that s will issue nothing more, and reports whether that is new. If why is not
+// empty, its program has failed, and the rank with it: why says how.
+func (v *View) TakeLeave(s *link.Session, why string) bool {
 	m := v.cfg.Member(s)
 	if m.left != nil {
 		return false
 	}
 	m.left = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.Rank(), Err: errLeft}
 	v.left++
-	v.add(s.Rank(), s.Life())
+	if m.badly = why != ""; m.badly {
+		m.left.Err = errors.New(why)
+		v.die(m.left, s.Life())
+	} else {
+		v.add(s.Rank(), s.Life())
+	}
 	return true
 }
 
@@ -95,6 +102,8 @@ func (v *View) LostMember(members []int) (err, left *mpierr.Error) {
 		}
 		switch s := v.link.Session(rank); {
 		case s == nil:
+		case v.cfg.Member(s).badly:
+			return v.Left(s), nil
 		case v.Left(s) != nil:
 			leavers++
 			left = v.Left(s)

@@ -128,12 +128,26 @@ func TestContextIsOverOnce(t *testing.T) {
 	}
 }
 
+// TestLeaverSaysWhy has a peer leave because its program has failed: that is a failure, once.
+func TestLeaverSaysWhy(t *testing.T) {
+	v := newView(3, never)
+	leaver := v.link.Session(1)
+	v.TakeLeave(leaver, "it has aborted the job")
+	for range 2 {
+		err, left := v.LostMember(nil)
+		if culprit := v.Culprit(nil); err == nil || left != nil || culprit != err || err.Rank != 1 || err.Err.Error() != "it has aborted the job" {
+			t.Errorf("the rank that has failed: %v, %v", err, left)
+		}
+		leaver.Fail(errors.New("its process has ended"))
+	}
+}
+
 // TestLeaverIsNoFailure has one peer leave and then end, and another end without leaving:
 // both are gone, and only the second has failed.
 func TestLeaverIsNoFailure(t *testing.T) {
 	v := newView(4, never)
 	leaver, failed := v.link.Session(1), v.link.Session(2)
-	if !v.TakeLeave(leaver) || v.TakeLeave(leaver) {
+	if !v.TakeLeave(leaver, "") || v.TakeLeave(leaver, "") {
 		t.Error("a rank leaves once")
 	}
 	if err, left := v.LostMember([]int{0, 1}); err != nil || left == nil || left.Rank != 1 {
