@@ -154,7 +154,7 @@ func securityOf(place *bootstrap.Config, err error) string {
 	case err != nil:
 		return "unknown: " + err.Error()
 	case place.Key == nil:
-		return "none, and nothing is authenticated: the environment names no job key (`xdprma key > job.key` makes one, and " + bootstrap.EnvKeyFile +
+		return "none, and nothing is authenticated: the environment names no job key (`xdprma key job.key` makes one, and " + bootstrap.EnvKeyFile +
 			" names it); `xdprma run` makes one for each job"
 	}
 	return fmt.Sprintf("%s, with the job key of %s", cmp.Or(place.Security, bootstrap.Auto), cmp.Or(place.KeyFile, bootstrap.EnvKey))

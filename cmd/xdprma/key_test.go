@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +14,8 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
-// TestKeyIsOneThatRanksTake makes keys in a file that others could read before, and in a pipe.
+// TestKeyIsOneThatRanksTake makes keys in a pipe, in a file that it makes where the shell would make
+// one for all, and in one that a careful shell has made.
 func TestKeyIsOneThatRanksTake(t *testing.T) {
 	c := command(t, "key")
 	if s := c.run(t); s != 0 {
@@ -23,28 +25,77 @@ func TestKeyIsOneThatRanksTake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "job.key")
-	f, err := os.Create(path)
-	if err != nil {
+	keys := map[secure.Key]bool{first: true}
+	for name, script := range map[string]string{
+		"named":      `umask 0; "$0" key job.key`,
+		"redirected": `umask 077; "$0" key > job.key`,
+	} {
+		dir := t.TempDir()
+		c := &invocation{Cmd: exec.CommandContext(t.Context(), "sh", "-c", script, binary)}
+		c.Dir, c.Cmd.Stdout, c.Cmd.Stderr, c.WaitDelay = dir, &c.stdout, &c.stderr, testenv.Limit
+		if s := c.run(t); s != 0 || c.stdout.Len()+c.stderr.Len() > 0 {
+			t.Fatalf("%s: status %d: %s%s", name, s, &c.stdout, &c.stderr)
+		}
+		path := filepath.Join(dir, "job.key")
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+		t.Setenv(bootstrap.EnvKeyFile, path)
+		place, err := bootstrap.FromEnvironment()
+		if err != nil || place.Key == nil || keys[*place.Key] {
+			t.Fatalf("%s: %+v, %v", name, place, err)
+		}
+		keys[*place.Key] = true
+	}
+}
+
+// TestKeyIsNotWrittenWhereOthersReadIt gives it a file that a shell has made for all, where another
+// process may wait for the key with a descriptor.
+func TestKeyIsNotWrittenWhereOthersReadIt(t *testing.T) {
+	for _, mode := range []os.FileMode{0o644, 0o640, 0o604, 0o620} {
+		path := filepath.Join(t.TempDir(), "job.key")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Chmod(mode); err != nil {
+			t.Fatal(err)
+		}
+		c := command(t, "key")
+		c.Cmd.Stdout = f
+		if s := c.run(t); s != statusFailed || !strings.Contains(c.stderr.String(), "`xdprma key FILE`") || !strings.Contains(c.stderr.String(), fmt.Sprintf("%#o", mode)) {
+			t.Errorf("status %d with mode %#o: %s", s, mode, &c.stderr)
+		}
+		if text, err := os.ReadFile(path); err != nil || len(text) > 0 {
+			t.Errorf("%q is in a file of mode %#o, %v", text, mode, err)
+		}
+	}
+}
+
+// TestKeyLeavesFilesAlone names something that is there already, by which others might read the key.
+func TestKeyLeavesFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	there, link := filepath.Join(dir, "there"), filepath.Join(dir, "link")
+	if err := os.WriteFile(there, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if err := f.Chmod(0o666); err != nil {
+	if err := os.Symlink(filepath.Join(dir, "nothing"), link); err != nil {
 		t.Fatal(err)
 	}
-	c = command(t, "key")
-	c.Cmd.Stdout = f
-	if s := c.run(t); s != 0 {
-		t.Fatalf("status %d: %s", s, &c.stderr)
+	for path, want := range map[string]string{there: "remove it first", link: "remove it first", filepath.Join(dir, "no", "folder"): "no such file"} {
+		c := command(t, "key", path)
+		if s := c.run(t); s != statusFailed || c.stdout.Len() > 0 || !strings.Contains(c.stderr.String(), path) || !strings.Contains(c.stderr.String(), want) {
+			t.Errorf("status %d for %s: %s%s", s, path, &c.stdout, &c.stderr)
+		}
 	}
-	t.Setenv(bootstrap.EnvKeyFile, path)
-	place, err := bootstrap.FromEnvironment()
-	if err != nil || place.Key == nil || *place.Key == first {
-		t.Errorf("%+v, %v", place, err)
+	if text, err := os.ReadFile(there); err != nil || string(text) != "old" {
+		t.Errorf("%q, %v", text, err)
 	}
-	c = command(t, "key", "job.key")
-	if s := c.run(t); s != statusUsage || c.stdout.Len() > 0 || !strings.Contains(c.stderr.String(), "job.key") {
-		t.Errorf("status %d with an argument: %s%s", s, &c.stdout, &c.stderr)
+	c := command(t, "key", "one", "two")
+	if s := c.run(t); s != statusUsage || c.stdout.Len() > 0 || !strings.Contains(c.stderr.String(), "two") {
+		t.Errorf("status %d for two files: %s%s", s, &c.stdout, &c.stderr)
 	}
 }
 

@@ -42,7 +42,7 @@ func (s Security) level() (level secure.Level, asks bool, err error) {
 }
 
 // howToGetAKey ends the words for a process that has no job key.
-const howToGetAKey = "make one with `xdprma key > job.key`, and name it to all ranks by " + EnvKeyFile
+const howToGetAKey = "make one with `xdprma key job.key`, and name it to all ranks by " + EnvKeyFile
 
 // checkSecurity returns why c cannot have the security that it asks for, or nil.
 func (c *Config) checkSecurity() error {

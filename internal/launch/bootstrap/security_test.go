@@ -58,7 +58,7 @@ func TestSignWithoutAKeySaysHowToGetOne(t *testing.T) {
 		{Size: 2, Rank: 1, Security: "sign", Rendezvous: "127.0.0.1:1"},
 	} {
 		_, err := Open(testContext(t), c, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "xdprma key > job.key") || !strings.Contains(err.Error(), EnvKeyFile) {
+		if err == nil || !strings.Contains(err.Error(), "xdprma key job.key") || !strings.Contains(err.Error(), EnvKeyFile) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
