@@ -109,7 +109,7 @@ func ForAll() (c Config, ported bool, err error) {
 func FromEnvironment() (Config, error) {
 	c, err := fromVariables(environment)
 	c.environment = true
-	c.Warnings = append(c.Warnings, misspelled(os.Environ())...)
+	c.Warnings = slices.Concat(c.Warnings, misspelled(os.Environ()), (&variables{lookup: environment}).shownRuns(&c))
 	if err == nil {
 		err = lent.Borrow(&c.Config, os.Getenv)
 	}

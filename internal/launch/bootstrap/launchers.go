@@ -1,10 +1,12 @@
 package bootstrap
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -86,11 +88,11 @@ func (v *variables) pmiPlace(c *Config) {
 	}
 }
 
-// uuid is what torchrun calls a job that was not given a name, or what a user who wants a
-// secret name calls it. Other names can be guessed.
+// uuid is what torchrun calls a job that was not given a name, or what a user calls it for a name
+// that nobody guesses. Other names can be guessed.
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// torchJob returns the job's id where torchrun's name for the job is secret, or 0.
+// torchJob returns the job's id where nobody guesses torchrun's name for the job, or 0.
 func (v *variables) torchJob() uint64 {
 	run := v.get(envTorchRun)
 	if !v.torch() || !uuid.MatchString(run) {
@@ -98,6 +100,35 @@ func (v *variables) torchJob() uint64 {
 	}
 	sum := sha256.Sum256([]byte(run))
 	return max(1, binary.LittleEndian.Uint64(sum[:]))
+}
+
+// shownRun is a warning of a job that others may join by what they see of its launcher.
+const shownRun = "the job has no key, and its id is made from torchrun's --rdzv-id, which is in the list of processes: " +
+	"all users of its hosts can join it, and read and change its windows; " + howToGetAKey
+
+// shownRuns returns warnings of the name that torchrun gives the job of c, where this process or one
+// that it stems from has it in its command line. torchrun makes a name without showing it, too. Rank 0
+// warns for all.
+func (v *variables) shownRuns(c *Config) []string {
+	if c.Rank != 0 || c.Size == 1 || c.Key != nil || v.get(EnvJob) != "" || v.torchJob() == 0 {
+		return nil
+	}
+	for pid := strconv.Itoa(os.Getpid()); pid != ""; pid = parentOf(pid) {
+		if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(line, []byte(v.get(envTorchRun))) {
+			return []string{shownRun}
+		}
+	}
+	return nil
+}
+
+// parentOf returns the parent of a process, or the empty string where it is not to be seen.
+func parentOf(pid string) string {
+	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+	// The second field is a name in parentheses that may contain anything; the fourth is the parent.
+	if fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(fields) > 1 {
+		return string(fields[1])
+	}
+	return ""
 }
 
 // refuseLostRanks catches a process of a launcher's job that would otherwise become a
