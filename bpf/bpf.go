@@ -10,8 +10,8 @@
 // executes small requests as well. Unrolled is Express without loops, for processes without
 // CAP_PERFMON. Each is loaded into a ClassifierObjects.
 //
-// The classifier sees a frame as the driver hands it over. A VLAN tag that the
-// device has already taken off (receive offload) is invisible to it.
+// The classifier sees a frame as the driver hands it over. It leaves frames of VLANs to the kernel. A
+// VLAN tag that the device has already taken off (receive offload) is invisible to it.
 package bpf
 
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3

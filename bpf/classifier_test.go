@@ -194,6 +194,11 @@ func TestClassify(t *testing.T) {
 		{"two VLAN tags", packet{vlans: []uint16{unix.ETH_P_8021AD, unix.ETH_P_8021Q}, payload: data}, redirected},
 		{"two VLAN tags, v6", packet{v6: true, vlans: []uint16{unix.ETH_P_8021AD, unix.ETH_P_8021Q}, payload: data}, redirected},
 		{"three VLAN tags", packet{vlans: []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021Q, unix.ETH_P_8021Q}, payload: data}, passed},
+		{"a VLAN", packet{vlans: []uint16{unix.ETH_P_8021Q}, ids: [3]uint16{77}, payload: data}, passed},
+		{"a VLAN, v6", packet{v6: true, vlans: []uint16{unix.ETH_P_8021Q}, ids: [3]uint16{1}, payload: data}, passed},
+		{"a VLAN of a provider", packet{vlans: []uint16{unix.ETH_P_8021AD}, ids: [3]uint16{0xfff}, payload: data}, passed},
+		{"a VLAN behind a priority", packet{vlans: []uint16{unix.ETH_P_8021AD, unix.ETH_P_8021Q}, ids: [3]uint16{0, 77}, payload: data}, passed},
+		{"a priority in a VLAN", packet{vlans: []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021Q}, ids: [3]uint16{0x800, 0}, payload: data}, passed},
 		{"4 bytes of options", packet{options: 4, payload: data}, redirected},
 		{"40 bytes of options", packet{options: 40, payload: data}, redirected},
 		{"options and two tags", packet{options: 40, vlans: []uint16{unix.ETH_P_8021AD, unix.ETH_P_8021Q}, payload: data}, redirected},
@@ -446,6 +451,7 @@ func randomFrame(rng *rand.Rand, v6 bool) []byte {
 		v6: v6 != (rng.IntN(8) == 0), options: 4 * rng.IntN(11), pad: rng.IntN(3),
 		port:    portBase + uint16(rng.IntN(numPorts)),
 		vlans:   tags[:rng.IntN(3)],
+		ids:     [3]uint16{77 * uint16(rng.IntN(8)/7), uint16(rng.IntN(8)/7) << 11},
 		payload: message(wire.Kind(rng.IntN(8)), session*uint64(rng.IntN(2))),
 	}
 	if rng.IntN(8) == 0 {
@@ -468,6 +474,9 @@ func oracle(b []byte, v6 bool) bpf.ClassifierCounter {
 	proto, b := be.Uint16(b[12:]), b[14:]
 	for range 2 {
 		if (proto == unix.ETH_P_8021Q || proto == unix.ETH_P_8021AD) && len(b) >= 4 {
+			if be.Uint16(b)<<4 != 0 {
+				return passed
+			}
 			proto, b = be.Uint16(b[2:]), b[4:]
 		}
 	}

@@ -83,6 +83,8 @@ struct ethhdr {
 	__be16 proto;
 };
 
+enum { VLAN_ID = 0xfff }; /* in a tag's tci; the rest is a priority */
+
 struct vlanhdr {
 	__be16 tci;
 	__be16 proto;

@@ -13,7 +13,8 @@ import (
 // packet describes a frame; its zero value with a payload is a plain UDP frame
 // over IPv4 to portBase.
 type packet struct {
-	vlans    []uint16 // tag protocols, outermost first
+	vlans    []uint16  // tag protocols, outermost first
+	ids      [3]uint16 // of the VLANs; 0: the tag has a priority alone
 	v6       bool
 	to       string // address; "": own4 or own6
 	options  int    // bytes of IPv4 options
@@ -35,9 +36,9 @@ const fromPort = 9999
 func (p packet) bytes() []byte {
 	be := binary.BigEndian
 	b := make([]byte, 12, 256)
-	for _, v := range p.vlans {
+	for i, v := range p.vlans {
 		b = be.AppendUint16(b, v)
-		b = be.AppendUint16(b, 7)
+		b = be.AppendUint16(b, 0xf000|p.ids[i])
 	}
 	proto, udpLen := p.proto, 8+len(p.payload)
 	if proto == 0 {

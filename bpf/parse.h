@@ -51,7 +51,12 @@ struct cursor {
 		(c)->at += (n);                                      \
 	} while (0)
 
-/* Reads Ethernet with up to two VLAN tags. Returns the next protocol, or 0. */
+/*
+ * Reads Ethernet with up to two priority tags. Returns the next protocol, or 0. Like the kernel it
+ * does not take frames of VLANs on this interface for its own: on a VLAN interface frames of that VLAN
+ * have its tag no more. A tag that the device or the sender's kernel keeps beside the frame is not to be
+ * seen here.
+ */
 static __always_inline __be16 parse_link(struct cursor *c, void *end)
 {
 	struct ethhdr *eth = c->p;
@@ -66,6 +71,8 @@ static __always_inline __be16 parse_link(struct cursor *c, void *end)
 			break;
 		struct vlanhdr *vlan = c->p;
 		if ((void *)(vlan + 1) > end)
+			return 0;
+		if (vlan->tci & bpf_htons(VLAN_ID))
 			return 0;
 		proto = vlan->proto;
 		ADVANCE(c, sizeof(*vlan));

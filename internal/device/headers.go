@@ -21,6 +21,7 @@ const (
 	etherTypeIPv6 = 0x86dd
 	etherTypeVLAN = 0x8100 // IEEE 802.1Q
 	etherTypeQinQ = 0x88a8 // IEEE 802.1ad
+	vlanID        = 0xfff  // in a tag, whose rest is a priority
 	protocolUDP   = 17
 	hopLimit      = 64
 	dontFragment  = 0x4000
@@ -171,7 +172,7 @@ type datagram struct {
 }
 
 // parseFrame takes a frame apart into d and reports whether it is a whole UDP
-// datagram on IPv4 or IPv6, with at most two VLAN tags. It reads what the
+// datagram on IPv4 or IPv6, with at most two tags of a priority, and of no VLAN. It reads what the
 // classifier reads and trusts no length. Checksums of IP and UDP are the
 // network's: the network card has checked them, or the frame never left this
 // machine and has none; the payload has its own.
@@ -186,7 +187,7 @@ func parseFrame(frame []byte, d *datagram) bool {
 		if kind != etherTypeVLAN && kind != etherTypeQinQ {
 			break
 		}
-		if len(rest) < vlanLen {
+		if len(rest) < vlanLen || be.Uint16(rest)&vlanID != 0 {
 			return false
 		}
 		kind, rest = be.Uint16(rest[2:]), rest[vlanLen:]

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -70,10 +71,22 @@ func buildFrame(ends [2]endpoint, payload []byte) []byte {
 	return frame
 }
 
-// withTag returns frame with a VLAN tag of the given type in front of the others.
-func withTag(frame []byte, etherType uint16) []byte {
-	tag := binary.BigEndian.AppendUint16(nil, etherType)
-	return bytes.Join([][]byte{frame[:12], append(tag, 0, 5), frame[12:]}, nil)
+// withTag returns frame with a VLAN tag in front of the others: its type, and the VLAN's id, 0 where the
+// tag is about a priority alone.
+func withTag(frame []byte, etherType, id uint16) []byte {
+	tag := binary.BigEndian.AppendUint32(nil, uint32(etherType)<<16|0xe000|uint32(id))
+	return slices.Concat(frame[:12], tag, frame[12:])
+}
+
+// inOtherVLANs returns frame as it is in VLANs.
+func inOtherVLANs(frame []byte) [][]byte {
+	return [][]byte{
+		withTag(frame, etherTypeVLAN, 77),
+		withTag(frame, etherTypeQinQ, 77),
+		withTag(withTag(frame, etherTypeVLAN, 1), etherTypeQinQ, 0x800),
+		withTag(withTag(frame, etherTypeVLAN, 77), etherTypeVLAN, 0),
+		withTag(withTag(frame, etherTypeVLAN, 0), etherTypeQinQ, 77),
+	}
 }
 
 func TestHeaders(t *testing.T) {
@@ -82,7 +95,7 @@ func TestHeaders(t *testing.T) {
 			payload := bytes.Repeat([]byte{byte(n), 0xff}, n)[:n]
 			frame := buildFrame(ends, payload)
 			checkChecksums(t, frame)
-			for tags, f := range [][]byte{frame, withTag(frame, etherTypeVLAN), withTag(withTag(frame, etherTypeVLAN), etherTypeQinQ)} {
+			for tags, f := range [][]byte{frame, withTag(frame, etherTypeVLAN, 0), withTag(withTag(frame, etherTypeVLAN, 0), etherTypeQinQ, 0)} {
 				var d datagram
 				if !parseFrame(append(f, 0, 0, 0), &d) { // padded
 					t.Fatalf("%v, %d bytes, %d tags: refused", ends, n, tags)
@@ -91,8 +104,13 @@ func TestHeaders(t *testing.T) {
 					t.Fatalf("%v, %d bytes, %d tags: parsed as %+v", ends, n, tags, d)
 				}
 			}
-			if parseFrame(withTag(withTag(withTag(frame, etherTypeVLAN), etherTypeVLAN), etherTypeQinQ), new(datagram)) {
+			if parseFrame(withTag(withTag(withTag(frame, etherTypeVLAN, 0), etherTypeVLAN, 0), etherTypeQinQ, 0), new(datagram)) {
 				t.Fatal("three tags accepted")
+			}
+			for _, f := range inOtherVLANs(frame) {
+				if parseFrame(f, new(datagram)) {
+					t.Fatalf("a frame of another VLAN accepted: %x", f[:ethernetLen+2*vlanLen])
+				}
 			}
 			for cut := range frame {
 				if parseFrame(frame[:cut], new(datagram)) {
@@ -179,7 +197,7 @@ func FuzzParseFrame(f *testing.F) {
 	payload := []byte("payload")
 	for _, ends := range [][2]endpoint{testEnds4, testEnds6} {
 		f.Add(buildFrame(ends, payload))
-		f.Add(withTag(buildFrame(ends, payload), etherTypeVLAN))
+		f.Add(withTag(buildFrame(ends, payload), etherTypeVLAN, 0))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var d datagram

@@ -15,6 +15,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
 )
@@ -54,7 +55,7 @@ func (p *packetSocket) receive(sender [6]byte) []byte {
 	}
 }
 
-// The program answers frames with VLAN tags as they came: the answer is the frame that user space
+// The program answers frames with priority tags as they came: the answer is the frame that user space
 // would send, and the tags.
 func TestTaggedRequestsAreAnswered(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
@@ -88,7 +89,7 @@ func TestTaggedRequestsAreAnswered(t *testing.T) {
 				for tags := range 3 {
 					tagged := func(frame []byte) []byte {
 						for i := range tags {
-							frame = withTag(frame, []uint16{etherTypeVLAN, etherTypeQinQ}[i])
+							frame = withTag(frame, []uint16{etherTypeVLAN, etherTypeQinQ}[i], 0)
 						}
 						return frame
 					}
@@ -113,6 +114,36 @@ func TestTaggedRequestsAreAnswered(t *testing.T) {
 						}
 						break
 					}
+				}
+			})
+		}
+	}
+}
+
+// A rank takes no frames of VLANs on its link: they are not the link's own, and the kernel would not give
+// them to a UDP socket either.
+func TestFramesOfVLANsAreNotTaken(t *testing.T) {
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, IPv6 %v", transport, v6), func(t *testing.T) {
+				b := openEnd(t, l, 1, transport, v6)
+				defer b.close()
+				from := "10.77.0.9:7"
+				if v6 {
+					from = "[fd77::9]:7"
+				}
+				ends := [2]endpoint{testEndpoint(9, from), {[6]byte(l.MAC(1)), b.dev.LocalAddr()}}
+				wire1 := newPacketSocket(t, l, 0)
+				for n := range 4 {
+					for _, kind := range []wire.Kind{wire.KindHello, wire.KindData} {
+						for _, f := range inOtherVLANs(buildFrame(ends, message(kind, 300))) {
+							wire1.send(f)
+						}
+					}
+					own := message(wire.KindHello, 200+n)
+					wire1.send(buildFrame(ends, own))
+					sameMessages(t, b.receive(1), [][]byte{own})
 				}
 			})
 		}

@@ -263,15 +263,15 @@ func TestXDPFramesOfOthers(t *testing.T) {
 		}
 		ends := forge(x, from)
 
-		// Tagged frames are accepted, and the way back is learned.
+		// Frames with a priority are accepted, and the way back is learned.
 		hello, data := message(wire.KindHello, 200), message(wire.KindData, 1400)
-		wire1.send(withTag(buildFrame(ends, hello), etherTypeVLAN))
-		wire1.send(withTag(buildFrame(ends, data), etherTypeVLAN))
+		wire1.send(withTag(buildFrame(ends, hello), etherTypeVLAN, 0))
+		wire1.send(withTag(buildFrame(ends, data), etherTypeVLAN, 0))
 		wire1.send(buildFrame(ends, hello))
 		got := b.receive(3)
 		sameMessages(t, got, [][]byte{hello, data, hello})
 		if got[0].Path != got[2].Path {
-			t.Error("a sender with and without VLAN tag has two paths")
+			t.Error("a sender with and without a priority has two paths")
 		}
 		back := x.paths.get(got[0].Path)
 		if want := newPath(ends[1], ends[0], 0); *back != want {
