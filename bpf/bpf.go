@@ -14,6 +14,6 @@
 // VLAN tag that the device has already taken off (receive offload) is invisible to it.
 package bpf
 
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type hello_config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000

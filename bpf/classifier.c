@@ -26,7 +26,11 @@ struct config {
 	struct ports ports;
 	__u32 longest;        /* bytes of the longest payload of one frame; 0: any */
 	__u64 generic;        /* 1: the program runs in generic mode */
-	__u64 job;            /* whose hellos are let through; 0: of any */
+};
+
+/* Which hellos are let through. A process that is lent the program says so itself. */
+struct hello_config {
+	__u64 job;            /* whose; 0: of any */
 	__u64 hello_interval; /* ns between handshakes at the allowed rate, a CPU */
 	__u64 hello_burst;    /* ns of unused rate that may be saved up */
 	__u64 keyed;          /* 1: handshakes have codes */
@@ -41,6 +45,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct config);
 } config_map SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hello_config);
+} hello_map SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -87,7 +98,7 @@ static __noinline int count(enum counter which, int verdict)
 
 /* Whether a hello is of our job. Hellos of others take nothing of its allowance. */
 static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_header *h,
-					 __u32 len, const struct config *cfg)
+					 __u32 len, const struct hello_config *cfg)
 {
 	const struct wire_hello *hello = (void *)(h + 1);
 	if (cfg->job == 0)
@@ -97,14 +108,14 @@ static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_h
 }
 
 /* Whether a hello is within the limit on all. */
-static __always_inline int hello_allowed(const struct config *cfg)
+static __always_inline int hello_allowed(const struct hello_config *cfg)
 {
 	__u32 zero = 0;
 	return hello_takes(bpf_map_lookup_elem(&hello_used, &zero), cfg->hello_interval, cfg->hello_burst);
 }
 
 /* Whether handshakes with such a code are within the limit on their own. */
-static __always_inline int value_allowed(const struct config *cfg, __u64 code)
+static __always_inline int value_allowed(const struct hello_config *cfg, __u64 code)
 {
 	__u32 index = code & (HELLO_VALUES - 1);
 	return hello_takes(bpf_map_lookup_elem(&value_used, &index), cfg->value_interval, cfg->value_burst);
@@ -137,7 +148,7 @@ static __always_inline int to_user(struct xdp_md *ctx, enum counter why)
  * one again. So one without a session is limited by its value, before the limit on all.
  */
 static __always_inline int keyed_hello(struct xdp_md *ctx, const struct datagram *d, __u64 session,
-				       const struct config *cfg)
+				       const struct hello_config *cfg)
 {
 	struct hello_work *w = hello_work();
 	if (!w || d->len != WIRE_KEYED_HELLO_LEN || bpf_xdp_load_bytes(ctx, d->offset, w->payload, WIRE_KEYED_HELLO_LEN))
@@ -189,17 +200,24 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return count(COUNTER_BAD_MAGIC, XDP_DROP);
 	if (h->version != WIRE_VERSION)
 		return count(COUNTER_BAD_VERSION, XDP_DROP);
-	if (h->kind < WIRE_HELLO || h->kind > (cfg->keyed ? WIRE_TICKET : WIRE_EXPRESS))
+	const struct hello_config *greeting = NULL; /* the frame is a handshake */
+	if (h->kind <= WIRE_HELLO_ACK || h->kind == WIRE_TICKET) {
+		__u32 zero = 0;
+		greeting = bpf_map_lookup_elem(&hello_map, &zero);
+		if (!greeting)
+			return XDP_ABORTED;
+	}
+	int keyed = greeting && greeting->keyed;
+	if (h->kind < WIRE_HELLO || h->kind > (keyed ? WIRE_TICKET : WIRE_EXPRESS))
 		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
 
 	__u64 session = h->session;
-	int handshake = h->kind <= WIRE_HELLO_ACK || h->kind == WIRE_TICKET;
-	if (session == 0 && handshake && h->kind != WIRE_HELLO_ACK) {
-		if (cfg->keyed)
-			return keyed_hello(ctx, d, session, cfg);
-		if (!hello_is_ours(ctx, h, d->len, cfg))
+	if (session == 0 && greeting && h->kind != WIRE_HELLO_ACK) {
+		if (keyed)
+			return keyed_hello(ctx, d, session, greeting);
+		if (!hello_is_ours(ctx, h, d->len, greeting))
 			return count(COUNTER_OTHER_JOB, XDP_DROP);
-		if (!hello_allowed(cfg))
+		if (!hello_allowed(greeting))
 			return count(COUNTER_HELLO_LIMITED, XDP_DROP);
 		return to_user(ctx, COUNTER_REDIRECTED);
 	}
@@ -208,8 +226,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
 	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
 		return to_stack(COUNTER_JOINED);
-	if (cfg->keyed && handshake)
-		return keyed_hello(ctx, d, session, cfg);
+	if (greeting && keyed)
+		return keyed_hello(ctx, d, session, greeting);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
 		return express(ctx, d, *slot - 1, cfg);

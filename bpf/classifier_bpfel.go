@@ -21,18 +21,11 @@ type ClassifierAddress struct {
 }
 
 type ClassifierConfig struct {
-	_             structs.HostLayout
-	Address       ClassifierAddress
-	Ports         ClassifierPorts
-	Longest       uint32
-	Generic       uint64
-	Job           uint64
-	HelloInterval uint64
-	HelloBurst    uint64
-	Keyed         uint64
-	HelloKey      [2]uint64
-	ValueInterval uint64
-	ValueBurst    uint64
+	_       structs.HostLayout
+	Address ClassifierAddress
+	Ports   ClassifierPorts
+	Longest uint32
+	Generic uint64
 }
 
 type ClassifierCounter uint32
@@ -73,6 +66,17 @@ const (
 	ClassifierCounterCOUNTERS                     ClassifierCounter = 32
 )
 
+type ClassifierHelloConfig struct {
+	_             structs.HostLayout
+	Job           uint64
+	HelloInterval uint64
+	HelloBurst    uint64
+	Keyed         uint64
+	HelloKey      [2]uint64
+	ValueInterval uint64
+	ValueBurst    uint64
+}
+
 type ClassifierPorts struct {
 	_     structs.HostLayout
 	Base  uint16
@@ -87,6 +91,7 @@ const (
 	ClassifierMapConfigMap       = "config_map"
 	ClassifierMapCounters        = "counters"
 	ClassifierMapDoorbell        = "doorbell"
+	ClassifierMapHelloMap        = "hello_map"
 	ClassifierMapHelloUsed       = "hello_used"
 	ClassifierMapHelloWorkMap    = "hello_work_map"
 	ClassifierMapSessions        = "sessions"
@@ -151,6 +156,7 @@ type ClassifierMapSpecs struct {
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
+	HelloMap     *ebpf.MapSpec `ebpf:"hello_map"`
 	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
 	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
@@ -191,6 +197,7 @@ type ClassifierMaps struct {
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Doorbell     *ebpf.Map `ebpf:"doorbell"`
+	HelloMap     *ebpf.Map `ebpf:"hello_map"`
 	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
 	Sessions     *ebpf.Map `ebpf:"sessions"`
@@ -207,6 +214,7 @@ func (m *ClassifierMaps) Close() error {
 		m.ConfigMap,
 		m.Counters,
 		m.Doorbell,
+		m.HelloMap,
 		m.HelloUsed,
 		m.HelloWorkMap,
 		m.Sessions,

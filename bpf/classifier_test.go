@@ -2,6 +2,7 @@ package bpf_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -71,8 +72,9 @@ var own4, own6 = netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::a00
 // rank's address is own4 at first.
 type classifier struct {
 	bpf.ClassifierObjects
-	last [numCounters]uint64
-	cfg  bpf.ClassifierConfig
+	last   [numCounters]uint64
+	cfg    bpf.ClassifierConfig
+	hellos bpf.ClassifierHelloConfig
 }
 
 func load(t testing.TB) *classifier {
@@ -87,7 +89,7 @@ func load(t testing.TB) *classifier {
 func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 	t.Helper()
 	testenv.NeedsRoot(t)
-	c := &classifier{cfg: bpf.ClassifierConfig{Ports: bpf.ClassifierPorts{Base: portBase, Count: numPorts}, Job: job}}
+	c := &classifier{cfg: bpf.ClassifierConfig{Ports: bpf.ClassifierPorts{Base: portBase, Count: numPorts}}, hellos: bpf.ClassifierHelloConfig{Job: job}}
 	if err := spec.LoadAndAssign(&c.ClassifierObjects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
@@ -113,7 +115,7 @@ func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 
 func (c *classifier) configure(t testing.TB) {
 	t.Helper()
-	if err := c.ConfigMap.Put(uint32(0), c.cfg); err != nil {
+	if err := errors.Join(c.ConfigMap.Put(uint32(0), c.cfg), c.HelloMap.Put(uint32(0), c.hellos)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +123,7 @@ func (c *classifier) configure(t testing.TB) {
 // limit sets the limit on handshakes.
 func (c *classifier) limit(t testing.TB, interval, burst uint64) {
 	t.Helper()
-	c.cfg.HelloInterval, c.cfg.HelloBurst = interval, burst
+	c.hellos.HelloInterval, c.hellos.HelloBurst = interval, burst
 	c.configure(t)
 }
 
@@ -383,7 +385,7 @@ func TestHelloOfAnotherJobCostsNoToken(t *testing.T) {
 // A program that was told no job lets hellos of any through.
 func TestHelloOfAnyJob(t *testing.T) {
 	c := load(t)
-	c.cfg.Job = 0
+	c.hellos.Job = 0
 	c.limit(t, 1, 1)
 	for _, payload := range [][]byte{helloOf(job), helloOf(5), message(wire.KindHello, 0)[:wire.HeaderLen]} {
 		if got := c.run(t, packet{payload: payload}.bytes(), nil); got != redirected {

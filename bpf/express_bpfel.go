@@ -20,6 +20,7 @@ const (
 	ExpressMapConfigMap       = "config_map"
 	ExpressMapCounters        = "counters"
 	ExpressMapDoorbell        = "doorbell"
+	ExpressMapHelloMap        = "hello_map"
 	ExpressMapHelloUsed       = "hello_used"
 	ExpressMapHelloWorkMap    = "hello_work_map"
 	ExpressMapSessions        = "sessions"
@@ -84,6 +85,7 @@ type ExpressMapSpecs struct {
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
+	HelloMap     *ebpf.MapSpec `ebpf:"hello_map"`
 	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
 	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
@@ -124,6 +126,7 @@ type ExpressMaps struct {
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Doorbell     *ebpf.Map `ebpf:"doorbell"`
+	HelloMap     *ebpf.Map `ebpf:"hello_map"`
 	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
 	Sessions     *ebpf.Map `ebpf:"sessions"`
@@ -140,6 +143,7 @@ func (m *ExpressMaps) Close() error {
 		m.ConfigMap,
 		m.Counters,
 		m.Doorbell,
+		m.HelloMap,
 		m.HelloUsed,
 		m.HelloWorkMap,
 		m.Sessions,

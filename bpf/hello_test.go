@@ -19,9 +19,9 @@ var helloKey = siphash.Key{1, 2, 3, 15: 4}
 func (c *classifier) withKey(t testing.TB, burst, total uint64) {
 	t.Helper()
 	const hour = 3600e9 // so that nothing is allowed anew while a test runs
-	c.cfg.Keyed, c.cfg.HelloKey = 1, [2]uint64{le.Uint64(helloKey[:8]), le.Uint64(helloKey[8:])}
-	c.cfg.ValueInterval, c.cfg.ValueBurst = hour, burst*hour
-	c.cfg.HelloInterval, c.cfg.HelloBurst = hour, total*hour
+	c.hellos.Keyed, c.hellos.HelloKey = 1, [2]uint64{le.Uint64(helloKey[:8]), le.Uint64(helloKey[8:])}
+	c.hellos.ValueInterval, c.hellos.ValueBurst = hour, burst*hour
+	c.hellos.HelloInterval, c.hellos.HelloBurst = hour, total*hour
 	c.configure(t)
 }
 
@@ -85,7 +85,7 @@ func TestHandshakesWithCodes(t *testing.T) {
 			})
 		}
 		c.at(t, false)
-		c.cfg.HelloKey[1]++
+		c.hellos.HelloKey[1]++
 		c.configure(t)
 		if got := c.run(t, packet{payload: hello}.bytes(), nil); got != badHelloCode {
 			t.Errorf("%s: with another key: counter %d", name, got)
@@ -186,7 +186,7 @@ func TestTicketWithoutKey(t *testing.T) {
 // BenchmarkHello has the kernel run the program on a hello, without a code and with one.
 func BenchmarkHello(b *testing.B) {
 	c := load(b)
-	c.cfg.HelloInterval, c.cfg.HelloBurst = 1, 1<<62
+	c.hellos.HelloInterval, c.hellos.HelloBurst = 1, 1<<62
 	for _, withCode := range []bool{false, true} {
 		b.Run(fmt.Sprintf("code-%t", withCode), func(b *testing.B) {
 			payload := message(wire.KindHello, 0)
@@ -194,7 +194,7 @@ func BenchmarkHello(b *testing.B) {
 			if withCode {
 				payload = keyed(wire.KindHello, 0, 1)
 				c.withKey(b, 1<<20, 1<<20)
-				c.cfg.ValueInterval, c.cfg.ValueBurst, c.cfg.HelloInterval, c.cfg.HelloBurst = 1, 1<<62, 1, 1<<62
+				c.hellos.ValueInterval, c.hellos.ValueBurst, c.hellos.HelloInterval, c.hellos.HelloBurst = 1, 1<<62, 1, 1<<62
 				c.configure(b)
 			}
 			frame := packet{payload: payload}.bytes()

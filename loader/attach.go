@@ -152,14 +152,14 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	if err := spec.LoadAndAssign(objects, options); err != nil {
 		return nil, err
 	}
-	if err := objects.ConfigMap.Put(uint32(0), o.config()); err != nil {
+	if err := errors.Join(objects.ConfigMap.Put(uint32(0), o.config()), objects.HelloMap.Put(uint32(0), o.hellos())); err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
 	// Whoever is lent the map must not have the program take other frames.
 	if err := objects.ConfigMap.Freeze(); err != nil {
 		return nil, errors.Join(fmt.Errorf("freeze what the program is told: %w", err), objects.Close())
 	}
-	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters, Config: objects.ConfigMap}
+	maps := Maps{Sockets: objects.Xsks, Sessions: objects.Sessions, Counters: objects.Counters, Config: objects.ConfigMap, Hellos: objects.HelloMap}
 	p, err := newProgram(maps, o.Mode)
 	if err != nil {
 		return nil, errors.Join(err, objects.Close())

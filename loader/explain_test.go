@@ -142,7 +142,10 @@ func TestOptions(t *testing.T) {
 	if err != nil || o.Queues != 1 || o.HelloRate != 1000 || o.HelloBurst != 1024 || o.Logger == nil {
 		t.Errorf("defaults %+v, %v", o, err)
 	}
-	if c := o.config(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 || c.Ports.Base != 4791 || c.Ports.Count != 1 || addressOf(c.Address) != good.Address {
+	if c := o.hellos(); c.HelloInterval != 1e6 || c.HelloBurst != 1024e6 {
+		t.Errorf("limits %+v", c)
+	}
+	if c := o.config(); c.Ports.Base != 4791 || c.Ports.Count != 1 || addressOf(c.Address) != good.Address {
 		t.Errorf("config %+v", c)
 	}
 	keyed := good
@@ -150,10 +153,10 @@ func TestOptions(t *testing.T) {
 	if keyed, err = keyed.withDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	if c := keyed.config(); c.Keyed != 1 || c.HelloKey != [2]uint64{1, 2 << 56} || c.HelloInterval != 5e4 || c.HelloBurst != 8192*5e4 || c.ValueInterval != 1e8 || c.ValueBurst != 8e8 {
+	if c := keyed.hellos(); c.Keyed != 1 || c.HelloKey != [2]uint64{1, 2 << 56} || c.HelloInterval != 5e4 || c.HelloBurst != 8192*5e4 || c.ValueInterval != 1e8 || c.ValueBurst != 8e8 {
 		t.Errorf("config with a key %+v", c)
 	}
-	if c := o.config(); c.Keyed != 0 || c.HelloKey != [2]uint64{} {
+	if c := o.hellos(); c.Keyed != 0 || c.HelloKey != [2]uint64{} {
 		t.Errorf("config without one %+v", c)
 	}
 	for name, change := range map[string]func(*Options){

@@ -21,7 +21,7 @@ func FromMaps(m Maps, mode Mode) (*Program, error) {
 	for _, c := range []struct {
 		to   **ebpf.Map
 		from *ebpf.Map
-	}{{&p.maps.Sockets, m.Sockets}, {&p.maps.Sessions, m.Sessions}, {&p.maps.Counters, m.Counters}, {&p.maps.Config, m.Config}} {
+	}{{&p.maps.Sockets, m.Sockets}, {&p.maps.Sessions, m.Sessions}, {&p.maps.Counters, m.Counters}, {&p.maps.Config, m.Config}, {&p.maps.Hellos, m.Hellos}} {
 		if *c.to, err = c.from.Clone(); err != nil {
 			_ = p.maps.close()
 			return nil, mpierr.New("use program", mpierr.Unsupported, mpierr.NoRank, "clone %v: %w", c.from, err)
@@ -31,7 +31,7 @@ func FromMaps(m Maps, mode Mode) (*Program, error) {
 }
 
 // FromPinned is FromMaps with maps pinned in a directory of a BPF file system,
-// under the names xsks, sessions, counters and config_map. The process needs permission
+// under the names xsks, sessions, counters, config_map and hello_map. The process needs permission
 // to read and write these files.
 func FromPinned(dir string, mode Mode) (*Program, error) {
 	var m Maps
@@ -44,6 +44,7 @@ func FromPinned(dir string, mode Mode) (*Program, error) {
 		{&m.Sessions, bpf.ClassifierMapSessions},
 		{&m.Counters, bpf.ClassifierMapCounters},
 		{&m.Config, bpf.ClassifierMapConfigMap},
+		{&m.Hellos, bpf.ClassifierMapHelloMap},
 	} {
 		var err error
 		if *c.to, err = ebpf.LoadPinnedMap(filepath.Join(dir, c.name), nil); err != nil {

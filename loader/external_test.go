@@ -99,7 +99,7 @@ func TestFromMaps(t *testing.T) {
 		if q.Mode() != p.Mode() || q.LocalAddr() != netip.AddrPortFrom(at, port) {
 			err = errors.Join(err, fmt.Errorf("mode %v, address %v", q.Mode(), q.LocalAddr()))
 		}
-		err = errors.Join(err, q.SetSocket(0, socket), q.AllowSession(9, NoSlot))
+		err = errors.Join(err, q.SetSocket(0, socket), q.AllowSession(9, NoSlot), q.SetJob(5, &[16]byte{6}))
 		q.ForgetSession(9)
 		return errors.Join(err, q.Close(), q.Close())
 	}))
@@ -108,6 +108,11 @@ func TestFromMaps(t *testing.T) {
 	}
 	if _, err := p.Counters(); err != nil {
 		t.Errorf("the maps were closed: %v", err)
+	}
+	var told bpf.ClassifierHelloConfig
+	want := Options{Job: 5, HelloKey: &[16]byte{6}}.withHelloLimits().hellos()
+	if err := p.Maps().Hellos.Lookup(uint32(0), &told); err != nil || told != want {
+		t.Errorf("the program was told of hellos %+v, %v, want %+v", told, err, want)
 	}
 	if err := p.Maps().Config.Put(uint32(0), make([]byte, p.Maps().Config.ValueSize())); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("whoever has the maps can have the program take other frames: %v", err)
@@ -141,7 +146,8 @@ func TestFromPinned(t *testing.T) {
 		if err := errors.Join(m.Sockets.Pin(filepath.Join(dir, bpf.ClassifierMapXsks)),
 			m.Sessions.Pin(filepath.Join(dir, bpf.ClassifierMapSessions)),
 			m.Counters.Pin(filepath.Join(dir, bpf.ClassifierMapCounters)),
-			m.Config.Pin(filepath.Join(dir, bpf.ClassifierMapConfigMap))); err != nil {
+			m.Config.Pin(filepath.Join(dir, bpf.ClassifierMapConfigMap)),
+			m.Hellos.Pin(filepath.Join(dir, bpf.ClassifierMapHelloMap))); err != nil {
 			return err
 		}
 		q, err := FromPinned(dir, Native)

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -78,21 +79,22 @@ const (
 	maxQueues     = 1 << 16 // the kernel numbers a frame's queue with 16 bits
 )
 
+// withHelloLimits returns o with the limits on hellos that it does not say.
+func (o Options) withHelloLimits() Options {
+	rate, burst := defaultHelloRate, defaultHelloBurst
+	if o.HelloKey != nil {
+		rate, burst = keyedHelloRate, keyedHelloBurst
+	}
+	o.HelloRate, o.HelloBurst = cmp.Or(o.HelloRate, rate), cmp.Or(o.HelloBurst, burst)
+	return o
+}
+
 // withDefaults returns o complete, or says what is wrong with it.
 func (o Options) withDefaults() (Options, error) {
 	if o.Queues == 0 {
 		o.Queues = 1
 	}
-	rate, burst := defaultHelloRate, defaultHelloBurst
-	if o.HelloKey != nil {
-		rate, burst = keyedHelloRate, keyedHelloBurst
-	}
-	if o.HelloRate == 0 {
-		o.HelloRate = rate
-	}
-	if o.HelloBurst == 0 {
-		o.HelloBurst = burst
-	}
+	o = o.withHelloLimits()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -126,17 +128,24 @@ func badOption(format string, args ...any) error {
 	return mpierr.New("attach", mpierr.Arg, mpierr.NoRank, format, args...)
 }
 
-// config is what the program is told.
+// config is what the program is told of the frames that it is to take.
 func (o Options) config() bpf.ClassifierConfig {
-	interval, generic := uint64(second/o.HelloRate), uint64(0)
+	generic := uint64(0)
 	if o.Mode == Generic {
 		generic = 1
 	}
-	c := bpf.ClassifierConfig{
-		Address:       addressFor(o.Address),
-		Ports:         bpf.ClassifierPorts{Base: o.Port, Count: 1},
-		Longest:       uint32(o.Longest),
-		Generic:       generic,
+	return bpf.ClassifierConfig{
+		Address: addressFor(o.Address),
+		Ports:   bpf.ClassifierPorts{Base: o.Port, Count: 1},
+		Longest: uint32(o.Longest),
+		Generic: generic,
+	}
+}
+
+// hellos is what the program is told of handshakes.
+func (o Options) hellos() bpf.ClassifierHelloConfig {
+	interval := uint64(second / o.HelloRate)
+	c := bpf.ClassifierHelloConfig{
 		Job:           o.Job,
 		HelloInterval: interval,
 		HelloBurst:    interval * uint64(o.HelloBurst),

@@ -26,7 +26,8 @@ type Maps struct {
 	Sockets  *ebpf.Map // receive queue to AF_XDP socket
 	Sessions *ebpf.Map // session ids to let through
 	Counters *ebpf.Map // frames by what became of them
-	Config   *ebpf.Map // what the program was told; nobody writes to it
+	Config   *ebpf.Map // which frames the program was told to take; nobody writes to it
+	Hellos   *ebpf.Map // which hellos it lets through; see SetJob
 }
 
 // Program is the classifier on an interface. Its methods may be called from any
@@ -71,6 +72,7 @@ func newProgram(m Maps, mode Mode) (*Program, error) {
 		{bpf.ClassifierMapSessions, m.Sessions, ebpf.Hash, 8, 4},
 		{bpf.ClassifierMapCounters, m.Counters, ebpf.PerCPUArray, 4, 8},
 		{bpf.ClassifierMapConfigMap, m.Config, ebpf.Array, 4, uint32(binary.Size(bpf.ClassifierConfig{}))},
+		{bpf.ClassifierMapHelloMap, m.Hellos, ebpf.Array, 4, uint32(binary.Size(bpf.ClassifierHelloConfig{}))},
 	} {
 		if want.m == nil {
 			return nil, fmt.Errorf("map %s is missing", want.name)
@@ -118,6 +120,19 @@ func (p *Program) use(f func() error) error {
 		return net.ErrClosed
 	}
 	return f()
+}
+
+// SetJob makes the program let through hellos of a job alone, with codes by a key unless that is nil, as
+// Attach does by Options.Job and Options.HelloKey without limits of the caller's own. Of job 0 it is as without
+// a job. A process that was lent the program may call it, too.
+func (p *Program) SetJob(job uint64, key *[16]byte) error {
+	o := Options{Job: job, HelloKey: key}.withHelloLimits()
+	return p.use(func() error {
+		if err := p.maps.Hellos.Put(uint32(0), o.hellos()); err != nil {
+			return mpierr.New("set job", mpierr.Unsupported, mpierr.NoRank, "tell the XDP program which hellos to let through: %w", err)
+		}
+		return nil
+	})
 }
 
 // SetSocket makes the program redirect frames of a receive queue to the AF_XDP

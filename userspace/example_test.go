@@ -40,7 +40,7 @@ func Example_privileged() {
 	defer os.RemoveAll(dir)
 	maps := program.Maps()
 	for name, m := range map[string]*ebpf.Map{
-		"xsks": maps.Sockets, "sessions": maps.Sessions, "counters": maps.Counters, "config_map": maps.Config,
+		"xsks": maps.Sockets, "sessions": maps.Sessions, "counters": maps.Counters, "config_map": maps.Config, "hello_map": maps.Hellos,
 	} {
 		file := filepath.Join(dir, name)
 		if err := m.Pin(file); err != nil {

@@ -82,6 +82,8 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 		}
 	} else if to := x.program.LocalAddr(); to != x.local.addr {
 		return 0, openError(mpierr.Arg, fmt.Errorf("the program from outside takes frames to %v, and this device is at %v: give both the same address and port", to, x.local.addr))
+	} else if err := x.program.SetJob(c.Job, (*[16]byte)(c.HelloKey)); err != nil {
+		return 0, openError(mpierr.Unsupported, err)
 	}
 	if err := x.presence.open(x); err != nil {
 		return 0, openError(mpierr.Unsupported, err)

@@ -33,6 +33,7 @@ const (
 	sessions = "xdprma-sessions"
 	counters = "xdprma-counters"
 	config   = "xdprma-config_map"
+	hello    = "xdprma-hello_map"
 	link     = "xdprma-link" // keeps the program attached
 	queue    = "xdprma-queue"
 )
@@ -56,8 +57,8 @@ type Loan struct {
 // syscall.Setuid does: the runtime would look at its epoll descriptor there, which is another file.
 func (l Loan) Lend() (environ []string, err error) {
 	m := l.Classifier.Maps()
-	names := []string{sockets, sessions, counters, config, link}
-	fds := []int{m.Sockets.FD(), m.Sessions.FD(), m.Counters.FD(), m.Config.FD(), l.Classifier.LinkFD()}
+	names := []string{sockets, sessions, counters, config, hello, link}
+	fds := []int{m.Sockets.FD(), m.Sessions.FD(), m.Counters.FD(), m.Config.FD(), m.Hellos.FD(), l.Classifier.LinkFD()}
 	for _, fd := range l.Sockets {
 		names, fds = append(names, queue), append(fds, fd)
 	}
@@ -120,7 +121,7 @@ func Borrow(c *userspace.Config, lookup func(string) string) error {
 	for _, one := range []struct {
 		name string
 		to   **ebpf.Map
-	}{{sockets, &m.Sockets}, {sessions, &m.Sessions}, {counters, &m.Counters}, {config, &m.Config}} {
+	}{{sockets, &m.Sockets}, {sessions, &m.Sessions}, {counters, &m.Counters}, {config, &m.Config}, {hello, &m.Hellos}} {
 		if *one.to, err = mapOf(named[one.name][0]); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
@@ -171,12 +172,12 @@ func descriptors(lookup func(string) string) (map[string][]int, error) {
 			named[name] = append(named[name], first+i)
 		}
 	}
-	for _, name := range []string{sockets, sessions, counters, config, link} {
+	for _, name := range []string{sockets, sessions, counters, config, hello, link} {
 		if n := len(named[name]); n != 1 {
 			return nil, fmt.Errorf("%s has %s %d times and not once: `xdprma lend` passes all that a rank needs", EnvNames, name, n)
 		}
 	}
-	known := []string{sockets, sessions, counters, config, link, queue}
+	known := []string{sockets, sessions, counters, config, hello, link, queue}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("%s has %q, which is none of %s", EnvNames, name, strings.Join(known, ", "))
