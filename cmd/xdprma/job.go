@@ -205,7 +205,6 @@ func (j *job) run(signals <-chan os.Signal) int {
 	if j.timeout > 0 {
 		timeout = time.After(j.timeout)
 	}
-	broken := j.console.broken
 	begun, running := 0, 0
 	var starting chan error // has how the start of the last that was begun went; nil: that is known
 	for {
@@ -234,9 +233,8 @@ func (j *job) run(signals <-chan os.Signal) int {
 			j.end(statusTimeout, fmt.Sprintf("the job has run for %v", j.timeout))
 		case <-j.wordsOver:
 			j.endFailed()
-		case <-broken:
-			broken = nil
-			j.end(statusSignal+int(unix.SIGPIPE), "nobody reads the output")
+		case err := <-j.console.broken:
+			j.lost(err)
 		case <-j.graceOver:
 			j.signalAll(unix.SIGKILL)
 		}
@@ -250,11 +248,25 @@ func (j *job) run(signals <-chan os.Signal) int {
 			s.finish()
 		}
 	}
+	select {
+	case err := <-j.console.broken: // by the last words of a rank
+		j.lost(err)
+	default:
+	}
 	j.messages.Wait()
 	if j.statuses {
 		j.printStatuses()
 	}
 	return j.status
+}
+
+// lost ends the job because its output is: it could run for long to no purpose.
+func (j *job) lost(err error) {
+	if errors.Is(err, unix.EPIPE) {
+		j.end(statusSignal+int(unix.SIGPIPE), "nobody reads the output")
+		return
+	}
+	j.end(statusFailed, fmt.Sprintf("output is lost: %v", err))
 }
 
 // printStatuses prints how each rank ended.

@@ -12,84 +12,213 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLine is how much of an unfinished line is kept; a longer line is cut into
-// lines of this length.
-const maxLine = 64 << 10
+const (
+	// maxLine is how much of an unfinished line waits for the rest, in bytes. A longer line is passed on as it comes.
+	maxLine = 64 << 10
+	// maxKept is how much of such a line comes out whole, in bytes: so long the others wait.
+	maxKept = 4 << 20
+	// maxPause is how long they wait for more of it.
+	maxPause = time.Second
+	// promptDelay is how long an unfinished line waits for its end. It may be a question.
+	promptDelay = 100 * time.Millisecond
+)
 
-// console is where the output of all ranks meets. Writes to it are whole lines,
-// one writer at a time.
+// console is where the output of all ranks meets, one writer at a time.
 type console struct {
-	mu       sync.Mutex
-	out, err io.Writer
-	once     sync.Once
-	broken   chan struct{} // closed when a write has failed
+	out, err *output
+	turn     chan struct{} // has a member while somebody writes; the others get it in the order in which they came
+	broken   chan error    // has why a write failed
+}
+
+// output is one of the two of a console.
+type output struct {
+	io.Writer
+	at *surface
+}
+
+// surface is where an output shows. It is one for both where they are the same file.
+type surface struct {
+	open *lineWriter // its line is the last, and has no end; nil: there is none, or others go on behind it
 }
 
 func newConsole(out, err io.Writer) *console {
-	return &console{out: out, err: err, broken: make(chan struct{})}
+	c := &console{out: &output{out, &surface{}}, err: &output{err, &surface{}}, turn: make(chan struct{}, 1), broken: make(chan error, 1)}
+	if sameFile(out, err) {
+		c.err.at = c.out.at
+	}
+	return c
+}
+
+func sameFile(a, b io.Writer) bool {
+	f, ok := a.(*os.File)
+	g, ok1 := b.(*os.File)
+	if !ok || !ok1 {
+		return a == b
+	}
+	is, err := f.Stat()
+	other, err1 := g.Stat()
+	return err == nil && err1 == nil && os.SameFile(is, other)
 }
 
 // logf prints a message of xdprma's own to the error stream.
 func (c *console) logf(format string, args ...any) {
-	c.write(c.err, fmt.Appendf(nil, "xdprma: "+format+"\n", args...))
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	c.write(c.err, fmt.Appendf(c.err.at.breakLine(nil), "xdprma: "+format+"\n", args...))
 }
 
-func (c *console) write(dst io.Writer, lines []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, err := dst.Write(lines); err != nil {
-		c.once.Do(func() { close(c.broken) })
+// write is for who has the turn.
+func (c *console) write(dst *output, text []byte) {
+	if _, err := dst.Write(text); err != nil {
+		c.lost(err)
 	}
 }
 
-// lineWriter passes whole lines on to a console, each behind a prefix. It is
-// for one goroutine.
+// lost says that output is lost; the first reason counts.
+func (c *console) lost(err error) {
+	select {
+	case c.broken <- err:
+	default:
+	}
+}
+
+// breakLine returns batch with what has to stand before the output of another one than the writer of the open line.
+// Without prefixes that is nothing: the bytes stay the ranks'.
+func (s *surface) breakLine(batch []byte) []byte {
+	if s.open != nil && s.open.prefix != "" {
+		batch = append(batch, '\n')
+	}
+	s.open = nil
+	return batch
+}
+
+// lineWriter passes lines on to a console, each behind a prefix, which may be empty. Lines of different writers are
+// not mixed, as far as they end in time: a line waits for its end, and others go first. After promptDelay
+// it is shown without, unless another one is shown so; its rest goes on behind it if nothing else
+// has come in between, or else is a line of its own. A line longer than maxLine is passed on as it comes, and the others
+// wait for its end, up to maxKept and maxPause.
 type lineWriter struct {
 	console *console
-	dst     io.Writer
+	dst     *output
 	prefix  string
-	partial []byte // an unfinished line
-	batch   []byte // scratch
+
+	mu      sync.Mutex
+	pending []byte      // of an unfinished line
+	passed  int         // bytes of that line that have been passed on
+	keeps   bool        // it has the console's turn, until the line ends
+	timer   *time.Timer // calls late
+	due     time.Time   // when it is to do so; zero: not at all
+	batch   []byte      // scratch
 }
 
 // Write takes p; it never fails, so that a rank is not blocked when nobody reads
 // its output any more.
 func (w *lineWriter) Write(p []byte) (int, error) {
-	n := len(p)
-	w.batch = w.batch[:0]
-	for len(p) > 0 {
-		end := bytes.IndexByte(p, '\n')
-		room := maxLine - len(w.partial)
-		switch {
-		case end >= 0 && end <= room:
-			w.addLine(p[:end])
-			p = p[end+1:]
-		case len(p) > room:
-			w.addLine(p[:room])
-			p = p[room:]
-		default:
-			w.partial = append(w.partial, p...)
-			p = nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ready := 0
+	if at := bytes.LastIndexByte(p, '\n'); at >= 0 {
+		ready = len(w.pending) + at + 1
+	}
+	w.pending = append(w.pending, p...)
+	if len(w.pending)-ready > maxLine || w.keeps && ready == 0 {
+		ready = len(w.pending)
+	}
+	if ready > 0 {
+		w.take()
+		w.pass(ready)
+		if w.keeps = w.dst.at.open == w && w.passed <= maxKept; !w.keeps {
+			w.give()
 		}
 	}
-	if len(w.batch) > 0 {
-		w.console.write(w.dst, w.batch)
+	switch {
+	case w.keeps && ready > 0:
+		w.arm(maxPause)
+	case len(w.pending) > 0 && (ready > 0 || w.due.IsZero()):
+		w.arm(promptDelay)
 	}
-	return n, nil
+	return len(p), nil
 }
 
-func (w *lineWriter) addLine(rest []byte) {
-	w.batch = append(w.batch, w.prefix...)
-	w.batch = append(w.batch, w.partial...)
-	w.batch = append(w.batch, rest...)
-	w.batch = append(w.batch, '\n')
-	w.partial = w.partial[:0]
+// take waits for the turn, unless w has it.
+func (w *lineWriter) take() {
+	if !w.keeps {
+		w.console.turn <- struct{}{}
+	}
 }
 
-// Flush ends an unfinished last line.
+func (w *lineWriter) give() {
+	w.keeps = false
+	<-w.console.turn
+}
+
+// arm has late called after d, and not when it was to be called before.
+func (w *lineWriter) arm(d time.Duration) {
+	w.due = time.Now().Add(d)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(d, w.late)
+		return
+	}
+	w.timer.Reset(d)
+}
+
+// late shows what has waited long enough for its end, or lets the others go first. It may be called too early:
+// more may come while it waits for w.
+func (w *lineWriter) late() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.due.IsZero() || time.Now().Before(w.due) {
+		return
+	}
+	w.due = time.Time{}
+	if len(w.pending) == 0 && !w.keeps {
+		return
+	}
+	w.take()
+	defer w.give()
+	if open := w.dst.at.open; open == nil || open == w {
+		w.pass(len(w.pending))
+	} else {
+		w.arm(promptDelay)
+	}
+}
+
+// pass writes the first n bytes of what is pending. It is for who has the turn.
+func (w *lineWriter) pass(n int) {
+	if n == 0 {
+		return
+	}
+	at := w.dst.at
+	w.batch = w.batch[:0]
+	if at.open != w {
+		w.batch = at.breakLine(w.batch)
+	}
+	for line := range bytes.Lines(w.pending[:n]) {
+		if at.open != w {
+			w.batch = append(w.batch, w.prefix...)
+		}
+		w.batch = append(w.batch, line...)
+		at.open, w.passed = w, w.passed+len(line)
+		if line[len(line)-1] == '\n' {
+			at.open, w.passed = nil, 0
+		}
+	}
+	w.pending = append(w.pending[:0], w.pending[n:]...)
+	w.console.write(w.dst, w.batch)
+}
+
+// Flush passes on an unfinished last line. It ends the line, if it has a prefix.
 func (w *lineWriter) Flush() {
-	if len(w.partial) > 0 {
-		w.Write([]byte{'\n'})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.take()
+	defer w.give()
+	if w.prefix != "" && (len(w.pending) > 0 || w.dst.at.open == w) {
+		w.pending = append(w.pending, '\n')
+	}
+	w.pass(len(w.pending))
+	if w.dst.at.open == w {
+		w.dst.at.open = nil
 	}
 }
 
@@ -170,19 +299,19 @@ func (s *stream) drain(buf []byte) {
 type logFile struct {
 	file    *os.File
 	console *console
-	failed  bool
 }
 
-// Write takes p; it never fails, and says so once where the file takes no more.
+// Write takes p, and never fails: what the file does not take is lost, and the job is told so.
 func (l *logFile) Write(p []byte) (int, error) {
-	if !l.failed {
-		if _, err := l.file.Write(p); err != nil {
-			l.failed = true
-			l.console.logf("warning: output is lost: %v", err)
-		}
+	if _, err := l.file.Write(p); err != nil {
+		l.console.lost(err)
 	}
 	return len(p), nil
 }
 
 // Flush closes the file.
-func (l *logFile) Flush() { l.file.Close() }
+func (l *logFile) Flush() {
+	if err := l.file.Close(); err != nil {
+		l.console.lost(err)
+	}
+}

@@ -61,8 +61,13 @@ as failed after more than 5 seconds, in proportion, unless the program or XDPRMA
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
 
-Each line of a rank's output is prefixed with [rank]. Rank 0 has the standard
-input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
+Each line of a rank's output is prefixed with [rank], and lines of different ranks are not mixed. One that has
+no end after 0.1 seconds, as a question has none, is shown without, one such line at a time; when others write, its
+rest is a line of its own. A line of more than 64 KiB keeps the others waiting, up to 4 MiB of it and a
+second for more of it. With --prefix=false each rank's bytes come out as they are. Where the output or the log
+can take no more, the job ends with status 125, or 141 if nobody reads it.
+
+Rank 0 has the standard input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
 them. One that comes while ranks are being started ends the job. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
 with --keep-going they go on, and are told at once that the rank has ended.
 

@@ -244,7 +244,7 @@ func (r *runner) streams(rank int, ssh *process) (stdout, stderr *stream, err er
 			if err != nil {
 				return nil, nil, fmt.Errorf("--log-dir: %w", err)
 			}
-			to[i] = &logFile{f, r.console, false}
+			to[i] = &logFile{f, r.console}
 		}
 	}
 	if ssh != nil {
