@@ -31,6 +31,7 @@ type process struct {
 	stdout *stream
 	stderr *stream
 	far    *remote // nil: the rank is on this machine, and is the process itself
+	guard  *guard
 
 	mu    sync.Mutex
 	begun bool        // the process is being made, or has been
@@ -101,7 +102,8 @@ func (p *process) run(started chan<- error) *outcome {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout.w, p.stderr.w
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	leader := -1 // has a descriptor of the process
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &leader}
 	err := p.start(p.cmd)
 	p.stdout.started()
 	p.stderr.started()
@@ -114,11 +116,13 @@ func (p *process) run(started chan<- error) *outcome {
 		started <- err
 		return nil
 	}
+	p.guard.group(p.cmd.Process.Pid, leader)
 	p.born()
 	started <- nil
 	p.awaitEnd()
 	at := time.Now()
 	p.kill() // what the process left running in its group
+	p.guard.forget(p.cmd.Process.Pid)
 	p.mu.Lock()
 	p.alive = false
 	p.mu.Unlock()

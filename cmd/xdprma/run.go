@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -44,6 +45,9 @@ star hold for all ranks if they are in the environment, unless an option says ot
 Where the ranks share the loopback interface, rank r has the port XDPRMA_PORT + r.
 
 VARIABLES
+When xdprma run is killed, a process that it has started for that, xdprma guard, kills the process groups of its ranks
+and removes the job's key. What has left a rank's group stays.
+
 The job has a key of its own, in a file that goes with it. Whatever --security says, only
 its ranks are let in; with sign, each frame is authenticated too, and with seal encrypted as well.
 
@@ -192,6 +196,7 @@ type runner struct {
 	answers bool        // the lab carries answers from XDP in native mode
 	ports   []uint16    // UDP port of each rank, without a lab
 	server  *bootstrap.Server
+	guard   *guard // nil: there is none
 	configs []bootstrap.Config
 }
 
@@ -229,6 +234,10 @@ func (r *runner) parse(transport, transports string) error {
 
 // run starts the job, waits for its end and returns its exit status.
 func (r *runner) run() (status int, err error) {
+	if r.guard, err = newGuard(); err != nil {
+		r.console.logf("warning: what the ranks have started stays behind if this process is killed: start the guard: %v", err)
+	}
+	defer r.guard.close()
 	if r.far != nil {
 		return r.runFar()
 	}
@@ -379,7 +388,9 @@ func (r *runner) makeKey(c *bootstrap.Config) error {
 	if r.lab != nil {
 		dir = r.lab.Dir()
 	}
-	f, err := os.CreateTemp(dir, "xdprma-key-*") // of mode 0600
+	path := filepath.Join(dir, "xdprma-key-"+crand.Text())
+	r.guard.file(path) // before it is there, so that it never stays
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("cannot make a file for the job's key: %w", err)
 	}
@@ -466,7 +477,7 @@ func (r *runner) job(program string) (*job, error) {
 		if processors != nil {
 			start = startBound(processors[rank], start)
 		}
-		j.processes = append(j.processes, &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr})
+		j.processes = append(j.processes, &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr, guard: r.guard})
 	}
 	return j, nil
 }

@@ -177,7 +177,7 @@ func (r *runner) farJob(key string) (*job, error) {
 		told := remoteRank{mark: f.mark, key: key, folder: r.folder, args: r.args, input: f.input != nil, bind: r.bind, slot: at.slot,
 			env: slices.Concat(carried, r.env, r.configs[rank].Environ())}
 		f.script = told.script()
-		p := &process{rank: rank, cmd: f.sshTo(sshCommand), start: f.connect, far: f}
+		p := &process{rank: rank, cmd: f.sshTo(sshCommand), start: f.connect, far: f, guard: r.guard}
 		var err error
 		if p.stdout, p.stderr, err = r.streams(rank, p); err != nil {
 			return nil, err
