@@ -43,7 +43,7 @@ type remote struct {
 	end     string // what the supervisor said of the rank's end; empty: nothing yet
 	problem string // why the rank has been ended from here
 	status  int    // of the rank, where there is a problem; 0: that of ssh
-	said    string // end of what ssh said before the supervisor
+	said    tail   // of what ssh said before the supervisor
 	feeder  *os.Process
 }
 
@@ -135,13 +135,23 @@ func (r *remote) hear(word string, kill func()) {
 	}
 }
 
+// mistrust ends the connection, by kill, to a host that says what no supervisor does.
+func (r *remote) mistrust(kill func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.problem == "" {
+		r.problem, r.status = fmt.Sprintf("is given up: host %s says more than %d bytes in place of a word of its supervisor", r.host, maxWord), statusFailed
+	}
+	kill()
+}
+
 // feed carries the rank's standard input, by a connection of its own, until that ends.
 func (r *remote) feed(folder string, kill func()) {
 	runtime.LockOSThread() // see process.run
 	defer runtime.UnlockOSThread()
 	cmd := r.sshTo(sshCommand)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	var said bytes.Buffer
+	var said tail
 	cmd.Stderr = &said
 	in, w, err := os.Pipe()
 	if err == nil {
@@ -172,20 +182,28 @@ func (r *remote) feed(folder string, kill func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.end == "" {
-		r.problem = fmt.Sprintf("lost its standard input on host %s: %s", r.host, lastLine(said.String(), err.Error()))
+		r.problem = fmt.Sprintf("lost its standard input on host %s: %s", r.host, lastLine(string(said), err.Error()))
 		kill()
 	}
 }
 
 // remember keeps the end of what ssh says before the supervisor begins.
 func (r *remote) remember(text []byte) {
-	const most = 4 << 10
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.begun {
-		r.said += string(text)
-		r.said = r.said[max(0, len(r.said)-most):]
+		r.said.Write(text)
 	}
+}
+
+// tail keeps the end of what is written.
+type tail []byte
+
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	text := append(*t, p...)
+	*t = append(text[:0], text[max(0, len(text)-most):]...)
+	return len(p), nil
 }
 
 func (r *remote) endFeeder() {
@@ -204,7 +222,7 @@ func (r *remote) over(ssh outcome) outcome {
 	}
 	close(r.orders)
 	r.closed = true
-	begun, end, problem, said := r.begun, r.end, r.problem, r.said
+	begun, end, problem, said := r.begun, r.end, r.problem, string(r.said)
 	r.mu.Unlock()
 	r.endFeeder()
 	failed := cmp.Or(r.status, ssh.status, statusFailed)
@@ -246,13 +264,21 @@ type markReader struct {
 	to      sink
 	mark    []byte
 	heard   func(word string)
+	tooLong func()            // hears of a word that no supervisor says
 	passed  func(text []byte) // sees what is passed on; may be nil
 	pending []byte            // may be a part of a mark or of its line
+	over    bool              // after a word that was too long nothing counts
 }
+
+// maxWord is how long a supervisor's word may be, in bytes. It may name a program or a folder.
+const maxWord = 16 << 10
 
 // Write takes p, and never fails.
 func (m *markReader) Write(p []byte) (int, error) {
 	n := len(p)
+	if m.over {
+		return n, nil
+	}
 	m.pending = append(m.pending, p...)
 	for {
 		at := bytes.Index(m.pending, m.mark)
@@ -263,6 +289,11 @@ func (m *markReader) Write(p []byte) (int, error) {
 		}
 		m.pass(at)
 		end := bytes.IndexByte(m.pending, '\n')
+		if end < 0 && len(m.pending) > len(m.mark)+maxWord {
+			m.over, m.pending = true, nil
+			m.tooLong()
+			return n, nil
+		}
 		if end < 0 {
 			return n, nil
 		}

@@ -113,3 +113,23 @@ func TestRunEndsWhileRanksAreBeingStarted(t *testing.T) {
 		})
 	}
 }
+
+// TestHostileHostsAreGivenUp has a host say more than any supervisor does, with the mark that the script shows.
+func TestHostileHostsAreGivenUp(t *testing.T) {
+	const find = `IFS= read -r line; mark=xdprma:${line#*\"xdprma:}; mark=${mark%%\$*}; `
+	const flood = `head -c 3000000 /dev/zero`
+	for _, test := range []struct {
+		name, script string
+		status       int
+		want         string
+	}{
+		{"a word", `printf %s "$mark"; ` + flood + `; exit 7`, statusFailed, "rank 0 is given up: host a says more than 16384 bytes in place of a word of its supervisor"},
+		{"a word among the errors", `exec >&2; printf %s "$mark"; ` + flood + `; exit 7`, statusFailed, "rank 0 is given up: host a says more than"},
+		{"complaints", `exec >/dev/null; ` + flood + ` >&2; echo >&2; echo no >&2; exit 7`, 7, "rank 0 could not be started on host a: no"},
+	} {
+		c := command(t, "run", "--hosts", "a", "--address", "127.0.0.1", "--ssh", "sh -c "+quote(find+test.script), "--", "true")
+		if s := c.run(t); s != test.status || !strings.Contains(c.stderr.String(), test.want) {
+			t.Errorf("%s: status %d: %.300q", test.name, s, c.stderr.String()[max(0, c.stderr.Len()-300):])
+		}
+	}
+}

@@ -251,7 +251,7 @@ func (r *runner) streams(rank int, ssh *process) (stdout, stderr *stream, err er
 		far := ssh.far
 		heard := func(word string) { far.hear(word, ssh.kill) }
 		for i := range to {
-			to[i] = &markReader{to: to[i], mark: []byte(far.mark), heard: heard}
+			to[i] = &markReader{to: to[i], mark: []byte(far.mark), heard: heard, tooLong: func() { far.mistrust(ssh.kill) }}
 		}
 		to[1].(*markReader).passed = far.remember
 	}
