@@ -31,20 +31,31 @@ const sshCommand = `exec sh -c 'set +a; unset _a _c _d _i _n _q _s _u _w _x; IFS
 // Words in braces are filled in.
 const supervisor = `_n=$(echo; echo x) _n=${_n%x}; exec 3<&0 4>&1 5>&2 2>/dev/null; _u=$(umask); umask 077; ` +
 	`say() { (echo "{mark}$1" >&4); (echo "{mark}$1" >&5); }; ` +
-	`_d=$(mktemp -d "${TMPDIR:-/tmp}/xdprma-XXXXXX") && mkfifo "$_d/orders" && {input} "$_d/in" && echo {key} >"$_d/key" || ` +
+	`_d=$(mktemp -d "${TMPDIR:-/tmp}/xdprma-XXXXXX") && mkfifo "$_d/orders" && {input} "$_d/in" && echo {key} >"$_d/key" && eval {variables} || ` +
 	`{ rm -rf "$_d"; say "end 125 cannot make files in ${TMPDIR:-/tmp}"; exit 125; }; ` +
 	`exec 6<>"$_d/orders"; { cat; echo KILL; rm -rf "$_d"; } <&3 >&6 3<&- 4>&- 5>&- 6>&- & ` +
 	`say "begin $_d"; umask "$_u"; ` +
 	`_s=$( ( fail() { echo "$2" >"$_d/why"; exit "$1"; }; ` +
-	`CDPATH= cd {folder} 2>&- || fail 126 {no folder}; {bind}{exports}export XDPRMA_KEY_FILE="$_d/key"; ` +
-	`command -v {program} >/dev/null || fail 127 {no program}; ` +
-	`exec setsid sh -c {start} "$_d" $_c {command} ) 7>&1 >&4 2>&5 3<&- 4>&- 5>&-; _s=$?; echo KILL >&6; echo "$_s" ); ` +
+	`CDPATH= cd {folder} 2>&- || fail 126 {no folder}; {bind}` +
+	`exec $_c setsid sh -c {start} "$_d" {command} ) 7>&1 >&4 2>&5 3<&- 4>&- 5>&-; _s=$?; echo KILL >&6; echo "$_s" ); ` +
 	`read -r _w <"$_d/why"; rm -rf "$_d" 7<>"$_d/in"; say "end $_s $_w"; exit "$_s"`
 
 // start becomes the rank. The reader of signals is no child of it, as a program may wait for all its children.
 // The input blocks until there is some.
+//
+// The user's variables are set when nothing but the program is left to be found: PATH is the program's, and
+// no name is one of the scripts' any more.
 const start = `( { trap "" HUP INT QUIT TERM; while read -r s; do kill -s "$s" 0; done; } <&6 >/dev/null 2>&1 & ); ` +
+	`fail() { echo "$2" >"$0/why"; exit "$1"; }; . "$0/variables"; export XDPRMA_KEY_FILE="$0/key"; ` +
+	`runs() { [ -f "$1" ] && [ -x "$1" ]; }; case $1 in ` +
+	`*/*) runs "$1" || ! [ -e "$1" ] || fail 126 "the program $1 cannot be run"; runs "$1";; ` +
+	`*) ( set -f; IFS=:; p=$PATH:; for p in $p; do runs "${p:-.}/$1" && exit; done; exit 1 );; ` +
+	`esac || fail 127 "no program $1 is found"; ` +
 	`exec "$@" <"$0/in" 6<&- 7>&-`
+
+// ofShells are the variables to which some shell gives no value but its own.
+const ofShells = "_ BASHOPTS BASHPID BASH_COMMAND BASH_SUBSHELL BASH_VERSINFO DIRSTACK EPOCHSECONDS EUID FUNCNAME GROUPS LINENO OPTIND " +
+	"PIPESTATUS PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID"
 
 // bindSlot has taskset bind the rank to the processor of its slot, of those that the session
 // may use.
@@ -75,11 +86,14 @@ type remoteRank struct {
 
 // script returns the supervisor's line, without its end.
 func (r *remoteRank) script() string {
-	var exports, command strings.Builder
+	// A here-document puts the variables into a file: a command that writes its arguments may be a process.
+	var variables, command strings.Builder
+	fmt.Fprintf(&variables, "cat >\"$_d/variables\" <<'%s'\n", r.mark)
 	for _, e := range r.env {
 		name, value, _ := strings.Cut(e, "=")
-		fmt.Fprintf(&exports, "export %s=%s; ", name, quote(value))
+		fmt.Fprintf(&variables, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
+	variables.WriteString(r.mark + "\n")
 	for _, a := range r.args {
 		command.WriteString(quote(a) + " ")
 	}
@@ -91,9 +105,8 @@ func (r *remoteRank) script() string {
 		bind = strings.ReplaceAll(bindSlot, "{slot}", fmt.Sprint(r.slot))
 	}
 	return strings.NewReplacer(
-		"{mark}", r.mark, "{key}", r.key, "{folder}", quote(r.folder), "{exports}", exports.String(),
+		"{mark}", r.mark, "{key}", r.key, "{folder}", quote(r.folder), "{variables}", quote(variables.String()),
 		"{no folder}", quote("cannot enter the folder "+r.folder+"; --wdir names another"),
-		"{program}", quote(r.args[0]), "{no program}", quote("no program "+r.args[0]+" is found"),
 		"{bind}", bind, "{start}", quote(start), "{input}", input, "{command}", command.String(),
 	).Replace(supervisor)
 }

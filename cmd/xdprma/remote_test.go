@@ -449,6 +449,7 @@ func TestRunRefusesOptions(t *testing.T) {
 		{[]string{"--hosts", "a", "--ssh", " "}, "--ssh names no command"},
 		{[]string{"--hosts", "a", "--address", "a"}, `--address is "a"`},
 		{[]string{"--hostfile", "/none"}, "/none"},
+		{[]string{"--hosts", "a", "--env", "UID=7"}, "--env: the shells of the hosts set UID themselves"},
 	} {
 		c := nobody(command(t, append(append([]string{"run"}, test.args...), "--", "true")...))
 		if s := c.run(t); s != statusUsage || !strings.Contains(c.stderr.String(), test.stderr) {

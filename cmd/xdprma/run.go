@@ -54,7 +54,7 @@ its ranks are let in; with sign, each frame is authenticated too, and with seal 
 With --hosts or --hostfile the ranks run on these hosts, each by a process of ssh: they fill
 the slots of a host before those of the next. The hosts need sh, setsid and the program, and
 no xdprma. A rank has the variables of its place, those that --env names, and otherwise those of
-its host. Its directory is that of xdprma run, or --wdir. Where a port is set, or an interface,
+its host. Where a port is set, or an interface,
 the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
 When xdprma run is killed, its connections end, and each host kills its ranks. Where this machine
 dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
@@ -64,6 +64,9 @@ as failed after more than 5 seconds, in proportion, unless the program or XDPRMA
 
 With --bind core the i-th rank of a machine has the i-th processor that it may use; more ranks
 than processors are an error.
+
+A rank's directory is that of xdprma run, or --wdir. There a program begins that is named with a slash; another
+one is found on the rank's PATH.
 
 Each line of a rank's output is prefixed with [rank], and lines of different ranks are not mixed. One that has
 no end after 0.1 seconds, as a question has none, is shown without, one such line at a time; when others write, its
@@ -116,7 +119,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "ssh", Value: defaultSSH, Usage: "the command that connects to a host, in words and quotes as for a shell"},
 			&cli.StringFlag{Name: "address", Usage: "IP address of this host, and maybe a TCP port, at which the ranks on other hosts find each other; by default that from which the first of them is reached"},
 			&cli.StringFlag{Name: "interface", Usage: "the network interface of each rank on other hosts, unless the hostfile has one for its host"},
-			&cli.StringFlag{Name: "wdir", Usage: "the ranks' working directory; by default that of xdprma run"},
+			&cli.StringFlag{Name: "wdir", Usage: "the ranks' working directory, on each host; by default that of xdprma run, which a relative path begins at"},
 			&cli.StringSliceFlag{Name: "env", Usage: "a variable of the ranks, NAME=value, or NAME for that of xdprma run; may be given several times"},
 			&cli.StringFlag{Name: "bind", Value: bindNone, Usage: "none, or core: the i-th rank of a host has its i-th processor for itself"},
 			&cli.BoolFlag{Name: "prefix", Value: true, Usage: "put [rank] before each line of a rank's output"},
@@ -132,7 +135,8 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "keep-going", Usage: "let the other ranks go on when one fails"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the job after this time, such as 90s; 0 for never"},
 		},
-		StopOnNthArg: &stopAfterProgram, // what follows the program is the program's
+		StopOnNthArg:              &stopAfterProgram, // what follows the program is the program's
+		DisableSliceFlagSeparator: true,              // a value of --env may have commas
 		Action: func(_ context.Context, c *cli.Command) error {
 			all, ported, err := bootstrap.ForAll()
 			if err != nil {
@@ -157,6 +161,9 @@ func runCommand() *cli.Command {
 				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
 				bare: !c.Bool("prefix"), logDir: c.String("log-dir"), folder: c.String("wdir"), statuses: c.Bool("statuses"),
 				console: newConsole(os.Stdout, os.Stderr),
+			}
+			if r.folder, err = filepath.Abs(r.folder); err != nil { // that of this process where none is named
+				return fmt.Errorf("find the working directory: %w; --wdir names one", err)
 			}
 			if err := r.parseHow(c); err != nil {
 				return err
@@ -186,7 +193,7 @@ type runner struct {
 	console            *console
 	bare               bool     // no prefix stands before the lines of output
 	logDir             string   // empty: the output is shown
-	folder             string   // the ranks' working directory; empty: that of this process
+	folder             string   // the ranks' working directory, an absolute path
 	env                []string // NAME=value, of all ranks
 	bind               bool     // each rank has a processor
 	statuses           bool
@@ -241,9 +248,9 @@ func (r *runner) run() (status int, err error) {
 	if r.far != nil {
 		return r.runFar()
 	}
-	program, err := exec.LookPath(r.args[0])
+	program, err := findProgram(r.args[0], r.folder, r.env)
 	if err != nil {
-		return 0, &exitError{startStatus(err), err}
+		return 0, err
 	}
 	signals, stop := catchSignals()
 	defer stop()
@@ -464,7 +471,7 @@ func (r *runner) job(program string) (*job, error) {
 		if err != nil {
 			return nil, err
 		}
-		cmd := &exec.Cmd{Path: program, Args: r.args, Dir: r.folder, Env: slices.Concat(inherited, r.env, r.configs[rank].Environ())}
+		cmd := &exec.Cmd{Path: program, Args: r.args, Dir: r.folder, Env: slices.Concat(inherited, []string{"PWD=" + r.folder}, r.env, r.configs[rank].Environ())}
 		if rank == 0 {
 			if in := standardInput(); in != nil {
 				cmd.Stdin = in

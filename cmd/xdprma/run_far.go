@@ -79,6 +79,11 @@ func (r *runner) parseFar(c *cli.Command, list, file string) error {
 	} else if r.ranks < 1 {
 		return usageError("-n is %d, it must be at least 1", r.ranks)
 	}
+	for _, e := range r.env {
+		if name, _, _ := strings.Cut(e, "="); slices.Contains(strings.Fields(ofShells), name) {
+			return usageError("--env: the shells of the hosts set %s themselves: give the program its value by another name", name)
+		}
+	}
 	r.far = &far{ifname: c.String("interface")}
 	if r.far.places, err = spread(hosts, r.ranks); err != nil {
 		return usageError("%w", err)
@@ -97,11 +102,6 @@ func (r *runner) parseFar(c *cli.Command, list, file string) error {
 				return usageError("--address is %q, it must be an IP address, or one with a port such as 10.0.0.1:7000", a)
 			}
 			r.far.address = netip.AddrPortFrom(ip, 0)
-		}
-	}
-	if r.folder == "" {
-		if r.folder, err = os.Getwd(); err != nil {
-			return fmt.Errorf("find the working directory: %w; --wdir names one", err)
 		}
 	}
 	return nil
