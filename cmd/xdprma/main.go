@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/xdprma/xdprma/internal/spelling"
 )
 
 // Exit statuses of xdprma's own, after the custom of env(1) and timeout(1).
@@ -65,12 +67,16 @@ func main() {
 			c.Description = completionDescription
 		},
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main does it
-		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
+		OnUsageError: func(_ context.Context, c *cli.Command, err error, _ bool) error {
+			// A flag behind a name that is no command is not defined, and that is not what is wrong.
+			if name := os.Args[1]; !strings.HasPrefix(name, "-") && c.Root().Command(name) == nil {
+				return unknownCommand(c, name)
+			}
 			return &exitError{statusUsage, explained(err)}
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Args().Present() {
-				return usageError("there is no command %q; see xdprma --help", c.Args().First())
+				return unknownCommand(c, c.Args().First())
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -81,6 +87,18 @@ func main() {
 		app.Commands = append(app.Commands, c)
 	}
 	os.Exit(status(app.Run(context.Background(), os.Args)))
+}
+
+// unknownCommand says that there is no command of a name.
+func unknownCommand(c *cli.Command, name string) error {
+	var names []string
+	for _, command := range c.Root().VisibleCommands() {
+		names = append(names, command.Name)
+	}
+	if near, like := spelling.Nearest(name, names); like {
+		return usageError("there is no command %q: is %s meant? See xdprma --help", name, near)
+	}
+	return usageError("there is no command %q; see xdprma --help", name)
 }
 
 // explained returns the flag library's err with words for what to write instead.
