@@ -21,20 +21,37 @@ import (
 // defaultSSH asks for nothing, and notices within some seconds that a host does not answer.
 const defaultSSH = "ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
+// failedSSH is the status of ssh where it has itself failed.
+const failedSSH = 255
+
 // maxConnecting is how many connections to a host are opened at once; sshd drops some of more
 // than ten (MaxStartups).
 const maxConnecting = 8
 
+// How long a rank takes to begin on its host before xdprma run says that it has not, and before it
+// gives the rank up. The second leaves a minute beyond defaultSSH's limit for connecting.
+const (
+	beginWarning = 5 * time.Second
+	beginLimit   = 75 * time.Second
+)
+
+// unread is why a rank may not begin where ssh has connected.
+const unread = "a start-up file of the shell there, such as ~/.bashrc, may read or keep the standard input, by which the rank comes; " +
+	"have it do nothing in a shell that is not interactive"
+
 // remote is a rank on another host, by a process of ssh on this one.
 type remote struct {
-	ssh        []string // the command, to which the host is added
-	host       string
-	script     string        // see supervisor
-	mark       string        // what begins the supervisor's own words
-	input      *os.File      // what the rank reads; nil: nothing
-	connecting chan struct{} // has a member for each connection to the host that has not begun
-	orders     chan string   // lines for the supervisor
-	givenUp    chan struct{} // closed when the rank is to end before it has begun
+	ssh     []string // the command, to which the host is added
+	host    string
+	script  string   // see supervisor
+	mark    string   // what begins the supervisor's own words
+	input   *os.File // what the rank reads; nil: nothing
+	door    *door
+	warning time.Duration // see beginWarning
+	limit   time.Duration // see beginLimit
+	logf    func(format string, args ...any)
+	orders  chan string   // lines for the supervisor
+	givenUp chan struct{} // closed when the rank is to end before it has begun
 
 	mu      sync.Mutex
 	begun   bool
@@ -47,6 +64,14 @@ type remote struct {
 	feeder  *os.Process
 }
 
+// door is what the connections to one host share.
+type door struct {
+	connecting chan struct{} // has a member for each that has not begun
+	told       sync.Once     // that one has not begun for some time
+}
+
+func newDoor() *door { return &door{connecting: make(chan struct{}, maxConnecting)} }
+
 // sshTo returns a process of ssh on which command runs at the host.
 func (r *remote) sshTo(command string) *exec.Cmd {
 	args := slices.Concat(r.ssh, []string{r.host, command})
@@ -54,10 +79,10 @@ func (r *remote) sshTo(command string) *exec.Cmd {
 }
 
 // connect starts the process of ssh. It blocks while many others connect to the host, unless the
-// rank is given up.
-func (r *remote) connect(cmd *exec.Cmd) error {
+// rank is given up. Where the rank has not begun in time, kill ends the process.
+func (r *remote) connect(cmd *exec.Cmd, kill func()) error {
 	select {
-	case r.connecting <- struct{}{}:
+	case r.door.connecting <- struct{}{}:
 	case <-r.givenUp:
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -71,7 +96,7 @@ func (r *remote) connect(cmd *exec.Cmd) error {
 	}
 	if err != nil {
 		orders.Close() // of none is no harm
-		<-r.connecting
+		<-r.door.connecting
 		return fmt.Errorf("connect to host %s: %w", r.host, err)
 	}
 	go func() {
@@ -83,7 +108,28 @@ func (r *remote) connect(cmd *exec.Cmd) error {
 		}
 	}()
 	r.orders <- r.script
+	time.AfterFunc(r.warning, r.tellLate)
+	time.AfterFunc(r.limit, func() { r.giveUp(kill) })
 	return nil
+}
+
+// tellLate says that the rank has not begun, if that is so, once for all ranks of the host.
+func (r *remote) tellLate() {
+	if !r.hasBegun() {
+		r.door.told.Do(func() {
+			r.logf("host %s has not begun a rank for %v, and is given up after %v: ssh still connects, or %s", r.host, r.warning, r.limit, unread)
+		})
+	}
+}
+
+// giveUp ends the connection if the rank has not begun.
+func (r *remote) giveUp(kill func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun && !r.closed && r.problem == "" {
+		r.problem, r.status = fmt.Sprintf("did not begin on host %s within %v: %s", r.host, r.limit, unread), failedSSH
+		kill()
+	}
 }
 
 // hasBegun reports whether the rank has begun on its host, or never will.
@@ -122,7 +168,7 @@ func (r *remote) hear(word string, kill func()) {
 	switch {
 	case kind == "begin" && !r.begun:
 		r.begun = true
-		<-r.connecting
+		<-r.door.connecting
 		if r.input != nil {
 			go r.feed(rest, kill)
 		}
@@ -175,8 +221,7 @@ func (r *remote) feed(folder string, kill func()) {
 		}()
 		err = cmd.Wait()
 	}
-	const failed = 255 // of ssh itself; the rank need not read all
-	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() != failed {
+	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() != failedSSH { // the rank need not read all
 		return
 	}
 	r.mu.Lock()
@@ -218,7 +263,7 @@ func (r *remote) endFeeder() {
 func (r *remote) over(ssh outcome) outcome {
 	r.mu.Lock()
 	if !r.begun {
-		<-r.connecting
+		<-r.door.connecting
 	}
 	close(r.orders)
 	r.closed = true

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // sshHere stands in for ssh, and runs the command on this machine.
@@ -131,5 +134,51 @@ func TestHostileHostsAreGivenUp(t *testing.T) {
 		if s := c.run(t); s != test.status || !strings.Contains(c.stderr.String(), test.want) {
 			t.Errorf("%s: status %d: %.300q", test.name, s, c.stderr.String()[max(0, c.stderr.Len()-300):])
 		}
+	}
+}
+
+// TestHostThatDoesNotBeginIsGivenUp has two connections to a host that stay, as behind a shell that
+// swallows the script: that is said once, and both ranks are given up.
+func TestHostThatDoesNotBeginIsGivenUp(t *testing.T) {
+	var out strings.Builder
+	console := newConsole(&out, &out)
+	d := newDoor()
+	l, err := bootstrap.Listen("tcp:127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := bootstrap.Serve(l, &bootstrap.Config{Job: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	j := &job{console: console, keepGoing: true, rendezvous: server}
+	for rank := range 2 {
+		f := &remote{ssh: []string{"/bin/sh", "-c", "read x; exec sleep 1000"}, host: "n1", mark: "mark:", door: d,
+			warning: 20 * time.Millisecond, limit: 500 * time.Millisecond, logf: console.logf, orders: make(chan string, 64), givenUp: make(chan struct{})}
+		p := &process{rank: rank, cmd: f.sshTo(sshCommand), far: f}
+		p.start = func(cmd *exec.Cmd) error { return f.connect(cmd, p.kill) }
+		if p.stdout, p.stderr, err = (&runner{console: console}).streams(rank, p); err != nil {
+			t.Fatal(err)
+		}
+		j.processes = append(j.processes, p)
+	}
+	status := j.run(nil)
+	said := out.String()
+	if status != failedSSH || strings.Count(said, "host n1 has not begun a rank for 20ms") != 1 || strings.Count(said, "did not begin on host n1 within 500ms: a start-up file") != 2 {
+		t.Errorf("status %d: %s", status, said)
+	}
+}
+
+// A rank that begins is neither warned of nor given up.
+func TestHostThatBeginsIsLeftAlone(t *testing.T) {
+	f := &remote{host: "n1", door: newDoor(), logf: func(format string, args ...any) { t.Errorf(format, args...) }}
+	kill := func() { t.Error("it was killed") }
+	f.door.connecting <- struct{}{}
+	f.hear("begin /folder", kill)
+	f.tellLate()
+	f.giveUp(kill)
+	if f.problem != "" {
+		t.Error(f.problem)
 	}
 }

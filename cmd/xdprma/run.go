@@ -58,6 +58,7 @@ its host. Where a port is set, or an interface,
 the i-th rank of a host, counted from 0, has the port plus i. Key and job id are on no command line.
 When xdprma run is killed, its connections end, and each host kills its ranks. Where this machine
 dies or the network is cut, a host learns of it when its sshd does (ClientAliveInterval).
+A rank that has not begun on its host after 75 seconds is given up, with status 255.
 
 Where more than 16 ranks share a processor here, each waits long for it. So one that is silent counts
 as failed after more than 5 seconds, in proportion, unless the program or XDPRMA_DEAD_AFTER says when.

@@ -158,7 +158,7 @@ func (r *runner) farJob(key string) (*job, error) {
 	mark := make([]byte, 16)
 	_, _ = rand.Read(mark) // never fails
 	j := r.newJob()
-	connecting := map[string]chan struct{}{}
+	doors := map[string]*door{}
 	var carried []string // of the contract, what no Config says
 	for _, v := range bootstrap.Contract {
 		if value, ok := os.LookupEnv(v.Name); ok && len(bootstrap.Inherited([]string{v.Name + "="})) > 0 {
@@ -166,18 +166,19 @@ func (r *runner) farJob(key string) (*job, error) {
 		}
 	}
 	for rank, at := range r.far.places {
-		if connecting[at.host] == nil {
-			connecting[at.host] = make(chan struct{}, maxConnecting)
+		if doors[at.host] == nil {
+			doors[at.host] = newDoor()
 		}
-		f := &remote{ssh: r.far.ssh, host: at.host, mark: "xdprma:" + hex.EncodeToString(mark) + ":", connecting: connecting[at.host],
-			orders: make(chan string, 64), givenUp: make(chan struct{})}
+		f := &remote{ssh: r.far.ssh, host: at.host, mark: "xdprma:" + hex.EncodeToString(mark) + ":", door: doors[at.host],
+			warning: beginWarning, limit: beginLimit, logf: r.console.logf, orders: make(chan string, 64), givenUp: make(chan struct{})}
 		if rank == 0 {
 			f.input = farInput()
 		}
 		told := remoteRank{mark: f.mark, key: key, folder: r.folder, args: r.args, input: f.input != nil, bind: r.bind, slot: at.slot,
 			env: slices.Concat(carried, r.env, r.configs[rank].Environ())}
 		f.script = told.script()
-		p := &process{rank: rank, cmd: f.sshTo(sshCommand), start: f.connect, far: f, guard: r.guard}
+		p := &process{rank: rank, cmd: f.sshTo(sshCommand), far: f, guard: r.guard}
+		p.start = func(cmd *exec.Cmd) error { return f.connect(cmd, p.kill) }
 		var err error
 		if p.stdout, p.stderr, err = r.streams(rank, p); err != nil {
 			return nil, err
