@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,13 +64,16 @@ func isIPv6(host string) bool {
 
 // Listen opens a listener at a rendezvous address: host:port, tcp:host:port or
 // unix:/path. A unix socket is accessible to its owner only, and one that a
-// dead process left behind is replaced. It does not block.
-func Listen(addr string) (net.Listener, error) {
+// dead process left behind is replaced. It blocks while a host name is looked up.
+func Listen(addr string) (net.Listener, error) { return listen(context.Background(), addr) }
+
+// listen is Listen, until ctx ends.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
 	network, address, err := splitAddress(addr)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen(network, address)
+	l, err := (&net.ListenConfig{}).Listen(ctx, network, address)
 	if network == "unix" && errors.Is(err, unix.EADDRINUSE) && isDeadSocket(address) {
 		if err := os.Remove(address); err != nil {
 			return nil, fmt.Errorf("listen at %s: %w", addr, err)
@@ -92,6 +96,35 @@ func Listen(addr string) (net.Listener, error) {
 		}
 	}
 	return l, nil
+}
+
+// listenPatiently is Listen at c.Rendezvous for the rank that serves it. A name may become known
+// only when the host runs, so while it is not, listenPatiently tries again for as long as Dial does
+// at the other ranks, and passes to failed, unless that is nil, why an attempt has failed.
+func (c *Config) listenPatiently(ctx context.Context, failed func(error)) (net.Listener, error) {
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
+	var reason error // of the last attempt that nothing has cut short
+	for pause := dialPauseMin; ; pause = min(2*pause, dialPauseMax) {
+		l, err := listen(ctx, c.Rendezvous)
+		if _, unknown := errors.AsType[*net.DNSError](err); !unknown {
+			return l, err
+		}
+		if reason == nil || ctx.Err() == nil {
+			reason = err
+		}
+		if failed != nil && ctx.Err() == nil {
+			failed(reason)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			_, address, _ := splitAddress(c.Rendezvous) // it has been split before
+			name, port, _ := net.SplitHostPort(address)
+			return nil, fmt.Errorf("rank 0 serves the rendezvous at %s, and the name %s is unknown here (%s says how long to try; at 0.0.0.0:%s rank 0 serves at all addresses, whatever name the others have): %w; the last attempt: %w",
+				c.Rendezvous, name, EnvPatience, port, ctx.Err(), reason)
+		}
+	}
 }
 
 // isDeadSocket reports whether path is a unix socket at which nobody listens.

@@ -222,6 +222,23 @@ func TestCauseOfAFailedConnectionIsNamed(t *testing.T) {
 	}
 }
 
+// TestRankThatServesWaitsForItsName has rank 0 serve under a name that nobody knows, for as long as its
+// place says, and until its context ends.
+func TestRankThatServesWaitsForItsName(t *testing.T) {
+	c := Config{Size: 2, Job: testJob, Rendezvous: "a..b:7000", Serve: true, Patience: 50 * time.Millisecond}
+	attempts := 0
+	_, err := Open(context.Background(), c, nil, nil)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the name a..b is unknown here") ||
+		!strings.Contains(err.Error(), "0.0.0.0:7000") || !strings.Contains(err.Error(), EnvPatience) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Patience = time.Hour
+	if _, err := Open(ctx, c, nil, func(error) { attempts++; cancel() }); !errors.Is(err, context.Canceled) || attempts == 0 {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+}
+
 // TestTakenPlaceOfTheRendezvousIsExplained serves where somebody does already.
 func TestTakenPlaceOfTheRendezvousIsExplained(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")

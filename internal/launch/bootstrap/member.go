@@ -65,7 +65,7 @@ func (m *Member) Level() secure.Level {
 }
 
 // Open joins the rendezvous that c names, as the rank that c says. It blocks until the
-// rendezvous is reached, as Dial does, and passes to failed, unless that is nil, why an
+// rendezvous is reached, or its name is known where this rank serves it, as Dial does, and passes to failed, unless that is nil, why an
 // attempt has failed. Log, or without one c.Logger, is told of processes that the rendezvous turns away,
 // if this rank serves it. Where a launcher speaks PMI it waits for all ranks as well. Its error
 // wraps ErrRefused if another process has the rank, or if others were told of another size
@@ -121,7 +121,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 	}
 	if l == nil {
 		var err error
-		if l, err = Listen(c.Rendezvous); err != nil {
+		if l, err = c.listenPatiently(ctx, failed); err != nil {
 			return nil, err
 		}
 	}
