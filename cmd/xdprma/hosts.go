@@ -86,22 +86,20 @@ func loadHostfile(path string) ([]host, error) {
 // slots of a host that is named twice add up; with another interface they are others.
 func addHost(hosts []host, item, slots, ifname string) ([]host, error) {
 	name, said := item, ""
-	if rest, ok := strings.CutPrefix(item, "["); ok {
-		var closed bool
-		if name, said, closed = strings.Cut(rest, "]"); !closed || said != "" && said[0] != ':' {
-			return nil, fmt.Errorf("the host %q is not [address] or [address]:slots", item)
+	if user, rest, ok := strings.Cut(item, "["); ok {
+		address, after, closed := strings.Cut(rest, "]")
+		if !closed || after != "" && after[0] != ':' || user != "" && !strings.HasSuffix(user, "@") {
+			return nil, fmt.Errorf("the host %q is not [address], [address]:slots or user@[address]:slots", item)
 		}
-		if a, err := netip.ParseAddr(name); err != nil || !a.Is6() {
+		if a, err := netip.ParseAddr(address); err != nil || !a.Is6() {
 			return nil, fmt.Errorf("the host %q has no IPv6 address in its brackets", item)
 		}
-		if said != "" {
-			said = said[1:]
-			if said == "" {
-				said = "none"
-			}
+		name = user + address // as ssh takes it
+		if said = strings.TrimPrefix(after, ":"); after == ":" {
+			said = "none"
 		}
 	} else if strings.Count(item, ":") > 1 {
-		return nil, fmt.Errorf("the host %q: write an IPv6 address in brackets, such as [fd00::1]:2", item)
+		return nil, fmt.Errorf("the host %q: write an IPv6 address in brackets, such as [fd00::1]:2 or root@[fd00::1]", item)
 	} else if before, after, found := strings.Cut(item, ":"); found {
 		if name, said = before, after; said == "" {
 			said = "none"

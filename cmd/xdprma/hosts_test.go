@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"os/exec"
 	"reflect"
 	"regexp"
@@ -18,6 +19,10 @@ func TestHostsAreRead(t *testing.T) {
 		"a:2, u@b ,a":             {{"a", 3, ""}, {"u@b", 1, ""}},
 		"[fd00::1],[fe80::1%e]:4": {{"fd00::1", 1, ""}, {"fe80::1%e", 4, ""}},
 		"10.0.0.1:1":              {{"10.0.0.1", 1, ""}},
+		"root@[fd77::2]":          {{"root@fd77::2", 1, ""}},
+		"root@[fd77::2]:4,a":      {{"root@fd77::2", 4, ""}, {"a", 1, ""}},
+		"[fe80::2%eth0]:2":        {{"fe80::2%eth0", 2, ""}},
+		"root@[fe80::2%eth0]":     {{"root@fe80::2%eth0", 1, ""}},
 	} {
 		if got, err := parseHosts(list); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %v, %v; want %v", list, got, err, want)
@@ -35,9 +40,17 @@ func TestHostsAreRead(t *testing.T) {
 		"[fd00::1]2": "[address]",
 		"[fd00::1]:": `"none" slots`,
 		"[a]":        "no IPv6 address",
-		"-oProxy=x":  "not the name",
-		"a b":        "not the name",
-		":3":         "not the name",
+
+		"root@fd77::2":     "or root@[fd00::1]",
+		"root[fd77::2]":    "user@[address]",
+		"root@[fd77::2":    "user@[address]",
+		"root@[fd77::2]:":  `"none" slots`,
+		"root@[10.0.0.1]":  "no IPv6 address",
+		"root@[fd77::2]:x": `"x" slots`,
+		"-o@[fd77::2]":     "not the name",
+		"-oProxy=x":        "not the name",
+		"a b":              "not the name",
+		":3":               "not the name",
 	} {
 		if got, err := parseHosts(list); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%q: %v, %v; want %q", list, got, err, problem)
@@ -79,6 +92,38 @@ func TestRanksFillHosts(t *testing.T) {
 	}
 	if _, err := spread(hosts, 5); err == nil || !strings.Contains(err.Error(), "5 ranks do not fit: the hosts have 4 slots") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestZonesAreOfTheHost serves the rendezvous at addresses that mean something on one link, or anywhere.
+func TestZonesAreOfTheHost(t *testing.T) {
+	for _, test := range []struct {
+		address, served string
+		ifname, line    string // of all hosts, of this one
+		want            string // empty: it is refused
+	}{
+		{"10.0.0.1:0", "tcp:10.0.0.1:7000", "", "", "tcp:10.0.0.1:7000"},
+		{"[fd77::1]:0", "tcp:[fd77::1]:7000", "eth0", "eth1", "tcp:[fd77::1]:7000"},
+		{"[fe80::1%veth3]:0", "tcp:[fe80::1]:7000", "eth0", "", "tcp:[fe80::1%eth0]:7000"},
+		{"[fe80::1%veth3]:0", "tcp:[fe80::1]:7000", "eth0", "eth1", "tcp:[fe80::1%eth1]:7000"},
+		{"[fe80::1%veth3]:0", "tcp:[fe80::1]:7000", "", "", ""},
+	} {
+		f := &far{ifname: test.ifname, address: netip.MustParseAddrPort(test.address)}
+		got, err := f.rendezvousOf(place{host: "n1", ifname: test.line}, test.served)
+		if got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("%+v: %q, %v", test, got, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "--address") || !strings.Contains(err.Error(), "host n1") || startStatus(err) != statusUsage) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A host that nobody knows is named.
+func TestUnknownHostIsNamed(t *testing.T) {
+	f := &far{places: []place{{host: "127.0.0.1"}, {host: "root@a..b"}}}
+	if a, err := f.findAddress(); err == nil || !strings.Contains(err.Error(), "the host a..b is not known here") || !strings.Contains(err.Error(), "--address") {
+		t.Errorf("%v, %v", a, err)
 	}
 }
 

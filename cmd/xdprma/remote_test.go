@@ -167,6 +167,7 @@ func TestRunOnHosts(t *testing.T) {
 			}
 		}
 	})
+	t.Run("link-local", func(t *testing.T) { l.linkLocal(t) })
 	t.Run("environment", func(t *testing.T) { l.environment(t) })
 	t.Run("input", func(t *testing.T) { l.input(t) })
 	t.Run("statuses", func(t *testing.T) { l.statuses(t) })
@@ -186,6 +187,36 @@ func TestRunOnHosts(t *testing.T) {
 		}
 	})
 	t.Run("killed launcher", func(t *testing.T) { l.killed(t) })
+}
+
+// linkLocal names hosts by addresses that mean something on one link, which each host calls otherwise.
+func (l *farLab) linkLocal(t *testing.T) {
+	file := filepath.Join(l.dir, "hosts")
+	lines := ""
+	for rank := range 3 {
+		if out, err := exec.Command("ip", "-n", l.Namespace(rank), "address", "add", fmt.Sprintf("fe80::%d/64", rank+1), "dev", l.Interface(rank), "nodad").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if rank < 2 {
+			lines += fmt.Sprintf("root@[fe80::%d%%%s] interface=%s\n", rank+1, l.Interface(2), l.Interface(rank))
+		}
+	}
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hello := filepath.Join(t.TempDir(), "hello")
+	if err := testenv.Build("../../examples/hello", hello); err != nil {
+		t.Fatal(err)
+	}
+	ssh := l.ssh + " -o StrictHostKeyChecking=no"
+	c := l.command(t, "run", "--ssh", ssh, "--hostfile", file, "--transport", "udp", "--", hello)
+	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), "[0] counter: 2\n") {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+	c = l.command(t, "run", "--ssh", ssh, "--hosts", fmt.Sprintf("[fe80::1%%%s]", l.Interface(2)), "--", hello)
+	if s := c.run(t); s != statusUsage || !strings.Contains(c.stderr.String(), "name an address that is not link-local by --address") {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
 }
 
 // environment looks at what ranks are told, and at what everybody sees of it.
@@ -448,6 +479,7 @@ func TestRunRefusesOptions(t *testing.T) {
 		{[]string{"--hosts", "a", "--ssh", "ssh '"}, "--ssh: "},
 		{[]string{"--hosts", "a", "--ssh", " "}, "--ssh names no command"},
 		{[]string{"--hosts", "a", "--address", "a"}, `--address is "a"`},
+		{[]string{"--hosts", "a", "--address", "fe80::1"}, "such as fe80::1%eth0"},
 		{[]string{"--hostfile", "/none"}, "/none"},
 		{[]string{"--hosts", "a", "--env", "UID=7"}, "--env: the shells of the hosts set UID themselves"},
 	} {

@@ -115,7 +115,7 @@ func runCommand() *cli.Command {
 		Description: strings.Replace(runDescription, "VARIABLES\n", variableList()+"\n", 1),
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 1, Usage: "number of ranks; with --hosts or --hostfile by default as many as there are slots"},
-			&cli.StringFlag{Name: "hosts", Usage: "start the ranks by ssh on these hosts, name[:slots] separated by commas; an IPv6 address stands in brackets"},
+			&cli.StringFlag{Name: "hosts", Usage: "start the ranks by ssh on these hosts, name[:slots] separated by commas; an IPv6 address stands in brackets, as in root@[fd77::2]:4"},
 			&cli.StringFlag{Name: "hostfile", Usage: "a file with a host a line in place of --hosts, name[:slots] or name slots=2 interface=eth0, and comments behind #"},
 			&cli.StringFlag{Name: "ssh", Value: defaultSSH, Usage: "the command that connects to a host, in words and quotes as for a shell"},
 			&cli.StringFlag{Name: "address", Usage: "IP address of this host, and maybe a TCP port, at which the ranks on other hosts find each other; by default that from which the first of them is reached"},

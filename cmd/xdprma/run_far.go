@@ -103,6 +103,9 @@ func (r *runner) parseFar(c *cli.Command, list, file string) error {
 			}
 			r.far.address = netip.AddrPortFrom(ip, 0)
 		}
+		if ip := r.far.address.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
+			return usageError("--address is %q, which is link-local: name its link, too, such as %v%%eth0", a, ip)
+		}
 	}
 	return nil
 }
@@ -132,7 +135,10 @@ func (r *runner) runFar() (status int, err error) {
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	for rank := range r.configs {
 		c := &r.configs[rank]
-		c.Rank, c.Size, c.Rendezvous, c.Transport, c.Interface = rank, r.ranks, r.server.Addr(), r.transports[rank], cmp.Or(r.far.places[rank].ifname, r.far.ifname)
+		c.Rank, c.Size, c.Transport, c.Interface = rank, r.ranks, r.transports[rank], cmp.Or(r.far.places[rank].ifname, r.far.ifname)
+		if c.Rendezvous, err = r.far.rendezvousOf(r.far.places[rank], r.server.Addr()); err != nil {
+			return 0, err
+		}
 		if !r.ported && c.Interface != "" {
 			c.Port = bootstrap.DefaultPort
 		}
@@ -212,6 +218,9 @@ func (f *far) findAddress() (netip.AddrPort, error) {
 		}
 		name := at.host[strings.LastIndexByte(at.host, '@')+1:]
 		c, err := net.Dial("udp", net.JoinHostPort(name, "9")) // asks for the route, and sends nothing
+		if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+			err = fmt.Errorf("the host %s is not known here (%w)", name, err)
+		}
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -223,9 +232,29 @@ func (f *far) findAddress() (netip.AddrPort, error) {
 		}
 	}
 	if len(problems) > 0 {
-		return found, fmt.Errorf("no address of this host is found that the hosts reach: %w; --address names one", errors.Join(problems...))
+		return found, fmt.Errorf("no address of this host is found that the others reach: %w; if ssh alone knows the way, --address names one", errors.Join(problems...))
 	}
 	return found, nil
+}
+
+// rendezvousOf returns where the ranks of a place find the rendezvous, which is served at an address
+// that has lost its zone, as those of listeners do. A link-local address means something with its zone alone, and
+// the place has its own name for the link.
+func (f *far) rendezvousOf(at place, served string) (string, error) {
+	link := f.address.Addr().Zone()
+	if link == "" {
+		return served, nil
+	}
+	a, err := netip.ParseAddrPort(strings.TrimPrefix(served, "tcp:"))
+	if err != nil {
+		return "", err
+	}
+	zone := cmp.Or(at.ifname, f.ifname)
+	if zone == "" {
+		return "", usageError("the ranks on host %s are to find each other at %v, which is on this host's link %s alone, and what that host calls the link is not known: "+
+			"name it by --interface or in the hostfile, or name an address that is not link-local by --address", at.host, a.Addr().WithZone(""), link)
+	}
+	return "tcp:" + netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port()).String(), nil
 }
 
 // streams returns where a rank's output goes. Of a process of ssh the supervisor's words are taken
