@@ -150,12 +150,12 @@ func (c anyOf) Met() bool {
 	return false
 }
 
-// Awaits says in words what is waited for.
-func (c anyOf) Awaits() string {
-	if a, ok := c[0].cond.(interface{ Awaits() string }); ok && len(c) == 1 {
+// Awaits says in words what is waited for, and which rank of the job, or NoRank.
+func (c anyOf) Awaits() (what string, rank int) {
+	if a, ok := c[0].cond.(interface{ Awaits() (string, int) }); ok && len(c) == 1 {
 		return a.Awaits()
 	}
-	return fmt.Sprintf("one of %d requests", len(c))
+	return fmt.Sprintf("one of %d requests", len(c)), mpierr.NoRank
 }
 
 // Idles reports whether what is waited for need not ever come, of any of the requests.

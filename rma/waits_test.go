@@ -3,6 +3,9 @@ package rma_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -130,7 +133,7 @@ func TestCallsThatCreateAreNamed(t *testing.T) {
 }
 
 // TestServersAreNotWarned has a rank wait for messages of any rank, as servers do, and for others: the first of
-// these waits are no warning, however long they last.
+// these waits are no warning, however long they last. Of those for a known rank the rendezvous warns, once for all.
 func TestServersAreNotWarned(t *testing.T) {
 	once(t)
 	tellSoon(t)
@@ -174,12 +177,12 @@ func TestServersAreNotWarned(t *testing.T) {
 			_, err := comm.WaitAny(ctx, irecv(someone, 6), irecv(someone, 7), irecv(1, 8))
 			return err
 		}},
-		{`"a message from rank 1 with tag 9"`, "level=WARN", recv(1, 9)},
-		{`"a message from rank 1 with tag 10"`, "level=WARN", func(ctx context.Context) error { return irecv(1, 10).Wait(ctx) }},
-		{`"rank 1 to take a message with tag 11"`, "level=WARN", func(ctx context.Context) error {
+		{`"a message from rank 1 with tag 9"`, "level=INFO", recv(1, 9)},
+		{`"a message from rank 1 with tag 10"`, "level=INFO", func(ctx context.Context) error { return irecv(1, 10).Wait(ctx) }},
+		{`"rank 1 to take a message with tag 11"`, "level=INFO", func(ctx context.Context) error {
 			return comm.Send(ctx, world, make([]byte, 1<<20), 1, 11)
 		}},
-		{`"barrier: a message from rank 1"`, "level=WARN", world.Barrier},
+		{`"barrier: a message from rank 1"`, "level=INFO", world.Barrier},
 	}
 	for _, c := range calls {
 		all.Go(func() {
@@ -191,6 +194,7 @@ func TestServersAreNotWarned(t *testing.T) {
 	for _, c := range calls {
 		log.Await(ctx, t, 1, "has waited for long", c.what, c.level)
 	}
+	log.Await(ctx, t, 1, "self=0", "level=WARN", "a rank keeps others waiting, and does not wait itself", "rank=1", "waiting=0")
 	for _, c := range calls {
 		if n := log.Lines("has waited for long", c.what) - log.Lines("has waited for long", c.what, c.level); n != 0 {
 			t.Errorf("%d lines of another level than %s about a wait for %s:\n%s", n, c.level, c.what, &log)
@@ -208,29 +212,19 @@ func TestAbsentRankIsWarnedOfOnce(t *testing.T) {
 	launch.LongestSilence = launch.LongWait
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
-	places, stop, err := testjob.Places(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
 	var log logs.Log
-	c := testjob.Config(&places[0])
-	c.Logger = log.Logger()
-	n, err := rma.Join(ctx, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
+	n := joinAndTell(ctx, t, 2, &log, 1)[0]
 	waiting, giveUp := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer giveUp()
 	all.Go(func() { _, _ = comm.Recv(waiting, n.World(), make([]byte, 1), 1, 5) })
-	log.Await(ctx, t, 1, "level=WARN", "a rank has not joined the job yet", "rank=1")
+	log.Await(ctx, t, 1, "level=INFO", "a rank has not joined the job yet", "rank=1")
+	log.Await(ctx, t, 1, "level=WARN", "a rank has not joined the job, and others wait for it", "rank=1", "waiting=0", `for="a message from rank 1 with tag 5"`)
 	all.Go(func() { _ = n.World().Barrier(waiting) })
 	log.Await(ctx, t, 1, "level=INFO", "has waited for long", "barrier: a message from rank 1")
-	if log.Lines("level=WARN", "barrier: a message from rank 1") != 0 {
-		t.Errorf("there are two warnings:\n%s", &log)
+	if n := log.Lines("level=WARN") - log.Lines("level=WARN", "and others wait for it"); n != 0 {
+		t.Errorf("there are %d other warnings:\n%s", n, &log)
 	}
 }
 
@@ -241,17 +235,23 @@ func tellSoon(t *testing.T) {
 	launch.LongWait = 10 * time.Millisecond
 }
 
-// joinAndTell has ranks join a job that ends with the test. Each has its number in the log.
-func joinAndTell(ctx context.Context, t *testing.T, size int, log *logs.Log) []*rma.Node {
+// joinAndTell has ranks join a job that ends with the test, but for those that are absent. Each has its number in the
+// log. Rank 0 serves the rendezvous.
+func joinAndTell(ctx context.Context, t *testing.T, size int, log *logs.Log, absent ...int) []*rma.Node {
 	t.Helper()
 	places, stop, err := testjob.Places(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
+	stop()
+	at := "unix:" + filepath.Join(t.TempDir(), "rendezvous")
 	nodes := make([]*rma.Node, size)
 	var all sync.WaitGroup
 	for rank := range nodes {
+		if slices.Contains(absent, rank) {
+			continue
+		}
+		places[rank].Rendezvous, places[rank].Serve = at, rank == 0
 		all.Go(func() {
 			c := testjob.Config(&places[rank])
 			c.Logger = log.Logger().With("self", rank)
@@ -267,10 +267,45 @@ func joinAndTell(ctx context.Context, t *testing.T, size int, log *logs.Log) []*
 		t.FailNow()
 	}
 	t.Cleanup(func() {
-		for _, n := range nodes {
-			all.Go(func() { _ = n.Close() })
+		for rank, n := range nodes {
+			if !slices.Contains(absent, rank) {
+				all.Go(func() { _ = n.Close() })
+			}
 		}
 		all.Wait()
 	})
 	return nodes
+}
+
+// TestWhoKeepsOthersWaitingIsNamed has a rank stay away from a barrier of nine: it is named once, by whoever serves the
+// rendezvous, and no other rank warns. When it has come, and one of them stays away, that one is named.
+func TestWhoKeepsOthersWaitingIsNamed(t *testing.T) {
+	once(t)
+	tellSoon(t)
+	launch.LongestSilence = launch.LongWait
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
+	defer cancel()
+	var log logs.Log
+	const size = 9
+	nodes := joinAndTell(ctx, t, size, &log)
+	for _, away := range []int{4, 7} {
+		var all sync.WaitGroup
+		come := make(chan struct{})
+		for rank, n := range nodes {
+			all.Go(func() {
+				if rank == away {
+					<-come
+				}
+				if err := n.World().Barrier(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		log.Await(ctx, t, 1, "self=0", "level=WARN", "a rank keeps others waiting", fmt.Sprintf("rank=%d", away), "barrier: a message from rank")
+		close(come)
+		all.Wait()
+	}
+	if log.Lines("level=WARN", "waited for") != 0 {
+		t.Errorf("others warn too:\n%s", &log)
+	}
 }

@@ -422,7 +422,7 @@ func (t *task) notifiedWaiter() {
 		}
 		x.Name(which)
 		x.Begin(own, n, []int{from.rank}, l.e)
-		t.doing = x.Awaits()
+		t.doing, _ = x.Awaits()
 		met := t.waitNotified(p, x)
 		x.End()
 		w.checkNotified(l)
@@ -430,12 +430,12 @@ func (t *task) notifiedWaiter() {
 		case !met:
 		case x.Counter >= 0:
 			if x.Number < n || l.notified.window.Counters().Read(x.Counter) < x.Number {
-				w.failf("rank %d: %s ended at %d of counter %d", l.rank, x.Awaits(), x.Number, x.Counter)
+				w.failf("rank %d: %s ended at %d of counter %d", l.rank, t.doing, x.Number, x.Counter)
 			}
 		default:
 			fails := func(of *life) bool { _, may := w.mayFail(l, of); return of.rank == from.rank && may }
 			if !errors.Is(x.Lost, mpierr.ProcFailed) || !slices.ContainsFunc(w.lives, fails) {
-				w.failf("rank %d: %s ended with: %v", l.rank, x.Awaits(), x.Lost)
+				w.failf("rank %d: %s ended with: %v", l.rank, t.doing, x.Lost)
 			}
 		}
 	}
@@ -493,6 +493,7 @@ func (w *World) countedHere(o *epochs.Operation, tells bool) {
 // tell notes that x, who sleeps at l, is told that the wait is over, or finds that nobody does.
 func (w *World) tell(l *life, x *sleeper, tells bool) {
 	if x.told = tells; !tells {
-		w.failf("rank %d sleeps, and %s is over", l.rank, x.Awaits())
+		what, _ := x.Awaits()
+		w.failf("rank %d sleeps, and %s is over", l.rank, what)
 	}
 }

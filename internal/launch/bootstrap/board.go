@@ -176,6 +176,7 @@ func (b *board) end(err error) {
 type local struct {
 	board       *board
 	members     *members
+	waits       *waits
 	authority   *authority // nil: the job has no key
 	rank, size  int
 	incarnation uint64
@@ -238,6 +239,11 @@ func (l *local) End(ctx context.Context, n int) (e *EndedError, err error) {
 		return nil
 	})
 	return e, err
+}
+
+func (l *local) Waits(_ context.Context, list []Wait) error {
+	l.waits.say(l.rank, list)
+	return nil
 }
 
 func (l *local) Attendance(context.Context) (string, error) { return l.members.describe(), nil }

@@ -145,11 +145,11 @@ func everyRendezvous(t *testing.T, f func(t *testing.T, a, b rendezvous, own int
 	}
 	t.Run("server", func(t *testing.T) {
 		s := serveAt(t, "127.0.0.1:0")
-		f(t, &local{s.board, s.members, s.authority, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
+		f(t, &local{s.board, s.members, s.waits, s.authority, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
 	})
 	t.Run("local", func(t *testing.T) {
 		b, m := newBoard(), newMembers(slog.New(slog.DiscardHandler))
-		f(t, &local{b, m, nil, 0, 2, 1}, &local{b, m, nil, 1, 2, 2}, 0)
+		f(t, &local{b, m, nil, nil, 0, 2, 1}, &local{b, m, nil, nil, 1, 2, 2}, 0)
 	})
 }
 
@@ -231,7 +231,7 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 func TestAbortReachesEveryCall(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	a, rank := dialNext(t, s.Addr())
-	own := &local{s.board, s.members, s.authority, 0, manyRanks, 1}
+	own := &local{s.board, s.members, s.waits, s.authority, 0, manyRanks, 1}
 	ctx := testContext(t)
 	blocked := make(chan error, 4)
 	for _, x := range []rendezvous{a, own} {

@@ -275,6 +275,12 @@ func (c *Client) End(ctx context.Context, n int) (*EndedError, error) {
 	return nil, cmp.Or(err, fmt.Errorf("%w: end number %d", errMalformed, n))
 }
 
+// Waits makes known which ranks this one has waited for for long.
+func (c *Client) Waits(ctx context.Context, list []Wait) error {
+	_, err := c.call(ctx, message{kind: kindWaits, body: appendWaits(nil, list)})
+	return err
+}
+
 // Attendance returns in words which ranks of the job are there.
 func (c *Client) Attendance(ctx context.Context) (string, error) {
 	text, err := c.call(ctx, message{kind: kindWho})

@@ -108,7 +108,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 		}
-		return &Member{rendezvous: &local{newBoard(), members, authority, c.Rank, c.Size, incarnation},
+		return &Member{rendezvous: &local{newBoard(), members, newWaits(log, members), authority, c.Rank, c.Size, incarnation},
 			Incarnation: incarnation, credentials: authority.credentials()}, nil
 	case !c.Serve:
 		client, err := Dial(ctx, &c, failed)
@@ -135,7 +135,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 		return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 	}
 	s.start()
-	return &Member{rendezvous: &serving{local{s.board, s.members, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
+	return &Member{rendezvous: &serving{local{s.board, s.members, s.waits, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
 		credentials: s.authority.credentials(), Rendezvous: c.servedAt(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
 }
 

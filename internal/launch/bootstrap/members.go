@@ -112,6 +112,13 @@ func (m *members) end(rank int) {
 	m.ranks[rank].ended = true
 }
 
+// absent reports whether no process has had a rank of the job yet.
+func (m *members) absent(rank int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ranks[rank] == nil
+}
+
 // complete reports whether all ranks of the job have come.
 func (m *members) complete() bool {
 	m.mu.Lock()

@@ -27,6 +27,8 @@ import (
 //	look     u32 rank; likewise, at once
 //	end      u32 n; answered once n+1 ranks have ended
 //	cancel   nothing; not answered
+//	waits    what the rank has waited for for long: for each u32 rank that waits, u32 rank that
+//	         it waits for, u64 nanoseconds, i8 level of the log, u8 length of the words, and these
 //	who      nothing; the answer says in words which ranks are there
 //	fail     why the rank does not join, in words
 //	sign     static key, 32 bytes, address, 16, and port, u16; the answer is the ticket of
@@ -44,6 +46,7 @@ const (
 	kindSign    = 9
 	kindFail    = 10
 	kindPart    = 11
+	kindWaits   = 12
 
 	kindOK      = 128 // to find and look: the incarnation, u64, ticket or zeros, and place
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -138,7 +141,7 @@ func parseMessage(buf []byte) (message, error) {
 		if len(m.body) != signBytes {
 			return message{}, fmt.Errorf("%w: %d bytes to be signed", errMalformed, len(m.body))
 		}
-	case kindPublish, kindLeave, kindFail, kindPart, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
+	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}

@@ -110,6 +110,9 @@ type rendezvous interface {
 	// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
 	// one.
 	End(ctx context.Context, n int) (*EndedError, error)
+	// Waits makes known which ranks this one has waited for for long, in place of what it said before. The log of
+	// whoever serves the rendezvous tells from that which rank keeps the others waiting.
+	Waits(ctx context.Context, list []Wait) error
 	// Attendance returns in words which ranks of the job are there and which are not, and
 	// which process was last refused.
 	Attendance(ctx context.Context) (string, error)

@@ -37,6 +37,7 @@ type Server struct {
 	authority *authority // nil: the job has no key
 	board     *board
 	members   *members
+	waits     *waits
 	lobby     lobby // connections without a hello
 
 	mu       sync.Mutex
@@ -73,7 +74,7 @@ func newServer(l net.Listener, c *Config, log *slog.Logger, rank int) (*Server, 
 		members.alone = fmt.Sprintf("the rendezvous is served at %v, which processes of this host alone reach", tcp.IP)
 	}
 	return &Server{
-		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: members,
+		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: members, waits: newWaits(log, members),
 		clients: make(map[net.Conn]*connection),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -251,7 +252,8 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	defer leave()
-	c.client = local{s.board, s.members, s.authority, m.rank, m.size, incarnation}
+	defer s.waits.say(m.rank, nil)
+	c.client = local{s.board, s.members, s.waits, s.authority, m.rank, m.size, incarnation}
 	ok := c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation, s.rank)})
 	for ok && err == nil {
 		if m, err = readMessage(r, maxMessageBytes); err == nil {
@@ -370,7 +372,7 @@ func (c *connection) refuse(m message, why error) {
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPublish, kindLeave, kindFail, kindPart, kindLook, kindWho, kindSign:
+	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindLook, kindWho, kindSign:
 		return c.answer(c.ask(c.ctx, m))
 	case kindFind, kindEnd:
 		return c.wait(m)
@@ -398,6 +400,11 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		err = c.client.Leave(ctx)
 	case kindPart:
 		err = c.client.Part(ctx, string(m.body))
+	case kindWaits:
+		var list []Wait
+		if list, err = parseWaits(m.body, c.client.size); err == nil {
+			err = c.client.Waits(ctx, list)
+		}
 	case kindFail:
 		err = c.client.Fail(ctx, string(m.body))
 	case kindSign:

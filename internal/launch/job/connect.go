@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -31,11 +32,11 @@ func (j *Job) seek(rank int) { j.goBackground(func(ctx context.Context) { j.find
 // find looks for the way to a rank, and tells the engine of it.
 func (j *Job) find(ctx context.Context, rank int) {
 	var absent atomic.Bool // the rendezvous has said so; else it is what keeps this rank waiting
-	told := false
 	stop := whileWaiting(func(ctx context.Context, waited time.Duration) {
-		if tells := absent.Load() && j.tellAbsent(ctx, rank, waited); tells != told {
-			told = tells
-			j.countMissing(tells)
+		if absent.Load() && j.tellAbsent(ctx, rank, waited) {
+			j.absent.begin(rank, time.Now().Add(-waited))
+		} else {
+			j.absent.end(rank)
 		}
 	})
 	peer, path, ticket, err := j.way(ctx, rank, &absent)
@@ -46,9 +47,7 @@ func (j *Job) find(ctx context.Context, rank int) {
 		err = j.tooLate(ctx, rank)
 	}
 	stop()
-	if told {
-		j.countMissing(false)
-	}
+	j.absent.end(rank)
 	// Of a rank that may come again nothing is kept, so that the next call looks for it.
 	if ended := (*bootstrap.EndedError)(nil); errors.As(err, &ended) && ended.Incarnation == 0 {
 		j.processEnded(ended)
@@ -122,38 +121,34 @@ func inTurn(ctx context.Context, turns chan struct{}, f func()) error {
 
 // tooLate returns that a rank has not joined in time.
 func (j *Job) tooLate(ctx context.Context, rank int) error {
-	return fmt.Errorf("rank %d has not joined the job in time (%s says how long ranks have for that): %s",
-		rank, bootstrap.EnvJoin, j.attendance(ctx))
+	who, _ := j.attendance(ctx)
+	return fmt.Errorf("rank %d has not joined the job in time (%s says how long ranks have for that): %s", rank, bootstrap.EnvJoin, who)
 }
 
-// attendance says which ranks have joined, as far as the rendezvous can be asked.
-func (j *Job) attendance(ctx context.Context) string {
+// attendance says which ranks have joined, or why the rendezvous cannot be asked.
+func (j *Job) attendance(ctx context.Context) (who string, asked bool) {
 	ctx, cancel := context.WithTimeout(ctx, searchTurn)
 	defer cancel()
 	who, err := j.store.Attendance(ctx)
 	if err != nil {
-		return err.Error()
+		return err.Error(), false
 	}
-	return who
-}
-
-// countMissing notes that the log tells of one rank more which has not joined, or of one less.
-func (j *Job) countMissing(more bool) {
-	if more {
-		j.missing.Add(1)
-	} else {
-		j.missing.Add(-1)
-	}
+	return who, true
 }
 
 // tellAbsent has the log say that somebody waits for a rank which has not joined, and reports whether that
-// is so.
+// is so. It is a warning where the rendezvous cannot be asked, which warns for all ranks.
 func (j *Job) tellAbsent(ctx context.Context, rank int, waited time.Duration) (awaited bool) {
 	s := j.poller.Lock().Session(rank)
 	awaited = s != nil && s.Awaited()
 	j.poller.UnlockQuiet()
 	if awaited { // still
-		j.log.Warn("a rank has not joined the job yet; this one waits for it", "rank", rank, "job", j.attendance(ctx), "waited", waited)
+		who, asked := j.attendance(ctx)
+		level := slog.LevelWarn
+		if asked {
+			level = slog.LevelInfo
+		}
+		j.log.Log(ctx, level, "a rank has not joined the job yet; this one waits for it", "rank", rank, "job", who, "waited", waited)
 	}
 	return awaited
 }

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
@@ -89,9 +88,9 @@ type Job struct {
 	frames     bool
 	express    int // bytes of the largest window in memory that the XDP program reaches
 
-	directory directory    // of the other ranks
-	missing   atomic.Int32 // ranks that the log says it waits for, since they have not joined
-	joinBy    time.Time    // calls that wait for a rank which has not joined by then fail
+	directory directory // of the other ranks
+	absent    absence   // of ranks that calls wait for
+	joinBy    time.Time // calls that wait for a rank which has not joined by then fail
 
 	tasks    chan task     // for the engine; see offload
 	looks    chan struct{} // likewise, of questions that are answered at once

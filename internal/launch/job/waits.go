@@ -4,14 +4,21 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
-// awaits is what a condition can be, that says in words what is waited for. It is called with the
-// engine's lock held.
-type awaits interface{ Awaits() string }
+// awaits is what a condition can be, that says in words what is waited for, and which rank of the job, or
+// NoRank. It is called with the engine's lock held.
+type awaits interface {
+	Awaits() (what string, rank int)
+}
 
 // idles is what a condition can be, that says whether what is waited for need not ever come. It is
 // called as Awaits is.
@@ -31,10 +38,12 @@ const lookAtWaits = time.Second
 
 // tellWaits has the log tell of calls that wait for long, and of locks of this rank's windows
 // that others wait for: their ranks do not know who holds them. It is told of each again when it
-// has waited for twice as long, or LongestSilence longer, first after some silence.
+// has waited for twice as long, or LongestSilence longer, first after some silence. The rendezvous is told, too:
+// there it is seen which rank keeps the others waiting, and warned of.
 func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
 	tick := time.NewTicker(min(lookAtWaits, silence))
 	defer tick.Stop()
+	var said []bootstrap.Wait
 	for last := time.Now(); ; {
 		select {
 		case <-tick.C:
@@ -42,7 +51,7 @@ func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
 			return
 		}
 		now := time.Now()
-		j.tellLongWaits(now.Sub(last), silence)
+		said = j.tellLongWaits(ctx, now.Sub(last), silence, said)
 		last = now
 	}
 }
@@ -50,38 +59,107 @@ func (j *Job) tellWaits(ctx context.Context, silence time.Duration) {
 // wait is what a call has waited for.
 type wait struct {
 	what   string
+	rank   int // of the job, or NoRank
 	idle   bool
 	waited time.Duration
 }
 
-// tellLongWaits is tellWaits once. The last time is so long ago.
-func (j *Job) tellLongWaits(ago, silence time.Duration) {
-	absent := j.missing.Load() > 0 // a warning says which rank, and it is what calls wait for
-	for _, c := range j.waits() {  // out of the engine's lock
-		if !isDue(c.waited-ago, c.waited, silence) {
-			continue
-		}
-		j.log.Log(context.Background(), levelOf(c.waited, c.idle || absent), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
-	}
+// tellLongWaits is tellWaits once. The last time is so long ago, and what the rendezvous was told then is said.
+func (j *Job) tellLongWaits(ctx context.Context, ago, silence time.Duration, said []bootstrap.Wait) []bootstrap.Wait {
+	calls := j.waits()
 	e := j.poller.Lock()
-	waits := e.LockWaits()
-	now := e.Now
+	locks, now := e.LockWaits(), e.Now
 	j.poller.UnlockQuiet()
-	for _, l := range waits {
+	absent := j.absent.since()
+
+	var list []bootstrap.Wait
+	due := false
+	add := func(rank, other int, what string, waited time.Duration, first slog.Level) {
+		if other == mpierr.NoRank || waited < silence {
+			return
+		}
+		w := bootstrap.Wait{Rank: rank, For: other, What: what, Waited: waited, Told: bootstrap.QuietWait}
+		if isDue(waited-ago, waited, silence) {
+			due = true
+			if waited >= 2*silence {
+				w.Told = max(first, levelOf(waited, false))
+			}
+		}
+		list = append(list, w)
+	}
+	for _, c := range calls {
+		if !c.idle {
+			add(j.rank, c.rank, c.what, c.waited, slog.LevelInfo)
+		}
+	}
+	for rank, since := range absent {
+		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(since), slog.LevelWarn)
+	}
+	for _, l := range locks {
+		for _, holder := range l.Holders {
+			add(l.Waiter, holder, fmt.Sprintf("the lock of window %s at rank %d, which rank %d holds", l.Window, j.rank, holder), time.Duration(now-l.Since), slog.LevelInfo)
+		}
+	}
+	summed := true
+	if due || !slices.EqualFunc(list, said, sameWait) {
+		asking, end := context.WithTimeout(ctx, lookAtWaits)
+		summed = j.store.Waits(asking, list) == nil
+		end()
+	}
+
+	for _, c := range calls { // out of the engine's lock
+		if isDue(c.waited-ago, c.waited, silence) {
+			idle := c.idle || len(absent) > 0 || summed && c.rank != mpierr.NoRank
+			j.log.Log(ctx, levelOf(c.waited, idle), "a call of this rank has waited for long", "rank", j.rank, "for", c.what, "waited", c.waited.Round(time.Millisecond))
+		}
+	}
+	for _, l := range locks {
 		waited := time.Duration(now - l.Since)
 		if isDue(waited-ago, waited, silence) {
-			j.log.Log(context.Background(), levelOf(waited, false), "the lock of a window of this rank is waited for", "rank", j.rank, "window", l.Window,
+			j.log.Log(ctx, levelOf(waited, summed), "the lock of a window of this rank is waited for", "rank", j.rank, "window", l.Window,
 				"by rank", l.Waiter, "held by ranks", l.Holders, "waited", waited.Round(time.Millisecond))
 		}
 	}
+	return list
+}
+
+func sameWait(a, b bootstrap.Wait) bool {
+	return a.Rank == b.Rank && a.For == b.For && a.What == b.What
+}
+
+// absence has since when the log tells of ranks that have not joined.
+type absence struct {
+	mu    sync.Mutex
+	ranks map[int]time.Time
+}
+
+func (a *absence) begin(rank int, since time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ranks == nil {
+		a.ranks = map[int]time.Time{}
+	}
+	a.ranks[rank] = since
+}
+
+func (a *absence) end(rank int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.ranks, rank)
+}
+
+func (a *absence) since() map[int]time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.ranks)
 }
 
 // waits returns what calls of this rank wait for, if they have for more than a second.
 func (j *Job) waits() (calls []wait) {
 	j.poller.EachWait(func(cond device.Condition, waited time.Duration) {
-		c := wait{what: "other ranks", waited: waited}
+		c := wait{what: "other ranks", rank: mpierr.NoRank, waited: waited}
 		if a, ok := cond.(awaits); ok {
-			c.what = a.Awaits()
+			c.what, c.rank = a.Awaits()
 		}
 		if i, ok := cond.(idles); ok {
 			c.idle = i.Idles()

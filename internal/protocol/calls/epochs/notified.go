@@ -70,11 +70,11 @@ func (x *NotifiedWait) Met() bool {
 // Changed implements device.Watched.
 func (x *NotifiedWait) Changed() bool { return x.Done() >= 0 }
 
-// Awaits says in words what the call waits for.
-func (x *NotifiedWait) Awaits() string {
+// Awaits says in words what the call waits for. That may come from any rank.
+func (x *NotifiedWait) Awaits() (what string, rank int) {
 	const shown = 4
 	if n := len(x.Which); n > shown {
-		return fmt.Sprintf("wait_notified on %s: %d notifications at one of %d counters, %v and others", x.window.Own.Title(), x.AtLeast, n, x.Which[:shown])
+		return fmt.Sprintf("wait_notified on %s: %d notifications at one of %d counters, %v and others", x.window.Own.Title(), x.AtLeast, n, x.Which[:shown]), mpierr.NoRank
 	}
-	return fmt.Sprintf("wait_notified on %s: %d notifications at one of the counters %v", x.window.Own.Title(), x.AtLeast, x.Which)
+	return fmt.Sprintf("wait_notified on %s: %d notifications at one of the counters %v", x.window.Own.Title(), x.AtLeast, x.Which), mpierr.NoRank
 }

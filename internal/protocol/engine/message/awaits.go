@@ -1,23 +1,27 @@
 package message
 
-import "fmt"
+import (
+	"fmt"
 
-// Awaits says in words what the receive waits for. The tag of a collective's message says nothing to a
-// program.
-func (r *Receive) Awaits() string {
-	text := "a message from any rank"
-	if r.Source != AnySource {
-		text = fmt.Sprintf("a message from rank %d", r.Source)
+	"github.com/xdprma/xdprma/mpierr"
+)
+
+// Awaits says in words what the receive waits for, and which rank of the job, or NoRank. The tag of a
+// collective's message says nothing to a program.
+func (r *Receive) Awaits() (what string, rank int) {
+	if r.Source == AnySource {
+		return "a message from any rank" + withTag(r.Tag), mpierr.NoRank
 	}
-	return text + withTag(r.Tag)
+	return fmt.Sprintf("a message from rank %d", r.Source) + withTag(r.Tag), r.Source
 }
 
 // Idles reports whether the message need not ever come: it is one of whoever sends one, as to a server.
 func (r *Receive) Idles() bool { return r.Source == AnySource }
 
-// Awaits says in words what the message waits for.
-func (s *Sending) Awaits() string {
-	return fmt.Sprintf("rank %d to take a message", s.To.Rank()) + withTag(s.Tag)
+// Awaits says in words what the message waits for, and which rank of the job.
+func (s *Sending) Awaits() (what string, rank int) {
+	rank = s.To.Rank()
+	return fmt.Sprintf("rank %d to take a message", rank) + withTag(s.Tag), rank
 }
 
 // withTag names the tag of a program's messages.

@@ -1,6 +1,10 @@
 package onesided
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/xdprma/xdprma/mpierr"
+)
 
 // place names a's window.
 func (a *Access) place() string {
@@ -11,50 +15,64 @@ func (a *Access) place() string {
 	return fmt.Sprintf("%s at rank %d", title, a.session.Rank())
 }
 
-// Awaits says in words what the wait is for.
-func (w *FlushWait) Awaits() string {
+// rank returns the rank of a's target, or NoRank if that is this one.
+func (a *Access) rank() int {
+	if a.session == nil {
+		return mpierr.NoRank
+	}
+	return a.session.Rank()
+}
+
+// Awaits says in words what the wait is for, and which rank of the job.
+func (w *FlushWait) Awaits() (what string, rank int) {
 	a := (*Access)(w)
 	if w.lock == locking {
 		return (*LockWait)(w).Awaits()
 	}
-	return "operations on " + a.place() + " to complete"
+	return "operations on " + a.place() + " to complete", a.rank()
 }
 
-// Awaits says in words what the wait is for.
-func (w *LocalWait) Awaits() string { return (*FlushWait)(w).Awaits() }
+// Awaits is that of FlushWait.
+func (w *LocalWait) Awaits() (what string, rank int) { return (*FlushWait)(w).Awaits() }
 
-// Awaits says in words what the wait is for.
-func (w *LockWait) Awaits() string { return "the lock of " + (*Access)(w).place() }
-
-// Awaits says in words what the wait is for.
-func (w *ReleaseWait) Awaits() string { return (*FlushWait)(w).Awaits() }
-
-// Awaits says in words what the wait is for.
-func (w *RoomWait) Awaits() string {
-	return "room for another operation on " + (*Access)(w).place()
+// Awaits says in words what the wait is for, and which rank of the job.
+func (w *LockWait) Awaits() (what string, rank int) {
+	a := (*Access)(w)
+	return "the lock of " + a.place(), a.rank()
 }
 
-// Awaits says in words what the wait is for.
-func (w *LockOrderWait) Awaits() string {
+// Awaits is that of FlushWait.
+func (w *ReleaseWait) Awaits() (what string, rank int) { return (*FlushWait)(w).Awaits() }
+
+// Awaits says in words what the wait is for, and which rank of the job.
+func (w *RoomWait) Awaits() (what string, rank int) {
+	a := (*Access)(w)
+	return "room for another operation on " + a.place(), a.rank()
+}
+
+// Awaits says in words what the wait is for, and which rank of the job, or NoRank.
+func (w *LockOrderWait) Awaits() (what string, rank int) {
 	for _, a := range w.asked {
 		if a.comesFirst() {
-			return (*LockWait)(a).Awaits() + ", which was asked for before"
+			what, rank = (*LockWait)(a).Awaits()
+			return what + ", which was asked for before", rank
 		}
 	}
-	return "locks that were asked for before"
+	return "locks that were asked for before", mpierr.NoRank
 }
 
-// Awaits says in words what the wait is for.
-func (w *ExposureWait) Awaits() string {
-	return fmt.Sprintf("rank %d to complete its access epoch on %s of this rank", w.session.Rank(), w.origin.cfg.Windows.Title(w.window))
+// Awaits says in words what the wait is for, and which rank of the job.
+func (w *ExposureWait) Awaits() (what string, rank int) {
+	rank = w.session.Rank()
+	return fmt.Sprintf("rank %d to complete its access epoch on %s of this rank", rank, w.origin.cfg.Windows.Title(w.window)), rank
 }
 
-// Awaits says in words what the wait is for.
-func (r *Request) Awaits() string {
+// Awaits says in words what the wait is for, and which rank of the job, or NoRank.
+func (r *Request) Awaits() (what string, rank int) {
 	if r.behind != nil && r.behind.lock == locking {
 		return (*LockWait)(r.behind).Awaits()
 	}
-	return "an operation to complete"
+	return "an operation to complete", mpierr.NoRank
 }
 
 // WaitForLock is that somebody waits for the lock of one of its windows.
