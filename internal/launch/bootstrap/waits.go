@@ -92,7 +92,7 @@ func (w *waits) tell(last int, wait Wait, next chain, behind []int) {
 	slices.Sort(behind)
 	about := []any{"rank", last, "waiting", listRanks(behind), "for", next.at(last, behind).What, waited}
 	if w.members.absent(last) {
-		w.log.Log(ctx, wait.Told, "a rank has not joined the job, and others wait for it", append(about, "job", w.members.describe())...)
+		w.log.Warn("a rank has not joined the job, and others wait for it", append(about, "job", w.members.describe())...)
 		return
 	}
 	w.log.Log(ctx, wait.Told, "a rank keeps others waiting, and does not wait itself", about...)

@@ -74,7 +74,7 @@ func (j *Job) tellLongWaits(ctx context.Context, ago, silence time.Duration, sai
 
 	var list []bootstrap.Wait
 	due := false
-	add := func(rank, other int, what string, waited time.Duration, first slog.Level) {
+	add := func(rank, other int, what string, waited time.Duration) {
 		if other == mpierr.NoRank || waited < silence {
 			return
 		}
@@ -82,22 +82,22 @@ func (j *Job) tellLongWaits(ctx context.Context, ago, silence time.Duration, sai
 		if isDue(waited-ago, waited, silence) {
 			due = true
 			if waited >= 2*silence {
-				w.Told = max(first, levelOf(waited, false))
+				w.Told = levelOf(waited, false)
 			}
 		}
 		list = append(list, w)
 	}
 	for _, c := range calls {
 		if !c.idle {
-			add(j.rank, c.rank, c.what, c.waited, slog.LevelInfo)
+			add(j.rank, c.rank, c.what, c.waited)
 		}
 	}
 	for rank, since := range absent {
-		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(since), slog.LevelWarn)
+		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(since))
 	}
 	for _, l := range locks {
 		for _, holder := range l.Holders {
-			add(l.Waiter, holder, fmt.Sprintf("the lock of window %s at rank %d, which rank %d holds", l.Window, j.rank, holder), time.Duration(now-l.Since), slog.LevelInfo)
+			add(l.Waiter, holder, fmt.Sprintf("the lock of window %s at rank %d, which rank %d holds", l.Window, j.rank, holder), time.Duration(now-l.Since))
 		}
 	}
 	summed := true
