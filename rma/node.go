@@ -240,11 +240,8 @@ func (n *Node) Close() error {
 
 // CloseWith is Close for a program that ends with err, and returns err joined with the error of Close.
 // Unless err is nil, the program has failed: the other ranks' calls that need this one fail with
-// ErrProcFailed and say why, and xdprma run does. A program ends well by
-//
-//	if err := node.CloseWith(run(ctx, node)); err != nil {
-//		log.Fatal(err)
-//	}
+// ErrProcFailed and say why, and xdprma run does. Print err before: other launchers end this process when a rank that
+// has failed for it ends first. Abort does both.
 func (n *Node) CloseWith(err error) error {
 	return errors.Join(err, n.job.CloseFor(lastwords.Failed(err)))
 }

@@ -107,7 +107,10 @@ func start(ctx context.Context, chosen []example) error {
 	if err != nil {
 		return err
 	}
-	return node.CloseWith(runAll(ctx, node, chosen, os.Stdout))
+	if err := runAll(ctx, node, chosen, os.Stdout); err != nil {
+		node.Abort(1, err) // says why, here and to the others
+	}
+	return node.Close()
 }
 
 // runAll runs examples on the world communicator, up to the first that fails.

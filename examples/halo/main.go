@@ -39,7 +39,10 @@ func main() {
 		log.Fatal(err)
 	}
 	err = run(ctx, node, p, func(cells []float64) error { return draw(p, cells, *path) })
-	if err := node.CloseWith(err); err != nil {
+	if err != nil {
+		node.Abort(1, err) // says why, here and to the others
+	}
+	if err := node.Close(); err != nil {
 		log.Fatal(err)
 	}
 }

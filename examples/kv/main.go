@@ -23,7 +23,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := node.CloseWith(run(ctx, node, *visits, os.Stdout)); err != nil {
+	if err := run(ctx, node, *visits, os.Stdout); err != nil {
+		node.Abort(1, err) // says why, here and to the others
+	}
+	if err := node.Close(); err != nil {
 		log.Fatal(err)
 	}
 }

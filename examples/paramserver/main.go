@@ -45,7 +45,10 @@ func main() {
 			fmt.Printf("round %d, %d ranks: the loss is %.4f\n", s.round, s.win.Comm().Size(), loss)
 		}
 	})
-	if err := node.CloseWith(err); err != nil {
+	if err != nil {
+		node.Abort(1, err) // says why, here and to the others
+	}
+	if err := node.Close(); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -52,7 +52,10 @@ func start(ctx context.Context, dir string, slots int64) error {
 	if slots <= 0 {
 		slots = defaultSlots(c.bytes, node.Size())
 	}
-	return node.CloseWith(run(ctx, node, c, slots, os.Stdout))
+	if err := run(ctx, node, c, slots, os.Stdout); err != nil {
+		node.Abort(1, err) // says why, here and to the others
+	}
+	return node.Close()
 }
 
 // defaultSlots returns how many slots of each rank are plenty: even text in which
