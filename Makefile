@@ -9,6 +9,12 @@ TIMES ?= 1
 export XDPRMA_TEST_UID := $(shell id -u)
 TEST = $(GO) test -p 4 -parallel 8 -vet=off -ldflags=-w -timeout 60m $(TESTFLAGS)
 SLOWEST = ./vmtests ./rma ./comm ./cmd/xdprma
+# A newcomer sees at least every ten seconds that something happens: STILL says so of what is silent, and SHOW of
+# tests. Without bash, commands are silent for as long as they are.
+STILL := $(if $(shell command -v bash 2>/dev/null),bash $(CURDIR)/internal/lab/progress/still.sh)
+SHOW = $(if $(filter -json -v -bench%,$(TESTFLAGS)),,$$($(STILL) $(GO) tool -n progress))
+# compile builds and names what it compiles: packages, flags.
+compile = OF=$$($(STILL) $(GO) list -e -deps $(1) | wc -l) $(STILL) $(GO) build -v $(2) $(1)
 # The library, the commands (cmd), the recipes (deploy) and the tools (tools) are modules of their
 # own, so that who imports the library has nothing to do with what the others need. "work" is the
 # packages of all but tools, by go.work.
@@ -52,31 +58,31 @@ help: ## this list
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 build: go ## compile the command into bin/xdprma
-	@echo "compiling; the first time this fetches modules and takes a minute or two" >&2
-	@$(GO) build -v $(STAMP) -o bin/ ./cmd/xdprma
+	@echo "compiling; the first time this fetches modules and takes two to five minutes on two processors" >&2
+	@$(call compile,./cmd/xdprma,$(STAMP) -o bin/)
 
 test: go ## run all tests; without root, those that need it are skipped (LEAVE=GROUP: none of that group of race's)
-	@echo "compiling; the first time this fetches modules and takes some minutes" >&2
-	@$(GO) build -v work
-	@echo "testing; each package has a line when it is done, the slowest first" >&2
+	@echo "compiling; the first time this fetches modules and takes two to six minutes on two processors" >&2
+	@$(call compile,work)
+	@echo "testing, which takes five to twenty minutes on two processors; the slowest packages begin" >&2
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(if $(LEAVE),!($(call group,$(LEAVE))),1)') && \
-	$(TEST) $$some
+	$(SHOW) $(TEST) $$some
 
 race: go ## run the tests under the race detector (needs a C compiler; GROUP=vmtests, rma or others: a part of them)
 	@some=$$($(GO) list $(SLOWEST) work | awk '$(call group,$(GROUP))') && \
-	GORACE=atexit_sleep_ms=0 $(TEST) -race -short $$some
+	GORACE=atexit_sleep_ms=0 $(SHOW) $(TEST) -race -short $$some
 
 all-parts: lint vulnerabilities benchmarks test race other-go many fuzz ## all that runs of CI take turns at
 
 check: lint check-generated ## before a commit: lint, generated code (needs clang 14), short tests of what a change reaches
-	$(TEST) -short $(SLOWEST) work
+	@$(SHOW) $(TEST) -short $$($(GO) list $(SLOWEST) work)
 
 soak: go ## simulate SEEDS (50000) random networks, several minutes
-	$(GO) test ./internal/lab/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
+	@$(SHOW) $(GO) test ./internal/lab/sim -run 'TestSim|TestPrograms' -timeout 0 -sim.seeds=$(SEEDS)
 
 many: go ## 256 ranks of one process, and 200 processes in namespaces (as root), put to all others (2 minutes)
-	XDPRMA_TEST_RANKS=256 $(TEST) -run '^TestManyRanksPutToAll$$' ./rma
-	XDPRMA_TEST_RANKS=200 $(TEST) -run '^TestRunManyRanks$$' ./cmd/xdprma
+	@XDPRMA_TEST_RANKS=256 $(SHOW) $(TEST) -run '^TestManyRanksPutToAll$$' ./rma
+	@XDPRMA_TEST_RANKS=200 $(SHOW) $(TEST) -run '^TestRunManyRanks$$' ./cmd/xdprma
 
 vm: go ## tests and examples on other kernels and NICs, in virtual machines; writes docs/kernels.md (hours without KVM; MACHINES="-only PATTERN", MIRROR)
 	$(GO) run ./vmtests/machines -mirror "$(MIRROR)" $(MACHINES)
@@ -92,7 +98,7 @@ benchmarks: go ## run each benchmark once, to see that it works (as root, or tho
 	timeout 10m $(TEST) -run '^$$' -bench . -benchtime 1x $$some
 
 demo: build ## count the words of TREE (Go's source) in a table spread over RANKS (4) ranks
-	@$(GO) build -v -o bin/wordcount ./examples/wordcount
+	@$(call compile,./examples/wordcount,-o bin/wordcount)
 	bin/xdprma run -n $(RANKS) --transport $(TRANSPORT) --timeout 120s -- bin/wordcount $(TREE)
 
 bench: build ## measure everything beside the bare AF_XDP floor; plots and results.json in bench/out (under 5 minutes)
@@ -111,11 +117,11 @@ lint: vet staticcheck ## gofmt, go mod tidy, go vet and staticcheck, for all mod
 
 vet: go
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "run gofmt -w on: $$unformatted"; exit 1; }
-	@$(MAKE) -s tidy DIFF=-diff || { echo "run make tidy"; exit 1; }
-	$(GO) vet work
+	@$(STILL) $(MAKE) -s tidy DIFF=-diff || { echo "run make tidy"; exit 1; }
+	@echo "$(GO) vet work" && $(STILL) $(GO) vet work
 
 staticcheck: go
-	@tool=$$($(TOOL) staticcheck) && echo "$${tool##*/} work" && $$tool work
+	@tool=$$($(STILL) env $(TOOL) staticcheck) && echo "$${tool##*/} work" && $(STILL) $$tool work
 
 # The go.mod of cmd must not say that the library is here: go install refuses that. Nor does deploy's.
 tidy: go ## go mod tidy, for all modules
@@ -147,7 +153,7 @@ check-api: go ## compare the exported API with that of the last version; what is
 
 check-generated: go clang ## fail if the committed BPF objects are not what the sources give
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
-	cp -R bpf go.mod go.sum "$$copy" && (cd "$$copy" && $(GO) generate ./bpf/...) && \
+	cp -R bpf go.mod go.sum "$$copy" && (cd "$$copy" && $(STILL) $(GO) generate ./bpf/...) && \
 	diff -r bpf "$$copy/bpf" || { echo "run make generate and commit the result"; exit 1; }
 
 clean: ## remove what the other targets made

@@ -16,4 +16,7 @@ require (
 
 require github.com/klauspost/cpuid/v2 v2.2.10 // indirect
 
-tool github.com/cilium/ebpf/cmd/bpf2go
+tool (
+	github.com/cilium/ebpf/cmd/bpf2go
+	github.com/xdprma/xdprma/internal/lab/progress
+)

@@ -45,6 +45,11 @@ func TestBuildNamesTheCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("Makefile", string(makefile))
+	still, err := os.ReadFile("../../internal/lab/progress/still.sh") // which has make build speak
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("internal/lab/progress/still.sh", string(still))
 	write(".gitignore", "/bin/\n")
 	write("go.mod", "module example.org/small\n\ngo 1.26\n")
 	write("cmd/xdprma/main.go", "package main\n\nimport \"runtime/debug\"\n\nfunc main() {\n\tinfo, _ := debug.ReadBuildInfo()\n\tprintln(info.Main.Version)\n}\n")
