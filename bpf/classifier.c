@@ -165,6 +165,31 @@ static __always_inline int keyed_hello(struct xdp_md *ctx, const struct datagram
 	return to_user(ctx, COUNTER_REDIRECTED);
 }
 
+/* Decides about a handshake. */
+static __always_inline int handshake(struct xdp_md *ctx, const struct wire_header *h, const struct datagram *d,
+				     const struct config *cfg)
+{
+	__u32 zero = 0;
+	const struct hello_config *greeting = bpf_map_lookup_elem(&hello_map, &zero);
+	if (!greeting)
+		return XDP_ABORTED;
+	if (h->kind < WIRE_HELLO || (h->kind == WIRE_TICKET && !greeting->keyed))
+		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
+	__u64 session = h->session;
+	int first = session == 0 && h->kind != WIRE_HELLO_ACK;
+	if (!first && !bpf_map_lookup_elem(&sessions, &session))
+		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+	if (!first && cfg->longest && d->len > cfg->longest)
+		return to_stack(COUNTER_JOINED);
+	if (greeting->keyed)
+		return keyed_hello(ctx, d, session, greeting);
+	if (first && !hello_is_ours(ctx, h, d->len, greeting))
+		return count(COUNTER_OTHER_JOB, XDP_DROP);
+	if (first && !hello_allowed(greeting))
+		return count(COUNTER_HELLO_LIMITED, XDP_DROP);
+	return to_user(ctx, COUNTER_REDIRECTED);
+}
+
 #ifdef EXECUTES
 /* Decides about an express request, whose session has the slot with that index. */
 static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index,
@@ -200,34 +225,17 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 		return count(COUNTER_BAD_MAGIC, XDP_DROP);
 	if (h->version != WIRE_VERSION)
 		return count(COUNTER_BAD_VERSION, XDP_DROP);
-	const struct hello_config *greeting = NULL; /* the frame is a handshake */
-	if (h->kind <= WIRE_HELLO_ACK || h->kind == WIRE_TICKET) {
-		__u32 zero = 0;
-		greeting = bpf_map_lookup_elem(&hello_map, &zero);
-		if (!greeting)
-			return XDP_ABORTED;
-	}
-	int keyed = greeting && greeting->keyed;
-	if (h->kind < WIRE_HELLO || h->kind > (keyed ? WIRE_TICKET : WIRE_EXPRESS))
+	if (h->kind <= WIRE_HELLO_ACK || h->kind == WIRE_TICKET)
+		return handshake(ctx, h, d, cfg);
+	if (h->kind > WIRE_EXPRESS)
 		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
 
 	__u64 session = h->session;
-	if (session == 0 && greeting && h->kind != WIRE_HELLO_ACK) {
-		if (keyed)
-			return keyed_hello(ctx, d, session, greeting);
-		if (!hello_is_ours(ctx, h, d->len, greeting))
-			return count(COUNTER_OTHER_JOB, XDP_DROP);
-		if (!hello_allowed(greeting))
-			return count(COUNTER_HELLO_LIMITED, XDP_DROP);
-		return to_user(ctx, COUNTER_REDIRECTED);
-	}
 	const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
 	if (!slot)
 		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
 	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
 		return to_stack(COUNTER_JOINED);
-	if (greeting && keyed)
-		return keyed_hello(ctx, d, session, greeting);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
 		return express(ctx, d, *slot - 1, cfg);
