@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -452,5 +453,39 @@ func TestPartingIsForgotten(t *testing.T) {
 	defer again.Close()
 	if p := server.Parting(1); !p.At.IsZero() {
 		t.Errorf("the new process has left at %v: %q", p.At, p.Why)
+	}
+}
+
+// TestResetWithinHostIsADeath has a process end with answers that it has not read, which resets its connection: to the
+// loopback address, and to another one of this host.
+func TestResetWithinHostIsADeath(t *testing.T) {
+	ctx := testContext(t)
+	addresses := []string{"127.0.0.1"}
+	if outward := outwardAddress(ctx, netip.Addr{}); !outward.IsLoopback() {
+		addresses = append(addresses, outward.String())
+	}
+	for _, address := range addresses {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Config{Job: testJob, Size: 2, Rank: 1, Rendezvous: l.Addr().String()}
+		server, err := newServer(l, &c, c.Logger(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.start()
+		defer server.Close()
+		client, err := Dial(ctx, &c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		client.conn.(*net.TCPConn).SetLinger(0) // has Close reset it
+		client.conn.Close()
+		self := local{board: server.board, members: server.members, size: 2}
+		if ended, err := self.End(ctx, 0); err != nil || ended.Rank != 1 {
+			t.Errorf("%s: %v, %v", address, ended, err)
+		}
 	}
 }

@@ -266,11 +266,18 @@ func (s *Server) serve(conn net.Conn) {
 		err = cmp.Or(c.unwritten, err)
 		c.writing.Unlock()
 	}
-	reset := (errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)) && withinHost(conn.LocalAddr()) // there is no network
-	if s.rank != noRank && (reset || closedByEnd(err)) {                                                     // a launcher tells of ends by itself
+	reset := (errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)) && sameHost(conn) // there is no network
+	if s.rank != noRank && (reset || closedByEnd(err)) {                                       // a launcher tells of ends by itself
 		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
 			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
 	}
+}
+
+// sameHost reports whether both ends of a connection are known to be on this host.
+func sameHost(conn net.Conn) bool {
+	local, ok := conn.LocalAddr().(*net.TCPAddr)
+	remote, _ := conn.RemoteAddr().(*net.TCPAddr)
+	return withinHost(conn.LocalAddr()) || ok && remote != nil && local.IP.Equal(remote.IP)
 }
 
 // from returns where the client of a connection is, in words for an operator.
