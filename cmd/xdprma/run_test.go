@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(envEnds) != "" {
+		endOrMourn()
+		return
+	}
 	if os.Getenv(envMany) != "" {
 		if err := putToAll(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -100,6 +100,8 @@ type Job struct {
 	life       context.Context // until Close, for what goes on in the background
 	endLife    context.CancelFunc
 	background sync.WaitGroup
+	ends       sync.WaitGroup // of watchEnds, which goes on until Close has told all peers
+	endEnds    context.CancelFunc
 
 	warnLost, warnUnknown sync.Once
 	closing               sync.Once
@@ -208,7 +210,9 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		return joinError(ctx, j.rank, err)
 	}
 	if j.size > 1 {
-		j.goBackground(j.watchEnds)
+		var watching context.Context
+		watching, j.endEnds = context.WithCancel(context.Background())
+		j.ends.Go(func() { j.watchEnds(watching) })
 		silence := LongWait
 		j.goBackground(func(ctx context.Context) { j.tellWaits(ctx, silence) })
 	}
@@ -399,6 +403,10 @@ func (j *Job) close(why string) error {
 	ctx, cancel = context.WithTimeout(context.Background(), lingerLimit)
 	_ = j.poller.Wait(ctx, &engine.LeftWait{Engine: e})
 	cancel()
+	if j.endEnds != nil {
+		j.endEnds()
+		j.ends.Wait()
+	}
 	j.directory.close()
 	ctx, cancel = context.WithTimeout(context.Background(), lingerLimit)
 	_ = j.store.Leave(ctx) // without it, those that have not met this rank find it silent

@@ -58,17 +58,17 @@ func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
 const onTheWay = 100 * time.Millisecond
 
 // watchEnds has the peers whose processes end, as the rendezvous tells, counted as failed
-// without waiting for their silence. It ends with the rendezvous.
+// without waiting for their silence; nor does Close wait for them. It ends with the rendezvous.
 func (j *Job) watchEnds(ctx context.Context) {
 	for n := 0; ; n++ {
 		ended, err := j.store.End(ctx, n)
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && j.life.Err() == nil {
 				j.log.Info("the rendezvous tells of no more deaths; from now on silence does", "rank", j.rank, "error", err)
 			}
 			return
 		}
-		j.goBackground(func(ctx context.Context) {
+		j.ends.Go(func() {
 			select {
 			case <-time.After(onTheWay):
 				j.processEnded(ended)
