@@ -181,7 +181,9 @@ type job struct {
 	exits      chan ended
 	status     int
 	failing    bool             // a rank has failed, for which the job ends soon
+	culprit    *process         // the rank that has failed first, if it had yet to end when the job was ended for it
 	wordsOver  <-chan time.Time // then it does
+	failures   int              // ranks that have failed, while the others go on
 	ending     bool
 	graceOver  <-chan time.Time
 	interrupts int
@@ -243,9 +245,7 @@ func (j *job) run(signals <-chan os.Signal) int {
 			j.signalAll(unix.SIGKILL)
 		}
 	}
-	if j.failing {
-		j.endFailed()
-	}
+	j.judge()
 	for _, p := range j.processes[begun:] {
 		for _, s := range []*stream{p.stdout, p.stderr} {
 			s.started()
@@ -310,11 +310,9 @@ func (j *job) exited(e ended) {
 			j.failing, j.wordsOver = true, time.After(lastWords)
 		}
 	case e.status != 0:
-		if j.status == 0 {
-			j.status = e.status
-		}
-		said := j.saidBy(e.rank)
-		j.messages.Go(func() { j.console.logf("rank %d %s%s; the others go on", e.rank, e.reason, said) })
+		j.failures++
+		text := fmt.Sprintf("rank %d %s%s; the others go on", e.rank, e.reason, j.saidBy(e.rank))
+		j.messages.Go(func() { j.console.logf("%s", text) })
 	}
 	j.rendezvous.Ended(e.rank, "it "+e.reason)
 }

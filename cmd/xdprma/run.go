@@ -76,8 +76,15 @@ second for more of it. With --prefix=false each rank's bytes come out as they ar
 can take no more, the job ends with status 125, or 141 if nobody reads it.
 
 Rank 0 has the standard input. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks; a second SIGINT kills
-them. One that comes while ranks are being started ends the job. When a rank fails, the others get SIGTERM, and SIGKILL three seconds later;
-with --keep-going they go on, and are told at once that the rank has ended.
+them. One that comes while ranks are being started ends the job. When a rank fails, the
+others are told at once, and have a second to say why they end, too; then they get SIGTERM, and SIGKILL three seconds later. With
+--keep-going they go on.
+
+xdprma run names the rank that has failed first, which need not be the first to end. A rank with another exit status than 0
+has failed when it began to leave the job, or else when it ended; and so has one that says so in leaving, and whose words are
+printed: by rma.Node.CloseWith or Abort, a fatal error, or a panic where Close is deferred. A rank that had ended before with
+status 0, and had not left the job or had said that it has failed, is named too. With --keep-going the first is named in
+the end, if several have failed.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it, that of ssh,
 mostly 255, where a host was not reached or the connection to it ended; 124 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if

@@ -39,8 +39,9 @@ type notice struct {
 
 // Parting is how a rank has begun to leave the job.
 type Parting struct {
-	At  time.Time // zero: it has not
-	Why string    // what it has said of a failure of its program; empty: nothing
+	Joined bool      // it has taken part before
+	At     time.Time // zero: it has not begun to leave
+	Why    string    // what it has said of a failure of its program; empty: nothing
 }
 
 func newBoard() *board {
@@ -77,7 +78,7 @@ func (b *board) say(rank int, incarnation uint64, place []byte, why error) error
 		n.set(incarnation, place, why)
 	}
 	if err == nil && why == nil {
-		n.parting = Parting{} // that of an earlier process
+		n.parting = Parting{Joined: true} // that of an earlier process is over
 	}
 	return err
 }
@@ -107,7 +108,7 @@ func (b *board) part(rank int, incarnation uint64, why string) error {
 	b.mu.Lock()
 	n, err := b.speaking(rank)
 	if err == nil && n.parting.At.IsZero() {
-		n.parting = Parting{time.Now(), why}
+		n.parting.At, n.parting.Why = time.Now(), why
 	}
 	b.mu.Unlock()
 	if err == nil && why != "" {
