@@ -58,7 +58,7 @@ var ends = map[string]func(node *rma.Node){
 		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0); err != nil {
 			log.Fatal(err)
 		}
-		for hoard := [][]byte{}; ; {
+		for hoard := [][]byte{}; len(hoard) < 512; { // in case that the group bounds nothing
 			hoard = append(hoard, make([]byte, 1<<20))
 			for i := range hoard[len(hoard)-1] {
 				hoard[len(hoard)-1][i] = 1

@@ -243,6 +243,36 @@ func TestHangIsEnded(t *testing.T) {
 	}
 }
 
+// TestLackOfMemoryIsNamed has the kernel end rank 1, in a group that may have little memory.
+func TestLackOfMemoryIsNamed(t *testing.T) {
+	testenv.NeedsRoot(t)
+	group := smallGroup(t)
+	c := command(t, "run", "-n", "3", "--transport", "udp", "--env", envEnds+"=out of memory", "--env", envGroup+"="+group, "--", thisBinary(t))
+	want := "xdprma: rank 1 was killed by SIGKILL" + lackOfMemory + "; ending the job"
+	if s := c.run(t); s != statusSignal+int(unix.SIGKILL) || !strings.Contains(c.stderr.String(), want) {
+		t.Errorf("status %d, want %q: %s%s", s, want, &c.stdout, &c.stderr)
+	}
+}
+
+// smallGroup makes a memory cgroup for processes that have 64 MiB together.
+func smallGroup(t *testing.T) string {
+	t.Helper()
+	for base, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
+		group := filepath.Join(base, fmt.Sprint("xdprma-test-", os.Getpid()))
+		if os.Mkdir(group, 0o755) != nil {
+			continue
+		}
+		// A folder that is none of the kernel's has no such file.
+		if _, err := os.Stat(filepath.Join(group, limit)); err == nil && os.WriteFile(filepath.Join(group, limit), []byte("67108864"), 0) == nil {
+			t.Cleanup(func() { testenv.Await(t, "the end of the group", func() bool { return os.Remove(group) == nil }) })
+			return group
+		}
+		os.Remove(group)
+	}
+	testenv.Lacks(t, "this test needs a memory cgroup")
+	return ""
+}
+
 // TestCloseDoesNotWaitForTheDead has rank 1 end while rank 2, which closes its node, still waits until rank 1
 // has what rank 2 has sent.
 func TestCloseDoesNotWaitForTheDead(t *testing.T) {

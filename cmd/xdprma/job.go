@@ -104,6 +104,7 @@ func (p *process) run(started chan<- error) *outcome {
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout.w, p.stderr.w
 	leader := -1 // has a descriptor of the process
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &leader}
+	kills := memoryKills()
 	err := p.start(p.cmd)
 	p.stdout.started()
 	p.stderr.started()
@@ -129,6 +130,9 @@ func (p *process) run(started chan<- error) *outcome {
 	p.cmd.Wait()
 	finish()
 	o := outcomeOf(p.cmd.ProcessState)
+	if p.far == nil && o.status == statusSignal+int(unix.SIGKILL) && memoryKills() > kills {
+		o.reason += lackOfMemory
+	}
 	o.at = at
 	if p.far != nil {
 		o = p.far.over(o)

@@ -84,7 +84,8 @@ xdprma run names the rank that has failed first, which need not be the first to 
 has failed when it began to leave the job, or else when it ended; and so has one that says so in leaving, and whose words are
 printed: by rma.Node.CloseWith or Abort, a fatal error, or a panic where Close is deferred. A rank that had ended before with
 status 0, and had not left the job or had said that it has failed, is named too. With --keep-going the first is named in
-the end, if several have failed.
+the end, if several have failed. Where the kernel has ended a process of this machine for lack of memory while a
+rank ran that SIGKILL ended, that is said.
 
 Exit status: that of the rank that failed first, 128+n if signal n killed it, that of ssh,
 mostly 255, where a host was not reached or the connection to it ended; 124 after --timeout; 2 for a wrong command line, 125 if xdprma itself fails, 126 if
