@@ -72,21 +72,21 @@ var ends = map[string]func(node *rma.Node){
 		_, err := comm.Recv(context.Background(), node.World(), make([]byte, 1), (node.Rank()+1)%node.Size(), 0)
 		log.Fatal(node.CloseWith(err))
 	},
-	"hang": func(*rma.Node) { select {} },
+	"hang": func(*rma.Node) { time.Sleep(time.Hour) },
 	"CloseWith, then hang": func(node *rma.Node) {
 		_ = node.CloseWith(errDamage)
-		select {}
+		time.Sleep(time.Hour) // Go takes an empty select for a deadlock, once Close has ended all else
 	},
 	"stopped": func(node *rma.Node) { // by rank 2
 		_ = comm.Send(context.Background(), node.World(), []byte(fmt.Sprint(os.Getpid())), 2, 0)
-		select {}
+		time.Sleep(time.Hour)
 	},
 }
 
 // signalSelf sends this process a signal, as from outside, and awaits the end.
 func signalSelf(s unix.Signal) {
 	_ = unix.Kill(os.Getpid(), s)
-	select {}
+	time.Sleep(time.Hour)
 }
 
 // endOrMourn is a rank: the culprit ends in the way that the environment says, and the others wait for it.

@@ -103,7 +103,8 @@ func TestEndings(t *testing.T) {
 			for _, e := range how.rows {
 				t.Run(e.way, func(t *testing.T) {
 					t.Parallel()
-					c := command(t, append(append([]string{"run", "-n", "3", "--env", envEnds + "=" + e.way}, how.args...), "--", self)...)
+					// The race detector would hold up each end for a second.
+					c := command(t, append(append([]string{"run", "-n", "3", "--env", "GORACE=atexit_sleep_ms=0", "--env", envEnds + "=" + e.way}, how.args...), "--", self)...)
 					s := c.run(t)
 					if err := e.told(c.stdout.String()+c.stderr.String(), 1, e.others); err != nil {
 						t.Error(err)
