@@ -165,7 +165,7 @@ func TestHostThatDoesNotBeginIsGivenUp(t *testing.T) {
 	}
 	status := j.run(nil)
 	said := out.String()
-	if status != failedSSH || strings.Count(said, "host n1 has not begun a rank for 20ms") != 1 || strings.Count(said, "did not begin on host n1 within 500ms: a start-up file") != 2 {
+	if status != failedSSH || strings.Count(said, "host n1 has not begun a rank for 20ms") != 1 || strings.Count(said, "did not begin on host n1 within 500ms: a start-up file") != 3 || strings.Count(said, "; the others go on") != 2 {
 		t.Errorf("status %d: %s", status, said)
 	}
 }
