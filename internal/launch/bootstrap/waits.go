@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,11 @@ type waits struct {
 	mu   sync.Mutex
 	said map[int][]Wait        // by the rank that has said it
 	told map[int]time.Duration // how long it was waited for the ranks that the log has told of
+
+	// These follow from said, and are made when needed: many ranks say at once that they still wait.
+	next   chain         // nil: not made
+	ends   map[int]int   // see chain.ends
+	behind map[int][]int // the ranks that wait, by the one that keeps them waiting
 }
 
 func newWaits(log *slog.Logger, members *members) *waits {
@@ -51,29 +57,45 @@ func newWaits(log *slog.Logger, members *members) *waits {
 func (w *waits) say(from int, now []Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	same := slices.EqualFunc(now, w.said[from], func(a, b Wait) bool {
+		return a.Rank == b.Rank && a.For == b.For && a.What == b.What && a.Waited >= b.Waited
+	})
 	if w.said[from] = now; len(now) == 0 {
 		delete(w.said, from)
 	}
-	if len(w.told) == 0 && !slices.ContainsFunc(now, func(wait Wait) bool { return wait.Told > QuietWait }) {
+	if !same {
+		w.next = nil
+		w.forget()
+	}
+	if !slices.ContainsFunc(now, func(wait Wait) bool { return wait.Told > QuietWait }) {
 		return
 	}
-	next := w.next()
-	ends := next.ends()
-	behind := map[int][]int{} // the ranks that wait, by the one that keeps them waiting
-	for rank, last := range ends {
-		behind[last] = append(behind[last], rank)
-	}
-	for rank := range w.told {
-		if behind[rank] == nil {
-			delete(w.told, rank)
+	if w.next == nil {
+		w.next = w.chain()
+		w.ends, w.behind = w.next.ends(), map[int][]int{}
+		for rank, last := range w.ends {
+			w.behind[last] = append(w.behind[last], rank)
 		}
+		maps.DeleteFunc(w.told, func(rank int, _ time.Duration) bool { return w.behind[rank] == nil })
 	}
 	for _, wait := range now {
 		if wait.Told > QuietWait {
-			last := ends[wait.Rank]
-			w.tell(last, wait, next, behind[last])
+			last := w.ends[wait.Rank]
+			w.tell(last, wait, w.next, w.behind[last])
 		}
 	}
+}
+
+// forget forgets that the log has told of ranks for which nobody waits any more.
+func (w *waits) forget() {
+	maps.DeleteFunc(w.told, func(last int, _ time.Duration) bool {
+		for _, list := range w.said {
+			if slices.ContainsFunc(list, func(wait Wait) bool { return wait.For == last }) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // tell has the log say that a rank keeps others waiting, of which one is to be told of, unless that was said lately.
@@ -98,9 +120,9 @@ func (w *waits) tell(last int, wait Wait, next chain, behind []int) {
 	w.log.Log(ctx, wait.Told, "a rank keeps others waiting, and does not wait itself", about...)
 }
 
-// next returns for each rank that waits what it has waited for longest. The word of another rank, at which it waits for
+// chain returns for each rank that waits what it has waited for longest. The word of another rank, at which it waits for
 // a lock that a third holds, goes before its own.
-func (w *waits) next() chain {
+func (w *waits) chain() chain {
 	next, byOther := chain{}, map[int]bool{}
 	for from, list := range w.said {
 		for _, wait := range list {

@@ -146,3 +146,30 @@ func FuzzWaits(f *testing.F) {
 		}
 	})
 }
+
+// TestManyWaitsAreCheap has all ranks of a large job wait for one, say so again, and go on: what each says costs
+// little, however many have.
+func TestManyWaitsAreCheap(t *testing.T) {
+	const size, most = 8192, 10 * time.Second // where each has all looked at, it takes a minute
+	var log logs.Log
+	members := newMembers(log.Logger())
+	for rank := range size {
+		members.ranks[rank] = &entry{}
+	}
+	w := newWaits(log.Logger(), members)
+	begin := time.Now()
+	for _, told := range []slog.Level{QuietWait, slog.LevelInfo} {
+		for rank := 1; rank < size; rank++ {
+			w.say(rank, []Wait{{Rank: rank, What: "barrier", Waited: 10 * time.Second, Told: told}})
+		}
+	}
+	for rank := 1; rank < size; rank++ {
+		w.say(rank, nil)
+	}
+	if took := time.Since(begin); took > most {
+		t.Errorf("it took %v", took)
+	}
+	if n := log.Lines("a rank keeps others waiting", "rank=0"); n != 1 || len(w.told) > 0 {
+		t.Errorf("%d lines, want 1, and %d ranks are still told of:\n%s", n, len(w.told), &log)
+	}
+}
