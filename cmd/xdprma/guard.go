@@ -40,7 +40,7 @@ func newGuard() (*guard, error) {
 	g := &guard{to: os.NewFile(uintptr(ends[0]), "guard")}
 	its := os.NewFile(uintptr(ends[1]), "guard")
 	defer its.Close()
-	// It keeps nothing of this process's: neither its folder, nor its outputs, nor its session, whose terminal may hang up.
+	// It keeps neither this process's folder, nor its outputs, nor its session, whose terminal may hang up.
 	g.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{"xdprma", guardName}, Stdin: its, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, SysProcAttr: &unix.SysProcAttr{Setsid: true}}
 	if err := g.cmd.Start(); err != nil {

@@ -56,9 +56,9 @@ func (j *job) firstFailed() (first *process, how outcome) {
 }
 
 // verdict says how a rank has failed that is the first, and of one that had ended before with status 0 though it
-// had not done its part.
+// had not done its part, or had left before and is slow to end.
 func (j *job) verdict(p *process, how *outcome) string {
-	text := fmt.Sprintf("rank %d %s%s", p.rank, how.reason, j.saidBy(p.rank))
+	text := fmt.Sprintf("rank %d %s%s%s", p.rank, how.reason, j.saidBy(p.rank), j.leftBefore(how.at))
 	if before := j.deserter(p, how.at); before != "" {
 		return before + "; after that " + text
 	}
@@ -92,6 +92,18 @@ func (j *job) deserter(failed *process, by time.Time) (text string) {
 		}
 	}
 	return text
+}
+
+// leftBefore names a rank that had left by then and has not ended, to be put after how another one has failed: it may
+// have failed itself.
+func (j *job) leftBefore(failure time.Time) string {
+	for _, p := range j.processes {
+		_, over := j.outcomes[p.rank]
+		if said := j.rendezvous.Parting(p.rank); !over && said.Why == "" && !said.At.IsZero() && said.At.Before(failure) {
+			return fmt.Sprintf("; rank %d had left the job before, and has not ended", p.rank)
+		}
+	}
+	return ""
 }
 
 // saidBy returns what a rank has said of its failure, to be put after how it ended.

@@ -221,8 +221,9 @@ func parseWaits(b []byte, size int) (list []Wait, err error) {
 		end := waitHead + int(b[waitHead-1])
 		w := Wait{Rank: int(binary.LittleEndian.Uint32(b)), For: int(binary.LittleEndian.Uint32(b[4:])), Told: slog.Level(int8(b[16])),
 			Waited: time.Duration(binary.LittleEndian.Uint64(b[8:])), What: lastwords.Of(string(b[waitHead:end]))}
-		if w.Rank >= size || w.For >= size || w.Waited < 0 {
-			return nil, fmt.Errorf("%w: rank %d of %d waits for rank %d for %v", errMalformed, w.Rank, size, w.For, w.Waited)
+		known := w.Told == QuietWait || w.Told == slog.LevelInfo || w.Told == slog.LevelWarn
+		if w.Rank >= size || w.For >= size || w.Waited < 0 || !known {
+			return nil, fmt.Errorf("%w: rank %d of %d waits for rank %d for %v, to be told at level %v", errMalformed, w.Rank, size, w.For, w.Waited, w.Told)
 		}
 		list, b = append(list, w), b[end:]
 	}

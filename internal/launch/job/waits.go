@@ -92,8 +92,8 @@ func (j *Job) tellLongWaits(ctx context.Context, ago, silence time.Duration, sai
 			add(j.rank, c.rank, c.what, c.waited)
 		}
 	}
-	for rank, since := range absent {
-		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(since))
+	for _, rank := range slices.Sorted(maps.Keys(absent)) { // the same each time, or it would be said again
+		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(absent[rank]))
 	}
 	for _, l := range locks {
 		for _, holder := range l.Holders {

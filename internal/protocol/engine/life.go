@@ -61,10 +61,11 @@ func (e *Engine) sayBye(s *Session) {
 
 // takeBye takes in that s will issue nothing more, and why if its program has failed.
 func (e *Engine) takeBye(s *Session, why []byte) {
-	if !e.TakeLeave(&s.Session, lastwords.Of(string(why))) {
+	said := lastwords.Of(string(why))
+	if !e.TakeLeave(&s.Session, said) {
 		return
 	}
-	if len(why) > 0 {
+	if said != "" {
 		e.Stats.PeersFailed++
 	}
 	e.Operations.EndPeer(&s.ops, s.Left())
