@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 // TestKilledRunLeavesNoChildren has the launcher killed, and looks for what its ranks have started and for the
@@ -182,4 +185,27 @@ func TestGuardEndsWithItsLauncher(t *testing.T) {
 	io.Copy(io.Discard, rest)
 	c.Wait()
 	awaitDeath(t, its)
+}
+
+// TestKilledMeasurementLeavesNoKey kills a measurement: the key of its ranks goes.
+func TestKilledMeasurementLeavesNoKey(t *testing.T) {
+	c, _ := besideBusy(t)
+	key := ""
+	testenv.Await(t, "a rank with a key", func() bool {
+		for _, pid := range c.children(t) {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // it may have ended
+			for _, e := range strings.Split(string(text), "\x00") {
+				if path, ok := strings.CutPrefix(e, bootstrap.EnvKeyFile+"="); ok {
+					key = path
+				}
+			}
+		}
+		return key != ""
+	})
+	c.Process.Kill()
+	c.Wait()
+	testenv.Await(t, "the end of the key", func() bool {
+		_, err := os.Stat(key)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }

@@ -352,6 +352,8 @@ func (b *bench) runJob(plan *perf.Plan, ranks, points int, args ...string) (*byt
 	}
 	r := b.runner // a job has its own rendezvous
 	r.ranks = ranks
+	r.startGuard()
+	defer r.guard.close()
 	if err := r.rendezvous(); err != nil {
 		return nil, err
 	}
@@ -402,5 +404,5 @@ func (r *runner) perfProcess(rank int, program string, args []string) (*process,
 	if r.lab != nil {
 		start = func(cmd *exec.Cmd) error { return r.lab.Start(rank, cmd) }
 	}
-	return &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr}, nil
+	return &process{rank: rank, cmd: cmd, start: start, stdout: stdout, stderr: stderr, guard: r.guard}, nil
 }

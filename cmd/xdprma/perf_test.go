@@ -447,6 +447,12 @@ func stopped(pid int) bool {
 	return len(fields) > 0 && fields[0] == "T"
 }
 
+// ranks returns the processes of a measurement that are ranks.
+func (c *invocation) ranks(t *testing.T) []int {
+	t.Helper()
+	return slices.DeleteFunc(c.children(t), func(pid int) bool { return argument(pid, 1) != perfRankName })
+}
+
 // An origin that is killed while its target is stopped leaves no stopped process.
 func TestPerfOriginDiesWhileTargetIsStopped(t *testing.T) {
 	modes(t, func(t *testing.T, command func(...string) *invocation) {
@@ -456,7 +462,7 @@ func TestPerfOriginDiesWhileTargetIsStopped(t *testing.T) {
 		}
 		var target int
 		testenv.Await(t, "a stopped process", func() bool {
-			pids := c.children(t)
+			pids := c.ranks(t)
 			i := slices.IndexFunc(pids, stopped)
 			if i < 0 || len(pids) != 2 {
 				return false
@@ -540,7 +546,7 @@ func TestPerfRankDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		var pids []int
-		testenv.Await(t, "two ranks", func() bool { pids = c.children(t); return len(pids) == 2 })
+		testenv.Await(t, "two ranks", func() bool { pids = c.ranks(t); return len(pids) == 2 })
 		if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

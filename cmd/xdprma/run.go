@@ -250,9 +250,7 @@ func (r *runner) parse(transport, transports string) error {
 
 // run starts the job, waits for its end and returns its exit status.
 func (r *runner) run() (status int, err error) {
-	if r.guard, err = newGuard(); err != nil {
-		r.console.logf("warning: what the ranks have started stays behind if this process is killed: start the guard: %v", err)
-	}
+	r.startGuard()
 	defer r.guard.close()
 	if r.far != nil {
 		return r.runFar()
@@ -395,6 +393,14 @@ func (r *runner) rendezvous() error {
 	}
 	r.configs = slices.Repeat([]bootstrap.Config{c}, r.ranks)
 	return nil
+}
+
+// startGuard starts the guard, or says that there is none.
+func (r *runner) startGuard() {
+	var err error
+	if r.guard, err = newGuard(); err != nil {
+		r.console.logf("warning: what the ranks have started stays behind if this process is killed: start the guard: %v", err)
+	}
 }
 
 // makeKey makes the job's key, and a file from which the ranks read it. A descriptor would not
