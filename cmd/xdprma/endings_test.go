@@ -172,8 +172,8 @@ func TestEndingsOfOthers(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						statuses, out := byHand(t, self, func(rank int) []string { return append(env(rank, int(ports[0])), ends...) })
-						want := e.status
+						statuses, said := byHand(t, self, 3, func(rank int) []string { return append(env(rank, int(ports[0])), ends...) })
+						out, want := strings.Join(said, ""), e.status
 						switch {
 						case strings.HasSuffix(e.how, "status 0"):
 							want = 0
@@ -190,18 +190,17 @@ func TestEndingsOfOthers(t *testing.T) {
 	}
 }
 
-// byHand runs three ranks, and returns their exit statuses and what they print.
-func byHand(t *testing.T, program string, env func(rank int) []string) (statuses [3]int, out string) {
+// byHand runs ranks without a launcher, and returns their exit statuses, -1 of those that a signal killed, and what they print.
+func byHand(t *testing.T, program string, size int, env func(rank int) []string) (statuses []int, said []string) {
 	t.Helper()
-	var ranks [3]*exec.Cmd
-	var said [3]bytes.Buffer
+	ranks, out := make([]*exec.Cmd, size), make([]bytes.Buffer, size)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
 	defer cancel()
 	for rank := range ranks {
 		c := exec.CommandContext(ctx, program)
 		c.Cancel = func() error { return c.Process.Signal(unix.SIGQUIT) } // a rank that hangs says where
 		c.Env = append(bootstrap.Inherited(os.Environ()), env(rank)...)
-		c.Stdout, c.Stderr, c.WaitDelay = &said[rank], &said[rank], testenv.Limit
+		c.Stdout, c.Stderr, c.WaitDelay = &out[rank], &out[rank], testenv.Limit
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -209,10 +208,9 @@ func byHand(t *testing.T, program string, env func(rank int) []string) (statuses
 	}
 	for rank, c := range ranks {
 		_ = c.Wait()
-		statuses[rank] = c.ProcessState.ExitCode()
-		out += said[rank].String()
+		statuses, said = append(statuses, c.ProcessState.ExitCode()), append(said, out[rank].String())
 	}
-	return statuses, out
+	return statuses, said
 }
 
 // TestCutLinkIsBlamed takes down the interface of rank 1. Each side finds the other silent: whichever is first is blamed.

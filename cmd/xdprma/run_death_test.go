@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/comm"
-	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/rma"
 )
@@ -94,30 +92,20 @@ func TestDeathWithoutALauncherIsTold(t *testing.T) {
 	}
 	for _, dies := range []int{0, 1} {
 		at := "unix:" + filepath.Join(t.TempDir(), "rendezvous")
-		var ranks [2]*exec.Cmd
-		var out [2]strings.Builder
-		ctx, cancel := context.WithTimeout(t.Context(), testenv.Limit)
-		defer cancel()
-		for rank := range ranks {
-			c := exec.CommandContext(ctx, self)
-			c.Cancel = func() error { return c.Process.Signal(unix.SIGQUIT) } // a rank that hangs says where
-			c.Env = append(os.Environ(), envMourner+"=met", bootstrap.EnvRendezvous+"="+at, bootstrap.EnvJob+"=aa",
-				bootstrap.EnvSize+"=2", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank))
+		statuses, said := byHand(t, self, 2, func(rank int) []string {
+			env := []string{envMourner + "=met", bootstrap.EnvRendezvous + "=" + at, bootstrap.EnvJob + "=aa",
+				bootstrap.EnvSize + "=2", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank)}
 			if dies == 0 {
-				c.Env = append(c.Env, envDies+"=0")
+				env = append(env, envDies+"=0")
 			}
-			c.Stdout, c.Stderr, c.WaitDelay = &out[rank], &out[rank], testenv.Limit
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ranks[rank] = c
-		}
-		for rank, c := range ranks {
-			if err := c.Wait(); (err != nil) != (rank == dies) {
-				t.Errorf("rank %d of which %d dies: %v", rank, dies, err)
+			return env
+		})
+		for rank, status := range statuses {
+			if (status != 0) != (rank == dies) {
+				t.Errorf("rank %d of which %d dies: status %d", rank, dies, status)
 			}
 		}
-		if said := out[1-dies].String(); !strings.Contains(said, fmt.Sprintf("(rank %d): process failed: its process has ended", dies)) {
+		if said := said[1-dies]; !strings.Contains(said, fmt.Sprintf("(rank %d): process failed: its process has ended", dies)) {
 			t.Errorf("rank %d dies, and the other says %q", dies, said)
 		}
 	}
