@@ -63,6 +63,9 @@ type Config struct {
 	Peer        func(PathID) (peer, local express.Endpoint)
 	AnswersLost func(rank int)
 
+	// Asked, if not nil, is told whether a process lives that Suspected has had asked. It is called as OnConflict is.
+	Asked func(rank int, life uint64, lives bool)
+
 	// Published, if not nil, says whether a rank has made known that it is of an incarnation
 	// and at the end of a path, as a hello claims. If that is not known yet, the caller finds
 	// out and calls Learned. It is called as OnConflict is. Nil: all hellos are believed.
@@ -129,7 +132,7 @@ func New(cfg Config) *Engine {
 		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
 		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
 		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Trouble: cfg.Trouble, Published: cfg.Published,
-		Credentials: cfg.Credentials, Offload: cfg.Offload, Route: cfg.Route, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Upper: (*upper)(e), Stats: &e.Stats.Stats,
+		Credentials: cfg.Credentials, Offload: cfg.Offload, Route: cfg.Route, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Asked: cfg.Asked, Upper: (*upper)(e), Stats: &e.Stats.Stats,
 	})
 	e.View = membership.New(e.Link, membership.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier,

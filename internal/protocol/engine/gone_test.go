@@ -294,3 +294,40 @@ func TestEndOfOneLife(t *testing.T) {
 		t.Errorf("the rank is not looked for again: %v", s.Err())
 	}
 }
+
+// TestSuspectIsAsked has an engine hear of ranks that may have ended: of one that it has never met it has the way looked for,
+// if it is to.
+func TestSuspectIsAsked(t *testing.T) {
+	why := errors.New("its connection was lost")
+	var sought []int
+	told := map[int]bool{}
+	f := newRanks(t, 4, 8, func(c *Config) {
+		if c.Rank == 0 {
+			c.Seek = func(rank int) { sought = append(sought, rank) }
+			c.Asked = func(rank int, _ uint64, lives bool) { told[rank] = lives }
+		}
+	})
+	for _, rank := range []int{-1, 0, 4} {
+		f.e[0].Suspected(rank, 1, true, why)
+	}
+	f.e[0].Suspected(3, 1, false, why)
+	if f.e[0].Session(3) != nil || len(sought) > 0 {
+		t.Fatalf("ranks %v are looked for", sought)
+	}
+	f.dial(0, 1)
+	f.Settle()
+	f.e[0].Suspected(1, 1, false, why)
+	f.e[0].Suspected(2, 1, true, why)
+	f.e[0].Suspected(3, 1, true, why)
+	f.Cut[3] = true
+	for _, rank := range sought {
+		f.dial(0, rank)
+	}
+	f.Pass(1000 * millisecond)
+	if len(sought) != 2 || len(told) != 3 || !told[1] || !told[2] || told[3] {
+		t.Errorf("ranks %v are looked for, and those live: %v", sought, told)
+	}
+	if !f.e[0].Gone(3) || f.e[0].Gone(1) || f.e[0].Gone(2) {
+		t.Errorf("gone: %t, %t, %t", f.e[0].Gone(1), f.e[0].Gone(2), f.e[0].Gone(3))
+	}
+}

@@ -24,6 +24,18 @@ func (e *Engine) Ended(rank int, life uint64, why error) {
 	}
 }
 
+// Suspected takes in that a process with a rank may have ended, as Ended does, and has it asked. Without a
+// session with the rank it is asked if begin is set. Config.Asked is told the answer.
+func (e *Engine) Suspected(rank int, life uint64, begin bool, why error) {
+	s := e.Session(rank)
+	if s == nil && begin && rank >= 0 && rank < e.cfg.Size && rank != e.cfg.Rank {
+		s = e.Connect(rank)
+	}
+	if s != nil {
+		s.Suspect(life, why)
+	}
+}
+
 // Bye tells every living peer that this rank will issue nothing more, and if why is not empty, that its
 // program has failed, and how. It leaves out a peer that has yet to hear of this rank and that nothing
 // is to be sent to. Peers that wait for a lock here are refused.

@@ -44,6 +44,9 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 			s.runs.silent = 0
 		}
 	}
+	if s.suspicion.since != 0 && s.ways[Single].ackLargest >= s.suspicion.packet {
+		l.acquit(s)
+	}
 	l.settle(s, w, h.AckLargest, h.AckBits)
 	l.settleApplied(s, 1-w)
 	if s.length.pending {

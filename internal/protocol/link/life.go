@@ -62,7 +62,7 @@ const (
 // excuse has a time in which this rank lacked a processor not count as silence of the peer, which
 // may share its host: neither could do anything.
 func (s *Session) excuse(late int64) {
-	for _, t := range [...]*int64{&s.heard, &s.waiting, &s.applies.since, &s.exchange.firstAt} {
+	for _, t := range [...]*int64{&s.heard, &s.waiting, &s.applies.since, &s.exchange.firstAt, &s.suspicion.since} {
 		if *t != 0 {
 			*t = min(*t+late, s.link.Now)
 		}
@@ -82,7 +82,7 @@ func (s *Session) Idle() bool {
 	if s.state == dead {
 		return true
 	}
-	return s.state == open && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
+	return s.state == open && s.suspicion.since == 0 && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
 		!s.owes()
 }
 
@@ -137,10 +137,13 @@ func (l *Link) timers(s *Session) {
 		l.repeatExchange(s)
 	}
 	l.keepAlive(s)
+	if s.suspicion.since != 0 && l.Now >= s.suspicion.askAt {
+		l.question(s)
+	}
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}

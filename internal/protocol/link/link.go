@@ -66,6 +66,7 @@ type Config struct {
 	Offload     func(work, done func()) bool                // runs work elsewhere, and then done as a call of the link; false: it has no time; nil: both run at once
 	Route       func(*secure.Ticket, func(PathID))          // finds the way to the address in a ticket, and calls the function with it or NoPath, as a call of the link; nil: it is the way that a frame came by
 	AnswersLost func(rank int)                              // told when the answers of a peer's program get lost; may be nil
+	Asked       func(rank int, life uint64, lives bool)     // told how a question of Suspect was answered; may be nil
 	Upper       Upper
 	Stats       *Stats
 }

@@ -32,6 +32,7 @@ type Session struct {
 	exchange exchanging
 	serving  serving
 	liveness
+	suspicion suspicion
 }
 
 // identity says who the peer is, and which way leads to it.
@@ -312,6 +313,10 @@ func (s *Session) Fail(why error) {
 	l.stats.PeersFailed++
 	if a := l.answers[s.rank]; a != nil && a.localID == s.localID {
 		l.withdraw(a)
+	}
+	if x := s.suspicion; x.since != 0 {
+		s.suspicion = suspicion{}
+		l.asked(s.rank, x.life, false)
 	}
 	l.freeAll(s)
 	l.parked.drop(s)
