@@ -35,6 +35,9 @@ type Credentials struct {
 	Signer  ed25519.PublicKey       // of the rendezvous
 	Fresh   func() *ecdh.PrivateKey // returns a random key; called in what Offload computes
 	AES     bool                    // the processor has instructions for AES-GCM
+
+	Bounds     secure.Bounds // of the keys of sessions
+	RenewAfter int64         // for how long a direction of a session has one key, in nanoseconds; 0: 120 s
 }
 
 // trailer returns how many bytes of each frame protect it.
@@ -391,7 +394,7 @@ func (id *Credentials) guard(c *secure.Chains, theirs *wire.Terms) (*secure.Guar
 	if id.Level < secure.Sign {
 		return nil, nil
 	}
-	suite := secure.Suite{Level: id.Level, Cipher: secure.AES, Header: wire.HeaderLen}
+	suite := secure.Suite{Level: id.Level, Cipher: secure.AES, Header: wire.HeaderLen, Bounds: id.Bounds}
 	if !id.AES || !theirs.AES {
 		suite.Cipher = secure.ChaCha
 	}

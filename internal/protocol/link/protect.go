@@ -8,9 +8,17 @@ import (
 )
 
 const (
-	renewAfter = 120_000 * millisecond // a direction of a session goes on with another key
+	renewAfter = 120_000 * millisecond // Credentials.RenewAfter outside tests
 	renewAgain = 1000 * millisecond    // when it cannot
 )
+
+// renewAfter returns for how long a direction of a session has one key.
+func (l *Link) renewAfter() int64 {
+	if id := l.cfg.Credentials; id != nil && id.RenewAfter != 0 {
+		return id.RenewAfter
+	}
+	return renewAfter
+}
 
 // protect writes the header h to the frame with a payload of n bytes in slot i, and what shows
 // the peer that the frame is from here and whole. It returns the frame's length. At the level seal
@@ -80,7 +88,8 @@ func (l *Link) oldestSealed(list *slotList) (oldest uint64) {
 // renew has the frames to s go on with the next key, if the peer has had one under the present
 // key, without which it would not know the next.
 func (l *Link) renew(s *Session) {
-	s.renewAt = l.Now + renewAgain
+	after := l.renewAfter()
+	s.renewAt = l.Now + min(after, renewAgain)
 	had := false
 	for w := range s.ways {
 		had = had || s.ways[w].ackLargest >= max(1, s.epoch[w])
@@ -90,7 +99,7 @@ func (l *Link) renew(s *Session) {
 	}
 	s.guard.Renew()
 	l.forget(s)
-	s.renewAt = l.Now + renewAfter
+	s.renewAt = l.Now + after
 	for w := range s.ways {
 		s.epoch[w] = s.ways[w].nextPacket
 	}

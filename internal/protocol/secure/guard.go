@@ -1,6 +1,7 @@
 package secure
 
 import (
+	"cmp"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -15,7 +16,7 @@ const (
 
 	numberLen = 8
 
-	// epochBits is how many of a number's low bits count within one key. AES-GCM keeps its
+	// epochBits is Bounds.EpochBits outside tests. AES-GCM keeps its
 	// bounds for more frames of 9 KB than that (RFC 9001, appendix B), and so does
 	// ChaCha20-Poly1305. Frames of 64 KB, which loopback alone has, take AES-GCM to twice those blocks.
 	epochBits = 24
@@ -30,6 +31,7 @@ const (
 // epoch: each epoch has its key, derived from that before it, which is then forgotten.
 type Guard struct {
 	suite Suite
+	bits  uint8 // of a number, that count within one key
 	out   outward
 	in    inward
 
@@ -65,10 +67,17 @@ type inward struct {
 func NewGuard(c Chains, s Suite) *Guard {
 	return &Guard{
 		suite: s,
+		bits:  cmp.Or(s.Bounds.EpochBits, epochBits),
 		out:   outward{chain: c.Send, aead: s.key(&c.Send)},
 		in:    inward{chain: c.Receive, present: s.key(&c.Receive)},
 	}
 }
+
+// epoch returns the epoch of a number.
+func (g *Guard) epoch(number uint64) uint64 { return number >> (g.bits & 63) }
+
+// begins reports whether a number is the first of its epoch.
+func (g *Guard) begins(number uint64) bool { return number&(1<<(g.bits&63)-1) == 0 }
 
 // expand derives n bytes from a chain's key.
 func expand(chain *[32]byte, label string, n int) []byte {
@@ -94,8 +103,8 @@ func (g *Guard) Seal(frame []byte) (renewed bool) {
 	binary.LittleEndian.PutUint64(frame[at+TagLen:], o.number)
 	binary.LittleEndian.PutUint64(g.nonceOut[4:], o.number)
 	o.aead.Seal(frame[clear:clear], g.nonceOut[:], frame[clear:at], frame[:clear])
-	if o.number++; o.number&(1<<epochBits-1) == 0 {
-		g.advance(o.number>>epochBits - 1)
+	if o.number++; g.begins(o.number) {
+		g.advance(g.epoch(o.number) - 1)
 		return true
 	}
 	return false
@@ -120,7 +129,7 @@ func (g *Guard) Encrypts() bool { return g.suite.Level >= Seal }
 func (g *Guard) Unseal(frame []byte) bool {
 	at, number := len(frame)-TrailerLen, Number(frame)
 	aead := g.out.aead
-	if epoch := number >> epochBits; epoch != g.out.number>>epochBits {
+	if epoch := g.epoch(number); epoch != g.epoch(g.out.number) {
 		i := slices.IndexFunc(g.out.former, func(k epochKey) bool { return k.epoch == epoch })
 		if i < 0 {
 			return false
@@ -136,7 +145,7 @@ func (g *Guard) Unseal(frame []byte) bool {
 // Forget drops the keys of epochs before that of a number: nothing that they have sealed is to be
 // opened any more.
 func (g *Guard) Forget(before uint64) {
-	g.out.former = slices.DeleteFunc(g.out.former, func(k epochKey) bool { return k.epoch < before>>epochBits })
+	g.out.former = slices.DeleteFunc(g.out.former, func(k epochKey) bool { return k.epoch < g.epoch(before) })
 }
 
 // Number returns the number of a frame that has one.
@@ -148,11 +157,11 @@ func Number(frame []byte) uint64 { return binary.LittleEndian.Uint64(frame[len(f
 // it at that.
 func (g *Guard) Renew() {
 	o := &g.out
-	if o.number>>epochBits == o.renewed && o.number&(1<<epochBits-1) != 0 {
+	if g.epoch(o.number) == o.renewed && !g.begins(o.number) {
 		g.advance(o.renewed)
-		o.number = (o.renewed + 1) << epochBits
+		o.number = (o.renewed + 1) << g.bits
 	}
-	o.renewed = o.number >> epochBits
+	o.renewed = g.epoch(o.number)
 }
 
 // Sealed returns how many numbers have been used up, counting those that Renew passed over.
@@ -181,7 +190,7 @@ func (g *Guard) Open(frame []byte, now int64) ([]byte, Verdict) {
 	if !in.seen.fresh(number) {
 		return nil, Replayed
 	}
-	epoch := number >> epochBits
+	epoch := g.epoch(number)
 	aead := in.key(epoch, now, g.suite)
 	if aead == nil {
 		return nil, Forged

@@ -13,7 +13,8 @@ const clearBytes = 3
 
 // suites are all that there are.
 var suites = []Suite{
-	{Sign, AES, clearBytes}, {Sign, ChaCha, clearBytes}, {Seal, AES, clearBytes}, {Seal, ChaCha, clearBytes},
+	{Level: Sign, Cipher: AES, Header: clearBytes}, {Level: Sign, Cipher: ChaCha, Header: clearBytes},
+	{Level: Seal, Cipher: AES, Header: clearBytes}, {Level: Seal, Cipher: ChaCha, Header: clearBytes},
 }
 
 // guards returns both ends of a session.

@@ -11,6 +11,14 @@ type Suite struct {
 	Level  Level // Sign or Seal
 	Cipher Cipher
 	Header int // bytes at the start of each frame that are not encrypted
+	Bounds Bounds
+}
+
+// Bounds are how long keys last. Both ends have the same; tests alone have others than the zero value's.
+type Bounds struct {
+	// EpochBits is how many of a number's low bits count within one key; 0: 24. It is more than
+	// frames in a row get lost: the peer knows the key of the next epoch, and not of the one after.
+	EpochBits uint8
 }
 
 // Cipher is what makes tags, and encrypts.
