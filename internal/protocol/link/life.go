@@ -83,7 +83,7 @@ func (s *Session) Idle() bool {
 		return true
 	}
 	return s.state == open && s.suspicion.since == 0 && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
-		!s.owes()
+		s.fault == nil && !s.owes()
 }
 
 // owes reports whether the peer has something to bring, be it only a sign of life.
@@ -115,6 +115,10 @@ func (l *Link) timers(s *Session) {
 	}
 	if s.overdue != 0 {
 		s.GiveUp(l.unheard(s))
+		return
+	}
+	if s.fault != nil {
+		s.GiveUp(s.fault)
 		return
 	}
 	if s.acks.at != 0 && l.Now >= s.acks.at {

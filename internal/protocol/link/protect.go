@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -39,31 +40,42 @@ func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
 	n += secure.TrailerLen
 	l.slots[i].sealed = s.guard.Encrypts()
 	if s.guard.Seal(b[:n]) {
-		l.forget(s)
+		oldest := s.guard.Sealed()
+		if l.slots[i].state == slotFlight {
+			oldest-- // this bundle is in no list yet
+		}
+		l.forget(s, oldest)
 	}
 	return n
 }
 
 // unseal makes the records of bundle i, which is to be sent again, what they were before it was
-// sent. The slot is the only place where they are.
-func (l *Link) unseal(s *Session, i int32) {
+// sent. The slot is the only place where they are. If they are no more, it drops the bundle,
+// has the session given up by the next Tick, and returns false: callers are in the midst of calls on s.
+func (l *Link) unseal(s *Session, i int32) bool {
 	p := &l.slots[i]
 	if !p.sealed {
-		return
+		return true
 	}
-	if !s.guard.Unseal(l.cfg.Slab.Payload(i)[:p.length+secure.TrailerLen]) {
-		panic("link: somebody else has written to a slot that waits for its acknowledgement")
+	frame := l.cfg.Slab.Payload(i)[:p.length+secure.TrailerLen]
+	if s.guard.Unseal(frame) {
+		p.sealed = false
+		return true
 	}
-	p.sealed = false
+	s.fault = fmt.Errorf("a frame to it of %d bytes with the number %d was lost, and cannot be sent again, since it cannot be decrypted: this process has written over memory that frames are sent from, or xdprma has forgotten the key, which is a bug to be reported",
+		len(frame), secure.Number(frame))
+	l.discard(s, i)
+	s.markActive()
+	l.WakeBy(l.Now)
+	return false
 }
 
 // forget has the guard of s, at the beginning of an epoch, forget the keys that no bundle which may
-// be sent again is sealed with.
-func (l *Link) forget(s *Session) {
+// be sent again is sealed with: one in a list, or of the number oldest, or a later one.
+func (l *Link) forget(s *Session, oldest uint64) {
 	if !s.guard.Encrypts() {
 		return
 	}
-	oldest := s.guard.Sealed()
 	for w := range s.ways {
 		oldest = min(oldest, l.oldestSealed(&s.ways[w].flight))
 	}
@@ -98,7 +110,7 @@ func (l *Link) renew(s *Session) {
 		return
 	}
 	s.guard.Renew()
-	l.forget(s)
+	l.forget(s, s.guard.Sealed())
 	s.renewAt = l.Now + after
 	for w := range s.ways {
 		s.epoch[w] = s.ways[w].nextPacket

@@ -287,7 +287,9 @@ func (s *Session) patience(p *slot) int64 {
 // transmit gives bundle i a fresh packet number, the newest acknowledgement and
 // its checksum, and hands it to the device.
 func (l *Link) transmit(s *Session, i int32) {
-	l.unseal(s, i)
+	if !l.unseal(s, i) {
+		return
+	}
 	p := &l.slots[i]
 	p.state, p.sentAt = slotFlight, l.Now
 	if p.sends == 0 {

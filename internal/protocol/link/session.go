@@ -120,6 +120,7 @@ type liveness struct {
 	call     calling
 	unfound  bool // dead because nobody could say where the peer is
 	err      *mpierr.Error
+	fault    error // why the next Tick gives it up; nil: it does not
 	isActive bool
 	heard    int64 // when the peer was last heard
 	waiting  int64 // since when the peer owes an answer; 0: it owes none
