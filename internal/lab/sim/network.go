@@ -26,9 +26,10 @@ type plan struct {
 	hosts               int          // ranks are on that many hosts, and share the memory of one window there; 0: none do
 	keyed               bool         // the job has a key
 	level               secure.Level // of its frames
-	ordered             uint64       // bit i: all operations on window i of the tasks keep their order
-	witnesses           bool         // each rank looks whether the others answer it in time
-	notifies            bool         // ranks issue notified operations
+	renewal             renewal
+	ordered             uint64 // bit i: all operations on window i of the tasks keep their order
+	witnesses           bool   // each rank looks whether the others answer it in time
+	notifies            bool   // ranks issue notified operations
 	faults              []fault
 }
 
@@ -69,8 +70,8 @@ func (w *World) sendJoined(from, to int, frames [][]byte) {
 }
 
 func (p plan) String() string {
-	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, ordered %b, witnesses %t, notifies %t, key %t, level %v",
-		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.ordered, p.witnesses, p.notifies, p.keyed, p.level)
+	s := fmt.Sprintf("%d ranks, %d tasks of %d steps, loss %.2f, repeat %.2f, damage %.2f, stray %.2f, delay %d+%d µs, joined %+v, %d hosts, programs reach %t, ordered %b, witnesses %t, notifies %t, key %t, level %v, renewal %+v",
+		p.ranks, p.tasks, p.steps, p.loss, p.repeat, p.damage, p.stray, p.delay/microsecond, p.jitter/microsecond, p.joined, p.hosts, p.tier.windows != 0, p.ordered, p.witnesses, p.notifies, p.keyed, p.level, p.renewal)
 	for i := range p.faults {
 		s = p.faults[i].String() + ", " + s
 	}
@@ -110,6 +111,7 @@ func (w *World) newPlan() plan {
 	if w.cfg.Tamper == nil { // which makes frames that look right
 		p.keyed = w.cfg.Seed%4 > 1
 		p.level = []secure.Level{secure.None, secure.Sign, secure.Seal}[w.cfg.Seed%3]
+		p.renewal = w.newRenewal(&p)
 	}
 	p.ordered = w.cfg.Seed / 12 % (1 << numWindows)
 	p.notifies = w.notifies()

@@ -14,6 +14,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/program"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/lab/twin"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
 )
 
 var (
@@ -147,6 +148,30 @@ func TestEveryFaultIsMet(t *testing.T) {
 			t.Errorf("%q was not met", kinds[k].name)
 		}
 	}
+}
+
+// TestKeysAreRenewed sees that the seeds renew keys for both reasons, beside bundles that are
+// sent again, at both levels that have keys of frames.
+func TestKeysAreRenewed(t *testing.T) {
+	t.Parallel()
+	var met [secure.Seal + 1]renewed
+	for seed := range uint64(60) {
+		r := Run(Config{Seed: seed})
+		if r.Err != nil {
+			t.Fatalf("seed %d (%s): %v", seed, r.Scenario, r.Err)
+		}
+		if seed%4 > 1 && r.Stats.Resent > 0 {
+			n := &met[[]secure.Level{secure.None, secure.Sign, secure.Seal}[seed%3]]
+			n.byNumber += r.renewed.byNumber
+			n.byTime += r.renewed.byTime
+		}
+	}
+	for _, level := range []secure.Level{secure.Sign, secure.Seal} {
+		if n := met[level]; n.byNumber < 10 || n.byTime < 10 {
+			t.Errorf("at the level %v epochs began: %+v", level, n)
+		}
+	}
+	t.Logf("%+v", met)
 }
 
 // TestProgramsMeetEverything sees that the seeds bring about all that can become of a

@@ -73,6 +73,7 @@ type Result struct {
 	met     [numKinds]int        // effects of faults of each kind
 	givenUp int                  // communication calls
 	halfWay int                  // those of them that were seen to have changed a part of their memory
+	renewed renewed
 }
 
 func (r *Result) add(s *engine.Stats) {
@@ -115,6 +116,7 @@ type World struct {
 	most    int                  // times that a bundle was sent
 	givenUp int                  // communication calls
 	halfWay int                  // those that had an effect in part
+	renewed renewed
 
 	assembly      assembly
 	interruptions map[[2]int]interruption // of exchanges, by origin and target
@@ -160,7 +162,7 @@ func Run(cfg Config) (result Result) {
 		}
 		result.Hash, result.Frames, result.Direct, result.Scenario, result.Elapsed = w.hash, w.frames, w.direct, w.plan.String(), w.now-second
 		result.MostSent, result.met, result.reasons = w.most, w.met, w.reasons
-		result.partly, result.givenUp, result.halfWay = w.partly, w.givenUp, w.halfWay
+		result.partly, result.givenUp, result.halfWay, result.renewed = w.partly, w.givenUp, w.halfWay, w.renewed
 		switch r := recover().(type) {
 		case nil:
 		case failure:

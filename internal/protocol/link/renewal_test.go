@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	fewBits   = 5 // of a number, within an epoch of these tests
+	fewBits   = 4 // of a number, within an epoch of these tests
 	fewFrames = 1 << fewBits
 	soon      = 1000 * millisecond // another key is due
 )
@@ -23,7 +23,7 @@ func fewNumbers(c *link.Config) {
 // TestLossAtTheEndOfAnEpoch loses each set of the frames around the end of an epoch, which numbers bring about,
 // or the time before any one of them. All that is lost is opened and sent again.
 func TestLossAtTheEndOfAnEpoch(t *testing.T) {
-	const around = 8 // frames, half of them before the end
+	const around = 6 // frames, half of them before the end
 	eachTag(t, func(t *testing.T, level secure.Level) {
 		f := newMembers(t, 2, level, fewNumbers)
 		p := f.dial(0, 1)
@@ -56,7 +56,7 @@ func TestLossAtTheEndOfAnEpoch(t *testing.T) {
 					f.Settle()
 				}
 				if err := f.flush(p); err != nil || next>>fewBits == first>>fewBits {
-					t.Fatalf("of the frames around number %d those of %08b are lost, with another key before frame %d: next is number %d, %v", first, lost, passes, next, err)
+					t.Fatalf("of the frames around number %d those of %06b are lost, with another key before frame %d: next is number %d, %v", first, lost, passes, next, err)
 				}
 			}
 			f.once(p, 0)
