@@ -177,6 +177,9 @@ func (l *Link) authentic(frame []byte) (*Session, []byte) {
 		return nil, nil
 	case verdict != secure.Genuine:
 		l.stats.Faults[wire.BadTag]++
+		if verdict == secure.Worn {
+			l.wornOut(s, a)
+		}
 		return nil, nil
 	case a != nil:
 		if s = l.arise(a); s == nil {
@@ -184,6 +187,16 @@ func (l *Link) authentic(frame []byte) (*Session, []byte) {
 		}
 	}
 	return s, payload
+}
+
+// wornOut ends a session, or the wait for the first frame of one, since so many frames were forged in its name
+// that the next could be taken for genuine.
+func (l *Link) wornOut(s *Session, a *answered) {
+	if a != nil {
+		l.withdraw(a)
+		return
+	}
+	s.GiveUp(errWorn)
 }
 
 // sessionAt is where a frame names its session.

@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -95,4 +96,40 @@ func TestBundleThatCannotBeOpenedEndsItsSession(t *testing.T) {
 		f.Until(1000*millisecond, f.at(1, 0).Dead) // it is told
 		f.AtRest()
 	}
+}
+
+// TestForgedFramesEndASession has frames damaged, before a session opens at one end or while it is open.
+func TestForgedFramesEndASession(t *testing.T) {
+	const most = 20
+	eachTag(t, func(t *testing.T, level secure.Level) {
+		for _, early := range []bool{false, true} {
+			f := newMembers(t, 2, level, func(c *link.Config) { c.Credentials.Bounds.Forged = most })
+			p := f.dial(0, 1)
+			if !early {
+				f.transfer(p, 0, 100)
+			}
+			f.Filter = func(from, _ int, b []byte) int {
+				if from != 0 || wire.IsHandshake(b) {
+					return 1
+				}
+				forged := bytes.Clone(b)
+				forged[len(b)-9]++ // of the tag
+				f.e[1].Receive(forged, 0)
+				return 0
+			}
+			f.send(p, 100, 0)
+			p.push()
+			f.Until(10_000*millisecond, func() bool {
+				there := f.at(1, 0)
+				if f.e[1].Stats.Faults[wire.BadTag] < most {
+					return false
+				}
+				return early || there.Dead() && strings.Contains(there.Err().Error(), "wrong tags")
+			})
+			f.Filter = nil
+			if err := f.flush(p); err == nil || f.e[1].Stats.Faults[wire.BadTag] != most && !early {
+				t.Errorf("early %t: the peer takes that for life: %v, faults %v", early, err, f.e[1].Stats.Faults)
+			}
+		}
+	})
 }

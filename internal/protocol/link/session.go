@@ -179,6 +179,7 @@ var (
 	errSilent    = errors.New("not heard of within the limit")
 	errUnheard   = errors.New("it has not acknowledged what it was sent")
 	errStuck     = errors.New("it lives, and has applied nothing within twice the limit of what it was sent")
+	errWorn      = errors.New("so many frames with wrong tags came in its name that its keys are worn out: somebody forges frames, or much is damaged on the way")
 	ErrReset     = errors.New("it has declared this process dead, or has restarted")
 	ErrRestarted = errors.New("it has restarted")
 )

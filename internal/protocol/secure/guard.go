@@ -60,6 +60,7 @@ type inward struct {
 	former  cipher.AEAD // of the epoch before; nil: none
 	next    cipher.AEAD // of the epoch after; nil: not derived yet
 	began   int64       // when the first frame of the epoch came
+	forged  uint64      // frames with a wrong tag, under all keys
 	seen    window
 }
 
@@ -175,6 +176,7 @@ const (
 	Genuine  Verdict = iota
 	Replayed         // its number has come before, or is too old to know
 	Forged           // not from the peer, or altered
+	Worn             // likewise, and one too many: nothing is accepted any more, and the session must end
 )
 
 // Open checks a frame that has come at the time now, in nanoseconds, and returns what is
@@ -198,13 +200,23 @@ func (g *Guard) Open(frame []byte, now int64) ([]byte, Verdict) {
 	clear := g.suite.clear(at)
 	binary.LittleEndian.PutUint64(g.nonceIn[4:], number)
 	if _, err := aead.Open(frame[clear:clear], g.nonceIn[:], frame[clear:at+TagLen], frame[:clear]); err != nil {
-		return nil, Forged
+		return nil, g.refuse()
 	}
 	in.seen.mark(number)
 	if epoch > in.epoch {
 		in.advance(now)
 	}
 	return frame[:at], Genuine
+}
+
+// refuse counts a frame with a wrong tag. After too many of them one could pass: then the keys go.
+func (g *Guard) refuse() Verdict {
+	in := &g.in
+	if in.forged++; in.forged < g.suite.mostForged() {
+		return Forged
+	}
+	in.former, in.present, in.next = nil, nil, nil
+	return Worn
 }
 
 // key returns the key of an epoch, or nil where there is none.
@@ -216,7 +228,7 @@ func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
 	case in.epoch:
 		return in.present
 	case in.epoch + 1:
-		if in.next == nil { // once, however many frames claim to be of it
+		if in.next == nil && in.present != nil { // once, however many frames claim to be of it
 			next := after(in.chain)
 			in.next = suite.key(&next)
 		}

@@ -178,6 +178,51 @@ func TestForgedEpochsCostOneKey(t *testing.T) {
 	})
 }
 
+// TestForgedFramesWearKeysOut counts frames with wrong tags over several epochs, and none of those that are refused
+// without a look at their tags.
+func TestForgedFramesWearKeysOut(t *testing.T) {
+	eachSuite(t, func(t *testing.T, s Suite) {
+		if most := s.mostForged(); most != map[Cipher]uint64{AES: 1 << 52, ChaCha: 1 << 36}[s.Cipher] {
+			t.Errorf("%d frames may be forged", most)
+		}
+		const most = 10
+		s.Bounds.Forged = most
+		a, b := s.guards()
+		for n := range most {
+			frame := sealed(a, fmt.Sprint("frame ", n))
+			replayed, unknown := bytes.Clone(frame), bytes.Clone(frame)
+			binary.LittleEndian.PutUint64(unknown[len(frame)-numberLen:], 1<<60)
+			want := Forged
+			if n == most-1 {
+				want = Worn
+			}
+			if _, v := b.Open(flipped(frame, 0), 0); v != want {
+				t.Fatalf("forged frame %d: %v", n, v)
+			}
+			if want == Worn {
+				if _, v := b.Open(frame, 0); v == Genuine {
+					t.Error("a frame is taken under keys that are worn out")
+				}
+				a.Renew()
+				if _, v := b.Open(sealed(a, "next"), 0); v == Genuine {
+					t.Error("a frame is taken under the key that follows one that is worn out")
+				}
+				return
+			}
+			if _, v := b.Open(frame, 0); v != Genuine {
+				t.Fatalf("genuine frame %d: %v", n, v)
+			}
+			if _, v := b.Open(replayed, 0); v != Replayed {
+				t.Fatalf("replayed frame %d: %v", n, v)
+			}
+			if _, v := b.Open(unknown, 0); v != Forged {
+				t.Fatalf("frame %d of an epoch without a key: %v", n, v)
+			}
+			a.Renew()
+		}
+	})
+}
+
 // TestWindowAgainstASet compares the window with a set of all numbers that have come.
 func TestWindowAgainstASet(t *testing.T) {
 	for seed := range uint64(50) {
