@@ -399,6 +399,7 @@ func (p *Poller) Close() error {
 	p.ended = true
 	p.closeErr = p.dev.Close()
 	p.dev.Slab().Detach() // callers that came too late may still use the engine
+	p.eng.ForgetKeys()
 	close(p.gone)
 	return p.closeErr
 }

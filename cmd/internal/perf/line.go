@@ -71,7 +71,7 @@ func (b *bulk) checking(on bool) {
 
 func (b *bulk) protecting(level secure.Level) {
 	b.checking(true)
-	b.guard = secure.NewGuard(secure.Chains{}, secure.Suite{Level: level, Header: wire.HeaderLen}) // of both directions
+	b.guard = secure.NewGuard(&secure.Chains{}, secure.Suite{Level: level, Header: wire.HeaderLen}) // of both directions
 }
 
 // guarded reports whether a frame has a trailer, and something before it.

@@ -185,6 +185,6 @@ func (s *signer) first(t *testing.T, answer []byte) []byte {
 	frame := make([]byte, wire.HeaderLen+secure.TrailerLen)
 	h := wire.Header{Kind: wire.KindAck, Session: terms.Session, Credits: 64, AckRequests: 1, AckResponses: 1}
 	h.Put(frame)
-	secure.NewGuard(chains, secure.Suite{Level: secure.Sign}).Seal(frame)
+	secure.NewGuard(&chains, secure.Suite{Level: secure.Sign}).Seal(frame)
 	return frame
 }

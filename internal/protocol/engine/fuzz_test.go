@@ -138,7 +138,7 @@ func answerer(t *testing.T, hello []byte) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{secure.NewGuard(chains, secure.Suite{Level: secure.Sign}), chains.Express()}
+	m := &member{secure.NewGuard(&chains, secure.Suite{Level: secure.Sign}), chains.Express()}
 	m.guard.Seal(make([]byte, secure.TrailerLen))
 	m.guard.Renew() // the engine of rank 0 has used numbers before
 	return m

@@ -151,6 +151,9 @@ func (l *Link) greet(s *Session) {
 	}, func() {
 		switch g.busy = false; {
 		case s.state != dialing || s.greeting != g || l.yielded(s):
+			if initiator != nil {
+				initiator.Wipe()
+			}
 			return
 		case initiator == nil:
 			s.Fail(fmt.Errorf("a handshake with it cannot begin: its ticket's key: %w", err))
@@ -304,6 +307,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 			if !a.taken {
 				l.returnTable(a.table)
 			}
+			a.forget()
 			return
 		}
 		if before := l.answers[rank]; before != nil {
@@ -341,6 +345,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		a.answer = make([]byte, wire.GreetingLen)
 		ack.Put(a.answer, id.code())
 		a.guard, a.codes = id.guard(&chains, &a.terms)
+		chains.Wipe()
 		sound = true
 	}, func() {
 		if !sound {
@@ -399,13 +404,33 @@ func (id *Credentials) guard(c *secure.Chains, theirs *wire.Terms) (*secure.Guar
 		suite.Cipher = secure.ChaCha
 	}
 	keys := c.Express()
-	return secure.NewGuard(*c, suite), &keys
+	return secure.NewGuard(c, suite), &keys
+}
+
+// forget wipes the keys of a session that is not to be.
+func (a *answered) forget() { forgetKeys(a.guard, a.codes) }
+
+// forgetKeys wipes the keys of a session.
+func forgetKeys(g *secure.Guard, k *secure.ExpressKeys) {
+	if g != nil {
+		g.Close()
+		k.Wipe()
+	}
+}
+
+// over wipes the secrets of a handshake that has ended. If something of it is computed now, whoever takes in
+// the result does so.
+func (g *greeting) over() {
+	if g != nil && g.initiator != nil && !g.busy {
+		g.initiator.Wipe()
+	}
 }
 
 // withdraw ends the wait for the first frame after a hello.
 func (l *Link) withdraw(a *answered) {
 	delete(l.answers, a.rank)
 	delete(l.waiting, a.localID)
+	a.forget()
 	if l.byID[a.localID] != nil {
 		return // a session has id and table
 	}
@@ -453,7 +478,6 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 		return
 	}
 	noise := append([]byte(nil), g.Noise...)
-	var chains secure.Chains
 	var terms wire.Terms
 	var guard *secure.Guard
 	var codes *secure.ExpressKeys
@@ -462,9 +486,9 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 	started := l.offload(func() {
 		theirs, c, err := own.initiator.Finish(noise)
 		if sound = err == nil && terms.Read(theirs); sound {
-			chains = c
-			guard, codes = l.cfg.Credentials.guard(&chains, &terms)
+			guard, codes = l.cfg.Credentials.guard(&c, &terms)
 		}
+		c.Wipe()
 	}, func() {
 		own.busy = false
 		switch {
@@ -479,6 +503,11 @@ func (l *Link) takeAnswer(payload []byte, g *wire.Greeting, t *secure.Ticket) {
 			if s.open[Request] == None && s.queue[Request].n == 0 {
 				l.ping(s) // the peer opens the session with the first frame
 			}
+			return
+		}
+		forgetKeys(guard, codes)
+		if s.greeting != own || s.state != dialing {
+			own.over()
 		}
 	})
 	own.busy = own.busy && started

@@ -148,6 +148,7 @@ func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	}
 	s.state, s.rtt = open, l.rtt.Guess()
 	l.endTurn(s)
+	s.greeting.over()
 	s.remoteID, s.peer, s.greeting = h.Session, life, nil
 	s.credits = int32(min(h.Credits, reliable.Span/2))
 	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload) - l.trailer

@@ -199,5 +199,15 @@ func (l *Link) wornOut(s *Session, a *answered) {
 	s.GiveUp(errWorn)
 }
 
+// ForgetKeys wipes the keys of all sessions, when nothing will be sent or received any more.
+func (l *Link) ForgetKeys() {
+	for _, s := range l.byID {
+		forgetKeys(s.guard, s.codes)
+	}
+	for _, a := range l.waiting {
+		a.forget()
+	}
+}
+
 // sessionAt is where a frame names its session.
 const sessionAt = 8

@@ -117,6 +117,7 @@ func (l *Link) Quiesced(id uint64) {
 	}
 	delete(l.quiescing, id)
 	l.cfg.Upper.Quiesced(s)
+	l.cfg.Express.WipeSlot(int(s.serving.table))
 	l.served[s.serving.table] = nil
 	l.freeTables = append(l.freeTables, s.serving.table)
 }

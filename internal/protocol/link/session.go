@@ -290,6 +290,8 @@ func (l *Link) makeWay(s *Session) {
 		delete(l.byRank, s.rank)
 	}
 	l.closed = append(l.closed, s.localID)
+	forgetKeys(s.guard, s.codes)
+	s.guard, s.codes = nil, nil
 }
 
 // reshare works out credits again, when it may have changed.
@@ -307,6 +309,7 @@ func (s *Session) Fail(why error) {
 	}
 	l := s.link
 	s.state = dead
+	s.greeting.over()
 	l.endTurn(s)
 	s.err = &mpierr.Error{Op: "session", Class: mpierr.ProcFailed, Rank: s.rank, Err: why}
 	if s.unfound && errors.Is(why, mpierr.NoMem) { // here, and not the peer's

@@ -194,7 +194,7 @@ func TestReferenceWithKey(t *testing.T) {
 
 	// The frames that follow, with the header of the page's first example.
 	suite := secure.Suite{Level: secure.Sign, Header: wire.HeaderLen}
-	ofA, ofB := secure.NewGuard(first, suite), secure.NewGuard(second, suite)
+	ofA, ofB := secure.NewGuard(&first, suite), secure.NewGuard(&second, suite)
 	text := []byte("hello, window")
 	put := make([]byte, wire.HeaderLen+wire.RecordSize(len(text))+secure.TrailerLen)
 	copy(wire.PutRecord(put[wire.HeaderLen:], &wire.Record{Code: wire.CodePut, Window: 2, Disp: 64}, len(text)), text)
@@ -205,7 +205,7 @@ func TestReferenceWithKey(t *testing.T) {
 	h.Put(put)
 	sealed := bytes.Clone(put)
 	ofA.Seal(put)
-	secure.NewGuard(first, secure.Suite{Level: secure.Seal, Header: wire.HeaderLen}).Seal(sealed)
+	secure.NewGuard(&first, secure.Suite{Level: secure.Seal, Header: wire.HeaderLen}).Seal(sealed)
 	acks := make([]byte, wire.HeaderLen+secure.TrailerLen)
 	h = wire.Header{Kind: wire.KindAck, Session: v.ids[0], Credits: 512, AckLargest: 7, AckRequests: 6, AckResponses: 3}
 	h.Put(acks)

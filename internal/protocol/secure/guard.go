@@ -29,6 +29,10 @@ const (
 // Guard protects the frames of one session to its peer, and checks those from it. Each frame has
 // a number of its own in its direction, which is the nonce. The number's high bits are the
 // epoch: each epoch has its key, derived from that before it, which is then forgotten.
+//
+// A chain is overwritten with the one that follows, and Close overwrites the last ones. Ciphers are let go
+// of, and cannot be wiped: crypto/aes and chacha20poly1305 keep copies of their keys, expanded or not, until the
+// collector has the memory used again. Neither can what HKDF computes in between.
 type Guard struct {
 	suite Suite
 	bits  uint8 // of a number, that count within one key
@@ -64,8 +68,8 @@ type inward struct {
 	seen    window
 }
 
-// NewGuard returns the guard of a session with the keys of its handshake.
-func NewGuard(c Chains, s Suite) *Guard {
+// NewGuard returns the guard of a session with the keys of its handshake, which it copies.
+func NewGuard(c *Chains, s Suite) *Guard {
 	return &Guard{
 		suite: s,
 		bits:  cmp.Or(s.Bounds.EpochBits, epochBits),
@@ -89,9 +93,11 @@ func expand(chain *[32]byte, label string, n int) []byte {
 	return b
 }
 
-func after(chain [32]byte) (next [32]byte) {
-	copy(next[:], expand(&chain, "next", len(next)))
-	return next
+// goOn puts the chain that follows in place of chain.
+func goOn(chain *[32]byte) {
+	next := expand(chain, "next", len(chain))
+	copy(chain[:], next)
+	clear(next)
 }
 
 // Seal writes tag and number into the last TrailerLen bytes of frame, which are free for them,
@@ -117,7 +123,7 @@ func (g *Guard) advance(from uint64) {
 	if g.Encrypts() {
 		o.former = append(o.former, epochKey{from, o.aead})
 	}
-	o.chain = after(o.chain)
+	goOn(&o.chain)
 	o.aead = g.suite.key(&o.chain)
 }
 
@@ -215,9 +221,30 @@ func (g *Guard) refuse() Verdict {
 	if in.forged++; in.forged < g.suite.mostForged() {
 		return Forged
 	}
-	in.former, in.present, in.next = nil, nil, nil
+	in.drop()
 	return Worn
 }
+
+// drop forgets all keys: nothing is accepted any more.
+func (in *inward) drop() {
+	clear(in.chain[:])
+	in.former, in.present, in.next = nil, nil, nil
+}
+
+// Close forgets all keys of the session. Afterwards g accepts nothing, and what it seals is not to be sent.
+func (g *Guard) Close() {
+	g.in.drop()
+	clear(g.out.chain[:])
+	g.out.aead, g.out.former = noCipher{}, nil
+}
+
+// noCipher protects nothing, and opens nothing.
+type noCipher struct{}
+
+func (noCipher) NonceSize() int                         { return 12 }
+func (noCipher) Overhead() int                          { return TagLen }
+func (noCipher) Seal(dst, _, plain, _ []byte) []byte    { return append(dst, plain...) }
+func (noCipher) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrForged }
 
 // key returns the key of an epoch, or nil where there is none.
 func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
@@ -229,8 +256,10 @@ func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
 		return in.present
 	case in.epoch + 1:
 		if in.next == nil && in.present != nil { // once, however many frames claim to be of it
-			next := after(in.chain)
+			next := in.chain
+			goOn(&next)
 			in.next = suite.key(&next)
+			clear(next[:])
 		}
 		return in.next
 	case in.epoch - 1:
@@ -241,7 +270,7 @@ func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
 
 func (in *inward) advance(now int64) {
 	in.epoch++
-	in.chain = after(in.chain)
+	goOn(&in.chain)
 	in.former, in.present, in.next = in.present, in.next, nil
 	in.began = now
 }
@@ -287,6 +316,9 @@ func (w *window) mark(number uint64) {
 	w.words[number>>6%windowWords] |= 1 << (number & 63)
 }
 
+// Wipe overwrites the keys.
+func (c *Chains) Wipe() { *c = Chains{} }
+
 // ExpressKeys are the keys of the codes of express frames, each of one kind in one direction.
 type ExpressKeys struct {
 	Requests, Answers struct{ Sent, Received [16]byte }
@@ -294,9 +326,20 @@ type ExpressKeys struct {
 
 // Express derives the keys of express frames.
 func (c *Chains) Express() (k ExpressKeys) {
-	copy(k.Requests.Sent[:], expand(&c.Send, "express request", 16))
-	copy(k.Answers.Sent[:], expand(&c.Send, "express answer", 16))
-	copy(k.Requests.Received[:], expand(&c.Receive, "express request", 16))
-	copy(k.Answers.Received[:], expand(&c.Receive, "express answer", 16))
+	for _, x := range [...]struct {
+		to    *[16]byte
+		chain *[32]byte
+		label string
+	}{
+		{&k.Requests.Sent, &c.Send, "express request"}, {&k.Answers.Sent, &c.Send, "express answer"},
+		{&k.Requests.Received, &c.Receive, "express request"}, {&k.Answers.Received, &c.Receive, "express answer"},
+	} {
+		key := expand(x.chain, x.label, len(x.to))
+		copy(x.to[:], key)
+		clear(key)
+	}
 	return k
 }
+
+// Wipe overwrites the keys.
+func (k *ExpressKeys) Wipe() { *k = ExpressKeys{} }

@@ -20,7 +20,7 @@ var suites = []Suite{
 // guards returns both ends of a session.
 func (s Suite) guards() (a, b *Guard) {
 	c := Chains{Send: [32]byte{1}, Receive: [32]byte{2}}
-	return NewGuard(c, s), NewGuard(Chains{Send: c.Receive, Receive: c.Send}, s)
+	return NewGuard(&c, s), NewGuard(&Chains{Send: c.Receive, Receive: c.Send}, s)
 }
 
 // guards returns both ends of a session that signs.
@@ -174,6 +174,35 @@ func TestForgedEpochsCostOneKey(t *testing.T) {
 		key := b.in.next
 		if got := testing.AllocsPerRun(100, func() { b.Open(forged, 0) }); got != 0 || b.in.next != key || b.in.epoch != 0 {
 			t.Errorf("%v allocations a forged frame, epoch %d", got, b.in.epoch)
+		}
+	})
+}
+
+// TestChainsAreWiped looks for chains where they were.
+func TestChainsAreWiped(t *testing.T) {
+	eachSuite(t, func(t *testing.T, s Suite) {
+		a, b := s.guards()
+		b.Open(sealed(a, "0"), 0)
+		was := a.out.chain
+		if a.Renew(); a.out.chain == was || a.Encrypts() != (len(a.out.former) == 1) {
+			t.Error("a chain is there after its epoch")
+		}
+		b.Open(sealed(a, "1"), 0)
+		genuine := sealed(a, "2")
+		if b.in.chain != a.out.chain {
+			t.Error("the ends have different chains")
+		}
+		for _, g := range []*Guard{a, b} {
+			g.Close()
+			if zero := [32]byte{}; g.out.chain != zero || g.in.chain != zero || g.in.former != nil || g.in.present != nil || g.in.next != nil || g.out.former != nil {
+				t.Error("keys are there after the session")
+			}
+			if _, v := g.Open(bytes.Clone(genuine), 0); v == Genuine {
+				t.Error("a frame is taken after the session")
+			}
+			if frame := sealed(g, "late"); g.Encrypts() && g.Unseal(frame) {
+				t.Error("a frame is opened after the session")
+			}
 		}
 	})
 }

@@ -46,7 +46,8 @@ type Ends struct {
 	Peer     *ecdh.PublicKey // the other's static key
 }
 
-// Initiator is the end that has sent the first message, and awaits the second.
+// Initiator is the end that has sent the first message, and awaits the second. Finish, or Wipe if there is no
+// answer, overwrites its secrets. Private keys of crypto/ecdh are let go of, and cannot be wiped.
 type Initiator struct {
 	ends      Ends
 	ephemeral *ecdh.PrivateKey
@@ -78,7 +79,11 @@ func (i *Initiator) Finish(message []byte) (payload []byte, chains Chains, err e
 	if err != nil {
 		return nil, Chains{}, err
 	}
+	if i.ephemeral == nil {
+		return nil, Chains{}, ErrForged // one answer has been taken
+	}
 	state := i.state
+	defer state.wipe()
 	state.mixPoint(point)
 	if err := state.mixSecret(i.ephemeral, point); err != nil { // ee
 		return nil, Chains{}, err
@@ -90,7 +95,14 @@ func (i *Initiator) Finish(message []byte) (payload []byte, chains Chains, err e
 		return nil, Chains{}, err
 	}
 	chains.Send, chains.Receive = state.split()
+	i.Wipe()
 	return payload, chains, nil
+}
+
+// Wipe ends the handshake.
+func (i *Initiator) Wipe() {
+	i.state.wipe()
+	i.ephemeral = nil
 }
 
 // Responder is the end that has read the first message.
@@ -108,6 +120,11 @@ func Respond(ends Ends, message []byte) (r *Responder, payload []byte, err error
 		return nil, nil, err
 	}
 	r = &Responder{initiator: point, ends: ends}
+	defer func(state *symmetric) {
+		if err != nil {
+			state.wipe()
+		}
+	}(&r.state)
 	r.state.begin(ends.Prologue, ends.Peer, ends.Static.PublicKey())
 	r.state.mixKeyAndHash(ends.PSK[:])
 	r.state.mixPoint(point)
@@ -124,8 +141,9 @@ func Respond(ends Ends, message []byte) (r *Responder, payload []byte, err error
 }
 
 // Answer returns the second message, appended to dst, and the keys of the session. It is
-// called once, with a fresh ephemeral key.
+// called once, with a fresh ephemeral key, and overwrites the secrets of r.
 func (r *Responder) Answer(dst []byte, ephemeral *ecdh.PrivateKey, payload []byte) (message []byte, chains Chains, err error) {
+	defer r.state.wipe()
 	r.state.mixPoint(ephemeral.PublicKey())
 	if err := r.state.mixSecret(ephemeral, r.initiator); err != nil { // ee
 		return nil, Chains{}, err
@@ -192,9 +210,12 @@ func (s *symmetric) mixSecret(own *ecdh.PrivateKey, other *ecdh.PublicKey) error
 	secret, err := own.ECDH(other)
 	if err == nil {
 		s.mixKey(secret)
+		clear(secret)
 	}
 	return err
 }
+
+func (s *symmetric) wipe() { *s = symmetric{} }
 
 // expand is Noise's HKDF with the chaining key.
 func (s *symmetric) expand(secret []byte) (a, b, c [32]byte) {
@@ -202,6 +223,7 @@ func (s *symmetric) expand(secret []byte) (a, b, c [32]byte) {
 	a = mac(temp[:], []byte{1})
 	b = mac(temp[:], a[:], []byte{2})
 	c = mac(temp[:], b[:], []byte{3})
+	clear(temp[:])
 	return a, b, c
 }
 

@@ -153,6 +153,30 @@ func TestHandshakeRefuses(t *testing.T) {
 	}
 }
 
+// TestSecretsOfHandshakesAreWiped looks at what both ends keep after the handshake, or when it was refused.
+func TestSecretsOfHandshakesAreWiped(t *testing.T) {
+	p := vectorPair(t)
+	i, first, _ := Initiate(nil, p.initiator, p.initiatorFresh, firstPayload)
+	r, _, err := Respond(p.responder, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, _ := r.Answer(nil, p.responderFresh, secondPayload)
+	if r.state != (symmetric{}) {
+		t.Error("the end that has answered keeps secrets")
+	}
+	i.Finish(flipped(second, 300))
+	if i.state == (symmetric{}) {
+		t.Fatal("a forged answer ends the handshake")
+	}
+	if _, _, err := i.Finish(second); err != nil || i.state != (symmetric{}) || i.ephemeral != nil {
+		t.Errorf("the end that was answered keeps secrets, or %v", err)
+	}
+	if _, _, err := i.Finish(second); err == nil {
+		t.Error("an answer is taken twice")
+	}
+}
+
 // TestHandshakeWithZeroPoint shows that a point without a secret is refused.
 func TestHandshakeWithZeroPoint(t *testing.T) {
 	p := vectorPair(t)

@@ -54,10 +54,16 @@ func (s Suite) clear(n int) int {
 
 // key returns the cipher with the key of a chain.
 func (s Suite) key(chain *[32]byte) cipher.AEAD {
+	n := chacha20poly1305.KeySize
 	if s.Cipher == AES {
-		return newGCM(expand(chain, "key", 16))
+		n = 16
 	}
-	aead, err := chacha20poly1305.New(expand(chain, "key", chacha20poly1305.KeySize))
+	key := expand(chain, "key", n)
+	defer clear(key)
+	if s.Cipher == AES {
+		return newGCM(key)
+	}
+	aead, err := chacha20poly1305.New(key)
 	if err != nil {
 		panic(err)
 	}

@@ -124,6 +124,9 @@ func (t *Tables) greet(rank uint32, life uint64) {
 // only then may Abandon be called, and OpenSlot again.
 func (t *Tables) CloseSlot(i int) { atomic.StoreUint64(&t.places[i].Session, 0) }
 
+// WipeSlot overwrites the keys of slot i, whose session the device has quiesced.
+func (t *Tables) WipeSlot(i int) { clear(t.places[i].Keys[:]) }
+
 // Abandon returns the window whose lock an exchange of the closed slot i left held when it
 // was interrupted, for the caller to give up.
 func (t *Tables) Abandon(i int) (id uint32, ok bool) {
