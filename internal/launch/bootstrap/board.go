@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,7 +19,7 @@ import (
 type board struct {
 	mu    sync.Mutex
 	ranks map[int]*notice
-	ends  []*EndedError
+	ends  []*End
 	news  chan struct{} // closed by the next end
 	over  chan struct{} // closed when err is set
 	err   error
@@ -91,11 +92,15 @@ func (n *notice) set(incarnation uint64, place []byte, why error) {
 	n.found, n.incarnation, n.place, n.err = true, incarnation, slices.Clone(place), why
 }
 
-// keep sets the ticket of a rank, which belongs to what a process of the incarnation says.
+// keep sets the ticket of a rank, which belongs to what a process of the incarnation says. A process has one
+// static key, and is at one place.
 func (b *board) keep(rank int, incarnation uint64, ticket []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, err := b.speaking(rank)
+	if err == nil && n.ticketed == incarnation && !bytes.Equal(n.ticket, ticket) {
+		err = fmt.Errorf("this process of rank %d has a ticket already, with another key or address", rank)
+	}
 	if err == nil {
 		n.ticket, n.ticketed = ticket, incarnation
 	}
@@ -112,7 +117,7 @@ func (b *board) part(rank int, incarnation uint64, why string) error {
 	}
 	b.mu.Unlock()
 	if err == nil && why != "" {
-		b.ended(&EndedError{Rank: rank, Incarnation: incarnation, Reason: why})
+		b.ended(&End{EndedError: EndedError{Rank: rank, Incarnation: incarnation, Reason: why}})
 	}
 	return err
 }
@@ -125,18 +130,47 @@ func (b *board) parted(rank int) Parting {
 }
 
 // ended says that a process takes no part in the job any more, unless it has left, or another
-// has its rank.
-func (b *board) ended(e *EndedError) {
+// has its rank. Members that have met it ask it themselves if that is no more than likely.
+func (b *board) ended(e *End) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if n := b.taking(e); n != nil {
+		n.set(e.Incarnation, nil, &e.EndedError)
+		b.tell(e)
+	}
+}
+
+// suspect has a process asked that may have ended.
+func (b *board) suspect(e *End) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.taking(e) != nil {
+		b.tell(e)
+	}
+}
+
+// taking returns what was said of a rank, if the process whose end e is takes part in the job. It is called with the lock held.
+func (b *board) taking(e *End) *notice {
 	n, err := b.speaking(e.Rank)
 	if err != nil || e.Incarnation != 0 && (n.incarnation > e.Incarnation || n.incarnation == e.Incarnation && n.err != nil) {
-		return
+		return nil
 	}
-	n.set(e.Incarnation, nil, e)
+	return n
+}
+
+// tell adds to the news. It is called with the lock held.
+func (b *board) tell(e *End) {
 	b.ends = append(b.ends, e)
 	close(b.news)
 	b.news = make(chan struct{})
+}
+
+// published reports whether a process has made known where it is.
+func (b *board) published(rank int, incarnation uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.of(rank)
+	return n.found && n.incarnation == incarnation
 }
 
 // await calls ready, with the lock held, until that returns nil. In between it waits for the
@@ -181,6 +215,7 @@ type local struct {
 	authority   *authority // nil: the job has no key
 	rank, size  int
 	incarnation uint64
+	told        int // of the ends
 }
 
 func (l *local) Publish(_ context.Context, place []byte) error {
@@ -195,6 +230,7 @@ func (l *local) Part(_ context.Context, why string) error {
 }
 
 func (l *local) Leave(context.Context) error {
+	l.members.left(l.rank, l.incarnation)
 	if l.board.parted(l.rank).Why != "" {
 		return nil
 	}
@@ -202,6 +238,7 @@ func (l *local) Leave(context.Context) error {
 }
 
 func (l *local) Fail(_ context.Context, why string) error {
+	l.members.left(l.rank, l.incarnation)
 	return l.board.part(l.rank, l.incarnation, "it could not join the job: "+why)
 }
 
@@ -231,7 +268,16 @@ func (l *local) find(ctx context.Context, rank int, wait bool) (p Published, fou
 	return p, n.found, cmp.Or(err, n.err)
 }
 
-func (l *local) End(ctx context.Context, n int) (e *EndedError, err error) {
+func (l *local) End(ctx context.Context) (*End, error) {
+	e, err := l.end(ctx, l.told)
+	if err == nil {
+		l.told++
+	}
+	return e, err
+}
+
+// end returns the n-th end, counted from 0.
+func (l *local) end(ctx context.Context, n int) (e *End, err error) {
 	err = l.board.await(ctx, func() <-chan struct{} {
 		if n >= len(l.board.ends) {
 			return l.board.news
@@ -240,6 +286,11 @@ func (l *local) End(ctx context.Context, n int) (e *EndedError, err error) {
 		return nil
 	})
 	return e, err
+}
+
+func (l *local) Asked(_ context.Context, rank int, incarnation uint64, lives bool) error {
+	l.members.asked(l.rank, rank, incarnation, lives)
+	return nil
 }
 
 func (l *local) Waits(_ context.Context, list []Wait) error {

@@ -145,11 +145,11 @@ func everyRendezvous(t *testing.T, f func(t *testing.T, a, b rendezvous, own int
 	}
 	t.Run("server", func(t *testing.T) {
 		s := serveAt(t, "127.0.0.1:0")
-		f(t, &local{s.board, s.members, s.waits, s.authority, 0, manyRanks, 1}, dial(t, s.Addr()), 0)
+		f(t, &local{board: s.board, members: s.members, waits: s.waits, authority: s.authority, size: manyRanks, incarnation: 1}, dial(t, s.Addr()), 0)
 	})
 	t.Run("local", func(t *testing.T) {
-		b, m := newBoard(), newMembers(slog.New(slog.DiscardHandler))
-		f(t, &local{b, m, nil, nil, 0, 2, 1}, &local{b, m, nil, nil, 1, 2, 2}, 0)
+		b, m := newBoard(), newMembers(slog.New(slog.DiscardHandler), time.Second, 0)
+		f(t, &local{board: b, members: m, size: 2, incarnation: 1}, &local{board: b, members: m, rank: 1, size: 2, incarnation: 2}, 0)
 	})
 }
 
@@ -212,7 +212,7 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 			if i%2 == 0 {
 				_, _, err = a.find(ctx, own, true)
 			} else {
-				_, err = a.End(ctx, 0)
+				_, err = a.End(ctx)
 			}
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("got %v", err)
@@ -231,7 +231,7 @@ func TestEndedContextEndsWaiting(t *testing.T) {
 func TestAbortReachesEveryCall(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
 	a, rank := dialNext(t, s.Addr())
-	own := &local{s.board, s.members, s.waits, s.authority, 0, manyRanks, 1}
+	own := &local{board: s.board, members: s.members, waits: s.waits, authority: s.authority, size: manyRanks, incarnation: 1}
 	ctx := testContext(t)
 	blocked := make(chan error, 4)
 	for _, x := range []rendezvous{a, own} {
@@ -240,7 +240,7 @@ func TestAbortReachesEveryCall(t *testing.T) {
 			blocked <- err
 		}()
 		go func() {
-			_, err := x.End(ctx, 0)
+			_, err := x.End(ctx)
 			blocked <- err
 		}()
 	}
@@ -301,12 +301,13 @@ func meet(ctx context.Context, m *Member, size int) error {
 
 func TestStrangersAreRefused(t *testing.T) {
 	s := serveAt(t, "127.0.0.1:0")
+	s.members.silence = time.Millisecond // each stranger takes the place of the one before
 	good := dial(t, s.Addr())
 	_, err := Dial(testContext(t), &Config{Size: manyRanks, Job: testJob + 1, Rendezvous: s.Addr()}, nil)
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "its job id is another one") {
 		t.Errorf("wrong token: %v", err)
 	}
-	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(askAuto, token)})
+	hello := appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(&introduction{level: askAuto}, token)})
 	publish := appendMessage(nil, message{kind: kindPublish, call: 1, body: []byte("stolen")})
 	for name, sent := range map[string][]byte{
 		"not the protocol":   []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -324,13 +325,13 @@ func TestStrangersAreRefused(t *testing.T) {
 		"TLS":             []byte(tlsHandshake + "\x00\x10 and more of that"),
 		"no level":        appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic)}),
 		"the token alone": appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: []byte(helloMagic + token)}),
-		"level unknown":   appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(0xff, token)}),
+		"level unknown":   appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(&introduction{level: 0xff}, token)}),
 		"long place": append(bytes.Clone(hello), appendMessage(nil,
 			message{kind: kindPublish, call: 1, body: make([]byte, MaxPlaceBytes+placeHead+1)})...),
 		"same find twice": append(bytes.Clone(hello), bytes.Repeat(
 			appendMessage(nil, message{kind: kindFind, call: 9, number: 7}), 2)...),
 		"another job's hello, then a place": append(appendMessage(nil,
-			message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(askAuto, "00000000000000ab")}), publish...),
+			message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(&introduction{level: askAuto}, "00000000000000ab")}), publish...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("tcp", s.listener.Addr().String())
@@ -502,7 +503,7 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 //fuzz:inputs 45000
 func FuzzParseMessage(f *testing.F) {
 	for _, m := range []message{
-		{kind: kindHello, rank: 1, size: 2, body: helloBody(askAuto, token)},
+		{kind: kindHello, rank: 1, size: 2, body: helloBody(&introduction{level: askAuto}, token)},
 		{kind: kindPublish, call: 7, body: []byte("place")},
 		{kind: kindFind, call: 1 << 31, number: 1 << 31},
 		{kind: kindLook, call: 3, number: 7},

@@ -119,20 +119,20 @@ func TestEndsAtOnceAreAllTold(t *testing.T) {
 	one, _ := join(1)
 	two, ends := join(2)
 	witness, _ := join(3)
-	go func() { _, _ = two.End(ctx, 0) }()
+	go func() { _, _ = two.End(ctx) }()
 	testenv.Await(t, "the call for ends", func() bool { return server.awaited.Load() > 0 })
 	others := func() {
-		_ = one.rendezvous.(*Client).conn.Close()
+		_ = one.Close()
 		select {
 		case <-ends.late:
 		case <-ctx.Done():
 		}
 	}
 	ends.closed.Store(&others)
-	_ = two.rendezvous.(*Client).conn.Close()
+	_ = two.Close()
 	told := map[int]bool{}
-	for i := range 2 {
-		e, err := witness.End(ctx, i)
+	for range 2 {
+		e, err := witness.End(ctx)
 		if err != nil {
 			t.Fatalf("told of %v, then %v", told, err)
 		}
@@ -160,8 +160,8 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 		if err := errors.Join(left.Publish(ctx, nil), left.Leave(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		_ = left.rendezvous.(*Client).conn.Close()
-		_ = dead.rendezvous.(*Client).conn.Close()
+		_ = left.Close()
+		_ = dead.Close()
 		check := func(when string, err error) {
 			t.Helper()
 			e, ok := errors.AsType[*EndedError](err)
@@ -171,11 +171,11 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 		}
 		check("who waited", <-waits)
 		for _, m := range []*Member{first, witness} {
-			ended, err := m.End(ctx, 0)
+			ended, err := m.End(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			check("an end", ended)
+			check("an end", &ended.EndedError)
 			_, err = m.Find(ctx, 1)
 			check("who comes later", err)
 			if _, err := m.Find(ctx, 2); !errors.Is(err, ErrLeft) {
@@ -194,7 +194,7 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 		}
 		again.Close()
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		if ended, err := witness.End(short, 1); err == nil && ended.Rank != 1 {
+		if ended, err := witness.End(short); err == nil && ended.Rank != 1 {
 			t.Errorf("one that has left is said to have ended: %v", ended)
 		}
 		cancel()
@@ -205,16 +205,21 @@ func TestEndOfAConnectionTellsOfItsProcess(t *testing.T) {
 // answer is written.
 func TestEndBeforeAnAnswerIsTold(t *testing.T) {
 	ctx := testContext(t)
-	first, ranks := serveJobAt(t, "unix:"+filepath.Join(t.TempDir(), "rendezvous"), nil, 1)
-	dead := ranks[0]
-	conn := dead.rendezvous.(*Client).conn.(*net.UnixConn)
-	if err := conn.CloseRead(); err != nil { // so that writing to it fails, as to that of a process that has ended
+	first, _ := serveJobAt(t, "unix:"+filepath.Join(t.TempDir(), "rendezvous"), nil)
+	c := &Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: first.rendezvous.(*serving).server.Addr()}
+	network, address, _ := splitAddress(c.Rendezvous)
+	dead, w, err := newClient(c, c.Logger(), network, address, nil).attempt(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(appendMessage(nil, message{kind: kindWho, call: 1000})); err != nil {
+	defer dead.conn.Close()
+	if err := dead.conn.(*net.UnixConn).CloseRead(); err != nil { // so that writing to it fails, as to that of a process that has ended
 		t.Fatal(err)
 	}
-	if ended, err := first.End(ctx, 0); err != nil || ended.Rank != 1 || ended.Incarnation != dead.Incarnation {
+	if _, err := dead.conn.Write(appendMessage(nil, message{kind: kindWho, call: 1000})); err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := first.End(ctx); err != nil || ended.Rank != 1 || ended.Incarnation != w.incarnation {
 		t.Errorf("rank 1 has ended, and rank 0 is told %+v, %v", ended, err)
 	}
 }
@@ -224,9 +229,9 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		ctx := testContext(t)
 		first, ranks := serveJob(t, nil, 1)
-		ends, finds := make(chan *EndedError, 1), make(chan error, 1)
+		ends, finds := make(chan *End, 1), make(chan error, 1)
 		go func() {
-			ended, err := ranks[0].End(ctx, 0)
+			ended, err := ranks[0].End(ctx)
 			if dies != (err == nil) {
 				t.Errorf("rank 0 dies %t: the end is %v", dies, err)
 			}
@@ -255,7 +260,7 @@ func TestEndOfTheServingProcessIsTold(t *testing.T) {
 		if ended := <-ends; dies && (ended == nil || ended.Rank != 0 || ended.Incarnation != 0) {
 			t.Errorf("the end of rank 0: %+v", ended)
 		}
-		if ended, err := ranks[0].End(ctx, 1); err == nil {
+		if ended, err := ranks[0].End(ctx); err == nil {
 			t.Errorf("rank 0 has ended twice: %v", ended)
 		}
 	}
@@ -275,7 +280,7 @@ func TestEndIsToldToWhoAsksTooLate(t *testing.T) {
 		if _, err := other.Attendance(ctx); err == nil || !strings.Contains(err.Error(), "its process has ended") {
 			t.Errorf("round %d: who asks a rendezvous whose rank has died: %v", round, err)
 		}
-		if ended, err := other.End(ctx, 0); ended == nil || ended.Rank != 0 {
+		if ended, err := other.End(ctx); ended == nil || ended.Rank != 0 {
 			t.Errorf("round %d: the end of rank 0: %v, %v", round, ended, err)
 		}
 	}
@@ -289,34 +294,30 @@ func TestSlowEndIsTold(t *testing.T) {
 	first, ranks := serveJob(t, nil, 1)
 	server := first.rendezvous.(*serving).server
 	server.cut()
-	time.AfterFunc(3*time.Second, func() { server.listener.Close() })
-	if ended, err := ranks[0].End(ctx, 0); ended == nil || ended.Rank != 0 {
+	time.AfterFunc(time.Second, func() {
+		server.listener.Close()
+		server.cutUntil(ctx)
+	})
+	if ended, err := ranks[0].End(ctx); ended == nil || ended.Rank != 0 {
 		t.Errorf("the end of rank 0: %v, %v", ended, err)
 	}
 }
 
-// TestLastProbeIsReset has clients see whether a rendezvous is gone just while its listener is closed,
+// TestLastAttemptIsReset has clients see whether a rendezvous is gone just while its listener is closed,
 // which resets connections that nobody has accepted.
-func TestLastProbeIsReset(t *testing.T) {
+func TestLastAttemptIsReset(t *testing.T) {
 	t.Parallel()
+	ctx := testContext(t)
 	for range 20 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &Client{conn: conn, ended: make(chan struct{})}
-		gone := make(chan bool)
-		go func() { gone <- c.serverIsGone() }()
+		first, ranks := serveJob(t, nil, 1)
+		server := first.rendezvous.(*serving).server
+		server.cut()
 		runtime.Gosched()
-		l.Close()
-		if !<-gone {
-			t.Fatal("a rendezvous whose listener is closed is not gone")
+		server.listener.Close()
+		go server.cutUntil(ctx)
+		if ended, err := ranks[0].End(ctx); ended == nil || ended.Rank != 0 {
+			t.Fatalf("a rendezvous whose listener is closed is not gone: %v, %v", ended, err)
 		}
-		conn.Close()
 	}
 }
 
@@ -329,28 +330,23 @@ func (s *Server) cut() {
 	}
 }
 
-// TestConnectionAloneIsNoProcess closes the connection to a rendezvous that lives, and has a rank
-// that serves one leave while another has no call that waits.
-func TestConnectionAloneIsNoProcess(t *testing.T) {
-	t.Parallel()
-	for _, leaves := range []bool{false, true} {
-		ctx := testContext(t)
-		first, ranks := serveJob(t, nil, 1)
-		server, client := first.rendezvous.(*serving).server, ranks[0].rendezvous.(*Client)
-		if leaves {
-			first.rendezvous.(*serving).farewell()
-			server.Close()
-		} else {
-			server.cut()
-		}
-		<-client.ended
-		ended, err := ranks[0].End(ctx, 0)
-		if ended != nil || err == nil || strings.Contains(err.Error(), "its process has ended") {
-			t.Errorf("leaves %t: the end of a process is told: %v, %v", leaves, ended, err)
-		}
-		if leaves && !strings.Contains(err.Error(), "has left the job") {
-			t.Errorf("rank 0 has left: %v", err)
-		}
+// cutUntil does so until ctx ends, also with those that were being accepted.
+func (s *Server) cutUntil(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.cut()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestServerThatLeavesHasNotDied has a rank that serves the rendezvous leave while another has no call that waits.
+func TestServerThatLeavesHasNotDied(t *testing.T) {
+	ctx := testContext(t)
+	first, ranks := serveJob(t, nil, 1)
+	first.rendezvous.(*serving).farewell()
+	first.rendezvous.(*serving).server.Close()
+	<-ranks[0].rendezvous.(*Client).ended
+	if ended, err := ranks[0].End(ctx); ended != nil || err == nil || !strings.Contains(err.Error(), "has left the job") {
+		t.Errorf("rank 0 has left: %v, %v", ended, err)
 	}
 }
 
@@ -370,22 +366,22 @@ func TestFailureToJoinIsTold(t *testing.T) {
 	for _, m := range []*Member{first, ranks[1]} {
 		_, err := m.Find(ctx, 1)
 		check("who waits", 1, err)
-		ended, err := m.End(ctx, 0)
+		ended, err := m.End(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("an end", 1, ended)
+		check("an end", 1, &ended.EndedError)
 	}
 	failed := make(chan struct{})
 	go func() {
 		defer close(failed)
 		first.Fail(ctx, why)
 	}()
-	ended, err := ranks[1].End(ctx, 1)
+	ended, err := ranks[1].End(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	check("an end", 0, ended)
+	check("an end", 0, &ended.EndedError)
 	late, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: 3, Rendezvous: first.rendezvous.(*serving).server.Addr()}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +411,7 @@ func TestPartingSaysWhy(t *testing.T) {
 		if p := server.Parting(rank); p.At.IsZero() || p.Why != "open /nothere" {
 			t.Errorf("rank %d has left at %v: %q", rank, p.At, p.Why)
 		}
-		if ended, err := witness.End(ctx, 0); err != nil || ended.Rank != rank || ended.Reason != "open /nothere" {
+		if ended, err := witness.End(ctx); err != nil || ended.Rank != rank || ended.Reason != "open /nothere" {
 			t.Errorf("rank %d: told of %v, %v", rank, ended, err)
 		}
 		if rank == 1 {
@@ -481,10 +477,10 @@ func TestResetWithinHostIsADeath(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		client.conn.(*net.TCPConn).SetLinger(0) // has Close reset it
-		client.conn.Close()
+		client.way().(*net.TCPConn).SetLinger(0) // has Close reset it
+		client.Close()
 		self := local{board: server.board, members: server.members, size: 2}
-		if ended, err := self.End(ctx, 0); err != nil || ended.Rank != 1 {
+		if ended, err := self.End(ctx); err != nil || ended.Rank != 1 {
 			t.Errorf("%s: %v, %v", address, ended, err)
 		}
 	}

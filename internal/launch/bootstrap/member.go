@@ -103,20 +103,20 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 		if err != nil {
 			return nil, err
 		}
-		members := newMembers(log)
-		incarnation, _, _, err := members.tryEnter(c.Rank, c.Size, "")
+		members := newMembers(log, c.silence(), c.Rank)
+		incarnation, _, err := members.tryEnter(c.Rank, c.Size, identity{}, &visit{})
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 		}
-		return &Member{rendezvous: &local{newBoard(), members, newWaits(log, members), authority, c.Rank, c.Size, incarnation},
+		return &Member{rendezvous: &local{board: newBoard(), members: members, waits: newWaits(log, members), authority: authority, rank: c.Rank, size: c.Size, incarnation: incarnation},
 			Incarnation: incarnation, credentials: authority.credentials()}, nil
 	case !c.Serve:
-		client, err := Dial(ctx, &c, failed)
+		client, err := connect(ctx, &c, log, failed)
 		if err != nil {
 			return nil, err
 		}
-		at := client.conn.RemoteAddr()
-		return &Member{rendezvous: client, Incarnation: client.incarnation, credentials: client.credentials,
+		at := client.remote
+		return &Member{rendezvous: client, Incarnation: client.welcome.incarnation, credentials: client.welcome.credentials,
 			Rendezvous: host(at), Notices: c.notices(at)}, nil
 	}
 	if l == nil {
@@ -129,13 +129,13 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 	if err != nil {
 		return nil, err
 	}
-	incarnation, _, _, err := s.members.tryEnter(c.Rank, c.Size, "the rendezvous") // before all others
+	incarnation, _, err := s.members.tryEnter(c.Rank, c.Size, identity{}, &visit{from: "the rendezvous"}) // before all others
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 	}
 	s.start()
-	return &Member{rendezvous: &serving{local{s.board, s.members, s.waits, s.authority, c.Rank, c.Size, incarnation}, s}, Incarnation: incarnation,
+	return &Member{rendezvous: &serving{local{board: s.board, members: s.members, waits: s.waits, authority: s.authority, rank: c.Rank, size: c.Size, incarnation: incarnation}, s}, Incarnation: incarnation,
 		credentials: s.authority.credentials(), Rendezvous: c.servedAt(l.Addr()), Notices: append(c.notices(l.Addr()), c.servedHere(l.Addr())...)}, nil
 }
 

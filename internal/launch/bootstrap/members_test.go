@@ -159,12 +159,12 @@ func TestEndedRankIsNotWaitedFor(t *testing.T) {
 	}()
 	ends := make(chan *EndedError)
 	go func() {
-		for n := range 2 {
-			e, err := waiter.End(ctx, n)
+		for range 2 {
+			e, err := waiter.End(ctx)
 			if err != nil {
 				t.Error(err)
 			}
-			ends <- e
+			ends <- &e.EndedError
 		}
 	}()
 	if err := late.Publish(ctx, []byte("here")); err != nil {
@@ -219,12 +219,11 @@ func TestWhoIsMissingIsListedBriefly(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Close()
-	s.members.mu.Lock()
-	left := s.members.ranks[500].gone
-	s.members.mu.Unlock()
-	if left != nil {
-		<-left
-	}
+	testenv.Await(t, "the end of its connection", func() bool {
+		s.members.mu.Lock()
+		defer s.members.mu.Unlock()
+		return s.members.ranks[500].visit == nil
+	})
 	who, err := m.Attendance(testContext(t))
 	const want = "1 of 1000 ranks are connected; never seen: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 982 more; not connected any more: 500; the rendezvous is served at 127.0.0.1, which processes of this host alone reach"
 	if err != nil || who != want {

@@ -15,17 +15,21 @@ import (
 // its other messages ask, and the server's answers carry the call of what they
 // answer. Bodies:
 //
-//	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, token; the
+//	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, u64 incarnation of a
+//	         process that was admitted before, or 0, the public key that it is known by, 32 bytes,
+//	         its signature, 64, or zeros (see identity), token; the
 //	         answer is the rank's incarnation, u64, the rank that serves the rendezvous, u32,
 //	         or 2^32-1 if that is something else, and where the job has a key the
-//	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, and for
-//	         ranks that have met over PMI without a key the key, 32
+//	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, for
+//	         ranks that have met over PMI without a key the key, 32, and to a process that was
+//	         admitted before the rendezvous's signature, 64
 //	publish  the rank's place; the server knows the rank and its incarnation
 //	part     why the rank begins to leave, in words, or nothing
 //	leave    nothing
 //	find     u32 rank; answered once something is known of it
 //	look     u32 rank; likewise, at once
-//	end      u32 n; answered once n+1 ranks have ended
+//	end      u32 n; answered once there are n+1 ends, or suspicions of one
+//	asked    u32 rank, u64 incarnation that was under suspicion, u8 whether it has answered
 //	cancel   nothing; not answered
 //	waits    what the rank has waited for for long: for each u32 rank that waits, u32 rank that
 //	         it waits for, u64 nanoseconds, i8 level of the log, u8 length of the words, and these
@@ -47,6 +51,7 @@ const (
 	kindFail    = 10
 	kindPart    = 11
 	kindWaits   = 12
+	kindAsked   = 13
 
 	kindOK      = 128 // to find and look: the incarnation, u64, ticket or zeros, and place
 	kindFailed  = 129 // the call failed, for the reason in the body
@@ -56,19 +61,22 @@ const (
 	kindLeft    = 133 // the rank has left; as kindOK to find, with no place
 	kindClosing = 135 // the rendezvous ends in good order, for the reason in the body
 	kindEnded   = 134 // EndedError: u32 rank, u64 incarnation, reason
+	kindSuspect = 136 // a suspicion of one: u32 rank that asks in any case, and as kindEnded
 )
 
 const (
 	protocol         = "XRBS"
-	protocolVersion  = "\x07"
+	protocolVersion  = "\x08"
 	helloMagic       = protocol + protocolVersion
 	maxMessageBytes  = 5 + placeHead + MaxPlaceBytes // without the length field
 	helloHead        = 4 + 4                         // rank and size
-	maxHelloBytes    = 5 + helloHead + len(helloMagic) + 1 + maxTokenBytes
+	maxHelloBytes    = 5 + helloHead + introductionBytes + maxTokenBytes
 	maxTokenBytes    = 256
 	minMessageBytes  = 5
 	placeHead        = 8 + secure.TicketLen // incarnation and ticket, before a place
 	signBytes        = 32 + 16 + 2          // what is to be signed
+	askedBytes       = 4 + 8 + 1
+	endedHead        = 4 + 8 // before a reason
 	lengthFieldBytes = 4
 )
 
@@ -141,16 +149,15 @@ func parseMessage(buf []byte) (message, error) {
 		if len(m.body) != signBytes {
 			return message{}, fmt.Errorf("%w: %d bytes to be signed", errMalformed, len(m.body))
 		}
-	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindClosing:
+	case kindAsked:
+		if len(m.body) != askedBytes {
+			return message{}, fmt.Errorf("%w: %d bytes on whether a rank has answered", errMalformed, len(m.body))
+		}
+	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindSuspect, kindClosing:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}
 	return m, nil
-}
-
-// helloBody returns the body of a hello of this version.
-func helloBody(askedLevel byte, token string) []byte {
-	return append(append([]byte(helloMagic), askedLevel), token...)
 }
 
 // appendEnded appends that a process takes no part any more to b.
@@ -158,6 +165,43 @@ func appendEnded(b []byte, e *EndedError) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(e.Rank))
 	b = binary.LittleEndian.AppendUint64(b, e.Incarnation)
 	return append(b, e.Reason...)
+}
+
+// appendSuspect appends a suspicion to b.
+func appendSuspect(b []byte, e *End) []byte {
+	return appendEnded(binary.LittleEndian.AppendUint32(b, uint32(e.Asker)), &e.EndedError)
+}
+
+// parseEnded reads that a process takes no part any more.
+func parseEnded(b []byte) (EndedError, error) {
+	if len(b) < endedHead {
+		return EndedError{}, fmt.Errorf("%w: an end of %d bytes", errMalformed, len(b))
+	}
+	return EndedError{Rank: int(binary.LittleEndian.Uint32(b)), Incarnation: binary.LittleEndian.Uint64(b[4:]), Reason: string(b[endedHead:])}, nil
+}
+
+// parseSuspect reads a suspicion.
+func parseSuspect(b []byte) (*End, error) {
+	if len(b) < 4 {
+		return nil, fmt.Errorf("%w: a suspicion of %d bytes", errMalformed, len(b))
+	}
+	e, err := parseEnded(b[4:])
+	return &End{EndedError: e, Suspected: true, Asker: int(int32(binary.LittleEndian.Uint32(b)))}, err
+}
+
+// appendAsked appends whether a rank has answered to b.
+func appendAsked(b []byte, rank int, incarnation uint64, lives bool) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(rank))
+	b = binary.LittleEndian.AppendUint64(b, incarnation)
+	if lives {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// parseAsked reads whether a rank has answered, of askedBytes bytes.
+func parseAsked(b []byte) (rank int, incarnation uint64, lives bool) {
+	return int(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:]), b[12] == 1
 }
 
 // appendSign appends what a rank wants to have signed to b.

@@ -40,14 +40,14 @@ func TestRanksSpeakForThemselves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn := m.rendezvous.(*Client).conn
+			conn := m.rendezvous.(*Client).way()
 			if _, err := conn.Write(appendMessage(nil, forged.m)); err != nil {
 				t.Fatal(err)
 			}
 			p, found, err := m.FindNow(ctx, 1)
 			if !forged.place {
-				if err == nil {
-					t.Error("the connection was left open")
+				if err != nil || m.rendezvous.(*Client).way() == conn {
+					t.Errorf("the connection was left open, or is not open again: %v", err)
 				}
 			} else if err != nil || !found || p.Incarnation != m.Incarnation || string(p.Place) != string(forged.m.body) {
 				t.Errorf("the rank is %q in life %d, %t, %v; want %q in life %d", p.Place, p.Incarnation, found, err, forged.m.body, m.Incarnation)

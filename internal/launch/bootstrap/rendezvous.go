@@ -29,6 +29,15 @@
 // member cannot take the place of another, or of rank 0. Somebody who changes what PMI carries
 // can.
 //
+// # Connections
+//
+// The end of a connection is no proof that a process has ended, unless both ends are of one host, whose kernel closes
+// it: anybody beside the path who sees a segment can forge another. A client whose connection is lost opens another
+// one, shows that it is the same process as before, and makes its calls again (Client). Until then the rendezvous keeps its place. If
+// it does not come soon, those who have met the rank ask it by frames, and its process counts as ended if it does not answer the
+// rank that serves the rendezvous. Another process is admitted in its place once nobody has heard of it
+// for as long as a rank may be silent.
+//
 // Without a key the rendezvous is neither encrypted nor authenticated beyond the job id in a
 // connection's first message. It keeps strangers and other jobs out by mistake
 // or guesswork; it does not withstand somebody who reads its connections.
@@ -77,6 +86,16 @@ type EndedError struct {
 // Error returns why that is so.
 func (e *EndedError) Error() string { return e.Reason }
 
+// End is news of the end of a rank's process.
+type End struct {
+	EndedError
+	// Suspected is set where nobody knows: the connection of the process was lost without a word of it. Members
+	// that have met it ask it themselves. The rank Asker, if there is one, asks it in any case. Each tells by
+	// Asked whether it has answered.
+	Suspected bool
+	Asker     int
+}
+
 // Published is what is known of a rank.
 type Published struct {
 	Incarnation uint64 // of the process that has last published or left
@@ -107,9 +126,11 @@ type rendezvous interface {
 	Sign(ctx context.Context, static [32]byte, at netip.AddrPort) ([]byte, error)
 	// find is Member.Find, or without waiting Member.FindNow.
 	find(ctx context.Context, rank int, wait bool) (p Published, found bool, err error)
-	// End returns the n-th end of a rank's process, counted from 0. It blocks until there is
-	// one.
-	End(ctx context.Context, n int) (*EndedError, error)
+	// End returns the next end of a rank's process, or suspicion of one. It blocks until there is one. There is one
+	// call at a time.
+	End(ctx context.Context) (*End, error)
+	// Asked makes known whether a process has answered that was under suspicion.
+	Asked(ctx context.Context, rank int, incarnation uint64, lives bool) error
 	// Waits makes known which ranks this one has waited for for long, in place of what it said before. The log of
 	// whoever serves the rendezvous tells from that which rank keeps the others waiting.
 	Waits(ctx context.Context, list []Wait) error

@@ -119,9 +119,18 @@ func (a *authority) credentials() *credentials {
 	return &credentials{a.key, a.run, a.signer.Public().(ed25519.PublicKey), a.level}
 }
 
-// welcome returns the answer to a hello at a rendezvous that the rank by serves.
-func (a *authority) welcome(incarnation uint64, by int) []byte {
-	return appendWelcome(nil, incarnation, by, a.credentials(), a != nil && a.meeting != nil)
+// welcome returns the answer to the hello over a connection at a rendezvous that the rank by serves. To a process that was
+// admitted before, the rendezvous proves that it is the same one, too.
+func (a *authority) welcome(conn net.Conn, incarnation uint64, by int, again bool) ([]byte, error) {
+	b := appendWelcome(nil, incarnation, by, a.credentials(), a != nil && a.meeting != nil)
+	if a == nil || !again {
+		return b, nil
+	}
+	words, err := sameAgain(conn)
+	if err != nil {
+		return nil, err
+	}
+	return append(b, ed25519.Sign(a.signer, words)...), nil
 }
 
 // checkRank returns an error unless the other end of a connection may speak as a rank.
@@ -204,8 +213,16 @@ func appendWelcome(b []byte, incarnation uint64, by int, c *credentials, handKey
 	return b
 }
 
-// parseWelcome reads the answer to the hello of a process with a place.
-func parseWelcome(b []byte, place *Config) (incarnation uint64, by int, c *credentials, err error) {
+// welcome is the answer to a hello.
+type welcome struct {
+	incarnation uint64       // of this process
+	server      int          // the rank that serves the rendezvous, or noRank
+	credentials *credentials // nil: the job has no key
+	proof       []byte       // that the rendezvous is the one that has admitted this process before; nil: none is due
+}
+
+// parseWelcome reads the answer to the hello of a process with a place, which was admitted before, or not.
+func parseWelcome(b []byte, place *Config, again bool) (w welcome, err error) {
 	const head = 8 + 4
 	want, keyed := head, place.Key != nil || place.meeting != nil
 	if keyed {
@@ -214,21 +231,29 @@ func parseWelcome(b []byte, place *Config) (incarnation uint64, by int, c *crede
 	if place.meeting != nil {
 		want += len(secure.Key{})
 	}
+	if keyed && again {
+		want += ed25519.SignatureSize
+	}
 	if len(b) != want {
-		return 0, noRank, nil, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
+		return w, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
 	}
-	incarnation, by = binary.LittleEndian.Uint64(b), int(int32(binary.LittleEndian.Uint32(b[8:])))
-	if keyed {
-		b = b[head:]
-		c = &credentials{run: secure.Run(b), signing: b[len(secure.Run{}) : credentialsLen-1], level: secure.Level(b[credentialsLen-1])}
-		if place.meeting != nil {
-			c.key = secure.Key(b[credentialsLen:])
-		} else {
-			c.key = *place.Key
-		}
-		if !c.level.Valid() {
-			return 0, noRank, nil, fmt.Errorf("%w: %v in the answer to a hello", errMalformed, c.level)
-		}
+	w.incarnation, w.server = binary.LittleEndian.Uint64(b), int(int32(binary.LittleEndian.Uint32(b[8:])))
+	if !keyed {
+		return w, nil
 	}
-	return incarnation, by, c, nil
+	if again {
+		b, w.proof = b[:len(b)-ed25519.SignatureSize], b[len(b)-ed25519.SignatureSize:]
+	}
+	b = b[head:]
+	c := &credentials{run: secure.Run(b), signing: b[len(secure.Run{}) : credentialsLen-1], level: secure.Level(b[credentialsLen-1])}
+	if place.meeting != nil {
+		c.key = secure.Key(b[credentialsLen:])
+	} else {
+		c.key = *place.Key
+	}
+	if !c.level.Valid() {
+		return w, fmt.Errorf("%w: %v in the answer to a hello", errMalformed, c.level)
+	}
+	w.credentials = c
+	return w, nil
 }

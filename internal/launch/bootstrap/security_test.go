@@ -308,7 +308,7 @@ func TestOnlyTheKeyOpensTheConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := tls.Client(raw, config)
-			_, err = c.Write(appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(askAuto, token)}))
+			_, err = c.Write(appendMessage(nil, message{kind: kindHello, rank: 7, size: manyRanks, body: helloBody(&introduction{level: askAuto}, token)}))
 			n, readErr := io.Copy(io.Discard, c)
 			if n > 0 || err == nil && readErr == nil {
 				t.Errorf("it was answered with %d bytes, %v, %v", n, err, readErr)
@@ -364,28 +364,31 @@ func TestMalformedWelcomesAreRefused(t *testing.T) {
 		if place == met {
 			by = 3
 		}
-		if incarnation, server, got, err := parseWelcome(b, place); err != nil || incarnation != 9 || server != by || got.run != c.run || got.level != c.level || got.key != c.key {
-			t.Errorf("%d, %v, %v", incarnation, got, err)
+		if w, err := parseWelcome(b, place, false); err != nil || w.incarnation != 9 || w.server != by || w.credentials.run != c.run || w.credentials.level != c.level || w.credentials.key != c.key {
+			t.Errorf("%+v, %v", w, err)
 		}
 	}
 	plain := appendWelcome(nil, 9, noRank, nil, false)
-	if incarnation, _, got, err := parseWelcome(plain, &Config{}); err != nil || incarnation != 9 || got != nil {
-		t.Errorf("without a key: %d, %v, %v", incarnation, got, err)
+	if w, err := parseWelcome(plain, &Config{}, false); err != nil || w.incarnation != 9 || w.credentials != nil {
+		t.Errorf("without a key: %+v, %v", w, err)
 	}
 	odd := bytes.Clone(good)
 	odd[len(odd)-1] = 7
 	for _, b := range [][]byte{nil, plain, good[:len(good)-1], append(bytes.Clone(good), 0), odd} {
-		if _, _, _, err := parseWelcome(b, keyed); !errors.Is(err, errMalformed) {
+		if _, err := parseWelcome(b, keyed, false); !errors.Is(err, errMalformed) {
 			t.Errorf("%x: %v", b, err)
 		}
 	}
-	if _, _, _, err := parseWelcome(good, met); !errors.Is(err, errMalformed) {
+	if _, err := parseWelcome(good, met, false); !errors.Is(err, errMalformed) {
 		t.Errorf("without the key: %v", err)
 	}
-	if _, _, _, err := parseWelcome(handed, keyed); !errors.Is(err, errMalformed) {
+	if _, err := parseWelcome(handed, keyed, false); !errors.Is(err, errMalformed) {
 		t.Errorf("with a key too many: %v", err)
 	}
-	if _, _, _, err := parseWelcome(good, &Config{}); !errors.Is(err, errMalformed) {
+	if _, err := parseWelcome(good, keyed, true); !errors.Is(err, errMalformed) {
+		t.Errorf("to a process that comes again, without proof: %v", err)
+	}
+	if _, err := parseWelcome(good, &Config{}, false); !errors.Is(err, errMalformed) {
 		t.Errorf("with credentials that nobody has asked for: %v", err)
 	}
 }
@@ -413,7 +416,7 @@ func TestUnixSocketIsForOneUser(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := "@xdprma-test-" + filepath.Base(t.TempDir()) + t.Name() // in no folder, so that all may open it
 	s := serveListening(t, name)
-	greeting := appendMessage(nil, message{kind: kindHello, rank: 1, size: 2, body: helloBody(askAuto, token)})
+	greeting := appendMessage(nil, message{kind: kindHello, rank: 1, size: 2, body: helloBody(&introduction{level: askAuto}, token)})
 	var answer message
 	var err error
 	asNobody(t, func() {

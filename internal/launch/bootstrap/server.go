@@ -69,7 +69,7 @@ func newServer(l net.Listener, c *Config, log *slog.Logger, rank int) (*Server, 
 		l.Close()
 		return nil, err
 	}
-	members := newMembers(log)
+	members := newMembers(log, c.silence(), rank)
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		members.alone = fmt.Sprintf("the rendezvous is served at %v, which processes of this host alone reach", tcp.IP)
 	}
@@ -102,7 +102,7 @@ func (s *Server) Abort(reason string) { s.board.end(&AbortError{Reason: truncate
 func (s *Server) Ended(rank int, reason string) {
 	s.members.end(rank)
 	reason = cmp.Or(s.board.parted(rank).Why, truncate("its process has ended: "+reason))
-	s.board.ended(&EndedError{Rank: rank, Reason: reason})
+	s.board.ended(&End{EndedError: EndedError{Rank: rank, Reason: reason}})
 }
 
 // Parting returns how a rank has begun to leave the job, as it says itself.
@@ -229,8 +229,15 @@ func (s *Server) leave(c net.Conn) {
 	}
 }
 
-// serve runs one client's connection to its end.
+// serve runs one client's connection to its end, and finds out what has become of the client.
 func (s *Server) serve(conn net.Conn) {
+	if client, err := s.attend(conn); err != nil {
+		s.lost(client, err)
+	}
+}
+
+// attend is serve without that: it returns the client, and why its connection was lost, if nobody knows.
+func (s *Server) attend(conn net.Conn) (_ *local, lost error) {
 	defer conn.Close() // without TLS's end: messages say how long they are
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &connection{server: s, conn: conn, ctx: ctx, waits: make(map[uint32]context.CancelFunc)}
@@ -239,22 +246,22 @@ func (s *Server) serve(conn net.Conn) {
 
 	m, r, known := c.greet()
 	if !s.lobby.leave(conn) || !known {
-		return
+		return nil, nil
 	}
 	if err := s.enter(c, conn); err != nil {
 		c.refuse(m, err)
-		return
+		return nil, nil
 	}
 	defer s.leave(conn)
-	incarnation, leave, err := s.members.enter(m.rank, m.size, from(conn), s.stopped)
+	v := &visit{from: from(conn), hangUp: func() { conn.Close() }}
+	incarnation, err := s.admit(c, m, v)
 	if err != nil {
 		c.refuse(m, err)
-		return
+		return nil, nil
 	}
-	defer leave()
-	defer s.waits.say(m.rank, nil)
-	c.client = local{s.board, s.members, s.waits, s.authority, m.rank, m.size, incarnation}
-	ok := c.answer(message{kind: kindOK, call: m.call, body: s.authority.welcome(incarnation, s.rank)})
+	c.client = local{board: s.board, members: s.members, waits: s.waits, authority: s.authority, rank: m.rank, size: m.size, incarnation: incarnation}
+	welcome, err := s.authority.welcome(c.conn, incarnation, s.rank, c.said.incarnation != 0)
+	ok := err == nil && c.answer(message{kind: kindOK, call: m.call, body: welcome})
 	for ok && err == nil {
 		if m, err = readMessage(r, maxMessageBytes); err == nil {
 			ok = c.handle(m)
@@ -263,14 +270,35 @@ func (s *Server) serve(conn net.Conn) {
 	conn.Close()           // an answer being written must not hold up the end
 	if !closedByEnd(err) { // else an answer may have failed since, by that end
 		c.writing.Lock()
-		err = cmp.Or(c.unwritten, err)
+		err = cmp.Or(c.unwritten, err, errMalformed)
 		c.writing.Unlock()
 	}
-	reset := (errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)) && sameHost(conn) // there is no network
-	if s.rank != noRank && (reset || closedByEnd(err)) {                                       // a launcher tells of ends by itself
-		s.board.ended(&EndedError{Rank: c.client.rank, Incarnation: incarnation,
-			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"})
+	reset := errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+	certain := sameHost(conn) && (reset || closedByEnd(err)) // there is no network: the kernel has closed it
+	last, unknown := s.members.leave(c.client.rank, v, certain)
+	if unknown {
+		lost = err
 	}
+	if last {
+		s.waits.say(c.client.rank, nil)
+	}
+	if last && certain && s.rank != noRank { // a launcher tells of ends by itself
+		s.board.ended(&End{EndedError: EndedError{Rank: c.client.rank, Incarnation: incarnation,
+			Reason: "its process has ended: it closed its connection to the rendezvous, and had not left the job"}})
+	}
+	return &c.client, lost
+}
+
+// admit takes in the process that has said the hello m, for the first time or again.
+func (s *Server) admit(c *connection, m message, v *visit) (incarnation uint64, err error) {
+	if said := &c.said; said.incarnation != 0 {
+		if !said.proven(c.conn, m.rank) {
+			return 0, s.members.refuse(m.rank, v.from, "it does not prove that it was admitted before")
+		}
+		return said.incarnation, s.members.reenter(m.rank, said.incarnation, said.identity, v)
+	}
+	doubt := func(incarnation uint64) { s.doubt(m.rank, incarnation, errors.New("another process wants its rank")) }
+	return s.members.enter(m.rank, m.size, c.said.identity, v, doubt, s.stopped)
 }
 
 // sameHost reports whether both ends of a connection are known to be on this host.
@@ -295,7 +323,8 @@ type connection struct {
 	ctx      context.Context // ends with the connection
 	routines sync.WaitGroup
 
-	client local // its part, once it has entered
+	said   introduction // in its hello
+	client local        // its part, once it has entered
 
 	mu    sync.Mutex // guards waits
 	waits map[uint32]context.CancelFunc
@@ -324,7 +353,7 @@ func (c *connection) greet() (m message, r *bufio.Reader, known bool) {
 	if err != nil || m.kind != kindHello {
 		return m, nil, false
 	}
-	if err := cmp.Or(user, c.server.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
+	if err := cmp.Or(user, c.admits(m.body), c.server.authority.checkRank(c.conn, m.rank)); err != nil {
 		c.turnAway(m, err.Error())
 		return m, nil, false
 	}
@@ -357,18 +386,19 @@ func (c *connection) turnAway(m message, why string) {
 	c.refuse(m, errors.New(why))
 }
 
-// admits returns why a process with the body of a hello takes no part in the job, or nil.
-func (s *Server) admits(hello []byte) error {
+// admits takes in the body of a hello, and returns why the process takes no part in the job, or nil.
+func (c *connection) admits(hello []byte) error {
 	theirs, ok := bytes.CutPrefix(hello, []byte(protocol))
 	if ok && len(theirs) > 0 && theirs[0] != protocolVersion[0] {
 		return fmt.Errorf("it speaks version %d of the rendezvous, which speaks version %d: start all ranks of a job, and the launcher, from one build",
 			theirs[0], protocolVersion[0])
 	}
-	level, token := len(helloMagic), len(helloMagic)+1
-	if len(hello) < token || subtle.ConstantTimeCompare(hello[token:], []byte(s.token)) != 1 || string(hello[:level]) != helloMagic {
+	said, token, ok := parseHello(hello)
+	if !ok || subtle.ConstantTimeCompare(token, []byte(c.server.token)) != 1 {
 		return errors.New("its job id is another one")
 	}
-	return s.authority.agrees(hello[level])
+	c.said = said
+	return c.server.authority.agrees(said.level)
 }
 
 // refuse answers a hello that its sender may not say.
@@ -379,7 +409,7 @@ func (c *connection) refuse(m message, why error) {
 // handle carries out a client's message and reports whether the connection may go on.
 func (c *connection) handle(m message) bool {
 	switch m.kind {
-	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindLook, kindWho, kindSign:
+	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindAsked, kindLook, kindWho, kindSign:
 		return c.answer(c.ask(c.ctx, m))
 	case kindFind, kindEnd:
 		return c.wait(m)
@@ -412,6 +442,9 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		if list, err = parseWaits(m.body, c.client.size); err == nil {
 			err = c.client.Waits(ctx, list)
 		}
+	case kindAsked:
+		rank, incarnation, lives := parseAsked(m.body)
+		err = c.client.Asked(ctx, rank, incarnation, lives)
 	case kindFail:
 		err = c.client.Fail(ctx, string(m.body))
 	case kindSign:
@@ -424,9 +457,11 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		}
 		body = appendPublished(nil, p)
 	case kindEnd:
-		var ended *EndedError
-		if ended, err = c.client.End(ctx, m.number); err == nil {
-			err = ended
+		var end *End
+		if end, err = c.client.end(ctx, m.number); err == nil && end.Suspected {
+			return message{kind: kindSuspect, call: m.call, body: appendSuspect(nil, end)}
+		} else if err == nil {
+			err = &end.EndedError
 		}
 	case kindWho:
 		var text string

@@ -15,11 +15,11 @@ import (
 // them, and again when that has lasted for twice as long.
 func TestWaitsAreSummedUp(t *testing.T) {
 	var log logs.Log
-	members := newMembers(log.Logger())
+	members := newMembers(log.Logger(), time.Second, noRank)
 	const size, missing = 9, 8
 	for rank := range size {
 		if rank != missing {
-			if _, _, _, err := members.tryEnter(rank, size, "here"); err != nil {
+			if _, _, err := members.tryEnter(rank, size, identity{}, &visit{from: "here"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -91,7 +91,7 @@ func TestWaitsAreSummedUp(t *testing.T) {
 // TestWaitsOfManyRanks has each of many ranks wait for the one before it.
 func TestWaitsOfManyRanks(t *testing.T) {
 	var log logs.Log
-	w := newWaits(log.Logger(), newMembers(log.Logger()))
+	w := newWaits(log.Logger(), newMembers(log.Logger(), time.Second, noRank))
 	const size = 300
 	for rank := 1; rank < size; rank++ {
 		w.say(rank, []Wait{{Rank: rank, For: rank - 1, Waited: time.Minute, Told: QuietWait}})
@@ -138,7 +138,7 @@ func FuzzWaits(f *testing.F) {
 		if err != nil {
 			return
 		}
-		w := newWaits(slog.New(slog.DiscardHandler), newMembers(slog.New(slog.DiscardHandler)))
+		w := newWaits(slog.New(slog.DiscardHandler), newMembers(slog.New(slog.DiscardHandler), time.Second, noRank))
 		w.say(0, list)
 		again, err := parseWaits(appendWaits(nil, list), size)
 		if err != nil || len(again) != len(list) {
@@ -152,7 +152,7 @@ func FuzzWaits(f *testing.F) {
 func TestManyWaitsAreCheap(t *testing.T) {
 	const size, most = 8192, 10 * time.Second // where each has all looked at, it takes a minute
 	var log logs.Log
-	members := newMembers(log.Logger())
+	members := newMembers(log.Logger(), time.Second, noRank)
 	for rank := range size {
 		members.ranks[rank] = &entry{}
 	}

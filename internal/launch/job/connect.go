@@ -71,7 +71,7 @@ func (j *Job) find(ctx context.Context, rank int) {
 // because the rank may be started anew elsewhere. Hellos are judged by the answer. In a job with a
 // key there is a ticket, too.
 func (j *Job) way(ctx context.Context, rank int, absent *atomic.Bool) (peer peerAddress, path engine.PathID, ticket *secure.Ticket, err error) {
-	p, err := j.ask(ctx, rank, absent)
+	p, err := j.question(ctx, rank, absent)
 	if err == nil {
 		peer, err = j.take(rank, p.Incarnation, p.Place)
 	}
@@ -88,9 +88,9 @@ func (j *Job) way(ctx context.Context, rank int, absent *atomic.Bool) (peer peer
 	return peer, path, ticket, err
 }
 
-// ask asks the rendezvous for a rank. A rank that is there takes no turn: where all ask for all, a
+// question asks the rendezvous for a rank. A rank that is there takes no turn: where all ask for all, a
 // turn would be over before the answer. absent is set if the rank is not there.
-func (j *Job) ask(ctx context.Context, rank int, absent *atomic.Bool) (p bootstrap.Published, err error) {
+func (j *Job) question(ctx context.Context, rank int, absent *atomic.Bool) (p bootstrap.Published, err error) {
 	found := false
 	turnedAway := inTurn(ctx, j.looks, func() { p, found, err = j.store.FindNow(ctx, rank) })
 	if found || turnedAway != nil || err != nil {

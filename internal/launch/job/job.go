@@ -128,6 +128,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 			return nil, joinError(ctx, o.Place.Rank, err)
 		}
 	}
+	o.Place.DeadAfter = o.Limits.DeadAfter
 	store, err := openStore(ctx, &o)
 	if err != nil {
 		return nil, joinError(ctx, o.Place.Rank, err)
@@ -193,6 +194,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Express:     tables,
 		Peer:        func(path device.PathID) (peer, local express.Endpoint) { return device.Ends(dev, path) },
 		AnswersLost: func(rank int) { go j.answersLost(rank) },
+		Asked:       j.answered,
 	})
 	j.poller = device.NewPoller(dev, eng, device.PollerConfig{Spin: o.Limits.Spin})
 	e := j.poller.Lock()

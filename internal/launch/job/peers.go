@@ -58,20 +58,25 @@ func otherFamily(rank int, at netip.Addr, self int, own netip.Addr) error {
 const onTheWay = 100 * time.Millisecond
 
 // watchEnds has the peers whose processes end, as the rendezvous tells, counted as failed
-// without waiting for their silence; nor does Close wait for them. It ends with the rendezvous.
+// without waiting for their silence; nor does Close wait for them. It has peers asked that may have ended. It ends with the
+// rendezvous.
 func (j *Job) watchEnds(ctx context.Context) {
-	for n := 0; ; n++ {
-		ended, err := j.store.End(ctx, n)
+	for {
+		end, err := j.store.End(ctx)
 		if err != nil {
 			if ctx.Err() == nil && j.life.Err() == nil {
 				j.log.Info("the rendezvous tells of no more deaths; from now on silence does", "rank", j.rank, "error", err)
 			}
 			return
 		}
+		if end.Suspected {
+			j.ask(end)
+			continue
+		}
 		j.ends.Go(func() {
 			select {
 			case <-time.After(onTheWay):
-				j.processEnded(ended)
+				j.processEnded(&end.EndedError)
 			case <-ctx.Done():
 			}
 		})
@@ -86,6 +91,23 @@ func (j *Job) processEnded(why *bootstrap.EndedError) {
 		e.Ended(why.Rank, why.Incarnation, why)
 		j.poller.Tick()
 	}
+}
+
+// ask has a process asked that may have ended. It may be this one.
+func (j *Job) ask(end *bootstrap.End) {
+	e := j.poller.Lock()
+	defer j.poller.Unlock()
+	if !j.poller.Closed() {
+		e.Suspected(end.Rank, end.Incarnation, end.Asker == j.rank, &end.EndedError)
+		j.poller.Tick()
+	}
+}
+
+// answered makes known whether a process lives that was asked. It is called with the engine's lock held.
+func (j *Job) answered(rank int, incarnation uint64, lives bool) {
+	j.goBackground(func(ctx context.Context) {
+		_ = j.store.Asked(ctx, rank, incarnation, lives) // without it the rank counts as silent
+	})
 }
 
 // LongWait is how long a rank waits for others in silence. It tells of a longer wait

@@ -31,8 +31,12 @@ func (e *Engine) Suspected(rank int, life uint64, begin bool, why error) {
 	if s == nil && begin && rank >= 0 && rank < e.cfg.Size && rank != e.cfg.Rank {
 		s = e.Connect(rank)
 	}
-	if s != nil {
+	switch {
+	case s == nil:
+	case s.Left() == nil:
 		s.Suspect(life, why)
+	case e.cfg.Asked != nil: // it ends any time now
+		e.cfg.Asked(rank, life, false)
 	}
 }
 

@@ -1,0 +1,88 @@
+package bootstrap
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"net"
+)
+
+// A process is known at the rendezvous by a key pair of its own, whose public key it tells when it is
+// admitted. If it comes again, since its connection was lost, it signs that it is the same process: a member of the job
+// with the same job key cannot. And the rendezvous signs that it is the same one, with the key of the tickets.
+// Each signs what binds its words to this connection, so that nobody in between passes them on to another. Without a
+// job key nothing binds them, and whoever reads them can say them again, as all else that is said then.
+
+// identity is the public key that a process is known by.
+type identity [ed25519.PublicKeySize]byte
+
+// introduction is what a process says of itself in its hello.
+type introduction struct {
+	level       byte
+	incarnation uint64 // under which it was admitted before; 0: it was not
+	identity    identity
+	proof       [ed25519.SignatureSize]byte // zeros: it was not admitted before
+}
+
+const introductionBytes = len(helloMagic) + 1 + 8 + ed25519.PublicKeySize + ed25519.SignatureSize
+
+// helloBody returns the body of a hello of this version.
+func helloBody(i *introduction, token string) []byte {
+	b := append([]byte(helloMagic), i.level)
+	b = binary.LittleEndian.AppendUint64(b, i.incarnation)
+	return append(append(append(b, i.identity[:]...), i.proof[:]...), token...)
+}
+
+// parseHello reads the body of a hello of this version.
+func parseHello(b []byte) (i introduction, token []byte, ok bool) {
+	if len(b) < introductionBytes || string(b[:len(helloMagic)]) != helloMagic {
+		return i, nil, false
+	}
+	b = b[len(helloMagic):]
+	i.level, i.incarnation = b[0], binary.LittleEndian.Uint64(b[1:])
+	b = b[1+8:]
+	copy(i.identity[:], b)
+	copy(i.proof[:], b[len(i.identity):])
+	return i, b[len(i.identity)+len(i.proof):], true
+}
+
+// again returns what a process signs when it comes again over a connection.
+func (i *introduction) again(conn net.Conn, rank int) ([]byte, error) {
+	b, err := bound(conn, "xdprma rendezvous: a process comes again")
+	b = binary.LittleEndian.AppendUint32(b, uint32(rank))
+	return binary.LittleEndian.AppendUint64(b, i.incarnation), err
+}
+
+// prove signs that a process of a rank comes again over a connection.
+func (i *introduction) prove(conn net.Conn, rank int, key ed25519.PrivateKey) error {
+	words, err := i.again(conn, rank)
+	if err == nil {
+		copy(i.proof[:], ed25519.Sign(key, words))
+	}
+	return err
+}
+
+// proven reports whether the process that is known by an identity has signed that.
+func (i *introduction) proven(conn net.Conn, rank int) bool {
+	words, err := i.again(conn, rank)
+	return err == nil && ed25519.Verify(i.identity[:], words, i.proof[:])
+}
+
+// sameAgain returns what the rendezvous signs for a process that comes again over a connection.
+func sameAgain(conn net.Conn) ([]byte, error) {
+	return bound(conn, "xdprma rendezvous: the same again")
+}
+
+// bound returns words, with what only the two ends of this connection know.
+func bound(conn net.Conn, words string) ([]byte, error) {
+	c, ok := conn.(secured)
+	if !ok {
+		return []byte(words), nil
+	}
+	state := c.ConnectionState()
+	secret, err := state.ExportKeyingMaterial("EXPORTER-xdprma-again", nil, 32)
+	if err != nil {
+		return nil, fmt.Errorf("bind words to a TLS connection: %w", err)
+	}
+	return append([]byte(words), secret...), nil
+}

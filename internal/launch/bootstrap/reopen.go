@@ -1,0 +1,166 @@
+package bootstrap
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reopenPauseMax is the longest pause between two attempts to open a connection again.
+const reopenPauseMax = time.Second
+
+// reopen opens the connection again, which was lost for the reason cause after it had lasted for some time. It returns
+// false if the client has ended: by Close, or because the rendezvous has. Where a rank serves that, its process may have ended. If both are of one
+// host, the kernel says so: nobody listens there any more. Else the rank is asked.
+func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
+	c.mu.Lock()
+	c.conn, c.cause = nil, cause
+	c.mu.Unlock()
+	if c.closing != "" {
+		c.disconnect(fmt.Errorf("the rendezvous has ended: %s", c.closing))
+		return way{}, false
+	}
+	lost := time.Now()
+	patience := cmp.Or(c.place.Patience, dialTimeout)
+	told, asked := false, time.Time{}
+	pause := dialPauseMin
+	if lasted < reopenPauseMax { // somebody may cut one after the other
+		pause = dialPauseMax
+	}
+	for ; c.life.Err() == nil; pause = min(2*pause, reopenPauseMax) {
+		to, _, err := c.attempt(c.life)
+		switch {
+		case err == nil && c.resume(to):
+			if told {
+				c.log.Info("the connection to the rendezvous is open again", "rank", c.place.Rank, "after", time.Since(lost).Round(time.Millisecond))
+			}
+			return to, true
+		case err == nil:
+			to.conn.Close()
+			return way{}, false
+		case errors.Is(err, ErrRefused):
+			c.disconnect(fmt.Errorf("the connection to the rendezvous was lost (%w), and cannot be opened again: %w", cause, err))
+			return way{}, false
+		case nobodyListens(err) && c.within:
+			c.serverEnded(cause)
+			return way{}, false
+		}
+		away := time.Since(lost)
+		if !told && away > reopenPauseMax {
+			told = true
+			c.log.Warn("the connection to the rendezvous was lost, and cannot be opened again yet", "rank", c.place.Rank, "cause", cause, "attempt", explainDial(err))
+		}
+		if away > returnLimit && time.Since(asked) > askPause {
+			asked = time.Now()
+			c.suspect(cause)
+		}
+		if away > patience || nobodyListens(err) && away > c.place.silence() {
+			c.giveUpCalls(fmt.Errorf("the connection to the rendezvous was lost %v ago (%w), and cannot be opened again: %w", away.Round(time.Second), cause, explainDial(err)))
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.life.Done():
+		}
+	}
+	return way{}, false
+}
+
+// resume goes on over another connection, and makes the calls again that have no answer. It returns false if the
+// client has ended.
+func (c *Client) resume(to way) bool {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return false
+	}
+	c.conn, c.away = to.conn, nil
+	var again []*call
+	for _, p := range c.calls {
+		again = append(again, p)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(again, func(a, b *call) int { return cmp.Compare(a.message.call, b.message.call) })
+	for _, p := range again {
+		c.send(p)
+	}
+	return true
+}
+
+// giveUpCalls has calls fail that wait for a connection, and later ones until there is one. The call for ends goes on.
+func (c *Client) giveUpCalls(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = why
+	for number, p := range c.calls {
+		if p.kind != kindEnd {
+			delete(c.calls, number)
+			p.failed <- why
+		}
+	}
+}
+
+// suspect has the rank asked that serves the rendezvous, if one does.
+func (c *Client) suspect(cause error) {
+	if c.welcome.server != noRank {
+		c.tell(c.serverEnd(cause))
+	}
+}
+
+// tell has End return a suspicion.
+func (c *Client) tell(e *End) {
+	select {
+	case c.suspects <- e:
+	default: // it is told already
+	}
+}
+
+// serverEnd returns that the process which serves the rendezvous may have ended.
+func (c *Client) serverEnd(cause error) *End {
+	return &End{Suspected: true, Asker: noRank, EndedError: EndedError{Rank: c.welcome.server,
+		Reason: fmt.Sprintf("its process has ended, or cannot be reached: the connection to the rendezvous, which rank %d served, was lost (%v)", c.welcome.server, cause)}}
+}
+
+// serverAnswered takes in whether the rank that serves the rendezvous has answered this one.
+func (c *Client) serverAnswered(lives bool) {
+	c.mu.Lock()
+	cause, away := c.cause, c.conn == nil
+	c.mu.Unlock()
+	if away && !lives {
+		c.serverEnded(cause)
+	}
+}
+
+// serverEnded takes in that nobody serves the rendezvous any more.
+func (c *Client) serverEnded(cause error) {
+	if c.welcome.server == noRank {
+		c.disconnect(fmt.Errorf("the connection to the rendezvous ended (%w), and nobody listens there any more", cause))
+		return
+	}
+	end := c.serverEnd(cause)
+	end.Suspected = !c.within
+	c.mu.Lock()
+	if c.err == nil {
+		c.lost = end
+	}
+	c.mu.Unlock()
+	c.disconnect(fmt.Errorf("rank %d: %w", c.welcome.server, &end.EndedError))
+}
+
+// nobodyListens reports whether an attempt to connect has failed with err because of that.
+func nobodyListens(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
+}
+
+// closedByEnd reports whether err is what a connection fails with when the process at the other
+// end has ended. A reset may be one, too, but networks reset connections of processes that live.
+func closedByEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// isClosed reports whether a connection cannot be written because the other end has closed it.
+func isClosed(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
