@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,16 +13,29 @@ const maxGuests = 256
 
 // lobby holds the connections that have not said hello. When it is full a newcomer takes
 // the place of the oldest of the network address that holds most places: connections
-// that say nothing keep nobody out, least of all those of other addresses.
+// that say nothing keep nobody out, least of all those of other addresses. A connection of that
+// address that has begun its handshake stays if another has not: that has cost something, and may be done soon.
 type lobby struct {
+	handshakes *handshakes
+
 	mu     sync.Mutex
 	closed bool
-	guests []guest // oldest first
+	guests []*guest // oldest first
 }
 
 type guest struct {
-	conn net.Conn
-	from netip.Prefix
+	conn  net.Conn
+	from  netip.Prefix
+	begun bool               // its handshake
+	waits context.CancelFunc // ends its wait for a token; nil: it has not waited yet
+}
+
+// putOut closes the connection of a guest.
+func (g *guest) putOut() {
+	g.conn.Close()
+	if g.waits != nil {
+		g.waits()
+	}
 }
 
 // enter takes conn in, and closes another connection, or conn, if there is no room.
@@ -34,22 +48,56 @@ func (l *lobby) enter(conn net.Conn) {
 	}
 	if len(l.guests) == maxGuests {
 		i := l.victim()
-		l.guests[i].conn.Close()
+		l.guests[i].putOut()
 		l.guests = slices.Delete(l.guests, i, i+1)
 	}
-	l.guests = append(l.guests, guest{conn, network(conn.RemoteAddr())})
+	l.guests = append(l.guests, &guest{conn: conn, from: network(conn.RemoteAddr())})
 }
 
 // leave takes conn out, and reports whether it was still there.
 func (l *lobby) leave(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.guests, func(g guest) bool { return g.conn == conn })
+	i := l.find(conn)
 	if i < 0 {
 		return false
 	}
 	l.guests = slices.Delete(l.guests, i, i+1)
 	return true
+}
+
+// find returns where conn is among the guests, or -1.
+func (l *lobby) find(conn net.Conn) int {
+	return slices.IndexFunc(l.guests, func(g *guest) bool { return g.conn == conn })
+}
+
+// begin blocks until conn may have its handshake, or ctx ends, or conn is put out. It returns where the
+// handshake has its token from, which gets it back if that succeeds.
+func (l *lobby) begin(ctx context.Context, conn net.Conn) (*bucket, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	l.mu.Lock()
+	i := l.find(conn)
+	if i < 0 {
+		l.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	g := l.guests[i]
+	g.waits = cancel
+	l.mu.Unlock()
+
+	tokens := l.handshakes.of(g.from)
+	if err := tokens.take(ctx); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.find(conn) < 0 { // it has been put out since
+		tokens.give()
+		return nil, net.ErrClosed
+	}
+	g.begun = true
+	return tokens, nil
 }
 
 // close closes the connections of all guests, now and later.
@@ -58,12 +106,13 @@ func (l *lobby) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	for _, g := range l.guests {
-		g.conn.Close()
+		g.putOut()
 	}
 	l.guests = nil
 }
 
-// victim returns the oldest guest of the address that has most of them.
+// victim returns the oldest guest of the address that has most of them, and of those the oldest that has
+// not begun its handshake, if there is one.
 func (l *lobby) victim() int {
 	count := map[netip.Prefix]int{}
 	for _, g := range l.guests {
@@ -71,7 +120,8 @@ func (l *lobby) victim() int {
 	}
 	victim := 0
 	for i, g := range l.guests {
-		if count[g.from] > count[l.guests[victim].from] {
+		v := l.guests[victim]
+		if count[g.from] > count[v.from] || g.from == v.from && v.begun && !g.begun {
 			victim = i
 		}
 	}

@@ -75,6 +75,7 @@ func newServer(l net.Listener, c *Config, log *slog.Logger, rank int) (*Server, 
 	}
 	return &Server{
 		listener: l, token: c.Token(), rank: rank, authority: a, board: newBoard(), members: members, waits: newWaits(log, members),
+		lobby:   lobby{handshakes: newHandshakes()},
 		clients: make(map[net.Conn]*connection),
 		left:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -366,9 +367,17 @@ func (c *connection) secure() bool {
 	if c.server.authority == nil {
 		return true
 	}
-	conn, err := shakeHands(c.ctx, tls.Server(c.conn, c.server.authority.tls))
+	config, tokens := c.server.authority.tls.Clone(), (*bucket)(nil)
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (_ *tls.Config, err error) { // nothing has been computed yet
+		if tokens, err = c.server.lobby.begin(hello.Context(), c.conn); err != nil {
+			c.conn.Close() // without TLS's alert, which would say that the keys differ
+		}
+		return nil, err
+	}
+	conn, err := shakeHands(c.ctx, tls.Server(c.conn, config))
 	switch {
 	case err == nil:
+		tokens.give()
 		c.conn = conn
 		return true
 	case isPlain(err):
