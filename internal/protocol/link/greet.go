@@ -90,7 +90,9 @@ type answered struct {
 // out.
 func (l *Link) DialBy(path PathID, ticket *secure.Ticket) *Session {
 	rank := int(ticket.Rank)
-	if a := l.answers[rank]; a != nil && a.life < ticket.Incarnation {
+	if a := l.answers[rank]; a != nil && a.life > ticket.Incarnation {
+		return l.Dial(rank, a.path, a.life) // it has started again since then, and may have opened the session
+	} else if a != nil && a.life < ticket.Incarnation {
 		l.withdraw(a)
 	}
 	s := l.Dial(rank, path, ticket.Incarnation)

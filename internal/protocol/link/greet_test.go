@@ -461,3 +461,33 @@ func TestOldHelloHoldsNobodyUp(t *testing.T) {
 		}
 	})
 }
+
+// TestTicketOfAFormerLifeComesLate has a rank learn of a peer's former life when the present one has dialed
+// it already, and been answered. The session that the peer has opened by then stays good.
+func TestTicketOfAFormerLifeComesLate(t *testing.T) {
+	eachLevel(t, func(t *testing.T, level secure.Level) {
+		for _, seeks := range []bool{true, false} {
+			f := newMembers(t, 2, level, nil)
+			if seeks {
+				f.e[1].Connect(0)
+			}
+			f.start(0, 2, 2, nil)
+			held := true
+			f.taped(func(from, _ int, b []byte) int {
+				if from == 0 && held && kindOf(b) != wire.KindHello {
+					return 0
+				}
+				return 1
+			})
+			p := f.dial(0, 1)
+			f.Until(1000*millisecond, p.Open)
+			f.e[1].DialBy(0, credentials.Ticket(0, 1, level))
+			f.dial(1, 0)
+			held = false
+			f.both()
+			if p.Dead() || f.at(1, 0).Life() != 2 {
+				t.Errorf("seeks %t: rank 1 speaks with life %d, and the session of that rank has the error %v", seeks, f.at(1, 0).Life(), p.Err())
+			}
+		}
+	})
+}
