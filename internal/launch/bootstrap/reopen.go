@@ -122,7 +122,7 @@ func (c *Client) tell(e *End) {
 // serverEnd returns that the process which serves the rendezvous may have ended.
 func (c *Client) serverEnd(cause error) *End {
 	return &End{Suspected: true, Asker: noRank, EndedError: EndedError{Rank: c.welcome.server,
-		Reason: fmt.Sprintf("its process has ended, or cannot be reached: the connection to the rendezvous, which rank %d served, was lost (%v)", c.welcome.server, cause)}}
+		Reason: fmt.Sprintf("its process has ended, or cannot be reached: the connection to the rendezvous, which rank %d serves, was lost (%v)", c.welcome.server, cause)}}
 }
 
 // serverAnswered takes in whether the rank that serves the rendezvous has answered this one.
@@ -142,7 +142,10 @@ func (c *Client) serverEnded(cause error) {
 		return
 	}
 	end := c.serverEnd(cause)
-	end.Suspected = !c.within
+	if c.within {
+		end.Suspected = false
+		end.Reason = fmt.Sprintf("its process has ended: the rendezvous, which rank %d served, closed the connection (%v)", c.welcome.server, cause)
+	}
 	c.mu.Lock()
 	if c.err == nil {
 		c.lost = end
