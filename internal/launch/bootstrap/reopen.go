@@ -55,15 +55,19 @@ func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 			told = true
 			c.log.Warn("the connection to the rendezvous was lost, and cannot be opened again yet", "rank", c.place.Rank, "cause", cause, "attempt", explainDial(err))
 		}
-		if away > returnLimit && time.Since(asked) > askPause {
+		if away >= returnLimit && time.Since(asked) > askPause {
 			asked = time.Now()
 			c.suspect(cause)
 		}
 		if away > patience || nobodyListens(err) && away > c.place.silence() {
 			c.giveUpCalls(fmt.Errorf("the connection to the rendezvous was lost %v ago (%w), and cannot be opened again: %w", away.Round(time.Second), cause, explainDial(err)))
 		}
+		wait := pause
+		if away < returnLimit {
+			wait = min(wait, returnLimit-away)
+		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-c.life.Done():
 		}
 	}
