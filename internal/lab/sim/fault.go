@@ -319,6 +319,16 @@ func (w *World) failsWithin(a, b int) int64 {
 	return deadBound
 }
 
+// calm reports whether no fault comes between two ranks, nor will for some time.
+func (w *World) calm(a, b int, span int64) bool {
+	for i := range w.plan.faults {
+		if f := &w.plan.faults[i]; f.concerns(a, b) && w.now+span >= f.from && (f.to == forGood || w.now < f.to+second) {
+			return false
+		}
+	}
+	return true
+}
+
 // undisturbed reports whether no fault, and no interruption of an exchange, has come between
 // two ranks since the given time,
 // or so shortly before that its traces may still be there.

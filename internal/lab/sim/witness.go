@@ -12,7 +12,7 @@ import (
 // A witness is a task of a rank beside its programs. It gets a word of another rank now
 // and then, and sees that ranks which no fault comes between answer each other in time,
 // whatever happens to the rest. It also takes a lock and writes messages, and some of its
-// calls are given up.
+// calls are given up. It hears rumours that ranks have ended.
 const (
 	witnessWindow = 1000
 	witnessTask   = 1000
@@ -23,6 +23,8 @@ const (
 	// comes between: frames lost several times over, and timeouts that have grown.
 	answerBound = 2 * second
 )
+
+var errRumour = errors.New("its connection was lost")
 
 // witness is what a rank keeps for it.
 type witness struct {
@@ -52,6 +54,8 @@ func (t *task) bearWitness() {
 			t.witnessLock(to, there, a)
 		case n < 5:
 			t.writeMail(to, s)
+		case n < 6 && w.calm(t.l.rank, to.rank, second):
+			t.l.e.Suspected(to.rank, to.incarnation, true, errRumour) // it lives, and answers
 		default:
 			t.witnessGet(to, there, a)
 		}

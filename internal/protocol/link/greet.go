@@ -252,7 +252,11 @@ func (l *Link) takeGreeting(path PathID, hello []byte, g *wire.Greeting, t *secu
 	if !l.welcome(rank, t.Incarnation) {
 		l.stats.Handshakes++
 		if s != nil && s.state == dialing && s.peer == t.Incarnation && s.greeting != nil {
-			if s.greeting.crossed == g.Code {
+			switch own := s.greeting; {
+			case own.crossed != g.Code:
+			case own.hello != nil && !own.busy && l.again(&own.toldAt): // which its sender lacks, or it would answer
+				l.sendWhole(own.hello, s.path)
+			default:
 				l.reassure(path, t)
 			}
 			s.greeting.crossed = g.Code

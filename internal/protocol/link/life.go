@@ -178,11 +178,7 @@ func (l *Link) keepAlive(s *Session) {
 		return
 	}
 	if s.state == dialing {
-		if l.cfg.Credentials != nil {
-			l.greet(s)
-		} else {
-			l.sendHandshake(wire.KindHello, s, 0)
-		}
+		l.hail(s)
 		if s.expired++; s.expired == callHellos {
 			l.endTurn(s)
 		}
@@ -211,6 +207,15 @@ func (l *Link) keepAlive(s *Session) {
 		l.ask(s)
 	}
 	l.service(s)
+}
+
+// hail sends the hello of s, which is dialed.
+func (l *Link) hail(s *Session) {
+	if l.cfg.Credentials != nil {
+		l.greet(s)
+	} else {
+		l.sendHandshake(wire.KindHello, s, 0)
+	}
 }
 
 // nextHello is how long to wait after a hello at most, however slow others are: there is time for so many of

@@ -60,6 +60,11 @@ func (l *Link) question(s *Session) {
 		return
 	case s.state == open:
 		l.ask(s)
+	case l.yielded(s): // its hello goes on, once it has the answer
+		a := l.answers[s.rank]
+		l.sendWhole(a.answer, a.path)
+	case s.path != NoPath && s.call != callWaits:
+		l.hail(s)
 	}
 	x.asked++
 	x.askAt = l.Now + l.hearing()/questions
