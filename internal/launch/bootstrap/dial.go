@@ -152,6 +152,13 @@ func (c *Client) attempt(ctx context.Context) (way, welcome, error) {
 	return to, w, err
 }
 
+// refusal is that the rendezvous has said why it does not take this process in. In a job with a key nobody else can say so, unlike what
+// ends TLS before that has begun.
+type refusal struct{ why string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, r.why) }
+func (r *refusal) Unwrap() error { return ErrRefused }
+
 // greet begins TLS over conn, if the job has a key, and says hello. Of a rendezvous that has admitted this process
 // before, it has proof that it is the same.
 func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, err error) {
@@ -180,7 +187,7 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, e
 	case err != nil:
 		return to, w, explainTLS(err)
 	case m.kind == kindRefused:
-		return to, w, fmt.Errorf("%w: %s", ErrRefused, m.body)
+		return to, w, &refusal{string(m.body)}
 	case m.kind != kindOK:
 		return to, w, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 	}

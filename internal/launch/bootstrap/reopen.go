@@ -34,6 +34,7 @@ func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 	}
 	for ; c.life.Err() == nil; pause = min(2*pause, reopenPauseMax) {
 		to, _, err := c.attempt(c.life)
+		_, refused := errors.AsType[*refusal](err)
 		switch {
 		case err == nil && c.resume(to):
 			if told {
@@ -43,7 +44,7 @@ func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 		case err == nil:
 			to.conn.Close()
 			return way{}, false
-		case errors.Is(err, ErrRefused):
+		case refused:
 			c.disconnect(fmt.Errorf("the connection to the rendezvous was lost (%w), and cannot be opened again: %w", cause, err))
 			return way{}, false
 		case nobodyListens(err) && c.within:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -21,6 +22,13 @@ func (c *Client) way() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn
+}
+
+// elsewhere has the rendezvous be on another host, and connections be opened again to an address.
+func (c *Client) elsewhere(address string) {
+	c.mu.Lock() // as reopen does before it looks at these
+	defer c.mu.Unlock()
+	c.within, c.address = false, address
 }
 
 // waiting returns once the server has so many calls to answer.
@@ -417,7 +425,7 @@ func TestServerIsAsked(t *testing.T) {
 		ctx := testContext(t)
 		first, ranks := serveJob(t, nil, 1)
 		server, client := first.rendezvous.(*serving).server, ranks[0].rendezvous.(*Client)
-		client.within = false // before anything looks at it
+		client.elsewhere(client.address)
 		server.listener.Close()
 		server.cut()
 		found := make(chan error, 1)
@@ -448,5 +456,70 @@ func TestServerIsAsked(t *testing.T) {
 			t.Error("rank 0 lives, and counts as dead")
 		case <-time.After(100 * time.Millisecond):
 		}
+	}
+}
+
+// TestAlertInClearIsNoRefusal has somebody answer the begin of TLS in clear when a connection is opened again: with an alert,
+// and with noise. The client tries again.
+func TestAlertInClearIsNoRefusal(t *testing.T) {
+	key := secure.NewKey()
+	ctx := testContext(t)
+	server := serveAs(t, "127.0.0.1:0", &Config{Job: testJob, Key: &key})
+	m, err := Open(ctx, Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: server.Addr(), Key: &key}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	client := m.rendezvous.(*Client)
+	genuine := client.address
+	attempts := make(chan struct{}, 2)
+	forger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	go func() {
+		for _, answer := range []string{"\x15\x03\x03\x00\x02\x02\x46", "noise that is no record of TLS"} {
+			c, err := forger.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_, _ = c.Write([]byte(answer))
+			c.Close()
+			attempts <- struct{}{}
+		}
+		forger.Close()
+		c, err := net.Listen("tcp", forger.Addr().String()) // from now on the genuine one answers there
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { c.Close() })
+		for {
+			a, err := c.Accept()
+			if err != nil {
+				return
+			}
+			b, err := net.Dial("tcp", genuine)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(a, b) }()
+			go func() { _, _ = io.Copy(b, a) }()
+		}
+	}()
+	client.elsewhere(forger.Addr().String()) // the kernel of this host knows nobody there for a moment
+	server.cut()
+	for range 2 {
+		select {
+		case <-attempts:
+		case <-client.ended:
+			t.Fatalf("the client has ended: %v", client.err)
+		}
+	}
+	if _, err := m.Attendance(ctx); err != nil {
+		t.Error(err)
 	}
 }
