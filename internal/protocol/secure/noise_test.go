@@ -3,6 +3,7 @@ package secure
 import (
 	"bytes"
 	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/hex"
 	"testing"
 )
@@ -209,11 +210,36 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
+// BenchmarkHandshake measures what a handshake takes of each end, fresh keys included.
 func BenchmarkHandshake(b *testing.B) {
 	p := vectorPair(b)
-	for b.Loop() {
-		_, first, _ := Initiate(nil, p.initiator, p.initiatorFresh, firstPayload)
-		r, _, _ := Respond(p.responder, first)
-		r.Answer(nil, p.responderFresh, secondPayload)
+	fresh := func() *ecdh.PrivateKey {
+		k, err := ecdh.X25519().GenerateKey(rand.Reader)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return k
 	}
+	_, first, _ := Initiate(nil, p.initiator, p.initiatorFresh, firstPayload)
+	b.Run("point", func(b *testing.B) {
+		for b.Loop() {
+			p.initiator.Static.ECDH(p.initiator.Peer)
+		}
+	})
+	b.Run("end that answers", func(b *testing.B) {
+		for b.Loop() {
+			r, _, _ := Respond(p.responder, first)
+			r.Answer(nil, fresh(), secondPayload)
+		}
+	})
+	b.Run("both ends", func(b *testing.B) {
+		for b.Loop() {
+			i, first, _ := Initiate(nil, p.initiator, fresh(), firstPayload)
+			r, _, _ := Respond(p.responder, first)
+			second, _, _ := r.Answer(nil, fresh(), secondPayload)
+			if _, _, err := i.Finish(second); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
