@@ -189,7 +189,7 @@ func (f *Fabric) Describe() (s string) {
 // are left out.
 func (f *Fabric) AtRest() {
 	f.T.Helper()
-	f.Pass(20_000 * millisecond)
+	f.Pass(300_000 * millisecond) // keys of sessions at rest are renewed meanwhile, once
 	for r, l := range f.links {
 		if f.Cut[r] {
 			continue

@@ -282,9 +282,10 @@ func (w *World) advance(t int64) {
 	}
 }
 
-// settle lets everything come to rest: nothing may be held or pending then.
+// settle lets everything come to rest: nothing may be held or pending then. Keys of
+// sessions are renewed meanwhile, once.
 func (w *World) settle() {
-	w.runUntil(w.now+30*second, func() bool { return false })
+	w.runUntil(w.now+300*second, func() bool { return false })
 	for _, l := range w.alive() {
 		u := l.e.Usage()
 		u.Sessions, u.TypeBytes = 0, 0

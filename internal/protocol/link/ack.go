@@ -47,6 +47,10 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	if s.suspicion.since != 0 && s.ways[Single].ackLargest >= s.suspicion.packet {
 		l.acquit(s)
 	}
+	if r := &s.renewing; r.packet != 0 && s.ways[Single].ackLargest >= r.packet {
+		r.askAt = l.Now
+		l.WakeBy(l.Now)
+	}
 	l.settle(s, w, h.AckLargest, h.AckBits)
 	l.settleApplied(s, 1-w)
 	if s.length.pending {

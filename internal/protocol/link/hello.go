@@ -152,7 +152,8 @@ func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	s.remoteID, s.peer, s.greeting = h.Session, life, nil
 	s.credits = int32(min(h.Credits, reliable.Span/2))
 	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload) - l.trailer
-	s.renewAt = l.Now + l.renewAfter()
+	s.renewing.at = l.Now + l.renewAfter()
+	l.renewLater(s)
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
 	l.openRuns(s, h)
 	l.openTable(s)

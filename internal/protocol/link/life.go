@@ -82,7 +82,7 @@ func (s *Session) Idle() bool {
 	if s.state == dead {
 		return true
 	}
-	return s.state == open && s.suspicion.since == 0 && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
+	return s.state == open && s.suspicion.since == 0 && s.renewing.askAt == 0 && s.held == [NumClasses]int32{} && s.acks.at == 0 && !s.acks.now && s.length.dueAt == 0 &&
 		s.fault == nil && !s.owes()
 }
 
@@ -144,10 +144,13 @@ func (l *Link) timers(s *Session) {
 	if s.suspicion.since != 0 && l.Now >= s.suspicion.askAt {
 		l.question(s)
 	}
+	if s.renewing.askAt != 0 && l.Now >= s.renewing.askAt {
+		l.renewAtRest(s)
+	}
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt, s.renewing.askAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}

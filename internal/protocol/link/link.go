@@ -144,11 +144,12 @@ type Link struct {
 	opened    []Opened                 // to announce to the device
 	closed    []uint64
 	toQuiesce []uint64
-	active    []*Session // those with anything outstanding
-	silent    int        // of them, those not heard of lately
-	dirty     []*Session // those with something to send
-	late      []*Session // those of which something lost is still in the device
-	stalled   []*Session // those with something to send that there was no room for
+	active    []*Session             // those with anything outstanding
+	silent    int                    // of them, those not heard of lately
+	dirty     []*Session             // those with something to send
+	late      []*Session             // those of which something lost is still in the device
+	stalled   []*Session             // those with something to send that there was no room for
+	timelines [numTimelines]timeline // those with a key that is to go
 	deadline  int64
 	expiredAt int64 // when the timers were last looked at
 
@@ -267,6 +268,7 @@ func (l *Link) expire() {
 	late := min(l.Now-l.deadline, (l.Now-l.expiredAt)*excusable/100)
 	l.deadline, l.silent, l.expiredAt = Never, 0, l.Now
 	l.cfg.Upper.Sweep()
+	l.seekRest()
 	for i := 0; i < len(l.active); {
 		s := l.active[i]
 		if late > excused {

@@ -8,19 +8,6 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
-const (
-	renewAfter = 120_000 * millisecond // Credentials.RenewAfter outside tests
-	renewAgain = 1000 * millisecond    // when it cannot
-)
-
-// renewAfter returns for how long a direction of a session has one key.
-func (l *Link) renewAfter() int64 {
-	if id := l.cfg.Credentials; id != nil && id.RenewAfter != 0 {
-		return id.RenewAfter
-	}
-	return renewAfter
-}
-
 // protect writes the header h to the frame with a payload of n bytes in slot i, and what shows
 // the peer that the frame is from here and whole. It returns the frame's length. At the level seal
 // the rest of the frame is encrypted afterwards.
@@ -33,7 +20,7 @@ func (l *Link) protect(s *Session, i int32, n int, h *wire.Header) int {
 		h.Encode(b[:n])
 		return n
 	}
-	if l.Now >= s.renewAt {
+	if l.Now >= s.renewing.at {
 		l.renew(s)
 	}
 	h.Put(b)
@@ -95,26 +82,6 @@ func (l *Link) oldestSealed(list *slotList) (oldest uint64) {
 		}
 	}
 	return oldest
-}
-
-// renew has the frames to s go on with the next key, if the peer has had one under the present
-// key, without which it would not know the next.
-func (l *Link) renew(s *Session) {
-	after := l.renewAfter()
-	s.renewAt = l.Now + min(after, renewAgain)
-	had := false
-	for w := range s.ways {
-		had = had || s.ways[w].ackLargest >= max(1, s.epoch[w])
-	}
-	if !had {
-		return
-	}
-	s.guard.Renew()
-	l.forget(s, s.guard.Sealed())
-	s.renewAt = l.Now + after
-	for w := range s.ways {
-		s.epoch[w] = s.ways[w].nextPacket
-	}
 }
 
 // believe returns the session that a frame belongs to, and the frame without what protects it,
@@ -185,6 +152,9 @@ func (l *Link) authentic(frame []byte) (*Session, []byte) {
 		if s = l.arise(a); s == nil {
 			l.stats.Unknown++
 		}
+	}
+	if s != nil {
+		l.kept(s)
 	}
 	return s, payload
 }

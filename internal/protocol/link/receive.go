@@ -163,6 +163,7 @@ func (l *Link) arrived(s *Session, h *wire.Header) {
 		came = &s.acks.came[Joined]
 	}
 	came.packets.Add(h.Packet)
+	s.renewing.used = s.renewing.used || h.Sequence != 0
 	came.unacked++
 	if h.Flags&wire.FlagAckNow != 0 {
 		s.acks.now = true

@@ -354,6 +354,7 @@ func (l *Link) launch(s *Session, i int32, w Way, more bool) {
 func (l *Link) fly(s *Session, i int32) {
 	t := &s.ways[l.slots[i].way]
 	l.pushBack(&t.flight, i)
+	s.renewing.used = true
 	if t.resendAt == 0 {
 		t.resendAt = l.Now + s.rtt.Probe()
 		l.WakeBy(t.resendAt)
@@ -470,13 +471,9 @@ func (l *Link) ping(s *Session) bool {
 // ask is ping where there is no room in bundles: the peer has not applied as many as it may
 // be sent. It is not sent again: if the peer stays silent, that counts as a timeout.
 func (l *Link) ask(s *Session) {
-	if l.freeSlots == 0 {
-		return
+	if l.inquire(s) != 0 {
+		s.expired++
 	}
-	i, n := l.allocSlot(), wire.HeaderLen+wire.PieceLen
-	clear(l.cfg.Slab.Payload(i)[wire.HeaderLen:n])
-	l.loose(s, i, n, wire.FlagAckNow, 0, Single)
-	s.expired++
 }
 
 // Push sends what is queued for the peer up to bundle seq and sees to it that

@@ -33,6 +33,8 @@ type Session struct {
 	serving  serving
 	liveness
 	suspicion suspicion
+	renewing  renewing
+	times     [numTimelines]onTimeline
 }
 
 // identity says who the peer is, and which way leads to it.
@@ -45,8 +47,6 @@ type identity struct {
 	greeting *greeting           // until the session opens; nil in a job without a key
 	guard    *secure.Guard       // protects frames; nil: checksums do
 	codes    *secure.ExpressKeys // likewise express frames
-	renewAt  int64               // when frames to the peer get the next key
-	epoch    [numWays]uint64     // the first packets under the present one
 }
 
 // outgoing is what is on its way to the peer. Of each class there is its own.
@@ -290,6 +290,7 @@ func (l *Link) makeWay(s *Session) {
 		delete(l.byRank, s.rank)
 	}
 	l.closed = append(l.closed, s.localID)
+	l.takeOff(expiry, s)
 	forgetKeys(s.guard, s.codes)
 	s.guard, s.codes = nil, nil
 }
@@ -329,7 +330,8 @@ func (s *Session) Fail(why error) {
 	s.length, s.joining = pathLength{}, nil
 	s.exchange = exchanging{bundle: None}
 	l.closeTable(s)
-	s.waiting, s.againAt, s.pingAt = 0, 0, 0
+	s.waiting, s.againAt, s.pingAt, s.renewing.askAt = 0, 0, 0, 0
+	l.takeOff(renewal, s)
 	s.acks.now, s.acks.at, s.runs = false, 0, runs{}
 	for w := range s.ways {
 		s.ways[w].resendAt = 0

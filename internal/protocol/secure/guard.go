@@ -246,6 +246,17 @@ func (noCipher) Overhead() int                          { return TagLen }
 func (noCipher) Seal(dst, _, plain, _ []byte) []byte    { return append(dst, plain...) }
 func (noCipher) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrForged }
 
+// FormerUntil returns until when frames under the former key are accepted, in nanoseconds; 0: there is none.
+func (g *Guard) FormerUntil() int64 {
+	if g.in.former == nil {
+		return 0
+	}
+	return g.in.began + keepFormer
+}
+
+// DropFormer has frames under the former key not be accepted any more.
+func (g *Guard) DropFormer() { g.in.former = nil }
+
 // key returns the key of an epoch, or nil where there is none.
 func (in *inward) key(epoch uint64, now int64, suite Suite) cipher.AEAD {
 	if in.former != nil && now-in.began > keepFormer {

@@ -329,6 +329,29 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
+// TestFormerKeyIsDropped drops the key of a former epoch before its time, and after.
+func TestFormerKeyIsDropped(t *testing.T) {
+	eachSuite(t, func(t *testing.T, s Suite) {
+		s.Bounds.EpochBits = 4 // late frames are not too old to know
+		a, b := s.guards()
+		late := [2][]byte{sealed(a, "late"), sealed(a, "too late")}
+		if b.Open(sealed(a, "of the first key"), 5); b.FormerUntil() != 0 {
+			t.Error("there is a former key in the first epoch")
+		}
+		a.Renew()
+		if b.Open(sealed(a, "of the second key"), 7); b.FormerUntil() != 7+keepFormer {
+			t.Errorf("the former key counts until %d", b.FormerUntil())
+		}
+		if _, v := b.Open(late[0], 8); v != Genuine {
+			t.Errorf("a frame under the former key: %v", v)
+		}
+		b.DropFormer()
+		if _, v := b.Open(late[1], 8); v != Forged || b.FormerUntil() != 0 {
+			t.Errorf("a frame under a key that was dropped: %v", v)
+		}
+	})
+}
+
 func BenchmarkGuard(b *testing.B) {
 	for _, s := range suites {
 		for _, n := range []int{104, 1400, 8900} {
