@@ -29,6 +29,7 @@ func (l *Link) call(s *Session) {
 	s.call = callGoes
 	s.waiting, s.rtt = l.Now, l.rtt.Guess()
 	s.pingAt = l.Now // the first hello is due at once
+	s.suspicion.restart(l.Now)
 	s.MarkDirty()
 	l.WakeBy(l.Now)
 }

@@ -29,17 +29,29 @@ const questions = 16 // within that time; half of them are asked at least
 
 // Suspect has the peer asked whether it lives, because its process of the given incarnation, or any if
 // that is 0, may have ended. Config.Asked is told the answer. If there is none within a sixth of DeadAfter,
-// the session ends, for the reason because.
+// the session ends, for the reason because. A peer that is being asked has to answer anew.
 func (s *Session) Suspect(life uint64, because error) {
 	l := s.link
 	switch {
 	case s.state == dead:
 		l.asked(s.rank, life, false)
+		return
 	case life != 0 && s.peer > life:
-	case s.suspicion.since == 0:
-		s.suspicion = suspicion{since: l.Now, life: life, packet: s.ways[Single].nextPacket, because: because}
-		s.markActive()
-		l.question(s)
+		return
+	}
+	before := s.suspicion
+	s.suspicion = suspicion{since: l.Now, life: life, packet: s.ways[Single].nextPacket, because: because}
+	if before.since != 0 && before.life == life {
+		s.suspicion.since, s.suspicion.asked = before.since, before.asked
+	}
+	s.markActive()
+	l.question(s)
+}
+
+// restart has the time count from now on: the peer could not be asked before.
+func (x *suspicion) restart(now int64) {
+	if x.since != 0 {
+		x.since, x.asked = now, 0
 	}
 }
 
@@ -50,7 +62,8 @@ func (l *Link) question(s *Session) {
 	case x.life != 0 && s.peer > x.life: // it was found meanwhile where it is now
 		s.suspicion = suspicion{}
 		return
-	case silent >= l.hearing() && x.asked >= questions/2 && s.call != callWaits && !l.unasked(s):
+	case s.call == callWaits: // its turn restarts this
+	case silent >= l.hearing() && x.asked >= questions/2 && !l.unasked(s):
 		why := fmt.Errorf("%w; it was asked, and has not answered for %s", x.because, seconds(silent))
 		if s.path == NoPath {
 			l.NotFound(s.rank, why) // a later process may have the rank
@@ -58,17 +71,28 @@ func (l *Link) question(s *Session) {
 			s.GiveUp(why)
 		}
 		return
+	case s.path == NoPath: // there is a search for the way
+		x.asked++
+	case l.freeSlots == 0:
+	default:
+		x.asked++
+		l.press(s)
+	}
+	x.askAt = l.Now + l.hearing()/questions
+	l.WakeBy(x.askAt)
+}
+
+// press sends the peer of s what it has to answer if it lives.
+func (l *Link) press(s *Session) {
+	switch {
 	case s.state == open:
 		l.ask(s)
 	case l.yielded(s): // its hello goes on, once it has the answer
 		a := l.answers[s.rank]
 		l.sendWhole(a.answer, a.path)
-	case s.path != NoPath && s.call != callWaits:
+	default:
 		l.hail(s)
 	}
-	x.asked++
-	x.askAt = l.Now + l.hearing()/questions
-	l.WakeBy(x.askAt)
 }
 
 // acquit ends the suspicion against a peer that has answered.

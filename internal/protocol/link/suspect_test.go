@@ -118,3 +118,50 @@ func TestSuspicionIsOfOneLife(t *testing.T) {
 		t.Errorf("dead %t, told %q", s.Dead(), *told)
 	}
 }
+
+// TestSuspectWaitsForItsTurn suspects a rank whose call waits behind many ranks that are gone, and whose first hello gets lost: it has the
+// whole time for an answer once it can be asked.
+func TestSuspectWaitsForItsTurn(t *testing.T) {
+	const gone = 440
+	told := 0
+	f := newRanks(t, gone+2, func(c *link.Config) {
+		if c.Rank == 0 {
+			c.Asked = func(int, uint64, bool) { told++ }
+		}
+	})
+	for r := 1; r <= gone; r++ {
+		f.Cut[r] = true
+		f.dial(0, r)
+	}
+	s, lost := f.dial(0, gone+1), false
+	f.Filter = func(from, to int, _ []byte) int {
+		if from == 0 && to == gone+1 && !lost {
+			lost = true
+			return 0
+		}
+		return 1
+	}
+	s.Suspect(1, errConnectionLost)
+	f.Until(20*testLimit, func() bool { return told > 0 })
+	if s.Dead() {
+		t.Errorf("a living rank is given up: %v", s.Err())
+	}
+}
+
+// TestSuspectAnswersAnew suspects a rank for a second time, which dies after it has acknowledged a question and before the
+// acknowledgement comes.
+func TestSuspectAnswersAnew(t *testing.T) {
+	f, told := suspects(t, true)
+	s := f.open(0, 1)
+	f.Settle()
+	release := f.Detain(1, 0)
+	s.Suspect(1, errConnectionLost)
+	f.Settle()
+	f.Cut[1] = true
+	s.Suspect(1, errConnectionLost)
+	release()
+	f.Pass(testLimit / 5)
+	if !s.Dead() || len(*told) != 1 {
+		t.Errorf("dead %t, told %q", s.Dead(), *told)
+	}
+}
