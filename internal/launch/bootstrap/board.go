@@ -19,8 +19,9 @@ import (
 type board struct {
 	mu    sync.Mutex
 	ranks map[int]*notice
-	ends  []*End
-	news  chan struct{} // closed by the next end
+	news  []*End        // by their numbers; of each rank one suspicion at most
+	last  uint32        // number
+	more  chan struct{} // closed by the next ones
 	over  chan struct{} // closed when err is set
 	err   error
 }
@@ -46,7 +47,7 @@ type Parting struct {
 }
 
 func newBoard() *board {
-	return &board{ranks: make(map[int]*notice), news: make(chan struct{}), over: make(chan struct{})}
+	return &board{ranks: make(map[int]*notice), more: make(chan struct{}), over: make(chan struct{})}
 }
 
 // of returns what has been said of a rank. It is called with the lock held.
@@ -158,11 +159,26 @@ func (b *board) taking(e *End) *notice {
 	return n
 }
 
-// tell adds to the news. It is called with the lock held.
+// tell adds to the news. An earlier suspicion of the rank is none any more. It is called with the lock held.
 func (b *board) tell(e *End) {
-	b.ends = append(b.ends, e)
-	close(b.news)
-	b.news = make(chan struct{})
+	b.acquit(e.Rank)
+	b.last++
+	e.number = b.last
+	b.news = append(b.news, e)
+	close(b.more)
+	b.more = make(chan struct{})
+}
+
+// acquit drops the suspicion of a rank. It is called with the lock held.
+func (b *board) acquit(rank int) {
+	b.news = slices.DeleteFunc(b.news, func(e *End) bool { return e.Suspected && e.Rank == rank })
+}
+
+// back takes in that a process has come again that may have been under suspicion.
+func (b *board) back(rank int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acquit(rank)
 }
 
 // published reports whether a process has made known where it is.
@@ -215,7 +231,7 @@ type local struct {
 	authority   *authority // nil: the job has no key
 	rank, size  int
 	incarnation uint64
-	told        int // of the ends
+	told        uint32 // the number of the last news
 }
 
 func (l *local) Publish(_ context.Context, place []byte) error {
@@ -271,25 +287,26 @@ func (l *local) find(ctx context.Context, rank int, wait bool) (p Published, fou
 func (l *local) End(ctx context.Context) (*End, error) {
 	e, err := l.end(ctx, l.told)
 	if err == nil {
-		l.told++
+		l.told = e.number
 	}
 	return e, err
 }
 
-// end returns the n-th end, counted from 0.
-func (l *local) end(ctx context.Context, n int) (e *End, err error) {
+// end returns the next news after those with a number.
+func (l *local) end(ctx context.Context, after uint32) (e *End, err error) {
 	err = l.board.await(ctx, func() <-chan struct{} {
-		if n >= len(l.board.ends) {
-			return l.board.news
+		i, _ := slices.BinarySearchFunc(l.board.news, after+1, func(e *End, n uint32) int { return cmp.Compare(e.number, n) })
+		if i == len(l.board.news) {
+			return l.board.more
 		}
-		e = l.board.ends[n]
+		e = l.board.news[i]
 		return nil
 	})
 	return e, err
 }
 
-func (l *local) Asked(_ context.Context, rank int, incarnation uint64, lives bool) error {
-	l.members.asked(l.rank, rank, incarnation, lives)
+func (l *local) Asked(_ context.Context, e *End, lives bool) error {
+	l.members.answer(l.rank, e.Rank, e.Incarnation, e.Question, lives)
 	return nil
 }
 

@@ -502,6 +502,7 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 
 //fuzz:inputs 45000
 func FuzzParseMessage(f *testing.F) {
+	suspicion := &End{EndedError: EndedError{Rank: 3, Incarnation: 9, Reason: "why"}, Suspected: true, Asker: noRank, Question: 7}
 	for _, m := range []message{
 		{kind: kindHello, rank: 1, size: 2, body: helloBody(&introduction{level: askAuto}, token)},
 		{kind: kindPublish, call: 7, body: []byte("place")},
@@ -511,6 +512,13 @@ func FuzzParseMessage(f *testing.F) {
 		{kind: kindAbsent, call: 3},
 		{kind: kindSign, call: 5, body: make([]byte, signBytes)},
 		{kind: kindFailed, body: []byte("why")},
+		{kind: kindAsked, body: appendAsked(nil, suspicion, true)},
+		{kind: kindNews, body: appendNews(nil, suspicion)},
+		{kind: kindEnded, body: appendEnded(nil, &suspicion.EndedError)},
+		{kind: kindPart, body: []byte("why")},
+		{kind: kindWaits, body: appendWaits(nil, []Wait{{Rank: 1, For: 2, What: "a lock"}})},
+		{kind: kindBusy, body: []byte("why")},
+		{kind: kindClosing, body: []byte("why")},
 	} {
 		f.Add(appendMessage(nil, m)[lengthFieldBytes:])
 	}
@@ -521,6 +529,26 @@ func FuzzParseMessage(f *testing.F) {
 		}
 		if again := appendMessage(nil, m)[lengthFieldBytes:]; !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x", b, again)
+		}
+		switch m.kind { // what the ends make of it
+		case kindHello:
+			if said, theirs, ok := parseHello(m.body); ok && !bytes.Equal(helloBody(&said, string(theirs)), m.body) && said.from.IsValid() {
+				t.Fatalf("the hello %x became %+v", m.body, said)
+			}
+		case kindNews:
+			if e, err := parseNews(m.body); err == nil && e.Suspected == (m.body[4] == 0) {
+				t.Fatalf("%x became %+v", m.body, e)
+			}
+		case kindEnded:
+			_, _ = parseEnded(m.body)
+		case kindAsked:
+			if e, lives := parseAsked(m.body); m.body[16] < 2 && !bytes.Equal(appendAsked(nil, e, lives), m.body) {
+				t.Fatalf("%x became %+v, %t", m.body, e, lives)
+			}
+		case kindOK:
+			_, _ = parsePublished(m.body)
+			_, _ = parseWelcome(m.body, &Config{}, false)
+			_, _ = parseWelcome(m.body, &Config{Key: &secure.Key{}}, true)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type Client struct {
 	routines         sync.WaitGroup
 	life             context.Context // until it has ended
 	endLife          context.CancelFunc
-	told             int       // of the ends, by the server
+	told             uint32    // the number of the last news
 	suspects         chan *End // the rank that serves the rendezvous; of capacity 1
 
 	closing string // why the server has said that it ends; of receive
@@ -43,6 +43,8 @@ type Client struct {
 	conn    net.Conn      // nil: there is none now
 	away    error         // why calls that wait for a connection no longer do so; nil: they do
 	cause   error         // why there is none
+	failure error         // of the last attempt to open one
+	lives   bool          // the rank that serves has answered since there is none
 	err     error         // why it has ended
 	lost    *End          // that the serving rank's process has ended, until somebody is told
 	ended   chan struct{} // closed when err is set
@@ -67,7 +69,7 @@ func newClient(c *Config, log *slog.Logger, network, address string, security *t
 
 // begin begins to serve calls over the first connection.
 func (c *Client) begin(to way, w welcome) {
-	c.welcome, c.remote, c.within, c.conn = w, to.conn.RemoteAddr(), sameHost(to.conn), to.conn
+	c.welcome, c.remote, c.within, c.conn = w, to.conn.RemoteAddr(), w.near && sameHost(to.conn), to.conn
 	c.routines.Go(func() { c.run(to) })
 }
 
@@ -161,22 +163,19 @@ func (c *Client) End(ctx context.Context) (*End, error) {
 
 // ask asks the server for the next end.
 func (c *Client) ask(ctx context.Context) (*End, error) {
-	m, err := c.await(ctx, message{kind: kindEnd, number: c.told})
+	m, err := c.await(ctx, message{kind: kindEnd, number: int(c.told)})
 	var e *End
 	switch {
 	case err != nil:
-	case m.kind == kindSuspect:
-		e, err = parseSuspect(m.body)
-	case m.kind == kindEnded:
-		e = &End{}
-		e.EndedError, err = parseEnded(m.body)
+	case m.kind == kindNews:
+		e, err = parseNews(m.body)
 	default:
 		if _, err = result(m); err == nil {
-			err = fmt.Errorf("%w: end number %d", errMalformed, c.told)
+			err = fmt.Errorf("%w: kind %d in answer to a question for ends", errMalformed, m.kind)
 		}
 	}
 	if err == nil {
-		c.told++
+		c.told = e.number
 		return e, nil
 	}
 	c.mu.Lock()
@@ -202,12 +201,12 @@ func (c *Client) Attendance(ctx context.Context) (string, error) {
 
 // Asked makes known whether a process has answered that was under suspicion. Of the one that serves the rendezvous it
 // is kept here.
-func (c *Client) Asked(ctx context.Context, rank int, incarnation uint64, lives bool) error {
-	if rank == c.welcome.server && incarnation == 0 {
+func (c *Client) Asked(ctx context.Context, e *End, lives bool) error {
+	if e.Rank == c.welcome.server && e.Incarnation == 0 {
 		c.serverAnswered(lives)
 		return nil
 	}
-	_, err := c.call(ctx, message{kind: kindAsked, body: appendAsked(nil, rank, incarnation, lives)})
+	_, err := c.call(ctx, message{kind: kindAsked, body: appendAsked(nil, e, lives)})
 	return err
 }
 

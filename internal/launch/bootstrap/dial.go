@@ -60,7 +60,9 @@ func connect(ctx context.Context, c *Config, log *slog.Logger, failed func(error
 		if errors.Is(err, ErrRefused) {
 			return nil, fmt.Errorf("rendezvous at %s: %w", c.Rendezvous, err)
 		}
-		if reason == nil || !cutShort(ctx, begun, err) {
+		if wait, ok := errors.AsType[*busy](err); ok {
+			reason = wait
+		} else if reason == nil || !cutShort(ctx, begun, err) {
 			reason = explainDial(err)
 		}
 		if failed != nil && ctx.Err() == nil {
@@ -152,8 +154,8 @@ func (c *Client) attempt(ctx context.Context) (way, welcome, error) {
 	return to, w, err
 }
 
-// refusal is that the rendezvous has said why it does not take this process in. In a job with a key nobody else can say so, unlike what
-// ends TLS before that has begun.
+// refusal is that the rendezvous has said why it does not take this process in. To a process that comes again, in a job with a
+// key, nobody else can say so.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, r.why) }
@@ -171,7 +173,7 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, e
 		}
 	}
 	again := c.welcome.incarnation != 0
-	said := introduction{level: c.place.askedLevel(), incarnation: c.welcome.incarnation, identity: identity(c.identity.Public().(ed25519.PublicKey))}
+	said := introduction{level: c.place.askedLevel(), incarnation: c.welcome.incarnation, identity: identity(c.identity.Public().(ed25519.PublicKey)), from: endOf(conn.LocalAddr())}
 	if again {
 		if err := said.prove(conn, c.place.Rank, c.identity); err != nil {
 			return to, w, err
@@ -187,7 +189,9 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, e
 	case err != nil:
 		return to, w, explainTLS(err)
 	case m.kind == kindRefused:
-		return to, w, &refusal{string(m.body)}
+		return to, w, c.refused(conn, m.body)
+	case m.kind == kindBusy:
+		return to, w, &busy{why: string(m.body)}
 	case m.kind != kindOK:
 		return to, w, fmt.Errorf("%w: kind %d in answer to a hello", errMalformed, m.kind)
 	}
@@ -196,6 +200,23 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, e
 	}
 	return to, w, err
 }
+
+// refused returns why the rendezvous has refused this process: a *refusal, unless somebody else may have said so.
+func (c *Client) refused(conn net.Conn, body []byte) error {
+	if before := c.welcome.credentials; before != nil {
+		if len(body) < ed25519.SignatureSize {
+			return errOther
+		}
+		signed, why := body[:ed25519.SignatureSize], body[ed25519.SignatureSize:]
+		if words, err := refusedAgain(conn, string(why)); err != nil || !ed25519.Verify(before.signing, words, signed) {
+			return errOther
+		}
+		body = why
+	}
+	return &refusal{string(body)}
+}
+
+var errOther = errors.New("another rendezvous than before answers there")
 
 // verify returns an error unless the rendezvous is the one that has admitted this process before.
 func (c *Client) verify(conn net.Conn, w *welcome) error {
@@ -211,7 +232,7 @@ func (c *Client) verify(conn net.Conn, w *welcome) error {
 			ed25519.Verify(before.credentials.signing, words, w.proof)
 	}
 	if !same {
-		return errors.New("another rendezvous than before answers there")
+		return errOther
 	}
 	return nil
 }

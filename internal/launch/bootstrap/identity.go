@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/netip"
 )
 
 // A process is known at the rendezvous by a key pair of its own, whose public key it tells when it is
@@ -16,19 +17,28 @@ import (
 // identity is the public key that a process is known by.
 type identity [ed25519.PublicKeySize]byte
 
+// signature is one of Ed25519.
+type signature [ed25519.SignatureSize]byte
+
 // introduction is what a process says of itself in its hello.
 type introduction struct {
 	level       byte
-	incarnation uint64 // under which it was admitted before; 0: it was not
+	from        netip.AddrPort // where its end of the connection is, as it sees it; not over a unix socket
+	incarnation uint64         // under which it was admitted before; 0: it was not
 	identity    identity
-	proof       [ed25519.SignatureSize]byte // zeros: it was not admitted before
+	proof       signature // zeros: it was not admitted before
 }
 
-const introductionBytes = len(helloMagic) + 1 + 8 + ed25519.PublicKeySize + ed25519.SignatureSize
+const introductionBytes = len(helloMagic) + 1 + 16 + 2 + 8 + ed25519.PublicKeySize + ed25519.SignatureSize
 
 // helloBody returns the body of a hello of this version.
 func helloBody(i *introduction, token string) []byte {
 	b := append([]byte(helloMagic), i.level)
+	var address [16]byte
+	if i.from.IsValid() {
+		address = i.from.Addr().As16()
+	}
+	b = binary.LittleEndian.AppendUint16(append(b, address[:]...), i.from.Port())
 	b = binary.LittleEndian.AppendUint64(b, i.incarnation)
 	return append(append(append(b, i.identity[:]...), i.proof[:]...), token...)
 }
@@ -39,8 +49,12 @@ func parseHello(b []byte) (i introduction, token []byte, ok bool) {
 		return i, nil, false
 	}
 	b = b[len(helloMagic):]
-	i.level, i.incarnation = b[0], binary.LittleEndian.Uint64(b[1:])
-	b = b[1+8:]
+	i.level, b = b[0], b[1:]
+	if port := binary.LittleEndian.Uint16(b[16:]); port != 0 {
+		i.from = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b)).Unmap(), port)
+	}
+	b = b[18:]
+	i.incarnation, b = binary.LittleEndian.Uint64(b), b[8:]
 	copy(i.identity[:], b)
 	copy(i.proof[:], b[len(i.identity):])
 	return i, b[len(i.identity)+len(i.proof):], true
@@ -65,12 +79,28 @@ func (i *introduction) prove(conn net.Conn, rank int, key ed25519.PrivateKey) er
 // proven reports whether the process that is known by an identity has signed that.
 func (i *introduction) proven(conn net.Conn, rank int) bool {
 	words, err := i.again(conn, rank)
-	return err == nil && ed25519.Verify(i.identity[:], words, i.proof[:])
+	return err == nil && i.identity != (identity{}) && ed25519.Verify(i.identity[:], words, i.proof[:])
 }
 
 // sameAgain returns what the rendezvous signs for a process that comes again over a connection.
 func sameAgain(conn net.Conn) ([]byte, error) {
 	return bound(conn, "xdprma rendezvous: the same again")
+}
+
+// refusedAgain returns what the rendezvous signs when it refuses a process that comes again, and why.
+func refusedAgain(conn net.Conn, why string) ([]byte, error) {
+	b, err := bound(conn, "xdprma rendezvous: refused: ")
+	return append(b, why...), err
+}
+
+// endOf returns the address of an end of a connection, if it is one of TCP.
+func endOf(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
 // bound returns words, with what only the two ends of this connection know.

@@ -14,12 +14,6 @@ import (
 // connection ends with its process, and the server learns of it a moment later.
 const leaveLimit = 2 * time.Second
 
-// Times of a process whose connection was lost.
-const (
-	returnLimit = 50 * time.Millisecond // in which it opens another one, or is asked for
-	askPause    = time.Second           // between two such questions
-)
-
 // members are the ranks of a job, as the server of its rendezvous knows them.
 type members struct {
 	now     func() time.Time
@@ -51,19 +45,25 @@ type entry struct {
 	visit       *visit   // its connection; nil: it has none
 	ended       bool     // no other process will come
 	left        bool     // it has said that it leaves
-	free        bool     // it has gone for certain: another may have the rank
+	over        bool     // the others were told that it has ended
+	free        bool     // another may have the rank
 	change      chan struct{}
 
-	suspected time.Time // when it was lost, or was last asked for
-	posted    time.Time // when members were last told to ask for it
-	heard     time.Time // when somebody has last told that it answers
-	silent    bool      // the rank that serves the rendezvous has told since then that it does not
+	// Of a process whose connection was lost:
+	question uint32    // the number of the last one to members, whether it lives
+	asked    time.Time // when that was
+	heard    time.Time // when somebody has last told that it answers one
+	quiet    time.Time // since when nobody has heard of it
+	silent   bool      // it has not answered the last one of the rank that serves the rendezvous
+
+	wanted, wantedLast time.Time // when another process first asked for the rank, of late, and last
 }
 
 // visit is a connection of a process.
 type visit struct {
-	from   string // where the process is
-	hangUp func() // closes it
+	from   string        // where the process is
+	hangUp func()        // closes it
+	over   chan struct{} // closed when nothing that has come by it counts any more
 }
 
 func newMembers(log *slog.Logger, silence time.Duration, server int) *members {
@@ -78,68 +78,52 @@ func (r *entry) changed() {
 
 // enter takes a process in as a rank of the job, until leave is called, and returns its
 // incarnation. Two processes cannot have one rank at a time: an earlier one has some time
-// to go, and one whose connection was lost is asked for first, by doubt.
-func (m *members) enter(rank, size int, who identity, v *visit, doubt func(incarnation uint64), stopped <-chan struct{}) (incarnation uint64, err error) {
-	begun, asked := m.now(), false
-	for {
-		incarnation, before, err := m.tryEnter(rank, size, who, v)
-		if err != nil {
-			return 0, m.refuse(rank, v.from, err.Error())
-		}
-		if before == nil {
-			return incarnation, nil
-		}
-		left := m.limit - m.now().Sub(begun)
-		if before.lost {
-			if left = before.left; !asked && before.heard {
-				asked = true
-				doubt(before.incarnation)
-				continue
-			}
-			if before.heard {
-				return 0, m.refuse(rank, v.from, "another process, at "+before.from+", has this rank, and lives: its connection to the rendezvous was lost, and it answers other ranks")
-			}
-		} else if left <= 0 {
-			return 0, m.refuse(rank, v.from, "another process, at "+before.from+", has this rank and is still connected")
-		}
-		select {
-		case <-before.change:
-		case <-time.After(max(left, 0)):
-		case <-stopped:
-			return 0, m.refuse(rank, v.from, "the rendezvous is being closed")
-		}
+// to go, and nobody must hear of one whose connection was lost. Until then the error is a *busy: the process comes again. doubt is called
+// to have members ask for an earlier one.
+func (m *members) enter(rank, size int, who identity, v *visit, doubt func(incarnation uint64)) (incarnation uint64, err error) {
+	incarnation, refused, wait := m.tryEnter(rank, size, who, v)
+	switch {
+	case refused != nil:
+		return 0, m.refuse(rank, v.from, refused.Error())
+	case wait == nil:
+		return incarnation, nil
+	case wait.ask:
+		doubt(incarnation)
 	}
+	return 0, wait
 }
 
-// predecessor is a process that has a rank which another one wants.
-type predecessor struct {
-	incarnation uint64
-	from        string
-	change      <-chan struct{} // closed when something changes
-	lost        bool            // its connection, without a word
-	heard       bool            // somebody has heard of it since it was last asked for
-	left        time.Duration   // for somebody to do so
+// busy is that a process is not admitted yet, and is to come again.
+type busy struct {
+	why string
+	ask bool // whether the process that has the rank lives
 }
 
-// tryEnter is enter without waiting: before is the process that has the rank.
-func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation uint64, before *predecessor, err error) {
+func (b *busy) Error() string { return b.why }
+
+// tryEnter is enter, but for the questions. With a *busy it returns the incarnation of the process that has the rank.
+func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation uint64, refused error, wait *busy) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.ranks[rank]
 	switch {
 	case m.size != 0 && size != m.size:
-		return 0, nil, fmt.Errorf("it was told that the job has %d ranks, and others that it has %d", size, m.size)
+		return 0, fmt.Errorf("it was told that the job has %d ranks, and others that it has %d", size, m.size), nil
 	case size > MaxRanks:
-		return 0, nil, fmt.Errorf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks)
+		return 0, fmt.Errorf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks), nil
 	case rank < 0 || rank >= size:
-		return 0, nil, fmt.Errorf("a job of %d ranks has none of that number", size)
+		return 0, fmt.Errorf("a job of %d ranks has none of that number", size), nil
 	case r != nil && r.ended:
-		return 0, nil, errors.New("this rank has ended")
+		return 0, errors.New("this rank has ended"), nil
+	case r != nil && r.visit != nil && r.identity == who && who != (identity{}): // it has not got the answer to its hello
+		r.visit.hangUp()
+		r.visit, r.from = v, v.from
+		return r.incarnation, nil, nil
 	case r != nil && !r.free:
-		p := &predecessor{incarnation: r.incarnation, from: r.from, change: r.change, lost: r.visit == nil}
-		p.left, p.heard = m.silence-m.now().Sub(r.suspected), !r.heard.Before(r.suspected)
-		if !p.lost || p.heard || p.left > 0 {
-			return 0, p, nil
+		if over, wait := m.occupied(r); over {
+			return 0, wait, nil
+		} else if wait != nil {
+			return r.incarnation, nil, wait
 		}
 	case r == nil:
 		r = &entry{change: make(chan struct{})}
@@ -147,24 +131,50 @@ func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation 
 	}
 	m.size = size
 	// The clock may have been set back since the last process with this rank started.
-	*r = entry{incarnation: max(r.incarnation+1, uint64(max(0, m.now().UnixNano()))), identity: who, from: v.from, visit: v, change: r.change}
+	before := r.incarnation
+	*r = entry{incarnation: max(before+1, uint64(max(0, m.now().UnixNano()))), identity: who, from: v.from, visit: v, change: r.change, question: r.question}
 	r.changed()
 	return r.incarnation, nil, nil
 }
 
-// reenter takes a process in again that was admitted before, and whose connection was lost, and closes that if this rank
-// does not know so yet.
+// occupied returns why another process cannot have the rank, nil if it can, and whether it has come again for long
+// enough. It is called with the lock held.
+func (m *members) occupied(r *entry) (over bool, _ *busy) {
+	now := m.now()
+	if now.Sub(r.wantedLast) > askPause {
+		r.wanted = now
+	}
+	r.wantedLast = now
+	over = now.Sub(r.wanted) > m.limit
+	who := "another process, at " + r.from
+	switch {
+	case r.visit != nil:
+		return over, &busy{why: who + ", has this rank and is still connected"}
+	case r.asked.Before(r.wanted):
+		return false, &busy{who + ", has this rank; its connection to the rendezvous was lost, and it is asked whether it lives", true}
+	case !r.heard.Before(r.asked):
+		return over, &busy{why: who + ", has this rank, and lives: its connection to the rendezvous was lost, and it answers other ranks"}
+	case now.Sub(r.quiet) < m.silence || now.Sub(r.asked) < max(m.silence/4, min(m.silence, answerLimit)):
+		return false, &busy{why: fmt.Sprintf("%s, has this rank; its connection to the rendezvous was lost, and nobody must have heard of it for %v", who, m.silence)}
+	}
+	return false, nil
+}
+
+// reenter takes a process in again that was admitted before, and whose connection was lost. If this end does not know
+// so yet, it closes that, and waits until nothing counts any more that came by it.
 func (m *members) reenter(rank int, incarnation uint64, who identity, v *visit) error {
 	m.mu.Lock()
 	r := m.ranks[rank]
 	var why string
 	switch {
-	case r == nil || r.incarnation < incarnation:
+	case r == nil || r.incarnation < incarnation || rank == m.server:
 		why = "the rendezvous has never admitted it"
 	case r.ended:
 		why = "this rank has ended"
 	case r.incarnation > incarnation || r.identity != who:
 		why = "another process, at " + r.from + ", has its rank now"
+	case r.over:
+		why = "the others were told that it has ended, as it was not heard of in time"
 	}
 	if why != "" {
 		m.mu.Unlock()
@@ -177,6 +187,7 @@ func (m *members) reenter(rank int, incarnation uint64, who identity, v *visit) 
 	m.mu.Unlock()
 	if before != nil {
 		before.hangUp()
+		<-before.over
 	}
 	return nil
 }
@@ -190,10 +201,10 @@ func (m *members) leave(rank int, v *visit, certain bool) (last, lost bool) {
 	if r.visit != v {
 		return false, false
 	}
-	r.visit, r.free = nil, r.left || certain
+	r.visit, r.free, r.over = nil, r.left || certain, certain && !r.left
 	if !r.free {
 		m.lost++
-		r.suspected, r.silent = m.now(), false
+		r.quiet = m.now()
 	}
 	r.changed()
 	return true, !r.free
@@ -205,89 +216,6 @@ func (m *members) left(rank int, incarnation uint64) {
 	defer m.mu.Unlock()
 	if r := m.ranks[rank]; r != nil && r.incarnation == incarnation {
 		r.left = true
-	}
-}
-
-// suspect takes in that a process is asked for from now on, and returns the rank that asks in any case.
-func (m *members) suspect(rank int, incarnation uint64) (asker int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.ranks[rank]; r.incarnation == incarnation {
-		r.suspected, r.silent = m.now(), false
-		r.posted = r.suspected
-		r.changed()
-	}
-	if asker = m.server; asker != noRank {
-		return asker
-	}
-	for other, r := range m.ranks {
-		if r.visit != nil && other != rank && (asker == noRank || other < asker) {
-			asker = other
-		}
-	}
-	return asker
-}
-
-// patience returns how long a process whose connection was lost has for another one before members are told to ask for
-// it: a moment, and longer where they were told so a moment ago.
-func (m *members) patience(rank int) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(returnLimit, askPause-m.now().Sub(m.ranks[rank].posted))
-}
-
-// asked takes in what a member tells of a process that it has asked.
-func (m *members) asked(by, rank int, incarnation uint64, lives bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.ranks[rank]
-	if r == nil || r.incarnation != incarnation {
-		return
-	}
-	switch {
-	case lives:
-		r.heard = m.now()
-	case by == m.server:
-		r.silent = true
-	default:
-		return // others may hear it
-	}
-	r.changed()
-}
-
-// fate is what has become of a process whose connection was lost.
-type fate int
-
-const (
-	unknown  fate = iota
-	returned      // it has another connection, or another process has its rank, or it is over with the rank
-	answers
-	silent
-)
-
-// await returns what has become of a process whose connection was lost, once that is known, or unknown after a limit.
-func (m *members) await(rank int, incarnation uint64, limit time.Duration, stopped <-chan struct{}) fate {
-	end := time.After(limit)
-	for {
-		m.mu.Lock()
-		r := m.ranks[rank]
-		over, heard, quiet, change := r.visit != nil || r.free || r.ended || r.incarnation != incarnation, !r.heard.Before(r.suspected), r.silent, r.change
-		m.mu.Unlock()
-		switch {
-		case over:
-			return returned
-		case heard:
-			return answers
-		case quiet:
-			return silent
-		}
-		select {
-		case <-change:
-		case <-end:
-			return unknown
-		case <-stopped:
-			return returned
-		}
 	}
 }
 

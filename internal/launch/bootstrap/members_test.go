@@ -112,18 +112,15 @@ func TestRestartedRankWaitsForItsPredecessor(t *testing.T) {
 		m, err := Open(testContext(t), *rankAt(s.Addr(), 1, 2), nil, nil)
 		after <- outcome{m, err}
 	}()
-	for { // until the second process is there
-		s.mu.Lock()
-		n := len(s.clients)
-		s.mu.Unlock()
-		if n == 2 {
-			break
-		}
-		select {
-		case o := <-after:
-			t.Fatalf("two processes have one rank: %v", o.err)
-		case <-time.After(time.Millisecond):
-		}
+	testenv.Await(t, "the second process", func() bool {
+		s.members.mu.Lock()
+		defer s.members.mu.Unlock()
+		return !s.members.ranks[1].wanted.IsZero()
+	})
+	select {
+	case o := <-after:
+		t.Fatalf("two processes have one rank: %v", o.err)
+	default:
 	}
 	before.Close()
 	o := <-after

@@ -15,11 +15,12 @@ import (
 // its other messages ask, and the server's answers carry the call of what they
 // answer. Bodies:
 //
-//	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, u64 incarnation of a
+//	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, address, 16 bytes, and port, u16, of
+//	         its end of the connection, as it sees it, or zeros, u64 incarnation of a
 //	         process that was admitted before, or 0, the public key that it is known by, 32 bytes,
 //	         its signature, 64, or zeros (see identity), token; the
 //	         answer is the rank's incarnation, u64, the rank that serves the rendezvous, u32,
-//	         or 2^32-1 if that is something else, and where the job has a key the
+//	         or 2^32-1 if that is something else, u8 whether both ends are on one host, and where the job has a key the
 //	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, for
 //	         ranks that have met over PMI without a key the key, 32, and to a process that was
 //	         admitted before the rendezvous's signature, 64
@@ -28,8 +29,8 @@ import (
 //	leave    nothing
 //	find     u32 rank; answered once something is known of it
 //	look     u32 rank; likewise, at once
-//	end      u32 n; answered once there are n+1 ends, or suspicions of one
-//	asked    u32 rank, u64 incarnation that was under suspicion, u8 whether it has answered
+//	end      u32 number; answered once there are news with a larger one
+//	asked    u32 rank, u64 incarnation that was under suspicion, u32 question, u8 whether it has answered
 //	cancel   nothing; not answered
 //	waits    what the rank has waited for for long: for each u32 rank that waits, u32 rank that
 //	         it waits for, u64 nanoseconds, i8 level of the log, u8 length of the words, and these
@@ -61,7 +62,8 @@ const (
 	kindLeft    = 133 // the rank has left; as kindOK to find, with no place
 	kindClosing = 135 // the rendezvous ends in good order, for the reason in the body
 	kindEnded   = 134 // EndedError: u32 rank, u64 incarnation, reason
-	kindSuspect = 136 // a suspicion of one: u32 rank that asks in any case, and as kindEnded
+	kindNews    = 136 // u32 number, u8 whether it is a suspicion, u32 rank that asks in any case, u32 question, and as kindEnded
+	kindBusy    = 137 // after a hello: not yet, for the reason in the body; the connection ends, and the process comes again
 )
 
 const (
@@ -75,8 +77,9 @@ const (
 	minMessageBytes  = 5
 	placeHead        = 8 + secure.TicketLen // incarnation and ticket, before a place
 	signBytes        = 32 + 16 + 2          // what is to be signed
-	askedBytes       = 4 + 8 + 1
-	endedHead        = 4 + 8 // before a reason
+	askedBytes       = 4 + 8 + 4 + 1
+	newsHead         = 4 + 1 + 4 + 4 // before an end
+	endedHead        = 4 + 8         // before a reason
 	lengthFieldBytes = 4
 )
 
@@ -153,7 +156,7 @@ func parseMessage(buf []byte) (message, error) {
 		if len(m.body) != askedBytes {
 			return message{}, fmt.Errorf("%w: %d bytes on whether a rank has answered", errMalformed, len(m.body))
 		}
-	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindSuspect, kindClosing:
+	case kindPublish, kindLeave, kindFail, kindPart, kindWaits, kindCancel, kindWho, kindOK, kindFailed, kindAborted, kindRefused, kindAbsent, kindLeft, kindEnded, kindNews, kindBusy, kindClosing:
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMalformed, m.kind)
 	}
@@ -167,9 +170,31 @@ func appendEnded(b []byte, e *EndedError) []byte {
 	return append(b, e.Reason...)
 }
 
-// appendSuspect appends a suspicion to b.
-func appendSuspect(b []byte, e *End) []byte {
-	return appendEnded(binary.LittleEndian.AppendUint32(b, uint32(e.Asker)), &e.EndedError)
+// appendNews appends an end or a suspicion of one to b.
+func appendNews(b []byte, e *End) []byte {
+	b = binary.LittleEndian.AppendUint32(b, e.number)
+	b = append(b, flag(e.Suspected))
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.Asker))
+	b = binary.LittleEndian.AppendUint32(b, e.Question)
+	return appendEnded(b, &e.EndedError)
+}
+
+func flag(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// parseNews reads an end or a suspicion of one.
+func parseNews(b []byte) (*End, error) {
+	if len(b) < newsHead+endedHead {
+		return nil, fmt.Errorf("%w: news of %d bytes", errMalformed, len(b))
+	}
+	e := &End{Suspected: b[4] != 0, Asker: int(int32(binary.LittleEndian.Uint32(b[5:]))), Question: binary.LittleEndian.Uint32(b[9:]), number: binary.LittleEndian.Uint32(b)}
+	var err error
+	e.EndedError, err = parseEnded(b[newsHead:])
+	return e, err
 }
 
 // parseEnded reads that a process takes no part any more.
@@ -180,28 +205,18 @@ func parseEnded(b []byte) (EndedError, error) {
 	return EndedError{Rank: int(binary.LittleEndian.Uint32(b)), Incarnation: binary.LittleEndian.Uint64(b[4:]), Reason: string(b[endedHead:])}, nil
 }
 
-// parseSuspect reads a suspicion.
-func parseSuspect(b []byte) (*End, error) {
-	if len(b) < 4 {
-		return nil, fmt.Errorf("%w: a suspicion of %d bytes", errMalformed, len(b))
-	}
-	e, err := parseEnded(b[4:])
-	return &End{EndedError: e, Suspected: true, Asker: int(int32(binary.LittleEndian.Uint32(b)))}, err
-}
-
-// appendAsked appends whether a rank has answered to b.
-func appendAsked(b []byte, rank int, incarnation uint64, lives bool) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(rank))
-	b = binary.LittleEndian.AppendUint64(b, incarnation)
-	if lives {
-		return append(b, 1)
-	}
-	return append(b, 0)
+// appendAsked appends to b whether a rank has answered that was under suspicion.
+func appendAsked(b []byte, e *End, lives bool) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.Rank))
+	b = binary.LittleEndian.AppendUint64(b, e.Incarnation)
+	b = binary.LittleEndian.AppendUint32(b, e.Question)
+	return append(b, flag(lives))
 }
 
 // parseAsked reads whether a rank has answered, of askedBytes bytes.
-func parseAsked(b []byte) (rank int, incarnation uint64, lives bool) {
-	return int(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:]), b[12] == 1
+func parseAsked(b []byte) (e *End, lives bool) {
+	e = &End{EndedError: EndedError{Rank: int(binary.LittleEndian.Uint32(b)), Incarnation: binary.LittleEndian.Uint64(b[4:])}, Question: binary.LittleEndian.Uint32(b[12:])}
+	return e, b[16] == 1
 }
 
 // appendSign appends what a rank wants to have signed to b.

@@ -56,7 +56,7 @@ func TestRanksSpeakForThemselves(t *testing.T) {
 				t.Errorf("the other rank is %q in life %d, %v", p.Place, p.Incarnation, err)
 			}
 			s.board.mu.Lock()
-			for _, e := range s.board.ends {
+			for _, e := range s.board.news {
 				if e.Rank != 1 || e.Incarnation == 0 || strings.Contains(e.Reason, "killed") {
 					t.Errorf("it is told that rank %d has ended, in life %d: %v", e.Rank, e.Incarnation, e)
 				}

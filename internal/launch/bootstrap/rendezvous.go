@@ -94,6 +94,9 @@ type End struct {
 	// Asked whether it has answered.
 	Suspected bool
 	Asker     int
+	Question  uint32 // which tells this suspicion from others of the process
+
+	number uint32 // among the news
 }
 
 // Published is what is known of a rank.
@@ -130,7 +133,7 @@ type rendezvous interface {
 	// call at a time.
 	End(ctx context.Context) (*End, error)
 	// Asked makes known whether a process has answered that was under suspicion.
-	Asked(ctx context.Context, rank int, incarnation uint64, lives bool) error
+	Asked(ctx context.Context, e *End, lives bool) error
 	// Waits makes known which ranks this one has waited for for long, in place of what it said before. The log of
 	// whoever serves the rendezvous tells from that which rank keeps the others waiting.
 	Waits(ctx context.Context, list []Wait) error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,15 +20,14 @@ const reopenPauseMax = time.Second
 // host, the kernel says so: nobody listens there any more. Else the rank is asked.
 func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 	c.mu.Lock()
-	c.conn, c.cause = nil, cause
+	c.conn, c.cause, c.failure, c.lives = nil, cause, nil, false
 	c.mu.Unlock()
 	if c.closing != "" {
 		c.disconnect(fmt.Errorf("the rendezvous has ended: %s", c.closing))
 		return way{}, false
 	}
-	lost := time.Now()
-	patience := cmp.Or(c.place.Patience, dialTimeout)
-	told, asked := false, time.Time{}
+	back := c.whileAway(cause)
+	defer back()
 	pause := dialPauseMin
 	if lasted < reopenPauseMax { // somebody may cut one after the other
 		pause = dialPauseMax
@@ -37,9 +37,6 @@ func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 		_, refused := errors.AsType[*refusal](err)
 		switch {
 		case err == nil && c.resume(to):
-			if told {
-				c.log.Info("the connection to the rendezvous is open again", "rank", c.place.Rank, "after", time.Since(lost).Round(time.Millisecond))
-			}
 			return to, true
 		case err == nil:
 			to.conn.Close()
@@ -51,28 +48,62 @@ func (c *Client) reopen(cause error, lasted time.Duration) (to way, ok bool) {
 			c.serverEnded(cause)
 			return way{}, false
 		}
-		away := time.Since(lost)
-		if !told && away > reopenPauseMax {
-			told = true
-			c.log.Warn("the connection to the rendezvous was lost, and cannot be opened again yet", "rank", c.place.Rank, "cause", cause, "attempt", explainDial(err))
-		}
-		if away >= returnLimit && time.Since(asked) > askPause {
-			asked = time.Now()
-			c.suspect(cause)
-		}
-		if away > patience || nobodyListens(err) && away > c.place.silence() {
-			c.giveUpCalls(fmt.Errorf("the connection to the rendezvous was lost %v ago (%w), and cannot be opened again: %w", away.Round(time.Second), cause, explainDial(err)))
-		}
-		wait := pause
-		if away < returnLimit {
-			wait = min(wait, returnLimit-away)
-		}
+		c.mu.Lock()
+		c.failure = explainDial(err)
+		c.mu.Unlock()
 		select {
-		case <-time.After(wait):
+		case <-time.After(pause):
 		case <-c.life.Done():
 		}
 	}
 	return way{}, false
+}
+
+// whileAway has the rank asked that serves the rendezvous, and the log told, and gives up calls that have waited
+// for long, until back is called: an attempt to connect may take long.
+func (c *Client) whileAway(cause error) (back func()) {
+	lost, done := time.Now(), make(chan struct{})
+	var told bool
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		pause := returnLimit
+		for {
+			select {
+			case <-done:
+				return
+			case <-c.life.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = askPause
+			c.suspect(cause)
+			c.mu.Lock()
+			failure, lives := c.failure, c.lives
+			c.mu.Unlock()
+			if failure == nil {
+				failure = errors.New("the host does not answer")
+			}
+			away := time.Since(lost)
+			if !told && away > askPause {
+				told = true
+				c.log.Warn("the connection to the rendezvous was lost, and cannot be opened again yet", "rank", c.place.Rank, "cause", cause, "attempt", failure)
+			}
+			patience := cmp.Or(c.place.Patience, dialTimeout)
+			if c.welcome.server != noRank && !lives { // its rank was not asked, and may be gone
+				patience = min(patience, c.place.silence())
+			}
+			if away > patience {
+				c.giveUpCalls(fmt.Errorf("the connection to the rendezvous was lost %v ago (%w), and cannot be opened again: %w", away.Round(time.Second), cause, failure))
+			}
+		}
+	})
+	return func() {
+		close(done)
+		watching.Wait()
+		if told && c.life.Err() == nil {
+			c.log.Info("the connection to the rendezvous is open again", "rank", c.place.Rank, "after", time.Since(lost).Round(time.Millisecond))
+		}
+	}
 }
 
 // resume goes on over another connection, and makes the calls again that have no answer. It returns false if the
@@ -134,6 +165,7 @@ func (c *Client) serverEnd(cause error) *End {
 func (c *Client) serverAnswered(lives bool) {
 	c.mu.Lock()
 	cause, away := c.cause, c.conn == nil
+	c.lives = lives
 	c.mu.Unlock()
 	if away && !lives {
 		c.serverEnded(cause)

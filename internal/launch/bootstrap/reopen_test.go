@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"io"
@@ -83,6 +82,9 @@ func TestLostConnectionIsOpenedAgain(t *testing.T) {
 			}()
 			go func() {
 				e, err := cut.End(ctx)
+				for err == nil && e.Suspected { // on a busy machine it may take a while until another connection is there
+					e, err = cut.End(ctx)
+				}
 				if err == nil && e.Rank != 2 {
 					err = e
 				}
@@ -162,7 +164,7 @@ func TestOnlyTheSameProcessComesAgain(t *testing.T) {
 			{"in an earlier life", 1, ranks[0].Incarnation - 1, own, "another process"},
 			{"in a later life", 1, ranks[0].Incarnation + 1, own, "has never admitted it"},
 			{"as another rank", 2, ranks[1].Incarnation, own, "another process"},
-			{"as the rank that serves", 0, first.Incarnation, own, "another process"},
+			{"as the rank that serves", 0, first.Incarnation, own, "has never admitted it"},
 			{"as a rank that has not come", 3, 1, own, "has never admitted it"},
 			{"as no rank", 9, 1, own, "has never admitted it"},
 		} {
@@ -252,172 +254,6 @@ func TestProcessHasOneTicket(t *testing.T) {
 	}
 }
 
-// far is a listener whose connections come from another host.
-type far struct{ net.Listener }
-
-type farConn struct{ net.Conn }
-
-func (l far) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	return farConn{c}, err
-}
-
-func (farConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
-func (farConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1} }
-
-// serveFar has a rank serve a job for others on other hosts, or if it is noRank, something else.
-func serveFar(t *testing.T, rank int, key *secure.Key, silence time.Duration) (*Server, *local) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := Config{Job: testJob, Size: 4, Key: key, DeadAfter: silence}
-	s, err := newServer(far{l}, &c, c.Logger(), rank)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.start()
-	t.Cleanup(func() { s.Close() })
-	return s, &local{board: s.board, members: s.members, rank: rank, size: 4}
-}
-
-func joinFar(t *testing.T, s *Server, rank int) (*Member, error) {
-	t.Helper()
-	m, err := Open(testContext(t), Config{Job: testJob, Size: 4, Rank: rank, Rendezvous: s.Addr()}, nil, nil)
-	if err == nil {
-		t.Cleanup(func() { m.Close() })
-	}
-	return m, err
-}
-
-// TestLostRankIsAsked has the connections of ranks on other hosts end without a word. One that answers lives, and nobody gets its
-// place. One that is silent has died, and another process gets the place then.
-func TestLostRankIsAsked(t *testing.T) {
-	for _, lives := range []bool{true, false} {
-		ctx := testContext(t)
-		s, self := serveFar(t, 0, nil, 600*time.Millisecond)
-		lost, err := joinFar(t, s, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lost.Publish(ctx, []byte("here")); err != nil {
-			t.Fatal(err)
-		}
-		lost.Close()
-		e, err := self.End(ctx)
-		if err != nil || !e.Suspected || e.Asker != 0 || e.Rank != 1 || e.Incarnation != lost.Incarnation || !strings.Contains(e.Reason, "was lost") {
-			t.Fatalf("told of %+v, %v", e, err)
-		}
-		if p, _, err := self.find(ctx, 1, true); err != nil || string(p.Place) != "here" {
-			t.Errorf("nobody is sure yet, and the rank is at %q, %v", p.Place, err)
-		}
-		if err := self.Asked(ctx, 1, lost.Incarnation, lives); err != nil {
-			t.Fatal(err)
-		}
-		if !lives {
-			if e, err = self.End(ctx); err != nil || !e.Suspected || e.Incarnation != lost.Incarnation {
-				t.Errorf("told of %+v, %v", e, err)
-			}
-			if _, _, err := self.find(ctx, 1, true); err == nil || !strings.Contains(err.Error(), "its process has ended") {
-				t.Errorf("of one that is silent: %v", err)
-			}
-		}
-		answering := make(chan struct{})
-		go func() { // the question for a successor
-			defer close(answering)
-			if lives {
-				if e, err := self.End(ctx); err != nil || !e.Suspected {
-					t.Errorf("told of %+v, %v", e, err)
-				}
-				_ = self.Asked(ctx, 1, lost.Incarnation, true)
-			}
-		}()
-		next, err := joinFar(t, s, 1)
-		<-answering
-		if lives && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "lives: its connection to the rendezvous was lost")) {
-			t.Errorf("another process joins as a rank that lives: %v", err)
-		}
-		if !lives && (err != nil || next.Incarnation <= lost.Incarnation) {
-			t.Errorf("no other process joins as a rank that is silent: %v", err)
-		}
-	}
-}
-
-// TestOthersHearALostRank has a launcher serve the rendezvous: a member is asked, and the word of one that does not hear a
-// rank does not count beside that of one that does.
-func TestOthersHearALostRank(t *testing.T) {
-	for _, heard := range []bool{true, false} {
-		ctx := testContext(t)
-		s, _ := serveFar(t, noRank, nil, 600*time.Millisecond)
-		var ranks []*Member
-		for rank := range 3 {
-			m, err := joinFar(t, s, rank)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ranks = append(ranks, m)
-		}
-		lost := ranks[1]
-		lost.Close()
-		for _, m := range []*Member{ranks[0], ranks[2]} {
-			if e, err := m.End(ctx); err != nil || !e.Suspected || e.Asker != 0 || e.Rank != 1 {
-				t.Fatalf("told of %+v, %v", e, err)
-			}
-		}
-		tell := func() {
-			_ = ranks[0].Asked(ctx, 1, lost.Incarnation, false)
-			_ = ranks[2].Asked(ctx, 1, lost.Incarnation, heard)
-		}
-		tell()
-		answering := make(chan struct{})
-		go func() {
-			defer close(answering)
-			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-			defer cancel()
-			if _, err := ranks[0].End(short); err == nil {
-				tell()
-			}
-		}()
-		_, err := joinFar(t, s, 1)
-		<-answering
-		if heard != errors.Is(err, ErrRefused) || !heard && err != nil {
-			t.Errorf("heard %t: another process joins as the rank: %v", heard, err)
-		}
-	}
-}
-
-// TestRankThatSaysGoodbyeIsNotAsked has ranks on other hosts leave, and not join: another process gets the place at once.
-func TestRankThatSaysGoodbyeIsNotAsked(t *testing.T) {
-	ctx := testContext(t)
-	s, self := serveFar(t, 0, nil, time.Hour)
-	for rank := 1; rank <= 2; rank++ {
-		m, err := joinFar(t, s, rank)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rank == 1 {
-			if err := errors.Join(m.Publish(ctx, []byte("here")), m.Leave(ctx)); err != nil {
-				t.Fatal(err)
-			}
-			m.Close()
-		} else {
-			m.Fail(ctx, errors.New("there is no interface"))
-		}
-		if _, err := joinFar(t, s, rank); err != nil {
-			t.Error(err)
-		}
-	}
-	if e, err := self.End(ctx); err != nil || e.Suspected || e.Rank != 2 {
-		t.Errorf("told of %+v, %v", e, err)
-	}
-	short, cancel := context.WithTimeout(ctx, 2*returnLimit)
-	defer cancel()
-	if e, err := self.End(short); err == nil {
-		t.Errorf("told of %+v", e)
-	}
-}
-
 // TestServerIsAsked has the rendezvous of a rank on another host be gone. The client is told that the rank may have ended, and has it
 // asked. Only if it is silent, too, it has.
 func TestServerIsAsked(t *testing.T) {
@@ -437,7 +273,7 @@ func TestServerIsAsked(t *testing.T) {
 		if err != nil || !e.Suspected || e.Rank != 0 || e.Incarnation != 0 {
 			t.Fatalf("told of %+v, %v", e, err)
 		}
-		if err := client.Asked(ctx, 0, 0, lives); err != nil {
+		if err := client.Asked(ctx, e, lives); err != nil {
 			t.Error(err)
 		}
 		if !lives {

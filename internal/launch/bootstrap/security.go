@@ -121,8 +121,8 @@ func (a *authority) credentials() *credentials {
 
 // welcome returns the answer to the hello over a connection at a rendezvous that the rank by serves. To a process that was
 // admitted before, the rendezvous proves that it is the same one, too.
-func (a *authority) welcome(conn net.Conn, incarnation uint64, by int, again bool) ([]byte, error) {
-	b := appendWelcome(nil, incarnation, by, a.credentials(), a != nil && a.meeting != nil)
+func (a *authority) welcome(conn net.Conn, incarnation uint64, by int, near, again bool) ([]byte, error) {
+	b := appendWelcome(nil, incarnation, by, near, a.credentials(), a != nil && a.meeting != nil)
 	if a == nil || !again {
 		return b, nil
 	}
@@ -199,9 +199,9 @@ const credentialsLen = len(secure.Run{}) + ed25519.PublicKeySize + 1
 
 // appendWelcome appends the answer to a hello to b. It hands over the key, too, to a rank that
 // has none.
-func appendWelcome(b []byte, incarnation uint64, by int, c *credentials, handKey bool) []byte {
+func appendWelcome(b []byte, incarnation uint64, by int, near bool, c *credentials, handKey bool) []byte {
 	b = binary.LittleEndian.AppendUint64(b, incarnation)
-	b = binary.LittleEndian.AppendUint32(b, uint32(by))
+	b = append(binary.LittleEndian.AppendUint32(b, uint32(by)), flag(near))
 	if c == nil {
 		return b
 	}
@@ -213,17 +213,31 @@ func appendWelcome(b []byte, incarnation uint64, by int, c *credentials, handKey
 	return b
 }
 
+// refusal returns the body of a refusal over a connection. To a process that comes again it is signed: no member in
+// between ends it.
+func (a *authority) refusal(conn net.Conn, again bool, why string) []byte {
+	if a == nil || !again {
+		return []byte(why)
+	}
+	words, err := refusedAgain(conn, why)
+	if err != nil {
+		return []byte(why) // which it does not believe
+	}
+	return append(ed25519.Sign(a.signer, words), why...)
+}
+
 // welcome is the answer to a hello.
 type welcome struct {
 	incarnation uint64       // of this process
 	server      int          // the rank that serves the rendezvous, or noRank
+	near        bool         // both ends are on one host
 	credentials *credentials // nil: the job has no key
 	proof       []byte       // that the rendezvous is the one that has admitted this process before; nil: none is due
 }
 
 // parseWelcome reads the answer to the hello of a process with a place, which was admitted before, or not.
 func parseWelcome(b []byte, place *Config, again bool) (w welcome, err error) {
-	const head = 8 + 4
+	const head = 8 + 4 + 1
 	want, keyed := head, place.Key != nil || place.meeting != nil
 	if keyed {
 		want += credentialsLen
@@ -237,7 +251,7 @@ func parseWelcome(b []byte, place *Config, again bool) (w welcome, err error) {
 	if len(b) != want {
 		return w, fmt.Errorf("%w: an answer of %d bytes to a hello", errMalformed, len(b))
 	}
-	w.incarnation, w.server = binary.LittleEndian.Uint64(b), int(int32(binary.LittleEndian.Uint32(b[8:])))
+	w.incarnation, w.server, w.near = binary.LittleEndian.Uint64(b), int(int32(binary.LittleEndian.Uint32(b[8:]))), b[12] != 0
 	if !keyed {
 		return w, nil
 	}

@@ -358,17 +358,17 @@ func TestImpostorDoesNotGetTheToken(t *testing.T) {
 func TestMalformedWelcomesAreRefused(t *testing.T) {
 	c := &credentials{secure.Key{2}, secure.Run{1}, make([]byte, 32), secure.Sign}
 	keyed, met := &Config{Key: &c.key}, &Config{meeting: &meeting{}}
-	good, handed := appendWelcome(nil, 9, noRank, c, false), appendWelcome(nil, 9, 3, c, true)
+	good, handed := appendWelcome(nil, 9, noRank, false, c, false), appendWelcome(nil, 9, 3, true, c, true)
 	for place, b := range map[*Config][]byte{keyed: good, met: handed} {
 		by := noRank
 		if place == met {
 			by = 3
 		}
-		if w, err := parseWelcome(b, place, false); err != nil || w.incarnation != 9 || w.server != by || w.credentials.run != c.run || w.credentials.level != c.level || w.credentials.key != c.key {
+		if w, err := parseWelcome(b, place, false); err != nil || w.incarnation != 9 || w.server != by || w.near != (place == met) || w.credentials.run != c.run || w.credentials.level != c.level || w.credentials.key != c.key {
 			t.Errorf("%+v, %v", w, err)
 		}
 	}
-	plain := appendWelcome(nil, 9, noRank, nil, false)
+	plain := appendWelcome(nil, 9, noRank, false, nil, false)
 	if w, err := parseWelcome(plain, &Config{}, false); err != nil || w.incarnation != 9 || w.credentials != nil {
 		t.Errorf("without a key: %+v, %v", w, err)
 	}

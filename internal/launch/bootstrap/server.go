@@ -109,17 +109,23 @@ func (s *Server) Ended(rank int, reason string) {
 // Parting returns how a rank has begun to leave the job, as it says itself.
 func (s *Server) Parting(rank int) Parting { return s.board.parted(rank) }
 
-// drain blocks until no client is connected or ctx ends.
+// drain blocks until no client is connected, or will be again soon, or ctx ends.
 func (s *Server) drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		n := len(s.clients)
 		s.mu.Unlock()
-		if n == 0 {
+		away := s.members.away()
+		if n == 0 && !away {
 			return nil
+		}
+		var soon <-chan time.Time
+		if away {
+			soon = time.After(returnLimit)
 		}
 		select {
 		case <-s.left:
+		case <-soon:
 		case <-s.stopped:
 			return nil
 		case <-ctx.Done():
@@ -213,8 +219,8 @@ func (s *Server) enter(c *connection, conn net.Conn) error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
-	case len(s.clients) >= MaxClients:
-		return fmt.Errorf("%d processes are connected, which is the limit", len(s.clients))
+	case len(s.clients) >= MaxClients && c.said.incarnation == 0: // else it was counted before
+		return &busy{why: fmt.Sprintf("%d processes are connected, which is the limit", len(s.clients))}
 	}
 	s.clients[conn] = c
 	return nil
@@ -249,19 +255,21 @@ func (s *Server) attend(conn net.Conn) (_ *local, lost error) {
 	if !s.lobby.leave(conn) || !known {
 		return nil, nil
 	}
+	near := sameHost(conn) && c.said.from == endOf(conn.RemoteAddr()) // and no proxy is in between
+	v := &visit{from: from(conn), hangUp: func() { conn.Close() }, over: make(chan struct{})}
+	defer close(v.over)
 	if err := s.enter(c, conn); err != nil {
 		c.refuse(m, err)
 		return nil, nil
 	}
 	defer s.leave(conn)
-	v := &visit{from: from(conn), hangUp: func() { conn.Close() }}
 	incarnation, err := s.admit(c, m, v)
 	if err != nil {
 		c.refuse(m, err)
 		return nil, nil
 	}
 	c.client = local{board: s.board, members: s.members, waits: s.waits, authority: s.authority, rank: m.rank, size: m.size, incarnation: incarnation}
-	welcome, err := s.authority.welcome(c.conn, incarnation, s.rank, c.said.incarnation != 0)
+	welcome, err := s.authority.welcome(c.conn, incarnation, s.rank, near, c.said.incarnation != 0)
 	ok := err == nil && c.answer(message{kind: kindOK, call: m.call, body: welcome})
 	for ok && err == nil {
 		if m, err = readMessage(r, maxMessageBytes); err == nil {
@@ -275,7 +283,7 @@ func (s *Server) attend(conn net.Conn) (_ *local, lost error) {
 		c.writing.Unlock()
 	}
 	reset := errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-	certain := sameHost(conn) && (reset || closedByEnd(err)) // there is no network: the kernel has closed it
+	certain := near && (reset || closedByEnd(err)) // there is no network: the kernel has closed it
 	last, unknown := s.members.leave(c.client.rank, v, certain)
 	if unknown {
 		lost = err
@@ -296,10 +304,14 @@ func (s *Server) admit(c *connection, m message, v *visit) (incarnation uint64, 
 		if !said.proven(c.conn, m.rank) {
 			return 0, s.members.refuse(m.rank, v.from, "it does not prove that it was admitted before")
 		}
-		return said.incarnation, s.members.reenter(m.rank, said.incarnation, said.identity, v)
+		err := s.members.reenter(m.rank, said.incarnation, said.identity, v)
+		if err == nil {
+			s.board.back(m.rank)
+		}
+		return said.incarnation, err
 	}
 	doubt := func(incarnation uint64) { s.doubt(m.rank, incarnation, errors.New("another process wants its rank")) }
-	return s.members.enter(m.rank, m.size, c.said.identity, v, doubt, s.stopped)
+	return s.members.enter(m.rank, m.size, c.said.identity, v, doubt)
 }
 
 // sameHost reports whether both ends of a connection are known to be on this host.
@@ -410,9 +422,13 @@ func (c *connection) admits(hello []byte) error {
 	return c.server.authority.agrees(said.level)
 }
 
-// refuse answers a hello that its sender may not say.
+// refuse answers a hello that its sender may not say, or not yet.
 func (c *connection) refuse(m message, why error) {
-	c.answer(message{kind: kindRefused, call: m.call, body: []byte(truncate(why.Error()))})
+	if b, ok := errors.AsType[*busy](why); ok {
+		c.answer(message{kind: kindBusy, call: m.call, body: []byte(truncate(b.why))})
+		return
+	}
+	c.answer(message{kind: kindRefused, call: m.call, body: c.server.authority.refusal(c.conn, c.said.incarnation != 0, truncate(why.Error()))})
 }
 
 // handle carries out a client's message and reports whether the connection may go on.
@@ -452,8 +468,8 @@ func (c *connection) ask(ctx context.Context, m message) message {
 			err = c.client.Waits(ctx, list)
 		}
 	case kindAsked:
-		rank, incarnation, lives := parseAsked(m.body)
-		err = c.client.Asked(ctx, rank, incarnation, lives)
+		e, lives := parseAsked(m.body)
+		err = c.client.Asked(ctx, e, lives)
 	case kindFail:
 		err = c.client.Fail(ctx, string(m.body))
 	case kindSign:
@@ -466,11 +482,9 @@ func (c *connection) ask(ctx context.Context, m message) message {
 		}
 		body = appendPublished(nil, p)
 	case kindEnd:
-		var end *End
-		if end, err = c.client.end(ctx, m.number); err == nil && end.Suspected {
-			return message{kind: kindSuspect, call: m.call, body: appendSuspect(nil, end)}
-		} else if err == nil {
-			err = &end.EndedError
+		var e *End
+		if e, err = c.client.end(ctx, uint32(m.number)); err == nil {
+			return message{kind: kindNews, call: m.call, body: appendNews(nil, e)}
 		}
 	case kindWho:
 		var text string

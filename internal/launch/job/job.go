@@ -88,8 +88,10 @@ type Job struct {
 	frames     bool
 	express    int // bytes of the largest window in memory that the XDP program reaches
 
-	directory directory // of the other ranks
-	absent    absence   // of ranks that calls wait for
+	directory directory              // of the other ranks
+	absent    absence                // of ranks that calls wait for
+	asked     map[int]*bootstrap.End // by rank: the last suspicion that it has to answer; used with the engine's lock held
+	verdicts  chan verdict
 	joinBy    time.Time // calls that wait for a rank which has not joined by then fail
 
 	tasks    chan task     // for the engine; see offload
@@ -139,6 +141,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
 		windows: &windows.Table{}, looks: make(chan struct{}, looksAtOnce), searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
+		asked: map[int]*bootstrap.End{}, verdicts: make(chan verdict, mostVerdicts),
 	}
 	j.joinBy = time.Now().Add(cmp.Or(o.Place.JoinTimeout, defaultJoinTimeout))
 	j.life, j.endLife = context.WithCancel(context.Background())
@@ -215,6 +218,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		var watching context.Context
 		watching, j.endEnds = context.WithCancel(context.Background())
 		j.ends.Go(func() { j.watchEnds(watching) })
+		j.ends.Go(func() { j.tellVerdicts(watching) })
 		silence := LongWait
 		j.goBackground(func(ctx context.Context) { j.tellWaits(ctx, silence) })
 	}

@@ -98,16 +98,41 @@ func (j *Job) ask(end *bootstrap.End) {
 	e := j.poller.Lock()
 	defer j.poller.Unlock()
 	if !j.poller.Closed() {
+		j.asked[end.Rank] = end
 		e.Suspected(end.Rank, end.Incarnation, end.Asker == j.rank, &end.EndedError)
 		j.poller.Tick()
 	}
 }
 
-// answered makes known whether a process lives that was asked. It is called with the engine's lock held.
+const mostVerdicts = 1024 // that wait to be told
+
+// verdict is whether a process has answered that was asked.
+type verdict struct {
+	on    *bootstrap.End
+	lives bool
+}
+
+// answered takes in whether a process lives that was asked. It is called with the engine's lock held.
 func (j *Job) answered(rank int, incarnation uint64, lives bool) {
-	j.goBackground(func(ctx context.Context) {
-		_ = j.store.Asked(ctx, rank, incarnation, lives) // without it the rank counts as silent
-	})
+	if end := j.asked[rank]; end != nil && end.Incarnation == incarnation {
+		delete(j.asked, rank)
+		select {
+		case j.verdicts <- verdict{end, lives}:
+		default: // it is asked again
+		}
+	}
+}
+
+// tellVerdicts makes known which processes have answered.
+func (j *Job) tellVerdicts(ctx context.Context) {
+	for {
+		select {
+		case v := <-j.verdicts:
+			_ = j.store.Asked(ctx, v.on, v.lives) // without it the process is asked again
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // LongWait is how long a rank waits for others in silence. It tells of a longer wait
