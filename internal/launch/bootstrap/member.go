@@ -104,7 +104,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 			return nil, err
 		}
 		members := newMembers(log, c.silence(), c.Rank)
-		incarnation, err, _ := members.tryEnter(c.Rank, c.Size, identity{}, &visit{})
+		incarnation, _, err := members.tryEnter(c.Rank, c.Size, identity{}, &visit{})
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", c.Rank, err)
 		}
@@ -129,7 +129,7 @@ func open(ctx context.Context, c Config, l net.Listener, log *slog.Logger, faile
 	if err != nil {
 		return nil, err
 	}
-	incarnation, err, _ := s.members.tryEnter(c.Rank, c.Size, identity{}, &visit{from: "the rendezvous"}) // before all others
+	incarnation, _, err := s.members.tryEnter(c.Rank, c.Size, identity{}, &visit{from: "the rendezvous"}) // before all others
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("rank %d: %w", c.Rank, err)

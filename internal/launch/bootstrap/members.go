@@ -81,7 +81,7 @@ func (r *entry) changed() {
 // to go, and nobody must hear of one whose connection was lost. Until then the error is a *busy: the process comes again. doubt is called
 // to have members ask for an earlier one.
 func (m *members) enter(rank, size int, who identity, v *visit, doubt func(incarnation uint64)) (incarnation uint64, err error) {
-	incarnation, refused, wait := m.tryEnter(rank, size, who, v)
+	incarnation, wait, refused := m.tryEnter(rank, size, who, v)
 	switch {
 	case refused != nil:
 		return 0, m.refuse(rank, v.from, refused.Error())
@@ -102,28 +102,28 @@ type busy struct {
 func (b *busy) Error() string { return b.why }
 
 // tryEnter is enter, but for the questions. With a *busy it returns the incarnation of the process that has the rank.
-func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation uint64, refused error, wait *busy) {
+func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation uint64, wait *busy, refused error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.ranks[rank]
 	switch {
 	case m.size != 0 && size != m.size:
-		return 0, fmt.Errorf("it was told that the job has %d ranks, and others that it has %d", size, m.size), nil
+		return 0, nil, fmt.Errorf("it was told that the job has %d ranks, and others that it has %d", size, m.size)
 	case size > MaxRanks:
-		return 0, fmt.Errorf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks), nil
+		return 0, nil, fmt.Errorf("it was told that the job has %d ranks, and at most %d are possible", size, MaxRanks)
 	case rank < 0 || rank >= size:
-		return 0, fmt.Errorf("a job of %d ranks has none of that number", size), nil
+		return 0, nil, fmt.Errorf("a job of %d ranks has none of that number", size)
 	case r != nil && r.ended:
-		return 0, errors.New("this rank has ended"), nil
+		return 0, nil, errors.New("this rank has ended")
 	case r != nil && r.visit != nil && r.identity == who && who != (identity{}): // it has not got the answer to its hello
 		r.visit.hangUp()
 		r.visit, r.from = v, v.from
 		return r.incarnation, nil, nil
 	case r != nil && !r.free:
 		if over, wait := m.occupied(r); over {
-			return 0, wait, nil
+			return 0, nil, wait
 		} else if wait != nil {
-			return r.incarnation, nil, wait
+			return r.incarnation, wait, nil
 		}
 	case r == nil:
 		r = &entry{change: make(chan struct{})}
