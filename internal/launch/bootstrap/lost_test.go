@@ -252,25 +252,27 @@ func TestLostFarewellIsOne(t *testing.T) {
 // TestServerWaitsForThoseWhoComeAgain has a rank that serves the rendezvous leave while the connection of another is lost.
 func TestServerWaitsForThoseWhoComeAgain(t *testing.T) {
 	s, self := serveFar(t, 0, nil, time.Hour)
-	m, err := joinFar(t, s, 1)
+	come := make(chan struct{})
+	address := relay(t, s, func(n int, client, server net.Conn) {
+		if n > 0 {
+			<-come
+		}
+		pass(client, server)
+	})
+	m, err := Open(testContext(t), Config{Job: testJob, Size: 4, Rank: 1, Rendezvous: address}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.Close()
 	s.cut()
-	testenv.Await(t, "the loss", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.clients) == 0
-	})
-	time.AfterFunc(2*returnLimit, func() { m.Close() })
-	self.members.left(1, m.Incarnation) // it says so
+	testenv.Await(t, "the loss", s.members.away)
+	time.AfterFunc(2*returnLimit, func() { close(come) })
 	closed := make(chan error)
 	go func() { closed <- (&serving{*self, s}).Close() }()
-	for e, err := m.End(testContext(t)); !errors.Is(err, net.ErrClosed); e, err = m.End(testContext(t)) {
-		if err != nil || !e.Suspected {
-			t.Fatalf("the rank that comes again is told %+v, %v", e, err)
-		}
+	if err := m.Leave(testContext(t)); err != nil {
+		t.Errorf("the rank that comes again leaves: %v", err)
 	}
+	m.Close()
 	<-closed
 }
 
