@@ -41,9 +41,10 @@ type notice struct {
 
 // Parting is how a rank has begun to leave the job.
 type Parting struct {
-	Joined bool      // it has taken part before
-	At     time.Time // zero: it has not begun to leave
-	Why    string    // what it has said of a failure of its program; empty: nothing
+	incarnation uint64
+	Joined      bool      // it has taken part before
+	At          time.Time // zero: it has not begun to leave
+	Why         string    // what it has said of a failure of its program; empty: nothing
 }
 
 func newBoard() *board {
@@ -114,7 +115,7 @@ func (b *board) part(rank int, incarnation uint64, why string) error {
 	b.mu.Lock()
 	n, err := b.speaking(rank)
 	if err == nil && n.parting.At.IsZero() {
-		n.parting.At, n.parting.Why = time.Now(), why
+		n.parting.At, n.parting.Why, n.parting.incarnation = time.Now(), why, incarnation
 	}
 	b.mu.Unlock()
 	if err == nil && why != "" {

@@ -51,6 +51,8 @@ type Client struct {
 	writing sync.Mutex
 }
 
+var errAway = errors.New("there is no connection to the rendezvous now")
+
 // call is a call without an answer.
 type call struct {
 	message
@@ -205,6 +207,12 @@ func (c *Client) Asked(ctx context.Context, e *End, lives bool) error {
 	if e.Rank == c.welcome.server && e.Incarnation == 0 {
 		c.serverAnswered(lives)
 		return nil
+	}
+	c.mu.Lock()
+	away := c.conn == nil
+	c.mu.Unlock()
+	if away { // it is asked again
+		return errAway
 	}
 	_, err := c.call(ctx, message{kind: kindAsked, body: appendAsked(nil, e, lives)})
 	return err

@@ -71,6 +71,9 @@ func connect(ctx context.Context, c *Config, log *slog.Logger, failed func(error
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			if wait, ok := errors.AsType[*busy](reason); ok {
+				return nil, fmt.Errorf("rendezvous at %s: %w: %w", c.Rendezvous, ErrRefused, wait)
+			}
 			return nil, fmt.Errorf("cannot reach the rendezvous at %s (is rank 0, or the launcher, running there? %s says how long to try): %w; the last attempt: %w",
 				c.Rendezvous, EnvPatience, ctx.Err(), reason)
 		}
@@ -174,10 +177,8 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) (to way, w welcome, e
 	}
 	again := c.welcome.incarnation != 0
 	said := introduction{level: c.place.askedLevel(), incarnation: c.welcome.incarnation, identity: identity(c.identity.Public().(ed25519.PublicKey)), from: endOf(conn.LocalAddr())}
-	if again {
-		if err := said.prove(conn, c.place.Rank, c.identity); err != nil {
-			return to, w, err
-		}
+	if err := said.prove(conn, c.place.Rank, c.identity); err != nil {
+		return to, w, err
 	}
 	hello := message{kind: kindHello, rank: c.place.Rank, size: c.place.Size, body: helloBody(&said, c.place.Token())}
 	if _, err := conn.Write(appendMessage(nil, hello)); err != nil {

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// A process is known at the rendezvous by a key pair of its own, whose public key it tells when it is
-// admitted. If it comes again, since its connection was lost, it signs that it is the same process: a member of the job
+// A process is known at the rendezvous by a key pair of its own, whose public key it tells in each hello, which it
+// signs. If it comes again, since its connection was lost, that shows that it is the same process: a member of the job
 // with the same job key cannot. And the rendezvous signs that it is the same one, with the key of the tickets.
 // Each signs what binds its words to this connection, so that nobody in between passes them on to another. Without a
 // job key nothing binds them, and whoever reads them can say them again, as all else that is said then.
@@ -26,7 +26,7 @@ type introduction struct {
 	from        netip.AddrPort // where its end of the connection is, as it sees it; not over a unix socket
 	incarnation uint64         // under which it was admitted before; 0: it was not
 	identity    identity
-	proof       signature // zeros: it was not admitted before
+	proof       signature // that it is this process, over this connection
 }
 
 const introductionBytes = len(helloMagic) + 1 + 16 + 2 + 8 + ed25519.PublicKeySize + ed25519.SignatureSize
@@ -60,25 +60,25 @@ func parseHello(b []byte) (i introduction, token []byte, ok bool) {
 	return i, b[len(i.identity)+len(i.proof):], true
 }
 
-// again returns what a process signs when it comes again over a connection.
-func (i *introduction) again(conn net.Conn, rank int) ([]byte, error) {
-	b, err := bound(conn, "xdprma rendezvous: a process comes again")
+// words returns what a process signs in its hello over a connection.
+func (i *introduction) words(conn net.Conn, rank int) ([]byte, error) {
+	b, err := bound(conn, "xdprma rendezvous: this process")
 	b = binary.LittleEndian.AppendUint32(b, uint32(rank))
 	return binary.LittleEndian.AppendUint64(b, i.incarnation), err
 }
 
-// prove signs that a process of a rank comes again over a connection.
+// prove signs the hello of a process of a rank over a connection.
 func (i *introduction) prove(conn net.Conn, rank int, key ed25519.PrivateKey) error {
-	words, err := i.again(conn, rank)
+	words, err := i.words(conn, rank)
 	if err == nil {
 		copy(i.proof[:], ed25519.Sign(key, words))
 	}
 	return err
 }
 
-// proven reports whether the process that is known by an identity has signed that.
+// proven reports whether the process that is known by the identity has signed that.
 func (i *introduction) proven(conn net.Conn, rank int) bool {
-	words, err := i.again(conn, rank)
+	words, err := i.words(conn, rank)
 	return err == nil && i.identity != (identity{}) && ed25519.Verify(i.identity[:], words, i.proof[:])
 }
 

@@ -29,14 +29,10 @@ func (s *Server) lost(client *local, err error) {
 	if s.members.await(rank, incarnation, returnLimit, s.stopped, false) == returned {
 		return
 	}
-	known := s.board.published(rank, incarnation)
-	limit := s.members.silence
-	if !known { // nobody can ask for it
-		limit /= 6
-	}
+	known := s.board.published(rank, incarnation) // else nobody can ask for it
 	for pause := askPause; ; pause = min(2*pause, max(askPause, s.members.silence)) {
 		reason := s.doubt(rank, incarnation, err)
-		switch fate := s.members.await(rank, incarnation, limit, s.stopped, true); {
+		switch fate := s.members.await(rank, incarnation, s.members.silence, s.stopped, true); {
 		case fate == returned:
 			return
 		case fate == unknown && s.rank == noRank: // nobody hears it
@@ -56,7 +52,7 @@ func (s *Server) lost(client *local, err error) {
 
 // over makes known that a process is silent whose connection was lost. If it has begun to leave, it has left.
 func (s *Server) over(rank int, incarnation uint64, reason string) {
-	if p := s.board.parted(rank); !p.At.IsZero() && p.Why == "" {
+	if p := s.board.parted(rank); !p.At.IsZero() && p.Why == "" && p.incarnation == incarnation {
 		_ = s.board.say(rank, incarnation, nil, ErrLeft) // else the board is closed
 		return
 	}
@@ -135,12 +131,12 @@ func (m *members) condemn(rank int, incarnation uint64) bool {
 	return true
 }
 
-// away reports whether a process may come again whose connection was lost.
+// away reports whether a process may come again whose connection was lost a moment ago.
 func (m *members) away() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.ranks {
-		if r.visit == nil && !r.free && !r.ended && !r.over && r.incarnation != 0 {
+		if r.visit == nil && !r.free && !r.ended && !r.over && r.incarnation != 0 && m.now().Sub(r.quiet) < askPause {
 			return true
 		}
 	}

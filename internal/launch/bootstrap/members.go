@@ -56,7 +56,8 @@ type entry struct {
 	quiet    time.Time // since when nobody has heard of it
 	silent   bool      // it has not answered the last one of the rank that serves the rendezvous
 
-	wanted, wantedLast time.Time // when another process first asked for the rank, of late, and last
+	wanter             identity  // the process that last asked for the rank in vain
+	wanted, wantedLast time.Time // when it did so first, and last
 }
 
 // visit is a connection of a process.
@@ -115,12 +116,15 @@ func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation 
 		return 0, nil, fmt.Errorf("a job of %d ranks has none of that number", size)
 	case r != nil && r.ended:
 		return 0, nil, errors.New("this rank has ended")
-	case r != nil && r.visit != nil && r.identity == who && who != (identity{}): // it has not got the answer to its hello
-		r.visit.hangUp()
-		r.visit, r.from = v, v.from
+	case r != nil && r.identity == who && who != (identity{}) && !r.over && !r.left: // it has not got the answer to its hello
+		if r.visit != nil {
+			r.visit.hangUp()
+		}
+		r.visit, r.from, r.free = v, v.from, false
+		r.changed()
 		return r.incarnation, nil, nil
 	case r != nil && !r.free:
-		if over, wait := m.occupied(r); over {
+		if over, wait := m.occupied(r, who); over {
 			return 0, nil, wait
 		} else if wait != nil {
 			return r.incarnation, wait, nil
@@ -139,21 +143,23 @@ func (m *members) tryEnter(rank, size int, who identity, v *visit) (incarnation 
 
 // occupied returns why another process cannot have the rank, nil if it can, and whether it has come again for long
 // enough. It is called with the lock held.
-func (m *members) occupied(r *entry) (over bool, _ *busy) {
+func (m *members) occupied(r *entry, by identity) (over bool, _ *busy) {
 	now := m.now()
-	if now.Sub(r.wantedLast) > askPause {
-		r.wanted = now
+	if r.wanter != by || now.Sub(r.wantedLast) > tryTimeout+dialPauseMax {
+		r.wanter, r.wanted = by, now
 	}
 	r.wantedLast = now
 	over = now.Sub(r.wanted) > m.limit
 	who := "another process, at " + r.from
+	late := r.quiet.Add(m.silence / 2) // from when on it is to be asked once more
+	lives := !r.asked.IsZero() && !r.heard.Before(r.asked)
 	switch {
 	case r.visit != nil:
 		return over, &busy{why: who + ", has this rank and is still connected"}
-	case r.asked.Before(r.wanted):
-		return false, &busy{who + ", has this rank; its connection to the rendezvous was lost, and it is asked whether it lives", true}
-	case !r.heard.Before(r.asked):
+	case lives && now.Sub(r.heard) < askPause:
 		return over, &busy{why: who + ", has this rank, and lives: its connection to the rendezvous was lost, and it answers other ranks"}
+	case lives, now.After(late) && r.asked.Before(late):
+		return false, &busy{who + ", has this rank; its connection to the rendezvous was lost, and it is asked whether it lives", true}
 	case now.Sub(r.quiet) < m.silence || now.Sub(r.asked) < max(m.silence/4, min(m.silence, answerLimit)):
 		return false, &busy{why: fmt.Sprintf("%s, has this rank; its connection to the rendezvous was lost, and nobody must have heard of it for %v", who, m.silence)}
 	}

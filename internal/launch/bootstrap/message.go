@@ -18,7 +18,7 @@ import (
 //	hello    u32 rank, u32 size, magic, version, u8 level that is asked for, address, 16 bytes, and port, u16, of
 //	         its end of the connection, as it sees it, or zeros, u64 incarnation of a
 //	         process that was admitted before, or 0, the public key that it is known by, 32 bytes,
-//	         its signature, 64, or zeros (see identity), token; the
+//	         its signature, 64 (see identity), token; the
 //	         answer is the rank's incarnation, u64, the rank that serves the rendezvous, u32,
 //	         or 2^32-1 if that is something else, u8 whether both ends are on one host, and where the job has a key the
 //	         run, 32 bytes, the public key that signs tickets, 32, the level, u8, for

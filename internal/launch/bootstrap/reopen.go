@@ -131,6 +131,9 @@ func (c *Client) resume(to way) bool {
 func (c *Client) giveUpCalls(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.conn != nil { // it is open again
+		return
+	}
 	c.away = why
 	for number, p := range c.calls {
 		if p.kind != kindEnd {

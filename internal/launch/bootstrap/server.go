@@ -300,10 +300,11 @@ func (s *Server) attend(conn net.Conn) (_ *local, lost error) {
 
 // admit takes in the process that has said the hello m, for the first time or again.
 func (s *Server) admit(c *connection, m message, v *visit) (incarnation uint64, err error) {
-	if said := &c.said; said.incarnation != 0 {
-		if !said.proven(c.conn, m.rank) {
-			return 0, s.members.refuse(m.rank, v.from, "it does not prove that it was admitted before")
-		}
+	said := &c.said
+	if !said.proven(c.conn, m.rank) {
+		return 0, s.members.refuse(m.rank, v.from, "it does not prove who it is")
+	}
+	if said.incarnation != 0 {
 		err := s.members.reenter(m.rank, said.incarnation, said.identity, v)
 		if err == nil {
 			s.board.back(m.rank)

@@ -93,6 +93,9 @@ func (j *Job) tellLongWaits(ctx context.Context, ago, silence time.Duration, sai
 		}
 	}
 	for _, rank := range slices.Sorted(maps.Keys(absent)) { // the same each time, or it would be said again
+		if slices.ContainsFunc(list, func(w bootstrap.Wait) bool { return w.For == rank }) {
+			continue // a call waits for it, which says more
+		}
 		add(j.rank, rank, fmt.Sprintf("rank %d to join", rank), time.Since(absent[rank]))
 	}
 	for _, l := range locks {
