@@ -117,6 +117,21 @@ func TestSlowSuccessorIsAdmitted(t *testing.T) {
 	t.Errorf("it is not admitted: %v", err)
 }
 
+// secureTo begins TLS with a server.
+func secureTo(t *testing.T, s *Server, security *tls.Config) net.Conn {
+	t.Helper()
+	raw, err := net.Dial("tcp", s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	conn, err := shakeHands(testContext(t), tls.Client(raw, security))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
 // TestIdentityIsProven has somebody who knows the identity of a process say hello by it, for the first time, without a signature and with one
 // of another connection.
 func TestIdentityIsProven(t *testing.T) {
@@ -139,15 +154,7 @@ func TestIdentityIsProven(t *testing.T) {
 	victim := m.rendezvous.(*Client)
 	said := introduction{identity: identity(victim.identity.Public().(ed25519.PublicKey))}
 	for range 2 {
-		raw, err := net.Dial("tcp", s.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer raw.Close()
-		conn, err := shakeHands(ctx, tls.Client(raw, security))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := secureTo(t, s, security)
 		if _, err := conn.Write(appendMessage(nil, message{kind: kindHello, rank: 1, size: 4, body: helloBody(&said, c.Token())})); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +206,6 @@ func TestTunnelIsNotTheKernel(t *testing.T) {
 // key; of a key of zeros, which is a point of order 4, anybody has signatures.
 func TestServingRankIsNobodyElse(t *testing.T) {
 	key := secure.NewKey()
-	ctx := testContext(t)
 	first, _ := serveJob(t, &key)
 	s := first.rendezvous.(*serving).server
 	c := &Config{Job: testJob, Size: 4, Key: &key}
@@ -212,15 +218,7 @@ func TestServingRankIsNobodyElse(t *testing.T) {
 		order4[3][i] = 0xff
 	}
 	for forged := false; !forged; {
-		raw, err := net.Dial("tcp", s.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer raw.Close()
-		conn, err := shakeHands(ctx, tls.Client(raw, security))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := secureTo(t, s, security)
 		said := introduction{level: c.askedLevel(), incarnation: first.Incarnation}
 		words, err := said.words(conn, 0)
 		if err != nil {
