@@ -46,7 +46,7 @@ func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Co
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each seed makes a job anew, and with it much garbage
 	first, seeds := testenv.Span(all, *flagSeeds/8)
-	var next, failures, frames, direct, givenUp, halfWay atomic.Uint64
+	var next, failures, frames, direct, givenUp, halfWay, hashes atomic.Uint64
 	var total Result
 	var met [numKinds]int // seeds in which a fault of each kind had an effect
 	var mu sync.Mutex
@@ -61,6 +61,7 @@ func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Co
 				}
 				seed := *flagFrom + first + i
 				r := Run(config(seed))
+				hashes.Add(r.Hash)
 				frames.Add(uint64(r.Frames))
 				direct.Add(uint64(r.Direct))
 				givenUp.Add(uint64(r.givenUp))
@@ -84,6 +85,7 @@ func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Co
 	group.Wait()
 	t.Logf("%d seeds from %d, %d frames delivered, %d calls in shared memory, %d given up (%d seen half-way), %.0f seeds/s",
 		seeds, *flagFrom+first, frames.Load(), direct.Load(), givenUp.Load(), halfWay.Load(), float64(seeds)/time.Since(start).Seconds())
+	t.Logf("hash of all %016x: a change that leaves every frame as it was leaves it", hashes.Load())
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)
