@@ -5,9 +5,6 @@ import (
 	"github.com/xdprma/xdprma/window"
 )
 
-// envCheck is the environment variable that does what Config.Check does.
-const envCheck = "XDPRMA_CHECK"
-
 // Conflict is two accesses that touched the same bytes of a window with nothing to
 // order them, found in checking mode (section 11.7). Conflict.Err is of class
 // ErrRMAConflict; no call returns it.

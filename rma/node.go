@@ -133,13 +133,15 @@ func (c *Config) place() (place bootstrap.Config, err error) {
 		place = bootstrap.Config{Rank: p.Rank, Size: p.Size, Job: p.Job, Rendezvous: p.Rendezvous, Serve: p.Serve,
 			Patience: p.Patience, JoinTimeout: p.JoinTimeout, Host: p.Host, Frames: p.Frames, NoExpress: p.NoExpress, KeepCaps: p.KeepCapabilities,
 			Key: (*secure.Key)(p.Key), Security: bootstrap.Security(p.Security)}
-	} else if place, err = bootstrap.FromEnvironment(); err != nil {
-		return place, err
+		err = place.Read(bootstrap.EnvCheck, bootstrap.EnvCheck, os.Getenv(bootstrap.EnvCheck)) // a process is checked from outside, whoever places it
+	} else {
+		place, err = bootstrap.FromEnvironment()
 	}
+	place.Check = place.Check || c.Check
 	if c.Network != nil {
 		place.Config = *c.Network
 	}
-	return place, nil
+	return place, err
 }
 
 // Node is this process as a rank of a job.
@@ -163,16 +165,7 @@ func Join(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, newError("join", ErrArg, NoRank, "%w", err)
 	}
-	check := c.Check
-	switch value := os.Getenv(envCheck); value {
-	case "", "0":
-	case "1":
-		check = true
-	default:
-		return nil, newError("join", ErrArg, NoRank, "%s=%q is neither 0 nor 1", envCheck, value)
-	}
-	j, err := job.Join(ctx, job.Config{Place: place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit,
-		Check: check, OnConflict: c.OnConflict})
+	j, err := job.Join(ctx, job.Config{Place: place, Limits: c.Limits, Logger: c.Logger, Exit: c.Exit, OnConflict: c.OnConflict})
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,14 @@ func (t Transport) Valid() bool {
 	return slices.Contains([]Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}, t)
 }
 
+// Bounds of a Config and of Limits, where they are not 0.
+const (
+	MaxQueues   = 64
+	MinRxFrames = 64
+	MinTxFrames = 32
+	MaxFrames   = 1 << 16 // of either
+)
+
 // Config is the network of a rank. Zero fields mean what they say as the default.
 type Config struct {
 	Transport Transport  // Auto by default, which without an interface and an address other than loopback's is UDP

@@ -124,7 +124,7 @@ func TestLendRefuses(t *testing.T) {
 		{[]string{"--interface", at, "--user", "nosuchuser", "--", "true"}, 2, `there is no user "nosuchuser"`},
 		{[]string{"--interface", at, "--user", "0", "--", "true"}, 2, "root needs nothing lent"},
 		{[]string{"--interface", at, "--user", "nobody", "--transport", "udp", "--", "true"}, 2, "it must be xdp, xdp-native or xdp-generic"},
-		{[]string{"--interface", at, "--user", "nobody", "--port", "70000", "--", "true"}, 2, "--port is 70000"},
+		{[]string{"--interface", at, "--user", "nobody", "--port", "70000", "--", "true"}, 2, `--port="70000" is not a number from 0 to 65535`},
 		{[]string{"--interface", "nowhere0", "--user", "nobody", "--", "true"}, 2, "nowhere0"},
 		{[]string{"--interface", "lo", "--user", "nobody", "--transport", "xdp-native", "--", "true"}, 125, "lo"},
 		{[]string{"--interface", at, "--user", "nobody", "--", "nosuchprogram"}, 127, "nosuchprogram"},

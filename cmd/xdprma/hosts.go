@@ -207,10 +207,8 @@ func parseVariables(said []string, lookup func(string) (string, bool)) (env []st
 		if !variableName.MatchString(name) {
 			return nil, fmt.Errorf("%q is neither NAME nor NAME=value", s)
 		}
-		for _, v := range bootstrap.Contract {
-			if v.Name == name && len(bootstrap.Inherited([]string{name + "="})) == 0 {
-				return nil, fmt.Errorf("%s is what xdprma run itself tells each rank: set it in the environment of xdprma run, or use an option", name)
-			}
+		if len(bootstrap.Inherited([]string{name + "="})) == 0 {
+			return nil, fmt.Errorf("%s is what xdprma run itself tells each rank: set it in the environment of xdprma run, or use an option", name)
 		}
 		if !valued {
 			value, ok := lookup(name)

@@ -55,7 +55,7 @@ func lendCommand() *cli.Command {
 			&cli.StringFlag{Name: "user", Usage: "the user that the program runs as, by name or number"},
 			&cli.StringFlag{Name: "interface", Usage: "the network interface"},
 			&cli.StringFlag{Name: "address", Usage: "its address; by default the best that it has"},
-			&cli.IntFlag{Name: "port", Usage: "the UDP port; by default 7770"},
+			&cli.IntFlag{Name: "port", Usage: "the UDP port; by default, and for 0, 7770"},
 			&cli.StringFlag{Name: "transport", Usage: "xdp, xdp-native or xdp-generic; by default the better that works"},
 			&cli.IntFlag{Name: "queues", Usage: "at most so many queues are used; by default all, up to 64"},
 		},
@@ -70,6 +70,15 @@ func lendCommand() *cli.Command {
 	}
 }
 
+// lendOptions are the options that have a variable of the contract, with that.
+var lendOptions = []struct{ name, variable string }{
+	{"interface", bootstrap.EnvInterface},
+	{"address", bootstrap.EnvAddress},
+	{"port", bootstrap.EnvPort},
+	{"transport", bootstrap.EnvTransport},
+	{"queues", bootstrap.EnvQueues},
+}
+
 // lender carries out one `xdprma lend`.
 type lender struct {
 	args    []string
@@ -80,43 +89,29 @@ type lender struct {
 }
 
 // parse reads the command line, and where it says nothing, the environment.
-func (l *lender) parse(c *cli.Command) (err error) {
-	option := func(name, variable string) string { return cmp.Or(c.String(name), os.Getenv(variable)) }
-	number := func(name, variable string, absent, most int) int {
-		n := c.Int(name)
-		if s := os.Getenv(variable); !c.IsSet(name) && s != "" && err == nil {
-			if n, err = strconv.Atoi(s); err != nil {
-				err = usageError("%s=%q is no number", variable, s)
-			}
+func (l *lender) parse(c *cli.Command) error {
+	var place bootstrap.Config
+	for _, o := range lendOptions {
+		by, s := "--"+o.name, fmt.Sprint(c.Value(o.name))
+		if !c.IsSet(o.name) || s == "" {
+			by, s = o.variable, os.Getenv(o.variable)
 		}
-		if n = cmp.Or(n, absent); err == nil && (n < 0 || n > most) {
-			err = usageError("--%s is %d, it must be 1 to %d", name, n, most)
+		if err := place.Read(o.variable, by, s); err != nil {
+			return usageError("%w", err)
 		}
-		return n
 	}
-	l.network = userspace.Config{
-		Interface: option("interface", bootstrap.EnvInterface),
-		Transport: userspace.Transport(cmp.Or(option("transport", bootstrap.EnvTransport), string(userspace.XDP))),
-		Port:      uint16(number("port", bootstrap.EnvPort, bootstrap.DefaultPort, 65535)),
-		Queues:    number("queues", bootstrap.EnvQueues, 0, bootstrap.MaxQueues),
-	}
-	if l.network.Transport == userspace.Auto {
+	l.network = place.Config
+	l.network.Port = cmp.Or(l.network.Port, bootstrap.DefaultPort)
+	if l.network.Transport == "" || l.network.Transport == userspace.Auto {
 		l.network.Transport = userspace.XDP
 	}
-	if at := option("address", bootstrap.EnvAddress); err == nil && at != "" {
-		if l.network.Address, err = netip.ParseAddr(at); err != nil {
-			err = usageError("--address: %w", err)
-		}
-	}
 	switch {
-	case err != nil:
-		return err
 	case len(l.args) == 0:
 		return usageError("no program given: xdprma lend --interface eth0 --user nobody -- program")
 	case l.network.Interface == "":
 		return usageError("--interface is missing (`ip link` lists those there are)")
-	case !strings.HasPrefix(string(l.network.Transport), string(userspace.XDP)) || !l.network.Transport.Valid():
-		return usageError("--transport is %q, it must be xdp, xdp-native or xdp-generic", l.network.Transport)
+	case l.network.Transport == userspace.UDP:
+		return usageError("the transport is %q, it must be xdp, xdp-native or xdp-generic: a rank needs nothing lent for UDP", l.network.Transport)
 	case l.who == "":
 		return usageError("--user is missing: name who runs the program, such as nobody")
 	}
@@ -191,7 +186,7 @@ func (l *lender) make() (loan lent.Loan, err error) {
 		}
 		n.Address = best.IP
 	}
-	n.Queues = min(cmp.Or(n.Queues, bootstrap.MaxQueues), max(1, features.RxQueues))
+	n.Queues = min(cmp.Or(n.Queues, userspace.MaxQueues), max(1, features.RxQueues))
 	var failed []error
 	for _, n.Transport = range device.Ladder(n.Transport, features) {
 		mode := loader.Native

@@ -98,7 +98,7 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 	if err != nil {
 		return usageError("%w", err)
 	}
-	all = bootstrap.Config{NoExpress: all.NoExpress, Patience: all.Patience, Security: o.security} // the command line says the rest
+	all = bootstrap.Config{NoExpress: all.NoExpress, Patience: all.Patience, Check: all.Check, Security: o.security} // the command line says the rest
 	b.runner = runner{all: all, ranks: ranks, perHost: 1, mtu: o.mtu, queues: o.queues, console: newConsole(os.Stdout, os.Stderr),
 		transports: slices.Repeat([]userspace.Transport{o.transport}, ranks)}
 	if err := b.network(); err != nil {

@@ -165,12 +165,6 @@ func (r *runner) farJob(key string) (*job, error) {
 	_, _ = rand.Read(mark) // never fails
 	j := r.newJob()
 	doors := map[string]*door{}
-	var carried []string // of the contract, what no Config says
-	for _, v := range bootstrap.Contract {
-		if value, ok := os.LookupEnv(v.Name); ok && len(bootstrap.Inherited([]string{v.Name + "="})) > 0 {
-			carried = append(carried, v.Name+"="+value)
-		}
-	}
 	for rank, at := range r.far.places {
 		if doors[at.host] == nil {
 			doors[at.host] = newDoor()
@@ -181,7 +175,7 @@ func (r *runner) farJob(key string) (*job, error) {
 			f.input = farInput()
 		}
 		told := remoteRank{mark: f.mark, key: key, folder: r.folder, args: r.args, input: f.input != nil, bind: r.bind, slot: at.slot,
-			env: slices.Concat(carried, r.env, r.configs[rank].Environ())}
+			env: slices.Concat(r.env, r.configs[rank].Environ())}
 		f.script = told.script()
 		p := &process{rank: rank, cmd: f.sshTo(sshCommand), far: f, guard: r.guard}
 		p.start = func(cmd *exec.Cmd) error { return f.connect(cmd, p.kill) }

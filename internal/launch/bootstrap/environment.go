@@ -21,7 +21,6 @@ import (
 const (
 	DefaultPort = 7770
 	MaxRanks    = 1 << 16
-	MaxQueues   = 64
 )
 
 // Config is the place of a process in its job.
@@ -40,6 +39,7 @@ type Config struct {
 	PMI              PMI           // where Job and Rendezvous are told, if that is not by the environment
 	Frames           bool          // even ranks of one host access each other's windows by frames
 	NoExpress        bool          // the XDP program executes no requests of others
+	Check            bool          // windows look for conflicting accesses
 	KeepCaps         bool          // the process keeps capabilities of which the rank has no more use
 	Key              *secure.Key   // the job's; nil: it has none
 	KeyFile          string        // where it has been read; may be empty
@@ -76,8 +76,8 @@ func NewJob() uint64 {
 // Environ returns the variables, as NAME=value, from which FromEnvironment makes c.
 func (c *Config) Environ() (env []string) {
 	for _, v := range Contract {
-		if v.write != nil && v.write(c) != "" {
-			env = append(env, v.Name+"="+v.write(c))
+		if s := v.write(c); s != "" {
+			env = append(env, v.Name+"="+s)
 		}
 	}
 	return env
@@ -88,7 +88,7 @@ func (c *Config) Environ() (env []string) {
 func Inherited(environ []string) []string {
 	return slices.DeleteFunc(environ, func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		return slices.ContainsFunc(Contract, func(v Variable) bool { return v.Name == name && v.write != nil })
+		return slices.ContainsFunc(Contract, func(v Variable) bool { return v.Name == name })
 	})
 }
 
@@ -125,9 +125,11 @@ type variables struct {
 	err    error
 }
 
-func (v *variables) fail(format string, args ...any) {
+func (v *variables) fail(format string, args ...any) { v.check(fmt.Errorf(format, args...)) }
+
+func (v *variables) check(err error) {
 	if v.err == nil {
-		v.err = fmt.Errorf(format, args...)
+		v.err = err
 	}
 }
 
@@ -143,7 +145,7 @@ func (v *variables) get(name string) string { return strings.TrimSpace(v.lookup(
 // number returns the number in name, or absent.
 func (v *variables) number(name string, least, most, absent int) int {
 	n := absent
-	v.check(name, number(func(*Config) *int { return &n }, least, most), nil)
+	v.check(number(func(*Config) *int { return &n }, least, most).take(nil, name, v.lookup(name)))
 	return n
 }
 
@@ -151,21 +153,8 @@ func (v *variables) number(name string, least, most, absent int) int {
 func (v *variables) take(c *Config, own bool) {
 	for _, row := range Contract {
 		if row.read != nil && (own || row.ForAll) {
-			v.check(row.Name, row.value, c)
+			v.check(row.take(c, row.Name, v.lookup(row.Name)))
 		}
-	}
-}
-
-// check lets a value read what name says, if anything.
-func (v *variables) check(name string, value value, c *Config) {
-	s := v.get(name)
-	switch {
-	case s == "" || value.read(c, s):
-	case name == EnvPort && strings.HasPrefix(s, "tcp://"):
-		v.fail("%s=%q is not %s: Kubernetes sets it for a service of the name xdprma; set enableServiceLinks: false in the pod's spec, or name the service otherwise",
-			name, s, value.takes)
-	default:
-		v.fail("%s=%q is not %s", name, s, value.takes)
 	}
 }
 

@@ -265,7 +265,8 @@ func TestEnvironRoundTrip(t *testing.T) {
 			Frames:    rapid.Bool().Draw(t, "frames"),
 			NoExpress: rapid.Bool().Draw(t, "no express"),
 			KeepCaps:  rapid.Bool().Draw(t, "keep capabilities"),
-			Config:    userspace.Config{Transport: rapid.SampledFrom([]userspace.Transport{userspace.Auto, userspace.XDP, userspace.XDPNative, userspace.XDPGeneric, userspace.UDP}).Draw(t, "transport"), Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"), Port: rapid.Uint16Range(0, 60000).Draw(t, "port"), Queues: rapid.IntRange(0, MaxQueues).Draw(t, "queues")},
+			Check:     rapid.Bool().Draw(t, "check"),
+			Config:    userspace.Config{Transport: rapid.SampledFrom([]userspace.Transport{userspace.Auto, userspace.XDP, userspace.XDPNative, userspace.XDPGeneric, userspace.UDP}).Draw(t, "transport"), Interface: rapid.SampledFrom([]string{"", "eth0"}).Draw(t, "interface"), Port: rapid.Uint16Range(0, 60000).Draw(t, "port"), Queues: rapid.IntRange(0, userspace.MaxQueues).Draw(t, "queues")},
 		}
 		c.Rank = rapid.IntRange(0, c.Size-1).Draw(t, "rank")
 		c.Rendezvous = rapid.SampledFrom([]string{"unix:/a/b", "tcp:h:1", "[::1]:2"}).Draw(t, "rendezvous")

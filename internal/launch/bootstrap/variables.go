@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ const (
 	EnvKeyFile    = "XDPRMA_KEY_FILE"
 	EnvKey        = "XDPRMA_KEY"
 	EnvSecurity   = "XDPRMA_SECURITY"
+	EnvCheck      = "XDPRMA_CHECK"
 )
 
 // Variable is an environment variable that a rank reads.
@@ -47,7 +49,7 @@ type Variable struct {
 type value struct {
 	takes string                         // what read takes, for an error
 	read  func(c *Config, s string) bool // takes s, which is not empty, into c, or reports false; nil: more than this variable decides
-	write func(c *Config) string         // what FromEnvironment makes c of; empty: nothing need be said; nil: no Config says it
+	write func(c *Config) string         // what FromEnvironment makes c of; empty: nothing need be said
 }
 
 // Contract lists the variables, with what holds where a variable is not set.
@@ -66,7 +68,7 @@ var Contract = []Variable{
 	{EnvInterface, "the network interface; by default that of the address", false, text(func(c *Config) *string { return &c.Interface }, "the name of a network interface", isInterface)},
 	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached", false, value{"an IP address of a host", readAddress, writeAddress}},
 	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0", true, number(func(c *Config) *uint16 { return &c.Port }, 0, 65535)},
-	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64", true, number(func(c *Config) *int { return &c.Queues }, 1, MaxQueues)},
+	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64", true, number(func(c *Config) *int { return &c.Queues }, 1, userspace.MaxQueues)},
 	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace", false, text(func(c *Config) *string { return &c.Host }, "a name", func(string) bool { return true })},
 	{EnvFrames, "1: access windows of ranks of the same host by frames too, in this and all ranks of a communicator", true, choice(func(c *Config) *bool { return &c.Frames }, "0", "1")},
 	{EnvExpress, "off: the XDP program executes no requests; on, the default: it executes small ones where it can", true, choice(func(c *Config) *bool { return &c.NoExpress }, "on", "off")},
@@ -74,7 +76,26 @@ var Contract = []Variable{
 	{EnvKeyFile, "a file with the job's key, which `xdprma key` makes: the same key for all ranks, and for them alone; others than the owner and the group may not read it, and others than the owner may not write it", false, value{write: func(c *Config) string { return c.KeyFile }}},
 	{EnvKey, "the key itself, where there is no way to have a file; others of the user can read it, so there is a warning", false, value{write: func(*Config) string { return "" }}},
 	{EnvSecurity, "how far frames are protected in a job with a key, the same for all ranks: none, where the key is for joining and for opening sessions; sign, where each frame is authenticated; seal, where it is encrypted, too; auto, the default: what the rendezvous has, which is none at a unix socket or a loopback address, and else sign", true, text(func(c *Config) *Security { return &c.Security }, SecurityNames, Security.valid)},
-	{"XDPRMA_CHECK", "1: look for conflicting accesses to windows", false, value{}},
+	{EnvCheck, "1: look for conflicting accesses to windows", true, choice(func(c *Config) *bool { return &c.Check }, "0", "1")},
+}
+
+// Read takes what s says of a variable into c; an empty s says nothing. The error names by: the
+// variable, or the option that says it in its place.
+func (c *Config) Read(name, by, s string) error {
+	row := slices.IndexFunc(Contract, func(v Variable) bool { return v.Name == name })
+	return Contract[row].take(c, by, s)
+}
+
+// take is Read.
+func (v value) take(c *Config, by, s string) error {
+	switch s = strings.TrimSpace(s); {
+	case s == "" || v.read(c, s):
+		return nil
+	case by == EnvPort && strings.HasPrefix(s, "tcp://"):
+		return fmt.Errorf("%s=%q is not %s: Kubernetes sets it for a service of the name xdprma; set enableServiceLinks: false in the pod's spec, or name the service otherwise",
+			by, s, v.takes)
+	}
+	return fmt.Errorf("%s=%q is not %s", by, s, v.takes)
 }
 
 // number is a number in a field, which is out of its range where nothing need be said.

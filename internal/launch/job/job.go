@@ -29,10 +29,6 @@ import (
 )
 
 const (
-	minRxFrames = 64
-	minTxFrames = 32
-	maxFrames   = 1 << 16
-
 	defaultExpressWindow = 64 << 20
 	defaultJoinTimeout   = 10 * time.Minute
 )
@@ -45,10 +41,10 @@ func (o *Config) validate() error {
 		return fmt.Errorf("rank %d of %d: a job has 1 to %d ranks, counted from 0", p.Rank, p.Size, bootstrap.MaxRanks)
 	case p.Rendezvous == "" && p.PMI.FD == 0 && p.Size > 1:
 		return fmt.Errorf("a job of %d ranks without a rendezvous", p.Size)
-	case l.RxFrames != 0 && (l.RxFrames < minRxFrames || l.RxFrames > maxFrames):
-		return fmt.Errorf("RxFrames %d is not within %d and %d", l.RxFrames, minRxFrames, maxFrames)
-	case l.TxFrames != 0 && (l.TxFrames < minTxFrames || l.TxFrames > maxFrames):
-		return fmt.Errorf("TxFrames %d is not within %d and %d", l.TxFrames, minTxFrames, maxFrames)
+	case l.RxFrames != 0 && (l.RxFrames < userspace.MinRxFrames || l.RxFrames > userspace.MaxFrames):
+		return fmt.Errorf("RxFrames %d is not within %d and %d", l.RxFrames, userspace.MinRxFrames, userspace.MaxFrames)
+	case l.TxFrames != 0 && (l.TxFrames < userspace.MinTxFrames || l.TxFrames > userspace.MaxFrames):
+		return fmt.Errorf("TxFrames %d is not within %d and %d", l.TxFrames, userspace.MinTxFrames, userspace.MaxFrames)
 	case l.ExpressWindow < 0:
 		return fmt.Errorf("ExpressWindow %d is negative", l.ExpressWindow)
 	case l.DeadAfter < 0:
@@ -66,8 +62,7 @@ type Config struct {
 	Logger *slog.Logger   // nil: what Place says
 	Exit   func(code int) // what Fatal ends the process with; nil: os.Exit
 
-	Check      bool                  // have windows look for conflicting accesses
-	OnConflict func(window.Conflict) // told of those, in a goroutine of its own; may be nil
+	OnConflict func(window.Conflict) // told of conflicting accesses, in a goroutine of its own; may be nil
 }
 
 // Job is this process's part in a job: the ranks, the network device and the
@@ -137,7 +132,7 @@ func Join(ctx context.Context, o Config) (*Job, error) {
 	}
 	j := &Job{
 		rank: o.Place.Rank, size: o.Place.Size, store: store, log: o.Logger, exit: o.Exit,
-		check: o.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
+		check: o.Place.Check, onConflict: o.OnConflict, host: o.Place.Host, frames: o.Place.Frames,
 		express:  cmp.Or(o.Limits.ExpressWindow, defaultExpressWindow),
 		Contexts: IDs{rank: o.Place.Rank, size: o.Place.Size}, WindowIDs: IDs{rank: o.Place.Rank, size: o.Place.Size},
 		windows: &windows.Table{}, looks: make(chan struct{}, looksAtOnce), searches: make(chan struct{}, searchesAtOnce), tasks: make(chan task, mostTasks),
