@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	maxQueues       = 64 // with a socket; what comes by others goes through the kernel
-	fullQueues      = 4  // queues up to which each has room for RxFrames
+	maxQueues       = userspace.MaxQueues // with a socket; what comes by others goes through the kernel
+	fullQueues      = 4                   // queues up to which each has room for RxFrames
 	defaultRxFrames = 1024
-	maxRxFrames     = 1 << 16
-	minRxFrames     = 64
+	maxRxFrames     = userspace.MaxFrames
+	minRxFrames     = userspace.MinRxFrames
 	// headroom of a slot: the headers of IPv6 end there, and of IPv4, so that the
 	// payload is aligned to 8 bytes.
 	headroom = 64
