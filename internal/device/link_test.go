@@ -115,8 +115,8 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := NewPoller(dev, engine.New(engine.Config{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(), Windows: &windows.Table{},
-				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}), PollerConfig{})
+			p := NewPoller(dev, engine.New(engine.Config{Windows: &windows.Table{}, LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(),
+				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}}), PollerConfig{})
 			defer p.Close()
 			peer := openEnd(t, l, 1, userspace.UDP, false)
 			path, err := p.Path(context.Background(), peer.dev.LocalAddr())

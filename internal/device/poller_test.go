@@ -172,8 +172,8 @@ func (d *stage) Close() error {
 func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
 	id := uint64(0)
 	p := NewPoller(d, engine.New(engine.Config{
-		Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Windows: &windows.Table{},
-		Rand: func() uint64 { id++; return id },
+		LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Rand: func() uint64 { id++; return id }},
+		Windows:    &windows.Table{},
 	}), c)
 	t.Cleanup(func() { _ = p.Close() })
 	return p

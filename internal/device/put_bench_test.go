@@ -66,8 +66,9 @@ func BenchmarkPutFlush(b *testing.B) {
 			b.Fatal(err)
 		}
 		return engine.New(engine.Config{
-			Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].dev.Slab(), Windows: windows,
-			Rand: func() uint64 { next++; return next },
+			LinkConfig: engine.LinkConfig{Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].dev.Slab(),
+				Rand: func() uint64 { next++; return next }},
+			Windows: windows,
 		})
 	}
 	m := &mirrored{Device: ends[0].dev, peer: ends[1].dev, engine: newEngine(1)}

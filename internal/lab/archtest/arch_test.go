@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/engine/onesided": {"datatype", "internal/protocol/engine/line", "internal/protocol/engine/windows", "internal/protocol/link",
 		"internal/protocol/link/express", "internal/protocol/wire", "internal/words", "mpierr", "stats", "window"},
 	"internal/protocol/engine": {"internal/lastwords", "internal/protocol/engine/membership", "internal/protocol/engine/message", "internal/protocol/engine/onesided",
-		"internal/protocol/engine/windows", "internal/protocol/link", "internal/protocol/link/express", "internal/protocol/link/reliable",
+		"internal/protocol/engine/windows", "internal/protocol/link", "internal/protocol/link/reliable",
 		"internal/protocol/secure", "internal/protocol/wire", "mpierr", "window"},
 	"internal/protocol/calls/epochs":     {"datatype", "internal/protocol/engine/onesided", "internal/protocol/engine/windows", "mpierr", "window"},
 	"internal/protocol/calls/collective": {"datatype", "internal/elements", "internal/protocol/engine", "mpierr"},

@@ -79,9 +79,13 @@ func (w *World) start(rank int, incarnation uint64) {
 	l.expose(witnessWindow, l.witness.mem, 1)
 	l.makePassing()
 	l.cfg = engine.Config{
-		Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Earlier: incarnation - 1, Rand: w.rng.Uint64, Windows: l.windows,
-		Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
-		Express: l.xdp.tables(), RxFrames: w.between(8, 1024), Joins: w.plan.joined.most, JoinsFrom: w.between(1, 8000), JoinedRoom: int(w.span(0, 1<<20)), Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20), DeadAfter: deadAfter,
+		LinkConfig: engine.LinkConfig{
+			Rank: rank, Size: w.plan.ranks, Job: simJob, Incarnation: incarnation, Rand: w.rng.Uint64,
+			Slab:    engine.HeapSlab(w.slots(), 0, w.between(1232, 1500)),
+			Express: l.xdp.tables(), RxFrames: w.between(8, 1024), Joins: w.plan.joined.most, JoinsFrom: w.between(1, 8000), JoinedRoom: int(w.span(0, 1<<20)),
+			Parked: max(w.between(3, 64), 3*(w.plan.ranks-1)), DeadAfter: deadAfter,
+		},
+		Earlier: incarnation - 1, Windows: l.windows, MaxOps: 64 << w.rng.IntN(4), MaxUnexpected: w.between(2048, 1<<20),
 	}
 	l.cfg.Seek = l.seek
 	l.join()

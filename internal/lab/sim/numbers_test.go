@@ -43,15 +43,18 @@ func newCrowd(n int) *crowd {
 	for rank := range n {
 		r := &resident{crowd: c, slab: engine.HeapSlab(32, 0, 1400), comm: collective.New(collective.WorldContext, nil, rank, n), tickAt: engine.Never}
 		r.e = engine.New(engine.Config{
-			Rank: rank, Size: n, Job: simJob, Incarnation: 1, Slab: r.slab, Windows: &windows.Table{}, Rand: ids.Uint64,
-			Seek: func(to int) {
-				r.finds++
-				c.queue.push(c.now+2*oneDelay, func() {
-					r.e.Now = c.now
-					r.e.Dial(to, engine.PathID(to), 1)
-					r.run()
-				})
+			LinkConfig: engine.LinkConfig{
+				Rank: rank, Size: n, Job: simJob, Incarnation: 1, Slab: r.slab, Rand: ids.Uint64,
+				Seek: func(to int) {
+					r.finds++
+					c.queue.push(c.now+2*oneDelay, func() {
+						r.e.Now = c.now
+						r.e.Dial(to, engine.PathID(to), 1)
+						r.run()
+					})
+				},
 			},
+			Windows: &windows.Table{},
 		})
 		c.ranks = append(c.ranks, r)
 	}

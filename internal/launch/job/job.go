@@ -177,22 +177,25 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	}
 	joins, room := dev.Joins()
 	eng := engine.New(engine.Config{
-		Rank: j.rank, Size: j.size, Job: frameJob, Incarnation: self.incarnation, Earlier: earlier.Incarnation,
-		Rand: randomID, Slab: dev.Slab(), Windows: j.windows,
-		RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
-		Address: func(path device.PathID) string { return dev.Peer(path).String() },
-		Trouble: func(silent int64) string { return device.Trouble(dev, time.Duration(silent)) },
-		Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
-			return j.directory.judge(rank, incarnation, dev.Peer(path))
-		},
-		Credentials: credentials, Offload: j.offload, Route: j.route,
-		Seek:       j.seek,
-		OnConflict: func(c window.Conflict) { go j.conflict(c) }, // out of the engine's lock
+		LinkConfig: engine.LinkConfig{
+			Rank: j.rank, Size: j.size, Job: frameJob, Incarnation: self.incarnation, Rand: randomID, Slab: dev.Slab(),
+			RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
+			Address: func(path device.PathID) string { return dev.Peer(path).String() },
+			Trouble: func(silent int64) string { return device.Trouble(dev, time.Duration(silent)) },
+			Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
+				return j.directory.judge(rank, incarnation, dev.Peer(path))
+			},
+			Credentials: credentials, Offload: j.offload, Route: j.route,
+			Seek: j.seek,
 
-		Express:     tables,
-		Peer:        func(path device.PathID) (peer, local express.Endpoint) { return device.Ends(dev, path) },
-		AnswersLost: func(rank int) { go j.answersLost(rank) },
-		Asked:       j.answered,
+			Express:     tables,
+			Peer:        func(path device.PathID) (peer, local express.Endpoint) { return device.Ends(dev, path) },
+			AnswersLost: func(rank int) { go j.answersLost(rank) }, // out of the engine's lock
+			Asked:       j.answered,
+		},
+		Earlier:    earlier.Incarnation,
+		Windows:    j.windows,
+		OnConflict: func(c window.Conflict) { go j.conflict(c) },
 	})
 	j.poller = device.NewPoller(dev, eng, device.PollerConfig{Spin: o.Limits.Spin})
 	e := j.poller.Lock()

@@ -105,7 +105,7 @@ func TestIdleSessionIsSmall(t *testing.T) {
 func idleSession(t *testing.T, peers int, own *Credentials, greet func(e *Engine, r int)) uint64 {
 	slab := HeapSlab(64, 0, 1472)
 	id := uint64(0)
-	c := Config{Rank: 0, Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, Rand: func() uint64 { id++; return id }}
+	c := Config{LinkConfig: LinkConfig{Size: peers + 1, Job: testJob, Incarnation: 1, Slab: slab, Rand: func() uint64 { id++; return id }}, Windows: &windows.Table{}}
 	if own != nil {
 		c.Credentials, c.Job = own, credentials.Secrets.Job
 	}

@@ -19,9 +19,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link"
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
-	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/window"
 )
 
@@ -32,64 +30,19 @@ const millisecond int64 = 1000_000
 
 // Config holds what an engine is told at the start. Times are in nanoseconds, on
 // a clock that has passed zero: 0 stands for no time at all.
+//
+// Of what the link is told, Upper and Stats are the engine's own. RxFrames of 0 are 1024, Parked of 0
+// is 2048, and in any case three for each peer; DeadAfter of 0 is 5 s, and Congestion of nil
+// reliable.NewAIMD. All functions are called within a call of the engine, and must not call it. Seek
+// has Dial called, or Unreachable, when it has ended, and Published, where nothing is known yet, Learned.
 type Config struct {
-	Rank        int            // of this process in the job
-	Size        int            // ranks in the job
-	Job         uint64         // names the job in frames, the same at all its ranks
-	Incarnation uint64         // larger for each restart of this rank; not 0
-	Earlier     uint64         // the incarnation of the last process that had the rank before; 0: there was none
-	Rand        func() uint64  // session ids
-	Slab        *Slab          // transmit memory of the device
-	Windows     *windows.Table // what this rank exposes
-
-	RxFrames      int   // frames that the device can hold for reading; 0: 1024
-	Joins         int   // frames that the device sends as one message, by the way of Joined; below 2: it has no such way
-	JoinsFrom     int   // bytes that are to leave at once for them to go joined; 0: 12 KiB
-	JoinedRoom    int   // bytes of frames that it can hold for reading, if they come that way
-	Parked        int   // bundles held while they wait for order or room; 0: 2048; at least three for each peer
-	MaxOps        int   // operations awaiting an answer, a power of two up to 65536; 0: 8192
-	MaxTypeBytes  int   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
-	MaxUnexpected int   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
-	DeadAfter     int64 // silence after which a peer that owes an answer is dead; 0: 5 s
-
-	// Congestion returns what decides how much is in flight to one peer; nil: reliable.NewAIMD.
-	Congestion func() reliable.Congestion
-
-	// Express, if not nil, is what this rank shares with its XDP program, which executes
-	// small requests of peers. Peer, if not nil, says where the frames of a path come from
-	// and arrive. AnswersLost, if not nil, is told once of each peer whose program executes
-	// requests of this rank and whose answers get lost. It is called as OnConflict is.
-	Express     *express.Tables
-	Peer        func(PathID) (peer, local express.Endpoint)
-	AnswersLost func(rank int)
-
-	// Asked, if not nil, is told whether a process lives that Suspected has had asked. It is called as OnConflict is.
-	Asked func(rank int, life uint64, lives bool)
-
-	// Published, if not nil, says whether a rank has made known that it is of an incarnation
-	// and at the end of a path, as a hello claims. If that is not known yet, the caller finds
-	// out and calls Learned. It is called as OnConflict is. Nil: all hellos are believed.
-	Published func(rank int, incarnation uint64, path PathID) Verdict
-
-	// Credentials are what this rank is known by in a job with a key; nil: the job has none. Sessions
-	// begin with DialBy then, and handshakes are authenticated. Offload, if not nil, runs work
-	// elsewhere and then done as a call of the engine, or returns false: see link.Config.
-	Credentials *Credentials
-	Offload     func(work, done func()) bool
-	Route       func(*secure.Ticket, func(PathID))
-
-	// Seek looks for the way to a rank that the engine has begun a session with, and calls
-	// Dial, or Unreachable, when it has ended. It is called as OnConflict is.
-	Seek func(rank int)
-
-	// Address, if not nil, tells where a path leads, for errors. Trouble, if not nil, tells what may have
-	// kept frames from this rank meanwhile, or nothing: see link.Config.
-	Address func(PathID) string
-	Trouble func(silent int64) string
-
-	// OnConflict, if not nil, is told of conflicting accesses to windows in checking
-	// mode. It is called within a call of the engine, and must not call it.
-	OnConflict func(window.Conflict)
+	LinkConfig
+	Earlier       uint64                // the incarnation of the last process that had the rank before; 0: there was none
+	Windows       *windows.Table        // what this rank exposes
+	MaxOps        int                   // operations awaiting an answer, a power of two up to 65536; 0: 8192
+	MaxTypeBytes  int                   // bytes of the datatypes that all peers have defined here, as encoded; 0: 64 MiB
+	MaxUnexpected int                   // bytes of messages between two ranks without a receive, beyond a small share of each sender's; 0: 16 MiB
+	OnConflict    func(window.Conflict) // told of conflicting accesses to windows in checking mode; may be nil
 }
 
 func (c *Config) setDefaults() {
@@ -128,12 +81,8 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	cfg.setDefaults()
 	e := &Engine{cfg: cfg}
-	e.Link = link.New(link.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Job: cfg.Job, Incarnation: cfg.Incarnation, Rand: cfg.Rand, Slab: cfg.Slab,
-		RxFrames: cfg.RxFrames, Joins: cfg.Joins, JoinsFrom: cfg.JoinsFrom, JoinedRoom: cfg.JoinedRoom, Parked: cfg.Parked, DeadAfter: cfg.DeadAfter,
-		Congestion: cfg.Congestion, Seek: cfg.Seek, Address: cfg.Address, Trouble: cfg.Trouble, Published: cfg.Published,
-		Credentials: cfg.Credentials, Offload: cfg.Offload, Route: cfg.Route, Express: cfg.Express, Peer: cfg.Peer, AnswersLost: cfg.AnswersLost, Asked: cfg.Asked, Upper: (*upper)(e), Stats: &e.Stats.Stats,
-	})
+	cfg.Upper, cfg.Stats = (*upper)(e), &e.Stats.Stats
+	e.Link = link.New(cfg.LinkConfig)
 	e.View = membership.New(e.Link, membership.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Earlier: cfg.Earlier,
 		Over:   func(context uint32, failed int) { e.Break(context, failed) },

@@ -54,9 +54,12 @@ func (f *ranks) start(rank int, incarnation uint64, size, memory int, change fun
 	}
 	id := uint64(rank+1)<<32 + incarnation<<20
 	c := Config{
-		Rank: rank, Size: size, Job: testJob, Incarnation: incarnation, Windows: windows,
-		Slab: HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id }, Earlier: incarnation - 1,
-		Seek: func(to int) { f.dial(rank, to) },
+		LinkConfig: LinkConfig{
+			Rank: rank, Size: size, Job: testJob, Incarnation: incarnation,
+			Slab: HeapSlab(64, 0, 1472), Rand: func() uint64 { id++; return id },
+			Seek: func(to int) { f.dial(rank, to) },
+		},
+		Windows: windows, Earlier: incarnation - 1,
 	}
 	if change != nil {
 		change(&c)

@@ -5,8 +5,10 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link"
 )
 
-// The link defines the types that a device shares with the engine.
+// The link defines the types that a device shares with the engine, and its own part of a Config.
 type (
+	// LinkConfig is what the link is told.
+	LinkConfig = link.Config
 	// PathID names a way to a peer that a device has resolved.
 	PathID = link.PathID
 	// Out is one frame to send.

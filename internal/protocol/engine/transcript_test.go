@@ -144,8 +144,11 @@ func (s *stage) start(rank, size int, incarnation uint64) {
 	}
 	id := uint64(rank+1)<<32 + incarnation<<16
 	cfg := engine.Config{
-		Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Windows: windows, Express: tables,
-		Rand: func() uint64 { id++; return id },
+		LinkConfig: engine.LinkConfig{
+			Rank: rank, Size: size, Job: stageJob, Incarnation: incarnation, Slab: slab, Express: tables,
+			Rand: func() uint64 { id++; return id },
+		},
+		Windows: windows,
 	}
 	s.join(&cfg)
 	e := engine.New(cfg)

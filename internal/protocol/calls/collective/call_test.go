@@ -25,8 +25,11 @@ func newLab(ranks int) *lab {
 		slab := engine.HeapSlab(256, 0, 1400)
 		l.slabs = append(l.slabs, slab)
 		l.e = append(l.e, engine.New(engine.Config{
-			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Slab: slab, Windows: &windows.Table{}, DeadAfter: 5e9,
-			Rand: func() uint64 { ids++; return ids },
+			LinkConfig: engine.LinkConfig{
+				Rank: r, Size: ranks, Job: 1, Incarnation: 1, Slab: slab, DeadAfter: 5e9,
+				Rand: func() uint64 { ids++; return ids },
+			},
+			Windows: &windows.Table{},
 		}))
 	}
 	for r, e := range l.e {

@@ -36,8 +36,11 @@ func newStage(t *testing.T, ranks int, change func(*epochs.Config)) *stage {
 		id, slab := uint64(r+1)<<32, engine.HeapSlab(64, 0, 1472)
 		s.all = append(s.all, &windows.Table{})
 		s.e = append(s.e, engine.New(engine.Config{
-			Rank: r, Size: ranks, Job: 1, Incarnation: 1, Windows: s.all[r], Slab: slab,
-			Rand: func() uint64 { id++; return id },
+			LinkConfig: engine.LinkConfig{
+				Rank: r, Size: ranks, Job: 1, Incarnation: 1, Slab: slab,
+				Rand: func() uint64 { id++; return id },
+			},
+			Windows: s.all[r],
 		}))
 		s.Start(r, s.e[r].Link, slab)
 	}
