@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The start of struct bpf_prog_info in linux/bpf.h, up to the name.
+// programAbout is the start of struct bpf_prog_info in linux/bpf.h, up to the name.
 type programAbout struct {
 	_    [64]byte
 	name [unix.BPF_OBJ_NAME_LEN]byte

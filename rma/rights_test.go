@@ -193,7 +193,7 @@ func locksAreRefused(t *testing.T, j *job) {
 	}
 	// Nobody holds the lock, and it is there for others.
 	j.must(wins[2].Lock(j.ctx, rma.LockExclusive, 0), wins[2].Put(buffer.Value(&one), 0, rma.At(0)), wins[2].Unlock(j.ctx, 0))
-	// With NoCheck no lock is asked for.
+	// With ModeNoCheck no lock is asked for.
 	j.must(w.Lock(j.ctx, rma.LockShared, 0, rma.ModeNoCheck), w.Put(buffer.Value(&one), 0, rma.At(1)), w.Unlock(j.ctx, 0))
 	if m := wins[0].Memory(); m[0] != 1 || m[8] != 1 {
 		t.Errorf("the owner has %x", m[:16])

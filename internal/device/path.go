@@ -76,7 +76,7 @@ func (t *pathTable[T]) get(id PathID) *T {
 	if paths := t.paths.Load(); paths != nil && uint(id) < uint(len(*paths)) {
 		return (*paths)[id]
 	}
-	panic(fmt.Sprintf("userspace: a frame for path %d, which the device did not give out", id))
+	panic(fmt.Sprintf("device: a frame for path %d, which the device did not give out", id))
 }
 
 // Ends returns where the frames of a path come from and arrive, for the XDP program.

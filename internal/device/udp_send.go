@@ -68,7 +68,7 @@ func (t *udpSender) enqueue(outs []Out) int {
 // checkOut panics if out is not a frame in a slot of slab.
 func checkOut(slab *Slab, out Out) {
 	if uint(out.Slot) >= uint(slab.Slots) || out.Len < 1 || int(out.Len) > slab.MaxPayload {
-		panic(fmt.Sprintf("userspace: a frame of %d bytes in slot %d; there are %d slots of %d", out.Len, out.Slot, slab.Slots, slab.MaxPayload))
+		panic(fmt.Sprintf("device: a frame of %d bytes in slot %d; there are %d slots of %d", out.Len, out.Slot, slab.Slots, slab.MaxPayload))
 	}
 }
 

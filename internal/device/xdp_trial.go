@@ -7,7 +7,7 @@ import (
 	"github.com/xdprma/xdprma/loader"
 )
 
-// An XDP device is on trial until the first frame is in one of its AF_XDP sockets. On some
+// A trial of an XDP device lasts until the first frame is in one of its AF_XDP sockets. On some
 // devices none ever is, although all of them were bound: where a device below this one runs
 // the program, as with a bond, the kernel drops what it redirects; a driver may drop that,
 // too; or frames come by a way where the program is not.

@@ -57,7 +57,7 @@ func (s *Session) Heard(c Class, seq uint64) bool { return s.recv[c].Next() > se
 // power of two. Session ids are random.
 const recentSessions = 64
 
-// sessionByID returns the sessionByID that frames with the given id belong to, or nil.
+// sessionByID returns the session that frames with the given id belong to, or nil.
 func (l *Link) sessionByID(id uint64) *Session {
 	at := &l.recent[id%recentSessions]
 	if s := *at; s != nil && s.localID == id {

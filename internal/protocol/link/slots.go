@@ -1,8 +1,8 @@
 package link
 
-// A transmit slot holds one bundle, from its first record until the peer has
-// acknowledged the bundle. So sending a bundle again costs no copy. At any time a slot
-// is in exactly one of these states.
+// slotState is the state of a transmit slot, which is in exactly one at any time. A slot holds
+// one bundle, from its first record until the peer has acknowledged the bundle. So sending a
+// bundle again costs no copy.
 type slotState uint8
 
 const (
@@ -116,7 +116,7 @@ func (l *Link) remove(list *slotList, i int32) {
 	list.n--
 }
 
-// allocSlot takes a free slot; there must be one (see mayOpen).
+// allocSlot takes a free slot; there must be one (see Session.MayOpen).
 func (l *Link) allocSlot() int32 {
 	i := l.freeHead
 	l.freeHead = l.slots[i].next

@@ -156,7 +156,7 @@ func (x *Messages) issueSend(s *Peer, l *lane, p *Sending) bool {
 	copy(x.appendOrdered(i, &r, first), p.Data)
 	for at := first; at < n; at += most {
 		data := p.Data[at:min(at+most, n)]
-		i = s.Room(link.Request, len(data)) // there is: see mayOpen
+		i = s.Room(link.Request, len(data)) // there is: MayOpen has said so
 		copy(x.appendOrdered(i, &wire.Record{Code: wire.CodeRest}, len(data)), data)
 	}
 	s.Watch(-1)
@@ -195,7 +195,7 @@ func (x *Messages) spend(s *Peer, l *lane, n, first int) int32 {
 	return i
 }
 
-// appendOrdered is appendRecord for what takes effect in the order sent.
+// appendOrdered is the link's Append for what takes effect in the order sent.
 func (x *Messages) appendOrdered(i int32, r *wire.Record, n int) []byte {
 	x.link.Mark(i, wire.FlagOrdered)
 	return x.link.Append(i, r, n)
