@@ -119,7 +119,7 @@ func (w *Win) admit(o *operation, y *transfer) error {
 		if err := t.checkCounter(o.Name, o.Target, at.counter); err != nil {
 			return err
 		}
-		o.Notify = uint32(at.counter) + 1
+		o.Notify = onesided.CounterAt(at.counter)
 	}
 	w.epochs.Used(o.Target)
 	return nil

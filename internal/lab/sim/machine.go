@@ -208,7 +208,7 @@ func (m *machine) Notify(win, target, counter int) error {
 	}
 	w.Used(target)
 	o := epochs.Operation{Name: "notify", Target: target, Memory: w.targets[target].direct}
-	o.Call = onesided.Call{Code: wire.CodeNotify, Notify: uint32(counter) + 1}
+	o.Call = onesided.Call{Code: wire.CodeNotify, Notify: onesided.CounterAt(counter)}
 	return m.t.carryOut(endless, w.Window, &o, nil)
 }
 
@@ -248,7 +248,7 @@ func (m *machine) Issue(c *program.Call, data, compare, result []byte) (func() e
 		call.Request = r
 	}
 	if c.Notifies {
-		call.Notify = program.OfCalls + 1
+		call.Notify = onesided.CounterAt(program.OfCalls)
 	}
 	origin, into := memory(&c.Origin, data), memory(&c.Result, result)
 	var y *epochs.Derived

@@ -284,7 +284,7 @@ func (t *task) notify(at place, to *life) (answers []answer, ok bool) {
 			y.slots[k].notifies = notifies
 		}
 		if notifies {
-			c.Notify = uint32(numCounts*s+kind) + 1
+			c.Notify = onesided.CounterAt(numCounts*s + kind)
 			y.issued[kind]++
 		}
 		p := endless
@@ -482,7 +482,7 @@ func (w *World) servedNotified(l *life, v twin.Verdict) {
 func (w *World) countedHere(o *epochs.Operation, tells bool) {
 	for _, l := range w.lives {
 		for _, x := range l.notified.sleepers {
-			i := int(o.Notify) - 1
+			i := int(o.Notify.Index())
 			if o.Memory.Counters() == x.Counters && slices.Contains(x.Which, i) && x.Counters.Read(i) >= x.AtLeast && !x.told {
 				w.tell(l, x, tells)
 			}

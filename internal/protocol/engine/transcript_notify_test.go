@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 )
 
 // counter returns the counter that a command names by "counter=2", as a call has it.
-func (s *stage) counter(w []string) uint32 {
+func (s *stage) counter(w []string) onesided.Counter {
 	if !slices.ContainsFunc(w, isCounter) {
 		return 0
 	}
-	return uint32(s.option(w, "counter")) + 1
+	return onesided.CounterAt(s.option(w, "counter"))
 }
 
 func isCounter(word string) bool { return len(word) > 8 && word[:8] == "counter=" }

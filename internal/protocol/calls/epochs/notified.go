@@ -67,7 +67,7 @@ func (x *NotifiedWait) Met() bool {
 	return x.Lost != nil || x.window.freed
 }
 
-// Changed implements device.Watched.
+// Changed reports whether the wait is over. The driver asks now and then, because memory changes without a frame.
 func (x *NotifiedWait) Changed() bool { return x.Done() >= 0 }
 
 // Awaits says in words what the call waits for. That may come from any rank.

@@ -14,6 +14,15 @@ import (
 // Where this process maps the target's memory, it counts there itself. The target then has
 // nothing to receive, so it is roused by a frame if somebody sleeps until that count.
 
+// Counter names a counter of a window. The zero value names none.
+type Counter uint32
+
+// CounterAt returns the name of counter i, from 0.
+func CounterAt(i int) Counter { return Counter(i) + 1 }
+
+// Index returns the number, from 0, of the counter that c names.
+func (c Counter) Index() uint32 { return uint32(c) - 1 }
+
 // roomFor returns how much room a request with n bytes of data asks for: if c is answered and
 // notifies, that follows in the same bundle.
 func (c *Call) roomFor(n int) int {
@@ -37,7 +46,7 @@ func (x *Origin) notifyWith(c *Call, r *wire.Record, i int32) uint8 {
 		return 0
 	}
 	r.Flags |= wire.FlagNotify
-	r.Token = c.Notify - 1
+	r.Token = c.Notify.Index()
 	x.link.Prompt(i)
 	if c.first != 0 && c.first != x.link.Sequence(i) {
 		return wire.FlagAfterAll
@@ -58,7 +67,7 @@ func (x *Origin) notify(c *Call) bool {
 	if i == link.None {
 		return false
 	}
-	r := wire.Record{Code: wire.CodeNotify, Window: a.window, Token: c.Notify - 1}
+	r := wire.Record{Code: wire.CodeNotify, Window: a.window, Token: c.Notify.Index()}
 	flags := wire.FlagAfterAll
 	if c.first != 0 && c.first == x.link.Sequence(i) {
 		r.Flags, flags = wire.FlagIfDone, 0
@@ -74,7 +83,7 @@ func (x *Origin) notify(c *Call) bool {
 // Count notifies of a call that has acted on w itself, memory which this process maps. It reports
 // whether the owner of w is to look for those who wait: see Rouse. It needs no turn.
 func (c *Call) Count(w *windows.Window) (awaited bool) {
-	return c.Notify != 0 && w.Counters().Count(c.Notify-1)
+	return c.Notify != 0 && w.Counters().Count(c.Notify.Index())
 }
 
 // Rouse has the target of a look for those who wait there.

@@ -103,7 +103,7 @@ type Call struct {
 	Result  []byte         // where the answer goes; it must not move or be used until then
 	Typed   *Typed         // set where derived datatypes are used, in place of Origin and Result
 	Request *Request       // followed where not nil
-	Notify  uint32         // counter of the target's window that counts up once the call has acted there, from 1; 0: none
+	Notify  Counter        // of the target's window, which counts up once the call has acted there
 
 	at    int    // bytes issued
 	base  int    // where the result of the current operation starts
