@@ -85,7 +85,9 @@ func runSeeds(t *testing.T, name string, all uint64, config func(seed uint64) Co
 	group.Wait()
 	t.Logf("%d seeds from %d, %d frames delivered, %d calls in shared memory, %d given up (%d seen half-way), %.0f seeds/s",
 		seeds, *flagFrom+first, frames.Load(), direct.Load(), givenUp.Load(), halfWay.Load(), float64(seeds)/time.Since(start).Seconds())
-	t.Logf("hash of all %016x: a change that leaves every frame as it was leaves it", hashes.Load())
+	if name != "TestPrograms" { // whose dynamic windows have the addresses of this process
+		t.Logf("hash of all %016x: a change that leaves every frame as it was leaves it", hashes.Load())
+	}
 	t.Logf("resent %d, parked %d, lot full %d, slots exhausted %d, peers failed %d, out of span %d, bad acks %d, bad answers %d, datatypes %d",
 		total.Stats.Resent, total.Stats.Parked, total.Stats.ParkingFull, total.Stats.SlotsExhausted, total.Stats.PeersFailed,
 		total.Stats.OutOfSpan, total.Stats.BadAcks, total.Stats.BadAnswers, total.Stats.Types)

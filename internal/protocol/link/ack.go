@@ -26,7 +26,8 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 		s.overdue = 0
 	}
 	if requests > s.acked[Request] {
-		s.acked[Request], s.applies.moved = requests, true
+		s.acked[Request] = requests
+		s.liveness.Moved()
 	}
 	s.acked[Response] = max(s.acked[Response], h.AckResponses)
 	if int32(h.Refusals-s.Told.Heard) > 0 {
@@ -60,7 +61,7 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 		l.proven(s, h)
 	}
 	if !s.owes() {
-		s.waiting, s.pingAt = 0, 0
+		s.liveness.Settle()
 	}
 }
 
@@ -262,7 +263,7 @@ func (l *Link) timeout(s *Session, w Way) {
 		l.stats.Probes++
 	} else {
 		l.stats.Timeouts++
-		s.expired++
+		s.liveness.Expired()
 		s.rtt.Expired()
 	}
 	t.resendAt = l.Now + s.rtt.Timeout()

@@ -27,8 +27,9 @@ func (l *Link) call(s *Session) {
 	}
 	l.calls++
 	s.call = callGoes
-	s.waiting, s.rtt = l.Now, l.rtt.Guess()
-	s.pingAt = l.Now // the first hello is due at once
+	s.rtt = l.rtt.Guess()
+	s.liveness.Restart(l.Now)
+	s.liveness.Ask(l.Now) // the first hello is due at once
 	s.suspicion.restart(l.Now)
 	s.MarkDirty()
 	l.WakeBy(l.Now)

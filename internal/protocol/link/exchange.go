@@ -95,11 +95,7 @@ func (l *Link) tryExchange(s *Session) {
 	l.sendExchange(s)
 	x.dueAt = l.Now + x.rtt.Probe()
 	l.WakeBy(x.dueAt)
-	if s.waiting == 0 {
-		s.waiting, s.expired = l.Now, 0
-		s.pingAt = l.Now + l.pingAfter(s)
-		l.WakeBy(s.pingAt)
-	}
+	s.listen()
 	s.markActive()
 }
 
@@ -159,11 +155,11 @@ func (l *Link) repeatExchange(s *Session) {
 		return
 	}
 	if x.tries > 1 {
-		s.expired++
+		s.liveness.Expired()
 		x.rtt.Expired()
 	}
 	// As with a bundle that does not arrive: the peer lives, and does not answer.
-	if x.tries >= 4 && x.sentAt-x.firstAt >= l.cfg.DeadAfter && s.heard > x.firstAt {
+	if x.tries >= 4 && x.sentAt-x.firstAt >= l.cfg.DeadAfter && s.liveness.HeardAfter(x.firstAt) {
 		s.overdue = l.slots[x.bundle].length
 		l.WakeBy(l.Now)
 		return
@@ -189,7 +185,7 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 		x.rtt.Sample(l.Now - x.sentAt)
 	}
 	if h.User {
-		s.heard, s.expired = l.Now, 0
+		s.liveness.Heard(l.Now)
 	}
 	if !executed {
 		l.exchangeTaken(s)
@@ -202,12 +198,12 @@ func (l *Link) receiveAnswer(s *Session, h *express.Header, body []byte) {
 	s.overdue = 0
 	x.skipped++
 	s.acked[Request] = p.seq + 1
-	s.applies.moved = true
+	s.liveness.Moved()
 	l.stats.Executed++
 	l.cfg.Upper.Executed(s, l.cfg.Slab.Payload(i)[wire.HeaderLen:p.length], body, h.Fate)
 	l.discard(s, i)
 	if !s.owes() {
-		s.waiting, s.pingAt = 0, 0
+		s.liveness.Settle()
 	}
 	if s.queue[Request].n > 0 || l.cfg.Upper.Waits(s) {
 		s.MarkDirty()

@@ -135,7 +135,7 @@ func (l *Link) greet(s *Session) {
 		return
 	case g.busy:
 		return
-	case s.expired < callHellos && l.answering[s.rank] != nil || s.expired == 0 && l.answers[s.rank] != nil:
+	case s.liveness.Expirations() < callHellos && l.answering[s.rank] != nil || s.liveness.Expirations() == 0 && l.answers[s.rank] != nil:
 		return // the peer's hello was first, and is as good
 	}
 	id := l.cfg.Credentials
@@ -163,9 +163,10 @@ func (l *Link) greet(s *Session) {
 		}
 		g.hello, g.initiator, g.sentAt = hello, initiator, l.Now
 		l.sendWhole(hello, s.path)
-		if s.expired > 0 { // the peer has heard nothing before
-			s.waiting, s.expired, s.pingAt = l.Now, 1, l.Now+s.rtt.Timeout()
-			l.WakeBy(s.pingAt)
+		if s.liveness.Expirations() > 0 { // the peer has heard nothing before
+			s.liveness.Owe(l.Now, s.rtt.Timeout())
+			s.liveness.Expired()
+			l.WakeBy(s.liveness.AskAt())
 		}
 	})
 	g.busy = g.busy && started
@@ -327,7 +328,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		a.toldAt = l.Now
 		l.sendWhole(a.answer, a.path)
 		if s != nil {
-			s.waiting = l.Now // the peer has heard nothing before
+			s.liveness.Restart(l.Now) // the peer has heard nothing before
 		}
 	}
 	l.answering[rank] = a
@@ -555,7 +556,8 @@ func (l *Link) takeTicket(g *wire.Greeting, t *secure.Ticket) {
 	}
 	if t.Incarnation == s.peer {
 		l.lives(s)
-		s.pingAt = max(s.pingAt, s.greeting.sentAt+min(max(reliable.SlowTimeout, l.cfg.DeadAfter/8), 2*reliable.SlowTimeout)) // the answer comes by itself
+		byItself := s.greeting.sentAt + min(max(reliable.SlowTimeout, l.cfg.DeadAfter/8), 2*reliable.SlowTimeout) // comes the answer
+		s.liveness.Ask(max(s.liveness.AskAt(), byItself))
 		return
 	}
 	if s.greeting.busy {

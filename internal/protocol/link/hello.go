@@ -141,8 +141,7 @@ func (l *Link) receiveHelloAck(s *Session, body []byte) {
 
 // establish opens a session with a life of the peer, by the terms of its handshake.
 func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
-	s.heard = l.Now
-	s.expired = 0
+	s.liveness.Heard(l.Now)
 	if s.state != dialing {
 		return
 	}
@@ -157,6 +156,6 @@ func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	s.exchange.limit = min(int(h.Express), express.MaxPayload)
 	l.openRuns(s, h)
 	l.openTable(s)
-	s.waiting, s.pingAt = 0, 0
+	s.liveness.Settle()
 	s.MarkDirty()
 }

@@ -63,7 +63,7 @@ func (l *Link) probeNext(s *Session) {
 func (l *Link) probe(s *Session) {
 	r := &s.length
 	if r.packet != 0 {
-		if s.heard <= r.sentAt {
+		if !s.liveness.HeardAfter(r.sentAt) {
 			r.dueAt = 0
 			return
 		}

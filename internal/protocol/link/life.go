@@ -5,6 +5,13 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
+// debts is what the peer owes besides what is on its way.
+type debts struct {
+	owed     int32 // answers
+	watched  int32 // waiters that need to know if the peer dies
+	expected bool  // a sign of life is asked for, once
+}
+
 // Watch begins or ends (delta 1 or -1) a wait for something that only the peer can bring
 // about, so that its death is noticed. A caller that begins a wait also calls Await.
 func (s *Session) Watch(delta int32) {
@@ -29,7 +36,7 @@ func (s *Session) Owed() int32 { return s.owed }
 // Expect asks for one sign of life of the peer.
 func (s *Session) Expect() {
 	s.expected = true
-	if s.pingAt == 0 {
+	if s.liveness.AskAt() == 0 {
 		s.Await()
 	}
 }
@@ -43,12 +50,16 @@ func (s *Session) Await() {
 	if s.path == NoPath || s.call == callWaits {
 		return
 	}
-	l := s.link
-	if s.pingAt == 0 {
-		s.waiting, s.expired = l.Now, 0
-		s.pingAt = l.Now + l.pingAfter(s)
+	s.listen()
+	s.link.WakeBy(s.liveness.AskAt())
+}
+
+// listen has the peer's silence count from now on, unless it does already.
+func (s *Session) listen() {
+	if l := s.link; !s.liveness.Owes() {
+		s.liveness.Owe(l.Now, l.pingAfter(s))
+		l.WakeBy(s.liveness.AskAt())
 	}
-	l.WakeBy(s.pingAt)
 }
 
 // excused is how late Tick may run after the deadline, in nanoseconds, without this rank having
@@ -62,11 +73,10 @@ const (
 // excuse has a time in which this rank lacked a processor not count as silence of the peer, which
 // may share its host: neither could do anything.
 func (s *Session) excuse(late int64) {
-	for _, t := range [...]*int64{&s.heard, &s.waiting, &s.applies.since, &s.exchange.firstAt, &s.suspicion.since} {
-		if *t != 0 {
-			*t = min(*t+late, s.link.Now)
-		}
-	}
+	now := s.link.Now
+	s.liveness.Excuse(late, now)
+	reliable.Excuse(&s.exchange.firstAt, late, now)
+	reliable.Excuse(&s.suspicion.since, late, now)
 	for c := range s.oldest {
 		if o := &s.oldest[c]; o.since != 0 {
 			o.since += late
@@ -150,52 +160,48 @@ func (l *Link) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.pingAt, s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt, s.renewing.askAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.liveness.AskAt(), s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt, s.renewing.askAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}
 	}
 }
 
-// keepAlive asks a peer that owes an answer for a sign of life, and gives it up
-// after the limit. Several timeouts must have passed too, so that a pause of
-// this process is not taken for the silence of all others.
+// keepAlive asks a peer that owes an answer for a sign of life, and gives it up after the limit.
 func (l *Link) keepAlive(s *Session) {
 	if s.path == NoPath || s.call == callWaits { // whoever looks for the way says so when there is none
 		return
 	}
 	if s.state != dialing && !s.owes() {
-		s.waiting, s.pingAt = 0, 0
+		s.liveness.Settle()
 		return
 	}
-	if s.waiting == 0 {
-		s.waiting = l.Now
-		s.expired = 0
-		s.pingAt = l.Now + l.pingAfter(s)
-	}
-	if l.Now < s.pingAt {
+	s.listen()
+	if !s.liveness.Due(l.Now) {
 		return
 	}
-	if s.expired >= 3 && l.Now-max(s.waiting, s.heard) >= l.cfg.DeadAfter && !l.unasked(s) {
+	if s.liveness.Dead(l.Now, l.cfg.DeadAfter) && !l.unasked(s) {
 		s.GiveUp(l.silence(s))
 		return
 	}
 	if s.state == dialing {
 		l.hail(s)
-		if s.expired++; s.expired == callHellos {
+		if s.liveness.Expired(); s.liveness.Expirations() == callHellos {
 			l.endTurn(s)
 		}
 		s.rtt.Expired()
-		s.pingAt = l.Now + min(s.rtt.Timeout(), l.nextHello())
+		s.liveness.Ask(l.Now + min(s.rtt.Timeout(), l.nextHello()))
 		return
 	}
-	s.pingAt = l.Now + l.pingAfter(s)
+	s.liveness.Ask(l.Now + l.pingAfter(s))
 	s.expected = false
 	if s.exchange.bundle != None {
 		l.ask(s) // no bundle can be sent
 		return
 	}
-	if s.appliesNothing(l.Now, 2*l.cfg.DeadAfter) {
+	// It may lack room that a dead third rank takes up until that is noticed, so the limit is more
+	// than that takes.
+	if s.liveness.Stuck(l.Now, 2*l.cfg.DeadAfter, s.unapplied()) {
 		s.GiveUp(errStuck)
 		return
 	}
@@ -225,25 +231,4 @@ func (l *Link) hail(s *Session) {
 // them until the limit that not all are lost.
 func (l *Link) nextHello() int64 {
 	return max(reliable.MaxTimeout, min(l.cfg.DeadAfter/25, reliable.SlowTimeout))
-}
-
-// progress is when a peer last went on with what it was sent.
-type progress struct {
-	moved bool // since the last look
-	since int64
-	looks int32 // since then
-}
-
-// appliesNothing reports whether the peer, which lives, has applied nothing of what it was
-// sent, and answered nothing, for the limit. It may lack room that a dead third rank takes
-// up until that is noticed, so the limit is more than that takes. Several looks must have
-// been in vain, so that a pause of this process is not taken for one of the peer.
-func (s *Session) appliesNothing(now, limit int64) bool {
-	p := &s.applies
-	if !s.unapplied() || p.moved || p.since < s.waiting {
-		*p = progress{since: now}
-		return false
-	}
-	p.looks++
-	return p.looks >= 4 && now-p.since >= limit
 }

@@ -283,7 +283,7 @@ func (l *Link) expire() {
 			l.active = l.active[:last]
 			continue
 		}
-		if l.Now-s.heard > reliable.MaxTimeout {
+		if s.liveness.Silence(l.Now) > reliable.MaxTimeout {
 			l.silent++
 		}
 		i++

@@ -63,7 +63,7 @@ func (l *Link) working(s *Session) bool {
 // say that anything of this rank gets there.
 func (l *Link) lives(s *Session) {
 	if l.working(s) {
-		s.heard = l.Now
+		s.liveness.Works(l.Now)
 	}
 }
 

@@ -39,7 +39,7 @@ func (l *Link) Receive(payload []byte, path PathID) {
 			l.stats.Unknown++ // the acceptance of the hello is still to come
 			return
 		}
-		s.heard, s.expired = l.Now, 0
+		s.liveness.Heard(l.Now)
 		l.acknowledge(s, &h)
 		if h.Kind == wire.KindData {
 			l.receiveBundle(s, &h, body)
@@ -117,7 +117,8 @@ func (l *Link) receiveBundle(s *Session, h *wire.Header, body []byte) {
 	case reliable.Fresh:
 		if c == Response {
 			r.Received(h.Sequence)
-			s.answering, s.applies.moved = h.Sequence, true
+			s.answering = h.Sequence
+			s.liveness.Moved()
 			l.cfg.Upper.Answers(s, body)
 			r.Applied(h.Sequence)
 		} else if !l.takeRequest(s, h, body) {

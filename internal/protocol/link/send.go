@@ -323,11 +323,7 @@ func (l *Link) transmit(s *Session, i int32) {
 		l.fly(s, i)
 	}
 	s.inFlight[p.class]++
-	if s.waiting == 0 {
-		s.waiting, s.expired = l.Now, 0
-		s.pingAt = l.Now + l.pingAfter(s)
-		l.WakeBy(s.pingAt)
-	}
+	s.listen()
 	s.markActive()
 }
 
@@ -414,9 +410,9 @@ func (l *Link) service(s *Session) {
 		return
 	}
 	if s.state == dialing {
-		if s.pingAt != 0 && l.Now >= s.pingAt {
+		if s.liveness.Due(l.Now) {
 			l.keepAlive(s)
-			l.WakeBy(s.pingAt)
+			l.WakeBy(s.liveness.AskAt())
 		}
 		return
 	}
@@ -472,7 +468,7 @@ func (l *Link) ping(s *Session) bool {
 // be sent. It is not sent again: if the peer stays silent, that counts as a timeout.
 func (l *Link) ask(s *Session) {
 	if l.inquire(s) != 0 {
-		s.expired++
+		s.liveness.Expired()
 	}
 }
 

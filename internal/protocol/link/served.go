@@ -172,7 +172,7 @@ func (l *Link) receiveExpress(payload []byte) {
 	default:
 		if h.Exchange > s.serving.exchange || h.Exchange == s.serving.exchange && h.Try > s.serving.try {
 			s.serving.exchange, s.serving.try = h.Exchange, h.Try
-			s.heard, s.expired = l.Now, 0 // one that comes again says nothing of the peer
+			s.liveness.Heard(l.Now) // one that comes again says nothing of the peer
 		}
 		l.serve(s, &h, body)
 		l.cfg.Upper.Served()

@@ -31,7 +31,9 @@ type Session struct {
 	incoming
 	exchange exchanging
 	serving  serving
-	liveness
+	fate
+	debts
+	liveness  reliable.Liveness
 	suspicion suspicion
 	renewing  renewing
 	times     [numTimelines]onTimeline
@@ -114,23 +116,15 @@ type acks struct {
 	at  int64 // 0: nothing to acknowledge
 }
 
-// liveness is whether the peer is there, and what it owes.
-type liveness struct {
+// fate is how the session stands, and why it ends.
+type fate struct {
 	state    sessionState
 	call     calling
 	unfound  bool // dead because nobody could say where the peer is
 	err      *mpierr.Error
 	fault    error // why the next Tick gives it up; nil: it does not
 	isActive bool
-	heard    int64 // when the peer was last heard
-	waiting  int64 // since when the peer owes an answer; 0: it owes none
-	expired  int32 // timeouts since the peer was last heard
-	owed     int32 // answers
-	watched  int32 // waiters that need to know if the peer dies
-	expected bool  // a sign of life is asked for, once
-	pingAt   int64
 	resetAt  int64
-	applies  progress
 }
 
 // Rank returns the peer's rank.
@@ -259,7 +253,7 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 	for w := range s.ways {
 		s.ways[w] = track{nextPacket: 1, flight: newSlotList()}
 	}
-	s.heard = l.Now
+	s.liveness.Heard(l.Now)
 	s.exchange.bundle = None
 	l.name(s)
 	for c := range s.queue {
@@ -330,7 +324,8 @@ func (s *Session) Fail(why error) {
 	s.length, s.joining = pathLength{}, nil
 	s.exchange = exchanging{bundle: None}
 	l.closeTable(s)
-	s.waiting, s.againAt, s.pingAt, s.renewing.askAt = 0, 0, 0, 0
+	s.liveness.Settle()
+	s.againAt, s.renewing.askAt = 0, 0
 	l.takeOff(renewal, s)
 	s.acks.now, s.acks.at, s.runs = false, 0, runs{}
 	for w := range s.ways {

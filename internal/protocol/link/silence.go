@@ -11,13 +11,13 @@ import (
 // meanwhile may be the reason as well.
 func (l *Link) silence(s *Session) error {
 	who := l.whereabouts(s)
-	if s.state == dialing && s.heard > s.waiting {
-		return fmt.Errorf("%w: %s was working at the handshake, which began %s ago, when last heard, %s ago", errSilent, who, seconds(l.Now-s.waiting), seconds(l.Now-s.heard))
+	if s.state == dialing && s.liveness.HeardSince() {
+		return fmt.Errorf("%w: %s was working at the handshake, which began %s ago, when last heard, %s ago", errSilent, who, seconds(s.liveness.Owing(l.Now)), seconds(s.liveness.Silence(l.Now)))
 	}
 	if s.state == dialing {
-		return l.withTrouble(fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who), l.Now-s.waiting)
+		return l.withTrouble(fmt.Errorf("%w: no frame has ever come from %s; see that the rank runs, and that no firewall on the way stops UDP", errSilent, who), s.liveness.Owing(l.Now))
 	}
-	return l.withTrouble(fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(l.Now-s.heard)), l.Now-s.heard)
+	return l.withTrouble(fmt.Errorf("%w: the last frame from %s came %s ago", errSilent, who, seconds(s.liveness.Silence(l.Now))), s.liveness.Silence(l.Now))
 }
 
 // withTrouble adds to an error what may have kept frames from this rank for some of that time, in nanoseconds.
@@ -39,7 +39,7 @@ const longFrame = 548
 // veth may get lost after its XDP program was taken, which the peer's log says, and this rank does not learn.
 func (l *Link) unheard(s *Session) error {
 	err := fmt.Errorf("%w within the limit of %s, though a frame from it came %s ago: UDP payloads of %d bytes to %s get lost",
-		errUnheard, seconds(l.cfg.DeadAfter), seconds(l.Now-s.heard), s.overdue, l.whereabouts(s))
+		errUnheard, seconds(l.cfg.DeadAfter), seconds(s.liveness.Silence(l.Now)), s.overdue, l.whereabouts(s))
 	err = fmt.Errorf("%w; unless the log of the peer says that its XDP program was taken", err)
 	if s.overdue <= longFrame {
 		return fmt.Errorf("%w, see that no firewall on the way stops UDP in this direction", err)
