@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/wire":          {"internal/protocol/secure", "internal/protocol/siphash"},
 	"internal/protocol/secure":        {},
 	"internal/protocol/link/reliable": {},
-	"internal/protocol/link/express":  {"internal/protocol/siphash", "internal/protocol/wire"},
+	"internal/protocol/link/express":  {"internal/protocol/link/reliable", "internal/protocol/siphash", "internal/protocol/wire"},
 	"internal/protocol/link": {"internal/protocol/link/express", "internal/protocol/link/reliable", "internal/protocol/secure", "internal/protocol/siphash",
 		"internal/protocol/wire", "mpierr", "stats"},
 	"internal/protocol/engine/line":       {},

@@ -12,7 +12,7 @@ const lostBehind = 3
 // acknowledge takes in what a frame's header says about the packets that this
 // rank has sent.
 func (l *Link) acknowledge(s *Session, h *wire.Header) {
-	requests := h.AckRequests + s.exchange.skipped
+	requests := h.AckRequests + s.exchange.Skipped()
 	w := Single
 	if h.Flags&wire.FlagOfJoined != 0 {
 		w = Joined
@@ -33,10 +33,8 @@ func (l *Link) acknowledge(s *Session, h *wire.Header) {
 	if int32(h.Refusals-s.Told.Heard) > 0 {
 		s.Told.Heard = h.Refusals
 	}
-	if i := s.exchange.bundle; i != None && s.acked[Request] > l.slots[i].seq {
-		if s.exchange.tries == 1 {
-			s.exchange.rtt.Sample(l.Now - s.exchange.sentAt)
-		}
+	if x := &s.exchange; x.Running() && s.acked[Request] > l.slots[x.Current().Slot].seq {
+		x.Acknowledged(l.Now)
 		l.exchangeTaken(s) // no answer says so, or it is late
 	}
 	if h.AckLargest > s.ways[w].ackLargest {

@@ -75,8 +75,8 @@ type answered struct {
 	life      uint64
 	path      PathID
 	localID   uint64
-	table     int32 // of the session that it becomes, if there is none that has one
-	taken     bool  // a session has localID and table
+	place     int32 // of the session that it becomes, if there is none that has one
+	taken     bool  // a session has localID and place
 	reassured bool  // the way to tell its sender so is looked for
 	toldAt    int64 // when its sender was last told or answered
 	code      uint64
@@ -142,7 +142,7 @@ func (l *Link) greet(s *Session) {
 	hello := make([]byte, wire.GreetingLen)
 	head := wire.Greeting{Kind: wire.KindHello, Ticket: id.Ticket, TargetLife: s.peer, Target: uint32(s.rank)}
 	head.Put(hello, id.code())
-	terms := l.terms(s.localID, s.serving.table)
+	terms := l.terms(s.localID, s.place())
 	var initiator *secure.Initiator
 	g.busy = true
 	var err error
@@ -173,10 +173,10 @@ func (l *Link) greet(s *Session) {
 }
 
 // terms returns what this rank tells a peer.
-func (l *Link) terms(id uint64, table int32) wire.Terms {
+func (l *Link) terms(id uint64, place int32) wire.Terms {
 	return wire.Terms{
 		Session: id, MaxPayload: uint32(l.cfg.Slab.MaxPayload), AES: l.cfg.Credentials.AES, Credits: l.credits,
-		Express: tier(table), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
+		Express: tier(place), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
 }
 
@@ -298,21 +298,21 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 	}
 	a := &answered{rank: rank, life: t.Incarnation, code: g.Code}
 	if s := l.dialing(rank, a.life); s != nil {
-		a.localID, a.table, a.taken = s.localID, s.serving.table, true
+		a.localID, a.place, a.taken = s.localID, s.place(), true
 	} else {
-		a.localID, a.table = l.newID(), l.takeTable()
+		a.localID, a.place = l.newID(), l.served.take()
 	}
 	hello = append([]byte(nil), hello...)
 	noise := hello[len(hello)-8-wire.NoiseLen : len(hello)-8]
 	ticket := hello[wire.HeaderLen : wire.HeaderLen+secure.TicketLen]
-	terms := l.terms(a.localID, a.table)
+	terms := l.terms(a.localID, a.place)
 	sound := false
 	end := func(path PathID) {
 		l.answeredLife(rank, a.life)
 		s := l.dialing(rank, a.life)
 		if path == NoPath || !l.welcome(rank, a.life) || a.taken != (s != nil) || s != nil && s.localID != a.localID { // if things have changed, the hello comes again
 			if !a.taken {
-				l.returnTable(a.table)
+				l.served.giveBack(a.place)
 			}
 			a.forget()
 			return
@@ -323,7 +323,7 @@ func (l *Link) answer(path PathID, hello []byte, g *wire.Greeting, t *secure.Tic
 		a.path = path
 		l.answers[rank], l.waiting[a.localID] = a, a
 		if !a.taken {
-			l.opened = append(l.opened, Opened{a.localID, a.table})
+			l.opened = append(l.opened, Opened{a.localID, a.place})
 		}
 		a.toldAt = l.Now
 		l.sendWhole(a.answer, a.path)
@@ -439,9 +439,9 @@ func (l *Link) withdraw(a *answered) {
 	delete(l.waiting, a.localID)
 	a.forget()
 	if l.byID[a.localID] != nil {
-		return // a session has id and table
+		return // a session has id and place
 	}
-	l.returnTable(a.table)
+	l.served.giveBack(a.place)
 	l.closed = append(l.closed, a.localID)
 }
 

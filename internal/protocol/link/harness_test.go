@@ -88,7 +88,7 @@ type peer struct {
 // layer is above the link of a rank. A record of it has its number as Disp, data that follow
 // from that, and as Token how many bytes its answer has. The answer has the number as Token.
 type layer struct {
-	link.NoExchanges
+	fabric.NoExchanges
 	t    testing.TB
 	link *link.Link
 }

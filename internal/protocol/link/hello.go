@@ -1,7 +1,6 @@
 package link
 
 import (
-	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -11,7 +10,7 @@ func (l *Link) sendHandshake(kind wire.Kind, s *Session, echo uint64) {
 		Job: l.cfg.Job, Incarnation: l.cfg.Incarnation, Peer: s.peer, Session: s.localID,
 		Rank: uint32(l.cfg.Rank), Target: uint32(s.rank),
 		MaxPayload: uint32(l.cfg.Slab.MaxPayload), Credits: l.credits, Echo: echo,
-		Express: tier(s.serving.table), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
+		Express: tier(s.place()), Joined: uint32(l.cfg.JoinedRoom / max(1, l.cfg.RxFrames/2)),
 	}
 	var body [wire.HelloLen]byte
 	h.Encode(body[:])
@@ -153,9 +152,9 @@ func (l *Link) establish(s *Session, life uint64, h *wire.Terms) {
 	s.length.limit = min(int(h.MaxPayload), l.cfg.Slab.MaxPayload) - l.trailer
 	s.renewing.at = l.Now + l.renewAfter()
 	l.renewLater(s)
-	s.exchange.limit = min(int(h.Express), express.MaxPayload)
+	s.exchange.Open(int(h.Express))
 	l.openRuns(s, h)
-	l.openTable(s)
+	l.openPlace(s)
 	s.liveness.Settle()
 	s.MarkDirty()
 }

@@ -75,7 +75,7 @@ const (
 func (s *Session) excuse(late int64) {
 	now := s.link.Now
 	s.liveness.Excuse(late, now)
-	reliable.Excuse(&s.exchange.firstAt, late, now)
+	s.exchange.Excuse(late, now)
 	reliable.Excuse(&s.suspicion.since, late, now)
 	for c := range s.oldest {
 		if o := &s.oldest[c]; o.since != 0 {
@@ -147,7 +147,7 @@ func (l *Link) timers(s *Session) {
 			l.timeout(s, w)
 		}
 	}
-	if s.exchange.dueAt != 0 && l.Now >= s.exchange.dueAt {
+	if due := s.exchange.DueAt(); due != 0 && l.Now >= due {
 		l.repeatExchange(s)
 	}
 	l.keepAlive(s)
@@ -160,7 +160,7 @@ func (l *Link) timers(s *Session) {
 	if s.state == dead {
 		return
 	}
-	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.liveness.AskAt(), s.length.dueAt, s.exchange.dueAt, s.suspicion.askAt, s.renewing.askAt} {
+	for _, t := range [...]int64{s.acks.at, s.ways[Single].resendAt, s.ways[Joined].resendAt, s.againAt, s.liveness.AskAt(), s.length.dueAt, s.exchange.DueAt(), s.suspicion.askAt, s.renewing.askAt} {
 		if t != 0 {
 			l.WakeBy(t)
 		}
@@ -195,7 +195,7 @@ func (l *Link) keepAlive(s *Session) {
 	}
 	s.liveness.Ask(l.Now + l.pingAfter(s))
 	s.expected = false
-	if s.exchange.bundle != None {
+	if s.exchange.Running() {
 		l.ask(s) // no bundle can be sent
 		return
 	}

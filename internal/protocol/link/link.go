@@ -15,7 +15,8 @@
 //  4. The peer's acknowledgement frees the slot, or shows what was lost (ack.go).
 //
 // A small bundle that is waited for may go another way, which the peer's XDP program serves:
-// exchange.go is its origin's part, served.go what is left to the target's user space.
+// exchange.go is its origin's part, with express.Origin, served.go what is left to the target's user
+// space.
 //
 // Beside these ways are session.go and hello.go (who is there) and life.go (who is gone).
 package link
@@ -153,9 +154,7 @@ type Link struct {
 	deadline  int64
 	expiredAt int64 // when the timers were last looked at
 
-	freeTables []int32             // places in cfg.Express
-	served     []*Session          // by place, nil where it is free
-	quiescing  map[uint64]*Session // dead, and perhaps still in the program, by id
+	served served
 
 	// credits is how many bundles of each class a peer may have in flight: an equal
 	// share of the frames that the device can hold for reading. Half of it is kept back,
@@ -192,14 +191,10 @@ func New(cfg Config) *Link {
 		byID:      map[uint64]*Session{},
 		deadline:  Never,
 		freeHead:  None,
-		quiescing: map[uint64]*Session{},
 	}
 	l.minPayload = wire.MinPayload - l.trailer
 	if cfg.Express != nil {
-		l.served = make([]*Session, cfg.Express.Len())
-		for i := range int32(cfg.Express.Len()) {
-			l.freeTables = append(l.freeTables, i)
-		}
+		l.served = newServed(cfg.Express.Len())
 	}
 	for i := len(l.slots) - 1; i >= 0; i-- {
 		l.freeSlot(int32(i))

@@ -8,7 +8,7 @@ import (
 )
 
 // nothing is a layer above that has nothing to say.
-type nothing struct{ NoExchanges }
+type nothing struct{}
 
 func (nothing) Begin() *Session          { return &Session{} }
 func (nothing) Apply(*Bundle) bool       { return true }
@@ -19,8 +19,14 @@ func (nothing) Owes(*Session) bool       { return false }
 
 func (nothing) Inquire(*Session) (asked bool, fault error) { return false, nil }
 
-func (nothing) Failed(*Session) {}
-func (nothing) Sweep()          {}
+func (nothing) Express(*Session, []byte) (n, results int) { return 0, 0 }
+
+func (nothing) Executed(*Session, []byte, []byte, uint8) {}
+
+func (nothing) Served()           {}
+func (nothing) Quiesced(*Session) {}
+func (nothing) Failed(*Session)   {}
+func (nothing) Sweep()            {}
 
 // met returns a link, and its session with rank 1, whose frames carry number 77.
 func met(t *testing.T) (*Link, *Session) {

@@ -1,7 +1,10 @@
 package link
 
 import (
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
+	"github.com/xdprma/xdprma/internal/protocol/secure"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -45,6 +48,63 @@ func (l *Link) Receive(payload []byte, path PathID) {
 			l.receiveBundle(s, &h, body)
 		}
 	}
+}
+
+// isExpress reports whether payload claims to be an express frame.
+func isExpress(payload []byte) bool {
+	return len(payload) >= wire.HeaderLen && payload[kindAt] == byte(wire.KindExpress)
+}
+
+// kindAt is where a frame says of which kind it is.
+const kindAt = 5
+
+// receiveExpress takes in an express frame.
+func (l *Link) receiveExpress(payload []byte) {
+	h, body, fault := express.Read(payload)
+	s := l.sessionByID(h.Session)
+	if fault == wire.OK {
+		fault = l.verify(s, &h, payload)
+	}
+	if fault != wire.OK {
+		l.stats.Faults[fault]++
+		return
+	}
+	if a := l.waiting[h.Session]; a != nil {
+		s = l.arise(a)
+	}
+	switch {
+	case s == nil:
+		l.stats.Unknown++
+	case s.state == dead:
+		l.answerDead(s)
+	case s.state != open:
+		l.stats.Unknown++ // as for a bundle, the acceptance of the hello is still to come
+	case h.Flags == wire.FlagResponse:
+		l.receiveAnswer(s, &h, body)
+	default:
+		l.receiveRequest(s, &h, body)
+	}
+}
+
+// verify says whether an express frame is whole and, where frames are signed, from the peer. s is
+// its session, or nil.
+func (l *Link) verify(s *Session, h *express.Header, payload []byte) wire.Fault {
+	if l.trailer == 0 {
+		return express.Verify(payload, nil)
+	}
+	var codes *secure.ExpressKeys
+	if a := l.waiting[h.Session]; a != nil {
+		codes = a.codes
+	} else if s != nil {
+		codes = s.codes
+	}
+	switch {
+	case codes == nil:
+		return wire.BadCode // there is no session that could have made it
+	case h.Flags == wire.FlagResponse:
+		return express.Verify(payload, (*siphash.Key)(&codes.Answers.Received))
+	}
+	return express.Verify(payload, (*siphash.Key)(&codes.Requests.Received))
 }
 
 // Answering returns the sequence of the bundle of responses that is taken in.

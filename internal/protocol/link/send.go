@@ -70,12 +70,8 @@ func (s *Session) OpenBundle(c Class) int32 {
 	if c == Response {
 		p.flags = wire.FlagResponse
 	}
-	if x := &s.exchange; c == Request {
-		if s.acked[c] != p.seq {
-			x.crowded = loneBefore
-		} else {
-			x.crowded = max(0, x.crowded-1)
-		}
+	if c == Request {
+		s.pace.begins(s.acked[c] == p.seq)
 	}
 	s.nextSeq[c]++
 	s.open[c] = i
@@ -221,11 +217,11 @@ func (l *Link) pump(s *Session, c Class) {
 	if s.state != open {
 		return
 	}
-	if c == Request && s.exchange.limit > 0 {
-		if s.exchange.bundle == None {
+	if c == Request && s.exchange.Served() {
+		if !s.exchange.Running() {
 			l.tryExchange(s)
 		}
-		if s.exchange.bundle != None {
+		if s.exchange.Running() {
 			return // until it ends
 		}
 	}
@@ -398,7 +394,7 @@ func (l *Link) stamp(s *Session, i int32, n int, kind wire.Kind, p *slot) int {
 // has none.
 func (s *Session) remoteSeq(p *slot) uint64 {
 	if p.class == Request && p.seq != 0 {
-		return p.seq - s.exchange.skipped
+		return p.seq - s.exchange.Skipped()
 	}
 	return p.seq
 }
@@ -453,9 +449,9 @@ func (l *Link) sendAcks(s *Session) {
 // ping adds a record that only asks to be acknowledged at once. It returns false if there
 // is no room.
 func (l *Link) ping(s *Session) bool {
-	crowded := s.exchange.crowded
+	pace := s.pace
 	i := s.Room(Request, 0)
-	s.exchange.crowded = crowded // it says nothing of how calls follow each other
+	s.pace = pace // it says nothing of how calls follow each other
 	if i == None {
 		return false
 	}

@@ -3,15 +3,51 @@ package link
 import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
-	"github.com/xdprma/xdprma/internal/protocol/secure"
-	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
+// served is who has which of the places in Config.Express, which this rank shares with its program.
+type served struct {
+	vacant    []int32
+	holders   []*Session          // by place, nil where it is vacant
+	quiescing map[uint64]*Session // dead, and perhaps still in the program, by id
+}
+
+// newServed returns places of which all are vacant.
+func newServed(places int) served {
+	v := served{holders: make([]*Session, places), quiescing: map[uint64]*Session{}}
+	for i := range int32(places) {
+		v.vacant = append(v.vacant, i)
+	}
+	return v
+}
+
+// take takes a place, if one is left, or returns None.
+func (v *served) take() int32 {
+	n := len(v.vacant)
+	if n == 0 {
+		return None
+	}
+	place := v.vacant[n-1]
+	v.vacant = v.vacant[:n-1]
+	return place
+}
+
+// giveBack makes a place that take gave out vacant.
+func (v *served) giveBack(place int32) {
+	if place != None {
+		v.vacant = append(v.vacant, place)
+	}
+}
+
+// isQuiescing reports whether the session with an id has failed, and something that it has sent may
+// still be in the program.
+func (v *served) isQuiescing(id uint64) bool { return v.quiescing[id] != nil }
+
 // serving is what a target keeps about the exchanges of a peer.
 type serving struct {
-	table         int32  // place in the tables that this rank shares with its program, or None
-	exchange, try uint64 // of the last request that was new
+	place  int32 // in Config.Express, or None
+	newest express.Newest
 }
 
 // Opened is a session that has become valid.
@@ -19,22 +55,6 @@ type Opened struct {
 	ID   uint64
 	Slot int32 // its place in Config.Express, or None
 }
-
-// NoExchanges is part of a layer above whose requests never are exchanges, and that holds
-// nothing for a peer.
-type NoExchanges struct{}
-
-// Express implements Upper.
-func (NoExchanges) Express(*Session, []byte) (n, results int) { return 0, 0 }
-
-// Executed implements Upper.
-func (NoExchanges) Executed(s *Session, records, results []byte, refused uint8) {}
-
-// Served implements Upper.
-func (NoExchanges) Served() {}
-
-// Quiesced implements Upper.
-func (NoExchanges) Quiesced(*Session) {}
 
 // name gives a new session its id, and a place in the tables, if one is left: those that the
 // answer to the peer's hello names, if there is one.
@@ -45,45 +65,27 @@ func (l *Link) name(s *Session) {
 	}
 	if a != nil {
 		a.taken = true
-		s.localID, s.serving.table = a.localID, a.table
+		s.localID, s.serving.place = a.localID, a.place
 	} else {
-		s.localID, s.serving.table = l.newID(), l.takeTable()
+		s.localID, s.serving.place = l.newID(), l.served.take()
 	}
-	if s.serving.table != None {
-		l.served[s.serving.table] = s
-	}
-}
-
-// takeTable takes a place in the tables, if one is left, or returns None.
-func (l *Link) takeTable() int32 {
-	n := len(l.freeTables)
-	if n == 0 {
-		return None
-	}
-	table := l.freeTables[n-1]
-	l.freeTables = l.freeTables[:n-1]
-	return table
-}
-
-// returnTable takes back a place in the tables that takeTable gave out.
-func (l *Link) returnTable(table int32) {
-	if table != None {
-		l.freeTables = append(l.freeTables, table)
+	if s.serving.place != None {
+		l.served.holders[s.serving.place] = s
 	}
 }
 
 // tier returns how long the express frames may be that are served at a place in the tables: 0 if
 // none.
-func tier(table int32) uint32 {
-	if table == None {
+func tier(place int32) uint32 {
+	if place == None {
 		return 0
 	}
 	return express.MaxPayload
 }
 
-// openTable lets the program serve s, whose way is known now.
-func (l *Link) openTable(s *Session) {
-	if s.serving.table == None {
+// openPlace lets the program serve s, whose way is known now.
+func (l *Link) openPlace(s *Session) {
+	if s.serving.place == None {
 		return
 	}
 	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank), Life: s.peer}
@@ -93,118 +95,69 @@ func (l *Link) openTable(s *Session) {
 	if l.cfg.Peer != nil {
 		slot.Peer, slot.Local = l.cfg.Peer(s.path)
 	}
-	l.cfg.Express.OpenSlot(int(s.serving.table), slot)
+	l.cfg.Express.OpenSlot(s.Slot(), slot)
 }
 
-// closeTable ends what the program does for s. A frame may be on its way through the
+// closePlace ends what the program does for s. A frame may be on its way through the
 // program, so the layer above hears that all is over only by Quiesced.
-func (l *Link) closeTable(s *Session) {
-	if s.serving.table == None {
+func (l *Link) closePlace(s *Session) {
+	if s.serving.place == None {
 		l.cfg.Upper.Quiesced(s)
 		return
 	}
-	l.cfg.Express.CloseSlot(int(s.serving.table))
-	l.quiescing[s.localID] = s
+	l.cfg.Express.CloseSlot(s.Slot())
+	l.served.quiescing[s.localID] = s
 	l.toQuiesce = append(l.toQuiesce, s.localID)
 }
 
 // Quiesced takes in that no frame of a session of Announcements' quiescing is on its way
 // through the program any more.
 func (l *Link) Quiesced(id uint64) {
-	s := l.quiescing[id]
+	v := &l.served
+	s := v.quiescing[id]
 	if s == nil {
 		return
 	}
-	delete(l.quiescing, id)
+	delete(v.quiescing, id)
 	l.cfg.Upper.Quiesced(s)
-	l.cfg.Express.WipeSlot(int(s.serving.table))
-	l.served[s.serving.table] = nil
-	l.freeTables = append(l.freeTables, s.serving.table)
+	l.cfg.Express.WipeSlot(s.Slot())
+	v.holders[s.serving.place] = nil
+	v.giveBack(s.serving.place)
 }
 
 // EachServed calls f with each session that has a place in Config.Express.
 func (l *Link) EachServed(f func(s *Session, slot int)) {
-	for i, s := range l.served {
+	for i, s := range l.served.holders {
 		if s != nil {
 			f(s, i)
 		}
 	}
 }
 
+// place returns the place in Config.Express that s has, or None.
+func (s *Session) place() int32 { return s.serving.place }
+
 // Slot returns the place in Config.Express that s has; negative: it has none.
-func (s *Session) Slot() int { return int(s.serving.table) }
+func (s *Session) Slot() int { return int(s.serving.place) }
 
 // Quiescing reports whether s has failed and something that it has sent may still be in the
 // program.
-func (l *Link) Quiescing(s *Session) bool { return l.quiescing[s.localID] == s }
+func (l *Link) Quiescing(s *Session) bool { return l.served.quiescing[s.localID] == s }
 
-// isExpress reports whether payload claims to be an express frame.
-func isExpress(payload []byte) bool {
-	return len(payload) >= wire.HeaderLen && payload[kindAt] == byte(wire.KindExpress)
-}
-
-// kindAt is where a frame says of which kind it is.
-const kindAt = 5
-
-// receiveExpress takes in an express frame.
-func (l *Link) receiveExpress(payload []byte) {
-	h, body, fault := express.Read(payload)
-	s := l.sessionByID(h.Session)
-	if fault == wire.OK {
-		fault = l.verify(s, &h, payload)
+// receiveRequest takes in an express frame of s that requests something.
+func (l *Link) receiveRequest(s *Session, h *express.Header, body []byte) {
+	if s.serving.newest.Follows(h) {
+		s.liveness.Heard(l.Now) // one that comes again says nothing of the peer
 	}
-	if fault != wire.OK {
-		l.stats.Faults[fault]++
-		return
-	}
-	if a := l.waiting[h.Session]; a != nil {
-		s = l.arise(a)
-	}
-	switch {
-	case s == nil:
-		l.stats.Unknown++
-	case s.state == dead:
-		l.answerDead(s)
-	case s.state != open:
-		l.stats.Unknown++ // as for a bundle, the acceptance of the hello is still to come
-	case h.Flags == wire.FlagResponse:
-		l.receiveAnswer(s, &h, body)
-	default:
-		if h.Exchange > s.serving.exchange || h.Exchange == s.serving.exchange && h.Try > s.serving.try {
-			s.serving.exchange, s.serving.try = h.Exchange, h.Try
-			s.liveness.Heard(l.Now) // one that comes again says nothing of the peer
-		}
-		l.serve(s, &h, body)
-		l.cfg.Upper.Served()
-	}
-}
-
-// verify says whether an express frame is whole and, where frames are signed, from the peer. s is
-// its session, or nil.
-func (l *Link) verify(s *Session, h *express.Header, payload []byte) wire.Fault {
-	if l.trailer == 0 {
-		return express.Verify(payload, nil)
-	}
-	var codes *secure.ExpressKeys
-	if a := l.waiting[h.Session]; a != nil {
-		codes = a.codes
-	} else if s != nil {
-		codes = s.codes
-	}
-	switch {
-	case codes == nil:
-		return wire.BadCode // there is no session that could have made it
-	case h.Flags == wire.FlagResponse:
-		return express.Verify(payload, (*siphash.Key)(&codes.Answers.Received))
-	}
-	return express.Verify(payload, (*siphash.Key)(&codes.Requests.Received))
+	l.serve(s, h, body)
+	l.cfg.Upper.Served()
 }
 
 // serve takes a request of s that the program has not executed as the bundle that it would
 // have been, or answers again what is done. One that the program was interrupted at waits
 // for a repetition that does not go round the program.
 func (l *Link) serve(s *Session, h *express.Header, body []byte) {
-	if s.serving.table == None {
+	if s.serving.place == None {
 		l.stats.ExpressDropped++
 		return
 	}

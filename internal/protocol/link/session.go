@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 
+	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
 	"github.com/xdprma/xdprma/mpierr"
@@ -29,7 +30,8 @@ type Session struct {
 	identity
 	outgoing
 	incoming
-	exchange exchanging
+	pace     pace
+	exchange express.Origin
 	serving  serving
 	fate
 	debts
@@ -155,7 +157,7 @@ func (s *Session) Dead() bool { return s.state == dead }
 func (s *Session) Unfound() bool { return s.unfound }
 
 // Awaited reports whether somebody waits for the peer.
-func (s *Session) Awaited() bool { return s.watched > 0 || s.Holds() || s.link.cfg.Upper.Waits(s) }
+func (s *Session) Awaited() bool { return s.Watched() > 0 || s.Holds() || s.link.cfg.Upper.Waits(s) }
 
 // Failure returns why the session is dead, or nil.
 func (s *Session) Failure() *mpierr.Error { return s.err }
@@ -254,13 +256,12 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 		s.ways[w] = track{nextPacket: 1, flight: newSlotList()}
 	}
 	s.liveness.Heard(l.Now)
-	s.exchange.bundle = None
 	l.name(s)
 	for c := range s.queue {
 		s.queue[c], s.again[c] = newSlotList(), newSlotList()
 	}
 	if l.answers[rank] == nil { // else the device knows it already
-		l.opened = append(l.opened, Opened{s.localID, s.serving.table})
+		l.opened = append(l.opened, Opened{s.localID, s.place()})
 	}
 	l.byID[s.localID], l.byRank[rank] = s, s
 	return s
@@ -268,7 +269,7 @@ func (l *Link) newSession(rank int, path PathID) *Session {
 
 // newID returns a session id that is not in use.
 func (l *Link) newID() (id uint64) {
-	for id == 0 || l.byID[id] != nil || l.waiting[id] != nil || l.quiescing[id] != nil {
+	for id == 0 || l.byID[id] != nil || l.waiting[id] != nil || l.served.isQuiescing(id) {
 		id = l.cfg.Rand()
 	}
 	return id
@@ -322,8 +323,8 @@ func (s *Session) Fail(why error) {
 	l.parked.drop(s)
 	l.cfg.Upper.Failed(s)
 	s.length, s.joining = pathLength{}, nil
-	s.exchange = exchanging{bundle: None}
-	l.closeTable(s)
+	s.exchange = express.Origin{}
+	l.closePlace(s)
 	s.liveness.Settle()
 	s.againAt, s.renewing.askAt = 0, 0
 	l.takeOff(renewal, s)
@@ -354,8 +355,8 @@ func (l *Link) freeAll(s *Session) {
 	for w := range s.ways {
 		l.freeList(&s.ways[w].flight)
 	}
-	if i := s.exchange.bundle; i != None {
-		l.freeSlot(i)
+	if s.exchange.Running() {
+		l.freeSlot(s.exchange.Current().Slot)
 	}
 	s.inFlight, s.extra, s.held = [NumClasses]int32{}, [NumClasses]int32{}, [NumClasses]int32{}
 }

@@ -18,7 +18,7 @@ func TestKeysAreWipedWithTheirSessions(t *testing.T) {
 			codes := chains.Express()
 			return secure.NewGuard(&chains, suite), &codes
 		}
-		s, a := &Session{identity: identity{localID: 1}}, &answered{localID: 2, table: None}
+		s, a := &Session{identity: identity{localID: 1}}, &answered{localID: 2, place: None}
 		s.guard, s.codes = keyed()
 		a.guard, a.codes = keyed()
 		guards, codes := []*secure.Guard{s.guard, a.guard}, []*secure.ExpressKeys{s.codes, a.codes}

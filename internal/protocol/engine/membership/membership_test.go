@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/lab/fabric"
 	"github.com/xdprma/xdprma/internal/protocol/link"
 	"github.com/xdprma/xdprma/internal/protocol/link/reliable"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -12,7 +13,7 @@ import (
 
 // above is a layer above a link that has members and nothing else.
 type above struct {
-	link.NoExchanges
+	fabric.NoExchanges
 	view *View
 }
 

@@ -13,7 +13,7 @@ import (
 
 // rank is a rank that has messages and nothing else. Nobody leaves, and no context ends.
 type rank struct {
-	link.NoExchanges
+	fabric.NoExchanges
 	*Messages
 	gets []get
 }
