@@ -50,7 +50,7 @@ func local(b *buffer.Buffer) onesided.Local {
 func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 	c, name, rank, at := &o.Call, o.Name, o.Target, &o.at
 	// The side that is written to may be longer than the data.
-	reads, writes := c.Code == wire.CodeGet, c.Code == wire.CodePut || c.Code == wire.CodeAccumulate
+	reads := c.Code == wire.CodeGet
 	if c.Op == NoOp {
 		reads, origin = true, &buffer.Buffer{}
 	}
@@ -88,7 +88,7 @@ func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 		}
 		y.Size = n * t.Size()
 	}
-	if !writes {
+	if c.Code.Fetches() {
 		from, t := y.Count, y.Type
 		if !reads {
 			from, t = origin.Entries()
@@ -109,7 +109,7 @@ func (w *Win) issueTyped(o *operation, origin, result *buffer.Buffer) error {
 			return newError(name, ErrType, rank, "%d entries of %v, the target, overlap: a byte is written to more than once", y.Count, y.Type)
 		}
 	}
-	if c.Code == wire.CodeAccumulate || c.Code == wire.CodeGetAccumulate {
+	if c.Code.Row().Combines {
 		basic, uniform := y.Type.UniformBasic()
 		if !uniform && y.Size > 0 {
 			return newError(name, ErrType, rank, "%v mixes elements of several predefined datatypes: an accumulate needs one", y.Type)

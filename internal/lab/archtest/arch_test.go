@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"internal/protocol/engine/windows": {"datatype", "internal/elements", "internal/spelling", "internal/words", "mpierr", "window"},
 
 	"internal/protocol/siphash":       {},
-	"internal/protocol/wire":          {"internal/protocol/secure", "internal/protocol/siphash"},
+	"internal/protocol/wire":          {"datatype", "internal/protocol/secure", "internal/protocol/siphash", "window"},
 	"internal/protocol/secure":        {},
 	"internal/protocol/link/reliable": {},
 	"internal/protocol/link/express":  {"internal/protocol/link/reliable", "internal/protocol/siphash", "internal/protocol/wire"},

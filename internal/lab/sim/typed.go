@@ -16,7 +16,7 @@ type block struct{ at, length int }
 func (t *task) disguise(c *onesided.Call) (y *epochs.Derived, blocks []block) {
 	w := t.w
 	old, n := datatype.Byte, max(len(c.Origin), len(c.Result))
-	if c.Code == wire.CodeAccumulate || c.Code == wire.CodeGetAccumulate {
+	if c.Code.Row().Combines {
 		old = c.Basic.Type()
 		n /= old.Size()
 	}

@@ -111,7 +111,8 @@ func (o *others) Request(from *link.Session, r wire.Record) mpierr.Class {
 	case wire.CodeGone:
 		return o.TakeGone(from, &r)
 	}
-	panic("engine: a request for no room")
+	o.Stats.Faults[wire.BadRecord]++ // an answer that came as a request
+	return mpierr.Intern
 }
 
 // countOutsider counts a request of a rank that is not in the group of a context.

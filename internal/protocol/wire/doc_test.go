@@ -62,19 +62,27 @@ func TestReferenceHeader(t *testing.T) {
 	}
 }
 
-// The table of the records in docs/wire.md has every code and its name.
+// The table of the records in docs/wire.md has every code, its name, and what it is answered by.
 func TestReferenceRecords(t *testing.T) {
-	names := map[string]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z_]+) \|`).FindAllStringSubmatch(readReference(t), -1) {
-		names[row[1]] = row[2]
+	rows := map[string][]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z_]+) \| .*?(?: \| (.*))? \|$`).FindAllStringSubmatch(readReference(t), -1) {
+		rows[row[1]] = row[2:]
 	}
 	for code := range 256 {
-		want := Code(code).String()
-		if want == "unknown" {
-			want = ""
+		c := Code(code)
+		got := rows[fmt.Sprint(code)]
+		if c.Row().Name == "" {
+			if got != nil {
+				t.Errorf("%s: record %d is %q, and there is no such code", reference, code, got[0])
+			}
+			continue
 		}
-		if got := names[fmt.Sprint(code)]; got != want {
-			t.Errorf("%s: record %d is %q, the code's name is %q", reference, code, got, want)
+		answer := "none"
+		if a := c.Row().Answer; a != 0 {
+			answer = a.String()
+		}
+		if got == nil || got[0] != c.String() || got[1] != "" && !regexp.MustCompile(`^(one )?`+answer).MatchString(got[1]) {
+			t.Errorf("%s: record %d is %q, the code's name is %q and its answer %q", reference, code, got, c, answer)
 		}
 	}
 }

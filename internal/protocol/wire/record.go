@@ -1,11 +1,8 @@
 package wire
 
-import (
-	"cmp"
-	"encoding/binary"
-)
+import "encoding/binary"
 
-// Code says what a record asks or answers.
+// Code says what a record asks or answers. The table of codes has a Row for each.
 type Code uint8
 
 // Codes of requests.
@@ -184,27 +181,4 @@ func (l *Layout) Get(b []byte) (rest []byte, ok bool) {
 	le := binary.LittleEndian
 	*l = Layout{Type: le.Uint32(b[0:]), Count: le.Uint64(b[8:]), Position: le.Uint64(b[16:])}
 	return b[LayoutLen:], le.Uint32(b[4:]) == 0
-}
-
-// names are those by which a user knows requests and answers.
-var names = [256]string{
-	CodePut: "put", CodeGet: "get", CodeAccumulate: "accumulate", CodeGetAccumulate: "get_accumulate",
-	CodeCompareSwap: "compare_and_swap", CodeLock: "lock", CodeUnlock: "unlock", CodeMessage: "message", CodePing: "ping",
-	CodeBye: "bye", CodeType: "type", CodeMark: "mark", CodeNotify: "notify", CodeInquiry: "inquiry", CodePost: "post",
-	CodeComplete: "complete", CodeGiven: "given", CodeOffer: "offer", CodeTaken: "taken", CodeWithdrawn: "withdrawn",
-	CodeRest: "rest", CodeRevoke: "revoke", CodeGone: "gone", CodeResult: "result", CodeGranted: "granted",
-	CodeRefused: "refused", CodeCredit: "credit", CodeWaits: "waits",
-}
-
-// String returns the code's name.
-func (c Code) String() string { return cmp.Or(names[c], "unknown") }
-
-// Notifies reports whether a counter counts up with r.
-func (r *Record) Notifies() bool {
-	return r.Code == CodeNotify || r.Flags&FlagNotify != 0 && (r.Code == CodePut || r.Code == CodeAccumulate)
-}
-
-// Fetches reports whether c asks for a result, among the requests that communicate.
-func (c Code) Fetches() bool {
-	return c == CodeGet || c == CodeGetAccumulate || c == CodeCompareSwap
 }

@@ -74,23 +74,18 @@ func (x *Target) observeTyped(s *Peer, c *windows.Checker, r *wire.Record) {
 // accessOf returns what a request does with how many bytes, and whether the origin
 // will tell when it has completed. data is that of the record, without a layout.
 func accessOf(s *Peer, r *wire.Record, data []byte) (a window.Access, n int, remember bool) {
-	a, n = window.Access{Origin: s.Rank(), Call: kinds[r.Code]}, len(data)
-	if a.Call >= window.CallAccumulate {
+	row := r.Code.Row()
+	a, n = window.Access{Origin: s.Rank(), Call: row.Call}, len(data)
+	if r.Code.Accumulates() {
 		a.Op, a.Basic = datatype.Op(r.Op), datatype.Basic(r.Basic)
 	}
 	remember = !a.Reads() || r.Flags&wire.FlagFollowed == 0
-	switch r.Code {
-	case wire.CodeGet, wire.CodeGetAccumulate:
+	switch row.Data {
+	case wire.DataPart, wire.DataPartOperand:
 		_, want := wire.Part(data)
 		n = int(want)
-	case wire.CodeCompareSwap:
+	case wire.DataPair:
 		n /= 2
 	}
 	return a, n, remember
-}
-
-// kinds are what a checker calls the requests that communicate.
-var kinds = [...]window.CallKind{
-	wire.CodePut: window.CallPut, wire.CodeGet: window.CallGet, wire.CodeAccumulate: window.CallAccumulate,
-	wire.CodeGetAccumulate: window.CallGetAccumulate, wire.CodeCompareSwap: window.CallCompareSwap,
 }

@@ -93,13 +93,7 @@ func (x *Origin) deferCall(c *Call) {
 }
 
 // says reports whether c is a call that tells the target something and touches no memory.
-func (c *Call) says() bool {
-	switch c.Code {
-	case wire.CodeComplete, wire.CodeUnlock, wire.CodeNotify, wire.CodePing:
-		return true
-	}
-	return false
-}
+func (c *Call) says() bool { return !c.Code.Communicates() }
 
 // answered reports whether the caller must leave memory alone until an answer.
 func (c *Call) answered() bool { return answered(c.Code) }

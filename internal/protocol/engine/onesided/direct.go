@@ -127,8 +127,8 @@ func (x *Origin) issueLocal(c *Call) (bool, error) {
 
 // observeLocal is observe for n bytes of a call on this rank's own window.
 func (x *Origin) observeLocal(c *Call, disp uint64, n int) {
-	a := window.Access{Origin: x.cfg.Rank, Call: kinds[c.Code]}
-	if a.Call >= window.CallAccumulate {
+	a := window.Access{Origin: x.cfg.Rank, Call: c.Code.Row().Call}
+	if c.Code.Accumulates() {
 		a.Op, a.Basic = c.Op, c.Basic
 	}
 	remember := !a.Reads() || c.Request == nil

@@ -59,55 +59,43 @@ func (x *Origin) Executed(s *Peer, records, results []byte, refused uint8) {
 		_, n, _ := Form(&r)
 		result := results[:n]
 		results = results[express.Padded(n):]
-		switch {
-		case refused&1 != 0:
+		if refused&1 != 0 {
 			f := refusalOf(&r, mpierr.Win)
 			x.refused(s, &f)
-		case n > 0:
-			x.answer(s, &wire.Record{Code: wire.CodeResult, Window: r.Window, Token: r.Token, Data: result})
-		case answered(r.Code):
-			x.answer(s, &wire.Record{Code: wire.CodeGranted, Window: r.Window, Token: r.Token})
+		} else if a := r.Code.Row().Answer; a != 0 {
+			x.answer(s, &wire.Record{Code: a, Window: r.Window, Token: r.Token, Data: result})
 		}
 	}
 }
-
-// maxElements is the most that one accumulate of the tier may combine.
-const maxElements = 16
 
 // Form says what a record that communicates needs: the bytes of the window from its
 // displacement on, and the length of its result, which an answer pads to a multiple of 8.
 // It returns false for a record that the tier never executes. Records of locks and notifications need nothing.
 func Form(r *wire.Record) (span, result int, ok bool) {
-	n, none := len(r.Data), r.Flags == 0
-	if r.Flags == wire.FlagNotify && r.Notifies() {
-		none = true
-	}
-	switch r.Code {
-	case wire.CodeNotify:
-		return 0, 0, r.Flags <= wire.FlagIfDone && n == 0
-	case wire.CodeLock:
-		return 0, 0, r.Flags <= wire.FlagExclusive && n == 0
-	case wire.CodeUnlock:
-		return 0, 0, none && n == 0
-	case wire.CodePut:
-		return n, 0, none && whole(r.Disp, n)
-	case wire.CodeGet:
-		want, ok := part(r)
-		return want, want, none && ok && n == wire.PartLen && whole(r.Disp, want)
-	case wire.CodeAccumulate:
-		return n, 0, none && combines(r, n)
-	case wire.CodeGetAccumulate:
-		want, ok := part(r)
-		operand := want
-		if datatype.Op(r.Op) == datatype.NoOp {
-			operand = 0
+	row, n := r.Code.Row(), len(r.Data)
+	ok = row.Tier && r.Flags&^row.TierFlags == 0
+	switch row.Data {
+	case wire.DataNone:
+		return 0, 0, ok && n == 0
+	case wire.DataPair:
+		size := wire.TierSize(datatype.Basic(r.Basic))
+		return size, size, ok && size != 0 && n == 2*size && r.Disp%uint64(size) == 0
+	case wire.DataOperand:
+		span = n
+	case wire.DataPart, wire.DataPartOperand:
+		want, asks := part(r)
+		operand := 0
+		if row.Data == wire.DataPartOperand && datatype.Op(r.Op) != datatype.NoOp {
+			operand = want
 		}
-		return want, want, none && ok && n == wire.PartLen+operand && combines(r, want)
-	case wire.CodeCompareSwap:
-		size := integerSize(r.Basic)
-		return size, size, none && size != 0 && n == 2*size && r.Disp%uint64(size) == 0
+		span, result, ok = want, want, ok && asks && n == wire.PartLen+operand
+	default:
+		return 0, 0, false
 	}
-	return 0, 0, false
+	if row.Combines {
+		return span, result, ok && combines(r, span)
+	}
+	return span, result, ok && whole(r.Disp, span)
 }
 
 // part reads how many bytes of result r asks for, which is to be the whole result.
@@ -133,25 +121,6 @@ func whole(disp uint64, n int) bool {
 
 // combines reports whether the tier executes the accumulate r on n bytes of the window.
 func combines(r *wire.Record, n int) bool {
-	size, op := integerSize(r.Basic), datatype.Op(r.Op)
-	if size == 0 || n == 0 || n%size != 0 || r.Disp%uint64(size) != 0 || op < datatype.Sum || op > datatype.NoOp {
-		return false
-	}
-	if n == size {
-		return true
-	}
-	switch op {
-	case datatype.Sum, datatype.BAnd, datatype.BOr, datatype.BXor, datatype.Replace:
-		return size >= 4 && n/size <= maxElements
-	}
-	return false
-}
-
-// integerSize returns the size of an integer, 0 if basic is none.
-func integerSize(basic uint8) int {
-	b := datatype.Basic(basic)
-	if b < datatype.BasicInt8 || b > datatype.BasicUint64 {
-		return 0
-	}
-	return b.Size()
+	size := wire.TierSize(datatype.Basic(r.Basic))
+	return size != 0 && n != 0 && n%size == 0 && r.Disp%uint64(size) == 0 && n/size <= wire.TierElements(datatype.Op(r.Op), size)
 }

@@ -291,8 +291,7 @@ func (x *Origin) add(a *Access, i int32, r *wire.Record, dataLen int, flags uint
 
 // orderFlag returns the flag of the bundles that c travels in.
 func (c *Call) orderFlag() uint8 {
-	accumulates := c.Code != wire.CodePut && c.Code != wire.CodeGet
-	if c.Order == OrderAll || c.Order == OrderAccumulates && accumulates {
+	if c.Order == OrderAll || c.Order == OrderAccumulates && c.Code.Accumulates() {
 		return wire.FlagOrdered
 	}
 	return 0

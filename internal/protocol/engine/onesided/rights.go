@@ -28,24 +28,11 @@ func (x *base) windowFor(s *Peer, r *wire.Record) (*windows.Window, mpierr.Class
 // Needs returns the rights that the origin of a request needs. It needs none to end what it was
 // let begin, nor to synchronise otherwise than by a lock.
 func Needs(r *wire.Record) window.Rights {
-	switch r.Code {
-	case wire.CodePut:
-		return window.MayWrite
-	case wire.CodeGet:
-		return window.MayRead
-	case wire.CodeAccumulate:
-		return changes(r)
-	case wire.CodeGetAccumulate:
-		if datatype.Op(r.Op) == datatype.NoOp {
-			return window.MayRead
-		}
-		return window.MayRead | changes(r)
-	case wire.CodeCompareSwap:
-		return window.MayRead | window.MayWrite
-	case wire.CodeLock:
-		return window.MayLock
+	row := r.Code.Row()
+	if !row.Combines || row.Rights != window.MayNothing && datatype.Op(r.Op) == datatype.NoOp {
+		return row.Rights
 	}
-	return window.MayNothing
+	return row.Rights | changes(r)
 }
 
 // changes returns the right that the operator of an accumulate needs.

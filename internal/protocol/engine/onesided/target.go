@@ -97,24 +97,14 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 	if b.Upper.Refuse != mpierr.Success {
 		return b.Upper.Refuse
 	}
-	switch r.Code {
-	case wire.CodePing:
-		return mpierr.Success
-	case wire.CodeInquiry:
-		return x.takeInquiry(s, r)
-	case wire.CodeBye, wire.CodeMessage, wire.CodeOffer, wire.CodeRest, wire.CodeTaken, wire.CodeWithdrawn, wire.CodeRevoke, wire.CodeGone:
+	switch r.Code.Row().TakenBy {
+	case wire.ByWindow:
+	case wire.ByTarget:
+		return x.takeNote(s, r)
+	case wire.ByMessages, wire.ByMembership:
 		return x.cfg.Others.Request(b.Session, *r)
-	case wire.CodePost:
-		return x.takePost(s, r)
-	case wire.CodeComplete:
-		return x.takeComplete(s, r.Window)
-	case wire.CodeGiven:
-		return x.locks.takeGiven(r.Window)
-	case wire.CodeType:
-		return x.takeType(s, r)
-	case wire.CodeMark:
-		x.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
-		return mpierr.Success
+	default:
+		return x.malformed()
 	}
 	if s.hasLeft {
 		return mpierr.ProcFailed // others may hold its locks now
@@ -137,6 +127,34 @@ func (x *Target) applyRecord(s *Peer, b *link.Bundle, r *wire.Record) mpierr.Cla
 		x.count(s, w, r.Token)
 	}
 	return class
+}
+
+// takeNote takes in a request that asks for no right to a window.
+func (x *Target) takeNote(s *Peer, r *wire.Record) mpierr.Class {
+	switch r.Code {
+	case wire.CodePing:
+		return mpierr.Success
+	case wire.CodeInquiry:
+		return x.takeInquiry(s, r)
+	case wire.CodePost:
+		return x.takePost(s, r)
+	case wire.CodeComplete:
+		return x.takeComplete(s, r.Window)
+	case wire.CodeGiven:
+		return x.locks.takeGiven(r.Window)
+	case wire.CodeType:
+		return x.takeType(s, r)
+	case wire.CodeMark:
+		x.completed(s.ID(), r.Window, r.Flags&wire.FlagReads != 0)
+		return mpierr.Success
+	}
+	return x.malformed()
+}
+
+// malformed counts a record that no peer sends, and returns why it is refused.
+func (x *Target) malformed() mpierr.Class {
+	x.cfg.Frames.Faults[wire.BadRecord]++
+	return mpierr.Intern
 }
 
 // applyTo has a request that communicates take effect on a window, or the end of a lock.
@@ -164,8 +182,7 @@ func (x *Target) applyTo(s *Peer, b *link.Bundle, w *windows.Window, r *wire.Rec
 	case wire.CodeLock:
 		return mpierr.RMASync // a lock record starts a bundle
 	default:
-		x.cfg.Frames.Faults[wire.BadRecord]++
-		return mpierr.Intern
+		return x.malformed()
 	}
 	if w.Checker() != nil && class == mpierr.Success {
 		x.observe(s, w.Checker(), r)
@@ -311,5 +328,8 @@ func (x *Target) takeInquiry(s *Peer, r *wire.Record) mpierr.Class {
 	return mpierr.Success
 }
 
-// answered reports whether the origin of a request expects an answer to it.
-func answered(c wire.Code) bool { return c.Fetches() || c == wire.CodeLock }
+// answered reports whether the origin of a request keeps an operation that awaits its answer.
+func answered(c wire.Code) bool {
+	a := c.Row().Answer
+	return a == wire.CodeResult || a == wire.CodeGranted
+}

@@ -268,7 +268,7 @@ func (x *Origin) issuePiece(s *Peer, c *Call, d *givenType) bool {
 		extra += wire.PartLen
 		end = y.end
 	}
-	if c.Code != wire.CodePut && c.Code != wire.CodeGet {
+	if c.Code.Accumulates() {
 		r.Basic, r.Op = uint8(c.Basic), uint8(c.Op)
 	}
 	_, n := y.next(c.at, end-c.at)

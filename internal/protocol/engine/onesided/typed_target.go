@@ -20,8 +20,7 @@ func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *windows.Window, r *wire.
 	var where wire.Layout
 	data, ok := where.Get(r.Data)
 	if !ok {
-		x.cfg.Frames.Faults[wire.BadRecord]++
-		return mpierr.Intern
+		return x.malformed()
 	}
 	t := s.peerType(where.Type)
 	if t == nil {
@@ -55,8 +54,7 @@ func (x *Target) applyTyped(s *Peer, b *link.Bundle, w *windows.Window, r *wire.
 		}
 		return class
 	}
-	x.cfg.Frames.Faults[wire.BadRecord]++
-	return mpierr.Intern
+	return x.malformed()
 }
 
 // applyTypedGet is applyGet for a layout. No element is cut, so that each is read
