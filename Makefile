@@ -153,7 +153,7 @@ check-api: go ## compare the exported API with that of the last version; what is
 
 check-generated: go clang ## fail if the committed BPF objects are not what the sources give
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
-	cp -R bpf go.mod go.sum "$$copy" && (cd "$$copy" && $(STILL) $(GO) generate ./bpf/...) && \
+	cp -R bpf datatype internal mpierr window go.mod go.sum "$$copy" && (cd "$$copy" && $(STILL) $(GO) generate ./bpf/...) && \
 	diff -r bpf "$$copy/bpf" || { echo "run make generate and commit the result"; exit 1; }
 
 clean: ## remove what the other targets made

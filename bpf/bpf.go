@@ -4,7 +4,7 @@
 // Programs use package loader.
 //
 // The C sources are the truth about the maps of the programs, their counters and the header of a
-// frame.
+// frame. Package internal/protocol/wire is that about records: codes.h is made of its table.
 //
 // Classifier and Express are the same program with the same maps, names and types; Express
 // executes small requests as well. Unrolled is Express without loops, for processes without
@@ -14,6 +14,7 @@
 // VLAN tag that the device has already taken off (receive offload) is invisible to it.
 package bpf
 
+//go:generate go run ../internal/lab/codes codes.h
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type hello_config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000

@@ -5,44 +5,8 @@
 
 #include "express.h"
 
-enum {
-	RECORD_LEN = 24,
-	RECORD_PART = 8,
-	RECORD_PUT = 1,
-	RECORD_GET = 2,
-	RECORD_ACCUMULATE = 3,
-	RECORD_GET_ACCUMULATE = 4,
-	RECORD_COMPARE_SWAP = 5,
-	RECORD_LOCK = 6,
-	RECORD_UNLOCK = 7,
-	RECORD_NOTIFY = 21,
-	RECORD_EXCLUSIVE = 1, /* flag of a lock */
-	RECORD_IF_DONE = 1,   /* of a notification */
-	RECORD_NOTIFIES = 8,  /* of a put or accumulate */
-
-	MAY_READ = 1,
-	MAY_WRITE = 2,
-	MAY_ACCUMULATE = 4,
-	MAY_LOCK = 8,
-	MAY_SOMETHING = 16, /* any of these */
-
-	BASIC_INT8 = 1,
-	BASIC_INT64 = 4,
-	BASIC_UINT64 = 8,
-
-	OP_SUM = 1,
-	OP_PROD = 2,
-	OP_MIN = 3,
-	OP_MAX = 4,
-	OP_LAND = 5,
-	OP_LOR = 6,
-	OP_LXOR = 7,
-	OP_BAND = 8,
-	OP_BOR = 9,
-	OP_BXOR = 10,
-	OP_REPLACE = 11,
-	OP_NO_OP = 12,
-};
+/* Beside the rights at a window: any of them. */
+#define MAY_SOMETHING (MAY_ALL + 1)
 
 /* The size of an integer, 0 if basic is none. */
 static __always_inline __u32 integer_size(__u32 basic)
@@ -62,10 +26,10 @@ static __always_inline int is_whole(__u64 disp, __u64 n)
 	return (disp & 7) == 0;
 }
 
-/* Whether operators that a single instruction is for are among op. */
+/* Whether a single instruction is for op, so that several elements are combined. */
 static __always_inline int is_single(__u32 op)
 {
-	return op == OP_SUM || op == OP_BAND || op == OP_BOR || op == OP_BXOR || op == OP_REPLACE;
+	return OP_IS_SINGLE(op);
 }
 
 /* Whether the accumulate s on n bytes at disp is executed here. */
@@ -94,7 +58,7 @@ static __always_inline __u64 record_form(struct express_step *s, __u64 disp, __u
 
 	s->span = s->result = 0;
 	s->counts = s->code == RECORD_NOTIFY ||
-		    (s->flags == RECORD_NOTIFIES && (s->code == RECORD_PUT || s->code == RECORD_ACCUMULATE));
+		    (s->flags == RECORD_NOTIFIES && RECORD_MAY_NOTIFY(s->code));
 	if (s->flags && !s->counts && (s->code != RECORD_LOCK || s->flags != RECORD_EXCLUSIVE))
 		return 0;
 	switch (s->code) {
@@ -102,13 +66,13 @@ static __always_inline __u64 record_form(struct express_step *s, __u64 disp, __u
 		return n == 0 && s->flags <= RECORD_IF_DONE ? MAY_SOMETHING : 0;
 	case RECORD_LOCK:
 	case RECORD_UNLOCK: /* of a lock in the same request */
-		return n == 0 ? MAY_LOCK : 0;
+		return n == 0 ? NEEDS_LOCK : 0;
 	case RECORD_PUT:
 		s->span = n;
-		return is_whole(disp, n) ? MAY_WRITE : 0;
+		return is_whole(disp, n) ? NEEDS_PUT : 0;
 	case RECORD_GET:
 		s->span = s->result = want;
-		return asks && n == RECORD_PART && is_whole(disp, want) ? MAY_READ : 0;
+		return asks && n == RECORD_PART && is_whole(disp, want) ? NEEDS_GET : 0;
 	case RECORD_ACCUMULATE:
 		s->span = n;
 		return combines(s, disp, n) ? changes(s->op) : 0;
@@ -117,10 +81,10 @@ static __always_inline __u64 record_form(struct express_step *s, __u64 disp, __u
 		s->data += RECORD_PART;
 		if (!asks || n != RECORD_PART + (s->op == OP_NO_OP ? 0 : want) || !combines(s, disp, want))
 			return 0;
-		return s->op == OP_NO_OP ? MAY_READ : MAY_READ | changes(s->op);
-	case RECORD_COMPARE_SWAP:
+		return s->op == OP_NO_OP ? NEEDS_GET_ACCUMULATE : NEEDS_GET_ACCUMULATE | changes(s->op);
+	case RECORD_COMPARE_AND_SWAP:
 		s->span = s->result = size;
-		return size && n == 2 * size && (disp & (size - 1)) == 0 ? MAY_READ | MAY_WRITE : 0;
+		return size && n == 2 * size && (disp & (size - 1)) == 0 ? NEEDS_COMPARE_AND_SWAP : 0;
 	}
 	return 0;
 }

@@ -11,6 +11,7 @@
 #ifndef XDPRMA_EXPRESS_H
 #define XDPRMA_EXPRESS_H
 
+#include "codes.h"
 #include "counter.h"
 #include "kernel.h"
 #include "wire.h"
@@ -19,7 +20,6 @@ enum {
 	EXPRESS_MAX_PAYLOAD = 1232,
 	EXPRESS_MAX_RECORDS = 8,
 	EXPRESS_MAX_RESULTS = EXPRESS_MAX_PAYLOAD - WIRE_HEADER_LEN,
-	EXPRESS_MAX_ELEMENTS = 16,
 	EXPRESS_MAX_RANK = 4096,
 	EXPRESS_RIGHTS = 4, /* bits */
 	EXPRESS_RANKS = 64 / EXPRESS_RIGHTS, /* whose rights are in one word */

@@ -156,7 +156,7 @@ static __always_inline __u64 combine(const struct combine *c, __u64 a)
 {
 	__u64 b = c->operand;
 
-	if (LOAD(&c->s->code) == RECORD_COMPARE_SWAP)
+	if (LOAD(&c->s->code) == RECORD_COMPARE_AND_SWAP)
 		return a == c->compare ? b : a;
 	switch (LOAD(&c->s->op)) {
 	case OP_SUM:
@@ -227,7 +227,7 @@ static __always_inline int update(struct express_work *w, const struct express_s
 		.s = s, .is_signed = opaque(s->basic <= BASIC_INT64),
 		.above = opaque((64 - 8 * size) & 63), .operand = first & mask,
 	};
-	if (s->code == RECORD_COMPARE_SWAP) {
+	if (s->code == RECORD_COMPARE_AND_SWAP) {
 		c.compare = first & mask;
 		c.operand = size == 8 ? second : first >> (8 * size & 63) & mask;
 	}

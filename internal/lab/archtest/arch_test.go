@@ -97,6 +97,7 @@ var mayImport = map[string][]string{
 	"internal/lab/testenv":        {},
 	"internal/lab/ci":             {"internal/lab/testenv"},
 	"internal/lab/apicheck":       {},
+	"internal/lab/codes":          {"datatype", "internal/protocol/wire", "window"},
 	"internal/lab/progress":       {},
 	"internal/lab/logs":           {},
 	"internal/lab/lossy":          {"internal/lab/testenv", "rma", "rmatest"},

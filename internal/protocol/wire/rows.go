@@ -8,7 +8,7 @@ import (
 )
 
 // Row is what the table of codes says of one. Package onesided derives from it which rights a
-// record needs, and what the XDP program makes of it.
+// record needs, and what the XDP program makes of it; internal/lab/codes tells the program in C.
 type Row struct {
 	Name    string // by which a user knows it; empty: there is no such code
 	TakenBy Taker
