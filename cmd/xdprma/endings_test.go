@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -135,12 +137,12 @@ func TestEndingsOfOthers(t *testing.T) {
 		if culprit == 0 {
 			reason = "its process has ended: the rendezvous, which rank 0 served, closed the connection"
 		}
-		for name, env := range map[string]func(rank, port int) []string{
-			"by hand": func(rank, port int) []string {
-				return []string{fmt.Sprintf("%s=127.0.0.1:%d", bootstrap.EnvRendezvous, port), bootstrap.EnvJob + "=aa", bootstrap.EnvSize + "=3", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank)}
+		for name, env := range map[string]func(rank int, at netip.AddrPort) []string{
+			"by hand": func(rank int, at netip.AddrPort) []string {
+				return []string{fmt.Sprintf("%s=%v", bootstrap.EnvRendezvous, at), bootstrap.EnvJob + "=aa", bootstrap.EnvSize + "=3", fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank)}
 			},
-			"torchrun": func(rank, port int) []string {
-				return []string{"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port-1), bootstrap.EnvJob + "=aa", "WORLD_SIZE=3", fmt.Sprint("RANK=", rank)}
+			"torchrun": func(rank int, at netip.AddrPort) []string {
+				return []string{fmt.Sprint("MASTER_ADDR=", at.Addr()), fmt.Sprint("MASTER_PORT=", at.Port()-1), bootstrap.EnvJob + "=aa", "WORLD_SIZE=3", fmt.Sprint("RANK=", rank)}
 			},
 			"mpiexec.hydra": nil,
 		} {
@@ -168,11 +170,8 @@ func TestEndingsOfOthers(t *testing.T) {
 							}
 							return
 						}
-						ports, err := freePorts(1)
-						if err != nil {
-							t.Fatal(err)
-						}
-						statuses, said := byHand(t, self, 3, func(rank int) []string { return append(env(rank, int(ports[0])), ends...) })
+						at := ownRendezvous()
+						statuses, said := byHand(t, self, 3, func(rank int) []string { return append(env(rank, at), ends...) })
 						out, want := strings.Join(said, ""), e.status
 						switch {
 						case strings.HasSuffix(e.how, "status 0"):
@@ -188,6 +187,16 @@ func TestEndingsOfOthers(t *testing.T) {
 			})
 		}
 	}
+}
+
+var rendezvousPorts atomic.Uint32
+
+// ownRendezvous returns an address of this machine that no other job uses meanwhile: its address is this
+// process's own, and its port no other job's of this process. The port below is free, too.
+func ownRendezvous() netip.AddrPort {
+	pid := os.Getpid() // of 22 bits
+	ip := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16), byte(pid >> 8), byte(pid)})
+	return netip.AddrPortFrom(ip, uint16(10001+2*rendezvousPorts.Add(1)))
 }
 
 // byHand runs ranks without a launcher, and returns their exit statuses, -1 of those that a signal killed, and what they print.
