@@ -65,7 +65,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
@@ -117,7 +117,7 @@ func init() {
 	inside.Gather = func(ctx context.Context, c any, op string, mine []byte) ([][]byte, error) {
 		return c.(*Comm).gatherAll(ctx, op, mine)
 	}
-	inside.Request = func(p *device.Poller, cond device.Condition, finish func() error) any {
+	inside.Request = func(p *poller.Poller, cond poller.Condition, finish func() error) any {
 		return newRequest(p, cond, finish)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/mpierr"
 )
@@ -18,8 +18,8 @@ import (
 // return what it ended with again, and the functions on several requests pass it
 // over, as they do nil. Any goroutine may use it.
 type Request struct {
-	poller *device.Poller
-	cond   device.Condition
+	poller *poller.Poller
+	cond   poller.Condition
 	finish func() error
 	lock   underLock // nil for messages
 
@@ -36,7 +36,7 @@ type underLock interface {
 }
 
 // newRequest is inside.Request.
-func newRequest(p *device.Poller, cond device.Condition, finish func() error) *Request {
+func newRequest(p *poller.Poller, cond poller.Condition, finish func() error) *Request {
 	lock, _ := cond.(underLock)
 	return &Request{poller: p, cond: cond, finish: finish, lock: lock}
 }
@@ -60,7 +60,7 @@ func (r *Request) wait(ctx context.Context, all []*Request) error {
 }
 
 // await waits until cond is met, in a call that waits for the requests.
-func await(ctx context.Context, p *device.Poller, cond device.Condition, requests []*Request) error {
+func await(ctx context.Context, p *poller.Poller, cond poller.Condition, requests []*Request) error {
 	var few [8]underLock
 	locks := few[:0]
 	defer p.Guard()
@@ -170,7 +170,7 @@ func (c anyOf) Idles() bool {
 
 // pollerOf returns the poller of the active requests, which are all of one node; nil if
 // there are none.
-func pollerOf(op string, requests []*Request) (p *device.Poller, err error) {
+func pollerOf(op string, requests []*Request) (p *poller.Poller, err error) {
 	for _, r := range requests {
 		switch {
 		case !r.active():
@@ -185,7 +185,7 @@ func pollerOf(op string, requests []*Request) (p *device.Poller, err error) {
 
 // endSome ends the active requests that are over, at most most of them, and returns
 // their indexes and errors.
-func endSome(op string, p *device.Poller, requests []*Request, most int) (indexes []int, err error) {
+func endSome(op string, p *poller.Poller, requests []*Request, most int) (indexes []int, err error) {
 	closed := p.Closed()
 	defer p.Guard()
 	p.Lock()

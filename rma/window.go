@@ -7,7 +7,8 @@ import (
 
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/attribute"
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
+	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/internal/launch/job"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -75,17 +76,17 @@ type Win struct {
 	job        *job.Job
 	makers     *comm.Comm // its ranks as they make it: comm, or inner of the window that it duplicates
 	inner      *comm.Comm // the same ranks, for the window's own messages
-	poller     *device.Poller
+	poller     *poller.Poller
 	exposed    *exposed // memory of this rank
 	own        *windows.Window
 	ending     *comm.Comm // the same ranks, for what must work when inner is broken
 	errhandler atomic.Pointer[Errhandler]
 	attributes attribute.Set
-	quietFree  bool           // every rank has set no_locks: Free does not synchronise
-	region     *device.Region // of this rank's memory, if its XDP program reaches it; else nil
-	syncRegion *device.Region // of its lock and counters, likewise: region, but for a duplicate
-	host       *host          // memory that ranks of this host have in common; nil without
-	acting     atomic.Int32   // calls that act on memory at this moment, outside the engine's lock
+	quietFree  bool         // every rank has set no_locks: Free does not synchronise
+	region     *tier.Region // of this rank's memory, if its XDP program reaches it; else nil
+	syncRegion *tier.Region // of its lock and counters, likewise: region, but for a duplicate
+	host       *host        // memory that ranks of this host have in common; nil without
+	acting     atomic.Int32 // calls that act on memory at this moment, outside the engine's lock
 
 	// The fields below are used with the engine's lock held.
 	hints   windows.Hints

@@ -13,7 +13,7 @@ import (
 
 	"github.com/xdprma/xdprma/buffer"
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/inside"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -66,7 +66,7 @@ var betrayals = []betrayal{
 type rogue struct {
 	*self
 	*premises
-	poller   *device.Poller
+	poller   *poller.Poller
 	inEngine func(func(*engine.Engine))
 	random   *rand.Rand
 	large    []byte // an encoding of a datatype

@@ -149,12 +149,12 @@ func TestTentativeAddressIsWaitedFor(t *testing.T) {
 				lookForNothing()
 				c.Transport = transport
 				var dev Device
-				opened := start(func() (err error) {
+				opened := testenv.Start(func() (err error) {
 					dev, err = openAt(t.Context(), l, c)
 					return err
 				})
 				in(t, l, 1, "ip link set xr1 up")
-				if err := ends(t, "the opening", opened); err != nil {
+				if err := testenv.Ends(t, "the opening", opened); err != nil {
 					t.Fatal(err)
 				}
 				if got := dev.LocalAddr().Addr().String(); got != "fd79::1" {

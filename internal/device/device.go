@@ -1,3 +1,7 @@
+// Package device moves frames between the protocol engine and a network. Two devices
+// exist: AF_XDP sockets behind the classifier, and a UDP socket; both speak the same
+// frames. Package memnet has a third one, for tests. Package poller drives the engine over
+// any of them.
 package device
 
 import (
@@ -7,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -34,7 +39,7 @@ type Frame struct {
 // Device moves frames between the engine and a network in batches. Its methods have
 // these callers:
 //
-//   - the driver (one goroutine at a time, see Poller): Receive, Release, Sleep;
+//   - the driver (one goroutine at a time, see package poller): Receive, Release, Sleep;
 //   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;
 //   - anyone, at any time, holding no lock: Transmit, Wake, Path, SessionOpened, SessionClosed;
 //   - anyone, at any time: Tier.
@@ -77,7 +82,7 @@ type Device interface {
 	OnLoss(lost func(error))
 	// Tier returns what the device's XDP program executes requests with, nil if it does
 	// not. It does not change, and stays after Close.
-	Tier() *Tier
+	Tier() *tier.Tier
 	// Joins returns how many frames the device sends as one message by the way of
 	// engine.Joined, and how many bytes of them it can hold for reading. Both are 0 if it has
 	// no such way.
@@ -123,7 +128,7 @@ type base struct {
 	job     uint64 // whose handshakes are answered; 0: of any
 	keyed   bool   // it has a key
 	slab    *Slab
-	tier    *Tier // nil without an XDP program that executes requests
+	tier    *tier.Tier // nil without an XDP program that executes requests
 	sleeper sleeper
 	link    link
 	close   sync.Once
@@ -136,7 +141,7 @@ type base struct {
 func (b *base) Wake() { b.sleeper.wake() }
 
 // Tier implements Device.
-func (b *base) Tier() *Tier { return b.tier }
+func (b *base) Tier() *tier.Tier { return b.tier }
 
 // OnLoss implements Device.
 func (b *base) OnLoss(lost func(error)) { b.link.onLoss(lost) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +15,6 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
-	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -92,78 +88,6 @@ func TestLinkMessages(t *testing.T) {
 	}
 }
 
-// ended is met when the session with a rank is.
-type ended struct {
-	e    *engine.Engine
-	rank int
-}
-
-func (c ended) Met() bool { return c.e.Session(c.rank).Err() != nil }
-
-// A call that waits for a peer fails at once when the interface is removed, however
-// long peers may be silent, and so do later ones. The log says it once.
-func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
-	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
-		t.Run(string(transport), func(t *testing.T) {
-			l := labtest.New(t, netlab.Config{Ranks: 2})
-			var log logs.Log
-			var dev Device
-			err := l.Do(0, func() (err error) {
-				dev, err = Open(t.Context(), Config{Config: userspace.Config{Transport: transport, Interface: l.Interface(0)}, Slots: 64, Logger: log.Logger()})
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := NewPoller(dev, engine.New(engine.Config{Windows: &windows.Table{}, LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(),
-				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}}), PollerConfig{})
-			defer p.Close()
-			peer := openEnd(t, l, 1, userspace.UDP, false)
-			path, err := p.Path(context.Background(), peer.dev.LocalAddr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			e := p.Lock()
-			e.Dial(1, path, 1)
-			p.Unlock()
-			var waits []<-chan error
-			for range 3 { // one drives, and the others are parked
-				waits = append(waits, start(func() error { return p.Wait(context.Background(), ended{e, 1}) }))
-			}
-			if out, err := l.Command(0, "ip", "link", "delete", l.Interface(0)).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			for _, w := range waits {
-				if err := ends(t, "a wait", w); err != nil {
-					t.Error(err)
-				}
-			}
-			_, pathErr := p.Path(context.Background(), peer.dev.LocalAddr())
-			e = p.Lock()
-			e.Dial(2, path, 1)
-			p.Unlock()
-			p.Lock()
-			errs := []error{pathErr, e.Session(1).Err(), e.Session(2).Err()}
-			p.UnlockQuiet()
-			for i, err := range errs {
-				if err == nil || !strings.Contains(err.Error(), "its interface "+l.Interface(0)) || !strings.Contains(err.Error(), "removed") {
-					t.Errorf("error %d: %v", i, err)
-				}
-			}
-			if !errors.Is(errs[1], mpierr.ProcFailed) {
-				t.Errorf("class of %v", errs[1])
-			}
-			if err := p.Close(); err != nil { // and the log is complete
-				t.Error(err)
-			}
-			// The kernel sets an interface down before it removes it.
-			if log.Lines("the device is lost") != 1 || log.Lines("the link of the interface is down") > 1 {
-				t.Errorf("the log: %v", &log)
-			}
-		})
-	}
-}
-
 // A link that goes down and comes up again is told of in one line each, and loses
 // nothing for good.
 func TestLinkThatFlapsIsToldOnce(t *testing.T) {
@@ -211,7 +135,7 @@ func TestOpenWaitsForACarrier(t *testing.T) {
 			var log logs.Log
 			c := Config{Config: userspace.Config{Transport: transport, Interface: "xr0"}, Logger: log.Logger()}
 			ctx, cancel := context.WithCancel(t.Context())
-			given := start(func() error {
+			given := testenv.Start(func() error {
 				dev, err := openAt(ctx, l, c)
 				if err == nil {
 					_ = dev.Close()
@@ -220,17 +144,17 @@ func TestOpenWaitsForACarrier(t *testing.T) {
 			})
 			testenv.Await(t, "a line that the link is down", func() bool { return log.Lines("interface is down") == 1 })
 			cancel()
-			if err := ends(t, "the opening", given); !errors.Is(err, context.Canceled) {
+			if err := testenv.Ends(t, "the opening", given); !errors.Is(err, context.Canceled) {
 				t.Errorf("when the context ends: %v", err)
 			}
 			var dev Device
-			opened := start(func() (err error) {
+			opened := testenv.Start(func() (err error) {
 				dev, err = openAt(t.Context(), l, c)
 				return err
 			})
 			testenv.Await(t, "another line that the link is down", func() bool { return log.Lines("interface is down") == 2 })
 			in(t, l, 1, "ip link set xr1 up")
-			if err := ends(t, "the opening", opened); err != nil {
+			if err := testenv.Ends(t, "the opening", opened); err != nil {
 				t.Fatal(err)
 			}
 			if err := dev.Close(); err != nil {
@@ -300,7 +224,7 @@ func TestLinkThatIsGoneAtOpen(t *testing.T) {
 	}
 	lost := make(chan error, 1)
 	watch.onLoss(func(why error) { lost <- why })
-	if err := ends(t, "the look at the interface", lost); err == nil {
+	if err := testenv.Ends(t, "the look at the interface", lost); err == nil {
 		t.Error("it is not lost")
 	}
 	if err := watch.close(); err != nil {

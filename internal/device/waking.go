@@ -15,9 +15,11 @@ const (
 	dearestWake = 500 * time.Microsecond // where it takes longer, the machine is busy
 )
 
-// wakeTime returns how long it takes on this machine to wake a thread that sleeps as a driver does. It
+// WakeTime returns how long it takes on this machine to wake a thread that sleeps as a driver does. It
 // measures that once in a process, which blocks for some milliseconds.
-var wakeTime = sync.OnceValue(func() time.Duration {
+func WakeTime() time.Duration { return wakes() }
+
+var wakes = sync.OnceValue(func() time.Duration {
 	var samples []time.Duration
 	for range wakeSamples {
 		if d, ok := wakeOnce(); ok {

@@ -240,9 +240,7 @@ func (x *XDP) Stats(s *stats.Device) {
 	x.sleeper.addStats(s)
 	x.stack.Stats(s)
 	s.FilterTaken += x.presence.times.Load()
-	if x.tier != nil {
-		s.Unreached += x.tier.unreached.Load()
-	}
+	x.tier.Stats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {
@@ -272,7 +270,7 @@ func (x *XDP) Stats(s *stats.Device) {
 func (x *XDP) Close() error {
 	x.close.Do(func() {
 		x.watch.stop()
-		x.tier.close()
+		x.tier.Close()
 		errs := []error{x.link.close()}
 		if x.program != nil {
 			errs = append(errs, x.program.Close())

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/afxdp"
+	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/userspace"
@@ -89,7 +90,7 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	x.joins, x.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
-	x.tier = newTier(x.program, c.Logger)
+	x.tier = tier.New(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}

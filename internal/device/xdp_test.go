@@ -559,3 +559,12 @@ func newOpened(t *testing.T, open func(Config) (Device, error), c Config, mode s
 	}
 	return e
 }
+
+func TestNoTier(t *testing.T) {
+	l := labtest.New(t, netlab.Config{Ranks: 2})
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
+		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
+			t.Errorf("%s: a tier without sessions", transport)
+		}
+	}
+}

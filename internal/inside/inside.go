@@ -6,7 +6,7 @@ package inside
 import (
 	"context"
 
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/launch/job"
 )
 
@@ -36,5 +36,5 @@ var (
 	// Request returns, as a *comm.Request, the request of an operation that is over when cond
 	// is met. finish, called once and without the engine's lock, returns its error, and must
 	// not use the request.
-	Request func(p *device.Poller, cond device.Condition, finish func() error) any
+	Request func(p *poller.Poller, cond poller.Condition, finish func() error) any
 )

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -232,7 +233,7 @@ func (d *Device) OnLoss(lost func(error)) {
 }
 
 // Tier implements device.Device: there is no XDP program.
-func (d *Device) Tier() *device.Tier { return nil }
+func (d *Device) Tier() *tier.Tier { return nil }
 
 // Joins implements device.Device.
 func (d *Device) Joins() (frames, room int) { return 0, 0 }

@@ -70,8 +70,10 @@ var mayImport = map[string][]string{
 	"loader":               {"bpf", "internal/openfiles", "mpierr"},
 	"userspace":            {"loader"},
 	"internal/device/seat": {},
-	"internal/device": {"afxdp", "internal/device/seat", "internal/launch/hostaddr", "internal/openfiles", "internal/protocol/engine",
+	"internal/device/tier": {"internal/openfiles", "internal/protocol/link/express", "loader", "mpierr", "stats"},
+	"internal/device": {"afxdp", "internal/device/seat", "internal/device/tier", "internal/launch/hostaddr", "internal/protocol/engine",
 		"internal/protocol/link/express", "internal/protocol/siphash", "internal/protocol/wire", "loader", "mpierr", "stats", "userspace"},
+	"internal/device/poller": {"internal/device", "internal/device/seat", "internal/protocol/engine", "mpierr", "stats"},
 
 	"internal/launch/pmi":       {},
 	"internal/launch/hostaddr":  {},
@@ -80,17 +82,17 @@ var mayImport = map[string][]string{
 	"internal/launch/bootstrap": {"internal/lastwords", "internal/launch/hostaddr", "internal/launch/lent", "internal/launch/pmi", "internal/protocol/secure", "internal/spelling", "userspace"},
 
 	"internal/launch/capability": {},
-	"internal/launch/job": {"internal/device", "internal/lastwords", "internal/launch/bootstrap", "internal/launch/capability", "internal/protocol/calls/collective", "internal/protocol/engine",
+	"internal/launch/job": {"internal/device", "internal/device/poller", "internal/lastwords", "internal/launch/bootstrap", "internal/launch/capability", "internal/protocol/calls/collective", "internal/protocol/engine",
 		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/siphash", "internal/protocol/wire", "loader", "mpierr", "userspace", "window"},
-	"internal/inside": {"internal/device", "internal/launch/job"},
+	"internal/inside": {"internal/device/poller", "internal/launch/job"},
 
-	"comm": {"buffer", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/launch/job",
+	"comm": {"buffer", "datatype", "internal/attribute", "internal/device/poller", "internal/inside", "internal/launch/job",
 		"internal/protocol/calls/collective", "internal/protocol/engine", "mpierr"},
-	"rma": {"buffer", "comm", "datatype", "internal/attribute", "internal/device", "internal/inside", "internal/lastwords", "internal/launch/bootstrap",
+	"rma": {"buffer", "comm", "datatype", "internal/attribute", "internal/device/poller", "internal/device/tier", "internal/inside", "internal/lastwords", "internal/launch/bootstrap",
 		"internal/launch/hostmem", "internal/launch/job", "internal/protocol/calls/epochs", "internal/protocol/engine/onesided",
 		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
 
-	"internal/device/memnet": {"internal/device", "internal/protocol/engine", "mpierr", "stats"},
+	"internal/device/memnet": {"internal/device", "internal/device/tier", "internal/protocol/engine", "mpierr", "stats"},
 	"rmatest": {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma",
 		"userspace"},
 

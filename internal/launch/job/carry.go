@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
@@ -18,7 +18,7 @@ var ErrClosed = &mpierr.Error{Op: "wait", Class: mpierr.Closed, Rank: mpierr.NoR
 func (j *Job) Carry(ctx context.Context, m collective.Machine) error {
 	p := j.poller
 	if ctx == nil {
-		m.GiveUp(device.ErrNoContext)
+		m.GiveUp(poller.ErrNoContext)
 	} else if err := ctx.Err(); err != nil {
 		m.GiveUp(err)
 	}

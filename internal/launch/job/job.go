@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/lastwords"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/calls/collective"
@@ -73,7 +74,7 @@ type Job struct {
 
 	rank, size int
 	store      *bootstrap.Member
-	poller     *device.Poller
+	poller     *poller.Poller
 	windows    *windows.Table
 	log        *slog.Logger
 	exit       func(code int) // nil: os.Exit
@@ -197,7 +198,7 @@ func (j *Job) start(ctx context.Context, o Config) error {
 		Windows:    j.windows,
 		OnConflict: func(c window.Conflict) { go j.conflict(c) },
 	})
-	j.poller = device.NewPoller(dev, eng, device.PollerConfig{Spin: o.Limits.Spin})
+	j.poller = poller.New(dev, eng, poller.Config{Spin: o.Limits.Spin})
 	e := j.poller.Lock()
 	e.OpenContext(collective.WorldContext, nil)
 	j.poller.Unlock()
@@ -335,7 +336,7 @@ func (j *Job) Incarnation() uint64 { return j.store.Incarnation }
 func (j *Job) Size() int { return j.size }
 
 // Poller returns what drives the engine.
-func (j *Job) Poller() *device.Poller { return j.poller }
+func (j *Job) Poller() *poller.Poller { return j.poller }
 
 // Checks reports whether windows are to look for conflicting accesses.
 func (j *Job) Checks() bool { return j.check }

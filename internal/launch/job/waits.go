@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/mpierr"
 )
@@ -159,7 +159,7 @@ func (a *absence) since() map[int]time.Time {
 
 // waits returns what calls of this rank wait for, if they have for more than a second.
 func (j *Job) waits() (calls []wait) {
-	j.poller.EachWait(func(cond device.Condition, waited time.Duration) {
+	j.poller.EachWait(func(cond poller.Condition, waited time.Duration) {
 		c := wait{what: "other ranks", rank: mpierr.NoRank, waited: waited}
 		if a, ok := cond.(awaits); ok {
 			c.what, c.rank = a.Awaits()

@@ -8,7 +8,7 @@ import (
 )
 
 // NotifiedWait is met when one of a window's own counters has got to a number, or it is known that
-// none may ever. Notifications can come without a frame, as device.Watched has it.
+// none may ever. Notifications can come without a frame, as poller.Watched has it.
 type NotifiedWait struct {
 	windows.CounterWait
 	Counter int           // that has got there, -1 if none has

@@ -1,4 +1,6 @@
-package device
+// Package tier lends memory to an XDP program that executes small requests itself, and takes
+// it back.
+package tier
 
 import (
 	"context"
@@ -19,6 +21,7 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
+	"github.com/xdprma/xdprma/stats"
 )
 
 // Tier is what a device offers whose XDP program executes small requests itself: the
@@ -56,8 +59,8 @@ const (
 	longestReturn = 5 * time.Second       // that a window waits for what others give back; it takes some ten milliseconds
 )
 
-// newTier returns the tier of a program, nil if it has none.
-func newTier(p *loader.Program, log *slog.Logger) *Tier {
+// New returns the tier of a program, nil if it has none.
+func New(p *loader.Program, log *slog.Logger) *Tier {
 	kernel, err := p.Tier()
 	if err != nil {
 		return nil
@@ -131,8 +134,8 @@ func (t *Tier) wait() bool {
 	}
 }
 
-// close ends the work in the background, and lets nobody begin more.
-func (t *Tier) close() {
+// Close ends the work in the background, and lets nobody begin more. t may be nil.
+func (t *Tier) Close() {
 	if t == nil {
 		return
 	}
@@ -182,6 +185,13 @@ func (t *Tier) Unreached(reason error) {
 	if t.unreached.Add(1) == 1 {
 		t.log.Warn("the XDP program does not reach a window, whose requests this process executes; others of which that is true are counted",
 			"reason", openfiles.Explain(reason))
+	}
+}
+
+// Stats adds what t counts to s. t may be nil.
+func (t *Tier) Stats(s *stats.Device) {
+	if t != nil {
+		s.Unreached += t.unreached.Load()
 	}
 }
 

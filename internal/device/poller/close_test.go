@@ -1,4 +1,4 @@
-package device
+package poller
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/lab/testenv"
-	"github.com/xdprma/xdprma/internal/protocol/engine"
-	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
 // TestUseAfterClose uses the engine once Close has unmapped the memory of the device, as a
@@ -41,7 +39,7 @@ func TestUseAfterClose(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			p := newStaged(t, d, PollerConfig{})
+			p := newStaged(t, d, Config{})
 			dial(p, 1) // its hello is with the device, and due again soon
 			if err := p.Close(); err != nil {
 				t.Fatal(err)
@@ -51,19 +49,5 @@ func TestUseAfterClose(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
-	}
-}
-
-// TestDetachedSlab writes to slots whose memory has gone.
-func TestDetachedSlab(t *testing.T) {
-	for _, headroom := range []int{0, headroom} {
-		s := engine.HeapSlab(32, headroom, wire.MinPayload)
-		s.Mem = nil
-		s.Detach()
-		for i := range int32(s.Slots) {
-			if b := s.Payload(i); len(b) != wire.MinPayload || cap(b) != wire.MinPayload {
-				t.Fatalf("slot %d has %d bytes, %d at most", i, len(b), cap(b))
-			}
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package device
+package poller
 
 import "github.com/xdprma/xdprma/internal/device/seat"
 

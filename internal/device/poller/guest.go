@@ -1,9 +1,10 @@
-package device
+package poller
 
 import (
 	"context"
 	"net/netip"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -23,9 +24,9 @@ func (p *Poller) enterDevice() bool {
 // Path resolves addr, as Device.Path does, at most until ctx ends. Close waits for
 // it. After Close the error is net.ErrClosed, and after the loss of the device the
 // reason of that.
-func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
+func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (device.PathID, error) {
 	if !p.enterDevice() {
-		return NoPath, errClosed
+		return device.NoPath, errClosed
 	}
 	defer p.guests.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -33,7 +34,7 @@ func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) 
 	defer context.AfterFunc(p.alive, cancel)()
 	id, err := p.dev.Path(ctx, addr)
 	if p.alive.Err() != nil {
-		return NoPath, pathError(addr, mpierr.Unsupported, context.Cause(p.alive))
+		return device.NoPath, mpierr.New("resolve "+addr.String(), mpierr.Unsupported, mpierr.NoRank, "%w", context.Cause(p.alive))
 	}
 	return id, err
 }

@@ -1,9 +1,7 @@
-// Package device drives the protocol engine over a device. Its Poller gives
-// strong progress: a caller that waits drives progress itself, without a
-// hand-over between threads, and a background goroutine serves peers when no
-// caller does. Two devices exist: AF_XDP sockets behind the classifier, and a
-// UDP socket; both speak the same frames. Package memnet has a third one, for tests.
-package device
+// Package poller drives the protocol engine over a device. It gives strong
+// progress: a caller that waits drives progress itself, without a hand-over
+// between threads, and a background goroutine serves peers when no caller does.
+package poller
 
 import (
 	"context"
@@ -14,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/device/seat"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/mpierr"
@@ -46,8 +45,8 @@ func disarm(cond Condition) {
 	}
 }
 
-// PollerConfig bounds how a Poller waits. Zero values mean the defaults.
-type PollerConfig struct {
+// Config bounds how a Poller waits. Zero values mean the defaults.
+type Config struct {
 	Spin      time.Duration // longest polling after a frame, before sleep; 0: 200 µs, or five times Wake if that is more, and in trials four times as long
 	Wake      time.Duration // how long it takes to wake a thread; 0: it is measured
 	MaxSleep  time.Duration // longest sleep in the kernel at first, and so the longest delay of what nobody waits for; 0: 5 ms
@@ -72,9 +71,9 @@ const (
 
 // Poller joins one device and one engine.
 type Poller struct {
-	cfg   PollerConfig
+	cfg   Config
 	wakes time.Duration // a peer that sleeps wakes up meanwhile, and answers; no longer than Spin
-	dev   Device
+	dev   device.Device
 	start time.Time
 
 	mu         sync.Mutex // guards the engine and the fields below
@@ -104,21 +103,21 @@ type Poller struct {
 	alive context.Context // ends, with the cause, when the device is lost
 	end   context.CancelCauseFunc
 
-	frames   [batchFrames]Frame // of whoever has the seat
-	patience patience           // the same; its bounds are constant
-	crowd    crowd              // the same
+	frames   [batchFrames]device.Frame // of whoever has the seat
+	patience patience                  // the same; its bounds are constant
+	crowd    crowd                     // the same
 }
 
-// NewPoller starts the background goroutine. It owns dev from now on; the engine
+// New starts the background goroutine. It owns dev from now on; the engine
 // is reached through Lock alone.
-func NewPoller(dev Device, eng *engine.Engine, cfg PollerConfig) *Poller {
+func New(dev device.Device, eng *engine.Engine, cfg Config) *Poller {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
 			*d = v
 		}
 	}
 	if cfg.Wake == 0 {
-		cfg.Wake = wakeTime()
+		cfg.Wake = device.WakeTime()
 	}
 	longest := cfg.Spin
 	def(&cfg.Spin, max(200*time.Microsecond, 5*cfg.Wake))
@@ -156,7 +155,7 @@ func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 
 // Device returns the device, for its Mode, Slab, LocalAddr and Tier, which stay after Close.
 // All other uses of the device go through the Poller.
-func (p *Poller) Device() Device { return p.dev }
+func (p *Poller) Device() device.Device { return p.dev }
 
 // Lock gives the caller the engine, and the engine the time, until Unlock, UnlockQuiet or
 // WaitLocked. It blocks while another holds it, never for a system call.

@@ -1,4 +1,4 @@
-package device
+package poller
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type answering struct {
 	looks  int
 }
 
-func newAnswering(t *testing.T, c PollerConfig, after int) *answering {
+func newAnswering(t *testing.T, c Config, after int) *answering {
 	a := &answering{stage: newStage(t), after: after}
 	a.receiving = func() { a.look(false) }
 	a.sleeping = func() { a.look(true) }
@@ -112,15 +112,15 @@ func TestCallersPollForAsLongAsItHelps(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		crowd       crowd
-		config      PollerConfig
+		config      Config
 		after       int
 		least, most int // sleeps, of the second half
 		yields      bool
 	}{
-		{"it may not poll", alone, PollerConfig{Spin: 1, Wake: time.Second}, never, times, times, false},
-		{"sleeping is dear", alone, PollerConfig{Spin: time.Hour, Wake: time.Hour}, looks, 0, 0, true},
-		{"polling helps", alone, PollerConfig{Spin: time.Hour, Wake: 1}, looks, 0, times / 2, true},
-		{"somebody computes on its processor", beside, PollerConfig{Spin: time.Hour, Wake: 1}, never, times, times, false},
+		{"it may not poll", alone, Config{Spin: 1, Wake: time.Second}, never, times, times, false},
+		{"sleeping is dear", alone, Config{Spin: time.Hour, Wake: time.Hour}, looks, 0, 0, true},
+		{"polling helps", alone, Config{Spin: time.Hour, Wake: 1}, looks, 0, times / 2, true},
+		{"somebody computes on its processor", beside, Config{Spin: time.Hour, Wake: 1}, never, times, times, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			a := newAnswering(t, c.config, c.after)
@@ -142,7 +142,7 @@ func TestCallersPollForAsLongAsItHelps(t *testing.T) {
 // A caller that polls yields until it has lost its processor twice. Then it sleeps.
 func TestCallerYieldsUntilSomebodyComputes(t *testing.T) {
 	var a *answering
-	a = newAnswering(t, PollerConfig{Spin: time.Hour, Wake: time.Hour, yield: func() {
+	a = newAnswering(t, Config{Spin: time.Hour, Wake: time.Hour, yield: func() {
 		a.yield()
 		time.Sleep(2 * lostAfter)
 	}}, 1<<30)
@@ -169,13 +169,13 @@ func TestDriverGivesWay(t *testing.T) {
 		}
 	}
 	var yields atomic.Int64
-	p := newStaged(t, d, PollerConfig{Wake: time.Hour, yield: func() { yields.Add(1) }})
+	p := newStaged(t, d, Config{Wake: time.Hour, yield: func() { yields.Add(1) }})
 	t.Cleanup(leave)
 	testenv.Await(t, "the background goroutine in bed", func() bool { return p.is("the background goroutine is in bed") })
 	p.crowd = crowd{until: math.MaxInt64}
 	begin := p.Now()
 	var met flag
-	waiter := start(func() error { return p.Wait(t.Context(), &met) })
+	waiter := testenv.Start(func() error { return p.Wait(t.Context(), &met) })
 	testenv.Await(t, "a driver that rouses it again", func() bool { return roused.Load() >= 10 })
 	n := roused.Load()
 	if most := (p.Now()-begin)/int64(crowdSpin) + 2; n > most {
@@ -189,7 +189,7 @@ func TestDriverGivesWay(t *testing.T) {
 	p.Lock()
 	met.Store(true)
 	p.Unlock()
-	if err := ends(t, "the driver", waiter); err != nil {
+	if err := testenv.Ends(t, "the driver", waiter); err != nil {
 		t.Error(err)
 	}
 	if yields.Load() > 0 {
@@ -213,7 +213,7 @@ func (othersCame) Disarm()       {}
 // A caller that waits for a notification keeps its processor for the first microseconds, and not anew
 // with each frame for others.
 func TestOtherFramesDoNotKeepTheProcessor(t *testing.T) {
-	a := newAnswering(t, PollerConfig{Spin: time.Hour, Wake: time.Hour}, 0)
+	a := newAnswering(t, Config{Spin: time.Hour, Wake: time.Hour}, 0)
 	a.mu.Lock()
 	a.others = 1000
 	a.mu.Unlock()

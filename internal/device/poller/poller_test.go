@@ -1,4 +1,4 @@
-package device
+package poller
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -23,7 +25,7 @@ import (
 // and it notes every call that the contract of Device does not allow.
 type stage struct {
 	t       *testing.T
-	slab    *Slab
+	slab    *device.Slab
 	full    error // SessionOpened's, where not nil
 	lost    func(error)
 	woken   chan struct{}
@@ -58,7 +60,7 @@ func at(f func()) {
 	}
 }
 
-func (d *stage) Receive(frames []Frame) int {
+func (d *stage) Receive(frames []device.Frame) int {
 	defer d.enter("Receive")()
 	at(d.receiving)
 	d.mu.Lock()
@@ -68,7 +70,7 @@ func (d *stage) Receive(frames []Frame) int {
 	}
 	n := min(len(frames), len(d.arrived))
 	for i := range frames[:n] {
-		frames[i] = Frame{Payload: d.arrived[i], Path: NoPath}
+		frames[i] = device.Frame{Payload: d.arrived[i], Path: device.NoPath}
 	}
 	d.arrived = d.arrived[n:]
 	return n
@@ -76,7 +78,7 @@ func (d *stage) Receive(frames []Frame) int {
 
 func (d *stage) Release() { d.enter("Release")() }
 
-func (d *stage) Enqueue(outs []Out) int {
+func (d *stage) Enqueue(outs []device.Out) int {
 	defer d.enter("Enqueue")()
 	at(d.enqueueing)
 	d.mu.Lock()
@@ -125,7 +127,7 @@ func (d *stage) Wake() {
 	}
 }
 
-func (d *stage) Tier() *Tier { return nil }
+func (d *stage) Tier() *tier.Tier { return nil }
 
 func (d *stage) Joins() (frames, room int) { return 0, 0 }
 
@@ -143,17 +145,17 @@ func (d *stage) SessionOpened(id uint64, _ int) error {
 
 func (d *stage) SessionClosed(uint64) { d.enter("SessionClosed")() }
 
-func (d *stage) Path(context.Context, netip.AddrPort) (PathID, error) {
+func (d *stage) Path(context.Context, netip.AddrPort) (device.PathID, error) {
 	defer d.enter("Path")()
 	at(d.resolving)
 	return 0, nil
 }
 
-func (d *stage) OnLoss(lost func(error))    { d.lost = lost }
-func (d *stage) Peer(PathID) netip.AddrPort { return netip.AddrPort{} }
-func (d *stage) Slab() *Slab                { return d.slab }
-func (d *stage) LocalAddr() netip.AddrPort  { return netip.AddrPort{} }
-func (d *stage) Mode() string               { return "stage" }
+func (d *stage) OnLoss(lost func(error))           { d.lost = lost }
+func (d *stage) Peer(device.PathID) netip.AddrPort { return netip.AddrPort{} }
+func (d *stage) Slab() *device.Slab                { return d.slab }
+func (d *stage) LocalAddr() netip.AddrPort         { return netip.AddrPort{} }
+func (d *stage) Mode() string                      { return "stage" }
 
 func (d *stage) Stats(s *stats.Device) {
 	defer d.enter("Stats")()
@@ -169,9 +171,9 @@ func (d *stage) Close() error {
 	return nil
 }
 
-func newStaged(t *testing.T, d *stage, c PollerConfig) *Poller {
+func newStaged(t *testing.T, d *stage, c Config) *Poller {
 	id := uint64(0)
-	p := NewPoller(d, engine.New(engine.Config{
+	p := New(d, engine.New(engine.Config{
 		LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Rand: func() uint64 { id++; return id }},
 		Windows:    &windows.Table{},
 	}), c)
@@ -187,26 +189,8 @@ func dial(p *Poller, rank int) {
 	p.Unlock()
 }
 
-// ends waits for what a test has started.
-func ends(t *testing.T, what string, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(testenv.Limit):
-		t.Fatalf("%s does not end", what)
-		return nil
-	}
-}
-
 // is reports whether the seat's state says what.
 func (p *Poller) is(what string) bool { return strings.Contains(p.state().String(), what) }
-
-func start(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
-}
 
 type flag struct{ atomic.Bool }
 
@@ -218,15 +202,15 @@ func TestCloseDuringAnnouncement(t *testing.T) {
 	d := newStage(t)
 	in, out := make(chan bool), make(chan bool)
 	d.opening = func() { in <- true; <-out }
-	p := newStaged(t, d, PollerConfig{})
-	dialed := start(func() error { dial(p, 1); return nil })
+	p := newStaged(t, d, Config{})
+	dialed := testenv.Start(func() error { dial(p, 1); return nil })
 	<-in
-	closed := start(p.Close)
+	closed := testenv.Start(p.Close)
 	<-p.done
 	time.Sleep(time.Millisecond) // lets Close go wrong
 	close(out)
-	_ = ends(t, "dial", dialed)
-	if err := ends(t, "Close", closed); err != nil {
+	_ = testenv.Ends(t, "dial", dialed)
+	if err := testenv.Ends(t, "Close", closed); err != nil {
 		t.Error(err)
 	}
 }
@@ -235,7 +219,7 @@ func TestCloseDuringAnnouncement(t *testing.T) {
 func TestSessionRefusedByDevice(t *testing.T) {
 	d := newStage(t)
 	d.full = errors.New("the map of sessions is full")
-	p := newStaged(t, d, PollerConfig{})
+	p := newStaged(t, d, Config{})
 	dial(p, 1)
 	e := p.Lock()
 	err := e.Session(1).Err()
@@ -251,10 +235,10 @@ func TestCloseWaitsForAnotherClose(t *testing.T) {
 	d := newStage(t)
 	in, out := make(chan bool), make(chan bool)
 	d.closing = func() { in <- true; <-out }
-	p := newStaged(t, d, PollerConfig{})
-	first := start(p.Close)
+	p := newStaged(t, d, Config{})
+	first := testenv.Start(p.Close)
 	<-in
-	second := start(func() error {
+	second := testenv.Start(func() error {
 		err := p.Close()
 		if !d.closed.Load() {
 			t.Error("Close returned before the device was closed")
@@ -263,7 +247,7 @@ func TestCloseWaitsForAnotherClose(t *testing.T) {
 	})
 	time.Sleep(time.Millisecond) // lets the second go wrong
 	close(out)
-	if err := errors.Join(ends(t, "Close", first), ends(t, "another Close", second)); err != nil {
+	if err := errors.Join(testenv.Ends(t, "Close", first), testenv.Ends(t, "another Close", second)); err != nil {
 		t.Error(err)
 	}
 }
@@ -286,22 +270,22 @@ func TestCloseDuringTurn(t *testing.T) {
 			time.Sleep(10 * time.Microsecond)
 		}
 	}
-	p = newStaged(t, d, PollerConfig{})
+	p = newStaged(t, d, Config{})
 	e := p.Lock()
 	e.Dial(1, 0, 1)
 	e.Tick()
 	p.calls = callsATurn - 1
 	armed.Store(true)
-	called := start(func() error { p.Unlock(); return nil })
+	called := testenv.Start(func() error { p.Unlock(); return nil })
 	<-in
-	closed := start(p.Close)
+	closed := testenv.Start(p.Close)
 	<-p.done // it has nothing to do, so it does not ask for the lock
 	d.mu.Lock()
 	d.arrived = [][]byte{make([]byte, wire.HeaderLen)}
 	d.mu.Unlock()
 	close(out)
-	_ = ends(t, "Unlock", called)
-	_ = ends(t, "Close", closed)
+	_ = testenv.Ends(t, "Unlock", called)
+	_ = testenv.Ends(t, "Close", closed)
 }
 
 // Sessions that begin while the device is told of another one are announced
@@ -311,12 +295,12 @@ func TestAnnouncementsComeFirst(t *testing.T) {
 	in, out := make(chan bool), make(chan bool)
 	var once sync.Once
 	d.opening = func() { once.Do(func() { in <- true; <-out }) }
-	p := newStaged(t, d, PollerConfig{})
-	dialed := start(func() error { dial(p, 1); return nil })
+	p := newStaged(t, d, Config{})
+	dialed := testenv.Start(func() error { dial(p, 1); return nil })
 	<-in
 	dial(p, 2)
 	close(out)
-	_ = ends(t, "dial", dialed)
+	_ = testenv.Ends(t, "dial", dialed)
 	testenv.Await(t, "both sessions announced", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -327,16 +311,16 @@ func TestAnnouncementsComeFirst(t *testing.T) {
 // A parked caller that is offered the seat just when it gives up leaves it to the
 // next one.
 func TestSeatIsPassedOn(t *testing.T) {
-	p := newStaged(t, newStage(t), PollerConfig{Spin: 10 * time.Millisecond, Wake: 5 * time.Millisecond})
+	p := newStaged(t, newStage(t), Config{Spin: 10 * time.Millisecond, Wake: 5 * time.Millisecond})
 	for range 50 {
 		var never, last flag
 		driving, stop := context.WithCancel(context.Background())
 		impatient, giveUp := context.WithCancel(context.Background())
-		driver := start(func() error { return p.Wait(driving, &never) })
+		driver := testenv.Start(func() error { return p.Wait(driving, &never) })
 		testenv.Await(t, "a caller drives", func() bool { return p.is("a caller drives") })
-		patient := start(func() error { return p.Wait(context.Background(), &last) })
+		patient := testenv.Start(func() error { return p.Wait(context.Background(), &last) })
 		testenv.Await(t, "a caller is parked", func() bool { return p.is(" 1 parked") })
-		quitter := start(func() error { return p.Wait(impatient, &never) })
+		quitter := testenv.Start(func() error { return p.Wait(impatient, &never) })
 		testenv.Await(t, "two callers are parked", func() bool { return p.is(" 2 parked") })
 		time.Sleep(50 * time.Microsecond) // lets them come to rest
 		p.mu.Lock()
@@ -345,14 +329,14 @@ func TestSeatIsPassedOn(t *testing.T) {
 		}
 		giveUp()
 		p.mu.Unlock()
-		if err := ends(t, "the driver", driver); !errors.Is(err, context.Canceled) {
+		if err := testenv.Ends(t, "the driver", driver); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if err := ends(t, "the caller that gives up", quitter); !errors.Is(err, context.Canceled) {
+		if err := testenv.Ends(t, "the caller that gives up", quitter); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		last.Store(true)
-		if err := ends(t, "the caller that stays", patient); err != nil {
+		if err := testenv.Ends(t, "the caller that stays", patient); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -370,7 +354,7 @@ func TestCallsWithoutPauseServePeers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newStage(t)
-			p := newStaged(t, d, PollerConfig{})
+			p := newStaged(t, d, Config{})
 			for range 100 {
 				call(p)
 			}
@@ -394,18 +378,18 @@ func TestCallsWithoutPauseServePeers(t *testing.T) {
 }
 
 func TestWaitEndsWithClose(t *testing.T) {
-	p := newStaged(t, newStage(t), PollerConfig{})
+	p := newStaged(t, newStage(t), Config{})
 	var never flag
 	var waiters []<-chan error
 	for range 4 {
-		waiters = append(waiters, start(func() error { return p.Wait(context.Background(), &never) }))
+		waiters = append(waiters, testenv.Start(func() error { return p.Wait(context.Background(), &never) }))
 	}
 	testenv.Await(t, "all wait", func() bool { return p.state().Inside() == 4 })
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
 	for _, w := range waiters {
-		if err := ends(t, "a waiter", w); !errors.Is(err, net.ErrClosed) {
+		if err := testenv.Ends(t, "a waiter", w); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 	}
@@ -418,22 +402,22 @@ func TestWaitEndsWithClose(t *testing.T) {
 func TestWaitEndsInFlood(t *testing.T) {
 	d := newStage(t)
 	d.flood = true
-	p := newStaged(t, d, PollerConfig{})
+	p := newStaged(t, d, Config{})
 	var never flag
 	ctx, cancel := context.WithCancel(context.Background())
-	first := start(func() error { return p.Wait(ctx, &never) })
+	first := testenv.Start(func() error { return p.Wait(ctx, &never) })
 	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
 	cancel()
-	if err := ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
+	if err := testenv.Ends(t, "a wait whose context has ended", first); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	second := start(func() error { return p.Wait(context.Background(), &never) })
+	second := testenv.Start(func() error { return p.Wait(context.Background(), &never) })
 	testenv.Await(t, "it drives", func() bool { return p.is("a caller drives") })
-	closing := start(p.Close)
-	if err := ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
+	closing := testenv.Start(p.Close)
+	if err := testenv.Ends(t, "a wait at Close", second); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-	if err := ends(t, "Close", closing); err != nil {
+	if err := testenv.Ends(t, "Close", closing); err != nil {
 		t.Error(err)
 	}
 }
@@ -443,14 +427,14 @@ func TestPathAndStatsAroundClose(t *testing.T) {
 	d := newStage(t)
 	in, out := make(chan bool), make(chan bool)
 	d.resolving = func() { in <- true; <-out }
-	p := newStaged(t, d, PollerConfig{})
-	resolved := start(func() error { _, err := p.Path(t.Context(), netip.AddrPort{}); return err })
+	p := newStaged(t, d, Config{})
+	resolved := testenv.Start(func() error { _, err := p.Path(t.Context(), netip.AddrPort{}); return err })
 	<-in
-	closed := start(p.Close)
+	closed := testenv.Start(p.Close)
 	<-p.done
 	time.Sleep(time.Millisecond) // lets Close go wrong
 	close(out)
-	if err := errors.Join(ends(t, "Path", resolved), ends(t, "Close", closed)); err != nil {
+	if err := errors.Join(testenv.Ends(t, "Path", resolved), testenv.Ends(t, "Close", closed)); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Path(t.Context(), netip.AddrPort{}); !errors.Is(err, net.ErrClosed) {
@@ -479,8 +463,8 @@ func TestWakeHoldsNoLock(t *testing.T) {
 		}
 		t.Error("Wake with the engine locked")
 	}
-	p = newStaged(t, d, PollerConfig{MaxSleep: testenv.Limit})
-	waiter := start(func() error { return p.Wait(context.Background(), &mine) })
+	p = newStaged(t, d, Config{MaxSleep: testenv.Limit})
+	waiter := testenv.Start(func() error { return p.Wait(context.Background(), &mine) })
 	testenv.Await(t, "the caller sleeps", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -489,7 +473,7 @@ func TestWakeHoldsNoLock(t *testing.T) {
 	p.Lock()
 	mine.Store(true)
 	p.Unlock()
-	if err := ends(t, "the caller", waiter); err != nil {
+	if err := testenv.Ends(t, "the caller", waiter); err != nil {
 		t.Error(err)
 	}
 }
@@ -498,7 +482,7 @@ func TestWakeHoldsNoLock(t *testing.T) {
 // that calls without pause always does: what is due again is no longer with the device.
 func TestTickTakesBackBeforeADeadline(t *testing.T) {
 	d := newStage(t)
-	p := newStaged(t, d, PollerConfig{})
+	p := newStaged(t, d, Config{})
 	dial(p, 1)
 	e := p.Lock()
 	defer p.Unlock()

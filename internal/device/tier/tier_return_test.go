@@ -1,4 +1,4 @@
-package device
+package tier
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/mpierr"
 )
@@ -47,7 +48,7 @@ func takeAll(t *testing.T, r region, id uint32) (taken []*Region, next *Region) 
 // A window whose places are all taken gets one if a freed window has it still, and none if the
 // others are there to stay.
 func TestWindowWaitsForAPlace(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	release := hold(tier)
 	defer release()
 	r := allocate(t, tier, 8)
@@ -63,14 +64,14 @@ func TestWindowWaitsForAPlace(t *testing.T) {
 	if err := next.Reserve(ctx, 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of its context: %v", err)
 	}
-	got := start(func() error { return next.Reserve(t.Context(), 3) })
+	got := testenv.Start(func() error { return next.Reserve(t.Context(), 3) })
 	select {
 	case err := <-got:
 		t.Errorf("the window does not wait for the place of one that the program may be at: %v", err)
 	default:
 	}
 	release()
-	if err := ends(t, "Reserve", got); err != nil || next.place != last.place {
+	if err := testenv.Ends(t, "Reserve", got); err != nil || next.place != last.place {
 		t.Errorf("place %d, not that of the freed window, %d: %v", next.place, last.place, err)
 	}
 	for _, of := range append(taken, next) {
@@ -81,16 +82,16 @@ func TestWindowWaitsForAPlace(t *testing.T) {
 
 // A wait for the place of a freed window ends with the device.
 func TestWaitForAPlaceEndsWithTheDevice(t *testing.T) {
-	dev, tier := openTier(t)
+	tier, closeBoth := openTier(t)
 	tier.graces = func() error { return errors.New("a test has it fail") }
 	r := allocate(t, tier, 8)
 	taken, next := takeAll(t, r, 3)
 	taken[0].Close()
-	got := start(func() error { return next.Reserve(t.Context(), 3) })
-	if err := dev.Close(); err != nil {
+	got := testenv.Start(func() error { return next.Reserve(t.Context(), 3) })
+	if err := closeBoth(); err != nil {
 		t.Fatal(err)
 	}
-	if err := ends(t, "Reserve", got); mpierr.ClassOf(err) != mpierr.Closed {
+	if err := testenv.Ends(t, "Reserve", got); mpierr.ClassOf(err) != mpierr.Closed {
 		t.Error(err)
 	}
 	r.close(t)
@@ -99,7 +100,7 @@ func TestWaitForAPlaceEndsWithTheDevice(t *testing.T) {
 // Windows of several goroutines come and go without a pause. All have memory and a place, though that of
 // those before comes back later.
 func TestWindowsComeAndGo(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	before := descriptors(t)
 	const makers = 3
 	var all sync.WaitGroup
@@ -144,7 +145,7 @@ func (t *Tier) comeAndGo(ctx context.Context, id uint32) error {
 
 // One wait in the kernel serves all that came before it began.
 func TestQuiescedTogether(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	var waits atomic.Int32
 	tier.graces = func() error {
 		waits.Add(1)

@@ -1,4 +1,4 @@
-package device
+package poller
 
 import (
 	"os/exec"
@@ -107,7 +107,7 @@ func TestCallerNoticesWhoComputes(t *testing.T) {
 		_ = computes.Process.Kill()
 		_ = computes.Wait()
 	}()
-	a := newAnswering(t, PollerConfig{Spin: time.Hour, Wake: time.Hour, yield: yield}, 2000)
+	a := newAnswering(t, Config{Spin: time.Hour, Wake: time.Hour, yield: yield}, 2000)
 	for begin := time.Now(); ; {
 		if sleeps, _ := a.ask(1); sleeps > 0 {
 			break

@@ -1,8 +1,10 @@
-package device
+package tier
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -16,28 +18,46 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
-	"github.com/xdprma/xdprma/userspace"
 )
 
-// openTier opens a device whose program executes requests of four sessions.
-func openTier(t *testing.T) (*XDP, *Tier) {
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if leaks := netlab.Leaks(); len(leaks) > 0 {
+		fmt.Fprintln(os.Stderr, "left behind:", leaks)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// openTier returns the tier of a program that executes requests of four sessions, and what closes both as
+// a device does.
+func openTier(t *testing.T) (tier *Tier, closeBoth func() error) {
 	t.Helper()
 	l := labtest.New(t, netlab.Config{Ranks: 2})
-	var dev *XDP
+	var program *loader.Program
 	if err := l.Do(0, func() (err error) {
-		dev, err = OpenXDP(t.Context(), Config{Config: userspace.Config{Interface: l.Interface(0)}, Sessions: 4})
+		program, err = loader.Attach(loader.Options{Interface: l.Interface(0), Address: l.Addr(0), Port: 7000, Slots: 4})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dev.Close() })
-	tier := dev.Tier()
-	if tier == nil {
-		_, err := dev.program.Tier()
-		t.Fatal(err)
+	log := slog.New(slog.DiscardHandler)
+	if tier = New(program, log); tier == nil {
+		_, err := program.Tier()
+		t.Fatal(errors.Join(err, program.Close()))
 	}
-	return dev, tier
+	closeBoth = sync.OnceValue(func() error {
+		tier.Close()
+		return program.Close()
+	})
+	t.Cleanup(func() {
+		if err := closeBoth(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tier, closeBoth
 }
 
 // region is memory that the program reaches, and this process maps.
@@ -111,7 +131,7 @@ func descriptors(t *testing.T) (n int) {
 }
 
 func TestRegionsLeaveNothing(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	before := descriptors(t)
 	for i := range 40 {
 		r := allocate(t, tier, 100_000)
@@ -141,7 +161,7 @@ func TestRegionsLeaveNothing(t *testing.T) {
 
 // A place among the windows is taken until the program has forgotten the window before.
 func TestPlaceOfAFreedWindowWaits(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	first, second, third := allocate(t, tier, 8), allocate(t, tier, 8), allocate(t, tier, 8)
 	defer second.close(t)
 	defer third.close(t)
@@ -164,7 +184,7 @@ func TestPlaceOfAFreedWindowWaits(t *testing.T) {
 }
 
 func TestTierIsBounded(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	var regions []region
 	for range express.Chunks {
 		regions = append(regions, allocate(t, tier, 1))
@@ -183,14 +203,14 @@ func TestTierIsBounded(t *testing.T) {
 
 // Memory outlives the device, and what is asked for later is refused.
 func TestTierAfterClose(t *testing.T) {
-	dev, tier := openTier(t)
+	tier, closeBoth := openTier(t)
 	r := allocate(t, tier, 5000)
 	r.expose(t, 1)
 	var quiesced sync.WaitGroup
 	quiesced.Add(1)
 	tier.Quiesce(quiesced.Done)
 	quiesced.Wait()
-	if err := dev.Close(); err != nil {
+	if err := closeBoth(); err != nil {
 		t.Fatal(err)
 	}
 	r.mem[4999] = 1
@@ -206,7 +226,7 @@ func TestTierAfterClose(t *testing.T) {
 
 // A device closes though the kernel does not wait for running programs any more.
 func TestTierClosesWithoutAFence(t *testing.T) {
-	dev, tier := openTier(t)
+	tier, closeBoth := openTier(t)
 	tried := make(chan struct{}, 1)
 	tier.graces = func() error {
 		select {
@@ -217,17 +237,8 @@ func TestTierClosesWithoutAFence(t *testing.T) {
 	}
 	tier.Quiesce(func() { t.Error("quiesced") })
 	<-tried
-	if err := ends(t, "Close", start(dev.Close)); err != nil {
+	if err := testenv.Ends(t, "Close", testenv.Start(closeBoth)); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestNoTier(t *testing.T) {
-	l := labtest.New(t, netlab.Config{Ranks: 2})
-	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
-		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
-			t.Errorf("%s: a tier without sessions", transport)
-		}
 	}
 }
 
@@ -235,7 +246,7 @@ func TestNoTier(t *testing.T) {
 // and the memory with the last of them, in whatever order they go and whether the program has the
 // memory by then or not.
 func TestSharedRegionsGoOneByOne(t *testing.T) {
-	_, tier := openTier(t)
+	tier, _ := openTier(t)
 	before := descriptors(t)
 	for i := range 24 {
 		r := allocate(t, tier, 8)

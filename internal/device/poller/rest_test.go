@@ -1,4 +1,4 @@
-package device
+package poller
 
 import (
 	"context"
@@ -17,27 +17,27 @@ func sleepsLong(t *testing.T, p *Poller) {
 }
 
 // forLong has who sleeps for a moment sleep for an hour the next time.
-var forLong = PollerConfig{MaxSleep: time.Millisecond, LongSleep: time.Hour}
+var forLong = Config{MaxSleep: time.Millisecond, LongSleep: time.Hour}
 
 // TestLongSleepEnds has a caller, or the background goroutine, sleep for long: the end of the
 // caller's context wakes it, what others meet does, and a deadline that comes before it would wake.
 func TestLongSleepEnds(t *testing.T) {
 	p := newStaged(t, newStage(t), forLong)
 	ctx, cancel := context.WithCancel(t.Context())
-	waiter := start(func() error { return p.Wait(ctx, never{}) })
+	waiter := testenv.Start(func() error { return p.Wait(ctx, never{}) })
 	sleepsLong(t, p)
 	cancel()
-	if err := ends(t, "a caller whose context has ended", waiter); !errors.Is(err, context.Canceled) {
+	if err := testenv.Ends(t, "a caller whose context has ended", waiter); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 
 	var met flag
-	waiter = start(func() error { return p.Wait(t.Context(), &met) })
+	waiter = testenv.Start(func() error { return p.Wait(t.Context(), &met) })
 	sleepsLong(t, p)
 	p.Lock()
 	met.Store(true)
 	p.Unlock()
-	if err := ends(t, "a caller whose condition is met", waiter); err != nil {
+	if err := testenv.Ends(t, "a caller whose condition is met", waiter); err != nil {
 		t.Error(err)
 	}
 }
@@ -51,7 +51,7 @@ func TestDeadlineIsNotOverslept(t *testing.T) {
 		d.enqueueing = func() { sent.Add(1) }
 		p := newStaged(t, d, forLong)
 		ctx, cancel := context.WithCancel(t.Context())
-		waiter := start(func() error {
+		waiter := testenv.Start(func() error {
 			if waits {
 				return p.Wait(ctx, never{})
 			}
@@ -61,7 +61,7 @@ func TestDeadlineIsNotOverslept(t *testing.T) {
 		dial(p, 1)
 		testenv.Await(t, "hellos", func() bool { return sent.Load() >= 3 })
 		cancel()
-		_ = ends(t, "the caller", waiter)
+		_ = testenv.Ends(t, "the caller", waiter)
 	}
 }
 

@@ -1,9 +1,10 @@
-package device
+package poller
 
 import (
 	"context"
 	"testing"
 
+	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
@@ -18,11 +19,11 @@ import (
 // goroutine makes whole round trips: a profile of it shows what both ends cost,
 // without the time that they wait for each other.
 type mirrored struct {
-	Device
-	peer   Device
+	device.Device
+	peer   device.Device
 	engine *engine.Engine
 	now    func() int64
-	frames [8]Frame
+	frames [8]device.Frame
 	slots  [8]int32
 }
 
@@ -52,8 +53,8 @@ func (m *mirrored) Transmit() {
 // with both ends on one processor.
 func BenchmarkPutFlush(b *testing.B) {
 	l := labtest.New(b, netlab.Config{Ranks: 2})
-	ends := [2]*end{openEnd(b, l, 0, userspace.XDPNative, false), openEnd(b, l, 1, userspace.XDPNative, false)}
-	next := uint64(testSession)
+	ends := [2]device.Device{openDevice(b, l, 0, userspace.XDPNative, nil), openDevice(b, l, 1, userspace.XDPNative, nil)}
+	next := uint64(0)
 	newEngine := func(rank int) *engine.Engine {
 		w, err := windows.New(windows.Config{
 			ID: 1, Flavor: window.FlavorCreate, Memory: windows.Slice(make([]byte, 4096)), Size: 4096, DispUnit: 1, GroupSize: 2,
@@ -66,16 +67,19 @@ func BenchmarkPutFlush(b *testing.B) {
 			b.Fatal(err)
 		}
 		return engine.New(engine.Config{
-			LinkConfig: engine.LinkConfig{Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].dev.Slab(),
+			LinkConfig: engine.LinkConfig{Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].Slab(),
 				Rand: func() uint64 { next++; return next }},
 			Windows: windows,
 		})
 	}
-	m := &mirrored{Device: ends[0].dev, peer: ends[1].dev, engine: newEngine(1)}
-	p := NewPoller(m, newEngine(0), PollerConfig{})
+	m := &mirrored{Device: ends[0], peer: ends[1], engine: newEngine(1)}
+	p := New(m, newEngine(0), Config{})
 	defer p.Close()
 	m.now = p.Now
-	path := ends[0].path(ends[1].dev.LocalAddr())
+	path, err := ends[0].Path(b.Context(), ends[1].LocalAddr())
+	if err != nil {
+		b.Fatal(err)
+	}
 	e := p.Lock()
 	a := e.OpenAccess(e.Dial(1, path, 1), 1)
 	p.Unlock()
