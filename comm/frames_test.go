@@ -158,7 +158,7 @@ func TestForgedHelloTakesNoRanksPlace(t *testing.T) {
 			for _, life := range []uint64{jobs[1-rank].Incarnation(), jobs[1-rank].Incarnation() + 1, 1 << 63} {
 				h := wire.Hello{Job: places[0].FrameJob(), Incarnation: life, Session: life, Rank: uint32(1 - rank), Target: uint32(rank),
 					MaxPayload: wire.MinPayload, Credits: 16}
-				to := net.UDPAddrFromAddrPort(jobs[rank].Poller().Device().LocalAddr())
+				to := net.UDPAddrFromAddrPort(jobs[rank].Poller().Facts().Local)
 				before := counted(rank)
 				if _, err := elsewhere.WriteTo(frameOf(wire.KindHello, 0, h), to); err != nil {
 					t.Fatal(err)

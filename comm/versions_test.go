@@ -134,7 +134,7 @@ func TestRanksOfOneVersionGoOnTogether(t *testing.T) {
 		hello[4] = 3
 		binary.LittleEndian.PutUint32(hello[16:], 0)
 		binary.LittleEndian.PutUint32(hello[16:], wire.Checksum(hello))
-		if _, err := h.WriteTo(hello, net.UDPAddrFromAddrPort(j.Poller().Device().LocalAddr())); err != nil {
+		if _, err := h.WriteTo(hello, net.UDPAddrFromAddrPort(j.Poller().Facts().Local)); err != nil {
 			t.Fatal(err)
 		}
 		testenv.Await(t, "the count of a frame of another version", func() bool {

@@ -167,7 +167,7 @@ func (w *Win) propose(ctx context.Context, size, dispUnit int, fault error) ([]p
 	mine := proposal{
 		size: uint64(max(size, 0)), host: binary.LittleEndian.Uint64(id[:]), life: w.job.Incarnation(), dispUnit: uint32(max(dispUnit, 0)),
 		align: uint32(w.hints.MinAlignment), counters: uint32(w.hints.Counters), failed: ClassOf(fault), noLocks: w.hints.NoLocks, check: w.hints.Check || w.job.Checks(),
-		frames: w.job.Frames() || w.hints.Rules.Restrict(w.comm.Size(), w.comm.Rank()), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Device().Tier() != nil,
+		frames: w.job.Frames() || w.hints.Rules.Restrict(w.comm.Size(), w.comm.Rank()), apart: w.hints.AllocSharedNoncontig, fits: w.fits(size), tier: w.poller.Facts().Tier != nil,
 	}
 	if w.comm.Rank() == 0 {
 		mine.id = w.job.WindowIDs.Next()

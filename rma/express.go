@@ -39,7 +39,7 @@ func (w *Win) fits(size int) bool {
 // first of the ranks of which that is true says it for all.
 // Where it is not to be in reach anyway, nothing is said.
 func (w *Win) tellTooLarge(proposals []proposal) {
-	limit, tier := w.job.ExpressWindow(), w.poller.Device().Tier()
+	limit, tier := w.job.ExpressWindow(), w.poller.Facts().Tier
 	first := slices.IndexFunc(proposals, func(p proposal) bool { return p.size > uint64(limit) })
 	if tier != nil && first == w.comm.Rank() && w.hints.Express == 0 && !w.hints.Check && w.inClear() {
 		tier.TooLarge(int(proposals[first].size), limit)
@@ -72,7 +72,7 @@ func (h *host) kernelMaker(proposals []proposal, far bool) int {
 // the host's ranks. It returns nil if no other rank needs it.
 func (w *Win) makeSegment(ctx context.Context, h *host, size, align int) (*hostmem.Segment, error) {
 	if h.backing == inKernel {
-		tier := w.poller.Device().Tier()
+		tier := w.poller.Facts().Tier
 		file, err := tier.Allocate(ctx, size)
 		if err == nil {
 			var s *hostmem.Segment
@@ -97,7 +97,7 @@ func (w *Win) makeSegment(ctx context.Context, h *host, size, align int) (*hostm
 
 // reachable has this rank's XDP program reach the host's memory, if it is of the kernel.
 func (w *Win) reachable(ctx context.Context, size int) {
-	tier := w.poller.Device().Tier()
+	tier := w.poller.Facts().Tier
 	if h := w.host; tier == nil || size == 0 || h.backing != inKernel || h.starts[h.index(w.comm.Rank())]%8 != 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func (w *Win) reachSync(ctx context.Context) {
 	if s := w.host.sync; w.region == nil || s == nil || s.backing != inKernel {
 		return
 	}
-	tier, err := w.poller.Device().Tier(), error(nil)
+	tier, err := w.poller.Facts().Tier, error(nil)
 	if w.syncRegion, err = tier.Reach(ctx, w.host.sync.segment.File()); err != nil {
 		w.unreached(ctx, err)
 	}
@@ -124,7 +124,7 @@ func (w *Win) reachSync(ctx context.Context) {
 // to be no window.
 func (w *Win) unreached(ctx context.Context, reason error) {
 	if ctx.Err() == nil {
-		w.poller.Device().Tier().Unreached(reason)
+		w.poller.Facts().Tier.Unreached(reason)
 	}
 }
 

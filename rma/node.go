@@ -187,7 +187,7 @@ func (n *Node) Size() int { return n.job.Size() }
 // Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
 // "xdp-generic" or "udp". It becomes "udp" if XDP turns out not to deliver frames.
 // It is "udp" while another tool has taken the rank's XDP program from the interface.
-func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
+func (n *Node) Mode() string { return n.job.Poller().Facts().Mode.String() }
 
 // Security says how far the frames of the job are protected: "none", by a checksum against damage
 // alone; "sign", each by a tag that only its sender can make; or "seal", where their data is encrypted,
@@ -195,7 +195,7 @@ func (n *Node) Mode() string { return n.job.Poller().Device().Mode() }
 func (n *Node) Security() string { return n.job.Security().String() }
 
 // MaxPayload returns the bytes of one frame's payload that this rank sends at most.
-func (n *Node) MaxPayload() int { return n.job.Poller().Device().Slab().MaxPayload }
+func (n *Node) MaxPayload() int { return n.job.Poller().Facts().Slab.MaxPayload }
 
 // Stats returns what this rank has counted since Join. It does not block.
 func (n *Node) Stats() stats.Stats {

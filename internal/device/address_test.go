@@ -76,7 +76,7 @@ func TestAddressOfInterface(t *testing.T) {
 					t.Error(err)
 					continue
 				}
-				if got := dev.LocalAddr().Addr().String(); got != c.want {
+				if got := dev.Facts().Local.Addr().String(); got != c.want {
 					t.Errorf("%s has the address %s, want %s", transport, got, c.want)
 				}
 				if err := dev.Close(); err != nil {
@@ -101,7 +101,7 @@ func TestLinkLocalExchange(t *testing.T) {
 			return err
 		})
 		e := newEnd(t, dev, err)
-		if zone := e.dev.LocalAddr().Addr().Zone(); zone != "" {
+		if zone := e.dev.Facts().Local.Addr().Zone(); zone != "" {
 			t.Errorf("peers are told of the zone %q", zone)
 		}
 		return e
@@ -157,7 +157,7 @@ func TestTentativeAddressIsWaitedFor(t *testing.T) {
 				if err := testenv.Ends(t, "the opening", opened); err != nil {
 					t.Fatal(err)
 				}
-				if got := dev.LocalAddr().Addr().String(); got != "fd79::1" {
+				if got := dev.Facts().Local.Addr().String(); got != "fd79::1" {
 					t.Errorf("address %s", got)
 				}
 				if err := dev.Close(); err != nil {

@@ -41,8 +41,8 @@ type Frame struct {
 //
 //   - the driver (one goroutine at a time, see package poller): Receive, Release, Sleep;
 //   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;
-//   - anyone, at any time, holding no lock: Transmit, Wake, Path, SessionOpened, SessionClosed;
-//   - anyone, at any time: Tier.
+//   - anyone, at any time, holding no lock: Transmit, Wake, Path, Stats;
+//   - anyone, at any time: Peer, Facts.
 //
 // A transmit slot belongs to the device from Enqueue until Reap returns it.
 type Device interface {
@@ -72,63 +72,43 @@ type Device interface {
 	// Peer returns the address that a path leads to. It may be called with the engine's
 	// lock held.
 	Peer(id PathID) netip.AddrPort
-	// SessionOpened and SessionClosed tell the device which session ids to let
-	// through, before the first frame with that id can arrive. slot is the session's
-	// place in the tables of Tier, negative without one.
-	SessionOpened(id uint64, slot int) error
-	SessionClosed(id uint64)
-	// OnLoss has lost called once the device is lost for good, with the reason, by a
-	// goroutine that holds no lock; at once if it is already.
-	OnLoss(lost func(error))
-	// Tier returns what the device's XDP program executes requests with, nil if it does
-	// not. It does not change, and stays after Close.
-	Tier() *tier.Tier
-	// Joins returns how many frames the device sends as one message by the way of
-	// engine.Joined, and how many bytes of them it can hold for reading. Both are 0 if it has
-	// no such way.
-	Joins() (frames, room int)
-	// Slab returns the transmit memory, the same at each call.
-	Slab() *Slab
-	// LocalAddr is where peers reach this device. It has no zone, which each host has for
-	// itself.
-	LocalAddr() netip.AddrPort
-	// Mode names how frames travel: "xdp-native-zerocopy", "xdp-native", "xdp-generic" or "udp".
-	// It becomes "udp" if no frame arrives by XDP although the program redirects them. It is
-	// "udp" while the program is away from the interface, from where another tool has taken it.
-	Mode() string
+	// Facts returns what the device is, the same at each call, and after Close.
+	Facts() *Facts
 	// Stats adds the device's counters to s.
 	Stats(s *stats.Device)
 	// Close releases everything; no other method may be running or be called later.
 	Close() error
 }
 
-// Interface returns the name of the interface that a device uses, and the number of its queues
-// that XDP has: none over UDP.
-func Interface(d Device) (name string, queues int) {
-	switch d := d.(type) {
-	case *XDP:
-		return d.ifi.Name, len(d.sockets)
-	case *UDP:
-		return d.link.name, 0
-	}
-	return "", 0
+// Facts are what a device is from its opening on. Nobody changes them.
+type Facts struct {
+	Slab      *Slab           // the transmit memory
+	Local     netip.AddrPort  // where peers reach the device; it has no zone, which each host has for itself
+	Interface string          // its name; empty without one
+	Queues    int             // those of the interface that XDP has; 0 without XDP
+	Mode      *Mode           // how frames travel
+	Alive     context.Context // ends once the device is lost for good, for the reason that is its cause
+	Filter    Filter          // lets sessions through; nil: all are
+	Tier      *tier.Tier      // what the XDP program executes requests with; nil: it does not
+	Joins     int             // how many frames go as one message by the way of engine.Joined; 0: there is no such way
+	Room      int             // bytes of joined frames that the device holds for reading
 }
 
-// Trouble says, in words that follow the news that a peer is silent, what may have kept frames from a device
-// meanwhile, and nothing if nothing is known to have. It may be called with the engine's lock held.
-func Trouble(d Device, silent time.Duration) string {
-	if x, ok := d.(*XDP); ok {
-		return x.presence.trouble(silent)
-	}
-	return ""
+// Filter lets frames of sessions through, and no others but handshakes. Its methods are called by anyone,
+// at any time, holding no lock.
+type Filter interface {
+	// AllowSession is called before the first frame with the session's id can arrive, and again to take
+	// the slot from a session. slot is the session's place in the tables of the Tier, or loader.NoSlot.
+	AllowSession(id uint64, slot int) error
+	// ForgetSession ends what AllowSession began.
+	ForgetSession(id uint64)
 }
 
 // base is what all devices have, and those methods of Device that are the same for all.
 type base struct {
 	job     uint64 // whose handshakes are answered; 0: of any
 	keyed   bool   // it has a key
-	slab    *Slab
-	tier    *tier.Tier // nil without an XDP program that executes requests
+	facts   Facts
 	sleeper sleeper
 	link    link
 	close   sync.Once
@@ -140,11 +120,5 @@ type base struct {
 // Wake implements Device.
 func (b *base) Wake() { b.sleeper.wake() }
 
-// Tier implements Device.
-func (b *base) Tier() *tier.Tier { return b.tier }
-
-// OnLoss implements Device.
-func (b *base) OnLoss(lost func(error)) { b.link.onLoss(lost) }
-
-// Slab implements Device.
-func (b *base) Slab() *Slab { return b.slab }
+// Facts implements Device.
+func (b *base) Facts() *Facts { return &b.facts }

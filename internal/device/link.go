@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,13 +29,17 @@ type link struct {
 	down  bool          // as far as was heard
 	bare  bool          // the address was removed, as far as was heard
 
-	mu   sync.Mutex
-	why  error       // why the device is lost, or nil
-	tell func(error) // to be told so, or nil
+	losing sync.Once
+	alive  context.Context // ends when the device is lost
+	end    context.CancelCauseFunc
 }
+
+// begin has the device not be lost.
+func (l *link) begin() { l.alive, l.end = context.WithCancelCause(context.Background()) }
 
 // open watches ifi, which is in the goroutine's network namespace and has the address addr.
 func (l *link) open(ifi *net.Interface, addr netip.Addr, log *slog.Logger) error {
+	l.begin()
 	l.name, l.index, l.addr, l.log = ifi.Name, ifi.Index, addr, log
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err == nil {
@@ -159,37 +164,15 @@ func (l *link) removed() {
 
 // lose says that the device is lost. Only the first reason counts.
 func (l *link) lose(why error) {
-	l.mu.Lock()
-	if l.why != nil {
-		l.mu.Unlock()
-		return
-	}
-	l.why = fmt.Errorf("this rank has lost its interface %s and reaches no other: %w", l.name, why)
-	why, tell := l.why, l.tell
-	l.mu.Unlock()
-	l.log.Error("the device is lost, no peer can be reached", "interface", l.name, "error", why)
-	if tell != nil {
-		tell(why)
-	}
-}
-
-// onLoss implements Device.OnLoss.
-func (l *link) onLoss(tell func(error)) {
-	l.mu.Lock()
-	l.tell = tell
-	why := l.why
-	l.mu.Unlock()
-	if why != nil {
-		tell(why)
-	}
+	l.losing.Do(func() {
+		why = fmt.Errorf("this rank has lost its interface %s and reaches no other: %w", l.name, why)
+		l.log.Error("the device is lost, no peer can be reached", "interface", l.name, "error", why)
+		l.end(why)
+	})
 }
 
 // lost reports whether lose was called.
-func (l *link) lost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.why != nil
-}
+func (l *link) lost() bool { return l.alive.Err() != nil }
 
 // close ends the watch.
 func (l *link) close() error {

@@ -72,8 +72,8 @@ func TestLinkMessages(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log logs.Log
-			told := 0
-			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.Logger(), tell: func(error) { told++ }}
+			l := link{name: "xr7", index: 7, addr: netip.MustParseAddr("fd77::7"), log: log.Logger()}
+			l.begin()
 			for range 3 {
 				l.take(c.kind, c.data)
 			}
@@ -81,8 +81,8 @@ func TestLinkMessages(t *testing.T) {
 			if c.want == "" && lines != 0 || c.want != "" && (lines != 1 || log.Lines(c.want) != 1) {
 				t.Errorf("want %q once: %v", c.want, &log)
 			}
-			if (told == 1) != c.lost || told > 1 || l.lost() != c.lost {
-				t.Errorf("told of its loss %d times", told)
+			if why := context.Cause(l.alive); (why != nil) != c.lost || l.lost() != c.lost {
+				t.Errorf("it is lost: %v", why)
 			}
 		})
 	}
@@ -101,8 +101,6 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 				return err
 			})
 			a := newEnd(t, dev, err)
-			lost := false
-			dev.OnLoss(func(error) { lost = true })
 			set := func(state string) {
 				if out, err := l.Command(0, "ip", "link", "set", l.Interface(0), state).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
@@ -116,8 +114,8 @@ func TestLinkThatFlapsIsToldOnce(t *testing.T) {
 				testenv.Await(t, "a line that the link is up", func() bool { return log.Lines("is up again") == n })
 			}
 			a.close() // and the log is complete
-			if n := log.Lines("the link of the interface"); n != 4 || lost {
-				t.Errorf("%d lines, lost %v: %v", n, lost, &log)
+			if n := log.Lines("the link of the interface"); n != 4 || dev.Facts().Alive.Err() != nil {
+				t.Errorf("%d lines, lost: %v: %v", n, context.Cause(dev.Facts().Alive), &log)
 			}
 		})
 	}
@@ -222,11 +220,7 @@ func TestLinkThatIsGoneAtOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost := make(chan error, 1)
-	watch.onLoss(func(why error) { lost <- why })
-	if err := testenv.Ends(t, "the look at the interface", lost); err == nil {
-		t.Error("it is not lost")
-	}
+	testenv.Await(t, "the look at the interface", watch.lost)
 	if err := watch.close(); err != nil {
 		t.Error(err)
 	}

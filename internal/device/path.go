@@ -81,7 +81,7 @@ func (t *pathTable[T]) get(id PathID) *T {
 
 // Ends returns where the frames of a path come from and arrive, for the XDP program.
 func Ends(dev Device, id PathID) (peer, local express.Endpoint) {
-	return endOf(dev.Peer(id)), endOf(dev.LocalAddr())
+	return endOf(dev.Peer(id)), endOf(dev.Facts().Local)
 }
 
 func endOf(a netip.AddrPort) (e express.Endpoint) {

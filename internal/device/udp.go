@@ -80,8 +80,10 @@ func (u *UDP) open(c Config) (err error) {
 	if err := u.sleeper.open(fd); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	u.slab = engine.HeapSlab(c.Slots, 0, min(c.MTU-udpLen-ipLen(ip), maxUDPPayload))
+	u.facts.Slab = engine.HeapSlab(c.Slots, 0, min(c.MTU-udpLen-ipLen(ip), maxUDPPayload))
 	u.initialize(c.Logger)
+	u.facts.Local, u.facts.Interface, u.facts.Alive = u.local, ifi.Name, u.link.alive
+	u.facts.Mode, u.facts.Joins, u.facts.Room = NewMode("udp"), u.segments, u.room
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
 		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",
 			"bytes", got, "wished", 2*socketBuffer)
@@ -115,9 +117,9 @@ func (u *UDP) initialize(log *slog.Logger) {
 	if _, err := unix.GetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_SEGMENT); err == nil { // Linux 4.18
 		u.segments = maxSegments
 	}
-	u.tx.init(u.slab, log)
+	u.tx.init(u.facts.Slab, log)
 	coalesces := unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // Linux 5.0
-	u.rx.init(u.slab.MaxPayload, coalesces)
+	u.rx.init(u.facts.Slab.MaxPayload, coalesces)
 	if got, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && coalesces {
 		u.room = got / 2 // the kernel counts the memory of a packet, up to twice its bytes
 	}
@@ -125,9 +127,6 @@ func (u *UDP) initialize(log *slog.Logger) {
 
 // maxSegments is how many datagrams the kernel cuts a message into on all releases that do.
 const maxSegments = 64
-
-// Joins implements Device.
-func (u *UDP) Joins() (frames, room int) { return u.segments, u.room }
 
 // raise asks for a large buffer; without privilege the system's limit holds.
 func raise(fd, force, polite int) {
@@ -222,18 +221,6 @@ var errTooManyPaths = fmt.Errorf("the device knows %d paths already", maxPaths)
 func pathError(addr netip.AddrPort, class mpierr.Class, err error) error {
 	return mpierr.New("resolve "+addr.String(), class, mpierr.NoRank, "%w", err)
 }
-
-// SessionOpened implements Device: a socket lets every session through.
-func (u *UDP) SessionOpened(uint64, int) error { return nil }
-
-// SessionClosed implements Device.
-func (u *UDP) SessionClosed(uint64) {}
-
-// LocalAddr implements Device.
-func (u *UDP) LocalAddr() netip.AddrPort { return u.local }
-
-// Mode implements Device; it returns "udp".
-func (u *UDP) Mode() string { return "udp" }
 
 // Stats implements Device. RxBytes and TxBytes count UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536

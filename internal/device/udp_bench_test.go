@@ -32,7 +32,7 @@ func BenchmarkUDPFrames(b *testing.B) {
 }
 
 func passFrames(b *testing.B, from, to *end) {
-	slab, path := from.dev.Slab(), from.path(to.dev.LocalAddr())
+	slab, path := from.dev.Facts().Slab, from.path(to.dev.Facts().Local)
 	outs := make([]Out, slab.Slots)
 	for i := range outs {
 		copy(slab.Payload(int32(i)), message(wire.KindData, slab.MaxPayload))

@@ -13,6 +13,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/stats"
 )
 
@@ -45,11 +46,13 @@ func newEnd(t testing.TB, dev Device, err error) *end {
 	}
 	e := &end{t: t, dev: dev}
 	t.Cleanup(e.close)
-	for i := range int32(dev.Slab().Slots) {
+	for i := range int32(dev.Facts().Slab.Slots) {
 		e.free = append(e.free, i)
 	}
-	if err := dev.SessionOpened(testSession, -1); err != nil {
-		t.Fatal(err)
+	if f := dev.Facts().Filter; f != nil {
+		if err := f.AllowSession(testSession, loader.NoSlot); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return e
 }
@@ -93,7 +96,7 @@ func (e *end) send(path PathID, payloads ...[]byte) {
 	for _, p := range payloads {
 		slot := e.free[0]
 		e.free = e.free[1:]
-		copy(e.dev.Slab().Payload(slot), p)
+		copy(e.dev.Facts().Slab.Payload(slot), p)
 		outs = append(outs, Out{Slot: slot, Len: int32(len(p)), Path: path, Way: e.way})
 	}
 	e.join(outs)
@@ -137,13 +140,13 @@ func (e *end) stats() (s stats.Device) {
 // that b learns the way back to a from a handshake.
 func exchange(t *testing.T, a, b *end) {
 	t.Helper()
-	largest := min(a.dev.Slab().MaxPayload, b.dev.Slab().MaxPayload)
-	ab := a.path(b.dev.LocalAddr())
-	if again := a.path(b.dev.LocalAddr()); again != ab {
+	largest := min(a.dev.Facts().Slab.MaxPayload, b.dev.Facts().Slab.MaxPayload)
+	ab := a.path(b.dev.Facts().Local)
+	if again := a.path(b.dev.Facts().Local); again != ab {
 		t.Errorf("paths %d and %d to the same address", ab, again)
 	}
-	if peer := a.dev.Peer(ab); peer != b.dev.LocalAddr() {
-		t.Errorf("the path to %v leads to %v", b.dev.LocalAddr(), peer)
+	if peer := a.dev.Peer(ab); peer != b.dev.Facts().Local {
+		t.Errorf("the path to %v leads to %v", b.dev.Facts().Local, peer)
 	}
 	var sent [][]byte
 	for _, n := range []int{wire.HeaderLen, wire.HeaderLen + 1, 200, largest / 2, largest - 1, largest} {
@@ -163,8 +166,8 @@ func exchange(t *testing.T, a, b *end) {
 	if learned[0].Path == NoPath || learned[0].Path != learned[1].Path {
 		t.Fatalf("paths %d and %d learned from two handshakes of one sender", learned[0].Path, learned[1].Path)
 	}
-	if peer := b.dev.Peer(learned[0].Path); peer != a.dev.LocalAddr() {
-		t.Errorf("the path learned from %v leads to %v", a.dev.LocalAddr(), peer)
+	if peer := b.dev.Peer(learned[0].Path); peer != a.dev.Facts().Local {
+		t.Errorf("the path learned from %v leads to %v", a.dev.Facts().Local, peer)
 	}
 	answer := message(wire.KindHelloAck, largest)
 	b.send(learned[0].Path, answer)

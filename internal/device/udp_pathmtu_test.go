@@ -73,10 +73,10 @@ func TestUDPIgnoresForgedPathMTU(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("IPv6 %v", v6), func(t *testing.T) {
 			a, b := openEnd(t, l, 0, userspace.UDP, v6), openEnd(t, l, 1, userspace.UDP, v6)
-			to, back := a.path(b.dev.LocalAddr()), b.path(a.dev.LocalAddr())
-			full := message(wire.KindData, a.dev.Slab().MaxPayload)
+			to, back := a.path(b.dev.Facts().Local), b.path(a.dev.Facts().Local)
+			full := message(wire.KindData, a.dev.Facts().Slab.MaxPayload)
 			for range 3 {
-				sendICMP(t, l, 1, a.dev.LocalAddr().Addr(), tooBig(a.dev.LocalAddr(), b.dev.LocalAddr()))
+				sendICMP(t, l, 1, a.dev.Facts().Local.Addr(), tooBig(a.dev.Facts().Local, b.dev.Facts().Local))
 				m := message(wire.KindData, 100) // behind the forged message
 				b.send(back, m)
 				sameMessages(t, a.receive(1), [][]byte{m})

@@ -30,7 +30,7 @@ func offload(t testing.TB, e *end, sending, receiving bool) {
 	if err := unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, on); err != nil {
 		t.Fatal(err)
 	}
-	u.rx.init(u.slab.MaxPayload, receiving)
+	u.rx.init(u.facts.Slab.MaxPayload, receiving)
 }
 
 // join has frames share messages as the link would have them, if e joins frames.
@@ -77,8 +77,8 @@ func sameOrder(t *testing.T, got []Frame, want [][]byte) {
 // and what both ends count.
 func exchangeRuns(t *testing.T, a, b *end) {
 	t.Helper()
-	to := a.path(b.dev.LocalAddr())
-	full := min(a.dev.Slab().MaxPayload, b.dev.Slab().MaxPayload)
+	to := a.path(b.dev.Facts().Local)
+	full := min(a.dev.Facts().Slab.MaxPayload, b.dev.Facts().Slab.MaxPayload)
 	for _, lengths := range [][]int{
 		{full},
 		{wire.HeaderLen, wire.HeaderLen, wire.HeaderLen},
@@ -163,13 +163,13 @@ func TestXDPReceivesRunsOfFramesFromUDP(t *testing.T) {
 				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 				a, b := openEnd(t, l, 0, userspace.UDP, v6), openEnd(t, l, 1, transport, v6)
 				offload(t, a, true, true)
-				full := a.dev.Slab().MaxPayload
+				full := a.dev.Facts().Slab.MaxPayload
 				for _, n := range []int{100, full} {
 					var sent [][]byte
 					for range 40 {
 						sent = append(sent, message(wire.KindData, n))
 					}
-					a.send(a.path(b.dev.LocalAddr()), sent...)
+					a.send(a.path(b.dev.Facts().Local), sent...)
 					sameMessages(t, b.receive(len(sent)), sent)
 				}
 				if s := b.stats(); s.RxDropped+s.RxMalformed > 0 || (s.Filter["joined"] > 0) != (transport == userspace.XDPGeneric) {
@@ -183,12 +183,12 @@ func TestXDPReceivesRunsOfFramesFromUDP(t *testing.T) {
 // Frames to several peers take turns without sharing a message.
 func TestUDPRunsToSeveralPeers(t *testing.T) {
 	a, b, c := newUDP(t, loopback4), newUDP(t, loopback4), newUDP(t, loopback4)
-	paths := [2]PathID{a.path(b.dev.LocalAddr()), a.path(c.dev.LocalAddr())}
+	paths := [2]PathID{a.path(b.dev.Facts().Local), a.path(c.dev.Facts().Local)}
 	var sent [2][][]byte
 	var outs []Out
 	for i, to := range []int{0, 0, 1, 0, 1, 1, 1, 0} {
 		m := message(wire.KindData, 8000)
-		copy(a.dev.Slab().Payload(int32(i)), m)
+		copy(a.dev.Facts().Slab.Payload(int32(i)), m)
 		sent[to] = append(sent[to], m)
 		outs = append(outs, Out{Slot: int32(i), Len: 8000, Path: paths[to]})
 	}
@@ -213,7 +213,7 @@ func TestUDPKeepsTheRestOfAMessage(t *testing.T) {
 	for range 60 {
 		sent = append(sent, message(wire.KindData, 500))
 	}
-	a.send(a.path(b.dev.LocalAddr()), sent...)
+	a.send(a.path(b.dev.Facts().Local), sent...)
 	b.dev.Sleep(testenv.Limit)
 	frames := make([]Frame, 7)
 	for len(sent) > 0 {
@@ -273,7 +273,7 @@ func TestUDPForgedRuns(t *testing.T) {
 		dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 8, MTU: 1328})
 		b := newEnd(t, dev, err)
 		offload(t, b, false, receiving)
-		f := newForger(t, b.dev.LocalAddr())
+		f := newForger(t, b.dev.Facts().Local)
 		content := message(wire.KindData, 64000)
 		for _, forged := range []struct{ length, size int }{
 			{0, 0}, {0, 100}, {1, 0}, {1, 1}, {63, 1}, {1000, 37}, {1300, 1300}, {1301, 1300}, {64 * 999, 1000}, {64, 64000},
@@ -316,7 +316,7 @@ func TestUDPWithoutSegmentation(t *testing.T) {
 	if err := unix.SetsockoptInt(dev.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
 	}
-	to := a.path(b.dev.LocalAddr())
+	to := a.path(b.dev.Facts().Local)
 	sent := messages(60, 1000)
 	a.joins = true
 	a.send(to, sent...)
@@ -338,9 +338,9 @@ func TestUDPRunsAfterTheMTUShrank(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		a, b := openEnd(t, l, 0, userspace.UDP, v6), openEnd(t, l, 1, userspace.UDP, v6)
 		a.joins = true
-		to := a.path(b.dev.LocalAddr())
+		to := a.path(b.dev.Facts().Local)
 		setMTU(t, l, 0, 1400)
-		long, short := messages(10, a.dev.Slab().MaxPayload), messages(20, 1300)
+		long, short := messages(10, a.dev.Facts().Slab.MaxPayload), messages(20, 1300)
 		a.send(to, long...)
 		a.send(to, short...)
 		sameOrder(t, b.receive(len(short)), short)
@@ -399,10 +399,10 @@ func TestUDPRunsAllocateNothing(t *testing.T) {
 		a, b := newUDP(t, loopback4), newUDP(t, loopback4)
 		offload(t, a, sending, false)
 		offload(t, b, false, receiving)
-		to := a.path(b.dev.LocalAddr())
+		to := a.path(b.dev.Facts().Local)
 		var outs []Out
 		for i := range int32(12) {
-			copy(a.dev.Slab().Payload(i), message(wire.KindData, 5000))
+			copy(a.dev.Facts().Slab.Payload(i), message(wire.KindData, 5000))
 			outs = append(outs, Out{Slot: i, Len: 5000, Path: to})
 		}
 		a.join(outs)

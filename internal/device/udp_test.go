@@ -38,8 +38,8 @@ func TestUDPExchange(t *testing.T) {
 	for _, addr := range []string{loopback4, loopback6} {
 		t.Run(addr, func(t *testing.T) {
 			a, b := newUDP(t, addr), newUDP(t, addr)
-			if a.dev.Slab().MaxPayload != 8952 || a.dev.Mode() != "udp" {
-				t.Errorf("largest payload %d, mode %s", a.dev.Slab().MaxPayload, a.dev.Mode())
+			if a.dev.Facts().Slab.MaxPayload != 8952 || a.dev.Facts().Mode.String() != "udp" {
+				t.Errorf("largest payload %d, mode %s", a.dev.Facts().Slab.MaxPayload, a.dev.Facts().Mode.String())
 			}
 			exchange(t, a, b)
 		})
@@ -49,7 +49,7 @@ func TestUDPExchange(t *testing.T) {
 // More frames than a batch, a socket's buffer and the slots hold.
 func TestUDPMany(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	const rounds, each = 50, 128
 	for range rounds {
 		var sent [][]byte
@@ -63,7 +63,7 @@ func TestUDPMany(t *testing.T) {
 
 func TestUDPEnqueueTakesWhatFits(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	outs := make([]Out, 128+5)
 	for i := range outs {
 		outs[i] = Out{Slot: int32(i % 128), Len: wire.HeaderLen, Path: path}
@@ -86,7 +86,7 @@ func TestUDPEnqueueTakesWhatFits(t *testing.T) {
 // A socket that has no room keeps the frames, and Sleep ends when it has.
 func TestUDPFullBuffer(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	udp := a.dev.(*UDP)
 	udp.tx.full.Store(true) // as if the socket had been full
 	udp.Sleep(testenv.Limit)
@@ -95,9 +95,9 @@ func TestUDPFullBuffer(t *testing.T) {
 		t.Errorf("%d sleeps", s.Sleeps)
 	}
 	// A frame longer than the loopback's MTU allows is given up and counted.
-	udp.slab.MaxPayload = 1 << 20
-	udp.slab.Mem = make([]byte, 1<<20)
-	udp.slab.Slots = 1
+	udp.facts.Slab.MaxPayload = 1 << 20
+	udp.facts.Slab.Mem = make([]byte, 1<<20)
+	udp.facts.Slab.Slots = 1
 	a.dev.Enqueue([]Out{{Slot: 0, Len: 70000, Path: path}})
 	a.dev.Transmit()
 	if s := a.stats(); s.TxErrors != 1 || s.TxDropped != 1 || s.TxFrames != 0 {
@@ -133,9 +133,9 @@ func TestUDPTellsOfRefusedFrames(t *testing.T) {
 	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, Slots: 1, Logger: log.Logger()})
 	a := newEnd(t, dev, err)
 	b := newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
-	dev.slab.MaxPayload = 1 << 20
-	dev.slab.Mem = make([]byte, 1<<20)
+	path := a.path(b.dev.Facts().Local)
+	dev.facts.Slab.MaxPayload = 1 << 20
+	dev.facts.Slab.Mem = make([]byte, 1<<20)
 	const frames = 100
 	before := log.Lines()
 	for range frames {
@@ -147,7 +147,7 @@ func TestUDPTellsOfRefusedFrames(t *testing.T) {
 		t.Errorf("%d frames dropped", s.TxDropped)
 	}
 	lines := log.Lines() - before
-	if lines != 7 || log.Lines(b.dev.LocalAddr().String()) != lines || log.Lines("message too long") != lines {
+	if lines != 7 || log.Lines(b.dev.Facts().Local.String()) != lines || log.Lines("message too long") != lines {
 		t.Errorf("%d lines: %v", lines, &log)
 	}
 }
@@ -165,7 +165,7 @@ func TestSocketAddresses(t *testing.T) {
 // A frame to a port that nobody has must not keep later frames from going.
 func TestUDPPortUnreachable(t *testing.T) {
 	a, b, gone := newUDP(t, loopback4), newUDP(t, loopback4), newUDP(t, loopback4)
-	toB, toGone := a.path(b.dev.LocalAddr()), a.path(gone.dev.LocalAddr())
+	toB, toGone := a.path(b.dev.Facts().Local), a.path(gone.dev.Facts().Local)
 	gone.close()
 	for range 10 {
 		m := message(wire.KindData, 100)
@@ -179,7 +179,7 @@ func TestUDPTooLongIsCounted(t *testing.T) {
 	a := newUDP(t, loopback4)
 	dev, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}, MTU: 1328})
 	b := newEnd(t, dev, err)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	ok := message(wire.KindData, 1300)
 	a.send(path, message(wire.KindData, 1301), ok)
 	sameMessages(t, b.receive(1), [][]byte{ok})
@@ -194,7 +194,7 @@ func TestUDPPayloadsLastUntilRelease(t *testing.T) {
 	for buffers, receiving := range map[int]bool{batch: false, coalesced: true} {
 		a, b := newUDP(t, loopback4), newUDP(t, loopback4)
 		offload(t, b, false, receiving)
-		path := a.path(b.dev.LocalAddr())
+		path := a.path(b.dev.Facts().Local)
 		var sent [][]byte
 		for range buffers + 20 {
 			sent = append(sent, message(wire.KindData, 100))
@@ -218,7 +218,7 @@ func TestUDPPayloadsLastUntilRelease(t *testing.T) {
 
 func TestUDPConcurrentTransmit(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	const senders, each = 4, 75 // what an unprivileged socket buffer holds in all
 	var lock sync.Mutex         // the engine's
 	var wait sync.WaitGroup
@@ -231,7 +231,7 @@ func TestUDPConcurrentTransmit(t *testing.T) {
 				a.free = append(a.free, slots[:a.dev.Reap(slots[:])]...)
 				if len(a.free) > 0 {
 					m := message(wire.KindData, 100)
-					copy(a.dev.Slab().Payload(a.free[0]), m)
+					copy(a.dev.Facts().Slab.Payload(a.free[0]), m)
 					sent += a.dev.Enqueue([]Out{{Slot: a.free[0], Len: int32(len(m)), Path: path}})
 					a.free = a.free[1:]
 				}
@@ -286,16 +286,16 @@ func TestUDPAllocatesNothing(t *testing.T) {
 // among them, and checks that no step allocates.
 func testAllocations(t *testing.T, a, b *end) {
 	t.Helper()
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	data, hello := message(wire.KindData, 500), message(wire.KindHello, 500)
-	copy(a.dev.Slab().Payload(0), data)
-	copy(a.dev.Slab().Payload(1), hello)
+	copy(a.dev.Facts().Slab.Payload(0), data)
+	copy(a.dev.Facts().Slab.Payload(1), hello)
 	a.send(path, hello)
 	b.receive(1)
 	outs := []Out{{Slot: 0, Len: 500, Path: path}, {Slot: 1, Len: 500, Path: path}}
 	frames, slots := make([]Frame, 8), make([]int32, 8)
-	copy(a.dev.Slab().Payload(0), data)
-	copy(a.dev.Slab().Payload(1), hello)
+	copy(a.dev.Facts().Slab.Payload(0), data)
+	copy(a.dev.Facts().Slab.Payload(1), hello)
 	n := testing.AllocsPerRun(100, func() {
 		if a.dev.Enqueue(outs) != 2 {
 			t.Error("not enqueued")
@@ -313,14 +313,14 @@ func testAllocations(t *testing.T, a, b *end) {
 		}
 	})
 	if n != 0 {
-		t.Errorf("%s: %v allocations", a.dev.Mode(), n)
+		t.Errorf("%s: %v allocations", a.dev.Facts().Mode.String(), n)
 	}
 }
 
 func TestUDPErrors(t *testing.T) {
 	a := newUDP(t, loopback4)
 	for name, c := range map[string]Config{
-		"another process has UDP port": {Config: userspace.Config{Address: a.dev.LocalAddr().Addr(), Port: a.dev.LocalAddr().Port()}},
+		"another process has UDP port": {Config: userspace.Config{Address: a.dev.Facts().Local.Addr(), Port: a.dev.Facts().Local.Port()}},
 		"no interface has the address": {Config: userspace.Config{Address: netip.MustParseAddr("203.0.113.1")}},
 		"not an address that peers":    {Config: userspace.Config{Address: netip.MustParseAddr("0.0.0.0")}},
 		"invalid IP":                   {},
@@ -352,12 +352,12 @@ func TestUDPLearnsBoundedly(t *testing.T) {
 		sa[20], sa[21], sa[22] = 1, byte(i>>8), byte(i)
 		udp.paths.intern(&sa, maxLearned)
 	}
-	a.send(a.path(b.dev.LocalAddr()), message(wire.KindHello, 100))
+	a.send(a.path(b.dev.Facts().Local), message(wire.KindHello, 100))
 	if got := b.receive(1); got[0].Path != NoPath || b.stats().RxDropped != 1 {
 		t.Errorf("path %d, %+v", got[0].Path, b.stats())
 	}
-	back := b.path(a.dev.LocalAddr())
-	a.send(a.path(b.dev.LocalAddr()), message(wire.KindHello, 100))
+	back := b.path(a.dev.Facts().Local)
+	a.send(a.path(b.dev.Facts().Local), message(wire.KindHello, 100))
 	if got := b.receive(1); got[0].Path != back {
 		t.Errorf("path %d, want %d", got[0].Path, back)
 	}
@@ -374,7 +374,7 @@ func TestUDPLearnsFromItsJob(t *testing.T) {
 		h.Encode(m[wire.HeaderLen:])
 		return m
 	}
-	to := a.path(b.dev.LocalAddr())
+	to := a.path(b.dev.Facts().Local)
 	a.send(to, hello(8))
 	a.send(to, message(wire.KindHello, 100))
 	for _, f := range b.receive(2) {
@@ -404,7 +404,7 @@ func TestUDPLearnsNothingWithAKey(t *testing.T) {
 	a, b := newUDP(t, loopback4), newUDP(t, loopback4)
 	udp, key := b.dev.(*UDP), siphash.Key{1}
 	udp.job, udp.keyed = 7, true
-	a.send(a.path(b.dev.LocalAddr()), keyedHello(7, &key))
+	a.send(a.path(b.dev.Facts().Local), keyedHello(7, &key))
 	if f := b.receive(1); f[0].Path != NoPath || udp.paths.paths.Load() != nil {
 		t.Error("a path was learned")
 	}
@@ -430,7 +430,7 @@ func TestUDPLeaksNoFiles(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := OpenUDP(Config{Config: userspace.Config{Address: taken.dev.LocalAddr().Addr(), Port: taken.dev.LocalAddr().Port()}}); err == nil {
+		if _, err := OpenUDP(Config{Config: userspace.Config{Address: taken.dev.Facts().Local.Addr(), Port: taken.dev.Facts().Local.Port()}}); err == nil {
 			t.Error("a taken port was opened")
 		}
 	}

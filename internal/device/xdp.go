@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +50,6 @@ type XDP struct {
 	detours    pathTable[PathID] // paths of stack that peers were heard on
 	watch      watch             // looks whether frames come to the sockets at all, and whether the program is there
 	presence   presence          // of the program on the interface
-	passes     atomic.Bool       // they do not, and the program leaves all to stack
 
 	// The driver's.
 	raw  [batch][]byte
@@ -85,11 +83,11 @@ func (x *XDP) Enqueue(outs []Out) int {
 			}
 			continue
 		}
-		checkOut(x.slab, out)
+		checkOut(x.facts.Slab, out)
 		p := x.paths.get(out.Path)
-		payload := int(out.Slot)*x.slab.Stride + x.slab.Headroom
+		payload := int(out.Slot)*x.facts.Slab.Stride + x.facts.Slab.Headroom
 		start, end := payload-int(p.len), payload+int(out.Len)
-		p.write(x.slab.Mem[start:payload:payload], x.slab.Mem[payload:end])
+		p.write(x.facts.Slab.Mem[start:payload:payload], x.facts.Slab.Mem[payload:end])
 		if !x.sockets[p.queue].Enqueue(uint64(start), end-start) {
 			break
 		}
@@ -114,7 +112,7 @@ func (x *XDP) Reap(slots []int32) int {
 				break
 			}
 			for i, offset := range offsets[:got] {
-				slots[n+i] = int32(offset / uint64(x.slab.Stride))
+				slots[n+i] = int32(offset / uint64(x.facts.Slab.Stride))
 			}
 			n += got
 		}
@@ -195,29 +193,8 @@ func (x *XDP) checkGone() {
 	}
 }
 
-// SessionOpened implements Device; it is one system call.
-func (x *XDP) SessionOpened(id uint64, slot int) error {
-	return x.program.AllowSession(id, max(slot, loader.NoSlot))
-}
-
-// SessionClosed implements Device; it is one system call.
-func (x *XDP) SessionClosed(id uint64) { x.program.ForgetSession(id) }
-
-// LocalAddr implements Device.
-func (x *XDP) LocalAddr() netip.AddrPort { return x.local.addr }
-
-// Mode implements Device. It returns "xdp-native-zerocopy" only if all queues
-// have zero-copy. It returns "udp" once the program had to leave all frames to the kernel, and
-// while it is away from the interface.
-func (x *XDP) Mode() string {
-	if x.passes.Load() || x.presence.away.Load() {
-		return "udp"
-	}
-	return x.attachedMode()
-}
-
-// attachedMode returns how frames travel if they travel by XDP.
-func (x *XDP) attachedMode() string {
+// mode returns how frames travel: "xdp-native-zerocopy" only if all queues have zero-copy.
+func (x *XDP) mode() string {
 	if x.program.Mode() != loader.Native {
 		return "xdp-generic"
 	}
@@ -240,7 +217,7 @@ func (x *XDP) Stats(s *stats.Device) {
 	x.sleeper.addStats(s)
 	x.stack.Stats(s)
 	s.FilterTaken += x.presence.times.Load()
-	x.tier.Stats(s)
+	x.facts.Tier.Stats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
 		if err != nil {
@@ -270,7 +247,7 @@ func (x *XDP) Stats(s *stats.Device) {
 func (x *XDP) Close() error {
 	x.close.Do(func() {
 		x.watch.stop()
-		x.tier.Close()
+		x.facts.Tier.Close()
 		errs := []error{x.link.close()}
 		if x.program != nil {
 			errs = append(errs, x.program.Close())

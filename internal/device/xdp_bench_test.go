@@ -22,8 +22,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 				var outs [2][]Out
 				for i, e := range ends {
 					m := message(wire.KindData, 88)
-					copy(e.dev.Slab().Payload(0), m)
-					outs[i] = []Out{{Slot: 0, Len: 88, Path: e.path(ends[1-i].dev.LocalAddr())}}
+					copy(e.dev.Facts().Slab.Payload(0), m)
+					outs[i] = []Out{{Slot: 0, Len: 88, Path: e.path(ends[1-i].dev.Facts().Local)}}
 				}
 				frames, slots := make([]Frame, 8), make([]int32, 8)
 				b.ReportAllocs()

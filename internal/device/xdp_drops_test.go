@@ -30,9 +30,9 @@ func TestXDPDropsCountOnce(t *testing.T) {
 				a := openEnd(t, l, 0, userspace.XDPNative, false)
 				var sent [][]byte
 				for range 120 {
-					sent = append(sent, message(wire.KindData, b.dev.Slab().MaxPayload))
+					sent = append(sent, message(wire.KindData, b.dev.Facts().Slab.MaxPayload))
 				}
-				a.send(a.path(b.dev.LocalAddr()), sent...)
+				a.send(a.path(b.dev.Facts().Local), sent...)
 				drops := uint64(len(sent) - minRxFrames)
 				testenv.Await(t, fmt.Sprintf("%d frames dropped", drops), func() bool { return b.stats().RxDropped >= drops })
 				sameMessages(t, b.receive(minRxFrames), sent)

@@ -33,8 +33,8 @@ func TestXDPCarriesJoinedFrames(t *testing.T) {
 				}
 				l := labtest.New(t, netlab.Config{Ranks: 2, MTU: mtu})
 				a, b := openEnd(t, l, 0, userspace.XDPGeneric, v6), openEnd(t, l, 1, userspace.XDPGeneric, v6)
-				to := a.path(b.dev.LocalAddr())
-				full := a.dev.Slab().MaxPayload
+				to := a.path(b.dev.Facts().Local)
+				full := a.dev.Facts().Slab.MaxPayload
 				for _, n := range []int{1, 2, 7, 44, 100} {
 					for _, length := range []int{wire.HeaderLen, full} {
 						joined, others := joinedMessages(n, length), messages(3, length)
@@ -60,7 +60,7 @@ func TestXDPCarriesJoinedFrames(t *testing.T) {
 func TestXDPReceivesFromBothWays(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2, MTU: 1500})
 	a, b := openEnd(t, l, 0, userspace.XDPGeneric, false), openEnd(t, l, 1, userspace.XDPGeneric, false)
-	to := a.path(b.dev.LocalAddr())
+	to := a.path(b.dev.Facts().Local)
 	joined, others := joinedMessages(60, 1000), messages(60, 1000)
 	a.joins, a.way = true, engine.Joined
 	a.send(to, joined...)
@@ -94,7 +94,7 @@ func TestJoins(t *testing.T) {
 		joins     bool
 	}{{userspace.XDPNative, false}, {userspace.XDPGeneric, true}, {userspace.UDP, true}} {
 		e := openEnd(t, l, 0, c.transport, false)
-		frames, room := e.dev.Joins()
+		frames, room := e.dev.Facts().Joins, e.dev.Facts().Room
 		if c.joins && (frames != 64 || room != socketBuffer) || !c.joins && (frames != 0 || room != 0) {
 			t.Errorf("%s: %d frames, room for %d bytes", c.transport, frames, room)
 		}
@@ -108,7 +108,7 @@ func TestJoinsWithoutSegmentation(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
 	native := openEnd(t, l, 1, userspace.XDPNative, false) // turns it off at the other end
 	e := openEnd(t, l, 0, userspace.XDPGeneric, false)
-	if frames, room := e.dev.Joins(); frames != 0 || room != socketBuffer {
+	if frames, room := e.dev.Facts().Joins, e.dev.Facts().Room; frames != 0 || room != socketBuffer {
 		t.Errorf("%d frames, room for %d bytes", frames, room)
 	}
 	native.dev.Close()

@@ -38,7 +38,7 @@ func (x *XDP) openLocal() error {
 	if err := x.stack.setOptions(); err != nil {
 		return err
 	}
-	x.stack.slab = x.slab
+	x.stack.facts.Slab = x.facts.Slab
 	x.stack.initialize(x.log) // it asks how large the buffer is that was set
 	return nil
 }
@@ -66,15 +66,15 @@ func (x *XDP) pathTo(peer endpoint, queue, limit int) xdpPath {
 	return path
 }
 
-// Joins implements Device. In native mode an AF_XDP socket is the faster way for all frames: the
+// joined returns the facts Joins and Room. In native mode an AF_XDP socket is the faster way for all frames: the
 // kernel cuts what it would carry joined to an interface with such a program. It is the
 // faster way out, too, where the kernel cuts what leaves the interface, as it did when the
 // device was opened.
-func (x *XDP) Joins() (frames, room int) {
+func (x *XDP) joined() (frames, room int) {
 	if !x.joins {
 		return 0, 0
 	}
-	if frames, room = x.stack.Joins(); x.cuts {
+	if frames, room = x.stack.segments, x.stack.room; x.cuts {
 		frames = 0
 	}
 	return frames, room

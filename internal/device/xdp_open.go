@@ -90,10 +90,13 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	x.joins, x.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
-	x.tier = tier.New(x.program, c.Logger)
+	x.facts.Tier = tier.New(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
+	x.facts.Local, x.facts.Interface, x.facts.Queues, x.facts.Alive = x.local.addr, x.ifi.Name, len(x.sockets), x.link.alive
+	x.facts.Mode, x.facts.Filter = NewMode(x.mode()), x.program
+	x.facts.Joins, x.facts.Room = x.joined()
 	x.watch.start(x)
 	return adopted, nil
 }
@@ -183,7 +186,7 @@ func (x *XDP) openSockets(ctx context.Context, c *Config) (adopted int, err erro
 	}
 	x.senders = min(x.senders, len(x.sockets))
 	slab.Mem = x.sockets[0].TxArea()
-	x.slab = slab
+	x.facts.Slab = slab
 	if err := x.openLocal(); err != nil {
 		return adopted, openError(mpierr.Unsupported, err)
 	}
@@ -208,7 +211,7 @@ func (x *XDP) openFirst(ctx context.Context, c *Config) (slab *Slab, adopted int
 		if c.tryOnce {
 			memory.Patience = 1
 		}
-		if x.program.Mode() != loader.Native || x.tier != nil && x.copyFirst {
+		if x.program.Mode() != loader.Native || x.facts.Tier != nil && x.copyFirst {
 			memory.ZeroCopy = afxdp.Copy // the driver does not know of generic programs, or hinders ours
 		}
 		adopted, err := x.openSocket(ctx, c, memory, 0)

@@ -113,7 +113,7 @@ func TestFramesForOthersPass(t *testing.T) {
 						peer := open(t, 0, Config{Config: userspace.Config{Transport: userspace.UDP, Address: address(l, 0, v6)}})
 						exchange(t, peer, open(t, other.rank, Config{Config: userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr(at)}}))
 						text := message(wire.KindData, 1000) // of a job that has both
-						peer.send(peer.path(holder.dev.LocalAddr()), text)
+						peer.send(peer.path(holder.dev.Facts().Local), text)
 						sameMessages(t, holder.receive(1), [][]byte{text})
 					})
 				}

@@ -28,10 +28,7 @@ type presence struct {
 	socket *nl.SocketHandle // asks the kernel
 	id     uint32           // of the interface's program at the start; 0: ours runs elsewhere
 
-	began  time.Time
-	away   atomic.Bool
-	times  atomic.Uint64 // that it was taken
-	absent atomic.Int64  // when a look found it away last, after began; 0: never
+	times atomic.Uint64 // that it was taken
 
 	// The watch's.
 	recent int  // times that it was taken, with no minute between that it stayed
@@ -64,7 +61,7 @@ func (p *presence) open(x *XDP) error {
 	if err != nil {
 		return fmt.Errorf("open a route netlink socket: %w", err)
 	}
-	p.device, p.socket, p.began = x, &nl.SocketHandle{Socket: s}, time.Now()
+	p.device, p.socket = x, &nl.SocketHandle{Socket: s}
 	now, err := p.ask()
 	p.id = now.ours
 	return err
@@ -76,7 +73,8 @@ func (p *presence) close() {
 	}
 }
 
-func (p *presence) now() int64 { return int64(time.Since(p.began)) }
+// mode is that of the device, which is "udp" while the program is away.
+func (p *presence) mode() *Mode { return p.device.facts.Mode }
 
 // known reports whether the program was on the interface at the start.
 func (p *presence) known() bool { return p.id != 0 }
@@ -142,7 +140,7 @@ func (p *presence) look() {
 	case err != nil: // the interface may be gone, of which its link tells
 	case now.ours == p.id:
 		p.stays()
-	case !p.away.Load():
+	case !p.mode().away.Load():
 		p.taken(now)
 	default:
 		p.waits(now)
@@ -151,10 +149,10 @@ func (p *presence) look() {
 
 // stays takes in that the program is on the interface.
 func (p *presence) stays() {
-	if p.away.Load() {
-		p.away.Store(false)
+	if p.mode().away.Load() {
+		p.mode().away.Store(false)
 		p.stayed = 0
-		p.say("the XDP program of this rank is on its interface again", "mode", p.device.Mode())
+		p.say("the XDP program of this rank is on its interface again", "mode", p.mode().String())
 	}
 	if p.stayed++; p.stayed >= stayLooks {
 		p.recent = 0
@@ -163,12 +161,11 @@ func (p *presence) stays() {
 
 // taken takes in that the program is no longer on the interface.
 func (p *presence) taken(now attached) {
-	p.absent.Store(p.now())
 	p.recent++
 	p.tell = p.recent&(p.recent-1) == 0
 	p.waited, p.free = 0, 0
 	p.times.Add(1)
-	p.away.Store(true)
+	p.mode().seenAway()
 	p.sayTaken(now)
 }
 
@@ -183,12 +180,12 @@ func (p *presence) sayTaken(now attached) {
 		next, p.told = err.Error(), true
 	}
 	p.say("the XDP program of this rank was taken from its interface, and frames come through the kernel meanwhile, which is slower: "+next,
-		append(by, "mode", p.device.attachedMode(), "times", p.times.Load())...)
+		append(by, "mode", p.mode().opened, "times", p.times.Load())...)
 }
 
 // waits takes in that the program is still away, and attaches it again when it is time.
 func (p *presence) waits(now attached) {
-	p.absent.Store(p.now())
+	p.mode().seenAway()
 	if p.waited++; p.waited == longAway && !p.tell {
 		p.tell = true
 		p.sayTaken(now)
@@ -233,18 +230,4 @@ func (p *presence) say(text string, attributes ...any) {
 	if p.tell {
 		p.device.log.Warn(text, append([]any{"interface", p.device.ifi.Name}, attributes...)...)
 	}
-}
-
-// trouble says that the program was away while a peer was silent for so long, and else nothing. It may be
-// called by any goroutine.
-func (p *presence) trouble(silent time.Duration) string {
-	at := p.absent.Load()
-	ago := time.Duration(p.now() - at)
-	switch {
-	case p.away.Load():
-		return "the XDP program of this rank was taken from its interface and is away, and frames to this rank may get lost meanwhile"
-	case at != 0 && ago < silent:
-		return fmt.Sprintf("the XDP program of this rank was taken from its interface until %.1f s ago, and frames to this rank may have got lost meanwhile", ago.Seconds())
-	}
-	return ""
 }

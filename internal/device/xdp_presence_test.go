@@ -109,7 +109,7 @@ func (w *watched) says(taken, another, back int) {
 func (w *watched) redirects(want bool) {
 	w.t.Helper()
 	before := w.b.stats().Filter["redirected"]
-	comesAndIsAnswered(w.t, w.a, w.b, w.a.path(w.b.dev.LocalAddr()))
+	comesAndIsAnswered(w.t, w.a, w.b, w.a.path(w.b.dev.Facts().Local))
 	if got := w.b.stats().Filter["redirected"] > before; got != want {
 		w.t.Errorf("frames come by XDP: %v, want %v", got, want)
 	}
@@ -125,8 +125,8 @@ func TestProgramIsTakenAndComesBack(t *testing.T) {
 			w.redirects(true)
 			w.take()
 			testenv.Await(t, "a program that is back", func() bool { return w.log.Lines(isBack) > 0 })
-			if now := w.id(); now != id || w.b.dev.Mode() != string(transport) || w.b.stats().FilterTaken != 1 {
-				t.Errorf("program %d, was %d; mode %s; taken %d times", now, id, w.b.dev.Mode(), w.b.stats().FilterTaken)
+			if now := w.id(); now != id || w.b.dev.Facts().Mode.String() != string(transport) || w.b.stats().FilterTaken != 1 {
+				t.Errorf("program %d, was %d; mode %s; taken %d times", now, id, w.b.dev.Facts().Mode.String(), w.b.stats().FilterTaken)
 			}
 			w.says(1, 0, 1)
 			w.redirects(true)
@@ -164,8 +164,8 @@ func TestProgramGivesWay(t *testing.T) {
 			}
 			theirs := w.attach(stranger, c.other)
 			w.look(3)
-			if w.b.dev.Mode() != "udp" || Trouble(w.b.dev, 0) == "" || w.id() == id || w.log.Lines(`\"stranger\" in `+c.mode+" mode", "process=", "interface=xr1") != 1 {
-				t.Errorf("mode %s, program %d, was %d:\n%s", w.b.dev.Mode(), w.id(), id, w.log.String())
+			if w.b.dev.Facts().Mode.String() != "udp" || w.b.dev.Facts().Mode.Trouble(0) == "" || w.id() == id || w.log.Lines(`\"stranger\" in `+c.mode+" mode", "process=", "interface=xr1") != 1 {
+				t.Errorf("mode %s, program %d, was %d:\n%s", w.b.dev.Facts().Mode.String(), w.id(), id, w.log.String())
 			}
 			if c.later {
 				w.says(1, 1, 0)
@@ -177,8 +177,8 @@ func TestProgramGivesWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.look(2)
-			if w.id() != id || w.b.dev.Mode() != string(c.transport) || w.log.Lines(isBack) != 1 {
-				t.Errorf("program %d, was %d; mode %s:\n%s", w.id(), id, w.b.dev.Mode(), w.log.String())
+			if w.id() != id || w.b.dev.Facts().Mode.String() != string(c.transport) || w.log.Lines(isBack) != 1 {
+				t.Errorf("program %d, was %d; mode %s:\n%s", w.id(), id, w.b.dev.Facts().Mode.String(), w.log.String())
 			}
 			w.redirects(true)
 		})
@@ -196,7 +196,7 @@ func TestProgramIsTakenAgainAndAgain(t *testing.T) {
 		w.take()
 		w.look(1)
 		n := 0
-		for ; w.b.dev.Mode() == "udp" && n < 1000; n++ {
+		for ; w.b.dev.Facts().Mode.String() == "udp" && n < 1000; n++ {
 			w.look(1)
 		}
 		waited = append(waited, n)
@@ -233,7 +233,7 @@ func TestProgramStaysAway(t *testing.T) {
 		w.look(4)
 	}
 	w.says(2, 0, 2)
-	if now, before := Trouble(w.b.dev, 0), Trouble(w.b.dev, time.Hour); now != "" || !strings.Contains(before, "was taken from its interface until 0.") {
+	if now, before := w.b.dev.Facts().Mode.Trouble(0), w.b.dev.Facts().Mode.Trouble(time.Hour); now != "" || !strings.Contains(before, "was taken from its interface until 0.") {
 		t.Errorf("trouble of now: %q, of an hour: %q", now, before)
 	}
 	w.take()
@@ -274,8 +274,8 @@ func TestProgramFromOutsideIsTaken(t *testing.T) {
 	w.take()
 	w.look(5)
 	w.says(1, 0, 0)
-	if w.b.dev.Mode() != "udp" || !strings.Contains(w.log.String(), "start the rank again") {
-		t.Errorf("mode %s:\n%s", w.b.dev.Mode(), w.log.String())
+	if w.b.dev.Facts().Mode.String() != "udp" || !strings.Contains(w.log.String(), "start the rank again") {
+		t.Errorf("mode %s:\n%s", w.b.dev.Facts().Mode.String(), w.log.String())
 	}
 	w.redirects(false)
 	if err := w.lab.Do(1, keep.AttachAgain); err != nil {
@@ -322,8 +322,8 @@ func TestProgramCannotComeBack(t *testing.T) {
 	for range 3 { // in this test's own namespace, where no attempt is made
 		w.x.presence.look()
 	}
-	if w.log.Lines("cannot be attached again", "another network namespace") != 1 || w.b.dev.Mode() != "udp" {
-		t.Errorf("mode %s:\n%s", w.b.dev.Mode(), w.log.String())
+	if w.log.Lines("cannot be attached again", "another network namespace") != 1 || w.b.dev.Facts().Mode.String() != "udp" {
+		t.Errorf("mode %s:\n%s", w.b.dev.Facts().Mode.String(), w.log.String())
 	}
 	w.look(1)
 	if w.log.Lines(isBack) != 1 {

@@ -62,7 +62,7 @@ func TestEveryQueueIsServed(t *testing.T) {
 							// Which queue a UDP socket's frames come to is up to the kernel.
 							for range 2 * queues {
 								u := openEnd(t, l, 0, userspace.UDP, v6)
-								comesAndIsAnswered(t, u, b, u.path(dev.LocalAddr()))
+								comesAndIsAnswered(t, u, b, u.path(dev.Facts().Local))
 								u.close()
 							}
 							b.close()

@@ -78,10 +78,10 @@ func TestTaggedRequestsAreAnswered(t *testing.T) {
 				}
 				ends := forge(x, from)
 				back := [2]endpoint{ends[1], ends[0]}
-				tables := x.Tier().Tables()
+				tables := x.facts.Tier.Tables()
 				tables.OpenSlot(0, express.Slot{Session: 7, PeerSession: 8, Peer: endOf(ends[0].addr), Local: endOf(ends[1].addr)})
 				tables.Place(0).Word = express.WordOf(1, express.StateDone) // the requests are repeats
-				if err := x.SessionOpened(7, 0); err != nil {
+				if err := x.program.AllowSession(7, 0); err != nil {
 					t.Fatal(err)
 				}
 				wire := newPacketSocket(t, l, 0)
@@ -133,7 +133,7 @@ func TestFramesOfVLANsAreNotTaken(t *testing.T) {
 				if v6 {
 					from = "[fd77::9]:7"
 				}
-				ends := [2]endpoint{testEndpoint(9, from), {[6]byte(l.MAC(1)), b.dev.LocalAddr()}}
+				ends := [2]endpoint{testEndpoint(9, from), {[6]byte(l.MAC(1)), b.dev.Facts().Local}}
 				wire1 := newPacketSocket(t, l, 0)
 				for n := range 4 {
 					for _, kind := range []wire.Kind{wire.KindHello, wire.KindData} {

@@ -61,11 +61,11 @@ func TestXDPExchange(t *testing.T) {
 					}
 					a, b := openEnd(t, l, 0, transports[0], v6), openEnd(t, l, 1, transports[1], v6)
 					for i, e := range []*end{a, b} {
-						if want := mtu - udpLen - ipLen(address(l, 0, v6)); transports[i] != userspace.UDP && e.dev.Slab().MaxPayload != want {
-							t.Errorf("largest payload %d, want %d", e.dev.Slab().MaxPayload, want)
+						if want := mtu - udpLen - ipLen(address(l, 0, v6)); transports[i] != userspace.UDP && e.dev.Facts().Slab.MaxPayload != want {
+							t.Errorf("largest payload %d, want %d", e.dev.Facts().Slab.MaxPayload, want)
 						}
-						if e.dev.Mode() != string(transports[i]) {
-							t.Errorf("mode %s, want %s", e.dev.Mode(), transports[i])
+						if e.dev.Facts().Mode.String() != string(transports[i]) {
+							t.Errorf("mode %s, want %s", e.dev.Facts().Mode.String(), transports[i])
 						}
 					}
 					exchange(t, a, b)
@@ -88,13 +88,13 @@ func TestXDPOneNamespace(t *testing.T) {
 			for _, pair := range [][2]*end{{b, c}, {d, a}, {b, d}} {
 				from, to := pair[0], pair[1]
 				text := message(wire.KindData, 1000)
-				from.send(from.path(to.dev.LocalAddr()), text)
+				from.send(from.path(to.dev.Facts().Local), text)
 				sameMessages(t, to.receive(1), [][]byte{text})
 			}
 			for _, e := range []*end{b, c} {
 				s, err := e.dev.(*XDP).sockets[0].Stats()
 				if err != nil || s.RxFrames+s.TxFrames == 0 {
-					t.Errorf("nothing went through the interface of %v: %+v, %v", e.dev.LocalAddr(), s, err)
+					t.Errorf("nothing went through the interface of %v: %+v, %v", e.dev.Facts().Local, s, err)
 				}
 			}
 		})
@@ -109,19 +109,19 @@ func TestXDPInterfaceTaken(t *testing.T) {
 	var log bytes.Buffer
 	var dev Device
 	err := l.Do(0, func() (err error) {
-		dev, err = Open(t.Context(), Config{Config: userspace.Config{Interface: "xr0", Port: a.dev.LocalAddr().Port()}, Slots: 128, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		dev, err = Open(t.Context(), Config{Config: userspace.Config{Interface: "xr0", Port: a.dev.Facts().Local.Port()}, Slots: 128, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		return err
 	})
 	b := newEnd(t, dev, err)
-	if b.dev.Mode() != string(userspace.UDP) || !strings.Contains(log.String(), "using=udp") || strings.Count(log.String(), "level=WARN") != 1 ||
+	if b.dev.Facts().Mode.String() != string(userspace.UDP) || !strings.Contains(log.String(), "using=udp") || strings.Count(log.String(), "level=WARN") != 1 ||
 		!strings.Contains(log.String(), "an interface serves one rank over XDP") || !strings.Contains(log.String(), "is taken as well, so the system chooses another") {
-		t.Errorf("mode %s: %s", b.dev.Mode(), &log)
+		t.Errorf("mode %s: %s", b.dev.Facts().Mode.String(), &log)
 	}
 	exchange(t, a, b)
 	// Strangers do not reach the socket behind which those of this machine are.
 	c := openEnd(t, l, 1, userspace.UDP, false)
-	c.send(c.path(a.dev.LocalAddr()), []byte("neither ours nor of this machine, as it is far too long for that"))
-	c.send(c.path(a.dev.LocalAddr()), message(wire.KindData, 500))
+	c.send(c.path(a.dev.Facts().Local), []byte("neither ours nor of this machine, as it is far too long for that"))
+	c.send(c.path(a.dev.Facts().Local), message(wire.KindData, 500))
 	if got := a.receive(1); len(got) != 1 || len(got[0].Payload) != 500 {
 		t.Errorf("received %v", got)
 	}
@@ -307,7 +307,7 @@ func TestXDPFramesOfOthers(t *testing.T) {
 		if f["bad_length"] != 1 || f["too_short"] != 1 || f["unknown_session"] != 1 {
 			t.Errorf("%v", f)
 		}
-		b.dev.SessionClosed(testSession)
+		b.dev.Facts().Filter.ForgetSession(testSession)
 		wire1.send(good)
 		if f := b.stats().Filter; f["unknown_session"] != 2 {
 			t.Errorf("%v", f)
@@ -356,7 +356,7 @@ func TestXDPErrors(t *testing.T) {
 	if err := open(1, Config{Config: userspace.Config{Interface: "xr1"}}); err != nil {
 		t.Fatal(err)
 	}
-	taken := a.dev.LocalAddr().Port()
+	taken := a.dev.Facts().Local.Port()
 	before := openFiles(t)
 	for _, c := range []struct {
 		rank   int
@@ -462,7 +462,7 @@ func TestXDPDeviceGone(t *testing.T) {
 	})
 	a := newEnd(t, dev, err)
 	b := openEnd(t, l, 1, userspace.XDPNative, false)
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	if out, err := l.Command(0, "ip", "link", "delete", "xr0").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -554,8 +554,8 @@ func newOpened(t *testing.T, open func(Config) (Device, error), c Config, mode s
 	c.Slots = 64
 	dev, err := open(c)
 	e := newEnd(t, dev, err)
-	if e.dev.Mode() != mode {
-		t.Errorf("%+v is opened as %s, want %s", c, e.dev.Mode(), mode)
+	if e.dev.Facts().Mode.String() != mode {
+		t.Errorf("%+v is opened as %s, want %s", c, e.dev.Facts().Mode.String(), mode)
 	}
 	return e
 }
@@ -563,7 +563,7 @@ func newOpened(t *testing.T, open func(Config) (Device, error), c Config, mode s
 func TestNoTier(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2})
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.UDP} {
-		if e := openEnd(t, l, 0, transport, false); e.dev.Tier() != nil {
+		if e := openEnd(t, l, 0, transport, false); e.dev.Facts().Tier != nil {
 			t.Errorf("%s: a tier without sessions", transport)
 		}
 	}

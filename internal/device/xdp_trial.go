@@ -63,7 +63,7 @@ func (t *trial) look() (over bool) {
 	}
 	t.redirected = n - t.before
 	switch {
-	case x.presence.away.Load():
+	case x.facts.Mode.away.Load():
 		t.peer, t.paths = netip.AddrPort{}, x.detours.len() // that peers are heard there has another reason
 	case t.redirected == 0 && !t.told:
 		t.detour()
@@ -80,7 +80,7 @@ func (t *trial) detour() {
 		c, _ := x.program.Counters() // without them the advice is the same
 		x.log.Warn("frames of peers come through the kernel and none by XDP, which is slower: check that they arrive at this interface (`ip route get` at the peer) "+
 			"and at a queue that has an AF_XDP socket, or use the UDP transport",
-			"interface", x.ifi.Name, "mode", x.Mode(), "peer", t.peer, "without_socket", c["no_socket"])
+			"interface", x.ifi.Name, "mode", x.facts.Mode.String(), "peer", t.peer, "without_socket", c["no_socket"])
 		return
 	}
 	for range trialPaths {
@@ -100,11 +100,11 @@ func (t *trial) detour() {
 // that reached no socket. The UDP socket receives them from now on. Another mode could be
 // tried in place of this, but not without losing sessions.
 func (x *XDP) passToKernel(lost uint64) {
-	mode := x.Mode()
+	mode := x.facts.Mode.String()
 	for q := range x.sockets {
 		x.program.ForgetSocket(q)
 	}
-	x.passes.Store(true)
+	x.facts.Mode.passes.Store(true)
 	advice := "use the UDP transport"
 	if x.program.Mode() == loader.Native {
 		advice = "use the transport xdp-generic, or an interface below this one"

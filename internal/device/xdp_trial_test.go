@@ -65,7 +65,7 @@ func openApart(t *testing.T, l *netlab.Lab, mode loader.Mode, device, program st
 // insist sends handshakes from a to b until one arrives, and returns the path.
 func insist(t *testing.T, a, b *end) PathID {
 	t.Helper()
-	path := a.path(b.dev.LocalAddr())
+	path := a.path(b.dev.Facts().Local)
 	receive := func(wait time.Duration) bool {
 		b.dev.Sleep(wait)
 		var frames [16]Frame
@@ -90,12 +90,12 @@ func TestRedirectedFramesAreLost(t *testing.T) {
 			l := trialLab(t)
 			var log logs.Log
 			b := openApart(t, l, mode, "upper", "xr1", address20, &log)
-			if got := b.dev.Mode(); got != "xdp-"+mode.String() {
+			if got := b.dev.Facts().Mode.String(); got != "xdp-"+mode.String() {
 				t.Errorf("mode %s at first", got)
 			}
 			a := openEnd(t, l, 0, userspace.XDPNative, false)
 			comesAndIsAnswered(t, a, b, insist(t, a, b))
-			if got := b.dev.Mode(); got != "udp" {
+			if got := b.dev.Facts().Mode.String(); got != "udp" {
 				t.Errorf("mode %s in the end", got)
 			}
 			<-b.dev.(*XDP).watch.tried
@@ -116,7 +116,7 @@ func TestFramesComeAnotherWay(t *testing.T) {
 	exchange(t, a, b)
 	told := func() int { return log.Lines("level=WARN") }
 	testenv.Await(t, "a warning", func() bool { return told() > 0 })
-	if text := log.String(); !strings.Contains(text, "none by XDP") || !strings.Contains(text, a.dev.LocalAddr().String()) {
+	if text := log.String(); !strings.Contains(text, "none by XDP") || !strings.Contains(text, a.dev.Facts().Local.String()) {
 		t.Errorf("log:\n%s", text)
 	}
 	x := b.dev.(*XDP)
@@ -166,8 +166,8 @@ func TestFramesArriveByXDP(t *testing.T) {
 			a := openEnd(t, l, 0, userspace.UDP, false)
 			exchange(t, a, b)
 			<-b.dev.(*XDP).watch.tried
-			if b.dev.Mode() != c.opened || log.Lines("level=WARN") != before || b.stats().Filter["no_socket"] != 0 {
-				t.Errorf("mode %s, want %s; log:\n%s", b.dev.Mode(), c.opened, log.String())
+			if b.dev.Facts().Mode.String() != c.opened || log.Lines("level=WARN") != before || b.stats().Filter["no_socket"] != 0 {
+				t.Errorf("mode %s, want %s; log:\n%s", b.dev.Facts().Mode.String(), c.opened, log.String())
 			}
 		})
 	}

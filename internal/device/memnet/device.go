@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
-	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -24,8 +23,9 @@ const (
 type Device struct {
 	network *Network
 	rank    int
-	slab    *device.Slab // nil until it is opened
-	fates   []*fate      // of the frames to each rank, made when the first is sent; guarded by fating
+	facts   device.Facts            // without a slab until it is opened
+	end     context.CancelCauseFunc // of facts.Alive
+	fates   []*fate                 // of the frames to each rank, made when the first is sent; guarded by fating
 	fating  sync.Mutex
 
 	// The gate is held for writing while the rank is stopped. Whoever moves frames holds it
@@ -36,8 +36,7 @@ type Device struct {
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	reason error       // why the rank is dead, or nil
-	lost   func(error) // to be told so
+	reason error // why the rank is dead, or nil
 	inbox  inbox
 	done   []int32  // slots to be reaped
 	held   [][]byte // with the driver
@@ -54,6 +53,8 @@ var _ device.Device = (*Device)(nil)
 func newDevice(n *Network, rank int) *Device {
 	d := &Device{network: n, rank: rank, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	d.timer.Stop()
+	d.facts = device.Facts{Local: netip.AddrPortFrom(Address(rank), port), Mode: device.NewMode("memory")}
+	d.facts.Alive, d.end = context.WithCancelCause(context.Background())
 	return d
 }
 
@@ -103,10 +104,10 @@ func (d *Device) Enqueue(outs []device.Out) int {
 	defer d.gate.RUnlock()
 	d.mu.Lock()
 	dead := d.reason != nil
-	n := min(len(outs), d.slab.Slots-len(d.done))
+	n := min(len(outs), d.facts.Slab.Slots-len(d.done))
 	d.mu.Unlock()
 	for _, out := range outs[:n] {
-		payload := d.slab.Payload(out.Slot)[:out.Len]
+		payload := d.facts.Slab.Payload(out.Slot)[:out.Len]
 		d.txFrames.Add(1)
 		d.txBytes.Add(uint64(out.Len))
 		if !dead {
@@ -148,7 +149,7 @@ func (d *Device) fateTo(to int) *fate {
 // arrive takes in a frame for the rank. One that finds the inbox full, or nobody, is lost.
 func (d *Device) arrive(payload []byte, from int, due time.Duration) {
 	d.mu.Lock()
-	if d.closed || d.slab == nil || d.reason != nil || d.inbox.len() == mostWaiting {
+	if d.closed || d.facts.Slab == nil || d.reason != nil || d.inbox.len() == mostWaiting {
 		d.mu.Unlock()
 		d.dropped.Add(1)
 		return
@@ -215,37 +216,8 @@ func (d *Device) Peer(id device.PathID) netip.AddrPort {
 	return netip.AddrPortFrom(Address(int(id)), port)
 }
 
-// SessionOpened implements device.Device.
-func (d *Device) SessionOpened(uint64, int) error { return nil }
-
-// SessionClosed implements device.Device.
-func (d *Device) SessionClosed(uint64) {}
-
-// OnLoss implements device.Device. The device is lost by Network.Kill.
-func (d *Device) OnLoss(lost func(error)) {
-	d.mu.Lock()
-	reason := d.reason
-	d.lost = lost
-	d.mu.Unlock()
-	if reason != nil {
-		lost(reason)
-	}
-}
-
-// Tier implements device.Device: there is no XDP program.
-func (d *Device) Tier() *tier.Tier { return nil }
-
-// Joins implements device.Device.
-func (d *Device) Joins() (frames, room int) { return 0, 0 }
-
-// Slab implements device.Device.
-func (d *Device) Slab() *device.Slab { return d.slab }
-
-// LocalAddr implements device.Device.
-func (d *Device) LocalAddr() netip.AddrPort { return netip.AddrPortFrom(Address(d.rank), port) }
-
-// Mode implements device.Device; it returns "memory".
-func (d *Device) Mode() string { return "memory" }
+// Facts implements device.Device. Network.Kill ends Alive.
+func (d *Device) Facts() *device.Facts { return &d.facts }
 
 // Stats implements device.Device. RxDropped counts what found no room or nobody. Frames that
 // were lost on the way are counted nowhere, as on a wire.
@@ -262,7 +234,7 @@ func (d *Device) Stats(s *stats.Device) {
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed, d.lost = true, nil
+	d.closed = true
 	d.inbox.clear()
 	d.spare, d.held = nil, nil
 	return nil

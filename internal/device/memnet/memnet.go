@@ -66,14 +66,14 @@ func (n *Network) Open(rank int, c device.Config) (device.Device, error) {
 	d := n.devices[rank]
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.slab != nil {
+	if d.facts.Slab != nil {
 		return nil, fmt.Errorf("the device of rank %d was opened before", rank)
 	}
 	slots := c.Slots
 	if slots == 0 {
 		slots = defaultSlots
 	}
-	d.slab = engine.HeapSlab(slots, 0, maxPayload)
+	d.facts.Slab = engine.HeapSlab(slots, 0, maxPayload)
 	d.done = make([]int32, 0, slots)
 	return d, nil
 }
@@ -120,15 +120,8 @@ func (n *Network) Silence(rank int, reason error) {
 // Kill takes the device of a rank away for good, for a reason that the rank is told.
 func (n *Network) Kill(rank int, reason error) {
 	n.Silence(rank, reason)
-	d := n.devices[rank]
-	d.mu.Lock()
-	lost := d.lost
-	d.lost = nil
-	d.mu.Unlock()
 	n.Resume(rank) // so that its goroutines come to an end
-	if lost != nil {
-		lost(reason)
-	}
+	n.devices[rank].end(reason)
 }
 
 // fate draws what becomes of the frames from one rank to another, in their order. So the n-th

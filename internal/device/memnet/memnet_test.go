@@ -28,13 +28,13 @@ func pair(t *testing.T, f Faults) (n *Network, from, to device.Device) {
 // send sends frames that carry their numbers, and returns those that arrive, when all are due.
 func send(t *testing.T, from, to device.Device, count int) (got []byte) {
 	t.Helper()
-	path, err := from.Path(context.Background(), to.LocalAddr())
+	path, err := from.Path(context.Background(), to.Facts().Local)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slots := make([]int32, 32)
 	for i := range count {
-		from.Slab().Payload(0)[0] = byte(i)
+		from.Facts().Slab.Payload(0)[0] = byte(i)
 		if from.Enqueue([]device.Out{{Slot: 0, Len: 1, Path: path}}) != 1 || from.Reap(slots) != 1 || slots[0] != 0 {
 			t.Fatalf("frame %d was not taken, or its slot not given back", i)
 		}
@@ -43,7 +43,7 @@ func send(t *testing.T, from, to device.Device, count int) (got []byte) {
 	for {
 		n := to.Receive(frames)
 		for _, f := range frames[:n] {
-			if from.Peer(f.Path) != from.LocalAddr() {
+			if from.Peer(f.Path) != from.Facts().Local {
 				t.Fatalf("it is from %v", from.Peer(f.Path))
 			}
 			got = append(got, f.Payload[0])
@@ -108,7 +108,7 @@ func TestStopAndKill(t *testing.T) {
 	n.Stop(1)
 	got := make(chan int)
 	go func() { got <- to.Receive(make([]device.Frame, 8)) }()
-	path, _ := from.Path(context.Background(), to.LocalAddr())
+	path, _ := from.Path(context.Background(), to.Facts().Local)
 	from.Enqueue([]device.Out{{Slot: 0, Len: 1, Path: path}})
 	from.Reap(make([]int32, 1))
 	select {
@@ -121,10 +121,8 @@ func TestStopAndKill(t *testing.T) {
 		t.Errorf("it has received %d frames", frames)
 	}
 	reason := errors.New("a reason")
-	var told error
-	to.OnLoss(func(err error) { told = err })
 	n.Kill(1, reason)
-	if told != reason {
+	if told := context.Cause(to.Facts().Alive); told != reason {
 		t.Errorf("it was told %v", told)
 	}
 	if frames := send(t, from, to, 3); len(frames) > 0 {

@@ -29,11 +29,11 @@ func TestUseAfterClose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newStage(t)
-			mem, err := unix.Mmap(-1, 0, len(d.slab.Mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+			mem, err := unix.Mmap(-1, 0, len(d.facts.Slab.Mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.slab.Mem = mem
+			d.facts.Slab.Mem = mem
 			d.closing = func() {
 				if err := unix.Munmap(mem); err != nil {
 					t.Error(err)

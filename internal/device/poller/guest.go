@@ -31,10 +31,10 @@ func (p *Poller) Path(ctx context.Context, addr netip.AddrPort) (device.PathID, 
 	defer p.guests.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.alive, cancel)()
+	defer context.AfterFunc(p.facts.Alive, cancel)()
 	id, err := p.dev.Path(ctx, addr)
-	if p.alive.Err() != nil {
-		return device.NoPath, mpierr.New("resolve "+addr.String(), mpierr.Unsupported, mpierr.NoRank, "%w", context.Cause(p.alive))
+	if why := context.Cause(p.facts.Alive); why != nil {
+		return device.NoPath, mpierr.New("resolve "+addr.String(), mpierr.Unsupported, mpierr.NoRank, "%w", why)
 	}
 	return id, err
 }

@@ -32,10 +32,10 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			l := labtest.New(t, netlab.Config{Ranks: 2})
 			var log logs.Log
 			dev := openDevice(t, l, 0, transport, log.Logger())
-			p := New(dev, engine.New(engine.Config{Windows: &windows.Table{}, LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Slab(),
+			p := New(dev, engine.New(engine.Config{Windows: &windows.Table{}, LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Facts().Slab,
 				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}}), Config{})
 			defer p.Close()
-			peer := openDevice(t, l, 1, userspace.UDP, nil).LocalAddr()
+			peer := openDevice(t, l, 1, userspace.UDP, nil).Facts().Local
 			path, err := p.Path(context.Background(), peer)
 			if err != nil {
 				t.Fatal(err)

@@ -74,6 +74,7 @@ type Poller struct {
 	cfg   Config
 	wakes time.Duration // a peer that sleeps wakes up meanwhile, and answers; no longer than Spin
 	dev   device.Device
+	facts *device.Facts // of dev
 	start time.Time
 
 	mu         sync.Mutex // guards the engine and the fields below
@@ -100,9 +101,6 @@ type Poller struct {
 	gone     chan struct{} // closed when the device is closed, with the error closeErr
 	closeErr error
 
-	alive context.Context // ends, with the cause, when the device is lost
-	end   context.CancelCauseFunc
-
 	frames   [batchFrames]device.Frame // of whoever has the seat
 	patience patience                  // the same; its bounds are constant
 	crowd    crowd                     // the same
@@ -127,25 +125,23 @@ func New(dev device.Device, eng *engine.Engine, cfg Config) *Poller {
 	if cfg.yield == nil {
 		cfg.yield = yield
 	}
-	p := &Poller{cfg: cfg, dev: dev, eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
+	p := &Poller{cfg: cfg, dev: dev, facts: dev.Facts(), eng: eng, start: time.Now(), done: make(chan struct{}), gone: make(chan struct{}), nudged: make(chan struct{}, 1)}
 	p.wakes = min(2*cfg.Wake, cfg.Spin)
 	p.patience = newPatience(max(p.wakes, min(leastSpin, cfg.Spin)), cfg.Spin, longest, cfg.Wake)
-	p.reapEvery = max(1, min(32, dev.Slab().Slots/8))
+	p.reapEvery = max(1, min(32, p.facts.Slab.Slots/8))
 	p.deadline.Store(engine.Never)
-	p.alive, p.end = context.WithCancelCause(context.Background())
 	go p.background()
-	dev.OnLoss(p.lose)
+	context.AfterFunc(p.facts.Alive, p.lose)
 	return p
 }
 
 // lose ends all sessions, because the device is lost.
-func (p *Poller) lose(why error) {
-	p.end(why)
+func (p *Poller) lose() {
 	if p.tell(seat.Enters) == seat.Refuse {
 		return
 	}
 	e := p.Lock()
-	e.Isolate(why)
+	e.Isolate(context.Cause(p.facts.Alive))
 	p.Unlock()
 	p.tell(seat.Exits)
 }
@@ -153,9 +149,8 @@ func (p *Poller) lose(why error) {
 // Now returns the time on the engine's clock, in nanoseconds.
 func (p *Poller) Now() int64 { return int64(time.Since(p.start)) + 1 }
 
-// Device returns the device, for its Mode, Slab, LocalAddr and Tier, which stay after Close.
-// All other uses of the device go through the Poller.
-func (p *Poller) Device() device.Device { return p.dev }
+// Facts returns those of the device. All other uses of the device go through the Poller.
+func (p *Poller) Facts() *device.Facts { return p.facts }
 
 // Lock gives the caller the engine, and the engine the time, until Unlock, UnlockQuiet or
 // WaitLocked. It blocks while another holds it, never for a system call.
@@ -290,20 +285,26 @@ func (p *Poller) announce(opened []engine.Opened, quiescing, closed []uint64) (r
 		}
 	}
 	if len(quiescing) > 0 {
-		p.dev.Tier().Quiesce(func() { p.quiesced(quiescing) })
+		p.facts.Tier.Quiesce(func() { p.quiesced(quiescing) })
 	}
-	for _, id := range closed {
-		p.dev.SessionClosed(id)
+	if f := p.facts.Filter; f != nil {
+		for _, id := range closed {
+			f.ForgetSession(id)
+		}
 	}
 	return refused, why
 }
 
 // openSession tells the device of a session, unless the device is lost.
 func (p *Poller) openSession(s engine.Opened) error {
-	if p.alive.Err() != nil {
-		return context.Cause(p.alive)
+	if why := context.Cause(p.facts.Alive); why != nil {
+		return why
 	}
-	if err := p.dev.SessionOpened(s.ID, int(s.Slot)); err != nil {
+	f := p.facts.Filter
+	if f == nil {
+		return nil
+	}
+	if err := f.AllowSession(s.ID, int(s.Slot)); err != nil {
 		return fmt.Errorf("the device takes no more sessions: %w", err)
 	}
 	return nil
@@ -397,7 +398,7 @@ func (p *Poller) Close() error {
 	p.dev.Stats(&p.final)
 	p.ended = true
 	p.closeErr = p.dev.Close()
-	p.dev.Slab().Detach() // callers that came too late may still use the engine
+	p.facts.Slab.Detach() // callers that came too late may still use the engine
 	p.eng.ForgetKeys()
 	close(p.gone)
 	return p.closeErr

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
-	"github.com/xdprma/xdprma/internal/device/tier"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -25,9 +24,9 @@ import (
 // and it notes every call that the contract of Device does not allow.
 type stage struct {
 	t       *testing.T
-	slab    *device.Slab
-	full    error // SessionOpened's, where not nil
-	lost    func(error)
+	facts   device.Facts
+	full    error // AllowSession's, where not nil
+	lose    context.CancelCauseFunc
 	woken   chan struct{}
 	inCalls atomic.Int32
 	closed  atomic.Bool
@@ -42,7 +41,10 @@ type stage struct {
 }
 
 func newStage(t *testing.T) *stage {
-	return &stage{t: t, slab: engine.HeapSlab(32, 0, wire.MinPayload), woken: make(chan struct{}, 1), known: map[uint64]bool{}}
+	d := &stage{t: t, woken: make(chan struct{}, 1), known: map[uint64]bool{}}
+	d.facts = device.Facts{Slab: engine.HeapSlab(32, 0, wire.MinPayload), Mode: device.NewMode("stage"), Filter: d}
+	d.facts.Alive, d.lose = context.WithCancelCause(context.Background())
+	return d
 }
 
 // enter notes the begin of a call and returns what notes its end.
@@ -86,7 +88,7 @@ func (d *stage) Enqueue(outs []device.Out) int {
 	for _, o := range outs {
 		var h wire.Header
 		var hello wire.Hello
-		b := d.slab.Payload(o.Slot)[:o.Len]
+		b := d.facts.Slab.Payload(o.Slot)[:o.Len]
 		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] && d.full == nil {
 			d.t.Errorf("a hello tells rank %d of a session that the device does not know", hello.Target)
 		}
@@ -127,12 +129,8 @@ func (d *stage) Wake() {
 	}
 }
 
-func (d *stage) Tier() *tier.Tier { return nil }
-
-func (d *stage) Joins() (frames, room int) { return 0, 0 }
-
-func (d *stage) SessionOpened(id uint64, _ int) error {
-	defer d.enter("SessionOpened")()
+func (d *stage) AllowSession(id uint64, _ int) error {
+	defer d.enter("AllowSession")()
 	at(d.opening)
 	if d.full != nil {
 		return d.full
@@ -143,7 +141,7 @@ func (d *stage) SessionOpened(id uint64, _ int) error {
 	return nil
 }
 
-func (d *stage) SessionClosed(uint64) { d.enter("SessionClosed")() }
+func (d *stage) ForgetSession(uint64) { d.enter("ForgetSession")() }
 
 func (d *stage) Path(context.Context, netip.AddrPort) (device.PathID, error) {
 	defer d.enter("Path")()
@@ -151,11 +149,8 @@ func (d *stage) Path(context.Context, netip.AddrPort) (device.PathID, error) {
 	return 0, nil
 }
 
-func (d *stage) OnLoss(lost func(error))           { d.lost = lost }
+func (d *stage) Facts() *device.Facts              { return &d.facts }
 func (d *stage) Peer(device.PathID) netip.AddrPort { return netip.AddrPort{} }
-func (d *stage) Slab() *device.Slab                { return d.slab }
-func (d *stage) LocalAddr() netip.AddrPort         { return netip.AddrPort{} }
-func (d *stage) Mode() string                      { return "stage" }
 
 func (d *stage) Stats(s *stats.Device) {
 	defer d.enter("Stats")()
@@ -174,7 +169,7 @@ func (d *stage) Close() error {
 func newStaged(t *testing.T, d *stage, c Config) *Poller {
 	id := uint64(0)
 	p := New(d, engine.New(engine.Config{
-		LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: d.slab, Rand: func() uint64 { id++; return id }},
+		LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: d.facts.Slab, Rand: func() uint64 { id++; return id }},
 		Windows:    &windows.Table{},
 	}), c)
 	t.Cleanup(func() { _ = p.Close() })

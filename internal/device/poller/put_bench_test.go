@@ -40,7 +40,7 @@ func (m *mirrored) Transmit() {
 	m.engine.Tick()
 	for opened, _, _ := m.engine.Announcements(); len(opened) > 0; opened, _, _ = m.engine.Announcements() {
 		for _, s := range opened {
-			_ = m.peer.SessionOpened(s.ID, int(s.Slot))
+			_ = m.peer.Facts().Filter.AllowSession(s.ID, int(s.Slot))
 		}
 	}
 	m.engine.Reaped(m.slots[:m.peer.Reap(m.slots[:])])
@@ -67,7 +67,7 @@ func BenchmarkPutFlush(b *testing.B) {
 			b.Fatal(err)
 		}
 		return engine.New(engine.Config{
-			LinkConfig: engine.LinkConfig{Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].Slab(),
+			LinkConfig: engine.LinkConfig{Rank: rank, Size: 2, Job: 1, Incarnation: 1, Slab: ends[rank].Facts().Slab,
 				Rand: func() uint64 { next++; return next }},
 			Windows: windows,
 		})
@@ -76,7 +76,7 @@ func BenchmarkPutFlush(b *testing.B) {
 	p := New(m, newEngine(0), Config{})
 	defer p.Close()
 	m.now = p.Now
-	path, err := ends[0].Path(b.Context(), ends[1].LocalAddr())
+	path, err := ends[0].Path(b.Context(), ends[1].Facts().Local)
 	if err != nil {
 		b.Fatal(err)
 	}

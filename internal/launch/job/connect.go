@@ -81,7 +81,7 @@ func (j *Job) way(ctx context.Context, rank int, absent *atomic.Bool) (peer peer
 	if err != nil {
 		return peer, engine.NoPath, nil, err
 	}
-	if own := j.poller.Device().LocalAddr().Addr(); own.Is4() != peer.addr.Addr().Is4() {
+	if own := j.poller.Facts().Local.Addr(); own.Is4() != peer.addr.Addr().Is4() {
 		return peer, engine.NoPath, nil, otherFamily(rank, peer.addr.Addr(), j.rank, own)
 	}
 	path, err = j.poller.Path(ctx, peer.addr)

@@ -165,24 +165,24 @@ func (j *Job) start(ctx context.Context, o Config) error {
 	if err != nil {
 		return joinError(ctx, j.rank, err)
 	}
-	j.checkFamily(dev.LocalAddr().Addr())
-	credentials, err := j.credentials(ctx, dev.LocalAddr())
+	facts := dev.Facts()
+	j.checkFamily(facts.Local.Addr())
+	credentials, err := j.credentials(ctx, facts.Local)
 	if err != nil {
 		_ = dev.Close()
 		return joinError(ctx, j.rank, err)
 	}
-	self := peerAddress{addr: dev.LocalAddr(), incarnation: j.store.Incarnation}
+	self := peerAddress{addr: facts.Local, incarnation: j.store.Incarnation}
 	var tables *express.Tables
-	if tier := dev.Tier(); tier != nil {
-		tables = tier.Tables()
+	if facts.Tier != nil {
+		tables = facts.Tier.Tables()
 	}
-	joins, room := dev.Joins()
 	eng := engine.New(engine.Config{
 		LinkConfig: engine.LinkConfig{
-			Rank: j.rank, Size: j.size, Job: frameJob, Incarnation: self.incarnation, Rand: randomID, Slab: dev.Slab(),
-			RxFrames: o.Limits.RxFrames, Joins: joins, JoinedRoom: room, DeadAfter: int64(o.Limits.DeadAfter),
+			Rank: j.rank, Size: j.size, Job: frameJob, Incarnation: self.incarnation, Rand: randomID, Slab: facts.Slab,
+			RxFrames: o.Limits.RxFrames, Joins: facts.Joins, JoinedRoom: facts.Room, DeadAfter: int64(o.Limits.DeadAfter),
 			Address: func(path device.PathID) string { return dev.Peer(path).String() },
-			Trouble: func(silent int64) string { return device.Trouble(dev, time.Duration(silent)) },
+			Trouble: func(silent int64) string { return facts.Mode.Trouble(time.Duration(silent)) },
 			Published: func(rank int, incarnation uint64, path device.PathID) engine.Verdict {
 				return j.directory.judge(rank, incarnation, dev.Peer(path))
 			},
@@ -229,10 +229,9 @@ func (j *Job) start(ctx context.Context, o Config) error {
 
 // describe returns what the log says of this rank when it has joined.
 func (j *Job) describe() []any {
-	d := j.poller.Device()
-	name, queues := device.Interface(d)
-	return []any{"rank", j.rank, "size", j.size, "mode", d.Mode(), "interface", name, "address", d.LocalAddr(),
-		"queues", queues, "security", j.Security().String(), "version", version()}
+	facts := j.poller.Facts()
+	return []any{"rank", j.rank, "size", j.size, "mode", facts.Mode.String(), "interface", facts.Interface, "address", facts.Local,
+		"queues", facts.Queues, "security", j.Security().String(), "version", version()}
 }
 
 // tellAbsence has the rendezvous, if it can be reached soon, tell the others that a rank which

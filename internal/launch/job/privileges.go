@@ -3,7 +3,6 @@ package job
 import (
 	"strings"
 
-	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/launch/capability"
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/userspace"
@@ -16,12 +15,13 @@ import (
 // CAP_PERFMON. It stays, because it is for many other things, for which the program may have it.
 func (j *Job) dropCapabilities(c *userspace.Config) {
 	handedOver := c.Program != nil && c.SocketFDs != nil
-	_, xdp := j.poller.Device().(*device.XDP) // its mode may be another, as while its program is away
+	facts := j.poller.Facts()
+	xdp := facts.Queues > 0 // its mode may be another, as while its program is away
 	if handedOver || !xdp {
 		return
 	}
 	unwanted := []capability.Capability{capability.NetAdmin, capability.NetRaw, capability.Perfmon}
-	if j.poller.Device().Tier() == nil && !mapsNeedBPF() {
+	if facts.Tier == nil && !mapsNeedBPF() {
 		unwanted = append(unwanted, capability.BPF)
 	}
 	dropped, err := capability.Drop(unwanted...)

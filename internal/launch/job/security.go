@@ -118,7 +118,7 @@ func (j *Job) compute(ctx context.Context) {
 // tables know, and not that by which a frame came: others can send a captured one.
 func (j *Job) route(t *secure.Ticket, done func(engine.PathID)) {
 	at := t.Address
-	if own := j.poller.Device().LocalAddr().Addr(); at.Addr().IsLinkLocalUnicast() {
+	if own := j.poller.Facts().Local.Addr(); at.Addr().IsLinkLocalUnicast() {
 		at = netip.AddrPortFrom(at.Addr().WithZone(own.Zone()), at.Port())
 	}
 	j.goBackground(func(ctx context.Context) {
