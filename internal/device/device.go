@@ -47,7 +47,8 @@ type Frame struct {
 // A transmit slot belongs to the device from Enqueue until Reap returns it.
 type Device interface {
 	// Receive stores up to len(frames) messages and returns how many; it does not
-	// block. Their payloads stay valid until Release.
+	// block. Their payloads stay valid until Release. A device that holds 16 payloads may
+	// return no more before that.
 	Receive(frames []Frame) int
 	// Release gives the memory of all messages that Receive returned back to the device.
 	Release()
@@ -76,7 +77,8 @@ type Device interface {
 	Facts() *Facts
 	// Stats adds the device's counters to s.
 	Stats(s *stats.Device)
-	// Close releases everything; no other method may be running or be called later.
+	// Close releases everything; no other method but Facts may be running or be called later.
+	// A second Close does nothing, and returns the same.
 	Close() error
 }
 

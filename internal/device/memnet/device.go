@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -81,7 +82,10 @@ func (d *Device) receive(frames []device.Frame) int {
 		if !ok {
 			break
 		}
-		frames[n] = device.Frame{Payload: l.payload, Path: device.PathID(l.from)}
+		frames[n] = device.Frame{Payload: l.payload, Path: device.NoPath}
+		if wire.IsHandshake(l.payload) {
+			frames[n].Path = device.PathID(l.from)
+		}
 		d.held = append(d.held, l.payload)
 		d.rxBytes.Add(uint64(len(l.payload)))
 	}

@@ -92,7 +92,8 @@ var mayImport = map[string][]string{
 		"internal/launch/hostmem", "internal/launch/job", "internal/protocol/calls/epochs", "internal/protocol/engine/onesided",
 		"internal/protocol/engine/windows", "internal/protocol/link/express", "internal/protocol/secure", "internal/protocol/wire", "mpierr", "stats", "userspace", "window"},
 
-	"internal/device/memnet": {"internal/device", "internal/protocol/engine", "mpierr", "stats"},
+	"internal/device/memnet":     {"internal/device", "internal/protocol/engine", "internal/protocol/wire", "mpierr", "stats"},
+	"internal/device/devicetest": {"internal/device", "internal/lab/testenv", "internal/protocol/wire", "loader", "stats"},
 	"rmatest": {"internal/device", "internal/device/memnet", "internal/inside", "internal/launch/bootstrap", "internal/protocol/engine/windows", "rma",
 		"userspace"},
 

@@ -1,0 +1,55 @@
+package device_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/devicetest"
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/userspace"
+)
+
+func TestContractOnLoopback(t *testing.T) {
+	devicetest.Run(t, devicetest.Network{Open: func(t *testing.T) (a, b device.Device) {
+		open := func() device.Device {
+			dev, err := device.OpenUDP(device.Config{Config: userspace.Config{Address: netip.AddrFrom4([4]byte{127, 0, 0, 1})}, Slots: devicetest.Slots})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return dev
+		}
+		return open(), open()
+	}})
+}
+
+func TestContract(t *testing.T) {
+	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
+		t.Run(string(transport), func(t *testing.T) {
+			l := labtest.New(t, netlab.Config{Ranks: 2})
+			devicetest.Run(t, devicetest.Network{
+				Open: func(t *testing.T) (a, b device.Device) { return openIn(t, l, 0, transport), openIn(t, l, 1, transport) },
+				Lose: func(t *testing.T) {
+					if out, err := l.Command(0, "ip", "link", "delete", l.Interface(0)).CombinedOutput(); err != nil {
+						t.Fatal(fmt.Errorf("%w: %s", err, out))
+					}
+				},
+			})
+		})
+	}
+}
+
+func openIn(t *testing.T, l *netlab.Lab, rank int, transport userspace.Transport) (dev device.Device) {
+	t.Helper()
+	if err := l.Do(rank, func() (err error) {
+		dev, err = device.Open(t.Context(), device.Config{
+			Config: userspace.Config{Transport: transport, Interface: l.Interface(rank), Address: l.Addr(rank)}, Slots: devicetest.Slots,
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}

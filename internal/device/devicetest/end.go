@@ -1,0 +1,57 @@
+package devicetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+)
+
+// leaves checks that Close leaves no goroutine and no descriptor.
+func (n Network) leaves(t *testing.T) {
+	closed := func() {
+		a, b := n.Open(t)
+		for range 2 {
+			if err := errors.Join(a.Close(), b.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	closed() // some of it is opened once in a process
+	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	for range 3 {
+		closed()
+	}
+	if now := openFiles(t); now != files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+	testenv.Await(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// loses checks that a device tells of its loss, and can be closed then.
+func (n Network) loses(t *testing.T) {
+	a, _ := n.open(t)
+	if a.facts.Alive.Err() != nil {
+		t.Fatalf("it is lost from the start: %v", context.Cause(a.facts.Alive))
+	}
+	n.Lose(t)
+	<-a.facts.Alive.Done()
+	if why := context.Cause(a.facts.Alive); why == nil || errors.Is(why, context.Canceled) {
+		t.Errorf("the reason of the loss is %v", why)
+	}
+	a.Transmit()
+	a.Wake()
+	_ = testenv.Ends(t, "a sleep", testenv.Start(func() error { a.Sleep(1); return nil }))
+}
