@@ -25,7 +25,7 @@ import (
 // hashes to, a path learned from a handshake through the queue at which the
 // handshake arrived. No frame is sent with a VLAN tag. Peers at addresses of this
 // machine are reached through the kernel's stack, and so are those whose frames
-// come to a queue without a socket; see xdp_local.go.
+// come to a queue without a socket; see xdp_stack.go.
 type XDP struct {
 	base
 	log     *slog.Logger
@@ -37,19 +37,13 @@ type XDP struct {
 	routes  *netlink.Handle
 	paths   pathTable[xdpPath]
 
-	neighbours *nl.SocketHandle  // reads the neighbour table
-	patience   time.Duration     // for a neighbour to answer
-	stack      *UDP              // the kernel socket that keeps the port
-	locals     atomic.Bool       // there are peers behind it
-	heard      atomic.Bool       // stack has something to read; see Sleep
-	joins      bool              // long transfers go through stack
-	copyFirst  bool              // zero-copy hinders a program that executes requests
-	chunk      int               // bytes of a chunk of packet memory
-	cuts       bool              // the kernel cuts joined frames before they leave the interface
-	doorbell   *atomic.Uint64    // rung for what comes to stack; nil if the program is from outside
-	detours    pathTable[PathID] // paths of stack that peers were heard on
-	watch      watch             // looks whether frames come to the sockets at all, and whether the program is there
-	presence   presence          // of the program on the interface
+	neighbours *nl.SocketHandle // reads the neighbour table
+	patience   time.Duration    // for a neighbour to answer
+	stack      stack
+	copyFirst  bool     // zero-copy hinders a program that executes requests
+	chunk      int      // bytes of a chunk of packet memory
+	watch      watch    // looks whether frames come to the sockets at all, and whether the program is there
+	presence   presence // of the program on the interface
 
 	// The driver's.
 	raw  [batch][]byte
@@ -57,10 +51,6 @@ type XDP struct {
 	held int // frames with the driver
 
 	detour [batch]Out // scratch, of whoever enqueues
-
-	turns  int    // calls of Receive since stack was looked at
-	rung   uint64 // doorbell, when it was looked at last
-	listen int    // looks at stack that are left since something came
 
 	retry atomic.Bool   // the kernel did not take everything; see Sleep
 	idle  time.Duration // of whoever sleeps: how long nothing has come
@@ -117,8 +107,8 @@ func (x *XDP) Reap(slots []int32) int {
 			n += got
 		}
 	}
-	if x.joins || x.locals.Load() {
-		n += x.stack.Reap(slots[n:])
+	if x.stack.carries() {
+		n += x.stack.tx.reap(slots[n:])
 	}
 	return n
 }
@@ -144,7 +134,7 @@ func (x *XDP) Transmit() {
 			x.link.lose(err)
 		}
 	}
-	if (x.joins || x.locals.Load()) && x.stack.tx.transmit(x.stack.fd, &x.stack.paths) {
+	if x.stack.carries() && x.stack.send() {
 		x.sleeper.wake()
 	}
 }
@@ -168,7 +158,7 @@ func (x *XDP) Sleep(d time.Duration) {
 	ready := x.sleeper.sleep(d, events)
 	if last := x.sleeper.polls[len(x.sleeper.polls)-1].Revents; ready > 0 && last != 0 {
 		if last&unix.POLLIN != 0 {
-			x.heard.Store(true)
+			x.stack.heard.Store(true)
 		}
 		if last&unix.POLLERR != 0 {
 			x.stack.clearError()
@@ -215,7 +205,7 @@ func (x *XDP) Stats(s *stats.Device) {
 	s.RxMalformed += x.rxMalformed.Load()
 	s.RxDropped += x.unknownPaths.Load()
 	x.sleeper.addStats(s)
-	x.stack.Stats(s)
+	x.stack.addStats(s)
 	s.FilterTaken += x.presence.times.Load()
 	x.facts.Tier.Stats(s)
 	for _, socket := range x.sockets {
@@ -255,10 +245,7 @@ func (x *XDP) Close() error {
 		for i := len(x.sockets) - 1; i >= 0; i-- { // the first one has the memory
 			errs = append(errs, x.sockets[i].Close())
 		}
-		errs = append(errs, x.sleeper.close())
-		if x.stack != nil {
-			errs = append(errs, x.stack.Close())
-		}
+		errs = append(errs, x.sleeper.close(), x.stack.shut())
 		if x.routes != nil {
 			x.routes.Close()
 		}

@@ -41,7 +41,7 @@ const (
 // with a warning after one, or until ctx ends. It waits up to five seconds for an address
 // that is tentative. Errors say what to do.
 func OpenXDP(ctx context.Context, config Config) (*XDP, error) {
-	x := &XDP{base: base{job: config.Job, keyed: config.HelloKey != nil}}
+	x := &XDP{base: base{job: config.Job, keyed: config.HelloKey != nil}, stack: stack{socket: socket{fd: -1}}}
 	adopted, err := x.open(ctx, config)
 	if err != nil {
 		if config.Program != nil {
@@ -89,14 +89,14 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 	if err := x.presence.open(x); err != nil {
 		return 0, openError(mpierr.Unsupported, err)
 	}
-	x.joins, x.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
+	x.stack.joins, x.stack.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
 	x.facts.Tier = tier.New(x.program, c.Logger)
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
 	}
 	x.facts.Local, x.facts.Interface, x.facts.Queues, x.facts.Alive = x.local.addr, x.ifi.Name, len(x.sockets), x.link.alive
 	x.facts.Mode, x.facts.Filter = NewMode(x.mode()), x.program
-	x.facts.Joins, x.facts.Room = x.joined()
+	x.facts.Joins, x.facts.Room = x.stack.joined()
 	x.watch.start(x)
 	return adopted, nil
 }
@@ -140,7 +140,7 @@ func (x *XDP) normalize(ctx context.Context, c *Config) error {
 	c.Queues = min(c.Queues, max(1, features.RxQueues))
 	x.senders = max(1, features.TxQueues)
 	x.copyFirst, x.chunk = features.CopyFirst() != "", chunkSize(c.MTU, features)
-	x.cuts = features.Offloads.Known && !features.Offloads.Has("tx-udp-segmentation")
+	x.stack.cuts = features.Offloads.Known && !features.Offloads.Has("tx-udp-segmentation")
 	if c.Queues < features.RxQueues {
 		c.Logger.Warn("some queues have no AF_XDP socket, what arrives there takes the slower way through the kernel: use all queues",
 			"interface", c.Interface, "queues", features.RxQueues, "used", c.Queues)
@@ -187,7 +187,7 @@ func (x *XDP) openSockets(ctx context.Context, c *Config) (adopted int, err erro
 	x.senders = min(x.senders, len(x.sockets))
 	slab.Mem = x.sockets[0].TxArea()
 	x.facts.Slab = slab
-	if err := x.openLocal(); err != nil {
+	if err := x.stack.open(slab, x.log); err != nil {
 		return adopted, openError(mpierr.Unsupported, err)
 	}
 	var fds []int

@@ -5,7 +5,7 @@ func (x *XDP) Receive(frames []Frame) int {
 	n, malformed := 0, 0
 	queue := x.next
 	most := len(frames)
-	if x.listens() {
+	if x.stack.listens() {
 		most -= most / 2 // the rest is for what came by the kernel's stack
 	}
 	for range x.sockets {
@@ -24,7 +24,7 @@ func (x *XDP) Receive(frames []Frame) int {
 			queue = 0
 		}
 	}
-	n += x.receiveStack(frames[n:], n == 0)
+	n += x.stack.receive(frames[n:], n == 0, &x.base)
 	if n == 0 && malformed == 0 {
 		return 0
 	}
@@ -71,5 +71,5 @@ func (x *XDP) Release() {
 		s.Release()
 		s.Refill()
 	}
-	x.stack.Release()
+	x.stack.rx.release()
 }

@@ -43,7 +43,7 @@ func (x *XDP) Path(ctx context.Context, addr netip.AddrPort) (PathID, error) {
 // Peer implements Device.
 func (x *XDP) Peer(id PathID) netip.AddrPort {
 	if id >= localPath {
-		return x.stack.Peer(id - localPath)
+		return x.stack.peer(id - localPath)
 	}
 	return x.paths.get(id).peer()
 }

@@ -64,7 +64,7 @@ func (t *trial) look() (over bool) {
 	t.redirected = n - t.before
 	switch {
 	case x.facts.Mode.away.Load():
-		t.peer, t.paths = netip.AddrPort{}, x.detours.len() // that peers are heard there has another reason
+		t.peer, t.paths = netip.AddrPort{}, x.stack.detours.len() // that peers are heard there has another reason
 	case t.redirected == 0 && !t.told:
 		t.detour()
 	}
@@ -84,10 +84,10 @@ func (t *trial) detour() {
 		return
 	}
 	for range trialPaths {
-		if t.paths == x.detours.len() {
+		if t.paths == x.stack.detours.len() {
 			return
 		}
-		peer := x.stack.Peer(*x.detours.get(PathID(t.paths)))
+		peer := x.stack.peer(*x.stack.detours.get(PathID(t.paths)))
 		t.paths++
 		if _, err := x.nextHop(peer.Addr()); !errors.Is(err, errLocal) {
 			t.peer = peer

@@ -1,8 +1,9 @@
 package device
 
 import (
-	"context"
+	"log/slog"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 )
@@ -21,35 +22,52 @@ const localPath PathID = 1 << 30
 // as no peer is known to be behind it.
 const localEvery = 1024
 
+// stack is the way of an XDP device through the kernel's stack: that socket, and when it is worth a
+// look.
+type stack struct {
+	socket
+	locals   atomic.Bool       // there are peers behind it
+	heard    atomic.Bool       // it has something to read; see XDP.Sleep
+	joins    bool              // long transfers go through it
+	cuts     bool              // the kernel cuts joined frames before they leave the interface
+	doorbell *atomic.Uint64    // rung for what comes to it; nil if the program is from outside
+	detours  pathTable[PathID] // its paths that peers were heard on
+
+	// The driver's.
+	turns  int    // calls of Receive since it was looked at
+	rung   uint64 // doorbell, when it was looked at last
+	listen int    // looks that are left since something came
+}
+
 // reservePort binds that socket. It keeps other processes from the port, and the
 // kernel from answering that the port is unreachable.
 func (x *XDP) reservePort() error {
-	fd, port, err := udpSocket(netip.AddrPortFrom(zoned(x.local.addr.Addr(), x.ifi.Index), x.local.addr.Port()))
-	if err != nil {
+	err := x.stack.bind(x.local.addr, x.ifi.Index)
+	if err == nil {
+		x.local.addr = x.stack.local
+	}
+	return err
+}
+
+// open makes that socket ready, over the slab of the device.
+func (k *stack) open(slab *Slab, log *slog.Logger) error {
+	if err := k.setOptions(); err != nil {
 		return err
 	}
-	x.local.addr = netip.AddrPortFrom(x.local.addr.Addr(), port)
-	x.stack = &UDP{base: base{job: x.job, keyed: x.keyed}, fd: fd, local: x.local.addr, zone: x.ifi.Index}
+	k.prepare(slab, log) // it asks how large the buffer is that was set
 	return nil
 }
 
-// openLocal makes that socket a device of its own, which shares the slab.
-func (x *XDP) openLocal() error {
-	if err := x.stack.setOptions(); err != nil {
-		return err
-	}
-	x.stack.facts.Slab = x.facts.Slab
-	x.stack.initialize(x.log) // it asks how large the buffer is that was set
-	return nil
-}
+// carries reports whether frames leave by that socket.
+func (k *stack) carries() bool { return k.joins || k.locals.Load() }
 
 // pathLocal is Path for an address of this machine.
 func (x *XDP) pathLocal(addr netip.AddrPort) (PathID, error) {
-	id, err := x.stack.Path(context.Background(), addr)
+	id, err := x.stack.path(addr)
 	if err != nil {
 		return id, err
 	}
-	x.locals.Store(true)
+	x.stack.locals.Store(true)
 	return localPath + id, nil
 }
 
@@ -57,10 +75,10 @@ func (x *XDP) pathLocal(addr netip.AddrPort) (PathID, error) {
 // that of intern.
 func (x *XDP) pathTo(peer endpoint, queue, limit int) xdpPath {
 	path := newPath(x.local, peer, queue)
-	if !x.joins {
+	if !x.stack.joins {
 		return path
 	}
-	if to, err := encode(netip.AddrPortFrom(zoned(peer.addr.Addr(), x.ifi.Index), peer.addr.Port())); err == nil {
+	if to, err := x.stack.encode(peer.addr); err == nil {
 		path.stack = x.stack.paths.intern(&to, limit)
 	}
 	return path
@@ -70,11 +88,11 @@ func (x *XDP) pathTo(peer endpoint, queue, limit int) xdpPath {
 // kernel cuts what it would carry joined to an interface with such a program. It is the
 // faster way out, too, where the kernel cuts what leaves the interface, as it did when the
 // device was opened.
-func (x *XDP) joined() (frames, room int) {
-	if !x.joins {
+func (k *stack) joined() (frames, room int) {
+	if !k.joins {
 		return 0, 0
 	}
-	if frames, room = x.stack.segments, x.stack.room; x.cuts {
+	if frames, room = k.segments, k.room; k.cuts {
 		frames = 0
 	}
 	return frames, room
@@ -85,44 +103,43 @@ func (x *XDP) joined() (frames, room int) {
 const emptyLooks = 32
 
 // listens reports whether that socket is worth a look, since frames come to it.
-func (x *XDP) listens() bool {
-	if x.doorbell != nil {
-		if rings := x.doorbell.Load(); rings != x.rung {
-			x.rung, x.listen = rings, emptyLooks
+func (k *stack) listens() bool {
+	if k.doorbell != nil {
+		if rings := k.doorbell.Load(); rings != k.rung {
+			k.rung, k.listen = rings, emptyLooks
 		}
 	}
-	return x.listen > 0
+	return k.listen > 0
 }
 
-// receiveStack is Receive for that socket, if it is worth a look.
-func (x *XDP) receiveStack(frames []Frame, idle bool) int {
+// receive is Receive of a device for that socket, if it is worth a look.
+func (k *stack) receive(frames []Frame, idle bool, by *base) int {
 	if len(frames) == 0 {
 		return 0
 	}
-	heard := x.heard.Load()
-	if x.turns++; x.turns < localEvery && x.listen == 0 && !heard && !(idle && x.locals.Load()) {
+	heard := k.heard.Load()
+	if k.turns++; k.turns < localEvery && k.listen == 0 && !heard && !(idle && k.locals.Load()) {
 		return 0
 	}
-	if x.turns = 0; heard {
-		x.heard.Store(false)
+	if k.turns = 0; heard {
+		k.heard.Store(false)
 	}
-	n := x.stack.rx.receive(x.stack.fd, frames)
-	x.stack.learn(frames[:n])
+	n, more := k.read(frames, by)
 	switch {
 	case n > 0:
-		x.listen = emptyLooks
-	case x.listen > 0:
-		x.listen--
+		k.listen = emptyLooks
+	case k.listen > 0:
+		k.listen--
 	}
-	if x.stack.rx.pending() {
-		x.heard.Store(true)
-		x.sleeper.wake()
+	if more {
+		k.heard.Store(true)
+		by.sleeper.wake()
 	}
 	for i := range frames[:n] {
-		if by := frames[i].Path; by != NoPath {
-			x.detours.intern(&by, maxLearned)
+		if from := frames[i].Path; from != NoPath {
+			k.detours.intern(&from, maxLearned)
 			frames[i].Path += localPath
-			x.locals.Store(true)
+			k.locals.Store(true)
 		}
 	}
 	return n
