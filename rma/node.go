@@ -93,7 +93,7 @@ type Config struct {
 }
 
 // Place is a process's place in its job, for programs that start their ranks by themselves.
-// docs/several-hosts.md says what each field means to the ranks.
+// docs/several-hosts.md has the variables that say the same, and what each means to the ranks.
 type Place struct {
 	Rank, Size  int           // of Size ranks, counted from 0
 	Job         uint64        // random, the same for all ranks, never 0 in a job of several, and told to nobody else

@@ -31,8 +31,10 @@ func TestPlaceIsTakenWhole(t *testing.T) {
 		default:
 			t.Fatalf("this test knows no value of %s", fields.Field(i).Name)
 		}
-		if with, err := (&Config{Place: &p}).place(); err != nil || reflect.DeepEqual(with, without) {
-			t.Errorf("the field %s does not count: %v", fields.Field(i).Name, err)
+		if with, err := (&Config{Place: &p}).place(); err != nil {
+			t.Errorf("the field %s is not taken: %v", fields.Field(i).Name, err)
+		} else if reflect.DeepEqual(with, without) {
+			t.Errorf("the field %s of Place does not count: Config.place does not take it", fields.Field(i).Name)
 		}
 	}
 }

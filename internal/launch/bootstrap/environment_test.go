@@ -257,6 +257,12 @@ func TestLauncherIsNamedWhereItsWordIsMissing(t *testing.T) {
 func TestEnvironRoundTrip(t *testing.T) {
 	key := secure.NewKey()
 	file := keyFile(t, key.Text(), 0o600)
+	for _, v := range Contract {
+		if v.write == nil {
+			t.Fatalf("the row of %s has no write, which says the variable to the ranks", v.Name)
+		}
+	}
+	drawn := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
 			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
@@ -275,9 +281,18 @@ func TestEnvironRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "keyed") {
 			c.Key, c.KeyFile = &key, file
 		}
-		c.Security = rapid.SampledFrom([]Security{"", Auto, "none", "sign"}).Draw(t, "security")
+		c.Security = rapid.SampledFrom([]Security{"", Auto, "none", "sign", "seal"}).Draw(t, "security")
+		c.JoinTimeout = time.Duration(rapid.IntRange(0, 1e6).Draw(t, "join timeout"))
+		c.DeadAfter = time.Duration(rapid.IntRange(0, 1e6).Draw(t, "silence"))
+		c.SilenceByDefault = time.Duration(rapid.IntRange(0, 1e6).Draw(t, "silence by default"))
+		c.Log = rapid.SampledFrom([]string{"", "debug", "error"}).Draw(t, "log")
 		if rapid.Bool().Draw(t, "addressed") {
 			c.Address = netip.MustParseAddr("fd77::1")
+		}
+		for i := range reflect.TypeFor[Config]().NumField() {
+			if f := reflect.ValueOf(c).Field(i); !f.IsZero() {
+				drawn[reflect.TypeFor[Config]().Field(i).Name] = true
+			}
 		}
 		env := map[string]string{}
 		for _, e := range c.Environ() {
@@ -292,6 +307,12 @@ func TestEnvironRoundTrip(t *testing.T) {
 			t.Fatalf("got  %+v\nwant %+v", got, c)
 		}
 	})
+	for i := range reflect.TypeFor[Config]().NumField() {
+		told := []string{"PMI", "Warnings", "meeting", "environment"} // in other ways
+		if name := reflect.TypeFor[Config]().Field(i).Name; !drawn[name] && !slices.Contains(told, name) {
+			t.Errorf("this test draws no %s, so it does not see whether Environ says it", name)
+		}
+	}
 }
 
 func TestMisspelledVariablesAreWarnedOf(t *testing.T) {
