@@ -19,9 +19,14 @@ const (
 	CallCompareSwap            // MPI_Compare_and_swap
 )
 
-// String returns the call's name in the standard.
+var callNames = [...]string{"put", "get", "accumulate", "get_accumulate", "compare_and_swap"}
+
+// String returns the call's name in the standard, or "unknown".
 func (k CallKind) String() string {
-	return [...]string{"put", "get", "accumulate", "get_accumulate", "compare_and_swap"}[k]
+	if int(k) >= len(callNames) {
+		return "unknown"
+	}
+	return callNames[k]
 }
 
 // Access is a kind of access to a window: by whom, and how.
