@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -33,6 +34,33 @@ func TestTheProgramExecutesWhatTheTableSays(t *testing.T) {
 		}
 		if c := wire.Code(i); executed != c.Row().Tier {
 			t.Errorf("%v (%d) is executed: %t", c, i, executed)
+		}
+	}
+	p.compare(t, other, true)
+}
+
+// The program combines elements exactly where the table says so, and as package elements does.
+func TestTheProgramCombinesWhatTheTableSays(t *testing.T) {
+	p, other := loadTier(t), heapSide()
+	h := express.Header{Session: sessionOf(0), Exchange: 1, Try: 1}
+	var times [numCounters]uint64
+	var c twin.Trial
+	defer func() {
+		if t.Failed() {
+			t.Logf("%v with %v of %v: operand %x on %x", c.Code, datatype.Op(c.Op), datatype.Basic(c.Basic), c.Data, c.Old)
+		}
+	}()
+	for c = range twin.Trials {
+		c.Window = wideWindow
+		mem := p.chunks[0][wideBase:][:len(c.Old)]
+		copy(mem, c.Old)
+		copy(other.chunks[0][wideBase:], c.Old)
+		_, why := p.both(t, other, 0, signed(keyOf(0), h, record{c.Record, c.Data}), &times)
+		if executed := why == twin.None; executed != c.Executed || !bytes.Equal(mem, c.New) {
+			t.Fatalf("executed: %t, want %t; memory %x, want %x", executed, c.Executed, mem, c.New)
+		}
+		if c.Executed {
+			h.Exchange++
 		}
 	}
 	p.compare(t, other, true)

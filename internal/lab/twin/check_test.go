@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/xdprma/xdprma/datatype"
-	"github.com/xdprma/xdprma/internal/elements"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -172,38 +171,6 @@ func TestMalformedRequests(t *testing.T) {
 	tt.expect(t, request(1, put(0, "x")), Drop, BadForm) // too short for the answer
 	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ToUser, User)
 	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagResponse}, put(0, "x")), ToUser, None)
-}
-
-// Each operator on each integer does what package datatype does.
-func TestOperators(t *testing.T) {
-	patterns := []uint64{0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff_ffff, 1 << 31, 1<<63 - 1, 1 << 63, 1<<64 - 1, 0x0123456789abcdef}
-	tt, exchange := newTarget(), uint64(0)
-	for b := datatype.BasicInt8; b <= datatype.BasicUint64; b++ {
-		n := b.Size()
-		for op := datatype.Sum; op <= datatype.NoOp; op++ {
-			for _, old := range patterns {
-				for _, operand := range patterns {
-					for _, place := range []int{0, n % 8} {
-						bytesOfOperand := le.AppendUint64(nil, operand)[:n]
-						want, result := le.AppendUint64(le.AppendUint64(nil, old), ^old), make([]byte, n)
-						elements.GetAccumulate(op, b, want[place:place+n], bytesOfOperand, result)
-						le.PutUint64(tt.mem, old)
-						le.PutUint64(tt.mem[8:], ^old)
-						r := record{wire.Record{Code: wire.CodeGetAccumulate, Window: id, Basic: uint8(b), Op: uint8(op), Disp: uint64(place)}, asked(n)}
-						if op != datatype.NoOp {
-							r.data = append(r.data, bytesOfOperand...)
-						}
-						exchange++
-						frame := request(exchange, r)
-						end, v, why := tt.Serve(0, frame)
-						if v != Answer || !bytes.Equal(tt.mem[:16], want) || !bytes.Equal(frame[wire.HeaderLen:][:n], result) {
-							t.Fatalf("%v of %v, %#x and %#x: %v, %x, want %x; answer %x, want %x", op, b, old, operand, why, tt.mem[:16], want, frame[:end], result)
-						}
-					}
-				}
-			}
-		}
-	}
 }
 
 // A window admits a member in the life that it was made with: whichever comes first, the

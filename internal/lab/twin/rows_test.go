@@ -38,3 +38,29 @@ func TestTheTierExecutesWhatTheTableSays(t *testing.T) {
 		}
 	}
 }
+
+// The tier combines elements exactly where the table says so, and as package elements does.
+func TestTheTierCombinesWhatTheTableSays(t *testing.T) {
+	tt, exchange, executed := newTarget(), uint64(1), 0
+	for c := range Trials {
+		c.Window = id
+		copy(tt.mem, c.Old)
+		frame := request(exchange, record{c.Record, c.Data})
+		end, v, why := tt.Serve(0, frame)
+		if (v == Answer) != c.Executed || !c.Executed && why != Operation {
+			t.Fatalf("%v with %v of %d bytes of %v: %v, and by the table it is executed: %t",
+				c.Code, datatype.Op(c.Op), len(c.Data), datatype.Basic(c.Basic), why, c.Executed)
+		}
+		if !bytes.Equal(tt.mem[:len(c.New)], c.New) || v == Answer && !bytes.HasPrefix(frame[wire.HeaderLen:end], c.Result) {
+			t.Fatalf("%v with %v of %v: memory %x, want %x; result %x, want %x; operand %x on %x",
+				c.Code, datatype.Op(c.Op), datatype.Basic(c.Basic), tt.mem[:len(c.New)], c.New, frame[wire.HeaderLen:][:len(c.Result)], c.Result, c.Data, c.Old)
+		}
+		if c.Executed {
+			exchange++
+			executed++
+		}
+	}
+	if executed == 0 {
+		t.Error("no trial is executed")
+	}
+}
