@@ -272,6 +272,14 @@ func (f source) damage(b []byte, i int) []byte {
 	return b
 }
 
+// By the table, the datatypes of which the program combines elements, and the operators by which
+// it combines one, and several.
+var (
+	combined  = twin.Codes(func(b datatype.Basic) bool { return wire.TierSize(b) > 0 })
+	combining = twin.Codes(func(o datatype.Op) bool { return wire.TierElements(o, 8) > 0 })
+	several   = twin.Codes(func(o datatype.Op) bool { return wire.TierElements(o, 8) > 1 })
+)
+
 // record makes a record, most often one that is executed.
 func (f source) record() record {
 	r := wire.Record{Window: wideWindow, Token: f.Uint32()}
@@ -282,19 +290,19 @@ func (f source) record() record {
 	if f.one(50) {
 		r.Window = []uint32{goneWindow, nextWindow, 7, 1<<32 - 1}[f.IntN(4)]
 	}
-	r.Basic = uint8(datatype.BasicInt8) + uint8(f.IntN(8))
+	r.Basic = uint8(combined[f.IntN(len(combined))])
 	if f.one(50) {
 		r.Basic = uint8(f.IntN(24))
 	}
 	basic := max(datatype.Basic(r.Basic).Size(), 1)
-	r.Op = uint8(datatype.Sum) + uint8(f.IntN(12))
+	r.Op = uint8(combining[f.IntN(len(combining))])
 	if f.one(50) {
 		r.Op = uint8(f.IntN(20))
 	}
 	n := basic
 	if f.one(3) {
 		n *= 1 + f.IntN(17)
-		r.Op = []uint8{uint8(datatype.Sum), uint8(datatype.BAnd), uint8(datatype.BOr), uint8(datatype.BXor), uint8(datatype.Replace)}[f.IntN(5)]
+		r.Op = uint8(several[f.IntN(len(several))])
 	}
 	data := f.data(n)
 	part := func(want int, data []byte) []byte {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/elements"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
@@ -286,14 +287,24 @@ func (t *task) get(k *link, win int, m *regionModel) {
 	}
 }
 
+// The datatypes and operators of combine: those that the XDP program executes, and all others but
+// pairs and what is for pairs alone.
+var (
+	combined = twin.Codes(func(b datatype.Basic) bool {
+		return wire.TierSize(b) > 0 || b.Valid() && !b.Pair()
+	})
+	combining = twin.Codes(func(o datatype.Op) bool {
+		return wire.TierElements(o, 8) > 0 || o.Valid() && o != datatype.MinLoc && o != datatype.MaxLoc
+	})
+)
+
 // combine issues accumulates of all kinds to one place without a flush between
 // them: they take effect in the order issued.
 func (t *task) combine(k *link, win int, m *regionModel) {
 	w := t.w
 	var results []fetched
 	for range w.between(1, 6) {
-		b := datatype.Basic(w.between(1, 14))
-		op := datatype.Op(w.between(1, 12))
+		b, op := combined[w.rng.IntN(len(combined))], combining[w.rng.IntN(len(combining))]
 		if op.Check(b) != mpierr.Success {
 			continue
 		}
