@@ -34,6 +34,9 @@ const (
 	UDP        Transport = "udp"         // an ordinary UDP socket
 )
 
+// Transports returns all transports. Auto and XDP choose among those that follow them.
+func Transports() []Transport { return []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP} }
+
 // TransportNames are what ParseTransport takes.
 const TransportNames = "auto, xdp, xdp-native, xdp-generic or udp"
 
@@ -47,7 +50,7 @@ func ParseTransport(s string) (Transport, error) {
 
 // Valid reports whether t is one of the transports.
 func (t Transport) Valid() bool {
-	return slices.Contains([]Transport{Auto, XDP, XDPNative, XDPGeneric, UDP}, t)
+	return slices.Contains(Transports(), t)
 }
 
 // Bounds of a Config and of Limits, where they are not 0.

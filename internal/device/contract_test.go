@@ -3,6 +3,7 @@ package device_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/device"
@@ -26,7 +27,10 @@ func TestContractOnLoopback(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
+	for _, transport := range userspace.Transports() {
+		if transport == userspace.Auto || transport == userspace.XDP { // which are one of the others
+			continue
+		}
 		t.Run(string(transport), func(t *testing.T) {
 			l := labtest.New(t, netlab.Config{Ranks: 2})
 			devicetest.Run(t, devicetest.Network{
@@ -50,6 +54,9 @@ func openIn(t *testing.T, l *netlab.Lab, rank int, transport userspace.Transport
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if mode := dev.Facts().Mode.String(); !strings.HasPrefix(mode, string(transport)) {
+		t.Errorf("the device of transport %s has mode %s", transport, mode)
 	}
 	return dev
 }

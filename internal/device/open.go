@@ -202,10 +202,13 @@ func free(ip netip.Addr, port uint16) bool {
 func (c *Config) open(ctx context.Context, transport userspace.Transport, tryOnce bool) (d Device, err error) {
 	rung := *c
 	rung.Transport, rung.tryOnce = transport, tryOnce
-	if transport == userspace.UDP {
+	switch transport {
+	case userspace.UDP:
 		d, err = OpenUDP(rung)
-	} else {
+	case userspace.XDPNative, userspace.XDPGeneric:
 		d, err = OpenXDP(ctx, rung)
+	default:
+		err = openError(mpierr.Unsupported, fmt.Errorf("no device is of the transport %q", transport))
 	}
 	if err != nil {
 		return nil, err // not d: an interface that holds a nil pointer is not nil
