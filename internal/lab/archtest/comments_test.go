@@ -3,6 +3,8 @@ package archtest
 import (
 	"fmt"
 	"go/ast"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,6 +92,34 @@ func TestCommentsNameWhatThereIs(t *testing.T) {
 		for _, fault := range misnamed(f, known) {
 			t.Error(fault)
 		}
+	}
+}
+
+// TestContributingNamesWhatThereIs looks up the tests, functions and files that the page says are to be
+// touched.
+func TestContributingNamesWhatThereIs(t *testing.T) {
+	known := map[string]bool{}
+	eachSource(t, func(f *file) { names(f, known) })
+	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, word := range regexp.MustCompile("`[^`\\n]+`").FindAllString(string(page), -1) {
+		word = strings.Trim(word, "`")
+		switch {
+		case mixed.FindString(word) == word:
+			if n++; !known[word] {
+				t.Errorf("CONTRIBUTING.md: nothing is called %s", word)
+			}
+		case strings.Contains(word, "/") && !strings.ContainsAny(word, " *"):
+			if _, err := os.Stat(filepath.Join(root, word)); err != nil && !strings.HasPrefix(word, "cmd/vN") && word != ".ci/run" {
+				t.Errorf("CONTRIBUTING.md: %v", err)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d names were looked up", n)
 	}
 }
 
