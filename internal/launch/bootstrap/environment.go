@@ -94,12 +94,14 @@ func Inherited(environ []string) []string {
 
 // ForAll reads what the environment of a process says for all ranks of a job that it
 // launches, and whether that names a port, which may be 0. In the environment of a rank the
-// variables are about this rank, and say nothing of such a job.
+// variables are about this rank, and say nothing of such a job, but that it is to be checked.
 func ForAll() (c Config, ported bool, err error) {
 	v := &variables{lookup: os.Getenv}
 	if v.get(EnvRendezvous) == "" {
 		v.take(&c, false)
 		ported = v.get(EnvPort) != ""
+	} else {
+		v.check(c.Read(EnvCheck, EnvCheck, v.get(EnvCheck)))
 	}
 	return c, ported, v.err
 }

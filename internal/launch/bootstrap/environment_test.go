@@ -315,6 +315,20 @@ func TestEnvironRoundTrip(t *testing.T) {
 	}
 }
 
+// A rank that launches a job has it checked as itself, and passes on nothing else that it was told.
+func TestRanksOfARankAreChecked(t *testing.T) {
+	for name, value := range map[string]string{EnvRendezvous: "unix:/a", EnvTransport: "udp", EnvPort: "7", EnvFrames: "1", EnvCheck: "1"} {
+		t.Setenv(name, value)
+	}
+	if c, ported, err := ForAll(); err != nil || ported || !reflect.DeepEqual(c, Config{Check: true}) {
+		t.Errorf("%+v, %v, %v", c, ported, err)
+	}
+	t.Setenv(EnvCheck, "2")
+	if _, _, err := ForAll(); err == nil || !strings.Contains(err.Error(), EnvCheck) {
+		t.Errorf("%s=2: %v", EnvCheck, err)
+	}
+}
+
 func TestMisspelledVariablesAreWarnedOf(t *testing.T) {
 	environ := []string{"XDPRMA_INTERFASE=eth0", "xdprma_port=1", "XDPRMA_RANK=1", "XDPRMA_TEST_RNAK=1", "XDPRMA_COLOUR_OF_PLOTS=red", "HOME=/", "XDPRMA_CHECK=1"}
 	want := []string{"XDPRMA_INTERFASE has no meaning: is XDPRMA_INTERFACE meant?", "xdprma_port has no meaning: is XDPRMA_PORT meant?"}
