@@ -37,7 +37,7 @@ func TestRecordsOfAllCodes(t *testing.T) {
 				send(request, wire.Record{Code: c, Window: testWindow, Token: 1}, data)
 			}
 			want := 0
-			if by := c.Row().TakenBy; by == wire.ByNobody || by == wire.ByOrigin || c == wire.CodeCredit {
+			if by := c.Row().TakenBy; by == wire.ByNobody || by == wire.ByOrigin {
 				want = len(shapes)
 			}
 			if got := e.Stats.Faults[wire.BadRecord]; got != uint64(want) {
@@ -62,7 +62,7 @@ func TestOtherServicesTakeInWhatTheTableSays(t *testing.T) {
 		c, before := wire.Code(i), e.Stats.Faults[wire.BadRecord]
 		class := (*others)(e).Request(&sessionAt(a).Session, wire.Record{Code: c, Data: []byte{1}})
 		by := c.Row().TakenBy
-		theirs := (by == wire.ByMessages || by == wire.ByMembership) && c != wire.CodeCredit
+		theirs := by == wire.ByMessages || by == wire.ByMembership
 		if refused := class == mpierr.Intern && e.Stats.Faults[wire.BadRecord] > before; refused == theirs {
 			t.Errorf("%v (%d): class %v, and counted as malformed: %t", c, i, class, !theirs)
 		}

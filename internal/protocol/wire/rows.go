@@ -32,7 +32,7 @@ const (
 	ByNobody     Taker = iota // there is no such code
 	ByWindow                  // the target, for the window that the record names, by the rights of its origin
 	ByTarget                  // the target, otherwise
-	ByOrigin                  // the origin: it is an answer
+	ByOrigin                  // whoever has sent requests: it travels as an answer
 	ByMessages                // package message
 	ByMembership              // package membership, and the engine for a peer that leaves
 )
@@ -89,7 +89,6 @@ var rows = [256]Row{
 	CodeOffer:     {Name: "offer", TakenBy: ByMessages},
 	CodeTaken:     {Name: "taken", TakenBy: ByMessages, Data: DataNone},
 	CodeWithdrawn: {Name: "withdrawn", TakenBy: ByMessages, Data: DataNone},
-	CodeCredit:    {Name: "credit", TakenBy: ByMessages, Data: DataNone},
 
 	CodeBye:    {Name: "bye", TakenBy: ByMembership},
 	CodeRevoke: {Name: "revoke", TakenBy: ByMembership, Data: DataNone},
@@ -99,6 +98,7 @@ var rows = [256]Row{
 	CodeGranted: {Name: "granted", TakenBy: ByOrigin, Data: DataNone},
 	CodeRefused: {Name: "refused", TakenBy: ByOrigin},
 	CodeWaits:   {Name: "waits", TakenBy: ByOrigin, Data: DataNone},
+	CodeCredit:  {Name: "credit", TakenBy: ByOrigin, Data: DataNone},
 }
 
 // Row returns the row of c. It must not be changed.
