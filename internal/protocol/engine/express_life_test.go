@@ -118,6 +118,107 @@ func TestTargetThatNeverAnswersExchanges(t *testing.T) {
 	p.atRest()
 }
 
+// A time in which the origin lacked a processor does not count as one in which its exchange got no
+// answer.
+func TestLateOriginKeepsItsExchange(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a, back := p.access(0, 1), p.access(1, 0)
+	back.SetReach(false)
+	p.Pass(20 * millisecond)
+	p.admit = func(_, to int, b []byte) bool { return to != 1 || !isRequest(b) }
+	p.issue(p.e[0], &onesided.Call{Access: a, Code: wire.CodePut, Origin: word(3)})
+	p.e[0].Flush(a)
+	s := &p.e[0].Stats
+	p.Until(1000*millisecond, func() bool { return s.Repeated == 4 })
+	p.Advance(p.Now + testLimit + 1000*millisecond)
+	p.issue(p.e[1], &onesided.Call{Access: back, Code: wire.CodePut, Origin: word(4)})
+	if err := p.flush(p.e[1], back); err != nil { // the origin hears of its target, and goes on
+		t.Fatal(err)
+	}
+	p.Until(1000*millisecond, func() bool { return s.Repeated == 6 || sessionAt(a).Dead() })
+	p.admit = nil
+	p.Until(1000*millisecond, (*onesided.FlushWait)(a).Met)
+	if err := a.TakeError(); err != nil || le.Uint64(p.mem[1]) != 3 || s.Executed+s.Taken != 1 {
+		t.Errorf("%v, %d in memory, %d executed, %d taken", err, le.Uint64(p.mem[1]), s.Executed, s.Taken)
+	}
+	p.atRest()
+}
+
+// An answer that comes once its session has failed changes nothing, neither before nor after a
+// session with another life of the target begins. The session's end clears its record of lost
+// answers.
+func TestAnswerAfterTheSessionFailed(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	e, s := p.e[0], p.e[0].Session(1)
+	p.mode = mute
+	for range 3 {
+		p.fetchAdd(0, a, 0)
+	}
+	p.Advance(p.Now + 1100*millisecond)
+	p.mode = runs
+	var late []byte
+	p.admit = func(_, _ int, b []byte) bool {
+		if isAnswer(b) {
+			late = bytes.Clone(b)
+		}
+		return !isAnswer(b)
+	}
+	var request onesided.Request
+	result := word(99)
+	p.issue(e, &onesided.Call{
+		Access: a, Code: wire.CodeGetAccumulate, Op: datatype.Sum, Basic: datatype.BasicUint64, Origin: word(1), Result: result, Request: &request,
+	})
+	e.Flush(a)
+	p.Settle()
+	if late == nil || !s.AnswersLost() || e.Usage().FreeSlots != e.Usage().Slots-1 {
+		t.Fatalf("no exchange runs in a tier that was left: lost %t, %+v", s.AnswersLost(), e.Usage())
+	}
+	p.admit = nil
+	s.Fail(errors.New("the test ends it"))
+	counts := e.Stats
+	unchanged := func(when string) {
+		t.Helper()
+		if u := e.Usage(); u.FreeSlots != u.Slots || e.Stats.LateAnswers+e.Stats.Executed != counts.LateAnswers+counts.Executed {
+			t.Errorf("%s: %+v, %+v", when, u, e.Stats)
+		}
+	}
+	unchanged("after the failure")
+	p.Deliver(1, 0, late)
+	p.Settle()
+	unchanged("after the answer")
+	if p.e[1].Stats.Resets != 1 {
+		t.Errorf("the target was told %d times that it was given up", p.e[1].Stats.Resets)
+	}
+	if err := a.TakeError(); !errors.Is(err, mpierr.ProcFailed) || !errors.Is(request.Err(), mpierr.ProcFailed) || le.Uint64(result) != 99 {
+		t.Errorf("the call: %v, %v, fetched %d", err, request.Err(), le.Uint64(result))
+	}
+	if s.AnswersLost() {
+		t.Error("the tier of a session that has failed counts as left")
+	}
+
+	p.start(1, 2, 2, 64, func(c *Config) { p.mem[1] = p.equip(c, 64) })
+	a = p.access(0, 1)
+	p.Pass(20 * millisecond)
+	unknown := e.Stats.Unknown
+	p.admit = func(_, to int, b []byte) bool {
+		if to == 1 && isRequest(b) && late != nil { // while the successor's exchange runs
+			p.Deliver(1, 0, late)
+			late = nil
+		}
+		return true
+	}
+	for i := range uint64(2) {
+		if got, err := p.fetchAdd(0, a, 0); err != nil || got != i {
+			t.Errorf("the successor: %d, %v, want %d", got, err, i)
+		}
+	}
+	if n := e.Stats.Executed - counts.Executed; n != 2 || e.Stats.Unknown != unknown+1 {
+		t.Errorf("the successor: %d executed, %d frames of no session", n, e.Stats.Unknown-unknown)
+	}
+	p.atRest()
+}
+
 // A rank that starts again gets a place in the tables, though that of its earlier life is
 // of use only when that is quiesced. Exchanges count from one again.
 func TestRestartWithExchanges(t *testing.T) {
