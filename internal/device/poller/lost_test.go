@@ -24,8 +24,33 @@ type ended struct {
 
 func (c ended) Met() bool { return c.e.Session(c.rank).Err() != nil }
 
-// A call that waits for a peer fails at once when the interface is removed, however
-// long peers may be silent, and so do later ones. The log says it once.
+// Sessions end with a device that is lost, for the reason that it tells, and so do later ones.
+func TestLostDeviceEndsSessions(t *testing.T) {
+	d := newStage(t)
+	p := newStaged(t, d, Config{})
+	why := errors.New("somebody has pulled the plug")
+	dial(p, 1)
+	d.lose(why)
+	var err error
+	testenv.Await(t, "the session to end", func() bool { // because of its peer's silence, if not before
+		e := p.Lock()
+		defer p.UnlockQuiet()
+		err = e.Session(1).Err()
+		return err != nil
+	})
+	dial(p, 2)
+	e := p.Lock()
+	later := e.Session(2).Err()
+	p.UnlockQuiet()
+	for _, err := range []error{err, later} {
+		if !errors.Is(err, why) || !errors.Is(err, mpierr.ProcFailed) {
+			t.Errorf("a session ended with %v", err)
+		}
+	}
+}
+
+// A call that waits for a peer fails at once when the interface is removed, though
+// peers may be silent for long, and so do later ones. The log says it once.
 func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 	for _, transport := range []userspace.Transport{userspace.XDPNative, userspace.XDPGeneric, userspace.UDP} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -33,7 +58,7 @@ func TestRemovedInterfaceIsReportedForGood(t *testing.T) {
 			var log logs.Log
 			dev := openDevice(t, l, 0, transport, log.Logger())
 			p := New(dev, engine.New(engine.Config{Windows: &windows.Table{}, LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: dev.Facts().Slab,
-				DeadAfter: 3600e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}}), Config{})
+				DeadAfter: 60e9, Rand: func() func() uint64 { id := uint64(0); return func() uint64 { id++; return id } }()}}), Config{})
 			defer p.Close()
 			peer := openDevice(t, l, 1, userspace.UDP, nil).Facts().Local
 			path, err := p.Path(context.Background(), peer)

@@ -34,9 +34,9 @@ type stage struct {
 	opening, enqueueing, transmitting, resolving, receiving, sleeping, waking, closing func() // called by the methods, where not nil
 
 	mu      sync.Mutex
-	arrived [][]byte // for Receive
-	flood   bool     // so that there is always something
-	known   map[uint64]bool
+	arrived [][]byte        // for Receive
+	flood   bool            // so that there is always something
+	known   map[uint64]bool // sessions that are allowed
 	done    []int32
 }
 
@@ -89,7 +89,7 @@ func (d *stage) Enqueue(outs []device.Out) int {
 		var h wire.Header
 		var hello wire.Hello
 		b := d.facts.Slab.Payload(o.Slot)[:o.Len]
-		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] && d.full == nil {
+		if h.Decode(b) == wire.OK && h.Kind == wire.KindHello && hello.Decode(b[wire.HeaderLen:]) && !d.known[hello.Session] && !d.refuses() {
 			d.t.Errorf("a hello tells rank %d of a session that the device does not know", hello.Target)
 		}
 		d.done = append(d.done, o.Slot)
@@ -141,7 +141,38 @@ func (d *stage) AllowSession(id uint64, _ int) error {
 	return nil
 }
 
-func (d *stage) ForgetSession(uint64) { d.enter("ForgetSession")() }
+// refuses reports whether a session that the engine has begun may be unknown to the device.
+func (d *stage) refuses() bool { return d.full != nil || d.facts.Alive.Err() != nil }
+
+func (d *stage) ForgetSession(id uint64) {
+	defer d.enter("ForgetSession")()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.known[id] && !d.refuses() {
+		d.t.Errorf("session %d is forgotten, which the device does not know", id)
+	}
+	delete(d.known, id)
+}
+
+// forgotten checks that the device knows no session but those that p has.
+func (d *stage) forgotten(p *Poller) {
+	d.t.Helper()
+	e := p.Lock()
+	defer p.UnlockQuiet()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	has := map[uint64]bool{}
+	for rank := range stageRanks {
+		if s := e.Session(rank); s != nil {
+			has[s.ID()] = true
+		}
+	}
+	for id := range d.known {
+		if !has[id] {
+			d.t.Errorf("the device is not told to forget session %d, which is over", id)
+		}
+	}
+}
 
 func (d *stage) Path(context.Context, netip.AddrPort) (device.PathID, error) {
 	defer d.enter("Path")()
@@ -166,20 +197,28 @@ func (d *stage) Close() error {
 	return nil
 }
 
+// stageRanks is how many ranks the job of a staged Poller has.
+const stageRanks = 8
+
 func newStaged(t *testing.T, d *stage, c Config) *Poller {
 	id := uint64(0)
 	p := New(d, engine.New(engine.Config{
-		LinkConfig: engine.LinkConfig{Size: 8, Job: 1, Incarnation: 1, Slab: d.facts.Slab, Rand: func() uint64 { id++; return id }},
+		LinkConfig: engine.LinkConfig{Size: stageRanks, Job: 1, Incarnation: 1, Slab: d.facts.Slab, Rand: func() uint64 { id++; return id }},
 		Windows:    &windows.Table{},
 	}), c)
-	t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(func() {
+		d.forgotten(p)
+		_ = p.Close()
+	})
 	return p
 }
 
-// dial starts a session with a rank, as comm does.
-func dial(p *Poller, rank int) {
+// dial starts a session with the first life of a rank, as comm does.
+func dial(p *Poller, rank int) { dialLife(p, rank, 1) }
+
+func dialLife(p *Poller, rank int, life uint64) {
 	e := p.Lock()
-	e.Dial(rank, 0, 1)
+	e.Dial(rank, 0, life)
 	p.Tick()
 	p.Unlock()
 }
@@ -207,6 +246,22 @@ func TestCloseDuringAnnouncement(t *testing.T) {
 	_ = testenv.Ends(t, "dial", dialed)
 	if err := testenv.Ends(t, "Close", closed); err != nil {
 		t.Error(err)
+	}
+}
+
+// The device forgets a session once one with another life of the rank takes its place.
+func TestReplacedSessionIsForgotten(t *testing.T) {
+	d := newStage(t)
+	p := newStaged(t, d, Config{})
+	dial(p, 2)
+	for life := uint64(1); life <= 3; life++ {
+		dialLife(p, 1, life)
+		d.forgotten(p)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.known) != 2 {
+		t.Errorf("the device knows %d sessions with two ranks", len(d.known))
 	}
 }
 
