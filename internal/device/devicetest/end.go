@@ -47,7 +47,7 @@ func (n Network) loses(t *testing.T) {
 		t.Fatalf("it is lost from the start: %v", context.Cause(a.facts.Alive))
 	}
 	n.Lose(t)
-	<-a.facts.Alive.Done()
+	testenv.Await(t, "the device to tell of its loss", func() bool { return a.facts.Alive.Err() != nil })
 	if why := context.Cause(a.facts.Alive); why == nil || errors.Is(why, context.Canceled) {
 		t.Errorf("the reason of the loss is %v", why)
 	}
