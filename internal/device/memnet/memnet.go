@@ -117,7 +117,8 @@ func (n *Network) Silence(rank int, reason error) {
 	}
 }
 
-// Kill takes the device of a rank away for good, for a reason that the rank is told.
+// Kill takes the device of a rank away for good, for a reason that the rank is told. Alive has
+// ended when Kill returns; a Poller hears so in a goroutine of its own, and perhaps later.
 func (n *Network) Kill(rank int, reason error) {
 	n.Silence(rank, reason)
 	n.Resume(rank) // so that its goroutines come to an end
