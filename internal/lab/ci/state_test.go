@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 )
 
@@ -54,11 +56,23 @@ func TestStateIsOfOneRun(t *testing.T) {
 	ours, theirs := start("A=b", "GOTMPDIR="+work+"/go"), start("GOTMPDIR="+work+"/gone")
 	const contained = "1999999999" // the pid of nothing here
 	dir := filepath.Join("/run/xdprma", contained)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	whole, err := os.MkdirTemp("/run", "xdprma-state-") // other tests remove a record that nobody holds
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.WriteFile(filepath.Join(dir, "space"), []byte("pid:[1]"), 0o600); err != nil {
+	t.Cleanup(func() { os.RemoveAll(whole); os.RemoveAll(dir) })
+	if err := os.WriteFile(filepath.Join(whole, "space"), []byte("pid:[1]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := os.Open(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if err := unix.Flock(int(holder.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(whole, dir); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command("../../../.ci/state", work)

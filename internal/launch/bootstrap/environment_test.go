@@ -262,7 +262,28 @@ func TestEnvironRoundTrip(t *testing.T) {
 			t.Fatalf("the row of %s has no write, which says the variable to the ranks", v.Name)
 		}
 	}
-	drawn := map[string]bool{}
+	roundTrip := func(t interface{ Fatalf(string, ...any) }, c Config) {
+		env := map[string]string{}
+		for _, e := range c.Environ() {
+			name, value, _ := strings.Cut(e, "=")
+			env[name] = value
+		}
+		if got, err := fromVariables(lookupIn(env)); err != nil || !reflect.DeepEqual(got, c) {
+			t.Fatalf("%v\ngot  %+v\nwant %+v", err, got, c)
+		}
+	}
+	full := Config{
+		Config: userspace.Config{Transport: userspace.UDP, Interface: "eth0", Address: netip.MustParseAddr("fd77::1"), Port: 7, Queues: 2},
+		Size:   2, Job: 3, Rendezvous: "unix:/a", Serve: true, Patience: 1, JoinTimeout: 2, DeadAfter: 3, SilenceByDefault: 4, Host: "left",
+		Frames: true, NoExpress: true, Check: true, KeepCaps: true, Key: &key, KeyFile: file, Security: "seal", Log: "error",
+	}
+	roundTrip(t, full)
+	told := []string{"Rank", "PMI", "Warnings", "meeting", "environment"} // below, and in other ways
+	for i := range reflect.TypeFor[Config]().NumField() {
+		if name := reflect.TypeFor[Config]().Field(i).Name; reflect.ValueOf(full).Field(i).IsZero() && !slices.Contains(told, name) {
+			t.Errorf("this test has no %s, so it does not see whether Environ says it", name)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
 			Size:      rapid.IntRange(1, MaxRanks).Draw(t, "size"),
@@ -289,30 +310,8 @@ func TestEnvironRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "addressed") {
 			c.Address = netip.MustParseAddr("fd77::1")
 		}
-		for i := range reflect.TypeFor[Config]().NumField() {
-			if f := reflect.ValueOf(c).Field(i); !f.IsZero() {
-				drawn[reflect.TypeFor[Config]().Field(i).Name] = true
-			}
-		}
-		env := map[string]string{}
-		for _, e := range c.Environ() {
-			name, value, _ := strings.Cut(e, "=")
-			env[name] = value
-		}
-		got, err := fromVariables(lookupIn(env))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, c) {
-			t.Fatalf("got  %+v\nwant %+v", got, c)
-		}
+		roundTrip(t, c)
 	})
-	for i := range reflect.TypeFor[Config]().NumField() {
-		told := []string{"PMI", "Warnings", "meeting", "environment"} // in other ways
-		if name := reflect.TypeFor[Config]().Field(i).Name; !drawn[name] && !slices.Contains(told, name) {
-			t.Errorf("this test draws no %s, so it does not see whether Environ says it", name)
-		}
-	}
 }
 
 // A rank that launches a job has it checked as itself, and passes on nothing else that it was told.
