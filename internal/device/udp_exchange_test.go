@@ -2,14 +2,12 @@ package device
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/engine"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
@@ -17,14 +15,7 @@ import (
 	"github.com/xdprma/xdprma/stats"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if leaks := netlab.Leaks(); len(leaks) > 0 {
-		fmt.Fprintln(os.Stderr, "left behind:", leaks)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // testSession is a session id that the receiver lets through.
 const testSession = 0x1234

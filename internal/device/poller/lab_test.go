@@ -1,24 +1,16 @@
 package poller
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/device"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/userspace"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if leaks := netlab.Leaks(); len(leaks) > 0 {
-		fmt.Fprintln(os.Stderr, "left behind:", leaks)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // openDevice opens a device for rank, which is closed at the end of the test if it is not before.
 func openDevice(t testing.TB, l *netlab.Lab, rank int, transport userspace.Transport, log *slog.Logger) (dev device.Device) {

@@ -3,7 +3,6 @@ package tier
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -22,14 +21,7 @@ import (
 	"github.com/xdprma/xdprma/mpierr"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if leaks := netlab.Leaks(); len(leaks) > 0 {
-		fmt.Fprintln(os.Stderr, "left behind:", leaks)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // openTier returns the tier of a program that executes requests of four sessions, and what closes both as
 // a device does.
