@@ -203,6 +203,9 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 // choice, or a lasting address in place of a temporary one.
 func sourceAddress(ctx context.Context, to string) (netip.Addr, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", to)
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		return netip.Addr{}, fmt.Errorf("%w: %w", ended, err) // the lookup failed as the context ended
+	}
 	if err != nil {
 		return netip.Addr{}, err
 	}

@@ -494,11 +494,18 @@ func TestLocalAddressReachesTheRendezvous(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	c := Config{Rendezvous: "host.invalid:1"}
-	if _, err := c.LocalAddress(ended, netip.Addr{}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), EnvAddress) {
-		t.Errorf("got %v, want it to be cancelled and to name %s", err, EnvAddress)
+	c := Config{Rendezvous: "no..name:1"} // refused without a question
+	for _, ctx := range []context.Context{ended, endedUnseen{context.Background()}} {
+		if _, err := c.LocalAddress(ctx, netip.Addr{}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), EnvAddress) {
+			t.Errorf("got %v, want it to be cancelled and to name %s", err, EnvAddress)
+		}
 	}
 }
+
+// endedUnseen is a context that ends while a lookup fails, which reports the failure alone.
+type endedUnseen struct{ context.Context }
+
+func (endedUnseen) Err() error { return context.Canceled }
 
 //fuzz:inputs 45000
 func FuzzParseMessage(f *testing.F) {
