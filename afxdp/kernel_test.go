@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -468,14 +467,7 @@ func TestDeviceDown(t *testing.T) {
 // Open, failed or not, and Close leave no descriptor behind.
 func TestNoDescriptorLeaks(t *testing.T) {
 	pair := newVethPair(t, 1500)
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
-	before := count()
+	before := testenv.OpenFiles(t)
 	for range 5 {
 		s, err := openIn(t, pair[0], Config{RxChunks: 64, TxChunks: 64})
 		if err != nil {
@@ -488,7 +480,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := count(); after > before {
+	if after := testenv.OpenFiles(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

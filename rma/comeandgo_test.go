@@ -35,7 +35,7 @@ func TestWindowsComeAndGo(t *testing.T) {
 				return wins
 			}
 			freeAll(j, lives(j.windows(64, 8))) // with all that stays: sessions, threads
-			goroutines, files, kernel := runtime.NumGoroutine(), openFiles(t), kernelMemory(t)
+			goroutines, files, kernel := runtime.NumGoroutine(), testenv.OpenFiles(t), kernelMemory(t)
 			most, mostFiles := 0, 0
 			for i := range rounds {
 				wins := lives(j.windows(64, 8))
@@ -44,7 +44,7 @@ func TestWindowsComeAndGo(t *testing.T) {
 				freeAll(j, lives(dupAll(j, dups)))
 				freeAll(j, dups)
 				if i%100 == 0 {
-					most, mostFiles = max(most, runtime.NumGoroutine()), max(mostFiles, openFiles(t))
+					most, mostFiles = max(most, runtime.NumGoroutine()), max(mostFiles, testenv.OpenFiles(t))
 				}
 				if (i+1)%max(1, rounds/10) == 0 {
 					t.Logf("%d rounds: %s", i+1, resident(t))
@@ -58,7 +58,7 @@ func TestWindowsComeAndGo(t *testing.T) {
 			}
 			awaitNoMoreKernelMemory(t, kernel)
 			testenv.Await(t, "goroutines and files to go", func() bool {
-				return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files
+				return runtime.NumGoroutine() <= goroutines && testenv.OpenFiles(t) <= files
 			})
 		})
 	}

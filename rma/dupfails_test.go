@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -68,9 +69,9 @@ func TestDupFails(t *testing.T) {
 	t.Run("no locks", func(t *testing.T) {
 		j := newJobAt(t, hosts, rma.Limits{})
 		wins := j.windows(64, 8)
-		files := openFiles(t)
+		files := testenv.OpenFiles(t)
 		noLocks(t, j, wins)
-		if n := openFiles(t); n != files {
+		if n := testenv.OpenFiles(t); n != files {
 			t.Errorf("%d files are open, %d before", n, files)
 		}
 		freeAll(j, dupAll(j, wins))

@@ -13,16 +13,6 @@ import (
 	"github.com/xdprma/xdprma/rma"
 )
 
-// openFiles counts the descriptors of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
-
 // awaitNoMoreKernelMemory waits until this process has only those maps and mappings of BPF that
 // it had before.
 func awaitNoMoreKernelMemory(t *testing.T, before map[string]bool) {
@@ -61,7 +51,7 @@ func isMapped(t *testing.T, at, n int64) bool {
 func TestDupMemoryGoesWithTheLast(t *testing.T) {
 	const size = 64 << 20 // so much that nobody else maps that place as a whole
 	dupGrounds(t, func(t *testing.T, j *job) {
-		files := openFiles(t)
+		files := testenv.OpenFiles(t)
 		for _, order := range dupOrders {
 			wins := j.windows(size, 8)
 			all := [][]*rma.Win{wins, dupAll(j, wins), nil}
@@ -77,7 +67,7 @@ func TestDupMemoryGoesWithTheLast(t *testing.T) {
 				t.Errorf("order %v: the memory is there after all windows were freed", order)
 			}
 		}
-		if n := openFiles(t); n != files {
+		if n := testenv.OpenFiles(t); n != files {
 			t.Errorf("%d files are open, %d before", n, files)
 		}
 	})
@@ -93,7 +83,7 @@ func TestDupMapsAreGivenBack(t *testing.T) {
 		}
 		return strings.Count(string(text), "memfd:xdprma")
 	}
-	before, files := shared(), openFiles(t)
+	before, files := shared(), testenv.OpenFiles(t)
 	wins := j.windows(64, 8)
 	with := shared()
 	for range 20 {
@@ -108,7 +98,7 @@ func TestDupMapsAreGivenBack(t *testing.T) {
 	if n := shared(); n != before {
 		t.Errorf("%d mappings, %d before", n, before)
 	}
-	if n := openFiles(t); n != files {
+	if n := testenv.OpenFiles(t); n != files {
 		t.Errorf("%d files are open, %d before", n, files)
 	}
 }

@@ -1,11 +1,11 @@
 package rmatest_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"github.com/xdprma/xdprma/buffer"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 	"github.com/xdprma/xdprma/rmatest"
 )
@@ -50,18 +50,10 @@ func TestFaults(t *testing.T) {
 
 // A job opens files for its rendezvous, and for memory that ranks share, and closes them.
 func TestNoFileIsLeft(t *testing.T) {
-	files := func() int {
-		t.Helper()
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
 	rmatest.Run(t, 4, count) // the runtime's poller has files of its own from now on
-	before := files()
+	before := testenv.OpenFiles(t)
 	rmatest.Run(t, 4, count, rmatest.Hosts(1), rmatest.Unchecked())
-	if after := files(); after != before {
+	if after := testenv.OpenFiles(t); after != before {
 		t.Errorf("%d files are open, and %d were", after, before)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -410,18 +409,9 @@ func TestUDPLearnsNothingWithAKey(t *testing.T) {
 	}
 }
 
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 func TestUDPLeaksNoFiles(t *testing.T) {
 	taken := newUDP(t, loopback4)
-	before := openFiles(t)
+	before := testenv.OpenFiles(t)
 	for range 10 {
 		d, err := OpenUDP(Config{Config: userspace.Config{Address: netip.MustParseAddrPort(loopback4).Addr()}})
 		if err != nil {
@@ -434,7 +424,7 @@ func TestUDPLeaksNoFiles(t *testing.T) {
 			t.Error("a taken port was opened")
 		}
 	}
-	if after := openFiles(t); after != before {
+	if after := testenv.OpenFiles(t); after != before {
 		t.Errorf("%d open files, %d before", after, before)
 	}
 }

@@ -357,7 +357,7 @@ func TestXDPErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := a.dev.Facts().Local.Port()
-	before := openFiles(t)
+	before := testenv.OpenFiles(t)
 	for _, c := range []struct {
 		rank   int
 		want   string
@@ -383,7 +383,7 @@ func TestXDPErrors(t *testing.T) {
 			t.Errorf("%q has class %v", c.want, class)
 		}
 	}
-	if after := openFiles(t); after != before {
+	if after := testenv.OpenFiles(t); after != before {
 		t.Errorf("%d open files after failures, %d before", after, before)
 	}
 	a.dev.(*XDP).patience = 2 * lookPause
@@ -404,11 +404,11 @@ func TestXDPErrors(t *testing.T) {
 func TestXDPLeaksNoFiles(t *testing.T) {
 	l := labtest.New(t, netlab.Config{Ranks: 2, Queues: 2})
 	openEnd(t, l, 0, userspace.XDPNative, false).close() // what is opened once and for all
-	before := openFiles(t)
+	before := testenv.OpenFiles(t)
 	for range 3 {
 		openEnd(t, l, 0, userspace.XDPNative, false).close()
 	}
-	if after := openFiles(t); after != before {
+	if after := testenv.OpenFiles(t); after != before {
 		t.Errorf("%d open files, %d before", after, before)
 	}
 }

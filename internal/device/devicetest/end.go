@@ -3,7 +3,6 @@ package devicetest
 import (
 	"context"
 	"errors"
-	"os"
 	"runtime"
 	"testing"
 
@@ -21,23 +20,14 @@ func (n Network) leaves(t *testing.T) {
 		}
 	}
 	closed() // some of it is opened once in a process
-	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	files, goroutines := testenv.OpenFiles(t), runtime.NumGoroutine()
 	for range 3 {
 		closed()
 	}
-	if now := openFiles(t); now != files {
+	if now := testenv.OpenFiles(t); now != files {
 		t.Errorf("%d open files, %d before", now, files)
 	}
 	testenv.Await(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // loses checks that a device tells of its loss, and can be closed then.

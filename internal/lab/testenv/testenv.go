@@ -49,6 +49,16 @@ func Lacks(t testing.TB, reason string) {
 // what it did in the process of that test.
 func HasRun(t testing.TB) { t.Skip("this test has run in the process that started this one") }
 
+// OpenFiles counts the descriptors of this process.
+func OpenFiles(t testing.TB) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
 // NeedsCommand ends the test as Lacks does unless a program of the operating system's
 // package is installed.
 func NeedsCommand(t testing.TB, program, pkg string) {

@@ -47,7 +47,7 @@ func adopt(t *testing.T, spec ebpf.MapSpec, align int) *Segment {
 // to process, and is the same memory.
 func TestArrayIsShared(t *testing.T) {
 	adopt(t, arraySpec(1), 0).Close() // what the runtime opens once and for all
-	files := openFiles(t)
+	files := testenv.OpenFiles(t)
 	for _, align := range []int{0, 1 << 21} {
 		a := adopt(t, arraySpec(2), align)
 		var p Place
@@ -88,7 +88,7 @@ func TestArrayIsShared(t *testing.T) {
 		b.Close()
 		c.Close()
 	}
-	if n := openFiles(t); n != files {
+	if n := testenv.OpenFiles(t); n != files {
 		t.Errorf("%d files open, %d before", n, files)
 	}
 }
@@ -96,7 +96,7 @@ func TestArrayIsShared(t *testing.T) {
 // Anything but the array that was announced is neither made a segment nor opened.
 func TestOtherArrayThanAnnouncedIsRefused(t *testing.T) {
 	adopt(t, arraySpec(1), 0).Close() // what the runtime opens once and for all
-	files := openFiles(t)
+	files := testenv.OpenFiles(t)
 	for name, spec := range map[string]ebpf.MapSpec{
 		"a hash":             {Type: ebpf.Hash, KeySize: 4, ValueSize: page, MaxEntries: 1},
 		"not to be mapped":   {Type: ebpf.Array, KeySize: 4, ValueSize: page, MaxEntries: 1},
@@ -143,7 +143,7 @@ func TestOtherArrayThanAnnouncedIsRefused(t *testing.T) {
 	}
 	a.Close()
 	file.Close()
-	if n := openFiles(t); n != files {
+	if n := testenv.OpenFiles(t); n != files {
 		t.Errorf("%d files open, %d before", n, files)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -24,20 +23,11 @@ func segment(t *testing.T, size, align int) *Segment {
 	return s
 }
 
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
-}
-
 // TestMappingsShareMemoryUntilTheLastIsClosed writes at one mapping and reads at another,
 // also after the file has been closed.
 func TestMappingsShareMemoryUntilTheLastIsClosed(t *testing.T) {
 	segment(t, 100, 0).Close() // what the runtime opens once and for all
-	files := openFiles(t)
+	files := testenv.OpenFiles(t)
 	for _, align := range []int{0, 1 << 12, 1 << 21} {
 		a := segment(t, 5000, align)
 		var p Place
@@ -78,7 +68,7 @@ func TestMappingsShareMemoryUntilTheLastIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := openFiles(t); n != files {
+	if n := testenv.OpenFiles(t); n != files {
 		t.Errorf("%d files open, %d before", n, files)
 	}
 }
@@ -86,7 +76,7 @@ func TestMappingsShareMemoryUntilTheLastIsClosed(t *testing.T) {
 // TestOtherMemoryThanAnnouncedIsRefused opens what is not the segment that was announced.
 func TestOtherMemoryThanAnnouncedIsRefused(t *testing.T) {
 	segment(t, 100, 0).Close() // what the runtime opens once and for all
-	files := openFiles(t)
+	files := testenv.OpenFiles(t)
 	s, other := segment(t, 100, 0), segment(t, 1<<20, 0)
 	plain, err := unix.MemfdCreate("plain", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -134,7 +124,7 @@ func TestOtherMemoryThanAnnouncedIsRefused(t *testing.T) {
 	}
 	other.withdraw() // and with it the ends that are closed when Open has its file
 	const held = 5   // of both segments, the plain file and the pipe
-	if n := openFiles(t); n != files+held {
+	if n := testenv.OpenFiles(t); n != files+held {
 		t.Errorf("%d files open, expected %d", n, files+held)
 	}
 }
@@ -145,7 +135,7 @@ func TestSegmentIsFoundBySocketOrByProc(t *testing.T) {
 	s := segment(t, 100, 0)
 	p := s.Place()
 	p.PID = math.MaxInt32
-	files := openFiles(t)
+	files := testenv.OpenFiles(t)
 	for range 3 {
 		o, err := Open(p)
 		if err != nil {
@@ -157,7 +147,7 @@ func TestSegmentIsFoundBySocketOrByProc(t *testing.T) {
 	}
 	s.withdraw() // and with it the ends that are closed when Open has its file
 	const listener = 1
-	if n := openFiles(t); n != files-listener {
+	if n := testenv.OpenFiles(t); n != files-listener {
 		t.Errorf("%d files open, expected %d", n, files-listener)
 	}
 	if o, err := Open(p); err == nil {

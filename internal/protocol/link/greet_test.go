@@ -46,6 +46,17 @@ func (f *ranks) taped(filter func(from, to int, b []byte) int) *[]frame {
 	return tape
 }
 
+// loseAllButHellos loses what a rank sends, but for its hellos, until heal is called.
+func (f *ranks) loseAllButHellos(of int) (heal func()) {
+	f.taped(func(from, _ int, b []byte) int {
+		if from == of && kindOf(b) != wire.KindHello {
+			return 0
+		}
+		return 1
+	})
+	return func() { f.Filter = nil }
+}
+
 // both has both ranks transfer something, and sees that it took effect once.
 func (f *ranks) both() {
 	f.T.Helper()
@@ -228,19 +239,13 @@ func TestHelloOfANewLifeWaitsForItsFirstFrame(t *testing.T) {
 		f.both()
 		old := f.at(1, 0)
 		f.start(0, 2, 2, nil)
-		held := true
-		f.taped(func(from, _ int, b []byte) int {
-			if from == 0 && held && kindOf(b) != wire.KindHello {
-				return 0
-			}
-			return 1
-		})
+		heal := f.loseAllButHellos(0)
 		p := f.dial(0, 1)
 		f.Until(1000*millisecond, p.Open)
 		if old.Dead() || f.at(1, 0) != old {
 			t.Fatal("the hello alone has ended the session")
 		}
-		held = false
+		heal()
 		f.transfer(p, 0, 100)
 		if !old.Dead() || f.at(1, 0) == old {
 			t.Error("the first frame has not ended the session of the earlier life")
@@ -408,13 +413,7 @@ func TestPeerThatDialsIsFound(t *testing.T) {
 	eachLevel(t, func(t *testing.T, level secure.Level) {
 		for _, dies := range []bool{false, true} {
 			f := newMembers(t, 2, level, nil)
-			held := true
-			f.taped(func(from, _ int, b []byte) int {
-				if from == 0 && held && kindOf(b) != wire.KindHello {
-					return 0
-				}
-				return 1
-			})
+			heal := f.loseAllButHellos(0)
 			f.e[1].Connect(0)
 			q, p := f.at(1, 0), f.dial(0, 1)
 			f.Until(1000*millisecond, p.Open)
@@ -427,7 +426,7 @@ func TestPeerThatDialsIsFound(t *testing.T) {
 				f.Until(3*testLimit, q.Dead)
 				continue
 			}
-			held = false
+			heal()
 			f.transfer(p, 0, 100)
 			f.transfer(q, 1, 100)
 		}
@@ -472,18 +471,12 @@ func TestTicketOfAFormerLifeComesLate(t *testing.T) {
 				f.e[1].Connect(0)
 			}
 			f.start(0, 2, 2, nil)
-			held := true
-			f.taped(func(from, _ int, b []byte) int {
-				if from == 0 && held && kindOf(b) != wire.KindHello {
-					return 0
-				}
-				return 1
-			})
+			heal := f.loseAllButHellos(0)
 			p := f.dial(0, 1)
 			f.Until(1000*millisecond, p.Open)
 			f.e[1].DialBy(0, credentials.Ticket(0, 1, level))
 			f.dial(1, 0)
-			held = false
+			heal()
 			f.both()
 			if p.Dead() || f.at(1, 0).Life() != 2 {
 				t.Errorf("seeks %t: rank 1 speaks with life %d, and the session of that rank has the error %v", seeks, f.at(1, 0).Life(), p.Err())
