@@ -6,21 +6,27 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 )
 
 const guardName = "guard"
 
-// Words for the guard, each a message, the first with a descriptor of the process that leads the group.
+// Words for the guard, each a message, that of a group with a descriptor of the process that leads it.
 const (
-	guardGroup  = "group "  // and its id
-	guardForget = "forget " // and the id of a group
-	guardFile   = "file "   // and a path
+	guardStart   = "start "   // and the rank's mark
+	guardStarted = "started " // and the rank's mark
+	guardGroup   = "group "   // and its id
+	guardForget  = "forget "  // and the id of a group
+	guardFile    = "file "    // and a path
 )
 
 // guard is a process that outlives this one, be it killed, and then kills the groups of its ranks and removes its
@@ -68,6 +74,33 @@ func (g *guard) tell(message string, fds ...int) {
 	}
 }
 
+// starting tells of a rank whose process is about to be started: that may work, and have children, before its group
+// is known. The function that it returns tells that the start is over.
+func (g *guard) starting(environ []string) (over func()) {
+	m := mark(environ)
+	if m == "" {
+		return func() {}
+	}
+	g.tell(guardStart + m)
+	return func() { g.tell(guardStarted + m) }
+}
+
+// mark is by what the guard finds a rank, and its children: the part of their environment that is theirs alone.
+func mark(environ []string) string {
+	var job, rank string
+	for _, v := range environ { // a later one counts
+		if strings.HasPrefix(v, bootstrap.EnvJob+"=") {
+			job = v
+		} else if strings.HasPrefix(v, bootstrap.EnvRank+"=") {
+			rank = v
+		}
+	}
+	if job == "" || rank == "" {
+		return "" // ssh, which starts no other process that stays
+	}
+	return job + " " + rank
+}
+
 // group tells of a group whose leader has been started with a descriptor, which it takes.
 func (g *guard) group(id, leader int) {
 	if leader < 0 {
@@ -104,7 +137,8 @@ func guardCommand() *cli.Command {
 
 // keepGuard hears what a launcher tells on a socket, and tidies up behind it when it has ended.
 func keepGuard(from int) error {
-	leaders := map[string]int{} // descriptors, by the id of the group
+	leaders := map[string]int{}   // descriptors, by the id of the group
+	starting := map[string]bool{} // marks
 	var files []string
 	message, rights := make([]byte, 4<<10+len(guardFile)), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -130,15 +164,73 @@ func keepGuard(from int) error {
 			}
 		} else if path, ok := strings.CutPrefix(said, guardFile); ok {
 			files = append(files, path)
+		} else if m, ok := strings.CutPrefix(said, guardStart); ok {
+			starting[m] = true
+		} else if m, ok := strings.CutPrefix(said, guardStarted); ok {
+			delete(starting, m)
 		}
 	}
 	for id, leader := range leaders {
 		killGroup(id, leader)
 	}
+	for m := range starting {
+		killMarked(m)
+	}
 	for _, f := range files {
 		_ = os.Remove(f)
 	}
 	return nil
+}
+
+// killMarked kills the processes that have a mark in their environment, until there are none. The launcher's end of the
+// socket closes when the process that is being started has its program, so all of them have their environment.
+func killMarked(mark string) {
+	const rounds = 1000 // of a millisecond: a process may be slow to end, or not to be killed
+	marks := strings.Fields(mark)
+	for range rounds {
+		found := false
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() && hasMarks(pid, marks) {
+				found = true
+				killIfMarked(pid, marks)
+			}
+		}
+		if !found {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// killIfMarked looks again when the id stands for one process alone.
+func killIfMarked(pid int, marks []string) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if hasMarks(pid, marks) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// hasMarks reports whether a process has all variables. A process that has ended has none.
+func hasMarks(pid int, marks []string) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return false
+	}
+	environ := strings.Split(string(text), "\x00")
+	for _, m := range marks {
+		if !slices.Contains(environ, m) {
+			return false
+		}
+	}
+	return true
 }
 
 // descriptor returns the one that came with a message.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,11 +69,12 @@ func TestKilledRunLeavesNoChildren(t *testing.T) {
 }
 
 // leader starts a process that leads a group with a child, and returns the descriptor that stands for it.
-func leader(t *testing.T) (cmd *exec.Cmd, fd int, child string) {
+func leader(t *testing.T, environ ...string) (cmd *exec.Cmd, fd int, child string) {
 	t.Helper()
 	fd = -1
 	cmd = exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; exec sleep 1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &fd}
+	cmd.Env = append(os.Environ(), environ...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +133,86 @@ func TestGuardKillsTheGroupsItKnows(t *testing.T) {
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Error(err)
+	}
+}
+
+// TestGuardKillsWhatIsBeingStarted has the launcher end while it starts rank 1, whose process is at work. Ranks that it
+// does not start, and those of another job, are left alone.
+func TestGuardKillsWhatIsBeingStarted(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[1])
+	g := &guard{to: os.NewFile(uintptr(ends[0]), "guard")}
+	id := rand.Uint64()
+	environ := func(job uint64, rank int) []string {
+		return []string{fmt.Sprintf("%s=%x", bootstrap.EnvJob, job), fmt.Sprintf("%s=%d", bootstrap.EnvRank, rank)}
+	}
+	first, _, orphan := leader(t, environ(id, 1)...)
+	first.Process.Kill() // as Pdeathsig would
+	first.Wait()
+	_, _, alone := leader(t, environ(id, 1)...)
+	_, _, started := leader(t, environ(id, 2)...)
+	_, _, later := leader(t, environ(id, 11)...)
+	_, _, other := leader(t, environ(id+1, 1)...)
+	g.starting(environ(id, 1))
+	g.starting(environ(id, 2))()
+	g.to.Close()
+	if err := keepGuard(ends[1]); err != nil {
+		t.Fatal(err)
+	}
+	awaitDeath(t, orphan, alone)
+	for _, child := range []string{started, later, other} {
+		if !alive(child) {
+			t.Errorf("of the children %s, %s, %s of others %s is dead", started, later, other, child)
+		}
+	}
+}
+
+// TestGuardLearnsOfARankBeforeItWorks has the rank's program look at what the guard has been told by then.
+func TestGuardLearnsOfARankBeforeItWorks(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[1])
+	g := &guard{to: os.NewFile(uintptr(ends[0]), "guard")}
+	defer g.to.Close()
+	heard := func() (all []string) {
+		b := make([]byte, 4<<10)
+		for {
+			n, _, _, _, err := unix.Recvmsg(ends[1], b, nil, unix.MSG_DONTWAIT)
+			if err != nil {
+				return all
+			}
+			word, _, _ := strings.Cut(string(b[:n]), " ")
+			all = append(all, word)
+		}
+	}
+	for _, fails := range []bool{false, true} {
+		var before []string
+		c := &exec.Cmd{Path: "/bin/true", Env: []string{bootstrap.EnvJob + "=1", bootstrap.EnvRank + "=0"}}
+		p := &process{cmd: c, guard: g, start: func(c *exec.Cmd) error {
+			before = heard()
+			if fails {
+				return fs.ErrNotExist
+			}
+			return c.Start()
+		}}
+		for _, s := range []**stream{&p.stdout, &p.stderr} {
+			if *s, err = newStream(&collected{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.run(make(chan error, 1))
+		want := []string{"group", "started", "forget"}
+		if fails {
+			want = want[1:2]
+		}
+		if after := heard(); !slices.Equal(before, []string{"start"}) || !slices.Equal(after, want) {
+			t.Errorf("fails %t: the guard is told %q before the start, and %q after it; want start, and %q", fails, before, after, want)
+		}
 	}
 }
 

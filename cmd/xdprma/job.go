@@ -105,6 +105,7 @@ func (p *process) run(started chan<- error) *outcome {
 	leader := -1 // has a descriptor of the process
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &leader}
 	kills := memoryKills()
+	over := p.guard.starting(p.cmd.Env)
 	err := p.start(p.cmd)
 	p.stdout.started()
 	p.stderr.started()
@@ -113,11 +114,13 @@ func (p *process) run(started chan<- error) *outcome {
 		p.stderr.finish()
 	}
 	if err != nil {
+		over()
 		finish()
 		started <- err
 		return nil
 	}
 	p.guard.group(p.cmd.Process.Pid, leader)
+	over()
 	p.born()
 	started <- nil
 	p.awaitEnd()

@@ -19,6 +19,7 @@ var seesMachine = map[string]string{
 	"internal/lab/netlab/program.go":   "links, by the id of the program of the lab's interface",
 	"internal/lab/netlab/stale.go":     "namespaces and records, by pid, when that process started, and its PID namespace",
 	"internal/lab/ci/state_test.go":    "records, by the pids of processes that it has started",
+	"cmd/xdprma/guard.go":              "processes, by the job and the rank in their environment",
 	"cmd/xdprma/info.go":               "interfaces, all of which it shows",
 	"cmd/xdprma/remote_test.go":        "processes, by a file in the run's own folder; a namespace of its lab",
 	"deploy/kubernetes/pod_test.go":    "a namespace of its lab",
