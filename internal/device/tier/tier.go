@@ -50,6 +50,7 @@ type Tier struct {
 	chunks    []bool                // indices in use
 	places    [express.Windows]bool // of windows in the tables, in use
 	leaving   []*Region             // that are gone and still have something, the oldest first
+	returned  int                   // how many were so before
 	quiescing []func()              // what the next wait for runs of the program is for
 }
 
@@ -77,6 +78,9 @@ func New(p *loader.Program, log *slog.Logger) *Tier {
 // Tables returns the tables, which stay after the device was closed. The engine's lock
 // guards what is changed in them.
 func (t *Tier) Tables() *express.Tables { return t.tables }
+
+// Answers returns the answers that the program hands over. They go with the tables.
+func (t *Tier) Answers() *loader.Answers { return t.kernel.Answers() }
 
 // background runs f in a goroutine of its own, and returns false if the device is closed.
 // Of those goroutines only a few are in the kernel at a time.
@@ -149,20 +153,29 @@ func (t *Tier) Close() {
 }
 
 // insist calls try until it succeeds. Something may be lacking that is on the way back from windows
-// which are freed, so try is called again with each of these that has given all back, and no more once
-// all have, or have not for longestReturn. Then insist returns the last error, and before if ctx ends or the device is closed.
+// which are freed, so try is called again with each of these that has given all back. Others may take that,
+// and be freed in turn. Once no window is freed any more, or after longestReturn, insist returns the last error,
+// and before if ctx ends or the device is closed.
 func (t *Tier) insist(ctx context.Context, try func() error) error {
-	t.mu.Lock()
-	leaving := slices.Clone(t.leaving)
-	t.mu.Unlock()
-	err := try()
-	if err == nil || len(leaving) == 0 {
-		return err
-	}
-	tired := time.After(longestReturn)
-	for ; err != nil && len(leaving) > 0; err = try() {
+	var tired <-chan time.Time
+	for {
+		_, before := t.oldest()
+		err := try()
+		if err == nil {
+			return nil
+		}
+		leaving, returned := t.oldest()
+		if leaving == nil {
+			if returned == before {
+				return err
+			}
+			continue // what it lacked may have come back since it looked
+		}
+		if tired == nil {
+			tired = time.After(longestReturn)
+		}
 		select {
-		case <-leaving[0].back:
+		case <-leaving.back:
 		case <-tired:
 			return err
 		case <-ctx.Done():
@@ -170,9 +183,18 @@ func (t *Tier) insist(ctx context.Context, try func() error) error {
 		case <-t.ended:
 			return errTierClosed()
 		}
-		leaving = leaving[1:]
 	}
-	return err
+}
+
+// oldest returns the window that is freed and has not given all back for longest, nil if there is
+// none, and how many have.
+func (t *Tier) oldest() (leaving *Region, returned int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.leaving) > 0 {
+		leaving = t.leaving[0]
+	}
+	return leaving, t.returned
 }
 
 func errTierClosed() error {
@@ -408,6 +430,7 @@ func (r *Region) vacate() {
 		t.places[r.place] = false
 	}
 	t.leaving = slices.DeleteFunc(t.leaving, func(of *Region) bool { return of == r })
+	t.returned++
 	close(r.back)
 }
 

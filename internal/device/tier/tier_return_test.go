@@ -167,3 +167,37 @@ func TestQuiescedTogether(t *testing.T) {
 		t.Errorf("%d waits", n)
 	}
 }
+
+// Who waits for what freed windows give back waits also for windows that took it first, and are freed in turn; and
+// tries again if something came back while it looked.
+func TestWaitGoesOnWhileWindowsAreFreed(t *testing.T) {
+	tier := &Tier{ended: make(chan struct{})}
+	free := func() *Region {
+		r := (&chunk{tier: tier}).region()
+		tier.leaving = append(tier.leaving, r)
+		return r
+	}
+	lacking := errors.New("taken")
+	tries, first := 0, free()
+	var second *Region
+	err := tier.insist(t.Context(), func() error {
+		switch tries++; tries {
+		case 1:
+			first.vacate() // and another window takes it
+		case 2:
+			second = free()
+			go second.vacate()
+		case 3:
+			free().vacate()
+		case 4:
+			return nil
+		}
+		return lacking
+	})
+	if err != nil || tries != 4 {
+		t.Errorf("%v after %d tries", err, tries)
+	}
+	if err := tier.insist(t.Context(), func() error { return lacking }); err != lacking {
+		t.Errorf("%v where nothing comes back", err)
+	}
+}
