@@ -139,10 +139,12 @@ func endpointOf(a netip.Addr, port uint16) (e express.Endpoint) {
 	return e
 }
 
-// The program looks where a request came from. Requests from elsewhere, those with IPv4
-// options, and answers are for user space.
+// The program looks where a frame came from. Requests and answers from elsewhere, and those with
+// IPv4 options, are for user space.
 func TestPath(t *testing.T) {
 	p := loadTier(t)
+	answer := make([]byte, wire.HeaderLen+8)
+	express.Request(answer, express.Header{Session: session, Exchange: 1, Try: 1, Flags: wire.FlagResponse}, nil)
 	put := func(flags uint8) []byte {
 		return request(express.Header{Session: session, Exchange: 1, Try: 1, Flags: flags},
 			record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
@@ -185,6 +187,11 @@ func TestPath(t *testing.T) {
 		} {
 			p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Peer: at.peer, Local: at.local})
 			expect(at.name, shape, at.want)
+			ofAnswer := shape
+			if ofAnswer.payload = answer; at.want == executed {
+				at.want = bpf.ClassifierCounterCOUNTER_EXPRESS_HANDED
+			}
+			expect("an answer, "+at.name, ofAnswer, at.want)
 		}
 		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
 		if !shape.v6 {
@@ -192,10 +199,10 @@ func TestPath(t *testing.T) {
 				with := shape
 				with.options = options
 				expect("with options", with, otherPath)
+				with.payload = answer
+				expect("an answer with options", with, otherPath)
 			}
 		}
-		shape.payload = put(wire.FlagResponse)
-		expect("an answer", shape, redirected)
 		shape.payload = put(wire.FlagUser)
 		expect("for user space", shape, bpf.ClassifierCounterCOUNTER_EXPRESS_USER)
 		shape.payload, shape.pad = put(0), 20

@@ -16,6 +16,7 @@
 #include "parse.h"
 #include "wire.h"
 #ifdef EXECUTES
+#include "hand.h"
 #include "serve.h"
 #endif
 
@@ -191,20 +192,24 @@ static __always_inline int handshake(struct xdp_md *ctx, const struct wire_heade
 }
 
 #ifdef EXECUTES
-/* Decides about an express request, whose session has the slot with that index. */
-static __always_inline int express(struct xdp_md *ctx, const struct datagram *d, __u32 slot_index,
+/* Decides about an express frame, whose session has the slot with that index. */
+static __always_inline int express(struct xdp_md *ctx, int answers_us, const struct datagram *d, __u32 slot_index,
 				   const struct config *cfg)
 {
-	int reason = express_serve(ctx, slot_index, d->len, d->ip, d->offset);
-	if (reason == COUNTER_EXPRESS_EXECUTED || reason == COUNTER_EXPRESS_REPEATED) {
+	int reason;
+	if (answers_us)
+		reason = express_hand(ctx, slot_index, d->len, d->ip, d->offset);
+	else
+		reason = express_serve(ctx, slot_index, d->len, d->ip, d->offset);
+	if (!answers_us && (reason == COUNTER_EXPRESS_EXECUTED || reason == COUNTER_EXPRESS_REPEATED)) {
 		int failed = express_answer(ctx, slot_index, d->len, cfg->generic);
 		if (failed == COUNTER_EXPRESS_EXECUTED)
 			return count(reason, XDP_TX);
 		reason = failed;
 	}
-	if (reason < COUNTER_EXPRESS_BAD_FORM || reason > COUNTER_EXPRESS_AWAITED)
+	if (reason < COUNTER_EXPRESS_BAD_FORM || reason > COUNTER_EXPRESS_HANDED)
 		return XDP_ABORTED;
-	if (reason < COUNTER_EXPRESS_USER)
+	if (reason < COUNTER_EXPRESS_USER || reason == COUNTER_EXPRESS_HANDED)
 		return count(reason, XDP_DROP);
 	return to_user(ctx, reason);
 }
@@ -237,8 +242,8 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
 		return to_stack(COUNTER_JOINED);
 #ifdef EXECUTES
-	if (h->kind == WIRE_EXPRESS && !(h->flags & WIRE_FLAG_RESPONSE))
-		return express(ctx, d, *slot - 1, cfg);
+	if (h->kind == WIRE_EXPRESS)
+		return express(ctx, h->flags & WIRE_FLAG_RESPONSE, d, *slot - 1, cfg);
 #endif
 	return to_user(ctx, COUNTER_REDIRECTED);
 }

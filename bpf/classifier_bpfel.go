@@ -63,7 +63,9 @@ const (
 	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 29
 	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 30
 	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 31
-	ClassifierCounterCOUNTERS                     ClassifierCounter = 32
+	ClassifierCounterCOUNTER_EXPRESS_NO_ROOM      ClassifierCounter = 32
+	ClassifierCounterCOUNTER_EXPRESS_HANDED       ClassifierCounter = 33
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 34
 )
 
 type ClassifierHelloConfig struct {
@@ -87,6 +89,8 @@ type ClassifierPorts struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ClassifierMapAnswers         = "answers"
+	ClassifierMapAsleep          = "asleep"
 	ClassifierMapChunks          = "chunks"
 	ClassifierMapConfigMap       = "config_map"
 	ClassifierMapCounters        = "counters"
@@ -152,6 +156,8 @@ type ClassifierProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierMapSpecs struct {
+	Answers      *ebpf.MapSpec `ebpf:"answers"`
+	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
@@ -193,6 +199,8 @@ func (o *ClassifierObjects) Close() error {
 //
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierMaps struct {
+	Answers      *ebpf.Map `ebpf:"answers"`
+	Asleep       *ebpf.Map `ebpf:"asleep"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
@@ -210,6 +218,8 @@ type ClassifierMaps struct {
 
 func (m *ClassifierMaps) Close() error {
 	return _ClassifierClose(
+		m.Answers,
+		m.Asleep,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,

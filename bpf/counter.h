@@ -20,12 +20,12 @@ enum counter {
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */
-	/* Express requests. Functions return one of these to say what becomes of a request. */
+	/* Express frames. Functions return one of these to say what becomes of a request, or of an answer. */
 	COUNTER_EXPRESS_EXECUTED,     /* and answered */
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */
 	COUNTER_EXPRESS_BAD_FORM,     /* dropped: contradicts the protocol */
 	COUNTER_EXPRESS_BAD_CHECKSUM, /* dropped: damaged on the way */
-	COUNTER_EXPRESS_BAD_CODE,     /* dropped: damaged, or not of its session's origin */
+	COUNTER_EXPRESS_BAD_CODE,     /* dropped: damaged, or not of its session's peer */
 	COUNTER_EXPRESS_STALE,        /* dropped: of an exchange that is not the next */
 	COUNTER_EXPRESS_BUSY,         /* dropped: of an exchange that is under way */
 	COUNTER_EXPRESS_USER,         /* to the socket, like all that follow: asks for it */
@@ -38,6 +38,8 @@ enum counter {
 	COUNTER_EXPRESS_LOCKED,       /* the lock is not free */
 	COUNTER_EXPRESS_INTERRUPTED,  /* others were in the way all the time */
 	COUNTER_EXPRESS_AWAITED,      /* executed, now or before; requests wait for the lock, or somebody for the notification */
+	COUNTER_EXPRESS_NO_ROOM,      /* an answer, for which the ring has no room */
+	COUNTER_EXPRESS_HANDED,       /* to the ring: an answer */
 	COUNTERS,
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Small requests that this program executes: the memory that it shares with the process,
- * and what it knows of a request while it is at it. docs/wire.md has the frame. Package
+ * Small requests that this program executes, and answers that it takes for its process: the memory
+ * that it shares with the process, and what it knows of a frame while it is at it. docs/wire.md has the frame. Package
  * internal/protocol/link/express has the memory in Go, and internal/lab/twin does what this
  * program does: a test compares the layouts, another one what both do with the same frames.
  *
@@ -31,6 +31,15 @@ enum {
 	EXPRESS_TRIES = 8,   /* of a compare-exchange */
 	EXPRESS_ROUNDS = 8,  /* of these, before an exchange is interrupted */
 	EXPRESS_PROCESS = 1, /* that the program is in a lock word */
+	EXPRESS_SHORT = 112, /* bytes of an answer's payload for which a short record of the ring is enough */
+};
+
+/* The keys of a session. */
+enum {
+	EXPRESS_KEY_REQUESTS, /* of the peer */
+	EXPRESS_KEY_ANSWERS,  /* to them */
+	EXPRESS_KEY_ANSWERED, /* of the answers to requests of this rank */
+	EXPRESS_KEYS,
 };
 
 enum {
@@ -54,8 +63,8 @@ struct express_slot {
 	__u64 locked;  /* window id + 1 */
 	__u64 keyed;   /* 1: frames have codes in place of checksums */
 	__u8 results[EXPRESS_MAX_RESULTS];
-	__u64 keys[2][2]; /* of requests, and of answers */
-	__u8 rest[8];
+	__u64 keys[EXPRESS_KEYS][2];
+	__u8 rest[56];
 };
 
 /* The flag of a window whose lock the program may take. */
@@ -86,7 +95,7 @@ struct express_page {
 };
 
 /* The two have the size of their values in the process's memory. */
-_Static_assert(sizeof(struct express_slot) == 1280, "slot length");
+_Static_assert(sizeof(struct express_slot) == 1344, "slot length");
 _Static_assert(sizeof(struct express_window) == 2112, "window length");
 
 /* A slot for each session whose requests the program executes; user space sets the size. */
@@ -124,6 +133,34 @@ struct {
 	__array(values, struct chunk);
 } chunks SEC(".maps");
 
+/*
+ * Answers to requests of this rank, for its process. A record is of one of two lengths, since the
+ * verifier wants to know it. User space sets the size.
+ */
+struct express_short {
+	__u64 len; /* of the payload */
+	__u8 payload[EXPRESS_SHORT];
+};
+
+struct express_long {
+	__u64 len;
+	__u8 payload[EXPRESS_MAX_PAYLOAD];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} answers SEC(".maps");
+
+/* 1: who reads the ring sleeps, or is about to, and is to be woken. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} asleep SEC(".maps");
+
 /* One record of a request. */
 struct express_step {
 	__u32 code;
@@ -145,7 +182,7 @@ struct express_step {
 	__u32 counter; /* where in that page it is */
 };
 
-/* A request that a CPU is at. */
+/* A request, or an answer, that a CPU is at. */
 struct express_work {
 	union {
 		struct wire_header header;

@@ -16,6 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ExpressMapAnswers         = "answers"
+	ExpressMapAsleep          = "asleep"
 	ExpressMapChunks          = "chunks"
 	ExpressMapConfigMap       = "config_map"
 	ExpressMapCounters        = "counters"
@@ -81,6 +83,8 @@ type ExpressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ExpressMapSpecs struct {
+	Answers      *ebpf.MapSpec `ebpf:"answers"`
+	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
@@ -122,6 +126,8 @@ func (o *ExpressObjects) Close() error {
 //
 // It can be passed to LoadExpressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ExpressMaps struct {
+	Answers      *ebpf.Map `ebpf:"answers"`
+	Asleep       *ebpf.Map `ebpf:"asleep"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
@@ -139,6 +145,8 @@ type ExpressMaps struct {
 
 func (m *ExpressMaps) Close() error {
 	return _ExpressClose(
+		m.Answers,
+		m.Asleep,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,

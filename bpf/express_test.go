@@ -3,13 +3,16 @@ package bpf_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
@@ -59,13 +62,21 @@ func keysOf(i int) *express.Keys {
 	if i%2 == 0 {
 		return nil
 	}
-	return &express.Keys{Requests: siphash.Key{byte(i), 1}, Answers: siphash.Key{byte(i), 2}}
+	return &express.Keys{Requests: siphash.Key{byte(i), 1}, Answers: siphash.Key{byte(i), 2}, Answered: siphash.Key{byte(i), 3}}
 }
 
 // keyOf is the key of requests of slot i.
 func keyOf(i int) *siphash.Key {
 	if keys := keysOf(i); keys != nil {
 		return &keys.Requests
+	}
+	return nil
+}
+
+// answeredKeyOf is the key of answers that come for slot i.
+func answeredKeyOf(i int) *siphash.Key {
+	if keys := keysOf(i); keys != nil {
+		return &keys.Answered
 	}
 	return nil
 }
@@ -117,7 +128,22 @@ func heapSide() *side {
 type tier struct {
 	*classifier
 	side
-	runs int // of both
+	answers *ringbuf.Reader
+	runs    int // of both
+}
+
+// handed returns the answer that the program has put into the ring, nil if there is none.
+func (p *tier) handed(t testing.TB) []byte {
+	t.Helper()
+	p.answers.SetDeadline(time.Unix(1, 0))
+	r, err := p.answers.Read()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.RawSample[8:][:le.Uint64(r.RawSample)]
 }
 
 // mapped returns the memory of an array.
@@ -196,6 +222,10 @@ func loadForm(t testing.TB, perfmon bool) *tier {
 			t.Fatal(err)
 		}
 	}
+	if p.answers, err = ringbuf.NewReader(p.Answers); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.answers.Close() })
 	p.slots, p.windows = mapped(t, p.Slots), mapped(t, p.Windows)
 	p.tables = twin.New(express.NewTables(p.slots, p.windows))
 	p.open()
@@ -263,15 +293,12 @@ func (c *classifier) exec(t testing.TB, frame []byte) (uint32, []byte) {
 }
 
 // counterOf is the counter that stands for what Serve says.
-func counterOf(v twin.Verdict, why twin.Reason) bpf.ClassifierCounter {
-	if v == twin.ToUser && why == twin.None {
-		return redirected
-	}
+func counterOf(why twin.Reason) bpf.ClassifierCounter {
 	return bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED + bpf.ClassifierCounter(why)
 }
 
 func xdpVerdict(v twin.Verdict) uint32 {
-	return [...]uint32{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect}[v]
+	return [...]uint32{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect, twin.Hand: xdpDrop}[v]
 }
 
 // compare checks that the program and its twin have the same memory.
@@ -316,7 +343,7 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 	verdict, out := p.exec(t, frame)
 	again := bytes.Clone(payload)
 	n, v, why := other.tables.Serve(i, again)
-	counter := counterOf(v, why)
+	counter := counterOf(why)
 	times[counter]++
 	if got := p.counted(t, counter); got != times[counter] || verdict != xdpVerdict(v) {
 		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, xdpVerdict(v), counter, got, times[counter], v, why, payload)
@@ -330,6 +357,13 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 		if _, _, fault := express.Decode(again[:n], key); fault != wire.OK {
 			t.Fatalf("the answer has the fault %v: %x", fault, again[:n])
 		}
+	}
+	got, want := p.handed(t), []byte(nil)
+	if v == twin.Hand {
+		want = payload
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("handed %x, want %x", got, want)
 	}
 	if p.compare(t, other, false); t.Failed() {
 		t.Fatalf("%v, %v\n%x", v, why, payload)

@@ -60,6 +60,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum {
@@ -67,6 +68,8 @@ enum {
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_INNER_MAP = 1 << 12,
 	BPF_F_BROADCAST = 8,        /* flag of bpf_redirect_map */
+	BPF_RB_NO_WAKEUP = 1,       /* flag of bpf_ringbuf_submit, as is the next */
+	BPF_RB_FORCE_WAKEUP = 2,
 };
 
 enum {

@@ -63,22 +63,36 @@ __noinline int express_checksum(__u64 end)
  * The code of the payload up to end, whose field of it is 0, by one of the keys of a slot's
  * session.
  */
-__noinline __u64 express_code(__u64 end, __u64 slot_index, __u64 of_answer)
+__noinline __u64 express_code(__u64 end, __u64 slot_index, __u64 which)
 {
 	struct express_work *w = express_work();
 	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
-	if (!w || !slot || end < WIRE_HEADER_LEN || end > EXPRESS_MAX_PAYLOAD)
+	which = opaque(which);
+	if (!w || !slot || end < WIRE_HEADER_LEN || end > EXPRESS_MAX_PAYLOAD || which >= EXPRESS_KEYS)
 		return 0;
 	STORE(&w->end, end);
-	return siphash(slot->keys[opaque(of_answer) & 1], w->payload, &w->end, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
+	return siphash(slot->keys[which], w->payload, &w->end, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
 }
 
-/* Whether the header is one of a request, but for what tells that it came as it was sent. */
+/* Whether the header is one of either, but for what tells that it came as it was sent. */
 static __always_inline int express_form(const struct wire_header *h)
 {
-	return (h->flags == 0 || h->flags == WIRE_FLAG_USER) && h->reserved == 0 && h->credits - 1 < EXPRESS_MAX_RECORDS &&
-	       h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
+	return h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
 	       (h->ack_bits | h->ack_requests | h->ack_responses) == 0 && h->order <= 1 && h->refusals == 0;
+}
+
+static __always_inline int express_request_form(const struct wire_header *h)
+{
+	return (h->flags == 0 || h->flags == WIRE_FLAG_USER) && h->reserved == 0 && h->credits - 1 < EXPRESS_MAX_RECORDS;
+}
+
+/* The fate of a request that was taken as a bundle, which has no results. */
+#define FATE_TAKEN 1
+
+static __always_inline int express_answer_form(const struct wire_header *h, __u64 len)
+{
+	return h->flags == WIRE_FLAG_RESPONSE && h->credits == 0 &&
+	       (!(h->reserved & FATE_TAKEN) || (h->reserved == FATE_TAKEN && len == WIRE_HEADER_LEN));
 }
 
 /* Whether the frame came along the path of the slot's session. */
@@ -100,10 +114,11 @@ static __always_inline int express_on_path(struct xdp_md *ctx, const struct expr
 }
 
 /*
- * Whether the request of len bytes came as the slot's origin has sent it. Checksum and code
- * are 0 afterwards.
+ * Whether the payload of len bytes came as the slot's peer has sent it, by the key which. Checksum and
+ * code are 0 afterwards.
  */
-static __always_inline int express_came_as_sent(struct wire_header *h, const struct express_slot *slot, __u64 slot_index, __u32 len)
+static __always_inline int express_came_as_sent(struct wire_header *h, const struct express_slot *slot, __u64 slot_index,
+						__u32 len, __u64 which)
 {
 	__u32 sum = h->checksum;
 	__u64 code = h->ack_largest;
@@ -111,10 +126,36 @@ static __always_inline int express_came_as_sent(struct wire_header *h, const str
 	h->checksum = 0;
 	h->ack_largest = 0;
 	if (LOAD(&slot->keyed))
-		return sum == 0 && express_code(len, slot_index, 0) == code ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_CODE;
+		return sum == 0 && express_code(len, slot_index, which) == code ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_CODE;
 	if (code)
 		return COUNTER_EXPRESS_BAD_FORM;
 	return (__u32)express_checksum(len) == sum ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_CHECKSUM;
+}
+
+/*
+ * Reads len bytes of the frame into the work, and says why they are neither a request nor an
+ * answer that came as it was sent along the slot's path. The arguments are as express_serve has them.
+ */
+static __always_inline int express_read(struct xdp_md *ctx, struct express_work *w, const struct express_slot *slot,
+					__u64 slot_index, __u64 len, __u64 ip, __u64 payload, int answer)
+{
+	struct wire_header *h = &w->header;
+
+	if (!ip)
+		return COUNTER_EXPRESS_PATH;
+	if (len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
+		return COUNTER_EXPRESS_BAD_FORM;
+	w->ip = ip;
+	w->payload_at = payload;
+	if (bpf_xdp_load_bytes(ctx, payload, w->payload, len))
+		return COUNTER_EXPRESS_BAD_FORM;
+	if (!express_form(h) || !(answer ? express_answer_form(h, len) : express_request_form(h)))
+		return COUNTER_EXPRESS_BAD_FORM;
+	if (!slot || LOAD(&slot->session) != h->session)
+		return COUNTER_EXPRESS_NO_SLOT;
+	if (!express_on_path(ctx, w, slot))
+		return COUNTER_EXPRESS_PATH;
+	return express_came_as_sent(h, slot, slot_index, len, answer ? EXPRESS_KEY_ANSWERED : EXPRESS_KEY_REQUESTS);
 }
 
 /* Checks all records of the request that the work begins with. */
@@ -211,30 +252,17 @@ UNROLLED
 __noinline int express_serve(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
 {
 	struct express_work *w = express_work();
-	len = opaque(len);
-	if (!ip)
-		return COUNTER_EXPRESS_PATH;
-	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
-		return COUNTER_EXPRESS_BAD_FORM;
-	w->ip = ip;
-	w->payload_at = payload;
-	if (bpf_xdp_load_bytes(ctx, payload, w->payload, len))
-		return COUNTER_EXPRESS_BAD_FORM;
-	struct wire_header *h = &w->header;
-	if (!express_form(h))
-		return COUNTER_EXPRESS_BAD_FORM;
 	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
-	if (!slot || LOAD(&slot->session) != h->session)
-		return COUNTER_EXPRESS_NO_SLOT;
-	if (!express_on_path(ctx, w, slot))
-		return COUNTER_EXPRESS_PATH;
-	int reason = express_came_as_sent(h, slot, slot_index, len);
+	if (!w)
+		return COUNTER_EXPRESS_BAD_FORM;
+	len = opaque(len);
+	int reason = express_read(ctx, w, slot, slot_index, len, ip, payload, 0);
 	if (reason != COUNTER_EXPRESS_EXECUTED)
 		return reason;
-	if (h->flags & WIRE_FLAG_USER)
+	if (!slot || w->header.flags & WIRE_FLAG_USER)
 		return COUNTER_EXPRESS_USER;
 
-	__u64 n = h->sequence, word = LOAD_ORDERED(&slot->word);
+	__u64 n = w->header.sequence, word = LOAD_ORDERED(&slot->word);
 	__u64 begun = state_word(n, EXPRESS_STATE_INTERRUPTED), done = state_word(n, EXPRESS_STATE_DONE);
 	if (word == done) /* the frame that the owner was to look at may have been lost */
 		return LOAD(&slot->outcome) & OUTCOME_AWAITED ? COUNTER_EXPRESS_AWAITED : COUNTER_EXPRESS_REPEATED;
@@ -441,7 +469,7 @@ __noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, i
 		return COUNTER_EXPRESS_BUSY;
 	__u32 end = WIRE_HEADER_LEN + results;
 	if (LOAD(&slot->keyed))
-		h->ack_largest = express_code(end, slot_index, 1);
+		h->ack_largest = express_code(end, slot_index, EXPRESS_KEY_ANSWERS);
 	else
 		h->checksum = express_checksum(end);
 	if (bpf_xdp_store_bytes(ctx, w->payload_at, w->payload, WIRE_HEADER_LEN))

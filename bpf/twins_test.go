@@ -35,8 +35,8 @@ func twinsAgree(t *testing.T, p *tier) {
 	var times [numCounters]uint64
 	missing := func() (list []string) {
 		for why := twin.None; why < twin.NumReasons; why++ {
-			// Nothing interrupts the twins, and neither knows another path.
-			if why != twin.Interrupted && why != twin.Path && times[counterOf(twin.Answer, why)] == 0 {
+			// Nothing interrupts the twins, neither knows another path, and the ring has room.
+			if why != twin.Interrupted && why != twin.Path && why != twin.NoRoom && times[counterOf(why)] == 0 {
 				list = append(list, why.String())
 			}
 		}
@@ -64,8 +64,8 @@ func twinsAgree(t *testing.T, p *tier) {
 	if list := missing(); len(list) > 0 {
 		t.Errorf("no frame met with: %q", list)
 	}
-	for _, why := range []twin.Reason{twin.Interrupted, twin.Path} {
-		if n := times[counterOf(twin.Answer, why)]; n > 0 {
+	for _, why := range []twin.Reason{twin.Interrupted, twin.Path, twin.NoRoom} {
+		if n := times[counterOf(why)]; n > 0 {
 			t.Errorf("%v: %d times", why, n)
 		}
 	}
@@ -180,6 +180,9 @@ func (f source) next(i int, other *side) []byte {
 	if f.one(40) {
 		h.Flags = wire.FlagUser
 	}
+	if f.one(10) {
+		return f.answer(i, h)
+	}
 	var list []record
 	locked := f.one(4)
 	if locked {
@@ -208,6 +211,17 @@ func (f source) next(i int, other *side) []byte {
 	return f.forge(f.damage(b, i), i)
 }
 
+// answer makes an answer to a request of this rank in the session of slot i.
+func (f source) answer(i int, h express.Header) []byte {
+	h.Flags, h.Fate, h.User, h.Ordered = wire.FlagResponse, uint8(f.IntN(8)/7*f.IntN(256)), f.one(2), false
+	b := make([]byte, wire.HeaderLen+8*f.IntN(1+f.IntN(2)*f.IntN(express.MaxResults/8+1)))
+	for at := wire.HeaderLen; at < len(b); at++ {
+		b[at] = byte(f.Uint32())
+	}
+	express.Request(b, h, answeredKeyOf(i))
+	return f.forge(f.damage(b, i), i)
+}
+
 // expect makes a compare_and_swap compare with the value that is there.
 func (f source) expect(r *record, other *side) {
 	chunk := other.chunks[0]
@@ -225,7 +239,9 @@ func (f source) forge(b []byte, i int) []byte {
 		return b
 	}
 	sum, code := b[16:20], b[40:48]
-	switch f.IntN(7) {
+	switch f.IntN(8) {
+	case 7: // of an answer to this rank
+		express.Sign(b, &keysOf(i|1).Answered)
 	case 0: // of the other level
 		if keyOf(i) != nil {
 			express.Sign(b, nil)
@@ -267,7 +283,11 @@ func (f source) damage(b []byte, i int) []byte {
 		b[at] ^= 1 << f.IntN(8)
 	}
 	if !f.one(5) {
-		express.Sign(b, keyOf(i))
+		key := keyOf(i)
+		if b[6]&wire.FlagResponse != 0 {
+			key = answeredKeyOf(i)
+		}
+		express.Sign(b, key)
 	}
 	return b
 }

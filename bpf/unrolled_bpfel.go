@@ -16,6 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	UnrolledMapAnswers         = "answers"
+	UnrolledMapAsleep          = "asleep"
 	UnrolledMapChunks          = "chunks"
 	UnrolledMapConfigMap       = "config_map"
 	UnrolledMapCounters        = "counters"
@@ -81,6 +83,8 @@ type UnrolledProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnrolledMapSpecs struct {
+	Answers      *ebpf.MapSpec `ebpf:"answers"`
+	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
@@ -122,6 +126,8 @@ func (o *UnrolledObjects) Close() error {
 //
 // It can be passed to LoadUnrolledObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnrolledMaps struct {
+	Answers      *ebpf.Map `ebpf:"answers"`
+	Asleep       *ebpf.Map `ebpf:"asleep"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
@@ -139,6 +145,8 @@ type UnrolledMaps struct {
 
 func (m *UnrolledMaps) Close() error {
 	return _UnrolledClose(
+		m.Answers,
+		m.Asleep,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,

@@ -16,6 +16,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -139,8 +140,10 @@ func loadFor(o Options, noTier error) (*Program, error) {
 	spec.Maps[bpf.ClassifierMapXsks].MaxEntries = uint32(o.Queues)
 	if noTier == nil {
 		spec.Maps[bpf.ClassifierMapSlots].MaxEntries = uint32(o.Slots)
+		spec.Maps[bpf.ClassifierMapAnswers].MaxEntries = answersLen(o.Slots)
 	} else {
 		spec.Maps[bpf.ClassifierMapWindows].MaxEntries = 1
+		spec.Maps[bpf.ClassifierMapAnswers].MaxEntries = uint32(os.Getpagesize())
 	}
 	if err := needsFiles(len(spec.Maps) + len(spec.Programs) + filesForLoading); err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ const MaxSlots = 4096
 type Tier struct {
 	program        *Program
 	slots, windows []byte
+	answers        *Answers
 	chunks, spare  *ebpf.Map
 	page, most     int // bytes of a page of a chunk; chunks that there can be
 }
@@ -46,6 +47,9 @@ func newTier(p *Program, o *bpf.ClassifierObjects) (*Tier, error) {
 	t.slots, err = mapShared(o.Slots, int(o.Slots.MaxEntries()*o.Slots.ValueSize()))
 	if err == nil {
 		t.windows, err = mapShared(o.Windows, int(o.Windows.MaxEntries()*o.Windows.ValueSize()))
+	}
+	if err == nil {
+		t.answers, err = newAnswers(o.Answers, o.Asleep)
 	}
 	if err == nil {
 		t.spare, err = newChunkMap(inner, 1)
@@ -79,6 +83,9 @@ func (t *Tier) Slots() []byte { return t.slots }
 
 // Windows returns the table of the windows, until Release.
 func (t *Tier) Windows() []byte { return t.windows }
+
+// Answers returns the answers that the program hands over, until Release.
+func (t *Tier) Answers() *Answers { return t.answers }
 
 // NewChunk makes zeroed memory of at least the given size, in whole pages of a
 // chunk, and returns it as a file that its caller maps and closes. It is memory of the
@@ -151,7 +158,7 @@ func (t *Tier) close() error {
 // Release unmaps the tables. It may be called after the program's Close, which leaves
 // them mapped, since others may still look at them.
 func (t *Tier) Release() error {
-	var errs []error
+	errs := []error{t.answers.unmap()}
 	for _, mem := range []*[]byte{&t.slots, &t.windows} {
 		if *mem != nil {
 			errs = append(errs, unix.Munmap(*mem))

@@ -12,3 +12,8 @@ func wordOf(mem []byte) *atomic.Uint64 {
 	}
 	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(mem)))
 }
+
+// headOf returns the half of a word that a record begins with.
+func headOf(record []byte) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(record)))
+}

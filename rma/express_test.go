@@ -40,7 +40,7 @@ func awaitReach(j *job, w *rma.Win) {
 }
 
 // TestCallsAreExecutedInXDP makes each kind of small call, under a lock of its own and
-// under one that is held, at a target whose program reaches the window.
+// under one that is held, at a target whose program reaches the window. The answers come past the sockets.
 func TestCallsAreExecutedInXDP(t *testing.T) {
 	for _, test := range []struct {
 		transport userspace.Transport
@@ -90,8 +90,12 @@ func TestCallsAreExecutedInXDP(t *testing.T) {
 				calls(again)
 			}
 			j.must(w.UnlockAll(j.ctx))
-			if lost := j.nodes[0].Stats().AnswersLost; lost != 0 {
-				t.Errorf("the answers got lost %d times", lost)
+			s := j.nodes[0].Stats()
+			if s.AnswersLost != 0 {
+				t.Errorf("the answers got lost %d times", s.AnswersLost)
+			}
+			if handed := s.Device.Filter["express_handed"]; handed < s.Executed || s.Executed == 0 {
+				t.Errorf("the origin's program handed %d answers over, of at least %d", handed, s.Executed)
 			}
 			freeAll(j, wins)
 		})

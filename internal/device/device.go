@@ -34,6 +34,7 @@ const NoPath = engine.NoPath
 type Frame struct {
 	Payload []byte // valid until Device.Release
 	Path    PathID // NoPath unless the payload is a handshake
+	Answer  bool   // the XDP program has taken it for an express answer of a session's peer; nobody may write to Payload
 }
 
 // Device moves frames between the engine and a network in batches. Its methods have

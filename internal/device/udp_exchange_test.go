@@ -109,7 +109,7 @@ func (e *end) receive(n int) (messages []Frame) {
 	for start := time.Now(); len(messages) < n; {
 		got := e.dev.Receive(frames)
 		for _, f := range frames[:got] {
-			messages = append(messages, Frame{Payload: bytes.Clone(f.Payload), Path: f.Path})
+			messages = append(messages, Frame{Payload: bytes.Clone(f.Payload), Path: f.Path, Answer: f.Answer})
 		}
 		e.dev.Release()
 		if got == 0 {

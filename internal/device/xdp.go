@@ -46,9 +46,13 @@ type XDP struct {
 	presence   presence // of the program on the interface
 
 	// The driver's.
-	raw  [batch][]byte
-	next int // queue to receive from first
-	held int // frames with the driver
+	raw     [batch][]byte
+	next    int             // queue to receive from first
+	held    int             // frames that came to the sockets, and are to be released
+	answers *loader.Answers // that the program hands over; nil: it hands over none
+	streak  int             // how often nothing but answers was received, in a row
+	handed  atomic.Uint64   // how many answers were received, and
+	handedB atomic.Uint64   // their bytes
 
 	detour [batch]Out // scratch, of whoever enqueues
 
@@ -155,7 +159,11 @@ func (x *XDP) Sleep(d time.Duration) {
 	if x.stack.tx.full.Load() {
 		events |= unix.POLLOUT
 	}
+	if !x.doze() {
+		return
+	}
 	ready := x.sleeper.sleep(d, events)
+	x.rise()
 	if last := x.sleeper.polls[len(x.sleeper.polls)-1].Revents; ready > 0 && last != 0 {
 		if last&unix.POLLIN != 0 {
 			x.stack.heard.Store(true)
@@ -197,7 +205,7 @@ func (x *XDP) mode() string {
 }
 
 // Stats implements Device. Bytes count whole frames, from the link's header on. Of
-// frames that went through the kernel's stack they count the UDP payload. RxDropped
+// frames that went through the kernel's stack, and of answers that the program handed over, they count the UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536 others are
 // remembered. It does not include what a NIC with zero-copy drops for want of chunks: the
 // NIC's own counters do.
@@ -207,6 +215,8 @@ func (x *XDP) Stats(s *stats.Device) {
 	x.sleeper.addStats(s)
 	x.stack.addStats(s)
 	s.FilterTaken += x.presence.times.Load()
+	s.RxFrames += x.handed.Load()
+	s.RxBytes += x.handedB.Load()
 	x.facts.Tier.Stats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()

@@ -2,6 +2,9 @@ package device
 
 // Receive implements Device.
 func (x *XDP) Receive(frames []Frame) int {
+	if n := x.takeAnswers(frames); n > 0 {
+		return n
+	}
 	n, malformed := 0, 0
 	queue := x.next
 	most := len(frames)
@@ -34,7 +37,7 @@ func (x *XDP) Receive(frames []Frame) int {
 	if malformed > 0 {
 		x.rxMalformed.Add(uint64(malformed))
 	}
-	if x.held += n; x.held == 0 {
+	if x.held += n + malformed; n == 0 {
 		x.Release() // a driver that got nothing has nothing to release
 	}
 	return n
@@ -66,6 +69,12 @@ func (x *XDP) learn(d *datagram, queue int) PathID {
 
 // Release implements Device.
 func (x *XDP) Release() {
+	if x.answers != nil {
+		x.answers.Release()
+	}
+	if x.held == 0 {
+		return
+	}
 	x.held = 0
 	for _, s := range x.sockets {
 		s.Release()

@@ -18,7 +18,11 @@ func (p *Poller) take(n int, cond Condition) (met bool, now int64) {
 		p.calls = 0
 	}
 	for i := range p.frames[:n] {
-		p.eng.Receive(p.frames[i].Payload, p.frames[i].Path)
+		if f := &p.frames[i]; f.Answer {
+			p.eng.ReceiveHanded(f.Payload)
+		} else {
+			p.eng.Receive(f.Payload, f.Path)
+		}
 	}
 	p.Tick()
 	sent := p.drain()

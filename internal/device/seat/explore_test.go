@@ -14,11 +14,11 @@ func check(m *model, quiet bool) string {
 		if a.at >= polls && a.at <= leaves {
 			drivers++
 		}
-		if a.at >= lies && a.at <= drains {
+		if a.at >= dozes && a.at <= stills {
 			beds++
 		}
 	}
-	if m.background.at >= lies && m.background.at <= drains {
+	if m.background.at >= dozes && m.background.at <= stills {
 		drivers-- // it sleeps without the seat
 	}
 	switch {
@@ -34,6 +34,9 @@ func check(m *model, quiet bool) string {
 		return checkClosed(m)
 	}
 	waiting, sleeper := false, m.background.at == sleeps
+	if sleeper && m.frame {
+		return "an answer is there, and the background goroutine sleeps"
+	}
 	for i := range m.callers {
 		c := &m.callers[i]
 		switch {
@@ -43,6 +46,9 @@ func check(m *model, quiet bool) string {
 			return "a caller waits though its condition is met"
 		case c.ended:
 			return "a caller waits though its context has ended"
+		}
+		if c.at == sleeps && m.frame {
+			return "an answer is there, and a caller sleeps"
 		}
 		waiting = true
 		sleeper = sleeper || c.at == sleeps
@@ -151,11 +157,12 @@ func stuck(n int, back [][2]int32, quiet []int32) int32 {
 	return -1
 }
 
-// The three worlds that are explored: one with everything would be too large.
+// The worlds that are explored: one with everything would be too large.
 var worlds = map[string]rules{
 	"contexts end":              {contexts: true},
 	"an outsider meets, drives": {outsider: true},
 	"Close":                     {closes: true},
+	"a program answers":         {program: true},
 }
 
 // In every interleaving of two callers and the background goroutine, at most one drives
@@ -175,7 +182,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // in returns the rules for a world.
 func (r rules) in(w rules) rules {
-	r.contexts, r.outsider, r.closes = w.contexts, w.outsider, w.closes
+	r.contexts, r.outsider, r.closes, r.program = w.contexts, w.outsider, w.closes, w.program
 	return r
 }
 
@@ -266,6 +273,10 @@ func TestMistakesAreFound(t *testing.T) {
 		}, "an outsider meets, drives", "its condition is met"},
 		{"a caller registers to be woken before it has the bed", func(r *rules) { r.registersFirst = true },
 			"an outsider meets, drives", "its condition is met"},
+		{"who goes to sleep looks for an answer before it rings for one", func(r *rules) { r.glancesFirst = true },
+			"a program answers", "an answer is there"},
+		{"the program looks at the bell before the answer can be seen", func(r *rules) { r.asksFirst = true },
+			"a program answers", "an answer is there"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {
 			t.Parallel()

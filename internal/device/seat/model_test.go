@@ -9,12 +9,15 @@ type model struct {
 	rest       Rest
 	readable   bool // the eventfd
 	frame      bool // one is in the device
+	bell       bool // the word by which a sleeper has the program wake it
+	rung       bool // the program has woken who was in the kernel
 	nudged     bool // the channel that ends a nap is full
 	latest     int8 // the caller that registered last, which is first in the list
 	callers    [2]actor
 	background actor
 	outsider   actor
 	closer     actor
+	program    actor
 }
 
 // actor is where a goroutine is.
@@ -54,10 +57,13 @@ const (
 	takes          // has frames, or a deadline is due
 	tired          // there was nothing
 	beds           // has the bed, is to register
+	dozes          // is to ring for the program
+	glances        // is to look whether it has an answer by now
 	lies           // is to lie down
 	sleeps         // in the kernel
 	up             // has left the kernel
 	drains         // is to reset the eventfd
+	stills         // is to ring no more
 	unlinks        // is to take itself off the list
 	rises          // is to leave the bed, its condition not met
 	risesMet       //
@@ -73,6 +79,8 @@ const (
 	turns          //
 	loops          // Close
 	gone           //
+	asks           // the program has made room for an answer, and is to look at the bell
+	submits        // has looked
 )
 
 // rules are what a model goes by: those of the package, or broken ones.
@@ -81,8 +89,11 @@ type rules struct {
 	liesDown       func(Rest) (Rest, bool)
 	wakes          func(Rest) (Rest, bool)
 	registersFirst bool // who wants to sleep registers before it has the bed
+	glancesFirst   bool // who wants to sleep looks for an answer before it rings
+	asksFirst      bool // the program looks at the bell before it makes room
 	closes         bool // there is a Close
 	outsider       bool // there is one
+	program        bool // frames are answers, which a program hands over
 	contexts       bool // contexts end
 }
 
@@ -153,7 +164,10 @@ func (x *explorer) all(m model) []step {
 	if x.closes {
 		x.actor(func(m *model) *actor { return &m.closer }, x.closerSteps)
 	}
-	if !m.frame {
+	switch {
+	case x.program:
+		x.actor(func(m *model) *actor { return &m.program }, x.programSteps)
+	case !m.frame:
 		x.add(true, func(m *model) { m.frame = true })
 	}
 	return x.steps
@@ -200,7 +214,7 @@ func (x *explorer) report(me self, e Event, places map[Order]place) {
 var (
 	ofCaller = map[Order]place{Done: idle, Drive: polls, Claim: claims, Park: parks, Block: blocked, Look: wakes,
 		Sleep: beds, Rouse: rouses, Go: idle}
-	ofBackground = map[Order]place{Done: gone, Drive: polls, Nap: naps1, LongNap: naps2, Look: looks, Sleep: lies}
+	ofBackground = map[Order]place{Done: gone, Drive: polls, Nap: naps1, LongNap: naps2, Look: looks, Sleep: dozes}
 	ofOutsider   = map[Order]place{Done: idle, Drive: polls, Go: idle}
 )
 
@@ -295,12 +309,12 @@ func (x *explorer) bed(me self, a actor) {
 	case beds:
 		switch {
 		case x.registersFirst:
-			x.report(me, Tires, map[Order]place{Sleep: lies, Rouse: rouses})
-			x.report(me, Retires, map[Order]place{Sleep: lies, Rouse: rouses})
+			x.report(me, Tires, map[Order]place{Sleep: dozes, Rouse: rouses})
+			x.report(me, Retires, map[Order]place{Sleep: dozes, Rouse: rouses})
 		case a.met:
 			x.add(false, func(m *model) { me(m).at = risesMet })
 		default:
-			x.add(false, func(m *model) { m.register(me, sleeping); me(m).at = lies })
+			x.add(false, func(m *model) { m.register(me, sleeping); me(m).at = dozes })
 		}
 	case unlinks:
 		to := rises
@@ -335,7 +349,7 @@ func (m *model) register(me self, l list) {
 // poll adds a look at the device.
 func (x *explorer) poll(me self) {
 	x.add(false, func(m *model) {
-		if me(m).at = tired; m.frame {
+		if me(m).at = tired; m.frame && m.program.at != asks && m.program.at != submits {
 			m.frame, me(m).at = false, takes
 		}
 	})
@@ -390,28 +404,83 @@ func (x *explorer) wake(me self, a actor, then place) {
 
 // sleep adds the steps of Device.Sleep.
 func (x *explorer) sleep(me self, a actor, then place) {
+	ends := then
+	switch {
+	case x.program:
+		ends = stills
+	case a.at == dozes:
+		a.at = lies
+	}
 	switch a.at {
+	case dozes:
+		x.add(false, func(m *model) {
+			if me(m).at = glances; !x.glancesFirst {
+				m.bell = true
+			}
+		})
+	case glances:
+		x.add(false, func(m *model) {
+			if me(m).at = lies; m.frame {
+				me(m).at = stills
+			}
+		})
 	case lies:
 		x.add(false, func(m *model) {
 			var down bool
-			me(m).at = then
+			m.bell = x.program
+			me(m).at = ends
 			if m.rest, down = x.liesDown(m.rest); down {
 				me(m).at = sleeps
+			}
+			// The kernel looks for an answer before the thread sleeps: after the glance, but nothing has it
+			// look after the bell is rung.
+			if down && x.program && m.frame && !x.glancesFirst {
+				me(m).at = up
 			}
 		})
 	case sleeps:
 		// Sleep is bounded; only for the end of a context does anybody rely on it.
-		if m := &x.from; m.frame || m.readable || a.ended {
-			x.add(false, func(m *model) { me(m).saw = m.readable; me(m).at = up })
+		if m := &x.from; m.frame && !x.program || m.rung || m.readable || a.ended {
+			x.add(false, func(m *model) { m.rung, me(m).saw, me(m).at = false, m.readable, up })
 		}
 	case up:
 		x.add(false, func(m *model) {
-			if m.rest, me(m).at = Awake, then; me(m).saw {
+			if m.rest, me(m).at = Awake, ends; me(m).saw {
 				me(m).saw, me(m).at = false, drains
 			}
 		})
 	case drains:
-		x.add(false, func(m *model) { m.readable = false; me(m).at = then })
+		x.add(false, func(m *model) { m.readable = false; me(m).at = ends })
+	case stills:
+		x.add(false, func(m *model) { m.bell, me(m).at = false, then })
+	}
+}
+
+// programSteps adds those of a program that hands an answer over, as often as the last one was taken.
+func (x *explorer) programSteps(me self, a actor) {
+	look := func(m *model) { me(m).saw = m.bell }
+	switch a.at {
+	case idle:
+		if x.from.frame {
+			return
+		}
+		x.add(true, func(m *model) {
+			if me(m).at = asks; x.asksFirst {
+				look(m)
+				me(m).at = submits
+				return
+			}
+			m.frame = true
+		})
+	case asks:
+		x.add(false, func(m *model) { look(m); me(m).at = submits })
+	case submits:
+		x.add(false, func(m *model) {
+			for _, a := range m.actors() {
+				m.rung = m.rung || a.at == sleeps && me(m).saw
+			}
+			*me(m), m.frame = actor{}, true
+		})
 	}
 }
 

@@ -203,17 +203,17 @@ func malformed(e *engine.Engine) (n uint64) {
 
 // arrive brings a frame to a rank's device.
 func (w *World) arrive(from, to int, payload []byte, damaged bool) {
-	l := w.nodes[to]
+	l, r := w.nodes[to], received{from: from, payload: payload, damaged: damaged}
 	switch {
-	case !l.alive || l.stopped && l.unborn || w.toProgram(l, received{from, payload, damaged}):
+	case !l.alive || l.stopped && l.unborn || w.toProgram(l, &r):
 		return
 	case l.stopped:
 		if len(l.inbox) < l.cfg.RxFrames {
-			l.inbox = append(l.inbox, received{from, payload, damaged})
+			l.inbox = append(l.inbox, r)
 		}
 		return
 	}
-	w.receive(l, received{from, payload, damaged})
+	w.receive(l, r)
 	w.run(l)
 }
 
@@ -222,6 +222,7 @@ type received struct {
 	from    int
 	payload []byte
 	damaged bool
+	answer  bool // handed over by the program
 }
 
 // receive hands a frame to a rank's engine.
@@ -239,7 +240,11 @@ func (w *World) receive(l *life, r received) {
 		w.partly++
 	}
 	before := malformed(l.e)
-	l.e.Receive(r.payload, engine.PathID(r.from))
+	if r.answer {
+		l.e.ReceiveHanded(r.payload)
+	} else {
+		l.e.Receive(r.payload, engine.PathID(r.from))
+	}
 	if r.damaged && malformed(l.e) != before+1 {
 		w.failf("a damaged frame from %d to %d was not noticed", r.from, l.rank)
 	}

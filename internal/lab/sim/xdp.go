@@ -119,10 +119,10 @@ func (l *life) quiesced() {
 }
 
 // toProgram lets a rank's program look at a frame, whether the rank is stopped or not,
-// and reports whether the frame goes no further.
-func (w *World) toProgram(l *life, r received) bool {
+// and reports whether the frame goes no further. It notes in r that the program hands it over.
+func (w *World) toProgram(l *life, r *received) bool {
 	if l.xdp.twin == nil || len(r.payload) < wire.HeaderLen || wire.Kind(r.payload[5]) != wire.KindExpress ||
-		r.payload[6]&wire.FlagResponse != 0 || !w.chance(w.serves(r.from, l.rank)) {
+		!w.chance(w.serves(r.from, l.rank)) {
 		return false
 	}
 	slot, ok := l.xdp.slots[le.Uint64(r.payload[8:])]
@@ -134,8 +134,12 @@ func (w *World) toProgram(l *life, r received) bool {
 	w.record(uint64(w.now), uint64(l.rank), uint64(why))
 	w.reasons[why]++
 	w.tracef("%d -> %d  %s: %s", r.from, l.rank, describeFrame(r.payload), why)
-	if r.damaged && verdict == twin.Answer {
-		w.failf("the program of rank %d executed a damaged frame", l.rank)
+	if r.damaged && (verdict == twin.Answer || verdict == twin.Hand) {
+		w.failf("the program of rank %d took a damaged frame: %s", l.rank, why)
+	}
+	if r.payload[6]&wire.FlagResponse != 0 {
+		r.answer = verdict == twin.Hand
+		return verdict == twin.Drop
 	}
 	w.checkOrder(l)
 	w.servedNotified(l, verdict)

@@ -170,7 +170,7 @@ func TestMalformedRequests(t *testing.T) {
 	tt.expect(t, request(1, get(0, 100)), Answer, None)
 	tt.expect(t, request(1, put(0, "x")), Drop, BadForm) // too short for the answer
 	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagUser}, put(0, "x")), ToUser, User)
-	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagResponse}, put(0, "x")), ToUser, None)
+	tt.expect(t, requestOf(express.Header{Exchange: 2, Try: 1, Flags: wire.FlagResponse}, put(0, "x")), Drop, BadForm)
 }
 
 // A window admits a member in the life that it was made with: whichever comes first, the

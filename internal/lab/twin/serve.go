@@ -21,7 +21,8 @@ type Verdict uint8
 const (
 	Answer Verdict = iota // the frame is the answer now
 	Drop                  // it is not to be answered
-	ToUser                // it goes to user space
+	ToUser                // it goes to user space by the socket
+	Hand                  // it is an answer, and handed to user space as one that came as it was sent
 )
 
 // Reason says why. The program counts each by its name.
@@ -30,11 +31,11 @@ type Reason uint8
 // The reasons, in the order of the counters in bpf/counter.h. In brackets, what Serve says
 // with them.
 const (
-	None        Reason = iota // executed [Answer]; or an answer itself [ToUser]
+	None        Reason = iota // executed [Answer]
 	Repeated                  // the exchange was done before [Answer]
 	BadForm                   // the frame contradicts the protocol [Drop]
 	BadChecksum               // it was damaged on the way [Drop]
-	BadCode                   // it was damaged, or is not of its session's origin [Drop]
+	BadCode                   // it was damaged, or is not of its session's peer [Drop]
 	Stale                     // the exchange is an earlier one, or not the next [Drop]
 	Busy                      // the exchange is under way [Drop]
 	User                      // the frame is for user space [ToUser]
@@ -47,41 +48,32 @@ const (
 	Locked                    // the window's lock is not free [ToUser]
 	Interrupted               // others changed an element all the time [ToUser]
 	Awaited                   // executed, and the owner waits for the lock, or for the notification [ToUser]
+	NoRoom                    // an answer for which the ring has no room [ToUser]; only the program has a ring
+	Handed                    // an answer [Hand]
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{
 	"executed", "repeated", "bad_form", "bad_checksum", "bad_code", "stale", "busy", "user", "no_slot", "path",
-	"no_window", "no_access", "bounds", "operation", "locked", "interrupted", "awaited",
+	"no_window", "no_access", "bounds", "operation", "locked", "interrupted", "awaited", "no_room", "handed",
 }
 
 func (r Reason) String() string { return reasonNames[r] }
 
 // Serve executes or repeats the express request in frame, a UDP payload whose header
 // names the session of slot i, and reports what became of it. With Answer, frame[:n] is
-// the payload of the answer; with ToUser frame is as it was. It is express_serve and
-// express_answer of bpf/serve.h.
+// the payload of the answer; otherwise frame is as it was. It is express_serve and
+// express_answer of bpf/serve.h, and express_hand of bpf/hand.h for a frame that answers.
 func (p *Program) Serve(i int, frame []byte) (n int, v Verdict, why Reason) {
-	if len(frame) >= wire.HeaderLen && frame[6]&wire.FlagResponse != 0 {
-		return 0, ToUser, None
-	}
-	h, body, fault := express.Read(frame)
+	h, body, why := p.read(i, frame)
 	switch {
-	case fault != wire.OK:
-		return 0, Drop, BadForm
-	case uint(i) >= uint(p.Len()) || atomic.LoadUint64(&p.Place(i).Session) != h.Session:
-		return 0, ToUser, NoSlot
-	}
-	switch express.Verify(frame, p.RequestKey(i)) {
-	case wire.OK:
-	case wire.BadChecksum:
-		return 0, Drop, BadChecksum
-	case wire.BadCode:
-		return 0, Drop, BadCode
-	default:
-		return 0, Drop, BadForm
-	}
-	if h.Flags == wire.FlagUser {
+	case why == NoSlot:
+		return 0, ToUser, why
+	case why != None:
+		return 0, Drop, why
+	case h.Flags == wire.FlagResponse:
+		return 0, Hand, Handed
+	case h.Flags == wire.FlagUser:
 		return 0, ToUser, User
 	}
 	s := p.Place(i)
@@ -139,6 +131,30 @@ func (p *Program) Serve(i int, frame []byte) (n int, v Verdict, why Reason) {
 		atomic.SwapUint64(&s.Word, begun)
 	}
 	return 0, ToUser, Interrupted
+}
+
+// read reads a frame, and says why it is no request or answer that came as the peer of slot i has sent it.
+func (p *Program) read(i int, frame []byte) (h express.Header, body []byte, why Reason) {
+	h, body, fault := express.Read(frame)
+	switch {
+	case fault != wire.OK:
+		return h, nil, BadForm
+	case uint(i) >= uint(p.Len()) || atomic.LoadUint64(&p.Place(i).Session) != h.Session:
+		return h, nil, NoSlot
+	}
+	key := p.RequestKey(i)
+	if h.Flags == wire.FlagResponse {
+		key = p.AnsweredKey(i)
+	}
+	switch express.Verify(frame, key) {
+	case wire.OK:
+		return h, body, None
+	case wire.BadChecksum:
+		return h, nil, BadChecksum
+	case wire.BadCode:
+		return h, nil, BadCode
+	}
+	return h, nil, BadForm
 }
 
 func outcomeOf(s *express.Place) express.Outcome {

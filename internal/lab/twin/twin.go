@@ -1,5 +1,5 @@
-// Package twin does in Go what a target's XDP program does with express requests: bpf/serve.h,
-// check.h and operate.h. The simulation and tests of the engine have it play the program. The
+// Package twin does in Go what an XDP program does with express requests and answers: bpf/serve.h,
+// check.h, operate.h and hand.h. The simulation and tests of the engine have it play the program. The
 // tests of package bpf run the same frames through both, and compare what they say, answer
 // and leave behind.
 package twin

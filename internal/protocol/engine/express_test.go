@@ -220,8 +220,13 @@ func TestExchangesTakeEffectOnce(t *testing.T) {
 }
 
 // An answer that comes after its exchange is over changes nothing, nor does an answer that
-// contradicts the exchange.
+// contradicts the exchange, whether a program hands it over or it comes by a socket.
 func TestAnswersThatAreNone(t *testing.T) {
+	t.Run("by a socket", func(t *testing.T) { answersThatAreNone(t, func(e *Engine, b []byte) { e.Receive(b, 1) }) })
+	t.Run("handed over", func(t *testing.T) { answersThatAreNone(t, (*Engine).ReceiveHanded) })
+}
+
+func answersThatAreNone(t *testing.T, receive func(e *Engine, b []byte)) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)
 	p.fetchAdd(0, a, 0)
@@ -239,7 +244,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	p.e[0].Flush(a)
 	p.Settle()
 	for _, b := range [][]byte{answer(express.Header{Exchange: 1, Try: 1}, 8), answer(express.Header{Exchange: 3, Try: 1}, 8)} {
-		p.e[0].Receive(b, 1)
+		receive(p.e[0], b)
 		if late++; s.LateAnswers != late {
 			t.Errorf("%d late answers, want %d", s.LateAnswers, late)
 		}
@@ -247,11 +252,19 @@ func TestAnswersThatAreNone(t *testing.T) {
 	faults := s.Faults[wire.BadFrame]
 	for _, b := range [][]byte{
 		answer(express.Header{Exchange: 2, Try: 2}, 8), answer(express.Header{Exchange: 2, Try: 1}, 0), answer(express.Header{Exchange: 2, Try: 1}, 16),
+		answer(express.Header{Exchange: 2, Try: 1, Fate: 3}, 8),
 	} {
-		p.e[0].Receive(b, 1)
+		receive(p.e[0], b)
 		if faults++; s.Faults[wire.BadFrame] != faults {
 			t.Errorf("%d malformed frames, want %d", s.Faults[wire.BadFrame], faults)
 		}
+	}
+	unknown := answer(express.Header{Exchange: 2, Try: 1}, 8)
+	unknown[8]++
+	express.Sign(unknown, nil)
+	before := s.Unknown
+	if receive(p.e[0], unknown); s.Unknown != before+1 {
+		t.Error("an answer in a session that does not exist is not counted")
 	}
 	if (*onesided.FlushWait)(a).Met() {
 		t.Fatal("a forged answer was taken")

@@ -107,7 +107,7 @@ func (p *programs) arrive(from, to int, payload []byte) int {
 	if p.admit != nil && !p.admit(from, to, payload) {
 		return 0
 	}
-	if p.mode != absent && isRequest(payload) {
+	if p.mode != absent && isExpress(payload) {
 		slot, ok := p.slots[to][le.Uint64(payload[8:])]
 		if !ok {
 			slot = -1
@@ -122,6 +122,12 @@ func (p *programs) arrive(from, to int, payload []byte) int {
 			p.Deliver(to, from, frame[:n])
 			return 0
 		case verdict == twin.Answer:
+			return 0
+		case verdict == twin.Hand && !p.stopped[to]:
+			p.Frames++
+			if p.e[to].ReceiveHanded(frame); !bytes.Equal(frame, payload) {
+				p.T.Error("the engine has written to an answer in the program's memory")
+			}
 			return 0
 		}
 	}

@@ -48,12 +48,14 @@ func (s *stage) meetsProgram(f *frame) bool {
 		return false
 	}
 	h, _, _ := express.Decode(f.payload, nil)
-	if h.Flags == wire.FlagResponse {
-		return false
-	}
 	b := append([]byte(nil), f.payload...)
 	n, verdict, why := p.tables.Serve(int(p.slots[h.Session]), b)
-	does := map[twin.Verdict]string{twin.Answer: "answers", twin.Drop: "drops", twin.ToUser: "passes on"}[verdict]
+	does := map[twin.Verdict]string{twin.Answer: "answers", twin.Drop: "drops", twin.ToUser: "passes on", twin.Hand: "hands over the answer to"}[verdict]
+	if verdict == twin.Hand {
+		s.say("      program of rank %d %s exchange %d", f.to, does, h.Exchange)
+		s.ranks[f.to].ReceiveHanded(b)
+		return true
+	}
 	if verdict == twin.Answer && p.mute {
 		does = "answers in vain"
 	}

@@ -14,7 +14,7 @@ import (
 func (l *Link) Receive(payload []byte, path PathID) {
 	l.stats.Frames++
 	if isExpress(payload) {
-		l.receiveExpress(payload)
+		l.receiveExpress(payload, false)
 		return
 	}
 	if l.cfg.Credentials != nil && wire.IsHandshake(payload) {
@@ -58,11 +58,18 @@ func isExpress(payload []byte) bool {
 // kindAt is where a frame says of which kind it is.
 const kindAt = 5
 
-// receiveExpress takes in an express frame.
-func (l *Link) receiveExpress(payload []byte) {
+// ReceiveHanded is Receive of an express answer that came as its sender has sent it, as a program
+// in the kernel has found. The payload is not written to.
+func (l *Link) ReceiveHanded(payload []byte) {
+	l.stats.Frames++
+	l.receiveExpress(payload, true)
+}
+
+// receiveExpress takes in an express frame, which is verified or is not yet.
+func (l *Link) receiveExpress(payload []byte, verified bool) {
 	h, body, fault := express.Read(payload)
 	s := l.sessionByID(h.Session)
-	if fault == wire.OK {
+	if fault == wire.OK && !verified {
 		fault = l.verify(s, &h, payload)
 	}
 	if fault != wire.OK {

@@ -90,7 +90,7 @@ func (l *Link) openPlace(s *Session) {
 	}
 	slot := express.Slot{Session: s.localID, PeerSession: s.remoteID, Rank: uint32(s.rank), Life: s.peer}
 	if s.codes != nil {
-		slot.Keys = &express.Keys{Requests: s.codes.Requests.Received, Answers: s.codes.Answers.Sent}
+		slot.Keys = &express.Keys{Requests: s.codes.Requests.Received, Answers: s.codes.Answers.Sent, Answered: s.codes.Answers.Received}
 	}
 	if l.cfg.Peer != nil {
 		slot.Peer, slot.Local = l.cfg.Peer(s.path)

@@ -23,7 +23,7 @@ const (
 	MaxResults = MaxPayload - wire.HeaderLen
 	MaxRank    = 4096
 
-	SlotLen   = 1280 // bytes for each session
+	SlotLen   = 1344 // bytes for each session
 	WindowLen = 2112 // bytes for each window
 	Windows   = 256  // places for windows that one rank exposes at a time
 	Chunks    = 256  // pieces of memory in which windows lie
@@ -61,8 +61,8 @@ type Place struct {
 	Locked      uint64                 `c:"locked"`  // window id + 1 whose lock an exchange under way holds; 0: none
 	Keyed       uint64                 `c:"keyed"`   // 1: frames have codes in place of checksums
 	Results     [MaxResults / 8]uint64 `c:"results"`
-	Keys        [2]siphash.Key         `c:"keys"` // of requests, and of answers
-	_           uint64
+	Keys        [numKeys]siphash.Key   `c:"keys"`
+	_           [7]uint64
 }
 
 // Exposed is a window that the program reaches. The C side is struct express_window.
@@ -82,8 +82,10 @@ type Exposed struct {
 
 // The keys of a slot.
 const (
-	ofRequests = iota
-	ofAnswers
+	ofRequests = iota // of the peer
+	ofAnswers         // to them
+	ofAnswered        // of the answers to requests of this rank
+	numKeys
 )
 
 // Outcome is what a slot says of its exchange beside the results.

@@ -65,9 +65,11 @@ type Slot struct {
 	Keys        *Keys // by which its frames have codes; nil: they have checksums
 }
 
-// Keys are those of the express frames of one direction of a session.
+// Keys are those by which the program signs, and judges, express frames of a session.
 type Keys struct {
-	Requests, Answers siphash.Key
+	Requests siphash.Key // of the peer
+	Answers  siphash.Key // to them
+	Answered siphash.Key // of the answers to requests of this rank
 }
 
 // OpenSlot begins slot i, in which no exchange has been made.
@@ -82,9 +84,9 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 		p.PeerIP, p.PeerPort = s.Peer.words()
 		p.LocalIP, p.LocalPort = s.Local.words()
 	}
-	p.Keyed, p.Keys = 0, [2]siphash.Key{}
+	p.Keyed, p.Keys = 0, [numKeys]siphash.Key{}
 	if s.Keys != nil {
-		p.Keyed, p.Keys = 1, [2]siphash.Key{s.Keys.Requests, s.Keys.Answers}
+		p.Keyed, p.Keys = 1, [numKeys]siphash.Key{s.Keys.Requests, s.Keys.Answers, s.Keys.Answered}
 	}
 	atomic.StoreUint64(&p.Outcome, 0)
 	atomic.StoreUint64(&p.Locked, 0)
@@ -94,6 +96,10 @@ func (t *Tables) OpenSlot(i int, s Slot) {
 
 // RequestKey returns the key of the requests of slot i, nil if they have checksums.
 func (t *Tables) RequestKey(i int) *siphash.Key { return t.places[i].key(ofRequests) }
+
+// AnsweredKey returns the key of the answers to requests of this rank to the peer of slot i, nil if
+// they have checksums.
+func (t *Tables) AnsweredKey(i int) *siphash.Key { return t.places[i].key(ofAnswered) }
 
 func (p *Place) key(i int) *siphash.Key {
 	if p.Keyed == 0 {

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Hands answers to requests of this rank to its process, past the sockets. */
+#ifndef XDPRMA_HAND_H
+#define XDPRMA_HAND_H
+
+#include "serve.h"
+
+/*
+ * Ends the record a, of which the process learns that it is there, and wakes the process if that
+ * sleeps. The process says that it sleeps before it looks a last time whether there is a
+ * record, and this program makes the record before it asks: so one of the two sees the other.
+ */
+#define HAND_SUBMIT(a)                                                                               \
+	do {                                                                                         \
+		__u32 zero_ = 0;                                                                     \
+		__u64 *sleeps_ = bpf_map_lookup_elem(&asleep, &zero_);                               \
+		int wakes_ = sleeps_ && LOAD_ORDERED(sleeps_);                                       \
+		bpf_ringbuf_submit((a), wakes_ ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);            \
+	} while (0)
+
+/* Puts len bytes of the frame into a record of a type, and returns what becomes of the answer. */
+#define HAND(type, ctx, at, n)                                                                       \
+	({                                                                                           \
+		int fate_ = COUNTER_EXPRESS_NO_ROOM;                                                 \
+		struct type *a_ = bpf_ringbuf_reserve(&answers, sizeof(*a_), 0);                     \
+		if (a_) {                                                                            \
+			a_->len = (n);                                                               \
+			if (bpf_xdp_load_bytes((ctx), (at), a_->payload, (n)))                       \
+				a_->len = 0;                                                         \
+			HAND_SUBMIT(a_);                                                             \
+			fate_ = COUNTER_EXPRESS_HANDED;                                              \
+		}                                                                                    \
+		fate_;                                                                               \
+	})
+
+/*
+ * Hands the answer of len bytes that the frame holds to the process, and returns what becomes of it. The
+ * arguments are as express_serve has them. Number, try, fate and length are for the process to judge: it
+ * knows what it has asked.
+ */
+__noinline int express_hand(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
+{
+	struct express_work *w = express_work();
+	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	if (!w)
+		return COUNTER_EXPRESS_BAD_FORM;
+	len = opaque(len);
+	int reason = express_read(ctx, w, slot, slot_index, len, ip, payload, 1);
+	if (reason != COUNTER_EXPRESS_EXECUTED)
+		return reason;
+	len = opaque(len);
+	if (len < WIRE_HEADER_LEN)
+		return COUNTER_EXPRESS_BAD_FORM;
+	if (len <= EXPRESS_SHORT)
+		return HAND(express_short, ctx, payload, len);
+	if (len > EXPRESS_MAX_PAYLOAD)
+		return COUNTER_EXPRESS_BAD_FORM;
+	return HAND(express_long, ctx, payload, len);
+}
+
+#endif
