@@ -112,7 +112,7 @@ func TestSummarizeSteady(t *testing.T) {
 		samples = append(samples, &Sample{Point: p, Latency: latencies(t, us), Passes: 1, Ops: 1, Elapsed: time.Millisecond})
 	}
 	var floors, kernel []*FloorSample
-	for _, us := range []int{4, 4, 10, 10, 10, 4} { // steady: rounds 0, 2 and 3; in 2 the sample was not
+	for _, us := range []int{4, 4, 10, 10, 10, 40} { // steady: rounds 0, 2 and 3; in 2 the sample was not
 		floors = append(floors, &FloorSample{Point: FloorPoint{Kind: Echo, Bytes: 8}, Latency: latencies(t, us)})
 		kernel = append(kernel, &FloorSample{Point: FloorPoint{Kind: Kernel, Bytes: 8}, Latency: latencies(t, us+100)})
 	}
