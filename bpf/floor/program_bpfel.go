@@ -8,16 +8,26 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"structs"
 
 	"github.com/cilium/ebpf"
 )
+
+type programAnswer struct {
+	_       structs.HostLayout
+	Awaited uint64
+	Ready   uint64
+	Word    uint64
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	programMapWord            = "word"
-	programProgXdprmaFetchAdd = "xdprma_fetch_add"
+	programMapAnswer            = "answer"
+	programMapWord              = "word"
+	programProgXdprmaFetchAdd   = "xdprma_fetch_add"
+	programProgXdprmaKeepAnswer = "xdprma_keep_answer"
 )
 
 // loadProgram returns the embedded CollectionSpec for program.
@@ -62,14 +72,16 @@ type programSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programProgramSpecs struct {
-	XdprmaFetchAdd *ebpf.ProgramSpec `ebpf:"xdprma_fetch_add"`
+	XdprmaFetchAdd   *ebpf.ProgramSpec `ebpf:"xdprma_fetch_add"`
+	XdprmaKeepAnswer *ebpf.ProgramSpec `ebpf:"xdprma_keep_answer"`
 }
 
 // programMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programMapSpecs struct {
-	Word *ebpf.MapSpec `ebpf:"word"`
+	Answer *ebpf.MapSpec `ebpf:"answer"`
+	Word   *ebpf.MapSpec `ebpf:"word"`
 }
 
 // programVariableSpecs contains global variables before they are loaded into the kernel.
@@ -98,11 +110,13 @@ func (o *programObjects) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programMaps struct {
-	Word *ebpf.Map `ebpf:"word"`
+	Answer *ebpf.Map `ebpf:"answer"`
+	Word   *ebpf.Map `ebpf:"word"`
 }
 
 func (m *programMaps) Close() error {
 	return _ProgramClose(
+		m.Answer,
 		m.Word,
 	)
 }
@@ -117,12 +131,14 @@ type programVariables struct {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programPrograms struct {
-	XdprmaFetchAdd *ebpf.Program `ebpf:"xdprma_fetch_add"`
+	XdprmaFetchAdd   *ebpf.Program `ebpf:"xdprma_fetch_add"`
+	XdprmaKeepAnswer *ebpf.Program `ebpf:"xdprma_keep_answer"`
 }
 
 func (p *programPrograms) Close() error {
 	return _ProgramClose(
 		p.XdprmaFetchAdd,
+		p.XdprmaKeepAnswer,
 	)
 }
 

@@ -24,19 +24,20 @@ import (
 const perfDescription = `Measures one-sided communication between two ranks on this machine, and the
 floor under it: AF_XDP frames between the same interfaces without any protocol
 (an echo, a one-way stream), taken before, between and after. Latencies of a word
-also have the floor in the kernel: a fetch-and-add that the target's XDP program
-answers, over one queue. Where XDP is in generic mode, the floor of bandwidths is a
-stream of joined UDP frames that pass a program. Without root all use UDP on the
-loopback interface.
+also have two floors in the kernel, over one queue: a fetch-and-add that the
+target's XDP program answers, and the same with an XDP program at the origin that
+writes the answer to memory, which the origin polls. Where XDP is in generic mode,
+the floor of bandwidths is a stream of joined UDP frames that pass a program.
+Without root all use UDP on the loopback interface.
 
 Tests:
 %s
   scale      scale-put and scale-barrier with 2 ranks to --ranks
   progress   all of progress-...; one of them stops its target for a while, with
              SIGSTOP, and needs both ranks on one machine
-  floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP, a
-             stream of full frames and one of frames of 8 bytes; in generic mode
-             a stream of joined UDP frames too
+  floor      the floor alone: echoes of the sizes, a fetch-and-add in XDP with the
+             answer to a socket and to memory, a stream of full frames and one of
+             frames of 8 bytes; in generic mode a stream of joined UDP frames too
   costs      what a long transfer pays for beside the bare stream of joined UDP
              frames, one cost more in each step; with --transport xdp-generic or udp
   all        everything but costs
@@ -275,7 +276,7 @@ func (o *perfOptions) floorPoints(ranks perf.FloorDevice, inKernel bool) []perf.
 		points = append(points, perf.FloorPoint{Kind: perf.Echo, Bytes: n})
 	}
 	if inKernel {
-		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8})
+		points = append(points, perf.FloorPoint{Kind: perf.Kernel, Bytes: 8}, perf.FloorPoint{Kind: perf.Memory, Bytes: 8})
 	}
 	points = append(points, perf.FloorPoint{Kind: perf.Stream},
 		perf.FloorPoint{Kind: perf.CheckedStream}, perf.FloorPoint{Kind: perf.SignedStream}, perf.FloorPoint{Kind: perf.SealedStream}, perf.FloorPoint{Kind: perf.Stream, Bytes: 8})

@@ -26,7 +26,7 @@ func perfInJob(ctx context.Context, place bootstrap.Config, o *perfOptions, repo
 		plan.Points = append(plan.Points, points...)
 	}
 	return perfRank(ctx, plan, func(s *perf.Sample) error {
-		r, err := perf.Summarize([]*perf.Sample{s}, nil, nil)
+		r, err := perf.Summarize([]*perf.Sample{s}, nil)
 		if err == nil {
 			report.add([]*perf.Result{r}, "")
 		}

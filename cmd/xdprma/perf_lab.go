@@ -132,7 +132,7 @@ func (b *bench) learnMode() (string, error) {
 func (b *bench) pairs(tests []perf.Test) error {
 	if b.o.floor {
 		b.progress.next(perfFloor)
-		floors, err := b.takeFloor(b.o.floorPoints(b.floorDevice(), b.kernelFloor()), floorAlone)
+		floors, err := b.takeFloor(b.o.floorPoints(b.floorDevice(), b.kernelFloors()), floorAlone)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (b *bench) test(t perf.Test, ranks int) error {
 	samples := map[perf.Point][]*perf.Sample{}
 	floors := map[perf.FloorPoint][]*perf.FloorSample{}
 	takeFloor := func() error {
-		taken, err := b.takeFloor(perf.Floors(points, b.floorDevice(), b.kernelFloor()), floorTime)
+		taken, err := b.takeFloor(perf.Floors(points, b.floorDevice(), b.kernelFloors()), floorTime)
 		for _, f := range taken {
 			floors[f.Point] = append(floors[f.Point], f)
 		}
@@ -246,8 +246,11 @@ func (b *bench) summarize(points []perf.Point, samples map[perf.Point][]*perf.Sa
 		if taken := floors[f]; len(taken) > 0 {
 			under = taken[0].Mode
 		}
-		kernel, _ := p.KernelFloor()
-		r, err := perf.Summarize(samples[p], floors[f], floors[kernel])
+		var kernel [][]*perf.FloorSample
+		for _, f := range p.KernelFloors() {
+			kernel = append(kernel, floors[f])
+		}
+		r, err := perf.Summarize(samples[p], floors[f], kernel...)
 		if err != nil {
 			return err
 		}
@@ -336,10 +339,10 @@ func (b *bench) floorDevice() perf.FloorDevice {
 	return perf.FloorXDP
 }
 
-// kernelFloor reports whether there is a floor in XDP: not over UDP, and with one queue
+// kernelFloors reports whether there are floors in XDP: not over UDP, and with one queue
 // only. A veth hands answers from XDP to the queue of the processor's number, and the
 // asking side listens at the first.
-func (b *bench) kernelFloor() bool {
+func (b *bench) kernelFloors() bool {
 	device := b.floorDevice()
 	return b.o.queues == 1 && (device == perf.FloorXDPGeneric || device == perf.FloorXDP && b.answers)
 }

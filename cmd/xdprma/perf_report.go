@@ -120,7 +120,7 @@ func writePerfJSON(w io.Writer, results []*perf.Result, origin perfOrigin) error
 		rounded := *r
 		for _, f := range []*float64{&rounded.P50, &rounded.P99, &rounded.MBPerS, &rounded.NsPerByte, &rounded.MessageTime, &rounded.SenderTime,
 			&rounded.ReceiverTime, &rounded.MopsPerS, &rounded.FloorP50, &rounded.FloorP99, &rounded.FloorMBPerS, &rounded.KernelP50,
-			&rounded.KernelP99, &rounded.Ratio} {
+			&rounded.KernelP99, &rounded.MemoryP50, &rounded.MemoryP99, &rounded.Ratio} {
 			*f = round(*f)
 		}
 		for _, f := range []**float64{&rounded.Added, &rounded.AllocsPerOp} {

@@ -34,6 +34,8 @@ var perfColumns = []perfColumn{
 	{"ratio", ratioText},
 	{"kernel p50", func(r *perf.Result) string { return perf.Figure(r.KernelP50) }},
 	{"kernel p99", func(r *perf.Result) string { return perf.Figure(r.KernelP99) }},
+	{"memory p50", func(r *perf.Result) string { return perf.Figure(r.MemoryP50) }},
+	{"memory p99", func(r *perf.Result) string { return perf.Figure(r.MemoryP99) }},
 	{"while stopped", func(r *perf.Result) string {
 		if r.WhileStopped == nil {
 			return ""

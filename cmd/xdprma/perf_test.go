@@ -47,11 +47,11 @@ func golden(t *testing.T, name string, got []byte) {
 func perfSample() []*perf.Result {
 	none, some, added := 0.0, 1.23456, 0.852712
 	return []*perf.Result{
-		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 1.2345678, KernelP99: 2.5, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "put-latency", Bytes: 8, P50: 5.1234567, P99: 123.4567, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 1.2345678, KernelP99: 2.5, MemoryP50: 1.1345678, MemoryP99: 2.25, Ratio: 1.3846999, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-latency", Bytes: 65536, P50: 86.1, P99: 1218, FloorP50: 42.7, FloorP99: 60.9, Ratio: 2.02, Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &some},
 		{Test: "put-bandwidth", Bytes: 1024, Window: 64, MBPerS: 548.1239, MopsPerS: 0.5353, FloorMBPerS: 655.5, Ratio: 0.84, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "put-bandwidth", Bytes: 1 << 20, Window: 1, MBPerS: 1145, MopsPerS: 0.00109, FloorMBPerS: 655.5, Ratio: 1.75, Mode: "udp", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
-		{Test: "progress-stopped-paced", Bytes: 8, P50: 3001024.511, P99: 3001024.511, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 3.5, KernelP99: 6, Ratio: 811087.7, WhileStopped: new(uint64), Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
+		{Test: "progress-stopped-paced", Bytes: 8, P50: 3001024.511, P99: 3001024.511, FloorP50: 3.7, FloorP99: 6.65, KernelP50: 3.5, KernelP99: 6, MemoryP50: 3, MemoryP99: 5, Ratio: 811087.7, WhileStopped: new(uint64), Mode: "xdp-native", MTU: 1500, Ranks: 2, AllocsPerOp: &none},
 		{Test: "idle", Ratio: 0.004931, Mode: "udp", MTU: 1500, Ranks: 2},
 		{Test: "costs-joined", Bytes: 64768, MBPerS: 4000.1239, NsPerByte: 0.249992256, MessageTime: 16.1914985, SenderTime: 15.2514985, ReceiverTime: 9.5, Mode: "udp behind xdp-generic", MTU: 1500, Ranks: 2},
 		{Test: "costs-pieces", Bytes: 64768, MBPerS: 3800, NsPerByte: 0.263157895, MessageTime: 17.0442105, Added: &added, Mode: "udp behind xdp-generic", MTU: 1500, Ranks: 2},
@@ -266,11 +266,11 @@ func TestPerfMeasures(t *testing.T) {
 	all := c.stdout.String()
 	results := perfResults(t, &c.stdout, true)
 	for _, r := range results { // of one word each, but for the bandwidths
-		if word := r.Bytes <= 8 && r.P50 > 0; (r.KernelP50 > 0) != word || (r.KernelP99 > 0) != word {
-			t.Errorf("%s, %d bytes: floor in the kernel %v and %v µs", r.Test, r.Bytes, r.KernelP50, r.KernelP99)
+		if word := r.Bytes <= 8 && r.P50 > 0; (r.KernelP50 > 0) != word || (r.KernelP99 > 0) != word || (r.MemoryP50 > 0) != word || (r.MemoryP99 > 0) != word {
+			t.Errorf("%s, %d bytes: floors in the kernel %v and %v, %v and %v µs", r.Test, r.Bytes, r.KernelP50, r.KernelP99, r.MemoryP50, r.MemoryP99)
 		}
 	}
-	for _, name := range []string{`"floor_p50_us":`, `"kernel_floor_p50_us":`, `"kernel_floor_p99_us":`} {
+	for _, name := range []string{`"floor_p50_us":`, `"kernel_floor_p50_us":`, `"kernel_floor_p99_us":`, `"memory_floor_p50_us":`, `"memory_floor_p99_us":`} {
 		if !strings.Contains(all, name) {
 			t.Errorf("no %s in %s", name, all)
 		}
@@ -302,9 +302,9 @@ func TestPerfWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// There is a floor in the kernel over every transport but UDP, with one queue, over a
+// There are floors in the kernel over every transport but UDP, with one queue, over a
 // bridge too.
-func TestPerfKernelFloorFollowsTheTransport(t *testing.T) {
+func TestPerfKernelFloorsFollowTheTransport(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, test := range []struct {
 		args   []string
@@ -320,8 +320,8 @@ func TestPerfKernelFloorFollowsTheTransport(t *testing.T) {
 			t.Fatalf("%q: status %d: %s", test.args, s, &c.stderr)
 		}
 		for _, r := range perfResults(t, &c.stdout, true) {
-			if (r.KernelP50 > 0) != test.kernel {
-				t.Errorf("%q, %d ranks: floor in the kernel %v µs", test.args, r.Ranks, r.KernelP50)
+			if (r.KernelP50 > 0) != test.kernel || (r.MemoryP50 > 0) != test.kernel {
+				t.Errorf("%q, %d ranks: floors in the kernel %v and %v µs", test.args, r.Ranks, r.KernelP50, r.MemoryP50)
 			}
 		}
 	}
@@ -351,7 +351,7 @@ func TestPerfFloorFollowsTheModeOfRanks(t *testing.T) {
 			want = []string{"put-bandwidth (xdp-generic, MTU 1500, 2 ranks; " + joined + ")", "put-rate (xdp-generic, MTU 1500, 2 ranks; " + bare + "xdp-generic)"}
 		}
 		if transport == "xdp-generic" {
-			want = append(want, "floor-stream-joined")
+			want = append(want, "floor-kernel", "floor-memory", "floor-stream-joined")
 		}
 		for _, line := range want {
 			if !strings.Contains(out, line) {
@@ -396,7 +396,7 @@ func TestPerfNoCostsInNativeMode(t *testing.T) {
 }
 
 // A target that is stopped goes on, and the test says how many operations finished
-// before. There is a floor in the kernel where there are namespaces.
+// before. There are floors in the kernel where there are namespaces.
 func TestPerfTargetStopped(t *testing.T) {
 	modes(t, func(t *testing.T, command func(...string) *invocation) {
 		c := command("perf", "progress-stopped-paced", "progress-gc-paced", "--json", "--duration", "20ms", "--rounds", "1")
@@ -411,8 +411,8 @@ func TestPerfTargetStopped(t *testing.T) {
 			if stops := r.Test == "progress-stopped-paced"; (r.WhileStopped != nil) != stops {
 				t.Errorf("%s: finished while stopped: %v", r.Test, r.WhileStopped)
 			}
-			if inNamespaces := r.Mode != "udp"; (r.KernelP50 > 0) != inNamespaces {
-				t.Errorf("%s, %s: floor in the kernel %v µs", r.Test, r.Mode, r.KernelP50)
+			if inNamespaces := r.Mode != "udp"; (r.KernelP50 > 0) != inNamespaces || (r.MemoryP50 > 0) != inNamespaces {
+				t.Errorf("%s, %s: floors in the kernel %v and %v µs", r.Test, r.Mode, r.KernelP50, r.MemoryP50)
 			}
 		}
 	})

@@ -176,10 +176,8 @@ func (s *side) measure(t talk, id int, p FloorPoint, emit func(*FloorSample) err
 		s.checking(p.Kind == CheckedStream)
 	}
 	runtime.GC()
-	if id != 0 {
-		if err := s.answering(p.Kind == Kernel); err != nil {
-			return err
-		}
+	if err := s.taking(p.taker(id)); err != nil {
+		return err
 	}
 	if err := t.gather(); err != nil {
 		return err
@@ -221,10 +219,10 @@ func (s *side) answer(t talk, p FloorPoint) error {
 		told <- err
 	}()
 	serve := s.acknowledge
-	switch p.Kind {
-	case Echo:
+	switch {
+	case p.Kind == Echo:
 		serve = s.reflect
-	case Kernel:
+	case p.inKernel():
 		return s.bear(p, told)
 	}
 	if err := serve(p, &done); err != nil {

@@ -82,9 +82,9 @@ func floorPlan(device FloorDevice) *Plan {
 	plan := &Plan{Device: device, Duration: 10 * time.Millisecond, Floors: []FloorPoint{
 		{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 100_000}, {Kind: Stream}, {Kind: Stream, Bytes: 8}}}
 	if device != FloorUDP {
-		plan.Floors = append(plan.Floors, FloorPoint{Kind: Kernel, Bytes: 8})
+		plan.Floors = append(plan.Floors, FloorPoint{Kind: Kernel, Bytes: 8}, FloorPoint{Kind: Memory, Bytes: 8})
 	}
-	plan.Floors = append(plan.Floors, FloorPoint{Kind: Echo, Bytes: 8}) // the receiver answers again
+	plan.Floors = append(plan.Floors, FloorPoint{Kind: Echo, Bytes: 8}) // processes take frames again
 	return plan
 }
 
@@ -209,14 +209,56 @@ func TestUDPLineCarriesFrames(t *testing.T) {
 	}
 }
 
+// The floor in memory leaves nothing to the sockets of both sides.
+func TestAnswerComesToMemory(t *testing.T) {
+	testenv.NeedsRoot(t)
+	lab, places := floorLab(t, netlab.Config{Ranks: 2, MTU: 1500})
+	var ends [2]*xdpLine
+	for i, at := range places {
+		err := lab.Do(i, func() (err error) {
+			ends[i], err = openXDPLine(at.Interface, true)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ends[i].close()
+	}
+	for i, l := range ends {
+		if err := errors.Join(l.connect(ends[1-i].address()), l.taking(FloorPoint{Kind: Memory}.taker(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := ends[0]
+	for number := uint64(1); number <= 3; number++ {
+		if err := l.send(number, 1, replyLen); err != nil {
+			t.Fatal(err)
+		}
+		var numbers [2]uint64
+		n := 0
+		for deadline := time.Now().Add(testenv.Limit); n == 0 && time.Now().Before(deadline); {
+			n, _ = l.receive(numbers[:])
+		}
+		again, _ := l.receive(numbers[1:])
+		if _, word := l.answer.Take(); n != 1 || numbers[0] != number || word != number-1 || again != 0 {
+			t.Fatalf("%d answers, numbers %v, word %d, and %d answers again; want one of number %d and word %d", n, numbers, word, again, number, number-1)
+		}
+	}
+	for i, l := range ends {
+		if s, err := l.socket.Stats(); err != nil || s.RxFrames+s.KernelRxDropped+s.KernelRxRingFull > 0 {
+			t.Errorf("side %d: %+v, %v", i, s, err)
+		}
+	}
+}
+
 func TestNoFloorInTheKernelOverUDP(t *testing.T) {
 	l, err := openUDPLine(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1472)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.close()
-	if l.answering(false) != nil || l.answering(true) == nil {
-		t.Error("a UDP socket answers in the kernel")
+	if l.taking(socketTakes) != nil || l.taking(kernelAnswers) == nil || l.taking(kernelKeeps) == nil {
+		t.Error("the kernel takes frames of a UDP socket")
 	}
 }
 

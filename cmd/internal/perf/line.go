@@ -32,14 +32,22 @@ type line interface {
 	checking(on bool)
 	// protecting is checking with frames of a level of security, which have tags in place of checksums.
 	protecting(level secure.Level)
-	// answering says whether the kernel answers frames on this side, and keeps them
-	// from receive.
-	answering(inKernel bool) error
+	// taking says what takes frames on this side.
+	taking(by taker) error
 	mode() string
 	// counts tells what became of frames here, for an error.
 	counts() string
 	close() error
 }
+
+// taker is what takes the frames that arrive at one side.
+type taker int
+
+const (
+	socketTakes   taker = iota // receive gets them
+	kernelAnswers              // and receive gets nothing
+	kernelKeeps                // the answer to the last that was sent; receive looks at memory
+)
 
 const (
 	frameMagic = 0x726f6f6c66726d61 // tells a floor's frames from others

@@ -87,9 +87,9 @@ func (l *udpLine) window() int {
 	return max(min(l.room/(l.most+udpPerFrame), windowBursts*l.segments), leastWindow)
 }
 
-func (l *udpLine) answering(inKernel bool) error {
-	if inKernel {
-		return errors.New("the kernel answers AF_XDP frames only: this floor runs over UDP")
+func (l *udpLine) taking(by taker) error {
+	if by != socketTakes {
+		return errors.New("the kernel takes AF_XDP frames only: this floor runs over UDP")
 	}
 	return nil
 }

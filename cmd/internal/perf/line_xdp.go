@@ -25,7 +25,9 @@ type xdpLine struct {
 	socket  *afxdp.Socket
 	sockets *ebpf.Map
 	program *ebpf.Program
-	kernel  *floor.Target // nil until the kernel answers for the first time
+	kernel  *floor.Programs // nil until the kernel takes frames for the first time
+	answer  *floor.Answer   // nil: answers come to the socket
+	taken   uint64          // number of the last answer that receive took from there
 	link    link.Link
 	open    []io.Closer // what close has to close, in the order of opening
 	ifi     *net.Interface
@@ -132,9 +134,10 @@ func redirect(sockets *ebpf.Map) *ebpf.ProgramSpec {
 	}
 }
 
-// answering exchanges the program on the interface.
-func (l *xdpLine) answering(inKernel bool) (err error) {
-	if !inKernel {
+// taking exchanges the program on the interface.
+func (l *xdpLine) taking(by taker) (err error) {
+	l.answer = nil
+	if by == socketTakes {
 		return l.link.Update(l.program)
 	}
 	if l.kernel == nil {
@@ -143,7 +146,11 @@ func (l *xdpLine) answering(inKernel bool) (err error) {
 		}
 		l.open = append(l.open, l.kernel)
 	}
-	return l.link.Update(l.kernel.Program())
+	if by == kernelAnswers {
+		return l.link.Update(l.kernel.FetchAdd())
+	}
+	l.answer = l.kernel.Answer()
+	return l.link.Update(l.kernel.KeepAnswer())
 }
 
 func (l *xdpLine) payload() int    { return l.ifi.MTU - ipUDP }
@@ -187,6 +194,9 @@ const idleReaps = 1 << 20
 
 func (l *xdpLine) send(number uint64, n, length int) error {
 	area := l.socket.TxArea()
+	if l.answer != nil {
+		l.answer.Await(number)
+	}
 	for n > 0 {
 		batch := min(n, sendBatch)
 		for tries := 0; len(l.free) < batch; tries++ {
@@ -234,6 +244,9 @@ func (l *xdpLine) kick() error {
 }
 
 func (l *xdpLine) receive(numbers []uint64) (int, error) {
+	if l.answer != nil {
+		return l.take(numbers), nil
+	}
 	got := l.socket.Receive(l.frames[:min(len(numbers), receiveMax)])
 	if got == 0 {
 		return 0, nil
@@ -252,6 +265,17 @@ func (l *xdpLine) receive(numbers []uint64) (int, error) {
 	l.socket.Release()
 	l.socket.Refill()
 	return n, nil
+}
+
+// take is receive from memory.
+func (l *xdpLine) take(numbers []uint64) int {
+	number, word := l.answer.Take()
+	if number == l.taken {
+		return 0
+	}
+	l.taken, numbers[0] = number, number
+	l.sum ^= uint32(word)
+	return 1
 }
 
 func (l *xdpLine) close() error {

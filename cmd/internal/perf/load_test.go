@@ -75,16 +75,17 @@ func TestLoadsAreFoundByName(t *testing.T) {
 	}
 }
 
-// The floor in the kernel of a test of progress has that test's load and pace.
-func TestKernelFloorHasTheLoadOfItsTest(t *testing.T) {
+// The floors in the kernel of a test of progress have that test's load and pace.
+func TestKernelFloorsHaveTheLoadOfTheirTest(t *testing.T) {
 	testenv.NeedsRoot(t)
 	plan := &Plan{Device: FloorXDP, Duration: 10 * time.Millisecond}
 	for _, name := range []string{"progress-gc-paced", "progress-1-busy", "progress-0-busy-paced", "put-latency"} {
-		f, ok := Point{Test: name, Bytes: 8, Ranks: 2}.KernelFloor()
-		if test, _ := Find(name); !ok || f.Load != test.load || f.Pace != test.pace {
-			t.Errorf("%s: %+v, %v", name, f, ok)
+		test, _ := Find(name)
+		floors := Point{Test: name, Bytes: 8, Ranks: 2}.KernelFloors()
+		if want := []FloorPoint{{Kernel, 8, test.load, test.pace}, {Memory, 8, test.load, test.pace}}; !slices.Equal(floors, want) {
+			t.Errorf("%s: %+v, want %+v", name, floors, want)
 		}
-		plan.Floors = append(plan.Floors, f)
+		plan.Floors = append(plan.Floors, floors...)
 	}
 	lab, places := floorLab(t, netlab.Config{Ranks: 2, MTU: 1500})
 	samples := bothSides(t, plan, places, lab.Do)

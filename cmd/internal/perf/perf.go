@@ -63,12 +63,15 @@ type FloorKind string
 // same with the tags of signed frames, and SealedStream with those and the encryption of sealed
 // ones. Kernel is
 // an echo of one small frame, answered by the XDP program of the other side, which
-// fetches a word and adds to it: no thread of that side runs. JoinedStream is Stream of UDP
+// fetches a word and adds to it: no thread of that side runs. Memory is the same with an XDP
+// program on the asking side, too, which writes the answer to memory that its process polls:
+// no socket receives it. JoinedStream is Stream of UDP
 // frames that the kernel keeps joined as long as it can, where an XDP program in generic
 // mode passes them. Costs has more, over UDP sockets alone.
 const (
 	Echo          FloorKind = "floor-echo"
 	Kernel        FloorKind = "floor-kernel"
+	Memory        FloorKind = "floor-memory"
 	Stream        FloorKind = "floor-stream"
 	CheckedStream FloorKind = "floor-stream-checked"
 	SignedStream  FloorKind = "floor-stream-signed"
@@ -88,7 +91,21 @@ type FloorPoint struct {
 }
 
 // roundTrips reports whether the floor's figure is the time of a round trip.
-func (p FloorPoint) roundTrips() bool { return p.Kind == Echo || p.Kind == Kernel }
+func (p FloorPoint) roundTrips() bool { return p.Kind == Echo || p.inKernel() }
+
+// inKernel reports whether the kernel of the other side answers.
+func (p FloorPoint) inKernel() bool { return p.Kind == Kernel || p.Kind == Memory }
+
+// taker returns what takes the floor's frames on one side.
+func (p FloorPoint) taker(side int) taker {
+	switch {
+	case side == 1 && p.inKernel():
+		return kernelAnswers
+	case p.Kind == Memory:
+		return kernelKeeps
+	}
+	return socketTakes
+}
 
 // On returns the device of the floor beneath ranks that use the given one.
 func (p FloorPoint) On(ranks FloorDevice) FloorDevice {

@@ -88,7 +88,7 @@ func TestSummarizeLatency(t *testing.T) {
 	for _, us := range []int{90, 4, 5} { // one was disturbed
 		floors = append(floors, &FloorSample{Point: echo, Latency: latencies(t, us), Mode: "xdp-native", MTU: 1500})
 	}
-	r, err := Summarize(samples, floors, nil)
+	r, err := Summarize(samples, floors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +111,18 @@ func TestSummarizeSteady(t *testing.T) {
 	for _, us := range []int{6, 6, 3, 15, 14} {
 		samples = append(samples, &Sample{Point: p, Latency: latencies(t, us), Passes: 1, Ops: 1, Elapsed: time.Millisecond})
 	}
-	var floors, kernel []*FloorSample
+	var floors, kernel, memory []*FloorSample
 	for _, us := range []int{4, 4, 10, 10, 10, 40} { // steady: rounds 0, 2 and 3; in 2 the sample was not
 		floors = append(floors, &FloorSample{Point: FloorPoint{Kind: Echo, Bytes: 8}, Latency: latencies(t, us)})
 		kernel = append(kernel, &FloorSample{Point: FloorPoint{Kind: Kernel, Bytes: 8}, Latency: latencies(t, us+100)})
+		memory = append(memory, &FloorSample{Point: FloorPoint{Kind: Memory, Bytes: 8}, Latency: latencies(t, us+200)})
 	}
-	r, err := Summarize(samples, floors, kernel)
+	r, err := Summarize(samples, floors, kernel, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !near(r.P50, 6) || !near(r.P99, 15) || !near(r.FloorP50, 7) || !near(r.KernelP50, 107) || !near(r.KernelP99, 107) {
+	if !near(r.P50, 6) || !near(r.P99, 15) || !near(r.FloorP50, 7) || !near(r.KernelP50, 107) || !near(r.KernelP99, 107) ||
+		!near(r.MemoryP50, 207) || !near(r.MemoryP99, 207) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -140,7 +142,7 @@ func TestSummarizeThroughput(t *testing.T) {
 			{Point: test.point, Ops: 60, Passes: 60, Elapsed: time.Millisecond},
 		}
 		test.floor.Point, _ = test.point.Floor(FloorXDP)
-		r, err := Summarize(samples, []*FloorSample{&test.floor}, nil)
+		r, err := Summarize(samples, []*FloorSample{&test.floor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +156,7 @@ func TestSummarizeThroughput(t *testing.T) {
 }
 
 func TestSummarizeIdle(t *testing.T) {
-	r, err := Summarize([]*Sample{{Point: Point{Test: "idle", Ranks: 2}, Elapsed: 4 * time.Second, CPU: 10 * time.Millisecond}}, nil, nil)
+	r, err := Summarize([]*Sample{{Point: Point{Test: "idle", Ranks: 2}, Elapsed: 4 * time.Second, CPU: 10 * time.Millisecond}}, nil)
 	if err != nil || !near(r.Ratio, 0.0025) || r.AllocsPerOp != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -167,7 +169,7 @@ func TestSummarizeErrors(t *testing.T) {
 		{{Point: Point{Test: "put-latency"}}}, // no time
 		{{Point: Point{Test: "put-latency"}, Elapsed: 1, Latency: []byte("?")}},
 	} {
-		if r, err := Summarize(samples, nil, nil); err == nil {
+		if r, err := Summarize(samples, nil); err == nil {
 			t.Errorf("%v gives %+v", samples, r)
 		}
 	}
@@ -230,8 +232,8 @@ func TestEachPointHasItsFloor(t *testing.T) {
 		want     []FloorPoint
 	}{
 		{FloorUDP, false, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream}}},
-		{FloorXDP, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream}}},
-		{FloorXDPGeneric, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: JoinedStream}}},
+		{FloorXDP, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Memory, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: Stream}}},
+		{FloorXDPGeneric, true, []FloorPoint{{Kind: Echo, Bytes: 8}, {Kind: Kernel, Bytes: 8}, {Kind: Memory, Bytes: 8}, {Kind: Echo, Bytes: 256}, {Kind: Stream, Bytes: 8}, {Kind: JoinedStream}}},
 	} {
 		if got := Floors(points, test.device, test.inKernel); !slices.Equal(got, test.want) {
 			t.Errorf("%s, in the kernel too %v: got %v, want %v", test.device, test.inKernel, got, test.want)

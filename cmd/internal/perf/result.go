@@ -26,6 +26,8 @@ type Result struct {
 	FloorMBPerS  float64  `json:"floor_mb_per_s,omitempty"`      // of the bare stream
 	KernelP50    float64  `json:"kernel_floor_p50_us,omitempty"` // of the bare fetch-and-add in XDP
 	KernelP99    float64  `json:"kernel_floor_p99_us,omitempty"` // likewise
+	MemoryP50    float64  `json:"memory_floor_p50_us,omitempty"` // likewise, with an answer that no socket receives
+	MemoryP99    float64  `json:"memory_floor_p99_us,omitempty"` // likewise
 	// Ratio is latency to the floor's or throughput to the floor's; of the test
 	// idle it is processor time to time.
 	Ratio float64 `json:"ratio,omitempty"`
@@ -42,15 +44,19 @@ type Result struct {
 
 // Summarize makes one result of the samples that several jobs took of one point,
 // and the samples of its floor taken before, between and after them, of which the
-// median counts, and likewise of its floor in XDP. Where the machine changed its
+// median counts, and likewise of each of its floors in XDP. Where the machine changed its
 // speed, only the rounds count that can be compared (see steady). There may be no
 // floor.
-func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error) {
+func Summarize(samples []*Sample, floors []*FloorSample, kernel ...[]*FloorSample) (*Result, error) {
 	if len(samples) == 0 {
 		return nil, fmt.Errorf("there are no samples")
 	}
 	if rounds := steady(samples, floors); rounds != nil {
-		samples, floors, kernel = during(samples, rounds), around(floors, rounds), around(kernel, rounds)
+		samples, floors = during(samples, rounds), around(floors, rounds)
+		kernel = slices.Clone(kernel)
+		for i, taken := range kernel {
+			kernel[i] = around(taken, rounds)
+		}
 	}
 	p := samples[0].Point
 	t, ok := Find(p.Test)
@@ -99,13 +105,20 @@ func Summarize(samples []*Sample, floors, kernel []*FloorSample) (*Result, error
 }
 
 // compare fills in the floors, and the ratio to that over AF_XDP.
-func (r *Result) compare(floors, kernel []*FloorSample) error {
-	if len(kernel) > 0 {
-		f, err := SummarizeFloor(kernel)
+func (r *Result) compare(floors []*FloorSample, kernel [][]*FloorSample) error {
+	for _, taken := range kernel {
+		if len(taken) == 0 {
+			continue
+		}
+		f, err := SummarizeFloor(taken)
 		if err != nil {
 			return err
 		}
-		r.KernelP50, r.KernelP99 = f.P50, f.P99
+		if taken[0].Point.Kind == Memory {
+			r.MemoryP50, r.MemoryP99 = f.P50, f.P99
+		} else {
+			r.KernelP50, r.KernelP99 = f.P50, f.P99
+		}
 	}
 	if len(floors) == 0 {
 		return nil

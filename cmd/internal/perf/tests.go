@@ -191,28 +191,32 @@ func (p Point) Floor(ranks FloorDevice) (FloorPoint, bool) {
 	return FloorPoint{}, false
 }
 
-// KernelFloor returns the floor in XDP of a point, and whether there is one: of
-// latencies of a word. Beside a test of progress its target has the same load.
-func (p Point) KernelFloor() (FloorPoint, bool) {
+// KernelFloors returns the floors in XDP of a point, if it is a latency of a word.
+// Beside a test of progress their target has the same load.
+func (p Point) KernelFloors() []FloorPoint {
 	if f, ok := p.Floor(FloorXDP); !ok || f != (FloorPoint{Kind: Echo, Bytes: smallest}) {
-		return FloorPoint{}, false
+		return nil
 	}
 	t, _ := Find(p.Test)
-	return FloorPoint{Kind: Kernel, Bytes: smallest, Load: t.load, Pace: t.pace}, true
+	return []FloorPoint{{Kind: Kernel, Bytes: smallest, Load: t.load, Pace: t.pace}, {Kind: Memory, Bytes: smallest, Load: t.load, Pace: t.pace}}
 }
 
 // Floors returns the floors of points that ranks measure over a device, each once; those
 // in XDP if inKernel is set.
 func Floors(points []Point, ranks FloorDevice, inKernel bool) (floors []FloorPoint) {
-	add := func(f FloorPoint, ok bool) {
-		if ok && !slices.Contains(floors, f) {
+	add := func(f FloorPoint) {
+		if !slices.Contains(floors, f) {
 			floors = append(floors, f)
 		}
 	}
 	for _, p := range points {
-		add(p.Floor(ranks))
+		if f, ok := p.Floor(ranks); ok {
+			add(f)
+		}
 		if inKernel {
-			add(p.KernelFloor())
+			for _, f := range p.KernelFloors() {
+				add(f)
+			}
 		}
 	}
 	return floors
