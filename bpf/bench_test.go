@@ -1,8 +1,11 @@
 package bpf_test
 
 import (
+	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
@@ -30,6 +33,21 @@ func BenchmarkExchange(b *testing.B) { benchmarkExchange(b, loadTier(b)) }
 
 // BenchmarkExchangeWithoutPerfmon does it with the program for a process without CAP_PERFMON.
 func BenchmarkExchangeWithoutPerfmon(b *testing.B) { benchmarkExchange(b, loadForm(b, false)) }
+
+// ends maps the positions of the ring of answers: up to where it was read, and written.
+func (p *tier) ends(b *testing.B) (consumed, produced []byte) {
+	page := os.Getpagesize()
+	consumed, err := unix.Mmap(p.Answers.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err == nil {
+		b.Cleanup(func() { unix.Munmap(consumed) })
+		produced, err = unix.Mmap(p.Answers.FD(), int64(page), page, unix.PROT_READ, unix.MAP_SHARED)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { unix.Munmap(produced) })
+	return consumed, produced
+}
 
 func benchmarkExchange(b *testing.B, p *tier) {
 	part := make([]byte, wire.PartLen)
@@ -68,6 +86,26 @@ func benchmarkExchange(b *testing.B, p *tier) {
 				}
 				b.ReportMetric(float64(each.Nanoseconds()), "ns/run")
 			}
+		})
+	}
+	for n, size := range []int{0, 8, 8, 1024} { // of an answer's results
+		i := n / 2 % 2
+		b.Run([]string{"answer-0", "answer-8", "answer-8-with-code", "answer-1024-with-code"}[n], func(b *testing.B) {
+			payload := make([]byte, wire.HeaderLen+size)
+			express.Request(payload, express.Header{Session: sessionOf(i), Exchange: 1, Try: 1, Flags: wire.FlagResponse}, answeredKeyOf(i))
+			frame := packet{payload: payload}.bytes()
+			consumed, produced := p.ends(b)
+			var spent time.Duration
+			const runs = 1
+			for b.Loop() {
+				verdict, each, err := p.XdprmaClassify.Benchmark(frame, runs, nil)
+				if err != nil || verdict != xdpDrop {
+					b.Fatalf("verdict %d, %v", verdict, err)
+				}
+				spent += each
+				le.PutUint64(consumed, le.Uint64(produced))
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "ns/run")
 		})
 	}
 	for _, tt := range []struct {

@@ -203,6 +203,7 @@ func loadForm(t testing.TB, perfmon bool) *tier {
 		t.Fatal(err)
 	}
 	spec.Maps[bpf.ClassifierMapSlots].MaxEntries = numSlots
+	spec.Maps[bpf.ClassifierMapAnswers].MaxEntries = 1 << 16
 	p := &tier{}
 	if perfmon {
 		p.classifier = loadSpec(t, spec)
