@@ -168,8 +168,8 @@ func TestQuiescedTogether(t *testing.T) {
 	}
 }
 
-// Who waits for what freed windows give back waits also for windows that took it first, and are freed in turn; and
-// tries again if something came back while it looked.
+// A wait for what freed windows give back goes on for windows that took it first, and are freed in turn; and
+// looks again if something came back meanwhile.
 func TestWaitGoesOnWhileWindowsAreFreed(t *testing.T) {
 	tier := &Tier{ended: make(chan struct{})}
 	free := func() *Region {
