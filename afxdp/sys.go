@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"errors"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,7 @@ func mapUMEM(size int, huge bool) (mem []byte, hugePages bool, err error) {
 // of the call, which waits for nothing: it would take the goroutine's processor
 // away in the middle of a long batch, and have it go on in another thread.
 func sendTo(fd int) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
