@@ -185,6 +185,7 @@ func (p *Poller) Unlock() {
 	if !enters {
 		return
 	}
+	defer guardSeat()
 	p.handOn(sent, rouse)
 	if turn {
 		p.turn()
@@ -194,12 +195,8 @@ func (p *Poller) Unlock() {
 }
 
 // handOn makes the system calls that follow from a use of the engine, which is free
-// again.
+// again. The caller is inside.
 func (p *Poller) handOn(sent, rouse bool) {
-	if !sent && !rouse {
-		return
-	}
-	defer guardSeat()
 	if sent {
 		p.dev.Transmit()
 	}

@@ -53,6 +53,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 		p.mu.Unlock()
 		return errClosed
 	}
+	defer guardSeat()
 	p.Tick()
 	met := cond.Met()
 	sent := p.drain()
@@ -73,7 +74,6 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 
 // obey does what the seat's machine orders a caller that waits, until that is done.
 func (p *Poller) obey(ctx context.Context, cond Condition) error {
-	defer guardSeat()
 	if err := ctx.Err(); err != nil {
 		p.tell(seat.Exits)
 		return err
