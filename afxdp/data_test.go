@@ -334,7 +334,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	config := small
 	config.MultiBuffer = true
 	s, k := newFake(t, config, nearWrap)
-	s.kick.send = func() unix.Errno { return 0 }
+	s.kick.fake = func() unix.Errno { return 0 }
 	frame := make([]byte, 3000)
 	frames, offsets := make([][]byte, 8), make([]uint64, 8)
 	received, reaped := 0, 0

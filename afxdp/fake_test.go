@@ -74,7 +74,8 @@ func newFake(t testing.TB, c Config, start uint32) (*Socket, *fakeKernel) {
 	s := &Socket{fd: -1, umem: nil}
 	s.rx = newReceiver(k.fill.shared, k.rx.shared, k.mem, &c, 0)
 	s.tx = newTransmitter(k.tx.shared, k.completion.shared, k.mem, &c)
-	s.kick = newKicker(s.tx, false, func() unix.Errno { return 0 })
+	s.kick = newKicker(s.tx, false, -1)
+	s.kick.fake = func() unix.Errno { return 0 }
 	return s, k
 }
 

@@ -35,7 +35,8 @@ const kernelTxBudget = 32
 type kicker struct {
 	t        *transmitter
 	hinted   bool                  // the kernel says in the ring's flags when it needs a call
-	send     func() unix.Errno     // sendto on the socket
+	fd       int                   // of the socket
+	fake     func() unix.Errno     // in place of sendto on the socket; of tests
 	sent     atomic.Uint32         // index up to which the kernel has taken the ring
 	busy     atomic.Bool           // a goroutine is in kick
 	failure  atomic.Pointer[error] // sticky
@@ -44,8 +45,8 @@ type kicker struct {
 	failures atomic.Uint64
 }
 
-func newKicker(t *transmitter, hinted bool, send func() unix.Errno) *kicker {
-	k := &kicker{t: t, hinted: hinted, send: send}
+func newKicker(t *transmitter, hinted bool, fd int) *kicker {
+	k := &kicker{t: t, hinted: hinted, fd: fd}
 	k.sent.Store(t.published.Load())
 	return k
 }
@@ -75,7 +76,12 @@ func (k *kicker) kick() (KickResult, error) {
 			return KickDone, nil
 		}
 		published := k.t.published.Load()
-		errno := k.send()
+		var errno unix.Errno
+		if k.fake == nil {
+			errno = sendTo(k.fd)
+		} else {
+			errno = k.fake()
+		}
 		v := verdict(errno)
 		if v == sendDone {
 			k.sent.Store(published)

@@ -11,7 +11,7 @@ import (
 // script makes a fake sendto answer with errnos in turn, then with 0.
 func script(s *Socket, errnos ...unix.Errno) (calls *int) {
 	calls = new(int)
-	s.kick.send = func() unix.Errno {
+	s.kick.fake = func() unix.Errno {
 		*calls++
 		if *calls <= len(errnos) {
 			return errnos[*calls-1]
@@ -104,7 +104,7 @@ func TestKickConcurrently(t *testing.T) {
 	const total = 20000
 	s, k := newFake(t, small, nearWrap)
 	// The fake sendto completes all that is published; kick never runs it twice at once.
-	s.kick.send = func() unix.Errno {
+	s.kick.fake = func() unix.Errno {
 		for d, ok := k.tx.take(); ok; d, ok = k.tx.take() {
 			k.completion.give(d.addr)
 		}

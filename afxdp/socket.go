@@ -201,7 +201,7 @@ func (s *Socket) bind(ctx context.Context, c *Config) error {
 	if c.MultiBuffer {
 		s.info.MaxFrame = c.MaxFrame
 	}
-	s.kick = newKicker(s.tx, s.info.ZeroCopy && s.info.NeedWakeup, func() unix.Errno { return sendTo(s.fd) })
+	s.kick = newKicker(s.tx, s.info.ZeroCopy && s.info.NeedWakeup, s.fd)
 	return nil
 }
 

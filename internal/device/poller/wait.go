@@ -60,7 +60,12 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	rouse := p.rouses(!met) // or it parks: see there
 	turn := p.countCall()
 	p.mu.Unlock()
-	p.handOn(sent, rouse)
+	if sent { // without a call between: a processor mispredicts returns after a system call
+		p.dev.Transmit()
+	}
+	if rouse {
+		p.dev.Wake()
+	}
 	switch {
 	case !met:
 		return p.obey(ctx, cond)
