@@ -33,7 +33,9 @@ func (u *upper) Answers(s *link.Session, body []byte) {
 // Ready implements link.Upper.
 func (u *upper) Ready(to *link.Session) {
 	s := sessionOf(to)
-	u.View.Ready(to)
+	if !u.View.UpToDate(&s.Member) {
+		u.View.Ready(to)
+	}
 	u.Operations.Ready(&s.ops)
 	u.Messages.Ready(&s.mail)
 	if s.leaving {

@@ -117,6 +117,11 @@ func (v *View) LostMember(members []int) (err, left *mpierr.Error) {
 	return nil, left
 }
 
+// UpToDate reports whether a peer was told, and asked, all that Ready would.
+func (v *View) UpToDate(m *Member) bool {
+	return len(m.questions) == 0 && m.toldGone == len(v.gone.told) && m.told == len(v.revoked.contexts)
+}
+
 // Ready tells s of ranks that are gone, and of revocations, that it has not been told of.
 func (v *View) Ready(s *link.Session) {
 	m := v.cfg.Member(s)

@@ -164,11 +164,16 @@ func (s *Peer) HasNews() bool { return len(s.news) > 0 }
 // Ready sends the messages to s that wait, as far as there is credit and room, and tells
 // it what has become of offers, and its credit.
 func (x *Messages) Ready(s *Peer) {
-	for i := range s.lanes {
-		x.issueLane(s, &s.lanes[i])
+	if s.HasNews() || s.lanes[laneCollective].waits() || s.lanes[laneUser].waits() {
+		for i := range s.lanes {
+			x.issueLane(s, &s.lanes[i])
+		}
+		x.TellNews(s)
 	}
-	x.TellNews(s)
 }
+
+// waits reports whether something waits to be sent.
+func (l *lane) waits() bool { return l.untold || !l.sending.Empty() }
 
 // Counts counts what Messages did and what it refused. All are totals.
 type Counts = stats.Messages
