@@ -171,7 +171,9 @@ func (s *Session) CloseBundle(c Class) {
 	}
 	l.slots[i].state = slotQueued
 	l.pushBack(&s.queue[c], i)
-	l.letPass(s, c)
+	if s.queue[c].n > 1 {
+		l.letPass(s, c)
+	}
 	l.pump(s, c)
 }
 
@@ -214,7 +216,7 @@ func (l *Link) letPass(s *Session, c Class) {
 
 // pump sends what is queued, lost bundles first, as far as the window allows.
 func (l *Link) pump(s *Session, c Class) {
-	if s.state != open {
+	if s.state != open || s.queue[c].n+s.again[c].n == 0 {
 		return
 	}
 	if c == Request && s.exchange.Served() {
