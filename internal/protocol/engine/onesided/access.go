@@ -81,6 +81,7 @@ func (x *Origin) CloseAccess(a *Access) {
 		x.own = slices.DeleteFunc(x.own, func(b *Access) bool { return a == b })
 	} else if rank = s.Rank(); s.access[a.window] == a {
 		delete(s.access, a.window)
+		s.recent = nil
 	}
 	err := mpierr.New("access", mpierr.Win, rank, "the window has been freed")
 	x.dropDeferred(a, err)
@@ -101,7 +102,14 @@ func (x *Origin) CloseAccess(a *Access) {
 }
 
 // accessTo returns the access at s to a window, or nil.
-func (s *originSide) accessTo(id uint32) *Access { return s.access[id] }
+func (s *originSide) accessTo(id uint32) *Access {
+	if a := s.recent; a != nil && a.window == id {
+		return a
+	}
+	a := s.access[id]
+	s.recent = a
+	return a
+}
 
 func (a *Access) dead() bool { return a.session != nil && a.session.Dead() }
 

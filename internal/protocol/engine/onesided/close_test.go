@@ -82,3 +82,25 @@ func TestLockAfterALateUnlock(t *testing.T) {
 		f.atRest()
 	}
 }
+
+// TestAccessToFollows looks for accesses in turn, and again once they are closed and opened anew: none is mistaken
+// for the one that was looked for before.
+func TestAccessToFollows(t *testing.T) {
+	f := newRanks(t, 2, 64, nil)
+	s, e := f.access(0, 1).session, f.e[0]
+	open := map[uint32]*Access{testWindow: s.accessTo(testWindow), 8: e.OpenAccess(s, 8)}
+	check := func(when string) {
+		t.Helper()
+		for _, id := range []uint32{8, 8, testWindow, 9, testWindow, 8} {
+			if a := s.accessTo(id); a != open[id] {
+				t.Errorf("%s, window %d: %p, not %p", when, id, a, open[id])
+			}
+		}
+	}
+	check("at first")
+	e.CloseAccess(open[8])
+	delete(open, 8)
+	check("after an access was closed")
+	open[8] = e.OpenAccess(s, 8)
+	check("after it was opened anew")
+}

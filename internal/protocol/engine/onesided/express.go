@@ -22,7 +22,7 @@ func (x *Origin) Express(s *Peer, records []byte) (n, results int) {
 	holds, held := false, uint32(0)
 	for at := 0; at < len(records); n++ {
 		size := wire.NextRecord(records[at:], &r)
-		a := s.access[r.Window]
+		a := s.accessTo(r.Window)
 		if size == 0 || n == express.MaxRecords || a == nil || !a.reach || a.checked {
 			return 0, 0
 		}

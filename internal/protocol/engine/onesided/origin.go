@@ -41,6 +41,7 @@ type Origin struct {
 type originSide struct {
 	left      *mpierr.Error      // of what needs the peer, if it has left in good order
 	access    map[uint32]*Access // this rank's accesses at the peer, by window
+	recent    *Access            // the one of them that was looked for last, in front of it; or nil
 	lockOpen  *Access            // whose lock record started the open bundle of requests, while that is sealed
 	marks     []*Access          // those whose completions the peer is to be told of, in checking mode
 	deferring []*Access          // those that keep calls back
@@ -191,8 +192,8 @@ func (x *Origin) issueNow(c *Call) (bool, error) {
 		return true, nil // a part was refused, which ended the whole
 	}
 	budget := issueBudget
-	if !c.Code.Fetches() {
-		budget = s.Batch(c.size()-c.at, issueBudget)
+	if left := c.size() - c.at; left > wire.MinPayload && !c.Code.Fetches() {
+		budget = s.Batch(left, issueBudget)
 	}
 	for range budget {
 		if c.at == c.size() {
