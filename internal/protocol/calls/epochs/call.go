@@ -92,9 +92,13 @@ func (c *Call) Settled() bool {
 // setWaits tells the accesses whether the call waits for what was issued there, where that
 // may need locks: meanwhile these hold up no other calls.
 func (c *Call) setWaits(waits bool) {
-	if c.waits == waits || c.kind > flush {
-		return
+	if c.waits != waits && c.kind <= flush {
+		c.countWaiting(waits)
 	}
+}
+
+// countWaiting is setWaits for a change.
+func (c *Call) countWaiting(waits bool) {
 	calls := int32(1)
 	if c.waits = waits; !waits {
 		calls = -1

@@ -244,9 +244,30 @@ func (c *Call) stepFlush(t Turn) Status {
 		if c.target == NoTarget {
 			return Over
 		}
-		c.askAll(t)
+		if !c.one {
+			c.askAll(t)
+		}
+	}
+	if c.one {
+		return c.flushOne(t)
 	}
 	return c.awaitAll()
+}
+
+// flushOne is askAll and awaitAll for the only target of a call.
+func (c *Call) flushOne(t Turn) Status {
+	a := c.w.targets[c.target].access
+	if a == nil {
+		return Over
+	}
+	if c.stage == starting {
+		c.begin(awaiting)
+		c.done.ask(t, a)
+	}
+	if until := c.done.until(a); !until.Met() {
+		return c.await(until)
+	}
+	return c.end(failure(c.name, c.target, a))
 }
 
 func (c *Call) checkFlush() error {

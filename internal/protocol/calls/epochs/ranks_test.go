@@ -3,6 +3,9 @@ package epochs_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
@@ -138,4 +141,37 @@ func TestFlushRanksLeavesOthersLocks(t *testing.T) {
 	s.must(3, s.w[3].Unlock(0))
 	s.must(3, s.w[3].Unlock(1))
 	s.must(2, s.w[2].UnlockAll())
+}
+
+// TestFlushIsFlushRanksOfOne flushes one target in both ways: what comes of it, and each frame, is the same.
+func TestFlushIsFlushRanksOfOne(t *testing.T) {
+	trace := func(flush func(w *epochs.Window) epochs.Call) (steps []string) {
+		s := newStage(t, 3, nil)
+		s.Filter = func(from, to int, b []byte) int {
+			steps = append(steps, fmt.Sprintf("%d to %d: %x", from, to, b))
+			return 1
+		}
+		run := func() {
+			for range 2 {
+				c := flush(s.w[0])
+				status := s.step(0, &c)
+				steps = append(steps, fmt.Sprint(status, c.Err()))
+				s.settle()
+			}
+		}
+		s.must(0, s.w[0].LockAll(window.ModeNoCheck))
+		run() // nothing was issued there
+		putTo(s, 1, 2)
+		run()
+		s.issue(0, 1, onesided.Call{Code: wire.CodePut, Disp: windowSize, Origin: []byte{1}}) // refused
+		run()
+		return steps
+	}
+	for _, done := range []epochs.Completion{epochs.AtTarget, epochs.AtOrigin} {
+		one := trace(func(w *epochs.Window) epochs.Call { return w.Flush("flush", 1, done) })
+		list := trace(func(w *epochs.Window) epochs.Call { return w.FlushRanks("flush", []int{1}, done) })
+		if !slices.Equal(one, list) || len(one) < 10 {
+			t.Errorf("completion %d: the flush of one target goes\n%s\nand that of a list of one\n%s", done, strings.Join(one, "\n"), strings.Join(list, "\n"))
+		}
+	}
 }
