@@ -36,8 +36,12 @@ func (u *upper) Ready(to *link.Session) {
 	if !u.View.UpToDate(&s.Member) {
 		u.View.Ready(to)
 	}
-	u.Operations.Ready(&s.ops)
-	u.Messages.Ready(&s.mail)
+	if !s.ops.UpToDate() {
+		u.Operations.Ready(&s.ops)
+	}
+	if !s.mail.UpToDate() {
+		u.Messages.Ready(&s.mail)
+	}
 	if s.leaving {
 		(*Engine)(u).sayBye(s)
 	}

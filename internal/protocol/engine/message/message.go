@@ -164,12 +164,15 @@ func (s *Peer) HasNews() bool { return len(s.news) > 0 }
 // Ready sends the messages to s that wait, as far as there is credit and room, and tells
 // it what has become of offers, and its credit.
 func (x *Messages) Ready(s *Peer) {
-	if s.HasNews() || s.lanes[laneCollective].waits() || s.lanes[laneUser].waits() {
-		for i := range s.lanes {
-			x.issueLane(s, &s.lanes[i])
-		}
-		x.TellNews(s)
+	for i := range s.lanes {
+		x.issueLane(s, &s.lanes[i])
 	}
+	x.TellNews(s)
+}
+
+// UpToDate reports whether Ready has nothing to send to s.
+func (s *Peer) UpToDate() bool {
+	return !s.HasNews() && !s.lanes[laneCollective].waits() && !s.lanes[laneUser].waits()
 }
 
 // waits reports whether something waits to be sent.

@@ -18,6 +18,9 @@ func NewPeer(s *link.Session) Peer {
 	return Peer{Session: s, originSide: originSide{newest: link.None}}
 }
 
+// UpToDate reports whether Ready has nothing to send to s.
+func (s *Peer) UpToDate() bool { return len(s.posting)+len(s.deferring)+len(s.marks) == 0 }
+
 // Ready sends what waits for s, as far as there is room.
 func (x *Operations) Ready(s *Peer) {
 	if len(s.posting) > 0 {
