@@ -15,11 +15,17 @@ import (
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
+// leftMost is how many bytes of a request may stay behind its answer.
+const leftMost = 64
+
 // compareAnswer checks that out is the frame in turned round, with another payload. Over
 // IPv4 it has no UDP checksum.
 func compareAnswer(t testing.TB, in, out parts, payload []byte) {
 	t.Helper()
 	be := binary.BigEndian
+	if len(out.rest) > leftMost {
+		t.Fatalf("%d bytes are behind the datagram", len(out.rest))
+	}
 	if !bytes.Equal(out.payload, payload) {
 		t.Fatalf("answer of %d bytes\n%x, want\n%x", len(out.payload), out.payload, payload)
 	}
@@ -88,6 +94,9 @@ func TestChecksumsOfAnswers(t *testing.T) {
 							answer := shape.parts(out)
 							switch got := answer.checksum(); {
 							case sum.partial && generic == 1:
+								if len(answer.rest) > 0 {
+									t.Errorf("exchange %d: a partial checksum would cover %d bytes behind the datagram", exchange, len(answer.rest))
+								}
 								if got != answer.pseudo() {
 									t.Errorf("exchange %d: the answer's checksum is %#x, want %#x", exchange, got, answer.pseudo())
 								}

@@ -61,7 +61,7 @@ func TestCodesOfRequests(t *testing.T) {
 			if tt.slot != nil {
 				key = &tt.slot.Answers
 			}
-			if _, _, fault := express.Decode(out[42:], key); fault != wire.OK {
+			if _, _, fault := express.Decode(packet{}.parts(out).payload, key); fault != wire.OK {
 				t.Errorf("%s: the answer has the fault %v", tt.name, fault)
 			}
 		}

@@ -483,7 +483,7 @@ func TestInterruptedExchange(t *testing.T) {
 			t.Errorf("%s: taken or answered in user space", test.name)
 		}
 		verdict, out := p.exec(t, packet{payload: payload}.bytes())
-		if h, _, fault := express.Decode(out[42:], nil); verdict != xdpTX || fault != wire.OK || h.Fate != test.fate {
+		if h, _, fault := express.Decode(packet{}.parts(out).payload, nil); verdict != xdpTX || fault != wire.OK || h.Fate != test.fate {
 			t.Errorf("%s: verdict %d, %v, fate %#b", test.name, verdict, fault, h.Fate)
 		}
 		if n := le.Uint64(p.chunks[0][wideBase:]); n != test.sum {
@@ -548,7 +548,7 @@ func TestDuplicatesOnTwoProcessors(t *testing.T) {
 				if verdict != xdpTX {
 					return nil
 				}
-				return o.DataOut[42:]
+				return packet{}.parts(o.DataOut).payload
 			})
 		})
 	}

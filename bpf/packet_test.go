@@ -96,8 +96,8 @@ func (p packet) String() string { return fmt.Sprintf("%d VLAN tags, IPv6 %v", le
 
 // parts is a frame taken apart, whose IP header has no options.
 type parts struct {
-	link, ip, udp, payload []byte
-	v6                     bool
+	link, ip, udp, payload, rest []byte // rest: behind the datagram
+	v6                           bool
 }
 
 // parts takes a frame apart that has the headers of p.
@@ -107,7 +107,8 @@ func (p packet) parts(frame []byte) parts {
 	if p.v6 {
 		udp += 20
 	}
-	return parts{frame[:ip], frame[ip:udp], frame[udp : udp+8], frame[udp+8:], p.v6}
+	end := min(len(frame), udp+int(binary.BigEndian.Uint16(frame[udp+4:])))
+	return parts{frame[:ip], frame[ip:udp], frame[udp : udp+8], frame[udp+8 : end], frame[end:], p.v6}
 }
 
 // addresses are both addresses of the frame.

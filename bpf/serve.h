@@ -12,6 +12,7 @@ enum {
 	EXPRESS_MAX_EXCHANGE_BITS = 62,
 	EXPRESS_SUMMED = 512, /* bytes that the kernel adds up at once */
 	EXPRESS_HOPS = 64,
+	EXPRESS_LEFT = 64, /* bytes of a request that may stay behind its answer */
 };
 
 /* What this program answers has one of these behind Ethernet and its VLAN tags. */
@@ -331,6 +332,9 @@ static __always_inline __u16 pseudo_sum(__u64 addresses, __be16 len)
 	return folded(addresses + bpf_htons(IPPROTO_UDP) + len);
 }
 
+/* What checksum an answer has. */
+enum { RETURNED_WHOLE = 1, RETURNED_PARTIAL };
+
 /*
  * Swaps the ports, and sets the length for a payload of len bytes and the checksum: a partial
  * one or none. addresses is the sum of both IP addresses.
@@ -342,7 +346,7 @@ static __always_inline __u16 pseudo_sum(__u64 addresses, __be16 len)
  * that a partial one would be. Then the answer's is wrong, and it gets lost; the repeated
  * request has another checksum.
  */
-static __always_inline void return_udp(struct udphdr *udp, __u64 addresses, __u32 len, int generic)
+static __always_inline int return_udp(struct udphdr *udp, __u64 addresses, __u32 len, int generic)
 {
 	int partial = generic && udp->check == pseudo_sum(addresses, udp->len);
 	__be16 port = udp->source;
@@ -350,14 +354,15 @@ static __always_inline void return_udp(struct udphdr *udp, __u64 addresses, __u3
 	udp->dest = port;
 	udp->len = bpf_htons(sizeof(*udp) + len);
 	udp->check = partial ? pseudo_sum(addresses, udp->len) : 0;
+	return partial ? RETURNED_PARTIAL : RETURNED_WHOLE;
 }
 
-static __always_inline void return_ipv4(struct express_ipv4 *f, __u32 len, int generic)
+static __always_inline int return_ipv4(struct express_ipv4 *f, __u32 len, int generic)
 {
 	__be32 from = f->ip.saddr;
 	f->ip.saddr = f->ip.daddr;
 	f->ip.daddr = from;
-	return_udp(&f->udp, (__u64)f->ip.saddr + from, len, generic);
+	int returned = return_udp(&f->udp, (__u64)f->ip.saddr + from, len, generic);
 	f->ip.tos = 0;
 	f->ip.tot_len = bpf_htons(sizeof(*f) + len);
 	f->ip.id = 0;
@@ -369,10 +374,11 @@ static __always_inline void return_ipv4(struct express_ipv4 *f, __u32 len, int g
 	for (int i = 0; i < (int)sizeof(f->ip) / 2; i++)
 		sum += *((__u16 *)&f->ip + i);
 	f->ip.check = ~folded(sum);
+	return returned;
 }
 
 /* Likewise. IPv6 wants a checksum; sum is that of the payload. */
-static __always_inline void return_ipv6(struct express_ipv6 *f, __u32 len, __u64 sum, int generic)
+static __always_inline int return_ipv6(struct express_ipv6 *f, __u32 len, __u64 sum, int generic)
 {
 	__u64 addresses = 0;
 #pragma unroll
@@ -382,19 +388,21 @@ static __always_inline void return_ipv6(struct express_ipv6 *f, __u32 len, __u64
 		f->ip.saddr[i] = to;
 		f->ip.daddr[i] = from;
 	}
-	return_udp(&f->udp, addresses, len, generic);
+	int returned = return_udp(&f->udp, addresses, len, generic);
 	f->ip.version_class_flow = bpf_htonl(6U << 28);
 	f->ip.payload_len = f->udp.len;
 	f->ip.hop_limit = EXPRESS_HOPS;
 	if (f->udp.check)
-		return;
+		return returned;
 	__u16 whole = ~folded(sum + pseudo_sum(addresses, f->udp.len) + f->udp.source + f->udp.dest + f->udp.len);
 	f->udp.check = whole ? whole : 0xffff; /* 0 means that there is none */
+	return returned;
 }
 
 /*
  * Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes, whose
- * sum over IPv6 is given. VLAN tags stay as they came.
+ * sum over IPv6 is given. VLAN tags stay as they came. Returns 0 if the headers are not in reach, or what
+ * checksum the answer has.
  */
 static __always_inline int express_return(struct xdp_md *ctx, const struct express_work *w, __u32 len, __u64 sum, int generic)
 {
@@ -414,14 +422,13 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
 		struct express_ipv6 *f = express_ip(ctx, w);
 		if ((void *)(f + 1) > end)
 			return 0;
-		return_ipv6(f, len, sum, generic);
+		return return_ipv6(f, len, sum, generic);
 	} else {
 		struct express_ipv4 *f = express_ip(ctx, w);
 		if ((void *)(f + 1) > end)
 			return 0;
-		return_ipv4(f, len, generic);
+		return return_ipv4(f, len, generic);
 	}
-	return 1;
 }
 
 /*
@@ -474,10 +481,17 @@ __noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, i
 		h->checksum = express_checksum(end);
 	if (bpf_xdp_store_bytes(ctx, w->payload_at, w->payload, WIRE_HEADER_LEN))
 		return COUNTER_EXPRESS_BAD_FORM;
-	/* A frame that stays longer than its datagram is no fault. */
-	bpf_xdp_adjust_tail(ctx, (int)(w->payload_at + end) - (int)bpf_xdp_get_buff_len(ctx));
 	__u64 sum = express_over_ipv6(w) ? express_sum(w, end) : 0;
-	return express_return(ctx, w, end, sum, generic) ? COUNTER_EXPRESS_EXECUTED : COUNTER_EXPRESS_BAD_FORM;
+	int returned = express_return(ctx, w, end, sum, generic);
+	if (!returned)
+		return COUNTER_EXPRESS_BAD_FORM;
+	/*
+	 * A frame that stays longer than its datagram is no fault, and to cut it costs more than a few
+	 * bytes. But a hop that adds the rest to a partial checksum goes on to the frame's end.
+	 */
+	if (len > end + EXPRESS_LEFT || returned == RETURNED_PARTIAL)
+		bpf_xdp_adjust_tail(ctx, (int)(w->payload_at + end) - (int)bpf_xdp_get_buff_len(ctx));
+	return COUNTER_EXPRESS_EXECUTED;
 }
 
 #endif
