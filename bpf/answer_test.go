@@ -64,6 +64,7 @@ func TestChecksumsOfAnswers(t *testing.T) {
 		name string
 		record
 	}{
+		{"a little shorter", record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)}},
 		{"shorter", record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 64)}},
 		{"of the same length", record{wire.Record{Code: wire.CodeGet, Window: wideWindow}, part}},
 	} {

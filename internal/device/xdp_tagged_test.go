@@ -109,7 +109,8 @@ func TestTaggedRequestsAreAnswered(t *testing.T) {
 						if got == nil {
 							continue // lost while the interface comes up
 						}
-						if want := tagged(buildFrame(back, answer)); !bytes.Equal(got, want) {
+						want, most := tagged(buildFrame(back, answer)), len(tagged(buildFrame(ends, request)))
+						if !bytes.HasPrefix(got, want) || len(got) > most { // bytes of the request may be behind it
 							t.Fatalf("%d tags: the answer is\n%x, want\n%x", tags, got, want)
 						}
 						break
