@@ -235,15 +235,26 @@ static __noinline int admit(struct xdp_md *ctx, const struct wire_header *h, con
 	if (h->kind > WIRE_EXPRESS)
 		return count(COUNTER_UNKNOWN_KIND, XDP_DROP);
 
-	__u64 session = h->session;
-	const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
-	if (!slot)
-		return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+	__u64 session = h->session, slot_index = EXPRESS_NO_SLOT;
+#ifdef EXECUTES
+	if (h->kind == WIRE_EXPRESS)
+		slot_index = express_recent(session);
+#endif
+	if (slot_index == EXPRESS_NO_SLOT) {
+		const __u32 *slot = bpf_map_lookup_elem(&sessions, &session);
+		if (!slot)
+			return count(COUNTER_UNKNOWN_SESSION, XDP_DROP);
+		slot_index = *slot - 1;
+#ifdef EXECUTES
+		if (h->kind == WIRE_EXPRESS)
+			express_remember(session, slot_index);
+#endif
+	}
 	if ((h->kind == WIRE_DATA && h->flags & WIRE_FLAG_JOINED) || (cfg->longest && d->len > cfg->longest))
 		return to_stack(COUNTER_JOINED);
 #ifdef EXECUTES
 	if (h->kind == WIRE_EXPRESS)
-		return express(ctx, h->flags & WIRE_FLAG_RESPONSE, d, *slot - 1, cfg);
+		return express(ctx, h->flags & WIRE_FLAG_RESPONSE, d, slot_index, cfg);
 #endif
 	return to_user(ctx, COUNTER_REDIRECTED);
 }

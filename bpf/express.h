@@ -31,6 +31,8 @@ enum {
 	EXPRESS_TRIES = 8,   /* of a compare-exchange */
 	EXPRESS_ROUNDS = 8,  /* of these, before an exchange is interrupted */
 	EXPRESS_PROCESS = 1, /* that the program is in a lock word */
+	EXPRESS_NO_SLOT = 0xffffffff, /* an index that no slot has */
+	EXPRESS_RECENT = 64,
 	EXPRESS_SHORT = 112, /* bytes of an answer's payload for which a short record of the ring is enough */
 };
 
@@ -196,6 +198,10 @@ struct express_work {
 	__u32 ip;      /* where the IP header begins in the frame */
 	__u32 payload_at; /* where the payload does */
 	__u32 zero;    /* 0, which the verifier does not know: see below */
+	struct {
+		__u64 session;
+		__u64 slot; /* that it had when it was looked for */
+	} recent[EXPRESS_RECENT]; /* sessions, which are found faster than in the hash */
 };
 
 struct {

@@ -402,6 +402,59 @@ func TestLaterLifeIsAnOutsider(t *testing.T) {
 	}
 }
 
+// The program remembers which slot a session had. It finds that the session has another one now, or is
+// forgotten.
+func TestSessionsMoveAndGo(t *testing.T) {
+	p := loadTier(t)
+	runtime.LockOSThread() // each processor remembers for itself
+	defer runtime.UnlockOSThread()
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range 1024 {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SchedSetaffinity(0, &all)
+	expect := func(what string, exchange uint64, want bpf.ClassifierCounter) {
+		t.Helper()
+		before := p.counted(t, want)
+		put := request(express.Header{Session: session, Exchange: exchange, Try: 1}, record{wire.Record{Code: wire.CodePut, Window: wideWindow}, make([]byte, 8)})
+		if p.exec(t, packet{payload: put}.bytes()); p.counted(t, want) != before+1 {
+			t.Errorf("%s: counter %d did not advance", what, want)
+		}
+	}
+	open := func(slot int) {
+		p.tables.OpenSlot(slot, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+		if err := p.Sessions.Put(uint64(session), uint32(slot+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("in its slot", 1, executed)
+	expect("again", 2, executed)
+	p.tables.CloseSlot(0)
+	open(2)
+	expect("in another slot", 1, executed)
+	if w := p.tables.Place(2).Word; w != express.WordOf(1, express.StateDone) {
+		t.Errorf("the state of the other slot is %#x", w)
+	}
+	p.tables.CloseSlot(2)
+	expect("in none", 2, bpf.ClassifierCounterCOUNTER_EXPRESS_NO_SLOT)
+	open(2)
+	expect("in that slot again", 1, executed)
+	p.tables.CloseSlot(2)
+	if err := p.Sessions.Delete(uint64(session)); err != nil {
+		t.Fatal(err)
+	}
+	expect("forgotten", 2, bpf.ClassifierCounterCOUNTER_UNKNOWN_SESSION)
+}
+
 // The program executes of a rank what its owner gives it the right to, and nothing else, whatever
 // rights its neighbours have.
 func TestRightsOfRecords(t *testing.T) {

@@ -15,6 +15,30 @@ enum {
 	EXPRESS_LEFT = 64, /* bytes of a request that may stay behind its answer */
 };
 
+/* The index of the slot that a session of late has, EXPRESS_NO_SLOT if it is none or has it no more. */
+static __always_inline __u64 express_recent(__u64 session)
+{
+	struct express_work *w = express_work();
+	if (!w)
+		return EXPRESS_NO_SLOT;
+	__u64 at = opaque(session) & (EXPRESS_RECENT - 1), index = LOAD(&w->recent[at].slot);
+	if (w->recent[at].session != session)
+		return EXPRESS_NO_SLOT;
+	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	return slot && LOAD(&slot->session) == session ? index : EXPRESS_NO_SLOT;
+}
+
+/* Has express_recent find a session. */
+static __always_inline void express_remember(__u64 session, __u64 index)
+{
+	struct express_work *w = express_work();
+	if (!w)
+		return;
+	__u64 at = opaque(session) & (EXPRESS_RECENT - 1);
+	w->recent[at].session = session;
+	w->recent[at].slot = index;
+}
+
 /* What this program answers has one of these behind Ethernet and its VLAN tags. */
 struct express_ipv4 {
 	struct iphdr ip;
