@@ -61,7 +61,6 @@ const (
 	claimFor    = 200 * time.Microsecond // after which the background goroutine has left the seat, unless it lacks the core
 	leastSpin   = 50 * time.Microsecond  // of a caller, which costs little where others want the core
 	minNap      = 50 * time.Microsecond
-	maxNap      = 2 * time.Millisecond
 	longWait    = 100 * time.Millisecond // of a caller that sleeps for long
 	longNap     = time.Second            // while a caller sleeps on the device
 	callGap     = 30 * time.Microsecond  // callers whose calls follow that closely make progress themselves
