@@ -51,8 +51,7 @@ type XDP struct {
 	held    int             // frames that came to the sockets, and are to be released
 	answers *loader.Answers // that the program hands over; nil: it hands over none
 	streak  int             // how often nothing but answers was received, in a row
-	handed  atomic.Uint64   // how many answers were received, and
-	handedB atomic.Uint64   // their bytes
+	handed  atomic.Uint64   // bytes of answers
 
 	detour [batch]Out // scratch, of whoever enqueues
 
@@ -205,7 +204,8 @@ func (x *XDP) mode() string {
 }
 
 // Stats implements Device. Bytes count whole frames, from the link's header on. Of
-// frames that went through the kernel's stack, and of answers that the program handed over, they count the UDP payload. RxDropped
+// frames that went through the kernel's stack, and of answers that the program handed over, they count the
+// UDP payload. RxDropped
 // includes handshakes that cannot be answered because the senders of 65536 others are
 // remembered. It does not include what a NIC with zero-copy drops for want of chunks: the
 // NIC's own counters do.
@@ -215,8 +215,6 @@ func (x *XDP) Stats(s *stats.Device) {
 	x.sleeper.addStats(s)
 	x.stack.addStats(s)
 	s.FilterTaken += x.presence.times.Load()
-	s.RxFrames += x.handed.Load()
-	s.RxBytes += x.handedB.Load()
 	x.facts.Tier.Stats(s)
 	for _, socket := range x.sockets {
 		k, err := socket.Stats()
@@ -239,7 +237,9 @@ func (x *XDP) Stats(s *stats.Device) {
 		for name, n := range counters {
 			s.Filter[name] += n
 		}
+		s.RxFrames += counters[handedOver]
 	}
+	s.RxBytes += x.handed.Load()
 }
 
 // Close implements Device: it waits for what its tier does in the background, detaches
