@@ -199,8 +199,8 @@ struct express_work {
 	__u32 payload_at; /* where the payload does */
 	__u32 zero;    /* 0, which the verifier does not know: see below */
 	struct {
-		__u64 session;
-		__u64 slot; /* that it had when it was looked for */
+		__u64 inverse; /* of the id: at first there is none, and not that of 0, which a slot has that is not in use */
+		__u64 slot;    /* that it had when it was looked for */
 	} recent[EXPRESS_RECENT]; /* sessions, which are found faster than in the hash */
 };
 

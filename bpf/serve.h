@@ -22,7 +22,7 @@ static __always_inline __u64 express_recent(__u64 session)
 	if (!w)
 		return EXPRESS_NO_SLOT;
 	__u64 at = opaque(session) & (EXPRESS_RECENT - 1), index = LOAD(&w->recent[at].slot);
-	if (w->recent[at].session != session)
+	if (w->recent[at].inverse != ~session)
 		return EXPRESS_NO_SLOT;
 	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	return slot && LOAD(&slot->session) == session ? index : EXPRESS_NO_SLOT;
@@ -35,7 +35,7 @@ static __always_inline void express_remember(__u64 session, __u64 index)
 	if (!w)
 		return;
 	__u64 at = opaque(session) & (EXPRESS_RECENT - 1);
-	w->recent[at].session = session;
+	w->recent[at].inverse = ~session;
 	w->recent[at].slot = index;
 }
 
@@ -102,7 +102,7 @@ __noinline __u64 express_code(__u64 end, __u64 slot_index, __u64 which)
 /* Whether the header is one of either, but for what tells that it came as it was sent. */
 static __always_inline int express_form(const struct wire_header *h)
 {
-	return h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
+	return h->session != 0 && h->packet_number != 0 && h->sequence != 0 && h->sequence >> EXPRESS_MAX_EXCHANGE_BITS == 0 &&
 	       (h->ack_bits | h->ack_requests | h->ack_responses) == 0 && h->order <= 1 && h->refusals == 0;
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
+	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
 
@@ -94,4 +95,31 @@ func TestSessionsMoveAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("forgotten", 2, bpf.ClassifierCounterCOUNTER_UNKNOWN_SESSION)
+}
+
+// Frames of no session are dropped, whatever a slot that is not in use has.
+func TestSessionZeroHasNoSlot(t *testing.T) {
+	for name, keys := range map[string]*express.Keys{"checksums": nil, "codes": {Requests: siphash.Key{1}, Answers: siphash.Key{2}, Answered: siphash.Key{3}}} {
+		p := loadTier(t)
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank, Keys: keys})
+		p.tables.CloseSlot(0)
+		p.tables.WipeSlot(0)
+		var key *siphash.Key
+		if keys != nil {
+			key = new(siphash.Key)
+		}
+		put := signed(key, express.Header{Exchange: 1, Try: 1}, record{wire.Record{Code: wire.CodePut, Window: wideWindow}, bytes.Repeat([]byte{7}, 8)})
+		answer := make([]byte, wire.HeaderLen+8)
+		express.Request(answer, express.Header{Exchange: 1, Try: 1, Flags: wire.FlagResponse}, key)
+		clear(p.chunks[0][wideBase:][:8])
+		for _, payload := range [][]byte{put, answer} {
+			verdict, _ := p.exec(t, packet{payload: payload}.bytes())
+			if verdict != xdpDrop || p.handed(t) != nil || p.chunks[0][wideBase] != 0 {
+				t.Errorf("%s: verdict %d, or it was handed over or executed", name, verdict)
+			}
+		}
+		if n := p.counted(t, bpf.ClassifierCounterCOUNTER_UNKNOWN_SESSION); n != 2 {
+			t.Errorf("%s: of 2 frames %d are of an unknown session", name, n)
+		}
+	}
 }

@@ -13,8 +13,8 @@ import (
 
 // Answers are those to this process's requests, as the program hands them over: it has looked
 // whether they came as the peer has sent them, and along the path of their session. They lie in a BPF ring
-// buffer, which the kernel writes and this process reads. One goroutine at a time calls Next,
-// Release, Doze and Rise.
+// buffer, which the kernel writes and this process reads. One goroutine at a time calls Next and Release, and
+// one Doze and Rise.
 type Answers struct {
 	fd       int
 	control  []byte         // the page of consumed

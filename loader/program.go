@@ -164,8 +164,8 @@ func (p *Program) ForgetSocket(queue int) {
 const NoSlot = -1
 
 // AllowSession lets frames with a session id through. slot is the session's place among
-// the Options.Slots, or NoSlot. A session that has a slot may be allowed again, to take it
-// away. AllowSession panics if id is 0, which is the id of handshakes. The limit is 65536
+// the Options.Slots, or NoSlot. To take a slot from a session, close it in the table of slots before:
+// the program remembers which one a session has. AllowSession panics if id is 0, which is the id of handshakes. The limit is 65536
 // sessions; beyond it the error has class mpierr.NoMem.
 func (p *Program) AllowSession(id uint64, slot int) error {
 	if id == 0 {
@@ -212,7 +212,7 @@ func (p *Program) Counters() (map[string]uint64, error) {
 }
 
 // Redirected returns how many frames the program has handed to a socket, by its own account,
-// save express requests. Whether they came there the program does not learn.
+// save express frames. Whether they came there the program does not learn.
 func (p *Program) Redirected() (n uint64, err error) {
 	err = p.use(func() error {
 		n, err = p.count(int(bpf.ClassifierCounterCOUNTER_REDIRECTED))

@@ -100,8 +100,7 @@ type Facts struct {
 // Filter lets frames of sessions through, and no others but handshakes. Its methods are called by anyone,
 // at any time, holding no lock.
 type Filter interface {
-	// AllowSession is called before the first frame with the session's id can arrive, and again to take
-	// the slot from a session. slot is the session's place in the tables of the Tier, or loader.NoSlot.
+	// AllowSession is called before the first frame with the session's id can arrive. slot is the session's place in the tables of the Tier, or loader.NoSlot.
 	AllowSession(id uint64, slot int) error
 	// ForgetSession ends what AllowSession began.
 	ForgetSession(id uint64)

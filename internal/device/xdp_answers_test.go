@@ -9,9 +9,11 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
+	"github.com/xdprma/xdprma/stats"
 	"github.com/xdprma/xdprma/userspace"
 )
 
@@ -86,7 +88,9 @@ func TestAnswersComeByTheRing(t *testing.T) {
 		other := a.answer(1, 8)
 		express.Sign(other, &siphash.Key{3})
 		a.peer.send(a.path, bad, other)
-		sent := uint64(0)
+		var before, after stats.Device
+		a.x.Stats(&before)
+		sent, answers := uint64(0), uint64(0)
 		for exchange := uint64(1); sent < 4<<16; exchange++ {
 			lot := [][]byte{a.answer(exchange, 8), a.answer(exchange, 0), a.answer(exchange, 32), a.answer(exchange, 40),
 				a.answer(exchange, express.MaxResults), a.answer(exchange, 8*rand.IntN(express.MaxResults/8))}
@@ -97,7 +101,12 @@ func TestAnswersComeByTheRing(t *testing.T) {
 					t.Fatalf("exchange %d, %d: an answer %v, path %d,\n%x, want\n%x", exchange, i, came[i].Answer, came[i].Path, came[i].Payload, lot[i])
 				}
 				sent += uint64(len(lot[i]))
+				answers++
 			}
+		}
+		a.x.Stats(&after)
+		if frames, bytes := after.RxFrames-before.RxFrames, after.RxBytes-before.RxBytes; frames != answers || bytes != sent {
+			t.Errorf("counted %d frames of %d bytes, want %d of %d", frames, bytes, answers, sent)
 		}
 		counters, err := a.x.program.Counters()
 		if err != nil || counters["express_bad_checksum"]+counters["express_bad_code"]+counters["express_bad_form"] != 2 || counters["express_no_room"] != 0 {
@@ -143,7 +152,6 @@ func TestFullRingGoesOnByTheSocket(t *testing.T) {
 // Whenever an answer comes, who sleeps or is about to is woken.
 func TestAnswersWakeWhoSleeps(t *testing.T) {
 	eachAnswered(t, func(t *testing.T, a *answered) {
-		const patience = 5 * time.Second // who is not woken sleeps for so long
 		rounds := uint64(500)
 		if testing.Short() {
 			rounds = 200
@@ -162,7 +170,7 @@ func TestAnswersWakeWhoSleeps(t *testing.T) {
 			sleeps <- struct{}{}
 			for a.dev.Receive(frames) == 0 {
 				begin := time.Now()
-				if a.dev.Sleep(patience); time.Since(begin) > patience/2 {
+				if a.dev.Sleep(testenv.Limit); time.Since(begin) >= testenv.Limit {
 					t.Fatalf("exchange %d: nobody was woken", exchange)
 				}
 			}

@@ -31,13 +31,17 @@ func (p *Poller) background() {
 			calm = max(calm, p.cfg.LongSleep)
 		case seat.Nap:
 			p.nap(timer, pause)
-			pause = min(2*pause, p.cfg.MaxSleep)
+			pause = nextNap(pause, p.cfg.MaxSleep)
 		case seat.LongNap:
 			p.nap(timer, longNap)
 		}
 		order = p.look()
 	}
 }
+
+// nextNap returns how long the next nap is. Nobody serves peers until its end, once callers have what they
+// wait for.
+func nextNap(pause, most time.Duration) time.Duration { return min(2*pause, most) }
 
 // look asks whether the background goroutine is needed. It is not while callers make
 // progress, or are about to.

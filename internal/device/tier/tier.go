@@ -164,18 +164,17 @@ func (t *Tier) insist(ctx context.Context, try func() error) error {
 		if err == nil {
 			return nil
 		}
-		leaving, returned := t.oldest()
-		if leaving == nil {
-			if returned == before {
-				return err
-			}
-			continue // what it lacked may have come back since it looked
+		back := atOnce // what it lacked may have come back since it looked
+		if leaving, returned := t.oldest(); leaving != nil {
+			back = leaving.back
+		} else if returned == before {
+			return err
 		}
 		if tired == nil {
 			tired = time.After(longestReturn)
 		}
 		select {
-		case <-leaving.back:
+		case <-back:
 		case <-tired:
 			return err
 		case <-ctx.Done():
@@ -185,6 +184,12 @@ func (t *Tier) insist(ctx context.Context, try func() error) error {
 		}
 	}
 }
+
+var atOnce = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // oldest returns the window that is freed and has not given all back for longest, nil if there is
 // none, and how many have.
