@@ -76,7 +76,7 @@ func (r *udpReceiver) receive(fd int, frames []Frame) int {
 		if length > r.longest || m.header.Flags&unix.MSG_TRUNC != 0 {
 			malformed++
 		} else {
-			frames[n].Payload = r.buffers[at : at+length : at+length]
+			frames[n] = Frame{Payload: r.buffers[at : at+length : at+length], Path: NoPath}
 			r.delivered[n] = r.next
 			bytes += length
 			n++

@@ -89,7 +89,6 @@ func (s *socket) read(frames []Frame, by *base) (n int, more bool) {
 // far as a device remembers these.
 func (s *socket) learn(frames []Frame, by *base) {
 	for i := range frames {
-		frames[i].Path = NoPath
 		if !by.teaches(frames[i].Payload) {
 			continue
 		}

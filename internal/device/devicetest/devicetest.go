@@ -157,12 +157,18 @@ func (e *end) send(by device.PathID, payloads ...[]byte) {
 	})
 }
 
-// receive waits for n frames, and returns copies. More are a fault.
+// receive waits for n frames, and returns copies. More are a fault, and so is a field that was there before.
 func (e *end) receive(n int) (got []device.Frame) {
 	e.t.Helper()
 	var few [8]device.Frame
 	testenv.Await(e.t, "frames", func() bool {
+		for i := range few {
+			few[i] = device.Frame{Path: 7, Answer: true}
+		}
 		for _, f := range few[:e.Receive(few[:])] {
+			if f.Answer {
+				e.t.Error("a frame is an answer that no program has taken for one")
+			}
 			got = append(got, device.Frame{Payload: bytes.Clone(f.Payload), Path: f.Path})
 		}
 		e.Release()
