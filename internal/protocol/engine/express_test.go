@@ -226,6 +226,21 @@ func TestAnswersThatAreNone(t *testing.T) {
 	t.Run("handed over", func(t *testing.T) { answersThatAreNone(t, (*Engine).ReceiveHanded) })
 }
 
+// A request is not taken from a program that hands answers over: nobody has verified it.
+func TestRequestIsNotHandedOver(t *testing.T) {
+	p := newPrograms(t, 2, 64, nil)
+	a := p.access(0, 1)
+	p.fetchAdd(0, a, 0)
+	request := make([]byte, wire.HeaderLen+wire.RecordSize(8))
+	copy(wire.PutRecord(request[wire.HeaderLen:], &wire.Record{Code: wire.CodePut, Window: testWindow}, 8), "12345678")
+	express.Request(request, express.Header{Session: sessionAt(a).ID(), Exchange: 1, Try: 1, Records: 1}, nil)
+	s, before := &p.e[0].Stats, p.e[0].Stats.Faults[wire.BadFlags]
+	p.e[0].ReceiveHanded(request)
+	if s.Faults[wire.BadFlags] != before+1 || le.Uint64(p.mem[0]) != 0 {
+		t.Errorf("%d frames with unknown flags, memory %x", s.Faults[wire.BadFlags]-before, p.mem[0][:8])
+	}
+}
+
 func answersThatAreNone(t *testing.T, receive func(e *Engine, b []byte)) {
 	p := newPrograms(t, 2, 64, nil)
 	a := p.access(0, 1)

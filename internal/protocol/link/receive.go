@@ -69,8 +69,12 @@ func (l *Link) ReceiveHanded(payload []byte) {
 func (l *Link) receiveExpress(payload []byte, verified bool) {
 	h, body, fault := express.Read(payload)
 	s := l.sessionByID(h.Session)
-	if fault == wire.OK && !verified {
+	switch {
+	case fault != wire.OK:
+	case !verified:
 		fault = l.verify(s, &h, payload)
+	case h.Flags != wire.FlagResponse:
+		fault = wire.BadFlags // a program hands over answers, and nothing else
 	}
 	if fault != wire.OK {
 		l.stats.Faults[fault]++
