@@ -168,7 +168,10 @@ static __always_inline int express_read(struct xdp_md *ctx, struct express_work 
 
 	if (!ip)
 		return COUNTER_EXPRESS_PATH;
-	if (len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD || len % 8)
+	if (len < WIRE_HEADER_LEN)
+		return COUNTER_EXPRESS_BAD_FORM;
+	len = opaque(len); /* for two comparisons, as in express_results */
+	if (len > EXPRESS_MAX_PAYLOAD || len % 8)
 		return COUNTER_EXPRESS_BAD_FORM;
 	w->ip = ip;
 	w->payload_at = payload;
