@@ -8,9 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/bpf"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -221,6 +223,60 @@ func TestPath(t *testing.T) {
 		h, body, fault := express.Decode(shape.parts(out).payload, nil)
 		if fault != wire.OK || h.Exchange != 1 || h.Session != peerSession || len(body) != 0 {
 			t.Errorf("%v: the answer to a padded frame: %+v, %x, %v", shape, h, body, fault)
+		}
+	}
+}
+
+// A frame that is split anywhere behind its header is served as a whole one is, with every length that the
+// program copies by itself, and with longer ones.
+func TestSplitFramesAreServed(t *testing.T) {
+	testenv.NeedsFeature(t, testenv.SplitTestRun)
+	p := loadTier(t)
+	serve := func(frame []byte, linear int) []byte {
+		t.Helper()
+		clear(p.slots)
+		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
+		o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: &md{DataEnd: uint32(linear)}, Repeat: 1}
+		verdict, err := p.XdprmaClassify.Run(&o)
+		if err != nil {
+			t.Fatalf("run: %v", err)
+		}
+		if verdict == xdpTX {
+			return o.DataOut
+		}
+		return p.handed(t)
+	}
+	values := make([]byte, 64)
+	for i := range values {
+		values[i] = byte(i + 1)
+	}
+	for _, shape := range shapes {
+		p.at(t, shape.v6)
+		var frames [][]byte
+		for n := 8; n <= len(values); n += 8 {
+			header := express.Header{Session: session, Exchange: 1, Try: 1}
+			put := wire.Record{Code: wire.CodePut, Window: wideWindow}
+			get := wire.Record{Code: wire.CodeGet, Window: wideWindow}
+			part := make([]byte, wire.PartLen)
+			wire.PutPart(part, 0, uint32(n))
+			frames = append(frames, request(header, record{put, values[:n]}), request(header, record{get, part}))
+			header.Flags = wire.FlagResponse
+			answer := append(make([]byte, wire.HeaderLen), values[:n]...)
+			express.Request(answer, header, nil)
+			frames = append(frames, answer)
+		}
+		for _, payload := range frames {
+			shape.payload = payload
+			frame := shape.bytes()
+			want := serve(frame, len(frame))
+			if want == nil {
+				t.Fatalf("%v, %d bytes of payload are not served: %x", shape, len(payload), payload)
+			}
+			for linear := len(frame) - len(payload) + wire.HeaderLen; linear < len(frame); linear++ {
+				if got := serve(frame, linear); !bytes.Equal(got, want) {
+					t.Errorf("%v, %d bytes of payload, the first %d of the frame together:\n%x, want\n%x", shape, len(payload), linear, got, want)
+				}
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@
  * Puts n bytes of the frame, at least so many, into a record of a type, and returns what becomes of
  * the answer. It compares n with each limit by itself, for express_results' reason.
  */
-#define HAND(type, ctx, at, n, least)                                                                \
+#define HAND(type, ctx, w, at, n, least)                                                             \
 	({                                                                                           \
 		int fate_ = COUNTER_EXPRESS_BAD_FORM;                                                \
 		__u64 n_ = (n);                                                                      \
@@ -33,7 +33,8 @@
 				fate_ = COUNTER_EXPRESS_NO_ROOM;                                     \
 				if (a_) {                                                            \
 					a_->len = n_;                                                \
-					if (bpf_xdp_load_bytes((ctx), (at), a_->payload, n_))        \
+					if (n_ > express_near((ctx), (w), (__u64 *)a_->payload) &&   \
+					    bpf_xdp_load_bytes((ctx), (at), a_->payload, n_))        \
 						a_->len = 0;                                         \
 					HAND_SUBMIT(a_);                                             \
 					fate_ = COUNTER_EXPRESS_HANDED;                              \
@@ -64,8 +65,8 @@ __noinline int express_hand(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u
 	 * memory it knows nothing before the comparisons.
 	 */
 	STORE(&w->end, len);
-	return len <= EXPRESS_SHORT ? HAND(express_short, ctx, payload, LOAD(&w->end), WIRE_HEADER_LEN)
-				    : HAND(express_long, ctx, payload, LOAD(&w->end), EXPRESS_SHORT + 1);
+	return len <= EXPRESS_SHORT ? HAND(express_short, ctx, w, payload, LOAD(&w->end), WIRE_HEADER_LEN)
+				    : HAND(express_long, ctx, w, payload, LOAD(&w->end), EXPRESS_SHORT + 1);
 }
 
 #endif

@@ -36,6 +36,16 @@ typedef __u32 __wsum;
 #define UNROLLED
 #endif
 
+/*
+ * Before a function with such loops. It is part of its callers, since a call costs as much as a short request's
+ * checksum. Unrolled it is too long for that.
+ */
+#ifdef UNROLL
+#define ROLLED __noinline
+#else
+#define ROLLED static __always_inline
+#endif
+
 enum xdp_action {
 	XDP_ABORTED,
 	XDP_DROP,

@@ -69,26 +69,66 @@ static __always_inline void *express_ip(struct xdp_md *ctx, const struct express
 	return c.p;
 }
 
+/* Where in the frame the payload begins. */
+static __always_inline void *express_payload(struct xdp_md *ctx, const struct express_work *w)
+{
+	struct cursor c = {.p = express_ip(ctx, w)};
+
+	if (express_over_ipv6(w))
+		ADVANCE(&c, sizeof(struct express_ipv6));
+	else
+		ADVANCE(&c, sizeof(struct express_ipv4));
+	return c.p;
+}
+
+/*
+ * Copies the payload to where a short one has room, as far as it is in reach, and returns how many bytes. It saves
+ * a call of the kernel. The number goes by way of memory: if the verifier knew it, it would follow each by itself.
+ */
+static __always_inline __u64 express_near(struct xdp_md *ctx, struct express_work *w, __u64 *to)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const __u64 *from = express_payload(ctx, w);
+	__u32 near = 0;
+
+	if ((void *)from + WIRE_HEADER_LEN <= end) {
+#pragma unroll
+		for (int i = 0; i < WIRE_HEADER_LEN / 8; i++)
+			STORE(to + i, from[i]);
+		near = WIRE_HEADER_LEN;
+#pragma unroll
+		for (int i = WIRE_HEADER_LEN / 8; i < EXPRESS_SHORT / 8; i++) {
+			if ((void *)(from + i + 1) > end)
+				break;
+			STORE(to + i, from[i]);
+			near = 8 * (i + 1);
+		}
+	}
+	STORE(&w->near, near);
+	return LOAD(&w->near);
+}
+
 static __always_inline __u64 state_word(__u64 exchange, __u64 state)
 {
 	return exchange << 2 | state;
 }
 
 /* The checksum of the payload up to end, whose field of it is 0. */
-__noinline int express_checksum(__u64 end)
+ROLLED int express_checksum(__u64 end)
 {
 	struct express_work *w = express_work();
 	__u64 len = opaque(end);
 	if (!w || len < WIRE_HEADER_LEN || len > EXPRESS_MAX_PAYLOAD)
 		return 0;
-	return xxh64(w->payload, len, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
+	STORE(&w->end, len);
+	return xxh64(w->payload, &w->end, EXPRESS_MAX_PAYLOAD / 32, 0x7ff, &w->zero);
 }
 
 /*
  * The code of the payload up to end, whose field of it is 0, by one of the keys of a slot's
  * session.
  */
-__noinline __u64 express_code(__u64 end, __u64 slot_index, __u64 which)
+ROLLED __u64 express_code(__u64 end, __u64 slot_index, __u64 which)
 {
 	struct express_work *w = express_work();
 	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
@@ -175,7 +215,7 @@ static __always_inline int express_read(struct xdp_md *ctx, struct express_work 
 		return COUNTER_EXPRESS_BAD_FORM;
 	w->ip = ip;
 	w->payload_at = payload;
-	if (bpf_xdp_load_bytes(ctx, payload, w->payload, len))
+	if (len > express_near(ctx, w, (__u64 *)w->payload) && bpf_xdp_load_bytes(ctx, payload, w->payload, len))
 		return COUNTER_EXPRESS_BAD_FORM;
 	if (!express_form(h) || !(answer ? express_answer_form(h, len) : express_request_form(h)))
 		return COUNTER_EXPRESS_BAD_FORM;
@@ -359,6 +399,17 @@ static __always_inline __u16 pseudo_sum(__u64 addresses, __be16 len)
 	return folded(addresses + bpf_htons(IPPROTO_UDP) + len);
 }
 
+/* Puts the header that the work begins with behind the frame's others, and returns 0 if it is not in reach. */
+static __always_inline int express_put_header(const struct express_work *w, __u64 *to, const void *end)
+{
+	if ((void *)to + WIRE_HEADER_LEN > end)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < WIRE_HEADER_LEN / 8; i++)
+		to[i] = LOAD((const __u64 *)w->payload + i);
+	return 1;
+}
+
 /* What checksum an answer has. */
 enum { RETURNED_WHOLE = 1, RETURNED_PARTIAL };
 
@@ -447,12 +498,12 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
 	}
 	if (express_over_ipv6(w)) {
 		struct express_ipv6 *f = express_ip(ctx, w);
-		if ((void *)(f + 1) > end)
+		if ((void *)(f + 1) > end || !express_put_header(w, (void *)(f + 1), end))
 			return 0;
 		return return_ipv6(f, len, sum, generic);
 	} else {
 		struct express_ipv4 *f = express_ip(ctx, w);
-		if ((void *)(f + 1) > end)
+		if ((void *)(f + 1) > end || !express_put_header(w, (void *)(f + 1), end))
 			return 0;
 		return return_ipv4(f, len, generic);
 	}
@@ -473,6 +524,18 @@ __noinline int express_results(struct xdp_md *ctx, __u64 slot_index, __u64 size)
 	size = opaque(size);
 	if (size > EXPRESS_MAX_RESULTS)
 		return 0;
+	const void *end = (void *)(long)ctx->data_end;
+	__u64 *to = express_payload(ctx, w) + WIRE_HEADER_LEN;
+#pragma unroll
+	for (int i = 0; i < (EXPRESS_SHORT - WIRE_HEADER_LEN) / 8; i++) { /* by itself, as express_near does */
+		if ((void *)(to + i + 1) > end)
+			break;
+		__u64 word = LOAD((const __u64 *)slot->results + i);
+		STORE((__u64 *)(w->payload + WIRE_HEADER_LEN) + i, word);
+		to[i] = word;
+		if (size == 8 * (i + 1))
+			return 1;
+	}
 	__u32 at = w->payload_at + WIRE_HEADER_LEN;
 	return !bpf_xdp_store_bytes(ctx, at, slot->results, size) && !bpf_xdp_load_bytes(ctx, at, w->payload + WIRE_HEADER_LEN, size);
 }
@@ -506,8 +569,6 @@ __noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, i
 		h->ack_largest = express_code(end, slot_index, EXPRESS_KEY_ANSWERS);
 	else
 		h->checksum = express_checksum(end);
-	if (bpf_xdp_store_bytes(ctx, w->payload_at, w->payload, WIRE_HEADER_LEN))
-		return COUNTER_EXPRESS_BAD_FORM;
 	__u64 sum = express_over_ipv6(w) ? express_sum(w, end) : 0;
 	int returned = express_return(ctx, w, end, sum, generic);
 	if (!returned)
