@@ -227,55 +227,83 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// A frame that is split anywhere behind its header is served as a whole one is, with every length that the
-// program copies by itself, and with longer ones.
+// A frame that is split anywhere behind its header is served as a whole one is, whatever the frame before has left in the
+// memory of the program.
 func TestSplitFramesAreServed(t *testing.T) {
 	testenv.NeedsFeature(t, testenv.SplitTestRun)
-	p := loadTier(t)
-	serve := func(frame []byte, linear int) []byte {
-		t.Helper()
+	for _, perfmon := range []bool{true, false} {
+		t.Run(map[bool]string{true: "with CAP_PERFMON", false: "without CAP_PERFMON"}[perfmon], func(t *testing.T) {
+			p := loadForm(t, perfmon)
+			for _, shape := range shapes {
+				p.at(t, shape.v6)
+				for _, pad := range []int{0, 40} {
+					shape.pad = pad
+					for n := 0; n <= 64; n += 8 {
+						p.splitFrames(t, shape, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// splitFrames splits a put and a get of n bytes, and an answer with as many.
+func (p *tier) splitFrames(t *testing.T, shape packet, n int) {
+	t.Helper()
+	header := express.Header{Session: session, Exchange: 1, Try: 1}
+	answer := func(body []byte) []byte {
+		h := header
+		h.Flags = wire.FlagResponse
+		payload := append(make([]byte, wire.HeaderLen), body...)
+		express.Request(payload, h, nil)
+		return payload
+	}
+	memory := p.chunks[0][wideBase:][:64]
+	// serve returns the answer, and the target's memory.
+	serve := func(payload []byte, first int) ([]byte, bool) {
+		shape := shape
+		shape.payload = payload
+		frame := shape.bytes()
+		if first == 0 {
+			first = len(frame)
+		}
 		clear(p.slots)
 		p.tables.OpenSlot(0, express.Slot{Session: session, PeerSession: peerSession, Rank: memberRank})
-		o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: &md{DataEnd: uint32(linear)}, Repeat: 1}
+		o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: &md{DataEnd: uint32(first)}, Repeat: 1}
 		verdict, err := p.XdprmaClassify.Run(&o)
 		if err != nil {
 			t.Fatalf("run: %v", err)
 		}
-		if verdict == xdpTX {
-			return o.DataOut
+		if handed := p.handed(t); verdict != xdpTX {
+			return handed, handed != nil
 		}
-		return p.handed(t)
+		return append(o.DataOut, memory...), true
 	}
-	values := make([]byte, 64)
+	values, others := make([]byte, n), bytes.Repeat([]byte{0xff}, 256)
 	for i := range values {
 		values[i] = byte(i + 1)
 	}
-	for _, shape := range shapes {
-		p.at(t, shape.v6)
-		var frames [][]byte
-		for n := 8; n <= len(values); n += 8 {
-			header := express.Header{Session: session, Exchange: 1, Try: 1}
-			put := wire.Record{Code: wire.CodePut, Window: wideWindow}
-			get := wire.Record{Code: wire.CodeGet, Window: wideWindow}
-			part := make([]byte, wire.PartLen)
-			wire.PutPart(part, 0, uint32(n))
-			frames = append(frames, request(header, record{put, values[:n]}), request(header, record{get, part}))
-			header.Flags = wire.FlagResponse
-			answer := append(make([]byte, wire.HeaderLen), values[:n]...)
-			express.Request(answer, header, nil)
-			frames = append(frames, answer)
+	part := make([]byte, wire.PartLen)
+	wire.PutPart(part, 0, uint32(n))
+	payloads := [][]byte{answer(values)}
+	if n > 0 {
+		payloads = append(payloads, request(header, record{wire.Record{Code: wire.CodePut, Window: wideWindow}, values}),
+			request(header, record{wire.Record{Code: wire.CodeGet, Window: wideWindow}, part}))
+	}
+	for _, payload := range payloads {
+		copy(memory, others)
+		want, served := serve(payload, 0)
+		if !served {
+			t.Fatalf("%v, %d bytes of payload are not served: %x", shape, len(payload), payload)
 		}
-		for _, payload := range frames {
-			shape.payload = payload
-			frame := shape.bytes()
-			want := serve(frame, len(frame))
-			if want == nil {
-				t.Fatalf("%v, %d bytes of payload are not served: %x", shape, len(payload), payload)
+		headers := len(shape.bytes()) - shape.pad
+		for first := headers + wire.HeaderLen; first < headers+len(payload)+shape.pad; first++ {
+			if _, served := serve(answer(others[:len(payload)-wire.HeaderLen]), 0); !served {
+				t.Fatalf("an answer of %d bytes is not served", len(payload))
 			}
-			for linear := len(frame) - len(payload) + wire.HeaderLen; linear < len(frame); linear++ {
-				if got := serve(frame, linear); !bytes.Equal(got, want) {
-					t.Errorf("%v, %d bytes of payload, the first %d of the frame together:\n%x, want\n%x", shape, len(payload), linear, got, want)
-				}
+			copy(memory, others)
+			if got, _ := serve(payload, first); !bytes.Equal(got, want) {
+				t.Errorf("%v, %d bytes of payload, the first %d of the frame together:\n%x, want\n%x", shape, len(payload), first, got, want)
 			}
 		}
 	}

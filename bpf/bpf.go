@@ -15,6 +15,6 @@
 package bpf
 
 //go:generate go run ../internal/lab/codes codes.h
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type hello_config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -Wall -Werror -mcpu=v3
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type hello_config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000

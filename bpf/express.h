@@ -197,7 +197,7 @@ struct express_work {
 	__u32 goes_on; /* 1: some records were done before */
 	__u32 ip;      /* where the IP header begins in the frame */
 	__u32 payload_at; /* where the payload does */
-	__u32 near;    /* bytes of the payload that were in reach */
+	__u32 near;    /* bytes of the payload that express_near has copied */
 	__u32 zero;    /* 0, which the verifier does not know: see below */
 	struct {
 		__u64 inverse; /* of the id: at first there is none, and not that of 0, which a slot has that is not in use */

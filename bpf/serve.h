@@ -399,7 +399,7 @@ static __always_inline __u16 pseudo_sum(__u64 addresses, __be16 len)
 	return folded(addresses + bpf_htons(IPPROTO_UDP) + len);
 }
 
-/* Puts the header that the work begins with behind the frame's others, and returns 0 if it is not in reach. */
+/* Puts the header that the work begins with to where the payload begins, and returns 0 if that is not in reach. */
 static __always_inline int express_put_header(const struct express_work *w, __u64 *to, const void *end)
 {
 	if ((void *)to + WIRE_HEADER_LEN > end)
@@ -478,8 +478,8 @@ static __always_inline int return_ipv6(struct express_ipv6 *f, __u32 len, __u64 
 }
 
 /*
- * Swaps sender and receiver of the frame, and sets its lengths for a payload of len bytes, whose
- * sum over IPv6 is given. VLAN tags stay as they came. Returns 0 if the headers are not in reach, or what
+ * Puts the header that the work begins with into the frame, swaps its sender and receiver, and sets its lengths
+ * for a payload of len bytes, whose sum over IPv6 is given. VLAN tags stay as they came. Returns 0 if the headers are not in reach, or what
  * checksum the answer has.
  */
 static __always_inline int express_return(struct xdp_md *ctx, const struct express_work *w, __u32 len, __u64 sum, int generic)
@@ -522,7 +522,7 @@ __noinline int express_results(struct xdp_md *ctx, __u64 slot_index, __u64 size)
 	if (!w || !slot || size < 8)
 		return 0;
 	size = opaque(size);
-	if (size > EXPRESS_MAX_RESULTS)
+	if (size > EXPRESS_MAX_RESULTS || size % 8)
 		return 0;
 	const void *end = (void *)(long)ctx->data_end;
 	__u64 *to = express_payload(ctx, w) + WIRE_HEADER_LEN;

@@ -36,8 +36,8 @@ static __always_inline __u64 xxh64_finish(__u64 hash)
 /*
  * The hash of the first *end bytes at b, which are a multiple of 8, 32 at least and
  * 32 * stripes at most. Bits of an offset outside of mask are 0 for each word of b. zero
- * is a place that holds 0. The verifier would follow each number of passes by itself if it knew the length
- * behind the loop; so that is read again.
+ * is a place that holds 0. The length comes from memory, so that the verifier learns nothing by the loop of the caller's
+ * length, and follows the caller once.
  */
 static __always_inline __u64 xxh64(const __u8 *b, const volatile __u32 *end, int stripes, __u64 mask, const volatile __u32 *zero)
 {
@@ -54,7 +54,6 @@ UNROLLED
 		v3 = xxh64_round(v3, w[2]);
 		v4 = xxh64_round(v4, w[3]);
 	}
-	len = *end;
 	__u64 hash = xxh64_rotate(v1, 1) + xxh64_rotate(v2, 7) + xxh64_rotate(v3, 12) + xxh64_rotate(v4, 18);
 	hash = xxh64_merge(hash, v1);
 	hash = xxh64_merge(hash, v2);
