@@ -37,17 +37,19 @@ type kicker struct {
 	hinted   bool                  // the kernel says in the ring's flags when it needs a call
 	fd       int                   // of the socket
 	fake     func() unix.Errno     // in place of sendto on the socket; of tests
-	sent     atomic.Uint32         // index up to which the kernel has taken the ring
-	busy     atomic.Bool           // a goroutine is in kick
+	state    atomic.Uint64         // the index up to which the kernel has taken the ring, and busy
 	failure  atomic.Pointer[error] // sticky
 	calls    atomic.Uint64
 	lost     atomic.Uint64
 	failures atomic.Uint64
 }
 
+// busy in the kicker's state says that a goroutine is in kick.
+const busy = 1 << 32
+
 func newKicker(t *transmitter, hinted bool, fd int) *kicker {
 	k := &kicker{t: t, hinted: hinted, fd: fd}
-	k.sent.Store(t.published.Load())
+	k.state.Store(uint64(t.published()))
 	return k
 }
 
@@ -55,11 +57,11 @@ func newKicker(t *transmitter, hinted bool, fd int) *kicker {
 // early at any time, so it needs a call as long as frames have not completed. Otherwise
 // the kernel sends nothing outside a call.
 func (k *kicker) pending() bool {
-	published := k.t.published.Load()
+	published := k.t.published()
 	if k.hinted {
 		return published != k.t.completed.Load() && k.t.tx.wantsWakeup()
 	}
-	return published != k.sent.Load()
+	return published != uint32(k.state.Load())
 }
 
 // kick implements Socket.Kick. It is one function down to the system call: a processor
@@ -72,10 +74,11 @@ func (k *kicker) kick() (KickResult, error) {
 		if err := k.err(); err != nil {
 			return KickFailed, err
 		}
-		if !k.busy.CompareAndSwap(false, true) {
+		state := k.state.Load()
+		if state&busy != 0 || !k.state.CompareAndSwap(state, state|busy) {
 			return KickDone, nil
 		}
-		published := k.t.published.Load()
+		published := k.t.published()
 		var errno unix.Errno
 		if k.fake == nil {
 			errno = sendTo(k.fd)
@@ -84,14 +87,14 @@ func (k *kicker) kick() (KickResult, error) {
 		}
 		v := verdict(errno)
 		if v == sendDone {
-			k.sent.Store(published)
+			state = uint64(published)
 		}
-		k.busy.Store(false)
+		k.state.Store(state)
 		k.calls.Add(1)
 		switch v {
 		case sendDone:
 			// Whoever published meanwhile may have found busy set: look again.
-			if k.t.published.Load() == k.sent.Load() {
+			if k.t.published() == uint32(k.state.Load()) {
 				return KickDone, nil
 			}
 		case sendRetry:

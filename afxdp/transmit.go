@@ -33,8 +33,7 @@ type transmitter struct {
 	queuedBytes uint64 // since the last publish
 	queued      uint64 // frames since the last publish
 
-	// Ring indices for Kick: descriptors published, descriptors completed.
-	published, completed atomic.Uint32
+	completed atomic.Uint32 // ring index up to which descriptors have completed, for Kick
 
 	frames, bytes, done, invalid atomic.Uint64
 }
@@ -53,7 +52,6 @@ func newTransmitter(tx shared[desc], completion shared[uint64], mem []byte, c *C
 	t.tx = producer[desc]{shared: tx, next: atomic.LoadUint32(tx.producer)}
 	t.completion = consumer[uint64]{shared: completion, next: atomic.LoadUint32(completion.consumer)}
 	t.completion.known = t.completion.next
-	t.published.Store(t.tx.next)
 	t.completed.Store(t.tx.next)
 	return t
 }
@@ -107,11 +105,13 @@ func (t *transmitter) publish() {
 		return
 	}
 	t.tx.publish()
-	t.published.Store(t.tx.next)
 	t.frames.Add(t.queued)
 	t.bytes.Add(t.queuedBytes)
 	t.queued, t.queuedBytes = 0, 0
 }
+
+// published returns the ring index up to which descriptors have been published. Anyone may call it.
+func (t *transmitter) published() uint32 { return atomic.LoadUint32(t.tx.producer) }
 
 // reap implements Socket.Reap.
 func (t *transmitter) reap(offsets []uint64) int {
