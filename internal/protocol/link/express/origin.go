@@ -144,7 +144,8 @@ const (
 )
 
 // Judge says what to make of an answer with so many bytes behind its header. After Taken call
-// End, and after Executed Doubt and Execute.
+// End, and after Executed Doubt and Execute. The driver need not have looked at the clock since the
+// frame left: then nothing is known of the round trip but that it was short.
 func (x *Origin) Judge(now int64, h *Header, length int) Verdict {
 	if !x.running || h.Exchange != x.number {
 		return Late
@@ -156,8 +157,12 @@ func (x *Origin) Judge(now int64, h *Header, length int) Verdict {
 	if h.Try == 0 || h.Try > x.tries || length != expected {
 		return Odd
 	}
-	if h.Try == x.tries {
+	switch {
+	case h.Try != x.tries:
+	case now > x.sentAt:
 		x.rtt.Sample(now - x.sentAt)
+	default:
+		x.rtt.Progress()
 	}
 	return verdict
 }
