@@ -36,26 +36,27 @@ func (p *pace) begins(alone bool) {
 	}
 }
 
-// tryExchange sends the first bundle of requests that is queued for s as an exchange, if
-// it may.
-func (l *Link) tryExchange(s *Session) {
+// exchanges reports whether an exchange with s may begin, as far as others go.
+func (s *Session) exchanges() bool {
+	return s.state == open && s.exchange.Served() && !s.exchange.Running()
+}
+
+// tryExchange sends a bundle of requests to s as an exchange, if it may. The bundle is the only one of them
+// that is closed and not sent, and in no list.
+func (l *Link) tryExchange(s *Session, i int32) bool {
 	x := &s.exchange
-	if s.queue[Request].n != 1 || s.inFlight[Request]+s.again[Request].n != 0 || s.open[Request] != None {
-		return
-	}
-	i := s.queue[Request].head
 	p := &l.slots[i]
-	if p.flags&wire.FlagAckNow == 0 && !p.prompt || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq || !x.Admits(l.Now, int(p.length)) {
-		return
+	if p.flags&wire.FlagAckNow == 0 && !p.prompt || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq ||
+		s.inFlight[Request]+s.again[Request].n != 0 || s.open[Request] != None || !x.Admits(l.Now, int(p.length)) {
+		return false
 	}
 	payload := l.cfg.Slab.Payload(i)
 	n, results := l.cfg.Upper.Express(s, payload[wire.HeaderLen:p.length])
 	length := express.PayloadLen(int(p.length)-wire.HeaderLen, results)
 	if n == 0 || n > express.MaxRecords || !x.Admits(l.Now, length) {
-		return
+		return false
 	}
 	clear(payload[p.length:length]) // the target's program can shorten a frame, and no more
-	l.remove(&s.queue[Request], i)
 	x.Begin(l.Now, express.Exchanged{Slot: i, Records: n, Length: length, Results: results, Ordered: p.flags&wire.FlagOrdered != 0}, &s.rtt)
 	p.state = slotExchanged
 	s.sentSeq[Request] = p.seq + 1
@@ -65,6 +66,7 @@ func (l *Link) tryExchange(s *Session) {
 	l.WakeBy(x.DueAt())
 	s.listen()
 	s.markActive()
+	return true
 }
 
 // promptLone lets the open bundle of requests be an exchange although nobody waits for it yet. A

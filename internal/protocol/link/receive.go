@@ -80,8 +80,10 @@ func (l *Link) receiveExpress(payload []byte, verified bool) {
 		l.stats.Faults[fault]++
 		return
 	}
-	if a := l.waiting[h.Session]; a != nil {
-		s = l.arise(a)
+	if len(l.waiting) > 0 {
+		if a := l.waiting[h.Session]; a != nil {
+			s = l.arise(a)
+		}
 	}
 	switch {
 	case s == nil:

@@ -162,19 +162,29 @@ func (s *Session) CloseBundle(c Class) {
 	l := s.link
 	i := s.open[c]
 	if i == None {
-		l.pump(s, c)
+		if s.queue[c].n+s.again[c].n > 0 {
+			l.pump(s, c)
+		}
 		return
 	}
 	s.open[c] = None
 	if c == Request {
 		s.sealed = false
+		if s.exchanges() && s.queue[c].n == 0 && l.tryExchange(s, i) {
+			return
+		}
 	}
+	l.queueUp(s, c, i)
+	l.fill(s, c)
+}
+
+// queueUp has the bundle in slot i, which is complete, wait for the window.
+func (l *Link) queueUp(s *Session, c Class, i int32) {
 	l.slots[i].state = slotQueued
 	l.pushBack(&s.queue[c], i)
 	if s.queue[c].n > 1 {
 		l.letPass(s, c)
 	}
-	l.pump(s, c)
 }
 
 // A small bundle leaves before longer ones that are queued, and a few may go beyond the window,
@@ -214,18 +224,24 @@ func (l *Link) letPass(s *Session, c Class) {
 	l.slots[q.tail].flags |= l.slots[i].flags & wire.FlagAckNow
 }
 
-// pump sends what is queued, lost bundles first, as far as the window allows.
+// pump sends what is queued, lost bundles first, as far as the window allows. One that is alone may be
+// an exchange.
 func (l *Link) pump(s *Session, c Class) {
-	if s.state != open || s.queue[c].n+s.again[c].n == 0 {
-		return
+	if q := &s.queue[c]; c == Request && q.n == 1 && s.exchanges() {
+		i := q.head
+		l.remove(q, i)
+		if l.tryExchange(s, i) {
+			return
+		}
+		l.pushBack(q, i)
 	}
-	if c == Request && s.exchange.Served() {
-		if !s.exchange.Running() {
-			l.tryExchange(s)
-		}
-		if s.exchange.Running() {
-			return // until it ends
-		}
+	l.fill(s, c)
+}
+
+// fill is pump without exchanges.
+func (l *Link) fill(s *Session, c Class) {
+	if s.state != open || s.queue[c].n+s.again[c].n == 0 || c == Request && s.exchange.Running() {
+		return
 	}
 	window := min(int32(s.congestion.Window()), s.credits-s.credits/keptCredits)
 	for s.inFlight[c]-s.extra[c] < window {

@@ -112,10 +112,8 @@ func PutRecord(b []byte, r *Record, dataLen int) []byte {
 	if dataLen&7 != 0 {
 		le.PutUint64(b[size-8:], 0)
 	}
-	b[0], b[1], b[2], b[3] = byte(r.Code), r.Basic, r.Op, r.Flags
-	le.PutUint32(b[4:], uint32(dataLen))
-	le.PutUint32(b[8:], r.Window)
-	le.PutUint32(b[12:], r.Token)
+	le.PutUint64(b[0:], uint64(r.Code)|uint64(r.Basic)<<8|uint64(r.Op)<<16|uint64(r.Flags)<<24|uint64(uint32(dataLen))<<32)
+	le.PutUint64(b[8:], uint64(r.Window)|uint64(r.Token)<<32)
 	le.PutUint64(b[16:], r.Disp)
 	return b[RecordLen : RecordLen+dataLen]
 }

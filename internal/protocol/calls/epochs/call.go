@@ -92,9 +92,18 @@ func (c *Call) Settled() bool {
 // setWaits tells the accesses whether the call waits for what was issued there, where that
 // may need locks: meanwhile these hold up no other calls.
 func (c *Call) setWaits(waits bool) {
-	if c.waits != waits && c.kind <= flush {
+	if c.waits != waits && c.kind <= flush && (!waits || c.needsLocks()) {
 		c.countWaiting(waits)
 	}
+}
+
+// needsLocks reports whether the call may wait for locks that were asked for.
+func (c *Call) needsLocks() bool {
+	if !c.one {
+		return true
+	}
+	a := c.w.targets[c.target].access
+	return a == nil || a.Locking()
 }
 
 // countWaiting is setWaits for a change.

@@ -117,6 +117,9 @@ func (a *Access) fail(err *mpierr.Error) {
 	a.err.CompareAndSwap(nil, err)
 }
 
+// Locking reports whether the lock was asked for and is not known to be held.
+func (a *Access) Locking() bool { return a.lock == locking }
+
 // Failed reports whether TakeError would return an error. It needs no lock: who
 // has seen a wait end sees the failures from before.
 func (a *Access) Failed() bool { return a.err.Load() != nil }
