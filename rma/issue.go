@@ -28,6 +28,7 @@ func (w *Win) issue(o *operation, y *transfer) error {
 		w.poller.UnlockQuiet()
 		return err
 	}
+	r := o.Request
 	var derived *epochs.Derived
 	if o.span == 0 { // there is nothing but the notification
 		o.Call = onesided.Call{Code: wire.CodeNotify, Notify: o.Notify, Order: o.Order}
@@ -51,12 +52,34 @@ func (w *Win) issue(o *operation, y *transfer) error {
 			status = w.epochs.Issue(t, &o.Operation, derived)
 		}
 	}
-	if status == epochs.Acts {
+	switch {
+	case status == epochs.Acts:
 		w.act(o, derived)
-		return nil
+	case o.at.awaits && o.Err() == nil:
+		return w.await(t, o, r)
+	default:
+		w.poller.Unlock()
+		return o.Err()
 	}
-	w.poller.Unlock()
-	return o.Err()
+	if o.at.awaits {
+		return named(o.Name, o.Target, r.Err())
+	}
+	return nil
+}
+
+// await waits for an operation that was issued in this turn, which it ends, and that r follows. It returns
+// the operation's error.
+func (w *Win) await(t epochs.Turn, o *operation, r *onesided.Request) error {
+	if !r.Met() {
+		t.FlushUnmarked(o.Access) // asks for a prompt answer
+	}
+	r.Waiting(1)
+	err := w.poller.WaitLocked(o.at.ctx, r)
+	r.Waiting(-1)
+	if err == nil {
+		err = r.Err()
+	}
+	return named(o.Name, o.Target, err)
 }
 
 // directs are used again by calls with derived datatypes.

@@ -15,6 +15,7 @@ type Location struct {
 	ctx     context.Context // bounds the wait for room; nil: nothing does
 	notify  bool            // counter counts up
 	counter int
+	awaits  bool // the call waits for its operation, within ctx; it follows it by a request
 }
 
 // At returns the place that lies disp displacement units of the target from the
@@ -32,6 +33,12 @@ type Integer interface {
 // as the target lives and does not take what was issued before.
 func (l Location) Within(ctx context.Context) Location {
 	l.ctx = ctx
+	return l
+}
+
+// awaited is Within for a call that waits for its operation.
+func (l Location) awaited(ctx context.Context) Location {
+	l.ctx, l.awaits = ctx, true
 	return l
 }
 

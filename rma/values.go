@@ -49,9 +49,7 @@ func (w WinOf[T]) fetchOne(ctx context.Context, value T, target int, at Location
 	origin, result := operand[T](w.basic, &c.origin), operand[T](w.basic, &c.result)
 	var none T
 	origin[0], result[0] = value, none // which stays with ProcNull
-	if err = w.fetchAndOp(&c.request, w.over(origin), w.over(result), target, at.Within(ctx), op); err == nil {
-		err = w.awaitOwn(ctx, "fetch_and_op", target, &c.request)
-	}
+	err = w.fetchAndOp(&c.request, w.over(origin), w.over(result), target, at.awaited(ctx), op)
 	return take(c, result, err)
 }
 
@@ -80,9 +78,7 @@ func (w WinOf[T]) CompareAndSwap(ctx context.Context, old, new T, target int, at
 	origin, compare, result := operand[T](w.basic, &c.origin), operand[T](w.basic, &c.compare), operand[T](w.basic, &c.result)
 	var none T
 	origin[0], compare[0], result[0] = new, old, none
-	if err = w.compareAndSwap(&c.request, w.over(origin), w.over(compare), w.over(result), target, at.Within(ctx)); err == nil {
-		err = w.awaitOwn(ctx, "compare_and_swap", target, &c.request)
-	}
+	err = w.compareAndSwap(&c.request, w.over(origin), w.over(compare), w.over(result), target, at.awaited(ctx))
 	swapped = err == nil && target != ProcNull && string(memoryOf(compare)) == string(memoryOf(result))
 	former, err = take(c, result, err)
 	return former, swapped, err
@@ -94,10 +90,7 @@ func (w WinOf[T]) CompareAndSwap(ctx context.Context, old, new T, target int, at
 // Win.Rget. After a Store, Fetch or CompareAndSwap of the same element it takes a Flush; Load takes none.
 func (w WinOf[T]) Read(ctx context.Context, into []T, target int, at Location) error {
 	c := cells.Get().(*cell)
-	err := w.get(&c.request, w.over(into), target, at.Within(ctx))
-	if err == nil {
-		err = w.awaitOwn(ctx, "get", target, &c.request)
-	}
+	err := w.get(&c.request, w.over(into), target, at.awaited(ctx))
 	_, err = take(c, into[:0], err)
 	return w.report(err)
 }
@@ -118,21 +111,6 @@ func (w WinOf[T]) Update(value T, target int, at Location, op Op) error {
 	origin := operand[T](w.basic, &c.origin)
 	origin[0] = value
 	return w.report(w.accumulate(nil, w.over(origin), target, at, op))
-}
-
-// awaitOwn waits for the one operation that r follows, and returns its error.
-func (w *Win) awaitOwn(ctx context.Context, name string, target int, r *onesided.Request) error {
-	defer w.poller.Guard()
-	if e := w.poller.Lock(); !r.Met() { // or nothing may have been issued
-		e.FlushUnmarked(w.epochs.Opened(target)) // asks for a prompt answer
-	}
-	r.Waiting(1)
-	err := w.poller.WaitLocked(ctx, r)
-	r.Waiting(-1)
-	if err != nil {
-		return named(name, target, err)
-	}
-	return named(name, target, r.Err())
 }
 
 // cell is the memory of a call's operands and result, each large enough for any element,
