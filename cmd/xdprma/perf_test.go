@@ -429,8 +429,10 @@ func argument(pid, i int) string {
 }
 
 // statFields returns the fields of a process's /proc/PID/stat from its state on, and none if it has ended.
-func statFields(pid int) []string {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func statFields(pid int) []string { return fieldsOf(fmt.Sprintf("/proc/%d/stat", pid)) }
+
+func fieldsOf(stat string) []string {
+	b, _ := os.ReadFile(stat)
 	_, fields, _ := strings.Cut(string(b), ") ")
 	return strings.Fields(fields)
 }
@@ -441,10 +443,13 @@ func gone(pid int) bool {
 	return len(fields) < 18 || fields[0] == "Z" && fields[17] == "1"
 }
 
-// stopped reports whether a process is stopped by a signal.
+// stopped reports whether a process is stopped by a signal, with all its threads, so that its parent can know.
 func stopped(pid int) bool {
-	fields := statFields(pid)
-	return len(fields) > 0 && fields[0] == "T"
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return len(threads) > 0 && !slices.ContainsFunc(threads, func(stat string) bool {
+		fields := fieldsOf(stat)
+		return len(fields) > 0 && fields[0] != "T"
+	})
 }
 
 // ranks returns the processes of a measurement that are ranks.
