@@ -223,7 +223,8 @@ func TestAbsentRankIsWarnedOfOnce(t *testing.T) {
 	log.Await(ctx, t, 1, "level=WARN", "a rank has not joined the job, and others wait for it", "rank=1", "waiting=0", `for="a message from rank 1 with tag 5"`)
 	all.Go(func() { _ = n.World().Barrier(waiting) })
 	log.Await(ctx, t, 1, "level=INFO", "has waited for long", "barrier: a message from rank 1")
-	if n := log.Lines("level=WARN") - log.Lines("level=WARN", "and others wait for it"); n != 0 {
+	expected := log.Lines("level=WARN", "and others wait for it") + log.Lines("the rendezvous cannot be reached yet") // on a busy machine
+	if n := log.Lines("level=WARN") - expected; n != 0 {
 		t.Errorf("there are %d other warnings:\n%s", n, &log)
 	}
 }
