@@ -60,7 +60,7 @@ func (p *Poller) serve() (served bool, next seat.Order) {
 		now := p.Now()
 		switch n := p.dev.Receive(p.frames[:]); {
 		case n > 0 || now >= p.deadline.Load():
-			p.take(n, nil, true)
+			p.take(n, nil)
 			if n > 0 {
 				served, last = true, now
 			}

@@ -64,7 +64,6 @@ const (
 	longWait    = 100 * time.Millisecond // of a caller that sleeps for long
 	longNap     = time.Second            // while a caller sleeps on the device
 	callGap     = 30 * time.Microsecond  // callers whose calls follow that closely make progress themselves
-	calledFor   = int64(callGap / 8)     // so much later at least a call counts for another one
 	callsATurn  = 16                     // by taking a turn this often
 	pollsALook  = 16                     // a driver looks at the clock this often
 )
@@ -94,7 +93,7 @@ type Poller struct {
 	seat     atomic.Uint64 // a seat.State: who drives, sleeps, waits and uses the device
 	deadline atomic.Int64
 	asleep   atomic.Int64  // until when somebody sleeps on the device; 0: nobody does
-	called   atomic.Int64  // when a caller last had the lock, or up to calledFor before
+	called   atomic.Int64  // when a caller last had the lock
 	guests   atomic.Int64  // callers in Path or Stats
 	nudged   chan struct{} // of capacity 1: ends the nap of the background goroutine
 	done     chan struct{} // closed when that goroutine has ended
@@ -157,9 +156,7 @@ func (p *Poller) Facts() *device.Facts { return p.facts }
 func (p *Poller) Lock() *engine.Engine {
 	p.mu.Lock()
 	p.eng.Now = p.Now()
-	if p.eng.Now-p.called.Load() > calledFor { // a store costs several loads
-		p.called.Store(p.eng.Now)
-	}
+	p.called.Store(p.eng.Now)
 	return p.eng
 }
 
@@ -221,7 +218,7 @@ func (p *Poller) turn() {
 		return
 	}
 	if n := p.dev.Receive(p.frames[:]); n > 0 || p.called.Load() >= p.deadline.Load() {
-		p.take(n, nil, true)
+		p.take(n, nil)
 	}
 	p.tell(seat.Leaves)
 }

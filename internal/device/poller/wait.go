@@ -9,14 +9,11 @@ import (
 )
 
 // take gives the first n received frames to the engine and sends what follows
-// from them, and reports whether cond, if not nil, is met, and the time: a new one, if looks says
-// so. The caller has the seat.
-func (p *Poller) take(n int, cond Condition, looks bool) (met bool, now int64) {
+// from them, and reports whether cond, if not nil, is met, and the time. The caller has the seat.
+func (p *Poller) take(n int, cond Condition) (met bool, now int64) {
 	p.mu.Lock()
-	if looks {
-		p.eng.Now = p.Now()
-	}
-	now = p.eng.Now
+	now = p.Now()
+	p.eng.Now = now
 	if n > 0 {
 		p.calls = 0
 	}
@@ -61,7 +58,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	met := cond.Met()
 	sent := p.drain()
 	rouse := p.rouses(!met) // or it parks: see there
-	turn, since := p.countCall(), p.eng.Now
+	turn := p.countCall()
 	p.mu.Unlock()
 	if sent { // without a call between: a processor mispredicts returns after a system call
 		p.dev.Transmit()
@@ -71,7 +68,7 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	}
 	switch {
 	case !met:
-		return p.obey(ctx, cond, since)
+		return p.obey(ctx, cond)
 	case turn:
 		p.turn()
 	default:
@@ -80,13 +77,13 @@ func (p *Poller) WaitLocked(ctx context.Context, cond Condition) error {
 	return nil
 }
 
-// obey does what the seat's machine orders a caller that waits since a time, until that is done.
-func (p *Poller) obey(ctx context.Context, cond Condition, since int64) error {
+// obey does what the seat's machine orders a caller that waits, until that is done.
+func (p *Poller) obey(ctx context.Context, cond Condition) error {
 	if err := ctx.Err(); err != nil {
 		p.tell(seat.Exits)
 		return err
 	}
-	met := false
+	met, since := false, p.called.Load()
 	for order := p.tell(seat.Waits); order != seat.Done; {
 		switch order {
 		case seat.Drive:
@@ -201,7 +198,7 @@ func (d *driver) yield() {
 // poll is drive.
 func (d *driver) poll() bool {
 	p, ctx, cond := d.poller, d.ctx, d.cond
-	last := max(d.since, p.called.Load()) // when a frame came, or the wait began
+	last := p.called.Load() // when a frame came, or the wait began
 	d.quietFrom(last, last)
 	for polls := 1; ; polls++ {
 		look := polls%pollsALook == 0
@@ -209,8 +206,7 @@ func (d *driver) poll() bool {
 			return false
 		}
 		if n := p.dev.Receive(p.frames[:]); n > 0 {
-			atOnce := polls == 1 && n == 1 && p.frames[0].Answer // no time to speak of has passed since the call began
-			met, now := p.take(n, cond, !atOnce)
+			met, now := p.take(n, cond)
 			if d.watched == nil || met { // other frames say nothing of how long a notification takes
 				d.noticed(now, last)
 				last = now
@@ -240,7 +236,7 @@ func (d *driver) poll() bool {
 		}
 		now := p.Now()
 		if now >= p.deadline.Load() {
-			if met, _ := p.take(0, cond, true); met {
+			if met, _ := p.take(0, cond); met {
 				return true
 			}
 		} else {

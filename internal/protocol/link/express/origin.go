@@ -144,8 +144,7 @@ const (
 )
 
 // Judge says what to make of an answer with so many bytes behind its header. After Taken call
-// End, and after Executed Doubt and Execute. The driver need not have looked at the clock since the
-// frame left: then nothing is known of the round trip but that it was short.
+// End, and after Executed Doubt and Execute.
 func (x *Origin) Judge(now int64, h *Header, length int) Verdict {
 	if !x.running || h.Exchange != x.number {
 		return Late
@@ -157,12 +156,8 @@ func (x *Origin) Judge(now int64, h *Header, length int) Verdict {
 	if h.Try == 0 || h.Try > x.tries || length != expected {
 		return Odd
 	}
-	switch {
-	case h.Try != x.tries:
-	case now > x.sentAt:
+	if h.Try == x.tries {
 		x.rtt.Sample(now - x.sentAt)
-	default:
-		x.rtt.Progress()
 	}
 	return verdict
 }

@@ -76,28 +76,6 @@ func TestOnlyTheLastTryTellsTheRoundTrip(t *testing.T) {
 	}
 }
 
-// An answer that the driver has found without a look at the clock says that the peer answers, and nothing of
-// how long that takes.
-func TestAnswerWithoutATimeTellsNoRoundTrip(t *testing.T) {
-	x := begun(1)
-	x.Judge(second+100_000_000, &express.Header{Exchange: 1, Try: 1}, 16)
-	x.Execute()
-	patience := func() int64 {
-		x.Wait(second)
-		return x.DueAt() - second
-	}
-	again(x, second, 2)
-	before := patience()
-	x.Expired()
-	if patience() <= before {
-		t.Fatal("a try that expired changed nothing")
-	}
-	x.Judge(second, &express.Header{Exchange: 2, Try: 2}, 16)
-	if after := patience(); after != before {
-		t.Errorf("the patience was %d and is %d", before, after)
-	}
-}
-
 // TestEachSecondTryAsksUserSpace from the second on, or the third once the program has answered.
 func TestEachSecondTryAsksUserSpace(t *testing.T) {
 	for _, answered := range []bool{false, true} {
