@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/xdprma/xdprma/internal/device/poller"
 	"github.com/xdprma/xdprma/internal/protocol/calls/epochs"
 	"github.com/xdprma/xdprma/internal/protocol/engine/onesided"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -22,6 +23,9 @@ type operation struct {
 // issue checks an operation against what the origin knows, and carries it out. y is set for
 // derived datatypes.
 func (w *Win) issue(o *operation, y *transfer) error {
+	if o.at.awaits && o.at.ctx == nil {
+		return named(o.Name, o.Target, poller.ErrNoContext)
+	}
 	defer w.poller.Guard()
 	t := w.turn()
 	if err := w.admit(o, y); err != nil || o.span == 0 && o.Notify == 0 {

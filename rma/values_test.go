@@ -168,3 +168,32 @@ func TestFetchTellsItsOwnErrorOnly(t *testing.T) {
 	}
 	j.must(w.UnlockAll(j.ctx))
 }
+
+// TestValuesWantAContext makes the calls that wait for their operation with no context: they say so before they do
+// anything, at the rank itself, at another one and at none.
+func TestValuesWantAContext(t *testing.T) {
+	j := newJob(t, 2, rma.Limits{})
+	w := j.windows(8, 8)[0]
+	j.must(w.LockAll(j.ctx, 0))
+	var none context.Context
+	for _, target := range []int{0, 1, rma.ProcNull} {
+		for name, call := range map[string]func() error{
+			"Fetch":          func() error { _, err := rma.Fetch(none, w, int64(5), target, rma.At(0), rma.Sum); return err },
+			"Load":           func() error { _, err := rma.Load[int64](none, w, target, rma.At(0)); return err },
+			"Store":          func() error { return rma.Store(none, w, int64(7), target, rma.At(0)) },
+			"CompareAndSwap": func() error { _, _, err := rma.CompareAndSwap(none, w, 0, int64(9), target, rma.At(0)); return err },
+			"Read":           func() error { return rma.View[int64](w).Read(none, make([]int64, 1), target, rma.At(0)) },
+			"Read of nothing": func() error {
+				return rma.View[int64](w).Read(none, nil, target, rma.At(0))
+			},
+		} {
+			if err := call(); !errors.Is(err, rma.ErrArg) {
+				t.Errorf("%s of rank %d: %v, want the class of a wrong argument", name, target, err)
+			}
+		}
+		if got, err := rma.Load[int64](j.ctx, w, target, rma.At(0)); got != 0 || err != nil {
+			t.Errorf("rank %d then has %d, %v", target, got, err)
+		}
+	}
+	j.must(w.UnlockAll(j.ctx))
+}
