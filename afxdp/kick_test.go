@@ -99,6 +99,27 @@ func TestKickWithHints(t *testing.T) {
 	}
 }
 
+// A frame that is published during the system call, whose Kick finds another one at it, is sent by that one.
+func TestKickLooksAgain(t *testing.T) {
+	s, _ := newFake(t, small, nearWrap)
+	calls := 0
+	s.kick.fake = func() unix.Errno {
+		if calls++; calls == 1 {
+			s.Enqueue(uint64(small.ChunkSize), 60)
+			s.Publish()
+			if r, err := s.Kick(); r != KickDone || err != nil || calls != 1 {
+				t.Errorf("a kick within another one: %v, %v, %d calls", r, err, calls)
+			}
+		}
+		return 0
+	}
+	s.Enqueue(0, 60)
+	s.Publish()
+	if r, err := s.Kick(); r != KickDone || err != nil || calls != 2 {
+		t.Errorf("%v, %v, %d calls, want 2", r, err, calls)
+	}
+}
+
 // Kick runs beside Enqueue, Publish, Reap and other Kicks, and forgets no frame.
 func TestKickConcurrently(t *testing.T) {
 	const total = 20000

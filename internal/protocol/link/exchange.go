@@ -36,17 +36,12 @@ func (p *pace) begins(alone bool) {
 	}
 }
 
-// exchanges reports whether an exchange with s may begin, as far as others go.
-func (s *Session) exchanges() bool {
-	return s.state == open && s.exchange.Served() && !s.exchange.Running()
-}
-
-// tryExchange sends a bundle of requests to s as an exchange, if it may. The bundle is the only one of them
-// that is closed and not sent, and in no list.
+// tryExchange sends a closed bundle of requests to s as an exchange, if it may. All before it were applied
+// then, so no other one runs, and none is queued before it. If it is queued itself, the caller takes it out.
 func (l *Link) tryExchange(s *Session, i int32) bool {
 	x := &s.exchange
 	p := &l.slots[i]
-	if p.flags&wire.FlagAckNow == 0 && !p.prompt || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq ||
+	if p.flags&wire.FlagAckNow == 0 && !p.prompt || s.state != open || p.seq != s.acked[Request] || s.sentSeq[Request] > p.seq ||
 		s.inFlight[Request]+s.again[Request].n != 0 || s.open[Request] != None || !x.Admits(l.Now, int(p.length)) {
 		return false
 	}

@@ -170,7 +170,7 @@ func (s *Session) CloseBundle(c Class) {
 	s.open[c] = None
 	if c == Request {
 		s.sealed = false
-		if s.exchanges() && s.queue[c].n == 0 && l.tryExchange(s, i) {
+		if l.tryExchange(s, i) {
 			return
 		}
 	}
@@ -227,13 +227,11 @@ func (l *Link) letPass(s *Session, c Class) {
 // pump sends what is queued, lost bundles first, as far as the window allows. One that is alone may be
 // an exchange.
 func (l *Link) pump(s *Session, c Class) {
-	if q := &s.queue[c]; c == Request && q.n == 1 && s.exchanges() {
-		i := q.head
-		l.remove(q, i)
-		if l.tryExchange(s, i) {
+	if q := &s.queue[c]; c == Request && q.n == 1 {
+		if i := q.head; l.tryExchange(s, i) {
+			l.remove(q, i)
 			return
 		}
-		l.pushBack(q, i)
 	}
 	l.fill(s, c)
 }

@@ -115,6 +115,24 @@ func TestAwaitedLocksHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// TestFlushAllWaitsForAnyLock has a flush of all targets wait for a lock that is not the first one's:
+// it holds nobody up.
+func TestFlushAllWaitsForAnyLock(t *testing.T) {
+	s := newStage(t, 3, nil)
+	s.must(1, s.w[1].Lock(window.LockShared, 0, 0))
+	s.must(1, s.w[1].Flush("flush", 0, epochs.AtTarget))
+	s.must(0, s.w[0].Lock(window.LockExclusive, 2, 0))
+	s.must(0, s.w[0].Flush("flush", 2, epochs.AtTarget))
+	s.must(1, s.w[1].Lock(window.LockShared, 2, 0))
+	s.issue(1, 2, onesided.Call{Code: wire.CodePut, Origin: []byte{1}})
+	waiting := s.w[1].FlushAll("flush_all", epochs.AtTarget)
+	if s.step(1, &waiting) != epochs.Waits {
+		t.Fatal("the lock is not waited for")
+	}
+	s.must(1, s.w[1].Lock(window.LockExclusive, 1, 0))
+	s.must(1, s.w[1].Unlock(1))
+}
+
 // TestPolledLocksHoldNobodyUp has one goroutine look again and again whether an operation is
 // over that waits for a lock, and another one take the next. It may once the first has looked
 // meanwhile: to have looked before says nothing, for that may have been the same goroutine.
