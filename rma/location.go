@@ -14,8 +14,8 @@ type Location struct {
 	count   int
 	ctx     context.Context // bounds the wait for room; nil: nothing does
 	notify  bool            // counter counts up
+	awaits  bool            // the call waits for its operation, within ctx; it follows it by a request
 	counter int
-	awaits  bool // the call waits for its operation, within ctx; it follows it by a request
 }
 
 // At returns the place that lies disp displacement units of the target from the
