@@ -113,6 +113,7 @@ func (k *Call) Step(e *engine.Engine) Need {
 		if k.wrong != nil {
 			return k.fail(e, k.wrong)
 		}
+		e.Tick() // nobody waits, and what was sent last is to leave now
 		k.phase = over
 	}
 	return Done
