@@ -71,7 +71,12 @@ func TestLocksInOneOrder(t *testing.T) {
 				return err
 			}
 			for range times {
-				err := each(func(w *rma.Win, target int) error { return w.Lock(j.ctx, rma.LockExclusive, target, 0) })
+				err := each(func(w *rma.Win, target int) error { // a call that has waited holds up later locks as before
+					err := w.Lock(j.ctx, rma.LockShared, target, 0)
+					_, got := rma.Load[int64](j.ctx, w, target, rma.At(0))
+					return errors.Join(err, got, w.Unlock(j.ctx, target))
+				})
+				err = errors.Join(err, each(func(w *rma.Win, target int) error { return w.Lock(j.ctx, rma.LockExclusive, target, 0) }))
 				err = errors.Join(err, each(func(w *rma.Win, target int) error {
 					v := int64(0)
 					err := errors.Join(w.Get(buffer.Value(&v), target, rma.At(0)), w.Flush(j.ctx, target))
