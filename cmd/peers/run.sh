@@ -13,11 +13,11 @@ rounds=${ROUNDS:-3}
 offloads=${OFFLOADS:-on}
 busy=${BUSY:-0}
 limit=20 # seconds that one test of one library may take
-packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
+packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev ethtool)
 
 [[ $busy =~ ^[0-9]{1,2}$ ]] || { echo "BUSY is '$busy', it must be a number of processes, at most 99"; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "run this as root: it makes network namespaces"; exit 1; }
-for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
+for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc ethtool; do
 	command -v $tool >/dev/null && continue
 	if [ "${INSTALL:-}" != 1 ]; then
 		echo "$tool is missing: apt-get install ${packages[*]}, or make bench-peers INSTALL=1"
@@ -26,7 +26,6 @@ for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc; do
 	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 	break
 done
-[ "$offloads" = on ] || command -v ethtool >/dev/null || { echo "ethtool is missing, which OFFLOADS=$offloads needs"; exit 1; }
 
 # What an earlier run left when it was killed.
 for old in $(ip netns list | sed -n 's/^\(xrpeer-[0-9]*-[ab]\).*/\1/p'); do
