@@ -91,7 +91,8 @@ func BenchmarkSteps(b *testing.B) {
 			})
 		}
 		if err := lab.Do(rank, func() (err error) {
-			j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: testjob.Config(&places[rank]).Place, Network: testjob.Config(&places[rank]).Network})
+			at := testjob.Config(&places[rank])
+			j.nodes[rank], err = rma.Join(ctx, rma.Config{Place: at.Place, Network: at.Network})
 			return err
 		}); err != nil {
 			b.Fatal(err)

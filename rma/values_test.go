@@ -198,29 +198,32 @@ func TestValuesWantAContext(t *testing.T) {
 	j.must(w.UnlockAll(j.ctx))
 }
 
-// TestValuesAreRefused has calls that wait for their operation ask for what targets refuse, by frames and in memory
-// that the ranks share: they return the refusal, and no flush tells of it again.
+// TestValuesAreRefused has calls that wait for their operation ask for what the target refuses: they return the
+// refusal, and no flush tells of it again.
 func TestValuesAreRefused(t *testing.T) {
-	for _, hosts := range [][]string{{"", ""}, {"a", "a"}} {
-		j := newJobAt(t, hosts, rma.Limits{})
-		w, odd := j.windows(16, 1)[0], rma.At(3) // is not aligned, which the target alone knows
-		j.must(w.LockAll(j.ctx, 0))
-		for target := range hosts {
-			for name, call := range map[string]func() error{
-				"Fetch":          func() error { _, err := rma.Fetch(j.ctx, w, int64(5), target, odd, rma.Sum); return err },
-				"Load":           func() error { _, err := rma.Load[int64](j.ctx, w, target, odd); return err },
-				"CompareAndSwap": func() error { _, _, err := rma.CompareAndSwap(j.ctx, w, 0, int64(9), target, odd); return err },
-			} {
-				if err := call(); !errors.Is(err, rma.ErrDisp) {
-					t.Errorf("%q: %s of rank %d: %v, want the class of a displacement", hosts, name, target, err)
-				}
-				if err := w.Flush(j.ctx, target); err != nil {
-					t.Errorf("%q: a flush after %s of rank %d: %v", hosts, name, target, err)
-				}
+	j := newJob(t, 2, rma.Limits{})
+	wins := make([]*rma.Win, 2)
+	j.each(func(n *rma.Node) (err error) { // the memory is not aligned, which the target alone knows
+		wins[n.Rank()], err = rma.Create(j.ctx, n.World(), make([]byte, 32)[1:], 1, nil)
+		return err
+	})
+	w := wins[0]
+	j.must(w.LockAll(j.ctx, 0))
+	for target := range wins {
+		for name, call := range map[string]func() error{
+			"Fetch":          func() error { _, err := rma.Fetch(j.ctx, w, int64(5), target, rma.At(0), rma.Sum); return err },
+			"Load":           func() error { _, err := rma.Load[int64](j.ctx, w, target, rma.At(0)); return err },
+			"CompareAndSwap": func() error { _, _, err := rma.CompareAndSwap(j.ctx, w, 0, int64(9), target, rma.At(0)); return err },
+		} {
+			if err := call(); !errors.Is(err, rma.ErrDisp) {
+				t.Errorf("%s of rank %d: %v, want the class of a displacement", name, target, err)
+			}
+			if err := w.Flush(j.ctx, target); err != nil {
+				t.Errorf("a flush after %s of rank %d: %v", name, target, err)
 			}
 		}
-		j.must(w.UnlockAll(j.ctx))
 	}
+	j.must(w.UnlockAll(j.ctx))
 }
 
 // TestReadOfNothingNotifies counts reads of no elements at the target.

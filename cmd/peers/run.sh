@@ -13,11 +13,13 @@ rounds=${ROUNDS:-3}
 offloads=${OFFLOADS:-on}
 busy=${BUSY:-0}
 limit=20 # seconds that one test of one library may take
-packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev ethtool)
+packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev gcc libc6-dev)
+tools=(mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc)
+[ "$offloads" = on ] || packages+=(ethtool) tools+=(ethtool)
 
 [[ $busy =~ ^[0-9]{1,2}$ ]] || { echo "BUSY is '$busy', it must be a number of processes, at most 99"; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "run this as root: it makes network namespaces"; exit 1; }
-for tool in mpicc.mpich mpiexec.hydra mpicc.openmpi mpirun.openmpi gcc ethtool; do
+for tool in "${tools[@]}"; do
 	command -v $tool >/dev/null && continue
 	if [ "${INSTALL:-}" != 1 ]; then
 		echo "$tool is missing: apt-get install ${packages[*]}, or make bench-peers INSTALL=1"
