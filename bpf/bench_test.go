@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/datatype"
+	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/link/express"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 )
@@ -33,6 +35,12 @@ func BenchmarkExchange(b *testing.B) { benchmarkExchange(b, loadTier(b)) }
 
 // BenchmarkExchangeWithoutPerfmon does it with the program for a process without CAP_PERFMON.
 func BenchmarkExchangeWithoutPerfmon(b *testing.B) { benchmarkExchange(b, loadForm(b, false)) }
+
+// BenchmarkExchangeShared does it with the programs for several ranks.
+func BenchmarkExchangeShared(b *testing.B) {
+	b.Run("xdp", func(b *testing.B) { benchmarkExchange(b, loadShared(b, bpf.LoadShared)) })
+	b.Run("tcx", func(b *testing.B) { benchmarkExchange(b, loadShared(b, bpf.LoadSharedTCX)) })
+}
 
 // ends maps the positions of the ring of answers: up to where it was read, and written.
 func (p *tier) ends(b *testing.B) (consumed, produced []byte) {
@@ -81,7 +89,7 @@ func benchmarkExchange(b *testing.B, p *tier) {
 			frame := packet{payload: signed(keyOf(i), h, record{op(wire.CodePut), one})}.bytes()
 			for b.Loop() {
 				verdict, each, err := p.XdprmaClassify.Benchmark(frame, 100_000, nil)
-				if err != nil || verdict != xdpRedirect {
+				if err != nil || verdict != p.verdicts[twin.ToUser] {
 					b.Fatalf("verdict %d, %v", verdict, err)
 				}
 				b.ReportMetric(float64(each.Nanoseconds()), "ns/run")
@@ -99,7 +107,7 @@ func benchmarkExchange(b *testing.B, p *tier) {
 			const runs = 1
 			for b.Loop() {
 				verdict, each, err := p.XdprmaClassify.Benchmark(frame, runs, nil)
-				if err != nil || verdict != xdpDrop {
+				if err != nil || verdict != p.verdicts[twin.Drop] {
 					b.Fatalf("verdict %d, %v", verdict, err)
 				}
 				spent += each
@@ -134,7 +142,7 @@ func benchmarkExchange(b *testing.B, p *tier) {
 				for b.Loop() {
 					p.tables.OpenSlot(i, express.Slot{Session: sessionOf(i), PeerSession: peerSession, Rank: memberRank, Keys: keysOf(i)})
 					verdict, each, err := p.XdprmaClassify.Benchmark(frame, 1, nil)
-					if err != nil || verdict != xdpTX {
+					if err != nil || verdict != p.verdicts[twin.Answer] {
 						b.Fatalf("verdict %d, %v", verdict, err)
 					}
 					spent += each

@@ -8,7 +8,8 @@
 //
 // Classifier and Express are the same program with the same maps, names and types; Express
 // executes small requests as well. Unrolled is Express without loops, for processes without
-// CAP_PERFMON. Each is loaded into a ClassifierObjects.
+// CAP_PERFMON. Each is loaded into a ClassifierObjects. Shared has a switch and an executor, which serve several ranks
+// by XDP, and SharedTCX the same for tc.
 //
 // The classifier sees a frame as the driver hands it over. It leaves frames of VLANs to the kernel. A
 // VLAN tag that the device has already taken off (receive offload) is invisible to it.
@@ -18,3 +19,5 @@ package bpf
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type counter -type config -type hello_config -type address -type ports -no-global-types Classifier classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Express classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types Unrolled classifier.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES -DUNROLL -mllvm -pragma-unroll-threshold=1000000
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type place -no-global-types Shared shared.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types SharedTCX shared.c -- -O2 -fno-strict-aliasing -Wall -Werror -mcpu=v3 -DEXECUTES -DTCX

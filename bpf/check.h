@@ -3,7 +3,7 @@
 #ifndef XDPRMA_CHECK_H
 #define XDPRMA_CHECK_H
 
-#include "express.h"
+#include "rank.h"
 
 /* Beside the rights at a window: any of them. */
 #define MAY_SOMETHING (MAY_ALL + 1)
@@ -137,7 +137,7 @@ __noinline int express_check(__u64 k, __u64 count, __u64 rank)
 		return COUNTER_EXPRESS_OPERATION;
 	w->next = next + RECORD_LEN + padded(n);
 
-	struct express_window *window = express_window(id);
+	struct express_window *window = express_window(w, id);
 	if (!window) {
 		s->gone = 1;
 		if (!w->goes_on)
@@ -160,7 +160,7 @@ __noinline int express_check(__u64 k, __u64 count, __u64 rank)
 		s->sync = window->sync;
 		s->counter_page = counter / EXPRESS_PAGE;
 		s->counter = counter % EXPRESS_PAGE;
-		if (!express_page(s->sync, s->counter_page))
+		if (!express_page(w, s->sync, s->counter_page))
 			return COUNTER_EXPRESS_BOUNDS;
 	}
 
@@ -179,7 +179,7 @@ __noinline int express_check(__u64 k, __u64 count, __u64 rank)
 	s->offset = at % EXPRESS_PAGE;
 	if (s->span > 8 && s->offset > EXPRESS_FARTHEST && (s->code == RECORD_PUT || s->code == RECORD_GET))
 		return COUNTER_EXPRESS_BOUNDS;
-	if (s->offset + s->span > EXPRESS_PAGE || !express_page(s->chunk, s->page))
+	if (s->offset + s->span > EXPRESS_PAGE || !express_page(w, s->chunk, s->page))
 		return COUNTER_EXPRESS_BOUNDS;
 	return COUNTER_EXPRESS_EXECUTED;
 }

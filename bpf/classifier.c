@@ -10,14 +10,13 @@
  * own, because not every kernel and process that can load the one can load the other.
  */
 #include "counter.h"
-#include "express.h"
 #include "hello.h"
 #include "kernel.h"
 #include "parse.h"
+#include "rank.h"
 #include "wire.h"
 #ifdef EXECUTES
-#include "hand.h"
-#include "serve.h"
+#include "exchange.h"
 #endif
 
 char __license[] SEC("license") = "Dual BSD/GPL";
@@ -54,22 +53,6 @@ struct {
 	__type(value, struct hello_config);
 } hello_map SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTERS);
-	__type(key, __u32);
-	__type(value, __u64);
-} counters SEC(".maps");
-
-/* The session ids to let through. The value is the index of the slot + 1; 0: none. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64);
-	__type(value, __u32);
-} sessions SEC(".maps");
-
 /* Indexed by receive queue; user space sets the size before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -77,25 +60,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
-
-/* Counts what goes on to the UDP socket. The process that reads the socket maps it, and looks. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-	__uint(map_flags, BPF_F_MMAPABLE);
-} doorbell SEC(".maps");
-
-/* Not inlined, so that BTF describes the enum. */
-static __noinline int count(enum counter which, int verdict)
-{
-	__u32 key = which;
-	__u64 *n = bpf_map_lookup_elem(&counters, &key);
-	if (n)
-		(*n)++;
-	return verdict;
-}
 
 /* Whether a hello is of our job. Hellos of others take nothing of its allowance. */
 static __always_inline int hello_is_ours(struct xdp_md *ctx, const struct wire_header *h,
@@ -120,16 +84,6 @@ static __always_inline int value_allowed(const struct hello_config *cfg, __u64 c
 {
 	__u32 index = code & (HELLO_VALUES - 1);
 	return hello_takes(bpf_map_lookup_elem(&value_used, &index), cfg->value_interval, cfg->value_burst);
-}
-
-/* Leaves a frame to the kernel's UDP socket, and tells who reads it there. */
-static __always_inline int to_stack(enum counter why)
-{
-	__u32 zero = 0;
-	__u64 *rings = bpf_map_lookup_elem(&doorbell, &zero);
-	if (rings)
-		__sync_fetch_and_add(rings, 1);
-	return count(why, XDP_PASS);
 }
 
 /*
@@ -196,22 +150,9 @@ static __always_inline int handshake(struct xdp_md *ctx, const struct wire_heade
 static __always_inline int express(struct xdp_md *ctx, int answers_us, const struct datagram *d, __u32 slot_index,
 				   const struct config *cfg)
 {
-	int reason;
-	if (answers_us)
-		reason = express_hand(ctx, slot_index, d->len, d->ip, d->offset);
-	else
-		reason = express_serve(ctx, slot_index, d->len, d->ip, d->offset);
-	if (!answers_us && (reason == COUNTER_EXPRESS_EXECUTED || reason == COUNTER_EXPRESS_REPEATED)) {
-		int failed = express_answer(ctx, slot_index, d->len, cfg->generic);
-		if (failed == COUNTER_EXPRESS_EXECUTED)
-			return count(reason, XDP_TX);
-		reason = failed;
-	}
-	if (reason < COUNTER_EXPRESS_BAD_FORM || reason > COUNTER_EXPRESS_HANDED)
-		return XDP_ABORTED;
-	if (reason < COUNTER_EXPRESS_USER || reason == COUNTER_EXPRESS_HANDED)
-		return count(reason, XDP_DROP);
-	return to_user(ctx, reason);
+	int reason = exchange(ctx, answers_us, d, slot_index, cfg->generic);
+	int verdict = exchange_verdict(ctx, reason);
+	return verdict == EXCHANGE_TO_USER ? to_user(ctx, reason) : verdict;
 }
 #endif
 
@@ -268,7 +209,7 @@ int xdprma_classify(struct xdp_md *ctx)
 	if (!cfg)
 		return XDP_PASS;
 
-	switch (parse(ctx, &cfg->address, &cfg->ports, &d)) {
+	switch (parse(ctx, &cfg->address, &cfg->ports, NULL, &d)) {
 	case PARSED_OURS:
 		break;
 	case PARSED_FRAGMENT:

@@ -46,26 +46,27 @@ const (
 	ClassifierCounterCOUNTER_HELLO_LIMITED        ClassifierCounter = 12
 	ClassifierCounterCOUNTER_NO_SOCKET            ClassifierCounter = 13
 	ClassifierCounterCOUNTER_JOINED               ClassifierCounter = 14
-	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 15
-	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 16
-	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 17
-	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 18
-	ClassifierCounterCOUNTER_EXPRESS_BAD_CODE     ClassifierCounter = 19
-	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 20
-	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 21
-	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 22
-	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 23
-	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 24
-	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 25
-	ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS    ClassifierCounter = 26
-	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 27
-	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 28
-	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 29
-	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 30
-	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 31
-	ClassifierCounterCOUNTER_EXPRESS_NO_ROOM      ClassifierCounter = 32
-	ClassifierCounterCOUNTER_EXPRESS_HANDED       ClassifierCounter = 33
-	ClassifierCounterCOUNTERS                     ClassifierCounter = 34
+	ClassifierCounterCOUNTER_SOCKET               ClassifierCounter = 15
+	ClassifierCounterCOUNTER_EXPRESS_EXECUTED     ClassifierCounter = 16
+	ClassifierCounterCOUNTER_EXPRESS_REPEATED     ClassifierCounter = 17
+	ClassifierCounterCOUNTER_EXPRESS_BAD_FORM     ClassifierCounter = 18
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CHECKSUM ClassifierCounter = 19
+	ClassifierCounterCOUNTER_EXPRESS_BAD_CODE     ClassifierCounter = 20
+	ClassifierCounterCOUNTER_EXPRESS_STALE        ClassifierCounter = 21
+	ClassifierCounterCOUNTER_EXPRESS_BUSY         ClassifierCounter = 22
+	ClassifierCounterCOUNTER_EXPRESS_USER         ClassifierCounter = 23
+	ClassifierCounterCOUNTER_EXPRESS_NO_SLOT      ClassifierCounter = 24
+	ClassifierCounterCOUNTER_EXPRESS_PATH         ClassifierCounter = 25
+	ClassifierCounterCOUNTER_EXPRESS_NO_WINDOW    ClassifierCounter = 26
+	ClassifierCounterCOUNTER_EXPRESS_NO_ACCESS    ClassifierCounter = 27
+	ClassifierCounterCOUNTER_EXPRESS_BOUNDS       ClassifierCounter = 28
+	ClassifierCounterCOUNTER_EXPRESS_OPERATION    ClassifierCounter = 29
+	ClassifierCounterCOUNTER_EXPRESS_LOCKED       ClassifierCounter = 30
+	ClassifierCounterCOUNTER_EXPRESS_INTERRUPTED  ClassifierCounter = 31
+	ClassifierCounterCOUNTER_EXPRESS_AWAITED      ClassifierCounter = 32
+	ClassifierCounterCOUNTER_EXPRESS_NO_ROOM      ClassifierCounter = 33
+	ClassifierCounterCOUNTER_EXPRESS_HANDED       ClassifierCounter = 34
+	ClassifierCounterCOUNTERS                     ClassifierCounter = 35
 )
 
 type ClassifierHelloConfig struct {
@@ -90,11 +91,10 @@ type ClassifierPorts struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ClassifierMapAnswers         = "answers"
-	ClassifierMapAsleep          = "asleep"
+	ClassifierMapBell            = "bell"
 	ClassifierMapChunks          = "chunks"
 	ClassifierMapConfigMap       = "config_map"
 	ClassifierMapCounters        = "counters"
-	ClassifierMapDoorbell        = "doorbell"
 	ClassifierMapHelloMap        = "hello_map"
 	ClassifierMapHelloUsed       = "hello_used"
 	ClassifierMapHelloWorkMap    = "hello_work_map"
@@ -157,11 +157,10 @@ type ClassifierProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClassifierMapSpecs struct {
 	Answers      *ebpf.MapSpec `ebpf:"answers"`
-	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
+	Bell         *ebpf.MapSpec `ebpf:"bell"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
 	HelloMap     *ebpf.MapSpec `ebpf:"hello_map"`
 	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
@@ -200,11 +199,10 @@ func (o *ClassifierObjects) Close() error {
 // It can be passed to LoadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClassifierMaps struct {
 	Answers      *ebpf.Map `ebpf:"answers"`
-	Asleep       *ebpf.Map `ebpf:"asleep"`
+	Bell         *ebpf.Map `ebpf:"bell"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
-	Doorbell     *ebpf.Map `ebpf:"doorbell"`
 	HelloMap     *ebpf.Map `ebpf:"hello_map"`
 	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
@@ -219,11 +217,10 @@ type ClassifierMaps struct {
 func (m *ClassifierMaps) Close() error {
 	return _ClassifierClose(
 		m.Answers,
-		m.Asleep,
+		m.Bell,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
-		m.Doorbell,
 		m.HelloMap,
 		m.HelloUsed,
 		m.HelloWorkMap,

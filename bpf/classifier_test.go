@@ -75,6 +75,8 @@ type classifier struct {
 	last   [numCounters]uint64
 	cfg    bpf.ClassifierConfig
 	hellos bpf.ClassifierHelloConfig
+
+	verdicts verdicts
 }
 
 func load(t testing.TB) *classifier {
@@ -89,7 +91,7 @@ func load(t testing.TB) *classifier {
 func loadSpec(t testing.TB, spec *ebpf.CollectionSpec) *classifier {
 	t.Helper()
 	testenv.NeedsRoot(t)
-	c := &classifier{cfg: bpf.ClassifierConfig{Ports: bpf.ClassifierPorts{Base: portBase, Count: numPorts}}, hellos: bpf.ClassifierHelloConfig{Job: job}}
+	c := &classifier{cfg: bpf.ClassifierConfig{Ports: bpf.ClassifierPorts{Base: portBase, Count: numPorts}}, hellos: bpf.ClassifierHelloConfig{Job: job}, verdicts: alone}
 	if err := spec.LoadAndAssign(&c.ClassifierObjects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
@@ -130,6 +132,9 @@ func (c *classifier) limit(t testing.TB, interval, burst uint64) {
 // at gives the rank its address of a family.
 func (c *classifier) at(t testing.TB, v6 bool) {
 	t.Helper()
+	if c.ConfigMap == nil { // it has both
+		return
+	}
 	a := own4
 	c.cfg.Address.Protocol = unix.ETH_P_IP
 	if v6 {

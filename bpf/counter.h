@@ -20,6 +20,7 @@ enum counter {
 	COUNTER_HELLO_LIMITED,   /* dropped: more handshakes than the limit on their rate */
 	COUNTER_NO_SOCKET,       /* to the kernel: no socket on the frame's receive queue */
 	COUNTER_JOINED,          /* to the kernel, which takes them apart: sent to the UDP socket, or several frames in one */
+	COUNTER_SOCKET,          /* to the kernel: to a rank that shares the program, and no express frame */
 	/* Express frames. Functions return one of these to say what becomes of a request, or of an answer. */
 	COUNTER_EXPRESS_EXECUTED,     /* and answered */
 	COUNTER_EXPRESS_REPEATED,     /* answered: executed before */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Small requests that this program executes, and answers that it takes for its process: the memory
- * that it shares with the process, and what it knows of a frame while it is at it. docs/wire.md has the frame. Package
+ * that it shares with the process, and what it knows of a frame while it is at it. docs/wire.md has the frame,
+ * and rank.h the maps. Package
  * internal/protocol/link/express has the memory in Go, and internal/lab/twin does what this
  * program does: a test compares the layouts, another one what both do with the same frames.
  *
@@ -100,45 +101,7 @@ struct express_page {
 _Static_assert(sizeof(struct express_slot) == 1344, "slot length");
 _Static_assert(sizeof(struct express_window) == 2112, "window length");
 
-/* A slot for each session whose requests the program executes; user space sets the size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct express_slot);
-} slots SEC(".maps");
-
-/* The windows that the program reaches, each in one of the places for its id. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, EXPRESS_WINDOWS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct express_window);
-} windows SEC(".maps");
-
-/* The memory in which a window lies, in pages. User space makes one of the right size. */
-struct chunk {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct express_page));
-};
-
-/* The chunks, and one entry more: user space replaces it to wait for running programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, EXPRESS_CHUNKS + 1);
-	__type(key, __u32);
-	__array(values, struct chunk);
-} chunks SEC(".maps");
-
-/*
- * Answers to requests of this rank, for its process. A record is of one of two lengths, since the
- * verifier wants to know it. User space sets the size.
- */
+/* An answer to a request of this rank, in the ring. It is of one of two lengths, since the verifier wants to know it. */
 struct express_short {
 	__u64 len; /* of the payload */
 	__u8 payload[EXPRESS_SHORT];
@@ -148,20 +111,6 @@ struct express_long {
 	__u64 len;
 	__u8 payload[EXPRESS_MAX_PAYLOAD];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} answers SEC(".maps");
-
-/* 1: who reads the ring sleeps, or is about to, and is to be woken. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, __u64);
-} asleep SEC(".maps");
 
 /* One record of a request. */
 struct express_step {
@@ -203,20 +152,8 @@ struct express_work {
 		__u64 inverse; /* of the id: at first there is none, and not that of 0, which a slot has that is not in use */
 		__u64 slot;    /* that it had when it was looked for */
 	} recent[EXPRESS_RECENT]; /* sessions, which are found faster than in the hash */
+	__u64 rank; /* whose frame it is, of those that share the program */
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct express_work);
-} work_map SEC(".maps");
-
-static __always_inline struct express_work *express_work(void)
-{
-	__u64 zero = 0;
-	return bpf_map_lookup_elem(&work_map, &zero);
-}
 
 /*
  * The word at p. No processor moves a load or store from one side of it to the other, as
@@ -256,46 +193,6 @@ static __always_inline __u64 *express_word(struct express_work *w, __u64 at)
 static __always_inline struct express_step *express_step(struct express_work *w, __u64 k)
 {
 	return &w->steps[opaque(PASS(w, k)) & (EXPRESS_MAX_RECORDS - 1)];
-}
-
-/*
- * The page of a chunk. Its keys are words on the stack, as are others that come from registers: see
- * struct datagram.
- */
-static __always_inline struct express_page *express_page(__u64 chunk, __u64 page)
-{
-	void *pages = bpf_map_lookup_elem(&chunks, &chunk);
-	if (!pages)
-		return NULL;
-	return bpf_map_lookup_elem(pages, &page);
-}
-
-/* The window with an id if it is in a place. */
-static __always_inline struct express_window *express_window_at(__u64 place, __u32 id)
-{
-	__u64 index = place % EXPRESS_WINDOWS;
-	struct express_window *window = bpf_map_lookup_elem(&windows, &index);
-	return window && LOAD(&window->id) == (__u64)id + 1 ? window : NULL;
-}
-
-/*
- * The exposed window with an id. Its places are those of Go's placeOf. What is found is looked
- * up once more, so that NULL is one of two ways of a lookup: without CAP_PERFMON the verifier
- * follows a known NULL to what a processor might do with it by mistake.
- */
-static __always_inline struct express_window *express_window(__u32 id)
-{
-	__u32 folded = id ^ id >> 16;
-	__u64 place = opaque(folded ^ folded >> 8), step = opaque(id * 0x9e3779b1U >> 24 | 1), found = EXPRESS_WINDOWS;
-
-#pragma unroll
-	for (int i = 0; i < EXPRESS_PLACES; i++) {
-		if (express_window_at(place + i * step, id)) {
-			found = (place + i * step) % EXPRESS_WINDOWS;
-			break;
-		}
-	}
-	return bpf_map_lookup_elem(&windows, &found);
 }
 
 static __always_inline __u64 padded(__u64 n)

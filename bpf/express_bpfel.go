@@ -17,11 +17,10 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ExpressMapAnswers         = "answers"
-	ExpressMapAsleep          = "asleep"
+	ExpressMapBell            = "bell"
 	ExpressMapChunks          = "chunks"
 	ExpressMapConfigMap       = "config_map"
 	ExpressMapCounters        = "counters"
-	ExpressMapDoorbell        = "doorbell"
 	ExpressMapHelloMap        = "hello_map"
 	ExpressMapHelloUsed       = "hello_used"
 	ExpressMapHelloWorkMap    = "hello_work_map"
@@ -84,11 +83,10 @@ type ExpressProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ExpressMapSpecs struct {
 	Answers      *ebpf.MapSpec `ebpf:"answers"`
-	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
+	Bell         *ebpf.MapSpec `ebpf:"bell"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
 	HelloMap     *ebpf.MapSpec `ebpf:"hello_map"`
 	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
@@ -127,11 +125,10 @@ func (o *ExpressObjects) Close() error {
 // It can be passed to LoadExpressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ExpressMaps struct {
 	Answers      *ebpf.Map `ebpf:"answers"`
-	Asleep       *ebpf.Map `ebpf:"asleep"`
+	Bell         *ebpf.Map `ebpf:"bell"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
-	Doorbell     *ebpf.Map `ebpf:"doorbell"`
 	HelloMap     *ebpf.Map `ebpf:"hello_map"`
 	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
@@ -146,11 +143,10 @@ type ExpressMaps struct {
 func (m *ExpressMaps) Close() error {
 	return _ExpressClose(
 		m.Answers,
-		m.Asleep,
+		m.Bell,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
-		m.Doorbell,
 		m.HelloMap,
 		m.HelloUsed,
 		m.HelloWorkMap,

@@ -210,8 +210,15 @@ func loadForm(t testing.TB, perfmon bool) *tier {
 	} else if err := withoutPerfmon(func() { p.classifier = loadSpec(t, spec) }); err != nil || p.classifier == nil {
 		t.Fatalf("not loaded without CAP_PERFMON: %v", err)
 	}
+	p.begin(t, spec.Maps[bpf.ClassifierMapChunks].InnerMap, 0)
+	return p
+}
+
+// begin gives the program its memory, whose chunks are at an index.
+func (p *tier) begin(t testing.TB, chunk *ebpf.MapSpec, at int) {
+	t.Helper()
 	for i := range p.chunks {
-		inner := spec.Maps[bpf.ClassifierMapChunks].InnerMap.Copy()
+		inner := chunk.Copy()
 		inner.MaxEntries = uint32(3 - 2*i)
 		m, err := ebpf.NewMap(inner)
 		if err != nil {
@@ -219,10 +226,11 @@ func loadForm(t testing.TB, perfmon bool) *tier {
 		}
 		defer m.Close()
 		p.chunks[i] = mapped(t, m)
-		if err := p.Chunks.Put(uint32(i), m); err != nil {
+		if err := p.Chunks.Put(uint32(at+i), m); err != nil {
 			t.Fatal(err)
 		}
 	}
+	var err error
 	if p.answers, err = ringbuf.NewReader(p.Answers); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +246,6 @@ func loadForm(t testing.TB, perfmon bool) *tier {
 	if err := p.Sessions.Put(sessionOf(numSlots), uint32(0)); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 // record is one record of a request, and its data.
@@ -298,9 +305,10 @@ func counterOf(why twin.Reason) bpf.ClassifierCounter {
 	return bpf.ClassifierCounterCOUNTER_EXPRESS_EXECUTED + bpf.ClassifierCounter(why)
 }
 
-func xdpVerdict(v twin.Verdict) uint32 {
-	return [...]uint32{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect, twin.Hand: xdpDrop}[v]
-}
+// verdicts are what a program returns for what Serve says, by that.
+type verdicts [4]uint32
+
+var alone = verdicts{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpRedirect, twin.Hand: xdpDrop}
 
 // compare checks that the program and its twin have the same memory.
 func (p *tier) compare(t testing.TB, other *side, whole bool) {
@@ -346,8 +354,8 @@ func (p *tier) both(t testing.TB, other *side, i int, payload []byte, times *[nu
 	n, v, why := other.tables.Serve(i, again)
 	counter := counterOf(why)
 	times[counter]++
-	if got := p.counted(t, counter); got != times[counter] || verdict != xdpVerdict(v) {
-		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, xdpVerdict(v), counter, got, times[counter], v, why, payload)
+	if got := p.counted(t, counter); got != times[counter] || verdict != p.verdicts[v] {
+		t.Fatalf("verdict %d, want %d; counter %d went to %d, want %d (%v, %v)\n%x", verdict, p.verdicts[v], counter, got, times[counter], v, why, payload)
 	}
 	if v == twin.Answer {
 		compareAnswer(t, shape.parts(frame), shape.parts(out), again[:n])

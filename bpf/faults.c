@@ -106,7 +106,7 @@ int xdprma_faults(struct xdp_md *ctx)
 	if (!r)
 		return XDP_ABORTED;
 	__u32 length = r->length;
-	if (parse(ctx, NULL, &r->ports, &d) != PARSED_OURS || length == 0)
+	if (parse(ctx, NULL, &r->ports, NULL, &d) != PARSED_OURS || length == 0)
 		return bpf_redirect_map(&out, 0, XDP_ABORTED);
 
 	__u32 next = __sync_fetch_and_add(&r->position, 1) % length;

@@ -10,11 +10,11 @@
  * sleeps. The process says that it sleeps before it looks a last time whether there is a
  * record, and this program makes the record before it asks: so one of the two sees the other.
  */
-#define HAND_SUBMIT(a)                                                                               \
+#define HAND_SUBMIT(a, w)                                                                            \
 	do {                                                                                         \
-		__u32 zero_ = 0;                                                                     \
-		__u64 *sleeps_ = bpf_map_lookup_elem(&asleep, &zero_);                               \
-		int wakes_ = sleeps_ && LOAD_ORDERED(sleeps_);                                       \
+		__u64 zero_ = 0;                                                                     \
+		struct express_bell *bell_ = RANK_LOOKUP(bell, (w), &zero_);                         \
+		int wakes_ = bell_ && LOAD_ORDERED(&bell_->asleep);                                  \
 		bpf_ringbuf_submit((a), wakes_ ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);            \
 	} while (0)
 
@@ -29,14 +29,15 @@
 		if (n_ >= (least)) {                                                                 \
 			n_ = opaque(n_);                                                             \
 			if (n_ <= sizeof(((struct type *)0)->payload)) {                             \
-				struct type *a_ = bpf_ringbuf_reserve(&answers, sizeof(*a_), 0);     \
+				void *ring_ = OF_RANK(answers, (w));                                 \
+				struct type *a_ = ring_ ? bpf_ringbuf_reserve(ring_, sizeof(*a_), 0) : NULL; \
 				fate_ = COUNTER_EXPRESS_NO_ROOM;                                     \
 				if (a_) {                                                            \
 					a_->len = n_;                                                \
 					if (n_ > express_near((ctx), (w), (__u64 *)a_->payload) &&   \
-					    bpf_xdp_load_bytes((ctx), (at), a_->payload, n_))        \
+					    FRAME_LOAD((ctx), (at), a_->payload, n_))        \
 						a_->len = 0;                                         \
-					HAND_SUBMIT(a_);                                             \
+					HAND_SUBMIT(a_, w);                                          \
 					fate_ = COUNTER_EXPRESS_HANDED;                              \
 				}                                                                    \
 			}                                                                            \
@@ -49,10 +50,10 @@
  * arguments are as express_serve has them. Number, try, fate and length are for the process to judge: it
  * knows what it has asked.
  */
-__noinline int express_hand(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
+__noinline int express_hand(FRAME *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
 {
 	struct express_work *w = express_work();
-	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	const struct express_slot *slot = express_slot(w, slot_index);
 	if (!w)
 		return COUNTER_EXPRESS_BAD_FORM;
 	len = opaque(len);

@@ -246,20 +246,21 @@ static __always_inline int update(struct express_work *w, const struct express_s
 #define LOCK_RETIRED 8 /* index of the word that says so */
 
 /* The lock word of a window. NULL if the window's memory is not there. */
-static __always_inline __u64 *lock_word(__u32 id)
+static __always_inline __u64 *lock_word(const struct express_work *w, __u32 id)
 {
-	struct express_window *window = express_window(id);
+	struct express_window *window = express_window(w, id);
 	if (!window)
 		return NULL;
 	__u64 at = window->lock;
-	struct express_page *page = express_page(window->sync, at / EXPRESS_PAGE);
+	struct express_page *page = express_page(w, window->sync, at / EXPRESS_PAGE);
 	return page ? (void *)(page->bytes + (opaque(at) & 0xff80)) : NULL;
 }
 
 /* Takes a window's lock for this program. Returns 0 if it is not free. */
 __noinline int express_lock(__u64 id, __u64 exclusive)
 {
-	__u64 *word = lock_word(id);
+	struct express_work *w = express_work();
+	__u64 *word = w ? lock_word(w, id) : NULL;
 	if (!word || LOAD(word + LOCK_RETIRED))
 		return 0;
 	__u64 next = LOCK_OURS, blockers = LOCK_CLOSED | LOCK_EXCLUSIVE | LOCK_OURS;
@@ -287,9 +288,9 @@ enum express_step_end {
 };
 
 /* Gives it up. */
-static __always_inline int express_unlock(__u32 id)
+static __always_inline int express_unlock(const struct express_work *w, __u32 id)
 {
-	__u64 *word = lock_word(id);
+	__u64 *word = lock_word(w, id);
 	if (!word)
 		return STEP_STUCK;
 	if (!(LOAD(word) & LOCK_OURS))
@@ -335,7 +336,7 @@ __noinline int express_count(__u64 k)
 	if (!w)
 		return STEP_STUCK;
 	const struct express_step *s = express_step(w, k);
-	struct express_page *page = express_page(s->sync, s->counter_page);
+	struct express_page *page = express_page(w, s->sync, s->counter_page);
 	if (!page)
 		return STEP_STUCK;
 	struct express_counter *c = (void *)(page->bytes + (opaque(s->counter) & 0xfff0));
@@ -347,25 +348,25 @@ __noinline int express_count(__u64 k)
 __noinline int express_execute(__u64 k, __u64 slot_index)
 {
 	struct express_work *w = express_work();
-	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	struct express_slot *slot = express_slot(w, slot_index);
 	if (!w || !slot)
 		return STEP_STUCK;
 	struct express_step *s = express_step(w, k);
 	if (s->code == RECORD_LOCK) /* was taken before */
 		return STEP_DONE;
 	if (s->code == RECORD_UNLOCK) {
-		int end = s->gone ? STEP_REFUSED : express_unlock(s->window);
+		int end = s->gone ? STEP_REFUSED : express_unlock(w, s->window);
 		if (end != STEP_STUCK)
 			STORE(&slot->locked, 0);
 		return end;
 	}
 	if (s->gone)
 		return STEP_REFUSED;
-	if (s->counts && !express_page(s->sync, s->counter_page)) /* before it is too late */
+	if (s->counts && !express_page(w, s->sync, s->counter_page)) /* before it is too late */
 		return STEP_STUCK;
 	if (s->code == RECORD_NOTIFY)
 		return STEP_DONE;
-	struct express_page *page = express_page(s->chunk, s->page);
+	struct express_page *page = express_page(w, s->chunk, s->page);
 	return page ? operate(w, s, slot, page) : STEP_STUCK;
 }
 

@@ -3,7 +3,7 @@
 #ifndef XDPRMA_PARSE_H
 #define XDPRMA_PARSE_H
 
-#include "kernel.h"
+#include "hook.h"
 
 enum parsed {
 	PARSED_OTHER,      /* another protocol, address or port, or headers we do not read */
@@ -21,6 +21,12 @@ struct ports {
 struct address {
 	__u64 words[2]; /* as in the header; of IPv4 the first four bytes, the rest is 0 */
 	__u16 protocol; /* ETH_P_IP or ETH_P_IPV6 */
+};
+
+/* To which rank a datagram is. */
+struct place {
+	struct address address;
+	__be16 port;
 };
 
 /*
@@ -82,7 +88,7 @@ static __always_inline __be16 parse_link(struct cursor *c, void *end)
 
 /* Reads IPv4 with options. PARSED_OURS means that a UDP header follows. */
 static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, const struct address *own,
-					      __u32 *payload_len)
+					      struct place *to, __u32 *payload_len)
 {
 	struct iphdr *ip = c->p;
 	if ((void *)(ip + 1) > end)
@@ -95,6 +101,8 @@ static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, const
 		return PARSED_OTHER;
 	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or an offset */
 		return PARSED_FRAGMENT;
+	if (to)
+		to->address.words[0] = ip->daddr;
 	*payload_len = len < header ? 0 : len - header;
 	ADVANCE(c, sizeof(*ip));
 	__u32 options = words - sizeof(*ip) / 4;
@@ -111,7 +119,7 @@ static __always_inline enum parsed parse_ipv4(struct cursor *c, void *end, const
 
 /* Reads IPv6 without extension headers, likewise. */
 static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, const struct address *own,
-					      __u32 *payload_len)
+					      struct place *to, __u32 *payload_len)
 {
 	struct ipv6hdr *ip = c->p;
 	if ((void *)(ip + 1) > end)
@@ -120,6 +128,10 @@ static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, const
 		return PARSED_OTHER;
 	if (own && (ip->daddr[0] != own->words[0] || ip->daddr[1] != own->words[1]))
 		return PARSED_OTHER;
+	if (to) {
+		to->address.words[0] = ip->daddr[0];
+		to->address.words[1] = ip->daddr[1];
+	}
 	*payload_len = bpf_ntohs(ip->payload_len);
 	ADVANCE(c, sizeof(*ip));
 	return PARSED_OURS;
@@ -127,11 +139,11 @@ static __always_inline enum parsed parse_ipv6(struct cursor *c, void *end, const
 
 /*
  * Headers that are not in the frame's first buffer are not read. Without own, every
- * address is ours. The address is judged before anything else that is wrong with a frame:
+ * address is ours, and without ports every port. With to, that is filled in. The address is judged before anything else that is wrong with a frame:
  * other sockets of this host, and hosts behind it, may use the same port.
  */
-static __always_inline enum parsed parse(struct xdp_md *ctx, const struct address *own,
-					 const struct ports *ports, struct datagram *out)
+static __always_inline enum parsed parse(FRAME *ctx, const struct address *own,
+					 const struct ports *ports, struct place *to, struct datagram *out)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct cursor c = {.p = (void *)(long)ctx->data};
@@ -143,22 +155,26 @@ static __always_inline enum parsed parse(struct xdp_md *ctx, const struct addres
 	if (own && proto != bpf_htons(own->protocol))
 		return PARSED_OTHER;
 	if (proto == bpf_htons(ETH_P_IP))
-		result = parse_ipv4(&c, end, own, &ip_payload);
+		result = parse_ipv4(&c, end, own, to, &ip_payload);
 	else if (proto == bpf_htons(ETH_P_IPV6))
-		result = parse_ipv6(&c, end, own, &ip_payload);
+		result = parse_ipv6(&c, end, own, to, &ip_payload);
 	if (result != PARSED_OURS)
 		return result;
 
 	struct udphdr *udp = c.p;
 	if ((void *)(udp + 1) > end)
 		return PARSED_OTHER;
-	if ((__u16)(bpf_ntohs(udp->dest) - ports->base) >= ports->count)
+	if (ports && (__u16)(bpf_ntohs(udp->dest) - ports->base) >= ports->count)
 		return PARSED_OTHER;
 	/* A frame may be longer than its datagram: short ones are padded. */
 	__u32 len = bpf_ntohs(udp->len);
-	if (len < sizeof(*udp) || len != ip_payload || c.at + len > bpf_xdp_get_buff_len(ctx))
+	if (len < sizeof(*udp) || len != ip_payload || c.at + len > FRAME_LEN(ctx))
 		return PARSED_BAD_LENGTH;
 
+	if (to) {
+		to->address.protocol = bpf_ntohs(proto);
+		to->port = udp->dest;
+	}
 	ADVANCE(&c, sizeof(*udp));
 	out->payload = c.p;
 	out->offset = c.at;

@@ -24,7 +24,7 @@ static __always_inline __u64 express_recent(__u64 session)
 	__u64 at = opaque(session) & (EXPRESS_RECENT - 1), index = LOAD(&w->recent[at].slot);
 	if (w->recent[at].inverse != ~session)
 		return EXPRESS_NO_SLOT;
-	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	const struct express_slot *slot = express_slot(w, index);
 	return slot && LOAD(&slot->session) == session ? index : EXPRESS_NO_SLOT;
 }
 
@@ -57,7 +57,7 @@ static __always_inline int express_over_ipv6(const struct express_work *w)
 }
 
 /* The frame's IP header, behind up to two VLAN tags. For the moves see ADVANCE. */
-static __always_inline void *express_ip(struct xdp_md *ctx, const struct express_work *w)
+static __always_inline void *express_ip(FRAME *ctx, const struct express_work *w)
 {
 	struct cursor c = {.p = (void *)(long)ctx->data};
 
@@ -70,7 +70,7 @@ static __always_inline void *express_ip(struct xdp_md *ctx, const struct express
 }
 
 /* Where in the frame the payload begins. */
-static __always_inline void *express_payload(struct xdp_md *ctx, const struct express_work *w)
+static __always_inline void *express_payload(FRAME *ctx, const struct express_work *w)
 {
 	struct cursor c = {.p = express_ip(ctx, w)};
 
@@ -85,7 +85,7 @@ static __always_inline void *express_payload(struct xdp_md *ctx, const struct ex
  * Copies the payload to where a short one has room, as far as it is in reach, and returns how many bytes. It saves
  * a call of the kernel. The number goes by way of memory: if the verifier knew it, it would follow each by itself.
  */
-static __always_inline __u64 express_near(struct xdp_md *ctx, struct express_work *w, __u64 *to)
+static __always_inline __u64 express_near(FRAME *ctx, struct express_work *w, __u64 *to)
 {
 	const void *end = (void *)(long)ctx->data_end;
 	const __u64 *from = express_payload(ctx, w);
@@ -131,7 +131,7 @@ ROLLED int express_checksum(__u64 end)
 ROLLED __u64 express_code(__u64 end, __u64 slot_index, __u64 which)
 {
 	struct express_work *w = express_work();
-	const struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	const struct express_slot *slot = express_slot(w, slot_index);
 	which = opaque(which);
 	if (!w || !slot || end < WIRE_HEADER_LEN || end > EXPRESS_MAX_PAYLOAD || which >= EXPRESS_KEYS)
 		return 0;
@@ -161,7 +161,7 @@ static __always_inline int express_answer_form(const struct wire_header *h, __u6
 }
 
 /* Whether the frame came along the path of the slot's session. */
-static __always_inline int express_on_path(struct xdp_md *ctx, const struct express_work *w, const struct express_slot *slot)
+static __always_inline int express_on_path(FRAME *ctx, const struct express_work *w, const struct express_slot *slot)
 {
 	void *end = (void *)(long)ctx->data_end;
 
@@ -201,7 +201,7 @@ static __always_inline int express_came_as_sent(struct wire_header *h, const str
  * Reads len bytes of the frame into the work, and says why they are neither a request nor an
  * answer that came as it was sent along the slot's path. The arguments are as express_serve has them.
  */
-static __always_inline int express_read(struct xdp_md *ctx, struct express_work *w, const struct express_slot *slot,
+static __always_inline int express_read(FRAME *ctx, struct express_work *w, const struct express_slot *slot,
 					__u64 slot_index, __u64 len, __u64 ip, __u64 payload, int answer)
 {
 	struct wire_header *h = &w->header;
@@ -215,7 +215,7 @@ static __always_inline int express_read(struct xdp_md *ctx, struct express_work 
 		return COUNTER_EXPRESS_BAD_FORM;
 	w->ip = ip;
 	w->payload_at = payload;
-	if (len > express_near(ctx, w, (__u64 *)w->payload) && bpf_xdp_load_bytes(ctx, payload, w->payload, len))
+	if (len > express_near(ctx, w, (__u64 *)w->payload) && FRAME_LOAD(ctx, payload, w->payload, len))
 		return COUNTER_EXPRESS_BAD_FORM;
 	if (!express_form(h) || !(answer ? express_answer_form(h, len) : express_request_form(h)))
 		return COUNTER_EXPRESS_BAD_FORM;
@@ -317,10 +317,10 @@ UNROLLED
  * slot_index which slot its session has. With COUNTER_EXPRESS_EXECUTED and
  * COUNTER_EXPRESS_REPEATED, it is to be answered.
  */
-__noinline int express_serve(struct xdp_md *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
+__noinline int express_serve(FRAME *ctx, __u64 slot_index, __u64 len, __u64 ip, __u64 payload)
 {
 	struct express_work *w = express_work();
-	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	struct express_slot *slot = express_slot(w, slot_index);
 	if (!w)
 		return COUNTER_EXPRESS_BAD_FORM;
 	len = opaque(len);
@@ -482,7 +482,7 @@ static __always_inline int return_ipv6(struct express_ipv6 *f, __u32 len, __u64 
  * for a payload of len bytes, whose sum over IPv6 is given. VLAN tags stay as they came. Returns 0 if the headers are not in reach, or what
  * checksum the answer has.
  */
-static __always_inline int express_return(struct xdp_md *ctx, const struct express_work *w, __u32 len, __u64 sum, int generic)
+static __always_inline int express_return(FRAME *ctx, const struct express_work *w, __u32 len, __u64 sum, int generic)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
@@ -515,10 +515,10 @@ static __always_inline int express_return(struct xdp_md *ctx, const struct expre
  * it is compared twice: of both limits the compiler makes one comparison, of a difference, from which
  * Linux before 6.18 does not learn about the size.
  */
-__noinline int express_results(struct xdp_md *ctx, __u64 slot_index, __u64 size)
+__noinline int express_results(FRAME *ctx, __u64 slot_index, __u64 size)
 {
 	struct express_work *w = express_work();
-	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	struct express_slot *slot = express_slot(w, slot_index);
 	if (!w || !slot || size < 8)
 		return 0;
 	size = opaque(size);
@@ -537,17 +537,17 @@ __noinline int express_results(struct xdp_md *ctx, __u64 slot_index, __u64 size)
 			return 1;
 	}
 	__u32 at = w->payload_at + WIRE_HEADER_LEN;
-	return !bpf_xdp_store_bytes(ctx, at, slot->results, size) && !bpf_xdp_load_bytes(ctx, at, w->payload + WIRE_HEADER_LEN, size);
+	return !FRAME_STORE(ctx, at, slot->results, size) && !FRAME_LOAD(ctx, at, w->payload + WIRE_HEADER_LEN, size);
 }
 
 /*
  * Makes the frame, whose request of len bytes is done, the answer. Otherwise it returns
  * why the frame is to be dropped: the exchange is over, or the frame is too short.
  */
-__noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, int generic)
+__noinline int express_answer(FRAME *ctx, __u64 slot_index, __u64 len, int generic)
 {
 	struct express_work *w = express_work();
-	struct express_slot *slot = bpf_map_lookup_elem(&slots, &slot_index);
+	struct express_slot *slot = express_slot(w, slot_index);
 	if (!w || !slot)
 		return COUNTER_EXPRESS_BUSY;
 	struct wire_header *h = &w->header;
@@ -578,7 +578,7 @@ __noinline int express_answer(struct xdp_md *ctx, __u64 slot_index, __u64 len, i
 	 * bytes. But a hop that adds the rest to a partial checksum goes on to the frame's end.
 	 */
 	if (len > end + EXPRESS_LEFT || returned == RETURNED_PARTIAL)
-		bpf_xdp_adjust_tail(ctx, (int)(w->payload_at + end) - (int)bpf_xdp_get_buff_len(ctx));
+		FRAME_CUT(ctx, w->payload_at + end);
 	return COUNTER_EXPRESS_EXECUTED;
 }
 

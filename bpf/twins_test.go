@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdprma/xdprma/bpf"
 	"github.com/xdprma/xdprma/datatype"
 	"github.com/xdprma/xdprma/internal/lab/twin"
 	"github.com/xdprma/xdprma/internal/protocol/engine/windows"
@@ -19,8 +20,13 @@ import (
 // The program and its twin in Go do the same with the same frames: they say the same,
 // give the same answers, and leave the same memory behind.
 func TestTwinsAgree(t *testing.T) {
-	for name, perfmon := range map[string]bool{"with CAP_PERFMON": true, "without CAP_PERFMON": false} {
-		t.Run(name, func(t *testing.T) { twinsAgree(t, loadForm(t, perfmon)) })
+	for name, load := range map[string]func() *tier{
+		"with CAP_PERFMON":    func() *tier { return loadForm(t, true) },
+		"without CAP_PERFMON": func() *tier { return loadForm(t, false) },
+		"shared by XDP":       func() *tier { return loadShared(t, bpf.LoadShared) },
+		"shared at tcx":       func() *tier { return loadShared(t, bpf.LoadSharedTCX) },
+	} {
+		t.Run(name, func(t *testing.T) { twinsAgree(t, load()) })
 	}
 }
 

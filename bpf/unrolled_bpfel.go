@@ -17,11 +17,10 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	UnrolledMapAnswers         = "answers"
-	UnrolledMapAsleep          = "asleep"
+	UnrolledMapBell            = "bell"
 	UnrolledMapChunks          = "chunks"
 	UnrolledMapConfigMap       = "config_map"
 	UnrolledMapCounters        = "counters"
-	UnrolledMapDoorbell        = "doorbell"
 	UnrolledMapHelloMap        = "hello_map"
 	UnrolledMapHelloUsed       = "hello_used"
 	UnrolledMapHelloWorkMap    = "hello_work_map"
@@ -84,11 +83,10 @@ type UnrolledProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnrolledMapSpecs struct {
 	Answers      *ebpf.MapSpec `ebpf:"answers"`
-	Asleep       *ebpf.MapSpec `ebpf:"asleep"`
+	Bell         *ebpf.MapSpec `ebpf:"bell"`
 	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
 	ConfigMap    *ebpf.MapSpec `ebpf:"config_map"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	Doorbell     *ebpf.MapSpec `ebpf:"doorbell"`
 	HelloMap     *ebpf.MapSpec `ebpf:"hello_map"`
 	HelloUsed    *ebpf.MapSpec `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.MapSpec `ebpf:"hello_work_map"`
@@ -127,11 +125,10 @@ func (o *UnrolledObjects) Close() error {
 // It can be passed to LoadUnrolledObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnrolledMaps struct {
 	Answers      *ebpf.Map `ebpf:"answers"`
-	Asleep       *ebpf.Map `ebpf:"asleep"`
+	Bell         *ebpf.Map `ebpf:"bell"`
 	Chunks       *ebpf.Map `ebpf:"chunks"`
 	ConfigMap    *ebpf.Map `ebpf:"config_map"`
 	Counters     *ebpf.Map `ebpf:"counters"`
-	Doorbell     *ebpf.Map `ebpf:"doorbell"`
 	HelloMap     *ebpf.Map `ebpf:"hello_map"`
 	HelloUsed    *ebpf.Map `ebpf:"hello_used"`
 	HelloWorkMap *ebpf.Map `ebpf:"hello_work_map"`
@@ -146,11 +143,10 @@ type UnrolledMaps struct {
 func (m *UnrolledMaps) Close() error {
 	return _UnrolledClose(
 		m.Answers,
-		m.Asleep,
+		m.Bell,
 		m.Chunks,
 		m.ConfigMap,
 		m.Counters,
-		m.Doorbell,
 		m.HelloMap,
 		m.HelloUsed,
 		m.HelloWorkMap,

@@ -19,7 +19,7 @@ type Answers struct {
 	fd       int
 	control  []byte         // the page of consumed
 	ring     []byte         // the page of produced, and the data; read only
-	asleep   []byte         // the memory of sleeps
+	bell     []byte         // the memory of sleeps
 	consumed *atomic.Uint64 // up to where the kernel may use the memory again
 	produced *atomic.Uint64 // where it makes its next record
 	sleeps   *atomic.Uint64 // 1: the program wakes who sleeps
@@ -44,11 +44,14 @@ func answersLen(sessions int) uint32 {
 	return uint32(min(max(1<<bits.Len(uint(sessions*shortLen-1)), least), most))
 }
 
-// newAnswers maps the ring and the word beside it.
-func newAnswers(ring, asleep *ebpf.Map) (a *Answers, err error) {
+// asleepAt is where in a bell the word is that says whether its rank sleeps.
+const asleepAt = 64
+
+// newAnswers maps the ring and the bell.
+func newAnswers(ring, bell *ebpf.Map) (a *Answers, err error) {
 	page, size := os.Getpagesize(), int(ring.MaxEntries())
 	a = &Answers{fd: ring.FD(), mask: uint64(size - 1)}
-	if a.asleep, err = mapShared(asleep, int(asleep.ValueSize())); err != nil {
+	if a.bell, err = mapShared(bell, int(bell.ValueSize())); err != nil {
 		return nil, err
 	}
 	if a.control, err = mapShared(ring, page); err != nil {
@@ -57,7 +60,7 @@ func newAnswers(ring, asleep *ebpf.Map) (a *Answers, err error) {
 	if a.ring, err = unix.Mmap(a.fd, int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 		return nil, errors.Join(fmt.Errorf("map %v: %w", ring, err), a.unmap())
 	}
-	a.sleeps, a.consumed, a.produced, a.data = wordOf(a.asleep), wordOf(a.control), wordOf(a.ring), a.ring[page:]
+	a.sleeps, a.consumed, a.produced, a.data = wordOf(a.bell[asleepAt:]), wordOf(a.control), wordOf(a.ring), a.ring[page:]
 	return a, nil
 }
 
@@ -102,7 +105,7 @@ func (a *Answers) unmap() error {
 		return nil
 	}
 	var errs []error
-	for _, mem := range []*[]byte{&a.asleep, &a.control, &a.ring} {
+	for _, mem := range []*[]byte{&a.bell, &a.control, &a.ring} {
 		if *mem != nil {
 			errs = append(errs, unix.Munmap(*mem))
 			*mem = nil

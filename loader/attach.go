@@ -168,11 +168,15 @@ func loadFor(o Options, noTier error) (*Program, error) {
 		return nil, errors.Join(err, objects.Close())
 	}
 	p.objects, p.noTier = objects, noTier
-	if p.doorbell, err = mapShared(objects.Doorbell, int(objects.Doorbell.ValueSize())); err != nil {
+	if p.bell, err = mapShared(objects.Bell, int(objects.Bell.ValueSize())); err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
 	if noTier == nil {
-		if p.tier, err = newTier(p, objects); err != nil {
+		if p.spare, err = newSpare(spec, bpf.ClassifierMapChunks); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		chunks := &chunkMap{use: p.use, outer: objects.Chunks, spare: p.spare, most: int(objects.Chunks.MaxEntries()) - 1, page: int(p.spare.ValueSize())}
+		if p.tier, err = newTier(chunks, objects.Slots, objects.Windows, objects.Answers, objects.Bell); err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
 	}

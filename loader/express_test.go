@@ -86,39 +86,10 @@ func TestAnswersArrive(t *testing.T) {
 			tables.Expose(express.Window{ID: id, Size: uint64(len(mem)), Rights: windows.NewMembers([]int{rank}, nil, nil).Bits}, nil)
 			must(t, p.AllowSession(session, 2))
 
-			part := func(n int, operand ...byte) []byte {
-				b := make([]byte, wire.PartLen)
-				wire.PutPart(b, 0, uint32(n))
-				return append(b, operand...)
-			}
-			exchange := uint64(0)
+			asks := &asker{conn: conn, session: session, peerSession: peerSession, window: id}
 			ask := func(r wire.Record, data []byte) []byte {
-				exchange++
-				r.Window, r.Data = id, data
-				_, results, _ := onesided.Form(&r)
-				b := make([]byte, express.PayloadLen(wire.RecordSize(len(data)), express.Padded(results)))
-				copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
-				answer := make([]byte, 2048)
-				for try, end := uint64(1), time.Now().Add(testenv.Limit); time.Now().Before(end); try++ {
-					express.Request(b, express.Header{Session: session, Exchange: exchange, Try: try, Records: 1}, nil)
-					_, err := conn.Write(b)
-					must(t, err)
-					must(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-					n, err := conn.Read(answer)
-					if err != nil {
-						continue // lost, or refused while the interface comes up
-					}
-					h, body, fault := express.Decode(answer[:n], nil)
-					if fault != wire.OK || h.Session != peerSession || h.Flags != wire.FlagResponse {
-						t.Fatalf("answer %+v: %v", h, fault)
-					}
-					if h.Exchange == exchange {
-						return body
-					}
-				}
-				counters, _ := p.Counters()
-				t.Fatalf("exchange %d is not answered; the program counted %v", exchange, counters)
-				return nil
+				t.Helper()
+				return asks.ask(t, p.Counters, r, data)
 			}
 			data := bytes.Repeat([]byte("one-sided"), 125)
 			ask(wire.Record{Code: wire.CodePut, Disp: 16}, data)
@@ -136,9 +107,65 @@ func TestAnswersArrive(t *testing.T) {
 			}
 			counters, err := p.Counters()
 			must(t, err)
-			if counters["express_executed"] != exchange || counters["redirected"] != 0 {
-				t.Errorf("%d exchanges; the program counted %v", exchange, counters)
+			if counters["express_executed"] != asks.exchange || counters["redirected"] != 0 {
+				t.Errorf("%d exchanges; the program counted %v", asks.exchange, counters)
 			}
 		})
 	}
+}
+
+// asker is an origin without a program, which asks by a socket.
+type asker struct {
+	conn                 *net.UDPConn
+	session, peerSession uint64
+	window               uint32
+	exchange             uint64
+}
+
+// part is the data of a record that asks for n bytes.
+func part(n int, operand ...byte) []byte {
+	b := make([]byte, wire.PartLen)
+	wire.PutPart(b, 0, uint32(n))
+	return append(b, operand...)
+}
+
+// ask has a request of one record executed, and returns the answer's results.
+func (a *asker) ask(t *testing.T, counters func() (map[string]uint64, error), r wire.Record, data []byte) []byte {
+	t.Helper()
+	body, ok := a.within(t, testenv.Limit, r, data)
+	if !ok {
+		counted, _ := counters()
+		t.Fatalf("exchange %d is not answered; the program counted %v", a.exchange, counted)
+	}
+	return body
+}
+
+// within is ask for a time, after which it reports that there is no answer.
+func (a *asker) within(t *testing.T, limit time.Duration, r wire.Record, data []byte) ([]byte, bool) {
+	t.Helper()
+	a.exchange++
+	r.Window, r.Data = a.window, data
+	_, results, _ := onesided.Form(&r)
+	b := make([]byte, express.PayloadLen(wire.RecordSize(len(data)), express.Padded(results)))
+	copy(wire.PutRecord(b[wire.HeaderLen:], &r, len(data)), data)
+	answer := make([]byte, 2048)
+	for try, end := uint64(1), time.Now().Add(limit); time.Now().Before(end); try++ {
+		express.Request(b, express.Header{Session: a.session, Exchange: a.exchange, Try: try, Records: 1}, nil)
+		if _, err := a.conn.Write(b); err != nil {
+			continue // that nobody has the port, by an earlier try
+		}
+		must(t, a.conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		n, err := a.conn.Read(answer)
+		if err != nil {
+			continue // lost, or refused while the interface comes up
+		}
+		h, body, fault := express.Decode(answer[:n], nil)
+		if fault != wire.OK || h.Session != a.peerSession || h.Flags != wire.FlagResponse {
+			t.Fatalf("answer %+v: %v", h, fault)
+		}
+		if h.Exchange == a.exchange {
+			return body, true
+		}
+	}
+	return nil, false
 }

@@ -15,10 +15,12 @@ import (
 type Mode int
 
 // The modes. Native runs it in the driver, before the kernel has built a socket
-// buffer; Generic runs it after, on any interface.
+// buffer; Generic runs it after, on any interface. TCX is not of XDP: it runs an Executor where tc sees a frame first,
+// from Linux 6.6 on, beside programs of others.
 const (
 	Native Mode = iota
 	Generic
+	TCX
 )
 
 // String returns the mode's name in lower case.
@@ -28,6 +30,8 @@ func (m Mode) String() string {
 		return "native"
 	case Generic:
 		return "generic"
+	case TCX:
+		return "tcx"
 	}
 	return fmt.Sprintf("mode %d", int(m))
 }

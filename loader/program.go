@@ -4,10 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -37,8 +35,7 @@ type Maps struct {
 // A Program must stay reachable while frames are expected: the program detaches
 // when its link is closed or garbage-collected.
 type Program struct {
-	mu     sync.RWMutex // Close excludes the other methods
-	closed bool
+	lifetime
 
 	maps  Maps
 	names []string // of the counters, by index
@@ -50,10 +47,11 @@ type Program struct {
 
 	at site // where Attach has attached it
 
-	doorbell []byte // mapped; nil after FromMaps
+	bell []byte // mapped; nil after FromMaps
 
-	tier   *Tier // nil if the program executes no requests
-	noTier error // then why
+	spare  *ebpf.Map // of the chunks
+	tier   *Tier     // nil if the program executes no requests
+	noTier error     // then why
 }
 
 // newProgram checks that the maps are those of this version's program.
@@ -112,16 +110,6 @@ func counterNames() ([]string, error) {
 	return names, nil
 }
 
-// use runs f unless p is closed.
-func (p *Program) use(f func() error) error {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	if p.closed {
-		return net.ErrClosed
-	}
-	return f()
-}
-
 // SetJob makes the program let through hellos of a job alone, with codes by a key unless that is nil, as
 // Attach does by Options.Job and Options.HelloKey without limits of the caller's own. Of job 0 it is as without
 // a job. A process that was lent the program may call it, too.
@@ -171,17 +159,19 @@ func (p *Program) AllowSession(id uint64, slot int) error {
 	if id == 0 {
 		panic("loader: AllowSession(0): session id 0 belongs to handshakes")
 	}
-	return p.use(func() error {
-		err := p.maps.Sessions.Put(id, uint32(slot+1))
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM):
-			return mpierr.New("open session", mpierr.NoMem, mpierr.NoRank,
-				"the filter takes at most %d sessions: %w", p.maps.Sessions.MaxEntries(), err)
-		}
-		return mpierr.New("open session", mpierr.Unsupported, mpierr.NoRank, "update the filter: %w", err)
-	})
+	return p.use(func() error { return putSession(p.maps.Sessions, id, slot) })
+}
+
+func putSession(sessions *ebpf.Map, id uint64, slot int) error {
+	err := sessions.Put(id, uint32(slot+1))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM):
+		return mpierr.New("open session", mpierr.NoMem, mpierr.NoRank,
+			"the filter takes at most %d sessions: %w", sessions.MaxEntries(), err)
+	}
+	return mpierr.New("open session", mpierr.Unsupported, mpierr.NoRank, "update the filter: %w", err)
 }
 
 // ForgetSession stops frames with a session id. An id that was not allowed is
@@ -193,20 +183,23 @@ func (p *Program) ForgetSession(id uint64) {
 // Counters returns how many frames met each fate since the program was loaded,
 // summed over the CPUs. The names are those of enum counter in bpf/counter.h, which explains
 // them, in lower case without prefix: "passed", "redirected", "unknown_session".
-func (p *Program) Counters() (map[string]uint64, error) {
-	sums := make(map[string]uint64, len(p.names))
-	err := p.use(func() error {
-		for i, name := range p.names {
-			n, err := p.count(i)
-			if err != nil {
-				return err
-			}
-			sums[name] = n
-		}
-		return nil
+func (p *Program) Counters() (sums map[string]uint64, err error) {
+	err = p.use(func() error {
+		sums, err = countAll(p.maps.Counters, p.names)
+		return err
 	})
-	if err != nil {
-		return nil, err
+	return sums, err
+}
+
+// countAll reads all counters, by their names.
+func countAll(counters *ebpf.Map, names []string) (map[string]uint64, error) {
+	sums := make(map[string]uint64, len(names))
+	for i, name := range names {
+		n, err := count(counters, i)
+		if err != nil {
+			return nil, fmt.Errorf("read the filter's counter %q: %w", name, err)
+		}
+		sums[name] = n
 	}
 	return sums, nil
 }
@@ -215,17 +208,17 @@ func (p *Program) Counters() (map[string]uint64, error) {
 // save express frames. Whether they came there the program does not learn.
 func (p *Program) Redirected() (n uint64, err error) {
 	err = p.use(func() error {
-		n, err = p.count(int(bpf.ClassifierCounterCOUNTER_REDIRECTED))
+		n, err = count(p.maps.Counters, int(bpf.ClassifierCounterCOUNTER_REDIRECTED))
 		return err
 	})
 	return n, err
 }
 
 // count reads one counter, which is a system call.
-func (p *Program) count(i int) (sum uint64, err error) {
+func count(counters *ebpf.Map, i int) (sum uint64, err error) {
 	var perCPU []uint64
-	if err := p.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
-		return 0, fmt.Errorf("read the filter's counter %q: %w", p.names[i], err)
+	if err := counters.Lookup(uint32(i), &perCPU); err != nil {
+		return 0, err
 	}
 	for _, n := range perCPU {
 		sum += n
@@ -236,7 +229,7 @@ func (p *Program) count(i int) (sum uint64, err error) {
 // Doorbell returns a word that the program adds 1 to whenever it leaves a frame to the UDP
 // socket of its port, shortly before it is there. It is nil after FromMaps, and must not be
 // read after Close.
-func (p *Program) Doorbell() *atomic.Uint64 { return wordOf(p.doorbell) }
+func (p *Program) Doorbell() *atomic.Uint64 { return wordOf(p.bell) }
 
 // LocalAddr returns the address and UDP port whose frames the program judges. All others
 // pass to the kernel.
@@ -270,9 +263,12 @@ func (p *Program) Close() error {
 		return nil
 	}
 	p.closed = true
-	errs := []error{p.tier.close()}
-	if p.doorbell != nil {
-		errs = append(errs, unix.Munmap(p.doorbell))
+	var errs []error
+	if p.spare != nil {
+		errs = append(errs, p.spare.Close())
+	}
+	if p.bell != nil {
+		errs = append(errs, unix.Munmap(p.bell))
 	}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())

@@ -30,13 +30,13 @@ func (l *lab) tier(t *testing.T) (*Program, *Tier) {
 func (tier *Tier) reached(t *testing.T, i, page int) []byte {
 	t.Helper()
 	var inner *ebpf.Map
-	if err := tier.chunks.Lookup(uint32(i), &inner); errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := chunksOf(tier).outer.Lookup(uint32(i), &inner); errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil
 	} else if err != nil {
 		t.Fatal(err)
 	}
 	defer inner.Close()
-	value := make([]byte, tier.page)
+	value := make([]byte, chunksOf(tier).page)
 	must(t, inner.Lookup(uint32(page), &value))
 	return value
 }
@@ -74,17 +74,17 @@ func TestTablesAreShared(t *testing.T) {
 func TestChunkIsReachedUntilRemoved(t *testing.T) {
 	l := newLab(t, shape{})
 	p, tier := l.tier(t)
-	file, err := tier.NewChunk(tier.page + 1)
+	file, err := tier.NewChunk(chunksOf(tier).page + 1)
 	must(t, err)
-	mem, err := unix.Mmap(file, 0, 2*tier.page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(file, 0, 2*chunksOf(tier).page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	must(t, err)
-	if bytes.Count(mem, []byte{0}) != 2*tier.page {
+	if bytes.Count(mem, []byte{0}) != 2*chunksOf(tier).page {
 		t.Fatal("the chunk is not zero")
 	}
 	last := tier.Most() - 1
 	must(t, tier.Install(last, file))
 	must(t, unix.Close(file))
-	mem[tier.page+5] = 9
+	mem[chunksOf(tier).page+5] = 9
 	if got := tier.reached(t, last, 1); got[5] != 9 {
 		t.Error("the program does not see what was written")
 	}
@@ -178,3 +178,6 @@ func TestRefusedTierSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// chunksOf returns the memory of a tier whose program this process has loaded.
+func chunksOf(t *Tier) *chunkMap { return t.Chunks.(*chunkMap) }

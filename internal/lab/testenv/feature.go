@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +51,9 @@ var (
 	SplitTestRun = &Feature{"test runs of XDP programs on a frame split at a chosen place", "6.18", sync.OnceValue(lacksSplitTestRun)}
 )
 
+// TCX is programs where tc sees a frame first, attached by links.
+var TCX = &Feature{"tcx", "6.6", sync.OnceValue(lacksTCX)}
+
 // NeedsFeature skips a test that the running kernel is too old for, even where
 // XDPRMA_REQUIRE_ROOT is 1. The kernel is asked as root only: call NeedsRoot before.
 func NeedsFeature(t testing.TB, f *Feature) {
@@ -70,6 +75,18 @@ func lacksLongPrograms() bool {
 	}
 	n, _ := fmt.Sscanf(unix.ByteSliceToString(kernel.Release[:]), "%d.%d", &major, &minor)
 	return n == 2 && (major < 6 || major == 6 && minor < 12)
+}
+
+// lacksTCX attaches to an interface that does not exist.
+func lacksTCX() bool {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, AttachType: ebpf.AttachTCXIngress, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		return true
+	}
+	defer p.Close()
+	_, err = link.AttachTCX(link.TCXOptions{Interface: math.MaxInt32, Program: p, Attach: ebpf.AttachTCXIngress})
+	return errors.Is(err, ebpf.ErrNotSupported)
 }
 
 // lacksMultiBuffer binds to an interface that does not exist: a kernel looks at the flags
